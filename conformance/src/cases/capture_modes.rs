@@ -1,0 +1,215 @@
+//! Whom a capture binds: modes of captures and of threads.
+
+use std::thread;
+
+use cachette_hal::owned::RelaxedCapture;
+use cachette_hal::{CaptureMode, CaptureStatus, Device, ErrorKind};
+
+use crate::case::{Case, case};
+use crate::failure::{Stop, Verdict, ensure, ensure_eq};
+use crate::rig::{Capturing, KIB, MIB, Place, Subject, refuse};
+
+pub(super) const CASES: &[Case] = &[
+    case!(
+        capture::allocating_is_forbidden_and_breaks_it,
+        [Capture],
+        "Allocating during a global capture fails, and the capture is broken."
+    ),
+    case!(
+        capture::allocating_on_another_thread_is_forbidden,
+        [Capture],
+        "A global capture binds every thread that is in global mode."
+    ),
+    case!(
+        capture::a_thread_local_capture_leaves_other_threads_alone,
+        [Capture, Transfer],
+        "A thread-local capture lets other threads allocate."
+    ),
+    case!(
+        capture::a_relaxed_capture_forbids_nothing,
+        [Capture, Transfer],
+        "During a relaxed capture its own thread allocates, frees and waits."
+    ),
+    case!(
+        capture::a_relaxed_thread_may_allocate,
+        [Capture, Transfer],
+        "A thread in relaxed mode allocates and frees during a global capture, which goes on."
+    ),
+    case!(
+        capture::a_relaxed_thread_may_poll,
+        [Capture],
+        "A thread in relaxed mode polls events of other streams during a capture, which goes on."
+    ),
+    case!(
+        capture::threads_begin_in_global_mode,
+        [Capture],
+        "A new thread is in global mode, whatever others are in."
+    ),
+    case!(
+        capture::a_relaxed_guard_restores_the_mode,
+        [Capture],
+        "The guard puts back the mode it found, also when guards are nested."
+    ),
+];
+
+fn allocating_is_forbidden_and_breaks_it(on: &Subject) -> Verdict {
+    let stream = on.stream()?;
+    for mode in [CaptureMode::Global, CaptureMode::ThreadLocal] {
+        let capturing = Capturing::begin(on, &stream, mode)?;
+        let memory = on.device().allocate(MIB);
+        let status = on.capture_status(&stream)?;
+        let ended = capturing.end();
+        if let Ok(ptr) = memory {
+            // SAFETY: 1. the memory was allocated just now. 2. Nothing has used it.
+            unsafe { on.device().free(ptr) }?;
+        }
+        refuse(
+            memory,
+            &[ErrorKind::CaptureForbids],
+            "an allocation during capture",
+        )?;
+        ensure_eq!(status, CaptureStatus::Broken, "the stream after it");
+        refuse(
+            ended,
+            &[ErrorKind::CaptureBroken],
+            "the end of the broken capture",
+        )?;
+    }
+    Ok(on.memory(MIB)?.close()?)
+}
+
+fn allocate_elsewhere(on: &Subject) -> cachette_hal::Result<()> {
+    let elsewhere = thread::scope(|scope| scope.spawn(|| on.device().allocate(MIB)).join());
+    let ptr = match elsewhere {
+        Ok(ptr) => ptr?,
+        Err(panic) => std::panic::resume_unwind(panic),
+    };
+    let _relaxed = RelaxedCapture::enter(on.device())?;
+    // SAFETY: 1. the memory was allocated just now. 2. Nothing has used it.
+    unsafe { on.device().free(ptr) }
+}
+
+fn allocating_on_another_thread_is_forbidden(on: &Subject) -> Verdict {
+    let stream = on.stream()?;
+    let capturing = Capturing::begin(on, &stream, CaptureMode::Global)?;
+    let allocated = allocate_elsewhere(on);
+    let ended = capturing.end();
+    refuse(
+        allocated,
+        &[ErrorKind::CaptureForbids],
+        "an allocation on another thread",
+    )?;
+    refuse(
+        ended,
+        &[ErrorKind::CaptureBroken],
+        "the end of the broken capture",
+    )?;
+    Ok(())
+}
+
+fn a_thread_local_capture_leaves_other_threads_alone(on: &Subject) -> Verdict {
+    let area = on.filled(64 * KIB, 1)?;
+    let stream = on.stream()?;
+    let capturing = Capturing::begin(on, &stream, CaptureMode::ThreadLocal)?;
+    on.fill(area.span(), 7, &stream)?;
+    allocate_elsewhere(on)?;
+    let graph = capturing.end()?;
+    graph.launch(&stream)?;
+    stream.synchronize()?;
+    on.expect_byte(area.span(), 7, "what the graph wrote")
+}
+
+fn a_relaxed_capture_forbids_nothing(on: &Subject) -> Verdict {
+    let area = on.filled(64 * KIB, 1)?;
+    let (stream, other) = (on.stream()?, on.stream()?);
+    let capturing = Capturing::begin(on, &stream, CaptureMode::Relaxed)?;
+    on.fill(area.span(), 7, &stream)?;
+    let ptr = on.device().allocate(MIB)?;
+    // SAFETY: 1. the memory was allocated just now. 2. Nothing has used it.
+    unsafe { on.device().free(ptr) }?;
+    other.synchronize()?;
+    let graph = capturing.end()?;
+    graph.launch(&stream)?;
+    stream.synchronize()?;
+    on.expect_byte(area.span(), 7, "what the graph wrote")
+}
+
+fn a_relaxed_thread_may_allocate(on: &Subject) -> Verdict {
+    let area = on.filled(64 * KIB, 1)?;
+    let stream = on.stream()?;
+    let capturing = Capturing::begin(on, &stream, CaptureMode::Global)?;
+    on.fill(area.span(), 7, &stream)?;
+    {
+        let _relaxed = RelaxedCapture::enter(on.device())?;
+        let ptr = on.device().allocate(MIB)?;
+        // SAFETY: 1. the memory was allocated just now. 2. Nothing has used it.
+        unsafe { on.device().free(ptr) }?;
+    }
+    let graph = capturing.end()?;
+    graph.launch(&stream)?;
+    stream.synchronize()?;
+    on.expect_byte(area.span(), 7, "what the graph wrote")
+}
+
+fn a_relaxed_thread_may_poll(on: &Subject) -> Verdict {
+    let (stream, other, event) = (on.stream()?, on.stream()?, on.event()?);
+    event.record(&other)?;
+    event.wait()?;
+    let capturing = Capturing::begin(on, &stream, CaptureMode::Global)?;
+    {
+        let _relaxed = RelaxedCapture::enter(on.device())?;
+        ensure!(
+            event.poll()?.is_done(),
+            "an event that had passed is pending"
+        );
+    }
+    capturing.end()?;
+    Ok(())
+}
+
+fn mode_here(on: &Subject) -> Verdict<CaptureMode> {
+    let capture = on.device().capture()?;
+    let mode = capture.exchange_capture_mode(CaptureMode::Relaxed)?;
+    capture.exchange_capture_mode(mode)?;
+    Ok(mode)
+}
+
+fn threads_begin_in_global_mode(on: &Subject) -> Verdict {
+    ensure_eq!(mode_here(on)?, CaptureMode::Global, "a new thread's mode");
+    let _relaxed = RelaxedCapture::enter(on.device())?;
+    let elsewhere = thread::scope(|scope| scope.spawn(|| mode_here(on)).join());
+    let elsewhere = elsewhere.map_err(|_| Stop::failed("the thread panicked"))?;
+    ensure_eq!(elsewhere?, CaptureMode::Global, "another new thread's mode");
+    Ok(())
+}
+
+fn a_relaxed_guard_restores_the_mode(on: &Subject) -> Verdict {
+    let capture = on.device().capture()?;
+    let outer = RelaxedCapture::enter(on.device())?;
+    ensure_eq!(
+        mode_here(on)?,
+        CaptureMode::Relaxed,
+        "the mode under a guard"
+    );
+    drop(RelaxedCapture::enter(on.device())?);
+    ensure_eq!(
+        mode_here(on)?,
+        CaptureMode::Relaxed,
+        "the mode after a nested guard"
+    );
+    drop(outer);
+    ensure_eq!(
+        mode_here(on)?,
+        CaptureMode::Global,
+        "the mode after the guard"
+    );
+    capture.exchange_capture_mode(CaptureMode::ThreadLocal)?;
+    drop(RelaxedCapture::enter(on.device())?);
+    let found = capture.exchange_capture_mode(CaptureMode::Global)?;
+    ensure_eq!(
+        found,
+        CaptureMode::ThreadLocal,
+        "the mode after another guard"
+    );
+    Ok(())
+}

@@ -1,0 +1,276 @@
+//! States of a capture, and what ends or breaks it.
+
+use cachette_hal::{Capture, CaptureId, CaptureMode, CaptureStatus, Device, ErrorKind, StreamRef};
+
+use crate::case::{Case, case};
+use crate::failure::{Stop, Verdict, ensure, ensure_eq};
+use crate::rig::{Capturing, KIB, Place, Stream, Subject, refuse};
+
+pub(super) const CASES: &[Case] = &[
+    case!(
+        capture::a_stream_is_idle_active_and_idle_again,
+        [Capture],
+        "A stream's status is active from the begin of its capture to the end."
+    ),
+    case!(
+        capture::numbers_of_captures_differ,
+        [Capture],
+        "No two captures share a number, one after the other or side by side."
+    ),
+    case!(
+        capture::a_joined_stream_has_the_captures_number,
+        [Capture],
+        "A stream that waits for an event of a captured stream is captured under its number."
+    ),
+    case!(
+        capture::other_streams_stay_idle,
+        [Capture, Transfer],
+        "A stream that did not join runs its work at once."
+    ),
+    case!(
+        capture::the_default_stream_is_refused,
+        [Capture],
+        "The default stream cannot be captured."
+    ),
+    case!(
+        capture::beginning_twice_is_refused,
+        [Capture],
+        "A stream that is captured cannot be captured again."
+    ),
+    case!(
+        capture::ending_what_was_not_begun_is_refused,
+        [Capture],
+        "Ending a capture that was not begun fails and leaves the stream usable."
+    ),
+    case!(
+        capture::a_stream_not_joined_back_breaks_it,
+        [Capture, Transfer],
+        "A capture with a joined stream that was not joined back ends as broken."
+    ),
+    case!(
+        capture::synchronizing_with_a_captured_stream_is_forbidden,
+        [Capture],
+        "Waiting for a stream that is being captured fails, and the capture is broken."
+    ),
+    case!(
+        capture::host_functions_are_forbidden,
+        [Capture, HostCalls],
+        "A host function cannot be queued in a captured stream."
+    ),
+    case!(
+        capture::a_stream_works_after_a_broken_capture,
+        [Capture, Transfer],
+        "After a broken capture was ended, the stream runs work and can be captured again."
+    ),
+];
+
+fn id_of(on: &Subject, stream: &Stream) -> Verdict<CaptureId> {
+    match on.capture_status(stream)? {
+        CaptureStatus::Active(id) => Ok(id),
+        other => Err(Stop::failed(format!("the captured stream is {other:?}"))),
+    }
+}
+
+fn capture(on: &Subject) -> Verdict<&dyn Capture> {
+    Ok(on.device().capture()?)
+}
+
+fn a_stream_is_idle_active_and_idle_again(on: &Subject) -> Verdict {
+    let stream = on.stream()?;
+    ensure_eq!(on.capture_status(&stream)?, CaptureStatus::Idle, "before");
+    for mode in [
+        CaptureMode::Global,
+        CaptureMode::ThreadLocal,
+        CaptureMode::Relaxed,
+    ] {
+        let capturing = Capturing::begin(on, &stream, mode)?;
+        let id = id_of(on, &stream)?;
+        ensure_eq!(id_of(on, &stream)?, id, "the number, asked again");
+        capturing.end()?;
+        ensure_eq!(
+            on.capture_status(&stream)?,
+            CaptureStatus::Idle,
+            "afterwards"
+        );
+    }
+    Ok(())
+}
+
+fn numbers_of_captures_differ(on: &Subject) -> Verdict {
+    let (one, two) = (on.stream()?, on.stream()?);
+    let mut seen = Vec::new();
+    for _ in 0..4 {
+        let first = Capturing::begin(on, &one, CaptureMode::Relaxed)?;
+        let second = Capturing::begin(on, &two, CaptureMode::Relaxed)?;
+        for stream in [&one, &two] {
+            let id = id_of(on, stream)?;
+            ensure!(!seen.contains(&id), "{id:?} was given out twice");
+            seen.push(id);
+        }
+        first.end()?;
+        second.end()?;
+    }
+    Ok(())
+}
+
+fn a_joined_stream_has_the_captures_number(on: &Subject) -> Verdict {
+    let (origin, joined) = (on.stream()?, on.stream()?);
+    let (fork, join) = (on.event()?, on.event()?);
+    let capturing = Capturing::begin(on, &origin, CaptureMode::Relaxed)?;
+    fork.record(&origin)?;
+    fork.hold_back(&joined)?;
+    ensure_eq!(
+        id_of(on, &joined)?,
+        id_of(on, &origin)?,
+        "the joined stream's number"
+    );
+    join.record(&joined)?;
+    join.hold_back(&origin)?;
+    capturing.end()?;
+    ensure_eq!(
+        on.capture_status(&joined)?,
+        CaptureStatus::Idle,
+        "the joined stream afterwards"
+    );
+    Ok(())
+}
+
+fn other_streams_stay_idle(on: &Subject) -> Verdict {
+    let area = on.filled(64 * KIB, 1)?;
+    let (captured, other) = (on.stream()?, on.stream()?);
+    let capturing = Capturing::begin(on, &captured, CaptureMode::Relaxed)?;
+    ensure_eq!(
+        on.capture_status(&other)?,
+        CaptureStatus::Idle,
+        "the other stream"
+    );
+    on.fill(area.span(), 7, &other)?;
+    other.synchronize()?;
+    capturing.end()?;
+    on.expect_byte(area.span(), 7, "what the other stream wrote")
+}
+
+fn the_default_stream_is_refused(on: &Subject) -> Verdict {
+    let capture = capture(on)?;
+    // SAFETY: 1. the default stream always lives.
+    let begun = unsafe { capture.begin_capture(StreamRef::DEFAULT, CaptureMode::Relaxed) };
+    let kinds = [
+        ErrorKind::InvalidValue,
+        ErrorKind::CaptureForbids,
+        ErrorKind::Unsupported,
+    ];
+    refuse(begun, &kinds, "a capture of the default stream")?;
+    Ok(on.device().synchronize_device()?)
+}
+
+fn beginning_twice_is_refused(on: &Subject) -> Verdict {
+    let stream = on.stream()?;
+    let capturing = Capturing::begin(on, &stream, CaptureMode::Relaxed)?;
+    // SAFETY: 1. the stream's owner lives.
+    let again = unsafe { capture(on)?.begin_capture(stream.get(), CaptureMode::Relaxed) };
+    let kinds = [ErrorKind::InvalidValue, ErrorKind::CaptureForbids];
+    refuse(again, &kinds, "a capture in a capture")?;
+    drop(capturing);
+    stream.synchronize()?;
+    Ok(())
+}
+
+fn ending_what_was_not_begun_is_refused(on: &Subject) -> Verdict {
+    let stream = on.stream()?;
+    let capture = capture(on)?;
+    // SAFETY: 1. the stream's owner lives.
+    let ended = unsafe { capture.end_capture(stream.get()) };
+    let kinds = [ErrorKind::InvalidValue, ErrorKind::CaptureForbids];
+    refuse(ended, &kinds, "the end of no capture")?;
+    ensure_eq!(
+        on.capture_status(&stream)?,
+        CaptureStatus::Idle,
+        "the stream"
+    );
+    Ok(stream.synchronize()?)
+}
+
+fn a_stream_not_joined_back_breaks_it(on: &Subject) -> Verdict {
+    let area = on.filled(64 * KIB, 1)?;
+    let (origin, stray, fork) = (on.stream()?, on.stream()?, on.event()?);
+    let capturing = Capturing::begin(on, &origin, CaptureMode::Relaxed)?;
+    fork.record(&origin)?;
+    fork.hold_back(&stray)?;
+    on.fill(area.span(), 7, &stray)?;
+    refuse(
+        capturing.end(),
+        &[ErrorKind::CaptureBroken],
+        "a stream left behind",
+    )?;
+    for stream in [&origin, &stray] {
+        ensure_eq!(
+            on.capture_status(stream)?,
+            CaptureStatus::Idle,
+            "a stream afterwards"
+        );
+        on.fill(area.span(), 5, stream)?;
+        stream.synchronize()?;
+        on.expect_byte(area.span(), 5, "what the stream wrote afterwards")?;
+    }
+    Ok(())
+}
+
+fn synchronizing_with_a_captured_stream_is_forbidden(on: &Subject) -> Verdict {
+    let stream = on.stream()?;
+    let capturing = Capturing::begin(on, &stream, CaptureMode::Relaxed)?;
+    let synchronized = stream.synchronize();
+    let ended = capturing.end();
+    refuse(
+        synchronized,
+        &[ErrorKind::CaptureForbids],
+        "waiting for a captured stream",
+    )?;
+    refuse(
+        ended,
+        &[ErrorKind::CaptureBroken],
+        "the end of the broken capture",
+    )?;
+    Ok(stream.synchronize()?)
+}
+
+fn host_functions_are_forbidden(on: &Subject) -> Verdict {
+    let stream = on.stream()?;
+    let calls = on.device().host_calls()?;
+    let capturing = Capturing::begin(on, &stream, CaptureMode::Relaxed)?;
+    // SAFETY: 1. the stream's owner lives.
+    let queued = unsafe { calls.call_host(stream.get(), Box::new(|| ())) };
+    drop(capturing);
+    refuse(
+        queued,
+        &[ErrorKind::CaptureForbids],
+        "a host function in a captured stream",
+    )?;
+    Ok(stream.synchronize()?)
+}
+
+fn a_stream_works_after_a_broken_capture(on: &Subject) -> Verdict {
+    let area = on.filled(64 * KIB, 1)?;
+    let stream = on.stream()?;
+    let capturing = Capturing::begin(on, &stream, CaptureMode::Global)?;
+    let forbidden = on.device().synchronize_device();
+    let ended = capturing.end();
+    refuse(
+        forbidden,
+        &[ErrorKind::CaptureForbids],
+        "waiting for the device",
+    )?;
+    refuse(
+        ended,
+        &[ErrorKind::CaptureBroken],
+        "the end of the broken capture",
+    )?;
+    on.fill(area.span(), 5, &stream)?;
+    stream.synchronize()?;
+    on.expect_byte(area.span(), 5, "what the stream wrote")?;
+    let capturing = Capturing::begin(on, &stream, CaptureMode::Global)?;
+    on.fill(area.span(), 7, &stream)?;
+    let graph = capturing.end()?;
+    graph.launch(&stream)?;
+    stream.synchronize()?;
+    on.expect_byte(area.span(), 7, "what the next graph wrote")
+}

@@ -1,0 +1,371 @@
+//! Events: what they mark, who waits, and for how long.
+
+use std::collections::HashSet;
+
+use cachette_hal::Progress;
+
+use crate::case::{Case, case};
+use crate::failure::{Verdict, ensure, ensure_eq};
+use crate::rig::{KIB, Place, Subject, blocks_until_released, settle};
+
+pub(super) const CASES: &[Case] = &[
+    case!(
+        events::poll_before_record_is_done,
+        [],
+        "An event counts as passed until it is recorded."
+    ),
+    case!(
+        events::wait_before_record_returns,
+        [],
+        "Waiting for an event that was never recorded returns."
+    ),
+    case!(
+        events::live_ones_have_different_handles,
+        [],
+        "No two live events share a handle."
+    ),
+    case!(
+        events::poll_is_pending_while_work_is_held,
+        [HostCalls],
+        "An event is pending while work before its record has not finished."
+    ),
+    case!(
+        events::poll_is_done_after_wait,
+        [HostCalls],
+        "After the host has waited for an event, it is done and stays so."
+    ),
+    case!(
+        events::poll_ignores_work_after_the_record,
+        [HostCalls],
+        "Work queued after the record does not matter to the event."
+    ),
+    case!(
+        events::wait_blocks_until_the_work_finished,
+        [HostCalls],
+        "Waiting for an event blocks the host until the work before it has finished."
+    ),
+    case!(
+        events::record_and_stream_wait_do_not_block_the_host,
+        [HostCalls],
+        "Recording, and telling a stream to wait, return while the stream is held."
+    ),
+    case!(
+        events::a_later_record_replaces_an_earlier_one,
+        [HostCalls],
+        "An event that had passed is pending again after a new record."
+    ),
+    case!(
+        events::a_record_elsewhere_replaces_a_pending_one,
+        [HostCalls],
+        "An event recorded in a held stream and then in an idle one is about the idle one."
+    ),
+    case!(
+        events::stream_wait_holds_later_work,
+        [HostCalls],
+        "Work queued after a wait does not run before what the event marks."
+    ),
+    case!(
+        events::stream_wait_does_not_hold_earlier_work,
+        [HostCalls],
+        "Work queued before a wait runs although the event is pending."
+    ),
+    case!(
+        events::stream_wait_for_an_unrecorded_one_is_no_wait,
+        [Transfer],
+        "A stream told to wait for an event that was never recorded goes on."
+    ),
+    case!(
+        events::stream_wait_is_for_the_record_of_that_moment,
+        [HostCalls],
+        "Records made after a stream was told to wait do not matter to it."
+    ),
+    case!(
+        events::one_holds_many_streams,
+        [HostCalls],
+        "Any number of streams may wait for one event."
+    ),
+    case!(
+        events::a_destroyed_one_is_still_waited_for,
+        [HostCalls],
+        "Streams told to wait for an event wait even after it was destroyed."
+    ),
+    case!(
+        events::one_recorded_in_a_destroyed_stream_passes,
+        [HostCalls],
+        "An event recorded in a stream that is then destroyed passes when its work is done."
+    ),
+    case!(
+        events::thousands_come_and_go,
+        [],
+        "Creating, recording and destroying thousands of events works throughout."
+    ),
+];
+
+fn poll_before_record_is_done(on: &Subject) -> Verdict {
+    ensure_eq!(on.event()?.poll()?, Progress::Done, "a new event");
+    Ok(())
+}
+
+fn wait_before_record_returns(on: &Subject) -> Verdict {
+    Ok(on.event()?.wait()?)
+}
+
+fn live_ones_have_different_handles(on: &Subject) -> Verdict {
+    let live: Result<Vec<_>, _> = (0..64).map(|_| on.event()).collect();
+    let live = live?;
+    let mut seen = HashSet::new();
+    let twice = live.iter().find(|event| !seen.insert(event.get().raw()));
+    if let Some(event) = twice {
+        let text = format!("{:?} was given out twice", event.get());
+        // One handle with two owners must not be destroyed twice: the failing case leaks instead.
+        live.into_iter().for_each(leak);
+        return Err(crate::failure::Stop::failed(text));
+    }
+    Ok(())
+}
+
+/// Lets an owner's handle live until its backend is gone.
+#[expect(
+    clippy::mem_forget,
+    reason = "a handle given out twice has no owner that may destroy it"
+)]
+fn leak(event: crate::rig::Event) {
+    std::mem::forget(event);
+}
+
+fn poll_is_pending_while_work_is_held(on: &Subject) -> Verdict {
+    let (stream, event) = (on.stream()?, on.event()?);
+    let _gate = on.hold(&stream)?;
+    event.record(&stream)?;
+    ensure_eq!(
+        event.poll()?,
+        Progress::Pending,
+        "an event behind a held stream"
+    );
+    settle();
+    ensure_eq!(
+        event.poll()?,
+        Progress::Pending,
+        "the same event a while later"
+    );
+    Ok(())
+}
+
+fn poll_is_done_after_wait(on: &Subject) -> Verdict {
+    let (stream, event) = (on.stream()?, on.event()?);
+    let gate = on.hold(&stream)?;
+    event.record(&stream)?;
+    gate.release();
+    event.wait()?;
+    for _ in 0..4 {
+        ensure_eq!(
+            event.poll()?,
+            Progress::Done,
+            "an event that was waited for"
+        );
+    }
+    Ok(())
+}
+
+fn poll_ignores_work_after_the_record(on: &Subject) -> Verdict {
+    let (stream, event) = (on.stream()?, on.event()?);
+    event.record(&stream)?;
+    let _gate = on.hold(&stream)?;
+    event.wait()?;
+    ensure_eq!(
+        event.poll()?,
+        Progress::Done,
+        "an event before the held work"
+    );
+    Ok(())
+}
+
+fn wait_blocks_until_the_work_finished(on: &Subject) -> Verdict {
+    let (stream, event) = (on.stream()?, on.event()?);
+    let gate = on.hold(&stream)?;
+    event.record(&stream)?;
+    blocks_until_released(&gate, || event.wait())
+}
+
+fn record_and_stream_wait_do_not_block_the_host(on: &Subject) -> Verdict {
+    let (held, other) = (on.stream()?, on.stream()?);
+    let (first, second) = (on.event()?, on.event()?);
+    let _gate = on.hold(&held)?;
+    first.record(&held)?;
+    first.hold_back(&other)?;
+    second.record(&other)?;
+    ensure!(!first.poll()?.is_done(), "the stream was not held any more");
+    ensure!(
+        !second.poll()?.is_done(),
+        "the waiting stream was not held any more"
+    );
+    Ok(())
+}
+
+fn a_later_record_replaces_an_earlier_one(on: &Subject) -> Verdict {
+    let (stream, event) = (on.stream()?, on.event()?);
+    event.record(&stream)?;
+    event.wait()?;
+    let gate = on.hold(&stream)?;
+    event.record(&stream)?;
+    ensure_eq!(event.poll()?, Progress::Pending, "the second record");
+    gate.release();
+    event.wait()?;
+    ensure_eq!(
+        event.poll()?,
+        Progress::Done,
+        "the second record after its work"
+    );
+    Ok(())
+}
+
+fn a_record_elsewhere_replaces_a_pending_one(on: &Subject) -> Verdict {
+    let (held, idle) = (on.stream()?, on.stream()?);
+    let event = on.event()?;
+    let _gate = on.hold(&held)?;
+    event.record(&held)?;
+    event.record(&idle)?;
+    event.wait()?;
+    ensure_eq!(
+        event.poll()?,
+        Progress::Done,
+        "the record in the idle stream"
+    );
+    Ok(())
+}
+
+fn stream_wait_holds_later_work(on: &Subject) -> Verdict {
+    let (held, other) = (on.stream()?, on.stream()?);
+    let (marks, after) = (on.event()?, on.event()?);
+    let gate = on.hold(&held)?;
+    marks.record(&held)?;
+    marks.hold_back(&other)?;
+    after.record(&other)?;
+    settle();
+    ensure_eq!(after.poll()?, Progress::Pending, "work behind the wait");
+    gate.release();
+    after.wait()?;
+    Ok(())
+}
+
+fn stream_wait_does_not_hold_earlier_work(on: &Subject) -> Verdict {
+    let (held, other) = (on.stream()?, on.stream()?);
+    let (marks, before) = (on.event()?, on.event()?);
+    let _gate = on.hold(&held)?;
+    marks.record(&held)?;
+    before.record(&other)?;
+    marks.hold_back(&other)?;
+    before.wait()?;
+    ensure!(!marks.poll()?.is_done(), "the stream was not held any more");
+    Ok(())
+}
+
+fn stream_wait_for_an_unrecorded_one_is_no_wait(on: &Subject) -> Verdict {
+    let area = on.filled(4 * KIB, 0)?;
+    let (stream, event) = (on.stream()?, on.event()?);
+    event.hold_back(&stream)?;
+    on.fill(area.span(), 3, &stream)?;
+    stream.synchronize()?;
+    on.expect_byte(area.span(), 3, "work behind the wait")
+}
+
+/// One stream with two gates lets the waiting streams go one after the other.
+fn stream_wait_is_for_the_record_of_that_moment(on: &Subject) -> Verdict {
+    let (gates, waiter, late) = (on.stream()?, on.stream()?, on.stream()?);
+    let (first, second) = (on.event()?, on.event()?);
+    let (moving, after) = (on.event()?, on.event()?);
+    let first_gate = on.hold(&gates)?;
+    first.record(&gates)?;
+    let second_gate = on.hold(&gates)?;
+    second.record(&gates)?;
+    // The waiter is told of a record that passes with the first gate.
+    first.hold_back(&waiter)?;
+    first.hold_back(&late)?;
+    moving.record(&late)?;
+    moving.hold_back(&waiter)?;
+    after.record(&waiter)?;
+    // The event then moves on to what passes only with the second.
+    second.hold_back(&late)?;
+    moving.record(&late)?;
+    first_gate.release();
+    after.wait()?;
+    ensure_eq!(moving.poll()?, Progress::Pending, "the later record");
+    second_gate.release();
+    moving.wait()?;
+    Ok(())
+}
+
+fn one_holds_many_streams(on: &Subject) -> Verdict {
+    let held = on.stream()?;
+    let marks = on.event()?;
+    let mut waiting = Vec::new();
+    for _ in 0..8 {
+        waiting.push((on.stream()?, on.event()?));
+    }
+    let gate = on.hold(&held)?;
+    marks.record(&held)?;
+    for (stream, after) in &waiting {
+        marks.hold_back(stream)?;
+        after.record(stream)?;
+    }
+    settle();
+    for (_, after) in &waiting {
+        ensure_eq!(
+            after.poll()?,
+            Progress::Pending,
+            "one of the waiting streams"
+        );
+    }
+    gate.release();
+    for (_, after) in &waiting {
+        after.wait()?;
+    }
+    Ok(())
+}
+
+fn a_destroyed_one_is_still_waited_for(on: &Subject) -> Verdict {
+    let (held, other) = (on.stream()?, on.stream()?);
+    let (marks, after) = (on.event()?, on.event()?);
+    let gate = on.hold(&held)?;
+    marks.record(&held)?;
+    marks.hold_back(&other)?;
+    marks.close()?;
+    after.record(&other)?;
+    settle();
+    ensure_eq!(
+        after.poll()?,
+        Progress::Pending,
+        "work behind the destroyed event"
+    );
+    gate.release();
+    after.wait()?;
+    Ok(())
+}
+
+fn one_recorded_in_a_destroyed_stream_passes(on: &Subject) -> Verdict {
+    let (stream, event) = (on.stream()?, on.event()?);
+    let gate = on.hold(&stream)?;
+    event.record(&stream)?;
+    stream.close()?;
+    ensure_eq!(
+        event.poll()?,
+        Progress::Pending,
+        "the event of the destroyed stream"
+    );
+    gate.release();
+    event.wait()?;
+    ensure_eq!(event.poll()?, Progress::Done, "the event after its work");
+    Ok(())
+}
+
+fn thousands_come_and_go(on: &Subject) -> Verdict {
+    let stream = on.stream()?;
+    for _ in 0..4000 {
+        let event = on.event()?;
+        event.record(&stream)?;
+        event.close()?;
+    }
+    let last = on.event()?;
+    last.record(&stream)?;
+    Ok(last.wait()?)
+}

@@ -1,0 +1,182 @@
+//! Bad accesses, made in a child process because they may end it.
+
+use cachette_hal::{Access, Device, DevicePtr, ErrorKind, Result};
+
+use crate::case::{Case, case};
+use crate::child::Role;
+use crate::failure::{Stop, Verdict};
+use crate::rig::{KIB, Place, Subject};
+
+pub(super) const CASES: &[Case] = &[
+    case!(
+        faults::reading_an_unmapped_address_is_reported,
+        [VirtualMemory, Transfer],
+        "A copy from addresses that were unmapped is reported."
+    )
+    .with_child(),
+    case!(
+        faults::writing_an_unmapped_address_is_reported,
+        [VirtualMemory, Transfer],
+        "A fill of addresses that were only reserved is reported."
+    )
+    .with_child(),
+    case!(
+        faults::writing_beyond_a_mapping_is_reported,
+        [VirtualMemory, Transfer],
+        "A fill that runs over the end of a mapping is reported."
+    )
+    .with_child(),
+    case!(
+        faults::touching_without_a_right_is_reported,
+        [VirtualMemory, Transfer],
+        "A mapping that nobody was given cannot be touched in silence."
+    )
+    .with_child(),
+    case!(
+        faults::touching_after_a_right_was_taken_is_reported,
+        [VirtualMemory, Transfer],
+        "A mapping whose right was taken away cannot be touched in silence."
+    )
+    .with_child(),
+    case!(
+        faults::writing_with_the_right_to_read_is_reported,
+        [VirtualMemory, Transfer],
+        "A mapping that may only be read cannot be written in silence."
+    )
+    .with_child(),
+];
+
+pub(super) const ROLES: &[Role] = &[
+    Role {
+        name: "read_unmapped",
+        play: read_unmapped,
+    },
+    Role {
+        name: "write_reserved",
+        play: write_reserved,
+    },
+    Role {
+        name: "write_beyond",
+        play: write_beyond,
+    },
+    Role {
+        name: "touch_ungranted",
+        play: touch_ungranted,
+    },
+    Role {
+        name: "touch_revoked",
+        play: touch_revoked,
+    },
+    Role {
+        name: "write_read_only",
+        play: write_read_only,
+    },
+];
+
+/// Lets a child fault, and checks that this process goes on.
+fn in_child(on: &Subject, role: &Role) -> Verdict {
+    if !on.fixture().contains_faults() {
+        return Err(Stop::skipped("a fault may do harm outside its process"));
+    }
+    on.child(role, "", None)?;
+    let area = on.filled(64 * KIB, 5)?;
+    on.expect_byte(area.span(), 5, "memory of the process that did not fault")
+}
+
+fn reading_an_unmapped_address_is_reported(on: &Subject) -> Verdict {
+    in_child(on, &ROLES[0])
+}
+
+fn writing_an_unmapped_address_is_reported(on: &Subject) -> Verdict {
+    in_child(on, &ROLES[1])
+}
+
+fn writing_beyond_a_mapping_is_reported(on: &Subject) -> Verdict {
+    in_child(on, &ROLES[2])
+}
+
+fn touching_without_a_right_is_reported(on: &Subject) -> Verdict {
+    in_child(on, &ROLES[3])
+}
+
+fn touching_after_a_right_was_taken_is_reported(on: &Subject) -> Verdict {
+    in_child(on, &ROLES[4])
+}
+
+fn writing_with_the_right_to_read_is_reported(on: &Subject) -> Verdict {
+    in_child(on, &ROLES[5])
+}
+
+/// Fills a range that may not be written, and expects to hear of it.
+fn write_badly(on: &Subject, at: DevicePtr, bytes: u64) -> Verdict<String> {
+    let stream = on.stream()?;
+    let transfer = on.device().transfer()?;
+    // SAFETY: 1. the stream lives. 3. Broken on purpose: transfers are documented to report it.
+    let queued = unsafe { transfer.fill(at, 1, bytes, stream.get()) };
+    reported(queued, || stream.synchronize())
+}
+
+/// Expects a failure of the call itself, or a fault from a later one.
+fn reported(queued: Result<()>, later: impl FnOnce() -> Result<()>) -> Verdict<String> {
+    let error = match queued {
+        Err(error) => error,
+        Ok(()) => match later() {
+            Err(error) if error.kind() == ErrorKind::Fault => error,
+            Err(error) => return Err(Stop::failed(format!("reported as something else: {error}"))),
+            Ok(()) => return Err(Stop::failed("the bad access passed in silence")),
+        },
+    };
+    match error.kind() {
+        ErrorKind::Fault | ErrorKind::InvalidValue => Ok(error.to_string()),
+        kind => Err(Stop::failed(format!("reported as {kind:?}"))),
+    }
+}
+
+fn read_unmapped(on: &Subject, _: &str) -> Verdict<String> {
+    let (reservation, backing) = (on.chunk_reservation(1)?, on.chunk_backing()?);
+    let (stream, to) = (on.stream()?, on.filled(64 * KIB, 1)?);
+    on.map(&reservation, 0, &backing)?.close()?;
+    let transfer = on.device().transfer()?;
+    // SAFETY: 1. the stream lives. 3. Broken on purpose: transfers are documented to report it.
+    let queued = unsafe { transfer.copy(to.ptr(), reservation.start(), 64 * KIB, stream.get()) };
+    reported(queued, || stream.synchronize())
+}
+
+fn write_reserved(on: &Subject, _: &str) -> Verdict<String> {
+    let reservation = on.chunk_reservation(1)?;
+    write_badly(on, reservation.start(), 64 * KIB)
+}
+
+fn write_beyond(on: &Subject, _: &str) -> Verdict<String> {
+    let (reservation, backing) = (on.chunk_reservation(2)?, on.chunk_backing()?);
+    let mapping = on.map(&reservation, 0, &backing)?;
+    write_badly(on, mapping.ptr(), mapping.bytes() + 64 * KIB)
+}
+
+fn touch_ungranted(on: &Subject, _: &str) -> Verdict<String> {
+    let (reservation, backing) = (on.chunk_reservation(1)?, on.chunk_backing()?);
+    let mapping = reservation.map(0, &backing)?;
+    write_badly(on, mapping.ptr(), 64 * KIB)
+}
+
+fn touch_revoked(on: &Subject, _: &str) -> Verdict<String> {
+    let (reservation, backing) = (on.chunk_reservation(1)?, on.chunk_backing()?);
+    let mapping = on.map(&reservation, 0, &backing)?;
+    on.put_pattern(mapping.span(), 1)?;
+    mapping.set_access(&[Access::None(on.ordinal())])?;
+    write_badly(on, mapping.ptr(), 64 * KIB)
+}
+
+fn write_read_only(on: &Subject, _: &str) -> Verdict<String> {
+    let (reservation, backing) = (on.chunk_reservation(1)?, on.chunk_backing()?);
+    let mapping = on.map(&reservation, 0, &backing)?;
+    on.put_pattern(mapping.span(), 1)?;
+    match mapping.set_access(&[Access::Read(on.ordinal())]) {
+        Err(error) if error.kind() == ErrorKind::Unsupported => {
+            return Err(Stop::skipped("the driver has no right to read alone"));
+        }
+        answer => answer?,
+    }
+    on.expect_pattern(mapping.span(), 1, "what may still be read")?;
+    write_badly(on, mapping.ptr(), 64 * KIB)
+}

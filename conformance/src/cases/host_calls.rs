@@ -1,0 +1,193 @@
+//! Host functions in stream order.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use cachette_hal::{Device, HostFunction};
+
+use crate::case::{Case, case};
+use crate::failure::{Verdict, ensure, ensure_eq};
+use crate::rig::{
+    AsStream, DefaultStream, KIB, Place, Subject, read_pinned_byte, settle, write_pinned,
+};
+
+pub(super) const CASES: &[Case] = &[
+    case!(
+        host_calls::a_function_runs_once,
+        [HostCalls],
+        "A function queued once runs once."
+    ),
+    case!(
+        host_calls::functions_of_one_stream_run_in_order,
+        [HostCalls],
+        "Functions of one stream run one after the other, in the order they were queued."
+    ),
+    case!(
+        host_calls::functions_of_several_streams_all_run,
+        [HostCalls],
+        "Functions of different streams all run."
+    ),
+    case!(
+        host_calls::a_function_runs_in_the_default_stream,
+        [HostCalls],
+        "The default stream runs functions too."
+    ),
+    case!(
+        host_calls::a_function_runs_after_earlier_work,
+        [HostCalls, Transfer, HostMemory],
+        "A function sees what earlier work of its stream brought to the host."
+    ),
+    case!(
+        host_calls::later_work_waits_for_the_function,
+        [HostCalls, Transfer],
+        "Work queued behind a function does not run before the function has returned."
+    ),
+    case!(
+        host_calls::queueing_does_not_wait_for_the_function,
+        [HostCalls],
+        "Queueing a function returns although an earlier one still runs."
+    ),
+    case!(
+        host_calls::what_a_function_holds_is_dropped,
+        [HostCalls],
+        "What a function has captured is dropped once it has run."
+    ),
+];
+
+impl Subject {
+    /// Queues a host function.
+    fn call_host(&self, stream: &impl AsStream, function: HostFunction) -> Verdict {
+        let calls = self.device().host_calls()?;
+        // SAFETY: 1. the stream lives.
+        Ok(unsafe { calls.call_host(stream.handle(), function) }?)
+    }
+}
+
+/// A function that counts its runs.
+fn counting(count: &Arc<AtomicU32>) -> HostFunction {
+    let count = Arc::clone(count);
+    Box::new(move || {
+        // Relaxed: the stream is synchronised with before the count is read.
+        count.fetch_add(1, Ordering::Relaxed);
+    })
+}
+
+fn a_function_runs_once(on: &Subject) -> Verdict {
+    let (stream, count) = (on.stream()?, Arc::default());
+    on.call_host(&stream, counting(&count))?;
+    stream.synchronize()?;
+    settle();
+    ensure_eq!(count.load(Ordering::Relaxed), 1, "how often it ran");
+    Ok(())
+}
+
+fn functions_of_one_stream_run_in_order(on: &Subject) -> Verdict {
+    let stream = on.stream()?;
+    let order = Arc::new(Mutex::new(Vec::new()));
+    for i in 0..64 {
+        let order = Arc::clone(&order);
+        let note = move || order.lock().unwrap_or_else(PoisonError::into_inner).push(i);
+        on.call_host(&stream, Box::new(note))?;
+    }
+    stream.synchronize()?;
+    let found = order.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    ensure_eq!(found, (0..64).collect::<Vec<_>>(), "the order");
+    Ok(())
+}
+
+fn functions_of_several_streams_all_run(on: &Subject) -> Verdict {
+    let streams: Result<Vec<_>, _> = (0..8).map(|_| on.stream()).collect();
+    let (streams, count) = (streams?, Arc::default());
+    for _ in 0..4 {
+        for stream in &streams {
+            on.call_host(stream, counting(&count))?;
+        }
+    }
+    for stream in &streams {
+        stream.synchronize()?;
+    }
+    ensure_eq!(count.load(Ordering::Relaxed), 32, "how many ran");
+    Ok(())
+}
+
+fn a_function_runs_in_the_default_stream(on: &Subject) -> Verdict {
+    let count = Arc::default();
+    on.call_host(&DefaultStream, counting(&count))?;
+    on.synchronize(&DefaultStream)?;
+    ensure_eq!(count.load(Ordering::Relaxed), 1, "how often it ran");
+    Ok(())
+}
+
+fn a_function_runs_after_earlier_work(on: &Subject) -> Verdict {
+    let area = on.filled(64 * KIB, 1)?;
+    let host = Arc::new(on.pinned(64 << 10)?);
+    write_pinned(&host, &vec![0; 64 << 10]);
+    let stream = on.stream()?;
+    let seen = Arc::new(AtomicU32::new(0));
+    on.fill(area.span(), 7, &stream)?;
+    on.download_into(&host, 0, area.span(), &stream)?;
+    let (note, reads) = (Arc::clone(&seen), Arc::downgrade(&host));
+    // A weak reference: the last owner must not be dropped where the driver may not be called.
+    let look = move || {
+        if let Some(host) = reads.upgrade() {
+            note.store(
+                u32::from(read_pinned_byte(&host, 65_535)),
+                Ordering::Relaxed,
+            );
+        }
+    };
+    on.call_host(&stream, Box::new(look))?;
+    stream.synchronize()?;
+    ensure_eq!(seen.load(Ordering::Relaxed), 7, "what the function saw");
+    Ok(())
+}
+
+fn later_work_waits_for_the_function(on: &Subject) -> Verdict {
+    let area = on.filled(64 * KIB, 1)?;
+    let (stream, event) = (on.stream()?, on.event()?);
+    let gate = on.hold_warm(&stream)?;
+    on.fill(area.span(), 7, &stream)?;
+    event.record(&stream)?;
+    settle();
+    ensure!(!event.poll()?.is_done(), "work behind the function has run");
+    on.expect_byte(area.span(), 1, "the target of a fill behind the function")?;
+    gate.release();
+    event.wait()?;
+    on.expect_byte(area.span(), 7, "the same target afterwards")
+}
+
+fn queueing_does_not_wait_for_the_function(on: &Subject) -> Verdict {
+    let (stream, event, count) = (on.stream()?, on.event()?, Arc::default());
+    let gate = on.hold(&stream)?;
+    for _ in 0..8 {
+        on.call_host(&stream, counting(&count))?;
+    }
+    event.record(&stream)?;
+    ensure_eq!(
+        count.load(Ordering::Relaxed),
+        0,
+        "how many ran behind the held one"
+    );
+    ensure!(!event.poll()?.is_done(), "the stream was not held any more");
+    gate.release();
+    stream.synchronize()?;
+    ensure_eq!(count.load(Ordering::Relaxed), 8, "how many ran afterwards");
+    Ok(())
+}
+
+fn what_a_function_holds_is_dropped(on: &Subject) -> Verdict {
+    let stream = on.stream()?;
+    let held = Arc::new(());
+    for _ in 0..4 {
+        let holds = Arc::clone(&held);
+        on.call_host(&stream, Box::new(move || drop(holds)))?;
+    }
+    stream.synchronize()?;
+    settle();
+    ensure_eq!(
+        Arc::strong_count(&held),
+        1,
+        "owners of what the functions held"
+    );
+    Ok(())
+}

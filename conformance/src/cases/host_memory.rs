@@ -1,0 +1,270 @@
+//! Page-locked host memory.
+
+use std::ptr::NonNull;
+
+use cachette_hal::{Device, ErrorKind, HostMemory, Result};
+
+use crate::case::{Case, case};
+use crate::failure::{Stop, Verdict, ensure, ensure_eq};
+use crate::rig::{KIB, Place, Subject, pattern, read_pinned, refuse, same, write_pinned};
+
+pub(super) const CASES: &[Case] = &[
+    case!(
+        host_memory::the_host_reads_what_it_wrote,
+        [HostMemory],
+        "Page-locked memory is ordinary memory to the host, over its whole length."
+    ),
+    case!(
+        host_memory::live_ranges_do_not_overlap,
+        [HostMemory],
+        "No two live page-locked allocations share a byte."
+    ),
+    case!(
+        host_memory::content_goes_to_the_device_and_back,
+        [HostMemory, Transfer],
+        "An upload from page-locked memory and a download into it bring every byte."
+    ),
+    case!(
+        host_memory::the_device_reads_it_at_its_device_address,
+        [HostMemory, Transfer],
+        "A copy from the device address brings what the host wrote."
+    ),
+    case!(
+        host_memory::the_device_writes_it_at_its_device_address,
+        [HostMemory, Transfer],
+        "A fill at the device address is seen by the host."
+    ),
+    case!(
+        host_memory::an_interior_pointer_has_an_interior_address,
+        [HostMemory],
+        "The device address of an interior pointer is as far from that of the first."
+    ),
+    case!(
+        host_memory::an_unknown_pointer_has_no_device_address,
+        [HostMemory],
+        "A pointer that is not page-locked has no device address."
+    ),
+    case!(
+        host_memory::zero_bytes_is_an_invalid_value,
+        [HostMemory],
+        "An allocation of no bytes is an invalid value."
+    ),
+    case!(
+        host_memory::registered_memory_is_reached_by_the_device,
+        [HostMemory, Transfer],
+        "Memory of the caller's that was registered is read and written by the device."
+    ),
+    case!(
+        host_memory::unregistered_memory_is_unknown_again,
+        [HostMemory],
+        "After unregistering, memory has no device address and can be registered again."
+    ),
+    case!(
+        host_memory::freeing_keeps_the_neighbours,
+        [HostMemory],
+        "Freeing one page-locked allocation leaves the content of others."
+    ),
+];
+
+const BYTES: usize = 64 << 10;
+
+fn the_host_reads_what_it_wrote(on: &Subject) -> Verdict {
+    for bytes in [1, 4095, BYTES + 3, 3 << 20] {
+        let pinned = on.pinned(bytes)?;
+        let content = pattern(7, bytes as u64);
+        write_pinned(&pinned, &content);
+        same(&read_pinned(&pinned), &content, "page-locked memory").map_err(Stop::failed)?;
+    }
+    Ok(())
+}
+
+fn live_ranges_do_not_overlap(on: &Subject) -> Verdict {
+    let live: Result<Vec<_>> = (1..24).map(|i| on.pinned(i * 1000)).collect();
+    let live = live?;
+    let mut ranges: Vec<_> = live
+        .iter()
+        .map(|pinned| (pinned.ptr().addr().get(), pinned.bytes()))
+        .collect();
+    ranges.sort_unstable();
+    for pair in ranges.windows(2) {
+        let ((start, bytes), (next, _)) = (pair[0], pair[1]);
+        ensure!(
+            start + bytes <= next,
+            "{start:#x}+{bytes:#x} reaches {next:#x}"
+        );
+    }
+    Ok(())
+}
+
+fn content_goes_to_the_device_and_back(on: &Subject) -> Verdict {
+    let (out, back) = (on.pinned(BYTES)?, on.pinned(BYTES)?);
+    let (area, stream) = (on.filled(64 * KIB, 0)?, on.stream()?);
+    let content = pattern(3, 64 * KIB);
+    write_pinned(&out, &content);
+    write_pinned(&back, &vec![0; BYTES]);
+    on.upload_pinned(area.span(), &out, &stream)?;
+    on.download_into(&back, 0, area.span(), &stream)?;
+    stream.synchronize()?;
+    same(&read_pinned(&back), &content, "the round trip").map_err(Stop::failed)?;
+    on.expect_pattern(area.span(), 3, "what was uploaded")
+}
+
+fn the_device_reads_it_at_its_device_address(on: &Subject) -> Verdict {
+    let (area, stream, pinned) = (on.filled(64 * KIB, 0)?, on.stream()?, on.pinned(BYTES)?);
+    write_pinned(&pinned, &pattern(3, 64 * KIB));
+    let transfer = on.device().transfer()?;
+    let from = pinned.device_address()?;
+    // SAFETY: 1. the stream lives. 3. Both owners live, and wait before they give back.
+    unsafe { transfer.copy(area.ptr(), from, 64 * KIB, stream.get()) }?;
+    stream.synchronize()?;
+    on.expect_pattern(area.span(), 3, "what the device read")
+}
+
+fn the_device_writes_it_at_its_device_address(on: &Subject) -> Verdict {
+    let (stream, pinned) = (on.stream()?, on.pinned(BYTES)?);
+    write_pinned(&pinned, &vec![1; BYTES]);
+    let transfer = on.device().transfer()?;
+    let middle = pinned.device_address()?.add(100);
+    // SAFETY: 1. the stream lives. 3. The owner lives, and waits before it gives back.
+    unsafe { transfer.fill(middle, 9, 1000, stream.get()) }?;
+    stream.synchronize()?;
+    let mut promised = vec![1; BYTES];
+    promised[100..1100].fill(9);
+    same(&read_pinned(&pinned), &promised, "what the host sees").map_err(Stop::failed)
+}
+
+fn an_interior_pointer_has_an_interior_address(on: &Subject) -> Verdict {
+    let pinned = on.pinned(BYTES)?;
+    let first = pinned.device_address()?;
+    let host = on.device().host_memory()?;
+    for offset in [1, 512, 4097, BYTES - 1] {
+        // SAFETY: the offset lies inside the owner's memory.
+        let interior = unsafe { pinned.ptr().add(offset) };
+        let address = host.device_address(interior)?;
+        ensure_eq!(
+            address,
+            first.add(offset as u64),
+            "the address {offset} bytes inside"
+        );
+    }
+    Ok(())
+}
+
+fn an_unknown_pointer_has_no_device_address(on: &Subject) -> Verdict {
+    let _pinned = on.pinned(BYTES)?;
+    let mut heap = vec![0_u8; 4 * BYTES];
+    let unknown = NonNull::from(heap.as_mut_slice()).cast();
+    let address = on.device().host_memory()?.device_address(unknown);
+    refuse(
+        address,
+        &[ErrorKind::InvalidValue],
+        "the address of unknown memory",
+    )?;
+    Ok(())
+}
+
+fn zero_bytes_is_an_invalid_value(on: &Subject) -> Verdict {
+    refuse(on.pinned(0), &[ErrorKind::InvalidValue], "a size of zero")?;
+    Ok(())
+}
+
+/// Whole pages of the caller's own, registered while it lives.
+struct Registered<'s> {
+    host: &'s dyn HostMemory,
+    pages: Vec<u8>,
+    /// Where the first whole page begins.
+    skip: usize,
+    is_live: bool,
+}
+
+impl<'s> Registered<'s> {
+    /// Registers `BYTES` bytes that hold `content`.
+    fn new(on: &'s Subject, content: &[u8]) -> Result<Self> {
+        let mut pages = vec![0; BYTES + (64 << 10)];
+        let skip = pages.as_ptr().align_offset(64 << 10);
+        pages[skip..skip + BYTES].copy_from_slice(content);
+        let mut this = Self {
+            host: on.device().host_memory()?,
+            pages,
+            skip,
+            is_live: false,
+        };
+        this.register()?;
+        Ok(this)
+    }
+
+    fn register(&mut self) -> Result<()> {
+        // SAFETY: the range lies inside `pages`, which `drop` frees only after it was unregistered.
+        unsafe { self.host.register(self.ptr(), BYTES) }?;
+        self.is_live = true;
+        Ok(())
+    }
+
+    fn unregister(&mut self) -> Result<()> {
+        self.is_live = false;
+        // SAFETY: 1. it was registered by this owner. 2. Cases synchronise before they let it go.
+        unsafe { self.host.unregister(self.ptr()) }
+    }
+
+    fn ptr(&mut self) -> NonNull<u8> {
+        NonNull::from(&mut self.pages[self.skip..]).cast()
+    }
+
+    /// What the host sees; nothing is queued that writes it.
+    fn content(&self) -> &[u8] {
+        &self.pages[self.skip..self.skip + BYTES]
+    }
+}
+
+impl Drop for Registered<'_> {
+    fn drop(&mut self) {
+        if self.is_live {
+            // A destructor has nobody to tell.
+            let _ = self.unregister();
+        }
+    }
+}
+
+fn registered_memory_is_reached_by_the_device(on: &Subject) -> Verdict {
+    let (area, stream) = (on.filled(64 * KIB, 0)?, on.stream()?);
+    let mut pages = Registered::new(on, &pattern(3, 64 * KIB))?;
+    let address = on.device().host_memory()?.device_address(pages.ptr())?;
+    let transfer = on.device().transfer()?;
+    // SAFETY: 1. the stream lives. 3. Both ranges live until the stream was synchronised with.
+    unsafe { transfer.copy(area.ptr(), address, 64 * KIB, stream.get()) }?;
+    // SAFETY: 1. the stream lives. 3. The range lives until the stream was synchronised with.
+    unsafe { transfer.fill(address, 6, 100, stream.get()) }?;
+    stream.synchronize()?;
+    on.expect_pattern(area.span(), 3, "what the device read")?;
+    let mut promised = pattern(3, 64 * KIB);
+    promised[..100].fill(6);
+    same(pages.content(), &promised, "what the host sees").map_err(Stop::failed)
+}
+
+fn unregistered_memory_is_unknown_again(on: &Subject) -> Verdict {
+    let host = on.device().host_memory()?;
+    let mut pages = Registered::new(on, &vec![0; BYTES])?;
+    for _ in 0..3 {
+        host.device_address(pages.ptr())?;
+        pages.unregister()?;
+        let address = host.device_address(pages.ptr());
+        refuse(
+            address,
+            &[ErrorKind::InvalidValue],
+            "the address of unregistered memory",
+        )?;
+        pages.register()?;
+    }
+    Ok(())
+}
+
+fn freeing_keeps_the_neighbours(on: &Subject) -> Verdict {
+    let kept = on.pinned(BYTES)?;
+    write_pinned(&kept, &pattern(1, 64 * KIB));
+    for _ in 0..4 {
+        let other = on.pinned(BYTES)?;
+        write_pinned(&other, &pattern(2, 64 * KIB));
+        other.close()?;
+    }
+    same(&read_pinned(&kept), &pattern(1, 64 * KIB), "the neighbour").map_err(Stop::failed)
+}

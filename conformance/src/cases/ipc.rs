@@ -1,0 +1,286 @@
+//! Memory named by a token in another process.
+
+use std::fmt::Write;
+
+use cachette_hal::owned::OpenedToken;
+use cachette_hal::{AnyDevice, Device, DevicePtr, ErrorKind, IpcToken, Recovery, Result};
+
+use crate::case::{Case, case};
+use crate::child::Role;
+use crate::failure::{Stop, Verdict, ensure};
+use crate::rig::{MIB, Memory, Place, Span, Subject, refuse};
+
+pub(super) const CASES: &[Case] = &[
+    case!(
+        ipc::a_child_reads_what_the_parent_wrote,
+        [Ipc, Transfer],
+        "Another process that opens a token reads what the exporter wrote."
+    )
+    .with_child(),
+    case!(
+        ipc::the_parent_reads_what_a_child_wrote,
+        [Ipc, Transfer],
+        "The exporter reads what another process wrote through a token."
+    )
+    .with_child(),
+    case!(
+        ipc::two_tokens_open_side_by_side,
+        [Ipc, Transfer],
+        "Tokens of two allocations open together, each to its own content."
+    )
+    .with_child(),
+    case!(
+        ipc::a_token_opens_again_after_it_was_closed,
+        [Ipc, Transfer],
+        "What was closed can be opened again, and shows the same memory."
+    )
+    .with_child(),
+    case!(
+        ipc::closing_leaves_the_exporters_memory,
+        [Ipc, Transfer],
+        "When another process has closed a token, the exporter's memory is as before."
+    )
+    .with_child(),
+    case!(
+        ipc::a_token_of_freed_memory_is_refused,
+        [Ipc, Transfer],
+        "A token whose allocation was freed does not open."
+    )
+    .with_child(),
+    case!(
+        ipc::a_token_of_a_dead_process_is_refused,
+        [Ipc],
+        "A token whose process has ended does not open."
+    )
+    .with_child(),
+    case!(
+        ipc::a_token_no_driver_made_is_refused,
+        [Ipc],
+        "Random bytes, and none at all, do not open, and the device goes on."
+    ),
+    case!(
+        ipc::an_interior_address_has_no_token,
+        [Ipc],
+        "An address inside an allocation is an invalid value."
+    ),
+    case!(
+        ipc::mapped_backing_has_no_token,
+        [Ipc, VirtualMemory],
+        "Mapped backing is an invalid value."
+    ),
+    case!(
+        ipc::tokens_of_different_allocations_differ,
+        [Ipc],
+        "Two live allocations have different tokens."
+    ),
+];
+
+const READ: Role = Role {
+    name: "read_token",
+    play: read_token,
+};
+const WRITE: Role = Role {
+    name: "write_token",
+    play: write_token,
+};
+const READ_TWO: Role = Role {
+    name: "read_two_tokens",
+    play: read_two_tokens,
+};
+const REOPEN: Role = Role {
+    name: "reopen_token",
+    play: reopen_token,
+};
+const BE_REFUSED: Role = Role {
+    name: "be_refused_token",
+    play: be_refused,
+};
+const EXPORT: Role = Role {
+    name: "export_token",
+    play: export_and_end,
+};
+
+pub(super) const ROLES: &[Role] = &[READ, WRITE, READ_TWO, REOPEN, BE_REFUSED, EXPORT];
+
+/// Drivers may share out one page among small allocations; these have their own.
+const BYTES: u64 = 4 * MIB;
+
+fn export(on: &Subject, base: DevicePtr) -> Result<IpcToken> {
+    let ipc = on.device().ipc()?;
+    // SAFETY: 1. callers pass an address of an owner that lives.
+    unsafe { ipc.export_token(base) }
+}
+
+fn to_text(token: &IpcToken) -> String {
+    let mut text = String::new();
+    for byte in token.0 {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}
+
+fn from_text(text: &str) -> Verdict<IpcToken> {
+    let mut token = IpcToken([0; 64]);
+    ensure!(text.len() == 128 && text.is_ascii(), "no token: {text}");
+    for (i, byte) in token.0.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(&text[2 * i..2 * i + 2], 16)
+            .map_err(|error| Stop::failed(format!("no token: {error}")))?;
+    }
+    Ok(token)
+}
+
+fn open(on: &Subject, text: &str) -> Verdict<OpenedToken<AnyDevice>> {
+    Ok(OpenedToken::open(on.device().clone(), &from_text(text)?)?)
+}
+
+/// Memory with the pattern of `seed`, and its token as text.
+fn exported(on: &Subject, seed: u64) -> Verdict<(Memory, String)> {
+    let memory = on.memory(BYTES)?;
+    on.put_pattern(memory.span(), seed)?;
+    let token = export(on, memory.ptr())?;
+    Ok((memory, to_text(&token)))
+}
+
+fn read_token(on: &Subject, token: &str) -> Verdict<String> {
+    let opened = open(on, token)?;
+    on.expect_pattern(Span::opened(&opened, BYTES), 1, "the opened memory")?;
+    opened.close()?;
+    Ok(String::new())
+}
+
+fn write_token(on: &Subject, token: &str) -> Verdict<String> {
+    let opened = open(on, token)?;
+    on.put_pattern(Span::opened(&opened, BYTES), 2)?;
+    opened.close()?;
+    Ok(String::new())
+}
+
+fn read_two_tokens(on: &Subject, tokens: &str) -> Verdict<String> {
+    let (one, two) = tokens.split_once(' ').unwrap_or((tokens, ""));
+    let (one, two) = (open(on, one)?, open(on, two)?);
+    on.expect_pattern(Span::opened(&one, BYTES), 1, "the first")?;
+    on.expect_pattern(Span::opened(&two, BYTES), 2, "the second")?;
+    one.close()?;
+    on.expect_pattern(Span::opened(&two, BYTES), 2, "the second alone")?;
+    Ok(String::new())
+}
+
+fn reopen_token(on: &Subject, token: &str) -> Verdict<String> {
+    for _ in 0..3 {
+        let opened = open(on, token)?;
+        on.expect_pattern(Span::opened(&opened, BYTES), 1, "the opened memory")?;
+        opened.close()?;
+    }
+    Ok(String::new())
+}
+
+fn be_refused(on: &Subject, token: &str) -> Verdict<String> {
+    refuse_token(on, &from_text(token)?)?;
+    Ok(String::new())
+}
+
+fn export_and_end(on: &Subject, _: &str) -> Verdict<String> {
+    let memory = on.memory(BYTES)?;
+    Ok(to_text(&export(on, memory.ptr())?))
+}
+
+/// Checks that a token does not open, that the caller is blamed, and that the device goes on.
+fn refuse_token(on: &Subject, token: &IpcToken) -> Verdict {
+    match OpenedToken::open(on.device().clone(), token) {
+        Ok(_) => return Err(Stop::failed("the token opened")),
+        Err(error) => ensure!(
+            error.recovery() != Recovery::Abandon,
+            "the device is to be abandoned: {error}"
+        ),
+    }
+    on.memory(MIB)?.close()?;
+    Ok(())
+}
+
+fn a_child_reads_what_the_parent_wrote(on: &Subject) -> Verdict {
+    let (_memory, token) = exported(on, 1)?;
+    on.child(&READ, &token, None)?;
+    Ok(())
+}
+
+fn the_parent_reads_what_a_child_wrote(on: &Subject) -> Verdict {
+    let (memory, token) = exported(on, 1)?;
+    on.child(&WRITE, &token, None)?;
+    on.expect_pattern(memory.span(), 2, "what the child wrote")
+}
+
+fn two_tokens_open_side_by_side(on: &Subject) -> Verdict {
+    let (_one, first) = exported(on, 1)?;
+    let (_two, second) = exported(on, 2)?;
+    on.child(&READ_TWO, &format!("{first} {second}"), None)?;
+    Ok(())
+}
+
+fn a_token_opens_again_after_it_was_closed(on: &Subject) -> Verdict {
+    let (_memory, token) = exported(on, 1)?;
+    on.child(&REOPEN, &token, None)?;
+    Ok(())
+}
+
+fn closing_leaves_the_exporters_memory(on: &Subject) -> Verdict {
+    let (memory, token) = exported(on, 1)?;
+    on.child(&READ, &token, None)?;
+    on.expect_pattern(memory.span(), 1, "the memory after the child")?;
+    on.put_pattern(memory.span(), 3)?;
+    on.expect_pattern(memory.span(), 3, "the memory written again")?;
+    Ok(memory.close()?)
+}
+
+fn a_token_of_freed_memory_is_refused(on: &Subject) -> Verdict {
+    let (memory, token) = exported(on, 1)?;
+    memory.close()?;
+    on.child(&BE_REFUSED, &token, None)?;
+    Ok(())
+}
+
+fn a_token_of_a_dead_process_is_refused(on: &Subject) -> Verdict {
+    let token = from_text(&on.child(&EXPORT, "", None)?)?;
+    refuse_token(on, &token)
+}
+
+fn a_token_no_driver_made_is_refused(on: &Subject) -> Verdict {
+    let mut random = [0; 64];
+    random.copy_from_slice(&crate::rig::pattern(5, 64));
+    refuse_token(on, &IpcToken(random))?;
+    refuse_token(on, &IpcToken([0; 64]))?;
+    refuse_token(on, &IpcToken([0xff; 64]))
+}
+
+fn an_interior_address_has_no_token(on: &Subject) -> Verdict {
+    let memory = on.memory(BYTES)?;
+    for offset in [512, MIB, BYTES - 512] {
+        let token = export(on, memory.ptr().add(offset));
+        refuse(
+            token,
+            &[ErrorKind::InvalidValue],
+            "the token of an interior address",
+        )?;
+    }
+    export(on, memory.ptr())?;
+    Ok(())
+}
+
+fn mapped_backing_has_no_token(on: &Subject) -> Verdict {
+    let (reservation, backing) = (on.chunk_reservation(1)?, on.chunk_backing()?);
+    let mapping = on.map(&reservation, 0, &backing)?;
+    let token = export(on, mapping.ptr());
+    refuse(
+        token,
+        &[ErrorKind::InvalidValue],
+        "the token of mapped backing",
+    )?;
+    Ok(())
+}
+
+fn tokens_of_different_allocations_differ(on: &Subject) -> Verdict {
+    let (one, two) = (on.memory(BYTES)?, on.memory(BYTES)?);
+    let (first, second) = (export(on, one.ptr())?, export(on, two.ptr())?);
+    ensure!(first != second, "both are {first:?}");
+    Ok(())
+}

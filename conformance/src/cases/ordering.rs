@@ -1,0 +1,269 @@
+//! Order across streams, proved by content.
+
+use crate::case::{Case, case};
+use crate::failure::Verdict;
+use crate::rig::{DefaultStream, KIB, Place, Stream, Subject, settle};
+
+pub(super) const CASES: &[Case] = &[
+    case!(
+        ordering::a_waiting_stream_sees_what_the_other_wrote,
+        [Transfer, HostCalls],
+        "A stream that waits for another's event reads what the other wrote before it."
+    ),
+    case!(
+        ordering::a_writer_waits_for_a_reader,
+        [Transfer, HostCalls],
+        "A stream that waits for a reader's event does not overwrite what is still to be read."
+    ),
+    case!(
+        ordering::a_chain_of_three_streams_holds,
+        [Transfer, HostCalls],
+        "Order passes from stream to stream through several events."
+    ),
+    case!(
+        ordering::fan_out_holds,
+        [Transfer, HostCalls],
+        "Several streams that wait for one see what it wrote."
+    ),
+    case!(
+        ordering::fan_in_holds,
+        [Transfer, HostCalls],
+        "A stream that waits for several sees what each of them wrote."
+    ),
+    case!(
+        ordering::a_diamond_holds,
+        [Transfer, HostCalls],
+        "What splits into two streams and joins again is in order."
+    ),
+    case!(
+        ordering::ping_pong_between_two_streams_holds,
+        [Transfer],
+        "Two streams that wait for each other in turn take turns."
+    ),
+    case!(
+        ordering::a_created_stream_can_wait_for_the_default_one,
+        [Transfer, HostCalls],
+        "A created stream that waits for an event of the default stream sees its work."
+    ),
+    case!(
+        ordering::the_default_stream_can_wait_for_a_created_one,
+        [Transfer, HostCalls],
+        "The default stream, told to wait for a created one, sees its work."
+    ),
+    case!(
+        ordering::one_event_can_carry_many_hand_overs,
+        [Transfer],
+        "An event recorded again and again hands over each time what was marked then."
+    ),
+    case!(
+        ordering::the_host_sees_what_it_waited_for,
+        [Transfer, HostCalls],
+        "After the host has waited for an event, the work before it is visible."
+    ),
+];
+
+const BYTES: u64 = 64 * KIB;
+
+/// Makes `to` wait for the present end of `from`.
+fn hand_over(on: &Subject, from: &Stream, to: &Stream) -> Verdict {
+    let event = on.event()?;
+    event.record(from)?;
+    Ok(event.hold_back(to)?)
+}
+
+fn a_waiting_stream_sees_what_the_other_wrote(on: &Subject) -> Verdict {
+    let (x, y) = (on.filled(BYTES, 1)?, on.filled(BYTES, 2)?);
+    let (writer, reader) = (on.stream()?, on.stream()?);
+    let gate = on.hold_warm(&writer)?;
+    on.fill(x.span(), 7, &writer)?;
+    hand_over(on, &writer, &reader)?;
+    on.copy(y.span(), x.span(), &reader)?;
+    settle();
+    gate.release();
+    reader.synchronize()?;
+    on.expect_byte(y.span(), 7, "what the reader copied")
+}
+
+fn a_writer_waits_for_a_reader(on: &Subject) -> Verdict {
+    let (x, y) = (on.filled(BYTES, 1)?, on.filled(BYTES, 2)?);
+    let (reader, writer) = (on.stream()?, on.stream()?);
+    let gate = on.hold_warm(&reader)?;
+    on.copy(y.span(), x.span(), &reader)?;
+    hand_over(on, &reader, &writer)?;
+    on.fill(x.span(), 9, &writer)?;
+    settle();
+    gate.release();
+    writer.synchronize()?;
+    on.expect_byte(y.span(), 1, "what the reader copied")?;
+    on.expect_byte(x.span(), 9, "what the writer wrote")
+}
+
+fn a_chain_of_three_streams_holds(on: &Subject) -> Verdict {
+    let (x, y, z) = (
+        on.filled(BYTES, 1)?,
+        on.filled(BYTES, 2)?,
+        on.filled(BYTES, 3)?,
+    );
+    let (first, second, third) = (on.stream()?, on.stream()?, on.stream()?);
+    let gate = on.hold_warm(&first)?;
+    on.fill(x.span(), 7, &first)?;
+    hand_over(on, &first, &second)?;
+    on.copy(y.span(), x.span(), &second)?;
+    hand_over(on, &second, &third)?;
+    on.copy(z.span(), y.span(), &third)?;
+    settle();
+    gate.release();
+    third.synchronize()?;
+    on.expect_byte(z.span(), 7, "what came through the chain")
+}
+
+fn fan_out_holds(on: &Subject) -> Verdict {
+    let source = on.filled(BYTES, 1)?;
+    let copies = on.filled(4 * BYTES, 2)?;
+    let writer = on.stream()?;
+    let readers = [on.stream()?, on.stream()?, on.stream()?, on.stream()?];
+    let gate = on.hold_warm(&writer)?;
+    on.fill(source.span(), 7, &writer)?;
+    for (i, reader) in (0..).zip(&readers) {
+        hand_over(on, &writer, reader)?;
+        on.copy(copies.span().part(i * BYTES, BYTES), source.span(), reader)?;
+    }
+    settle();
+    gate.release();
+    for reader in &readers {
+        reader.synchronize()?;
+    }
+    on.expect_byte(copies.span(), 7, "what the readers copied")
+}
+
+fn fan_in_holds(on: &Subject) -> Verdict {
+    let parts = on.filled(4 * BYTES, 1)?;
+    let all = on.filled(4 * BYTES, 2)?;
+    let reader = on.stream()?;
+    let writers = [on.stream()?, on.stream()?, on.stream()?, on.stream()?];
+    // One gate holds the first writer, and the first holds the others.
+    let gate = on.hold_warm(&writers[0])?;
+    for writer in &writers[1..] {
+        hand_over(on, &writers[0], writer)?;
+    }
+    for (i, writer) in (0_u8..).zip(&writers) {
+        let part = parts.span().part(u64::from(i) * BYTES, BYTES);
+        on.fill(part, 10 + i, writer)?;
+        hand_over(on, writer, &reader)?;
+    }
+    on.copy(all.span(), parts.span(), &reader)?;
+    settle();
+    gate.release();
+    reader.synchronize()?;
+    for i in 0..4_u8 {
+        let part = all.span().part(u64::from(i) * BYTES, BYTES);
+        on.expect_byte(part, 10 + i, "what one writer wrote")?;
+    }
+    Ok(())
+}
+
+fn a_diamond_holds(on: &Subject) -> Verdict {
+    let source = on.filled(BYTES, 1)?;
+    let halves = on.filled(2 * BYTES, 2)?;
+    let end = on.filled(2 * BYTES, 3)?;
+    let (top, left, right) = (on.stream()?, on.stream()?, on.stream()?);
+    let gate = on.hold_warm(&top)?;
+    on.fill(source.span(), 7, &top)?;
+    for (i, side) in (0..).zip([&left, &right]) {
+        hand_over(on, &top, side)?;
+        on.copy(halves.span().part(i * BYTES, BYTES), source.span(), side)?;
+        hand_over(on, side, &top)?;
+    }
+    on.copy(end.span(), halves.span(), &top)?;
+    on.fill(source.span(), 8, &top)?;
+    settle();
+    gate.release();
+    top.synchronize()?;
+    on.expect_byte(end.span(), 7, "what joined again")
+}
+
+fn ping_pong_between_two_streams_holds(on: &Subject) -> Verdict {
+    const ROUNDS: u8 = 24;
+    let ball = on.filled(BYTES, 0)?;
+    let seen = on.filled(u64::from(ROUNDS) * BYTES, 0)?;
+    let (server, returner) = (on.stream()?, on.stream()?);
+    for round in 0..ROUNDS {
+        on.fill(ball.span(), round + 1, &server)?;
+        hand_over(on, &server, &returner)?;
+        let place = seen.span().part(u64::from(round) * BYTES, BYTES);
+        on.copy(place, ball.span(), &returner)?;
+        hand_over(on, &returner, &server)?;
+    }
+    server.synchronize()?;
+    for round in 0..ROUNDS {
+        let place = seen.span().part(u64::from(round) * BYTES, BYTES);
+        on.expect_byte(place, round + 1, "what one round handed over")?;
+    }
+    Ok(())
+}
+
+fn a_created_stream_can_wait_for_the_default_one(on: &Subject) -> Verdict {
+    let (x, y) = (on.filled(BYTES, 1)?, on.filled(BYTES, 2)?);
+    let (created, event) = (on.stream()?, on.event()?);
+    let gate = on.hold_warm(&DefaultStream)?;
+    on.fill(x.span(), 7, &DefaultStream)?;
+    on.record(&event, &DefaultStream)?;
+    on.stream_wait(&created, &event)?;
+    on.copy(y.span(), x.span(), &created)?;
+    settle();
+    gate.release();
+    created.synchronize()?;
+    on.expect_byte(y.span(), 7, "what the created stream copied")
+}
+
+fn the_default_stream_can_wait_for_a_created_one(on: &Subject) -> Verdict {
+    let (x, y) = (on.filled(BYTES, 1)?, on.filled(BYTES, 2)?);
+    let (created, event) = (on.stream()?, on.event()?);
+    let gate = on.hold_warm(&created)?;
+    on.fill(x.span(), 7, &created)?;
+    on.record(&event, &created)?;
+    on.stream_wait(&DefaultStream, &event)?;
+    on.copy(y.span(), x.span(), &DefaultStream)?;
+    settle();
+    gate.release();
+    on.synchronize(&DefaultStream)?;
+    on.expect_byte(y.span(), 7, "what the default stream copied")
+}
+
+fn one_event_can_carry_many_hand_overs(on: &Subject) -> Verdict {
+    const ROUNDS: u8 = 16;
+    let source = on.filled(u64::from(ROUNDS) * BYTES, 0)?;
+    let seen = on.filled(u64::from(ROUNDS) * BYTES, 0)?;
+    let (writer, reader, event) = (on.stream()?, on.stream()?, on.event()?);
+    for round in 0..ROUNDS {
+        let part = source.span().part(u64::from(round) * BYTES, BYTES);
+        on.fill(part, round + 1, &writer)?;
+        event.record(&writer)?;
+        event.hold_back(&reader)?;
+        on.copy(
+            seen.span().part(u64::from(round) * BYTES, BYTES),
+            part,
+            &reader,
+        )?;
+    }
+    reader.synchronize()?;
+    for round in 0..ROUNDS {
+        let place = seen.span().part(u64::from(round) * BYTES, BYTES);
+        on.expect_byte(place, round + 1, "what one record handed over")?;
+    }
+    Ok(())
+}
+
+fn the_host_sees_what_it_waited_for(on: &Subject) -> Verdict {
+    let area = on.filled(BYTES, 1)?;
+    let (stream, event) = (on.stream()?, on.event()?);
+    for round in 2..8 {
+        let gate = on.hold_warm(&stream)?;
+        on.fill(area.span(), round, &stream)?;
+        event.record(&stream)?;
+        gate.release();
+        event.wait()?;
+        on.expect_byte(area.span(), round, "what the event marked")?;
+    }
+    Ok(())
+}

@@ -1,0 +1,210 @@
+//! One device reaching another's memory.
+
+use cachette_hal::{Device, ErrorKind, Ordinal, PeerAccess};
+
+use crate::case::{Case, case};
+use crate::failure::{Stop, Verdict, ensure, ensure_eq};
+use crate::rig::{KIB, Memory, Place, Stream, Subject, refuse};
+
+pub(super) const CASES: &[Case] = &[
+    case!(
+        peer_access::a_device_does_not_reach_itself,
+        [PeerAccess],
+        "A device is no peer of its own."
+    ),
+    case!(
+        peer_access::an_unknown_device_is_no_such_device,
+        [PeerAccess],
+        "Asking about, enabling or disabling a device that does not exist fails."
+    ),
+    case!(
+        peer_access::enabling_twice_is_enabling_once,
+        [PeerAccess],
+        "A peer that is enabled can be enabled again."
+    )
+    .on_devices(2),
+    case!(
+        peer_access::disabling_twice_is_disabling_once,
+        [PeerAccess],
+        "A peer that is disabled, or was never enabled, can be disabled."
+    )
+    .on_devices(2),
+    case!(
+        peer_access::a_copy_from_a_peer_is_exact,
+        [PeerAccess, Transfer],
+        "A device copies from the memory of a peer it may reach."
+    )
+    .on_devices(2),
+    case!(
+        peer_access::a_copy_to_a_peer_is_exact,
+        [PeerAccess, Transfer],
+        "A device copies to the memory of a peer it may reach."
+    )
+    .on_devices(2),
+    case!(
+        peer_access::memory_allocated_before_and_after_is_reached,
+        [PeerAccess, Transfer],
+        "Enabling a peer covers memory allocated before it and after it."
+    )
+    .on_devices(2),
+    case!(
+        peer_access::it_can_be_enabled_again,
+        [PeerAccess, Transfer],
+        "After disabling and enabling again, the peer is reached."
+    )
+    .on_devices(2),
+    case!(
+        peer_access::an_unreachable_device_is_refused,
+        [PeerAccess],
+        "Enabling a device that cannot be reached fails."
+    )
+    .on_devices(2),
+];
+
+const BYTES: u64 = 64 * KIB;
+
+impl Subject {
+    /// Skips the case unless the device under test can reach the other one.
+    pub(super) fn reachable_peer(&self) -> Verdict<&dyn PeerAccess> {
+        let peers = self.device().peer_access()?;
+        let (one, other) = (self.ordinal(), self.other_ordinal());
+        if peers.can_reach(other)? {
+            Ok(peers)
+        } else {
+            Err(Stop::skipped(format!(
+                "device {one} cannot reach device {other}"
+            )))
+        }
+    }
+
+    /// Memory of the other device with the pattern of `seed`.
+    fn peer_memory(&self, seed: u64) -> Verdict<Memory> {
+        let memory = Memory::allocate(self.other_device()?, BYTES)?;
+        let (own, stream) = (self.memory(BYTES)?, self.stream()?);
+        self.put_pattern(own.span(), seed)?;
+        self.copy(memory.span(), own.span(), &stream)?;
+        stream.synchronize()?;
+        Ok(memory)
+    }
+
+    /// Checks memory of the other device by copying it here.
+    fn expect_peer(&self, peer: &Memory, seed: u64, what: &str) -> Verdict {
+        let (own, stream) = (self.filled(BYTES, 0)?, self.stream()?);
+        self.copy(own.span(), peer.span(), &stream)?;
+        stream.synchronize()?;
+        self.expect_pattern(own.span(), seed, what)
+    }
+}
+
+fn a_device_does_not_reach_itself(on: &Subject) -> Verdict {
+    let reaches = on.device().peer_access()?.can_reach(on.ordinal())?;
+    ensure_eq!(reaches, false, "whether it reaches itself");
+    Ok(())
+}
+
+fn an_unknown_device_is_no_such_device(on: &Subject) -> Verdict {
+    let peers = on.device().peer_access()?;
+    for unknown in [Ordinal(on.backend().device_count()?), Ordinal(4000)] {
+        let kinds = [ErrorKind::NoSuchDevice];
+        refuse(
+            peers.can_reach(unknown),
+            &kinds,
+            "asking about an unknown device",
+        )?;
+        refuse(
+            peers.enable_peer(unknown),
+            &kinds,
+            "enabling an unknown device",
+        )?;
+        refuse(
+            peers.disable_peer(unknown),
+            &kinds,
+            "disabling an unknown device",
+        )?;
+    }
+    Ok(())
+}
+
+fn enabling_twice_is_enabling_once(on: &Subject) -> Verdict {
+    let peers = on.reachable_peer()?;
+    for _ in 0..3 {
+        peers.enable_peer(on.other_ordinal())?;
+    }
+    peers.disable_peer(on.other_ordinal())?;
+    Ok(())
+}
+
+fn disabling_twice_is_disabling_once(on: &Subject) -> Verdict {
+    let peers = on.reachable_peer()?;
+    peers.disable_peer(on.other_ordinal())?;
+    peers.enable_peer(on.other_ordinal())?;
+    for _ in 0..3 {
+        peers.disable_peer(on.other_ordinal())?;
+    }
+    Ok(())
+}
+
+fn a_copy_from_a_peer_is_exact(on: &Subject) -> Verdict {
+    on.reachable_peer()?.enable_peer(on.other_ordinal())?;
+    let other = on.other_device()?;
+    let peer = Memory::allocate(other.clone(), BYTES)?;
+    let stream = Stream::create(other.clone())?;
+    let transfer = other.transfer()?;
+    // SAFETY: 1. the stream lives. 3. So does the memory, until the stream was synchronised with.
+    unsafe { transfer.fill(peer.ptr(), 7, BYTES, stream.get()) }?;
+    stream.synchronize()?;
+    let (own, stream) = (on.filled(BYTES, 0)?, on.stream()?);
+    on.copy(own.span(), peer.span(), &stream)?;
+    stream.synchronize()?;
+    on.expect_byte(own.span(), 7, "what came from the peer")
+}
+
+fn a_copy_to_a_peer_is_exact(on: &Subject) -> Verdict {
+    on.reachable_peer()?.enable_peer(on.other_ordinal())?;
+    let (one, two) = (on.peer_memory(1)?, on.peer_memory(2)?);
+    on.expect_peer(&one, 1, "what went to the peer first")?;
+    on.expect_peer(&two, 2, "what went to the peer second")
+}
+
+fn memory_allocated_before_and_after_is_reached(on: &Subject) -> Verdict {
+    let peers = on.reachable_peer()?;
+    let other = on.other_device()?;
+    let before = Memory::allocate(other.clone(), BYTES)?;
+    peers.enable_peer(on.other_ordinal())?;
+    let after = Memory::allocate(other, BYTES)?;
+    let stream = on.stream()?;
+    for (byte, memory) in [(5, &before), (6, &after)] {
+        let own = on.filled(BYTES, byte)?;
+        on.copy(memory.span(), own.span(), &stream)?;
+        on.fill(own.span(), 0, &stream)?;
+        on.copy(own.span(), memory.span(), &stream)?;
+        stream.synchronize()?;
+        on.expect_byte(own.span(), byte, "what went to the peer and back")?;
+    }
+    Ok(())
+}
+
+fn it_can_be_enabled_again(on: &Subject) -> Verdict {
+    let peers = on.reachable_peer()?;
+    for seed in 0..3 {
+        peers.enable_peer(on.other_ordinal())?;
+        let peer = on.peer_memory(seed)?;
+        on.expect_peer(&peer, seed, "what went to the peer")?;
+        peer.close()?;
+        peers.disable_peer(on.other_ordinal())?;
+    }
+    Ok(())
+}
+
+fn an_unreachable_device_is_refused(on: &Subject) -> Verdict {
+    let peers = on.device().peer_access()?;
+    if peers.can_reach(on.other_ordinal())? {
+        return Err(Stop::skipped("the devices reach each other"));
+    }
+    let enabled = peers.enable_peer(on.other_ordinal());
+    ensure!(
+        enabled.is_err(),
+        "a device that cannot be reached was enabled"
+    );
+    Ok(())
+}

@@ -1,0 +1,273 @@
+//! Streams: order inside one, independence between them.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use cachette_hal::{Device, ErrorKind};
+
+use crate::case::{Case, case};
+use crate::failure::{Verdict, ensure};
+use crate::rig::{
+    DefaultStream, Event, KIB, Place, Stream, Subject, blocks_until_released, refuse,
+};
+
+pub(super) const CASES: &[Case] = &[
+    case!(
+        streams::live_ones_have_different_handles,
+        [],
+        "No two live streams share a handle, and none is the default stream."
+    ),
+    case!(
+        streams::work_runs_in_the_order_it_was_queued,
+        [Transfer],
+        "Each piece of work sees what the pieces before it in the stream wrote."
+    ),
+    case!(
+        streams::held_work_runs_in_the_order_it_was_queued,
+        [Transfer, HostCalls],
+        "Work that piled up in a stream still runs in order."
+    ),
+    case!(
+        streams::a_held_one_does_not_hold_another,
+        [Transfer, HostCalls],
+        "A stream runs while another is held."
+    ),
+    case!(
+        streams::created_ones_do_not_wait_for_the_default_stream,
+        [HostCalls],
+        "A created stream runs while the default stream is held."
+    ),
+    case!(
+        streams::the_default_stream_does_not_wait_for_created_ones,
+        [HostCalls],
+        "The default stream runs while a created stream is held."
+    ),
+    case!(
+        streams::the_default_stream_runs_work,
+        [Transfer],
+        "Work queued in the default stream runs in order."
+    ),
+    case!(
+        streams::synchronize_blocks_until_queued_work_finished,
+        [HostCalls],
+        "Synchronising with a stream blocks the host until its work has finished."
+    ),
+    case!(
+        streams::synchronize_of_an_idle_one_returns,
+        [],
+        "Synchronising with a stream that has no work returns, as often as one likes."
+    ),
+    case!(
+        streams::synchronize_does_not_wait_for_other_streams,
+        [HostCalls],
+        "Synchronising with one stream does not wait for another that is held."
+    ),
+    case!(
+        streams::synchronize_device_waits_for_every_stream,
+        [HostCalls],
+        "Synchronising with the device blocks while any stream of it is held."
+    ),
+    case!(
+        streams::a_destroyed_one_finishes_its_work,
+        [Transfer, HostCalls],
+        "Work that was queued before a stream was destroyed runs to its end."
+    ),
+    case!(
+        streams::many_live_together,
+        [Transfer],
+        "Dozens of streams live at once, and each does its own work."
+    ),
+    case!(
+        streams::one_of_another_device_is_answered,
+        [Transfer],
+        "A live stream of another device is answered properly, and both devices go on."
+    )
+    .on_devices(2),
+];
+
+fn live_ones_have_different_handles(on: &Subject) -> Verdict {
+    let live: Result<Vec<_>, _> = (0..32).map(|_| on.stream()).collect();
+    let live = live?;
+    let mut seen = HashSet::from([cachette_hal::StreamRef::DEFAULT]);
+    for stream in &live {
+        ensure!(
+            seen.insert(stream.get()),
+            "{:?} was given out twice",
+            stream.get()
+        );
+    }
+    Ok(())
+}
+
+/// Queues fills and copies in turn, so that part `i` ends as `i + 1` only in the right order.
+fn queue_staircase(on: &Subject, area: &crate::rig::Memory, stream: &Stream) -> Verdict {
+    let bytes = area.bytes() / 16;
+    let first = area.span().part(0, bytes);
+    for part in 1..16_u8 {
+        on.fill(first, part, stream)?;
+        on.copy(
+            area.span().part(u64::from(part) * bytes, bytes),
+            first,
+            stream,
+        )?;
+    }
+    on.fill(first, 0xff, stream)?;
+    Ok(())
+}
+
+fn expect_staircase(on: &Subject, area: &crate::rig::Memory) -> Verdict {
+    let bytes = area.bytes() / 16;
+    for part in 1..16_u8 {
+        let at = area.span().part(u64::from(part) * bytes, bytes);
+        on.expect_byte(at, part, "the copy made between two fills")?;
+    }
+    on.expect_byte(area.span().part(0, bytes), 0xff, "the last fill")
+}
+
+fn work_runs_in_the_order_it_was_queued(on: &Subject) -> Verdict {
+    let area = on.filled(256 * KIB, 0)?;
+    let stream = on.stream()?;
+    queue_staircase(on, &area, &stream)?;
+    stream.synchronize()?;
+    expect_staircase(on, &area)
+}
+
+fn held_work_runs_in_the_order_it_was_queued(on: &Subject) -> Verdict {
+    let area = on.filled(256 * KIB, 0)?;
+    let stream = on.stream()?;
+    let gate = on.hold_warm(&stream)?;
+    queue_staircase(on, &area, &stream)?;
+    gate.release();
+    stream.synchronize()?;
+    expect_staircase(on, &area)
+}
+
+fn a_held_one_does_not_hold_another(on: &Subject) -> Verdict {
+    let area = on.filled(64 * KIB, 0)?;
+    let (held, free) = (on.stream()?, on.stream()?);
+    let event = on.event()?;
+    let gate = on.hold_warm(&held)?;
+    on.fill(area.span(), 9, &free)?;
+    event.record(&free)?;
+    event.wait()?;
+    gate.release();
+    on.expect_byte(area.span(), 9, "what the free stream wrote")
+}
+
+fn created_ones_do_not_wait_for_the_default_stream(on: &Subject) -> Verdict {
+    let stream = on.stream()?;
+    let (held, free) = (on.event()?, on.event()?);
+    let _gate = on.hold(&DefaultStream)?;
+    on.record(&held, &DefaultStream)?;
+    free.record(&stream)?;
+    free.wait()?;
+    ensure!(!held.poll()?.is_done(), "the default stream was not held");
+    Ok(())
+}
+
+fn the_default_stream_does_not_wait_for_created_ones(on: &Subject) -> Verdict {
+    let stream = on.stream()?;
+    let (held, free) = (on.event()?, on.event()?);
+    let _gate = on.hold(&stream)?;
+    held.record(&stream)?;
+    on.record(&free, &DefaultStream)?;
+    free.wait()?;
+    ensure!(!held.poll()?.is_done(), "the created stream was not held");
+    Ok(())
+}
+
+fn the_default_stream_runs_work(on: &Subject) -> Verdict {
+    let from = on.filled(64 * KIB, 1)?;
+    let to = on.filled(64 * KIB, 2)?;
+    on.fill(from.span(), 3, &DefaultStream)?;
+    on.copy(to.span(), from.span(), &DefaultStream)?;
+    on.synchronize(&DefaultStream)?;
+    on.expect_byte(to.span(), 3, "the copy")
+}
+
+fn synchronize_blocks_until_queued_work_finished(on: &Subject) -> Verdict {
+    let stream = on.stream()?;
+    let gate = on.hold(&stream)?;
+    blocks_until_released(&gate, || stream.synchronize())
+}
+
+fn synchronize_of_an_idle_one_returns(on: &Subject) -> Verdict {
+    let stream = on.stream()?;
+    for _ in 0..8 {
+        stream.synchronize()?;
+        on.synchronize(&DefaultStream)?;
+        on.device().synchronize_device()?;
+    }
+    Ok(())
+}
+
+fn synchronize_does_not_wait_for_other_streams(on: &Subject) -> Verdict {
+    let (held, free) = (on.stream()?, on.stream()?);
+    let event = on.event()?;
+    let _gate = on.hold(&held)?;
+    event.record(&held)?;
+    free.synchronize()?;
+    ensure!(!event.poll()?.is_done(), "the other stream was waited for");
+    Ok(())
+}
+
+fn synchronize_device_waits_for_every_stream(on: &Subject) -> Verdict {
+    let streams = [on.stream()?, on.stream()?, on.stream()?];
+    for stream in &streams {
+        let gate = on.hold(stream)?;
+        blocks_until_released(&gate, || on.device().synchronize_device())?;
+    }
+    Ok(())
+}
+
+fn a_destroyed_one_finishes_its_work(on: &Subject) -> Verdict {
+    let area = on.filled(64 * KIB, 1)?;
+    let stream = on.stream()?;
+    let event = on.event()?;
+    let gate = on.hold_warm(&stream)?;
+    on.fill(area.span(), 7, &stream)?;
+    event.record(&stream)?;
+    stream.close()?;
+    gate.release();
+    event.wait()?;
+    on.device().synchronize_device()?;
+    on.expect_byte(area.span(), 7, "what the destroyed stream was to write")
+}
+
+fn many_live_together(on: &Subject) -> Verdict {
+    let area = on.filled(48 * 4 * KIB, 0)?;
+    let streams: Result<Vec<_>, _> = (0..48).map(|_| on.stream()).collect();
+    let streams = streams?;
+    for (i, stream) in (0_u8..).zip(&streams) {
+        on.fill(
+            area.span().part(u64::from(i) * 4 * KIB, 4 * KIB),
+            i + 1,
+            stream,
+        )?;
+    }
+    for stream in &streams {
+        stream.synchronize()?;
+    }
+    for i in 0..48_u8 {
+        let part = area.span().part(u64::from(i) * 4 * KIB, 4 * KIB);
+        on.expect_byte(part, i + 1, "the part of one stream")?;
+    }
+    Ok(())
+}
+
+fn one_of_another_device_is_answered(on: &Subject) -> Verdict {
+    let other = on.other_device()?;
+    let foreign = Stream::create(Arc::clone(&other))?;
+    let answer = on.synchronize(&foreign);
+    if answer.is_err() {
+        let kinds = [ErrorKind::InvalidHandle, ErrorKind::InvalidValue];
+        refuse(answer, &kinds, "a stream of another device")?;
+    }
+    let area = on.filled(4 * KIB, 5)?;
+    on.expect_byte(area.span(), 5, "memory of this device")?;
+    let event = Event::create(Arc::clone(&other))?;
+    event.record(&foreign)?;
+    event.wait()?;
+    other.synchronize_device()?;
+    Ok(())
+}

@@ -1,0 +1,258 @@
+//! Any thread may call anything.
+
+use std::sync::Barrier;
+use std::thread;
+
+use cachette_hal::Device;
+
+use crate::case::{Case, case};
+use crate::failure::{Stop, Verdict, ensure, ensure_eq};
+use crate::rig::{KIB, MIB, Place, Stream, Subject, blocks_until_released, settle};
+
+pub(super) const CASES: &[Case] = &[
+    case!(
+        threads::memory_is_allocated_and_freed_by_many,
+        [Transfer],
+        "Threads that allocate, write, read and free at once do not disturb each other."
+    ),
+    case!(
+        threads::memory_is_freed_by_another_than_allocated_it,
+        [Transfer],
+        "Memory moves between threads: one allocates, another reads and frees."
+    ),
+    case!(
+        threads::each_may_have_its_own_stream,
+        [Transfer],
+        "Threads that each use a stream of their own get their own results."
+    ),
+    case!(
+        threads::one_stream_takes_work_from_many,
+        [Transfer],
+        "Threads that queue into one stream at once all have their work done."
+    ),
+    case!(
+        threads::an_event_is_recorded_by_one_and_waited_for_by_another,
+        [Transfer, HostCalls],
+        "An event recorded by one thread holds another until the work is done."
+    ),
+    case!(
+        threads::several_wait_for_one_event,
+        [HostCalls],
+        "Any number of threads may wait for one event."
+    ),
+    case!(
+        threads::streams_and_events_are_destroyed_by_others,
+        [],
+        "Streams and events made by one thread are used and destroyed by another."
+    ),
+    case!(
+        threads::handles_are_unique_across_threads,
+        [],
+        "Streams made by many threads at once have different handles."
+    ),
+    case!(
+        threads::mappings_are_made_by_many,
+        [VirtualMemory, Transfer],
+        "Threads that reserve, map, write, read and unmap at once do not disturb each other."
+    ),
+    case!(
+        threads::a_thread_that_has_ended_leaves_its_work,
+        [Transfer, HostCalls],
+        "Work queued by a thread that has ended is done."
+    ),
+    case!(
+        threads::devices_are_opened_by_many,
+        [],
+        "Threads that open the same device at once all get it."
+    ),
+];
+
+const THREADS: u8 = 8;
+
+/// Runs the same on several threads at once, each with its number, and collects what they return.
+fn together<T: Send>(act: impl Fn(u8) -> Verdict<T> + Sync) -> Verdict<Vec<T>> {
+    let start = Barrier::new(usize::from(THREADS));
+    thread::scope(|scope| {
+        let run = |number| {
+            let (start, act) = (&start, &act);
+            scope.spawn(move || {
+                start.wait();
+                act(number)
+            })
+        };
+        let running: Vec<_> = (0..THREADS).map(run).collect();
+        let results = running.into_iter().map(|thread| {
+            let panicked = |_| Stop::failed("a thread panicked");
+            thread.join().map_err(panicked)?
+        });
+        results.collect()
+    })
+}
+
+fn memory_is_allocated_and_freed_by_many(on: &Subject) -> Verdict {
+    together(|number| {
+        for round in 0..12 {
+            let memory = on.memory(16 * KIB * (1 + u64::from(number)) + round)?;
+            let seed = u64::from(number) << 8 | round;
+            on.put_pattern(memory.span(), seed)?;
+            on.expect_pattern(memory.span(), seed, "this thread's memory")?;
+            memory.close()?;
+        }
+        Ok(())
+    })?;
+    Ok(())
+}
+
+fn memory_is_freed_by_another_than_allocated_it(on: &Subject) -> Verdict {
+    let made = together(|number| {
+        let memory = on.memory(MIB)?;
+        on.put_pattern(memory.span(), u64::from(number))?;
+        Ok(memory)
+    })?;
+    for (seed, memory) in (0..).zip(made) {
+        on.expect_pattern(memory.span(), seed, "what the other thread wrote")?;
+        memory.close()?;
+    }
+    Ok(())
+}
+
+fn each_may_have_its_own_stream(on: &Subject) -> Verdict {
+    together(|number| {
+        let stream = on.stream()?;
+        let (x, y) = (on.filled(64 * KIB, 0)?, on.filled(64 * KIB, 0)?);
+        for round in 0..16 {
+            let byte = number * 16 + round;
+            on.fill(x.span(), byte, &stream)?;
+            on.copy(y.span(), x.span(), &stream)?;
+            stream.synchronize()?;
+            on.expect_byte(y.span(), byte, "this thread's result")?;
+        }
+        Ok(())
+    })?;
+    Ok(())
+}
+
+fn one_stream_takes_work_from_many(on: &Subject) -> Verdict {
+    const PARTS: u64 = 32;
+    let stream = on.stream()?;
+    let area = on.filled(u64::from(THREADS) * PARTS * KIB, 0xff)?;
+    together(|number| {
+        for part in 0..PARTS {
+            let at = (u64::from(number) * PARTS + part) * KIB;
+            on.fill(area.span().part(at, KIB), number, &stream)?;
+        }
+        Ok(())
+    })?;
+    stream.synchronize()?;
+    for number in 0..THREADS {
+        let own = area
+            .span()
+            .part(u64::from(number) * PARTS * KIB, PARTS * KIB);
+        on.expect_byte(own, number, "the part of one thread")?;
+    }
+    Ok(())
+}
+
+fn an_event_is_recorded_by_one_and_waited_for_by_another(on: &Subject) -> Verdict {
+    let area = on.filled(64 * KIB, 1)?;
+    let (stream, event) = (on.stream()?, on.event()?);
+    let gate = on.hold_warm(&stream)?;
+    on.fill(area.span(), 7, &stream)?;
+    event.record(&stream)?;
+    blocks_until_released(&gate, || event.wait())?;
+    on.expect_byte(area.span(), 7, "what the event marked")
+}
+
+fn several_wait_for_one_event(on: &Subject) -> Verdict {
+    let (stream, event) = (on.stream()?, on.event()?);
+    let gate = on.hold(&stream)?;
+    event.record(&stream)?;
+    let done = together(|number| {
+        if number == 0 {
+            settle();
+            let early = event.poll()?.is_done();
+            gate.release();
+            ensure!(!early, "the event had passed while its stream was held");
+        }
+        event.wait()?;
+        Ok(event.poll()?.is_done())
+    })?;
+    ensure_eq!(
+        done,
+        vec![true; usize::from(THREADS)],
+        "whether it had passed for each"
+    );
+    Ok(())
+}
+
+fn streams_and_events_are_destroyed_by_others(on: &Subject) -> Verdict {
+    let made = together(|_| {
+        let (stream, event) = (on.stream()?, on.event()?);
+        event.record(&stream)?;
+        Ok((stream, event))
+    })?;
+    for (stream, event) in made {
+        event.wait()?;
+        event.record(&stream)?;
+        stream.close()?;
+        event.wait()?;
+        event.close()?;
+    }
+    Ok(())
+}
+
+fn handles_are_unique_across_threads(on: &Subject) -> Verdict {
+    let made = together(|_| {
+        let streams: Result<Vec<_>, _> = (0..8).map(|_| on.stream()).collect();
+        Ok(streams?)
+    })?;
+    let mut handles: Vec<_> = made.iter().flatten().map(Stream::get).collect();
+    let count = handles.len();
+    handles.sort_unstable();
+    handles.dedup();
+    ensure_eq!(handles.len(), count, "how many handles differ");
+    Ok(())
+}
+
+fn mappings_are_made_by_many(on: &Subject) -> Verdict {
+    together(|number| {
+        let reservation = on.chunk_reservation(2)?;
+        for round in 0..4 {
+            let backing = on.chunk_backing()?;
+            let mapping = on.map(&reservation, (round % 2) * on.chunk()?, &backing)?;
+            let part = mapping.span().part(64 * KIB * round, 64 * KIB);
+            let seed = u64::from(number) << 8 | round;
+            on.put_pattern(part, seed)?;
+            on.expect_pattern(part, seed, "this thread's mapping")?;
+            mapping.close()?;
+        }
+        Ok(())
+    })?;
+    Ok(())
+}
+
+fn a_thread_that_has_ended_leaves_its_work(on: &Subject) -> Verdict {
+    let area = on.filled(u64::from(THREADS) * KIB, 0xff)?;
+    let stream = on.stream()?;
+    let gate = on.hold_warm(&stream)?;
+    together(|number| {
+        let part = area.span().part(u64::from(number) * KIB, KIB);
+        Ok(on.fill(part, number, &stream)?)
+    })?;
+    gate.release();
+    stream.synchronize()?;
+    for number in 0..THREADS {
+        let part = area.span().part(u64::from(number) * KIB, KIB);
+        on.expect_byte(part, number, "the part of a thread that has ended")?;
+    }
+    Ok(())
+}
+
+fn devices_are_opened_by_many(on: &Subject) -> Verdict {
+    let opened = together(|_| Ok(on.backend().open(on.ordinal())?))?;
+    for device in opened {
+        ensure_eq!(device.info().ordinal, on.ordinal(), "the ordinal opened");
+        device.synchronize_device()?;
+    }
+    Ok(())
+}

@@ -1,0 +1,299 @@
+//! Fills and copies: exact ranges, exact content, in stream order.
+
+use cachette_hal::{Device, ErrorKind};
+
+use crate::case::{Case, case};
+use crate::failure::{Stop, Verdict, ensure, ensure_eq};
+use crate::rig::{
+    KIB, MIB, Place, Subject, pattern, read_pinned, refuse, same, settle, write_pinned,
+};
+
+pub(super) const CASES: &[Case] = &[
+    case!(
+        transfer::fill_sets_every_byte,
+        [Transfer],
+        "A fill sets every byte of its range, the first and the last among them."
+    ),
+    case!(
+        transfer::fill_touches_nothing_else,
+        [Transfer],
+        "A fill leaves the bytes before and behind its range, at any offset and size."
+    ),
+    case!(
+        transfer::copy_is_exact,
+        [Transfer],
+        "A copy brings every byte to its place, at any offset and size."
+    ),
+    case!(
+        transfer::copy_touches_nothing_else,
+        [Transfer],
+        "A copy leaves its source, and the bytes around its target."
+    ),
+    case!(
+        transfer::copy_works_within_one_allocation,
+        [Transfer],
+        "A copy between two ranges of one allocation is as good as any."
+    ),
+    case!(
+        transfer::uploads_and_downloads_make_a_round_trip,
+        [Transfer],
+        "Bytes that went to the device and back are the same, from one byte to eight mebibytes."
+    ),
+    case!(
+        transfer::upload_touches_nothing_else,
+        [Transfer],
+        "An upload leaves the bytes around its range."
+    ),
+    case!(
+        transfer::download_touches_nothing_else,
+        [Transfer, HostMemory],
+        "A download leaves host memory around its range."
+    ),
+    case!(
+        transfer::download_happens_in_stream_order,
+        [Transfer, HostMemory, HostCalls],
+        "A download brings what earlier work of its stream wrote, not what was there when it was queued."
+    ),
+    case!(
+        transfer::upload_happens_in_stream_order,
+        [Transfer, HostMemory, HostCalls],
+        "An upload comes after earlier work of its stream and before later work."
+    ),
+    case!(
+        transfer::fills_and_copies_do_not_block_the_host,
+        [Transfer, HostCalls],
+        "Fills and copies return while their stream is held."
+    ),
+    case!(
+        transfer::held_work_has_not_happened,
+        [Transfer, HostCalls],
+        "Nothing queued behind a held point of a stream has happened."
+    ),
+    case!(
+        transfer::zero_bytes_is_an_invalid_value,
+        [Transfer],
+        "A fill, copy, upload or download of no bytes is an invalid value."
+    ),
+];
+
+/// Offsets and sizes around word, page and line boundaries.
+const ODD: [(u64, u64); 8] = [
+    (0, 1),
+    (1, 1),
+    (3, 5),
+    (7, 64),
+    (15, 4097),
+    (512, 511),
+    (4095, 4098),
+    (1, 65_533),
+];
+const AREA: u64 = 72 * KIB;
+
+fn fill_sets_every_byte(on: &Subject) -> Verdict {
+    let stream = on.stream()?;
+    for bytes in [1, 2, 15, 4096, 65_537, 3 * MIB + 1] {
+        let area = on.memory(bytes)?;
+        on.put_pattern(area.span(), bytes)?;
+        on.fill(area.span(), 0x5a, &stream)?;
+        stream.synchronize()?;
+        on.expect_byte(area.span(), 0x5a, "the filled range")?;
+    }
+    Ok(())
+}
+
+/// Checks an area that held `pattern(seed)` and in which one range was replaced.
+fn expect_replaced(on: &Subject, area: &impl Place, seed: u64, at: u64, new: &[u8]) -> Verdict {
+    let mut promised = pattern(seed, area.span().bytes());
+    let start = usize::try_from(at).map_err(|_| Stop::failed("the offset fits"))?;
+    promised[start..start + new.len()].copy_from_slice(new);
+    let what = format!("an area with {} bytes replaced at {at}", new.len());
+    same(&on.get(area.span())?, &promised, &what).map_err(Stop::failed)
+}
+
+fn fill_touches_nothing_else(on: &Subject) -> Verdict {
+    let (area, stream) = (on.memory(AREA)?, on.stream()?);
+    for (at, bytes) in ODD {
+        on.put_pattern(area.span(), at)?;
+        on.fill(area.span().part(at, bytes), 0xc3, &stream)?;
+        stream.synchronize()?;
+        let new: Vec<u8> = (0..bytes).map(|_| 0xc3).collect();
+        expect_replaced(on, &area, at, at, &new)?;
+    }
+    Ok(())
+}
+
+fn copy_is_exact(on: &Subject) -> Verdict {
+    let (from, to, stream) = (on.memory(AREA)?, on.memory(AREA)?, on.stream()?);
+    on.put_pattern(from.span(), 1)?;
+    let source = on.get(from.span())?;
+    for (at, bytes) in ODD {
+        on.copy(
+            to.span().part(3, bytes),
+            from.span().part(at, bytes),
+            &stream,
+        )?;
+        stream.synchronize()?;
+        let found = on.get(to.span().part(3, bytes))?;
+        let promised = source
+            .iter()
+            .skip(usize::try_from(at).unwrap_or(usize::MAX));
+        let promised: Vec<u8> = promised.copied().take(found.len()).collect();
+        let what = format!("a copy of {bytes} bytes from offset {at}");
+        same(&found, &promised, &what).map_err(Stop::failed)?;
+    }
+    Ok(())
+}
+
+fn copy_touches_nothing_else(on: &Subject) -> Verdict {
+    let (from, to, stream) = (on.memory(AREA)?, on.memory(AREA)?, on.stream()?);
+    on.put_pattern(from.span(), 1)?;
+    for (at, bytes) in ODD {
+        on.put_pattern(to.span(), 2)?;
+        on.copy(
+            to.span().part(at, bytes),
+            from.span().part(0, bytes),
+            &stream,
+        )?;
+        stream.synchronize()?;
+        expect_replaced(on, &to, 2, at, &pattern(1, bytes))?;
+    }
+    on.expect_pattern(from.span(), 1, "the source")
+}
+
+fn copy_works_within_one_allocation(on: &Subject) -> Verdict {
+    let (area, stream) = (on.memory(2 * MIB)?, on.stream()?);
+    on.put_pattern(area.span().part(0, MIB), 1)?;
+    on.put_pattern(area.span().part(MIB, MIB), 2)?;
+    on.copy(
+        area.span().part(MIB, MIB),
+        area.span().part(0, MIB),
+        &stream,
+    )?;
+    stream.synchronize()?;
+    on.expect_pattern(area.span().part(0, MIB), 1, "the source half")?;
+    on.expect_pattern(area.span().part(MIB, MIB), 1, "the target half")
+}
+
+fn uploads_and_downloads_make_a_round_trip(on: &Subject) -> Verdict {
+    for bytes in [1, 2, 3, 127, 4 * KIB, 64 * KIB + 1, MIB - 1, 8 * MIB] {
+        let area = on.memory(bytes)?;
+        on.put_pattern(area.span(), bytes)?;
+        on.expect_pattern(area.span(), bytes, "the round trip")?;
+    }
+    Ok(())
+}
+
+fn upload_touches_nothing_else(on: &Subject) -> Verdict {
+    let area = on.memory(AREA)?;
+    for (at, bytes) in ODD {
+        on.put_pattern(area.span(), 1)?;
+        on.put_pattern(area.span().part(at, bytes), 2)?;
+        expect_replaced(on, &area, 1, at, &pattern(2, bytes))?;
+    }
+    Ok(())
+}
+
+fn download_touches_nothing_else(on: &Subject) -> Verdict {
+    let (area, stream) = (on.memory(AREA)?, on.stream()?);
+    let host = on.pinned(72 << 10)?;
+    on.put_pattern(area.span(), 2)?;
+    for (at, bytes) in ODD {
+        write_pinned(&host, &pattern(1, AREA));
+        on.download_into(&host, at, area.span().part(0, bytes), &stream)?;
+        stream.synchronize()?;
+        let mut promised = pattern(1, AREA);
+        let start = usize::try_from(at).unwrap_or(usize::MAX);
+        for (slot, byte) in promised.iter_mut().skip(start).zip(pattern(2, bytes)) {
+            *slot = byte;
+        }
+        let what = format!("host memory with {bytes} bytes downloaded at {at}");
+        same(&read_pinned(&host), &promised, &what).map_err(Stop::failed)?;
+    }
+    Ok(())
+}
+
+fn download_happens_in_stream_order(on: &Subject) -> Verdict {
+    let area = on.filled(64 * KIB, 1)?;
+    let host = on.pinned(64 << 10)?;
+    write_pinned(&host, &vec![0; 64 << 10]);
+    let stream = on.stream()?;
+    let gate = on.hold_warm(&stream)?;
+    on.fill(area.span(), 7, &stream)?;
+    on.download_into(&host, 0, area.span(), &stream)?;
+    on.fill(area.span(), 8, &stream)?;
+    settle();
+    gate.release();
+    stream.synchronize()?;
+    ensure_eq!(read_pinned(&host), vec![7; 64 << 10], "what was downloaded");
+    Ok(())
+}
+
+fn upload_happens_in_stream_order(on: &Subject) -> Verdict {
+    let (area, copy) = (on.filled(64 * KIB, 1)?, on.filled(64 * KIB, 2)?);
+    let host = on.pinned(64 << 10)?;
+    write_pinned(&host, &pattern(3, 64 * KIB));
+    let stream = on.stream()?;
+    let gate = on.hold_warm(&stream)?;
+    on.fill(area.span(), 7, &stream)?;
+    on.upload_pinned(area.span(), &host, &stream)?;
+    on.copy(copy.span(), area.span(), &stream)?;
+    on.fill(area.span(), 9, &stream)?;
+    settle();
+    gate.release();
+    stream.synchronize()?;
+    on.expect_pattern(copy.span(), 3, "what was uploaded between two fills")?;
+    on.expect_byte(area.span(), 9, "the last fill")
+}
+
+fn fills_and_copies_do_not_block_the_host(on: &Subject) -> Verdict {
+    let (x, y) = (on.filled(MIB, 1)?, on.filled(MIB, 2)?);
+    let (stream, event) = (on.stream()?, on.event()?);
+    let _gate = on.hold_warm(&stream)?;
+    for byte in 0..16 {
+        on.fill(x.span(), byte, &stream)?;
+        on.copy(y.span(), x.span(), &stream)?;
+    }
+    event.record(&stream)?;
+    ensure!(!event.poll()?.is_done(), "the stream was not held any more");
+    Ok(())
+}
+
+fn held_work_has_not_happened(on: &Subject) -> Verdict {
+    let (x, y) = (on.filled(64 * KIB, 1)?, on.filled(64 * KIB, 2)?);
+    let stream = on.stream()?;
+    let gate = on.hold_warm(&stream)?;
+    on.fill(x.span(), 7, &stream)?;
+    on.copy(y.span(), x.span(), &stream)?;
+    settle();
+    on.expect_byte(x.span(), 1, "the target of a held fill")?;
+    on.expect_byte(y.span(), 2, "the target of a held copy")?;
+    gate.release();
+    stream.synchronize()?;
+    on.expect_byte(y.span(), 7, "the target of the copy afterwards")
+}
+
+fn zero_bytes_is_an_invalid_value(on: &Subject) -> Verdict {
+    let (x, y, stream) = (on.filled(KIB, 1)?, on.filled(KIB, 2)?, on.stream()?);
+    let invalid = [ErrorKind::InvalidValue];
+    let (nothing_x, nothing_y) = (x.span().part(0, 0), y.span().part(0, 0));
+    refuse(
+        on.fill(nothing_x, 9, &stream),
+        &invalid,
+        "a fill of no bytes",
+    )?;
+    refuse(
+        on.copy(nothing_y, nothing_x, &stream),
+        &invalid,
+        "a copy of no bytes",
+    )?;
+    let transfer = on.device().transfer()?;
+    let mut byte = 0_u8;
+    // SAFETY: 1. the stream lives. 3 and 4. The range is empty, and so is what is read.
+    let up = unsafe { transfer.upload(x.ptr(), &raw const byte, 0, stream.get()) };
+    refuse(up, &invalid, "an upload of no bytes")?;
+    // SAFETY: 1. the stream lives. 3 and 4. The range is empty, and so is what is written.
+    let down = unsafe { transfer.download(&raw mut byte, x.ptr(), 0, stream.get()) };
+    refuse(down, &invalid, "a download of no bytes")?;
+    stream.synchronize()?;
+    on.expect_byte(x.span(), 1, "memory named by empty ranges")
+}

@@ -1,0 +1,142 @@
+//! Second processes that a case starts from its own program.
+//!
+//! The program is run again with the same arguments; an environment variable names the part it plays
+//! instead of its usual business. The child opens its own backend, answers with one line, and ends.
+
+use std::env;
+use std::io::Read;
+use std::os::fd::OwnedFd;
+use std::process::{Child, Command, ExitStatus, Stdio, exit};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use cachette_hal::Ordinal;
+
+use crate::cases;
+use crate::failure::{Stop, Verdict};
+use crate::fixture::Fixture;
+use crate::rig::Subject;
+
+const ROLE: &str = "CACHETTE_CONFORMANCE_ROLE";
+const FIXTURE: &str = "CACHETTE_CONFORMANCE_FIXTURE";
+const DEVICE: &str = "CACHETTE_CONFORMANCE_DEVICE";
+const ARGUMENTS: &str = "CACHETTE_CONFORMANCE_ARGUMENTS";
+
+/// What the answering line begins with; drivers may write lines of their own.
+const ANSWER: &str = "conformance-answer ";
+/// How long a child may take.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// A part that a child can play.
+#[derive(Debug)]
+pub(crate) struct Role {
+    pub(crate) name: &'static str,
+    /// Plays it with the arguments given, and answers.
+    pub(crate) play: fn(&Subject, &str) -> Verdict<String>,
+}
+
+/// The name of the fixture whose child this process is; `None` in an ordinary process.
+///
+/// A program with several fixtures chooses by it which one to give [`play_if_child`].
+#[must_use]
+pub fn fixture_name() -> Option<String> {
+    env::var_os(ROLE)?;
+    env::var(FIXTURE).ok()
+}
+
+/// In a process that a case started as its child, plays that part and ends the process.
+///
+/// Every `main` calls it, directly or through [`main`](crate::main) or [`run`](crate::run), before anything
+/// else.
+pub fn play_if_child(fixture: &Arc<dyn Fixture>) {
+    let Ok(role) = env::var(ROLE) else {
+        return;
+    };
+    let answer = match play(fixture, &role) {
+        Ok(answer) => format!("ok {answer}"),
+        Err(Stop::Failed(failure)) => format!("failed {failure}"),
+        Err(Stop::Skipped(reason)) => format!("skipped {reason}"),
+    };
+    println!("\n{ANSWER}{}", answer.replace('\n', " "));
+    exit(0);
+}
+
+fn play(fixture: &Arc<dyn Fixture>, role: &str) -> Verdict<String> {
+    let role = cases::ROLES
+        .iter()
+        .flat_map(|roles| roles.iter())
+        .find(|known| known.name == role)
+        .ok_or_else(|| Stop::failed(format!("no role is called '{role}'")))?;
+    let ordinal = env::var(DEVICE)
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(Ordinal(0));
+    let arguments = env::var(ARGUMENTS).unwrap_or_default();
+    let subject = Subject::open(Arc::clone(fixture), ordinal)?;
+    (role.play)(&subject, &arguments)
+}
+
+impl Subject {
+    /// Runs a child to its end and returns its answer; `stdin`, if any, becomes its standard input.
+    pub(crate) fn child(
+        &self,
+        role: &Role,
+        arguments: &str,
+        stdin: Option<OwnedFd>,
+    ) -> Verdict<String> {
+        let program = env::current_exe().map_err(|error| refused("find this program", &error))?;
+        let child = Command::new(program)
+            .args(env::args_os().skip(1))
+            .env(ROLE, role.name)
+            .env(FIXTURE, self.fixture().name())
+            .env(DEVICE, self.ordinal().to_string())
+            .env(ARGUMENTS, arguments)
+            .stdin(stdin.map_or_else(Stdio::null, Stdio::from))
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|error| refused("start a child", &error))?;
+        let (status, output) = finish(child)?;
+        let answer = output
+            .lines()
+            .find_map(|line| line.strip_prefix(ANSWER))
+            .ok_or_else(|| Stop::failed(format!("the child gave no answer ({status})")))?;
+        match answer.split_once(' ').unwrap_or((answer, "")) {
+            ("ok", answer) => Ok(answer.to_owned()),
+            ("skipped", reason) => Err(Stop::skipped(reason)),
+            (_, text) => Err(Stop::failed(format!("in the child: {text}"))),
+        }
+    }
+}
+
+/// Waits for the child, but not for ever.
+fn finish(mut child: Child) -> Verdict<(ExitStatus, String)> {
+    let deadline = Instant::now() + LIMIT;
+    let status = loop {
+        match child.try_wait() {
+            Ok(Some(status)) => break status,
+            Ok(None) if Instant::now() < deadline => thread::sleep(Duration::from_millis(2)),
+            Ok(None) => {
+                // It may have ended meanwhile; either way it is collected.
+                let _ = child.kill();
+                let _ = child.wait();
+                let seconds = LIMIT.as_secs();
+                return Err(Stop::failed(format!(
+                    "the child took more than {seconds} s"
+                )));
+            }
+            Err(error) => return Err(refused("wait for the child", &error)),
+        }
+    };
+    let mut output = String::new();
+    if let Some(mut stdout) = child.stdout.take() {
+        stdout
+            .read_to_string(&mut output)
+            .map_err(|error| refused("read the child's answer", &error))?;
+    }
+    Ok((status, output))
+}
+
+fn refused(what: &str, error: &std::io::Error) -> Stop {
+    Stop::failed(format!("cannot {what}: {error}"))
+}

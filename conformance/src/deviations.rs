@@ -1,0 +1,122 @@
+//! Promises that a vendor is known to break.
+
+use cachette_hal::{BackendInfo, Vendor, Version};
+
+use crate::report::Outcome;
+
+/// A promise that some versions of a vendor's driver are known to break.
+#[derive(Clone, Copy, Debug)]
+pub struct Deviation {
+    /// Whose driver.
+    pub vendor: Vendor,
+    /// The first version that breaks it, and the first that no longer does; `None` is no bound.
+    pub versions: (Option<Version>, Option<Version>),
+    /// The case's full name.
+    pub case: &'static str,
+    /// What the driver does instead, and where that is documented.
+    pub reason: &'static str,
+}
+
+/// Every deviation known today.
+pub const DEVIATIONS: &[Deviation] = &[];
+
+impl Deviation {
+    /// Whether it is about this driver.
+    #[must_use]
+    pub fn concerns(&self, backend: &BackendInfo) -> bool {
+        let (from, until) = self.versions;
+        self.vendor == backend.vendor
+            && from.is_none_or(|from| from <= backend.version)
+            && until.is_none_or(|until| backend.version < until)
+    }
+}
+
+/// Judges what a case came to, in the light of the deviations listed for `backend`.
+///
+/// A listed case that fails is no failure; one that passes is, so that the list stays true.
+pub(crate) fn judge(
+    listed: &[Deviation],
+    backend: &BackendInfo,
+    case: &str,
+    outcome: Outcome,
+) -> Outcome {
+    let known = listed
+        .iter()
+        .find(|deviation| deviation.case == case && deviation.concerns(backend));
+    let Some(known) = known else {
+        return outcome;
+    };
+    let reason = known.reason.to_owned();
+    match outcome {
+        Outcome::Failed { text } => Outcome::Deviates { reason, text },
+        Outcome::Passed => Outcome::DeviationGone { reason },
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cases;
+
+    const OLD: Deviation = Deviation {
+        vendor: Vendor::Amd,
+        versions: (Some(Version::new(6, 0)), Some(Version::new(6, 3))),
+        case: "events::poll_before_record_is_done",
+        reason: "an event that was never recorded is an error",
+    };
+
+    fn driver(vendor: Vendor, version: Version) -> BackendInfo {
+        BackendInfo::new("any", vendor, version, String::new(), false)
+    }
+
+    fn failed() -> Outcome {
+        Outcome::Failed {
+            text: "poll failed".into(),
+        }
+    }
+
+    #[test]
+    fn a_listed_case_that_fails_deviates() {
+        let backend = driver(Vendor::Amd, Version::new(6, 2));
+        let outcome = judge(&[OLD], &backend, OLD.case, failed());
+        assert!(matches!(outcome, Outcome::Deviates { .. }), "{outcome:?}");
+        assert!(!outcome.is_failure());
+    }
+
+    #[test]
+    fn a_listed_case_that_passes_fails_the_run() {
+        let backend = driver(Vendor::Amd, Version::new(6, 0));
+        let outcome = judge(&[OLD], &backend, OLD.case, Outcome::Passed);
+        assert!(outcome.is_failure());
+        assert!(
+            outcome
+                .to_string()
+                .contains("no longer deviates: remove it")
+        );
+    }
+
+    #[test]
+    fn other_vendors_versions_and_cases_are_judged_as_ever() {
+        for backend in [
+            driver(Vendor::Nvidia, Version::new(6, 2)),
+            driver(Vendor::Amd, Version::new(6, 3)),
+            driver(Vendor::Amd, Version::new(5, 7)),
+        ] {
+            assert_eq!(judge(&[OLD], &backend, OLD.case, failed()), failed());
+        }
+        let backend = driver(Vendor::Amd, Version::new(6, 2));
+        assert_eq!(judge(&[OLD], &backend, "events::other", failed()), failed());
+    }
+
+    #[test]
+    fn every_deviation_names_a_case() {
+        for deviation in DEVIATIONS {
+            assert!(
+                cases().iter().any(|case| case.name == deviation.case),
+                "{} is no case",
+                deviation.case
+            );
+        }
+    }
+}

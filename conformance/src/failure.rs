@@ -1,0 +1,146 @@
+//! Why a case stopped before its end.
+
+use std::fmt;
+use std::panic::Location;
+
+use cachette_hal::{Error, Missing};
+
+/// What a case comes to.
+pub type Verdict<T = ()> = Result<T, Stop>;
+
+/// Why a case stopped before its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// A promise was broken.
+    Failed(Failure),
+    /// The device cannot be asked; the text says why.
+    Skipped(String),
+}
+
+impl Stop {
+    /// A promise was broken, as `text` says, at the caller's line.
+    #[track_caller]
+    pub(crate) fn failed(text: impl Into<String>) -> Self {
+        Self::Failed(Failure::here(text))
+    }
+
+    /// The device cannot be asked.
+    pub(crate) fn skipped(reason: impl Into<String>) -> Self {
+        Self::Skipped(reason.into())
+    }
+}
+
+/// A broken promise, with the line that noticed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    text: String,
+    place: Option<&'static Location<'static>>,
+}
+
+impl Failure {
+    /// A failure noticed at the caller's line.
+    #[track_caller]
+    pub(crate) fn here(text: impl Into<String>) -> Self {
+        Self {
+            text: text.into(),
+            place: Some(Location::caller()),
+        }
+    }
+
+    /// A failure noticed from outside the case, such as a hang.
+    pub(crate) fn outside(text: impl Into<String>) -> Self {
+        Self {
+            text: text.into(),
+            place: None,
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)?;
+        match self.place {
+            Some(place) => write!(f, " ({}:{})", place.file(), place.line()),
+            None => Ok(()),
+        }
+    }
+}
+
+impl From<Error> for Stop {
+    /// A call that should have worked did not; the line is that of the `?`.
+    #[track_caller]
+    fn from(error: Error) -> Self {
+        Self::failed(error.to_string())
+    }
+}
+
+impl From<Missing> for Stop {
+    fn from(missing: Missing) -> Self {
+        Self::skipped(missing.to_string())
+    }
+}
+
+/// Stops the case unless the condition holds.
+macro_rules! ensure {
+    ($condition:expr, $($text:tt)+) => {
+        if !$condition {
+            return Err($crate::failure::Stop::failed(format!($($text)+)));
+        }
+    };
+}
+
+/// Stops the case unless both values are equal, and shows them.
+macro_rules! ensure_eq {
+    ($left:expr, $right:expr, $($text:tt)+) => {
+        match (&$left, &$right) {
+            (left, right) => {
+                if left != right {
+                    let text = format!($($text)+);
+                    return Err($crate::failure::Stop::failed(format!(
+                        "{text}: found {left:?}, promised {right:?}"
+                    )));
+                }
+            }
+        }
+    };
+}
+
+pub(crate) use {ensure, ensure_eq};
+
+#[cfg(test)]
+mod tests {
+    use cachette_hal::ErrorKind;
+
+    use super::*;
+
+    fn asks() -> Verdict {
+        Err(Error::new(ErrorKind::InvalidValue, "map"))?;
+        Ok(())
+    }
+
+    #[test]
+    fn a_failed_call_names_the_line_that_made_it() {
+        let Err(Stop::Failed(failure)) = asks() else {
+            panic!("the call fails");
+        };
+        let text = failure.to_string();
+        assert!(text.starts_with("map failed: invalid value"), "{text}");
+        assert!(text.contains("failure.rs:"), "{text}");
+    }
+
+    #[test]
+    fn unequal_values_are_both_shown() {
+        let check = || -> Verdict {
+            ensure_eq!(1, 2, "the count");
+            Ok(())
+        };
+        let Err(Stop::Failed(failure)) = check() else {
+            panic!("one is not two");
+        };
+        assert!(
+            failure
+                .to_string()
+                .starts_with("the count: found 1, promised 2")
+        );
+    }
+}

@@ -1,0 +1,249 @@
+//! What a run of the suite came to.
+
+mod junit;
+mod text;
+
+use std::fmt;
+
+use cachette_hal::{BackendInfo, DeviceInfo};
+use serde::Serialize;
+
+/// What one case came to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "outcome", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Outcome {
+    /// The promise was kept.
+    Passed,
+    /// The promise was broken.
+    Failed {
+        /// How, and on which line.
+        text: String,
+    },
+    /// The device could not be asked.
+    Skipped {
+        /// What it lacks.
+        reason: String,
+    },
+    /// The promise was broken, as is known of this driver.
+    Deviates {
+        /// What the driver is known to do instead.
+        reason: String,
+        /// What it did.
+        text: String,
+    },
+    /// The promise was kept although the driver is listed as breaking it.
+    DeviationGone {
+        /// What the driver was known to do instead.
+        reason: String,
+    },
+}
+
+impl Outcome {
+    /// Whether it fails the run.
+    #[must_use]
+    pub const fn is_failure(&self) -> bool {
+        matches!(self, Self::Failed { .. } | Self::DeviationGone { .. })
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Passed => f.write_str("passed"),
+            Self::Failed { text } => write!(f, "failed: {text}"),
+            Self::Skipped { reason } => write!(f, "skipped: {reason}"),
+            Self::Deviates { reason, .. } => write!(f, "deviates: {reason}"),
+            Self::DeviationGone { reason } => {
+                write!(f, "failed: no longer deviates: remove it ({reason})")
+            }
+        }
+    }
+}
+
+/// What one case came to, and how long it took.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct CaseReport {
+    /// The case's full name.
+    pub name: &'static str,
+    /// The promise.
+    pub about: &'static str,
+    /// What it came to.
+    #[serde(flatten)]
+    pub outcome: Outcome,
+    /// Seconds it took.
+    pub seconds: f64,
+}
+
+/// What was tested.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Header {
+    /// The fixture's name.
+    pub fixture: String,
+    /// The backend's name.
+    pub backend: String,
+    /// Whose devices it drives.
+    pub vendor: String,
+    /// The driver's version.
+    pub version: String,
+    /// The library it was loaded from.
+    pub library: String,
+    /// Whether that library imitates the vendor's.
+    pub emulated: bool,
+    /// The device's name.
+    pub device: String,
+    /// The device's position.
+    pub ordinal: u32,
+}
+
+impl Header {
+    pub(crate) fn new(fixture: String, backend: &BackendInfo, device: &DeviceInfo) -> Self {
+        Self {
+            fixture,
+            backend: backend.name.to_owned(),
+            vendor: backend.vendor.to_string(),
+            version: backend.version.to_string(),
+            library: backend.library.clone(),
+            emulated: backend.emulated,
+            device: device.name.clone(),
+            ordinal: device.ordinal.0,
+        }
+    }
+}
+
+/// How many cases came to what.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Totals {
+    /// Promises kept.
+    pub passed: usize,
+    /// Promises broken.
+    pub failed: usize,
+    /// Cases that could not be asked.
+    pub skipped: usize,
+    /// Promises broken as is known of this driver.
+    pub deviates: usize,
+    /// Deviations listed that no longer are.
+    pub deviation_gone: usize,
+}
+
+/// What a run of the suite came to.
+///
+/// `Display` writes it as text, [`to_json`](Self::to_json) and [`to_junit`](Self::to_junit) for machines.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct Report {
+    /// What was tested.
+    pub header: Header,
+    /// How many cases came to what.
+    pub totals: Totals,
+    /// Every case that was chosen, in the order of the suite.
+    pub cases: Vec<CaseReport>,
+}
+
+impl Report {
+    pub(crate) fn new(header: Header, cases: Vec<CaseReport>) -> Self {
+        let mut totals = Totals::default();
+        for case in &cases {
+            *match case.outcome {
+                Outcome::Passed => &mut totals.passed,
+                Outcome::Failed { .. } => &mut totals.failed,
+                Outcome::Skipped { .. } => &mut totals.skipped,
+                Outcome::Deviates { .. } => &mut totals.deviates,
+                Outcome::DeviationGone { .. } => &mut totals.deviation_gone,
+            } += 1;
+        }
+        Self {
+            header,
+            totals,
+            cases,
+        }
+    }
+
+    /// Whether nothing failed.
+    #[must_use]
+    pub const fn is_success(&self) -> bool {
+        self.totals.failed == 0 && self.totals.deviation_gone == 0
+    }
+
+    /// The cases that fail the run.
+    pub fn failures(&self) -> impl Iterator<Item = &CaseReport> {
+        self.cases.iter().filter(|case| case.outcome.is_failure())
+    }
+
+    /// The report as JSON.
+    ///
+    /// # Panics
+    ///
+    /// Never: everything in a report has a form in JSON.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        serde_json::to_string_pretty(self).expect("a report holds only text and numbers")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A report with one case of each outcome, in which every text needs escaping.
+    pub(super) fn sample() -> Report {
+        let tricky = || "a < b && \"c\" > 'd'\u{1}".to_owned();
+        let outcomes = [
+            Outcome::Passed,
+            Outcome::Failed { text: tricky() },
+            Outcome::Skipped { reason: tricky() },
+            Outcome::Deviates {
+                reason: tricky(),
+                text: tricky(),
+            },
+            Outcome::DeviationGone { reason: tricky() },
+        ];
+        let cases = outcomes
+            .into_iter()
+            .map(|outcome| CaseReport {
+                name: "memory::content_is_kept",
+                about: "What is written stays.",
+                outcome,
+                seconds: 0.25,
+            })
+            .collect();
+        let header = Header {
+            fixture: "host".into(),
+            backend: "host".into(),
+            vendor: "host".into(),
+            version: "1.0".into(),
+            library: "none".into(),
+            emulated: true,
+            device: "Host <0>".into(),
+            ordinal: 0,
+        };
+        Report::new(header, cases)
+    }
+
+    #[test]
+    fn totals_count_each_outcome_once() {
+        let report = sample();
+        let one_each = Totals {
+            passed: 1,
+            failed: 1,
+            skipped: 1,
+            deviates: 1,
+            deviation_gone: 1,
+        };
+        assert_eq!(report.totals, one_each);
+        assert!(!report.is_success());
+        assert_eq!(report.failures().count(), 2);
+    }
+
+    #[test]
+    fn json_reads_back() {
+        let value: serde_json::Value = serde_json::from_str(&sample().to_json()).unwrap();
+        assert_eq!(value["header"]["emulated"], true);
+        assert_eq!(value["totals"]["deviation_gone"], 1);
+        assert_eq!(value["cases"][1]["outcome"], "failed");
+        assert_eq!(value["cases"][1]["text"], "a < b && \"c\" > 'd'\u{1}");
+    }
+}

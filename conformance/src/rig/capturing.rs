@@ -1,0 +1,59 @@
+//! A capture with an owner.
+
+use cachette_hal::{CaptureMode, CaptureStatus, Device, Result};
+
+use super::{AsStream, Graph, Stream, Subject};
+
+/// A capture that ends with its owner, so that a case that fails leaves none behind.
+#[derive(Debug)]
+pub(crate) struct Capturing<'s> {
+    on: &'s Subject,
+    stream: &'s Stream,
+    ended: bool,
+}
+
+impl<'s> Capturing<'s> {
+    /// Begins to capture `stream`.
+    pub(crate) fn begin(on: &'s Subject, stream: &'s Stream, mode: CaptureMode) -> Result<Self> {
+        let capture = on.device().capture()?;
+        // SAFETY: 1. the stream's owner lives.
+        unsafe { capture.begin_capture(stream.get(), mode) }?;
+        Ok(Self {
+            on,
+            stream,
+            ended: false,
+        })
+    }
+
+    /// Ends the capture.
+    ///
+    /// The graph names only memory of owners that the case made before it, so they outlive it.
+    pub(crate) fn end(mut self) -> Result<Graph> {
+        self.finish()
+    }
+
+    fn finish(&mut self) -> Result<Graph> {
+        self.ended = true;
+        // SAFETY: 1. the stream's owner lives. 3 and 4. Cases make what they capture before the graph, and
+        // drop in reverse order.
+        unsafe { Graph::end_capture(self.on.device().clone(), self.stream.get()) }
+    }
+}
+
+impl Drop for Capturing<'_> {
+    fn drop(&mut self) {
+        if !self.ended {
+            // The case has failed already, or expects the capture to be broken.
+            let _ = self.finish();
+        }
+    }
+}
+
+impl Subject {
+    /// The state of a stream's capture.
+    pub(crate) fn capture_status(&self, stream: &impl AsStream) -> Result<CaptureStatus> {
+        let capture = self.device().capture()?;
+        // SAFETY: 1. the stream lives.
+        unsafe { capture.capture_status(stream.handle()) }
+    }
+}

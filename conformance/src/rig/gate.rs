@@ -1,0 +1,83 @@
+//! A point at which a stream is held.
+
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use super::{AsStream, Place, Subject};
+use crate::failure::Verdict;
+
+/// When a gate opens by itself, so that a case that fails cannot hang.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// A point at which a stream is held, until the gate is released or dropped.
+///
+/// Drivers may run the host functions of all streams on one thread. So a case never has two gates of
+/// different streams closed at once, and allocates what it needs before it closes one.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    state: Arc<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    open: Mutex<bool>,
+    opened: Condvar,
+}
+
+impl Gate {
+    /// Lets the stream go on.
+    pub(crate) fn release(&self) {
+        let mut open = self
+            .state
+            .open
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        *open = true;
+        self.state.opened.notify_all();
+    }
+}
+
+impl Drop for Gate {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
+impl State {
+    fn pass(&self) {
+        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        // Whether it was released or ran out of time, the stream goes on.
+        let _ = self
+            .opened
+            .wait_timeout_while(open, LIMIT, |open| !*open)
+            .unwrap_or_else(PoisonError::into_inner);
+    }
+}
+
+impl Subject {
+    /// Holds a stream at its present end.
+    pub(crate) fn hold(&self, stream: &impl AsStream) -> Verdict<Gate> {
+        let calls = self.device().host_calls()?;
+        let state = Arc::new(State::default());
+        let passed = Arc::clone(&state);
+        let gate = Gate { state };
+        // SAFETY: 1. the stream lives.
+        unsafe { calls.call_host(stream.handle(), Box::new(move || passed.pass())) }?;
+        Ok(gate)
+    }
+
+    /// Holds a stream at its present end, after having used transfers once.
+    ///
+    /// Drivers load the code of fills and copies when it is first used, which may wait for the device.
+    pub(crate) fn hold_warm(&self, stream: &impl AsStream) -> Verdict<Gate> {
+        let scratch = self.filled(64, 0)?;
+        self.copy(
+            scratch.span().part(0, 32),
+            scratch.span().part(32, 32),
+            stream,
+        )?;
+        self.synchronize(stream)?;
+        drop(scratch);
+        self.hold(stream)
+    }
+}

@@ -1,0 +1,110 @@
+//! Ranges of device memory that borrow their owner, and streams that live.
+
+use std::marker::PhantomData;
+
+use cachette_hal::owned::OpenedToken;
+use cachette_hal::{AnyDevice, DevicePtr, StreamRef};
+
+use super::{Mapping, Memory, Pooled, Stream};
+
+/// A range of device memory that borrows its owner.
+///
+/// It can only be had from an owner, so it lies inside memory that is live (promise 3). Owners wait for the
+/// device before they give memory back, so it stays live until queued work has finished.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Span<'m> {
+    start: DevicePtr,
+    bytes: u64,
+    owner: PhantomData<&'m ()>,
+}
+
+impl<'m> Span<'m> {
+    pub(super) const fn new(start: DevicePtr, bytes: u64) -> Self {
+        Self {
+            start,
+            bytes,
+            owner: PhantomData,
+        }
+    }
+
+    /// The first `bytes` of memory of another process; its owner says how many there are.
+    pub(crate) const fn opened(token: &'m OpenedToken<AnyDevice>, bytes: u64) -> Self {
+        Self::new(token.base(), bytes)
+    }
+
+    /// Adjacent mappings as one range.
+    pub(crate) fn joined(mappings: &'m [Mapping<'_>]) -> Self {
+        let start = mappings[0].ptr();
+        let mut bytes = 0;
+        for mapping in mappings {
+            assert_eq!(mapping.ptr(), start.add(bytes), "the mappings are adjacent");
+            bytes += mapping.bytes();
+        }
+        Self::new(start, bytes)
+    }
+
+    pub(crate) const fn start(self) -> DevicePtr {
+        self.start
+    }
+
+    pub(crate) const fn bytes(self) -> u64 {
+        self.bytes
+    }
+
+    /// A part of the range.
+    pub(crate) fn part(self, offset: u64, bytes: u64) -> Self {
+        assert!(offset + bytes <= self.bytes, "the part lies inside");
+        Self::new(self.start.add(offset), bytes)
+    }
+
+    /// Whether two ranges share a byte.
+    pub(crate) fn overlaps(self, other: Span<'_>) -> bool {
+        self.start < other.start.add(other.bytes) && other.start < self.start.add(self.bytes)
+    }
+}
+
+/// Something that owns device memory.
+pub(crate) trait Place {
+    /// All of it.
+    fn span(&self) -> Span<'_>;
+}
+
+impl Place for Memory {
+    fn span(&self) -> Span<'_> {
+        Span::new(self.ptr(), self.bytes())
+    }
+}
+
+impl Place for Mapping<'_> {
+    fn span(&self) -> Span<'_> {
+        Span::new(self.ptr(), self.bytes())
+    }
+}
+
+impl Place for Pooled<'_> {
+    fn span(&self) -> Span<'_> {
+        Span::new(self.ptr(), self.bytes())
+    }
+}
+
+/// A stream that lives (promise 1).
+pub(crate) trait AsStream: Sync {
+    /// Its handle.
+    fn handle(&self) -> StreamRef;
+}
+
+impl AsStream for Stream {
+    fn handle(&self) -> StreamRef {
+        self.get()
+    }
+}
+
+/// The default stream, which always lives.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DefaultStream;
+
+impl AsStream for DefaultStream {
+    fn handle(&self) -> StreamRef {
+        StreamRef::DEFAULT
+    }
+}

@@ -1,0 +1,147 @@
+//! The device under test, as a case sees it.
+
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use cachette_hal::owned::{
+    OwnedBacking, OwnedEvent, OwnedGraph, OwnedMapping, OwnedMemory, OwnedPinned, OwnedReservation,
+    OwnedStream,
+};
+use cachette_hal::{AnyDevice, Backend, Ordinal, Result, Sharing};
+
+use crate::failure::{Stop, Verdict};
+use crate::fixture::Fixture;
+
+/// One kibibyte.
+pub(crate) const KIB: u64 = 1 << 10;
+/// One mebibyte.
+pub(crate) const MIB: u64 = 1 << 20;
+/// Long enough for work that nothing holds to have run.
+const SETTLE: Duration = Duration::from_millis(25);
+
+/// A stream of any device.
+pub(crate) type Stream = OwnedStream<AnyDevice>;
+/// An event of any device.
+pub(crate) type Event = OwnedEvent<AnyDevice>;
+/// Memory of any device.
+pub(crate) type Memory = OwnedMemory<AnyDevice>;
+/// Page-locked host memory of any device.
+pub(crate) type Pinned = OwnedPinned<AnyDevice>;
+/// Reserved addresses of any device.
+pub(crate) type Reservation = OwnedReservation<AnyDevice>;
+/// Physical memory of any device.
+pub(crate) type Backing = OwnedBacking<AnyDevice>;
+/// Mapped memory of any device.
+pub(crate) type Mapping<'r> = OwnedMapping<'r, AnyDevice>;
+/// A graph of any device.
+pub(crate) type Graph = OwnedGraph<AnyDevice>;
+
+/// The device under test, as a case sees it.
+pub struct Subject {
+    /// For content that the host writes and reads; nothing else runs in it.
+    side: Stream,
+    device: AnyDevice,
+    backend: Arc<dyn Backend>,
+    fixture: Arc<dyn Fixture>,
+    ordinal: Ordinal,
+    /// Host memory named by transfers. It is kept until the backend above is gone (fields drop in order),
+    /// so that a device that lies about having finished cannot write to memory that was given back.
+    staging: Mutex<Vec<Vec<u8>>>,
+}
+
+impl std::fmt::Debug for Subject {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Subject")
+            .field("fixture", &self.fixture.name())
+            .field("device", &self.device)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Subject {
+    /// Opens a fresh backend and one device of it.
+    pub(crate) fn open(fixture: Arc<dyn Fixture>, ordinal: Ordinal) -> Verdict<Self> {
+        let backend = fixture
+            .open()
+            .map_err(|why| Stop::failed(format!("the backend did not open: {why}")))?;
+        let device = backend.open(ordinal)?;
+        let side = Stream::create(Arc::clone(&device))?;
+        Ok(Self {
+            side,
+            device,
+            backend,
+            fixture,
+            ordinal,
+            staging: Mutex::default(),
+        })
+    }
+
+    pub(crate) fn fixture(&self) -> &Arc<dyn Fixture> {
+        &self.fixture
+    }
+
+    pub(crate) fn backend(&self) -> &dyn Backend {
+        &*self.backend
+    }
+
+    pub(crate) fn ordinal(&self) -> Ordinal {
+        self.ordinal
+    }
+
+    pub(crate) fn device(&self) -> &AnyDevice {
+        &self.device
+    }
+
+    pub(super) fn side(&self) -> &Stream {
+        &self.side
+    }
+
+    pub(super) fn staging(&self) -> &Mutex<Vec<Vec<u8>>> {
+        &self.staging
+    }
+
+    /// The position of a device other than the one under test.
+    pub(crate) fn other_ordinal(&self) -> Ordinal {
+        Ordinal(u32::from(self.ordinal.0 == 0))
+    }
+
+    /// A device other than the one under test.
+    pub(crate) fn other_device(&self) -> Result<AnyDevice> {
+        self.backend.open(self.other_ordinal())
+    }
+
+    pub(crate) fn stream(&self) -> Result<Stream> {
+        Stream::create(Arc::clone(&self.device))
+    }
+
+    pub(crate) fn event(&self) -> Result<Event> {
+        Event::create(Arc::clone(&self.device))
+    }
+
+    pub(crate) fn memory(&self, bytes: u64) -> Result<Memory> {
+        Memory::allocate(Arc::clone(&self.device), bytes)
+    }
+
+    pub(crate) fn pinned(&self, bytes: usize) -> Result<Pinned> {
+        Pinned::allocate(Arc::clone(&self.device), bytes)
+    }
+
+    pub(crate) fn reservation(&self, bytes: u64) -> Result<Reservation> {
+        Reservation::reserve(Arc::clone(&self.device), bytes)
+    }
+
+    pub(crate) fn backing(&self, bytes: u64, sharing: Sharing) -> Result<Backing> {
+        Backing::create(Arc::clone(&self.device), bytes, sharing)
+    }
+
+    /// Bytes free now, over all processes.
+    pub(crate) fn free_memory(&self) -> Result<u64> {
+        Ok(self.device.memory_info()?.free)
+    }
+}
+
+/// Gives work that nothing holds the time to run.
+pub(crate) fn settle() {
+    thread::sleep(SETTLE);
+}

@@ -1,0 +1,40 @@
+//! Mappings ready for use.
+
+use cachette_hal::{Access, Device, Result, Sharing};
+
+use super::{Backing, MIB, Mapping, Reservation, Subject};
+
+impl Subject {
+    /// The size of chunk that cases use: a multiple of the recommended granularity, and never tiny.
+    pub(crate) fn chunk(&self) -> Result<u64> {
+        let recommended = self.device().virtual_memory()?.granularity().recommended;
+        Ok((2 * MIB).next_multiple_of(recommended))
+    }
+
+    /// Private backing of one chunk.
+    pub(crate) fn chunk_backing(&self) -> Result<Backing> {
+        self.backing(self.chunk()?, Sharing::Private)
+    }
+
+    /// Addresses for `chunks` chunks.
+    pub(crate) fn chunk_reservation(&self, chunks: u64) -> Result<Reservation> {
+        self.reservation(chunks * self.chunk()?)
+    }
+
+    /// The right to read and write for the device under test.
+    pub(crate) fn read_write(&self) -> [Access; 1] {
+        [Access::ReadWrite(self.ordinal())]
+    }
+
+    /// Maps `backing` and lets the device under test read and write it.
+    pub(crate) fn map<'r>(
+        &self,
+        reservation: &'r Reservation,
+        offset: u64,
+        backing: &Backing,
+    ) -> Result<Mapping<'r>> {
+        let mapping = reservation.map(offset, backing)?;
+        mapping.set_access(&self.read_write())?;
+        Ok(mapping)
+    }
+}

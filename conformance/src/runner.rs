@@ -1,0 +1,295 @@
+//! Runs cases, each on a fresh backend and under a watchdog.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use cachette_hal::{AnyDevice, Backend, Error, Ordinal};
+
+use crate::case::Case;
+use crate::deviations::{DEVIATIONS, judge};
+use crate::failure::{Failure, Stop, Verdict};
+use crate::filter::{Filter, FilterError};
+use crate::fixture::Fixture;
+use crate::report::{CaseReport, Header, Outcome, Report};
+use crate::rig::Subject;
+use crate::{cases, child};
+
+/// How long a case may take before it counts as hung.
+pub const LIMIT: Duration = Duration::from_secs(60);
+
+/// What to run, and how.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Which cases, as [`Filter`] reads it; `None` for all.
+    pub filter: Option<String>,
+    /// The device; `None` for the fixture's own choice.
+    pub ordinal: Option<Ordinal>,
+    /// Cases run at once; on a fixture that is not isolated it is always one.
+    pub threads: usize,
+    /// How long a case may take before it counts as hung.
+    pub limit: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            filter: None,
+            ordinal: None,
+            threads: 1,
+            limit: LIMIT,
+        }
+    }
+}
+
+/// Why nothing was run.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// The filter selects nothing.
+    #[error(transparent)]
+    Filter(#[from] FilterError),
+    /// The backend did not open.
+    #[error("the backend did not open: {0}")]
+    Backend(String),
+    /// The device did not open.
+    #[error("device {0} did not open: {1}")]
+    Device(Ordinal, Error),
+}
+
+/// Runs the chosen cases against a fixture.
+///
+/// In a process that a case started as its child, it plays that part and does not return.
+pub fn run(fixture: &Arc<dyn Fixture>, options: &Options) -> Result<Report, RunError> {
+    child::play_if_child(fixture);
+    let chosen = match &options.filter {
+        Some(text) => Filter::parse(text)?.select(cases())?,
+        None => cases().iter().collect(),
+    };
+    let bench = Bench::open(fixture, options.ordinal)?;
+    let threads = if fixture.is_isolated() {
+        options.threads.max(1)
+    } else {
+        1
+    };
+    let next = AtomicUsize::new(0);
+    let done = Mutex::new(Vec::with_capacity(chosen.len()));
+    thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                // Relaxed: the counter only shares out positions, and the lock publishes the results.
+                while let Some((position, case)) = {
+                    let position = next.fetch_add(1, Ordering::Relaxed);
+                    chosen.get(position).map(|case| (position, *case))
+                } {
+                    let report = bench.run(case, options.limit);
+                    let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
+                    done.push((position, report));
+                }
+            });
+        }
+    });
+    let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+    done.sort_by_key(|(position, _)| *position);
+    let reports = done.into_iter().map(|(_, report)| report).collect();
+    Ok(Report::new(bench.header(), reports))
+}
+
+/// A fixture with one device of it open, to read facts from; cases open their own.
+pub(crate) struct Bench {
+    fixture: Arc<dyn Fixture>,
+    backend: Arc<dyn Backend>,
+    device: AnyDevice,
+    ordinal: Ordinal,
+    count: u32,
+}
+
+impl Bench {
+    pub(crate) fn open(
+        fixture: &Arc<dyn Fixture>,
+        ordinal: Option<Ordinal>,
+    ) -> Result<Self, RunError> {
+        let ordinal = ordinal.unwrap_or_else(|| fixture.ordinal());
+        let backend = fixture.open().map_err(RunError::Backend)?;
+        let device = backend
+            .open(ordinal)
+            .map_err(|error| RunError::Device(ordinal, error))?;
+        let count = backend
+            .device_count()
+            .map_err(|error| RunError::Device(ordinal, error))?;
+        Ok(Self {
+            fixture: Arc::clone(fixture),
+            backend,
+            device,
+            ordinal,
+            count,
+        })
+    }
+
+    pub(crate) fn header(&self) -> Header {
+        Header::new(self.fixture.name(), self.backend.info(), self.device.info())
+    }
+
+    /// Why the device cannot be asked; `None` if it can.
+    pub(crate) fn obstacle(&self, case: &Case) -> Option<String> {
+        case.obstacle(&*self.device, self.count)
+    }
+
+    /// Runs one case and judges it.
+    pub(crate) fn run(&self, case: &Case, limit: Duration) -> CaseReport {
+        let started = Instant::now();
+        let outcome = match self.obstacle(case) {
+            Some(reason) => Outcome::Skipped { reason },
+            None => watch(Arc::clone(&self.fixture), self.ordinal, *case, limit),
+        };
+        CaseReport {
+            name: case.name,
+            about: case.about,
+            outcome: judge(DEVIATIONS, self.backend.info(), case.name, outcome),
+            seconds: started.elapsed().as_secs_f64(),
+        }
+    }
+}
+
+/// Runs a case on a thread of its own and gives it up after `limit`.
+fn watch(fixture: Arc<dyn Fixture>, ordinal: Ordinal, case: Case, limit: Duration) -> Outcome {
+    let (send, receive) = mpsc::sync_channel(1);
+    let spawned = thread::Builder::new()
+        .name(case.name.to_owned())
+        .spawn(move || {
+            let verdict = catch_unwind(AssertUnwindSafe(|| {
+                (case.run)(&Subject::open(fixture, ordinal)?)
+            }));
+            // Nobody listens any more where the case was given up.
+            let _ = send.send(verdict);
+        });
+    if let Err(error) = spawned {
+        return failed(&Failure::outside(format!("no thread to run on: {error}")));
+    }
+    match receive.recv_timeout(limit) {
+        Ok(verdict) => outcome(verdict),
+        Err(_) => failed(&Failure::outside(format!(
+            "hung: {} did not finish within {} s",
+            case.name,
+            limit.as_secs_f32()
+        ))),
+    }
+}
+
+fn outcome(verdict: thread::Result<Verdict>) -> Outcome {
+    match verdict {
+        Ok(Ok(())) => Outcome::Passed,
+        Ok(Err(Stop::Failed(failure))) => failed(&failure),
+        Ok(Err(Stop::Skipped(reason))) => Outcome::Skipped { reason },
+        Err(panic) => failed(&Failure::outside(format!("panicked: {}", message(&*panic)))),
+    }
+}
+
+fn failed(failure: &Failure) -> Outcome {
+    Outcome::Failed {
+        text: failure.to_string(),
+    }
+}
+
+/// The text a panic carries.
+fn message(panic: &(dyn Any + Send)) -> &str {
+    panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("without a message")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CASE: Case = Case {
+        name: "runner::case",
+        about: "A case for the runner's own tests.",
+        needs: &[],
+        devices: 1,
+        child: false,
+        run: |_| Ok(()),
+    };
+
+    fn host() -> Arc<dyn Fixture> {
+        Arc::new(|| {
+            let backend =
+                cachette_hal_host::HostBackend::new(cachette_hal_host::HostConfig::default())
+                    .map_err(|error| error.to_string())?;
+            Ok(Arc::new(backend) as Arc<dyn Backend>)
+        })
+    }
+
+    fn outcome_of(run: fn(&Subject) -> Verdict, limit: Duration) -> Outcome {
+        let case = Case { run, ..CASE };
+        Bench::open(&host(), None)
+            .unwrap()
+            .run(&case, limit)
+            .outcome
+    }
+
+    #[test]
+    fn a_panic_is_a_failure_with_its_message() {
+        let outcome = outcome_of(|_| panic!("on purpose"), LIMIT);
+        assert_eq!(outcome.to_string(), "failed: panicked: on purpose");
+    }
+
+    #[test]
+    fn a_hang_is_a_failure_that_names_the_case() {
+        let hang = |_: &Subject| {
+            thread::sleep(Duration::from_secs(5));
+            Ok(())
+        };
+        let outcome = outcome_of(hang, Duration::from_millis(50));
+        assert!(
+            outcome.to_string().contains("hung: runner::case"),
+            "{outcome}"
+        );
+    }
+
+    #[test]
+    fn a_case_may_skip_itself() {
+        let outcome = outcome_of(|_| Err(Stop::skipped("no reason")), LIMIT);
+        assert_eq!(outcome.to_string(), "skipped: no reason");
+    }
+
+    #[test]
+    fn too_few_devices_skip_a_case() {
+        let case = CASE.on_devices(9);
+        let outcome = Bench::open(&host(), None)
+            .unwrap()
+            .run(&case, LIMIT)
+            .outcome;
+        assert_eq!(outcome.to_string(), "skipped: needs 9 devices, found 1");
+    }
+
+    #[test]
+    fn what_does_not_open_is_an_error_and_not_a_report() {
+        let absent: Arc<dyn Fixture> = Arc::new(|| Err("not installed".to_owned()));
+        let error = run(&absent, &Options::default()).unwrap_err();
+        assert_eq!(error.to_string(), "the backend did not open: not installed");
+        let options = Options {
+            ordinal: Some(Ordinal(7)),
+            ..Options::default()
+        };
+        let error = run(&host(), &options).unwrap_err();
+        assert!(
+            error.to_string().starts_with("device 7 did not open"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_filter_that_matches_nothing_runs_nothing() {
+        let options = Options {
+            filter: Some("events::nothing".into()),
+            ..Options::default()
+        };
+        assert!(matches!(run(&host(), &options), Err(RunError::Filter(_))));
+    }
+}

@@ -1,0 +1,131 @@
+//! Proof that the suite bites: every lie a host device can tell fails the case that is meant to notice it.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cachette_conformance::{Fixture, Joined, Options, Report, child, run};
+use cachette_hal_host::{Defect, HostBackend, HostConfig};
+use libtest_mimic::{Arguments, Failed, Trial};
+
+/// A liar may leave a case waiting for ever; on a sound device none takes a tenth of this.
+const LIMIT: Duration = Duration::from_secs(4);
+/// Most cases wait more than they work.
+const THREADS: usize = 4;
+
+/// The case that is meant to notice a defect; others may notice it too.
+const fn meant_for(defect: Defect) -> &'static str {
+    match defect {
+        Defect::EventDoneTooEarly => "events::poll_is_pending_while_work_is_held",
+        Defect::WaitIgnored => "events::stream_wait_holds_later_work",
+        Defect::HostWaitReturnsEarly => "events::wait_blocks_until_the_work_finished",
+        Defect::SynchronizeReturnsEarly => "streams::synchronize_blocks_until_queued_work_finished",
+        Defect::AllocationsOverlap => "memory::live_ranges_do_not_overlap",
+        Defect::CapacityNeverReturned => "memory::free_memory_rises_with_a_free",
+        Defect::CapacityNotEnforced => "memory::more_than_the_device_has_is_out_of_memory",
+        Defect::MapIsCopy => "virtual_memory::aliases_are_the_same_bytes",
+        Defect::UnmapDoesNothing => "virtual_memory::an_unmapped_range_can_be_mapped_anew",
+        Defect::WrongKindOnExhaustion => "errors::exhaustion_says_to_release_and_retry",
+        Defect::CaptureExecutesEagerly => "capture::nothing_runs_during_capture",
+        Defect::CopiesOutOfOrder => "streams::held_work_runs_in_the_order_it_was_queued",
+        Defect::HandlesReused => "events::live_ones_have_different_handles",
+        Defect::MisalignedAllocation => "memory::addresses_are_aligned",
+        Defect::FirstRecordSticks => "events::a_later_record_replaces_an_earlier_one",
+        Defect::StreamWaitFollowsLaterRecords => {
+            "events::stream_wait_is_for_the_record_of_that_moment"
+        }
+        Defect::DestroyedBackingLosesMapping => {
+            "virtual_memory::a_destroyed_backing_stays_while_mapped"
+        }
+        Defect::AccessNotEnforced => "faults::touching_without_a_right_is_reported",
+        Defect::ReleaseWithMappings => {
+            "virtual_memory::releasing_with_a_mapping_inside_is_an_invalid_value"
+        }
+        Defect::DeviceAddressOfAnything => "host_memory::an_unknown_pointer_has_no_device_address",
+        Defect::GraphRunsOnce => "capture::every_launch_runs_it_again",
+        Defect::CaptureIdReused => "capture::numbers_of_captures_differ",
+        Defect::RelaxedModeIgnored => "capture::a_relaxed_thread_may_allocate",
+        Defect::EnableTwiceFails => "peer_access::enabling_twice_is_enabling_once",
+        Defect::TokenIsCopy => "ipc::the_parent_reads_what_a_child_wrote",
+        Defect::TrimDoesNothing => "stream_ordered::trim_gives_memory_back",
+        Defect::StreamOrderedFreeEarly => {
+            "stream_ordered::memory_freed_in_a_held_stream_is_not_written_by_another"
+        }
+        Defect::MemoryInfoFixed => "memory::free_memory_falls_with_an_allocation",
+        Defect::FillShort => "transfer::fill_sets_every_byte",
+        Defect::DownloadEager => "transfer::download_happens_in_stream_order",
+        Defect::ExportsPrivate => "descriptors::private_backing_is_not_exported",
+        Defect::DestroyStreamDropsWork => "streams::a_destroyed_one_finishes_its_work",
+        Defect::WrongErrorForBadOrdinal => "errors::an_ordinal_past_the_last_is_no_such_device",
+        Defect::ZeroSizeAccepted => "memory::zero_bytes_is_an_invalid_value",
+    }
+}
+
+/// A host device with one defect, or none.
+fn fixture(defect: Option<Defect>) -> Arc<dyn Fixture> {
+    let open = move || {
+        let sound = HostConfig::default().devices(2).capacity(256 << 20);
+        let config = match defect {
+            Some(defect) => sound.defect(defect),
+            None => sound,
+        };
+        let backend = HostBackend::new(config).map_err(|error| error.to_string())?;
+        Ok(Arc::new(backend) as _)
+    };
+    let name = defect.map_or("none", Defect::name);
+    Arc::new(Joined::new(name, open).isolated().containing_faults())
+}
+
+fn report(defect: Option<Defect>, limit: Duration) -> Result<Report, Failed> {
+    let options = Options {
+        threads: THREADS,
+        limit,
+        ..Options::default()
+    };
+    run(&fixture(defect), &options).map_err(Failed::from)
+}
+
+fn is_caught(defect: Defect) -> Result<(), Failed> {
+    let report = report(Some(defect), LIMIT)?;
+    let caught: Vec<_> = report.failures().map(|case| case.name).collect();
+    println!(
+        "{} fails {}: {}",
+        defect.name(),
+        caught.len(),
+        caught.join(", ")
+    );
+    let meant = meant_for(defect);
+    if caught.contains(&meant) {
+        Ok(())
+    } else {
+        Err(Failed::from(format!("{meant} does not notice")))
+    }
+}
+
+fn soundness_is_not_blamed() -> Result<(), Failed> {
+    let report = report(None, cachette_conformance::LIMIT)?;
+    if report.is_success() {
+        Ok(())
+    } else {
+        Err(Failed::from(report))
+    }
+}
+
+fn main() -> ExitCode {
+    if let Some(name) = child::fixture_name() {
+        let defect = Defect::ALL
+            .iter()
+            .copied()
+            .find(|defect| defect.name() == name);
+        child::play_if_child(&fixture(defect));
+    }
+    let mut trials = vec![Trial::test(
+        "soundness_is_not_blamed",
+        soundness_is_not_blamed,
+    )];
+    for defect in Defect::ALL.iter().copied() {
+        let name = format!("is_caught::{}", defect.name());
+        trials.push(Trial::test(name, move || is_caught(defect)));
+    }
+    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+}

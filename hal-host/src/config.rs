@@ -1,0 +1,246 @@
+//! What a host device is made like.
+
+use cachette_hal::{Feature, Granularity};
+
+use crate::defect::Defect;
+use crate::mapping::page_bytes;
+
+/// Most devices one backend can have: the rights to a mapping are kept as one bit a device.
+const MOST_DEVICES: u32 = 64;
+
+const DEFAULT_CAPACITY: u64 = 1 << 30;
+const DEFAULT_GRANULARITY: u64 = 2 << 20;
+const DEFAULT_ALIGNMENT: u64 = 512;
+
+/// Knobs of a [`HostBackend`](crate::HostBackend); the crate's head lists them.
+#[derive(Clone, Debug)]
+pub struct HostConfig {
+    pub(crate) devices: u32,
+    pub(crate) capacity: u64,
+    pub(crate) granularity: Granularity,
+    pub(crate) alignment: u64,
+    pub(crate) seed: Option<u64>,
+    pub(crate) phantom: bool,
+    pub(crate) without: Vec<Feature>,
+    pub(crate) peers: bool,
+    #[cfg(feature = "defects")]
+    defects: Vec<Defect>,
+}
+
+impl Default for HostConfig {
+    fn default() -> Self {
+        Self {
+            devices: 1,
+            capacity: DEFAULT_CAPACITY,
+            granularity: Granularity {
+                minimum: DEFAULT_GRANULARITY,
+                recommended: DEFAULT_GRANULARITY,
+            },
+            alignment: DEFAULT_ALIGNMENT,
+            seed: None,
+            phantom: false,
+            without: Vec::new(),
+            peers: true,
+            #[cfg(feature = "defects")]
+            defects: Vec::new(),
+        }
+    }
+}
+
+impl HostConfig {
+    /// How many devices there are.
+    #[must_use]
+    pub fn devices(mut self, devices: u32) -> Self {
+        self.devices = devices;
+        self
+    }
+
+    /// Bytes of memory of each device.
+    #[must_use]
+    pub fn capacity(mut self, bytes: u64) -> Self {
+        self.capacity = bytes;
+        self
+    }
+
+    /// Smallest legal and best granularity of virtual memory, in bytes.
+    #[must_use]
+    pub fn granularity(mut self, minimum: u64, recommended: u64) -> Self {
+        self.granularity = Granularity {
+            minimum,
+            recommended,
+        };
+        self
+    }
+
+    /// Alignment of every allocation, in bytes.
+    #[must_use]
+    pub fn base_alignment(mut self, bytes: u64) -> Self {
+        self.alignment = bytes;
+        self
+    }
+
+    /// Runs queued work only when told to, in an order drawn from `seed`.
+    #[must_use]
+    pub fn stepped(mut self, seed: u64) -> Self {
+        self.seed = Some(seed);
+        self
+    }
+
+    /// Makes memory of addresses and accounting alone; nothing is ever read or written.
+    #[must_use]
+    pub fn phantom(mut self, phantom: bool) -> Self {
+        self.phantom = phantom;
+        self
+    }
+
+    /// Lets the devices lack a feature.
+    #[must_use]
+    pub fn without(mut self, feature: Feature) -> Self {
+        self.without.push(feature);
+        self
+    }
+
+    /// Whether the devices can reach each other's memory.
+    #[must_use]
+    pub fn peers(mut self, peers: bool) -> Self {
+        self.peers = peers;
+        self
+    }
+
+    /// Lets the devices lie in one way.
+    #[cfg(feature = "defects")]
+    #[must_use]
+    pub fn defect(mut self, defect: Defect) -> Self {
+        self.defects.push(defect);
+        self
+    }
+
+    /// Whether the devices have this defect.
+    #[cfg(feature = "defects")]
+    pub(crate) fn lies(&self, defect: Defect) -> bool {
+        self.defects.contains(&defect)
+    }
+
+    /// Whether the devices have this defect: never, without the feature that plants them.
+    #[cfg(not(feature = "defects"))]
+    #[expect(
+        clippy::unused_self,
+        reason = "the same signature with and without defects"
+    )]
+    pub(crate) const fn lies(&self, _: Defect) -> bool {
+        false
+    }
+
+    /// Says what is wrong with the configuration, if anything is.
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        if !(1..=MOST_DEVICES).contains(&self.devices) {
+            return Err(ConfigError::Devices(self.devices));
+        }
+        if self.capacity == 0 {
+            return Err(ConfigError::Capacity);
+        }
+        if !self.alignment.is_power_of_two() {
+            return Err(ConfigError::Alignment(self.alignment));
+        }
+        let Granularity {
+            minimum,
+            recommended,
+        } = self.granularity;
+        let smallest = if self.phantom { 1 } else { page_bytes() };
+        if !minimum.is_power_of_two() || !recommended.is_power_of_two() || recommended < minimum {
+            return Err(ConfigError::Granularity {
+                minimum,
+                recommended,
+            });
+        }
+        if minimum < smallest {
+            return Err(ConfigError::GranularityBelowPage { minimum, smallest });
+        }
+        Ok(())
+    }
+}
+
+/// A configuration that no device can be made from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// Too few or too many devices.
+    #[error("{0} devices were asked for; 1 to {MOST_DEVICES} are allowed")]
+    Devices(u32),
+    /// Devices without memory.
+    #[error("a capacity of 0 bytes was asked for; at least 1 is needed")]
+    Capacity,
+    /// An alignment that is not a power of two.
+    #[error("a base alignment of {0} bytes was asked for; it must be a power of two")]
+    Alignment(u64),
+    /// Granularities that do not fit each other.
+    #[error(
+        "granularities of {minimum} and {recommended} bytes were asked for; both must be powers of two, \
+         and the recommended one a multiple of the minimum"
+    )]
+    Granularity {
+        /// The smallest legal one.
+        minimum: u64,
+        /// The recommended one.
+        recommended: u64,
+    },
+    /// A granularity finer than the host can map.
+    #[error(
+        "a minimum granularity of {minimum} bytes was asked for; real memory is mapped in pages of \
+         {smallest} bytes"
+    )]
+    GranularityBelowPage {
+        /// The granularity asked for.
+        minimum: u64,
+        /// The host's page size.
+        smallest: u64,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_is_a_possible_device() {
+        assert_eq!(HostConfig::default().check(), Ok(()));
+    }
+
+    #[test]
+    fn impossible_devices_are_refused_with_what_is_allowed() {
+        let bad = [
+            HostConfig::default().devices(0),
+            HostConfig::default().devices(65),
+            HostConfig::default().capacity(0),
+            HostConfig::default().base_alignment(0),
+            HostConfig::default().base_alignment(96),
+            HostConfig::default().granularity(3 << 20, 3 << 20),
+            HostConfig::default().granularity(2 << 20, 1 << 20),
+            HostConfig::default().granularity(2 << 20, 3 << 20),
+            HostConfig::default().granularity(512, 512),
+        ];
+        for config in bad {
+            let error = config.check().unwrap_err().to_string();
+            assert!(error.contains("asked for"), "{error}");
+        }
+        assert_eq!(
+            HostConfig::default()
+                .devices(0)
+                .check()
+                .unwrap_err()
+                .to_string(),
+            "0 devices were asked for; 1 to 64 are allowed"
+        );
+    }
+
+    #[test]
+    fn phantom_memory_may_be_finer_than_a_page() {
+        assert_eq!(
+            HostConfig::default()
+                .phantom(true)
+                .granularity(512, 1024)
+                .check(),
+            Ok(())
+        );
+    }
+}

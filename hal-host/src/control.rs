@@ -1,0 +1,121 @@
+//! What a test can do to a device and ask of it, beyond the contract.
+
+use cachette_hal::{Call, ErrorKind, Result, StreamRef};
+
+use crate::device::HostDevice;
+use crate::engine::{Hold, StepRecord};
+use crate::space::Kind;
+
+/// How many things of a device are live.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Live {
+    /// Allocations, from the driver and from its pool.
+    pub allocations: usize,
+    /// Streams, the default one aside.
+    pub streams: usize,
+    /// Events.
+    pub events: usize,
+    /// Handles of backing.
+    pub backings: usize,
+    /// Mappings of backing.
+    pub mappings: usize,
+    /// Reservations of addresses.
+    pub reservations: usize,
+    /// Ranges of page-locked host memory, allocated or registered.
+    pub pinned: usize,
+    /// Graphs.
+    pub graphs: usize,
+    /// Openings of tokens.
+    pub tokens: u64,
+}
+
+/// Failures on demand.
+impl HostDevice {
+    /// Lets the `nth` call of this kind from now fail once, before it has any effect; 1 is the next.
+    pub fn fail_next(&self, call: Call, nth: u64, kind: ErrorKind) {
+        self.unit().script.plan(Some(call), nth, kind);
+    }
+
+    /// Lets the `nth` call of any kind from now fail once, before it has any effect; 1 is the next.
+    pub fn fail_nth_call(&self, nth: u64, kind: ErrorKind) {
+        self.unit().script.plan(None, nth, kind);
+    }
+
+    /// Forgets every failure that has not happened.
+    pub fn clear_failures(&self) {
+        self.unit().script.clear();
+    }
+
+    /// Calls of this kind so far, failed ones too.
+    #[must_use]
+    pub fn calls(&self, call: Call) -> u64 {
+        self.unit().script.calls(call)
+    }
+
+    /// Calls of all kinds so far, failed ones too.
+    #[must_use]
+    pub fn total_calls(&self) -> u64 {
+        self.unit().script.total()
+    }
+}
+
+/// Time on demand.
+impl HostDevice {
+    /// Queues something in the stream that does not finish until it is released or dropped.
+    pub fn hold(&self, stream: StreamRef) -> Result<Hold> {
+        self.machine().hold(self.index(), stream)
+    }
+
+    /// Runs one piece of work of any stream of the backend, drawn from the seed among those that could
+    /// run; `None` if none could, or if streams have threads.
+    #[must_use = "says whether anything ran"]
+    pub fn step(&self) -> Option<StepRecord> {
+        self.machine().step()
+    }
+
+    /// Takes steps until none is left to take.
+    pub fn run_until_idle(&self) {
+        while self.step().is_some() {}
+    }
+
+    /// Every step of the backend so far, in order.
+    #[must_use]
+    pub fn interleaving(&self) -> Vec<StepRecord> {
+        self.machine().interleaving()
+    }
+}
+
+/// Looking inside.
+impl HostDevice {
+    /// Bytes of physical memory in use.
+    #[must_use]
+    pub fn physical_bytes(&self) -> u64 {
+        self.unit().physical.used()
+    }
+
+    /// Counts what is live.
+    #[must_use]
+    pub fn live(&self) -> Live {
+        let (machine, index) = (self.machine(), self.index());
+        let mut live = Live {
+            streams: machine.live_streams(index),
+            events: machine.live_events(index),
+            graphs: machine.live_graphs(index),
+            backings: self.unit().backings().len(),
+            ..Live::default()
+        };
+        let space = machine.read_space();
+        live.reservations = space.reservations_of(index);
+        for (_, range) in space.ranges().filter(|(_, range)| range.owner == index) {
+            match &range.kind {
+                Kind::Direct(_) | Kind::Pooled { idle: false, .. } => live.allocations += 1,
+                Kind::Pooled { idle: true, .. } => {}
+                Kind::Mapping(_) => live.mappings += 1,
+                Kind::Pinned { .. } | Kind::Registered => live.pinned += 1,
+                Kind::Opened { count, .. } => live.tokens += count,
+            }
+        }
+        live
+    }
+}

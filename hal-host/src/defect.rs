@@ -1,0 +1,115 @@
+//! Lies a device can be told to tell, so that a suite can prove it would notice them.
+
+#![cfg_attr(
+    not(feature = "defects"),
+    expect(unreachable_pub, reason = "public only where the feature is on")
+)]
+
+/// Declares [`Defect`] from the list of its variants.
+macro_rules! defects {
+    ($($(#[$doc:meta])* $variant:ident,)*) => {
+        /// One way in which the device breaks its contract.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum Defect {
+            $($(#[$doc])* $variant,)*
+        }
+
+        #[cfg(feature = "defects")]
+        impl Defect {
+            /// Every defect, in order of declaration.
+            pub const ALL: &[Self] = &[$(Self::$variant),*];
+
+            /// The variant's name.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => stringify!($variant),)*
+                }
+            }
+        }
+    };
+}
+
+defects! {
+    /// `poll` says done at once.
+    EventDoneTooEarly,
+    /// `stream_wait` does nothing.
+    WaitIgnored,
+    /// `wait` returns at once.
+    HostWaitReturnsEarly,
+    /// `synchronize` and `synchronize_device` return at once.
+    SynchronizeReturnsEarly,
+    /// An allocation lies inside a live one.
+    AllocationsOverlap,
+    /// Memory that is given back still counts as used.
+    CapacityNeverReturned,
+    /// More memory is given out than there is.
+    CapacityNotEnforced,
+    /// The second mapping of a backing is a private copy.
+    MapIsCopy,
+    /// `unmap` succeeds and leaves the mapping.
+    UnmapDoesNothing,
+    /// Exhaustion is reported as an invalid value.
+    WrongKindOnExhaustion,
+    /// Captured work also runs at once.
+    CaptureExecutesEagerly,
+    /// A copy overtakes fills that were queued before it.
+    CopiesOutOfOrder,
+    /// `create_event` returns a handle that is live already.
+    HandlesReused,
+    /// Allocations are not aligned.
+    MisalignedAllocation,
+    /// A second record of an event is ignored.
+    FirstRecordSticks,
+    /// A stream waits for the newest record of an event instead of the one it was told of.
+    StreamWaitFollowsLaterRecords,
+    /// Destroying a backing's handle takes the memory from under its mappings.
+    DestroyedBackingLosesMapping,
+    /// A bad access is dropped without a fault.
+    AccessNotEnforced,
+    /// A reservation with mappings can be released.
+    ReleaseWithMappings,
+    /// `device_address` accepts any pointer.
+    DeviceAddressOfAnything,
+    /// A graph runs only the first time.
+    GraphRunsOnce,
+    /// All captures have one number.
+    CaptureIdReused,
+    /// A thread in relaxed mode is bound like any other.
+    RelaxedModeIgnored,
+    /// Enabling a peer twice is an error.
+    EnableTwiceFails,
+    /// What a token opens is a private copy.
+    TokenIsCopy,
+    /// `trim` does nothing.
+    TrimDoesNothing,
+    /// Memory freed in stream order is given out before the stream gets there.
+    StreamOrderedFreeEarly,
+    /// `memory_info` always tells the same.
+    MemoryInfoFixed,
+    /// A fill misses its last byte.
+    FillShort,
+    /// A download reads when it is queued.
+    DownloadEager,
+    /// Private backing can be exported.
+    ExportsPrivate,
+    /// Destroying a stream drops the work queued in it.
+    DestroyStreamDropsWork,
+    /// Opening a device that is not there opens the first.
+    WrongErrorForBadOrdinal,
+    /// A size of zero is accepted.
+    ZeroSizeAccepted,
+}
+
+#[cfg(all(test, feature = "defects"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_defect_has_a_name_of_its_own() {
+        let names: std::collections::BTreeSet<_> =
+            Defect::ALL.iter().map(|defect| defect.name()).collect();
+        assert_eq!(names.len(), Defect::ALL.len());
+        assert!(names.contains("FillShort"));
+    }
+}

@@ -1,0 +1,269 @@
+//! One device: memory, streams and events.
+
+use std::sync::Arc;
+
+use cachette_hal::{
+    Call, Capture, Device, DeviceInfo, DevicePtr, Error, ErrorKind, Event, Feature, HostCalls,
+    HostMemory, Ipc, MemoryInfo, Missing, PeerAccess, Progress, Reason, Result, Stream,
+    StreamOrdered, StreamRef, Transfer, VirtualMemory,
+};
+
+use crate::backend::Owner;
+use crate::defect::Defect;
+use crate::extent::Extent;
+use crate::machine::{Machine, Unit, fail};
+use crate::space::{Kind, Range, Space};
+
+/// A device made of host memory; clones are the same device.
+#[derive(Clone, Debug)]
+pub struct HostDevice {
+    owner: Arc<Owner>,
+    index: usize,
+}
+
+impl HostDevice {
+    pub(crate) const fn new(owner: Arc<Owner>, index: usize) -> Self {
+        Self { owner, index }
+    }
+
+    /// What all devices of the backend share.
+    pub(crate) fn machine(&self) -> &Arc<Machine> {
+        &self.owner.machine
+    }
+
+    /// What this device has for itself.
+    pub(crate) fn unit(&self) -> &Unit {
+        &self.machine().units[self.index]
+    }
+
+    /// Position among the backend's devices.
+    pub(crate) const fn index(&self) -> usize {
+        self.index
+    }
+
+    /// Begins a call of the contract.
+    pub(crate) fn enter(&self, call: Call) -> Result<()> {
+        self.machine().enter(self.index, call)
+    }
+
+    /// Whether a defect is planted.
+    pub(crate) fn lies(&self, defect: Defect) -> bool {
+        self.machine().lies(defect)
+    }
+
+    /// Refuses a size of zero.
+    pub(crate) fn check_size(&self, call: Call, bytes: u64) -> Result<()> {
+        if bytes == 0 && !self.lies(Defect::ZeroSizeAccepted) {
+            return fail(call, ErrorKind::InvalidValue);
+        }
+        Ok(())
+    }
+
+    /// The failure of a call that could not get memory.
+    pub(crate) fn no_memory(&self, call: Call, kind: ErrorKind) -> Error {
+        let kind = match kind {
+            ErrorKind::OutOfMemory if self.lies(Defect::WrongKindOnExhaustion) => {
+                ErrorKind::InvalidValue
+            }
+            kind => kind,
+        };
+        Error::new(kind, call.name())
+    }
+
+    /// Takes memory and enters it in the table.
+    pub(crate) fn take_memory(
+        &self,
+        bytes: u64,
+        kind: impl FnOnce(Extent) -> Kind,
+    ) -> Result<u64, ErrorKind> {
+        let machine = self.machine();
+        let off = u64::from(self.lies(Defect::MisalignedAllocation));
+        let (extent, mut space) = Extent::take(
+            &self.unit().physical,
+            bytes.saturating_add(off),
+            machine.config.alignment,
+            &machine.space,
+            machine.config.phantom,
+        )?;
+        let at = extent.start() + off;
+        let range = Range {
+            bytes,
+            owner: self.index,
+            kind: kind(extent),
+        };
+        space.insert(at, range);
+        Ok(at)
+    }
+
+    /// An address inside a live allocation with room for `bytes`; a defect.
+    fn overlapping(&self, space: &Space, bytes: u64) -> Option<u64> {
+        let room = |range: &Range| {
+            range.owner == self.index
+                && matches!(range.kind, Kind::Direct(_))
+                && range.bytes >= bytes
+        };
+        let found = space.ranges().find(|(_, range)| room(range));
+        found.map(|(at, _)| at)
+    }
+
+    /// The device itself, unless it lacks the feature.
+    fn with(&self, feature: Feature) -> Result<&Self, Missing> {
+        let config = &self.machine().config;
+        let reason = if config.without.contains(&feature) {
+            Reason::SwitchedOff("the host device's configuration")
+        } else if config.phantom && feature == Feature::Ipc {
+            Reason::DeviceLacks("real memory")
+        } else {
+            return Ok(self);
+        };
+        Err(Missing::new(feature, reason))
+    }
+}
+
+impl Device for HostDevice {
+    fn info(&self) -> &DeviceInfo {
+        &self.unit().info
+    }
+
+    fn memory_info(&self) -> Result<MemoryInfo> {
+        self.enter(Call::MemoryInfo)?;
+        let physical = &self.unit().physical;
+        let total = physical.capacity();
+        let used = if self.lies(Defect::MemoryInfoFixed) {
+            0
+        } else {
+            physical.used()
+        };
+        let free = total.saturating_sub(used);
+        Ok(MemoryInfo { free, total })
+    }
+
+    fn allocate(&self, bytes: u64) -> Result<DevicePtr> {
+        let call = Call::Allocate;
+        self.enter(call)?;
+        self.check_size(call, bytes)?;
+        if self.lies(Defect::AllocationsOverlap)
+            && let Some(at) = self.overlapping(&self.machine().read_space(), bytes)
+        {
+            return device_ptr(call, at);
+        }
+        match self.take_memory(bytes, Kind::Direct) {
+            Ok(at) => device_ptr(call, at),
+            Err(kind) => Err(self.no_memory(call, kind)),
+        }
+    }
+
+    unsafe fn free(&self, ptr: DevicePtr) -> Result<()> {
+        let call = Call::Free;
+        self.enter(call)?;
+        let direct = |range: &Range| matches!(range.kind, Kind::Direct(_));
+        let own = |range: &Range| range.owner == self.index && direct(range);
+        if !self
+            .machine()
+            .read_space()
+            .at(ptr.address())
+            .is_some_and(own)
+        {
+            return fail(call, ErrorKind::InvalidValue);
+        }
+        self.machine().wait_idle(call, self.index)?;
+        let mut space = self.machine().write_space();
+        let removed = space.remove(ptr.address(), self.index, direct);
+        drop(space);
+        match removed {
+            Some(_) => Ok(()),
+            None => fail(call, ErrorKind::InvalidValue),
+        }
+    }
+
+    fn create_stream(&self) -> Result<Stream> {
+        self.enter(Call::CreateStream)?;
+        Ok(self.machine().create_stream(self.index))
+    }
+
+    unsafe fn destroy_stream(&self, stream: Stream) -> Result<()> {
+        self.enter(Call::DestroyStream)?;
+        self.machine().destroy_stream(self.index, stream.borrow())
+    }
+
+    unsafe fn synchronize(&self, stream: StreamRef) -> Result<()> {
+        self.enter(Call::Synchronize)?;
+        self.machine().synchronize(self.index, stream)
+    }
+
+    fn synchronize_device(&self) -> Result<()> {
+        self.enter(Call::SynchronizeDevice)?;
+        if self.lies(Defect::SynchronizeReturnsEarly) {
+            return Ok(());
+        }
+        self.machine()
+            .wait_idle(Call::SynchronizeDevice, self.index)
+    }
+
+    fn create_event(&self) -> Result<Event> {
+        self.enter(Call::CreateEvent)?;
+        Ok(self.machine().create_event(self.index))
+    }
+
+    unsafe fn destroy_event(&self, event: Event) -> Result<()> {
+        self.enter(Call::DestroyEvent)?;
+        self.machine().destroy_event(self.index, &event)
+    }
+
+    unsafe fn record(&self, event: &Event, stream: StreamRef) -> Result<()> {
+        self.enter(Call::Record)?;
+        self.machine().record(self.index, event, stream)
+    }
+
+    unsafe fn poll(&self, event: &Event) -> Result<Progress> {
+        self.enter(Call::Poll)?;
+        self.machine().poll(event)
+    }
+
+    unsafe fn wait(&self, event: &Event) -> Result<()> {
+        self.enter(Call::Wait)?;
+        self.machine().wait(self.index, event)
+    }
+
+    unsafe fn stream_wait(&self, stream: StreamRef, event: &Event) -> Result<()> {
+        self.enter(Call::StreamWait)?;
+        self.machine().stream_wait(self.index, stream, event)
+    }
+
+    fn virtual_memory(&self) -> Result<&dyn VirtualMemory, Missing> {
+        self.with(Feature::VirtualMemory).map(|device| device as _)
+    }
+
+    fn stream_ordered(&self) -> Result<&dyn StreamOrdered, Missing> {
+        self.with(Feature::StreamOrdered).map(|device| device as _)
+    }
+
+    fn host_memory(&self) -> Result<&dyn HostMemory, Missing> {
+        self.with(Feature::HostMemory).map(|device| device as _)
+    }
+
+    fn ipc(&self) -> Result<&dyn Ipc, Missing> {
+        self.with(Feature::Ipc).map(|device| device as _)
+    }
+
+    fn capture(&self) -> Result<&dyn Capture, Missing> {
+        self.with(Feature::Capture).map(|device| device as _)
+    }
+
+    fn peer_access(&self) -> Result<&dyn PeerAccess, Missing> {
+        self.with(Feature::PeerAccess).map(|device| device as _)
+    }
+
+    fn transfer(&self) -> Result<&dyn Transfer, Missing> {
+        self.with(Feature::Transfer).map(|device| device as _)
+    }
+
+    fn host_calls(&self) -> Result<&dyn HostCalls, Missing> {
+        self.with(Feature::HostCalls).map(|device| device as _)
+    }
+}
+
+/// A device address that is known not to be zero.
+pub(crate) fn device_ptr(call: Call, address: u64) -> Result<DevicePtr> {
+    DevicePtr::new(address).ok_or(Error::new(ErrorKind::Other, call.name()))
+}

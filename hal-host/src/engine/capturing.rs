@@ -1,0 +1,315 @@
+//! Captures in progress.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::num::NonZeroU64;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::{self, ThreadId};
+
+use cachette_hal::{
+    Call, CaptureId, CaptureMode, CaptureStatus, ErrorKind, Graph, Result, StreamRef,
+};
+
+use super::State;
+use super::graph::{GraphBody, GraphState, Node};
+use super::stream::StreamKey;
+use super::work::Task;
+use crate::defect::Defect;
+use crate::machine::{Machine, fail};
+
+/// Calls that could wait for the device or allocate from it.
+const FORBIDDEN: [Call; 11] = [
+    Call::Allocate,
+    Call::Free,
+    Call::AllocatePinned,
+    Call::FreePinned,
+    Call::Register,
+    Call::Unregister,
+    Call::Synchronize,
+    Call::SynchronizeDevice,
+    Call::Poll,
+    Call::Wait,
+    Call::Trim,
+];
+
+thread_local! {
+    static MODE: Cell<CaptureMode> = const { Cell::new(CaptureMode::Global) };
+}
+
+/// Puts the calling thread into a mode and returns the one it was in.
+pub(crate) fn exchange_thread_mode(mode: CaptureMode) -> CaptureMode {
+    MODE.replace(mode)
+}
+
+/// One capture that has not ended.
+#[derive(Debug)]
+pub(super) struct CaptureState {
+    device: usize,
+    /// The stream it was begun on.
+    origin: StreamKey,
+    mode: CaptureMode,
+    /// The thread that began it.
+    thread: ThreadId,
+    broken: bool,
+    body: GraphBody,
+    /// For every stream taking part, the nodes that its next piece of work comes after.
+    ends: BTreeMap<StreamKey, Vec<Node>>,
+}
+
+impl CaptureState {
+    /// Whether the call is forbidden to the calling thread, which is in `mode`.
+    fn binds(&self, mode: CaptureMode) -> bool {
+        let everyone = mode == CaptureMode::Global && self.mode == CaptureMode::Global;
+        let own = self.thread == thread::current().id() && self.mode != CaptureMode::Relaxed;
+        !self.broken && (everyone || own)
+    }
+
+    /// Whether the origin comes after everything that the joined streams did.
+    fn is_joined(&self) -> bool {
+        let origin = self.ends.get(&self.origin).map_or(&[][..], Vec::as_slice);
+        let reached = self.body.reached_from(origin);
+        self.ends.values().flatten().all(|end| reached[*end])
+    }
+}
+
+impl State {
+    /// The capture a stream takes part in; `None` if it takes part in none.
+    fn capture_of(
+        &mut self,
+        call: Call,
+        key: StreamKey,
+    ) -> Result<Option<(u64, &mut CaptureState)>> {
+        let id = self.streams.get(&key).and_then(|stream| stream.capture);
+        let Some((id, capture)) = id.and_then(|id| Some((id, self.captures.get_mut(&id)?))) else {
+            return Ok(None);
+        };
+        if capture.broken {
+            return fail(call, ErrorKind::CaptureBroken);
+        }
+        Ok(Some((id, capture)))
+    }
+
+    /// Adds work to the stream's capture; `false` if it has none.
+    pub(super) fn capture_task(&mut self, call: Call, key: StreamKey, task: &Task) -> Result<bool> {
+        let Some(device) = self
+            .streams
+            .get(&key)
+            .map(super::stream::StreamState::device)
+        else {
+            return Ok(false);
+        };
+        let Some((_, capture)) = self.capture_of(call, key)? else {
+            return Ok(false);
+        };
+        let end = capture.ends.entry(key).or_default();
+        let node = capture.body.push(device, task.clone(), std::mem::take(end));
+        *end = vec![node];
+        Ok(true)
+    }
+
+    /// The stream's capture and its present end in it; `None` if it has none.
+    pub(super) fn capture_end(
+        &mut self,
+        call: Call,
+        key: StreamKey,
+    ) -> Result<Option<(u64, Vec<Node>)>> {
+        let capture = self.capture_of(call, key)?;
+        Ok(capture.map(|(id, capture)| (id, capture.ends.get(&key).cloned().unwrap_or_default())))
+    }
+}
+
+impl Machine {
+    /// Fails, and breaks what it must, if a capture forbids the call to this thread.
+    pub(crate) fn check_captures(&self, device: usize, call: Call) -> Result<()> {
+        // Acquire: pairs with the release in `begin_capture`; usually there is none.
+        if self.units[device].captures.load(Ordering::Acquire) == 0 || !FORBIDDEN.contains(&call) {
+            return Ok(());
+        }
+        let mode = match MODE.get() {
+            CaptureMode::Relaxed if self.lies(Defect::RelaxedModeIgnored) => CaptureMode::Global,
+            CaptureMode::Relaxed => return Ok(()),
+            mode => mode,
+        };
+        let mut state = self.state();
+        let bound = |(id, capture): (&u64, &CaptureState)| {
+            (capture.device == device && capture.binds(mode)).then_some(*id)
+        };
+        let broken: Vec<_> = state.captures.iter().filter_map(bound).collect();
+        if broken.is_empty() {
+            return Ok(());
+        }
+        for id in broken {
+            self.break_capture(&mut state, id);
+        }
+        fail(call, ErrorKind::CaptureForbids)
+    }
+
+    /// Breaks a capture, if it is still there and whole.
+    pub(super) fn break_capture(&self, state: &mut State, id: u64) {
+        if let Some(capture) = state.captures.get_mut(&id)
+            && !capture.broken
+        {
+            capture.broken = true;
+            self.uncount_capture(capture.device);
+        }
+    }
+
+    /// Fails if the stream is being captured, and breaks the capture.
+    pub(super) fn forbid_in_capture(
+        &self,
+        state: &mut State,
+        call: Call,
+        key: StreamKey,
+    ) -> Result<()> {
+        let Some((id, _)) = state.capture_of(call, key)? else {
+            return Ok(());
+        };
+        self.break_capture(state, id);
+        fail(call, ErrorKind::CaptureForbids)
+    }
+
+    /// Makes a stream part of a capture, its next work coming after these nodes.
+    pub(super) fn join_capture(
+        &self,
+        state: &mut State,
+        key: StreamKey,
+        id: u64,
+        after: &[Node],
+    ) -> Result<()> {
+        let call = Call::StreamWait;
+        let joined = state.capture_of(call, key)?.map(|(joined, _)| joined);
+        let Some(stream) = state.streams.get_mut(&key) else {
+            return fail(call, ErrorKind::InvalidHandle);
+        };
+        let refused = key.is_default_of(stream.device()) || joined.is_some_and(|other| other != id);
+        match state.captures.get_mut(&id) {
+            Some(capture) if capture.broken => fail(call, ErrorKind::CaptureBroken),
+            Some(capture) if !refused => {
+                stream.capture = Some(id);
+                let end = capture.ends.entry(key).or_default();
+                end.extend(after);
+                end.sort_unstable();
+                end.dedup();
+                Ok(())
+            }
+            // Over, another stream's, or one that cannot be captured.
+            _ => {
+                for broken in joined.into_iter().chain([id]) {
+                    self.break_capture(state, broken);
+                }
+                fail(call, ErrorKind::CaptureForbids)
+            }
+        }
+    }
+
+    /// Lets a capture do without a stream that is being destroyed.
+    pub(super) fn abandon_capture(&self, state: &mut State, key: StreamKey) {
+        let Some(id) = state.streams.get(&key).and_then(|stream| stream.capture) else {
+            return;
+        };
+        self.break_capture(state, id);
+        if state
+            .captures
+            .get(&id)
+            .is_some_and(|capture| capture.origin == key)
+        {
+            remove(state, id);
+        }
+    }
+
+    /// Where a stream stands.
+    pub(crate) fn capture_status(&self, device: usize, stream: StreamRef) -> Result<CaptureStatus> {
+        let state = self.state();
+        let key = state.find_stream(Call::CaptureStatus, device, stream)?;
+        let id = state.streams.get(&key).and_then(|stream| stream.capture);
+        let capture = id.and_then(|id| state.captures.get(&id));
+        Ok(match (id.and_then(NonZeroU64::new), capture) {
+            (Some(_), Some(capture)) if capture.broken => CaptureStatus::Broken,
+            (Some(_), Some(_)) if self.lies(Defect::CaptureIdReused) => {
+                CaptureStatus::Active(CaptureId(NonZeroU64::MIN))
+            }
+            (Some(id), Some(_)) => CaptureStatus::Active(CaptureId(id)),
+            _ => CaptureStatus::Idle,
+        })
+    }
+
+    /// Begins to capture a stream.
+    pub(crate) fn begin_capture(
+        &self,
+        device: usize,
+        stream: StreamRef,
+        mode: CaptureMode,
+    ) -> Result<()> {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let call = Call::BeginCapture;
+        let mut state = self.state();
+        let key = state.find_stream(call, device, stream)?;
+        let free = |stream: &&mut super::StreamState| stream.capture.is_none();
+        let Some(stream) = state.streams.get_mut(&key).filter(free) else {
+            return fail(call, ErrorKind::InvalidValue);
+        };
+        if key.is_default_of(device) {
+            return fail(call, ErrorKind::InvalidValue);
+        }
+        // Relaxed: only that no two captures get the same matters.
+        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        stream.capture = Some(id);
+        let capture = CaptureState {
+            device,
+            origin: key,
+            mode,
+            thread: thread::current().id(),
+            broken: false,
+            body: GraphBody::default(),
+            ends: BTreeMap::from([(key, Vec::new())]),
+        };
+        state.captures.insert(id, capture);
+        // Release: pairs with the acquire in `check_captures`.
+        self.units[device].captures.fetch_add(1, Ordering::Release);
+        Ok(())
+    }
+
+    /// Ends a capture and makes its graph.
+    pub(crate) fn end_capture(&self, device: usize, stream: StreamRef) -> Result<Graph> {
+        let call = Call::EndCapture;
+        let mut state = self.state();
+        let key = state.find_stream(call, device, stream)?;
+        let id = state.streams.get(&key).and_then(|stream| stream.capture);
+        let begun = |id: &u64| {
+            state
+                .captures
+                .get(id)
+                .is_some_and(|found| found.origin == key)
+        };
+        let Some(capture) = id.filter(begun).and_then(|id| remove(&mut state, id)) else {
+            return fail(call, ErrorKind::InvalidValue);
+        };
+        if !capture.broken {
+            self.uncount_capture(device);
+        }
+        if capture.broken || !capture.is_joined() {
+            return fail(call, ErrorKind::CaptureBroken);
+        }
+        let handle = self.handle();
+        let body = Arc::new(capture.body);
+        state.graphs.insert(handle, GraphState { device, body });
+        Ok(Graph::from_raw(handle))
+    }
+
+    /// Counts one capture fewer.
+    fn uncount_capture(&self, device: usize) {
+        // Release: as in `begin_capture`.
+        self.units[device].captures.fetch_sub(1, Ordering::Release);
+    }
+}
+
+/// Takes a capture out and lets its streams go.
+fn remove(state: &mut State, id: u64) -> Option<CaptureState> {
+    for stream in state.streams.values_mut() {
+        if stream.capture == Some(id) {
+            stream.capture = None;
+        }
+    }
+    state.captures.remove(&id)
+}

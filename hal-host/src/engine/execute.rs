@@ -1,0 +1,58 @@
+//! What running a piece of work does.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use super::graph::GraphBody;
+use super::work::{Task, Work};
+use crate::defect::Defect;
+use crate::machine::Machine;
+
+impl Machine {
+    /// Runs a piece of work for a device; what can block has been waited for.
+    ///
+    /// After a fault nothing runs any more, but marks are still reached, so that nobody waits for ever.
+    pub(super) fn execute(&self, device: usize, work: Work) {
+        match work {
+            Work::Task(task) => self.run(device, &task),
+            Work::Record(marker) => marker.finish(),
+            Work::Wait { .. } | Work::Hold(_) => {}
+            Work::HostCall(function) => {
+                let unit = &self.units[device];
+                if !unit.is_faulty() && catch_unwind(AssertUnwindSafe(function)).is_err() {
+                    unit.raise_fault();
+                }
+            }
+            Work::Free { at, ticket } => self.return_to_pool(device, at, ticket),
+        }
+    }
+
+    /// Runs a task now.
+    pub(crate) fn run(&self, device: usize, task: &Task) {
+        if self.units[device].is_faulty() {
+            return;
+        }
+        let done = match task {
+            Task::Launch(body) => {
+                self.replay(body);
+                true
+            }
+            _ => self.touch(device, task, &self.read_space()),
+        };
+        if !done && !self.lies(Defect::AccessNotEnforced) {
+            self.units[device].raise_fault();
+        }
+    }
+
+    /// Runs a graph's tasks in an order that its edges permit.
+    fn replay(&self, body: &GraphBody) {
+        // Only stepped is an order drawn; with threads the lock may be held already.
+        let order = match self.config.seed {
+            Some(_) => body.order(self.state().random.as_mut()),
+            None => body.order(None),
+        };
+        for node in order {
+            let step = body.step(node);
+            self.run(step.device, &step.task);
+        }
+    }
+}

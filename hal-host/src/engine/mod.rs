@@ -1,0 +1,164 @@
+//! Streams, events and graphs: what is queued, what runs, what has finished.
+//!
+//! One lock guards all of it. Work runs outside of the lock, on one thread a stream or, stepped, on the
+//! thread that asks for a step.
+
+mod capturing;
+mod event;
+mod execute;
+mod graph;
+mod stepped;
+mod stream;
+mod threaded;
+mod work;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+
+use cachette_hal::{Call, ErrorKind, Result};
+
+use crate::machine::{Machine, fail, lock};
+use crate::random::SplitMix64;
+
+use capturing::CaptureState;
+use event::EventState;
+use graph::GraphState;
+use stream::StreamState;
+
+pub(crate) use capturing::exchange_thread_mode;
+pub use stepped::StepRecord;
+pub(crate) use stream::StreamKey;
+pub use work::{Hold, WorkKind};
+pub(crate) use work::{Task, Work};
+
+/// Runs what is queued.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    state: Mutex<State>,
+    /// Told whenever work finished or a hold was released.
+    progress: Condvar,
+    /// Held while a step is chosen and run, so that steps follow one another.
+    turn: Mutex<()>,
+    /// Worker threads that have not been seen to end.
+    workers: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// All that the engine's lock guards.
+#[derive(Debug)]
+pub(crate) struct State {
+    /// In order of key, so that a choice among them can be replayed.
+    streams: BTreeMap<StreamKey, StreamState>,
+    events: HashMap<usize, EventState>,
+    graphs: HashMap<usize, GraphState>,
+    captures: HashMap<u64, CaptureState>,
+    /// The source of choices in stepped mode; `None` if streams have threads.
+    random: Option<SplitMix64>,
+    log: Vec<StepRecord>,
+    /// Whether the workers are to stop.
+    stop: bool,
+}
+
+impl Engine {
+    /// An engine with nothing but the default stream of every device.
+    pub(crate) fn new(seed: Option<u64>, devices: usize) -> Self {
+        let state = State {
+            streams: (0..devices)
+                .map(|device| (StreamKey::default_of(device), StreamState::new(device)))
+                .collect(),
+            events: HashMap::new(),
+            graphs: HashMap::new(),
+            captures: HashMap::new(),
+            random: seed.map(SplitMix64::new),
+            log: Vec::new(),
+            stop: false,
+        };
+        Self {
+            state: Mutex::new(state),
+            progress: Condvar::new(),
+            turn: Mutex::new(()),
+            workers: Mutex::default(),
+        }
+    }
+}
+
+impl Machine {
+    /// Takes the engine's lock.
+    fn state(&self) -> MutexGuard<'_, State> {
+        lock(&self.engine.state)
+    }
+
+    /// Puts work at the end of a stream's queue.
+    ///
+    /// Work that cannot block runs at once if nothing is before it, so that a stream which is only ever
+    /// told such things needs no thread.
+    fn enqueue(
+        self: &Arc<Self>,
+        call: Call,
+        state: &mut State,
+        key: StreamKey,
+        work: Work,
+    ) -> Result<()> {
+        let threaded = state.random.is_none();
+        let instant = threaded && work.is_instant(self.config.phantom, state);
+        let Some(stream) = state.streams.get_mut(&key) else {
+            return fail(call, ErrorKind::InvalidHandle);
+        };
+        if instant && stream.is_idle() {
+            self.execute(stream.device(), work);
+            self.engine.progress.notify_all();
+            return Ok(());
+        }
+        if threaded && self.start_worker(stream, key).is_err() {
+            return fail(call, ErrorKind::Refused);
+        }
+        self.units[stream.device()]
+            .pending
+            // Relaxed: who waits reads the queues under the lock.
+            .fetch_add(1, Ordering::Relaxed);
+        stream.push(work, &self.config);
+        Ok(())
+    }
+
+    /// Notes that the work a stream was running has finished.
+    fn finish(&self, state: &mut State, key: StreamKey) {
+        if let Some(stream) = state.streams.get_mut(&key) {
+            stream.finish();
+            // Release: pairs with the acquire in `wait_idle`.
+            self.units[stream.device()]
+                .pending
+                .fetch_sub(1, Ordering::Release);
+        }
+        self.engine.progress.notify_all();
+    }
+
+    /// Blocks the host until `done`; stepped, runs steps until then.
+    ///
+    /// Stepped, it fails where nothing can run any more: nobody but the caller could change that.
+    fn block_until(&self, call: Call, done: impl Fn(&State) -> bool) -> Result<()> {
+        let mut state = self.state();
+        if state.random.is_none() {
+            while !done(&state) && !state.stop {
+                state = self.wait_progress(state);
+            }
+            return Ok(());
+        }
+        drop(state);
+        loop {
+            if done(&self.state()) {
+                return Ok(());
+            }
+            // Another thread may have taken the last step between the two looks.
+            if self.step().is_none() && !done(&self.state()) {
+                return fail(call, ErrorKind::Other);
+            }
+        }
+    }
+
+    /// Gives up the lock until something has happened.
+    fn wait_progress<'a>(&'a self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        let progress = self.engine.progress.wait(state);
+        progress.unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,69 @@
+//! Running work one step at a time, in an order that can be replayed.
+
+use cachette_hal::{Ordinal, StreamRef};
+
+use super::State;
+use super::stream::StreamKey;
+use super::work::WorkKind;
+use crate::machine::{Machine, lock};
+
+/// One step that was run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct StepRecord {
+    /// Steps of the backend before this one.
+    pub sequence: u64,
+    /// The device whose stream ran.
+    pub device: Ordinal,
+    /// The stream, by the handle it has or had.
+    pub stream: StreamRef,
+    /// What it ran.
+    pub work: WorkKind,
+}
+
+impl State {
+    /// Draws one of the streams whose next piece of work could run.
+    fn draw(&mut self) -> Option<StreamKey> {
+        let ready = |key: &StreamKey| {
+            let head = self.streams.get(key).and_then(|stream| stream.head());
+            head.is_some_and(|work| work.is_ready(self))
+        };
+        let ready: Vec<_> = self.streams.keys().copied().filter(ready).collect();
+        let random = self.random.as_mut().filter(|_| !ready.is_empty())?;
+        Some(ready[random.below(ready.len())])
+    }
+}
+
+impl Machine {
+    /// Runs one piece of work; `None` if none can run, or streams have threads.
+    pub(crate) fn step(&self) -> Option<StepRecord> {
+        let _turn = lock(&self.engine.turn);
+        let mut state = self.state();
+        let key = state.draw()?;
+        let sequence = state.log.len() as u64;
+        let stream = state.streams.get_mut(&key)?;
+        let device = stream.device();
+        let work = stream.begin()?;
+        let record = StepRecord {
+            sequence,
+            device: self.units[device].info.ordinal,
+            stream: key.stream(device),
+            work: work.kind(),
+        };
+        state.log.push(record);
+        drop(state);
+        self.execute(device, work);
+        let mut state = self.state();
+        self.finish(&mut state, key);
+        let drained = |stream: &mut super::StreamState| stream.destroyed && stream.is_idle();
+        if state.streams.get_mut(&key).is_some_and(drained) {
+            state.streams.remove(&key);
+        }
+        Some(record)
+    }
+
+    /// Every step so far.
+    pub(crate) fn interleaving(&self) -> Vec<StepRecord> {
+        self.state().log.clone()
+    }
+}

@@ -1,0 +1,302 @@
+//! Streams: queues of work, each run in order.
+
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Condvar};
+
+use cachette_hal::{Call, ErrorKind, Result, Stream, StreamRef};
+
+use super::State;
+use super::work::{Hold, Task, Work};
+use crate::config::HostConfig;
+use crate::defect::Defect;
+use crate::machine::{FIRST_HANDLE, Machine, fail};
+
+/// Names a stream among all devices: its handle or, for a default stream, its device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct StreamKey(usize);
+
+impl StreamKey {
+    /// The default stream of a device. Handles begin above every index of a device.
+    pub(crate) const fn default_of(device: usize) -> Self {
+        Self(device)
+    }
+
+    const fn new(device: usize, stream: StreamRef) -> Self {
+        match stream.raw() {
+            0 => Self::default_of(device),
+            // Would be taken for the default stream of a device.
+            1..FIRST_HANDLE => Self(usize::MAX),
+            handle => Self(handle),
+        }
+    }
+
+    /// Whether it is the default stream of this device.
+    pub(super) const fn is_default_of(self, device: usize) -> bool {
+        self.0 == device
+    }
+
+    /// The handle by which callers know it.
+    pub(super) const fn stream(self, device: usize) -> StreamRef {
+        if self.is_default_of(device) {
+            StreamRef::DEFAULT
+        } else {
+            StreamRef::from_raw(self.0)
+        }
+    }
+}
+
+/// One stream.
+#[derive(Debug)]
+pub(super) struct StreamState {
+    device: usize,
+    queue: VecDeque<Work>,
+    /// Whether a piece of work has left the queue and not finished.
+    running: bool,
+    /// Pieces of work ever queued; `issued = finished + queue.len() + running`.
+    issued: u64,
+    /// Pieces of work that have finished.
+    finished: u64,
+    /// Whether the handle is gone and only the queue is left.
+    pub(super) destroyed: bool,
+    /// The capture this stream takes part in.
+    pub(super) capture: Option<u64>,
+    /// Told when work is queued; there once a worker is.
+    pub(super) wake: Option<Arc<Condvar>>,
+}
+
+impl StreamState {
+    pub(super) const fn new(device: usize) -> Self {
+        Self {
+            device,
+            queue: VecDeque::new(),
+            running: false,
+            issued: 0,
+            finished: 0,
+            destroyed: false,
+            capture: None,
+            wake: None,
+        }
+    }
+
+    /// Index of the device it belongs to.
+    pub(super) const fn device(&self) -> usize {
+        self.device
+    }
+
+    /// Whether nothing is queued and nothing runs.
+    pub(super) fn is_idle(&self) -> bool {
+        self.queue.is_empty() && !self.running
+    }
+
+    /// Queues work and wakes the worker.
+    pub(super) fn push(&mut self, work: Work, config: &HostConfig) {
+        let mut place = self.queue.len();
+        if config.lies(Defect::CopiesOutOfOrder) && matches!(work, Work::Task(Task::Copy { .. })) {
+            let fill = |queued: &Work| matches!(queued, Work::Task(Task::Fill { .. }));
+            place -= self
+                .queue
+                .iter()
+                .rev()
+                .take_while(|queued| fill(queued))
+                .count();
+        }
+        self.queue.insert(place, work);
+        self.issued += 1;
+        if let Some(wake) = &self.wake {
+            wake.notify_one();
+        }
+    }
+
+    /// The next piece of work, unless one runs already.
+    pub(super) fn head(&self) -> Option<&Work> {
+        self.queue.front().filter(|_| !self.running)
+    }
+
+    /// Takes the next piece of work to run it.
+    pub(super) fn begin(&mut self) -> Option<Work> {
+        let work = self.queue.pop_front()?;
+        self.running = true;
+        Some(work)
+    }
+
+    /// Notes that what [`begin`](Self::begin) gave has finished.
+    pub(super) const fn finish(&mut self) {
+        self.running = false;
+        self.finished += 1;
+    }
+}
+
+impl State {
+    /// The stream's key, if the handle is one of the device's live streams.
+    pub(super) fn find_stream(
+        &self,
+        call: Call,
+        device: usize,
+        stream: StreamRef,
+    ) -> Result<StreamKey> {
+        let key = StreamKey::new(device, stream);
+        match self.streams.get(&key) {
+            Some(found) if found.device == device && !found.destroyed => Ok(key),
+            _ => fail(call, ErrorKind::InvalidHandle),
+        }
+    }
+
+    /// The stream's key, if the handle is a live stream of any device: events tie devices together.
+    pub(super) fn find_any_stream(
+        &self,
+        call: Call,
+        device: usize,
+        stream: StreamRef,
+    ) -> Result<StreamKey> {
+        let key = StreamKey::new(device, stream);
+        let owner = self.streams.get(&key).map_or(device, StreamState::device);
+        self.find_stream(call, owner, stream)
+    }
+
+    /// Whether everything up to `issued` has finished in a stream.
+    fn has_reached(&self, key: StreamKey, issued: u64) -> bool {
+        self.streams
+            .get(&key)
+            .is_none_or(|stream| stream.finished >= issued)
+    }
+}
+
+impl Machine {
+    /// Makes a stream.
+    pub(crate) fn create_stream(&self, device: usize) -> Stream {
+        let handle = self.handle();
+        let key = StreamKey(handle);
+        self.state().streams.insert(key, StreamState::new(device));
+        Stream::from_raw(handle)
+    }
+
+    /// Destroys a stream's handle; its queue runs to the end.
+    pub(crate) fn destroy_stream(&self, device: usize, handle: StreamRef) -> Result<()> {
+        let call = Call::DestroyStream;
+        let mut state = self.state();
+        let key = state.find_stream(call, device, handle)?;
+        if key.is_default_of(device) {
+            return fail(call, ErrorKind::InvalidHandle);
+        }
+        self.abandon_capture(&mut state, key);
+        let Some(stream) = state.streams.get_mut(&key) else {
+            return fail(call, ErrorKind::InvalidHandle);
+        };
+        stream.destroyed = true;
+        if self.lies(Defect::DestroyStreamDropsWork) {
+            self.drop_queue(stream);
+        }
+        if let Some(wake) = &stream.wake {
+            wake.notify_one();
+        } else if stream.is_idle() {
+            state.streams.remove(&key);
+        }
+        Ok(())
+    }
+
+    /// Counts everything queued as finished without running it; a defect.
+    fn drop_queue(&self, stream: &mut StreamState) {
+        for work in stream.queue.drain(..) {
+            if let Work::Record(marker) = work {
+                marker.finish();
+            }
+            stream.finished += 1;
+            // Release: pairs with the acquire in `wait_idle`.
+            self.units[stream.device]
+                .pending
+                .fetch_sub(1, Ordering::Release);
+        }
+        self.engine.progress.notify_all();
+    }
+
+    /// Queues work in a stream, or adds it to the stream's capture.
+    pub(crate) fn submit(
+        self: &Arc<Self>,
+        call: Call,
+        device: usize,
+        stream: StreamRef,
+        task: Task,
+    ) -> Result<()> {
+        let mut state = self.state();
+        let key = state.find_stream(call, device, stream)?;
+        if state.capture_task(call, key, &task)? && !self.lies(Defect::CaptureExecutesEagerly) {
+            return Ok(());
+        }
+        self.enqueue(call, &mut state, key, Work::Task(task))
+    }
+
+    /// Queues work that cannot be captured; `CaptureForbids` breaks a capture it is tried in.
+    pub(crate) fn submit_uncaptured(
+        self: &Arc<Self>,
+        call: Call,
+        device: usize,
+        stream: StreamRef,
+        work: Work,
+    ) -> Result<()> {
+        let mut state = self.state();
+        let key = state.find_stream(call, device, stream)?;
+        self.forbid_in_capture(&mut state, call, key)?;
+        self.enqueue(call, &mut state, key, work)
+    }
+
+    /// The stream's key, if it is not being captured; a capture is broken by the attempt.
+    pub(crate) fn uncaptured(
+        &self,
+        call: Call,
+        device: usize,
+        stream: StreamRef,
+    ) -> Result<StreamKey> {
+        let mut state = self.state();
+        let key = state.find_stream(call, device, stream)?;
+        self.forbid_in_capture(&mut state, call, key)?;
+        Ok(key)
+    }
+
+    /// Queues something that waits until it is let go.
+    pub(crate) fn hold(self: &Arc<Self>, device: usize, stream: StreamRef) -> Result<Hold> {
+        let (hold, work) = Hold::new(self);
+        self.submit_uncaptured(Call::CallHost, device, stream, work)?;
+        Ok(hold)
+    }
+
+    /// Blocks until everything queued in a stream so far has finished.
+    pub(crate) fn synchronize(&self, device: usize, stream: StreamRef) -> Result<()> {
+        let call = Call::Synchronize;
+        let key = self.uncaptured(call, device, stream)?;
+        if self.lies(Defect::SynchronizeReturnsEarly) {
+            return Ok(());
+        }
+        let issued = self
+            .state()
+            .streams
+            .get(&key)
+            .map_or(0, |found| found.issued);
+        self.block_until(call, |state| state.has_reached(key, issued))?;
+        self.check_fault(device, call)
+    }
+
+    /// Blocks until everything queued in the device so far has finished.
+    pub(crate) fn wait_idle(&self, call: Call, device: usize) -> Result<()> {
+        // Acquire: pairs with the release where work is counted as finished.
+        if self.units[device].pending.load(Ordering::Acquire) != 0 {
+            let own = |(key, stream): (&StreamKey, &StreamState)| {
+                (stream.device == device).then_some((*key, stream.issued))
+            };
+            let ends: Vec<_> = self.state().streams.iter().filter_map(own).collect();
+            self.block_until(call, |state| {
+                ends.iter()
+                    .all(|(key, issued)| state.has_reached(*key, *issued))
+            })?;
+        }
+        self.check_fault(device, call)
+    }
+
+    /// How many streams of the device have a live handle, the default one aside.
+    pub(crate) fn live_streams(&self, device: usize) -> usize {
+        let live = |(key, stream): &(&StreamKey, &StreamState)| {
+            stream.device == device && !stream.destroyed && !key.is_default_of(device)
+        };
+        self.state().streams.iter().filter(live).count()
+    }
+}

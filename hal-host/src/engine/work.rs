@@ -1,0 +1,173 @@
+//! Pieces of work that a stream runs.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+
+use cachette_hal::HostFunction;
+
+use super::State;
+use super::event::Marker;
+use super::graph::GraphBody;
+use crate::machine::Machine;
+
+/// Work that can be run any number of times, and so can be captured.
+///
+/// Host memory is kept as an exposed address: work crosses threads.
+#[derive(Clone, Debug)]
+pub(crate) enum Task {
+    /// Sets every byte.
+    Fill { at: u64, byte: u8, bytes: u64 },
+    /// Copies within device memory.
+    Copy { to: u64, from: u64, bytes: u64 },
+    /// Copies from host memory.
+    Upload { to: u64, from: u64, bytes: u64 },
+    /// Copies to host memory.
+    Download { to: u64, from: u64, bytes: u64 },
+    /// Runs a graph.
+    Launch(Arc<GraphBody>),
+}
+
+/// Anything a stream's queue can hold.
+pub(crate) enum Work {
+    /// Work that can also be captured.
+    Task(Task),
+    /// Marks that everything before has finished.
+    Record(Arc<Marker>),
+    /// Waits for a mark, or for the newest of the event `follow` (a defect).
+    Wait {
+        /// What is waited for.
+        marker: Arc<Marker>,
+        /// The event whose later records count too.
+        follow: Option<usize>,
+    },
+    /// Calls the host.
+    HostCall(HostFunction),
+    /// Waits for a [`Hold`].
+    Hold(Arc<Gate>),
+    /// Gives memory back to the pool.
+    Free {
+        /// Where the memory begins.
+        at: u64,
+        /// Which freeing of it this is.
+        ticket: u64,
+    },
+}
+
+impl Work {
+    /// Whether it could run now.
+    pub(super) fn is_ready(&self, state: &State) -> bool {
+        match self {
+            Self::Wait { marker, follow } => match follow.and_then(|event| state.newest(event)) {
+                Some(newest) => newest.is_done(),
+                None => marker.is_done(),
+            },
+            Self::Hold(gate) => gate.is_open(),
+            _ => true,
+        }
+    }
+
+    /// Whether it takes no time worth a thread of its own.
+    pub(super) fn is_instant(&self, phantom: bool, state: &State) -> bool {
+        match self {
+            Self::Record(_) => true,
+            Self::Wait { .. } => self.is_ready(state),
+            Self::Task(_) | Self::Free { .. } => phantom,
+            Self::HostCall(_) | Self::Hold(_) => false,
+        }
+    }
+
+    /// What sort of work it is.
+    pub(super) const fn kind(&self) -> WorkKind {
+        match self {
+            Self::Task(Task::Fill { .. }) => WorkKind::Fill,
+            Self::Task(Task::Copy { .. }) => WorkKind::Copy,
+            Self::Task(Task::Upload { .. }) => WorkKind::Upload,
+            Self::Task(Task::Download { .. }) => WorkKind::Download,
+            Self::Task(Task::Launch(_)) => WorkKind::Launch,
+            Self::Record(_) => WorkKind::Record,
+            Self::Wait { .. } => WorkKind::Wait,
+            Self::HostCall(_) => WorkKind::HostCall,
+            Self::Hold(_) => WorkKind::Hold,
+            Self::Free { .. } => WorkKind::Free,
+        }
+    }
+}
+
+impl fmt::Debug for Work {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.kind().fmt(f)
+    }
+}
+
+/// What sort of work a stream ran.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum WorkKind {
+    /// A fill.
+    Fill,
+    /// A copy within device memory.
+    Copy,
+    /// A copy from the host.
+    Upload,
+    /// A copy to the host.
+    Download,
+    /// A whole graph.
+    Launch,
+    /// The record of an event.
+    Record,
+    /// A wait for an event.
+    Wait,
+    /// A host function.
+    HostCall,
+    /// A hold that was released.
+    Hold,
+    /// A free in stream order.
+    Free,
+}
+
+/// What a hold waits for.
+#[derive(Debug, Default)]
+pub(crate) struct Gate(AtomicBool);
+
+impl Gate {
+    fn is_open(&self) -> bool {
+        // Acquire: pairs with the release in `Hold::drop`.
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+/// Keeps a stream at a known point: what is queued behind it does not run before it is dropped.
+#[derive(Debug)]
+#[must_use = "a hold that is dropped holds nothing"]
+pub struct Hold {
+    gate: Arc<Gate>,
+    machine: Weak<Machine>,
+}
+
+impl Hold {
+    /// A closed hold of this machine's, and the work that waits for it.
+    pub(super) fn new(machine: &Arc<Machine>) -> (Self, Work) {
+        let gate = Arc::<Gate>::default();
+        let hold = Self {
+            gate: Arc::clone(&gate),
+            machine: Arc::downgrade(machine),
+        };
+        (hold, Work::Hold(gate))
+    }
+
+    /// Lets the stream go on.
+    pub fn release(self) {
+        drop(self);
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        // Release: pairs with the acquire in `Gate::is_open`.
+        self.gate.0.store(true, Ordering::Release);
+        if let Some(machine) = self.machine.upgrade() {
+            machine.tell_progress();
+        }
+    }
+}

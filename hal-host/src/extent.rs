@@ -1,0 +1,106 @@
+//! One piece of device memory, from the taking of its bytes to their return.
+
+use std::ffi::CStr;
+use std::sync::{Arc, RwLock, RwLockWriteGuard};
+
+use cachette_hal::ErrorKind;
+
+use crate::machine::write;
+use crate::mapping::{Memory, Region, Writes, kind_of, page_bytes};
+use crate::phantom::Addresses;
+use crate::physical::{Charge, Physical};
+use crate::space::Space;
+
+/// How memory that a token can name is called in the lists of open files.
+pub(crate) const DIRECT: &CStr = c"cachette-memory";
+
+/// One piece of device memory: whole pages, all given back when dropped.
+#[derive(Debug)]
+pub(crate) struct Extent {
+    start: u64,
+    bytes: u64,
+    alignment: u64,
+    /// `None` if memory is phantom.
+    memory: Option<Memory>,
+    /// `None` if memory is phantom.
+    _region: Option<Region>,
+    /// `None` if another process pays.
+    _charge: Option<Charge>,
+}
+
+impl Extent {
+    /// Takes memory of a device, at an address that is a multiple of `alignment`.
+    ///
+    /// Gives the lock back held: the caller enters the range before anyone else can see the address.
+    pub(crate) fn take<'a>(
+        physical: &Arc<Physical>,
+        bytes: u64,
+        alignment: u64,
+        space: &'a RwLock<Space>,
+        phantom: bool,
+    ) -> Result<(Self, RwLockWriteGuard<'a, Space>), ErrorKind> {
+        let pages = bytes.max(1).checked_next_multiple_of(page_bytes());
+        let bytes = pages.ok_or(ErrorKind::OutOfMemory)?;
+        let charge = physical.take(bytes).ok_or(ErrorKind::OutOfMemory)?;
+        let alignment = alignment.max(page_bytes());
+        let real = if phantom {
+            None
+        } else {
+            let memory = Memory::create(DIRECT, bytes).map_err(kind_of)?;
+            let region = Region::of(&memory, bytes, alignment, Writes::Shared).map_err(kind_of)?;
+            Some((memory, region))
+        };
+        let mut space = write(space);
+        let start = match (&real, &mut space.addresses) {
+            (Some((_, region)), _) => region.start(),
+            (None, Some(addresses)) => addresses
+                .take(bytes, alignment, None)
+                .ok_or(ErrorKind::OutOfMemory)?,
+            (None, None) => return Err(ErrorKind::Other),
+        };
+        let (memory, region) = real.unzip();
+        let extent = Self {
+            start,
+            bytes,
+            alignment,
+            memory,
+            _region: region,
+            _charge: Some(charge),
+        };
+        Ok((extent, space))
+    }
+
+    /// Maps memory of another process, which pays for it.
+    pub(crate) fn open(memory: Memory, bytes: u64, writes: Writes) -> Result<Self, ErrorKind> {
+        let alignment = page_bytes();
+        let region = Region::of(&memory, bytes, alignment, writes).map_err(kind_of)?;
+        Ok(Self {
+            start: region.start(),
+            bytes,
+            alignment,
+            memory: Some(memory),
+            _region: Some(region),
+            _charge: None,
+        })
+    }
+
+    /// First address.
+    pub(crate) const fn start(&self) -> u64 {
+        self.start
+    }
+
+    /// Bytes, whole pages.
+    pub(crate) const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The memory itself; `None` if it is phantom.
+    pub(crate) const fn memory(&self) -> Option<&Memory> {
+        self.memory.as_ref()
+    }
+
+    /// Gives phantom addresses back.
+    pub(crate) fn give_back(&self, addresses: &mut Addresses) {
+        addresses.give_back(self.start, self.bytes, self.alignment);
+    }
+}

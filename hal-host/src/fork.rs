@@ -1,0 +1,86 @@
+//! Telling a process from the child it forked, which has the memory but not the worker threads.
+
+use std::ptr;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::mm::{Advice, madvise};
+use rustix::process::{Pid, getpid};
+
+use crate::mapping::{Region, host_len, page_bytes};
+
+/// Remembers the process it was made in.
+#[derive(Debug)]
+pub(crate) struct ForkGuard {
+    pid: Pid,
+    /// One page that holds [`HERE`], and that the kernel wipes in a forked child.
+    ///
+    /// Reading it costs nothing, where asking for the process's number is a system call. `None` where
+    /// the kernel does not wipe.
+    page: Option<Region>,
+}
+
+/// What the page holds in the process that made it.
+const HERE: u32 = 1;
+
+impl ForkGuard {
+    /// Remembers this process.
+    pub(crate) fn new() -> Self {
+        Self {
+            pid: getpid(),
+            page: Region::anonymous(page_bytes()).ok().and_then(mark),
+        }
+    }
+
+    /// Whether this is a child of the process the guard was made in.
+    pub(crate) fn is_child(&self) -> bool {
+        match &self.page {
+            // Relaxed: the value never changes within a process.
+            Some(page) => cell(page).load(Ordering::Relaxed) != HERE,
+            None => getpid() != self.pid,
+        }
+    }
+}
+
+/// Asks the kernel to wipe the page on fork, and writes [`HERE`] into it.
+fn mark(page: Region) -> Option<Region> {
+    let address = ptr::with_exposed_provenance_mut(host_len(page.start()));
+    let bytes = host_len(page_bytes());
+    // SAFETY: the page is whole, mapped, and nothing is in it yet.
+    unsafe { madvise(address, bytes, Advice::LinuxWipeOnFork) }.ok()?;
+    // Relaxed: whoever gets the guard gets it after this.
+    cell(&page).store(HERE, Ordering::Relaxed);
+    Some(page)
+}
+
+/// The number in the page.
+fn cell(page: &Region) -> &AtomicU32 {
+    let address = ptr::with_exposed_provenance_mut(host_len(page.start()));
+    // SAFETY: the page is mapped and writable as long as `page` lives, begins aligned, and is accessed
+    // only through this function.
+    unsafe { AtomicU32::from_ptr(address) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_process_itself_is_no_child() {
+        let guard = ForkGuard::new();
+        assert!(!guard.is_child());
+        let by_number = ForkGuard {
+            pid: getpid(),
+            page: None,
+        };
+        assert!(!by_number.is_child());
+    }
+
+    #[test]
+    fn a_wiped_page_means_a_child() {
+        let guard = ForkGuard::new();
+        if let Some(page) = &guard.page {
+            cell(page).store(0, Ordering::Relaxed);
+            assert!(guard.is_child());
+        }
+    }
+}

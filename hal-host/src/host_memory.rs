@@ -1,0 +1,109 @@
+//! Page-locked host memory.
+
+use std::ptr::{self, NonNull};
+
+use cachette_hal::{Call, DevicePtr, Error, ErrorKind, HostMemory, Result};
+
+use crate::defect::Defect;
+use crate::device::{HostDevice, device_ptr};
+use crate::machine::fail;
+use crate::mapping::{Region, host_len, kind_of, page_bytes};
+use crate::space::{Kind, Range};
+
+impl HostDevice {
+    /// Takes out the range at `ptr`, if it is of this device and `wanted`.
+    fn remove_host(
+        &self,
+        call: Call,
+        ptr: NonNull<u8>,
+        wanted: impl FnOnce(&Range) -> bool,
+    ) -> Result<Range> {
+        let mut space = self.machine().write_space();
+        let removed = space.remove(address(ptr), self.index(), wanted);
+        removed.ok_or(Error::new(ErrorKind::InvalidValue, call.name()))
+    }
+}
+
+impl HostMemory for HostDevice {
+    fn allocate_pinned(&self, bytes: usize) -> Result<NonNull<u8>> {
+        let call = Call::AllocatePinned;
+        self.enter(call)?;
+        let bytes = bytes as u64;
+        self.check_size(call, bytes)?;
+        let pages = bytes.max(1).checked_next_multiple_of(page_bytes());
+        let Some(pages) = pages else {
+            return Err(self.no_memory(call, ErrorKind::OutOfMemory));
+        };
+        let region =
+            Region::anonymous(pages).map_err(|error| self.no_memory(call, kind_of(error)))?;
+        let start = region.start();
+        let range = Range {
+            bytes,
+            owner: self.index(),
+            kind: Kind::Pinned { _region: region },
+        };
+        self.machine().write_space().insert(start, range);
+        let pointer = ptr::with_exposed_provenance_mut(host_len(start));
+        NonNull::new(pointer).ok_or(Error::new(ErrorKind::Other, call.name()))
+    }
+
+    unsafe fn free_pinned(&self, ptr: NonNull<u8>) -> Result<()> {
+        let call = Call::FreePinned;
+        self.enter(call)?;
+        let pinned = |range: &Range| matches!(range.kind, Kind::Pinned { .. });
+        if !self
+            .machine()
+            .read_space()
+            .at(address(ptr))
+            .is_some_and(pinned)
+        {
+            return fail(call, ErrorKind::InvalidValue);
+        }
+        self.machine().wait_idle(call, self.index())?;
+        self.remove_host(call, ptr, pinned).map(drop)
+    }
+
+    unsafe fn register(&self, ptr: NonNull<u8>, bytes: usize) -> Result<()> {
+        let call = Call::Register;
+        self.enter(call)?;
+        let bytes = bytes as u64;
+        self.check_size(call, bytes)?;
+        let mut space = self.machine().write_space();
+        if address(ptr).checked_add(bytes).is_none() || space.overlaps(address(ptr), bytes) {
+            return fail(call, ErrorKind::InvalidValue);
+        }
+        let range = Range {
+            bytes,
+            owner: self.index(),
+            kind: Kind::Registered,
+        };
+        space.insert(address(ptr), range);
+        Ok(())
+    }
+
+    unsafe fn unregister(&self, ptr: NonNull<u8>) -> Result<()> {
+        let call = Call::Unregister;
+        self.enter(call)?;
+        let registered = |range: &Range| matches!(range.kind, Kind::Registered);
+        self.remove_host(call, ptr, registered).map(drop)
+    }
+
+    fn device_address(&self, ptr: NonNull<u8>) -> Result<DevicePtr> {
+        let call = Call::DeviceAddress;
+        self.enter(call)?;
+        let locked = |range: &Range| matches!(range.kind, Kind::Pinned { .. } | Kind::Registered);
+        let space = self.machine().read_space();
+        let known = space
+            .containing(address(ptr))
+            .is_some_and(|(_, range)| locked(range));
+        if !known && !self.lies(Defect::DeviceAddressOfAnything) {
+            return fail(call, ErrorKind::InvalidValue);
+        }
+        device_ptr(call, address(ptr))
+    }
+}
+
+/// A host pointer as a key of the table; host and device see page-locked memory at one address.
+fn address(ptr: NonNull<u8>) -> u64 {
+    ptr.as_ptr().expose_provenance() as u64
+}

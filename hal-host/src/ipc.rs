@@ -1,0 +1,116 @@
+//! Memory named by a token in another process.
+
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{Mode, OFlags};
+
+use cachette_hal::{Call, DevicePtr, Error, ErrorKind, Ipc, IpcToken, Result};
+
+use crate::defect::Defect;
+use crate::device::{HostDevice, device_ptr};
+use crate::extent::{DIRECT, Extent};
+use crate::machine::fail;
+use crate::mapping::{Memory, Writes};
+use crate::space::{Kind, Range};
+use crate::token::{Process, TokenKey};
+
+impl Ipc for HostDevice {
+    unsafe fn export_token(&self, base: DevicePtr) -> Result<IpcToken> {
+        let call = Call::ExportToken;
+        self.enter(call)?;
+        let space = self.machine().read_space();
+        let range = space.at(base.address());
+        let Some(range) = range.filter(|range| range.owner == self.index()) else {
+            return fail(call, ErrorKind::InvalidValue);
+        };
+        let Kind::Direct(extent) = &range.kind else {
+            return fail(call, ErrorKind::InvalidValue);
+        };
+        let (Some(memory), Some(process)) = (extent.memory(), Process::own()) else {
+            return fail(call, ErrorKind::Refused);
+        };
+        let key = TokenKey {
+            process,
+            descriptor: memory.descriptor(),
+            inode: memory.inode(),
+            bytes: range.bytes,
+            memory_bytes: extent.bytes(),
+        };
+        Ok(key.encode())
+    }
+
+    fn open_token(&self, token: &IpcToken) -> Result<DevicePtr> {
+        let call = Call::OpenToken;
+        self.enter(call)?;
+        let invalid = Error::new(ErrorKind::InvalidValue, call.name());
+        let key = TokenKey::decode(token).ok_or(invalid)?;
+        if Process::own() == Some(key.process) {
+            return Err(invalid);
+        }
+        let memory = reach(&key).ok_or(invalid)?;
+        let mut space = self.machine().write_space();
+        let open = space.ranges().find(|(_, range)| self.has_open(range, &key));
+        if let Some(at) = open.map(|(at, _)| at) {
+            if let Some(range) = space.at_mut(at)
+                && let Kind::Opened { count, .. } = &mut range.kind
+            {
+                *count += 1;
+            }
+            return device_ptr(call, at);
+        }
+        let writes = if self.lies(Defect::TokenIsCopy) {
+            Writes::Private
+        } else {
+            Writes::Shared
+        };
+        let extent = Extent::open(memory, key.memory_bytes, writes)
+            .map_err(|kind| self.no_memory(call, kind))?;
+        let at = extent.start();
+        let range = Range {
+            bytes: key.bytes,
+            owner: self.index(),
+            kind: Kind::Opened {
+                extent,
+                key,
+                count: 1,
+            },
+        };
+        space.insert(at, range);
+        device_ptr(call, at)
+    }
+
+    unsafe fn close_token(&self, base: DevicePtr) -> Result<()> {
+        let call = Call::CloseToken;
+        self.enter(call)?;
+        let mut space = self.machine().write_space();
+        let range = space.at_mut(base.address());
+        let own = |range: &&mut Range| range.owner == self.index();
+        match range.filter(own).map(|range| &mut range.kind) {
+            Some(Kind::Opened { count, .. }) if *count > 1 => *count -= 1,
+            Some(Kind::Opened { .. }) => {
+                space.remove(base.address(), self.index(), |_| true);
+            }
+            _ => return fail(call, ErrorKind::InvalidValue),
+        }
+        Ok(())
+    }
+}
+
+impl HostDevice {
+    /// Whether the range is this allocation, opened by this device.
+    fn has_open(&self, range: &Range, wanted: &TokenKey) -> bool {
+        range.owner == self.index()
+            && matches!(&range.kind, Kind::Opened { key, .. } if key == wanted)
+    }
+}
+
+/// The memory a token names, if its process still has it.
+fn reach(key: &TokenKey) -> Option<Memory> {
+    let path = format!("/proc/{}/fd/{}", key.process.pid, key.descriptor);
+    let flags = OFlags::RDWR | OFlags::CLOEXEC;
+    let descriptor: OwnedFd = rustix::fs::open(path, flags, Mode::empty()).ok()?;
+    // The descriptor is open: from here on nobody can take its number for another file.
+    let memory = Memory::adopt(descriptor, DIRECT, key.memory_bytes)?;
+    let same = memory.inode() == key.inode && Process::find(key.process.pid) == Some(key.process);
+    same.then_some(memory)
+}

@@ -1,0 +1,86 @@
+//! A GPU made of host memory.
+//!
+//! It keeps every promise of [`cachette_hal`]: streams are queues that run at their own pace, events mark
+//! places in them, virtual memory maps the same pages at several addresses, and an access to memory that a
+//! device may not touch is a fault that every later call reports. It never is a crash of the process:
+//! every access is checked against a table of addresses first.
+//!
+//! Time and failure are arguments:
+//!
+//! | knob | what it does |
+//! |---|---|
+//! | [`HostConfig::devices`] | how many devices there are; one address space holds the memory of all |
+//! | [`HostConfig::capacity`] | bytes of each; beyond them is `OutOfMemory` |
+//! | [`HostConfig::granularity`] | what sizes and addresses of virtual memory are multiples of |
+//! | [`HostConfig::base_alignment`] | what addresses of allocations are multiples of |
+//! | [`HostConfig::stepped`] | work runs only when asked for, in an order drawn from a seed |
+//! | [`HostConfig::phantom`] | memory is accounted for and never touched |
+//! | [`HostConfig::without`] | features to lack |
+//! | [`HostConfig::peers`] | whether the devices can reach each other |
+//! | [`HostDevice::fail_next`], [`HostDevice::fail_nth_call`] | calls to fail |
+//! | [`HostDevice::hold`] | a stream to keep at a known point |
+//! | [`HostDevice::step`], [`HostDevice::run_until_idle`] | steps to take in stepped mode |
+//! | [`HostDevice::calls`], [`HostDevice::physical_bytes`], [`HostDevice::live`] | what to look at |
+//!
+//! The feature `defects` adds devices that break one promise each, to prove that a suite would notice.
+//!
+//! # What it decides where drivers differ
+//!
+//! * `free` and `free_pinned` wait until the whole device is idle, as real drivers do.
+//! * Work behind a fault is dropped, but its events are reached, so that nobody waits for ever.
+//! * In stepped mode a call that blocks takes the steps it needs. Where no step is left to take it fails
+//!   with [`ErrorKind::Other`](cachette_hal::ErrorKind::Other) instead of hanging.
+//! * In a forked child every call fails with [`ErrorKind::DeviceLost`](cachette_hal::ErrorKind::DeviceLost).
+//! * A fresh allocation is zeroed. Memory of the stream-ordered pool keeps what was in it.
+//!
+//! # Example
+//!
+//! ```
+//! use cachette_hal::owned::OwnedMemory;
+//! use cachette_hal::{Device, Ordinal};
+//! use cachette_hal_host::{HostBackend, HostConfig};
+//!
+//! let backend = HostBackend::new(HostConfig::default().capacity(64 << 20))?;
+//! let device = backend.device(Ordinal(0))?;
+//! let memory = OwnedMemory::allocate(&device, 1 << 20)?;
+//! assert_eq!(device.memory_info()?.free, 63 << 20);
+//! memory.close()?;
+//! assert_eq!(device.memory_info()?.free, 64 << 20);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod backend;
+mod backing;
+mod capture;
+mod config;
+mod control;
+mod defect;
+mod device;
+mod engine;
+mod extent;
+mod fork;
+mod host_calls;
+mod host_memory;
+mod ipc;
+mod machine;
+mod mapping;
+mod peer_access;
+mod phantom;
+mod physical;
+mod pool;
+mod random;
+mod script;
+mod space;
+mod stream_ordered;
+mod token;
+mod touch;
+mod transfer;
+mod virtual_memory;
+
+pub use backend::HostBackend;
+pub use config::{ConfigError, HostConfig};
+pub use control::Live;
+#[cfg(feature = "defects")]
+pub use defect::Defect;
+pub use device::HostDevice;
+pub use engine::{Hold, StepRecord, WorkKind};

@@ -1,0 +1,188 @@
+//! What all devices of one backend share, and what each has for itself.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use cachette_hal::{Call, DeviceInfo, Error, ErrorKind, Ordinal, Result, Vendor};
+
+use crate::backing::BackingMemory;
+use crate::config::HostConfig;
+use crate::defect::Defect;
+use crate::engine::Engine;
+use crate::fork::ForkGuard;
+use crate::physical::Physical;
+use crate::pool::Pool;
+use crate::script::Script;
+use crate::space::Space;
+
+/// First handle; smaller numbers stand for devices.
+pub(crate) const FIRST_HANDLE: usize = 0x1000;
+
+/// Everything beneath a backend. Worker threads keep it alive; only owners stop them.
+///
+/// Locks are taken in this order: the engine's, a unit's pool, the space.
+#[derive(Debug)]
+pub(crate) struct Machine {
+    pub(crate) config: HostConfig,
+    pub(crate) units: Vec<Unit>,
+    pub(crate) space: RwLock<Space>,
+    pub(crate) engine: Engine,
+    forks: ForkGuard,
+    /// Next handle in stepped mode, where two runs must give the same.
+    next_handle: AtomicUsize,
+}
+
+/// One device's own state.
+#[derive(Debug)]
+pub(crate) struct Unit {
+    pub(crate) info: DeviceInfo,
+    pub(crate) script: Script,
+    pub(crate) physical: Arc<Physical>,
+    /// Live backings by handle.
+    pub(crate) backings: Mutex<BTreeMap<usize, Arc<BackingMemory>>>,
+    pub(crate) pool: Mutex<Pool>,
+    /// Set once work has touched memory it may not touch; never cleared.
+    fault: AtomicBool,
+    /// Pieces of work queued or running.
+    pub(crate) pending: AtomicU64,
+    /// Captures begun, neither ended nor broken.
+    pub(crate) captures: AtomicUsize,
+}
+
+impl Machine {
+    /// Makes the devices; the configuration has been checked.
+    pub(crate) fn new(config: HostConfig) -> Arc<Self> {
+        let units: Vec<_> = (0..config.devices)
+            .map(|ordinal| Unit::new(&config, ordinal))
+            .collect();
+        Arc::new(Self {
+            space: RwLock::new(Space::new(units.len(), config.phantom)),
+            engine: Engine::new(config.seed, units.len()),
+            forks: ForkGuard::new(),
+            next_handle: AtomicUsize::new(FIRST_HANDLE),
+            config,
+            units,
+        })
+    }
+
+    /// Whether a defect is planted.
+    pub(crate) fn lies(&self, defect: Defect) -> bool {
+        self.config.lies(defect)
+    }
+
+    /// The gate every call passes first: counts it, and stops it if it must not go on.
+    pub(crate) fn enter(&self, device: usize, call: Call) -> Result<()> {
+        if self.is_child() {
+            return fail(call, ErrorKind::DeviceLost);
+        }
+        let unit = &self.units[device];
+        if let Some(kind) = unit.script.count(call) {
+            return fail(call, kind);
+        }
+        self.check_fault(device, call)?;
+        self.check_captures(device, call)
+    }
+
+    /// Fails if the device has touched memory it may not touch.
+    pub(crate) fn check_fault(&self, device: usize, call: Call) -> Result<()> {
+        if self.units[device].is_faulty() {
+            return fail(call, ErrorKind::Fault);
+        }
+        Ok(())
+    }
+
+    /// Whether this is a forked child, in which no worker thread runs and a lock may be held for ever.
+    pub(crate) fn is_child(&self) -> bool {
+        self.forks.is_child()
+    }
+
+    /// A number that no handle has had.
+    pub(crate) fn handle(&self) -> usize {
+        static NEXT: AtomicUsize = AtomicUsize::new(FIRST_HANDLE);
+        let next = if self.config.seed.is_some() {
+            &self.next_handle
+        } else {
+            &NEXT
+        };
+        // Relaxed: only that no two calls get the same matters.
+        next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Index of the device with this ordinal.
+    pub(crate) fn index(&self, ordinal: Ordinal) -> Option<usize> {
+        let index = usize::try_from(ordinal.0).ok()?;
+        (index < self.units.len()).then_some(index)
+    }
+
+    /// Reads the table of addresses.
+    pub(crate) fn read_space(&self) -> RwLockReadGuard<'_, Space> {
+        self.space.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the table of addresses.
+    pub(crate) fn write_space(&self) -> RwLockWriteGuard<'_, Space> {
+        write(&self.space)
+    }
+}
+
+impl Unit {
+    fn new(config: &HostConfig, ordinal: u32) -> Self {
+        let mut info = DeviceInfo::new(
+            Ordinal(ordinal),
+            Vendor::Host,
+            format!("Cachette host device {ordinal}"),
+            config.capacity,
+            config.alignment,
+        );
+        info.uuid[..12].copy_from_slice(b"cachettehost");
+        info.uuid[12..].copy_from_slice(&ordinal.to_be_bytes());
+        Self {
+            info,
+            script: Script::new(),
+            physical: Physical::new(config),
+            backings: Mutex::default(),
+            pool: Mutex::default(),
+            fault: AtomicBool::new(false),
+            pending: AtomicU64::new(0),
+            captures: AtomicUsize::new(0),
+        }
+    }
+
+    /// Whether work has touched memory it may not touch.
+    pub(crate) fn is_faulty(&self) -> bool {
+        // Acquire: pairs with the release in `raise_fault`.
+        self.fault.load(Ordering::Acquire)
+    }
+
+    /// Lets every later call fail.
+    pub(crate) fn raise_fault(&self) {
+        // Release: pairs with the acquire in `is_faulty`.
+        self.fault.store(true, Ordering::Release);
+    }
+
+    /// The live backings.
+    pub(crate) fn backings(&self) -> MutexGuard<'_, BTreeMap<usize, Arc<BackingMemory>>> {
+        lock(&self.backings)
+    }
+
+    /// The stream-ordered pool.
+    pub(crate) fn pool(&self) -> MutexGuard<'_, Pool> {
+        lock(&self.pool)
+    }
+}
+
+/// A failure of `call` before it had any effect.
+pub(crate) const fn fail<T>(call: Call, kind: ErrorKind) -> Result<T> {
+    Err(Error::new(kind, call.name()))
+}
+
+/// Takes a lock; what it guards is whole even if a holder panicked, since no holder stops half way.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Takes a lock for writing; see [`lock`].
+pub(crate) fn write(space: &RwLock<Space>) -> RwLockWriteGuard<'_, Space> {
+    space.write().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,58 @@
+//! One device reaching another's memory.
+
+use cachette_hal::{Call, ErrorKind, Ordinal, PeerAccess, Result};
+
+use crate::defect::Defect;
+use crate::device::HostDevice;
+use crate::machine::fail;
+
+impl HostDevice {
+    /// Index of the device with this ordinal.
+    pub(crate) fn peer(&self, call: Call, ordinal: Ordinal) -> Result<usize> {
+        match self.machine().index(ordinal) {
+            Some(index) => Ok(index),
+            None => fail(call, ErrorKind::NoSuchDevice),
+        }
+    }
+
+    /// Index of another device, which this one could reach.
+    fn reachable(&self, call: Call, ordinal: Ordinal) -> Result<usize> {
+        let peer = self.peer(call, ordinal)?;
+        if peer == self.index() {
+            return fail(call, ErrorKind::InvalidValue);
+        }
+        if !self.machine().config.peers {
+            return fail(call, ErrorKind::Unsupported);
+        }
+        Ok(peer)
+    }
+}
+
+impl PeerAccess for HostDevice {
+    fn can_reach(&self, peer: Ordinal) -> Result<bool> {
+        self.enter(Call::CanReach)?;
+        let peer = self.peer(Call::CanReach, peer)?;
+        Ok(peer != self.index() && self.machine().config.peers)
+    }
+
+    fn enable_peer(&self, peer: Ordinal) -> Result<()> {
+        let call = Call::EnablePeer;
+        self.enter(call)?;
+        let peer = self.reachable(call, peer)?;
+        let mut space = self.machine().write_space();
+        if self.lies(Defect::EnableTwiceFails) && space.reaches(self.index(), peer) {
+            return fail(call, ErrorKind::InvalidValue);
+        }
+        space.set_reach(self.index(), peer, true);
+        Ok(())
+    }
+
+    fn disable_peer(&self, peer: Ordinal) -> Result<()> {
+        let call = Call::DisablePeer;
+        self.enter(call)?;
+        let peer = self.reachable(call, peer)?;
+        let mut space = self.machine().write_space();
+        space.set_reach(self.index(), peer, false);
+        Ok(())
+    }
+}

@@ -1,0 +1,158 @@
+//! The stream-ordered pool's own book: which of its ranges are in use, by address.
+
+use std::collections::BTreeMap;
+
+use crate::engine::StreamKey;
+
+/// Ranges of the stream-ordered pool. A range is used whole, and again for the same size alone.
+#[derive(Debug, Default)]
+pub(crate) struct Pool {
+    ranges: BTreeMap<u64, Held>,
+    /// Freeings so far.
+    tickets: u64,
+}
+
+/// One range of the pool.
+#[derive(Debug)]
+struct Held {
+    bytes: u64,
+    state: HeldState,
+}
+
+/// What a range is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum HeldState {
+    /// The caller has it.
+    Live,
+    /// It was freed, but the stream has not got there.
+    Freeing { stream: StreamKey, ticket: u64 },
+    /// Nobody has it.
+    Idle,
+}
+
+/// Which freed ranges an allocation may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reuse {
+    /// Those of the stream itself, and those whose stream has got there.
+    Ordered,
+    /// Those of any stream at any time; a defect.
+    Early,
+}
+
+impl Pool {
+    /// Enters a new range, in use.
+    pub(crate) fn insert(&mut self, at: u64, bytes: u64) {
+        let state = HeldState::Live;
+        self.ranges.insert(at, Held { bytes, state });
+    }
+
+    /// Takes a freed range of this size for work that comes later in `stream`.
+    pub(crate) fn reuse(&mut self, bytes: u64, stream: StreamKey, reuse: Reuse) -> Option<u64> {
+        let fits = |held: &Held| {
+            let free = match held.state {
+                HeldState::Live => false,
+                HeldState::Freeing { stream: other, .. } => {
+                    other == stream || reuse == Reuse::Early
+                }
+                HeldState::Idle => true,
+            };
+            free && held.bytes == bytes
+        };
+        let (at, held) = self.ranges.iter_mut().find(|(_, held)| fits(held))?;
+        held.state = HeldState::Live;
+        Some(*at)
+    }
+
+    /// Notes that a range will be idle once the stream gets there, and numbers the freeing.
+    pub(crate) fn begin_free(&mut self, at: u64, stream: StreamKey) -> Option<u64> {
+        let held = self.ranges.get_mut(&at)?;
+        if held.state != HeldState::Live {
+            return None;
+        }
+        self.tickets += 1;
+        let ticket = self.tickets;
+        held.state = HeldState::Freeing { stream, ticket };
+        Some(ticket)
+    }
+
+    /// Notes that the stream got to a freeing; `false` if the range was given out again before.
+    pub(crate) fn end_free(&mut self, at: u64, ticket: u64) -> bool {
+        self.settle(at, ticket, HeldState::Idle)
+    }
+
+    /// Undoes [`begin_free`](Self::begin_free).
+    pub(crate) fn undo_free(&mut self, at: u64, ticket: u64) {
+        self.settle(at, ticket, HeldState::Live);
+    }
+
+    fn settle(&mut self, at: u64, wanted: u64, state: HeldState) -> bool {
+        match self.ranges.get_mut(&at) {
+            Some(held) if matches!(held.state, HeldState::Freeing { ticket, .. } if ticket == wanted) =>
+            {
+                held.state = state;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Takes out idle ranges until at most `keep` idle bytes are left.
+    pub(crate) fn trim(&mut self, keep: u64) -> Vec<u64> {
+        let idle = |held: &Held| held.state == HeldState::Idle;
+        let mut left: u64 = self
+            .ranges
+            .values()
+            .filter(|held| idle(held))
+            .map(|held| held.bytes)
+            .sum();
+        let mut out = Vec::new();
+        self.ranges.retain(|at, held| {
+            let goes = idle(held) && left > keep;
+            if goes {
+                left -= held.bytes;
+                out.push(*at);
+            }
+            !goes
+        });
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HERE: StreamKey = StreamKey::default_of(0);
+    const THERE: StreamKey = StreamKey::default_of(1);
+
+    #[test]
+    fn a_freed_range_is_its_own_streams_at_once_and_anothers_later() {
+        let mut pool = Pool::default();
+        pool.insert(0x1000, 100);
+        assert_eq!(pool.reuse(100, HERE, Reuse::Ordered), None);
+        let ticket = pool.begin_free(0x1000, HERE).unwrap();
+        assert_eq!(pool.begin_free(0x1000, HERE), None);
+        assert_eq!(pool.reuse(100, THERE, Reuse::Ordered), None);
+        assert_eq!(pool.reuse(101, HERE, Reuse::Ordered), None);
+        assert_eq!(pool.reuse(100, HERE, Reuse::Ordered), Some(0x1000));
+        assert!(!pool.end_free(0x1000, ticket), "it is in use again");
+        let ticket = pool.begin_free(0x1000, HERE).unwrap();
+        assert!(pool.end_free(0x1000, ticket));
+        assert_eq!(pool.reuse(100, THERE, Reuse::Ordered), Some(0x1000));
+    }
+
+    #[test]
+    fn trimming_leaves_at_most_what_is_kept() {
+        let mut pool = Pool::default();
+        for at in [0x1000, 0x2000, 0x3000] {
+            pool.insert(at, 100);
+        }
+        for at in [0x1000, 0x2000] {
+            let ticket = pool.begin_free(at, HERE).unwrap();
+            assert!(pool.end_free(at, ticket));
+        }
+        assert_eq!(pool.trim(150), [0x1000]);
+        assert_eq!(pool.trim(0), [0x2000]);
+        assert_eq!(pool.trim(0), []);
+    }
+}

@@ -1,0 +1,129 @@
+//! Counting calls, and failing them on demand.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use cachette_hal::{Call, ErrorKind};
+
+/// The calls a device has had, and those that are going to fail.
+#[derive(Debug)]
+pub(crate) struct Script {
+    counts: Vec<AtomicU64>,
+    /// Whether `planned` holds anything, so that the usual call takes no lock.
+    armed: AtomicBool,
+    planned: Mutex<Vec<Planned>>,
+}
+
+/// One failure to come.
+#[derive(Debug)]
+struct Planned {
+    /// The kind of call that counts; every kind if `None`.
+    call: Option<Call>,
+    /// Calls until it happens; 1 is the next.
+    left: u64,
+    kind: ErrorKind,
+}
+
+impl Planned {
+    fn counts(&self, call: Call) -> bool {
+        self.call.is_none_or(|wanted| wanted == call)
+    }
+}
+
+impl Script {
+    /// No call yet, and none that fails.
+    pub(crate) fn new() -> Self {
+        Self {
+            counts: Call::ALL.iter().map(|_| AtomicU64::new(0)).collect(),
+            armed: AtomicBool::new(false),
+            planned: Mutex::default(),
+        }
+    }
+
+    /// Counts one call, and says with what it fails.
+    pub(crate) fn count(&self, call: Call) -> Option<ErrorKind> {
+        // Relaxed: a count alone.
+        self.counts[call as usize].fetch_add(1, Ordering::Relaxed);
+        // Acquire: pairs with the release in `plan`.
+        if !self.armed.load(Ordering::Acquire) {
+            return None;
+        }
+        let mut planned = self.planned();
+        for plan in planned.iter_mut().filter(|plan| plan.counts(call)) {
+            plan.left = plan.left.saturating_sub(1);
+        }
+        // Two may be due at once; the second then waits for the next call that counts.
+        let due = |plan: &Planned| plan.counts(call) && plan.left == 0;
+        let due = planned.iter().position(due)?;
+        Some(planned.remove(due).kind)
+    }
+
+    /// Lets the `nth` call from now fail; of one kind, or of any if `call` is `None`.
+    pub(crate) fn plan(&self, call: Option<Call>, nth: u64, kind: ErrorKind) {
+        let mut planned = self.planned();
+        planned.push(Planned {
+            call,
+            left: nth.max(1),
+            kind,
+        });
+        // Release: pairs with the acquire in `count`.
+        self.armed.store(true, Ordering::Release);
+    }
+
+    /// Forgets every failure to come.
+    pub(crate) fn clear(&self) {
+        self.planned().clear();
+        // Release: pairs with the acquire in `count`.
+        self.armed.store(false, Ordering::Release);
+    }
+
+    /// Calls of one kind so far, failed ones too.
+    pub(crate) fn calls(&self, call: Call) -> u64 {
+        // Relaxed: a count alone.
+        self.counts[call as usize].load(Ordering::Relaxed)
+    }
+
+    /// Calls of all kinds so far.
+    pub(crate) fn total(&self) -> u64 {
+        Call::ALL.iter().map(|call| self.calls(*call)).sum()
+    }
+
+    fn planned(&self) -> MutexGuard<'_, Vec<Planned>> {
+        self.planned.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nth_call_of_a_kind_fails_once() {
+        let script = Script::new();
+        script.plan(Some(Call::Map), 2, ErrorKind::OutOfMemory);
+        assert_eq!(script.count(Call::Map), None);
+        assert_eq!(script.count(Call::Unmap), None);
+        assert_eq!(script.count(Call::Map), Some(ErrorKind::OutOfMemory));
+        assert_eq!(script.count(Call::Map), None);
+        assert_eq!((script.calls(Call::Map), script.total()), (3, 4));
+    }
+
+    #[test]
+    fn two_failures_due_at_once_come_one_after_the_other() {
+        let script = Script::new();
+        script.plan(None, 1, ErrorKind::Refused);
+        script.plan(Some(Call::Poll), 1, ErrorKind::Other);
+        assert_eq!(script.count(Call::Poll), Some(ErrorKind::Refused));
+        assert_eq!(script.count(Call::Map), None);
+        assert_eq!(script.count(Call::Poll), Some(ErrorKind::Other));
+        assert_eq!(script.count(Call::Poll), None);
+    }
+
+    #[test]
+    fn cleared_failures_never_come() {
+        let script = Script::new();
+        script.plan(None, 1, ErrorKind::Refused);
+        script.clear();
+        assert_eq!(script.count(Call::Poll), None);
+    }
+}

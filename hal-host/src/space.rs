@@ -1,0 +1,291 @@
+//! The table of addresses: what lies where, whose it is, and who may touch it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::backing::BackingMemory;
+use crate::extent::Extent;
+use crate::mapping::Region;
+use crate::phantom::Addresses;
+use crate::token::TokenKey;
+
+/// One address space for all devices of a backend.
+///
+/// Neither `ranges` nor `reservations` overlap among themselves; a mapping lies wholly inside one
+/// reservation, and nothing else lies inside any.
+#[derive(Debug)]
+pub(crate) struct Space {
+    ranges: BTreeMap<u64, Range>,
+    reservations: BTreeMap<u64, Reservation>,
+    /// For each device, the devices whose allocations it may reach, one bit each.
+    reach: Vec<u64>,
+    /// Where addresses come from, if memory is phantom.
+    pub(crate) addresses: Option<Addresses>,
+}
+
+/// Addresses with something behind them.
+#[derive(Debug)]
+pub(crate) struct Range {
+    /// Never zero, unless a defect is planted.
+    pub(crate) bytes: u64,
+    /// Index of the device it belongs to.
+    pub(crate) owner: usize,
+    pub(crate) kind: Kind,
+}
+
+/// What lies behind a range.
+#[derive(Debug)]
+pub(crate) enum Kind {
+    /// Memory given out by `allocate`.
+    Direct(Extent),
+    /// Memory of the stream-ordered pool; `idle` while the pool holds it unused.
+    Pooled {
+        /// What holds the memory.
+        extent: Extent,
+        /// Whether nobody may touch it.
+        idle: bool,
+    },
+    /// Backing, mapped.
+    Mapping(Mapping),
+    /// Page-locked host memory of the device.
+    Pinned {
+        /// What holds the memory.
+        _region: Region,
+    },
+    /// Page-locked host memory of someone else.
+    Registered,
+    /// An allocation of another process.
+    Opened {
+        /// What holds the memory; nothing is charged to this process.
+        extent: Extent,
+        /// Which allocation it is.
+        key: TokenKey,
+        /// How often it was opened; never zero.
+        count: u64,
+    },
+}
+
+/// One mapping of a backing.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    pub(crate) backing: Arc<BackingMemory>,
+    /// Devices that may read, one bit each.
+    pub(crate) readers: u64,
+    /// Devices that may write, one bit each; a subset of `readers`.
+    pub(crate) writers: u64,
+}
+
+/// Addresses set aside for mappings.
+#[derive(Debug)]
+pub(crate) struct Reservation {
+    pub(crate) bytes: u64,
+    pub(crate) owner: usize,
+    /// `None` if memory is phantom.
+    pub(crate) region: Option<Region>,
+}
+
+/// What a device wants to do with memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Need {
+    /// Read it.
+    Read,
+    /// Write it.
+    Write,
+}
+
+/// The bit that stands for a device.
+pub(crate) const fn bit(device: usize) -> u64 {
+    1 << device
+}
+
+impl Space {
+    /// Nothing anywhere, for this many devices.
+    pub(crate) fn new(devices: usize, phantom: bool) -> Self {
+        Self {
+            ranges: BTreeMap::new(),
+            reservations: BTreeMap::new(),
+            reach: vec![0; devices],
+            addresses: phantom.then(Addresses::new),
+        }
+    }
+
+    /// Whether every byte may be touched by the device.
+    pub(crate) fn permits(&self, device: usize, at: u64, bytes: u64, need: Need) -> bool {
+        let Some(end) = at.checked_add(bytes) else {
+            return false;
+        };
+        let mut next = at;
+        while next < end {
+            match self.containing(next) {
+                Some((start, range)) if self.grants(range, device, need) => {
+                    next = start + range.bytes;
+                }
+                _ => return false,
+            }
+        }
+        true
+    }
+
+    fn grants(&self, range: &Range, device: usize, need: Need) -> bool {
+        let reached = range.owner == device || self.reach[device] & bit(range.owner) != 0;
+        match &range.kind {
+            Kind::Direct(_) | Kind::Pooled { idle: false, .. } => reached,
+            Kind::Pooled { idle: true, .. } => false,
+            Kind::Mapping(mapping) => match need {
+                Need::Read => mapping.readers & bit(device) != 0,
+                Need::Write => mapping.writers & bit(device) != 0,
+            },
+            Kind::Pinned { .. } | Kind::Registered => true,
+            Kind::Opened { .. } => range.owner == device,
+        }
+    }
+
+    /// The range that holds the address, with its start.
+    pub(crate) fn containing(&self, at: u64) -> Option<(u64, &Range)> {
+        let (start, range) = self.ranges.range(..=at).next_back()?;
+        (at - start < range.bytes).then_some((*start, range))
+    }
+
+    /// Whether any range lies in these addresses, wholly or in part.
+    pub(crate) fn overlaps(&self, at: u64, bytes: u64) -> bool {
+        let end = at.saturating_add(bytes);
+        let before = self.ranges.range(..end).next_back();
+        before.is_some_and(|(start, range)| start + range.bytes > at)
+    }
+
+    /// Enters a range, which overlaps no other.
+    pub(crate) fn insert(&mut self, at: u64, range: Range) {
+        self.ranges.insert(at, range);
+    }
+
+    /// The range that starts here.
+    pub(crate) fn at(&self, at: u64) -> Option<&Range> {
+        self.ranges.get(&at)
+    }
+
+    /// The range that starts here, to be changed.
+    pub(crate) fn at_mut(&mut self, at: u64) -> Option<&mut Range> {
+        self.ranges.get_mut(&at)
+    }
+
+    /// Takes out the range that starts here, if it is of this device and `wanted`.
+    pub(crate) fn remove(
+        &mut self,
+        at: u64,
+        owner: usize,
+        wanted: impl FnOnce(&Range) -> bool,
+    ) -> Option<Range> {
+        let range = self.ranges.get(&at)?;
+        if range.owner != owner || !wanted(range) {
+            return None;
+        }
+        let range = self.ranges.remove(&at)?;
+        if let (Some(addresses), Some(extent)) = (&mut self.addresses, range.kind.extent()) {
+            extent.give_back(addresses);
+        }
+        Some(range)
+    }
+
+    /// Every range with its start, in order of address.
+    pub(crate) fn ranges(&self) -> impl Iterator<Item = (u64, &Range)> {
+        self.ranges.iter().map(|(start, range)| (*start, range))
+    }
+
+    /// Enters a reservation.
+    pub(crate) fn reserve(&mut self, at: u64, reservation: Reservation) {
+        self.reservations.insert(at, reservation);
+    }
+
+    /// The device's reservation that holds all these addresses.
+    pub(crate) fn reservation(&self, at: u64, bytes: u64, owner: usize) -> Option<&Reservation> {
+        let (start, reservation) = self.reservations.range(..=at).next_back()?;
+        let end = at.checked_add(bytes)?;
+        let holds = end <= start + reservation.bytes && reservation.owner == owner;
+        holds.then_some(reservation)
+    }
+
+    /// Whether exactly this was reserved by the device.
+    pub(crate) fn is_reservation(&self, at: u64, bytes: u64, owner: usize) -> bool {
+        self.reservations
+            .get(&at)
+            .is_some_and(|found| found.bytes == bytes && found.owner == owner)
+    }
+
+    /// Takes out the reservation that starts here; `alignment` is what it was made with.
+    pub(crate) fn release(&mut self, at: u64, alignment: u64) -> Option<Reservation> {
+        let reservation = self.reservations.remove(&at)?;
+        if let Some(addresses) = &mut self.addresses {
+            addresses.give_back(at, reservation.bytes, alignment);
+        }
+        Some(reservation)
+    }
+
+    /// How many reservations the device has.
+    pub(crate) fn reservations_of(&self, owner: usize) -> usize {
+        let own = |found: &&Reservation| found.owner == owner;
+        self.reservations.values().filter(own).count()
+    }
+
+    /// Whether `device` may reach the allocations of `peer`.
+    pub(crate) fn reaches(&self, device: usize, peer: usize) -> bool {
+        self.reach[device] & bit(peer) != 0
+    }
+
+    /// Lets `device` reach the allocations of `peer`, or no longer.
+    pub(crate) fn set_reach(&mut self, device: usize, peer: usize, reaches: bool) {
+        if reaches {
+            self.reach[device] |= bit(peer);
+        } else {
+            self.reach[device] &= !bit(peer);
+        }
+    }
+}
+
+impl Kind {
+    const fn extent(&self) -> Option<&Extent> {
+        match self {
+            Self::Direct(extent) | Self::Pooled { extent, .. } | Self::Opened { extent, .. } => {
+                Some(extent)
+            }
+            Self::Mapping(_) | Self::Pinned { .. } | Self::Registered => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn direct(owner: usize, bytes: u64) -> Range {
+        Range {
+            bytes,
+            owner,
+            kind: Kind::Registered,
+        }
+    }
+
+    #[test]
+    fn adjacent_ranges_are_one_to_an_access_and_a_gap_is_not() {
+        let mut space = Space::new(1, false);
+        space.insert(0x1000, direct(0, 0x1000));
+        space.insert(0x2000, direct(0, 0x1000));
+        space.insert(0x4000, direct(0, 0x1000));
+        assert!(space.permits(0, 0x1800, 0x1000, Need::Write));
+        assert!(space.permits(0, 0x1000, 0x2000, Need::Write));
+        assert!(!space.permits(0, 0x2fff, 2, Need::Read));
+        assert!(!space.permits(0, 0x1000, 0x4000, Need::Read));
+        assert!(!space.permits(0, 0xfff, 1, Need::Read));
+        assert!(!space.permits(0, u64::MAX, 2, Need::Read));
+    }
+
+    #[test]
+    fn overlap_is_seen_from_both_sides() {
+        let mut space = Space::new(1, false);
+        space.insert(0x1000, direct(0, 0x1000));
+        assert!(space.overlaps(0xfff, 2));
+        assert!(space.overlaps(0x1fff, 1));
+        assert!(space.overlaps(0x0, 0x10000));
+        assert!(!space.overlaps(0x0, 0x1000));
+        assert!(!space.overlaps(0x2000, 1));
+    }
+}

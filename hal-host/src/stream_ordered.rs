@@ -1,0 +1,102 @@
+//! The device's own stream-ordered pool.
+
+use cachette_hal::{Call, DevicePtr, ErrorKind, Result, StreamOrdered, StreamRef};
+
+use crate::defect::Defect;
+use crate::device::{HostDevice, device_ptr};
+use crate::engine::Work;
+use crate::machine::{Machine, fail};
+use crate::pool::{Pool, Reuse};
+use crate::space::{Kind, Range};
+
+impl HostDevice {
+    /// Takes new memory for the pool; if there is none, gives up what the pool holds unused first.
+    fn grow_pool(&self, pool: &mut Pool, bytes: u64) -> Result<u64, ErrorKind> {
+        let idle = false;
+        let pooled = |extent| Kind::Pooled { extent, idle };
+        let at = match self.take_memory(bytes, pooled) {
+            Err(ErrorKind::OutOfMemory) => {
+                self.trim_pool(pool, 0);
+                self.take_memory(bytes, pooled)?
+            }
+            taken => taken?,
+        };
+        pool.insert(at, bytes);
+        Ok(at)
+    }
+
+    fn trim_pool(&self, pool: &mut Pool, keep: u64) {
+        let mut space = self.machine().write_space();
+        for at in pool.trim(keep) {
+            let idle = |range: &Range| matches!(range.kind, Kind::Pooled { idle: true, .. });
+            space.remove(at, self.index(), idle);
+        }
+    }
+}
+
+impl Machine {
+    /// Says whether a range of the pool may be touched.
+    fn set_idle(&self, at: u64, now: bool) {
+        if let Some(range) = self.write_space().at_mut(at)
+            && let Kind::Pooled { idle, .. } = &mut range.kind
+        {
+            *idle = now;
+        }
+    }
+
+    /// Gives a range back to the pool, unless it was given out again before.
+    pub(crate) fn return_to_pool(&self, device: usize, at: u64, ticket: u64) {
+        let mut pool = self.units[device].pool();
+        if pool.end_free(at, ticket) {
+            self.set_idle(at, true);
+        }
+    }
+}
+
+impl StreamOrdered for HostDevice {
+    unsafe fn allocate_on(&self, bytes: u64, stream: StreamRef) -> Result<DevicePtr> {
+        let call = Call::AllocateOn;
+        self.enter(call)?;
+        self.check_size(call, bytes)?;
+        let machine = self.machine();
+        let key = machine.uncaptured(call, self.index(), stream)?;
+        let reuse = if self.lies(Defect::StreamOrderedFreeEarly) {
+            Reuse::Early
+        } else {
+            Reuse::Ordered
+        };
+        let mut pool = self.unit().pool();
+        if let Some(at) = pool.reuse(bytes, key, reuse) {
+            machine.set_idle(at, false);
+            return device_ptr(call, at);
+        }
+        match self.grow_pool(&mut pool, bytes) {
+            Ok(at) => device_ptr(call, at),
+            Err(kind) => Err(self.no_memory(call, kind)),
+        }
+    }
+
+    unsafe fn free_on(&self, ptr: DevicePtr, stream: StreamRef) -> Result<()> {
+        let call = Call::FreeOn;
+        self.enter(call)?;
+        let (machine, at) = (self.machine(), ptr.address());
+        let key = machine.uncaptured(call, self.index(), stream)?;
+        let Some(ticket) = self.unit().pool().begin_free(at, key) else {
+            return fail(call, ErrorKind::InvalidValue);
+        };
+        let work = Work::Free { at, ticket };
+        let queued = machine.submit_uncaptured(call, self.index(), stream, work);
+        if queued.is_err() {
+            self.unit().pool().undo_free(at, ticket);
+        }
+        queued
+    }
+
+    fn trim(&self, keep: u64) -> Result<()> {
+        self.enter(Call::Trim)?;
+        if !self.lies(Defect::TrimDoesNothing) {
+            self.trim_pool(&mut self.unit().pool(), keep);
+        }
+        Ok(())
+    }
+}

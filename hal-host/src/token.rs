@@ -1,0 +1,137 @@
+//! What the bytes of an inter-process token mean.
+
+use cachette_hal::IpcToken;
+
+const MAGIC: [u8; 8] = *b"cachette";
+const VERSION: u32 = 1;
+
+/// Names one allocation among all processes of the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TokenKey {
+    pub(crate) process: Process,
+    /// Number of the memory's descriptor in that process.
+    pub(crate) descriptor: i32,
+    /// Tells the memory from another that has come under the same descriptor since.
+    pub(crate) inode: u64,
+    /// Bytes the owner asked for.
+    pub(crate) bytes: u64,
+    /// Bytes of the memory, whole pages.
+    pub(crate) memory_bytes: u64,
+}
+
+/// A process: its number, and when it began, since numbers are used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Process {
+    pub(crate) pid: i32,
+    /// In clock ticks since the host began.
+    pub(crate) began: u64,
+}
+
+impl Process {
+    /// This process.
+    pub(crate) fn own() -> Option<Self> {
+        Self::find(rustix::process::getpid().as_raw_nonzero().get())
+    }
+
+    /// The process that has this number now.
+    pub(crate) fn find(pid: i32) -> Option<Self> {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // The second field is the program's name, in brackets, and may hold anything.
+        let (_, fields) = status.rsplit_once(')')?;
+        let began = fields.split_ascii_whitespace().nth(19)?.parse().ok()?;
+        Some(Self { pid, began })
+    }
+}
+
+impl TokenKey {
+    /// Writes the key as a token.
+    pub(crate) fn encode(&self) -> IpcToken {
+        let fields: [&[u8]; 8] = [
+            &MAGIC,
+            &VERSION.to_le_bytes(),
+            &self.process.pid.to_le_bytes(),
+            &self.process.began.to_le_bytes(),
+            &i64::from(self.descriptor).to_le_bytes(),
+            &self.inode.to_le_bytes(),
+            &self.bytes.to_le_bytes(),
+            &self.memory_bytes.to_le_bytes(),
+        ];
+        let mut token = [0; 64];
+        let bytes = fields.into_iter().flatten();
+        token
+            .iter_mut()
+            .zip(bytes)
+            .for_each(|(to, from)| *to = *from);
+        IpcToken(token)
+    }
+
+    /// Reads a token; `None` if it is none of ours.
+    pub(crate) fn decode(token: &IpcToken) -> Option<Self> {
+        let mut rest = token.0.as_slice();
+        if take::<8>(&mut rest)? != MAGIC || take(&mut rest).map(u32::from_le_bytes)? != VERSION {
+            return None;
+        }
+        let process = Process {
+            pid: i32::from_le_bytes(take(&mut rest)?),
+            began: u64::from_le_bytes(take(&mut rest)?),
+        };
+        let key = Self {
+            process,
+            descriptor: i32::try_from(i64::from_le_bytes(take(&mut rest)?)).ok()?,
+            inode: u64::from_le_bytes(take(&mut rest)?),
+            bytes: u64::from_le_bytes(take(&mut rest)?),
+            memory_bytes: u64::from_le_bytes(take(&mut rest)?),
+        };
+        let sane = process.pid > 0
+            && key.descriptor >= 0
+            && (1..=key.memory_bytes).contains(&key.bytes)
+            && rest.iter().all(|byte| *byte == 0);
+        sane.then_some(key)
+    }
+}
+
+/// Takes the first `N` bytes.
+fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
+    let (first, others) = rest.split_first_chunk()?;
+    *rest = others;
+    Some(*first)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key() -> TokenKey {
+        TokenKey {
+            process: Process::own().unwrap(),
+            descriptor: 7,
+            inode: 99,
+            bytes: 1000,
+            memory_bytes: 4096,
+        }
+    }
+
+    #[test]
+    fn a_token_means_what_it_was_made_from() {
+        assert_eq!(TokenKey::decode(&key().encode()), Some(key()));
+    }
+
+    #[test]
+    fn other_bytes_mean_nothing() {
+        assert_eq!(TokenKey::decode(&IpcToken([0; 64])), None);
+        assert_eq!(TokenKey::decode(&IpcToken([0xff; 64])), None);
+        for place in [0, 8] {
+            let mut token = key().encode();
+            token.0[place] ^= 0x80;
+            assert_eq!(TokenKey::decode(&token), None, "byte {place}");
+        }
+    }
+
+    #[test]
+    fn a_process_is_known_by_when_it_began() {
+        let own = Process::own().unwrap();
+        assert_eq!(Process::find(own.pid), Some(own));
+        assert!(own.began > 0);
+        assert_eq!(Process::find(i32::MAX), None);
+    }
+}

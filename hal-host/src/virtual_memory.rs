@@ -1,0 +1,302 @@
+//! Addresses and physical memory apart.
+
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::io::Errno;
+
+use cachette_hal::{
+    Access, Backing, Call, DevicePtr, Error, ErrorKind, Granularity, Result, Sharing, VirtualMemory,
+};
+
+use crate::backing::{BACKING, BackingMemory};
+use crate::defect::Defect;
+use crate::device::{HostDevice, device_ptr};
+use crate::machine::fail;
+use crate::mapping::{Memory, Region, Writes, kind_of};
+use crate::space::{Kind, Mapping, Range, Reservation, Space, bit};
+
+impl HostDevice {
+    /// Refuses what is zero or no multiple of the smallest granularity.
+    fn check_granularity(&self, call: Call, value: u64) -> Result<()> {
+        let minimum = self.machine().config.granularity.minimum;
+        if !value.is_multiple_of(minimum) {
+            return fail(call, ErrorKind::InvalidValue);
+        }
+        Ok(())
+    }
+
+    fn find_backing(&self, call: Call, backing: &Backing) -> Result<Arc<BackingMemory>> {
+        match self.unit().backings().get(&backing.raw()) {
+            Some(found) if found.bytes() == backing.bytes() => Ok(Arc::clone(found)),
+            _ => fail(call, ErrorKind::InvalidHandle),
+        }
+    }
+
+    /// Gives a backing a handle.
+    fn enter_backing(&self, memory: BackingMemory) -> Backing {
+        let (handle, bytes) = (self.machine().handle(), memory.bytes());
+        self.unit().backings().insert(handle, Arc::new(memory));
+        Backing::from_raw(handle, bytes)
+    }
+
+    /// Puts zeroed memory in the place of a backing wherever it is mapped; a defect.
+    fn detach(&self, backing: &Arc<BackingMemory>) {
+        let space = self.machine().read_space();
+        for (at, _) in space
+            .ranges()
+            .filter(|(_, range)| is_mapping_of(range, backing))
+        {
+            let reservation = space.reservation(at, backing.bytes(), self.index());
+            if let Some(region) = reservation.and_then(|found| found.region.as_ref()) {
+                let _ = region.renew(at, backing.bytes());
+            }
+        }
+    }
+
+    /// The mappings of this device that make up exactly this range, by address.
+    fn whole_mappings(&self, space: &Space, at: u64, bytes: u64) -> Option<Vec<u64>> {
+        let end = at.checked_add(bytes)?;
+        let mut next = at;
+        let mut starts = Vec::new();
+        while next < end {
+            let range = space.at(next).filter(|range| range.owner == self.index())?;
+            let Kind::Mapping(_) = range.kind else {
+                return None;
+            };
+            starts.push(next);
+            next += range.bytes;
+        }
+        (next == end).then_some(starts)
+    }
+
+    /// Devices whose rights change, with their new rights to read and to write.
+    fn rights(&self, access: &[Access]) -> Result<Vec<(usize, bool, bool)>> {
+        let call = Call::SetAccess;
+        let right = |access: &Access| {
+            let (ordinal, reads, writes) = match *access {
+                Access::None(ordinal) => (ordinal, false, false),
+                Access::Read(ordinal) => (ordinal, true, false),
+                Access::ReadWrite(ordinal) => (ordinal, true, true),
+                _ => return fail(call, ErrorKind::Unsupported),
+            };
+            let device = self.peer(call, ordinal)?;
+            if device != self.index() && reads && !self.machine().config.peers {
+                return fail(call, ErrorKind::Unsupported);
+            }
+            Ok((device, reads, writes))
+        };
+        access.iter().map(right).collect()
+    }
+}
+
+impl VirtualMemory for HostDevice {
+    fn granularity(&self) -> Granularity {
+        self.machine().config.granularity
+    }
+
+    fn reserve(&self, bytes: u64, wish: Option<DevicePtr>) -> Result<DevicePtr> {
+        let call = Call::Reserve;
+        self.enter(call)?;
+        self.check_size(call, bytes)?;
+        self.check_granularity(call, bytes)?;
+        let (machine, wish) = (self.machine(), wish.map(DevicePtr::address));
+        let alignment = machine.config.granularity.recommended;
+        let no_memory = |error| self.no_memory(call, kind_of(error));
+        let mut space = machine.write_space();
+        let (at, region) = if let Some(addresses) = &mut space.addresses {
+            let at = addresses.take(bytes, alignment, wish);
+            (at.ok_or_else(|| no_memory(Errno::NOMEM))?, None)
+        } else {
+            let region = Region::reserve(bytes, alignment, wish).map_err(no_memory)?;
+            (region.start(), Some(region))
+        };
+        let reservation = Reservation {
+            bytes,
+            owner: self.index(),
+            region,
+        };
+        space.reserve(at, reservation);
+        device_ptr(call, at)
+    }
+
+    unsafe fn release(&self, start: DevicePtr, bytes: u64) -> Result<()> {
+        let call = Call::Release;
+        self.enter(call)?;
+        let mut space = self.machine().write_space();
+        if !space.is_reservation(start.address(), bytes, self.index()) {
+            return fail(call, ErrorKind::InvalidValue);
+        }
+        if space.overlaps(start.address(), bytes) {
+            if self.lies(Defect::ReleaseWithMappings) {
+                return Ok(());
+            }
+            return fail(call, ErrorKind::InvalidValue);
+        }
+        space.release(start.address(), self.granularity().recommended);
+        Ok(())
+    }
+
+    fn create_backing(&self, bytes: u64, sharing: Sharing) -> Result<Backing> {
+        let call = Call::CreateBacking;
+        self.enter(call)?;
+        self.check_size(call, bytes)?;
+        self.check_granularity(call, bytes)?;
+        let phantom = self.machine().config.phantom;
+        if phantom && sharing != Sharing::Private {
+            return fail(call, ErrorKind::Unsupported);
+        }
+        let Some(charge) = self.unit().physical.take(bytes) else {
+            return Err(self.no_memory(call, ErrorKind::OutOfMemory));
+        };
+        let memory = if phantom {
+            None
+        } else {
+            let made = Memory::create(BACKING, bytes);
+            Some(made.map_err(|error| self.no_memory(call, kind_of(error)))?)
+        };
+        Ok(self.enter_backing(BackingMemory::new(bytes, sharing, memory, Some(charge))))
+    }
+
+    unsafe fn destroy_backing(&self, backing: Backing) -> Result<()> {
+        let call = Call::DestroyBacking;
+        self.enter(call)?;
+        let found = self.find_backing(call, &backing)?;
+        self.unit().backings().remove(&backing.raw());
+        if self.lies(Defect::DestroyedBackingLosesMapping) {
+            self.detach(&found);
+        }
+        Ok(())
+    }
+
+    unsafe fn map(&self, at: DevicePtr, backing: &Backing) -> Result<()> {
+        let call = Call::Map;
+        self.enter(call)?;
+        let found = self.find_backing(call, backing)?;
+        let (at, bytes) = (at.address(), found.bytes());
+        self.check_granularity(call, at)?;
+        let mut space = self.machine().write_space();
+        let taken = space.overlaps(at, bytes);
+        let reservation = space.reservation(at, bytes, self.index());
+        let Some(reservation) = reservation.filter(|_| !taken) else {
+            return fail(call, ErrorKind::InvalidValue);
+        };
+        let again = |space: &Space| {
+            space
+                .ranges()
+                .any(|(_, range)| is_mapping_of(range, &found))
+        };
+        let writes = if self.lies(Defect::MapIsCopy) && again(&space) {
+            Writes::Private
+        } else {
+            Writes::Shared
+        };
+        if let (Some(region), Some(memory)) = (&reservation.region, found.memory()) {
+            let placed = region.place(at, bytes, memory, writes);
+            placed.map_err(|error| self.no_memory(call, kind_of(error)))?;
+        }
+        let range = Range {
+            bytes,
+            owner: self.index(),
+            kind: Kind::Mapping(Mapping {
+                backing: found,
+                readers: 0,
+                writers: 0,
+            }),
+        };
+        space.insert(at, range);
+        Ok(())
+    }
+
+    unsafe fn unmap(&self, at: DevicePtr, bytes: u64) -> Result<()> {
+        let call = Call::Unmap;
+        self.enter(call)?;
+        let at = at.address();
+        let mut space = self.machine().write_space();
+        if self
+            .whole_mappings(&space, at, bytes)
+            .is_none_or(|found| found.len() != 1)
+        {
+            return fail(call, ErrorKind::InvalidValue);
+        }
+        if self.lies(Defect::UnmapDoesNothing) {
+            return Ok(());
+        }
+        let reservation = space.reservation(at, bytes, self.index());
+        if let Some(region) = reservation.and_then(|found| found.region.as_ref()) {
+            let cleared = region.clear(at, bytes);
+            cleared.map_err(|error| Error::new(kind_of(error), call.name()))?;
+        }
+        let unmapped = space.remove(at, self.index(), |_| true);
+        // The memory itself may go with this mapping; not under the lock.
+        drop(space);
+        drop(unmapped);
+        Ok(())
+    }
+
+    unsafe fn set_access(&self, at: DevicePtr, bytes: u64, access: &[Access]) -> Result<()> {
+        let call = Call::SetAccess;
+        self.enter(call)?;
+        let rights = self.rights(access)?;
+        let mut space = self.machine().write_space();
+        let starts = self.whole_mappings(&space, at.address(), bytes);
+        let Some(starts) = starts.filter(|found| !found.is_empty() && !rights.is_empty()) else {
+            return fail(call, ErrorKind::InvalidValue);
+        };
+        for start in starts {
+            if let Some(range) = space.at_mut(start)
+                && let Kind::Mapping(mapping) = &mut range.kind
+            {
+                for (device, reads, writes) in &rights {
+                    set(&mut mapping.readers, *device, *reads);
+                    set(&mut mapping.writers, *device, *writes);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    unsafe fn export_backing(&self, backing: &Backing) -> Result<OwnedFd> {
+        let call = Call::ExportBacking;
+        self.enter(call)?;
+        let found = self.find_backing(call, backing)?;
+        if found.sharing() != Sharing::FileDescriptor && !self.lies(Defect::ExportsPrivate) {
+            return fail(call, ErrorKind::InvalidValue);
+        }
+        let Some(memory) = found.memory() else {
+            return fail(call, ErrorKind::Unsupported);
+        };
+        let descriptor = memory.duplicate();
+        descriptor.map_err(|error| Error::new(kind_of(error), call.name()))
+    }
+
+    fn import_backing(&self, fd: BorrowedFd<'_>, bytes: u64) -> Result<Backing> {
+        let call = Call::ImportBacking;
+        self.enter(call)?;
+        self.check_size(call, bytes)?;
+        if self.machine().config.phantom {
+            return fail(call, ErrorKind::Unsupported);
+        }
+        let descriptor = rustix::io::fcntl_dupfd_cloexec(fd, 0);
+        let descriptor = descriptor.map_err(|error| Error::new(kind_of(error), call.name()))?;
+        let Some(memory) = Memory::adopt(descriptor, BACKING, bytes) else {
+            return fail(call, ErrorKind::InvalidValue);
+        };
+        let sharing = Sharing::FileDescriptor;
+        // Whoever exported it pays for it.
+        Ok(self.enter_backing(BackingMemory::new(bytes, sharing, Some(memory), None)))
+    }
+}
+
+fn is_mapping_of(range: &Range, backing: &Arc<BackingMemory>) -> bool {
+    matches!(&range.kind, Kind::Mapping(mapping) if Arc::ptr_eq(&mapping.backing, backing))
+}
+
+/// Sets or clears a device's bit.
+const fn set(bits: &mut u64, device: usize, on: bool) {
+    if on {
+        *bits |= bit(device);
+    } else {
+        *bits &= !bit(device);
+    }
+}

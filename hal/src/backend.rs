@@ -1,0 +1,63 @@
+//! A vendor's driver, loaded.
+
+use std::fmt::Debug;
+
+use crate::{AnyDevice, Ordinal, Result, Vendor, Version};
+
+/// Facts about a loaded driver.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BackendInfo {
+    /// The name by which users choose it: `host`, `cuda`, `hip`.
+    pub name: &'static str,
+    /// Whose devices it drives.
+    pub vendor: Vendor,
+    /// The driver's version.
+    pub version: Version,
+    /// The library it was loaded from, or what stands in for one.
+    pub library: String,
+    /// Whether the library imitates the vendor's. Results from it are never the vendor's.
+    pub emulated: bool,
+}
+
+impl BackendInfo {
+    /// Facts for the driver called `name`, loaded from `library`.
+    #[must_use]
+    pub const fn new(
+        name: &'static str,
+        vendor: Vendor,
+        version: Version,
+        library: String,
+        emulated: bool,
+    ) -> Self {
+        Self {
+            name,
+            vendor,
+            version,
+            library,
+            emulated,
+        }
+    }
+}
+
+/// A vendor's driver, loaded.
+///
+/// Each backend has its own way to come into being (a library to search, a configuration), so that
+/// is not part of the trait. A backend also opens its own device type by an inherent method, for
+/// callers that want static dispatch.
+pub trait Backend: Debug + Send + Sync {
+    /// Facts; no driver call.
+    fn info(&self) -> &BackendInfo;
+
+    /// How many devices the driver shows.
+    fn device_count(&self) -> Result<u32>;
+
+    /// Opens one device; [`ErrorKind::NoSuchDevice`](crate::ErrorKind::NoSuchDevice) if there is none.
+    ///
+    /// Opening a device twice gives two objects for one device: memory, streams and events of one are
+    /// valid with the other.
+    fn open(&self, ordinal: Ordinal) -> Result<AnyDevice>;
+}
+
+// Dyn-compatibility is part of the contract.
+const _: Option<&dyn Backend> = None;

@@ -1,0 +1,147 @@
+//! Memory, streams and events, checked.
+
+use super::{Checked, Resource};
+use crate::{
+    Call, Capture, Device, DeviceInfo, DevicePtr, Event, HostCalls, HostMemory, Ipc, MemoryInfo,
+    Missing, PeerAccess, Progress, Result, Stream, StreamOrdered, StreamRef, Transfer,
+    VirtualMemory,
+};
+
+impl<D: Device> Device for Checked<D> {
+    fn info(&self) -> &DeviceInfo {
+        self.device.info()
+    }
+
+    fn memory_info(&self) -> Result<MemoryInfo> {
+        self.device.memory_info()
+    }
+
+    fn allocate(&self, bytes: u64) -> Result<DevicePtr> {
+        let ptr = self.device.allocate(bytes)?;
+        self.watch
+            .note(Call::Allocate, Resource::Memory, ptr.address(), bytes);
+        Ok(ptr)
+    }
+
+    unsafe fn free(&self, ptr: DevicePtr) -> Result<()> {
+        let key = (Resource::Memory, ptr.address());
+        self.watch.end(Call::Free, key, || {
+            // SAFETY: 1. The ledger holds `ptr` as live. 2. The caller's promise.
+            unsafe { self.device.free(ptr) }
+        })
+    }
+
+    fn create_stream(&self) -> Result<Stream> {
+        let stream = self.device.create_stream()?;
+        let number = stream.raw() as u64;
+        self.watch
+            .note(Call::CreateStream, Resource::Stream, number, 0);
+        Ok(stream)
+    }
+
+    unsafe fn destroy_stream(&self, stream: Stream) -> Result<()> {
+        let key = (Resource::Stream, stream.raw() as u64);
+        let call = Call::DestroyStream;
+        self.watch.check(|ledger| ledger.not_captured(call, key))?;
+        self.watch.end(call, key, || {
+            // SAFETY: 1. The ledger holds `stream` as live.
+            unsafe { self.device.destroy_stream(stream) }
+        })
+    }
+
+    unsafe fn synchronize(&self, stream: StreamRef) -> Result<()> {
+        self.check_stream(Call::Synchronize, stream)?;
+        // SAFETY: 1. Checked above.
+        unsafe { self.device.synchronize(stream) }
+    }
+
+    fn synchronize_device(&self) -> Result<()> {
+        self.device.synchronize_device()
+    }
+
+    fn create_event(&self) -> Result<Event> {
+        let event = self.device.create_event()?;
+        let number = event.raw() as u64;
+        self.watch
+            .note(Call::CreateEvent, Resource::Event, number, 0);
+        Ok(event)
+    }
+
+    unsafe fn destroy_event(&self, event: Event) -> Result<()> {
+        let key = (Resource::Event, event.raw() as u64);
+        self.watch.end(Call::DestroyEvent, key, || {
+            // SAFETY: 1. The ledger holds `event` as live.
+            unsafe { self.device.destroy_event(event) }
+        })
+    }
+
+    unsafe fn record(&self, event: &Event, stream: StreamRef) -> Result<()> {
+        self.check_event(Call::Record, event)?;
+        self.check_stream(Call::Record, stream)?;
+        // SAFETY: 1. Both checked above.
+        unsafe { self.device.record(event, stream) }
+    }
+
+    unsafe fn poll(&self, event: &Event) -> Result<Progress> {
+        self.check_event(Call::Poll, event)?;
+        // SAFETY: 1. Checked above.
+        unsafe { self.device.poll(event) }
+    }
+
+    unsafe fn wait(&self, event: &Event) -> Result<()> {
+        self.check_event(Call::Wait, event)?;
+        // SAFETY: 1. Checked above.
+        unsafe { self.device.wait(event) }
+    }
+
+    unsafe fn stream_wait(&self, stream: StreamRef, event: &Event) -> Result<()> {
+        self.check_stream(Call::StreamWait, stream)?;
+        self.check_event(Call::StreamWait, event)?;
+        // SAFETY: 1. Both checked above.
+        unsafe { self.device.stream_wait(stream, event) }
+    }
+
+    fn virtual_memory(&self) -> Result<&dyn VirtualMemory, Missing> {
+        self.device.virtual_memory().map(|_| self as _)
+    }
+
+    fn stream_ordered(&self) -> Result<&dyn StreamOrdered, Missing> {
+        self.device.stream_ordered().map(|_| self as _)
+    }
+
+    fn host_memory(&self) -> Result<&dyn HostMemory, Missing> {
+        self.device.host_memory().map(|_| self as _)
+    }
+
+    fn ipc(&self) -> Result<&dyn Ipc, Missing> {
+        self.device.ipc().map(|_| self as _)
+    }
+
+    fn capture(&self) -> Result<&dyn Capture, Missing> {
+        self.device.capture().map(|_| self as _)
+    }
+
+    fn peer_access(&self) -> Result<&dyn PeerAccess, Missing> {
+        self.device.peer_access().map(|_| self as _)
+    }
+
+    fn transfer(&self) -> Result<&dyn Transfer, Missing> {
+        self.device.transfer().map(|_| self as _)
+    }
+
+    fn host_calls(&self) -> Result<&dyn HostCalls, Missing> {
+        self.device.host_calls().map(|_| self as _)
+    }
+}
+
+impl<D: Device> Checked<D> {
+    /// Demands that a stream is live.
+    pub(super) fn check_stream(&self, call: Call, stream: StreamRef) -> Result<()> {
+        self.watch.used(call, Resource::Stream, stream.raw())
+    }
+
+    /// Demands that an event is live.
+    fn check_event(&self, call: Call, event: &Event) -> Result<()> {
+        self.watch.used(call, Resource::Event, event.raw())
+    }
+}

@@ -1,0 +1,341 @@
+//! Misuse of a device, as a value that reads as a sentence.
+
+use std::backtrace::{Backtrace, BacktraceStatus};
+use std::fmt;
+use std::sync::Arc;
+use std::thread;
+
+use crate::{Call, ErrorKind};
+
+/// What a caller of a device holds and must give back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Resource {
+    /// From `allocate`.
+    Memory,
+    /// From `allocate_on`.
+    StreamOrderedMemory,
+    /// From `allocate_pinned`.
+    PinnedMemory,
+    /// Host memory given to `register`.
+    RegisteredMemory,
+    /// From `open_token`.
+    OpenedMemory,
+    /// From `reserve`.
+    Reservation,
+    /// From `map`.
+    Mapping,
+    /// From `create_backing` or `import_backing`.
+    Backing,
+    /// From `create_stream`.
+    Stream,
+    /// From `create_event`.
+    Event,
+    /// From `end_capture`.
+    Graph,
+}
+
+impl Resource {
+    /// The name that reports use.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::StreamOrderedMemory => "stream-ordered memory",
+            Self::PinnedMemory => "pinned memory",
+            Self::RegisteredMemory => "registered memory",
+            Self::OpenedMemory => "opened memory",
+            Self::Reservation => "reservation",
+            Self::Mapping => "mapping",
+            Self::Backing => "backing",
+            Self::Stream => "stream",
+            Self::Event => "event",
+            Self::Graph => "graph",
+        }
+    }
+
+    /// The call that gives it back.
+    #[must_use]
+    pub const fn ended_by(self) -> Call {
+        match self {
+            Self::Memory => Call::Free,
+            Self::StreamOrderedMemory => Call::FreeOn,
+            Self::PinnedMemory => Call::FreePinned,
+            Self::RegisteredMemory => Call::Unregister,
+            Self::OpenedMemory => Call::CloseToken,
+            Self::Reservation => Call::Release,
+            Self::Mapping => Call::Unmap,
+            Self::Backing => Call::DestroyBacking,
+            Self::Stream => Call::DestroyStream,
+            Self::Event => Call::DestroyEvent,
+            Self::Graph => Call::DestroyGraph,
+        }
+    }
+
+    /// What it has been once it was given back.
+    const fn participle(self) -> &'static str {
+        match self {
+            Self::Memory | Self::StreamOrderedMemory | Self::PinnedMemory => "freed",
+            Self::RegisteredMemory => "unregistered",
+            Self::OpenedMemory => "closed",
+            Self::Reservation => "released",
+            Self::Mapping => "unmapped",
+            Self::Backing | Self::Stream | Self::Event | Self::Graph => "destroyed",
+        }
+    }
+}
+
+impl fmt::Display for Resource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// One call that made or ended a [`Resource`].
+#[derive(Clone, Debug)]
+pub struct Origin {
+    /// The call.
+    pub call: Call,
+    /// Its place in the order of all calls that make or end something; no two share one.
+    pub sequence: u64,
+    /// The calling thread's name, or its number where it has none.
+    pub thread: String,
+    /// The calling stack, where `RUST_BACKTRACE` asks for one.
+    pub backtrace: Option<Arc<Backtrace>>,
+}
+
+impl Origin {
+    /// The present place in the program.
+    pub(super) fn here(call: Call, sequence: u64) -> Self {
+        let thread = thread::current();
+        let backtrace = Backtrace::capture();
+        Self {
+            call,
+            sequence,
+            thread: thread
+                .name()
+                .map_or_else(|| format!("{:?}", thread.id()), str::to_owned),
+            backtrace: (backtrace.status() == BacktraceStatus::Captured)
+                .then(|| Arc::new(backtrace)),
+        }
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            call,
+            sequence,
+            thread,
+            ..
+        } = self;
+        write!(f, "{call} (call {sequence}, thread {thread})")
+    }
+}
+
+/// How a device was misused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum MisuseKind {
+    /// Given back a second time.
+    EndedTwice,
+    /// Used after it was given back.
+    UsedAfterEnd,
+    /// Never seen here.
+    Foreign,
+    /// Given back by a call that belongs to another [`Resource`], or though it was only adopted.
+    WrongCall,
+    /// An address inside something, where its start is needed.
+    Interior,
+    /// The range is not one whole mapping, nor a row of them where that would do.
+    NotMapped,
+    /// The range meets a live mapping.
+    AlreadyMapped,
+    /// The range lies in no live reservation.
+    NotReserved,
+    /// A mapping lives in the reservation.
+    StillMapped,
+    /// The size is not the one it was made with.
+    WrongSize,
+    /// No capture was begun on the stream.
+    NotCaptured,
+    /// A capture that was begun on the stream has not ended.
+    StillCaptured,
+    /// The range leaves live memory, or was never in it.
+    OutOfBounds,
+    /// Never given back.
+    Leaked,
+}
+
+impl MisuseKind {
+    /// The kind of the error that the wrong call is answered with.
+    pub(super) const fn error_kind(self) -> ErrorKind {
+        match self {
+            Self::EndedTwice
+            | Self::UsedAfterEnd
+            | Self::Foreign
+            | Self::WrongCall
+            | Self::Leaked => ErrorKind::InvalidHandle,
+            Self::Interior
+            | Self::NotMapped
+            | Self::AlreadyMapped
+            | Self::NotReserved
+            | Self::StillMapped
+            | Self::WrongSize
+            | Self::NotCaptured
+            | Self::StillCaptured
+            | Self::OutOfBounds => ErrorKind::InvalidValue,
+        }
+    }
+}
+
+/// One misuse of a device.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Misuse {
+    /// How the device was misused.
+    pub what: MisuseKind,
+    /// The wrong call; of a leak, the call that should have been made.
+    pub call: Call,
+    /// The handle or address that the call was given.
+    pub subject: u64,
+    /// The size that the call was given; zero if none.
+    pub bytes: u64,
+    /// What the subject is, was, should have been, lies in or meets.
+    pub resource: Resource,
+    /// Where that resource starts; the subject itself where it is a handle.
+    pub start: u64,
+    /// How many bytes that resource has; zero if it has none, or nobody knows.
+    pub size: u64,
+    /// The call that made that resource, `None` if none was seen; of
+    /// [`MisuseKind::StillCaptured`], the call that began the capture.
+    pub origin: Option<Origin>,
+    /// The call that ended that resource, if one did.
+    pub ended: Option<Origin>,
+}
+
+impl Misuse {
+    /// Misuse of something about which nothing is known.
+    pub(super) const fn of(
+        what: MisuseKind,
+        call: Call,
+        resource: Resource,
+        subject: u64,
+        bytes: u64,
+    ) -> Self {
+        Self {
+            what,
+            call,
+            subject,
+            bytes,
+            resource,
+            start: subject,
+            size: 0,
+            origin: None,
+            ended: None,
+        }
+    }
+
+    /// How far inside the resource the subject lies.
+    const fn offset(&self) -> u64 {
+        self.subject.saturating_sub(self.start)
+    }
+
+    /// Writes what is wrong, without the resource's history.
+    fn write_fault(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (resource, participle) = (self.resource, self.resource.participle());
+        match self.what {
+            MisuseKind::EndedTwice => write!(f, "this {resource} was already {participle}"),
+            MisuseKind::UsedAfterEnd => {
+                write!(f, "this {resource} is used after it was {participle}")
+            }
+            MisuseKind::Foreign => write!(f, "this {resource} was never seen here, it is foreign"),
+            MisuseKind::WrongCall if self.origin.is_none() => {
+                write!(
+                    f,
+                    "this {resource} was only adopted, whoever made it must end it"
+                )
+            }
+            MisuseKind::WrongCall => {
+                write!(
+                    f,
+                    "this {resource} is to be {participle} by {}",
+                    resource.ended_by()
+                )
+            }
+            MisuseKind::Interior => self.write_place(f),
+            MisuseKind::NotMapped if self.size > 0 => {
+                f.write_str("the range is not whole mappings, ")?;
+                self.write_place(f)
+            }
+            MisuseKind::NotMapped => f.write_str("nothing is mapped there"),
+            MisuseKind::AlreadyMapped => {
+                f.write_str("the range meets ")?;
+                self.write_extent(f)
+            }
+            MisuseKind::NotReserved => {
+                f.write_str("the range lies in no live reservation")?;
+                if self.size == 0 {
+                    return Ok(());
+                }
+                f.write_str(", it meets ")?;
+                self.write_extent(f)
+            }
+            MisuseKind::StillMapped => {
+                f.write_str("the reservation still holds ")?;
+                self.write_extent(f)
+            }
+            MisuseKind::WrongSize => write!(f, "this {resource} has {} bytes", self.size),
+            MisuseKind::NotCaptured => write!(f, "no capture was begun on this {resource}"),
+            MisuseKind::StillCaptured => write!(f, "this {resource} is still being captured"),
+            MisuseKind::OutOfBounds if self.size > 0 => {
+                f.write_str("the range is not inside live memory, ")?;
+                self.write_place(f)
+            }
+            MisuseKind::OutOfBounds => f.write_str("the range lies in no live memory known here"),
+            MisuseKind::Leaked => write!(f, "this {resource} was never {participle}"),
+        }
+    }
+
+    /// Writes where in the resource the subject lies.
+    fn write_place(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "it starts {} bytes inside ", self.offset())?;
+        self.write_extent(f)
+    }
+
+    /// Writes the resource with its start and size.
+    fn write_extent(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            resource,
+            start,
+            size,
+            ..
+        } = self;
+        write!(f, "the {resource} at {start:#x} of {size} bytes")
+    }
+}
+
+impl fmt::Display for Misuse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}({:#x}", self.call, self.subject)?;
+        if self.bytes > 0 {
+            write!(f, ", {} bytes", self.bytes)?;
+        }
+        f.write_str("): ")?;
+        self.write_fault(f)?;
+        if let Some(origin) = &self.origin {
+            let made = match self.what {
+                MisuseKind::StillCaptured => "the capture",
+                MisuseKind::AlreadyMapped | MisuseKind::StillMapped => "the mapping",
+                _ => "it",
+            };
+            write!(f, "; {made} came from {origin}")?;
+        }
+        if let Some(ended) = &self.ended {
+            write!(f, "; it was {} by {ended}", self.resource.participle())?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Misuse {}

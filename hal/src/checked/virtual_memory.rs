@@ -1,0 +1,129 @@
+//! Addresses and physical memory apart, checked.
+
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+use super::{Checked, Resource};
+use crate::{
+    Access, Backing, Call, Device, DevicePtr, Granularity, Result, Sharing, VirtualMemory,
+};
+
+impl<D: Device> VirtualMemory for Checked<D> {
+    /// One byte where the device has no virtual memory, and nothing can be reserved.
+    fn granularity(&self) -> Granularity {
+        let nothing = Granularity {
+            minimum: 1,
+            recommended: 1,
+        };
+        let group = self.device.virtual_memory();
+        group.map_or(nothing, VirtualMemory::granularity)
+    }
+
+    fn reserve(&self, bytes: u64, wish: Option<DevicePtr>) -> Result<DevicePtr> {
+        let start = self.device.virtual_memory()?.reserve(bytes, wish)?;
+        self.watch
+            .note(Call::Reserve, Resource::Reservation, start.address(), bytes);
+        Ok(start)
+    }
+
+    unsafe fn release(&self, start: DevicePtr, bytes: u64) -> Result<()> {
+        let group = self.device.virtual_memory()?;
+        if bytes == 0 {
+            // SAFETY: a size of zero is an error everywhere and does nothing.
+            return unsafe { group.release(start, bytes) };
+        }
+        let by = self.watch.origin(Call::Release);
+        let ending = self
+            .watch
+            .check(|ledger| ledger.begin_release(start.address(), bytes, by))?;
+        // SAFETY: 1. The ledger holds exactly this reservation, with nothing mapped in it.
+        let answer = unsafe { group.release(start, bytes) };
+        self.watch.settle(ending, answer)
+    }
+
+    fn create_backing(&self, bytes: u64, sharing: Sharing) -> Result<Backing> {
+        let group = self.device.virtual_memory()?;
+        let backing = group.create_backing(bytes, sharing)?;
+        self.note_backing(Call::CreateBacking, &backing);
+        Ok(backing)
+    }
+
+    unsafe fn destroy_backing(&self, backing: Backing) -> Result<()> {
+        let group = self.device.virtual_memory()?;
+        let key = (Resource::Backing, backing.raw() as u64);
+        self.watch.end(Call::DestroyBacking, key, || {
+            // SAFETY: 1. The ledger holds `backing` as live.
+            unsafe { group.destroy_backing(backing) }
+        })
+    }
+
+    unsafe fn map(&self, at: DevicePtr, backing: &Backing) -> Result<()> {
+        let group = self.device.virtual_memory()?;
+        self.check_backing(Call::Map, backing)?;
+        if backing.bytes() == 0 {
+            // SAFETY: 1. Checked above.
+            return unsafe { group.map(at, backing) };
+        }
+        let by = self.watch.origin(Call::Map);
+        let sequence = by.sequence;
+        self.watch
+            .check(|ledger| ledger.begin_map(at.address(), backing.bytes(), by))?;
+        // SAFETY: 1. Checked above.
+        let answer = unsafe { group.map(at, backing) };
+        if answer.is_err() {
+            let key = (Resource::Mapping, at.address());
+            self.watch.ledger().strike(key, sequence);
+        }
+        answer
+    }
+
+    unsafe fn unmap(&self, at: DevicePtr, bytes: u64) -> Result<()> {
+        let group = self.device.virtual_memory()?;
+        if bytes == 0 {
+            // SAFETY: a size of zero is an error everywhere and does nothing.
+            return unsafe { group.unmap(at, bytes) };
+        }
+        let by = self.watch.origin(Call::Unmap);
+        let ending = self
+            .watch
+            .check(|ledger| ledger.begin_unmap(at.address(), bytes, by))?;
+        // SAFETY: 2. The caller's promise.
+        let answer = unsafe { group.unmap(at, bytes) };
+        self.watch.settle(ending, answer)
+    }
+
+    unsafe fn set_access(&self, at: DevicePtr, bytes: u64, access: &[Access]) -> Result<()> {
+        let group = self.device.virtual_memory()?;
+        let call = Call::SetAccess;
+        self.watch
+            .check(|ledger| ledger.tiled(call, at.address(), bytes))?;
+        // SAFETY: 2. The caller's promise.
+        unsafe { group.set_access(at, bytes, access) }
+    }
+
+    unsafe fn export_backing(&self, backing: &Backing) -> Result<OwnedFd> {
+        let group = self.device.virtual_memory()?;
+        self.check_backing(Call::ExportBacking, backing)?;
+        // SAFETY: 1. Checked above.
+        unsafe { group.export_backing(backing) }
+    }
+
+    fn import_backing(&self, fd: BorrowedFd<'_>, bytes: u64) -> Result<Backing> {
+        let backing = self.device.virtual_memory()?.import_backing(fd, bytes)?;
+        self.note_backing(Call::ImportBacking, &backing);
+        Ok(backing)
+    }
+}
+
+impl<D: Device> Checked<D> {
+    /// Notes a backing that the driver has just made.
+    fn note_backing(&self, call: Call, backing: &Backing) {
+        let number = backing.raw() as u64;
+        self.watch
+            .note(call, Resource::Backing, number, backing.bytes());
+    }
+
+    /// Demands that a backing is live.
+    fn check_backing(&self, call: Call, backing: &Backing) -> Result<()> {
+        self.watch.used(call, Resource::Backing, backing.raw())
+    }
+}

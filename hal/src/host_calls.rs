@@ -1,0 +1,28 @@
+//! Host functions in stream order.
+
+use std::fmt::Debug;
+
+use crate::{Result, StreamRef};
+
+/// A host function that a stream runs once.
+pub type HostFunction = Box<dyn FnOnce() + Send + 'static>;
+
+/// Host functions in stream order: the stream goes on when the function has returned.
+///
+/// It is how a test holds a stream at a known point on any vendor. Functions of different streams may
+/// run one after the other, on threads of the driver's.
+pub trait HostCalls: Debug + Send + Sync {
+    /// Queues `function`; it must not call the driver, and must not panic.
+    ///
+    /// [`ErrorKind::CaptureForbids`](crate::ErrorKind::CaptureForbids) in a stream that is captured: a
+    /// graph runs many times, and the function only once.
+    ///
+    /// # Safety
+    ///
+    /// Promise 1.
+    #[doc(alias = "cuLaunchHostFunc")]
+    #[doc(alias = "hipLaunchHostFunc")]
+    unsafe fn call_host(&self, stream: StreamRef, function: HostFunction) -> Result<()>;
+}
+
+const _: Option<&dyn HostCalls> = None;

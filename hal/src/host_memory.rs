@@ -1,0 +1,50 @@
+//! Page-locked host memory.
+
+use std::fmt::Debug;
+use std::ptr::NonNull;
+
+use crate::{DevicePtr, Result};
+
+/// Page-locked host memory: the device reaches it, and copies from it run asynchronously.
+pub trait HostMemory: Debug + Send + Sync {
+    /// Allocates page-locked memory, zeroed or not; may wait for the whole device.
+    #[doc(alias = "cuMemHostAlloc")]
+    #[doc(alias = "hipHostMalloc")]
+    fn allocate_pinned(&self, bytes: usize) -> Result<NonNull<u8>>;
+
+    /// Frees page-locked memory; may wait for the whole device.
+    ///
+    /// # Safety
+    ///
+    /// Promises 1 and 2; `ptr` is what [`allocate_pinned`](Self::allocate_pinned) returned.
+    #[doc(alias = "cuMemFreeHost")]
+    #[doc(alias = "hipHostFree")]
+    unsafe fn free_pinned(&self, ptr: NonNull<u8>) -> Result<()>;
+
+    /// Page-locks memory that someone else owns.
+    ///
+    /// # Safety
+    ///
+    /// The range is valid host memory, and stays so until [`unregister`](Self::unregister).
+    #[doc(alias = "cuMemHostRegister_v2")]
+    #[doc(alias = "hipHostRegister")]
+    unsafe fn register(&self, ptr: NonNull<u8>, bytes: usize) -> Result<()>;
+
+    /// Undoes [`register`](Self::register).
+    ///
+    /// # Safety
+    ///
+    /// Promises 1 and 2; `ptr` was registered.
+    #[doc(alias = "cuMemHostUnregister")]
+    #[doc(alias = "hipHostUnregister")]
+    unsafe fn unregister(&self, ptr: NonNull<u8>) -> Result<()>;
+
+    /// The address under which the device sees page-locked memory.
+    ///
+    /// [`ErrorKind::InvalidValue`](crate::ErrorKind::InvalidValue) where `ptr` is not page-locked.
+    #[doc(alias = "cuMemHostGetDevicePointer_v2")]
+    #[doc(alias = "hipHostGetDevicePointer")]
+    fn device_address(&self, ptr: NonNull<u8>) -> Result<DevicePtr>;
+}
+
+const _: Option<&dyn HostMemory> = None;

@@ -1,0 +1,95 @@
+//! The contract between Cachette and a GPU driver.
+//!
+//! A vendor is one implementation of [`Backend`] and [`Device`]. `Device` holds what every driver has:
+//! memory, streams and events. What only some have comes in groups, each a trait of its own, and a
+//! device that lacks a group says why:
+//!
+//! | group | accessor | what it is for |
+//! |---|---|---|
+//! | [`VirtualMemory`] | [`Device::virtual_memory`] | addresses and physical memory apart |
+//! | [`StreamOrdered`] | [`Device::stream_ordered`] | the vendor's own stream-ordered pool |
+//! | [`HostMemory`] | [`Device::host_memory`] | page-locked host memory |
+//! | [`Ipc`] | [`Device::ipc`] | memory named by a token in another process |
+//! | [`Capture`] | [`Device::capture`] | streams captured into graphs |
+//! | [`PeerAccess`] | [`Device::peer_access`] | one device reaching another's memory |
+//! | [`Transfer`] | [`Device::transfer`] | fills and copies in stream order |
+//! | [`HostCalls`] | [`Device::host_calls`] | host functions in stream order |
+//!
+//! Handles are plain numbers in newtypes, so [`Device`] is dyn-compatible: generic code takes
+//! `D: Device`, and [`AnyDevice`] is the same thing chosen at run time. No two methods of these traits
+//! share a name, so one type can implement all of them.
+//!
+//! Sizes and addresses of device memory are `u64`, lengths of host memory are `usize`. A size of zero
+//! is [`ErrorKind::InvalidValue`] everywhere.
+//!
+//! Around a device one may put [`Checked`], which knows every live handle and reports misuse, and
+//! [`Traced`], which tells an observer of every call. [`owned`] holds RAII owners, with which ordinary
+//! callers need no `unsafe`.
+//!
+//! # Safety contract
+//!
+//! Queries and creation are safe. Using a handle or an address is `unsafe` under these promises, to
+//! which every `# Safety` section of this crate refers by number:
+//!
+//! 1. **Live.** Every handle and address was given out by this device, or adopted from the vendor's own
+//!    library for the same device, and has not been destroyed, freed, released or closed since. No other
+//!    thread destroys it during the call.
+//! 2. **Idle.** What is given back is not used by work that has not finished, nor by work queued later.
+//! 3. **Inside.** A range of addresses lies wholly inside memory that stays live and accessible to this
+//!    device until the work has finished.
+//! 4. **Still.** Host memory named by queued work stays valid, and is neither written nor (where the
+//!    device writes it) read, until the work has finished.
+//!
+//! A handle of *another* device that is live is not a breach: it is answered with
+//! [`ErrorKind::InvalidHandle`] or [`ErrorKind::InvalidValue`].
+//!
+//! # What every call keeps
+//!
+//! * Any thread may call anything.
+//! * The caller's current device and context are the same after the call as before, on every path.
+//! * A call that fails has changed nothing, unless its own text says otherwise.
+//! * Any call may report an earlier asynchronous failure ([`ErrorKind::Fault`], [`ErrorKind::DeviceLost`]).
+
+mod backend;
+mod call;
+mod capture;
+pub mod checked;
+mod device;
+mod error;
+mod handle;
+mod host_calls;
+mod host_memory;
+mod info;
+mod ipc;
+#[cfg(feature = "load")]
+pub mod load;
+mod load_error;
+mod missing;
+pub mod owned;
+mod peer_access;
+mod stream_ordered;
+pub mod traced;
+mod transfer;
+mod virtual_memory;
+
+pub use backend::{Backend, BackendInfo};
+pub use call::{Call, UnknownCall};
+pub use capture::{Capture, CaptureId, CaptureMode, CaptureStatus};
+pub use checked::Checked;
+pub use device::{AnyDevice, Device};
+pub use error::{Error, ErrorKind, Recovery, Result};
+pub use handle::{Backing, DevicePtr, Event, Graph, Progress, Stream, StreamRef};
+pub use host_calls::{HostCalls, HostFunction};
+pub use host_memory::HostMemory;
+pub use info::{DeviceInfo, MemoryInfo, Ordinal, Vendor, Version};
+pub use ipc::{Ipc, IpcToken};
+pub use load_error::{LoadError, Tried};
+pub use missing::{Feature, Missing, Reason};
+pub use peer_access::PeerAccess;
+pub use stream_ordered::StreamOrdered;
+pub use traced::Traced;
+pub use transfer::Transfer;
+pub use virtual_memory::{Access, Granularity, Sharing, VirtualMemory};
+
+// Device addresses and sizes are 64 bits wide, and so is everything that counts them.
+const _: () = assert!(usize::BITS == 64, "Cachette needs a 64-bit target");

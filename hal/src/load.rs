@@ -1,0 +1,262 @@
+//! A vendor's library, opened at run time.
+//!
+//! ```
+//! use cachette_hal::load::{Candidate, Library};
+//! use cachette_hal::{LoadError, symbol_table};
+//!
+//! symbol_table! {
+//!     /// What this program needs of the mathematics library.
+//!     pub struct Mathematics {
+//!         required {
+//!             /// Cosine.
+//!             cosine as "cos": fn(angle: f64) -> f64;
+//!         }
+//!         optional {
+//!             /// Sine and cosine of half-turns.
+//!             cospi: fn(f64) -> f64;
+//!         }
+//!     }
+//! }
+//!
+//! # fn main() -> Result<(), LoadError> {
+//! let names = [Candidate::Loaded("libm.so.6".into()), Candidate::Name("libm.so.6".into())];
+//! // SAFETY: opening the C library's own part runs nothing harmful.
+//! let library = unsafe { Library::open_first(&names) }?;
+//! let mathematics = Mathematics::resolve(&library)?;
+//! // SAFETY: this is C's `double cos(double)`.
+//! assert_eq!(unsafe { (mathematics.cosine)(0.0) }, 1.0);
+//! if let Err(reason) = mathematics.cospi() {
+//!     println!("without cospi: {reason}");
+//! }
+//! # Ok(())
+//! # }
+//! ```
+
+use std::ffi::{OsStr, c_int};
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::path::PathBuf;
+
+use libloading::os::unix;
+
+use crate::{LoadError, Tried};
+
+/// Asks `dlopen` for what is loaded already, and for nothing else.
+const RTLD_NOLOAD: c_int = if cfg!(target_os = "macos") { 0x10 } else { 0x4 };
+
+/// Where a library may be found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Candidate {
+    /// A copy of this name that the process has loaded already, by whomever.
+    Loaded(String),
+    /// A name that the system searches for.
+    Name(String),
+    /// A file.
+    Path(PathBuf),
+}
+
+impl Candidate {
+    /// Opens the library, or says in short why not.
+    ///
+    /// # Safety
+    ///
+    /// The library's initialisers are sound to run.
+    unsafe fn open(&self) -> Result<unix::Library, String> {
+        let (name, search) = match self {
+            Self::Loaded(name) => (OsStr::new(name), RTLD_NOLOAD),
+            Self::Name(name) => (OsStr::new(name), 0),
+            Self::Path(path) => (path.as_os_str(), 0),
+        };
+        let flags = unix::RTLD_NOW | unix::RTLD_LOCAL | search;
+        // SAFETY: the caller's promise about the initialisers.
+        let opened = unsafe { unix::Library::open(Some(name), flags) };
+        opened.map_err(|error| match (self, error) {
+            (Self::Loaded(_), _) => "not loaded in this process".to_owned(),
+            (_, libloading::Error::DlOpenUnknown) => "no reason given".to_owned(),
+            (_, error) => shorten(&error.to_string(), &name.to_string_lossy()),
+        })
+    }
+}
+
+impl fmt::Display for Candidate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Loaded(name) | Self::Name(name) => f.write_str(name),
+            Self::Path(path) => path.display().fmt(f),
+        }
+    }
+}
+
+/// A library of C functions, open until the process ends.
+///
+/// It is never closed: drivers start threads and leave handlers for the end of the process, and do not
+/// survive being unmapped under them. Functions resolved from it are therefore valid for ever.
+#[derive(Debug)]
+pub struct Library {
+    name: String,
+    library: ManuallyDrop<unix::Library>,
+}
+
+impl Library {
+    /// Opens the first candidate that can be opened.
+    ///
+    /// Its own symbols become visible to nobody else, and all of its undefined ones are bound at once,
+    /// so that a library that is incomplete fails here.
+    ///
+    /// # Safety
+    ///
+    /// Each candidate is what its name says, so that its initialisers are sound to run.
+    pub unsafe fn open_first(candidates: &[Candidate]) -> Result<Self, LoadError> {
+        let mut tried = Vec::new();
+        for candidate in candidates {
+            // SAFETY: the caller's promise.
+            match unsafe { candidate.open() } {
+                Ok(library) => {
+                    return Ok(Self {
+                        name: candidate.to_string(),
+                        library: ManuallyDrop::new(library),
+                    });
+                }
+                Err(why) => tried.push(Tried {
+                    name: candidate.to_string(),
+                    why,
+                }),
+            }
+        }
+        Err(LoadError::LibraryMissing { tried })
+    }
+
+    /// The name or path that was opened.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Finds a function; `None` if the library does not export it.
+    ///
+    /// [`symbol_table!`](crate::symbol_table) is the usual way.
+    ///
+    /// # Safety
+    ///
+    /// `F` is a type of pointers to `unsafe extern "C"` functions.
+    #[must_use]
+    pub unsafe fn find<F: Copy>(&self, symbol: &str) -> Option<F> {
+        // A symbol may be defined as null, which a function pointer may not be; so the option is read.
+        // SAFETY: `Option` of a function pointer is laid out as C's pointer; that `F` is one is the
+        // caller's promise. What is found outlives `self`, for the library is never closed.
+        let found = unsafe { self.library.get::<Option<F>>(symbol.as_bytes()) };
+        found.ok().and_then(|found| *found)
+    }
+}
+
+/// Leaves of the loader's text what the reader does not know yet.
+fn shorten(text: &str, name: &str) -> String {
+    let text = text.strip_prefix(name).unwrap_or(text);
+    let text = text.strip_prefix(": ").unwrap_or(text);
+    text.replace("cannot open shared object file: ", "")
+}
+
+/// Declares a struct of C functions and the way to resolve it from a [`Library`](crate::load::Library).
+///
+/// The struct gets `resolve(&Library) -> Result<Self, LoadError>`, which lists every required symbol that
+/// is missing, not just the first. A required function is a field. An optional one is a method that gives
+/// `Result<function, Reason>`, with [`Reason::NoSymbol`](crate::Reason::NoSymbol) where it is missing.
+/// `name as "symbol"` gives a function a name other than its symbol's. The two sections come in this
+/// order, and both must be there; the module [`load`](crate::load) shows an example.
+#[macro_export]
+macro_rules! symbol_table {
+    (
+        $(#[$attribute:meta])*
+        $visible:vis struct $table:ident {
+            required {
+                $(
+                    $(#[$required_doc:meta])*
+                    $required:ident $(as $required_symbol:literal)? :
+                        fn($($required_arguments:tt)*) $(-> $required_answer:ty)?;
+                )*
+            }
+            optional {
+                $(
+                    $(#[$optional_doc:meta])*
+                    $optional:ident $(as $optional_symbol:literal)? :
+                        fn($($optional_arguments:tt)*) $(-> $optional_answer:ty)?;
+                )*
+            }
+        }
+    ) => {
+        $(#[$attribute])*
+        #[derive(Clone, Copy, Debug)]
+        $visible struct $table {
+            $(
+                $(#[$required_doc])*
+                $visible $required:
+                    unsafe extern "C" fn($($required_arguments)*) $(-> $required_answer)?,
+            )*
+            $(
+                $optional: Option<
+                    unsafe extern "C" fn($($optional_arguments)*) $(-> $optional_answer)?
+                >,
+            )*
+        }
+
+        impl $table {
+            /// Resolves every function, or lists every required symbol that the library lacks.
+            $visible fn resolve(
+                library: &$crate::load::Library,
+            ) -> ::std::result::Result<Self, $crate::LoadError> {
+                $(
+                    // SAFETY: the field that takes it is a pointer to an `unsafe extern "C"` function.
+                    let $required = unsafe {
+                        library.find($crate::symbol_name!($required $($required_symbol)?))
+                    };
+                )*
+                let table = || ::std::option::Option::Some(Self {
+                    $($required: $required?,)*
+                    $(
+                        // SAFETY: the field is a pointer to an `unsafe extern "C"` function.
+                        $optional: unsafe {
+                            library.find($crate::symbol_name!($optional $($optional_symbol)?))
+                        },
+                    )*
+                });
+                table().ok_or_else(|| {
+                    let missing: &[::std::option::Option<&'static str>] = &[
+                        $(
+                            $required.is_none().then_some(
+                                $crate::symbol_name!($required $($required_symbol)?)
+                            ),
+                        )*
+                    ];
+                    $crate::LoadError::SymbolsMissing {
+                        library: library.name().to_owned(),
+                        symbols: missing.iter().copied().flatten().collect(),
+                    }
+                })
+            }
+
+            $(
+                $(#[$optional_doc])*
+                $visible fn $optional(&self) -> ::std::result::Result<
+                    unsafe extern "C" fn($($optional_arguments)*) $(-> $optional_answer)?,
+                    $crate::Reason,
+                > {
+                    self.$optional.ok_or($crate::Reason::NoSymbol(
+                        $crate::symbol_name!($optional $($optional_symbol)?)
+                    ))
+                }
+            )*
+        }
+    };
+}
+
+/// The symbol of a function in [`symbol_table!`](crate::symbol_table).
+#[doc(hidden)]
+#[macro_export]
+macro_rules! symbol_name {
+    ($name:ident) => {
+        stringify!($name)
+    };
+    ($name:ident $symbol:literal) => {
+        $symbol
+    };
+}

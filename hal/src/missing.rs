@@ -1,0 +1,162 @@
+//! Optional groups of calls, with the reason where one is absent.
+
+use std::fmt;
+
+use crate::{Error, ErrorKind, Version};
+
+/// An optional group of calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Feature {
+    /// [`VirtualMemory`](crate::VirtualMemory).
+    VirtualMemory,
+    /// [`StreamOrdered`](crate::StreamOrdered).
+    StreamOrdered,
+    /// [`HostMemory`](crate::HostMemory).
+    HostMemory,
+    /// [`Ipc`](crate::Ipc).
+    Ipc,
+    /// [`Capture`](crate::Capture).
+    Capture,
+    /// [`PeerAccess`](crate::PeerAccess).
+    PeerAccess,
+    /// [`Transfer`](crate::Transfer).
+    Transfer,
+    /// [`HostCalls`](crate::HostCalls).
+    HostCalls,
+}
+
+impl Feature {
+    /// Every group, in order of declaration.
+    pub const ALL: [Self; 8] = [
+        Self::VirtualMemory,
+        Self::StreamOrdered,
+        Self::HostMemory,
+        Self::Ipc,
+        Self::Capture,
+        Self::PeerAccess,
+        Self::Transfer,
+        Self::HostCalls,
+    ];
+
+    /// The name that reports and options use.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::VirtualMemory => "virtual memory",
+            Self::StreamOrdered => "stream-ordered memory",
+            Self::HostMemory => "pinned host memory",
+            Self::Ipc => "inter-process tokens",
+            Self::Capture => "graph capture",
+            Self::PeerAccess => "peer access",
+            Self::Transfer => "transfer",
+            Self::HostCalls => "host calls",
+        }
+    }
+}
+
+impl fmt::Display for Feature {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Why a [`Feature`] is absent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Reason {
+    /// The backend does not implement the group.
+    NotImplemented,
+    /// The driver library does not export this symbol.
+    NoSymbol(&'static str),
+    /// The driver is older than the feature.
+    DriverTooOld {
+        /// First version that has it.
+        needs: Version,
+        /// Version found.
+        found: Version,
+    },
+    /// The device says it cannot; the text is the property it lacks.
+    DeviceLacks(&'static str),
+    /// It failed its self-test; the text says how.
+    SelfTestFailed(&'static str),
+    /// It is unsafe here; the text says why, and which variable overrides the guard.
+    Guarded(&'static str),
+    /// It was switched off; the text says by what.
+    SwitchedOff(&'static str),
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotImplemented => f.write_str("this backend does not implement it"),
+            Self::NoSymbol(symbol) => write!(f, "the driver library has no symbol {symbol}"),
+            Self::DriverTooOld { needs, found } => {
+                write!(f, "needs driver {needs}, found {found}")
+            }
+            Self::DeviceLacks(property) => write!(f, "the device lacks {property}"),
+            Self::SelfTestFailed(how) => write!(f, "it failed its self-test: {how}"),
+            Self::Guarded(why) => write!(f, "held back: {why}"),
+            Self::SwitchedOff(by) => write!(f, "switched off by {by}"),
+        }
+    }
+}
+
+/// A feature, and the reason it cannot be used here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no {feature}: {reason}")]
+pub struct Missing {
+    /// The absent feature.
+    pub feature: Feature,
+    /// Why it is absent.
+    pub reason: Reason,
+}
+
+impl Missing {
+    /// Joins a feature with the reason it is absent.
+    #[must_use]
+    pub const fn new(feature: Feature, reason: Reason) -> Self {
+        Self { feature, reason }
+    }
+
+    /// The feature is not implemented by the backend.
+    #[must_use]
+    pub const fn unimplemented(feature: Feature) -> Self {
+        Self::new(feature, Reason::NotImplemented)
+    }
+}
+
+impl From<Missing> for Error {
+    /// Keeps the feature's name as the call; the reason needs the [`Missing`] itself.
+    fn from(missing: Missing) -> Self {
+        Self::new(ErrorKind::Unsupported, missing.feature.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_feature_says_which_and_why() {
+        let missing = Missing::new(
+            Feature::VirtualMemory,
+            Reason::DriverTooOld {
+                needs: Version::new(11, 3),
+                found: Version::new(11, 1),
+            },
+        );
+        assert_eq!(
+            missing.to_string(),
+            "no virtual memory: needs driver 11.3, found 11.1"
+        );
+        assert_eq!(Error::from(missing).kind(), ErrorKind::Unsupported);
+    }
+
+    #[test]
+    fn every_feature_is_listed_once() {
+        for (i, feature) in Feature::ALL.iter().enumerate() {
+            assert_eq!(*feature as usize, i);
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! An event with an owner.
+
+use super::OwnedStream;
+use crate::{Device, Event, Progress, Result, StreamRef};
+
+/// An event with an owner.
+#[derive(Debug)]
+pub struct OwnedEvent<D: Device> {
+    device: D,
+    /// `None` only after [`close`](Self::close) has taken it.
+    event: Option<Event>,
+}
+
+impl<D: Device> OwnedEvent<D> {
+    /// Makes an event of `device`.
+    pub fn create(device: D) -> Result<Self> {
+        let event = device.create_event()?;
+        Ok(Self {
+            device,
+            event: Some(event),
+        })
+    }
+
+    /// The event, for calls that take one.
+    ///
+    /// # Panics
+    ///
+    /// Never: only the destructor empties an owner.
+    pub const fn get(&self) -> &Event {
+        self.event
+            .as_ref()
+            .expect("the owner holds its event until it is dropped")
+    }
+
+    /// Marks the present end of a stream.
+    pub fn record<E: Device>(&self, stream: &OwnedStream<E>) -> Result<()> {
+        // SAFETY: 1. both owners are alive.
+        unsafe { self.record_raw(stream.get()) }
+    }
+
+    /// Marks the present end of a stream that someone else owns.
+    ///
+    /// # Safety
+    ///
+    /// Promise 1 for `stream`.
+    pub unsafe fn record_raw(&self, stream: StreamRef) -> Result<()> {
+        // SAFETY: 1. the event is this owner's; the caller answers for the stream.
+        unsafe { self.device.record(self.get(), stream) }
+    }
+
+    /// Asks, without blocking, whether the work before the last record has finished.
+    pub fn poll(&self) -> Result<Progress> {
+        // SAFETY: 1. the event is this owner's.
+        unsafe { self.device.poll(self.get()) }
+    }
+
+    /// Blocks the host until the work before the last record has finished.
+    pub fn wait(&self) -> Result<()> {
+        // SAFETY: 1. the event is this owner's.
+        unsafe { self.device.wait(self.get()) }
+    }
+
+    /// Makes later work in `stream` wait for what this event marks now.
+    pub fn hold_back<E: Device>(&self, stream: &OwnedStream<E>) -> Result<()> {
+        // SAFETY: 1. both owners are alive.
+        unsafe { self.device.stream_wait(stream.get(), self.get()) }
+    }
+
+    /// Destroys the event, with an answer.
+    pub fn close(mut self) -> Result<()> {
+        self.destroy()
+    }
+
+    fn destroy(&mut self) -> Result<()> {
+        match self.event.take() {
+            // SAFETY: 1. the handle was made by this device and leaves its owner here.
+            Some(event) => unsafe { self.device.destroy_event(event) },
+            None => Ok(()),
+        }
+    }
+}
+
+impl<D: Device> Drop for OwnedEvent<D> {
+    fn drop(&mut self) {
+        // A destructor has nobody to tell; `close` has.
+        let _ = self.destroy();
+    }
+}

@@ -1,0 +1,103 @@
+//! A captured graph with an owner, and the guard that lets a thread call the driver during a capture.
+
+use std::marker::PhantomData;
+
+use super::OwnedStream;
+use crate::{CaptureMode, Device, Graph, Result, StreamRef};
+
+/// A captured graph with an owner.
+#[derive(Debug)]
+pub struct OwnedGraph<D: Device> {
+    device: D,
+    /// `None` only after [`close`](Self::close) has taken it.
+    graph: Option<Graph>,
+}
+
+impl<D: Device> OwnedGraph<D> {
+    /// Ends the capture that was begun on `stream` and owns its graph.
+    ///
+    /// # Safety
+    ///
+    /// Promise 1 for `stream`. What the graph names stays live and still (promises 3 and 4) until the
+    /// last launch of it has finished.
+    pub unsafe fn end_capture(device: D, stream: StreamRef) -> Result<Self> {
+        let capture = device.capture()?;
+        // SAFETY: 1. the caller answers for the stream.
+        let graph = unsafe { capture.end_capture(stream) }?;
+        Ok(Self {
+            device,
+            graph: Some(graph),
+        })
+    }
+
+    /// Queues everything the graph recorded.
+    ///
+    /// # Panics
+    ///
+    /// Never: only the destructor empties an owner.
+    pub fn launch<E: Device>(&self, stream: &OwnedStream<E>) -> Result<()> {
+        let graph = self
+            .graph
+            .as_ref()
+            .expect("the owner holds its graph until it is dropped");
+        let capture = self.device.capture()?;
+        // SAFETY: 1. both owners are alive. 3 and 4. The caller of `end_capture` answered for them.
+        unsafe { capture.launch(graph, stream.get()) }
+    }
+
+    /// Destroys the graph, with an answer.
+    pub fn close(mut self) -> Result<()> {
+        self.destroy()
+    }
+
+    fn destroy(&mut self) -> Result<()> {
+        match self.graph.take() {
+            Some(graph) => {
+                let capture = self.device.capture()?;
+                // SAFETY: 1. the handle was made by this device and leaves its owner here.
+                unsafe { capture.destroy_graph(graph) }
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+impl<D: Device> Drop for OwnedGraph<D> {
+    fn drop(&mut self) {
+        // A destructor has nobody to tell; `close` has.
+        let _ = self.destroy();
+    }
+}
+
+/// While it lives, this thread may allocate although a stream is captured.
+///
+/// It restores the thread's earlier mode when dropped, and is bound to its thread as the mode is.
+#[derive(Debug)]
+pub struct RelaxedCapture<D: Device> {
+    device: D,
+    before: CaptureMode,
+    bound_to_thread: PhantomData<*const ()>,
+}
+
+impl<D: Device> RelaxedCapture<D> {
+    /// Puts the calling thread into [`CaptureMode::Relaxed`].
+    pub fn enter(device: D) -> Result<Self> {
+        let before = device
+            .capture()?
+            .exchange_capture_mode(CaptureMode::Relaxed)?;
+        Ok(Self {
+            device,
+            before,
+            bound_to_thread: PhantomData,
+        })
+    }
+}
+
+impl<D: Device> Drop for RelaxedCapture<D> {
+    fn drop(&mut self) {
+        if let Ok(capture) = self.device.capture() {
+            // A destructor has nobody to tell; the mode was accepted once before.
+            let _ = capture.exchange_capture_mode(self.before);
+        }
+    }
+}

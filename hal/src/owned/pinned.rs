@@ -1,0 +1,75 @@
+//! Page-locked host memory with an owner.
+
+use std::ptr::NonNull;
+
+use crate::{Device, DevicePtr, Result};
+
+/// Page-locked host memory with an owner.
+///
+/// It hands out pointers, not slices: the device may write the bytes at any time.
+#[derive(Debug)]
+pub struct OwnedPinned<D: Device> {
+    device: D,
+    ptr: NonNull<u8>,
+    bytes: usize,
+    /// Whether [`close`](Self::close) has freed it already.
+    freed: bool,
+}
+
+// SAFETY: the pointer is only a number here; the memory belongs to the owner alone and to no thread.
+unsafe impl<D: Device> Send for OwnedPinned<D> {}
+// SAFETY: no method reads or writes the memory behind the pointer.
+unsafe impl<D: Device> Sync for OwnedPinned<D> {}
+
+impl<D: Device> OwnedPinned<D> {
+    /// Allocates `bytes` bytes of page-locked memory.
+    pub fn allocate(device: D, bytes: usize) -> Result<Self> {
+        let ptr = device.host_memory()?.allocate_pinned(bytes)?;
+        Ok(Self {
+            device,
+            ptr,
+            bytes,
+            freed: false,
+        })
+    }
+
+    /// The first byte, as the host sees it.
+    #[must_use]
+    pub const fn ptr(&self) -> NonNull<u8> {
+        self.ptr
+    }
+
+    /// Bytes asked for.
+    #[must_use]
+    pub const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The first byte, as the device sees it.
+    pub fn device_address(&self) -> Result<DevicePtr> {
+        self.device.host_memory()?.device_address(self.ptr)
+    }
+
+    /// Waits for the device, frees the memory, and answers.
+    pub fn close(mut self) -> Result<()> {
+        self.free()
+    }
+
+    fn free(&mut self) -> Result<()> {
+        if std::mem::replace(&mut self.freed, true) {
+            return Ok(());
+        }
+        let idle = self.device.synchronize_device();
+        let memory = self.device.host_memory()?;
+        // SAFETY: 1. the memory was given to this owner and is freed once. 2. The device is idle, or lost.
+        let freed = unsafe { memory.free_pinned(self.ptr) };
+        idle.and(freed)
+    }
+}
+
+impl<D: Device> Drop for OwnedPinned<D> {
+    fn drop(&mut self) {
+        // A destructor has nobody to tell; `close` has.
+        let _ = self.free();
+    }
+}

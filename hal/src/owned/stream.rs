@@ -1,0 +1,56 @@
+//! A stream with an owner.
+
+use crate::{Device, Result, Stream, StreamRef};
+
+/// A stream with an owner.
+#[derive(Debug)]
+pub struct OwnedStream<D: Device> {
+    device: D,
+    /// `None` only after [`close`](Self::close) has taken it.
+    stream: Option<Stream>,
+    borrowed: StreamRef,
+}
+
+impl<D: Device> OwnedStream<D> {
+    /// Makes a stream of `device`.
+    pub fn create(device: D) -> Result<Self> {
+        let stream = device.create_stream()?;
+        Ok(Self {
+            device,
+            borrowed: stream.borrow(),
+            stream: Some(stream),
+        })
+    }
+
+    /// The stream, for calls that take one; valid while the owner lives.
+    #[must_use]
+    pub const fn get(&self) -> StreamRef {
+        self.borrowed
+    }
+
+    /// Blocks the host until everything queued so far has finished.
+    pub fn synchronize(&self) -> Result<()> {
+        // SAFETY: 1. the stream is this owner's, and lives as long as it.
+        unsafe { self.device.synchronize(self.borrowed) }
+    }
+
+    /// Destroys the stream, with an answer.
+    pub fn close(mut self) -> Result<()> {
+        self.destroy()
+    }
+
+    fn destroy(&mut self) -> Result<()> {
+        match self.stream.take() {
+            // SAFETY: 1. the handle was made by this device and leaves its owner here.
+            Some(stream) => unsafe { self.device.destroy_stream(stream) },
+            None => Ok(()),
+        }
+    }
+}
+
+impl<D: Device> Drop for OwnedStream<D> {
+    fn drop(&mut self) {
+        // A destructor has nobody to tell; `close` has.
+        let _ = self.destroy();
+    }
+}

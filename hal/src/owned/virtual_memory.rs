@@ -1,0 +1,210 @@
+//! Reservations, backings and mappings with an owner.
+
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+use crate::{Access, Backing, Device, DevicePtr, Result, Sharing};
+
+/// Reserved addresses with an owner.
+#[derive(Debug)]
+pub struct OwnedReservation<D: Device> {
+    device: D,
+    start: DevicePtr,
+    bytes: u64,
+    /// Whether [`close`](Self::close) has released it already.
+    released: bool,
+}
+
+impl<D: Device> OwnedReservation<D> {
+    /// Reserves `bytes` addresses, anywhere.
+    pub fn reserve(device: D, bytes: u64) -> Result<Self> {
+        let start = device.virtual_memory()?.reserve(bytes, None)?;
+        Ok(Self {
+            device,
+            start,
+            bytes,
+            released: false,
+        })
+    }
+
+    /// The first address.
+    #[must_use]
+    pub const fn start(&self) -> DevicePtr {
+        self.start
+    }
+
+    /// Bytes reserved.
+    #[must_use]
+    pub const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Maps `backing` whole, `offset` bytes from the start, for nobody yet.
+    pub fn map<E: Device>(
+        &self,
+        offset: u64,
+        backing: &OwnedBacking<E>,
+    ) -> Result<OwnedMapping<'_, D>> {
+        let at = self.start.add(offset);
+        let memory = self.device.virtual_memory()?;
+        // SAFETY: 1. the backing's owner is alive.
+        unsafe { memory.map(at, backing.get()) }?;
+        Ok(OwnedMapping {
+            reservation: self,
+            at,
+            bytes: backing.get().bytes(),
+            unmapped: false,
+        })
+    }
+
+    /// Sets who may touch a range made of whole mappings, after waiting for the device.
+    pub fn set_access(&self, offset: u64, bytes: u64, access: &[Access]) -> Result<()> {
+        self.device.synchronize_device()?;
+        let memory = self.device.virtual_memory()?;
+        // SAFETY: 2. the device is idle.
+        unsafe { memory.set_access(self.start.add(offset), bytes, access) }
+    }
+
+    /// Releases the addresses, with an answer.
+    pub fn close(mut self) -> Result<()> {
+        self.release()
+    }
+
+    fn release(&mut self) -> Result<()> {
+        if std::mem::replace(&mut self.released, true) {
+            return Ok(());
+        }
+        let memory = self.device.virtual_memory()?;
+        // SAFETY: 1. the range was reserved by this owner and is released once.
+        unsafe { memory.release(self.start, self.bytes) }
+    }
+}
+
+impl<D: Device> Drop for OwnedReservation<D> {
+    fn drop(&mut self) {
+        // A destructor has nobody to tell; `close` has.
+        let _ = self.release();
+    }
+}
+
+/// A mapping with an owner; it cannot outlive its reservation.
+#[derive(Debug)]
+pub struct OwnedMapping<'r, D: Device> {
+    reservation: &'r OwnedReservation<D>,
+    at: DevicePtr,
+    bytes: u64,
+    /// Whether [`close`](Self::close) has unmapped it already.
+    unmapped: bool,
+}
+
+impl<D: Device> OwnedMapping<'_, D> {
+    /// The first address.
+    #[must_use]
+    pub const fn ptr(&self) -> DevicePtr {
+        self.at
+    }
+
+    /// Bytes mapped.
+    #[must_use]
+    pub const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Sets who may touch the mapping, after waiting for the device.
+    pub fn set_access(&self, access: &[Access]) -> Result<()> {
+        let offset = self.at.address() - self.reservation.start.address();
+        self.reservation.set_access(offset, self.bytes, access)
+    }
+
+    /// Waits for the device, unmaps, and answers.
+    pub fn close(mut self) -> Result<()> {
+        self.unmap()
+    }
+
+    fn unmap(&mut self) -> Result<()> {
+        if std::mem::replace(&mut self.unmapped, true) {
+            return Ok(());
+        }
+        let device = &self.reservation.device;
+        let idle = device.synchronize_device();
+        let memory = device.virtual_memory()?;
+        // SAFETY: 2. the device is idle, or lost.
+        let unmapped = unsafe { memory.unmap(self.at, self.bytes) };
+        idle.and(unmapped)
+    }
+}
+
+impl<D: Device> Drop for OwnedMapping<'_, D> {
+    fn drop(&mut self) {
+        // A destructor has nobody to tell; `close` has.
+        let _ = self.unmap();
+    }
+}
+
+/// Physical memory with an owner.
+#[derive(Debug)]
+pub struct OwnedBacking<D: Device> {
+    device: D,
+    /// `None` only after [`close`](Self::close) has taken it.
+    backing: Option<Backing>,
+}
+
+impl<D: Device> OwnedBacking<D> {
+    /// Makes `bytes` bytes of physical memory.
+    pub fn create(device: D, bytes: u64, sharing: Sharing) -> Result<Self> {
+        let backing = device.virtual_memory()?.create_backing(bytes, sharing)?;
+        Ok(Self {
+            device,
+            backing: Some(backing),
+        })
+    }
+
+    /// Makes a backing from what another process, or this one, exported.
+    pub fn import(device: D, fd: BorrowedFd<'_>, bytes: u64) -> Result<Self> {
+        let backing = device.virtual_memory()?.import_backing(fd, bytes)?;
+        Ok(Self {
+            device,
+            backing: Some(backing),
+        })
+    }
+
+    /// The backing, for calls that take one.
+    ///
+    /// # Panics
+    ///
+    /// Never: only the destructor empties an owner.
+    pub const fn get(&self) -> &Backing {
+        self.backing
+            .as_ref()
+            .expect("the owner holds its backing until it is dropped")
+    }
+
+    /// Gives the backing a descriptor for another process.
+    pub fn export(&self) -> Result<OwnedFd> {
+        let memory = self.device.virtual_memory()?;
+        // SAFETY: 1. the backing is this owner's.
+        unsafe { memory.export_backing(self.get()) }
+    }
+
+    /// Gives the handle back, with an answer; mappings stay.
+    pub fn close(mut self) -> Result<()> {
+        self.destroy()
+    }
+
+    fn destroy(&mut self) -> Result<()> {
+        match self.backing.take() {
+            Some(backing) => {
+                let memory = self.device.virtual_memory()?;
+                // SAFETY: 1. the handle was made by this device and leaves its owner here.
+                unsafe { memory.destroy_backing(backing) }
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+impl<D: Device> Drop for OwnedBacking<D> {
+    fn drop(&mut self) {
+        // A destructor has nobody to tell; `close` has.
+        let _ = self.destroy();
+    }
+}

@@ -1,0 +1,33 @@
+//! The vendor's own stream-ordered pool.
+
+use std::fmt::Debug;
+
+use crate::{DevicePtr, Result, StreamRef};
+
+/// The vendor's own stream-ordered pool.
+pub trait StreamOrdered: Debug + Send + Sync {
+    /// Allocates; the memory may be used by work queued in `stream` from now on.
+    ///
+    /// # Safety
+    ///
+    /// Promise 1.
+    #[doc(alias = "cuMemAllocAsync")]
+    #[doc(alias = "hipMallocAsync")]
+    unsafe fn allocate_on(&self, bytes: u64, stream: StreamRef) -> Result<DevicePtr>;
+
+    /// Frees once everything queued in `stream` so far has finished.
+    ///
+    /// # Safety
+    ///
+    /// Promise 1; promise 2 for work in other streams and for work queued in this one later.
+    #[doc(alias = "cuMemFreeAsync")]
+    #[doc(alias = "hipFreeAsync")]
+    unsafe fn free_on(&self, ptr: DevicePtr, stream: StreamRef) -> Result<()>;
+
+    /// Gives the device what the pool holds unused above `keep` bytes.
+    #[doc(alias = "cuMemPoolTrimTo")]
+    #[doc(alias = "hipMemPoolTrimTo")]
+    fn trim(&self, keep: u64) -> Result<()>;
+}
+
+const _: Option<&dyn StreamOrdered> = None;

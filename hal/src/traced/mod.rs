@@ -1,0 +1,174 @@
+//! A device that tells an observer of every call.
+
+mod counts;
+mod device;
+mod groups;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+pub use counts::Counts;
+
+use crate::{Call, Device, Error, Result, StreamRef};
+
+/// One call that the driver has answered.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct DriverCall {
+    /// The call.
+    pub call: Call,
+    /// The address or handle that it was given, or that it made; zero if none, or if it made none.
+    pub subject: u64,
+    /// The size that it was given; zero if none.
+    pub bytes: u64,
+    /// The stream that it named.
+    pub stream: Option<StreamRef>,
+    /// When the driver was called.
+    pub started: Instant,
+    /// How long the driver took.
+    pub took: Duration,
+    /// What it answered.
+    pub outcome: Result<(), Error>,
+}
+
+/// Someone who is told of every call, on the thread that made it.
+///
+/// Closures over [`&DriverCall`](DriverCall) are observers. One must not call the device it observes,
+/// or it hears of itself without end.
+pub trait Observer: Send + Sync {
+    /// Hears of one call, after the driver has answered it.
+    fn call(&self, call: &DriverCall);
+}
+
+impl<F: Fn(&DriverCall) + Send + Sync> Observer for F {
+    fn call(&self, call: &DriverCall) {
+        self(call);
+    }
+}
+
+/// So that whoever made the observer can keep asking it.
+impl<O: Observer + ?Sized> Observer for Arc<O> {
+    fn call(&self, call: &DriverCall) {
+        (**self).call(call);
+    }
+}
+
+/// A device that tells an observer of every call, with its time and outcome.
+///
+/// Only what reaches the driver is a call: [`Device::info`], the accessors of groups and
+/// [`VirtualMemory::granularity`](crate::VirtualMemory::granularity) are none.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use cachette_hal::traced::Counts;
+/// use cachette_hal::{Call, Device, Result, Traced};
+///
+/// fn count_events<D: Device>(device: D) -> Result<()> {
+///     let counts = Arc::new(Counts::new());
+///     let device = Traced::new(device, Arc::clone(&counts));
+///     let event = device.create_event()?;
+///     // SAFETY: 1. The event was made by this device just now.
+///     unsafe { device.destroy_event(event) }?;
+///     assert_eq!(counts.of(Call::CreateEvent), 1);
+///     assert_eq!(counts.total(), 2);
+///     Ok(())
+/// }
+/// ```
+pub struct Traced<D> {
+    device: D,
+    observer: Box<dyn Observer>,
+}
+
+impl<D: Device> Traced<D> {
+    /// Tells `observer` of every call to `device`.
+    #[must_use]
+    pub fn new(device: D, observer: impl Observer + 'static) -> Self {
+        Self {
+            device,
+            observer: Box::new(observer),
+        }
+    }
+
+    /// The device inside.
+    pub const fn device(&self) -> &D {
+        &self.device
+    }
+
+    /// Gives the device back.
+    pub fn into_inner(self) -> D {
+        self.device
+    }
+
+    /// Runs one call and tells of it.
+    fn tell<T>(&self, facts: Facts, run: impl FnOnce() -> Result<T>) -> Result<T> {
+        self.tell_made(facts, run, |_| facts.subject)
+    }
+
+    /// Runs one call that makes something, and tells of it by the number that `number` reads.
+    fn tell_made<T>(
+        &self,
+        facts: Facts,
+        run: impl FnOnce() -> Result<T>,
+        number: impl FnOnce(&T) -> u64,
+    ) -> Result<T> {
+        let started = Instant::now();
+        let answer = run();
+        let took = started.elapsed();
+        self.observer.call(&DriverCall {
+            call: facts.call,
+            subject: answer.as_ref().map_or(facts.subject, number),
+            bytes: facts.bytes,
+            stream: facts.stream,
+            started,
+            took,
+            outcome: answer.as_ref().map(|_| ()).map_err(|error| *error),
+        });
+        answer
+    }
+}
+
+impl<D: fmt::Debug> fmt::Debug for Traced<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Traced")
+            .field("device", &self.device)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What is known of a call before it is made.
+#[derive(Clone, Copy)]
+struct Facts {
+    call: Call,
+    subject: u64,
+    bytes: u64,
+    stream: Option<StreamRef>,
+}
+
+impl Facts {
+    /// A call that names nothing.
+    const fn of(call: Call) -> Self {
+        Self {
+            call,
+            subject: 0,
+            bytes: 0,
+            stream: None,
+        }
+    }
+
+    const fn subject(self, subject: u64) -> Self {
+        Self { subject, ..self }
+    }
+
+    const fn bytes(self, bytes: u64) -> Self {
+        Self { bytes, ..self }
+    }
+
+    const fn stream(self, stream: StreamRef) -> Self {
+        Self {
+            stream: Some(stream),
+            ..self
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! Leaks, reuse of numbers, failures of the driver and races.
+
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
+
+use cachette_hal::checked::{Misuse, MisuseKind};
+use cachette_hal::{Call, Checked, Device, DevicePtr, Event, StreamRef, Transfer, VirtualMemory};
+
+use crate::fake::{Fake, call};
+use crate::{caught, subject};
+
+/// A checked fake, and the texts that its observer hears.
+fn overheard() -> (Checked<Fake>, Receiver<String>) {
+    let (observer, heard) = mpsc::channel();
+    let device = Checked::new(Fake::new()).on_misuse(move |misuse| {
+        observer
+            .send(misuse.to_string())
+            .expect("the test outlives its device");
+    });
+    (device, heard)
+}
+
+#[test]
+fn a_report_reads_as_one_sentence() {
+    let (device, heard) = overheard();
+    let worker = thread::Builder::new().name("worker".into());
+    thread::scope(|scope| {
+        let run = || {
+            let ptr = device.allocate(4096).unwrap();
+            call!(device.free(ptr)).unwrap();
+            call!(device.free(ptr)).unwrap_err();
+        };
+        worker.spawn_scoped(scope, run).unwrap();
+    });
+    assert_eq!(
+        heard.try_iter().collect::<Vec<_>>(),
+        ["free(0x100000): this memory was already freed; \
+            it came from allocate (call 1, thread worker); \
+            it was freed by free (call 2, thread worker)"]
+    );
+}
+
+#[test]
+fn what_is_never_given_back_is_a_leak() {
+    let device = subject();
+    let ptr = device.allocate(4096).unwrap();
+    let event = device.create_event().unwrap();
+    let texts: Vec<String> = device.leaks().iter().map(Misuse::to_string).collect();
+    assert_eq!(texts.len(), 2);
+    let memory = "free(0x100000, 4096 bytes): this memory was never freed; it came from allocate";
+    assert!(texts[0].starts_with(memory), "{}", texts[0]);
+    let handle = "destroy_event(0x200000): this event was never destroyed";
+    assert!(texts[1].starts_with(handle), "{}", texts[1]);
+
+    call!(device.destroy_event(event)).unwrap();
+    caught(&device, MisuseKind::Interior, &[], || {
+        call!(device.free(ptr.add(1)))
+    });
+    let kinds: Vec<MisuseKind> = device
+        .finish()
+        .unwrap_err()
+        .iter()
+        .map(|m| m.what)
+        .collect();
+    assert_eq!(kinds, [MisuseKind::Interior, MisuseKind::Leaked]);
+}
+
+#[test]
+fn observers_hear_of_leaks_when_the_device_goes() {
+    let (device, heard) = overheard();
+    device.reserve(4096, None).unwrap();
+    drop(device);
+    let heard: Vec<String> = heard.try_iter().collect();
+    assert_eq!(heard.len(), 1);
+    let leak = "release(0x100000, 4096 bytes): this reservation was never released";
+    assert!(heard[0].starts_with(leak), "{}", heard[0]);
+
+    let (device, heard) = overheard();
+    assert!(device.finish().is_ok());
+    assert!(heard.try_iter().next().is_none());
+}
+
+#[test]
+fn a_number_may_come_back_after_its_end() {
+    let device = subject();
+    let ptr = device.allocate(4096).unwrap();
+    call!(device.free(ptr)).unwrap();
+    device.device().reuse(ptr.address());
+    assert_eq!(device.allocate(64), Ok(ptr));
+    call!(device.fill(ptr, 0, 64, StreamRef::DEFAULT)).unwrap();
+    call!(device.free(ptr)).unwrap();
+    let parts = ["from allocate (call 3", "freed by free (call 4"];
+    caught(&device, MisuseKind::EndedTwice, &parts, || {
+        call!(device.free(ptr))
+    });
+}
+
+#[test]
+fn a_call_that_fails_changes_nothing() {
+    let device = subject();
+    device.device().fail_next();
+    device.allocate(4096).unwrap_err();
+    device.device().fail_next();
+    device.create_stream().unwrap_err();
+    assert!(device.leaks().is_empty());
+
+    let ptr = device.allocate(4096).unwrap();
+    device.device().fail_next();
+    call!(device.free(ptr)).unwrap_err();
+    assert_eq!(device.leaks().len(), 1);
+    call!(device.fill(ptr, 0, 16, StreamRef::DEFAULT)).unwrap();
+    call!(device.free(ptr)).unwrap();
+    assert!(device.finish().is_ok());
+}
+
+#[test]
+fn what_is_being_freed_cannot_be_freed_or_used() {
+    let device = Arc::new(subject());
+    let ptr = device.allocate(4096).unwrap();
+    let other = Arc::clone(&device);
+    device.device().during_next(move || {
+        let parts = ["already freed", "it was freed by free (call 2"];
+        caught(&other, MisuseKind::EndedTwice, &parts, || {
+            call!(other.free(ptr))
+        });
+        let parts = ["not inside live memory", "it was freed by free (call 2"];
+        caught(&other, MisuseKind::OutOfBounds, &parts, || {
+            call!(other.fill(ptr, 0, 16, StreamRef::DEFAULT))
+        });
+    });
+    call!(device.free(ptr)).unwrap();
+    assert_eq!(device.misuses().len(), 2);
+    assert!(device.leaks().is_empty());
+}
+
+#[test]
+fn the_driver_may_reuse_an_address_before_its_free_returns() {
+    for shift in [0, 512] {
+        let device = Arc::new(subject());
+        let ptr = device.allocate(4096).unwrap();
+        let younger = DevicePtr::new(ptr.address() - shift).unwrap();
+        let other = Arc::clone(&device);
+        device.device().during_next(move || {
+            other.device().reuse(younger.address());
+            assert_eq!(other.allocate(8192), Ok(younger));
+            call!(other.fill(younger, 0, 8192, StreamRef::DEFAULT)).unwrap();
+            call!(other.fill(ptr.add(16), 0, 64, StreamRef::DEFAULT)).unwrap();
+        });
+        call!(device.free(ptr)).unwrap();
+        assert_eq!(device.leaks().len(), 1);
+        call!(device.free(younger)).unwrap();
+        assert!(device.misuses().is_empty());
+    }
+}
+
+#[test]
+fn only_so_many_ends_are_remembered() {
+    let device = subject();
+    let first = device.create_event().unwrap();
+    let again = first.raw();
+    call!(device.destroy_event(first)).unwrap();
+    let destroy = || call!(device.destroy_event(Event::from_raw(again)));
+    caught(&device, MisuseKind::EndedTwice, &[], destroy);
+    for _ in 0..4096 {
+        let event = device.create_event().unwrap();
+        call!(device.destroy_event(event)).unwrap();
+    }
+    caught(&device, MisuseKind::Foreign, &[], destroy);
+}
+
+#[test]
+fn many_threads_leave_a_clean_ledger() {
+    let device = subject();
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..200 {
+                    let ptr = device.allocate(4096).unwrap();
+                    call!(device.fill(ptr, 0, 4096, StreamRef::DEFAULT)).unwrap();
+                    call!(device.free(ptr)).unwrap();
+                }
+            });
+        }
+    });
+    let reached = device.device().calls();
+    let fills = reached.iter().filter(|call| **call == Call::Fill);
+    assert_eq!(fills.count(), 800);
+    assert!(device.finish().is_ok());
+}

@@ -1,0 +1,171 @@
+//! Libraries are opened, and their symbols found, without a panic whatever is there.
+
+#![cfg(feature = "load")]
+
+use std::fs;
+use std::path::PathBuf;
+
+use cachette_hal::load::{Candidate, Library};
+use cachette_hal::{LoadError, Reason, Tried, symbol_table};
+
+/// Opens the first candidate.
+fn open(candidates: &[Candidate]) -> Result<Library, LoadError> {
+    // SAFETY: the candidates are the C library's own, or cannot be opened.
+    unsafe { Library::open_first(candidates) }
+}
+
+/// The mathematics library, which every process can have.
+fn mathematics() -> Library {
+    open(&[Candidate::Name("libm.so.6".into())]).expect("the C library has it")
+}
+
+/// The reasons of a failure to open.
+fn reasons(result: Result<Library, LoadError>) -> Vec<Tried> {
+    match result {
+        Err(LoadError::LibraryMissing { tried }) => tried,
+        other => panic!("expected no library, got {other:?}"),
+    }
+}
+
+/// A file that goes with its guard.
+struct Scrap(PathBuf);
+
+impl Scrap {
+    fn new(name: &str, text: &str) -> Self {
+        let name = format!("cachette-{}-{name}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        fs::write(&path, text).expect("the system has room for a scrap");
+        Self(path)
+    }
+}
+
+impl Drop for Scrap {
+    fn drop(&mut self) {
+        // What cannot be removed is the system's to clear.
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+symbol_table! {
+    /// A table that the mathematics library satisfies.
+    struct Mathematics {
+        required {
+            /// Cosine, under a name of our own.
+            cosine as "cos": fn(angle: f64) -> f64;
+            /// Power.
+            pow: fn(f64, f64) -> f64;
+        }
+        optional {
+            /// Sine.
+            sin: fn(angle: f64) -> f64;
+            /// Not there.
+            tesseract as "tesseract_v2": fn();
+        }
+    }
+}
+
+symbol_table! {
+    /// A table that the mathematics library does not satisfy.
+    struct Geometry {
+        required {
+            cos: fn(f64) -> f64;
+            square: fn(f64) -> f64;
+            circle as "circle_v2": fn(f64) -> f64;
+        }
+        optional {}
+    }
+}
+
+symbol_table! {
+    /// A table that any library satisfies.
+    struct Nothing {
+        required {}
+        optional {
+            sin: fn(f64) -> f64;
+        }
+    }
+}
+
+#[test]
+fn the_first_that_opens_is_used() {
+    let names = [
+        Candidate::Name("libcachette-missing.so.1".into()),
+        Candidate::Name("libm.so.6".into()),
+        Candidate::Name("libc.so.6".into()),
+    ];
+    assert_eq!(open(&names).unwrap().name(), "libm.so.6");
+}
+
+#[test]
+fn a_loaded_copy_is_found_and_one_that_is_not_is_not_loaded() {
+    let library = open(&[Candidate::Loaded("libc.so.6".into())]).unwrap();
+    assert_eq!(library.name(), "libc.so.6");
+    let absent = Candidate::Loaded("libcachette-missing.so.1".into());
+    let tried = reasons(open(&[absent]));
+    assert_eq!(tried[0].name, "libcachette-missing.so.1");
+    assert_eq!(tried[0].why, "not loaded in this process");
+}
+
+#[test]
+fn every_failure_is_listed_with_a_short_reason() {
+    let scrap = Scrap::new("scrap.so", &"This is no library.\n".repeat(100));
+    let tried = reasons(open(&[
+        Candidate::Name("libcachette-missing.so.1".into()),
+        Candidate::Path("/nowhere/libm.so".into()),
+        Candidate::Path(scrap.0.clone()),
+    ]));
+    assert_eq!(tried.len(), 3);
+    assert_eq!(tried[0].name, "libcachette-missing.so.1");
+    assert_eq!(tried[0].why, "No such file or directory");
+    assert_eq!(tried[1].name, "/nowhere/libm.so");
+    assert_eq!(tried[1].why, "No such file or directory");
+    assert_eq!(tried[2].name, scrap.0.display().to_string());
+    assert_eq!(tried[2].why, "invalid ELF header");
+}
+
+#[test]
+fn a_name_with_a_zero_byte_is_a_failure_like_others() {
+    let tried = reasons(open(&[Candidate::Name("lib\0m.so".into())]));
+    assert!(!tried[0].why.is_empty());
+}
+
+#[test]
+fn an_empty_list_opens_nothing() {
+    assert_eq!(reasons(open(&[])), []);
+}
+
+#[test]
+fn a_table_is_resolved_and_called() {
+    let table = Mathematics::resolve(&mathematics()).unwrap();
+    // SAFETY: this is C's `double cos(double)`.
+    let one = unsafe { (table.cosine)(0.0) };
+    assert!((one - 1.0).abs() < 1e-12);
+    // SAFETY: this is C's `double pow(double, double)`.
+    let eight = unsafe { (table.pow)(2.0, 3.0) };
+    assert!((eight - 8.0).abs() < 1e-12);
+    let sin = table.sin().unwrap();
+    // SAFETY: this is C's `double sin(double)`.
+    let zero = unsafe { sin(0.0) };
+    assert!(zero.abs() < 1e-12);
+    assert_eq!(
+        table.tesseract().unwrap_err(),
+        Reason::NoSymbol("tesseract_v2")
+    );
+}
+
+#[test]
+fn every_required_symbol_that_is_missing_is_listed() {
+    match Geometry::resolve(&mathematics()) {
+        Err(LoadError::SymbolsMissing { library, symbols }) => {
+            assert_eq!(library, "libm.so.6");
+            assert_eq!(symbols, ["square", "circle_v2"]);
+        }
+        other => panic!("expected missing symbols, got {other:?}"),
+    }
+}
+
+#[test]
+fn a_table_may_require_nothing() {
+    let table = Nothing::resolve(&mathematics()).unwrap();
+    assert!(table.sin().is_ok());
+}
