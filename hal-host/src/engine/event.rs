@@ -130,6 +130,7 @@ impl Machine {
         if self.lies(Defect::EventDoneTooEarly) || marker.is_none_or(|marker| marker.is_done()) {
             return Ok(Progress::Done);
         }
+        self.polled_in_vain();
         Ok(Progress::Pending)
     }
 

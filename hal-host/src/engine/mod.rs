@@ -56,6 +56,8 @@ pub(crate) struct State {
     /// The source of choices in stepped mode; `None` if streams have threads.
     random: Option<SplitMix64>,
     log: Vec<StepRecord>,
+    /// Polls since the last step that found their event pending.
+    idle_polls: u32,
     /// Whether the workers are to stop.
     stop: bool,
 }
@@ -72,6 +74,7 @@ impl Engine {
             captures: HashMap::new(),
             random: seed.map(SplitMix64::new),
             log: Vec::new(),
+            idle_polls: 0,
             stop: false,
         };
         Self {

@@ -21,6 +21,9 @@ pub struct StepRecord {
     pub work: WorkKind,
 }
 
+/// So often may a host look before the device goes on by itself.
+const POLLS_BEFORE_A_STEP: u32 = 32;
+
 impl State {
     /// Draws one of the streams whose next piece of work could run.
     fn draw(&mut self) -> Option<StreamKey> {
@@ -51,6 +54,7 @@ impl Machine {
             work: work.kind(),
         };
         state.log.push(record);
+        state.idle_polls = 0;
         drop(state);
         self.execute(device, work);
         let mut state = self.state();
@@ -60,6 +64,19 @@ impl Machine {
             state.streams.remove(&key);
         }
         Some(record)
+    }
+
+    /// Takes note of a poll that found its event pending.
+    ///
+    /// A host that polls and polls is waiting, so after some polls a step is run for it: a loop of polls comes to
+    /// an end on this device as it does on one that runs by itself.
+    pub(crate) fn polled_in_vain(&self) {
+        let mut state = self.state();
+        state.idle_polls += 1;
+        if state.random.is_some() && state.idle_polls >= POLLS_BEFORE_A_STEP {
+            drop(state);
+            self.step();
+        }
     }
 
     /// Every step so far.

@@ -1,0 +1,393 @@
+//! The allocator: the front door.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use cachette_hal::{self as hal, AnyDevice, Device, DeviceInfo, StreamRef};
+
+use crate::allocation::Allocation;
+use crate::config::Config;
+use crate::error::{Error, OutOfMemory};
+use crate::heap::{Ask, Heap, Taken};
+use crate::heaps::Heaps;
+use crate::ladder::{Climb, Found, pass_guards};
+use crate::lane::{Lane, Stream};
+use crate::leak::{Leak, leaks_of};
+use crate::observe::TraceEvent;
+use crate::policy::Policy;
+use crate::shared::{Shared, fraction_of};
+use crate::size::TOO_LARGE;
+use crate::stats::{Measure, Stats};
+use crate::uncached::Uncached;
+
+/// A caching allocator for one device.
+///
+/// It is a handle: clones name the same allocator. Everything may be called from any thread.
+///
+/// ```
+/// use cachette::{Allocator, Backends};
+///
+/// let allocator = Allocator::new(Backends::open("host")?);
+/// let stream = allocator.create_stream()?;
+/// let memory = allocator.allocate(1 << 20, &stream)?;
+/// assert_eq!(memory.requested(), 1 << 20);
+/// drop(memory); // at once free for the next request on `stream`
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Allocator<D: Device = AnyDevice> {
+    inner: Arc<Inner<D>>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Inner<D: Device> {
+    pub(crate) shared: Arc<Shared<D>>,
+    pub(crate) heaps: Heaps<D>,
+}
+
+impl<D: Device> Clone for Allocator<D> {
+    fn clone(&self) -> Self {
+        Self {
+            inner: Arc::clone(&self.inner),
+        }
+    }
+}
+
+impl<D: Device> Allocator<D> {
+    /// An allocator for `device` with the default configuration.
+    pub fn new(device: D) -> Self {
+        Self::with_config(device, &Config::default())
+    }
+
+    /// An allocator for `device` that behaves as `config` says.
+    pub fn with_config(device: D, config: &Config) -> Self {
+        Self {
+            inner: Arc::new(Inner {
+                shared: Arc::new(Shared::new(device, config)),
+                heaps: Heaps::default(),
+            }),
+        }
+    }
+
+    pub(crate) fn inner(&self) -> &Inner<D> {
+        &self.inner
+    }
+
+    fn shared(&self) -> &Arc<Shared<D>> {
+        &self.inner.shared
+    }
+
+    /// The device.
+    #[must_use]
+    pub fn device(&self) -> &D {
+        &self.inner.shared.device
+    }
+
+    /// Facts about the device.
+    #[must_use]
+    pub fn device_info(&self) -> &DeviceInfo {
+        self.device().info()
+    }
+
+    /// Makes a stream of the device, which lives as long as anything that was allocated on it.
+    pub fn create_stream(&self) -> Result<Stream<D>, Error> {
+        let lane = Lane::create(Arc::clone(self.shared()))?;
+        self.inner.stream_of(lane)
+    }
+
+    /// The device's default stream.
+    pub fn default_stream(&self) -> Result<Stream<D>, Error> {
+        let lane = Lane::adopt(Arc::clone(self.shared()), StreamRef::DEFAULT);
+        self.inner.stream_of(lane)
+    }
+
+    /// Takes over a stream that someone else made and will destroy.
+    ///
+    /// # Safety
+    ///
+    /// 1. `stream` is a live stream of this allocator's device.
+    /// 2. It stays so until this allocator and every allocation made on the stream are gone.
+    pub unsafe fn adopt_stream(&self, stream: StreamRef) -> Result<Stream<D>, Error> {
+        let lane = Lane::adopt(Arc::clone(self.shared()), stream);
+        self.inner.stream_of(lane)
+    }
+
+    /// Allocates `bytes` bytes for work in `stream`.
+    #[inline]
+    pub fn allocate(&self, bytes: u64, stream: &Stream<D>) -> Result<Allocation<D>, Error> {
+        let heap = &stream.heap;
+        if !Arc::ptr_eq(heap.shared(), self.shared()) {
+            return Err(Error::ForeignStream);
+        }
+        // One comparison for both ends: zero wraps to the top.
+        if bytes.wrapping_sub(1) >= TOO_LARGE - 1 {
+            return self.allocate_oddly(bytes, stream.get());
+        }
+        let ask = Ask {
+            requested: bytes,
+            raw: false,
+        };
+        match heap.take(ask) {
+            Some(taken) if !taken.guarded => {
+                Ok(Allocation::of_block(heap, &taken, bytes, stream.get()))
+            }
+            None if !self.caches() => self.allocate_oddly(bytes, stream.get()),
+            taken => {
+                let Found { heap, taken, .. } = self.inner.find_slowly(heap, ask, taken)?;
+                Ok(Allocation::of_block(&heap, &taken, bytes, stream.get()))
+            }
+        }
+    }
+
+    pub(crate) fn caches(&self) -> bool {
+        self.shared().settings.caches.load(Relaxed)
+    }
+
+    /// Requests of no bytes, of more than any device has, and past the cache.
+    #[cold]
+    fn allocate_oddly(&self, bytes: u64, stream: StreamRef) -> Result<Allocation<D>, Error> {
+        if bytes == 0 {
+            return Ok(Allocation::empty(stream));
+        }
+        if bytes >= TOO_LARGE {
+            return Err(Error::TooLarge { bytes });
+        }
+        let memory = Uncached::allocate(self.shared(), bytes, stream)?;
+        Ok(Allocation::of_device(memory, bytes, stream))
+    }
+
+    /// Gives every unused segment back to the device, and says how many bytes that were.
+    ///
+    /// It waits for blocks that other streams still use, unless the configuration forbids to, and for the
+    /// streams whose segments it gives back, as the driver does.
+    pub fn empty_cache(&self) -> Result<u64, Error> {
+        let heaps = self.inner.heaps.all();
+        heaps.iter().try_for_each(|heap| heap.tend())?;
+        let fences: Vec<_> = heaps.iter().flat_map(|heap| heap.all_fences()).collect();
+        if !fences.is_empty() && !self.shared().settings.never_block.load(Relaxed) {
+            self.shared().totals.waits.fetch_add(1, Relaxed);
+            fences.iter().try_for_each(|fence| fence.wait())?;
+        }
+        let mut bytes = 0;
+        for heap in heaps {
+            heap.tend()?;
+            bytes += heap.release_where(|_| true)?;
+        }
+        Ok(bytes)
+    }
+
+    /// What the allocator has done and holds.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        for heap in self.inner.heaps.all() {
+            heap.settle();
+        }
+        let (ledger, totals) = (&self.shared().ledger, &self.shared().totals);
+        Stats {
+            allocation: ledger.stat(Measure::Allocation),
+            segment: ledger.stat(Measure::Segment),
+            active: ledger.stat(Measure::Active),
+            inactive_split: ledger.stat(Measure::InactiveSplit),
+            allocated_bytes: ledger.stat(Measure::AllocatedBytes),
+            reserved_bytes: ledger.stat(Measure::ReservedBytes),
+            active_bytes: ledger.stat(Measure::ActiveBytes),
+            inactive_split_bytes: ledger.stat(Measure::InactiveSplitBytes),
+            requested_bytes: ledger.stat(Measure::RequestedBytes),
+            oversize_allocations: totals.oversize_allocations.stat(),
+            oversize_segments: totals.oversize_segments.stat(),
+            num_alloc_retries: totals.retries.load(Relaxed),
+            num_ooms: totals.ooms.load(Relaxed),
+            num_sync_all_streams: totals.waits.load(Relaxed),
+            num_device_alloc: totals.device_allocs.load(Relaxed),
+            num_device_free: totals.device_frees.load(Relaxed),
+            num_oom_rejections: totals.rejections.load(Relaxed),
+            max_split_size: totals.max_split,
+        }
+    }
+
+    /// Makes every peak the present value.
+    pub fn reset_peaks(&self) {
+        self.shared().ledger.reset_peaks();
+        self.shared().totals.oversize_allocations.reset_peak();
+        self.shared().totals.oversize_segments.reset_peak();
+    }
+
+    /// Makes every sum and count zero; what is held now, and the peaks, stay.
+    pub fn reset_totals(&self) {
+        self.shared().ledger.reset_totals();
+        self.shared().totals.reset();
+    }
+
+    /// Bounds what the allocator may hold to a fraction of the device's memory; 1 is no bound.
+    ///
+    /// A bound below what is held already only keeps it from growing.
+    pub fn set_memory_fraction(&self, fraction: f64) -> Result<(), Error> {
+        if !(0.0..=1.0).contains(&fraction) {
+            return Err(Error::InvalidFraction(fraction.to_string()));
+        }
+        let limit = fraction_of(fraction, self.device_info().total_memory);
+        self.shared().settings.limit.store(limit, Relaxed);
+        Ok(())
+    }
+
+    /// Bounds what the allocator may hold, in bytes; `None` is no bound.
+    pub fn set_memory_limit(&self, bytes: Option<u64>) {
+        let limit = bytes.unwrap_or(u64::MAX);
+        self.shared().settings.limit.store(limit, Relaxed);
+    }
+
+    /// What the allocator may hold, if that is bounded.
+    #[must_use]
+    pub fn memory_limit(&self) -> Option<u64> {
+        self.shared().settings.limit()
+    }
+
+    /// The configuration as it is now.
+    #[must_use]
+    pub fn config(&self) -> Config {
+        self.shared().settings.config()
+    }
+
+    /// Behaves as `config` says from now on. The bound on memory is not part of it: it has calls of its own.
+    pub fn set_config(&self, config: &Config) {
+        let policy = Policy::of(config);
+        self.shared().settings.apply(config);
+        for heap in self.inner.heaps.all() {
+            heap.set_policy(&policy);
+        }
+    }
+
+    /// The largest block that is free, in bytes.
+    #[must_use]
+    pub fn largest_free(&self) -> u64 {
+        let heaps = self.inner.heaps.all();
+        heaps
+            .iter()
+            .map(|heap| heap.largest_free())
+            .max()
+            .unwrap_or(0)
+    }
+
+    /// The largest request that could be served now: from a free block, or from what the device has free.
+    pub fn largest_available(&self) -> hal::Result<u64> {
+        let device = self.device().memory_info()?.free;
+        Ok(self.largest_free().max(device))
+    }
+
+    /// Calls `observer` with the figures whenever a request ends in out-of-memory, before it returns.
+    pub fn on_out_of_memory(&self, observer: impl Fn(&OutOfMemory) + Send + Sync + 'static) {
+        self.shared().observers.on_oom(Arc::new(observer));
+    }
+
+    /// Asks `reliever` to free memory when no free block fits; it says whether it freed any.
+    ///
+    /// It may drop allocations; it may not allocate.
+    pub fn on_pressure(&self, reliever: impl Fn() -> bool + Send + Sync + 'static) {
+        self.shared().observers.on_pressure(Arc::new(reliever));
+    }
+
+    /// Tells `tracker` of everything that happens to memory, on the thread where it happens.
+    ///
+    /// It must not call the allocator.
+    pub fn track(&self, tracker: impl Fn(&TraceEvent) + Send + Sync + 'static) {
+        self.shared().observers.track(Arc::new(tracker));
+        for heap in self.inner.heaps.all() {
+            heap.refresh();
+        }
+    }
+
+    /// Calls `observer` when the allocator goes while memory is still allocated by address, which nobody can
+    /// free any more. Memory with an owner is not among it: that stays until its owner is dropped.
+    pub fn on_leak(&self, observer: impl Fn(&[Leak]) + Send + Sync + 'static) {
+        self.shared().observers.on_leak(Arc::new(observer));
+    }
+
+    /// Memory that is allocated by address, and not freed yet.
+    #[must_use]
+    pub fn raw_allocations(&self) -> Vec<Leak> {
+        self.inner.leaks()
+    }
+
+    /// Walks every structure and checks every invariant; the text says which one does not hold.
+    ///
+    /// It is for tests: it holds each heap for as long as the walk takes.
+    pub fn check(&self) -> Result<(), String> {
+        let heaps = self.inner.heaps.all();
+        heaps.iter().try_for_each(|heap| heap.check())?;
+        let held: u64 = heaps.iter().map(|heap| heap.reserved()).sum();
+        let reserved = self.shared().totals.reserved.load(Relaxed);
+        if held != reserved {
+            return Err(format!("{held} bytes are held and {reserved} are counted"));
+        }
+        Ok(())
+    }
+}
+
+impl<D: Device> Inner<D> {
+    /// The stream of a lane, with the heap it has in the default pool.
+    fn stream_of(&self, lane: Lane<D>) -> Result<Stream<D>, Error> {
+        let stream = lane.stream();
+        let policy = || Policy::of(&self.shared.settings.config());
+        let heap = self
+            .heaps
+            .of_stream_or_add(stream, |number| Heap::new(Arc::new(lane), policy(), number))
+            .ok_or(hal::Error::new(
+                hal::ErrorKind::OutOfMemory,
+                "create_stream",
+            ))?;
+        Ok(Stream {
+            lane: Arc::clone(heap.lane()),
+            heap: Arc::clone(heap),
+        })
+    }
+
+    /// The heap of a raw stream, made if there is none yet.
+    pub(crate) fn heap_of_raw(&self, stream: StreamRef) -> Result<&Arc<Heap<D>>, Error> {
+        if let Some(heap) = self.heaps.of_stream(stream) {
+            return Ok(heap);
+        }
+        self.stream_of(Lane::adopt(Arc::clone(&self.shared), stream))?;
+        self.heaps
+            .of_stream(stream)
+            .ok_or(hal::Error::new(hal::ErrorKind::OutOfMemory, "adopt_stream").into())
+    }
+
+    /// What is allocated by address, in the cache and past it.
+    fn leaks(&self) -> Vec<Leak> {
+        let mut leaks = leaks_of(&self.heaps);
+        leaks.extend(self.shared.uncached.raw());
+        leaks
+    }
+
+    /// Finds a block where none fits or guards stand before it, and makes the heap's stream wait for them.
+    #[cold]
+    pub(crate) fn find_slowly(
+        &self,
+        heap: &Arc<Heap<D>>,
+        ask: Ask,
+        taken: Option<Taken>,
+    ) -> Result<Found<D>, Error> {
+        let mut found = match taken {
+            Some(taken) => Found {
+                heap: Arc::clone(heap),
+                taken,
+                guard: None,
+            },
+            None => Climb::new(&self.shared, &self.heaps, heap, ask).run()?,
+        };
+        pass_guards(&mut found, heap.lane())?;
+        Ok(found)
+    }
+}
+
+impl<D: Device> Drop for Inner<D> {
+    fn drop(&mut self) {
+        let leaks = self.leaks();
+        if !leaks.is_empty() {
+            self.shared.observers.report_leaks(&leaks);
+        }
+        for heap in self.heaps.all() {
+            heap.close();
+        }
+    }
+}

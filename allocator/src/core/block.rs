@@ -1,0 +1,192 @@
+//! The table of blocks, linked by index.
+
+use crate::core::SegmentId;
+use crate::size::{GRAIN, Kind};
+
+/// Index of a block in its heap's table; a freed index is used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct BlockId(u32);
+
+impl BlockId {
+    /// No block.
+    pub(crate) const NONE: Self = Self(u32::MAX);
+
+    /// Whether this names a block.
+    #[inline]
+    pub(crate) const fn is_some(self) -> bool {
+        self.0 != u32::MAX
+    }
+
+    /// The block, if this names one.
+    #[inline]
+    pub(crate) const fn get(self) -> Option<Self> {
+        if self.is_some() { Some(self) } else { None }
+    }
+
+    /// Position in the table.
+    #[inline]
+    pub(crate) const fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    /// A number that orders nothing and repeats nowhere near: the shape of the trees comes from it.
+    #[inline]
+    pub(crate) const fn scatter(self) -> u32 {
+        self.0.wrapping_add(1).wrapping_mul(0x9E37_79B1)
+    }
+}
+
+/// What a block is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BlockState {
+    /// The index is not in use.
+    Vacant,
+    /// Free and found by a search.
+    Free,
+    /// Free, but neither merged nor listed: the block freed last.
+    Recent,
+    /// Held by a caller.
+    Allocated,
+    /// Freed by its caller, still used by another stream.
+    Pending,
+    /// All of a segment that is being given back to the device.
+    Leaving,
+}
+
+/// A contiguous part of one segment.
+///
+/// The blocks of a segment tile it: each begins where the one before ends.
+#[derive(Clone, Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a flag of its own, and none is shown to users"
+)]
+pub(crate) struct Block {
+    /// Address of the first byte: that of the segment, and the offset.
+    pub(crate) address: u64,
+    /// Youth of the segment in the upper half, offset in grains in the lower: the order among equals in size.
+    pub(crate) rank: u64,
+    /// What the caller asked for; meaningful while allocated or pending.
+    pub(crate) requested: u64,
+    /// Size in grains; never zero.
+    pub(crate) grains: u32,
+    pub(crate) segment: SegmentId,
+    /// The block that ends where this one begins.
+    pub(crate) before: BlockId,
+    /// The block that begins where this one ends.
+    pub(crate) after: BlockId,
+    /// A link of the free structure: the previous of a list, or the left child of a tree.
+    pub(crate) left: BlockId,
+    /// A link of the free structure: the next of a list, or the right child of a tree.
+    pub(crate) right: BlockId,
+    /// The clock when the block became free; its age is counted from there.
+    pub(crate) born: u32,
+    pub(crate) state: BlockState,
+    /// The kind of the segment.
+    pub(crate) kind: Kind,
+    /// Whether the block was given out by its address alone, and not to an owner; only while allocated.
+    pub(crate) raw: bool,
+    /// Whether the segment knows where the block begins.
+    pub(crate) indexed: bool,
+    /// Whether other streams were recorded as users; only while allocated or pending.
+    pub(crate) used: bool,
+    /// Whether guards stand before the block's next use; while it is free, and until its taker has them.
+    pub(crate) guarded: bool,
+}
+
+impl Block {
+    /// Offset from the start of the segment, in grains.
+    #[inline]
+    pub(crate) const fn offset(&self) -> u32 {
+        (self.rank & 0xFFFF_FFFF) as u32
+    }
+
+    /// Size in bytes.
+    #[inline]
+    pub(crate) const fn bytes(&self) -> u64 {
+        self.grains as u64 * GRAIN
+    }
+
+    /// Whether the block is all of its segment.
+    #[inline]
+    pub(crate) const fn is_whole(&self) -> bool {
+        !self.before.is_some() && !self.after.is_some()
+    }
+}
+
+/// The table of blocks.
+#[derive(Debug)]
+pub(crate) struct BlockTable {
+    blocks: Vec<Block>,
+    /// The first of the vacant indices, each of which names the next in `right`.
+    vacant: BlockId,
+    /// How many indices are not vacant.
+    len: usize,
+}
+
+impl Default for BlockTable {
+    fn default() -> Self {
+        Self {
+            blocks: Vec::new(),
+            vacant: BlockId::NONE,
+            len: 0,
+        }
+    }
+}
+
+impl BlockTable {
+    /// Puts a block into the table; `None` when four billion are there already.
+    #[inline]
+    pub(crate) fn add(&mut self, block: Block) -> Option<BlockId> {
+        let id = self.vacant;
+        if !id.is_some() {
+            return self.extend(block);
+        }
+        let slot = &mut self.blocks[id.index()];
+        self.vacant = slot.right;
+        *slot = block;
+        self.len += 1;
+        Some(id)
+    }
+
+    #[cold]
+    fn extend(&mut self, block: Block) -> Option<BlockId> {
+        let index = u32::try_from(self.blocks.len()).ok()?;
+        let id = BlockId(index).get()?;
+        self.blocks.push(block);
+        self.len += 1;
+        Some(id)
+    }
+
+    /// Takes a block out of the table.
+    #[inline]
+    pub(crate) fn remove(&mut self, id: BlockId) {
+        let vacant = self.vacant;
+        let slot = &mut self[id];
+        slot.state = BlockState::Vacant;
+        slot.right = vacant;
+        self.vacant = id;
+        self.len -= 1;
+    }
+
+    /// How many blocks there are.
+    pub(crate) const fn len(&self) -> usize {
+        self.len
+    }
+}
+
+impl std::ops::Index<BlockId> for BlockTable {
+    type Output = Block;
+
+    #[inline]
+    fn index(&self, id: BlockId) -> &Block {
+        &self.blocks[id.index()]
+    }
+}
+
+impl std::ops::IndexMut<BlockId> for BlockTable {
+    #[inline]
+    fn index_mut(&mut self, id: BlockId) -> &mut Block {
+        &mut self.blocks[id.index()]
+    }
+}

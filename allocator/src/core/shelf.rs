@@ -1,0 +1,523 @@
+//! One heap's segments and blocks: taking, giving back, splitting and merging.
+
+use std::collections::HashMap;
+
+use crate::core::block::{Block, BlockTable};
+use crate::core::guard::add_guards;
+use crate::core::large::LargeBins;
+use crate::core::segment::Segments;
+use crate::core::small::SmallBins;
+use crate::core::{BlockId, BlockState, Guard, Segment, SegmentId};
+use crate::policy::Policy;
+use crate::size::{GRAIN, Kind};
+
+/// Free blocks that are only a part of their segment: memory that cannot be given back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Split {
+    pub(crate) blocks: u64,
+    pub(crate) bytes: u64,
+}
+
+/// One heap's segments and blocks.
+///
+/// A block that is given back stays aside, neither merged nor listed, until the next request. If that request is
+/// the very one the block was taken for, and no other block was listed meanwhile, a merge and a search would end
+/// where they ended before: the block is handed out as it is. Otherwise it is settled first, so that no search
+/// ever misses it. Programs that free and ask again pay for no merge and no split, and placement is the same as
+/// without this.
+///
+/// `G` is a guard: something that stands before the next use of a free block. Guards follow their bytes
+/// through splits and merges.
+#[derive(Debug)]
+pub(crate) struct Shelf<G> {
+    pub(super) blocks: BlockTable,
+    pub(super) segments: Segments,
+    pub(super) small: SmallBins,
+    pub(super) large: LargeBins,
+    /// The one block in state [`BlockState::Recent`].
+    pub(super) recent: BlockId,
+    /// The block that the last search took, if nothing was listed since: given back and asked for again, a
+    /// search would take it again.
+    again: BlockId,
+    /// Counts requests while ages matter; the heap keeps it.
+    pub(crate) clock: u32,
+    /// For small and large segments: the free blocks that are listed and not whole.
+    pub(super) split: [Split; 2],
+    /// As long as `split` stays at or below this, no peak can have been passed.
+    quiet: [Split; 2],
+    /// The highest that `split` was above `quiet`.
+    high: [Split; 2],
+    /// Whether `split` was above `quiet`.
+    loud: bool,
+    /// For every block that is `guarded`, its guards.
+    pub(super) guards: HashMap<BlockId, Vec<G>>,
+}
+
+impl<G> Default for Shelf<G> {
+    fn default() -> Self {
+        Self {
+            blocks: BlockTable::default(),
+            segments: Segments::default(),
+            small: SmallBins::default(),
+            large: LargeBins::default(),
+            recent: BlockId::NONE,
+            again: BlockId::NONE,
+            clock: 0,
+            split: [Split::default(); 2],
+            quiet: [Split::default(); 2],
+            high: [Split::default(); 2],
+            loud: false,
+            guards: HashMap::new(),
+        }
+    }
+}
+
+impl<G: Guard> Shelf<G> {
+    /// Takes the block that fits `rounded` bytes best; `BlockId::NONE` if none does.
+    #[inline(always)]
+    pub(crate) fn take(&mut self, policy: &Policy, rounded: u64) -> BlockId {
+        let Ok(grains) = u32::try_from(rounded / GRAIN) else {
+            return BlockId::NONE;
+        };
+        let recent = self.recent;
+        if recent.is_some() && recent == self.again {
+            let block = &mut self.blocks[recent];
+            if block.grains == grains {
+                block.state = BlockState::Allocated;
+                self.recent = BlockId::NONE;
+                return recent;
+            }
+        }
+        self.search(policy, rounded, grains)
+    }
+
+    #[inline(never)]
+    fn search(&mut self, policy: &Policy, rounded: u64, grains: u32) -> BlockId {
+        self.settle_here();
+        let kind = Kind::of(rounded);
+        let id = match kind {
+            Kind::Small => self.small.best(grains),
+            Kind::Large => self.large.best(&self.blocks, grains),
+        };
+        if !id.is_some() {
+            return id;
+        }
+        if !policy.admits(rounded, self.blocks[id].bytes()) {
+            return BlockId::NONE;
+        }
+        self.carve(policy, id, rounded, grains);
+        self.again = id;
+        id
+    }
+
+    /// Takes a block off the lists for a request, and leaves what the request does not need.
+    #[inline(always)]
+    fn carve(&mut self, policy: &Policy, id: BlockId, rounded: u64, grains: u32) {
+        let block = &self.blocks[id];
+        let (bytes, whole, kind) = (block.bytes(), block.is_whole(), block.kind);
+        self.unlist(id, kind);
+        let mut gone = Split { blocks: 1, bytes };
+        if policy.splits(kind, rounded, bytes - rounded) && self.part(id, grains, kind) {
+            gone = Split {
+                blocks: 0,
+                bytes: rounded,
+            };
+            if whole {
+                self.split_grows(kind, 1, bytes - rounded);
+            }
+        }
+        if !whole {
+            let split = &mut self.split[kind as usize];
+            split.blocks -= gone.blocks;
+            split.bytes -= gone.bytes;
+        }
+        self.blocks[id].state = BlockState::Allocated;
+    }
+
+    /// Takes a block for `rounded` bytes from a segment that was just added, whatever else would fit.
+    pub(crate) fn take_from(
+        &mut self,
+        policy: &Policy,
+        segment: SegmentId,
+        rounded: u64,
+    ) -> Option<BlockId> {
+        let first = self.segments.get(segment)?.first;
+        let grains = u32::try_from(rounded / GRAIN).ok()?;
+        if self.blocks[first].state != BlockState::Free || self.blocks[first].grains < grains {
+            return None;
+        }
+        self.carve(policy, first, rounded, grains);
+        Some(first)
+    }
+
+    /// Leaves `grains` to the block and makes the rest a free block of its own; `false` if there is no room
+    /// for another block, which only means that this one stays larger than it need be.
+    #[inline(always)]
+    fn part(&mut self, id: BlockId, grains: u32, kind: Kind) -> bool {
+        let front = &self.blocks[id];
+        let rest = Block {
+            address: front.address + u64::from(grains) * GRAIN,
+            rank: front.rank + u64::from(grains),
+            requested: 0,
+            grains: front.grains - grains,
+            segment: front.segment,
+            before: id,
+            after: front.after,
+            left: BlockId::NONE,
+            right: BlockId::NONE,
+            born: self.clock,
+            state: BlockState::Free,
+            kind,
+            raw: false,
+            indexed: false,
+            used: false,
+            guarded: false,
+        };
+        let (after, guarded) = (rest.after, front.guarded);
+        let Some(rest) = self.blocks.add(rest) else {
+            return false;
+        };
+        self.blocks[id].grains = grains;
+        self.blocks[id].after = rest;
+        if after.is_some() {
+            self.blocks[after].before = rest;
+        }
+        if guarded {
+            self.copy_guards(id, rest);
+        }
+        self.list(rest, kind);
+        true
+    }
+
+    /// Puts an allocated or pending block back.
+    #[inline(always)]
+    pub(crate) fn give(&mut self, id: BlockId) {
+        if self.recent.is_some() {
+            self.settle();
+        }
+        self.blocks[id].state = BlockState::Recent;
+        self.recent = id;
+    }
+
+    /// Merges the block freed last with its free neighbours and lists it.
+    #[inline(never)]
+    pub(crate) fn settle(&mut self) {
+        self.settle_here();
+    }
+
+    #[inline(always)]
+    fn settle_here(&mut self) {
+        let Some(mut id) = std::mem::replace(&mut self.recent, BlockId::NONE).get() else {
+            return;
+        };
+        self.again = BlockId::NONE;
+        let block = &self.blocks[id];
+        let (before, after, kind, bytes) = (block.before, block.after, block.kind, block.bytes());
+        let mut absorbed = 0;
+        if before.is_some() && self.blocks[before].state == BlockState::Free {
+            self.unlist(before, kind);
+            self.join(before, id);
+            id = before;
+            absorbed = 1;
+        }
+        if after.is_some() && self.blocks[after].state == BlockState::Free {
+            self.unlist(after, kind);
+            self.join(id, after);
+            absorbed += 1;
+        }
+        let clock = self.clock;
+        let block = &mut self.blocks[id];
+        block.state = BlockState::Free;
+        block.born = clock;
+        let (whole, joined) = (block.is_whole(), block.bytes());
+        self.list(id, kind);
+        let split = &mut self.split[kind as usize];
+        split.blocks -= absorbed;
+        if whole {
+            split.bytes -= joined - bytes;
+        } else {
+            self.split_grows(kind, 1, bytes);
+        }
+    }
+
+    /// Counts free parts of segments that came about.
+    #[inline]
+    fn split_grows(&mut self, kind: Kind, blocks: u64, bytes: u64) {
+        let split = &mut self.split[kind as usize];
+        split.blocks += blocks;
+        split.bytes += bytes;
+        let quiet = &self.quiet[kind as usize];
+        if split.blocks > quiet.blocks || split.bytes > quiet.bytes {
+            let high = &mut self.high[kind as usize];
+            high.blocks = high.blocks.max(split.blocks);
+            high.bytes = high.bytes.max(split.bytes);
+            self.loud = true;
+        }
+    }
+
+    /// Joins `left` with `right`, the block after it; the index of `left` remains.
+    #[inline(always)]
+    fn join(&mut self, left: BlockId, right: BlockId) {
+        let (grains, after, guarded) = {
+            let right = &self.blocks[right];
+            (right.grains, right.after, right.guarded)
+        };
+        if guarded {
+            self.join_guards(left, right);
+        }
+        self.blocks[left].grains += grains;
+        self.blocks[left].after = after;
+        if after.is_some() {
+            self.blocks[after].before = left;
+        }
+        self.blocks.remove(right);
+    }
+
+    /// Lets the guards of `right` stand before `left` too.
+    #[cold]
+    fn join_guards(&mut self, left: BlockId, right: BlockId) {
+        let guards = self.guards.remove(&right).unwrap_or_default();
+        add_guards(self.guards.entry(left).or_default(), guards);
+        self.blocks[left].guarded = true;
+    }
+
+    /// Lets the guards of `from` stand before `to` as well.
+    #[cold]
+    fn copy_guards(&mut self, from: BlockId, to: BlockId) {
+        let guards = self.guards.get(&from).cloned().unwrap_or_default();
+        self.guards.insert(to, guards);
+        self.blocks[to].guarded = true;
+    }
+
+    #[inline]
+    fn list(&mut self, id: BlockId, kind: Kind) {
+        match kind {
+            Kind::Small => self.small.insert(&mut self.blocks, id),
+            Kind::Large => self.large.insert(&mut self.blocks, id),
+        }
+    }
+
+    #[inline]
+    fn unlist(&mut self, id: BlockId, kind: Kind) {
+        match kind {
+            Kind::Small => self.small.remove(&mut self.blocks, id),
+            Kind::Large => self.large.remove(&mut self.blocks, id),
+        }
+    }
+
+    /// Adds a segment as one free block; `None` when the tables are full.
+    pub(crate) fn add_segment(&mut self, base: u64, bytes: u64, kind: Kind) -> Option<SegmentId> {
+        let grains = u32::try_from(bytes / GRAIN)
+            .ok()
+            .filter(|grains| *grains > 0)?;
+        let age = self.segments.next_age()?;
+        let segment = self.segments.add(Segment::new(base, bytes, kind, age))?;
+        let first = self.blocks.add(Block {
+            address: base,
+            rank: rank_of(age),
+            requested: 0,
+            grains,
+            segment,
+            before: BlockId::NONE,
+            after: BlockId::NONE,
+            left: BlockId::NONE,
+            right: BlockId::NONE,
+            born: self.clock,
+            state: BlockState::Free,
+            kind,
+            raw: false,
+            indexed: false,
+            used: false,
+            guarded: false,
+        });
+        let Some(first) = first else {
+            self.segments.remove(segment);
+            return None;
+        };
+        if let Some(segment) = self.segments.get_mut(segment) {
+            segment.first = first;
+        }
+        self.list(first, kind);
+        self.again = BlockId::NONE;
+        Some(segment)
+    }
+
+    /// Lets a segment leave whose one block is free: nobody gets it any more. Its memory, and the guards before
+    /// it; `None` if it is in use.
+    ///
+    /// [`leave`](Self::leave) or [`stay`](Self::stay) must follow.
+    pub(crate) fn begin_leaving(&mut self, id: SegmentId) -> Option<(&Segment, Vec<G>)> {
+        self.settle();
+        let segment = self.segments.get(id)?;
+        let (first, kind) = (segment.first, segment.kind);
+        let block = &self.blocks[first];
+        if block.state != BlockState::Free || !block.is_whole() {
+            return None;
+        }
+        self.unlist(first, kind);
+        self.blocks[first].state = BlockState::Leaving;
+        let guards = self.guards.get(&first).cloned().unwrap_or_default();
+        Some((self.segments.get(id)?, guards))
+    }
+
+    /// Forgets a segment that has left.
+    pub(crate) fn leave(&mut self, id: SegmentId) {
+        if let Some(segment) = self.segments.remove(id) {
+            self.take_guards(segment.first);
+            self.blocks.remove(segment.first);
+        }
+    }
+
+    /// Takes a segment back that could not leave.
+    pub(crate) fn stay(&mut self, id: SegmentId) {
+        if let Some(segment) = self.segments.get(id) {
+            let (first, kind) = (segment.first, segment.kind);
+            self.blocks[first].state = BlockState::Free;
+            self.blocks[first].born = self.clock;
+            self.list(first, kind);
+            self.again = BlockId::NONE;
+        }
+    }
+
+    /// Takes the guards of a block that was taken.
+    pub(crate) fn take_guards(&mut self, id: BlockId) -> Vec<G> {
+        if std::mem::take(&mut self.blocks[id].guarded) {
+            return self.guards.remove(&id).unwrap_or_default();
+        }
+        Vec::new()
+    }
+
+    /// Puts an allocated block back behind guards.
+    pub(crate) fn give_guarded(&mut self, id: BlockId, guards: Vec<G>) {
+        if !guards.is_empty() {
+            self.blocks[id].guarded = true;
+            add_guards(self.guards.entry(id).or_default(), guards);
+        }
+        self.give(id);
+    }
+
+    /// Segments whose one block is free, oldest first.
+    pub(crate) fn idle_segments(&mut self) -> Vec<IdleSegment> {
+        self.settle();
+        let mut idle: Vec<_> = self
+            .segments
+            .iter()
+            .filter_map(|(id, segment)| {
+                let block = &self.blocks[segment.first];
+                (block.state == BlockState::Free && block.is_whole()).then(|| IdleSegment {
+                    id,
+                    order: segment.age,
+                    bytes: segment.bytes,
+                    kind: segment.kind,
+                    age: self.clock.wrapping_sub(block.born),
+                })
+            })
+            .collect();
+        idle.sort_by_key(|segment| segment.order);
+        idle
+    }
+}
+
+/// The rank of a segment's first block: the younger the segment, the lower, and the sooner it is taken among
+/// equals in size.
+///
+/// The reference orders equals by address, and drivers hand addresses out downwards; so this is the order its
+/// users see, without depending on any address.
+pub(super) const fn rank_of(age: u32) -> u64 {
+    (!age as u64) << 32
+}
+
+/// A segment that nobody uses.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct IdleSegment {
+    pub(crate) id: SegmentId,
+    /// Place among the heap's segments in the order they were obtained.
+    pub(crate) order: u32,
+    pub(crate) bytes: u64,
+    pub(crate) kind: Kind,
+    /// Requests since it became idle.
+    pub(crate) age: u32,
+}
+
+impl<G> Shelf<G> {
+    /// The block itself.
+    #[inline]
+    pub(crate) fn block(&self, id: BlockId) -> &Block {
+        &self.blocks[id]
+    }
+
+    /// The block itself, to be changed in what callers may change: `requested` and `used`.
+    #[inline]
+    pub(crate) fn block_mut(&mut self, id: BlockId) -> &mut Block {
+        &mut self.blocks[id]
+    }
+
+    /// The segment a block lies in.
+    pub(crate) fn segment_of(&self, id: BlockId) -> Option<&Segment> {
+        self.segments.get(self.blocks[id].segment)
+    }
+
+    /// Whether the free parts of segments may have passed a peak.
+    #[inline]
+    pub(crate) const fn is_loud(&self) -> bool {
+        self.loud
+    }
+
+    /// Free parts of segments, by kind: now, and the highest since this was last called.
+    pub(crate) fn take_split(&mut self) -> [(Split, Split); 2] {
+        self.loud = false;
+        let high = std::mem::take(&mut self.high);
+        std::array::from_fn(|kind| {
+            let now = self.split[kind];
+            let blocks = high[kind].blocks.max(now.blocks);
+            let bytes = high[kind].bytes.max(now.bytes);
+            (now, Split { blocks, bytes })
+        })
+    }
+
+    /// Lets the free parts of segments rise so far before they may have passed a peak.
+    pub(crate) const fn set_quiet(&mut self, quiet: [Split; 2]) {
+        self.quiet = quiet;
+    }
+
+    /// Lets the block be known by its address alone.
+    #[inline]
+    pub(crate) fn make_raw(&mut self, id: BlockId) {
+        let block = &mut self.blocks[id];
+        block.raw = true;
+        if !block.indexed {
+            self.index(id);
+        }
+    }
+
+    /// Lets the segment know where the block begins. Owners know their block, so only blocks that are known by
+    /// address need it.
+    #[cold]
+    fn index(&mut self, id: BlockId) {
+        let block = &mut self.blocks[id];
+        block.indexed = true;
+        if let Some(segment) = self.segments.get_mut(block.segment) {
+            segment.note_start(block.offset(), id);
+        }
+    }
+
+    /// The block that begins at `address` in `segment`, is in use and known by its address.
+    #[inline]
+    pub(crate) fn find_raw(&self, segment: SegmentId, address: u64) -> Option<BlockId> {
+        let record = self.segments.get(segment)?;
+        let grain = u32::try_from(address.checked_sub(record.base)? / GRAIN).ok()?;
+        let id = record.start_hint(grain).get()?;
+        let block = &self.blocks[id];
+        let in_use = matches!(block.state, BlockState::Allocated | BlockState::Pending);
+        (block.address == address && in_use).then_some(id)
+    }
+
+    /// The block that begins at `address` in `segment` and is in use.
+    pub(crate) fn find(&self, segment: SegmentId, address: u64) -> Option<BlockId> {
+        let first = self.segments.get(segment)?.first;
+        let mut chain = std::iter::successors(first.get(), |id| self.blocks[*id].after.get());
+        let id = chain.find(|id| self.blocks[*id].address == address)?;
+        let state = self.blocks[id].state;
+        matches!(state, BlockState::Allocated | BlockState::Pending).then_some(id)
+    }
+}

@@ -1,0 +1,90 @@
+//! A point in a stream that others wait for: a recorded event that returns to the pool by itself.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use cachette_hal::{Device, Event, Progress, Result};
+
+use crate::core::Guard;
+use crate::lane::Lane;
+use crate::shared::Shared;
+
+/// A point in a stream that others wait for.
+#[derive(Debug)]
+pub(crate) struct Fence<D: Device> {
+    shared: Arc<Shared<D>>,
+    /// `None` only while it is being dropped.
+    event: Option<Event>,
+    /// The number of the lane it is a point of.
+    lane: u64,
+    /// A later point has a higher number.
+    order: u64,
+}
+
+impl<D: Device> Fence<D> {
+    /// Marks the present end of `lane`.
+    pub(crate) fn record(lane: &Lane<D>) -> Result<Self> {
+        let shared = Arc::clone(lane.shared());
+        let idle = shared.events().pop();
+        let event = match idle {
+            Some(event) => event,
+            None => shared.device.create_event()?,
+        };
+        let order = shared.totals.points.fetch_add(1, Relaxed);
+        let fence = Self {
+            shared,
+            event: Some(event),
+            lane: lane.number(),
+            order,
+        };
+        // SAFETY: 1. the fence owns the event; the lane keeps its stream alive.
+        unsafe { fence.shared.device.record(fence.event(), lane.stream()) }?;
+        Ok(fence)
+    }
+
+    /// The number of the lane it is a point of, and of the point: later ones have higher numbers.
+    pub(crate) const fn point(&self) -> (u64, u64) {
+        (self.lane, self.order)
+    }
+
+    /// Whether everything before the point has finished.
+    pub(crate) fn poll(&self) -> Result<Progress> {
+        // SAFETY: 1. the fence owns the event.
+        unsafe { self.shared.device.poll(self.event()) }
+    }
+
+    /// Blocks the host until everything before the point has finished.
+    pub(crate) fn wait(&self) -> Result<()> {
+        // SAFETY: 1. the fence owns the event.
+        unsafe { self.shared.device.wait(self.event()) }
+    }
+
+    /// Makes later work in `lane` wait for the point.
+    pub(crate) fn hold_back(&self, lane: &Lane<D>) -> Result<()> {
+        let device = &lane.shared().device;
+        // SAFETY: 1. the fence owns the event; the lane keeps its stream alive.
+        unsafe { device.stream_wait(lane.stream(), self.event()) }
+    }
+
+    const fn event(&self) -> &Event {
+        self.event
+            .as_ref()
+            .expect("a fence holds its event until it is dropped")
+    }
+}
+
+impl<D: Device> Guard for Arc<Fence<D>> {
+    /// A stream runs in order, so a later point covers an earlier one.
+    fn covers(&self, other: &Self) -> bool {
+        self.lane == other.lane && self.order >= other.order
+    }
+}
+
+impl<D: Device> Drop for Fence<D> {
+    fn drop(&mut self) {
+        // A stream that was told to wait keeps what the event marked then, so it may be recorded anew.
+        if let Some(event) = self.event.take() {
+            self.shared.events().push(event);
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! Taking and giving when there is more to look after than the block itself.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use cachette_hal::{self as hal, Device};
+
+use super::{Ask, Given, Guard, Heap, State, Taken};
+use crate::core::BlockId;
+use crate::fence::Fence;
+use crate::lane::Lane;
+use crate::observe::Action;
+use crate::stats::{Counted, Row};
+
+impl<D: Device> Heap<D> {
+    /// Takes the free block that fits best, unless the cache is off or blocks wait that may be free by now.
+    #[cold]
+    pub(super) fn take_unless_pending(
+        self: &Arc<Self>,
+        state: Guard<'_, D>,
+        ask: Ask,
+    ) -> Option<Taken> {
+        if state.pending.needs_tending() || !self.shared.settings.caches.load(Relaxed) {
+            return None;
+        }
+        self.take_carefully(state, ask)
+    }
+
+    /// Takes the free block that fits best, once those that waited and need not are free.
+    pub(crate) fn take_tended(self: &Arc<Self>, ask: Ask) -> hal::Result<Option<Taken>> {
+        self.tend()?;
+        Ok(self.take_carefully(self.state.lock(), ask))
+    }
+
+    fn take_carefully(self: &Arc<Self>, mut state: Guard<'_, D>, ask: Ask) -> Option<Taken> {
+        if state.policy.ages {
+            state.shelf.clock = self.shared.settings.clock.fetch_add(1, Relaxed);
+        }
+        let State { shelf, policy, .. } = &mut *state;
+        let id = shelf.take(policy, policy.round(ask.requested));
+        let taken = id
+            .get()
+            .map(|id| self.hand_out_carefully(&mut state, id, ask));
+        self.publish(&mut state);
+        drop(state);
+        let (taken, peak) = taken?;
+        if peak {
+            self.shared.ledger.note();
+        }
+        self.tell(Action::Alloc, taken.address, ask.requested);
+        Some(taken)
+    }
+
+    /// Hands out a block, and sees to it that the heap stays as long as it is allocated.
+    pub(super) fn hand_out_carefully(
+        self: &Arc<Self>,
+        state: &mut State<D>,
+        id: BlockId,
+        ask: Ask,
+    ) -> (Taken, bool) {
+        if state.keepalive.is_none() {
+            state.keepalive = Some(Arc::clone(self));
+            state.refresh(&self.shared);
+        }
+        let (taken, peak) = self.hand_out(state.shelf.block_mut(id), id, ask);
+        if ask.raw {
+            state.shelf.make_raw(id);
+        }
+        if taken.bytes >= self.shared.totals.max_split {
+            self.shared.totals.oversize_allocations.raise();
+        }
+        (taken, peak)
+    }
+
+    /// Takes the guards of a block that was taken for `lane`, but for those that `lane` waited for before.
+    pub(crate) fn guards_of(&self, taken: &Taken, lane: &Lane<D>) -> Vec<Arc<Fence<D>>> {
+        let mut state = self.state.lock();
+        let mut guards = state.shelf.take_guards(taken.id);
+        if lane.number() == self.lane.number() {
+            guards.retain(|guard| {
+                let (lane, order) = guard.point();
+                state.waited.get(&lane).is_none_or(|last| *last < order)
+            });
+        }
+        guards
+    }
+
+    /// Remembers that `lane` was made to wait for `guards`.
+    pub(crate) fn note_waits(&self, guards: &[Arc<Fence<D>>], lane: &Lane<D>) {
+        if lane.number() != self.lane.number() {
+            return;
+        }
+        let mut state = self.state.lock();
+        for (lane, order) in guards.iter().map(|guard| guard.point()) {
+            let last = state.waited.entry(lane).or_insert(order);
+            *last = order.max(*last);
+        }
+    }
+
+    /// Puts a block back that was taken and did not reach its caller, behind the guards it had.
+    pub(crate) fn put_back(&self, taken: Taken, guards: Vec<Arc<Fence<D>>>) {
+        let mut state = self.state.lock();
+        state.uses.remove(&taken.id);
+        state.shelf.block_mut(taken.id).used = false;
+        // Nobody else knows the block, so the heap is not closed and cannot end here.
+        let _ = self.give_plainly(state, taken.id, guards).end();
+    }
+
+    #[cold]
+    pub(super) fn give_carefully(&self, mut state: Guard<'_, D>, id: BlockId) -> Given<D> {
+        if std::mem::take(&mut state.shelf.block_mut(id).used)
+            && let Some(uses) = state.uses.remove(&id)
+        {
+            return self.give_used(state, id, uses);
+        }
+        self.give_plainly(state, id, Vec::new())
+    }
+
+    /// Gives back a block that no other stream uses.
+    fn give_plainly(
+        &self,
+        mut state: Guard<'_, D>,
+        id: BlockId,
+        guards: Vec<Arc<Fence<D>>>,
+    ) -> Given<D> {
+        let block = state.shelf.block(id);
+        let (kind, bytes) = (block.kind, block.bytes());
+        let (address, requested) = (block.address, block.requested);
+        if state.policy.ages {
+            state.shelf.clock = self.shared.settings.clock.load(Relaxed);
+        }
+        self.counters.freed(kind, bytes, requested);
+        state.shelf.give_guarded(id, guards);
+        self.publish(&mut state);
+        let last = self.let_go(&mut state);
+        drop(state);
+        if bytes >= self.shared.totals.max_split {
+            self.shared.totals.oversize_allocations.lower();
+        }
+        self.tell(Action::FreeRequested, address, requested);
+        self.tell(Action::FreeCompleted, address, requested);
+        match last {
+            None => Given { more: None },
+            last => Given::more(Ok(()), last),
+        }
+    }
+
+    /// What keeps the heap alive, once it is closed and nothing is allocated any more.
+    pub(super) fn let_go(&self, state: &mut State<D>) -> Option<Arc<Self>> {
+        let unused = self.counters.now(Row::All, Counted::Allocations) == 0;
+        if state.closed && unused {
+            state.keepalive.take()
+        } else {
+            None
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! How a heap gets segments, and gives them back.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use cachette_hal::{self as hal, Device, DevicePtr};
+
+use super::{Ask, Heap, State, Taken};
+use crate::core::{IdleSegment, SegmentId};
+use crate::fence::Fence;
+use crate::index::Home;
+use crate::observe::Action;
+use crate::size::Kind;
+use crate::stats::{Counted, Row};
+
+/// A segment on its way into a heap.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Segment {
+    pub(crate) base: DevicePtr,
+    pub(crate) bytes: u64,
+    pub(crate) kind: Kind,
+}
+
+impl<D: Device> Heap<D> {
+    /// Adds a segment and takes a block for what was asked, before anyone else can.
+    ///
+    /// `None` if the heap's tables are full; the segment is then given back to the device.
+    pub(crate) fn grow(self: &Arc<Self>, segment: Segment, ask: Ask) -> hal::Result<Option<Taken>> {
+        let mut state = self.state.lock();
+        let Some(id) = self.put_in(&mut state, segment) else {
+            drop(state);
+            self.free_memory(segment, &[])?;
+            self.shared
+                .totals
+                .reserved
+                .fetch_sub(segment.bytes, Relaxed);
+            return Ok(None);
+        };
+        let State { shelf, policy, .. } = &mut *state;
+        let taken = shelf
+            .take_from(policy, id, policy.round(ask.requested))
+            .map(|id| self.hand_out_carefully(&mut state, id, ask).0);
+        self.publish(&mut state);
+        drop(state);
+        self.shared.ledger.note();
+        self.tell(Action::SegmentAlloc, segment.base.address(), segment.bytes);
+        if let Some(taken) = &taken {
+            self.tell(Action::Alloc, taken.address, ask.requested);
+        }
+        Ok(taken)
+    }
+
+    /// Puts a segment into the shelf, the index and the counters; `None` if the tables are full.
+    fn put_in(&self, state: &mut State<D>, segment: Segment) -> Option<SegmentId> {
+        let Segment { base, bytes, kind } = segment;
+        let id = state.shelf.add_segment(base.address(), bytes, kind)?;
+        self.index(segment, id);
+        self.counters.raise(Counted::Segments, kind, 1);
+        self.counters.raise(Counted::ReservedBytes, kind, bytes);
+        if bytes >= self.shared.totals.max_split {
+            self.shared.totals.oversize_segments.raise();
+        }
+        Some(id)
+    }
+
+    /// Lets the segment's addresses be found.
+    fn index(&self, segment: Segment, id: SegmentId) {
+        let home = Home {
+            heap: self.number,
+            segment: id,
+        };
+        let index = &self.shared.index;
+        index.insert(segment.base.address(), segment.bytes, home);
+    }
+
+    /// The segments that nobody uses now, the oldest first.
+    pub(crate) fn idle_segments(&self) -> Vec<IdleSegment> {
+        let mut state = self.state.lock();
+        if state.policy.ages {
+            state.shelf.clock = self.shared.settings.clock.load(Relaxed);
+        }
+        let idle = state.shelf.idle_segments();
+        self.publish(&mut state);
+        idle
+    }
+
+    /// Gives one idle segment back to the device; the bytes that came free, zero if it was taken meanwhile.
+    ///
+    /// A failure changes nothing.
+    pub(crate) fn release(&self, idle: IdleSegment) -> hal::Result<u64> {
+        let Some((segment, guards)) = self.begin_leaving(idle) else {
+            return Ok(0);
+        };
+        // Before the device can give the addresses to another heap.
+        let index = &self.shared.index;
+        index.remove(segment.base.address(), segment.bytes);
+        let freed = self.free_memory(segment, &guards);
+        let mut state = self.state.lock();
+        if let Err(error) = freed {
+            self.index(segment, idle.id);
+            state.shelf.stay(idle.id);
+            return Err(error);
+        }
+        state.shelf.leave(idle.id);
+        self.counters.lower(Counted::Segments, segment.kind, 1);
+        self.counters
+            .lower(Counted::ReservedBytes, segment.kind, segment.bytes);
+        drop(state);
+        let totals = &self.shared.totals;
+        totals.reserved.fetch_sub(segment.bytes, Relaxed);
+        if segment.bytes >= totals.max_split {
+            totals.oversize_segments.lower();
+        }
+        Ok(segment.bytes)
+    }
+
+    /// Lets an idle segment leave the heap; `None` if it is idle no longer.
+    fn begin_leaving(&self, idle: IdleSegment) -> Option<(Segment, Vec<Arc<Fence<D>>>)> {
+        let mut state = self.state.lock();
+        let (segment, guards) = state.shelf.begin_leaving(idle.id)?;
+        let segment = Segment {
+            base: DevicePtr::new(segment.base)?,
+            bytes: segment.bytes,
+            kind: segment.kind,
+        };
+        self.publish(&mut state);
+        Some((segment, guards))
+    }
+
+    /// Waits for those who may still use a segment, and gives its memory back to the device.
+    fn free_memory(&self, segment: Segment, guards: &[Arc<Fence<D>>]) -> hal::Result<()> {
+        Fence::record(&self.lane)?.wait()?;
+        for guard in guards {
+            guard.wait()?;
+        }
+        let (address, bytes) = (segment.base.address(), segment.bytes);
+        self.tell(Action::SegmentFree, address, bytes);
+        // SAFETY: 1. the segment came from this device, and nobody but its heap knows it any more. 2. Nobody
+        // holds a block of it, and what its own stream and others had to finish was waited for above.
+        let freed = unsafe { self.shared.device.free(segment.base) };
+        match freed {
+            Ok(()) => {
+                self.shared.totals.device_frees.fetch_add(1, Relaxed);
+            }
+            Err(_) => self.tell(Action::SegmentAlloc, address, bytes),
+        }
+        freed
+    }
+
+    /// Gives back every idle segment that `which` names; stops at the first failure.
+    pub(crate) fn release_where(&self, which: impl Fn(&IdleSegment) -> bool) -> hal::Result<u64> {
+        self.idle_segments()
+            .into_iter()
+            .filter(which)
+            .try_fold(0, |bytes, idle| Ok(bytes + self.release(idle)?))
+    }
+
+    /// Bytes held from the device.
+    pub(crate) fn reserved(&self) -> u64 {
+        self.counters.now(Row::All, Counted::ReservedBytes)
+    }
+}
+
+impl<D: Device> Drop for Heap<D> {
+    /// Nothing is allocated here any more, so everything can go. A destructor has nobody to tell of a failure; it
+    /// goes on with the rest, and tries once more what failed.
+    fn drop(&mut self) {
+        for _ in 0..2 {
+            let _ = self.tend();
+            for fence in self.all_fences() {
+                let _ = fence.wait();
+            }
+            let _ = self.tend();
+            for idle in self.idle_segments() {
+                let _ = self.release(idle);
+            }
+        }
+        self.shared.ledger.retire(&self.counters);
+    }
+}

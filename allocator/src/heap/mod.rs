@@ -1,0 +1,302 @@
+//! A heap: the free blocks of one stream in one pool, under a lock of its own.
+
+mod careful;
+mod growth;
+mod pending;
+mod view;
+
+use std::collections::HashMap;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use cachette_hal::{self as hal, Device};
+
+use crate::core::{Block, BlockId, BlockState, SegmentId, Shelf};
+use crate::fence::Fence;
+use crate::lane::Lane;
+use crate::lock::Lock;
+use crate::observe::Action;
+use crate::policy::Policy;
+use crate::shared::Shared;
+use crate::stats::Counters;
+
+pub(crate) use growth::Segment;
+use pending::Pending;
+pub(crate) use view::HeapView;
+
+/// The free blocks of one stream in one pool.
+#[derive(Debug)]
+pub(crate) struct Heap<D: Device> {
+    state: Lock<State<D>>,
+    counters: Arc<Counters>,
+    /// Held by the one request that may make the heap larger; hits do not wait for it.
+    growth: Mutex<()>,
+    lane: Arc<Lane<D>>,
+    shared: Arc<Shared<D>>,
+    /// Place in the allocator's list of heaps.
+    number: u32,
+}
+
+#[derive(Debug)]
+struct State<D: Device> {
+    shelf: Shelf<Arc<Fence<D>>>,
+    policy: Policy,
+    /// For every block that is `used`, the streams that use it besides the heap's own.
+    uses: HashMap<BlockId, Uses<D>>,
+    pending: Pending<D>,
+    /// For every lane, by number, the last of its points that the heap's own stream was made to wait for.
+    waited: HashMap<u64, u64>,
+    /// The heap itself, from its first allocation until it is closed and empty: allocations point to the
+    /// heap without owning it, and this is what they rely on.
+    keepalive: Option<Arc<Heap<D>>>,
+    /// Whether the allocator is gone, and only allocations still need the heap.
+    closed: bool,
+    /// Whether nothing out of the ordinary has to be looked after when a block is taken or given: the cache is
+    /// on, no block waits, nobody tracks, no ages and no oversize blocks are counted, and the heap keeps itself
+    /// alive.
+    ///
+    /// Derived from everything else by [`refresh`](State::refresh); a hit looks at this alone.
+    plain: bool,
+}
+
+impl<D: Device> State<D> {
+    /// Brings `plain` up to date.
+    fn refresh(&mut self, shared: &Shared<D>) {
+        self.plain = self.keepalive.is_some()
+            && !self.closed
+            && !self.policy.ages
+            && !self.pending.needs_tending()
+            && shared.settings.caches.load(Relaxed)
+            && !shared.observers.is_tracked()
+            && shared.totals.max_split == u64::MAX;
+    }
+}
+
+/// The streams that use an allocated block besides the heap's own.
+#[derive(Debug)]
+struct Uses<D: Device> {
+    lanes: Vec<Arc<Lane<D>>>,
+    /// Whether the block serves another stream altogether, so that its next use must wait for that one.
+    lent: bool,
+}
+
+/// What a caller asks for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ask {
+    /// Bytes, more than zero.
+    pub(crate) requested: u64,
+    /// Whether the caller keeps the address alone, and not an owner.
+    pub(crate) raw: bool,
+}
+
+/// A block that was taken for a caller.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Taken {
+    pub(crate) address: u64,
+    pub(crate) bytes: u64,
+    pub(crate) id: BlockId,
+    /// Whether guards stand before the next use; `Heap::guards_of` has them.
+    pub(crate) guarded: bool,
+}
+
+/// What is left to do after a block was given back; nothing, as a rule.
+#[derive(Debug)]
+#[must_use = "the result says whether the driver failed"]
+pub(crate) struct Given<D: Device> {
+    /// Boxed because it is rare: what passes through the hot path is one word.
+    more: Option<Box<More<D>>>,
+}
+
+/// The driver's answer, and what kept the heap alive if nothing needs it any more.
+type More<D> = (hal::Result<()>, Option<Arc<Heap<D>>>);
+
+impl<D: Device> Given<D> {
+    #[cold]
+    fn more(result: hal::Result<()>, last: Option<Arc<Heap<D>>>) -> Self {
+        Self {
+            more: Some(Box::new((result, last))),
+        }
+    }
+
+    /// Whether the driver failed.
+    ///
+    /// If nothing needs the heap any more it ends here, so no reference to it may be used after.
+    #[inline]
+    pub(crate) fn end(self) -> hal::Result<()> {
+        match self.more {
+            None => Ok(()),
+            Some(more) => more.0,
+        }
+    }
+}
+
+/// No allocation that is known by its address alone begins at an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NotFreed;
+
+impl<D: Device> Heap<D> {
+    pub(crate) fn new(lane: Arc<Lane<D>>, policy: Policy, number: u32) -> Self {
+        let shared = Arc::clone(lane.shared());
+        let counters = Arc::new(Counters::default());
+        shared.ledger.enlist(&counters);
+        Self {
+            state: Lock::new(State {
+                shelf: Shelf::default(),
+                policy,
+                uses: HashMap::new(),
+                pending: Pending::default(),
+                waited: HashMap::new(),
+                keepalive: None,
+                closed: false,
+                plain: false,
+            }),
+            counters,
+            growth: Mutex::new(()),
+            lane,
+            shared,
+            number,
+        }
+    }
+
+    #[inline]
+    pub(crate) const fn lane(&self) -> &Arc<Lane<D>> {
+        &self.lane
+    }
+
+    #[inline]
+    pub(crate) const fn shared(&self) -> &Arc<Shared<D>> {
+        &self.shared
+    }
+
+    /// Takes the right to make the heap larger.
+    pub(crate) fn grow_alone(&self) -> MutexGuard<'_, ()> {
+        self.growth.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes how blocks are chosen from now on.
+    pub(crate) fn set_policy(&self, policy: &Policy) {
+        let mut state = self.state.lock();
+        state.policy = policy.clone();
+        state.refresh(&self.shared);
+    }
+
+    /// Takes notice of something that changed for all heaps.
+    pub(crate) fn refresh(&self) {
+        self.state.lock().refresh(&self.shared);
+    }
+
+    /// How blocks are chosen now.
+    pub(crate) fn policy(&self) -> Policy {
+        self.state.lock().policy.clone()
+    }
+
+    /// Takes the free block that fits best; `None` if there is none, or if blocks wait that may be free by now:
+    /// then [`take_tended`](Self::take_tended) finds it.
+    #[inline(always)]
+    pub(crate) fn take(self: &Arc<Self>, ask: Ask) -> Option<Taken> {
+        let mut state = self.state.lock();
+        if !state.plain {
+            return self.take_unless_pending(state, ask);
+        }
+        let State { shelf, policy, .. } = &mut *state;
+        let id = shelf.take(policy, policy.round(ask.requested));
+        if !id.is_some() {
+            return None;
+        }
+        let (taken, peak) = self.hand_out(shelf.block_mut(id), id, ask);
+        if ask.raw {
+            shelf.make_raw(id);
+        }
+        if shelf.is_loud() {
+            self.publish(&mut state);
+        }
+        drop(state);
+        if peak {
+            self.shared.ledger.note_allocation();
+        }
+        Some(taken)
+    }
+
+    /// Writes what was asked into a block and counts it; also says whether a peak may have been passed.
+    #[inline(always)]
+    fn hand_out(&self, block: &mut Block, id: BlockId, ask: Ask) -> (Taken, bool) {
+        block.requested = ask.requested;
+        block.raw = false;
+        let taken = Taken {
+            address: block.address,
+            bytes: block.bytes(),
+            id,
+            guarded: block.guarded,
+        };
+        let peak = self
+            .counters
+            .allocated(block.kind, taken.bytes, ask.requested);
+        (taken, peak)
+    }
+
+    /// Gives a block back for its caller.
+    ///
+    /// A failure loses nothing: the block waits until its uses by other streams could be marked.
+    #[inline(always)]
+    pub(crate) fn give(&self, id: BlockId) -> Given<D> {
+        let state = self.state.lock();
+        self.give_locked(state, id)
+    }
+
+    /// Gives the block back that begins at `address`.
+    #[inline]
+    pub(crate) fn give_at(&self, segment: SegmentId, address: u64) -> Result<Given<D>, NotFreed> {
+        let state = self.state.lock();
+        let id = state.shelf.find_raw(segment, address).ok_or(NotFreed)?;
+        let block = state.shelf.block(id);
+        if block.state == BlockState::Pending || !block.raw {
+            return Err(NotFreed);
+        }
+        Ok(self.give_locked(state, id))
+    }
+
+    #[inline(always)]
+    fn give_locked(&self, mut state: Guard<'_, D>, id: BlockId) -> Given<D> {
+        let block = state.shelf.block(id);
+        if block.used || !state.plain {
+            return self.give_carefully(state, id);
+        }
+        self.counters
+            .freed(block.kind, block.bytes(), block.requested);
+        state.shelf.give(id);
+        if state.shelf.is_loud() {
+            self.publish(&mut state);
+        }
+        Given { more: None }
+    }
+
+    /// Brings the counters of free parts up to date, and the peaks with them.
+    #[inline(never)]
+    fn publish(&self, state: &mut State<D>) {
+        let split = state.shelf.take_split();
+        if self.counters.set_split(split.map(|(_, high)| high)) {
+            self.shared.ledger.note();
+        }
+        self.counters.set_split(split.map(|(now, _)| now));
+        state.shelf.set_quiet(self.counters.quiet_split());
+    }
+
+    /// Tells the heap that its allocator is gone; it ends with its last allocation.
+    pub(crate) fn close(self: Arc<Self>) {
+        let mut state = self.state.lock();
+        state.closed = true;
+        state.refresh(&self.shared);
+        let last = self.let_go(&mut state);
+        drop(state);
+        drop(last);
+    }
+
+    fn tell(&self, action: Action, address: u64, bytes: u64) {
+        self.shared
+            .observers
+            .event(action, address, bytes, self.lane.stream());
+    }
+}
+
+/// The lock of a heap, held.
+type Guard<'a, D> = lock_api::MutexGuard<'a, crate::lock::RawLock, State<D>>;

@@ -1,0 +1,244 @@
+//! Blocks that their callers freed while other streams still use them.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use cachette_hal::{self as hal, Device, Progress};
+
+use super::{Given, Guard, Heap, State, Uses};
+use crate::core::{BlockId, BlockState};
+use crate::fence::Fence;
+use crate::lane::Lane;
+use crate::observe::Action;
+use crate::stats::Counted;
+
+/// Blocks that their callers freed while other streams still use them.
+#[derive(Debug)]
+pub(super) struct Pending<D: Device> {
+    /// For every lane that uses such blocks, by number, the points to wait for, in the order they were marked.
+    queues: Vec<(u64, VecDeque<Waiting<D>>)>,
+    /// How many points every such block still waits for.
+    left: HashMap<BlockId, u32>,
+    /// Blocks whose uses could not be marked yet, because the driver failed.
+    unmarked: Vec<(BlockId, Uses<D>)>,
+}
+
+#[derive(Debug)]
+struct Waiting<D: Device> {
+    fence: Arc<Fence<D>>,
+    block: BlockId,
+}
+
+impl<D: Device> Default for Pending<D> {
+    fn default() -> Self {
+        Self {
+            queues: Vec::new(),
+            left: HashMap::new(),
+            unmarked: Vec::new(),
+        }
+    }
+}
+
+impl<D: Device> Pending<D> {
+    /// Whether any block waits for anything.
+    #[inline]
+    pub(super) fn needs_tending(&self) -> bool {
+        !self.queues.is_empty() || !self.unmarked.is_empty()
+    }
+
+    /// Lets a block wait for points.
+    fn push(&mut self, block: BlockId, fences: Vec<Fence<D>>) {
+        self.left
+            .insert(block, u32::try_from(fences.len()).unwrap_or(u32::MAX));
+        for fence in fences {
+            let (lane, _) = fence.point();
+            let waiting = Waiting {
+                fence: Arc::new(fence),
+                block,
+            };
+            match self.queues.iter_mut().find(|(of, _)| *of == lane) {
+                Some((_, queue)) => queue.push_back(waiting),
+                None => self.queues.push((lane, VecDeque::from([waiting]))),
+            }
+        }
+    }
+
+    /// Polls the first point of every stream until one has not passed; the blocks that wait for nothing more.
+    fn passed(&mut self, done: &mut Vec<BlockId>) -> hal::Result<()> {
+        let mut result = Ok(());
+        for (_, queue) in &mut self.queues {
+            while let Some(first) = queue.front() {
+                match first.fence.poll() {
+                    Ok(Progress::Done) => {}
+                    Ok(Progress::Pending) => break,
+                    Err(error) => {
+                        result = Err(error);
+                        break;
+                    }
+                }
+                let Some(first) = queue.pop_front() else {
+                    break;
+                };
+                if let Some(left) = self.left.get_mut(&first.block) {
+                    *left -= 1;
+                    if *left == 0 {
+                        self.left.remove(&first.block);
+                        done.push(first.block);
+                    }
+                }
+            }
+        }
+        self.queues.retain(|(_, queue)| !queue.is_empty());
+        result
+    }
+
+    /// The last point that each waiting block waits for; blocks whose uses are not marked are not among them.
+    pub(super) fn last_points(&self) -> HashMap<BlockId, u64> {
+        let mut last = HashMap::new();
+        for waiting in self.queues.iter().flat_map(|(_, queue)| queue) {
+            let (_, order) = waiting.fence.point();
+            let last = last.entry(waiting.block).or_insert(order);
+            *last = order.max(*last);
+        }
+        last
+    }
+
+    /// Every point that one of `blocks` waits for.
+    pub(super) fn fences_of(&self, blocks: &[BlockId]) -> Vec<Arc<Fence<D>>> {
+        self.queues
+            .iter()
+            .flat_map(|(_, queue)| queue)
+            .filter(|waiting| blocks.contains(&waiting.block))
+            .map(|waiting| Arc::clone(&waiting.fence))
+            .collect()
+    }
+}
+
+impl<D: Device> Heap<D> {
+    /// Remembers that `lane` uses an allocated block.
+    pub(crate) fn record_use(&self, id: BlockId, lane: &Arc<Lane<D>>) {
+        self.note_use(id, lane, false);
+    }
+
+    /// Remembers that a block serves `lane` instead of the heap's own stream.
+    pub(crate) fn lend(&self, id: BlockId, lane: &Arc<Lane<D>>) {
+        self.note_use(id, lane, true);
+    }
+
+    fn note_use(&self, id: BlockId, lane: &Arc<Lane<D>>, lent: bool) {
+        if lane.number() == self.lane.number() {
+            return;
+        }
+        let mut state = self.state.lock();
+        state.shelf.block_mut(id).used = true;
+        let uses = state.uses.entry(id).or_insert_with(|| Uses {
+            lanes: Vec::new(),
+            lent: false,
+        });
+        uses.lent |= lent;
+        if !uses.lanes.iter().any(|known| Arc::ptr_eq(known, lane)) {
+            uses.lanes.push(Arc::clone(lane));
+        }
+    }
+
+    /// Gives back a block that other streams use.
+    pub(super) fn give_used(
+        &self,
+        mut state: Guard<'_, D>,
+        id: BlockId,
+        uses: Uses<D>,
+    ) -> Given<D> {
+        let (address, requested) = self.become_pending(&mut state, id);
+        let last = self.let_go(&mut state);
+        drop(state);
+        self.tell(Action::FreeRequested, address, requested);
+        self.shared.ledger.note();
+        Given::more(self.mark(id, uses), last)
+    }
+
+    /// Gives back a block that becomes free at once, but whose next use waits for `lanes`.
+    pub(crate) fn give_after(&self, id: BlockId, lanes: &[Arc<Lane<D>>]) -> Given<D> {
+        for lane in lanes {
+            self.note_use(id, lane, true);
+        }
+        self.give(id)
+    }
+
+    /// Moves a block from its caller to those who wait; returns its address and requested size.
+    fn become_pending(&self, state: &mut State<D>, id: BlockId) -> (u64, u64) {
+        let (address, bytes) = (state.shelf.block(id).address, state.shelf.block(id).bytes());
+        let block = state.shelf.block_mut(id);
+        block.state = BlockState::Pending;
+        let (kind, requested) = (block.kind, block.requested);
+        // What was asked for counts until the block is free, so only allocation itself ends here.
+        self.counters.freed(kind, bytes, 0);
+        self.counters.raise(Counted::Pending, kind, 1);
+        self.counters.raise(Counted::PendingBytes, kind, bytes);
+        if bytes >= self.shared.totals.max_split {
+            self.shared.totals.oversize_allocations.lower();
+        }
+        (address, requested)
+    }
+
+    /// Marks the present end of every stream that uses the block. On failure the uses are kept and marked later.
+    fn mark(&self, id: BlockId, uses: Uses<D>) -> hal::Result<()> {
+        let fences: hal::Result<Vec<_>> =
+            uses.lanes.iter().map(|lane| Fence::record(lane)).collect();
+        let mut state = self.state.lock();
+        match fences {
+            Ok(fences) if uses.lent => {
+                let guards = fences.into_iter().map(Arc::new).collect();
+                self.become_free(state, vec![(id, guards)]);
+                Ok(())
+            }
+            Ok(fences) => {
+                state.pending.push(id, fences);
+                state.refresh(&self.shared);
+                Ok(())
+            }
+            Err(error) => {
+                state.pending.unmarked.push((id, uses));
+                state.refresh(&self.shared);
+                Err(error)
+            }
+        }
+    }
+
+    /// Ends the wait of blocks, each with what must stand before its next use.
+    fn become_free(&self, mut state: Guard<'_, D>, blocks: Vec<(BlockId, Vec<Arc<Fence<D>>>)>) {
+        let mut told = Vec::new();
+        for (id, guards) in blocks {
+            let bytes = state.shelf.block(id).bytes();
+            let block = state.shelf.block(id);
+            let (kind, requested) = (block.kind, block.requested);
+            told.push((state.shelf.block(id).address, requested));
+            self.counters.lower(Counted::Pending, kind, 1);
+            self.counters.lower(Counted::PendingBytes, kind, bytes);
+            self.counters
+                .lower(Counted::RequestedBytes, kind, requested);
+            state.shelf.give_guarded(id, guards);
+        }
+        self.publish(&mut state);
+        state.refresh(&self.shared);
+        drop(state);
+        for (address, requested) in told {
+            self.tell(Action::FreeCompleted, address, requested);
+        }
+    }
+
+    /// Marks what could not be marked before, and frees the blocks that wait for nothing more.
+    #[cold]
+    pub(crate) fn tend(&self) -> hal::Result<()> {
+        let unmarked = std::mem::take(&mut self.state.lock().pending.unmarked);
+        let mut result = Ok(());
+        for (id, uses) in unmarked {
+            result = result.and(self.mark(id, uses));
+        }
+        let mut state = self.state.lock();
+        let mut done = Vec::new();
+        result = result.and(state.pending.passed(&mut done));
+        let done = done.into_iter().map(|id| (id, Vec::new())).collect();
+        self.become_free(state, done);
+        result
+    }
+}

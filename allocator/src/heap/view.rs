@@ -1,0 +1,141 @@
+//! Looking at a heap: what it holds, what it waits for, and whether it is sound.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use cachette_hal::Device;
+
+use super::Heap;
+use crate::core::{BlockId, BlockState, BlockView, SegmentId, SegmentView};
+use crate::fence::Fence;
+use crate::size::Kind;
+use crate::stats::{Counted, Row};
+
+/// A heap as it is at one moment.
+#[derive(Debug)]
+pub(crate) struct HeapView {
+    pub(crate) segments: Vec<SegmentView>,
+    /// For every block that waits, the number of the last point it waits for.
+    pub(crate) last_points: HashMap<BlockId, u64>,
+}
+
+impl<D: Device> Heap<D> {
+    /// The heap as it is, with the block freed last settled.
+    pub(crate) fn view(&self) -> HeapView {
+        let mut state = self.state.lock();
+        state.shelf.settle();
+        self.publish(&mut state);
+        HeapView {
+            segments: state.shelf.view(),
+            last_points: state.pending.last_points(),
+        }
+    }
+
+    /// Settles the block freed last, so that the counters say what a search would find.
+    pub(crate) fn settle(&self) {
+        let mut state = self.state.lock();
+        state.shelf.settle();
+        self.publish(&mut state);
+    }
+
+    /// The points that some blocks wait for.
+    pub(crate) fn fences_of(&self, blocks: &[BlockId]) -> Vec<Arc<Fence<D>>> {
+        self.state.lock().pending.fences_of(blocks)
+    }
+
+    /// The points that any block waits for.
+    pub(crate) fn all_fences(&self) -> Vec<Arc<Fence<D>>> {
+        let state = self.state.lock();
+        let blocks: Vec<_> = state.pending.last_points().into_keys().collect();
+        state.pending.fences_of(&blocks)
+    }
+
+    /// The largest free block, in bytes.
+    pub(crate) fn largest_free(&self) -> u64 {
+        let mut state = self.state.lock();
+        state.shelf.settle();
+        self.publish(&mut state);
+        state.shelf.largest_free()
+    }
+
+    /// The block in use that begins at `address`, and whether its caller still holds it.
+    pub(crate) fn find(&self, segment: SegmentId, address: u64) -> Option<(BlockId, bool)> {
+        let state = self.state.lock();
+        let id = state.shelf.find(segment, address)?;
+        Some((id, state.shelf.block(id).state == BlockState::Allocated))
+    }
+
+    /// The segment that a block lies in: its base and bytes.
+    pub(crate) fn segment_of(&self, id: BlockId) -> Option<(u64, u64)> {
+        let state = self.state.lock();
+        let segment = state.shelf.segment_of(id)?;
+        Some((segment.base, segment.bytes))
+    }
+
+    /// Blocks that are allocated by address: where, and how much was asked for.
+    pub(crate) fn raw_blocks(&self) -> Vec<(u64, u64)> {
+        let state = self.state.lock();
+        let view = state.shelf.view();
+        let blocks = view.iter().flat_map(|segment| {
+            let allocated = |block: &&BlockView| block.state == BlockState::Allocated;
+            let at = |block: &BlockView| (block.id, segment.base + block.offset, block.requested);
+            segment.blocks.iter().filter(allocated).map(at)
+        });
+        blocks
+            .filter(|(id, ..)| state.shelf.block(*id).raw)
+            .map(|(_, address, requested)| (address, requested))
+            .collect()
+    }
+
+    /// Leaves an allocated block to whoever knows its address.
+    pub(crate) fn make_raw(&self, id: BlockId) {
+        self.state.lock().shelf.make_raw(id);
+    }
+
+    /// Checks every invariant of the heap; the text says which one does not hold.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let state = self.state.lock();
+        state.shelf.check()?;
+        let view = state.shelf.view();
+        for kind in [Kind::Small, Kind::Large] {
+            let segments = view.iter().filter(|segment| segment.kind == kind);
+            let blocks = || segments.clone().flat_map(|segment| &segment.blocks);
+            let counted = |state: BlockState| {
+                let of = || blocks().filter(move |block| block.state == state);
+                let bytes: u64 = of().map(|block| block.bytes).sum();
+                let requested: u64 = of().map(|block| block.requested).sum();
+                (of().count() as u64, bytes, requested)
+            };
+            let (allocated, pending) =
+                (counted(BlockState::Allocated), counted(BlockState::Pending));
+            for (what, is) in [
+                (Counted::Allocations, allocated.0),
+                (Counted::AllocatedBytes, allocated.1),
+                (Counted::RequestedBytes, allocated.2 + pending.2),
+                (Counted::Pending, pending.0),
+                (Counted::PendingBytes, pending.1),
+                (Counted::Segments, segments.clone().count() as u64),
+                (
+                    Counted::ReservedBytes,
+                    segments.clone().map(|s| s.bytes).sum(),
+                ),
+            ] {
+                let says = self.counters.now(Row::from(kind), what);
+                if says != is {
+                    return Err(format!("{what:?} of {kind:?} says {says} and is {is}"));
+                }
+            }
+        }
+        for counted in [
+            Counted::Allocations,
+            Counted::ReservedBytes,
+            Counted::RequestedBytes,
+        ] {
+            let of = |row| self.counters.now(row, counted);
+            if of(Row::All) != of(Row::Small) + of(Row::Large) {
+                return Err(format!("{counted:?} of all is not the sum of its kinds"));
+            }
+        }
+        Ok(())
+    }
+}

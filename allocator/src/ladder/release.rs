@@ -1,0 +1,90 @@
+//! The steps that give unused segments back to the device.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use cachette_hal::{self as hal, Device};
+
+use super::Climb;
+use crate::core::IdleSegment;
+use crate::heap::Heap;
+use crate::size::Kind;
+
+impl<D: Device> Climb<'_, D> {
+    /// Gives back segments that have been unused for long, once more than a share of the limit is held.
+    ///
+    /// Each round gives back what is at least as old as the average; only segments that can be given back
+    /// count for that average.
+    pub(super) fn collect(&self) -> hal::Result<()> {
+        let settings = &self.shared.settings;
+        let (Some(limit), Some(threshold)) = (settings.limit(), settings.config().gc_threshold())
+        else {
+            return Ok(());
+        };
+        let allowed = crate::shared::fraction_of(threshold, limit);
+        let target = self
+            .shared
+            .totals
+            .reserved
+            .load(Relaxed)
+            .saturating_sub(allowed);
+        let mut reclaimed = 0;
+        while reclaimed < target {
+            let released = self.collect_older_half()?;
+            if released == 0 {
+                break;
+            }
+            reclaimed += released;
+        }
+        Ok(())
+    }
+
+    fn collect_older_half(&self) -> hal::Result<u64> {
+        let idle: Vec<(Arc<Heap<D>>, IdleSegment)> = self
+            .heaps
+            .all()
+            .into_iter()
+            .flat_map(|heap| {
+                let idle = heap.idle_segments();
+                idle.into_iter().map(move |idle| (Arc::clone(&heap), idle))
+            })
+            .filter(|(_, idle)| idle.kind == Kind::Large)
+            .collect();
+        let ages: u64 = idle.iter().map(|(_, idle)| u64::from(idle.age)).sum();
+        let count = idle.len() as u64;
+        idle.iter()
+            .filter(|(_, idle)| u64::from(idle.age) * count >= ages)
+            .try_fold(0, |bytes, (heap, idle)| Ok(bytes + heap.release(*idle)?))
+    }
+
+    /// Gives back unsplittable segments of this stream: the smallest that alone is enough, or else the largest
+    /// ones until they are. Whether they are.
+    pub(super) fn release_enough(&self) -> hal::Result<bool> {
+        if self.policy.max_split == u64::MAX {
+            return Ok(false);
+        }
+        let enough = self.need.rounded.max(self.policy.max_split);
+        let mut idle = self.heap.idle_segments();
+        idle.retain(|idle| idle.kind == self.need.kind && idle.bytes >= self.policy.max_split);
+        idle.sort_by_key(|idle| (idle.bytes, idle.order));
+        if let Some(single) = idle.iter().find(|idle| idle.bytes >= enough) {
+            return Ok(self.heap.release(*single)? > 0);
+        }
+        let mut released = 0;
+        for idle in idle.into_iter().rev() {
+            if released >= enough {
+                break;
+            }
+            released += self.heap.release(idle)?;
+        }
+        Ok(released >= enough)
+    }
+
+    /// Gives back every unused segment of every stream; the bytes that came free.
+    pub(super) fn release_all(&self) -> hal::Result<u64> {
+        self.heaps
+            .all()
+            .iter()
+            .try_fold(0, |bytes, heap| Ok(bytes + heap.release_where(|_| true)?))
+    }
+}

@@ -1,0 +1,98 @@
+//! A stream as the allocator knows it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use cachette_hal::{self as hal, Device, StreamRef};
+
+use crate::heap::Heap;
+use crate::shared::Shared;
+
+/// A stream as the allocator knows it, kept alive by every heap that is bound to it.
+#[derive(Debug)]
+pub(crate) struct Lane<D: Device> {
+    shared: Arc<Shared<D>>,
+    stream: StreamRef,
+    /// No other lane has it; streams of two devices may share a handle, such as that of the default stream.
+    number: u64,
+    /// The handle, if the stream is the allocator's own to destroy.
+    owned: Option<hal::Stream>,
+}
+
+impl<D: Device> Lane<D> {
+    /// Makes a stream of the allocator's own.
+    pub(crate) fn create(shared: Arc<Shared<D>>) -> hal::Result<Self> {
+        let owned = shared.device.create_stream()?;
+        let mut lane = Self::adopt(shared, owned.borrow());
+        lane.owned = Some(owned);
+        Ok(lane)
+    }
+
+    /// Takes over a stream that someone else destroys, after this allocator is gone.
+    pub(crate) fn adopt(shared: Arc<Shared<D>>, stream: StreamRef) -> Self {
+        /// Relaxed: only the numbers must differ.
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self {
+            shared,
+            stream,
+            number: NEXT.fetch_add(1, Ordering::Relaxed),
+            owned: None,
+        }
+    }
+
+    pub(crate) const fn number(&self) -> u64 {
+        self.number
+    }
+
+    pub(crate) const fn stream(&self) -> StreamRef {
+        self.stream
+    }
+
+    pub(crate) const fn shared(&self) -> &Arc<Shared<D>> {
+        &self.shared
+    }
+}
+
+impl<D: Device> Drop for Lane<D> {
+    fn drop(&mut self) {
+        if let Some(stream) = self.owned.take() {
+            // SAFETY: 1. the stream was created for this lane, and nothing refers to the lane any more.
+            // A destructor has nobody to tell of a failure.
+            let _ = unsafe { self.shared.device.destroy_stream(stream) };
+        }
+    }
+}
+
+/// A stream of the device on which memory is allocated.
+///
+/// It is a handle: clones name the same stream. The driver's stream lives as long as the allocator and everything
+/// allocated on it, so no allocation can be left behind on a stream that is gone.
+#[derive(Debug)]
+pub struct Stream<D: Device> {
+    pub(crate) lane: Arc<Lane<D>>,
+    /// The heap of this stream in the default pool.
+    pub(crate) heap: Arc<Heap<D>>,
+}
+
+impl<D: Device> Stream<D> {
+    /// The driver's stream, to queue work in.
+    #[must_use]
+    pub fn get(&self) -> StreamRef {
+        self.lane.stream()
+    }
+
+    /// Blocks the host until everything queued in the stream so far has finished.
+    pub fn synchronize(&self) -> hal::Result<()> {
+        // SAFETY: 1. the lane keeps its stream alive.
+        unsafe { self.lane.shared().device.synchronize(self.lane.stream()) }
+    }
+}
+
+impl<D: Device> Clone for Stream<D> {
+    fn clone(&self) -> Self {
+        Self {
+            lane: Arc::clone(&self.lane),
+            heap: Arc::clone(&self.heap),
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! A caching GPU memory allocator.
+mod allocation;
+mod allocator;
+pub mod backends;
+pub mod config;
+mod core;
+mod error;
+mod fence;
+mod heap;
+mod heaps;
+pub mod human;
+mod index;
+mod ladder;
+mod lane;
+mod leak;
+mod lock;
+mod observe;
+mod policy;
+mod raw;
+mod shared;
+mod size;
+mod slots;
+mod stats;
+mod sync;
+mod uncached;
+
+pub use allocation::Allocation;
+pub use allocator::Allocator;
+pub use backends::Backends;
+pub use cachette_hal as hal;
+pub use config::Config;
+pub use error::{Error, OutOfMemory, PointerProblem};
+pub use lane::Stream;
+pub use leak::Leak;
+pub use observe::{Action, TraceEvent};
+pub use size::Kind;
+pub use stats::{Stat, StatArray, Stats};

@@ -1,0 +1,47 @@
+//! Who holds a lock: one bit, taken by an exchange and left by a store.
+
+#![forbid(unsafe_code)]
+
+use crate::sync::{AtomicBool, Ordering, wait_while};
+
+/// Who holds a lock.
+#[derive(Debug)]
+pub(crate) struct Spin {
+    held: AtomicBool,
+}
+
+impl Spin {
+    /// A lock that nobody holds.
+    pub(crate) const fn new(held: AtomicBool) -> Self {
+        Self { held }
+    }
+
+    /// Takes the lock if nobody holds it.
+    #[inline]
+    pub(crate) fn try_take(&self) -> bool {
+        // Pairs with the store in `leave`: what the last holder wrote is seen by the next.
+        !self.held.swap(true, Ordering::Acquire)
+    }
+
+    /// Takes the lock, after whoever holds it.
+    #[inline]
+    pub(crate) fn take(&self) {
+        if !self.try_take() {
+            self.wait();
+        }
+    }
+
+    #[cold]
+    fn wait(&self) {
+        while !self.try_take() {
+            wait_while(&self.held);
+        }
+    }
+
+    /// Leaves the lock to the next.
+    #[inline]
+    pub(crate) fn leave(&self) {
+        // Pairs with the exchange in `try_take`.
+        self.held.store(false, Ordering::Release);
+    }
+}

@@ -1,0 +1,141 @@
+//! Those who watch an allocator: trackers of every event, observers of exhaustion, and helpers under pressure.
+
+#![forbid(unsafe_code)]
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use cachette_hal::StreamRef;
+
+use crate::error::OutOfMemory;
+use crate::leak::Leak;
+
+/// What happened to memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Action {
+    /// A caller got a block.
+    Alloc,
+    /// A caller gave a block back.
+    FreeRequested,
+    /// The block is free for others; later than the request where another stream still used it.
+    FreeCompleted,
+    /// A segment was obtained from the device.
+    SegmentAlloc,
+    /// A segment goes back to the device.
+    SegmentFree,
+    /// A request failed.
+    OutOfMemory,
+}
+
+/// One thing that happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TraceEvent {
+    /// What happened.
+    pub action: Action,
+    /// Where; for [`Action::OutOfMemory`] the device's free bytes.
+    pub address: u64,
+    /// What the caller asked for, or the size of the segment.
+    pub bytes: u64,
+    /// The stream of the block or segment.
+    pub stream: StreamRef,
+}
+
+type Tracker = dyn Fn(&TraceEvent) + Send + Sync;
+type OomObserver = dyn Fn(&OutOfMemory) + Send + Sync;
+type LeakObserver = dyn Fn(&[Leak]) + Send + Sync;
+type Reliever = dyn Fn() -> bool + Send + Sync;
+
+/// Those who watch an allocator. They are called on the thread of the request, with no lock held.
+#[derive(Default)]
+pub(crate) struct Observers {
+    /// Whether there is any tracker; relaxed, since a tracker added now may miss what happens now.
+    tracked: AtomicBool,
+    trackers: RwLock<Vec<Arc<Tracker>>>,
+    oom: RwLock<Vec<Arc<OomObserver>>>,
+    relievers: RwLock<Vec<Arc<Reliever>>>,
+    leaks: RwLock<Vec<Arc<LeakObserver>>>,
+}
+
+impl Observers {
+    pub(crate) fn track(&self, tracker: Arc<Tracker>) {
+        push(&self.trackers, tracker);
+        self.tracked.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn on_oom(&self, observer: Arc<OomObserver>) {
+        push(&self.oom, observer);
+    }
+
+    pub(crate) fn on_pressure(&self, reliever: Arc<Reliever>) {
+        push(&self.relievers, reliever);
+    }
+
+    pub(crate) fn on_leak(&self, observer: Arc<LeakObserver>) {
+        push(&self.leaks, observer);
+    }
+
+    /// Whether events are worth making.
+    pub(crate) fn is_tracked(&self) -> bool {
+        self.tracked.load(Ordering::Relaxed)
+    }
+
+    /// Tells every tracker, if there is any.
+    pub(crate) fn event(&self, action: Action, address: u64, bytes: u64, stream: StreamRef) {
+        if !self.is_tracked() {
+            return;
+        }
+        let event = TraceEvent {
+            action,
+            address,
+            bytes,
+            stream,
+        };
+        for tracker in copy(&self.trackers) {
+            tracker(&event);
+        }
+    }
+
+    pub(crate) fn report_oom(&self, report: &OutOfMemory) {
+        for observer in copy(&self.oom) {
+            observer(report);
+        }
+    }
+
+    pub(crate) fn report_leaks(&self, leaks: &[Leak]) {
+        for observer in copy(&self.leaks) {
+            observer(leaks);
+        }
+    }
+
+    /// Asks every helper to free memory; whether any of them did.
+    pub(crate) fn relieve(&self) -> bool {
+        copy(&self.relievers)
+            .iter()
+            .fold(false, |freed, reliever| reliever() | freed)
+    }
+}
+
+impl fmt::Debug for Observers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Observers")
+            .field("trackers", &copy(&self.trackers).len())
+            .field("oom", &copy(&self.oom).len())
+            .field("relievers", &copy(&self.relievers).len())
+            .field("leaks", &copy(&self.leaks).len())
+            .finish_non_exhaustive()
+    }
+}
+
+fn push<T: ?Sized>(list: &RwLock<Vec<Arc<T>>>, item: Arc<T>) {
+    list.write()
+        .unwrap_or_else(PoisonError::into_inner)
+        .push(item);
+}
+
+/// The list as it is now; a callback may then add to it without a deadlock.
+fn copy<T: ?Sized>(list: &RwLock<Vec<Arc<T>>>) -> Vec<Arc<T>> {
+    list.read().unwrap_or_else(PoisonError::into_inner).clone()
+}

@@ -1,0 +1,143 @@
+//! The settings that decide placement, copied into every heap so that a hit reads nothing shared.
+
+use crate::config::Config;
+use crate::size::{self, Kind};
+
+/// The settings that decide placement.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Policy {
+    /// Steps between powers of two, by interval; index 0 is below 2 MiB, index 15 from 32 GiB on.
+    pub(crate) divisions: [u32; 16],
+    /// Whether any of `divisions` is above one.
+    pub(crate) divides: bool,
+    /// Size of the segments for middling requests.
+    pub(crate) large_segment: u64,
+    /// Blocks of this size or more are never split; `u64::MAX` for no such bound.
+    pub(crate) max_split: u64,
+    /// How much larger than the request an unsplittable block may be.
+    pub(crate) max_non_split_rounding: u64,
+    /// Whether blocks are never split at all: one block a segment.
+    pub(crate) no_split: bool,
+    /// Whether the age of free blocks is counted for garbage collection.
+    pub(crate) ages: bool,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            divisions: [0; 16],
+            divides: false,
+            large_segment: size::LARGE_SEGMENT,
+            max_split: u64::MAX,
+            max_non_split_rounding: size::LARGE_SEGMENT,
+            no_split: false,
+            ages: false,
+        }
+    }
+}
+
+impl Policy {
+    /// The placement that a configuration asks for.
+    pub(crate) fn of(config: &Config) -> Self {
+        let divisions: [u32; 16] =
+            std::array::from_fn(|interval| config.divisions(1 << (20 + interval)));
+        Self {
+            divides: divisions.iter().any(|count| *count > 1),
+            divisions,
+            large_segment: config.large_segment_bytes(),
+            max_split: config.max_split_bytes().unwrap_or(u64::MAX),
+            max_non_split_rounding: config.max_non_split_rounding_bytes(),
+            no_split: false,
+            ages: config.gc_threshold().is_some(),
+        }
+    }
+
+    /// The bytes a block needs to serve `bytes`.
+    #[inline]
+    pub(crate) fn round(&self, bytes: u64) -> u64 {
+        size::round(
+            bytes,
+            if self.divides {
+                self.divisions_for(bytes)
+            } else {
+                0
+            },
+        )
+    }
+
+    fn divisions_for(&self, bytes: u64) -> u32 {
+        let interval = bytes.max(1).ilog2().saturating_sub(20).min(15);
+        self.divisions[interval as usize]
+    }
+
+    /// Whether a free block of `block` bytes may serve a request of `rounded` bytes at all.
+    ///
+    /// Unsplittable blocks are kept for requests that nearly fill them.
+    #[inline]
+    pub(crate) fn admits(&self, rounded: u64, block: u64) -> bool {
+        if self.max_split == u64::MAX {
+            return true;
+        }
+        if rounded < self.max_split {
+            block < self.max_split
+        } else {
+            block < rounded.saturating_add(self.max_non_split_rounding)
+        }
+    }
+
+    /// Whether what is left of a block after `rounded` bytes becomes a block of its own.
+    #[inline]
+    pub(crate) fn splits(&self, kind: Kind, rounded: u64, left: u64) -> bool {
+        let least = match kind {
+            Kind::Small => size::GRAIN,
+            Kind::Large => size::SMALL_LIMIT + 1,
+        };
+        // Small requests are far below any bound on splitting, so one test serves both kinds.
+        left >= least && rounded < self.max_split && !self.no_split
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn s13_a_small_request_does_not_get_an_unsplittable_block() {
+        let policy = Policy {
+            max_split: 100 * MIB,
+            ..Policy::default()
+        };
+        assert!(policy.admits(99 * MIB, 99 * MIB));
+        assert!(!policy.admits(99 * MIB, 100 * MIB));
+    }
+
+    #[test]
+    fn s14_a_large_request_gets_an_unsplittable_block_only_if_it_nearly_fills_it() {
+        let policy = Policy {
+            max_split: 100 * MIB,
+            ..Policy::default()
+        };
+        assert!(policy.admits(100 * MIB, 119 * MIB));
+        assert!(!policy.admits(100 * MIB, 120 * MIB));
+    }
+
+    #[test]
+    fn s15_the_remainder_becomes_a_block_if_it_is_worth_one() {
+        let policy = Policy {
+            max_split: 100 * MIB,
+            ..Policy::default()
+        };
+        assert!(policy.splits(Kind::Small, 512, 512));
+        assert!(!policy.splits(Kind::Small, 512, 0));
+        assert!(!policy.splits(Kind::Large, 20 * MIB, MIB));
+        assert!(policy.splits(Kind::Large, 20 * MIB, MIB + 512));
+        assert!(!policy.splits(Kind::Large, 100 * MIB, 10 * MIB));
+        let whole = Policy {
+            no_split: true,
+            ..Policy::default()
+        };
+        assert!(!whole.splits(Kind::Small, 512, MIB));
+    }
+}

@@ -1,0 +1,224 @@
+//! What all heaps of one allocator share: the device, the totals, the settings that can change.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError, RwLock};
+
+use cachette_hal::{Device, Event};
+
+use crate::config::Config;
+use crate::index::Index;
+use crate::observe::Observers;
+use crate::policy::Policy;
+use crate::stats::{Ledger, Stat};
+use crate::uncached::UncachedMemory;
+
+/// What all heaps of one allocator share.
+#[derive(Debug)]
+pub(crate) struct Shared<D: Device> {
+    pub(crate) device: D,
+    pub(crate) ledger: Ledger,
+    pub(crate) index: Index,
+    pub(crate) observers: Observers,
+    pub(crate) totals: Totals,
+    pub(crate) settings: Settings,
+    pub(crate) uncached: UncachedMemory,
+    /// Events that nobody waits for, the one used last first. They are destroyed with the allocator.
+    events: Mutex<Vec<Event>>,
+}
+
+impl<D: Device> Shared<D> {
+    pub(crate) fn new(device: D, config: &Config) -> Self {
+        let total = device.info().total_memory;
+        Self {
+            device,
+            ledger: Ledger::default(),
+            index: Index::default(),
+            observers: Observers::default(),
+            totals: Totals::new(config),
+            settings: Settings::new(config, total),
+            uncached: UncachedMemory::default(),
+            events: Mutex::default(),
+        }
+    }
+
+    /// The idle events.
+    pub(crate) fn events(&self) -> std::sync::MutexGuard<'_, Vec<Event>> {
+        self.events.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<D: Device> Drop for Shared<D> {
+    fn drop(&mut self) {
+        self.uncached.free_orphans(&self.device);
+        for event in std::mem::take(&mut *self.events()) {
+            // SAFETY: 1. every event in the pool was created by this device and is in the pool once.
+            // A destructor has nobody to tell of a failure.
+            let _ = unsafe { self.device.destroy_event(event) };
+        }
+    }
+}
+
+/// Counts of rare things, over all heaps. All accesses are relaxed: each stands for itself.
+#[derive(Debug)]
+pub(crate) struct Totals {
+    /// Bytes held from the device, or about to be; what the limit is measured against.
+    pub(crate) reserved: AtomicU64,
+    pub(crate) retries: AtomicU64,
+    pub(crate) ooms: AtomicU64,
+    pub(crate) waits: AtomicU64,
+    pub(crate) device_allocs: AtomicU64,
+    pub(crate) device_frees: AtomicU64,
+    pub(crate) rejections: AtomicU64,
+    /// How many points were marked in streams; the number orders them.
+    pub(crate) points: AtomicU64,
+    pub(crate) oversize_allocations: Oversize,
+    pub(crate) oversize_segments: Oversize,
+    /// The bound on splitting when the allocator was made.
+    pub(crate) max_split: u64,
+}
+
+impl Totals {
+    fn new(config: &Config) -> Self {
+        Self {
+            reserved: AtomicU64::new(0),
+            retries: AtomicU64::new(0),
+            ooms: AtomicU64::new(0),
+            waits: AtomicU64::new(0),
+            device_allocs: AtomicU64::new(0),
+            device_frees: AtomicU64::new(0),
+            rejections: AtomicU64::new(0),
+            points: AtomicU64::new(0),
+            oversize_allocations: Oversize::default(),
+            oversize_segments: Oversize::default(),
+            max_split: Policy::of(config).max_split,
+        }
+    }
+
+    /// Makes every count zero that is one; what is held stays.
+    pub(crate) fn reset(&self) {
+        for count in [
+            &self.retries,
+            &self.ooms,
+            &self.waits,
+            &self.device_allocs,
+            &self.device_frees,
+            &self.rejections,
+        ] {
+            count.store(0, Relaxed);
+        }
+        self.oversize_allocations.reset_totals();
+        self.oversize_segments.reset_totals();
+    }
+}
+
+/// A figure that changes seldom enough to be shared by all heaps.
+#[derive(Debug, Default)]
+pub(crate) struct Oversize(Mutex<Stat>);
+
+impl Oversize {
+    pub(crate) fn raise(&self) {
+        let mut stat = self.lock();
+        stat.current += 1;
+        stat.allocated += 1;
+        stat.peak = stat.peak.max(stat.current);
+    }
+
+    pub(crate) fn lower(&self) {
+        let mut stat = self.lock();
+        stat.current = stat.current.saturating_sub(1);
+        stat.freed += 1;
+    }
+
+    pub(crate) fn stat(&self) -> Stat {
+        *self.lock()
+    }
+
+    pub(crate) fn reset_peak(&self) {
+        let mut stat = self.lock();
+        stat.peak = stat.current;
+    }
+
+    fn reset_totals(&self) {
+        let mut stat = self.lock();
+        stat.allocated = 0;
+        stat.freed = 0;
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Stat> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Settings that can change while the allocator works.
+///
+/// Those that a miss looks at are atomics, relaxed: a change takes effect some time during a request that
+/// overlaps it.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    config: RwLock<Config>,
+    /// Bytes that may be held from the device; `u64::MAX` for no limit.
+    pub(crate) limit: AtomicU64,
+    pub(crate) never_block: AtomicBool,
+    pub(crate) lends: AtomicBool,
+    pub(crate) caches: AtomicBool,
+    /// Whether a request beyond the limit is refused at once.
+    pub(crate) rejects: AtomicBool,
+    /// Counts requests while garbage collection is on; blocks take their age from it.
+    pub(crate) clock: AtomicU32,
+}
+
+impl Settings {
+    fn new(config: &Config, total_memory: u64) -> Self {
+        let settings = Self {
+            config: RwLock::new(config.clone()),
+            limit: AtomicU64::new(u64::MAX),
+            never_block: AtomicBool::new(false),
+            lends: AtomicBool::new(false),
+            caches: AtomicBool::new(true),
+            rejects: AtomicBool::new(false),
+            clock: AtomicU32::new(0),
+        };
+        settings.apply(config);
+        settings.limit.store(
+            config.limit_bytes(total_memory).unwrap_or(u64::MAX),
+            Relaxed,
+        );
+        settings
+    }
+
+    /// Takes over a changed configuration, but for the limit, which is read once.
+    pub(crate) fn apply(&self, config: &Config) {
+        self.never_block.store(config.never_block(), Relaxed);
+        self.lends.store(config.lend_across_streams(), Relaxed);
+        self.caches.store(config.caching(), Relaxed);
+        self.rejects.store(config.throw_on_driver_oom(), Relaxed);
+        *self.config.write().unwrap_or_else(PoisonError::into_inner) = config.clone();
+    }
+
+    /// The configuration as it was last set.
+    pub(crate) fn config(&self) -> Config {
+        self.config
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// The limit, if there is one.
+    pub(crate) fn limit(&self) -> Option<u64> {
+        Some(self.limit.load(Relaxed)).filter(|limit| *limit != u64::MAX)
+    }
+}
+
+/// `fraction` of `total`; all of it means no limit.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    reason = "a fraction of a memory size needs no more than 53 bits, and is not negative"
+)]
+pub(crate) fn fraction_of(fraction: f64, total: u64) -> u64 {
+    if fraction >= 1.0 {
+        return u64::MAX;
+    }
+    (total as f64 * fraction) as u64
+}

@@ -1,0 +1,193 @@
+//! What one heap counts.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use crate::core::Split;
+use crate::size::Kind;
+
+/// What a heap counts; the rest of the statistics is derived from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Counted {
+    /// Blocks held by callers.
+    Allocations,
+    /// Their bytes.
+    AllocatedBytes,
+    /// Bytes that callers asked for, until the block is free again.
+    RequestedBytes,
+    /// Blocks freed by their callers and still used by other streams.
+    Pending,
+    /// Their bytes.
+    PendingBytes,
+    /// Free blocks that are a part of their segment.
+    InactiveSplit,
+    /// Their bytes.
+    InactiveSplitBytes,
+    /// Segments.
+    Segments,
+    /// Their bytes.
+    ReservedBytes,
+}
+
+impl Counted {
+    pub(crate) const COUNT: usize = 9;
+}
+
+/// One of the three rows of every statistic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Row {
+    All,
+    Small,
+    Large,
+}
+
+impl Row {
+    pub(crate) const EVERY: [Self; 3] = [Self::All, Self::Small, Self::Large];
+}
+
+impl From<Kind> for Row {
+    fn from(kind: Kind) -> Self {
+        match kind {
+            Kind::Small => Self::Small,
+            Kind::Large => Self::Large,
+        }
+    }
+}
+
+/// One counter.
+///
+/// Only the holder of the heap's lock writes `now` and `total`, so plain loads and stores are enough; they are
+/// atomic because the ledger reads them without the lock. All accesses are relaxed: no other memory is
+/// published through them.
+#[derive(Debug, Default)]
+struct Cell {
+    now: AtomicU64,
+    /// As long as `now` stays at or below this, no peak of the whole device can have been passed.
+    limit: AtomicU64,
+    /// Sum of all increases.
+    total: AtomicU64,
+}
+
+/// What one heap counts, apart for the two kinds of segment; their sums are made when they are read. Kept on
+/// cache lines of its own, since other heaps' threads write next to it otherwise.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct Counters {
+    kinds: [[Cell; Counted::COUNT]; 2],
+    /// The limits of the sums of both kinds.
+    limits: [AtomicU64; Counted::COUNT],
+}
+
+impl Counters {
+    /// Counts a block that goes to a caller; `true` if the ledger must look for a new peak.
+    #[inline(always)]
+    pub(crate) fn allocated(&self, kind: Kind, bytes: u64, requested: u64) -> bool {
+        self.raise(Counted::Allocations, kind, 1)
+            | self.raise(Counted::AllocatedBytes, kind, bytes)
+            | self.raise(Counted::RequestedBytes, kind, requested)
+    }
+
+    /// Counts a block that its caller freed and that is free at once.
+    #[inline(always)]
+    pub(crate) fn freed(&self, kind: Kind, bytes: u64, requested: u64) {
+        self.lower(Counted::Allocations, kind, 1);
+        self.lower(Counted::AllocatedBytes, kind, bytes);
+        self.lower(Counted::RequestedBytes, kind, requested);
+    }
+
+    /// Counts an increase; `true` if the ledger must look for a new peak.
+    #[inline(always)]
+    pub(crate) fn raise(&self, counted: Counted, kind: Kind, by: u64) -> bool {
+        let cell = self.cell(counted, kind);
+        cell.total.store(cell.total.load(Relaxed) + by, Relaxed);
+        self.set(counted, kind, cell.now.load(Relaxed) + by)
+    }
+
+    /// Counts a decrease.
+    #[inline(always)]
+    pub(crate) fn lower(&self, counted: Counted, kind: Kind, by: u64) {
+        let now = &self.cell(counted, kind).now;
+        now.store(now.load(Relaxed).wrapping_sub(by), Relaxed);
+    }
+
+    /// Makes the present value this; `true` if the ledger must look for a new peak.
+    #[inline(always)]
+    fn set(&self, counted: Counted, kind: Kind, value: u64) -> bool {
+        let other = match kind {
+            Kind::Small => Kind::Large,
+            Kind::Large => Kind::Small,
+        };
+        let cell = self.cell(counted, kind);
+        cell.now.store(value, Relaxed);
+        let sum = value + self.cell(counted, other).now.load(Relaxed);
+        (value > cell.limit.load(Relaxed)) | (sum > self.limits[counted as usize].load(Relaxed))
+    }
+
+    /// Sets the free parts of segments, which are known as a whole; `true` if the ledger must look for a new
+    /// peak.
+    pub(crate) fn set_split(&self, split: [Split; 2]) -> bool {
+        let mut peak = false;
+        for kind in [Kind::Small, Kind::Large] {
+            let Split { blocks, bytes } = split[kind as usize];
+            for (counted, value) in [
+                (Counted::InactiveSplit, blocks),
+                (Counted::InactiveSplitBytes, bytes),
+            ] {
+                let cell = self.cell(counted, kind);
+                let more = value.saturating_sub(cell.now.load(Relaxed));
+                cell.total.store(cell.total.load(Relaxed) + more, Relaxed);
+                peak |= self.set(counted, kind, value);
+            }
+        }
+        peak
+    }
+
+    /// How far the free parts of each kind of segment may rise before a peak can have been passed.
+    pub(crate) fn quiet_split(&self) -> [Split; 2] {
+        // Both kinds may rise at once, so each gets half of what both together may.
+        let of = |kind: Kind, counted: Counted| {
+            let cell = self.cell(counted, kind);
+            let now = cell.now.load(Relaxed);
+            let mine = cell.limit.load(Relaxed).saturating_sub(now);
+            let all = self.limits[counted as usize].load(Relaxed);
+            now + mine.min(all.saturating_sub(self.now(Row::All, counted)) / 2)
+        };
+        [Kind::Small, Kind::Large].map(|kind| Split {
+            blocks: of(kind, Counted::InactiveSplit),
+            bytes: of(kind, Counted::InactiveSplitBytes),
+        })
+    }
+
+    /// The present value.
+    pub(crate) fn now(&self, row: Row, counted: Counted) -> u64 {
+        self.sum(row, counted, |cell| &cell.now)
+    }
+
+    /// The sum of all increases.
+    pub(crate) fn total(&self, row: Row, counted: Counted) -> u64 {
+        self.sum(row, counted, |cell| &cell.total)
+    }
+
+    fn sum(&self, row: Row, counted: Counted, of: impl Fn(&Cell) -> &AtomicU64) -> u64 {
+        let of = |kind| of(self.cell(counted, kind)).load(Relaxed);
+        match row {
+            Row::All => of(Kind::Small) + of(Kind::Large),
+            Row::Small => of(Kind::Small),
+            Row::Large => of(Kind::Large),
+        }
+    }
+
+    /// Lets a value rise by `slack` from here before the ledger must look again.
+    pub(crate) fn allow(&self, row: Row, counted: Counted, slack: u64) {
+        let limit = match row {
+            Row::All => &self.limits[counted as usize],
+            Row::Small => &self.cell(counted, Kind::Small).limit,
+            Row::Large => &self.cell(counted, Kind::Large).limit,
+        };
+        limit.store(self.now(row, counted).saturating_add(slack), Relaxed);
+    }
+
+    #[inline(always)]
+    const fn cell(&self, counted: Counted, kind: Kind) -> &Cell {
+        &self.kinds[kind as usize][counted as usize]
+    }
+}

@@ -1,0 +1,142 @@
+//! Memory past the cache: every request is one of the device's own, for debugging tools that must see each.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use cachette_hal::{self as hal, Device, DevicePtr, StreamRef};
+
+use crate::leak::Leak;
+use crate::shared::Shared;
+
+/// Memory past the cache, with an owner.
+#[derive(Debug)]
+pub(crate) struct Uncached<D: Device> {
+    shared: Arc<Shared<D>>,
+    /// `None` once the address is all that is left of it.
+    ptr: Option<DevicePtr>,
+}
+
+impl<D: Device> Uncached<D> {
+    pub(crate) fn allocate(
+        shared: &Arc<Shared<D>>,
+        bytes: u64,
+        stream: StreamRef,
+    ) -> hal::Result<Self> {
+        let ptr = shared.device.allocate(bytes)?;
+        let record = Record {
+            ptr,
+            bytes,
+            stream,
+            raw: false,
+        };
+        shared.uncached.lock().insert(ptr.address(), record);
+        Ok(Self {
+            shared: Arc::clone(shared),
+            ptr: Some(ptr),
+        })
+    }
+
+    /// The first byte.
+    pub(crate) fn address(&self) -> u64 {
+        self.ptr.map_or(0, DevicePtr::address)
+    }
+
+    /// Leaves the memory to whoever knows its address.
+    pub(crate) fn make_raw(mut self) {
+        if let Some(ptr) = self.ptr.take()
+            && let Some(record) = self.shared.uncached.lock().get_mut(&ptr.address())
+        {
+            record.raw = true;
+        }
+    }
+}
+
+impl<D: Device> Drop for Uncached<D> {
+    fn drop(&mut self) {
+        if let Some(ptr) = self.ptr.take() {
+            // A destructor has nobody to tell of a failure; the memory then goes with the allocator.
+            let _ = self
+                .shared
+                .uncached
+                .free(&self.shared.device, ptr.address());
+        }
+    }
+}
+
+/// All memory past the cache.
+#[derive(Debug, Default)]
+pub(crate) struct UncachedMemory(Mutex<HashMap<u64, Record>>);
+
+#[derive(Clone, Copy, Debug)]
+struct Record {
+    ptr: DevicePtr,
+    bytes: u64,
+    stream: StreamRef,
+    /// Whether it is known by its address alone.
+    raw: bool,
+}
+
+impl UncachedMemory {
+    /// Whether memory past the cache begins at `address`.
+    pub(crate) fn knows(&self, address: u64) -> bool {
+        self.lock().contains_key(&address)
+    }
+
+    /// The size of the memory that begins at `address`, if it came past the cache.
+    pub(crate) fn bytes_at(&self, address: u64) -> Option<u64> {
+        self.lock().get(&address).map(|record| record.bytes)
+    }
+
+    /// Memory that is known by its address alone.
+    pub(crate) fn raw(&self) -> Vec<Leak> {
+        let raw = |record: &&Record| record.raw;
+        self.lock().values().filter(raw).map(Record::leak).collect()
+    }
+
+    /// Frees the memory that begins at `address` and is known by that alone; `None` if there is none.
+    pub(crate) fn free_raw<D: Device>(&self, device: &D, address: u64) -> Option<hal::Result<()>> {
+        let raw = self.lock().get(&address).is_some_and(|record| record.raw);
+        raw.then(|| self.free(device, address))
+    }
+
+    /// Waits for the device and frees the memory; a failure changes nothing.
+    fn free<D: Device>(&self, device: &D, address: u64) -> hal::Result<()> {
+        let Some(record) = self.lock().remove(&address) else {
+            return Ok(());
+        };
+        let idle = device.synchronize_device();
+        // SAFETY: 1. the memory came from this device and has just left the table. 2. The device is idle.
+        let freed = idle.and_then(|()| unsafe { device.free(record.ptr) });
+        if freed.is_err() {
+            self.lock().insert(address, record);
+        }
+        freed
+    }
+
+    /// Frees what has no owner any more; at the end of the allocator.
+    pub(crate) fn free_orphans<D: Device>(&self, device: &D) {
+        let orphans: Vec<u64> = {
+            let records = self.lock();
+            let orphan = |(_, record): &(&u64, &Record)| !record.raw;
+            records.iter().filter(orphan).map(|(at, _)| *at).collect()
+        };
+        for address in orphans {
+            // A destructor has nobody to tell of a failure.
+            let _ = self.free(device, address);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Record>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Record {
+    const fn leak(&self) -> Leak {
+        Leak {
+            address: self.ptr.address(),
+            requested: self.bytes,
+            stream: self.stream,
+        }
+    }
+}

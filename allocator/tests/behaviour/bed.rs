@@ -1,0 +1,199 @@
+//! An allocator on a device made of host memory, with a hand on the device.
+
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use cachette::hal::{Call, Device, Ordinal};
+use cachette::{Allocation, Allocator, Config, Stats, Stream};
+use cachette_hal_host::{Hold, HostBackend, HostConfig, HostDevice};
+
+pub(crate) const KIB: u64 = 1 << 10;
+pub(crate) const MIB: u64 = 1 << 20;
+pub(crate) const GIB: u64 = 1 << 30;
+
+/// Memory of a [`Bed`].
+pub(crate) type Memory = Allocation<HostDevice>;
+/// A stream of a [`Bed`].
+pub(crate) type Lane = Stream<HostDevice>;
+
+/// An allocator, and the device beneath it.
+pub(crate) struct Bed {
+    pub(crate) device: HostDevice,
+    pub(crate) allocator: Allocator<HostDevice>,
+}
+
+impl Bed {
+    /// A device of 1 GiB, and an allocator as it comes.
+    pub(crate) fn new() -> Self {
+        Self::with("")
+    }
+
+    /// A device of 1 GiB, and an allocator configured by `text`.
+    pub(crate) fn with(text: &str) -> Self {
+        Self::on(HostConfig::default(), text)
+    }
+
+    /// A device of `capacity` bytes, and an allocator configured by `text`.
+    pub(crate) fn of(capacity: u64, text: &str) -> Self {
+        Self::on(HostConfig::default().capacity(capacity), text)
+    }
+
+    /// A device of `capacity` bytes that no process needs to have, and an allocator configured by `text`.
+    pub(crate) fn phantom(capacity: u64, text: &str) -> Self {
+        Self::on(HostConfig::default().capacity(capacity).phantom(true), text)
+    }
+
+    /// The first device made like `host`, and an allocator configured by `text`.
+    pub(crate) fn on(host: HostConfig, text: &str) -> Self {
+        let device = device(host);
+        let allocator = Allocator::with_config(device.clone(), &config(text));
+        Self { device, allocator }
+    }
+
+    pub(crate) fn stream(&self) -> Lane {
+        self.allocator
+            .create_stream()
+            .expect("the device makes streams")
+    }
+
+    pub(crate) fn allocate(&self, bytes: u64, stream: &Lane) -> Memory {
+        self.allocator
+            .allocate(bytes, stream)
+            .expect("there is room")
+    }
+
+    /// Allocates by address.
+    pub(crate) fn allocate_raw(&self, bytes: u64, stream: &Lane) -> u64 {
+        // SAFETY: 1. 2. the stream is this allocator's own, and lives as long as it.
+        unsafe { self.allocator.allocate_raw(bytes, stream.get()) }.expect("there is room")
+    }
+
+    pub(crate) fn stats(&self) -> Stats {
+        self.allocator.stats()
+    }
+
+    /// Keeps a stream from going on.
+    pub(crate) fn hold(&self, stream: &Lane) -> Hold {
+        self.device.hold(stream.get()).expect("the stream is live")
+    }
+
+    /// Sets every byte of `memory`, when `stream` gets there.
+    pub(crate) fn fill(&self, memory: &Memory, byte: u8, stream: &Lane) {
+        let transfer = self.device.transfer().expect("the host device copies");
+        let at = memory.ptr().expect("the memory has an address");
+        // SAFETY: 1. the stream is live. 3. the memory stays mapped: its segment is not given back before the
+        // device is idle.
+        unsafe { transfer.fill(at, byte, memory.bytes(), stream.get()) }.expect("a fill is queued");
+    }
+
+    /// The byte that fills the whole of `memory`, once `stream` has run dry; `None` if there are several.
+    pub(crate) fn content(&self, memory: &Memory, stream: &Lane) -> Option<u8> {
+        let transfer = self.device.transfer().expect("the host device copies");
+        let from = memory.ptr().expect("the memory has an address");
+        let length = usize::try_from(memory.bytes()).expect("it fits the host");
+        let mut read = vec![0; length];
+        // SAFETY: 1. the stream is live. 3. the memory is allocated. 4. `read` is not touched before the stream
+        // has been waited for.
+        unsafe { transfer.download(read.as_mut_ptr(), from, length, stream.get()) }
+            .expect("a download is queued");
+        stream.synchronize().expect("the stream runs dry");
+        let first = read[0];
+        read.iter().all(|byte| *byte == first).then_some(first)
+    }
+
+    /// Driver calls that `act` makes, of any kind.
+    pub(crate) fn calls_during(&self, act: impl FnOnce()) -> u64 {
+        let before = self.device.total_calls();
+        act();
+        self.device.total_calls() - before
+    }
+
+    /// Driver calls of one kind that `act` makes.
+    pub(crate) fn calls_of(&self, call: Call, act: impl FnOnce()) -> u64 {
+        let before = self.device.calls(call);
+        act();
+        self.device.calls(call) - before
+    }
+
+    /// Checks every structure, and that the statistics agree with each other and with the device.
+    pub(crate) fn assert_sound(&self) {
+        assert_sound(&self.allocator);
+        let reserved = self.stats().reserved_bytes.all.current;
+        assert_eq!(self.device.physical_bytes(), reserved);
+    }
+
+    /// Drops the allocator, and checks that the device has everything back.
+    pub(crate) fn assert_returns_everything(self) {
+        let Self { device, allocator } = self;
+        drop(allocator);
+        assert_eq!(device.live(), cachette_hal_host::Live::default());
+        assert_eq!(device.physical_bytes(), 0);
+    }
+}
+
+/// The first device made like `host`.
+pub(crate) fn device(host: HostConfig) -> HostDevice {
+    let backend = HostBackend::new(host).expect("such a device can be made");
+    backend
+        .device(Ordinal(0))
+        .expect("there is always a first device")
+}
+
+/// The configuration that `text` says.
+pub(crate) fn config(text: &str) -> Config {
+    text.parse().expect("the configuration is right")
+}
+
+/// Checks every structure of an allocator, and that its statistics agree with each other.
+pub(crate) fn assert_sound<D: Device>(allocator: &Allocator<D>) {
+    allocator.check().expect("every invariant holds");
+    let stats = allocator.stats();
+    for (name, array) in stats.arrays() {
+        let kinds = [&array.small_pool, &array.large_pool];
+        let sum = kinds.iter().map(|stat| stat.current).sum::<u64>();
+        assert_eq!(array.all.current, sum, "{name} is not the sum of its kinds");
+        for stat in [&array.all, &array.small_pool, &array.large_pool] {
+            assert!(stat.peak >= stat.current, "the peak of {name} is too low");
+            let left = stat.allocated.checked_sub(stat.freed);
+            assert_eq!(left, Some(stat.current), "{name} does not add up");
+        }
+    }
+    let now = |name: &str| {
+        let found = stats.arrays().into_iter().find(|(known, _)| *known == name);
+        found.map_or(0, |(_, array)| array.all.current)
+    };
+    assert!(now("allocation") <= now("active"));
+    assert!(now("requested_bytes") <= now("active_bytes"));
+    let in_split = now("active_bytes") + now("inactive_split_bytes");
+    assert!(
+        in_split <= now("reserved_bytes"),
+        "more is used than is held"
+    );
+    let held = stats.num_device_alloc - stats.num_device_free;
+    assert_eq!(
+        held,
+        now("segment"),
+        "segments are not what the device gave and got"
+    );
+}
+
+/// What `work` returns, or `None` if it takes so long that it must be waiting for something.
+pub(crate) fn in_time<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    start(work).recv_timeout(Duration::from_secs(5)).ok()
+}
+
+/// Begins `work` on a thread of its own; its answer comes through the channel.
+pub(crate) fn start<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> mpsc::Receiver<T> {
+    let (answer, answers) = mpsc::channel();
+    // Whoever has given up waiting does not hear the answer.
+    thread::spawn(move || drop(answer.send(work())));
+    answers
+}
+
+/// Whether the answer is still to come after a while.
+pub(crate) fn is_waiting<T>(answers: &mpsc::Receiver<T>) -> bool {
+    answers.recv_timeout(Duration::from_millis(80)).is_err()
+}

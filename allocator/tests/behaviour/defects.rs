@@ -1,0 +1,169 @@
+//! Where the reference fails and this allocator does not.
+
+use cachette::Error;
+use cachette::hal::Call;
+use cachette_hal_host::HostConfig;
+
+use crate::bed::{Bed, Lane, MIB, Memory, in_time, is_waiting, start};
+
+/// Frees `memory` while `side` still has work for it.
+fn free_in_use(bed: &Bed, memory: Memory, side: &Lane) {
+    bed.fill(&memory, 1, side);
+    memory.record_stream(side);
+    drop(memory);
+}
+
+#[test]
+fn d1_a_block_that_came_free_while_waiting_serves_the_request() {
+    let bed = Bed::of(20 * MIB, "");
+    let (stream, side) = (bed.stream(), bed.stream());
+    let live = bed.allocate(9 * MIB, &stream);
+    let waiting = bed.allocate(9 * MIB, &stream);
+    let address = waiting.address();
+    let hold = bed.hold(&side);
+    free_in_use(&bed, waiting, &side);
+    let (allocator, on) = (bed.allocator.clone(), stream.clone());
+    let next = start(move || allocator.allocate(9 * MIB, &on));
+    assert!(is_waiting(&next));
+    hold.release();
+    // The segment cannot be given back, since a part of it is live: only the pool can serve.
+    assert_eq!(next.recv().unwrap().unwrap().address(), address);
+    assert_eq!(bed.stats().num_ooms, 0);
+    drop(live);
+    bed.assert_sound();
+}
+
+#[test]
+fn d1_neighbours_that_come_free_together_serve_the_request() {
+    let bed = Bed::of(20 * MIB, "");
+    let (stream, left, right) = (bed.stream(), bed.stream(), bed.stream());
+    let first = bed.allocate(9 * MIB, &stream);
+    let second = bed.allocate(9 * MIB, &stream);
+    let start_at = first.address();
+    let holds = (bed.hold(&left), bed.hold(&right));
+    free_in_use(&bed, first, &left);
+    free_in_use(&bed, second, &right);
+    let (allocator, on) = (bed.allocator.clone(), stream.clone());
+    let next = start(move || allocator.allocate(18 * MIB, &on));
+    holds.0.release();
+    assert!(is_waiting(&next));
+    holds.1.release();
+    assert_eq!(next.recv().unwrap().unwrap().address(), start_at);
+}
+
+#[test]
+fn d1_a_segment_that_came_free_on_another_stream_is_given_back_and_serves() {
+    let bed = Bed::of(24 * MIB, "");
+    let (stream, owner, side) = (bed.stream(), bed.stream(), bed.stream());
+    let memory = bed.allocate(20 * MIB, &owner);
+    let hold = bed.hold(&side);
+    free_in_use(&bed, memory, &side);
+    let (allocator, on) = (bed.allocator.clone(), stream.clone());
+    let next = start(move || allocator.allocate(20 * MIB, &on));
+    assert!(is_waiting(&next));
+    hold.release();
+    assert!(next.recv().unwrap().is_ok());
+    assert_eq!(bed.stats().num_ooms, 0);
+}
+
+#[test]
+fn d2_only_the_blocks_that_are_enough_are_waited_for() {
+    let bed = Bed::on(HostConfig::default().capacity(24 * MIB).stepped(7), "");
+    let (stream, quick, stuck) = (bed.stream(), bed.stream(), bed.stream());
+    let (first, second) = (
+        bed.allocate(12 * MIB, &stream),
+        bed.allocate(12 * MIB, &stream),
+    );
+    let address = first.address();
+    free_in_use(&bed, first, &quick);
+    let hold = bed.hold(&stuck);
+    free_in_use(&bed, second, &stuck);
+    // Stepped, a wait for the stuck stream would fail, since nothing could ever end it.
+    let next = bed.allocator.allocate(12 * MIB, &stream).unwrap();
+    assert_eq!(next.address(), address);
+    assert_eq!(bed.stats().num_sync_all_streams, 1);
+    hold.release();
+    bed.device.run_until_idle();
+}
+
+#[test]
+fn d2_of_several_segments_only_the_one_that_is_enough_is_waited_for() {
+    let bed = Bed::on(HostConfig::default().capacity(40 * MIB).stepped(7), "");
+    let (stream, stuck) = (bed.stream(), bed.stream());
+    let quick = [bed.stream(), bed.stream()];
+    let halves = [
+        bed.allocate(9 * MIB, &stream),
+        bed.allocate(9 * MIB, &stream),
+    ];
+    let whole = bed.allocate(20 * MIB, &stream);
+    let address = halves[0].address();
+    for (half, side) in halves.into_iter().zip(&quick) {
+        free_in_use(&bed, half, side);
+    }
+    let hold = bed.hold(&stuck);
+    free_in_use(&bed, whole, &stuck);
+    let next = bed.allocator.allocate(18 * MIB, &stream).unwrap();
+    assert_eq!(next.address(), address);
+    hold.release();
+    bed.device.run_until_idle();
+}
+
+#[test]
+fn d2_a_block_freed_earlier_and_stuck_does_not_keep_a_later_one_from_serving() {
+    let bed = Bed::of(24 * MIB, "");
+    let (stream, quick, stuck) = (bed.stream(), bed.stream(), bed.stream());
+    let (first, second) = (
+        bed.allocate(12 * MIB, &stream),
+        bed.allocate(12 * MIB, &stream),
+    );
+    let address = second.address();
+    let (forever, briefly) = (bed.hold(&stuck), bed.hold(&quick));
+    free_in_use(&bed, first, &stuck);
+    free_in_use(&bed, second, &quick);
+    let (allocator, on) = (bed.allocator.clone(), stream.clone());
+    let next = start(move || allocator.allocate(12 * MIB, &on));
+    assert!(is_waiting(&next));
+    briefly.release();
+    let next = in_time(move || next.recv().unwrap().unwrap().address());
+    forever.release();
+    assert_eq!(
+        next,
+        Some(address),
+        "the request waits for the stuck stream"
+    );
+}
+
+#[test]
+fn d2_a_request_that_may_not_block_fails_instead_of_waiting() {
+    let bed = Bed::of(24 * MIB, "never_block:True");
+    let (stream, side) = (bed.stream(), bed.stream());
+    let memory = bed.allocate(20 * MIB, &stream);
+    let address = memory.address();
+    let hold = bed.hold(&side);
+    free_in_use(&bed, memory, &side);
+    let (allocator, on) = (bed.allocator.clone(), stream.clone());
+    let failed = in_time(move || allocator.allocate(20 * MIB, &on).map(drop));
+    hold.release();
+    let Some(Err(Error::OutOfMemory(report))) = failed else {
+        panic!("{failed:?}")
+    };
+    assert!(report.never_block);
+    assert_eq!(report.pending, 20 * MIB);
+    let text = report.to_string();
+    assert!(text.contains("never_block"), "{text}");
+    assert_eq!(bed.device.calls(Call::Wait), 0);
+    assert_eq!(bed.stats().num_sync_all_streams, 0);
+    // What has passed meanwhile is found without waiting.
+    side.synchronize().unwrap();
+    assert_eq!(bed.allocate(20 * MIB, &stream).address(), address);
+}
+
+#[test]
+fn d2_without_blocking_the_cache_still_serves_and_still_grows() {
+    let bed = Bed::with("never_block:True");
+    let stream = bed.stream();
+    let address = bed.allocate(12 * MIB, &stream).address();
+    assert_eq!(bed.allocate(12 * MIB, &stream).address(), address);
+    assert_ne!(bed.allocate(14 * MIB, &stream).address(), address);
+    assert_eq!(bed.stats().num_ooms, 0);
+}

@@ -1,0 +1,390 @@
+//! Every driver call of every operation fails once, in turn, and nothing is lost by it.
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use cachette::hal::{Checked, ErrorKind};
+use cachette::{Allocator, Error, Stream};
+use cachette_hal_host::{HostConfig, HostDevice, Live};
+
+use crate::bed::{KIB, MIB, assert_sound, config, device};
+
+type Watched = Arc<Checked<HostDevice>>;
+
+const KINDS: [ErrorKind; 3] = [ErrorKind::OutOfMemory, ErrorKind::Other, ErrorKind::Fault];
+
+/// An allocator on a stepped device of 24 MiB that notices every misuse.
+struct Rig {
+    host: HostDevice,
+    watched: Watched,
+    allocator: Allocator<Watched>,
+}
+
+impl Rig {
+    fn new(text: &str) -> Self {
+        let host = device(HostConfig::default().capacity(24 * MIB).stepped(11));
+        let watched = Arc::new(Checked::new(host.clone()));
+        let allocator = Allocator::with_config(Arc::clone(&watched), &config(text));
+        Self {
+            host,
+            watched,
+            allocator,
+        }
+    }
+
+    fn stream(&self) -> Stream<Watched> {
+        self.allocator.create_stream().expect("nothing fails yet")
+    }
+
+    /// Takes `bytes` on `stream` and frees them again.
+    fn cache(&self, bytes: u64, stream: &Stream<Watched>) {
+        drop(
+            self.allocator
+                .allocate(bytes, stream)
+                .expect("there is room"),
+        );
+    }
+
+    /// Takes `bytes` on `stream` and frees them while `side` uses them.
+    fn cache_in_use(&self, bytes: u64, stream: &Stream<Watched>, side: &Stream<Watched>) {
+        let memory = self.allocator.allocate(bytes, stream);
+        memory.expect("there is room").record_stream(side);
+    }
+
+    /// Whatever happened before, the allocator does its work.
+    fn assert_usable(&self) {
+        let stream = self.stream();
+        let live = [KIB, 3 * MIB].map(|bytes| self.allocator.allocate(bytes, &stream));
+        assert!(live.iter().all(Result::is_ok), "{live:?}");
+        drop(live);
+        assert!(self.allocator.allocate(20 * MIB, &stream).is_ok());
+        self.allocator
+            .empty_cache()
+            .expect("nothing fails any more");
+    }
+
+    /// Ends everything; the device must have everything back, and no wrong call been made.
+    fn close(self) {
+        drop(self.allocator);
+        assert_eq!(self.host.live(), Live::default());
+        assert!(
+            self.watched.misuses().is_empty(),
+            "{:?}",
+            self.watched.misuses()
+        );
+    }
+}
+
+/// Lets one driver call fail.
+struct Fuse<'a> {
+    host: &'a HostDevice,
+    nth: u64,
+    kind: ErrorKind,
+    blown: Cell<bool>,
+}
+
+impl Fuse<'_> {
+    /// Does `act` with the `nth` driver call in it failing.
+    fn burn<T>(&self, act: impl FnOnce() -> T) -> T {
+        let before = self.host.total_calls();
+        self.host.fail_nth_call(self.nth, self.kind);
+        let done = act();
+        self.host.clear_failures();
+        self.blown.set(self.host.total_calls() - before >= self.nth);
+        done
+    }
+
+    /// Whether `outcome` is one that the failure explains.
+    fn explains(&self, outcome: &Result<(), Error>) -> bool {
+        match outcome {
+            Ok(()) => true,
+            Err(Error::Device(error)) => self.blown.get() && error.kind() == self.kind,
+            Err(Error::OutOfMemory(_)) => self.blown.get() && self.kind == ErrorKind::OutOfMemory,
+            Err(_) => false,
+        }
+    }
+}
+
+/// Runs `operation` with its first driver call failing, its second, and so on until none is left to fail.
+///
+/// Returns how many calls there were.
+fn enumerate(text: &str, operation: impl Fn(&Rig, &Fuse<'_>) -> Result<(), Error>) -> u64 {
+    let mut calls = 0;
+    for kind in KINDS {
+        for nth in 1..100 {
+            let rig = Rig::new(text);
+            let fuse = Fuse {
+                host: &rig.host,
+                nth,
+                kind,
+                blown: Cell::new(false),
+            };
+            let outcome = operation(&rig, &fuse);
+            assert!(fuse.explains(&outcome), "call {nth}, {kind:?}: {outcome:?}");
+            let blown = fuse.blown.get();
+            assert_sound(&rig.allocator);
+            rig.assert_usable();
+            rig.close();
+            if !blown {
+                calls = nth - 1;
+                break;
+            }
+        }
+    }
+    calls
+}
+
+#[test]
+fn a_hit_and_a_free_have_no_call_that_could_fail() {
+    let calls = enumerate("", |rig, fuse| {
+        let stream = rig.stream();
+        rig.cache(KIB, &stream);
+        fuse.burn(|| rig.allocator.allocate(KIB, &stream).map(drop))
+    });
+    assert_eq!(calls, 0);
+}
+
+#[test]
+fn m6_a_miss_survives_every_failure() {
+    for bytes in [KIB, 3 * MIB, 12 * MIB] {
+        let calls = enumerate("", |rig, fuse| {
+            let stream = rig.stream();
+            fuse.burn(|| rig.allocator.allocate(bytes, &stream).map(drop))
+        });
+        assert_eq!(calls, 1);
+    }
+}
+
+#[test]
+fn a_stream_that_could_not_be_made_leaves_nothing() {
+    let calls = enumerate("", |rig, fuse| {
+        let made = fuse.burn(|| rig.allocator.create_stream());
+        made.map(drop)
+    });
+    assert_eq!(calls, 1);
+}
+
+#[test]
+fn e2_a_free_of_memory_in_use_survives_every_failure() {
+    let calls = enumerate("", |rig, fuse| {
+        let (stream, left, right) = (rig.stream(), rig.stream(), rig.stream());
+        let memory = rig.allocator.allocate(12 * MIB, &stream)?;
+        memory.record_stream(&left);
+        memory.record_stream(&right);
+        fuse.burn(|| drop(memory));
+        assert_eq!(rig.allocator.stats().active.all.current, 1);
+        assert_sound(&rig.allocator);
+        Ok(())
+    });
+    // Each stream costs an event and its record.
+    assert_eq!(calls, 4);
+}
+
+#[test]
+fn e3_a_request_that_asks_for_what_has_passed_survives_every_failure() {
+    let calls = enumerate("", |rig, fuse| {
+        let (stream, side) = (rig.stream(), rig.stream());
+        rig.cache_in_use(MIB, &stream, &side);
+        rig.cache_in_use(MIB, &stream, &side);
+        rig.host.run_until_idle();
+        fuse.burn(|| rig.allocator.allocate(MIB, &stream).map(drop))
+    });
+    assert!(calls >= 2, "{calls}");
+}
+
+#[test]
+fn release_after_survives_every_failure() {
+    let calls = enumerate("", |rig, fuse| {
+        let (stream, left, right) = (rig.stream(), rig.stream(), rig.stream());
+        let memory = rig.allocator.allocate(12 * MIB, &stream)?;
+        let released = fuse.burn(|| memory.release_after(&[&left, &right]));
+        assert_sound(&rig.allocator);
+        // On failure the memory is still given back, later.
+        rig.host.run_until_idle();
+        rig.cache(KIB, &stream);
+        rig.host.run_until_idle();
+        assert_eq!(rig.allocator.stats().active.all.current, 0);
+        Ok(released?)
+    });
+    assert_eq!(calls, 4);
+}
+
+#[test]
+fn a_request_behind_a_wait_survives_every_failure() {
+    let calls = enumerate("", |rig, fuse| {
+        let (stream, left, right) = (rig.stream(), rig.stream(), rig.stream());
+        let memory = rig.allocator.allocate(12 * MIB, &stream)?;
+        memory.release_after(&[&left, &right])?;
+        let next = fuse.burn(|| rig.allocator.allocate(12 * MIB, &stream));
+        assert_sound(&rig.allocator);
+        next.map(drop)
+    });
+    assert_eq!(calls, 2);
+}
+
+#[test]
+fn lending_survives_every_failure() {
+    let calls = enumerate("lend_across_streams:True", |rig, fuse| {
+        let (owner, borrower) = (rig.stream(), rig.stream());
+        rig.cache(12 * MIB, &owner);
+        let lent = fuse.burn(|| rig.allocator.allocate(12 * MIB, &borrower));
+        assert_sound(&rig.allocator);
+        lent.map(drop)
+    });
+    assert!(calls >= 3, "{calls}");
+}
+
+#[test]
+fn the_return_of_lent_memory_survives_every_failure() {
+    enumerate("lend_across_streams:True", |rig, fuse| {
+        let (owner, borrower) = (rig.stream(), rig.stream());
+        rig.cache(12 * MIB, &owner);
+        let lent = rig.allocator.allocate(12 * MIB, &borrower)?;
+        fuse.burn(|| drop(lent));
+        assert_sound(&rig.allocator);
+        rig.allocator.allocate(12 * MIB, &owner).map(drop)
+    });
+}
+
+#[test]
+fn m10_emptying_the_cache_survives_every_failure() {
+    let calls = enumerate("", |rig, fuse| {
+        let (stream, side) = (rig.stream(), rig.stream());
+        rig.cache(KIB, &stream);
+        rig.cache(KIB, &side);
+        rig.cache_in_use(MIB, &side, &stream);
+        let memory = rig.allocator.allocate(12 * MIB, &stream)?;
+        memory.release_after(&[&side])?;
+        let emptied = fuse.burn(|| rig.allocator.empty_cache());
+        assert_sound(&rig.allocator);
+        emptied.map(drop)
+    });
+    assert!(calls >= 6, "{calls}");
+}
+
+#[test]
+fn m10_making_room_survives_every_failure() {
+    let calls = enumerate("", |rig, fuse| {
+        let (stream, side) = (rig.stream(), rig.stream());
+        rig.cache(12 * MIB, &side);
+        rig.cache(10 * MIB, &stream);
+        let next = fuse.burn(|| rig.allocator.allocate(20 * MIB, &stream));
+        assert_sound(&rig.allocator);
+        next.map(drop)
+    });
+    assert!(calls >= 4, "{calls}");
+}
+
+#[test]
+fn d1_waiting_for_other_streams_survives_every_failure() {
+    let calls = enumerate("", |rig, fuse| {
+        let (stream, left, right) = (rig.stream(), rig.stream(), rig.stream());
+        let halves = [9, 9].map(|mib| rig.allocator.allocate(mib * MIB, &stream));
+        for (half, side) in halves.into_iter().zip([&left, &right]) {
+            half?.record_stream(side);
+        }
+        let next = fuse.burn(|| rig.allocator.allocate(18 * MIB, &stream));
+        assert_sound(&rig.allocator);
+        next.map(drop)
+    });
+    assert!(calls >= 4, "{calls}");
+}
+
+#[test]
+fn d1_waiting_for_another_streams_segment_survives_every_failure() {
+    let calls = enumerate("", |rig, fuse| {
+        let (stream, owner, side) = (rig.stream(), rig.stream(), rig.stream());
+        rig.cache_in_use(20 * MIB, &owner, &side);
+        let next = fuse.burn(|| rig.allocator.allocate(20 * MIB, &stream));
+        assert_sound(&rig.allocator);
+        next.map(drop)
+    });
+    assert!(calls >= 4, "{calls}");
+}
+
+#[test]
+fn m18_running_out_survives_every_failure() {
+    enumerate("", |rig, fuse| {
+        let (stream, side) = (rig.stream(), rig.stream());
+        rig.cache_in_use(12 * MIB, &stream, &side);
+        rig.cache(KIB, &side);
+        let failed = fuse.burn(|| rig.allocator.allocate(100 * MIB, &stream));
+        assert_sound(&rig.allocator);
+        match failed.map(drop) {
+            Err(Error::OutOfMemory(_)) => Ok(()),
+            Ok(()) => panic!("100 MiB on a device of 24"),
+            other => other,
+        }
+    });
+}
+
+#[test]
+fn m9_giving_back_unsplittable_segments_survives_every_failure() {
+    enumerate(
+        "large_segment_size_mb:11,max_split_size_mb:12",
+        |rig, fuse| {
+            let stream = rig.stream();
+            rig.cache(12 * MIB, &stream);
+            rig.cache(10 * MIB, &stream);
+            let next = fuse.burn(|| rig.allocator.allocate(14 * MIB, &stream));
+            assert_sound(&rig.allocator);
+            next.map(drop)
+        },
+    );
+}
+
+#[test]
+fn m17_garbage_collection_survives_every_failure() {
+    let text = "garbage_collection_threshold:0.1,memory_limit:24M";
+    let calls = enumerate(text, |rig, fuse| {
+        let stream = rig.stream();
+        rig.cache(10 * MIB, &stream);
+        let next = fuse.burn(|| rig.allocator.allocate(12 * MIB, &stream));
+        assert_sound(&rig.allocator);
+        next.map(drop)
+    });
+    assert!(calls >= 3, "{calls}");
+}
+
+#[test]
+fn raw_memory_survives_every_failure() {
+    enumerate("", |rig, fuse| {
+        let (stream, side) = (rig.stream(), rig.stream());
+        // SAFETY: 1. 2. the stream is this allocator's own.
+        let raw = fuse.burn(|| unsafe { rig.allocator.allocate_raw(MIB, stream.get()) })?;
+        rig.allocator.free_raw(raw)?;
+        drop(side);
+        Ok(())
+    });
+    enumerate("", |rig, fuse| {
+        let (stream, side) = (rig.stream(), rig.stream());
+        // SAFETY: 1. 2. the stream is this allocator's own.
+        let raw = unsafe { rig.allocator.allocate_raw(MIB, stream.get()) }?;
+        // SAFETY: 1. 2. the stream is this allocator's own.
+        unsafe { rig.allocator.record_stream_raw(raw, side.get()) }?;
+        let freed = fuse.burn(|| rig.allocator.free_raw(raw));
+        // It counts as freed all the same.
+        assert!(rig.allocator.free_raw(raw).is_err());
+        assert_sound(&rig.allocator);
+        freed
+    });
+}
+
+#[test]
+fn m23_requests_past_the_cache_survive_every_failure() {
+    let calls = enumerate("caching:False", |rig, fuse| {
+        let stream = rig.stream();
+        fuse.burn(|| rig.allocator.allocate(MIB, &stream)).map(drop)
+    });
+    assert_eq!(calls, 1);
+    enumerate("caching:False", |rig, fuse| {
+        let stream = rig.stream();
+        // SAFETY: 1. 2. the stream is this allocator's own.
+        let raw = unsafe { rig.allocator.allocate_raw(MIB, stream.get()) }?;
+        let freed = fuse.burn(|| rig.allocator.free_raw(raw));
+        if freed.is_err() {
+            rig.allocator.free_raw(raw)?;
+        }
+        freed
+    });
+}

@@ -1,0 +1,226 @@
+//! Who may go before whom: allocators, streams, allocations and threads.
+
+use std::sync::{Arc, Mutex};
+
+use cachette::{Allocation, Allocator, Leak};
+use cachette_hal_host::{HostDevice, Live};
+
+use crate::bed::{Bed, KIB, MIB, Memory};
+
+#[test]
+fn everything_goes_back_with_the_allocator() {
+    let bed = Bed::new();
+    let (stream, side) = (bed.stream(), bed.stream());
+    for bytes in [512, MIB, 3 * MIB, 12 * MIB] {
+        let memory = bed.allocate(bytes, &stream);
+        memory.record_stream(&side);
+        drop(memory);
+        bed.allocate(bytes, &side)
+            .release_after(&[&stream])
+            .unwrap();
+    }
+    drop((stream, side));
+    bed.assert_returns_everything();
+}
+
+#[test]
+fn allocations_outlive_the_allocator() {
+    let bed = Bed::new();
+    let stream = bed.stream();
+    let live: Vec<_> = [KIB, 3 * MIB, 12 * MIB]
+        .map(|bytes| bed.allocate(bytes, &stream))
+        .into();
+    for memory in &live {
+        bed.fill(memory, 3, &stream);
+    }
+    let keeper = bed.device.clone();
+    let held = Bed {
+        device: bed.device.clone(),
+        allocator: Allocator::new(bed.device.clone()),
+    };
+    drop(bed);
+    for memory in &live {
+        assert_eq!(held.content(memory, &stream), Some(3));
+    }
+    drop((held, stream));
+    // 12 MiB fit into what the 3 MiB left of their segment.
+    assert_eq!(keeper.live().allocations, 2);
+    drop(live);
+    assert_eq!(keeper.live(), Live::default());
+}
+
+#[test]
+fn the_last_of_several_allocations_ends_the_heap() {
+    let bed = Bed::new();
+    let device = bed.device.clone();
+    let mut live: Vec<_> = {
+        let stream = bed.stream();
+        (0..10).map(|_| bed.allocate(KIB, &stream)).collect()
+    };
+    drop(bed);
+    while live.len() > 1 {
+        live.pop();
+        assert_eq!(device.live().allocations, 1);
+        assert_eq!(device.live().streams, 1);
+    }
+    drop(live);
+    assert_eq!(device.live(), Live::default());
+}
+
+#[test]
+fn e2_a_use_by_another_stream_is_waited_for_even_after_the_allocator() {
+    let bed = Bed::new();
+    let (stream, side) = (bed.stream(), bed.stream());
+    let memory = bed.allocate(12 * MIB, &stream);
+    let (device, hold) = (bed.device.clone(), bed.hold(&side));
+    memory.record_stream(&side);
+    drop((stream, side, bed));
+    let dropped = crate::bed::start(move || drop(memory));
+    assert!(crate::bed::is_waiting(&dropped));
+    hold.release();
+    dropped.recv().unwrap();
+    assert_eq!(device.live(), Live::default());
+}
+
+#[test]
+fn a_stream_outlives_the_allocator() {
+    let bed = Bed::new();
+    let stream = bed.stream();
+    drop(bed.allocate(KIB, &stream));
+    let device = bed.device.clone();
+    drop(bed);
+    stream.synchronize().unwrap();
+    assert_eq!(device.live().streams, 1);
+    drop(stream);
+    assert_eq!(device.live(), Live::default());
+}
+
+#[test]
+fn clones_name_the_same_allocator_and_the_same_stream() {
+    let bed = Bed::new();
+    let stream = bed.stream();
+    let (allocator, same) = (bed.allocator.clone(), stream.clone());
+    let address = bed.allocate(MIB, &stream).address();
+    assert_eq!(allocator.allocate(MIB, &same).unwrap().address(), address);
+    assert_eq!(allocator.stats(), bed.stats());
+    let default = bed.allocator.default_stream().unwrap();
+    let again = allocator.default_stream().unwrap();
+    let address = bed.allocate(MIB, &default).address();
+    assert_eq!(bed.allocate(MIB, &again).address(), address);
+}
+
+#[test]
+fn an_adopted_stream_is_not_destroyed() {
+    let bed = Bed::new();
+    let owned = cachette::hal::owned::OwnedStream::create(bed.device.clone()).unwrap();
+    // SAFETY: 1. the stream was made just now. 2. its owner outlives the allocator.
+    let stream = unsafe { bed.allocator.adopt_stream(owned.get()) }.unwrap();
+    drop(bed.allocate(MIB, &stream));
+    let device = bed.device.clone();
+    drop((stream, bed));
+    assert_eq!(device.live().streams, 1);
+    owned.close().unwrap();
+    assert_eq!(device.live(), Live::default());
+}
+
+#[test]
+fn allocations_are_dropped_on_any_thread() {
+    let bed = Bed::new();
+    let stream = bed.stream();
+    let (send, receive) = std::sync::mpsc::sync_channel::<Memory>(64);
+    let dropper = std::thread::spawn(move || receive.into_iter().map(drop).count());
+    for step in 0..2000_u64 {
+        let bytes = 1 + step * 7919 % (4 * MIB);
+        send.send(bed.allocate(bytes, &stream)).unwrap();
+    }
+    drop(send);
+    assert_eq!(dropper.join().unwrap(), 2000);
+    assert_eq!(bed.stats().allocation.all.current, 0);
+    assert_eq!(bed.stats().allocation.all.freed, 2000);
+    bed.assert_sound();
+    drop(stream);
+    bed.assert_returns_everything();
+}
+
+#[test]
+fn threads_on_one_stream_never_get_the_same_memory() {
+    let bed = Bed::phantom(1 << 33, "");
+    let stream = bed.stream();
+    let live = Mutex::new(std::collections::BTreeMap::<u64, u64>::new());
+    std::thread::scope(|scope| {
+        for thread in 0..4_u64 {
+            let (bed, stream, live) = (&bed, &stream, &live);
+            scope.spawn(move || {
+                for step in 0..500_u64 {
+                    let memory = bed.allocate(1 + (step * 31 + thread) * 509 % (2 * MIB), stream);
+                    claim(live, &memory);
+                    live.lock().unwrap().remove(&memory.address());
+                }
+            });
+        }
+    });
+    bed.assert_sound();
+}
+
+/// Notes a live range; it must overlap none.
+fn claim(live: &Mutex<std::collections::BTreeMap<u64, u64>>, memory: &Memory) {
+    let (start, end) = (memory.address(), memory.address() + memory.bytes());
+    let mut live = live.lock().expect("no claim failed before");
+    let before = live.range(..end).next_back().map(|(_, end)| *end);
+    assert!(
+        before.is_none_or(|before| before <= start),
+        "memory overlaps"
+    );
+    live.insert(start, end);
+}
+
+#[test]
+fn memory_known_by_address_alone_is_reported_when_the_allocator_goes() {
+    let bed = Bed::new();
+    let stream = bed.stream();
+    let reported: Arc<Mutex<Vec<Leak>>> = Arc::default();
+    let log = Arc::clone(&reported);
+    bed.allocator
+        .on_leak(move |leaks| log.lock().unwrap().extend_from_slice(leaks));
+    let first = bed.allocate_raw(1000, &stream);
+    let second = bed.allocate(12 * MIB, &stream).into_raw();
+    let freed = bed.allocate_raw(KIB, &stream);
+    let owned = bed.allocate(KIB, &stream);
+    bed.allocator.free_raw(freed).unwrap();
+    assert_eq!(bed.allocator.raw_allocations().len(), 2);
+    assert!(reported.lock().unwrap().is_empty());
+    let clone = bed.allocator.clone();
+    let on = stream.get();
+    drop((bed, stream));
+    assert!(reported.lock().unwrap().is_empty());
+    drop(clone);
+    let leaks: Vec<_> = reported
+        .lock()
+        .unwrap()
+        .iter()
+        .map(|leak| (leak.address, leak.requested, leak.stream))
+        .collect();
+    assert_eq!(leaks, [(first, 1000, on), (second, 12 * MIB, on)]);
+    drop(owned);
+}
+
+#[test]
+fn an_allocator_without_leaks_reports_none() {
+    let bed = Bed::new();
+    bed.allocator.on_leak(|leaks| panic!("{leaks:?}"));
+    let stream = bed.stream();
+    let owned = bed.allocate(KIB, &stream);
+    let raw = bed.allocate_raw(KIB, &stream);
+    bed.allocator.free_raw(raw).unwrap();
+    drop((bed, stream));
+    drop(owned);
+}
+
+#[test]
+fn handles_cross_threads() {
+    fn crosses<T: Send + Sync>() {}
+    crosses::<Allocator<HostDevice>>();
+    crosses::<Allocation<HostDevice>>();
+    crosses::<cachette::Stream<HostDevice>>();
+    crosses::<cachette::Error>();
+}

@@ -1,0 +1,29 @@
+//! The allocator's promises, each as a test that carries the id of the behaviour it pins.
+//!
+//! Everything is observed from outside: addresses, statistics, driver calls, and what the memory holds. The
+//! themes share one program, so that they share one [`bed`].
+
+mod bed;
+mod defects;
+mod determinism;
+mod drops;
+mod events;
+mod exhaustion;
+mod failures;
+mod garbage;
+mod ladder;
+mod lending;
+mod lifetimes;
+mod limits;
+mod observers;
+mod oversize;
+mod pointers;
+mod release_after;
+mod reports;
+mod settings;
+mod sizes;
+mod statistics;
+mod streams;
+mod threads;
+mod totals;
+mod uncached;

@@ -1,0 +1,194 @@
+//! Those who watch: trackers of every event, and observers of exhaustion.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use cachette::hal::{Call, ErrorKind};
+use cachette::{Action, OutOfMemory, TraceEvent};
+
+use crate::bed::{Bed, MIB};
+
+type Seen<T> = Arc<Mutex<Vec<T>>>;
+
+/// Everything the allocator tells of from now on.
+fn track(bed: &Bed) -> Seen<TraceEvent> {
+    let seen: Seen<TraceEvent> = Arc::default();
+    let log = Arc::clone(&seen);
+    bed.allocator
+        .track(move |event| log.lock().expect("no test failed in it").push(*event));
+    seen
+}
+
+/// What was told since the last look, as (action, address, bytes).
+fn told(seen: &Seen<TraceEvent>) -> Vec<(Action, u64, u64)> {
+    let events = std::mem::take(&mut *seen.lock().expect("no tracker failed in it"));
+    let facts = |event: TraceEvent| (event.action, event.address, event.bytes);
+    events.into_iter().map(facts).collect()
+}
+
+#[test]
+fn trackers_hear_of_everything_in_order() {
+    let bed = Bed::new();
+    let stream = bed.stream();
+    let seen = track(&bed);
+    let memory = bed.allocate(1000, &stream);
+    let at = memory.address();
+    assert_eq!(
+        told(&seen),
+        [
+            (Action::SegmentAlloc, at, 2 * MIB),
+            (Action::Alloc, at, 1000)
+        ]
+    );
+    drop(memory);
+    assert_eq!(
+        told(&seen),
+        [
+            (Action::FreeRequested, at, 1000),
+            (Action::FreeCompleted, at, 1000)
+        ]
+    );
+    bed.allocator.empty_cache().unwrap();
+    assert_eq!(told(&seen), [(Action::SegmentFree, at, 2 * MIB)]);
+}
+
+#[test]
+fn e2_the_end_of_a_free_is_told_when_other_streams_are_done() {
+    let bed = Bed::new();
+    let (stream, side) = (bed.stream(), bed.stream());
+    let memory = bed.allocate(MIB, &stream);
+    let (at, seen) = (memory.address(), track(&bed));
+    let hold = bed.hold(&side);
+    memory.record_stream(&side);
+    drop(memory);
+    assert_eq!(told(&seen), [(Action::FreeRequested, at, MIB)]);
+    hold.release();
+    side.synchronize().unwrap();
+    let again = bed.allocate(MIB, &stream);
+    assert_eq!(
+        told(&seen),
+        [(Action::FreeCompleted, at, MIB), (Action::Alloc, at, MIB)]
+    );
+    drop(again);
+}
+
+#[test]
+fn trackers_hear_of_raw_memory_and_of_its_stream() {
+    let bed = Bed::new();
+    let stream = bed.stream();
+    let seen = track(&bed);
+    let address = bed.allocate_raw(700, &stream);
+    bed.allocator.free_raw(address).unwrap();
+    let events = seen.lock().unwrap();
+    assert!(events.iter().all(|event| event.stream == stream.get()));
+    let actions: Vec<_> = events.iter().map(|event| event.action).collect();
+    assert_eq!(
+        actions,
+        [
+            Action::SegmentAlloc,
+            Action::Alloc,
+            Action::FreeRequested,
+            Action::FreeCompleted
+        ]
+    );
+}
+
+#[test]
+fn m14_a_segment_is_told_to_go_before_it_goes() {
+    let bed = Bed::new();
+    let stream = bed.stream();
+    drop(bed.allocate(12 * MIB, &stream));
+    let (device, order) = (bed.device.clone(), Arc::new(Mutex::new(None)));
+    let frees = Arc::clone(&order);
+    bed.allocator.track(move |event| {
+        if event.action == Action::SegmentFree {
+            *frees.lock().unwrap() = Some(device.calls(Call::Free));
+        }
+    });
+    bed.allocator.empty_cache().unwrap();
+    assert_eq!(*order.lock().unwrap(), Some(0));
+    assert_eq!(bed.device.calls(Call::Free), 1);
+}
+
+#[test]
+fn m14_a_segment_whose_free_failed_is_not_left_told_as_gone() {
+    let bed = Bed::new();
+    let stream = bed.stream();
+    let seen = track(&bed);
+    drop(bed.allocate(12 * MIB, &stream));
+    for call in [Call::Record, Call::Wait, Call::Free] {
+        bed.device.fail_next(call, 1, ErrorKind::Other);
+        assert!(bed.allocator.empty_cache().is_err());
+        let mut held = BTreeMap::new();
+        for event in seen.lock().unwrap().iter() {
+            let known = held.entry(event.address).or_insert(0_i32);
+            match event.action {
+                Action::SegmentAlloc => *known += 1,
+                Action::SegmentFree => *known -= 1,
+                _ => {}
+            }
+        }
+        assert_eq!(
+            held.into_values().collect::<Vec<_>>(),
+            [1],
+            "{call} failed, and the segment is still held"
+        );
+    }
+}
+
+#[test]
+fn m18_observers_hear_of_exhaustion_before_the_request_returns() {
+    let bed = Bed::of(64 * MIB, "");
+    let stream = bed.stream();
+    let reports: Seen<OutOfMemory> = Arc::default();
+    for _ in 0..2 {
+        let log = Arc::clone(&reports);
+        bed.allocator
+            .on_out_of_memory(move |report| log.lock().unwrap().push(report.clone()));
+    }
+    let seen = track(&bed);
+    let error = bed.allocator.allocate(99 * MIB, &stream).unwrap_err();
+    let reports = reports.lock().unwrap();
+    assert_eq!(reports.len(), 2);
+    assert_eq!(cachette::Error::from(reports[0].clone()), error);
+    assert_eq!(
+        (reports[0].requested, reports[0].segment),
+        (99 * MIB, 100 * MIB)
+    );
+    // The tracker hears the device's free bytes and the rounded size.
+    assert_eq!(told(&seen), [(Action::OutOfMemory, 64 * MIB, 99 * MIB)]);
+    assert_eq!(bed.stats().num_ooms, 1);
+}
+
+#[test]
+fn m18_an_observer_may_use_the_allocator() {
+    let bed = Bed::of(64 * MIB, "");
+    let stream = bed.stream();
+    let kept = Arc::new(Mutex::new(vec![bed.allocate(40 * MIB, &stream)]));
+    let (allocator, on, drops) = (bed.allocator.clone(), stream.clone(), Arc::clone(&kept));
+    bed.allocator.on_out_of_memory(move |_| {
+        drops.lock().unwrap().clear();
+        let small = allocator.allocate(512, &on).expect("there is room by now");
+        assert!(allocator.check().is_ok());
+        assert_eq!(small.bytes(), 512);
+        assert!(allocator.stats().num_ooms >= 1);
+    });
+    assert!(bed.allocator.allocate(50 * MIB, &stream).is_err());
+    assert!(bed.allocator.allocate(50 * MIB, &stream).is_ok());
+}
+
+#[test]
+fn m3_a_helper_may_drop_allocations_of_any_stream() {
+    let bed = Bed::of(64 * MIB, "");
+    let (stream, side) = (bed.stream(), bed.stream());
+    let kept = Arc::new(Mutex::new(vec![bed.allocate(40 * MIB, &side)]));
+    let drops = Arc::clone(&kept);
+    bed.allocator.on_pressure(move || {
+        let mut kept = drops.lock().unwrap();
+        let any = !kept.is_empty();
+        kept.clear();
+        any
+    });
+    assert!(bed.allocator.allocate(40 * MIB, &stream).is_ok());
+    assert_eq!(bed.stats().num_ooms, 0);
+}

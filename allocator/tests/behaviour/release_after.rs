@@ -1,0 +1,167 @@
+//! `release_after`: memory that is free at once, behind a wait on the device.
+
+use cachette::hal::Call;
+
+use crate::bed::{Bed, KIB, MIB};
+
+#[test]
+fn released_memory_serves_the_next_request_at_once() {
+    let bed = Bed::new();
+    let (stream, side) = (bed.stream(), bed.stream());
+    let memory = bed.allocate(MIB, &stream);
+    let address = memory.address();
+    let hold = bed.hold(&side);
+    bed.fill(&memory, 1, &side);
+    memory.release_after(&[&side]).unwrap();
+    assert_eq!(bed.stats().active.all.current, 0);
+    let waits = bed.calls_of(Call::StreamWait, || {
+        let next = bed.allocate(MIB, &stream);
+        assert_eq!(next.address(), address);
+        bed.fill(&next, 2, &stream);
+        hold.release();
+        assert_eq!(
+            bed.content(&next, &stream),
+            Some(2),
+            "the old use came after the new"
+        );
+    });
+    assert_eq!(waits, 1);
+    assert_eq!(
+        bed.device.calls(Call::Poll),
+        0,
+        "a wait on the device needs no question"
+    );
+    bed.assert_sound();
+}
+
+#[test]
+fn the_next_use_waits_for_every_stream_named() {
+    let bed = Bed::new();
+    let (stream, left, right) = (bed.stream(), bed.stream(), bed.stream());
+    for slow in [&left, &right] {
+        let memory = bed.allocate(MIB, &stream);
+        let hold = bed.hold(slow);
+        bed.fill(&memory, 1, slow);
+        memory.release_after(&[&left, &right]).unwrap();
+        let next = bed.allocate(MIB, &stream);
+        bed.fill(&next, 2, &stream);
+        hold.release();
+        assert_eq!(bed.content(&next, &stream), Some(2));
+    }
+}
+
+#[test]
+fn the_owners_own_stream_needs_no_wait() {
+    let bed = Bed::new();
+    let stream = bed.stream();
+    let memory = bed.allocate(MIB, &stream);
+    let calls = bed.calls_during(|| {
+        memory.release_after(&[&stream]).unwrap();
+        drop(bed.allocate(MIB, &stream));
+        bed.allocate(MIB, &stream).release_after(&[]).unwrap();
+    });
+    assert_eq!(calls, 0);
+}
+
+#[test]
+fn what_is_left_of_a_split_waits_too() {
+    let bed = Bed::new();
+    let (stream, side) = (bed.stream(), bed.stream());
+    let memory = bed.allocate(MIB, &stream);
+    let hold = bed.hold(&side);
+    bed.fill(&memory, 1, &side);
+    memory.release_after(&[&side]).unwrap();
+    let parts: Vec<_> = (0..4).map(|_| bed.allocate(256 * KIB, &stream)).collect();
+    for part in &parts {
+        bed.fill(part, 2, &stream);
+    }
+    hold.release();
+    for part in &parts {
+        assert_eq!(bed.content(part, &stream), Some(2));
+    }
+}
+
+#[test]
+fn what_it_is_merged_into_waits_too() {
+    let bed = Bed::new();
+    let (stream, side) = (bed.stream(), bed.stream());
+    let front = bed.allocate(6 * MIB, &stream);
+    let middle = bed.allocate(6 * MIB, &stream);
+    let back = bed.allocate(6 * MIB, &stream);
+    let (start, hold) = (front.address(), bed.hold(&side));
+    bed.fill(&middle, 1, &side);
+    middle.release_after(&[&side]).unwrap();
+    drop((front, back));
+    let whole = bed.allocate(20 * MIB, &stream);
+    assert_eq!(whole.address(), start);
+    bed.fill(&whole, 2, &stream);
+    hold.release();
+    assert_eq!(bed.content(&whole, &stream), Some(2));
+}
+
+#[test]
+fn recorded_streams_are_waited_for_like_those_named() {
+    let bed = Bed::new();
+    let (stream, recorded, named) = (bed.stream(), bed.stream(), bed.stream());
+    let memory = bed.allocate(MIB, &stream);
+    let hold = bed.hold(&recorded);
+    bed.fill(&memory, 1, &recorded);
+    memory.record_stream(&recorded);
+    memory.release_after(&[&named]).unwrap();
+    let next = bed.allocate(MIB, &stream);
+    bed.fill(&next, 2, &stream);
+    hold.release();
+    assert_eq!(bed.content(&next, &stream), Some(2));
+}
+
+#[test]
+fn released_memory_is_given_back_only_after_the_wait() {
+    let bed = Bed::new();
+    let (stream, side) = (bed.stream(), bed.stream());
+    let memory = bed.allocate(12 * MIB, &stream);
+    let hold = bed.hold(&side);
+    bed.fill(&memory, 1, &side);
+    memory.release_after(&[&side]).unwrap();
+    let allocator = bed.allocator.clone();
+    let emptied = crate::bed::start(move || allocator.empty_cache());
+    assert!(crate::bed::is_waiting(&emptied));
+    hold.release();
+    assert_eq!(emptied.recv().unwrap(), Ok(12 * MIB));
+    bed.assert_sound();
+}
+
+#[test]
+fn a_wait_is_made_once_for_each_stream_however_many_blocks_it_used() {
+    let bed = Bed::new();
+    let (stream, side) = (bed.stream(), bed.stream());
+    let blocks: Vec<_> = (0..200).map(|_| bed.allocate(KIB, &stream)).collect();
+    for block in blocks {
+        block.release_after(&[&side]).unwrap();
+    }
+    let waits = bed.calls_of(Call::StreamWait, || {
+        let again: Vec<_> = (0..200).map(|_| bed.allocate(KIB, &stream)).collect();
+        drop(again);
+    });
+    assert!(
+        waits <= 200,
+        "200 requests made the stream wait {waits} times"
+    );
+    assert!(bed.device.live().events <= 200);
+}
+
+#[test]
+fn events_of_released_memory_are_used_again() {
+    let bed = Bed::new();
+    let (stream, side) = (bed.stream(), bed.stream());
+    for _ in 0..300 {
+        let memory = bed.allocate(KIB, &stream);
+        memory.release_after(&[&side]).unwrap();
+    }
+    assert!(
+        bed.device.calls(Call::CreateEvent) <= 2,
+        "{} events",
+        bed.device.calls(Call::CreateEvent)
+    );
+    drop((stream, side));
+    bed.assert_returns_everything();
+}

@@ -1,0 +1,167 @@
+//! What a failed request says.
+
+use cachette::hal::{Call, ErrorKind};
+use cachette::{Error, OutOfMemory};
+use cachette_hal_host::HostConfig;
+
+use crate::bed::{Bed, GIB, KIB, MIB};
+
+/// The report of a request that must fail.
+fn report(bed: &Bed, bytes: u64) -> OutOfMemory {
+    let stream = bed.stream();
+    match bed.allocator.allocate(bytes, &stream) {
+        Err(Error::OutOfMemory(report)) => *report,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn m18_m19_the_report_carries_the_figures_of_the_moment() {
+    let bed = Bed::of(64 * MIB, "memory_limit:60M");
+    let (stream, side) = (bed.stream(), bed.stream());
+    let live = bed.allocate(11 * MIB, &stream);
+    let waiting = bed.allocate(14 * MIB, &stream);
+    let part = bed.allocate(3 * MIB, &stream);
+    let hold = bed.hold(&side);
+    waiting.record_stream(&side);
+    drop(waiting);
+    bed.allocator
+        .set_config(&crate::bed::config("never_block:True"));
+    let report = report(&bed, 33 * MIB);
+    hold.release();
+    assert_eq!(report.device.0, 0);
+    assert_eq!((report.requested, report.segment), (33 * MIB, 34 * MIB));
+    assert_eq!(
+        (report.total, report.free),
+        (Some(64 * MIB), Some(18 * MIB))
+    );
+    assert_eq!(report.limit, Some(60 * MIB));
+    assert_eq!(report.allocated, (12 + 3) * MIB);
+    assert_eq!(report.reserved, (12 + 14 + 20) * MIB);
+    assert_eq!(report.pending, 14 * MIB);
+    assert_eq!(report.unallocated(), 17 * MIB);
+    assert_eq!(report.largest_free, 17 * MIB);
+    assert!(report.never_block && !report.rejected);
+    let text = report.to_string();
+    for figure in [
+        "33.00 MiB",
+        "34.00 MiB",
+        "64.00 MiB",
+        "18.00 MiB",
+        "60.00 MiB",
+        "46.00 MiB",
+        "15.00 MiB",
+        "14.00 MiB",
+        "17.00 MiB",
+        "device 0",
+    ] {
+        assert!(text.contains(figure), "{figure} is missing in: {text}");
+    }
+    drop((live, part));
+}
+
+#[test]
+fn m19_the_report_names_the_device() {
+    let backend =
+        cachette_hal_host::HostBackend::new(HostConfig::default().devices(3).phantom(true))
+            .unwrap();
+    let device = backend.device(cachette::hal::Ordinal(2)).unwrap();
+    let allocator = cachette::Allocator::new(device);
+    let stream = allocator.create_stream().unwrap();
+    let error = allocator.allocate(8 * GIB, &stream).unwrap_err();
+    let text = error.to_string();
+    assert!(
+        text.contains("device 2") && text.contains("8.00 GiB"),
+        "{text}"
+    );
+}
+
+#[test]
+fn m20_figures_are_written_in_the_unit_that_suits_them() {
+    let bed = Bed::of(MIB, "");
+    let text = report(&bed, 100).to_string();
+    assert!(text.contains("100 bytes"), "{text}");
+    assert!(text.contains("1024.00 KiB"), "{text}");
+    let text = report(&bed, 1536 * KIB).to_string();
+    assert!(
+        text.contains("1.50 MiB") && text.contains("20.00 MiB"),
+        "{text}"
+    );
+}
+
+#[test]
+fn d9_only_hints_that_apply_are_given() {
+    let hints = |bed: &Bed, bytes| report(bed, bytes).hints().join("; ");
+    let plain = hints(&Bed::of(64 * MIB, ""), 100 * MIB);
+    for other in ["limit", "streams", "pieces", "expandable", "never_block"] {
+        assert!(!plain.contains(other), "{plain}");
+    }
+    assert!(!plain.is_empty());
+    let limited = hints(&Bed::of(64 * MIB, "memory_limit:30M"), 40 * MIB);
+    assert!(limited.contains("limit"), "{limited}");
+    for other in ["streams", "pieces", "expandable", "never_block"] {
+        assert!(!limited.contains(other), "{limited}");
+    }
+    // A limit that is not in the way is not blamed.
+    let beyond = hints(&Bed::of(64 * MIB, "memory_limit:900M"), 100 * MIB);
+    assert!(!beyond.contains("limit"), "{beyond}");
+}
+
+#[test]
+fn d9_fragmentation_is_named_only_where_there_is_some() {
+    let bed = Bed::of(60 * MIB, "");
+    let stream = bed.stream();
+    let parts: Vec<_> = (0..3)
+        .map(|_| {
+            (
+                bed.allocate(9 * MIB, &stream),
+                bed.allocate(9 * MIB, &stream),
+            )
+        })
+        .collect();
+    let full = report(&bed, 30 * MIB).hints();
+    assert!(full.iter().all(|hint| !hint.contains("pieces")), "{full:?}");
+    let kept: Vec<_> = parts.into_iter().map(|(kept, _)| kept).collect();
+    let fragmented = report(&bed, 30 * MIB).hints();
+    assert!(
+        fragmented.iter().any(|hint| hint.contains("pieces")),
+        "{fragmented:?}"
+    );
+    drop(kept);
+}
+
+#[test]
+fn d9_other_streams_are_blamed_only_where_memory_waits_for_them() {
+    let bed = Bed::of(64 * MIB, "never_block:True");
+    let stream = bed.stream();
+    drop(bed.allocate(40 * MIB, &stream));
+    let report = report(&bed, 40 * MIB);
+    assert_eq!(report.pending, 0);
+    for hint in report.hints() {
+        assert!(!hint.contains("waits for other streams"), "{hint}");
+    }
+}
+
+#[test]
+fn d11_a_device_that_does_not_say_what_is_free_breaks_nothing() {
+    for kind in [ErrorKind::Unsupported, ErrorKind::Other, ErrorKind::Fault] {
+        let bed = Bed::of(64 * MIB, "");
+        bed.device.fail_next(Call::MemoryInfo, 1, kind);
+        let report = report(&bed, 100 * MIB);
+        assert_eq!((report.total, report.free), (None, None));
+        let text = report.to_string();
+        assert!(text.contains("does not say"), "{text}");
+        assert!(text.contains("100.00 MiB"), "{text}");
+        assert_eq!(bed.stats().num_ooms, 1);
+        bed.assert_sound();
+    }
+}
+
+#[test]
+fn errors_are_ordinary_errors_of_rust() {
+    let bed = Bed::of(64 * MIB, "");
+    let stream = bed.stream();
+    let error = bed.allocator.allocate(100 * MIB, &stream).unwrap_err();
+    let boxed: Box<dyn std::error::Error + Send + Sync> = Box::new(error);
+    assert!(boxed.to_string().starts_with("out of memory"), "{boxed}");
+}

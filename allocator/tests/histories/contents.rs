@@ -1,0 +1,238 @@
+//! No byte of a live allocation is ever written by anyone else, in whatever order the device runs its streams.
+//!
+//! Every allocation is filled with a byte of its own, on its stream. Before it is freed, and wherever another
+//! stream uses it, its contents are downloaded in stream order; in the end every download must show that byte
+//! alone.
+
+use cachette::hal::{Call, Device, DevicePtr, ErrorKind, Ordinal, StreamRef};
+use cachette::{Allocation, Allocator, Config, Error, Stream};
+use cachette_hal_host::{HostBackend, HostConfig, HostDevice};
+use proptest::prelude::*;
+use proptest::test_runner::TestCaseError;
+
+use crate::HISTORIES;
+
+const KIB: u64 = 1 << 10;
+const STREAMS: usize = 3;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Allocate {
+        stream: usize,
+        bytes: u64,
+    },
+    Free(usize),
+    /// Another stream reads the allocation, which is recorded.
+    Use {
+        index: usize,
+        stream: usize,
+    },
+    /// Frees, although another stream still reads.
+    ReleaseAfter {
+        index: usize,
+        stream: usize,
+    },
+    /// The device runs some of what is queued.
+    Run(usize),
+    EmptyCache,
+    /// The next driver call of a kind fails.
+    Fail(Call, ErrorKind),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let sizes = prop_oneof![3 => 1..=8 * KIB, 2 => 100 * KIB..=1100 * KIB];
+    let calls = prop::sample::select(vec![
+        Call::Allocate,
+        Call::Free,
+        Call::CreateEvent,
+        Call::Record,
+        Call::Poll,
+        Call::Wait,
+        Call::StreamWait,
+    ]);
+    let kinds = prop::sample::select(vec![ErrorKind::OutOfMemory, ErrorKind::Other]);
+    let step = prop_oneof![
+        10 => (0..STREAMS, sizes).prop_map(|(stream, bytes)| Step::Allocate { stream, bytes }),
+        5 => any::<usize>().prop_map(Step::Free),
+        4 => (any::<usize>(), 0..STREAMS).prop_map(|(index, stream)| Step::Use { index, stream }),
+        3 => (any::<usize>(), 0..STREAMS)
+            .prop_map(|(index, stream)| Step::ReleaseAfter { index, stream }),
+        4 => (1..12_usize).prop_map(Step::Run),
+        1 => Just(Step::EmptyCache),
+        1 => (calls, kinds).prop_map(|(call, kind)| Step::Fail(call, kind)),
+    ];
+    prop::collection::vec(step, 1..40)
+}
+
+/// A download that must show one byte alone, once the device has run.
+struct Download {
+    into: Box<[u8]>,
+    byte: u8,
+}
+
+struct History {
+    device: HostDevice,
+    allocator: Allocator<HostDevice>,
+    streams: Vec<Stream<HostDevice>>,
+    live: Vec<(Allocation<HostDevice>, usize, u8)>,
+    downloads: Vec<Download>,
+    next: u8,
+}
+
+impl History {
+    fn new(seed: u64, config: &str) -> Self {
+        let host = HostConfig::default().capacity(48 << 20).stepped(seed);
+        let device = HostBackend::new(host).unwrap().device(Ordinal(0)).unwrap();
+        let config: Config = config.parse().unwrap();
+        let allocator = Allocator::with_config(device.clone(), &config);
+        let streams = (0..STREAMS)
+            .map(|_| allocator.create_stream().unwrap())
+            .collect();
+        Self {
+            device,
+            allocator,
+            streams,
+            live: Vec::new(),
+            downloads: Vec::new(),
+            next: 1,
+        }
+    }
+
+    fn run(&mut self, step: &Step) -> Result<(), TestCaseError> {
+        match *step {
+            Step::Allocate { stream, bytes } => self.allocate(stream, bytes)?,
+            Step::Free(index) => {
+                if let Some((allocation, stream, byte)) = self.pick(index) {
+                    self.download(&allocation, byte, self.streams[stream].get());
+                    drop(allocation);
+                }
+            }
+            Step::Use { index, stream } => {
+                if let Some((allocation, home, byte)) = self.pick(index) {
+                    self.use_on(&allocation, home, stream, byte);
+                    allocation.record_stream(&self.streams[stream]);
+                    self.live.push((allocation, home, byte));
+                }
+            }
+            Step::ReleaseAfter { index, stream } => {
+                if let Some((allocation, home, byte)) = self.pick(index) {
+                    self.use_on(&allocation, home, stream, byte);
+                    // A failed driver call is the history's own doing.
+                    let _ = allocation.release_after(&[&self.streams[stream]]);
+                }
+            }
+            Step::Run(count) => (0..count).for_each(|_| {
+                let _ = self.device.step();
+            }),
+            Step::EmptyCache => {
+                let _ = self.allocator.empty_cache();
+            }
+            Step::Fail(call, kind) => self.device.fail_next(call, 1, kind),
+        }
+        self.allocator.check().map_err(TestCaseError::fail)
+    }
+
+    fn pick(&mut self, index: usize) -> Option<(Allocation<HostDevice>, usize, u8)> {
+        if self.live.is_empty() {
+            return None;
+        }
+        let index = index % self.live.len();
+        Some(self.live.swap_remove(index))
+    }
+
+    fn allocate(&mut self, stream: usize, bytes: u64) -> Result<(), TestCaseError> {
+        let allocation = match self.allocator.allocate(bytes, &self.streams[stream]) {
+            Ok(allocation) => allocation,
+            Err(Error::OutOfMemory(_) | Error::Device(_)) => return Ok(()),
+            Err(error) => return Err(TestCaseError::fail(error.to_string())),
+        };
+        let byte = self.next;
+        self.next = self.next.checked_add(1).unwrap_or(1);
+        let at = allocation.ptr().unwrap();
+        let transfer = self.device.transfer().unwrap();
+        // SAFETY: 1. the stream is live. 3. the allocation is live, and freed in stream order.
+        unsafe { transfer.fill(at, byte, bytes, self.streams[stream].get()) }.unwrap();
+        self.live.push((allocation, stream, byte));
+        Ok(())
+    }
+
+    /// Lets `stream` read the allocation after its own stream has come so far.
+    fn use_on(
+        &mut self,
+        allocation: &Allocation<HostDevice>,
+        home: usize,
+        stream: usize,
+        byte: u8,
+    ) {
+        let order = || -> cachette::hal::Result<()> {
+            let event = cachette::hal::owned::OwnedEvent::create(&self.device)?;
+            // SAFETY: 1. both streams live as long as the allocator.
+            unsafe { event.record_raw(self.streams[home].get()) }?;
+            // SAFETY: as above.
+            unsafe {
+                self.device
+                    .stream_wait(self.streams[stream].get(), event.get())
+            }
+        };
+        // Without the order the read would be wrong, and not the allocator's fault.
+        if order().is_ok() {
+            self.download(allocation, byte, self.streams[stream].get());
+        }
+    }
+
+    fn download(&mut self, allocation: &Allocation<HostDevice>, byte: u8, stream: StreamRef) {
+        let bytes = usize::try_from(allocation.requested()).unwrap();
+        let mut into = vec![0; bytes].into_boxed_slice();
+        let from: DevicePtr = allocation.ptr().unwrap();
+        let transfer = self.device.transfer().unwrap();
+        // SAFETY: 1. the stream is live. 3. the memory is live until the stream has come so far, which is what
+        // is tested. 4. the buffer is kept until the device is idle.
+        unsafe { transfer.download(into.as_mut_ptr(), from, bytes, stream) }.unwrap();
+        self.downloads.push(Download { into, byte });
+    }
+
+    fn finish(mut self) -> Result<(), TestCaseError> {
+        self.device.clear_failures();
+        for (allocation, stream, byte) in std::mem::take(&mut self.live) {
+            self.download(&allocation, byte, self.streams[stream].get());
+            drop(allocation);
+        }
+        self.device.synchronize_device().unwrap();
+        for download in &self.downloads {
+            let wrong = download.into.iter().find(|byte| **byte != download.byte);
+            prop_assert_eq!(wrong, None, "{} was overwritten", download.byte);
+        }
+        self.allocator.empty_cache().unwrap();
+        self.allocator.check().map_err(TestCaseError::fail)?;
+        let stats = self.allocator.stats();
+        prop_assert_eq!(stats.active.all.current, 0);
+        prop_assert_eq!(stats.requested_bytes.all.current, 0);
+        prop_assert_eq!(stats.reserved_bytes.all.current, 0);
+        let device = self.device.clone();
+        drop(self);
+        prop_assert_eq!(device.physical_bytes(), 0);
+        Ok(())
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: HISTORIES / 2, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_live_byte_is_ever_overwritten(steps in steps(), seed in any::<u64>()) {
+        let mut history = History::new(seed, "");
+        for step in &steps {
+            history.run(step)?;
+        }
+        history.finish()?;
+    }
+
+    #[test]
+    fn no_live_byte_is_ever_overwritten_when_streams_lend(steps in steps(), seed in any::<u64>()) {
+        let mut history = History::new(seed, "lend_across_streams:True,memory_limit:24M");
+        for step in &steps {
+            history.run(step)?;
+        }
+        history.finish()?;
+    }
+}

@@ -1,0 +1,38 @@
+//! Random slots freed and filled again.
+
+use std::error::Error;
+
+use cachette::Allocator;
+use cachette_benches::random::LogUniform;
+use cachette_benches::subject::Owned;
+use cachette_benches::workload::Churn;
+
+mod setup;
+
+/// Steps before those that are measured.
+const WARM_UP: usize = 50_000;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let target = setup::target()?;
+    let mut criterion = setup::criterion();
+    for (name, sizes, slots) in [
+        ("churn to 64MiB", LogUniform::TO_64_MIB, 1000),
+        ("churn to 1MiB", LogUniform::TO_1_MIB, 1000),
+        ("churn to 1MiB", LogUniform::TO_1_MIB, 10_000),
+    ] {
+        let subject = Owned::new(Allocator::new(target.device.clone()), 1)?;
+        let mut churning = Churn { slots, sizes }.begin(&subject)?;
+        churning.run(WARM_UP)?;
+        let name = format!("{}/{name}/{slots}", target.backend);
+        criterion.bench_function(&name, |bencher| {
+            bencher.iter(|| {
+                churning
+                    .run(1)
+                    .expect("the device has memory for one more step");
+            });
+        });
+        churning.end()?;
+    }
+    criterion.final_summary();
+    Ok(())
+}

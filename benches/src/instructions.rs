@@ -1,0 +1,61 @@
+//! Instructions a pair.
+//!
+//! A program runs itself under callgrind twice, with n and with 2n pairs, and divides the difference by n: what
+//! comes before and after the pairs falls out.
+
+mod callgrind;
+mod case;
+
+use serde::Serialize;
+
+pub use callgrind::{CallgrindError, count};
+pub use case::Case;
+
+/// What was counted.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Count {
+    /// The name of the case.
+    pub workload: &'static str,
+    /// Instructions for allocating once and freeing once.
+    pub instructions_per_pair: f64,
+    /// The most that are allowed, if there is a bound.
+    pub bound: Option<u32>,
+}
+
+impl Count {
+    /// Whether the count is within its bound.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        self.bound
+            .is_none_or(|bound| self.instructions_per_pair <= f64::from(bound))
+    }
+}
+
+/// Counts a case, by running it twice.
+#[expect(clippy::cast_precision_loss, reason = "the counts are far below 2^53")]
+pub fn measure(case: Case) -> Result<Count, CallgrindError> {
+    let (once, twice) = (count(case, false)?, count(case, true)?);
+    let more = twice.saturating_sub(once) as f64;
+    Ok(Count {
+        workload: case.name(),
+        instructions_per_pair: more / case.pairs() as f64,
+        bound: case.bound(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bound_holds_up_to_itself() {
+        let count = |instructions_per_pair, bound| Count {
+            workload: "pair",
+            instructions_per_pair,
+            bound,
+        };
+        assert!(count(250.0, Some(250)).holds());
+        assert!(!count(250.1, Some(250)).holds());
+        assert!(count(1e6, None).holds());
+    }
+}

@@ -1,0 +1,169 @@
+//! The workloads whose instructions are counted.
+
+use cachette::{Allocator, Error};
+use cachette_hal::Ordinal;
+use cachette_hal_host::{HostBackend, HostConfig, HostDevice};
+
+use crate::random::LogUniform;
+use crate::subject::{Owned, Raw, Subject};
+use crate::workload::{Churn, repeat};
+
+/// Room for a million live blocks of up to 64 MiB.
+const CAPACITY: u64 = 16 << 40;
+const BYTES: u64 = 1 << 10;
+/// Pairs before those that count.
+const WARM_UP: usize = 64;
+/// Steps before those that count: enough that the heap has stopped growing, in proportion to its slots.
+const WARM_STEPS: usize = 50_000;
+
+/// Declares [`Case`] from a table.
+macro_rules! cases {
+    ($($variant:ident = $name:literal, $bound:expr;)*) => {
+        /// One workload, on a host device with phantom memory.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[expect(missing_docs, reason = "the names say it")]
+        pub enum Case {
+            $($variant,)*
+        }
+
+        impl Case {
+            /// Every case.
+            pub const ALL: &[Self] = &[$(Self::$variant),*];
+
+            /// The name that tables and options use.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)*
+                }
+            }
+
+            /// The most instructions a pair may take.
+            #[must_use]
+            pub const fn bound(self) -> Option<u32> {
+                match self {
+                    $(Self::$variant => $bound,)*
+                }
+            }
+        }
+    };
+}
+
+cases! {
+    Pair = "pair 1KiB", Some(250);
+    PairRaw = "pair 1KiB by address", Some(350);
+    PairTwoStreams = "pair 1KiB, two streams in turn", None;
+    Churn1k = "churn 512B-64MiB, 1k live", Some(600);
+    Churn10k = "churn 512B-64MiB, 10k live", Some(600);
+    Churn100k = "churn 512B-64MiB, 100k live", None;
+    Churn1M = "churn 512B-64MiB, 1M live", None;
+    SmallChurn1k = "churn 512B-1MiB, 1k live", Some(600);
+    SmallChurn10k = "churn 512B-1MiB, 10k live", Some(600);
+    SmallChurn100k = "churn 512B-1MiB, 100k live", None;
+    SmallChurn1M = "churn 512B-1MiB, 1M live", None;
+}
+
+/// What stopped a case.
+type Stopped = Box<dyn std::error::Error>;
+
+impl Case {
+    /// The case called `name`.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|case| case.name() == name)
+    }
+
+    /// Pairs by which the two runs differ.
+    #[must_use]
+    pub const fn pairs(self) -> usize {
+        20_000
+    }
+
+    /// Makes the pairs, or twice as many, and calls `end` while everything is still as they left it.
+    ///
+    /// A process that leaves there does not count how everything is taken apart.
+    pub fn run(self, twice: bool, end: impl FnOnce()) -> Result<(), Stopped> {
+        let pairs = if twice {
+            2 * self.pairs()
+        } else {
+            self.pairs()
+        };
+        match self {
+            Self::Pair => run_pairs(&Owned::new(allocator()?, 1)?, pairs)?,
+            Self::PairRaw => run_pairs(&Raw::new(allocator()?, 1)?, pairs)?,
+            Self::PairTwoStreams => take_turns(&Owned::new(allocator()?, 2)?, pairs)?,
+            Self::Churn1k => return self.churn(1000, LogUniform::TO_64_MIB, pairs, end),
+            Self::Churn10k => return self.churn(10_000, LogUniform::TO_64_MIB, pairs, end),
+            Self::Churn100k => return self.churn(100_000, LogUniform::TO_64_MIB, pairs, end),
+            Self::Churn1M => return self.churn(1_000_000, LogUniform::TO_64_MIB, pairs, end),
+            Self::SmallChurn1k => return self.churn(1000, LogUniform::TO_1_MIB, pairs, end),
+            Self::SmallChurn10k => return self.churn(10_000, LogUniform::TO_1_MIB, pairs, end),
+            Self::SmallChurn100k => return self.churn(100_000, LogUniform::TO_1_MIB, pairs, end),
+            Self::SmallChurn1M => return self.churn(1_000_000, LogUniform::TO_1_MIB, pairs, end),
+        }
+        end();
+        Ok(())
+    }
+
+    /// All steps are drawn before any is taken, and in both runs alike, so that drawing does not count.
+    fn churn(
+        self,
+        slots: usize,
+        sizes: LogUniform,
+        steps: usize,
+        end: impl FnOnce(),
+    ) -> Result<(), Stopped> {
+        let subject = Owned::new(allocator()?, 1)?;
+        let mut churning = Churn { slots, sizes }.begin(&subject)?;
+        churning.run(WARM_STEPS.max(2 * slots))?;
+        let plan = churning.plan(2 * self.pairs());
+        churning.follow(&plan[..steps])?;
+        end();
+        Ok(churning.end()?)
+    }
+}
+
+fn allocator() -> Result<Allocator<HostDevice>, Stopped> {
+    let config = HostConfig::default().phantom(true).capacity(CAPACITY);
+    Ok(Allocator::new(
+        HostBackend::new(config)?.device(Ordinal(0))?,
+    ))
+}
+
+fn run_pairs(subject: &impl Subject, pairs: usize) -> Result<(), Error> {
+    repeat(subject, BYTES, 0, WARM_UP)?;
+    repeat(subject, BYTES, 0, pairs)
+}
+
+fn take_turns(subject: &impl Subject, pairs: usize) -> Result<(), Error> {
+    (0..WARM_UP + pairs).try_for_each(|i| subject.pair(BYTES, i % 2))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_case_is_found_by_its_own_name() {
+        for case in Case::ALL {
+            assert_eq!(Case::named(case.name()), Some(*case));
+        }
+        assert_eq!(Case::named("pair"), None);
+    }
+
+    #[test]
+    fn the_cases_end_once() {
+        for case in [
+            Case::Pair,
+            Case::PairRaw,
+            Case::PairTwoStreams,
+            Case::Churn1k,
+        ] {
+            for twice in [false, true] {
+                let mut ends = 0;
+                case.run(twice, || ends += 1).unwrap();
+                assert_eq!(ends, 1, "{case:?}");
+            }
+        }
+    }
+}

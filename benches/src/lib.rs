@@ -1,0 +1,25 @@
+//! What Cachette is measured on.
+//!
+//! | module | what it measures |
+//! |---|---|
+//! | [`workload`] | time of allocate-and-free pairs: the loops, for anything that is a [`Subject`] |
+//! | [`suite`] | the rows of `cachette bench`, made of those loops |
+//! | [`trace`], [`replay`] | memory and time of what a real program asked for |
+//! | [`instructions`] | instructions a pair, counted by callgrind |
+//!
+//! The loops draw the same numbers in the same order as the programs that measure other allocators, so rows
+//! of the same name can be compared.
+
+pub mod instructions;
+pub mod random;
+pub mod replay;
+pub mod subject;
+pub mod suite;
+pub mod table;
+pub mod target;
+pub mod trace;
+pub mod workload;
+
+pub use subject::Subject;
+pub use target::Target;
+pub use trace::{Trace, TraceError};

@@ -1,0 +1,107 @@
+//! What a workload is run on.
+
+use cachette::{Allocation, Allocator, Error, Stream};
+use cachette_hal::{Device, StreamRef};
+
+/// Something that gives memory on numbered streams and takes it back.
+pub trait Subject: Sync {
+    /// What a caller holds.
+    type Memory: Send;
+
+    /// Allocates `bytes` bytes for stream number `stream`.
+    fn allocate(&self, bytes: u64, stream: usize) -> Result<Self::Memory, Error>;
+
+    /// Gives memory back.
+    fn free(&self, memory: Self::Memory) -> Result<(), Error>;
+
+    /// Allocates and frees at once.
+    #[inline]
+    fn pair(&self, bytes: u64, stream: usize) -> Result<(), Error> {
+        let memory = self.allocate(bytes, stream)?;
+        self.free(memory)
+    }
+}
+
+/// An allocator used by way of [`Allocation`].
+#[derive(Debug)]
+pub struct Owned<D: Device> {
+    allocator: Allocator<D>,
+    streams: Vec<Stream<D>>,
+}
+
+impl<D: Device> Owned<D> {
+    /// Uses `allocator` on `streams` new streams.
+    pub fn new(allocator: Allocator<D>, streams: usize) -> Result<Self, Error> {
+        let streams = create_streams(&allocator, streams)?;
+        Ok(Self { allocator, streams })
+    }
+}
+
+#[expect(
+    clippy::inline_always,
+    reason = "what is counted is the allocator, not a call around it"
+)]
+impl<D: Device> Subject for Owned<D> {
+    type Memory = Allocation<D>;
+
+    #[inline(always)]
+    fn allocate(&self, bytes: u64, stream: usize) -> Result<Allocation<D>, Error> {
+        self.allocator.allocate(bytes, &self.streams[stream])
+    }
+
+    #[inline(always)]
+    fn free(&self, memory: Allocation<D>) -> Result<(), Error> {
+        drop(memory);
+        Ok(())
+    }
+}
+
+/// An allocator used by address alone.
+#[derive(Debug)]
+pub struct Raw<D: Device> {
+    allocator: Allocator<D>,
+    /// Streams of the allocator's own, which keep those of `handles` alive.
+    #[expect(dead_code, reason = "held for what it keeps alive")]
+    streams: Vec<Stream<D>>,
+    handles: Vec<StreamRef>,
+}
+
+impl<D: Device> Raw<D> {
+    /// Uses `allocator` on `streams` new streams.
+    pub fn new(allocator: Allocator<D>, streams: usize) -> Result<Self, Error> {
+        let streams = create_streams(&allocator, streams)?;
+        let handles = streams.iter().map(Stream::get).collect();
+        Ok(Self {
+            allocator,
+            streams,
+            handles,
+        })
+    }
+}
+
+#[expect(
+    clippy::inline_always,
+    reason = "what is counted is the allocator, not a call around it"
+)]
+impl<D: Device> Subject for Raw<D> {
+    type Memory = u64;
+
+    #[inline(always)]
+    fn allocate(&self, bytes: u64, stream: usize) -> Result<u64, Error> {
+        // SAFETY: 1. the stream was created by this allocator. 2. `streams` keeps it alive as long as `self`,
+        // and the allocator keeps its own streams as long as it lives.
+        unsafe { self.allocator.allocate_raw(bytes, self.handles[stream]) }
+    }
+
+    #[inline(always)]
+    fn free(&self, memory: u64) -> Result<(), Error> {
+        self.allocator.free_raw(memory)
+    }
+}
+
+fn create_streams<D: Device>(
+    allocator: &Allocator<D>,
+    count: usize,
+) -> Result<Vec<Stream<D>>, Error> {
+    (0..count).map(|_| allocator.create_stream()).collect()
+}

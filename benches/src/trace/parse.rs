@@ -1,0 +1,164 @@
+//! From the text of a trace to its operations.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, ErrorKind};
+use std::path::Path;
+
+use flate2::bufread::MultiGzDecoder;
+
+use super::{Operation, Trace, TraceError, TraceProblem};
+
+/// How a file that gzip has packed begins.
+const PACKED: [u8; 2] = [0x1F, 0x8B];
+/// How much of a wrong line is shown.
+const SHOWN: usize = 40;
+
+pub(super) fn open(path: &Path) -> Result<Trace, TraceError> {
+    let fail = |line, problem| TraceError {
+        path: path.to_owned(),
+        line,
+        problem,
+    };
+    let unreadable = |error| fail(None, TraceProblem::Unreadable(error));
+    let mut file = BufReader::new(File::open(path).map_err(unreadable)?);
+    let packed = file.fill_buf().map_err(unreadable)?.starts_with(&PACKED);
+    let mut reader = Reader::default();
+    let read = if packed {
+        reader.read(BufReader::new(MultiGzDecoder::new(file)))
+    } else {
+        reader.read(file)
+    };
+    read.map_err(|problem| fail(Some(reader.line), problem))?;
+    if reader.operations.is_empty() {
+        return Err(fail(None, TraceProblem::Empty));
+    }
+    Ok(reader.finish(name_of(path)))
+}
+
+/// The file's name without folder and endings.
+fn name_of(path: &Path) -> String {
+    let file = path.file_name().unwrap_or(path.as_os_str());
+    let text = file.to_string_lossy();
+    let name = text.strip_suffix(".gz").unwrap_or(&text);
+    name.strip_suffix(".trace").unwrap_or(name).to_owned()
+}
+
+/// What has been read so far.
+#[derive(Debug, Default)]
+struct Reader {
+    /// The line that is being read, counted from 1.
+    line: u64,
+    operations: Vec<Operation>,
+    /// Slot and bytes of what is live, by the file's own number.
+    live: HashMap<u64, (u32, u64)>,
+    /// Slots below `slots` that nothing is kept in.
+    vacant: Vec<u32>,
+    slots: u32,
+    /// Our number of a stream by the file's.
+    streams: HashMap<u64, u32>,
+    requested: u64,
+    peak_requested: u64,
+}
+
+impl Reader {
+    fn read(&mut self, mut text: impl BufRead) -> Result<(), TraceProblem> {
+        let mut line = Vec::new();
+        loop {
+            self.line += 1;
+            line.clear();
+            let bytes = text.read_until(b'\n', &mut line).map_err(unreadable)?;
+            if bytes == 0 {
+                return Ok(());
+            }
+            if line.pop() != Some(b'\n') {
+                return Err(TraceProblem::LineCutShort);
+            }
+            self.read_line(&String::from_utf8_lossy(&line))?;
+        }
+    }
+
+    fn read_line(&mut self, line: &str) -> Result<(), TraceProblem> {
+        let mut fields = line.split_ascii_whitespace();
+        let found: [Option<&str>; 5] = std::array::from_fn(|_| fields.next());
+        let operation = match found {
+            [Some("a"), Some(id), Some(bytes), Some(stream), None] => {
+                let (id, bytes) = (number("ID", id)?, number("SIZE", bytes)?);
+                self.allocate(id, bytes, number("STREAM", stream)?)?
+            }
+            [Some("f"), Some(id), None, ..] => self.free(number("ID", id)?)?,
+            _ => return Err(TraceProblem::Form(shown(line))),
+        };
+        self.operations.push(operation);
+        Ok(())
+    }
+
+    fn allocate(&mut self, id: u64, bytes: u64, stream: u64) -> Result<Operation, TraceProblem> {
+        if self.live.contains_key(&id) {
+            return Err(TraceProblem::AlreadyLive(id));
+        }
+        let slot = self.vacant.pop().unwrap_or(self.slots);
+        // Fewer than 2^32: the table of live allocations alone would be larger than any memory.
+        self.slots = self.slots.max(slot + 1);
+        self.live.insert(id, (slot, bytes));
+        let sum = self.requested.checked_add(bytes);
+        self.requested = sum.ok_or(TraceProblem::TooMuch)?;
+        self.peak_requested = self.peak_requested.max(self.requested);
+        let next = u32::try_from(self.streams.len()).map_err(|_| TraceProblem::TooMuch)?;
+        let stream = *self.streams.entry(stream).or_insert(next);
+        Ok(Operation::Allocate {
+            slot,
+            stream,
+            bytes,
+        })
+    }
+
+    fn free(&mut self, id: u64) -> Result<Operation, TraceProblem> {
+        let (slot, bytes) = self.live.remove(&id).ok_or(TraceProblem::NotLive(id))?;
+        self.vacant.push(slot);
+        self.requested -= bytes;
+        Ok(Operation::Free { slot })
+    }
+
+    fn finish(self, name: String) -> Trace {
+        Trace {
+            name,
+            operations: self.operations,
+            slots: self.slots as usize,
+            streams: self.streams.len(),
+            peak_requested: self.peak_requested,
+        }
+    }
+}
+
+fn unreadable(error: io::Error) -> TraceProblem {
+    match error.kind() {
+        ErrorKind::UnexpectedEof => TraceProblem::PackedCutShort,
+        _ => TraceProblem::Unreadable(error),
+    }
+}
+
+fn number(field: &'static str, text: &str) -> Result<u64, TraceProblem> {
+    // `parse` would take a plus sign.
+    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+    let number = digits.then(|| text.parse().ok()).flatten();
+    number.ok_or_else(|| TraceProblem::Number {
+        field,
+        text: shown(text),
+    })
+}
+
+/// The beginning of a text, without what would upset a terminal.
+fn shown(text: &str) -> String {
+    let mut characters = text.escape_debug();
+    let start: String = characters.by_ref().take(SHOWN).collect();
+    let more = if characters.next().is_some() {
+        "…"
+    } else {
+        ""
+    };
+    format!("{start}{more}")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,33 @@
+//! The commands, one file each.
+
+mod bench;
+mod choice;
+mod conformance;
+mod devices;
+mod progress;
+mod replay;
+
+use clap::Subcommand;
+
+use crate::error::CliError;
+
+/// What the user asked for.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Devices(devices::Devices),
+    Conformance(conformance::Conformance),
+    Bench(bench::Bench),
+    Replay(replay::Replay),
+}
+
+impl Command {
+    /// Does it.
+    pub(crate) fn run(self) -> Result<(), CliError> {
+        match self {
+            Self::Devices(devices) => devices.run(),
+            Self::Conformance(conformance) => conformance.run(),
+            Self::Bench(bench) => bench.run(),
+            Self::Replay(replay) => replay.run(),
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! `cachette bench`: how long an allocation takes.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use cachette::human::Bytes;
+use cachette_benches::Target;
+use cachette_benches::suite::{Effort, Measurement, Workload};
+use cachette_benches::table::Table;
+use clap::Args;
+
+use super::choice::Choice;
+use super::progress;
+use crate::error::CliError;
+use crate::json::JsonFile;
+use crate::stdout;
+
+/// Phantom memory of the host device; more than any row needs.
+const PHANTOM: u64 = 1 << 40;
+/// More threads than this measure the operating system.
+const MOST_THREADS: usize = 256;
+
+/// Measures nanoseconds for allocating once and freeing once
+///
+/// On the backend host no memory is touched: the figures are the allocator's own. Exit code 1 if a row fails, 2 if
+/// the request itself is wrong.
+#[derive(Debug, Args)]
+pub(crate) struct Bench {
+    #[command(flatten)]
+    choice: Choice,
+    /// The numbers of threads to measure
+    #[arg(
+        long,
+        value_name = "N,N,…",
+        value_delimiter = ',',
+        default_value = "1,2,4,8,16"
+    )]
+    #[arg(value_parser = thread_count, allow_hyphen_values = true)]
+    threads: Vec<usize>,
+    /// Measures 100,000 and 1,000,000 live blocks too; they need 140 GB
+    #[arg(long)]
+    scale: bool,
+    /// Measures too little for good figures, to see that everything runs
+    #[arg(long)]
+    quick: bool,
+    /// Writes the results here too
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+impl Bench {
+    pub(super) fn run(self) -> Result<(), CliError> {
+        let target = self.choice.open(PHANTOM)?;
+        let file = self.json.as_deref().map(JsonFile::create).transpose()?;
+        let rows = Workload::rows(&self.threads, self.scale);
+        let effort = if self.quick {
+            Effort::QUICK
+        } else {
+            Effort::FULL
+        };
+        let mut measured = Vec::new();
+        let ended = measure(&target, &rows, effort, &mut measured);
+        stdout::print(|out| {
+            writeln!(out, "{}", device_line(&target))?;
+            write!(out, "{}", table(&measured))
+        })?;
+        if let Some(file) = file {
+            file.write(&measured)?;
+        }
+        ended
+    }
+}
+
+/// Measures one row after the other, up to one that fails.
+fn measure(
+    target: &Target,
+    rows: &[Workload],
+    effort: Effort,
+    measured: &mut Vec<Measurement>,
+) -> Result<(), CliError> {
+    let bar = progress::bar(rows.len() as u64);
+    for row in rows {
+        bar.set_message(format!("{} {}", row.name(), row.parameter()));
+        let result = row.measure(&target.device, effort);
+        measured.push(result.map_err(|error| CliError::NotMeasured {
+            workload: row.name(),
+            parameter: row.parameter(),
+            error,
+        })?);
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    Ok(())
+}
+
+/// What the figures were measured on, in one line.
+pub(super) fn device_line(target: &Target) -> String {
+    let (backend, info) = (&target.backend, target.device.info());
+    let (ordinal, name) = (info.ordinal, &info.name);
+    match target.phantom {
+        Some(bytes) => format!(
+            "{backend}:{ordinal}  {name}, {} of phantom memory",
+            Bytes(bytes)
+        ),
+        None => format!("{backend}:{ordinal}  {name}"),
+    }
+}
+
+fn table(measured: &[Measurement]) -> Table<3> {
+    let mut table = Table::new(["workload", "parameter", "ns per pair"]);
+    for row in measured {
+        table.push([
+            row.workload.to_owned(),
+            row.parameter.clone(),
+            format!("{:.1}", row.ns_per_pair),
+        ]);
+    }
+    table
+}
+
+/// Reads one number of `--threads`.
+fn thread_count(text: &str) -> Result<usize, String> {
+    let count = text.parse().ok();
+    count
+        .filter(|count| (1..=MOST_THREADS).contains(count))
+        .ok_or_else(|| format!("a number of threads is a whole number from 1 to {MOST_THREADS}"))
+}

@@ -1,0 +1,101 @@
+//! `cachette conformance`: whether a backend keeps every promise of the contract.
+
+mod target;
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
+
+use cachette_conformance::{Filter, Fixture, Options, Report, cases, child};
+use cachette_hal::Ordinal;
+use clap::{Args, ValueEnum};
+
+use self::target::Target;
+use super::choice::ordinal;
+use crate::error::CliError;
+use crate::stdout;
+
+/// Runs the conformance suite against one device
+///
+/// Exit code 1 if a case fails, 2 if the request itself is wrong.
+#[derive(Debug, Args)]
+pub(crate) struct Conformance {
+    /// The backend to test: cuda, hip or host
+    #[arg(long)]
+    backend: String,
+    /// The device to test
+    #[arg(long, value_name = "N", default_value = "0", value_parser = ordinal)]
+    #[arg(allow_hyphen_values = true)]
+    device: Ordinal,
+    /// Runs only cases whose name holds this text; `group::` is a group, `*` stands for anything
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    filter: Option<String>,
+    /// How to write the report
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+    /// Writes the report here, and the text form of it to the standard output
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+enum Format {
+    #[default]
+    Text,
+    Json,
+    Junit,
+}
+
+impl Conformance {
+    pub(super) fn run(self) -> Result<(), CliError> {
+        let target = Target::find(&self.backend, self.device)?;
+        let fixture: Arc<dyn Fixture> = Arc::new(target);
+        // Before the file is made: a child has the same arguments and must leave it alone.
+        child::play_if_child(&fixture);
+        if let Some(filter) = &self.filter {
+            Filter::parse(filter)?.select(cases())?;
+        }
+        let file = self.output.as_deref().map(create).transpose()?;
+        let options = Options {
+            filter: self.filter,
+            threads: thread::available_parallelism().map_or(1, usize::from),
+            ..Options::default()
+        };
+        let report = cachette_conformance::run(&fixture, &options)?;
+        match file {
+            None => stdout::print(|out| write(out, &report, self.format))?,
+            Some(mut file) => {
+                write(&mut file, &report, self.format)?;
+                stdout::print(|out| write(out, &report, Format::Text))?;
+            }
+        }
+        judge(&report)
+    }
+}
+
+fn create(path: &Path) -> Result<File, CliError> {
+    File::create(path).map_err(|error| CliError::OutputFile {
+        path: path.to_owned(),
+        error,
+    })
+}
+
+fn write(out: &mut impl Write, report: &Report, format: Format) -> io::Result<()> {
+    match format {
+        Format::Text => writeln!(out, "{report}"),
+        Format::Json => writeln!(out, "{}", report.to_json()),
+        Format::Junit => write!(out, "{}", report.to_junit()),
+    }
+}
+
+fn judge(report: &Report) -> Result<(), CliError> {
+    if report.is_success() {
+        return Ok(());
+    }
+    Err(CliError::CasesFailed {
+        failed: report.failures().count(),
+        total: report.cases.len(),
+    })
+}

@@ -1,0 +1,41 @@
+//! `cachette devices`: what there is to run on.
+
+mod listing;
+mod text;
+
+use std::io::Write;
+
+use clap::{Args, ValueEnum};
+
+use self::listing::Listing;
+use crate::error::CliError;
+use crate::stdout;
+
+/// Lists every backend and device with its features, and the reason for everything absent
+#[derive(Debug, Args)]
+pub(crate) struct Devices {
+    /// How to write the list
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+}
+
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+enum Format {
+    #[default]
+    Text,
+    Json,
+}
+
+impl Devices {
+    pub(super) fn run(self) -> Result<(), CliError> {
+        let listing = Listing::gather();
+        stdout::print(|out| match self.format {
+            Format::Text => write!(out, "{listing}"),
+            Format::Json => {
+                serde_json::to_writer_pretty(&mut *out, &listing)?;
+                writeln!(out)
+            }
+        })?;
+        Ok(())
+    }
+}

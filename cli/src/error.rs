@@ -1,0 +1,74 @@
+//! Why the program stopped, and the exit code that says so.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use cachette::backends::OpenError;
+use cachette_benches::TraceError;
+use cachette_conformance::{FilterError, RunError};
+
+/// Why a command stopped.
+///
+/// Exit code 1 means that what was asked for was done and went wrong, 2 that it could not be asked.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CliError {
+    /// Cases of the conformance suite failed; the report says which.
+    #[error("{failed} of {total} cases failed")]
+    CasesFailed { failed: usize, total: usize },
+    /// A row of the microbenchmarks could not be measured.
+    #[error("{workload} {parameter} could not be measured: {error}")]
+    NotMeasured {
+        workload: &'static str,
+        parameter: String,
+        error: cachette::Error,
+    },
+    /// Replays ended early; the table says which.
+    #[error("{failed} of {total} replays failed")]
+    ReplaysFailed { failed: usize, total: usize },
+    /// The report could not be written.
+    #[error("could not write the output: {0}")]
+    Output(#[from] io::Error),
+    /// The device asked for cannot be had.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The filter asked for selects nothing.
+    #[error("bad --filter: {0}")]
+    Filter(#[from] FilterError),
+    /// The suite could not begin.
+    #[error(transparent)]
+    Run(#[from] RunError),
+    /// A trace asked for cannot be replayed.
+    #[error(transparent)]
+    Trace(#[from] TraceError),
+    /// Phantom memory was asked for where memory is real.
+    #[error("--phantom is for the backend host alone; leave it out for {backend}")]
+    PhantomElsewhere { backend: String },
+    /// The file asked for cannot be written.
+    #[error("cannot write to '{}': {error}; name a file in a folder that exists", path.display())]
+    OutputFile { path: PathBuf, error: io::Error },
+}
+
+impl CliError {
+    /// Tells the user, and gives the program's exit code.
+    pub(crate) fn report(&self) -> ExitCode {
+        // Nobody is left to tell if this fails too.
+        let _ = writeln!(io::stderr(), "error: {self}");
+        ExitCode::from(self.code())
+    }
+
+    const fn code(&self) -> u8 {
+        match self {
+            Self::CasesFailed { .. }
+            | Self::NotMeasured { .. }
+            | Self::ReplaysFailed { .. }
+            | Self::Output(_) => 1,
+            Self::Open(_)
+            | Self::Filter(_)
+            | Self::Run(_)
+            | Self::Trace(_)
+            | Self::PhantomElsewhere { .. }
+            | Self::OutputFile { .. } => 2,
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! The `cachette` program.
+
+mod commands;
+mod error;
+mod json;
+mod stdout;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::commands::Command;
+
+/// A caching memory allocator for NVIDIA, AMD and host memory
+#[derive(Debug, Parser)]
+#[command(name = "cachette", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+fn main() -> ExitCode {
+    match Cli::parse().command.run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => error.report(),
+    }
+}

@@ -1,0 +1,110 @@
+//! `cachette conformance` runs the suite and reports it in three forms.
+
+mod program;
+
+use std::env::temp_dir;
+use std::fs;
+use std::path::PathBuf;
+use std::process::{self, Command, Stdio};
+
+use program::{Ran, run};
+use serde_json::Value;
+
+/// A group that is quick and needs no feature.
+const GROUP: &str = "errors::";
+
+fn conformance(more: &[&str]) -> Ran {
+    let mut arguments = vec!["conformance", "--backend", "host"];
+    arguments.extend_from_slice(more);
+    run(&arguments)
+}
+
+/// A path of this test's own.
+fn scratch(name: &str) -> PathBuf {
+    temp_dir().join(format!("cachette-cli-{}-{name}", process::id()))
+}
+
+#[test]
+fn the_text_names_every_case_and_the_totals() {
+    let ran = conformance(&["--filter", GROUP]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let lines: Vec<_> = ran.stdout.lines().collect();
+    assert!(lines[0].starts_with("host: host "), "{ran:?}");
+    let cases = &lines[1..lines.len() - 1];
+    assert!(!cases.is_empty(), "{ran:?}");
+    for case in cases {
+        assert!(case.starts_with("  errors::"), "{case}");
+    }
+    let totals = format!("{} passed, 0 failed, ", cases.len());
+    assert!(lines[lines.len() - 1].starts_with(&totals), "{ran:?}");
+}
+
+#[test]
+fn the_json_names_the_device_under_test() {
+    let ran = conformance(&["--device", "1", "--filter", GROUP, "--format", "json"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let report: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(report["header"]["backend"], "host");
+    assert_eq!(report["header"]["ordinal"], 1);
+    assert_eq!(report["totals"]["failed"], 0);
+    let passed = report["totals"]["passed"].as_u64().unwrap();
+    assert!(passed > 0, "{ran:?}");
+    assert_eq!(report["cases"].as_array().unwrap().len() as u64, passed);
+}
+
+#[test]
+fn the_junit_report_goes_to_the_file_and_the_text_to_the_terminal() {
+    let path = scratch("report.xml");
+    let file = path.to_str().unwrap();
+    let ran = conformance(&["--filter", GROUP, "--format", "junit", "--output", file]);
+    let xml = fs::read_to_string(&path).unwrap();
+    fs::remove_file(&path).unwrap();
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(xml.starts_with("<?xml version=\"1.0\""), "{xml}");
+    let cases = ran
+        .stdout
+        .lines()
+        .filter(|line| line.starts_with("  errors::"));
+    assert_eq!(xml.matches("<testcase ").count(), cases.count(), "{xml}");
+}
+
+#[test]
+fn cases_with_a_second_process_find_their_way_back_into_the_program() {
+    let path = scratch("ipc.json");
+    let file = path.to_str().unwrap();
+    let ran = conformance(&["--filter", "ipc::", "--format", "json", "--output", file]);
+    let report: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+    fs::remove_file(&path).unwrap();
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(report["totals"]["passed"].as_u64().unwrap() > 0, "{ran:?}");
+}
+
+/// Runs a group of cases with one descriptor to spare, so that the system refuses a second allocation.
+fn starved() -> Command {
+    let script = "ulimit -n 4; exec \"$0\" conformance --backend host --filter memory::";
+    let mut command = Command::new("sh");
+    command.args(["-c", script, env!("CARGO_BIN_EXE_cachette")]);
+    command
+}
+
+#[test]
+fn a_failing_case_gives_exit_code_1_and_is_reported() {
+    let ran = Ran::of(&starved().output().unwrap());
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(ran.stdout.contains(" ... failed: "), "{ran:?}");
+    assert!(ran.stdout.contains("    promise: "), "{ran:?}");
+    assert!(ran.stderr.ends_with(" cases failed\n"), "{ran:?}");
+}
+
+#[test]
+fn a_reader_that_leaves_early_does_not_hide_a_failure() {
+    let mut child = starved()
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let ran = Ran::of(&child.wait_with_output().unwrap());
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(ran.stderr.ends_with(" cases failed\n"), "{ran:?}");
+}

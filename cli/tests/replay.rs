@@ -1,0 +1,268 @@
+//! `cachette replay` shows what a trace needs, and refuses what is no trace.
+
+mod program;
+mod scratch;
+
+use std::fs;
+
+use program::run;
+use scratch::Scratch;
+use serde_json::Value;
+
+const MIB: u64 = 1 << 20;
+
+/// 10 MiB freed and asked for again, and 100 bytes on another stream.
+const SMALL: &str = "a 5 10485760 0\nf 5\na 5 10485760 0\na 6 100 7\nf 5\nf 6\n";
+
+fn small() -> Scratch {
+    Scratch::holding(SMALL, ".trace")
+}
+
+fn rows_of(options: &[&str], code: i32) -> (Vec<Value>, String) {
+    let file = Scratch::new(".json");
+    let arguments = [&["replay"], options, &["--json", file.path()]].concat();
+    let ran = run(&arguments);
+    assert_eq!(ran.code, Some(code), "{ran:?}");
+    let json = file.json();
+    let rows = json.as_array().expect("the results are a list");
+    (rows.clone(), ran.stdout)
+}
+
+#[test]
+fn the_figures_are_printed_and_written() {
+    let trace = small();
+    let (rows, table) = rows_of(&[trace.path(), "--backend", "host"], 0);
+    assert_eq!(rows.len(), 1);
+    let row = &rows[0];
+    let keys: Vec<_> = row.as_object().unwrap().keys().collect();
+    assert_eq!(
+        keys,
+        [
+            "backend",
+            "cold_ns_per_op",
+            "config",
+            "driver_calls",
+            "operations",
+            "peak_allocated",
+            "peak_requested",
+            "peak_reserved",
+            "ratio",
+            "trace",
+            "warm_ns_per_op"
+        ]
+    );
+    assert!(row["trace"].as_str().unwrap().starts_with("cachette-cli-"));
+    assert_eq!(row["backend"], "host");
+    assert_eq!(row["config"], "default");
+    assert_eq!(row["operations"], 6);
+    assert_eq!(row["peak_requested"], 10 * MIB + 100);
+    assert_eq!(row["peak_allocated"], 10 * MIB + 512);
+    assert_eq!(row["peak_reserved"], 12 * MIB);
+    assert_eq!(row["driver_calls"], 2);
+    assert!((row["ratio"].as_f64().unwrap() - 1.2).abs() < 1e-3);
+    assert!(row["cold_ns_per_op"].as_f64().unwrap() > 0.0);
+    assert!(row["warm_ns_per_op"].as_f64().unwrap() > 0.0);
+    let lines: Vec<_> = table.lines().collect();
+    assert!(
+        lines[0].ends_with("141.00 GiB of phantom memory"),
+        "{table}"
+    );
+    assert!(
+        lines[2].contains(" 10.00 MiB  10.00 MiB  12.00 MiB  1.200 "),
+        "{table}"
+    );
+}
+
+#[test]
+fn each_configuration_gives_a_row_for_each_trace() {
+    let (one, two) = (small(), small());
+    let options = [
+        one.path(),
+        two.path(),
+        "--phantom",
+        "80G",
+        "--config",
+        "",
+        "--config",
+        "large_segment_size_mb: 40, max_split_size_mb:64",
+    ];
+    let (rows, table) = rows_of(&options, 0);
+    let configs: Vec<_> = rows
+        .iter()
+        .map(|row| row["config"].as_str().unwrap())
+        .collect();
+    let other = "large_segment_size_mb:40,max_split_size_mb:64";
+    assert_eq!(configs, ["default", other, "default", other]);
+    assert!(table.contains("80.00 GiB of phantom memory"), "{table}");
+}
+
+/// Peak bytes that the reference reserves for the traces of the project, under the same policy.
+const REFERENCE: [(&str, f64); 6] = [
+    ("gnn_sampled", 23.360e9),
+    ("gpt2_varlen", 20.760e9),
+    ("kv_server", 3.068e9),
+    ("llama_generate", 3.899e9),
+    ("prefetch_streams", 12.122e9),
+    ("resnet_multiscale", 8.053e9),
+];
+
+#[test]
+fn the_traces_of_the_project_need_what_the_reference_needs() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../benches/traces");
+    let paths = REFERENCE.map(|(name, _)| format!("{folder}/{name}.trace.gz"));
+    let mut options: Vec<&str> = paths.iter().map(String::as_str).collect();
+    options.extend(["--backend", "host"]);
+    let (rows, _) = rows_of(&options, 0);
+    for (row, (name, expected)) in rows.iter().zip(REFERENCE) {
+        assert_eq!(row["trace"], name);
+        let reserved = row["peak_reserved"].as_f64().unwrap();
+        let off = (reserved / expected - 1.0).abs();
+        assert!(off < 0.01, "{name}: {reserved} instead of {expected}");
+    }
+}
+
+#[test]
+fn running_out_of_memory_is_a_row_with_the_figures() {
+    let trace = small();
+    let options = [
+        trace.path(),
+        "--phantom",
+        "11M",
+        "--config",
+        "",
+        "--config",
+        "memory_limit:1M",
+    ];
+    let (rows, table) = rows_of(&options, 1);
+    assert_eq!(rows.len(), 2);
+    assert_eq!(rows[0]["peak_reserved"], 10 * MIB);
+    assert_eq!(rows[0]["cold_ns_per_op"], Value::Null);
+    let error = rows[0]["error"].as_str().unwrap();
+    assert!(
+        error.starts_with("operation 4 of the first pass failed: out of memory"),
+        "{error}"
+    );
+    assert_eq!(rows[1]["peak_reserved"], 0);
+    assert!(table.contains(" out of memory "), "{table}");
+    assert!(
+        table.contains("with memory_limit:1M: operation 1 of the first pass"),
+        "{table}"
+    );
+}
+
+#[test]
+fn a_request_larger_than_any_device_is_a_row_too() {
+    let trace = Scratch::holding("a 0 1152921504606846976 0\n", ".trace");
+    let (rows, _) = rows_of(&[trace.path(), "--backend", "host"], 1);
+    assert!(
+        rows[0]["error"].as_str().unwrap().contains("1 EiB"),
+        "{rows:?}"
+    );
+}
+
+/// Asserts that the request is refused, with `expected` in the message.
+#[track_caller]
+fn refused(options: &[&str], expected: &str) {
+    let arguments = [&["replay"], options].concat();
+    let ran = run(&arguments);
+    assert_eq!(ran.code, Some(2), "{arguments:?}: {ran:?}");
+    assert!(ran.stderr.contains(expected), "{arguments:?}: {ran:?}");
+    assert_eq!(ran.stdout, "", "{arguments:?}");
+}
+
+#[test]
+fn traces_that_are_none() {
+    refused(&[], "<TRACE>");
+    refused(
+        &["/nonexistent/x.trace"],
+        "trace '/nonexistent/x.trace': cannot be read: ",
+    );
+    let packed = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../benches/traces/gnn_sampled.trace.gz"
+    );
+    let whole = fs::read(packed).unwrap();
+    for (content, expected) in [
+        (
+            &b""[..],
+            "there is no operation in it; expected lines 'a ID SIZE STREAM' or 'f ID'",
+        ),
+        (
+            b"a 0 512 0\nb 0\n",
+            "line 2: expected 'a ID SIZE STREAM' or 'f ID', found 'b 0'",
+        ),
+        (
+            b"a 0 512\n",
+            "line 1: expected 'a ID SIZE STREAM' or 'f ID', found 'a 0 512'",
+        ),
+        (b"a 0 512 0\nf 1\n", "line 2: 1 is freed but not allocated"),
+        (b"a 0 512 0\na 0 512 0\n", "line 2: 0 is allocated already"),
+        (
+            b"a 0 512 0\nf 0",
+            "line 2: the last line has no end; the file is cut short",
+        ),
+        (&whole[..whole.len() / 2], "the packed data end too early"),
+    ] {
+        let trace = Scratch::holding(content, ".trace");
+        refused(&[trace.path()], expected);
+        refused(&[trace.path()], &format!("error: trace '{}'", trace.path()));
+    }
+}
+
+#[test]
+fn a_configuration_that_is_wrong_says_where() {
+    let trace = small();
+    refused(
+        &[
+            trace.path(),
+            "--config",
+            "max_split_size_mb:20,never_blok:True",
+        ],
+        "at byte 21: there is no key 'never_blok' (did you mean 'never_block'?)",
+    );
+    refused(
+        &[trace.path(), "--config", "never_block:yes"],
+        "at byte 12: ",
+    );
+}
+
+#[test]
+fn sizes_and_devices_that_are_not_there() {
+    let trace = small();
+    for text in ["", "0", "80GB", "-1", "1.5G"] {
+        refused(&[trace.path(), "--phantom", text], "as in 80G");
+    }
+    refused(
+        &[trace.path(), "--phantom", "80G", "--backend", "cuda"],
+        "--phantom is for the backend host alone; leave it out for cuda",
+    );
+    refused(
+        &[trace.path(), "--backend", "vulkan"],
+        "there is no backend named 'vulkan'",
+    );
+    refused(
+        &[trace.path(), "--backend", "host", "--device", "1"],
+        "there is no device host:1",
+    );
+}
+
+#[test]
+fn a_wrong_request_leaves_older_results_alone() {
+    let older = Scratch::holding("older", ".json");
+    refused(
+        &["/nonexistent/x.trace", "--json", older.path()],
+        "cannot be read",
+    );
+    assert_eq!(fs::read_to_string(older.path()).unwrap(), "older");
+}
+
+#[test]
+fn a_file_that_cannot_be_written() {
+    let trace = small();
+    let path = "/nonexistent/replay.json";
+    let expected = format!("error: cannot write to '{path}': ");
+    refused(
+        &[trace.path(), "--backend", "host", "--json", path],
+        &expected,
+    );
+}
