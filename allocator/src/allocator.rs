@@ -17,7 +17,6 @@ use crate::observe::TraceEvent;
 use crate::policy::Policy;
 use crate::shared::{Shared, fraction_of};
 use crate::size::TOO_LARGE;
-use crate::stats::{Measure, Stats};
 use crate::uncached::Uncached;
 
 /// A caching allocator for one device.
@@ -174,48 +173,6 @@ impl<D: Device> Allocator<D> {
             bytes += heap.release_where(|_| true)?;
         }
         Ok(bytes)
-    }
-
-    /// What the allocator has done and holds.
-    #[must_use]
-    pub fn stats(&self) -> Stats {
-        for heap in self.inner.heaps.all() {
-            heap.settle();
-        }
-        let (ledger, totals) = (&self.shared().ledger, &self.shared().totals);
-        Stats {
-            allocation: ledger.stat(Measure::Allocation),
-            segment: ledger.stat(Measure::Segment),
-            active: ledger.stat(Measure::Active),
-            inactive_split: ledger.stat(Measure::InactiveSplit),
-            allocated_bytes: ledger.stat(Measure::AllocatedBytes),
-            reserved_bytes: ledger.stat(Measure::ReservedBytes),
-            active_bytes: ledger.stat(Measure::ActiveBytes),
-            inactive_split_bytes: ledger.stat(Measure::InactiveSplitBytes),
-            requested_bytes: ledger.stat(Measure::RequestedBytes),
-            oversize_allocations: totals.oversize_allocations.stat(),
-            oversize_segments: totals.oversize_segments.stat(),
-            num_alloc_retries: totals.retries.load(Relaxed),
-            num_ooms: totals.ooms.load(Relaxed),
-            num_sync_all_streams: totals.waits.load(Relaxed),
-            num_device_alloc: totals.device_allocs.load(Relaxed),
-            num_device_free: totals.device_frees.load(Relaxed),
-            num_oom_rejections: totals.rejections.load(Relaxed),
-            max_split_size: totals.max_split,
-        }
-    }
-
-    /// Makes every peak the present value.
-    pub fn reset_peaks(&self) {
-        self.shared().ledger.reset_peaks();
-        self.shared().totals.oversize_allocations.reset_peak();
-        self.shared().totals.oversize_segments.reset_peak();
-    }
-
-    /// Makes every sum and count zero; what is held now, and the peaks, stay.
-    pub fn reset_totals(&self) {
-        self.shared().ledger.reset_totals();
-        self.shared().totals.reset();
     }
 
     /// Bounds what the allocator may hold to a fraction of the device's memory; 1 is no bound.

@@ -134,11 +134,27 @@ fn first_of(found: impl IntoIterator<Item = Found>) -> Result<AnyDevice, OpenErr
 }
 
 fn cuda() -> Result<Arc<dyn Backend>, OpenError> {
-    Err(OpenError::NotCompiled { backend: "cuda" })
+    cfg_if! {
+        if #[cfg(feature = "cuda")] {
+            cachette_hal_cuda::CudaBackend::load()
+                .map(|backend| Arc::new(backend) as Arc<dyn Backend>)
+                .map_err(|error| OpenError::Load { backend: "cuda", error })
+        } else {
+            Err(OpenError::NotCompiled { backend: "cuda" })
+        }
+    }
 }
 
 fn hip() -> Result<Arc<dyn Backend>, OpenError> {
-    Err(OpenError::NotCompiled { backend: "hip" })
+    cfg_if! {
+        if #[cfg(feature = "hip")] {
+            cachette_hal_hip::HipBackend::load()
+                .map(|backend| Arc::new(backend) as Arc<dyn Backend>)
+                .map_err(|error| OpenError::Load { backend: "hip", error })
+        } else {
+            Err(OpenError::NotCompiled { backend: "hip" })
+        }
+    }
 }
 
 fn host() -> Result<Arc<dyn Backend>, OpenError> {

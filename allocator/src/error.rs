@@ -21,6 +21,30 @@ pub enum Error {
         /// Bytes asked for.
         bytes: u64,
     },
+    /// A buffer would be larger than any number of bytes.
+    #[error(
+        "out of memory: {len} elements of {element_bytes} bytes were asked for, and no device has 1 EiB"
+    )]
+    TooManyElements {
+        /// Elements asked for.
+        len: usize,
+        /// Bytes of each.
+        element_bytes: usize,
+    },
+    /// Elements were given for a buffer that has more or fewer.
+    #[error("the buffer has {len} elements and {given} were given; give as many as it has")]
+    LengthMismatch {
+        /// Elements of the buffer.
+        len: usize,
+        /// Elements given.
+        given: usize,
+    },
+    /// A buffer belongs to another allocator.
+    #[error("the buffer belongs to another allocator; read it, and write what was read")]
+    ForeignBuffer,
+    /// The device lacks what the call needs.
+    #[error(transparent)]
+    Missing(#[from] hal::Missing),
     /// The driver failed.
     #[error(transparent)]
     Device(#[from] hal::Error),

@@ -3,16 +3,20 @@
 
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
-/// Looks at a flag this often before another thread is let run.
-const LOOKS: u32 = 64;
+/// The longest pause is two to this power of the processor's own: some microseconds.
+const LONGEST: u32 = 8;
+/// From this round on another thread is let run, since it may be the one that holds the lock.
+const YIELD_FROM: u32 = 10;
 
-/// Lets time pass until `flag` seems to be clear, or long enough that it is worth trying.
-pub(crate) fn wait_while(flag: &AtomicBool) {
-    for _ in 0..LOOKS {
-        if !flag.load(Ordering::Relaxed) {
-            return;
-        }
+/// Lets time pass before the next try for a lock, twice as much as before the last.
+///
+/// The holder is done within some tens of nanoseconds and often comes back at once. Whoever waits long leaves it
+/// the lock, and the cache lines behind it, for many turns: that makes far more of them than taking turns.
+pub(crate) fn back_off(round: u32) {
+    if round >= YIELD_FROM {
+        std::thread::yield_now();
+    }
+    for _ in 0..1 << round.min(LONGEST) {
         std::hint::spin_loop();
     }
-    std::thread::yield_now();
 }

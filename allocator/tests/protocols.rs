@@ -6,7 +6,7 @@ mod sync {
     pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
     /// The models try and do not wait: a model in which a thread may look for ever has no end.
-    pub(crate) fn wait_while(_flag: &AtomicBool) {
+    pub(crate) fn back_off(_round: u32) {
         unreachable!("no model waits");
     }
 }

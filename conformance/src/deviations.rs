@@ -18,7 +18,12 @@ pub struct Deviation {
 }
 
 /// Every deviation known today.
-pub const DEVIATIONS: &[Deviation] = &[];
+pub const DEVIATIONS: &[Deviation] = &[Deviation {
+    vendor: Vendor::Amd,
+    versions: (Some(Version::new(7, 14)), None),
+    case: "virtual_memory::unmapping_does_not_wait_for_a_held_stream",
+    reason: "hipMemUnmap waits for every stream of the owner and of the devices that have access",
+}];
 
 impl Deviation {
     /// Whether it is about this driver.

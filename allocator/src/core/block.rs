@@ -57,10 +57,8 @@ pub(crate) enum BlockState {
 ///
 /// The blocks of a segment tile it: each begins where the one before ends.
 #[derive(Clone, Debug)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "each is a flag of its own, and none is shown to users"
-)]
+// One cache line each: a block in two would cost twice to touch.
+#[repr(align(64))]
 pub(crate) struct Block {
     /// Address of the first byte: that of the segment, and the offset.
     pub(crate) address: u64,
@@ -79,7 +77,7 @@ pub(crate) struct Block {
     pub(crate) left: BlockId,
     /// A link of the free structure: the next of a list, or the right child of a tree.
     pub(crate) right: BlockId,
-    /// The clock when the block became free; its age is counted from there.
+    /// The clock when the whole segment became free; its age is counted from there.
     pub(crate) born: u32,
     pub(crate) state: BlockState,
     /// The kind of the segment.
@@ -114,14 +112,14 @@ impl Block {
     }
 }
 
+const _: () = assert!(size_of::<Block>() == 64);
+
 /// The table of blocks.
 #[derive(Debug)]
 pub(crate) struct BlockTable {
     blocks: Vec<Block>,
     /// The first of the vacant indices, each of which names the next in `right`.
     vacant: BlockId,
-    /// How many indices are not vacant.
-    len: usize,
 }
 
 impl Default for BlockTable {
@@ -129,49 +127,64 @@ impl Default for BlockTable {
         Self {
             blocks: Vec::new(),
             vacant: BlockId::NONE,
-            len: 0,
         }
     }
 }
 
 impl BlockTable {
-    /// Puts a block into the table; `None` when four billion are there already.
+    /// A block to be filled in by its taker, but for its flags, which are not set; `None` when four billion are
+    /// there already.
     #[inline]
-    pub(crate) fn add(&mut self, block: Block) -> Option<BlockId> {
+    pub(crate) fn claim(&mut self) -> Option<BlockId> {
         let id = self.vacant;
         if !id.is_some() {
-            return self.extend(block);
+            return self.extend();
         }
         let slot = &mut self.blocks[id.index()];
         self.vacant = slot.right;
-        *slot = block;
-        self.len += 1;
         Some(id)
     }
 
     #[cold]
-    fn extend(&mut self, block: Block) -> Option<BlockId> {
+    fn extend(&mut self) -> Option<BlockId> {
         let index = u32::try_from(self.blocks.len()).ok()?;
         let id = BlockId(index).get()?;
-        self.blocks.push(block);
-        self.len += 1;
+        self.blocks.push(Block {
+            address: 0,
+            rank: 0,
+            requested: 0,
+            grains: 0,
+            segment: SegmentId(0),
+            before: BlockId::NONE,
+            after: BlockId::NONE,
+            left: BlockId::NONE,
+            right: BlockId::NONE,
+            born: 0,
+            state: BlockState::Vacant,
+            kind: Kind::Small,
+            raw: false,
+            indexed: false,
+            used: false,
+            guarded: false,
+        });
         Some(id)
     }
 
-    /// Takes a block out of the table.
+    /// Takes a block out of the table that nobody uses and nothing guards.
     #[inline]
     pub(crate) fn remove(&mut self, id: BlockId) {
         let vacant = self.vacant;
         let slot = &mut self[id];
         slot.state = BlockState::Vacant;
         slot.right = vacant;
+        slot.indexed = false;
         self.vacant = id;
-        self.len -= 1;
     }
 
-    /// How many blocks there are.
-    pub(crate) const fn len(&self) -> usize {
-        self.len
+    /// How many blocks there are; counted, since only the walk asks.
+    pub(crate) fn len(&self) -> usize {
+        let vacant = std::iter::successors(self.vacant.get(), |id| self[*id].right.get());
+        self.blocks.len() - vacant.count()
     }
 }
 

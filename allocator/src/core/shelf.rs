@@ -154,29 +154,21 @@ impl<G: Guard> Shelf<G> {
     /// for another block, which only means that this one stays larger than it need be.
     #[inline(always)]
     fn part(&mut self, id: BlockId, grains: u32, kind: Kind) -> bool {
-        let front = &self.blocks[id];
-        let rest = Block {
-            address: front.address + u64::from(grains) * GRAIN,
-            rank: front.rank + u64::from(grains),
-            requested: 0,
-            grains: front.grains - grains,
-            segment: front.segment,
-            before: id,
-            after: front.after,
-            left: BlockId::NONE,
-            right: BlockId::NONE,
-            born: self.clock,
-            state: BlockState::Free,
-            kind,
-            raw: false,
-            indexed: false,
-            used: false,
-            guarded: false,
-        };
-        let (after, guarded) = (rest.after, front.guarded);
-        let Some(rest) = self.blocks.add(rest) else {
+        let Some(rest) = self.blocks.claim() else {
             return false;
         };
+        let front = &self.blocks[id];
+        let (address, rank, segment) = (front.address, front.rank, front.segment);
+        let (left, after, guarded) = (front.grains - grains, front.after, front.guarded);
+        let block = &mut self.blocks[rest];
+        block.address = address + u64::from(grains) * GRAIN;
+        block.rank = rank + u64::from(grains);
+        block.grains = left;
+        block.segment = segment;
+        block.before = id;
+        block.after = after;
+        block.state = BlockState::Free;
+        block.kind = kind;
         self.blocks[id].grains = grains;
         self.blocks[id].after = rest;
         if after.is_some() {
@@ -225,16 +217,15 @@ impl<G: Guard> Shelf<G> {
             self.join(id, after);
             absorbed += 1;
         }
-        let clock = self.clock;
         let block = &mut self.blocks[id];
         block.state = BlockState::Free;
-        block.born = clock;
         let (whole, joined) = (block.is_whole(), block.bytes());
         self.list(id, kind);
         let split = &mut self.split[kind as usize];
         split.blocks -= absorbed;
         if whole {
             split.bytes -= joined - bytes;
+            self.blocks[id].born = self.clock;
         } else {
             self.split_grows(kind, 1, bytes);
         }
@@ -276,7 +267,7 @@ impl<G: Guard> Shelf<G> {
     /// Lets the guards of `right` stand before `left` too.
     #[cold]
     fn join_guards(&mut self, left: BlockId, right: BlockId) {
-        let guards = self.guards.remove(&right).unwrap_or_default();
+        let guards = self.take_guards(right);
         add_guards(self.guards.entry(left).or_default(), guards);
         self.blocks[left].guarded = true;
     }
@@ -312,28 +303,21 @@ impl<G: Guard> Shelf<G> {
             .filter(|grains| *grains > 0)?;
         let age = self.segments.next_age()?;
         let segment = self.segments.add(Segment::new(base, bytes, kind, age))?;
-        let first = self.blocks.add(Block {
-            address: base,
-            rank: rank_of(age),
-            requested: 0,
-            grains,
-            segment,
-            before: BlockId::NONE,
-            after: BlockId::NONE,
-            left: BlockId::NONE,
-            right: BlockId::NONE,
-            born: self.clock,
-            state: BlockState::Free,
-            kind,
-            raw: false,
-            indexed: false,
-            used: false,
-            guarded: false,
-        });
+        let first = self.blocks.claim();
         let Some(first) = first else {
             self.segments.remove(segment);
             return None;
         };
+        let block = &mut self.blocks[first];
+        block.address = base;
+        block.rank = rank_of(age);
+        block.grains = grains;
+        block.segment = segment;
+        block.before = BlockId::NONE;
+        block.after = BlockId::NONE;
+        block.born = self.clock;
+        block.state = BlockState::Free;
+        block.kind = kind;
         if let Some(segment) = self.segments.get_mut(segment) {
             segment.first = first;
         }

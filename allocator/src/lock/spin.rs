@@ -2,7 +2,7 @@
 
 #![forbid(unsafe_code)]
 
-use crate::sync::{AtomicBool, Ordering, wait_while};
+use crate::sync::{AtomicBool, Ordering, back_off};
 
 /// Who holds a lock.
 #[derive(Debug)]
@@ -33,8 +33,11 @@ impl Spin {
 
     #[cold]
     fn wait(&self) {
-        while !self.try_take() {
-            wait_while(&self.held);
+        for round in 0.. {
+            back_off(round);
+            if !self.held.load(Ordering::Relaxed) && self.try_take() {
+                return;
+            }
         }
     }
 

@@ -61,10 +61,18 @@ impl From<Kind> for Row {
 #[derive(Debug, Default)]
 struct Cell {
     now: AtomicU64,
-    /// As long as `now` stays at or below this, no peak of the whole device can have been passed.
-    limit: AtomicU64,
     /// Sum of all increases.
     total: AtomicU64,
+    bound: Bound,
+}
+
+/// How far a counter may rise unseen; only the ledger writes it.
+#[derive(Debug, Default)]
+struct Bound {
+    /// As long as the counter stays at or below this, no peak of the whole device can have been passed.
+    limit: AtomicU64,
+    /// The highest the ledger has seen the counter.
+    high: AtomicU64,
 }
 
 /// What one heap counts, apart for the two kinds of segment; their sums are made when they are read. Kept on
@@ -73,8 +81,8 @@ struct Cell {
 #[repr(align(128))]
 pub(crate) struct Counters {
     kinds: [[Cell; Counted::COUNT]; 2],
-    /// The limits of the sums of both kinds.
-    limits: [AtomicU64; Counted::COUNT],
+    /// The bounds of the sums of both kinds.
+    sums: [Bound; Counted::COUNT],
 }
 
 impl Counters {
@@ -119,7 +127,8 @@ impl Counters {
         let cell = self.cell(counted, kind);
         cell.now.store(value, Relaxed);
         let sum = value + self.cell(counted, other).now.load(Relaxed);
-        (value > cell.limit.load(Relaxed)) | (sum > self.limits[counted as usize].load(Relaxed))
+        (value > cell.bound.limit.load(Relaxed))
+            | (sum > self.sums[counted as usize].limit.load(Relaxed))
     }
 
     /// Sets the free parts of segments, which are known as a whole; `true` if the ledger must look for a new
@@ -147,8 +156,8 @@ impl Counters {
         let of = |kind: Kind, counted: Counted| {
             let cell = self.cell(counted, kind);
             let now = cell.now.load(Relaxed);
-            let mine = cell.limit.load(Relaxed).saturating_sub(now);
-            let all = self.limits[counted as usize].load(Relaxed);
+            let mine = cell.bound.limit.load(Relaxed).saturating_sub(now);
+            let all = self.sums[counted as usize].limit.load(Relaxed);
             now + mine.min(all.saturating_sub(self.now(Row::All, counted)) / 2)
         };
         [Kind::Small, Kind::Large].map(|kind| Split {
@@ -176,14 +185,30 @@ impl Counters {
         }
     }
 
-    /// Lets a value rise by `slack` from here before the ledger must look again.
-    pub(crate) fn allow(&self, row: Row, counted: Counted, slack: u64) {
-        let limit = match row {
-            Row::All => &self.limits[counted as usize],
-            Row::Small => &self.cell(counted, Kind::Small).limit,
-            Row::Large => &self.cell(counted, Kind::Large).limit,
-        };
-        limit.store(self.now(row, counted).saturating_add(slack), Relaxed);
+    /// The highest that the ledger has seen the value, this look included.
+    pub(crate) fn high(&self, row: Row, counted: Counted) -> u64 {
+        let high = &self.bound(row, counted).high;
+        let seen = high.load(Relaxed).max(self.now(row, counted));
+        high.store(seen, Relaxed);
+        seen
+    }
+
+    /// Forgets how high the value was.
+    pub(crate) fn reset_high(&self, row: Row, counted: Counted) {
+        self.bound(row, counted).high.store(0, Relaxed);
+    }
+
+    /// Lets a value rise to `limit` before the ledger must look again.
+    pub(crate) fn allow(&self, row: Row, counted: Counted, limit: u64) {
+        self.bound(row, counted).limit.store(limit, Relaxed);
+    }
+
+    const fn bound(&self, row: Row, counted: Counted) -> &Bound {
+        match row {
+            Row::All => &self.sums[counted as usize],
+            Row::Small => &self.cell(counted, Kind::Small).bound,
+            Row::Large => &self.cell(counted, Kind::Large).bound,
+        }
     }
 
     #[inline(always)]

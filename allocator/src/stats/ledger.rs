@@ -1,13 +1,16 @@
 //! Peaks over all heaps, exact without a counter that all heaps share.
 //!
-//! A shared counter would be the one cache line that every thread fights for. Instead each heap gets a share of
-//! the distance between the present sum and the peak: as long as every heap stays within its share, the sum
-//! cannot have passed the peak. A heap that leaves its share asks the ledger, which adds up, raises the peak
-//! if need be, and deals out anew:
+//! A shared counter would be the one cache line that every thread fights for. Instead each heap gets a limit,
+//! and all limits together are no more than the peak: as long as every heap stays within its limit, the sum
+//! cannot have passed the peak. A heap that goes beyond asks the ledger, which adds up, raises the peak if need
+//! be, and deals out anew:
 //!
 //! ```text
-//! sum over heaps of (limit − now)  ≤  peak − sum over heaps of now        for every row and measure
+//! sum over heaps of limit  ≤  peak        for every row and measure
 //! ```
+//!
+//! Every heap gets what it has had before, if there is enough for all, so that heaps which rise and fall below
+//! an old peak never ask.
 //!
 //! In any sequence of operations that do not overlap in time the peaks are exact. Where they do overlap, a
 //! peak is a sum of values each of which was current during the addition. Only the peak of free parts of segments
@@ -143,6 +146,11 @@ impl Ledger {
             for measure in Measure::EVERY {
                 book.figures[row as usize][measure as usize].peak = 0;
             }
+            for heap in &book.heaps {
+                for counted in COUNTED {
+                    heap.reset_high(row, counted);
+                }
+            }
         }
         book.deal();
     }
@@ -182,25 +190,22 @@ const COUNTED: [Counted; Counted::COUNT] = [
 impl Book {
     /// Raises the peaks to the present sums, and deals out what is left below them.
     fn deal(&mut self) {
-        let heaps = (self.heaps.len() as u64).max(1);
         for row in Row::EVERY {
-            // A counter may be part of two measures, and then gets the smaller share of the two.
-            let mut shares = [u64::MAX; Counted::COUNT];
+            // A counter may be part of two measures, and then may rise by the smaller distance of the two.
+            let mut slacks = [u64::MAX; Counted::COUNT];
             for measure in Measure::EVERY {
                 let sum = self.sum(row, measure);
                 let figure = &mut self.figures[row as usize][measure as usize];
                 figure.peak = figure.peak.max(sum);
                 let (often, seldom) = measure.parts().split_at(1);
-                let share = (figure.peak - sum) / heaps;
-                shares[often[0] as usize] = shares[often[0] as usize].min(share);
+                let slack = &mut slacks[often[0] as usize];
+                *slack = (figure.peak - sum).min(*slack);
                 for part in seldom {
-                    shares[*part as usize] = 0;
+                    slacks[*part as usize] = 0;
                 }
             }
-            for heap in &self.heaps {
-                for counted in COUNTED {
-                    heap.allow(row, counted, shares[counted as usize]);
-                }
+            for counted in COUNTED {
+                self.distribute(row, counted, slacks[counted as usize]);
             }
         }
     }
@@ -217,7 +222,6 @@ impl Book {
             pending += heap.now(row, Counted::Pending);
             pending_bytes += heap.now(row, Counted::PendingBytes);
         }
-        let heaps = (self.heaps.len() as u64).max(1);
         let figures = &mut self.figures[row as usize];
         let mut raise = |measure: Measure, sum: u64| {
             let figure = &mut figures[measure as usize];
@@ -225,14 +229,32 @@ impl Book {
             figure.peak - sum
         };
         let active = raise(Measure::Active, count + pending);
-        let count = raise(Measure::Allocation, count).min(active) / heaps;
+        let count = raise(Measure::Allocation, count).min(active);
         let active = raise(Measure::ActiveBytes, bytes + pending_bytes);
-        let bytes = raise(Measure::AllocatedBytes, bytes).min(active) / heaps;
-        let requested = raise(Measure::RequestedBytes, requested) / heaps;
+        let bytes = raise(Measure::AllocatedBytes, bytes).min(active);
+        let requested = raise(Measure::RequestedBytes, requested);
+        self.distribute(row, Counted::Allocations, count);
+        self.distribute(row, Counted::AllocatedBytes, bytes);
+        self.distribute(row, Counted::RequestedBytes, requested);
+    }
+
+    /// Deals out by how much the heaps may rise together: to each what it has had before, and the rest evenly. If
+    /// there is not enough for that, whoever comes first gets it.
+    fn distribute(&self, row: Row, counted: Counted, mut slack: u64) {
+        let missing: u64 = self
+            .heaps
+            .iter()
+            .map(|heap| {
+                heap.high(row, counted)
+                    .saturating_sub(heap.now(row, counted))
+            })
+            .sum();
+        let bonus = slack.saturating_sub(missing) / (self.heaps.len() as u64).max(1);
         for heap in &self.heaps {
-            heap.allow(row, Counted::Allocations, count);
-            heap.allow(row, Counted::AllocatedBytes, bytes);
-            heap.allow(row, Counted::RequestedBytes, requested);
+            let now = heap.now(row, counted);
+            let back = heap.high(row, counted).saturating_sub(now).min(slack);
+            slack -= back;
+            heap.allow(row, counted, now + back + bonus);
         }
     }
 

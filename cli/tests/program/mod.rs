@@ -2,10 +2,16 @@
 
 use std::process::{Command, Output};
 
-/// The program with `arguments`, ready to run.
+/// A driver library that is not there.
+pub(crate) const NO_LIBRARY: &str = "/no/such/library.so";
+
+/// The program with `arguments`, ready to run on a machine without a GPU, whatever this one has.
 pub(crate) fn cachette(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_cachette"));
     command.args(arguments);
+    for variable in ["CACHETTE_CUDA_LIBRARY", "CACHETTE_HIP_LIBRARY"] {
+        command.env(variable, NO_LIBRARY);
+    }
     command
 }
 

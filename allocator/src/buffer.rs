@@ -1,0 +1,289 @@
+//! Typed device memory that can be written, read and copied without a pointer in sight.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytemuck::Pod;
+use cachette_hal::{AnyDevice, Device, DevicePtr, Transfer};
+
+use crate::allocation::Allocation;
+use crate::allocator::Allocator;
+use crate::error::Error;
+use crate::fence::Fence;
+use crate::lane::{Lane, Stream};
+
+/// Device memory for a fixed number of elements, bound to a stream.
+///
+/// All work goes into the buffer's own stream, in order. A copy between streams is ordered too: it comes after
+/// what its source's stream had to write, and what is written into the source later comes after the copy. Only
+/// work that is queued past the buffer, by its [`ptr`](Self::ptr), is the caller's to order.
+///
+/// A new buffer holds whatever the memory held before. The calls that move data need the device's
+/// [`Transfer`] group; where it is missing they fail with [`Error::Missing`], which says why. A call that
+/// fails because of its arguments has queued nothing.
+///
+/// ```
+/// use cachette::{Allocator, Backends};
+///
+/// let allocator = Allocator::new(Backends::open("host")?);
+/// let (stream, side) = (allocator.create_stream()?, allocator.create_stream()?);
+/// let mut weights = allocator.allocate_buffer::<f32>(4, &stream)?;
+/// weights.write(&[1.0, 2.0, 3.0, 4.0])?;
+///
+/// let mut copy = allocator.allocate_buffer(4, &side)?;
+/// copy.copy_from(&weights)?; // queued in `side`, behind the write
+/// weights.fill(0)?; // queued in `stream`, behind the copy
+/// assert_eq!(copy.read()?, [1.0, 2.0, 3.0, 4.0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Buffer<T: Pod, D: Device = AnyDevice> {
+    allocation: Allocation<D>,
+    stream: Stream<D>,
+    /// `len * size_of::<T>()` is what `allocation` was asked for.
+    len: usize,
+    /// Other streams that were told to copy from here, and that the next write has to wait for.
+    readers: Mutex<Vec<Arc<Lane<D>>>>,
+    element: PhantomData<T>,
+}
+
+/// What a piece of work needs: the calls, the place, and the stream to queue it in.
+struct Work<'a, D: Device> {
+    transfer: &'a dyn Transfer,
+    at: DevicePtr,
+    stream: &'a Stream<D>,
+}
+
+impl<D: Device> Allocator<D> {
+    /// Allocates room for `len` elements, for work in `stream`.
+    pub fn allocate_buffer<T: Pod>(
+        &self,
+        len: usize,
+        stream: &Stream<D>,
+    ) -> Result<Buffer<T, D>, Error> {
+        let element_bytes = size_of::<T>();
+        let bytes = len
+            .checked_mul(element_bytes)
+            .ok_or(Error::TooManyElements { len, element_bytes })?;
+        Ok(Buffer {
+            allocation: self.allocate(bytes as u64, stream)?,
+            stream: stream.clone(),
+            len,
+            readers: Mutex::default(),
+            element: PhantomData,
+        })
+    }
+}
+
+impl<T: Pod, D: Device> Buffer<T, D> {
+    /// How many elements there are.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The first element, for work that the caller queues; `None` if there are no bytes.
+    #[must_use]
+    pub const fn ptr(&self) -> Option<DevicePtr> {
+        self.allocation.ptr()
+    }
+
+    /// The memory beneath, to tell it of streams that the caller uses it in.
+    #[must_use]
+    pub const fn allocation(&self) -> &Allocation<D> {
+        &self.allocation
+    }
+
+    /// Gives up the type and keeps the memory.
+    #[must_use = "dropping it frees the memory"]
+    pub fn into_allocation(self) -> Allocation<D> {
+        self.allocation
+    }
+
+    /// The stream that all work on the buffer goes into.
+    #[must_use]
+    pub const fn stream(&self) -> &Stream<D> {
+        &self.stream
+    }
+
+    /// Writes every element, and waits until that is done.
+    ///
+    /// A stream that is being captured cannot be waited for; the attempt breaks the capture.
+    pub fn write(&mut self, from: &[T]) -> Result<(), Error> {
+        // SAFETY: 1. `from` is borrowed until the work has ended, in the next line.
+        unsafe { self.write_async(from) }?;
+        self.finish()
+    }
+
+    /// Reads every element, after everything that was queued before.
+    ///
+    /// A stream that is being captured cannot be waited for; the attempt breaks the capture.
+    pub fn read(&self) -> Result<Vec<T>, Error> {
+        let mut to = vec![T::zeroed(); self.len];
+        // SAFETY: 1. `to` is not touched before the work has ended, in the next line.
+        unsafe { self.read_async(&mut to) }?;
+        self.finish()?;
+        Ok(to)
+    }
+
+    /// Queues that every byte is set to `byte`.
+    pub fn fill(&mut self, byte: u8) -> Result<(), Error> {
+        let bytes = self.allocation.requested();
+        let Some(work) = self.begin_write()? else {
+            return Ok(());
+        };
+        // SAFETY: 1. the work's stream is live. 3. the memory is allocated for that stream, and its segment is
+        // not given back before the stream has passed this point.
+        unsafe { work.transfer.fill(work.at, byte, bytes, work.stream.get()) }?;
+        Ok(())
+    }
+
+    /// Queues that every element is copied from `from`, which has as many and is of the same allocator.
+    ///
+    /// If `from` has another stream, this one waits on the device until that one has come to where it is now.
+    /// The memory of `from` stays as it is until the copy is done, even if `from` is dropped or written before.
+    pub fn copy_from(&mut self, from: &Self) -> Result<(), Error> {
+        self.check_len(from.len)?;
+        if !Arc::ptr_eq(self.stream.heap.shared(), from.stream.heap.shared()) {
+            return Err(Error::ForeignBuffer);
+        }
+        let bytes = self.allocation.requested();
+        let (Some(work), Some(source)) = (self.begin_write()?, from.ptr()) else {
+            return Ok(());
+        };
+        from.admit(work.stream)?;
+        // SAFETY: 1. the work's stream is live. 3. both ranges are allocated, and are not used again before the
+        // stream has passed this point: one is of this stream, the other knows of it. Two allocations do not
+        // overlap.
+        unsafe {
+            work.transfer
+                .copy(work.at, source, bytes, work.stream.get())
+        }?;
+        Ok(())
+    }
+
+    /// Queues that every element is written.
+    ///
+    /// # Safety
+    ///
+    /// 1. `from` stays valid and is not written until the work has finished: promise 4 of [`hal`](crate::hal).
+    pub unsafe fn write_async(&mut self, from: &[T]) -> Result<(), Error> {
+        self.check_len(from.len())?;
+        let Some(work) = self.begin_write()? else {
+            return Ok(());
+        };
+        let (first, bytes) = (from.as_ptr().cast(), size_of_val(from));
+        // SAFETY: 1. the work's stream is live. 3. as in `fill`; the lengths are equal. 4. the caller's promise 1.
+        unsafe {
+            work.transfer
+                .upload(work.at, first, bytes, work.stream.get())
+        }?;
+        Ok(())
+    }
+
+    /// Queues that every element is read.
+    ///
+    /// # Safety
+    ///
+    /// 1. `to` stays valid and is neither read nor written until the work has finished: promise 4 of
+    ///    [`hal`](crate::hal).
+    pub unsafe fn read_async(&self, to: &mut [T]) -> Result<(), Error> {
+        self.check_len(to.len())?;
+        let Some(work) = self.begin_read()? else {
+            return Ok(());
+        };
+        let (first, bytes) = (to.as_mut_ptr().cast(), size_of_val(to));
+        // SAFETY: 1. the work's stream is live. 3. as in `fill`; the lengths are equal. 4. the caller's promise 1.
+        unsafe {
+            work.transfer
+                .download(first, work.at, bytes, work.stream.get())
+        }?;
+        Ok(())
+    }
+
+    const fn check_len(&self, given: usize) -> Result<(), Error> {
+        if given == self.len {
+            return Ok(());
+        }
+        Err(Error::LengthMismatch {
+            len: self.len,
+            given,
+        })
+    }
+
+    /// What work on the buffer needs; `None` if there are no bytes to work on.
+    fn begin_read(&self) -> Result<Option<Work<'_, D>>, Error> {
+        let Some(at) = self.ptr() else {
+            return Ok(None);
+        };
+        Ok(Some(Work {
+            transfer: self.stream.lane.shared().device.transfer()?,
+            at,
+            stream: &self.stream,
+        }))
+    }
+
+    /// The same for work that writes, which comes after everyone who was told to copy from here.
+    fn begin_write(&mut self) -> Result<Option<Work<'_, D>>, Error> {
+        if self.begin_read()?.is_none() {
+            return Ok(None);
+        }
+        let readers = self.readers.get_mut();
+        let readers = readers.unwrap_or_else(PoisonError::into_inner);
+        // Each leaves the list only once it is waited for, so that a failure forgets nobody.
+        while let Some(reader) = readers.last() {
+            Fence::record(reader)?.hold_back(&self.stream.lane)?;
+            readers.pop();
+        }
+        self.begin_read()
+    }
+
+    /// Lets `stream` copy from here: after what this buffer's stream has to do until now, and before anyone
+    /// writes here or gets the memory.
+    fn admit(&self, stream: &Stream<D>) -> Result<(), Error> {
+        if Arc::ptr_eq(&stream.lane, &self.stream.lane) {
+            return Ok(());
+        }
+        Fence::record(&self.stream.lane)?.hold_back(&stream.lane)?;
+        self.allocation.record_stream(stream);
+        let mut readers = self.readers();
+        if !readers.iter().any(|known| Arc::ptr_eq(known, &stream.lane)) {
+            readers.push(Arc::clone(&stream.lane));
+        }
+        Ok(())
+    }
+
+    fn readers(&self) -> MutexGuard<'_, Vec<Arc<Lane<D>>>> {
+        self.readers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Blocks the host until everything queued so far has ended, so that no host memory is in use any more.
+    fn finish(&self) -> Result<(), Error> {
+        if self.ptr().is_none() {
+            return Ok(());
+        }
+        let Err(error) = self.stream.synchronize() else {
+            return Ok(());
+        };
+        // The stream could not be waited for, so the device is. If that fails too the device is lost, or the
+        // stream was being captured, and nothing runs.
+        let _ = self.stream.lane.shared().device.synchronize_device();
+        Err(error.into())
+    }
+}
+
+impl<T: Pod, D: Device> fmt::Debug for Buffer<T, D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Buffer")
+            .field("element", &std::any::type_name::<T>())
+            .field("len", &self.len)
+            .field("allocation", &self.allocation)
+            .finish_non_exhaustive()
+    }
+}

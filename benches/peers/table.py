@@ -1,0 +1,88 @@
+"""Prints what one run of the peers measured as Markdown tables: python3 table.py FOLDER."""
+
+import json
+import pathlib
+import sys
+
+
+def rows(folder, name):
+    """The microbenchmarks of a peer: {(workload, parameter): ns}, by allocator."""
+    found = {}
+    path = folder / f"{name}.csv"
+    if not path.exists():
+        return found
+    for line in path.read_text().splitlines():
+        fields = line.split(",")
+        if len(fields) == 4 and fields[3].replace(".", "", 1).isdigit():
+            found.setdefault(fields[0], {})[(fields[1], fields[2])] = float(fields[3])
+    return found
+
+
+RMM_CASES = {
+    ("a_fixed_1KiB", "1"): ("pair", "1KiB"),
+    ("b_fixed_1MiB", "1"): ("pair", "1MiB"),
+    ("c_mix_512B_64MiB_1000live", "1"): ("churn", "512B-64MiB"),
+    ("a_fixed_1KiB", "4"): ("threads_own_stream", "4"),
+    ("a_fixed_1KiB", "16"): ("threads_own_stream", "16"),
+}
+
+
+def rmm_rows(folder):
+    """RMM's program counts pairs a second over all threads; the same figures by allocator."""
+    found = {}
+    path = folder / "rmm.csv"
+    for line in path.read_text().splitlines()[1:] if path.exists() else []:
+        system, _, resource, case, threads, *_, per_second, _, _ = line.split(",")
+        key = RMM_CASES.get((case, threads))
+        if key and float(per_second) > 0:
+            found.setdefault(f"{system} {resource}", {})[key] = 1e9 / float(per_second)
+    return found
+
+
+def microbenchmarks(folder):
+    ours = {
+        (row["workload"], str(row["parameter"])): row["ns_per_pair"]
+        for row in json.loads((folder / "cachette-bench.json").read_text())
+    }
+    peers = {}
+    for name in ("torch", "torch-expandable", "driver"):
+        peers.update(rows(folder, name))
+    peers.update(rmm_rows(folder))
+    names = list(peers)
+    print("| workload | Cachette | " + " | ".join(names) + " | PyTorch / Cachette |")
+    print("|---|---|" + "---|" * (len(names) + 1))
+    for key, ns in ours.items():
+        cells = [f"{peers[name][key]:.0f}" if key in peers[name] else "" for name in names]
+        torch = peers.get("torch", {}).get(key)
+        ratio = f"{torch / ns:.1f}" if torch else ""
+        print(f"| {key[0]} {key[1]} | {ns:.1f} | " + " | ".join(cells) + f" | {ratio} |")
+
+
+def replays(folder):
+    ours = {row["trace"]: row for row in json.loads((folder / "cachette-replay.json").read_text())}
+    peers = {}
+    for name in ("torch", "torch-expandable"):
+        path = folder / f"{name}-replay.csv"
+        for line in path.read_text().splitlines() if path.exists() else []:
+            fields = line.split(",")
+            values = dict(field.split("=") for field in fields[3:])
+            trace = pathlib.Path(fields[2]).name.removesuffix(".trace")
+            peers.setdefault(trace, {})[name] = values
+    print("\n| trace | operations | reserved / requested: Cachette, PyTorch, expandable "
+          "| ns a call, cold: Cachette, PyTorch, expandable | warm |")
+    print("|---|---|---|---|---|")
+    for trace, row in ours.items():
+        trace = trace.removesuffix(".gz").removesuffix(".trace")
+        others = [peers.get(trace, {}).get(name) for name in ("torch", "torch-expandable")]
+        ratio = [f"{row['ratio']:.3f}"] + [
+            f"{int(o['peak_reserved']) / row['peak_requested']:.3f}" if o else "" for o in others
+        ]
+        cold = [f"{row['cold_ns_per_op']:.0f}"] + [f"{float(o['cold_ns']):.0f}" if o else "" for o in others]
+        warm = [f"{row['warm_ns_per_op']:.0f}"] + [f"{float(o['warm_ns']):.0f}" if o else "" for o in others]
+        print(f"| {trace} | {row['operations']} | {', '.join(ratio)} | {', '.join(cold)} | {', '.join(warm)} |")
+
+
+if __name__ == "__main__":
+    folder = pathlib.Path(sys.argv[1])
+    microbenchmarks(folder)
+    replays(folder)

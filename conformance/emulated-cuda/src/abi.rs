@@ -1,0 +1,83 @@
+//! The rim of the C interface: what every function does before and after its own business.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use cachette_hal::{DevicePtr, StreamRef};
+
+use crate::driver;
+use crate::status::{INVALID_VALUE, Status, UNKNOWN};
+
+/// What a function of the C interface comes to.
+pub(crate) type Answer<T = ()> = Result<T, Status>;
+
+/// Declares functions of the C interface, whose bodies give an [`Answer`].
+///
+/// They are unsafe to call as the driver's are: pointers are null or valid for what `cuda.h` says.
+macro_rules! abi {
+    ($(
+        $(#[$doc:meta])*
+        fn $name:ident($($argument:ident: $kind:ty),* $(,)?) $body:block
+    )*) => {
+        $(
+            $(#[$doc])*
+            #[unsafe(no_mangle)]
+            unsafe extern "C" fn $name($($argument: $kind),*) -> $crate::status::Status {
+                $crate::abi::answer(|| $body)
+            }
+        )*
+    };
+}
+pub(crate) use abi;
+
+/// Runs a function's body; no panic crosses into C.
+pub(crate) fn answer(body: impl FnOnce() -> Answer) -> Status {
+    let checked = || {
+        driver::check()?;
+        body()
+    };
+    match catch_unwind(AssertUnwindSafe(checked)) {
+        Ok(Ok(())) => 0,
+        Ok(Err(status)) => status,
+        Err(_) => UNKNOWN,
+    }
+}
+
+/// Writes a value where the caller wants it; nowhere to write is an invalid value.
+///
+/// # Safety
+///
+/// `place` is null or valid for writes.
+pub(crate) unsafe fn put<T>(place: *mut T, value: T) -> Answer {
+    if place.is_null() {
+        return Err(INVALID_VALUE);
+    }
+    // SAFETY: it is not null, and otherwise the caller's promise.
+    unsafe { place.write(value) };
+    Ok(())
+}
+
+/// Writes a value if the caller wants it.
+///
+/// # Safety
+///
+/// `place` is null or valid for writes.
+pub(crate) unsafe fn put_if_wanted<T>(place: *mut T, value: T) {
+    if !place.is_null() {
+        // SAFETY: it is not null, and otherwise the caller's promise.
+        unsafe { place.write(value) };
+    }
+}
+
+/// An address; null is an invalid value.
+pub(crate) fn device_ptr(at: u64) -> Answer<DevicePtr> {
+    DevicePtr::new(at).ok_or(INVALID_VALUE)
+}
+
+/// A stream by its handle; the driver has a second name for the default one.
+pub(crate) fn stream_ref<T>(stream: *mut T) -> StreamRef {
+    const LEGACY: usize = 1;
+    match stream.expose_provenance() {
+        LEGACY => StreamRef::DEFAULT,
+        handle => StreamRef::from_raw(handle),
+    }
+}

@@ -1,0 +1,163 @@
+//! Streams captured into graphs.
+
+use std::ffi::{c_uint, c_ulonglong, c_void};
+use std::ptr;
+use std::sync::Arc;
+
+use cachette_hal::{Capture, CaptureMode, CaptureStatus, Device, StreamRef};
+
+use crate::abi::{Answer, abi, put, put_if_wanted, stream_ref};
+use crate::context::current;
+use crate::driver::{Unit, driver};
+use crate::ledger::Recording;
+use crate::status::{INVALID_HANDLE, INVALID_VALUE, NO_DEVICE, absent, told};
+
+/// Every flag of an instantiation.
+const INSTANTIATION_FLAGS: c_ulonglong = 15;
+
+fn capture(unit: &Unit) -> Answer<&dyn Capture> {
+    unit.device.capture().map_err(absent)
+}
+
+/// The state of a stream's capture and its number, as the driver numbers them.
+///
+/// # Safety
+///
+/// Promise 1.
+unsafe fn state(stream: StreamRef) -> Answer<(c_uint, u64)> {
+    let capture = capture(current()?)?;
+    // SAFETY: 1. is the caller's promise.
+    let status = unsafe { capture.capture_status(stream) }.map_err(told)?;
+    Ok(match status {
+        CaptureStatus::Idle => (0, 0),
+        CaptureStatus::Active(id) => (1, id.0.get()),
+        _ => (2, 0),
+    })
+}
+
+fn mode(number: c_uint) -> Answer<CaptureMode> {
+    match number {
+        0 => Ok(CaptureMode::Global),
+        1 => Ok(CaptureMode::ThreadLocal),
+        2 => Ok(CaptureMode::Relaxed),
+        _ => Err(INVALID_VALUE),
+    }
+}
+
+/// What is behind the handle of a graph.
+fn recording<T>(handle: *mut T) -> Answer<Arc<Recording>> {
+    let graphs = driver()?.ledger.graphs();
+    graphs.get(&handle.addr()).cloned().ok_or(INVALID_VALUE)
+}
+
+/// Forgets the handle of a graph.
+fn forget<T>(handle: *mut T) -> Answer {
+    // Destroyed after the lock is given back.
+    let forgotten = driver()?.ledger.graphs().remove(&handle.addr());
+    forgotten.map(drop).ok_or(INVALID_VALUE)
+}
+
+abi! {
+    /// Whether a stream is captured.
+    fn cuStreamIsCapturing(stream: *mut c_void, status: *mut c_uint) {
+        // SAFETY: 1. is the caller's promise.
+        let (state, _) = unsafe { state(stream_ref(stream)) }?;
+        // SAFETY: the caller's promise.
+        unsafe { put(status, state) }
+    }
+
+    /// Whether a stream is captured, and by which capture.
+    fn cuStreamGetCaptureInfo_v2(
+        stream: *mut c_void,
+        status: *mut c_uint,
+        id: *mut u64,
+        graph: *mut *mut c_void,
+        dependencies: *mut *const c_void,
+        count: *mut usize,
+    ) {
+        // SAFETY: 1. is the caller's promise.
+        let (state, number) = unsafe { state(stream_ref(stream)) }?;
+        // SAFETY: the caller's promise.
+        unsafe { put_if_wanted(id, number) };
+        // SAFETY: the caller's promise.
+        unsafe { put_if_wanted(graph, ptr::null_mut()) };
+        // SAFETY: the caller's promise.
+        unsafe { put_if_wanted(dependencies, ptr::null()) };
+        // SAFETY: the caller's promise.
+        unsafe { put_if_wanted(count, 0) };
+        // SAFETY: the caller's promise.
+        unsafe { put(status, state) }
+    }
+
+    /// Begins a capture.
+    fn cuStreamBeginCapture_v2(stream: *mut c_void, number: c_uint) {
+        let (capture, mode) = (capture(current()?)?, mode(number)?);
+        // SAFETY: 1. is the caller's promise.
+        unsafe { capture.begin_capture(stream_ref(stream), mode) }.map_err(told)
+    }
+
+    /// Ends a capture and gives its recording; none where it was broken.
+    fn cuStreamEndCapture(stream: *mut c_void, graph: *mut *mut c_void) {
+        let unit = current()?;
+        // SAFETY: the caller's promise.
+        unsafe { put(graph, ptr::null_mut()) }?;
+        // SAFETY: 1. is the caller's promise.
+        let ended = unsafe { capture(unit)?.end_capture(stream_ref(stream)) }.map_err(told)?;
+        let recording = Arc::new(Recording::new(Arc::clone(&unit.device), ended));
+        let handle = driver()?.ledger.enter_graph(recording);
+        // SAFETY: the caller's promise.
+        unsafe { put(graph, ptr::without_provenance_mut(handle)) }
+    }
+
+    /// Makes a recording ready to launch.
+    fn cuGraphInstantiateWithFlags(
+        executable: *mut *mut c_void,
+        graph: *mut c_void,
+        flags: c_ulonglong,
+    ) {
+        let recording = recording(graph)?;
+        if executable.is_null() || flags > INSTANTIATION_FLAGS {
+            return Err(INVALID_VALUE);
+        }
+        let handle = driver()?.ledger.enter_graph(recording);
+        // SAFETY: the caller's promise.
+        unsafe { put(executable, ptr::without_provenance_mut(handle)) }
+    }
+
+    /// Destroys a recording; what was made from it stays.
+    fn cuGraphDestroy(graph: *mut c_void) {
+        forget(graph)
+    }
+
+    /// Launches what was made from a recording.
+    fn cuGraphLaunch(executable: *mut c_void, stream: *mut c_void) {
+        let (recording, unit) = (recording(executable)?, current()?);
+        let graph = recording.graph().ok_or(INVALID_HANDLE)?;
+        // SAFETY: 1. the ledger knows the graph. 3. and 4. are the caller's promises.
+        unsafe { capture(unit)?.launch(graph, stream_ref(stream)) }.map_err(told)
+    }
+
+    /// Destroys what was made from a recording.
+    fn cuGraphExecDestroy(executable: *mut c_void) {
+        forget(executable)
+    }
+
+    /// Puts the thread into a mode, and gives the mode it was in.
+    fn cuThreadExchangeStreamCaptureMode(number: *mut c_uint) {
+        if number.is_null() {
+            return Err(INVALID_VALUE);
+        }
+        // A thread's mode is not a matter of one device; any will do.
+        let unit = driver()?.units().first().ok_or(NO_DEVICE)?;
+        // SAFETY: it is not null, and otherwise the caller's promise.
+        let wanted = mode(unsafe { number.read() })?;
+        let before = capture(unit)?.exchange_capture_mode(wanted).map_err(told)?;
+        let before = match before {
+            CaptureMode::Global => 0,
+            CaptureMode::ThreadLocal => 1,
+            CaptureMode::Relaxed => 2,
+        };
+        // SAFETY: the caller's promise.
+        unsafe { put(number, before) }
+    }
+}

@@ -1,0 +1,88 @@
+//! Primary contexts, and which of them is current on a thread.
+
+use std::cell::RefCell;
+use std::ffi::{c_int, c_void};
+use std::ptr;
+use std::sync::atomic::Ordering;
+
+use crate::abi::{Answer, abi, put};
+use crate::driver::{Unit, driver};
+use crate::status::{CONTEXT_IS_DESTROYED, INVALID_CONTEXT};
+
+thread_local! {
+    /// Handles of contexts; the last one is current.
+    static STACK: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
+}
+
+/// What the handle of the first device's context is; others follow.
+const FIRST_HANDLE: usize = 0xc0de_0000;
+
+impl Unit {
+    fn context(&self) -> usize {
+        FIRST_HANDLE + self.index
+    }
+}
+
+/// The device whose context has this handle.
+pub(crate) fn unit_of(context: usize) -> Answer<&'static Unit> {
+    let units = driver()?.units().iter();
+    let mut found = units.filter(|unit| unit.context() == context);
+    let unit = found.next().ok_or(INVALID_CONTEXT)?;
+    // Relaxed: a caller that uses a context has retained it before, by whatever orders its calls.
+    if unit.retained.load(Ordering::Relaxed) == 0 {
+        return Err(CONTEXT_IS_DESTROYED);
+    }
+    Ok(unit)
+}
+
+/// The device whose context is current.
+pub(crate) fn current() -> Answer<&'static Unit> {
+    let top = STACK.with_borrow(|stack| stack.last().copied());
+    unit_of(top.ok_or(INVALID_CONTEXT)?)
+}
+
+abi! {
+    /// Retains a device's primary context.
+    fn cuDevicePrimaryCtxRetain(context: *mut *mut c_void, device: c_int) {
+        let unit = driver()?.unit(device)?;
+        // Relaxed: see `unit_of`.
+        unit.retained.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { put(context, ptr::without_provenance_mut(unit.context())) }
+    }
+
+    /// Gives back a device's primary context.
+    fn cuDevicePrimaryCtxRelease_v2(device: c_int) {
+        let unit = driver()?.unit(device)?;
+        let less = |count: u32| count.checked_sub(1);
+        // Relaxed: see `unit_of`.
+        let released = unit.retained.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        released.map(drop).map_err(|_| INVALID_CONTEXT)
+    }
+
+    /// The context that is current on this thread; null if none is.
+    fn cuCtxGetCurrent(context: *mut *mut c_void) {
+        driver()?;
+        let top = STACK.with_borrow(|stack| stack.last().copied());
+        // SAFETY: the caller's promise.
+        unsafe { put(context, ptr::without_provenance_mut(top.unwrap_or(0))) }
+    }
+
+    /// Makes a context current on this thread, over the one that was.
+    fn cuCtxPushCurrent_v2(context: *mut c_void) {
+        let unit = unit_of(context.addr())?;
+        STACK.with_borrow_mut(|stack| stack.push(unit.context()));
+        Ok(())
+    }
+
+    /// Puts back the context that was current before.
+    fn cuCtxPopCurrent_v2(context: *mut *mut c_void) {
+        driver()?;
+        let top = STACK.with_borrow_mut(Vec::pop).ok_or(INVALID_CONTEXT)?;
+        if context.is_null() {
+            return Ok(());
+        }
+        // SAFETY: the caller's promise.
+        unsafe { put(context, ptr::without_provenance_mut(top)) }
+    }
+}

@@ -1,0 +1,147 @@
+//! Memory, streams and events of the current device.
+
+use std::ffi::{c_uint, c_void};
+use std::ptr;
+
+use cachette_hal::{Device, Event, Progress, Stream};
+
+use crate::abi::{abi, device_ptr, put, put_if_wanted, stream_ref};
+use crate::context::current;
+use crate::driver::driver;
+use crate::ledger::Range;
+use crate::status::{INVALID_VALUE, NOT_FOUND, NOT_READY, told};
+
+/// `CU_STREAM_NON_BLOCKING`.
+const NON_BLOCKING: c_uint = 1;
+/// Every flag of an event: blocking, without timing, for other processes.
+const EVENT_FLAGS: c_uint = 7;
+
+abi! {
+    /// Free and total memory.
+    fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) {
+        let memory = current()?.device.memory_info().map_err(told)?;
+        let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+        // SAFETY: the caller's promise.
+        unsafe { put(free, size(memory.free)) }?;
+        // SAFETY: the caller's promise.
+        unsafe { put(total, size(memory.total)) }
+    }
+
+    /// Takes memory.
+    fn cuMemAlloc_v2(at: *mut u64, bytes: usize) {
+        let unit = current()?;
+        if at.is_null() {
+            return Err(INVALID_VALUE);
+        }
+        let bytes = bytes as u64;
+        let start = unit.device.allocate(bytes).map_err(told)?.address();
+        let range = Range { bytes, backing: None, unit: unit.index };
+        driver()?.ledger.ranges().insert(start, range);
+        // SAFETY: the caller's promise.
+        unsafe { put(at, start) }
+    }
+
+    /// Gives memory back, whichever device it is of.
+    fn cuMemFree_v2(at: u64) {
+        current()?;
+        let driver = driver()?;
+        driver.ledger.give_back(at, |range| {
+            let unit = driver.units().get(range.unit).ok_or(INVALID_VALUE)?;
+            // SAFETY: 1. and 2. are the caller's promises.
+            unsafe { unit.device.free(device_ptr(at)?) }.map_err(told)
+        })
+    }
+
+    /// The memory that holds an address.
+    fn cuMemGetAddressRange_v2(base: *mut u64, bytes: *mut usize, at: u64) {
+        current()?;
+        let (start, range) = driver()?.ledger.range_of(at).ok_or(NOT_FOUND)?;
+        let size = usize::try_from(range.bytes).map_err(|_| INVALID_VALUE)?;
+        // SAFETY: the caller's promise.
+        unsafe { put_if_wanted(base, start) };
+        // SAFETY: the caller's promise.
+        unsafe { put_if_wanted(bytes, size) };
+        Ok(())
+    }
+
+    /// Waits for all work of the current device.
+    fn cuCtxSynchronize() {
+        current()?.device.synchronize_device().map_err(told)
+    }
+
+    /// Makes a stream.
+    fn cuStreamCreate(stream: *mut *mut c_void, flags: c_uint) {
+        let unit = current()?;
+        if stream.is_null() || flags > NON_BLOCKING {
+            return Err(INVALID_VALUE);
+        }
+        let created = unit.device.create_stream().map_err(told)?;
+        // SAFETY: the caller's promise.
+        unsafe { put(stream, ptr::with_exposed_provenance_mut(created.raw())) }
+    }
+
+    /// Destroys a stream; its work runs to its end.
+    fn cuStreamDestroy_v2(stream: *mut c_void) {
+        let stream = Stream::from_raw(stream.expose_provenance());
+        // SAFETY: 1. is the caller's promise.
+        unsafe { current()?.device.destroy_stream(stream) }.map_err(told)
+    }
+
+    /// Waits for the work of a stream.
+    fn cuStreamSynchronize(stream: *mut c_void) {
+        // SAFETY: 1. is the caller's promise.
+        unsafe { current()?.device.synchronize(stream_ref(stream)) }.map_err(told)
+    }
+
+    /// Makes a stream wait for an event.
+    fn cuStreamWaitEvent(stream: *mut c_void, event: *mut c_void, flags: c_uint) {
+        if flags > 1 {
+            return Err(INVALID_VALUE);
+        }
+        let event = Event::from_raw(event.expose_provenance());
+        // SAFETY: 1. is the caller's promise.
+        unsafe { current()?.device.stream_wait(stream_ref(stream), &event) }.map_err(told)
+    }
+
+    /// Makes an event.
+    fn cuEventCreate(event: *mut *mut c_void, flags: c_uint) {
+        let unit = current()?;
+        if event.is_null() || flags > EVENT_FLAGS {
+            return Err(INVALID_VALUE);
+        }
+        let created = unit.device.create_event().map_err(told)?;
+        // SAFETY: the caller's promise.
+        unsafe { put(event, ptr::with_exposed_provenance_mut(created.raw())) }
+    }
+
+    /// Destroys an event.
+    fn cuEventDestroy_v2(event: *mut c_void) {
+        let event = Event::from_raw(event.expose_provenance());
+        // SAFETY: 1. is the caller's promise.
+        unsafe { current()?.device.destroy_event(event) }.map_err(told)
+    }
+
+    /// Marks the present end of a stream.
+    fn cuEventRecord(event: *mut c_void, stream: *mut c_void) {
+        let event = Event::from_raw(event.expose_provenance());
+        // SAFETY: 1. is the caller's promise.
+        unsafe { current()?.device.record(&event, stream_ref(stream)) }.map_err(told)
+    }
+
+    /// Whether what an event marks has finished.
+    fn cuEventQuery(event: *mut c_void) {
+        let event = Event::from_raw(event.expose_provenance());
+        // SAFETY: 1. is the caller's promise.
+        match unsafe { current()?.device.poll(&event) }.map_err(told)? {
+            Progress::Done => Ok(()),
+            Progress::Pending => Err(NOT_READY),
+        }
+    }
+
+    /// Waits for what an event marks.
+    fn cuEventSynchronize(event: *mut c_void) {
+        let event = Event::from_raw(event.expose_provenance());
+        // SAFETY: 1. is the caller's promise.
+        unsafe { current()?.device.wait(&event) }.map_err(told)
+    }
+}

@@ -1,0 +1,147 @@
+//! The driver as a whole: its life, and its devices.
+
+use std::ffi::{c_int, c_uint};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use cachette_hal::{AnyDevice, Backend, Ordinal};
+use cachette_hal_host::{HostBackend, HostConfig};
+
+use crate::abi::{Answer, abi, put};
+use crate::ledger::Ledger;
+use crate::settings::Settings;
+use crate::status::{
+    DEINITIALIZED, DEVICE_UNAVAILABLE, INVALID_DEVICE, INVALID_VALUE, NO_DEVICE, NOT_INITIALIZED,
+    Status, told,
+};
+
+/// The driver, once it was started.
+pub(crate) struct Driver {
+    units: Vec<Unit>,
+    pub(crate) ledger: Ledger,
+}
+
+/// One device that is shown.
+pub(crate) struct Unit {
+    /// Position among the devices that are shown.
+    pub(crate) index: usize,
+    pub(crate) device: AnyDevice,
+    /// How often the primary context is retained.
+    pub(crate) retained: AtomicU32,
+}
+
+/// Started once, for good or with a status.
+static DRIVER: OnceLock<Answer<Driver>> = OnceLock::new();
+static SETTINGS: OnceLock<Settings> = OnceLock::new();
+/// Whether the process is leaving.
+static LEAVING: AtomicBool = AtomicBool::new(false);
+/// Calls so far.
+static CALLS: AtomicU64 = AtomicU64::new(0);
+
+unsafe extern "C" {
+    fn atexit(function: extern "C" fn()) -> c_int;
+}
+
+fn settings() -> &'static Settings {
+    SETTINGS.get_or_init(Settings::read)
+}
+
+/// The driver, if it was started.
+pub(crate) fn driver() -> Answer<&'static Driver> {
+    match DRIVER.get() {
+        Some(Ok(driver)) => Ok(driver),
+        Some(Err(status)) => Err(*status),
+        None => Err(NOT_INITIALIZED),
+    }
+}
+
+/// Refuses every call once the process is leaving or the devices have vanished.
+pub(crate) fn check() -> Answer {
+    // Relaxed: the handlers of the end run on the thread that set it.
+    if LEAVING.load(Ordering::Relaxed) {
+        return Err(DEINITIALIZED);
+    }
+    // Relaxed: a count, which orders nothing.
+    let calls = CALLS.fetch_add(1, Ordering::Relaxed);
+    match settings().lost_after {
+        Some(last) if calls >= last => Err(DEVICE_UNAVAILABLE),
+        _ => Ok(()),
+    }
+}
+
+impl Driver {
+    fn start() -> Answer<Self> {
+        let settings = settings();
+        if settings.visible.is_empty() {
+            return Err(NO_DEVICE);
+        }
+        let config = HostConfig::default()
+            .devices(settings.devices)
+            .capacity(settings.capacity);
+        let backend = HostBackend::new(config).map_err(|_| INVALID_VALUE)?;
+        let open = |(index, device): (usize, &u32)| {
+            Ok(Unit {
+                index,
+                device: backend.open(Ordinal(*device)).map_err(told)?,
+                retained: AtomicU32::new(0),
+            })
+        };
+        let units: Answer<Vec<_>> = settings.visible.iter().enumerate().map(open).collect();
+        // SAFETY: the handler touches nothing but a flag.
+        unsafe { atexit(leave) };
+        Ok(Self {
+            units: units?,
+            ledger: Ledger::default(),
+        })
+    }
+
+    /// The device at a position.
+    pub(crate) fn unit(&self, position: c_int) -> Answer<&Unit> {
+        let index = usize::try_from(position).map_err(|_| INVALID_DEVICE)?;
+        self.units.get(index).ok_or(INVALID_DEVICE)
+    }
+
+    /// Every device.
+    pub(crate) fn units(&self) -> &[Unit] {
+        &self.units
+    }
+}
+
+extern "C" fn leave() {
+    // Relaxed: see `check`.
+    LEAVING.store(true, Ordering::Relaxed);
+}
+
+abi! {
+    /// Starts the driver.
+    fn cuInit(flags: c_uint) {
+        if flags != 0 {
+            return Err(INVALID_VALUE);
+        }
+        match DRIVER.get_or_init(Driver::start) {
+            Ok(_) => Ok(()),
+            Err(status) => Err::<(), Status>(*status),
+        }
+    }
+
+    /// The version; no start is needed.
+    fn cuDriverGetVersion(version: *mut c_int) {
+        // SAFETY: the caller's promise.
+        unsafe { put(version, settings().version) }
+    }
+
+    /// How many devices are shown.
+    fn cuDeviceGetCount(count: *mut c_int) {
+        let units = driver()?.units().len();
+        let units = c_int::try_from(units).map_err(|_| INVALID_VALUE)?;
+        // SAFETY: the caller's promise.
+        unsafe { put(count, units) }
+    }
+
+    /// The number of the device at a position, which is the position.
+    fn cuDeviceGet(device: *mut c_int, ordinal: c_int) {
+        driver()?.unit(ordinal)?;
+        // SAFETY: the caller's promise.
+        unsafe { put(device, ordinal) }
+    }
+}

@@ -1,0 +1,66 @@
+//! Page-locked host memory.
+
+use std::ffi::{c_uint, c_void};
+use std::ptr::NonNull;
+
+use cachette_hal::{Device, HostMemory};
+
+use crate::abi::{Answer, abi, put};
+use crate::context::current;
+use crate::status::{INVALID_VALUE, absent, told};
+
+/// Every flag of an allocation: portable, mapped, write-combined.
+const ALLOCATION_FLAGS: c_uint = 7;
+/// Every flag of a registration: portable, mapped, of a device, read-only.
+const REGISTRATION_FLAGS: c_uint = 15;
+
+fn memory() -> Answer<&'static dyn HostMemory> {
+    current()?.device.host_memory().map_err(absent)
+}
+
+fn host_ptr(ptr: *mut c_void) -> Answer<NonNull<u8>> {
+    NonNull::new(ptr.cast()).ok_or(INVALID_VALUE)
+}
+
+abi! {
+    /// Allocates page-locked memory.
+    fn cuMemHostAlloc(ptr: *mut *mut c_void, bytes: usize, flags: c_uint) {
+        if ptr.is_null() || flags > ALLOCATION_FLAGS {
+            return Err(INVALID_VALUE);
+        }
+        let pinned = memory()?.allocate_pinned(bytes).map_err(told)?;
+        // SAFETY: the caller's promise.
+        unsafe { put(ptr, pinned.as_ptr().cast()) }
+    }
+
+    /// Frees page-locked memory.
+    fn cuMemFreeHost(ptr: *mut c_void) {
+        // SAFETY: 1. and 2. are the caller's promises.
+        unsafe { memory()?.free_pinned(host_ptr(ptr)?) }.map_err(told)
+    }
+
+    /// Page-locks memory of the caller's.
+    fn cuMemHostRegister_v2(ptr: *mut c_void, bytes: usize, flags: c_uint) {
+        if flags > REGISTRATION_FLAGS {
+            return Err(INVALID_VALUE);
+        }
+        // SAFETY: the caller's promise.
+        unsafe { memory()?.register(host_ptr(ptr)?, bytes) }.map_err(told)
+    }
+
+    /// Undoes it.
+    fn cuMemHostUnregister(ptr: *mut c_void) {
+        // SAFETY: 1. and 2. are the caller's promises.
+        unsafe { memory()?.unregister(host_ptr(ptr)?) }.map_err(told)
+    }
+
+    /// The address by which the device reaches page-locked memory.
+    fn cuMemHostGetDevicePointer_v2(at: *mut u64, ptr: *mut c_void, flags: c_uint) {
+        if flags != 0 {
+            return Err(INVALID_VALUE);
+        }
+        let address = memory()?.device_address(host_ptr(ptr)?).map_err(told)?;
+        // SAFETY: the caller's promise.
+        unsafe { put(at, address.address()) }
+    }
+}

@@ -1,0 +1,52 @@
+//! Memory named by a token in another process.
+
+use std::ffi::c_uint;
+
+use cachette_hal::{Device, Ipc, IpcToken};
+
+use crate::abi::{Answer, abi, device_ptr, put};
+use crate::context::current;
+use crate::driver::driver;
+use crate::status::{INVALID_CONTEXT, INVALID_VALUE, absent, told};
+use crate::types::Token;
+
+/// `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS`, the only flag, which must be set.
+const LAZY: c_uint = 1;
+
+fn tokens() -> Answer<&'static dyn Ipc> {
+    current()?.device.ipc().map_err(absent)
+}
+
+abi! {
+    /// Names an allocation.
+    fn cuIpcGetMemHandle(token: *mut Token, at: u64) {
+        let ipc = tokens()?;
+        // The driver takes any address inside an allocation.
+        let (start, _) = driver()?.ledger.range_of(at).ok_or(INVALID_VALUE)?;
+        // SAFETY: 1. is the caller's promise.
+        let made = unsafe { ipc.export_token(device_ptr(start)?) }.map_err(told)?;
+        driver()?.ledger.tokens().insert(made.0);
+        // SAFETY: the caller's promise.
+        unsafe { put(token, Token { bytes: made.0 }) }
+    }
+
+    /// Opens a token of another process; one of this process is an invalid context.
+    fn cuIpcOpenMemHandle_v2(at: *mut u64, token: Token, flags: c_uint) {
+        let ipc = tokens()?;
+        if at.is_null() || flags != LAZY {
+            return Err(INVALID_VALUE);
+        }
+        if driver()?.ledger.tokens().contains(&token.bytes) {
+            return Err(INVALID_CONTEXT);
+        }
+        let start = ipc.open_token(&IpcToken(token.bytes)).map_err(told)?;
+        // SAFETY: the caller's promise.
+        unsafe { put(at, start.address()) }
+    }
+
+    /// Closes what was opened.
+    fn cuIpcCloseMemHandle(at: u64) {
+        // SAFETY: 1. and 2. are the caller's promises.
+        unsafe { tokens()?.close_token(device_ptr(at)?) }.map_err(told)
+    }
+}

@@ -1,0 +1,140 @@
+//! What the C interface leaves out of its handles: sizes and owners.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use cachette_hal::{AnyDevice, Backing, Device, Graph};
+
+use crate::abi::Answer;
+use crate::status::INVALID_VALUE;
+
+/// First handle of a graph.
+const FIRST_HANDLE: usize = 0x1000;
+
+/// Everything that was given out and has a size or an owner.
+#[derive(Default)]
+pub(crate) struct Ledger {
+    ranges: Mutex<BTreeMap<u64, Range>>,
+    backings: Mutex<BTreeMap<u64, Physical>>,
+    graphs: Mutex<BTreeMap<usize, Arc<Recording>>>,
+    tokens: Mutex<BTreeSet<[u8; 64]>>,
+    reached: Mutex<BTreeSet<(usize, usize)>>,
+    handles: AtomicUsize,
+}
+
+/// Device memory at an address.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Range {
+    pub(crate) bytes: u64,
+    /// Handle of the physical memory, where it is a mapping.
+    pub(crate) backing: Option<u64>,
+    /// Index of its device.
+    pub(crate) unit: usize,
+}
+
+/// Physical memory behind a handle.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Physical {
+    pub(crate) bytes: u64,
+    /// How often the handle must be released.
+    pub(crate) holders: u32,
+    /// Whether the device beneath still knows the handle; a mapping may outlive that.
+    pub(crate) is_live: bool,
+    /// Index of its device.
+    pub(crate) unit: usize,
+}
+
+impl Physical {
+    /// The contract's handle, for a call that borrows it or takes it for good.
+    pub(crate) fn backing(self, handle: usize) -> Backing {
+        Backing::from_raw(handle, self.bytes)
+    }
+}
+
+/// What a capture recorded; a graph and all that was made from it share it.
+pub(crate) struct Recording {
+    device: AnyDevice,
+    graph: Option<Graph>,
+}
+
+impl Recording {
+    pub(crate) const fn new(device: AnyDevice, graph: Graph) -> Self {
+        Self {
+            device,
+            graph: Some(graph),
+        }
+    }
+
+    /// The contract's graph.
+    pub(crate) const fn graph(&self) -> Option<&Graph> {
+        self.graph.as_ref()
+    }
+}
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        if let (Some(graph), Ok(capture)) = (self.graph.take(), self.device.capture()) {
+            // A device that refuses has lost the graph already.
+            // SAFETY: 1. the graph was made by this device, and is destroyed here alone.
+            let _ = unsafe { capture.destroy_graph(graph) };
+        }
+    }
+}
+
+impl Ledger {
+    /// Device memory by its start.
+    pub(crate) fn ranges(&self) -> MutexGuard<'_, BTreeMap<u64, Range>> {
+        lock(&self.ranges)
+    }
+
+    /// The memory that holds an address, with its start.
+    pub(crate) fn range_of(&self, at: u64) -> Option<(u64, Range)> {
+        let ranges = self.ranges();
+        let (start, range) = ranges.range(..=at).next_back()?;
+        (at - start < range.bytes).then_some((*start, *range))
+    }
+
+    /// Takes the memory at an address out, gives it back by `act`, and puts it in again if that fails.
+    ///
+    /// It is taken out first, for others may be given the same address before the call returns.
+    pub(crate) fn give_back(&self, at: u64, act: impl FnOnce(Range) -> Answer) -> Answer {
+        let range = self.ranges().remove(&at).ok_or(INVALID_VALUE)?;
+        act(range).inspect_err(|_| {
+            self.ranges().insert(at, range);
+        })
+    }
+
+    /// Physical memory by its handle.
+    pub(crate) fn backings(&self) -> MutexGuard<'_, BTreeMap<u64, Physical>> {
+        lock(&self.backings)
+    }
+
+    /// Graphs and what was made from them, by handle.
+    pub(crate) fn graphs(&self) -> MutexGuard<'_, BTreeMap<usize, Arc<Recording>>> {
+        lock(&self.graphs)
+    }
+
+    /// Gives a recording a handle.
+    pub(crate) fn enter_graph(&self, recording: Arc<Recording>) -> usize {
+        // Relaxed: only that no two calls get the same matters.
+        let handle = FIRST_HANDLE + self.handles.fetch_add(1, Ordering::Relaxed);
+        self.graphs().insert(handle, recording);
+        handle
+    }
+
+    /// Tokens that this process made.
+    pub(crate) fn tokens(&self) -> MutexGuard<'_, BTreeSet<[u8; 64]>> {
+        lock(&self.tokens)
+    }
+
+    /// Pairs of devices, the first of which reaches the second.
+    pub(crate) fn reached(&self) -> MutexGuard<'_, BTreeSet<(usize, usize)>> {
+        lock(&self.reached)
+    }
+}
+
+/// Takes a lock; what it guards is whole even if a holder panicked, since no holder stops half way.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

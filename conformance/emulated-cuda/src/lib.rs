@@ -1,0 +1,42 @@
+//! A library with libcuda's C interface over any device of the contract.
+//!
+//! With it the real loader, the real calls and the real statuses of `hal-cuda` run where there is no GPU.
+//! What it drives are devices made of host memory. It refuses what the driver refuses, and exports
+//! `cachette_emulated_library`, so that nobody takes its results for NVIDIA's.
+//!
+//! | variable | meaning |
+//! |---|---|
+//! | `CACHETTE_EMULATED_DEVICES` | how many devices there are (2) |
+//! | `CACHETTE_EMULATED_CAPACITY` | bytes of each (256 MiB) |
+//! | `CACHETTE_EMULATED_VERSION` | what `cuDriverGetVersion` answers (12080) |
+//! | `CACHETTE_EMULATED_LOST_AFTER` | calls until every device vanishes (never) |
+//! | `CUDA_VISIBLE_DEVICES` | which devices are shown, by number, up to the first that is wrong |
+//!
+//! Variables are read once, by the first call. The functions are named and typed as in `cuda.h`; each file
+//! holds those of one group of the contract.
+
+mod abi;
+mod capture;
+mod context;
+mod device;
+mod driver;
+mod facts;
+mod host_calls;
+mod host_memory;
+mod ipc;
+mod ledger;
+mod peer_access;
+mod settings;
+mod status;
+mod stream_ordered;
+mod transfer;
+mod types;
+mod virtual_memory;
+
+use crate::status::Status;
+
+/// Says that this library imitates the driver.
+#[unsafe(no_mangle)]
+extern "C" fn cachette_emulated_library() -> Status {
+    1
+}

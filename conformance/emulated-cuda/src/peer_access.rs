@@ -1,0 +1,59 @@
+//! One device reaching another's memory.
+
+use std::ffi::{c_int, c_uint, c_void};
+
+use cachette_hal::{Device, PeerAccess};
+
+use crate::abi::{Answer, abi, put};
+use crate::context::{current, unit_of};
+use crate::driver::{Unit, driver};
+use crate::status::{
+    INVALID_DEVICE, INVALID_VALUE, PEER_ALREADY_ENABLED, PEER_NOT_ENABLED, absent, told,
+};
+
+fn peers(unit: &Unit) -> Answer<&dyn PeerAccess> {
+    unit.device.peer_access().map_err(absent)
+}
+
+abi! {
+    /// Whether one device could reach another.
+    fn cuDeviceCanAccessPeer(can: *mut c_int, device: c_int, peer: c_int) {
+        let driver = driver()?;
+        let (unit, peer) = (driver.unit(device)?, driver.unit(peer)?);
+        let reaches = peers(unit)?
+            .can_reach(peer.device.info().ordinal)
+            .map_err(told)?;
+        // SAFETY: the caller's promise.
+        unsafe { put(can, c_int::from(reaches)) }
+    }
+
+    /// Lets the current device reach another; done twice, it is an error.
+    fn cuCtxEnablePeerAccess(peer: *mut c_void, flags: c_uint) {
+        let (unit, peer) = (current()?, unit_of(peer.addr())?);
+        if flags != 0 {
+            return Err(INVALID_VALUE);
+        }
+        if unit.index == peer.index {
+            return Err(INVALID_DEVICE);
+        }
+        let mut reached = driver()?.ledger.reached();
+        if reached.contains(&(unit.index, peer.index)) {
+            return Err(PEER_ALREADY_ENABLED);
+        }
+        peers(unit)?.enable_peer(peer.device.info().ordinal).map_err(told)?;
+        reached.insert((unit.index, peer.index));
+        Ok(())
+    }
+
+    /// Undoes it; done twice, it is an error.
+    fn cuCtxDisablePeerAccess(peer: *mut c_void) {
+        let (unit, peer) = (current()?, unit_of(peer.addr())?);
+        let mut reached = driver()?.ledger.reached();
+        if !reached.contains(&(unit.index, peer.index)) {
+            return Err(PEER_NOT_ENABLED);
+        }
+        peers(unit)?.disable_peer(peer.device.info().ordinal).map_err(told)?;
+        reached.remove(&(unit.index, peer.index));
+        Ok(())
+    }
+}

@@ -1,0 +1,70 @@
+//! The default pool of a device.
+
+use std::ffi::{c_int, c_void};
+use std::ptr;
+
+use cachette_hal::{Device, StreamOrdered};
+
+use crate::abi::{Answer, abi, device_ptr, put, stream_ref};
+use crate::context::current;
+use crate::driver::{Unit, driver};
+use crate::ledger::Range;
+use crate::status::{INVALID_VALUE, absent, told};
+
+/// What the handle of the first device's pool is; others follow.
+const FIRST_POOL: usize = 0x0b00_0000;
+
+fn pool(unit: &Unit) -> Answer<&dyn StreamOrdered> {
+    unit.device.stream_ordered().map_err(absent)
+}
+
+/// The device whose pool has this handle.
+fn unit_of<T>(pool: *mut T) -> Answer<&'static Unit> {
+    let index = pool.addr().checked_sub(FIRST_POOL).ok_or(INVALID_VALUE)?;
+    driver()?.units().get(index).ok_or(INVALID_VALUE)
+}
+
+abi! {
+    /// The default pool of a device.
+    fn cuDeviceGetDefaultMemPool(found: *mut *mut c_void, device: c_int) {
+        let unit = driver()?.unit(device)?;
+        pool(unit)?;
+        // SAFETY: the caller's promise.
+        unsafe { put(found, ptr::without_provenance_mut(FIRST_POOL + unit.index)) }
+    }
+
+    /// Allocates in stream order.
+    fn cuMemAllocFromPoolAsync(
+        at: *mut u64,
+        bytes: usize,
+        from: *mut c_void,
+        stream: *mut c_void,
+    ) {
+        current()?;
+        let unit = unit_of(from)?;
+        if at.is_null() {
+            return Err(INVALID_VALUE);
+        }
+        let bytes = bytes as u64;
+        // SAFETY: 1. is the caller's promise.
+        let start = unsafe { pool(unit)?.allocate_on(bytes, stream_ref(stream)) }.map_err(told)?;
+        let range = Range { bytes, backing: None, unit: unit.index };
+        driver()?.ledger.ranges().insert(start.address(), range);
+        // SAFETY: the caller's promise.
+        unsafe { put(at, start.address()) }
+    }
+
+    /// Frees in stream order.
+    fn cuMemFreeAsync(at: u64, stream: *mut c_void) {
+        let unit = current()?;
+        driver()?.ledger.give_back(at, |_| {
+            // SAFETY: 1. and 2. are the caller's promises.
+            unsafe { pool(unit)?.free_on(device_ptr(at)?, stream_ref(stream)) }.map_err(told)
+        })
+    }
+
+    /// Gives back what a pool holds unused.
+    fn cuMemPoolTrimTo(from: *mut c_void, keep: usize) {
+        pool(unit_of(from)?)?.trim(keep as u64).map_err(told)
+    }
+}

@@ -1,0 +1,127 @@
+//! The rim: from C to Rust and back, with no panic across it.
+//!
+//! Every function of the interface trusts its pointers as AMD's does: each is null, or valid for what the
+//! function does with it.
+
+use std::cell::Cell;
+use std::ffi::c_int;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process;
+use std::ptr::NonNull;
+
+use cachette_hal::{Error, ErrorKind};
+use cachette_hal_hip::status::{
+    CAPTURE_INVALIDATED, CAPTURE_UNSUPPORTED, CONTEXT_IS_DESTROYED, DEINITIALIZED, ILLEGAL_ADDRESS,
+    INVALID_DEVICE, INVALID_HANDLE, INVALID_VALUE, NOT_READY, NOT_SUPPORTED, OPERATING_SYSTEM,
+    OUT_OF_MEMORY, SUCCESS, UNKNOWN,
+};
+use cachette_hal_hip::types::Status;
+
+use crate::machine::{Machine, machine};
+use crate::personality::Personality;
+
+/// What a call came to.
+pub(crate) type Answer<T = ()> = Result<T, Status>;
+
+thread_local! {
+    static LAST: Cell<Status> = const { Cell::new(SUCCESS) };
+    static CURRENT: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Makes a call: finds the machine, keeps panics in, and notes the status.
+pub(crate) fn enter(call: impl FnOnce(&'static Machine) -> Answer) -> Status {
+    let made = catch_unwind(AssertUnwindSafe(|| machine().and_then(call)));
+    let status = match made {
+        Ok(Ok(())) => SUCCESS,
+        Ok(Err(status)) => status,
+        Err(_) => UNKNOWN,
+    };
+    note(status);
+    status
+}
+
+/// Remembers the status of a call as this version does.
+fn note(status: Status) {
+    let personality = machine().map_or(Personality::V7_2, |machine| machine.personality);
+    if personality.last_error_is_last_status() || !matches!(status, SUCCESS | NOT_READY) {
+        LAST.set(status);
+    }
+}
+
+/// The last error.
+pub(crate) fn last_error() -> Status {
+    LAST.get()
+}
+
+/// The last error, taken away.
+pub(crate) fn take_last_error() -> Status {
+    LAST.replace(SUCCESS)
+}
+
+/// The calling thread's device.
+pub(crate) fn current() -> usize {
+    CURRENT.get()
+}
+
+/// Chooses the calling thread's device.
+pub(crate) fn set_current(device: usize) {
+    CURRENT.set(device);
+}
+
+/// Where an answer goes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Out<T>(NonNull<T>);
+
+impl<T> Out<T> {
+    /// Refuses null.
+    ///
+    /// # Safety
+    ///
+    /// The pointer is null, or valid for writing until the call returns.
+    pub(crate) unsafe fn new(to: *mut T) -> Answer<Self> {
+        NonNull::new(to).map(Self).ok_or(INVALID_VALUE)
+    }
+
+    /// Writes the answer.
+    pub(crate) fn write(self, value: T) {
+        // SAFETY: whoever made it has promised that it is valid until the call returns.
+        unsafe { self.0.write(value) }
+    }
+}
+
+/// Ends the process where AMD's library would crash it.
+pub(crate) fn crash(why: &str) -> ! {
+    eprintln!("emulated HIP: the real library would crash here: {why}");
+    process::abort()
+}
+
+/// A device's position in the list, if there is such a device.
+pub(crate) fn position(machine: &Machine, device: c_int) -> Answer<usize> {
+    let position = usize::try_from(device).ok();
+    position
+        .filter(|position| *position < machine.devices.len())
+        .ok_or(INVALID_DEVICE)
+}
+
+/// A device's number.
+pub(crate) fn number(position: usize) -> c_int {
+    c_int::try_from(position).unwrap_or(c_int::MAX)
+}
+
+/// The status that HIP has for a failure.
+pub(crate) fn status_of(error: Error) -> Status {
+    match error.kind() {
+        ErrorKind::OutOfMemory => OUT_OF_MEMORY,
+        ErrorKind::InvalidValue => INVALID_VALUE,
+        ErrorKind::InvalidHandle => INVALID_HANDLE,
+        ErrorKind::NoSuchDevice => INVALID_DEVICE,
+        ErrorKind::CaptureForbids => CAPTURE_UNSUPPORTED,
+        ErrorKind::CaptureBroken => CAPTURE_INVALIDATED,
+        ErrorKind::Unsupported => NOT_SUPPORTED,
+        ErrorKind::Refused => OPERATING_SYSTEM,
+        ErrorKind::Fault => ILLEGAL_ADDRESS,
+        ErrorKind::DeviceLost => CONTEXT_IS_DESTROYED,
+        ErrorKind::ShuttingDown => DEINITIALIZED,
+        _ => UNKNOWN,
+    }
+}

@@ -1,0 +1,205 @@
+//! Streams captured into graphs.
+
+use std::ffi::{c_int, c_ulonglong};
+
+use cachette_hal::{CaptureMode, CaptureStatus, Device, Graph, StreamRef};
+use cachette_hal_hip::status::{
+    CAPTURE_UNSUPPORTED, ILLEGAL_STATE, INVALID_HANDLE, INVALID_VALUE, NOT_SUPPORTED,
+};
+use cachette_hal_hip::types::{
+    CAPTURE_MODE_GLOBAL, CAPTURE_MODE_RELAXED, CAPTURE_MODE_THREAD_LOCAL, CAPTURE_STATUS_ACTIVE,
+    CAPTURE_STATUS_INVALIDATED, CAPTURE_STATUS_NONE, GraphExecHandle, GraphHandle, Status,
+    StreamHandle,
+};
+
+use crate::abi::{Answer, Out, enter, status_of};
+use crate::machine::{Machine, lacking};
+
+fn mode_of(number: c_int) -> Answer<CaptureMode> {
+    match number {
+        CAPTURE_MODE_GLOBAL => Ok(CaptureMode::Global),
+        CAPTURE_MODE_THREAD_LOCAL => Ok(CaptureMode::ThreadLocal),
+        CAPTURE_MODE_RELAXED => Ok(CaptureMode::Relaxed),
+        _ => Err(INVALID_VALUE),
+    }
+}
+
+const fn number_of(mode: CaptureMode) -> c_int {
+    match mode {
+        CaptureMode::Global => CAPTURE_MODE_GLOBAL,
+        CaptureMode::ThreadLocal => CAPTURE_MODE_THREAD_LOCAL,
+        CaptureMode::Relaxed => CAPTURE_MODE_RELAXED,
+    }
+}
+
+/// The state of a stream's capture, and its number; a default stream has none.
+fn status_and_id(machine: &Machine, stream: StreamHandle) -> Answer<(c_int, u64)> {
+    let (_, device, stream) = machine.stream(stream)?;
+    if stream == StreamRef::DEFAULT {
+        return Ok((CAPTURE_STATUS_NONE, 0));
+    }
+    let capture = device.capture().map_err(lacking)?;
+    // SAFETY: 1. the table has it.
+    let status = unsafe { capture.capture_status(stream) }.map_err(status_of)?;
+    Ok(match status {
+        CaptureStatus::Idle => (CAPTURE_STATUS_NONE, 0),
+        CaptureStatus::Active(id) => (CAPTURE_STATUS_ACTIVE, id.0.get()),
+        _ => (CAPTURE_STATUS_INVALIDATED, 0),
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hipStreamIsCapturing(
+    stream: StreamHandle,
+    status: *mut c_int,
+) -> Status {
+    enter(|machine| {
+        // SAFETY: the caller's pointer is null or valid.
+        let out = unsafe { Out::new(status) }?;
+        out.write(status_and_id(machine, stream)?.0);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hipStreamGetCaptureInfo_v2(
+    stream: StreamHandle,
+    status: *mut c_int,
+    id: *mut c_ulonglong,
+    graph: *mut GraphHandle,
+    dependencies: *mut *const usize,
+    count: *mut usize,
+) -> Status {
+    enter(|machine| {
+        // SAFETY: the caller's pointer is null or valid.
+        let out = unsafe { Out::new(status) }?;
+        if !graph.is_null() || !dependencies.is_null() || !count.is_null() {
+            return Err(NOT_SUPPORTED);
+        }
+        let (status, number) = status_and_id(machine, stream)?;
+        out.write(status);
+        // SAFETY: the caller's pointer is null or valid.
+        if let Ok(id) = unsafe { Out::new(id) } {
+            id.write(number);
+        }
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hipStreamBeginCapture(stream: StreamHandle, mode: c_int) -> Status {
+    enter(|machine| {
+        let mode = mode_of(mode)?;
+        if status_and_id(machine, stream)?.0 != CAPTURE_STATUS_NONE {
+            return Err(ILLEGAL_STATE);
+        }
+        let (_, device, stream) = machine.stream(stream)?;
+        if stream == StreamRef::DEFAULT {
+            return Err(CAPTURE_UNSUPPORTED);
+        }
+        let capture = device.capture().map_err(lacking)?;
+        // SAFETY: 1. the table has it.
+        unsafe { capture.begin_capture(stream, mode) }.map_err(status_of)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hipStreamEndCapture(
+    stream: StreamHandle,
+    graph: *mut GraphHandle,
+) -> Status {
+    enter(|machine| {
+        // SAFETY: the caller's pointer is null or valid.
+        let out = unsafe { Out::new(graph) }?;
+        if status_and_id(machine, stream)?.0 == CAPTURE_STATUS_NONE {
+            return Err(ILLEGAL_STATE);
+        }
+        let (position, device, stream) = machine.stream(stream)?;
+        let capture = device.capture().map_err(lacking)?;
+        // SAFETY: 1. the table has it.
+        let ended = unsafe { capture.end_capture(stream) }.map_err(status_of)?;
+        let mut state = machine.state();
+        let handle = state.handle();
+        state.graphs.insert(handle, (position, Some(ended.raw())));
+        out.write(handle);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hipGraphInstantiateWithFlags(
+    exec: *mut GraphExecHandle,
+    graph: GraphHandle,
+    flags: c_ulonglong,
+) -> Status {
+    enter(|machine| {
+        // SAFETY: the caller's pointer is null or valid.
+        let out = unsafe { Out::new(exec) }?;
+        if flags > 1 {
+            return Err(INVALID_VALUE);
+        }
+        let mut state = machine.state();
+        let (position, beneath) = state.graphs.get_mut(&graph).ok_or(INVALID_VALUE)?;
+        // A graph beneath is ready to launch as it is, and is one only.
+        let (position, exec) = (*position, beneath.take().ok_or(NOT_SUPPORTED)?);
+        state.execs.insert(exec, position);
+        out.write(exec);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hipGraphDestroy(graph: GraphHandle) -> Status {
+    enter(|machine| {
+        let found = machine.state().graphs.remove(&graph);
+        let (position, beneath) = found.ok_or(INVALID_VALUE)?;
+        let Some(beneath) = beneath else {
+            return Ok(());
+        };
+        let capture = machine.devices[position].capture().map_err(lacking)?;
+        // SAFETY: 1. the table had it until now.
+        unsafe { capture.destroy_graph(Graph::from_raw(beneath)) }.map_err(status_of)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hipGraphLaunch(
+    exec: GraphExecHandle,
+    stream: StreamHandle,
+) -> Status {
+    enter(|machine| {
+        let known = machine.state().execs.contains_key(&exec);
+        let (_, device, stream) = machine.stream(stream)?;
+        if !known {
+            return Err(INVALID_HANDLE);
+        }
+        let capture = device.capture().map_err(lacking)?;
+        // SAFETY: 1. the tables have both. 3 and 4. The caller's promises.
+        unsafe { capture.launch(&Graph::from_raw(exec), stream) }.map_err(status_of)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hipGraphExecDestroy(exec: GraphExecHandle) -> Status {
+    enter(|machine| {
+        let position = machine.state().execs.remove(&exec).ok_or(INVALID_HANDLE)?;
+        let capture = machine.devices[position].capture().map_err(lacking)?;
+        // SAFETY: 1. the table had it until now.
+        unsafe { capture.destroy_graph(Graph::from_raw(exec)) }.map_err(status_of)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hipThreadExchangeStreamCaptureMode(mode: *mut c_int) -> Status {
+    enter(|machine| {
+        // SAFETY: the caller's pointer is null or valid.
+        let out = unsafe { Out::new(mode) }?;
+        // SAFETY: it is not null, for it was accepted above.
+        let wanted = mode_of(unsafe { mode.read() })?;
+        let capture = machine.current().1.capture().map_err(lacking)?;
+        out.write(number_of(
+            capture.exchange_capture_mode(wanted).map_err(status_of)?,
+        ));
+        Ok(())
+    })
+}

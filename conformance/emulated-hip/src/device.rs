@@ -1,0 +1,188 @@
+//! The library itself, its devices, and facts about them.
+
+use std::env;
+use std::ffi::{c_char, c_int, c_uint};
+
+use cachette_hal::{AnyDevice, Device};
+use cachette_hal_hip::status::{INVALID_DEVICE, INVALID_VALUE, NO_DEVICE, SUCCESS};
+use cachette_hal_hip::types::{
+    ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, ATTRIBUTE_FINE_GRAIN, ATTRIBUTE_INTEGRATED,
+    ATTRIBUTE_LARGE_BAR, ATTRIBUTE_MANAGED_MEMORY, ATTRIBUTE_MEMORY_POOLS,
+    ATTRIBUTE_PAGEABLE_MEMORY_ACCESS, ATTRIBUTE_UNIFIED_ADDRESSING, ATTRIBUTE_VIRTUAL_MEMORY,
+    Bytes, DeviceProp, Status,
+};
+
+use crate::abi::{
+    Out, current, enter, last_error, number, position, set_current, status_of, take_last_error,
+};
+use crate::machine::{machine, relaxed};
+use crate::personality::Personality;
+
+/// Versions below this answer "invalid device" where there is none.
+const FIRST_WITH_NO_DEVICE: c_int = 60_000_000;
+const ARCHITECTURE: &str = "gfx942:sramecc+:xnack-";
+
+/// Says that this library imitates AMD's.
+#[unsafe(no_mangle)]
+extern "C" fn cachette_emulated_library() {}
+
+fn version() -> c_int {
+    let asked = env::var("CACHETTE_EMULATED_VERSION").ok();
+    let asked = asked.and_then(|text| text.parse().ok());
+    asked.unwrap_or_else(|| Personality::chosen().number())
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hipRuntimeGetVersion(version_out: *mut c_int) -> Status {
+    // SAFETY: the caller's pointer is null or valid.
+    match unsafe { Out::new(version_out) } {
+        Ok(out) => {
+            out.write(version());
+            SUCCESS
+        }
+        Err(status) => status,
+    }
+}
+
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn hipInit(flags: c_uint) -> Status {
+    if machine().err() == Some(NO_DEVICE) && version() < FIRST_WITH_NO_DEVICE {
+        return INVALID_DEVICE;
+    }
+    enter(|_| {
+        if flags == 0 {
+            Ok(())
+        } else {
+            Err(INVALID_VALUE)
+        }
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hipGetDeviceCount(count: *mut c_int) -> Status {
+    enter(|machine| {
+        // SAFETY: the caller's pointer is null or valid.
+        unsafe { Out::new(count) }?.write(number(machine.devices.len()));
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hipGetDevice(device: *mut c_int) -> Status {
+    enter(|_| {
+        // SAFETY: the caller's pointer is null or valid.
+        unsafe { Out::new(device) }?.write(number(current()));
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn hipSetDevice(device: c_int) -> Status {
+    enter(|machine| {
+        set_current(position(machine, device)?);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn hipGetLastError() -> Status {
+    match machine() {
+        Ok(_) => take_last_error(),
+        Err(status) => status,
+    }
+}
+
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn hipPeekAtLastError() -> Status {
+    match machine() {
+        Ok(_) => last_error(),
+        Err(status) => status,
+    }
+}
+
+/// Writes a text into an array of characters, cut to fit with its zero byte.
+fn set_text(to: &mut [c_char], text: &str) {
+    let room = to.len() - 1;
+    for (to, from) in to[..room].iter_mut().zip(text.bytes()) {
+        *to = c_char::from_ne_bytes([from]);
+    }
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hipGetDevicePropertiesR0600(
+    properties: *mut DeviceProp,
+    device: c_int,
+) -> Status {
+    enter(|machine| {
+        // SAFETY: the caller's pointer is null or valid.
+        let out = unsafe { Out::new(properties) }?;
+        let position = position(machine, device)?;
+        let info = machine.devices[position].info();
+        let mut found = DeviceProp::zeroed();
+        set_text(&mut found.name, &format!("Emulated AMD over {}", info.name));
+        let architecture = env::var("CACHETTE_EMULATED_ARCHITECTURE");
+        let architecture = architecture.as_deref().unwrap_or(ARCHITECTURE);
+        set_text(&mut found.gcn_arch_name, architecture);
+        found.uuid = info.uuid;
+        found.total_global_mem = info.total_memory;
+        found.warp_size = 64;
+        found.multi_processor_count = 304;
+        found.integrated = c_int::from(info.integrated);
+        found.can_map_host_memory = 1;
+        found.pci_bus_id = device + 1;
+        found.is_large_bar = 1;
+        out.write(found);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hipDeviceGetAttribute(
+    value: *mut c_int,
+    attribute: c_int,
+    device: c_int,
+) -> Status {
+    enter(|machine| {
+        // SAFETY: the caller's pointer is null or valid.
+        let out = unsafe { Out::new(value) }?;
+        let device = &machine.devices[position(machine, device)?];
+        out.write(c_int::from(match attribute {
+            ATTRIBUTE_INTEGRATED => device.info().integrated,
+            // The flag says nothing of health: it is up even where the pool does not work.
+            ATTRIBUTE_MEMORY_POOLS
+            | ATTRIBUTE_LARGE_BAR
+            | ATTRIBUTE_FINE_GRAIN
+            | ATTRIBUTE_UNIFIED_ADDRESSING => true,
+            ATTRIBUTE_VIRTUAL_MEMORY => device.virtual_memory().is_ok(),
+            ATTRIBUTE_MANAGED_MEMORY
+            | ATTRIBUTE_CONCURRENT_MANAGED_ACCESS
+            | ATTRIBUTE_PAGEABLE_MEMORY_ACCESS => false,
+            _ => return Err(INVALID_VALUE),
+        }));
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hipMemGetInfo(free: *mut Bytes, total: *mut Bytes) -> Status {
+    enter(|machine| {
+        // SAFETY: the caller's pointer is null or valid.
+        let free = unsafe { Out::new(free) }?;
+        // SAFETY: the caller's pointer is null or valid.
+        let total = unsafe { Out::new(total) }?;
+        let found = machine.current().1.memory_info().map_err(status_of)?;
+        free.write(found.free);
+        total.write(found.total);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn hipDeviceSynchronize() -> Status {
+    enter(|machine| machine.current().1.synchronize_device().map_err(status_of))
+}
+
+/// Waits for everything that the device is doing, whatever is being captured.
+pub(crate) fn wait_for_all(device: &AnyDevice) -> Result<(), Status> {
+    relaxed(device, Device::synchronize_device)
+}

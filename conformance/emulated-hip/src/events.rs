@@ -1,0 +1,89 @@
+//! Events.
+
+use std::ffi::c_uint;
+
+use cachette_hal::{Device, Event, Progress};
+use cachette_hal_hip::status::{INVALID_HANDLE, INVALID_VALUE, NOT_READY};
+use cachette_hal_hip::types::{
+    EVENT_DISABLE_TIMING, EVENT_RELEASE_TO_SYSTEM, EventHandle, Status, StreamHandle,
+};
+
+use crate::abi::{Out, enter, status_of};
+
+const RELEASE_TO_DEVICE: c_uint = 0x4000_0000;
+const DISABLE_SYSTEM_FENCE: c_uint = 0x2000_0000;
+/// Of these one at most.
+const RELEASES: c_uint = DISABLE_SYSTEM_FENCE | RELEASE_TO_DEVICE | EVENT_RELEASE_TO_SYSTEM;
+const INTERPROCESS: c_uint = 4;
+/// Blocking, without timing, for other processes, and those above.
+const FLAGS: c_uint = 7 | RELEASES;
+
+/// Whether HIP accepts these flags.
+const fn is_legal(flags: c_uint) -> bool {
+    let timed = flags & EVENT_DISABLE_TIMING == 0;
+    let one_release = (flags & RELEASES).count_ones() <= 1;
+    flags & !FLAGS == 0 && one_release && (flags & INTERPROCESS == 0 || !timed)
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hipEventCreateWithFlags(
+    event: *mut EventHandle,
+    flags: c_uint,
+) -> Status {
+    enter(|machine| {
+        // SAFETY: the caller's pointer is null or valid.
+        let out = unsafe { Out::new(event) }?;
+        if !is_legal(flags) {
+            return Err(INVALID_VALUE);
+        }
+        let (position, device) = machine.current();
+        let event = device.create_event().map_err(status_of)?.raw();
+        machine.state().events.insert(event, position);
+        out.write(event);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hipEventDestroy(event: EventHandle) -> Status {
+    enter(|machine| {
+        let (_, device) = machine.event(event)?;
+        machine.state().events.remove(&event);
+        // SAFETY: 1. the table had it until now.
+        unsafe { device.destroy_event(Event::from_raw(event)) }.map_err(status_of)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hipEventRecord(event: EventHandle, stream: StreamHandle) -> Status {
+    enter(|machine| {
+        let (owner, _) = machine.event(event)?;
+        let (position, device, stream) = machine.stream(stream)?;
+        if owner != position {
+            return Err(INVALID_HANDLE);
+        }
+        // SAFETY: 1. the tables have both.
+        unsafe { device.record(&Event::from_raw(event), stream) }.map_err(status_of)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hipEventQuery(event: EventHandle) -> Status {
+    enter(|machine| {
+        let (_, device) = machine.event(event)?;
+        // SAFETY: 1. the table has it.
+        match unsafe { device.poll(&Event::from_raw(event)) }.map_err(status_of)? {
+            Progress::Done => Ok(()),
+            Progress::Pending => Err(NOT_READY),
+        }
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hipEventSynchronize(event: EventHandle) -> Status {
+    enter(|machine| {
+        let (_, device) = machine.event(event)?;
+        // SAFETY: 1. the table has it.
+        unsafe { device.wait(&Event::from_raw(event)) }.map_err(status_of)
+    })
+}

@@ -1,0 +1,41 @@
+//! Host functions in stream order.
+
+use std::ffi::c_void;
+
+use cachette_hal::Device;
+use cachette_hal_hip::status::INVALID_VALUE;
+use cachette_hal_hip::types::{HostFn, Status, StreamHandle};
+
+use crate::abi::{enter, status_of};
+use crate::machine::lacking;
+
+/// What a host function is called with.
+struct Data(*mut c_void);
+
+// SAFETY: whoever queues a host function promises that its data may be used on a thread of the driver's.
+unsafe impl Send for Data {}
+
+impl Data {
+    /// Takes the wrapper whole, so that a closure captures it and not the pointer inside.
+    fn take(self) -> *mut c_void {
+        self.0
+    }
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hipLaunchHostFunc(
+    stream: StreamHandle,
+    function: Option<HostFn>,
+    data: *mut c_void,
+) -> Status {
+    enter(|machine| {
+        let function = function.ok_or(INVALID_VALUE)?;
+        let (_, device, stream) = machine.stream(stream)?;
+        let calls = device.host_calls().map_err(lacking)?;
+        let data = Data(data);
+        // SAFETY: the caller has given the function and what it is to be called with.
+        let call = move || unsafe { function(data.take()) };
+        // SAFETY: 1. the table has the stream.
+        unsafe { calls.call_host(stream, Box::new(call)) }.map_err(status_of)
+    })
+}

@@ -1,0 +1,145 @@
+//! Page-locked host memory.
+
+use std::ffi::{c_uint, c_void};
+use std::ptr::{self, NonNull};
+
+use cachette_hal::Device;
+use cachette_hal_hip::status::{
+    HOST_MEMORY_ALREADY_REGISTERED, HOST_MEMORY_NOT_REGISTERED, INVALID_VALUE,
+};
+use cachette_hal_hip::types::{
+    Address, HOST_MALLOC_COHERENT, HOST_REGISTER_MAPPED, HOST_REGISTER_PORTABLE, Status,
+};
+
+use crate::abi::{Out, enter, status_of};
+use crate::machine::{Allocation, Kind, lacking};
+
+const NON_COHERENT: c_uint = 0x8000_0000;
+/// Portable, mapped, write-combined, of a chosen node, coherent and not coherent.
+const FLAGS: c_uint = 7 | 0x2000_0000 | HOST_MALLOC_COHERENT | NON_COHERENT;
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hipHostMalloc(
+    at: *mut *mut c_void,
+    bytes: usize,
+    flags: c_uint,
+) -> Status {
+    enter(|machine| {
+        // SAFETY: the caller's pointer is null or valid.
+        let out = unsafe { Out::new(at) }?;
+        let both = HOST_MALLOC_COHERENT | NON_COHERENT;
+        if flags & !FLAGS != 0 || flags & both == both {
+            return Err(INVALID_VALUE);
+        }
+        if bytes == 0 {
+            out.write(ptr::null_mut());
+            return Ok(());
+        }
+        let (position, device) = machine.current();
+        let host = device.host_memory().map_err(lacking)?;
+        let ptr = host.allocate_pinned(bytes).map_err(status_of)?;
+        let allocation = Allocation {
+            bytes: bytes as u64,
+            device: position,
+            kind: Kind::Host,
+        };
+        machine
+            .state()
+            .allocations
+            .insert(ptr.as_ptr().addr() as u64, allocation);
+        out.write(ptr.as_ptr().cast());
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hipHostFree(at: *mut c_void) -> Status {
+    enter(|machine| {
+        let Some(ptr) = NonNull::new(at.cast::<u8>()) else {
+            return Ok(());
+        };
+        let address = at.addr() as u64;
+        let found = machine.state().allocations.get(&address).copied();
+        let found = found
+            .filter(|found| found.kind == Kind::Host)
+            .ok_or(INVALID_VALUE)?;
+        let host = machine.devices[found.device]
+            .host_memory()
+            .map_err(lacking)?;
+        // SAFETY: 1. the table has it. 2. The caller's promise.
+        unsafe { host.free_pinned(ptr) }.map_err(status_of)?;
+        machine.state().allocations.remove(&address);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hipHostRegister(
+    at: *mut c_void,
+    bytes: usize,
+    flags: c_uint,
+) -> Status {
+    enter(|machine| {
+        let ptr = NonNull::new(at.cast::<u8>()).ok_or(INVALID_VALUE)?;
+        if bytes == 0 || flags & !(HOST_REGISTER_PORTABLE | HOST_REGISTER_MAPPED) != 0 {
+            return Err(INVALID_VALUE);
+        }
+        let address = at.addr() as u64;
+        if machine.state().allocation_of(address).is_some() {
+            return Err(HOST_MEMORY_ALREADY_REGISTERED);
+        }
+        let (position, device) = machine.current();
+        let host = device.host_memory().map_err(lacking)?;
+        // SAFETY: the range is valid, as the caller promises.
+        unsafe { host.register(ptr, bytes) }.map_err(status_of)?;
+        let allocation = Allocation {
+            bytes: bytes as u64,
+            device: position,
+            kind: Kind::Host,
+        };
+        machine.state().allocations.insert(address, allocation);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hipHostUnregister(at: *mut c_void) -> Status {
+    enter(|machine| {
+        let ptr = NonNull::new(at.cast::<u8>()).ok_or(INVALID_VALUE)?;
+        let address = at.addr() as u64;
+        let found = machine.state().allocations.get(&address).copied();
+        let found = found.filter(|found| found.kind == Kind::Host);
+        let found = found.ok_or(HOST_MEMORY_NOT_REGISTERED)?;
+        let host = machine.devices[found.device]
+            .host_memory()
+            .map_err(lacking)?;
+        // SAFETY: 1. the table has it. 2. The caller's promise.
+        unsafe { host.unregister(ptr) }.map_err(status_of)?;
+        machine.state().allocations.remove(&address);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hipHostGetDevicePointer(
+    address: *mut Address,
+    at: *mut c_void,
+    flags: c_uint,
+) -> Status {
+    enter(|machine| {
+        // SAFETY: the caller's pointer is null or valid.
+        let out = unsafe { Out::new(address) }?;
+        let ptr = NonNull::new(at.cast::<u8>())
+            .filter(|_| flags == 0)
+            .ok_or(INVALID_VALUE)?;
+        let (_, found) = machine
+            .state()
+            .allocation_of(at.addr() as u64)
+            .ok_or(INVALID_VALUE)?;
+        let host = machine.devices[found.device]
+            .host_memory()
+            .map_err(lacking)?;
+        out.write(host.device_address(ptr).map_err(status_of)?.address());
+        Ok(())
+    })
+}

@@ -1,0 +1,71 @@
+//! Memory named by a token in another process.
+
+use std::ffi::c_uint;
+
+use cachette_hal::{Device, DevicePtr, IpcToken};
+use cachette_hal_hip::status::{INVALID_CONTEXT, INVALID_VALUE};
+use cachette_hal_hip::types::{Address, IPC_LAZY_ENABLE_PEER_ACCESS, IpcMemHandle, Status};
+
+use crate::abi::{Out, crash, enter, status_of};
+use crate::machine::{Kind, lacking};
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hipIpcGetMemHandle(
+    handle: *mut IpcMemHandle,
+    address: Address,
+) -> Status {
+    enter(|machine| {
+        // SAFETY: the caller's pointer is null or valid.
+        let out = unsafe { Out::new(handle) }?;
+        if machine.state().vm.mapping_of(address).is_some() {
+            if machine.personality.crashes_exporting_mapped_memory() {
+                crash("hipIpcGetMemHandle of mapped memory is a bug of the kernel");
+            }
+            return Err(INVALID_VALUE);
+        }
+        // A token of an interior address names the whole allocation.
+        let (start, found) = machine
+            .state()
+            .allocation_of(address)
+            .ok_or(INVALID_VALUE)?;
+        let start = DevicePtr::new(start).filter(|_| found.kind == Kind::Direct);
+        let ipc = machine.devices[found.device].ipc().map_err(lacking)?;
+        // SAFETY: 1. the table has it.
+        let token = unsafe { ipc.export_token(start.ok_or(INVALID_VALUE)?) }.map_err(status_of)?;
+        machine.state().tokens.insert(token.0);
+        out.write(IpcMemHandle { reserved: token.0 });
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hipIpcOpenMemHandle(
+    address: *mut Address,
+    handle: IpcMemHandle,
+    flags: c_uint,
+) -> Status {
+    enter(|machine| {
+        // SAFETY: the caller's pointer is null or valid.
+        let out = unsafe { Out::new(address) }?;
+        if flags != IPC_LAZY_ENABLE_PEER_ACCESS {
+            return Err(INVALID_VALUE);
+        }
+        if machine.state().tokens.contains(&handle.reserved) {
+            return Err(INVALID_CONTEXT);
+        }
+        let ipc = machine.current().1.ipc().map_err(lacking)?;
+        let opened = ipc.open_token(&IpcToken(handle.reserved));
+        out.write(opened.map_err(status_of)?.address());
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hipIpcCloseMemHandle(address: Address) -> Status {
+    enter(|machine| {
+        let ptr = DevicePtr::new(address).ok_or(INVALID_VALUE)?;
+        let ipc = machine.current().1.ipc().map_err(lacking)?;
+        // SAFETY: 1 and 2. The caller's promises.
+        unsafe { ipc.close_token(ptr) }.map_err(status_of)
+    })
+}

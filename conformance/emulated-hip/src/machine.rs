@@ -1,0 +1,239 @@
+//! All that the library knows: devices, and what was made of them.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::env;
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use cachette_hal::owned::RelaxedCapture;
+use cachette_hal::{AnyDevice, Backend, Device, Ordinal, StreamRef};
+use cachette_hal_hip::status::{
+    CONTEXT_IS_DESTROYED, DEINITIALIZED, INVALID_HANDLE, NO_DEVICE, NOT_SUPPORTED,
+};
+use cachette_hal_hip::types::{EventHandle, GraphExecHandle, GraphHandle, StreamHandle};
+use cachette_hal_host::{HostBackend, HostConfig};
+
+use crate::abi::{Answer, crash, current, status_of};
+use crate::personality::Personality;
+use crate::visible::shown;
+use crate::vm_state::{PAGE, VmState};
+
+/// HIP's other name for the default stream; passing it crashes.
+const LEGACY_STREAM: StreamHandle = 1;
+/// The default stream of the calling thread.
+const PER_THREAD_STREAM: StreamHandle = 2;
+/// How memory was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// By `hipMalloc`.
+    Direct,
+    /// By `hipMallocAsync`.
+    Pooled,
+    /// By `hipHostMalloc` or `hipHostRegister`.
+    Host,
+}
+
+/// Memory that was given out.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Allocation {
+    pub(crate) bytes: u64,
+    pub(crate) device: usize,
+    pub(crate) kind: Kind,
+}
+
+/// What was made of the devices.
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    pub(crate) allocations: BTreeMap<u64, Allocation>,
+    pub(crate) streams: HashMap<StreamHandle, usize>,
+    pub(crate) events: HashMap<EventHandle, usize>,
+    /// Graphs that were captured, with the handle of the device beneath until it is instantiated.
+    pub(crate) graphs: HashMap<GraphHandle, (usize, Option<usize>)>,
+    pub(crate) execs: HashMap<GraphExecHandle, usize>,
+    /// Pairs of a device and the peer it may reach.
+    pub(crate) peers: HashSet<(usize, usize)>,
+    /// Tokens made by this process.
+    pub(crate) tokens: HashSet<[u8; 64]>,
+    pub(crate) vm: VmState,
+    handles: usize,
+}
+
+impl State {
+    /// A handle that was never given out.
+    pub(crate) fn handle(&mut self) -> usize {
+        self.handles += 1;
+        0x4000_0000 + 16 * self.handles
+    }
+
+    /// The memory that an address lies in.
+    pub(crate) fn allocation_of(&self, address: u64) -> Option<(u64, Allocation)> {
+        let (start, found) = self.allocations.range(..=address).next_back()?;
+        (address - start < found.bytes).then_some((*start, *found))
+    }
+}
+
+/// All that the library knows.
+#[derive(Debug)]
+pub(crate) struct Machine {
+    pub(crate) personality: Personality,
+    pub(crate) devices: Vec<AnyDevice>,
+    state: Mutex<State>,
+    /// Calls left before the devices vanish; `None` if they stay.
+    calls_left: Option<AtomicI64>,
+    /// Whether the pool's memory is not there.
+    pub(crate) has_bad_pool: bool,
+}
+
+unsafe extern "C" {
+    fn atexit(function: extern "C" fn()) -> c_int;
+}
+
+/// Whether the process is leaving, and the library with it.
+static LEAVING: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn leave() {
+    LEAVING.store(true, Ordering::Release);
+}
+
+/// The machine, made when it is first asked for; without devices there is none.
+pub(crate) fn machine() -> Answer<&'static Machine> {
+    static MACHINE: OnceLock<Option<Machine>> = OnceLock::new();
+    // Acquire: pairs with the release in `leave`, though the flag publishes nothing but itself.
+    if LEAVING.load(Ordering::Acquire) {
+        return Err(DEINITIALIZED);
+    }
+    let machine = MACHINE.get_or_init(Machine::new).as_ref();
+    let machine = machine.ok_or(NO_DEVICE)?;
+    let left = machine.calls_left.as_ref();
+    // Relaxed: it only counts.
+    if left.is_some_and(|left| left.fetch_sub(1, Ordering::Relaxed) <= 0) {
+        return Err(NO_DEVICE);
+    }
+    Ok(machine)
+}
+
+impl Machine {
+    fn new() -> Option<Self> {
+        let all = devices()?;
+        let shown = shown(all.len());
+        let devices: Vec<_> = shown
+            .into_iter()
+            .map(|position| all[position].clone())
+            .collect();
+        if devices.is_empty() {
+            return None;
+        }
+        // SAFETY: the handler sets a flag, and nothing else.
+        unsafe { atexit(leave) };
+        let personality = Personality::chosen();
+        let is_bad = number("CACHETTE_EMULATED_BAD_POOL") == Some(1);
+        Some(Self {
+            personality,
+            devices,
+            has_bad_pool: is_bad && personality.has_mapped_pool(),
+            state: Mutex::default(),
+            calls_left: number("CACHETTE_EMULATED_LOST_AFTER").map(AtomicI64::new),
+        })
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The calling thread's device, with its position.
+    pub(crate) fn current(&self) -> (usize, &AnyDevice) {
+        let position = current().min(self.devices.len() - 1);
+        (position, &self.devices[position])
+    }
+
+    /// The device of a stream, with its position; that of a default stream is the calling thread's.
+    pub(crate) fn stream(&self, stream: StreamHandle) -> Answer<(usize, &AnyDevice, StreamRef)> {
+        match stream {
+            0 | PER_THREAD_STREAM => {
+                let (position, device) = self.current();
+                Ok((position, device, StreamRef::DEFAULT))
+            }
+            LEGACY_STREAM => crash("hipStreamLegacy (1) was passed as a stream"),
+            stream => {
+                let known = self.state().streams.get(&stream).copied();
+                let position = known.ok_or(CONTEXT_IS_DESTROYED)?;
+                Ok((
+                    position,
+                    &self.devices[position],
+                    StreamRef::from_raw(stream),
+                ))
+            }
+        }
+    }
+
+    /// The device of an event, with its position.
+    pub(crate) fn event(&self, event: EventHandle) -> Answer<(usize, &AnyDevice)> {
+        let known = self.state().events.get(&event).copied();
+        let position = known.ok_or(INVALID_HANDLE)?;
+        Ok((position, &self.devices[position]))
+    }
+}
+
+/// Does something with a device while no capture binds the calling thread.
+pub(crate) fn relaxed(
+    device: &AnyDevice,
+    act: impl FnOnce(&AnyDevice) -> cachette_hal::Result<()>,
+) -> Answer {
+    let _relaxed = match device.capture() {
+        Ok(_) => Some(RelaxedCapture::enter(device).map_err(status_of)?),
+        Err(_) => None,
+    };
+    act(device).map_err(status_of)
+}
+
+/// The devices beneath, shown or not; `None` if there are none.
+fn devices() -> Option<Vec<AnyDevice>> {
+    let backend = beneath()?;
+    let count = backend.device_count().ok()?;
+    let open = |position| backend.open(Ordinal(position)).ok();
+    (0..count).map(open).collect()
+}
+
+/// A variable's number.
+fn number(variable: &str) -> Option<i64> {
+    env::var(variable).ok()?.parse().ok()
+}
+
+/// The backend whose devices are shown.
+fn beneath() -> Option<Box<dyn Backend>> {
+    match env::var("CACHETTE_EMULATED_OVER").as_deref() {
+        Ok("cuda") => over_cuda(),
+        _ => over_host(),
+    }
+}
+
+#[cfg(feature = "over-cuda")]
+fn over_cuda() -> Option<Box<dyn Backend>> {
+    Some(Box::new(cachette_hal_cuda::CudaBackend::load().ok()?))
+}
+
+#[cfg(not(feature = "over-cuda"))]
+fn over_cuda() -> Option<Box<dyn Backend>> {
+    eprintln!("emulated HIP: it was built without the feature over-cuda");
+    None
+}
+
+/// Devices of host memory, with pages as fine as HIP's.
+fn over_host() -> Option<Box<dyn Backend>> {
+    let count = number("CACHETTE_EMULATED_DEVICES").unwrap_or(2);
+    let capacity = number("CACHETTE_EMULATED_CAPACITY").unwrap_or(256 << 20);
+    let capacity = u64::try_from(capacity).ok()?;
+    let config = HostConfig::default()
+        .devices(u32::try_from(count).ok()?)
+        .capacity(capacity)
+        .peers(number("CACHETTE_EMULATED_PEERS") != Some(0))
+        .granularity(PAGE, 2 << 20)
+        .base_alignment(PAGE);
+    Some(Box::new(HostBackend::new(config).ok()?))
+}
+
+/// The answer of a group that the device beneath lacks.
+pub(crate) fn lacking(_: cachette_hal::Missing) -> i32 {
+    NOT_SUPPORTED
+}

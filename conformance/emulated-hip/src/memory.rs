@@ -1,0 +1,76 @@
+//! Memory taken directly.
+
+use std::ffi::c_uint;
+
+use cachette_hal::{Device, DevicePtr};
+use cachette_hal_hip::status::INVALID_VALUE;
+use cachette_hal_hip::types::{
+    Address, Bytes, DEVICE_MALLOC_CONTIGUOUS, DEVICE_MALLOC_SIGNAL, Status,
+};
+
+use crate::abi::{Answer, Out, enter, status_of};
+use crate::machine::{Allocation, Kind, Machine};
+
+/// Takes memory from the current device; none at all is null, and no failure.
+fn take(machine: &Machine, out: Out<Address>, bytes: Bytes) -> Answer {
+    if bytes == 0 {
+        out.write(0);
+        return Ok(());
+    }
+    let (position, device) = machine.current();
+    let address = device.allocate(bytes).map_err(status_of)?.address();
+    let allocation = Allocation {
+        bytes,
+        device: position,
+        kind: Kind::Direct,
+    };
+    machine.state().allocations.insert(address, allocation);
+    out.write(address);
+    Ok(())
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hipMalloc(address: *mut Address, bytes: Bytes) -> Status {
+    enter(|machine| {
+        // SAFETY: the caller's pointer is null or valid.
+        take(machine, unsafe { Out::new(address) }?, bytes)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hipExtMallocWithFlags(
+    address: *mut Address,
+    bytes: Bytes,
+    flags: c_uint,
+) -> Status {
+    enter(|machine| {
+        // SAFETY: the caller's pointer is null or valid.
+        let out = unsafe { Out::new(address) }?;
+        if flags > DEVICE_MALLOC_CONTIGUOUS || (flags == DEVICE_MALLOC_SIGNAL && bytes != 8) {
+            return Err(INVALID_VALUE);
+        }
+        take(machine, out, bytes)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hipFree(address: Address) -> Status {
+    enter(|machine| {
+        let Some(ptr) = DevicePtr::new(address) else {
+            return Ok(());
+        };
+        let found = machine.state().allocations.get(&address).copied();
+        let found = found
+            .filter(|found| found.kind != Kind::Host)
+            .ok_or(INVALID_VALUE)?;
+        let device = &machine.devices[found.device];
+        if found.kind == Kind::Pooled {
+            crate::stream_ordered::free_pooled(machine, device, ptr)?;
+        } else {
+            // SAFETY: 1. the table has it. 2. The caller's promise.
+            unsafe { device.free(ptr) }.map_err(status_of)?;
+        }
+        machine.state().allocations.remove(&address);
+        Ok(())
+    })
+}

@@ -1,0 +1,81 @@
+//! One device reaching another's memory.
+
+use std::ffi::{c_int, c_uint};
+
+use cachette_hal::{Device, Ordinal};
+use cachette_hal_hip::status::{
+    INVALID_DEVICE, INVALID_VALUE, PEER_ACCESS_ALREADY_ENABLED, PEER_ACCESS_NOT_ENABLED,
+    PEER_ACCESS_UNSUPPORTED,
+};
+use cachette_hal_hip::types::Status;
+
+use crate::abi::{Answer, Out, enter, position, status_of};
+use crate::machine::{Machine, lacking};
+
+/// The ordinal of a device in the list of the backend beneath.
+fn beneath(machine: &Machine, position: usize) -> Ordinal {
+    machine.devices[position].info().ordinal
+}
+
+fn can_reach(machine: &Machine, device: usize, peer: usize) -> Answer<bool> {
+    let peers = machine.devices[device].peer_access().map_err(lacking)?;
+    peers.can_reach(beneath(machine, peer)).map_err(status_of)
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hipDeviceCanAccessPeer(
+    can: *mut c_int,
+    device: c_int,
+    peer: c_int,
+) -> Status {
+    enter(|machine| {
+        // SAFETY: the caller's pointer is null or valid.
+        let out = unsafe { Out::new(can) }?;
+        let (device, peer) = (position(machine, device)?, position(machine, peer)?);
+        let can = device != peer && can_reach(machine, device, peer)?;
+        out.write(c_int::from(can));
+        Ok(())
+    })
+}
+
+/// The current device and another.
+fn pair(machine: &Machine, peer: c_int) -> Answer<(usize, usize)> {
+    let (device, _) = machine.current();
+    let peer = position(machine, peer)?;
+    if device == peer {
+        return Err(INVALID_DEVICE);
+    }
+    Ok((device, peer))
+}
+
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn hipDeviceEnablePeerAccess(peer: c_int, flags: c_uint) -> Status {
+    enter(|machine| {
+        if flags != 0 {
+            return Err(INVALID_VALUE);
+        }
+        let (device, peer) = pair(machine, peer)?;
+        if !can_reach(machine, device, peer)? {
+            return Err(PEER_ACCESS_UNSUPPORTED);
+        }
+        if !machine.state().peers.insert((device, peer)) {
+            return Err(PEER_ACCESS_ALREADY_ENABLED);
+        }
+        let peers = machine.devices[device].peer_access().map_err(lacking)?;
+        peers.enable_peer(beneath(machine, peer)).map_err(status_of)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn hipDeviceDisablePeerAccess(peer: c_int) -> Status {
+    enter(|machine| {
+        let (device, peer) = pair(machine, peer)?;
+        if !machine.state().peers.remove(&(device, peer)) {
+            return Err(PEER_ACCESS_NOT_ENABLED);
+        }
+        let peers = machine.devices[device].peer_access().map_err(lacking)?;
+        peers
+            .disable_peer(beneath(machine, peer))
+            .map_err(status_of)
+    })
+}

@@ -1,0 +1,78 @@
+//! What is known of an address.
+
+use std::ptr;
+
+use cachette_hal_hip::status::{INVALID_VALUE, NOT_FOUND};
+use cachette_hal_hip::types::{
+    Address, Bytes, MEMORY_TYPE_DEVICE, MEMORY_TYPE_HOST, MEMORY_TYPE_UNREGISTERED,
+    PointerAttribute, Status,
+};
+
+use crate::abi::{Out, crash, enter, number};
+use crate::machine::Kind;
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hipMemGetAddressRange(
+    base: *mut Address,
+    bytes: *mut Bytes,
+    address: Address,
+) -> Status {
+    enter(|machine| {
+        if base.is_null() || bytes.is_null() {
+            crash("hipMemGetAddressRange was given a null pointer to write to");
+        }
+        // SAFETY: the caller's pointer is valid.
+        let base = unsafe { Out::new(base) }?;
+        // SAFETY: the caller's pointer is valid.
+        let bytes = unsafe { Out::new(bytes) }?;
+        let state = machine.state();
+        // Of mapped memory it is the mapping, not the reservation.
+        let mapped = state
+            .vm
+            .mapping_of(address)
+            .map(|(start, mapping)| (start, mapping.bytes));
+        let plain = || {
+            state
+                .allocation_of(address)
+                .map(|(start, found)| (start, found.bytes))
+        };
+        let (start, size) = mapped.or_else(plain).ok_or(NOT_FOUND)?;
+        base.write(start);
+        bytes.write(size);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hipPointerGetAttributes(
+    attributes: *mut PointerAttribute,
+    address: Address,
+) -> Status {
+    enter(|machine| {
+        // SAFETY: the caller's pointer is null or valid.
+        let out = unsafe { Out::new(attributes) }?;
+        if address == 0 && machine.personality.refuses_null() {
+            return Err(INVALID_VALUE);
+        }
+        let state = machine.state();
+        let mapped = state.vm.mapping_of(address);
+        let mapped = mapped.map(|(_, mapping)| (MEMORY_TYPE_DEVICE, mapping.device));
+        let plain = state.allocation_of(address).map(|(_, found)| {
+            let kind = match found.kind {
+                Kind::Direct | Kind::Pooled => MEMORY_TYPE_DEVICE,
+                Kind::Host => MEMORY_TYPE_HOST,
+            };
+            (kind, found.device)
+        });
+        let (kind, device) = mapped.or(plain).unwrap_or((MEMORY_TYPE_UNREGISTERED, 0));
+        out.write(PointerAttribute {
+            kind,
+            device: number(device),
+            device_pointer: address,
+            host_pointer: ptr::null_mut(),
+            is_managed: 0,
+            allocation_flags: 0,
+        });
+        Ok(())
+    })
+}

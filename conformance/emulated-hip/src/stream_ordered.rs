@@ -1,0 +1,113 @@
+//! The stream-ordered pool.
+
+use std::ffi::c_int;
+
+use cachette_hal::{AnyDevice, Device, DevicePtr, StreamRef};
+use cachette_hal_hip::status::INVALID_VALUE;
+use cachette_hal_hip::types::{Address, Bytes, PoolHandle, Status, StreamHandle};
+
+use crate::abi::{Answer, Out, crash, enter, position, status_of};
+use crate::machine::{Allocation, Kind, Machine, lacking, relaxed};
+
+/// Handles of the devices' pools begin here.
+const POOLS: PoolHandle = 0x3000_0000;
+
+/// What a pool gives out that could not map its memory.
+const NOWHERE: Address = 0x7fff_0000_0000;
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hipMallocAsync(
+    address: *mut Address,
+    bytes: Bytes,
+    stream: StreamHandle,
+) -> Status {
+    enter(|machine| {
+        // SAFETY: the caller's pointer is null or valid.
+        let out = unsafe { Out::new(address) }?;
+        let (position, device, stream) = machine.stream(stream)?;
+        if bytes == 0 {
+            out.write(0);
+            return Ok(());
+        }
+        if machine.has_bad_pool {
+            out.write(NOWHERE);
+            return Ok(());
+        }
+        let pool = device.stream_ordered().map_err(lacking)?;
+        // SAFETY: 1. the table has the stream.
+        let address = unsafe { pool.allocate_on(bytes, stream) }
+            .map_err(status_of)?
+            .address();
+        let allocation = Allocation {
+            bytes,
+            device: position,
+            kind: Kind::Pooled,
+        };
+        machine.state().allocations.insert(address, allocation);
+        out.write(address);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hipFreeAsync(address: Address, stream: StreamHandle) -> Status {
+    enter(|machine| {
+        let Some(ptr) = DevicePtr::new(address) else {
+            let refused = machine.personality.refuses_null();
+            return if refused { Err(INVALID_VALUE) } else { Ok(()) };
+        };
+        let (_, device, stream) = machine.stream(stream)?;
+        if address == NOWHERE {
+            crash("hipFreeAsync of memory that the pool could not map");
+        }
+        let found = machine.state().allocations.remove(&address);
+        let found = found.ok_or(INVALID_VALUE)?;
+        let freed = match device.stream_ordered() {
+            Ok(pool) if found.kind == Kind::Pooled => {
+                // SAFETY: 1. the tables have both. 2. The caller's promise.
+                unsafe { pool.free_on(ptr, stream) }.map_err(status_of)
+            }
+            _ => Err(INVALID_VALUE),
+        };
+        if freed.is_err() {
+            machine.state().allocations.insert(address, found);
+        }
+        freed
+    })
+}
+
+/// Frees memory of the pool at once, as `hipFree` may; since 7.0 it waits for nothing.
+pub(crate) fn free_pooled(machine: &Machine, device: &AnyDevice, ptr: DevicePtr) -> Answer {
+    if machine.personality.last_error_is_last_status() {
+        relaxed(device, Device::synchronize_device)?;
+    }
+    let pool = device.stream_ordered().map_err(lacking)?;
+    // SAFETY: 1. the caller found it in the table. 2. The promise of whoever called `hipFree`.
+    unsafe { pool.free_on(ptr, StreamRef::DEFAULT) }.map_err(status_of)
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hipDeviceGetDefaultMemPool(
+    pool: *mut PoolHandle,
+    device: c_int,
+) -> Status {
+    enter(|machine| {
+        // SAFETY: the caller's pointer is null or valid.
+        let out = unsafe { Out::new(pool) }?;
+        out.write(POOLS + position(machine, device)?);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn hipMemPoolTrimTo(pool: PoolHandle, keep: Bytes) -> Status {
+    enter(|machine| {
+        let position = pool.checked_sub(POOLS);
+        let device = position.and_then(|position| machine.devices.get(position));
+        let pool = device
+            .ok_or(INVALID_VALUE)?
+            .stream_ordered()
+            .map_err(lacking)?;
+        pool.trim(keep).map_err(status_of)
+    })
+}

@@ -1,0 +1,225 @@
+//! Reservations and physical memory, with the defects of each version.
+
+use std::ffi::{c_int, c_ulonglong};
+
+use cachette_hal::{Backing, Device, DevicePtr, ErrorKind, Sharing};
+use cachette_hal_hip::status::{INVALID_VALUE, OUT_OF_MEMORY, UNKNOWN};
+use cachette_hal_hip::types::{
+    Address, BackingHandle, Bytes, MEM_ALLOCATION_TYPE_PINNED, MEM_GRANULARITY_MINIMUM,
+    MEM_GRANULARITY_RECOMMENDED, MEM_HANDLE_TYPE_FILE_DESCRIPTOR, MEM_HANDLE_TYPE_NONE,
+    MEM_LOCATION_TYPE_DEVICE, MemAllocationProp, Status,
+};
+
+use crate::abi::{Answer, Out, crash, enter, position, status_of};
+use crate::machine::lacking;
+use crate::vm_state::{Handle, PAGE, Physical, Reservation};
+
+/// What a size of physical memory is checked against, before the kernel refuses what is no whole page.
+const CHECKED: u64 = 2 << 10;
+/// More addresses than this are never there.
+const MOST_ADDRESSES: u64 = 1 << 40;
+
+/// The properties of physical memory to be made, if HIP accepts them.
+///
+/// # Safety
+///
+/// The pointer is null, or valid for reading.
+unsafe fn properties(from: *const MemAllocationProp) -> Answer<MemAllocationProp> {
+    if from.is_null() {
+        return Err(INVALID_VALUE);
+    }
+    // SAFETY: the caller's promise.
+    let found = unsafe { from.read() };
+    let kinds = [MEM_HANDLE_TYPE_NONE, MEM_HANDLE_TYPE_FILE_DESCRIPTOR];
+    let accepted = found.kind == MEM_ALLOCATION_TYPE_PINNED
+        && found.location.kind == MEM_LOCATION_TYPE_DEVICE
+        && kinds.contains(&found.requested_handle_type);
+    if accepted {
+        Ok(found)
+    } else {
+        Err(INVALID_VALUE)
+    }
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hipMemGetAllocationGranularity(
+    granularity: *mut Bytes,
+    wanted: *const MemAllocationProp,
+    option: c_int,
+) -> Status {
+    enter(|machine| {
+        // SAFETY: the caller's pointer is null or valid.
+        let out = unsafe { Out::new(granularity) }?;
+        // SAFETY: the caller's pointer is null or valid.
+        let wanted = unsafe { properties(wanted) }?;
+        position(machine, wanted.location.id).map_err(|_| INVALID_VALUE)?;
+        out.write(match option {
+            MEM_GRANULARITY_MINIMUM => PAGE,
+            MEM_GRANULARITY_RECOMMENDED => machine.personality.recommended_granularity(),
+            _ => return Err(INVALID_VALUE),
+        });
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hipMemAddressReserve(
+    address: *mut Address,
+    bytes: Bytes,
+    alignment: Bytes,
+    wish: Address,
+    flags: c_ulonglong,
+) -> Status {
+    enter(|machine| {
+        // SAFETY: the caller's pointer is null or valid.
+        let out = unsafe { Out::new(address) }?;
+        if flags != 0 {
+            return Err(INVALID_VALUE);
+        }
+        let aligned = alignment == 0 || alignment.is_power_of_two();
+        if bytes == 0 || !bytes.is_multiple_of(PAGE) || !aligned {
+            return Err(machine.personality.odd_reservation());
+        }
+        if bytes >= MOST_ADDRESSES {
+            return Err(OUT_OF_MEMORY);
+        }
+        let (position, device) = machine.current();
+        let memory = device.virtual_memory().map_err(lacking)?;
+        let start = memory
+            .reserve(bytes, DevicePtr::new(wish))
+            .map_err(status_of)?;
+        let reservation = Reservation {
+            bytes,
+            device: position,
+            is_spoiled: false,
+        };
+        machine
+            .state()
+            .vm
+            .reservations
+            .insert(start.address(), reservation);
+        out.write(start.address());
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hipMemAddressFree(address: Address, bytes: Bytes) -> Status {
+    enter(|machine| {
+        let found = machine.state().vm.reservations.get(&address).copied();
+        let found = found
+            .filter(|found| found.bytes == bytes)
+            .ok_or(INVALID_VALUE)?;
+        if found.is_spoiled || machine.state().vm.overlaps(address, bytes) {
+            return Err(UNKNOWN);
+        }
+        let memory = machine.devices[found.device]
+            .virtual_memory()
+            .map_err(lacking)?;
+        let start = DevicePtr::new(address).ok_or(INVALID_VALUE)?;
+        // SAFETY: 1. the table has it, whole.
+        unsafe { memory.release(start, bytes) }.map_err(status_of)?;
+        machine.state().vm.reservations.remove(&address);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hipMemCreate(
+    handle: *mut BackingHandle,
+    bytes: Bytes,
+    wanted: *const MemAllocationProp,
+    flags: c_ulonglong,
+) -> Status {
+    enter(|machine| {
+        // SAFETY: the caller's pointer is null or valid.
+        let out = unsafe { Out::new(handle) }?;
+        // SAFETY: the caller's pointer is null or valid.
+        let wanted = unsafe { properties(wanted) }?;
+        if flags != 0 || bytes == 0 || !bytes.is_multiple_of(CHECKED) {
+            return Err(INVALID_VALUE);
+        }
+        if !bytes.is_multiple_of(PAGE) {
+            return Err(machine.personality.half_page());
+        }
+        let named = position(machine, wanted.location.id).map_err(|_| INVALID_VALUE)?;
+        let device = if machine.personality.ignores_location() {
+            machine.current().0
+        } else {
+            named
+        };
+        let is_shareable = wanted.requested_handle_type == MEM_HANDLE_TYPE_FILE_DESCRIPTOR;
+        let sharing = if is_shareable {
+            Sharing::FileDescriptor
+        } else {
+            Sharing::Private
+        };
+        let memory = machine.devices[device].virtual_memory().map_err(lacking)?;
+        let made = memory.create_backing(bytes, sharing);
+        // Without a descriptor left it is said to be without memory.
+        let made = made.map_err(|error| match error.kind() {
+            ErrorKind::Refused => OUT_OF_MEMORY,
+            _ => status_of(error),
+        })?;
+        let mut state = machine.state();
+        let handle = state.handle();
+        let entry = Handle {
+            device,
+            bytes,
+            is_shareable,
+            references: 1,
+            physical: Physical::Made(made.raw()),
+        };
+        state.vm.handles.insert(handle, entry);
+        out.write(handle);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hipMemRelease(handle: BackingHandle) -> Status {
+    enter(|machine| {
+        let mut state = machine.state();
+        let entry = state.vm.handles.get_mut(&handle).ok_or(INVALID_VALUE)?;
+        entry.references -= 1;
+        if entry.references > 0 {
+            return Ok(());
+        }
+        let removed = state.vm.handles.remove(&handle).ok_or(INVALID_VALUE)?;
+        drop(state);
+        let Physical::Made(raw) = removed.physical else {
+            return Ok(());
+        };
+        let memory = machine.devices[removed.device]
+            .virtual_memory()
+            .map_err(lacking)?;
+        // SAFETY: 1. the table had it until now.
+        unsafe { memory.destroy_backing(Backing::from_raw(raw, removed.bytes)) }.map_err(status_of)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hipMemRetainAllocationHandle(
+    handle: *mut BackingHandle,
+    address: Address,
+) -> Status {
+    enter(|machine| {
+        // SAFETY: the caller's pointer is null or valid.
+        let out = unsafe { Out::new(handle) }?;
+        let mut state = machine.state();
+        let Some(handle) = state
+            .vm
+            .mapping_of(address)
+            .map(|(_, mapping)| mapping.handle)
+        else {
+            if machine.personality.crashes_retaining_plain_memory() {
+                crash("hipMemRetainAllocationHandle of memory that was not mapped");
+            }
+            return Err(INVALID_VALUE);
+        };
+        let entry = state.vm.handles.get_mut(&handle).ok_or(INVALID_VALUE)?;
+        entry.references += 1;
+        out.write(handle);
+        Ok(())
+    })
+}

@@ -1,0 +1,178 @@
+//! The library under test, with what most rows need of it.
+
+use std::ffi::{c_int, c_void};
+use std::ptr;
+
+use cachette_emulated_hip::{Personality, install};
+use cachette_hal::load::{Candidate, Library};
+use cachette_hal::symbol_table;
+use cachette_hal_hip::symbols::{Symbols, VirtualMemorySymbols};
+use cachette_hal_hip::types::{
+    Address, BackingHandle, MemAccessDesc, MemAllocationFlags, MemAllocationProp, MemLocation,
+    Status, StreamHandle,
+};
+
+symbol_table! {
+    /// Functions that only tests call.
+    pub(crate) struct Extra {
+        required {
+            peek as "hipPeekAtLastError": fn() -> Status;
+            query as "hipStreamQuery": fn(stream: StreamHandle) -> Status;
+            is_capturing as "hipStreamIsCapturing": fn(stream: StreamHandle, status: *mut c_int) -> Status;
+            retain as "hipMemRetainAllocationHandle":
+                fn(handle: *mut BackingHandle, address: Address) -> Status;
+            version as "hipRuntimeGetVersion": fn(version: *mut c_int) -> Status;
+        }
+        optional {}
+    }
+}
+
+/// The library under test, as one version.
+pub(crate) struct Hip {
+    pub(crate) personality: Personality,
+    pub(crate) symbols: Symbols,
+    pub(crate) extra: Extra,
+}
+
+impl Hip {
+    pub(crate) fn load(personality: Personality) -> Self {
+        let path = install(personality).expect("the library was built");
+        // SAFETY: it is the library of this very crate.
+        let library = unsafe { Library::open_first(&[Candidate::Path(path)]) };
+        let library = library.expect("it opens");
+        Self {
+            personality,
+            symbols: Symbols::resolve(&library).expect("it has every function"),
+            extra: Extra::resolve(&library).expect("it has every function"),
+        }
+    }
+
+    /// What was seen of 6.4.3, 7.2.4 and 7.14, in this order: the one for this version.
+    pub(crate) fn seen<T: Copy>(&self, versions: [T; 3]) -> T {
+        versions[self.personality as usize]
+    }
+
+    pub(crate) fn vm(&self) -> &VirtualMemorySymbols {
+        self.symbols
+            .virtual_memory
+            .as_ref()
+            .expect("it has every function")
+    }
+
+    pub(crate) fn set_device(&self, device: c_int) {
+        // SAFETY: it takes numbers alone.
+        assert_eq!(unsafe { (self.symbols.core.hipSetDevice)(device) }, 0);
+    }
+
+    pub(crate) fn malloc(&self, bytes: u64) -> Address {
+        let mut at = 0;
+        // SAFETY: the out-parameter outlives the call.
+        let status = unsafe { (self.symbols.core.hipMalloc)(&raw mut at, bytes) };
+        assert_eq!(status, 0);
+        at
+    }
+
+    pub(crate) fn free(&self, at: Address) {
+        // SAFETY: rows free what they allocated, once.
+        assert_eq!(unsafe { (self.symbols.core.hipFree)(at) }, 0);
+    }
+
+    /// Free memory of the current device.
+    pub(crate) fn free_memory(&self) -> u64 {
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: the out-parameters outlive the call.
+        let status = unsafe { (self.symbols.core.hipMemGetInfo)(&raw mut free, &raw mut total) };
+        assert_eq!(status, 0);
+        free
+    }
+
+    pub(crate) fn stream(&self) -> StreamHandle {
+        let mut stream = 0;
+        // SAFETY: the out-parameter outlives the call.
+        let status = unsafe { (self.symbols.core.hipStreamCreateWithFlags)(&raw mut stream, 1) };
+        assert_eq!(status, 0);
+        stream
+    }
+
+    pub(crate) fn destroy_stream(&self, stream: StreamHandle) {
+        // SAFETY: rows destroy what they created, once.
+        assert_eq!(unsafe { (self.symbols.core.hipStreamDestroy)(stream) }, 0);
+    }
+
+    pub(crate) fn synchronize(&self, stream: StreamHandle) -> Status {
+        // SAFETY: rows pass streams that live.
+        unsafe { (self.symbols.core.hipStreamSynchronize)(stream) }
+    }
+
+    /// Reserves addresses.
+    pub(crate) fn reserve(&self, bytes: u64, alignment: u64) -> Result<Address, Status> {
+        let mut at = 0;
+        // SAFETY: the out-parameter outlives the call.
+        let status =
+            unsafe { (self.vm().hipMemAddressReserve)(&raw mut at, bytes, alignment, 0, 0) };
+        if status == 0 { Ok(at) } else { Err(status) }
+    }
+
+    pub(crate) fn release(&self, at: Address, bytes: u64) -> Status {
+        // SAFETY: the library checks both.
+        unsafe { (self.vm().hipMemAddressFree)(at, bytes) }
+    }
+
+    /// Makes physical memory.
+    pub(crate) fn create_on(
+        &self,
+        device: c_int,
+        bytes: u64,
+        kind: c_int,
+    ) -> Result<BackingHandle, Status> {
+        let wanted = properties(device, kind);
+        let mut handle = 0;
+        // SAFETY: both structures outlive the call.
+        let status =
+            unsafe { (self.vm().hipMemCreate)(&raw mut handle, bytes, &raw const wanted, 0) };
+        if status == 0 { Ok(handle) } else { Err(status) }
+    }
+
+    pub(crate) fn create(&self, bytes: u64) -> BackingHandle {
+        self.create_on(0, bytes, 0).expect("there is memory")
+    }
+
+    pub(crate) fn destroy(&self, handle: BackingHandle) {
+        // SAFETY: rows give back what they created, once.
+        assert_eq!(unsafe { (self.vm().hipMemRelease)(handle) }, 0);
+    }
+
+    pub(crate) fn map(&self, at: Address, bytes: u64, handle: BackingHandle) -> Status {
+        // SAFETY: the library checks all of them.
+        unsafe { (self.vm().hipMemMap)(at, bytes, 0, handle, 0) }
+    }
+
+    pub(crate) fn unmap(&self, at: Address, bytes: u64) -> Status {
+        // SAFETY: nothing that rows queue uses the range.
+        unsafe { (self.vm().hipMemUnmap)(at, bytes) }
+    }
+
+    /// Lets device 0 read and write.
+    pub(crate) fn grant(&self, at: Address, bytes: u64) -> Status {
+        let access = MemAccessDesc {
+            location: MemLocation { kind: 1, id: 0 },
+            flags: 3,
+        };
+        // SAFETY: the list outlives the call.
+        unsafe { (self.vm().hipMemSetAccess)(at, bytes, &raw const access, 1) }
+    }
+}
+
+/// What physical memory of a device is made like.
+pub(crate) fn properties(device: c_int, kind: c_int) -> MemAllocationProp {
+    MemAllocationProp {
+        kind: 1,
+        requested_handle_type: kind,
+        location: MemLocation {
+            kind: 1,
+            id: device,
+        },
+        win32_handle_meta_data: ptr::null_mut::<c_void>(),
+        flags: MemAllocationFlags::default(),
+    }
+}

@@ -1,0 +1,238 @@
+//! Whatever the driver is or is not, loading it ends in a clear message.
+//!
+//! The emulated driver reads its environment once, so every case is a child process of this program.
+
+mod emulated;
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::sync::OnceLock;
+
+use cachette_hal::{Backend, Device, Feature, Ordinal};
+use cachette_hal_cuda::{CudaBackend, CudaDevice};
+use libtest_mimic::{Arguments, Failed, Trial};
+
+/// What a case does.
+type Run = fn() -> Result<(), Failed>;
+
+/// Names the part that a child plays.
+const PART: &str = "CACHETTE_BAD_INPUT_PART";
+/// Names the library, as users do.
+const LIBRARY: &str = "CACHETTE_CUDA_LIBRARY";
+/// A part that opens every device.
+const OPEN: &str = "open";
+/// A part that uses a device when the process leaves.
+const LEAVE: &str = "leave";
+
+/// The device that a leaving process still holds.
+static LEFT: OnceLock<CudaDevice> = OnceLock::new();
+
+unsafe extern "C" {
+    fn atexit(function: extern "C" fn()) -> std::ffi::c_int;
+}
+
+fn main() -> ExitCode {
+    match env::var(PART).as_deref() {
+        Ok(LEAVE) => leave(),
+        Ok(_) => {
+            println!("{}", open().unwrap_or_else(|text| text));
+            return ExitCode::SUCCESS;
+        }
+        Err(_) => {}
+    }
+    if LEFT.get().is_some() {
+        return ExitCode::SUCCESS;
+    }
+    libtest_mimic::run(&Arguments::from_args(), trials()).exit_code()
+}
+
+fn trials() -> Vec<Trial> {
+    let cases: &[(&str, Run)] = &[
+        ("no_library_names_every_candidate", no_library),
+        ("a_named_library_that_is_missing_is_named", missing_file),
+        ("a_text_file_is_no_library", text_file),
+        ("a_library_of_something_else_lacks_symbols", other_library),
+        ("an_old_driver_says_what_to_install", old_driver),
+        ("a_driver_without_devices_says_what_to_check", no_device),
+        ("devices_can_be_hidden", hidden_devices),
+        ("the_emulated_driver_has_every_feature", every_feature),
+        ("a_device_that_vanishes_is_lost", lost_device),
+        ("a_leaving_process_is_told_so", leaving),
+    ];
+    cases
+        .iter()
+        .map(|(name, case)| Trial::test(*name, *case))
+        .collect()
+}
+
+/// Opens every device, and says what came of it.
+fn open() -> Result<String, String> {
+    let backend = CudaBackend::load().map_err(|error| error.to_string())?;
+    let count = backend.device_count().map_err(|error| error.to_string())?;
+    let mut lines = vec![format!(
+        "{count} devices, emulated: {}",
+        backend.info().emulated
+    )];
+    for ordinal in (0..count).map(Ordinal) {
+        let device = backend.device(ordinal).map_err(|error| error.to_string())?;
+        let missing = Feature::ALL
+            .iter()
+            .filter_map(|feature| device.missing(*feature));
+        lines.extend(missing.map(|missing| missing.to_string()));
+        device.allocate(4096).map_err(|error| error.to_string())?;
+    }
+    Ok(lines.join("\n"))
+}
+
+/// Opens a device, and uses it once more when the driver has shut down.
+fn leave() {
+    // Handlers run last first, so the driver's own comes before this one.
+    // SAFETY: the handler uses nothing that has ended by then.
+    unsafe { atexit(use_the_device) };
+    let backend = CudaBackend::load().expect("the emulated driver loads");
+    let device = backend.device(Ordinal(0)).expect("the device opens");
+    LEFT.set(device).expect("it is set once");
+}
+
+extern "C" fn use_the_device() {
+    if let Some(device) = LEFT.get() {
+        let answer = device.allocate(4096);
+        println!(
+            "{}",
+            answer.map_or_else(|error| error.to_string(), |ptr| ptr.to_string())
+        );
+    }
+}
+
+/// What a child says that loads `library` under the variables given.
+fn child(part: &str, library: &Path, variables: &[(&str, &str)]) -> Result<String, Failed> {
+    let output = Command::new(env::current_exe()?)
+        .env_remove("CUDA_VISIBLE_DEVICES")
+        .env(PART, part)
+        .env(LIBRARY, library)
+        .envs(variables.iter().copied())
+        .output()?;
+    let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    if !output.status.success() {
+        let errors = String::from_utf8_lossy(&output.stderr);
+        return Err(format!("{}: {text}\n{errors}", output.status).into());
+    }
+    Ok(text)
+}
+
+fn emulated_driver() -> PathBuf {
+    emulated::library("libcachette_emulated_cuda.so")
+}
+
+/// Compares what was said with what should have been.
+fn expect(said: &str, promised: &str) -> Result<(), Failed> {
+    if said == promised {
+        return Ok(());
+    }
+    Err(format!("said:     {said}\npromised: {promised}").into())
+}
+
+fn no_library() -> Result<(), Failed> {
+    // An empty name is none, so the system is searched; it may have a driver.
+    let said = child(OPEN, Path::new(""), &[])?;
+    let none = "no driver library could be opened; tried libcuda.so.1 (not loaded in this process), \
+                libcuda.so.1 (No such file or directory), libcuda.so (No such file or directory)";
+    let found = said.contains("emulated: false") || said.contains("libcuda.so");
+    if said == none || found {
+        return Ok(());
+    }
+    Err(format!("said: {said}").into())
+}
+
+fn missing_file() -> Result<(), Failed> {
+    let said = child(OPEN, Path::new("/nowhere/libcuda.so.1"), &[])?;
+    expect(
+        &said,
+        "no driver library could be opened; tried /nowhere/libcuda.so.1 (No such file or directory)",
+    )
+}
+
+fn text_file() -> Result<(), Failed> {
+    let name = format!("cachette-{}-libcuda.so.1", std::process::id());
+    let path = env::temp_dir().join(name);
+    fs::write(&path, "This is no library.\n".repeat(100))?;
+    let said = child(OPEN, &path, &[]);
+    fs::remove_file(&path)?;
+    let promised = format!(
+        "no driver library could be opened; tried {} (invalid ELF header)",
+        path.display()
+    );
+    expect(&said?, &promised)
+}
+
+fn other_library() -> Result<(), Failed> {
+    let said = child(OPEN, Path::new("libm.so.6"), &[])?;
+    let promised = "libm.so.6 is not a usable driver: it lacks cuInit, cuDriverGetVersion, ";
+    if said.starts_with(promised) && said.ends_with("cuEventSynchronize") {
+        return Ok(());
+    }
+    Err(format!("said: {said}").into())
+}
+
+fn old_driver() -> Result<(), Failed> {
+    let library = emulated_driver();
+    let said = child(OPEN, &library, &[("CACHETTE_EMULATED_VERSION", "11080")])?;
+    let promised = format!(
+        "{} is version 11.8, which is too old; install 12.0 or newer",
+        library.display()
+    );
+    expect(&said, &promised)
+}
+
+/// What is said where no device is shown.
+fn none_shown(library: &Path) -> String {
+    format!(
+        "{} shows no device; check that one is installed, that this user may open it, \
+         and that no *_VISIBLE_DEVICES variable hides it",
+        library.display()
+    )
+}
+
+fn no_device() -> Result<(), Failed> {
+    let library = emulated_driver();
+    let said = child(OPEN, &library, &[("CACHETTE_EMULATED_DEVICES", "0")])?;
+    expect(&said, &none_shown(&library))
+}
+
+fn hidden_devices() -> Result<(), Failed> {
+    let library = emulated_driver();
+    for hidden in ["", "-1", "7", "none"] {
+        let said = child(OPEN, &library, &[("CUDA_VISIBLE_DEVICES", hidden)])?;
+        expect(&said, &none_shown(&library))?;
+    }
+    let said = child(OPEN, &library, &[("CUDA_VISIBLE_DEVICES", "1,7,0")])?;
+    expect(&said, "1 devices, emulated: true")
+}
+
+fn every_feature() -> Result<(), Failed> {
+    let said = child(OPEN, &emulated_driver(), &[])?;
+    expect(&said, "2 devices, emulated: true")
+}
+
+fn lost_device() -> Result<(), Failed> {
+    let library = emulated_driver();
+    let lost = "the device is lost (status 46); stop using the device";
+    // Each lets the driver come a little further before its devices vanish.
+    for calls in ["2", "8", "20"] {
+        let said = child(OPEN, &library, &[("CACHETTE_EMULATED_LOST_AFTER", calls)])?;
+        if !said.contains(lost) {
+            return Err(format!("after {calls} calls: {said}").into());
+        }
+    }
+    Ok(())
+}
+
+fn leaving() -> Result<(), Failed> {
+    let said = child(LEAVE, &emulated_driver(), &[])?;
+    expect(
+        &said,
+        "cuCtxGetCurrent failed: the driver is shutting down (status 4); stop using the device",
+    )
+}

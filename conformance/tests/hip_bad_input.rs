@@ -1,0 +1,279 @@
+//! Whatever AMD's library is or is not, loading it ends in a clear message.
+//!
+//! The emulated library reads its environment once, so every case is a child process of this program.
+
+mod emulated;
+mod hip_child;
+
+use std::env;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, ExitCode};
+use std::sync::OnceLock;
+
+use cachette_emulated_hip::{Personality, install};
+use cachette_hal::load::Library;
+use cachette_hal::{Backend, Device, Feature, Ordinal};
+use cachette_hal_cuda::CudaBackend;
+use cachette_hal_hip::{Candidate, HipBackend, HipDevice};
+use libtest_mimic::{Arguments, Completion, Failed, Trial};
+
+use hip_child::{LIBRARY, PART, Run, child, expect, said_by, seven};
+
+/// The device that a leaving process still holds.
+static LEFT: OnceLock<HipDevice> = OnceLock::new();
+
+unsafe extern "C" {
+    fn atexit(function: extern "C" fn()) -> std::ffi::c_int;
+}
+
+fn main() -> ExitCode {
+    let part = env::var(PART);
+    let said = match part.as_deref() {
+        Ok("open") => open(),
+        Ok("open after 6") => after_six(),
+        Ok("open both") => both(),
+        Ok("leave") => leave(),
+        _ => return libtest_mimic::run(&Arguments::from_args(), trials()).exit_code(),
+    };
+    println!("{}", said.unwrap_or_else(|text| text));
+    ExitCode::SUCCESS
+}
+
+fn trials() -> Vec<Trial> {
+    let cases: &[(&str, Run)] = &[
+        ("a_named_library_that_is_missing_is_named", missing_file),
+        ("a_text_file_is_no_library", text_file),
+        ("a_library_of_something_else_lacks_symbols", other_library),
+        ("an_old_library_says_what_to_install", old_library),
+        ("debians_library_is_too_old", debians_library),
+        ("a_library_without_devices_says_what_to_check", no_device),
+        ("devices_can_be_hidden", hidden_devices),
+        ("the_newest_library_is_found_by_its_name", found_by_name),
+        ("a_library_that_is_loaded_comes_first", loaded_first),
+        ("both_vendors_work_in_one_process", both_vendors),
+        ("the_emulated_library_has_every_feature", every_feature),
+        ("a_device_that_vanishes_is_lost", lost_device),
+        ("a_leaving_process_is_told_so", leaving),
+    ];
+    cases
+        .iter()
+        .map(|(name, case)| Trial::ignorable_test(*name, *case))
+        .collect()
+}
+
+/// Opens every device, and says what came of it.
+fn open() -> Result<String, String> {
+    let text = |error: cachette_hal::Error| error.to_string();
+    let backend = HipBackend::load().map_err(|error| error.to_string())?;
+    let (info, count) = (backend.info(), backend.device_count().map_err(text)?);
+    let mut lines = vec![format!(
+        "{count} devices of {}, emulated: {}",
+        info.version, info.emulated
+    )];
+    for ordinal in (0..count).map(Ordinal) {
+        let device = backend.device(ordinal).map_err(text)?;
+        let missing = Feature::ALL
+            .iter()
+            .filter_map(|feature| device.missing(*feature));
+        lines.extend(missing.map(|missing| missing.to_string()));
+        device.allocate(4096).map_err(text)?;
+    }
+    Ok(lines.join("\n"))
+}
+
+/// Loads 6.4 first, as another part of the process might.
+fn after_six() -> Result<String, String> {
+    let six = Candidate::Name("libamdhip64.so.6".into());
+    // SAFETY: it is the emulated library, found where the parent has put it.
+    let _library = unsafe { Library::open_first(&[six]) }.map_err(|error| error.to_string())?;
+    open()
+}
+
+/// Opens a device of each vendor.
+fn both() -> Result<String, String> {
+    let text = |error: cachette_hal::Error| error.to_string();
+    let cuda = CudaBackend::load().map_err(|error| error.to_string())?;
+    let hip = HipBackend::load().map_err(|error| error.to_string())?;
+    let one = cuda.open(Ordinal(0)).map_err(text)?;
+    let two = hip.open(Ordinal(0)).map_err(text)?;
+    one.allocate(4096).map_err(text)?;
+    two.allocate(4096).map_err(text)?;
+    Ok(format!("{} and {}", one.info().vendor, two.info().vendor))
+}
+
+/// Opens a device, and uses it once more when the library has shut down.
+fn leave() -> Result<String, String> {
+    // Handlers run last first, so the library's own comes before this one.
+    // SAFETY: the handler uses nothing that has ended by then.
+    unsafe { atexit(use_the_device) };
+    let backend = HipBackend::load().map_err(|error| error.to_string())?;
+    let device = backend
+        .device(Ordinal(0))
+        .map_err(|error| error.to_string())?;
+    LEFT.set(device).map_err(|_| "it is set once")?;
+    Ok("leaving".to_owned())
+}
+
+extern "C" fn use_the_device() {
+    if let Some(device) = LEFT.get() {
+        let answer = device.allocate(4096).map(|ptr| ptr.to_string());
+        println!("{}", answer.unwrap_or_else(|error| error.to_string()));
+    }
+}
+
+fn missing_file() -> Result<Completion, Failed> {
+    let said = child("open", Path::new("/nowhere/libamdhip64.so.7"), &[])?;
+    expect(
+        &said,
+        "no driver library could be opened; tried /nowhere/libamdhip64.so.7 (No such file or directory)",
+    )
+}
+
+fn text_file() -> Result<Completion, Failed> {
+    let path = env::temp_dir().join(format!("cachette-{}-libamdhip64.so.7", std::process::id()));
+    fs::write(&path, "This is no library.\n".repeat(100))?;
+    let said = child("open", &path, &[]);
+    fs::remove_file(&path)?;
+    let path = path.display();
+    let promised = format!("no driver library could be opened; tried {path} (invalid ELF header)");
+    expect(&said?, &promised)
+}
+
+fn other_library() -> Result<Completion, Failed> {
+    let said = child("open", Path::new("libm.so.6"), &[])?;
+    expect(
+        &said,
+        "libm.so.6 is not a usable driver: it lacks hipRuntimeGetVersion",
+    )
+}
+
+fn old_library() -> Result<Completion, Failed> {
+    let library = seven()?;
+    let said = child(
+        "open",
+        &library,
+        &[("CACHETTE_EMULATED_VERSION", "50221153")],
+    )?;
+    let library = library.display();
+    let promised = format!("{library} is version 5.2, which is too old; install 6.0 or newer");
+    expect(&said, &promised)
+}
+
+/// AMD's own library, where Debian's package is installed.
+fn debians_library() -> Result<Completion, Failed> {
+    let said = child("open", Path::new("libamdhip64.so.5"), &[])?;
+    if said.contains("cannot open shared object") || said.contains("No such file") {
+        return Ok(Completion::ignored_with("libamdhip64-5 is not installed"));
+    }
+    expect(
+        &said,
+        "libamdhip64.so.5 is version 5.2, which is too old; install 6.0 or newer",
+    )
+}
+
+/// What is said where no device is shown.
+fn none_shown(library: &Path) -> String {
+    format!(
+        "{} shows no device; check that one is installed, that this user may open it, \
+         and that no *_VISIBLE_DEVICES variable hides it",
+        library.display()
+    )
+}
+
+fn no_device() -> Result<Completion, Failed> {
+    let library = seven()?;
+    let said = child("open", &library, &[("CACHETTE_EMULATED_DEVICES", "0")])?;
+    expect(&said, &none_shown(&library))
+}
+
+fn hidden_devices() -> Result<Completion, Failed> {
+    let library = seven()?;
+    let hiding = [
+        ("ROCR_VISIBLE_DEVICES", ""),
+        ("ROCR_VISIBLE_DEVICES", "7"),
+        ("HIP_VISIBLE_DEVICES", "-1"),
+        ("HIP_VISIBLE_DEVICES", "none"),
+        ("CUDA_VISIBLE_DEVICES", "-1"),
+    ];
+    for variable in hiding {
+        let said = child("open", &library, &[variable])?;
+        expect(&said, &none_shown(&library))?;
+    }
+    let (one, all) = (
+        "1 devices of 7.2, emulated: true",
+        "2 devices of 7.2, emulated: true",
+    );
+    expect(
+        &child("open", &library, &[("HIP_VISIBLE_DEVICES", "1,7,0")])?,
+        one,
+    )?;
+    // Empty is as good as not set; HIP's own comes before CUDA's.
+    expect(
+        &child("open", &library, &[("HIP_VISIBLE_DEVICES", "")])?,
+        all,
+    )?;
+    let both = [
+        ("HIP_VISIBLE_DEVICES", "0,1"),
+        ("CUDA_VISIBLE_DEVICES", "-1"),
+    ];
+    expect(&child("open", &library, &both)?, all)
+}
+
+/// A child that finds libraries by name in the folders of these versions.
+fn searching(part: &str, versions: &[Personality]) -> Result<String, Failed> {
+    let mut folders = Vec::new();
+    for version in versions {
+        folders.extend(install(*version)?.parent().map(Path::to_owned));
+    }
+    let mut child = Command::new(env::current_exe()?);
+    child.env(PART, part).env_remove(LIBRARY);
+    child.env("LD_LIBRARY_PATH", env::join_paths(folders)?);
+    said_by(child)
+}
+
+fn found_by_name() -> Result<Completion, Failed> {
+    let both = searching("open", &[Personality::V6_4, Personality::V7_14])?;
+    expect(&both, "2 devices of 7.14, emulated: true")?;
+    let six = searching("open", &[Personality::V6_4])?;
+    expect(&six, "2 devices of 6.4, emulated: true")
+}
+
+fn loaded_first() -> Result<Completion, Failed> {
+    let both = searching("open after 6", &[Personality::V6_4, Personality::V7_14])?;
+    expect(&both, "2 devices of 6.4, emulated: true")
+}
+
+fn both_vendors() -> Result<Completion, Failed> {
+    let cuda = emulated::library("libcachette_emulated_cuda.so");
+    let cuda = cuda.to_string_lossy();
+    let said = child("open both", &seven()?, &[("CACHETTE_CUDA_LIBRARY", &cuda)])?;
+    expect(&said, "NVIDIA and AMD")
+}
+
+fn every_feature() -> Result<Completion, Failed> {
+    expect(
+        &child("open", &seven()?, &[])?,
+        "2 devices of 7.2, emulated: true",
+    )
+}
+
+fn lost_device() -> Result<Completion, Failed> {
+    let library = seven()?;
+    let lost = "the device is lost (status 100); stop using the device";
+    // Each lets the library come further before its devices vanish.
+    for calls in ["12", "50", "100"] {
+        let said = child("open", &library, &[("CACHETTE_EMULATED_LOST_AFTER", calls)])?;
+        if !said.contains(lost) {
+            return Err(format!("after {calls} calls: {said}").into());
+        }
+    }
+    Ok(Completion::Completed)
+}
+
+fn leaving() -> Result<Completion, Failed> {
+    expect(
+        &child("leave", &seven()?, &[])?,
+        "leaving\nhipGetDevice failed: the driver is shutting down (status 4); stop using the device",
+    )
+}

@@ -1,0 +1,162 @@
+//! What drivers do wrong is held back, told apart or undone.
+//!
+//! The emulated library reads its environment once, so every case is a child process of this program.
+
+mod hip_child;
+
+use std::env;
+use std::process::{Command, ExitCode};
+
+use cachette_emulated_hip::{Personality, install};
+use cachette_hal::{Access, Backend, Device, Feature, Ordinal, Sharing};
+use cachette_hal_hip::HipBackend;
+use libtest_mimic::{Arguments, Completion, Failed, Trial};
+
+use hip_child::{LIBRARY, PART, Run, child, expect, said_by, seven};
+
+fn main() -> ExitCode {
+    let part = env::var(PART);
+    let said = match part.as_deref() {
+        Ok("list what is missing") => list_missing(),
+        Ok("exhaust descriptors") => exhaust(),
+        Ok("grant both") => grant_both(),
+        _ => return libtest_mimic::run(&Arguments::from_args(), trials()).exit_code(),
+    };
+    println!("{}", said.unwrap_or_else(|text| text));
+    ExitCode::SUCCESS
+}
+
+fn trials() -> Vec<Trial> {
+    let cases: &[(&str, Run)] = &[
+        ("without_descriptors_the_system_is_blamed", no_descriptors),
+        ("a_right_that_is_refused_leaves_the_mapping", refused_right),
+        ("bad_architectures_are_held_back", guarded),
+        ("a_bad_pool_is_not_offered", bad_pool),
+    ];
+    cases
+        .iter()
+        .map(|(name, case)| Trial::ignorable_test(*name, *case))
+        .collect()
+}
+
+/// Lists the features that the first device lacks.
+fn list_missing() -> Result<String, String> {
+    let backend = HipBackend::load().map_err(|error| error.to_string())?;
+    let device = backend
+        .open(Ordinal(0))
+        .map_err(|error| error.to_string())?;
+    let missing = Feature::ALL
+        .iter()
+        .filter_map(|feature| device.missing(*feature));
+    let lines: Vec<_> = missing.map(|missing| missing.to_string()).collect();
+    Ok(lines.join("\n"))
+}
+
+/// Makes backings until there is no descriptor left, and says what is said then.
+fn exhaust() -> Result<String, String> {
+    let backend = HipBackend::load().map_err(|error| error.to_string())?;
+    let device = backend
+        .open(Ordinal(0))
+        .map_err(|error| error.to_string())?;
+    let memory = device
+        .virtual_memory()
+        .map_err(|missing| missing.to_string())?;
+    let bytes = memory.granularity().minimum;
+    for _ in 0..200 {
+        // They go with the process.
+        let _backing = memory
+            .create_backing(bytes, Sharing::Private)
+            .map_err(|error| error.to_string())?;
+    }
+    Ok("there was no end".to_owned())
+}
+
+/// Maps a backing for two devices, and undoes everything whether or not they may have it.
+fn grant_both() -> Result<String, String> {
+    let text = |error: cachette_hal::Error| error.to_string();
+    let backend = HipBackend::load().map_err(|error| error.to_string())?;
+    let device = backend.open(Ordinal(0)).map_err(text)?;
+    let memory = device
+        .virtual_memory()
+        .map_err(|missing| missing.to_string())?;
+    let bytes = memory.granularity().minimum;
+    let at = memory.reserve(bytes, None).map_err(text)?;
+    let backing = memory
+        .create_backing(bytes, Sharing::Private)
+        .map_err(text)?;
+    // SAFETY: 1. the backing was created above.
+    unsafe { memory.map(at, &backing) }.map_err(text)?;
+    let both = [0, 1].map(|ordinal| Access::ReadWrite(Ordinal(ordinal)));
+    // SAFETY: 2. no right is taken away.
+    let refused = unsafe { memory.set_access(at, bytes, &both) };
+    // SAFETY: 2. nothing uses the range.
+    unsafe { memory.unmap(at, bytes) }.map_err(text)?;
+    // SAFETY: 1. the backing was created above.
+    unsafe { memory.destroy_backing(backing) }.map_err(text)?;
+    // SAFETY: 1. the range was reserved above.
+    unsafe { memory.release(at, bytes) }.map_err(text)?;
+    Ok(refused.map_or_else(text, |()| "both were granted".to_owned()))
+}
+
+fn no_descriptors() -> Result<Completion, Failed> {
+    let mut child = Command::new("sh");
+    child
+        .arg("-c")
+        .arg("ulimit -n 64 && exec \"$0\"")
+        .arg(env::current_exe()?);
+    child
+        .env(PART, "exhaust descriptors")
+        .env(LIBRARY, seven()?);
+    expect(
+        &said_by(child)?,
+        "hipMemCreate failed: refused by the operating system (status 2); raise the limit or grant the \
+         right it needs",
+    )
+}
+
+fn refused_right() -> Result<Completion, Failed> {
+    for version in Personality::ALL {
+        let library = install(version)?;
+        expect(&child("grant both", &library, &[])?, "both were granted")?;
+        let apart = child("grant both", &library, &[("CACHETTE_EMULATED_PEERS", "0")])?;
+        let promised =
+            "hipMemSetAccess failed: not supported (status 801); do without it on this device";
+        expect(&apart, promised)?;
+    }
+    Ok(Completion::Completed)
+}
+
+fn guarded() -> Result<Completion, Failed> {
+    let (library, bad) = (seven()?, ("CACHETTE_EMULATED_ARCHITECTURE", "gfx1201"));
+    let said = child("list what is missing", &library, &[bad])?;
+    for promised in [
+        "no virtual memory: held back: stores to freshly mapped memory are lost on gfx1201; set \
+         CACHETTE_HIP_FORCE_VIRTUAL_MEMORY=1",
+        "no stream-ordered memory: held back: hipMallocAsync hangs, crashes or corrupts memory on gfx90c, \
+         gfx1100, gfx1101 and gfx1201; set CACHETTE_HIP_FORCE_STREAM_ORDERED=1",
+    ] {
+        if !said.contains(promised) {
+            return Err(format!("said:     {said}\npromised: {promised}").into());
+        }
+    }
+    let force = [
+        bad,
+        ("CACHETTE_HIP_FORCE_VIRTUAL_MEMORY", "1"),
+        ("CACHETTE_HIP_FORCE_STREAM_ORDERED", "1"),
+    ];
+    expect(&child("list what is missing", &library, &force)?, "")
+}
+
+fn bad_pool() -> Result<Completion, Failed> {
+    let said = child(
+        "list what is missing",
+        &seven()?,
+        &[("CACHETTE_EMULATED_BAD_POOL", "1")],
+    )?;
+    let promised = "no stream-ordered memory: it failed its self-test: it gave out an address where nothing \
+                    is mapped";
+    if said.contains(promised) {
+        return Ok(Completion::Completed);
+    }
+    Err(format!("said:     {said}\npromised: {promised}").into())
+}

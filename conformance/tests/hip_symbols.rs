@@ -1,0 +1,184 @@
+//! A library that lacks a function lacks one feature, and says which function it is.
+
+use std::fs;
+use std::path::PathBuf;
+
+use cachette_emulated_hip::{Personality, install};
+use cachette_hal::{Device, ErrorKind, Feature, LoadError, Ordinal, Reason};
+use cachette_hal_hip::{AllocationKind, Candidate, HipBackend};
+
+/// The functions of each group.
+const GROUPS: &[(Feature, &[&str])] = &[
+    (
+        Feature::VirtualMemory,
+        &[
+            "hipMemGetAllocationGranularity",
+            "hipMemAddressReserve",
+            "hipMemAddressFree",
+            "hipMemCreate",
+            "hipMemRelease",
+            "hipMemMap",
+            "hipMemUnmap",
+            "hipMemSetAccess",
+            "hipMemExportToShareableHandle",
+            "hipMemImportFromShareableHandle",
+        ],
+    ),
+    (
+        Feature::StreamOrdered,
+        &[
+            "hipMallocAsync",
+            "hipFreeAsync",
+            "hipDeviceGetDefaultMemPool",
+            "hipMemPoolTrimTo",
+            "hipPointerGetAttributes",
+        ],
+    ),
+    (
+        Feature::HostMemory,
+        &[
+            "hipHostMalloc",
+            "hipHostFree",
+            "hipHostRegister",
+            "hipHostUnregister",
+            "hipHostGetDevicePointer",
+        ],
+    ),
+    (
+        Feature::Ipc,
+        &[
+            "hipIpcGetMemHandle",
+            "hipIpcOpenMemHandle",
+            "hipIpcCloseMemHandle",
+            "hipMemGetAddressRange",
+        ],
+    ),
+    (
+        Feature::Capture,
+        &[
+            "hipStreamGetCaptureInfo_v2",
+            "hipStreamBeginCapture",
+            "hipStreamEndCapture",
+            "hipGraphInstantiateWithFlags",
+            "hipGraphDestroy",
+            "hipGraphLaunch",
+            "hipGraphExecDestroy",
+            "hipThreadExchangeStreamCaptureMode",
+        ],
+    ),
+    (
+        Feature::PeerAccess,
+        &[
+            "hipDeviceCanAccessPeer",
+            "hipDeviceEnablePeerAccess",
+            "hipDeviceDisablePeerAccess",
+        ],
+    ),
+    (
+        Feature::Transfer,
+        &[
+            "hipMemsetAsync",
+            "hipMemcpyDtoDAsync",
+            "hipMemcpyHtoDAsync",
+            "hipMemcpyDtoHAsync",
+        ],
+    ),
+    (Feature::HostCalls, &["hipLaunchHostFunc"]),
+];
+
+/// Functions without which nothing works.
+const REQUIRED: &[&str] = &[
+    "hipRuntimeGetVersion",
+    "hipInit",
+    "hipSetDevice",
+    "hipGetLastError",
+    "hipGetDevicePropertiesR0600",
+    "hipMalloc",
+    "hipEventQuery",
+];
+
+/// A copy of the emulated library in which a symbol has another name; it goes with its guard.
+struct Without(PathBuf);
+
+impl Without {
+    fn new(symbol: &str) -> Self {
+        let library = install(Personality::V7_2).expect("the library was built");
+        let mut content = fs::read(&library).expect("it can be read");
+        let name = [b"\0", symbol.as_bytes(), b"\0"].concat();
+        // The first is the one that a loader looks at; names for debuggers come later.
+        let found = content.windows(name.len()).position(|part| part == name);
+        let found = found.expect("it is exported in the first place");
+        content[found + 1] = b'x';
+        let path = library.with_file_name(format!("without-{symbol}-{}.so", std::process::id()));
+        fs::write(&path, content).expect("there is room for a copy");
+        Self(path)
+    }
+
+    fn load(&self) -> Result<HipBackend, LoadError> {
+        // SAFETY: the emulated library keeps to AMD's C interface.
+        unsafe { HipBackend::load_from(&[Candidate::Path(self.0.clone())]) }
+    }
+}
+
+impl Drop for Without {
+    fn drop(&mut self) {
+        // What cannot be removed goes with the build.
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+#[test]
+fn a_function_that_is_missing_takes_its_feature_along() {
+    for (feature, symbols) in GROUPS {
+        for symbol in *symbols {
+            let device = Without::new(symbol)
+                .load()
+                .unwrap()
+                .device(Ordinal(0))
+                .unwrap();
+            let missing = device.missing(*feature).unwrap();
+            assert_eq!(missing.reason, Reason::NoSymbol(symbol));
+            for other in Feature::ALL.into_iter().filter(|other| other != feature) {
+                // Without transfers the pool cannot be tested.
+                let untested = *feature == Feature::Transfer && other == Feature::StreamOrdered;
+                let missing = device.missing(other);
+                assert_eq!(missing.is_some(), untested, "without {symbol}: {missing:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn calls_of_a_missing_feature_are_unsupported() {
+    let device = Without::new("hipHostMalloc").load().unwrap();
+    let device = device.device(Ordinal(0)).unwrap();
+    let host: &dyn cachette_hal::HostMemory = &device;
+    let error = host.allocate_pinned(4096).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert_eq!(error.call(), "hipHostMalloc");
+}
+
+#[test]
+fn a_kind_of_memory_without_its_function_is_unsupported() {
+    let device = Without::new("hipExtMallocWithFlags").load().unwrap();
+    let device = device.device(Ordinal(0)).unwrap();
+    let error = device
+        .allocate_kind(4096, AllocationKind::FineGrained)
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    let missing: Vec<_> = Feature::ALL
+        .into_iter()
+        .filter_map(|one| device.missing(one))
+        .collect();
+    assert_eq!(missing, []);
+}
+
+#[test]
+fn a_function_that_is_required_is_named() {
+    for symbol in REQUIRED {
+        match Without::new(symbol).load() {
+            Err(LoadError::SymbolsMissing { symbols, .. }) => assert_eq!(symbols, [*symbol]),
+            other => panic!("without {symbol}: {other:?}"),
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! One device: memory, streams and events.
+
+use std::ptr;
+use std::sync::Arc;
+
+use cachette_hal::{
+    Capture, Device, DeviceInfo, DevicePtr, Error, ErrorKind, Event, Feature, HostCalls,
+    HostMemory, Ipc, MemoryInfo, Missing, Ordinal, PeerAccess, Progress, Reason, Result, Stream,
+    StreamOrdered, StreamRef, Transfer, VirtualMemory,
+};
+use cudarc::driver::sys::{CUdevice, CUevent_flags, CUstream_flags};
+
+use crate::capture::CudaCapture;
+use crate::context::Context;
+use crate::facts::facts;
+use crate::host_calls::CudaHostCalls;
+use crate::host_memory::CudaHostMemory;
+use crate::ipc::CudaIpc;
+use crate::library::Driver;
+use crate::peer_access::CudaPeerAccess;
+use crate::status::{INVALID_CONTEXT, NOT_READY, check};
+use crate::stream_ordered::CudaStreamOrdered;
+use crate::symbols::CoreCalls;
+use crate::transfer::CudaTransfer;
+use crate::types::{handle, pointer, size};
+use crate::virtual_memory::CudaVirtualMemory;
+
+/// An NVIDIA device; clones are the same device.
+#[derive(Clone, Debug)]
+pub struct CudaDevice {
+    parts: Arc<Parts>,
+}
+
+/// What a device is made of: its context, and each group of calls or the reason it is absent.
+#[derive(Debug)]
+struct Parts {
+    info: DeviceInfo,
+    context: Arc<Context>,
+    virtual_memory: Result<CudaVirtualMemory, Missing>,
+    stream_ordered: Result<CudaStreamOrdered, Missing>,
+    host_memory: Result<CudaHostMemory, Missing>,
+    ipc: Result<CudaIpc, Missing>,
+    capture: Result<CudaCapture, Missing>,
+    peer_access: Result<CudaPeerAccess, Missing>,
+    transfer: Result<CudaTransfer, Missing>,
+    host_calls: Result<CudaHostCalls, Missing>,
+}
+
+impl CudaDevice {
+    /// Opens the device at `ordinal`: retains its primary context, and probes its features.
+    pub(crate) fn open(driver: Arc<Driver>, ordinal: Ordinal) -> Result<Self> {
+        let device = find(&driver.core, ordinal)?;
+        let context = Context::retain(driver, device)?;
+        let entered = context.enter()?;
+        let info = facts(&context, ordinal)?;
+        let parts = Parts {
+            info,
+            virtual_memory: group(Feature::VirtualMemory, CudaVirtualMemory::probe(&context)),
+            stream_ordered: group(Feature::StreamOrdered, CudaStreamOrdered::probe(&context)),
+            host_memory: group(Feature::HostMemory, CudaHostMemory::probe(&context)),
+            ipc: group(Feature::Ipc, CudaIpc::probe(&context)),
+            capture: group(Feature::Capture, CudaCapture::probe(&context)),
+            peer_access: group(Feature::PeerAccess, CudaPeerAccess::probe(&context)),
+            transfer: group(Feature::Transfer, CudaTransfer::probe(&context)),
+            host_calls: group(Feature::HostCalls, CudaHostCalls::probe(&context)),
+            context: Arc::clone(&context),
+        };
+        drop(entered);
+        Ok(Self {
+            parts: Arc::new(parts),
+        })
+    }
+
+    /// The device's primary context.
+    pub(crate) fn context(&self) -> &Context {
+        &self.parts.context
+    }
+
+    fn core(&self) -> &CoreCalls {
+        self.context().core()
+    }
+}
+
+/// Free and total memory of the context that is current.
+pub(crate) fn current_memory(core: &CoreCalls) -> Result<MemoryInfo> {
+    let (mut free, mut total) = (0, 0);
+    // SAFETY: the driver writes two sizes.
+    let status = unsafe { (core.memory_info)(&raw mut free, &raw mut total) };
+    check("cuMemGetInfo_v2", status)?;
+    Ok(MemoryInfo {
+        free: free as u64,
+        total: total as u64,
+    })
+}
+
+/// The driver's number for the device at `ordinal`.
+pub(crate) fn find(core: &CoreCalls, ordinal: Ordinal) -> Result<CUdevice> {
+    let call = "cuDeviceGet";
+    let none = Error::new(ErrorKind::NoSuchDevice, call);
+    let position = i32::try_from(ordinal.0).map_err(|_| none)?;
+    let mut device = 0;
+    // SAFETY: the driver writes one number.
+    let status = unsafe { (core.device)(&raw mut device, position) };
+    check(call, status)?;
+    Ok(device)
+}
+
+/// Refuses a size of zero, on which the driver's own calls do not agree.
+pub(crate) const fn check_size(call: &'static str, bytes: u64) -> Result<()> {
+    if bytes == 0 {
+        return Err(Error::new(ErrorKind::InvalidValue, call));
+    }
+    Ok(())
+}
+
+/// An address that the driver has given; it gives no null where it succeeds.
+pub(crate) fn device_ptr(call: &'static str, address: u64) -> Result<DevicePtr> {
+    DevicePtr::new(address).ok_or(Error::new(ErrorKind::Other, call))
+}
+
+/// Joins what was found of a feature with its name.
+fn group<T>(feature: Feature, probed: Result<T, Reason>) -> Result<T, Missing> {
+    probed.map_err(|reason| Missing::new(feature, reason))
+}
+
+/// The group as the contract's object.
+macro_rules! object {
+    ($group:expr) => {
+        match &$group {
+            Ok(group) => Ok(group),
+            Err(missing) => Err(*missing),
+        }
+    };
+}
+
+impl Device for CudaDevice {
+    fn info(&self) -> &DeviceInfo {
+        &self.parts.info
+    }
+
+    fn memory_info(&self) -> Result<MemoryInfo> {
+        let _entered = self.context().enter()?;
+        current_memory(self.core())
+    }
+
+    fn allocate(&self, bytes: u64) -> Result<DevicePtr> {
+        let call = "cuMemAlloc_v2";
+        check_size(call, bytes)?;
+        let _entered = self.context().enter()?;
+        let mut at = 0;
+        // SAFETY: the driver writes one address.
+        let status = unsafe { (self.core().allocate)(&raw mut at, size(bytes)) };
+        check(call, status)?;
+        device_ptr(call, at)
+    }
+
+    unsafe fn free(&self, ptr: DevicePtr) -> Result<()> {
+        let _entered = self.context().enter()?;
+        // SAFETY: 1. and 2. are the caller's promises.
+        let status = unsafe { (self.core().free)(ptr.address()) };
+        check("cuMemFree_v2", status)
+    }
+
+    fn create_stream(&self) -> Result<Stream> {
+        let _entered = self.context().enter()?;
+        let flags = CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
+        let mut stream = ptr::null_mut();
+        // SAFETY: the driver writes one handle.
+        let status = unsafe { (self.core().create_stream)(&raw mut stream, flags) };
+        check("cuStreamCreate", status)?;
+        Ok(Stream::from_raw(handle(stream)))
+    }
+
+    unsafe fn destroy_stream(&self, stream: Stream) -> Result<()> {
+        let _entered = self.context().enter()?;
+        // SAFETY: 1. is the caller's promise.
+        let status = unsafe { (self.core().destroy_stream)(pointer(stream.raw())) };
+        check("cuStreamDestroy_v2", status)
+    }
+
+    unsafe fn synchronize(&self, stream: StreamRef) -> Result<()> {
+        let _entered = self.context().enter()?;
+        // SAFETY: 1. is the caller's promise.
+        let status = unsafe { (self.core().synchronize_stream)(pointer(stream.raw())) };
+        check("cuStreamSynchronize", status)
+    }
+
+    fn synchronize_device(&self) -> Result<()> {
+        let _entered = self.context().enter()?;
+        // SAFETY: the context is current.
+        let status = unsafe { (self.core().synchronize_context)() };
+        check("cuCtxSynchronize", status)
+    }
+
+    fn create_event(&self) -> Result<Event> {
+        let _entered = self.context().enter()?;
+        let flags = CUevent_flags::CU_EVENT_DISABLE_TIMING as u32;
+        let mut event = ptr::null_mut();
+        // SAFETY: the driver writes one handle.
+        let status = unsafe { (self.core().create_event)(&raw mut event, flags) };
+        check("cuEventCreate", status)?;
+        Ok(Event::from_raw(handle(event)))
+    }
+
+    unsafe fn destroy_event(&self, event: Event) -> Result<()> {
+        let _entered = self.context().enter()?;
+        // SAFETY: 1. is the caller's promise.
+        let status = unsafe { (self.core().destroy_event)(pointer(event.raw())) };
+        check("cuEventDestroy_v2", status)
+    }
+
+    unsafe fn record(&self, event: &Event, stream: StreamRef) -> Result<()> {
+        let _entered = self.context().enter()?;
+        let (event, stream) = (pointer(event.raw()), pointer(stream.raw()));
+        // SAFETY: 1. is the caller's promise.
+        let status = unsafe { (self.core().record)(event, stream) };
+        check("cuEventRecord", status)
+    }
+
+    unsafe fn poll(&self, event: &Event) -> Result<Progress> {
+        // The driver looks at an event in any context or none, and switching takes longer than looking.
+        // SAFETY: 1. is the caller's promise.
+        let mut status = unsafe { (self.core().poll)(pointer(event.raw())) };
+        if status == INVALID_CONTEXT {
+            let _entered = self.context().enter()?;
+            // SAFETY: 1. is the caller's promise.
+            status = unsafe { (self.core().poll)(pointer(event.raw())) };
+        }
+        if status == NOT_READY {
+            return Ok(Progress::Pending);
+        }
+        check("cuEventQuery", status)?;
+        Ok(Progress::Done)
+    }
+
+    unsafe fn wait(&self, event: &Event) -> Result<()> {
+        let _entered = self.context().enter()?;
+        // SAFETY: 1. is the caller's promise.
+        let status = unsafe { (self.core().wait)(pointer(event.raw())) };
+        check("cuEventSynchronize", status)
+    }
+
+    unsafe fn stream_wait(&self, stream: StreamRef, event: &Event) -> Result<()> {
+        let _entered = self.context().enter()?;
+        let (stream, event) = (pointer(stream.raw()), pointer(event.raw()));
+        // SAFETY: 1. is the caller's promise.
+        let status = unsafe { (self.core().stream_wait)(stream, event, 0) };
+        check("cuStreamWaitEvent", status)
+    }
+
+    fn virtual_memory(&self) -> Result<&dyn VirtualMemory, Missing> {
+        object!(self.parts.virtual_memory)
+    }
+
+    fn stream_ordered(&self) -> Result<&dyn StreamOrdered, Missing> {
+        object!(self.parts.stream_ordered)
+    }
+
+    fn host_memory(&self) -> Result<&dyn HostMemory, Missing> {
+        object!(self.parts.host_memory)
+    }
+
+    fn ipc(&self) -> Result<&dyn Ipc, Missing> {
+        object!(self.parts.ipc)
+    }
+
+    fn capture(&self) -> Result<&dyn Capture, Missing> {
+        object!(self.parts.capture)
+    }
+
+    fn peer_access(&self) -> Result<&dyn PeerAccess, Missing> {
+        object!(self.parts.peer_access)
+    }
+
+    fn transfer(&self) -> Result<&dyn Transfer, Missing> {
+        object!(self.parts.transfer)
+    }
+
+    fn host_calls(&self) -> Result<&dyn HostCalls, Missing> {
+        object!(self.parts.host_calls)
+    }
+}

@@ -1,0 +1,67 @@
+//! The driver's own stream-ordered pool.
+
+use std::ptr;
+use std::sync::Arc;
+
+use cachette_hal::{DevicePtr, Reason, Result, StreamOrdered, StreamRef};
+
+use crate::context::Context;
+use crate::device::{check_size, device_ptr};
+use crate::probe::Property;
+use crate::status::check;
+use crate::symbols::StreamOrderedCalls;
+use crate::types::{handle, pointer, size};
+
+/// The device's default pool, which other users of the device in the process use too.
+#[derive(Debug)]
+pub(crate) struct CudaStreamOrdered {
+    context: Arc<Context>,
+    calls: StreamOrderedCalls,
+    pool: usize,
+}
+
+impl CudaStreamOrdered {
+    /// Looks for what the group needs, and finds the pool.
+    pub(crate) fn probe(context: &Arc<Context>) -> Result<Self, Reason> {
+        let calls = context.driver().stream_ordered?;
+        Property::POOLS.need(context.core(), context.device())?;
+        let mut pool = ptr::null_mut();
+        // SAFETY: the driver writes one handle.
+        let status = unsafe { (calls.default_pool)(&raw mut pool, context.device()) };
+        check("cuDeviceGetDefaultMemPool", status)
+            .map_err(|_| Reason::SelfTestFailed("cuDeviceGetDefaultMemPool gave no pool"))?;
+        Ok(Self {
+            context: Arc::clone(context),
+            calls,
+            pool: handle(pool),
+        })
+    }
+}
+
+impl StreamOrdered for CudaStreamOrdered {
+    unsafe fn allocate_on(&self, bytes: u64, stream: StreamRef) -> Result<DevicePtr> {
+        let call = "cuMemAllocFromPoolAsync";
+        check_size(call, bytes)?;
+        let _entered = self.context.enter()?;
+        let (pool, stream) = (pointer(self.pool), pointer(stream.raw()));
+        let mut at = 0;
+        // SAFETY: 1. is the caller's promise; the driver writes one address.
+        let status = unsafe { (self.calls.allocate)(&raw mut at, size(bytes), pool, stream) };
+        check(call, status)?;
+        device_ptr(call, at)
+    }
+
+    unsafe fn free_on(&self, ptr: DevicePtr, stream: StreamRef) -> Result<()> {
+        let _entered = self.context.enter()?;
+        // SAFETY: 1. and 2. are the caller's promises.
+        let status = unsafe { (self.calls.free)(ptr.address(), pointer(stream.raw())) };
+        check("cuMemFreeAsync", status)
+    }
+
+    fn trim(&self, keep: u64) -> Result<()> {
+        let _entered = self.context.enter()?;
+        // SAFETY: a default pool lives as long as its device.
+        let status = unsafe { (self.calls.trim)(pointer(self.pool), size(keep)) };
+        check("cuMemPoolTrimTo", status)
+    }
+}

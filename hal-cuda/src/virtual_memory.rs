@@ -1,0 +1,258 @@
+//! Addresses and physical memory apart.
+
+use std::ffi::{c_int, c_void};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::Arc;
+
+use cachette_hal::{
+    Access, Backing, DevicePtr, Error, ErrorKind, Granularity, Ordinal, Reason, Result, Sharing,
+    VirtualMemory,
+};
+use cudarc::driver::sys::{
+    CUdevice, CUmemAccess_flags as Flags, CUmemAllocationGranularity_flags as Which,
+    CUmemAllocationHandleType as Handles,
+};
+
+use crate::context::Context;
+use crate::device::{check_size, device_ptr};
+use crate::probe::Property;
+use crate::status::{check, retold};
+use crate::symbols::VirtualMemoryCalls;
+use crate::types::{AccessRight, BackingProperties, pointer, size};
+
+const DESCRIPTOR: Handles = Handles::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+
+/// Virtual memory of one device.
+#[derive(Debug)]
+pub(crate) struct CudaVirtualMemory {
+    context: Arc<Context>,
+    calls: VirtualMemoryCalls,
+    granularity: Granularity,
+    /// Whether network cards can be given memory made for them; then all of it is.
+    rdma: bool,
+    /// Whether memory can leave the process as a file descriptor.
+    shares: bool,
+}
+
+impl CudaVirtualMemory {
+    /// Looks for what the group needs, and reads what sizes are multiples of.
+    pub(crate) fn probe(context: &Arc<Context>) -> Result<Self, Reason> {
+        let (core, device) = (context.core(), context.device());
+        let calls = context.driver().virtual_memory?;
+        Property::VIRTUAL_MEMORY.need(core, device)?;
+        let rdma = Property::RDMA.has(core, device);
+        let properties = BackingProperties::new(device, Handles::CU_MEM_HANDLE_TYPE_NONE, rdma);
+        let granularity = |which| granularity(&calls, &properties, which);
+        Ok(Self {
+            granularity: Granularity {
+                minimum: granularity(Which::CU_MEM_ALLOC_GRANULARITY_MINIMUM)?,
+                recommended: granularity(Which::CU_MEM_ALLOC_GRANULARITY_RECOMMENDED)?,
+            },
+            shares: Property::FILE_DESCRIPTOR.has(core, device),
+            context: Arc::clone(context),
+            calls,
+            rdma,
+        })
+    }
+
+    /// The handle of what is mapped at an address.
+    fn mapped_at(&self, at: u64) -> Result<u64> {
+        let call = "cuMemRetainAllocationHandle";
+        let mut backing = 0;
+        // SAFETY: the driver looks the address up without following it, and writes one handle.
+        let status = unsafe { (self.calls.retain_at)(&raw mut backing, pointer(size(at))) };
+        check(call, status)?;
+        // SAFETY: the handle was retained just now; its number is still good to compare.
+        let status = unsafe { (self.calls.destroy)(backing) };
+        check("cuMemRelease", status)?;
+        Ok(backing)
+    }
+
+    /// Refuses a range that holds no mapping, or several.
+    ///
+    /// The driver unmaps all that a range holds, and nothing if it holds nothing; it only refuses to cut a
+    /// mapping in two. Neighbouring mappings of one backing pass for one here.
+    fn check_one_mapping(&self, at: DevicePtr, bytes: u64) -> Result<()> {
+        let invalid = Error::new(ErrorKind::InvalidValue, "cuMemUnmap");
+        let last = at.address().checked_add(bytes - 1).ok_or(invalid)?;
+        if self.mapped_at(at.address())? == self.mapped_at(last)? {
+            Ok(())
+        } else {
+            Err(invalid)
+        }
+    }
+
+    /// The rights that the driver is to set.
+    fn rights(access: &[Access]) -> Result<Vec<AccessRight>> {
+        let right = |access: &Access| match *access {
+            Access::None(on) => Ok(AccessRight::new(
+                number(on)?,
+                Flags::CU_MEM_ACCESS_FLAGS_PROT_NONE,
+            )),
+            Access::Read(on) => Ok(AccessRight::new(
+                number(on)?,
+                Flags::CU_MEM_ACCESS_FLAGS_PROT_READ,
+            )),
+            Access::ReadWrite(on) => Ok(AccessRight::new(
+                number(on)?,
+                Flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+            )),
+            _ => Err(Error::new(ErrorKind::Unsupported, "cuMemSetAccess")),
+        };
+        access.iter().map(right).collect()
+    }
+}
+
+/// The driver's number for a device; `cuDeviceGet` gives the same.
+fn number(ordinal: Ordinal) -> Result<CUdevice> {
+    let none = Error::new(ErrorKind::NoSuchDevice, "cuMemSetAccess");
+    CUdevice::try_from(ordinal.0).map_err(|_| none)
+}
+
+fn granularity(
+    calls: &VirtualMemoryCalls,
+    properties: &BackingProperties,
+    which: Which,
+) -> Result<u64, Reason> {
+    let mut bytes = 0;
+    // SAFETY: the driver reads the properties and writes one size.
+    let status = unsafe { (calls.granularity)(&raw mut bytes, properties, which as u32) };
+    let failed = Reason::SelfTestFailed("cuMemGetAllocationGranularity gave no size");
+    check("cuMemGetAllocationGranularity", status).map_err(|_| failed)?;
+    if bytes == 0 {
+        return Err(failed);
+    }
+    Ok(bytes as u64)
+}
+
+impl VirtualMemory for CudaVirtualMemory {
+    fn granularity(&self) -> Granularity {
+        self.granularity
+    }
+
+    fn reserve(&self, bytes: u64, wish: Option<DevicePtr>) -> Result<DevicePtr> {
+        let call = "cuMemAddressReserve";
+        check_size(call, bytes)?;
+        let _entered = self.context.enter()?;
+        let alignment = size(self.granularity.recommended);
+        let wish = wish.map_or(0, DevicePtr::address);
+        let mut at = 0;
+        // SAFETY: the driver writes one address.
+        let status = unsafe { (self.calls.reserve)(&raw mut at, size(bytes), alignment, wish, 0) };
+        check(call, status)?;
+        device_ptr(call, at)
+    }
+
+    unsafe fn release(&self, start: DevicePtr, bytes: u64) -> Result<()> {
+        let _entered = self.context.enter()?;
+        // SAFETY: 1. is the caller's promise.
+        let status = unsafe { (self.calls.release)(start.address(), size(bytes)) };
+        check("cuMemAddressFree", status)
+    }
+
+    fn create_backing(&self, bytes: u64, sharing: Sharing) -> Result<Backing> {
+        let call = "cuMemCreate";
+        check_size(call, bytes)?;
+        let handles = match sharing {
+            Sharing::Private => Handles::CU_MEM_HANDLE_TYPE_NONE,
+            Sharing::FileDescriptor if self.shares => DESCRIPTOR,
+            _ => return Err(Error::new(ErrorKind::Unsupported, call)),
+        };
+        let _entered = self.context.enter()?;
+        let properties = BackingProperties::new(self.context.device(), handles, self.rdma);
+        let mut backing = 0;
+        // SAFETY: the driver reads the properties and writes one handle.
+        let status =
+            unsafe { (self.calls.create)(&raw mut backing, size(bytes), &raw const properties, 0) };
+        check(call, status)?;
+        Ok(Backing::from_raw(size(backing), bytes))
+    }
+
+    unsafe fn destroy_backing(&self, backing: Backing) -> Result<()> {
+        let _entered = self.context.enter()?;
+        // SAFETY: 1. is the caller's promise.
+        let status = unsafe { (self.calls.destroy)(backing.raw() as u64) };
+        check("cuMemRelease", status)
+    }
+
+    unsafe fn map(&self, at: DevicePtr, backing: &Backing) -> Result<()> {
+        let _entered = self.context.enter()?;
+        let (bytes, handle) = (size(backing.bytes()), backing.raw() as u64);
+        // SAFETY: 1. is the caller's promise; the driver refuses addresses that are not free for it.
+        let status = unsafe { (self.calls.map)(at.address(), bytes, 0, handle, 0) };
+        check("cuMemMap", status).map_err(|error| match error.kind() {
+            // So the driver answers a size that is not the backing's.
+            ErrorKind::Unsupported => retold(error, ErrorKind::InvalidValue),
+            _ => error,
+        })
+    }
+
+    unsafe fn unmap(&self, at: DevicePtr, bytes: u64) -> Result<()> {
+        let call = "cuMemUnmap";
+        check_size(call, bytes)?;
+        let _entered = self.context.enter()?;
+        self.check_one_mapping(at, bytes)?;
+        // SAFETY: 2. is the caller's promise; the driver refuses a part of a mapping.
+        let status = unsafe { (self.calls.unmap)(at.address(), size(bytes)) };
+        check(call, status)
+    }
+
+    unsafe fn set_access(&self, at: DevicePtr, bytes: u64, access: &[Access]) -> Result<()> {
+        let call = "cuMemSetAccess";
+        check_size(call, bytes)?;
+        let rights = Self::rights(access)?;
+        let _entered = self.context.enter()?;
+        // SAFETY: 2. is the caller's promise; the driver reads as many rights as there are.
+        let status = unsafe {
+            (self.calls.set_access)(at.address(), size(bytes), rights.as_ptr(), rights.len())
+        };
+        check(call, status)
+    }
+
+    unsafe fn export_backing(&self, backing: &Backing) -> Result<OwnedFd> {
+        let _entered = self.context.enter()?;
+        let mut descriptor: c_int = -1;
+        let place = (&raw mut descriptor).cast::<c_void>();
+        let handle = backing.raw() as u64;
+        // SAFETY: 1. is the caller's promise; for this kind of handle the driver writes a descriptor.
+        let status = unsafe { (self.calls.export)(place, handle, DESCRIPTOR, 0) };
+        let call = "cuMemExportToShareableHandle";
+        check(call, status)?;
+        if descriptor < 0 {
+            return Err(Error::new(ErrorKind::Other, call));
+        }
+        // SAFETY: the driver has opened it for the caller alone.
+        Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
+    }
+
+    fn import_backing(&self, fd: BorrowedFd<'_>, bytes: u64) -> Result<Backing> {
+        let call = "cuMemImportFromShareableHandle";
+        check_size(call, bytes)?;
+        // The driver takes descriptor 0 for a null pointer; a copy never has that number.
+        let copy = fd.try_clone_to_owned();
+        let copy = copy.map_err(|_| Error::new(ErrorKind::Refused, call))?;
+        let invalid = Error::new(ErrorKind::InvalidValue, call);
+        let descriptor = usize::try_from(copy.as_raw_fd()).map_err(|_| invalid)?;
+        let _entered = self.context.enter()?;
+        let mut backing = 0;
+        // SAFETY: for this kind of handle the pointer is the descriptor's number, and it is open.
+        let status =
+            unsafe { (self.calls.import)(&raw mut backing, pointer(descriptor), DESCRIPTOR) };
+        check(call, status).map_err(foreign)?;
+        Ok(Backing::from_raw(size(backing), bytes))
+    }
+}
+
+/// An import that failed because the descriptor is something else.
+///
+/// The driver answers by the operating system's refusal, an unknown device or an unknown failure,
+/// according to what the descriptor is of.
+fn foreign(error: Error) -> Error {
+    match error.kind() {
+        ErrorKind::Refused
+        | ErrorKind::NoSuchDevice
+        | ErrorKind::InvalidHandle
+        | ErrorKind::Other => retold(error, ErrorKind::InvalidValue),
+        _ => error,
+    }
+}

@@ -1,0 +1,255 @@
+//! The library: where it is looked for, how old it may be, and what is known of it while it is loaded.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::ffi::{OsString, c_int};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use cachette_hal::load::{Candidate, Library};
+use cachette_hal::{BackendInfo, Error, ErrorKind, LoadError, Ordinal, Result, Vendor, Version};
+
+use crate::device::Unit;
+use crate::ledger::Ledger;
+use crate::status::{DEINITIALIZED, SUCCESS, is_no_device, kind_of};
+use crate::symbols::{Age, Symbols};
+use crate::types::Status;
+
+/// Names the one library to use, by path.
+pub const LIBRARY_VARIABLE: &str = "CACHETTE_HIP_LIBRARY";
+/// The oldest version whose structures are laid out as this crate expects.
+pub const OLDEST: Version = Version::new(6, 0);
+
+/// Sonames by HIP's major version, newest first. The last is found only to be called too old.
+const NAMES: [&str; 4] = [
+    "libamdhip64.so.7",
+    "libamdhip64.so.6",
+    "libamdhip64.so",
+    "libamdhip64.so.5",
+];
+/// Exported by a library that imitates AMD's.
+const EMULATED: &str = "cachette_emulated_library";
+
+/// Where the library is looked for, in order.
+///
+/// A copy that the process has loaded comes first, for two HIP runtimes in one process do not get along.
+/// Where [`LIBRARY_VARIABLE`] is set, nothing else is tried.
+#[must_use]
+pub fn candidates() -> Vec<Candidate> {
+    list(env::var_os(LIBRARY_VARIABLE), env::var_os("ROCM_PATH"))
+}
+
+/// The candidates, given what the two variables say.
+fn list(library: Option<OsString>, rocm: Option<OsString>) -> Vec<Candidate> {
+    if let Some(path) = library.filter(|path| !path.is_empty()) {
+        return vec![Candidate::Path(path.into())];
+    }
+    let loaded = NAMES.iter().map(|name| Candidate::Loaded((*name).into()));
+    let [newest @ .., old] = NAMES;
+    let named = newest.map(|name| Candidate::Name(name.into()));
+    let folders = rocm.map(PathBuf::from).into_iter();
+    let folders = folders.chain([PathBuf::from("/opt/rocm")]);
+    let files = folders.map(|folder| Candidate::Path(folder.join("lib").join("libamdhip64.so")));
+    let last = [Candidate::Name(old.into())];
+    loaded.chain(named).chain(files).chain(last).collect()
+}
+
+/// A loaded library with all that is kept about it; there is one for each library of the process.
+///
+/// One, because what is mapped where must be known whoever mapped it.
+#[derive(Debug)]
+pub(crate) struct Driver {
+    pub(crate) info: BackendInfo,
+    pub(crate) symbols: Symbols,
+    pub(crate) ledger: Ledger,
+    units: Mutex<BTreeMap<u32, Arc<Unit>>>,
+}
+
+impl Driver {
+    /// Loads the first candidate that can be opened, and starts it.
+    ///
+    /// # Safety
+    ///
+    /// Each candidate is AMD's runtime, or keeps to its C interface.
+    pub(crate) unsafe fn load(candidates: &[Candidate]) -> Result<Arc<Self>, LoadError> {
+        // SAFETY: the caller's promise.
+        let library = unsafe { Library::open_first(candidates) }?;
+        let version = version(&library)?;
+        let symbols = Symbols::resolve(&library)?;
+        start(&library, &symbols)?;
+        // SAFETY: the type is that of functions; this one is only looked for.
+        let emulated = unsafe { library.find::<unsafe extern "C" fn()>(EMULATED) }.is_some();
+        let name = library.name().to_owned();
+        let info = BackendInfo::new("hip", Vendor::Amd, version, name, emulated);
+        Ok(Self::shared(&symbols, info))
+    }
+
+    /// The one driver of this library.
+    fn shared(symbols: &Symbols, info: BackendInfo) -> Arc<Self> {
+        static DRIVERS: Mutex<Vec<Arc<Driver>>> = Mutex::new(Vec::new());
+        let mut drivers = DRIVERS.lock().unwrap_or_else(PoisonError::into_inner);
+        let same = |driver: &&Arc<Self>| {
+            std::ptr::fn_addr_eq(driver.symbols.core.hipInit, symbols.core.hipInit)
+        };
+        if let Some(driver) = drivers.iter().find(same) {
+            return Arc::clone(driver);
+        }
+        let driver = Arc::new(Self {
+            info,
+            symbols: *symbols,
+            ledger: Ledger::default(),
+            units: Mutex::default(),
+        });
+        drivers.push(Arc::clone(&driver));
+        driver
+    }
+
+    /// How many devices there are now.
+    pub(crate) fn count(&self) -> Result<u32> {
+        let mut count = 0;
+        // SAFETY: the out-parameter outlives the call.
+        let status = unsafe { (self.symbols.core.hipGetDeviceCount)(&raw mut count) };
+        if is_no_device(status) {
+            self.forget_error();
+            return Ok(0);
+        }
+        self.check("hipGetDeviceCount", status)?;
+        Ok(u32::try_from(count).unwrap_or(0))
+    }
+
+    /// What is known of a device, asked once in a process.
+    pub(crate) fn unit(&self, ordinal: Ordinal) -> Result<Arc<Unit>> {
+        let missing = Error::new(ErrorKind::NoSuchDevice, "hipGetDeviceCount");
+        if ordinal.0 >= self.count()? {
+            return Err(missing);
+        }
+        let device = c_int::try_from(ordinal.0).map_err(|_| missing)?;
+        if let Some(unit) = self.units().get(&ordinal.0) {
+            return Ok(Arc::clone(unit));
+        }
+        // Not under the lock, for asking may take its time; two that ask at once find the same.
+        let unit = Unit::ask(self, device)?;
+        let mut units = self.units();
+        Ok(Arc::clone(units.entry(ordinal.0).or_insert(Arc::new(unit))))
+    }
+
+    fn units(&self) -> std::sync::MutexGuard<'_, BTreeMap<u32, Arc<Unit>>> {
+        self.units.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Turns a status into a result; a failure leaves nothing in the thread's last error.
+    pub(crate) fn check(&self, call: &'static str, status: Status) -> Result<()> {
+        if status == SUCCESS {
+            return Ok(());
+        }
+        // A driver that has shut down is not called again.
+        if status != DEINITIALIZED {
+            self.forget_error();
+        }
+        Err(Error::from_status(kind_of(status), call, status))
+    }
+
+    /// Takes the last error away, which the caller would otherwise find and take for its own.
+    pub(crate) fn forget_error(&self) {
+        // What it answers is known, or was another's to see before this call failed.
+        // SAFETY: it takes nothing.
+        let _ = unsafe { (self.symbols.core.hipGetLastError)() };
+    }
+
+    /// Takes away the last error that "not ready" is before 7.0; later versions do not count it as one.
+    pub(crate) fn forget_not_ready(&self) {
+        if self.info.version < Version::new(7, 0) {
+            self.forget_error();
+        }
+    }
+}
+
+/// The library's version, if it is not too old.
+fn version(library: &Library) -> Result<Version, LoadError> {
+    let age = Age::resolve(library)?;
+    let mut number = 0;
+    // SAFETY: the out-parameter outlives the call, which works without a device.
+    let status = unsafe { (age.hipRuntimeGetVersion)(&raw mut number) };
+    if status != SUCCESS {
+        return Err(did_not_start(library, "hipRuntimeGetVersion", status));
+    }
+    let found = version_of(number);
+    if found < OLDEST {
+        return Err(LoadError::TooOld {
+            library: library.name().to_owned(),
+            needs: OLDEST,
+            found,
+        });
+    }
+    Ok(found)
+}
+
+/// The version that a number means.
+const fn version_of(number: c_int) -> Version {
+    let number = number.unsigned_abs();
+    Version::new(number / 10_000_000, number / 100_000 % 100)
+}
+
+/// Starts the runtime, and sees that it shows a device.
+fn start(library: &Library, symbols: &Symbols) -> Result<(), LoadError> {
+    let no_device = || LoadError::NoDevice {
+        library: library.name().to_owned(),
+    };
+    // SAFETY: it takes numbers alone.
+    match unsafe { (symbols.core.hipInit)(0) } {
+        SUCCESS => {}
+        status if is_no_device(status) => return Err(no_device()),
+        status => return Err(did_not_start(library, "hipInit", status)),
+    }
+    let mut count = 0;
+    // SAFETY: the out-parameter outlives the call.
+    match unsafe { (symbols.core.hipGetDeviceCount)(&raw mut count) } {
+        SUCCESS if count > 0 => Ok(()),
+        SUCCESS => Err(no_device()),
+        status if is_no_device(status) => Err(no_device()),
+        status => Err(did_not_start(library, "hipGetDeviceCount", status)),
+    }
+}
+
+fn did_not_start(library: &Library, call: &'static str, status: Status) -> LoadError {
+    LoadError::Start {
+        library: library.name().to_owned(),
+        error: Error::from_status(kind_of(status), call, status),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_real_libraries_are_read() {
+        assert_eq!(version_of(50_221_153), Version::new(5, 2));
+        assert_eq!(version_of(60_443_484), Version::new(6, 4));
+        assert_eq!(version_of(70_253_211), Version::new(7, 2));
+        assert_eq!(version_of(71_460_850), Version::new(7, 14));
+    }
+
+    #[test]
+    fn what_is_loaded_comes_before_what_could_be() {
+        let all = list(None, Some("/rocm".into()));
+        let position = |wanted: &Candidate| all.iter().position(|found| found == wanted);
+        let loaded = position(&Candidate::Loaded("libamdhip64.so.6".into()));
+        let seven = position(&Candidate::Name("libamdhip64.so.7".into()));
+        let six = position(&Candidate::Name("libamdhip64.so.6".into()));
+        let plain = position(&Candidate::Name("libamdhip64.so".into()));
+        let own = position(&Candidate::Path("/rocm/lib/libamdhip64.so".into()));
+        let rocm = position(&Candidate::Path("/opt/rocm/lib/libamdhip64.so".into()));
+        let old = position(&Candidate::Name("libamdhip64.so.5".into()));
+        let order = [loaded, seven, six, plain, own, rocm, old];
+        assert!(order.iter().all(Option::is_some), "{all:?}");
+        assert!(order.is_sorted(), "{all:?}");
+    }
+
+    #[test]
+    fn a_path_given_is_the_only_one_tried() {
+        let all = list(Some("/mine/libamdhip64.so".into()), None);
+        assert_eq!(all, [Candidate::Path("/mine/libamdhip64.so".into())]);
+        assert!(list(Some("".into()), None).len() > 1);
+    }
+}

@@ -1,0 +1,59 @@
+//! Descriptors: every backing holds one, so that a process with many runs out of them before memory.
+
+use std::fs;
+use std::sync::Once;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// So few descriptors left are as good as none.
+const RESERVE: u64 = 8;
+
+/// Raises the process's limit on descriptors as far as it may, once.
+pub(crate) fn raise() {
+    static RAISED: Once = Once::new();
+    RAISED.call_once(|| {
+        let limit = getrlimit(Resource::Nofile);
+        if limit.current != limit.maximum {
+            let current = limit.maximum;
+            // A system that refuses leaves the limit as it was; exhaustion is then reported as such.
+            let _ = setrlimit(Resource::Nofile, Rlimit { current, ..limit });
+        }
+    });
+}
+
+/// Whether the process has hardly a descriptor left.
+pub(crate) fn is_exhausted() -> bool {
+    let open = match fs::read_dir("/proc/self/fd") {
+        Ok(entries) => entries.count() as u64,
+        // Not even one for the folder.
+        Err(_) => return true,
+    };
+    is_short(open, getrlimit(Resource::Nofile).current)
+}
+
+const fn is_short(open: u64, limit: Option<u64>) -> bool {
+    match limit {
+        Some(limit) => open + RESERVE >= limit,
+        None => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limit_is_raised_as_far_as_it_may() {
+        raise();
+        let limit = getrlimit(Resource::Nofile);
+        assert_eq!(limit.current, limit.maximum);
+    }
+
+    #[test]
+    fn few_left_is_exhausted_and_no_limit_never_is() {
+        assert!(is_short(1020, Some(1024)));
+        assert!(!is_short(20, Some(1024)));
+        assert!(!is_short(1 << 40, None));
+        assert!(!is_exhausted());
+    }
+}

@@ -1,0 +1,288 @@
+//! HIP's structures and constants, as AMD's headers lay them out since 6.0.
+//!
+//! Enumerations stay integers: a driver newer than this crate may answer with values it has no name for.
+//! Handles are opaque pointers and kept as numbers; so are device addresses and device sizes, which are 64
+//! bits wide on every target of this crate.
+
+use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ushort, c_void};
+
+/// `hipError_t`.
+pub type Status = c_int;
+/// `hipStream_t`; zero is the default stream.
+pub type StreamHandle = usize;
+/// `hipEvent_t`.
+pub type EventHandle = usize;
+/// `hipGraph_t`.
+pub type GraphHandle = usize;
+/// `hipGraphExec_t`.
+pub type GraphExecHandle = usize;
+/// `hipMemPool_t`.
+pub type PoolHandle = usize;
+/// `hipMemGenericAllocationHandle_t`.
+pub type BackingHandle = usize;
+/// `hipDeviceptr_t`, or a `void*` that names device memory.
+pub type Address = u64;
+/// A `size_t` that counts device memory.
+pub type Bytes = u64;
+/// `hipHostFn_t`.
+pub type HostFn = unsafe extern "C" fn(data: *mut c_void);
+
+/// Where memory lies.
+#[doc(alias = "hipMemLocation")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct MemLocation {
+    /// [`MEM_LOCATION_TYPE_DEVICE`].
+    pub kind: c_int,
+    /// The device.
+    pub id: c_int,
+}
+
+/// Properties of physical memory.
+#[doc(alias = "hipMemAllocationProp::allocFlags")]
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct MemAllocationFlags {
+    /// Compression.
+    pub compression_type: c_uchar,
+    /// Whether other hardware may reach it.
+    pub gpu_direct_rdma_capable: c_uchar,
+    /// What it is for.
+    pub usage: c_ushort,
+}
+
+/// What physical memory is made like.
+#[doc(alias = "hipMemAllocationProp")]
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct MemAllocationProp {
+    /// [`MEM_ALLOCATION_TYPE_PINNED`].
+    pub kind: c_int,
+    /// How it may leave the process: [`MEM_HANDLE_TYPE_NONE`] or [`MEM_HANDLE_TYPE_FILE_DESCRIPTOR`].
+    pub requested_handle_type: c_int,
+    /// Where it lies.
+    pub location: MemLocation,
+    /// Of no meaning here.
+    pub win32_handle_meta_data: *mut c_void,
+    /// More properties.
+    pub flags: MemAllocationFlags,
+}
+
+/// Who may touch a range.
+#[doc(alias = "hipMemAccessDesc")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct MemAccessDesc {
+    /// The device.
+    pub location: MemLocation,
+    /// [`MEM_ACCESS_NONE`], [`MEM_ACCESS_READ`] or [`MEM_ACCESS_READ_WRITE`].
+    pub flags: c_int,
+}
+
+/// An allocation's name in another process.
+#[doc(alias = "hipIpcMemHandle_t")]
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct IpcMemHandle {
+    /// Bytes that mean something to the driver alone.
+    pub reserved: [u8; 64],
+}
+
+/// What the driver knows of an address.
+#[doc(alias = "hipPointerAttribute_t")]
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct PointerAttribute {
+    /// [`MEMORY_TYPE_DEVICE`] and others.
+    pub kind: c_int,
+    /// The device it belongs to.
+    pub device: c_int,
+    /// The address under which the device sees it.
+    pub device_pointer: Address,
+    /// The address under which the host sees it.
+    pub host_pointer: *mut c_void,
+    /// Whether it migrates.
+    pub is_managed: c_int,
+    /// Flags it was allocated with.
+    pub allocation_flags: c_uint,
+}
+
+/// Facts about a device: the named fields are those this crate reads, the gaps what lies between.
+#[doc(alias = "hipDeviceProp_t")]
+#[doc(alias = "hipDeviceProp_tR0600")]
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(8))]
+pub struct DeviceProp {
+    /// Marketing name, ended by a zero byte.
+    pub name: [c_char; 256],
+    /// Identity.
+    pub uuid: [u8; 16],
+    gap_272: [u8; 16],
+    /// Bytes of device memory.
+    pub total_global_mem: Bytes,
+    gap_296: [u8; 12],
+    /// Threads of a wavefront.
+    pub warp_size: c_int,
+    gap_312: [u8; 76],
+    /// Compute units.
+    pub multi_processor_count: c_int,
+    gap_392: [u8; 4],
+    /// Whether the device shares its memory with the host.
+    pub integrated: c_int,
+    /// Whether it reaches page-locked host memory.
+    pub can_map_host_memory: c_int,
+    gap_404: [u8; 180],
+    /// Number of the PCI bus.
+    pub pci_bus_id: c_int,
+    gap_588: [u8; 64],
+    /// Whether it has managed memory.
+    pub managed_memory: c_int,
+    gap_656: [u8; 16],
+    /// Whether it reaches all host memory.
+    pub pageable_memory_access: c_int,
+    /// Whether host and device may use managed memory at once.
+    pub concurrent_managed_access: c_int,
+    gap_680: [u8; 480],
+    /// Architecture with its features, such as `gfx942:sramecc+:xnack-`, ended by a zero byte.
+    pub gcn_arch_name: [c_char; 256],
+    gap_1416: [u8; 48],
+    /// Whether the host reaches all device memory.
+    pub is_large_bar: c_int,
+    /// Revision of the chip.
+    pub asic_revision: c_int,
+}
+
+impl DeviceProp {
+    /// All zero.
+    #[must_use]
+    pub const fn zeroed() -> Self {
+        Self {
+            name: [0; 256],
+            uuid: [0; 16],
+            gap_272: [0; 16],
+            total_global_mem: 0,
+            gap_296: [0; 12],
+            warp_size: 0,
+            gap_312: [0; 76],
+            multi_processor_count: 0,
+            gap_392: [0; 4],
+            integrated: 0,
+            can_map_host_memory: 0,
+            gap_404: [0; 180],
+            pci_bus_id: 0,
+            gap_588: [0; 64],
+            managed_memory: 0,
+            gap_656: [0; 16],
+            pageable_memory_access: 0,
+            concurrent_managed_access: 0,
+            gap_680: [0; 480],
+            gcn_arch_name: [0; 256],
+            gap_1416: [0; 48],
+            is_large_bar: 0,
+            asic_revision: 0,
+        }
+    }
+}
+
+// A driver writes this many bytes, whatever the struct above says.
+const _: () = assert!(size_of::<DeviceProp>() == 1472);
+
+/// Declares constants together with the names that AMD's headers give them.
+macro_rules! constants {
+    ($($(#[$doc:meta])* $name:ident: $type:ty = $value:literal, $c_name:literal;)*) => {
+        $(
+            $(#[$doc])*
+            #[doc(alias = $c_name)]
+            pub const $name: $type = $value;
+        )*
+
+        /// Every constant above under the name of AMD's headers, for comparing.
+        #[doc(hidden)]
+        pub const CONSTANTS: &[(&str, i64)] = &[$(($c_name, $value),)*];
+    };
+}
+
+constants! {
+    /// Physical memory of a device.
+    MEM_ALLOCATION_TYPE_PINNED: c_int = 1, "hipMemAllocationTypePinned";
+    /// A device.
+    MEM_LOCATION_TYPE_DEVICE: c_int = 1, "hipMemLocationTypeDevice";
+    /// May not leave the process.
+    MEM_HANDLE_TYPE_NONE: c_int = 0, "hipMemHandleTypeNone";
+    /// May leave the process as a file descriptor.
+    MEM_HANDLE_TYPE_FILE_DESCRIPTOR: c_int = 1, "hipMemHandleTypePosixFileDescriptor";
+    /// The smallest legal granularity.
+    MEM_GRANULARITY_MINIMUM: c_int = 0, "hipMemAllocationGranularityMinimum";
+    /// The best granularity.
+    MEM_GRANULARITY_RECOMMENDED: c_int = 1, "hipMemAllocationGranularityRecommended";
+    /// No access.
+    MEM_ACCESS_NONE: c_int = 0, "hipMemAccessFlagsProtNone";
+    /// Access to read.
+    MEM_ACCESS_READ: c_int = 1, "hipMemAccessFlagsProtRead";
+    /// Access to read and write.
+    MEM_ACCESS_READ_WRITE: c_int = 3, "hipMemAccessFlagsProtReadWrite";
+    /// Memory that the driver does not know.
+    MEMORY_TYPE_UNREGISTERED: c_int = 0, "hipMemoryTypeUnregistered";
+    /// Page-locked host memory.
+    MEMORY_TYPE_HOST: c_int = 1, "hipMemoryTypeHost";
+    /// Device memory.
+    MEMORY_TYPE_DEVICE: c_int = 2, "hipMemoryTypeDevice";
+    /// Whether host and device may use managed memory at once.
+    ATTRIBUTE_CONCURRENT_MANAGED_ACCESS: c_int = 9, "hipDeviceAttributeConcurrentManagedAccess";
+    /// Whether the device shares its memory with the host.
+    ATTRIBUTE_INTEGRATED: c_int = 16, "hipDeviceAttributeIntegrated";
+    /// Whether it has managed memory.
+    ATTRIBUTE_MANAGED_MEMORY: c_int = 24, "hipDeviceAttributeManagedMemory";
+    /// Whether it reaches all host memory.
+    ATTRIBUTE_PAGEABLE_MEMORY_ACCESS: c_int = 65, "hipDeviceAttributePageableMemoryAccess";
+    /// Whether host and device share one address space.
+    ATTRIBUTE_UNIFIED_ADDRESSING: c_int = 85, "hipDeviceAttributeUnifiedAddressing";
+    /// Whether there are stream-ordered pools.
+    ATTRIBUTE_MEMORY_POOLS: c_int = 88, "hipDeviceAttributeMemoryPoolsSupported";
+    /// Whether there is virtual memory.
+    ATTRIBUTE_VIRTUAL_MEMORY: c_int = 89, "hipDeviceAttributeVirtualMemoryManagementSupported";
+    /// Whether the host reaches all device memory.
+    ATTRIBUTE_LARGE_BAR: c_int = 10_011, "hipDeviceAttributeIsLargeBar";
+    /// Whether there is fine-grained device memory.
+    ATTRIBUTE_FINE_GRAIN: c_int = 10_016, "hipDeviceAttributeFineGrainSupport";
+    /// A capture that binds every thread.
+    CAPTURE_MODE_GLOBAL: c_int = 0, "hipStreamCaptureModeGlobal";
+    /// A capture that binds its own thread.
+    CAPTURE_MODE_THREAD_LOCAL: c_int = 1, "hipStreamCaptureModeThreadLocal";
+    /// A capture that binds nobody.
+    CAPTURE_MODE_RELAXED: c_int = 2, "hipStreamCaptureModeRelaxed";
+    /// Not capturing.
+    CAPTURE_STATUS_NONE: c_int = 0, "hipStreamCaptureStatusNone";
+    /// Capturing.
+    CAPTURE_STATUS_ACTIVE: c_int = 1, "hipStreamCaptureStatusActive";
+    /// Broken.
+    CAPTURE_STATUS_INVALIDATED: c_int = 2, "hipStreamCaptureStatusInvalidated";
+    /// An event without timing.
+    EVENT_DISABLE_TIMING: c_uint = 2, "hipEventDisableTiming";
+    /// An event whose record makes everything before it visible to the host and to peers.
+    EVENT_RELEASE_TO_SYSTEM: c_uint = 0x8000_0000, "hipEventReleaseToSystem";
+    /// A stream that does not wait for the default one.
+    STREAM_NON_BLOCKING: c_uint = 1, "hipStreamNonBlocking";
+    /// Page-locked for every device.
+    HOST_MALLOC_PORTABLE: c_uint = 1, "hipHostMallocPortable";
+    /// With a device address.
+    HOST_MALLOC_MAPPED: c_uint = 2, "hipHostMallocMapped";
+    /// Coherent between host and device while both use it.
+    HOST_MALLOC_COHERENT: c_uint = 0x4000_0000, "hipHostMallocCoherent";
+    /// Registered for every device.
+    HOST_REGISTER_PORTABLE: c_uint = 1, "hipHostRegisterPortable";
+    /// With a device address.
+    HOST_REGISTER_MAPPED: c_uint = 2, "hipHostRegisterMapped";
+    /// The one flag with which tokens are opened.
+    IPC_LAZY_ENABLE_PEER_ACCESS: c_uint = 1, "hipIpcMemLazyEnablePeerAccess";
+    /// Ordinary, coarse-grained device memory.
+    DEVICE_MALLOC_DEFAULT: c_uint = 0, "hipDeviceMallocDefault";
+    /// Fine-grained device memory.
+    DEVICE_MALLOC_FINE_GRAINED: c_uint = 1, "hipDeviceMallocFinegrained";
+    /// Memory for signals.
+    DEVICE_MALLOC_SIGNAL: c_uint = 2, "hipMallocSignalMemory";
+    /// Uncached device memory.
+    DEVICE_MALLOC_UNCACHED: c_uint = 3, "hipDeviceMallocUncached";
+    /// Physically contiguous device memory.
+    DEVICE_MALLOC_CONTIGUOUS: c_uint = 4, "hipDeviceMallocContiguous";
+}
