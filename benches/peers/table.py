@@ -2,11 +2,12 @@
 
 import json
 import pathlib
+import statistics
 import sys
 
 
 def rows(folder, name):
-    """The microbenchmarks of a peer: {(workload, parameter): ns}, by allocator."""
+    """The microbenchmarks of a peer: {(workload, parameter): median ns}, by allocator."""
     found = {}
     path = folder / f"{name}.csv"
     if not path.exists():
@@ -14,8 +15,13 @@ def rows(folder, name):
     for line in path.read_text().splitlines():
         fields = line.split(",")
         if len(fields) == 4 and fields[3].replace(".", "", 1).isdigit():
-            found.setdefault(fields[0], {})[(fields[1], fields[2])] = float(fields[3])
-    return found
+            runs = found.setdefault(fields[0], {}).setdefault((fields[1], fields[2]), [])
+            runs.append(float(fields[3]))
+    return {name: medians(runs) for name, runs in found.items()}
+
+
+def medians(runs):
+    return {key: statistics.median(values) for key, values in runs.items()}
 
 
 RMM_CASES = {
@@ -40,10 +46,11 @@ def rmm_rows(folder):
 
 
 def microbenchmarks(folder):
-    ours = {
-        (row["workload"], str(row["parameter"])): row["ns_per_pair"]
-        for row in json.loads((folder / "cachette-bench.json").read_text())
-    }
+    runs = {}
+    for path in sorted(folder.glob("cachette-bench-*.json")):
+        for row in json.loads(path.read_text()):
+            runs.setdefault((row["workload"], str(row["parameter"])), []).append(row["ns_per_pair"])
+    ours = medians(runs)
     peers = {}
     for name in ("torch", "torch-expandable", "driver"):
         peers.update(rows(folder, name))

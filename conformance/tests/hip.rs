@@ -11,12 +11,6 @@ use cachette_hal::Backend;
 use cachette_hal_hip::{Candidate, HipBackend};
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 
-/// Since 7.14 an unmap waits for every stream of the device, also for those that do not use the mapping.
-const WAITS: &[(Personality, &str)] = &[(
-    Personality::V7_14,
-    "virtual_memory::unmapping_does_not_wait_for_a_held_stream",
-)];
-
 /// AMD's library, or a version of it that is emulated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Subject {
@@ -51,17 +45,6 @@ impl Subject {
             Self::Real => Arc::new(joined),
             Self::Emulated(_) => Arc::new(joined.containing_faults()),
         }
-    }
-
-    /// Why a case is known to fail.
-    fn deviation(self, case: &str) -> Option<&'static str> {
-        let known = |(personality, name): &&(Personality, &str)| {
-            self == Self::Emulated(*personality) && *name == case
-        };
-        WAITS
-            .iter()
-            .find(known)
-            .map(|_| "since 7.14 an unmap waits for every stream of the device")
     }
 }
 
@@ -101,14 +84,10 @@ fn run_case(subject: Subject, case: &Case, device: &Mutex<()>) -> Result<Complet
     let outcome = found
         .map(|found| &found.outcome)
         .ok_or("the case did not run")?;
-    match (outcome, subject.deviation(case.name)) {
-        (Outcome::Passed, None) => Ok(Completion::Completed),
-        (Outcome::Passed, Some(_)) => Err("it no longer deviates".into()),
-        (Outcome::Failed { .. }, Some(reason)) => Ok(Completion::ignored_with(reason)),
-        (Outcome::Skipped { .. } | Outcome::Deviates { .. }, _) => {
-            Ok(Completion::ignored_with(outcome))
-        }
-        (outcome, _) => Err(format!("{outcome}\npromise: {}", case.about).into()),
+    match outcome {
+        Outcome::Passed => Ok(Completion::Completed),
+        Outcome::Skipped { .. } | Outcome::Deviates { .. } => Ok(Completion::ignored_with(outcome)),
+        outcome => Err(format!("{outcome}\npromise: {}", case.about).into()),
     }
 }
 

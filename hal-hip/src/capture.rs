@@ -8,6 +8,8 @@ use cachette_hal::{
     Capture, CaptureId, CaptureMode, CaptureStatus, Error, ErrorKind, Graph, Result, StreamRef,
 };
 
+use cachette_hal::owned::RelaxedCapture;
+
 use crate::device::{HipDevice, handle};
 use crate::symbols::CaptureSymbols;
 use crate::types::{
@@ -67,10 +69,18 @@ impl Capture for HipDevice {
         self.capture_call("hipStreamEndCapture", |hip| unsafe {
             (hip.hipStreamEndCapture)(handle(stream), &raw mut graph)
         })?;
-        // SAFETY: the graph was made above; the out-parameter outlives the call.
-        let ready = self.capture_call("hipGraphInstantiateWithFlags", |hip| unsafe {
-            (hip.hipGraphInstantiateWithFlags)(&raw mut exec, graph, 0)
+        if graph == 0 {
+            return Err(Error::new(ErrorKind::CaptureBroken, "hipStreamEndCapture"));
+        }
+        // Making a graph ready allocates, which another stream's capture would forbid.
+        let relaxed = RelaxedCapture::enter(self);
+        let ready = relaxed.as_ref().map_err(|error| *error).and_then(|_| {
+            // SAFETY: the graph was made above; the out-parameter outlives the call.
+            self.capture_call("hipGraphInstantiateWithFlags", |hip| unsafe {
+                (hip.hipGraphInstantiateWithFlags)(&raw mut exec, graph, 0)
+            })
         });
+        drop(relaxed);
         // What is ready to launch does not need what it was made from.
         // SAFETY: the graph was made above and is destroyed once.
         let destroyed = self.capture_call("hipGraphDestroy", |hip| unsafe {

@@ -1,6 +1,7 @@
 //! Host functions in stream order.
 
 use std::ffi::c_void;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use cachette_hal::{
     Capture, CaptureStatus, Error, ErrorKind, HostCalls, HostFunction, Result, StreamRef,
@@ -16,7 +17,8 @@ use crate::device::{HipDevice, handle};
 unsafe extern "C" fn run(data: *mut c_void) {
     // SAFETY: the caller's promise.
     let function = unsafe { Box::from_raw(data.cast::<HostFunction>()) };
-    function();
+    // A panic ends here: it was reported when it began, and must not enter the driver.
+    let _ = catch_unwind(AssertUnwindSafe(function));
 }
 
 impl HostCalls for HipDevice {
