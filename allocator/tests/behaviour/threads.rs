@@ -106,3 +106,27 @@ fn nothing_live_is_overwritten_when_streams_lend() {
     crowd(&bed);
     bed.assert_returns_everything();
 }
+
+#[test]
+fn s17_an_address_is_found_by_every_thread_whoever_allocated_it() {
+    const THREADS: usize = 4;
+    let bed = Bed::phantom(1 << 30, "");
+    let streams: Vec<Lane> = (0..THREADS).map(|_| bed.stream()).collect();
+    let sizes = [512, 40 * KIB, MIB + 1, 12 * MIB];
+    for round in 0..20 {
+        let addresses: Vec<u64> = streams
+            .iter()
+            .flat_map(|stream| sizes.map(|bytes| bed.allocate_raw(bytes, stream)))
+            .collect();
+        thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let (addresses, bed) = (&addresses, &bed);
+                // Each frees what lies far apart: some of every stream.
+                let mine = addresses.iter().skip(thread).step_by(THREADS);
+                scope.spawn(move || mine.for_each(|at| bed.allocator.free_raw(*at).unwrap()));
+            }
+        });
+        assert_eq!(bed.stats().allocation.all.current, 0, "round {round}");
+        bed.assert_sound();
+    }
+}
