@@ -1,14 +1,14 @@
 //! The settings that decide placement, copied into every heap so that a hit reads nothing shared.
 
-use crate::config::Config;
+use crate::config::{Config, Roundup};
 use crate::size::{self, Kind};
 
 /// The settings that decide placement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Policy {
-    /// Steps between powers of two, by interval; index 0 is below 2 MiB, index 15 from 32 GiB on.
-    pub(crate) divisions: [u32; 16],
-    /// Whether any of `divisions` is above one.
+    /// Steps between powers of two, by interval.
+    pub(crate) roundup: Roundup,
+    /// Whether any interval has more than one.
     pub(crate) divides: bool,
     /// Size of the segments for middling requests.
     pub(crate) large_segment: u64,
@@ -25,7 +25,7 @@ pub(crate) struct Policy {
 impl Default for Policy {
     fn default() -> Self {
         Self {
-            divisions: [0; 16],
+            roundup: Roundup::default(),
             divides: false,
             large_segment: size::LARGE_SEGMENT,
             max_split: u64::MAX,
@@ -39,11 +39,9 @@ impl Default for Policy {
 impl Policy {
     /// The placement that a configuration asks for.
     pub(crate) fn of(config: &Config) -> Self {
-        let divisions: [u32; 16] =
-            std::array::from_fn(|interval| config.divisions(1 << (20 + interval)));
         Self {
-            divides: divisions.iter().any(|count| *count > 1),
-            divisions,
+            divides: config.roundup_divisions().iter().any(|steps| *steps > 1),
+            roundup: config.roundup().clone(),
             large_segment: config.large_segment_bytes(),
             max_split: config.max_split_bytes().unwrap_or(u64::MAX),
             max_non_split_rounding: config.max_non_split_rounding_bytes(),
@@ -58,16 +56,11 @@ impl Policy {
         size::round(
             bytes,
             if self.divides {
-                self.divisions_for(bytes)
+                self.roundup.divisions(bytes)
             } else {
                 0
             },
         )
-    }
-
-    fn divisions_for(&self, bytes: u64) -> u32 {
-        let interval = bytes.max(1).ilog2().saturating_sub(20).min(15);
-        self.divisions[interval as usize]
     }
 
     /// Whether a free block of `block` bytes may serve a request of `rounded` bytes at all.

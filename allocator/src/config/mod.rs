@@ -54,7 +54,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use number::scale;
-use roundup::Roundup;
+pub(crate) use roundup::Roundup;
 
 pub use builder::ConfigBuilder;
 pub use error::{ConfigError, Problem};
@@ -177,6 +177,11 @@ impl Config {
     #[must_use]
     pub fn divisions(&self, size: u64) -> u32 {
         self.roundup.divisions(size)
+    }
+
+    /// The divisions of all intervals, as placement keeps them.
+    pub(crate) const fn roundup(&self) -> &Roundup {
+        &self.roundup
     }
 
     /// The divisions of each interval of sizes; interval `i` begins at `2^i` MiB.

@@ -18,7 +18,7 @@ const FIRST_LOG: u32 = 20;
 /// Interval `i` holds the sizes from `2^i` MiB up to twice that; the first also all smaller sizes, the
 /// last also all larger.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Roundup([u32; INTERVALS]);
+pub(crate) struct Roundup([u32; INTERVALS]);
 
 impl Roundup {
     /// Takes the divisions of each interval.
@@ -73,7 +73,7 @@ impl Roundup {
     }
 
     /// The divisions of the interval that holds `size`.
-    pub(super) fn divisions(&self, size: u64) -> u32 {
+    pub(crate) fn divisions(&self, size: u64) -> u32 {
         let log = size.checked_ilog2().unwrap_or(0);
         let interval = log.saturating_sub(FIRST_LOG) as usize;
         self.0[interval.min(INTERVALS - 1)]

@@ -5,7 +5,7 @@
 //! | relieve | asks the program's own helpers to free memory | no |
 //! | collect | gives back old unused segments, if the configuration says from when on | yes |
 //! | borrow | takes a block that is idle on another stream, behind a wait on the device (opt-in) | no |
-//! | obtain | asks the device for a segment, within the limit | no |
+//! | obtain | asks the device for a segment, within the limit | only if its driver does |
 //! | release enough | gives back unsplittable segments of this stream, as many as the request needs | yes |
 //! | wait | waits for the cheapest set of other streams' uses that makes a block large enough | yes |
 //! | release all | gives back every unused segment of every stream | yes |
