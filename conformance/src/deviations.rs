@@ -18,12 +18,20 @@ pub struct Deviation {
 }
 
 /// Every deviation known today.
-pub const DEVIATIONS: &[Deviation] = &[Deviation {
-    vendor: Vendor::Amd,
-    versions: (Some(Version::new(7, 14)), None),
-    case: "virtual_memory::unmapping_does_not_wait_for_a_held_stream",
-    reason: "hipMemUnmap waits for every stream of the owner and of the devices that have access",
-}];
+pub const DEVIATIONS: &[Deviation] = &[
+    unmap_waits("virtual_memory::unmapping_does_not_wait_for_a_held_stream"),
+    unmap_waits("virtual_memory::unmapping_an_alias_leaves_held_work_through_the_other"),
+];
+
+/// What AMD's driver does to a case that unmaps while a stream is held.
+const fn unmap_waits(case: &'static str) -> Deviation {
+    Deviation {
+        vendor: Vendor::Amd,
+        versions: (Some(Version::new(7, 14)), None),
+        case,
+        reason: "hipMemUnmap waits for every stream of the owner and of the devices that have access",
+    }
+}
 
 impl Deviation {
     /// Whether it is about this driver.

@@ -22,14 +22,17 @@ fn choose() {
         // SAFETY: this program has started no thread yet.
         unsafe { substitute::stand_in(file, variable, "CUDA_VISIBLE_DEVICES") };
     }
-    if let Ok(backend) = CudaBackend::load() {
-        let info = backend.info();
-        let whose = if info.emulated {
-            "emulated"
-        } else {
-            "NVIDIA's"
-        };
-        eprintln!("CUDA {} ({whose}), from {}", info.version, info.library);
+    match CudaBackend::load() {
+        Ok(backend) => {
+            let info = backend.info();
+            let whose = if info.emulated {
+                "emulated"
+            } else {
+                "NVIDIA's"
+            };
+            eprintln!("CUDA {} ({whose}), from {}", info.version, info.library);
+        }
+        Err(why) => eprintln!("CUDA does not load: {why}"),
     }
 }
 

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::sync::OnceLock;
 
-use cachette_hal::{Backend, Device, Feature, Ordinal};
+use cachette_hal::{Backend, Device, Feature, Ordinal, Sharing};
 use cachette_hal_cuda::{CudaBackend, CudaDevice};
 use libtest_mimic::{Arguments, Failed, Trial};
 
@@ -23,6 +23,8 @@ const PART: &str = "CACHETTE_BAD_INPUT_PART";
 const LIBRARY: &str = "CACHETTE_CUDA_LIBRARY";
 /// A part that opens every device.
 const OPEN: &str = "open";
+/// A part that makes backing of every kind.
+const SHARE: &str = "share";
 /// A part that uses a device when the process leaves.
 const LEAVE: &str = "leave";
 
@@ -36,6 +38,10 @@ unsafe extern "C" {
 fn main() -> ExitCode {
     match env::var(PART).as_deref() {
         Ok(LEAVE) => leave(),
+        Ok(SHARE) => {
+            println!("{}", share().unwrap_or_else(|text| text));
+            return ExitCode::SUCCESS;
+        }
         Ok(_) => {
             println!("{}", open().unwrap_or_else(|text| text));
             return ExitCode::SUCCESS;
@@ -58,6 +64,8 @@ fn trials() -> Vec<Trial> {
         ("a_driver_without_devices_says_what_to_check", no_device),
         ("devices_can_be_hidden", hidden_devices),
         ("the_emulated_driver_has_every_feature", every_feature),
+        ("a_fabric_that_is_not_there_is_told_of", no_fabric),
+        ("memory_is_made_for_network_cards", network_cards),
         ("a_device_that_vanishes_is_lost", lost_device),
         ("a_leaving_process_is_told_so", leaving),
     ];
@@ -82,6 +90,25 @@ fn open() -> Result<String, String> {
             .filter_map(|feature| device.missing(*feature));
         lines.extend(missing.map(|missing| missing.to_string()));
         device.allocate(4096).map_err(|error| error.to_string())?;
+    }
+    Ok(lines.join("\n"))
+}
+
+/// Makes backing of every kind, and says what came of it.
+fn share() -> Result<String, String> {
+    let backend = CudaBackend::load().map_err(|error| error.to_string())?;
+    let device = backend.device(Ordinal(0));
+    let device = device.map_err(|error| error.to_string())?;
+    let memory = device.virtual_memory().map_err(|error| error.to_string())?;
+    let bytes = memory.granularity().minimum;
+    let mut lines = Vec::new();
+    for sharing in Sharing::ALL {
+        let shares = memory
+            .shares(sharing)
+            .map_or_else(|why| why.to_string(), |()| "yes".into());
+        let made = memory.create_backing(bytes, sharing);
+        let made = made.map_or_else(|error| error.to_string(), |_| "made".into());
+        lines.push(format!("{sharing}: {shares}; {made}"));
     }
     Ok(lines.join("\n"))
 }
@@ -214,6 +241,37 @@ fn hidden_devices() -> Result<(), Failed> {
 fn every_feature() -> Result<(), Failed> {
     let said = child(OPEN, &emulated_driver(), &[])?;
     expect(&said, "2 devices, emulated: true")
+}
+
+fn no_fabric() -> Result<(), Failed> {
+    let others = "private backing: yes; made\nfile descriptors: yes; made";
+    let remedy = "use a file descriptor, or give the process a channel to the fabric";
+    let library = emulated_driver();
+    let said = child(SHARE, &library, &[])?;
+    expect(&said, &format!("{others}\nfabric handles: yes; made"))?;
+    let said = child(SHARE, &library, &[("CACHETTE_EMULATED_FABRIC", "closed")])?;
+    let promised = format!(
+        "{others}\nfabric handles: yes; cuMemCreate failed: no fabric is there, or this process may not use \
+         it (status 800); {remedy}"
+    );
+    expect(&said, &promised)?;
+    let said = child(SHARE, &library, &[("CACHETTE_EMULATED_FABRIC", "0")])?;
+    let promised = format!(
+        "{others}\nfabric handles: the device lacks CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED; \
+         cuMemCreate failed: no fabric is there, or this process may not use it; {remedy}"
+    );
+    expect(&said, &promised)
+}
+
+fn network_cards() -> Result<(), Failed> {
+    let said = child(
+        SHARE,
+        &emulated_driver(),
+        &[("CACHETTE_EMULATED_RDMA", "1")],
+    )?;
+    let promised =
+        "private backing: yes; made\nfile descriptors: yes; made\nfabric handles: yes; made";
+    expect(&said, promised)
 }
 
 fn lost_device() -> Result<(), Failed> {

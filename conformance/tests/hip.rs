@@ -50,9 +50,11 @@ impl Subject {
 
 /// What is tested here: the real library if it shows a device, else all that are emulated.
 ///
-/// One version alone if the environment names it, and 7.2 alone over a real device, which several would share.
+/// A library that the user has named is tested even if it fails, for then that is the result. One version
+/// alone if the environment names it, and 7.2 alone over a real device, which several would share.
 fn subjects() -> Vec<Subject> {
-    if Subject::Real.load().is_ok() {
+    let named = env::var_os("CACHETTE_HIP_LIBRARY").is_some_and(|path| !path.is_empty());
+    if named || Subject::Real.load().is_ok() {
         return vec![Subject::Real];
     }
     let named = env::var("CACHETTE_EMULATED_HIP").ok();
@@ -63,12 +65,15 @@ fn subjects() -> Vec<Subject> {
     }
 }
 
-/// Says whose results these are.
+/// Says whose results these are, or why there will be none.
 fn announce(subject: Subject) {
-    if let Ok(backend) = subject.load() {
-        let info = backend.info();
-        let whose = if info.emulated { "emulated" } else { "AMD's" };
-        eprintln!("HIP {} ({whose}), from {}", info.version, info.library);
+    match subject.load() {
+        Ok(backend) => {
+            let info = backend.info();
+            let whose = if info.emulated { "emulated" } else { "AMD's" };
+            eprintln!("HIP {} ({whose}), from {}", info.version, info.library);
+        }
+        Err(why) => eprintln!("HIP does not load: {why}"),
     }
 }
 

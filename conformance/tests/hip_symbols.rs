@@ -27,7 +27,7 @@ const GROUPS: &[(Feature, &[&str])] = &[
     (
         Feature::StreamOrdered,
         &[
-            "hipMallocAsync",
+            "hipMallocFromPoolAsync",
             "hipFreeAsync",
             "hipDeviceGetDefaultMemPool",
             "hipMemPoolTrimTo",

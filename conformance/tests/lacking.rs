@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use cachette_conformance::{Fixture, Joined, Options, Outcome, Report, cases, child, run};
-use cachette_hal::Feature;
+use cachette_hal::{Feature, Sharing};
 use cachette_hal_host::{HostBackend, HostConfig};
 use libtest_mimic::{Arguments, Failed, Trial};
 
@@ -29,6 +29,11 @@ fn alone() -> Arc<dyn Fixture> {
 fn apart() -> Arc<dyn Fixture> {
     let config = HostConfig::default().devices(2).capacity(256 << 20);
     fixture("apart", config.peers(false))
+}
+
+fn without_sharing(sharing: Sharing) -> Arc<dyn Fixture> {
+    let config = HostConfig::default().devices(2).capacity(256 << 20);
+    fixture(sharing.name(), config.without_sharing(sharing))
 }
 
 fn report(fixture: &Arc<dyn Fixture>) -> Result<Report, Failed> {
@@ -74,6 +79,17 @@ fn skips_what_needs(feature: Feature) -> Result<(), Failed> {
     Ok(())
 }
 
+/// The cases of one group are skipped, and say that the kind of sharing is missing.
+fn skips_what_is_shared_by(sharing: Sharing, group: &str) -> Result<(), Failed> {
+    let report = report(&without_sharing(sharing))?;
+    let promised = format!("no {sharing}: switched off by the host device's configuration");
+    let skipped = |case: &&cachette_conformance::Case| {
+        case.group() == group && reason(&report, case.name) == Some(promised.as_str())
+    };
+    let count = cases().iter().filter(skipped).count();
+    ensure(count >= 5, || format!("{count} cases say \"{promised}\""))
+}
+
 fn one_device_skips_what_needs_two() -> Result<(), Failed> {
     let report = report(&alone())?;
     for case in cases().iter().filter(|case| case.devices > 1) {
@@ -99,10 +115,14 @@ fn main() -> ExitCode {
         let lacking = Feature::ALL
             .into_iter()
             .find(|feature| feature.name() == name);
-        let fixture = match (lacking, name.as_str()) {
-            (Some(feature), _) => without(feature),
-            (None, "apart") => apart(),
-            (None, _) => alone(),
+        let unshared = Sharing::ALL
+            .into_iter()
+            .find(|sharing| sharing.name() == name);
+        let fixture = match (lacking, unshared, name.as_str()) {
+            (Some(feature), ..) => without(feature),
+            (_, Some(sharing), _) => without_sharing(sharing),
+            (.., "apart") => apart(),
+            _ => alone(),
         };
         child::play_if_child(&fixture);
     }
@@ -116,6 +136,15 @@ fn main() -> ExitCode {
             devices_apart_are_asked_what_others_are_not,
         ),
     ];
+    for (sharing, group) in [
+        (Sharing::FileDescriptor, "descriptors"),
+        (Sharing::Fabric, "fabric"),
+    ] {
+        let name = format!("skips_what_is_shared_by::{group}");
+        trials.push(Trial::test(name, move || {
+            skips_what_is_shared_by(sharing, group)
+        }));
+    }
     for feature in Feature::ALL {
         let name = format!(
             "skips_what_needs::{}",

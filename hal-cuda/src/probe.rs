@@ -1,5 +1,7 @@
 //! Why a group of calls is missing: symbols the library lacks, and properties the device lacks.
 
+use std::ffi::c_uint;
+
 use cachette_hal::{LoadError, Reason, Result};
 use cudarc::driver::sys::{CUdevice, CUdevice_attribute as Attribute};
 
@@ -9,7 +11,7 @@ use crate::symbols::CoreCalls;
 /// A property that a device has or lacks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Property {
-    attribute: Attribute,
+    attribute: c_uint,
     name: &'static str,
 }
 
@@ -20,7 +22,7 @@ macro_rules! properties {
             $(
                 $(#[$doc])*
                 pub(crate) const $property: Self = Self {
-                    attribute: Attribute::$attribute,
+                    attribute: Attribute::$attribute as c_uint,
                     name: stringify!($attribute),
                 };
             )*
@@ -46,6 +48,14 @@ properties! {
 }
 
 impl Property {
+    /// Physical memory leaves the process by a fabric handle.
+    ///
+    /// By number: cudarc has the name only where it is built for CUDA 12.4 or newer.
+    pub(crate) const FABRIC: Self = Self {
+        attribute: 128,
+        name: "CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED",
+    };
+
     /// Whether the device has it; what the driver does not know, the device does not have.
     pub(crate) fn has(self, core: &CoreCalls, device: CUdevice) -> bool {
         number(core, device, self.attribute).is_ok_and(|value| value != 0)
@@ -62,7 +72,7 @@ impl Property {
 }
 
 /// A number that describes the device.
-pub(crate) fn number(core: &CoreCalls, device: CUdevice, attribute: Attribute) -> Result<i32> {
+pub(crate) fn number(core: &CoreCalls, device: CUdevice, attribute: c_uint) -> Result<i32> {
     let mut value = 0;
     // SAFETY: the driver writes one number.
     let status = unsafe { (core.attribute)(&raw mut value, attribute, device) };

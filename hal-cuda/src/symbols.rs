@@ -4,9 +4,9 @@ use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ulonglong, c_void};
 
 use cachette_hal::symbol_table;
 use cudarc::driver::sys::{
-    CUcontext, CUdevice, CUdevice_attribute, CUdeviceptr, CUevent, CUgraph, CUgraphExec,
-    CUgraphNode, CUhostFn, CUipcMemHandle, CUmemAllocationHandleType, CUmemGenericAllocationHandle,
-    CUmemoryPool, CUstream, CUuuid,
+    CUcontext, CUdevice, CUdeviceptr, CUevent, CUgraph, CUgraphExec, CUgraphNode, CUhostFn,
+    CUipcMemHandle, CUmemAllocationHandleType, CUmemGenericAllocationHandle, CUmemoryPool,
+    CUstream, CUuuid,
 };
 
 use crate::types::{AccessRight, BackingProperties, Status};
@@ -23,7 +23,7 @@ symbol_table! {
                 fn(name: *mut c_char, bytes: c_int, device: CUdevice) -> Status;
             device_uuid as "cuDeviceGetUuid_v2": fn(uuid: *mut CUuuid, device: CUdevice) -> Status;
             attribute as "cuDeviceGetAttribute":
-                fn(value: *mut c_int, attribute: CUdevice_attribute, device: CUdevice) -> Status;
+                fn(value: *mut c_int, attribute: c_uint, device: CUdevice) -> Status;
             retain_context as "cuDevicePrimaryCtxRetain":
                 fn(context: *mut CUcontext, device: CUdevice) -> Status;
             release_context as "cuDevicePrimaryCtxRelease_v2": fn(device: CUdevice) -> Status;

@@ -5,8 +5,8 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 
 use cachette_hal::{
-    Access, Backing, DevicePtr, Error, ErrorKind, Granularity, Ordinal, Reason, Result, Sharing,
-    VirtualMemory,
+    Access, Backing, DevicePtr, Error, ErrorKind, FabricHandle, Granularity, Ordinal, Reason,
+    Result, Sharing, VirtualMemory,
 };
 use cudarc::driver::sys::{
     CUdevice, CUmemAccess_flags as Flags, CUmemAllocationGranularity_flags as Which,
@@ -21,6 +21,8 @@ use crate::symbols::VirtualMemoryCalls;
 use crate::types::{AccessRight, BackingProperties, pointer, size};
 
 const DESCRIPTOR: Handles = Handles::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+/// `CU_MEM_HANDLE_TYPE_FABRIC`; cudarc has the name only where it is built for CUDA 12.3 or newer.
+const FABRIC: Handles = Handles(8);
 
 /// Virtual memory of one device.
 #[derive(Debug)]
@@ -30,8 +32,10 @@ pub(crate) struct CudaVirtualMemory {
     granularity: Granularity,
     /// Whether network cards can be given memory made for them; then all of it is.
     rdma: bool,
-    /// Whether memory can leave the process as a file descriptor.
-    shares: bool,
+    /// Whether memory can leave the process as a file descriptor, or why not.
+    descriptors: Result<(), Reason>,
+    /// Whether memory can leave the process by a fabric handle, or why not.
+    fabric: Result<(), Reason>,
 }
 
 impl CudaVirtualMemory {
@@ -48,7 +52,8 @@ impl CudaVirtualMemory {
                 minimum: granularity(Which::CU_MEM_ALLOC_GRANULARITY_MINIMUM)?,
                 recommended: granularity(Which::CU_MEM_ALLOC_GRANULARITY_RECOMMENDED)?,
             },
-            shares: Property::FILE_DESCRIPTOR.has(core, device),
+            descriptors: Property::FILE_DESCRIPTOR.need(core, device),
+            fabric: Property::FABRIC.need(core, device),
             context: Arc::clone(context),
             calls,
             rdma,
@@ -80,6 +85,18 @@ impl CudaVirtualMemory {
         } else {
             Err(invalid)
         }
+    }
+
+    /// Makes memory that may leave the process by the handles named.
+    fn create(&self, bytes: u64, handles: Handles) -> Result<Backing> {
+        let _entered = self.context.enter()?;
+        let properties = BackingProperties::new(self.context.device(), handles, self.rdma);
+        let mut backing = 0;
+        // SAFETY: the driver reads the properties and writes one handle.
+        let status =
+            unsafe { (self.calls.create)(&raw mut backing, size(bytes), &raw const properties, 0) };
+        check("cuMemCreate", status)?;
+        Ok(Backing::from_raw(size(backing), bytes))
     }
 
     /// The rights that the driver is to set.
@@ -130,6 +147,15 @@ impl VirtualMemory for CudaVirtualMemory {
         self.granularity
     }
 
+    fn shares(&self, sharing: Sharing) -> Result<(), Reason> {
+        match sharing {
+            Sharing::Private => Ok(()),
+            Sharing::FileDescriptor => self.descriptors,
+            Sharing::Fabric => self.fabric,
+            _ => Err(Reason::NotImplemented),
+        }
+    }
+
     fn reserve(&self, bytes: u64, wish: Option<DevicePtr>) -> Result<DevicePtr> {
         let call = "cuMemAddressReserve";
         check_size(call, bytes)?;
@@ -153,19 +179,13 @@ impl VirtualMemory for CudaVirtualMemory {
     fn create_backing(&self, bytes: u64, sharing: Sharing) -> Result<Backing> {
         let call = "cuMemCreate";
         check_size(call, bytes)?;
-        let handles = match sharing {
-            Sharing::Private => Handles::CU_MEM_HANDLE_TYPE_NONE,
-            Sharing::FileDescriptor if self.shares => DESCRIPTOR,
-            _ => return Err(Error::new(ErrorKind::Unsupported, call)),
-        };
-        let _entered = self.context.enter()?;
-        let properties = BackingProperties::new(self.context.device(), handles, self.rdma);
-        let mut backing = 0;
-        // SAFETY: the driver reads the properties and writes one handle.
-        let status =
-            unsafe { (self.calls.create)(&raw mut backing, size(bytes), &raw const properties, 0) };
-        check(call, status)?;
-        Ok(Backing::from_raw(size(backing), bytes))
+        match (sharing, self.shares(sharing)) {
+            (Sharing::Private, _) => self.create(bytes, Handles::CU_MEM_HANDLE_TYPE_NONE),
+            (Sharing::FileDescriptor, Ok(())) => self.create(bytes, DESCRIPTOR),
+            (Sharing::Fabric, Ok(())) => self.create(bytes, FABRIC).map_err(unreached),
+            (Sharing::Fabric, Err(_)) => Err(Error::new(ErrorKind::NoFabric, call)),
+            _ => Err(Error::new(ErrorKind::Unsupported, call)),
+        }
     }
 
     unsafe fn destroy_backing(&self, backing: Backing) -> Result<()> {
@@ -241,12 +261,51 @@ impl VirtualMemory for CudaVirtualMemory {
         check(call, status).map_err(foreign)?;
         Ok(Backing::from_raw(size(backing), bytes))
     }
+
+    unsafe fn export_fabric(&self, backing: &Backing) -> Result<FabricHandle> {
+        let call = "cuMemExportToShareableHandle";
+        if self.fabric.is_err() {
+            return Err(Error::new(ErrorKind::NoFabric, call));
+        }
+        let _entered = self.context.enter()?;
+        let mut name = FabricHandle([0; 64]);
+        let place = (&raw mut name).cast::<c_void>();
+        let handle = backing.raw() as u64;
+        // SAFETY: 1. is the caller's promise; for this kind of handle the driver writes 64 bytes.
+        let status = unsafe { (self.calls.export)(place, handle, FABRIC, 0) };
+        check(call, status)?;
+        Ok(name)
+    }
+
+    fn import_fabric(&self, handle: &FabricHandle, bytes: u64) -> Result<Backing> {
+        let call = "cuMemImportFromShareableHandle";
+        check_size(call, bytes)?;
+        if self.fabric.is_err() {
+            return Err(Error::new(ErrorKind::NoFabric, call));
+        }
+        let _entered = self.context.enter()?;
+        let mut name = *handle;
+        let place = (&raw mut name).cast::<c_void>();
+        let mut backing = 0;
+        // SAFETY: for this kind of handle the driver reads 64 bytes, and writes one handle.
+        let status = unsafe { (self.calls.import)(&raw mut backing, place, FABRIC) };
+        check(call, status).map_err(unreached).map_err(foreign)?;
+        Ok(Backing::from_raw(size(backing), bytes))
+    }
 }
 
-/// An import that failed because the descriptor is something else.
+/// A call about the fabric that failed because this process has no channel to it.
+fn unreached(error: Error) -> Error {
+    match error.kind() {
+        ErrorKind::Refused | ErrorKind::Unsupported => retold(error, ErrorKind::NoFabric),
+        _ => error,
+    }
+}
+
+/// An import that failed because what was given is something else.
 ///
 /// The driver answers by the operating system's refusal, an unknown device or an unknown failure,
-/// according to what the descriptor is of.
+/// according to what a descriptor is of.
 fn foreign(error: Error) -> Error {
     match error.kind() {
         ErrorKind::Refused

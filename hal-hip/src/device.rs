@@ -17,7 +17,7 @@ use crate::symbols::Core;
 use crate::types::{
     DEVICE_MALLOC_CONTIGUOUS, DEVICE_MALLOC_DEFAULT, DEVICE_MALLOC_FINE_GRAINED,
     DEVICE_MALLOC_SIGNAL, DEVICE_MALLOC_UNCACHED, EVENT_DISABLE_TIMING, EVENT_RELEASE_TO_SYSTEM,
-    STREAM_NON_BLOCKING, Status, StreamHandle,
+    PoolHandle, STREAM_NON_BLOCKING, Status, StreamHandle,
 };
 use crate::{limits, probe};
 
@@ -62,6 +62,8 @@ pub(crate) struct Unit {
     pub(crate) granularity: Result<Granularity, Reason>,
     /// Whether the pool may be tested.
     pub(crate) pool: Result<(), Reason>,
+    /// The driver's default pool of the device, once it was asked for.
+    pub(crate) default_pool: OnceLock<PoolHandle>,
     /// How the test of the pool ended, once it was made.
     pub(crate) pool_test: OnceLock<Result<(), Reason>>,
 }
@@ -82,6 +84,7 @@ impl Unit {
             device,
             granularity,
             pool,
+            default_pool: OnceLock::new(),
             pool_test: OnceLock::new(),
         })
     }

@@ -9,7 +9,7 @@ use cachette_hal::{
 
 use crate::device::{HipDevice, address, check_size, handle};
 use crate::probe;
-use crate::types::{MEMORY_TYPE_DEVICE, PointerAttribute};
+use crate::types::{MEMORY_TYPE_DEVICE, PointerAttribute, PoolHandle};
 
 /// Bytes of each of the test's allocations.
 const TEST_BYTES: usize = 1 << 20;
@@ -87,6 +87,19 @@ impl HipDevice {
         }
     }
 
+    /// The device's default pool, whichever pool somebody may have made current.
+    fn default_pool(&self) -> Result<PoolHandle> {
+        if let Some(known) = self.unit.default_pool.get() {
+            return Ok(*known);
+        }
+        let (group, mut pool) = (&self.driver.symbols.stream_ordered, 0);
+        // SAFETY: the out-parameter outlives the call.
+        self.call_in(group, "hipDeviceGetDefaultMemPool", |hip| unsafe {
+            (hip.hipDeviceGetDefaultMemPool)(&raw mut pool, self.unit.device)
+        })?;
+        Ok(*self.unit.default_pool.get_or_init(|| pool))
+    }
+
     /// Whether the driver knows an address as memory of this device.
     fn knows(&self, at: DevicePtr) -> bool {
         let mut found = PointerAttribute {
@@ -150,12 +163,13 @@ fn is_about_capture(error: Error) -> bool {
 
 impl StreamOrdered for HipDevice {
     unsafe fn allocate_on(&self, bytes: u64, stream: StreamRef) -> Result<DevicePtr> {
-        let call = "hipMallocAsync";
+        let call = "hipMallocFromPoolAsync";
         check_size(call, bytes)?;
-        let mut at = 0;
-        // SAFETY: 1. the caller's promise; the out-parameter outlives the call.
+        let (pool, mut at) = (self.default_pool()?, 0);
+        // SAFETY: 1. the caller's promise; the out-parameter outlives the call, and the pool is the
+        // device's own and lives as long as the driver.
         self.call_in(&self.driver.symbols.stream_ordered, call, |hip| unsafe {
-            (hip.hipMallocAsync)(&raw mut at, bytes, handle(stream))
+            (hip.hipMallocFromPoolAsync)(&raw mut at, bytes, pool, handle(stream))
         })?;
         address(call, at)
     }
@@ -170,12 +184,7 @@ impl StreamOrdered for HipDevice {
     }
 
     fn trim(&self, keep: u64) -> Result<()> {
-        let group = &self.driver.symbols.stream_ordered;
-        let mut pool = 0;
-        // SAFETY: the out-parameter outlives the call.
-        self.call_in(group, "hipDeviceGetDefaultMemPool", |hip| unsafe {
-            (hip.hipDeviceGetDefaultMemPool)(&raw mut pool, self.unit.device)
-        })?;
+        let (group, pool) = (&self.driver.symbols.stream_ordered, self.default_pool()?);
         // SAFETY: the pool is the device's own and lives as long as the driver.
         self.call_in(group, "hipMemPoolTrimTo", |hip| unsafe {
             (hip.hipMemPoolTrimTo)(pool, keep)

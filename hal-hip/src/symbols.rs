@@ -127,11 +127,13 @@ symbol_table! {
     /// AMD's own stream-ordered pool.
     pub struct StreamOrderedSymbols {
         required {
-            /// Allocates in stream order.
-            hipMallocAsync: fn(address: *mut Address, bytes: Bytes, stream: StreamHandle) -> Status;
+            /// Allocates in stream order, from the pool named.
+            hipMallocFromPoolAsync: fn(
+                address: *mut Address, bytes: Bytes, pool: PoolHandle, stream: StreamHandle
+            ) -> Status;
             /// Frees in stream order.
             hipFreeAsync: fn(address: Address, stream: StreamHandle) -> Status;
-            /// The pool that both use.
+            /// The pool that is allocated from and trimmed.
             hipDeviceGetDefaultMemPool: fn(pool: *mut PoolHandle, device: c_int) -> Status;
             /// Gives up what a pool holds unused.
             hipMemPoolTrimTo: fn(pool: PoolHandle, keep: Bytes) -> Status;

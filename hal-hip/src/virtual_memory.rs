@@ -8,8 +8,8 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 
 use cachette_hal::{
-    Access, Backing, DevicePtr, Error, ErrorKind, Granularity, Ordinal, Result, Sharing, Version,
-    VirtualMemory,
+    Access, Backing, DevicePtr, Error, ErrorKind, FabricHandle, Granularity, Ordinal, Reason,
+    Result, Sharing, Version, VirtualMemory,
 };
 
 use crate::device::{HipDevice, address};
@@ -177,6 +177,14 @@ impl VirtualMemory for HipDevice {
         })
     }
 
+    /// Fabric handles are not used: HIP has none before 7.14, and nobody has proven those of 7.14.
+    fn shares(&self, sharing: Sharing) -> Result<(), Reason> {
+        match sharing {
+            Sharing::Private | Sharing::FileDescriptor => Ok(()),
+            _ => Err(Reason::NotImplemented),
+        }
+    }
+
     fn reserve(&self, bytes: u64, wish: Option<DevicePtr>) -> Result<DevicePtr> {
         self.check_granularity("hipMemAddressReserve", bytes)?;
         match wish {
@@ -208,6 +216,7 @@ impl VirtualMemory for HipDevice {
         let kind = match sharing {
             Sharing::Private => MEM_HANDLE_TYPE_NONE,
             Sharing::FileDescriptor => MEM_HANDLE_TYPE_FILE_DESCRIPTOR,
+            Sharing::Fabric => return Err(Error::new(ErrorKind::NoFabric, call)),
             _ => return Err(Error::new(ErrorKind::Unsupported, call)),
         };
         let wanted = properties(self.unit.device, kind);
@@ -311,5 +320,19 @@ impl VirtualMemory for HipDevice {
             )
         })?;
         Ok(Backing::from_raw(handle, bytes))
+    }
+
+    unsafe fn export_fabric(&self, _: &Backing) -> Result<FabricHandle> {
+        Err(Error::new(
+            ErrorKind::NoFabric,
+            "hipMemExportToShareableHandle",
+        ))
+    }
+
+    fn import_fabric(&self, _: &FabricHandle, _: u64) -> Result<Backing> {
+        Err(Error::new(
+            ErrorKind::NoFabric,
+            "hipMemImportFromShareableHandle",
+        ))
     }
 }

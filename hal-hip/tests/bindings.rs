@@ -269,7 +269,7 @@ fn prototypes_are_those_of_the_headers() {
             hipMemImportFromShareableHandle(_, _, _)
         }
         StreamOrderedSymbols {
-            hipMallocAsync(_, _, _)
+            hipMallocFromPoolAsync(_, _, _, _)
             hipFreeAsync(_, _)
             hipDeviceGetDefaultMemPool(_, _)
             hipMemPoolTrimTo(_, _)

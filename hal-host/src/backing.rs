@@ -1,9 +1,11 @@
 //! Physical memory without an address.
 
 use std::ffi::CStr;
+use std::sync::Mutex;
 
 use cachette_hal::Sharing;
 
+use crate::machine::lock;
 use crate::mapping::Memory;
 use crate::physical::Charge;
 
@@ -18,7 +20,7 @@ pub(crate) struct BackingMemory {
     /// `None` if memory is phantom.
     memory: Option<Memory>,
     /// `None` if another process pays.
-    _charge: Option<Charge>,
+    charge: Mutex<Option<Charge>>,
 }
 
 impl BackingMemory {
@@ -33,7 +35,7 @@ impl BackingMemory {
             bytes,
             sharing,
             memory,
-            _charge: charge,
+            charge: Mutex::new(charge),
         }
     }
 
@@ -45,6 +47,11 @@ impl BackingMemory {
     /// How it may leave the process.
     pub(crate) const fn sharing(&self) -> Sharing {
         self.sharing
+    }
+
+    /// Lets the memory count as free though it is not; a defect.
+    pub(crate) fn forfeit(&self) {
+        lock(&self.charge).take();
     }
 
     /// The memory itself; `None` if it is phantom.

@@ -1,6 +1,6 @@
 //! What a host device is made like.
 
-use cachette_hal::{Feature, Granularity};
+use cachette_hal::{Feature, Granularity, Sharing};
 
 use crate::defect::Defect;
 use crate::mapping::page_bytes;
@@ -22,6 +22,7 @@ pub struct HostConfig {
     pub(crate) seed: Option<u64>,
     pub(crate) phantom: bool,
     pub(crate) without: Vec<Feature>,
+    pub(crate) without_sharing: Vec<Sharing>,
     pub(crate) peers: bool,
     #[cfg(feature = "defects")]
     defects: Vec<Defect>,
@@ -40,6 +41,7 @@ impl Default for HostConfig {
             seed: None,
             phantom: false,
             without: Vec::new(),
+            without_sharing: Vec::new(),
             peers: true,
             #[cfg(feature = "defects")]
             defects: Vec::new(),
@@ -97,6 +99,13 @@ impl HostConfig {
     #[must_use]
     pub fn without(mut self, feature: Feature) -> Self {
         self.without.push(feature);
+        self
+    }
+
+    /// Lets backings of the devices not leave the process in this way; private ones are always there.
+    #[must_use]
+    pub fn without_sharing(mut self, sharing: Sharing) -> Self {
+        self.without_sharing.push(sharing);
         self
     }
 

@@ -99,6 +99,28 @@ defects! {
     WrongErrorForBadOrdinal,
     /// A size of zero is accepted.
     ZeroSizeAccepted,
+    /// A backing that was not made for the fabric is named all the same.
+    ExportsFabricUnasked,
+    /// What a fabric handle names is imported as other memory.
+    FabricIsOtherMemory,
+    /// A fabric handle that nobody made is imported as fresh memory.
+    FabricImportsAnything,
+    /// Reserving, making, mapping and giving back wait for the whole device.
+    VirtualMemoryWaits,
+    /// `unmap` takes the mapping behind it along.
+    UnmapTakesNeighbour,
+    /// Addresses that are mapped anew show what was mapped there first.
+    RemapShowsOldContent,
+    /// Rights are set to the first of several mappings alone.
+    AccessStopsAtFirstMapping,
+    /// Rights that are set to a range are taken from the mapping behind it.
+    AccessTakesFromNeighbour,
+    /// The memory of a destroyed backing counts as free from its first unmap on.
+    AliasedMemoryFreedEarly,
+    /// A few reservations are all there are.
+    ReservationsRunOut,
+    /// No more addresses can be reserved than there is memory.
+    ReservationBoundByMemory,
 }
 
 #[cfg(all(test, feature = "defects"))]

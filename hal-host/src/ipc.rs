@@ -1,18 +1,14 @@
 //! Memory named by a token in another process.
 
-use std::os::fd::OwnedFd;
-
-use rustix::fs::{Mode, OFlags};
-
 use cachette_hal::{Call, DevicePtr, Error, ErrorKind, Ipc, IpcToken, Result};
 
 use crate::defect::Defect;
 use crate::device::{HostDevice, device_ptr};
-use crate::extent::{DIRECT, Extent};
+use crate::extent::Extent;
 use crate::machine::fail;
-use crate::mapping::{Memory, Writes};
+use crate::mapping::Writes;
 use crate::space::{Kind, Range};
-use crate::token::{Process, TokenKey};
+use crate::token::{Named, Process, TokenKey};
 
 impl Ipc for HostDevice {
     unsafe fn export_token(&self, base: DevicePtr) -> Result<IpcToken> {
@@ -36,18 +32,18 @@ impl Ipc for HostDevice {
             bytes: range.bytes,
             memory_bytes: extent.bytes(),
         };
-        Ok(key.encode())
+        Ok(IpcToken(key.encode(Named::Allocation)))
     }
 
     fn open_token(&self, token: &IpcToken) -> Result<DevicePtr> {
         let call = Call::OpenToken;
         self.enter(call)?;
         let invalid = Error::new(ErrorKind::InvalidValue, call.name());
-        let key = TokenKey::decode(token).ok_or(invalid)?;
+        let key = TokenKey::decode(&token.0, Named::Allocation).ok_or(invalid)?;
         if Process::own() == Some(key.process) {
             return Err(invalid);
         }
-        let memory = reach(&key).ok_or(invalid)?;
+        let memory = key.reach(Named::Allocation).ok_or(invalid)?;
         let mut space = self.machine().write_space();
         let open = space.ranges().find(|(_, range)| self.has_open(range, &key));
         if let Some(at) = open.map(|(at, _)| at) {
@@ -102,15 +98,4 @@ impl HostDevice {
         range.owner == self.index()
             && matches!(&range.kind, Kind::Opened { key, .. } if key == wanted)
     }
-}
-
-/// The memory a token names, if its process still has it.
-fn reach(key: &TokenKey) -> Option<Memory> {
-    let path = format!("/proc/{}/fd/{}", key.process.pid, key.descriptor);
-    let flags = OFlags::RDWR | OFlags::CLOEXEC;
-    let descriptor: OwnedFd = rustix::fs::open(path, flags, Mode::empty()).ok()?;
-    // The descriptor is open: from here on nobody can take its number for another file.
-    let memory = Memory::adopt(descriptor, DIRECT, key.memory_bytes)?;
-    let same = memory.inode() == key.inode && Process::find(key.process.pid) == Some(key.process);
-    same.then_some(memory)
 }

@@ -15,7 +15,7 @@
 //! | [`HostConfig::base_alignment`] | what addresses of allocations are multiples of |
 //! | [`HostConfig::stepped`] | work runs only when asked for, in an order drawn from a seed |
 //! | [`HostConfig::phantom`] | memory is accounted for and never touched |
-//! | [`HostConfig::without`] | features to lack |
+//! | [`HostConfig::without`], [`HostConfig::without_sharing`] | features and kinds of sharing to lack |
 //! | [`HostConfig::peers`] | whether the devices can reach each other |
 //! | [`HostDevice::fail_next`], [`HostDevice::fail_nth_call`] | calls to fail |
 //! | [`HostDevice::hold`] | a stream to keep at a known point |
@@ -70,11 +70,13 @@ mod physical;
 mod pool;
 mod random;
 mod script;
+mod sharing;
 mod space;
 mod stream_ordered;
 mod token;
 mod touch;
 mod transfer;
+mod virtual_defects;
 mod virtual_memory;
 
 pub use backend::HostBackend;

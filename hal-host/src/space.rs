@@ -82,6 +82,8 @@ pub(crate) struct Reservation {
     pub(crate) owner: usize,
     /// `None` if memory is phantom.
     pub(crate) region: Option<Region>,
+    /// Pages that stay when they are unmapped, by address; none, unless a defect is planted.
+    pub(crate) stale: BTreeMap<u64, u64>,
 }
 
 /// What a device wants to do with memory.
@@ -201,6 +203,13 @@ impl Space {
         let (start, reservation) = self.reservations.range(..=at).next_back()?;
         let end = at.checked_add(bytes)?;
         let holds = end <= start + reservation.bytes && reservation.owner == owner;
+        holds.then_some(reservation)
+    }
+
+    /// The device's reservation that holds this address, to be changed.
+    pub(crate) fn reservation_mut(&mut self, at: u64, owner: usize) -> Option<&mut Reservation> {
+        let (start, reservation) = self.reservations.range_mut(..=at).next_back()?;
+        let holds = at < start + reservation.bytes && reservation.owner == owner;
         holds.then_some(reservation)
     }
 

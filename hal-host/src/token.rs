@@ -1,11 +1,43 @@
-//! What the bytes of an inter-process token mean.
+//! What the bytes mean by which another process is told of memory.
 
-use cachette_hal::IpcToken;
+use std::ffi::CStr;
 
-const MAGIC: [u8; 8] = *b"cachette";
+use rustix::fs::{Mode, OFlags};
+
+use crate::backing::BACKING;
+use crate::extent::DIRECT;
+use crate::mapping::Memory;
+
 const VERSION: u32 = 1;
 
-/// Names one allocation among all processes of the host.
+/// What is told of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Named {
+    /// An allocation, by an inter-process token.
+    Allocation,
+    /// A backing, by a fabric handle.
+    Backing,
+}
+
+impl Named {
+    /// What the bytes begin with.
+    const fn magic(self) -> [u8; 8] {
+        match self {
+            Self::Allocation => *b"cachette",
+            Self::Backing => *b"cachfabr",
+        }
+    }
+
+    /// How its memory is called in the lists of open files.
+    const fn file(self) -> &'static CStr {
+        match self {
+            Self::Allocation => DIRECT,
+            Self::Backing => BACKING,
+        }
+    }
+}
+
+/// Names one piece of memory among all processes of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TokenKey {
     pub(crate) process: Process,
@@ -44,10 +76,10 @@ impl Process {
 }
 
 impl TokenKey {
-    /// Writes the key as a token.
-    pub(crate) fn encode(&self) -> IpcToken {
+    /// Writes the key as a name of this kind.
+    pub(crate) fn encode(&self, named: Named) -> [u8; 64] {
         let fields: [&[u8]; 8] = [
-            &MAGIC,
+            &named.magic(),
             &VERSION.to_le_bytes(),
             &self.process.pid.to_le_bytes(),
             &self.process.began.to_le_bytes(),
@@ -62,13 +94,14 @@ impl TokenKey {
             .iter_mut()
             .zip(bytes)
             .for_each(|(to, from)| *to = *from);
-        IpcToken(token)
+        token
     }
 
-    /// Reads a token; `None` if it is none of ours.
-    pub(crate) fn decode(token: &IpcToken) -> Option<Self> {
-        let mut rest = token.0.as_slice();
-        if take::<8>(&mut rest)? != MAGIC || take(&mut rest).map(u32::from_le_bytes)? != VERSION {
+    /// Reads a name; `None` if it is none of ours.
+    pub(crate) fn decode(token: &[u8; 64], named: Named) -> Option<Self> {
+        let mut rest = token.as_slice();
+        let magic = take::<8>(&mut rest)?;
+        if magic != named.magic() || take(&mut rest).map(u32::from_le_bytes)? != VERSION {
             return None;
         }
         let process = Process {
@@ -87,6 +120,18 @@ impl TokenKey {
             && (1..=key.memory_bytes).contains(&key.bytes)
             && rest.iter().all(|byte| *byte == 0);
         sane.then_some(key)
+    }
+
+    /// The memory that the key names, if its process still has it.
+    pub(crate) fn reach(&self, named: Named) -> Option<Memory> {
+        let path = format!("/proc/{}/fd/{}", self.process.pid, self.descriptor);
+        let flags = OFlags::RDWR | OFlags::CLOEXEC;
+        let descriptor = rustix::fs::open(path, flags, Mode::empty()).ok()?;
+        // The descriptor is open: from here on nobody can take its number for another file.
+        let memory = Memory::adopt(descriptor, named.file(), self.memory_bytes)?;
+        let same =
+            memory.inode() == self.inode && Process::find(self.process.pid) == Some(self.process);
+        same.then_some(memory)
     }
 }
 
@@ -113,17 +158,21 @@ mod tests {
 
     #[test]
     fn a_token_means_what_it_was_made_from() {
-        assert_eq!(TokenKey::decode(&key().encode()), Some(key()));
+        for named in [Named::Allocation, Named::Backing] {
+            assert_eq!(TokenKey::decode(&key().encode(named), named), Some(key()));
+        }
     }
 
     #[test]
     fn other_bytes_mean_nothing() {
-        assert_eq!(TokenKey::decode(&IpcToken([0; 64])), None);
-        assert_eq!(TokenKey::decode(&IpcToken([0xff; 64])), None);
+        let decode = |token| TokenKey::decode(&token, Named::Allocation);
+        assert_eq!(decode([0; 64]), None);
+        assert_eq!(decode([0xff; 64]), None);
+        assert_eq!(decode(key().encode(Named::Backing)), None);
         for place in [0, 8] {
-            let mut token = key().encode();
-            token.0[place] ^= 0x80;
-            assert_eq!(TokenKey::decode(&token), None, "byte {place}");
+            let mut token = key().encode(Named::Allocation);
+            token[place] ^= 0x80;
+            assert_eq!(decode(token), None, "byte {place}");
         }
     }
 

@@ -1,12 +1,14 @@
 //! Addresses and physical memory apart.
 
+use std::collections::BTreeMap;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::io::Errno;
 
 use cachette_hal::{
-    Access, Backing, Call, DevicePtr, Error, ErrorKind, Granularity, Result, Sharing, VirtualMemory,
+    Access, Backing, Call, DevicePtr, Error, ErrorKind, FabricHandle, Granularity, Reason, Result,
+    Sharing, VirtualMemory,
 };
 
 use crate::backing::{BACKING, BackingMemory};
@@ -26,7 +28,7 @@ impl HostDevice {
         Ok(())
     }
 
-    fn find_backing(&self, call: Call, backing: &Backing) -> Result<Arc<BackingMemory>> {
+    pub(crate) fn find_backing(&self, call: Call, backing: &Backing) -> Result<Arc<BackingMemory>> {
         match self.unit().backings().get(&backing.raw()) {
             Some(found) if found.bytes() == backing.bytes() => Ok(Arc::clone(found)),
             _ => fail(call, ErrorKind::InvalidHandle),
@@ -34,24 +36,10 @@ impl HostDevice {
     }
 
     /// Gives a backing a handle.
-    fn enter_backing(&self, memory: BackingMemory) -> Backing {
+    pub(crate) fn enter_backing(&self, memory: BackingMemory) -> Backing {
         let (handle, bytes) = (self.machine().handle(), memory.bytes());
         self.unit().backings().insert(handle, Arc::new(memory));
         Backing::from_raw(handle, bytes)
-    }
-
-    /// Puts zeroed memory in the place of a backing wherever it is mapped; a defect.
-    fn detach(&self, backing: &Arc<BackingMemory>) {
-        let space = self.machine().read_space();
-        for (at, _) in space
-            .ranges()
-            .filter(|(_, range)| is_mapping_of(range, backing))
-        {
-            let reservation = space.reservation(at, backing.bytes(), self.index());
-            if let Some(region) = reservation.and_then(|found| found.region.as_ref()) {
-                let _ = region.renew(at, backing.bytes());
-            }
-        }
     }
 
     /// The mappings of this device that make up exactly this range, by address.
@@ -95,15 +83,25 @@ impl VirtualMemory for HostDevice {
         self.machine().config.granularity
     }
 
+    fn shares(&self, sharing: Sharing) -> Result<(), Reason> {
+        match self.sharing_obstacle(sharing) {
+            Some(reason) => Err(reason),
+            None => Ok(()),
+        }
+    }
+
     fn reserve(&self, bytes: u64, wish: Option<DevicePtr>) -> Result<DevicePtr> {
         let call = Call::Reserve;
-        self.enter(call)?;
+        self.enter_mapping(call)?;
         self.check_size(call, bytes)?;
         self.check_granularity(call, bytes)?;
         let (machine, wish) = (self.machine(), wish.map(DevicePtr::address));
         let alignment = machine.config.granularity.recommended;
         let no_memory = |error| self.no_memory(call, kind_of(error));
         let mut space = machine.write_space();
+        if self.is_refused_reservation(&space, bytes) {
+            return fail(call, ErrorKind::OutOfMemory);
+        }
         let (at, region) = if let Some(addresses) = &mut space.addresses {
             let at = addresses.take(bytes, alignment, wish);
             (at.ok_or_else(|| no_memory(Errno::NOMEM))?, None)
@@ -115,6 +113,7 @@ impl VirtualMemory for HostDevice {
             bytes,
             owner: self.index(),
             region,
+            stale: BTreeMap::new(),
         };
         space.reserve(at, reservation);
         device_ptr(call, at)
@@ -122,7 +121,7 @@ impl VirtualMemory for HostDevice {
 
     unsafe fn release(&self, start: DevicePtr, bytes: u64) -> Result<()> {
         let call = Call::Release;
-        self.enter(call)?;
+        self.enter_mapping(call)?;
         let mut space = self.machine().write_space();
         if !space.is_reservation(start.address(), bytes, self.index()) {
             return fail(call, ErrorKind::InvalidValue);
@@ -139,13 +138,11 @@ impl VirtualMemory for HostDevice {
 
     fn create_backing(&self, bytes: u64, sharing: Sharing) -> Result<Backing> {
         let call = Call::CreateBacking;
-        self.enter(call)?;
+        self.enter_mapping(call)?;
         self.check_size(call, bytes)?;
         self.check_granularity(call, bytes)?;
+        self.check_sharing(call, sharing)?;
         let phantom = self.machine().config.phantom;
-        if phantom && sharing != Sharing::Private {
-            return fail(call, ErrorKind::Unsupported);
-        }
         let Some(charge) = self.unit().physical.take(bytes) else {
             return Err(self.no_memory(call, ErrorKind::OutOfMemory));
         };
@@ -160,7 +157,7 @@ impl VirtualMemory for HostDevice {
 
     unsafe fn destroy_backing(&self, backing: Backing) -> Result<()> {
         let call = Call::DestroyBacking;
-        self.enter(call)?;
+        self.enter_mapping(call)?;
         let found = self.find_backing(call, &backing)?;
         self.unit().backings().remove(&backing.raw());
         if self.lies(Defect::DestroyedBackingLosesMapping) {
@@ -171,7 +168,7 @@ impl VirtualMemory for HostDevice {
 
     unsafe fn map(&self, at: DevicePtr, backing: &Backing) -> Result<()> {
         let call = Call::Map;
-        self.enter(call)?;
+        self.enter_mapping(call)?;
         let found = self.find_backing(call, backing)?;
         let (at, bytes) = (at.address(), found.bytes());
         self.check_granularity(call, at)?;
@@ -191,7 +188,8 @@ impl VirtualMemory for HostDevice {
         } else {
             Writes::Shared
         };
-        if let (Some(region), Some(memory)) = (&reservation.region, found.memory()) {
+        let stale = reservation.stale.get(&at) == Some(&bytes);
+        if let (Some(region), Some(memory), false) = (&reservation.region, found.memory(), stale) {
             let placed = region.place(at, bytes, memory, writes);
             placed.map_err(|error| self.no_memory(call, kind_of(error)))?;
         }
@@ -210,7 +208,7 @@ impl VirtualMemory for HostDevice {
 
     unsafe fn unmap(&self, at: DevicePtr, bytes: u64) -> Result<()> {
         let call = Call::Unmap;
-        self.enter(call)?;
+        self.enter_mapping(call)?;
         let at = at.address();
         let mut space = self.machine().write_space();
         if self
@@ -222,27 +220,31 @@ impl VirtualMemory for HostDevice {
         if self.lies(Defect::UnmapDoesNothing) {
             return Ok(());
         }
-        let reservation = space.reservation(at, bytes, self.index());
-        if let Some(region) = reservation.and_then(|found| found.region.as_ref()) {
-            let cleared = region.clear(at, bytes);
-            cleared.map_err(|error| Error::new(kind_of(error), call.name()))?;
-        }
+        let cleared = self.clear(&mut space, at, bytes);
+        cleared.map_err(|error| Error::new(kind_of(error), call.name()))?;
         let unmapped = space.remove(at, self.index(), |_| true);
+        let neighbour = self.take_neighbour(&mut space, at + bytes);
         // The memory itself may go with this mapping; not under the lock.
         drop(space);
-        drop(unmapped);
+        self.free_early(unmapped.as_ref());
+        drop((unmapped, neighbour));
         Ok(())
     }
 
     unsafe fn set_access(&self, at: DevicePtr, bytes: u64, access: &[Access]) -> Result<()> {
         let call = Call::SetAccess;
-        self.enter(call)?;
+        self.enter_mapping(call)?;
         let rights = self.rights(access)?;
         let mut space = self.machine().write_space();
         let starts = self.whole_mappings(&space, at.address(), bytes);
-        let Some(starts) = starts.filter(|found| !found.is_empty() && !rights.is_empty()) else {
+        let Some(mut starts) = starts.filter(|found| !found.is_empty() && !rights.is_empty())
+        else {
             return fail(call, ErrorKind::InvalidValue);
         };
+        if self.lies(Defect::AccessStopsAtFirstMapping) {
+            starts.truncate(1);
+        }
+        self.disown_neighbour(&mut space, at.address() + bytes);
         for start in starts {
             if let Some(range) = space.at_mut(start)
                 && let Kind::Mapping(mapping) = &mut range.kind
@@ -259,36 +261,31 @@ impl VirtualMemory for HostDevice {
     unsafe fn export_backing(&self, backing: &Backing) -> Result<OwnedFd> {
         let call = Call::ExportBacking;
         self.enter(call)?;
-        let found = self.find_backing(call, backing)?;
-        if found.sharing() != Sharing::FileDescriptor && !self.lies(Defect::ExportsPrivate) {
-            return fail(call, ErrorKind::InvalidValue);
-        }
-        let Some(memory) = found.memory() else {
-            return fail(call, ErrorKind::Unsupported);
-        };
-        let descriptor = memory.duplicate();
-        descriptor.map_err(|error| Error::new(kind_of(error), call.name()))
+        self.descriptor_of(call, backing)
     }
 
     fn import_backing(&self, fd: BorrowedFd<'_>, bytes: u64) -> Result<Backing> {
         let call = Call::ImportBacking;
         self.enter(call)?;
         self.check_size(call, bytes)?;
-        if self.machine().config.phantom {
-            return fail(call, ErrorKind::Unsupported);
-        }
-        let descriptor = rustix::io::fcntl_dupfd_cloexec(fd, 0);
-        let descriptor = descriptor.map_err(|error| Error::new(kind_of(error), call.name()))?;
-        let Some(memory) = Memory::adopt(descriptor, BACKING, bytes) else {
-            return fail(call, ErrorKind::InvalidValue);
-        };
-        let sharing = Sharing::FileDescriptor;
-        // Whoever exported it pays for it.
-        Ok(self.enter_backing(BackingMemory::new(bytes, sharing, Some(memory), None)))
+        self.of_descriptor(call, fd, bytes)
+    }
+
+    unsafe fn export_fabric(&self, backing: &Backing) -> Result<FabricHandle> {
+        let call = Call::ExportFabric;
+        self.enter(call)?;
+        self.name_of(call, backing)
+    }
+
+    fn import_fabric(&self, handle: &FabricHandle, bytes: u64) -> Result<Backing> {
+        let call = Call::ImportFabric;
+        self.enter(call)?;
+        self.check_size(call, bytes)?;
+        self.of_name(call, handle, bytes)
     }
 }
 
-fn is_mapping_of(range: &Range, backing: &Arc<BackingMemory>) -> bool {
+pub(crate) fn is_mapping_of(range: &Range, backing: &Arc<BackingMemory>) -> bool {
     matches!(&range.kind, Kind::Mapping(mapping) if Arc::ptr_eq(&mapping.backing, backing))
 }
 

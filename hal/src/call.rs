@@ -56,6 +56,8 @@ calls! {
     SetAccess = "set_access",
     ExportBacking = "export_backing",
     ImportBacking = "import_backing",
+    ExportFabric = "export_fabric",
+    ImportFabric = "import_fabric",
     AllocateOn = "allocate_on",
     FreeOn = "free_on",
     Trim = "trim",

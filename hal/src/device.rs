@@ -45,7 +45,7 @@ pub trait Device: Debug + Send + Sync {
     #[doc(alias = "hipStreamCreateWithFlags")]
     fn create_stream(&self) -> Result<Stream>;
 
-    /// Destroys a stream; work already queued in it still runs to its end.
+    /// Destroys a stream; work already queued in it still runs to its end, and the call may wait for it.
     ///
     /// # Safety
     ///

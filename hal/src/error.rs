@@ -23,6 +23,8 @@ pub enum ErrorKind {
     CaptureBroken,
     /// The vendor, driver or device lacks what was asked for.
     Unsupported,
+    /// There is no fabric, or this process has no right to it.
+    NoFabric,
     /// The operating system refused: descriptors, permissions or limits of the process.
     Refused,
     /// Work on the device touched memory that it may not touch.
@@ -37,7 +39,7 @@ pub enum ErrorKind {
 
 impl ErrorKind {
     /// Every kind, in order of declaration.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::OutOfMemory,
         Self::InvalidValue,
         Self::InvalidHandle,
@@ -45,6 +47,7 @@ impl ErrorKind {
         Self::CaptureForbids,
         Self::CaptureBroken,
         Self::Unsupported,
+        Self::NoFabric,
         Self::Refused,
         Self::Fault,
         Self::DeviceLost,
@@ -60,6 +63,7 @@ impl ErrorKind {
             Self::InvalidValue | Self::InvalidHandle | Self::NoSuchDevice => Recovery::FixCaller,
             Self::CaptureForbids | Self::CaptureBroken => Recovery::RetryOutsideCapture,
             Self::Unsupported => Recovery::DoWithout,
+            Self::NoFabric => Recovery::UseDescriptor,
             Self::Refused => Recovery::FixSystem,
             Self::Fault | Self::DeviceLost | Self::ShuttingDown | Self::Other => Recovery::Abandon,
         }
@@ -76,6 +80,7 @@ impl ErrorKind {
             Self::CaptureForbids => "not allowed while a stream is captured",
             Self::CaptureBroken => "the capture was broken",
             Self::Unsupported => "not supported",
+            Self::NoFabric => "no fabric is there, or this process may not use it",
             Self::Refused => "refused by the operating system",
             Self::Fault => "the device touched memory it may not touch",
             Self::DeviceLost => "the device is lost",
@@ -97,6 +102,8 @@ pub enum Recovery {
     FixCaller,
     /// Take the path that does not need it.
     DoWithout,
+    /// Share the memory by a file descriptor.
+    UseDescriptor,
     /// Raise a limit or grant a right outside the program.
     FixSystem,
     /// Stop using the device.
@@ -114,6 +121,9 @@ impl Recovery {
             }
             Self::FixCaller => "the call was wrong; change the caller",
             Self::DoWithout => "do without it on this device",
+            Self::UseDescriptor => {
+                "use a file descriptor, or give the process a channel to the fabric"
+            }
             Self::FixSystem => "raise the limit or grant the right it needs",
             Self::Abandon => "stop using the device",
         }

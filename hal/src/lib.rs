@@ -89,7 +89,7 @@ pub use peer_access::PeerAccess;
 pub use stream_ordered::StreamOrdered;
 pub use traced::Traced;
 pub use transfer::Transfer;
-pub use virtual_memory::{Access, Granularity, Sharing, VirtualMemory};
+pub use virtual_memory::{Access, FabricHandle, Granularity, Sharing, VirtualMemory};
 
 // Device addresses and sizes are 64 bits wide, and so is everything that counts them.
 const _: () = assert!(usize::BITS == 64, "Cachette needs a 64-bit target");

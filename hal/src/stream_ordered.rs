@@ -4,7 +4,7 @@ use std::fmt::Debug;
 
 use crate::{DevicePtr, Result, StreamRef};
 
-/// The vendor's own stream-ordered pool.
+/// The vendor's own stream-ordered pool: the device's default one, whichever else may be current.
 pub trait StreamOrdered: Debug + Send + Sync {
     /// Allocates; the memory may be used by work queued in `stream` from now on.
     ///
@@ -12,7 +12,9 @@ pub trait StreamOrdered: Debug + Send + Sync {
     ///
     /// Promise 1.
     #[doc(alias = "cuMemAllocAsync")]
+    #[doc(alias = "cuMemAllocFromPoolAsync")]
     #[doc(alias = "hipMallocAsync")]
+    #[doc(alias = "hipMallocFromPoolAsync")]
     unsafe fn allocate_on(&self, bytes: u64, stream: StreamRef) -> Result<DevicePtr>;
 
     /// Frees once everything queued in `stream` so far has finished.

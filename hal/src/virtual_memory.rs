@@ -1,9 +1,9 @@
 //! Addresses and physical memory apart.
 
-use std::fmt::Debug;
+use std::fmt::{self, Debug};
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-use crate::{Backing, DevicePtr, Ordinal, Result};
+use crate::{Backing, DevicePtr, Ordinal, Reason, Result};
 
 /// Sizes that backings, reservations and their addresses are multiples of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,8 +32,48 @@ pub enum Access {
 pub enum Sharing {
     /// It may not.
     Private,
-    /// As a file descriptor.
+    /// As a file descriptor, to another process of this host.
     FileDescriptor,
+    /// As a [`FabricHandle`], to another process on any host of the same fabric.
+    Fabric,
+}
+
+impl Sharing {
+    /// Every kind, in order of declaration.
+    pub const ALL: [Self; 3] = [Self::Private, Self::FileDescriptor, Self::Fabric];
+
+    /// The name that reports use.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Private => "private backing",
+            Self::FileDescriptor => "file descriptors",
+            Self::Fabric => "fabric handles",
+        }
+    }
+}
+
+impl fmt::Display for Sharing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A backing's name in another process of the same fabric; its bytes mean something to the driver alone.
+///
+/// It is good while the backing or a mapping of it lives, and is no secret: who knows it and is on the
+/// fabric may import it.
+#[doc(alias = "CUmemFabricHandle")]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(transparent)]
+pub struct FabricHandle(pub [u8; 64]);
+
+impl Debug for FabricHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("FabricHandle(")?;
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))?;
+        f.write_str(")")
+    }
 }
 
 /// Addresses and physical memory apart.
@@ -43,9 +83,17 @@ pub enum Sharing {
 /// [`unmap`](Self::unmap), [`destroy_backing`](Self::destroy_backing), [`release`](Self::release). A
 /// backing may be mapped at several addresses at once: they are aliases of the same bytes, coherent in
 /// stream order.
+///
+/// No call here waits for queued work: whoever gives something back knows that nothing uses it.
 pub trait VirtualMemory: Debug + Send + Sync {
     /// What sizes and addresses here are multiples of; no driver call.
     fn granularity(&self) -> Granularity;
+
+    /// Whether backing may leave the process in this way, or why it may not; no driver call.
+    ///
+    /// [`Sharing::Private`] is always there. A fabric that the device has may still be out of this
+    /// process's reach: then [`create_backing`](Self::create_backing) says so.
+    fn shares(&self, sharing: Sharing) -> Result<(), Reason>;
 
     /// Reserves addresses, aligned to the recommended granularity; `wish` is only a wish.
     #[doc(alias = "cuMemAddressReserve")]
@@ -64,6 +112,10 @@ pub trait VirtualMemory: Debug + Send + Sync {
     unsafe fn release(&self, start: DevicePtr, bytes: u64) -> Result<()>;
 
     /// Makes physical memory of this device.
+    ///
+    /// For a fabric that is not there, or that this process may not use,
+    /// [`ErrorKind::NoFabric`](crate::ErrorKind::NoFabric); for another kind of sharing that is not there,
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported).
     #[doc(alias = "cuMemCreate")]
     #[doc(alias = "hipMemCreate")]
     fn create_backing(&self, bytes: u64, sharing: Sharing) -> Result<Backing>;
@@ -89,7 +141,7 @@ pub trait VirtualMemory: Debug + Send + Sync {
     #[doc(alias = "hipMemMap")]
     unsafe fn map(&self, at: DevicePtr, backing: &Backing) -> Result<()>;
 
-    /// Undoes one [`map`](Self::map), whole; does not wait for work.
+    /// Undoes one [`map`](Self::map), whole.
     ///
     /// [`ErrorKind::InvalidValue`](crate::ErrorKind::InvalidValue) where exactly this range is not one mapping.
     ///
@@ -124,6 +176,20 @@ pub trait VirtualMemory: Debug + Send + Sync {
     #[doc(alias = "cuMemImportFromShareableHandle")]
     #[doc(alias = "hipMemImportFromShareableHandle")]
     fn import_backing(&self, fd: BorrowedFd<'_>, bytes: u64) -> Result<Backing>;
+
+    /// Names a backing made with [`Sharing::Fabric`] for another process of the fabric.
+    ///
+    /// # Safety
+    ///
+    /// Promise 1.
+    #[doc(alias = "cuMemExportToShareableHandle")]
+    unsafe fn export_fabric(&self, backing: &Backing) -> Result<FabricHandle>;
+
+    /// Makes a backing of `bytes` bytes from an exported name.
+    ///
+    /// [`ErrorKind::InvalidValue`](crate::ErrorKind::InvalidValue) where nothing has this name.
+    #[doc(alias = "cuMemImportFromShareableHandle")]
+    fn import_fabric(&self, handle: &FabricHandle, bytes: u64) -> Result<Backing>;
 }
 
 const _: Option<&dyn VirtualMemory> = None;

@@ -164,6 +164,9 @@ fn virtual_memory_calls(device: &dyn Device) {
     let fd = call!(group.export_backing(&backing)).expect("fakes agree");
     let imported = group.import_backing(fd.as_fd(), 4096);
     assert_eq!(imported.expect("fakes agree").bytes(), 4096);
+    let name = call!(group.export_fabric(&backing)).expect("fakes agree");
+    let imported = group.import_fabric(&name, 4096);
+    assert_eq!(imported.expect("fakes agree").bytes(), 4096);
     call!(group.destroy_backing(backing)).expect("fakes agree");
     call!(group.release(start, 4096)).expect("fakes agree");
 }

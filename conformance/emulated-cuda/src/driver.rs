@@ -4,12 +4,12 @@ use std::ffi::{c_int, c_uint};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use cachette_hal::{AnyDevice, Backend, Ordinal};
+use cachette_hal::{AnyDevice, Backend, Ordinal, Sharing};
 use cachette_hal_host::{HostBackend, HostConfig};
 
 use crate::abi::{Answer, abi, put};
 use crate::ledger::Ledger;
-use crate::settings::Settings;
+use crate::settings::{Fabric, Settings};
 use crate::status::{
     DEINITIALIZED, DEVICE_UNAVAILABLE, INVALID_DEVICE, INVALID_VALUE, NO_DEVICE, NOT_INITIALIZED,
     Status, told,
@@ -42,7 +42,8 @@ unsafe extern "C" {
     fn atexit(function: extern "C" fn()) -> c_int;
 }
 
-fn settings() -> &'static Settings {
+/// What the environment tells.
+pub(crate) fn settings() -> &'static Settings {
     SETTINGS.get_or_init(Settings::read)
 }
 
@@ -75,9 +76,12 @@ impl Driver {
         if settings.visible.is_empty() {
             return Err(NO_DEVICE);
         }
-        let config = HostConfig::default()
+        let mut config = HostConfig::default()
             .devices(settings.devices)
             .capacity(settings.capacity);
+        if settings.fabric != Fabric::Open {
+            config = config.without_sharing(Sharing::Fabric);
+        }
         let backend = HostBackend::new(config).map_err(|_| INVALID_VALUE)?;
         let open = |(index, device): (usize, &u32)| {
             Ok(Unit {

@@ -5,7 +5,8 @@ use std::ffi::{c_char, c_int};
 use cachette_hal::{Device, Feature};
 
 use crate::abi::{abi, put};
-use crate::driver::driver;
+use crate::driver::{driver, settings};
+use crate::settings::Fabric;
 use crate::status::INVALID_VALUE;
 use crate::types::Uuid;
 
@@ -24,6 +25,10 @@ fn attribute(device: &dyn Device, number: c_int) -> c_int {
         41 => 1,
         // VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED
         102 | 103 => has(Feature::VirtualMemory),
+        // GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED
+        110 => c_int::from(settings().rdma),
+        // HANDLE_TYPE_FABRIC_SUPPORTED
+        128 if settings().fabric != Fabric::Absent => has(Feature::VirtualMemory),
         // MEMORY_POOLS_SUPPORTED
         115 => has(Feature::StreamOrdered),
         // IPC_EVENT_SUPPORTED

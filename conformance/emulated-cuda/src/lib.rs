@@ -10,6 +10,8 @@
 //! | `CACHETTE_EMULATED_CAPACITY` | bytes of each (256 MiB) |
 //! | `CACHETTE_EMULATED_VERSION` | what `cuDriverGetVersion` answers (12080) |
 //! | `CACHETTE_EMULATED_LOST_AFTER` | calls until every device vanishes (never) |
+//! | `CACHETTE_EMULATED_RDMA` | 1: network cards reach memory made for them, and no other can be made |
+//! | `CACHETTE_EMULATED_FABRIC` | `0`: the devices have no fabric; `closed`: the process may not use it (there is one) |
 //! | `CUDA_VISIBLE_DEVICES` | which devices are shown, by number, up to the first that is wrong |
 //!
 //! Variables are read once, by the first call. The functions are named and typed as in `cuda.h`; each file
@@ -27,6 +29,7 @@ mod ipc;
 mod ledger;
 mod peer_access;
 mod settings;
+mod sharing;
 mod status;
 mod stream_ordered;
 mod transfer;

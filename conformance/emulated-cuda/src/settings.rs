@@ -12,8 +12,33 @@ pub(crate) struct Settings {
     pub(crate) version: c_int,
     /// Calls until every device vanishes.
     pub(crate) lost_after: Option<u64>,
+    /// Whether network cards reach memory made for them; then no other can be made.
+    pub(crate) rdma: bool,
+    /// What there is of a fabric.
+    pub(crate) fabric: Fabric,
     /// Numbers of the devices that are shown, in order.
     pub(crate) visible: Vec<u32>,
+}
+
+/// What there is of a fabric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fabric {
+    /// The devices have one, and the process a channel to it.
+    Open,
+    /// The devices have one, and the process no channel: making memory for it is not permitted.
+    Closed,
+    /// The devices say that they have none.
+    Absent,
+}
+
+impl Fabric {
+    fn read(text: Option<&str>) -> Self {
+        match text {
+            Some("0") => Self::Absent,
+            Some("closed") => Self::Closed,
+            _ => Self::Open,
+        }
+    }
 }
 
 impl Settings {
@@ -26,6 +51,8 @@ impl Settings {
             capacity: number("CACHETTE_EMULATED_CAPACITY").unwrap_or(256 << 20),
             version: number("CACHETTE_EMULATED_VERSION").unwrap_or(12_080),
             lost_after: number("CACHETTE_EMULATED_LOST_AFTER"),
+            rdma: number("CACHETTE_EMULATED_RDMA") == Some(1),
+            fabric: Fabric::read(env::var("CACHETTE_EMULATED_FABRIC").ok().as_deref()),
             visible: visible_devices(visible.as_deref(), devices),
         }
     }

@@ -20,6 +20,7 @@ pub(crate) const NOT_READY: Status = 600;
 pub(crate) const PEER_ALREADY_ENABLED: Status = 704;
 pub(crate) const PEER_NOT_ENABLED: Status = 705;
 pub(crate) const CONTEXT_IS_DESTROYED: Status = 709;
+pub(crate) const NOT_PERMITTED: Status = 800;
 pub(crate) const NOT_SUPPORTED: Status = 801;
 pub(crate) const UNKNOWN: Status = 999;
 
@@ -33,6 +34,7 @@ pub(crate) fn told(error: Error) -> Status {
         ErrorKind::CaptureForbids => 900,
         ErrorKind::CaptureBroken => 901,
         ErrorKind::Unsupported => NOT_SUPPORTED,
+        ErrorKind::NoFabric => NOT_PERMITTED,
         ErrorKind::Refused => 304,
         ErrorKind::Fault => 700,
         // What the driver answers in a forked child, where a device of host memory is lost too.

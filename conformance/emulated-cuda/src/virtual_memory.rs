@@ -1,15 +1,13 @@
 //! Addresses and physical memory apart.
 
-use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
-use std::fs;
-use std::os::fd::{BorrowedFd, IntoRawFd};
+use std::ffi::{c_uint, c_ulonglong, c_void};
 use std::slice;
 
 use cachette_hal::{Access, Backing, Device, DevicePtr, Sharing, VirtualMemory};
 
 use crate::abi::{Answer, abi, device_ptr, put};
 use crate::context::current;
-use crate::driver::{Driver, Unit, driver};
+use crate::driver::{Driver, Unit, driver, settings};
 use crate::ledger::{Physical, Range};
 use crate::status::{INVALID_HANDLE, INVALID_VALUE, NOT_SUPPORTED, absent, told};
 use crate::types::{Location, Properties, Right};
@@ -19,9 +17,11 @@ const PINNED: c_uint = 1;
 /// `CU_MEM_LOCATION_TYPE_DEVICE`.
 const ON_DEVICE: c_uint = 1;
 /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
-const DESCRIPTOR: c_uint = 1;
+pub(crate) const DESCRIPTOR: c_uint = 1;
+/// `CU_MEM_HANDLE_TYPE_FABRIC`.
+pub(crate) const FABRIC: c_uint = 8;
 
-fn memory(unit: &Unit) -> Answer<&dyn VirtualMemory> {
+pub(crate) fn memory(unit: &Unit) -> Answer<&dyn VirtualMemory> {
     unit.device.virtual_memory().map_err(absent)
 }
 
@@ -46,7 +46,7 @@ unsafe fn wanted(properties: *const Properties) -> Answer<(&'static Unit, Sharin
     let properties = unsafe { properties.read() };
     let plain = properties.kind == PINNED
         && properties.compression == 0
-        && properties.rdma == 0
+        && properties.rdma == u8::from(settings().rdma)
         && properties.usage == 0
         && properties.reserved == [0; 4]
         && properties.win32_metadata.is_null();
@@ -56,13 +56,14 @@ unsafe fn wanted(properties: *const Properties) -> Answer<(&'static Unit, Sharin
     let sharing = match properties.handle_types {
         0 => Sharing::Private,
         DESCRIPTOR => Sharing::FileDescriptor,
+        FABRIC => Sharing::Fabric,
         _ => return Err(NOT_SUPPORTED),
     };
     Ok((located(driver()?, properties.location)?, sharing))
 }
 
 /// What is behind a handle, with its device.
-fn physical(handle: u64) -> Answer<(Physical, &'static Unit, Backing)> {
+pub(crate) fn physical(handle: u64) -> Answer<(Physical, &'static Unit, Backing)> {
     let driver = driver()?;
     let found = driver.ledger.backings().get(&handle).copied();
     let found = found.ok_or(INVALID_VALUE)?;
@@ -72,7 +73,7 @@ fn physical(handle: u64) -> Answer<(Physical, &'static Unit, Backing)> {
 }
 
 /// Enters a backing in the ledger, and tells its handle.
-fn enter(unit: &Unit, backing: &Backing) -> Answer<u64> {
+pub(crate) fn enter(unit: &Unit, backing: &Backing) -> Answer<u64> {
     let found = Physical {
         bytes: backing.bytes(),
         holders: 1,
@@ -248,40 +249,5 @@ abi! {
         let memory = memory(mapped(at)?)?;
         // SAFETY: 2. is the caller's promise.
         unsafe { memory.set_access(device_ptr(at)?, bytes as u64, &access?) }.map_err(told)
-    }
-
-    /// Gives physical memory a descriptor.
-    fn cuMemExportToShareableHandle(
-        shared: *mut c_void,
-        handle: u64,
-        kind: c_uint,
-        flags: c_ulonglong,
-    ) {
-        if shared.is_null() || kind != DESCRIPTOR || flags != 0 {
-            return Err(INVALID_VALUE);
-        }
-        let (_, unit, backing) = physical(handle)?;
-        // SAFETY: 1. the ledger knows the backing.
-        let descriptor = unsafe { memory(unit)?.export_backing(&backing) }.map_err(told)?;
-        // SAFETY: for this kind of handle the caller has room for a descriptor.
-        unsafe { put(shared.cast::<c_int>(), descriptor.into_raw_fd()) }
-    }
-
-    /// Makes physical memory from a descriptor, whose number is the pointer.
-    fn cuMemImportFromShareableHandle(handle: *mut u64, shared: *mut c_void, kind: c_uint) {
-        let unit = current()?;
-        // The driver takes descriptor 0 for a null pointer.
-        if handle.is_null() || shared.is_null() || kind != DESCRIPTOR {
-            return Err(INVALID_VALUE);
-        }
-        let number = c_int::try_from(shared.addr()).map_err(|_| INVALID_VALUE)?;
-        // The driver knows the size of what it exported; here the file does.
-        let file = fs::metadata(format!("/proc/self/fd/{number}")).map_err(|_| INVALID_VALUE)?;
-        // SAFETY: it was open just now, and closing it meanwhile is the caller's to avoid.
-        let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
-        let made = memory(unit)?.import_backing(descriptor, file.len());
-        let entered = enter(unit, &made.map_err(told)?)?;
-        // SAFETY: the caller's promise.
-        unsafe { put(handle, entered) }
     }
 }

@@ -28,7 +28,7 @@ const PER_THREAD_STREAM: StreamHandle = 2;
 pub(crate) enum Kind {
     /// By `hipMalloc`.
     Direct,
-    /// By `hipMallocAsync`.
+    /// By `hipMallocFromPoolAsync`.
     Pooled,
     /// By `hipHostMalloc` or `hipHostRegister`.
     Host,
@@ -116,7 +116,7 @@ pub(crate) fn machine() -> Answer<&'static Machine> {
 impl Machine {
     fn new() -> Option<Self> {
         let all = devices()?;
-        let shown = shown(all.len());
+        let shown = shown(all.len(), is_over_cuda());
         let devices: Vec<_> = shown
             .into_iter()
             .map(|position| all[position].clone())
@@ -202,10 +202,16 @@ fn number(variable: &str) -> Option<i64> {
 
 /// The backend whose devices are shown.
 fn beneath() -> Option<Box<dyn Backend>> {
-    match env::var("CACHETTE_EMULATED_OVER").as_deref() {
-        Ok("cuda") => over_cuda(),
-        _ => over_host(),
+    if is_over_cuda() {
+        over_cuda()
+    } else {
+        over_host()
     }
+}
+
+/// Whether the devices beneath are NVIDIA's.
+fn is_over_cuda() -> bool {
+    env::var("CACHETTE_EMULATED_OVER").is_ok_and(|over| over == "cuda")
 }
 
 #[cfg(feature = "over-cuda")]

@@ -42,7 +42,7 @@ same! {
     VirtualMemorySymbols, descriptors:
         hipMemExportToShareableHandle hipMemImportFromShareableHandle;
     StreamOrderedSymbols, stream_ordered:
-        hipMallocAsync hipFreeAsync hipDeviceGetDefaultMemPool hipMemPoolTrimTo;
+        hipMallocFromPoolAsync hipFreeAsync hipDeviceGetDefaultMemPool hipMemPoolTrimTo;
     StreamOrderedSymbols, pointers:
         hipPointerGetAttributes;
     HostMemorySymbols, host_memory:

@@ -15,16 +15,25 @@ const POOLS: PoolHandle = 0x3000_0000;
 /// What a pool gives out that could not map its memory.
 const NOWHERE: Address = 0x7fff_0000_0000;
 
+/// The device whose pool this is, with its position.
+fn pool_of(machine: &Machine, pool: PoolHandle) -> Answer<(usize, &AnyDevice)> {
+    let position = pool.checked_sub(POOLS).ok_or(INVALID_VALUE)?;
+    let device = machine.devices.get(position).ok_or(INVALID_VALUE)?;
+    Ok((position, device))
+}
+
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipMallocAsync(
+pub(crate) unsafe extern "C" fn hipMallocFromPoolAsync(
     address: *mut Address,
     bytes: Bytes,
+    pool: PoolHandle,
     stream: StreamHandle,
 ) -> Status {
     enter(|machine| {
         // SAFETY: the caller's pointer is null or valid.
         let out = unsafe { Out::new(address) }?;
-        let (position, device, stream) = machine.stream(stream)?;
+        let (_, _, stream) = machine.stream(stream)?;
+        let (position, device) = pool_of(machine, pool)?;
         if bytes == 0 {
             out.write(0);
             return Ok(());
@@ -102,12 +111,8 @@ pub(crate) unsafe extern "C" fn hipDeviceGetDefaultMemPool(
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn hipMemPoolTrimTo(pool: PoolHandle, keep: Bytes) -> Status {
     enter(|machine| {
-        let position = pool.checked_sub(POOLS);
-        let device = position.and_then(|position| machine.devices.get(position));
-        let pool = device
-            .ok_or(INVALID_VALUE)?
-            .stream_ordered()
-            .map_err(lacking)?;
+        let (_, device) = pool_of(machine, pool)?;
+        let pool = device.stream_ordered().map_err(lacking)?;
         pool.trim(keep).map_err(status_of)
     })
 }

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use cachette_hal::{Device, DevicePtr};
+use cachette_hal::{Device, DevicePtr, Result, StreamRef, Transfer};
 use cachette_hal_hip::status::INVALID_VALUE;
 use cachette_hal_hip::types::{Address, Bytes, Status, StreamHandle};
 
@@ -13,12 +13,19 @@ fn device_ptr(address: Address) -> Answer<DevicePtr> {
     DevicePtr::new(address).ok_or(INVALID_VALUE)
 }
 
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipMemsetAsync(
-    to: Address,
-    value: c_int,
-    bytes: Bytes,
+fn host_ptr<T>(pointer: *mut T) -> Answer<*mut T> {
+    if pointer.is_null() {
+        return Err(INVALID_VALUE);
+    }
+    Ok(pointer)
+}
+
+/// Queues a transfer between two places that `places` checks; one of zero bytes touches neither.
+fn queue<P>(
+    bytes: u64,
     stream: StreamHandle,
+    places: impl FnOnce() -> Answer<P>,
+    act: impl FnOnce(&dyn Transfer, P, StreamRef) -> Result<()>,
 ) -> Status {
     enter(|machine| {
         let (_, device, stream) = machine.stream(stream)?;
@@ -26,10 +33,23 @@ pub(crate) unsafe extern "C" fn hipMemsetAsync(
             return Ok(());
         }
         let transfer = device.transfer().map_err(lacking)?;
-        let byte = value.to_le_bytes()[0];
-        // SAFETY: 1. the table has the stream. 3. The caller's promise.
-        unsafe { transfer.fill(device_ptr(to)?, byte, bytes, stream) }.map_err(status_of)
+        act(transfer, places()?, stream).map_err(status_of)
     })
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hipMemsetAsync(
+    to: Address,
+    value: c_int,
+    bytes: Bytes,
+    stream: StreamHandle,
+) -> Status {
+    let byte = value.to_le_bytes()[0];
+    let act = |transfer: &dyn Transfer, to, stream| {
+        // SAFETY: 1. the table has the stream. 3. The caller's promise.
+        unsafe { transfer.fill(to, byte, bytes, stream) }
+    };
+    queue(bytes, stream, || device_ptr(to), act)
 }
 
 #[unsafe(no_mangle)]
@@ -39,15 +59,10 @@ pub(crate) unsafe extern "C" fn hipMemcpyDtoDAsync(
     bytes: Bytes,
     stream: StreamHandle,
 ) -> Status {
-    enter(|machine| {
-        let (_, device, stream) = machine.stream(stream)?;
-        if bytes == 0 {
-            return Ok(());
-        }
-        let transfer = device.transfer().map_err(lacking)?;
-        let (to, from) = (device_ptr(to)?, device_ptr(from)?);
+    let places = || Ok((device_ptr(to)?, device_ptr(from)?));
+    queue(bytes, stream, places, |transfer, (to, from), stream| {
         // SAFETY: 1. the table has the stream. 3. The caller's promise.
-        unsafe { transfer.copy(to, from, bytes, stream) }.map_err(status_of)
+        unsafe { transfer.copy(to, from, bytes, stream) }
     })
 }
 
@@ -58,18 +73,16 @@ pub(crate) unsafe extern "C" fn hipMemcpyHtoDAsync(
     bytes: usize,
     stream: StreamHandle,
 ) -> Status {
-    enter(|machine| {
-        let (_, device, stream) = machine.stream(stream)?;
-        if bytes == 0 {
-            return Ok(());
-        }
-        if from.is_null() {
-            return Err(INVALID_VALUE);
-        }
-        let (transfer, to) = (device.transfer().map_err(lacking)?, device_ptr(to)?);
-        // SAFETY: 1. the table has the stream. 3 and 4. The caller's promises.
-        unsafe { transfer.upload(to, from.cast(), bytes, stream) }.map_err(status_of)
-    })
+    let places = || Ok((device_ptr(to)?, host_ptr(from.cast_mut())?));
+    queue(
+        bytes as u64,
+        stream,
+        places,
+        |transfer, (to, from), stream| {
+            // SAFETY: 1. the table has the stream. 3 and 4. The caller's promises.
+            unsafe { transfer.upload(to, from.cast(), bytes, stream) }
+        },
+    )
 }
 
 #[unsafe(no_mangle)]
@@ -79,16 +92,14 @@ pub(crate) unsafe extern "C" fn hipMemcpyDtoHAsync(
     bytes: usize,
     stream: StreamHandle,
 ) -> Status {
-    enter(|machine| {
-        let (_, device, stream) = machine.stream(stream)?;
-        if bytes == 0 {
-            return Ok(());
-        }
-        if to.is_null() {
-            return Err(INVALID_VALUE);
-        }
-        let (transfer, from) = (device.transfer().map_err(lacking)?, device_ptr(from)?);
-        // SAFETY: 1. the table has the stream. 3 and 4. The caller's promises.
-        unsafe { transfer.download(to.cast(), from, bytes, stream) }.map_err(status_of)
-    })
+    let places = || Ok((host_ptr(to)?, device_ptr(from)?));
+    queue(
+        bytes as u64,
+        stream,
+        places,
+        |transfer, (to, from), stream| {
+            // SAFETY: 1. the table has the stream. 3 and 4. The caller's promises.
+            unsafe { transfer.download(to.cast(), from, bytes, stream) }
+        },
+    )
 }

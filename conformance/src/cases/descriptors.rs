@@ -69,8 +69,8 @@ pub(super) const ROLES: &[Role] = &[
 
 impl Subject {
     /// Backing of one chunk that may be exported.
-    fn shared_backing(&self) -> Result<Backing> {
-        self.backing(self.chunk()?, Sharing::FileDescriptor)
+    fn exportable(&self) -> Verdict<Backing> {
+        self.shared_backing(Sharing::FileDescriptor)
     }
 
     /// Backing of one chunk imported from a descriptor.
@@ -80,7 +80,7 @@ impl Subject {
 }
 
 fn an_imported_backing_is_the_same_memory(on: &Subject) -> Verdict {
-    let (reservation, backing) = (on.chunk_reservation(2)?, on.shared_backing()?);
+    let (reservation, backing) = (on.chunk_reservation(2)?, on.exportable()?);
     let exported = on.map(&reservation, 0, &backing)?;
     on.put_pattern(exported.span(), 1)?;
     let again = on.import(&backing.export()?)?;
@@ -111,7 +111,7 @@ fn write_descriptor(on: &Subject, _: &str) -> Verdict<String> {
 }
 
 fn a_child_reads_what_the_parent_wrote(on: &Subject) -> Verdict {
-    let (reservation, backing) = (on.chunk_reservation(1)?, on.shared_backing()?);
+    let (reservation, backing) = (on.chunk_reservation(1)?, on.exportable()?);
     let mapping = on.map(&reservation, 0, &backing)?;
     on.put_pattern(mapping.span(), 1)?;
     on.child(&ROLES[0], "", Some(backing.export()?))?;
@@ -119,7 +119,7 @@ fn a_child_reads_what_the_parent_wrote(on: &Subject) -> Verdict {
 }
 
 fn the_parent_reads_what_a_child_wrote(on: &Subject) -> Verdict {
-    let (reservation, backing) = (on.chunk_reservation(1)?, on.shared_backing()?);
+    let (reservation, backing) = (on.chunk_reservation(1)?, on.exportable()?);
     let mapping = on.map(&reservation, 0, &backing)?;
     on.put_pattern(mapping.span(), 1)?;
     on.child(&ROLES[1], "", Some(backing.export()?))?;
@@ -128,7 +128,7 @@ fn the_parent_reads_what_a_child_wrote(on: &Subject) -> Verdict {
 
 fn imported_memory_outlives_the_exporters_handle(on: &Subject) -> Verdict {
     let reservation = on.chunk_reservation(2)?;
-    let backing = on.shared_backing()?;
+    let backing = on.exportable()?;
     let exported = on.map(&reservation, 0, &backing)?;
     on.put_pattern(exported.span(), 1)?;
     let again = on.import(&backing.export()?)?;
@@ -139,7 +139,7 @@ fn imported_memory_outlives_the_exporters_handle(on: &Subject) -> Verdict {
 }
 
 fn the_descriptor_stays_the_callers(on: &Subject) -> Verdict {
-    let backing = on.shared_backing()?;
+    let backing = on.exportable()?;
     let descriptor = backing.export()?;
     for _ in 0..3 {
         on.import(&descriptor)?.close()?;
@@ -155,6 +155,7 @@ fn private_backing_is_not_exported(on: &Subject) -> Verdict {
 }
 
 fn a_foreign_descriptor_is_an_invalid_value(on: &Subject) -> Verdict {
+    let backing = on.exportable()?;
     let null = File::open("/dev/null").map_err(|error| Stop::failed(error.to_string()))?;
     refuse(
         on.import(&null),
@@ -168,11 +169,12 @@ fn a_foreign_descriptor_is_an_invalid_value(on: &Subject) -> Verdict {
         "the descriptor of a pipe",
     )?;
     drop(writer);
-    Ok(on.shared_backing()?.close()?)
+    on.import(&backing.export()?)?.close()?;
+    Ok(backing.close()?)
 }
 
 fn a_wrong_size_is_noticed(on: &Subject) -> Verdict {
-    let (reservation, backing) = (on.chunk_reservation(4)?, on.shared_backing()?);
+    let (reservation, backing) = (on.chunk_reservation(4)?, on.exportable()?);
     let descriptor = backing.export()?;
     let double = 2 * on.chunk()?;
     let imported = Backing::import(on.device().clone(), descriptor.as_fd(), double);

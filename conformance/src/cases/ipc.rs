@@ -1,14 +1,12 @@
 //! Memory named by a token in another process.
 
-use std::fmt::Write;
-
 use cachette_hal::owned::OpenedToken;
 use cachette_hal::{AnyDevice, Device, DevicePtr, ErrorKind, IpcToken, Recovery, Result};
 
 use crate::case::{Case, case};
 use crate::child::Role;
 use crate::failure::{Stop, Verdict, ensure};
-use crate::rig::{MIB, Memory, Place, Span, Subject, refuse};
+use crate::rig::{MIB, Memory, Place, Span, Subject, from_hex, refuse, to_hex};
 
 pub(super) const CASES: &[Case] = &[
     case!(
@@ -111,27 +109,11 @@ fn export(on: &Subject, base: DevicePtr) -> Result<IpcToken> {
     unsafe { ipc.export_token(base) }
 }
 
-fn to_text(token: &IpcToken) -> String {
-    let mut text = String::new();
-    for byte in token.0 {
-        // Writing to a string cannot fail.
-        let _ = write!(text, "{byte:02x}");
-    }
-    text
-}
-
-fn from_text(text: &str) -> Verdict<IpcToken> {
-    let mut token = IpcToken([0; 64]);
-    ensure!(text.len() == 128 && text.is_ascii(), "no token: {text}");
-    for (i, byte) in token.0.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(&text[2 * i..2 * i + 2], 16)
-            .map_err(|error| Stop::failed(format!("no token: {error}")))?;
-    }
-    Ok(token)
-}
-
 fn open(on: &Subject, text: &str) -> Verdict<OpenedToken<AnyDevice>> {
-    Ok(OpenedToken::open(on.device().clone(), &from_text(text)?)?)
+    Ok(OpenedToken::open(
+        on.device().clone(),
+        &IpcToken(from_hex(text)?),
+    )?)
 }
 
 /// Memory with the pattern of `seed`, and its token as text.
@@ -139,7 +121,7 @@ fn exported(on: &Subject, seed: u64) -> Verdict<(Memory, String)> {
     let memory = on.memory(BYTES)?;
     on.put_pattern(memory.span(), seed)?;
     let token = export(on, memory.ptr())?;
-    Ok((memory, to_text(&token)))
+    Ok((memory, to_hex(&token.0)))
 }
 
 fn read_token(on: &Subject, token: &str) -> Verdict<String> {
@@ -176,13 +158,13 @@ fn reopen_token(on: &Subject, token: &str) -> Verdict<String> {
 }
 
 fn be_refused(on: &Subject, token: &str) -> Verdict<String> {
-    refuse_token(on, &from_text(token)?)?;
+    refuse_token(on, &IpcToken(from_hex(token)?))?;
     Ok(String::new())
 }
 
 fn export_and_end(on: &Subject, _: &str) -> Verdict<String> {
     let memory = on.memory(BYTES)?;
-    Ok(to_text(&export(on, memory.ptr())?))
+    Ok(to_hex(&export(on, memory.ptr())?.0))
 }
 
 /// Checks that a token does not open, that the caller is blamed, and that the device goes on.
@@ -240,8 +222,8 @@ fn a_token_of_freed_memory_is_refused(on: &Subject) -> Verdict {
 }
 
 fn a_token_of_a_dead_process_is_refused(on: &Subject) -> Verdict {
-    let token = from_text(&on.child(&EXPORT, "", None)?)?;
-    refuse_token(on, &token)
+    let token = from_hex(&on.child(&EXPORT, "", None)?)?;
+    refuse_token(on, &IpcToken(token))
 }
 
 fn a_token_no_driver_made_is_refused(on: &Subject) -> Verdict {

@@ -7,6 +7,7 @@ mod descriptors;
 mod device;
 mod errors;
 mod events;
+mod fabric;
 mod faults;
 mod host_calls;
 mod host_memory;
@@ -19,6 +20,7 @@ mod streams;
 mod threads;
 mod transfer;
 mod virtual_access;
+mod virtual_elastic;
 mod virtual_memory;
 
 use std::sync::OnceLock;
@@ -36,7 +38,9 @@ const GROUPS: &[&[Case]] = &[
     host_calls::CASES,
     virtual_memory::CASES,
     virtual_access::CASES,
+    virtual_elastic::CASES,
     descriptors::CASES,
+    fabric::CASES,
     faults::CASES,
     stream_ordered::CASES,
     host_memory::CASES,
@@ -50,7 +54,8 @@ const GROUPS: &[&[Case]] = &[
 ];
 
 /// Parts that children of these cases play.
-pub(crate) const ROLES: &[&[Role]] = &[descriptors::ROLES, faults::ROLES, ipc::ROLES];
+pub(crate) const ROLES: &[&[Role]] =
+    &[descriptors::ROLES, fabric::ROLES, faults::ROLES, ipc::ROLES];
 
 /// Every case of the suite, group by group.
 #[must_use]

@@ -241,13 +241,18 @@ fn a_chunk_moves_behind_work_in_flight(on: &Subject) -> Verdict {
     let chunk = on.chunk()?;
     let (reservation, backing) = (on.chunk_reservation(2)?, on.chunk_backing()?);
     let old = on.map(&reservation, 0, &backing)?;
-    let (stream, seen) = (on.stream()?, on.filled(64 * KIB, 1)?);
+    let (stream, event, seen) = (on.stream()?, on.event()?, on.filled(64 * KIB, 1)?);
     let gate = on.hold_warm(&stream)?;
     on.fill(old.span(), 6, &stream)?;
+    event.record(&stream)?;
     let new = reservation.map(chunk, &backing)?;
     let memory = on.device().virtual_memory()?;
     // SAFETY: 2. no right is taken away.
     unsafe { memory.set_access(new.ptr(), chunk, &on.read_write()) }?;
+    ensure!(
+        !event.poll()?.is_done(),
+        "the work in flight was waited for"
+    );
     on.copy(seen.span(), new.span().part(0, 64 * KIB), &stream)?;
     gate.release();
     stream.synchronize()?;

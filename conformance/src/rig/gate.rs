@@ -1,5 +1,6 @@
 //! A point at which a stream is held.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -22,6 +23,8 @@ pub(crate) struct Gate {
 struct State {
     open: Mutex<bool>,
     opened: Condvar,
+    /// Whether the stream has gone on.
+    passed: AtomicBool,
 }
 
 impl Gate {
@@ -34,6 +37,12 @@ impl Gate {
             .unwrap_or_else(PoisonError::into_inner);
         *open = true;
         self.state.opened.notify_all();
+    }
+
+    /// Whether the stream has gone on: the gate was released, or opened by itself.
+    pub(crate) fn has_passed(&self) -> bool {
+        // Acquire pairs with the release in `pass`, though the flag publishes nothing but itself.
+        self.state.passed.load(Ordering::Acquire)
     }
 }
 
@@ -51,6 +60,8 @@ impl State {
             .opened
             .wait_timeout_while(open, LIMIT, |open| !*open)
             .unwrap_or_else(PoisonError::into_inner);
+        // Release pairs with the acquire in `has_passed`.
+        self.passed.store(true, Ordering::Release);
     }
 }
 

@@ -3,6 +3,7 @@
 mod capturing;
 mod expect;
 mod gate;
+mod hex;
 mod pattern;
 mod pinned;
 mod pooled;
@@ -16,6 +17,7 @@ pub use subject::Subject;
 pub(crate) use capturing::Capturing;
 pub(crate) use expect::{blocks_until_released, refuse};
 pub(crate) use gate::Gate;
+pub(crate) use hex::{from_hex, to_hex};
 pub(crate) use pattern::pattern;
 pub(crate) use pinned::{read_pinned, read_pinned_byte, write_pinned};
 pub(crate) use pooled::Pooled;

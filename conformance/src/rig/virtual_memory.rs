@@ -1,8 +1,9 @@
 //! Mappings ready for use.
 
-use cachette_hal::{Access, Device, Result, Sharing};
+use cachette_hal::{Access, Device, ErrorKind, Result, Sharing};
 
 use super::{Backing, MIB, Mapping, Reservation, Subject};
+use crate::failure::{Stop, Verdict};
 
 impl Subject {
     /// The size of chunk that cases use: a multiple of the recommended granularity, and never tiny.
@@ -14,6 +15,20 @@ impl Subject {
     /// Private backing of one chunk.
     pub(crate) fn chunk_backing(&self) -> Result<Backing> {
         self.backing(self.chunk()?, Sharing::Private)
+    }
+
+    /// Backing of one chunk that may leave the process in this way.
+    ///
+    /// A device that lacks the way is not asked, nor one whose fabric this process may not use.
+    pub(crate) fn shared_backing(&self, sharing: Sharing) -> Verdict<Backing> {
+        let memory = self.device().virtual_memory()?;
+        let lacked = |reason| Stop::skipped(format!("no {sharing}: {reason}"));
+        memory.shares(sharing).map_err(lacked)?;
+        self.backing(self.chunk()?, sharing)
+            .map_err(|error| match error.kind() {
+                ErrorKind::NoFabric => Stop::skipped(error.to_string()),
+                _ => error.into(),
+            })
     }
 
     /// Addresses for `chunks` chunks.

@@ -6,14 +6,15 @@ use crate::emulated::library;
 
 /// Lets this process and its children load an emulated library in place of the vendor's.
 ///
-/// `variable` names the library to the loader. A library that the user has named stays. The variable that
+/// `variable` names the library to the loader. A library that the user has named stays, even one that
+/// fails: that is then the result. The variable that
 /// hides devices is for the vendor's, and goes.
 ///
 /// # Safety
 ///
 /// No other thread reads or writes the environment meanwhile.
 pub(crate) unsafe fn stand_in(file: &str, variable: &str, hides: &str) {
-    if env::var_os(variable).is_some() {
+    if env::var_os(variable).is_some_and(|path| !path.is_empty()) {
         return;
     }
     // SAFETY: the caller's promise.

@@ -25,7 +25,7 @@ pub enum Resource {
     Reservation,
     /// From `map`.
     Mapping,
-    /// From `create_backing` or `import_backing`.
+    /// From `create_backing`, `import_backing` or `import_fabric`.
     Backing,
     /// From `create_stream`.
     Stream,

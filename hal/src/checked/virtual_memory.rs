@@ -4,7 +4,8 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 
 use super::{Checked, Resource};
 use crate::{
-    Access, Backing, Call, Device, DevicePtr, Granularity, Result, Sharing, VirtualMemory,
+    Access, Backing, Call, Device, DevicePtr, FabricHandle, Granularity, Reason, Result, Sharing,
+    VirtualMemory,
 };
 
 impl<D: Device> VirtualMemory for Checked<D> {
@@ -16,6 +17,11 @@ impl<D: Device> VirtualMemory for Checked<D> {
         };
         let group = self.device.virtual_memory();
         group.map_or(nothing, VirtualMemory::granularity)
+    }
+
+    fn shares(&self, sharing: Sharing) -> Result<(), Reason> {
+        let group = self.device.virtual_memory();
+        group.map_err(|missing| missing.reason)?.shares(sharing)
     }
 
     fn reserve(&self, bytes: u64, wish: Option<DevicePtr>) -> Result<DevicePtr> {
@@ -110,6 +116,20 @@ impl<D: Device> VirtualMemory for Checked<D> {
     fn import_backing(&self, fd: BorrowedFd<'_>, bytes: u64) -> Result<Backing> {
         let backing = self.device.virtual_memory()?.import_backing(fd, bytes)?;
         self.note_backing(Call::ImportBacking, &backing);
+        Ok(backing)
+    }
+
+    unsafe fn export_fabric(&self, backing: &Backing) -> Result<FabricHandle> {
+        let group = self.device.virtual_memory()?;
+        self.check_backing(Call::ExportFabric, backing)?;
+        // SAFETY: 1. Checked above.
+        unsafe { group.export_fabric(backing) }
+    }
+
+    fn import_fabric(&self, handle: &FabricHandle, bytes: u64) -> Result<Backing> {
+        let group = self.device.virtual_memory()?;
+        let backing = group.import_fabric(handle, bytes)?;
+        self.note_backing(Call::ImportFabric, &backing);
         Ok(backing)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-use crate::{Access, Backing, Device, DevicePtr, Result, Sharing};
+use crate::{Access, Backing, Device, DevicePtr, FabricHandle, Result, Sharing};
 
 /// Reserved addresses with an owner.
 #[derive(Debug)]
@@ -167,6 +167,15 @@ impl<D: Device> OwnedBacking<D> {
         })
     }
 
+    /// Makes a backing from what another process of the fabric, or this one, exported.
+    pub fn import_fabric(device: D, handle: &FabricHandle, bytes: u64) -> Result<Self> {
+        let backing = device.virtual_memory()?.import_fabric(handle, bytes)?;
+        Ok(Self {
+            device,
+            backing: Some(backing),
+        })
+    }
+
     /// The backing, for calls that take one.
     ///
     /// # Panics
@@ -183,6 +192,13 @@ impl<D: Device> OwnedBacking<D> {
         let memory = self.device.virtual_memory()?;
         // SAFETY: 1. the backing is this owner's.
         unsafe { memory.export_backing(self.get()) }
+    }
+
+    /// Names the backing for another process of the fabric.
+    pub fn export_fabric(&self) -> Result<FabricHandle> {
+        let memory = self.device.virtual_memory()?;
+        // SAFETY: 1. the backing is this owner's.
+        unsafe { memory.export_fabric(self.get()) }
     }
 
     /// Gives the handle back, with an answer; mappings stay.

@@ -5,9 +5,9 @@ use std::ptr::NonNull;
 
 use super::{Facts, Traced};
 use crate::{
-    Access, Backing, Call, Capture, CaptureMode, CaptureStatus, Device, DevicePtr, Granularity,
-    Graph, HostCalls, HostFunction, HostMemory, Ipc, IpcToken, Ordinal, PeerAccess, Result,
-    Sharing, StreamOrdered, StreamRef, Transfer, VirtualMemory,
+    Access, Backing, Call, Capture, CaptureMode, CaptureStatus, Device, DevicePtr, FabricHandle,
+    Granularity, Graph, HostCalls, HostFunction, HostMemory, Ipc, IpcToken, Ordinal, PeerAccess,
+    Reason, Result, Sharing, StreamOrdered, StreamRef, Transfer, VirtualMemory,
 };
 
 impl<D: Device> VirtualMemory for Traced<D> {
@@ -19,6 +19,11 @@ impl<D: Device> VirtualMemory for Traced<D> {
         };
         let group = self.device.virtual_memory();
         group.map_or(nothing, VirtualMemory::granularity)
+    }
+
+    fn shares(&self, sharing: Sharing) -> Result<(), Reason> {
+        let group = self.device.virtual_memory();
+        group.map_err(|missing| missing.reason)?.shares(sharing)
     }
 
     fn reserve(&self, bytes: u64, wish: Option<DevicePtr>) -> Result<DevicePtr> {
@@ -86,6 +91,21 @@ impl<D: Device> VirtualMemory for Traced<D> {
         let group = self.device.virtual_memory()?;
         let facts = Facts::of(Call::ImportBacking).bytes(bytes);
         let run = || group.import_backing(fd, bytes);
+        self.tell_made(facts, run, |made| made.raw() as u64)
+    }
+
+    unsafe fn export_fabric(&self, backing: &Backing) -> Result<FabricHandle> {
+        let group = self.device.virtual_memory()?;
+        self.tell(of_backing(Call::ExportFabric, backing), || {
+            // SAFETY: the caller's promises are passed on unchanged.
+            unsafe { group.export_fabric(backing) }
+        })
+    }
+
+    fn import_fabric(&self, handle: &FabricHandle, bytes: u64) -> Result<Backing> {
+        let group = self.device.virtual_memory()?;
+        let facts = Facts::of(Call::ImportFabric).bytes(bytes);
+        let run = || group.import_fabric(handle, bytes);
         self.tell_made(facts, run, |made| made.raw() as u64)
     }
 }

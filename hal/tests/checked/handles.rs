@@ -267,6 +267,20 @@ fn a_backing_imported_twice_is_destroyed_twice() {
 }
 
 #[test]
+fn a_backing_of_the_fabric_is_known_like_any_other() {
+    let device = subject();
+    let name = cachette_hal::FabricHandle([7; 64]);
+    let backing = device.import_fabric(&name, 4096).unwrap();
+    assert_eq!(call!(device.export_fabric(&backing)), Ok(name));
+    let gone = Backing::from_raw(backing.raw(), 4096);
+    call!(device.destroy_backing(backing)).unwrap();
+    let parts = ["used after it was destroyed", "import_fabric"];
+    caught(&device, MisuseKind::UsedAfterEnd, &parts, || {
+        call!(device.export_fabric(&gone))
+    });
+}
+
+#[test]
 fn a_device_without_groups_says_so() {
     let device = cachette_hal::Checked::new(crate::Fake::bare());
     for feature in cachette_hal::Feature::ALL {
@@ -274,6 +288,7 @@ fn a_device_without_groups_says_so() {
         assert!(device.missing(feature).is_some());
     }
     assert_eq!(device.granularity().minimum, 1);
+    assert!(device.shares(Sharing::Private).is_err());
     assert!(device.reserve(4096, None).is_err());
     let address = DevicePtr::new(0x1000).unwrap();
     call!(device.fill(address, 0, 1, StreamRef::DEFAULT)).unwrap_err();

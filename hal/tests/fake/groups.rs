@@ -5,9 +5,9 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 
 use cachette_hal::{
-    Access, Backing, Call, Capture, CaptureMode, CaptureStatus, DevicePtr, Granularity, Graph,
-    HostCalls, HostFunction, HostMemory, Ipc, IpcToken, Ordinal, PeerAccess, Result, Sharing,
-    StreamOrdered, StreamRef, Transfer, VirtualMemory,
+    Access, Backing, Call, Capture, CaptureMode, CaptureStatus, DevicePtr, FabricHandle,
+    Granularity, Graph, HostCalls, HostFunction, HostMemory, Ipc, IpcToken, Ordinal, PeerAccess,
+    Reason, Result, Sharing, StreamOrdered, StreamRef, Transfer, VirtualMemory,
 };
 
 use super::{Fake, STRIDE};
@@ -18,6 +18,9 @@ impl VirtualMemory for Fake {
             minimum: 4096,
             recommended: 8192,
         }
+    }
+    fn shares(&self, _sharing: Sharing) -> Result<(), Reason> {
+        Ok(())
     }
     fn reserve(&self, _bytes: u64, _wish: Option<DevicePtr>) -> Result<DevicePtr> {
         self.make_address(Call::Reserve)
@@ -47,6 +50,13 @@ impl VirtualMemory for Fake {
     }
     fn import_backing(&self, _fd: BorrowedFd<'_>, bytes: u64) -> Result<Backing> {
         let raw = self.make_handle(Call::ImportBacking)?;
+        Ok(Backing::from_raw(raw, bytes))
+    }
+    unsafe fn export_fabric(&self, _backing: &Backing) -> Result<FabricHandle> {
+        self.answer(Call::ExportFabric, FabricHandle([7; 64]))
+    }
+    fn import_fabric(&self, _handle: &FabricHandle, bytes: u64) -> Result<Backing> {
+        let raw = self.make_handle(Call::ImportFabric)?;
         Ok(Backing::from_raw(raw, bytes))
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cachette::Backends;
 use cachette::backends::Found;
-use cachette_hal::{Backend, Device, Feature, Ordinal};
+use cachette_hal::{Backend, Device, Feature, Ordinal, Sharing};
 use serde::Serialize;
 
 /// Something that may be there.
@@ -73,6 +73,8 @@ pub(super) struct DeviceFacts {
     /// `None` without virtual memory.
     pub(super) granularity: Option<GranularityFacts>,
     pub(super) features: Vec<FeatureEntry>,
+    /// How backing may leave the process; empty without virtual memory.
+    pub(super) sharing: Vec<FeatureEntry>,
 }
 
 #[derive(Debug, Serialize)]
@@ -143,6 +145,7 @@ fn device_facts(device: &dyn Device) -> DeviceFacts {
             .into_iter()
             .map(|feature| feature_entry(device, feature))
             .collect(),
+        sharing: sharing(device),
     }
 }
 
@@ -155,6 +158,21 @@ fn feature_entry(device: &dyn Device, feature: Feature) -> FeatureEntry {
         name: feature.name(),
         presence: Presence::of(found),
     }
+}
+
+/// The ways in which backing may leave the process, or why it may not.
+fn sharing(device: &dyn Device) -> Vec<FeatureEntry> {
+    let Ok(memory) = device.virtual_memory() else {
+        return Vec::new();
+    };
+    let ways = Sharing::ALL
+        .into_iter()
+        .filter(|way| *way != Sharing::Private);
+    let entry = |way: Sharing| FeatureEntry {
+        name: way.name(),
+        presence: Presence::of(memory.shares(way)),
+    };
+    ways.map(entry).collect()
 }
 
 fn granularity(device: &dyn Device) -> Option<GranularityFacts> {

@@ -40,10 +40,8 @@ fn write_device(f: &mut fmt::Formatter<'_>, backend: &str, device: &DeviceEntry)
         Presence::Present(facts) => {
             writeln!(f, "  {backend}:{ordinal}  {}", facts.name)?;
             write_facts(f, facts)?;
-            facts
-                .features
-                .iter()
-                .try_for_each(|feature| write_feature(f, feature))
+            let mut entries = facts.features.iter().chain(&facts.sharing);
+            entries.try_for_each(|entry| write_feature(f, entry))
         }
     }
 }

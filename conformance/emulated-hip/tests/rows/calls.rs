@@ -200,9 +200,12 @@ fn relaxed(hip: &Hip) {
         .stream_ordered
         .as_ref()
         .expect("it has every function");
-    let mut pooled = 0;
-    // SAFETY: the stream lives, and the out-parameter outlives the call.
-    let status = unsafe { (pool.hipMallocAsync)(&raw mut pooled, 4096, other) };
+    let (mut default, mut pooled) = (0, 0);
+    // SAFETY: the out-parameter outlives the call.
+    let status = unsafe { (pool.hipDeviceGetDefaultMemPool)(&raw mut default, 0) };
+    assert_eq!(status, 0);
+    // SAFETY: the stream and the pool live, and the out-parameter outlives the call.
+    let status = unsafe { (pool.hipMallocFromPoolAsync)(&raw mut pooled, 4096, default, other) };
     assert_eq!(status, 0);
     // SAFETY: it was allocated just now, in this stream.
     assert_eq!(unsafe { (pool.hipFreeAsync)(pooled, other) }, 0);

@@ -1,0 +1,210 @@
+//! Backing that leaves its process by the fabric.
+
+use cachette_hal::{Device, ErrorKind, FabricHandle, Recovery, Result, Sharing};
+
+use crate::case::{Case, case};
+use crate::child::Role;
+use crate::failure::{Verdict, ensure, ensure_eq};
+use crate::rig::{Backing, KIB, Place, Span, Subject, from_hex, pattern, refuse, to_hex};
+
+pub(super) const CASES: &[Case] = &[
+    case!(
+        fabric::a_kind_of_sharing_is_there_or_refused_with_a_remedy,
+        [VirtualMemory],
+        "A kind of sharing that the device lacks is refused, and a fabric by naming what else there is."
+    ),
+    case!(
+        fabric::an_imported_backing_is_the_same_memory,
+        [VirtualMemory, Transfer],
+        "What is named and imported in one process is the same memory."
+    ),
+    case!(
+        fabric::a_child_reads_what_the_parent_wrote,
+        [VirtualMemory, Transfer],
+        "Another process that imports a name reads what the exporter wrote."
+    )
+    .with_child(),
+    case!(
+        fabric::the_parent_reads_what_a_child_wrote,
+        [VirtualMemory, Transfer],
+        "The exporter reads what another process wrote through a name."
+    )
+    .with_child(),
+    case!(
+        fabric::imported_memory_outlives_the_exporters_handle,
+        [VirtualMemory, Transfer],
+        "An imported backing stays when the exported one was unmapped and destroyed."
+    ),
+    case!(
+        fabric::only_what_was_made_for_it_is_named,
+        [VirtualMemory],
+        "A backing that was made private, or for descriptors, is not named; nor the other way round."
+    ),
+    case!(
+        fabric::a_forged_handle_is_refused,
+        [VirtualMemory],
+        "Random bytes, and a name with a byte changed, are not imported, and the device goes on."
+    ),
+    case!(
+        fabric::a_wrong_size_is_noticed,
+        [VirtualMemory, Transfer],
+        "A backing imported with more bytes than it has is refused, there or when it is mapped."
+    ),
+];
+
+const READ: Role = Role {
+    name: "read_fabric",
+    play: read_fabric,
+};
+const WRITE: Role = Role {
+    name: "write_fabric",
+    play: write_fabric,
+};
+
+pub(super) const ROLES: &[Role] = &[READ, WRITE];
+
+impl Subject {
+    /// Backing of one chunk that may be named.
+    fn nameable(&self) -> Verdict<Backing> {
+        self.shared_backing(Sharing::Fabric)
+    }
+
+    /// Backing of one chunk imported by its name.
+    fn import_named(&self, name: &FabricHandle) -> Result<Backing> {
+        Backing::import_fabric(self.device().clone(), name, self.chunk()?)
+    }
+}
+
+fn a_kind_of_sharing_is_there_or_refused_with_a_remedy(on: &Subject) -> Verdict {
+    let memory = on.device().virtual_memory()?;
+    ensure_eq!(memory.shares(Sharing::Private), Ok(()), "private backing");
+    for sharing in Sharing::ALL {
+        let made = on.backing(on.chunk()?, sharing);
+        match (sharing, memory.shares(sharing)) {
+            (Sharing::Fabric, Ok(())) if made.is_ok() => {}
+            (Sharing::Fabric, _) => {
+                let error = refuse(made, &[ErrorKind::NoFabric], "backing for a fabric")?;
+                ensure_eq!(error.recovery(), Recovery::UseDescriptor, "the remedy");
+            }
+            (_, Ok(())) => made?.close()?,
+            (_, Err(_)) => {
+                refuse(made, &[ErrorKind::Unsupported], sharing.name())?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn an_imported_backing_is_the_same_memory(on: &Subject) -> Verdict {
+    let (reservation, backing) = (on.chunk_reservation(2)?, on.nameable()?);
+    let exported = on.map(&reservation, 0, &backing)?;
+    on.put_pattern(exported.span(), 1)?;
+    let again = on.import_named(&backing.export_fabric()?)?;
+    let imported = on.map(&reservation, on.chunk()?, &again)?;
+    on.expect_pattern(imported.span(), 1, "the imported memory")?;
+    on.put_pattern(imported.span(), 2)?;
+    on.expect_pattern(exported.span(), 2, "the exported memory")
+}
+
+/// Maps what has the name that this child was told, and does something with it.
+fn with_name(on: &Subject, name: &str, act: impl FnOnce(Span<'_>) -> Verdict) -> Verdict<String> {
+    let reservation = on.chunk_reservation(1)?;
+    let backing = on.import_named(&FabricHandle(from_hex(name)?))?;
+    let mapping = on.map(&reservation, 0, &backing)?;
+    act(mapping.span())?;
+    Ok(String::new())
+}
+
+fn read_fabric(on: &Subject, name: &str) -> Verdict<String> {
+    with_name(on, name, |all| {
+        on.expect_pattern(all, 1, "the imported memory")
+    })
+}
+
+fn write_fabric(on: &Subject, name: &str) -> Verdict<String> {
+    with_name(on, name, |all| on.put_pattern(all, 2))
+}
+
+fn a_child_reads_what_the_parent_wrote(on: &Subject) -> Verdict {
+    let (reservation, backing) = (on.chunk_reservation(1)?, on.nameable()?);
+    let mapping = on.map(&reservation, 0, &backing)?;
+    on.put_pattern(mapping.span(), 1)?;
+    on.child(&READ, &to_hex(&backing.export_fabric()?.0), None)?;
+    on.expect_pattern(mapping.span(), 1, "the memory after the child")
+}
+
+fn the_parent_reads_what_a_child_wrote(on: &Subject) -> Verdict {
+    let (reservation, backing) = (on.chunk_reservation(1)?, on.nameable()?);
+    let mapping = on.map(&reservation, 0, &backing)?;
+    on.put_pattern(mapping.span(), 1)?;
+    on.child(&WRITE, &to_hex(&backing.export_fabric()?.0), None)?;
+    on.expect_pattern(mapping.span(), 2, "what the child wrote")
+}
+
+fn imported_memory_outlives_the_exporters_handle(on: &Subject) -> Verdict {
+    let (reservation, backing) = (on.chunk_reservation(2)?, on.nameable()?);
+    let exported = on.map(&reservation, 0, &backing)?;
+    on.put_pattern(exported.span(), 1)?;
+    let again = on.import_named(&backing.export_fabric()?)?;
+    exported.close()?;
+    backing.close()?;
+    let imported = on.map(&reservation, on.chunk()?, &again)?;
+    on.expect_pattern(imported.span(), 1, "the imported memory")
+}
+
+fn only_what_was_made_for_it_is_named(on: &Subject) -> Verdict {
+    let named = on.nameable()?;
+    let kinds = [ErrorKind::InvalidValue, ErrorKind::Unsupported];
+    refuse(
+        on.chunk_backing()?.export_fabric(),
+        &kinds,
+        "the name of a private backing",
+    )?;
+    refuse(
+        on.shared_backing(Sharing::FileDescriptor)?.export_fabric(),
+        &kinds,
+        "the name of a backing made for descriptors",
+    )?;
+    refuse(
+        named.export(),
+        &kinds,
+        "the descriptor of a backing made for the fabric",
+    )?;
+    named.export_fabric()?;
+    Ok(())
+}
+
+fn a_forged_handle_is_refused(on: &Subject) -> Verdict {
+    let backing = on.nameable()?;
+    let mut random = [0; 64];
+    random.copy_from_slice(&pattern(5, 64));
+    let mut changed = backing.export_fabric()?;
+    changed.0[0] ^= 0x55;
+    let forged = [
+        FabricHandle(random),
+        FabricHandle([0; 64]),
+        FabricHandle([0xff; 64]),
+        changed,
+    ];
+    for name in forged {
+        refuse(
+            on.import_named(&name),
+            &[ErrorKind::InvalidValue, ErrorKind::NoFabric],
+            "a forged name",
+        )?;
+    }
+    on.import_named(&backing.export_fabric()?)?.close()?;
+    Ok(())
+}
+
+fn a_wrong_size_is_noticed(on: &Subject) -> Verdict {
+    let (reservation, backing) = (on.chunk_reservation(4)?, on.nameable()?);
+    let name = backing.export_fabric()?;
+    let double = Backing::import_fabric(on.device().clone(), &name, 2 * on.chunk()?);
+    let mapped = double.and_then(|double| on.map(&reservation, 0, &double).map(drop));
+    let error = refuse(mapped, &[ErrorKind::InvalidValue], "twice the size")?;
+    ensure!(!error.call().is_empty(), "the error names no call");
+    let mapping = on.map(&reservation, 0, &backing)?;
+    on.put_pattern(mapping.span().part(0, 64 * KIB), 1)?;
+    on.expect_pattern(mapping.span().part(0, 64 * KIB), 1, "the exported memory")
+}

@@ -1,0 +1,226 @@
+//! What chunks that come, go and move need of virtual memory.
+
+use std::collections::HashSet;
+
+use cachette_hal::{Device, Result, Sharing};
+
+use crate::case::{Case, case};
+use crate::failure::{Verdict, ensure, ensure_eq};
+use crate::rig::{KIB, MIB, Place, Reservation, Span, Subject};
+
+pub(super) const CASES: &[Case] = &[
+    case!(
+        virtual_memory::aliases_are_coherent_between_streams_behind_an_event,
+        [VirtualMemory, HostCalls, Transfer],
+        "A stream that waits for an event sees through one alias what another wrote through the other."
+    ),
+    case!(
+        virtual_memory::unmapping_an_alias_leaves_held_work_through_the_other,
+        [VirtualMemory, HostCalls, Transfer],
+        "An alias that no work uses is unmapped while held work names the other, which still runs."
+    ),
+    case!(
+        virtual_memory::memory_stays_taken_until_the_last_alias_is_unmapped,
+        [VirtualMemory],
+        "The memory of a destroyed backing is given back with its last mapping, and not before."
+    ),
+    case!(
+        virtual_memory::making_and_giving_back_do_not_wait_for_a_held_stream,
+        [VirtualMemory, HostCalls],
+        "Addresses are reserved and released, and memory made and destroyed, while a stream is held."
+    ),
+    case!(
+        virtual_memory::unmapping_one_of_several_leaves_its_neighbours,
+        [VirtualMemory, Transfer],
+        "Unmapping one mapping inside a range leaves those beside it, and another fills the gap."
+    ),
+    case!(
+        virtual_memory::addresses_show_the_backing_of_the_moment,
+        [VirtualMemory, Transfer],
+        "When backings take turns at the same addresses, each shows its own content there."
+    ),
+    case!(
+        virtual_memory::rights_to_one_mapping_leave_its_neighbours,
+        [VirtualMemory, Transfer],
+        "Rights set mapping by mapping and over a range add up; setting some takes none from others."
+    ),
+    case!(
+        virtual_memory::many_reservations_live_at_once,
+        [VirtualMemory, Transfer],
+        "Hundreds of reservations live side by side, and the last serves like the first."
+    ),
+];
+
+const ATTEMPTS: u32 = 8;
+/// Large enough to stand out from what other processes do.
+const LARGE: u64 = 32 * MIB;
+/// What is looked at of a chunk.
+const PART: u64 = 64 * KIB;
+
+fn aliases_are_coherent_between_streams_behind_an_event(on: &Subject) -> Verdict {
+    const ROUNDS: u8 = 16;
+    let (reservation, backing) = (on.chunk_reservation(2)?, on.chunk_backing()?);
+    let one = on.map(&reservation, 0, &backing)?;
+    let two = on.map(&reservation, on.chunk()?, &backing)?;
+    let (first, second) = (on.stream()?, on.stream()?);
+    let (event, seen) = (on.event()?, on.filled(u64::from(ROUNDS) * PART, 0xff)?);
+    let gate = on.hold_warm(&first)?;
+    for round in 0..ROUNDS {
+        // Who reads in one round writes in the next, so one event a round is enough.
+        let ((writer, written), (reader, read)) = if round % 2 == 0 {
+            ((&first, &one), (&second, &two))
+        } else {
+            ((&second, &two), (&first, &one))
+        };
+        on.fill(written.span().part(0, PART), round, writer)?;
+        event.record(writer)?;
+        on.stream_wait(reader, &event)?;
+        let place = seen.span().part(u64::from(round) * PART, PART);
+        on.copy(place, read.span().part(0, PART), reader)?;
+    }
+    gate.release();
+    first.synchronize()?;
+    second.synchronize()?;
+    for round in 0..ROUNDS {
+        let place = seen.span().part(u64::from(round) * PART, PART);
+        on.expect_byte(place, round, "what the other stream saw by the other alias")?;
+    }
+    Ok(())
+}
+
+fn unmapping_an_alias_leaves_held_work_through_the_other(on: &Subject) -> Verdict {
+    let (reservation, backing) = (on.chunk_reservation(2)?, on.chunk_backing()?);
+    let idle = on.map(&reservation, 0, &backing)?;
+    let used = on.map(&reservation, on.chunk()?, &backing)?;
+    let (stream, event) = (on.stream()?, on.event()?);
+    let gate = on.hold_warm(&stream)?;
+    on.fill(used.span(), 6, &stream)?;
+    event.record(&stream)?;
+    let memory = on.device().virtual_memory()?;
+    // SAFETY: 2. nothing was ever queued that uses this mapping.
+    unsafe { memory.unmap(idle.ptr(), idle.bytes()) }?;
+    ensure!(!event.poll()?.is_done(), "the held stream was waited for");
+    gate.release();
+    stream.synchronize()?;
+    on.expect_byte(used.span(), 6, "what was written through the other alias")
+}
+
+fn memory_stays_taken_until_the_last_alias_is_unmapped(on: &Subject) -> Verdict {
+    let bytes = LARGE.next_multiple_of(on.chunk()?);
+    let reservation = on.reservation(2 * bytes)?;
+    let mut accounts = Vec::new();
+    for _ in 0..ATTEMPTS {
+        let backing = on.backing(bytes, Sharing::Private)?;
+        let one = on.map(&reservation, 0, &backing)?;
+        let two = on.map(&reservation, bytes, &backing)?;
+        backing.close()?;
+        let aliased = on.free_memory()?;
+        one.close()?;
+        let single = on.free_memory()?;
+        two.close()?;
+        let none = on.free_memory()?;
+        if single < aliased + LARGE / 2 && single + LARGE / 2 <= none {
+            return Ok(());
+        }
+        accounts.push((aliased, single, none));
+    }
+    ensure!(
+        accounts.is_empty(),
+        "free with two mappings, one and none: {accounts:?}"
+    );
+    Ok(())
+}
+
+fn making_and_giving_back_do_not_wait_for_a_held_stream(on: &Subject) -> Verdict {
+    let (reservation, mapped) = (on.chunk_reservation(1)?, on.chunk_backing()?);
+    let _mapping = on.map(&reservation, 0, &mapped)?;
+    let (held, event) = (on.stream()?, on.event()?);
+    let gate = on.hold(&held)?;
+    event.record(&held)?;
+    let (addresses, backing) = (on.chunk_reservation(4)?, on.chunk_backing()?);
+    ensure!(!event.poll()?.is_done(), "making memory waited");
+    backing.close()?;
+    mapped.close()?;
+    addresses.close()?;
+    ensure!(!event.poll()?.is_done(), "giving memory back waited");
+    gate.release();
+    Ok(())
+}
+
+fn unmapping_one_of_several_leaves_its_neighbours(on: &Subject) -> Verdict {
+    let chunk = on.chunk()?;
+    let reservation = on.chunk_reservation(3)?;
+    let mut mappings = Vec::new();
+    for place in 0..3 {
+        mappings.push(reservation.map(place * chunk, &on.chunk_backing()?)?);
+    }
+    reservation.set_access(0, 3 * chunk, &on.read_write())?;
+    for (seed, mapping) in (1..).zip(&mappings) {
+        on.put_pattern(mapping.span(), seed)?;
+    }
+    mappings.remove(1).close()?;
+    on.expect_pattern(mappings[0].span(), 1, "the mapping before")?;
+    on.expect_pattern(mappings[1].span(), 3, "the mapping behind")?;
+    mappings.insert(1, on.map(&reservation, chunk, &on.chunk_backing()?)?);
+    let all = Span::joined(&mappings);
+    let stream = on.stream()?;
+    // Half a chunk, the new one, and half of the next.
+    on.fill(all.part(chunk / 2, 2 * chunk), 6, &stream)?;
+    stream.synchronize()?;
+    on.expect_byte(
+        all.part(chunk / 2, 2 * chunk),
+        6,
+        "the range with its gap filled",
+    )
+}
+
+fn addresses_show_the_backing_of_the_moment(on: &Subject) -> Verdict {
+    let reservation = on.chunk_reservation(1)?;
+    let backings = [
+        on.chunk_backing()?,
+        on.chunk_backing()?,
+        on.chunk_backing()?,
+    ];
+    for (seed, backing) in (1..).zip(&backings) {
+        let mapping = on.map(&reservation, 0, backing)?;
+        on.put_pattern(mapping.span(), seed)?;
+        mapping.close()?;
+    }
+    for place in [2, 0, 1, 0, 2, 1] {
+        let mapping = on.map(&reservation, 0, &backings[place])?;
+        let seed = place as u64 + 1;
+        on.expect_pattern(mapping.span(), seed, "the backing that is mapped now")?;
+        mapping.close()?;
+    }
+    Ok(())
+}
+
+fn rights_to_one_mapping_leave_its_neighbours(on: &Subject) -> Verdict {
+    let chunk = on.chunk()?;
+    let reservation = on.chunk_reservation(4)?;
+    let mut mappings = Vec::new();
+    for place in 0..4 {
+        mappings.push(reservation.map(place * chunk, &on.chunk_backing()?)?);
+    }
+    reservation.set_access(chunk, 2 * chunk, &on.read_write())?;
+    mappings[3].set_access(&on.read_write())?;
+    mappings[0].set_access(&on.read_write())?;
+    on.put_pattern(Span::joined(&mappings), 1)?;
+    on.expect_pattern(Span::joined(&mappings), 1, "the mappings together")
+}
+
+fn many_reservations_live_at_once(on: &Subject) -> Verdict {
+    const MANY: usize = 512;
+    let backing = on.chunk_backing()?;
+    let live: Result<Vec<_>> = (0..MANY).map(|_| on.chunk_reservation(1)).collect();
+    let live = live?;
+    let starts: HashSet<_> = live.iter().map(Reservation::start).collect();
+    ensure_eq!(starts.len(), MANY, "different addresses");
+    for (seed, place) in [(1, 0), (2, MANY - 1), (3, MANY / 2)] {
+        let mapping = on.map(&live[place], 0, &backing)?;
+        on.put_pattern(mapping.span().part(0, PART), seed)?;
+        on.expect_pattern(mapping.span().part(0, PART), seed, "one of many")?;
+        mapping.close()?;
+    }
+    Ok(())
+}

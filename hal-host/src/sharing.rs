@@ -1,0 +1,111 @@
+//! Backing that leaves its process, as a descriptor or by a name.
+
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+use cachette_hal::{
+    Backing, Call, Error, ErrorKind, FabricHandle, Reason, Result, Sharing, VirtualMemory,
+};
+
+use crate::backing::{BACKING, BackingMemory};
+use crate::defect::Defect;
+use crate::device::HostDevice;
+use crate::machine::fail;
+use crate::mapping::{Memory, kind_of};
+use crate::token::{Named, Process, TokenKey};
+
+impl HostDevice {
+    /// Why backing cannot leave the process in this way; `None` if it can.
+    pub(crate) fn sharing_obstacle(&self, sharing: Sharing) -> Option<Reason> {
+        let config = &self.machine().config;
+        if sharing == Sharing::Private {
+            None
+        } else if config.phantom {
+            Some(Reason::DeviceLacks("real memory"))
+        } else if config.without_sharing.contains(&sharing) {
+            Some(Reason::SwitchedOff("the host device's configuration"))
+        } else {
+            None
+        }
+    }
+
+    /// Refuses a kind of sharing that the device lacks.
+    pub(crate) fn check_sharing(&self, call: Call, sharing: Sharing) -> Result<()> {
+        match (self.shares(sharing), sharing) {
+            (Ok(()), _) => Ok(()),
+            (Err(_), Sharing::Fabric) => fail(call, ErrorKind::NoFabric),
+            (Err(_), _) => fail(call, ErrorKind::Unsupported),
+        }
+    }
+
+    /// Another descriptor of a backing's memory.
+    pub(crate) fn descriptor_of(&self, call: Call, backing: &Backing) -> Result<OwnedFd> {
+        let found = self.find_backing(call, backing)?;
+        if found.sharing() != Sharing::FileDescriptor && !self.lies(Defect::ExportsPrivate) {
+            return fail(call, ErrorKind::InvalidValue);
+        }
+        let Some(memory) = found.memory() else {
+            return fail(call, ErrorKind::Unsupported);
+        };
+        let descriptor = memory.duplicate();
+        descriptor.map_err(|error| Error::new(kind_of(error), call.name()))
+    }
+
+    /// A backing of the memory behind a descriptor.
+    pub(crate) fn of_descriptor(
+        &self,
+        call: Call,
+        fd: BorrowedFd<'_>,
+        bytes: u64,
+    ) -> Result<Backing> {
+        self.check_sharing(call, Sharing::FileDescriptor)?;
+        let descriptor = rustix::io::fcntl_dupfd_cloexec(fd, 0);
+        let descriptor = descriptor.map_err(|error| Error::new(kind_of(error), call.name()))?;
+        match Memory::adopt(descriptor, BACKING, bytes) {
+            Some(memory) => Ok(self.enter_foreign(memory, bytes, Sharing::FileDescriptor)),
+            None => fail(call, ErrorKind::InvalidValue),
+        }
+    }
+
+    /// A backing's name among all processes of the host.
+    pub(crate) fn name_of(&self, call: Call, backing: &Backing) -> Result<FabricHandle> {
+        let found = self.find_backing(call, backing)?;
+        if found.sharing() != Sharing::Fabric && !self.lies(Defect::ExportsFabricUnasked) {
+            return fail(call, ErrorKind::InvalidValue);
+        }
+        let (Some(memory), Some(process)) = (found.memory(), Process::own()) else {
+            return fail(call, ErrorKind::Refused);
+        };
+        let key = TokenKey {
+            process,
+            descriptor: memory.descriptor(),
+            inode: memory.inode(),
+            bytes: found.bytes(),
+            memory_bytes: found.bytes(),
+        };
+        Ok(FabricHandle(key.encode(Named::Backing)))
+    }
+
+    /// A backing of the memory that has this name.
+    pub(crate) fn of_name(&self, call: Call, name: &FabricHandle, bytes: u64) -> Result<Backing> {
+        self.check_sharing(call, Sharing::Fabric)?;
+        let key = TokenKey::decode(&name.0, Named::Backing).filter(|key| key.bytes == bytes);
+        let other = match key {
+            Some(_) => self.lies(Defect::FabricIsOtherMemory),
+            None => self.lies(Defect::FabricImportsAnything),
+        };
+        let memory = if other {
+            Memory::create(BACKING, bytes).ok()
+        } else {
+            key.and_then(|key| key.reach(Named::Backing))
+        };
+        match memory {
+            Some(memory) => Ok(self.enter_foreign(memory, bytes, Sharing::Fabric)),
+            None => fail(call, ErrorKind::InvalidValue),
+        }
+    }
+
+    /// Gives memory a handle that whoever exported it pays for.
+    fn enter_foreign(&self, memory: Memory, bytes: u64, sharing: Sharing) -> Backing {
+        self.enter_backing(BackingMemory::new(bytes, sharing, Some(memory), None))
+    }
+}

@@ -1,0 +1,97 @@
+//! What calls of virtual memory do where a defect is planted.
+
+use std::sync::Arc;
+
+use rustix::io::Errno;
+
+use cachette_hal::{Call, Result};
+
+use crate::backing::BackingMemory;
+use crate::defect::Defect;
+use crate::device::HostDevice;
+use crate::space::{Kind, Range, Space};
+use crate::virtual_memory::is_mapping_of;
+
+/// How many reservations there are, where they run out.
+const FEW: usize = 64;
+
+impl HostDevice {
+    /// Begins a call of virtual memory, none of which waits.
+    pub(crate) fn enter_mapping(&self, call: Call) -> Result<()> {
+        self.enter(call)?;
+        if self.lies(Defect::VirtualMemoryWaits) {
+            self.machine().wait_idle(call, self.index())?;
+        }
+        Ok(())
+    }
+
+    /// Whether a reservation is one too many, or too large.
+    pub(crate) fn is_refused_reservation(&self, space: &Space, bytes: u64) -> bool {
+        let many = space.reservations_of(self.index()) >= FEW;
+        let large = bytes > self.unit().physical.capacity();
+        (many && self.lies(Defect::ReservationsRunOut))
+            || (large && self.lies(Defect::ReservationBoundByMemory))
+    }
+
+    /// Puts zeroed memory in the place of a backing wherever it is mapped.
+    pub(crate) fn detach(&self, backing: &Arc<BackingMemory>) {
+        let space = self.machine().read_space();
+        for (at, _) in space
+            .ranges()
+            .filter(|(_, range)| is_mapping_of(range, backing))
+        {
+            let reservation = space.reservation(at, backing.bytes(), self.index());
+            if let Some(region) = reservation.and_then(|found| found.region.as_ref()) {
+                let _ = region.renew(at, backing.bytes());
+            }
+        }
+    }
+
+    /// Takes the pages of a mapping away, or only says so.
+    pub(crate) fn clear(&self, space: &mut Space, at: u64, bytes: u64) -> Result<(), Errno> {
+        let keeps = self.lies(Defect::RemapShowsOldContent);
+        let Some(reservation) = space.reservation_mut(at, self.index()) else {
+            return Ok(());
+        };
+        if keeps {
+            reservation.stale.insert(at, bytes);
+            return Ok(());
+        }
+        match &reservation.region {
+            Some(region) => region.clear(at, bytes),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes the mapping at `at` out of the table, if one that is unmapped takes it along.
+    pub(crate) fn take_neighbour(&self, space: &mut Space, at: u64) -> Option<Range> {
+        let mapping = |range: &Range| matches!(range.kind, Kind::Mapping(_));
+        if self.lies(Defect::UnmapTakesNeighbour) {
+            return space.remove(at, self.index(), mapping);
+        }
+        None
+    }
+
+    /// Takes all rights to the mapping at `at`, if those that are set before it do so.
+    pub(crate) fn disown_neighbour(&self, space: &mut Space, at: u64) {
+        if self.lies(Defect::AccessTakesFromNeighbour)
+            && let Some(range) = space.at_mut(at)
+            && let Kind::Mapping(mapping) = &mut range.kind
+        {
+            (mapping.readers, mapping.writers) = (0, 0);
+        }
+    }
+
+    /// Lets what was unmapped count as free though another mapping holds it, if its handle is gone.
+    pub(crate) fn free_early(&self, unmapped: Option<&Range>) {
+        if self.lies(Defect::AliasedMemoryFreedEarly)
+            && let Some(Kind::Mapping(mapping)) = unmapped.map(|range| &range.kind)
+        {
+            let live = self.unit().backings();
+            let is_live = |backing: &Arc<_>| Arc::ptr_eq(backing, &mapping.backing);
+            if !live.values().any(is_live) {
+                mapping.backing.forfeit();
+            }
+        }
+    }
+}
