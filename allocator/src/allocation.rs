@@ -1,6 +1,7 @@
 //! What a caller holds.
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -16,20 +17,38 @@ use crate::uncached::Uncached;
 /// It belongs to a stream: work queued there may use it at once, and when it is dropped the memory serves the
 /// next request of that stream at once, because the stream runs in order. Before other streams use it, see
 /// [`record_stream`](Self::record_stream).
+// Whoever gets an allocation out of a `Result` copies it: the first and the last word each by itself, those between
+// in pairs. To load a pair, a processor waits until the two stores that made it have reached the cache. What a drop
+// needs stands first and last, so that a drop does not wait.
+#[repr(C)]
 pub struct Allocation<D: Device> {
+    /// The heap, or the memory past the cache, as `place` says.
+    home: NonNull<()>,
     address: u64,
     bytes: u64,
     requested: u64,
     stream: StreamRef,
-    owner: Owner<D>,
+    place: Place,
+    owner: PhantomData<Owner<D>>,
 }
 
-/// Where an allocation's memory goes back to.
+/// What an allocation's home is: the number of a block if it is a heap.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Place(u64);
+
+impl Place {
+    /// No home: no memory, or given back already.
+    const NOBODY: Self = Self(u64::MAX);
+    /// The home is memory past the cache.
+    const DEVICE: Self = Self(u64::MAX - 1);
+}
+
+/// Where an allocation's memory goes back to: its home and place, read.
 enum Owner<D: Device> {
     /// A block of a heap; the heap keeps itself alive while any is allocated.
     Heap(NonNull<Heap<D>>, BlockId),
-    /// The device, past the cache.
-    Device(Box<Uncached<D>>),
+    /// The device, past the cache: what was a box.
+    Device(NonNull<Uncached<D>>),
     /// Nowhere: no memory, or given back already.
     Nobody,
 }
@@ -43,11 +62,13 @@ impl<D: Device> Allocation<D> {
     /// An allocation of no bytes: it has no memory, and no address.
     pub(crate) const fn empty(stream: StreamRef) -> Self {
         Self {
+            home: NonNull::dangling(),
             address: 0,
             bytes: 0,
             requested: 0,
             stream,
-            owner: Owner::Nobody,
+            place: Place::NOBODY,
+            owner: PhantomData,
         }
     }
 
@@ -60,11 +81,13 @@ impl<D: Device> Allocation<D> {
         stream: StreamRef,
     ) -> Self {
         Self {
+            home: NonNull::from(&**heap).cast(),
             address: taken.address,
             bytes: taken.bytes,
             requested,
             stream,
-            owner: Owner::Heap(NonNull::from(&**heap), taken.id),
+            place: Place(taken.id.index() as u64),
+            owner: PhantomData,
         }
     }
 
@@ -72,10 +95,12 @@ impl<D: Device> Allocation<D> {
     pub(crate) fn of_device(memory: Uncached<D>, requested: u64, stream: StreamRef) -> Self {
         Self {
             address: memory.address(),
+            home: NonNull::from(Box::leak(Box::new(memory))).cast(),
             bytes: requested,
             requested,
             stream,
-            owner: Owner::Device(Box::new(memory)),
+            place: Place::DEVICE,
+            owner: PhantomData,
         }
     }
 
@@ -115,12 +140,15 @@ impl<D: Device> Allocation<D> {
         self.address == 0
     }
 
-    /// The heap and block, if the memory is cached.
-    fn block(&self) -> Option<(&Heap<D>, BlockId)> {
-        match &self.owner {
-            // SAFETY: the heap keeps itself alive while any block of it is allocated, and this one is.
-            Owner::Heap(heap, id) => Some((unsafe { heap.as_ref() }, *id)),
-            Owner::Device(_) | Owner::Nobody => None,
+    /// Where the memory goes back to.
+    #[inline(always)]
+    fn owner(&self) -> Owner<D> {
+        if let Ok(number) = u32::try_from(self.place.0) {
+            Owner::Heap(self.home.cast(), BlockId::new(number))
+        } else if self.place == Place::DEVICE {
+            Owner::Device(self.home.cast())
+        } else {
+            Owner::Nobody
         }
     }
 
@@ -129,14 +157,10 @@ impl<D: Device> Allocation<D> {
     ///
     /// The owner's own stream needs no record.
     pub fn record_stream(&self, stream: &Stream<D>) {
-        match &self.owner {
-            Owner::Heap(..) => {
-                if let Some((heap, id)) = self.block() {
-                    heap.record_use(id, &stream.lane);
-                }
-            }
-            // Freed straight to the device, which waits for every stream.
-            Owner::Device(_) | Owner::Nobody => {}
+        // Memory past the cache is freed straight to the device, which waits for every stream.
+        if let Owner::Heap(heap, id) = self.owner() {
+            // SAFETY: the heap keeps itself alive while any block of it is allocated, and this one is.
+            unsafe { heap.as_ref() }.record_use(id, &stream.lane);
         }
     }
 
@@ -146,11 +170,12 @@ impl<D: Device> Allocation<D> {
     /// Unlike [`record_stream`](Self::record_stream) nothing is polled, and no memory lies idle until
     /// somebody looks. On failure the memory is still given back, later.
     pub fn release_after(mut self, streams: &[&Stream<D>]) -> hal::Result<()> {
-        let Owner::Heap(heap, id) = std::mem::replace(&mut self.owner, Owner::Nobody) else {
+        let Owner::Heap(heap, id) = self.owner() else {
             return Ok(());
         };
+        self.place = Place::NOBODY;
         let lanes: Vec<Arc<Lane<D>>> = streams.iter().map(|s| Arc::clone(&s.lane)).collect();
-        // SAFETY: as in `block`; the block is given back by this call and not used after it.
+        // SAFETY: as in `record_stream`; the block is given back by this call and not used after it.
         unsafe { heap.as_ref() }.give_after(id, &lanes).end()
     }
 
@@ -158,12 +183,13 @@ impl<D: Device> Allocation<D> {
     /// [`Allocator::free_raw`](crate::Allocator::free_raw).
     #[must_use = "the address is the only way to free the memory"]
     pub fn into_raw(mut self) -> u64 {
-        if let Some((heap, id)) = self.block() {
-            heap.make_raw(id);
-            self.owner = Owner::Nobody;
-        }
-        if let Owner::Device(memory) = std::mem::replace(&mut self.owner, Owner::Nobody) {
-            memory.make_raw();
+        let owner = self.owner();
+        self.place = Place::NOBODY;
+        match owner {
+            // SAFETY: as in `record_stream`.
+            Owner::Heap(heap, id) => unsafe { heap.as_ref() }.make_raw(id),
+            Owner::Device(memory) => unbox(memory).make_raw(),
+            Owner::Nobody => {}
         }
         self.address
     }
@@ -172,14 +198,25 @@ impl<D: Device> Allocation<D> {
 impl<D: Device> Drop for Allocation<D> {
     #[inline]
     fn drop(&mut self) {
-        if let Owner::Heap(heap, id) = &self.owner {
-            // SAFETY: the heap keeps itself alive while any block of it is allocated, and this one is until
-            // the call; the heap may end with what it returns, after the reference to it.
-            let given = unsafe { heap.as_ref() }.give(*id);
-            // A destructor has nobody to tell of a failure, and the heap will try again.
-            let _ = given.end();
+        match self.owner() {
+            Owner::Heap(heap, id) => {
+                // SAFETY: the heap keeps itself alive while any block of it is allocated, and this one is until
+                // the call; the heap may end with what it returns, after the reference to it.
+                let given = unsafe { heap.as_ref() }.give(id);
+                // A destructor has nobody to tell of a failure, and the heap will try again.
+                let _ = given.end();
+            }
+            Owner::Device(memory) => drop(unbox(memory)),
+            Owner::Nobody => {}
         }
     }
+}
+
+/// What was put into a box by [`Allocation::of_device`]; its owner is being dropped, or has forgotten it.
+#[cold]
+fn unbox<D: Device>(memory: NonNull<Uncached<D>>) -> Uncached<D> {
+    // SAFETY: it came from a box, and only its one owner comes here, once.
+    *unsafe { Box::from_raw(memory.as_ptr()) }
 }
 
 impl<D: Device> fmt::Debug for Allocation<D> {

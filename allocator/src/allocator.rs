@@ -8,7 +8,7 @@ use cachette_hal::{self as hal, AnyDevice, Device, DeviceInfo, StreamRef};
 use crate::allocation::Allocation;
 use crate::config::Config;
 use crate::error::{Error, OutOfMemory};
-use crate::heap::{Ask, Heap, Taken};
+use crate::heap::{Ask, Guard, Heap, Taken};
 use crate::heaps::Heaps;
 use crate::ladder::{Climb, Found, pass_guards};
 use crate::lane::{Lane, Stream};
@@ -126,7 +126,24 @@ impl<D: Device> Allocator<D> {
             requested: bytes,
             raw: false,
         };
-        match heap.take(ask) {
+        match heap.take_again(ask) {
+            Ok(taken) => Ok(Allocation::of_block(heap, &taken, bytes, stream.get())),
+            Err(held) => self.search(held, ask, stream),
+        }
+    }
+
+    /// Allocates for a stream whose heap may be held already.
+    ///
+    /// Apart from [`allocate`](Self::allocate), so that this one has nothing to save on the stack.
+    #[inline(never)]
+    fn search(
+        &self,
+        held: Option<Guard<'_, D>>,
+        ask: Ask,
+        stream: &Stream<D>,
+    ) -> Result<Allocation<D>, Error> {
+        let (heap, bytes) = (&stream.heap, ask.requested);
+        match heap.take(held, ask) {
             Some(taken) if !taken.guarded => {
                 Ok(Allocation::of_block(heap, &taken, bytes, stream.get()))
             }

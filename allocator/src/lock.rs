@@ -1,61 +1,88 @@
-//! The lock around a heap: one atomic exchange to take it, one plain store to leave it.
+//! The lock around a heap: free for the thread that uses it alone, one atomic exchange for threads that share it.
 //!
 //! A heap is held for some tens of instructions and never across a driver call that can block, so a waiting
 //! thread spins briefly and then lets others run, instead of paying on every release for the question whether
 //! anyone waits.
 
+mod badge;
+pub(crate) mod barrier;
+mod biased;
 mod spin;
 
-use crate::sync::AtomicBool;
+use std::ptr;
+
+use crate::sync::{AtomicBool, AtomicPtr, AtomicU32};
+use biased::{Biased, Rights, Turns};
 use spin::Spin;
 
 /// A mutex for what is held very shortly.
+///
+/// A child of `fork` may use it if no other thread was inside at that moment; a thread that was never leaves.
 pub(crate) type Lock<T> = lock_api::Mutex<RawLock, T>;
+
+/// Gets ready to make locks free for the threads that use them alone; takes milliseconds the first time.
+pub(crate) fn prepare() {
+    barrier::is_available();
+}
+
+/// Takes a lock if this thread is its owner: no call is made, so a caller that gives up otherwise needs none either.
+#[inline(always)]
+pub(crate) fn enter<T>(lock: &Lock<T>) -> Option<lock_api::MutexGuard<'_, RawLock, T>> {
+    // SAFETY: the raw lock is taken here, and left by the guard alone.
+    let raw = unsafe { lock.raw() };
+    raw.0.enter(badge::worn()).then(|| {
+        // SAFETY: the lock was just taken, and no other guard was made for it.
+        unsafe { lock.make_guard_unchecked() }
+    })
+}
 
 /// The state of a [`Lock`].
 #[derive(Debug)]
-pub(crate) struct RawLock(Spin);
+pub(crate) struct RawLock(Biased);
 
-// SAFETY: `Spin` lets one taker in at a time, and the next only after `unlock`.
+// SAFETY: `Biased` lets one taker in at a time, and the next only after `unlock`, which comes from the same
+// thread: the guards cannot be sent.
 unsafe impl lock_api::RawMutex for RawLock {
-    const INIT: Self = Self(Spin::new(AtomicBool::new(false)));
+    const INIT: Self = Self(Biased {
+        rights: Rights {
+            favoured: AtomicPtr::new(ptr::null_mut()),
+            owner: AtomicPtr::new(ptr::null_mut()),
+        },
+        turns: Turns {
+            spin: Spin::new(AtomicBool::new(false)),
+            last: AtomicPtr::new(ptr::null_mut()),
+            streak: AtomicU32::new(0),
+            patience: AtomicU32::new(0),
+        },
+    });
 
-    type GuardMarker = lock_api::GuardSend;
+    type GuardMarker = lock_api::GuardNoSend;
 
-    #[inline]
+    #[inline(always)]
     fn lock(&self) {
-        self.0.take();
+        if !self.0.enter(badge::worn()) {
+            self.share();
+        }
     }
 
     #[inline]
     fn try_lock(&self) -> bool {
-        self.0.try_take()
+        self.0.enter(badge::worn()) || self.0.try_take(badge::mine())
     }
 
-    #[inline]
+    #[inline(always)]
     unsafe fn unlock(&self) {
         self.0.leave();
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use std::thread;
-
-    use super::*;
-
-    #[test]
-    fn threads_take_turns() {
-        let total = Lock::new(0_u64);
-        thread::scope(|scope| {
-            for _ in 0..4 {
-                scope.spawn(|| {
-                    for _ in 0..10_000 {
-                        *total.lock() += 1;
-                    }
-                });
-            }
-        });
-        assert_eq!(*total.lock(), 40_000);
+impl RawLock {
+    #[cold]
+    #[inline(never)]
+    fn share(&self) {
+        self.0.take(badge::mine());
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -27,7 +27,11 @@ impl<D: Device> Allocator<D> {
             requested: bytes,
             raw: true,
         };
-        match heap.take(ask) {
+        let held = match heap.take_again(ask) {
+            Ok(taken) => return Ok(taken.address),
+            Err(held) => held,
+        };
+        match heap.take(held, ask) {
             Some(taken) if !taken.guarded => Ok(taken.address),
             None if !self.caches() => self.allocate_raw_oddly(bytes, stream),
             taken => Ok(self.inner().find_slowly(heap, ask, taken)?.taken.address),

@@ -42,11 +42,16 @@ impl Kind {
 pub(crate) const fn round(bytes: u64, divisions: u32) -> u64 {
     if divisions > 1 && bytes > GRAIN * divisions as u64 {
         round_to_division(bytes, divisions)
-    } else if bytes < GRAIN {
-        GRAIN
     } else {
-        (bytes + (GRAIN - 1)) & !(GRAIN - 1)
+        whole_grains(bytes) * GRAIN
     }
+}
+
+/// The grains of a request of at least one byte, where nothing is divided.
+#[inline]
+pub(crate) const fn whole_grains(bytes: u64) -> u64 {
+    // Unlike `div_ceil` this may overflow, but for no request that is served, and it is one addition.
+    (bytes + (GRAIN - 1)) >> GRAIN.trailing_zeros()
 }
 
 /// Rounds up to the next of `divisions` even steps between two powers of two.
@@ -102,6 +107,7 @@ mod tests {
         ] {
             assert_eq!(round(bytes, 0), rounded);
             assert_eq!(round(bytes, 1), rounded);
+            assert_eq!(whole_grains(bytes) * GRAIN, rounded);
         }
     }
 

@@ -1,7 +1,9 @@
 //! The atomics of the lock-free protocols, in one place: `tests/protocols.rs` compiles the same files over a
 //! model checker's.
 
-pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+
+pub(crate) use crate::lock::barrier::{heavy_barrier, light_barrier};
 
 /// The longest pause is two to this power of the processor's own: some microseconds.
 const LONGEST: u32 = 8;

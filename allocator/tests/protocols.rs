@@ -3,7 +3,14 @@
 //! The files are those of the library, compiled over the model's atomics instead of the processor's.
 
 mod sync {
-    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+
+    /// The two barriers together are as good as a full one on either side, and the model knows only that kind.
+    pub(crate) fn light_barrier() {
+        loom::sync::atomic::fence(Ordering::SeqCst);
+    }
+
+    pub(crate) use light_barrier as heavy_barrier;
 
     /// The models try and do not wait: a model in which a thread may look for ever has no end.
     pub(crate) fn back_off(_round: u32) {
@@ -11,60 +18,179 @@ mod sync {
     }
 }
 
+#[path = "../src/lock/biased.rs"]
+#[expect(dead_code, reason = "the model needs only a part of it")]
+mod biased;
 #[path = "../src/slots.rs"]
 #[expect(dead_code, reason = "the model needs only a part of it")]
 mod slots;
 #[path = "../src/lock/spin.rs"]
-#[expect(dead_code, reason = "the model needs only a part of it")]
 mod spin;
+
+use std::ptr;
 
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
 
+use biased::{Badge, Biased, Rights, Turns};
 use slots::Slots;
 use spin::Spin;
 
 /// Something only the holder of the lock may touch; the model reports any overlap.
-struct Guarded {
-    lock: Spin,
+struct Guarded<L> {
+    lock: L,
     value: UnsafeCell<u32>,
 }
 
-impl Guarded {
-    /// Adds one if nobody holds the lock; whether it did.
-    fn try_add_one(&self) -> bool {
+impl<L> Guarded<L> {
+    fn new(lock: L) -> Self {
+        let value = UnsafeCell::new(0);
+        Self { lock, value }
+    }
+
+    /// Adds one. Only the holder of the lock may call it, and the model checks that.
+    fn add_one(&self) {
+        self.value.with_mut(|value| {
+            // SAFETY: the lock is held, and the model checks that nobody else is here.
+            unsafe { *value += 1 };
+        });
+    }
+
+    /// The value, once every other thread has ended.
+    fn total(&self) -> u32 {
+        // SAFETY: every other thread has ended, and the model checks that too.
+        self.value.with(|value| unsafe { *value })
+    }
+}
+
+impl Guarded<Spin> {
+    /// Adds one if nobody holds the lock; how many it added.
+    fn try_add_one(&self) -> u32 {
         let taken = self.lock.try_take();
         if taken {
-            self.value.with_mut(|value| {
-                // SAFETY: the lock is held, and the model checks that nobody else is here.
-                unsafe { *value += 1 };
-            });
+            self.add_one();
             self.lock.leave();
         }
-        taken
+        u32::from(taken)
+    }
+}
+
+impl Guarded<Biased> {
+    /// Adds one if nobody holds the lock, as its owner if the badge is; how many it added.
+    fn try_add_one(&self, me: &'static Badge) -> u32 {
+        let taken = self.lock.enter(me) || self.lock.try_take(Some(me));
+        if taken {
+            self.add_one();
+            self.lock.leave();
+        }
+        u32::from(taken)
+    }
+
+    /// Does the same, and becomes the owner if it is not, however recently another was.
+    fn try_add_one_and_own(&self, me: &'static Badge) -> u32 {
+        let patience = &self.lock.turns.patience;
+        patience.store(0, sync::Ordering::Relaxed);
+        self.try_add_one(me)
+    }
+}
+
+/// The badge of a thread of the model. Badges last for ever, in the model as in a program.
+fn badge() -> &'static Badge {
+    Box::leak(Box::new(Badge::new(sync::AtomicUsize::new(0))))
+}
+
+/// A lock without an owner, of which the first taker becomes the owner, and any taker with enough turns.
+fn biased(patience: u32) -> Biased {
+    let nobody = || sync::AtomicPtr::new(ptr::null_mut());
+    Biased {
+        rights: Rights {
+            favoured: nobody(),
+            owner: nobody(),
+        },
+        turns: Turns {
+            spin: Spin::new(sync::AtomicBool::new(false)),
+            last: nobody(),
+            streak: sync::AtomicU32::new(0),
+            patience: sync::AtomicU32::new(patience),
+        },
     }
 }
 
 #[test]
 fn the_lock_lets_one_thread_in_at_a_time_and_publishes_what_it_wrote() {
     loom::model(|| {
-        let guarded = Arc::new(Guarded {
-            lock: Spin::new(sync::AtomicBool::new(false)),
-            value: UnsafeCell::new(0),
-        });
+        let guarded = Arc::new(Guarded::new(Spin::new(sync::AtomicBool::new(false))));
+        let others: Vec<_> = (0..2)
+            .map(|_| {
+                let guarded = Arc::clone(&guarded);
+                thread::spawn(move || guarded.try_add_one() + guarded.try_add_one())
+            })
+            .collect();
+        let added: u32 = others.into_iter().map(|other| other.join().unwrap()).sum();
+        let total = guarded.total();
+        assert!(total == added && total >= 1, "{total} of {added}");
+    });
+}
+
+#[test]
+fn an_owner_and_a_visitor_are_never_both_inside() {
+    loom::model(|| {
+        let guarded = Arc::new(Guarded::new(biased(0)));
+        let me = badge();
+        let mut added = guarded.try_add_one(me);
+        let visitor = {
+            let guarded = Arc::clone(&guarded);
+            thread::spawn(move || guarded.try_add_one(badge()) + guarded.try_add_one(badge()))
+        };
+        added += guarded.try_add_one(me);
+        added += guarded.try_add_one(me);
+        added += visitor.join().unwrap();
+        assert_eq!(guarded.total(), added);
+    });
+}
+
+#[test]
+fn one_that_was_the_owner_does_not_let_others_in_to_the_owner_of_today() {
+    let mut model = loom::model::Builder::new();
+    // Three threads that each change the owner have too many interleavings to try all of them.
+    model.preemption_bound = Some(3);
+    model.check(|| {
+        let guarded = Arc::new(Guarded::new(biased(0)));
+        let me = badge();
+        let mut added = guarded.try_add_one(me);
         let others: Vec<_> = (0..2)
             .map(|_| {
                 let guarded = Arc::clone(&guarded);
                 thread::spawn(move || {
-                    u32::from(guarded.try_add_one()) + u32::from(guarded.try_add_one())
+                    let me = badge();
+                    guarded.try_add_one_and_own(me) + guarded.try_add_one(me)
                 })
             })
             .collect();
-        let added: u32 = others.into_iter().map(|other| other.join().unwrap()).sum();
-        // SAFETY: every other thread has ended.
-        let total = guarded.value.with(|value| unsafe { *value });
-        assert!(total == added && total >= 1, "{total} of {added}");
+        added += guarded.try_add_one(me);
+        added += others
+            .into_iter()
+            .map(|other| other.join().unwrap())
+            .sum::<u32>();
+        assert_eq!(guarded.total(), added);
+    });
+}
+
+#[test]
+fn an_owner_seen_in_its_other_lock_has_published_what_it_did_in_this_one() {
+    loom::model(|| {
+        let this = Arc::new(Guarded::new(biased(0)));
+        let other = Arc::new(Guarded::new(biased(0)));
+        let me = badge();
+        let mut added = this.try_add_one(me) + other.try_add_one(me);
+        let visitor = {
+            let this = Arc::clone(&this);
+            thread::spawn(move || this.try_add_one(badge()))
+        };
+        added += this.try_add_one(me) + other.try_add_one(me);
+        added += visitor.join().unwrap();
+        assert_eq!(this.total() + other.total(), added);
     });
 }
 

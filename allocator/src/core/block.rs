@@ -11,6 +11,12 @@ impl BlockId {
     /// No block.
     pub(crate) const NONE: Self = Self(u32::MAX);
 
+    /// The block at this position of the table.
+    #[inline]
+    pub(crate) const fn new(index: u32) -> Self {
+        Self(index)
+    }
+
     /// Whether this names a block.
     #[inline]
     pub(crate) const fn is_some(self) -> bool {
@@ -179,6 +185,41 @@ impl BlockTable {
         slot.right = vacant;
         slot.indexed = false;
         self.vacant = id;
+    }
+
+    /// Every block by its index: to a chain of changes the table is then one address and one length.
+    #[inline]
+    pub(crate) fn slots(&mut self) -> &mut [Block] {
+        &mut self.blocks
+    }
+
+    /// The block, if there is one: [`BlockId::NONE`] lies beyond every table.
+    #[inline]
+    pub(crate) fn get(&self, id: BlockId) -> Option<&Block> {
+        self.blocks.get(id.index())
+    }
+
+    /// The block to be changed, if there is one.
+    #[inline]
+    pub(crate) fn get_mut(&mut self, id: BlockId) -> Option<&mut Block> {
+        self.blocks.get_mut(id.index())
+    }
+
+    /// Makes `right`, the block after `left`, a part of it, and takes it out of the table.
+    #[inline(always)]
+    pub(crate) fn join(&mut self, left: BlockId, right: BlockId) {
+        let blocks = self.blocks.as_mut_slice();
+        let gone = &mut blocks[right.index()];
+        let (grains, after) = (gone.grains, gone.after);
+        gone.state = BlockState::Vacant;
+        gone.right = std::mem::replace(&mut self.vacant, right);
+        gone.indexed = false;
+        let joined = &mut blocks[left.index()];
+        joined.grains += grains;
+        joined.after = after;
+        if let Some(next) = blocks.get_mut(after.index()) {
+            next.before = left;
+        }
     }
 
     /// How many blocks there are; counted, since only the walk asks.

@@ -53,6 +53,23 @@ pub(crate) struct Shelf<G> {
     pub(super) guards: HashMap<BlockId, Vec<G>>,
 }
 
+/// The block that was given back last, and may be taken again as it is.
+pub(crate) struct Again<'a> {
+    pub(crate) id: BlockId,
+    pub(crate) block: &'a mut Block,
+    recent: &'a mut BlockId,
+}
+
+impl<'a> Again<'a> {
+    /// Takes the block.
+    #[inline(always)]
+    pub(crate) fn take(self) -> &'a mut Block {
+        *self.recent = BlockId::NONE;
+        self.block.state = BlockState::Allocated;
+        self.block
+    }
+}
+
 impl<G> Default for Shelf<G> {
     fn default() -> Self {
         Self {
@@ -91,7 +108,19 @@ impl<G: Guard> Shelf<G> {
         self.search(policy, rounded, grains)
     }
 
-    #[inline(never)]
+    /// The block that was given back last, if a search for `grains` would find it.
+    #[inline(always)]
+    pub(crate) fn again(&mut self, grains: u64) -> Option<Again<'_>> {
+        let id = self.recent;
+        let block = self.blocks.get_mut(id)?;
+        if id != self.again || u64::from(block.grains) != grains {
+            return None;
+        }
+        let recent = &mut self.recent;
+        Some(Again { id, block, recent })
+    }
+
+    #[inline(always)]
     fn search(&mut self, policy: &Policy, rounded: u64, grains: u32) -> BlockId {
         self.settle_here();
         let kind = Kind::of(rounded);
@@ -113,8 +142,9 @@ impl<G: Guard> Shelf<G> {
     /// Takes a block off the lists for a request, and leaves what the request does not need.
     #[inline(always)]
     fn carve(&mut self, policy: &Policy, id: BlockId, rounded: u64, grains: u32) {
-        let block = &self.blocks[id];
+        let block = &mut self.blocks[id];
         let (bytes, whole, kind) = (block.bytes(), block.is_whole(), block.kind);
+        block.state = BlockState::Allocated;
         self.unlist(id, kind);
         let mut gone = Split { blocks: 1, bytes };
         if policy.splits(kind, rounded, bytes - rounded) && self.part(id, grains, kind) {
@@ -131,7 +161,6 @@ impl<G: Guard> Shelf<G> {
             split.blocks -= gone.blocks;
             split.bytes -= gone.bytes;
         }
-        self.blocks[id].state = BlockState::Allocated;
     }
 
     /// Takes a block for `rounded` bytes from a segment that was just added, whatever else would fit.
@@ -157,10 +186,13 @@ impl<G: Guard> Shelf<G> {
         let Some(rest) = self.blocks.claim() else {
             return false;
         };
-        let front = &self.blocks[id];
+        let blocks = self.blocks.slots();
+        let front = &mut blocks[id.index()];
         let (address, rank, segment) = (front.address, front.rank, front.segment);
         let (left, after, guarded) = (front.grains - grains, front.after, front.guarded);
-        let block = &mut self.blocks[rest];
+        front.grains = grains;
+        front.after = rest;
+        let block = &mut blocks[rest.index()];
         block.address = address + u64::from(grains) * GRAIN;
         block.rank = rank + u64::from(grains);
         block.grains = left;
@@ -169,16 +201,26 @@ impl<G: Guard> Shelf<G> {
         block.after = after;
         block.state = BlockState::Free;
         block.kind = kind;
-        self.blocks[id].grains = grains;
-        self.blocks[id].after = rest;
-        if after.is_some() {
-            self.blocks[after].before = rest;
+        if let Some(next) = blocks.get_mut(after.index()) {
+            next.before = rest;
         }
         if guarded {
             self.copy_guards(id, rest);
         }
         self.list(rest, kind);
         true
+    }
+
+    /// Puts an allocated block back that no other stream uses, if that leaves nothing to settle; the block, if it did.
+    #[inline(always)]
+    pub(crate) fn give_aside(&mut self, id: BlockId) -> Option<&Block> {
+        let block = self.blocks.get_mut(id)?;
+        if self.recent.is_some() || block.used {
+            return None;
+        }
+        block.state = BlockState::Recent;
+        self.recent = id;
+        Some(block)
     }
 
     /// Puts an allocated or pending block back.
@@ -206,26 +248,27 @@ impl<G: Guard> Shelf<G> {
         let block = &self.blocks[id];
         let (before, after, kind, bytes) = (block.before, block.after, block.kind, block.bytes());
         let mut absorbed = 0;
-        if before.is_some() && self.blocks[before].state == BlockState::Free {
+        let is_free = |block: &Block| block.state == BlockState::Free;
+        if self.blocks.get(before).is_some_and(is_free) {
             self.unlist(before, kind);
             self.join(before, id);
             id = before;
             absorbed = 1;
         }
-        if after.is_some() && self.blocks[after].state == BlockState::Free {
+        if self.blocks.get(after).is_some_and(is_free) {
             self.unlist(after, kind);
             self.join(id, after);
             absorbed += 1;
         }
         let block = &mut self.blocks[id];
         block.state = BlockState::Free;
+        block.born = self.clock;
         let (whole, joined) = (block.is_whole(), block.bytes());
         self.list(id, kind);
         let split = &mut self.split[kind as usize];
         split.blocks -= absorbed;
         if whole {
             split.bytes -= joined - bytes;
-            self.blocks[id].born = self.clock;
         } else {
             self.split_grows(kind, 1, bytes);
         }
@@ -249,19 +292,10 @@ impl<G: Guard> Shelf<G> {
     /// Joins `left` with `right`, the block after it; the index of `left` remains.
     #[inline(always)]
     fn join(&mut self, left: BlockId, right: BlockId) {
-        let (grains, after, guarded) = {
-            let right = &self.blocks[right];
-            (right.grains, right.after, right.guarded)
-        };
-        if guarded {
+        if self.blocks[right].guarded {
             self.join_guards(left, right);
         }
-        self.blocks[left].grains += grains;
-        self.blocks[left].after = after;
-        if after.is_some() {
-            self.blocks[after].before = left;
-        }
-        self.blocks.remove(right);
+        self.blocks.join(left, right);
     }
 
     /// Lets the guards of `right` stand before `left` too.

@@ -50,40 +50,45 @@ impl SmallBins {
     }
 
     /// Lists a free block.
+    ///
+    /// Whether a list is empty cannot be foreseen, so no branch asks: a link of no use is written into the block
+    /// itself, and a bit that is set is set again.
     #[inline]
     pub(crate) fn insert(&mut self, blocks: &mut BlockTable, id: BlockId) {
-        let class = class_of(blocks[id].grains);
+        let blocks = blocks.slots();
+        let block = &mut blocks[id.index()];
+        let class = class_of(block.grains);
         let head = std::mem::replace(&mut self.heads[class], id);
-        let block = &mut blocks[id];
-        block.left = BlockId::NONE;
         block.right = head;
-        if head.is_some() {
-            blocks[head].left = id;
+        let (next, left) = if head.is_some() {
+            (head, id)
         } else {
-            self.words[class / 64] |= 1 << (class % 64);
-            self.summary |= 1 << (class / 64);
-        }
+            (id, BlockId::NONE)
+        };
+        block.left = BlockId::NONE;
+        blocks[next.index()].left = left;
+        self.words[class / 64] |= 1 << (class % 64);
+        self.summary |= 1 << (class / 64);
     }
 
     /// Takes a listed block out.
+    ///
+    /// Its place in the list cannot be foreseen either: where there is no neighbour, the block takes its place.
     #[inline]
     pub(crate) fn remove(&mut self, blocks: &mut BlockTable, id: BlockId) {
-        let block = &blocks[id];
+        let blocks = blocks.slots();
+        let block = &blocks[id.index()];
         let (left, right, class) = (block.left, block.right, class_of(block.grains));
-        if right.is_some() {
-            blocks[right].left = left;
-        }
-        if left.is_some() {
-            blocks[left].right = right;
+        let next = if right.is_some() { right } else { id };
+        blocks[next.index()].left = left;
+        if let Some(previous) = blocks.get_mut(left.index()) {
+            previous.right = right;
             return;
         }
         self.heads[class] = right;
-        if !right.is_some() {
-            self.words[class / 64] &= !(1 << (class % 64));
-            if self.words[class / 64] == 0 {
-                self.summary &= !(1 << (class / 64));
-            }
-        }
+        let (word, bit) = (&mut self.words[class / 64], class % 64);
+        *word = *word & !(1 << bit) | u64::from(right.is_some()) << bit;
+        self.summary &= !(u64::from(*word == 0) << (class / 64));
     }
 
     /// Every listed block, by size.

@@ -14,10 +14,11 @@ use cachette_hal::{self as hal, Device};
 use crate::core::{Block, BlockId, BlockState, SegmentId, Shelf};
 use crate::fence::Fence;
 use crate::lane::Lane;
-use crate::lock::Lock;
+use crate::lock::{self, Lock};
 use crate::observe::Action;
 use crate::policy::Policy;
 use crate::shared::Shared;
+use crate::size;
 use crate::stats::Counters;
 
 pub(crate) use growth::Segment;
@@ -37,8 +38,9 @@ pub(crate) struct Heap<D: Device> {
     number: u32,
 }
 
+/// What a heap's lock guards.
 #[derive(Debug)]
-struct State<D: Device> {
+pub(crate) struct State<D: Device> {
     shelf: Shelf<Arc<Fence<D>>>,
     policy: Policy,
     /// For every block that is `used`, the streams that use it besides the heap's own.
@@ -99,6 +101,21 @@ pub(crate) struct Taken {
     pub(crate) guarded: bool,
 }
 
+impl Taken {
+    /// Writes into a block what was asked.
+    #[inline(always)]
+    fn note(block: &mut Block, id: BlockId, ask: Ask) -> Self {
+        block.requested = ask.requested;
+        block.raw = ask.raw;
+        Self {
+            address: block.address,
+            bytes: block.bytes(),
+            id,
+            guarded: block.guarded,
+        }
+    }
+}
+
 /// What is left to do after a block was given back; nothing, as a rule.
 #[derive(Debug)]
 #[must_use = "the result says whether the driver failed"]
@@ -125,8 +142,20 @@ impl<D: Device> Given<D> {
     pub(crate) fn end(self) -> hal::Result<()> {
         match self.more {
             None => Ok(()),
-            Some(more) => more.0,
+            Some(more) => Self::end_with(more),
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    #[expect(
+        clippy::boxed_local,
+        reason = "what the hot path hands over is one word"
+    )]
+    fn end_with(more: Box<More<D>>) -> hal::Result<()> {
+        let (result, last) = *more;
+        drop(last);
+        result
     }
 }
 
@@ -139,6 +168,7 @@ impl<D: Device> Heap<D> {
         let shared = Arc::clone(lane.shared());
         let counters = Arc::new(Counters::default());
         shared.ledger.enlist(&counters);
+        lock::prepare();
         Self {
             state: Lock::new(State {
                 shelf: Shelf::default(),
@@ -190,11 +220,37 @@ impl<D: Device> Heap<D> {
         self.state.lock().policy.clone()
     }
 
+    /// Takes the block that was given back last, if nothing has to be looked after: this thread uses the heap
+    /// alone, the very same was asked for before, no guard stands in the way and no peak is passed.
+    ///
+    /// Otherwise nothing has happened, and [`take`](Self::take) goes on with the lock, if it was taken.
+    #[inline(always)]
+    pub(crate) fn take_again(&self, ask: Ask) -> Result<Taken, Option<Guard<'_, D>>> {
+        let mut state = lock::enter(&self.state).ok_or(None)?;
+        if !state.plain || state.policy.divides {
+            return Err(Some(state));
+        }
+        let grains = size::whole_grains(ask.requested);
+        if let Some(again) = state.shelf.again(grains)
+            && !again.block.guarded
+            && (again.block.indexed || !ask.raw)
+            && self.counters.allocated_below_peak(
+                again.block.kind,
+                again.block.bytes(),
+                ask.requested,
+            )
+        {
+            let id = again.id;
+            return Ok(Taken::note(again.take(), id, ask));
+        }
+        Err(Some(state))
+    }
+
     /// Takes the free block that fits best; `None` if there is none, or if blocks wait that may be free by now:
     /// then [`take_tended`](Self::take_tended) finds it.
     #[inline(always)]
-    pub(crate) fn take(self: &Arc<Self>, ask: Ask) -> Option<Taken> {
-        let mut state = self.state.lock();
+    pub(crate) fn take(self: &Arc<Self>, held: Option<Guard<'_, D>>, ask: Ask) -> Option<Taken> {
+        let mut state = held.unwrap_or_else(|| self.state.lock());
         if !state.plain {
             return self.take_unless_pending(state, ask);
         }
@@ -220,14 +276,7 @@ impl<D: Device> Heap<D> {
     /// Writes what was asked into a block and counts it; also says whether a peak may have been passed.
     #[inline(always)]
     fn hand_out(&self, block: &mut Block, id: BlockId, ask: Ask) -> (Taken, bool) {
-        block.requested = ask.requested;
-        block.raw = false;
-        let taken = Taken {
-            address: block.address,
-            bytes: block.bytes(),
-            id,
-            guarded: block.guarded,
-        };
+        let taken = Taken::note(block, id, ask);
         let peak = self
             .counters
             .allocated(block.kind, taken.bytes, ask.requested);
@@ -239,8 +288,15 @@ impl<D: Device> Heap<D> {
     /// A failure loses nothing: the block waits until its uses by other streams could be marked.
     #[inline(always)]
     pub(crate) fn give(&self, id: BlockId) -> Given<D> {
-        let state = self.state.lock();
-        self.give_locked(state, id)
+        match lock::enter(&self.state) {
+            Some(state) => self.give_locked(state, id),
+            None => self.give_shared(id),
+        }
+    }
+
+    #[inline(never)]
+    fn give_shared(&self, id: BlockId) -> Given<D> {
+        self.give_locked(self.state.lock(), id)
     }
 
     /// Gives the block back that begins at `address`.
@@ -257,6 +313,18 @@ impl<D: Device> Heap<D> {
 
     #[inline(always)]
     fn give_locked(&self, mut state: Guard<'_, D>, id: BlockId) -> Given<D> {
+        if state.plain
+            && let Some(block) = state.shelf.give_aside(id)
+        {
+            self.counters
+                .freed(block.kind, block.bytes(), block.requested);
+            return Given { more: None };
+        }
+        self.give_and_settle(state, id)
+    }
+
+    #[inline(never)]
+    fn give_and_settle(&self, mut state: Guard<'_, D>, id: BlockId) -> Given<D> {
         let block = state.shelf.block(id);
         if block.used || !state.plain {
             return self.give_carefully(state, id);
@@ -299,4 +367,4 @@ impl<D: Device> Heap<D> {
 }
 
 /// The lock of a heap, held.
-type Guard<'a, D> = lock_api::MutexGuard<'a, crate::lock::RawLock, State<D>>;
+pub(crate) type Guard<'a, D> = lock_api::MutexGuard<'a, lock::RawLock, State<D>>;

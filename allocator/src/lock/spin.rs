@@ -23,16 +23,9 @@ impl Spin {
         !self.held.swap(true, Ordering::Acquire)
     }
 
-    /// Takes the lock, after whoever holds it.
-    #[inline]
-    pub(crate) fn take(&self) {
-        if !self.try_take() {
-            self.wait();
-        }
-    }
-
+    /// Takes the lock, after whoever was found to hold it.
     #[cold]
-    fn wait(&self) {
+    pub(crate) fn wait(&self) {
         for round in 0.. {
             back_off(round);
             if !self.held.load(Ordering::Relaxed) && self.try_take() {

@@ -80,7 +80,8 @@ struct Bound {
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Counters {
-    kinds: [[Cell; Counted::COUNT]; 2],
+    /// Both kinds of one thing side by side: a sum is then one cache line.
+    cells: [[Cell; 2]; Counted::COUNT],
     /// The bounds of the sums of both kinds.
     sums: [Bound; Counted::COUNT],
 }
@@ -89,9 +90,40 @@ impl Counters {
     /// Counts a block that goes to a caller; `true` if the ledger must look for a new peak.
     #[inline(always)]
     pub(crate) fn allocated(&self, kind: Kind, bytes: u64, requested: u64) -> bool {
-        self.raise(Counted::Allocations, kind, 1)
-            | self.raise(Counted::AllocatedBytes, kind, bytes)
-            | self.raise(Counted::RequestedBytes, kind, requested)
+        let below = self.allocated_below_peak(kind, bytes, requested);
+        if !below {
+            self.put_allocated(kind, bytes, requested);
+        }
+        !below
+    }
+
+    /// Does the same, unless the ledger would have to look; whether it did.
+    #[inline(always)]
+    pub(crate) fn allocated_below_peak(&self, kind: Kind, bytes: u64, requested: u64) -> bool {
+        let below = |counted: Counted, by: u64| {
+            let value = self.cell(counted, kind).now.load(Relaxed) + by;
+            !self.passes(counted, kind, value)
+        };
+        let all = below(Counted::Allocations, 1)
+            && below(Counted::AllocatedBytes, bytes)
+            && below(Counted::RequestedBytes, requested);
+        if all {
+            self.put_allocated(kind, bytes, requested);
+        }
+        all
+    }
+
+    #[inline(always)]
+    fn put_allocated(&self, kind: Kind, bytes: u64, requested: u64) {
+        for (counted, by) in [
+            (Counted::Allocations, 1),
+            (Counted::AllocatedBytes, bytes),
+            (Counted::RequestedBytes, requested),
+        ] {
+            let cell = self.cell(counted, kind);
+            cell.total.store(cell.total.load(Relaxed) + by, Relaxed);
+            cell.now.store(cell.now.load(Relaxed) + by, Relaxed);
+        }
     }
 
     /// Counts a block that its caller freed and that is free at once.
@@ -120,15 +152,20 @@ impl Counters {
     /// Makes the present value this; `true` if the ledger must look for a new peak.
     #[inline(always)]
     fn set(&self, counted: Counted, kind: Kind, value: u64) -> bool {
+        self.cell(counted, kind).now.store(value, Relaxed);
+        self.passes(counted, kind, value)
+    }
+
+    /// Whether the ledger must look for a new peak if the present value is this.
+    #[inline(always)]
+    fn passes(&self, counted: Counted, kind: Kind, value: u64) -> bool {
         let other = match kind {
             Kind::Small => Kind::Large,
             Kind::Large => Kind::Small,
         };
-        let cell = self.cell(counted, kind);
-        cell.now.store(value, Relaxed);
         let sum = value + self.cell(counted, other).now.load(Relaxed);
-        (value > cell.bound.limit.load(Relaxed))
-            | (sum > self.sums[counted as usize].limit.load(Relaxed))
+        value > self.cell(counted, kind).bound.limit.load(Relaxed)
+            || sum > self.sums[counted as usize].limit.load(Relaxed)
     }
 
     /// Sets the free parts of segments, which are known as a whole; `true` if the ledger must look for a new
@@ -213,6 +250,6 @@ impl Counters {
 
     #[inline(always)]
     const fn cell(&self, counted: Counted, kind: Kind) -> &Cell {
-        &self.kinds[kind as usize][counted as usize]
+        &self.cells[counted as usize][kind as usize]
     }
 }

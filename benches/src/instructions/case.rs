@@ -50,8 +50,8 @@ macro_rules! cases {
 }
 
 cases! {
-    Pair = "pair 1KiB", Some(250);
-    PairRaw = "pair 1KiB by address", Some(350);
+    Pair = "pair 1KiB", Some(195);
+    PairRaw = "pair 1KiB by address", Some(320);
     PairTwoStreams = "pair 1KiB, two streams in turn", None;
     Churn1k = "churn 512B-64MiB, 1k live", Some(600);
     Churn10k = "churn 512B-64MiB, 10k live", Some(600);

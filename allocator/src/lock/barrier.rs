@@ -1,0 +1,60 @@
+//! A pair of barriers, one free and one dear: together they order what two threads do as two full barriers would.
+//!
+//! The dear one interrupts every processor that runs a thread of this process, and so stands in for the full
+//! barrier that the other side leaves out. Linux has it (`membarrier`); where there is none, nothing is biased.
+
+#![forbid(unsafe_code)]
+
+use std::sync::atomic::{Ordering, compiler_fence};
+
+/// The free side: only the compiler is held to the order.
+#[inline(always)]
+pub(crate) fn light_barrier() {
+    compiler_fence(Ordering::SeqCst);
+}
+
+cfg_if::cfg_if! {
+    if #[cfg(target_os = "linux")] {
+        use std::sync::OnceLock;
+
+        use rustix::thread::{MembarrierCommand, membarrier};
+
+        /// Whether the kernel has agreed to the dear side; asked once.
+        ///
+        /// With many threads about, the first question takes milliseconds: ask where nobody waits.
+        pub(crate) fn is_available() -> bool {
+            static AGREED: OnceLock<bool> = OnceLock::new();
+            *AGREED.get_or_init(|| {
+                membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok()
+                    && membarrier(MembarrierCommand::PrivateExpedited).is_ok()
+            })
+        }
+
+        /// The dear side: every thread of the process is made to pass a full barrier, and so is the caller.
+        ///
+        /// It must be [available](is_available).
+        pub(crate) fn heavy_barrier() {
+            if membarrier(MembarrierCommand::PrivateExpedited).is_err() {
+                give_up();
+            }
+        }
+
+        /// Ends the process: it has forbidden itself the call after it was allowed, and without it no lock can be
+        /// taken from its owner.
+        #[cold]
+        fn give_up() -> ! {
+            eprintln!("cachette: membarrier is refused, although it was granted before");
+            std::process::abort();
+        }
+    } else {
+        /// Whether there is a dear side: no.
+        pub(crate) const fn is_available() -> bool {
+            false
+        }
+
+        /// Never called: nothing is biased.
+        pub(crate) fn heavy_barrier() {
+            std::sync::atomic::fence(Ordering::SeqCst);
+        }
+    }
+}
