@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use cachette_hal::owned::RelaxedCapture;
 use cachette_hal::{self as hal, AnyDevice, Device, DeviceInfo, StreamRef};
 
 use crate::allocation::Allocation;
@@ -175,11 +176,22 @@ impl<D: Device> Allocator<D> {
     /// Gives every unused segment back to the device, and says how many bytes that were.
     ///
     /// It waits for blocks that other streams still use, unless the configuration forbids to, and for the
-    /// streams whose segments it gives back, as the driver does.
+    /// streams whose segments it gives back, as the driver does. For elastic segments it waits for nothing:
+    /// memory that a stream may still use goes back when the stream is past it and the allocator next looks, and
+    /// is not among the bytes that this says.
     pub fn empty_cache(&self) -> Result<u64, Error> {
+        // A capture may be under way, which must not be broken.
+        let _relaxed = RelaxedCapture::enter(self.device()).ok();
         let heaps = self.inner.heaps.all();
         heaps.iter().try_for_each(|heap| heap.tend())?;
-        let fences: Vec<_> = heaps.iter().flat_map(|heap| heap.all_fences()).collect();
+        let (elastic, direct): (Vec<_>, Vec<_>) =
+            heaps.iter().partition(|heap| heap.elastic().is_some());
+        for fence in elastic.iter().flat_map(|heap| heap.all_fences()) {
+            if !fence.passes_soon()? {
+                break;
+            }
+        }
+        let fences: Vec<_> = direct.iter().flat_map(|heap| heap.all_fences()).collect();
         if !fences.is_empty() && !self.shared().settings.never_block.load(Relaxed) {
             self.shared().totals.waits.fetch_add(1, Relaxed);
             fences.iter().try_for_each(|fence| fence.wait())?;
@@ -226,8 +238,9 @@ impl<D: Device> Allocator<D> {
     pub fn set_config(&self, config: &Config) {
         let policy = Policy::of(config);
         self.shared().settings.apply(config);
+        let elastic = self.inner.is_elastic();
         for heap in self.inner.heaps.all() {
-            heap.set_policy(&policy);
+            heap.set_policy(&policy, elastic);
         }
     }
 
@@ -304,7 +317,9 @@ impl<D: Device> Inner<D> {
         let policy = || Policy::of(&self.shared.settings.config());
         let heap = self
             .heaps
-            .of_stream_or_add(stream, |number| Heap::new(Arc::new(lane), policy(), number))
+            .of_stream_or_add(stream, |number| {
+                Heap::new(Arc::new(lane), &policy(), number, self.is_elastic())
+            })
             .ok_or(hal::Error::new(
                 hal::ErrorKind::OutOfMemory,
                 "create_stream",
@@ -313,6 +328,11 @@ impl<D: Device> Inner<D> {
             lane: Arc::clone(heap.lane()),
             heap: Arc::clone(heap),
         })
+    }
+
+    /// Whether requests are served from elastic segments.
+    fn is_elastic(&self) -> bool {
+        self.shared.settings.elastic.load(Relaxed) && self.shared.device.virtual_memory().is_ok()
     }
 
     /// The heap of a raw stream, made if there is none yet.
@@ -342,15 +362,51 @@ impl<D: Device> Inner<D> {
         taken: Option<Taken>,
     ) -> Result<Found<D>, Error> {
         let mut found = match taken {
-            Some(taken) => Found {
-                heap: Arc::clone(heap),
-                taken,
-                guard: None,
-            },
-            None => Climb::new(&self.shared, &self.heaps, heap, ask).run()?,
+            Some(taken) => Found::of(heap, taken),
+            None => self.find_elsewhere(heap, ask)?,
         };
         pass_guards(&mut found, heap.lane())?;
         Ok(found)
+    }
+}
+
+impl<D: Device> Inner<D> {
+    /// Finds a block where the heap had none that fits, in its partner if the configuration has changed.
+    fn find_elsewhere(&self, heap: &Arc<Heap<D>>, ask: Ask) -> Result<Found<D>, Error> {
+        let retired = heap.is_retired();
+        let heap = &if retired {
+            self.partner_of(heap)?
+        } else {
+            Arc::clone(heap)
+        };
+        if retired && let Some(taken) = heap.take(None, ask) {
+            return Ok(Found::of(heap, taken));
+        }
+        // What is left in segments of the device's own may still serve; what is elastic may not once that is off.
+        if heap.elastic().is_some()
+            && let Some(partner) = heap.partner()
+            && let Some(taken) = partner.take_tended(ask)?
+        {
+            return Ok(Found::of(&partner, taken));
+        }
+        Climb::new(&self.shared, &self.heaps, heap, ask).run()
+    }
+
+    /// The heap of the same stream with the other source, made if there is none yet.
+    fn partner_of(&self, heap: &Arc<Heap<D>>) -> Result<Arc<Heap<D>>, Error> {
+        if let Some(partner) = heap.partner() {
+            return Ok(partner);
+        }
+        let policy = Policy::of(&self.shared.settings.config());
+        let elastic = heap.elastic().is_none();
+        let added = |number| Heap::new(Arc::clone(heap.lane()), &policy, number, elastic);
+        let made = self.heaps.add(added).ok_or(hal::Error::new(
+            hal::ErrorKind::OutOfMemory,
+            "create_stream",
+        ))?;
+        heap.pair(made);
+        // Another thread may have been faster: then its heap serves, and this one stays empty.
+        Ok(heap.partner().unwrap_or_else(|| Arc::clone(made)))
     }
 }
 

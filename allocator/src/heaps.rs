@@ -84,16 +84,29 @@ impl<D: Device> Heaps<D> {
         }
         let number = *count;
         let table = self.table_with_room(number as usize)?;
-        let slot = match self.first.get(number as usize) {
-            Some(slot) => slot,
-            None => self.slot_or_make(number)?,
-        };
-        let heap = slot.get_or_init(|| Arc::new(make(number)));
+        let heap = self.slot(number)?.get_or_init(|| Arc::new(make(number)));
         if !table.insert(stream.raw(), number) {
             return None;
         }
         *count += 1;
         Some(heap)
+    }
+
+    /// Adds a heap that no stream leads to, made by `make` with the number it gets; `None` when there is no room.
+    pub(crate) fn add(&self, make: impl FnOnce(u32) -> Heap<D>) -> Option<&Arc<Heap<D>>> {
+        let mut count = self.lock();
+        let number = *count;
+        let heap = self.slot(number)?.get_or_init(|| Arc::new(make(number)));
+        *count += 1;
+        Some(heap)
+    }
+
+    /// The place of a heap, made if need be.
+    fn slot(&self, number: u32) -> Option<&OnceLock<Arc<Heap<D>>>> {
+        match self.first.get(number as usize) {
+            Some(slot) => Some(slot),
+            None => self.slot_or_make(number),
+        }
     }
 
     /// The place of a heap behind the first ones.

@@ -48,6 +48,16 @@ impl<D: Device> Lane<D> {
         self.stream
     }
 
+    /// Whether work in the stream is being captured, and not run; if the driver cannot say, it is not.
+    pub(crate) fn is_capturing(&self) -> bool {
+        let Ok(capture) = self.shared.device.capture() else {
+            return false;
+        };
+        // SAFETY: 1. the lane keeps its stream alive.
+        let status = unsafe { capture.capture_status(self.stream) };
+        !matches!(status, Ok(hal::CaptureStatus::Idle) | Err(_))
+    }
+
     pub(crate) const fn shared(&self) -> &Arc<Shared<D>> {
         &self.shared
     }

@@ -25,6 +25,10 @@ pub enum Action {
     SegmentAlloc,
     /// A segment goes back to the device.
     SegmentFree,
+    /// Memory was mapped into an elastic segment.
+    SegmentMap,
+    /// Memory left an elastic segment, for another place or for the device.
+    SegmentUnmap,
     /// A request failed.
     OutOfMemory,
 }

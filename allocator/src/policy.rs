@@ -50,6 +50,16 @@ impl Policy {
         }
     }
 
+    /// The same for a heap of one source: in an elastic one every block may be split, and blocks have no age.
+    pub(crate) fn for_source(&self, elastic: bool) -> Self {
+        let mut policy = self.clone();
+        if elastic {
+            policy.max_split = u64::MAX;
+            policy.ages = false;
+        }
+        policy
+    }
+
     /// The bytes a block needs to serve `bytes`.
     #[inline]
     pub(crate) fn round(&self, bytes: u64) -> u64 {

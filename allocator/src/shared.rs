@@ -3,14 +3,22 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError, RwLock};
 
-use cachette_hal::{Device, Event};
+use cachette_hal::{Device, Event, VirtualMemory};
 
-use crate::config::Config;
+use crate::config::{Config, Reserve};
+use crate::elastic::{self, Chunks, Tuning};
 use crate::index::Index;
 use crate::observe::Observers;
 use crate::policy::Policy;
 use crate::stats::{Ledger, Stat};
 use crate::uncached::UncachedMemory;
+
+/// How many ranges of addresses are as long as each other, before the next are half as long.
+const FULL_RANGES: u32 = 8;
+/// log2 of how much shorter the shortest are.
+const SMALLEST_RANGE: u32 = 6;
+/// The longest range whose grains can be numbered.
+const LONGEST_RANGE: u64 = 1 << 40;
 
 /// What all heaps of one allocator share.
 #[derive(Debug)]
@@ -22,6 +30,7 @@ pub(crate) struct Shared<D: Device> {
     pub(crate) totals: Totals,
     pub(crate) settings: Settings,
     pub(crate) uncached: UncachedMemory,
+    pub(crate) chunks: Chunks,
     /// Events that nobody waits for, the one used last first. They are destroyed with the allocator.
     events: Mutex<Vec<Event>>,
 }
@@ -37,8 +46,26 @@ impl<D: Device> Shared<D> {
             totals: Totals::new(config),
             settings: Settings::new(config, total),
             uncached: UncachedMemory::default(),
+            chunks: Chunks::default(),
             events: Mutex::default(),
         }
+    }
+
+    /// How many addresses an elastic segment needs to hold `bytes` more, and how many it should have.
+    pub(crate) fn range_sizes(&self, memory: &dyn VirtualMemory, bytes: u64) -> (u64, u64) {
+        let page = elastic::page(memory);
+        let total = self.device.info().total_memory;
+        let reserve = self.settings.config().expandable_segments_reserve("");
+        let full = reserve.map_or(Reserve::full(total), |reserve| reserve.bytes(total));
+        // The first few ranges hold all that the device has; later ones are smaller, so that however many
+        // streams there are, addresses do not run out.
+        let nth = self.chunks.ranges.fetch_add(1, Relaxed);
+        let wish = full >> (nth / FULL_RANGES).min(SMALLEST_RANGE);
+        let least = bytes.next_multiple_of(page);
+        (
+            least,
+            wish.min(LONGEST_RANGE).next_multiple_of(page).max(least),
+        )
     }
 
     /// The idle events.
@@ -156,11 +183,14 @@ impl Oversize {
 #[derive(Debug)]
 pub(crate) struct Settings {
     config: RwLock<Config>,
+    tuning: RwLock<Tuning>,
     /// Bytes that may be held from the device; `u64::MAX` for no limit.
     pub(crate) limit: AtomicU64,
     pub(crate) never_block: AtomicBool,
     pub(crate) lends: AtomicBool,
     pub(crate) caches: AtomicBool,
+    /// Whether segments are to be elastic, on a device that can have such.
+    pub(crate) elastic: AtomicBool,
     /// Whether a request beyond the limit is refused at once.
     pub(crate) rejects: AtomicBool,
     /// Counts requests while garbage collection is on; blocks take their age from it.
@@ -171,10 +201,12 @@ impl Settings {
     fn new(config: &Config, total_memory: u64) -> Self {
         let settings = Self {
             config: RwLock::new(config.clone()),
+            tuning: RwLock::default(),
             limit: AtomicU64::new(u64::MAX),
             never_block: AtomicBool::new(false),
             lends: AtomicBool::new(false),
             caches: AtomicBool::new(true),
+            elastic: AtomicBool::new(false),
             rejects: AtomicBool::new(false),
             clock: AtomicU32::new(0),
         };
@@ -191,7 +223,9 @@ impl Settings {
         self.never_block.store(config.never_block(), Relaxed);
         self.lends.store(config.lend_across_streams(), Relaxed);
         self.caches.store(config.caching(), Relaxed);
+        self.elastic.store(config.expandable_segments(), Relaxed);
         self.rejects.store(config.throw_on_driver_oom(), Relaxed);
+        *self.tuning.write().unwrap_or_else(PoisonError::into_inner) = Tuning::of(config);
         *self.config.write().unwrap_or_else(PoisonError::into_inner) = config.clone();
     }
 
@@ -201,6 +235,11 @@ impl Settings {
             .read()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
+    }
+
+    /// How elastic segments are filled.
+    pub(crate) fn tuning(&self) -> Tuning {
+        *self.tuning.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The limit, if there is one.

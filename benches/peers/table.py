@@ -87,31 +87,61 @@ def opening(folder):
           f"round by round is {statistics.median(pairs):.2f} ms.\n")
 
 
-def replays(folder):
-    path = folder / "cachette-replay.json"
-    if not path.exists():
-        return
-    ours = {row["trace"]: row for row in json.loads(path.read_text())}
-    peers = {}
+CONFIGURATIONS = ("direct", "elastic, no recycling", "elastic", "compact", "quick")
+
+
+def replayed(folder):
+    """Medians of every replay: {trace: {configuration: {figure: value}}}, and the order of the traces."""
+    runs = {}
+    for path in sorted(folder.glob("cachette-replay-*.json")):
+        for row in json.loads(path.read_text()):
+            if "ratio" not in row or row["trace"] == "geometric mean":
+                continue
+            trace = row["trace"].removesuffix(".gz").removesuffix(".trace")
+            figures = runs.setdefault(trace, {}).setdefault(row["name"], {})
+            for figure, key in (("cold", "cold_ns_per_op"), ("steady", "steady_ns_per_op"), ("ratio", "ratio")):
+                figures.setdefault(figure, []).append(row[key] if row[key] is not None else float("nan"))
+            figures.setdefault("requested", []).append(row["peak_requested"])
     for name in ("torch", "torch-expandable"):
         path = folder / f"{name}-replay.csv"
         for line in path.read_text().splitlines() if path.exists() else []:
             fields = line.split(",")
             values = dict(field.split("=") for field in fields[3:])
             trace = pathlib.Path(fields[2]).name.removesuffix(".trace")
-            peers.setdefault(trace, {})[name] = values
-    print("\n| trace | operations | reserved / requested: Cachette, PyTorch, expandable "
-          "| ns a call, cold: Cachette, PyTorch, expandable | warm |")
-    print("|---|---|---|---|---|")
-    for trace, row in ours.items():
-        trace = trace.removesuffix(".gz").removesuffix(".trace")
-        others = [peers.get(trace, {}).get(name) for name in ("torch", "torch-expandable")]
-        ratio = [f"{row['ratio']:.3f}"] + [
-            f"{int(o['peak_reserved']) / row['peak_requested']:.3f}" if o else "" for o in others
+            if trace not in runs:
+                continue
+            requested = next(iter(runs[trace].values()))["requested"][0]
+            figures = runs[trace].setdefault(name, {})
+            figures.setdefault("cold", []).append(float(values["cold_ns"]))
+            figures.setdefault("steady", []).append(float(values["steady_ns"]))
+            figures.setdefault("ratio", []).append(int(values["peak_reserved"]) / requested)
+    return {
+        trace: {name: medians(figures) for name, figures in configurations.items()}
+        for trace, configurations in runs.items()
+    }
+
+
+def replays(folder):
+    found = replayed(folder)
+    if not found:
+        return
+    first = next(iter(found.values()))
+    names = [name for name in ("torch", "torch-expandable", *CONFIGURATIONS) if name in first]
+    for figure, title, form in (
+        ("ratio", "reserved / requested", "{:.4f}"),
+        ("cold", "ns an operation, cold", "{:.0f}"),
+        ("steady", "ns an operation, third pass", "{:.0f}"),
+    ):
+        print(f"\n| {title} | " + " | ".join(names) + " |")
+        print("|---|" + "---|" * len(names))
+        for trace, configurations in found.items():
+            cells = [form.format(configurations[name][figure]) for name in names]
+            print(f"| {trace} | " + " | ".join(cells) + " |")
+        means = [
+            statistics.geometric_mean([configurations[name][figure] for configurations in found.values()])
+            for name in names
         ]
-        cold = [f"{row['cold_ns_per_op']:.0f}"] + [f"{float(o['cold_ns']):.0f}" if o else "" for o in others]
-        warm = [f"{row['warm_ns_per_op']:.0f}"] + [f"{float(o['warm_ns']):.0f}" if o else "" for o in others]
-        print(f"| {trace} | {row['operations']} | {', '.join(ratio)} | {', '.join(cold)} | {', '.join(warm)} |")
+        print("| geometric mean | " + " | ".join(form.format(mean) for mean in means) + " |")
 
 
 if __name__ == "__main__":

@@ -1,19 +1,25 @@
 //! Traces replayed through the allocator.
 
-use std::fmt;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+mod failure;
+mod fit;
+mod player;
 
-use cachette::{Allocation, Allocator, Config, Error, Stats, Stream};
+use std::sync::Arc;
+
+use cachette::{Allocator, Config, Stats};
 use cachette_hal::traced::Counts;
-use cachette_hal::{AnyDevice, Traced};
+use cachette_hal::{AnyDevice, Call, Traced};
 use serde::Serialize;
 
-use crate::trace::{Operation, Trace};
-use crate::workload::ns_each;
+pub use failure::{Failure, Pass};
+pub use fit::{FIT_STEP, Fit, fit};
 
-/// Operations between two reports of progress, which are not timed.
-const REPORT_EVERY: usize = 1 << 16;
+use crate::trace::Trace;
+use crate::workload::ns_each;
+use player::Player;
+
+/// How often [`replay`] goes through a trace.
+pub const PASSES: usize = 3;
 
 type Device = Traced<AnyDevice>;
 
@@ -24,7 +30,7 @@ pub struct Outcome {
     pub operations: usize,
     /// The most bytes live at once, before rounding; of the whole trace.
     pub peak_requested: u64,
-    /// The most bytes live at once, after rounding; of the first pass, as are all that follow.
+    /// The most bytes live at once, after rounding; of the first pass, as are all that do not say otherwise.
     pub peak_allocated: u64,
     /// The most bytes held from the device.
     pub peak_reserved: u64,
@@ -34,73 +40,82 @@ pub struct Outcome {
     pub cold_ns_per_op: Option<f64>,
     /// Nanoseconds an operation when the same is asked again; `None` if it failed.
     pub warm_ns_per_op: Option<f64>,
+    /// Nanoseconds an operation when the same is asked a third time, driver calls included; `None` if it failed.
+    pub steady_ns_per_op: Option<f64>,
     /// Calls that reached the driver.
     pub driver_calls: u64,
+    /// Calls that reached the driver in the third pass; `None` if it failed.
+    pub steady_driver_calls: Option<u64>,
+    /// Chunks of elastic segments that were made.
+    pub created_chunks: u64,
+    /// Chunks of elastic segments that were mapped at a new place.
+    pub moved_chunks: u64,
+    /// Chunks that were made in the third pass; `None` if it failed.
+    pub steady_created_chunks: Option<u64>,
+    /// Chunks that were mapped at a new place in the third pass; `None` if it failed.
+    pub steady_moved_chunks: Option<u64>,
+    /// The limit that the allocator had to keep; absent if there was none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u64>,
     /// Why the replay ended early; absent if it did not.
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_text")]
+    #[serde(
+        skip_serializing_if = "Option::is_none",
+        serialize_with = "failure::as_text"
+    )]
     pub error: Option<Failure>,
 }
 
-/// Where a replay ended early, and why.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
-    /// The operation, counted from 1, which is its line in the trace; 0 if it never began.
-    pub operation: usize,
-    /// Whether it was the first pass.
-    pub cold: bool,
-    /// What the allocator answered.
-    pub error: Error,
-}
-
-impl Failure {
-    /// Whether memory was wanting.
-    #[must_use]
-    pub const fn is_out_of_memory(&self) -> bool {
-        matches!(self.error, Error::OutOfMemory(_) | Error::TooLarge { .. })
-    }
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let pass = if self.cold { "first" } else { "second" };
-        write!(
-            f,
-            "operation {} of the {pass} pass failed: {}",
-            self.operation, self.error
-        )
-    }
-}
-
-/// Replays `trace` twice in a new allocator of `device` that behaves as `config` says.
+/// Replays `trace` three times in a new allocator of `device` that behaves as `config` says and holds no more than
+/// `limit` bytes.
 ///
-/// `progress` is told now and then how many more operations are done; all together, twice those of the trace.
+/// `progress` is told now and then how many more operations are done; all together, [`PASSES`] times those of the
+/// trace.
 pub fn replay(
     trace: &Trace,
     device: &AnyDevice,
     config: &Config,
+    limit: Option<u64>,
     progress: &mut dyn FnMut(usize),
 ) -> Outcome {
-    let counts = Arc::new(Counts::new());
-    let device = Traced::new(Arc::clone(device), Arc::clone(&counts));
-    let allocator = Allocator::with_config(device, config);
-    let mut outcome = Outcome::before(trace);
+    let (allocator, counts) = allocator(device, config, limit);
+    let mut outcome = Outcome::before(trace, limit);
     let ended = Player::new(&allocator, trace).and_then(|player| {
-        let before = counts.total();
-        let cold = player.play(true, progress);
-        outcome.driver_calls = counts.total() - before;
+        let before = Spent::until_now(&counts);
+        let cold = player.play(Pass::First, progress);
+        outcome.note_cold(Spent::since(before, &counts));
         outcome.note_peaks(&allocator.stats());
         outcome.cold_ns_per_op = Some(ns_each(cold?, outcome.operations));
-        let warm = player.play(false, progress)?;
+        let warm = player.play(Pass::Second, progress)?;
         outcome.warm_ns_per_op = Some(ns_each(warm, outcome.operations));
+        let before = Spent::until_now(&counts);
+        let steady = player.play(Pass::Third, progress)?;
+        outcome.note_steady(Spent::since(before, &counts));
+        outcome.steady_ns_per_op = Some(ns_each(steady, outcome.operations));
         Ok(())
     });
     outcome.error = ended.err();
     outcome
 }
 
+/// An empty allocator, and the calls it makes.
+fn allocator(
+    device: &AnyDevice,
+    config: &Config,
+    limit: Option<u64>,
+) -> (Allocator<Device>, Arc<Counts>) {
+    let counts = Arc::new(Counts::new());
+    let device = Traced::new(Arc::clone(device), Arc::clone(&counts));
+    let allocator = Allocator::with_config(device, config);
+    // Without one, that of the configuration stays.
+    if limit.is_some() {
+        allocator.set_memory_limit(limit);
+    }
+    (allocator, counts)
+}
+
 impl Outcome {
     /// What is known from the trace alone.
-    const fn before(trace: &Trace) -> Self {
+    const fn before(trace: &Trace, limit: Option<u64>) -> Self {
         Self {
             operations: trace.operations.len(),
             peak_requested: trace.peak_requested,
@@ -109,191 +124,77 @@ impl Outcome {
             ratio: 0.0,
             cold_ns_per_op: None,
             warm_ns_per_op: None,
+            steady_ns_per_op: None,
             driver_calls: 0,
+            steady_driver_calls: None,
+            created_chunks: 0,
+            moved_chunks: 0,
+            steady_created_chunks: None,
+            steady_moved_chunks: None,
+            limit,
             error: None,
         }
     }
 
-    #[expect(
-        clippy::cast_precision_loss,
-        reason = "a ratio needs far fewer digits than are kept"
-    )]
+    const fn note_cold(&mut self, spent: Spent) {
+        self.driver_calls = spent.calls;
+        self.created_chunks = spent.created;
+        self.moved_chunks = spent.moved();
+    }
+
+    const fn note_steady(&mut self, spent: Spent) {
+        self.steady_driver_calls = Some(spent.calls);
+        self.steady_created_chunks = Some(spent.created);
+        self.steady_moved_chunks = Some(spent.moved());
+    }
+
     fn note_peaks(&mut self, stats: &Stats) {
         self.peak_allocated = stats.allocated_bytes.all.peak;
         self.peak_reserved = stats.reserved_bytes.all.peak;
-        self.ratio = self.peak_reserved as f64 / self.peak_requested as f64;
+        self.ratio = ratio(self.peak_reserved, self.peak_requested);
     }
 }
 
-/// Asks the allocator for what a trace says.
-struct Player<'a> {
-    trace: &'a Trace,
-    allocator: &'a Allocator<Device>,
-    streams: Vec<Stream<Device>>,
+/// What was asked of the driver.
+#[derive(Clone, Copy, Debug)]
+struct Spent {
+    calls: u64,
+    created: u64,
+    mapped: u64,
 }
 
-impl<'a> Player<'a> {
-    fn new(allocator: &'a Allocator<Device>, trace: &'a Trace) -> Result<Self, Failure> {
-        let streams = (0..trace.streams).map(|_| allocator.create_stream());
-        let streams = streams.collect::<Result<_, Error>>();
-        Ok(Self {
-            trace,
-            allocator,
-            streams: streams.map_err(|error| Failure {
-                operation: 0,
-                cold: true,
-                error,
-            })?,
-        })
+impl Spent {
+    fn until_now(counts: &Counts) -> Self {
+        let done = |call| counts.of(call) - counts.failures_of(call);
+        Self {
+            calls: counts.total(),
+            created: done(Call::CreateBacking),
+            mapped: done(Call::Map),
+        }
     }
 
-    /// How long the trace took. What it leaves live is freed afterwards, untimed.
-    fn play(&self, cold: bool, progress: &mut dyn FnMut(usize)) -> Result<Duration, Failure> {
-        let mut live: Vec<Option<Allocation<Device>>> = Vec::new();
-        live.resize_with(self.trace.slots, || None);
-        let mut took = Duration::ZERO;
-        for (part, operations) in self.trace.operations.chunks(REPORT_EVERY).enumerate() {
-            let start = Instant::now();
-            for (i, operation) in operations.iter().enumerate() {
-                self.step(*operation, &mut live).map_err(|error| Failure {
-                    operation: part * REPORT_EVERY + i + 1,
-                    cold,
-                    error,
-                })?;
-            }
-            took += start.elapsed();
-            progress(operations.len());
+    fn since(before: Self, counts: &Counts) -> Self {
+        let now = Self::until_now(counts);
+        Self {
+            calls: now.calls - before.calls,
+            created: now.created - before.created,
+            mapped: now.mapped - before.mapped,
         }
-        Ok(took)
     }
 
-    #[inline]
-    fn step(
-        &self,
-        operation: Operation,
-        live: &mut [Option<Allocation<Device>>],
-    ) -> Result<(), Error> {
-        match operation {
-            Operation::Allocate {
-                slot,
-                stream,
-                bytes,
-            } => {
-                let stream = &self.streams[stream as usize];
-                live[slot as usize] = Some(self.allocator.allocate(bytes, stream)?);
-            }
-            Operation::Free { slot } => live[slot as usize] = None,
-        }
-        Ok(())
+    /// Every chunk is mapped once when it is made, and once more whenever it moves.
+    const fn moved(self) -> u64 {
+        self.mapped.saturating_sub(self.created)
     }
 }
 
 #[expect(
-    clippy::ref_option,
-    reason = "the signature that the derived code calls"
+    clippy::cast_precision_loss,
+    reason = "a ratio needs far fewer digits than are kept"
 )]
-fn as_text<S: serde::Serializer>(error: &Option<Failure>, out: S) -> Result<S::Ok, S::Error> {
-    match error {
-        Some(failure) => out.collect_str(failure),
-        None => out.serialize_none(),
-    }
+fn ratio(bytes: u64, requested: u64) -> f64 {
+    bytes as f64 / requested as f64
 }
 
 #[cfg(test)]
-mod tests {
-    use cachette_hal::Ordinal;
-
-    use super::*;
-    use crate::Target;
-
-    const MIB: u64 = 1 << 20;
-
-    /// 10 MiB, freed and asked for again; 100 bytes on another stream, never freed.
-    fn trace() -> Trace {
-        let allocate = |slot, stream, bytes| Operation::Allocate {
-            slot,
-            stream,
-            bytes,
-        };
-        Trace {
-            name: "small".into(),
-            operations: vec![
-                allocate(0, 0, 10 * MIB),
-                Operation::Free { slot: 0 },
-                allocate(0, 0, 10 * MIB),
-                allocate(1, 1, 100),
-            ],
-            slots: 2,
-            streams: 2,
-            peak_requested: 10 * MIB + 100,
-        }
-    }
-
-    fn replayed(capacity: u64, config: &str) -> (Outcome, usize, Target) {
-        let target = Target::host(Ordinal(0), capacity).unwrap();
-        let mut done = 0;
-        let config = config.parse().unwrap();
-        let outcome = replay(&trace(), &target.device, &config, &mut |more| done += more);
-        (outcome, done, target)
-    }
-
-    #[test]
-    fn the_figures_are_those_of_the_allocator() {
-        let (outcome, done, target) = replayed(1 << 30, "");
-        assert_eq!(outcome.operations, 4);
-        assert_eq!(outcome.peak_requested, 10 * MIB + 100);
-        assert_eq!(outcome.peak_allocated, 10 * MIB + 512);
-        // One segment of 10 MiB and one of 2 MiB, each a call to the driver.
-        assert_eq!(outcome.peak_reserved, 12 * MIB);
-        assert_eq!(outcome.driver_calls, 2);
-        assert!((outcome.ratio - 1.2).abs() < 1e-3, "{outcome:?}");
-        assert!(outcome.cold_ns_per_op.is_some_and(|ns| ns > 0.0));
-        assert!(outcome.warm_ns_per_op.is_some_and(|ns| ns > 0.0));
-        assert_eq!(outcome.error, None);
-        assert_eq!(done, 8);
-        let memory = target.device.memory_info().unwrap();
-        assert_eq!(memory.free, memory.total, "the replay kept memory");
-    }
-
-    #[test]
-    fn running_out_of_memory_keeps_the_figures_so_far() {
-        let (outcome, _, target) = replayed(11 * MIB, "");
-        let failure = outcome.error.clone().unwrap();
-        assert_eq!((failure.operation, failure.cold), (4, true));
-        assert!(failure.is_out_of_memory());
-        assert_eq!(outcome.peak_reserved, 10 * MIB);
-        assert_eq!(
-            (outcome.cold_ns_per_op, outcome.warm_ns_per_op),
-            (None, None)
-        );
-        let memory = target.device.memory_info().unwrap();
-        assert_eq!(memory.free, memory.total, "the replay kept memory");
-    }
-
-    #[test]
-    fn the_configuration_is_obeyed() {
-        let (outcome, ..) = replayed(1 << 30, "memory_limit:4M");
-        let failure = outcome.error.unwrap();
-        assert_eq!(failure.operation, 1);
-        assert!(
-            failure
-                .to_string()
-                .starts_with("operation 1 of the first pass failed: out of")
-        );
-    }
-
-    #[test]
-    fn the_keys_are_those_promised() {
-        let (good, ..) = replayed(1 << 30, "");
-        let keys = |outcome: &Outcome| {
-            let value = serde_json::to_value(outcome).unwrap();
-            let keys: Vec<String> = value.as_object().unwrap().keys().cloned().collect();
-            keys.join(" ")
-        };
-        let promised = "cold_ns_per_op driver_calls operations peak_allocated peak_requested peak_reserved \
-                        ratio warm_ns_per_op";
-        assert_eq!(keys(&good), promised);
-        let (bad, ..) = replayed(MIB, "");
-        assert!(keys(&bad).contains(" error "), "{}", keys(&bad));
-    }
-}
+mod tests;

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use cachette::backends::OpenError;
+use cachette::config::ConfigError;
+use cachette::human::Bytes;
 use cachette_benches::TraceError;
 use cachette_conformance::{FilterError, RunError};
 
@@ -41,9 +43,26 @@ pub(crate) enum CliError {
     /// A trace asked for cannot be replayed.
     #[error(transparent)]
     Trace(#[from] TraceError),
-    /// Phantom memory was asked for where memory is real.
-    #[error("--phantom is for the backend host alone; leave it out for {backend}")]
-    PhantomElsewhere { backend: String },
+    /// What needs phantom memory was asked for where memory is real.
+    #[error("{option} is for the backend host alone; leave it out for {backend}")]
+    HostAlone {
+        option: &'static str,
+        backend: String,
+    },
+    /// The allocator does not know what is to be compared.
+    #[error("bad configuration: {0}")]
+    Config(#[from] ConfigError),
+    /// A limit was asked for that the device itself stays below.
+    #[error("--limit {} is more than the {} of the device; ask for less, or leave it out", Bytes(*limit), Bytes(*total))]
+    LimitTooLarge { limit: u64, total: u64 },
+    /// A configuration limits memory where an option does.
+    #[error(
+        "the configuration '{config}' limits memory, and so does {option}; leave one of them out"
+    )]
+    LimitTwice {
+        config: String,
+        option: &'static str,
+    },
     /// The file asked for cannot be written.
     #[error("cannot write to '{}': {error}; name a file in a folder that exists", path.display())]
     OutputFile { path: PathBuf, error: io::Error },
@@ -67,7 +86,10 @@ impl CliError {
             | Self::Filter(_)
             | Self::Run(_)
             | Self::Trace(_)
-            | Self::PhantomElsewhere { .. }
+            | Self::HostAlone { .. }
+            | Self::Config(_)
+            | Self::LimitTooLarge { .. }
+            | Self::LimitTwice { .. }
             | Self::OutputFile { .. } => 2,
         }
     }

@@ -1,11 +1,12 @@
 //! `cachette replay` shows what a trace needs, and refuses what is no trace.
 
 mod program;
+mod replaying;
 mod scratch;
 
 use std::fs;
 
-use program::run;
+use replaying::{refused, rows_of};
 use scratch::Scratch;
 use serde_json::Value;
 
@@ -16,16 +17,6 @@ const SMALL: &str = "a 5 10485760 0\nf 5\na 5 10485760 0\na 6 100 7\nf 5\nf 6\n"
 
 fn small() -> Scratch {
     Scratch::holding(SMALL, ".trace")
-}
-
-fn rows_of(options: &[&str], code: i32) -> (Vec<Value>, String) {
-    let file = Scratch::new(".json");
-    let arguments = [&["replay"], options, &["--json", file.path()]].concat();
-    let ran = run(&arguments);
-    assert_eq!(ran.code, Some(code), "{ran:?}");
-    let json = file.json();
-    let rows = json.as_array().expect("the results are a list");
-    (rows.clone(), ran.stdout)
 }
 
 #[test]
@@ -41,12 +32,18 @@ fn the_figures_are_printed_and_written() {
             "backend",
             "cold_ns_per_op",
             "config",
+            "created_chunks",
             "driver_calls",
+            "moved_chunks",
             "operations",
             "peak_allocated",
             "peak_requested",
             "peak_reserved",
             "ratio",
+            "steady_created_chunks",
+            "steady_driver_calls",
+            "steady_moved_chunks",
+            "steady_ns_per_op",
             "trace",
             "warm_ns_per_op"
         ]
@@ -62,13 +59,15 @@ fn the_figures_are_printed_and_written() {
     assert!((row["ratio"].as_f64().unwrap() - 1.2).abs() < 1e-3);
     assert!(row["cold_ns_per_op"].as_f64().unwrap() > 0.0);
     assert!(row["warm_ns_per_op"].as_f64().unwrap() > 0.0);
+    assert!(row["steady_ns_per_op"].as_f64().unwrap() > 0.0);
+    assert_eq!(row["steady_driver_calls"], 0);
     let lines: Vec<_> = table.lines().collect();
     assert!(
         lines[0].ends_with("141.00 GiB of phantom memory"),
         "{table}"
     );
     assert!(
-        lines[2].contains(" 10.00 MiB  10.00 MiB  12.00 MiB  1.200 "),
+        lines[2].contains(" 10.00 MiB  12.00 MiB  1.200 "),
         "{table}"
     );
 }
@@ -160,16 +159,6 @@ fn a_request_larger_than_any_device_is_a_row_too() {
     );
 }
 
-/// Asserts that the request is refused, with `expected` in the message.
-#[track_caller]
-fn refused(options: &[&str], expected: &str) {
-    let arguments = [&["replay"], options].concat();
-    let ran = run(&arguments);
-    assert_eq!(ran.code, Some(2), "{arguments:?}: {ran:?}");
-    assert!(ran.stderr.contains(expected), "{arguments:?}: {ran:?}");
-    assert_eq!(ran.stdout, "", "{arguments:?}");
-}
-
 #[test]
 fn traces_that_are_none() {
     refused(&[], "<TRACE>");
@@ -231,11 +220,17 @@ fn sizes_and_devices_that_are_not_there() {
     let trace = small();
     for text in ["", "0", "80GB", "-1", "1.5G"] {
         refused(&[trace.path(), "--phantom", text], "as in 80G");
+        refused(&[trace.path(), "--limit", text], "as in 80G");
     }
-    refused(
-        &[trace.path(), "--phantom", "80G", "--backend", "cuda"],
-        "--phantom is for the backend host alone; leave it out for cuda",
-    );
+    for options in [&["--phantom", "80G"][..], &["--fit"]] {
+        refused(
+            &[&[trace.path(), "--backend", "cuda"], options].concat(),
+            &format!(
+                "{} is for the backend host alone; leave it out for cuda",
+                options[0]
+            ),
+        );
+    }
     refused(
         &[trace.path(), "--backend", "vulkan"],
         "there is no backend named 'vulkan'",

@@ -156,6 +156,10 @@ impl VirtualMemory for CudaVirtualMemory {
         }
     }
 
+    fn aliases(&self) -> Result<(), Reason> {
+        Ok(())
+    }
+
     fn reserve(&self, bytes: u64, wish: Option<DevicePtr>) -> Result<DevicePtr> {
         let call = "cuMemAddressReserve";
         check_size(call, bytes)?;

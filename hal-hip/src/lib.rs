@@ -23,6 +23,7 @@
 //! |---|---|
 //! | `CACHETTE_HIP_LIBRARY` | path of the library to use, and no other |
 //! | `CACHETTE_HIP_FORCE_VIRTUAL_MEMORY` | 1: use virtual memory although it is held back |
+//! | `CACHETTE_HIP_FORCE_ALIASES` | 1: let elastic memory move although caches may not agree on it |
 //! | `CACHETTE_HIP_FORCE_STREAM_ORDERED` | 1: use the stream-ordered pool although it is held back, and untested |
 //!
 //! The driver itself listens to others, chiefly:
@@ -78,4 +79,4 @@ pub use cachette_hal::load::Candidate;
 pub use device::{AllocationKind, HipDevice};
 pub use facts::HipFacts;
 pub use library::{LIBRARY_VARIABLE, OLDEST, candidates};
-pub use probe::{FORCE_STREAM_ORDERED, FORCE_VIRTUAL_MEMORY};
+pub use probe::{FORCE_ALIASES, FORCE_STREAM_ORDERED, FORCE_VIRTUAL_MEMORY};

@@ -23,6 +23,9 @@ pub const FORCE_VIRTUAL_MEMORY: &str = "CACHETTE_HIP_FORCE_VIRTUAL_MEMORY";
 /// Set to 1, it gives out the stream-ordered pool where this crate would hold it back.
 pub const FORCE_STREAM_ORDERED: &str = "CACHETTE_HIP_FORCE_STREAM_ORDERED";
 
+/// Set to 1, it lets memory be mapped at two places at once where this crate would hold that back.
+pub const FORCE_ALIASES: &str = "CACHETTE_HIP_FORCE_ALIASES";
+
 /// The first version of the amdgpu kernel module on which setting rights does not hang.
 const OLDEST_DRM: Version = Version::new(3, 64);
 const OLD_DRM: Reason = Reason::Guarded(
@@ -32,6 +35,10 @@ const OLD_DRM: Reason = Reason::Guarded(
 const LOST_STORES: Reason = Reason::Guarded(
     "stores to freshly mapped memory are lost on gfx1201; set CACHETTE_HIP_FORCE_VIRTUAL_MEMORY=1 to use \
      it all the same",
+);
+const INCOHERENT: Reason = Reason::Guarded(
+    "caches of RDNA devices (gfx10, gfx11, gfx12) do not agree on memory mapped at two addresses; set \
+     CACHETTE_HIP_FORCE_ALIASES=1 to rely on it all the same",
 );
 const BAD_POOL: Reason = Reason::Guarded(
     "hipMallocAsync hangs, crashes or corrupts memory on gfx90c, gfx1100, gfx1101 and gfx1201; set \
@@ -79,6 +86,16 @@ fn virtual_memory_guard(family: Option<&str>, drm: Option<Version>) -> Option<Re
         return Some(OLD_DRM);
     }
     (family == Some("gfx1201")).then_some(LOST_STORES)
+}
+
+/// Whether memory mapped at two addresses shows the same bytes at both.
+pub(crate) fn aliases(family: Option<&str>) -> Result<(), Reason> {
+    let incoherent = ["gfx10", "gfx11", "gfx12"];
+    let is_rdna = family.is_some_and(|family| incoherent.iter().any(|of| family.starts_with(of)));
+    if is_rdna && !is_forced(FORCE_ALIASES) {
+        return Err(INCOHERENT);
+    }
+    Ok(())
 }
 
 /// Asks for both granularities and takes the coarser, which must also reach the floor.

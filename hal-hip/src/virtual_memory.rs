@@ -185,6 +185,10 @@ impl VirtualMemory for HipDevice {
         }
     }
 
+    fn aliases(&self) -> Result<(), Reason> {
+        crate::probe::aliases(self.facts().family())
+    }
+
     fn reserve(&self, bytes: u64, wish: Option<DevicePtr>) -> Result<DevicePtr> {
         self.check_granularity("hipMemAddressReserve", bytes)?;
         match wish {

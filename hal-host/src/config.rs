@@ -23,6 +23,7 @@ pub struct HostConfig {
     pub(crate) phantom: bool,
     pub(crate) without: Vec<Feature>,
     pub(crate) without_sharing: Vec<Sharing>,
+    pub(crate) aliases: bool,
     pub(crate) peers: bool,
     #[cfg(feature = "defects")]
     defects: Vec<Defect>,
@@ -42,6 +43,7 @@ impl Default for HostConfig {
             phantom: false,
             without: Vec::new(),
             without_sharing: Vec::new(),
+            aliases: true,
             peers: true,
             #[cfg(feature = "defects")]
             defects: Vec::new(),
@@ -50,6 +52,13 @@ impl Default for HostConfig {
 }
 
 impl HostConfig {
+    /// Says that a backing mapped twice does not show the same bytes, as some devices must; it does all the same.
+    #[must_use]
+    pub const fn without_aliases(mut self) -> Self {
+        self.aliases = false;
+        self
+    }
+
     /// How many devices there are.
     #[must_use]
     pub fn devices(mut self, devices: u32) -> Self {

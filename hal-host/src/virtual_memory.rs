@@ -90,6 +90,13 @@ impl VirtualMemory for HostDevice {
         }
     }
 
+    fn aliases(&self) -> Result<(), Reason> {
+        if self.machine().config.aliases {
+            return Ok(());
+        }
+        Err(Reason::SwitchedOff("HostConfig::without_aliases"))
+    }
+
     fn reserve(&self, bytes: u64, wish: Option<DevicePtr>) -> Result<DevicePtr> {
         let call = Call::Reserve;
         self.enter_mapping(call)?;

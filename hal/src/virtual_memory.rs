@@ -95,6 +95,12 @@ pub trait VirtualMemory: Debug + Send + Sync {
     /// process's reach: then [`create_backing`](Self::create_backing) says so.
     fn shares(&self, sharing: Sharing) -> Result<(), Reason>;
 
+    /// Whether a backing that is mapped at several addresses shows the same bytes at each, in stream order, or
+    /// why not; no driver call.
+    ///
+    /// Where it does not, memory must be unmapped at one place before it is used at another.
+    fn aliases(&self) -> Result<(), Reason>;
+
     /// Reserves addresses, aligned to the recommended granularity; `wish` is only a wish.
     #[doc(alias = "cuMemAddressReserve")]
     #[doc(alias = "hipMemAddressReserve")]

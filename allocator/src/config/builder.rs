@@ -4,7 +4,7 @@ use super::error::{ConfigError, Problem};
 use super::reserve::Reserve;
 use super::roundup::{INTERVALS, Roundup};
 use super::rule::{Rule, holds};
-use super::{Config, Key, text};
+use super::{Config, ElasticSetting, Key, text};
 
 /// Builds a [`Config`] from values; [`build`](Self::build) checks them all.
 ///
@@ -161,6 +161,30 @@ impl ConfigBuilder {
         self
     }
 
+    /// How elastic segments weigh memory against calls to the driver.
+    pub fn elastic_setting(mut self, setting: ElasticSetting) -> Self {
+        self.config.elastic_setting = setting;
+        self
+    }
+
+    /// The largest chunk that elastic segments are made of, in whole MiB; `None` for what the setting says.
+    pub fn elastic_largest_chunk_bytes(mut self, bytes: impl Into<Option<u64>>) -> Self {
+        self.config.elastic_largest_chunk_bytes = bytes.into();
+        self
+    }
+
+    /// How much more memory may be held than was ever in use at once; `None` for what the setting says.
+    pub fn elastic_slack_thousandths(mut self, slack: impl Into<Option<u64>>) -> Self {
+        self.config.elastic_slack_thousandths = slack.into();
+        self
+    }
+
+    /// Whether idle memory of elastic segments serves where it is needed.
+    pub fn elastic_recycling(mut self, on: bool) -> Self {
+        self.config.elastic_recycling = on;
+        self
+    }
+
     /// Whether every step that would wait for the device is left out when memory runs short.
     pub fn never_block(mut self, on: bool) -> Self {
         self.config.never_block = on;
@@ -207,6 +231,11 @@ mod tests {
                 builder().max_non_split_rounding_bytes(0),
                 Key::MaxNonSplitRounding,
             ),
+            (
+                builder().elastic_largest_chunk_bytes(1 << 20),
+                Key::ElasticLargestChunk,
+            ),
+            (builder().elastic_slack_thousandths(1000), Key::ElasticSlack),
             (builder().gc_threshold(0.0), Key::GcThreshold),
             (builder().gc_threshold(f64::NAN), Key::GcThreshold),
             (builder().roundup_divisions([3; 16]), Key::Roundup),

@@ -26,16 +26,21 @@
 //! | `pinned_use_background_threads` | switch | `False` |
 //! | `pinned_free_catch_all` | switch | `False` |
 //! | `memory_limit` | size such as `40G`, or bytes | no limit |
+//! | `elastic_setting` | `default`, `compact` or `quick` | `default` |
+//! | `elastic_largest_chunk_mb` | MiB, from 2 | what the setting says |
+//! | `elastic_slack` | number from 0, below 1 | what the setting says |
+//! | `elastic_recycling` | switch | `True` |
 //! | `never_block` | switch | `False` |
 //! | `lend_across_streams` | switch | `False` |
 //! | `caching` | switch | `True` |
 //!
-//! A switch is `True` or `False`, spelt so. Two spellings in one row are the same key. The last four keys
+//! A switch is `True` or `False`, spelt so. Two spellings in one row are the same key. The last nine keys
 //! are Cachette's own. What each does is said at the getter of [`Config`] that answers it.
 
 #![forbid(unsafe_code)]
 
 mod builder;
+mod elastic;
 mod env;
 mod error;
 mod keys;
@@ -57,6 +62,7 @@ use number::scale;
 pub(crate) use roundup::Roundup;
 
 pub use builder::ConfigBuilder;
+pub use elastic::ElasticSetting;
 pub use error::{ConfigError, Problem};
 pub use keys::Key;
 pub use reserve::Reserve;
@@ -101,6 +107,10 @@ pub struct Config {
     pinned_reserve_segment_bytes: Option<u64>,
     pinned_use_background_threads: bool,
     pinned_free_catch_all: bool,
+    elastic_setting: ElasticSetting,
+    elastic_largest_chunk_bytes: Option<u64>,
+    elastic_slack_thousandths: Option<u64>,
+    elastic_recycling: bool,
     never_block: bool,
     lend_across_streams: bool,
     caching: bool,
@@ -274,6 +284,31 @@ impl Config {
         self.pinned_free_catch_all
     }
 
+    /// How elastic segments weigh memory against calls to the driver.
+    #[must_use]
+    pub const fn elastic_setting(&self) -> ElasticSetting {
+        self.elastic_setting
+    }
+
+    /// The largest chunk that elastic segments are made of, if not what the setting says.
+    #[must_use]
+    pub const fn elastic_largest_chunk_bytes(&self) -> Option<u64> {
+        self.elastic_largest_chunk_bytes
+    }
+
+    /// How much more memory elastic segments may hold than was ever in use at once before memory that lies idle
+    /// must serve, in thousandths, if not what the setting says.
+    #[must_use]
+    pub const fn elastic_slack_thousandths(&self) -> Option<u64> {
+        self.elastic_slack_thousandths
+    }
+
+    /// Whether idle memory of elastic segments serves where it is needed.
+    #[must_use]
+    pub const fn elastic_recycling(&self) -> bool {
+        self.elastic_recycling
+    }
+
     /// Whether every step that would wait for the device is left out when memory runs short.
     #[must_use]
     pub const fn never_block(&self) -> bool {
@@ -314,6 +349,10 @@ impl Default for Config {
             pinned_reserve_segment_bytes: None,
             pinned_use_background_threads: false,
             pinned_free_catch_all: false,
+            elastic_setting: ElasticSetting::Default,
+            elastic_largest_chunk_bytes: None,
+            elastic_slack_thousandths: None,
+            elastic_recycling: true,
             never_block: false,
             lend_across_streams: false,
             caching: true,

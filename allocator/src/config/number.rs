@@ -35,6 +35,22 @@ pub(super) fn decimal(text: &str) -> Option<f64> {
     text.parse().ok().filter(|value: &f64| value.is_finite())
 }
 
+/// Reads a number from 0 that has at most three decimals, as thousandths.
+pub(super) fn thousandths(text: &str) -> Option<u64> {
+    let (units, decimals) = text.split_once('.').unwrap_or((text, "0"));
+    if units.is_empty() || decimals.is_empty() || decimals.len() > 3 {
+        return None;
+    }
+    let decimals = whole(&format!("{decimals:0<3}"))?;
+    whole(units)?.checked_mul(1000)?.checked_add(decimals)
+}
+
+/// Writes thousandths as a number.
+pub(super) fn thousandths_text(thousandths: u64) -> String {
+    let text = format!("{}.{:03}", thousandths / 1000, thousandths % 1000);
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
 /// Reads a number of bytes that ends in a unit, such as `40G`, `1.5g` or `512B`.
 pub(super) fn size_with_unit(text: &str) -> Option<u64> {
     let last = text.chars().next_back()?.to_ascii_uppercase();

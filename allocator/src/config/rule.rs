@@ -44,6 +44,10 @@ pub enum Rule {
     Reserve,
     /// A list of classes with their reserves.
     ReserveList,
+    /// The name of a way to weigh memory against calls.
+    ElasticSetting,
+    /// A fraction with at most three decimals, below 1.
+    Thousandths,
 }
 
 impl Rule {
@@ -58,6 +62,9 @@ impl Rule {
                 least: config.large_segment_bytes / MEBIBYTE,
             },
             Key::PinnedReserve => Self::Mebibytes { least: 1 },
+            Key::ElasticLargestChunk => Self::Mebibytes { least: 2 },
+            Key::ElasticSetting => Self::ElasticSetting,
+            Key::ElasticSlack => Self::Thousandths,
             Key::GcThreshold => Self::OpenFraction,
             Key::MemoryFraction => Self::ClosedFraction,
             Key::Roundup => Self::Divisions,
@@ -72,6 +79,7 @@ impl Rule {
             | Key::PinnedHostRegister
             | Key::PinnedBackground
             | Key::PinnedCatchAll
+            | Key::ElasticRecycling
             | Key::NeverBlock
             | Key::LendAcrossStreams
             | Key::Caching => Self::Switch,
@@ -90,6 +98,8 @@ pub(super) fn holds(config: &Config, key: Key) -> bool {
         Key::MaxSplit => config.max_split_bytes.is_none_or(whole),
         Key::MaxNonSplitRounding => config.max_non_split_rounding_bytes.is_none_or(whole),
         Key::PinnedReserve => config.pinned_reserve_segment_bytes.is_none_or(whole),
+        Key::ElasticLargestChunk => config.elastic_largest_chunk_bytes.is_none_or(whole),
+        Key::ElasticSlack => config.elastic_slack_thousandths.is_none_or(|t| t < 1000),
         Key::GcThreshold => config.gc_threshold.is_none_or(|t| t > 0.0 && t < 1.0),
         Key::MemoryFraction => config
             .memory_fraction
@@ -117,6 +127,8 @@ pub(super) fn holds(config: &Config, key: Key) -> bool {
         | Key::PinnedHostRegister
         | Key::PinnedBackground
         | Key::PinnedCatchAll
+        | Key::ElasticSetting
+        | Key::ElasticRecycling
         | Key::NeverBlock
         | Key::LendAcrossStreams
         | Key::Caching => true,
@@ -143,6 +155,10 @@ impl fmt::Display for Rule {
             Self::Reserve => {
                 "a fraction of the device's memory above 0 and up to 1.125, such as 0.5, \
                  or a size with K, M or G, such as 40G"
+            }
+            Self::ElasticSetting => "default, compact or quick",
+            Self::Thousandths => {
+                "a number from 0 to 0.999 with at most three decimals, such as 0.02"
             }
             Self::ReserveList => "a list of named classes such as [serving:0.25,loading:8G]",
         };

@@ -1,7 +1,11 @@
 //! The values of a configuration, to text and back.
 
+use super::elastic::ElasticSetting;
 use super::error::{ConfigError, Fault, Problem};
-use super::number::{decimal, mebibytes, mebibytes_text, size_text, size_with_unit, whole};
+use super::number::{
+    decimal, mebibytes, mebibytes_text, size_text, size_with_unit, thousandths, thousandths_text,
+    whole,
+};
 use super::parse::{Entry, Value, parse};
 use super::reserve::{Reserve, by_class, by_class_text};
 use super::roundup::Roundup;
@@ -72,6 +76,10 @@ fn set(config: &mut Config, key: Key, word: &str) -> Option<()> {
         Key::MemoryLimit => {
             config.memory_limit = Some(whole(word).or_else(|| size_with_unit(word))?);
         }
+        Key::ElasticSetting => config.elastic_setting = ElasticSetting::read(word)?,
+        Key::ElasticLargestChunk => config.elastic_largest_chunk_bytes = Some(mebibytes(word)?),
+        Key::ElasticSlack => config.elastic_slack_thousandths = Some(thousandths(word)?),
+        Key::ElasticRecycling => config.elastic_recycling = switch(word)?,
         Key::NeverBlock => config.never_block = switch(word)?,
         Key::LendAcrossStreams => config.lend_across_streams = switch(word)?,
         Key::Caching => config.caching = switch(word)?,
@@ -108,6 +116,11 @@ pub(super) fn value(config: &Config, key: Key) -> Option<String> {
         Key::PinnedBackground => on(config.pinned_use_background_threads),
         Key::PinnedCatchAll => on(config.pinned_free_catch_all),
         Key::MemoryLimit => config.memory_limit.map(size_text),
+        Key::ElasticSetting => (config.elastic_setting != default.elastic_setting)
+            .then(|| config.elastic_setting.to_string()),
+        Key::ElasticLargestChunk => config.elastic_largest_chunk_bytes.map(mebibytes_text),
+        Key::ElasticSlack => config.elastic_slack_thousandths.map(thousandths_text),
+        Key::ElasticRecycling => changed(config.elastic_recycling, default.elastic_recycling),
         Key::NeverBlock => on(config.never_block),
         Key::LendAcrossStreams => on(config.lend_across_streams),
         Key::Caching => changed(config.caching, default.caching),

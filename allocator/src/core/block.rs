@@ -57,6 +57,12 @@ pub(crate) enum BlockState {
     Pending,
     /// All of a segment that is being given back to the device.
     Leaving,
+    /// Addresses without memory; only in elastic segments, as are the rest.
+    Hole,
+    /// Being worked on: about to get memory, or to lose it.
+    Held,
+    /// Addresses whose chunk serves elsewhere; work under way may still use them.
+    Stale,
 }
 
 /// A contiguous part of one segment.
@@ -86,7 +92,7 @@ pub(crate) struct Block {
     /// The clock when the whole segment became free; its age is counted from there.
     pub(crate) born: u32,
     pub(crate) state: BlockState,
-    /// The kind of the segment.
+    /// The kind of the segment; in an elastic one the kind that requests of this size are of.
     pub(crate) kind: Kind,
     /// Whether the block was given out by its address alone, and not to an owner; only while allocated.
     pub(crate) raw: bool,
@@ -103,6 +109,12 @@ impl Block {
     #[inline]
     pub(crate) const fn offset(&self) -> u32 {
         (self.rank & 0xFFFF_FFFF) as u32
+    }
+
+    /// Place among all blocks of the heap: the age of the segment, and the offset in it.
+    #[inline]
+    pub(crate) const fn place(&self) -> u64 {
+        self.rank ^ (0xFFFF_FFFF << 32)
     }
 
     /// Size in bytes.

@@ -16,14 +16,20 @@
 #![forbid(unsafe_code)]
 
 mod block;
+mod elastic;
+mod ground;
 mod guard;
 mod large;
 mod segment;
 mod shelf;
 mod small;
+mod starts;
+mod tree;
 mod walk;
 
 pub(crate) use block::{Block, BlockId, BlockState};
+pub(crate) use elastic::Held;
+pub(crate) use ground::{Chunk, ChunkId, Ground, Run, Spare};
 pub(crate) use guard::Guard;
 pub(crate) use segment::{Segment, SegmentId};
 pub(crate) use shelf::{IdleSegment, Shelf, Split};

@@ -1,7 +1,8 @@
 //! The segments of one heap.
 
 use crate::core::BlockId;
-use crate::size::{GRAIN, Kind, SMALL_LIMIT};
+use crate::core::starts::Starts;
+use crate::size::Kind;
 
 /// Index of a segment in its heap; a released index is used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -12,53 +13,16 @@ pub(crate) struct SegmentId(pub(crate) u32);
 pub(crate) struct Segment {
     /// Address of the first byte.
     pub(crate) base: u64,
-    /// Size in bytes; a multiple of [`GRAIN`], at most 2^32 grains.
+    /// Size in bytes; whole grains, at most 2^32 of them. Of an elastic segment: the addresses, with memory or not.
     pub(crate) bytes: u64,
+    /// Which requests it serves; an elastic segment serves both kinds, whatever this says.
     pub(crate) kind: Kind,
     /// The block at offset zero.
     pub(crate) first: BlockId,
     /// Segments of one heap in the order in which they were obtained; never used twice.
     pub(crate) age: u32,
-    /// For every stretch of `1 << shift` grains, the block known by its address that last began in it.
-    ///
-    /// Entries are hints, checked against the block: merging leaves stale ones behind.
-    starts: Box<[BlockId]>,
-    shift: u32,
-}
-
-impl Segment {
-    pub(crate) fn new(base: u64, bytes: u64, kind: Kind, age: u32) -> Self {
-        // Blocks of large segments are longer than the small limit, so no two begin in one stretch of it.
-        let shift = match kind {
-            Kind::Small => 0,
-            Kind::Large => (SMALL_LIMIT / GRAIN).ilog2(),
-        };
-        let stretches = (bytes / GRAIN).div_ceil(1 << shift);
-        Self {
-            base,
-            bytes,
-            kind,
-            first: BlockId::NONE,
-            age,
-            starts: (0..stretches).map(|_| BlockId::NONE).collect(),
-            shift,
-        }
-    }
-
-    /// Remembers that `id` begins at `offset` grains.
-    #[inline]
-    pub(crate) fn note_start(&mut self, offset: u32, id: BlockId) {
-        self.starts[(offset >> self.shift) as usize] = id;
-    }
-
-    /// The block that may begin at `offset` grains.
-    #[inline]
-    pub(crate) fn start_hint(&self, offset: u32) -> BlockId {
-        self.starts
-            .get((offset >> self.shift) as usize)
-            .copied()
-            .unwrap_or(BlockId::NONE)
-    }
+    /// The blocks in it that are known by their address.
+    pub(crate) starts: Starts,
 }
 
 /// The segments of one heap.

@@ -7,7 +7,8 @@ use crate::core::guard::add_guards;
 use crate::core::large::LargeBins;
 use crate::core::segment::Segments;
 use crate::core::small::SmallBins;
-use crate::core::{BlockId, BlockState, Guard, Segment, SegmentId};
+use crate::core::starts::Starts;
+use crate::core::{BlockId, BlockState, Ground, Guard, Segment, SegmentId};
 use crate::policy::Policy;
 use crate::size::{GRAIN, Kind};
 
@@ -38,7 +39,7 @@ pub(crate) struct Shelf<G> {
     pub(super) recent: BlockId,
     /// The block that the last search took, if nothing was listed since: given back and asked for again, a
     /// search would take it again.
-    again: BlockId,
+    pub(super) again: BlockId,
     /// Counts requests while ages matter; the heap keeps it.
     pub(crate) clock: u32,
     /// For small and large segments: the free blocks that are listed and not whole.
@@ -51,6 +52,8 @@ pub(crate) struct Shelf<G> {
     loud: bool,
     /// For every block that is `guarded`, its guards.
     pub(super) guards: HashMap<BlockId, Vec<G>>,
+    /// What lies under the blocks, if the segments are elastic.
+    pub(super) ground: Option<Box<Ground>>,
 }
 
 /// The block that was given back last, and may be taken again as it is.
@@ -85,6 +88,7 @@ impl<G> Default for Shelf<G> {
             high: [Split::default(); 2],
             loud: false,
             guards: HashMap::new(),
+            ground: None,
         }
     }
 }
@@ -122,6 +126,9 @@ impl<G: Guard> Shelf<G> {
 
     #[inline(always)]
     fn search(&mut self, policy: &Policy, rounded: u64, grains: u32) -> BlockId {
+        if self.ground.is_some() {
+            return self.search_elastic(policy, grains);
+        }
         self.settle_here();
         let kind = Kind::of(rounded);
         let id = match kind {
@@ -245,6 +252,9 @@ impl<G: Guard> Shelf<G> {
             return;
         };
         self.again = BlockId::NONE;
+        if self.ground.is_some() {
+            return self.become_free(id);
+        }
         let block = &self.blocks[id];
         let (before, after, kind, bytes) = (block.before, block.after, block.kind, block.bytes());
         let mut absorbed = 0;
@@ -291,7 +301,7 @@ impl<G: Guard> Shelf<G> {
 
     /// Joins `left` with `right`, the block after it; the index of `left` remains.
     #[inline(always)]
-    fn join(&mut self, left: BlockId, right: BlockId) {
+    pub(super) fn join(&mut self, left: BlockId, right: BlockId) {
         if self.blocks[right].guarded {
             self.join_guards(left, right);
         }
@@ -308,14 +318,14 @@ impl<G: Guard> Shelf<G> {
 
     /// Lets the guards of `from` stand before `to` as well.
     #[cold]
-    fn copy_guards(&mut self, from: BlockId, to: BlockId) {
+    pub(super) fn copy_guards(&mut self, from: BlockId, to: BlockId) {
         let guards = self.guards.get(&from).cloned().unwrap_or_default();
         self.guards.insert(to, guards);
         self.blocks[to].guarded = true;
     }
 
     #[inline]
-    fn list(&mut self, id: BlockId, kind: Kind) {
+    pub(super) fn list(&mut self, id: BlockId, kind: Kind) {
         match kind {
             Kind::Small => self.small.insert(&mut self.blocks, id),
             Kind::Large => self.large.insert(&mut self.blocks, id),
@@ -323,7 +333,7 @@ impl<G: Guard> Shelf<G> {
     }
 
     #[inline]
-    fn unlist(&mut self, id: BlockId, kind: Kind) {
+    pub(super) fn unlist(&mut self, id: BlockId, kind: Kind) {
         match kind {
             Kind::Small => self.small.remove(&mut self.blocks, id),
             Kind::Large => self.large.remove(&mut self.blocks, id),
@@ -332,32 +342,45 @@ impl<G: Guard> Shelf<G> {
 
     /// Adds a segment as one free block; `None` when the tables are full.
     pub(crate) fn add_segment(&mut self, base: u64, bytes: u64, kind: Kind) -> Option<SegmentId> {
-        let grains = u32::try_from(bytes / GRAIN)
+        let segment = Segment {
+            base,
+            bytes,
+            kind,
+            first: BlockId::NONE,
+            age: self.segments.next_age()?,
+            starts: Starts::even(bytes, kind),
+        };
+        let (segment, first) = self.put_segment(segment)?;
+        self.blocks[first].state = BlockState::Free;
+        self.list(first, kind);
+        self.again = BlockId::NONE;
+        Some(segment)
+    }
+
+    /// Puts a segment into the tables, with one block that is not listed; `None` when they are full.
+    pub(super) fn put_segment(&mut self, segment: Segment) -> Option<(SegmentId, BlockId)> {
+        let grains = u32::try_from(segment.bytes / GRAIN)
             .ok()
             .filter(|grains| *grains > 0)?;
-        let age = self.segments.next_age()?;
-        let segment = self.segments.add(Segment::new(base, bytes, kind, age))?;
-        let first = self.blocks.claim();
-        let Some(first) = first else {
+        let (address, age, kind) = (segment.base, segment.age, segment.kind);
+        let segment = self.segments.add(segment)?;
+        let Some(first) = self.blocks.claim() else {
             self.segments.remove(segment);
             return None;
         };
         let block = &mut self.blocks[first];
-        block.address = base;
+        block.address = address;
         block.rank = rank_of(age);
         block.grains = grains;
         block.segment = segment;
         block.before = BlockId::NONE;
         block.after = BlockId::NONE;
         block.born = self.clock;
-        block.state = BlockState::Free;
         block.kind = kind;
         if let Some(segment) = self.segments.get_mut(segment) {
             segment.first = first;
         }
-        self.list(first, kind);
-        self.again = BlockId::NONE;
-        Some(segment)
+        Some((segment, first))
     }
 
     /// Lets a segment leave whose one block is free: nobody gets it any more. Its memory, and the guards before
@@ -415,8 +438,13 @@ impl<G: Guard> Shelf<G> {
     }
 
     /// Segments whose one block is free, oldest first.
+    ///
+    /// An elastic segment is never among them: it gives back chunks, and not itself.
     pub(crate) fn idle_segments(&mut self) -> Vec<IdleSegment> {
         self.settle();
+        if self.ground.is_some() {
+            return Vec::new();
+        }
         let mut idle: Vec<_> = self
             .segments
             .iter()
@@ -515,7 +543,7 @@ impl<G> Shelf<G> {
         let block = &mut self.blocks[id];
         block.indexed = true;
         if let Some(segment) = self.segments.get_mut(block.segment) {
-            segment.note_start(block.offset(), id);
+            segment.starts.note(block.offset(), id);
         }
     }
 
@@ -524,7 +552,7 @@ impl<G> Shelf<G> {
     pub(crate) fn find_raw(&self, segment: SegmentId, address: u64) -> Option<BlockId> {
         let record = self.segments.get(segment)?;
         let grain = u32::try_from(address.checked_sub(record.base)? / GRAIN).ok()?;
-        let id = record.start_hint(grain).get()?;
+        let id = record.starts.hint(grain).get()?;
         let block = &self.blocks[id];
         let in_use = matches!(block.state, BlockState::Allocated | BlockState::Pending);
         (block.address == address && in_use).then_some(id)

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use crate::core::shelf::rank_of;
-use crate::core::{BlockId, BlockState, Shelf, Split};
+use crate::core::{BlockId, BlockState, Segment, Shelf, Split};
 use crate::size::{GRAIN, Kind};
 
 /// A segment as it is now.
@@ -13,7 +13,16 @@ pub(crate) struct SegmentView {
     pub(crate) bytes: u64,
     pub(crate) kind: Kind,
     pub(crate) age: u32,
+    /// Whether it is elastic: it serves both kinds, and some of its blocks have no memory.
+    pub(crate) elastic: bool,
     pub(crate) blocks: Vec<BlockView>,
+}
+
+impl SegmentView {
+    /// Whether its blocks serve requests of `kind`.
+    pub(crate) fn serves(&self, kind: Kind) -> bool {
+        self.elastic || self.kind == kind
+    }
 }
 
 /// A block as it is now.
@@ -25,6 +34,7 @@ pub(crate) struct BlockView {
     pub(crate) bytes: u64,
     pub(crate) requested: u64,
     pub(crate) state: BlockState,
+    pub(crate) kind: Kind,
 }
 
 impl<G> Shelf<G> {
@@ -38,6 +48,7 @@ impl<G> Shelf<G> {
                 bytes: segment.bytes,
                 kind: segment.kind,
                 age: segment.age,
+                elastic: self.ground.is_some(),
                 blocks: self.chain(segment.first),
             })
             .collect();
@@ -55,6 +66,7 @@ impl<G> Shelf<G> {
                     bytes: block.bytes(),
                     requested: block.requested,
                     state: block.state,
+                    kind: block.kind,
                 }
             })
             .collect()
@@ -109,7 +121,7 @@ impl<G> Shelf<G> {
                 ensure(block.guarded == self.guards.contains_key(&view.id), || {
                     format!("{at} has lost its guards")
                 })?;
-                if free && !block.is_whole() {
+                if free && !block.is_whole() && self.ground.is_none() {
                     split[segment.kind as usize].blocks += 1;
                     split[segment.kind as usize].bytes += view.bytes;
                 }
@@ -125,7 +137,65 @@ impl<G> Shelf<G> {
         })?;
         ensure(blocks == self.blocks.len(), || {
             "a block belongs to no segment".to_owned()
+        })?;
+        self.check_ground()
+    }
+
+    /// Checks that chunks lie under exactly those blocks that have memory.
+    fn check_ground(&self) -> Result<(), String> {
+        let Some(ground) = &self.ground else {
+            return Ok(());
+        };
+        let view = self.view();
+        let blocks = || {
+            view.iter().flat_map(|segment| {
+                let place = |block: &BlockView| (segment.base + block.offset, block.bytes);
+                segment
+                    .blocks
+                    .iter()
+                    .map(move |block| (place(block), block))
+            })
+        };
+        for (_, block) in blocks() {
+            let hole = block.state == BlockState::Hole;
+            ensure(
+                hole == (ground.holes.get(&self.blocks[block.id].place()) == Some(&block.id)),
+                || format!("hole {:?} is listed wrongly", block.id),
+            )?;
+            let kind = Kind::of(block.bytes);
+            let unlisted = matches!(block.state, BlockState::Held | BlockState::Stale);
+            ensure(block.kind == kind || unlisted, || {
+                format!("block {:?} is not of kind {kind:?}", block.id)
+            })?;
+        }
+        let holes = blocks().filter(|(_, block)| block.state == BlockState::Hole);
+        ensure(holes.count() == ground.holes.len(), || {
+            "a hole is nowhere".to_owned()
+        })?;
+        // Where somebody works there may be memory, or not yet.
+        if blocks().any(|(_, block)| block.state == BlockState::Held) {
+            return Ok(());
+        }
+        let mut filled = blocks()
+            .filter(|(_, block)| !matches!(block.state, BlockState::Hole | BlockState::Stale))
+            .map(|(place, _)| place)
+            .collect::<Vec<_>>();
+        filled.sort_unstable();
+        let mut chunks: Vec<_> = ground
+            .chunks()
+            .map(|chunk| (chunk.at, chunk.bytes))
+            .collect();
+        chunks.sort_unstable();
+        let (filled, chunks) = (merged(&filled), merged(&chunks));
+        ensure(filled == chunks, || {
+            format!("chunks lie at {chunks:x?} and blocks at {filled:x?}")
         })
+    }
+
+    /// Bytes of memory under the blocks.
+    pub(crate) fn chunk_bytes(&self) -> u64 {
+        let chunks = self.ground.iter().flat_map(|ground| ground.chunks());
+        chunks.map(|chunk| chunk.bytes).sum()
     }
 
     /// Checks the free structures alone, and returns what they list.
@@ -133,12 +203,21 @@ impl<G> Shelf<G> {
         ensure(self.small.bits_agree() && self.large.bits_agree(), || {
             "the bits disagree with the lists".to_owned()
         })?;
+        if let Some(ground) = &self.ground
+            && ground.tree.is_some()
+        {
+            return Ok(self.listed().into_iter().collect());
+        }
         let small: Vec<_> = self.small.iter(&self.blocks).collect();
         let large = self.large.in_order(&self.blocks);
         for (kind, ids) in [(Kind::Small, &small), (Kind::Large, &large)] {
             for id in ids {
                 let segment = self.segments.get(self.blocks[*id].segment);
-                ensure(segment.is_some_and(|segment| segment.kind == kind), || {
+                let fits = |segment: &Segment| match self.ground {
+                    Some(_) => self.blocks[*id].kind == kind,
+                    None => segment.kind == kind,
+                };
+                ensure(segment.is_some_and(fits), || {
                     format!("block {id:?} is listed among the {kind:?}")
                 })?;
             }
@@ -156,6 +235,18 @@ impl<G> Shelf<G> {
         })?;
         Ok(listed)
     }
+}
+
+/// Ranges in order, those that touch made one.
+fn merged(ranges: &[(u64, u64)]) -> Vec<(u64, u64)> {
+    let mut merged: Vec<(u64, u64)> = Vec::new();
+    for (at, bytes) in ranges {
+        match merged.last_mut() {
+            Some((start, length)) if *start + *length == *at => *length += bytes,
+            _ => merged.push((*at, *bytes)),
+        }
+    }
+    merged
 }
 
 fn ensure(holds: bool, text: impl FnOnce() -> String) -> Result<(), String> {

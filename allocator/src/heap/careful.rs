@@ -20,7 +20,10 @@ impl<D: Device> Heap<D> {
         state: Guard<'_, D>,
         ask: Ask,
     ) -> Option<Taken> {
-        if state.pending.needs_tending() || !self.shared.settings.caches.load(Relaxed) {
+        if state.retired
+            || state.pending.needs_tending()
+            || !self.shared.settings.caches.load(Relaxed)
+        {
             return None;
         }
         self.take_carefully(state, ask)

@@ -148,7 +148,16 @@ impl<D: Device> Heap<D> {
     }
 
     /// Gives back every idle segment that `which` names; stops at the first failure.
+    ///
+    /// Of an elastic heap: every spare chunk.
     pub(crate) fn release_where(&self, which: impl Fn(&IdleSegment) -> bool) -> hal::Result<u64> {
+        if self.elastic.is_some() {
+            return self.release_spares();
+        }
+        // To mark a point in a stream that is captured, and wait for it, would break the capture.
+        if self.lane.is_capturing() {
+            return Ok(0);
+        }
         self.idle_segments()
             .into_iter()
             .filter(which)
@@ -174,7 +183,9 @@ impl<D: Device> Drop for Heap<D> {
             for idle in self.idle_segments() {
                 let _ = self.release(idle);
             }
+            self.release_spares_at_last();
         }
+        self.release_addresses();
         self.shared.ledger.retire(&self.counters);
     }
 }

@@ -1,13 +1,15 @@
 //! A heap: the free blocks of one stream in one pool, under a lock of its own.
 
 mod careful;
+mod elastic;
 mod growth;
 mod pending;
+mod stale;
 mod view;
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use cachette_hal::{self as hal, Device};
 
@@ -23,6 +25,7 @@ use crate::stats::Counters;
 
 pub(crate) use growth::Segment;
 use pending::Pending;
+use stale::Elastic;
 pub(crate) use view::HeapView;
 
 /// The free blocks of one stream in one pool.
@@ -32,6 +35,10 @@ pub(crate) struct Heap<D: Device> {
     counters: Arc<Counters>,
     /// Held by the one request that may make the heap larger; hits do not wait for it.
     growth: Mutex<()>,
+    /// What makes the heap elastic; `None` if its segments are the device's own.
+    elastic: Option<Elastic<D>>,
+    /// The heap of the same stream with the other source, once the configuration has changed between them.
+    partner: OnceLock<Weak<Heap<D>>>,
     lane: Arc<Lane<D>>,
     shared: Arc<Shared<D>>,
     /// Place in the allocator's list of heaps.
@@ -53,6 +60,8 @@ pub(crate) struct State<D: Device> {
     keepalive: Option<Arc<Heap<D>>>,
     /// Whether the allocator is gone, and only allocations still need the heap.
     closed: bool,
+    /// Whether requests go to the heap's partner now, whose source the configuration names.
+    retired: bool,
     /// Whether nothing out of the ordinary has to be looked after when a block is taken or given: the cache is
     /// on, no block waits, nobody tracks, no ages and no oversize blocks are counted, and the heap keeps itself
     /// alive.
@@ -66,6 +75,7 @@ impl<D: Device> State<D> {
     fn refresh(&mut self, shared: &Shared<D>) {
         self.plain = self.keepalive.is_some()
             && !self.closed
+            && !self.retired
             && !self.policy.ages
             && !self.pending.needs_tending()
             && shared.settings.caches.load(Relaxed)
@@ -164,24 +174,34 @@ impl<D: Device> Given<D> {
 pub(crate) struct NotFreed;
 
 impl<D: Device> Heap<D> {
-    pub(crate) fn new(lane: Arc<Lane<D>>, policy: Policy, number: u32) -> Self {
+    /// A heap for `lane`, whose segments are elastic or the device's own.
+    pub(crate) fn new(lane: Arc<Lane<D>>, policy: &Policy, number: u32, elastic: bool) -> Self {
         let shared = Arc::clone(lane.shared());
+        let mut shelf = if elastic {
+            Shelf::elastic()
+        } else {
+            Shelf::default()
+        };
+        shelf.list_by_address(shared.settings.tuning().packs);
         let counters = Arc::new(Counters::default());
         shared.ledger.enlist(&counters);
         lock::prepare();
         Self {
             state: Lock::new(State {
-                shelf: Shelf::default(),
-                policy,
+                shelf,
+                policy: policy.for_source(elastic),
                 uses: HashMap::new(),
                 pending: Pending::default(),
                 waited: HashMap::new(),
                 keepalive: None,
                 closed: false,
+                retired: false,
                 plain: false,
             }),
             counters,
             growth: Mutex::new(()),
+            elastic: elastic.then(Elastic::default),
+            partner: OnceLock::new(),
             lane,
             shared,
             number,
@@ -203,10 +223,29 @@ impl<D: Device> Heap<D> {
         self.growth.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes how blocks are chosen from now on.
-    pub(crate) fn set_policy(&self, policy: &Policy) {
+    /// Whether requests go to the heap's partner now.
+    pub(crate) fn is_retired(&self) -> bool {
+        self.state.lock().retired
+    }
+
+    /// The heap of the same stream with the other source, if there is one.
+    pub(crate) fn partner(&self) -> Option<Arc<Self>> {
+        self.partner.get()?.upgrade()
+    }
+
+    /// Makes two heaps of one stream each other's partner; both keep the first they had.
+    pub(crate) fn pair(self: &Arc<Self>, other: &Arc<Self>) {
+        let _ = self.partner.set(Arc::downgrade(other));
+        let _ = other.partner.set(Arc::downgrade(self));
+    }
+
+    /// Changes how blocks are chosen from now on, and whether segments are to be elastic.
+    pub(crate) fn set_policy(&self, policy: &Policy, elastic: bool) {
         let mut state = self.state.lock();
-        state.policy = policy.clone();
+        state.retired = elastic != self.elastic.is_some();
+        state.policy = policy.for_source(self.elastic.is_some());
+        let packs = self.shared.settings.tuning().packs;
+        state.shelf.list_by_address(packs);
         state.refresh(&self.shared);
     }
 

@@ -98,8 +98,17 @@ impl<D: Device> Heap<D> {
         state.shelf.check()?;
         let view = state.shelf.view();
         for kind in [Kind::Small, Kind::Large] {
-            let segments = view.iter().filter(|segment| segment.kind == kind);
-            let blocks = || segments.clone().flat_map(|segment| &segment.blocks);
+            let segments = view
+                .iter()
+                .filter(|segment| segment.kind == kind && !segment.elastic);
+            let blocks = || {
+                let blocks = view.iter().flat_map(|segment| &segment.blocks);
+                blocks.filter(|block| block.kind == kind)
+            };
+            let chunks = match kind {
+                Kind::Small => 0,
+                Kind::Large => state.shelf.chunk_bytes() + self.leaving_bytes(),
+            };
             let counted = |state: BlockState| {
                 let of = || blocks().filter(move |block| block.state == state);
                 let bytes: u64 = of().map(|block| block.bytes).sum();
@@ -117,7 +126,7 @@ impl<D: Device> Heap<D> {
                 (Counted::Segments, segments.clone().count() as u64),
                 (
                     Counted::ReservedBytes,
-                    segments.clone().map(|s| s.bytes).sum(),
+                    segments.clone().map(|s| s.bytes).sum::<u64>() + chunks,
                 ),
             ] {
                 let says = self.counters.now(Row::from(kind), what);

@@ -44,11 +44,22 @@ pub(crate) struct Found<D: Device> {
     pub(crate) guard: Option<Fence<D>>,
 }
 
+impl<D: Device> Found<D> {
+    /// A block that was taken from its heap.
+    pub(crate) fn of(heap: &Arc<Heap<D>>, taken: Taken) -> Self {
+        Self {
+            heap: Arc::clone(heap),
+            taken,
+            guard: None,
+        }
+    }
+}
+
 /// What a request needs from the device.
 #[derive(Clone, Copy, Debug)]
 struct Need {
     rounded: u64,
-    /// The size of the segment that would serve it.
+    /// The size of the segment that would serve it; of an elastic one, the whole pages.
     segment: u64,
     kind: Kind,
 }
@@ -75,7 +86,11 @@ impl<'a, D: Device> Climb<'a, D> {
         let rounded = policy.round(ask.requested);
         let need = Need {
             rounded,
-            segment: size::segment_bytes(rounded, policy.large_segment),
+            segment: heap
+                .page()
+                .map_or(size::segment_bytes(rounded, policy.large_segment), |page| {
+                    rounded.next_multiple_of(page)
+                }),
             kind: Kind::of(rounded),
         };
         Self {
@@ -129,6 +144,11 @@ impl<'a, D: Device> Climb<'a, D> {
         if let Some(found) = self.obtain()? {
             return Ok(Some(found));
         }
+        if self.heap.elastic().is_some()
+            && let Some(found) = self.fill(true)?
+        {
+            return Ok(Some(found));
+        }
         if !may_wait {
             return Ok(None);
         }
@@ -165,11 +185,7 @@ impl<'a, D: Device> Climb<'a, D> {
     }
 
     fn found(&self, taken: Taken) -> Found<D> {
-        Found {
-            heap: Arc::clone(self.heap),
-            taken,
-            guard: None,
-        }
+        Found::of(self.heap, taken)
     }
 
     /// Whether another segment would stay within the limit.
@@ -184,7 +200,9 @@ impl<'a, D: Device> Climb<'a, D> {
             return Ok(None);
         }
         for other in self.heaps.all() {
-            if Arc::ptr_eq(&other, self.heap) {
+            // What is elastic serves nobody once that is off.
+            let off = other.elastic().is_some() && other.is_retired();
+            if Arc::ptr_eq(&other, self.heap) || off {
                 continue;
             }
             let Some(taken) = other.take_tended(self.ask)? else {
@@ -211,6 +229,9 @@ impl<'a, D: Device> Climb<'a, D> {
 
     /// Asks the device for a segment; `None` if the limit or the device says no.
     fn obtain(&self) -> Result<Option<Found<D>>, Error> {
+        if self.heap.elastic().is_some() {
+            return self.fill(false);
+        }
         let (totals, bytes) = (&self.shared.totals, self.need.segment);
         let before = totals.reserved.fetch_add(bytes, Relaxed);
         if before.saturating_add(bytes) > self.shared.settings.limit.load(Relaxed) {
@@ -239,9 +260,19 @@ impl<'a, D: Device> Climb<'a, D> {
             .map(|taken| self.found(taken)))
     }
 
+    /// Fills holes of an elastic heap; when `pressed`, with every chunk that nobody uses.
+    fn fill(&self, pressed: bool) -> Result<Option<Found<D>>, Error> {
+        let others = self.heaps.all();
+        let taken = self.heap.fill_for(self.ask, &others, pressed)?;
+        Ok(taken.map(|taken| self.found(taken)))
+    }
+
     /// Asks the device again, after memory was given back to it.
     fn obtain_again(&self) -> Result<Option<Found<D>>, Error> {
         self.shared.totals.retries.fetch_add(1, Relaxed);
+        if self.heap.elastic().is_some() {
+            return self.fill(true);
+        }
         self.obtain()
     }
 

@@ -80,11 +80,24 @@ impl<D: Device> Climb<'_, D> {
         Ok(released >= enough)
     }
 
-    /// Gives back every unused segment of every stream; the bytes that came free.
+    /// Gives back every unused segment and every spare chunk of every stream; the bytes that came free.
     pub(super) fn release_all(&self) -> hal::Result<u64> {
         self.heaps
             .all()
             .iter()
-            .try_fold(0, |bytes, heap| Ok(bytes + heap.release_where(|_| true)?))
+            .try_fold(0, |bytes, heap| Ok(bytes + release_whole(heap)?))
     }
+}
+
+/// Gives back everything of a heap that nobody uses, after waiting for its stream; the bytes that came free.
+pub(super) fn release_whole<D: Device>(heap: &Heap<D>) -> hal::Result<u64> {
+    let bytes = heap.release_where(|_| true)?;
+    if heap.lane().is_capturing() {
+        return Ok(bytes);
+    }
+    heap.stale_fences()
+        .iter()
+        .try_for_each(|fence| fence.wait())?;
+    // Nothing is used any more, so what is left then is what the driver refused: it is asked once more.
+    Ok(bytes + heap.unmap_stale() + heap.unmap_stale())
 }

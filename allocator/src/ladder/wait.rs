@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use cachette_hal::{self as hal, Device};
 
+use super::release::release_whole;
 use super::{Climb, Found};
 use crate::core::{BlockId, BlockState, BlockView};
 use crate::error::Error;
@@ -45,7 +46,7 @@ impl<D: Device> Climb<'_, D> {
             if let Some(found) = self.search()? {
                 return Ok(Some(found));
             }
-            if heap.release_where(|_| true)? > 0
+            if release_whole(&heap)? > 0
                 && let Some(found) = self.obtain_again()?
             {
                 return Ok(Some(found));
@@ -92,7 +93,7 @@ fn all_passed<D: Device>(set: &[Arc<Fence<D>>]) -> hal::Result<bool> {
 /// Sets of blocks, each of which joins to `bytes` with its free neighbours once its uses have ended; the set
 /// whose last point was marked first comes first. Every set is as small as can be from where it begins.
 fn sufficient(view: &HeapView, kind: Kind, bytes: u64) -> Vec<Vec<BlockId>> {
-    let segments = view.segments.iter().filter(|segment| segment.kind == kind);
+    let segments = view.segments.iter().filter(|segment| segment.serves(kind));
     let mut sets: Vec<(u64, Vec<BlockId>)> = segments
         .flat_map(|segment| {
             segment
@@ -115,7 +116,12 @@ fn can_come_free(view: &HeapView, block: &BlockView) -> bool {
     match block.state {
         BlockState::Free | BlockState::Recent => true,
         BlockState::Pending => view.last_points.contains_key(&block.id),
-        BlockState::Allocated | BlockState::Leaving | BlockState::Vacant => false,
+        BlockState::Allocated
+        | BlockState::Leaving
+        | BlockState::Vacant
+        | BlockState::Hole
+        | BlockState::Held
+        | BlockState::Stale => false,
     }
 }
 
@@ -137,9 +143,15 @@ fn joined(view: &HeapView, run: &[BlockView], bytes: u64) -> Option<(u64, Vec<Bl
     None
 }
 
-/// The waiting blocks of every segment that would be unused once their points have passed.
+/// The waiting blocks of every segment that would be unused once their points have passed. An elastic segment
+/// gives back its chunks one by one, so each of its blocks is waited for alone.
 fn segments_to_come(view: &HeapView) -> Vec<Vec<BlockId>> {
-    view.segments
+    let (elastic, direct): (Vec<_>, Vec<_>) =
+        view.segments.iter().partition(|segment| segment.elastic);
+    let blocks = elastic.iter().flat_map(|segment| &segment.blocks);
+    let waiting = blocks.filter(|block| view.last_points.contains_key(&block.id));
+    let singles = waiting.map(|block| vec![block.id]);
+    let whole = direct
         .iter()
         .filter(|segment| {
             segment
@@ -151,8 +163,8 @@ fn segments_to_come(view: &HeapView) -> Vec<Vec<BlockId>> {
             let ids = segment.blocks.iter().map(|block| block.id);
             ids.filter(|id| view.last_points.contains_key(id)).collect()
         })
-        .filter(|waiting: &Vec<BlockId>| !waiting.is_empty())
-        .collect()
+        .filter(|waiting: &Vec<BlockId>| !waiting.is_empty());
+    whole.chain(singles).collect()
 }
 
 #[cfg(test)]

@@ -139,6 +139,18 @@ impl Ledger {
         self.lock().sum(Row::All, measure)
     }
 
+    /// How often a block was handed out.
+    pub(crate) fn allocations(&self) -> u64 {
+        self.lock().total(Row::All, Measure::Allocation)
+    }
+
+    /// The most bytes that were allocated at once.
+    pub(crate) fn highest_allocated(&self) -> u64 {
+        let book = self.lock();
+        let figure = book.figures[Row::All as usize][Measure::AllocatedBytes as usize];
+        figure.peak.max(book.sum(Row::All, Measure::AllocatedBytes))
+    }
+
     /// Makes every peak the present value.
     pub(crate) fn reset_peaks(&self) {
         let mut book = self.lock();

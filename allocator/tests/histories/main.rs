@@ -12,4 +12,6 @@ mod placement;
 mod threads;
 
 /// How many histories each test runs; all together are more than ten thousand.
-pub(crate) const HISTORIES: u32 = 4_000;
+pub(crate) const HISTORIES: u32 = 3_000;
+/// The same for each test of elastic segments, whose blocks are larger and whose device has more to do.
+pub(crate) const ELASTIC_HISTORIES: u32 = 300;

@@ -5,8 +5,8 @@ use std::sync::Mutex;
 use std::thread;
 
 use cachette::hal::{Device, Ordinal};
-use cachette::{Allocation, Allocator, Error, Stream};
-use cachette_hal_host::{HostBackend, HostConfig, HostDevice};
+use cachette::{Allocation, Allocator, Config, Error, Stream};
+use cachette_hal_host::{HostBackend, HostConfig, HostDevice, Live};
 
 const KIB: u64 = 1 << 10;
 const THREADS: u64 = 4;
@@ -95,34 +95,106 @@ fn work(
     }
 }
 
+/// Lets threads loose on an allocator configured by `text`, on a device made like `host`.
+fn run(host: HostConfig, text: &str, seed: u64) {
+    let device = HostBackend::new(host).unwrap().device(Ordinal(0)).unwrap();
+    let config: Config = text.parse().unwrap();
+    let allocator = Allocator::with_config(device.clone(), &config);
+    let streams: Vec<_> = (0..3).map(|_| allocator.create_stream().unwrap()).collect();
+    let held = Held::default();
+    thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (allocator, streams, held, device) = (&allocator, &streams, &held, &device);
+            let draw = Draw(seed * 1000 + thread);
+            scope.spawn(move || work(allocator, streams, held, device, draw));
+        }
+    });
+    device.synchronize_device().unwrap();
+    allocator.empty_cache().unwrap();
+    // What the first look was too early for.
+    device.synchronize_device().unwrap();
+    allocator.empty_cache().unwrap();
+    allocator.check().unwrap();
+    let stats = allocator.stats();
+    assert_eq!(stats.active.all.current, 0, "seed {seed}");
+    assert_eq!(stats.reserved_bytes.all.current, 0, "seed {seed}");
+    assert_eq!(device.physical_bytes(), 0, "seed {seed}");
+    assert_eq!(stats.allocation.all.allocated, stats.allocation.all.freed);
+    assert!(stats.allocated_bytes.all.peak >= stats.allocated_bytes.small_pool.peak);
+    drop((streams, allocator));
+    assert_eq!(device.live(), Live::default(), "seed {seed}");
+}
+
 #[test]
 fn threads_never_share_a_byte_and_leave_nothing_behind() {
     for seed in 0..SEEDS {
-        let config = HostConfig::default()
-            .phantom(true)
-            .capacity(64 << 20)
-            .stepped(seed);
-        let device = HostBackend::new(config)
-            .unwrap()
-            .device(Ordinal(0))
-            .unwrap();
-        let allocator = Allocator::new(device.clone());
-        let streams: Vec<_> = (0..3).map(|_| allocator.create_stream().unwrap()).collect();
-        let held = Held::default();
-        thread::scope(|scope| {
-            for thread in 0..THREADS {
-                let (allocator, streams, held, device) = (&allocator, &streams, &held, &device);
-                let draw = Draw(seed * 1000 + thread);
-                scope.spawn(move || work(allocator, streams, held, device, draw));
-            }
-        });
-        device.synchronize_device().unwrap();
-        allocator.empty_cache().unwrap();
-        allocator.check().unwrap();
-        let stats = allocator.stats();
-        assert_eq!(stats.active.all.current, 0, "seed {seed}");
-        assert_eq!(stats.reserved_bytes.all.current, 0, "seed {seed}");
-        assert_eq!(stats.allocation.all.allocated, stats.allocation.all.freed);
-        assert!(stats.allocated_bytes.all.peak >= stats.allocated_bytes.small_pool.peak);
+        let host = HostConfig::default().phantom(true).capacity(64 << 20);
+        run(host.stepped(seed), "", seed);
+    }
+}
+
+#[test]
+fn threads_never_share_a_byte_of_elastic_segments() {
+    for seed in 0..SEEDS {
+        let host = HostConfig::default().phantom(true).capacity(64 << 20);
+        let setting = ["default", "compact", "quick"][usize::try_from(seed % 3).unwrap()];
+        let limit = 24 + seed % 2 * 40;
+        let text =
+            format!("expandable_segments:True,elastic_setting:{setting},memory_limit:{limit}M");
+        // Every other time the device has threads of its own.
+        let host = if seed % 4 < 2 {
+            host
+        } else {
+            host.stepped(seed)
+        };
+        run(host, &text, seed);
+    }
+}
+
+/// Every thread fills what it gets with bytes of its own on the stream, and reads them before it lets go.
+#[test]
+fn threads_find_in_elastic_memory_what_they_wrote() {
+    let host = HostConfig::default().capacity(48 << 20);
+    let device = HostBackend::new(host).unwrap().device(Ordinal(0)).unwrap();
+    let config: Config = "expandable_segments:True,memory_limit:32M".parse().unwrap();
+    let allocator = Allocator::with_config(device.clone(), &config);
+    let streams: Vec<_> = (0..3).map(|_| allocator.create_stream().unwrap()).collect();
+    thread::scope(|scope| {
+        for thread in 1..=3_u8 {
+            let (allocator, streams, device) = (&allocator, &streams, &device);
+            scope.spawn(move || write_and_read(allocator, streams, device, thread));
+        }
+    });
+    allocator.check().unwrap();
+    drop((streams, allocator));
+    assert_eq!(device.physical_bytes(), 0);
+}
+
+fn write_and_read(
+    allocator: &Allocator<HostDevice>,
+    streams: &[Stream<HostDevice>],
+    device: &HostDevice,
+    thread: u8,
+) {
+    let transfer = device.transfer().unwrap();
+    let mut draw = Draw(u64::from(thread));
+    for round in 0..60_u8 {
+        let stream = &streams[usize::try_from(draw.below(3)).unwrap()];
+        let bytes = 600 * KIB + draw.below(5000 * KIB);
+        let memory = match allocator.allocate(bytes, stream) {
+            Ok(memory) => memory,
+            Err(Error::OutOfMemory(_)) => continue,
+            Err(error) => panic!("{error}"),
+        };
+        let byte = thread * 64 + round;
+        let (at, length) = (memory.ptr().unwrap(), usize::try_from(bytes).unwrap());
+        let mut read = vec![0; length];
+        // SAFETY: 1. the stream is live. 3. the memory is allocated.
+        unsafe { transfer.fill(at, byte, bytes, stream.get()) }.unwrap();
+        // SAFETY: as above, and 4. `read` is not touched before the stream has been waited for.
+        unsafe { transfer.download(read.as_mut_ptr(), at, length, stream.get()) }.unwrap();
+        drop(memory);
+        stream.synchronize().unwrap();
+        assert!(read == vec![byte; length], "thread {thread}, round {round}");
     }
 }

@@ -1,14 +1,17 @@
 //! `cachette replay`: what a recorded program would have needed.
 
+mod fits;
+mod mean;
+mod named;
+mod passes;
+mod row;
+mod shortage;
 mod size;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
 
 use cachette::Config;
-use cachette::human::Bytes;
-use cachette_benches::replay::{Outcome, replay};
-use cachette_benches::table::Table;
 use cachette_benches::target::HOST;
 use cachette_benches::{Target, Trace};
 use clap::Args;
@@ -16,19 +19,22 @@ use serde::Serialize;
 
 use super::bench::device_line;
 use super::choice::Choice;
-use super::progress;
 use crate::error::CliError;
 use crate::json::JsonFile;
 use crate::stdout;
+use mean::Entry;
+use named::{Compare, Named};
+use row::{Found, Row, judge, write_failures};
 
 /// Phantom memory of the host device: as much as a large card has.
 const PHANTOM: u64 = 141 << 30;
 
 /// Replays what programs asked of their allocator, and shows the memory and the time it takes
 ///
-/// A trace has one line an operation, `a ID SIZE STREAM` or `f ID`, and may be packed by gzip. Peaks and driver calls
-/// are those of the first pass, through an empty allocator (cold); the same is then asked again (warm). Exit code 1 if
-/// a replay runs out of memory, 2 if the request itself is wrong.
+/// A trace has one line an operation, `a ID SIZE STREAM` or `f ID`, and may be packed by gzip. Each is replayed three
+/// times in the same allocator. Peaks are those of the first pass, through an empty allocator (cold); the same is then
+/// asked again (warm), and once more (steady). Times are nanoseconds an operation, and calls are those that reach the
+/// driver in a pass. Exit code 1 if a replay runs out of memory, 2 if the request itself is wrong.
 #[derive(Debug, Args)]
 pub(crate) struct Replay {
     /// The traces
@@ -42,140 +48,120 @@ pub(crate) struct Replay {
     /// How the allocator behaves, as in `CACHETTE_ALLOC_CONF`; each use gives one more row a trace
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     config: Vec<Config>,
+    /// Compares direct and elastic segments: a row for each a trace, and geometric means over all traces
+    #[arg(long, value_name = "WHICH", num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "segments", conflicts_with = "config")]
+    compare: Option<Compare>,
+    /// Lets the allocator hold no more than this, such as 8G, and shows which configuration runs out of it first
+    #[arg(long, value_name = "SIZE", value_parser = size::bytes, allow_hyphen_values = true)]
+    limit: Option<u64>,
+    /// Finds the smallest limit under which the first pass still fits, to 2 MiB, in phantom memory
+    ///
+    /// Limits are halved between what is requested and what is reserved without one, or more if that is not enough.
+    /// That a larger limit is always enough where a smaller one is holds nearly, not strictly: what is shown was run
+    /// once more and fits, and does not fit in 2 MiB less, but a limit further below may do as well.
+    #[arg(long, conflicts_with = "limit")]
+    fit: bool,
     /// Writes the results here too
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
 
-/// One trace under one configuration.
-#[derive(Debug, Serialize)]
-struct Row {
-    trace: String,
-    backend: String,
-    config: String,
-    #[serde(flatten)]
-    outcome: Outcome,
-}
-
 impl Replay {
     pub(super) fn run(mut self) -> Result<(), CliError> {
+        let configs = self.configs()?;
+        self.check_configs(&configs)?;
         let target = self.open()?;
+        self.check_limit(&target)?;
         let traces = self.traces.iter().map(|path| Trace::open(path));
         let traces = traces.collect::<Result<Vec<_>, _>>()?;
         let file = self.json.as_deref().map(JsonFile::create).transpose()?;
+        let results = Results {
+            target: &target,
+            file,
+        };
+        let averaged = self.compare.map_or(0, |_| configs.len());
+        if self.fit {
+            let rows = fits::fit_all(&target, &traces, &configs);
+            let means = fits::means_of(&rows, averaged);
+            return results.deliver(&rows, &means, |out| fits::write(out, &rows, &means));
+        }
+        let rows = passes::replay_all(&target, &traces, &configs, self.limit);
+        let means = passes::means_of(&rows, averaged);
+        results.deliver(&rows, &means, |out| {
+            passes::write(out, &rows, &means)?;
+            match self.limit {
+                Some(_) => shortage::write(out, &rows, configs.len()),
+                None => write_failures(out, &rows, |_| true),
+            }
+        })
+    }
+
+    fn configs(&mut self) -> Result<Vec<Named>, CliError> {
+        if let Some(compare) = self.compare {
+            return Ok(Named::compared(compare)?);
+        }
         if self.config.is_empty() {
             self.config.push(Config::default());
         }
-        let rows = replay_all(&target, &traces, &self.config);
-        stdout::print(|out| write(out, &target, &rows))?;
-        if let Some(file) = file {
-            file.write(&rows)?;
-        }
-        judge(&rows)
+        Ok(self.config.drain(..).map(Named::written).collect())
     }
 
     fn open(&mut self) -> Result<Target, CliError> {
-        if self.phantom.is_some() {
+        let phantom = [("--phantom", self.phantom.is_some()), ("--fit", self.fit)];
+        if let Some((option, _)) = phantom.into_iter().find(|(_, given)| *given) {
             let backend = self.choice.backend.get_or_insert_with(|| HOST.to_owned());
             if backend != HOST {
                 let backend = backend.clone();
-                return Err(CliError::PhantomElsewhere { backend });
+                return Err(CliError::HostAlone { option, backend });
             }
         }
         Ok(self.choice.open(self.phantom.unwrap_or(PHANTOM))?)
     }
-}
 
-fn replay_all(target: &Target, traces: &[Trace], configs: &[Config]) -> Vec<Row> {
-    let operations: usize = traces.iter().map(|trace| trace.operations().len()).sum();
-    let bar = progress::bar((2 * operations * configs.len()) as u64);
-    let mut rows = Vec::new();
-    for trace in traces {
-        bar.set_message(trace.name().to_owned());
-        for config in configs {
-            let mut progress = |more: usize| bar.inc(more as u64);
-            let outcome = replay(trace, &target.device, config, &mut progress);
-            rows.push(Row {
-                trace: trace.name().to_owned(),
-                backend: target.backend.clone(),
-                config: config_text(config),
-                outcome,
-            });
+    fn check_configs(&self, configs: &[Named]) -> Result<(), CliError> {
+        let options = [("--limit", self.limit.is_some()), ("--fit", self.fit)];
+        let limiting = options.into_iter().find(|(_, given)| *given);
+        let limited = configs.iter().find(|named| named.is_limited());
+        match (limiting, limited) {
+            (Some((option, _)), Some(named)) => Err(CliError::LimitTwice {
+                config: named.text(),
+                option,
+            }),
+            _ => Ok(()),
         }
     }
-    bar.finish_and_clear();
-    rows
-}
 
-/// What differs from the default, or that nothing does.
-fn config_text(config: &Config) -> String {
-    let text = config.to_string();
-    if text.is_empty() {
-        "default".to_owned()
-    } else {
-        text
-    }
-}
-
-fn write(out: &mut impl Write, target: &Target, rows: &[Row]) -> io::Result<()> {
-    writeln!(out, "{}", device_line(target))?;
-    let mut table = Table::new([
-        "trace",
-        "config",
-        "operations",
-        "requested",
-        "allocated",
-        "reserved",
-        "ratio",
-        "cold ns/op",
-        "warm ns/op",
-        "driver calls",
-    ]);
-    for row in rows {
-        table.push(cells(row));
-    }
-    write!(out, "{table}")?;
-    for row in rows {
-        if let Some(failure) = &row.outcome.error {
-            writeln!(out, "{} with {}: {failure}", row.trace, row.config)?;
+    fn check_limit(&self, target: &Target) -> Result<(), CliError> {
+        let total = target.device.info().total_memory;
+        match self.limit {
+            Some(limit) if limit > total => Err(CliError::LimitTooLarge { limit, total }),
+            _ => Ok(()),
         }
     }
-    Ok(())
 }
 
-fn cells(row: &Row) -> [String; 10] {
-    let outcome = &row.outcome;
-    let missing = match &outcome.error {
-        Some(failure) if failure.is_out_of_memory() => "out of memory",
-        Some(_) => "failed",
-        None => "-",
-    };
-    let ns =
-        |figure: Option<f64>| figure.map_or_else(|| missing.to_owned(), |ns| format!("{ns:.1}"));
-    [
-        row.trace.clone(),
-        row.config.clone(),
-        outcome.operations.to_string(),
-        Bytes(outcome.peak_requested).to_string(),
-        Bytes(outcome.peak_allocated).to_string(),
-        Bytes(outcome.peak_reserved).to_string(),
-        format!("{:.3}", outcome.ratio),
-        ns(outcome.cold_ns_per_op),
-        ns(outcome.warm_ns_per_op),
-        outcome.driver_calls.to_string(),
-    ]
+/// Where results go.
+struct Results<'a> {
+    target: &'a Target,
+    file: Option<JsonFile>,
 }
 
-fn judge(rows: &[Row]) -> Result<(), CliError> {
-    let failed = rows
-        .iter()
-        .filter(|row| row.outcome.error.is_some())
-        .count();
-    if failed == 0 {
-        return Ok(());
+impl Results<'_> {
+    /// Prints what `write` writes, writes the file, and judges.
+    fn deliver<T: Found, M: Serialize>(
+        self,
+        rows: &[Row<T>],
+        means: &[Row<M>],
+        write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+    ) -> Result<(), CliError> {
+        stdout::print(|out| {
+            writeln!(out, "{}", device_line(self.target))?;
+            write(out)
+        })?;
+        if let Some(file) = self.file {
+            file.write(&Entry::all(rows, means))?;
+        }
+        judge(rows)
     }
-    Err(CliError::ReplaysFailed {
-        failed,
-        total: rows.len(),
-    })
 }

@@ -24,6 +24,11 @@ impl<D: Device> VirtualMemory for Checked<D> {
         group.map_err(|missing| missing.reason)?.shares(sharing)
     }
 
+    fn aliases(&self) -> Result<(), Reason> {
+        let group = self.device.virtual_memory();
+        group.map_err(|missing| missing.reason)?.aliases()
+    }
+
     fn reserve(&self, bytes: u64, wish: Option<DevicePtr>) -> Result<DevicePtr> {
         let start = self.device.virtual_memory()?.reserve(bytes, wish)?;
         self.watch

@@ -26,6 +26,11 @@ impl<D: Device> VirtualMemory for Traced<D> {
         group.map_err(|missing| missing.reason)?.shares(sharing)
     }
 
+    fn aliases(&self) -> Result<(), Reason> {
+        let group = self.device.virtual_memory();
+        group.map_err(|missing| missing.reason)?.aliases()
+    }
+
     fn reserve(&self, bytes: u64, wish: Option<DevicePtr>) -> Result<DevicePtr> {
         let group = self.device.virtual_memory()?;
         let facts = Facts::of(Call::Reserve).bytes(bytes);

@@ -22,6 +22,10 @@ impl VirtualMemory for Fake {
     fn shares(&self, _sharing: Sharing) -> Result<(), Reason> {
         Ok(())
     }
+
+    fn aliases(&self) -> Result<(), Reason> {
+        Ok(())
+    }
     fn reserve(&self, _bytes: u64, _wish: Option<DevicePtr>) -> Result<DevicePtr> {
         self.make_address(Call::Reserve)
     }

@@ -95,6 +95,8 @@ prop_compose! {
             .pinned_use_host_register(on[4])
             .pinned_use_background_threads(on[5])
             .pinned_free_catch_all(on[6])
+            .elastic_slack_thousandths(u64::from(threads) * 7)
+            .elastic_recycling(on[9])
             .never_block(on[7])
             .lend_across_streams(on[8])
             .caching(on[9]);

@@ -2,7 +2,7 @@
 
 use super::FULL;
 use crate::config::roundup::Roundup;
-use crate::config::{Config, Key, Problem, Reserve, Rule};
+use crate::config::{Config, ElasticSetting, Key, Problem, Reserve, Rule};
 
 const MIB: u64 = 1 << 20;
 
@@ -46,6 +46,10 @@ fn every_key_reaches_its_value() {
     assert!(config.pinned_use_background_threads());
     assert!(config.pinned_free_catch_all());
     assert_eq!(config.memory_limit(), Some(40 << 30));
+    assert_eq!(config.elastic_setting(), ElasticSetting::Quick);
+    assert_eq!(config.elastic_largest_chunk_bytes(), Some(32 * MIB));
+    assert_eq!(config.elastic_slack_thousandths(), Some(15));
+    assert!(!config.elastic_recycling());
     assert!(config.never_block());
     assert!(config.lend_across_streams());
     assert!(!config.caching());

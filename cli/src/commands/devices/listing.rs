@@ -160,7 +160,7 @@ fn feature_entry(device: &dyn Device, feature: Feature) -> FeatureEntry {
     }
 }
 
-/// The ways in which backing may leave the process, or why it may not.
+/// What backing may do: leave the process in one way or another, and move while work uses it; or why not.
 fn sharing(device: &dyn Device) -> Vec<FeatureEntry> {
     let Ok(memory) = device.virtual_memory() else {
         return Vec::new();
@@ -172,7 +172,11 @@ fn sharing(device: &dyn Device) -> Vec<FeatureEntry> {
         name: way.name(),
         presence: Presence::of(memory.shares(way)),
     };
-    ways.map(entry).collect()
+    let aliases = FeatureEntry {
+        name: "elastic recycling",
+        presence: Presence::of(memory.aliases()),
+    };
+    ways.map(entry).chain([aliases]).collect()
 }
 
 fn granularity(device: &dyn Device) -> Option<GranularityFacts> {

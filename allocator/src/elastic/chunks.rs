@@ -1,0 +1,130 @@
+//! The physical memory of every chunk of an allocator.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use cachette_hal::{self as hal, Backing, Device, DevicePtr, ErrorKind, Sharing, VirtualMemory};
+
+use crate::core::ChunkId;
+
+/// The physical memory of every chunk of an allocator, and how much there is.
+#[derive(Debug, Default)]
+pub(crate) struct Chunks {
+    table: Mutex<Table>,
+    /// Bytes of all chunks; relaxed, as each reader looks at it alone.
+    bytes: AtomicU64,
+    /// Ranges of addresses that were reserved so far; they get smaller as there are more.
+    pub(crate) ranges: AtomicU32,
+    /// Chunks that were created or moved so far.
+    pub(crate) spent: AtomicU64,
+    /// The most bytes that were ever in use at once, as far as anybody looked, and the number of the request
+    /// when it was first seen.
+    crest: Mutex<(u64, u64)>,
+    /// Whether the driver refused memory that other processes can be given.
+    private: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    slots: Vec<Option<Backing>>,
+    vacant: Vec<ChunkId>,
+}
+
+impl Chunks {
+    /// Bytes of all chunks.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Relaxed)
+    }
+
+    /// Notes the most bytes in use at once that a peak shows, and how many requests there were. The most there ever
+    /// were, whoever reset the peak, and how many requests there were when it last rose.
+    pub(crate) fn crest(&self, used: u64, requests: u64) -> (u64, u64) {
+        let mut crest = self.crest.lock().unwrap_or_else(PoisonError::into_inner);
+        if used > crest.0 {
+            *crest = (used, requests);
+        }
+        *crest
+    }
+
+    /// Makes a chunk.
+    pub(crate) fn create(&self, memory: &dyn VirtualMemory, bytes: u64) -> hal::Result<ChunkId> {
+        let backing = self.create_backing(memory, bytes)?;
+        self.bytes.fetch_add(bytes, Relaxed);
+        let mut table = self.table();
+        if let Some(id) = table.vacant.pop() {
+            table.slots[id.0 as usize] = Some(backing);
+            return Ok(id);
+        }
+        let id = u32::try_from(table.slots.len()).unwrap_or(u32::MAX);
+        table.slots.push(Some(backing));
+        Ok(ChunkId(id))
+    }
+
+    /// Memory that other processes can be given, if the driver makes such.
+    fn create_backing(&self, memory: &dyn VirtualMemory, bytes: u64) -> hal::Result<Backing> {
+        if self.private.load(Relaxed) {
+            return memory.create_backing(bytes, Sharing::Private);
+        }
+        match memory.create_backing(bytes, Sharing::FileDescriptor) {
+            Err(error) if error.kind() == ErrorKind::Unsupported => {
+                let backing = memory.create_backing(bytes, Sharing::Private)?;
+                self.private.store(true, Relaxed);
+                Ok(backing)
+            }
+            made => made,
+        }
+    }
+
+    /// Maps a chunk whole; nobody may touch it there yet.
+    pub(crate) fn map(
+        &self,
+        memory: &dyn VirtualMemory,
+        id: ChunkId,
+        at: DevicePtr,
+    ) -> hal::Result<()> {
+        let table = self.table();
+        let Some(Some(backing)) = table.slots.get(id.0 as usize) else {
+            return Err(hal::Error::new(ErrorKind::InvalidHandle, "map"));
+        };
+        // SAFETY: 1. the table holds only live backings of this device.
+        unsafe { memory.map(at, backing) }
+    }
+
+    /// Gives a chunk back to the device; the memory goes with its last mapping. After a failure it is still
+    /// there, and this may be tried again.
+    pub(crate) fn destroy(&self, memory: &dyn VirtualMemory, id: ChunkId) -> hal::Result<u64> {
+        let Some(backing) = self
+            .table()
+            .slots
+            .get_mut(id.0 as usize)
+            .and_then(Option::take)
+        else {
+            return Ok(0);
+        };
+        let (raw, bytes) = (backing.raw(), backing.bytes());
+        // SAFETY: 1. the backing was made by this device and leaves the table here.
+        let destroyed = unsafe { memory.destroy_backing(backing) };
+        let mut table = self.table();
+        match destroyed {
+            Ok(()) => {
+                table.vacant.push(id);
+                self.bytes.fetch_sub(bytes, Relaxed);
+                Ok(bytes)
+            }
+            Err(error) => {
+                table.slots[id.0 as usize] = Some(Backing::from_raw(raw, bytes));
+                Err(error)
+            }
+        }
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        // Every change to the table is one step, so a panic leaves it sound.
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Memory apart from addresses on `device`, if it has that.
+pub(crate) fn memory_of<D: Device>(device: &D) -> hal::Result<&dyn VirtualMemory> {
+    Ok(device.virtual_memory()?)
+}

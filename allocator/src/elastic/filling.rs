@@ -1,0 +1,137 @@
+//! Filling holes with chunks on the device, wholly or not at all.
+
+use cachette_hal::{self as hal, Access, Device, DevicePtr, VirtualMemory};
+
+use super::chunks::memory_of;
+use crate::core::{Chunk, ChunkId};
+use crate::shared::Shared;
+
+/// A hole to be filled with one chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Fill {
+    pub(crate) at: u64,
+    pub(crate) bytes: u64,
+    /// The spare chunk that serves; a new one if there is none.
+    pub(crate) spare: Option<ChunkId>,
+}
+
+impl Fill {
+    /// The address after the last byte.
+    pub(crate) const fn end(&self) -> u64 {
+        self.at + self.bytes
+    }
+}
+
+/// A mapping that nothing needs any more, and the chunk that goes with it, if it is the last of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Leftover {
+    pub(crate) at: u64,
+    pub(crate) bytes: u64,
+    pub(crate) chunk: Option<ChunkId>,
+    /// Whether it is still mapped.
+    pub(crate) mapped: bool,
+}
+
+/// Why holes were not filled.
+#[derive(Debug)]
+pub(crate) struct Unfilled {
+    pub(crate) error: hal::Error,
+    /// What the driver would not take back, to be tried again later.
+    pub(crate) left: Vec<Leftover>,
+}
+
+impl From<hal::Error> for Unfilled {
+    fn from(error: hal::Error) -> Self {
+        Self {
+            error,
+            left: Vec::new(),
+        }
+    }
+}
+
+/// Fills every hole of `fills`, which are in order of address; the chunks as they lie then.
+///
+/// After a failure nothing has changed, but for what the error names.
+pub(crate) fn fill<D: Device>(shared: &Shared<D>, fills: &[Fill]) -> Result<Vec<Chunk>, Unfilled> {
+    let memory = memory_of(&shared.device)?;
+    let mut done: Vec<Leftover> = Vec::with_capacity(fills.len());
+    match fill_each(shared, memory, fills, &mut done) {
+        Ok(chunks) => Ok(chunks),
+        Err(error) => {
+            let left = done.into_iter().rev().filter_map(|left| {
+                let mut left = left;
+                // SAFETY: 1. nobody was told of these addresses yet.
+                let cleared = unsafe { clear(shared, memory, &mut left) };
+                cleared.err().map(|_| left)
+            });
+            Err(Unfilled {
+                error,
+                left: left.collect(),
+            })
+        }
+    }
+}
+
+fn fill_each<D: Device>(
+    shared: &Shared<D>,
+    memory: &dyn VirtualMemory,
+    fills: &[Fill],
+    done: &mut Vec<Leftover>,
+) -> hal::Result<Vec<Chunk>> {
+    let mut chunks = Vec::with_capacity(fills.len());
+    for fill in fills {
+        let id = match fill.spare {
+            Some(id) => id,
+            None => shared.chunks.create(memory, fill.bytes)?,
+        };
+        done.push(Leftover {
+            at: fill.at,
+            bytes: fill.bytes,
+            chunk: fill.spare.is_none().then_some(id),
+            mapped: false,
+        });
+        shared.chunks.map(memory, id, pointer(fill.at)?)?;
+        if let Some(last) = done.last_mut() {
+            last.mapped = true;
+        }
+        chunks.push(Chunk {
+            id,
+            at: fill.at,
+            bytes: fill.bytes,
+        });
+    }
+    let access = [Access::ReadWrite(shared.device.info().ordinal)];
+    for range in fills.chunk_by(|a, b| a.end() == b.at) {
+        let (start, bytes) = (range[0].at, range[range.len() - 1].end() - range[0].at);
+        // SAFETY: 2. a right is given, not taken away.
+        unsafe { memory.set_access(pointer(start)?, bytes, &access) }?;
+    }
+    Ok(chunks)
+}
+
+/// Unmaps what nothing needs any more, and gives its chunk back if it was the last mapping; the bytes that came
+/// free. After a failure it says what is still to be done.
+///
+/// # Safety
+///
+/// 1. Whoever used the addresses is done with them, and nobody gets to know them again before they are filled
+///    anew.
+pub(crate) unsafe fn clear<D: Device>(
+    shared: &Shared<D>,
+    memory: &dyn VirtualMemory,
+    left: &mut Leftover,
+) -> hal::Result<u64> {
+    if left.mapped {
+        // SAFETY: 2. nobody uses the addresses any more: the caller's promise 1.
+        unsafe { memory.unmap(pointer(left.at)?, left.bytes) }?;
+        left.mapped = false;
+    }
+    let Some(id) = left.chunk else { return Ok(0) };
+    let bytes = shared.chunks.destroy(memory, id)?;
+    left.chunk = None;
+    Ok(bytes)
+}
+
+fn pointer(address: u64) -> hal::Result<DevicePtr> {
+    DevicePtr::new(address).ok_or(hal::Error::new(hal::ErrorKind::InvalidValue, "map"))
+}

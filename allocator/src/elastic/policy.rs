@@ -1,0 +1,202 @@
+//! Which chunks go where: facts in, plan out.
+//!
+//! Three choices are made for a request that finds no free block. `docs/elastic.md` tells what each of them
+//! gains, and what else was tried.
+//!
+//! * **Where** ([`place`](super::place)): in the run where the fewest bytes are missing. Free blocks that are too small by
+//!   themselves are used up first, and what is missing is rounded to whole pages least often.
+//! * **From what**: new memory, as long as hardly more is held than was ever in use at once; then spare chunks, of
+//!   this heap and of others whose stream is idle; and new memory again if those do not suffice. A program that
+//!   repeats itself gets a little more, so that chunks need not go to and fro for ever.
+//! * **In which pieces**: small chunks come free sooner and cost more calls. A chunk may be the larger, the more
+//!   chunks the requests so far have had to pay for; so programs that ask often get fine chunks, and programs that
+//!   ask for much at once get few.
+
+use super::place::{Order, Place, choose, longest_hole};
+use super::{Fill, Tuning};
+use crate::core::{Chunk, Run, Spare};
+
+/// A new chunk is at most this part of what may still be asked of the device: what comes last is cut finest.
+const PART_OF_ROOM: u64 = 256;
+/// Whoever needs more than this part of what may still be asked of the device must use spare chunks first.
+const SCARCE: u64 = 16;
+
+/// All that a plan depends on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Facts<'a> {
+    /// What chunks and their addresses are multiples of, in bytes.
+    pub(crate) page: u64,
+    /// What the block needs, in bytes.
+    pub(crate) request: u64,
+    /// Where it could go.
+    pub(crate) runs: &'a [Run],
+    /// Spare chunks of this heap.
+    pub(crate) spares: &'a [Spare],
+    /// Spare chunks of other heaps; `None` if nobody has looked yet.
+    pub(crate) offered: Option<&'a [Chunk]>,
+    /// Bytes of all chunks of the allocator.
+    pub(crate) held: u64,
+    /// The most bytes that were ever in use at once.
+    pub(crate) used: u64,
+    /// Requests so far.
+    pub(crate) requests: u64,
+    /// Requests until that most was first in use.
+    pub(crate) until_most: u64,
+    /// Chunks that were created or moved so far.
+    pub(crate) spent: u64,
+    /// Bytes that may be asked of the device yet.
+    pub(crate) room: u64,
+    /// Whether memory is wanting, so that every spare chunk must serve.
+    pub(crate) pressed: bool,
+    pub(crate) tuning: Tuning,
+}
+
+/// Where a block goes, and what fills the holes under it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Plan {
+    /// The run, by its place among those of the facts.
+    pub(crate) run: usize,
+    /// The address of the block.
+    pub(crate) at: u64,
+    /// Its bytes.
+    pub(crate) request: u64,
+    /// In order of address; the last may reach beyond the block.
+    pub(crate) fills: Vec<Fill>,
+}
+
+impl Plan {
+    /// The address after the last byte that the plan touches.
+    pub(crate) fn end(&self) -> u64 {
+        let filled = self.fills.last().map_or(0, Fill::end);
+        filled.max(self.at + self.request)
+    }
+
+    /// Bytes of new chunks.
+    pub(crate) fn new_bytes(&self) -> u64 {
+        let new = self.fills.iter().filter(|fill| fill.spare.is_none());
+        new.map(|fill| fill.bytes).sum()
+    }
+}
+
+/// What is to be done for a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Decision {
+    /// This.
+    Fill(Plan),
+    /// More addresses are needed, for so many bytes.
+    NoPlace(u64),
+    /// Other heaps should say what they can spare.
+    AskOthers,
+    /// There is not enough memory, new or spare.
+    NoMemory,
+}
+
+/// Decides how to serve a request.
+pub(crate) fn decide(facts: &Facts<'_>) -> Decision {
+    let order = if facts.tuning.packs {
+        Order::Lowest
+    } else {
+        Order::Shortest
+    };
+    let Some(place) = choose(facts.runs, facts.request, facts.page, order) else {
+        return Decision::NoPlace(facts.request);
+    };
+    let decision = plan_at(facts, &place);
+    if decision == Decision::NoMemory
+        && facts.pressed
+        && let Some(place) = longest_hole(facts.runs, facts.request, facts.page)
+    {
+        // Spare chunks may be longer than the holes there; here there is room for each of them.
+        return plan_at(facts, &place);
+    }
+    decision
+}
+
+/// Decides what fills the holes of a place.
+fn plan_at(facts: &Facts<'_>, place: &Place) -> Decision {
+    let mut spares = Vec::new();
+    if must_recycle(facts, place.missing) {
+        let own = usable(facts, place);
+        let bytes: u64 = own.iter().map(|chunk| chunk.bytes).sum();
+        match facts.offered {
+            None if bytes < place.missing => return Decision::AskOthers,
+            // What lies highest is taken first, and the heap's own before that of others.
+            offered => spares = [offered.unwrap_or(&[]), &own].concat(),
+        }
+    }
+    let plan = Plan {
+        run: place.run,
+        at: place.at,
+        request: facts.request,
+        fills: fill(facts, place, spares),
+    };
+    if plan.new_bytes() > facts.room {
+        return Decision::NoMemory;
+    }
+    Decision::Fill(plan)
+}
+
+/// Whether spare chunks must serve before new ones.
+fn must_recycle(facts: &Facts<'_>, missing: u64) -> bool {
+    // A program that has gone on for as long as it took to need the most memory will hardly need more.
+    let calm = facts.requests / 2 > facts.until_most;
+    let slack = facts.tuning.slack + if calm { facts.tuning.calm } else { 0 };
+    let allowed = facts.used + facts.used / 1000 * slack;
+    let needed = facts.pressed || facts.held + missing > allowed || missing > facts.room / SCARCE;
+    facts.tuning.recycles && needed
+}
+
+/// The spare chunks of this heap that do not lie where the block goes.
+fn usable(facts: &Facts<'_>, place: &Place) -> Vec<Chunk> {
+    let apart = |chunk: &Chunk| chunk.end() <= place.at || chunk.at >= place.at + facts.request;
+    let chunks = facts.spares.iter().map(|spare| spare.chunk);
+    chunks.filter(apart).collect()
+}
+
+/// Fills the holes of a place with spare chunks while they last, and with new ones.
+fn fill(facts: &Facts<'_>, place: &Place, mut spares: Vec<Chunk>) -> Vec<Fill> {
+    let largest = largest_new(facts);
+    let mut fills = Vec::new();
+    for hole in &place.holes {
+        let mut at = hole.start;
+        while at < hole.needed {
+            let wanted = hole.needed - at;
+            let (bytes, spare) = match best_spare(&spares, wanted, hole.end - at) {
+                Some(index) => {
+                    let chunk = spares.remove(index);
+                    (chunk.bytes, Some(chunk.id))
+                }
+                None => (wanted.min(largest), None),
+            };
+            fills.push(Fill { at, bytes, spare });
+            at += bytes;
+        }
+    }
+    fills
+}
+
+/// The largest spare chunk that is wanted whole, or else the smallest that there is room for; the last of several,
+/// or the first.
+fn best_spare(spares: &[Chunk], wanted: u64, room: u64) -> Option<usize> {
+    let all = || spares.iter().enumerate();
+    let whole = all().filter(|(_, chunk)| chunk.bytes <= wanted);
+    let whole = whole.max_by_key(|(index, chunk)| (chunk.bytes, *index));
+    let partly = || {
+        let fitting = all().filter(|(_, chunk)| chunk.bytes <= room);
+        fitting.min_by_key(|(index, chunk)| (chunk.bytes, *index))
+    };
+    whole.or_else(partly).map(|(index, _)| index)
+}
+
+/// How large a new chunk may be: one page while chunks are fewer than the requests pay for, and from there on the
+/// larger, the more they are.
+fn largest_new(facts: &Facts<'_>) -> u64 {
+    let debt = facts.spent.saturating_mul(facts.tuning.price) * 16 / facts.requests.max(1);
+    let earned = facts.page.saturating_mul(debt.saturating_mul(debt) / 256);
+    let most = facts.tuning.largest.min(facts.room / PART_OF_ROOM);
+    let bytes = earned.min(most).max(facts.page);
+    bytes - bytes % facts.page
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,324 @@
+//! Plans for layouts that nobody would draw by hand.
+
+use std::collections::HashSet;
+
+use proptest::prelude::*;
+use proptest::test_runner::TestCaseError;
+
+use super::*;
+use crate::config::ElasticSetting;
+use crate::core::{BlockId, ChunkId};
+use crate::size::GRAIN;
+
+const PAGE: u64 = 2 << 20;
+const SETTINGS: [ElasticSetting; 3] = [
+    ElasticSetting::Default,
+    ElasticSetting::Compact,
+    ElasticSetting::Quick,
+];
+
+/// What the device and the allocator are like at one moment, to borrow [`Facts`] from.
+#[derive(Clone, Debug)]
+struct Moment {
+    request: u64,
+    runs: Vec<Run>,
+    spares: Vec<Spare>,
+    offered: Option<Vec<Chunk>>,
+    used: u64,
+    requests: u64,
+    spent: u64,
+    room: u64,
+    pressed: bool,
+    tuning: Tuning,
+}
+
+impl Moment {
+    fn facts(&self) -> Facts<'_> {
+        let chunks = self.spares.iter().map(|spare| spare.chunk.bytes);
+        Facts {
+            page: PAGE,
+            request: self.request,
+            runs: &self.runs,
+            spares: &self.spares,
+            offered: self.offered.as_deref(),
+            held: self.used + chunks.sum::<u64>(),
+            used: self.used,
+            requests: self.requests,
+            until_most: self.requests / 3,
+            spent: self.spent,
+            room: self.room,
+            pressed: self.pressed,
+            tuning: self.tuning,
+        }
+    }
+
+    /// Every spare chunk that there is.
+    fn all_spare(&self) -> Vec<Chunk> {
+        let own = self.spares.iter().map(|spare| spare.chunk);
+        own.chain(self.offered.iter().flatten().copied()).collect()
+    }
+}
+
+/// A run: a free block before the first hole, every hole with the free block behind it, in pages but for the two
+/// ends, which are in grains.
+type Shape = (u64, Vec<(u64, u64)>, u64);
+
+fn shapes() -> impl Strategy<Value = Vec<Shape>> {
+    let holes = prop::collection::vec((1..12_u64, 1..5_u64), 1..5);
+    let end = prop_oneof![Just(0), 1..6000_u64];
+    prop::collection::vec((end.clone(), holes, end), 0..5)
+}
+
+/// Draws a run from `start` on.
+fn run_of((lead, holes, trail): &Shape, start: u64) -> Run {
+    // The first hole begins at a whole page, as every chunk does.
+    let first = (start + lead * GRAIN).next_multiple_of(PAGE);
+    let start = first - lead * GRAIN;
+    let mut run = Run {
+        anchor: BlockId::NONE,
+        start,
+        end: first,
+        free: Vec::new(),
+    };
+    if *lead > 0 {
+        run.free.push((start, first));
+    }
+    for (at, (hole, free)) in holes.iter().enumerate() {
+        run.end += hole * PAGE;
+        let last = at + 1 == holes.len();
+        let bytes = if last { trail * GRAIN } else { free * PAGE };
+        if bytes > 0 {
+            run.free.push((run.end, run.end + bytes));
+            run.end += bytes;
+        }
+    }
+    run
+}
+
+/// Chunks that lie wholly inside a free block, of `sizes` pages in turn.
+fn chunks_in(start: u64, end: u64, sizes: &[u64], spares: &mut Vec<Spare>) {
+    let mut at = start.next_multiple_of(PAGE);
+    let mut sizes = sizes.iter().cycle();
+    while at + PAGE <= end {
+        let wanted = sizes.next().copied().unwrap_or(1) * PAGE;
+        let bytes = wanted.min((end - at) / PAGE * PAGE);
+        let id = ChunkId(u32::try_from(spares.len()).unwrap_or(0));
+        spares.push(Spare {
+            chunk: Chunk { id, at, bytes },
+            block: BlockId::NONE,
+            within: end - start,
+        });
+        at += bytes;
+    }
+}
+
+fn moments() -> impl Strategy<Value = Moment> {
+    let layout = (
+        shapes(),
+        prop::collection::vec(1..9_u64, 1..4),
+        prop::collection::vec(1..20_u64, 0..4),
+        prop::option::of(prop::collection::vec(1..20_u64, 0..6)),
+    );
+    let state = (
+        1..60_000_u64,
+        prop_oneof![0..40_u64, Just(u64::MAX / PAGE)],
+        0..1000_u64,
+        (0..2000_u64, 0..2000_u64),
+        (any::<bool>(), any::<bool>(), 0..3_usize),
+    );
+    (layout, state).prop_map(|((shapes, sizes, apart, offered), state)| {
+        let (grains, room, used, (requests, spent), (pressed, recycles, setting)) = state;
+        let (mut runs, mut spares) = (Vec::new(), Vec::new());
+        let mut next = 64 * PAGE;
+        for shape in &shapes {
+            let run = run_of(shape, next);
+            next = (run.end + 3 * PAGE).next_multiple_of(PAGE);
+            for (start, end) in &run.free {
+                chunks_in(*start, *end, &sizes, &mut spares);
+            }
+            runs.push(run);
+        }
+        // Free blocks with memory all around are in no run.
+        for pages in apart {
+            chunks_in(next, next + pages * PAGE, &sizes, &mut spares);
+            next += (pages + 2) * PAGE;
+        }
+        let offered = offered.map(|pages| {
+            let chunk = |(id, pages): (u32, u64)| Chunk {
+                id: ChunkId(id),
+                at: (1 << 50) + u64::from(id) * 64 * PAGE,
+                bytes: pages * PAGE,
+            };
+            (100_000..).zip(pages).map(chunk).collect()
+        });
+        let mut tuning = Tuning::of_setting(SETTINGS[setting]);
+        tuning.recycles = recycles || pressed;
+        Moment {
+            request: grains * GRAIN,
+            runs,
+            spares,
+            offered,
+            used: used * PAGE,
+            requests,
+            spent,
+            room: room * PAGE,
+            pressed,
+            tuning,
+        }
+    })
+}
+
+/// Holes of a run, as first address and the one after the last.
+fn holes(run: &Run) -> Vec<(u64, u64)> {
+    let mut holes = Vec::new();
+    let mut at = run.start;
+    for (start, end) in run.free.iter().copied().chain([(run.end, run.end)]) {
+        if at < start {
+            holes.push((at, start));
+        }
+        at = end;
+    }
+    holes
+}
+
+/// The fills of a plan cover every hole under the block exactly, in order, with whole pages inside those holes.
+fn check_cover(moment: &Moment, plan: &Plan) -> Result<(), TestCaseError> {
+    let run = &moment.runs[plan.run];
+    let stop = plan.at + plan.request;
+    prop_assert!(run.start <= plan.at && stop <= run.end, "outside its run");
+    let mut fills = plan.fills.iter().peekable();
+    for (start, end) in holes(run) {
+        let mut at = start.max(plan.at);
+        while at < end.min(stop) {
+            let fill = fills.next();
+            let Some(fill) = fill else {
+                return Err(TestCaseError::fail(format!("nothing fills {at:#x}")));
+            };
+            prop_assert_eq!(fill.at, at, "fills leave a gap or overlap");
+            prop_assert!(fill.bytes > 0 && fill.bytes.is_multiple_of(PAGE));
+            prop_assert!(fill.at.is_multiple_of(PAGE), "chunks lie at whole pages");
+            prop_assert!(fill.end() <= end, "a fill reaches beyond its hole");
+            at = fill.end();
+        }
+    }
+    prop_assert!(fills.next().is_none(), "a fill is of no use");
+    prop_assert!(plan.end() <= run.end);
+    Ok(())
+}
+
+/// Every spare chunk serves once at most, with its own size, and none from under the block.
+fn check_spares(moment: &Moment, plan: &Plan) -> Result<(), TestCaseError> {
+    let all = moment.all_spare();
+    let mut seen = HashSet::new();
+    for fill in &plan.fills {
+        let Some(id) = fill.spare else {
+            let largest = moment.tuning.largest.max(PAGE);
+            prop_assert!(fill.bytes <= largest, "a new chunk is too large");
+            continue;
+        };
+        prop_assert!(moment.tuning.recycles, "chunks should stay where they are");
+        prop_assert!(seen.insert(id), "a chunk serves twice");
+        let chunk = all.iter().find(|chunk| chunk.id == id);
+        let Some(chunk) = chunk else {
+            return Err(TestCaseError::fail("a chunk from nowhere"));
+        };
+        prop_assert_eq!(chunk.bytes, fill.bytes);
+        let under = chunk.at < plan.end() && plan.at < chunk.end();
+        prop_assert!(!under, "a chunk is taken from under the block");
+    }
+    let left = |chunk: &&Chunk| {
+        let apart = chunk.end() <= plan.at || chunk.at >= plan.at + plan.request;
+        apart && !seen.contains(&chunk.id)
+    };
+    if moment.pressed && plan.new_bytes() > 0 {
+        let fits = all.iter().filter(left).any(|chunk| chunk.bytes == PAGE);
+        prop_assert!(!fits, "new memory is made while spare memory would fit");
+    }
+    prop_assert!(plan.new_bytes() <= moment.room, "more is made than may be");
+    Ok(())
+}
+
+/// Whether all that is spare, and what may be made, is enough in one hole.
+fn is_enough(moment: &Moment) -> bool {
+    let longest = moment.runs.iter().flat_map(holes);
+    let longest = longest.map(|(start, end)| end - start).max().unwrap_or(0);
+    let all = moment.all_spare();
+    let largest = all.iter().map(|chunk| chunk.bytes).max().unwrap_or(0);
+    let spare: u64 = all.iter().map(|chunk| chunk.bytes).sum();
+    let needed = moment.request.next_multiple_of(PAGE);
+    longest >= needed + largest && spare.saturating_add(moment.room) >= needed
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 4000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_plan_is_sound(moment in moments()) {
+        let decision = decide(&moment.facts());
+        prop_assert_eq!(&decision, &decide(&moment.facts()), "the same facts, the same plan");
+        let fits = moment.runs.iter().any(|run| run.end - run.start >= moment.request);
+        match decision {
+            Decision::Fill(plan) => {
+                check_cover(&moment, &plan)?;
+                check_spares(&moment, &plan)?;
+            }
+            Decision::NoPlace(bytes) => {
+                prop_assert_eq!(bytes, moment.request);
+                prop_assert!(!fits);
+            }
+            Decision::AskOthers => prop_assert!(moment.offered.is_none() && fits),
+            Decision::NoMemory => {
+                prop_assert!(fits);
+                prop_assert!(!(moment.pressed && is_enough(&moment)), "enough is spare");
+            }
+        }
+    }
+
+    #[test]
+    fn the_chosen_place_has_the_fewest_bytes_missing(moment in moments()) {
+        let missing = |at: u64, run: &Run| -> u64 {
+            let stop = at + moment.request;
+            let under = holes(run).into_iter().map(|(start, end)| {
+                let start = start.max(at);
+                if start < end.min(stop) { (stop.min(end) - start).next_multiple_of(PAGE) } else { 0 }
+            });
+            under.sum()
+        };
+        for order in [Order::Shortest, Order::Lowest] {
+            let Some(place) = choose(&moment.runs, moment.request, PAGE, order) else { continue };
+            let chosen = missing(place.at, &moment.runs[place.run]);
+            prop_assert_eq!(place.missing, chosen);
+            for run in &moment.runs {
+                // Wherever a block could begin: anywhere in a free block, and at the start of the run.
+                let starts = run.free.iter().map(|(start, _)| *start).chain([run.start]);
+                for at in starts.filter(|at| at + moment.request <= run.end) {
+                    prop_assert!(chosen <= missing(at, run));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_chunk_too_long_for_the_hole_serves_in_a_longer_one() {
+    let shape = (0, vec![(1, 2), (40, 1)], 0);
+    let run = run_of(&shape, 64 * PAGE);
+    let mut spares = Vec::new();
+    chunks_in(500 * PAGE, 508 * PAGE, &[8], &mut spares);
+    let moment = Moment {
+        request: 3 * PAGE,
+        runs: vec![run],
+        spares,
+        offered: Some(Vec::new()),
+        used: 0,
+        requests: 10,
+        spent: 10,
+        room: 0,
+        pressed: true,
+        tuning: Tuning::of_setting(ElasticSetting::Quick),
+    };
+    let Decision::Fill(plan) = decide(&moment.facts()) else {
+        panic!("8 pages are spare and 3 are wanted");
+    };
+    assert_eq!(plan.new_bytes(), 0);
+}

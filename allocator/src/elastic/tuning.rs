@@ -1,0 +1,69 @@
+//! What may be spent on saving memory, and how much must be saved.
+
+use crate::config::{Config, ElasticSetting};
+
+const MIB: u64 = 1 << 20;
+
+/// How elastic segments are filled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Tuning {
+    /// The largest new chunk, in bytes.
+    pub(crate) largest: u64,
+    /// How many requests a chunk that is created or moved should be shared by.
+    pub(crate) price: u64,
+    /// How much more memory may be held than was ever in use at once before spare chunks must serve, in
+    /// thousandths.
+    pub(crate) slack: u64,
+    /// How much more than that once the program repeats itself and chunks still move.
+    pub(crate) calm: u64,
+    /// Whether blocks gather at low addresses: a request gets the first free block that is large enough, and not
+    /// the one that fits best.
+    pub(crate) packs: bool,
+    /// Whether spare chunks serve elsewhere at all.
+    pub(crate) recycles: bool,
+}
+
+impl Default for Tuning {
+    fn default() -> Self {
+        Self::of_setting(ElasticSetting::Default)
+    }
+}
+
+impl Tuning {
+    /// What each setting stands for; docs/elastic.md shows what they cost and save.
+    pub(crate) const fn of_setting(setting: ElasticSetting) -> Self {
+        let (largest, price, slack, calm) = match setting {
+            ElasticSetting::Default => (16 * MIB, 8, 5, 20),
+            ElasticSetting::Compact => (0, 0, 0, 0),
+            ElasticSetting::Quick => (64 * MIB, 100, 20, 10),
+        };
+        Self {
+            largest,
+            price,
+            slack,
+            calm,
+            packs: matches!(setting, ElasticSetting::Compact),
+            recycles: true,
+        }
+    }
+
+    /// What a configuration asks for: a setting, and what it changes of that.
+    pub(crate) fn of(config: &Config) -> Self {
+        let mut tuning = Self::of_setting(config.elastic_setting());
+        if let Some(bytes) = config.elastic_largest_chunk_bytes() {
+            tuning.largest = bytes;
+        }
+        if let Some(slack) = config.elastic_slack_thousandths() {
+            tuning.slack = slack;
+            tuning.calm = 0;
+        }
+        tuning.recycles = config.elastic_recycling();
+        tuning
+    }
+
+    /// The same, but every chunk stays where it is.
+    pub(crate) const fn without_recycling(mut self) -> Self {
+        self.recycles = false;
+        self
+    }
+}

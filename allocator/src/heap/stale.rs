@@ -1,0 +1,274 @@
+//! What an elastic heap has outgrown: addresses to unmap, and chunks to give back to the device.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use cachette_hal::owned::RelaxedCapture;
+use cachette_hal::{self as hal, Device, DevicePtr};
+
+use super::Heap;
+use crate::core::{BlockId, Chunk, ChunkId, Held};
+use crate::elastic::chunks::memory_of;
+use crate::elastic::filling::{self, Leftover};
+use crate::fence::Fence;
+use crate::observe::Action;
+use crate::size::Kind;
+use crate::stats::Counted;
+
+/// What an elastic heap has besides blocks.
+#[derive(Debug)]
+pub(crate) struct Elastic<D: Device> {
+    /// The ranges of addresses, as they were reserved.
+    ranges: Mutex<Vec<(DevicePtr, u64)>>,
+    /// Addresses that lost their memory and are not unmapped yet.
+    stale: Mutex<Vec<Stale<D>>>,
+}
+
+impl<D: Device> Default for Elastic<D> {
+    fn default() -> Self {
+        Self {
+            ranges: Mutex::default(),
+            stale: Mutex::default(),
+        }
+    }
+}
+
+impl<D: Device> Elastic<D> {
+    fn stale(&self) -> MutexGuard<'_, Vec<Stale<D>>> {
+        // Entries are pushed and taken whole, so a panic leaves the list sound.
+        self.stale.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ranges(&self) -> MutexGuard<'_, Vec<(DevicePtr, u64)>> {
+        self.ranges.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Addresses that lost their memory and are not unmapped yet.
+#[derive(Debug)]
+struct Stale<D: Device> {
+    block: BlockId,
+    left: Vec<Leftover>,
+    /// What must have passed before they may be unmapped.
+    fences: Vec<Arc<Fence<D>>>,
+}
+
+impl<D: Device> Stale<D> {
+    /// Whether nobody uses the addresses any more, as far as the driver says.
+    fn is_ready(&self) -> bool {
+        let passed =
+            |fence: &Arc<Fence<D>>| matches!(fence.poll(), Ok(progress) if progress.is_done());
+        self.fences.iter().all(passed)
+    }
+}
+
+impl<D: Device> Heap<D> {
+    pub(super) fn note_range(&self, start: DevicePtr, bytes: u64) {
+        if let Some(elastic) = &self.elastic {
+            elastic.ranges().push((start, bytes));
+        }
+    }
+
+    /// Bytes of addresses that are reserved.
+    pub(crate) fn address_bytes(&self) -> u64 {
+        let ranges = self.elastic.iter().map(|elastic| elastic.ranges());
+        ranges
+            .map(|ranges| ranges.iter().map(|(_, bytes)| bytes).sum::<u64>())
+            .sum()
+    }
+
+    /// Lets addresses be unmapped once `fences` have passed.
+    pub(super) fn add_stale(
+        &self,
+        block: BlockId,
+        left: Vec<Leftover>,
+        fences: Vec<Arc<Fence<D>>>,
+    ) {
+        if let Some(elastic) = &self.elastic {
+            elastic.stale().push(Stale {
+                block,
+                left,
+                fences,
+            });
+        }
+    }
+
+    /// Gives up chunks that serve elsewhere from now on: in this heap, or in another if they are `lost`. Their
+    /// addresses are unmapped once `fences`, and what stood before their next use, have passed.
+    pub(super) fn let_go_of(
+        &self,
+        moved: Vec<(Chunk, Held)>,
+        fences: &[Arc<Fence<D>>],
+        lost: bool,
+    ) {
+        let bytes: u64 = moved.iter().map(|(chunk, _)| chunk.bytes).sum();
+        self.abandon(moved, fences, |_| None);
+        if lost {
+            let _state = self.state.lock();
+            self.counters
+                .lower(Counted::ReservedBytes, Kind::Large, bytes);
+        }
+    }
+
+    /// Lets chunks leave for the device once `fence`, and what stood before their next use, have passed.
+    fn let_leave(&self, moved: Vec<(Chunk, Held)>, fence: &Arc<Fence<D>>) {
+        self.abandon(moved, std::slice::from_ref(fence), |chunk| Some(chunk.id));
+    }
+
+    /// Makes the addresses of chunks stale, and says with `last` which chunk goes with its mapping.
+    fn abandon(
+        &self,
+        moved: Vec<(Chunk, Held)>,
+        fences: &[Arc<Fence<D>>],
+        last: impl Fn(&Chunk) -> Option<ChunkId>,
+    ) {
+        let mut left_behind = Vec::with_capacity(moved.len());
+        let mut state = self.state.lock();
+        for (chunk, held) in moved {
+            let mut before = state.shelf.guards_of(held);
+            before.extend_from_slice(fences);
+            self.shared.index.remove(chunk.at, chunk.bytes);
+            state.shelf.remove_chunk(chunk.at);
+            state.shelf.abandon(held);
+            left_behind.push((chunk, held.block, before));
+        }
+        self.publish(&mut state);
+        drop(state);
+        for (chunk, block, fences) in left_behind {
+            self.tell(Action::SegmentUnmap, chunk.at, chunk.bytes);
+            let left = Leftover {
+                at: chunk.at,
+                bytes: chunk.bytes,
+                chunk: last(&chunk),
+                mapped: true,
+            };
+            self.add_stale(block, vec![left], fences);
+        }
+    }
+
+    /// Unmaps the addresses that nobody uses any more, and gives back the chunks that go with them; the bytes
+    /// that came free. What fails is tried again next time.
+    pub(crate) fn unmap_stale(&self) -> u64 {
+        let Some(elastic) = &self.elastic else {
+            return 0;
+        };
+        let all = std::mem::take(&mut *elastic.stale());
+        if all.is_empty() {
+            return 0;
+        }
+        let Ok(memory) = memory_of(&self.shared.device) else {
+            return 0;
+        };
+        let _relaxed = RelaxedCapture::enter(&self.shared.device).ok();
+        let (mut holes, mut keep, mut freed) = (Vec::new(), Vec::new(), 0);
+        for mut stale in all {
+            if !stale.is_ready() {
+                keep.push(stale);
+                continue;
+            }
+            stale.left.retain_mut(|left| {
+                // SAFETY: 1. the points after the last use of the addresses have passed, and nobody gets a stale
+                // block.
+                match unsafe { filling::clear(&self.shared, memory, left) } {
+                    Ok(bytes) => {
+                        freed += bytes;
+                        self.shared
+                            .totals
+                            .device_frees
+                            .fetch_add(u64::from(bytes > 0), Relaxed);
+                        false
+                    }
+                    Err(_) => true,
+                }
+            });
+            if stale.left.is_empty() {
+                holes.push(stale.block);
+            } else {
+                keep.push(stale);
+            }
+        }
+        elastic.stale().extend(keep);
+        let mut state = self.state.lock();
+        for block in holes {
+            state.shelf.become_hole(block);
+        }
+        self.counters
+            .lower(Counted::ReservedBytes, Kind::Large, freed);
+        drop(state);
+        self.shared.totals.reserved.fetch_sub(freed, Relaxed);
+        freed
+    }
+
+    /// Gives every spare chunk back to the device as soon as the heap's stream is past its last use; the bytes
+    /// that came free at once. The rest follows when the heap next looks.
+    pub(crate) fn release_spares(&self) -> hal::Result<u64> {
+        if self.lane.is_capturing() {
+            return Ok(0);
+        }
+        // A capture of another stream may be under way.
+        let _relaxed = RelaxedCapture::enter(&self.shared.device).ok();
+        let spares: Vec<Chunk> = {
+            let spares = self.state.lock().shelf.spares();
+            spares.into_iter().map(|spare| spare.chunk).collect()
+        };
+        let moved = self.hold_chunks(&spares);
+        if !moved.is_empty() {
+            let fence = match Fence::record(&self.lane) {
+                Ok(fence) => Arc::new(fence),
+                Err(error) => {
+                    self.put_back_chunks(moved);
+                    return Err(error);
+                }
+            };
+            self.let_leave(moved, &fence);
+            fence.passes_soon()?;
+        }
+        Ok(self.unmap_stale())
+    }
+
+    /// Bytes of chunks that are on their way back to the device.
+    pub(super) fn leaving_bytes(&self) -> u64 {
+        let Some(elastic) = &self.elastic else {
+            return 0;
+        };
+        let stale = elastic.stale();
+        let left = stale.iter().flat_map(|stale| &stale.left);
+        left.filter(|left| left.chunk.is_some())
+            .map(|left| left.bytes)
+            .sum()
+    }
+
+    /// Gives everything back, after waiting for whoever may still use it.
+    pub(super) fn release_spares_at_last(&self) {
+        let _ = self.release_spares();
+        for fence in self.stale_fences() {
+            let _ = fence.wait();
+        }
+        self.unmap_stale();
+    }
+
+    /// Everything that must pass before all that is stale can be unmapped.
+    pub(crate) fn stale_fences(&self) -> Vec<Arc<Fence<D>>> {
+        let Some(elastic) = &self.elastic else {
+            return Vec::new();
+        };
+        let stale = elastic.stale();
+        stale
+            .iter()
+            .flat_map(|stale| stale.fences.clone())
+            .collect()
+    }
+
+    /// Releases the ranges of addresses; nothing is mapped in them any more.
+    pub(super) fn release_addresses(&self) {
+        let Some(elastic) = &self.elastic else { return };
+        let Ok(memory) = memory_of(&self.shared.device) else {
+            return;
+        };
+        for (start, bytes) in std::mem::take(&mut *elastic.ranges()) {
+            // SAFETY: 1. the range was reserved by this heap, which is at its end.
+            // A destructor has nobody to tell of a failure.
+            let _ = unsafe { memory.release(start, bytes) };
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! Addresses of elastic segments: how many are reserved, and what happens when there are none.
+
+use cachette::Error;
+use cachette::hal::{Call, ErrorKind};
+use cachette_hal_host::HostConfig;
+
+use crate::bed::{Bed, GIB, KIB, MIB};
+
+const TIB: u64 = 1 << 40;
+
+/// Lets every reservation fail from the `nth` on, and as many as any operation here could make.
+fn refuse_reservations(bed: &Bed, nth: u64) {
+    for call in nth..nth + 400 {
+        bed.device
+            .fail_next(Call::Reserve, call, ErrorKind::OutOfMemory);
+    }
+}
+
+#[test]
+fn x2_the_first_segment_has_addresses_for_all_the_device_and_an_eighth() {
+    let bed = Bed::elastic("");
+    let stream = bed.stream();
+    drop(bed.allocate(KIB, &stream));
+    let segments = bed.allocator.elastic_segments();
+    assert_eq!(segments[0].addresses, GIB + GIB / 8);
+}
+
+#[test]
+fn x2_a_smaller_reserve_is_a_setting_and_more_is_reserved_where_it_does_not_fit() {
+    let bed = Bed::elastic(",expandable_segments_reserve:16M");
+    let stream = bed.stream();
+    let first = bed.allocate(10 * MIB, &stream);
+    assert_eq!(bed.allocator.elastic_segments()[0].addresses, 16 * MIB);
+    let second = bed.allocate(10 * MIB, &stream);
+    let third = bed.allocate(100 * MIB, &stream);
+    assert_eq!(
+        bed.device.live().reservations,
+        3,
+        "X1: more where one does not fit"
+    );
+    let addresses = bed.allocator.elastic_segments()[0].addresses;
+    assert_eq!(addresses, 2 * 16 * MIB + 100 * MIB);
+    bed.assert_elastic_sound();
+    drop((first, second, third));
+    assert!(
+        bed.allocator
+            .empty_cache()
+            .is_ok_and(|bytes| bytes == 120 * MIB)
+    );
+    drop(stream);
+    bed.assert_returns_everything();
+}
+
+#[test]
+fn d7_hundreds_of_streams_leave_addresses_over() {
+    let host = HostConfig::default().capacity(141 * GIB).phantom(true);
+    let bed = Bed::elastic_on(host, "");
+    let streams: Vec<_> = (0..300).map(|_| bed.stream()).collect();
+    let live: Vec<_> = streams
+        .iter()
+        .map(|stream| (bed.allocate(KIB, stream), bed.allocate(300 * MIB, stream)))
+        .collect();
+    let segments = bed.allocator.elastic_segments();
+    assert_eq!(segments.len(), 300);
+    let all: u64 = segments.iter().map(|segment| segment.addresses).sum();
+    assert!(all < 16 * TIB, "{all} bytes of addresses are reserved");
+    assert!(segments[0].addresses > 141 * GIB);
+    drop((live, streams));
+    bed.assert_returns_everything();
+}
+
+#[test]
+fn chunks_and_blocks_are_right_at_every_granularity() {
+    for (granularity, page) in [(4 * KIB, 2 * MIB), (2 * MIB, 2 * MIB), (64 * MIB, 64 * MIB)] {
+        for recommended in [granularity, granularity.max(2 * MIB)] {
+            let host = HostConfig::default().granularity(granularity, recommended);
+            let bed = Bed::elastic_on(host.stepped(3), "");
+            let stream = bed.stream();
+            let small = bed.allocate(KIB, &stream);
+            assert_eq!(
+                bed.device.physical_bytes(),
+                page,
+                "granularity {granularity}"
+            );
+            let large = bed.allocate(page + page / 2, &stream);
+            bed.fill(&small, 1, &stream);
+            bed.fill(&large, 2, &stream);
+            assert_eq!(bed.content(&small, &stream), Some(1));
+            assert_eq!(bed.content(&large, &stream), Some(2));
+            drop(large);
+            let more = bed.allocate(2 * page + 1, &stream);
+            bed.fill(&more, 3, &stream);
+            bed.device.run_until_idle();
+            assert_eq!(bed.content(&small, &stream), Some(1));
+            bed.assert_elastic_sound();
+            drop((small, more));
+            bed.allocator.empty_cache().expect("nothing fails");
+            assert_eq!(bed.device.physical_bytes(), 0, "granularity {granularity}");
+            drop(stream);
+            bed.assert_returns_everything();
+        }
+    }
+}
+
+#[test]
+fn without_addresses_a_request_runs_out_of_memory_and_the_allocator_goes_on() {
+    let bed = Bed::elastic("");
+    let stream = bed.stream();
+    refuse_reservations(&bed, 1);
+    let refused = bed.allocator.allocate(3 * MIB, &stream);
+    let Err(Error::OutOfMemory(report)) = refused else {
+        panic!("{refused:?}");
+    };
+    assert_eq!((report.requested, report.reserved), (3 * MIB, 0));
+    bed.assert_elastic_sound();
+    bed.device.clear_failures();
+    drop(bed.allocate(3 * MIB, &stream));
+    bed.assert_elastic_sound();
+    drop(stream);
+    bed.assert_returns_everything();
+}
+
+#[test]
+fn fewer_addresses_do_where_many_are_not_to_be_had() {
+    for refused in [1, 3, 9] {
+        let bed = Bed::elastic("");
+        let stream = bed.stream();
+        for nth in 1..=refused {
+            bed.device
+                .fail_next(Call::Reserve, nth, ErrorKind::OutOfMemory);
+        }
+        let memory = bed.allocate(2 * MIB, &stream);
+        let has = bed.allocator.elastic_segments()[0].addresses;
+        assert!(
+            (2 * MIB..GIB).contains(&has),
+            "{has} after {refused} refusals"
+        );
+        bed.assert_elastic_sound();
+        drop(memory);
+    }
+}
+
+#[test]
+fn what_has_addresses_serves_on_when_there_are_no_more() {
+    let bed = Bed::elastic(",expandable_segments_reserve:8M");
+    let stream = bed.stream();
+    let first = bed.allocate(4 * MIB, &stream);
+    refuse_reservations(&bed, 1);
+    assert!(bed.allocator.allocate(16 * MIB, &stream).is_err());
+    let second = bed.allocate(4 * MIB, &stream);
+    bed.assert_elastic_sound();
+    drop((first, second));
+    drop(bed.allocate(8 * MIB, &stream));
+    assert_eq!(bed.device.physical_bytes(), 8 * MIB);
+}
+
+#[test]
+fn a_request_beyond_the_device_fails_without_making_memory_first() {
+    let host = HostConfig::default().capacity(64 * GIB).phantom(true);
+    let bed = Bed::elastic_on(host, "");
+    let stream = bed.stream();
+    let created = bed.calls_of(Call::CreateBacking, || {
+        for bytes in [65 * GIB, TIB, 3000 * TIB] {
+            let refused = bed.allocator.allocate(bytes, &stream);
+            assert!(matches!(refused, Err(Error::OutOfMemory(_))), "{refused:?}");
+        }
+    });
+    assert_eq!(created, 0);
+    drop(bed.allocate(KIB, &stream));
+    bed.assert_elastic_sound();
+}

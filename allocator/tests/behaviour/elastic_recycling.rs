@@ -1,0 +1,260 @@
+//! Chunks that nobody uses serve elsewhere, never too early, and nobody waits for it.
+
+use std::sync::Arc;
+
+use cachette::hal::{Call, Device};
+use cachette_hal_host::HostConfig;
+
+use crate::bed::{Bed, MIB, in_time};
+
+#[test]
+fn chunks_freed_on_a_stream_serve_a_larger_request_elsewhere() {
+    let bed = Bed::elastic("");
+    let stream = bed.stream();
+    let first = bed.allocate(8 * MIB, &stream);
+    let kept = bed.allocate(4 * MIB, &stream);
+    let third = bed.allocate(4 * MIB, &stream);
+    let last = bed.allocate(2 * MIB, &stream);
+    bed.fill(&kept, 7, &stream);
+    drop((first, third));
+    let before = bed.device.physical_bytes();
+    let created = bed.calls_of(Call::CreateBacking, || {
+        let larger = bed.allocate(12 * MIB, &stream);
+        bed.fill(&larger, 9, &stream);
+        assert_eq!(bed.content(&larger, &stream), Some(9));
+        assert_eq!(bed.content(&kept, &stream), Some(7));
+    });
+    assert_eq!(created, 0);
+    assert_eq!(bed.device.physical_bytes(), before);
+    bed.assert_elastic_sound();
+    drop((kept, last));
+}
+
+#[test]
+fn chunks_do_not_move_when_recycling_is_off_or_aliases_are_not_safe() {
+    let host = || HostConfig::default().stepped(5);
+    for (host, text) in [
+        (host(), ",elastic_recycling:False"),
+        (host().without_aliases(), ""),
+    ] {
+        let bed = Bed::elastic_on(host, text);
+        let stream = bed.stream();
+        let first = bed.allocate(8 * MIB, &stream);
+        let kept = bed.allocate(2 * MIB, &stream);
+        drop(first);
+        drop(bed.allocate(10 * MIB, &stream));
+        assert_eq!(bed.device.physical_bytes(), 20 * MIB);
+        bed.assert_elastic_sound();
+        drop(kept);
+        drop(stream);
+        bed.assert_returns_everything();
+    }
+}
+
+#[test]
+fn slack_lets_memory_grow_before_chunks_move() {
+    let text = "expandable_segments:True,elastic_largest_chunk_mb:2,elastic_slack:0.5";
+    let bed = Bed::on(HostConfig::default().stepped(5), text);
+    let stream = bed.stream();
+    let first = bed.allocate(8 * MIB, &stream);
+    let kept = bed.allocate(32 * MIB, &stream);
+    drop(first);
+    drop(bed.allocate(10 * MIB, &stream));
+    assert_eq!(bed.device.physical_bytes(), 50 * MIB);
+    drop(kept);
+}
+
+#[test]
+fn chunks_of_an_idle_stream_serve_others_and_those_of_a_held_one_do_not() {
+    let bed = Bed::elastic("");
+    let (one, two) = (bed.stream(), bed.stream());
+    let memory = bed.allocate(8 * MIB, &one);
+    bed.fill(&memory, 1, &one);
+    let hold = bed.hold(&one);
+    drop(memory);
+    let while_held = bed.allocate(8 * MIB, &two);
+    assert_eq!(bed.device.physical_bytes(), 16 * MIB);
+    hold.release();
+    bed.device.run_until_idle();
+    let after = bed.allocate(8 * MIB, &two);
+    assert_eq!(
+        bed.device.physical_bytes(),
+        16 * MIB,
+        "what came idle serves"
+    );
+    bed.assert_elastic_sound();
+    drop((while_held, after));
+    assert_eq!(bed.stats().num_sync_all_streams, 0);
+}
+
+#[test]
+fn old_addresses_are_unmapped_only_after_the_work_that_may_use_them() {
+    let bed = Bed::elastic("");
+    let stream = bed.stream();
+    let first = bed.allocate(8 * MIB, &stream);
+    let kept = bed.allocate(2 * MIB, &stream);
+    let hold = bed.hold(&stream);
+    bed.fill(&first, 1, &stream);
+    drop(first);
+    let unmapped = bed.calls_of(Call::Unmap, || {
+        let moved = bed.allocate(10 * MIB, &stream);
+        bed.fill(&moved, 2, &stream);
+        for _ in 0..3 {
+            drop(bed.allocate(12 * MIB, &stream));
+            bed.allocator.empty_cache().expect("nothing fails");
+        }
+        assert!(
+            bed.device.live().mappings > 6,
+            "old and new addresses are mapped"
+        );
+        drop(moved);
+    });
+    assert_eq!(unmapped, 0, "the stream has not come so far");
+    hold.release();
+    bed.device.run_until_idle();
+    bed.allocator.empty_cache().expect("nothing fails");
+    assert_eq!(bed.device.live().mappings, 1);
+    assert_eq!(bed.device.physical_bytes(), 2 * MIB);
+    bed.assert_elastic_sound();
+    drop(kept);
+}
+
+#[test]
+fn work_under_way_reads_what_it_should_through_old_addresses() {
+    let bed = Bed::elastic("");
+    let (one, two) = (bed.stream(), bed.stream());
+    let first = bed.allocate(6 * MIB, &one);
+    let kept = bed.allocate(2 * MIB, &one);
+    bed.fill(&first, 5, &one);
+    one.synchronize().expect("the stream runs dry");
+    let hold = bed.hold(&two);
+    // The second stream is yet to read what the first has filled, and the memory is free behind that.
+    let copy = bed.allocate(6 * MIB, &two);
+    let transfer = bed.device.transfer().expect("the device copies");
+    let (to, from) = (copy.ptr().expect("memory"), first.ptr().expect("memory"));
+    // SAFETY: 1. the stream lives. 3. both stay mapped until the stream has come so far.
+    unsafe { transfer.copy(to, from, 6 * MIB, two.get()) }.expect("a copy is queued");
+    first.release_after(&[&two]).expect("nothing fails");
+    let moved = bed.allocate(8 * MIB, &one);
+    bed.fill(&moved, 6, &one);
+    assert_eq!(bed.device.physical_bytes(), 16 * MIB);
+    hold.release();
+    assert_eq!(
+        bed.content(&copy, &two),
+        Some(5),
+        "the read comes before the next use"
+    );
+    assert_eq!(bed.content(&moved, &one), Some(6));
+    bed.assert_elastic_sound();
+    drop((kept, copy, moved));
+}
+
+#[test]
+fn memory_that_another_stream_uses_does_not_move() {
+    let bed = Bed::elastic("");
+    let (one, two) = (bed.stream(), bed.stream());
+    let memory = bed.allocate(8 * MIB, &one);
+    let hold = bed.hold(&two);
+    memory.record_stream(&two);
+    drop(memory);
+    let other = bed.allocate(10 * MIB, &one);
+    assert_eq!(bed.device.physical_bytes(), 18 * MIB);
+    hold.release();
+    bed.device.run_until_idle();
+    let more = bed.allocate(8 * MIB, &one);
+    assert_eq!(bed.device.physical_bytes(), 18 * MIB);
+    drop((other, more));
+}
+
+#[test]
+fn nobody_waits_for_a_held_stream() {
+    let bed = Arc::new(Bed::elastic_on(HostConfig::default(), ""));
+    let (busy, free) = (bed.stream(), bed.stream());
+    let memory = bed.allocate(8 * MIB, &busy);
+    let kept = bed.allocate(2 * MIB, &busy);
+    let hold = bed.hold(&busy);
+    bed.fill(&memory, 1, &busy);
+    drop(memory);
+    let (within, done) = (Arc::clone(&bed), (busy.clone(), free.clone()));
+    let served = in_time(move || {
+        let (busy, free) = done;
+        let grown = within.allocate(10 * MIB, &busy);
+        let apart = within.allocate(10 * MIB, &free);
+        drop(grown);
+        within.allocator.empty_cache().expect("nothing fails");
+        let again = within.allocate(30 * MIB, &busy);
+        drop((apart, again));
+        within.allocator.empty_cache().expect("nothing fails")
+    });
+    assert!(served.is_some(), "something waits for the held stream");
+    assert_eq!(bed.stats().num_sync_all_streams, 0);
+    assert_eq!(bed.device.calls(Call::Wait), 0);
+    assert_eq!(bed.device.calls(Call::Synchronize), 0);
+    hold.release();
+    busy.synchronize().expect("the stream runs dry");
+    drop(kept);
+    bed.allocator.empty_cache().expect("nothing fails");
+    bed.allocator.check().expect("every invariant holds");
+}
+
+#[test]
+fn what_was_given_back_behind_a_held_stream_goes_when_it_is_past() {
+    let bed = Bed::elastic("");
+    let stream = bed.stream();
+    let hold = bed.hold(&stream);
+    drop(bed.allocate(8 * MIB, &stream));
+    assert_eq!(bed.allocator.empty_cache(), Ok(0));
+    assert_eq!(bed.device.physical_bytes(), 8 * MIB);
+    bed.assert_elastic_sound();
+    hold.release();
+    bed.device.run_until_idle();
+    assert_eq!(bed.allocator.empty_cache(), Ok(8 * MIB));
+    bed.assert_elastic_sound();
+}
+
+#[test]
+fn every_alias_goes_whichever_heap_is_asked_first() {
+    let bed = Bed::elastic("");
+    let (one, two) = (bed.stream(), bed.stream());
+    let anchor = bed.allocate(2 * MIB, &one);
+    drop(bed.allocate(8 * MIB, &two));
+    // The first stream's heap comes first, and has what the second's still maps.
+    let memory = bed.allocate(8 * MIB, &one);
+    assert_eq!(bed.device.physical_bytes(), 10 * MIB);
+    drop(memory);
+    assert_eq!(bed.allocator.empty_cache(), Ok(8 * MIB));
+    bed.assert_elastic_sound();
+    assert_eq!(bed.device.live().mappings, 1);
+    drop(anchor);
+}
+
+#[test]
+fn a_stream_whose_owner_is_gone_still_lends_its_memory() {
+    let bed = Bed::elastic("");
+    let one = bed.stream();
+    let memory = bed.allocate(8 * MIB, &one);
+    drop(one);
+    drop(memory);
+    let two = bed.stream();
+    let other = bed.allocate(8 * MIB, &two);
+    assert_eq!(bed.device.physical_bytes(), 8 * MIB);
+    bed.assert_elastic_sound();
+    drop(other);
+    drop(two);
+    bed.assert_returns_everything();
+}
+
+#[test]
+fn elastic_memory_outlives_its_allocator() {
+    let bed = Bed::elastic("");
+    let (one, two) = (bed.stream(), bed.stream());
+    drop(bed.allocate(8 * MIB, &one));
+    let kept = bed.allocate(6 * MIB, &two);
+    bed.fill(&kept, 3, &two);
+    let Bed { device, allocator } = bed;
+    drop((allocator, one, two));
+    assert!(device.physical_bytes() >= 6 * MIB);
+    drop(kept);
+    assert_eq!(device.live(), cachette_hal_host::Live::default());
+    assert_eq!(device.physical_bytes(), 0);
+}

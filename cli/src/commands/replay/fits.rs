@@ -1,0 +1,107 @@
+//! The smallest limits under which traces fit.
+
+use std::io::{self, Write};
+
+use cachette::human::Bytes;
+use cachette_benches::replay::{FIT_STEP, Fit, fit};
+use cachette_benches::table::Table;
+use cachette_benches::{Target, Trace};
+use serde::Serialize;
+
+use super::mean::{geometric, means};
+use super::named::Named;
+use super::row::{Row, missing, write_failures};
+use crate::commands::progress;
+
+/// The mean that is shown.
+#[derive(Debug, Serialize)]
+pub(super) struct Means {
+    fit_ratio: Option<f64>,
+}
+
+/// Fits every trace with every configuration.
+pub(super) fn fit_all(target: &Target, traces: &[Trace], configs: &[Named]) -> Vec<Row<Fit>> {
+    let bar = progress::bar((traces.len() * configs.len()) as u64);
+    let mut rows = Vec::new();
+    for trace in traces {
+        bar.set_message(trace.name().to_owned());
+        for named in configs {
+            let found = fit(trace, &target.device, &named.config);
+            rows.push(Row::new(target, trace, named, found));
+            bar.inc(1);
+        }
+    }
+    bar.finish_and_clear();
+    rows
+}
+
+/// The means of all rows of each configuration.
+pub(super) fn means_of(rows: &[Row<Fit>], configs: usize) -> Vec<Row<Means>> {
+    means(rows, configs, |found| Means {
+        fit_ratio: geometric(found.iter().map(|fit| fit.fit_ratio)),
+    })
+}
+
+pub(super) fn write(
+    out: &mut dyn Write,
+    rows: &[Row<Fit>],
+    means: &[Row<Means>],
+) -> io::Result<()> {
+    let mut table = Table::new([
+        "trace",
+        "config",
+        "requested",
+        "reserved",
+        "fits in",
+        "bytes",
+        "ratio",
+    ]);
+    for row in rows {
+        table.push(cells(row));
+    }
+    for mean in means {
+        table.push(mean_cells(mean));
+    }
+    write!(out, "{table}")?;
+    for row in rows {
+        if row.found.error.is_none() && !row.found.confirmed {
+            let less = Bytes(FIT_STEP);
+            writeln!(
+                out,
+                "{} with {}: not confirmed: a second run did not fit, or fitted in {less} less",
+                row.trace,
+                row.label()
+            )?;
+        }
+    }
+    write_failures(out, rows, |_| true)
+}
+
+fn cells(row: &Row<Fit>) -> [String; 7] {
+    let fit = &row.found;
+    let or_dash = |figure: Option<String>| figure.unwrap_or_else(|| "-".to_owned());
+    [
+        row.trace.clone(),
+        row.label().to_owned(),
+        Bytes(fit.peak_requested).to_string(),
+        Bytes(fit.peak_reserved).to_string(),
+        fit.fit_bytes
+            .map_or_else(|| missing(fit).to_owned(), |bytes| Bytes(bytes).to_string()),
+        or_dash(fit.fit_bytes.map(|bytes| bytes.to_string())),
+        or_dash(fit.fit_ratio.map(|ratio| format!("{ratio:.3}"))),
+    ]
+}
+
+fn mean_cells(mean: &Row<Means>) -> [String; 7] {
+    let ratio = mean.found.fit_ratio.map(|ratio| format!("{ratio:.3}"));
+    let empty = String::new;
+    [
+        mean.trace.clone(),
+        mean.label().to_owned(),
+        empty(),
+        empty(),
+        empty(),
+        empty(),
+        ratio.unwrap_or_else(|| "-".to_owned()),
+    ]
+}

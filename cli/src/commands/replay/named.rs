@@ -1,0 +1,99 @@
+//! The configurations that are compared.
+
+use cachette::Config;
+use cachette::config::ConfigError;
+use clap::ValueEnum;
+
+/// Which configurations `--compare` compares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub(super) enum Compare {
+    /// Direct segments, elastic ones without recycling, and elastic ones
+    Segments,
+    /// The settings of elastic segments too
+    Settings,
+}
+
+/// What `--compare` knows: the least that must be asked for, the name, and the text of the configuration.
+const COMPARED: [(Compare, &str, &str); 5] = [
+    (Compare::Segments, "direct", ""),
+    (
+        Compare::Segments,
+        "elastic, no recycling",
+        "expandable_segments:True,elastic_recycling:False",
+    ),
+    (Compare::Segments, "elastic", "expandable_segments:True"),
+    (
+        Compare::Settings,
+        "compact",
+        "expandable_segments:True,elastic_setting:compact",
+    ),
+    (
+        Compare::Settings,
+        "quick",
+        "expandable_segments:True,elastic_setting:quick",
+    ),
+];
+
+/// A configuration that traces are replayed with, and its name if it has one.
+#[derive(Clone, Debug)]
+pub(super) struct Named {
+    /// What `--compare` calls it; `None` for one that the user wrote.
+    pub(super) name: Option<&'static str>,
+    pub(super) config: Config,
+}
+
+impl Named {
+    pub(super) const fn written(config: Config) -> Self {
+        Self { name: None, config }
+    }
+
+    /// Those that `compare` asks for.
+    pub(super) fn compared(compare: Compare) -> Result<Vec<Self>, ConfigError> {
+        COMPARED
+            .iter()
+            .filter(|(least, ..)| *least <= compare)
+            .map(|(_, name, text)| {
+                Ok(Self {
+                    name: Some(name),
+                    config: text.parse()?,
+                })
+            })
+            .collect()
+    }
+
+    /// What differs from the default, or that nothing does.
+    pub(super) fn text(&self) -> String {
+        let text = self.config.to_string();
+        if text.is_empty() {
+            "default".to_owned()
+        } else {
+            text
+        }
+    }
+
+    /// Whether it limits memory by itself.
+    pub(super) fn is_limited(&self) -> bool {
+        self.config.limit_bytes(u64::MAX).is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_allocator_knows_every_configuration_by_its_text() {
+        let compared = Named::compared(Compare::Settings).unwrap();
+        let found: Vec<_> = compared.iter().map(Named::text).collect();
+        let texts = COMPARED.map(|(_, _, text)| text);
+        assert_eq!(found[0], "default");
+        for (found, text) in found.iter().zip(texts).skip(1) {
+            let sorted = |text: &str| {
+                let mut keys: Vec<_> = text.split(',').map(str::to_owned).collect();
+                keys.sort();
+                keys
+            };
+            assert_eq!(sorted(found), sorted(text));
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! Results, one for each trace and configuration.
+
+use std::io::{self, Write};
+
+use cachette_benches::replay::{Failure, Fit, Outcome};
+use cachette_benches::{Target, Trace};
+use serde::Serialize;
+
+use super::named::Named;
+use crate::error::CliError;
+
+/// What one trace needed with one configuration.
+#[derive(Debug, Serialize)]
+pub(super) struct Row<T> {
+    pub(super) trace: String,
+    pub(super) backend: String,
+    /// What `--compare` calls the configuration; absent if the user wrote it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) name: Option<&'static str>,
+    pub(super) config: String,
+    #[serde(flatten)]
+    pub(super) found: T,
+}
+
+impl<T> Row<T> {
+    pub(super) fn new(target: &Target, trace: &Trace, named: &Named, found: T) -> Self {
+        Self {
+            trace: trace.name().to_owned(),
+            backend: target.backend.clone(),
+            name: named.name,
+            config: named.text(),
+            found,
+        }
+    }
+
+    /// What to call the configuration in a table.
+    pub(super) fn label(&self) -> &str {
+        self.name.unwrap_or(&self.config)
+    }
+}
+
+/// What can end early.
+pub(super) trait Found: Serialize {
+    fn failure(&self) -> Option<&Failure>;
+}
+
+impl Found for Outcome {
+    fn failure(&self) -> Option<&Failure> {
+        self.error.as_ref()
+    }
+}
+
+impl Found for Fit {
+    fn failure(&self) -> Option<&Failure> {
+        self.error.as_ref()
+    }
+}
+
+/// What stands in a table where a figure should.
+pub(super) fn missing(found: &impl Found) -> &'static str {
+    match found.failure() {
+        Some(failure) if failure.is_out_of_memory() => "out of memory",
+        Some(_) => "failed",
+        None => "-",
+    }
+}
+
+/// Writes why rows ended early, where `shown` says that it is to be.
+pub(super) fn write_failures<T: Found>(
+    out: &mut dyn Write,
+    rows: &[Row<T>],
+    shown: impl Fn(&Failure) -> bool,
+) -> io::Result<()> {
+    for row in rows {
+        if let Some(failure) = row.found.failure().filter(|failure| shown(failure)) {
+            writeln!(out, "{} with {}: {failure}", row.trace, row.label())?;
+        }
+    }
+    Ok(())
+}
+
+/// An error if a row ended early.
+pub(super) fn judge<T: Found>(rows: &[Row<T>]) -> Result<(), CliError> {
+    let failed = rows.iter().filter(|row| row.found.failure().is_some());
+    let failed = failed.count();
+    if failed == 0 {
+        return Ok(());
+    }
+    Err(CliError::ReplaysFailed {
+        failed,
+        total: rows.len(),
+    })
+}

@@ -1,0 +1,71 @@
+//! Which configuration runs out of memory first.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::{self, Write};
+
+use cachette_benches::replay::{Outcome, Pass};
+
+use super::row::{Row, write_failures};
+
+/// Writes where each trace ran out of memory, and what else went wrong.
+///
+/// `rows` has those of the first trace first, one for each of `configs` configurations.
+pub(super) fn write(out: &mut dyn Write, rows: &[Row<Outcome>], configs: usize) -> io::Result<()> {
+    for shortage in rows.chunks(configs).filter_map(Shortage::of) {
+        writeln!(out, "{shortage}")?;
+    }
+    write_failures(out, rows, |failure| !failure.is_out_of_memory())
+}
+
+/// Where one trace ran out of memory with which configurations, the first place first.
+#[derive(Debug, Default)]
+struct Shortage<'a> {
+    trace: &'a str,
+    places: BTreeMap<(Pass, usize), Vec<&'a str>>,
+    /// Those with which memory was enough.
+    enough: Vec<&'a str>,
+}
+
+impl<'a> Shortage<'a> {
+    /// What the rows of one trace say; `None` if memory was enough for all of them.
+    fn of(rows: &'a [Row<Outcome>]) -> Option<Self> {
+        let mut shortage = Self::default();
+        for row in rows {
+            shortage.trace = &row.trace;
+            match &row.found.error {
+                Some(failure) if failure.is_out_of_memory() => {
+                    let place = (failure.pass, failure.operation);
+                    shortage.places.entry(place).or_default().push(row.label());
+                }
+                Some(_) => (),
+                None => shortage.enough.push(row.label()),
+            }
+        }
+        (!shortage.places.is_empty()).then_some(shortage)
+    }
+}
+
+impl fmt::Display for Shortage<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} runs out of memory", self.trace)?;
+        let mut order = " first";
+        for ((pass, operation), labels) in &self.places {
+            let labels = quoted(labels);
+            write!(
+                f,
+                "{order} with {labels} (operation {operation} of the {pass} pass)"
+            )?;
+            order = ", then";
+        }
+        if !self.enough.is_empty() {
+            write!(f, "; it fits with {}", quoted(&self.enough))?;
+        }
+        Ok(())
+    }
+}
+
+/// Names that may have commas, one after the other.
+fn quoted(labels: &[&str]) -> String {
+    format!("'{}'", labels.join("' and '"))
+}

@@ -1,0 +1,162 @@
+//! `cachette replay` shows how little memory is enough.
+
+mod program;
+mod replaying;
+mod scratch;
+
+use program::run;
+use replaying::{refused, rows_of};
+use scratch::Scratch;
+use serde_json::Value;
+
+const MIB: u64 = 1 << 20;
+
+/// 100 bytes that stay, and 10, 12 and 40 MiB one after the other.
+const GROWING: &str = "a 0 100 0\na 1 10485760 0\nf 1\na 1 12582912 0\nf 1\na 1 41943040 0\nf 1\n";
+
+/// 4 MiB and 20 MiB.
+const TWO: &str = "a 0 4194304 0\na 1 20971520 0\nf 0\nf 1\n";
+
+fn trace(text: &str) -> Scratch {
+    Scratch::holding(text, ".trace")
+}
+
+#[test]
+fn the_smallest_limit_is_exact() {
+    let trace = trace(GROWING);
+    let (rows, table) = rows_of(&[trace.path(), "--fit"], 0);
+    let keys: Vec<_> = rows[0].as_object().unwrap().keys().collect();
+    assert_eq!(
+        keys,
+        [
+            "backend",
+            "config",
+            "confirmed",
+            "fit_bytes",
+            "fit_ratio",
+            "peak_requested",
+            "peak_reserved",
+            "trace"
+        ]
+    );
+    // 2 MiB for the 100 bytes, and a segment for each of the others, of which only the last must be there.
+    assert_eq!(rows[0]["peak_requested"], 40 * MIB + 100);
+    assert_eq!(rows[0]["peak_reserved"], 64 * MIB);
+    assert_eq!(rows[0]["fit_bytes"], 42 * MIB);
+    assert_eq!(rows[0]["confirmed"], true);
+    assert!(
+        table.contains(" 40.00 MiB  64.00 MiB  42.00 MiB  44040192  1.050\n"),
+        "{table}"
+    );
+}
+
+#[test]
+fn a_trace_fits_in_what_was_found_and_not_in_less() {
+    let packed = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../benches/traces/resnet_multiscale.trace.gz"
+    );
+    let (rows, _) = rows_of(&[packed, "--fit", "--compare"], 0);
+    for name in ["direct", "elastic"] {
+        let of_name = || rows.iter().filter(|row| row["name"] == name);
+        let row = of_name().next().unwrap();
+        let fits = row["fit_bytes"].as_u64().unwrap();
+        assert!(fits >= row["peak_requested"].as_u64().unwrap(), "{row}");
+        assert_eq!(row["confirmed"], true);
+        let mean = of_name().next_back().unwrap();
+        assert_eq!(mean["trace"], "geometric mean");
+        let off = mean["fit_ratio"].as_f64().unwrap() / row["fit_ratio"].as_f64().unwrap() - 1.0;
+        assert!(off.abs() < 1e-9, "{mean}");
+        let config = row["config"].as_str().unwrap().replace("default", "");
+        assert!(first_pass_fits(packed, &config, fits), "{row}");
+        assert!(!first_pass_fits(packed, &config, fits - 2 * MIB), "{row}");
+    }
+}
+
+/// Whether the first pass of a replay under `limit` comes to its end; the others may not.
+fn first_pass_fits(trace: &str, config: &str, limit: u64) -> bool {
+    let (file, limit) = (Scratch::new(".json"), limit.to_string());
+    let options = ["--phantom", "141G", "--config", config, "--limit", &limit];
+    let to = ["--json", file.path()];
+    run(&[&["replay", trace], &options[..], &to].concat());
+    file.json()[0]["cold_ns_per_op"].is_number()
+}
+
+#[test]
+fn a_trace_larger_than_the_device_fits_nowhere() {
+    let trace = trace(GROWING);
+    let (rows, table) = rows_of(&[trace.path(), "--fit", "--phantom", "16M"], 1);
+    assert_eq!(rows[0]["fit_bytes"], Value::Null);
+    let error = rows[0]["error"].as_str().unwrap();
+    assert!(
+        error.starts_with("operation 6 of the first pass failed: "),
+        "{error}"
+    );
+    assert!(table.contains("  out of memory  "), "{table}");
+}
+
+#[test]
+fn a_limit_shows_who_runs_out_first() {
+    let trace = trace(TWO);
+    let options = [
+        trace.path(),
+        "--backend",
+        "host",
+        "--config",
+        "",
+        "--config",
+        "large_segment_size_mb:30",
+        "--config",
+        "expandable_segments:True",
+        "--limit",
+    ];
+    let (rows, table) = rows_of(&[&options[..], &["25M"]].concat(), 1);
+    // A segment of 20 or 30 MiB, and another of 20 MiB; elastic ones grow by what is asked for.
+    assert!(
+        table.contains(
+            " runs out of memory first with 'large_segment_size_mb:30' (operation 1 of the first pass), \
+             then with 'default' (operation 2 of the first pass); it fits with 'expandable_segments:True'\n"
+        ),
+        "{table}"
+    );
+    for (row, place) in rows.iter().zip([Some(2), Some(1), None]) {
+        assert_eq!(row["limit"], 25 * MIB);
+        let expected = place.map(|operation| format!("operation {operation} of the first pass"));
+        let error = row["error"].as_str().map(|error| error[..29].to_owned());
+        assert_eq!(error, expected);
+    }
+    let (_, table) = rows_of(&[&options[..], &["50M"]].concat(), 0);
+    assert!(!table.contains("out of memory"), "{table}");
+}
+
+#[test]
+fn limits_that_are_none_or_contradict() {
+    let trace = trace(TWO);
+    for text in ["", "0", "0G", "-1", "8GB"] {
+        refused(&[trace.path(), "--limit", text], "as in 80G");
+    }
+    refused(
+        &[trace.path(), "--phantom", "8G", "--limit", "9G"],
+        "error: --limit 9.00 GiB is more than the 8.00 GiB of the device; ask for less, or leave it out\n",
+    );
+    refused(
+        &[trace.path(), "--limit", "8G", "--fit"],
+        "cannot be used with",
+    );
+    for (config, options) in [
+        ("memory_limit:4G", &["--limit", "8G"][..]),
+        ("memory_limit:4G", &["--fit"]),
+        ("per_process_memory_fraction:0.5", &["--fit"]),
+    ] {
+        let expected = format!(
+            "error: the configuration '{config}' limits memory, and so does {}; leave one of them out\n",
+            options[0]
+        );
+        let arguments = [trace.path(), "--phantom", "16G", "--config", config];
+        refused(&[&arguments[..], options].concat(), &expected);
+    }
+    refused(
+        &["/nonexistent/x.trace", "--fit", "--compare"],
+        "cannot be read",
+    );
+}
