@@ -1,7 +1,8 @@
 //! The allocator: the front door.
 
-use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 
 use cachette_hal::owned::RelaxedCapture;
 use cachette_hal::{self as hal, AnyDevice, Device, DeviceInfo, StreamRef};
@@ -10,12 +11,14 @@ use crate::allocation::Allocation;
 use crate::config::Config;
 use crate::error::{Error, OutOfMemory};
 use crate::heap::{Ask, Guard, Heap, Taken};
-use crate::heaps::Heaps;
+use crate::heaps::{Heaps, StreamTable};
 use crate::ladder::{Climb, Found, pass_guards};
 use crate::lane::{Lane, Stream};
 use crate::leak::{Leak, leaks_of};
 use crate::observe::TraceEvent;
 use crate::policy::Policy;
+use crate::pool::route::{self, Routes};
+use crate::pool::{Launches, PoolId, Pools};
 use crate::shared::{Shared, fraction_of};
 use crate::size::TOO_LARGE;
 use crate::uncached::Uncached;
@@ -42,7 +45,16 @@ pub struct Allocator<D: Device = AnyDevice> {
 #[derive(Debug)]
 pub(crate) struct Inner<D: Device> {
     pub(crate) shared: Arc<Shared<D>>,
+    /// No other allocator ever has it; zero is none.
+    pub(crate) identity: u64,
+    /// The heaps of all pools.
     pub(crate) heaps: Heaps<D>,
+    /// The heap of every stream in the default pool.
+    pub(crate) streams: StreamTable,
+    pub(crate) pools: Pools,
+    pub(crate) routes: Routes,
+    /// The streams in which graphs were launched, by the pool of their memory.
+    pub(crate) launches: Mutex<HashMap<PoolId, Launches<D>>>,
 }
 
 impl<D: Device> Clone for Allocator<D> {
@@ -64,7 +76,12 @@ impl<D: Device> Allocator<D> {
         Self {
             inner: Arc::new(Inner {
                 shared: Arc::new(Shared::new(device, config)),
+                identity: next_identity(),
                 heaps: Heaps::default(),
+                streams: StreamTable::default(),
+                pools: Pools::default(),
+                routes: Routes::default(),
+                launches: Mutex::default(),
             }),
         }
     }
@@ -119,17 +136,33 @@ impl<D: Device> Allocator<D> {
         if !Arc::ptr_eq(heap.shared(), self.shared()) {
             return Err(Error::ForeignStream);
         }
+        if route::is_inside() {
+            return self.allocate_inside(bytes, stream);
+        }
+        self.allocate_from(bytes, heap)
+    }
+
+    /// Allocates from a heap of this allocator, for its stream.
+    #[inline(always)]
+    pub(crate) fn allocate_from(
+        &self,
+        bytes: u64,
+        heap: &Arc<Heap<D>>,
+    ) -> Result<Allocation<D>, Error> {
         // One comparison for both ends: zero wraps to the top.
         if bytes.wrapping_sub(1) >= TOO_LARGE - 1 {
-            return self.allocate_oddly(bytes, stream.get());
+            return self.allocate_oddly(bytes, heap.lane().stream());
         }
         let ask = Ask {
             requested: bytes,
             raw: false,
         };
         match heap.take_again(ask) {
-            Ok(taken) => Ok(Allocation::of_block(heap, &taken, bytes, stream.get())),
-            Err(held) => self.search(held, ask, stream),
+            Ok(taken) => {
+                let stream = heap.lane().stream();
+                Ok(Allocation::of_block(heap, &taken, bytes, stream))
+            }
+            Err(held) => self.search(held, ask, heap),
         }
     }
 
@@ -141,17 +174,19 @@ impl<D: Device> Allocator<D> {
         &self,
         held: Option<Guard<'_, D>>,
         ask: Ask,
-        stream: &Stream<D>,
+        heap: &Arc<Heap<D>>,
     ) -> Result<Allocation<D>, Error> {
-        let (heap, bytes) = (&stream.heap, ask.requested);
+        let bytes = ask.requested;
         match heap.take(held, ask) {
             Some(taken) if !taken.guarded => {
-                Ok(Allocation::of_block(heap, &taken, bytes, stream.get()))
+                let stream = heap.lane().stream();
+                Ok(Allocation::of_block(heap, &taken, bytes, stream))
             }
-            None if !self.caches() => self.allocate_oddly(bytes, stream.get()),
+            None if !self.caches() => self.allocate_oddly(bytes, heap.lane().stream()),
             taken => {
+                let stream = heap.lane().stream();
                 let Found { heap, taken, .. } = self.inner.find_slowly(heap, ask, taken)?;
-                Ok(Allocation::of_block(&heap, &taken, bytes, stream.get()))
+                Ok(Allocation::of_block(&heap, &taken, bytes, stream))
             }
         }
     }
@@ -182,7 +217,11 @@ impl<D: Device> Allocator<D> {
     pub fn empty_cache(&self) -> Result<u64, Error> {
         // A capture may be under way, which must not be broken.
         let _relaxed = RelaxedCapture::enter(self.device()).ok();
-        let heaps = self.inner.heaps.all();
+        if !self.shared().settings.never_block.load(Relaxed) {
+            self.inner.wait_for_left_graphs()?;
+        }
+        let mut heaps = self.inner.heaps.all();
+        heaps.retain(|heap| heap.gives_back());
         heaps.iter().try_for_each(|heap| heap.tend())?;
         let (elastic, direct): (Vec<_>, Vec<_>) =
             heaps.iter().partition(|heap| heap.elastic().is_some());
@@ -201,6 +240,10 @@ impl<D: Device> Allocator<D> {
             heap.tend()?;
             bytes += heap.release_where(|_| true)?;
         }
+        for source in self.inner.pools.sources() {
+            source.emptied();
+        }
+        self.inner.forget_pools();
         Ok(bytes)
     }
 
@@ -213,6 +256,9 @@ impl<D: Device> Allocator<D> {
         }
         let limit = fraction_of(fraction, self.device_info().total_memory);
         self.shared().settings.limit.store(limit, Relaxed);
+        for source in self.inner.pools.sources() {
+            source.limited(fraction, self.device_info().ordinal);
+        }
         Ok(())
     }
 
@@ -310,20 +356,34 @@ impl<D: Device> Allocator<D> {
     }
 }
 
+/// A number that no allocator has had yet.
+fn next_identity() -> u64 {
+    /// Relaxed: only the numbers must differ.
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Relaxed)
+}
+
+/// More streams than any driver has.
+pub(crate) const NO_HEAP: hal::Error =
+    hal::Error::new(hal::ErrorKind::OutOfMemory, "create_stream");
+
 impl<D: Device> Inner<D> {
     /// The stream of a lane, with the heap it has in the default pool.
     fn stream_of(&self, lane: Lane<D>) -> Result<Stream<D>, Error> {
         let stream = lane.stream();
-        let policy = || Policy::of(&self.shared.settings.config());
-        let heap = self
-            .heaps
-            .of_stream_or_add(stream, |number| {
-                Heap::new(Arc::new(lane), &policy(), number, self.is_elastic())
-            })
-            .ok_or(hal::Error::new(
-                hal::ErrorKind::OutOfMemory,
-                "create_stream",
-            ))?;
+        let make = || {
+            let policy = Policy::of(&self.shared.settings.config());
+            let lane = Arc::new(lane);
+            let heap = self
+                .heaps
+                .add(|number| Heap::new(lane, &policy, number, self.is_elastic()))?;
+            heap.set_routed(self.routes.are_there());
+            Some(heap.number())
+        };
+        let number = self.streams.get_or_add(stream, make);
+        let heap = number
+            .and_then(|number| self.heaps.get(number))
+            .ok_or(NO_HEAP)?;
         Ok(Stream {
             lane: Arc::clone(heap.lane()),
             heap: Arc::clone(heap),
@@ -331,19 +391,20 @@ impl<D: Device> Inner<D> {
     }
 
     /// Whether requests are served from elastic segments.
-    fn is_elastic(&self) -> bool {
+    pub(crate) fn is_elastic(&self) -> bool {
         self.shared.settings.elastic.load(Relaxed) && self.shared.device.virtual_memory().is_ok()
     }
 
     /// The heap of a raw stream, made if there is none yet.
     pub(crate) fn heap_of_raw(&self, stream: StreamRef) -> Result<&Arc<Heap<D>>, Error> {
-        if let Some(heap) = self.heaps.of_stream(stream) {
+        if let Some(number) = self.streams.get(stream)
+            && let Some(heap) = self.heaps.get(number)
+        {
             return Ok(heap);
         }
         self.stream_of(Lane::adopt(Arc::clone(&self.shared), stream))?;
-        self.heaps
-            .of_stream(stream)
-            .ok_or(hal::Error::new(hal::ErrorKind::OutOfMemory, "adopt_stream").into())
+        let number = self.streams.get(stream).ok_or(NO_HEAP)?;
+        Ok(self.heaps.get(number).ok_or(NO_HEAP)?)
     }
 
     /// What is allocated by address, in the cache and past it.
@@ -373,6 +434,29 @@ impl<D: Device> Inner<D> {
 impl<D: Device> Inner<D> {
     /// Finds a block where the heap had none that fits, in its partner if the configuration has changed.
     fn find_elsewhere(&self, heap: &Arc<Heap<D>>, ask: Ask) -> Result<Found<D>, Error> {
+        if heap.is_routed() {
+            return self.find_by_route(heap, ask);
+        }
+        self.find_in_pool(heap, ask)
+    }
+
+    /// Finds a block in the pool that a request is led to, if it is.
+    fn find_by_route(&self, heap: &Arc<Heap<D>>, ask: Ask) -> Result<Found<D>, Error> {
+        let lane = heap.lane();
+        let led = self.routes.pool_for(lane.stream(), || lane.capture());
+        let heap = match led {
+            Some(pool) => self.heap_of_lane(&pool, lane)?,
+            None => heap,
+        };
+        if !heap.is_retired()
+            && let Some(taken) = heap.take_tended(ask)?
+        {
+            return Ok(Found::of(heap, taken));
+        }
+        self.find_in_pool(heap, ask)
+    }
+
+    fn find_in_pool(&self, heap: &Arc<Heap<D>>, ask: Ask) -> Result<Found<D>, Error> {
         let retired = heap.is_retired();
         let heap = &if retired {
             self.partner_of(heap)?
@@ -389,7 +473,7 @@ impl<D: Device> Inner<D> {
         {
             return Ok(Found::of(&partner, taken));
         }
-        Climb::new(&self.shared, &self.heaps, heap, ask).run()
+        Climb::new(self, heap, ask).run()
     }
 
     /// The heap of the same stream with the other source, made if there is none yet.
@@ -400,10 +484,10 @@ impl<D: Device> Inner<D> {
         let policy = Policy::of(&self.shared.settings.config());
         let elastic = heap.elastic().is_none();
         let added = |number| Heap::new(Arc::clone(heap.lane()), &policy, number, elastic);
-        let made = self.heaps.add(added).ok_or(hal::Error::new(
-            hal::ErrorKind::OutOfMemory,
-            "create_stream",
-        ))?;
+        let made = self.heaps.add(added).ok_or(NO_HEAP)?;
+        if let Some(pool) = heap.pool() {
+            made.set_pool(&pool);
+        }
         heap.pair(made);
         // Another thread may have been faster: then its heap serves, and this one stays empty.
         Ok(heap.partner().unwrap_or_else(|| Arc::clone(made)))

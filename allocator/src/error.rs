@@ -7,6 +7,8 @@ use std::fmt;
 use cachette_hal::{self as hal, Ordinal};
 
 use crate::human::Bytes;
+use crate::pool::{PoolId, PoolProblem};
+use crate::source::SourceError;
 
 /// Why an allocator could not do what was asked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -59,6 +61,17 @@ pub enum Error {
     /// A stream belongs to another allocator.
     #[error("the stream belongs to another allocator; allocate on one of this allocator's own")]
     ForeignStream,
+    /// A pool cannot do what was asked.
+    #[error("pool {pool}: {why}")]
+    Pool {
+        /// Which one.
+        pool: PoolId,
+        /// What is wrong.
+        why: PoolProblem,
+    },
+    /// The source of a pool failed.
+    #[error(transparent)]
+    Source(#[from] SourceError),
     /// A fraction of the device lies outside 0 to 1.
     #[error("the memory fraction is {0}, and must be from 0 to 1")]
     InvalidFraction(String),

@@ -1,4 +1,4 @@
-//! The heaps of one pool, found by number or by stream without a lock.
+//! The heaps of one allocator, found by number or by stream without a lock.
 
 #![forbid(unsafe_code)]
 
@@ -16,15 +16,13 @@ const PARTS: usize = 24;
 const FIRST_TABLE: u32 = 7;
 const TABLES: usize = 6;
 
-/// The heaps of one pool. Heaps are added and never taken out.
+/// The heaps of one allocator, of all its pools. Heaps are added and never taken out.
 #[derive(Debug)]
 pub(crate) struct Heaps<D: Device> {
     /// The first heaps, in reach without a detour: most programs have no more.
     first: [OnceLock<Arc<Heap<D>>>; FIRST],
     /// The rest, in parts each of which is made when it is needed.
     parts: [OnceLock<Part<D>>; PARTS],
-    /// From the driver's stream to the number of its heap.
-    streams: [OnceLock<Slots>; TABLES],
     /// How many heaps there are; held while one is added.
     count: Mutex<u32>,
 }
@@ -36,7 +34,6 @@ impl<D: Device> Default for Heaps<D> {
         Self {
             first: [const { OnceLock::new() }; FIRST],
             parts: [const { OnceLock::new() }; PARTS],
-            streams: [const { OnceLock::new() }; TABLES],
             count: Mutex::new(0),
         }
     }
@@ -53,46 +50,8 @@ impl<D: Device> Heaps<D> {
         self.parts.get(part)?.get()?.get(place)?.get()
     }
 
-    /// The heap of a stream.
-    #[inline]
-    pub(crate) fn of_stream(&self, stream: StreamRef) -> Option<&Arc<Heap<D>>> {
-        let first = self.streams[0].get()?;
-        let number = match first.get(stream.raw()) {
-            Some(number) => number,
-            None => self.number_of_later_stream(stream)?,
-        };
-        self.get(number)
-    }
-
-    #[cold]
-    fn number_of_later_stream(&self, stream: StreamRef) -> Option<u32> {
-        let later = self.streams[1..].iter().map_while(OnceLock::get);
-        later.into_iter().find_map(|table| table.get(stream.raw()))
-    }
-
-    /// The heap of a stream, made by `make` with the number it gets if there is none yet.
-    ///
-    /// `None` when there is no room for another: that takes more streams than any driver has.
-    pub(crate) fn of_stream_or_add(
-        &self,
-        stream: StreamRef,
-        make: impl FnOnce(u32) -> Heap<D>,
-    ) -> Option<&Arc<Heap<D>>> {
-        let mut count = self.lock();
-        if let Some(heap) = self.of_stream(stream) {
-            return Some(heap);
-        }
-        let number = *count;
-        let table = self.table_with_room(number as usize)?;
-        let heap = self.slot(number)?.get_or_init(|| Arc::new(make(number)));
-        if !table.insert(stream.raw(), number) {
-            return None;
-        }
-        *count += 1;
-        Some(heap)
-    }
-
-    /// Adds a heap that no stream leads to, made by `make` with the number it gets; `None` when there is no room.
+    /// Adds a heap, made by `make` with the number it gets; `None` when there is no room for another: that takes more
+    /// streams than any driver has.
     pub(crate) fn add(&self, make: impl FnOnce(u32) -> Heap<D>) -> Option<&Arc<Heap<D>>> {
         let mut count = self.lock();
         let number = *count;
@@ -103,32 +62,15 @@ impl<D: Device> Heaps<D> {
 
     /// The place of a heap, made if need be.
     fn slot(&self, number: u32) -> Option<&OnceLock<Arc<Heap<D>>>> {
-        match self.first.get(number as usize) {
-            Some(slot) => Some(slot),
-            None => self.slot_or_make(number),
+        if let Some(slot) = self.first.get(number as usize) {
+            return Some(slot);
         }
-    }
-
-    /// The place of a heap behind the first ones.
-    fn slot_or_make(&self, number: u32) -> Option<&OnceLock<Arc<Heap<D>>>> {
         let (part, place) = place_of(number);
         let slots = self
             .parts
             .get(part)?
             .get_or_init(|| (0..FIRST << part).map(|_| OnceLock::new()).collect());
         slots.get(place)
-    }
-
-    /// The first table that is not full when `used` streams are in.
-    fn table_with_room(&self, mut used: usize) -> Option<&Slots> {
-        for (bits, table) in (FIRST_TABLE..).step_by(3).zip(&self.streams) {
-            let table = table.get_or_init(|| Slots::new(bits));
-            if used < table.capacity() {
-                return Some(table);
-            }
-            used -= table.capacity();
-        }
-        None
     }
 
     /// Every heap there is now, in the order they were made.
@@ -140,6 +82,73 @@ impl<D: Device> Heaps<D> {
     fn lock(&self) -> MutexGuard<'_, u32> {
         // The count is raised last, so a panic in `make` leaves everything as it was.
         self.count.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// From the driver's stream to the number of its heap in one pool.
+#[derive(Debug)]
+pub(crate) struct StreamTable {
+    tables: [OnceLock<Slots>; TABLES],
+    /// How many streams are in; held while one is added.
+    count: Mutex<usize>,
+}
+
+impl Default for StreamTable {
+    fn default() -> Self {
+        Self {
+            tables: [const { OnceLock::new() }; TABLES],
+            count: Mutex::new(0),
+        }
+    }
+}
+
+impl StreamTable {
+    /// The number of a stream's heap.
+    #[inline]
+    pub(crate) fn get(&self, stream: StreamRef) -> Option<u32> {
+        let first = self.tables[0].get()?;
+        match first.get(stream.raw()) {
+            Some(number) => Some(number),
+            None => self.get_later(stream),
+        }
+    }
+
+    #[cold]
+    fn get_later(&self, stream: StreamRef) -> Option<u32> {
+        let later = self.tables[1..].iter().map_while(OnceLock::get);
+        later.into_iter().find_map(|table| table.get(stream.raw()))
+    }
+
+    /// The number of a stream's heap, which `make` tells if the stream has none yet; `None` if it cannot, or if there
+    /// is no room for another stream.
+    pub(crate) fn get_or_add(
+        &self,
+        stream: StreamRef,
+        make: impl FnOnce() -> Option<u32>,
+    ) -> Option<u32> {
+        let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(number) = self.get(stream) {
+            return Some(number);
+        }
+        let table = self.table_with_room(*count)?;
+        let number = make()?;
+        if !table.insert(stream.raw(), number) {
+            return None;
+        }
+        *count += 1;
+        Some(number)
+    }
+
+    /// The first table that is not full when `used` streams are in.
+    fn table_with_room(&self, mut used: usize) -> Option<&Slots> {
+        for (bits, table) in (FIRST_TABLE..).step_by(3).zip(&self.tables) {
+            let table = table.get_or_init(|| Slots::new(bits));
+            if used < table.capacity() {
+                return Some(table);
+            }
+            used -= table.capacity();
+        }
+        None
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use cachette_hal::{self as hal, Device, StreamRef};
+use cachette_hal::{self as hal, CaptureId, CaptureStatus, Device, StreamRef};
 
 use crate::heap::Heap;
 use crate::shared::Shared;
@@ -50,12 +50,21 @@ impl<D: Device> Lane<D> {
 
     /// Whether work in the stream is being captured, and not run; if the driver cannot say, it is not.
     pub(crate) fn is_capturing(&self) -> bool {
-        let Ok(capture) = self.shared.device.capture() else {
-            return false;
-        };
+        !matches!(self.capture_status(), None | Some(CaptureStatus::Idle))
+    }
+
+    /// The capture that the stream takes part in.
+    pub(crate) fn capture(&self) -> Option<CaptureId> {
+        match self.capture_status()? {
+            CaptureStatus::Active(id) => Some(id),
+            _ => None,
+        }
+    }
+
+    fn capture_status(&self) -> Option<CaptureStatus> {
+        let capture = self.shared.device.capture().ok()?;
         // SAFETY: 1. the lane keeps its stream alive.
-        let status = unsafe { capture.capture_status(self.stream) };
-        !matches!(status, Ok(hal::CaptureStatus::Idle) | Err(_))
+        unsafe { capture.capture_status(self.stream) }.ok()
     }
 
     pub(crate) const fn shared(&self) -> &Arc<Shared<D>> {

@@ -8,6 +8,7 @@ use crate::allocator::Allocator;
 use crate::core::{BlockId, BlockState};
 use crate::error::{Error, PointerProblem};
 use crate::heap::{Ask, Heap};
+use crate::pool::route;
 use crate::size::TOO_LARGE;
 use crate::uncached::Uncached;
 
@@ -22,7 +23,11 @@ impl<D: Device> Allocator<D> {
         if bytes.wrapping_sub(1) >= TOO_LARGE - 1 {
             return self.allocate_raw_oddly(bytes, stream);
         }
-        let heap = self.inner().heap_of_raw(stream)?;
+        let mut heap = self.inner().heap_of_raw(stream)?;
+        if route::is_inside() {
+            let inside = self.inner().heap_inside(stream, || Ok(heap.lane()))?;
+            heap = inside.unwrap_or(heap);
+        }
         let ask = Ask {
             requested: bytes,
             raw: true,

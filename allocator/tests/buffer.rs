@@ -360,10 +360,12 @@ fn a_call_that_fails_loses_nothing() {
         let mut more = [&side, &stream].map(|stream| buffer(&allocator, stream, &[0; 700]));
         more[0].copy_from(&from).unwrap();
         more[1].copy_from(&to).unwrap();
+        let before = device.total_calls();
         device.fail_nth_call(nth, ErrorKind::Refused);
         let failed = work(&mut from, &mut to);
         device.clear_failures();
-        let done = failed.is_ok();
+        // Not every call must succeed: whether a stream is captured, a device need not be able to say.
+        let done = device.total_calls() - before < nth;
         if let Err(error) = failed {
             assert!(matches!(error, Error::Device(e) if e.kind() == ErrorKind::Refused));
             work(&mut from, &mut to).unwrap();

@@ -209,7 +209,9 @@ impl<G: Guard> Shelf<G> {
     fn return_as(&mut self, id: BlockId, state: BlockState) {
         let block = &mut self.blocks[id];
         block.state = state;
-        block.kind = Kind::of(block.bytes());
+        if self.ground.is_some() {
+            block.kind = Kind::of(block.bytes());
+        }
         let (kind, place) = (block.kind, block.place());
         match self.ground.as_deref_mut() {
             Some(ground) if state != BlockState::Free => {
@@ -229,6 +231,7 @@ impl<G: Guard> Shelf<G> {
         let grains = grains_of(at - front.address);
         let (rank, segment, after, guarded) =
             (front.rank, front.segment, front.after, front.guarded);
+        let (kind, born) = (front.kind, front.born);
         let left = front.grains - grains;
         let block = &mut self.blocks[new];
         block.address = at;
@@ -237,6 +240,8 @@ impl<G: Guard> Shelf<G> {
         block.segment = segment;
         block.before = id;
         block.after = after;
+        block.kind = kind;
+        block.born = born;
         self.blocks[id].grains = grains;
         self.blocks[id].after = new;
         if after.is_some() {

@@ -20,6 +20,7 @@ mod elastic;
 mod ground;
 mod guard;
 mod large;
+mod restore;
 mod segment;
 mod shelf;
 mod small;

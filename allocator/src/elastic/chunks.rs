@@ -17,11 +17,21 @@ pub(crate) struct Chunks {
     pub(crate) ranges: AtomicU32,
     /// Chunks that were created or moved so far.
     pub(crate) spent: AtomicU64,
-    /// The most bytes that were ever in use at once, as far as anybody looked, and the number of the request
-    /// when it was first seen.
-    crest: Mutex<(u64, u64)>,
+    /// The most bytes that were ever in use at once.
+    crest: Mutex<Crest>,
     /// Whether the driver refused memory that other processes can be given.
     private: AtomicBool,
+}
+
+/// The most bytes that were ever in use at once.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Crest {
+    /// So many.
+    pub(crate) used: u64,
+    /// Requests until it was first seen.
+    pub(crate) requests: u64,
+    /// Bytes of all chunks when there had been twice as many; zero until then.
+    pub(crate) held: u64,
 }
 
 #[derive(Debug, Default)]
@@ -36,12 +46,19 @@ impl Chunks {
         self.bytes.load(Relaxed)
     }
 
-    /// Notes the most bytes in use at once that a peak shows, and how many requests there were. The most there ever
-    /// were, whoever reset the peak, and how many requests there were when it last rose.
-    pub(crate) fn crest(&self, used: u64, requests: u64) -> (u64, u64) {
+    /// Notes a peak of bytes in use, with how many requests there were then, and how many there are now. The highest
+    /// there ever was, whoever reset the peak.
+    pub(crate) fn crest(&self, (used, then): (u64, u64), requests: u64) -> Crest {
         let mut crest = self.crest.lock().unwrap_or_else(PoisonError::into_inner);
-        if used > crest.0 {
-            *crest = (used, requests);
+        if used > crest.used {
+            *crest = Crest {
+                used,
+                requests: then,
+                held: 0,
+            };
+        }
+        if crest.held == 0 && requests / 2 > crest.requests {
+            crest.held = self.bytes();
         }
         *crest
     }

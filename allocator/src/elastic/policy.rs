@@ -42,6 +42,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) requests: u64,
     /// Requests until that most was first in use.
     pub(crate) until_most: u64,
+    /// Bytes of all chunks when the program had gone on for twice as long; zero until then.
+    pub(crate) held_then: u64,
     /// Chunks that were created or moved so far.
     pub(crate) spent: u64,
     /// Bytes that may be asked of the device yet.
@@ -140,8 +142,11 @@ fn plan_at(facts: &Facts<'_>, place: &Place) -> Decision {
 fn must_recycle(facts: &Facts<'_>, missing: u64) -> bool {
     // A program that has gone on for as long as it took to need the most memory will hardly need more.
     let calm = facts.requests / 2 > facts.until_most;
-    let slack = facts.tuning.slack + if calm { facts.tuning.calm } else { 0 };
-    let allowed = facts.used + facts.used / 1000 * slack;
+    let mut allowed = facts.used + facts.used / 1000 * facts.tuning.slack;
+    if calm {
+        let basis = facts.used.max(facts.held_then);
+        allowed = basis + basis / 1000 * facts.tuning.calm;
+    }
     let needed = facts.pressed || facts.held + missing > allowed || missing > facts.room / SCARCE;
     facts.tuning.recycles && needed
 }
@@ -193,7 +198,8 @@ fn best_spare(spares: &[Chunk], wanted: u64, room: u64) -> Option<usize> {
 fn largest_new(facts: &Facts<'_>) -> u64 {
     let debt = facts.spent.saturating_mul(facts.tuning.price) * 16 / facts.requests.max(1);
     let earned = facts.page.saturating_mul(debt.saturating_mul(debt) / 256);
-    let most = facts.tuning.largest.min(facts.room / PART_OF_ROOM);
+    let most = facts.tuning.largest_for(facts.request);
+    let most = most.min(facts.room / PART_OF_ROOM);
     let bytes = earned.min(most).max(facts.page);
     bytes - bytes % facts.page
 }

@@ -7,14 +7,14 @@ const MIB: u64 = 1 << 20;
 /// How elastic segments are filled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tuning {
-    /// The largest new chunk, in bytes.
+    /// The largest new chunk, in bytes, but for very large requests; zero for one page always.
     pub(crate) largest: u64,
     /// How many requests a chunk that is created or moved should be shared by.
     pub(crate) price: u64,
     /// How much more memory may be held than was ever in use at once before spare chunks must serve, in
     /// thousandths.
     pub(crate) slack: u64,
-    /// How much more than that once the program repeats itself and chunks still move.
+    /// How much more it may hold than it did already, once the program repeats itself and chunks still move.
     pub(crate) calm: u64,
     /// Whether blocks gather at low addresses: a request gets the first free block that is large enough, and not
     /// the one that fits best.
@@ -59,6 +59,15 @@ impl Tuning {
         }
         tuning.recycles = config.elastic_recycling();
         tuning
+    }
+
+    /// The largest new chunk for a request: what fills much may come in larger pieces.
+    pub(crate) const fn largest_for(&self, request: u64) -> u64 {
+        let part = request / 32;
+        if self.largest > 0 && part > self.largest {
+            return part;
+        }
+        self.largest
     }
 
     /// The same, but every chunk stays where it is.

@@ -20,7 +20,7 @@ impl<D: Device> Heap<D> {
         state: Guard<'_, D>,
         ask: Ask,
     ) -> Option<Taken> {
-        if state.retired
+        if state.away.any()
             || state.pending.needs_tending()
             || !self.shared.settings.caches.load(Relaxed)
         {

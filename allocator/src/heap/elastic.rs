@@ -95,7 +95,8 @@ impl<D: Device> Heap<D> {
             self.unmap_stale();
         }
         let tuning = self.shared.settings.tuning();
-        let stays = capturing || memory_of(&self.shared.device)?.aliases().is_err();
+        let pinned = self.pool().is_some_and(|pool| pool.is_pinned());
+        let stays = capturing || pinned || memory_of(&self.shared.device)?.aliases().is_err();
         let tuning = if stays {
             tuning.without_recycling()
         } else {
@@ -148,7 +149,6 @@ impl<D: Device> Heap<D> {
             .shared
             .chunks
             .crest(ledger.highest_allocated(), requests);
-        let (used, until_most) = crest;
         let mut state = self.state.lock();
         let (runs, spares) = (state.shelf.runs(), state.shelf.spares());
         let decision = policy::decide(&Facts {
@@ -159,9 +159,10 @@ impl<D: Device> Heap<D> {
             offered: offered.as_deref(),
             held: self.shared.chunks.bytes(),
             requests,
-            until_most,
+            until_most: crest.requests,
+            held_then: crest.held,
             spent: self.shared.chunks.spent.load(Relaxed),
-            used,
+            used: crest.used,
             room: self.room(),
             pressed,
             tuning,

@@ -7,10 +7,12 @@ use cachette_hal::{self as hal, Device, DevicePtr};
 
 use super::{Ask, Heap, State, Taken};
 use crate::core::{IdleSegment, SegmentId};
+use crate::error::Error;
 use crate::fence::Fence;
 use crate::index::Home;
 use crate::observe::Action;
-use crate::size::Kind;
+use crate::size::{GRAIN, Kind};
+use crate::source::{Place, SourceError, SourceErrorKind};
 use crate::stats::{Counted, Row};
 
 /// A segment on its way into a heap.
@@ -127,6 +129,41 @@ impl<D: Device> Heap<D> {
         Some((segment, guards))
     }
 
+    /// Where the heap's memory is wanted.
+    fn place(&self) -> Place {
+        Place::new(self.shared.device.info().ordinal, self.lane.stream())
+    }
+
+    /// Asks the device, or the source of the heap's pool, for a segment; `None` if there is no memory.
+    pub(crate) fn obtain(&self, bytes: u64) -> Result<Option<DevicePtr>, Error> {
+        let Some(source) = self.pool().and_then(|pool| pool.source.clone()) else {
+            return match self.shared.device.allocate(bytes) {
+                Ok(base) => Ok(Some(base)),
+                Err(error) if error.kind() == hal::ErrorKind::OutOfMemory => Ok(None),
+                Err(error) => Err(error.into()),
+            };
+        };
+        // SAFETY: 1. the lane keeps its stream alive.
+        match unsafe { source.allocate(bytes, &self.place()) } {
+            Ok(base) if base.address().is_multiple_of(GRAIN) => Ok(Some(base)),
+            Ok(base) => {
+                // SAFETY: 1. 2. it was made just now, and nobody knows it.
+                unsafe { source.free(base, bytes, &self.place()) }?;
+                Err(SourceError::other(
+                    format!(
+                        "{} gave the unaligned address {:#x}",
+                        source.name(),
+                        base.address()
+                    ),
+                    "return multiples of 512",
+                )
+                .into())
+            }
+            Err(error) if error.kind() == SourceErrorKind::OutOfMemory => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// Waits for those who may still use a segment, and gives its memory back to the device.
     fn free_memory(&self, segment: Segment, guards: &[Arc<Fence<D>>]) -> hal::Result<()> {
         Fence::record(&self.lane)?.wait()?;
@@ -135,9 +172,14 @@ impl<D: Device> Heap<D> {
         }
         let (address, bytes) = (segment.base.address(), segment.bytes);
         self.tell(Action::SegmentFree, address, bytes);
-        // SAFETY: 1. the segment came from this device, and nobody but its heap knows it any more. 2. Nobody
-        // holds a block of it, and what its own stream and others had to finish was waited for above.
-        let freed = unsafe { self.shared.device.free(segment.base) };
+        let freed = match self.pool().and_then(|pool| pool.source.clone()) {
+            // SAFETY: 1. 2. as below; the heap belongs to one pool as long as it has a segment.
+            Some(source) => unsafe { source.free(segment.base, bytes, &self.place()) }
+                .map_err(|_| hal::Error::new(hal::ErrorKind::Other, "free of a pool's source")),
+            // SAFETY: 1. the segment came from this device, and nobody but its heap knows it any more. 2. Nobody
+            // holds a block of it, and what its own stream and others had to finish was waited for above.
+            None => unsafe { self.shared.device.free(segment.base) },
+        };
         match freed {
             Ok(()) => {
                 self.shared.totals.device_frees.fetch_add(1, Relaxed);

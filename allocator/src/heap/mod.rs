@@ -4,12 +4,13 @@ mod careful;
 mod elastic;
 mod growth;
 mod pending;
+mod restore;
 mod stale;
 mod view;
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 
 use cachette_hal::{self as hal, Device};
 
@@ -19,12 +20,14 @@ use crate::lane::Lane;
 use crate::lock::{self, Lock};
 use crate::observe::Action;
 use crate::policy::Policy;
+use crate::pool::core::PoolCore;
 use crate::shared::Shared;
 use crate::size;
 use crate::stats::Counters;
 
 pub(crate) use growth::Segment;
 use pending::Pending;
+pub(crate) use restore::Saved;
 use stale::Elastic;
 pub(crate) use view::HeapView;
 
@@ -43,6 +46,8 @@ pub(crate) struct Heap<D: Device> {
     shared: Arc<Shared<D>>,
     /// Place in the allocator's list of heaps.
     number: u32,
+    /// The pool it belongs to; `None` for the default one.
+    pool: RwLock<Option<Arc<PoolCore>>>,
 }
 
 /// What a heap's lock guards.
@@ -60,8 +65,8 @@ pub(crate) struct State<D: Device> {
     keepalive: Option<Arc<Heap<D>>>,
     /// Whether the allocator is gone, and only allocations still need the heap.
     closed: bool,
-    /// Whether requests go to the heap's partner now, whose source the configuration names.
-    retired: bool,
+    /// Where requests may have to go instead.
+    away: Away,
     /// Whether nothing out of the ordinary has to be looked after when a block is taken or given: the cache is
     /// on, no block waits, nobody tracks, no ages and no oversize blocks are counted, and the heap keeps itself
     /// alive.
@@ -75,7 +80,7 @@ impl<D: Device> State<D> {
     fn refresh(&mut self, shared: &Shared<D>) {
         self.plain = self.keepalive.is_some()
             && !self.closed
-            && !self.retired
+            && !self.away.any()
             && !self.policy.ages
             && !self.pending.needs_tending()
             && shared.settings.caches.load(Relaxed)
@@ -84,10 +89,27 @@ impl<D: Device> State<D> {
     }
 }
 
+/// Where requests may have to go instead of the heap.
+#[derive(Clone, Copy, Debug, Default)]
+struct Away {
+    /// To its partner, whose source the configuration names.
+    partner: bool,
+    /// To another pool, if a route says so.
+    route: bool,
+}
+
+impl Away {
+    const fn any(self) -> bool {
+        self.partner || self.route
+    }
+}
+
 /// The streams that use an allocated block besides the heap's own.
 #[derive(Debug)]
 struct Uses<D: Device> {
     lanes: Vec<Arc<Lane<D>>>,
+    /// How many of them, the last ones, were recorded while they were captured.
+    captured: usize,
     /// Whether the block serves another stream altogether, so that its next use must wait for that one.
     lent: bool,
 }
@@ -195,7 +217,7 @@ impl<D: Device> Heap<D> {
                 waited: HashMap::new(),
                 keepalive: None,
                 closed: false,
-                retired: false,
+                away: Away::default(),
                 plain: false,
             }),
             counters,
@@ -205,7 +227,52 @@ impl<D: Device> Heap<D> {
             lane,
             shared,
             number,
+            pool: RwLock::new(None),
         }
+    }
+
+    /// The heap's place in the allocator's list.
+    pub(crate) const fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// The pool it belongs to; `None` for the default one.
+    pub(crate) fn pool(&self) -> Option<Arc<PoolCore>> {
+        self.pool
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// Gives an empty heap to a pool.
+    pub(crate) fn set_pool(&self, pool: &Arc<PoolCore>) {
+        let mut state = self.state.lock();
+        state.policy.no_split = pool.no_split;
+        *self.pool.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(pool));
+    }
+
+    /// Lets requests go to the heap's partner where segments are to be of the other kind.
+    pub(crate) fn set_elastic(&self, elastic: bool) {
+        let mut state = self.state.lock();
+        state.away.partner = elastic != self.elastic.is_some();
+        state.refresh(&self.shared);
+    }
+
+    /// Whether unused memory of the heap may be given back for the sake of another, or for nobody's.
+    pub(crate) fn gives_back(&self) -> bool {
+        self.pool().is_none_or(|pool| pool.is_left())
+    }
+
+    /// Lets requests look where they have to be led, or not.
+    pub(crate) fn set_routed(&self, routed: bool) {
+        let mut state = self.state.lock();
+        state.away.route = routed;
+        state.refresh(&self.shared);
+    }
+
+    /// Whether requests may have to be led to another pool.
+    pub(crate) fn is_routed(&self) -> bool {
+        self.state.lock().away.route
     }
 
     #[inline]
@@ -225,7 +292,7 @@ impl<D: Device> Heap<D> {
 
     /// Whether requests go to the heap's partner now.
     pub(crate) fn is_retired(&self) -> bool {
-        self.state.lock().retired
+        self.state.lock().away.partner
     }
 
     /// The heap of the same stream with the other source, if there is one.
@@ -241,9 +308,12 @@ impl<D: Device> Heap<D> {
 
     /// Changes how blocks are chosen from now on, and whether segments are to be elastic.
     pub(crate) fn set_policy(&self, policy: &Policy, elastic: bool) {
+        let pool = self.pool();
+        let elastic = elastic && pool.as_ref().is_none_or(|pool| pool.permits_elastic());
         let mut state = self.state.lock();
-        state.retired = elastic != self.elastic.is_some();
+        state.away.partner = elastic != self.elastic.is_some();
         state.policy = policy.for_source(self.elastic.is_some());
+        state.policy.no_split = pool.is_some_and(|pool| pool.no_split);
         let packs = self.shared.settings.tuning().packs;
         state.shelf.list_by_address(packs);
         state.refresh(&self.shared);

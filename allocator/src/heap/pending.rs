@@ -3,7 +3,8 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use cachette_hal::{self as hal, Device, Progress};
+use cachette_hal::owned::RelaxedCapture;
+use cachette_hal::{self as hal, Device, DevicePtr, Progress};
 
 use super::{Given, Guard, Heap, State, Uses};
 use crate::core::{BlockId, BlockState};
@@ -21,6 +22,8 @@ pub(super) struct Pending<D: Device> {
     left: HashMap<BlockId, u32>,
     /// Blocks whose uses could not be marked yet, because the driver failed.
     unmarked: Vec<(BlockId, Uses<D>)>,
+    /// Blocks that were freed while a stream that uses them, or their own, was captured: nothing can be marked there.
+    deferred: Vec<(BlockId, Uses<D>)>,
 }
 
 #[derive(Debug)]
@@ -35,6 +38,7 @@ impl<D: Device> Default for Pending<D> {
             queues: Vec::new(),
             left: HashMap::new(),
             unmarked: Vec::new(),
+            deferred: Vec::new(),
         }
     }
 }
@@ -43,7 +47,7 @@ impl<D: Device> Pending<D> {
     /// Whether any block waits for anything.
     #[inline]
     pub(super) fn needs_tending(&self) -> bool {
-        !self.queues.is_empty() || !self.unmarked.is_empty()
+        !self.queues.is_empty() || !self.unmarked.is_empty() || !self.deferred.is_empty()
     }
 
     /// Lets a block wait for points.
@@ -118,6 +122,16 @@ impl<D: Device> Heap<D> {
     /// Remembers that `lane` uses an allocated block.
     pub(crate) fn record_use(&self, id: BlockId, lane: &Arc<Lane<D>>) {
         self.note_use(id, lane, false);
+        if self.elastic.is_none()
+            && let Some(source) = self.pool().and_then(|pool| pool.source.clone())
+        {
+            let address = self.state.lock().shelf.block(id).address;
+            if let Some(ptr) = DevicePtr::new(address) {
+                // SAFETY: 1. the block is allocated, in a segment that its pool's source made. 2. The lane keeps its
+                // stream alive.
+                unsafe { source.record_stream(ptr, lane.stream()) };
+            }
+        }
     }
 
     /// Remembers that a block serves `lane` instead of the heap's own stream.
@@ -129,15 +143,29 @@ impl<D: Device> Heap<D> {
         if lane.number() == self.lane.number() {
             return;
         }
+        let captured = lane.is_capturing();
         let mut state = self.state.lock();
         state.shelf.block_mut(id).used = true;
         let uses = state.uses.entry(id).or_insert_with(|| Uses {
             lanes: Vec::new(),
+            captured: 0,
             lent: false,
         });
         uses.lent |= lent;
-        if !uses.lanes.iter().any(|known| Arc::ptr_eq(known, lane)) {
+        if let Some(at) = uses.lanes.iter().position(|known| Arc::ptr_eq(known, lane)) {
+            let was_captured = at >= uses.lanes.len() - uses.captured;
+            if captured || !was_captured {
+                return;
+            }
+            // This use is no graph's affair.
+            uses.lanes.remove(at);
+            uses.captured -= 1;
+        }
+        if captured {
             uses.lanes.push(Arc::clone(lane));
+            uses.captured += 1;
+        } else {
+            uses.lanes.insert(0, Arc::clone(lane));
         }
     }
 
@@ -181,7 +209,15 @@ impl<D: Device> Heap<D> {
     }
 
     /// Marks the present end of every stream that uses the block. On failure the uses are kept and marked later.
+    ///
+    /// During a capture nothing is marked: the block waits until the capture is over.
     fn mark(&self, id: BlockId, uses: Uses<D>) -> hal::Result<()> {
+        if self.lane.is_capturing() || uses.lanes.iter().any(|lane| lane.is_capturing()) {
+            let mut state = self.state.lock();
+            state.pending.deferred.push((id, uses));
+            state.refresh(&self.shared);
+            return Ok(());
+        }
         let fences: hal::Result<Vec<_>> =
             uses.lanes.iter().map(|lane| Fence::record(lane)).collect();
         let mut state = self.state.lock();
@@ -202,6 +238,20 @@ impl<D: Device> Heap<D> {
                 Err(error)
             }
         }
+    }
+
+    /// Marks the uses of a block that was freed during a capture. Those that were captured are the graph's own affair:
+    /// its memory stays the pool's.
+    fn mark_after_capture(&self, id: BlockId, mut uses: Uses<D>) -> hal::Result<()> {
+        if !uses.lanes.iter().any(|lane| lane.is_capturing()) {
+            uses.lanes.truncate(uses.lanes.len() - uses.captured);
+            uses.captured = 0;
+        }
+        if uses.lanes.is_empty() {
+            self.become_free(self.state.lock(), vec![(id, Vec::new())]);
+            return Ok(());
+        }
+        self.mark(id, uses)
     }
 
     /// Ends the wait of blocks, each with what must stand before its next use.
@@ -229,10 +279,24 @@ impl<D: Device> Heap<D> {
     /// Marks what could not be marked before, and frees the blocks that wait for nothing more.
     #[cold]
     pub(crate) fn tend(&self) -> hal::Result<()> {
-        let unmarked = std::mem::take(&mut self.state.lock().pending.unmarked);
+        if !self.state.lock().pending.needs_tending() || self.lane.is_capturing() {
+            return Ok(());
+        }
+        // Another stream's capture may be under way, and forbids to ask whether a point has passed.
+        let _relaxed = RelaxedCapture::enter(&self.shared.device).ok();
+        let (unmarked, deferred) = {
+            let pending = &mut self.state.lock().pending;
+            (
+                std::mem::take(&mut pending.unmarked),
+                std::mem::take(&mut pending.deferred),
+            )
+        };
         let mut result = Ok(());
         for (id, uses) in unmarked {
             result = result.and(self.mark(id, uses));
+        }
+        for (id, uses) in deferred {
+            result = result.and(self.mark_after_capture(id, uses));
         }
         let mut state = self.state.lock();
         let mut done = Vec::new();

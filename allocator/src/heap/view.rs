@@ -87,6 +87,35 @@ impl<D: Device> Heap<D> {
             .collect()
     }
 
+    /// The addresses that are allocated.
+    pub(crate) fn live(&self) -> Vec<u64> {
+        let state = self.state.lock();
+        let view = state.shelf.view();
+        let blocks = view.iter().flat_map(|segment| {
+            let allocated = |block: &&BlockView| block.state == BlockState::Allocated;
+            let blocks = segment.blocks.iter().filter(allocated);
+            blocks.map(|block| segment.base + block.offset)
+        });
+        blocks.collect()
+    }
+
+    /// One of the heap's counters.
+    pub(crate) fn count(&self, row: Row, counted: Counted) -> u64 {
+        self.counters.now(row, counted)
+    }
+
+    /// Whether nothing is allocated, waits, or is held from the device.
+    pub(crate) fn is_empty(&self) -> bool {
+        let counted = [
+            Counted::Allocations,
+            Counted::Pending,
+            Counted::ReservedBytes,
+        ];
+        counted
+            .iter()
+            .all(|counted| self.count(Row::All, *counted) == 0)
+    }
+
     /// Leaves an allocated block to whoever knows its address.
     pub(crate) fn make_raw(&self, id: BlockId) {
         self.state.lock().shelf.make_raw(id);

@@ -22,8 +22,10 @@ mod wait;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use cachette_hal::{self as hal, Device, ErrorKind};
+use cachette_hal::owned::RelaxedCapture;
+use cachette_hal::{self as hal, Device};
 
+use crate::allocator::Inner;
 use crate::error::{Error, OutOfMemory};
 use crate::fence::Fence;
 use crate::heap::{Ask, Heap, Segment, Taken};
@@ -31,6 +33,7 @@ use crate::heaps::Heaps;
 use crate::lane::Lane;
 use crate::observe::Action;
 use crate::policy::Policy;
+use crate::pool::Pools;
 use crate::shared::Shared;
 use crate::size::{self, Kind};
 use crate::stats::Measure;
@@ -69,6 +72,7 @@ struct Need {
 pub(crate) struct Climb<'a, D: Device> {
     shared: &'a Arc<Shared<D>>,
     heaps: &'a Heaps<D>,
+    pools: &'a Pools,
     heap: &'a Arc<Heap<D>>,
     policy: Policy,
     ask: Ask,
@@ -76,12 +80,7 @@ pub(crate) struct Climb<'a, D: Device> {
 }
 
 impl<'a, D: Device> Climb<'a, D> {
-    pub(crate) fn new(
-        shared: &'a Arc<Shared<D>>,
-        heaps: &'a Heaps<D>,
-        heap: &'a Arc<Heap<D>>,
-        ask: Ask,
-    ) -> Self {
+    pub(crate) fn new(inner: &'a Inner<D>, heap: &'a Arc<Heap<D>>, ask: Ask) -> Self {
         let policy = heap.policy();
         let rounded = policy.round(ask.requested);
         let need = Need {
@@ -94,8 +93,9 @@ impl<'a, D: Device> Climb<'a, D> {
             kind: Kind::of(rounded),
         };
         Self {
-            shared,
-            heaps,
+            shared: &inner.shared,
+            heaps: &inner.heaps,
+            pools: &inner.pools,
             heap,
             policy,
             ask,
@@ -117,9 +117,14 @@ impl<'a, D: Device> Climb<'a, D> {
         let failed = {
             // One request at a time makes a heap larger; the next one may find what the first left over.
             let _alone = self.heap.grow_alone();
+            // Another stream's capture, or this one's, may be under way, and forbids what the steps do.
+            let _relaxed = RelaxedCapture::enter(&self.shared.device).ok();
             match self.climb()? {
                 Some(found) => return Ok(found),
-                None => self.report(),
+                None => match self.take_from_pools()? {
+                    Some(found) => return Ok(found),
+                    None => self.report(),
+                },
             }
         };
         self.shared.totals.ooms.fetch_add(1, Relaxed);
@@ -174,8 +179,38 @@ impl<'a, D: Device> Climb<'a, D> {
         self.wait_on()
     }
 
+    /// Whether steps that wait are allowed; in a stream that is captured nothing would ever come to pass.
     fn may_wait(&self) -> bool {
-        !self.shared.settings.never_block.load(Relaxed)
+        !self.shared.settings.never_block.load(Relaxed) && !self.heap.lane().is_capturing()
+    }
+
+    /// The heaps whose unused memory may go for this request: those of no pool that is used, and of its own unless
+    /// graphs may use it.
+    fn givers(&self) -> Vec<Arc<Heap<D>>> {
+        let own = self.heap.pool();
+        let gives = |heap: &Arc<Heap<D>>| match (heap.pool(), &own) {
+            (Some(pool), Some(own)) if pool.id == own.id => own.gives_back(),
+            _ => heap.gives_back(),
+        };
+        let heaps = self.heaps.all().into_iter();
+        heaps.filter(gives).collect()
+    }
+
+    /// Takes a free block of a pool that serves others before they fail.
+    fn take_from_pools(&self) -> hal::Result<Option<Found<D>>> {
+        if self.heap.pool().is_some() {
+            return Ok(None);
+        }
+        for pool in self.pools.on_oom() {
+            let heap = pool.streams.get(self.heap.lane().stream());
+            let Some(heap) = heap.and_then(|number| self.heaps.get(number)) else {
+                continue;
+            };
+            if let Some(taken) = heap.take_tended(self.ask)? {
+                return Ok(Some(Found::of(heap, taken)));
+            }
+        }
+        Ok(None)
     }
 
     /// Searches the heap.
@@ -196,13 +231,16 @@ impl<'a, D: Device> Climb<'a, D> {
 
     /// Takes a block that is idle on another stream, and makes this one wait for that.
     fn borrow(&self) -> hal::Result<Option<Found<D>>> {
-        if !self.shared.settings.lends.load(Relaxed) {
+        // What is captured cannot wait for what is not.
+        if !self.shared.settings.lends.load(Relaxed) || self.heap.lane().is_capturing() {
             return Ok(None);
         }
+        let pool = self.heap.pool().map(|pool| pool.id);
         for other in self.heaps.all() {
             // What is elastic serves nobody once that is off.
             let off = other.elastic().is_some() && other.is_retired();
-            if Arc::ptr_eq(&other, self.heap) || off {
+            let apart = other.pool().map(|pool| pool.id) != pool;
+            if Arc::ptr_eq(&other, self.heap) || off || apart || other.lane().is_capturing() {
                 continue;
             }
             let Some(taken) = other.take_tended(self.ask)? else {
@@ -238,14 +276,11 @@ impl<'a, D: Device> Climb<'a, D> {
             totals.reserved.fetch_sub(bytes, Relaxed);
             return Ok(None);
         }
-        let base = match self.shared.device.allocate(bytes) {
-            Ok(base) => base,
-            Err(error) => {
+        let base = match self.heap.obtain(bytes) {
+            Ok(Some(base)) => base,
+            none => {
                 totals.reserved.fetch_sub(bytes, Relaxed);
-                return match error.kind() {
-                    ErrorKind::OutOfMemory => Ok(None),
-                    _ => Err(error.into()),
-                };
+                return none.map(|_| None);
             }
         };
         totals.device_allocs.fetch_add(1, Relaxed);
@@ -262,7 +297,9 @@ impl<'a, D: Device> Climb<'a, D> {
 
     /// Fills holes of an elastic heap; when `pressed`, with every chunk that nobody uses.
     fn fill(&self, pressed: bool) -> Result<Option<Found<D>>, Error> {
-        let others = self.heaps.all();
+        let own = self.heap.pool().map(|pool| pool.id);
+        let mut others = self.givers();
+        others.retain(|heap| own.is_none() || heap.pool().map(|pool| pool.id) == own);
         let taken = self.heap.fill_for(self.ask, &others, pressed)?;
         Ok(taken.map(|taken| self.found(taken)))
     }
@@ -321,8 +358,20 @@ impl<'a, D: Device> Climb<'a, D> {
 pub(crate) fn pass_guards<D: Device>(found: &mut Found<D>, lane: &Lane<D>) -> hal::Result<()> {
     let mut guards = found.heap.guards_of(&found.taken, lane);
     guards.extend(found.guard.take().map(Arc::new));
+    if guards.is_empty() {
+        return Ok(());
+    }
+    // A stream that is captured cannot be made to wait for what is not, so the host does.
+    let captured = lane.is_capturing();
+    let device = &lane.shared().device;
+    let _relaxed = captured.then(|| RelaxedCapture::enter(device).ok());
     for guard in &guards {
-        if let Err(error) = guard.hold_back(lane) {
+        let passed = if captured {
+            guard.wait()
+        } else {
+            guard.hold_back(lane)
+        };
+        if let Err(error) = passed {
             found.heap.put_back(found.taken, guards);
             return Err(error);
         }

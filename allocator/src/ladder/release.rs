@@ -41,8 +41,7 @@ impl<D: Device> Climb<'_, D> {
 
     fn collect_older_half(&self) -> hal::Result<u64> {
         let idle: Vec<(Arc<Heap<D>>, IdleSegment)> = self
-            .heaps
-            .all()
+            .givers()
             .into_iter()
             .flat_map(|heap| {
                 let idle = heap.idle_segments();
@@ -82,8 +81,7 @@ impl<D: Device> Climb<'_, D> {
 
     /// Gives back every unused segment and every spare chunk of every stream; the bytes that came free.
     pub(super) fn release_all(&self) -> hal::Result<u64> {
-        self.heaps
-            .all()
+        self.givers()
             .iter()
             .try_fold(0, |bytes, heap| Ok(bytes + release_whole(heap)?))
     }

@@ -33,7 +33,7 @@ impl<D: Device> Climb<'_, D> {
     /// served.
     pub(super) fn wait_on(&self) -> Result<Option<Found<D>>, Error> {
         let mut waiting: Vec<(Arc<Heap<D>>, Points<D>)> = Vec::new();
-        for heap in self.heaps.all() {
+        for heap in self.givers() {
             let segments = segments_to_come(&heap.view());
             let with_heap = |blocks: &Vec<BlockId>| (Arc::clone(&heap), heap.fences_of(blocks));
             waiting.extend(segments.iter().map(with_heap));

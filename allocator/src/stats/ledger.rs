@@ -76,6 +76,8 @@ struct Book {
     figures: [[Figure; 9]; 3],
     /// Sums of increases by heaps that are gone.
     gone: [[u64; Counted::COUNT]; 3],
+    /// Blocks that had been handed out when the most bytes were allocated at once.
+    handed_out_then: u64,
 }
 
 /// What the ledger knows of one measure in one row.
@@ -144,11 +146,12 @@ impl Ledger {
         self.lock().total(Row::All, Measure::Allocation)
     }
 
-    /// The most bytes that were allocated at once.
-    pub(crate) fn highest_allocated(&self) -> u64 {
-        let book = self.lock();
+    /// The most bytes that were allocated at once, and how many blocks had been handed out by then.
+    pub(crate) fn highest_allocated(&self) -> (u64, u64) {
+        let mut book = self.lock();
+        book.deal_allocations(Row::All);
         let figure = book.figures[Row::All as usize][Measure::AllocatedBytes as usize];
-        figure.peak.max(book.sum(Row::All, Measure::AllocatedBytes))
+        (figure.peak, book.handed_out_then)
     }
 
     /// Makes every peak the present value.
@@ -202,6 +205,7 @@ const COUNTED: [Counted; Counted::COUNT] = [
 impl Book {
     /// Raises the peaks to the present sums, and deals out what is left below them.
     fn deal(&mut self) {
+        self.note_crest();
         for row in Row::EVERY {
             // A counter may be part of two measures, and then may rise by the smaller distance of the two.
             let mut slacks = [u64::MAX; Counted::COUNT];
@@ -225,6 +229,9 @@ impl Book {
     /// Does the same for one row of what an allocation changes. Streams that take turns at the peak come here
     /// every time, so it does no more than it must.
     fn deal_allocations(&mut self, row: Row) {
+        if matches!(row, Row::All) {
+            self.note_crest();
+        }
         let [mut count, mut bytes, mut requested] = [0_u64; 3];
         let [mut pending, mut pending_bytes] = [0_u64; 2];
         for heap in &self.heaps {
@@ -248,6 +255,15 @@ impl Book {
         self.distribute(row, Counted::Allocations, count);
         self.distribute(row, Counted::AllocatedBytes, bytes);
         self.distribute(row, Counted::RequestedBytes, requested);
+    }
+
+    /// Notes how many blocks had been handed out, if more bytes are allocated than ever.
+    fn note_crest(&mut self) {
+        let measure = Measure::AllocatedBytes;
+        let peak = self.figures[Row::All as usize][measure as usize].peak;
+        if self.sum(Row::All, measure) > peak {
+            self.handed_out_then = self.total(Row::All, Measure::Allocation);
+        }
     }
 
     /// Deals out by how much the heaps may rise together: to each what it has had before, and the rest evenly. If

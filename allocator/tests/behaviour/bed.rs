@@ -4,8 +4,10 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use cachette::hal::{Call, Device, Ordinal};
-use cachette::{Allocation, Allocator, Config, Stats, Stream};
+use cachette::hal::owned::OwnedEvent;
+use cachette::hal::{Call, CaptureMode, CaptureStatus, Device, Ordinal};
+use cachette::pool::Capture;
+use cachette::{Allocation, Allocator, Config, Pool, Stats, Stream};
 use cachette_hal_host::{Hold, HostBackend, HostConfig, HostDevice};
 
 pub(crate) const KIB: u64 = 1 << 10;
@@ -16,6 +18,8 @@ pub(crate) const GIB: u64 = 1 << 30;
 pub(crate) type Memory = Allocation<HostDevice>;
 /// A stream of a [`Bed`].
 pub(crate) type Lane = Stream<HostDevice>;
+/// A pool of a [`Bed`].
+pub(crate) type Room = Pool<HostDevice>;
 
 /// An allocator, and the device beneath it.
 pub(crate) struct Bed {
@@ -32,6 +36,12 @@ impl Bed {
     /// A device of 1 GiB, and an allocator configured by `text`.
     pub(crate) fn with(text: &str) -> Self {
         Self::on(HostConfig::default(), text)
+    }
+
+    /// The same on a device whose streams have threads, and on one that runs when it is told to.
+    pub(crate) fn both(text: &str) -> [Self; 2] {
+        let stepped = HostConfig::default().stepped(11);
+        [Self::with(text), Self::on(stepped, text)]
     }
 
     /// A device of `capacity` bytes, and an allocator configured by `text`.
@@ -115,6 +125,23 @@ impl Bed {
         (read == vec![first; length]).then_some(first)
     }
 
+    /// Makes later work in `stream` wait for what is queued in `other` now.
+    pub(crate) fn follow(&self, stream: &Lane, other: &Lane) {
+        let event = OwnedEvent::create(&self.device).expect("the device makes events");
+        // SAFETY: 1. both live.
+        unsafe { self.device.record(event.get(), other.get()) }.expect("a point is marked");
+        // SAFETY: 1. both live.
+        unsafe { self.device.stream_wait(stream.get(), event.get()) }.expect("a wait is queued");
+    }
+
+    /// Whether a stream takes part in a capture that nothing has broken.
+    pub(crate) fn is_captured(&self, stream: &Lane) -> bool {
+        let capture = self.device.capture().expect("the host device captures");
+        // SAFETY: 1. the stream lives.
+        let status = unsafe { capture.capture_status(stream.get()) };
+        matches!(status, Ok(CaptureStatus::Active(_)))
+    }
+
     /// Driver calls that `act` makes, of any kind.
     pub(crate) fn calls_during(&self, act: impl FnOnce()) -> u64 {
         let before = self.device.total_calls();
@@ -167,6 +194,12 @@ pub(crate) fn device(host: HostConfig) -> HostDevice {
     backend
         .device(Ordinal(0))
         .expect("there is always a first device")
+}
+
+/// Begins to capture `stream` in the strictest mode, with memory of `pool`.
+pub(crate) fn begin_capture(pool: &Room, stream: &Lane) -> Capture<HostDevice> {
+    pool.begin_capture(stream, CaptureMode::Global)
+        .expect("the capture begins")
 }
 
 /// The configuration that `text` says.

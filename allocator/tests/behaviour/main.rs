@@ -4,6 +4,10 @@
 //! themes share one program, so that they share one [`bed`].
 
 mod bed;
+mod captures;
+mod captures_failures;
+mod captures_uses;
+mod checkpoints;
 mod defects;
 mod determinism;
 mod drops;
@@ -26,6 +30,11 @@ mod limits;
 mod observers;
 mod oversize;
 mod pointers;
+mod pools_memory;
+mod pools_names;
+mod pools_release;
+mod pools_routes;
+mod pools_sources;
 mod release_after;
 mod reports;
 mod settings;

@@ -52,6 +52,7 @@ macro_rules! cases {
 cases! {
     Pair = "pair 1KiB", Some(195);
     PairRaw = "pair 1KiB by address", Some(320);
+    PairInside = "pair 1KiB inside a pool", Some(235);
     PairTwoStreams = "pair 1KiB, two streams in turn", None;
     Churn1k = "churn 512B-64MiB, 1k live", Some(600);
     Churn10k = "churn 512B-64MiB, 10k live", Some(600);
@@ -91,6 +92,12 @@ impl Case {
         match self {
             Self::Pair => run_pairs(&Owned::new(allocator()?, 1)?, pairs)?,
             Self::PairRaw => run_pairs(&Raw::new(allocator()?, 1)?, pairs)?,
+            Self::PairInside => {
+                let allocator = allocator()?;
+                let pool = allocator.create_pool();
+                let _inside = pool.enter_all();
+                run_pairs(&Owned::new(allocator.clone(), 1)?, pairs)?;
+            }
             Self::PairTwoStreams => take_turns(&Owned::new(allocator()?, 2)?, pairs)?,
             Self::Churn1k => return self.churn(1000, LogUniform::TO_64_MIB, pairs, end),
             Self::Churn10k => return self.churn(10_000, LogUniform::TO_64_MIB, pairs, end),

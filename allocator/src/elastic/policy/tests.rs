@@ -45,6 +45,7 @@ impl Moment {
             used: self.used,
             requests: self.requests,
             until_most: self.requests / 3,
+            held_then: 0,
             spent: self.spent,
             room: self.room,
             pressed: self.pressed,

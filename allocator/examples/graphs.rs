@@ -1,0 +1,120 @@
+//! Graphs on memory of a pool: captured, launched, and their contents checked; `graphs [BACKEND]`.
+
+use std::error::Error;
+use std::time::Instant;
+
+use cachette::hal::{AnyDevice, CaptureMode, Device};
+use cachette::pool::Graph;
+use cachette::{Allocation, Allocator, Backends, Pool, Stream};
+
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+type Memory = Allocation<AnyDevice>;
+
+const BYTES: usize = 3 << 20;
+const CAPTURES: u32 = 1000;
+
+fn main() -> Result<()> {
+    let backend = std::env::args().nth(1);
+    let device = Backends::open(backend.as_deref().unwrap_or("host"))?;
+    for config in ["", "expandable_segments:True"] {
+        let allocator = Allocator::with_config(device.clone(), &config.parse()?);
+        let stream = allocator.create_stream()?;
+        let name = if config.is_empty() {
+            "direct"
+        } else {
+            "elastic"
+        };
+        contents(&allocator, &stream)?;
+        println!("{name}: a graph launched three times wrote what it should");
+        let growth = many(&allocator, &stream)?;
+        println!("{name}: {CAPTURES} captures left {growth} bytes more held than the first");
+        println!(
+            "{name}: entering and leaving a pool takes {:.1} ns",
+            entering(&allocator, &stream)?
+        );
+    }
+    Ok(())
+}
+
+/// Captures a fill of one allocation and a copy into another, with memory made and freed inside the capture.
+fn capture(
+    pool: &Pool<AnyDevice>,
+    stream: &Stream<AnyDevice>,
+    byte: u8,
+    out: &Memory,
+) -> Result<Graph<AnyDevice>> {
+    let allocator = pool.allocator();
+    let transfer = allocator.device().transfer()?;
+    let capture = pool.begin_capture(stream, CaptureMode::Global)?;
+    let between = allocator.allocate(BYTES as u64, stream)?;
+    let (from, to) = (
+        between.ptr().ok_or("no memory")?,
+        out.ptr().ok_or("no memory")?,
+    );
+    // SAFETY: 1. the stream is live. 3. both are live, and the graph keeps the pool's memory.
+    unsafe { transfer.fill(from, byte, BYTES as u64, stream.get()) }?;
+    // SAFETY: as above.
+    unsafe { transfer.copy(to, from, BYTES as u64, stream.get()) }?;
+    drop(between);
+    Ok(capture.end()?)
+}
+
+fn contents(allocator: &Allocator<AnyDevice>, stream: &Stream<AnyDevice>) -> Result<()> {
+    let pool = allocator.create_capture_pool();
+    let out = allocator.allocate(BYTES as u64, stream)?;
+    let graphs = [
+        capture(&pool, stream, 7, &out)?,
+        capture(&pool, stream, 9, &out)?,
+    ];
+    let id = pool.id();
+    drop(pool);
+    for (graph, byte) in [(&graphs[0], 7_u8), (&graphs[1], 9), (&graphs[0], 7)] {
+        // SAFETY: 1. `out` is live until the stream has finished. 2. one stream runs them in turn. 3. It is ours.
+        unsafe { graph.launch(stream) }?;
+        let mut seen = vec![0_u8; BYTES];
+        let transfer = allocator.device().transfer()?;
+        // SAFETY: 1. the stream is live. 3. 4. both outlive the synchronization below.
+        unsafe {
+            transfer.download(
+                seen.as_mut_ptr(),
+                out.ptr().ok_or("no memory")?,
+                BYTES,
+                stream.get(),
+            )
+        }?;
+        stream.synchronize()?;
+        if seen.iter().any(|found| *found != byte) {
+            return Err(format!("a graph of pool {id} did not write {byte}").into());
+        }
+    }
+    drop(graphs);
+    if allocator.open_pool(id).is_ok() {
+        return Err("the pool outlived its last graph".into());
+    }
+    Ok(())
+}
+
+/// Captures many graphs, each in a pool of its own; by how much more is held in the end than after the first.
+fn many(allocator: &Allocator<AnyDevice>, stream: &Stream<AnyDevice>) -> Result<u64> {
+    let out = allocator.allocate(BYTES as u64, stream)?;
+    let mut first = 0;
+    for round in 0..CAPTURES {
+        let pool = allocator.create_capture_pool();
+        let graph = capture(&pool, stream, 1, &out)?;
+        drop((graph, pool));
+        if round == 0 {
+            first = allocator.reserved_bytes();
+        }
+    }
+    Ok(allocator.reserved_bytes().saturating_sub(first))
+}
+
+fn entering(allocator: &Allocator<AnyDevice>, stream: &Stream<AnyDevice>) -> Result<f64> {
+    const TIMES: u32 = 200_000;
+    let pool = allocator.create_pool();
+    let start = Instant::now();
+    for _ in 0..TIMES {
+        drop(pool.enter(stream)?);
+    }
+    Ok(start.elapsed().as_secs_f64() * 1e9 / f64::from(TIMES))
+}

@@ -1,0 +1,165 @@
+//! Captures whose memory comes from a pool, and the graphs they give.
+
+use std::sync::Arc;
+
+use cachette_hal::{self as hal, CaptureMode, Device, StreamRef};
+
+use super::{Filter, Pool, PoolId, PoolProblem};
+use crate::allocator::Allocator;
+use crate::error::Error;
+use crate::lane::Stream;
+use crate::shared::Shared;
+
+/// A capture under way; requests for streams that take part are served by its pool.
+///
+/// Dropped before its [`end`](Self::end), it is ended and its graph thrown away.
+#[derive(Debug)]
+pub struct Capture<D: Device> {
+    user: Pool<D>,
+    stream: Stream<D>,
+    open: bool,
+}
+
+/// A captured graph. The memory it uses stays its own until the last graph of its pool is gone.
+#[derive(Debug)]
+pub struct Graph<D: Device> {
+    shared: Arc<Shared<D>>,
+    /// `None` only while it is being dropped.
+    handle: Option<hal::Graph>,
+    user: Pool<D>,
+}
+
+impl<D: Device> Allocator<D> {
+    /// Makes a pool for captures; graphs that share it must not run at the same time.
+    #[must_use]
+    pub fn create_capture_pool(&self) -> Pool<D> {
+        self.create_named(PoolId::of_capture)
+    }
+}
+
+impl<D: Device> Pool<D> {
+    /// Begins to capture `stream`, with memory from the pool.
+    pub fn begin_capture(
+        &self,
+        stream: &Stream<D>,
+        mode: CaptureMode,
+    ) -> Result<Capture<D>, Error> {
+        if stream.get() == StreamRef::DEFAULT {
+            return Err(PoolProblem::DefaultStream.of(self.id()));
+        }
+        let user = self.allocator.open_pool(self.id())?;
+        let shared = &user.allocator.inner().shared;
+        let capture = shared.device.capture()?;
+        // The pool first: whatever the capture itself needs must not come from elsewhere.
+        let by_stream = Filter::Stream(stream.get());
+        user.allocator.begin_route(user.id(), by_stream)?;
+        // SAFETY: 1. the stream is kept alive by its handle.
+        if let Err(error) = unsafe { capture.begin_capture(stream.get(), mode) } {
+            user.allocator.end_route(user.id())?;
+            return Err(error.into());
+        }
+        user.core.keep();
+        let begun = Capture {
+            user,
+            stream: stream.clone(),
+            open: true,
+        };
+        begun.route_by_capture()?;
+        Ok(begun)
+    }
+}
+
+impl<D: Device> Capture<D> {
+    /// Lets every stream that joins the capture be served, now that it has a number.
+    fn route_by_capture(&self) -> Result<(), Error> {
+        if let Some(id) = self.stream.lane.capture() {
+            let routes = &self.user.allocator.inner().routes;
+            routes.change(Filter::Capture(id), self.user.id())?;
+        }
+        Ok(())
+    }
+
+    /// The pool that serves it.
+    #[must_use]
+    pub const fn pool(&self) -> &Pool<D> {
+        &self.user
+    }
+
+    /// Ends the capture; its graph, ready to launch.
+    ///
+    /// After a failure the capture is over all the same, and the pool is usable.
+    pub fn end(mut self) -> Result<Graph<D>, Error> {
+        let ended = self.close()?;
+        let user = self.user.allocator.open_pool(self.user.id())?;
+        Ok(Graph {
+            shared: Arc::clone(&user.allocator.inner().shared),
+            handle: Some(ended),
+            user,
+        })
+    }
+
+    fn close(&mut self) -> Result<hal::Graph, Error> {
+        self.open = false;
+        let allocator = &self.user.allocator;
+        let capture = allocator.inner().shared.device.capture()?;
+        // SAFETY: 1. the stream is kept alive by its handle.
+        let graph = unsafe { capture.end_capture(self.stream.get()) };
+        allocator.end_route(self.user.id())?;
+        Ok(graph?)
+    }
+}
+
+impl<D: Device> Drop for Capture<D> {
+    fn drop(&mut self) {
+        if !self.open {
+            return;
+        }
+        if let Ok(graph) = self.close()
+            && let Ok(capture) = self.user.allocator.inner().shared.device.capture()
+        {
+            // SAFETY: 1. the graph was made just now, and nobody else knows it.
+            // A destructor has nobody to tell of a failure.
+            let _ = unsafe { capture.destroy_graph(graph) };
+        }
+    }
+}
+
+impl<D: Device> Graph<D> {
+    /// The pool that its memory is of.
+    #[must_use]
+    pub const fn pool(&self) -> &Pool<D> {
+        &self.user
+    }
+
+    /// Queues everything the graph recorded.
+    ///
+    /// # Safety
+    ///
+    /// 1. What the graph names besides memory of its pool is live, and stays so until the launch has finished.
+    /// 2. No other graph of the same pool runs at the same time.
+    /// 3. `stream` is one of this allocator's device.
+    pub unsafe fn launch(&self, stream: &Stream<D>) -> Result<(), Error> {
+        let Some(graph) = &self.handle else {
+            return Ok(());
+        };
+        let capture = self.shared.device.capture()?;
+        // Noted first, so that the memory is waited for whatever the driver answers.
+        let inner = self.user.allocator.inner();
+        inner.note_launch(&self.user.core, &stream.lane);
+        // SAFETY: 1. graph and stream are kept alive by their handles. 3 and 4. The caller's promises.
+        unsafe { capture.launch(graph, stream.get()) }?;
+        Ok(())
+    }
+}
+
+impl<D: Device> Drop for Graph<D> {
+    fn drop(&mut self) {
+        if let Some(graph) = self.handle.take()
+            && let Ok(capture) = self.shared.device.capture()
+        {
+            // SAFETY: 1. the graph is this owner's, and launches under way run to their end.
+            // A destructor has nobody to tell of a failure.
+            let _ = unsafe { capture.destroy_graph(graph) };
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! The state of a pool, to be brought back later.
+
+use cachette_hal::Device;
+
+use super::{Pool, PoolId, PoolProblem};
+use crate::error::Error;
+use crate::heap::Saved;
+
+/// What was allocated in a pool at one moment: where, and how much.
+///
+/// Only memory that is known by its address alone can be brought back; see
+/// [`Allocator::allocate_raw`](crate::Allocator::allocate_raw).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Checkpoint {
+    pool: PoolId,
+    /// For every heap, by number, its blocks.
+    heaps: Vec<(u32, Vec<Saved>)>,
+}
+
+impl Checkpoint {
+    /// The addresses that were allocated, in order.
+    #[must_use]
+    pub fn addresses(&self) -> Vec<u64> {
+        let blocks = self.heaps.iter().flat_map(|(_, blocks)| blocks);
+        let mut addresses: Vec<u64> = blocks.map(|block| block.address).collect();
+        addresses.sort_unstable();
+        addresses
+    }
+}
+
+/// What bringing back a state changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Restored {
+    /// What was allocated before, and was freed.
+    pub freed: Vec<u64>,
+    /// What is allocated now; an address may be in both.
+    pub allocated: Vec<u64>,
+}
+
+impl<D: Device> Pool<D> {
+    /// The pool's state now.
+    ///
+    /// It fails while a block waits for another stream, and for blocks with an owner: those could not be brought
+    /// back without their owner's knowledge.
+    pub fn checkpoint(&self) -> Result<Checkpoint, Error> {
+        // Chunks of elastic segments would otherwise serve elsewhere, and the addresses with them.
+        self.core.pin();
+        let mut heaps = Vec::new();
+        for heap in self.allocator.inner().heaps_of(self.id()) {
+            heap.tend()?;
+            let blocks = heap.save().map_err(|why| why.of(self.id()))?;
+            heaps.push((heap.number(), blocks));
+        }
+        Ok(Checkpoint {
+            pool: self.id(),
+            heaps,
+        })
+    }
+
+    /// Brings back a state: frees what is allocated, and allocates what was.
+    ///
+    /// Memory that was obtained since stays, unused. After an error nothing has changed.
+    pub fn restore(&self, checkpoint: &Checkpoint) -> Result<Restored, Error> {
+        if checkpoint.pool != self.id() {
+            return Err(PoolProblem::Foreign.of(self.id()));
+        }
+        let heaps = self.allocator.inner().heaps_of(self.id());
+        let saved = |number: u32| {
+            let found = checkpoint.heaps.iter().find(|(other, _)| *other == number);
+            found.map_or(&[][..], |(_, blocks)| blocks)
+        };
+        for (number, blocks) in &checkpoint.heaps {
+            if !blocks.is_empty() && !heaps.iter().any(|heap| heap.number() == *number) {
+                let address = blocks[0].address;
+                return Err(PoolProblem::Changed { address }.of(self.id()));
+            }
+        }
+        for heap in &heaps {
+            heap.tend()?;
+            let checked = heap.check_restore(saved(heap.number()));
+            checked.map_err(|why| why.of(self.id()))?;
+        }
+        let mut restored = Restored::default();
+        for heap in &heaps {
+            let blocks = saved(heap.number());
+            restored.freed.extend(heap.restore(blocks));
+            restored
+                .allocated
+                .extend(blocks.iter().map(|block| block.address));
+        }
+        restored.freed.sort_unstable();
+        restored.allocated.sort_unstable();
+        Ok(restored)
+    }
+}

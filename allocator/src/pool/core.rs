@@ -1,0 +1,109 @@
+//! What a pool is, for the heaps that belong to it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+use super::PoolId;
+use crate::heaps::StreamTable;
+use crate::source::Source;
+
+/// What a pool is. Heaps refer to it, and it leads to them by number.
+///
+/// All accesses to its atomics are relaxed: uses are counted under the lock of the registry, and the switches each
+/// stand for themselves.
+#[derive(Debug)]
+pub(crate) struct PoolCore {
+    pub(crate) id: PoolId,
+    /// The heap of every stream that allocated here.
+    pub(crate) streams: StreamTable,
+    /// Where segments come from, if not from the device.
+    pub(crate) source: Option<Arc<dyn Source>>,
+    /// Whether blocks are never split: one block a segment.
+    pub(crate) no_split: bool,
+    /// Whether its free blocks serve other requests before those fail.
+    use_on_oom: AtomicBool,
+    /// Whether graphs may use its memory, so that no segment may go before the last user has.
+    kept: AtomicBool,
+    /// Whether graphs that use its memory may still run; under the lock of the launches.
+    running: AtomicBool,
+    /// Whether memory must stay at its addresses: graphs use them, or a saved state names them.
+    pinned: AtomicBool,
+    /// Owners, routes, captures and graphs.
+    pub(super) uses: AtomicU64,
+}
+
+impl PoolCore {
+    pub(super) fn new(
+        id: PoolId,
+        source: Option<Arc<dyn Source>>,
+        no_split: bool,
+        use_on_oom: bool,
+    ) -> Self {
+        Self {
+            id,
+            streams: StreamTable::default(),
+            source,
+            no_split,
+            use_on_oom: AtomicBool::new(use_on_oom),
+            kept: AtomicBool::new(false),
+            pinned: AtomicBool::new(false),
+            running: AtomicBool::new(false),
+            uses: AtomicU64::new(1),
+        }
+    }
+
+    /// What the heaps of a pool that is gone belong to, until another pool takes them.
+    pub(super) fn gone(id: PoolId) -> Self {
+        let core = Self::new(id, None, false, false);
+        core.uses.store(0, Relaxed);
+        core
+    }
+
+    /// Whether anybody uses the pool.
+    pub(crate) fn is_used(&self) -> bool {
+        self.uses.load(Relaxed) > 0
+    }
+
+    /// Whether unused segments may go back to the device although the pool is used.
+    pub(crate) fn gives_back(&self) -> bool {
+        !self.is_used() || !self.kept.load(Relaxed)
+    }
+
+    /// Whether nobody uses the pool and no graph runs in its memory any more.
+    pub(crate) fn is_left(&self) -> bool {
+        !self.is_used() && !self.running.load(Relaxed)
+    }
+
+    pub(super) fn set_running(&self, running: bool) {
+        self.running.store(running, Relaxed);
+    }
+
+    /// Whether its heaps may be elastic, if the allocator's are.
+    pub(crate) fn permits_elastic(&self) -> bool {
+        let source = self.source.as_ref();
+        source.is_none_or(|source| source.permits_elastic())
+    }
+
+    /// Keeps every segment until the last user is gone.
+    pub(super) fn keep(&self) {
+        self.kept.store(true, Relaxed);
+        self.pin();
+    }
+
+    /// Lets no chunk move to other addresses any more.
+    pub(super) fn pin(&self) {
+        self.pinned.store(true, Relaxed);
+    }
+
+    pub(crate) fn is_pinned(&self) -> bool {
+        self.pinned.load(Relaxed)
+    }
+
+    pub(crate) fn serves_on_oom(&self) -> bool {
+        self.use_on_oom.load(Relaxed)
+    }
+
+    pub(super) fn set_use_on_oom(&self, on: bool) {
+        self.use_on_oom.store(on, Relaxed);
+    }
+}

@@ -1,0 +1,53 @@
+//! The names of pools.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// The name of a pool; no two pools of a process share one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PoolId {
+    /// The number of a pool made for captures; zero for one that a user made.
+    pub capture: u64,
+    /// The number of a pool that a user made; zero for one made for captures.
+    pub user: u64,
+}
+
+impl PoolId {
+    /// The pool that serves requests which no other pool does.
+    pub const DEFAULT: Self = Self {
+        capture: 0,
+        user: 0,
+    };
+
+    /// A new name for a pool that a user makes.
+    pub(super) fn of_user() -> Self {
+        /// Relaxed: only the numbers must differ.
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Self {
+            capture: 0,
+            user: NEXT.fetch_add(1, Relaxed),
+        }
+    }
+
+    /// A new name for a pool that is made for captures.
+    pub(super) fn of_capture() -> Self {
+        /// Relaxed: only the numbers must differ.
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Self {
+            capture: NEXT.fetch_add(1, Relaxed),
+            user: 0,
+        }
+    }
+
+    /// The name as a pair, as sources and other languages know it.
+    #[must_use]
+    pub const fn pair(self) -> (u64, u64) {
+        (self.capture, self.user)
+    }
+}
+
+impl fmt::Display for PoolId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{{{}, {}}}", self.capture, self.user)
+    }
+}

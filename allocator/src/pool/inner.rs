@@ -1,0 +1,374 @@
+//! What an allocator does for its pools.
+
+use std::ptr::NonNull;
+use std::sync::{Arc, PoisonError};
+
+use cachette_hal::owned::RelaxedCapture;
+use cachette_hal::{self as hal, Device, StreamRef};
+
+use super::core::PoolCore;
+use super::route::{self, Filter};
+use super::{PoolId, PoolStats};
+use crate::allocation::Allocation;
+use crate::allocator::{Allocator, Inner, NO_HEAP};
+use crate::error::Error;
+use crate::fence::Fence;
+use crate::heap::Heap;
+use crate::lane::{Lane, Stream};
+use crate::policy::Policy;
+use crate::stats::{Counted, Row};
+
+/// The streams in which graphs of one pool were launched.
+#[derive(Debug)]
+pub(crate) struct Launches<D: Device> {
+    /// How many were, so that one which comes during a wait is noticed.
+    count: u64,
+    lanes: Vec<Arc<Lane<D>>>,
+}
+
+impl<D: Device> Default for Launches<D> {
+    fn default() -> Self {
+        Self {
+            count: 0,
+            lanes: Vec::new(),
+        }
+    }
+}
+
+impl<D: Device> Allocator<D> {
+    /// Allocates from the pool that this thread entered last, if it serves the stream.
+    #[inline(never)]
+    pub(crate) fn allocate_inside(
+        &self,
+        bytes: u64,
+        stream: &Stream<D>,
+    ) -> Result<Allocation<D>, Error> {
+        let heap = self
+            .inner()
+            .heap_inside(stream.get(), || Ok(&stream.lane))?;
+        self.allocate_from(bytes, heap.unwrap_or(&stream.heap))
+    }
+}
+
+impl<D: Device> Inner<D> {
+    /// A number that no other allocator ever has: a thread may have forgotten to leave a pool of one that is gone.
+    pub(crate) const fn identity(&self) -> u64 {
+        self.identity
+    }
+
+    /// The heap of the pool that this thread entered last, if it serves the stream, whose lane `lane` tells.
+    #[inline]
+    pub(crate) fn heap_inside<'a>(
+        &'a self,
+        stream: StreamRef,
+        lane: impl FnOnce() -> Result<&'a Arc<Lane<D>>, Error>,
+    ) -> Result<Option<&'a Arc<Heap<D>>>, Error> {
+        if let Some(known) = route::last(self.identity(), stream) {
+            // SAFETY: it was remembered below for this very allocator, whose number no other ever has, and an
+            // allocator keeps its heaps as long as it lives.
+            return Ok(Some(unsafe { known.cast::<Arc<Heap<D>>>().as_ref() }));
+        }
+        self.find_heap_inside(stream, lane()?)
+    }
+
+    #[cold]
+    fn find_heap_inside(
+        &self,
+        stream: StreamRef,
+        lane: &Arc<Lane<D>>,
+    ) -> Result<Option<&Arc<Heap<D>>>, Error> {
+        let Some(pool) = route::pool_inside(self.identity(), stream) else {
+            return Ok(None);
+        };
+        let heap = self.heap_of_lane(&pool, lane)?;
+        route::remember(self.identity(), stream, NonNull::from(heap).cast());
+        Ok(Some(heap))
+    }
+
+    /// The heap of a stream in a pool.
+    pub(super) fn heap_in(
+        &self,
+        pool: &Arc<PoolCore>,
+        stream: &Stream<D>,
+    ) -> Result<&Arc<Heap<D>>, Error> {
+        if !Arc::ptr_eq(stream.heap.shared(), &self.shared) {
+            return Err(Error::ForeignStream);
+        }
+        self.heap_of_lane(pool, &stream.lane)
+    }
+
+    /// The heap of a lane in a pool, made if there is none yet.
+    pub(crate) fn heap_of_lane(
+        &self,
+        pool: &Arc<PoolCore>,
+        lane: &Arc<Lane<D>>,
+    ) -> Result<&Arc<Heap<D>>, Error> {
+        let make = || {
+            let elastic = self.is_elastic() && pool.permits_elastic();
+            let heap = self.idle_heap(lane, elastic).or_else(|| {
+                let policy = Policy::of(&self.shared.settings.config());
+                let lane = Arc::clone(lane);
+                self.heaps
+                    .add(|number| Heap::new(lane, &policy, number, elastic))
+            })?;
+            heap.set_pool(pool);
+            heap.set_elastic(elastic);
+            if let Some(partner) = heap.partner() {
+                partner.set_pool(pool);
+                partner.set_elastic(elastic);
+            }
+            Some(heap.number())
+        };
+        let number = match pool.streams.get(lane.stream()) {
+            Some(number) => number,
+            None => pool
+                .streams
+                .get_or_add(lane.stream(), make)
+                .ok_or(NO_HEAP)?,
+        };
+        Ok(self.heaps.get(number).ok_or(NO_HEAP)?)
+    }
+
+    /// An empty heap of the same lane and kind that an earlier pool left behind.
+    fn idle_heap(&self, lane: &Arc<Lane<D>>, elastic: bool) -> Option<&Arc<Heap<D>>> {
+        let is_such = |heap: &Heap<D>| heap.elastic().is_some() == elastic;
+        let fits = |number| {
+            let heap = self.heaps.get(number);
+            heap.is_some_and(|heap| {
+                Arc::ptr_eq(heap.lane(), lane) && (is_such(heap) || heap.partner().is_some())
+            })
+        };
+        let heap = self.heaps.get(self.pools.idle_heap(fits)?)?;
+        if is_such(heap) {
+            return Some(heap);
+        }
+        self.heaps.get(heap.partner()?.number())
+    }
+
+    /// The heaps of a pool, those with the other source among them.
+    pub(super) fn heaps_of(&self, id: PoolId) -> Vec<Arc<Heap<D>>> {
+        let mut heaps = self.heaps.all();
+        heaps.retain(|heap| heap.pool().is_some_and(|pool| pool.id == id));
+        heaps
+    }
+
+    /// Gives the unused memory of a pool back; the bytes that came free.
+    pub(super) fn empty_pool(&self, core: &PoolCore) -> Result<u64, Error> {
+        // A capture may be under way, which must not be broken.
+        let _relaxed = RelaxedCapture::enter(&self.shared.device).ok();
+        if !core.gives_back() || !self.wait_for_launches(core)? {
+            return Ok(0);
+        }
+        let mut bytes = 0;
+        for heap in self.heaps_of(core.id) {
+            heap.tend()?;
+            bytes += heap.release_where(|_| true)?;
+        }
+        Ok(bytes)
+    }
+
+    /// Takes a user of a pool away, and gives its memory back after the last.
+    pub(super) fn release_pool(&self, core: &PoolCore) {
+        if !self.pools.release(core) {
+            return;
+        }
+        core.set_use_on_oom(false);
+        if let Some(source) = &core.source {
+            source.released(self.shared.device.info().ordinal, core.id.pair());
+        }
+        // A destructor has nobody to tell of a failure; what stays goes with the next emptying.
+        let _ = self.empty_pool(core);
+        self.forget_pools();
+    }
+
+    /// Remembers that a graph whose memory is of a pool runs in a lane's stream.
+    pub(super) fn note_launch(&self, core: &PoolCore, lane: &Arc<Lane<D>>) {
+        let mut launches = self.launches.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_pool = launches.entry(core.id).or_default();
+        of_pool.count += 1;
+        if !of_pool.lanes.iter().any(|known| Arc::ptr_eq(known, lane)) {
+            of_pool.lanes.push(Arc::clone(lane));
+        }
+        core.set_running(true);
+    }
+
+    /// Waits until no graph whose memory is of a pool runs any more; `false` if that cannot be waited for now, because
+    /// a stream in which one was launched is captured, or because more are launched meanwhile.
+    fn wait_for_launches(&self, core: &PoolCore) -> hal::Result<bool> {
+        let locked = || self.launches.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((count, lanes)) = locked()
+            .get(&core.id)
+            .map(|launches| (launches.count, launches.lanes.clone()))
+        else {
+            return Ok(true);
+        };
+        for lane in &lanes {
+            if lane.is_capturing() {
+                return Ok(false);
+            }
+            Fence::record(lane)?.wait()?;
+        }
+        let mut launches = locked();
+        let over = launches
+            .get(&core.id)
+            .is_none_or(|launches| launches.count == count);
+        if over {
+            launches.remove(&core.id);
+            core.set_running(false);
+        }
+        Ok(over)
+    }
+
+    /// Waits for the graphs of pools that nobody uses any more, as far as that can be.
+    pub(crate) fn wait_for_left_graphs(&self) -> hal::Result<()> {
+        for core in self.pools.released() {
+            self.wait_for_launches(&core)?;
+        }
+        Ok(())
+    }
+
+    /// Forgets the pools that nobody uses and that hold nothing any more.
+    pub(crate) fn forget_pools(&self) {
+        self.pools.forget(|core| {
+            let heaps = self.heaps_of(core.id);
+            if !heaps.iter().all(|heap| heap.is_empty()) {
+                return None;
+            }
+            let gone = Arc::new(PoolCore::gone(core.id));
+            for heap in &heaps {
+                heap.set_pool(&gone);
+            }
+            // Of two partners one is enough: it leads to the other.
+            let leads = |heap: &&Arc<Heap<D>>| match heap.partner() {
+                None => true,
+                Some(partner) => {
+                    let mutual = partner.partner();
+                    heap.elastic().is_none() && mutual.is_some_and(|own| Arc::ptr_eq(&own, heap))
+                }
+            };
+            Some(
+                heaps
+                    .iter()
+                    .filter(leads)
+                    .map(|heap| heap.number())
+                    .collect(),
+            )
+        });
+    }
+
+    /// What a pool holds.
+    pub(super) fn pool_stats(&self, core: &PoolCore) -> PoolStats {
+        let heaps = self.heaps_of(core.id);
+        let sum = |counted| heaps.iter().map(|heap| heap.count(Row::All, counted)).sum();
+        PoolStats {
+            allocations: sum(Counted::Allocations),
+            allocated_bytes: sum(Counted::AllocatedBytes),
+            segments: sum(Counted::Segments),
+            reserved_bytes: sum(Counted::ReservedBytes),
+        }
+    }
+
+    /// The addresses that are allocated in a pool, in order.
+    pub(super) fn live_in(&self, core: &PoolCore) -> Vec<u64> {
+        let mut live: Vec<u64> = self
+            .heaps_of(core.id)
+            .iter()
+            .flat_map(|heap| heap.live())
+            .collect();
+        live.sort_unstable();
+        live
+    }
+
+    /// Begins a route, which uses the pool until it is ended.
+    pub(super) fn begin_route(&self, filter: Filter, id: PoolId) -> Result<(), Error> {
+        let core = self.pools.open(id)?;
+        if let Err(error) = self.routes.begin(filter, &core) {
+            self.release_pool(&core);
+            return Err(error);
+        }
+        self.refresh_routes();
+        if let Some(source) = &core.source {
+            source.began(self.shared.device.info().ordinal, id.pair());
+        }
+        Ok(())
+    }
+
+    pub(super) fn end_route(&self, id: PoolId) -> Result<(), Error> {
+        let core = self.routes.end(id)?;
+        self.refresh_routes();
+        if let Some(source) = &core.source {
+            source.ended(self.shared.device.info().ordinal, id.pair());
+        }
+        self.release_pool(&core);
+        Ok(())
+    }
+
+    /// Lets every heap of the default pool know whether there are routes.
+    fn refresh_routes(&self) {
+        let routed = self.routes.are_there();
+        for heap in self.heaps.all() {
+            heap.set_routed(routed && heap.pool().is_none());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cachette_hal::Ordinal;
+    use cachette_hal_host::{HostBackend, HostConfig, HostDevice};
+
+    use crate::{Allocation, Allocator, Config};
+
+    const ELASTIC: &str = "expandable_segments:True";
+
+    fn allocator() -> Allocator<HostDevice> {
+        let backend = HostBackend::new(HostConfig::default().phantom(true)).unwrap();
+        Allocator::new(backend.device(Ordinal(0)).unwrap())
+    }
+
+    fn set(allocator: &Allocator<HostDevice>, text: &str) {
+        let config: Config = text.parse().unwrap();
+        allocator.set_config(&config);
+    }
+
+    #[test]
+    fn p6_pools_that_come_after_others_use_their_heaps_again() {
+        let allocator = allocator();
+        let streams = [(); 3].map(|()| allocator.create_stream().unwrap());
+        let mut counts = Vec::new();
+        for _ in 0..1000 {
+            let pool = allocator.create_pool();
+            for stream in &streams {
+                drop(pool.allocate(512, stream).unwrap());
+            }
+            counts.push(allocator.inner().heaps.all().len());
+        }
+        assert!(counts.iter().all(|count| *count == 6), "{counts:?}");
+    }
+
+    #[test]
+    fn p6_partners_are_used_again_as_one() {
+        let allocator = allocator();
+        let stream = allocator.create_stream().unwrap();
+        let mut counts = Vec::new();
+        for _ in 0..50 {
+            set(&allocator, "");
+            let pools = [allocator.create_pool(), allocator.create_pool()];
+            let [one, two] = pools
+                .each_ref()
+                .map(|pool| pool.allocate(512, &stream).unwrap());
+            set(&allocator, ELASTIC);
+            let [three, four] = pools
+                .each_ref()
+                .map(|pool| pool.allocate(3 << 20, &stream).unwrap());
+            for (pool, live) in pools.iter().zip([[&one, &three], [&two, &four]]) {
+                assert!(pool.holds_exactly(&live.map(Allocation::address)));
+            }
+            drop((one, two, three, four, pools));
+            allocator.empty_cache().unwrap();
+            counts.push(allocator.inner().heaps.all().len());
+        }
+        // The stream's own, and two of each kind.
+        assert!(counts.iter().all(|count| *count == 5), "{counts:?}");
+    }
+}

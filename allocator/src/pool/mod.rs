@@ -1,0 +1,334 @@
+//! Pools: memory of their own for some requests.
+//!
+//! Every request is served by one pool: the default one, or another that it was led to. A pool has heaps of its own, so
+//! its blocks never serve requests of another pool, and a source of its own, if it needs one.
+//!
+//! ```
+//! use cachette::{Allocator, Backends};
+//!
+//! let allocator = Allocator::new(Backends::open("host")?);
+//! let stream = allocator.create_stream()?;
+//! let pool = allocator.create_pool();
+//! let direct = pool.allocate(1 << 20, &stream)?;
+//! {
+//!     let _inside = pool.enter(&stream)?;
+//!     let led = allocator.allocate(1 << 20, &stream)?; // on this thread and stream: from the pool
+//! }
+//! let outside = allocator.allocate(1 << 20, &stream)?;
+//! assert_eq!(pool.stats().allocations, 1);
+//! # drop((direct, outside));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! A pool lives as long as anybody uses it: owners, guards, graphs. Then its unused segments go back to the device,
+//! and those of live allocations follow when they can. Until then it may be opened again by its name.
+
+mod capture;
+mod checkpoint;
+pub(crate) mod core;
+mod id;
+mod inner;
+mod registry;
+pub(crate) mod route;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use cachette_hal::Device;
+
+use crate::allocation::Allocation;
+use crate::allocator::Allocator;
+use crate::error::Error;
+use crate::lane::Stream;
+use crate::source::Source;
+use core::PoolCore;
+
+pub use capture::{Capture, Graph};
+pub use checkpoint::{Checkpoint, Restored};
+pub use id::PoolId;
+pub(crate) use inner::Launches;
+pub(crate) use registry::Pools;
+pub use route::Filter;
+
+/// What is wrong with what was asked of a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PoolProblem {
+    /// There is no such pool.
+    #[error("there is no such pool, or it is gone; create one")]
+    Unknown,
+    /// There is one of that name already.
+    #[error("there is a pool of that name already; open it instead")]
+    Exists,
+    /// Requests are led to it already.
+    #[error("requests are led to it already; end that first")]
+    Begun,
+    /// No requests are led to it.
+    #[error("no requests are led to it; begin that first")]
+    NotBegun,
+    /// The state is another pool's.
+    #[error("the state was saved of another pool; restore it there")]
+    Foreign,
+    /// A block waits for another stream.
+    #[error("the block at {address:#x} waits for another stream; synchronize that first")]
+    Waiting {
+        /// Where it is.
+        address: u64,
+    },
+    /// A block has an owner.
+    #[error("the allocation at {address:#x} has an owner; make it raw, or drop it first")]
+    Owned {
+        /// Where it is.
+        address: u64,
+    },
+    /// Memory that was saved is not there any more.
+    #[error(
+        "there is no memory of the pool at {address:#x} any more; the saved state cannot be restored"
+    )]
+    Changed {
+        /// Where it was.
+        address: u64,
+    },
+    /// The default stream cannot be captured.
+    #[error("the default stream cannot be captured; capture one that was created")]
+    DefaultStream,
+}
+
+impl PoolProblem {
+    pub(crate) const fn of(self, pool: PoolId) -> Error {
+        Error::Pool { pool, why: self }
+    }
+}
+
+/// How a pool is made.
+#[derive(Clone, Debug, Default)]
+#[must_use]
+pub struct PoolOptions {
+    id: Option<PoolId>,
+    source: Option<Arc<dyn Source>>,
+    no_split: bool,
+    use_on_oom: bool,
+}
+
+impl PoolOptions {
+    /// A pool like any other.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Calls it by a name from [`Pool::handle`].
+    pub const fn id(mut self, id: PoolId) -> Self {
+        self.id = Some(id);
+        self
+    }
+
+    /// Takes its segments from `source` instead of the device.
+    pub fn source(mut self, source: Arc<dyn Source>) -> Self {
+        self.source = Some(source);
+        self
+    }
+
+    /// Never splits a block: every allocation has a segment of its own.
+    pub const fn no_split(mut self, on: bool) -> Self {
+        self.no_split = on;
+        self
+    }
+
+    /// Lets its free blocks serve other requests before those fail.
+    pub const fn use_on_oom(mut self, on: bool) -> Self {
+        self.use_on_oom = on;
+        self
+    }
+}
+
+/// One user of a pool; dropped, it releases the pool.
+#[derive(Debug)]
+pub struct Pool<D: Device> {
+    allocator: Allocator<D>,
+    core: Arc<PoolCore>,
+}
+
+/// What a pool holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PoolStats {
+    /// Blocks that callers hold.
+    pub allocations: u64,
+    /// Their bytes.
+    pub allocated_bytes: u64,
+    /// Segments.
+    pub segments: u64,
+    /// Bytes held from the device or from the pool's source.
+    pub reserved_bytes: u64,
+}
+
+impl<D: Device> Allocator<D> {
+    /// Makes a pool.
+    #[must_use]
+    pub fn create_pool(&self) -> Pool<D> {
+        self.create_named(PoolId::of_user)
+    }
+
+    /// Makes a pool with a new name; one that somebody made up before it came up is left out.
+    fn create_named(&self, name: impl Fn() -> PoolId) -> Pool<D> {
+        loop {
+            let core = PoolCore::new(name(), None, false, false);
+            if let Ok(core) = self.inner().pools.add(core) {
+                return Pool {
+                    allocator: self.clone(),
+                    core,
+                };
+            }
+        }
+    }
+
+    /// Makes a pool as `options` say.
+    pub fn create_pool_with(&self, options: PoolOptions) -> Result<Pool<D>, Error> {
+        let id = options.id.unwrap_or_else(PoolId::of_user);
+        let core = PoolCore::new(id, options.source, options.no_split, options.use_on_oom);
+        let core = self.inner().pools.add(core)?;
+        if let Some(source) = &core.source {
+            source.started(self.device_info().ordinal.0 + 1);
+        }
+        Ok(Pool {
+            allocator: self.clone(),
+            core,
+        })
+    }
+
+    /// Becomes one more user of a pool. One that was released may be opened as long as anything lives in it.
+    pub fn open_pool(&self, id: PoolId) -> Result<Pool<D>, Error> {
+        Ok(Pool {
+            allocator: self.clone(),
+            core: self.inner().pools.open(id)?,
+        })
+    }
+
+    /// Leads requests of every thread to a pool, and uses it, until [`end_route`](Self::end_route).
+    pub fn begin_route(&self, id: PoolId, filter: Filter) -> Result<(), Error> {
+        self.inner().begin_route(filter, id)
+    }
+
+    /// Leads no more requests to a pool, but for what threads have entered.
+    pub fn end_route(&self, id: PoolId) -> Result<(), Error> {
+        self.inner().end_route(id)
+    }
+}
+
+impl<D: Device> Pool<D> {
+    /// A name for a pool that is made later; no pool has it yet.
+    #[must_use]
+    pub fn handle() -> PoolId {
+        PoolId::of_user()
+    }
+
+    /// The pool's name.
+    #[must_use]
+    pub fn id(&self) -> PoolId {
+        self.core.id
+    }
+
+    /// How many users it has.
+    #[must_use]
+    pub fn use_count(&self) -> u64 {
+        self.core.uses.load(Relaxed)
+    }
+
+    /// The allocator it belongs to.
+    #[must_use]
+    pub const fn allocator(&self) -> &Allocator<D> {
+        &self.allocator
+    }
+
+    /// Lets its free blocks serve other requests before those fail, or not.
+    pub fn set_use_on_oom(&self, on: bool) {
+        self.core.set_use_on_oom(on);
+    }
+
+    /// Allocates `bytes` bytes from the pool for work in `stream`.
+    pub fn allocate(&self, bytes: u64, stream: &Stream<D>) -> Result<Allocation<D>, Error> {
+        let heap = self.allocator.inner().heap_in(&self.core, stream)?;
+        self.allocator.allocate_from(bytes, heap)
+    }
+
+    /// Leads this thread's requests for `stream` to the pool while the guard lives. The pool entered last serves.
+    pub fn enter(&self, stream: &Stream<D>) -> Result<Inside<'_, D>, Error> {
+        self.allocator.inner().heap_in(&self.core, stream)?;
+        Ok(self.enter_for(Some(stream)))
+    }
+
+    /// Leads this thread's requests for every stream to the pool while the guard lives.
+    #[must_use = "the pool is left when the guard is dropped"]
+    pub fn enter_all(&self) -> Inside<'_, D> {
+        self.enter_for(None)
+    }
+
+    fn enter_for(&self, stream: Option<&Stream<D>>) -> Inside<'_, D> {
+        if let Some(source) = &self.core.source {
+            source.began(self.allocator.device_info().ordinal, self.core.id.pair());
+        }
+        let allocator = self.allocator.inner().identity();
+        let ticket = route::enter(allocator, stream.map(Stream::get), Arc::clone(&self.core));
+        Inside {
+            pool: self,
+            ticket,
+            of_thread: route::OfThread::default(),
+        }
+    }
+
+    /// Gives every unused segment of the pool back; the bytes that came free. While graphs may use its memory, none
+    /// does.
+    pub fn empty_cache(&self) -> Result<u64, Error> {
+        let bytes = self.allocator.inner().empty_pool(&self.core)?;
+        if let Some(source) = &self.core.source {
+            source.emptied();
+        }
+        Ok(bytes)
+    }
+
+    /// What the pool holds.
+    #[must_use]
+    pub fn stats(&self) -> PoolStats {
+        self.allocator.inner().pool_stats(&self.core)
+    }
+
+    /// Whether exactly `addresses` are allocated in the pool, in whatever order.
+    #[must_use]
+    pub fn holds_exactly(&self, addresses: &[u64]) -> bool {
+        let mut wanted = addresses.to_vec();
+        wanted.sort_unstable();
+        wanted == self.allocator.inner().live_in(&self.core)
+    }
+}
+
+impl<D: Device> Drop for Pool<D> {
+    fn drop(&mut self) {
+        self.allocator.inner().release_pool(&self.core);
+    }
+}
+
+/// While it lives, requests of its thread are led to a pool.
+#[must_use = "the pool is left when the guard is dropped"]
+pub struct Inside<'a, D: Device> {
+    pool: &'a Pool<D>,
+    ticket: u64,
+    of_thread: route::OfThread,
+}
+
+impl<D: Device> Drop for Inside<'_, D> {
+    fn drop(&mut self) {
+        let _ = self.of_thread;
+        route::leave(self.ticket);
+        let Pool { allocator, core } = self.pool;
+        if let Some(source) = &core.source {
+            source.ended(allocator.device_info().ordinal, core.id.pair());
+        }
+    }
+}
+
+impl<D: Device> fmt::Debug for Inside<'_, D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Inside").field(&self.pool.core.id).finish()
+    }
+}

@@ -1,0 +1,106 @@
+//! The pools of one allocator, by name.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::core::PoolCore;
+use super::{PoolId, PoolProblem};
+use crate::error::Error;
+use crate::source::Source;
+
+/// The pools of one allocator, by name.
+#[derive(Debug, Default)]
+pub(crate) struct Pools {
+    book: Mutex<Book>,
+}
+
+#[derive(Debug, Default)]
+struct Book {
+    pools: HashMap<PoolId, Arc<PoolCore>>,
+    /// Empty heaps that pools left behind, by number.
+    heaps: Vec<u32>,
+}
+
+impl Pools {
+    /// Adds a pool; its name must be new.
+    pub(super) fn add(&self, core: PoolCore) -> Result<Arc<PoolCore>, Error> {
+        let id = core.id;
+        match self.lock().pools.entry(id) {
+            Entry::Vacant(free) if id != PoolId::DEFAULT => {
+                Ok(Arc::clone(free.insert(Arc::new(core))))
+            }
+            _ => Err(PoolProblem::Exists.of(id)),
+        }
+    }
+
+    /// Adds a user to the pool called `id`; one that was released and is not gone yet is open again.
+    pub(super) fn open(&self, id: PoolId) -> Result<Arc<PoolCore>, Error> {
+        let book = self.lock();
+        let core = book.pools.get(&id).ok_or(PoolProblem::Unknown.of(id))?;
+        core.uses.fetch_add(1, Relaxed);
+        Ok(Arc::clone(core))
+    }
+
+    /// Takes a user away; whether it was the last.
+    pub(super) fn release(&self, core: &PoolCore) -> bool {
+        let _book = self.lock();
+        core.uses.fetch_sub(1, Relaxed) == 1
+    }
+
+    /// The sources of all pools.
+    pub(crate) fn sources(&self) -> Vec<Arc<dyn Source>> {
+        let book = self.lock();
+        let sources = book.pools.values().filter_map(|core| core.source.as_ref());
+        sources.map(Arc::clone).collect()
+    }
+
+    /// The pools that nobody uses and that are not gone yet.
+    pub(super) fn released(&self) -> Vec<Arc<PoolCore>> {
+        let book = self.lock();
+        let released = book.pools.values().filter(|core| !core.is_used());
+        released.map(Arc::clone).collect()
+    }
+
+    /// Forgets every pool that nobody uses and that `is_empty`; the heaps it says are left to other pools.
+    pub(crate) fn forget(&self, is_empty: impl Fn(&PoolCore) -> Option<Vec<u32>>) {
+        // A pool may be the last to hold its source, whose end is not this lock's affair.
+        let mut gone = Vec::new();
+        let Book { pools, heaps } = &mut *self.lock();
+        pools.retain(|_, core| {
+            let empty = if core.is_used() { None } else { is_empty(core) };
+            let stays = empty.is_none();
+            if !stays {
+                gone.push(Arc::clone(core));
+            }
+            heaps.extend(empty.into_iter().flatten());
+            stays
+        });
+    }
+
+    /// An empty heap that a pool left behind and that `fits`.
+    pub(crate) fn idle_heap(&self, fits: impl Fn(u32) -> bool) -> Option<u32> {
+        let heaps = &mut self.lock().heaps;
+        let index = heaps.iter().position(|number| fits(*number))?;
+        Some(heaps.swap_remove(index))
+    }
+
+    /// The pools whose free blocks serve other requests before those fail, by name.
+    pub(crate) fn on_oom(&self) -> Vec<Arc<PoolCore>> {
+        let book = self.lock();
+        let mut pools: Vec<_> = book
+            .pools
+            .values()
+            .filter(|core| core.serves_on_oom())
+            .map(Arc::clone)
+            .collect();
+        pools.sort_by_key(|core| core.id);
+        pools
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Book> {
+        // Every change is one step, so a panic leaves the book sound.
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,178 @@
+//! Which pool a request goes to.
+//!
+//! A thread may have entered pools; the one entered last serves. That is kept with the thread, so it costs other
+//! threads nothing. Other routes lead requests of any thread to a pool, by stream or by capture; while there is one,
+//! requests to the default pool take the slow path, where the routes are looked at.
+
+use std::cell::{Cell, RefCell};
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use cachette_hal::{CaptureId, StreamRef};
+
+use super::core::PoolCore;
+use super::{PoolId, PoolProblem};
+use crate::error::Error;
+
+thread_local! {
+    /// How many pools the thread has entered.
+    static DEPTH: Cell<usize> = const { Cell::new(0) };
+    /// The heap that last served this thread inside a pool: for which allocator and stream, and where it is.
+    static LAST: Cell<(u64, StreamRef, *const ())> =
+        const { Cell::new((0, StreamRef::DEFAULT, std::ptr::null())) };
+    static ENTERED: RefCell<Vec<Entered>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A pool that a thread has entered.
+#[derive(Debug)]
+struct Entered {
+    /// Which allocator's requests it serves, by its number.
+    allocator: u64,
+    /// Which stream's, if not every one's.
+    stream: Option<StreamRef>,
+    pool: Arc<PoolCore>,
+    /// Which guard leaves it.
+    ticket: u64,
+}
+
+/// Whether this thread has entered any pool.
+#[inline]
+pub(crate) fn is_inside() -> bool {
+    DEPTH.get() != 0
+}
+
+/// The heap that last served `stream` in the pool that this thread entered last, if it is known; a pointer that
+/// [`remember`] was given for the same allocator, since when no pool was entered or left.
+#[inline]
+pub(crate) fn last(allocator: u64, stream: StreamRef) -> Option<NonNull<()>> {
+    let (of, last, heap) = LAST.get();
+    let known = of == allocator && last == stream;
+    if known {
+        NonNull::new(heap.cast_mut())
+    } else {
+        None
+    }
+}
+
+/// Remembers which heap serves `stream` until a pool is entered or left.
+pub(crate) fn remember(allocator: u64, stream: StreamRef, heap: NonNull<()>) {
+    LAST.set((allocator, stream, heap.as_ptr()));
+}
+
+/// The pool that this thread entered last, of those that serve this allocator and stream.
+pub(crate) fn pool_inside(allocator: u64, stream: StreamRef) -> Option<Arc<PoolCore>> {
+    ENTERED.with_borrow(|entered| {
+        let serves = |entry: &&Entered| {
+            entry.allocator == allocator && entry.stream.is_none_or(|only| only == stream)
+        };
+        let entry = entered.iter().rev().find(serves);
+        entry.map(|entry| Arc::clone(&entry.pool))
+    })
+}
+
+/// Forgets which heap served last.
+fn forget() {
+    LAST.set((0, StreamRef::DEFAULT, std::ptr::null()));
+}
+
+/// Enters a pool on this thread; the number under which it is left.
+pub(super) fn enter(allocator: u64, stream: Option<StreamRef>, pool: Arc<PoolCore>) -> u64 {
+    thread_local! {
+        static NEXT: Cell<u64> = const { Cell::new(0) };
+    }
+    let ticket = NEXT.replace(NEXT.get() + 1);
+    ENTERED.with_borrow_mut(|entered| {
+        entered.push(Entered {
+            allocator,
+            stream,
+            pool,
+            ticket,
+        });
+        DEPTH.set(entered.len());
+    });
+    forget();
+    ticket
+}
+
+/// Leaves a pool, in whatever order.
+pub(super) fn leave(ticket: u64) {
+    // At the end of the thread there is nothing to leave any more.
+    let _ = ENTERED.try_with(|entered| {
+        let mut entered = entered.borrow_mut();
+        entered.retain(|entry| entry.ticket != ticket);
+        DEPTH.set(entered.len());
+        forget();
+    });
+}
+
+/// Marks a guard that belongs to its thread.
+pub(super) type OfThread = PhantomData<*const ()>;
+
+/// Which requests a route leads to its pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Filter {
+    /// All.
+    All,
+    /// Those for a stream.
+    Stream(StreamRef),
+    /// Those for streams that take part in a capture.
+    Capture(CaptureId),
+}
+
+/// The routes of one allocator, besides what threads have entered.
+#[derive(Debug, Default)]
+pub(crate) struct Routes {
+    list: RwLock<Vec<(Filter, Arc<PoolCore>)>>,
+}
+
+impl Routes {
+    /// Adds a route; a pool has one at most.
+    pub(super) fn begin(&self, filter: Filter, pool: &Arc<PoolCore>) -> Result<(), Error> {
+        let mut list = self.list.write().unwrap_or_else(PoisonError::into_inner);
+        if list.iter().any(|(_, other)| other.id == pool.id) {
+            return Err(PoolProblem::Begun.of(pool.id));
+        }
+        list.push((filter, Arc::clone(pool)));
+        Ok(())
+    }
+
+    /// Lets the route to a pool lead other requests.
+    pub(super) fn change(&self, filter: Filter, id: PoolId) -> Result<(), Error> {
+        let mut list = self.list.write().unwrap_or_else(PoisonError::into_inner);
+        let route = list.iter_mut().find(|(_, pool)| pool.id == id);
+        route.ok_or(PoolProblem::NotBegun.of(id))?.0 = filter;
+        Ok(())
+    }
+
+    /// Ends the route to a pool.
+    pub(super) fn end(&self, id: PoolId) -> Result<Arc<PoolCore>, Error> {
+        let mut list = self.list.write().unwrap_or_else(PoisonError::into_inner);
+        let index = list.iter().position(|(_, pool)| pool.id == id);
+        let (_, pool) = list.remove(index.ok_or(PoolProblem::NotBegun.of(id))?);
+        Ok(pool)
+    }
+
+    /// Whether there is any.
+    pub(crate) fn are_there(&self) -> bool {
+        let list = self.list.read().unwrap_or_else(PoisonError::into_inner);
+        !list.is_empty()
+    }
+
+    /// The pool that serves `stream`: that of the route begun last. `capture` tells the stream's capture.
+    pub(crate) fn pool_for(
+        &self,
+        stream: StreamRef,
+        capture: impl Fn() -> Option<CaptureId>,
+    ) -> Option<Arc<PoolCore>> {
+        let list = self.list.read().unwrap_or_else(PoisonError::into_inner);
+        let leads = |filter: &Filter| match filter {
+            Filter::All => true,
+            Filter::Stream(only) => *only == stream,
+            Filter::Capture(id) => capture() == Some(*id),
+        };
+        let route = list.iter().rev().find(|(filter, _)| leads(filter));
+        route.map(|(_, pool)| Arc::clone(pool))
+    }
+}

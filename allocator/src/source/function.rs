@@ -1,0 +1,231 @@
+//! A source made of two functions and optional hooks.
+
+mod c;
+
+use std::fmt;
+
+use cachette_hal::{DevicePtr, Ordinal, StreamRef};
+
+use super::accept::{aligned, check_bytes};
+use super::{ALIGNMENT, Place, PoolPair, Source, SourceError};
+
+type Allocate = dyn Fn(u64, &Place) -> Result<DevicePtr, SourceError> + Send + Sync;
+type Free = dyn Fn(DevicePtr, u64, &Place) -> Result<(), SourceError> + Send + Sync;
+type OnPool = dyn Fn(Ordinal, PoolPair) + Send + Sync;
+type BaseAllocation = dyn Fn(DevicePtr) -> Option<(DevicePtr, u64)> + Send + Sync;
+
+/// A source made of two functions and optional hooks.
+///
+/// The functions are closures ([`new`](Self::new)), C functions with the signatures of PyTorch's pluggable allocator
+/// ([`from_c`](Self::from_c)), or such functions in a shared library ([`load`](Self::load)). An address that is not
+/// a multiple of the promised alignment is given back and becomes an error; so does null.
+pub struct FunctionSource {
+    name: String,
+    alignment: u64,
+    elastic: bool,
+    allocate: Box<Allocate>,
+    free: Box<Free>,
+    hooks: Hooks,
+}
+
+/// What is told besides; each of them may be missing.
+#[derive(Default)]
+struct Hooks {
+    start: Option<Box<dyn Fn(u32) + Send + Sync>>,
+    empty: Option<Box<dyn Fn() + Send + Sync>>,
+    limit: Option<Box<dyn Fn(f64, Ordinal) + Send + Sync>>,
+    base_allocation: Option<Box<BaseAllocation>>,
+    record_stream: Option<Box<dyn Fn(DevicePtr, StreamRef) + Send + Sync>>,
+    begin: Option<Box<OnPool>>,
+    end: Option<Box<OnPool>>,
+    release: Option<Box<OnPool>>,
+}
+
+impl FunctionSource {
+    /// A source called `name` that makes memory by `allocate` and takes it back by `free`.
+    ///
+    /// They keep the promises of [`Source`].
+    pub fn new(
+        name: impl Into<String>,
+        allocate: impl Fn(u64, &Place) -> Result<DevicePtr, SourceError> + Send + Sync + 'static,
+        free: impl Fn(DevicePtr, u64, &Place) -> Result<(), SourceError> + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            name: name.into(),
+            alignment: ALIGNMENT,
+            elastic: false,
+            allocate: Box::new(allocate),
+            free: Box::new(free),
+            hooks: Hooks::default(),
+        }
+    }
+
+    /// Promises another alignment than [`ALIGNMENT`].
+    ///
+    /// # Panics
+    ///
+    /// If it is not a power of two.
+    #[must_use]
+    pub fn aligned_to(mut self, alignment: u64) -> Self {
+        assert!(
+            alignment.is_power_of_two(),
+            "an alignment is a power of two, and {alignment} is not"
+        );
+        self.alignment = alignment;
+        self
+    }
+
+    /// Lets pools take elastic segments from the device beside those of the functions.
+    #[must_use]
+    pub fn permit_elastic(mut self) -> Self {
+        self.elastic = true;
+        self
+    }
+
+    /// Is told that an allocator begins, and how many devices there are.
+    #[must_use]
+    pub fn on_start(mut self, hook: impl Fn(u32) + Send + Sync + 'static) -> Self {
+        self.hooks.start = Some(Box::new(hook));
+        self
+    }
+
+    /// Is told that the caches were emptied.
+    #[must_use]
+    pub fn on_empty(mut self, hook: impl Fn() + Send + Sync + 'static) -> Self {
+        self.hooks.empty = Some(Box::new(hook));
+        self
+    }
+
+    /// Is told the share of a device's memory that may be held.
+    #[must_use]
+    pub fn on_limit(mut self, hook: impl Fn(f64, Ordinal) + Send + Sync + 'static) -> Self {
+        self.hooks.limit = Some(Box::new(hook));
+        self
+    }
+
+    /// Is asked in which allocation an address lies.
+    #[must_use]
+    pub fn with_base_allocation(
+        mut self,
+        hook: impl Fn(DevicePtr) -> Option<(DevicePtr, u64)> + Send + Sync + 'static,
+    ) -> Self {
+        self.hooks.base_allocation = Some(Box::new(hook));
+        self
+    }
+
+    /// Is told that another stream uses memory.
+    #[must_use]
+    pub fn on_record_stream(
+        mut self,
+        hook: impl Fn(DevicePtr, StreamRef) + Send + Sync + 'static,
+    ) -> Self {
+        self.hooks.record_stream = Some(Box::new(hook));
+        self
+    }
+
+    /// Is told that requests begin to be served by a pool.
+    #[must_use]
+    pub fn on_begin(mut self, hook: impl Fn(Ordinal, PoolPair) + Send + Sync + 'static) -> Self {
+        self.hooks.begin = Some(Box::new(hook));
+        self
+    }
+
+    /// Is told that requests are no longer served by a pool.
+    #[must_use]
+    pub fn on_end(mut self, hook: impl Fn(Ordinal, PoolPair) + Send + Sync + 'static) -> Self {
+        self.hooks.end = Some(Box::new(hook));
+        self
+    }
+
+    /// Is told that a pool has no user any more.
+    #[must_use]
+    pub fn on_release(mut self, hook: impl Fn(Ordinal, PoolPair) + Send + Sync + 'static) -> Self {
+        self.hooks.release = Some(Box::new(hook));
+        self
+    }
+}
+
+impl fmt::Debug for FunctionSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FunctionSource")
+            .field("name", &self.name)
+            .field("alignment", &self.alignment)
+            .field("elastic", &self.elastic)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Source for FunctionSource {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    unsafe fn allocate(&self, bytes: u64, place: &Place) -> Result<DevicePtr, SourceError> {
+        check_bytes(&self.name, bytes)?;
+        let ptr = (self.allocate)(bytes, place)?;
+        aligned(&self.name, ptr, self.alignment, || {
+            (self.free)(ptr, bytes, place)
+        })
+    }
+
+    unsafe fn free(&self, ptr: DevicePtr, bytes: u64, place: &Place) -> Result<(), SourceError> {
+        (self.free)(ptr, bytes, place)
+    }
+
+    fn alignment(&self) -> u64 {
+        self.alignment
+    }
+
+    fn permits_elastic(&self) -> bool {
+        self.elastic
+    }
+
+    fn started(&self, devices: u32) {
+        if let Some(hook) = &self.hooks.start {
+            hook(devices);
+        }
+    }
+
+    fn emptied(&self) {
+        if let Some(hook) = &self.hooks.empty {
+            hook();
+        }
+    }
+
+    fn limited(&self, fraction: f64, device: Ordinal) {
+        if let Some(hook) = &self.hooks.limit {
+            hook(fraction, device);
+        }
+    }
+
+    unsafe fn base_allocation(&self, ptr: DevicePtr) -> Option<(DevicePtr, u64)> {
+        self.hooks
+            .base_allocation
+            .as_ref()
+            .and_then(|hook| hook(ptr))
+    }
+
+    unsafe fn record_stream(&self, ptr: DevicePtr, stream: StreamRef) {
+        if let Some(hook) = &self.hooks.record_stream {
+            hook(ptr, stream);
+        }
+    }
+
+    fn began(&self, device: Ordinal, pool: PoolPair) {
+        if let Some(hook) = &self.hooks.begin {
+            hook(device, pool);
+        }
+    }
+
+    fn ended(&self, device: Ordinal, pool: PoolPair) {
+        if let Some(hook) = &self.hooks.end {
+            hook(device, pool);
+        }
+    }
+
+    fn released(&self, device: Ordinal, pool: PoolPair) {
+        if let Some(hook) = &self.hooks.release {
+            hook(device, pool);
+        }
+    }
+}

@@ -1,0 +1,322 @@
+//! Captures that go wrong: refused, broken half-way, abandoned, or disturbed by what else goes on.
+
+use cachette::Error;
+use cachette::hal::{Call, CaptureMode, Device, ErrorKind};
+use cachette::pool::{Capture, PoolProblem};
+use cachette_hal_host::{HostConfig, HostDevice};
+
+use crate::bed::{Bed, Lane, MIB, Room, begin_capture};
+
+/// Checks that streams, pool and allocator can be used as if nothing had happened.
+fn assert_usable(bed: &Bed, pool: &Room, stream: &Lane) {
+    assert_eq!(pool.use_count(), 1);
+    let outside = bed.allocate(MIB, stream);
+    assert!(
+        !pool.holds_exactly(&[outside.address()]),
+        "no request is led to it"
+    );
+    bed.fill(&outside, 1, stream);
+    assert_eq!(bed.content(&outside, stream), Some(1));
+    let capture = begin_capture(pool, stream);
+    let inside = bed.allocate(MIB, stream);
+    bed.fill(&inside, 2, stream);
+    let graph = capture.end().expect("it is whole");
+    // SAFETY: 1. it names memory of its pool alone. 2. it is the only one. 3. the stream is of the bed.
+    unsafe { graph.launch(stream) }.expect("the graph is queued");
+    assert_eq!(bed.content(&inside, stream), Some(2));
+    drop((inside, outside, graph));
+    bed.assert_sound();
+    assert_eq!(bed.device.live().graphs, 0);
+}
+
+fn kind(result: Result<impl Sized, Error>) -> Option<ErrorKind> {
+    match result.err() {
+        Some(Error::Device(error)) => Some(error.kind()),
+        _ => None,
+    }
+}
+
+/// Breaks every capture that binds this thread.
+fn break_it(bed: &Bed) {
+    let broken = bed.device.synchronize_device();
+    assert!(broken.is_err_and(|error| error.kind() == ErrorKind::CaptureForbids));
+}
+
+/// Captures, launches, and uses the pool besides.
+fn work(bed: &Bed, pool: &Room, stream: &Lane, side: &Lane) -> Result<(), Error> {
+    let capture = pool.begin_capture(stream, CaptureMode::Global)?;
+    let memory = bed.allocator.allocate(MIB, stream)?;
+    memory.record_stream(side);
+    drop(memory);
+    let graph = capture.end()?;
+    // SAFETY: 1. it names no memory. 2. it is the only one. 3. the stream is of the bed.
+    unsafe { graph.launch(stream) }?;
+    let more = pool.allocate(12 * MIB, stream)?;
+    more.record_stream(side);
+    drop(more);
+    drop((graph, pool.allocate(12 * MIB, stream)?));
+    bed.allocator.empty_cache()?;
+    Ok(())
+}
+
+#[test]
+fn p12_any_single_failure_of_the_driver_loses_nothing() {
+    let calls = [
+        Call::BeginCapture,
+        Call::Launch,
+        Call::CaptureStatus,
+        Call::ExchangeCaptureMode,
+        Call::Allocate,
+        Call::Free,
+        Call::CreateEvent,
+        Call::Record,
+        Call::Poll,
+        Call::Wait,
+    ];
+    for call in calls {
+        for nth in 1.. {
+            let bed = Bed::on(HostConfig::default().stepped(4), "");
+            let (stream, side) = (bed.stream(), bed.stream());
+            let pool = bed.allocator.create_capture_pool();
+            let before = bed.device.calls(call);
+            bed.device.fail_next(call, nth, ErrorKind::Refused);
+            let worked = work(&bed, &pool, &stream, &side);
+            let reached = bed.device.calls(call) - before >= nth;
+            bed.device.clear_failures();
+            assert!(reached || worked.is_ok(), "{call} {nth}: {worked:?}");
+            assert_usable(&bed, &pool, &stream);
+            drop((pool, stream, side));
+            bed.assert_returns_everything();
+            if !reached {
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn p12_the_default_stream_is_refused() {
+    let bed = Bed::new();
+    let pool = bed.allocator.create_capture_pool();
+    let default = bed.allocator.default_stream().expect("there is one");
+    let refused = pool.begin_capture(&default, CaptureMode::Global);
+    let Err(Error::Pool { pool: id, why }) = refused else {
+        panic!("{refused:?}");
+    };
+    assert_eq!((id, why), (pool.id(), PoolProblem::DefaultStream));
+    assert_usable(&bed, &pool, &bed.stream());
+}
+
+#[test]
+fn p12_a_capture_that_the_driver_refuses_leaves_everything_as_it_was() {
+    let bed = Bed::new();
+    let stream = bed.stream();
+    let pool = bed.allocator.create_pool();
+    bed.device
+        .fail_next(Call::BeginCapture, 1, ErrorKind::Other);
+    let refused = pool.begin_capture(&stream, CaptureMode::Global);
+    assert_eq!(kind(refused), Some(ErrorKind::Other));
+    drop(pool.allocate(12 * MIB, &stream).expect("there is room"));
+    let emptied = pool.empty_cache().expect("nothing fails");
+    assert_eq!(emptied, 12 * MIB, "no graph was made that needs it");
+    assert_usable(&bed, &pool, &stream);
+}
+
+#[test]
+fn p12_a_stream_is_captured_once_at_a_time() {
+    let bed = Bed::new();
+    let stream = bed.stream();
+    let [pool, other] = [(); 2].map(|()| bed.allocator.create_capture_pool());
+    let capture = begin_capture(&pool, &stream);
+    let refused = other.begin_capture(&stream, CaptureMode::Global);
+    assert_eq!(kind(refused), Some(ErrorKind::InvalidValue));
+    let memory = bed.allocate(MIB, &stream);
+    assert!(pool.holds_exactly(&[memory.address()]), "the first goes on");
+    capture.end().expect("it is whole");
+    drop(memory);
+    assert_usable(&bed, &pool, &stream);
+    assert_usable(&bed, &other, &stream);
+}
+
+#[test]
+fn p12_a_broken_capture_is_an_error_and_no_more() {
+    for bed in Bed::both("") {
+        let (stream, side) = (bed.stream(), bed.stream());
+        let pool = bed.allocator.create_capture_pool();
+        let capture = begin_capture(&pool, &stream);
+        let memory = bed.allocate(MIB, &stream);
+        let used = bed.allocate(MIB, &stream);
+        used.record_stream(&side);
+        break_it(&bed);
+        drop(used);
+        drop(memory);
+        assert_eq!(kind(capture.end()), Some(ErrorKind::CaptureBroken));
+        assert_usable(&bed, &pool, &stream);
+        drop(pool);
+        bed.allocator.empty_cache().expect("nothing fails");
+        assert_eq!(bed.device.physical_bytes(), 0);
+    }
+}
+
+#[test]
+fn p12_memory_can_be_had_from_a_capture_that_is_broken_already() {
+    let bed = Bed::new();
+    let stream = bed.stream();
+    let pool = bed.allocator.create_capture_pool();
+    let capture = begin_capture(&pool, &stream);
+    break_it(&bed);
+    let memory = bed.allocate(MIB, &stream);
+    drop(memory);
+    assert!(capture.end().is_err());
+    assert_usable(&bed, &pool, &stream);
+}
+
+#[test]
+fn p12_a_stream_that_is_not_joined_back_breaks_the_capture_and_nothing_else() {
+    let bed = Bed::new();
+    let (stream, side) = (bed.stream(), bed.stream());
+    let pool = bed.allocator.create_capture_pool();
+    let capture = begin_capture(&pool, &stream);
+    bed.follow(&side, &stream);
+    let memory = bed.allocate(MIB, &side);
+    bed.fill(&memory, 1, &side);
+    assert_eq!(kind(capture.end()), Some(ErrorKind::CaptureBroken));
+    drop(memory);
+    assert_usable(&bed, &pool, &stream);
+    assert_usable(&bed, &pool, &side);
+}
+
+#[test]
+fn p12_a_capture_that_is_dropped_is_over() {
+    for bed in Bed::both("") {
+        let stream = bed.stream();
+        let pool = bed.allocator.create_capture_pool();
+        let capture = begin_capture(&pool, &stream);
+        let memory = bed.allocate(MIB, &stream);
+        bed.fill(&memory, 9, &stream);
+        drop(capture);
+        assert!(!bed.is_captured(&stream));
+        drop(memory);
+        assert_usable(&bed, &pool, &stream);
+        break_and_drop(&bed, begin_capture(&pool, &stream));
+        assert_usable(&bed, &pool, &stream);
+    }
+}
+
+fn break_and_drop(bed: &Bed, capture: Capture<HostDevice>) {
+    break_it(bed);
+    drop(capture);
+}
+
+#[test]
+fn p12_an_end_or_a_launch_that_fails_can_be_gone_on_from() {
+    let bed = Bed::new();
+    let stream = bed.stream();
+    let pool = bed.allocator.create_capture_pool();
+    let capture = begin_capture(&pool, &stream);
+    let memory = bed.allocate(MIB, &stream);
+    bed.fill(&memory, 4, &stream);
+    let graph = capture.end().expect("it is whole");
+    bed.device.fail_next(Call::Launch, 1, ErrorKind::Other);
+    // SAFETY: 1. it names memory of its pool alone. 2. it is the only one. 3. the stream is of the bed.
+    let failed = unsafe { graph.launch(&stream) };
+    assert_eq!(kind(failed), Some(ErrorKind::Other));
+    // SAFETY: as above.
+    unsafe { graph.launch(&stream) }.expect("the graph is queued");
+    assert_eq!(bed.content(&memory, &stream), Some(4));
+    drop((graph, memory));
+    assert_usable(&bed, &pool, &stream);
+}
+
+#[test]
+fn m5_exhaustion_in_a_capture_is_an_error_and_the_capture_goes_on() {
+    let bed = Bed::of(32 * MIB, "");
+    let (stream, other) = (bed.stream(), bed.stream());
+    let kept = bed.allocate(20 * MIB, &other);
+    let pool = bed.allocator.create_capture_pool();
+    let capture = begin_capture(&pool, &stream);
+    let refused = bed.allocator.allocate(20 * MIB, &stream);
+    assert!(matches!(refused, Err(Error::OutOfMemory(_))), "{refused:?}");
+    assert!(bed.is_captured(&stream));
+    let memory = bed.allocate(MIB, &stream);
+    let graph = capture.end().expect("it is whole");
+    drop((memory, graph, kept));
+    assert_usable(&bed, &pool, &stream);
+}
+
+#[test]
+fn m5_other_streams_are_served_under_pressure_during_a_capture() {
+    let bed = Bed::of(32 * MIB, "");
+    let (stream, other) = (bed.stream(), bed.stream());
+    drop(bed.allocate(20 * MIB, &other));
+    let pool = bed.allocator.create_capture_pool();
+    let capture = begin_capture(&pool, &stream);
+    let memory = bed.allocate(26 * MIB, &other);
+    assert!(
+        bed.is_captured(&stream),
+        "segments of other streams went back meanwhile"
+    );
+    capture.end().expect("it is whole");
+    drop(memory);
+    assert_usable(&bed, &pool, &stream);
+}
+
+#[test]
+fn p8_pools_are_emptied_and_released_while_another_stream_is_captured() {
+    for bed in Bed::both("") {
+        let (stream, other) = (bed.stream(), bed.stream());
+        let [pool, emptied, released] = [(); 3].map(|()| bed.allocator.create_pool());
+        for pool in [&emptied, &released] {
+            let memory = pool.allocate(12 * MIB, &other).expect("there is room");
+            bed.fill(&memory, 1, &other);
+        }
+        let capture = begin_capture(&pool, &stream);
+        assert_eq!(emptied.empty_cache().expect("nothing fails"), 12 * MIB);
+        drop(released);
+        assert_eq!(bed.device.physical_bytes(), 0);
+        assert!(bed.is_captured(&stream));
+        capture.end().expect("it is whole");
+        assert_usable(&bed, &pool, &stream);
+    }
+}
+
+#[test]
+fn p12_graphs_may_go_while_the_stream_they_ran_in_is_captured() {
+    for bed in Bed::both("") {
+        let stream = bed.stream();
+        let [old, pool] = [(); 2].map(|()| bed.allocator.create_capture_pool());
+        let capture = begin_capture(&old, &stream);
+        let memory = bed.allocate(MIB, &stream);
+        bed.fill(&memory, 1, &stream);
+        let graph = capture.end().expect("it is whole");
+        drop(memory);
+        // SAFETY: 1. it names memory of its pool alone. 2. it is the only one. 3. the stream is of the bed.
+        unsafe { graph.launch(&stream) }.expect("the graph is queued");
+        let capture = begin_capture(&pool, &stream);
+        drop((graph, old));
+        assert!(bed.is_captured(&stream));
+        capture.end().expect("it is whole");
+        stream
+            .synchronize()
+            .expect("it touched nothing that was gone");
+        bed.allocator.empty_cache().expect("nothing fails");
+        assert_eq!(bed.device.physical_bytes(), 0, "it went once that could be");
+        assert_usable(&bed, &pool, &stream);
+    }
+}
+
+#[test]
+fn p6_a_pool_may_go_while_its_stream_is_captured_by_another() {
+    for bed in Bed::both("") {
+        let stream = bed.stream();
+        let [old, pool] = [bed.allocator.create_pool(), bed.allocator.create_pool()];
+        drop(old.allocate(12 * MIB, &stream).expect("there is room"));
+        let capture = begin_capture(&pool, &stream);
+        drop(old);
+        assert!(bed.is_captured(&stream));
+        capture.end().expect("it is whole");
+        bed.allocator.empty_cache().expect("nothing fails");
+        assert_eq!(bed.device.physical_bytes(), 0);
+        assert_usable(&bed, &pool, &stream);
+    }
+}

@@ -1,0 +1,126 @@
+//! States of pools, saved and brought back.
+
+use cachette::pool::PoolProblem;
+use cachette::{Error, Pool};
+use cachette_hal_host::HostDevice;
+
+use crate::bed::{Bed, KIB, Lane, MIB};
+
+/// Allocates by address in a pool.
+fn raw(bed: &Bed, pool: &Pool<HostDevice>, bytes: u64, stream: &Lane) -> u64 {
+    let _inside = pool.enter(stream).expect("the pool is there");
+    bed.allocate_raw(bytes, stream)
+}
+
+fn problem<T: std::fmt::Debug>(result: Result<T, Error>) -> PoolProblem {
+    match result.expect_err("it is refused") {
+        Error::Pool { why, .. } => why,
+        other => panic!("{other}"),
+    }
+}
+
+const CONFIGS: [&str; 3] = [
+    "",
+    "expandable_segments:True",
+    "expandable_segments:True,elastic_setting:compact",
+];
+
+#[test]
+fn p13_the_live_set_of_a_pool_is_told_exactly() {
+    for config in CONFIGS {
+        let bed = Bed::with(config);
+        let (stream, pool) = (bed.stream(), bed.allocator.create_pool());
+        assert!(pool.holds_exactly(&[]));
+        let one = raw(&bed, &pool, 10 * KIB, &stream);
+        let two = raw(&bed, &pool, 3 * MIB, &stream);
+        let elsewhere = bed.allocate_raw(KIB, &stream);
+        assert!(pool.holds_exactly(&[two, one]));
+        assert!(!pool.holds_exactly(&[one]));
+        assert!(!pool.holds_exactly(&[one, two, elsewhere]));
+        for address in [one, two, elsewhere] {
+            bed.allocator.free_raw(address).unwrap();
+        }
+        assert!(pool.holds_exactly(&[]));
+    }
+}
+
+#[test]
+fn p15_p16_a_state_comes_back_block_by_block_and_both_lists_are_told() {
+    for config in CONFIGS {
+        let bed = Bed::with(config);
+        let (stream, pool) = (bed.stream(), bed.allocator.create_pool());
+        let sizes = [KIB, 700 * KIB, 3 * MIB, 12 * MIB, 40 * KIB];
+        let first: Vec<u64> = sizes.map(|bytes| raw(&bed, &pool, bytes, &stream)).to_vec();
+        bed.allocator.free_raw(first[1]).unwrap();
+        let saved = pool.checkpoint().unwrap();
+        let mut expected = vec![first[0], first[2], first[3], first[4]];
+        expected.sort_unstable();
+        assert_eq!(saved.addresses(), expected);
+        // Everything changes: some are freed, others come, another segment is obtained.
+        bed.allocator.free_raw(first[2]).unwrap();
+        bed.allocator.free_raw(first[3]).unwrap();
+        let later: Vec<u64> = [5 * MIB, 300 * KIB, 20 * MIB]
+            .map(|bytes| raw(&bed, &pool, bytes, &stream))
+            .to_vec();
+        let reserved = bed.stats().reserved_bytes.all.current;
+        let restored = pool.restore(&saved).unwrap();
+        bed.allocator.check().unwrap();
+        let mut gone = vec![first[0], first[4], later[0], later[1], later[2]];
+        gone.sort_unstable();
+        assert_eq!(restored.freed, gone, "{config}");
+        assert_eq!(restored.allocated, expected, "{config}");
+        assert!(pool.holds_exactly(&expected));
+        assert_eq!(bed.stats().reserved_bytes.all.current, reserved);
+        assert_eq!(pool.stats().allocations, 4);
+        // And again: a state can be restored any number of times.
+        pool.restore(&saved).unwrap();
+        for address in expected {
+            bed.allocator.free_raw(address).unwrap();
+        }
+        assert!(pool.holds_exactly(&[]));
+        bed.allocator.check().unwrap();
+        pool.empty_cache().unwrap();
+        assert_eq!(pool.stats().reserved_bytes, 0);
+    }
+}
+
+#[test]
+fn p15_a_state_whose_memory_is_gone_is_refused_and_nothing_changes() {
+    let bed = Bed::new();
+    let (stream, pool) = (bed.stream(), bed.allocator.create_pool());
+    let block = raw(&bed, &pool, 30 * MIB, &stream);
+    let saved = pool.checkpoint().unwrap();
+    bed.allocator.free_raw(block).unwrap();
+    pool.empty_cache().unwrap();
+    let other = raw(&bed, &pool, KIB, &stream);
+    assert_eq!(
+        problem(pool.restore(&saved)),
+        PoolProblem::Changed { address: block }
+    );
+    assert!(pool.holds_exactly(&[other]));
+    bed.allocator.free_raw(other).unwrap();
+}
+
+#[test]
+fn p14_blocks_with_owners_and_blocks_that_wait_are_not_saved() {
+    let bed = Bed::new();
+    let (stream, other, pool) = (bed.stream(), bed.stream(), bed.allocator.create_pool());
+    let owned = pool.allocate(KIB, &stream).unwrap();
+    let address = owned.address();
+    assert_eq!(problem(pool.checkpoint()), PoolProblem::Owned { address });
+    let hold = bed.hold(&other);
+    owned.record_stream(&other);
+    drop(owned);
+    assert_eq!(problem(pool.checkpoint()), PoolProblem::Waiting { address });
+    drop(hold);
+    other.synchronize().unwrap();
+    assert!(pool.checkpoint().unwrap().addresses().is_empty());
+}
+
+#[test]
+fn p13_a_state_of_another_pool_is_refused() {
+    let bed = Bed::new();
+    let (one, two) = (bed.allocator.create_pool(), bed.allocator.create_pool());
+    let saved = one.checkpoint().unwrap();
+    assert_eq!(problem(two.restore(&saved)), PoolProblem::Foreign);
+}

@@ -1,0 +1,177 @@
+//! Pools: their names, who uses them, and what is said of one that is not there.
+
+use std::collections::HashSet;
+use std::thread;
+
+use cachette::pool::PoolProblem;
+use cachette::{Error, Pool, PoolId, PoolOptions};
+use cachette_hal_host::HostDevice;
+
+use crate::bed::{Bed, MIB, Room};
+
+/// What is wrong, where something is.
+fn problem<T>(result: Result<T, Error>) -> Option<(PoolId, PoolProblem)> {
+    match result.err() {
+        Some(Error::Pool { pool, why }) => Some((pool, why)),
+        _ => None,
+    }
+}
+
+#[test]
+fn p1_a_name_says_who_made_the_pool() {
+    let bed = Bed::new();
+    let (made, captures) = (
+        bed.allocator.create_pool(),
+        bed.allocator.create_capture_pool(),
+    );
+    let (made, captures) = (made.id(), captures.id());
+    assert_eq!((made.capture, captures.user), (0, 0));
+    assert!(made.user > 0 && captures.capture > 0);
+    assert_eq!(made.pair(), (0, made.user));
+    assert_eq!(captures.pair(), (captures.capture, 0));
+    assert_eq!(PoolId::DEFAULT.pair(), (0, 0));
+}
+
+#[test]
+fn p1_a_name_is_written_as_a_pair() {
+    let id = PoolId {
+        capture: 0,
+        user: 7,
+    };
+    assert_eq!(id.to_string(), "{0, 7}");
+    assert_eq!(PoolId::DEFAULT.to_string(), "{0, 0}");
+}
+
+#[test]
+fn p1_no_name_comes_twice_on_any_thread_or_allocator() {
+    let (one, other) = (Bed::new(), Bed::new());
+    let make = |bed: &Bed| {
+        let names = (0..50).flat_map(|_| {
+            let pools = [
+                bed.allocator.create_pool(),
+                bed.allocator.create_capture_pool(),
+            ];
+            let handle = Pool::<HostDevice>::handle();
+            [pools[0].id(), pools[1].id(), handle]
+        });
+        names.collect::<Vec<_>>()
+    };
+    let names: Vec<PoolId> = thread::scope(|scope| {
+        let threads = [&one, &one, &other, &other].map(|bed| scope.spawn(move || make(bed)));
+        threads
+            .into_iter()
+            .flat_map(|thread| thread.join().expect("no thread panics"))
+            .collect()
+    });
+    let different: HashSet<_> = names.iter().collect();
+    assert_eq!((different.len(), names.len()), (600, 600));
+    assert!(!different.contains(&PoolId::DEFAULT));
+}
+
+#[test]
+fn p1_a_handle_is_a_name_and_no_pool() {
+    let bed = Bed::new();
+    let handle = Pool::<HostDevice>::handle();
+    assert_eq!(handle.capture, 0);
+    let unknown = Some((handle, PoolProblem::Unknown));
+    assert_eq!(problem(bed.allocator.open_pool(handle)), unknown);
+    let options = PoolOptions::new().id(handle);
+    let pool = bed
+        .allocator
+        .create_pool_with(options)
+        .expect("the name is free");
+    assert_eq!((pool.id(), pool.use_count()), (handle, 1));
+}
+
+#[test]
+fn p1_a_name_that_somebody_made_up_is_never_given_out_as_well() {
+    let bed = Bed::new();
+    let stream = bed.stream();
+    let mut ahead = Pool::<HostDevice>::handle();
+    ahead.user += 20;
+    let options = PoolOptions::new().id(ahead);
+    let taken = bed
+        .allocator
+        .create_pool_with(options)
+        .expect("the name is free");
+    let memory = taken.allocate(MIB, &stream).expect("there is room");
+    let pools: Vec<Room> = (0..60).map(|_| bed.allocator.create_pool()).collect();
+    assert!(pools.iter().all(|pool| pool.id() != ahead));
+    assert_eq!(taken.stats().allocations, 1);
+    drop((memory, pools));
+}
+
+#[test]
+fn p1_nobody_can_make_or_open_the_default_pool() {
+    let bed = Bed::new();
+    let options = PoolOptions::new().id(PoolId::DEFAULT);
+    let made = bed.allocator.create_pool_with(options);
+    assert_eq!(problem(made), Some((PoolId::DEFAULT, PoolProblem::Exists)));
+    let opened = bed.allocator.open_pool(PoolId::DEFAULT);
+    assert_eq!(
+        problem(opened),
+        Some((PoolId::DEFAULT, PoolProblem::Unknown))
+    );
+}
+
+#[test]
+fn p2_owners_are_counted() {
+    let bed = Bed::new();
+    let pool = bed.allocator.create_pool();
+    assert_eq!(pool.use_count(), 1);
+    let second = bed.allocator.open_pool(pool.id()).expect("it is there");
+    assert_eq!((pool.use_count(), second.use_count()), (2, 2));
+    drop(pool);
+    assert_eq!(second.use_count(), 1);
+}
+
+#[test]
+fn p2_a_name_is_used_once_at_a_time() {
+    let bed = Bed::new();
+    let pool = bed.allocator.create_pool();
+    let again = |id| bed.allocator.create_pool_with(PoolOptions::new().id(id));
+    let id = pool.id();
+    assert_eq!(problem(again(id)), Some((id, PoolProblem::Exists)));
+    assert_eq!(pool.use_count(), 1);
+    drop(pool);
+    assert!(again(id).is_ok());
+}
+
+#[test]
+fn p2_a_pool_that_is_gone_is_an_error_that_says_what_to_do() {
+    let bed = Bed::new();
+    let id = bed.allocator.create_pool().id();
+    let gone = bed.allocator.open_pool(id).expect_err("it is gone");
+    let text = gone.to_string();
+    assert!(
+        text.contains(&id.to_string()) && text.contains("create one"),
+        "{text}"
+    );
+    assert_eq!(problem::<Room>(Err(gone)), Some((id, PoolProblem::Unknown)));
+    let elsewhere = Bed::new();
+    let pool = bed.allocator.create_pool();
+    assert!(elsewhere.allocator.open_pool(pool.id()).is_err());
+}
+
+#[test]
+fn p2_a_released_pool_in_which_something_lives_can_be_opened_again() {
+    let bed = Bed::new();
+    let stream = bed.stream();
+    let pool = bed.allocator.create_pool();
+    let id = pool.id();
+    let memory = pool.allocate(MIB, &stream).expect("there is room");
+    drop(pool);
+    let again = bed.allocator.open_pool(id).expect("its memory lives");
+    assert_eq!((again.use_count(), again.stats().allocations), (1, 1));
+    let more = again.allocate(MIB, &stream).expect("there is room");
+    assert_eq!(
+        again.stats().segments,
+        1,
+        "it went on with the segment it had"
+    );
+    drop((memory, more));
+    bed.assert_sound();
+    drop(again);
+    assert_eq!(bed.device.physical_bytes(), 0);
+    assert!(bed.allocator.open_pool(id).is_err());
+}

@@ -1,0 +1,249 @@
+//! What becomes of a pool's memory: when it is emptied, released, and when the default pool is.
+
+use std::sync::Barrier;
+use std::thread;
+
+use cachette::PoolOptions;
+use cachette::hal::Device;
+use cachette::pool::PoolStats;
+
+use crate::bed::{Bed, KIB, MIB, Room};
+
+fn segments(pool: &Room) -> (u64, u64) {
+    let PoolStats {
+        segments,
+        reserved_bytes,
+        ..
+    } = pool.stats();
+    (segments, reserved_bytes)
+}
+
+#[test]
+fn p6_unused_memory_goes_back_with_the_last_user() {
+    for bed in Bed::both("") {
+        let stream = bed.stream();
+        let pool = bed.allocator.create_pool();
+        let second = bed.allocator.open_pool(pool.id()).expect("it is there");
+        drop(pool.allocate(12 * MIB, &stream).expect("there is room"));
+        drop(pool);
+        assert_eq!(bed.device.physical_bytes(), 12 * MIB);
+        drop(second);
+        assert_eq!(bed.device.physical_bytes(), 0);
+        bed.assert_sound();
+    }
+}
+
+#[test]
+fn p6_work_that_is_queued_is_waited_for_before_memory_goes_back() {
+    for bed in Bed::both("") {
+        let stream = bed.stream();
+        let pool = bed.allocator.create_pool();
+        let memory = pool.allocate(12 * MIB, &stream).expect("there is room");
+        bed.fill(&memory, 3, &stream);
+        drop(memory);
+        drop(pool);
+        assert_eq!(bed.device.physical_bytes(), 0);
+        bed.device
+            .synchronize_device()
+            .expect("nothing was touched that is gone");
+        bed.assert_sound();
+    }
+}
+
+#[test]
+fn p6_live_memory_keeps_its_segment_and_goes_when_the_cache_is_emptied() {
+    for bed in Bed::both("") {
+        let stream = bed.stream();
+        let pool = bed.allocator.create_pool();
+        let kept = pool.allocate(12 * MIB, &stream).expect("there is room");
+        bed.fill(&kept, 9, &stream);
+        drop(pool.allocate(20 * MIB, &stream).expect("there is room"));
+        drop(pool);
+        assert_eq!(bed.device.physical_bytes(), 12 * MIB);
+        assert_eq!(bed.content(&kept, &stream), Some(9));
+        bed.allocator.empty_cache().expect("nothing fails");
+        assert_eq!(bed.content(&kept, &stream), Some(9));
+        drop(kept);
+        let freed = bed.allocator.empty_cache().expect("nothing fails");
+        assert_eq!((freed, bed.device.physical_bytes()), (12 * MIB, 0));
+        drop(stream);
+        bed.assert_returns_everything();
+    }
+}
+
+#[test]
+fn p6_memory_outlives_pool_and_allocator() {
+    let bed = Bed::new();
+    let stream = bed.stream();
+    let pool = bed.allocator.create_pool();
+    let kept = pool.allocate(12 * MIB, &stream).expect("there is room");
+    bed.fill(&kept, 5, &stream);
+    assert_eq!(bed.content(&kept, &stream), Some(5));
+    let Bed { device, allocator } = bed;
+    drop((pool, allocator, stream));
+    assert_eq!(device.physical_bytes(), 12 * MIB);
+    drop(kept);
+    assert_eq!(device.physical_bytes(), 0);
+    assert_eq!(device.live().streams, 0);
+}
+
+#[test]
+fn p6_a_released_pool_serves_nobody_and_its_memory_helps_others() {
+    let bed = Bed::of(32 * MIB, "");
+    let stream = bed.stream();
+    let pool = bed.allocator.create_pool();
+    let kept = pool.allocate(12 * MIB, &stream).expect("there is room");
+    drop(pool);
+    drop(kept);
+    let memory = bed.allocate(24 * MIB, &stream);
+    assert_eq!(bed.device.physical_bytes(), 24 * MIB);
+    drop(memory);
+    bed.assert_sound();
+}
+
+#[test]
+fn p8_one_pool_is_emptied_and_no_other() {
+    for bed in Bed::both("") {
+        let stream = bed.stream();
+        let [one, other] = [bed.allocator.create_pool(), bed.allocator.create_pool()];
+        let kept = one.allocate(12 * MIB, &stream).expect("there is room");
+        drop(one.allocate(20 * MIB, &stream).expect("there is room"));
+        drop(other.allocate(14 * MIB, &stream).expect("there is room"));
+        drop(bed.allocate(16 * MIB, &stream));
+        assert_eq!(one.empty_cache().expect("nothing fails"), 20 * MIB);
+        assert_eq!(one.empty_cache().expect("nothing fails"), 0);
+        assert_eq!(segments(&one), (1, 12 * MIB));
+        assert_eq!(segments(&other), (1, 14 * MIB));
+        assert_eq!(bed.device.physical_bytes(), 42 * MIB);
+        drop(kept);
+        bed.assert_sound();
+    }
+}
+
+#[test]
+fn p8_a_pool_is_emptied_inside_its_own_guard_too() {
+    let bed = Bed::new();
+    let stream = bed.stream();
+    let pool = bed.allocator.create_pool();
+    let _inside = pool.enter(&stream).expect("it is there");
+    drop(bed.allocate(12 * MIB, &stream));
+    assert_eq!(pool.empty_cache().expect("nothing fails"), 12 * MIB);
+    assert_eq!(segments(&pool), (0, 0));
+}
+
+#[test]
+fn p11_emptying_the_cache_leaves_the_pools_that_are_used() {
+    let bed = Bed::new();
+    let stream = bed.stream();
+    let pool = bed.allocator.create_pool();
+    drop(pool.allocate(12 * MIB, &stream).expect("there is room"));
+    drop(bed.allocate(14 * MIB, &stream));
+    let freed = bed.allocator.empty_cache().expect("nothing fails");
+    assert_eq!(freed, 14 * MIB);
+    assert_eq!(segments(&pool), (1, 12 * MIB));
+}
+
+#[test]
+fn d12_a_pool_that_a_thread_has_entered_keeps_nobody_from_emptying_the_cache() {
+    let bed = Bed::new();
+    let pool = bed.allocator.create_pool();
+    let (entered, emptied) = (Barrier::new(2), Barrier::new(2));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let stream = bed.stream();
+            let _inside = pool.enter(&stream).expect("it is there");
+            drop(bed.allocate(12 * MIB, &stream));
+            entered.wait();
+            emptied.wait();
+            assert_eq!(segments(&pool), (1, 12 * MIB));
+        });
+        let stream = bed.stream();
+        drop(bed.allocate(14 * MIB, &stream));
+        entered.wait();
+        let freed = bed.allocator.empty_cache().expect("nothing fails");
+        emptied.wait();
+        assert_eq!(freed, 14 * MIB);
+    });
+    bed.assert_sound();
+}
+
+#[test]
+fn d12_inside_a_pool_the_default_pool_is_still_emptied() {
+    let bed = Bed::of(32 * MIB, "");
+    let stream = bed.stream();
+    let pool = bed.allocator.create_pool();
+    drop(bed.allocate(14 * MIB, &stream));
+    let _inside = pool.enter_all();
+    assert_eq!(
+        bed.allocator.empty_cache().expect("nothing fails"),
+        14 * MIB
+    );
+    let outside = thread::scope(|scope| {
+        let default = scope.spawn(|| bed.allocate(20 * MIB, &stream));
+        default.join().expect("no thread panics")
+    });
+    drop(outside);
+    let led = bed.allocate(30 * MIB, &stream);
+    assert_eq!(segments(&pool), (1, 30 * MIB));
+    drop(led);
+}
+
+#[test]
+fn p6_a_thousand_pools_leave_nothing_behind() {
+    for text in ["", "expandable_segments:True"] {
+        let bed = Bed::with(text);
+        let stream = bed.stream();
+        let mut kept = None;
+        let mut held = Vec::new();
+        for round in 0..1000 {
+            let pool = bed.allocator.create_pool();
+            let small = pool.allocate(4 * KIB, &stream).expect("there is room");
+            let large = pool.allocate(3 * MIB, &stream).expect("there is room");
+            drop(small);
+            // Every other pool is released before its memory is.
+            if round % 2 == 0 {
+                drop((pool, large));
+            } else {
+                drop((large, pool));
+            }
+            bed.allocator.empty_cache().expect("nothing fails");
+            let now = (bed.device.physical_bytes(), bed.device.live());
+            if round == 10 {
+                kept = Some(now);
+            } else if round > 10 {
+                held.push(now);
+            }
+        }
+        assert!(held.iter().all(|now| Some(*now) == kept), "{text}");
+        assert_eq!(bed.stats().reserved_bytes.all.current, 0);
+        bed.allocator.check().expect("every invariant holds");
+        drop(stream);
+        bed.assert_returns_everything();
+    }
+}
+
+#[test]
+fn p6_pools_of_every_kind_come_and_go_on_many_threads() {
+    let bed = Bed::new();
+    thread::scope(|scope| {
+        for number in 0..4 {
+            let bed = &bed;
+            scope.spawn(move || {
+                let stream = bed.stream();
+                for round in 0..100_u64 {
+                    let options = PoolOptions::new()
+                        .no_split(round % 3 == number % 3)
+                        .use_on_oom(round % 2 == 0);
+                    let pool = bed.allocator.create_pool_with(options).expect("it is new");
+                    let _inside = pool.enter_all();
+                    let memory = bed.allocate((1 + round % 7) * MIB, &stream);
+                    assert!(pool.holds_exactly(&[memory.address()]));
+                    bed.allocator.empty_cache().expect("nothing fails");
+                }
+            });
+        }
+    });
+    bed.allocator.empty_cache().expect("nothing fails");
+    assert_eq!(bed.device.physical_bytes(), 0);
+    bed.assert_sound();
+}

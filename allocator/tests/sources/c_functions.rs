@@ -1,0 +1,178 @@
+//! Sources of C functions, with the signatures of PyTorch's pluggable allocator.
+
+use std::ffi::{c_int, c_void};
+use std::ptr;
+use std::sync::Mutex;
+
+use cachette::hal::{DevicePtr, Ordinal, StreamRef};
+use cachette::source::{CHooks, CPoolId, FunctionSource, Place, Source, SourceErrorKind};
+
+/// What the functions were called with, in order. Only one test uses those that write here.
+static CALLS: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+fn note(line: String) {
+    CALLS.lock().expect("no test panics under it").push(line);
+}
+
+unsafe extern "C" fn allocate(bytes: isize, device: c_int, stream: *mut c_void) -> *mut c_void {
+    note(format!("allocate {bytes} on {device} in {}", stream.addr()));
+    ptr::with_exposed_provenance_mut(0x8000)
+}
+
+unsafe extern "C" fn free(ptr: *mut c_void, bytes: isize, device: c_int, stream: *mut c_void) {
+    let (ptr, stream) = (ptr.addr(), stream.addr());
+    note(format!("free {ptr:#x} of {bytes} on {device} in {stream}"));
+}
+
+unsafe extern "C" fn init(devices: c_int) {
+    note(format!("init {devices}"));
+}
+
+unsafe extern "C" fn reset() {
+    note("reset".into());
+}
+
+unsafe extern "C" fn memory_fraction(fraction: f64, device: c_int) {
+    note(format!("fraction {fraction} on {device}"));
+}
+
+unsafe extern "C" fn base_allocation(ptr: *mut c_void, bytes: *mut usize) -> *mut c_void {
+    note(format!("base of {:#x}", ptr.addr()));
+    // SAFETY: the caller's own number.
+    unsafe { *bytes = 4096 };
+    ptr::with_exposed_provenance_mut(ptr.addr() & !0xfff)
+}
+
+unsafe extern "C" fn record_stream(ptr: *mut c_void, stream: *mut c_void) {
+    note(format!("record {:#x} in {}", ptr.addr(), stream.addr()));
+}
+
+unsafe extern "C" fn begin_pool(device: c_int, pool: CPoolId, filter: *const c_void) {
+    // SAFETY: 64 bytes that live for ever.
+    let filter = unsafe { *filter.cast::<[u8; 64]>() };
+    note(format!("begin {}/{} on {device}", pool.first, pool.second));
+    assert_eq!(filter, [0; 64], "an empty std::function");
+}
+
+unsafe extern "C" fn end_pool(device: c_int, pool: CPoolId) {
+    note(format!("end {}/{} on {device}", pool.first, pool.second));
+}
+
+unsafe extern "C" fn release_pool(device: c_int, pool: CPoolId) {
+    note(format!(
+        "release {}/{} on {device}",
+        pool.first, pool.second
+    ));
+}
+
+unsafe extern "C" fn no_memory(_: isize, _: c_int, _: *mut c_void) -> *mut c_void {
+    ptr::null_mut()
+}
+
+unsafe extern "C" fn unaligned(_: isize, _: c_int, _: *mut c_void) -> *mut c_void {
+    ptr::with_exposed_provenance_mut(0x8010)
+}
+
+unsafe extern "C" fn forget(ptr: *mut c_void, _: isize, _: c_int, _: *mut c_void) {
+    assert_eq!(ptr.addr(), 0x8010);
+}
+
+#[test]
+fn every_function_is_called_with_pytorchs_arguments() {
+    let hooks = CHooks {
+        init: Some(init),
+        reset: Some(reset),
+        memory_fraction: Some(memory_fraction),
+        base_allocation: Some(base_allocation),
+        record_stream: Some(record_stream),
+        begin_pool: Some(begin_pool),
+        end_pool: Some(end_pool),
+        release_pool: Some(release_pool),
+    };
+    // SAFETY: 1. they give out an address that nobody uses. 2. they are part of this program.
+    let source = unsafe { FunctionSource::from_c("mine", allocate, free) };
+    // SAFETY: 1. they write down what they get. 2. they are part of this program.
+    let source = unsafe { source.with_c_hooks(hooks) };
+
+    let place = Place::new(Ordinal(3), StreamRef::from_raw(77));
+    source.started(4);
+    source.began(Ordinal(3), (0, 5));
+    // SAFETY: 1. the function writes the stream down.
+    let ptr = unsafe { source.allocate(2 << 20, &place) }.unwrap();
+    // SAFETY: the function writes both down.
+    unsafe { source.record_stream(ptr, StreamRef::from_raw(78)) };
+    // SAFETY: the function computes.
+    let base = unsafe { source.base_allocation(ptr.add(512)) };
+    assert_eq!(base, Some((ptr, 4096)));
+    source.ended(Ordinal(3), (0, 5));
+    // SAFETY: 1. it came from there. 2. nobody uses it.
+    unsafe { source.free(ptr, 2 << 20, &place) }.unwrap();
+    source.released(Ordinal(3), (0, 5));
+    source.limited(0.25, Ordinal(3));
+    source.emptied();
+    let called = [
+        "init 4",
+        "begin 0/5 on 3",
+        "allocate 2097152 on 3 in 77",
+        "record 0x8000 in 78",
+        "base of 0x8200",
+        "end 0/5 on 3",
+        "free 0x8000 of 2097152 on 3 in 77",
+        "release 0/5 on 3",
+        "fraction 0.25 on 3",
+        "reset",
+    ];
+    assert_eq!(*CALLS.lock().unwrap(), called);
+}
+
+#[test]
+fn null_is_out_of_memory() {
+    // SAFETY: 1. it gives out nothing. 2. it is part of this program.
+    let source = unsafe { FunctionSource::from_c("empty", no_memory, forget) };
+    // SAFETY: 1. the default stream.
+    let error = unsafe { source.allocate(2 << 20, &super::HERE) }.unwrap_err();
+    assert_eq!(error.kind(), SourceErrorKind::OutOfMemory);
+    assert_eq!(
+        error.to_string(),
+        "empty gave no memory for 2.00 MiB on device 0; give memory back and try again"
+    );
+}
+
+#[test]
+fn an_unaligned_pointer_is_given_back() {
+    // SAFETY: 1. nobody uses what it gives. 2. it is part of this program.
+    let source = unsafe { FunctionSource::from_c("crooked", unaligned, forget) };
+    // SAFETY: 1. the default stream.
+    let error = unsafe { source.allocate(512, &super::HERE) }.unwrap_err();
+    assert_eq!(error.kind(), SourceErrorKind::Other);
+    assert!(error.text().ends_with("it was given back"), "{error}");
+}
+
+#[test]
+fn a_device_that_no_driver_shows_is_refused() {
+    // SAFETY: 1. nobody uses what it gives. 2. it is part of this program.
+    let source = unsafe { FunctionSource::from_c("far", unaligned, forget) };
+    let far = Place::new(Ordinal(u32::MAX), StreamRef::DEFAULT);
+    // SAFETY: 1. the default stream.
+    let error = unsafe { source.allocate(512, &far) }.unwrap_err();
+    assert_eq!(error.text(), "no driver shows a device 4294967295");
+}
+
+#[test]
+fn a_base_allocation_of_null_is_not_known() {
+    unsafe extern "C" fn unknown(_: *mut c_void, _: *mut usize) -> *mut c_void {
+        ptr::null_mut()
+    }
+    let hooks = CHooks {
+        base_allocation: Some(unknown),
+        ..CHooks::default()
+    };
+    // SAFETY: 1. it gives out nothing. 2. it is part of this program.
+    let source = unsafe { FunctionSource::from_c("empty", no_memory, forget) };
+    // SAFETY: 1. and 2. it is part of this program.
+    let source = unsafe { source.with_c_hooks(hooks) };
+    let anywhere = DevicePtr::new(512).unwrap();
+    // SAFETY: the function looks at nothing.
+    let base = unsafe { source.base_allocation(anywhere) };
+    assert_eq!(base, None);
+}

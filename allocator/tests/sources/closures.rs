@@ -1,0 +1,194 @@
+//! Sources of closures.
+
+use std::sync::{Arc, Mutex};
+
+use cachette::hal::{DevicePtr, Ordinal, StreamRef};
+use cachette::source::{ALIGNMENT, FunctionSource, Source, SourceError, SourceErrorKind};
+
+use super::HERE;
+
+/// What functions were called, in order.
+type Log = Arc<Mutex<Vec<String>>>;
+
+fn note(log: &Log, line: String) {
+    log.lock().expect("no test panics under it").push(line);
+}
+
+/// A source that answers with `address` and writes down its calls.
+fn logged(log: &Log, address: u64) -> FunctionSource {
+    let (allocations, frees) = (Arc::clone(log), Arc::clone(log));
+    FunctionSource::new(
+        "logged",
+        move |bytes, place| {
+            let line = format!("allocate {bytes} on {}", place.device);
+            note(&allocations, line);
+            DevicePtr::new(address).ok_or_else(|| SourceError::out_of_memory("nothing is left"))
+        },
+        move |ptr, bytes, place| {
+            let line = format!("free {ptr} of {bytes} on {}", place.device);
+            note(&frees, line);
+            Ok(())
+        },
+    )
+}
+
+fn allocate(source: &dyn Source, bytes: u64) -> Result<DevicePtr, SourceError> {
+    // SAFETY: 1. the default stream.
+    unsafe { source.allocate(bytes, &HERE) }
+}
+
+#[test]
+fn what_is_made_goes_back_with_the_same_size_and_place() {
+    let log = Log::default();
+    let source = logged(&log, 0x4000);
+    let ptr = allocate(&source, 4096).unwrap();
+    assert_eq!(ptr.address(), 0x4000);
+    // SAFETY: 1. it came from there. 2. nobody uses it.
+    unsafe { source.free(ptr, 4096, &HERE) }.unwrap();
+    assert_eq!(
+        *log.lock().unwrap(),
+        ["allocate 4096 on 0", "free 0x4000 of 4096 on 0"]
+    );
+}
+
+#[test]
+fn an_unaligned_address_is_given_back_and_told() {
+    let log = Log::default();
+    let source = logged(&log, 0x4100);
+    let error = allocate(&source, 4096).unwrap_err();
+    assert_eq!(error.kind(), SourceErrorKind::Other);
+    assert_eq!(
+        error.to_string(),
+        "logged returned 0x4100, which is not a multiple of 512; it was given back; align what it returns"
+    );
+    assert_eq!(
+        *log.lock().unwrap(),
+        ["allocate 4096 on 0", "free 0x4100 of 4096 on 0"]
+    );
+    // What suffices is for whoever made the source to say.
+    assert!(allocate(&source.aligned_to(256), 4096).is_ok());
+}
+
+#[test]
+fn an_unaligned_address_that_cannot_be_given_back_is_told_as_lost() {
+    let at = DevicePtr::new(0x4001).unwrap();
+    let stuck = || SourceError::other("it is stuck", "restart");
+    let source = FunctionSource::new("stuck", move |_, _| Ok(at), move |_, _, _| Err(stuck()));
+    let error = allocate(&source, 1).unwrap_err().to_string();
+    assert!(
+        error.contains("so it is lost: it is stuck; restart"),
+        "{error}"
+    );
+}
+
+#[test]
+fn errors_of_the_functions_come_through() {
+    let log = Log::default();
+    let source = logged(&log, 0);
+    let error = allocate(&source, 4096).unwrap_err();
+    assert_eq!(error.kind(), SourceErrorKind::OutOfMemory);
+    assert_eq!(
+        error.to_string(),
+        "nothing is left; give memory back and try again"
+    );
+
+    let at = DevicePtr::new(0x4000).unwrap();
+    let busy = || SourceError::other("the memory is registered", "deregister it");
+    let source = FunctionSource::new("busy", move |_, _| Ok(at), move |_, _, _| Err(busy()));
+    let ptr = allocate(&source, 512).unwrap();
+    // SAFETY: 1. it came from there. 2. nobody uses it.
+    let error = unsafe { source.free(ptr, 512, &HERE) }.unwrap_err();
+    assert_eq!(error.kind(), SourceErrorKind::Other);
+    assert_eq!(error.to_string(), "the memory is registered; deregister it");
+}
+
+#[test]
+fn sizes_that_nothing_can_have_do_not_reach_the_functions() {
+    let log = Log::default();
+    let source = logged(&log, 0x4000);
+    let none = allocate(&source, 0).unwrap_err();
+    assert_eq!(none.kind(), SourceErrorKind::Other);
+    assert_eq!(none.text(), "logged was asked for zero bytes");
+    let huge = allocate(&source, u64::MAX).unwrap_err();
+    assert_eq!(huge.kind(), SourceErrorKind::OutOfMemory);
+    assert!(log.lock().unwrap().is_empty());
+}
+
+#[test]
+fn hooks_are_called_in_order_with_what_they_are_told() {
+    let log = Log::default();
+    let noted = |log: &Log| {
+        let log = Arc::clone(log);
+        move |line: String| note(&log, line)
+    };
+    let (start, empty, limit, record) = (noted(&log), noted(&log), noted(&log), noted(&log));
+    let (begin, end, release) = (noted(&log), noted(&log), noted(&log));
+    let source = logged(&Log::default(), 0x4000)
+        .on_start(move |devices| start(format!("start {devices}")))
+        .on_empty(move || empty("empty".into()))
+        .on_limit(move |fraction, device| limit(format!("limit {fraction} on {device}")))
+        .on_record_stream(move |ptr, stream| record(format!("record {ptr} in {}", stream.raw())))
+        .with_base_allocation(|ptr| Some((DevicePtr::new(ptr.address() & !0xfff)?, 4096)))
+        .on_begin(move |device, pool| begin(format!("begin {pool:?} on {device}")))
+        .on_end(move |device, pool| end(format!("end {pool:?} on {device}")))
+        .on_release(move |device, pool| release(format!("release {pool:?} on {device}")));
+
+    let ptr = DevicePtr::new(0x4200).unwrap();
+    source.started(2);
+    source.began(Ordinal(1), (0, 7));
+    // SAFETY: the hook writes numbers down.
+    unsafe { source.record_stream(ptr, StreamRef::from_raw(9)) };
+    source.ended(Ordinal(1), (0, 7));
+    source.released(Ordinal(1), (0, 7));
+    source.limited(0.5, Ordinal(1));
+    source.emptied();
+    let told = [
+        "start 2",
+        "begin (0, 7) on 1",
+        "record 0x4200 in 9",
+        "end (0, 7) on 1",
+        "release (0, 7) on 1",
+        "limit 0.5 on 1",
+        "empty",
+    ];
+    assert_eq!(*log.lock().unwrap(), told);
+    // SAFETY: the hook computes.
+    let base = unsafe { source.base_allocation(ptr) };
+    assert_eq!(base, DevicePtr::new(0x4000).map(|start| (start, 4096)));
+}
+
+/// P10: pools over custom functions have no elastic segments, unless the functions' maker permits it.
+#[test]
+fn p10_elastic_segments_need_permission() {
+    let source = logged(&Log::default(), 0x4000);
+    assert!(!source.permits_elastic());
+    assert!(source.permit_elastic().permits_elastic());
+}
+
+#[test]
+fn without_hooks_nothing_happens_and_nothing_is_known() {
+    let source = logged(&Log::default(), 0x4000);
+    source.started(1);
+    source.began(Ordinal(0), (1, 0));
+    source.ended(Ordinal(0), (1, 0));
+    source.released(Ordinal(0), (1, 0));
+    source.emptied();
+    assert_eq!((source.alignment(), source.name()), (ALIGNMENT, "logged"));
+    let anywhere = DevicePtr::new(1).unwrap();
+    // SAFETY: there is no hook.
+    let base = unsafe { source.base_allocation(anywhere) };
+    assert_eq!(base, None);
+}
+
+/// P9: whoever holds the source as an object can free after its maker has let go of it.
+#[test]
+fn p9_a_pools_share_keeps_the_functions() {
+    let log = Log::default();
+    let mine: Arc<dyn Source> = Arc::new(logged(&log, 0x4000));
+    let pools = Arc::clone(&mine);
+    let ptr = allocate(&*mine, 512).unwrap();
+    drop(mine);
+    // SAFETY: 1. it came from there. 2. nobody uses it.
+    unsafe { pools.free(ptr, 512, &HERE) }.unwrap();
+    assert_eq!(log.lock().unwrap().len(), 2);
+}
