@@ -55,7 +55,8 @@ fn the_figures_are_printed_and_written() {
     assert_eq!(row["peak_requested"], 10 * MIB + 100);
     assert_eq!(row["peak_allocated"], 10 * MIB + 512);
     assert_eq!(row["peak_reserved"], 12 * MIB);
-    assert_eq!(row["driver_calls"], 2);
+    // For each segment one that obtains it, and three that keep captures safe.
+    assert_eq!(row["driver_calls"], 2 * 4);
     assert!((row["ratio"].as_f64().unwrap() - 1.2).abs() < 1e-3);
     assert!(row["cold_ns_per_op"].as_f64().unwrap() > 0.0);
     assert!(row["warm_ns_per_op"].as_f64().unwrap() > 0.0);
