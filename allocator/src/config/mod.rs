@@ -248,7 +248,9 @@ impl Config {
         self.throw_on_driver_oom
     }
 
-    /// Whether blocks used on several streams of one capture are reused once those streams have joined.
+    /// Whether blocks used on several streams of one capture are to be reused once those streams have joined.
+    ///
+    /// Accepted so that settings can be pasted; for now such blocks always wait for the end of the capture.
     #[must_use]
     pub const fn graph_capture_record_stream_reuse(&self) -> bool {
         self.graph_capture_record_stream_reuse

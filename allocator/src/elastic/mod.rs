@@ -1,7 +1,7 @@
 //! Elastic segments: physical memory that follows the need.
 //!
 //! A heap whose source is elastic has wide ranges of addresses and maps physical chunks where blocks need them.
-//! A request that finds no free block is served by a [`Plan`]: a place among the addresses, and for every hole
+//! A request that finds no free block is served by a [plan](policy::Plan): a place among the addresses, and for every hole
 //! under it a chunk, spare or new. The work is shared out:
 //!
 //! | who | does |

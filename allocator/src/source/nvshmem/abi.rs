@@ -5,8 +5,8 @@ use std::ptr;
 
 /// The version by which NVSHMEM knows a structure of `bytes` bytes: the first.
 ///
-/// The second version of two of them only adds the number of the device, and 3.0 to 3.3 do not know it. The library
-/// takes the current device where it is not told one.
+/// The second version of two of them only adds the number of the device. The library takes the current device where it
+/// is not told one, and a release from before the second version should know the first.
 const fn version_of(bytes: usize) -> c_int {
     assert!(
         bytes < 1 << 16,
