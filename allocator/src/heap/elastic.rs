@@ -10,7 +10,6 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use cachette_hal::owned::RelaxedCapture;
 use cachette_hal::{self as hal, Device, ErrorKind};
 
 use super::stale::Elastic;
@@ -77,7 +76,7 @@ impl<D: Device> Heap<D> {
     /// Serves a request by filling holes; `None` if there is no memory for it.
     ///
     /// `others` are the heaps whose spare chunks may serve. When `pressed` nothing that is spare stays so while
-    /// memory is wanting. The caller holds [`grow_alone`](Self::grow_alone).
+    /// memory is wanting. The caller holds [`grow_alone`](Self::grow_alone), on a thread that no capture binds.
     pub(crate) fn fill_for(
         self: &Arc<Self>,
         ask: Ask,
@@ -88,8 +87,6 @@ impl<D: Device> Heap<D> {
         if self.policy().round(ask.requested) > self.shared.device.info().total_memory {
             return Ok(None);
         }
-        // A capture of this stream, or of any other, may be under way.
-        let _relaxed = RelaxedCapture::enter(&self.shared.device).ok();
         let capturing = self.lane.is_capturing();
         if !capturing {
             self.unmap_stale();
