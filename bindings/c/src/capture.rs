@@ -1,0 +1,137 @@
+//! Captures whose memory comes from a pool, and their graphs.
+
+use std::ffi::c_void;
+use std::ptr;
+
+use cachette::Stream;
+use cachette::hal::{AnyDevice, CaptureMode};
+use cachette::pool::{Capture, Graph};
+
+use crate::convert::stream_of;
+use crate::failure::Failure;
+use crate::given::{give, handle, out, take};
+use crate::guard::guard;
+use crate::pool::PoolHandle;
+use crate::status::Status;
+
+/// A capture in this mode forbids calls that could wait for the device, to every thread.
+pub const CACHETTE_CAPTURE_GLOBAL: u32 = 0;
+
+/// A capture in this mode forbids them to the thread that began it.
+pub const CACHETTE_CAPTURE_THREAD_LOCAL: u32 = 1;
+
+/// A capture in this mode forbids nothing.
+pub const CACHETTE_CAPTURE_RELAXED: u32 = 2;
+
+/// A capture under way.
+#[derive(Debug)]
+pub struct CaptureHandle {
+    inner: Capture<AnyDevice>,
+}
+
+/// A captured graph. Memory that it uses stays its pool's until the last graph of the pool is gone.
+#[derive(Debug)]
+pub struct GraphHandle {
+    inner: Graph<AnyDevice>,
+}
+
+/// Begins to capture a stream, which is not the default one. Requests for streams that take part are served by the
+/// pool. `mode` is `CACHETTE_CAPTURE_GLOBAL`, `CACHETTE_CAPTURE_THREAD_LOCAL` or `CACHETTE_CAPTURE_RELAXED`.
+///
+/// End it with `cachette_capture_end` or `cachette_capture_abandon`.
+#[doc = include_str!("safety.md")]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cachette_pool_begin_capture(
+    pool: *mut PoolHandle,
+    stream: *mut c_void,
+    mode: u32,
+    out_capture: *mut *mut CaptureHandle,
+) -> Status {
+    guard(|| {
+        // SAFETY: 2. is the caller's promise.
+        let out = unsafe { out(out_capture, ptr::null_mut(), "out_capture") }?;
+        // SAFETY: 1. is the caller's promise.
+        let pool = unsafe { handle(pool, "pool") }?;
+        let mode = mode_of(mode)?;
+        // SAFETY: 4. is the caller's promise.
+        let stream = unsafe { pool.stream(stream) }?;
+        *out = give(CaptureHandle {
+            inner: pool.inner.begin_capture(&stream, mode)?,
+        });
+        Ok(())
+    })
+}
+
+fn mode_of(mode: u32) -> Result<CaptureMode, Failure> {
+    match mode {
+        CACHETTE_CAPTURE_GLOBAL => Ok(CaptureMode::Global),
+        CACHETTE_CAPTURE_THREAD_LOCAL => Ok(CaptureMode::ThreadLocal),
+        CACHETTE_CAPTURE_RELAXED => Ok(CaptureMode::Relaxed),
+        _ => Err(Failure::argument(format!(
+            "{mode} is no mode of a capture; use a CACHETTE_CAPTURE_ constant"
+        ))),
+    }
+}
+
+/// Ends a capture, and writes its graph, ready to launch. The capture is over and its handle gone even if this fails.
+///
+/// Destroy the graph with `cachette_graph_destroy`.
+#[doc = include_str!("safety.md")]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cachette_capture_end(
+    capture: *mut CaptureHandle,
+    out_graph: *mut *mut GraphHandle,
+) -> Status {
+    guard(|| {
+        // SAFETY: 2. is the caller's promise.
+        let out = unsafe { out(out_graph, ptr::null_mut(), "out_graph") };
+        // SAFETY: 1. is the caller's promise.
+        let capture = unsafe { take(capture) }.ok_or_else(|| Failure::null("capture"))?;
+        // Without a place for the graph the capture is thrown away, so that the handle is gone on every path.
+        let out = out?;
+        *out = give(GraphHandle {
+            inner: capture.inner.end()?,
+        });
+        Ok(())
+    })
+}
+
+/// Ends a capture and throws its graph away; NULL is nothing.
+#[doc = include_str!("safety.md")]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cachette_capture_abandon(capture: *mut CaptureHandle) -> Status {
+    guard(|| {
+        // SAFETY: 1. is the caller's promise.
+        drop(unsafe { take(capture) });
+        Ok(())
+    })
+}
+
+/// Queues everything that the graph recorded. No other graph of the same pool runs at the same time.
+#[doc = include_str!("safety.md")]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cachette_graph_launch(
+    graph: *mut GraphHandle,
+    stream: *mut c_void,
+) -> Status {
+    guard(|| {
+        // SAFETY: 1. is the caller's promise.
+        let graph = &unsafe { handle(graph, "graph") }?.inner;
+        let allocator = graph.pool().allocator();
+        // SAFETY: 4. is the caller's promise.
+        let stream: Stream<AnyDevice> = unsafe { allocator.adopt_stream(stream_of(stream)) }?;
+        // SAFETY: 5. is the caller's promise, and the stream is of this allocator.
+        Ok(unsafe { graph.launch(&stream) }?)
+    })
+}
+
+/// Destroys a graph; NULL is nothing. Launches under way run to their end.
+#[doc = include_str!("safety.md")]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cachette_graph_destroy(graph: *mut GraphHandle) -> Status {
+    guard(|| {
+        // SAFETY: 1. is the caller's promise.
+        drop(unsafe { take(graph) });
+        Ok(())
+    })
+}

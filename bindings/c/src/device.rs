@@ -1,0 +1,133 @@
+//! Facts about devices.
+
+use std::ffi::c_char;
+
+use cachette::Backends;
+use cachette::hal::{self, Device, DeviceInfo};
+
+use crate::allocator::AllocatorHandle;
+use crate::given::{handle, out};
+use crate::guard::guard;
+use crate::status::Status;
+use crate::structure::{self, Structure};
+use crate::text;
+
+/// Who made a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub enum Vendor {
+    /// Host memory in the place of a device.
+    Host = 0,
+    /// NVIDIA, through CUDA.
+    Nvidia = 1,
+    /// AMD, through HIP.
+    Amd = 2,
+    /// One that this version has no number for.
+    Other = 3,
+}
+
+impl From<hal::Vendor> for Vendor {
+    fn from(vendor: hal::Vendor) -> Self {
+        match vendor {
+            hal::Vendor::Host => Self::Host,
+            hal::Vendor::Nvidia => Self::Nvidia,
+            hal::Vendor::Amd => Self::Amd,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// Facts about a device that never change.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct DeviceFacts {
+    /// Its name, cut if it is too long.
+    pub name: [c_char; 256],
+    /// Its instruction set, such as `sm_90` or `gfx942`; empty where it has none.
+    pub architecture: [c_char; 64],
+    /// Its identity across processes; all zero where the driver gives none.
+    pub uuid: [u8; 16],
+    /// Bytes of its memory.
+    pub total_memory: u64,
+    /// Its number in the driver's list.
+    pub ordinal: u32,
+    /// Who made it.
+    pub vendor: Vendor,
+    /// Whether it shares its memory with the host.
+    pub integrated: bool,
+}
+
+impl Structure for DeviceFacts {
+    const FIRST_SIZE: usize = 360;
+}
+
+impl From<&DeviceInfo> for DeviceFacts {
+    fn from(info: &DeviceInfo) -> Self {
+        Self {
+            name: text::array(&info.name),
+            architecture: text::array(info.architecture.as_deref().unwrap_or("")),
+            uuid: info.uuid,
+            total_memory: info.total_memory,
+            ordinal: info.ordinal.0,
+            vendor: info.vendor.into(),
+            integrated: info.integrated,
+        }
+    }
+}
+
+/// Writes how many devices a backend shows: `"cuda"`, `"hip"` or `"host"`.
+///
+/// `CACHETTE_ERROR_NO_BACKEND` if its driver cannot be used here; `cachette_last_error` says why.
+#[doc = include_str!("safety.md")]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cachette_device_count(
+    backend: *const c_char,
+    out_count: *mut u32,
+) -> Status {
+    guard(|| {
+        // SAFETY: 2. is the caller's promise.
+        let out = unsafe { out(out_count, 0, "out_count") }?;
+        // SAFETY: 3. is the caller's promise.
+        let backend = unsafe { text::required(backend, "backend") }?;
+        *out = Backends::load(backend)?.device_count()?;
+        Ok(())
+    })
+}
+
+/// Writes facts about the allocator's device. `size` is `sizeof *out`.
+#[doc = include_str!("safety.md")]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cachette_device_info(
+    allocator: *const AllocatorHandle,
+    out: *mut DeviceFacts,
+    size: usize,
+) -> Status {
+    guard(|| {
+        // SAFETY: 1. is the caller's promise.
+        let allocator = unsafe { handle(allocator, "allocator") }?;
+        let facts = DeviceFacts::from(allocator.inner.device_info());
+        // SAFETY: 2. is the caller's promise.
+        unsafe { structure::write(&facts, out, size) }
+    })
+}
+
+/// Writes how many bytes the device has free now, for all processes together, and how many in all.
+#[doc = include_str!("safety.md")]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cachette_memory_info(
+    allocator: *const AllocatorHandle,
+    out_free: *mut u64,
+    out_total: *mut u64,
+) -> Status {
+    guard(|| {
+        // SAFETY: 2. is the caller's promise.
+        let free = unsafe { out(out_free, 0, "out_free") }?;
+        // SAFETY: 2. is the caller's promise.
+        let total = unsafe { out(out_total, 0, "out_total") }?;
+        // SAFETY: 1. is the caller's promise.
+        let allocator = unsafe { handle(allocator, "allocator") }?;
+        let info = allocator.inner.device().memory_info()?;
+        (*free, *total) = (info.free, info.total);
+        Ok(())
+    })
+}

@@ -1,0 +1,163 @@
+//! A failure on its way to C: its status, its text, and the figures if memory has run out.
+
+#![forbid(unsafe_code)]
+
+use cachette::backends::OpenError;
+use cachette::config::ConfigError;
+use cachette::hal::{self, ErrorKind};
+use cachette::{Error, OutOfMemory, SourceError};
+
+use crate::status::Status;
+
+/// Why a call failed.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    status: Status,
+    text: String,
+    figures: Option<Box<OutOfMemory>>,
+}
+
+impl Failure {
+    pub(crate) fn new(status: Status, text: impl Into<String>) -> Self {
+        Self {
+            status,
+            text: text.into(),
+            figures: None,
+        }
+    }
+
+    /// The call was wrong.
+    pub(crate) fn argument(text: impl Into<String>) -> Self {
+        Self::new(Status::InvalidArgument, text)
+    }
+
+    /// The parameter `name` must not be null.
+    pub(crate) fn null(name: &str) -> Self {
+        Self::argument(format!("`{name}` is null; pass what it is to point to"))
+    }
+
+    /// A buffer has room for `capacity` entries, and there are more.
+    pub(crate) fn too_small(capacity: usize, needed: usize) -> Self {
+        let text = format!(
+            "the buffer has room for {capacity} and needs it for {needed}; pass a larger one"
+        );
+        Self::new(Status::BufferTooSmall, text)
+    }
+
+    pub(crate) const fn status(&self) -> Status {
+        self.status
+    }
+
+    pub(crate) fn into_parts(self) -> (String, Option<Box<OutOfMemory>>) {
+        (self.text, self.figures)
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let status = match &error {
+            Error::OutOfMemory(_) => Status::OutOfMemory,
+            Error::TooLarge { .. } | Error::TooManyElements { .. } => Status::TooLarge,
+            Error::LengthMismatch { .. } | Error::InvalidFraction(_) => Status::InvalidArgument,
+            Error::ForeignBuffer | Error::InvalidPointer { .. } => Status::InvalidPointer,
+            Error::Missing(_) => Status::Unsupported,
+            Error::Device(error) => status_of(error.kind()),
+            Error::ForeignStream => Status::ForeignStream,
+            Error::Pool { .. } => Status::Pool,
+            Error::Source(_) => Status::Source,
+            _ => Status::Other,
+        };
+        let text = error.to_string();
+        let figures = match error {
+            Error::OutOfMemory(figures) => Some(figures),
+            _ => None,
+        };
+        Self {
+            status,
+            text,
+            figures,
+        }
+    }
+}
+
+impl From<hal::Error> for Failure {
+    fn from(error: hal::Error) -> Self {
+        Self::new(status_of(error.kind()), error.to_string())
+    }
+}
+
+impl From<hal::Missing> for Failure {
+    fn from(missing: hal::Missing) -> Self {
+        Self::new(Status::Unsupported, missing.to_string())
+    }
+}
+
+impl From<ConfigError> for Failure {
+    fn from(error: ConfigError) -> Self {
+        Self::new(Status::InvalidConfig, error.to_string())
+    }
+}
+
+impl From<SourceError> for Failure {
+    fn from(error: SourceError) -> Self {
+        Self::new(Status::Source, error.to_string())
+    }
+}
+
+impl From<OpenError> for Failure {
+    fn from(error: OpenError) -> Self {
+        let status = match &error {
+            OpenError::UnknownBackend { .. } | OpenError::BadOrdinal { .. } => {
+                Status::InvalidArgument
+            }
+            OpenError::NotCompiled { .. } | OpenError::Load { .. } => Status::NoBackend,
+            OpenError::NoSuchDevice { .. } | OpenError::NoneUsable { .. } => Status::NoDevice,
+            OpenError::Driver { error, .. } => status_of(error.kind()),
+            _ => Status::Other,
+        };
+        Self::new(status, error.to_string())
+    }
+}
+
+/// The status of a failed driver call.
+const fn status_of(kind: ErrorKind) -> Status {
+    match kind {
+        ErrorKind::OutOfMemory => Status::OutOfMemory,
+        ErrorKind::InvalidValue => Status::InvalidArgument,
+        ErrorKind::NoSuchDevice => Status::NoDevice,
+        ErrorKind::CaptureForbids | ErrorKind::CaptureBroken => Status::Capture,
+        ErrorKind::Unsupported | ErrorKind::NoFabric => Status::Unsupported,
+        ErrorKind::Fault | ErrorKind::DeviceLost | ErrorKind::ShuttingDown => Status::DeviceLost,
+        _ => Status::Device,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_caller_treats_differently_has_a_status_of_its_own() {
+        let expected = [
+            (ErrorKind::OutOfMemory, Status::OutOfMemory),
+            (ErrorKind::InvalidValue, Status::InvalidArgument),
+            (ErrorKind::InvalidHandle, Status::Device),
+            (ErrorKind::NoSuchDevice, Status::NoDevice),
+            (ErrorKind::CaptureForbids, Status::Capture),
+            (ErrorKind::CaptureBroken, Status::Capture),
+            (ErrorKind::Unsupported, Status::Unsupported),
+            (ErrorKind::NoFabric, Status::Unsupported),
+            (ErrorKind::Refused, Status::Device),
+            (ErrorKind::Fault, Status::DeviceLost),
+            (ErrorKind::DeviceLost, Status::DeviceLost),
+            (ErrorKind::ShuttingDown, Status::DeviceLost),
+            (ErrorKind::Other, Status::Device),
+        ];
+        assert_eq!(expected.map(|(kind, _)| kind), ErrorKind::ALL);
+        for (kind, status) in expected {
+            let error = hal::Error::new(kind, "call");
+            assert_eq!(Failure::from(error).status(), status, "{kind:?}");
+            assert_eq!(Failure::from(Error::Device(error)).status(), status);
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! Who is told of what happens.
+
+use std::ffi::c_void;
+
+use cachette::TraceEvent;
+
+use crate::allocator::AllocatorHandle;
+use crate::convert::{handle_of, pointer_to};
+use crate::failure::Failure;
+use crate::given::handle;
+use crate::guard::guard;
+use crate::last::OutOfMemoryFigures;
+use crate::status::Status;
+
+/// What happened to memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub enum Action {
+    /// A caller got a block.
+    Alloc = 0,
+    /// A caller gave a block back.
+    FreeRequested = 1,
+    /// The block is free for others; later than the request where another stream still used it.
+    FreeCompleted = 2,
+    /// A segment was obtained from the device.
+    SegmentAlloc = 3,
+    /// A segment goes back to the device.
+    SegmentFree = 4,
+    /// Memory was mapped into an elastic segment.
+    SegmentMap = 5,
+    /// Memory left an elastic segment, for another place or for the device.
+    SegmentUnmap = 6,
+    /// A request failed.
+    OutOfMemory = 7,
+    /// One that this version has no number for.
+    Other = 8,
+}
+
+impl From<cachette::Action> for Action {
+    fn from(action: cachette::Action) -> Self {
+        match action {
+            cachette::Action::Alloc => Self::Alloc,
+            cachette::Action::FreeRequested => Self::FreeRequested,
+            cachette::Action::FreeCompleted => Self::FreeCompleted,
+            cachette::Action::SegmentAlloc => Self::SegmentAlloc,
+            cachette::Action::SegmentFree => Self::SegmentFree,
+            cachette::Action::SegmentMap => Self::SegmentMap,
+            cachette::Action::SegmentUnmap => Self::SegmentUnmap,
+            cachette::Action::OutOfMemory => Self::OutOfMemory,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// One thing that happened. Later versions may add fields at the end.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Event {
+    /// Where; NULL for `CACHETTE_ACTION_OUT_OF_MEMORY`.
+    pub address: *mut c_void,
+    /// What the caller asked for, or the size of the segment.
+    pub bytes: u64,
+    /// The stream of the block or segment.
+    pub stream: *mut c_void,
+    /// For `CACHETTE_ACTION_OUT_OF_MEMORY`, the device's free bytes; otherwise 0.
+    pub device_free: u64,
+    /// What happened.
+    pub action: Action,
+}
+
+impl From<&TraceEvent> for Event {
+    fn from(event: &TraceEvent) -> Self {
+        let action = event.action.into();
+        let (address, device_free) = match action {
+            Action::OutOfMemory => (0, event.address),
+            _ => (event.address, 0),
+        };
+        Self {
+            address: pointer_to(address),
+            bytes: event.bytes,
+            stream: handle_of(event.stream),
+            device_free,
+            action,
+        }
+    }
+}
+
+/// Is told of a request that ends in out-of-memory, before it returns. The report is valid during the call; later
+/// versions may add fields at its end.
+pub type OutOfMemoryCallback =
+    Option<unsafe extern "C" fn(user: *mut c_void, report: *const OutOfMemoryFigures)>;
+
+/// Is asked to free memory, and says whether it freed any: not 0 if it did. It may free memory of the allocator; it
+/// may not allocate.
+pub type PressureCallback = Option<unsafe extern "C" fn(user: *mut c_void) -> i32>;
+
+/// Is told of one thing that happened. It must not call the allocator. The event is valid during the call.
+pub type TrackCallback = Option<unsafe extern "C" fn(user: *mut c_void, event: *const Event)>;
+
+/// What a callback is called with.
+#[derive(Clone, Copy)]
+struct User(*mut c_void);
+
+// SAFETY: the pointer is only passed on, to a function that may be called from any thread by promise 6.
+unsafe impl Send for User {}
+// SAFETY: as above.
+unsafe impl Sync for User {}
+
+impl User {
+    const fn pointer(self) -> *mut c_void {
+        self.0
+    }
+}
+
+/// Calls `callback` with the figures whenever a request ends in out-of-memory.
+///
+/// This and the two functions below: the callback runs on the thread of the request, several at once, and with no lock
+/// held. It must return, without throwing or jumping out. It stays until the allocator is gone.
+#[doc = include_str!("safety.md")]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cachette_on_out_of_memory(
+    allocator: *mut AllocatorHandle,
+    callback: OutOfMemoryCallback,
+    user: *mut c_void,
+) -> Status {
+    guard(|| {
+        // SAFETY: 1. is the caller's promise.
+        let allocator = unsafe { handle(allocator, "allocator") }?;
+        let (callback, user) = (present(callback)?, User(user));
+        allocator.inner.on_out_of_memory(move |report| {
+            let figures = OutOfMemoryFigures::from(report);
+            // SAFETY: 6. is the promise of whoever gave the callback.
+            unsafe { callback(user.pointer(), &raw const figures) };
+        });
+        Ok(())
+    })
+}
+
+/// Asks `callback` to free memory whenever no free block fits, before anything else is tried.
+#[doc = include_str!("safety.md")]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cachette_on_pressure(
+    allocator: *mut AllocatorHandle,
+    callback: PressureCallback,
+    user: *mut c_void,
+) -> Status {
+    guard(|| {
+        // SAFETY: 1. is the caller's promise.
+        let allocator = unsafe { handle(allocator, "allocator") }?;
+        let (callback, user) = (present(callback)?, User(user));
+        // SAFETY: 6. is the promise of whoever gave the callback.
+        let relieve = move || unsafe { callback(user.pointer()) } != 0;
+        allocator.inner.on_pressure(relieve);
+        Ok(())
+    })
+}
+
+/// Tells `callback` of everything that happens to memory.
+#[doc = include_str!("safety.md")]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cachette_track(
+    allocator: *mut AllocatorHandle,
+    callback: TrackCallback,
+    user: *mut c_void,
+) -> Status {
+    guard(|| {
+        // SAFETY: 1. is the caller's promise.
+        let allocator = unsafe { handle(allocator, "allocator") }?;
+        let (callback, user) = (present(callback)?, User(user));
+        allocator.inner.track(move |event| {
+            let event = Event::from(event);
+            // SAFETY: 6. is the promise of whoever gave the callback.
+            unsafe { callback(user.pointer(), &raw const event) };
+        });
+        Ok(())
+    })
+}
+
+fn present<F>(callback: Option<F>) -> Result<F, Failure> {
+    callback.ok_or_else(|| Failure::null("callback"))
+}

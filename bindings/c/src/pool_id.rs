@@ -1,0 +1,50 @@
+//! The names of pools.
+
+use cachette::hal::AnyDevice;
+use cachette::{Pool, PoolId};
+
+use crate::given::out;
+use crate::guard::guard;
+use crate::status::Status;
+
+/// The name of a pool; no two pools of a process share one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct PoolName {
+    /// Not zero for a pool that was made for captures.
+    pub capture: u64,
+    /// Not zero for a pool that a user made.
+    pub user: u64,
+}
+
+impl PoolName {
+    pub(crate) const NONE: Self = Self {
+        capture: 0,
+        user: 0,
+    };
+}
+
+impl From<PoolId> for PoolName {
+    fn from(id: PoolId) -> Self {
+        let (capture, user) = id.pair();
+        Self { capture, user }
+    }
+}
+
+impl From<PoolName> for PoolId {
+    fn from(PoolName { capture, user }: PoolName) -> Self {
+        Self { capture, user }
+    }
+}
+
+/// Writes a name that no pool has yet, for one that is made later.
+#[doc = include_str!("safety.md")]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cachette_pool_new_id(out_id: *mut PoolName) -> Status {
+    guard(|| {
+        // SAFETY: 2. is the caller's promise.
+        let out = unsafe { out(out_id, PoolName::NONE, "out_id") }?;
+        *out = Pool::<AnyDevice>::handle().into();
+        Ok(())
+    })
+}

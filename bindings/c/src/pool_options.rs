@@ -1,0 +1,239 @@
+//! How a pool is made, and where its segments come from.
+
+use std::ffi::{c_char, c_void};
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use cachette::PoolOptions;
+use cachette::hal::{DeviceInfo, DevicePtr, Vendor};
+use cachette::source::{FunctionSource, Nccl, Nvshmem, Rocshmem, Source, SourceError};
+
+use crate::convert::{address_of, handle_of, pointer_to};
+use crate::failure::Failure;
+use crate::pool_id::PoolName;
+use crate::structure::Structure;
+use crate::text;
+
+/// A flag of a pool: blocks are never split, so every allocation has a segment of its own.
+pub const CACHETTE_POOL_NO_SPLIT: u64 = 1;
+
+/// A flag of a pool: its free blocks serve other requests of the same stream before those fail.
+pub const CACHETTE_POOL_USE_ON_OOM: u64 = 2;
+
+/// Makes a segment: `bytes` bytes on a device, at a multiple of 512, for a request of `stream`. NULL means that there
+/// is no memory. Calls come from any thread, several at once.
+pub type SourceAllocate = Option<
+    unsafe extern "C" fn(
+        user: *mut c_void,
+        bytes: u64,
+        device: u32,
+        stream: *mut c_void,
+    ) -> *mut c_void,
+>;
+
+/// Takes a segment back, which nothing uses any more. Calls come from any thread, several at once.
+pub type SourceFree = Option<
+    unsafe extern "C" fn(
+        user: *mut c_void,
+        address: *mut c_void,
+        bytes: u64,
+        device: u32,
+        stream: *mut c_void,
+    ),
+>;
+
+/// Is told, once, that the source is not needed any more and `user` may go.
+pub type SourceClose = Option<unsafe extern "C" fn(user: *mut c_void)>;
+
+/// How a pool is made. Set all of it to zero first; what is zero is the default.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct GivenOptions {
+    /// A name from `cachette_pool_new_id`; zero for a new one.
+    pub id: PoolName,
+    /// `CACHETTE_POOL_NO_SPLIT` and `CACHETTE_POOL_USE_ON_OOM`, or-ed together.
+    pub flags: u64,
+    /// A ready-made source: `"nccl"` or `"nvshmem"` on NVIDIA's devices, `"rccl"` or `"rocshmem"` on AMD's. NULL takes
+    /// segments from the device, or from the functions below. `"nvshmem"` initialises NVSHMEM for this process alone;
+    /// `"nvshmem-adopted"` and `"rocshmem"` take over what the program has initialised for the same device.
+    pub source: *const c_char,
+    /// A source of the program's own. Either both functions are set or none.
+    pub source_allocate: SourceAllocate,
+    /// See `source_allocate`.
+    pub source_free: SourceFree,
+    /// May be NULL. It is not called if the pool could not be made.
+    pub source_close: SourceClose,
+    /// Passed to the three functions.
+    pub source_user: *mut c_void,
+}
+
+impl Structure for GivenOptions {
+    const FIRST_SIZE: usize = 64;
+}
+
+/// Options as the allocator takes them.
+pub(crate) struct Made {
+    pub(crate) options: PoolOptions,
+    /// To be armed once the pool is there.
+    pub(crate) user: Option<Arc<SourceUser>>,
+}
+
+impl GivenOptions {
+    /// The options as the allocator takes them, for a pool on the device that `info` describes.
+    ///
+    /// # Safety
+    ///
+    /// Promises 3, 6 and 7 of the crate.
+    pub(crate) unsafe fn make(&self, info: &DeviceInfo) -> Result<Made, Failure> {
+        let unknown = self.flags & !(CACHETTE_POOL_NO_SPLIT | CACHETTE_POOL_USE_ON_OOM);
+        if unknown != 0 {
+            return Err(Failure::argument(format!(
+                "`flags` has {unknown:#x}, which is no flag of a pool; use CACHETTE_POOL_ constants alone"
+            )));
+        }
+        let mut options = PoolOptions::new()
+            .no_split(self.flags & CACHETTE_POOL_NO_SPLIT != 0)
+            .use_on_oom(self.flags & CACHETTE_POOL_USE_ON_OOM != 0);
+        if self.id != PoolName::NONE {
+            options = options.id(self.id.into());
+        }
+        // SAFETY: 3. is the caller's promise.
+        let name = unsafe { text::optional(self.source, "source") }?;
+        let user = match (name, self.source_allocate, self.source_free) {
+            (None, None, None) => None,
+            (Some(name), None, None) => {
+                // SAFETY: 7. is the caller's promise.
+                options = options.source(unsafe { ready_made(name, info) }?);
+                None
+            }
+            (None, Some(_), Some(_)) => {
+                let user = Arc::new(SourceUser::new(self.source_user, self.source_close));
+                // SAFETY: 6. is the caller's promise.
+                options = options.source(unsafe { self.functions(&user) });
+                Some(user)
+            }
+            _ => {
+                return Err(Failure::argument(
+                    "a source is `source`, or `source_allocate` and `source_free` together; set one of these",
+                ));
+            }
+        };
+        Ok(Made { options, user })
+    }
+
+    /// A source of the program's functions, which are both there.
+    ///
+    /// # Safety
+    ///
+    /// Promise 6 of the crate.
+    unsafe fn functions(&self, user: &Arc<SourceUser>) -> Arc<dyn Source> {
+        let Self {
+            source_allocate,
+            source_free,
+            ..
+        } = *self;
+        let (of_allocate, of_free) = (Arc::clone(user), Arc::clone(user));
+        Arc::new(FunctionSource::new(
+            "the program's source",
+            move |bytes, place| {
+                let (device, stream) = (place.device, handle_of(place.stream));
+                let made = source_allocate.map(|make| {
+                    // SAFETY: 6. is the promise of whoever made the pool.
+                    unsafe { make(of_allocate.pointer, bytes, device.0, stream) }
+                });
+                made.and_then(|made| DevicePtr::new(address_of(made)))
+                    .ok_or_else(|| {
+                        let text = format!(
+                            "the program's source has no {bytes} bytes for device {device}"
+                        );
+                        SourceError::out_of_memory(text)
+                    })
+            },
+            move |ptr, bytes, place| {
+                let (at, stream) = (pointer_to(ptr.address()), handle_of(place.stream));
+                if let Some(free) = source_free {
+                    // SAFETY: 6. is the promise of whoever made the pool.
+                    unsafe { free(of_free.pointer, at, bytes, place.device.0, stream) };
+                }
+                Ok(())
+            },
+        ))
+    }
+}
+
+/// What a source is called with, and who is told when it is not needed any more.
+pub(crate) struct SourceUser {
+    pointer: *mut c_void,
+    close: SourceClose,
+    /// Whether the pool was made; relaxed, since whoever sets it still holds the user.
+    armed: AtomicBool,
+}
+
+// SAFETY: the pointer is only passed on, to functions that may be called from any thread by promise 6.
+unsafe impl Send for SourceUser {}
+// SAFETY: as above.
+unsafe impl Sync for SourceUser {}
+
+impl SourceUser {
+    const fn new(pointer: *mut c_void, close: SourceClose) -> Self {
+        Self {
+            pointer,
+            close,
+            armed: AtomicBool::new(false),
+        }
+    }
+
+    /// From now on the program is told of the end.
+    pub(crate) fn arm(&self) {
+        self.armed.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Drop for SourceUser {
+    fn drop(&mut self) {
+        if self.armed.load(Ordering::Relaxed)
+            && let Some(close) = self.close
+        {
+            // SAFETY: 6. is the promise of whoever made the pool.
+            unsafe { close(self.pointer) };
+        }
+    }
+}
+
+impl fmt::Debug for SourceUser {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("SourceUser").field(&self.pointer).finish()
+    }
+}
+
+/// The source called `name`, for the device that `info` describes.
+///
+/// # Safety
+///
+/// Promise 7 of the crate.
+unsafe fn ready_made(name: &str, info: &DeviceInfo) -> Result<Arc<dyn Source>, Failure> {
+    let vendor = match name {
+        "nccl" | "nvshmem" | "nvshmem-adopted" => Vendor::Nvidia,
+        "rccl" | "rocshmem" => Vendor::Amd,
+        _ => {
+            return Err(Failure::argument(format!(
+                "there is no source named '{name}'; choose one of nccl, rccl, nvshmem, nvshmem-adopted, rocshmem"
+            )));
+        }
+    };
+    if info.vendor != vendor {
+        let (name, own) = (name, info.vendor);
+        return Err(Failure::argument(format!(
+            "the source '{name}' is for {vendor} devices, and this is a {own} one; leave `source` NULL or name another"
+        )));
+    }
+    Ok(match name {
+        "nvshmem" => Arc::new(Nvshmem::single(info.ordinal)?),
+        // SAFETY: 7. is the caller's promise.
+        "nvshmem-adopted" => Arc::new(unsafe { Nvshmem::adopt(info.ordinal) }?),
+        // SAFETY: 7. is the caller's promise.
+        "rocshmem" => Arc::new(unsafe { Rocshmem::adopt(info.ordinal) }?),
+        _ => Arc::new(Nccl::load(vendor)?),
+    })
+}

@@ -1,0 +1,150 @@
+//! Streams, for programs that do without the vendor's own library.
+
+use std::ffi::c_void;
+use std::ptr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use cachette::hal::{AnyDevice, CaptureStatus, Device, StreamRef};
+use cachette::{Allocator, Stream};
+
+use crate::allocator::AllocatorHandle;
+use crate::convert::{handle_of, stream_of};
+use crate::failure::Failure;
+use crate::given::{handle, out};
+use crate::guard::guard;
+use crate::status::Status;
+
+/// The streams that an allocator made for C.
+///
+/// An allocator keeps its streams as long as it lives, since memory that was freed on one serves that one again. So a
+/// stream that is destroyed here waits for the next that is created.
+#[derive(Debug, Default)]
+pub(crate) struct OwnStreams {
+    lists: Mutex<Lists>,
+}
+
+/// No stream is in both.
+#[derive(Debug, Default)]
+struct Lists {
+    used: Vec<Stream<AnyDevice>>,
+    idle: Vec<Stream<AnyDevice>>,
+}
+
+impl OwnStreams {
+    fn create(&self, allocator: &Allocator) -> Result<StreamRef, Failure> {
+        let idle = self.lock().idle.pop();
+        let stream = idle.map_or_else(|| allocator.create_stream(), Ok)?;
+        let raw = stream.get();
+        self.lock().used.push(stream);
+        Ok(raw)
+    }
+
+    fn destroy(&self, raw: StreamRef) -> Result<(), Failure> {
+        let stream = self.take_used(raw).ok_or_else(|| {
+            let text = "the stream was not created by this allocator, or is destroyed; destroy it where it was created";
+            Failure::new(Status::ForeignStream, text)
+        })?;
+        let idle = stream.synchronize();
+        let mut lists = self.lock();
+        if idle.is_ok() {
+            lists.idle.push(stream);
+        } else {
+            lists.used.push(stream);
+        }
+        Ok(idle?)
+    }
+
+    fn take_used(&self, raw: StreamRef) -> Option<Stream<AnyDevice>> {
+        let used = &mut self.lock().used;
+        let at = used.iter().position(|stream| stream.get() == raw)?;
+        Some(used.swap_remove(at))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Lists> {
+        // Every change is one step, so a panic leaves the lists sound.
+        self.lists.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Creates a stream, which does not wait for the default one. It is the vendor's own handle, a `CUstream` or a
+/// `hipStream_t`, and lives until it is destroyed or the allocator is gone.
+#[doc = include_str!("safety.md")]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cachette_stream_create(
+    allocator: *mut AllocatorHandle,
+    out_stream: *mut *mut c_void,
+) -> Status {
+    guard(|| {
+        // SAFETY: 2. is the caller's promise.
+        let out = unsafe { out(out_stream, ptr::null_mut(), "out_stream") }?;
+        // SAFETY: 1. is the caller's promise.
+        let allocator = unsafe { handle(allocator, "allocator") }?;
+        *out = handle_of(allocator.streams.create(&allocator.inner)?);
+        Ok(())
+    })
+}
+
+/// Waits for the work in a stream that `cachette_stream_create` made, and gives the stream up. NULL is nothing.
+///
+/// Memory that was allocated on it stays valid. The allocator keeps the stream, and may hand it out again.
+#[doc = include_str!("safety.md")]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cachette_stream_destroy(
+    allocator: *mut AllocatorHandle,
+    stream: *mut c_void,
+) -> Status {
+    guard(|| {
+        // SAFETY: 1. is the caller's promise.
+        let allocator = unsafe { handle(allocator, "allocator") }?;
+        if stream.is_null() {
+            return Ok(());
+        }
+        allocator.streams.destroy(stream_of(stream))
+    })
+}
+
+/// Waits until everything that was queued in a stream so far has finished.
+#[doc = include_str!("safety.md")]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cachette_stream_synchronize(
+    allocator: *mut AllocatorHandle,
+    stream: *mut c_void,
+) -> Status {
+    guard(|| {
+        // SAFETY: 1. is the caller's promise.
+        let allocator = unsafe { handle(allocator, "allocator") }?;
+        // SAFETY: 4. is the caller's promise.
+        Ok(unsafe { allocator.inner.device().synchronize(stream_of(stream)) }?)
+    })
+}
+
+/// Writes the number of the capture that a stream takes part in; 0 if it takes part in none.
+///
+/// `CACHETTE_ERROR_CAPTURE` if its capture is broken and must be ended.
+#[doc = include_str!("safety.md")]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cachette_stream_capture_id(
+    allocator: *const AllocatorHandle,
+    stream: *mut c_void,
+    out_id: *mut u64,
+) -> Status {
+    guard(|| {
+        // SAFETY: 2. is the caller's promise.
+        let out = unsafe { out(out_id, 0, "out_id") }?;
+        // SAFETY: 1. is the caller's promise.
+        let allocator = unsafe { handle(allocator, "allocator") }?;
+        let capture = allocator.inner.device().capture()?;
+        // SAFETY: 4. is the caller's promise.
+        match unsafe { capture.capture_status(stream_of(stream)) }? {
+            CaptureStatus::Idle => Ok(()),
+            CaptureStatus::Active(id) => {
+                *out = id.0.get();
+                Ok(())
+            }
+            _ => {
+                let text = "the stream's capture is broken; end it, and begin another";
+                Err(Failure::new(Status::Capture, text))
+            }
+        }
+    })
+}

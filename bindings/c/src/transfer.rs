@@ -1,0 +1,98 @@
+//! Fills and copies in stream order.
+
+use std::ffi::c_void;
+
+use cachette::hal::Device;
+
+use crate::allocator::AllocatorHandle;
+use crate::convert::{device_pointer, stream_of};
+use crate::failure::Failure;
+use crate::given::handle;
+use crate::guard::guard;
+use crate::status::Status;
+
+/// Queues a fill: every one of `bytes` bytes from `address` on becomes `byte`.
+#[doc = include_str!("safety.md")]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cachette_fill(
+    allocator: *mut AllocatorHandle,
+    address: *mut c_void,
+    byte: u8,
+    bytes: u64,
+    stream: *mut c_void,
+) -> Status {
+    guard(|| {
+        // SAFETY: 1. is the caller's promise.
+        let allocator = unsafe { handle(allocator, "allocator") }?;
+        let at = device_pointer(address, "address")?;
+        let transfer = allocator.inner.device().transfer()?;
+        // SAFETY: 4. and 5. are the caller's promises.
+        Ok(unsafe { transfer.fill(at, byte, bytes, stream_of(stream)) }?)
+    })
+}
+
+/// Queues a copy from device memory to device memory. The two do not overlap.
+#[doc = include_str!("safety.md")]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cachette_copy(
+    allocator: *mut AllocatorHandle,
+    to: *mut c_void,
+    from: *mut c_void,
+    bytes: u64,
+    stream: *mut c_void,
+) -> Status {
+    guard(|| {
+        // SAFETY: 1. is the caller's promise.
+        let allocator = unsafe { handle(allocator, "allocator") }?;
+        let (to, from) = (device_pointer(to, "to")?, device_pointer(from, "from")?);
+        let transfer = allocator.inner.device().transfer()?;
+        // SAFETY: 4. and 5. are the caller's promises.
+        Ok(unsafe { transfer.copy(to, from, bytes, stream_of(stream)) }?)
+    })
+}
+
+/// Queues a copy from host memory, which must stay as it is until the copy has finished.
+#[doc = include_str!("safety.md")]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cachette_upload(
+    allocator: *mut AllocatorHandle,
+    to: *mut c_void,
+    from: *const c_void,
+    bytes: usize,
+    stream: *mut c_void,
+) -> Status {
+    guard(|| {
+        // SAFETY: 1. is the caller's promise.
+        let allocator = unsafe { handle(allocator, "allocator") }?;
+        let to = device_pointer(to, "to")?;
+        if from.is_null() {
+            return Err(Failure::null("from"));
+        }
+        let transfer = allocator.inner.device().transfer()?;
+        // SAFETY: 4. and 5. are the caller's promises.
+        Ok(unsafe { transfer.upload(to, from.cast(), bytes, stream_of(stream)) }?)
+    })
+}
+
+/// Queues a copy to host memory, which must stay valid and be left alone until the copy has finished.
+#[doc = include_str!("safety.md")]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cachette_download(
+    allocator: *mut AllocatorHandle,
+    to: *mut c_void,
+    from: *mut c_void,
+    bytes: usize,
+    stream: *mut c_void,
+) -> Status {
+    guard(|| {
+        // SAFETY: 1. is the caller's promise.
+        let allocator = unsafe { handle(allocator, "allocator") }?;
+        if to.is_null() {
+            return Err(Failure::null("to"));
+        }
+        let from = device_pointer(from, "from")?;
+        let transfer = allocator.inner.device().transfer()?;
+        // SAFETY: 4. and 5. are the caller's promises.
+        Ok(unsafe { transfer.download(to.cast(), from, bytes, stream_of(stream)) }?)
+    })
+}
