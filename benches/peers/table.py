@@ -45,6 +45,21 @@ def rmm_rows(folder):
     return found
 
 
+def plugged(folder):
+    """PyTorch with its own allocator and with Cachette plugged in, and Cachette's functions alone."""
+    found = {**rows(folder, "torch"), **rows(folder, "torch-plugin")}
+    names = ("torch", "torch-plugin", "plugin-functions")
+    if not all(name in found for name in names):
+        return
+    print("| workload, ns a pair | PyTorch's own | Cachette plugged in | Cachette's functions alone | own / plugged in |")
+    print("|---|---|---|---|---|")
+    for key, own in found["torch"].items():
+        plugin, alone = (found[name].get(key) for name in names[1:])
+        if plugin and alone:
+            print(f"| {key[0]} {key[1]} | {own:.0f} | {plugin:.0f} | {alone:.1f} | {own / plugin:.2f} |")
+    print()
+
+
 def microbenchmarks(folder):
     runs = {}
     for path in sorted(folder.glob("cachette-bench-*.json")):
@@ -147,5 +162,6 @@ def replays(folder):
 if __name__ == "__main__":
     folder = pathlib.Path(sys.argv[1])
     opening(folder)
+    plugged(folder)
     microbenchmarks(folder)
     replays(folder)

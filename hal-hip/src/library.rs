@@ -6,7 +6,7 @@ use std::ffi::{OsString, c_int};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use cachette_hal::load::{Candidate, Library};
+use cachette_hal::load::{Candidate, Library, loaded_file};
 use cachette_hal::{BackendInfo, Error, ErrorKind, LoadError, Ordinal, Result, Vendor, Version};
 
 use crate::device::Unit;
@@ -27,24 +27,35 @@ const NAMES: [&str; 4] = [
     "libamdhip64.so",
     "libamdhip64.so.5",
 ];
+/// How the file of every copy begins.
+const STEM: &str = "libamdhip64";
 /// Exported by a library that imitates AMD's.
 const EMULATED: &str = "cachette_emulated_library";
 
 /// Where the library is looked for, in order.
 ///
-/// A copy that the process has loaded comes first, for two HIP runtimes in one process do not get along.
-/// Where [`LIBRARY_VARIABLE`] is set, nothing else is tried.
+/// A copy that the process has loaded comes first, for two HIP runtimes in one process do not get along; it may have
+/// a name of its own, as in wheels of PyTorch. Where [`LIBRARY_VARIABLE`] is set, nothing else is tried.
 #[must_use]
 pub fn candidates() -> Vec<Candidate> {
-    list(env::var_os(LIBRARY_VARIABLE), env::var_os("ROCM_PATH"))
+    list(
+        env::var_os(LIBRARY_VARIABLE),
+        env::var_os("ROCM_PATH"),
+        loaded_file(STEM),
+    )
 }
 
-/// The candidates, given what the two variables say.
-fn list(library: Option<OsString>, rocm: Option<OsString>) -> Vec<Candidate> {
+/// The candidates, given what the two variables say and which file is loaded.
+fn list(
+    library: Option<OsString>,
+    rocm: Option<OsString>,
+    packed: Option<PathBuf>,
+) -> Vec<Candidate> {
     if let Some(path) = library.filter(|path| !path.is_empty()) {
         return vec![Candidate::Path(path.into())];
     }
     let loaded = NAMES.iter().map(|name| Candidate::Loaded((*name).into()));
+    let loaded = loaded.chain(packed.map(Candidate::Path));
     let [newest @ .., old] = NAMES;
     let named = newest.map(|name| Candidate::Name(name.into()));
     let folders = rocm.map(PathBuf::from).into_iter();
@@ -232,24 +243,26 @@ mod tests {
 
     #[test]
     fn what_is_loaded_comes_before_what_could_be() {
-        let all = list(None, Some("/rocm".into()));
+        let packed = "/wheel/libamdhip64-1a2b.so.7";
+        let all = list(None, Some("/rocm".into()), Some(packed.into()));
         let position = |wanted: &Candidate| all.iter().position(|found| found == wanted);
         let loaded = position(&Candidate::Loaded("libamdhip64.so.6".into()));
+        let packed = position(&Candidate::Path(packed.into()));
         let seven = position(&Candidate::Name("libamdhip64.so.7".into()));
         let six = position(&Candidate::Name("libamdhip64.so.6".into()));
         let plain = position(&Candidate::Name("libamdhip64.so".into()));
         let own = position(&Candidate::Path("/rocm/lib/libamdhip64.so".into()));
         let rocm = position(&Candidate::Path("/opt/rocm/lib/libamdhip64.so".into()));
         let old = position(&Candidate::Name("libamdhip64.so.5".into()));
-        let order = [loaded, seven, six, plain, own, rocm, old];
+        let order = [loaded, packed, seven, six, plain, own, rocm, old];
         assert!(order.iter().all(Option::is_some), "{all:?}");
         assert!(order.is_sorted(), "{all:?}");
     }
 
     #[test]
     fn a_path_given_is_the_only_one_tried() {
-        let all = list(Some("/mine/libamdhip64.so".into()), None);
+        let all = list(Some("/mine/libamdhip64.so".into()), None, None);
         assert_eq!(all, [Candidate::Path("/mine/libamdhip64.so".into())]);
-        assert!(list(Some("".into()), None).len() > 1);
+        assert!(list(Some("".into()), None, None).len() > 1);
     }
 }

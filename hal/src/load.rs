@@ -34,8 +34,9 @@
 
 use std::ffi::{OsStr, c_int};
 use std::fmt;
+use std::fs;
 use std::mem::ManuallyDrop;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use libloading::os::unix;
 
@@ -149,6 +150,29 @@ impl Library {
     }
 }
 
+/// The file of the first library in this process whose file name begins with `stem`, such as `libcuda.so`.
+///
+/// The loader knows a library by its soname and by the name it was opened under. A copy that was packed under a name of
+/// its own, as wheels do, has neither, and is found only here. It is `None` where the system has no list of a process's
+/// files.
+#[must_use]
+pub fn loaded_file(stem: &str) -> Option<PathBuf> {
+    find_file(&fs::read_to_string("/proc/self/maps").ok()?, stem)
+}
+
+/// Finds a file in the list of a process's mappings.
+fn find_file(maps: &str, stem: &str) -> Option<PathBuf> {
+    // A line has five fields and the path, which may have spaces of its own.
+    let paths = maps
+        .lines()
+        .filter_map(|line| line.find('/').map(|at| Path::new(&line[at..])));
+    let is_such = |path: &&Path| {
+        let name = path.file_name().and_then(OsStr::to_str);
+        name.is_some_and(|name| name.starts_with(stem))
+    };
+    paths.into_iter().find(is_such).map(Path::to_path_buf)
+}
+
 /// Leaves of the loader's text what the reader does not know yet.
 fn shorten(text: &str, name: &str) -> String {
     let text = text.strip_prefix(name).unwrap_or(text);
@@ -259,4 +283,23 @@ macro_rules! symbol_name {
     ($name:ident $symbol:literal) => {
         $symbol
     };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_found_among_mappings_by_how_its_name_begins() {
+        let maps = "\
+7f00-7f10 r--p 00000000 fd:01 42                         /usr/lib/libm.so.6
+7f10-7f20 rw-p 00000000 00:00 0
+7f20-7f30 r-xp 00000000 fd:01 43                         /home/a b/torch/lib/libamdhip64-1a2b.so.7
+7f30-7f40 rw-p 00000000 00:00 0                          [heap]
+";
+        let packed = PathBuf::from("/home/a b/torch/lib/libamdhip64-1a2b.so.7");
+        assert_eq!(find_file(maps, "libamdhip64"), Some(packed));
+        assert_eq!(find_file(maps, "amdhip64"), None);
+        assert_eq!(find_file(maps, "heap"), None);
+    }
 }

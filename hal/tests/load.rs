@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use cachette_hal::load::{Candidate, Library};
+use cachette_hal::load::{Candidate, Library, loaded_file};
 use cachette_hal::{LoadError, Reason, Tried, symbol_table};
 
 /// Opens the first candidate.
@@ -168,4 +168,31 @@ fn every_required_symbol_that_is_missing_is_listed() {
 fn a_table_may_require_nothing() {
     let table = Nothing::resolve(&mathematics()).unwrap();
     assert!(table.sin().is_ok());
+}
+
+/// A wheel packs a library under a name of its own; it is found by how its file name begins.
+#[test]
+fn a_library_that_is_loaded_under_a_name_of_its_own_is_found() {
+    let original = loaded_file("libm.so").or_else(|| {
+        mathematics();
+        loaded_file("libm.so")
+    });
+    let original = original.expect("the mathematics library is loaded");
+    let packed = std::env::temp_dir().join(format!("libpacked-{}-m.so", std::process::id()));
+    assert_eq!(loaded_file("libpacked-"), None, "it is not loaded yet");
+    fs::copy(&original, &packed).expect("the system has room for a copy");
+    let opened = open(&[Candidate::Path(packed.clone())]);
+    let found = loaded_file("libpacked-");
+    fs::remove_file(&packed).expect("the copy can go");
+    opened.expect("a copy is a library too");
+    assert_eq!(found, Some(packed));
+}
+
+/// The loader finds what is loaded by its soname, whatever folder it came from.
+#[test]
+fn a_library_that_is_loaded_by_its_path_is_found_by_its_soname() {
+    mathematics();
+    let path = loaded_file("libm.so").expect("it is loaded");
+    open(&[Candidate::Path(path)]).expect("it is a library");
+    open(&[Candidate::Loaded("libm.so.6".into())]).expect("its soname is libm.so.6");
 }

@@ -192,6 +192,13 @@ impl<D: Device> Inner<D> {
         core.set_running(true);
     }
 
+    /// Remembers that graphs whose memory is of a pool may run in any stream.
+    pub(super) fn note_foreign_launches(&self, core: &PoolCore) {
+        for heap in self.heaps.all() {
+            self.note_launch(core, heap.lane());
+        }
+    }
+
     /// Waits until no graph whose memory is of a pool runs any more; `false` if that cannot be waited for now, because
     /// a stream in which one was launched is captured, or because more are launched meanwhile.
     fn wait_for_launches(&self, core: &PoolCore) -> hal::Result<bool> {

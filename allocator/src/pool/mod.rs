@@ -241,6 +241,19 @@ impl<D: Device> Pool<D> {
         &self.allocator
     }
 
+    /// Keeps its memory where it is until its last user is gone, as a capture does: no segment goes back, and no chunk
+    /// moves. It is for graphs that somebody else captures.
+    pub fn keep(&self) {
+        self.core.keep();
+    }
+
+    /// Says that graphs which somebody else launched may still use its memory, in any stream that the allocator knows.
+    ///
+    /// What is queued in those streams when the last user goes is waited for before the memory serves elsewhere.
+    pub fn note_foreign_launches(&self) {
+        self.allocator.inner().note_foreign_launches(&self.core);
+    }
+
     /// Lets its free blocks serve other requests before those fail, or not.
     pub fn set_use_on_oom(&self, on: bool) {
         self.core.set_use_on_oom(on);

@@ -1,10 +1,11 @@
 //! Which pool a request goes to.
 //!
 //! A thread may have entered pools; the one entered last serves. That is kept with the thread, so it costs other
-//! threads nothing. Other routes lead requests of any thread to a pool, by stream or by capture; while there is one,
-//! requests to the default pool take the slow path, where the routes are looked at.
+//! threads nothing. Other routes lead requests of any thread to a pool, by stream, by capture or by a function; while
+//! there is one, requests to the default pool take the slow path, where the routes are looked at.
 
 use std::cell::{Cell, RefCell};
+use std::fmt;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -110,7 +111,7 @@ pub(super) fn leave(ticket: u64) {
 pub(super) type OfThread = PhantomData<*const ()>;
 
 /// Which requests a route leads to its pool.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone)]
 #[non_exhaustive]
 pub enum Filter {
     /// All.
@@ -119,6 +120,38 @@ pub enum Filter {
     Stream(StreamRef),
     /// Those for streams that take part in a capture.
     Capture(CaptureId),
+    /// Those for streams of which a function says so; see [`Filter::function`].
+    Function(Arc<dyn Fn(StreamRef) -> bool + Send + Sync>),
+}
+
+impl Filter {
+    /// Leads the requests for streams of which `leads` says so.
+    ///
+    /// It is called on the thread of the request, several at once, and must not call the allocator.
+    pub fn function(leads: impl Fn(StreamRef) -> bool + Send + Sync + 'static) -> Self {
+        Self::Function(Arc::new(leads))
+    }
+
+    /// Whether a request for `stream` is led; `capture` tells the stream's capture.
+    fn leads(&self, stream: StreamRef, capture: impl Fn() -> Option<CaptureId>) -> bool {
+        match self {
+            Self::All => true,
+            Self::Stream(only) => *only == stream,
+            Self::Capture(id) => capture() == Some(*id),
+            Self::Function(leads) => leads(stream),
+        }
+    }
+}
+
+impl fmt::Debug for Filter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::All => f.write_str("All"),
+            Self::Stream(stream) => f.debug_tuple("Stream").field(stream).finish(),
+            Self::Capture(id) => f.debug_tuple("Capture").field(id).finish(),
+            Self::Function(_) => f.debug_tuple("Function").finish_non_exhaustive(),
+        }
+    }
 }
 
 /// The routes of one allocator, besides what threads have entered.
@@ -150,7 +183,10 @@ impl Routes {
     pub(super) fn end(&self, id: PoolId) -> Result<Arc<PoolCore>, Error> {
         let mut list = self.list.write().unwrap_or_else(PoisonError::into_inner);
         let index = list.iter().position(|(_, pool)| pool.id == id);
-        let (_, pool) = list.remove(index.ok_or(PoolProblem::NotBegun.of(id))?);
+        let (filter, pool) = list.remove(index.ok_or(PoolProblem::NotBegun.of(id))?);
+        // The end of a caller's function is not this lock's affair.
+        drop(list);
+        drop(filter);
         Ok(pool)
     }
 
@@ -167,11 +203,7 @@ impl Routes {
         capture: impl Fn() -> Option<CaptureId>,
     ) -> Option<Arc<PoolCore>> {
         let list = self.list.read().unwrap_or_else(PoisonError::into_inner);
-        let leads = |filter: &Filter| match filter {
-            Filter::All => true,
-            Filter::Stream(only) => *only == stream,
-            Filter::Capture(id) => capture() == Some(*id),
-        };
+        let leads = |filter: &Filter| filter.leads(stream, &capture);
         let route = list.iter().rev().find(|(filter, _)| leads(filter));
         route.map(|(_, pool)| Arc::clone(pool))
     }

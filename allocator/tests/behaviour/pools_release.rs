@@ -7,7 +7,7 @@ use cachette::PoolOptions;
 use cachette::hal::Device;
 use cachette::pool::PoolStats;
 
-use crate::bed::{Bed, KIB, MIB, Room};
+use crate::bed::{Bed, KIB, MIB, Room, is_waiting, start};
 
 fn segments(pool: &Room) -> (u64, u64) {
     let PoolStats {
@@ -246,4 +246,41 @@ fn p6_pools_of_every_kind_come_and_go_on_many_threads() {
     bed.allocator.empty_cache().expect("nothing fails");
     assert_eq!(bed.device.physical_bytes(), 0);
     bed.assert_sound();
+}
+
+/// Graphs that somebody else captures know the memory of a pool by its addresses.
+#[test]
+fn p6_memory_of_a_kept_pool_stays_until_its_last_user_is_gone() {
+    for bed in Bed::both("") {
+        let stream = bed.stream();
+        let pool = bed.allocator.create_pool();
+        pool.keep();
+        drop(pool.allocate(12 * MIB, &stream).expect("there is room"));
+        assert_eq!(bed.allocator.empty_cache(), Ok(0));
+        assert_eq!(pool.empty_cache(), Ok(0));
+        assert_eq!(bed.device.physical_bytes(), 12 * MIB);
+        drop(pool);
+        assert_eq!(bed.device.physical_bytes(), 0);
+        bed.assert_sound();
+    }
+}
+
+/// Graphs that somebody else launches run in streams that have nothing to do with the pool.
+#[test]
+fn p6_launches_by_somebody_else_are_waited_for_before_memory_goes_back() {
+    for bed in ["", "expandable_segments:True"].map(Bed::with) {
+        let (stream, other) = (bed.stream(), bed.stream());
+        let pool = bed.allocator.create_pool();
+        drop(pool.allocate(12 * MIB, &stream).expect("there is room"));
+        let hold = bed.hold(&other);
+        pool.note_foreign_launches();
+        let gone = start(move || drop(pool));
+        assert!(is_waiting(&gone));
+        assert_eq!(bed.device.physical_bytes(), 12 * MIB);
+        drop(hold);
+        gone.recv().expect("it was waited for");
+        bed.allocator.empty_cache().expect("nothing fails");
+        assert_eq!(bed.device.physical_bytes(), 0);
+        bed.assert_sound();
+    }
 }

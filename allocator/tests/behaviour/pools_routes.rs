@@ -1,5 +1,6 @@
-//! Which requests a pool serves: by guards of threads, by stream, or all.
+//! Which requests a pool serves: by guards of threads, by stream, by a function, or all.
 
+use std::sync::{Arc, Mutex};
 use std::thread;
 
 use cachette::pool::{Filter, PoolProblem};
@@ -301,4 +302,33 @@ fn p3_a_route_is_a_user_of_its_pool() {
     bed.allocator.empty_cache().expect("nothing fails");
     assert_eq!(bed.device.physical_bytes(), 0);
     assert!(bed.allocator.open_pool(id).is_err());
+}
+
+#[test]
+fn p4_a_route_by_a_function_leads_the_streams_it_names() {
+    for bed in Bed::both("") {
+        let (stream, other) = (bed.stream(), bed.stream());
+        let pool = bed.allocator.create_pool();
+        let named = Arc::new(Mutex::new(stream.get()));
+        let asked = Arc::clone(&named);
+        let filter = Filter::function(move |stream| *asked.lock().expect("sound") == stream);
+        assert_eq!(format!("{filter:?}"), "Function(..)");
+        bed.allocator
+            .begin_route(pool.id(), filter)
+            .expect("it begins");
+        assert!(serves(&pool, &bed, &stream));
+        assert!(!serves(&pool, &bed, &other));
+        // It is asked at every request, as a capture may begin later than its route.
+        *named.lock().expect("sound") = other.get();
+        assert!(!serves(&pool, &bed, &stream));
+        assert!(serves(&pool, &bed, &other));
+        bed.allocator.end_route(pool.id()).expect("it was begun");
+        assert_eq!(
+            Arc::strong_count(&named),
+            1,
+            "the function is dropped with it"
+        );
+        assert!(!serves(&pool, &bed, &other));
+        bed.assert_sound();
+    }
 }

@@ -36,6 +36,10 @@
 //!    the user pointer it came with, as long as it is said beside it. It returns.
 //! 7. **Libraries.** A library that a source takes over was initialised for the allocator's device.
 
+// Its functions are part of the library too.
+#[cfg(feature = "torch")]
+use cachette_torch as _;
+
 pub mod allocator;
 pub mod capture;
 pub mod checkpoint;

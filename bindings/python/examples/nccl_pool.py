@@ -1,0 +1,35 @@
+"""Tensors in memory that NCCL can register, while PyTorch's own allocator stays in charge.
+
+    python3 nccl_pool.py                                # one process
+    torchrun --nproc-per-node 2 nccl_pool.py            # one for each GPU
+"""
+
+import os
+
+import torch
+import torch.distributed as dist
+
+import cachette.torch
+
+rank, ranks = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
+torch.cuda.set_device(device)
+store = dist.HashStore() if ranks == 1 else None
+dist.init_process_group("nccl", store=store, rank=rank, world_size=ranks, device_id=device)
+
+pool = cachette.torch.Pool("nccl")                  # segments from ncclMemAlloc
+torch_pool = torch.cuda.MemPool(pool.allocator)     # PyTorch caches above
+with torch.cuda.use_mem_pool(torch_pool):
+    gradients = torch.ones(64 << 20, device=device)
+
+backend = dist.distributed_c10d._get_default_group()._get_backend(device)
+backend.register_mem_pool(torch_pool)               # from now on without copies
+dist.all_reduce(gradients)
+torch.cuda.synchronize()
+print(f"rank {rank}: {gradients[0].item():.0f} of {ranks}; {pool.stats()}")
+
+backend.deregister_mem_pool(torch_pool)
+del gradients, torch_pool
+torch.cuda.empty_cache()
+dist.destroy_process_group()
+pool.release()

@@ -1,0 +1,29 @@
+"""A caching GPU memory allocator for NVIDIA, AMD and host memory.
+
+>>> import cachette
+>>> allocator = cachette.Allocator("host")  # or "cuda:0", or "hip:1"
+>>> stream = allocator.create_stream()
+>>> with allocator.allocate(1 << 20, stream) as memory:
+...     print(memory.bytes)
+1048576
+
+To put it in the place of PyTorch's allocator, see :mod:`cachette.torch`.
+"""
+
+from __future__ import annotations
+
+from ._errors import ConfigError, Error, OutOfMemoryError
+from ._native import VERSION as __version__
+from ._native import Allocation, Allocator, Pool, Stream, devices
+
+__all__ = [
+    "Allocation",
+    "Allocator",
+    "ConfigError",
+    "Error",
+    "OutOfMemoryError",
+    "Pool",
+    "Stream",
+    "__version__",
+    "devices",
+]

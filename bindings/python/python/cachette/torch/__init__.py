@@ -1,0 +1,55 @@
+"""Cachette as PyTorch's allocator.
+
+>>> import cachette.torch
+>>> cachette.torch.enable("expandable_segments:True")  # doctest: +SKIP
+
+:func:`enable` comes before CUDA is initialised: before the first tensor on a GPU, best before anything else. From then
+on PyTorch's memory comes from Cachette, and the functions of ``torch.cuda`` that tell about memory tell about
+Cachette's. The functions here have the same names and meanings and work whether or not those were replaced.
+
+:class:`Pool` is memory of its own for some tensors, from NCCL or NVSHMEM for example. It also works below PyTorch's own
+allocator, as the source of a ``torch.cuda.MemPool``.
+"""
+
+from __future__ import annotations
+
+from ._enable import EnableError, config, enable, is_enabled
+from ._figures import (
+    attach_out_of_memory_observer,
+    empty_cache,
+    get_per_process_memory_fraction,
+    max_memory_allocated,
+    max_memory_reserved,
+    mem_get_info,
+    memory_allocated,
+    memory_reserved,
+    memory_stats,
+    memory_stats_as_nested_dict,
+    memory_summary,
+    reset_accumulated_memory_stats,
+    reset_peak_memory_stats,
+    set_per_process_memory_fraction,
+)
+from ._pool import Pool
+
+__all__ = [
+    "EnableError",
+    "Pool",
+    "attach_out_of_memory_observer",
+    "config",
+    "empty_cache",
+    "enable",
+    "get_per_process_memory_fraction",
+    "is_enabled",
+    "max_memory_allocated",
+    "max_memory_reserved",
+    "mem_get_info",
+    "memory_allocated",
+    "memory_reserved",
+    "memory_stats",
+    "memory_stats_as_nested_dict",
+    "memory_summary",
+    "reset_accumulated_memory_stats",
+    "reset_peak_memory_stats",
+    "set_per_process_memory_fraction",
+]

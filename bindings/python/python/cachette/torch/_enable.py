@@ -1,0 +1,118 @@
+"""Puts Cachette in the place of PyTorch's allocator."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from .. import _native
+from .._errors import Error
+from . import _replace
+
+#: The hooks of PyTorch's wrapper, and the functions they are given.
+HOOKS = {
+    "set_init_fn": "cachette_torch_init",
+    "set_reset_fn": "cachette_torch_reset",
+    "set_memory_fraction_fn": "cachette_torch_memory_fraction",
+    "set_base_alloc_fn": "cachette_torch_base_alloc",
+    "set_record_stream_fn": "cachette_torch_record_stream",
+    "set_begin_allocate_to_pool": "cachette_torch_begin_allocate_to_pool",
+    "set_end_allocate_to_pool_fn": "cachette_torch_end_allocate_to_pool",
+    "set_release_pool": "cachette_torch_release_pool",
+}
+
+_lock = threading.Lock()
+_enabled: Any = None
+
+
+class EnableError(Error, RuntimeError):
+    """Cachette could not be put in the place of PyTorch's allocator; nothing has changed."""
+
+
+def enable(config: str | None = None, *, replace: bool = True) -> None:
+    """Makes Cachette the allocator of all of PyTorch's GPU memory, for the rest of the process.
+
+    ``config`` is a text such as ``"expandable_segments:True"``; without one, ``CACHETTE_ALLOC_CONF`` is read, and where
+    that is not set PyTorch's own variables. With ``replace`` the functions of PyTorch that a pluggable allocator leaves
+    without an answer (``torch.cuda.memory_stats()`` and all that builds on it) are answered by Cachette.
+    """
+    global _enabled
+    with _lock:
+        torch = _usable_torch()
+        if _enabled is not None:
+            raise EnableError("Cachette is enabled already, with the configuration "
+                              f"{_native.plugin.config()!r}; call enable() once in a process")
+        if torch.cuda.is_initialized():
+            raise EnableError("CUDA is initialised already, and memory of PyTorch's own allocator may be in use; "
+                              "call cachette.torch.enable() before the first use of a GPU")
+        config = _native.normalise_config(config)
+        allocator = _pluggable(torch)
+        _start(torch, config)
+        try:
+            torch.cuda.memory.change_current_allocator(allocator)
+        except RuntimeError as why:
+            raise EnableError(f"PyTorch refuses another allocator ({why}); call cachette.torch.enable() before any "
+                              "library uses a GPU, in a new process") from why
+        if replace:
+            _replace.replace(torch)
+        _enabled = allocator
+
+
+def is_enabled() -> bool:
+    """Whether PyTorch's memory comes from Cachette."""
+    return _enabled is not None
+
+
+def config() -> str | None:
+    """The configuration that Cachette was enabled with: what differs from the default; ``None`` before that."""
+    return _native.plugin.config()
+
+
+def _usable_torch() -> Any:
+    """PyTorch, if it is one that can be given an allocator."""
+    try:
+        import torch
+    except ImportError as why:
+        raise EnableError(f"PyTorch cannot be imported ({why}); install it: pip install torch") from why
+    if getattr(torch.version, "cuda", None) is None and getattr(torch.version, "hip", None) is None:
+        raise EnableError(f"this PyTorch ({torch.__version__}) is for CPUs alone and never asks for GPU memory; "
+                          "install a build for CUDA or ROCm, as https://pytorch.org says")
+    memory = getattr(torch.cuda, "memory", None)
+    for name in ("CUDAPluggableAllocator", "change_current_allocator"):
+        if not hasattr(memory, name):
+            raise _too_old(torch, f"torch.cuda.memory.{name}")
+    wrapper = getattr(torch._C, "_CUDAPluggableAllocator", None)
+    for name in HOOKS:
+        if not hasattr(wrapper, name):
+            raise _too_old(torch, f"torch._C._CUDAPluggableAllocator.{name}")
+    return torch
+
+
+def _too_old(torch: Any, name: str) -> EnableError:
+    return EnableError(f"this PyTorch ({torch.__version__}) has no {name}, which Cachette needs; use PyTorch 2.11 or "
+                       "another one that has it")
+
+
+def _pluggable(torch: Any) -> Any:
+    """PyTorch's wrapper around our functions, with every hook set."""
+    addresses = _native.plugin.addresses()
+    wrapper = torch.cuda.memory.CUDAPluggableAllocator(
+        _native.__file__, "cachette_torch_alloc", "cachette_torch_free")
+    for setter, function in HOOKS.items():
+        set_hook = getattr(wrapper._allocator, setter, None)
+        if set_hook is None:
+            raise _too_old(torch, f"{setter} of a CUDAPluggableAllocator")
+        set_hook(addresses[function])
+    return wrapper
+
+
+def _start(torch: Any, config: str) -> None:
+    """Starts the plug-in on the driver that this PyTorch is for, without using it yet: it would not survive a fork."""
+    backend = "hip" if torch.version.cuda is None else "cuda"
+    if torch.cuda.device_count() == 0:
+        why = _native.why_unusable(backend) or "PyTorch finds none"
+        raise EnableError(f"no GPU can be used: {why}")
+    try:
+        _native.plugin.start(backend, config)
+    except Error as why:
+        raise EnableError(str(why)) from why

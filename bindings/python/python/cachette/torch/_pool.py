@@ -1,0 +1,140 @@
+"""Memory of its own for some tensors."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import AbstractContextManager
+from typing import Any
+
+from .. import _native
+from .._errors import ConfigError, Error
+from ._device import Device, index_of
+from ._enable import is_enabled
+
+#: The figures of a pool that has served nobody.
+_EMPTY = {"allocations": 0, "allocated_bytes": 0, "segments": 0, "reserved_bytes": 0}
+
+#: Slots whose functions were handed out: a ``MemPool`` may use them for longer than anybody knows.
+_handed_out: set[Any] = set()
+
+
+class Pool:
+    """Memory of its own for some tensors.
+
+    ``with pool:`` leads this thread's requests on the current device to it. Where Cachette is enabled, that is a pool
+    of Cachette's. Where PyTorch's own allocator is in charge, it is a ``torch.cuda.MemPool`` whose segments come from
+    :attr:`allocator`, which can also be given to a ``MemPool`` of your own. Other threads, that of ``backward()`` among
+    them, are not led.
+
+    ``source`` says where segments come from, if not from the driver: ``"nccl"``, ``"nvshmem"``, ``"rccl"`` or
+    ``"rocshmem"``. With ``no_split`` every tensor has a segment of its own. ``config`` is for the cache below PyTorch's
+    allocator; where Cachette is enabled, its own configuration holds for pools too.
+    """
+
+    def __init__(self, source: str | None = None, config: str | None = None, no_split: bool = False) -> None:
+        if config is not None:
+            config = _native.normalise_config(config)
+            if is_enabled():
+                raise ConfigError("a pool of an enabled Cachette follows the configuration that was given to enable(); "
+                                  "leave out `config`")
+        self._source = source
+        self._config = config
+        self._no_split = no_split
+        self._lock = threading.Lock()
+        self._slot: _native.Slot | None = None
+        self._wrapper: Any = None
+        #: The pool of each device: ours, or PyTorch's.
+        self._pools: dict[int, Any] = {}
+        self._entered = threading.local()
+        self._released = False
+
+    @property
+    def allocator(self) -> Any:
+        """What ``torch.cuda.MemPool`` takes as its allocator.
+
+        It stays usable until :meth:`release`, which comes after the last ``MemPool`` that has it. A process has 32.
+        """
+        self._check()
+        with self._lock:
+            wrapper = self._allocator()
+            _handed_out.add(self._slot)
+            return wrapper
+
+    def _allocator(self) -> Any:
+        if self._wrapper is None:
+            import torch
+
+            self._slot = _native.Slot(self._source, self._config, self._no_split)
+            self._wrapper = torch._C._cuda_customAllocator(self._slot.alloc_address, self._slot.free_address)
+        return self._wrapper
+
+    def _pool_of(self, device: int) -> Any:
+        with self._lock:
+            if device not in self._pools:
+                self._pools[device] = self._create(device)
+            return self._pools[device]
+
+    def _create(self, device: int) -> Any:
+        if is_enabled():
+            return _native.plugin.create_pool(device, self._source, self._no_split)
+        import torch
+
+        with torch.cuda.device(device):
+            return torch.cuda.MemPool(self._allocator(), no_split=self._no_split)
+
+    def __enter__(self) -> Pool:
+        self._check()
+        device = index_of()
+        pool = self._pool_of(device)
+        guard: AbstractContextManager[Any] = pool if is_enabled() else _routed(pool, device)
+        guard.__enter__()
+        self._guards().append(guard)
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        guards = self._guards()
+        if not guards:
+            raise Error("this thread has not entered the pool; leave it on the thread that entered it")
+        guards.pop().__exit__(*exception)
+
+    def _guards(self) -> list[AbstractContextManager[Any]]:
+        """What this thread has entered."""
+        guards: list[AbstractContextManager[Any]] = self._entered.__dict__.setdefault("guards", [])
+        return guards
+
+    def stats(self, device: Device = None) -> dict[str, int]:
+        """What the pool holds on a device: allocations, allocated_bytes, segments, reserved_bytes.
+
+        Below PyTorch's own allocator an allocation is one of PyTorch's segments.
+        """
+        self._check()
+        number = index_of(device)
+        if is_enabled():
+            pool = self._pools.get(number)
+            return dict(_EMPTY) if pool is None else pool.stats()
+        return dict(_EMPTY) if self._slot is None else self._slot.stats(number)
+
+    def release(self) -> None:
+        """Stops using the pool; tensors stay valid, and what is unused goes back. A second call does nothing."""
+        with self._lock:
+            self._released = True
+            for pool in self._pools.values():
+                if isinstance(pool, _native.Pool):
+                    pool.release()
+            # PyTorch's pools go first, since they give memory back to the slot.
+            self._pools.clear()
+            self._wrapper = None
+            _handed_out.discard(self._slot)
+            self._slot = None
+
+    def _check(self) -> None:
+        if self._released:
+            raise Error("this pool was released; make another")
+
+
+def _routed(pool: Any, device: int) -> AbstractContextManager[Any]:
+    """PyTorch's own way of leading a thread's requests to a pool."""
+    import torch
+
+    routed: AbstractContextManager[Any] = torch.cuda.use_mem_pool(pool, device)
+    return routed

@@ -1,0 +1,55 @@
+//! The native half of the Python package `cachette`.
+//!
+//! Python's half (`python/cachette`) is what users import. This one holds what needs Rust:
+//!
+//! | file | what it gives |
+//! |---|---|
+//! | `allocator.rs`, `stream.rs`, `allocation.rs`, `pool.rs` | the classes of the package |
+//! | `devices.rs` | which devices answer |
+//! | `plugin.rs` | the process-wide plug-in for PyTorch |
+//! | `slot.rs` | memory for PyTorch's own pools |
+//! | `source.rs` | libraries whose memory a pool gives out |
+//! | `config.rs`, `error.rs`, `fraction.rs`, `stats.rs` | values between the two languages |
+//!
+//! The C functions that PyTorch calls are those of the crate `cachette_torch`; this library exports them, so that
+//! PyTorch and Python speak to one and the same instance.
+
+mod allocation;
+mod allocator;
+mod config;
+mod devices;
+mod error;
+mod fraction;
+mod plugin;
+mod pool;
+mod slot;
+mod source;
+mod stats;
+mod stream;
+
+use pyo3::prelude::*;
+
+/// The native half of `cachette`.
+#[pymodule]
+mod _native {
+    #[pymodule_export]
+    use crate::allocation::PyAllocation;
+    #[pymodule_export]
+    use crate::allocator::PyAllocator;
+    #[pymodule_export]
+    use crate::config::normalise_config;
+    #[pymodule_export]
+    use crate::devices::{devices, why_unusable};
+    #[pymodule_export]
+    use crate::plugin::plugin;
+    #[pymodule_export]
+    use crate::pool::PyPool;
+    #[pymodule_export]
+    use crate::slot::PySlot;
+    #[pymodule_export]
+    use crate::stream::PyStream;
+
+    /// The version of the package.
+    #[pymodule_export]
+    const VERSION: &str = env!("CARGO_PKG_VERSION");
+}

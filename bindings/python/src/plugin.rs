@@ -1,0 +1,197 @@
+//! The process-wide plug-in for PyTorch.
+
+use cachette::hal::AnyDevice;
+use cachette::{Allocator, OutOfMemory, Stats};
+use pyo3::prelude::*;
+
+use crate::error;
+
+/// The functions of the plug-in, each for the device of a number.
+#[pymodule]
+pub(crate) mod plugin {
+    use std::collections::HashSet;
+
+    use cachette::PoolId;
+    use cachette::hal::Device;
+    use pyo3::prelude::*;
+    use pyo3::types::PyDict;
+
+    use super::{allocator, opened, stats_of, tell};
+    use crate::pool::{self, PyPool};
+    use crate::{config, error, fraction, stats};
+
+    /// Starts the plug-in on `backend` (`"cuda"`, `"hip"` or `"host"`), once in a process.
+    #[pyfunction]
+    #[pyo3(signature = (backend, config=None))]
+    fn start(py: Python<'_>, backend: &str, config: Option<&str>) -> PyResult<()> {
+        let config = config::read(config)?;
+        py.detach(|| cachette_torch::start(backend, &config))
+            .map_err(|why| error::error(why.to_string()))
+    }
+
+    /// Whether the plug-in was started.
+    #[pyfunction]
+    fn is_started() -> bool {
+        cachette_torch::is_started()
+    }
+
+    /// The configuration that it was started with, as a text; `None` before that.
+    #[pyfunction(name = "config")]
+    fn started_with() -> Option<String> {
+        cachette_torch::config().map(ToString::to_string)
+    }
+
+    /// The functions that PyTorch calls: their names as symbols of this library, and their addresses.
+    #[pyfunction]
+    fn addresses(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+        let dict = PyDict::new(py);
+        for (name, address) in super::addresses() {
+            dict.set_item(name, address)?;
+        }
+        Ok(dict)
+    }
+
+    /// The statistics in PyTorch's nested form; zeros where nothing was allocated yet.
+    #[pyfunction]
+    fn memory_stats(py: Python<'_>, device: u32) -> PyResult<Bound<'_, PyDict>> {
+        stats::nested(py, &stats_of(device))
+    }
+
+    /// The statistics as a table.
+    #[pyfunction]
+    fn memory_summary(device: u32) -> String {
+        stats_of(device).to_string()
+    }
+
+    /// Makes every peak the present value.
+    #[pyfunction]
+    fn reset_peaks(device: u32) {
+        if let Some(allocator) = opened(device) {
+            allocator.reset_peaks();
+        }
+    }
+
+    /// Makes every sum and count zero.
+    #[pyfunction]
+    fn reset_totals(device: u32) {
+        if let Some(allocator) = opened(device) {
+            allocator.reset_totals();
+        }
+    }
+
+    /// Gives unused memory of every device back.
+    #[pyfunction]
+    fn empty_cache(py: Python<'_>) -> PyResult<u64> {
+        py.detach(|| {
+            let mut devices = cachette_torch::opened();
+            devices.try_fold(0, |bytes, (_, allocator)| {
+                Ok(bytes + allocator.empty_cache()?)
+            })
+        })
+        .map_err(error::of_allocator)
+    }
+
+    /// What the device has free and what it has in all, in bytes.
+    #[pyfunction]
+    fn memory_info(device: u32) -> PyResult<(u64, u64)> {
+        let info = allocator(device)?.device().memory_info();
+        let info = info.map_err(error::of_device)?;
+        Ok((info.free, info.total))
+    }
+
+    /// Bounds what may be held to a fraction of the device's memory; 1 is no bound.
+    #[pyfunction]
+    fn set_memory_fraction(fraction: f64, device: u32) -> PyResult<()> {
+        let set = allocator(device)?.set_memory_fraction(fraction);
+        set.map_err(error::of_allocator)
+    }
+
+    /// The fraction of the device's memory that may be held; 1 without a bound.
+    #[pyfunction]
+    fn memory_fraction(device: u32) -> PyResult<f64> {
+        Ok(fraction::of(allocator(device)?))
+    }
+
+    /// Calls `observer(device, bytes, total, free)` whenever a request ends in out-of-memory, on any device.
+    #[pyfunction]
+    fn on_out_of_memory(observer: Py<PyAny>) {
+        cachette_torch::on_out_of_memory(move |report| tell(&observer, report));
+    }
+
+    /// Makes a pool of the device, whose segments come from the source called `source`.
+    #[pyfunction]
+    #[pyo3(signature = (device, source=None, no_split=false))]
+    fn create_pool(device: u32, source: Option<&str>, no_split: bool) -> PyResult<PyPool> {
+        let allocator = allocator(device)?;
+        let options = pool::options(allocator, source)?;
+        PyPool::create(allocator, options.no_split(no_split))
+    }
+
+    /// Whether exactly `addresses` are allocated in a pool, in whatever order.
+    #[pyfunction]
+    fn pool_holds_exactly(
+        device: u32,
+        pool: (u64, u64),
+        addresses: HashSet<u64>,
+    ) -> PyResult<bool> {
+        let (capture, user) = pool;
+        let pool = allocator(device)?.open_pool(PoolId { capture, user });
+        let pool = pool.map_err(error::of_allocator)?;
+        let addresses: Vec<_> = addresses.into_iter().collect();
+        Ok(pool.holds_exactly(&addresses))
+    }
+}
+
+/// The functions that PyTorch calls, by name.
+fn addresses() -> [(&'static str, usize); 10] {
+    use cachette_torch as torch;
+    macro_rules! named {
+        ($($name:ident),*) => { [$((stringify!($name), torch::$name as *const () as usize)),*] };
+    }
+    named![
+        cachette_torch_alloc,
+        cachette_torch_free,
+        cachette_torch_init,
+        cachette_torch_reset,
+        cachette_torch_memory_fraction,
+        cachette_torch_base_alloc,
+        cachette_torch_record_stream,
+        cachette_torch_begin_allocate_to_pool,
+        cachette_torch_end_allocate_to_pool,
+        cachette_torch_release_pool
+    ]
+}
+
+/// The allocator of a device, opened if it was not yet.
+fn allocator(device: u32) -> PyResult<&'static Allocator<AnyDevice>> {
+    cachette_torch::allocator(device).map_err(|why| error::error(why.to_string()))
+}
+
+/// The allocator of a device, if anything was asked of it yet.
+fn opened(device: u32) -> Option<&'static Allocator<AnyDevice>> {
+    let mut devices = cachette_torch::opened();
+    let found = devices.find(|(number, _)| *number == device);
+    found.map(|(_, allocator)| allocator)
+}
+
+/// The statistics of a device; zeros where nothing was asked of it yet.
+fn stats_of(device: u32) -> Stats {
+    opened(device).map(Allocator::stats).unwrap_or_default()
+}
+
+/// Calls an observer with PyTorch's four numbers; what it raises goes to `sys.unraisablehook`, and once the interpreter
+/// ends nobody is called.
+fn tell(observer: &Py<PyAny>, report: &OutOfMemory) {
+    let total = report.limit.or(report.total).unwrap_or(0);
+    let figures = (
+        report.device.0,
+        report.segment,
+        total,
+        report.free.unwrap_or(0),
+    );
+    let _ = Python::try_attach(|py| {
+        if let Err(raised) = observer.call1(py, figures) {
+            raised.write_unraisable(py, Some(observer.bind(py)));
+        }
+    });
+}

@@ -1,0 +1,144 @@
+//! Pools, and the threads that have entered them.
+
+use std::cell::RefCell;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use cachette::hal::AnyDevice;
+use cachette::pool::Inside;
+use cachette::{Allocator, Pool, PoolOptions};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+
+use crate::allocation::PyAllocation;
+use crate::stream::Named;
+use crate::{error, source, stats};
+
+/// Memory of its own for some requests.
+///
+/// `with pool:` leads this thread's requests to it. When the last user is gone its unused memory goes back.
+#[pyclass(module = "cachette", name = "Pool", frozen)]
+pub(crate) struct PyPool {
+    id: (u64, u64),
+    /// `None` once it was released.
+    inner: Mutex<Option<Arc<Pool<AnyDevice>>>>,
+}
+
+/// A pool that this thread has entered.
+///
+/// The guard is declared, and so dropped, before the pool that it borrows from.
+struct Entered {
+    _guard: Inside<'static, AnyDevice>,
+    pool: Arc<Pool<AnyDevice>>,
+}
+
+thread_local! {
+    /// What this thread has entered, the last one last.
+    static ENTERED: RefCell<Vec<Entered>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Options of a pool of `allocator` whose segments come from the source called `source`.
+pub(crate) fn options(
+    allocator: &Allocator<AnyDevice>,
+    source: Option<&str>,
+) -> PyResult<PoolOptions> {
+    let options = PoolOptions::new();
+    let Some(name) = source else {
+        return Ok(options);
+    };
+    Ok(options.source(source::find(name, allocator.device_info())?))
+}
+
+impl PyPool {
+    pub(crate) fn create(allocator: &Allocator<AnyDevice>, options: PoolOptions) -> PyResult<Self> {
+        let pool = allocator.create_pool_with(options);
+        let pool = pool.map_err(error::of_allocator)?;
+        Ok(Self {
+            id: pool.id().pair(),
+            inner: Mutex::new(Some(Arc::new(pool))),
+        })
+    }
+
+    /// The pool, unless it was released.
+    fn pool(&self) -> PyResult<Arc<Pool<AnyDevice>>> {
+        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let pool = inner.as_ref().map(Arc::clone);
+        pool.ok_or_else(|| error::error("this pool was released; create another"))
+    }
+}
+
+#[pymethods]
+impl PyPool {
+    /// The pool's name: two numbers.
+    #[getter]
+    const fn id(&self) -> (u64, u64) {
+        self.id
+    }
+
+    /// Allocates `bytes` bytes from the pool for work in `stream`; see `Allocator.allocate`.
+    #[pyo3(signature = (bytes, stream=None))]
+    fn allocate(
+        &self,
+        py: Python<'_>,
+        bytes: u64,
+        stream: Option<Named<'_>>,
+    ) -> PyResult<PyAllocation> {
+        let pool = self.pool()?;
+        let stream = Named::open(stream, pool.allocator())?;
+        let allocation = py
+            .detach(|| pool.allocate(bytes, &stream))
+            .map_err(error::of_allocator)?;
+        Ok(PyAllocation::new(pool.allocator().clone(), allocation))
+    }
+
+    /// What the pool holds: `allocations`, `allocated_bytes`, `segments`, `reserved_bytes`.
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        stats::of_pool(py, Some(&self.pool()?.stats()))
+    }
+
+    /// Gives every unused segment of the pool back, and says how many bytes that were.
+    fn empty_cache(&self, py: Python<'_>) -> PyResult<u64> {
+        let pool = self.pool()?;
+        py.detach(|| pool.empty_cache())
+            .map_err(error::of_allocator)
+    }
+
+    /// Stops using the pool. Memory that is allocated stays valid; a second call does nothing.
+    fn release(&self, py: Python<'_>) {
+        let taken = self
+            .inner
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        py.detach(|| drop(taken));
+    }
+
+    fn __enter__(this: PyRef<'_, Self>) -> PyResult<PyRef<'_, Self>> {
+        let pool = this.pool()?;
+        // SAFETY: `Entered` keeps the pool at its place for as long as it keeps the guard that borrows from it.
+        let borrowed: &'static Pool<AnyDevice> = unsafe { &*Arc::as_ptr(&pool) };
+        let entered = Entered {
+            _guard: borrowed.enter_all(),
+            pool,
+        };
+        ENTERED.with_borrow_mut(|list| list.push(entered));
+        Ok(this)
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, _exception: &Bound<'_, PyTuple>) -> PyResult<()> {
+        let left = ENTERED.with_borrow_mut(|list| {
+            let last = list.iter().rposition(|it| it.pool.id().pair() == self.id);
+            last.map(|index| list.remove(index))
+        });
+        match left {
+            Some(_) => Ok(()),
+            None => Err(error::error(
+                "this thread has not entered the pool; leave it on the thread that entered it",
+            )),
+        }
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<cachette.Pool {:?}>", self.id)
+    }
+}

@@ -1,0 +1,48 @@
+//! Memory for PyTorch's own pools.
+
+use cachette_torch::{Slot, SlotOptions};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::{config, error, source, stats};
+
+/// Two functions that PyTorch's own pools can take memory from, with a cache behind them.
+#[pyclass(module = "cachette._native", name = "Slot", frozen)]
+pub(crate) struct PySlot {
+    inner: Slot,
+}
+
+#[pymethods]
+impl PySlot {
+    #[new]
+    #[pyo3(signature = (source=None, config=None, no_split=false))]
+    fn new(source: Option<&str>, config: Option<&str>, no_split: bool) -> PyResult<Self> {
+        let options = SlotOptions {
+            config: config::read(config)?,
+            source: source.map(source::named).transpose()?,
+            no_split,
+        };
+        // SAFETY: 1. that NVSHMEM and rocSHMEM are initialised is the caller's promise, as the documentation says.
+        let slot = unsafe { Slot::create(options) };
+        Ok(Self {
+            inner: slot.map_err(|why| error::error(why.to_string()))?,
+        })
+    }
+
+    /// The address of the function that allocates.
+    #[getter]
+    fn alloc_address(&self) -> usize {
+        self.inner.alloc_address()
+    }
+
+    /// The address of the function that frees.
+    #[getter]
+    fn free_address(&self) -> usize {
+        self.inner.free_address()
+    }
+
+    /// What is held on a device: `allocations`, `allocated_bytes`, `segments`, `reserved_bytes`.
+    fn stats<'py>(&self, py: Python<'py>, device: u32) -> PyResult<Bound<'py, PyDict>> {
+        stats::of_pool(py, self.inner.stats(device).as_ref())
+    }
+}

@@ -1,0 +1,105 @@
+"""A stand-in for PyTorch that records what it is given.
+
+``STAND_IN`` says which PyTorch it plays: ``good``, ``rocm``, ``cpu``, ``old``, ``older``, ``initialised``,
+``no-device`` or ``refusing``.
+"""
+
+import contextlib
+import ctypes
+import os
+import types
+
+KIND = os.environ["STAND_IN"]
+
+__version__ = "2.11.0+stand.in"
+version = types.SimpleNamespace(cuda="13.0", hip=None)
+if KIND == "cpu":
+    version = types.SimpleNamespace(cuda=None, hip=None)
+elif KIND == "rocm":
+    version = types.SimpleNamespace(cuda=None, hip="7.2")
+
+#: What was set, in order: pairs of the name and the value.
+recorded = []
+
+
+class _Wrapper:
+    """``torch._C._CUDAPluggableAllocator``."""
+
+    def __init__(self, alloc, free):
+        self.alloc, self.free = alloc, free
+
+
+def _setter(name):
+    def set_hook(self, address):
+        assert isinstance(address, int) and address > 0
+        recorded.append((name, address))
+
+    return set_hook
+
+
+NAMES = ["set_init_fn", "set_reset_fn", "set_memory_fraction_fn", "set_base_alloc_fn", "set_record_stream_fn",
+         "set_begin_allocate_to_pool", "set_end_allocate_to_pool_fn", "set_release_pool"]
+for _name in NAMES[:-1] if KIND == "old" else NAMES:
+    setattr(_Wrapper, _name, _setter(_name))
+
+
+def _refuse(*arguments):
+    raise RuntimeError("CUDAPluggableAllocator does not yet support this")
+
+
+_C = types.SimpleNamespace(
+    _CUDAPluggableAllocator=_Wrapper,
+    _cuda_customAllocator=_Wrapper,
+    _cuda_memoryStats=_refuse,
+    _cuda_resetPeakMemoryStats=_refuse,
+    _cuda_resetAccumulatedMemoryStats=_refuse,
+    _cuda_getMemoryFraction=_refuse,
+    _cuda_attach_out_of_memory_observer=_refuse,
+    _cuda_checkPoolLiveAllocations=_refuse,
+    _cuda_isHistoryEnabled=_refuse,
+    _cuda_memorySnapshot=_refuse,
+)
+
+
+class CUDAPluggableAllocator:
+    def __init__(self, path, alloc_name, free_name):
+        library = ctypes.CDLL(path)
+        address = [ctypes.cast(getattr(library, name), ctypes.c_void_p).value for name in (alloc_name, free_name)]
+        recorded.append(("CUDAPluggableAllocator", path, *address))
+        self._allocator = _C._cuda_customAllocator(*address)
+
+
+def change_current_allocator(allocator):
+    if KIND == "refusing":
+        raise RuntimeError("Can't swap an already initialized allocator")
+    recorded.append(("change_current_allocator", allocator._allocator))
+
+
+memory = types.SimpleNamespace(
+    CUDAPluggableAllocator=CUDAPluggableAllocator, change_current_allocator=change_current_allocator)
+if KIND == "older":
+    memory = types.SimpleNamespace()
+
+
+class MemPool:
+    def __init__(self, allocator=None, use_on_oom=False, no_split=False):
+        self.allocator, self.no_split = allocator, no_split
+        recorded.append(("MemPool", self))
+
+
+@contextlib.contextmanager
+def use_mem_pool(pool, device=None):
+    recorded.append(("begin", pool, device))
+    yield
+    recorded.append(("end", pool, device))
+
+
+cuda = types.SimpleNamespace(
+    memory=memory,
+    MemPool=MemPool,
+    use_mem_pool=use_mem_pool,
+    device=lambda number: contextlib.nullcontext(),
+    is_initialized=lambda: KIND == "initialised",
+    device_count=lambda: 0 if KIND == "no-device" else 1,
+    current_device=lambda: 0,
+)

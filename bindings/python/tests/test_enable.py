@@ -1,0 +1,146 @@
+"""What `cachette.torch.enable` checks and does, with a stand-in for PyTorch."""
+
+from __future__ import annotations
+
+import pytest
+from conftest import Run
+
+ENABLE = """
+import cachette.torch
+try:
+    cachette.torch.enable({arguments})
+except cachette.Error as why:
+    print(type(why).__name__, "|", why)
+    assert not cachette.torch.is_enabled()
+"""
+
+
+def attempt(run: Run, torch: str, arguments: str = "", **variables: str) -> str:
+    return run(ENABLE.format(arguments=arguments), torch=torch, **variables).stdout
+
+
+def test_without_pytorch_it_says_how_to_install_it(run: Run) -> None:
+    program = "import sys; sys.modules['torch'] = None" + ENABLE.format(arguments="")
+    assert "EnableError | PyTorch cannot be imported" in run(program).stdout
+    assert "pip install torch" in run(program).stdout
+
+
+@pytest.mark.parametrize(("torch", "arguments", "text"), [
+    ("cpu", "", "EnableError | this PyTorch (2.11.0+stand.in) is for CPUs alone"),
+    ("older", "", "has no torch.cuda.memory.CUDAPluggableAllocator"),
+    ("old", "", "has no torch._C._CUDAPluggableAllocator.set_release_pool"),
+    ("initialised", "", "call cachette.torch.enable() before the first use of a GPU"),
+    ("good", "'nonsense'", "ConfigError | "),
+    ("refusing", "", "EnableError | PyTorch refuses another allocator (Can't swap an already initialized allocator)"),
+    ("no-device", "", "EnableError | no GPU can be used: "),
+])
+def test_each_check_says_what_to_do(run: Run, torch: str, arguments: str, text: str) -> None:
+    assert text in attempt(run, torch, arguments)
+
+
+def test_the_checks_come_in_order(run: Run) -> None:
+    assert "for CPUs alone" in attempt(run, "cpu", "'nonsense'")
+    assert "CUDA is initialised" in attempt(run, "initialised", "'nonsense'")
+    assert "ConfigError" in attempt(run, "no-device", "'nonsense'")
+
+
+def test_a_mistake_in_the_environment_names_its_variable(run: Run) -> None:
+    output = attempt(run, "good", PYTORCH_CUDA_ALLOC_CONF="caching:no")
+    assert "ConfigError | PYTORCH_CUDA_ALLOC_CONF: at byte 8" in output
+
+
+def test_everything_is_set_before_the_allocator_is_changed(run: Run) -> None:
+    run("""
+import torch, cachette.torch
+from cachette import _native
+refusing = torch._C._cuda_memorySnapshot
+cachette.torch.enable("expandable_segments:True")
+names = [it[0] for it in torch.recorded]
+assert names == ["CUDAPluggableAllocator", *torch.NAMES, "change_current_allocator"] , names
+_, path, alloc, free = torch.recorded[0]
+addresses = _native.plugin.addresses()
+assert (path, alloc, free) == (_native.__file__, addresses["cachette_torch_alloc"], addresses["cachette_torch_free"])
+hooks = dict(it for it in torch.recorded if len(it) == 2)
+assert hooks["set_record_stream_fn"] == addresses["cachette_torch_record_stream"]
+assert len(set(hooks.values())) == 9
+assert cachette.torch.is_enabled()
+assert cachette.torch.config() == "expandable_segments:True"
+assert torch._C._cuda_memorySnapshot is refusing
+""", torch="good")
+
+
+def test_a_second_time_is_an_error(run: Run) -> None:
+    run("""
+import cachette.torch
+cachette.torch.enable("never_block:True")
+try:
+    cachette.torch.enable()
+except cachette.torch.EnableError as why:
+    assert "enabled already, with the configuration 'never_block:True'" in str(why)
+else:
+    raise AssertionError
+""", torch="good")
+
+
+def test_the_functions_of_pytorch_answer(run: Run) -> None:
+    run("""
+import torch, cachette.torch
+cachette.torch.enable()
+nested = torch._C._cuda_memoryStats(0)
+assert nested["allocated_bytes"]["all"] == {"current": 0, "peak": 0, "allocated": 0, "freed": 0}
+assert cachette.torch.memory_stats()["num_ooms"] == nested["num_ooms"] == 0
+torch._C._cuda_resetPeakMemoryStats(0)
+torch._C._cuda_resetAccumulatedMemoryStats(0)
+torch._C._cuda_attach_out_of_memory_observer(lambda *figures: None)
+assert torch._C._cuda_isHistoryEnabled() is False
+assert not hasattr(torch._C, "_accelerator_getDeviceStats")
+""", torch="good")
+
+
+def test_nothing_of_pytorch_is_replaced_unless_wanted(run: Run) -> None:
+    run("""
+import torch, cachette.torch
+before = dict(vars(torch._C))
+cachette.torch.enable(replace=False)
+assert vars(torch._C) == before
+""", torch="good")
+
+
+def test_rocm_uses_hip(run: Run) -> None:
+    run("""
+import cachette, cachette.torch
+cachette.torch.enable()
+try:
+    free, total = cachette.torch.mem_get_info(0)
+except cachette.Error as why:
+    assert "'hip'" in str(why), why   # there is no such device here
+else:
+    assert 0 < free <= total
+""", torch="rocm")
+
+
+def test_before_it_is_enabled_there_are_no_figures(run: Run) -> None:
+    run("""
+import cachette.torch
+assert not cachette.torch.is_enabled() and cachette.torch.config() is None
+assert cachette.torch.memory_stats() == {} and cachette.torch.memory_allocated() == 0
+assert cachette.torch.memory_summary() == "Cachette is not enabled.\\n"
+cachette.torch.reset_peak_memory_stats()
+cachette.torch.empty_cache()
+""", torch="good")
+
+
+def test_a_device_is_named_in_many_ways(run: Run) -> None:
+    run("""
+from types import SimpleNamespace as Device
+from cachette.torch._device import index_of
+second, current = Device(type="cuda", index=2), Device(type="cuda", index=None)
+assert [index_of(it) for it in (None, 0, "cuda", "cuda:3", second, current)] == [0, 0, 0, 3, 2, 0]
+for wrong, kind in ((-1, ValueError), ("cpu", ValueError), ("cuda:x", ValueError), (True, TypeError), (1.5, TypeError),
+                    (Device(type="cpu", index=0), ValueError)):
+    try:
+        index_of(wrong)
+    except kind:
+        continue
+    raise AssertionError(wrong)
+""", torch="good")

@@ -1,0 +1,103 @@
+"""Forks, ends of processes, and memory that is still held by then."""
+
+from __future__ import annotations
+
+from conftest import Run
+
+
+def test_a_process_may_end_with_live_memory(run: Run) -> None:
+    run("""
+import cachette
+allocator = cachette.Allocator()
+pool = allocator.create_pool()
+held = [allocator.allocate(1 << 20, allocator.create_stream()) for _ in range(50)]
+pool.__enter__()
+held.append(allocator.allocate(100))
+held.append(held)  # a cycle, which only the end of the interpreter breaks
+allocator.on_out_of_memory(lambda figures: None)
+""")
+
+
+def test_a_process_may_end_while_threads_allocate(run: Run) -> None:
+    run("""
+import cachette, threading, time
+allocator = cachette.Allocator()
+def work():
+    while True:
+        allocator.allocate(100_000).free()
+for _ in range(4):
+    threading.Thread(target=work, daemon=True).start()
+time.sleep(0.2)
+""")
+
+
+def test_exit_handlers_may_still_allocate(run: Run) -> None:
+    done = run("""
+import atexit, cachette
+allocator = cachette.Allocator()
+held = allocator.allocate(100)
+def late():
+    held.free()
+    with allocator.allocate(1000) as memory:
+        print(memory.bytes)
+atexit.register(late)
+""")
+    assert done.stdout == "1024\n"
+
+
+def test_a_forked_child_ends_without_harm(run: Run) -> None:
+    done = run("""
+import cachette, os
+allocator = cachette.Allocator()
+stream = allocator.create_stream()
+held = [allocator.allocate(1 << 20, stream) for _ in range(5)]
+child = os.fork()
+if child == 0:
+    held.clear()   # frees what the parent has
+    raise SystemExit(0)
+_, status = os.waitpid(child, 0)
+assert status == 0, status
+held.pop().free()
+assert allocator.allocated_bytes == 4 << 20
+print("parent is whole")
+""")
+    assert done.stdout == "parent is whole\n"
+
+
+def test_the_plug_in_tells_a_forked_child_to_spawn(run: Run) -> None:
+    done = run("""
+import ctypes, os
+from cachette import _native
+_native.plugin.start("host", "")
+library = ctypes.CDLL(_native.__file__)
+library.cachette_torch_alloc.restype = ctypes.c_void_p
+library.cachette_torch_alloc.argtypes = [ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p]
+library.cachette_torch_free.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p]
+library.cachette_torch_free.restype = None
+held = library.cachette_torch_alloc(1 << 20, 0, None)
+child = os.fork()
+if child == 0:
+    assert library.cachette_torch_alloc(1 << 20, 0, None) is None
+    library.cachette_torch_free(held, 1 << 20, 0, None)
+    assert _native.plugin.memory_stats(0)["allocation"]["all"]["current"] == 0
+    os._exit(0)
+_, status = os.waitpid(child, 0)
+assert status == 0, status
+library.cachette_torch_free(held, 1 << 20, 0, None)
+assert _native.plugin.memory_stats(0)["allocation"]["all"]["current"] == 0
+""")
+    assert "spawn" in done.stderr
+
+
+def test_a_plug_in_that_has_used_no_device_survives_a_fork(run: Run) -> None:
+    run("""
+import os
+from cachette import _native
+_native.plugin.start("host", "")
+child = os.fork()
+if child == 0:
+    free, total = _native.plugin.memory_info(0)
+    os._exit(0 if 0 < free <= total else 1)
+_, status = os.waitpid(child, 0)
+assert status == 0, status
+""")

@@ -1,0 +1,145 @@
+//! The two functions that every allocator of PyTorch has.
+
+use std::any::Any;
+use std::ffi::{c_int, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
+
+use cachette::Allocator;
+use cachette::hal::{AnyDevice, StreamRef};
+
+use crate::counters::{FAILED_FREES, UNKNOWN_FREES};
+use crate::error::Error;
+use crate::{fork, state, throw};
+
+/// Allocates `size` bytes for work in `stream`; null for none.
+///
+/// Where that fails it throws `c10::OutOfMemoryError` or `c10::Error`; without PyTorch it says so on stderr and returns
+/// null.
+///
+/// # Safety
+///
+/// 1. `stream` is a live stream of `device`, or null.
+/// 2. It stays so as long as the process allocates on the device.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn cachette_torch_alloc(
+    size: usize,
+    device: c_int,
+    stream: *mut c_void,
+) -> *mut c_void {
+    let stream = StreamRef::from_raw(stream as usize);
+    // SAFETY: 1. and 2. are the caller's promises.
+    match guarded(|| unsafe { allocate(size, device, stream) }) {
+        Ok(address) => pointer(address),
+        Err(error) => {
+            throw::raise(&error);
+            ptr::null_mut()
+        }
+    }
+}
+
+/// Frees what [`cachette_torch_alloc`] gave; null is nothing.
+///
+/// It never throws. An address that is not known is counted; see [`counters`](crate::counters).
+///
+/// # Safety
+///
+/// 1. Work in the stream of the allocation, and in streams recorded for it, is all that uses the memory.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn cachette_torch_free(
+    ptr: *mut c_void,
+    size: usize,
+    device: c_int,
+    stream: *mut c_void,
+) {
+    let _ = (size, stream);
+    if ptr.is_null() || fork::is_forked() {
+        return;
+    }
+    if let Err(error) = guarded(|| free(ptr as u64, device)) {
+        tell_of_free(&error);
+    }
+}
+
+/// # Safety
+///
+/// As for [`cachette_torch_alloc`].
+#[inline]
+unsafe fn allocate(size: usize, device: c_int, stream: StreamRef) -> Result<u64, Error> {
+    if size == 0 {
+        return Ok(0);
+    }
+    let allocator = allocator_of(device)?;
+    // SAFETY: 1. and 2. are the caller's promises; allocators of the plug-in live as long as the process.
+    let allocated = unsafe { allocator.allocate_raw(size as u64, stream) };
+    allocated.map_err(|error| of_memory(allocator, error))
+}
+
+#[inline]
+fn free(address: u64, device: c_int) -> Result<(), Error> {
+    let allocator = usize::try_from(device).ok().and_then(state::find);
+    let allocator = allocator.ok_or(Error::Unopened {
+        device: device.into(),
+    })?;
+    let freed = allocator.free_raw(address);
+    freed.map_err(|error| of_memory(allocator, error))
+}
+
+/// The allocator of a device as PyTorch numbers it.
+#[inline]
+pub(crate) fn allocator_of(device: c_int) -> Result<&'static Allocator<AnyDevice>, Error> {
+    match u32::try_from(device) {
+        Ok(device) => state::allocator(device),
+        Err(_) => Err(Error::NoSuchDevice {
+            device: device.into(),
+        }),
+    }
+}
+
+/// A failure of an allocator, told as its vendor's.
+#[cold]
+pub(crate) fn of_memory(allocator: &Allocator<AnyDevice>, error: cachette::Error) -> Error {
+    let vendor = allocator.device_info().vendor;
+    Error::Memory { vendor, error }
+}
+
+/// Counts a free that did not work; a destructor has nobody to tell.
+#[cold]
+pub(crate) fn tell_of_free(error: &Error) {
+    match error {
+        _ if error.is_shutting_down() => {}
+        Error::Memory {
+            error: cachette::Error::Device(_) | cachette::Error::Source(_),
+            ..
+        } => FAILED_FREES.tell(format_args!("memory could not be freed yet: {error}")),
+        _ => UNKNOWN_FREES.tell(format_args!(
+            "memory was not freed: {error}; this is said once, and counted from now on"
+        )),
+    }
+}
+
+/// Does `work`, and lets no panic out: the caller is C++.
+#[inline]
+pub(crate) fn guarded<T>(work: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+    // What a panic may leave half done is behind locks, whose holders know.
+    match catch_unwind(AssertUnwindSafe(work)) {
+        Ok(done) => done,
+        Err(panic) => Err(Error::Panicked(text_of(&*panic))),
+    }
+}
+
+#[cold]
+fn text_of(panic: &(dyn Any + Send)) -> String {
+    let fixed = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    let made = || panic.downcast_ref::<String>().cloned();
+    fixed.or_else(made).unwrap_or_else(|| "a panic".to_owned())
+}
+
+/// An address as C knows it. It is the device's: nobody here looks behind it.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "the crate `cachette_hal` builds only where both have 64 bits"
+)]
+pub(crate) const fn pointer(address: u64) -> *mut c_void {
+    ptr::without_provenance_mut(address as usize)
+}

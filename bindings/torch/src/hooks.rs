@@ -1,0 +1,192 @@
+//! The hooks of PyTorch's pluggable allocator.
+
+use std::ffi::{c_int, c_void};
+
+use cachette::hal::{AnyDevice, StreamRef};
+use cachette::{Allocator, PoolId};
+
+use crate::counters::{FAILED_RELEASES, UNKNOWN_USES};
+use crate::entry::{allocator_of, guarded, of_memory, pointer};
+use crate::error::Error;
+use crate::std_function::StdFunction;
+use crate::{fork, pools, state, throw};
+
+/// PyTorch's name of a pool: a C++ pair of two 64-bit numbers, which go in registers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct MempoolId {
+    /// Not zero for a pool that a capture made.
+    pub first: u64,
+    /// Not zero for a pool that a user made.
+    pub second: u64,
+}
+
+impl From<MempoolId> for PoolId {
+    fn from(id: MempoolId) -> Self {
+        Self {
+            capture: id.first,
+            user: id.second,
+        }
+    }
+}
+
+/// PyTorch begins to use the allocator, with so many devices.
+///
+/// It says so with none when the functions are handed over, and again when it initialises the devices. Each is opened
+/// when memory of it is first asked for, so there is nothing to do.
+///
+/// # Safety
+///
+/// There is nothing to promise.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn cachette_torch_init(device_count: c_int) {
+    let _ = device_count;
+}
+
+/// Gives every unused segment of every device back.
+///
+/// # Safety
+///
+/// There is nothing to promise.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn cachette_torch_reset() {
+    // Each is emptied, whatever became of those before it; the first failure is told.
+    let empty = |(_, allocator): (u32, &Allocator<AnyDevice>)| {
+        let emptied = allocator.empty_cache();
+        emptied.err().map(|error| of_memory(allocator, error))
+    };
+    run(|| {
+        let failures: Vec<Error> = state::opened().filter_map(empty).collect();
+        failures.into_iter().next().map_or(Ok(()), Err)
+    });
+}
+
+/// Bounds what a device's allocator may hold to a fraction of its memory.
+///
+/// # Safety
+///
+/// There is nothing to promise.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn cachette_torch_memory_fraction(fraction: f64, device: c_int) {
+    run(|| {
+        let allocator = allocator_of(device)?;
+        let set = allocator.set_memory_fraction(fraction);
+        set.map_err(|error| of_memory(allocator, error))
+    });
+}
+
+/// The memory of the device that an allocation lies in, by its start and its bytes.
+///
+/// What no allocator of the plug-in gave out is its own base, and its size is left as it is.
+///
+/// # Safety
+///
+/// 1. `size` is null, or a number that may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn cachette_torch_base_alloc(
+    ptr: *mut c_void,
+    size: *mut usize,
+) -> *mut c_void {
+    let find = || {
+        let found = state::opened().find_map(|(_, each)| each.base_allocation(ptr as u64).ok());
+        Ok(found)
+    };
+    let Ok(Some((base, bytes))) = guarded(find) else {
+        return ptr;
+    };
+    if !size.is_null() {
+        // SAFETY: 1. is the caller's promise.
+        unsafe { size.write(pointer(bytes) as usize) };
+    }
+    pointer(base)
+}
+
+/// Another stream uses the memory.
+///
+/// What no allocator of the plug-in gave out is none of its affair; it is counted.
+///
+/// # Safety
+///
+/// 1. `stream` is a live stream of the memory's device, or null.
+/// 2. It stays so as long as the process allocates on the device.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn cachette_torch_record_stream(
+    ptr: *mut c_void,
+    stream: *mut c_void,
+) {
+    if ptr.is_null() || fork::is_forked() {
+        return;
+    }
+    let stream = StreamRef::from_raw(stream as usize);
+    // The device is not told, but no two devices share an address.
+    let recorded = guarded(|| {
+        Ok(state::opened().any(|(_, allocator)| {
+            // SAFETY: 1. and 2. are the caller's promises; the stream is looked at by the allocator of `ptr` alone.
+            unsafe { allocator.record_stream_raw(ptr as u64, stream) }.is_ok()
+        }))
+    });
+    if recorded != Ok(true) {
+        UNKNOWN_USES.note();
+    }
+}
+
+/// Leads requests for streams that `filter` names to a pool, which is made if there is none.
+///
+/// # Safety
+///
+/// 1. `filter` is null, or a `std::function<bool(stream)>` of libstdc++ that lives during the call.
+/// 2. What it holds may be called and destroyed by any thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn cachette_torch_begin_allocate_to_pool(
+    device: c_int,
+    id: MempoolId,
+    filter: *const StdFunction,
+) {
+    run(|| {
+        // SAFETY: 1. is the caller's promise.
+        let filter = unsafe { filter.as_ref() };
+        // SAFETY: 1. and 2. are the caller's promises.
+        let filter = filter.and_then(|filter| unsafe { filter.copy() });
+        pools::begin(number_of(device)?, id.into(), filter)
+    });
+}
+
+/// Leads no more requests to a pool.
+///
+/// # Safety
+///
+/// There is nothing to promise.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn cachette_torch_end_allocate_to_pool(device: c_int, id: MempoolId) {
+    run(|| pools::end(number_of(device)?, id.into()));
+}
+
+/// Takes one user of a pool away; with the last its memory goes back.
+///
+/// It never throws, since destructors of graphs call it; what goes wrong is counted.
+///
+/// # Safety
+///
+/// 1. No graph that uses the pool's memory is launched after the last user is gone.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn cachette_torch_release_pool(device: c_int, id: MempoolId) {
+    if fork::is_forked() {
+        return;
+    }
+    if let Err(error) = guarded(|| pools::release(number_of(device)?, id.into())) {
+        FAILED_RELEASES.tell(error);
+    }
+}
+
+/// Does `work`, and throws what goes wrong.
+fn run(work: impl FnOnce() -> Result<(), Error>) {
+    if let Err(error) = guarded(work) {
+        throw::raise(&error);
+    }
+}
+
+fn number_of(device: c_int) -> Result<u32, Error> {
+    u32::try_from(device).map_err(|_| Error::NoSuchDevice {
+        device: device.into(),
+    })
+}

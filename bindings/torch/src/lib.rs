@@ -1,0 +1,62 @@
+//! Cachette as PyTorch's allocator.
+//!
+//! PyTorch takes an allocator as C functions without any user data. So there is one plug-in a process: [`start`] says
+//! which driver it uses and how it behaves, and from then on [`allocator`] leads to the allocator of each device, which
+//! is made when it is first needed. A program that only hands the functions to PyTorch need not call anything: the
+//! first call starts the plug-in with the driver that the process has loaded and the configuration of the environment.
+//!
+//! ```
+//! use cachette_torch::{cachette_torch_alloc, cachette_torch_free};
+//!
+//! cachette_torch::start("host", &cachette::Config::default())?;
+//! let stream = std::ptr::null_mut(); // the default stream, which always exists
+//! let memory = unsafe { cachette_torch_alloc(1 << 20, 0, stream) };
+//! assert_eq!(cachette_torch::allocator(0)?.allocated_bytes(), 1 << 20);
+//! unsafe { cachette_torch_free(memory, 1 << 20, 0, stream) };
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! | functions | what PyTorch makes of them |
+//! |---|---|
+//! | [`cachette_torch_alloc`], [`cachette_torch_free`] | the allocator itself |
+//! | `cachette_torch_init` and seven more | its hooks |
+//! | [`Slot::alloc_address`], [`Slot::free_address`] | the allocator below a `MemPool`, up to 32 of them |
+//!
+//! # Failures
+//!
+//! PyTorch would take null for memory. So a request that fails throws PyTorch's own exception, `OutOfMemoryError` or
+//! `Error`, with the allocator's text (`throw.rs` says how). Where PyTorch is not loaded, the text goes to stderr and the
+//! function returns null. Freeing never throws, since it is called by destructors: what could not be freed is counted,
+//! see [`counters`]. Slots return null, which a `MemPool` understands.
+//!
+//! # Processes
+//!
+//! A driver does not survive a fork. In a child that was forked after the driver was first used, allocating throws an
+//! error that says what to do, and freeing does nothing. Nothing of the driver is used before memory is first asked for,
+//! so a program may start the plug-in, fork, and use devices in its children.
+
+mod counters;
+mod entry;
+mod error;
+mod fork;
+mod hooks;
+mod pools;
+mod slots;
+mod state;
+mod std_function;
+mod symbols;
+mod throw;
+
+pub use counters::{Counters, counters};
+pub use entry::{cachette_torch_alloc, cachette_torch_free};
+pub use error::{Error, StartError};
+pub use hooks::{
+    MempoolId, cachette_torch_base_alloc, cachette_torch_begin_allocate_to_pool,
+    cachette_torch_end_allocate_to_pool, cachette_torch_init, cachette_torch_memory_fraction,
+    cachette_torch_record_stream, cachette_torch_release_pool, cachette_torch_reset,
+};
+pub use slots::{NamedSource, Slot, SlotOptions, UnknownSource};
+pub use state::{
+    MOST_DEVICES, allocator, backend, config, is_started, on_out_of_memory, opened, start, start_on,
+};
+pub use std_function::StdFunction;

@@ -1,0 +1,91 @@
+//! Pools that PyTorch captures graphs into.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use cachette::hal::{AnyDevice, StreamRef};
+use cachette::pool::{Filter, PoolProblem};
+use cachette::{Allocator, Pool, PoolId, PoolOptions};
+
+use crate::entry::of_memory;
+use crate::error::Error;
+use crate::state;
+use crate::std_function::Owned;
+
+/// A device and a pool of it.
+type Name = (u32, PoolId);
+
+/// One handle for every begin that was not released yet.
+static USERS: Mutex<BTreeMap<Name, Vec<Pool<AnyDevice>>>> = Mutex::new(BTreeMap::new());
+
+/// Leads requests to the pool of a name, which is made if there is none, and becomes a user of it.
+///
+/// Its memory stays where it is until the last user is gone, since graphs know it by its addresses.
+pub(crate) fn begin(device: u32, id: PoolId, filter: Option<Owned>) -> Result<(), Error> {
+    let allocator = state::allocator(device)?;
+    let failed = |error| of_memory(allocator, error);
+    let mut users = users();
+    let pool = open_or_create(allocator, id).map_err(failed)?;
+    pool.keep();
+    let filter = filter.map_or(Filter::All, |filter| by_function(allocator, filter));
+    allocator.begin_route(id, filter).map_err(failed)?;
+    users.entry((device, id)).or_default().push(pool);
+    Ok(())
+}
+
+/// Leads no more requests to a pool; its users stay.
+pub(crate) fn end(device: u32, id: PoolId) -> Result<(), Error> {
+    let allocator = state::allocator(device)?;
+    let ended = allocator.end_route(id);
+    ended.map_err(|error| of_memory(allocator, error))
+}
+
+/// Takes one user of a pool away.
+pub(crate) fn release(device: u32, id: PoolId) -> Result<(), Error> {
+    let user = {
+        let mut users = users();
+        let of_pool = users.get_mut(&(device, id));
+        let user = of_pool.and_then(Vec::pop);
+        users.retain(|_, handles| !handles.is_empty());
+        user
+    };
+    let id = id.pair();
+    let user = user.ok_or(Error::NoUser { device, id })?;
+    // PyTorch launches its graphs past the allocator.
+    user.note_foreign_launches();
+    drop(user);
+    Ok(())
+}
+
+fn open_or_create(
+    allocator: &Allocator<AnyDevice>,
+    id: PoolId,
+) -> Result<Pool<AnyDevice>, cachette::Error> {
+    match allocator.open_pool(id) {
+        Err(cachette::Error::Pool {
+            why: PoolProblem::Unknown,
+            ..
+        }) => allocator.create_pool_with(PoolOptions::new().id(id)),
+        opened => opened,
+    }
+}
+
+/// A filter that asks PyTorch's.
+///
+/// That throws where the driver cannot tell whether the stream is captured, which must not happen in the middle of an
+/// allocation. So the driver is asked first, and a stream of which it cannot say is not led.
+fn by_function(allocator: &'static Allocator<AnyDevice>, filter: Owned) -> Filter {
+    Filter::function(move |stream| can_tell(allocator, stream) && filter.call(stream))
+}
+
+fn can_tell(allocator: &Allocator<AnyDevice>, stream: StreamRef) -> bool {
+    allocator.device().capture().is_ok_and(|capture| {
+        // SAFETY: 1. whoever allocates in a stream keeps it alive.
+        unsafe { capture.capture_status(stream) }.is_ok()
+    })
+}
+
+fn users() -> MutexGuard<'static, BTreeMap<Name, Vec<Pool<AnyDevice>>>> {
+    // Each change of the table is one step, so a panic leaves it whole.
+    USERS.lock().unwrap_or_else(PoisonError::into_inner)
+}

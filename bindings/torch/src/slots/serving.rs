@@ -1,0 +1,140 @@
+//! What stands behind the functions of one slot.
+
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
+
+use cachette::hal::{AnyDevice, Ordinal, StreamRef, Vendor};
+use cachette::pool::PoolStats;
+use cachette::source::{Nccl, Nvshmem, Rocshmem, Source, SourceError};
+use cachette::{Allocator, Pool, PoolOptions};
+
+use super::{NamedSource, SlotOptions};
+use crate::entry::of_memory;
+use crate::error::Error;
+use crate::{fork, state};
+
+/// What stands behind the functions of one slot.
+///
+/// Its atomics are relaxed: a slot is retired when its owner makes no more requests, and counts are read when all
+/// that was counted is over.
+#[derive(Debug)]
+pub(super) struct Serving {
+    options: SlotOptions,
+    devices: [OnceLock<Pool<AnyDevice>>; state::MOST_DEVICES],
+    /// How many allocations were not freed yet.
+    live: AtomicU64,
+    retired: AtomicBool,
+}
+
+impl Serving {
+    pub(super) fn new(options: SlotOptions) -> Self {
+        Self {
+            options,
+            devices: [const { OnceLock::new() }; state::MOST_DEVICES],
+            live: AtomicU64::new(0),
+            retired: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) const fn options(&self) -> &SlotOptions {
+        &self.options
+    }
+
+    /// Gives out no more memory.
+    pub(super) fn retire(&self) {
+        self.retired.store(true, Relaxed);
+    }
+
+    /// Whether nobody needs it any more.
+    pub(super) fn is_over(&self) -> bool {
+        self.retired.load(Relaxed) && self.live.load(Relaxed) == 0
+    }
+
+    /// The pool on a device, made at first use.
+    pub(super) fn at(&self, device: u32) -> Result<&Pool<AnyDevice>, Error> {
+        if fork::is_forked() {
+            return Err(Error::Forked);
+        }
+        let place = self.devices.get(device as usize);
+        let place = place.ok_or(Error::NoSuchDevice {
+            device: device.into(),
+        })?;
+        if let Some(pool) = place.get() {
+            return Ok(pool);
+        }
+        let made = self.make(device)?;
+        // Another thread may have been faster; then this one goes, unused.
+        Ok(place.get_or_init(|| made))
+    }
+
+    fn make(&self, device: u32) -> Result<Pool<AnyDevice>, Error> {
+        let allocator = Allocator::with_config(state::make_device(device)?, &self.options.config);
+        let failed = |error| of_memory(&allocator, error);
+        let mut options = PoolOptions::new().no_split(self.options.no_split);
+        if let Some(name) = self.options.source {
+            let source = find_source(name, Ordinal(device));
+            options = options.source(source.map_err(|error| failed(error.into()))?);
+        }
+        allocator.create_pool_with(options).map_err(failed)
+    }
+
+    /// Allocates in the pool of a device.
+    ///
+    /// # Safety
+    ///
+    /// As for [`cachette_torch_alloc`](crate::cachette_torch_alloc).
+    pub(super) unsafe fn allocate(
+        &self,
+        bytes: u64,
+        device: c_int,
+        stream: StreamRef,
+    ) -> Result<u64, Error> {
+        if bytes == 0 {
+            return Ok(0);
+        }
+        if self.retired.load(Relaxed) {
+            return Err(Error::SlotDropped);
+        }
+        let pool = self.at(number_of(device)?)?;
+        let failed = |error| of_memory(pool.allocator(), error);
+        // SAFETY: the caller's promises.
+        let stream = unsafe { pool.allocator().adopt_stream(stream) }.map_err(failed)?;
+        let allocation = pool.allocate(bytes, &stream).map_err(failed)?;
+        self.live.fetch_add(1, Relaxed);
+        Ok(allocation.into_raw())
+    }
+
+    /// Frees what was allocated on a device.
+    ///
+    /// PyTorch caches above, and frees a segment to have the memory back. So what nobody uses goes back to the driver.
+    pub(super) fn free(&self, address: u64, device: c_int) -> Result<(), Error> {
+        let pool = self.at(number_of(device)?)?;
+        let failed = |error| of_memory(pool.allocator(), error);
+        pool.allocator().free_raw(address).map_err(failed)?;
+        self.live.fetch_sub(1, Relaxed);
+        pool.empty_cache().map_err(failed)?;
+        Ok(())
+    }
+
+    pub(super) fn stats(&self, device: u32) -> Option<PoolStats> {
+        Some(self.devices.get(device as usize)?.get()?.stats())
+    }
+}
+
+fn number_of(device: c_int) -> Result<u32, Error> {
+    u32::try_from(device).map_err(|_| Error::NoSuchDevice {
+        device: device.into(),
+    })
+}
+
+fn find_source(name: NamedSource, device: Ordinal) -> Result<Arc<dyn Source>, SourceError> {
+    Ok(match name {
+        NamedSource::Nccl => Arc::new(Nccl::load(Vendor::Nvidia)?),
+        NamedSource::Rccl => Arc::new(Nccl::load(Vendor::Amd)?),
+        // SAFETY: 1. is promise 1 of `Slot::create`.
+        NamedSource::Nvshmem => Arc::new(unsafe { Nvshmem::adopt(device) }?),
+        // SAFETY: 1. is promise 1 of `Slot::create`.
+        NamedSource::Rocshmem => Arc::new(unsafe { Rocshmem::adopt(device) }?),
+    })
+}

@@ -1,0 +1,188 @@
+//! What the process's one plug-in is: its backend, its configuration, and an allocator for every device.
+
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use cachette::backends::OpenError;
+use cachette::hal::load::loaded_file;
+use cachette::hal::{AnyDevice, Backend, Ordinal};
+use cachette::{Allocator, Backends, Config, OutOfMemory};
+
+use crate::error::{Error, StartError};
+use crate::fork;
+
+/// The most devices that a process can use.
+pub const MOST_DEVICES: usize = 64;
+
+/// The libraries by which a driver is known to be in use, with the backend's name; the first that is loaded counts.
+const LOADED: [(&str, &str); 2] = [("libcuda.so", "cuda"), ("libamdhip64", "hip")];
+
+/// The allocators, each made when its device is first used, and never dropped: the driver may be gone by then.
+static DEVICES: [OnceLock<Allocator<AnyDevice>>; MOST_DEVICES] =
+    [const { OnceLock::new() }; MOST_DEVICES];
+static PLUGIN: OnceLock<Plugin> = OnceLock::new();
+/// Under this lock devices are opened, so that no observer misses one.
+static OBSERVERS: Mutex<Vec<Arc<Observer>>> = Mutex::new(Vec::new());
+
+type Observer = dyn Fn(&OutOfMemory) + Send + Sync;
+
+/// What the plug-in was started with.
+#[derive(Debug)]
+struct Plugin {
+    name: String,
+    config: Config,
+    /// Loaded when it is first needed, for a loaded driver does not survive a fork.
+    backend: OnceLock<Arc<dyn Backend>>,
+}
+
+impl Plugin {
+    fn backend(&self) -> Result<&Arc<dyn Backend>, OpenError> {
+        if let Some(backend) = self.backend.get() {
+            return Ok(backend);
+        }
+        fork::driver_is_used();
+        let loaded = Backends::load(&self.name)?;
+        Ok(self.backend.get_or_init(|| loaded))
+    }
+}
+
+/// Starts the plug-in with the backend of a name (`cuda`, `hip` or `host`); once in a process.
+///
+/// The driver is not used yet: that it is missing is told by whoever first asks for memory.
+pub fn start(backend: &str, config: &Config) -> Result<(), StartError> {
+    if !Backends::names().any(|name| name == backend) {
+        let name = backend.to_owned();
+        return Err(OpenError::UnknownBackend { name }.into());
+    }
+    set(Plugin {
+        name: backend.to_owned(),
+        config: config.clone(),
+        backend: OnceLock::new(),
+    })
+}
+
+/// Starts the plug-in with a backend that is loaded already; once in a process.
+pub fn start_on(backend: Arc<dyn Backend>, config: &Config) -> Result<(), StartError> {
+    let name = backend.info().name.to_owned();
+    set(Plugin {
+        name,
+        config: config.clone(),
+        backend: OnceLock::from(backend),
+    })?;
+    fork::driver_is_used();
+    Ok(())
+}
+
+fn set(plugin: Plugin) -> Result<(), StartError> {
+    fork::watch();
+    PLUGIN.set(plugin).map_err(|_| {
+        let started = PLUGIN.get().map(|plugin| plugin.name.clone());
+        StartError::Started {
+            backend: started.unwrap_or_default(),
+        }
+    })
+}
+
+/// The plug-in, which starts by itself where nobody has started it.
+fn plugin() -> Result<&'static Plugin, StartError> {
+    if let Some(plugin) = PLUGIN.get() {
+        return Ok(plugin);
+    }
+    let in_use = LOADED.iter().find(|(stem, _)| loaded_file(stem).is_some());
+    let (_, name) = in_use.ok_or(StartError::NothingLoaded)?;
+    match start(name, &Config::from_env()?) {
+        // Another thread was faster.
+        Ok(()) | Err(StartError::Started { .. }) => PLUGIN.get().ok_or(StartError::NothingLoaded),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether the plug-in was started, by whomever.
+#[must_use]
+pub fn is_started() -> bool {
+    PLUGIN.get().is_some()
+}
+
+/// The name of the backend that the plug-in was started with.
+#[must_use]
+pub fn backend() -> Option<&'static str> {
+    PLUGIN.get().map(|plugin| plugin.name.as_str())
+}
+
+/// The configuration that the plug-in was started with.
+#[must_use]
+pub fn config() -> Option<&'static Config> {
+    PLUGIN.get().map(|plugin| &plugin.config)
+}
+
+/// The allocator of a device, made at first use.
+#[inline]
+pub fn allocator(device: u32) -> Result<&'static Allocator<AnyDevice>, Error> {
+    match find(device as usize) {
+        Some(allocator) => Ok(allocator),
+        None => open(device),
+    }
+}
+
+/// The allocator of a device, if it is made and of use to this process.
+#[inline]
+pub(crate) fn find(device: usize) -> Option<&'static Allocator<AnyDevice>> {
+    if fork::is_forked() {
+        return None;
+    }
+    DEVICES.get(device)?.get()
+}
+
+#[cold]
+fn open(device: u32) -> Result<&'static Allocator<AnyDevice>, Error> {
+    let made = make_device(device)?;
+    let observers = observers();
+    let place = &DEVICES[device as usize];
+    if let Some(allocator) = place.get() {
+        return Ok(allocator);
+    }
+    let allocator = Allocator::with_config(made, &plugin()?.config);
+    for observer in &*observers {
+        watch(&allocator, observer);
+    }
+    Ok(place.get_or_init(|| allocator))
+}
+
+/// Opens a device of the plug-in's backend.
+pub(crate) fn make_device(device: u32) -> Result<AnyDevice, Error> {
+    if fork::is_forked() {
+        return Err(Error::Forked);
+    }
+    if device as usize >= MOST_DEVICES {
+        let device = device.into();
+        return Err(Error::NoSuchDevice { device });
+    }
+    Ok(Backends::open_on(&**plugin()?.backend()?, Ordinal(device))?)
+}
+
+/// Every device that was used so far, with its allocator.
+pub fn opened() -> impl Iterator<Item = (u32, &'static Allocator<AnyDevice>)> {
+    (0..).zip(&DEVICES).filter_map(|(device, place)| {
+        let allocator = place.get().filter(|_| !fork::is_forked());
+        allocator.map(|allocator| (device, allocator))
+    })
+}
+
+/// Calls `observer` with the figures whenever a request ends in out-of-memory, on every device that is or will be used.
+pub fn on_out_of_memory(observer: impl Fn(&OutOfMemory) + Send + Sync + 'static) {
+    let observer: Arc<Observer> = Arc::new(observer);
+    let mut observers = observers();
+    for (_, allocator) in opened() {
+        watch(allocator, &observer);
+    }
+    observers.push(observer);
+}
+
+fn watch(allocator: &Allocator<AnyDevice>, observer: &Arc<Observer>) {
+    let observer = Arc::clone(observer);
+    allocator.on_out_of_memory(move |figures| observer(figures));
+}
+
+fn observers() -> MutexGuard<'static, Vec<Arc<Observer>>> {
+    // Each change of the list is one step, so a panic leaves it whole.
+    OBSERVERS.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,76 @@
+//! A child that was forked can use the device only if its parent had not.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
+
+use cachette::Config;
+use cachette_torch::{
+    Error, Slot, SlotOptions, cachette_torch_record_stream, cachette_torch_release_pool,
+    cachette_torch_reset, counters,
+};
+
+use super::Case;
+use super::bed::{self, DEFAULT, MIB, allocate, free};
+use super::pools::POOL;
+
+pub(crate) const CASES: &[Case] = &[
+    (
+        "a_child_of_a_parent_that_used_the_device_is_told_so",
+        after_use,
+    ),
+    (
+        "a_child_of_a_parent_that_only_started_may_use_the_device",
+        before_use,
+    ),
+];
+
+/// Runs `work` in a child, and fails where it did.
+pub(crate) fn in_child(work: impl FnOnce()) {
+    // SAFETY: the child only runs `work` and leaves; the host's own allocator survives a fork.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0, "the system has room for a process");
+    if child == 0 {
+        let failed = catch_unwind(AssertUnwindSafe(work)).is_err();
+        // SAFETY: it runs no handler of the parent's.
+        unsafe { libc::_exit(i32::from(failed)) };
+    }
+    let mut status = 0;
+    // SAFETY: it writes one number.
+    let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
+    assert_eq!((waited, status), (child, 0), "the child went well");
+}
+
+fn after_use() {
+    bed::start("");
+    let memory = allocate(MIB, 0, DEFAULT);
+    // SAFETY: 1. the device's own memory is given out.
+    let slot = unsafe { Slot::create(SlotOptions::default()) }.unwrap();
+    in_child(|| {
+        assert_eq!(cachette_torch::allocator(0).unwrap_err(), Error::Forked);
+        assert_eq!(cachette_torch::allocator(1).unwrap_err(), Error::Forked);
+        assert!(Error::Forked.to_string().contains("'spawn'"));
+        assert_eq!(cachette_torch::opened().count(), 0);
+        assert!(allocate(MIB, 0, DEFAULT).is_null());
+        assert_eq!(slot.open(0), Err(Error::Forked));
+        free(memory, 0);
+        // SAFETY: nothing is looked at.
+        unsafe { cachette_torch_record_stream(memory, ptr::null_mut()) };
+        // SAFETY: there is nothing to promise.
+        unsafe { cachette_torch_reset() };
+        // SAFETY: 1. there is no graph.
+        unsafe { cachette_torch_release_pool(0, POOL) };
+        assert_eq!(
+            counters(),
+            cachette_torch::Counters::default(),
+            "all silent"
+        );
+    });
+    free(memory, 0);
+    assert_eq!(allocate(MIB, 0, DEFAULT), memory, "the parent goes on");
+}
+
+fn before_use() {
+    cachette_torch::start("host", &Config::default()).unwrap();
+    in_child(|| assert!(!allocate(MIB, 0, DEFAULT).is_null()));
+    assert!(!allocate(MIB, 0, DEFAULT).is_null());
+}
