@@ -1,8 +1,10 @@
 //! Graphs on memory of a pool: captured, launched, and their contents checked; `graphs [BACKEND]`.
 
+use std::collections::HashSet;
 use std::error::Error;
 use std::time::Instant;
 
+use cachette::hal::owned::OwnedEvent;
 use cachette::hal::{AnyDevice, CaptureMode, Device};
 use cachette::pool::Graph;
 use cachette::{Allocation, Allocator, Backends, Pool, Stream};
@@ -12,6 +14,8 @@ type Memory = Allocation<AnyDevice>;
 
 const BYTES: usize = 3 << 20;
 const CAPTURES: u32 = 1000;
+const ROUNDS: u8 = 8;
+const REUSE: &str = "graph_capture_record_stream_reuse:True";
 
 fn main() -> Result<()> {
     let backend = std::env::args().nth(1);
@@ -32,6 +36,15 @@ fn main() -> Result<()> {
             "{name}: entering and leaving a pool takes {:.1} ns",
             entering(&allocator, &stream)?
         );
+        let without = reuse(&allocator)?;
+        allocator.set_config(&format!("{REUSE},{config}").parse()?);
+        let with = reuse(&allocator)?;
+        println!(
+            "{name}: {ROUNDS} buffers of two streams in one graph took {with} places, and {without} without reuse"
+        );
+        if (with, without) != (1, usize::from(ROUNDS)) {
+            return Err("a buffer was reused too late or too early".into());
+        }
     }
     Ok(())
 }
@@ -71,18 +84,7 @@ fn contents(allocator: &Allocator<AnyDevice>, stream: &Stream<AnyDevice>) -> Res
     for (graph, byte) in [(&graphs[0], 7_u8), (&graphs[1], 9), (&graphs[0], 7)] {
         // SAFETY: 1. `out` is live until the stream has finished. 2. one stream runs them in turn. 3. It is ours.
         unsafe { graph.launch(stream) }?;
-        let mut seen = vec![0_u8; BYTES];
-        let transfer = allocator.device().transfer()?;
-        // SAFETY: 1. the stream is live. 3. 4. both outlive the synchronization below.
-        unsafe {
-            transfer.download(
-                seen.as_mut_ptr(),
-                out.ptr().ok_or("no memory")?,
-                BYTES,
-                stream.get(),
-            )
-        }?;
-        stream.synchronize()?;
+        let seen = read(allocator, &out, BYTES, stream)?;
         if seen.iter().any(|found| *found != byte) {
             return Err(format!("a graph of pool {id} did not write {byte}").into());
         }
@@ -117,4 +119,75 @@ fn entering(allocator: &Allocator<AnyDevice>, stream: &Stream<AnyDevice>) -> Res
         drop(pool.enter(stream)?);
     }
     Ok(start.elapsed().as_secs_f64() * 1e9 / f64::from(TIMES))
+}
+
+/// Captures work of two streams that fork and join, each round with a buffer of its own that is freed before the
+/// join; launches it twice, checks what every round wrote, and says how many places the buffers took.
+fn reuse(allocator: &Allocator<AnyDevice>) -> Result<usize> {
+    let transfer = allocator.device().transfer()?;
+    let (stream, side) = (allocator.create_stream()?, allocator.create_stream()?);
+    let out = allocator.allocate(BYTES as u64 * u64::from(ROUNDS), &stream)?;
+    let pool = allocator.create_capture_pool();
+    let capture = pool.begin_capture(&stream, CaptureMode::Global)?;
+    let mut places = HashSet::new();
+    for round in 0..ROUNDS {
+        follow(allocator, &side, &stream)?;
+        let between = allocator.allocate(BYTES as u64, &stream)?;
+        places.insert(between.address());
+        between.record_stream(&side);
+        let from = between.ptr().ok_or("no memory")?;
+        let to = out.ptr().ok_or("no memory")?;
+        let to = to.add(BYTES as u64 * u64::from(round));
+        // SAFETY: 1. the stream is live. 3. it is live, and the graph keeps the pool's memory.
+        unsafe { transfer.fill(from, round + 1, BYTES as u64, side.get()) }?;
+        // SAFETY: as above, and `to` is the round's part of `out`.
+        unsafe { transfer.copy(to, from, BYTES as u64, side.get()) }?;
+        drop(between);
+        follow(allocator, &stream, &side)?;
+    }
+    let graph = capture.end()?;
+    for _ in 0..2 {
+        // SAFETY: 1. `out` is live until the stream has finished. 2. It is the only one. 3. It is ours.
+        unsafe { graph.launch(&stream) }?;
+        let seen = read(allocator, &out, BYTES * usize::from(ROUNDS), &stream)?;
+        for (round, part) in (1..=ROUNDS).zip(seen.chunks(BYTES)) {
+            if part.iter().any(|found| *found != round) {
+                return Err(
+                    format!("round {round} of two streams did not write what it should").into(),
+                );
+            }
+        }
+    }
+    Ok(places.len())
+}
+
+/// Makes later work of `stream` wait for what is in `other`.
+fn follow(
+    allocator: &Allocator<AnyDevice>,
+    stream: &Stream<AnyDevice>,
+    other: &Stream<AnyDevice>,
+) -> Result<()> {
+    let device = allocator.device();
+    let event = OwnedEvent::create(AnyDevice::clone(device))?;
+    // SAFETY: 1. both are live.
+    unsafe { device.record(event.get(), other.get()) }?;
+    // SAFETY: 1. both are live.
+    unsafe { device.stream_wait(stream.get(), event.get()) }?;
+    Ok(())
+}
+
+/// What the first `bytes` of `memory` hold when `stream` has finished.
+fn read(
+    allocator: &Allocator<AnyDevice>,
+    memory: &Memory,
+    bytes: usize,
+    stream: &Stream<AnyDevice>,
+) -> Result<Vec<u8>> {
+    let mut seen = vec![0_u8; bytes];
+    let from = memory.ptr().ok_or("no memory")?;
+    let transfer = allocator.device().transfer()?;
+    // SAFETY: 1. the stream is live. 3. 4. both outlive the synchronization below.
+    unsafe { transfer.download(seen.as_mut_ptr(), from, seen.len(), stream.get()) }?;
+    stream.synchronize()?;
+    Ok(seen)
 }

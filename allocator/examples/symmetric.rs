@@ -1,20 +1,25 @@
-//! Memory of a communication library: made, written, read back and freed.
+//! Memory of a communication library: made, written, read back and freed, alone and through a pool.
 //!
 //! `cargo run --release -p cachette --features cuda --example symmetric -- nccl [library]`, or with `nvshmem`, needs an
-//! NVIDIA device. The library is the file given, or the one that `CACHETTE_NCCL_LIBRARY` or `CACHETTE_NVSHMEM_LIBRARY`
+//! NVIDIA device; with `host` the host's memory stands in for a library's. The library is the file given, or the one that `CACHETTE_NCCL_LIBRARY` or `CACHETTE_NVSHMEM_LIBRARY`
 //! names, or the one that the system finds.
 
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::process::ExitCode;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
-use cachette::Backends;
 use cachette::hal::owned::OwnedStream;
 use cachette::hal::{AnyDevice, Device, DevicePtr, Ordinal, StreamRef, Vendor};
-use cachette::source::{Nccl, Nvshmem, NvshmemLibrary, Place, Source};
+use cachette::source::{FunctionSource, Nccl, Nvshmem, NvshmemLibrary, Place, Source, SourceError};
+use cachette::{Allocator, Backends, PoolOptions};
 
 const DEVICE: Ordinal = Ordinal(0);
 /// Sizes of segments, as an allocator asks for them.
 const SIZES: [u64; 3] = [2 << 20, 20 << 20, 64 << 20];
+/// Sizes of what a pool is asked for.
+const POOLED: [u64; 6] = [512, 40_000, 1 << 20, 3 << 20, 12 << 20, 40 << 20];
 
 fn main() -> ExitCode {
     let mut words = std::env::args().skip(1);
@@ -22,8 +27,10 @@ fn main() -> ExitCode {
     let done = match which.as_deref() {
         Some("nccl") => nccl(path.as_deref()),
         Some("nvshmem") => nvshmem(path.as_deref()),
+        Some("host") => host(),
         _ => Err(
-            "say nccl or nvshmem, and where its library is if the system does not find it".into(),
+            "say nccl, nvshmem or host, and where its library is if the system does not find it"
+                .into(),
         ),
     };
     match done {
@@ -42,7 +49,9 @@ fn nccl(path: Option<&str>) -> Result<(), Box<dyn Error>> {
         Some(path) => unsafe { Nccl::open(Vendor::Nvidia, path) }?,
         None => Nccl::load(Vendor::Nvidia)?,
     };
-    let bytes = exercise(&device, &source)?;
+    let source = Arc::new(source);
+    let bytes = exercise(&device, &*source)?;
+    pooled(&device, source.clone())?;
     let version = source
         .version()
         .map_or("unknown".into(), |number| number.to_string());
@@ -60,13 +69,123 @@ fn nvshmem(path: Option<&str>) -> Result<(), Box<dyn Error>> {
         Some(path) => unsafe { NvshmemLibrary::open(path) }?.single(DEVICE)?,
         None => Nvshmem::single(DEVICE)?,
     };
-    let bytes = exercise(&device, &source)?;
+    let source = Arc::new(source);
+    let bytes = exercise(&device, &*source)?;
+    pooled(&device, source.clone())?;
+    let source = Arc::into_inner(source).ok_or("the pool kept its source")?;
     let (rank, ranks) = source.rank();
     let library = source.library().name().to_owned();
     // SAFETY: 1. everything was freed. 2. `single` made it.
     unsafe { source.close() }?;
     println!(
         "NVSHMEM ({library}), rank {rank} of {ranks}: {bytes} bytes made, written, read and freed"
+    );
+    Ok(())
+}
+
+fn host() -> Result<(), Box<dyn Error>> {
+    let device = Backends::open("host")?;
+    let (makes, frees) = (AnyDevice::clone(&device), AnyDevice::clone(&device));
+    let source = FunctionSource::new(
+        "the host's memory",
+        move |bytes, _| makes.allocate(bytes).map_err(as_source_error),
+        // SAFETY: 1. the line above made it. 2. The promise of who frees it.
+        move |ptr, _, _| unsafe { frees.free(ptr) }.map_err(as_source_error),
+    );
+    let source = Arc::new(source);
+    let bytes = exercise(&device, &*source)?;
+    pooled(&device, source)?;
+    println!("host: {bytes} bytes made, written, read and freed");
+    Ok(())
+}
+
+fn as_source_error(error: cachette::hal::Error) -> SourceError {
+    SourceError::other(error.to_string(), error.recovery().advice())
+}
+
+/// A source that remembers what is live of it.
+#[derive(Debug)]
+struct Watched {
+    source: Arc<dyn Source>,
+    live: Mutex<BTreeMap<u64, u64>>,
+}
+
+impl Watched {
+    fn live(&self) -> MutexGuard<'_, BTreeMap<u64, u64>> {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a range lies in something that is live.
+    fn holds(&self, address: u64, bytes: u64) -> bool {
+        let live = self.live();
+        let segment = live.range(..=address).next_back();
+        segment.is_some_and(|(start, length)| address + bytes <= start + length)
+    }
+}
+
+impl Source for Watched {
+    fn name(&self) -> &str {
+        self.source.name()
+    }
+
+    unsafe fn allocate(&self, bytes: u64, place: &Place) -> Result<DevicePtr, SourceError> {
+        // SAFETY: 1. The caller's promise.
+        let ptr = unsafe { self.source.allocate(bytes, place) }?;
+        self.live().insert(ptr.address(), bytes);
+        Ok(ptr)
+    }
+
+    unsafe fn free(&self, ptr: DevicePtr, bytes: u64, place: &Place) -> Result<(), SourceError> {
+        self.live().remove(&ptr.address());
+        // SAFETY: 1. and 2. are the caller's promises.
+        unsafe { self.source.free(ptr, bytes, place) }
+    }
+
+    fn alignment(&self) -> u64 {
+        self.source.alignment()
+    }
+}
+
+/// Lets a pool take its segments from the source: allocates from it, writes, reads back, frees, and empties it.
+fn pooled(device: &AnyDevice, source: Arc<dyn Source>) -> Result<(), Box<dyn Error>> {
+    let watched = Arc::new(Watched {
+        source,
+        live: Mutex::default(),
+    });
+    let allocator = Allocator::new(AnyDevice::clone(device));
+    let stream = allocator.create_stream()?;
+    let options = PoolOptions::new().source(Arc::<Watched>::clone(&watched));
+    let pool = allocator.create_pool_with(options)?;
+    let begun = Instant::now();
+    let mut memory = Vec::new();
+    for bytes in POOLED {
+        memory.push(pool.allocate(bytes, &stream)?);
+    }
+    let made = begun.elapsed();
+    for (seed, memory) in (1..).zip(&memory) {
+        let (at, bytes) = (memory.ptr().ok_or("no memory")?, memory.bytes());
+        if !watched.holds(at.address(), bytes) {
+            return Err(format!("{bytes} bytes at {at} are not of the source").into());
+        }
+        check(device, stream.get(), at, bytes, seed)?;
+    }
+    let (held, segments) = (pool.stats(), watched.live().len() as u64);
+    let of_source: u64 = watched.live().values().sum();
+    if (held.segments, held.reserved_bytes) != (segments, of_source) {
+        return Err(format!("the pool says {held:?}; {of_source} bytes are live").into());
+    }
+    drop(memory);
+    let emptied = pool.empty_cache()?;
+    let left = watched.live().len();
+    if (emptied, left) != (of_source, 0) || pool.stats().reserved_bytes != 0 {
+        return Err(format!("{left} segments were left in the pool").into());
+    }
+    println!(
+        "{}: a pool cut {} allocations of {} bytes from {segments} segments of {of_source} bytes in {} us",
+        watched.name(),
+        held.allocations,
+        held.allocated_bytes,
+        made.as_micros()
     );
     Ok(())
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use cachette_hal::{self as hal, CaptureId, CaptureStatus, Device, StreamRef};
+use cachette_hal::{self as hal, CaptureId, CaptureNode, CaptureStatus, Device, StreamRef};
 
 use crate::heap::Heap;
 use crate::shared::Shared;
@@ -56,6 +56,18 @@ impl<D: Device> Lane<D> {
     /// The capture that the stream takes part in.
     pub(crate) fn capture(&self) -> Option<CaptureId> {
         match self.capture_status()? {
+            CaptureStatus::Active(id) => Some(id),
+            _ => None,
+        }
+    }
+
+    /// Appends what the stream's next captured work depends on; the capture that it takes part in, or `None` if it
+    /// takes part in none or the driver cannot say.
+    pub(crate) fn frontier(&self, nodes: &mut Vec<CaptureNode>) -> Option<CaptureId> {
+        let capture = self.shared.device.capture().ok()?;
+        // SAFETY: 1. the lane keeps its stream alive; who wants reuse in captures has promised that one thread at a
+        // time uses the streams of one.
+        match unsafe { capture.frontier(self.stream, nodes) }.ok()? {
             CaptureStatus::Active(id) => Some(id),
             _ => None,
         }

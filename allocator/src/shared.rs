@@ -189,6 +189,8 @@ pub(crate) struct Settings {
     pub(crate) never_block: AtomicBool,
     pub(crate) lends: AtomicBool,
     pub(crate) caches: AtomicBool,
+    /// Whether memory that is freed in a capture may be reused inside it although other streams used it.
+    pub(crate) reuses_in_captures: AtomicBool,
     /// Whether segments are to be elastic, on a device that can have such.
     pub(crate) elastic: AtomicBool,
     /// Whether a request beyond the limit is refused at once.
@@ -206,6 +208,7 @@ impl Settings {
             never_block: AtomicBool::new(false),
             lends: AtomicBool::new(false),
             caches: AtomicBool::new(true),
+            reuses_in_captures: AtomicBool::new(false),
             elastic: AtomicBool::new(false),
             rejects: AtomicBool::new(false),
             clock: AtomicU32::new(0),
@@ -223,6 +226,8 @@ impl Settings {
         self.never_block.store(config.never_block(), Relaxed);
         self.lends.store(config.lend_across_streams(), Relaxed);
         self.caches.store(config.caching(), Relaxed);
+        let reuses = config.graph_capture_record_stream_reuse();
+        self.reuses_in_captures.store(reuses, Relaxed);
         self.elastic.store(config.expandable_segments(), Relaxed);
         self.rejects.store(config.throw_on_driver_oom(), Relaxed);
         *self.tuning.write().unwrap_or_else(PoisonError::into_inner) = Tuning::of(config);

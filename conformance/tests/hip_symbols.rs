@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use cachette_emulated_hip::{Personality, install};
-use cachette_hal::{Device, ErrorKind, Feature, LoadError, Ordinal, Reason};
+use cachette_hal::{CaptureNode, Device, ErrorKind, Feature, LoadError, Ordinal, Reason};
 use cachette_hal_hip::{AllocationKind, Candidate, HipBackend};
 
 /// The functions of each group.
@@ -125,6 +125,20 @@ impl Drop for Without {
         // What cannot be removed goes with the build.
         let _ = fs::remove_file(&self.0);
     }
+}
+
+#[test]
+fn without_dependencies_of_nodes_all_else_can_be_captured() {
+    let symbol = "hipGraphNodeGetDependencies";
+    let device = Without::new(symbol).load().unwrap();
+    let device = device.device(Ordinal(0)).unwrap();
+    assert!(device.missing(Feature::Capture).is_none());
+    let capture = device.capture().unwrap();
+    // SAFETY: 1. the function that would look at the node is not there.
+    let asked = unsafe { capture.dependencies(CaptureNode::from_raw(1), &mut Vec::new()) };
+    let error = asked.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.to_string().contains(symbol), "{error}");
 }
 
 #[test]

@@ -14,6 +14,7 @@ const LIMIT: Duration = Duration::from_secs(4);
 const THREADS: usize = 4;
 
 /// The cases that are meant to notice a defect; others may notice it too.
+#[expect(clippy::too_many_lines, reason = "it is a table, one row a defect")]
 const fn meant_for(defect: Defect) -> &'static [&'static str] {
     match defect {
         Defect::EventDoneTooEarly => &["events::poll_is_pending_while_work_is_held"],
@@ -54,6 +55,19 @@ const fn meant_for(defect: Defect) -> &'static [&'static str] {
         }
         Defect::GraphRunsOnce => &["capture::every_launch_runs_it_again"],
         Defect::CaptureIdReused => &["capture::numbers_of_captures_differ"],
+        Defect::FreshCaptureHasNodes => &["capture::a_fresh_one_has_no_node_or_one_root"],
+        Defect::FrontierStaysBehind => &[
+            "capture::work_becomes_the_frontier_of_its_stream",
+            "capture::a_wait_lets_a_frontier_reach_the_other_streams_work",
+        ],
+        Defect::FrontierOfAllStreams | Defect::DependenciesOnEverything => {
+            &["capture::a_frontier_does_not_reach_what_another_stream_did_since"]
+        }
+        Defect::IdleStreamHasFrontier => &["capture::an_idle_stream_has_no_frontier"],
+        Defect::FrontierBreaksCapture => &["capture::asking_for_nodes_breaks_nothing"],
+        Defect::BrokenCaptureHasFrontier => &["capture::a_broken_one_has_no_frontier"],
+        Defect::DependenciesForgotten => &["capture::work_becomes_the_frontier_of_its_stream"],
+        Defect::CapturedWaitTakesAll => &["capture::a_wait_reaches_no_further_than_its_event"],
         Defect::RelaxedModeIgnored => &["capture::a_relaxed_thread_may_allocate"],
         Defect::EnableTwiceFails => &["peer_access::enabling_twice_is_enabling_once"],
         Defect::TokenIsCopy => &["ipc::the_parent_reads_what_a_child_wrote"],

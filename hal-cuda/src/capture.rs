@@ -2,21 +2,22 @@
 
 use std::num::NonZeroU64;
 use std::ptr;
+use std::slice;
 use std::sync::Arc;
 
 use cachette_hal::{
-    Capture, CaptureId, CaptureMode, CaptureStatus, Error, ErrorKind, Graph, Reason, Result,
-    StreamRef,
+    Capture, CaptureId, CaptureMode, CaptureNode, CaptureStatus, Error, ErrorKind, Graph, Reason,
+    Result, StreamRef,
 };
 use cudarc::driver::sys::{
-    CUgraph, CUgraphInstantiate_flags as Instantiate, CUstreamCaptureMode as Mode,
+    CUgraph, CUgraphInstantiate_flags as Instantiate, CUgraphNode, CUstreamCaptureMode as Mode,
     CUstreamCaptureStatus as Captured,
 };
 
 use crate::context::Context;
 use crate::status::{CAPTURE_IMPLICIT, check};
 use crate::symbols::CaptureCalls;
-use crate::types::{handle, pointer};
+use crate::types::{Status, handle, pointer};
 
 /// Memory that a graph allocates and does not free is freed when the graph is launched again.
 const FLAGS: u64 = Instantiate::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH.0 as u64;
@@ -82,16 +83,60 @@ impl Capture for CudaCapture {
                 ptr::null_mut(),
             )
         };
-        if status == CAPTURE_IMPLICIT {
-            // The default stream itself is never captured.
-            return Ok(CaptureStatus::Idle);
+        told(status, state, id)
+    }
+
+    unsafe fn frontier(
+        &self,
+        stream: StreamRef,
+        nodes: &mut Vec<CaptureNode>,
+    ) -> Result<CaptureStatus> {
+        let _entered = self.context.enter()?;
+        let (mut state, mut id) = (IDLE, 0);
+        let (mut found, mut count) = (ptr::null(), 0);
+        // SAFETY: 1. is the caller's promise; the driver writes two numbers, a list and its length.
+        let status = unsafe {
+            (self.calls.status)(
+                pointer(stream.raw()),
+                &raw mut state,
+                &raw mut id,
+                ptr::null_mut(),
+                &raw mut found,
+                &raw mut count,
+            )
+        };
+        let status = told(status, state, id)?;
+        if matches!(status, CaptureStatus::Active(_)) && count > 0 {
+            // SAFETY: the driver's list is that long, and stays as it is until the next call for the stream.
+            let found = unsafe { slice::from_raw_parts(found, count) };
+            nodes.extend(
+                found
+                    .iter()
+                    .map(|node| CaptureNode::from_raw(handle(*node))),
+            );
         }
-        check("cuStreamGetCaptureInfo_v2", status)?;
-        Ok(match (state, NonZeroU64::new(id)) {
-            (IDLE, _) => CaptureStatus::Idle,
-            (ACTIVE, Some(id)) => CaptureStatus::Active(CaptureId(id)),
-            _ => CaptureStatus::Broken,
-        })
+        Ok(status)
+    }
+
+    unsafe fn dependencies(&self, node: CaptureNode, nodes: &mut Vec<CaptureNode>) -> Result<()> {
+        let call = "cuGraphNodeGetDependencies";
+        let function = self.calls.node_dependencies();
+        let function = function.map_err(|_| Error::new(ErrorKind::Unsupported, call))?;
+        let _entered = self.context.enter()?;
+        let (node, mut count): (CUgraphNode, _) = (pointer(node.raw()), 0);
+        // SAFETY: 1. is the caller's promise; the driver writes how many there are.
+        let status = unsafe { function(node, ptr::null_mut(), &raw mut count) };
+        check(call, status)?;
+        if count == 0 {
+            return Ok(());
+        }
+        let mut found = vec![ptr::null_mut(); count];
+        // SAFETY: 1. is the caller's promise; there is room for as many as are said to be.
+        let status = unsafe { function(node, found.as_mut_ptr(), &raw mut count) };
+        check(call, status)?;
+        let found = found.into_iter().take(count);
+        nodes.extend(found.map(|node| CaptureNode::from_raw(handle(node))));
+        Ok(())
     }
 
     unsafe fn begin_capture(&self, stream: StreamRef, mode: CaptureMode) -> Result<()> {
@@ -141,6 +186,20 @@ impl Capture for CudaCapture {
             _ => CaptureMode::Relaxed,
         })
     }
+}
+
+/// What the driver answered when asked for a stream's state and the number of its capture.
+fn told(status: Status, state: u32, id: u64) -> Result<CaptureStatus> {
+    if status == CAPTURE_IMPLICIT {
+        // The default stream itself is never captured.
+        return Ok(CaptureStatus::Idle);
+    }
+    check("cuStreamGetCaptureInfo_v2", status)?;
+    Ok(match (state, NonZeroU64::new(id)) {
+        (IDLE, _) => CaptureStatus::Idle,
+        (ACTIVE, Some(id)) => CaptureStatus::Active(CaptureId(id)),
+        _ => CaptureStatus::Broken,
+    })
 }
 
 /// A mode as the driver numbers it.

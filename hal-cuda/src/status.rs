@@ -51,8 +51,9 @@ const fn kind(status: Status) -> ErrorKind {
         100 | 101 => ErrorKind::NoSuchDevice,
         // INVALID_CONTEXT, INVALID_HANDLE
         201 | 400 => ErrorKind::InvalidHandle,
-        // STUB_LIBRARY, CALL_REQUIRES_NEWER_DRIVER, PEER_ACCESS_UNSUPPORTED, NOT_FOUND, NOT_SUPPORTED
-        34 | 36 | 217 | 500 | 801 => ErrorKind::Unsupported,
+        // STUB_LIBRARY, CALL_REQUIRES_NEWER_DRIVER, PEER_ACCESS_UNSUPPORTED, LOSSY_QUERY, NOT_FOUND,
+        // NOT_SUPPORTED
+        34 | 36 | 217 | 402 | 500 | 801 => ErrorKind::Unsupported,
         // DEVICE_NOT_LICENSED, OPERATING_SYSTEM, NOT_PERMITTED, SYSTEM_NOT_READY, SYSTEM_DRIVER_MISMATCH,
         // COMPAT_NOT_SUPPORTED_ON_DEVICE, and the MPS server out of reach
         102 | 304 | 800 | 802..=809 => ErrorKind::Refused,

@@ -178,7 +178,11 @@ symbol_table! {
             destroy as "cuGraphExecDestroy": fn(executable: CUgraphExec) -> Status;
             exchange_mode as "cuThreadExchangeStreamCaptureMode": fn(mode: *mut c_uint) -> Status;
         }
-        optional {}
+        optional {
+            /// The nodes a node directly depends on; the name with a suffix tells of kinds of edges too.
+            node_dependencies as "cuGraphNodeGetDependencies":
+                fn(node: CUgraphNode, dependencies: *mut CUgraphNode, count: *mut usize) -> Status;
+        }
     }
 }
 

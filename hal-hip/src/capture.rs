@@ -3,9 +3,11 @@
 use std::ffi::c_int;
 use std::num::NonZeroU64;
 use std::ptr;
+use std::slice;
 
 use cachette_hal::{
-    Capture, CaptureId, CaptureMode, CaptureStatus, Error, ErrorKind, Graph, Result, StreamRef,
+    Capture, CaptureId, CaptureMode, CaptureNode, CaptureStatus, Error, ErrorKind, Graph, Result,
+    StreamRef,
 };
 
 use cachette_hal::owned::RelaxedCapture;
@@ -14,8 +16,12 @@ use crate::device::{HipDevice, handle};
 use crate::symbols::CaptureSymbols;
 use crate::types::{
     CAPTURE_MODE_GLOBAL, CAPTURE_MODE_RELAXED, CAPTURE_MODE_THREAD_LOCAL, CAPTURE_STATUS_ACTIVE,
-    CAPTURE_STATUS_NONE, Status,
+    CAPTURE_STATUS_NONE, NodeHandle, Status,
 };
+
+/// `hipGraphNodeGetDependencies`.
+type NodeDependencies =
+    unsafe extern "C" fn(node: NodeHandle, nodes: *mut NodeHandle, count: *mut usize) -> Status;
 
 impl HipDevice {
     fn capture_call(
@@ -24,6 +30,17 @@ impl HipDevice {
         make: impl FnOnce(&CaptureSymbols) -> Status,
     ) -> Result<()> {
         self.call_in(&self.driver.symbols.capture, call, make)
+    }
+
+    /// Asks the function that not every library has.
+    fn nodes_call(
+        &self,
+        call: &'static str,
+        make: impl FnOnce(NodeDependencies) -> Status,
+    ) -> Result<()> {
+        let group = self.driver.symbols.capture;
+        let function = group.and_then(|group| group.hipGraphNodeGetDependencies());
+        self.call_in(&function, call, |function| make(*function))
     }
 }
 
@@ -48,12 +65,60 @@ impl Capture for HipDevice {
                 count,
             )
         })?;
-        match (status, NonZeroU64::new(id)) {
-            (CAPTURE_STATUS_NONE, _) => Ok(CaptureStatus::Idle),
-            (CAPTURE_STATUS_ACTIVE, Some(id)) => Ok(CaptureStatus::Active(CaptureId(id))),
-            (CAPTURE_STATUS_ACTIVE, None) => Err(Error::new(ErrorKind::Other, call)),
-            _ => Ok(CaptureStatus::Broken),
+        told(call, status, id)
+    }
+
+    unsafe fn frontier(
+        &self,
+        stream: StreamRef,
+        nodes: &mut Vec<CaptureNode>,
+    ) -> Result<CaptureStatus> {
+        let call = "hipStreamGetCaptureInfo_v2";
+        let stream = handle(stream);
+        if stream == StreamRef::DEFAULT.raw() {
+            return Ok(CaptureStatus::Idle);
         }
+        let (mut status, mut id, graph) = (CAPTURE_STATUS_NONE, 0, ptr::null_mut());
+        let (mut found, mut count) = (ptr::null(), 0);
+        // SAFETY: 1. the caller's promise; the out-parameters outlive the call, or are null as they may be.
+        self.capture_call(call, |hip| unsafe {
+            (hip.hipStreamGetCaptureInfo_v2)(
+                stream,
+                &raw mut status,
+                &raw mut id,
+                graph,
+                &raw mut found,
+                &raw mut count,
+            )
+        })?;
+        let status = told(call, status, id)?;
+        if matches!(status, CaptureStatus::Active(_)) && count > 0 {
+            // SAFETY: the library's list is that long, and stays as it is until the next call for the stream.
+            let found = unsafe { slice::from_raw_parts(found, count) };
+            nodes.extend(found.iter().copied().map(CaptureNode::from_raw));
+        }
+        Ok(status)
+    }
+
+    unsafe fn dependencies(&self, node: CaptureNode, nodes: &mut Vec<CaptureNode>) -> Result<()> {
+        let call = "hipGraphNodeGetDependencies";
+        let mut count = 0;
+        // SAFETY: 1. the caller's promise; the library writes how many there are.
+        self.nodes_call(call, |function| unsafe {
+            function(node.raw(), ptr::null_mut(), &raw mut count)
+        })?;
+        if count == 0 {
+            return Ok(());
+        }
+        let mut found = vec![0; count];
+        let list = found.as_mut_ptr();
+        // SAFETY: 1. the caller's promise; there is room for as many as are said to be.
+        self.nodes_call(call, |function| unsafe {
+            function(node.raw(), list, &raw mut count)
+        })?;
+        let found = found.into_iter().take(count);
+        nodes.extend(found.map(CaptureNode::from_raw));
+        Ok(())
     }
 
     unsafe fn begin_capture(&self, stream: StreamRef, mode: CaptureMode) -> Result<()> {
@@ -123,6 +188,16 @@ impl Capture for HipDevice {
             CAPTURE_MODE_RELAXED => Ok(CaptureMode::Relaxed),
             _ => Err(Error::new(ErrorKind::Other, call)),
         }
+    }
+}
+
+/// What the library said of a stream's state and the number of its capture.
+fn told(call: &'static str, status: c_int, id: u64) -> Result<CaptureStatus> {
+    match (status, NonZeroU64::new(id)) {
+        (CAPTURE_STATUS_NONE, _) => Ok(CaptureStatus::Idle),
+        (CAPTURE_STATUS_ACTIVE, Some(id)) => Ok(CaptureStatus::Active(CaptureId(id))),
+        (CAPTURE_STATUS_ACTIVE, None) => Err(Error::new(ErrorKind::Other, call)),
+        _ => Ok(CaptureStatus::Broken),
     }
 }
 

@@ -12,8 +12,8 @@ use cachette_hal::{LoadError, Reason, symbol_table};
 
 use crate::types::{
     Address, BackingHandle, Bytes, DeviceProp, EventHandle, GraphExecHandle, GraphHandle, HostFn,
-    IpcMemHandle, MemAccessDesc, MemAllocationProp, PointerAttribute, PoolHandle, Status,
-    StreamHandle,
+    IpcMemHandle, MemAccessDesc, MemAllocationProp, NodeHandle, PointerAttribute, PoolHandle,
+    Status, StreamHandle,
 };
 
 symbol_table! {
@@ -195,7 +195,7 @@ symbol_table! {
             /// State and number of a stream's capture.
             hipStreamGetCaptureInfo_v2: fn(
                 stream: StreamHandle, status: *mut c_int, id: *mut c_ulonglong, graph: *mut GraphHandle,
-                dependencies: *mut *const usize, count: *mut usize
+                dependencies: *mut *const NodeHandle, count: *mut usize
             ) -> Status;
             /// Begins a capture.
             hipStreamBeginCapture: fn(stream: StreamHandle, mode: c_int) -> Status;
@@ -214,7 +214,12 @@ symbol_table! {
             /// Exchanges the calling thread's capture mode.
             hipThreadExchangeStreamCaptureMode: fn(mode: *mut c_int) -> Status;
         }
-        optional {}
+        optional {
+            /// The nodes a node directly depends on.
+            hipGraphNodeGetDependencies: fn(
+                node: NodeHandle, dependencies: *mut NodeHandle, count: *mut usize
+            ) -> Status;
+        }
     }
 }
 

@@ -14,6 +14,8 @@ pub type StreamHandle = usize;
 pub type EventHandle = usize;
 /// `hipGraph_t`.
 pub type GraphHandle = usize;
+/// `hipGraphNode_t`.
+pub type NodeHandle = usize;
 /// `hipGraphExec_t`.
 pub type GraphExecHandle = usize;
 /// `hipMemPool_t`.

@@ -1,6 +1,8 @@
 //! Streams captured into graphs.
 
-use cachette_hal::{Call, Capture, CaptureMode, CaptureStatus, Graph, Result, StreamRef};
+use cachette_hal::{
+    Call, Capture, CaptureMode, CaptureNode, CaptureStatus, Graph, Result, StreamRef,
+};
 
 use crate::device::HostDevice;
 use crate::engine::exchange_thread_mode;
@@ -9,6 +11,20 @@ impl Capture for HostDevice {
     unsafe fn capture_status(&self, stream: StreamRef) -> Result<CaptureStatus> {
         self.enter(Call::CaptureStatus)?;
         self.machine().capture_status(self.index(), stream)
+    }
+
+    unsafe fn frontier(
+        &self,
+        stream: StreamRef,
+        nodes: &mut Vec<CaptureNode>,
+    ) -> Result<CaptureStatus> {
+        self.enter(Call::Frontier)?;
+        self.machine().frontier(self.index(), stream, nodes)
+    }
+
+    unsafe fn dependencies(&self, node: CaptureNode, nodes: &mut Vec<CaptureNode>) -> Result<()> {
+        self.enter(Call::Dependencies)?;
+        self.machine().dependencies(node, nodes)
     }
 
     unsafe fn begin_capture(&self, stream: StreamRef, mode: CaptureMode) -> Result<()> {

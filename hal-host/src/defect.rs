@@ -75,6 +75,24 @@ defects! {
     GraphRunsOnce,
     /// All captures have one number.
     CaptureIdReused,
+    /// A fresh capture has nodes already.
+    FreshCaptureHasNodes,
+    /// The frontier of a capture stays where it was at first.
+    FrontierStaysBehind,
+    /// Every stream of a capture has the frontiers of all of them.
+    FrontierOfAllStreams,
+    /// A stream that is not captured has a frontier.
+    IdleStreamHasFrontier,
+    /// A stream whose capture is broken has its frontier still.
+    BrokenCaptureHasFrontier,
+    /// Asking for a frontier breaks the capture.
+    FrontierBreaksCapture,
+    /// No node depends on another.
+    DependenciesForgotten,
+    /// Every node depends on all that were captured before it.
+    DependenciesOnEverything,
+    /// A captured wait is for all that was captured so far.
+    CapturedWaitTakesAll,
     /// A thread in relaxed mode is bound like any other.
     RelaxedModeIgnored,
     /// Enabling a peer twice is an error.

@@ -70,6 +70,8 @@ calls! {
     OpenToken = "open_token",
     CloseToken = "close_token",
     CaptureStatus = "capture_status",
+    Frontier = "frontier",
+    Dependencies = "dependencies",
     BeginCapture = "begin_capture",
     EndCapture = "end_capture",
     Launch = "launch",

@@ -21,6 +21,27 @@ pub enum CaptureStatus {
     Broken,
 }
 
+/// A piece of work in the graph that a capture is recording.
+///
+/// Its number is the driver's own, and another capture may use it again once this one is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(transparent)]
+pub struct CaptureNode(usize);
+
+impl CaptureNode {
+    /// Wraps the driver's own handle.
+    #[must_use]
+    pub const fn from_raw(raw: usize) -> Self {
+        Self(raw)
+    }
+
+    /// The driver's own handle.
+    #[must_use]
+    pub const fn raw(self) -> usize {
+        self.0
+    }
+}
+
 /// Which calls a capture forbids, and to whom.
 ///
 /// Forbidden are calls that could wait for the device or allocate from the driver. One that is made
@@ -45,6 +66,39 @@ pub trait Capture: Debug + Send + Sync {
     #[doc(alias = "cuStreamGetCaptureInfo_v2")]
     #[doc(alias = "hipStreamGetCaptureInfo_v2")]
     unsafe fn capture_status(&self, stream: StreamRef) -> Result<CaptureStatus>;
+
+    /// Appends the stream's frontier: the nodes that the work captured next in it will directly depend on.
+    ///
+    /// The status is that of [`capture_status`](Self::capture_status), and a stream that is not in a whole capture
+    /// has no frontier. Legal during capture, which it leaves as it is. The order means nothing, and a node may be
+    /// named twice. After an error nothing has been appended.
+    ///
+    /// A driver may lack this call and [`dependencies`](Self::dependencies) and have all others of the group. It
+    /// then answers [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported), as it does for a graph that it
+    /// cannot describe.
+    ///
+    /// # Safety
+    ///
+    /// Promise 1, and no other thread queues work in the stream or ends its capture during the call: drivers show
+    /// a list of their own, which such a call changes.
+    #[doc(alias = "cuStreamGetCaptureInfo_v2")]
+    #[doc(alias = "hipStreamGetCaptureInfo_v2")]
+    unsafe fn frontier(
+        &self,
+        stream: StreamRef,
+        nodes: &mut Vec<CaptureNode>,
+    ) -> Result<CaptureStatus>;
+
+    /// Appends the nodes that a node directly depends on: those that have finished when it begins.
+    ///
+    /// As [`frontier`](Self::frontier) in everything else. Of a broken capture it may fail.
+    ///
+    /// # Safety
+    ///
+    /// Promise 1: the node's capture has not been ended, and is not during the call.
+    #[doc(alias = "cuGraphNodeGetDependencies")]
+    #[doc(alias = "hipGraphNodeGetDependencies")]
+    unsafe fn dependencies(&self, node: CaptureNode, nodes: &mut Vec<CaptureNode>) -> Result<()>;
 
     /// Begins to capture the stream; the default stream cannot be captured.
     ///

@@ -74,7 +74,7 @@ mod virtual_memory;
 
 pub use backend::{Backend, BackendInfo};
 pub use call::{Call, UnknownCall};
-pub use capture::{Capture, CaptureId, CaptureMode, CaptureStatus};
+pub use capture::{Capture, CaptureId, CaptureMode, CaptureNode, CaptureStatus};
 pub use checked::Checked;
 pub use device::{AnyDevice, Device};
 pub use error::{Error, ErrorKind, Recovery, Result};

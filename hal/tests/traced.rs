@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use cachette_hal::traced::{Counts, DriverCall, Observer};
 use cachette_hal::{
-    Call, Capture, CaptureMode, Device, DevicePtr, ErrorKind, Feature, HostCalls, HostMemory, Ipc,
-    IpcToken, Ordinal, PeerAccess, Sharing, StreamOrdered, StreamRef, Traced, Transfer,
-    VirtualMemory,
+    Call, Capture, CaptureMode, CaptureNode, Device, DevicePtr, ErrorKind, Feature, HostCalls,
+    HostMemory, Ipc, IpcToken, Ordinal, PeerAccess, Sharing, StreamOrdered, StreamRef, Traced,
+    Transfer, VirtualMemory,
 };
 
 use fake::{Fake, STRIDE, call};
@@ -190,6 +190,11 @@ fn other_calls(device: &Traced<Arc<Fake>>) {
 
     call!(device.begin_capture(default, CaptureMode::Global)).expect("fakes agree");
     call!(device.capture_status(default)).expect("fakes agree");
+    let mut nodes: Vec<CaptureNode> = Vec::new();
+    call!(device.frontier(default, &mut nodes)).expect("fakes agree");
+    let node = nodes[0];
+    call!(device.dependencies(node, &mut nodes)).expect("fakes agree");
+    assert_eq!(nodes, [node, node]);
     let graph = call!(device.end_capture(default)).expect("fakes agree");
     call!(device.launch(&graph, default)).expect("fakes agree");
     call!(device.destroy_graph(graph)).expect("fakes agree");

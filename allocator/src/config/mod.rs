@@ -248,9 +248,12 @@ impl Config {
         self.throw_on_driver_oom
     }
 
-    /// Whether blocks used on several streams of one capture are to be reused once those streams have joined.
+    /// Whether memory that several streams of one capture used is reused inside it, once those streams have joined.
     ///
-    /// Accepted so that settings can be pasted; for now such blocks always wait for the end of the capture.
+    /// Otherwise it waits for the end of the capture. Who switches this on promises that one thread at a time uses the
+    /// streams of a capture and frees what they used, for drivers show the nodes of a graph in place. It must be off for
+    /// captures with conditional nodes: a body that runs never or many times has no order with what is around it.
+    /// `docs/pools.md` says more.
     #[must_use]
     pub const fn graph_capture_record_stream_reuse(&self) -> bool {
         self.graph_capture_record_stream_reuse

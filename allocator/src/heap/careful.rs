@@ -29,9 +29,10 @@ impl<D: Device> Heap<D> {
         self.take_carefully(state, ask)
     }
 
-    /// Takes the free block that fits best, once those that waited and need not are free.
+    /// Takes the free block that fits best for the heap's own stream, once those that waited and need not are free.
     pub(crate) fn take_tended(self: &Arc<Self>, ask: Ask) -> hal::Result<Option<Taken>> {
         self.tend()?;
+        self.reuse_in_capture();
         Ok(self.take_carefully(self.state.lock(), ask))
     }
 

@@ -1,9 +1,11 @@
 //! A heap: the free blocks of one stream in one pool, under a lock of its own.
 
+mod captured;
 mod careful;
 mod elastic;
 mod growth;
 mod pending;
+mod reach;
 mod restore;
 mod stale;
 mod view;

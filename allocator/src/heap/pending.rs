@@ -6,6 +6,8 @@ use std::sync::Arc;
 use cachette_hal::owned::RelaxedCapture;
 use cachette_hal::{self as hal, Device, DevicePtr, Progress};
 
+use super::captured::Deferred;
+use super::reach::Reach;
 use super::{Given, Guard, Heap, State, Uses};
 use crate::core::{BlockId, BlockState};
 use crate::fence::Fence;
@@ -23,7 +25,9 @@ pub(super) struct Pending<D: Device> {
     /// Blocks whose uses could not be marked yet, because the driver failed.
     unmarked: Vec<(BlockId, Uses<D>)>,
     /// Blocks that were freed while a stream that uses them, or their own, was captured: nothing can be marked there.
-    deferred: Vec<(BlockId, Uses<D>)>,
+    pub(super) deferred: Vec<Deferred<D>>,
+    /// How far back the heap's own stream reaches in its capture, once that was asked.
+    pub(super) reach: Reach,
 }
 
 #[derive(Debug)]
@@ -39,6 +43,7 @@ impl<D: Device> Default for Pending<D> {
             left: HashMap::new(),
             unmarked: Vec::new(),
             deferred: Vec::new(),
+            reach: Reach::default(),
         }
     }
 }
@@ -210,11 +215,12 @@ impl<D: Device> Heap<D> {
 
     /// Marks the present end of every stream that uses the block. On failure the uses are kept and marked later.
     ///
-    /// During a capture nothing is marked: the block waits until the capture is over.
+    /// During a capture nothing is marked: the block waits until the capture is over, or its order allows reuse.
     fn mark(&self, id: BlockId, uses: Uses<D>) -> hal::Result<()> {
         if self.lane.is_capturing() || uses.lanes.iter().any(|lane| lane.is_capturing()) {
+            let deferred = self.deferred(id, uses);
             let mut state = self.state.lock();
-            state.pending.deferred.push((id, uses));
+            state.pending.deferred.push(deferred);
             state.refresh(&self.shared);
             return Ok(());
         }
@@ -255,7 +261,11 @@ impl<D: Device> Heap<D> {
     }
 
     /// Ends the wait of blocks, each with what must stand before its next use.
-    fn become_free(&self, mut state: Guard<'_, D>, blocks: Vec<(BlockId, Vec<Arc<Fence<D>>>)>) {
+    pub(super) fn become_free(
+        &self,
+        mut state: Guard<'_, D>,
+        blocks: Vec<(BlockId, Vec<Arc<Fence<D>>>)>,
+    ) {
         let mut told = Vec::new();
         for (id, guards) in blocks {
             let bytes = state.shelf.block(id).bytes();
@@ -286,6 +296,7 @@ impl<D: Device> Heap<D> {
         let _relaxed = RelaxedCapture::enter(&self.shared.device).ok();
         let (unmarked, deferred) = {
             let pending = &mut self.state.lock().pending;
+            pending.reach = Reach::default();
             (
                 std::mem::take(&mut pending.unmarked),
                 std::mem::take(&mut pending.deferred),
@@ -295,8 +306,8 @@ impl<D: Device> Heap<D> {
         for (id, uses) in unmarked {
             result = result.and(self.mark(id, uses));
         }
-        for (id, uses) in deferred {
-            result = result.and(self.mark_after_capture(id, uses));
+        for Deferred { block, uses, .. } in deferred {
+            result = result.and(self.mark_after_capture(block, uses));
         }
         let mut state = self.state.lock();
         let mut done = Vec::new();

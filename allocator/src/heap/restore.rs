@@ -3,7 +3,7 @@
 use cachette_hal::Device;
 
 use super::{Ask, Heap};
-use crate::core::{BlockState, BlockView};
+use crate::core::BlockState;
 use crate::observe::Action;
 use crate::pool::PoolProblem;
 
@@ -13,6 +13,16 @@ pub(crate) struct Saved {
     pub(crate) address: u64,
     pub(crate) bytes: u64,
     pub(crate) requested: u64,
+    /// Whether it had an owner, and was not known by its address alone.
+    pub(crate) owned: bool,
+}
+
+impl Saved {
+    /// Whether it is an owner's, as `other` is, at the same place.
+    fn is_still(&self, other: &Self) -> bool {
+        let place = (self.address, self.bytes) == (other.address, other.bytes);
+        self.owned && other.owned && place
+    }
 }
 
 impl<D: Device> Heap<D> {
@@ -26,13 +36,11 @@ impl<D: Device> Heap<D> {
                 let address = segment.base + block.offset;
                 match block.state {
                     BlockState::Pending => return Err(PoolProblem::Waiting { address }),
-                    BlockState::Allocated if !state.shelf.block(block.id).raw => {
-                        return Err(PoolProblem::Owned { address });
-                    }
                     BlockState::Allocated => saved.push(Saved {
                         address,
                         bytes: block.bytes,
                         requested: block.requested,
+                        owned: !state.shelf.block(block.id).raw,
                     }),
                     _ => {}
                 }
@@ -43,7 +51,13 @@ impl<D: Device> Heap<D> {
 
     /// Whether what was saved can be brought back.
     pub(crate) fn check_restore(&self, saved: &[Saved]) -> Result<(), PoolProblem> {
-        self.save()?;
+        for now in self.save()?.iter().filter(|now| now.owned) {
+            // No owner may find its memory gone, or given to another.
+            if !saved.iter().any(|block| block.is_still(now)) {
+                let address = now.address;
+                return Err(PoolProblem::Owned { address });
+            }
+        }
         let mut state = self.state.lock();
         for block in saved {
             let address = block.address;
@@ -54,21 +68,28 @@ impl<D: Device> Heap<D> {
         Ok(())
     }
 
-    /// Frees what is allocated, and allocates what was; the addresses that were freed.
-    pub(crate) fn restore(&self, saved: &[Saved]) -> Vec<u64> {
+    /// Frees what is allocated, and allocates what was, but for what its owner still has; the addresses of both.
+    pub(crate) fn restore(&self, saved: &[Saved]) -> (Vec<u64>, Vec<u64>) {
         let mut state = self.state.lock();
-        let view = state.shelf.view();
-        let allocated = |block: &&BlockView| block.state == BlockState::Allocated;
+        let mut saved = saved.to_vec();
         let mut freed = Vec::new();
-        for segment in &view {
-            for block in segment.blocks.iter().filter(allocated) {
+        for segment in &state.shelf.view() {
+            for block in &segment.blocks {
+                if block.state != BlockState::Allocated {
+                    continue;
+                }
+                let address = segment.base + block.offset;
+                if !state.shelf.block(block.id).raw {
+                    saved.retain(|saved| !(saved.owned && saved.address == address));
+                    continue;
+                }
                 let kind = state.shelf.block(block.id).kind;
                 self.counters.freed(kind, block.bytes, block.requested);
-                freed.push((segment.base + block.offset, block.requested));
+                freed.push((address, block.requested));
                 state.shelf.give(block.id);
             }
         }
-        for block in saved {
+        for block in &saved {
             let Some(id) = state.shelf.take_exactly(block.address, block.bytes) else {
                 continue;
             };
@@ -86,9 +107,10 @@ impl<D: Device> Heap<D> {
             self.tell(Action::FreeRequested, *address, *requested);
             self.tell(Action::FreeCompleted, *address, *requested);
         }
-        for block in saved {
+        for block in &saved {
             self.tell(Action::Alloc, block.address, block.requested);
         }
-        freed.into_iter().map(|(address, _)| address).collect()
+        let freed = freed.into_iter().map(|(address, _)| address).collect();
+        (freed, saved.iter().map(|block| block.address).collect())
     }
 }

@@ -8,8 +8,8 @@ use crate::heap::Saved;
 
 /// What was allocated in a pool at one moment: where, and how much.
 ///
-/// Only memory that is known by its address alone can be brought back; see
-/// [`Allocator::allocate_raw`](crate::Allocator::allocate_raw).
+/// What an owner still has when the state is brought back stays with its owner. Everything else comes back as memory
+/// that is known by its address alone, as from [`Allocator::allocate_raw`](crate::Allocator::allocate_raw).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checkpoint {
     pool: PoolId,
@@ -41,8 +41,7 @@ pub struct Restored {
 impl<D: Device> Pool<D> {
     /// The pool's state now.
     ///
-    /// It fails while a block waits for another stream, and for blocks with an owner: those could not be brought
-    /// back without their owner's knowledge.
+    /// It fails while a block waits for another stream.
     pub fn checkpoint(&self) -> Result<Checkpoint, Error> {
         // Chunks of elastic segments would otherwise serve elsewhere, and the addresses with them.
         self.core.pin();
@@ -60,7 +59,8 @@ impl<D: Device> Pool<D> {
 
     /// Brings back a state: frees what is allocated, and allocates what was.
     ///
-    /// Memory that was obtained since stays, unused. After an error nothing has changed.
+    /// Memory that was obtained since stays, unused. What an owner had then and has now stays as it is; an owner that
+    /// came since stands in the way and must be dropped first. After an error nothing has changed.
     pub fn restore(&self, checkpoint: &Checkpoint) -> Result<Restored, Error> {
         if checkpoint.pool != self.id() {
             return Err(PoolProblem::Foreign.of(self.id()));
@@ -83,11 +83,9 @@ impl<D: Device> Pool<D> {
         }
         let mut restored = Restored::default();
         for heap in &heaps {
-            let blocks = saved(heap.number());
-            restored.freed.extend(heap.restore(blocks));
-            restored
-                .allocated
-                .extend(blocks.iter().map(|block| block.address));
+            let (freed, allocated) = heap.restore(saved(heap.number()));
+            restored.freed.extend(freed);
+            restored.allocated.extend(allocated);
         }
         restored.freed.sort_unstable();
         restored.allocated.sort_unstable();

@@ -303,6 +303,9 @@ impl<D: Device> Inner<D> {
     pub(super) fn end_route(&self, id: PoolId) -> Result<(), Error> {
         let core = self.routes.end(id)?;
         self.refresh_routes();
+        for heap in self.heaps_of(id) {
+            heap.tend_after_capture();
+        }
         if let Some(source) = &core.source {
             source.ended(self.shared.device.info().ordinal, id.pair());
         }

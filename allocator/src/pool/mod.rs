@@ -76,8 +76,10 @@ pub enum PoolProblem {
         /// Where it is.
         address: u64,
     },
-    /// A block has an owner.
-    #[error("the allocation at {address:#x} has an owner; make it raw, or drop it first")]
+    /// A block has an owner that the saved state does not know.
+    #[error(
+        "the allocation at {address:#x} has an owner and is not in the saved state; drop it first"
+    )]
     Owned {
         /// Where it is.
         address: u64,

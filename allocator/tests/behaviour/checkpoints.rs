@@ -102,12 +102,11 @@ fn p15_a_state_whose_memory_is_gone_is_refused_and_nothing_changes() {
 }
 
 #[test]
-fn p14_blocks_with_owners_and_blocks_that_wait_are_not_saved() {
+fn p14_blocks_that_wait_are_not_saved() {
     let bed = Bed::new();
     let (stream, other, pool) = (bed.stream(), bed.stream(), bed.allocator.create_pool());
     let owned = pool.allocate(KIB, &stream).unwrap();
     let address = owned.address();
-    assert_eq!(problem(pool.checkpoint()), PoolProblem::Owned { address });
     let hold = bed.hold(&other);
     owned.record_stream(&other);
     drop(owned);
@@ -115,6 +114,73 @@ fn p14_blocks_with_owners_and_blocks_that_wait_are_not_saved() {
     drop(hold);
     other.synchronize().unwrap();
     assert!(pool.checkpoint().unwrap().addresses().is_empty());
+}
+
+#[test]
+fn p15_what_an_owner_still_has_stays_with_it() {
+    for config in CONFIGS {
+        let bed = Bed::with(config);
+        let (stream, pool) = (bed.stream(), bed.allocator.create_pool());
+        let kept = pool.allocate(3 * MIB, &stream).unwrap();
+        bed.fill(&kept, 7, &stream);
+        let by_address = raw(&bed, &pool, KIB, &stream);
+        let saved = pool.checkpoint().unwrap();
+        bed.allocator.free_raw(by_address).unwrap();
+        let later = raw(&bed, &pool, 5 * MIB, &stream);
+        let restored = pool.restore(&saved).unwrap();
+        assert_eq!(restored.freed, [later], "{config}");
+        assert_eq!(restored.allocated, [by_address], "{config}");
+        assert!(pool.holds_exactly(&[kept.address(), by_address]));
+        assert_eq!(bed.content(&kept, &stream), Some(7));
+        drop(kept);
+        bed.allocator.free_raw(by_address).unwrap();
+        assert!(pool.holds_exactly(&[]));
+        bed.allocator.check().unwrap();
+    }
+}
+
+#[test]
+fn p15_what_its_owner_dropped_comes_back_by_address() {
+    for config in CONFIGS {
+        let bed = Bed::with(config);
+        let (stream, pool) = (bed.stream(), bed.allocator.create_pool());
+        let owned = pool.allocate(3 * MIB, &stream).unwrap();
+        let address = owned.address();
+        let saved = pool.checkpoint().unwrap();
+        drop(owned);
+        let restored = pool.restore(&saved).unwrap();
+        assert_eq!(
+            (restored.freed, restored.allocated),
+            (vec![], vec![address])
+        );
+        // It has no owner now: a second restore frees it and brings it back.
+        let restored = pool.restore(&saved).unwrap();
+        assert_eq!(restored.freed, restored.allocated);
+        bed.allocator.free_raw(address).unwrap();
+        assert!(pool.holds_exactly(&[]));
+        bed.allocator.check().unwrap();
+    }
+}
+
+#[test]
+fn p15_an_owner_that_came_later_stands_in_the_way() {
+    for config in CONFIGS {
+        let bed = Bed::with(config);
+        let (stream, pool) = (bed.stream(), bed.allocator.create_pool());
+        let block = raw(&bed, &pool, 3 * MIB, &stream);
+        let saved = pool.checkpoint().unwrap();
+        bed.allocator.free_raw(block).unwrap();
+        for bytes in [3 * MIB, 2 * MIB] {
+            let owned = pool.allocate(bytes, &stream).unwrap();
+            let address = owned.address();
+            let refused = problem(pool.restore(&saved));
+            assert_eq!(refused, PoolProblem::Owned { address }, "{config}");
+            assert!(pool.holds_exactly(&[address]), "nothing has changed");
+        }
+        pool.restore(&saved).unwrap();
+        bed.allocator.free_raw(block).unwrap();
+        bed.allocator.check().unwrap();
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::ffi::{c_uint, c_ulonglong, c_void};
 use std::ptr;
 use std::sync::Arc;
 
-use cachette_hal::{Capture, CaptureMode, CaptureStatus, Device, StreamRef};
+use cachette_hal::{Capture, CaptureMode, CaptureNode, CaptureStatus, Device, StreamRef};
 
 use crate::abi::{Answer, abi, put, put_if_wanted, stream_ref};
 use crate::context::current;
@@ -28,11 +28,29 @@ unsafe fn state(stream: StreamRef) -> Answer<(c_uint, u64)> {
     let capture = capture(current()?)?;
     // SAFETY: 1. is the caller's promise.
     let status = unsafe { capture.capture_status(stream) }.map_err(told)?;
-    Ok(match status {
+    Ok(numbers(status))
+}
+
+/// The same, with the handles of the stream's frontier.
+///
+/// # Safety
+///
+/// Promise 1.
+unsafe fn state_and_frontier(stream: StreamRef) -> Answer<((c_uint, u64), Vec<usize>)> {
+    let capture = capture(current()?)?;
+    let mut nodes = Vec::new();
+    // SAFETY: 1. is the caller's promise.
+    let status = unsafe { capture.frontier(stream, &mut nodes) }.map_err(told)?;
+    let nodes = nodes.into_iter().map(CaptureNode::raw).collect();
+    Ok((numbers(status), nodes))
+}
+
+fn numbers(status: CaptureStatus) -> (c_uint, u64) {
+    match status {
         CaptureStatus::Idle => (0, 0),
         CaptureStatus::Active(id) => (1, id.0.get()),
         _ => (2, 0),
-    })
+    }
 }
 
 fn mode(number: c_uint) -> Answer<CaptureMode> {
@@ -66,27 +84,68 @@ abi! {
         unsafe { put(status, state) }
     }
 
-    /// Whether a stream is captured, and by which capture.
+    /// Whether a stream is captured, by which capture, and what its next work depends on.
+    ///
+    /// What is being recorded has no handle before its end, so none is given.
     fn cuStreamGetCaptureInfo_v2(
         stream: *mut c_void,
         status: *mut c_uint,
         id: *mut u64,
         graph: *mut *mut c_void,
-        dependencies: *mut *const c_void,
+        dependencies: *mut *const usize,
         count: *mut usize,
     ) {
-        // SAFETY: 1. is the caller's promise.
-        let (state, number) = unsafe { state(stream_ref(stream)) }?;
+        let wanted = !dependencies.is_null() || !count.is_null();
+        let ((state, number), nodes) = if wanted {
+            // SAFETY: 1. is the caller's promise.
+            unsafe { state_and_frontier(stream_ref(stream)) }?
+        } else {
+            // SAFETY: 1. is the caller's promise.
+            (unsafe { state(stream_ref(stream)) }?, Vec::new())
+        };
         // SAFETY: the caller's promise.
         unsafe { put_if_wanted(id, number) };
         // SAFETY: the caller's promise.
         unsafe { put_if_wanted(graph, ptr::null_mut()) };
         // SAFETY: the caller's promise.
-        unsafe { put_if_wanted(dependencies, ptr::null()) };
-        // SAFETY: the caller's promise.
-        unsafe { put_if_wanted(count, 0) };
+        unsafe { put_if_wanted(count, nodes.len()) };
+        if wanted {
+            let kept = driver()?.ledger.keep_frontier(stream.addr(), nodes);
+            // SAFETY: the caller's promise.
+            unsafe { put_if_wanted(dependencies, kept) };
+        }
         // SAFETY: the caller's promise.
         unsafe { put(status, state) }
+    }
+
+    /// Tells what a node depends on: how many, or as many of them as there is room for.
+    fn cuGraphNodeGetDependencies(
+        node: *mut c_void,
+        dependencies: *mut usize,
+        count: *mut usize,
+    ) {
+        if count.is_null() {
+            return Err(INVALID_VALUE);
+        }
+        let mut nodes = Vec::new();
+        let asked = CaptureNode::from_raw(node.addr());
+        // SAFETY: 1. is the caller's promise.
+        unsafe { capture(current()?)?.dependencies(asked, &mut nodes) }.map_err(told)?;
+        if dependencies.is_null() {
+            // SAFETY: the caller's promise.
+            return unsafe { put(count, nodes.len()) };
+        }
+        // SAFETY: it is not null, and otherwise the caller's promise.
+        let room = unsafe { count.read() };
+        for place in 0..room {
+            let node = nodes.get(place).map_or(0, |node| node.raw());
+            // SAFETY: the caller says that there is so much room.
+            let at = unsafe { dependencies.add(place) };
+            // SAFETY: as above.
+            unsafe { put(at, node) }?;
+        }
+        // SAFETY: the caller's promise.
+        unsafe { put(count, nodes.len().min(room)) }
     }
 
     /// Begins a capture.

@@ -1,6 +1,7 @@
 //! What the C interface leaves out of its handles: sizes and owners.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -18,6 +19,8 @@ pub(crate) struct Ledger {
     ranges: Mutex<BTreeMap<u64, Range>>,
     backings: Mutex<BTreeMap<u64, Physical>>,
     graphs: Mutex<BTreeMap<usize, Arc<Recording>>>,
+    /// For every captured stream, by handle, the frontier that was told last: callers read it in place.
+    frontiers: Mutex<BTreeMap<usize, Vec<usize>>>,
     tokens: Mutex<BTreeSet<[u8; 64]>>,
     reached: Mutex<BTreeSet<(usize, usize)>>,
     handles: AtomicUsize,
@@ -121,6 +124,18 @@ impl Ledger {
         let handle = FIRST_HANDLE + self.handles.fetch_add(1, Ordering::Relaxed);
         self.graphs().insert(handle, recording);
         handle
+    }
+
+    /// Keeps a stream's frontier until it is asked for again; where it lies.
+    pub(crate) fn keep_frontier(&self, stream: usize, nodes: Vec<usize>) -> *const usize {
+        let mut frontiers = lock(&self.frontiers);
+        if nodes.is_empty() {
+            frontiers.remove(&stream);
+            return ptr::null();
+        }
+        let kept = frontiers.entry(stream).or_default();
+        *kept = nodes;
+        kept.as_ptr()
     }
 
     /// Tokens that this process made.

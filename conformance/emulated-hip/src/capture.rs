@@ -33,7 +33,7 @@ const fn number_of(mode: CaptureMode) -> c_int {
 }
 
 /// The state of a stream's capture, and its number; a default stream has none.
-fn status_and_id(machine: &Machine, stream: StreamHandle) -> Answer<(c_int, u64)> {
+pub(crate) fn status_and_id(machine: &Machine, stream: StreamHandle) -> Answer<(c_int, u64)> {
     let (_, device, stream) = machine.stream(stream)?;
     if stream == StreamRef::DEFAULT {
         return Ok((CAPTURE_STATUS_NONE, 0));
@@ -41,11 +41,16 @@ fn status_and_id(machine: &Machine, stream: StreamHandle) -> Answer<(c_int, u64)
     let capture = device.capture().map_err(lacking)?;
     // SAFETY: 1. the table has it.
     let status = unsafe { capture.capture_status(stream) }.map_err(status_of)?;
-    Ok(match status {
+    Ok(numbers_of(status))
+}
+
+/// A state and the number of its capture, as the interface has them.
+pub(crate) const fn numbers_of(status: CaptureStatus) -> (c_int, u64) {
+    match status {
         CaptureStatus::Idle => (CAPTURE_STATUS_NONE, 0),
         CaptureStatus::Active(id) => (CAPTURE_STATUS_ACTIVE, id.0.get()),
         _ => (CAPTURE_STATUS_INVALIDATED, 0),
-    })
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -57,31 +62,6 @@ pub(crate) unsafe extern "C" fn hipStreamIsCapturing(
         // SAFETY: the caller's pointer is null or valid.
         let out = unsafe { Out::new(status) }?;
         out.write(status_and_id(machine, stream)?.0);
-        Ok(())
-    })
-}
-
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipStreamGetCaptureInfo_v2(
-    stream: StreamHandle,
-    status: *mut c_int,
-    id: *mut c_ulonglong,
-    graph: *mut GraphHandle,
-    dependencies: *mut *const usize,
-    count: *mut usize,
-) -> Status {
-    enter(|machine| {
-        // SAFETY: the caller's pointer is null or valid.
-        let out = unsafe { Out::new(status) }?;
-        if !graph.is_null() || !dependencies.is_null() || !count.is_null() {
-            return Err(NOT_SUPPORTED);
-        }
-        let (status, number) = status_and_id(machine, stream)?;
-        out.write(status);
-        // SAFETY: the caller's pointer is null or valid.
-        if let Ok(id) = unsafe { Out::new(id) } {
-            id.write(number);
-        }
         Ok(())
     })
 }

@@ -34,6 +34,7 @@ mod ipc;
 mod machine;
 mod mappings;
 mod memory;
+mod nodes;
 mod peer_access;
 mod personality;
 mod pointers;

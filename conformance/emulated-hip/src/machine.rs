@@ -11,7 +11,9 @@ use cachette_hal::{AnyDevice, Backend, Device, Ordinal, StreamRef};
 use cachette_hal_hip::status::{
     CONTEXT_IS_DESTROYED, DEINITIALIZED, INVALID_HANDLE, NO_DEVICE, NOT_SUPPORTED,
 };
-use cachette_hal_hip::types::{EventHandle, GraphExecHandle, GraphHandle, StreamHandle};
+use cachette_hal_hip::types::{
+    EventHandle, GraphExecHandle, GraphHandle, NodeHandle, StreamHandle,
+};
 use cachette_hal_host::{HostBackend, HostConfig};
 
 use crate::abi::{Answer, crash, current, status_of};
@@ -51,6 +53,8 @@ pub(crate) struct State {
     /// Graphs that were captured, with the handle of the device beneath until it is instantiated.
     pub(crate) graphs: HashMap<GraphHandle, (usize, Option<usize>)>,
     pub(crate) execs: HashMap<GraphExecHandle, usize>,
+    /// For every captured stream the frontier that was told last: callers read it in place.
+    pub(crate) frontiers: HashMap<StreamHandle, Vec<NodeHandle>>,
     /// Pairs of a device and the peer it may reach.
     pub(crate) peers: HashSet<(usize, usize)>,
     /// Tokens made by this process.

@@ -6,7 +6,7 @@ use cachette_hal_hip::symbols::{
 };
 
 use crate::{
-    capture, descriptors, device, events, host_calls, host_memory, ipc, mappings, memory,
+    capture, descriptors, device, events, host_calls, host_memory, ipc, mappings, memory, nodes,
     peer_access, pointers, stream_ordered, streams, transfer, virtual_memory,
 };
 
@@ -52,9 +52,10 @@ same! {
     IpcSymbols, pointers:
         hipMemGetAddressRange;
     CaptureSymbols, capture:
-        hipStreamGetCaptureInfo_v2 hipStreamBeginCapture hipStreamEndCapture
-        hipGraphInstantiateWithFlags hipGraphDestroy hipGraphLaunch hipGraphExecDestroy
-        hipThreadExchangeStreamCaptureMode;
+        hipStreamBeginCapture hipStreamEndCapture hipGraphInstantiateWithFlags hipGraphDestroy
+        hipGraphLaunch hipGraphExecDestroy hipThreadExchangeStreamCaptureMode;
+    CaptureSymbols, nodes:
+        hipStreamGetCaptureInfo_v2;
     PeerAccessSymbols, peer_access:
         hipDeviceCanAccessPeer hipDeviceEnablePeerAccess hipDeviceDisablePeerAccess;
     TransferSymbols, transfer:
@@ -67,4 +68,10 @@ const _: fn(&Core) = |table| {
     let _ = table
         .hipExtMallocWithFlags()
         .map(|found| [found, memory::hipExtMallocWithFlags]);
+};
+
+const _: fn(&CaptureSymbols) = |table| {
+    let _ = table
+        .hipGraphNodeGetDependencies()
+        .map(|found| [found, nodes::hipGraphNodeGetDependencies]);
 };

@@ -1,6 +1,7 @@
 //! Every case, one file a group.
 
 mod capture;
+mod capture_graph;
 mod capture_modes;
 mod capture_states;
 mod descriptors;
@@ -48,6 +49,7 @@ const GROUPS: &[&[Case]] = &[
     capture::CASES,
     capture_states::CASES,
     capture_modes::CASES,
+    capture_graph::CASES,
     peer_access::CASES,
     errors::CASES,
     threads::CASES,

@@ -1,8 +1,11 @@
 //! A capture with an owner.
 
-use cachette_hal::{CaptureMode, CaptureStatus, Device, Result};
+use std::collections::HashSet;
+
+use cachette_hal::{CaptureMode, CaptureNode, CaptureStatus, Device, Error, ErrorKind, Result};
 
 use super::{AsStream, Graph, Stream, Subject};
+use crate::failure::{Stop, Verdict};
 
 /// A capture that ends with its owner, so that a case that fails leaves none behind.
 #[derive(Debug)]
@@ -55,5 +58,39 @@ impl Subject {
         let capture = self.device().capture()?;
         // SAFETY: 1. the stream lives.
         unsafe { capture.capture_status(stream.handle()) }
+    }
+
+    /// The state of a stream's capture, and the stream's frontier; skips the case where no driver tells.
+    pub(crate) fn frontier(
+        &self,
+        stream: &impl AsStream,
+    ) -> Verdict<(CaptureStatus, Vec<CaptureNode>)> {
+        let capture = self.device().capture()?;
+        let mut nodes = Vec::new();
+        // SAFETY: 1. the stream lives.
+        let status = unsafe { capture.frontier(stream.handle(), &mut nodes) };
+        Ok((status.map_err(unless_unsupported)?, nodes))
+    }
+
+    /// The nodes that have finished when the stream's next work begins; skips the case where no driver tells.
+    pub(crate) fn reach(&self, stream: &impl AsStream) -> Verdict<HashSet<CaptureNode>> {
+        let capture = self.device().capture()?;
+        let (_, mut ahead) = self.frontier(stream)?;
+        let mut reached = HashSet::new();
+        while let Some(node) = ahead.pop() {
+            if reached.insert(node) {
+                // SAFETY: 1. the stream's capture goes on, and the node is of it.
+                unsafe { capture.dependencies(node, &mut ahead) }.map_err(unless_unsupported)?;
+            }
+        }
+        Ok(reached)
+    }
+}
+
+/// What a refusal makes of a case: a driver need not know about nodes.
+fn unless_unsupported(error: Error) -> Stop {
+    match error.kind() {
+        ErrorKind::Unsupported => Stop::skipped(error.to_string()),
+        _ => Stop::from(error),
     }
 }

@@ -51,10 +51,10 @@ pub(super) struct CaptureState {
     mode: CaptureMode,
     /// The thread that began it.
     thread: ThreadId,
-    broken: bool,
-    body: GraphBody,
+    pub(super) broken: bool,
+    pub(super) body: GraphBody,
     /// For every stream taking part, the nodes that its next piece of work comes after.
-    ends: BTreeMap<StreamKey, Vec<Node>>,
+    pub(super) ends: BTreeMap<StreamKey, Vec<Node>>,
 }
 
 impl CaptureState {
@@ -187,8 +187,10 @@ impl Machine {
             Some(capture) if capture.broken => fail(call, ErrorKind::CaptureBroken),
             Some(capture) if !refused => {
                 stream.capture = Some(id);
+                let all: Vec<Node> = capture.ends.values().flatten().copied().collect();
+                let takes_all = self.lies(Defect::CapturedWaitTakesAll);
                 let end = capture.ends.entry(key).or_default();
-                end.extend(after);
+                end.extend(if takes_all { &all } else { after });
                 end.sort_unstable();
                 end.dedup();
                 Ok(())
@@ -222,16 +224,21 @@ impl Machine {
     pub(crate) fn capture_status(&self, device: usize, stream: StreamRef) -> Result<CaptureStatus> {
         let state = self.state();
         let key = state.find_stream(Call::CaptureStatus, device, stream)?;
+        Ok(self.status_of(&state, key))
+    }
+
+    /// Where the stream with this key stands.
+    pub(super) fn status_of(&self, state: &State, key: StreamKey) -> CaptureStatus {
         let id = state.streams.get(&key).and_then(|stream| stream.capture);
         let capture = id.and_then(|id| state.captures.get(&id));
-        Ok(match (id.and_then(NonZeroU64::new), capture) {
+        match (id.and_then(NonZeroU64::new), capture) {
             (Some(_), Some(capture)) if capture.broken => CaptureStatus::Broken,
             (Some(_), Some(_)) if self.lies(Defect::CaptureIdReused) => {
                 CaptureStatus::Active(CaptureId(NonZeroU64::MIN))
             }
             (Some(id), Some(_)) => CaptureStatus::Active(CaptureId(id)),
             _ => CaptureStatus::Idle,
-        })
+        }
     }
 
     /// Begins to capture a stream.

@@ -85,6 +85,11 @@ impl GraphBody {
         order
     }
 
+    /// The nodes that a node directly depends on; `None` if there is no such node.
+    pub(super) fn before(&self, node: Node) -> Option<&[Node]> {
+        self.steps.get(node).map(|step| step.after.as_slice())
+    }
+
     /// One node.
     pub(super) fn step(&self, node: Node) -> &Step {
         &self.steps[node]

@@ -2,7 +2,9 @@
 
 use std::thread;
 
-use cachette_hal::{Capture, CaptureMode, CaptureStatus, Device, ErrorKind, Result, StreamRef};
+use cachette_hal::{
+    Capture, CaptureMode, CaptureNode, CaptureStatus, Device, ErrorKind, Result, StreamRef,
+};
 
 use crate::rig::{MIB, Rig, rig, stepped, threaded};
 
@@ -293,4 +295,50 @@ fn destroying_the_stream_of_a_capture_ends_it() {
     device.destroy_stream(one).unwrap();
     assert_eq!(device.capture_status(two.borrow()), CaptureStatus::Idle);
     device.allocate(MIB).unwrap();
+}
+
+#[test]
+fn nodes_are_known_until_their_capture_ends() {
+    let device = rig(threaded());
+    let memory = device.allocate(8).unwrap();
+    let (one, two, event) = (device.stream(), device.stream(), device.event());
+    let (one, two) = (one.borrow(), two.borrow());
+    device.begin_capture(one, CaptureMode::Global).unwrap();
+    assert!(device.frontier(one).is_empty());
+    device.fill(memory, 1, 8, one).unwrap();
+    let first = device.frontier(one);
+    device.record(&event, one).unwrap();
+    device.stream_wait(two, &event).unwrap();
+    assert_eq!(device.frontier(two), first);
+    device.fill(memory, 2, 8, two).unwrap();
+    let second = device.frontier(two);
+    assert_eq!(device.dependencies(second[0]).unwrap(), first);
+    assert_eq!(device.frontier(one), first, "nobody has waited yet");
+    device.record(&event, two).unwrap();
+    device.stream_wait(one, &event).unwrap();
+    assert_eq!(device.frontier(one), [first[0], second[0]]);
+    let graph = device.end_capture(one).unwrap();
+    for node in [
+        first[0],
+        CaptureNode::from_raw(0),
+        CaptureNode::from_raw(usize::MAX),
+    ] {
+        assert_eq!(kind(device.dependencies(node)), ErrorKind::InvalidHandle);
+    }
+    device.destroy_graph(graph).unwrap();
+}
+
+#[test]
+fn nodes_of_a_broken_capture_are_refused() {
+    let device = rig(threaded());
+    let memory = device.allocate(8).unwrap();
+    let stream = device.stream();
+    let stream = stream.borrow();
+    device.begin_capture(stream, CaptureMode::Global).unwrap();
+    device.fill(memory, 1, 8, stream).unwrap();
+    let node = device.frontier(stream)[0];
+    device.synchronize(stream).unwrap_err();
+    assert!(device.frontier(stream).is_empty());
+    assert_eq!(kind(device.dependencies(node)), ErrorKind::CaptureBroken);
+    assert_eq!(kind(device.end_capture(stream)), ErrorKind::CaptureBroken);
 }

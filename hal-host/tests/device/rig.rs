@@ -3,8 +3,8 @@
 use std::ops::Deref;
 
 use cachette_hal::{
-    Access, Backing, Capture, CaptureMode, CaptureStatus, Device, DevicePtr, Event, Graph,
-    HostCalls, Ordinal, Progress, Result, Stream, StreamOrdered, StreamRef, Transfer,
+    Access, Backing, Capture, CaptureMode, CaptureNode, CaptureStatus, Device, DevicePtr, Event,
+    Graph, HostCalls, Ordinal, Progress, Result, Stream, StreamOrdered, StreamRef, Transfer,
     VirtualMemory,
 };
 use cachette_hal_host::{HostBackend, HostConfig, HostDevice};
@@ -161,6 +161,20 @@ impl Rig {
     pub(crate) fn capture_status(&self, stream: StreamRef) -> CaptureStatus {
         // SAFETY: 1. the device looks the handle up.
         unsafe { self.0.capture_status(stream) }.unwrap()
+    }
+
+    pub(crate) fn frontier(&self, stream: StreamRef) -> Vec<CaptureNode> {
+        let mut nodes = Vec::new();
+        // SAFETY: 1. the device looks the handle up; what it shows is a copy.
+        unsafe { self.0.frontier(stream, &mut nodes) }.unwrap();
+        nodes
+    }
+
+    pub(crate) fn dependencies(&self, node: CaptureNode) -> Result<Vec<CaptureNode>> {
+        let mut nodes = Vec::new();
+        // SAFETY: 1. the device looks the node up.
+        unsafe { self.0.dependencies(node, &mut nodes) }?;
+        Ok(nodes)
     }
 
     pub(crate) fn launch(&self, graph: &Graph, stream: StreamRef) -> Result<()> {

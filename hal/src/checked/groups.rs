@@ -4,8 +4,9 @@ use std::ptr::NonNull;
 
 use super::{Checked, Resource};
 use crate::{
-    Call, Capture, CaptureMode, CaptureStatus, Device, DevicePtr, Graph, HostCalls, HostFunction,
-    HostMemory, Ipc, IpcToken, Ordinal, PeerAccess, Result, StreamOrdered, StreamRef, Transfer,
+    Call, Capture, CaptureMode, CaptureNode, CaptureStatus, Device, DevicePtr, Graph, HostCalls,
+    HostFunction, HostMemory, Ipc, IpcToken, Ordinal, PeerAccess, Result, StreamOrdered, StreamRef,
+    Transfer,
 };
 
 impl<D: Device> StreamOrdered for Checked<D> {
@@ -114,6 +115,23 @@ impl<D: Device> Capture for Checked<D> {
         self.check_stream(Call::CaptureStatus, stream)?;
         // SAFETY: 1. Checked above.
         unsafe { group.capture_status(stream) }
+    }
+
+    unsafe fn frontier(
+        &self,
+        stream: StreamRef,
+        nodes: &mut Vec<CaptureNode>,
+    ) -> Result<CaptureStatus> {
+        let group = self.device.capture()?;
+        self.check_stream(Call::Frontier, stream)?;
+        // SAFETY: 1. Checked above.
+        unsafe { group.frontier(stream, nodes) }
+    }
+
+    unsafe fn dependencies(&self, node: CaptureNode, nodes: &mut Vec<CaptureNode>) -> Result<()> {
+        let group = self.device.capture()?;
+        // SAFETY: 1. The caller's promise; nodes come and go with captures, unseen.
+        unsafe { group.dependencies(node, nodes) }
     }
 
     unsafe fn begin_capture(&self, stream: StreamRef, mode: CaptureMode) -> Result<()> {

@@ -5,9 +5,9 @@ use std::ptr::NonNull;
 
 use super::{Facts, Traced};
 use crate::{
-    Access, Backing, Call, Capture, CaptureMode, CaptureStatus, Device, DevicePtr, FabricHandle,
-    Granularity, Graph, HostCalls, HostFunction, HostMemory, Ipc, IpcToken, Ordinal, PeerAccess,
-    Reason, Result, Sharing, StreamOrdered, StreamRef, Transfer, VirtualMemory,
+    Access, Backing, Call, Capture, CaptureMode, CaptureNode, CaptureStatus, Device, DevicePtr,
+    FabricHandle, Granularity, Graph, HostCalls, HostFunction, HostMemory, Ipc, IpcToken, Ordinal,
+    PeerAccess, Reason, Result, Sharing, StreamOrdered, StreamRef, Transfer, VirtualMemory,
 };
 
 impl<D: Device> VirtualMemory for Traced<D> {
@@ -213,6 +213,27 @@ impl<D: Device> Capture for Traced<D> {
         self.tell(Facts::of(Call::CaptureStatus).stream(stream), || {
             // SAFETY: the caller's promises are passed on unchanged.
             unsafe { group.capture_status(stream) }
+        })
+    }
+
+    unsafe fn frontier(
+        &self,
+        stream: StreamRef,
+        nodes: &mut Vec<CaptureNode>,
+    ) -> Result<CaptureStatus> {
+        let group = self.device.capture()?;
+        self.tell(Facts::of(Call::Frontier).stream(stream), || {
+            // SAFETY: the caller's promises are passed on unchanged.
+            unsafe { group.frontier(stream, nodes) }
+        })
+    }
+
+    unsafe fn dependencies(&self, node: CaptureNode, nodes: &mut Vec<CaptureNode>) -> Result<()> {
+        let group = self.device.capture()?;
+        let facts = Facts::of(Call::Dependencies).subject(node.raw() as u64);
+        self.tell(facts, || {
+            // SAFETY: the caller's promises are passed on unchanged.
+            unsafe { group.dependencies(node, nodes) }
         })
     }
 

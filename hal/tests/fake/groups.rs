@@ -5,9 +5,9 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 
 use cachette_hal::{
-    Access, Backing, Call, Capture, CaptureMode, CaptureStatus, DevicePtr, FabricHandle,
-    Granularity, Graph, HostCalls, HostFunction, HostMemory, Ipc, IpcToken, Ordinal, PeerAccess,
-    Reason, Result, Sharing, StreamOrdered, StreamRef, Transfer, VirtualMemory,
+    Access, Backing, Call, Capture, CaptureMode, CaptureNode, CaptureStatus, DevicePtr,
+    FabricHandle, Granularity, Graph, HostCalls, HostFunction, HostMemory, Ipc, IpcToken, Ordinal,
+    PeerAccess, Reason, Result, Sharing, StreamOrdered, StreamRef, Transfer, VirtualMemory,
 };
 
 use super::{Fake, STRIDE};
@@ -115,6 +115,19 @@ impl Ipc for Fake {
 impl Capture for Fake {
     unsafe fn capture_status(&self, _stream: StreamRef) -> Result<CaptureStatus> {
         self.answer(Call::CaptureStatus, CaptureStatus::Idle)
+    }
+    unsafe fn frontier(
+        &self,
+        _stream: StreamRef,
+        nodes: &mut Vec<CaptureNode>,
+    ) -> Result<CaptureStatus> {
+        let raw = self.make_handle(Call::Frontier)?;
+        nodes.push(CaptureNode::from_raw(raw));
+        Ok(CaptureStatus::Idle)
+    }
+    unsafe fn dependencies(&self, node: CaptureNode, nodes: &mut Vec<CaptureNode>) -> Result<()> {
+        nodes.push(node);
+        self.answer(Call::Dependencies, ())
     }
     unsafe fn begin_capture(&self, _stream: StreamRef, _mode: CaptureMode) -> Result<()> {
         self.answer(Call::BeginCapture, ())

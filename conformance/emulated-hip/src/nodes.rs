@@ -1,0 +1,120 @@
+//! Nodes of the graphs that captures are recording.
+
+use std::ffi::{c_int, c_ulonglong};
+use std::ptr;
+
+use cachette_hal::{CaptureNode, Device, ErrorKind, StreamRef};
+use cachette_hal_hip::status::{INVALID_VALUE, NOT_SUPPORTED};
+use cachette_hal_hip::types::{GraphHandle, NodeHandle, Status, StreamHandle};
+
+use crate::abi::{Answer, Out, enter, status_of};
+use crate::capture::{numbers_of, status_and_id};
+use crate::machine::{Machine, lacking};
+
+/// The state of a stream's capture, its number, and the handles of the stream's frontier.
+fn with_frontier(
+    machine: &Machine,
+    stream: StreamHandle,
+) -> Answer<((c_int, u64), Vec<NodeHandle>)> {
+    let (_, device, beneath) = machine.stream(stream)?;
+    if beneath == StreamRef::DEFAULT {
+        return Ok((status_and_id(machine, stream)?, Vec::new()));
+    }
+    let capture = device.capture().map_err(lacking)?;
+    let mut nodes = Vec::new();
+    // SAFETY: 1. the table has it.
+    let status = unsafe { capture.frontier(beneath, &mut nodes) }.map_err(status_of)?;
+    let nodes = nodes.into_iter().map(CaptureNode::raw).collect();
+    Ok((numbers_of(status), nodes))
+}
+
+/// Keeps a stream's frontier until it is asked for again; where it lies.
+fn keep(machine: &Machine, stream: StreamHandle, nodes: Vec<NodeHandle>) -> *const NodeHandle {
+    let frontiers = &mut machine.state().frontiers;
+    if nodes.is_empty() {
+        frontiers.remove(&stream);
+        return ptr::null();
+    }
+    let kept = frontiers.entry(stream).or_default();
+    *kept = nodes;
+    kept.as_ptr()
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hipStreamGetCaptureInfo_v2(
+    stream: StreamHandle,
+    status: *mut c_int,
+    id: *mut c_ulonglong,
+    graph: *mut GraphHandle,
+    dependencies: *mut *const NodeHandle,
+    count: *mut usize,
+) -> Status {
+    enter(|machine| {
+        // SAFETY: the caller's pointer is null or valid.
+        let out = unsafe { Out::new(status) }?;
+        // What is being recorded has no handle before its end.
+        if !graph.is_null() {
+            return Err(NOT_SUPPORTED);
+        }
+        let wanted = !dependencies.is_null() || !count.is_null();
+        let ((status, number), nodes) = if wanted {
+            with_frontier(machine, stream)?
+        } else {
+            (status_and_id(machine, stream)?, Vec::new())
+        };
+        out.write(status);
+        // SAFETY: the caller's pointer is null or valid.
+        if let Ok(id) = unsafe { Out::new(id) } {
+            id.write(number);
+        }
+        // SAFETY: the caller's pointer is null or valid.
+        if let Ok(count) = unsafe { Out::new(count) } {
+            count.write(nodes.len());
+        }
+        // SAFETY: the caller's pointer is null or valid.
+        if let Ok(list) = unsafe { Out::new(dependencies) } {
+            list.write(keep(machine, stream, nodes));
+        }
+        Ok(())
+    })
+}
+
+/// Tells how many nodes a node depends on, or as many of them as there is room for; room left over becomes null.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hipGraphNodeGetDependencies(
+    node: NodeHandle,
+    dependencies: *mut NodeHandle,
+    count: *mut usize,
+) -> Status {
+    enter(|machine| {
+        // SAFETY: the caller's pointer is null or valid.
+        let out = unsafe { Out::new(count) }?;
+        if node == 0 {
+            return Err(INVALID_VALUE);
+        }
+        let capture = machine.current().1.capture().map_err(lacking)?;
+        let mut nodes = Vec::new();
+        // SAFETY: 1. the caller's promise.
+        unsafe { capture.dependencies(CaptureNode::from_raw(node), &mut nodes) }.map_err(
+            |error| match error.kind() {
+                ErrorKind::InvalidHandle => INVALID_VALUE,
+                _ => status_of(error),
+            },
+        )?;
+        if dependencies.is_null() {
+            out.write(nodes.len());
+            return Ok(());
+        }
+        // SAFETY: it is not null, for it was accepted above.
+        let room = unsafe { count.read() };
+        for place in 0..room {
+            let node = nodes.get(place).map_or(0, |node| node.raw());
+            // SAFETY: the caller says that there is so much room.
+            let at = unsafe { dependencies.add(place) };
+            // SAFETY: as above.
+            unsafe { at.write(node) };
+        }
+        out.write(nodes.len().min(room));
+        Ok(())
+    })
+}
