@@ -21,6 +21,7 @@ use crate::pool::route::{self, Routes};
 use crate::pool::{Launches, PoolId, Pools};
 use crate::shared::{Shared, fraction_of};
 use crate::size::TOO_LARGE;
+use crate::sleep::{Slumber, Store};
 use crate::uncached::Uncached;
 
 /// A caching allocator for one device.
@@ -55,6 +56,10 @@ pub(crate) struct Inner<D: Device> {
     pub(crate) routes: Routes,
     /// The streams in which graphs were launched, by the pool of their memory.
     pub(crate) launches: Mutex<HashMap<PoolId, Launches<D>>>,
+    /// The sleep of every pool that sleeps.
+    pub(crate) slumbers: Mutex<HashMap<PoolId, Slumber<D>>>,
+    /// Where contents are kept meanwhile.
+    pub(crate) store: Store<D>,
 }
 
 impl<D: Device> Clone for Allocator<D> {
@@ -82,6 +87,8 @@ impl<D: Device> Allocator<D> {
                 pools: Pools::default(),
                 routes: Routes::default(),
                 launches: Mutex::default(),
+                slumbers: Mutex::default(),
+                store: Store::default(),
             }),
         }
     }
@@ -219,6 +226,9 @@ impl<D: Device> Allocator<D> {
         let _relaxed = RelaxedCapture::enter(self.device()).ok();
         if !self.shared().settings.never_block.load(Relaxed) {
             self.inner.wait_for_left_graphs()?;
+        }
+        for core in self.inner.pools.released() {
+            self.inner.forget_freed_asleep(&core);
         }
         let mut heaps = self.inner.heaps.all();
         heaps.retain(|heap| heap.gives_back());
@@ -457,6 +467,7 @@ impl<D: Device> Inner<D> {
     }
 
     fn find_in_pool(&self, heap: &Arc<Heap<D>>, ask: Ask) -> Result<Found<D>, Error> {
+        Self::check_awake(heap)?;
         let retired = heap.is_retired();
         let heap = &if retired {
             self.partner_of(heap)?

@@ -157,6 +157,7 @@ pub mod pool;
 mod raw;
 mod shared;
 mod size;
+pub mod sleep;
 mod slots;
 pub mod source;
 mod stats;

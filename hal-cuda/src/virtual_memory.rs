@@ -160,6 +160,10 @@ impl VirtualMemory for CudaVirtualMemory {
         Ok(())
     }
 
+    fn frees_under_reservation(&self) -> Result<(), Reason> {
+        Ok(())
+    }
+
     fn reserve(&self, bytes: u64, wish: Option<DevicePtr>) -> Result<DevicePtr> {
         let call = "cuMemAddressReserve";
         check_size(call, bytes)?;

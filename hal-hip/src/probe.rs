@@ -98,6 +98,16 @@ pub(crate) fn aliases(family: Option<&str>) -> Result<(), Reason> {
     Ok(())
 }
 
+/// Whether unmapped memory comes free while its addresses stay reserved. Which release brought that is not known;
+/// to reserve anew where it is not needed does no harm.
+pub(crate) fn frees_under_reservation(found: Version) -> Result<(), Reason> {
+    let needs = Version::new(7, 14);
+    if found < needs {
+        return Err(Reason::DriverTooOld { needs, found });
+    }
+    Ok(())
+}
+
 /// Asks for both granularities and takes the coarser, which must also reach the floor.
 fn granularity(
     driver: &Driver,

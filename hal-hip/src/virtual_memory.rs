@@ -189,6 +189,10 @@ impl VirtualMemory for HipDevice {
         crate::probe::aliases(self.facts().family())
     }
 
+    fn frees_under_reservation(&self) -> Result<(), Reason> {
+        crate::probe::frees_under_reservation(self.driver.info.version)
+    }
+
     fn reserve(&self, bytes: u64, wish: Option<DevicePtr>) -> Result<DevicePtr> {
         self.check_granularity("hipMemAddressReserve", bytes)?;
         match wish {

@@ -23,10 +23,19 @@ pub struct HostConfig {
     pub(crate) phantom: bool,
     pub(crate) without: Vec<Feature>,
     pub(crate) without_sharing: Vec<Sharing>,
-    pub(crate) aliases: bool,
+    pub(crate) habits: Habits,
     pub(crate) peers: bool,
     #[cfg(feature = "defects")]
     defects: Vec<Defect>,
+}
+
+/// What some drivers do with mapped memory and others do not.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Habits {
+    /// A backing that is mapped twice is said not to show the same bytes.
+    pub(crate) no_aliases: bool,
+    /// What is unmapped is not free before its addresses are released.
+    pub(crate) withholds: bool,
 }
 
 impl Default for HostConfig {
@@ -43,7 +52,7 @@ impl Default for HostConfig {
             phantom: false,
             without: Vec::new(),
             without_sharing: Vec::new(),
-            aliases: true,
+            habits: Habits::default(),
             peers: true,
             #[cfg(feature = "defects")]
             defects: Vec::new(),
@@ -55,7 +64,14 @@ impl HostConfig {
     /// Says that a backing mapped twice does not show the same bytes, as some devices must; it does all the same.
     #[must_use]
     pub const fn without_aliases(mut self) -> Self {
-        self.aliases = false;
+        self.habits.no_aliases = true;
+        self
+    }
+
+    /// Keeps what is unmapped from being free until its addresses are released, as some drivers do.
+    #[must_use]
+    pub const fn withholding(mut self) -> Self {
+        self.habits.withholds = true;
         self
     }
 

@@ -84,6 +84,8 @@ pub(crate) struct Reservation {
     pub(crate) region: Option<Region>,
     /// Pages that stay when they are unmapped, by address; none, unless a defect is planted.
     pub(crate) stale: BTreeMap<u64, u64>,
+    /// What was unmapped and stays until the addresses are released; nothing, unless the device withholds it.
+    pub(crate) withheld: Vec<Arc<BackingMemory>>,
 }
 
 /// What a device wants to do with memory.

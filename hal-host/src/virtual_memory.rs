@@ -91,10 +91,17 @@ impl VirtualMemory for HostDevice {
     }
 
     fn aliases(&self) -> Result<(), Reason> {
-        if self.machine().config.aliases {
-            return Ok(());
+        if self.machine().config.habits.no_aliases {
+            return Err(Reason::SwitchedOff("HostConfig::without_aliases"));
         }
-        Err(Reason::SwitchedOff("HostConfig::without_aliases"))
+        Ok(())
+    }
+
+    fn frees_under_reservation(&self) -> Result<(), Reason> {
+        if self.machine().config.habits.withholds {
+            return Err(Reason::SwitchedOff("HostConfig::withholding"));
+        }
+        Ok(())
     }
 
     fn reserve(&self, bytes: u64, wish: Option<DevicePtr>) -> Result<DevicePtr> {
@@ -121,6 +128,7 @@ impl VirtualMemory for HostDevice {
             owner: self.index(),
             region,
             stale: BTreeMap::new(),
+            withheld: Vec::new(),
         };
         space.reserve(at, reservation);
         device_ptr(call, at)
@@ -230,6 +238,12 @@ impl VirtualMemory for HostDevice {
         let cleared = self.clear(&mut space, at, bytes);
         cleared.map_err(|error| Error::new(kind_of(error), call.name()))?;
         let unmapped = space.remove(at, self.index(), |_| true);
+        if self.machine().config.habits.withholds
+            && let Some(Kind::Mapping(mapping)) = unmapped.as_ref().map(|range| &range.kind)
+            && let Some(reservation) = space.reservation_mut(at, self.index())
+        {
+            reservation.withheld.push(Arc::clone(&mapping.backing));
+        }
         let neighbour = self.take_neighbour(&mut space, at + bytes);
         // The memory itself may go with this mapping; not under the lock.
         drop(space);

@@ -101,6 +101,12 @@ pub trait VirtualMemory: Debug + Send + Sync {
     /// Where it does not, memory must be unmapped at one place before it is used at another.
     fn aliases(&self) -> Result<(), Reason>;
 
+    /// Whether memory that is unmapped and destroyed comes free while its addresses stay reserved, or why not; no
+    /// driver call.
+    ///
+    /// Where it does not, the reservation must be released to give the memory back, and made anew.
+    fn frees_under_reservation(&self) -> Result<(), Reason>;
+
     /// Reserves addresses, aligned to the recommended granularity; `wish` is only a wish.
     #[doc(alias = "cuMemAddressReserve")]
     #[doc(alias = "hipMemAddressReserve")]

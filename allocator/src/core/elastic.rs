@@ -336,6 +336,17 @@ impl<G: Guard> Shelf<G> {
         }
     }
 
+    /// Every chunk, by address.
+    pub(crate) fn chunks(&self) -> Vec<Chunk> {
+        let ground = self.ground.iter();
+        ground.flat_map(|ground| ground.chunks()).collect()
+    }
+
+    /// The chunk that begins at an address.
+    pub(crate) fn chunk_at(&self, at: u64) -> Option<Chunk> {
+        self.ground.as_ref()?.at(at)
+    }
+
     /// Guards that stand before the next use of what is held.
     pub(crate) fn guards_of(&self, held: Held) -> Vec<G> {
         self.guards.get(&held.block).cloned().unwrap_or_default()

@@ -81,6 +81,12 @@ impl Ground {
             .filter(move |chunk| chunk.end() <= end)
     }
 
+    /// The chunk that begins at an address.
+    pub(super) fn at(&self, at: u64) -> Option<Chunk> {
+        let (id, bytes) = *self.chunks.get(&at)?;
+        Some(Chunk { id, at, bytes })
+    }
+
     /// Every chunk, by address.
     pub(super) fn chunks(&self) -> impl Iterator<Item = Chunk> + '_ {
         self.inside(0, u64::MAX)

@@ -135,6 +135,55 @@ impl Chunks {
         }
     }
 
+    /// Gives the memory of a chunk back to the device, and keeps its number for [`resume`](Self::resume). After a
+    /// failure it is still there.
+    pub(crate) fn suspend(&self, memory: &dyn VirtualMemory, id: ChunkId) -> hal::Result<()> {
+        let Some(backing) = self
+            .table()
+            .slots
+            .get_mut(id.0 as usize)
+            .and_then(Option::take)
+        else {
+            return Ok(());
+        };
+        let (raw, bytes) = (backing.raw(), backing.bytes());
+        // SAFETY: 1. the backing was made by this device and leaves the table here.
+        let destroyed = unsafe { memory.destroy_backing(backing) };
+        match destroyed {
+            Ok(()) => {
+                self.bytes.fetch_sub(bytes, Relaxed);
+            }
+            Err(_) => {
+                self.table().slots[id.0 as usize] = Some(Backing::from_raw(raw, bytes));
+            }
+        }
+        destroyed
+    }
+
+    /// Gets memory for a chunk that was suspended.
+    pub(crate) fn resume(
+        &self,
+        memory: &dyn VirtualMemory,
+        id: ChunkId,
+        bytes: u64,
+    ) -> hal::Result<()> {
+        let backing = self.create_backing(memory, bytes)?;
+        self.bytes.fetch_add(bytes, Relaxed);
+        self.table().slots[id.0 as usize] = Some(backing);
+        Ok(())
+    }
+
+    /// Whether a chunk has memory.
+    pub(crate) fn has_memory(&self, id: ChunkId) -> bool {
+        let table = self.table();
+        table.slots.get(id.0 as usize).is_some_and(Option::is_some)
+    }
+
+    /// Lets the number of a suspended chunk be used again.
+    pub(crate) fn forget(&self, id: ChunkId) {
+        self.table().vacant.push(id);
+    }
+
     fn table(&self) -> MutexGuard<'_, Table> {
         // Every change to the table is one step, so a panic leaves it sound.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)

@@ -37,6 +37,9 @@ impl<D: Device> Heap<D> {
     }
 
     fn take_carefully(self: &Arc<Self>, mut state: Guard<'_, D>, ask: Ask) -> Option<Taken> {
+        if state.away.asleep {
+            return None;
+        }
         if state.policy.ages {
             state.shelf.clock = self.shared.settings.clock.fetch_add(1, Relaxed);
         }

@@ -387,6 +387,9 @@ impl<D: Device> Heap<D> {
     pub(super) fn hold_chunks(&self, wanted: &[Chunk]) -> Vec<(Chunk, Held)> {
         let mut state = self.state.lock();
         let mut moved = Vec::new();
+        if state.away.asleep {
+            return moved;
+        }
         for spare in state.shelf.spares() {
             if !wanted.contains(&spare.chunk) {
                 continue;

@@ -1,5 +1,6 @@
 //! A heap: the free blocks of one stream in one pool, under a lock of its own.
 
+mod asleep;
 mod captured;
 mod careful;
 mod elastic;
@@ -98,11 +99,13 @@ struct Away {
     partner: bool,
     /// To another pool, if a route says so.
     route: bool,
+    /// Nowhere: its pool sleeps.
+    asleep: bool,
 }
 
 impl Away {
     const fn any(self) -> bool {
-        self.partner || self.route
+        self.partner || self.route || self.asleep
     }
 }
 
@@ -250,6 +253,7 @@ impl<D: Device> Heap<D> {
     pub(crate) fn set_pool(&self, pool: &Arc<PoolCore>) {
         let mut state = self.state.lock();
         state.policy.no_split = pool.no_split;
+        state.away.asleep = pool.is_asleep();
         *self.pool.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(pool));
     }
 

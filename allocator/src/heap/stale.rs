@@ -1,6 +1,6 @@
 //! What an elastic heap has outgrown: addresses to unmap, and chunks to give back to the device.
 
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cachette_hal::owned::RelaxedCapture;
@@ -22,6 +22,8 @@ pub(crate) struct Elastic<D: Device> {
     ranges: Mutex<Vec<(DevicePtr, u64)>>,
     /// Addresses that lost their memory and are not unmapped yet.
     stale: Mutex<Vec<Stale<D>>>,
+    /// Bytes of chunks that have no memory because their pool sleeps; changed under the heap's lock.
+    pub(super) slept: AtomicU64,
 }
 
 impl<D: Device> Default for Elastic<D> {
@@ -29,6 +31,7 @@ impl<D: Device> Default for Elastic<D> {
         Self {
             ranges: Mutex::default(),
             stale: Mutex::default(),
+            slept: AtomicU64::new(0),
         }
     }
 }
@@ -39,7 +42,7 @@ impl<D: Device> Elastic<D> {
         self.stale.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn ranges(&self) -> MutexGuard<'_, Vec<(DevicePtr, u64)>> {
+    pub(super) fn ranges(&self) -> MutexGuard<'_, Vec<(DevicePtr, u64)>> {
         self.ranges.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -202,7 +205,7 @@ impl<D: Device> Heap<D> {
     /// Gives every spare chunk back to the device as soon as the heap's stream is past its last use; the bytes
     /// that came free at once. The rest follows when the heap next looks.
     pub(crate) fn release_spares(&self) -> hal::Result<u64> {
-        if self.lane.is_capturing() {
+        if self.is_asleep() || self.lane.is_capturing() {
             return Ok(0);
         }
         // A capture of another stream may be under way.

@@ -114,6 +114,7 @@ impl<D: Device> Heap<D> {
         counted
             .iter()
             .all(|counted| self.count(Row::All, *counted) == 0)
+            && self.slept() == 0
     }
 
     /// Leaves an allocated block to whoever knows its address.
@@ -136,7 +137,7 @@ impl<D: Device> Heap<D> {
             };
             let chunks = match kind {
                 Kind::Small => 0,
-                Kind::Large => state.shelf.chunk_bytes() + self.leaving_bytes(),
+                Kind::Large => state.shelf.chunk_bytes() + self.leaving_bytes() - self.slept(),
             };
             let counted = |state: BlockState| {
                 let of = || blocks().filter(move |block| block.state == state);

@@ -117,6 +117,8 @@ impl<'a, D: Device> Climb<'a, D> {
         let failed = {
             // One request at a time makes a heap larger; the next one may find what the first left over.
             let _alone = self.heap.grow_alone();
+            // Its pool may have fallen asleep meanwhile.
+            Inner::check_awake(self.heap)?;
             // Another stream's capture, or this one's, may be under way, and forbids what the steps do.
             let _relaxed = RelaxedCapture::enter(&self.shared.device).ok();
             match self.climb()? {
@@ -127,6 +129,7 @@ impl<'a, D: Device> Climb<'a, D> {
                 },
             }
         };
+        Inner::check_awake(self.heap)?;
         self.shared.totals.ooms.fetch_add(1, Relaxed);
         self.shared.observers.report_oom(&failed);
         Err(failed.into())

@@ -47,6 +47,7 @@ impl<D: Device> Pool<D> {
         if stream.get() == StreamRef::DEFAULT {
             return Err(PoolProblem::DefaultStream.of(self.id()));
         }
+        self.core.check_awake()?;
         let user = self.allocator.open_pool(self.id())?;
         let shared = &user.allocator.inner().shared;
         let capture = shared.device.capture()?;
@@ -142,6 +143,7 @@ impl<D: Device> Graph<D> {
         let Some(graph) = &self.handle else {
             return Ok(());
         };
+        self.user.core.check_awake()?;
         let capture = self.shared.device.capture()?;
         // Noted first, so that the memory is waited for whatever the driver answers.
         let inner = self.user.allocator.inner();

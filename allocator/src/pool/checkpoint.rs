@@ -43,6 +43,7 @@ impl<D: Device> Pool<D> {
     ///
     /// It fails while a block waits for another stream.
     pub fn checkpoint(&self) -> Result<Checkpoint, Error> {
+        self.core.check_awake()?;
         // Chunks of elastic segments would otherwise serve elsewhere, and the addresses with them.
         self.core.pin();
         let mut heaps = Vec::new();
@@ -65,6 +66,7 @@ impl<D: Device> Pool<D> {
         if checkpoint.pool != self.id() {
             return Err(PoolProblem::Foreign.of(self.id()));
         }
+        self.core.check_awake()?;
         let heaps = self.allocator.inner().heaps_of(self.id());
         let saved = |number: u32| {
             let found = checkpoint.heaps.iter().find(|(other, _)| *other == number);

@@ -1,9 +1,10 @@
 //! What a pool is, for the heaps that belong to it.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::PoolId;
+use super::{PoolId, PoolProblem};
+use crate::error::Error;
 use crate::heaps::StreamTable;
 use crate::source::Source;
 
@@ -28,6 +29,12 @@ pub(crate) struct PoolCore {
     running: AtomicBool,
     /// Whether memory must stay at its addresses: graphs use them, or a saved state names them.
     pinned: AtomicBool,
+    /// Whether it has given up its memory.
+    asleep: AtomicBool,
+    /// Held by whoever lets it fall asleep or wake.
+    turn: Mutex<()>,
+    /// What several pools sleep and wake by; empty for none.
+    pub(crate) tag: String,
     /// Owners, routes, captures and graphs.
     pub(super) uses: AtomicU64,
 }
@@ -48,6 +55,9 @@ impl PoolCore {
             kept: AtomicBool::new(false),
             pinned: AtomicBool::new(false),
             running: AtomicBool::new(false),
+            asleep: AtomicBool::new(false),
+            turn: Mutex::new(()),
+            tag: String::new(),
             uses: AtomicU64::new(1),
         }
     }
@@ -76,6 +86,33 @@ impl PoolCore {
 
     pub(super) fn set_running(&self, running: bool) {
         self.running.store(running, Relaxed);
+    }
+
+    /// Whether graphs may use its memory, so that no segment may go before the last user has.
+    pub(crate) fn keeps(&self) -> bool {
+        self.kept.load(Relaxed)
+    }
+
+    /// Whether it has given up its memory, or is about to.
+    pub(crate) fn is_asleep(&self) -> bool {
+        self.asleep.load(Relaxed)
+    }
+
+    pub(crate) fn set_asleep(&self, asleep: bool) {
+        self.asleep.store(asleep, Relaxed);
+    }
+
+    /// Why it cannot serve, if it sleeps.
+    pub(super) fn check_awake(&self) -> Result<(), Error> {
+        if self.is_asleep() {
+            return Err(PoolProblem::Asleep.of(self.id));
+        }
+        Ok(())
+    }
+
+    /// The right to let it fall asleep or wake.
+    pub(crate) fn turn(&self) -> MutexGuard<'_, ()> {
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether its heaps may be elastic, if the allocator's are.

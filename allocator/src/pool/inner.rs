@@ -146,7 +146,7 @@ impl<D: Device> Inner<D> {
     }
 
     /// The heaps of a pool, those with the other source among them.
-    pub(super) fn heaps_of(&self, id: PoolId) -> Vec<Arc<Heap<D>>> {
+    pub(crate) fn heaps_of(&self, id: PoolId) -> Vec<Arc<Heap<D>>> {
         let mut heaps = self.heaps.all();
         heaps.retain(|heap| heap.pool().is_some_and(|pool| pool.id == id));
         heaps
@@ -154,6 +154,7 @@ impl<D: Device> Inner<D> {
 
     /// Gives the unused memory of a pool back; the bytes that came free.
     pub(super) fn empty_pool(&self, core: &PoolCore) -> Result<u64, Error> {
+        self.forget_freed_asleep(core);
         // A capture may be under way, which must not be broken.
         let _relaxed = RelaxedCapture::enter(&self.shared.device).ok();
         if !core.gives_back() || !self.wait_for_launches(core)? {
@@ -201,7 +202,7 @@ impl<D: Device> Inner<D> {
 
     /// Waits until no graph whose memory is of a pool runs any more; `false` if that cannot be waited for now, because
     /// a stream in which one was launched is captured, or because more are launched meanwhile.
-    fn wait_for_launches(&self, core: &PoolCore) -> hal::Result<bool> {
+    pub(crate) fn wait_for_launches(&self, core: &PoolCore) -> hal::Result<bool> {
         let locked = || self.launches.lock().unwrap_or_else(PoisonError::into_inner);
         let Some((count, lanes)) = locked()
             .get(&core.id)

@@ -40,6 +40,7 @@ use cachette_hal::Device;
 use crate::allocation::Allocation;
 use crate::allocator::Allocator;
 use crate::error::Error;
+use crate::human::Bytes;
 use crate::lane::Stream;
 use crate::source::Source;
 use core::PoolCore;
@@ -92,6 +93,29 @@ pub enum PoolProblem {
         /// Where it was.
         address: u64,
     },
+    /// The pool sleeps.
+    #[error("the pool sleeps; wake it first")]
+    Asleep,
+    /// A pool with segments of the device's own cannot sleep.
+    #[error(
+        "addresses can be kept only in elastic segments; set expandable_segments:True before the pool is used"
+    )]
+    NotElastic,
+    /// A stream of the pool is captured.
+    #[error("a stream that uses the pool is captured; end the capture first")]
+    Captured,
+    /// The host has no memory for the contents.
+    #[error("the host has too little memory for its contents; free some, or let them be dropped")]
+    NoHostMemory,
+    /// The device has no memory to wake the pool with.
+    #[error("there is no memory for its {}; free some, and wake it then", Bytes(*bytes))]
+    NoMemory {
+        /// Bytes that it needs.
+        bytes: u64,
+    },
+    /// No pool has the tag.
+    #[error("no pool has this tag; make one with PoolOptions::tag")]
+    NoTag,
     /// The default stream cannot be captured.
     #[error("the default stream cannot be captured; capture one that was created")]
     DefaultStream,
@@ -111,6 +135,7 @@ pub struct PoolOptions {
     source: Option<Arc<dyn Source>>,
     no_split: bool,
     use_on_oom: bool,
+    tag: String,
 }
 
 impl PoolOptions {
@@ -134,6 +159,12 @@ impl PoolOptions {
     /// Never splits a block: every allocation has a segment of its own.
     pub const fn no_split(mut self, on: bool) -> Self {
         self.no_split = on;
+        self
+    }
+
+    /// Lets it sleep and wake together with others of this tag; see [`sleep`](crate::sleep).
+    pub fn tag(mut self, tag: impl Into<String>) -> Self {
+        self.tag = tag.into();
         self
     }
 
@@ -188,7 +219,8 @@ impl<D: Device> Allocator<D> {
     /// Makes a pool as `options` say.
     pub fn create_pool_with(&self, options: PoolOptions) -> Result<Pool<D>, Error> {
         let id = options.id.unwrap_or_else(PoolId::of_user);
-        let core = PoolCore::new(id, options.source, options.no_split, options.use_on_oom);
+        let mut core = PoolCore::new(id, options.source, options.no_split, options.use_on_oom);
+        core.tag = options.tag;
         let core = self.inner().pools.add(core)?;
         if let Some(source) = &core.source {
             source.started(self.device_info().ordinal.0 + 1);
@@ -205,6 +237,15 @@ impl<D: Device> Allocator<D> {
             allocator: self.clone(),
             core: self.inner().pools.open(id)?,
         })
+    }
+
+    /// Becomes one more user of every pool with a tag.
+    pub(crate) fn pools_tagged(&self, tag: &str) -> Result<Vec<Pool<D>>, Error> {
+        let ids = self.inner().pools.tagged(tag);
+        if tag.is_empty() || ids.is_empty() {
+            return Err(PoolProblem::NoTag.of(PoolId::DEFAULT));
+        }
+        ids.into_iter().map(|id| self.open_pool(id)).collect()
     }
 
     /// Leads requests of every thread to a pool, and uses it, until [`end_route`](Self::end_route).
@@ -235,6 +276,10 @@ impl<D: Device> Pool<D> {
     #[must_use]
     pub fn use_count(&self) -> u64 {
         self.core.uses.load(Relaxed)
+    }
+
+    pub(crate) const fn core(&self) -> &Arc<PoolCore> {
+        &self.core
     }
 
     /// The allocator it belongs to.

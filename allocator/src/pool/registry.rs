@@ -43,6 +43,15 @@ impl Pools {
         Ok(Arc::clone(core))
     }
 
+    /// The pools with a tag, by name.
+    pub(super) fn tagged(&self, tag: &str) -> Vec<PoolId> {
+        let book = self.lock();
+        let tagged = book.pools.values().filter(|core| core.tag == tag);
+        let mut ids: Vec<PoolId> = tagged.map(|core| core.id).collect();
+        ids.sort_unstable();
+        ids
+    }
+
     /// Takes a user away; whether it was the last.
     pub(super) fn release(&self, core: &PoolCore) -> bool {
         let _book = self.lock();
@@ -57,7 +66,7 @@ impl Pools {
     }
 
     /// The pools that nobody uses and that are not gone yet.
-    pub(super) fn released(&self) -> Vec<Arc<PoolCore>> {
+    pub(crate) fn released(&self) -> Vec<Arc<PoolCore>> {
         let book = self.lock();
         let released = book.pools.values().filter(|core| !core.is_used());
         released.map(Arc::clone).collect()

@@ -40,6 +40,7 @@ mod release_after;
 mod reports;
 mod settings;
 mod sizes;
+mod sleeping;
 mod statistics;
 mod streams;
 mod threads;

@@ -31,6 +31,13 @@ impl<D: Device> VirtualMemory for Traced<D> {
         group.map_err(|missing| missing.reason)?.aliases()
     }
 
+    fn frees_under_reservation(&self) -> Result<(), Reason> {
+        let group = self.device.virtual_memory();
+        group
+            .map_err(|missing| missing.reason)?
+            .frees_under_reservation()
+    }
+
     fn reserve(&self, bytes: u64, wish: Option<DevicePtr>) -> Result<DevicePtr> {
         let group = self.device.virtual_memory()?;
         let facts = Facts::of(Call::Reserve).bytes(bytes);

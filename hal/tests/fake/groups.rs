@@ -26,6 +26,10 @@ impl VirtualMemory for Fake {
     fn aliases(&self) -> Result<(), Reason> {
         Ok(())
     }
+
+    fn frees_under_reservation(&self) -> Result<(), Reason> {
+        Ok(())
+    }
     fn reserve(&self, _bytes: u64, _wish: Option<DevicePtr>) -> Result<DevicePtr> {
         self.make_address(Call::Reserve)
     }

@@ -1,0 +1,154 @@
+//! A heap whose pool sleeps: blocks without memory, at addresses that are kept.
+
+use std::iter;
+use std::ops::Range;
+use std::sync::atomic::Ordering::Relaxed;
+
+use cachette_hal::{Device, DevicePtr};
+
+use super::Heap;
+use crate::core::{BlockState, Chunk};
+use crate::observe::Action;
+use crate::size::Kind;
+use crate::stats::Counted;
+
+impl<D: Device> Heap<D> {
+    /// Takes no requests any more, or takes them again.
+    pub(crate) fn set_asleep(&self, asleep: bool) {
+        let mut state = self.state.lock();
+        state.away.asleep = asleep;
+        state.refresh(&self.shared);
+    }
+
+    /// Whether it takes no requests because its pool sleeps.
+    pub(crate) fn is_asleep(&self) -> bool {
+        self.state.lock().away.asleep
+    }
+
+    /// Bytes of chunks that have no memory now.
+    pub(crate) fn slept(&self) -> u64 {
+        self.elastic
+            .as_ref()
+            .map_or(0, |elastic| elastic.slept.load(Relaxed))
+    }
+
+    /// Every chunk, and the addresses in it whose bytes somebody may still read: those in use, or all if `whole`.
+    pub(crate) fn contents(&self, whole: bool) -> Vec<(Chunk, Vec<Range<u64>>)> {
+        let mut state = self.state.lock();
+        state.shelf.settle();
+        let mut used: Vec<Range<u64>> = state
+            .shelf
+            .view()
+            .iter()
+            .flat_map(|segment| {
+                let used = segment.blocks.iter().filter(|block| {
+                    matches!(block.state, BlockState::Allocated | BlockState::Pending)
+                });
+                used.map(|block| {
+                    let start = segment.base + block.offset;
+                    start..start + block.bytes
+                })
+            })
+            .collect();
+        let chunks = state.shelf.chunks();
+        self.publish(&mut state);
+        drop(state);
+        used.sort_unstable_by_key(|range| range.start);
+        let within = |chunk: &Chunk| {
+            if whole {
+                return iter::once(chunk.at..chunk.end()).collect();
+            }
+            parts_within(&used, chunk)
+        };
+        chunks
+            .into_iter()
+            .map(|chunk| (chunk, within(&chunk)))
+            .collect()
+    }
+
+    /// Whether the chunk still lies under the heap's blocks.
+    pub(crate) fn has_chunk(&self, chunk: Chunk) -> bool {
+        self.state.lock().shelf.chunk_at(chunk.at) == Some(chunk)
+    }
+
+    /// Counts a chunk whose memory went back to the device.
+    pub(crate) fn note_slept(&self, chunk: Chunk) {
+        let Some(elastic) = &self.elastic else { return };
+        let state = self.state.lock();
+        elastic.slept.fetch_add(chunk.bytes, Relaxed);
+        self.counters
+            .lower(Counted::ReservedBytes, Kind::Large, chunk.bytes);
+        drop(state);
+        let totals = &self.shared.totals;
+        totals.reserved.fetch_sub(chunk.bytes, Relaxed);
+        totals.device_frees.fetch_add(1, Relaxed);
+        self.tell(Action::SegmentUnmap, chunk.at, chunk.bytes);
+    }
+
+    /// Counts a chunk that has memory again.
+    pub(crate) fn note_woken(&self, chunk: Chunk) {
+        let Some(elastic) = &self.elastic else { return };
+        let totals = &self.shared.totals;
+        totals.reserved.fetch_add(chunk.bytes, Relaxed);
+        totals.device_allocs.fetch_add(1, Relaxed);
+        let state = self.state.lock();
+        elastic.slept.fetch_sub(chunk.bytes, Relaxed);
+        self.counters
+            .raise(Counted::ReservedBytes, Kind::Large, chunk.bytes);
+        drop(state);
+        self.shared.ledger.note();
+        self.tell(Action::SegmentMap, chunk.at, chunk.bytes);
+    }
+
+    /// Forgets the chunks that sleep and that nobody uses. Nothing of them is on the device.
+    pub(crate) fn forget_spares(&self) {
+        let Some(elastic) = &self.elastic else { return };
+        let mut state = self.state.lock();
+        let mut gone = Vec::new();
+        for spare in state.shelf.spares() {
+            let chunk = spare.chunk;
+            if self.shared.chunks.has_memory(chunk.id) {
+                continue;
+            }
+            let Some(held) = state.shelf.hold(spare.block, chunk.at, chunk.end()) else {
+                continue;
+            };
+            self.shared.index.remove(chunk.at, chunk.bytes);
+            state.shelf.remove_chunk(chunk.at);
+            for held in held {
+                state.shelf.abandon(held);
+                state.shelf.become_hole(held.block);
+            }
+            elastic.slept.fetch_sub(chunk.bytes, Relaxed);
+            gone.push(chunk.id);
+        }
+        self.publish(&mut state);
+        drop(state);
+        for id in gone {
+            self.shared.chunks.forget(id);
+        }
+    }
+
+    /// The ranges of addresses, as they were reserved.
+    pub(crate) fn address_ranges(&self) -> Vec<(DevicePtr, u64)> {
+        let ranges = self.elastic.iter().map(|elastic| elastic.ranges().clone());
+        ranges.flatten().collect()
+    }
+}
+
+/// The parts of `used`, which are in order of address, that lie in a chunk; those side by side as one.
+fn parts_within(used: &[Range<u64>], chunk: &Chunk) -> Vec<Range<u64>> {
+    let mut parts: Vec<Range<u64>> = Vec::new();
+    let first = used.partition_point(|range| range.end <= chunk.at);
+    for range in &used[first..] {
+        let (start, end) = (range.start.max(chunk.at), range.end.min(chunk.end()));
+        if start >= end {
+            break;
+        }
+        match parts.last_mut() {
+            Some(last) if last.end == start => last.end = end,
+            _ => parts.push(start..end),
+        }
+    }
+    parts
+}

@@ -1,0 +1,473 @@
+//! Pools that sleep: their memory goes, their addresses and contents stay.
+
+use cachette::hal::{Call, Device, ErrorKind};
+use cachette::pool::PoolProblem;
+use cachette::sleep::{Contents, Progress, Slept};
+use cachette::{Error, PoolOptions};
+use cachette_hal_host::HostConfig;
+
+use crate::bed::{Bed, GIB, Lane, MIB, Memory, Room, begin_capture, config, is_waiting, start};
+
+/// A pool with three pieces of memory, filled with 1, 2 and 3.
+fn filled(bed: &Bed) -> (Lane, Room, [Memory; 3]) {
+    let (stream, pool) = (bed.stream(), bed.allocator.create_pool());
+    let memory = [5 * MIB, MIB / 2, 9 * MIB]
+        .map(|bytes| pool.allocate(bytes, &stream).expect("there is room"));
+    for (byte, memory) in (1..).zip(&memory) {
+        bed.fill(memory, byte, &stream);
+    }
+    (stream, pool, memory)
+}
+
+fn problem<T: std::fmt::Debug>(result: Result<T, Error>) -> PoolProblem {
+    match result {
+        Err(Error::Pool { why, .. }) => why,
+        other => panic!("{other:?} is no problem of a pool"),
+    }
+}
+
+/// What is used and what is held do not match while a pool sleeps; all else must.
+fn assert_asleep_sound(bed: &Bed) {
+    bed.allocator.check().expect("every invariant holds");
+    let reserved = bed.stats().reserved_bytes.all.current;
+    assert_eq!(bed.device.physical_bytes(), reserved);
+}
+
+fn assert_filled(bed: &Bed, memory: &[Memory], stream: &Lane) {
+    for (byte, memory) in (1..).zip(memory) {
+        assert_eq!(bed.content(memory, stream), Some(byte));
+    }
+}
+
+#[test]
+fn a_pool_that_sleeps_gives_up_its_memory_and_wakes_with_the_same_bytes_at_the_same_addresses() {
+    for host in [HostConfig::default(), HostConfig::default().stepped(3)] {
+        let bed = Bed::elastic_on(host, "");
+        let (stream, pool, memory) = filled(&bed);
+        let before = memory.each_ref().map(Memory::address);
+        let held = bed.device.physical_bytes();
+        let free = bed.device.memory_info().unwrap().free;
+        let slept = pool.sleep(Contents::Keep).expect("it can sleep");
+        assert_eq!(slept.released, held);
+        let used: u64 = memory.iter().map(Memory::bytes).sum();
+        assert_eq!(slept.saved, used, "what nobody uses is not kept");
+        assert!(pool.is_asleep());
+        assert_eq!(bed.device.physical_bytes(), 0);
+        assert_eq!(bed.device.memory_info().unwrap().free, free + held);
+        assert_eq!(pool.stats().reserved_bytes, 0);
+        assert_asleep_sound(&bed);
+        assert_eq!(pool.wake().expect("there is memory"), held);
+        assert_eq!(memory.each_ref().map(Memory::address), before);
+        assert_filled(&bed, &memory, &stream);
+        bed.assert_elastic_sound();
+        let more = pool.allocate(3 * MIB, &stream).expect("it serves again");
+        drop((more, memory, pool, stream));
+        bed.device.run_until_idle();
+        bed.assert_returns_everything();
+    }
+}
+
+#[test]
+fn a_hundred_nights_keep_every_byte_and_leave_no_growth() {
+    let bed = Bed::elastic_on(HostConfig::default(), "");
+    let (stream, pool, memory) = filled(&bed);
+    let mut held = Vec::new();
+    for _ in 0..100 {
+        pool.sleep(Contents::Keep).expect("it can sleep");
+        pool.wake().expect("there is memory");
+        assert_filled(&bed, &memory, &stream);
+        held.push((bed.device.live(), bed.device.physical_bytes()));
+    }
+    assert!(held.windows(2).all(|pair| pair[0] == pair[1]), "{held:?}");
+    assert!(bed.allocator.release_contents() > 0);
+    assert_eq!(bed.allocator.release_contents(), 0);
+}
+
+#[test]
+fn contents_that_are_dropped_need_no_host_memory_and_no_copies() {
+    let bed = Bed::elastic_on(HostConfig::default(), "");
+    let (stream, pool, memory) = filled(&bed);
+    let copies = bed.calls_of(Call::Download, || {
+        let slept = pool.sleep(Contents::Drop).expect("it can sleep");
+        assert_eq!(slept.saved, 0);
+    });
+    assert_eq!((copies, bed.device.calls(Call::AllocatePinned)), (0, 0));
+    pool.wake().expect("there is memory");
+    bed.fill(&memory[0], 7, &stream);
+    assert_eq!(bed.content(&memory[0], &stream), Some(7));
+}
+
+#[test]
+fn memory_of_other_pools_is_not_touched() {
+    let bed = Bed::elastic_on(HostConfig::default(), "");
+    let (stream, pool, memory) = filled(&bed);
+    let other = bed.allocate(4 * MIB, &stream);
+    bed.fill(&other, 9, &stream);
+    pool.sleep(Contents::Keep).expect("it can sleep");
+    assert_eq!(bed.content(&other, &stream), Some(9));
+    let more = bed.allocate(20 * MIB, &stream);
+    pool.wake().expect("there is memory");
+    assert_filled(&bed, &memory, &stream);
+    drop((other, more));
+}
+
+#[test]
+fn work_under_way_ends_before_memory_goes() {
+    let bed = Bed::elastic_on(HostConfig::default(), "");
+    let (stream, pool, memory) = filled(&bed);
+    let side = bed.stream();
+    stream.synchronize().expect("nothing holds it");
+    let hold = bed.hold(&side);
+    bed.fill(&memory[0], 77, &side);
+    memory[0].record_stream(&side);
+    let user = bed.allocator.open_pool(pool.id()).expect("it is there");
+    let answer = start(move || user.sleep(Contents::Keep).map(|_| ()));
+    assert!(is_waiting(&answer), "a stream is still busy");
+    assert!(bed.device.physical_bytes() > 0);
+    drop(hold);
+    answer.recv().expect("it ends").expect("it can sleep");
+    pool.wake().expect("there is memory");
+    assert_eq!(bed.content(&memory[0], &stream), Some(77));
+}
+
+#[test]
+fn sleeping_twice_is_sleeping_once_and_waking_the_awake_changes_nothing() {
+    let bed = Bed::elastic_on(HostConfig::default(), "");
+    let (stream, pool, memory) = filled(&bed);
+    assert_eq!(pool.wake().expect("it is awake"), 0);
+    pool.sleep(Contents::Keep).expect("it can sleep");
+    let again = pool.sleep(Contents::Drop).expect("it sleeps");
+    assert_eq!(again, Slept::default());
+    pool.wake().expect("there is memory");
+    assert_eq!(pool.wake().expect("it is awake"), 0);
+    assert_filled(&bed, &memory, &stream);
+}
+
+#[test]
+fn a_pool_that_sleeps_serves_nobody_and_says_so() {
+    let bed = Bed::elastic_on(HostConfig::default(), "");
+    let (stream, pool, memory) = filled(&bed);
+    drop(pool.allocate(MIB, &stream).unwrap());
+    pool.sleep(Contents::Keep).expect("it can sleep");
+    assert_eq!(problem(pool.allocate(MIB, &stream)), PoolProblem::Asleep);
+    assert_eq!(
+        problem(pool.allocate(MIB, &bed.stream())),
+        PoolProblem::Asleep
+    );
+    {
+        let _inside = pool.enter(&stream).expect("a thread may enter");
+        assert_eq!(
+            problem(bed.allocator.allocate(512, &stream)),
+            PoolProblem::Asleep
+        );
+    }
+    assert_eq!(problem(pool.checkpoint()), PoolProblem::Asleep);
+    let mode = cachette::hal::CaptureMode::Global;
+    assert_eq!(
+        problem(pool.begin_capture(&stream, mode)),
+        PoolProblem::Asleep
+    );
+    bed.allocator.empty_cache().expect("others are emptied");
+    pool.wake().expect("there is memory");
+    drop(pool.allocate(MIB, &stream).expect("it serves again"));
+    assert_filled(&bed, &memory, &stream);
+}
+
+#[test]
+fn memory_may_be_freed_while_its_pool_sleeps() {
+    let bed = Bed::elastic_on(HostConfig::default(), "");
+    let (stream, pool, [first, second, third]) = filled(&bed);
+    pool.sleep(Contents::Keep).expect("it can sleep");
+    drop(first);
+    let raw = second.into_raw();
+    bed.allocator.free_raw(raw).expect("it is the pool's");
+    assert_asleep_sound(&bed);
+    pool.empty_cache().expect("nothing fails");
+    assert_asleep_sound(&bed);
+    pool.wake().expect("there is memory");
+    assert_eq!(bed.content(&third, &stream), Some(3));
+    assert!(
+        bed.device.physical_bytes() < 14 * MIB,
+        "what was freed is not got again"
+    );
+    bed.assert_elastic_sound();
+    drop((third, pool, stream));
+    bed.assert_returns_everything();
+}
+
+#[test]
+fn a_pool_may_go_while_it_sleeps() {
+    let bed = Bed::elastic_on(HostConfig::default(), "");
+    let (stream, pool, memory) = filled(&bed);
+    let id = pool.id();
+    pool.sleep(Contents::Keep).expect("it can sleep");
+    drop(pool);
+    let [first, second, third] = memory;
+    drop((first, second));
+    bed.allocator.empty_cache().expect("nothing fails");
+    let pool = bed.allocator.open_pool(id).expect("something lives in it");
+    assert!(pool.is_asleep());
+    pool.wake().expect("there is memory");
+    assert_eq!(bed.content(&third, &stream), Some(3));
+    pool.sleep(Contents::Keep).expect("it can sleep");
+    drop((pool, third));
+    bed.allocator.empty_cache().expect("nothing fails");
+    assert!(matches!(
+        bed.allocator.open_pool(id),
+        Err(Error::Pool { .. })
+    ));
+    let next = bed.allocator.create_pool();
+    let memory = next
+        .allocate(4 * MIB, &stream)
+        .expect("its heap is used again");
+    bed.fill(&memory, 5, &stream);
+    assert_eq!(bed.content(&memory, &stream), Some(5));
+    bed.assert_elastic_sound();
+    drop((memory, next, stream));
+    bed.assert_returns_everything();
+}
+
+#[test]
+fn an_allocator_may_go_while_a_pool_sleeps() {
+    let bed = Bed::elastic_on(HostConfig::default(), "");
+    let (stream, pool, memory) = filled(&bed);
+    pool.sleep(Contents::Keep).expect("it can sleep");
+    drop((pool, stream));
+    let Bed { device, allocator } = bed;
+    drop(allocator);
+    drop(memory);
+    assert_eq!(device.live(), cachette_hal_host::Live::default());
+}
+
+#[test]
+fn a_pool_that_cannot_wake_sleeps_on_and_loses_nothing() {
+    let bed = Bed::elastic_on(HostConfig::default().capacity(64 * MIB), "");
+    let (stream, pool, memory) = filled(&bed);
+    pool.sleep(Contents::Keep).expect("it can sleep");
+    let greedy = bed.allocate(54 * MIB, &stream);
+    let PoolProblem::NoMemory { bytes } = problem(pool.wake()) else {
+        panic!("there is no memory");
+    };
+    assert!(bytes >= 14 * MIB);
+    assert!(pool.is_asleep());
+    assert_asleep_sound(&bed);
+    drop(greedy);
+    pool.wake().expect("what others do not use goes first");
+    assert_filled(&bed, &memory, &stream);
+    bed.assert_elastic_sound();
+}
+
+#[test]
+fn a_limit_holds_for_waking_too() {
+    let bed = Bed::elastic_on(HostConfig::default(), "");
+    let (stream, pool, memory) = filled(&bed);
+    pool.sleep(Contents::Keep).expect("it can sleep");
+    bed.allocator.set_memory_fraction(0.01).expect("it is one");
+    assert!(matches!(problem(pool.wake()), PoolProblem::NoMemory { .. }));
+    bed.allocator.set_memory_fraction(1.0).expect("it is one");
+    pool.wake().expect("there is memory");
+    assert_filled(&bed, &memory, &stream);
+}
+
+/// Fails one call after the other, from the first that falling asleep or waking makes on, and checks each time that
+/// nothing is lost; neither are contents, where memory is `real`.
+fn survives_every_failure(kind: ErrorKind, waking: bool, host: &HostConfig, real: bool) {
+    let assert_filled = |bed: &Bed, memory: &[Memory], stream: &Lane| {
+        if real {
+            assert_filled(bed, memory, stream);
+        }
+    };
+    for nth in 1.. {
+        let bed = Bed::elastic_on(host.clone(), "");
+        let (stream, pool, memory) = filled(&bed);
+        stream.synchronize().expect("nothing fails yet");
+        if waking {
+            pool.sleep(Contents::Keep).expect("it can sleep");
+        }
+        bed.device.fail_nth_call(nth, kind);
+        let before = bed.device.total_calls();
+        let done = if waking {
+            pool.wake().map(|_| ())
+        } else {
+            pool.sleep(Contents::Keep).map(|_| ())
+        };
+        let reached = bed.device.total_calls() - before >= nth;
+        bed.device.clear_failures();
+        bed.allocator.check().expect("every invariant holds");
+        pool.wake().expect("nothing stands in the way any more");
+        assert_filled(&bed, &memory, &stream);
+        if real {
+            bed.assert_elastic_sound();
+        }
+        pool.sleep(Contents::Keep)
+            .expect("nothing stands in the way");
+        pool.wake().expect("nothing stands in the way");
+        assert_filled(&bed, &memory, &stream);
+        drop((memory, pool, stream));
+        bed.assert_returns_everything();
+        if !reached {
+            done.expect("no call failed");
+            return;
+        }
+        assert!(nth < 500, "there is no end of calls");
+    }
+}
+
+#[test]
+fn a_driver_call_that_fails_anywhere_loses_nothing() {
+    for waking in [false, true] {
+        for kind in [ErrorKind::Other, ErrorKind::OutOfMemory] {
+            survives_every_failure(kind, waking, &HostConfig::default(), true);
+        }
+    }
+}
+
+#[test]
+fn addresses_that_must_be_reserved_anew_are_got_back_whatever_call_fails() {
+    for waking in [false, true] {
+        // Phantom, since real addresses could go to another test meanwhile.
+        let host = HostConfig::default().withholding().phantom(true);
+        survives_every_failure(ErrorKind::OutOfMemory, waking, &host, false);
+    }
+}
+
+#[test]
+fn a_graph_runs_after_its_pool_has_slept() {
+    let bed = Bed::elastic_on(HostConfig::default(), "");
+    let stream = bed.stream();
+    let pool = bed.allocator.create_capture_pool();
+    let capture = begin_capture(&pool, &stream);
+    let kept = bed.allocate(3 * MIB, &stream);
+    let passing = bed.allocate(2 * MIB, &stream);
+    bed.fill(&passing, 6, &stream);
+    bed.fill(&kept, 8, &stream);
+    drop(passing);
+    assert_eq!(problem(pool.sleep(Contents::Keep)), PoolProblem::Captured);
+    let graph = capture.end().expect("it is whole");
+    // SAFETY: 1. it names memory of its pool alone. 2. it runs alone. 3. the stream is of the bed.
+    let run = || unsafe { graph.launch(&stream) };
+    run().expect("it is queued");
+    let slept = pool.sleep(Contents::Keep).expect("it can sleep");
+    assert_eq!(
+        slept.saved, slept.released,
+        "all that a graph may read is kept"
+    );
+    assert!(matches!(
+        run(),
+        Err(Error::Pool {
+            why: PoolProblem::Asleep,
+            ..
+        })
+    ));
+    pool.wake().expect("there is memory");
+    assert_eq!(bed.content(&kept, &stream), Some(8));
+    bed.fill(&kept, 1, &stream);
+    run().expect("it is queued");
+    assert_eq!(bed.content(&kept, &stream), Some(8));
+    drop((graph, kept, pool, stream));
+    bed.allocator.empty_cache().expect("nothing fails");
+    bed.assert_returns_everything();
+}
+
+#[test]
+fn pools_of_one_tag_sleep_and_wake_as_one() {
+    let bed = Bed::elastic_on(HostConfig::default(), "");
+    let stream = bed.stream();
+    let options = || PoolOptions::new().tag("weights");
+    let pools = [(); 2].map(|()| bed.allocator.create_pool_with(options()).unwrap());
+    let other = bed.allocator.create_pool();
+    let memory = pools
+        .each_ref()
+        .map(|pool| pool.allocate(2 * MIB, &stream).unwrap());
+    let apart = other.allocate(2 * MIB, &stream).unwrap();
+    let slept = bed
+        .allocator
+        .sleep_tagged("weights", Contents::Keep)
+        .expect("they can sleep");
+    assert_eq!(slept.released, 4 * MIB);
+    assert!(pools.iter().all(Room::is_asleep) && !other.is_asleep());
+    assert_eq!(
+        bed.allocator
+            .wake_tagged("weights")
+            .expect("there is memory"),
+        4 * MIB
+    );
+    assert!(!pools.iter().any(Room::is_asleep));
+    assert_eq!(
+        problem(bed.allocator.wake_tagged("wieghts")),
+        PoolProblem::NoTag
+    );
+    drop((memory, apart));
+}
+
+#[test]
+fn a_tag_of_which_one_pool_cannot_sleep_stays_awake() {
+    let bed = Bed::elastic_on(HostConfig::default(), "");
+    let stream = bed.stream();
+    let options = || PoolOptions::new().tag("phase");
+    let pools = [(); 2].map(|()| bed.allocator.create_pool_with(options()).unwrap());
+    let memory = pools[0].allocate(2 * MIB, &stream).unwrap();
+    bed.allocator.set_config(&config(""));
+    let direct = pools[1].allocate(2 * MIB, &stream).unwrap();
+    let failed = bed.allocator.sleep_tagged("phase", Contents::Keep);
+    assert_eq!(problem(failed), PoolProblem::NotElastic);
+    assert!(!pools.iter().any(Room::is_asleep));
+    drop((memory, direct));
+}
+
+#[test]
+fn a_pool_with_segments_of_the_device_cannot_sleep() {
+    let bed = Bed::new();
+    let (stream, pool, memory) = filled(&bed);
+    assert_eq!(problem(pool.sleep(Contents::Keep)), PoolProblem::NotElastic);
+    assert_filled(&bed, &memory, &stream);
+    assert!(!pool.is_asleep());
+}
+
+#[test]
+fn progress_is_told_up_to_the_end() {
+    let bed = Bed::elastic_on(HostConfig::default(), "");
+    let (_stream, pool, _memory) = filled(&bed);
+    let held = bed.device.physical_bytes();
+    let check = |told: Vec<Progress>| {
+        assert!(told.windows(2).all(|pair| pair[0].done < pair[1].done));
+        let last = told.last().expect("something was told");
+        assert_eq!((last.done, last.total), (held, held));
+    };
+    let mut told = Vec::new();
+    pool.sleep_with(Contents::Keep, |progress| told.push(progress))
+        .expect("it can sleep");
+    check(std::mem::take(&mut told));
+    pool.wake_with(|progress| told.push(progress))
+        .expect("there is memory");
+    check(told);
+}
+
+#[test]
+fn threads_that_allocate_while_a_pool_falls_asleep_get_memory_or_an_error() {
+    let bed = Bed::elastic_on(HostConfig::default().capacity(GIB), "");
+    let pool = bed.allocator.create_pool();
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for byte in 1..=3_u64 {
+            let (bed, pool, done) = (&bed, &pool, &done);
+            scope.spawn(move || {
+                let stream = bed.stream();
+                while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                    match pool.allocate(byte * MIB, &stream) {
+                        Ok(memory) => drop(memory),
+                        Err(Error::Pool { why, .. }) => assert_eq!(why, PoolProblem::Asleep),
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+            });
+        }
+        for _ in 0..50 {
+            pool.sleep(Contents::Keep).expect("it can sleep");
+            assert_eq!(pool.stats().reserved_bytes, 0);
+            pool.wake().expect("there is memory");
+        }
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+    bed.assert_elastic_sound();
+}
