@@ -16,6 +16,7 @@ use crate::ladder::{Climb, Found, pass_guards};
 use crate::lane::{Lane, Stream};
 use crate::leak::{Leak, leaks_of};
 use crate::observe::TraceEvent;
+use crate::pinned;
 use crate::policy::Policy;
 use crate::pool::route::{self, Routes};
 use crate::pool::{Launches, PoolId, Pools};
@@ -53,7 +54,8 @@ pub(crate) struct Inner<D: Device> {
     /// The heap of every stream in the default pool.
     pub(crate) streams: StreamTable,
     pub(crate) pools: Pools,
-    pub(crate) routes: Routes,
+    pub(crate) routes: Arc<Routes>,
+    pub(crate) pinned: Arc<pinned::Cache<D>>,
     /// The streams in which graphs were launched, by the pool of their memory.
     pub(crate) launches: Mutex<HashMap<PoolId, Launches<D>>>,
     /// The sleep of every pool that sleeps.
@@ -72,20 +74,29 @@ impl<D: Device> Clone for Allocator<D> {
 
 impl<D: Device> Allocator<D> {
     /// An allocator for `device` with the default configuration.
-    pub fn new(device: D) -> Self {
+    pub fn new(device: D) -> Self
+    where
+        D: 'static,
+    {
         Self::with_config(device, &Config::default())
     }
 
     /// An allocator for `device` that behaves as `config` says.
-    pub fn with_config(device: D, config: &Config) -> Self {
+    pub fn with_config(device: D, config: &Config) -> Self
+    where
+        D: 'static,
+    {
+        let shared = Arc::new(Shared::new(device, config));
+        let routes = Arc::default();
         Self {
             inner: Arc::new(Inner {
-                shared: Arc::new(Shared::new(device, config)),
+                pinned: pinned::Cache::new(&shared, &routes),
+                shared,
                 identity: next_identity(),
                 heaps: Heaps::default(),
                 streams: StreamTable::default(),
                 pools: Pools::default(),
-                routes: Routes::default(),
+                routes,
                 launches: Mutex::default(),
                 slumbers: Mutex::default(),
                 store: Store::default(),
@@ -421,6 +432,7 @@ impl<D: Device> Inner<D> {
     fn leaks(&self) -> Vec<Leak> {
         let mut leaks = leaks_of(&self.heaps);
         leaks.extend(self.shared.uncached.raw());
+        leaks.extend(self.pinned.raw());
         leaks
     }
 
@@ -514,5 +526,6 @@ impl<D: Device> Drop for Inner<D> {
         for heap in self.heaps.all() {
             heap.close();
         }
+        self.pinned.close();
     }
 }

@@ -58,6 +58,30 @@ pub enum Error {
         /// What is known about it.
         why: PointerProblem,
     },
+    /// An address is not the start of pinned memory of this allocator.
+    #[error("invalid pinned pointer {address:#x}: {why}")]
+    InvalidPinnedPointer {
+        /// The address.
+        address: u64,
+        /// What is known about it.
+        why: PointerProblem,
+    },
+    /// No pinned memory, after everything that could be done about it.
+    #[error(
+        "out of pinned memory: {} were asked for, which takes {}; this allocator holds {}, of which {} are in use; \
+         free pinned memory, or raise what the system lets a process lock",
+        Bytes(*requested), Bytes(*block), Bytes(*held), Bytes(*active)
+    )]
+    OutOfPinnedMemory {
+        /// What the caller asked for.
+        requested: u64,
+        /// What was asked of the driver for it.
+        block: u64,
+        /// Bytes of all blocks held.
+        held: u64,
+        /// Bytes of those that callers, streams or graphs use.
+        active: u64,
+    },
     /// A stream belongs to another allocator.
     #[error("the stream belongs to another allocator; allocate on one of this allocator's own")]
     ForeignStream,
@@ -99,7 +123,7 @@ pub enum PointerProblem {
     #[error("it was freed before, and only waits for other streams")]
     FreedTwice,
     /// A handle owns it.
-    #[error("it belongs to an `Allocation`, which frees it when dropped")]
+    #[error("it belongs to an owner, which frees it when dropped")]
     Owned,
 }
 

@@ -14,7 +14,7 @@ pub struct Leak {
     pub address: u64,
     /// Bytes asked for.
     pub requested: u64,
-    /// The stream it was allocated for.
+    /// The stream it was allocated for; the default one for pinned memory, which is of none.
     pub stream: StreamRef,
 }
 

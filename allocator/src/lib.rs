@@ -29,6 +29,7 @@
 //! | [`Stream`] | a queue of work on the device, with a heap of free blocks of its own |
 //! | [`Allocation`] | bytes of device memory; they go back when it is dropped |
 //! | [`Buffer`] | elements of device memory that can be written, read and copied |
+//! | [`PinnedAllocation`] | page-locked host memory, for copies that run asynchronously; see [`pinned`] |
 //! | [`Config`] | how an allocator behaves, as a value and as text |
 //! | [`Error`], [`OutOfMemory`] | why a request failed, with the figures of that moment |
 //! | [`Stats`] | what an allocator has done and holds |
@@ -152,6 +153,7 @@ mod lane;
 mod leak;
 mod lock;
 mod observe;
+pub mod pinned;
 mod policy;
 pub mod pool;
 mod raw;
@@ -175,6 +177,7 @@ pub use error::{Error, OutOfMemory, PointerProblem};
 pub use lane::Stream;
 pub use leak::Leak;
 pub use observe::{Action, TraceEvent};
+pub use pinned::{Pinned, PinnedAllocation, PinnedStats};
 pub use pool::{Pool, PoolId, PoolOptions};
 pub use size::Kind;
 pub use source::{Source, SourceError};

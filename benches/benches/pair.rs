@@ -5,7 +5,7 @@ use std::hint::black_box;
 
 use cachette::Allocator;
 use cachette_benches::Subject;
-use cachette_benches::subject::{Owned, Raw};
+use cachette_benches::subject::{Owned, Pinned, Raw};
 use criterion::Criterion;
 
 mod setup;
@@ -29,6 +29,9 @@ fn main() -> Result<(), Box<dyn Error>> {
             &raw,
         );
     }
+    let pinned = Pinned::new(Allocator::new(target.device.clone()));
+    let name = format!("{}/pinned pair", target.backend);
+    bench(&mut criterion, &name, 64 << 10, &pinned);
     criterion.final_summary();
     Ok(())
 }

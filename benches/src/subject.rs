@@ -1,6 +1,6 @@
 //! What a workload is run on.
 
-use cachette::{Allocation, Allocator, Error, Stream};
+use cachette::{Allocation, Allocator, Error, PinnedAllocation, Stream};
 use cachette_hal::{Device, StreamRef};
 
 /// Something that gives memory on numbered streams and takes it back.
@@ -96,6 +96,40 @@ impl<D: Device> Subject for Raw<D> {
     #[inline(always)]
     fn free(&self, memory: u64) -> Result<(), Error> {
         self.allocator.free_raw(memory)
+    }
+}
+
+/// The pinned host memory of an allocator, used by way of [`PinnedAllocation`]; no stream uses it.
+#[derive(Debug)]
+pub struct Pinned<D: Device> {
+    allocator: Allocator<D>,
+}
+
+impl<D: Device> Pinned<D> {
+    /// Uses the pinned memory of `allocator`.
+    #[must_use]
+    pub const fn new(allocator: Allocator<D>) -> Self {
+        Self { allocator }
+    }
+}
+
+#[expect(
+    clippy::inline_always,
+    reason = "what is counted is the allocator, not a call around it"
+)]
+impl<D: Device> Subject for Pinned<D> {
+    type Memory = PinnedAllocation<D>;
+
+    #[inline(always)]
+    fn allocate(&self, bytes: u64, _: usize) -> Result<PinnedAllocation<D>, Error> {
+        let bytes = usize::try_from(bytes).map_err(|_| Error::TooLarge { bytes })?;
+        self.allocator.pinned().allocate(bytes)
+    }
+
+    #[inline(always)]
+    fn free(&self, memory: PinnedAllocation<D>) -> Result<(), Error> {
+        drop(memory);
+        Ok(())
     }
 }
 

@@ -5,17 +5,24 @@ use cachette_hal::AnyDevice;
 use serde::Serialize;
 
 use crate::random::LogUniform;
-use crate::subject::Owned;
+use crate::subject::{Owned, Pinned};
 use crate::workload::{Churn, pair_ns, threads_ns};
 
 /// Bytes of the pairs that threads make.
 const THREAD_BYTES: u64 = 1 << 10;
+/// Bytes of the pairs of pinned memory.
+const PINNED_BYTES: u64 = 64 << 10;
 
 /// One row of the microbenchmarks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Workload {
     /// Pairs of one size on one stream.
     Pair {
+        /// The size.
+        bytes: u64,
+    },
+    /// Pairs of pinned host memory of one size.
+    PinnedPair {
         /// The size.
         bytes: u64,
     },
@@ -68,12 +75,15 @@ pub struct Measurement {
 }
 
 impl Workload {
-    /// Every row in order: pairs, churns, threads for each of `threads`. With `scale`, churns of far more slots too.
+    /// Every row in order: pairs, pinned ones, churns, threads for each of `threads`. With `scale`, churns of far more slots too.
     #[must_use]
     pub fn rows(threads: &[usize], scale: bool) -> Vec<Self> {
         let pairs = [1 << 10, 1 << 20, 16 << 20].map(|bytes| Self::Pair { bytes });
         let churn = |slots, sizes| Self::Churn(Churn { slots, sizes });
         let mut rows = pairs.to_vec();
+        rows.push(Self::PinnedPair {
+            bytes: PINNED_BYTES,
+        });
         rows.push(churn(1000, LogUniform::TO_64_MIB));
         rows.push(churn(1000, LogUniform::TO_1_MIB));
         rows.push(churn(10_000, LogUniform::TO_1_MIB));
@@ -95,6 +105,7 @@ impl Workload {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Pair { .. } => "pair",
+            Self::PinnedPair { .. } => "pinned_pair",
             Self::Churn(Churn { slots, .. }) => match slots {
                 ..10_000 => "churn",
                 10_000..100_000 => "churn10k",
@@ -115,7 +126,7 @@ impl Workload {
     #[must_use]
     pub fn parameter(self) -> String {
         match self {
-            Self::Pair { bytes } => size_text(bytes),
+            Self::Pair { bytes } | Self::PinnedPair { bytes } => size_text(bytes),
             Self::Churn(Churn { sizes, .. }) => sizes_text(sizes),
             Self::Threads { threads, .. } => threads.to_string(),
         }
@@ -125,11 +136,13 @@ impl Workload {
     pub fn measure(self, device: &AnyDevice, effort: Effort) -> Result<Measurement, Error> {
         let streams = match self {
             Self::Threads { threads, .. } => threads,
-            Self::Pair { .. } | Self::Churn(_) => 1,
+            Self::Pair { .. } | Self::PinnedPair { .. } | Self::Churn(_) => 1,
         };
-        let subject = Owned::new(Allocator::new(device.clone()), streams)?;
+        let allocator = Allocator::new(device.clone());
+        let subject = Owned::new(allocator.clone(), streams)?;
         let ns_per_pair = match self {
             Self::Pair { bytes } => pair_ns(&subject, bytes, effort.pairs)?,
+            Self::PinnedPair { bytes } => pair_ns(&Pinned::new(allocator), bytes, effort.pairs)?,
             Self::Churn(churn) => churn.ns(&subject, effort.steps)?,
             Self::Threads {
                 threads,
@@ -189,6 +202,7 @@ mod tests {
                 "pair,1KiB",
                 "pair,1MiB",
                 "pair,16MiB",
+                "pinned_pair,64KiB",
                 "churn,512B-64MiB",
                 "churn,512B-1MiB",
                 "churn10k,512B-1MiB",

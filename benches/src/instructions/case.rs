@@ -5,7 +5,7 @@ use cachette_hal::Ordinal;
 use cachette_hal_host::{HostBackend, HostConfig, HostDevice};
 
 use crate::random::LogUniform;
-use crate::subject::{Owned, Raw, Subject};
+use crate::subject::{Owned, Pinned, Raw, Subject};
 use crate::workload::{Churn, repeat};
 
 /// Room for a million live blocks of up to 64 MiB.
@@ -53,6 +53,7 @@ cases! {
     Pair = "pair 1KiB", Some(195);
     PairRaw = "pair 1KiB by address", Some(320);
     PairInside = "pair 1KiB inside a pool", Some(235);
+    PairPinned = "pair 1KiB of pinned memory", Some(140);
     PairTwoStreams = "pair 1KiB, two streams in turn", None;
     Churn1k = "churn 512B-64MiB, 1k live", Some(600);
     Churn10k = "churn 512B-64MiB, 10k live", Some(600);
@@ -98,6 +99,7 @@ impl Case {
                 let _inside = pool.enter_all();
                 run_pairs(&Owned::new(allocator.clone(), 1)?, pairs)?;
             }
+            Self::PairPinned => run_pairs(&Pinned::new(allocator()?), pairs)?,
             Self::PairTwoStreams => take_turns(&Owned::new(allocator()?, 2)?, pairs)?,
             Self::Churn1k => return self.churn(1000, LogUniform::TO_64_MIB, pairs, end),
             Self::Churn10k => return self.churn(10_000, LogUniform::TO_64_MIB, pairs, end),
@@ -163,6 +165,7 @@ mod tests {
         for case in [
             Case::Pair,
             Case::PairRaw,
+            Case::PairPinned,
             Case::PairTwoStreams,
             Case::Churn1k,
         ] {

@@ -1,0 +1,212 @@
+//! The blocks of one size: which are free, and who has the others.
+
+#![forbid(unsafe_code)]
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use cachette_hal::Device;
+
+use super::memory::Memory;
+use super::stats::Counts;
+use super::uses::{Keeper, Uses};
+use crate::lane::Lane;
+
+/// Which block: the bucket it is of, and its slot there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    /// log2 of the size.
+    pub(super) bucket: u8,
+    pub(super) slot: u32,
+}
+
+impl Place {
+    /// No block.
+    pub(super) const NOWHERE: Self = Self {
+        bucket: u8::MAX,
+        slot: 0,
+    };
+
+    /// The bytes of the block.
+    pub(super) const fn bytes(self) -> usize {
+        1 << self.bucket
+    }
+}
+
+/// Who has a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// There is no block in the slot.
+    Vacant,
+    /// Nobody; it is in the list of free blocks.
+    Free,
+    /// A [`PinnedAllocation`](super::PinnedAllocation).
+    Owned,
+    /// Whoever knows its address.
+    Raw,
+    /// Streams or graphs; its caller has freed it.
+    Pending,
+    /// The driver takes it back just now.
+    Leaving,
+}
+
+/// The blocks of one size.
+#[derive(Debug)]
+pub(super) struct Bucket<D: Device> {
+    slots: Vec<Slot<D>>,
+    /// The free blocks, the one freed last at the end; never longer than `slots`, which it has room for.
+    free: Vec<u32>,
+    vacant: Vec<u32>,
+    pub(super) counts: Counts,
+    /// Whether the allocator is gone, so that a freed block serves nobody any more.
+    closed: bool,
+}
+
+#[derive(Debug)]
+struct Slot<D: Device> {
+    memory: Memory,
+    state: State,
+    /// What the caller asked for.
+    requested: usize,
+    /// Who was recorded to use it; empty unless it is `Owned` or `Raw`.
+    uses: Option<Box<Uses<D>>>,
+}
+
+impl<D: Device> Default for Bucket<D> {
+    fn default() -> Self {
+        Self {
+            slots: Vec::new(),
+            free: Vec::new(),
+            vacant: Vec::new(),
+            counts: Counts::default(),
+            closed: false,
+        }
+    }
+}
+
+impl<D: Device> Bucket<D> {
+    /// Hands out the block that was freed last.
+    #[inline(always)]
+    pub(super) fn take(&mut self, requested: usize, raw: bool) -> Option<(u32, NonNull<u8>)> {
+        let index = self.free.pop()?;
+        let slot = &mut self.slots[index as usize];
+        slot.state = if raw { State::Raw } else { State::Owned };
+        slot.requested = requested;
+        let ptr = slot.memory.ptr;
+        self.counts.raise();
+        Some((index, ptr))
+    }
+
+    /// Takes a block back from its caller; `false` if nothing was done, since more than that is to be done.
+    #[inline(always)]
+    pub(super) fn give(&mut self, index: u32) -> bool {
+        let slot = &mut self.slots[index as usize];
+        let plain = slot.uses.is_none() && !self.closed;
+        if plain {
+            slot.state = State::Free;
+            self.free.push(index);
+            self.counts.lower();
+        }
+        plain
+    }
+
+    /// Takes a block back from its caller, to be freed later; who uses it, and whether the allocator is gone.
+    pub(super) fn suspend(&mut self, index: u32) -> (Uses<D>, bool) {
+        let slot = &mut self.slots[index as usize];
+        slot.state = State::Pending;
+        let uses = slot.uses.take().map(|uses| *uses);
+        (uses.unwrap_or_default(), self.closed)
+    }
+
+    /// Frees a block that nobody uses any more.
+    pub(super) fn free(&mut self, index: u32) {
+        self.slots[index as usize].state = State::Free;
+        self.free.push(index);
+        self.counts.lower();
+    }
+
+    /// Adds a block that was just made for a caller; its slot.
+    pub(super) fn add(&mut self, memory: Memory, requested: usize, raw: bool) -> u32 {
+        let slot = Slot {
+            memory,
+            state: if raw { State::Raw } else { State::Owned },
+            requested,
+            uses: None,
+        };
+        self.counts.raise();
+        if let Some(index) = self.vacant.pop() {
+            self.slots[index as usize] = slot;
+            return index;
+        }
+        self.slots.push(slot);
+        self.free.reserve(self.slots.len());
+        u32::try_from(self.slots.len() - 1).expect("there are fewer blocks than addresses of pages")
+    }
+
+    /// Takes every free block out of the list, but for those of the reserve segment.
+    pub(super) fn begin_leaving(&mut self) -> Vec<(u32, Memory)> {
+        let slots = &mut self.slots;
+        let mut leaving = Vec::new();
+        self.free.retain(|index| {
+            let slot = &mut slots[*index as usize];
+            let stays = slot.memory.is_of_reserve();
+            if !stays {
+                slot.state = State::Leaving;
+                leaving.push((*index, slot.memory));
+            }
+            stays
+        });
+        leaving
+    }
+
+    /// Forgets a block that is gone, or puts it back into the list.
+    pub(super) fn end_leaving(&mut self, index: u32, gone: bool) {
+        let slot = &mut self.slots[index as usize];
+        if gone {
+            slot.state = State::Vacant;
+            self.vacant.push(index);
+        } else {
+            slot.state = State::Free;
+            self.free.push(index);
+        }
+    }
+
+    /// Remembers a use of a block that a caller has.
+    pub(super) fn note_use(&mut self, index: u32, lane: &Arc<Lane<D>>, keeper: Option<Keeper>) {
+        let uses = &mut self.slots[index as usize].uses;
+        uses.get_or_insert_default().add(lane, keeper);
+    }
+
+    /// Leaves an owned block to whoever knows its address.
+    pub(super) fn make_raw(&mut self, index: u32) {
+        self.slots[index as usize].state = State::Raw;
+    }
+
+    /// Who has the block in a slot, if it is the one at `address`.
+    pub(super) fn state_at(&self, index: u32, address: usize) -> State {
+        match self.slots.get(index as usize) {
+            Some(slot) if slot.memory.address() == address => slot.state,
+            _ => State::Vacant,
+        }
+    }
+
+    /// Lets no freed block serve any more; how many have owners, who will free them.
+    pub(super) fn close(&mut self) -> usize {
+        self.closed = true;
+        let owned = |slot: &&Slot<D>| slot.state == State::Owned;
+        self.slots.iter().filter(owned).count()
+    }
+
+    /// The addresses of blocks known by these alone, and the bytes asked for.
+    pub(super) fn raw(&self) -> impl Iterator<Item = (usize, usize)> {
+        let raw = |slot: &&Slot<D>| slot.state == State::Raw;
+        let blocks = self.slots.iter().filter(raw);
+        blocks.map(|slot| (slot.memory.address(), slot.requested))
+    }
+
+    /// Whether a block of the reserve segment is not free.
+    pub(super) fn uses_reserve(&self) -> bool {
+        let used = |slot: &Slot<D>| slot.memory.is_of_reserve() && slot.state != State::Free;
+        self.slots.iter().any(used)
+    }
+}

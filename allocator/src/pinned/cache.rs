@@ -1,0 +1,369 @@
+//! The cache: blocks by size, and all that is known of them.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use cachette_hal::owned::RelaxedCapture;
+use cachette_hal::{self as hal, Device, HostMemory, StreamRef};
+
+use super::bucket::{Bucket, Place};
+use super::memory::Memory;
+use super::pending::Pending;
+use super::reserve::Reserve;
+use super::stats::{PinnedStats, Totals};
+use super::uses::Uses;
+use super::worker::{self, Worker};
+use crate::error::Error;
+use crate::leak::Leak;
+use crate::lock::{Lock, RawLock};
+use crate::pool::route::Routes;
+use crate::shared::Shared;
+use crate::size::TOO_LARGE;
+
+/// One bucket for every power of two.
+const BUCKETS: usize = 64;
+
+/// The pinned memory of one allocator.
+///
+/// No lock is taken inside another, and no driver call is made in one that a hit or a free takes.
+#[derive(Debug)]
+pub(crate) struct Cache<D: Device> {
+    pub(super) shared: Arc<Shared<D>>,
+    /// They tell the pool of a capture.
+    pub(super) routes: Arc<Routes>,
+    /// By log2 of the size.
+    buckets: [Lock<Bucket<D>>; BUCKETS],
+    /// Where each block is, by the address of its first byte.
+    pub(super) table: Lock<BTreeMap<usize, Place>>,
+    pub(super) pending: Lock<Pending<D>>,
+    /// Held by the thread that asks whether points have passed.
+    pub(super) turn: Mutex<()>,
+    pub(super) reserve: Mutex<Reserve>,
+    pub(super) totals: Mutex<Totals>,
+    pub(super) worker: Worker,
+    pub(super) spawn: fn(Arc<Self>) -> io::Result<JoinHandle<()>>,
+    /// Leads to itself.
+    me: Weak<Self>,
+    /// Itself, once the allocator is gone, until `left` blocks are back.
+    keep: Mutex<Option<Arc<Self>>>,
+    /// Blocks that still have owners, once the allocator is gone; not exact before all buckets are closed.
+    left: AtomicI64,
+}
+
+/// A block for a caller.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Taken {
+    pub(super) place: Place,
+    pub(super) ptr: NonNull<u8>,
+}
+
+/// The lock of a bucket, held.
+pub(super) type Guard<'a, D> = lock_api::MutexGuard<'a, RawLock, Bucket<D>>;
+
+/// What is left to do for a block that its caller freed; it keeps the cache until that is done.
+#[derive(Debug)]
+#[must_use = "the block is lost without `end`"]
+pub(super) struct Given<D: Device> {
+    cache: Arc<Cache<D>>,
+    place: Place,
+    uses: Uses<D>,
+    closed: bool,
+}
+
+/// A lock whose contents a panic leaves sound, since every change is one step.
+pub(super) fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<D: Device> Cache<D> {
+    pub(crate) fn new(shared: &Arc<Shared<D>>, routes: &Arc<Routes>) -> Arc<Self>
+    where
+        D: 'static,
+    {
+        Arc::new_cyclic(|me| Self {
+            shared: Arc::clone(shared),
+            routes: Arc::clone(routes),
+            buckets: std::array::from_fn(|_| Lock::default()),
+            table: Lock::default(),
+            pending: Lock::default(),
+            turn: Mutex::default(),
+            reserve: Mutex::default(),
+            totals: Mutex::default(),
+            worker: Worker::default(),
+            spawn: worker::spawn,
+            me: Weak::clone(me),
+            keep: Mutex::default(),
+            left: AtomicI64::new(0),
+        })
+    }
+
+    /// Takes a block for `bytes` bytes, of which there is at least one.
+    #[inline]
+    pub(super) fn take(&self, bytes: usize, raw: bool) -> Result<Taken, Error> {
+        if bytes as u64 >= TOO_LARGE {
+            let bytes = bytes as u64;
+            return Err(Error::TooLarge { bytes });
+        }
+        let bucket = log2_ceil(bytes);
+        match self.take_free(bucket, bytes, raw) {
+            Some(taken) => Ok(taken),
+            None => self.take_slowly(bucket, bytes, raw),
+        }
+    }
+
+    /// Takes the block of a bucket that was freed last.
+    #[inline(always)]
+    pub(super) fn take_free(&self, bucket: u8, bytes: usize, raw: bool) -> Option<Taken> {
+        let taken = self.buckets[usize::from(bucket)].lock().take(bytes, raw);
+        taken.map(|(slot, ptr)| Taken {
+            place: Place { bucket, slot },
+            ptr,
+        })
+    }
+
+    /// Takes a block back from its caller. Where that is not all, the rest is [`Given::end`].
+    #[inline]
+    pub(super) fn give(&self, place: Place) -> Option<Given<D>> {
+        self.give_held(self.bucket(place).lock(), place)
+    }
+
+    /// The same with the lock of its bucket held.
+    #[inline(always)]
+    pub(super) fn give_held(&self, mut bucket: Guard<'_, D>, place: Place) -> Option<Given<D>> {
+        if bucket.give(place.slot) {
+            return None;
+        }
+        Some(self.suspend(bucket, place))
+    }
+
+    #[cold]
+    fn suspend(&self, mut bucket: Guard<'_, D>, place: Place) -> Given<D> {
+        // As long as the block has its owner, the cache lives.
+        let cache = self.me.upgrade().expect("the cache outlives its blocks");
+        let (uses, closed) = bucket.suspend(place.slot);
+        Given {
+            cache,
+            place,
+            uses,
+            closed,
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn bucket(&self, place: Place) -> &Lock<Bucket<D>> {
+        &self.buckets[usize::from(place.bucket)]
+    }
+
+    /// The driver's calls for pinned memory.
+    pub(super) fn driver(&self) -> Result<&dyn HostMemory, hal::Missing> {
+        self.shared.device.host_memory()
+    }
+
+    /// Frees what nobody uses, and gives all of it back to the driver; how many bytes that were.
+    pub(super) fn empty(&self) -> Result<u64, Error> {
+        self.tend()?;
+        let (bytes, result) = self.give_back_free();
+        match result {
+            Err(error) if !self.shared.settings.config().pinned_free_catch_all() => {
+                Err(error.into())
+            }
+            _ => Ok(bytes),
+        }
+    }
+
+    /// Gives every free block back to the driver; the bytes that went, and the first failure.
+    pub(super) fn give_back_free(&self) -> (u64, hal::Result<()>) {
+        // A capture may be under way, which must not be broken.
+        let _relaxed = RelaxedCapture::enter(&self.shared.device).ok();
+        let (mut bytes, mut result) = (0, Ok(()));
+        for (index, bucket) in (0..).zip(&self.buckets) {
+            let leaving = bucket.lock().begin_leaving();
+            for (slot, memory) in leaving {
+                let place = Place {
+                    bucket: index,
+                    slot,
+                };
+                let gone = self.give_back(place, memory);
+                bytes += gone.map_or(0, |()| place.bytes() as u64);
+                result = result.and(gone);
+            }
+        }
+        (bytes, result)
+    }
+
+    /// Gives one block back that has left the list of free ones; after a failure it is there again.
+    fn give_back(&self, place: Place, memory: Memory) -> hal::Result<()> {
+        // Before it goes: the driver may hand the same address to another thread at once.
+        self.table.lock().remove(&memory.address());
+        let gone = self.give_back_memory(memory);
+        if gone.is_ok() {
+            unpoisoned(&self.totals).removed(place.bytes());
+        } else {
+            self.table.lock().insert(memory.address(), place);
+        }
+        let mut bucket = self.bucket(place).lock();
+        bucket.end_leaving(place.slot, gone.is_ok());
+        gone
+    }
+
+    fn give_back_memory(&self, memory: Memory) -> hal::Result<()> {
+        let begun = Instant::now();
+        // SAFETY: 1. the memory was made with this driver, and has just left the list that led to it. 2. It was free,
+        // so its caller is done with it, and its recorded uses have ended.
+        unsafe { memory.give_back(self.driver()?) }?;
+        unpoisoned(&self.totals).gave_back(begun.elapsed());
+        Ok(())
+    }
+
+    /// What was done, and what is held.
+    pub(super) fn stats(&self) -> PinnedStats {
+        let mut stats = unpoisoned(&self.totals).stats();
+        for (index, bucket) in self.buckets.iter().enumerate() {
+            let counts = bucket.lock().counts;
+            counts.add_to(&mut stats.active_requests, 1);
+            counts.add_to(&mut stats.active_bytes, 1 << index);
+        }
+        stats
+    }
+
+    pub(super) fn reset_peaks(&self) {
+        unpoisoned(&self.totals).reset_peaks();
+        for bucket in &self.buckets {
+            bucket.lock().counts.reset_peak();
+        }
+    }
+
+    pub(super) fn reset_totals(&self) {
+        unpoisoned(&self.totals).reset_totals();
+        for bucket in &self.buckets {
+            bucket.lock().counts.reset_totals();
+        }
+    }
+
+    /// Memory that is known by its address alone; it is of no stream, so the default one is named.
+    pub(crate) fn raw(&self) -> Vec<Leak> {
+        let mut raw = Vec::new();
+        for bucket in &self.buckets {
+            let bucket = bucket.lock();
+            raw.extend(bucket.raw().map(|(address, requested)| Leak {
+                address: address as u64,
+                requested: requested as u64,
+                stream: StreamRef::DEFAULT,
+            }));
+        }
+        raw
+    }
+
+    /// Tells the cache that its allocator is gone; it ends with the last block that has an owner.
+    pub(crate) fn close(&self) {
+        self.worker.stop();
+        *unpoisoned(&self.keep) = self.me.upgrade();
+        let owned: usize = self
+            .buckets
+            .iter()
+            .map(|bucket| bucket.lock().close())
+            .sum();
+        self.shed();
+        self.leave(i64::try_from(owned).unwrap_or(i64::MAX));
+    }
+
+    /// Gives back what it can, when no freed block serves any more.
+    fn shed(&self) {
+        // Nobody is there to be told of a failure; what stays is tried again at the end.
+        let _ = self.tend();
+        let _ = self.give_back_free();
+    }
+
+    /// Adds to what is left, and lets the cache end when that is nothing.
+    fn leave(&self, more: i64) {
+        // A block that comes back while buckets are being closed is subtracted first, so it is zero only at the end.
+        // Acquire and release: the last to come sees all that the others did.
+        if self.left.fetch_add(more, Ordering::AcqRel) + more == 0 {
+            let last = unpoisoned(&self.keep).take();
+            drop(last);
+        }
+    }
+
+    /// Frees what was still waiting, once the device is idle; if that cannot be known, the memory is left to the
+    /// process, since the device may still write it.
+    fn settle(&mut self) {
+        let pending = std::mem::take(self.pending.get_mut());
+        let places = pending.into_places();
+        if places.is_empty() {
+            return;
+        }
+        let wait = || self.shared.device.synchronize_device();
+        // The first may only tell of something that failed long before.
+        if wait().or_else(|_| wait()).is_ok() {
+            for place in places {
+                self.bucket(place).lock().free(place.slot);
+            }
+        }
+    }
+}
+
+impl<D: Device> Given<D> {
+    /// Marks the uses of the block, so that it becomes free after them.
+    pub(super) fn end(self) -> hal::Result<()> {
+        let Self {
+            cache,
+            place,
+            uses,
+            closed,
+        } = self;
+        let marked = cache.mark(place, uses);
+        if closed {
+            cache.shed();
+            cache.leave(-1);
+        } else {
+            cache.wake();
+        }
+        marked
+    }
+}
+
+impl<D: Device> Drop for Cache<D> {
+    fn drop(&mut self) {
+        let shared = Arc::clone(&self.shared);
+        let _relaxed = RelaxedCapture::enter(&shared.device).ok();
+        self.settle();
+        // A destructor has nobody to tell of a failure; each is tried once more, as it may tell of an older one.
+        if self.give_back_free().1.is_err() {
+            let _ = self.give_back_free();
+        }
+        let used = self.buckets.iter().any(|one| one.lock().uses_reserve());
+        if !used && let Some(segment) = unpoisoned(&self.reserve).take() {
+            let tried = self.give_back_memory(segment);
+            let _ = tried.or_else(|_| self.give_back_memory(segment));
+        }
+    }
+}
+
+/// log2 of the smallest power of two that holds `bytes`, of which there is at least one.
+#[inline(always)]
+fn log2_ceil(bytes: usize) -> u8 {
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "a number of bits is at most 64"
+    )]
+    let log2 = (usize::BITS - (bytes - 1).leading_zeros()) as u8;
+    log2
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn n1_sizes_round_up_to_powers_of_two() {
+        for (bytes, log2) in [(1, 0), (2, 1), (3, 2), (4, 2), (5, 3), (40 << 10, 16)] {
+            assert_eq!(log2_ceil(bytes), log2, "{bytes}");
+        }
+        assert_eq!(log2_ceil((1 << 60) - 1), 60);
+    }
+}

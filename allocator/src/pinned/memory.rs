@@ -1,0 +1,118 @@
+//! How pinned memory is made, and given back by the call that fits how it was made.
+
+use std::alloc::{self, Layout};
+use std::ptr::NonNull;
+
+use cachette_hal::{self as hal, Call, ErrorKind, HostMemory};
+
+use super::prefault;
+use crate::config::Config;
+
+/// What registered memory is aligned to, and a whole number of: drivers lock whole pages.
+pub(super) const PAGE: usize = 4096;
+
+/// Pinned memory, and how it was made.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Memory {
+    pub(super) ptr: NonNull<u8>,
+    origin: Origin,
+}
+
+/// How memory was made.
+#[derive(Clone, Copy, Debug)]
+enum Origin {
+    /// By the driver.
+    Driver,
+    /// By the program's own allocator, at `base`; then registered.
+    Registered { base: NonNull<u8>, layout: Layout },
+    /// It is a part of the reserve segment.
+    Reserve,
+}
+
+// SAFETY: the pointers are only numbers here; the memory belongs to no thread.
+unsafe impl Send for Memory {}
+
+impl Memory {
+    /// Makes memory in the way that `config` says; it is as good as any bytes that somebody wrote.
+    pub(super) fn make(
+        driver: &dyn HostMemory,
+        bytes: usize,
+        config: &Config,
+    ) -> hal::Result<Self> {
+        if config.pinned_use_host_register() {
+            return Self::register(driver, bytes, config.pinned_register_threads() as usize);
+        }
+        Ok(Self {
+            ptr: driver.allocate_pinned(bytes)?,
+            origin: Origin::Driver,
+        })
+    }
+
+    /// A part of the reserve segment.
+    pub(super) const fn of_reserve(ptr: NonNull<u8>) -> Self {
+        Self {
+            ptr,
+            origin: Origin::Reserve,
+        }
+    }
+
+    fn register(driver: &dyn HostMemory, bytes: usize, threads: usize) -> hal::Result<Self> {
+        let exhausted = hal::Error::new(ErrorKind::OutOfMemory, Call::Register.name());
+        let bytes = bytes.next_multiple_of(PAGE);
+        // Zeroed, so that it may be read; and with a page more instead of an alignment, since large zeroed memory
+        // without one comes untouched from the system, and is left for all threads to touch.
+        let layout = Layout::from_size_align(bytes + PAGE, 1).map_err(|_| exhausted)?;
+        // SAFETY: the layout has at least a page.
+        let base = NonNull::new(unsafe { alloc::alloc_zeroed(layout) }).ok_or(exhausted)?;
+        let memory = Self {
+            ptr: next_page(base),
+            origin: Origin::Registered { base, layout },
+        };
+        // SAFETY: `bytes` bytes from the first page on lie in what was allocated just now, and nobody knows them.
+        unsafe { prefault::touch(memory.ptr, bytes, threads) };
+        // SAFETY: the range is allocated, and stays so until it is unregistered.
+        if let Err(error) = unsafe { driver.register(memory.ptr, bytes) } {
+            // SAFETY: it was allocated with this layout just now, and the driver does not have it.
+            unsafe { alloc::dealloc(base.as_ptr(), layout) };
+            return Err(error);
+        }
+        Ok(memory)
+    }
+
+    /// Gives memory back; a failure changes nothing. What is a part of the reserve segment goes with that.
+    ///
+    /// # Safety
+    ///
+    /// 1. The memory was made with `driver`, and is given back once.
+    /// 2. Neither the device nor the host uses it.
+    pub(super) unsafe fn give_back(self, driver: &dyn HostMemory) -> hal::Result<()> {
+        match self.origin {
+            // SAFETY: 1. and 2. the caller's promises.
+            Origin::Driver => unsafe { driver.free_pinned(self.ptr) },
+            Origin::Registered { base, layout } => {
+                // SAFETY: 1. and 2. the caller's promises.
+                unsafe { driver.unregister(self.ptr) }?;
+                // SAFETY: it was allocated with this layout, and no driver has it any more.
+                unsafe { alloc::dealloc(base.as_ptr(), layout) };
+                Ok(())
+            }
+            Origin::Reserve => Ok(()),
+        }
+    }
+
+    pub(super) const fn is_of_reserve(self) -> bool {
+        matches!(self.origin, Origin::Reserve)
+    }
+
+    /// The first byte, as a number.
+    pub(super) fn address(self) -> usize {
+        self.ptr.addr().get()
+    }
+}
+
+/// The first page that begins at `ptr` or after it.
+fn next_page(ptr: NonNull<u8>) -> NonNull<u8> {
+    let aligned = ptr.addr().get().next_multiple_of(PAGE);
+    let aligned = ptr.as_ptr().with_addr(aligned);
+    NonNull::new(aligned).unwrap_or(ptr)
+}

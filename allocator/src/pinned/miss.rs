@@ -1,0 +1,110 @@
+//! What is tried when no block of a size is free.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
+
+use cachette_hal::owned::RelaxedCapture;
+use cachette_hal::{self as hal, Device, ErrorKind};
+
+use super::bucket::Place;
+use super::cache::{Cache, Taken, unpoisoned};
+use super::memory::Memory;
+use crate::config::Config;
+use crate::error::Error;
+use crate::lock;
+
+impl<D: Device> Cache<D> {
+    /// Finds a block where none was free: one whose uses have ended, one from the driver, and if that has none left,
+    /// one from the driver again after it has got all free blocks back, or after all uses have ended.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn take_slowly(
+        &self,
+        bucket: u8,
+        requested: usize,
+        raw: bool,
+    ) -> Result<Taken, Error> {
+        self.driver()?;
+        lock::prepare();
+        // A capture may be under way, which must not be broken.
+        let _relaxed = RelaxedCapture::enter(&self.shared.device).ok();
+        self.tend()?;
+        if let Some(taken) = self.take_free(bucket, requested, raw) {
+            return Ok(taken);
+        }
+        if let Some(taken) = self.obtain(bucket, requested, raw)? {
+            return Ok(taken);
+        }
+        if !self.shared.settings.never_block.load(Relaxed) {
+            for wait in [false, true] {
+                if wait && !self.wait_for_uses()? {
+                    break;
+                }
+                self.tend()?;
+                if let Some(taken) = self.take_free(bucket, requested, raw) {
+                    return Ok(taken);
+                }
+                // What the driver does not take back now is still there for others.
+                let _ = self.give_back_free();
+                if let Some(taken) = self.obtain(bucket, requested, raw)? {
+                    return Ok(taken);
+                }
+            }
+        }
+        Err(self.exhausted(bucket, requested))
+    }
+
+    /// Makes a block; `None` if there is no memory for it.
+    fn obtain(&self, bucket: u8, requested: usize, raw: bool) -> hal::Result<Option<Taken>> {
+        let bytes = 1 << bucket;
+        let config = self.shared.settings.config();
+        let memory = match self.cut_reserve(bytes, &config) {
+            Some(memory) => memory,
+            None => match self.make(bytes, &config) {
+                Ok(memory) => memory,
+                Err(error) if error.kind() == ErrorKind::OutOfMemory => return Ok(None),
+                Err(error) => return Err(error),
+            },
+        };
+        let mut guard = self.bucket(Place { bucket, slot: 0 }).lock();
+        let slot = guard.add(memory, requested, raw);
+        drop(guard);
+        let place = Place { bucket, slot };
+        self.table.lock().insert(memory.address(), place);
+        unpoisoned(&self.totals).added(bytes);
+        let ptr = memory.ptr;
+        Ok(Some(Taken { place, ptr }))
+    }
+
+    /// Cuts a block off the reserve segment, which is made at the first request if there is to be one.
+    fn cut_reserve(&self, bytes: usize, config: &Config) -> Option<Memory> {
+        let wanted = usize::try_from(config.pinned_reserve_segment_bytes()?).ok()?;
+        // Only misses come here. One that comes while the segment is being made wants a part of it.
+        let mut reserve = unpoisoned(&self.reserve);
+        if !reserve.is_made() {
+            // Without a segment every block is made by itself.
+            let segment = self.make(wanted, config).ok()?;
+            reserve.fill(segment, wanted);
+        }
+        reserve.cut(bytes)
+    }
+
+    /// Asks the driver for memory.
+    fn make(&self, bytes: usize, config: &Config) -> hal::Result<Memory> {
+        let begun = Instant::now();
+        let memory = Memory::make(self.driver()?, bytes, config)?;
+        unpoisoned(&self.totals).made(begun.elapsed());
+        Ok(memory)
+    }
+
+    /// The figures of a request that failed for want of memory.
+    fn exhausted(&self, bucket: u8, requested: usize) -> Error {
+        let stats = self.stats();
+        Error::OutOfPinnedMemory {
+            requested: requested as u64,
+            block: 1 << bucket,
+            held: stats.allocated_bytes.current,
+            active: stats.active_bytes.current,
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Blocks that their callers freed while streams or graphs still use them.
+
+#![forbid(unsafe_code)]
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use cachette_hal::Device;
+
+use super::bucket::Place;
+use super::uses::{Keeper, Uses};
+use crate::fence::Fence;
+
+/// Blocks that their callers freed while streams or graphs still use them. Each is in one of the lists.
+#[derive(Debug)]
+pub(super) struct Pending<D: Device> {
+    /// For every lane that uses such blocks, by number, the points to wait for, in the order they were marked.
+    queues: Vec<(u64, VecDeque<Waiting<D>>)>,
+    /// Blocks whose uses are not marked yet: the driver failed, or a stream that uses them is captured.
+    unmarked: Vec<(Place, Uses<D>)>,
+    /// Blocks that only graphs use.
+    kept: Vec<Waiter>,
+}
+
+/// One point that a block waits for.
+#[derive(Debug)]
+struct Waiting<D: Device> {
+    fence: Arc<Fence<D>>,
+    /// Shared by all points of the block, so that whoever lets go last knows that it waits for no more.
+    waiter: Arc<Waiter>,
+}
+
+/// A block that waits, and the graphs that keep it after that.
+#[derive(Debug)]
+pub(super) struct Waiter {
+    pub(super) place: Place,
+    pub(super) keepers: Vec<Keeper>,
+}
+
+impl<D: Device> Default for Pending<D> {
+    fn default() -> Self {
+        Self {
+            queues: Vec::new(),
+            unmarked: Vec::new(),
+            kept: Vec::new(),
+        }
+    }
+}
+
+impl<D: Device> Pending<D> {
+    /// Whether there is any such block.
+    pub(super) fn is_any(&self) -> bool {
+        self.awaits_streams() || !self.kept.is_empty()
+    }
+
+    /// Whether any block waits for a stream.
+    pub(super) fn awaits_streams(&self) -> bool {
+        !self.queues.is_empty() || !self.unmarked.is_empty()
+    }
+
+    /// Lets a block wait for points, at least one.
+    pub(super) fn wait(&mut self, waiter: Waiter, fences: Vec<Fence<D>>) {
+        let waiter = Arc::new(waiter);
+        for fence in fences {
+            let (lane, _) = fence.point();
+            let waiting = Waiting {
+                fence: Arc::new(fence),
+                waiter: Arc::clone(&waiter),
+            };
+            match self.queues.iter_mut().find(|(of, _)| *of == lane) {
+                Some((_, queue)) => queue.push_back(waiting),
+                None => self.queues.push((lane, VecDeque::from([waiting]))),
+            }
+        }
+    }
+
+    /// Lets a block wait until its uses can be marked.
+    pub(super) fn postpone(&mut self, place: Place, uses: Uses<D>) {
+        self.unmarked.push((place, uses));
+    }
+
+    /// Lets a block wait until its keepers are gone.
+    pub(super) fn keep(&mut self, waiter: Waiter) {
+        self.kept.push(waiter);
+    }
+
+    /// The blocks whose uses are not marked yet; they are the caller's from now on.
+    pub(super) fn take_unmarked(&mut self) -> Vec<(Place, Uses<D>)> {
+        std::mem::take(&mut self.unmarked)
+    }
+
+    /// The first point of every lane, with the lane's number.
+    pub(super) fn heads(&self) -> Vec<(u64, Arc<Fence<D>>)> {
+        let head = |(lane, queue): &(u64, VecDeque<Waiting<D>>)| {
+            let first = queue.front()?;
+            Some((*lane, Arc::clone(&first.fence)))
+        };
+        self.queues.iter().filter_map(head).collect()
+    }
+
+    /// Every point that is waited for.
+    pub(super) fn fences(&self) -> Vec<Arc<Fence<D>>> {
+        let waiting = self.queues.iter().flat_map(|(_, queue)| queue);
+        waiting.map(|one| Arc::clone(&one.fence)).collect()
+    }
+
+    /// Lets every one of `lanes` pass its first point; the blocks that wait for no more.
+    pub(super) fn pass(&mut self, lanes: &[u64]) -> Vec<Waiter> {
+        let passing = self.queues.iter_mut().filter(|(of, _)| lanes.contains(of));
+        let passed = passing.filter_map(|(_, queue)| queue.pop_front());
+        let done = passed
+            .filter_map(|waiting| Arc::into_inner(waiting.waiter))
+            .collect();
+        self.queues.retain(|(_, queue)| !queue.is_empty());
+        done
+    }
+
+    /// The blocks whose keepers are gone.
+    pub(super) fn take_unkept(&mut self) -> Vec<Waiter> {
+        let gone = |waiter: &mut Waiter| waiter.keepers.iter().all(Keeper::is_gone);
+        self.kept.extract_if(.., gone).collect()
+    }
+
+    /// Every block; none waits any more.
+    pub(super) fn into_places(self) -> Vec<Place> {
+        let waiting = self.queues.into_iter().flat_map(|(_, queue)| queue);
+        let waiters = waiting.filter_map(|waiting| Arc::into_inner(waiting.waiter));
+        let unmarked = self.unmarked.into_iter().map(|(place, _)| place);
+        let waiters = waiters.chain(self.kept).map(|waiter| waiter.place);
+        waiters.chain(unmarked).collect()
+    }
+}

@@ -1,0 +1,187 @@
+//! Streams and graphs that use blocks: remembered while a caller has the block, waited for once it is freed.
+
+use std::sync::Arc;
+
+use cachette_hal::owned::RelaxedCapture;
+use cachette_hal::{self as hal, CaptureStatus, Device, Progress};
+
+use super::bucket::Place;
+use super::cache::{Cache, unpoisoned};
+use super::pending::Waiter;
+use crate::fence::Fence;
+use crate::lane::Lane;
+use crate::pool::core::PoolCore;
+
+/// Who was recorded to use a block.
+#[derive(Debug)]
+pub(super) struct Uses<D: Device> {
+    /// Streams that run work with it.
+    lanes: Vec<Arc<Lane<D>>>,
+    /// Graphs that captured work with it.
+    keepers: Vec<Keeper>,
+}
+
+/// What keeps a block whose use was captured: the graph reads or writes it at every launch.
+#[derive(Debug)]
+pub(super) enum Keeper {
+    /// The pool that serves the capture, and lives as long as its graphs.
+    Pool(Arc<PoolCore>),
+    /// A graph that the allocator knows nothing of.
+    Unknown,
+}
+
+impl Keeper {
+    /// Whether no graph can use the block any more.
+    pub(super) fn is_gone(&self) -> bool {
+        match self {
+            Self::Pool(pool) => pool.is_left(),
+            Self::Unknown => false,
+        }
+    }
+
+    fn is(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Pool(one), Self::Pool(two)) => Arc::ptr_eq(one, two),
+            (Self::Unknown, Self::Unknown) => true,
+            _ => false,
+        }
+    }
+}
+
+impl<D: Device> Default for Uses<D> {
+    fn default() -> Self {
+        Self {
+            lanes: Vec::new(),
+            keepers: Vec::new(),
+        }
+    }
+}
+
+impl<D: Device> Uses<D> {
+    /// Adds a use by a stream, or by the graph that it is captured into.
+    pub(super) fn add(&mut self, lane: &Arc<Lane<D>>, keeper: Option<Keeper>) {
+        match keeper {
+            Some(keeper) if !self.keepers.iter().any(|known| known.is(&keeper)) => {
+                self.keepers.push(keeper);
+            }
+            None if !self.lanes.iter().any(|known| Arc::ptr_eq(known, lane)) => {
+                self.lanes.push(Arc::clone(lane));
+            }
+            _ => {}
+        }
+    }
+}
+
+impl<D: Device> Cache<D> {
+    /// Remembers that `lane` uses a block that a caller has.
+    pub(super) fn record_use(&self, place: Place, lane: &Arc<Lane<D>>) {
+        let keeper = self.keeper(lane);
+        let mut bucket = self.bucket(place).lock();
+        bucket.note_use(place.slot, lane, keeper);
+    }
+
+    /// What keeps a block that `lane` uses, if the use is captured.
+    fn keeper(&self, lane: &Arc<Lane<D>>) -> Option<Keeper> {
+        let capture = lane.shared().device.capture().ok()?;
+        // SAFETY: 1. the lane keeps its stream alive.
+        match unsafe { capture.capture_status(lane.stream()) } {
+            Ok(CaptureStatus::Active(id)) => {
+                let own = Arc::ptr_eq(lane.shared(), &self.shared);
+                let pool = own.then(|| self.routes.pool_for(lane.stream(), || Some(id)));
+                Some(pool.flatten().map_or(Keeper::Unknown, Keeper::Pool))
+            }
+            Ok(_) => None,
+            // It may be captured, and memory that serves too late does no harm.
+            Err(_) => Some(Keeper::Unknown),
+        }
+    }
+
+    /// Marks the present end of every stream that uses a freed block. On failure, and during a capture, the uses are
+    /// kept and marked later.
+    pub(super) fn mark(&self, place: Place, uses: Uses<D>) -> hal::Result<()> {
+        if uses.lanes.iter().any(|lane| lane.is_capturing()) {
+            self.pending.lock().postpone(place, uses);
+            return Ok(());
+        }
+        let fences: hal::Result<Vec<_>> =
+            uses.lanes.iter().map(|lane| Fence::record(lane)).collect();
+        match fences {
+            Ok(fences) => {
+                let keepers = uses.keepers;
+                let waiter = Waiter { place, keepers };
+                if fences.is_empty() {
+                    self.end_wait(waiter);
+                } else {
+                    self.pending.lock().wait(waiter, fences);
+                }
+                Ok(())
+            }
+            Err(error) => {
+                self.pending.lock().postpone(place, uses);
+                Err(error)
+            }
+        }
+    }
+
+    /// Frees a block that waits for no stream any more, unless a graph keeps it.
+    fn end_wait(&self, waiter: Waiter) {
+        if waiter.keepers.iter().all(Keeper::is_gone) {
+            self.bucket(waiter.place).lock().free(waiter.place.slot);
+        } else {
+            self.pending.lock().keep(waiter);
+        }
+    }
+
+    /// Marks what could not be marked before, and frees the blocks that nobody uses any more.
+    pub(super) fn tend(&self) -> hal::Result<()> {
+        if !self.pending.lock().is_any() {
+            return Ok(());
+        }
+        // One thread asks at a time, so that the first points stay first. No hit and no free comes here.
+        let _turn = unpoisoned(&self.turn);
+        // A capture may be under way, and forbids to ask whether a point has passed.
+        let _relaxed = RelaxedCapture::enter(&self.shared.device).ok();
+        let mut result = Ok(());
+        let unmarked = self.pending.lock().take_unmarked();
+        for (place, uses) in unmarked {
+            result = result.and(self.mark(place, uses));
+        }
+        result = result.and(self.pass_points());
+        let unkept = self.pending.lock().take_unkept();
+        for waiter in unkept {
+            self.end_wait(waiter);
+        }
+        result
+    }
+
+    /// Asks every stream for its first point until none has passed one.
+    fn pass_points(&self) -> hal::Result<()> {
+        let mut result = Ok(());
+        loop {
+            // What is asked is held here, so that no event goes back to its pool under the lock.
+            let heads = self.pending.lock().heads();
+            let mut passed = Vec::new();
+            for (lane, fence) in &heads {
+                match fence.poll() {
+                    Ok(Progress::Done) => passed.push(*lane),
+                    Ok(Progress::Pending) => {}
+                    Err(error) => result = result.and(Err(error)),
+                }
+            }
+            if passed.is_empty() {
+                return result;
+            }
+            let done = self.pending.lock().pass(&passed);
+            for waiter in done {
+                self.end_wait(waiter);
+            }
+        }
+    }
+
+    /// Blocks the host until every marked use has ended; whether there was any.
+    pub(super) fn wait_for_uses(&self) -> hal::Result<bool> {
+        let fences = self.pending.lock().fences();
+        fences.iter().try_for_each(|fence| fence.wait())?;
+        Ok(!fences.is_empty())
+    }
+}

@@ -1,0 +1,84 @@
+//! The background thread that asks whether streams have passed, so that requests find blocks already free.
+
+#![forbid(unsafe_code)]
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use cachette_hal::Device;
+
+use super::cache::{Cache, unpoisoned};
+
+/// How long the thread rests while blocks wait for streams.
+const REST: Duration = Duration::from_micros(100);
+
+/// The background thread of a cache, if it has one. It sleeps while nothing waits, and ends with the allocator.
+#[derive(Debug, Default)]
+pub(super) struct Worker {
+    thread: Mutex<Option<JoinHandle<()>>>,
+    /// Relaxed: the lock around `thread`, or the end of a rest, orders it.
+    stopped: AtomicBool,
+}
+
+impl Worker {
+    /// Ends the thread, and waits until it has.
+    pub(super) fn stop(&self) {
+        let running = {
+            let mut thread = unpoisoned(&self.thread);
+            self.stopped.store(true, Relaxed);
+            thread.take()
+        };
+        if let Some(running) = running {
+            running.thread().unpark();
+            // A thread that panicked has nothing left to do.
+            let _ = running.join();
+        }
+    }
+}
+
+impl<D: Device> Cache<D> {
+    /// Lets the background thread know that a block waits, if there is to be such a thread.
+    pub(super) fn wake(self: &Arc<Self>) {
+        if !self.works_in_background() {
+            return;
+        }
+        let mut thread = unpoisoned(&self.worker.thread);
+        match &*thread {
+            Some(running) if !running.is_finished() => running.thread().unpark(),
+            _ if self.worker.stopped.load(Relaxed) => {}
+            _ => {
+                // Without a thread, requests ask by themselves.
+                *thread = (self.spawn)(Arc::clone(self)).ok();
+            }
+        }
+    }
+
+    /// Whether there is to be a background thread.
+    fn works_in_background(&self) -> bool {
+        let config = self.shared.settings.config();
+        config.pinned_use_background_threads()
+    }
+
+    /// What the thread does.
+    fn work(&self) {
+        while !self.worker.stopped.load(Relaxed) && self.works_in_background() {
+            // A failure is told to the next request that asks.
+            let _ = self.tend();
+            if self.pending.lock().awaits_streams() {
+                thread::park_timeout(REST);
+            } else {
+                thread::park();
+            }
+        }
+    }
+}
+
+/// Begins the thread of a cache. Only an allocator that outlives every borrow can have one, so this is chosen where
+/// that is known: when the allocator is made.
+pub(super) fn spawn<D: Device + 'static>(cache: Arc<Cache<D>>) -> io::Result<JoinHandle<()>> {
+    let named = thread::Builder::new().name("cachette-pinned".to_owned());
+    named.spawn(move || cache.work())
+}

@@ -1,0 +1,322 @@
+//! Pinned memory: sizes, reuse, figures, and memory by address.
+
+use cachette::hal::{Call, CaptureMode, Feature};
+use cachette::pinned::{PinnedAllocation, TimeStat};
+use cachette::{Error, PointerProblem};
+use cachette_hal_host::{HostConfig, HostDevice};
+
+use crate::bed::{Bed, begin_capture};
+
+const KIB: usize = 1 << 10;
+
+/// Pinned memory of a [`Bed`].
+pub(crate) type Staged = PinnedAllocation<HostDevice>;
+
+impl Bed {
+    /// Allocates pinned memory.
+    pub(crate) fn pin(&self, bytes: usize) -> Staged {
+        let pinned = self.allocator.pinned();
+        pinned.allocate(bytes).expect("there is room")
+    }
+
+    /// Driver calls for pinned memory so far.
+    pub(crate) fn pinning_calls(&self) -> u64 {
+        let calls = [
+            Call::AllocatePinned,
+            Call::FreePinned,
+            Call::Register,
+            Call::Unregister,
+        ];
+        calls.map(|call| self.device.calls(call)).iter().sum()
+    }
+}
+
+#[test]
+fn n1_sizes_round_up_to_powers_of_two() {
+    let bed = Bed::new();
+    for (bytes, block) in [(1, 1), (3, 4), (40 * KIB, 64 * KIB), (64 * KIB, 64 * KIB)] {
+        let memory = bed.pin(bytes);
+        assert_eq!((memory.requested(), memory.bytes()), (bytes, block));
+        assert!(!memory.is_empty());
+    }
+    bed.assert_returns_everything();
+}
+
+#[test]
+fn n1_freed_blocks_serve_again_the_last_first_and_without_a_call() {
+    let bed = Bed::new();
+    let [one, two, three] = [(); 3].map(|()| bed.pin(KIB));
+    let [first, second] = [one.ptr(), two.ptr()];
+    drop(one);
+    drop(two);
+    let calls = bed.calls_during(|| {
+        let again = bed.pin(600);
+        assert_eq!(again.ptr(), second, "the block freed last");
+        assert_eq!(bed.pin(KIB).ptr(), first, "then the one before");
+    });
+    assert_eq!(calls, 0);
+    drop(three);
+    bed.assert_returns_everything();
+}
+
+#[test]
+fn n1_blocks_are_neither_split_nor_merged() {
+    let bed = Bed::new();
+    let big = bed.pin(4 * KIB).ptr();
+    let small = bed.pin(KIB);
+    assert_ne!(small.ptr(), big);
+    assert_eq!(bed.pin(4 * KIB).ptr(), big);
+    assert_eq!(bed.device.calls(Call::AllocatePinned), 2);
+}
+
+#[test]
+fn n1_no_bytes_are_no_memory_and_too_many_are_refused() {
+    let bed = Bed::new();
+    let pinned = bed.allocator.pinned();
+    let calls = bed.calls_during(|| {
+        let empty = bed.pin(0);
+        assert!(empty.is_empty());
+        assert_eq!((empty.bytes(), empty.requested()), (0, 0));
+        assert_eq!(empty.device_address(), Ok(None));
+        // SAFETY: 1. there is nothing to write.
+        assert_eq!(unsafe { empty.as_slice() }, b"");
+        empty.record_stream(&bed.allocator.default_stream().expect("it is there"));
+        assert!(empty.into_raw().is_null());
+        assert_eq!(pinned.allocate_raw(0), Ok(std::ptr::null_mut()));
+        assert_eq!(pinned.free_raw(std::ptr::null_mut()), Ok(()));
+        for bytes in [1 << 60, usize::MAX] {
+            let error = pinned.allocate(bytes).expect_err("nobody has that");
+            let bytes = bytes as u64;
+            assert_eq!(error, Error::TooLarge { bytes });
+        }
+    });
+    assert_eq!(calls, 0);
+}
+
+#[test]
+fn n1_the_host_and_the_device_see_the_same_bytes() {
+    let bed = Bed::new();
+    let mut memory = bed.pin(KIB);
+    // SAFETY: 1. no device knows the memory yet.
+    unsafe { memory.as_mut_slice() }.fill(7);
+    // SAFETY: 1. no device knows the memory yet.
+    assert_eq!(unsafe { memory.as_slice() }, [7; KIB]);
+    let seen = memory.device_address().expect("it is pinned");
+    let seen = seen.expect("there are bytes").address();
+    assert_eq!(seen, memory.ptr().addr().get() as u64);
+}
+
+#[test]
+fn n2_threads_share_the_memory() {
+    let bed = Bed::new();
+    std::thread::scope(|scope| {
+        for thread in 0..4_u8 {
+            let bed = &bed;
+            scope.spawn(move || {
+                for round in 0..200_u8 {
+                    let mut memory = bed.pin(KIB << (round % 3));
+                    // SAFETY: 1. no device knows the memory.
+                    unsafe { memory.as_mut_slice() }.fill(thread);
+                    std::thread::yield_now();
+                    // SAFETY: 1. no device knows the memory.
+                    let whole = unsafe { memory.as_slice() };
+                    assert!(whole.iter().all(|byte| *byte == thread));
+                }
+            });
+        }
+    });
+    let stats = bed.allocator.pinned().stats();
+    assert_eq!(stats.active_requests.current, 0);
+    assert_eq!(stats.active_requests.allocated, 800);
+    assert!(stats.num_host_alloc <= 12, "{stats:?}");
+    bed.assert_returns_everything();
+}
+
+#[test]
+fn n7_every_figure_is_counted_and_reset() {
+    let bed = Bed::new();
+    let pinned = bed.allocator.pinned();
+    let (small, large) = (bed.pin(40 * KIB), bed.pin(80 * KIB));
+    let stats = pinned.stats();
+    assert_eq!((stats.num_host_alloc, stats.num_host_free), (2, 0));
+    assert_eq!(stats.host_alloc_time.count, 2);
+    assert!(stats.host_alloc_time.min <= stats.host_alloc_time.avg());
+    let bytes = |stat: cachette::Stat| [stat.current, stat.peak, stat.allocated, stat.freed];
+    let both = 192 << 10;
+    assert_eq!(bytes(stats.allocated_bytes), [both, both, both, 0]);
+    assert_eq!(bytes(stats.active_bytes), [both, both, both, 0]);
+    assert_eq!(bytes(stats.active_requests), [2, 2, 2, 0]);
+    assert_eq!(bytes(stats.allocations), [2, 2, 2, 0]);
+    drop(small);
+    let stats = pinned.stats();
+    assert_eq!(
+        bytes(stats.active_bytes),
+        [128 << 10, both, both, 64 << 10],
+        "a freed block is not active"
+    );
+    assert_eq!(bytes(stats.allocations), [2, 2, 2, 0], "and still held");
+    assert_eq!(pinned.empty_cache(), Ok(64 << 10));
+    let stats = pinned.stats();
+    assert_eq!(
+        bytes(stats.allocated_bytes),
+        [128 << 10, both, both, 64 << 10]
+    );
+    assert_eq!((stats.num_host_free, stats.host_free_time.count), (1, 1));
+    pinned.reset_peak_stats();
+    pinned.reset_accumulated_stats();
+    let stats = pinned.stats();
+    assert_eq!(bytes(stats.allocated_bytes), [128 << 10, 128 << 10, 0, 0]);
+    assert_eq!(bytes(stats.active_requests), [1, 1, 0, 0]);
+    assert_eq!((stats.num_host_alloc, stats.num_host_free), (0, 0));
+    assert_eq!(stats.host_alloc_time, TimeStat::default());
+    drop(large);
+    assert_eq!(bytes(pinned.stats().active_requests), [0, 1, 0, 1]);
+}
+
+#[test]
+fn n8_emptying_gives_back_what_is_free_and_the_devices_cache_is_another() {
+    let bed = Bed::new();
+    let pinned = bed.allocator.pinned();
+    let held = bed.pin(KIB);
+    drop((bed.pin(KIB), bed.pin(8 * KIB)));
+    bed.allocator.empty_cache().expect("nothing fails");
+    assert_eq!(bed.device.live().pinned, 3, "that was device memory's");
+    assert_eq!(pinned.empty_cache(), Ok(9 << 10));
+    assert_eq!(bed.device.live().pinned, 1);
+    assert_eq!(pinned.empty_cache(), Ok(0));
+    drop(held);
+    assert_eq!(bed.pin(KIB).bytes(), KIB);
+    bed.assert_returns_everything();
+}
+
+#[test]
+fn nothing_goes_back_to_the_driver_by_itself() {
+    let bed = Bed::new();
+    let stream = bed.stream();
+    for round in 0..100 {
+        let memory = bed.pin(KIB << (round % 5));
+        memory.record_stream(&stream);
+    }
+    stream.synchronize().expect("it runs dry");
+    assert_eq!(bed.device.calls(Call::FreePinned), 0);
+    drop(stream);
+    bed.assert_returns_everything();
+}
+
+#[test]
+fn memory_is_known_by_its_address_alone() {
+    let bed = Bed::new();
+    let pinned = bed.allocator.pinned();
+    let raw = pinned.allocate_raw(KIB).expect("there is room");
+    assert_eq!(bed.allocator.raw_allocations().len(), 1);
+    assert_eq!(pinned.free_raw(raw), Ok(()));
+    let owned = bed.pin(KIB);
+    assert_eq!(owned.ptr().as_ptr(), raw, "both serve from one cache");
+    let raw = owned.into_raw();
+    assert_eq!(pinned.free_raw(raw), Ok(()));
+    assert!(bed.allocator.raw_allocations().is_empty());
+    bed.assert_returns_everything();
+}
+
+#[test]
+fn an_address_that_cannot_be_freed_is_named_for_what_it_is() {
+    let bed = Bed::new();
+    let pinned = bed.allocator.pinned();
+    let why = |ptr: *mut u8| match pinned.free_raw(ptr) {
+        Err(Error::InvalidPinnedPointer { address, why }) => {
+            assert_eq!(address, ptr.addr() as u64);
+            why
+        }
+        other => panic!("{other:?}"),
+    };
+    let raw = pinned.allocate_raw(KIB).expect("there is room");
+    let start = raw.addr() as u64;
+    let inside = PointerProblem::Interior { start, offset: 16 };
+    assert_eq!(why(raw.wrapping_add(16)), inside);
+    assert_eq!(why(raw.wrapping_add(KIB)), PointerProblem::Foreign);
+    assert_eq!(pinned.free_raw(raw), Ok(()));
+    assert_eq!(why(raw), PointerProblem::Free);
+    assert_eq!(why(raw.wrapping_add(16)), PointerProblem::Free);
+    let stream = bed.stream();
+    let held = bed.hold(&stream);
+    let owned = bed.pin(KIB);
+    assert_eq!(why(owned.ptr().as_ptr()), PointerProblem::Owned);
+    owned.record_stream(&stream);
+    drop(owned);
+    assert_eq!(why(raw), PointerProblem::FreedTwice);
+    // SAFETY: 1. 2. the stream is the allocator's own.
+    let error = unsafe { pinned.record_stream_raw(raw, stream.get()) };
+    assert!(matches!(error, Err(Error::InvalidPinnedPointer { .. })));
+    drop(held);
+    assert_eq!(why(std::ptr::dangling_mut()), PointerProblem::Foreign);
+    let text = pinned.free_raw(raw.wrapping_add(KIB)).expect_err("foreign");
+    assert!(text.to_string().starts_with("invalid pinned pointer 0x"));
+}
+
+#[test]
+fn a_device_without_pinned_memory_says_so() {
+    let bed = Bed::on(HostConfig::default().without(Feature::HostMemory), "");
+    let error = bed.allocator.pinned().allocate(KIB).expect_err("missing");
+    assert!(matches!(error, Error::Missing(_)), "{error}");
+    assert_eq!(bed.allocator.pinned().empty_cache(), Ok(0));
+}
+
+#[test]
+fn memory_may_outlive_its_allocator() {
+    let bed = Bed::new();
+    let stream = bed.stream();
+    let (plain, used) = (bed.pin(KIB), bed.pin(8 * KIB));
+    used.record_stream(&stream);
+    drop(bed.pin(2 * KIB));
+    let Bed { device, allocator } = bed;
+    drop((stream, allocator));
+    assert_eq!(device.live().pinned, 2, "what was free went with it");
+    drop(plain);
+    assert_eq!(device.live().pinned, 1);
+    drop(used);
+    assert_eq!(device.live(), cachette_hal_host::Live::default());
+}
+
+#[test]
+fn memory_may_be_dropped_by_threads_while_its_allocator_goes() {
+    for round in 0..100 {
+        let bed = Bed::new();
+        let stream = bed.stream();
+        let owners: Vec<Vec<Staged>> = (0..3)
+            .map(|_| (0..8).map(|log2| bed.pin(1 << log2)).collect())
+            .collect();
+        for memory in owners.iter().flatten().step_by(1 + round % 3) {
+            memory.record_stream(&stream);
+        }
+        let Bed { device, allocator } = bed;
+        drop(stream);
+        std::thread::scope(|scope| {
+            for owned in owners {
+                scope.spawn(move || drop(owned));
+            }
+            scope.spawn(move || drop(allocator));
+        });
+        assert_eq!(device.live(), cachette_hal_host::Live::default());
+    }
+}
+
+#[test]
+fn memory_is_made_and_freed_while_a_stream_is_captured() {
+    for mode in [CaptureMode::Global, CaptureMode::ThreadLocal] {
+        let bed = Bed::new();
+        let stream = bed.stream();
+        let pool = bed.allocator.create_capture_pool();
+        let capture = pool.begin_capture(&stream, mode).expect("it begins");
+        drop(bed.pin(KIB));
+        let emptied = bed.allocator.pinned().empty_cache();
+        assert_eq!(emptied, Ok(1 << 10));
+        assert!(bed.is_captured(&stream), "{mode:?}");
+        capture.end().expect("it is whole");
+    }
+    let bed = Bed::new();
+    let stream = bed.stream();
+    let pool = bed.allocator.create_capture_pool();
+    drop(begin_capture(&pool, &stream));
+    drop((pool, stream));
+    bed.assert_returns_everything();
+}

@@ -1,0 +1,213 @@
+//! Pinned memory that streams use: it serves again once they have passed.
+
+use std::time::{Duration, Instant};
+
+use cachette::hal::{Call, Ordinal};
+use cachette::{Allocation, Allocator};
+use cachette_hal_host::{HostBackend, HostConfig, HostDevice};
+
+use crate::bed::{Bed, Lane, config, in_time};
+use crate::pinned::Staged;
+
+const KIB: usize = 1 << 10;
+
+impl Bed {
+    /// Queues a copy of pinned memory to the device, as large as both.
+    pub(crate) fn upload(&self, to: &Allocation<HostDevice>, from: &Staged, stream: &Lane) {
+        use cachette::hal::Device;
+        let transfer = self.device.transfer().expect("the host device copies");
+        let at = to.ptr().expect("the memory has an address");
+        let (source, bytes) = (from.ptr().as_ptr(), from.requested());
+        // SAFETY: 1. the stream is live. 3. the memory is allocated. 4. the test writes only after the copy.
+        unsafe { transfer.upload(at, source, bytes, stream.get()) }.expect("a copy is queued");
+    }
+}
+
+/// Frees pinned memory that `stream` uses; where it was.
+fn free_in_use(bed: &Bed, stream: &Lane) -> usize {
+    let memory = bed.pin(KIB);
+    memory.record_stream(stream);
+    memory.ptr().addr().get()
+}
+
+#[test]
+fn n3_memory_in_use_serves_after_the_stream_has_passed() {
+    for bed in Bed::both("") {
+        let stream = bed.stream();
+        let held = bed.hold(&stream);
+        let used = free_in_use(&bed, &stream);
+        let other = bed.pin(KIB);
+        assert_ne!(other.ptr().addr().get(), used, "the copy is in flight");
+        let stats = bed.allocator.pinned().stats();
+        assert_eq!(stats.active_requests.current, 2, "what waits is active");
+        drop(held);
+        bed.device.run_until_idle();
+        stream.synchronize().expect("it runs dry");
+        assert_eq!(bed.pin(KIB).ptr().addr().get(), used);
+        drop((other, stream));
+        bed.assert_returns_everything();
+    }
+}
+
+#[test]
+fn n3_a_copy_in_flight_reads_what_was_written_for_it() {
+    for bed in Bed::both("") {
+        let stream = bed.stream();
+        let target = bed.allocate(1024, &stream);
+        let mut memory = bed.pin(KIB);
+        // SAFETY: 1. no copy is queued yet.
+        unsafe { memory.as_mut_slice() }.fill(5);
+        let held = bed.hold(&stream);
+        bed.upload(&target, &memory, &stream);
+        memory.record_stream(&stream);
+        drop(memory);
+        let mut next = bed.pin(KIB);
+        // SAFETY: 1. no copy of this one is queued.
+        unsafe { next.as_mut_slice() }.fill(9);
+        drop(held);
+        bed.device.run_until_idle();
+        assert_eq!(bed.content(&target, &stream), Some(5));
+    }
+}
+
+#[test]
+fn n3_memory_waits_for_every_stream_with_one_event_each() {
+    let bed = Bed::on(HostConfig::default().stepped(2), "");
+    let (left, right) = (bed.stream(), bed.stream());
+    let memory = bed.pin(KIB);
+    let at = memory.ptr();
+    for stream in [&left, &right, &left] {
+        memory.record_stream(stream);
+    }
+    let (held_left, held_right) = (bed.hold(&left), bed.hold(&right));
+    assert_eq!(bed.calls_of(Call::Record, || drop(memory)), 2);
+    drop(held_left);
+    bed.device.run_until_idle();
+    assert_ne!(bed.pin(KIB).ptr(), at, "the right stream has not passed");
+    drop(held_right);
+    bed.device.run_until_idle();
+    let both = [(); 2].map(|()| bed.pin(KIB));
+    assert!(both.iter().any(|memory| memory.ptr() == at));
+    drop(both);
+    drop((left, right));
+    bed.assert_returns_everything();
+}
+
+#[test]
+fn n3_a_hit_asks_for_nothing() {
+    let bed = Bed::new();
+    let stream = bed.stream();
+    let held = bed.hold(&stream);
+    free_in_use(&bed, &stream);
+    drop(bed.pin(KIB));
+    assert_eq!(bed.calls_during(|| drop(bed.pin(KIB))), 0);
+    drop(held);
+}
+
+#[test]
+fn n3_uses_can_be_recorded_by_address() {
+    let bed = Bed::on(HostConfig::default().stepped(2), "");
+    let stream = bed.stream();
+    let pinned = bed.allocator.pinned();
+    let raw = pinned.allocate_raw(KIB).expect("there is room");
+    let held = bed.hold(&stream);
+    // SAFETY: 1. 2. the stream is the allocator's own.
+    unsafe { pinned.record_stream_raw(raw, stream.get()) }.expect("it is allocated");
+    assert_eq!(pinned.free_raw(raw), Ok(()));
+    assert_ne!(bed.pin(KIB).ptr().as_ptr(), raw);
+    drop(held);
+    bed.device.run_until_idle();
+    let both = [(); 2].map(|()| bed.pin(KIB));
+    assert!(both.iter().any(|memory| memory.ptr().as_ptr() == raw));
+}
+
+#[test]
+fn n3_streams_of_other_devices_are_waited_for() {
+    let backend = HostBackend::new(HostConfig::default().devices(2)).expect("it is made");
+    let [one, two] = [0, 1].map(|at| backend.device(Ordinal(at)).expect("it is there"));
+    let (here, there) = (Allocator::new(one), Allocator::new(two.clone()));
+    let stream = there.create_stream().expect("it is made");
+    let held = two.hold(stream.get()).expect("it is live");
+    let memory = here.pinned().allocate(KIB).expect("there is room");
+    let at = memory.ptr();
+    memory.record_stream(&stream);
+    drop(memory);
+    assert_ne!(
+        here.pinned().allocate(KIB).expect("there is room").ptr(),
+        at
+    );
+    drop(held);
+    stream.synchronize().expect("it runs dry");
+    let both = [(); 2].map(|()| here.pinned().allocate(KIB).expect("there is room"));
+    assert!(both.iter().any(|memory| memory.ptr() == at));
+}
+
+/// Whether nothing is active within a few seconds, though nobody asks for memory.
+fn becomes_idle(bed: &Bed) -> bool {
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(5) {
+        if bed.allocator.pinned().stats().active_requests.current == 0 {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    false
+}
+
+#[test]
+fn n3_a_background_thread_frees_what_has_passed_and_ends_with_the_allocator() {
+    let bed = Bed::with("pinned_use_background_threads:True");
+    let stream = bed.stream();
+    for _ in 0..3 {
+        let held = bed.hold(&stream);
+        free_in_use(&bed, &stream);
+        std::thread::sleep(Duration::from_millis(2));
+        let stats = bed.allocator.pinned().stats();
+        assert_eq!(stats.active_requests.current, 1, "the stream is held");
+        drop(held);
+        assert!(becomes_idle(&bed));
+    }
+    let calls = bed.calls_during(|| std::thread::sleep(Duration::from_millis(5)));
+    assert_eq!(calls, 0, "it sleeps while nothing waits");
+    drop(stream);
+    in_time(move || bed.assert_returns_everything()).expect("nothing hangs");
+}
+
+#[test]
+fn n3_a_background_thread_does_not_keep_the_allocator_while_a_stream_is_held() {
+    let bed = Bed::with("pinned_use_background_threads:True");
+    let stream = bed.stream();
+    let held = bed.hold(&stream);
+    free_in_use(&bed, &stream);
+    let released = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(20));
+        drop(held);
+    });
+    drop(stream);
+    in_time(move || bed.assert_returns_everything()).expect("nothing hangs");
+    released.join().expect("it ends");
+}
+
+#[test]
+fn n3_the_background_thread_can_be_switched_on_and_off() {
+    let bed = Bed::new();
+    let stream = bed.stream();
+    let held = bed.hold(&stream);
+    free_in_use(&bed, &stream);
+    drop(held);
+    stream.synchronize().expect("it runs dry");
+    let stats = bed.allocator.pinned().stats();
+    assert_eq!(stats.active_requests.current, 1, "nobody asked");
+    for text in [
+        "pinned_use_background_threads:True",
+        "",
+        "pinned_use_background_threads:True",
+    ] {
+        bed.allocator.set_config(&config(text));
+        free_in_use(&bed, &stream);
+        if text.is_empty() {
+            drop([(); 3].map(|()| bed.pin(KIB)));
+        }
+        assert!(becomes_idle(&bed), "{text}");
+    }
+}
