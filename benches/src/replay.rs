@@ -3,6 +3,7 @@
 mod failure;
 mod fit;
 mod player;
+mod timeline;
 
 use std::sync::Arc;
 
@@ -13,6 +14,7 @@ use serde::Serialize;
 
 pub use failure::{Failure, Pass};
 pub use fit::{FIT_STEP, Fit, fit};
+pub use timeline::{Timeline, timeline};
 
 use crate::trace::Trace;
 use crate::workload::ns_each;

@@ -1,11 +1,14 @@
 //! What a program asked of its allocator, recorded.
 
+mod build;
 mod error;
 mod parse;
+mod recorded;
 
 use std::path::Path;
 
 pub use error::{TraceError, TraceProblem};
+pub use recorded::Recorded;
 
 /// One thing a program asked for.
 ///
@@ -39,6 +42,7 @@ pub struct Trace {
     /// Every stream is below this.
     pub(crate) streams: usize,
     pub(crate) peak_requested: u64,
+    pub(crate) recorded: Option<Recorded>,
 }
 
 impl Trace {
@@ -49,13 +53,21 @@ impl Trace {
         parse::open(path)
     }
 
+    /// Reads the history of one device from a snapshot; without `device`, of the only one that has a history.
+    ///
+    /// Every allocation and every free of the history is an operation; what was live before it began comes first. All
+    /// memory is asked of the default pool, whichever pool it was of.
+    pub fn open_recorded(path: &Path, device: Option<u32>) -> Result<Self, TraceError> {
+        recorded::open(path, device)
+    }
+
     /// The file's name without folder and endings.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What was asked for, one for each line of the file.
+    /// What was asked for, in order; of a trace, one for each line of the file.
     #[must_use]
     pub fn operations(&self) -> &[Operation] {
         &self.operations
@@ -65,5 +77,11 @@ impl Trace {
     #[must_use]
     pub const fn peak_requested(&self) -> u64 {
         self.peak_requested
+    }
+
+    /// What the recorded program's own allocator held; `None` if the file does not say.
+    #[must_use]
+    pub const fn recorded(&self) -> Option<&Recorded> {
+        self.recorded.as_ref()
     }
 }

@@ -6,6 +6,7 @@ mod conformance;
 mod devices;
 mod progress;
 mod replay;
+mod snapshot;
 
 use clap::Subcommand;
 
@@ -18,6 +19,7 @@ pub(crate) enum Command {
     Conformance(conformance::Conformance),
     Bench(bench::Bench),
     Replay(replay::Replay),
+    Snapshot(snapshot::Snapshot),
 }
 
 impl Command {
@@ -28,6 +30,7 @@ impl Command {
             Self::Conformance(conformance) => conformance.run(),
             Self::Bench(bench) => bench.run(),
             Self::Replay(replay) => replay.run(),
+            Self::Snapshot(snapshot) => snapshot.run(),
         }
     }
 }

@@ -9,6 +9,7 @@ use cachette::config::ConfigError;
 use cachette::human::Bytes;
 use cachette_benches::TraceError;
 use cachette_conformance::{FilterError, RunError};
+use cachette_snapshot::SnapshotError;
 
 /// Why a command stopped.
 ///
@@ -43,6 +44,12 @@ pub(crate) enum CliError {
     /// A trace asked for cannot be replayed.
     #[error(transparent)]
     Trace(#[from] TraceError),
+    /// A snapshot asked for cannot be read.
+    #[error(transparent)]
+    Snapshot(#[from] SnapshotError),
+    /// The new file's name does not say what to write.
+    #[error("cannot tell the format of '{}'; let its name end in .json or .pickle", path.display())]
+    SnapshotEnding { path: PathBuf },
     /// What needs phantom memory was asked for where memory is real.
     #[error("{option} is for the backend host alone; leave it out for {backend}")]
     HostAlone {
@@ -86,6 +93,8 @@ impl CliError {
             | Self::Filter(_)
             | Self::Run(_)
             | Self::Trace(_)
+            | Self::Snapshot(_)
+            | Self::SnapshotEnding { .. }
             | Self::HostAlone { .. }
             | Self::Config(_)
             | Self::LimitTooLarge { .. }

@@ -3,6 +3,7 @@
 mod commands;
 mod error;
 mod json;
+mod output;
 mod stdout;
 
 use std::process::ExitCode;

@@ -167,6 +167,7 @@ mod tests {
             slots: 2,
             streams: 1,
             peak_requested: 100 + sizes.iter().max().unwrap(),
+            recorded: None,
         }
     }
 

@@ -56,6 +56,21 @@ impl<'a> Player<'a> {
         Ok(took)
     }
 
+    /// Goes through the trace once, untimed, and tells `after` whenever an operation is done.
+    pub(super) fn watch(&self, mut after: impl FnMut()) -> Result<(), Failure> {
+        let mut live: Vec<Option<Allocation<Device>>> = Vec::new();
+        live.resize_with(self.trace.slots, || None);
+        for (place, operation) in self.trace.operations.iter().enumerate() {
+            self.step(*operation, &mut live).map_err(|error| Failure {
+                pass: Pass::First,
+                operation: place + 1,
+                error,
+            })?;
+            after();
+        }
+        Ok(())
+    }
+
     #[inline]
     fn step(
         &self,

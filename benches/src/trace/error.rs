@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use cachette_snapshot::SnapshotProblem;
+
 /// What is wrong with a trace, and where.
 #[derive(Debug, thiserror::Error)]
 #[error("trace '{}'{}: {problem}", path.display(), At(*line))]
@@ -53,6 +55,26 @@ pub enum TraceProblem {
     /// More is live at once than can be counted.
     #[error("more is live here than any device has; expected less than 2^64 bytes")]
     TooMuch,
+    /// The file is a snapshot that cannot be read.
+    #[error(transparent)]
+    Snapshot(#[from] SnapshotProblem),
+    /// The snapshot has no history.
+    #[error(
+        "the snapshot has no history to replay; record one, with torch.cuda.memory._record_memory_history() \
+         before the run"
+    )]
+    NoHistory,
+    /// Another device has a history.
+    #[error("device {device} has no history in the snapshot; these have: {known}")]
+    NoSuchDevice {
+        /// The device asked for.
+        device: u32,
+        /// Those that have one.
+        known: String,
+    },
+    /// Several devices have a history, and none was chosen.
+    #[error("the snapshot has the histories of devices {0}; choose one with --recorded-device")]
+    SeveralDevices(String),
 }
 
 /// Writes `, line N`, or nothing.

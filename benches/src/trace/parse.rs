@@ -1,13 +1,13 @@
 //! From the text of a trace to its operations.
 
-use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, ErrorKind};
 use std::path::Path;
 
 use flate2::bufread::MultiGzDecoder;
 
-use super::{Operation, Trace, TraceError, TraceProblem};
+use super::build::Builder;
+use super::{Trace, TraceError, TraceProblem};
 
 /// How a file that gzip has packed begins.
 const PACKED: [u8; 2] = [0x1F, 0x8B];
@@ -30,10 +30,10 @@ pub(super) fn open(path: &Path) -> Result<Trace, TraceError> {
         reader.read(file)
     };
     read.map_err(|problem| fail(Some(reader.line), problem))?;
-    if reader.operations.is_empty() {
+    if reader.builder.operations.is_empty() {
         return Err(fail(None, TraceProblem::Empty));
     }
-    Ok(reader.finish(name_of(path)))
+    Ok(reader.builder.finish(name_of(path)))
 }
 
 /// The file's name without folder and endings.
@@ -49,16 +49,7 @@ fn name_of(path: &Path) -> String {
 struct Reader {
     /// The line that is being read, counted from 1.
     line: u64,
-    operations: Vec<Operation>,
-    /// Slot and bytes of what is live, by the file's own number.
-    live: HashMap<u64, (u32, u64)>,
-    /// Slots below `slots` that nothing is kept in.
-    vacant: Vec<u32>,
-    slots: u32,
-    /// Our number of a stream by the file's.
-    streams: HashMap<u64, u32>,
-    requested: u64,
-    peak_requested: u64,
+    builder: Builder,
 }
 
 impl Reader {
@@ -81,52 +72,13 @@ impl Reader {
     fn read_line(&mut self, line: &str) -> Result<(), TraceProblem> {
         let mut fields = line.split_ascii_whitespace();
         let found: [Option<&str>; 5] = std::array::from_fn(|_| fields.next());
-        let operation = match found {
+        match found {
             [Some("a"), Some(id), Some(bytes), Some(stream), None] => {
                 let (id, bytes) = (number("ID", id)?, number("SIZE", bytes)?);
-                self.allocate(id, bytes, number("STREAM", stream)?)?
+                self.builder.allocate(id, bytes, number("STREAM", stream)?)
             }
-            [Some("f"), Some(id), None, ..] => self.free(number("ID", id)?)?,
-            _ => return Err(TraceProblem::Form(shown(line))),
-        };
-        self.operations.push(operation);
-        Ok(())
-    }
-
-    fn allocate(&mut self, id: u64, bytes: u64, stream: u64) -> Result<Operation, TraceProblem> {
-        if self.live.contains_key(&id) {
-            return Err(TraceProblem::AlreadyLive(id));
-        }
-        let slot = self.vacant.pop().unwrap_or(self.slots);
-        // Fewer than 2^32: the table of live allocations alone would be larger than any memory.
-        self.slots = self.slots.max(slot + 1);
-        self.live.insert(id, (slot, bytes));
-        let sum = self.requested.checked_add(bytes);
-        self.requested = sum.ok_or(TraceProblem::TooMuch)?;
-        self.peak_requested = self.peak_requested.max(self.requested);
-        let next = u32::try_from(self.streams.len()).map_err(|_| TraceProblem::TooMuch)?;
-        let stream = *self.streams.entry(stream).or_insert(next);
-        Ok(Operation::Allocate {
-            slot,
-            stream,
-            bytes,
-        })
-    }
-
-    fn free(&mut self, id: u64) -> Result<Operation, TraceProblem> {
-        let (slot, bytes) = self.live.remove(&id).ok_or(TraceProblem::NotLive(id))?;
-        self.vacant.push(slot);
-        self.requested -= bytes;
-        Ok(Operation::Free { slot })
-    }
-
-    fn finish(self, name: String) -> Trace {
-        Trace {
-            name,
-            operations: self.operations,
-            slots: self.slots as usize,
-            streams: self.streams.len(),
-            peak_requested: self.peak_requested,
+            [Some("f"), Some(id), None, ..] => self.builder.free(number("ID", id)?),
+            _ => Err(TraceProblem::Form(shown(line))),
         }
     }
 }

@@ -4,6 +4,8 @@ mod fits;
 mod mean;
 mod named;
 mod passes;
+mod recorded;
+mod report;
 mod row;
 mod shortage;
 mod size;
@@ -14,6 +16,7 @@ use std::path::PathBuf;
 use cachette::Config;
 use cachette_benches::target::HOST;
 use cachette_benches::{Target, Trace};
+use cachette_snapshot::Snapshot;
 use clap::Args;
 use serde::Serialize;
 
@@ -21,6 +24,7 @@ use super::bench::device_line;
 use super::choice::Choice;
 use crate::error::CliError;
 use crate::json::JsonFile;
+use crate::output;
 use crate::stdout;
 use mean::Entry;
 use named::{Compare, Named};
@@ -31,13 +35,14 @@ const PHANTOM: u64 = 141 << 30;
 
 /// Replays what programs asked of their allocator, and shows the memory and the time it takes
 ///
-/// A trace has one line an operation, `a ID SIZE STREAM` or `f ID`, and may be packed by gzip. Each is replayed three
-/// times in the same allocator. Peaks are those of the first pass, through an empty allocator (cold); the same is then
+/// A trace has one line an operation, `a ID SIZE STREAM` or `f ID`, and may be packed by gzip. A snapshot with a
+/// history, as PyTorch or Cachette writes, is as good: the last line then says what that run would have needed, and
+/// what it did. Each is replayed three times in the same allocator. Peaks are those of the first pass, through an empty allocator (cold); the same is then
 /// asked again (warm), and once more (steady). Times are nanoseconds an operation, and calls are those that reach the
 /// driver in a pass. Exit code 1 if a replay runs out of memory, 2 if the request itself is wrong.
 #[derive(Debug, Args)]
 pub(crate) struct Replay {
-    /// The traces
+    /// The traces, or snapshots
     #[arg(required = true, value_name = "TRACE")]
     traces: Vec<PathBuf>,
     #[command(flatten)]
@@ -62,6 +67,12 @@ pub(crate) struct Replay {
     /// once more and fits, and does not fit in 2 MiB less, but a limit further below may do as well.
     #[arg(long, conflicts_with = "limit")]
     fit: bool,
+    /// Replays the history of this device, of snapshots that have several
+    #[arg(long, value_name = "N")]
+    recorded_device: Option<u32>,
+    /// Draws memory over the course of each trace, as a page here; takes one more pass for each configuration
+    #[arg(long, value_name = "FILE", conflicts_with = "fit")]
+    html: Option<PathBuf>,
     /// Writes the results here too
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -73,8 +84,10 @@ impl Replay {
         self.check_configs(&configs)?;
         let target = self.open()?;
         self.check_limit(&target)?;
-        let traces = self.traces.iter().map(|path| Trace::open(path));
-        let traces = traces.collect::<Result<Vec<_>, _>>()?;
+        let traces = self.open_traces()?;
+        if let Some(path) = &self.html {
+            output::check(path)?;
+        }
         let file = self.json.as_deref().map(JsonFile::create).transpose()?;
         let results = Results {
             target: &target,
@@ -88,13 +101,30 @@ impl Replay {
         }
         let rows = passes::replay_all(&target, &traces, &configs, self.limit);
         let means = passes::means_of(&rows, averaged);
+        if let Some(path) = &self.html {
+            let page = report::page(&target, &traces, &configs, self.limit);
+            output::replace(path, |file| file.write_all(page.as_bytes()))?;
+        }
         results.deliver(&rows, &means, |out| {
             passes::write(out, &rows, &means)?;
             match self.limit {
-                Some(_) => shortage::write(out, &rows, configs.len()),
-                None => write_failures(out, &rows, |_| true),
+                Some(_) => shortage::write(out, &rows, configs.len())?,
+                None => write_failures(out, &rows, |_| true)?,
             }
+            recorded::write(out, &traces, &rows)
         })
+    }
+
+    fn open_traces(&self) -> Result<Vec<Trace>, CliError> {
+        let open = |path: &PathBuf| {
+            if Snapshot::is_likely(path) {
+                Trace::open_recorded(path, self.recorded_device)
+            } else {
+                Trace::open(path)
+            }
+        };
+        let traces = self.traces.iter().map(open);
+        Ok(traces.collect::<Result<_, _>>()?)
     }
 
     fn configs(&mut self) -> Result<Vec<Named>, CliError> {

@@ -11,6 +11,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 
 use super::*;
+use crate::trace::Operation;
 
 /// A file that goes when dropped.
 struct Scratch(PathBuf);

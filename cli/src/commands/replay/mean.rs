@@ -42,6 +42,7 @@ pub(super) fn means<T, M>(
             backend: row.backend.clone(),
             name: row.name,
             config: row.config.clone(),
+            recorded_peak_reserved: None,
             found: mean(&found),
         }
     };

@@ -18,6 +18,9 @@ pub(super) struct Row<T> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) name: Option<&'static str>,
     pub(super) config: String,
+    /// The most bytes that the recorded program held itself; absent if the trace does not say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) recorded_peak_reserved: Option<u64>,
     #[serde(flatten)]
     pub(super) found: T,
 }
@@ -29,6 +32,7 @@ impl<T> Row<T> {
             backend: target.backend.clone(),
             name: named.name,
             config: named.text(),
+            recorded_peak_reserved: trace.recorded().map(|recorded| recorded.peak_reserved),
             found,
         }
     }

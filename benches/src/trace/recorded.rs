@@ -1,0 +1,218 @@
+//! From the history in a snapshot to what its program asked for.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use cachette_snapshot::{Action, BlockState, Event, Snapshot};
+
+use super::build::Builder;
+use super::{Trace, TraceError, TraceProblem};
+
+/// What the allocator of the recorded program held itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recorded {
+    /// The device whose history it is.
+    pub device: u32,
+    /// The most bytes it held from its device while it was recorded.
+    pub peak_reserved: u64,
+    /// How many allocations are older than the history; they come first in the trace.
+    pub earlier: usize,
+    /// The operations done, and the bytes held from then on.
+    pub reserved: Vec<(usize, u64)>,
+}
+
+/// The endings of files that hold snapshots.
+const ENDINGS: [&str; 2] = [".pickle", ".json"];
+
+/// Reads the history of one device from the snapshot in a file.
+pub(super) fn open(path: &Path, device: Option<u32>) -> Result<Trace, TraceError> {
+    let fail = |problem| TraceError {
+        path: path.to_owned(),
+        line: None,
+        problem,
+    };
+    let snapshot = Snapshot::read(path).map_err(|error| fail(error.problem.into()))?;
+    let device = choose(&snapshot, device).map_err(fail)?;
+    trace(&snapshot, device, name_of(path)).map_err(fail)
+}
+
+fn name_of(path: &Path) -> String {
+    let file = path.file_name().unwrap_or(path.as_os_str());
+    let text = file.to_string_lossy();
+    let name = text.strip_suffix(".gz").unwrap_or(&text);
+    let without = ENDINGS.iter().find_map(|ending| name.strip_suffix(ending));
+    without.unwrap_or(name).to_owned()
+}
+
+/// The device whose history is replayed: the one asked for, or the only one there is.
+fn choose(snapshot: &Snapshot, device: Option<u32>) -> Result<u32, TraceProblem> {
+    let traces = snapshot.traces.iter();
+    let known: Vec<u32> = traces
+        .filter(|trace| !trace.events.is_empty())
+        .map(|trace| trace.device)
+        .collect();
+    let listed = || {
+        let known: Vec<_> = known.iter().map(u32::to_string).collect();
+        known.join(", ")
+    };
+    match (device, &known[..]) {
+        (_, []) => Err(TraceProblem::NoHistory),
+        (None, [only]) => Ok(*only),
+        (None, _) => Err(TraceProblem::SeveralDevices(listed())),
+        (Some(device), known) if known.contains(&device) => Ok(device),
+        (Some(device), _) => Err(TraceProblem::NoSuchDevice {
+            device,
+            known: listed(),
+        }),
+    }
+}
+
+fn trace(snapshot: &Snapshot, device: u32, name: String) -> Result<Trace, TraceProblem> {
+    let events: Vec<&Event> = snapshot
+        .traces
+        .iter()
+        .filter(|trace| trace.device == device)
+        .flat_map(|trace| &trace.events)
+        .collect();
+    let freed = freeing(&events);
+    let earlier = earlier(snapshot, device, &events, freed);
+    let mut builder = Builder::default();
+    for older in &earlier {
+        builder.allocate(older.address, older.bytes, older.stream)?;
+    }
+    let mut held = Held::before(snapshot, device, &events);
+    held.note(builder.operations.len());
+    for event in events {
+        let id = event.address;
+        if event.action == Action::Alloc {
+            // Whoever does not record when memory is given back still shows when it is used again.
+            if builder.is_live(id) {
+                builder.free(id)?;
+            }
+            builder.allocate(id, event.bytes, event.stream)?;
+        } else if event.action == freed && builder.is_live(id) {
+            builder.free(id)?;
+        } else if held.follow(event) {
+            held.note(builder.operations.len());
+        }
+    }
+    if builder.operations.is_empty() {
+        return Err(TraceProblem::NoHistory);
+    }
+    let mut trace = builder.finish(name);
+    trace.recorded = Some(Recorded {
+        device,
+        peak_reserved: held.peak,
+        earlier: earlier.len(),
+        reserved: held.changes,
+    });
+    Ok(trace)
+}
+
+/// The events that give memory back: when it is free for others, or when that was not recorded, when it was asked.
+fn freeing(events: &[&Event]) -> Action {
+    let completed = events
+        .iter()
+        .any(|event| event.action == Action::FreeCompleted);
+    if completed {
+        Action::FreeCompleted
+    } else {
+        Action::FreeRequested
+    }
+}
+
+/// An allocation that is older than the history.
+#[derive(Debug)]
+struct Older {
+    address: u64,
+    bytes: u64,
+    stream: u64,
+}
+
+/// What was live when the history began, by address: what is freed in it without being allocated, and what is still
+/// live of which it says nothing.
+fn earlier(snapshot: &Snapshot, device: u32, events: &[&Event], freed: Action) -> Vec<Older> {
+    let mut older = Vec::new();
+    // Whether the address is live now, if the history says anything of it.
+    let mut live: HashMap<u64, bool> = HashMap::new();
+    for event in events {
+        if event.action == Action::Alloc {
+            live.insert(event.address, true);
+        } else if event.action == freed && live.insert(event.address, false).is_none() {
+            older.push(Older {
+                address: event.address,
+                bytes: event.bytes,
+                stream: event.stream,
+            });
+        }
+    }
+    let segments = snapshot.segments.iter();
+    for segment in segments.filter(|segment| segment.device == device) {
+        let used = segment
+            .blocks
+            .iter()
+            .filter(|block| block.state != BlockState::Free && !live.contains_key(&block.address));
+        older.extend(used.map(|block| Older {
+            address: block.address,
+            bytes: block.requested,
+            stream: segment.stream,
+        }));
+    }
+    older.sort_by_key(|older| older.address);
+    older.dedup_by_key(|older| older.address);
+    older
+}
+
+/// What the recorded allocator held from its device.
+#[derive(Debug)]
+struct Held {
+    now: u64,
+    peak: u64,
+    changes: Vec<(usize, u64)>,
+}
+
+impl Held {
+    /// Before the first event: what was held at the end, and every event undone.
+    fn before(snapshot: &Snapshot, device: u32, events: &[&Event]) -> Self {
+        let segments = snapshot.segments.iter();
+        let segments = segments.filter(|segment| segment.device == device);
+        let end = segments.fold(0_u64, |sum, segment| sum.saturating_add(segment.bytes));
+        let now = events.iter().rev().fold(end, |now, event| {
+            let (gained, lost) = moved(event);
+            now.saturating_sub(gained).saturating_add(lost)
+        });
+        Self {
+            now,
+            peak: now,
+            changes: Vec::new(),
+        }
+    }
+
+    /// Follows one event; whether it changed anything.
+    fn follow(&mut self, event: &Event) -> bool {
+        let before = self.now;
+        let (gained, lost) = moved(event);
+        self.now = before.saturating_add(gained).saturating_sub(lost);
+        self.peak = self.peak.max(self.now);
+        self.now != before
+    }
+
+    fn note(&mut self, operations: usize) {
+        match self.changes.last_mut() {
+            Some((at, held)) if *at == operations => *held = self.now,
+            _ => self.changes.push((operations, self.now)),
+        }
+    }
+}
+
+/// The bytes that an event takes from the device, and those that it gives back.
+const fn moved(event: &Event) -> (u64, u64) {
+    match event.action {
+        Action::SegmentAlloc | Action::SegmentMap => (event.bytes, 0),
+        Action::SegmentFree | Action::SegmentUnmap => (0, event.bytes),
+        _ => (0, 0),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,233 @@
+//! `cachette snapshot info`: what was held, by whom, and what happened.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use cachette::human::Bytes;
+use cachette_benches::table::Table;
+use cachette_snapshot::{Action, PoolId, Setting, Snapshot, StackId};
+use clap::Args;
+
+use super::summary::{Memory, Summary, share};
+use crate::error::CliError;
+use crate::stdout;
+
+/// Moments without memory that are listed.
+const MOST_SHORTAGES: usize = 10;
+
+/// Shows what a snapshot holds: memory, its largest holders, pools and events
+///
+/// Fragmentation is the part of the free memory that is not in its largest block; rounding is the part of the memory
+/// in use that nobody asked for.
+#[derive(Debug, Args)]
+pub(super) struct Info {
+    /// The snapshot
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// How many of the largest holders are listed
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    holders: usize,
+}
+
+impl Info {
+    pub(super) fn run(self) -> Result<(), CliError> {
+        let snapshot = Snapshot::read(&self.file)?;
+        let summaries = Summary::all(&snapshot);
+        let page = Page {
+            snapshot: &snapshot,
+            holders: self.holders,
+        };
+        stdout::print(|out| {
+            if summaries.is_empty() {
+                writeln!(out, "the snapshot is empty: no segments and no events")?;
+            }
+            for summary in &summaries {
+                page.device(out, summary)?;
+            }
+            page.settings(out)
+        })?;
+        Ok(())
+    }
+}
+
+struct Page<'a> {
+    snapshot: &'a Snapshot,
+    holders: usize,
+}
+
+impl Page<'_> {
+    fn device(&self, out: &mut dyn Write, summary: &Summary<'_>) -> io::Result<()> {
+        writeln!(out, "device {}", summary.device)?;
+        write_memory(out, &summary.memory)?;
+        write_pools(out, summary)?;
+        self.holders(out, summary)?;
+        self.events(out, summary)?;
+        writeln!(out)
+    }
+
+    fn holders(&self, out: &mut dyn Write, summary: &Summary<'_>) -> io::Result<()> {
+        if summary.holders.is_empty() || self.holders == 0 {
+            return Ok(());
+        }
+        let total = summary.holders.len();
+        let shown = total.min(self.holders);
+        writeln!(out, "largest holders ({shown} of {total})")?;
+        let used = summary
+            .memory
+            .allocated
+            .saturating_add(summary.memory.pending);
+        for holder in &summary.holders[..shown] {
+            let (bytes, blocks) = (Bytes(holder.bytes), holder.blocks);
+            let percent = 100.0 * share(holder.bytes, used.max(1));
+            writeln!(
+                out,
+                "  {bytes:>12}  {percent:>5.1} %  {blocks:>6} {}  {}",
+                plural(blocks, "block", "blocks"),
+                self.place(holder.stack)
+            )?;
+        }
+        Ok(())
+    }
+
+    /// The innermost frame of a stack, and the one that called it.
+    fn place(&self, stack: StackId) -> String {
+        let frames = self.snapshot.stacks.frames_of(stack).take(2);
+        let frames: Vec<String> = frames
+            .map(|frame| {
+                let text = if frame.file.is_empty() {
+                    frame.name.clone()
+                } else {
+                    format!("{} {}:{}", frame.name, frame.file, frame.line)
+                };
+                text.escape_debug().to_string()
+            })
+            .collect();
+        if frames.is_empty() {
+            "no stack recorded".to_owned()
+        } else {
+            frames.join(" < ")
+        }
+    }
+
+    fn events(&self, out: &mut dyn Write, summary: &Summary<'_>) -> io::Result<()> {
+        let Some((first, last)) = summary.span() else {
+            return writeln!(out, "no events");
+        };
+        let seconds = share(last.abs_diff(first), 1_000_000);
+        writeln!(out, "{} events over {seconds:.3} s", summary.events.len())?;
+        for (action, count) in summary.actions() {
+            writeln!(out, "  {count:>12}  {}", action.name())?;
+        }
+        let shortages = summary
+            .events
+            .iter()
+            .filter(|event| event.action == Action::OutOfMemory);
+        let count = shortages.clone().count();
+        for event in shortages.take(MOST_SHORTAGES) {
+            let after = share(event.time_us.abs_diff(first), 1_000_000);
+            writeln!(
+                out,
+                "out of memory after {after:.3} s: {} asked for with {} free on the device, in {}",
+                Bytes(event.bytes),
+                Bytes(event.address),
+                self.place(event.stack)
+            )?;
+        }
+        if count > MOST_SHORTAGES {
+            writeln!(out, "and {} times more", count - MOST_SHORTAGES)?;
+        }
+        Ok(())
+    }
+
+    fn settings(&self, out: &mut dyn Write) -> io::Result<()> {
+        if self.snapshot.settings.is_empty() {
+            return Ok(());
+        }
+        writeln!(out, "settings")?;
+        for (key, setting) in &self.snapshot.settings {
+            writeln!(out, "  {}: {}", key.escape_debug(), text_of(setting))?;
+        }
+        Ok(())
+    }
+}
+
+fn write_memory(out: &mut dyn Write, memory: &Memory) -> io::Result<()> {
+    let percent = |part: Option<f64>| {
+        part.map_or_else(|| "-".to_owned(), |part| format!("{:.1} %", 100.0 * part))
+    };
+    let Memory {
+        segments, elastic, ..
+    } = memory;
+    let noun = plural(*segments, "segment", "segments");
+    writeln!(
+        out,
+        "  reserved       {:>12}  in {segments} {noun}, {elastic} of them elastic",
+        Bytes(memory.reserved)
+    )?;
+    for (name, bytes) in [
+        ("allocated", memory.allocated),
+        ("pending", memory.pending),
+        ("free", memory.free),
+        ("requested", memory.requested),
+        ("largest free", memory.largest_free),
+    ] {
+        writeln!(out, "  {name:<14} {:>12}", Bytes(bytes))?;
+    }
+    for (name, part) in [
+        ("fragmentation", memory.fragmentation()),
+        ("rounding", memory.rounding()),
+    ] {
+        writeln!(out, "  {name:<14} {:>12}", percent(part))?;
+    }
+    Ok(())
+}
+
+fn write_pools(out: &mut dyn Write, summary: &Summary<'_>) -> io::Result<()> {
+    if summary.pools.is_empty() {
+        return Ok(());
+    }
+    let mut table = Table::new([
+        "pool",
+        "segments",
+        "reserved",
+        "allocated",
+        "pending",
+        "free",
+    ]);
+    for (PoolId(first, second), memory) in &summary.pools {
+        let name = match (first, second) {
+            (0, 0) => "default".to_owned(),
+            _ => format!("({first}, {second})"),
+        };
+        table.push([
+            name,
+            memory.segments.to_string(),
+            Bytes(memory.reserved).to_string(),
+            Bytes(memory.allocated).to_string(),
+            Bytes(memory.pending).to_string(),
+            Bytes(memory.free).to_string(),
+        ]);
+    }
+    write!(out, "{table}")
+}
+
+fn text_of(setting: &Setting) -> String {
+    match setting {
+        Setting::None => "none".to_owned(),
+        Setting::Switch(on) => on.to_string(),
+        Setting::Integer(number) => number.to_string(),
+        Setting::Number(number) => number.to_string(),
+        Setting::Text(text) => format!("'{}'", text.escape_debug()),
+        Setting::Table(table) => {
+            let entries = table.iter();
+            let entries: Vec<_> = entries
+                .map(|(key, value)| format!("{}: {}", key.escape_debug(), text_of(value)))
+                .collect();
+            format!("{{{}}}", entries.join(", "))
+        }
+    }
+}
+
+const fn plural(count: usize, one: &'static str, many: &'static str) -> &'static str {
+    if count == 1 { one } else { many }
+}

@@ -1,0 +1,180 @@
+//! The figures of a snapshot.
+
+use std::collections::BTreeMap;
+
+use cachette_snapshot::{
+    Action, Block, BlockState, Event, PoolId, Segment, Snapshot, StackId, Trace,
+};
+
+/// Bytes in segments, by what they are used for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Memory {
+    pub(super) segments: usize,
+    pub(super) elastic: usize,
+    pub(super) reserved: u64,
+    pub(super) allocated: u64,
+    pub(super) pending: u64,
+    pub(super) free: u64,
+    /// What callers asked for, of all that is not free.
+    pub(super) requested: u64,
+    pub(super) largest_free: u64,
+}
+
+impl Memory {
+    fn add(&mut self, segment: &Segment) {
+        let largest = segment.blocks.iter().filter(|block| is_free(block));
+        let largest = largest.map(|block| block.bytes).max().unwrap_or(0);
+        self.segments += 1;
+        self.elastic += usize::from(segment.elastic);
+        // A file may say anything; no sum of it must stop us.
+        for (sum, bytes) in [
+            (&mut self.reserved, segment.bytes),
+            (
+                &mut self.allocated,
+                in_state(segment, BlockState::Allocated),
+            ),
+            (&mut self.pending, in_state(segment, BlockState::Pending)),
+            (&mut self.free, in_state(segment, BlockState::Free)),
+            (&mut self.requested, sum(segment, |block| block.requested)),
+        ] {
+            *sum = sum.saturating_add(bytes);
+        }
+        self.largest_free = self.largest_free.max(largest);
+    }
+
+    /// The part of the free memory that is not in its largest block, from 0 to 1; `None` if nothing is free.
+    pub(super) fn fragmentation(&self) -> Option<f64> {
+        (self.free > 0).then(|| 1.0 - share(self.largest_free, self.free))
+    }
+
+    /// The part of the memory in use that rounding adds, from 0 to 1; `None` if nothing is in use.
+    pub(super) fn rounding(&self) -> Option<f64> {
+        let used = self.allocated.saturating_add(self.pending);
+        (used > 0).then(|| 1.0 - share(self.requested.min(used), used))
+    }
+}
+
+const fn is_free(block: &Block) -> bool {
+    matches!(block.state, BlockState::Free)
+}
+
+fn sum(segment: &Segment, bytes: impl Fn(&Block) -> u64) -> u64 {
+    let blocks = segment.blocks.iter();
+    blocks.fold(0, |sum, block| sum.saturating_add(bytes(block)))
+}
+
+fn in_state(segment: &Segment, state: BlockState) -> u64 {
+    sum(
+        segment,
+        |block| {
+            if block.state == state { block.bytes } else { 0 }
+        },
+    )
+}
+
+/// One number as a part of another.
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "a share needs far fewer digits than are kept"
+)]
+pub(super) fn share(part: u64, whole: u64) -> f64 {
+    part as f64 / whole as f64
+}
+
+/// What one place in the program holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Holder {
+    pub(super) stack: StackId,
+    pub(super) bytes: u64,
+    pub(super) blocks: usize,
+}
+
+/// What is known of one device.
+#[derive(Debug)]
+pub(super) struct Summary<'a> {
+    pub(super) device: u32,
+    pub(super) memory: Memory,
+    /// By pool; empty if there is but the default one.
+    pub(super) pools: BTreeMap<PoolId, Memory>,
+    /// Who holds memory, the most first.
+    pub(super) holders: Vec<Holder>,
+    pub(super) events: Vec<&'a Event>,
+}
+
+impl<'a> Summary<'a> {
+    /// One for every device that the snapshot names, in order.
+    pub(super) fn all(snapshot: &'a Snapshot) -> Vec<Self> {
+        let held = snapshot.segments.iter().map(|segment| segment.device);
+        let traced = snapshot.traces.iter().map(|trace| trace.device);
+        let mut devices: Vec<u32> = held.chain(traced).collect();
+        devices.sort_unstable();
+        devices.dedup();
+        let of = |device: &u32| Self::of(snapshot, *device);
+        devices.iter().map(of).collect()
+    }
+
+    fn of(snapshot: &'a Snapshot, device: u32) -> Self {
+        let segments = snapshot.segments.iter();
+        let segments = segments.filter(|segment| segment.device == device);
+        let mut memory = Memory::default();
+        let mut pools: BTreeMap<PoolId, Memory> = BTreeMap::new();
+        let mut stacks: BTreeMap<StackId, (u64, usize)> = BTreeMap::new();
+        for segment in segments {
+            memory.add(segment);
+            let pool = snapshot.pools.get(segment.pool as usize);
+            pools
+                .entry(pool.copied().unwrap_or_default())
+                .or_default()
+                .add(segment);
+            for block in segment.blocks.iter().filter(|block| !is_free(block)) {
+                let (bytes, blocks) = stacks.entry(block.stack).or_default();
+                *bytes = bytes.saturating_add(block.bytes);
+                *blocks += 1;
+            }
+        }
+        if pools.keys().eq([&PoolId::default()]) {
+            pools.clear();
+        }
+        Self {
+            device,
+            memory,
+            pools,
+            holders: holders(stacks),
+            events: events(&snapshot.traces, device),
+        }
+    }
+
+    /// How many events there are of each action that has any.
+    pub(super) fn actions(&self) -> impl Iterator<Item = (Action, usize)> {
+        let mut counts = [0; Action::ALL.len()];
+        for event in &self.events {
+            counts[event.action as usize] += 1;
+        }
+        let counted = Action::ALL.into_iter().zip(counts);
+        counted.filter(|(_, count)| *count > 0)
+    }
+
+    /// The first and the last moment of the history.
+    pub(super) fn span(&self) -> Option<(i64, i64)> {
+        let times = || self.events.iter().map(|event| event.time_us);
+        times().min().zip(times().max())
+    }
+}
+
+fn holders(stacks: BTreeMap<StackId, (u64, usize)>) -> Vec<Holder> {
+    let stacks = stacks.into_iter();
+    let mut holders: Vec<Holder> = stacks
+        .map(|(stack, (bytes, blocks))| Holder {
+            stack,
+            bytes,
+            blocks,
+        })
+        .collect();
+    holders.sort_by_key(|holder| (std::cmp::Reverse(holder.bytes), holder.stack));
+    holders
+}
+
+fn events(traces: &[Trace], device: u32) -> Vec<&Event> {
+    let traces = traces.iter().filter(|trace| trace.device == device);
+    traces.flat_map(|trace| &trace.events).collect()
+}

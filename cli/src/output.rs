@@ -1,0 +1,96 @@
+//! Files that are there whole or not at all.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process;
+
+use crate::error::CliError;
+
+/// Writes a file by way of another beside it that then takes its name.
+///
+/// Whoever looks sees the old file or the new one. What is no file, such as `/dev/stdout`, is written as it is.
+pub(crate) fn replace(
+    path: &Path,
+    write: impl FnOnce(&mut File) -> io::Result<()>,
+) -> Result<(), CliError> {
+    let written = match fs::canonicalize(path) {
+        // A link leads to the file that it stands for.
+        Ok(target) if target.is_file() => by_rename(&target, write),
+        Ok(target) => OpenOptions::new()
+            .write(true)
+            .open(target)
+            .and_then(|mut file| write(&mut file)),
+        Err(_) => by_rename(path, write),
+    };
+    written.map_err(|error| CliError::OutputFile {
+        path: path.to_owned(),
+        error,
+    })
+}
+
+/// An error if a file could not be written there; nothing is changed.
+pub(crate) fn check(path: &Path) -> Result<(), CliError> {
+    let checked = match fs::canonicalize(path) {
+        Ok(target) if target.is_file() => probe(&target),
+        Ok(target) => OpenOptions::new().write(true).open(target).map(drop),
+        Err(_) => probe(path),
+    };
+    checked.map_err(|error| CliError::OutputFile {
+        path: path.to_owned(),
+        error,
+    })
+}
+
+/// Makes a file beside another, and takes it away again.
+fn probe(path: &Path) -> io::Result<()> {
+    let beside = beside(path).ok_or(io::ErrorKind::IsADirectory)?;
+    File::create(&beside)?;
+    fs::remove_file(&beside)
+}
+
+fn by_rename(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
+    let beside = beside(path).ok_or(io::ErrorKind::IsADirectory)?;
+    let written = File::create(&beside)
+        .and_then(|mut file| {
+            write(&mut file)?;
+            file.flush()
+        })
+        .and_then(|()| fs::rename(&beside, path));
+    if written.is_err() {
+        // What is half written is of no use, and where nothing was made there is nothing to remove.
+        let _ = fs::remove_file(&beside);
+    }
+    written
+}
+
+/// A path in the same folder that nobody else uses.
+fn beside(path: &Path) -> Option<PathBuf> {
+    let mut name = path.file_name()?.to_owned();
+    name.push(format!(".{}.part", process::id()));
+    Some(path.with_file_name(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_leaves_the_older_file_and_nothing_else() {
+        let folder = std::env::temp_dir().join(format!("cachette-output-{}", process::id()));
+        fs::create_dir(&folder).unwrap();
+        let path = folder.join("page.html");
+        replace(&path, |file| file.write_all(b"older")).unwrap();
+        let failed = replace(&path, |file| {
+            file.write_all(b"half")?;
+            Err(io::ErrorKind::StorageFull.into())
+        });
+        assert!(failed.unwrap_err().to_string().contains("page.html"));
+        assert_eq!(fs::read(&path).unwrap(), b"older");
+        replace(&path, |file| file.write_all(b"newer")).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"newer");
+        let count = fs::read_dir(&folder).unwrap().count();
+        assert_eq!(count, 1, "nothing is left behind");
+        fs::remove_dir_all(&folder).unwrap();
+    }
+}

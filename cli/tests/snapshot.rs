@@ -1,0 +1,140 @@
+//! `cachette snapshot` shows, converts and draws snapshots, and leaves no half of a file behind.
+
+mod program;
+mod recording;
+mod scratch;
+
+use std::fs;
+
+use cachette_snapshot::Snapshot;
+use program::run;
+use recording::{MIB, pickled, run_of_three};
+use scratch::Scratch;
+
+/// Asserts that the request is refused, with `expected` in the message.
+#[track_caller]
+fn refused(arguments: &[&str], expected: &str) {
+    let ran = run(&[&["snapshot"], arguments].concat());
+    assert_eq!(ran.code, Some(2), "{arguments:?}: {ran:?}");
+    assert!(ran.stderr.contains(expected), "{arguments:?}: {ran:?}");
+}
+
+#[test]
+fn the_figures_of_a_snapshot() {
+    let file = pickled(&run_of_three());
+    let ran = run(&["snapshot", "info", file.path()]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    for line in [
+        "device 0\n",
+        "  reserved          64.00 MiB  in 4 segments, 0 of them elastic\n",
+        "  allocated         34.00 MiB\n",
+        "  pending             0 bytes\n",
+        "  free              30.00 MiB\n",
+        "  largest free      20.00 MiB\n",
+        "  fragmentation        33.3 %\n",
+        "  rounding              0.0 %\n",
+        "default         3  60.00 MiB  30.00 MiB  0 bytes  30.00 MiB\n",
+        "(0, 3)          1   4.00 MiB   4.00 MiB  0 bytes    0 bytes\n",
+        "largest holders (1 of 1)\n",
+        "     34.00 MiB  100.0 %       2 blocks  step train.py:10 < main train.py:3\n",
+        "11 events over 5.000 s\n",
+        "             3  alloc\n",
+        "             2  free_completed\n",
+        "             1  oom\n",
+        "out of memory after 5.000 s: 1024.00 MiB asked for with 5.00 MiB free on the device, in step",
+    ] {
+        assert!(ran.stdout.contains(line), "{line}\n{}", ran.stdout);
+    }
+}
+
+#[test]
+fn a_snapshot_of_nothing_says_so() {
+    let file = pickled(&Snapshot::default());
+    let ran = run(&["snapshot", "info", file.path()]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(ran.stdout.starts_with("the snapshot is empty"), "{ran:?}");
+}
+
+#[test]
+fn formats_turn_into_each_other() {
+    let snapshot = run_of_three();
+    let (pickle, json, again) = (
+        pickled(&snapshot),
+        Scratch::new(".json"),
+        Scratch::new(".pickle"),
+    );
+    for (from, to) in [(&pickle, &json), (&json, &again)] {
+        let ran = run(&["snapshot", "convert", from.path(), to.path()]);
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+    }
+    assert_eq!(json.json()["format"], "cachette-snapshot");
+    let (first, last) = (fs::read(pickle.path()), fs::read(again.path()));
+    assert_eq!(first.unwrap(), last.unwrap());
+    let read = Snapshot::read(json.path().as_ref()).unwrap();
+    assert_eq!(read.traces[0].events.len(), 11);
+    assert_eq!(read.segments[3].bytes, 30 * MIB);
+}
+
+#[test]
+fn a_page_stands_by_itself() {
+    let (file, page) = (pickled(&run_of_three()), Scratch::new(".html"));
+    let ran = run(&["snapshot", "view", file.path(), "-o", page.path()]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let html = fs::read_to_string(page.path()).unwrap();
+    assert!(html.to_lowercase().starts_with("<!doctype html>"));
+    assert!(html.trim_end().ends_with("</html>"));
+    assert!(!html.contains("src=\"http") && !html.contains("href=\"http"));
+}
+
+#[test]
+fn files_that_are_no_snapshots() {
+    refused(&["info", "/nonexistent/x.pickle"], "cannot be read: ");
+    let foreign = Scratch::holding("a 0 512 0\n", ".pickle");
+    refused(
+        &["info", foreign.path()],
+        &format!("error: snapshot '{}': it begins with", foreign.path()),
+    );
+    let code = Scratch::holding(b"\x80\x02cos\nsystem\n.", ".pickle");
+    refused(&["info", code.path()], "it asks for 'os.system'");
+    refused(&["info"], "<FILE>");
+    refused(&["view", foreign.path()], "--output <PAGE>");
+}
+
+#[test]
+fn an_ending_that_names_no_format() {
+    let file = pickled(&run_of_three());
+    refused(
+        &["convert", file.path(), "/tmp/x.html"],
+        "cannot tell the format of '/tmp/x.html'; let its name end in .json or .pickle",
+    );
+}
+
+#[test]
+fn a_file_that_cannot_be_written_leaves_the_older_one() {
+    let file = pickled(&run_of_three());
+    refused(
+        &["convert", file.path(), "/nonexistent/x.json"],
+        "error: cannot write to '/nonexistent/x.json': ",
+    );
+    let older = Scratch::holding("older", ".json");
+    let damaged = Scratch::holding(b"\x80\x02", ".pickle");
+    refused(
+        &["convert", damaged.path(), older.path()],
+        "the pickle ends too early",
+    );
+    assert_eq!(fs::read_to_string(older.path()).unwrap(), "older");
+}
+
+#[test]
+fn a_full_disk_says_so() {
+    if !fs::exists("/dev/full").unwrap_or(false) {
+        println!("skipped: there is no /dev/full here");
+        return;
+    }
+    let file = pickled(&run_of_three());
+    refused(
+        &["view", file.path(), "-o", "/dev/full"],
+        "error: cannot write to '/dev/full': No space left on device",
+    );
+    assert!(fs::exists("/dev/full").unwrap(), "it is still a device");
+}

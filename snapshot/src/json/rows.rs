@@ -1,0 +1,187 @@
+//! Rows of numbers, without the zeros at their end.
+
+use std::fmt;
+
+use serde::de::{Error, SeqAccess, Visitor};
+use serde::ser::SerializeSeq;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::{Action, Block, BlockState, Event, StackId, TextId};
+
+/// `MOST` numbers, of which at least `LEAST` are written.
+///
+/// The number at [`SIGNED`] has a sign, and is kept as the same 64 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Row<const LEAST: usize, const MOST: usize>([u64; MOST]);
+
+/// The place of an event's time, which is written as microseconds since the event before.
+const SIGNED: usize = 4;
+
+type EventRow = Row<5, 10>;
+type BlockRow = Row<4, 5>;
+
+impl<const LEAST: usize, const MOST: usize> Serialize for Row<LEAST, MOST> {
+    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        let last = self.0.iter().rposition(|number| *number != 0);
+        let length = last.map_or(0, |last| last + 1).max(LEAST);
+        let mut row = out.serialize_seq(Some(length))?;
+        for (place, number) in self.0[..length].iter().enumerate() {
+            if place == SIGNED {
+                row.serialize_element(&number.cast_signed())?;
+            } else {
+                row.serialize_element(number)?;
+            }
+        }
+        row.end()
+    }
+}
+
+impl<'de, const LEAST: usize, const MOST: usize> Deserialize<'de> for Row<LEAST, MOST> {
+    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
+        input.deserialize_seq(RowVisitor::<LEAST, MOST>)
+    }
+}
+
+struct RowVisitor<const LEAST: usize, const MOST: usize>;
+
+impl<'de, const LEAST: usize, const MOST: usize> Visitor<'de> for RowVisitor<LEAST, MOST> {
+    type Value = Row<LEAST, MOST>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a row of {LEAST} to {MOST} whole numbers")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut row: A) -> Result<Self::Value, A::Error> {
+        let mut numbers = [0; MOST];
+        for (place, number) in numbers.iter_mut().enumerate() {
+            let next = if place == SIGNED {
+                row.next_element::<i64>()?.map(i64::cast_unsigned)
+            } else {
+                row.next_element()?
+            };
+            match next {
+                Some(next) => *number = next,
+                None if place < LEAST => return Err(A::Error::invalid_length(place, &self)),
+                None => break,
+            }
+        }
+        Ok(Row(numbers))
+    }
+}
+
+/// Events as rows.
+#[derive(Debug)]
+pub(super) struct Events<T>(pub(super) T);
+
+impl Serialize for Events<&[Event]> {
+    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        let mut before = 0;
+        out.collect_seq(self.0.iter().map(|event| {
+            let since = event.time_us.wrapping_sub(before);
+            before = event.time_us;
+            event_row(event, since)
+        }))
+    }
+}
+
+fn event_row(event: &Event, since: i64) -> EventRow {
+    Row([
+        event.action as u64,
+        event.address,
+        event.bytes,
+        event.stream,
+        since.cast_unsigned(),
+        event.stack.0.into(),
+        event.pool.into(),
+        event.metadata.0.into(),
+        event.context.0.into(),
+        event.forward_stack.0.into(),
+    ])
+}
+
+impl<'de> Deserialize<'de> for Events<Vec<Event>> {
+    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
+        input.deserialize_seq(EventsVisitor).map(Self)
+    }
+}
+
+struct EventsVisitor;
+
+impl<'de> Visitor<'de> for EventsVisitor {
+    type Value = Vec<Event>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of events")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut rows: A) -> Result<Self::Value, A::Error> {
+        let (mut events, mut time_us) = (Vec::new(), 0_i64);
+        while let Some(Row(row)) = rows.next_element::<EventRow>()? {
+            time_us = time_us.wrapping_add(row[SIGNED].cast_signed());
+            events.push(event(&row, time_us)?);
+        }
+        Ok(events)
+    }
+}
+
+fn event<E: Error>(row: &[u64; 10], time_us: i64) -> Result<Event, E> {
+    let actions = Action::ALL.get(usize::try_from(row[0]).unwrap_or(usize::MAX));
+    Ok(Event {
+        action: *actions.ok_or_else(|| E::custom(format!("{} is no action", row[0])))?,
+        address: row[1],
+        bytes: row[2],
+        stream: row[3],
+        time_us,
+        stack: StackId(short(row[5])?),
+        pool: short(row[6])?,
+        metadata: TextId(short(row[7])?),
+        context: TextId(short(row[8])?),
+        forward_stack: StackId(short(row[9])?),
+    })
+}
+
+/// Blocks as rows.
+#[derive(Debug)]
+pub(super) struct Blocks<T>(pub(super) T);
+
+impl Serialize for Blocks<&[Block]> {
+    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        out.collect_seq(self.0.iter().map(|block| -> BlockRow {
+            let state = match block.state {
+                BlockState::Allocated => 0,
+                BlockState::Pending => 1,
+                BlockState::Free => 2,
+            };
+            let stack = block.stack.0.into();
+            Row([block.address, block.bytes, block.requested, state, stack])
+        }))
+    }
+}
+
+impl<'de> Deserialize<'de> for Blocks<Vec<Block>> {
+    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
+        let rows = Vec::<BlockRow>::deserialize(input)?;
+        let blocks: Result<_, _> = rows.iter().map(|row| block(&row.0)).collect();
+        blocks.map(Self)
+    }
+}
+
+fn block<E: Error>(row: &[u64; 5]) -> Result<Block, E> {
+    Ok(Block {
+        address: row[0],
+        bytes: row[1],
+        requested: row[2],
+        state: match row[3] {
+            0 => BlockState::Allocated,
+            1 => BlockState::Pending,
+            2 => BlockState::Free,
+            other => return Err(E::custom(format!("{other} is no state of a block"))),
+        },
+        stack: StackId(short(row[4])?),
+    })
+}
+
+/// A number of 32 bits.
+fn short<E: Error>(number: u64) -> Result<u32, E> {
+    u32::try_from(number).map_err(|_| E::custom(format!("{number} is too large for a place")))
+}

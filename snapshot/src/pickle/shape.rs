@@ -1,0 +1,235 @@
+//! From plain data to a snapshot.
+
+mod held;
+mod settings;
+mod stacks;
+mod traced;
+
+use std::collections::HashMap;
+use std::fmt::Display;
+
+use self::stacks::Interned;
+use super::key;
+use super::tree::{Budget, Failure, Node, Tree, Value};
+use crate::{Limits, PickleProblem, PoolId, Snapshot, TextId, Texts, Trace};
+
+/// The snapshot that a pickle holds: the whole of it, or the segments alone.
+pub(super) fn snapshot(tree: &Tree<'_>, limits: &Limits) -> Result<Snapshot, Failure> {
+    let mut builder = Builder::new(tree, limits);
+    let mut made = Snapshot::default();
+    match tree.root {
+        Value::Dict(root) => builder.whole(root, &mut made)?,
+        Value::List(_) => made.segments = builder.segments(tree.root)?,
+        other => return Err(builder.amiss(None, "the pickle", holds(other, "no snapshot"))),
+    }
+    made.pools = builder.pools.list;
+    made.stacks = builder.interned.into_stacks();
+    made.texts = builder.texts;
+    Ok(made)
+}
+
+/// What a snapshot is made with.
+struct Builder<'t, 'a> {
+    tree: &'t Tree<'a>,
+    budget: Budget,
+    items: u64,
+    most_items: u64,
+    interned: Interned,
+    texts: Texts,
+    /// By where in the file the text lies: most are shared.
+    text_ids: HashMap<(u32, u32), TextId>,
+    pools: Pools,
+}
+
+/// Pools by number.
+struct Pools {
+    list: Vec<PoolId>,
+    numbers: HashMap<PoolId, u32>,
+}
+
+impl Pools {
+    fn new() -> Self {
+        let default = PoolId::default();
+        Self {
+            list: vec![default],
+            numbers: HashMap::from([(default, 0)]),
+        }
+    }
+
+    fn number(&mut self, pool: PoolId) -> u32 {
+        let next = u32::try_from(self.list.len()).unwrap_or(u32::MAX);
+        *self.numbers.entry(pool).or_insert_with(|| {
+            self.list.push(pool);
+            next
+        })
+    }
+}
+
+type Made<T> = Result<T, Failure>;
+
+impl<'t, 'a> Builder<'t, 'a> {
+    fn new(tree: &'t Tree<'a>, limits: &Limits) -> Self {
+        Self {
+            tree,
+            budget: tree.budget,
+            items: limits.items,
+            most_items: limits.items,
+            interned: Interned::new(tree.nodes()),
+            texts: Texts::new(),
+            text_ids: HashMap::new(),
+            pools: Pools::new(),
+        }
+    }
+
+    fn whole(&mut self, root: Node, made: &mut Snapshot) -> Made<()> {
+        let mut found = false;
+        for (name, value) in self.tree.entries(root) {
+            match self.word(name) {
+                key::SEGMENTS => {
+                    made.segments = self.segments(value)?;
+                    found = true;
+                }
+                key::TRACES => made.traces = self.traces(value)?,
+                key::SETTINGS => made.settings = self.settings(value)?,
+                key::ANNOTATIONS => made.annotations = self.annotations(value)?,
+                _ => (),
+            }
+        }
+        if found {
+            return Ok(());
+        }
+        Err(self.amiss(Some(root), "the pickle", "has no 'segments'"))
+    }
+
+    fn traces(&mut self, value: Value) -> Made<Vec<Trace>> {
+        let mut traces = Vec::new();
+        for (index, value) in self.list(value, key::TRACES)?.enumerate() {
+            let device = u32::try_from(index).unwrap_or(u32::MAX);
+            let events = self.events(value, device)?;
+            // A device without a history has an empty list.
+            if !events.is_empty() {
+                traces.push(Trace { device, events });
+            }
+        }
+        Ok(traces)
+    }
+
+    /// The values of a list or a tuple; none for None.
+    fn list(&self, value: Value, what: &str) -> Made<impl Iterator<Item = Value> + use<'t, 'a>> {
+        let node = match value {
+            Value::List(node) | Value::Tuple(node) => Some(node),
+            Value::None => None,
+            other => return Err(self.amiss(None, what, holds(other, "no list"))),
+        };
+        let tree = self.tree;
+        Ok(node.into_iter().flat_map(move |node| tree.values(node)))
+    }
+
+    fn dict(&self, value: Value, what: impl Display) -> Made<Node> {
+        match value {
+            Value::Dict(node) => Ok(node),
+            other => Err(self.amiss(None, what, holds(other, "no dict"))),
+        }
+    }
+
+    /// A text; empty for anything else.
+    fn word(&self, value: Value) -> &'a str {
+        let bytes = self.tree.raw(value).unwrap_or(b"");
+        std::str::from_utf8(bytes).unwrap_or("")
+    }
+
+    /// The number of a text; none for anything else.
+    fn text_id(&mut self, value: Value, node: Node) -> Made<TextId> {
+        let Value::Text { start, length } = value else {
+            return Ok(TextId::NONE);
+        };
+        if let Some(&id) = self.text_ids.get(&(start, length)) {
+            return Ok(id);
+        }
+        let text = self.tree.text(value).unwrap_or_default();
+        self.charge_text(text.len(), node)?;
+        let id = self.texts.add(&text);
+        self.text_ids.insert((start, length), id);
+        Ok(id)
+    }
+
+    fn charge_text(&mut self, bytes: usize, node: Node) -> Made<()> {
+        let room = self.budget.charge::<u8>(bytes);
+        room.map_err(|problem| self.failure(Some(node), problem))
+    }
+
+    /// Counts one more item of type `T`.
+    fn count<T>(&mut self, node: Node) -> Made<()> {
+        let room = self.budget.charge::<T>(1);
+        let room = room.and_then(|()| {
+            self.items = self.items.checked_sub(1).ok_or(PickleProblem::TooMany {
+                what: "are more events, blocks, segments and annotations",
+                limit: self.most_items,
+            })?;
+            Ok(())
+        });
+        room.map_err(|problem| self.failure(Some(node), problem))
+    }
+
+    /// A whole number from 0 up.
+    fn whole_number(&self, value: Value, node: Node, name: &str) -> Made<u64> {
+        match value {
+            Value::Integer(number) if number >= 0 => Ok(number.cast_unsigned()),
+            Value::Large(number) => Ok(number),
+            other => {
+                let what = format!("'{name}'");
+                Err(self.amiss(Some(node), what, holds(other, "no whole number from 0 up")))
+            }
+        }
+    }
+
+    /// An address or a handle: 64 bits, which some writers give a sign.
+    fn bits(&self, value: Value, node: Node, name: &str) -> Made<u64> {
+        match value {
+            Value::Integer(number) => Ok(number.cast_unsigned()),
+            other => self.whole_number(other, node, name),
+        }
+    }
+
+    /// The number of a device.
+    fn device(&self, value: Value, node: Node) -> Made<u32> {
+        let number = self.whole_number(value, node, key::DEVICE)?;
+        u32::try_from(number)
+            .map_err(|_| self.amiss(Some(node), "'device'", format!("is {number}")))
+    }
+
+    /// The number of a pool; anything that is no pair of numbers is the default pool.
+    fn pool(&mut self, value: Value, node: Node) -> Made<u32> {
+        let (Value::Tuple(pair) | Value::List(pair)) = value else {
+            return Ok(0);
+        };
+        let mut numbers = self.tree.values(pair);
+        let (Some(first), Some(second)) = (numbers.next(), numbers.next()) else {
+            return Ok(0);
+        };
+        let first = self.bits(first, node, key::POOL_ID)?;
+        let second = self.bits(second, node, key::POOL_ID)?;
+        Ok(self.pools.number(PoolId(first, second)))
+    }
+
+    /// That something is not what a snapshot has there.
+    fn amiss(&self, node: Option<Node>, what: impl Display, found: impl Into<String>) -> Failure {
+        let problem = PickleProblem::Shape {
+            what: what.to_string(),
+            found: found.into(),
+        };
+        self.failure(node, problem)
+    }
+
+    fn failure(&self, node: Option<Node>, problem: PickleProblem) -> Failure {
+        Failure {
+            offset: node.map_or(0, |node| self.tree.offset_of(node)),
+            problem,
+        }
+    }
+}
+
+/// What is there instead.
+fn holds(value: Value, instead: &str) -> String {
+    format!("is {}, {instead}", value.noun())
+}

@@ -1,0 +1,123 @@
+//! Segments and blocks.
+
+use super::super::key;
+use super::super::tree::{Node, Value};
+use super::{Builder, Made, holds};
+use crate::{Block, BlockState, Kind, Segment, StackId};
+
+impl Builder<'_, '_> {
+    pub(super) fn segments(&mut self, value: Value) -> Made<Vec<Segment>> {
+        let mut segments = Vec::new();
+        for value in self.list(value, "'segments'")? {
+            let node = self.dict(value, "an entry of 'segments'")?;
+            self.count::<Segment>(node)?;
+            segments.push(self.segment(node, segments.len() as u64)?);
+        }
+        Ok(segments)
+    }
+
+    fn segment(&mut self, node: Node, order: u64) -> Made<Segment> {
+        let (mut address, mut bytes, mut blocks) = (None, None, Value::None);
+        let mut segment = Segment {
+            device: 0,
+            address: 0,
+            bytes: 0,
+            stream: 0,
+            kind: Kind::Large,
+            pool: 0,
+            elastic: false,
+            order,
+            stack: StackId::NONE,
+            blocks: Vec::new(),
+        };
+        for (name, value) in self.tree.entries(node) {
+            match self.word(name) {
+                key::DEVICE => segment.device = self.device(value, node)?,
+                key::ADDRESS => address = Some(self.bits(value, node, key::ADDRESS)?),
+                key::TOTAL_SIZE => {
+                    bytes = Some(self.whole_number(value, node, key::TOTAL_SIZE)?);
+                }
+                key::STREAM => segment.stream = self.bits(value, node, key::STREAM)?,
+                key::SEGMENT_TYPE => segment.kind = self.kind(value, node)?,
+                key::SEGMENT_POOL_ID => segment.pool = self.pool(value, node)?,
+                key::IS_EXPANDABLE => segment.elastic = value == Value::Bool(true),
+                key::ORDER => segment.order = self.whole_number(value, node, key::ORDER)?,
+                key::FRAMES => segment.stack = self.stack(value)?,
+                key::BLOCKS => blocks = value,
+                _ => (),
+            }
+        }
+        let missing = |name| format!("has no '{name}'");
+        let lacks = |name| self.amiss(Some(node), "a segment", missing(name));
+        segment.address = address.ok_or_else(|| lacks(key::ADDRESS))?;
+        segment.bytes = bytes.ok_or_else(|| lacks(key::TOTAL_SIZE))?;
+        segment.blocks = self.blocks(blocks, segment.address)?;
+        Ok(segment)
+    }
+
+    fn kind(&self, value: Value, node: Node) -> Made<Kind> {
+        match self.word(value) {
+            key::SMALL => Ok(Kind::Small),
+            key::LARGE => Ok(Kind::Large),
+            _ => Err(self.amiss(
+                Some(node),
+                "'segment_type'",
+                holds(value, "neither 'small' nor 'large'"),
+            )),
+        }
+    }
+
+    fn blocks(&mut self, value: Value, mut address: u64) -> Made<Vec<Block>> {
+        let mut blocks = Vec::new();
+        for value in self.list(value, "'blocks'")? {
+            let node = self.dict(value, "an entry of 'blocks'")?;
+            self.count::<Block>(node)?;
+            let block = self.block(node, address)?;
+            address = block.address.wrapping_add(block.bytes);
+            blocks.push(block);
+        }
+        Ok(blocks)
+    }
+
+    /// A block; one without an address begins where the one before ends.
+    fn block(&mut self, node: Node, address: u64) -> Made<Block> {
+        let (mut bytes, mut requested, mut state) = (None, None, None);
+        let (mut address, mut stack) = (address, StackId::NONE);
+        for (name, value) in self.tree.entries(node) {
+            match self.word(name) {
+                key::ADDRESS => address = self.bits(value, node, key::ADDRESS)?,
+                key::SIZE => bytes = Some(self.whole_number(value, node, key::SIZE)?),
+                key::REQUESTED_SIZE => {
+                    requested = Some(self.whole_number(value, node, key::REQUESTED_SIZE)?);
+                }
+                key::STATE => state = Some(self.state(value, node)?),
+                key::FRAMES => stack = self.stack(value)?,
+                _ => (),
+            }
+        }
+        let lacks = |name| self.amiss(Some(node), "a block", format!("has no '{name}'"));
+        let bytes = bytes.ok_or_else(|| lacks(key::SIZE))?;
+        let state = state.ok_or_else(|| lacks(key::STATE))?;
+        let requested = match state {
+            // What its last caller asked for is of no use.
+            BlockState::Free => 0,
+            BlockState::Allocated | BlockState::Pending => requested.unwrap_or(bytes),
+        };
+        Ok(Block {
+            address,
+            bytes,
+            requested,
+            state,
+            stack,
+        })
+    }
+
+    fn state(&self, value: Value, node: Node) -> Made<BlockState> {
+        match self.word(value) {
+            key::ALLOCATED => Ok(BlockState::Allocated),
+            key::PENDING | key::AWAITING => Ok(BlockState::Pending),
+            key::FREE => Ok(BlockState::Free),
+            _ => Err(self.amiss(Some(node), "'state'", holds(value, "no state of a block"))),
+        }
+    }
+}

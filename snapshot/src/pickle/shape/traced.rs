@@ -1,0 +1,107 @@
+//! Events and annotations.
+
+use super::super::key;
+use super::super::tree::{Node, Value};
+use super::{Builder, Made, holds};
+use crate::{Action, Annotation, Event, StackId, Stage, TextId};
+
+impl Builder<'_, '_> {
+    pub(super) fn events(&mut self, value: Value, device: u32) -> Made<Vec<Event>> {
+        let mut events = Vec::new();
+        let what = format!("'device_traces' of device {device}");
+        for value in self.list(value, &what)? {
+            let node = self.dict(value, "an event")?;
+            self.count::<Event>(node)?;
+            events.push(self.event(node)?);
+        }
+        Ok(events)
+    }
+
+    fn event(&mut self, node: Node) -> Made<Event> {
+        let (mut action, mut address, mut bytes) = (None, None, None);
+        let mut event = Event {
+            address: 0,
+            bytes: 0,
+            stream: 0,
+            time_us: 0,
+            stack: StackId::NONE,
+            forward_stack: StackId::NONE,
+            metadata: TextId::NONE,
+            context: TextId::NONE,
+            pool: 0,
+            action: Action::Alloc,
+        };
+        for (name, value) in self.tree.entries(node) {
+            match self.word(name) {
+                key::ACTION => action = Some(self.action(value, node)?),
+                key::ADDR | key::DEVICE_FREE => {
+                    address = Some(self.bits(value, node, key::ADDR)?);
+                }
+                key::SIZE => bytes = Some(self.whole_number(value, node, key::SIZE)?),
+                key::STREAM => event.stream = self.bits(value, node, key::STREAM)?,
+                key::TIME => event.time_us = self.time(value, node)?,
+                key::FRAMES => event.stack = self.stack(value)?,
+                key::FORWARD_FRAMES => event.forward_stack = self.stack(value)?,
+                key::METADATA => event.metadata = self.text_id(value, node)?,
+                key::CONTEXT if self.word(value) != key::NO_CONTEXT => {
+                    event.context = self.text_id(value, node)?;
+                }
+                key::POOL_ID => event.pool = self.pool(value, node)?,
+                _ => (),
+            }
+        }
+        let lacks = |name| self.amiss(Some(node), "an event", format!("has no '{name}'"));
+        event.action = action.ok_or_else(|| lacks(key::ACTION))?;
+        event.address = address.ok_or_else(|| lacks(key::ADDR))?;
+        event.bytes = bytes.ok_or_else(|| lacks(key::SIZE))?;
+        Ok(event)
+    }
+
+    fn action(&self, value: Value, node: Node) -> Made<Action> {
+        let name = self.word(value);
+        Action::named(name).ok_or_else(|| {
+            let name: String = name.escape_debug().take(40).collect();
+            self.amiss(Some(node), "'action'", format!("'{name}' is not known"))
+        })
+    }
+
+    fn time(&self, value: Value, node: Node) -> Made<i64> {
+        match value {
+            Value::Integer(time) => Ok(time),
+            other => Err(self.amiss(Some(node), "'time_us'", holds(other, "no whole number"))),
+        }
+    }
+
+    pub(super) fn annotations(&mut self, value: Value) -> Made<Vec<Annotation>> {
+        let mut annotations = Vec::new();
+        for value in self.list(value, "'external_annotations'")? {
+            let node = self.dict(value, "an annotation")?;
+            self.count::<Annotation>(node)?;
+            annotations.push(self.annotation(node)?);
+        }
+        Ok(annotations)
+    }
+
+    fn annotation(&mut self, node: Node) -> Made<Annotation> {
+        let mut annotation = Annotation {
+            name: String::new(),
+            stage: Stage::Start,
+            device: 0,
+            time_us: 0,
+        };
+        for (name, value) in self.tree.entries(node) {
+            match self.word(name) {
+                key::NAME => {
+                    let text = self.tree.text(value).unwrap_or_default();
+                    self.charge_text(text.len(), node)?;
+                    annotation.name = text.into_owned();
+                }
+                key::STAGE if self.word(value) == key::END => annotation.stage = Stage::End,
+                key::DEVICE => annotation.device = self.device(value, node)?,
+                key::TIME => annotation.time_us = self.time(value, node)?,
+                _ => (),
+            }
+        }
+        Ok(annotation)
+    }
+}

@@ -1,0 +1,212 @@
+//! Plain data as a pickle holds it: values, and containers that may be shared.
+
+use crate::{Limits, PickleProblem};
+
+/// Bytes of memory for each byte of the file; real snapshots need about ten.
+const BY_BYTE: u64 = 64;
+/// Bytes of memory for any file.
+const BASE: u64 = 64 << 20;
+
+/// What is wrong, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Failure {
+    pub(super) offset: u64,
+    pub(super) problem: PickleProblem,
+}
+
+/// A value; containers are named by their place in the [`Tree`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Value {
+    None,
+    Bool(bool),
+    Integer(i64),
+    /// A whole number that needs its 64th bit.
+    Large(u64),
+    /// A whole number beyond all that a snapshot has.
+    Huge,
+    Float(f64),
+    /// Where in the file a text lies. It is not known to be UTF-8.
+    Text {
+        start: u32,
+        length: u32,
+    },
+    /// Bytes, which snapshots have no use for.
+    Bytes,
+    Tuple(Node),
+    List(Node),
+    Dict(Node),
+}
+
+impl Value {
+    /// What to call it in an error.
+    pub(super) const fn noun(self) -> &'static str {
+        match self {
+            Self::None => "None",
+            Self::Bool(_) => "a bool",
+            Self::Integer(_) | Self::Large(_) | Self::Huge => "a whole number",
+            Self::Float(_) => "a fraction",
+            Self::Text { .. } => "a text",
+            Self::Bytes => "bytes",
+            Self::Tuple(_) => "a tuple",
+            Self::List(_) => "a list",
+            Self::Dict(_) => "a dict",
+        }
+    }
+}
+
+/// The place of a container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Node(pub(super) u32);
+
+/// A container: runs of values in [`Tree::items`]; of a dict, keys and values in turn.
+#[derive(Clone, Debug, Default)]
+struct Container {
+    /// Where in the file it begins.
+    offset: u32,
+    /// The first run; all of it, if it was filled at once.
+    first: Run,
+    more: Vec<Run>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Run {
+    start: u32,
+    end: u32,
+}
+
+/// Everything a pickle holds.
+#[derive(Debug)]
+pub(super) struct Tree<'a> {
+    /// The file.
+    pub(super) bytes: &'a [u8],
+    pub(super) root: Value,
+    items: Vec<Value>,
+    containers: Vec<Container>,
+    pub(super) budget: Budget,
+}
+
+/// The memory that may still be used.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Budget {
+    left: u64,
+    whole: u64,
+}
+
+impl Budget {
+    /// For a file of this many bytes.
+    fn new(bytes: usize, limits: &Limits) -> Self {
+        let whole = (bytes as u64).saturating_mul(BY_BYTE).saturating_add(BASE);
+        let whole = whole.min(limits.memory);
+        Self { left: whole, whole }
+    }
+
+    /// Takes room for `count` things of type `T`.
+    pub(super) fn charge<T>(&mut self, count: usize) -> Result<(), PickleProblem> {
+        let bytes = (count as u64).saturating_mul(size_of::<T>() as u64);
+        let left = self.left.checked_sub(bytes);
+        self.left = left.ok_or(PickleProblem::Memory(self.whole))?;
+        Ok(())
+    }
+}
+
+impl<'a> Tree<'a> {
+    pub(super) fn new(bytes: &'a [u8], limits: &Limits) -> Self {
+        Self {
+            bytes,
+            root: Value::None,
+            items: Vec::new(),
+            containers: Vec::new(),
+            budget: Budget::new(bytes.len(), limits),
+        }
+    }
+
+    /// How many containers there are.
+    pub(super) const fn nodes(&self) -> usize {
+        self.containers.len()
+    }
+
+    /// An empty container that begins at `offset`.
+    pub(super) fn add(&mut self, offset: usize) -> Result<Node, PickleProblem> {
+        self.budget.charge::<Container>(1)?;
+        let node = Node(short(self.containers.len())?);
+        self.containers.push(Container {
+            offset: short(offset)?,
+            ..Container::default()
+        });
+        Ok(node)
+    }
+
+    /// Puts more values at the end of a container.
+    pub(super) fn extend(&mut self, node: Node, values: &[Value]) -> Result<(), PickleProblem> {
+        if values.is_empty() {
+            return Ok(());
+        }
+        self.budget.charge::<Value>(values.len())?;
+        self.budget.charge::<Run>(1)?;
+        let start = short(self.items.len())?;
+        self.items.extend_from_slice(values);
+        let end = short(self.items.len())?;
+        let container = &mut self.containers[node.0 as usize];
+        let last = container.more.last_mut().unwrap_or(&mut container.first);
+        if last.start == last.end {
+            *last = Run { start, end };
+        } else if last.end == start {
+            last.end = end;
+        } else {
+            container.more.push(Run { start, end });
+        }
+        Ok(())
+    }
+
+    /// Where a container begins in the file.
+    pub(super) fn offset_of(&self, node: Node) -> u64 {
+        self.containers[node.0 as usize].offset.into()
+    }
+
+    /// The values of a container.
+    pub(super) fn values(&self, node: Node) -> impl Iterator<Item = Value> + '_ {
+        self.runs(node).flatten().copied()
+    }
+
+    /// The keys and values of a dict.
+    pub(super) fn entries(&self, node: Node) -> impl Iterator<Item = (Value, Value)> + '_ {
+        // Keys and values come in pairs, so no pair lies in two runs.
+        self.runs(node)
+            .flat_map(|run| run.chunks_exact(2).map(|pair| (pair[0], pair[1])))
+    }
+
+    fn runs(&self, node: Node) -> impl Iterator<Item = &[Value]> + '_ {
+        let container = &self.containers[node.0 as usize];
+        let runs = std::iter::once(&container.first).chain(&container.more);
+        runs.map(|run| &self.items[run.start as usize..run.end as usize])
+    }
+
+    /// How many values a container has.
+    pub(super) fn len(&self, node: Node) -> usize {
+        self.runs(node).map(<[Value]>::len).sum()
+    }
+
+    /// A text, if the value is one; what is not UTF-8 in it is replaced.
+    pub(super) fn text(&self, value: Value) -> Option<std::borrow::Cow<'a, str>> {
+        self.raw(value).map(String::from_utf8_lossy)
+    }
+
+    /// The bytes of a text, if the value is one.
+    pub(super) fn raw(&self, value: Value) -> Option<&'a [u8]> {
+        match value {
+            Value::Text { start, length } => {
+                let start = start as usize;
+                Some(&self.bytes[start..start + length as usize])
+            }
+            _ => None,
+        }
+    }
+}
+
+/// A number of 32 bits; files and what is made of them are below four thousand million of anything.
+pub(super) fn short(number: usize) -> Result<u32, PickleProblem> {
+    u32::try_from(number).map_err(|_| PickleProblem::TooMany {
+        what: "is more in it",
+        limit: u32::MAX.into(),
+    })
+}

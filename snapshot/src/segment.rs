@@ -1,0 +1,82 @@
+//! What was held.
+
+use crate::StackId;
+
+/// The name of a pool; two zeros are the default pool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PoolId(pub u64, pub u64);
+
+/// Which requests a segment serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// Those up to 1 MiB.
+    Small,
+    /// Those above.
+    Large,
+}
+
+/// Memory of the device that was held: a segment, or the part of an elastic one that memory was mapped into.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// The device.
+    pub device: u32,
+    /// The first address.
+    pub address: u64,
+    /// Its bytes.
+    pub bytes: u64,
+    /// The stream's handle.
+    pub stream: u64,
+    /// Which requests it serves.
+    pub kind: Kind,
+    /// The pool, by its place in [`Snapshot::pools`](crate::Snapshot::pools).
+    pub pool: u32,
+    /// Whether memory is mapped into it as needed.
+    pub elastic: bool,
+    /// How many segments the allocator had obtained before this one.
+    pub order: u64,
+    /// Where in the program it was obtained.
+    pub stack: StackId,
+    /// Its blocks, by address; they tile it.
+    pub blocks: Vec<Block>,
+}
+
+/// What a block was doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum BlockState {
+    /// A caller has it.
+    Allocated,
+    /// Its caller gave it back while other streams used it.
+    Pending,
+    /// It is free.
+    Free,
+}
+
+/// A piece of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Block {
+    /// The first address.
+    pub address: u64,
+    /// Its bytes.
+    pub bytes: u64,
+    /// What its caller asked for; zero if it is free.
+    pub requested: u64,
+    /// What it was doing.
+    pub state: BlockState,
+    /// Where in the program it was allocated.
+    pub stack: StackId,
+}
+
+impl Segment {
+    /// The bytes of its blocks in a state.
+    #[must_use]
+    pub fn bytes_in(&self, state: BlockState) -> u64 {
+        let blocks = self.blocks.iter().filter(|block| block.state == state);
+        blocks.map(|block| block.bytes).sum()
+    }
+
+    /// What callers asked for, of all that is not free.
+    #[must_use]
+    pub fn requested(&self) -> u64 {
+        self.blocks.iter().map(|block| block.requested).sum()
+    }
+}

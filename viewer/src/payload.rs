@@ -1,0 +1,179 @@
+//! A snapshot as the bytes that the page carries: four of length, a head of JSON, then columns of numbers.
+
+use std::collections::BTreeSet;
+use std::io::{self, Write};
+
+use cachette_snapshot::{Action, PoolId, Segment, Setting, Snapshot, Stage};
+use flate2::Compression;
+use flate2::write::ZlibEncoder;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::columns::Column;
+use crate::history::History;
+use crate::tables::{Table, Tables};
+
+/// What everything but numbers is kept in, and where the numbers are.
+#[derive(Debug, Serialize)]
+struct Head {
+    frames: Vec<(String, String, u32)>,
+    texts: Vec<String>,
+    pools: Vec<String>,
+    /// As text: a stream's handle can be wider than a browser's numbers.
+    streams: Vec<String>,
+    settings: Vec<(String, Value)>,
+    /// How many frames each stack has, and their numbers.
+    stack_lengths: Column,
+    stack_frames: Column,
+    devices: Vec<Device>,
+}
+
+/// One device.
+#[derive(Debug, Serialize)]
+struct Device {
+    number: u32,
+    events: usize,
+    /// When the first event was, in microseconds since 1970.
+    start_us: i64,
+    /// How many allocations were made before the first event.
+    before: usize,
+    /// What, whether it begins, and when, after the first event.
+    annotations: Vec<(String, bool, i64)>,
+    steps: Table,
+    allocations: Table,
+    others: Table,
+    segments: Table,
+    blocks: Table,
+}
+
+/// The bytes of a snapshot, compressed.
+pub(crate) fn compressed(snapshot: &Snapshot) -> io::Result<Vec<u8>> {
+    let mut encoder = ZlibEncoder::new(Vec::new(), Compression::default());
+    let (head, columns) = parts(snapshot)?;
+    let length = u32::try_from(head.len())
+        .map_err(|_| io::Error::other("the stacks and words are over 4 GiB"))?;
+    encoder.write_all(&length.to_le_bytes())?;
+    encoder.write_all(&head)?;
+    encoder.write_all(&columns)?;
+    encoder.finish()
+}
+
+fn parts(snapshot: &Snapshot) -> io::Result<(Vec<u8>, Vec<u8>)> {
+    let streams = streams(snapshot);
+    let mut tables = Tables::new(&streams);
+    let devices = devices(snapshot);
+    let devices = devices.into_iter();
+    let devices = devices
+        .map(|number| device(snapshot, number, &mut tables))
+        .collect();
+    let columns = &mut tables.columns;
+    let stacks = &snapshot.stacks;
+    let head = Head {
+        frames: stacks
+            .frames()
+            .iter()
+            .map(|f| (f.name.clone(), f.file.clone(), f.line))
+            .collect(),
+        texts: snapshot.texts.all().to_vec(),
+        pools: snapshot.pools.iter().map(pool_name).collect(),
+        streams: streams.iter().map(u64::to_string).collect(),
+        settings: snapshot
+            .settings
+            .iter()
+            .map(|(key, value)| (key.clone(), setting(value)))
+            .collect(),
+        stack_lengths: columns.numbers(stacks.ids().map(|id| stacks.numbers_of(id).len() as u64)),
+        stack_frames: columns.numbers(
+            stacks
+                .ids()
+                .flat_map(|id| stacks.numbers_of(id))
+                .map(|&n| n.into()),
+        ),
+        devices,
+    };
+    Ok((serde_json::to_vec(&head)?, tables.columns.into_bytes()))
+}
+
+/// Every stream, the smallest handle first.
+fn streams(snapshot: &Snapshot) -> BTreeSet<u64> {
+    let events = snapshot.traces.iter().flat_map(|trace| &trace.events);
+    let events = events
+        .filter(|event| event.action != Action::Snapshot)
+        .map(|event| event.stream);
+    snapshot
+        .segments
+        .iter()
+        .map(|segment| segment.stream)
+        .chain(events)
+        .collect()
+}
+
+/// Every device that held something or has a history.
+fn devices(snapshot: &Snapshot) -> BTreeSet<u32> {
+    let traces = snapshot
+        .traces
+        .iter()
+        .filter(|trace| !trace.events.is_empty());
+    let devices: BTreeSet<u32> = snapshot
+        .segments
+        .iter()
+        .map(|segment| segment.device)
+        .chain(traces.map(|trace| trace.device))
+        .collect();
+    if devices.is_empty() {
+        BTreeSet::from([0])
+    } else {
+        devices
+    }
+}
+
+fn device(snapshot: &Snapshot, number: u32, tables: &mut Tables) -> Device {
+    let history = History::of(snapshot, number);
+    let start_us = history.steps.first().map_or(0, |step| step.time_us);
+    let annotations = snapshot.annotations.iter();
+    let annotations = annotations.filter(|annotation| annotation.device == number);
+    let since = |time: i64| time.saturating_sub(start_us);
+    let traces = snapshot.traces.iter();
+    let traces = traces.filter(|trace| trace.device == number);
+    let segments = snapshot.segments.iter();
+    let segments: Vec<&Segment> = segments.filter(|s| s.device == number).collect();
+    Device {
+        number,
+        events: traces.map(|trace| trace.events.len()).sum(),
+        start_us,
+        before: history.before,
+        annotations: annotations
+            .map(|a| (a.name.clone(), a.stage == Stage::Start, since(a.time_us)))
+            .collect(),
+        steps: tables.steps(&history.steps, start_us),
+        allocations: tables.allocations(&history.allocations),
+        others: tables.others(&history.others),
+        segments: tables.segments(&segments),
+        blocks: tables.blocks(&segments, &history.at_the_end()),
+    }
+}
+
+fn pool_name(pool: &PoolId) -> String {
+    match pool {
+        PoolId(0, 0) => "default pool".to_owned(),
+        PoolId(a, b) => format!("pool {a}.{b}"),
+    }
+}
+
+fn setting(value: &Setting) -> Value {
+    match value {
+        Setting::None => Value::Null,
+        Setting::Switch(on) => json!(on),
+        Setting::Integer(number) => json!(number),
+        Setting::Number(number) => json!(number),
+        Setting::Text(text) => json!(text),
+        Setting::Table(rows) => Value::Object(
+            rows.iter()
+                .map(|(key, row)| (key.clone(), setting(row)))
+                .collect(),
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests;
