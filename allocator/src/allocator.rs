@@ -9,9 +9,12 @@ use cachette_hal::{self as hal, AnyDevice, Device, DeviceInfo, StreamRef};
 
 use crate::allocation::Allocation;
 use crate::config::Config;
-use crate::error::{Error, OutOfMemory};
+use crate::emit;
+use crate::error::Error;
+use crate::exhaustion::OutOfMemory;
 use crate::heap::{Ask, Guard, Heap, Taken};
 use crate::heaps::{Heaps, StreamTable};
+use crate::history::Level;
 use crate::ladder::{Climb, Found, pass_guards};
 use crate::lane::{Lane, Stream};
 use crate::leak::{Leak, leaks_of};
@@ -233,6 +236,7 @@ impl<D: Device> Allocator<D> {
     /// memory that a stream may still use goes back when the stream is past it and the allocator next looks, and
     /// is not among the bytes that this says.
     pub fn empty_cache(&self) -> Result<u64, Error> {
+        let _gathered = self.shared().history.gather(Level::All);
         // A capture may be under way, which must not be broken.
         let _relaxed = RelaxedCapture::enter(self.device()).ok();
         if !self.shared().settings.never_block.load(Relaxed) {
@@ -254,7 +258,7 @@ impl<D: Device> Allocator<D> {
         let fences: Vec<_> = direct.iter().flat_map(|heap| heap.all_fences()).collect();
         if !fences.is_empty() && !self.shared().settings.never_block.load(Relaxed) {
             self.shared().totals.waits.fetch_add(1, Relaxed);
-            fences.iter().try_for_each(|fence| fence.wait())?;
+            emit::waiting(|| fences.iter().try_for_each(|fence| fence.wait()))?;
         }
         let mut bytes = 0;
         for heap in heaps {
@@ -444,6 +448,7 @@ impl<D: Device> Inner<D> {
         ask: Ask,
         taken: Option<Taken>,
     ) -> Result<Found<D>, Error> {
+        let _gathered = self.shared.history.gather(Level::State);
         let mut found = match taken {
             Some(taken) => Found::of(heap, taken),
             None => self.find_elsewhere(heap, ask)?,

@@ -2,10 +2,9 @@
 
 #![forbid(unsafe_code)]
 
-use std::fmt;
+use cachette_hal as hal;
 
-use cachette_hal::{self as hal, Ordinal};
-
+use crate::exhaustion::OutOfMemory;
 use crate::human::Bytes;
 use crate::pool::{PoolId, PoolProblem};
 use crate::source::SourceError;
@@ -126,107 +125,6 @@ pub enum PointerProblem {
     #[error("it belongs to an owner, which frees it when dropped")]
     Owned,
 }
-
-/// A request that failed for want of memory, with the figures of that moment.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct OutOfMemory {
-    /// The device.
-    pub device: Ordinal,
-    /// What the caller asked for.
-    pub requested: u64,
-    /// What was asked of the device for it.
-    pub segment: u64,
-    /// The device's memory; `None` where the driver would not say.
-    pub total: Option<u64>,
-    /// What of it is free; `None` where the driver would not say.
-    pub free: Option<u64>,
-    /// The bound on what this allocator may hold, if there is one.
-    pub limit: Option<u64>,
-    /// Bytes of blocks held by callers.
-    pub allocated: u64,
-    /// Bytes held from the device.
-    pub reserved: u64,
-    /// Bytes that callers freed and other streams still use.
-    pub pending: u64,
-    /// The largest free block.
-    pub largest_free: u64,
-    /// Whether the request was refused because of the limit, without asking the device.
-    pub rejected: bool,
-    /// Whether the configuration forbids to wait for the device.
-    pub never_block: bool,
-}
-
-impl OutOfMemory {
-    /// Bytes held from the device that no caller uses.
-    #[must_use]
-    pub const fn unallocated(&self) -> u64 {
-        self.reserved
-            .saturating_sub(self.allocated)
-            .saturating_sub(self.pending)
-    }
-
-    /// What the caller could do; only what applies.
-    #[must_use]
-    pub fn hints(&self) -> Vec<&'static str> {
-        let mut hints = Vec::new();
-        if self
-            .limit
-            .is_some_and(|limit| self.reserved.saturating_add(self.segment) > limit)
-        {
-            hints.push("the limit of this allocator is in the way: raise it or free memory");
-        }
-        if self.never_block && self.pending > 0 {
-            hints.push("memory waits for other streams, and never_block:True forbids to wait");
-        }
-        if self.never_block && self.unallocated() > 0 {
-            hints.push("unused segments stay, since never_block:True forbids to give them back");
-        }
-        if self.unallocated() >= self.requested && self.largest_free < self.requested {
-            hints.push("enough is free, but in pieces too small: free what lies between them");
-        }
-        if hints.is_empty() {
-            hints.push("free memory, or ask for less");
-        }
-        hints
-    }
-}
-
-impl fmt::Display for OutOfMemory {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "out of memory on device {}: {} were asked for, which takes {} from the device",
-            self.device,
-            Bytes(self.requested),
-            Bytes(self.segment),
-        )?;
-        match (self.total, self.free) {
-            (Some(total), Some(free)) => {
-                write!(f, "; of its {} {} are free", Bytes(total), Bytes(free))?;
-            }
-            _ => f.write_str("; the driver does not say how much it has free")?,
-        }
-        if let Some(limit) = self.limit {
-            write!(f, "; this allocator may hold {}", Bytes(limit))?;
-        }
-        write!(
-            f,
-            "; it holds {}: {} allocated, {} waiting for other streams, {} unused, the largest piece {}",
-            Bytes(self.reserved),
-            Bytes(self.allocated),
-            Bytes(self.pending),
-            Bytes(self.unallocated()),
-            Bytes(self.largest_free),
-        )?;
-        for hint in self.hints() {
-            write!(f, "; {hint}")?;
-        }
-        Ok(())
-    }
-}
-
-impl std::error::Error for OutOfMemory {}
 
 impl From<OutOfMemory> for Error {
     fn from(report: OutOfMemory) -> Self {

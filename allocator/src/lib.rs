@@ -33,6 +33,8 @@
 //! | [`Config`] | how an allocator behaves, as a value and as text |
 //! | [`Error`], [`OutOfMemory`] | why a request failed, with the figures of that moment |
 //! | [`Stats`] | what an allocator has done and holds |
+//! | [`Snapshot`], [`history`] | what it holds and where it came from, what happened and where |
+//! | [`Metrics`] | the same figures for monitoring |
 //! | [`TraceEvent`] | one thing that happened to memory, as told to a tracker |
 //!
 //! Callers in other languages know memory by its address alone: [`Allocator::allocate_raw`] and
@@ -141,17 +143,21 @@ mod buffer;
 pub mod config;
 mod core;
 mod elastic;
+mod emit;
 mod error;
+mod exhaustion;
 mod fence;
 mod figures;
 mod heap;
 mod heaps;
+pub mod history;
 pub mod human;
 mod index;
 mod ladder;
 mod lane;
 mod leak;
 mod lock;
+mod metrics;
 mod observe;
 pub mod pinned;
 mod policy;
@@ -161,6 +167,7 @@ mod shared;
 mod size;
 pub mod sleep;
 mod slots;
+pub mod snapshot;
 pub mod source;
 mod stats;
 mod sync;
@@ -173,12 +180,15 @@ pub use buffer::Buffer;
 pub use cachette_hal as hal;
 pub use config::Config;
 pub use elastic::ElasticSegment;
-pub use error::{Error, OutOfMemory, PointerProblem};
+pub use error::{Error, PointerProblem};
+pub use exhaustion::{Hint, Holder, OutOfMemory, PoolFigures};
 pub use lane::Stream;
 pub use leak::Leak;
+pub use metrics::Metrics;
 pub use observe::{Action, TraceEvent};
 pub use pinned::{Pinned, PinnedAllocation, PinnedStats};
 pub use pool::{Pool, PoolId, PoolOptions};
 pub use size::Kind;
+pub use snapshot::Snapshot;
 pub use source::{Source, SourceError};
 pub use stats::{Stat, StatArray, Stats};

@@ -8,12 +8,14 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use cachette_hal::StreamRef;
 
-use crate::error::OutOfMemory;
+use crate::exhaustion::OutOfMemory;
 use crate::leak::Leak;
+use crate::pool::PoolId;
 
 /// What happened to memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
+#[repr(u8)]
 pub enum Action {
     /// A caller got a block.
     Alloc,
@@ -29,6 +31,8 @@ pub enum Action {
     SegmentMap,
     /// Memory left an elastic segment, for another place or for the device.
     SegmentUnmap,
+    /// A snapshot was taken.
+    Snapshot,
     /// A request failed.
     OutOfMemory,
 }
@@ -41,10 +45,12 @@ pub struct TraceEvent {
     pub action: Action,
     /// Where; for [`Action::OutOfMemory`] the device's free bytes.
     pub address: u64,
-    /// What the caller asked for, or the size of the segment.
+    /// What the caller asked for, or the size of the segment; for [`Action::Snapshot`] the bytes in use.
     pub bytes: u64,
     /// The stream of the block or segment.
     pub stream: StreamRef,
+    /// The pool of the block or segment.
+    pub pool: PoolId,
 }
 
 type Tracker = dyn Fn(&TraceEvent) + Send + Sync;
@@ -86,19 +92,10 @@ impl Observers {
         self.tracked.load(Ordering::Relaxed)
     }
 
-    /// Tells every tracker, if there is any.
-    pub(crate) fn event(&self, action: Action, address: u64, bytes: u64, stream: StreamRef) {
-        if !self.is_tracked() {
-            return;
-        }
-        let event = TraceEvent {
-            action,
-            address,
-            bytes,
-            stream,
-        };
+    /// Tells every tracker.
+    pub(crate) fn event(&self, event: &TraceEvent) {
         for tracker in copy(&self.trackers) {
-            tracker(&event);
+            tracker(event);
         }
     }
 

@@ -118,7 +118,7 @@ impl<D: Device> Allocator<D> {
     }
 
     /// The allocation that begins at `address`.
-    fn find(&self, address: u64) -> Result<(Arc<Heap<D>>, BlockId), Error> {
+    pub(crate) fn find(&self, address: u64) -> Result<(Arc<Heap<D>>, BlockId), Error> {
         let homes = self.inner().shared.index.find(address);
         for home in homes.into_iter().flatten() {
             if let Some(heap) = self.inner().heaps.get(home.heap)

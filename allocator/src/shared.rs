@@ -7,6 +7,7 @@ use cachette_hal::{Device, Event, VirtualMemory};
 
 use crate::config::{Config, Reserve};
 use crate::elastic::{self, Chunks, Tuning};
+use crate::history::History;
 use crate::index::Index;
 use crate::observe::Observers;
 use crate::policy::Policy;
@@ -27,6 +28,7 @@ pub(crate) struct Shared<D: Device> {
     pub(crate) ledger: Ledger,
     pub(crate) index: Index,
     pub(crate) observers: Observers,
+    pub(crate) history: History,
     pub(crate) totals: Totals,
     pub(crate) settings: Settings,
     pub(crate) uncached: UncachedMemory,
@@ -43,6 +45,7 @@ impl<D: Device> Shared<D> {
             ledger: Ledger::default(),
             index: Index::default(),
             observers: Observers::default(),
+            history: History::default(),
             totals: Totals::new(config),
             settings: Settings::new(config, total),
             uncached: UncachedMemory::default(),
@@ -95,6 +98,8 @@ pub(crate) struct Totals {
     pub(crate) waits: AtomicU64,
     pub(crate) device_allocs: AtomicU64,
     pub(crate) device_frees: AtomicU64,
+    /// How many segments were obtained; the number orders them.
+    pub(crate) segments: AtomicU64,
     pub(crate) rejections: AtomicU64,
     /// How many points were marked in streams; the number orders them.
     pub(crate) points: AtomicU64,
@@ -113,6 +118,7 @@ impl Totals {
             waits: AtomicU64::new(0),
             device_allocs: AtomicU64::new(0),
             device_frees: AtomicU64::new(0),
+            segments: AtomicU64::new(0),
             rejections: AtomicU64::new(0),
             points: AtomicU64::new(0),
             oversize_allocations: Oversize::default(),

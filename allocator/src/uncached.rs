@@ -87,6 +87,11 @@ impl UncachedMemory {
         self.lock().get(&address).map(|record| record.bytes)
     }
 
+    /// Bytes of all of it.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.lock().values().map(|record| record.bytes).sum()
+    }
+
     /// Memory that is known by its address alone.
     pub(crate) fn raw(&self) -> Vec<Leak> {
         let raw = |record: &&Record| record.raw;

@@ -3,11 +3,13 @@
 //! The files are those of the library, compiled over the model's atomics instead of the processor's.
 
 mod sync {
-    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+    pub(crate) use loom::sync::atomic::{
+        AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+    };
 
     /// The two barriers together are as good as a full one on either side, and the model knows only that kind.
     pub(crate) fn light_barrier() {
-        loom::sync::atomic::fence(Ordering::SeqCst);
+        fence(Ordering::SeqCst);
     }
 
     pub(crate) use light_barrier as heavy_barrier;
@@ -21,6 +23,9 @@ mod sync {
 #[path = "../src/lock/biased.rs"]
 #[expect(dead_code, reason = "the model needs only a part of it")]
 mod biased;
+#[path = "../src/history/ring.rs"]
+#[expect(dead_code, reason = "the model needs only a part of it")]
+mod ring;
 #[path = "../src/slots.rs"]
 #[expect(dead_code, reason = "the model needs only a part of it")]
 mod slots;
@@ -34,6 +39,7 @@ use loom::sync::Arc;
 use loom::thread;
 
 use biased::{Badge, Biased, Rights, Turns};
+use ring::{Pen, Ring, Written};
 use slots::Slots;
 use spin::Spin;
 
@@ -210,5 +216,67 @@ fn whoever_sees_a_stream_in_the_table_sees_its_heap() {
         assert!(slots.insert(0x80, 8));
         reader.join().unwrap();
         assert_eq!((slots.get(0x40), slots.get(0x80)), (Some(7), Some(8)));
+    });
+}
+
+/// An event whose words both say the same, so that one which is made of two shows.
+const fn event(word: u64) -> [u64; 2] {
+    [word; 2]
+}
+
+/// Whether a place holds nothing, or one of these events whole.
+fn holds(ring: &Ring<2>, place: usize, events: &[u64]) -> bool {
+    let is_one = |written: Written<2>| events.iter().any(|word| written.words == event(*word));
+    ring.read(place).is_none_or(is_one)
+}
+
+#[test]
+fn whoever_reads_an_event_while_it_is_overwritten_sees_one_of_the_two_or_none() {
+    loom::model(|| {
+        let ring = Arc::new(Ring::<2>::with(1, 1, 1));
+        assert!(ring.put(0, 0, event(1)));
+        let reader = {
+            let ring = Arc::clone(&ring);
+            thread::spawn(move || assert!(holds(&ring, 0, &[1, 2, 3])))
+        };
+        assert!(ring.put(0, 1, event(2)));
+        assert!(ring.put(0, 2, event(3)));
+        reader.join().unwrap();
+        let last = ring.read(0).map(|written| (written.ticket, written.words));
+        assert_eq!(last, Some((2, event(3))));
+    });
+}
+
+#[test]
+fn two_who_write_the_same_place_a_round_apart_leave_one_whole_event() {
+    loom::model(|| {
+        let ring = Arc::new(Ring::<2>::with(1, 1, 1));
+        let write = |ticket| {
+            let ring = Arc::clone(&ring);
+            thread::spawn(move || ring.put(0, ticket, event(ticket + 1)))
+        };
+        // Who comes from an earlier round writes first or not at all; who finds the other at work goes elsewhere.
+        let (slow, fast) = (write(0), write(1));
+        assert!(holds(&ring, 0, &[1, 2]));
+        let (slow, fast) = (slow.join().unwrap(), fast.join().unwrap());
+        assert!(slow || fast);
+        let left = ring.read(0).map(|written| written.words);
+        assert_eq!(left, Some(event(if fast { 2 } else { 1 })));
+    });
+}
+
+#[test]
+fn no_two_claim_the_same_places() {
+    loom::model(|| {
+        let ring = Arc::new(Ring::<2>::with(4, 2, 4));
+        let other = {
+            let ring = Arc::clone(&ring);
+            thread::spawn(move || ring.write(&mut Pen::default(), event(1)))
+        };
+        ring.write(&mut Pen::default(), event(2));
+        other.join().unwrap();
+        let mut left: Vec<u64> = ring.all().map(|written| written.words[0]).collect();
+        left.sort_unstable();
+        assert_eq!(left, [1, 2]);
     });
 }

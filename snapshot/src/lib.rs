@@ -24,6 +24,7 @@ mod event;
 mod file;
 mod json;
 mod limits;
+mod merge;
 mod pickle;
 mod segment;
 mod setting;

@@ -68,7 +68,7 @@ pub(crate) enum BlockState {
 /// A contiguous part of one segment.
 ///
 /// The blocks of a segment tile it: each begins where the one before ends.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 // One cache line each: a block in two would cost twice to touch.
 #[repr(align(64))]
 pub(crate) struct Block {
@@ -197,6 +197,11 @@ impl BlockTable {
         slot.right = vacant;
         slot.indexed = false;
         self.vacant = id;
+    }
+
+    /// Every slot by its index, vacant ones among them.
+    pub(crate) fn all(&self) -> &[Block] {
+        &self.blocks
     }
 
     /// Every block by its index: to a chain of changes the table is then one address and one length.

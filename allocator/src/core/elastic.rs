@@ -46,6 +46,7 @@ impl<G: Guard> Shelf<G> {
             kind: Kind::Large,
             first: BlockId::NONE,
             age: self.segments.next_age()?,
+            order: 0,
             starts: Starts::parts(),
         };
         let (id, first) = self.put_segment(segment)?;

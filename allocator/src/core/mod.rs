@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 mod block;
+mod copy;
 mod elastic;
 mod ground;
 mod guard;
@@ -29,6 +30,7 @@ mod tree;
 mod walk;
 
 pub(crate) use block::{Block, BlockId, BlockState};
+pub(crate) use copy::{SegmentCopy, ShelfCopy};
 pub(crate) use elastic::Held;
 pub(crate) use ground::{Chunk, ChunkId, Ground, Run, Spare};
 pub(crate) use guard::Guard;

@@ -21,6 +21,8 @@ pub(crate) struct Segment {
     pub(crate) first: BlockId,
     /// Segments of one heap in the order in which they were obtained; never used twice.
     pub(crate) age: u32,
+    /// How many segments the allocator had obtained before this one.
+    pub(crate) order: u64,
     /// The blocks in it that are known by their address.
     pub(crate) starts: Starts,
 }

@@ -348,6 +348,7 @@ impl<G: Guard> Shelf<G> {
             kind,
             first: BlockId::NONE,
             age: self.segments.next_age()?,
+            order: 0,
             starts: Starts::even(bytes, kind),
         };
         let (segment, first) = self.put_segment(segment)?;

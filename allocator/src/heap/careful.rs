@@ -8,6 +8,7 @@ use cachette_hal::{self as hal, Device};
 use super::{Ask, Given, Guard, Heap, State, Taken};
 use crate::core::BlockId;
 use crate::fence::Fence;
+use crate::history::Level;
 use crate::lane::Lane;
 use crate::observe::Action;
 use crate::stats::{Counted, Row};
@@ -20,6 +21,7 @@ impl<D: Device> Heap<D> {
         state: Guard<'_, D>,
         ask: Ask,
     ) -> Option<Taken> {
+        let (state, _gathered) = self.gather(state, Level::State);
         if state.away.any()
             || state.pending.needs_tending()
             || !self.shared.settings.caches.load(Relaxed)
@@ -48,7 +50,9 @@ impl<D: Device> Heap<D> {
         let taken = id
             .get()
             .map(|id| self.hand_out_carefully(&mut state, id, ask));
-        self.publish(&mut state);
+        if state.shelf.is_loud() {
+            self.publish(&mut state);
+        }
         drop(state);
         let (taken, peak) = taken?;
         if peak {
@@ -76,6 +80,7 @@ impl<D: Device> Heap<D> {
         if taken.bytes >= self.shared.totals.max_split {
             self.shared.totals.oversize_allocations.raise();
         }
+        state.note_alloc(id, taken.address, ask.requested);
         (taken, peak)
     }
 
@@ -115,6 +120,10 @@ impl<D: Device> Heap<D> {
 
     #[cold]
     pub(super) fn give_carefully(&self, mut state: Guard<'_, D>, id: BlockId) -> Given<D> {
+        // While the lock is let go nobody else may free the block by its address.
+        let raw = std::mem::take(&mut state.shelf.block_mut(id).raw);
+        let (mut state, _gathered) = self.gather(state, Level::All);
+        state.shelf.block_mut(id).raw = raw;
         if std::mem::take(&mut state.shelf.block_mut(id).used)
             && let Some(uses) = state.uses.remove(&id)
         {
@@ -137,8 +146,12 @@ impl<D: Device> Heap<D> {
             state.shelf.clock = self.shared.settings.clock.load(Relaxed);
         }
         self.counters.freed(kind, bytes, requested);
+        state.note_free_requested(id, address, requested);
+        state.note_free_completed(id, address, requested);
         state.shelf.give_guarded(id, guards);
-        self.publish(&mut state);
+        if state.shelf.is_loud() {
+            self.publish(&mut state);
+        }
         let last = self.let_go(&mut state);
         drop(state);
         if bytes >= self.shared.totals.max_split {

@@ -10,7 +10,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use cachette_hal::{self as hal, Device, ErrorKind};
+use cachette_hal::{self as hal, Device, DevicePtr, ErrorKind};
 
 use super::stale::Elastic;
 use super::{Ask, Heap, State, Taken};
@@ -284,6 +284,7 @@ impl<D: Device> Heap<D> {
         for chunk in chunks {
             state.shelf.add_chunk(*chunk);
             self.index_chunk(&state, place[0], *chunk);
+            state.note_gain(Action::SegmentMap, chunk.at, chunk.bytes);
         }
         let rounded = state.policy.round(ask.requested);
         let id = state.shelf.commit(&place, rounded, guards);
@@ -368,14 +369,25 @@ impl<D: Device> Heap<D> {
                 Err(error) => return Err(error),
             }
         };
-        let added = self.state.lock().shelf.add_addresses(start.address(), wish);
-        if added.is_none() {
+        let added = self.add_addresses(start, wish);
+        if !added {
             // SAFETY: 1. the range was just reserved and nobody knows it.
             unsafe { memory.release(start, wish) }?;
             return Ok(false);
         }
         self.note_range(start, wish);
         Ok(true)
+    }
+
+    /// Puts a range of addresses into the shelf; `false` if its tables are full.
+    fn add_addresses(&self, start: DevicePtr, bytes: u64) -> bool {
+        let mut state = self.state.lock();
+        let Some(id) = state.shelf.add_addresses(start.address(), bytes) else {
+            return false;
+        };
+        let order = self.shared.totals.segments.fetch_add(1, Relaxed);
+        state.shelf.set_order(id, order);
+        true
     }
 
     /// Whether everything queued in the heap's stream so far has finished, as far as a short look tells.

@@ -38,6 +38,8 @@ impl<D: Device> Heap<D> {
                 .fetch_sub(segment.bytes, Relaxed);
             return Ok(None);
         };
+        let base = segment.base.address();
+        state.note_gain(Action::SegmentAlloc, base, segment.bytes);
         let State { shelf, policy, .. } = &mut *state;
         let taken = shelf
             .take_from(policy, id, policy.round(ask.requested))
@@ -45,7 +47,7 @@ impl<D: Device> Heap<D> {
         self.publish(&mut state);
         drop(state);
         self.shared.ledger.note();
-        self.tell(Action::SegmentAlloc, segment.base.address(), segment.bytes);
+        self.tell(Action::SegmentAlloc, base, segment.bytes);
         if let Some(taken) = &taken {
             self.tell(Action::Alloc, taken.address, ask.requested);
         }
@@ -56,6 +58,8 @@ impl<D: Device> Heap<D> {
     fn put_in(&self, state: &mut State<D>, segment: Segment) -> Option<SegmentId> {
         let Segment { base, bytes, kind } = segment;
         let id = state.shelf.add_segment(base.address(), bytes, kind)?;
+        let order = self.shared.totals.segments.fetch_add(1, Relaxed);
+        state.shelf.set_order(id, order);
         self.index(segment, id);
         self.counters.raise(Counted::Segments, kind, 1);
         self.counters.raise(Counted::ReservedBytes, kind, bytes);
@@ -171,6 +175,7 @@ impl<D: Device> Heap<D> {
             guard.wait()?;
         }
         let (address, bytes) = (segment.base.address(), segment.bytes);
+        self.note_segment(Action::SegmentFree, address, bytes);
         self.tell(Action::SegmentFree, address, bytes);
         let freed = match self.pool().and_then(|pool| pool.source.clone()) {
             // SAFETY: 1. 2. as below; the heap belongs to one pool as long as it has a segment.
@@ -180,11 +185,11 @@ impl<D: Device> Heap<D> {
             // holds a block of it, and what its own stream and others had to finish was waited for above.
             None => unsafe { self.shared.device.free(segment.base) },
         };
-        match freed {
-            Ok(()) => {
-                self.shared.totals.device_frees.fetch_add(1, Relaxed);
-            }
-            Err(_) => self.tell(Action::SegmentAlloc, address, bytes),
+        if freed.is_ok() {
+            self.shared.totals.device_frees.fetch_add(1, Relaxed);
+        } else {
+            self.note_segment(Action::SegmentAlloc, address, bytes);
+            self.tell(Action::SegmentAlloc, address, bytes);
         }
         freed
     }

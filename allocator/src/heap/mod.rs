@@ -3,8 +3,10 @@
 mod asleep;
 mod captured;
 mod careful;
+mod copy;
 mod elastic;
 mod growth;
+mod notes;
 mod pending;
 mod reach;
 mod restore;
@@ -18,17 +20,21 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 use cachette_hal::{self as hal, Device};
 
 use crate::core::{Block, BlockId, BlockState, SegmentId, Shelf};
+use crate::emit;
 use crate::fence::Fence;
 use crate::lane::Lane;
 use crate::lock::{self, Lock};
-use crate::observe::Action;
+use crate::observe::{Action, TraceEvent};
 use crate::policy::Policy;
+use crate::pool::PoolId;
 use crate::pool::core::PoolCore;
 use crate::shared::Shared;
 use crate::size;
 use crate::stats::Counters;
 
+pub(crate) use copy::HeapCopy;
 pub(crate) use growth::Segment;
+use notes::Notes;
 use pending::Pending;
 pub(crate) use restore::Saved;
 use stale::Elastic;
@@ -70,8 +76,10 @@ pub(crate) struct State<D: Device> {
     closed: bool,
     /// Where requests may have to go instead.
     away: Away,
+    /// What the history needs, while there is one.
+    notes: Option<Box<Notes>>,
     /// Whether nothing out of the ordinary has to be looked after when a block is taken or given: the cache is
-    /// on, no block waits, nobody tracks, no ages and no oversize blocks are counted, and the heap keeps itself
+    /// on, no block waits, nobody tracks or records, no ages and no oversize blocks are counted, and the heap keeps itself
     /// alive.
     ///
     /// Derived from everything else by [`refresh`](State::refresh); a hit looks at this alone.
@@ -85,6 +93,7 @@ impl<D: Device> State<D> {
             && !self.closed
             && !self.away.any()
             && !self.policy.ages
+            && self.notes.is_none()
             && !self.pending.needs_tending()
             && shared.settings.caches.load(Relaxed)
             && !shared.observers.is_tracked()
@@ -213,7 +222,7 @@ impl<D: Device> Heap<D> {
         let counters = Arc::new(Counters::default());
         shared.ledger.enlist(&counters);
         lock::prepare();
-        Self {
+        let heap = Self {
             state: Lock::new(State {
                 shelf,
                 policy: policy.for_source(elastic),
@@ -223,6 +232,7 @@ impl<D: Device> Heap<D> {
                 keepalive: None,
                 closed: false,
                 away: Away::default(),
+                notes: None,
                 plain: false,
             }),
             counters,
@@ -233,7 +243,13 @@ impl<D: Device> Heap<D> {
             shared,
             number,
             pool: RwLock::new(None),
-        }
+        };
+        heap.state.lock().notes = heap
+            .shared
+            .history
+            .current()
+            .map(|recording| Box::new(heap.notes_for(&recording)));
+        heap
     }
 
     /// The heap's place in the allocator's list.
@@ -254,6 +270,7 @@ impl<D: Device> Heap<D> {
         let mut state = self.state.lock();
         state.policy.no_split = pool.no_split;
         state.away.asleep = pool.is_asleep();
+        Self::note_pool(&mut state, pool.id);
         *self.pool.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(pool));
     }
 
@@ -474,10 +491,26 @@ impl<D: Device> Heap<D> {
         drop(last);
     }
 
+    /// Tells those who watch, with the heap not held.
     fn tell(&self, action: Action, address: u64, bytes: u64) {
-        self.shared
-            .observers
-            .event(action, address, bytes, self.lane.stream());
+        if self.shared.observers.is_tracked() || emit::tells_of(action) {
+            self.tell_trackers(action, address, bytes);
+        }
+    }
+
+    #[cold]
+    pub(crate) fn tell_trackers(&self, action: Action, address: u64, bytes: u64) {
+        let event = TraceEvent {
+            action,
+            address,
+            bytes,
+            stream: self.lane.stream(),
+            pool: self.pool().map_or(PoolId::DEFAULT, |pool| pool.id),
+        };
+        if emit::tells_of(action) && action != Action::OutOfMemory {
+            emit::happened(&event);
+        }
+        self.shared.observers.event(&event);
     }
 }
 

@@ -210,6 +210,7 @@ impl<D: Device> Heap<D> {
         if bytes >= self.shared.totals.max_split {
             self.shared.totals.oversize_allocations.lower();
         }
+        state.note_free_requested(id, address, requested);
         (address, requested)
     }
 
@@ -271,7 +272,9 @@ impl<D: Device> Heap<D> {
             let bytes = state.shelf.block(id).bytes();
             let block = state.shelf.block(id);
             let (kind, requested) = (block.kind, block.requested);
-            told.push((state.shelf.block(id).address, requested));
+            let address = block.address;
+            told.push((address, requested));
+            state.note_free_completed(id, address, requested);
             self.counters.lower(Counted::Pending, kind, 1);
             self.counters.lower(Counted::PendingBytes, kind, bytes);
             self.counters

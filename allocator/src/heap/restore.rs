@@ -86,6 +86,8 @@ impl<D: Device> Heap<D> {
                 let kind = state.shelf.block(block.id).kind;
                 self.counters.freed(kind, block.bytes, block.requested);
                 freed.push((address, block.requested));
+                state.note_free_requested(block.id, address, block.requested);
+                state.note_free_completed(block.id, address, block.requested);
                 state.shelf.give(block.id);
             }
         }
@@ -99,6 +101,7 @@ impl<D: Device> Heap<D> {
             };
             let _ = self.hand_out(state.shelf.block_mut(id), id, ask);
             state.shelf.make_raw(id);
+            state.note_alloc(id, block.address, block.requested);
         }
         self.publish(&mut state);
         drop(state);

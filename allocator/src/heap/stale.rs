@@ -133,6 +133,7 @@ impl<D: Device> Heap<D> {
             self.shared.index.remove(chunk.at, chunk.bytes);
             state.shelf.remove_chunk(chunk.at);
             state.shelf.abandon(held);
+            state.note_loss(Action::SegmentUnmap, chunk.at, chunk.bytes);
             left_behind.push((chunk, held.block, before));
         }
         self.publish(&mut state);

@@ -17,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 mod release;
+mod report;
 mod wait;
 
 use std::sync::Arc;
@@ -26,17 +27,15 @@ use cachette_hal::owned::RelaxedCapture;
 use cachette_hal::{self as hal, Device};
 
 use crate::allocator::Inner;
-use crate::error::{Error, OutOfMemory};
+use crate::error::Error;
 use crate::fence::Fence;
 use crate::heap::{Ask, Heap, Segment, Taken};
 use crate::heaps::Heaps;
 use crate::lane::Lane;
-use crate::observe::Action;
 use crate::policy::Policy;
 use crate::pool::Pools;
 use crate::shared::Shared;
 use crate::size::{self, Kind};
-use crate::stats::Measure;
 
 /// A block that was found, and the heap it is of.
 #[derive(Debug)]
@@ -131,6 +130,7 @@ impl<'a, D: Device> Climb<'a, D> {
         };
         Inner::check_awake(self.heap)?;
         self.shared.totals.ooms.fetch_add(1, Relaxed);
+        crate::emit::exhausted(&failed);
         self.shared.observers.report_oom(&failed);
         Err(failed.into())
     }
@@ -314,45 +314,6 @@ impl<'a, D: Device> Climb<'a, D> {
             return self.fill(true);
         }
         self.obtain()
-    }
-
-    /// The figures of this moment.
-    fn report(&self) -> OutOfMemory {
-        let shared = self.shared;
-        let now = |measure| shared.ledger.now(measure);
-        let allocated = now(Measure::AllocatedBytes);
-        let pending = now(Measure::ActiveBytes).saturating_sub(allocated);
-        let reserved = now(Measure::ReservedBytes);
-        let memory = shared.device.memory_info().ok();
-        let rejected = shared.settings.rejects.load(Relaxed) && !self.within_limit();
-        if rejected {
-            shared.totals.rejections.fetch_add(1, Relaxed);
-        }
-        let free = memory.map(|memory| memory.free);
-        let (stream, need) = (self.heap.lane().stream(), self.need);
-        shared
-            .observers
-            .event(Action::OutOfMemory, free.unwrap_or(0), need.rounded, stream);
-        OutOfMemory {
-            device: shared.device.info().ordinal,
-            requested: self.ask.requested,
-            segment: need.segment,
-            total: memory.map(|memory| memory.total),
-            free,
-            limit: shared.settings.limit(),
-            allocated,
-            reserved,
-            pending,
-            largest_free: self
-                .heaps
-                .all()
-                .iter()
-                .map(|heap| heap.largest_free())
-                .max()
-                .unwrap_or(0),
-            rejected,
-            never_block: !self.may_wait(),
-        }
     }
 }
 

@@ -10,6 +10,7 @@ use cachette_hal::{self as hal, Device};
 use super::release::release_whole;
 use super::{Climb, Found};
 use crate::core::{BlockId, BlockState, BlockView};
+use crate::emit;
 use crate::error::Error;
 use crate::fence::Fence;
 use crate::heap::{Heap, HeapView};
@@ -58,20 +59,25 @@ impl<D: Device> Climb<'_, D> {
     /// Waits until all points of one set have passed, and says which; sets that stay behind hold up no other.
     fn wait_for_any(&self, sets: &[Points<D>]) -> hal::Result<usize> {
         self.shared.totals.waits.fetch_add(1, Relaxed);
-        if let [only] = sets {
-            only.iter().try_for_each(|fence| fence.wait())?;
-            return Ok(0);
-        }
-        let mut pause = Duration::from_micros(1);
-        loop {
-            for (index, set) in sets.iter().enumerate() {
-                if all_passed(set)? {
-                    return Ok(index);
-                }
+        emit::waiting(|| first_passed(sets))
+    }
+}
+
+/// Which of some sets passed first, once one has.
+fn first_passed<D: Device>(sets: &[Points<D>]) -> hal::Result<usize> {
+    if let [only] = sets {
+        only.iter().try_for_each(|fence| fence.wait())?;
+        return Ok(0);
+    }
+    let mut pause = Duration::from_micros(1);
+    loop {
+        for (index, set) in sets.iter().enumerate() {
+            if all_passed(set)? {
+                return Ok(index);
             }
-            thread::sleep(pause);
-            pause = (pause * 2).min(LONGEST_PAUSE);
         }
+        thread::sleep(pause);
+        pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
 

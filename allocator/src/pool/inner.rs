@@ -14,6 +14,7 @@ use crate::allocator::{Allocator, Inner, NO_HEAP};
 use crate::error::Error;
 use crate::fence::Fence;
 use crate::heap::Heap;
+use crate::history::Level;
 use crate::lane::{Lane, Stream};
 use crate::policy::Policy;
 use crate::stats::{Counted, Row};
@@ -155,6 +156,7 @@ impl<D: Device> Inner<D> {
     /// Gives the unused memory of a pool back; the bytes that came free.
     pub(super) fn empty_pool(&self, core: &PoolCore) -> Result<u64, Error> {
         self.forget_freed_asleep(core);
+        let _gathered = self.shared.history.gather(Level::All);
         // A capture may be under way, which must not be broken.
         let _relaxed = RelaxedCapture::enter(&self.shared.device).ok();
         if !core.gives_back() || !self.wait_for_launches(core)? {

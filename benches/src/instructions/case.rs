@@ -1,5 +1,6 @@
 //! The workloads whose instructions are counted.
 
+use cachette::history::HistoryOptions;
 use cachette::{Allocator, Error};
 use cachette_hal::Ordinal;
 use cachette_hal_host::{HostBackend, HostConfig, HostDevice};
@@ -55,6 +56,8 @@ cases! {
     PairInside = "pair 1KiB inside a pool", Some(235);
     PairPinned = "pair 1KiB of pinned memory", Some(140);
     PairTwoStreams = "pair 1KiB, two streams in turn", None;
+    PairHistory = "pair 1KiB with history", Some(1000);
+    PairHistoryCallers = "pair 1KiB with history and callers", None;
     Churn1k = "churn 512B-64MiB, 1k live", Some(600);
     Churn10k = "churn 512B-64MiB, 10k live", Some(600);
     Churn100k = "churn 512B-64MiB, 100k live", None;
@@ -100,6 +103,11 @@ impl Case {
                 run_pairs(&Owned::new(allocator.clone(), 1)?, pairs)?;
             }
             Self::PairPinned => run_pairs(&Pinned::new(allocator()?), pairs)?,
+            Self::PairHistory => {
+                let options = HistoryOptions::new().stacks(false);
+                run_pairs(&recorded(options)?, pairs)?;
+            }
+            Self::PairHistoryCallers => run_pairs(&recorded(HistoryOptions::new())?, pairs)?,
             Self::PairTwoStreams => take_turns(&Owned::new(allocator()?, 2)?, pairs)?,
             Self::Churn1k => return self.churn(1000, LogUniform::TO_64_MIB, pairs, end),
             Self::Churn10k => return self.churn(10_000, LogUniform::TO_64_MIB, pairs, end),
@@ -139,6 +147,13 @@ fn allocator() -> Result<Allocator<HostDevice>, Stopped> {
     ))
 }
 
+/// An allocator with a history.
+fn recorded(options: HistoryOptions) -> Result<Owned<HostDevice>, Stopped> {
+    let allocator = allocator()?;
+    allocator.record_history(options);
+    Ok(Owned::new(allocator, 1)?)
+}
+
 fn run_pairs(subject: &impl Subject, pairs: usize) -> Result<(), Error> {
     repeat(subject, BYTES, 0, WARM_UP)?;
     repeat(subject, BYTES, 0, pairs)
@@ -166,6 +181,7 @@ mod tests {
             Case::Pair,
             Case::PairRaw,
             Case::PairPinned,
+            Case::PairHistory,
             Case::PairTwoStreams,
             Case::Churn1k,
         ] {

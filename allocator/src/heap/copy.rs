@@ -1,0 +1,53 @@
+//! A heap copied as it stands: plain data under the lock, everything else after it.
+
+use cachette_hal::{Device, StreamRef};
+
+use super::Heap;
+use super::notes::Stacks;
+use crate::core::{Block, BlockState, ShelfCopy};
+use crate::pool::PoolId;
+
+/// A heap at one moment.
+#[derive(Debug)]
+pub(crate) struct HeapCopy {
+    pub(crate) shelf: ShelfCopy,
+    pub(crate) stacks: Stacks,
+    pub(crate) stream: StreamRef,
+    pub(crate) pool: PoolId,
+    /// Bytes held from the device.
+    pub(crate) reserved: u64,
+}
+
+impl HeapCopy {
+    /// Whether a block is free to be handed out.
+    pub(crate) const fn is_free(block: &Block) -> bool {
+        matches!(
+            block.state,
+            BlockState::Free | BlockState::Recent | BlockState::Leaving
+        )
+    }
+}
+
+impl<D: Device> Heap<D> {
+    /// The heap as it is, with the block freed last settled.
+    pub(crate) fn copy(&self) -> HeapCopy {
+        let mut copied = ShelfCopy::default();
+        let length = self.state.lock().shelf.table_len();
+        // A few more may come before the lock is taken again.
+        copied.reserve(length + length / 16 + 64);
+        let mut state = self.state.lock();
+        state.shelf.settle();
+        self.publish(&mut state);
+        state.shelf.copy_into(&mut copied);
+        let stacks = state.stacks();
+        let reserved = self.reserved();
+        drop(state);
+        HeapCopy {
+            shelf: copied,
+            stacks,
+            stream: self.lane.stream(),
+            pool: self.pool().map_or(PoolId::DEFAULT, |pool| pool.id),
+            reserved,
+        }
+    }
+}

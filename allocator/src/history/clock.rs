@@ -1,0 +1,152 @@
+//! When something happened: ticks that cost next to nothing, made times of day later.
+
+use std::sync::OnceLock;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+/// What ticks are, and a first point at which they and time are known.
+#[derive(Debug)]
+struct Clock {
+    /// Whether ticks are those of the processor; otherwise they are nanoseconds since `instant`.
+    counts_cycles: bool,
+    ticks: u64,
+    instant: Instant,
+}
+
+static CLOCK: OnceLock<Clock> = OnceLock::new();
+
+fn clock() -> &'static Clock {
+    CLOCK.get_or_init(|| {
+        let counts_cycles = has_steady_cycles();
+        let instant = Instant::now();
+        Clock {
+            counts_cycles,
+            ticks: if counts_cycles { cycles() } else { 0 },
+            instant,
+        }
+    })
+}
+
+/// The time now, in ticks.
+#[inline]
+pub(crate) fn now() -> u64 {
+    let clock = clock();
+    if clock.counts_cycles {
+        cycles()
+    } else {
+        nanoseconds(clock.instant)
+    }
+}
+
+#[cold]
+fn nanoseconds(since: Instant) -> u64 {
+    u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Makes ticks times of day.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scale {
+    /// A moment ago, in ticks.
+    ticks: u64,
+    /// The same moment, in microseconds since 1970.
+    epoch_us: f64,
+    us_per_tick: f64,
+}
+
+impl Scale {
+    /// The scale between the first point that is known and now.
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "53 bits of microseconds last for centuries"
+    )]
+    pub(crate) fn now() -> Self {
+        let first = clock();
+        let (ticks, instant, time) = (now(), Instant::now(), SystemTime::now());
+        let passed = instant.duration_since(first.instant).as_secs_f64() * 1e6;
+        let since_epoch = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self {
+            ticks,
+            epoch_us: since_epoch.as_secs_f64() * 1e6,
+            us_per_tick: passed / ticks.saturating_sub(first.ticks).max(1) as f64,
+        }
+    }
+
+    /// Microseconds since 1970.
+    #[expect(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        reason = "53 bits of microseconds last for centuries"
+    )]
+    pub(crate) fn epoch_us(&self, ticks: u64) -> i64 {
+        let ago = self.ticks.wrapping_sub(ticks).cast_signed() as f64;
+        (self.epoch_us - ago * self.us_per_tick) as i64
+    }
+}
+
+cfg_if::cfg_if! {
+    if #[cfg(target_arch = "x86_64")] {
+        /// Whether the processor's counter runs at one speed and alike on every core: the kernel has looked, and
+        /// offers it as a clock only then.
+        fn has_steady_cycles() -> bool {
+            const OFFERED: &str = "/sys/devices/system/clocksource/clocksource0/available_clocksource";
+            let offered = std::fs::read_to_string(OFFERED).unwrap_or_default();
+            offered.split_whitespace().any(|name| name == "tsc")
+        }
+
+        #[inline]
+        fn cycles() -> u64 {
+            // SAFETY: every processor of this architecture has the instruction.
+            unsafe { std::arch::x86_64::_rdtsc() }
+        }
+    } else {
+        fn has_steady_cycles() -> bool {
+            false
+        }
+
+        fn cycles() -> u64 {
+            0
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+
+    /// H15: ticks at record, microseconds since 1970 when they are read.
+    #[test]
+    fn h15_ticks_become_the_time_of_day_at_which_they_were_taken() {
+        let epoch_us = || {
+            let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+            i64::try_from(time.as_micros()).unwrap()
+        };
+        let mut taken = Vec::new();
+        for _ in 0..5 {
+            let before = epoch_us();
+            let ticks = now();
+            taken.push((before, ticks, epoch_us()));
+            thread::sleep(Duration::from_millis(10));
+        }
+        let scale = Scale::now();
+        for (before, ticks, after) in taken {
+            let time = scale.epoch_us(ticks);
+            // The clock of the day is corrected now and then, and the counter is not.
+            assert!(
+                (before - 2000..=after + 2000).contains(&time),
+                "{time} is not from {before} to {after}"
+            );
+        }
+    }
+
+    #[test]
+    fn ticks_do_not_go_back() {
+        let mut last = now();
+        for _ in 0..10_000 {
+            let ticks = now();
+            assert!(ticks >= last);
+            last = ticks;
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! A bounded ring of events that many heaps write at once without a lock.
+//!
+//! Heaps would fight over one counter if each event took its place from it. Instead a heap claims a run of places with
+//! one addition and fills them under its own lock, with a [`Pen`] that nobody else has. The oldest places are claimed
+//! again. A pen that was put down for long gives up the rest of its run, so that what is written last is also
+//! overwritten last.
+//!
+//! Every place has a version: odd while it is written, even when what it holds is whole. The number of a place (its
+//! ticket) is in the version, so a reader can tell what it got, and a pen that comes a whole round too late notices.
+
+use crate::sync::{AtomicU64, Ordering, fence};
+
+/// The longest run; the length of a ring is a multiple of it.
+const LONGEST_RUN: u64 = 64;
+/// A run is at most this part of what is to be kept.
+const RUNS: u64 = 2048;
+
+/// One event, on a cache line of its own.
+#[derive(Debug)]
+#[repr(align(64))]
+struct Slot<const WORDS: usize> {
+    /// Zero: never written. Odd: being written. Otherwise twice the ticket of what it holds, and two.
+    version: AtomicU64,
+    words: [AtomicU64; WORDS],
+}
+
+/// What one place holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Written<const WORDS: usize> {
+    /// Which of all places claimed so far it is.
+    pub(crate) ticket: u64,
+    pub(crate) words: [u64; WORDS],
+}
+
+/// A bounded ring of events of some words each.
+#[derive(Debug)]
+pub(crate) struct Ring<const WORDS: usize> {
+    slots: Box<[Slot<WORDS>]>,
+    /// How many places were ever claimed. Relaxed: tickets must differ, and versions order everything else.
+    claimed: AtomicU64,
+    /// How many places a pen claims at once.
+    run: u64,
+    /// How many places others may claim before a pen gives up the rest of its run.
+    patience: u64,
+}
+
+/// The rest of a run of places; only one thread at a time has it.
+#[derive(Debug, Default)]
+pub(crate) struct Pen {
+    ticket: u64,
+    place: usize,
+    left: u64,
+}
+
+impl<const WORDS: usize> Ring<WORDS> {
+    /// A ring in which the last `entries` events survive, whoever wrote them.
+    ///
+    /// It is half as long again: pens may hold places that they have not written yet. With up to 32 pens these are at
+    /// most an eighth of the ring, what pens gave up is another eighth, and another is overwritten before its time.
+    pub(crate) fn new(entries: u64) -> Self {
+        let run = (entries / RUNS).clamp(1, LONGEST_RUN);
+        // The largest power of two, so that the runs fill the ring without a rest.
+        let run = 1 << run.ilog2();
+        let length = (entries + entries / 2 + LONGEST_RUN).next_multiple_of(LONGEST_RUN);
+        Self::with(length, run, entries / 8)
+    }
+
+    /// A ring of `length` places, a multiple of `run`, of which `patience` may be claimed before a pen gives up its own.
+    pub(crate) fn with(length: u64, run: u64, patience: u64) -> Self {
+        let slot = |_| Slot {
+            version: AtomicU64::new(0),
+            words: std::array::from_fn(|_| AtomicU64::new(0)),
+        };
+        Self {
+            slots: (0..length).map(slot).collect(),
+            claimed: AtomicU64::new(0),
+            run,
+            patience,
+        }
+    }
+
+    /// Writes an event.
+    #[inline]
+    pub(crate) fn write(&self, pen: &mut Pen, words: [u64; WORDS]) {
+        loop {
+            if pen.left == 0 || self.is_late(pen) {
+                *pen = self.claim();
+            }
+            let (ticket, place) = (pen.ticket, pen.place);
+            pen.ticket += 1;
+            pen.place += 1;
+            pen.left -= 1;
+            if self.put(place, ticket, words) {
+                return;
+            }
+            pen.left = 0;
+        }
+    }
+
+    /// Whether others have claimed so much since the pen did that what it writes would not last.
+    fn is_late(&self, pen: &Pen) -> bool {
+        let claimed = self.claimed.load(Ordering::Relaxed);
+        claimed.saturating_sub(pen.ticket) > self.patience + self.run
+    }
+
+    #[cold]
+    fn claim(&self) -> Pen {
+        let ticket = self.claimed.fetch_add(self.run, Ordering::Relaxed);
+        Pen {
+            ticket,
+            place: index(ticket % self.slots.len() as u64),
+            left: self.run,
+        }
+    }
+
+    /// Writes one place; `false` if somebody who came later has it.
+    pub(crate) fn put(&self, place: usize, ticket: u64, words: [u64; WORDS]) -> bool {
+        let Slot { version, words: to } = &self.slots[place];
+        let before = version.load(Ordering::Relaxed);
+        let taken = before % 2 == 1 || before > 2 * ticket;
+        // Acquire pairs with the release below of whoever wrote the place before: their words come before these.
+        if taken
+            || version
+                .compare_exchange(before, 2 * ticket + 1, Ordering::Acquire, Ordering::Relaxed)
+                .is_err()
+        {
+            return false;
+        }
+        // Pairs with the fence in `read`: who sees one of these words sees that the version is odd, or later.
+        fence(Ordering::Release);
+        for (to, word) in to.iter().zip(words) {
+            to.store(word, Ordering::Relaxed);
+        }
+        // Pairs with the acquire in `read`: who sees this version sees these words, or later ones.
+        version.store(2 * ticket + 2, Ordering::Release);
+        true
+    }
+
+    /// What a place holds; `None` if that is nothing, or if it is being written.
+    pub(crate) fn read(&self, place: usize) -> Option<Written<WORDS>> {
+        let Slot { version, words } = self.slots.get(place)?;
+        let before = version.load(Ordering::Acquire);
+        if before == 0 || before % 2 == 1 {
+            return None;
+        }
+        let words = std::array::from_fn(|word| words[word].load(Ordering::Relaxed));
+        fence(Ordering::Acquire);
+        let whole = version.load(Ordering::Relaxed) == before;
+        whole.then_some(Written {
+            ticket: before / 2 - 1,
+            words,
+        })
+    }
+
+    /// What was written with a ticket, if it is still there.
+    pub(crate) fn find(&self, ticket: u64) -> Option<Written<WORDS>> {
+        let written = self.read(index(ticket % self.slots.len() as u64))?;
+        (written.ticket == ticket).then_some(written)
+    }
+
+    /// Everything it holds, about in the order of the tickets; what is being written this moment is left out.
+    pub(crate) fn all(&self) -> impl Iterator<Item = Written<WORDS>> + '_ {
+        let length = self.slots.len();
+        let oldest = index(self.claimed.load(Ordering::Relaxed) % length as u64);
+        let places = (oldest..length).chain(0..oldest);
+        places.filter_map(|place| self.read(place))
+    }
+
+    /// How many places it has.
+    pub(crate) const fn len(&self) -> usize {
+        self.slots.len()
+    }
+}
+
+/// A place as an index: no ring has more than fit the host.
+fn index(place: u64) -> usize {
+    usize::try_from(place).unwrap_or(0)
+}

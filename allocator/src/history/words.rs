@@ -1,0 +1,75 @@
+//! What the program says about itself: words that go with every event of a thread.
+
+use std::cell::Cell;
+use std::marker::PhantomData;
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+
+use cachette_snapshot::{TextId, Texts};
+
+thread_local! {
+    static SAID: Cell<Said> = const { Cell::new(Said { metadata: TextId::NONE, context: TextId::NONE }) };
+}
+
+/// What a thread has said.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Said {
+    pub(crate) metadata: TextId,
+    pub(crate) context: TextId,
+}
+
+/// What this thread has said.
+#[inline]
+pub(crate) fn said() -> Said {
+    SAID.get()
+}
+
+/// The words of all threads, each kept once and as long as the process.
+pub(crate) fn texts() -> MutexGuard<'static, Texts> {
+    static TEXTS: LazyLock<Mutex<Texts>> = LazyLock::new(Mutex::default);
+    TEXTS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Lets every event of this thread carry `text`, until it is set again; an empty one is none.
+///
+/// Every different text is kept as long as the process, so it should name phases and not count steps.
+pub fn set_metadata(text: &str) {
+    let metadata = texts().add(text);
+    SAID.set(Said { metadata, ..said() });
+}
+
+/// What this thread's events carry now.
+#[must_use]
+pub fn metadata() -> String {
+    texts().get(said().metadata).to_owned()
+}
+
+/// Lets every event of this thread carry the name of what is being compiled, while the guard lives.
+///
+/// Guards nest, and the innermost counts.
+#[must_use = "the context ends when the guard is dropped"]
+pub fn enter_context(text: &str) -> Context {
+    let context = texts().add(text);
+    let before = said();
+    SAID.set(Said { context, ..before });
+    Context {
+        before: before.context,
+        of_thread: PhantomData,
+    }
+}
+
+/// While it lives, events of its thread name what is being compiled.
+#[derive(Debug)]
+pub struct Context {
+    before: TextId,
+    of_thread: PhantomData<*const ()>,
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        let _ = self.of_thread;
+        SAID.set(Said {
+            context: self.before,
+            ..said()
+        });
+    }
+}

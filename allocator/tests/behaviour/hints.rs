@@ -1,0 +1,223 @@
+//! What a failed request advises: each hint where it applies, and not where it does not (D9).
+
+use cachette::hal::{Call, ErrorKind};
+use cachette::{Error, Hint, OutOfMemory, PoolId, PoolOptions};
+use cachette_hal_host::HostConfig;
+
+use crate::bed::{Bed, Lane, MIB, begin_capture};
+
+/// The report of a request that must fail.
+fn report_on(bed: &Bed, bytes: u64, stream: &Lane) -> OutOfMemory {
+    match bed.allocator.allocate(bytes, stream) {
+        Err(Error::OutOfMemory(report)) => *report,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn report(bed: &Bed, bytes: u64) -> OutOfMemory {
+    report_on(bed, bytes, &bed.stream())
+}
+
+#[test]
+fn d9_with_nothing_in_the_way_but_the_need_there_is_one_plain_hint() {
+    let report = report(&Bed::of(64 * MIB, ""), 100 * MIB);
+    assert_eq!(report.hints(), [Hint::AskForLess]);
+    assert_eq!((report.fragmented, report.elsewhere), (0, Some(0)));
+    assert!(report.pools.is_empty() && report.holders.is_empty());
+}
+
+#[test]
+fn d9_the_limit_is_named_where_it_is_in_the_way() {
+    let limited = report(&Bed::of(64 * MIB, "memory_limit:30M"), 40 * MIB);
+    assert_eq!(limited.hints(), [Hint::Limit]);
+    let beyond = report(&Bed::of(64 * MIB, "memory_limit:900M"), 100 * MIB);
+    assert_eq!(beyond.hints(), [Hint::AskForLess]);
+}
+
+/// Three segments of 20 MiB on a full device, with 9 MiB in use at the start of each.
+fn in_pieces(bed: &Bed, stream: &Lane) -> Vec<crate::bed::Memory> {
+    let blocks: Vec<_> = (0..6).map(|_| bed.allocate(9 * MIB, stream)).collect();
+    blocks.into_iter().step_by(2).collect()
+}
+
+#[test]
+fn d9_elastic_segments_are_recommended_where_they_would_help() {
+    let bed = Bed::of(60 * MIB, "");
+    let stream = bed.stream();
+    let kept = in_pieces(&bed, &stream);
+    let report = report_on(&bed, 30 * MIB, &stream);
+    assert_eq!(report.fragmented, 33 * MIB);
+    assert_eq!(report.hints(), [Hint::Fragmented, Hint::Elastic]);
+    assert!(report.to_string().contains("expandable_segments:True"));
+    // More than all pieces together: no arrangement of them would do.
+    let beyond = report_on(&bed, 34 * MIB, &stream);
+    assert_eq!(beyond.hints(), [Hint::AskForLess]);
+    drop(kept);
+}
+
+#[test]
+fn d9_elastic_segments_are_not_recommended_where_they_are_on() {
+    let bed = Bed::elastic_on(HostConfig::default().capacity(60 * MIB), "");
+    let stream = bed.stream();
+    let kept = bed.allocate(50 * MIB, &stream);
+    let report = report_on(&bed, 30 * MIB, &stream);
+    assert_eq!(report.elastic, Some(true));
+    assert!(!report.hints().contains(&Hint::Elastic));
+    assert!(!report.to_string().contains("expandable"));
+    drop(kept);
+}
+
+#[test]
+fn d9_elastic_segments_are_not_recommended_where_the_device_cannot_have_them() {
+    let lacking = HostConfig::default()
+        .capacity(60 * MIB)
+        .without(cachette::hal::Feature::VirtualMemory);
+    let bed = Bed::on(lacking, "");
+    let stream = bed.stream();
+    let kept = in_pieces(&bed, &stream);
+    let report = report_on(&bed, 30 * MIB, &stream);
+    assert_eq!(report.elastic, None);
+    assert_eq!(report.hints(), [Hint::Fragmented]);
+    drop(kept);
+}
+
+#[test]
+fn d9_waiting_memory_is_named_where_there_is_some() {
+    let bed = Bed::of(64 * MIB, "never_block:True");
+    let (stream, side) = (bed.stream(), bed.stream());
+    let memory = bed.allocate(40 * MIB, &stream);
+    let hold = bed.hold(&side);
+    memory.record_stream(&side);
+    drop(memory);
+    let waiting = report_on(&bed, 40 * MIB, &stream);
+    assert_eq!(waiting.pending, 40 * MIB);
+    assert_eq!(waiting.hints(), [Hint::Pending, Hint::NeverBlock]);
+    hold.release();
+    side.synchronize().unwrap();
+    let passed = report_on(&bed, 65 * MIB, &stream);
+    assert_eq!(passed.pending, 0);
+    assert!(!passed.hints().contains(&Hint::Pending));
+}
+
+#[test]
+fn d9_never_block_is_blamed_only_where_it_is_set_and_there_was_something_to_wait_for() {
+    let bed = Bed::of(64 * MIB, "never_block:True");
+    let (stream, side) = (bed.stream(), bed.stream());
+    assert_eq!(
+        report_on(&bed, 70 * MIB, &stream).hints(),
+        [Hint::AskForLess]
+    );
+    drop(bed.allocate(40 * MIB, &side));
+    let unused = report_on(&bed, 40 * MIB, &stream);
+    assert_eq!(unused.hints(), [Hint::NeverBlock]);
+    // A capture cannot wait either, but no setting is to blame for that.
+    let bed = Bed::of(64 * MIB, "");
+    let (stream, side) = (bed.stream(), bed.stream());
+    drop(bed.allocate(40 * MIB, &side));
+    let pool = bed.allocator.create_capture_pool();
+    let capture = begin_capture(&pool, &stream);
+    let captured = report_on(&bed, 40 * MIB, &stream);
+    assert!(captured.capturing && captured.never_block);
+    assert!(!captured.hints().contains(&Hint::NeverBlock));
+    drop(capture.end().unwrap());
+}
+
+#[test]
+fn d9_others_are_named_where_they_use_enough() {
+    let bed = Bed::of(64 * MIB, "");
+    let other = cachette::Allocator::new(bed.device.clone());
+    let foreign = other.allocate(40 * MIB, &other.create_stream().unwrap());
+    let own = bed.allocate(12 * MIB, &bed.stream());
+    let enough = report(&bed, 30 * MIB);
+    assert_eq!(enough.elsewhere, Some(40 * MIB));
+    assert_eq!(enough.hints(), [Hint::Elsewhere]);
+    assert!(enough.to_string().contains("40.00 MiB are used outside"));
+    // Without them there would not be enough either.
+    let more = report(&bed, 54 * MIB);
+    assert_eq!(more.hints(), [Hint::AskForLess]);
+    drop((foreign, own));
+    assert_eq!(report(&bed, 65 * MIB).elsewhere, Some(40 * MIB));
+    other.empty_cache().unwrap();
+    assert_eq!(report(&bed, 65 * MIB).elsewhere, Some(0));
+}
+
+#[test]
+fn d11_nobody_is_blamed_where_the_driver_does_not_say() {
+    let bed = Bed::of(64 * MIB, "");
+    bed.device
+        .fail_next(Call::MemoryInfo, 1, ErrorKind::Unsupported);
+    let report = report(&bed, 100 * MIB);
+    assert_eq!(report.elsewhere, None);
+    assert_eq!(report.hints(), [Hint::AskForLess]);
+}
+
+#[test]
+fn d9_memory_past_the_cache_is_the_allocators_own() {
+    let bed = Bed::of(64 * MIB, "caching:False");
+    let stream = bed.stream();
+    let past = bed.allocate(20 * MIB, &stream);
+    bed.allocator.set_config(&crate::bed::config(""));
+    assert_eq!(report(&bed, 60 * MIB).elsewhere, Some(0));
+    drop(past);
+}
+
+#[test]
+fn m19_every_pool_is_listed_with_what_it_holds() {
+    let bed = Bed::of(64 * MIB, "");
+    let stream = bed.stream();
+    let pool = bed.allocator.create_pool();
+    let inside = pool.allocate(12 * MIB, &stream).unwrap();
+    drop(pool.allocate(14 * MIB, &stream).unwrap());
+    let outside = bed.allocate(16 * MIB, &stream);
+    let report = report_on(&bed, 50 * MIB, &stream);
+    let figures: Vec<_> = report
+        .pools
+        .iter()
+        .map(|pool| (pool.id, pool.allocated, pool.reserved, pool.largest_free))
+        .collect();
+    assert_eq!(
+        figures,
+        [
+            (PoolId::DEFAULT, 16 * MIB, 16 * MIB, 0),
+            (pool.id(), 12 * MIB, 26 * MIB, 14 * MIB)
+        ]
+    );
+    let text = report.to_string();
+    let wanted = format!(
+        "pool {} holds 26.00 MiB, 14.00 MiB of them unused",
+        pool.id()
+    );
+    assert!(text.contains(&wanted), "{text}");
+    drop((inside, outside));
+}
+
+#[test]
+fn d9_another_pool_is_named_where_it_has_enough_and_keeps_it() {
+    let bed = Bed::of(64 * MIB, "");
+    let (stream, side) = (bed.stream(), bed.stream());
+    let pool = bed.allocator.create_pool();
+    drop(pool.allocate(40 * MIB, &side).unwrap());
+    let kept = report_on(&bed, 30 * MIB, &stream);
+    assert!(kept.hints().contains(&Hint::OtherPool));
+    let more = report_on(&bed, 41 * MIB, &stream);
+    assert!(!more.hints().contains(&Hint::OtherPool));
+    pool.set_use_on_oom(true);
+    let serves = report_on(&bed, 30 * MIB, &stream);
+    assert!(serves.pools[0].use_on_oom);
+    assert!(!serves.hints().contains(&Hint::OtherPool));
+    pool.empty_cache().unwrap();
+    assert!(bed.allocator.allocate(30 * MIB, &stream).is_ok());
+}
+
+#[test]
+fn d9_a_request_inside_a_pool_is_not_told_to_use_that_pool() {
+    let bed = Bed::of(64 * MIB, "never_block:True");
+    let (stream, side) = (bed.stream(), bed.stream());
+    let pool = bed.allocator.create_pool_with(PoolOptions::new()).unwrap();
+    drop(pool.allocate(40 * MIB, &side).unwrap());
+    let Err(Error::OutOfMemory(report)) = pool.allocate(40 * MIB, &stream) else {
+        panic!("there is no room");
+    };
+    assert_eq!(report.pool, pool.id());
+    assert!(!report.hints().contains(&Hint::OtherPool));
+}

@@ -1,0 +1,418 @@
+//! The history: which events it keeps, how many, and what they carry.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use cachette::history::{self, HistoryOptions, Stage};
+use cachette::snapshot::{self, Event};
+use cachette::{Action, Snapshot};
+
+use crate::bed::{Bed, MIB, Memory, begin_capture};
+
+/// Events without stacks, the last thousand.
+pub(crate) fn events_only() -> HistoryOptions {
+    HistoryOptions::new().stacks(false).max_entries(1000)
+}
+
+/// What happened so far; the event of the snapshot itself is left out.
+pub(crate) fn events(bed: &Bed) -> Vec<Event> {
+    let mut snapshot = bed.allocator.snapshot();
+    let mut events = snapshot.traces.pop().map_or_else(Vec::new, |t| t.events);
+    events.retain(|event| event.action != snapshot::Action::Snapshot);
+    events
+}
+
+/// What happened so far, as (action, address, bytes).
+fn told(bed: &Bed) -> Vec<(snapshot::Action, u64, u64)> {
+    let facts = |event: &Event| (event.action, event.address, event.bytes);
+    events(bed).iter().map(facts).collect()
+}
+
+#[test]
+fn h1_off_means_no_events() {
+    let bed = Bed::new();
+    let stream = bed.stream();
+    let memory = bed.allocate(1000, &stream);
+    assert!(!bed.allocator.records_history());
+    let snapshot = bed.allocator.snapshot();
+    assert_eq!((snapshot.traces.len(), snapshot.annotations.len()), (0, 0));
+    assert!(bed.allocator.allocation_stack(memory.address()).is_none());
+}
+
+#[test]
+fn h4_h6_every_event_is_kept_with_what_was_asked_for_or_held() {
+    let bed = Bed::new();
+    let stream = bed.stream();
+    bed.allocator.record_history(events_only());
+    let memory = bed.allocate(1000, &stream);
+    let at = memory.address();
+    drop(memory);
+    bed.allocator.empty_cache().unwrap();
+    assert_eq!(
+        told(&bed),
+        [
+            (snapshot::Action::SegmentAlloc, at, 2 * MIB),
+            (snapshot::Action::Alloc, at, 1000),
+            (snapshot::Action::FreeRequested, at, 1000),
+            (snapshot::Action::FreeCompleted, at, 1000),
+            (snapshot::Action::SegmentFree, at, 2 * MIB),
+        ]
+    );
+    let raw = stream.get().raw() as u64;
+    assert!(events(&bed).iter().all(|event| event.stream == raw));
+}
+
+#[test]
+fn h4_the_end_of_a_free_is_kept_when_other_streams_are_done() {
+    let bed = Bed::new();
+    let (stream, side) = (bed.stream(), bed.stream());
+    let memory = bed.allocate(MIB, &stream);
+    let at = memory.address();
+    bed.allocator.record_history(events_only());
+    let hold = bed.hold(&side);
+    memory.record_stream(&side);
+    drop(memory);
+    assert_eq!(told(&bed), [(snapshot::Action::FreeRequested, at, MIB)]);
+    hold.release();
+    side.synchronize().unwrap();
+    let again = bed.allocate(MIB, &stream);
+    assert_eq!(
+        told(&bed)[1..],
+        [
+            (snapshot::Action::FreeCompleted, at, MIB),
+            (snapshot::Action::Alloc, at, MIB)
+        ]
+    );
+    drop(again);
+}
+
+#[test]
+fn h4_chunks_of_elastic_segments_are_mapped_and_unmapped() {
+    let bed = Bed::elastic("");
+    let stream = bed.stream();
+    bed.allocator.record_history(events_only());
+    let memory = bed.allocate(4 * MIB, &stream);
+    let at = memory.address();
+    drop(memory);
+    bed.allocator.empty_cache().unwrap();
+    let of = |action| {
+        let chosen = told(&bed).into_iter().filter(|told| told.0 == action);
+        chosen.map(|(_, at, bytes)| (at, bytes)).collect::<Vec<_>>()
+    };
+    let chunks = [(at, 2 * MIB), (at + 2 * MIB, 2 * MIB)];
+    assert_eq!(of(snapshot::Action::SegmentMap), chunks);
+    assert_eq!(of(snapshot::Action::SegmentUnmap), chunks);
+    assert_eq!(of(snapshot::Action::SegmentAlloc), []);
+}
+
+#[test]
+fn h5_h6_exhaustion_carries_what_the_device_has_free_and_the_rounded_size() {
+    let bed = Bed::of(64 * MIB, "");
+    let stream = bed.stream();
+    bed.allocator.record_history(events_only());
+    assert!(bed.allocator.allocate(99 * MIB - 1, &stream).is_err());
+    assert_eq!(
+        told(&bed),
+        [(snapshot::Action::OutOfMemory, 64 * MIB, 99 * MIB)]
+    );
+}
+
+#[test]
+fn h6_a_snapshot_is_an_event_itself_with_the_bytes_in_use() {
+    let bed = Bed::new();
+    let (stream, side) = (bed.stream(), bed.stream());
+    bed.allocator.record_history(events_only());
+    let live = bed.allocate(1000, &stream);
+    let waiting = bed.allocate(MIB, &stream);
+    let hold = bed.hold(&side);
+    waiting.record_stream(&side);
+    drop(waiting);
+    let first = bed.allocator.snapshot();
+    let last = first.traces[0].events.last().unwrap();
+    assert_eq!(
+        (last.action, last.bytes),
+        (snapshot::Action::Snapshot, 1024 + MIB)
+    );
+    hold.release();
+    drop(live);
+}
+
+#[test]
+fn h3_the_oldest_events_are_overwritten_and_no_more_than_asked_are_kept() {
+    for most in [1, 2, 7, 100, 5000, 70_000] {
+        let bed = Bed::phantom(1 << 40, "");
+        let stream = bed.stream();
+        bed.allocator
+            .record_history(HistoryOptions::new().stacks(false).max_entries(most));
+        let pairs = 2 * most + 3;
+        for n in 1..=pairs {
+            drop(bed.allocate(n, &stream));
+        }
+        // One place is the snapshot's own.
+        let events = events(&bed);
+        assert_eq!(events.len() as u64, most - 1, "of {most}");
+        if most > 3 {
+            let last: Vec<_> = events[events.len() - 3..]
+                .iter()
+                .map(|event| (event.action, event.bytes))
+                .collect();
+            assert_eq!(
+                last,
+                [
+                    (snapshot::Action::Alloc, pairs),
+                    (snapshot::Action::FreeRequested, pairs),
+                    (snapshot::Action::FreeCompleted, pairs)
+                ]
+            );
+        }
+        // Without a gap, whatever was overwritten.
+        let allocs = events
+            .iter()
+            .filter(|event| event.action == snapshot::Action::Alloc);
+        let sizes: Vec<u64> = allocs.map(|event| event.bytes).collect();
+        assert!(sizes.windows(2).all(|pair| pair[1] == pair[0] + 1));
+    }
+}
+
+#[test]
+fn h3_streams_that_write_seldom_lose_nothing_to_one_that_writes_often() {
+    let bed = Bed::phantom(1 << 40, "");
+    let streams: Vec<_> = (0..33).map(|_| bed.stream()).collect();
+    let most = 20_000;
+    bed.allocator
+        .record_history(HistoryOptions::new().stacks(false).max_entries(most));
+    let mut made = 0;
+    for round in 0..4000_u64 {
+        let rare = &streams[usize::try_from(round % 32).unwrap()];
+        drop(bed.allocate(1 << 13 | 1, rare));
+        for _ in 0..3 {
+            drop(bed.allocate(512, &streams[32]));
+        }
+        made += 4;
+    }
+    let events = events(&bed);
+    assert_eq!(events.len() as u64, most - 1);
+    let of = |bytes| {
+        let allocs = events
+            .iter()
+            .filter(|event| event.action == snapshot::Action::Alloc);
+        allocs.filter(|event| event.bytes == bytes).count()
+    };
+    let (rare, often) = (of(1 << 13 | 1), of(512));
+    assert!(made > most / 3, "the ring went round");
+    assert!(often.abs_diff(3 * rare) <= 3, "{often} to {rare}");
+}
+
+#[test]
+fn h3_what_was_recorded_stays_unless_it_is_to_be_forgotten() {
+    let bed = Bed::new();
+    let stream = bed.stream();
+    let options = || events_only().skip([Action::Snapshot]);
+    let alloc = || drop(bed.allocate(700, &stream));
+    bed.allocator.record_history(options());
+    alloc();
+    let first = told(&bed);
+    assert_eq!(first.len(), 4);
+    bed.allocator.record_history(options());
+    alloc();
+    assert_eq!(told(&bed).len(), 7);
+    assert_eq!(told(&bed)[..4], first);
+    // More room, and less.
+    bed.allocator.record_history(options().max_entries(9999));
+    alloc();
+    assert_eq!(told(&bed).len(), 10);
+    assert_eq!(told(&bed)[..4], first);
+    bed.allocator.record_history(options().max_entries(5));
+    assert_eq!(told(&bed).len(), 5, "the newest");
+    bed.allocator.record_history(options().clear(true));
+    assert_eq!(told(&bed), []);
+    alloc();
+    bed.allocator.stop_history();
+    assert!(bed.allocator.snapshot().traces.is_empty());
+    bed.allocator.record_history(options());
+    assert_eq!(told(&bed), [], "H3: switched off, it was emptied");
+}
+
+#[test]
+fn h4_actions_are_left_out_by_name() {
+    for skipped in Action::ALL {
+        let bed = Bed::new();
+        let stream = bed.stream();
+        let options = events_only().skip_named([skipped.name()]).unwrap();
+        bed.allocator.record_history(options);
+        drop(bed.allocate(700, &stream));
+        let _ = bed.allocator.allocate(2 << 30, &stream);
+        bed.allocator.empty_cache().unwrap();
+        let snapshot = bed.allocator.snapshot();
+        let mut names: Vec<String> = snapshot.traces[0]
+            .events
+            .iter()
+            .map(|event| format!("{:?}", event.action))
+            .collect();
+        names.sort();
+        let mut wanted: Vec<String> = [
+            Action::Alloc,
+            Action::FreeCompleted,
+            Action::FreeRequested,
+            Action::OutOfMemory,
+            Action::SegmentAlloc,
+            Action::SegmentFree,
+            Action::Snapshot,
+        ]
+        .iter()
+        .filter(|action| **action != skipped)
+        .map(|action| format!("{action:?}"))
+        .collect();
+        wanted.sort();
+        assert_eq!(names, wanted, "without {skipped}");
+    }
+}
+
+#[test]
+fn h4_an_unknown_action_is_named() {
+    let error = events_only()
+        .skip_named(["alloc", "frobnicate"])
+        .unwrap_err();
+    assert_eq!(error.to_string(), "Unknown TraceEntry action: frobnicate");
+    for action in Action::ALL {
+        assert_eq!(action.name().parse(), Ok(action));
+    }
+}
+
+/// The words that the events of a snapshot carry: metadata and context.
+fn words(snapshot: &Snapshot) -> Vec<(&str, &str)> {
+    let texts = &snapshot.texts;
+    let of = |event: &Event| (texts.get(event.metadata), texts.get(event.context));
+    let events = snapshot.traces.iter().flat_map(|trace| &trace.events);
+    let mut words: Vec<_> = events.map(of).collect();
+    words.dedup();
+    words
+}
+
+#[test]
+fn h13_what_a_thread_says_is_on_every_event_until_it_is_changed() {
+    let bed = Bed::new();
+    let stream = bed.stream();
+    bed.allocator.record_history(events_only());
+    let alloc = || drop(bed.allocate(700, &stream));
+    alloc();
+    history::set_metadata("forward");
+    alloc();
+    {
+        let _outer = history::enter_context("region 0");
+        alloc();
+        let inner = history::enter_context("region 1");
+        alloc();
+        drop(inner);
+        history::set_metadata("backward");
+        alloc();
+    }
+    assert_eq!(history::metadata(), "backward");
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            assert_eq!(history::metadata(), "", "another thread has said nothing");
+            alloc();
+        });
+    });
+    history::set_metadata("");
+    assert_eq!(
+        words(&bed.allocator.snapshot()),
+        [
+            ("", ""),
+            ("forward", ""),
+            ("forward", "region 0"),
+            ("forward", "region 1"),
+            ("backward", "region 0"),
+            ("", "")
+        ]
+    );
+}
+
+#[test]
+fn h12_annotations_are_kept_while_a_history_is_recorded() {
+    let bed = Bed::new();
+    let device = bed.allocator.device_info().ordinal;
+    bed.allocator.record_history(events_only());
+    history::annotate("step of h12", Stage::Start, device);
+    history::annotate("step of h12", Stage::End, device);
+    let snapshot = bed.allocator.snapshot();
+    let mut annotations = snapshot.annotations;
+    // Other tests of this process may say something too.
+    annotations.retain(|annotation| annotation.name == "step of h12");
+    let stages: Vec<_> = annotations.iter().map(|a| (a.stage, a.device)).collect();
+    assert_eq!(stages, [(Stage::Start, 0), (Stage::End, 0)]);
+    assert!(annotations[0].time_us <= annotations[1].time_us);
+}
+
+#[test]
+fn h15_times_are_microseconds_since_1970() {
+    let epoch_us = || {
+        let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        i64::try_from(time.as_micros()).unwrap()
+    };
+    let bed = Bed::new();
+    let stream = bed.stream();
+    bed.allocator.record_history(events_only());
+    let before = epoch_us();
+    let memory = bed.allocate(700, &stream);
+    std::thread::sleep(Duration::from_millis(20));
+    let between = epoch_us();
+    drop(memory);
+    let after = epoch_us();
+    let times: Vec<i64> = events(&bed).iter().map(|event| event.time_us).collect();
+    assert!(times.is_sorted());
+    let tolerance = 5000;
+    for (range, times) in [
+        (before..=between, &times[..2]),
+        (between..=after, &times[2..]),
+    ] {
+        for time in times {
+            let (from, to) = (range.start() - tolerance, range.end() + tolerance);
+            assert!((from..=to).contains(time), "{time} in {range:?}");
+        }
+    }
+}
+
+#[test]
+fn h5_events_name_their_pool() {
+    let bed = Bed::new();
+    let stream = bed.stream();
+    bed.allocator.record_history(events_only());
+    let pool = bed.allocator.create_pool();
+    let inside = pool.allocate(700, &stream).unwrap();
+    let outside = bed.allocate(700, &stream);
+    let snapshot = bed.allocator.snapshot();
+    let pool_of = |memory: &Memory| {
+        let mut events = snapshot.traces[0].events.iter();
+        let event = events.find(|event| event.address == memory.address());
+        snapshot.pools[event.unwrap().pool as usize]
+    };
+    let (capture, user) = pool.id().pair();
+    assert_eq!(pool_of(&inside), snapshot::PoolId(capture, user));
+    assert_eq!(pool_of(&outside), snapshot::PoolId::default());
+    assert_eq!(snapshot.pools[0], snapshot::PoolId::default());
+}
+
+#[test]
+fn a_history_begun_during_a_capture_leaves_it_whole() {
+    let bed = Bed::new();
+    let stream = bed.stream();
+    let pool = bed.allocator.create_capture_pool();
+    let capture = begin_capture(&pool, &stream);
+    bed.allocator.record_history(events_only());
+    let memory = bed.allocate(700, &stream);
+    assert!(bed.is_captured(&stream));
+    let snapshot = pool.snapshot();
+    assert_eq!(snapshot.segments.len(), 1);
+    drop(memory);
+    drop(capture.end().unwrap());
+}
+
+#[test]
+fn memory_freed_after_its_allocator_is_gone_hurts_no_history() {
+    let bed = Bed::new();
+    let stream = bed.stream();
+    bed.allocator.record_history(HistoryOptions::new());
+    let memory = bed.allocate(700, &stream);
+    drop((bed, stream));
+    drop(memory);
+}

@@ -1,0 +1,273 @@
+//! Where in the program it happened.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use cachette::history::{Frame, HistoryOptions, Level, RawStack, ResolvedStack, StackSource};
+use cachette::snapshot::{Action, StackId};
+use cachette::{Error, Snapshot};
+
+use crate::bed::{Bed, Lane, MIB, Memory};
+
+#[inline(never)]
+fn the_alloc(bed: &Bed, bytes: u64, stream: &Lane) -> Memory {
+    let memory = bed.allocate(bytes, stream);
+    // Something after the call, so that this function is not left before it.
+    std::hint::black_box(());
+    memory
+}
+
+#[inline(never)]
+fn the_free(memory: Memory) {
+    drop(memory);
+    std::hint::black_box(());
+}
+
+#[inline(never)]
+fn the_emptying(bed: &Bed) {
+    bed.allocator.empty_cache().expect("nothing fails here");
+    std::hint::black_box(());
+}
+
+/// Whether a function of that name is among the callers.
+fn names(snapshot: &Snapshot, stack: StackId, function: &str) -> bool {
+    let mut frames = snapshot.stacks.frames_of(stack);
+    frames.any(|frame| frame.name.contains(function))
+}
+
+/// For each action of the trace, whether `function` is among the callers.
+fn named(snapshot: &Snapshot, function: &str) -> Vec<(Action, bool)> {
+    let events = snapshot.traces[0].events.iter();
+    let told = events.map(|event| (event.action, names(snapshot, event.stack, function)));
+    told.filter(|(action, _)| *action != Action::Snapshot)
+        .collect()
+}
+
+/// A history at a level in which a block was allocated, freed and given back; and a live one.
+fn recorded(level: Level) -> (Bed, Memory, Snapshot) {
+    let bed = Bed::new();
+    let stream = bed.stream();
+    bed.allocator
+        .record_history(HistoryOptions::new().level(level));
+    let memory = the_alloc(&bed, 12 * MIB, &stream);
+    the_free(memory);
+    the_emptying(&bed);
+    let live = the_alloc(&bed, 700, &stream);
+    let snapshot = bed.allocator.snapshot();
+    (bed, live, snapshot)
+}
+
+const ACTIONS: [Action; 7] = [
+    Action::SegmentAlloc,
+    Action::Alloc,
+    Action::FreeRequested,
+    Action::FreeCompleted,
+    Action::SegmentFree,
+    Action::SegmentAlloc,
+    Action::Alloc,
+];
+
+#[test]
+fn h1_all_keeps_where_everything_happened() {
+    let (_bed, _live, snapshot) = recorded(Level::All);
+    let zip = |named: [bool; 7]| ACTIONS.into_iter().zip(named).collect::<Vec<_>>();
+    let allocs = [true, true, false, false, false, true, true];
+    assert_eq!(named(&snapshot, "the_alloc"), zip(allocs));
+    let frees = [false, false, true, true, false, false, false];
+    assert_eq!(named(&snapshot, "the_free"), zip(frees));
+    let emptying = [false, false, false, false, true, false, false];
+    assert_eq!(named(&snapshot, "the_emptying"), zip(emptying));
+}
+
+#[test]
+fn h1_alloc_keeps_where_what_is_freed_was_allocated() {
+    let (_bed, _live, snapshot) = recorded(Level::Alloc);
+    let named_alloc = named(&snapshot, "the_alloc");
+    assert_eq!(named_alloc.len(), ACTIONS.len());
+    for (action, named) in named_alloc {
+        assert!(named, "{action:?}");
+    }
+    for (action, named) in named(&snapshot, "the_free") {
+        assert!(!named, "{action:?}");
+    }
+}
+
+#[test]
+fn h1_state_keeps_it_of_what_is_allocated_alone() {
+    let (bed, live, snapshot) = recorded(Level::State);
+    for (action, named) in named(&snapshot, "the_alloc") {
+        assert!(!named, "{action:?}");
+    }
+    let segment = &snapshot.segments[0];
+    assert!(names(&snapshot, segment.stack, "the_alloc"));
+    assert!(names(&snapshot, segment.blocks[0].stack, "the_alloc"));
+    assert_eq!(segment.blocks[1].stack, StackId::NONE, "it is free");
+    let stack = bed.allocator.allocation_stack(live.address()).unwrap();
+    assert!(stack.frames.iter().any(|f| f.name.contains("the_alloc")));
+}
+
+#[test]
+fn h1_none_asks_for_nothing() {
+    let (bed, live, snapshot) = recorded(Level::None);
+    assert!(snapshot.stacks.is_empty());
+    assert!(bed.allocator.allocation_stack(live.address()).is_none());
+    assert_eq!(named(&snapshot, "the_alloc").len(), ACTIONS.len());
+}
+
+#[test]
+fn h16_the_allocator_is_not_among_its_own_callers() {
+    let (bed, live, _) = recorded(Level::All);
+    let stack = bed.allocator.allocation_stack(live.address()).unwrap();
+    let first = &stack.frames[0].name;
+    assert!(
+        first.contains("Bed") && first.contains("allocate"),
+        "{first}"
+    );
+}
+
+#[test]
+fn h16_nothing_is_known_of_what_is_freed_or_was_never_there() {
+    let bed = Bed::new();
+    let stream = bed.stream();
+    let before = bed.allocate(700, &stream);
+    bed.allocator.record_history(HistoryOptions::new());
+    let after = bed.allocate(700, &stream);
+    let stack_at = |address| bed.allocator.allocation_stack(address);
+    assert!(stack_at(before.address()).is_none(), "nobody looked then");
+    let address = after.address();
+    assert!(stack_at(address).is_some());
+    assert!(stack_at(address + 1).is_none());
+    drop(after);
+    assert!(stack_at(address).is_none());
+    let raw = bed.allocate_raw(700, &stream);
+    assert!(stack_at(raw).is_some());
+    bed.allocator.free_raw(raw).unwrap();
+    assert!(stack_at(raw).is_none());
+    assert!(bed.allocator.free_raw(raw).is_err(), "it was freed before");
+    let again = bed.allocate(700, &stream);
+    bed.allocator.stop_history();
+    assert!(stack_at(again.address()).is_none());
+    bed.allocator.record_history(HistoryOptions::new());
+    assert!(stack_at(again.address()).is_none(), "nobody looked then");
+}
+
+#[test]
+fn h1_what_waits_for_other_streams_is_known_until_it_is_free() {
+    let bed = Bed::new();
+    let (stream, side) = (bed.stream(), bed.stream());
+    bed.allocator
+        .record_history(HistoryOptions::new().level(Level::Alloc));
+    let memory = the_alloc(&bed, MIB, &stream);
+    let hold = bed.hold(&side);
+    memory.record_stream(&side);
+    the_free(memory);
+    let waiting = bed.allocator.snapshot();
+    let block = waiting.segments[0].blocks[0];
+    assert_eq!(block.state, cachette::snapshot::BlockState::Pending);
+    assert!(names(&waiting, block.stack, "the_alloc"));
+    hold.release();
+    side.synchronize().unwrap();
+    drop(bed.allocate(512, &stream));
+    let passed = bed.allocator.snapshot();
+    let blocks = &passed.segments[0].blocks;
+    assert!(blocks.iter().all(|block| block.stack == StackId::NONE));
+}
+
+/// Numbers its calls, and says so.
+#[derive(Debug, Default)]
+struct Counting(AtomicU32);
+
+impl StackSource for Counting {
+    fn capture(&self) -> Option<RawStack> {
+        NonZeroU32::new(self.0.fetch_add(1, Relaxed) + 1).map(RawStack)
+    }
+
+    fn resolve(&self, stacks: &[RawStack]) -> Vec<ResolvedStack> {
+        let frame = |name: String| {
+            vec![Frame {
+                name,
+                ..Frame::default()
+            }]
+        };
+        let resolved = stacks.iter().map(|stack| ResolvedStack {
+            frames: frame(format!("call {}", stack.0)),
+            forward: frame(format!("forward of {}", stack.0)),
+        });
+        resolved.collect()
+    }
+}
+
+#[test]
+fn h5_another_source_says_where_it_was_and_where_the_forward_pass_was() {
+    let bed = Bed::new();
+    let stream = bed.stream();
+    let source = Arc::new(Counting::default());
+    bed.allocator
+        .record_history(HistoryOptions::new().stack_source(Arc::<Counting>::clone(&source)));
+    drop(bed.allocate(700, &stream));
+    let calls = source.0.load(Relaxed);
+    let snapshot = bed.allocator.snapshot();
+    let told: Vec<(Action, String, String)> = snapshot.traces[0]
+        .events
+        .iter()
+        .map(|event| {
+            let first = |stack| {
+                let mut frames = snapshot.stacks.frames_of(stack);
+                frames.next().map_or_else(String::new, |f| f.name.clone())
+            };
+            (event.action, first(event.stack), first(event.forward_stack))
+        })
+        .collect();
+    let with = |action, call: u32| (action, format!("call {call}"), format!("forward of {call}"));
+    // The first look found no block, so the request was asked twice.
+    assert_eq!(
+        told,
+        [
+            with(Action::SegmentAlloc, 2),
+            with(Action::Alloc, 2),
+            with(Action::FreeRequested, 3),
+            with(Action::FreeCompleted, 3),
+            with(Action::Snapshot, 4),
+        ]
+    );
+    assert_eq!(calls, 3);
+    // A hit is asked once.
+    drop(bed.allocate(700, &stream));
+    assert_eq!(source.0.load(Relaxed), 6);
+}
+
+#[test]
+fn what_another_source_said_is_forgotten_with_it() {
+    let bed = Bed::new();
+    let stream = bed.stream();
+    bed.allocator
+        .record_history(HistoryOptions::new().stack_source(Arc::new(Counting::default())));
+    let live = bed.allocate(700, &stream);
+    bed.allocator.record_history(HistoryOptions::new());
+    assert!(bed.allocator.allocation_stack(live.address()).is_none());
+    assert_eq!(bed.allocator.snapshot().traces[0].events.len(), 1);
+}
+
+#[test]
+fn m19_the_report_names_the_largest_holders_if_the_history_knows_them() {
+    let bed = Bed::of(64 * MIB, "");
+    let stream = bed.stream();
+    let failed = || match bed.allocator.allocate(60 * MIB, &stream) {
+        Err(Error::OutOfMemory(report)) => report,
+        other => panic!("{other:?}"),
+    };
+    let unseen = bed.allocate(12 * MIB, &stream);
+    assert!(failed().holders.is_empty());
+    bed.allocator
+        .record_history(HistoryOptions::new().level(Level::State));
+    let small = bed.allocate(700, &stream);
+    let large = [12, 14].map(|mib| the_alloc(&bed, mib * MIB, &stream));
+    let report = failed();
+    let holders: Vec<_> = report.holders.iter().map(|h| (h.bytes, h.blocks)).collect();
+    assert_eq!(holders, [(14 * MIB, 1), (12 * MIB, 1), (1024, 1)]);
+    let frames = &report.holders[0].frames;
+    assert!(frames.iter().any(|frame| frame.name.contains("the_alloc")));
+    assert!(report.to_string().contains("14.00 MiB in 1 blocks"));
+    drop((unseen, small, large));
+}

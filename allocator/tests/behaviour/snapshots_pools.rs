@@ -1,0 +1,99 @@
+//! Snapshots of one pool alone.
+
+use cachette::Snapshot;
+use cachette::snapshot::{Action, PoolId, SnapshotOptions};
+
+use crate::bed::{Bed, MIB, Room};
+use crate::history::events_only;
+
+/// A pool's name as snapshots know it.
+fn name(pool: &Room) -> PoolId {
+    let (capture, user) = pool.id().pair();
+    PoolId(capture, user)
+}
+
+/// Whether everything in a snapshot is of one pool.
+fn is_of(snapshot: &Snapshot, pool: PoolId) -> bool {
+    let pool_at = |place: u32| snapshot.pools[place as usize];
+    let events = snapshot.traces.iter().flat_map(|trace| &trace.events);
+    let mut segments = snapshot.segments.iter();
+    segments.all(|segment| pool_at(segment.pool) == pool)
+        && events.clone().all(|event| pool_at(event.pool) == pool)
+}
+
+#[test]
+fn p8_h11_a_pool_shows_its_own_segments_and_events() {
+    let bed = Bed::new();
+    let stream = bed.stream();
+    bed.allocator.record_history(events_only());
+    let pools = [bed.allocator.create_pool(), bed.allocator.create_pool()];
+    let held: Vec<_> = pools
+        .iter()
+        .map(|pool| pool.allocate(3 * MIB, &stream).unwrap())
+        .collect();
+    let outside = bed.allocate(700, &stream);
+    for (pool, memory) in pools.iter().zip(&held) {
+        let snapshot = pool.snapshot();
+        assert_eq!(snapshot.segments.len(), 1);
+        assert_eq!(snapshot.segments[0].address, memory.address());
+        assert!(is_of(&snapshot, name(pool)));
+        let actions: Vec<_> = snapshot.traces[0]
+            .events
+            .iter()
+            .map(|event| event.action)
+            .collect();
+        assert_eq!(
+            actions,
+            [Action::SegmentAlloc, Action::Alloc, Action::Snapshot]
+        );
+    }
+    let default = SnapshotOptions::new().pool(cachette::PoolId::DEFAULT);
+    let default = bed.allocator.snapshot_with(default);
+    assert_eq!(default.segments.len(), 1);
+    assert!(is_of(&default, PoolId::default()));
+    assert_eq!(bed.allocator.snapshot().segments.len(), 3);
+    drop((held, outside));
+}
+
+#[test]
+fn p8_a_pool_snapshot_can_leave_the_traces_out() {
+    let bed = Bed::new();
+    let stream = bed.stream();
+    bed.allocator.record_history(events_only());
+    let pool = bed.allocator.create_pool();
+    let memory = pool.allocate(700, &stream).unwrap();
+    let bare = pool.snapshot_with(SnapshotOptions::new().traces(false));
+    assert!(bare.traces.is_empty());
+    assert_eq!(bare.segments.len(), 1);
+    drop(memory);
+}
+
+#[test]
+fn p8_a_pool_that_holds_nothing_shows_nothing() {
+    let bed = Bed::new();
+    let stream = bed.stream();
+    let pool = bed.allocator.create_pool();
+    drop(pool.allocate(700, &stream).unwrap());
+    assert_eq!(pool.snapshot().segments.len(), 1);
+    pool.empty_cache().unwrap();
+    assert!(pool.snapshot().segments.is_empty());
+}
+
+#[test]
+fn h5_a_heap_that_serves_one_pool_after_another_names_the_one_it_serves() {
+    let bed = Bed::new();
+    let stream = bed.stream();
+    bed.allocator.record_history(events_only());
+    let mut names = Vec::new();
+    for bytes in [600, 601, 602] {
+        let pool = bed.allocator.create_pool();
+        drop(pool.allocate(bytes, &stream).unwrap());
+        names.push((bytes, name(&pool)));
+    }
+    let snapshot = bed.allocator.snapshot();
+    for (bytes, pool) in names {
+        let mut events = snapshot.traces[0].events.iter();
+        let event = events.find(|event| event.bytes == bytes).unwrap();
+        assert_eq!(snapshot.pools[event.pool as usize], pool);
+    }
+}
