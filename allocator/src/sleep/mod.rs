@@ -50,7 +50,7 @@ use cachette_hal::Device;
 
 use crate::allocator::Allocator;
 use crate::error::Error;
-use crate::pool::{Pool, PoolProblem};
+use crate::pool::{Pool, PoolId, PoolProblem};
 
 pub(crate) use slumber::Slumber;
 pub(crate) use store::Store;
@@ -167,6 +167,16 @@ impl<D: Device> Allocator<D> {
         pools
             .iter()
             .try_fold(0, |bytes, pool| Ok(bytes + pool.wake()?))
+    }
+
+    /// Gets host memory for the contents of `bytes` of memory now, so that the first sleep need not: 32 GiB of it take
+    /// seconds to get ready.
+    pub fn prepare_contents(&self, bytes: u64) -> Result<(), Error> {
+        let inner = self.inner();
+        if inner.store.prepare(&inner.shared, bytes) {
+            return Ok(());
+        }
+        Err(PoolProblem::NoHostMemory.of(PoolId::DEFAULT))
     }
 
     /// Gives host memory back that kept the contents of pools which are awake now. Until then it serves the next

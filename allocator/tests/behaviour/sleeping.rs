@@ -81,6 +81,13 @@ fn a_hundred_nights_keep_every_byte_and_leave_no_growth() {
     assert!(held.windows(2).all(|pair| pair[0] == pair[1]), "{held:?}");
     assert!(bed.allocator.release_contents() > 0);
     assert_eq!(bed.allocator.release_contents(), 0);
+    bed.allocator
+        .prepare_contents(64 * MIB)
+        .expect("the host has that");
+    let registered = bed.calls_of(Call::Register, || {
+        pool.sleep(Contents::Keep).expect("it can sleep");
+    });
+    assert_eq!(registered, 0, "what was prepared serves");
 }
 
 #[test]
@@ -91,7 +98,7 @@ fn contents_that_are_dropped_need_no_host_memory_and_no_copies() {
         let slept = pool.sleep(Contents::Drop).expect("it can sleep");
         assert_eq!(slept.saved, 0);
     });
-    assert_eq!((copies, bed.device.calls(Call::AllocatePinned)), (0, 0));
+    assert_eq!((copies, bed.device.calls(Call::Register)), (0, 0));
     pool.wake().expect("there is memory");
     bed.fill(&memory[0], 7, &stream);
     assert_eq!(bed.content(&memory[0], &stream), Some(7));
