@@ -160,7 +160,10 @@ impl<D: Device> Allocation<D> {
         // Memory past the cache is freed straight to the device, which waits for every stream.
         if let Owner::Heap(heap, id) = self.owner() {
             // SAFETY: the heap keeps itself alive while any block of it is allocated, and this one is.
-            unsafe { heap.as_ref() }.record_use(id, &stream.lane);
+            let heap = unsafe { heap.as_ref() };
+            if !heap.shared().origin.is_inherited() {
+                heap.record_use(id, &stream.lane);
+            }
         }
     }
 
@@ -176,7 +179,11 @@ impl<D: Device> Allocation<D> {
         self.place = Place::NOBODY;
         let lanes: Vec<Arc<Lane<D>>> = streams.iter().map(|s| Arc::clone(&s.lane)).collect();
         // SAFETY: as in `record_stream`; the block is given back by this call and not used after it.
-        unsafe { heap.as_ref() }.give_after(id, &lanes).end()
+        let heap = unsafe { heap.as_ref() };
+        if heap.shared().origin.is_inherited() {
+            return Ok(());
+        }
+        heap.give_after(id, &lanes).end()
     }
 
     /// Gives up ownership: from now on the memory is known by its address alone, and must be freed by
@@ -186,8 +193,13 @@ impl<D: Device> Allocation<D> {
         let owner = self.owner();
         self.place = Place::NOBODY;
         match owner {
-            // SAFETY: as in `record_stream`.
-            Owner::Heap(heap, id) => unsafe { heap.as_ref() }.make_raw(id),
+            Owner::Heap(heap, id) => {
+                // SAFETY: as in `record_stream`.
+                let heap = unsafe { heap.as_ref() };
+                if !heap.shared().origin.is_inherited() {
+                    heap.make_raw(id);
+                }
+            }
             Owner::Device(memory) => unbox(memory).make_raw(),
             Owner::Nobody => {}
         }

@@ -115,6 +115,11 @@ impl<D: Device> Allocator<D> {
         &self.inner.shared
     }
 
+    /// Whether it is the allocator of a process that this one was forked from, and nothing may be done with it.
+    pub(crate) fn is_inherited(&self) -> bool {
+        self.shared().origin.is_inherited()
+    }
+
     /// The device.
     #[must_use]
     pub fn device(&self) -> &D {
@@ -129,6 +134,7 @@ impl<D: Device> Allocator<D> {
 
     /// Makes a stream of the device, which lives as long as anything that was allocated on it.
     pub fn create_stream(&self) -> Result<Stream<D>, Error> {
+        self.shared().origin.check()?;
         let lane = Lane::create(Arc::clone(self.shared()))?;
         self.inner.stream_of(lane)
     }
@@ -225,6 +231,7 @@ impl<D: Device> Allocator<D> {
         if bytes >= TOO_LARGE {
             return Err(Error::TooLarge { bytes });
         }
+        self.shared().origin.check()?;
         let memory = Uncached::allocate(self.shared(), bytes, stream)?;
         Ok(Allocation::of_device(memory, bytes, stream))
     }
@@ -236,6 +243,7 @@ impl<D: Device> Allocator<D> {
     /// memory that a stream may still use goes back when the stream is past it and the allocator next looks, and
     /// is not among the bytes that this says.
     pub fn empty_cache(&self) -> Result<u64, Error> {
+        self.shared().origin.check()?;
         let _gathered = self.shared().history.gather(Level::All);
         // A capture may be under way, which must not be broken.
         let _relaxed = RelaxedCapture::enter(self.device()).ok();
@@ -279,6 +287,7 @@ impl<D: Device> Allocator<D> {
         if !(0.0..=1.0).contains(&fraction) {
             return Err(Error::InvalidFraction(fraction.to_string()));
         }
+        self.shared().origin.check()?;
         let limit = fraction_of(fraction, self.device_info().total_memory);
         self.shared().settings.limit.store(limit, Relaxed);
         for source in self.inner.pools.sources() {
@@ -299,14 +308,20 @@ impl<D: Device> Allocator<D> {
         self.shared().settings.limit()
     }
 
-    /// The configuration as it is now.
+    /// The configuration as it is now; the default one in a forked child.
     #[must_use]
     pub fn config(&self) -> Config {
+        if self.is_inherited() {
+            return Config::default();
+        }
         self.shared().settings.config()
     }
 
     /// Behaves as `config` says from now on. The bound on memory is not part of it: it has calls of its own.
     pub fn set_config(&self, config: &Config) {
+        if self.is_inherited() {
+            return;
+        }
         let policy = Policy::of(config);
         self.shared().settings.apply(config);
         let elastic = self.inner.is_elastic();
@@ -328,26 +343,36 @@ impl<D: Device> Allocator<D> {
 
     /// The largest request that could be served now: from a free block, or from what the device has free.
     pub fn largest_available(&self) -> hal::Result<u64> {
+        if self.is_inherited() {
+            return Err(hal::Error::new(hal::ErrorKind::DeviceLost, "memory_info"));
+        }
         let device = self.device().memory_info()?.free;
         Ok(self.largest_free().max(device))
     }
 
     /// Calls `observer` with the figures whenever a request ends in out-of-memory, before it returns.
     pub fn on_out_of_memory(&self, observer: impl Fn(&OutOfMemory) + Send + Sync + 'static) {
-        self.shared().observers.on_oom(Arc::new(observer));
+        if !self.is_inherited() {
+            self.shared().observers.on_oom(Arc::new(observer));
+        }
     }
 
     /// Asks `reliever` to free memory when no free block fits; it says whether it freed any.
     ///
     /// It may drop allocations; it may not allocate.
     pub fn on_pressure(&self, reliever: impl Fn() -> bool + Send + Sync + 'static) {
-        self.shared().observers.on_pressure(Arc::new(reliever));
+        if !self.is_inherited() {
+            self.shared().observers.on_pressure(Arc::new(reliever));
+        }
     }
 
     /// Tells `tracker` of everything that happens to memory, on the thread where it happens.
     ///
     /// It must not call the allocator.
     pub fn track(&self, tracker: impl Fn(&TraceEvent) + Send + Sync + 'static) {
+        if self.is_inherited() {
+            return;
+        }
         self.shared().observers.track(Arc::new(tracker));
         for heap in self.inner.heaps.all() {
             heap.refresh();
@@ -357,12 +382,17 @@ impl<D: Device> Allocator<D> {
     /// Calls `observer` when the allocator goes while memory is still allocated by address, which nobody can
     /// free any more. Memory with an owner is not among it: that stays until its owner is dropped.
     pub fn on_leak(&self, observer: impl Fn(&[Leak]) + Send + Sync + 'static) {
-        self.shared().observers.on_leak(Arc::new(observer));
+        if !self.is_inherited() {
+            self.shared().observers.on_leak(Arc::new(observer));
+        }
     }
 
     /// Memory that is allocated by address, and not freed yet.
     #[must_use]
     pub fn raw_allocations(&self) -> Vec<Leak> {
+        if self.is_inherited() {
+            return Vec::new();
+        }
         self.inner.leaks()
     }
 
@@ -370,6 +400,7 @@ impl<D: Device> Allocator<D> {
     ///
     /// It is for tests: it holds each heap for as long as the walk takes.
     pub fn check(&self) -> Result<(), String> {
+        self.shared().origin.check().map_err(|e| e.to_string())?;
         let heaps = self.inner.heaps.all();
         heaps.iter().try_for_each(|heap| heap.check())?;
         let held: u64 = heaps.iter().map(|heap| heap.reserved()).sum();
@@ -395,6 +426,7 @@ pub(crate) const NO_HEAP: hal::Error =
 impl<D: Device> Inner<D> {
     /// The stream of a lane, with the heap it has in the default pool.
     fn stream_of(&self, lane: Lane<D>) -> Result<Stream<D>, Error> {
+        self.shared.origin.check()?;
         let stream = lane.stream();
         let make = || {
             let policy = Policy::of(&self.shared.settings.config());
@@ -441,6 +473,8 @@ impl<D: Device> Inner<D> {
     }
 
     /// Finds a block where none fits or guards stand before it, and makes the heap's stream wait for them.
+    ///
+    /// Every request in a forked child comes here, and goes no further.
     #[cold]
     pub(crate) fn find_slowly(
         &self,
@@ -448,6 +482,7 @@ impl<D: Device> Inner<D> {
         ask: Ask,
         taken: Option<Taken>,
     ) -> Result<Found<D>, Error> {
+        self.shared.origin.check()?;
         let _gathered = self.shared.history.gather(Level::State);
         let mut found = match taken {
             Some(taken) => Found::of(heap, taken),
@@ -519,6 +554,12 @@ impl<D: Device> Inner<D> {
         heap.pair(made);
         // Another thread may have been faster: then its heap serves, and this one stays empty.
         Ok(heap.partner().unwrap_or_else(|| Arc::clone(made)))
+    }
+}
+
+impl<D: Device> Drop for Allocator<D> {
+    fn drop(&mut self) {
+        self.shared().origin.keep(&self.inner);
     }
 }
 

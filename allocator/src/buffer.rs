@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::mem::{self, ManuallyDrop};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytemuck::Pod;
@@ -102,8 +103,9 @@ impl<T: Pod, D: Device> Buffer<T, D> {
 
     /// Gives up the type and keeps the memory.
     #[must_use = "dropping it frees the memory"]
-    pub fn into_allocation(self) -> Allocation<D> {
-        self.allocation
+    pub fn into_allocation(mut self) -> Allocation<D> {
+        let empty = Allocation::empty(self.stream.get());
+        mem::replace(&mut self.allocation, empty)
     }
 
     /// The stream that all work on the buffer goes into.
@@ -222,6 +224,7 @@ impl<T: Pod, D: Device> Buffer<T, D> {
         let Some(at) = self.ptr() else {
             return Ok(None);
         };
+        self.stream.lane.shared().origin.check()?;
         Ok(Some(Work {
             transfer: self.stream.lane.shared().device.transfer()?,
             at,
@@ -275,6 +278,17 @@ impl<T: Pod, D: Device> Buffer<T, D> {
         // stream was being captured, and nothing runs.
         let _ = self.stream.lane.shared().device.synchronize_device();
         Err(error.into())
+    }
+}
+
+impl<T: Pod, D: Device> Drop for Buffer<T, D> {
+    fn drop(&mut self) {
+        if self.stream.lane.shared().origin.is_inherited() {
+            // A thread of the parent's may have been adding to the list, so it is not taken apart.
+            let readers = self.readers.get_mut();
+            let readers = mem::take(readers.unwrap_or_else(PoisonError::into_inner));
+            let _ = ManuallyDrop::new(readers);
+        }
     }
 }
 

@@ -95,6 +95,12 @@ pub enum Error {
     /// The source of a pool failed.
     #[error(transparent)]
     Source(#[from] SourceError),
+    /// The allocator belongs to a process that this one was forked from.
+    #[error(
+        "this process was forked from the one that opened the allocator, and neither drivers nor locks survive that; \
+         start workers by spawn or exec, or fork before the first allocator is opened and open one in each worker"
+    )]
+    Forked,
     /// A fraction of the device lies outside 0 to 1.
     #[error("the memory fraction is {0}, and must be from 0 to 1")]
     InvalidFraction(String),

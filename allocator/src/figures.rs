@@ -13,6 +13,9 @@ impl<D: Device> Allocator<D> {
     /// What the allocator has done and holds.
     #[must_use]
     pub fn stats(&self) -> Stats {
+        if self.is_inherited() {
+            return Stats::default();
+        }
         for heap in self.inner().heaps.all() {
             heap.settle();
         }
@@ -43,17 +46,27 @@ impl<D: Device> Allocator<D> {
     /// Bytes of blocks that callers hold now: one figure of [`stats`](Self::stats), for a fraction of its cost.
     #[must_use]
     pub fn allocated_bytes(&self) -> u64 {
-        self.inner().shared.ledger.now(Measure::AllocatedBytes)
+        self.now(Measure::AllocatedBytes)
     }
 
     /// Bytes held from the device now; see [`allocated_bytes`](Self::allocated_bytes).
     #[must_use]
     pub fn reserved_bytes(&self) -> u64 {
-        self.inner().shared.ledger.now(Measure::ReservedBytes)
+        self.now(Measure::ReservedBytes)
+    }
+
+    fn now(&self, measure: Measure) -> u64 {
+        if self.is_inherited() {
+            return 0;
+        }
+        self.inner().shared.ledger.now(measure)
     }
 
     /// Makes every peak the present value.
     pub fn reset_peaks(&self) {
+        if self.is_inherited() {
+            return;
+        }
         let shared = &self.inner().shared;
         shared.ledger.reset_peaks();
         shared.totals.oversize_allocations.reset_peak();
@@ -62,6 +75,9 @@ impl<D: Device> Allocator<D> {
 
     /// Makes every sum and count zero; what is held now, and the peaks, stay.
     pub fn reset_totals(&self) {
+        if self.is_inherited() {
+            return;
+        }
         let shared = &self.inner().shared;
         shared.ledger.reset_totals();
         shared.totals.reset();

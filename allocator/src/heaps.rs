@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use cachette_hal::{Device, StreamRef};
 
+use crate::fork::Origin;
 use crate::heap::Heap;
 use crate::slots::Slots;
 
@@ -25,6 +26,7 @@ pub(crate) struct Heaps<D: Device> {
     parts: [OnceLock<Part<D>>; PARTS],
     /// How many heaps there are; held while one is added.
     count: Mutex<u32>,
+    origin: Origin,
 }
 
 type Part<D> = Box<[OnceLock<Arc<Heap<D>>>]>;
@@ -35,6 +37,7 @@ impl<D: Device> Default for Heaps<D> {
             first: [const { OnceLock::new() }; FIRST],
             parts: [const { OnceLock::new() }; PARTS],
             count: Mutex::new(0),
+            origin: Origin::here(),
         }
     }
 }
@@ -73,8 +76,11 @@ impl<D: Device> Heaps<D> {
         slots.get(place)
     }
 
-    /// Every heap there is now, in the order they were made.
+    /// Every heap there is now, in the order they were made; none in a forked child, which must not touch them.
     pub(crate) fn all(&self) -> Vec<Arc<Heap<D>>> {
+        if self.origin.is_inherited() {
+            return Vec::new();
+        }
         let count = *self.lock();
         (0..count).filter_map(|n| self.get(n).cloned()).collect()
     }

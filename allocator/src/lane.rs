@@ -86,7 +86,9 @@ impl<D: Device> Lane<D> {
 
 impl<D: Device> Drop for Lane<D> {
     fn drop(&mut self) {
-        if let Some(stream) = self.owned.take() {
+        if let Some(stream) = self.owned.take()
+            && !self.shared.origin.is_inherited()
+        {
             // SAFETY: 1. the stream was created for this lane, and nothing refers to the lane any more.
             // A destructor has nobody to tell of a failure.
             let _ = unsafe { self.shared.device.destroy_stream(stream) };
@@ -114,8 +116,18 @@ impl<D: Device> Stream<D> {
 
     /// Blocks the host until everything queued in the stream so far has finished.
     pub fn synchronize(&self) -> hal::Result<()> {
+        if self.lane.shared().origin.is_inherited() {
+            return Err(hal::Error::new(hal::ErrorKind::DeviceLost, "synchronize"));
+        }
         // SAFETY: 1. the lane keeps its stream alive.
         unsafe { self.lane.shared().device.synchronize(self.lane.stream()) }
+    }
+}
+
+impl<D: Device> Drop for Stream<D> {
+    fn drop(&mut self) {
+        // The heap leads to its lane, and the lane to the rest.
+        self.heap.shared().origin.keep(&self.heap);
     }
 }
 

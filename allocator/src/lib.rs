@@ -98,7 +98,8 @@
 //! ([`Allocator::on_pressure`]) to waiting for other streams, and fails only if all of them did. The
 //! [`OutOfMemory`] then says what was asked for, what is held and by whom, and what could be done; the text
 //! has the same. Failures of the driver are [`Error::Device`], with the call and the one remedy. A failed
-//! call loses no memory: what could not be done now is done later.
+//! call loses no memory: what could not be done now is done later. In a forked child, allocators of the parent answer
+//! with [`Error::Forked`]; see [`fork`].
 //!
 //! # Configuration
 //!
@@ -148,6 +149,7 @@ mod error;
 mod exhaustion;
 mod fence;
 mod figures;
+pub mod fork;
 mod heap;
 mod heaps;
 pub mod history;

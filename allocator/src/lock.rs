@@ -11,29 +11,51 @@ mod spin;
 
 use std::ptr;
 
+use crate::fork::{self, Origin};
 use crate::sync::{AtomicBool, AtomicPtr, AtomicU32};
 use biased::{Biased, Rights, Turns};
 use spin::Spin;
 
 /// A mutex for what is held very shortly.
 ///
-/// A child of `fork` may use it if no other thread was inside at that moment; a thread that was never leaves.
+/// A child of `fork` must not wait for one of its parent's: a thread that was inside never leaves.
 pub(crate) type Lock<T> = lock_api::Mutex<RawLock, T>;
+/// A [`Lock`], held.
+pub(crate) type Guard<'a, T> = lock_api::MutexGuard<'a, RawLock, T>;
 
 /// Gets ready to make locks free for the threads that use them alone; takes milliseconds the first time.
 pub(crate) fn prepare() {
-    barrier::is_available();
+    if !fork::is_child() {
+        barrier::is_available();
+    }
 }
+
+/// Takes this thread's badge off, in a forked child: it owns locks of the parent's, which are not to be entered.
+pub(crate) use badge::take_off as take_badge_off;
 
 /// Takes a lock if this thread is its owner: no call is made, so a caller that gives up otherwise needs none either.
 #[inline(always)]
-pub(crate) fn enter<T>(lock: &Lock<T>) -> Option<lock_api::MutexGuard<'_, RawLock, T>> {
+pub(crate) fn enter<T>(lock: &Lock<T>) -> Option<Guard<'_, T>> {
     // SAFETY: the raw lock is taken here, and left by the guard alone.
     let raw = unsafe { lock.raw() };
     raw.0.enter(badge::worn()).then(|| {
         // SAFETY: the lock was just taken, and no other guard was made for it.
         unsafe { lock.make_guard_unchecked() }
     })
+}
+
+/// Takes a lock of something that has an origin, where this thread is not the owner. In a forked child no thread is: if
+/// the origin is inherited the lock may be held for ever, and `None` says so.
+#[cold]
+#[inline(never)]
+pub(crate) fn share<'a, T>(lock: &'a Lock<T>, origin: &Origin) -> Option<Guard<'a, T>> {
+    share_often(lock, origin)
+}
+
+/// The same for what threads share as a rule.
+#[inline(never)]
+pub(crate) fn share_often<'a, T>(lock: &'a Lock<T>, origin: &Origin) -> Option<Guard<'a, T>> {
+    (!origin.is_inherited()).then(|| lock.lock())
 }
 
 /// The state of a [`Lock`].
@@ -67,7 +89,8 @@ unsafe impl lock_api::RawMutex for RawLock {
 
     #[inline]
     fn try_lock(&self) -> bool {
-        self.0.enter(badge::worn()) || self.0.try_take(badge::mine())
+        // In a forked child the owner may be a thread that is not there, and whoever only tries can do without.
+        self.0.enter(badge::worn()) || (!fork::is_child() && self.0.try_take(badge::mine()))
     }
 
     #[inline(always)]

@@ -51,6 +51,7 @@ impl<D: Device> Allocator<D> {
         if bytes >= TOO_LARGE {
             return Err(Error::TooLarge { bytes });
         }
+        self.inner().shared.origin.check()?;
         let memory = Uncached::allocate(&self.inner().shared, bytes, stream)?;
         let address = memory.address();
         memory.make_raw();
@@ -60,7 +61,8 @@ impl<D: Device> Allocator<D> {
     /// Frees what [`allocate_raw`](Self::allocate_raw) gave, or
     /// [`Allocation::into_raw`](crate::Allocation::into_raw); zero is nothing.
     ///
-    /// After a failure of the driver the memory counts as freed all the same, and becomes free later.
+    /// After a failure of the driver the memory counts as freed all the same, and becomes free later. In a forked
+    /// child nothing happens.
     #[inline]
     pub fn free_raw(&self, address: u64) -> Result<(), Error> {
         if address == 0 {
@@ -82,6 +84,9 @@ impl<D: Device> Allocator<D> {
     #[cold]
     fn free_uncached(&self, address: u64) -> Result<(), Error> {
         let shared = &self.inner().shared;
+        if shared.origin.is_inherited() {
+            return Ok(());
+        }
         if let Some(freed) = shared.uncached.free_raw(&shared.device, address) {
             return Ok(freed?);
         }
@@ -96,6 +101,7 @@ impl<D: Device> Allocator<D> {
     ///
     /// As for [`adopt_stream`](Self::adopt_stream).
     pub unsafe fn record_stream_raw(&self, address: u64, stream: StreamRef) -> Result<(), Error> {
+        self.inner().shared.origin.check()?;
         if address == 0 || self.inner().shared.uncached.knows(address) {
             return Ok(());
         }
@@ -107,6 +113,7 @@ impl<D: Device> Allocator<D> {
 
     /// The memory of the device that an allocation lies in: its first address and its bytes.
     pub fn base_allocation(&self, address: u64) -> Result<(u64, u64), Error> {
+        self.inner().shared.origin.check()?;
         if let Some(bytes) = self.inner().shared.uncached.bytes_at(address) {
             return Ok((address, bytes));
         }

@@ -7,6 +7,7 @@ use cachette_hal::{Device, Event, VirtualMemory};
 
 use crate::config::{Config, Reserve};
 use crate::elastic::{self, Chunks, Tuning};
+use crate::fork::Origin;
 use crate::history::History;
 use crate::index::Index;
 use crate::observe::Observers;
@@ -25,6 +26,7 @@ const LONGEST_RANGE: u64 = 1 << 40;
 #[derive(Debug)]
 pub(crate) struct Shared<D: Device> {
     pub(crate) device: D,
+    pub(crate) origin: Origin,
     pub(crate) ledger: Ledger,
     pub(crate) index: Index,
     pub(crate) observers: Observers,
@@ -42,6 +44,7 @@ impl<D: Device> Shared<D> {
         let total = device.info().total_memory;
         Self {
             device,
+            origin: Origin::here(),
             ledger: Ledger::default(),
             index: Index::default(),
             observers: Observers::default(),

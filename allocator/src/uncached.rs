@@ -43,6 +43,9 @@ impl<D: Device> Uncached<D> {
 
     /// Leaves the memory to whoever knows its address.
     pub(crate) fn make_raw(mut self) {
+        if self.shared.origin.is_inherited() {
+            return;
+        }
         if let Some(ptr) = self.ptr.take()
             && let Some(record) = self.shared.uncached.lock().get_mut(&ptr.address())
         {
@@ -53,6 +56,10 @@ impl<D: Device> Uncached<D> {
 
 impl<D: Device> Drop for Uncached<D> {
     fn drop(&mut self) {
+        if self.shared.origin.is_inherited() {
+            self.shared.origin.keep(&self.shared);
+            return;
+        }
         if let Some(ptr) = self.ptr.take() {
             // A destructor has nobody to tell of a failure; the memory then goes with the allocator.
             let _ = self

@@ -379,10 +379,13 @@ impl<D: Device> Heap<D> {
     }
 
     /// Takes the free block that fits best; `None` if there is none, or if blocks wait that may be free by now:
-    /// then [`take_tended`](Self::take_tended) finds it.
+    /// then [`take_tended`](Self::take_tended) finds it. None, too, in a forked child.
     #[inline(always)]
     pub(crate) fn take(self: &Arc<Self>, held: Option<Guard<'_, D>>, ask: Ask) -> Option<Taken> {
-        let mut state = held.unwrap_or_else(|| self.state.lock());
+        let mut state = match held {
+            Some(state) => state,
+            None => lock::share(&self.state, &self.shared.origin)?,
+        };
         if !state.plain {
             return self.take_unless_pending(state, ask);
         }
@@ -417,7 +420,8 @@ impl<D: Device> Heap<D> {
 
     /// Gives a block back for its caller.
     ///
-    /// A failure loses nothing: the block waits until its uses by other streams could be marked.
+    /// A failure loses nothing: the block waits until its uses by other streams could be marked. In a forked child
+    /// nothing happens.
     #[inline(always)]
     pub(crate) fn give(&self, id: BlockId) -> Given<D> {
         match lock::enter(&self.state) {
@@ -428,13 +432,19 @@ impl<D: Device> Heap<D> {
 
     #[inline(never)]
     fn give_shared(&self, id: BlockId) -> Given<D> {
-        self.give_locked(self.state.lock(), id)
+        match lock::share(&self.state, &self.shared.origin) {
+            Some(state) => self.give_locked(state, id),
+            None => Given { more: None },
+        }
     }
 
-    /// Gives the block back that begins at `address`.
+    /// Gives the block back that begins at `address`; not in a forked child.
     #[inline]
     pub(crate) fn give_at(&self, segment: SegmentId, address: u64) -> Result<Given<D>, NotFreed> {
-        let state = self.state.lock();
+        let state = match lock::enter(&self.state) {
+            Some(state) => state,
+            None => lock::share(&self.state, &self.shared.origin).ok_or(NotFreed)?,
+        };
         let id = state.shelf.find_raw(segment, address).ok_or(NotFreed)?;
         let block = state.shelf.block(id);
         if block.state == BlockState::Pending || !block.raw {
@@ -515,4 +525,4 @@ impl<D: Device> Heap<D> {
 }
 
 /// The lock of a heap, held.
-pub(crate) type Guard<'a, D> = lock_api::MutexGuard<'a, lock::RawLock, State<D>>;
+pub(crate) type Guard<'a, D> = lock::Guard<'a, State<D>>;

@@ -8,6 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::barrier;
 use super::biased::Badge;
+use crate::fork;
 
 /// What a thread has before its first lock: it seems to be inside some lock, and so enters none as its owner.
 static NONE: Badge = Badge::new(AtomicUsize::new(usize::MAX));
@@ -28,6 +29,11 @@ pub(super) fn worn() -> &'static Badge {
     MINE.get()
 }
 
+/// Leaves this thread without its badge; in a forked child, where it gets no other.
+pub(crate) fn take_off() {
+    MINE.set(&NONE);
+}
+
 /// This thread's badge, given to it now if need be; `None` where no lock has an owner, and in a thread that ends.
 #[inline]
 pub(super) fn mine() -> Option<&'static Badge> {
@@ -40,7 +46,8 @@ pub(super) fn mine() -> Option<&'static Badge> {
 
 #[cold]
 fn receive() -> Option<&'static Badge> {
-    if !barrier::is_available() {
+    // A badge of the parent's may own locks that a thread was in; the list of spare ones may be locked for ever.
+    if fork::is_child() || !barrier::is_available() {
         return None;
     }
     LOAN.try_with(|loan| {
@@ -65,8 +72,10 @@ impl Loan {
 
 impl Drop for Loan {
     fn drop(&mut self) {
-        MINE.set(&NONE);
-        spare().push(self.badge);
+        take_off();
+        if !fork::is_child() {
+            spare().push(self.badge);
+        }
     }
 }
 

@@ -62,6 +62,7 @@ impl<D: Device> PinnedAllocation<D> {
         let Some(cache) = self.cache() else {
             return Ok(None);
         };
+        cache.shared.origin.check()?;
         Ok(Some(cache.driver()?.device_address(self.ptr)?))
     }
 
@@ -115,7 +116,9 @@ impl<D: Device> PinnedAllocation<D> {
     /// While `stream` is captured, the memory is kept for the graph instead: it serves nobody before the last graph of
     /// the pool that serves the capture is gone, or, if no pool does, before the allocator is.
     pub fn record_stream(&self, stream: &Stream<D>) {
-        if let Some(cache) = self.cache() {
+        if let Some(cache) = self.cache()
+            && !cache.shared.origin.is_inherited()
+        {
             cache.record_use(self.place, &stream.lane);
         }
     }
@@ -127,7 +130,9 @@ impl<D: Device> PinnedAllocation<D> {
         let Some(cache) = self.cache() else {
             return std::ptr::null_mut();
         };
-        cache.bucket(self.place).lock().make_raw(self.place.slot);
+        if !cache.shared.origin.is_inherited() {
+            cache.bucket(self.place).lock().make_raw(self.place.slot);
+        }
         self.place = Place::NOWHERE;
         self.ptr.as_ptr()
     }

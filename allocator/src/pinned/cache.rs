@@ -20,7 +20,7 @@ use super::uses::Uses;
 use super::worker::{self, Worker};
 use crate::error::Error;
 use crate::leak::Leak;
-use crate::lock::{Lock, RawLock};
+use crate::lock::{self, Lock};
 use crate::pool::route::Routes;
 use crate::shared::Shared;
 use crate::size::TOO_LARGE;
@@ -63,7 +63,7 @@ pub(super) struct Taken {
 }
 
 /// The lock of a bucket, held.
-pub(super) type Guard<'a, D> = lock_api::MutexGuard<'a, RawLock, Bucket<D>>;
+pub(super) type Guard<'a, D> = lock::Guard<'a, Bucket<D>>;
 
 /// What is left to do for a block that its caller freed; it keeps the cache until that is done.
 #[derive(Debug)]
@@ -116,20 +116,30 @@ impl<D: Device> Cache<D> {
         }
     }
 
-    /// Takes the block of a bucket that was freed last.
+    /// Takes the block of a bucket that was freed last; none in a forked child.
     #[inline(always)]
     pub(super) fn take_free(&self, bucket: u8, bytes: usize, raw: bool) -> Option<Taken> {
-        let taken = self.buckets[usize::from(bucket)].lock().take(bytes, raw);
+        let lock = &self.buckets[usize::from(bucket)];
+        let mut entered = match lock::enter(lock) {
+            Some(entered) => entered,
+            None => lock::share_often(lock, &self.shared.origin)?,
+        };
+        let taken = entered.take(bytes, raw);
         taken.map(|(slot, ptr)| Taken {
             place: Place { bucket, slot },
             ptr,
         })
     }
 
-    /// Takes a block back from its caller. Where that is not all, the rest is [`Given::end`].
+    /// Takes a block back from its caller, but not in a forked child. Where that is not all, the rest is
+    /// [`Given::end`].
     #[inline]
     pub(super) fn give(&self, place: Place) -> Option<Given<D>> {
-        self.give_held(self.bucket(place).lock(), place)
+        let bucket = match lock::enter(self.bucket(place)) {
+            Some(bucket) => bucket,
+            None => lock::share_often(self.bucket(place), &self.shared.origin)?,
+        };
+        self.give_held(bucket, place)
     }
 
     /// The same with the lock of its bucket held.

@@ -24,6 +24,7 @@ impl<D: Device> Cache<D> {
         requested: usize,
         raw: bool,
     ) -> Result<Taken, Error> {
+        self.shared.origin.check()?;
         self.driver()?;
         lock::prepare();
         // A capture may be under way, which must not be broken.

@@ -92,6 +92,7 @@ impl<D: Device> Pinned<'_, D> {
     /// segment. A block that the driver fails to take back stays too; the first such failure is the error, unless
     /// `pinned_free_catch_all:True` swallows it. [`Allocator::empty_cache`] leaves pinned memory alone.
     pub fn empty_cache(&self) -> Result<u64, Error> {
+        self.inner.shared.origin.check()?;
         // A capture may be under way, which must not be broken.
         let _relaxed = RelaxedCapture::enter(&self.inner.shared.device).ok();
         if !self.inner.shared.settings.never_block.load(Relaxed) {
@@ -103,16 +104,23 @@ impl<D: Device> Pinned<'_, D> {
     /// What was done, and what is held.
     #[must_use]
     pub fn stats(&self) -> PinnedStats {
+        if self.inner.shared.origin.is_inherited() {
+            return PinnedStats::default();
+        }
         self.inner.pinned.stats()
     }
 
     /// Makes every peak what is current.
     pub fn reset_peak_stats(&self) {
-        self.inner.pinned.reset_peaks();
+        if !self.inner.shared.origin.is_inherited() {
+            self.inner.pinned.reset_peaks();
+        }
     }
 
     /// Makes every sum and count since the start zero.
     pub fn reset_accumulated_stats(&self) {
-        self.inner.pinned.reset_totals();
+        if !self.inner.shared.origin.is_inherited() {
+            self.inner.pinned.reset_totals();
+        }
     }
 }

@@ -20,9 +20,10 @@ impl<D: Device> Pinned<'_, D> {
     /// Frees what [`allocate_raw`](Self::allocate_raw) gave, or
     /// [`PinnedAllocation::into_raw`](super::PinnedAllocation::into_raw); null is nothing.
     ///
-    /// After a failure of the driver the memory counts as freed all the same, and becomes free later.
+    /// After a failure of the driver the memory counts as freed all the same, and becomes free later. In a forked
+    /// child nothing happens.
     pub fn free_raw(&self, ptr: *mut u8) -> Result<(), Error> {
-        if ptr.is_null() {
+        if ptr.is_null() || self.inner.shared.origin.is_inherited() {
             return Ok(());
         }
         let cache = &self.inner.pinned;
@@ -42,6 +43,7 @@ impl<D: Device> Pinned<'_, D> {
         if ptr.is_null() {
             return Ok(());
         }
+        self.inner.shared.origin.check()?;
         let cache = &self.inner.pinned;
         let place = cache.find(ptr.addr())?;
         let lane = self.inner.heap_of_raw(stream)?.lane();

@@ -47,6 +47,7 @@ impl<D: Device> Pool<D> {
         if stream.get() == StreamRef::DEFAULT {
             return Err(PoolProblem::DefaultStream.of(self.id()));
         }
+        self.allocator.inner().shared.origin.check()?;
         self.core.check_awake()?;
         let user = self.allocator.open_pool(self.id())?;
         let shared = &user.allocator.inner().shared;
@@ -102,6 +103,7 @@ impl<D: Device> Capture<D> {
     fn close(&mut self) -> Result<hal::Graph, Error> {
         self.open = false;
         let allocator = &self.user.allocator;
+        allocator.inner().shared.origin.check()?;
         let capture = allocator.inner().shared.device.capture()?;
         // SAFETY: 1. the stream is kept alive by its handle.
         let graph = unsafe { capture.end_capture(self.stream.get()) };
@@ -143,6 +145,7 @@ impl<D: Device> Graph<D> {
         let Some(graph) = &self.handle else {
             return Ok(());
         };
+        self.shared.origin.check()?;
         self.user.core.check_awake()?;
         let capture = self.shared.device.capture()?;
         // Noted first, so that the memory is waited for whatever the driver answers.
@@ -157,6 +160,7 @@ impl<D: Device> Graph<D> {
 impl<D: Device> Drop for Graph<D> {
     fn drop(&mut self) {
         if let Some(graph) = self.handle.take()
+            && !self.shared.origin.is_inherited()
             && let Ok(capture) = self.shared.device.capture()
         {
             // SAFETY: 1. the graph is this owner's, and launches under way run to their end.

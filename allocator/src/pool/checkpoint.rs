@@ -43,6 +43,7 @@ impl<D: Device> Pool<D> {
     ///
     /// It fails while a block waits for another stream.
     pub fn checkpoint(&self) -> Result<Checkpoint, Error> {
+        self.allocator.inner().shared.origin.check()?;
         self.core.check_awake()?;
         // Chunks of elastic segments would otherwise serve elsewhere, and the addresses with them.
         self.core.pin();
@@ -63,6 +64,7 @@ impl<D: Device> Pool<D> {
     /// Memory that was obtained since stays, unused. What an owner had then and has now stays as it is; an owner that
     /// came since stands in the way and must be dropped first. After an error nothing has changed.
     pub fn restore(&self, checkpoint: &Checkpoint) -> Result<Restored, Error> {
+        self.allocator.inner().shared.origin.check()?;
         if checkpoint.pool != self.id() {
             return Err(PoolProblem::Foreign.of(self.id()));
         }

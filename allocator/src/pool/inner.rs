@@ -120,14 +120,13 @@ impl<D: Device> Inner<D> {
             }
             Some(heap.number())
         };
-        let number = match pool.streams.get(lane.stream()) {
-            Some(number) => number,
-            None => pool
-                .streams
-                .get_or_add(lane.stream(), make)
-                .ok_or(NO_HEAP)?,
-        };
-        Ok(self.heaps.get(number).ok_or(NO_HEAP)?)
+        let mut number = pool.streams.get(lane.stream());
+        if number.is_none() {
+            self.shared.origin.check()?;
+            number = pool.streams.get_or_add(lane.stream(), make);
+        }
+        let heap = number.and_then(|number| self.heaps.get(number));
+        Ok(heap.ok_or(NO_HEAP)?)
     }
 
     /// An empty heap of the same lane and kind that an earlier pool left behind.

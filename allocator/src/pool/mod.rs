@@ -207,6 +207,13 @@ impl<D: Device> Allocator<D> {
     fn create_named(&self, name: impl Fn() -> PoolId) -> Pool<D> {
         loop {
             let core = PoolCore::new(name(), None, false, false);
+            if self.is_inherited() {
+                // A pool that nothing can be done with, as the allocator.
+                return Pool {
+                    allocator: self.clone(),
+                    core: Arc::new(core),
+                };
+            }
             if let Ok(core) = self.inner().pools.add(core) {
                 return Pool {
                     allocator: self.clone(),
@@ -218,6 +225,7 @@ impl<D: Device> Allocator<D> {
 
     /// Makes a pool as `options` say.
     pub fn create_pool_with(&self, options: PoolOptions) -> Result<Pool<D>, Error> {
+        self.inner().shared.origin.check()?;
         let id = options.id.unwrap_or_else(PoolId::of_user);
         let mut core = PoolCore::new(id, options.source, options.no_split, options.use_on_oom);
         core.tag = options.tag;
@@ -233,6 +241,7 @@ impl<D: Device> Allocator<D> {
 
     /// Becomes one more user of a pool. One that was released may be opened as long as anything lives in it.
     pub fn open_pool(&self, id: PoolId) -> Result<Pool<D>, Error> {
+        self.inner().shared.origin.check()?;
         Ok(Pool {
             allocator: self.clone(),
             core: self.inner().pools.open(id)?,
@@ -241,6 +250,7 @@ impl<D: Device> Allocator<D> {
 
     /// Becomes one more user of every pool with a tag.
     pub(crate) fn pools_tagged(&self, tag: &str) -> Result<Vec<Pool<D>>, Error> {
+        self.inner().shared.origin.check()?;
         let ids = self.inner().pools.tagged(tag);
         if tag.is_empty() || ids.is_empty() {
             return Err(PoolProblem::NoTag.of(PoolId::DEFAULT));
@@ -250,11 +260,13 @@ impl<D: Device> Allocator<D> {
 
     /// Leads requests of every thread to a pool, and uses it, until [`end_route`](Self::end_route).
     pub fn begin_route(&self, id: PoolId, filter: Filter) -> Result<(), Error> {
+        self.inner().shared.origin.check()?;
         self.inner().begin_route(filter, id)
     }
 
     /// Leads no more requests to a pool, but for what threads have entered.
     pub fn end_route(&self, id: PoolId) -> Result<(), Error> {
+        self.inner().shared.origin.check()?;
         self.inner().end_route(id)
     }
 }
@@ -314,6 +326,7 @@ impl<D: Device> Pool<D> {
 
     /// Leads this thread's requests for `stream` to the pool while the guard lives. The pool entered last serves.
     pub fn enter(&self, stream: &Stream<D>) -> Result<Inside<'_, D>, Error> {
+        self.allocator.inner().shared.origin.check()?;
         self.allocator.inner().heap_in(&self.core, stream)?;
         Ok(self.enter_for(Some(stream)))
     }
@@ -325,7 +338,9 @@ impl<D: Device> Pool<D> {
     }
 
     fn enter_for(&self, stream: Option<&Stream<D>>) -> Inside<'_, D> {
-        if let Some(source) = &self.core.source {
+        if let Some(source) = &self.core.source
+            && !self.allocator.is_inherited()
+        {
             source.began(self.allocator.device_info().ordinal, self.core.id.pair());
         }
         let allocator = self.allocator.inner().identity();
@@ -340,6 +355,7 @@ impl<D: Device> Pool<D> {
     /// Gives every unused segment of the pool back; the bytes that came free. While graphs may use its memory, none
     /// does.
     pub fn empty_cache(&self) -> Result<u64, Error> {
+        self.allocator.inner().shared.origin.check()?;
         let bytes = self.allocator.inner().empty_pool(&self.core)?;
         if let Some(source) = &self.core.source {
             source.emptied();
@@ -364,6 +380,10 @@ impl<D: Device> Pool<D> {
 
 impl<D: Device> Drop for Pool<D> {
     fn drop(&mut self) {
+        if self.allocator.is_inherited() {
+            self.allocator.inner().shared.origin.keep(&self.core);
+            return;
+        }
         self.allocator.inner().release_pool(&self.core);
     }
 }
@@ -381,7 +401,9 @@ impl<D: Device> Drop for Inside<'_, D> {
         let _ = self.of_thread;
         route::leave(self.ticket);
         let Pool { allocator, core } = self.pool;
-        if let Some(source) = &core.source {
+        if let Some(source) = &core.source
+            && !allocator.is_inherited()
+        {
             source.ended(allocator.device_info().ordinal, core.id.pair());
         }
     }

@@ -63,13 +63,16 @@ pub(crate) fn remember(allocator: u64, stream: StreamRef, heap: NonNull<()>) {
 
 /// The pool that this thread entered last, of those that serve this allocator and stream.
 pub(crate) fn pool_inside(allocator: u64, stream: StreamRef) -> Option<Arc<PoolCore>> {
-    ENTERED.with_borrow(|entered| {
+    // At the end of the thread it is inside nothing any more.
+    let found = ENTERED.try_with(|entered| {
+        let entered = entered.borrow();
         let serves = |entry: &&Entered| {
             entry.allocator == allocator && entry.stream.is_none_or(|only| only == stream)
         };
         let entry = entered.iter().rev().find(serves);
         entry.map(|entry| Arc::clone(&entry.pool))
-    })
+    });
+    found.ok().flatten()
 }
 
 /// Forgets which heap served last.
@@ -77,13 +80,14 @@ fn forget() {
     LAST.set((0, StreamRef::DEFAULT, std::ptr::null()));
 }
 
-/// Enters a pool on this thread; the number under which it is left.
+/// Enters a pool on this thread; the number under which it is left. At the end of the thread nothing is entered.
 pub(super) fn enter(allocator: u64, stream: Option<StreamRef>, pool: Arc<PoolCore>) -> u64 {
     thread_local! {
         static NEXT: Cell<u64> = const { Cell::new(0) };
     }
     let ticket = NEXT.replace(NEXT.get() + 1);
-    ENTERED.with_borrow_mut(|entered| {
+    let _ = ENTERED.try_with(|entered| {
+        let mut entered = entered.borrow_mut();
         entered.push(Entered {
             allocator,
             stream,

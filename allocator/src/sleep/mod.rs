@@ -100,6 +100,7 @@ impl<D: Device> Pool<D> {
         mut progress: impl FnMut(Progress),
     ) -> Result<Slept, Error> {
         let inner = self.allocator().inner();
+        inner.shared.origin.check()?;
         inner.put_to_sleep(self.core(), contents, &mut progress)
     }
 
@@ -113,6 +114,7 @@ impl<D: Device> Pool<D> {
     /// As [`wake`](Self::wake), and tells how far it has come.
     pub fn wake_with(&self, mut progress: impl FnMut(Progress)) -> Result<u64, Error> {
         let inner = self.allocator().inner();
+        inner.shared.origin.check()?;
         match inner.wake_up(self.core(), &mut progress) {
             Err(Error::Pool {
                 why: PoolProblem::NoMemory { .. },
@@ -186,6 +188,9 @@ impl<D: Device> Allocator<D> {
         reason = "the figure is for those who want it"
     )]
     pub fn release_contents(&self) -> u64 {
+        if self.is_inherited() {
+            return 0;
+        }
         self.inner().store.clear()
     }
 }

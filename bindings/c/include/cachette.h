@@ -108,6 +108,8 @@ typedef enum cachette_status_t {
   CACHETTE_ERROR_OTHER = 18,
   /// The library has a fault; please report it.
   CACHETTE_ERROR_PANIC = 19,
+  /// This process was forked from the one that opened the allocator; open another, or start workers by `exec`.
+  CACHETTE_ERROR_FORKED = 20,
 } cachette_status_t;
 
 /// A status in a few words, which live for ever. For what happened and what to do, see `cachette_last_error`.

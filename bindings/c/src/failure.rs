@@ -65,6 +65,7 @@ impl From<Error> for Failure {
             Error::ForeignStream => Status::ForeignStream,
             Error::Pool { .. } => Status::Pool,
             Error::Source(_) => Status::Source,
+            Error::Forked => Status::Forked,
             _ => Status::Other,
         };
         let text = error.to_string();
@@ -159,5 +160,6 @@ mod tests {
             assert_eq!(Failure::from(error).status(), status, "{kind:?}");
             assert_eq!(Failure::from(Error::Device(error)).status(), status);
         }
+        assert_eq!(Failure::from(Error::Forked).status(), Status::Forked);
     }
 }

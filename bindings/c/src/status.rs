@@ -46,11 +46,13 @@ pub enum Status {
     Other = 18,
     /// The library has a fault; please report it.
     Panic = 19,
+    /// This process was forked from the one that opened the allocator; open another, or start workers by `exec`.
+    Forked = 20,
 }
 
 impl Status {
     /// Every status with its description, in the order of the numbers.
-    const ALL: [(Self, &'static std::ffi::CStr); 20] = [
+    const ALL: [(Self, &'static std::ffi::CStr); 21] = [
         (Self::Ok, c"all is well"),
         (Self::InvalidArgument, c"invalid argument"),
         (Self::InvalidConfig, c"invalid configuration"),
@@ -71,6 +73,7 @@ impl Status {
         (Self::Inconsistent, c"an invariant does not hold"),
         (Self::Other, c"unknown failure"),
         (Self::Panic, c"a fault of the library"),
+        (Self::Forked, c"the allocator is a parent process's"),
     ];
 }
 

@@ -73,7 +73,6 @@ pub fn start_on(backend: Arc<dyn Backend>, config: &Config) -> Result<(), StartE
 }
 
 fn set(plugin: Plugin) -> Result<(), StartError> {
-    fork::watch();
     PLUGIN.set(plugin).map_err(|_| {
         let started = PLUGIN.get().map(|plugin| plugin.name.clone());
         StartError::Started {

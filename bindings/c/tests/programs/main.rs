@@ -74,6 +74,7 @@ programs! {
     captures
     checkpoints
     errors
+    forks
     memory
     observers
     pools

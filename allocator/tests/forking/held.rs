@@ -1,0 +1,114 @@
+//! One of everything that a process can hold of an allocator.
+
+use cachette::hal::{CaptureMode, Ordinal, StreamRef};
+use cachette::pool::{Capture, Checkpoint, Graph};
+use cachette::{
+    Allocation, Allocator, Buffer, Config, Error, PinnedAllocation, Pool, PoolOptions, Stream,
+};
+use cachette_hal_host::{HostBackend, HostConfig, HostDevice, Live};
+
+/// What every piece of memory has.
+pub(crate) const BYTES: u64 = 64 << 10;
+
+/// One of everything that a process can hold of an allocator.
+pub(crate) struct Held {
+    pub(crate) device: HostDevice,
+    pub(crate) allocator: Allocator<HostDevice>,
+    pub(crate) stream: Stream<HostDevice>,
+    pub(crate) memory: Allocation<HostDevice>,
+    /// Another stream is recorded for it.
+    pub(crate) used: Allocation<HostDevice>,
+    pub(crate) raw: u64,
+    /// Past the cache.
+    pub(crate) uncached: Allocation<HostDevice>,
+    pub(crate) uncached_raw: u64,
+    pub(crate) buffer: Buffer<u32, HostDevice>,
+    pub(crate) pinned: PinnedAllocation<HostDevice>,
+    pub(crate) pinned_raw: *mut u8,
+    pub(crate) pool: Pool<HostDevice>,
+    pub(crate) pooled: Allocation<HostDevice>,
+    pub(crate) checkpoint: Checkpoint,
+    pub(crate) graph: Graph<HostDevice>,
+    pub(crate) capture: Capture<HostDevice>,
+}
+
+// SAFETY: the one pointer is the address of pinned memory, which belongs to no thread.
+unsafe impl Sync for Held {}
+
+impl Held {
+    /// One of everything, on a new device.
+    pub(crate) fn new() -> Self {
+        Self::try_new().expect("there is room for one of everything")
+    }
+
+    fn try_new() -> Result<Self, Error> {
+        let device = device();
+        let allocator = Allocator::new(device.clone());
+        let (stream, side) = (allocator.create_stream()?, allocator.create_stream()?);
+        let used = allocator.allocate(BYTES, &stream)?;
+        used.record_stream(&side);
+        let raw = allocate_raw(&allocator, stream.get())?;
+        allocator.set_config(&config("caching:False"));
+        let uncached = allocator.allocate(BYTES, &stream)?;
+        let uncached_raw = allocate_raw(&allocator, stream.get())?;
+        allocator.set_config(&Config::default());
+        let pool = allocator.create_pool_with(PoolOptions::new().tag("all"))?;
+        let pooled = pool.allocate(BYTES, &stream)?;
+        let graphs = allocator.create_capture_pool();
+        let graph = graphs.begin_capture(&side, CaptureMode::Relaxed)?.end()?;
+        let capture = graphs.begin_capture(&side, CaptureMode::Relaxed)?;
+        let mut buffer = allocator.allocate_buffer(16, &stream)?;
+        buffer.write(&[7; 16])?;
+        Ok(Self {
+            memory: allocator.allocate(BYTES, &stream)?,
+            pinned: allocator.pinned().allocate(4096)?,
+            pinned_raw: allocator.pinned().allocate_raw(4096)?,
+            checkpoint: pool.checkpoint()?,
+            device,
+            allocator,
+            stream,
+            used,
+            raw,
+            uncached,
+            uncached_raw,
+            buffer,
+            pool,
+            pooled,
+            graph,
+            capture,
+        })
+    }
+
+    /// Gives everything back, and checks that the device has it.
+    pub(crate) fn assert_returns_everything(self) {
+        self.allocator.check().expect("every invariant holds");
+        self.allocator.free_raw(self.raw).unwrap();
+        self.allocator.free_raw(self.uncached_raw).unwrap();
+        self.allocator.pinned().free_raw(self.pinned_raw).unwrap();
+        let device = self.device.clone();
+        drop(self);
+        assert_eq!(device.live(), Live::default());
+        assert_eq!(device.physical_bytes(), 0);
+    }
+}
+
+/// A device of its own.
+pub(crate) fn device() -> HostDevice {
+    let backend = HostBackend::new(HostConfig::default()).expect("such a device can be made");
+    backend
+        .device(Ordinal(0))
+        .expect("there is always a first device")
+}
+
+pub(crate) fn config(text: &str) -> Config {
+    text.parse().expect("the text is a configuration")
+}
+
+/// Allocates by address, on a stream of the allocator's own.
+pub(crate) fn allocate_raw(
+    allocator: &Allocator<HostDevice>,
+    stream: StreamRef,
+) -> Result<u64, Error> {
+    // SAFETY: 1. 2. the stream is this allocator's own, and lives as long as it.
+    unsafe { allocator.allocate_raw(BYTES, stream) }
+}
