@@ -23,6 +23,8 @@ use crate::pinned;
 use crate::policy::Policy;
 use crate::pool::route::{self, Routes};
 use crate::pool::{Launches, PoolId, Pools};
+#[cfg(target_os = "linux")]
+use crate::share::{Exports, Imports};
 use crate::shared::{Shared, fraction_of};
 use crate::size::TOO_LARGE;
 use crate::sleep::{Slumber, Store};
@@ -65,6 +67,12 @@ pub(crate) struct Inner<D: Device> {
     pub(crate) slumbers: Mutex<HashMap<PoolId, Slumber<D>>>,
     /// Where contents are kept meanwhile.
     pub(crate) store: Store<D>,
+    /// What other processes may open.
+    #[cfg(target_os = "linux")]
+    pub(crate) exports: Exports<D>,
+    /// What was opened of other processes.
+    #[cfg(target_os = "linux")]
+    pub(crate) imports: Imports<D>,
 }
 
 impl<D: Device> Clone for Allocator<D> {
@@ -103,6 +111,10 @@ impl<D: Device> Allocator<D> {
                 launches: Mutex::default(),
                 slumbers: Mutex::default(),
                 store: Store::default(),
+                #[cfg(target_os = "linux")]
+                exports: Exports::default(),
+                #[cfg(target_os = "linux")]
+                imports: Imports::default(),
             }),
         }
     }
@@ -569,6 +581,8 @@ impl<D: Device> Drop for Inner<D> {
         if !leaks.is_empty() {
             self.shared.observers.report_leaks(&leaks);
         }
+        #[cfg(target_os = "linux")]
+        self.exports.close();
         for heap in self.heaps.all() {
             heap.close();
         }

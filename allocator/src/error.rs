@@ -2,11 +2,13 @@
 
 #![forbid(unsafe_code)]
 
-use cachette_hal as hal;
+use cachette_hal::{self as hal, Ordinal};
 
 use crate::exhaustion::OutOfMemory;
 use crate::human::Bytes;
 use crate::pool::{PoolId, PoolProblem};
+#[cfg(target_os = "linux")]
+use crate::share::ShareProblem;
 use crate::source::SourceError;
 
 /// Why an allocator could not do what was asked.
@@ -101,6 +103,18 @@ pub enum Error {
          start workers by spawn or exec, or fork before the first allocator is opened and open one in each worker"
     )]
     Forked,
+    /// Memory cannot be shared with other processes, or not be opened.
+    #[cfg(target_os = "linux")]
+    #[error("shared memory: {0}")]
+    Share(#[from] ShareProblem),
+    /// A device cannot reach the memory of another.
+    #[error("device {peer} cannot reach the memory of device {device}; copy through the host")]
+    PeerOutOfReach {
+        /// The device whose memory it is.
+        device: Ordinal,
+        /// The other one.
+        peer: Ordinal,
+    },
     /// A fraction of the device lies outside 0 to 1.
     #[error("the memory fraction is {0}, and must be from 0 to 1")]
     InvalidFraction(String),

@@ -30,6 +30,7 @@
 //! | [`Allocation`] | bytes of device memory; they go back when it is dropped |
 //! | [`Buffer`] | elements of device memory that can be written, read and copied |
 //! | [`PinnedAllocation`] | page-locked host memory, for copies that run asynchronously; see [`pinned`] |
+//! | [`Shared`], [`Imported`] | memory that several processes use; see [`share`] |
 //! | [`Config`] | how an allocator behaves, as a value and as text |
 //! | [`Error`], [`OutOfMemory`] | why a request failed, with the figures of that moment |
 //! | [`Stats`] | what an allocator has done and holds |
@@ -161,10 +162,13 @@ mod leak;
 mod lock;
 mod metrics;
 mod observe;
+mod peers;
 pub mod pinned;
 mod policy;
 pub mod pool;
 mod raw;
+#[cfg(target_os = "linux")]
+pub mod share;
 mod shared;
 mod size;
 pub mod sleep;
@@ -190,6 +194,8 @@ pub use metrics::Metrics;
 pub use observe::{Action, TraceEvent};
 pub use pinned::{Pinned, PinnedAllocation, PinnedStats};
 pub use pool::{Pool, PoolId, PoolOptions};
+#[cfg(target_os = "linux")]
+pub use share::{Imported, ShareProblem, Shared};
 pub use size::Kind;
 pub use snapshot::Snapshot;
 pub use source::{Source, SourceError};

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError, RwLock};
 
-use cachette_hal::{Device, Event, VirtualMemory};
+use cachette_hal::{Access, Device, Event, Ordinal, VirtualMemory};
 
 use crate::config::{Config, Reserve};
 use crate::elastic::{self, Chunks, Tuning};
@@ -35,6 +35,8 @@ pub(crate) struct Shared<D: Device> {
     pub(crate) settings: Settings,
     pub(crate) uncached: UncachedMemory,
     pub(crate) chunks: Chunks,
+    /// Other devices that may touch whatever is mapped.
+    peers: RwLock<Vec<Ordinal>>,
     /// Events that nobody waits for, the one used last first. They are destroyed with the allocator.
     events: Mutex<Vec<Event>>,
 }
@@ -53,6 +55,7 @@ impl<D: Device> Shared<D> {
             settings: Settings::new(config, total),
             uncached: UncachedMemory::default(),
             chunks: Chunks::default(),
+            peers: RwLock::default(),
             events: Mutex::default(),
         }
     }
@@ -72,6 +75,29 @@ impl<D: Device> Shared<D> {
             least,
             wish.min(LONGEST_RANGE).next_multiple_of(page).max(least),
         )
+    }
+
+    /// Who may touch memory that is mapped from now on: the device, and its peers.
+    pub(crate) fn access(&self) -> Vec<Access> {
+        let peers = self.peers.read().unwrap_or_else(PoisonError::into_inner);
+        let all = std::iter::once(self.device.info().ordinal).chain(peers.iter().copied());
+        all.map(Access::ReadWrite).collect()
+    }
+
+    /// Lets a peer touch what is mapped from now on; `false` if it may already.
+    pub(crate) fn add_peer(&self, peer: Ordinal) -> bool {
+        let mut peers = self.peers.write().unwrap_or_else(PoisonError::into_inner);
+        let new = !peers.contains(&peer);
+        if new {
+            peers.push(peer);
+        }
+        new
+    }
+
+    /// Forgets a peer again.
+    pub(crate) fn remove_peer(&self, peer: Ordinal) {
+        let mut peers = self.peers.write().unwrap_or_else(PoisonError::into_inner);
+        peers.retain(|known| *known != peer);
     }
 
     /// The idle events.

@@ -81,6 +81,20 @@ impl Ground {
             .filter(move |chunk| chunk.end() <= end)
     }
 
+    /// The chunks that a range touches, by address.
+    pub(super) fn under(&self, start: u64, end: u64) -> impl Iterator<Item = Chunk> + '_ {
+        let first = self.chunks.range(..=start).next_back();
+        let first = first.map_or(start, |(at, _)| *at);
+        self.chunks
+            .range(first..end)
+            .map(|(at, (id, bytes))| Chunk {
+                id: *id,
+                at: *at,
+                bytes: *bytes,
+            })
+            .filter(move |chunk| chunk.end() > start)
+    }
+
     /// The chunk that begins at an address.
     pub(super) fn at(&self, at: u64) -> Option<Chunk> {
         let (id, bytes) = *self.chunks.get(&at)?;

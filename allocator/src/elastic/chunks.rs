@@ -1,9 +1,12 @@
 //! The physical memory of every chunk of an allocator.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use cachette_hal::{self as hal, Backing, Device, DevicePtr, ErrorKind, Sharing, VirtualMemory};
+use cachette_hal::{
+    self as hal, Backing, Device, DevicePtr, ErrorKind, FabricHandle, Sharing, VirtualMemory,
+};
 
 use crate::core::ChunkId;
 
@@ -19,8 +22,20 @@ pub(crate) struct Chunks {
     pub(crate) spent: AtomicU64,
     /// The most bytes that were ever in use at once.
     crest: Mutex<Crest>,
-    /// Whether the driver refused memory that other processes can be given.
-    private: AtomicBool,
+    /// How many of the ways in [`WAYS`] the driver has refused.
+    refused: AtomicU8,
+}
+
+/// How the memory of a chunk may leave the process, the best first.
+const WAYS: [Sharing; 3] = [Sharing::FileDescriptor, Sharing::Fabric, Sharing::Private];
+
+/// A chunk as another process can be given it.
+#[derive(Debug)]
+pub(crate) enum Exported {
+    /// By a descriptor, which its owner closes.
+    Descriptor(OwnedFd),
+    /// By a name of the fabric, which nobody closes.
+    Fabric(FabricHandle),
 }
 
 /// The most bytes that were ever in use at once.
@@ -36,8 +51,15 @@ pub(crate) struct Crest {
 
 #[derive(Debug, Default)]
 struct Table {
-    slots: Vec<Option<Backing>>,
+    slots: Vec<Option<Physical>>,
     vacant: Vec<ChunkId>,
+}
+
+/// The memory of one chunk.
+#[derive(Debug)]
+struct Physical {
+    backing: Backing,
+    sharing: Sharing,
 }
 
 impl Chunks {
@@ -78,18 +100,46 @@ impl Chunks {
     }
 
     /// Memory that other processes can be given, if the driver makes such.
-    fn create_backing(&self, memory: &dyn VirtualMemory, bytes: u64) -> hal::Result<Backing> {
-        if self.private.load(Relaxed) {
-            return memory.create_backing(bytes, Sharing::Private);
-        }
-        match memory.create_backing(bytes, Sharing::FileDescriptor) {
-            Err(error) if error.kind() == ErrorKind::Unsupported => {
-                let backing = memory.create_backing(bytes, Sharing::Private)?;
-                self.private.store(true, Relaxed);
-                Ok(backing)
+    fn create_backing(&self, memory: &dyn VirtualMemory, bytes: u64) -> hal::Result<Physical> {
+        let refused = usize::from(self.refused.load(Relaxed));
+        let mut last = None;
+        for (way, sharing) in WAYS.into_iter().enumerate().skip(refused) {
+            match memory.create_backing(bytes, sharing) {
+                Ok(backing) => {
+                    let refused = u8::try_from(way).unwrap_or(0);
+                    self.refused.store(refused, Relaxed);
+                    return Ok(Physical { backing, sharing });
+                }
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::NoFabric) =>
+                {
+                    last = Some(error);
+                }
+                Err(error) => return Err(error),
             }
-            made => made,
         }
+        Err(last.unwrap_or(hal::Error::new(ErrorKind::Unsupported, "create_backing")))
+    }
+
+    /// How a chunk may leave the process; `None` if it has no memory now.
+    pub(crate) fn sharing(&self, id: ChunkId) -> Option<Sharing> {
+        let table = self.table();
+        let physical = table.slots.get(id.0 as usize)?.as_ref()?;
+        Some(physical.sharing)
+    }
+
+    /// Lets a chunk leave the process, in the way that it was made for.
+    pub(crate) fn export(&self, memory: &dyn VirtualMemory, id: ChunkId) -> hal::Result<Exported> {
+        let table = self.table();
+        let Some(Some(Physical { backing, sharing })) = table.slots.get(id.0 as usize) else {
+            return Err(hal::Error::new(ErrorKind::InvalidHandle, "export_backing"));
+        };
+        if *sharing == Sharing::Fabric {
+            // SAFETY: 1. the table holds only live backings of this device.
+            return unsafe { memory.export_fabric(backing) }.map(Exported::Fabric);
+        }
+        // SAFETY: 1. the table holds only live backings of this device.
+        unsafe { memory.export_backing(backing) }.map(Exported::Descriptor)
     }
 
     /// Maps a chunk whole; nobody may touch it there yet.
@@ -100,7 +150,7 @@ impl Chunks {
         at: DevicePtr,
     ) -> hal::Result<()> {
         let table = self.table();
-        let Some(Some(backing)) = table.slots.get(id.0 as usize) else {
+        let Some(Some(Physical { backing, .. })) = table.slots.get(id.0 as usize) else {
             return Err(hal::Error::new(ErrorKind::InvalidHandle, "map"));
         };
         // SAFETY: 1. the table holds only live backings of this device.
@@ -110,7 +160,7 @@ impl Chunks {
     /// Gives a chunk back to the device; the memory goes with its last mapping. After a failure it is still
     /// there, and this may be tried again.
     pub(crate) fn destroy(&self, memory: &dyn VirtualMemory, id: ChunkId) -> hal::Result<u64> {
-        let Some(backing) = self
+        let Some(Physical { backing, sharing }) = self
             .table()
             .slots
             .get_mut(id.0 as usize)
@@ -129,7 +179,10 @@ impl Chunks {
                 Ok(bytes)
             }
             Err(error) => {
-                table.slots[id.0 as usize] = Some(Backing::from_raw(raw, bytes));
+                table.slots[id.0 as usize] = Some(Physical {
+                    backing: Backing::from_raw(raw, bytes),
+                    sharing,
+                });
                 Err(error)
             }
         }
@@ -138,7 +191,7 @@ impl Chunks {
     /// Gives the memory of a chunk back to the device, and keeps its number for [`resume`](Self::resume). After a
     /// failure it is still there.
     pub(crate) fn suspend(&self, memory: &dyn VirtualMemory, id: ChunkId) -> hal::Result<()> {
-        let Some(backing) = self
+        let Some(Physical { backing, sharing }) = self
             .table()
             .slots
             .get_mut(id.0 as usize)
@@ -154,7 +207,10 @@ impl Chunks {
                 self.bytes.fetch_sub(bytes, Relaxed);
             }
             Err(_) => {
-                self.table().slots[id.0 as usize] = Some(Backing::from_raw(raw, bytes));
+                self.table().slots[id.0 as usize] = Some(Physical {
+                    backing: Backing::from_raw(raw, bytes),
+                    sharing,
+                });
             }
         }
         destroyed

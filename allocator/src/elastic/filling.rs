@@ -1,6 +1,6 @@
 //! Filling holes with chunks on the device, wholly or not at all.
 
-use cachette_hal::{self as hal, Access, Device, DevicePtr, VirtualMemory};
+use cachette_hal::{self as hal, Device, DevicePtr, VirtualMemory};
 
 use super::chunks::memory_of;
 use crate::core::{Chunk, ChunkId};
@@ -100,7 +100,7 @@ fn fill_each<D: Device>(
             bytes: fill.bytes,
         });
     }
-    let access = [Access::ReadWrite(shared.device.info().ordinal)];
+    let access = shared.access();
     for range in fills.chunk_by(|a, b| a.end() == b.at) {
         let (start, bytes) = (range[0].at, range[range.len() - 1].end() - range[0].at);
         // SAFETY: 2. a right is given, not taken away.

@@ -7,6 +7,7 @@ mod copy;
 mod elastic;
 mod growth;
 mod notes;
+mod offered;
 mod pending;
 mod reach;
 mod restore;
@@ -35,6 +36,7 @@ use crate::stats::Counters;
 pub(crate) use copy::HeapCopy;
 pub(crate) use growth::Segment;
 use notes::Notes;
+pub(crate) use offered::{Lies, NotOffered, OfferedBlock};
 use pending::Pending;
 pub(crate) use restore::Saved;
 use stale::Elastic;
@@ -126,6 +128,19 @@ struct Uses<D: Device> {
     captured: usize,
     /// Whether the block serves another stream altogether, so that its next use must wait for that one.
     lent: bool,
+    /// How often the block is offered to other processes: until none is left it serves nobody else.
+    offers: u32,
+}
+
+impl<D: Device> Default for Uses<D> {
+    fn default() -> Self {
+        Self {
+            lanes: Vec::new(),
+            captured: 0,
+            lent: false,
+            offers: 0,
+        }
+    }
 }
 
 /// What a caller asks for.

@@ -28,6 +28,8 @@ pub(super) struct Pending<D: Device> {
     pub(super) deferred: Vec<Deferred<D>>,
     /// How far back the heap's own stream reaches in its capture, once that was asked.
     pub(super) reach: Reach,
+    /// Blocks that were freed while other processes may have them; whoever ends the last offer of one goes on.
+    pub(super) offered: HashMap<BlockId, Uses<D>>,
 }
 
 #[derive(Debug)]
@@ -44,6 +46,7 @@ impl<D: Device> Default for Pending<D> {
             unmarked: Vec::new(),
             deferred: Vec::new(),
             reach: Reach::default(),
+            offered: HashMap::new(),
         }
     }
 }
@@ -151,11 +154,7 @@ impl<D: Device> Heap<D> {
         let captured = lane.is_capturing();
         let mut state = self.state.lock();
         state.shelf.block_mut(id).used = true;
-        let uses = state.uses.entry(id).or_insert_with(|| Uses {
-            lanes: Vec::new(),
-            captured: 0,
-            lent: false,
-        });
+        let uses = state.uses.entry(id).or_default();
         uses.lent |= lent;
         if let Some(at) = uses.lanes.iter().position(|known| Arc::ptr_eq(known, lane)) {
             let was_captured = at >= uses.lanes.len() - uses.captured;
@@ -183,10 +182,18 @@ impl<D: Device> Heap<D> {
     ) -> Given<D> {
         let (address, requested) = self.become_pending(&mut state, id);
         let last = self.let_go(&mut state);
+        let unoffered = if uses.offers == 0 {
+            Some(uses)
+        } else {
+            // In the same turn, so that whoever ends the offer finds it.
+            state.pending.offered.insert(id, uses);
+            None
+        };
         drop(state);
         self.tell(Action::FreeRequested, address, requested);
         self.shared.ledger.note();
-        Given::more(self.mark(id, uses), last)
+        let marked = unoffered.map_or(Ok(()), |uses| self.mark(id, uses));
+        Given::more(marked, last)
     }
 
     /// Gives back a block that becomes free at once, but whose next use waits for `lanes`.
@@ -217,7 +224,7 @@ impl<D: Device> Heap<D> {
     /// Marks the present end of every stream that uses the block. On failure the uses are kept and marked later.
     ///
     /// During a capture nothing is marked: the block waits until the capture is over, or its order allows reuse.
-    fn mark(&self, id: BlockId, uses: Uses<D>) -> hal::Result<()> {
+    pub(super) fn mark(&self, id: BlockId, uses: Uses<D>) -> hal::Result<()> {
         if self.lane.is_capturing() || uses.lanes.iter().any(|lane| lane.is_capturing()) {
             let deferred = self.deferred(id, uses);
             let mut state = self.state.lock();

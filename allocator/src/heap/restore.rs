@@ -51,6 +51,9 @@ impl<D: Device> Heap<D> {
 
     /// Whether what was saved can be brought back.
     pub(crate) fn check_restore(&self, saved: &[Saved]) -> Result<(), PoolProblem> {
+        if self.is_offering() {
+            return Err(PoolProblem::Offered);
+        }
         for now in self.save()?.iter().filter(|now| now.owned) {
             // No owner may find its memory gone, or given to another.
             if !saved.iter().any(|block| block.is_still(now)) {

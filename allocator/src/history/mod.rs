@@ -76,11 +76,15 @@ impl<D: Device> Allocator<D> {
     /// Whether a history is recorded.
     #[must_use]
     pub fn records_history(&self) -> bool {
-        self.inner().shared.history.current().is_some()
+        let shared = &self.inner().shared;
+        !shared.origin.is_inherited() && shared.history.current().is_some()
     }
 
     fn switch_history(&self, options: Option<HistoryOptions>) {
         let inner = self.inner();
+        if inner.shared.origin.is_inherited() {
+            return;
+        }
         inner.shared.history.switch(options, |recording| {
             for heap in inner.heaps.all() {
                 heap.set_recording(recording);
@@ -92,6 +96,9 @@ impl<D: Device> Allocator<D> {
     /// if the history did not see it.
     #[must_use]
     pub fn allocation_stack(&self, address: u64) -> Option<ResolvedStack> {
+        if self.inner().shared.origin.is_inherited() {
+            return None;
+        }
         let recording = self.inner().shared.history.current()?;
         let (heap, id) = self.find(address).ok()?;
         let stack = RawStack(NonZeroU32::new(heap.stack_of(id))?);

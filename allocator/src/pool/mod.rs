@@ -104,6 +104,11 @@ pub enum PoolProblem {
     /// A stream of the pool is captured.
     #[error("a stream that uses the pool is captured; end the capture first")]
     Captured,
+    /// Other processes may have memory of the pool.
+    #[error(
+        "memory of it is shared with other processes; drop what shares it, and let them close it"
+    )]
+    Offered,
     /// The host has no memory for the contents.
     #[error("the host has too little memory for its contents; free some, or let them be dropped")]
     NoHostMemory,

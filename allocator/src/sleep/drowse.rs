@@ -23,6 +23,7 @@ impl<D: Device> Inner<D> {
         contents: Contents,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Slept, Error> {
+        self.shared.origin.check()?;
         let _turn = core.turn();
         if core.is_asleep() {
             return Ok(Slept::default());
@@ -89,6 +90,7 @@ impl<D: Device> Inner<D> {
         core: &PoolCore,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<u64, Error> {
+        self.shared.origin.check()?;
         let _turn = core.turn();
         if !core.is_asleep() {
             return Ok(0);
@@ -138,6 +140,9 @@ impl<D: Device> Inner<D> {
         for heap in self.heaps_of(core.id) {
             if heap.elastic().is_none() && heap.reserved() > 0 {
                 return Err(PoolProblem::NotElastic.of(core.id));
+            }
+            if heap.is_offering() {
+                return Err(PoolProblem::Offered.of(core.id));
             }
             if heap.lane().is_capturing() {
                 return Err(PoolProblem::Captured.of(core.id));

@@ -3,7 +3,7 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use cachette_hal::{self as hal, Access, Device, DevicePtr, StreamRef, Transfer, VirtualMemory};
+use cachette_hal::{self as hal, Device, DevicePtr, StreamRef, Transfer, VirtualMemory};
 
 use crate::core::Chunk;
 use crate::heap::Heap;
@@ -120,7 +120,7 @@ impl<D: Device> Entry<D> {
             self.stage = Stage::Mapped;
         }
         if self.stage == Stage::Mapped {
-            let access = [Access::ReadWrite(shared.device.info().ordinal)];
+            let access = shared.access();
             // SAFETY: 2. a right is given, not taken away.
             unsafe { memory.set_access(at, bytes, &access) }?;
             self.stage = Stage::Granted;

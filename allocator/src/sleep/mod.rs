@@ -174,6 +174,7 @@ impl<D: Device> Allocator<D> {
     /// Gets host memory for the contents of `bytes` of memory now, so that the first sleep need not: 32 GiB of it take
     /// seconds to get ready.
     pub fn prepare_contents(&self, bytes: u64) -> Result<(), Error> {
+        self.inner().shared.origin.check()?;
         let inner = self.inner();
         if inner.store.prepare(&inner.shared, bytes) {
             return Ok(());

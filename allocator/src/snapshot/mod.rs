@@ -82,6 +82,9 @@ impl<D: Device> Allocator<D> {
     #[must_use]
     pub fn snapshot_with(&self, options: SnapshotOptions) -> Snapshot {
         let shared = &self.inner().shared;
+        if shared.origin.is_inherited() {
+            return Snapshot::default();
+        }
         let recording = shared.history.current();
         let _gathered = shared.history.gather(history::Level::All);
         let device = self.device_info().ordinal.0;

@@ -1,0 +1,89 @@
+//! Other devices that may touch an allocator's memory.
+
+use cachette_hal::owned::RelaxedCapture;
+use cachette_hal::{self as hal, Device, DevicePtr, Ordinal};
+
+use crate::allocator::{Allocator, Inner};
+use crate::elastic::chunks::memory_of;
+use crate::error::Error;
+use crate::heap::Heap;
+
+impl<D: Device> Allocator<D> {
+    /// Whether this allocator's device could reach the memory of another of the same vendor.
+    pub fn can_reach(&self, peer: Ordinal) -> Result<bool, Error> {
+        self.inner().shared.origin.check()?;
+        Ok(self.device().peer_access()?.can_reach(peer)?)
+    }
+
+    /// Lets another device of the same vendor read and write this allocator's memory: what there is, what comes, and
+    /// what was opened of other processes' in chunks. Once it may, the call changes nothing.
+    ///
+    /// Work in streams of `peer` may then name addresses of this allocator, in kernels and in copies. Which device
+    /// the memory belongs to does not change: such work is a use by another stream, which the caller orders.
+    ///
+    /// After a failure some of the memory may be within reach already; the call may be made again.
+    pub fn allow_peer(&self, peer: &impl Device) -> Result<(), Error> {
+        self.inner().shared.origin.check()?;
+        let (own, other) = (self.device_info(), peer.info());
+        let out_of_reach = Error::PeerOutOfReach {
+            device: own.ordinal,
+            peer: other.ordinal,
+        };
+        if own.vendor != other.vendor || own.ordinal == other.ordinal {
+            return Err(out_of_reach);
+        }
+        let access = peer.peer_access()?;
+        if !access.can_reach(own.ordinal)? {
+            return Err(out_of_reach);
+        }
+        let inner = self.inner();
+        // A capture may be under way, which must not be broken.
+        let _relaxed = RelaxedCapture::enter(self.device()).ok();
+        access.enable_peer(own.ordinal)?;
+        if self.device().virtual_memory().is_err() || !inner.shared.add_peer(other.ordinal) {
+            return Ok(());
+        }
+        let granted = inner.grant_everywhere();
+        if granted.is_err() {
+            inner.shared.remove_peer(other.ordinal);
+        }
+        Ok(granted?)
+    }
+}
+
+impl<D: Device> Inner<D> {
+    /// Lets all peers touch what is mapped now.
+    fn grant_everywhere(&self) -> hal::Result<()> {
+        for heap in self.heaps.all() {
+            if heap.elastic().is_some() {
+                self.grant(&heap)?;
+            }
+        }
+        #[cfg(target_os = "linux")]
+        self.imports.grant()?;
+        Ok(())
+    }
+
+    fn grant(&self, heap: &Heap<D>) -> hal::Result<()> {
+        let memory = memory_of(&self.shared.device)?;
+        let pool = heap.pool();
+        // Whoever wakes the pool or fills holes has either finished, or begins after this and knows the peers.
+        let _turn = pool.as_ref().map(|pool| pool.turn());
+        let _growth = heap.grow_alone();
+        for chunk in heap.chunks() {
+            let Some(at) = DevicePtr::new(chunk.at) else {
+                continue;
+            };
+            if !self.shared.chunks.has_memory(chunk.id) {
+                continue;
+            }
+            // SAFETY: 2. a right is given, not taken away.
+            let granted = unsafe { memory.set_access(at, chunk.bytes, &self.shared.access()) };
+            // A spare chunk may have left meanwhile.
+            if granted.is_err() && heap.has_chunk(chunk) {
+                return granted;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,315 @@
+//! The small value by which another process is told of shared memory.
+
+#![forbid(unsafe_code)]
+
+use cachette_hal::{DeviceInfo, Vendor};
+
+use super::problem::ShareProblem;
+
+/// What every handle begins with.
+const MAGIC: [u8; 8] = *b"cachshar";
+/// The newest layout, and so far the only one.
+const VERSION: u8 = 1;
+/// Bytes of a handle of this version: 96 of fields, and the checksum.
+const LENGTH: usize = 104;
+
+/// What proves that an importer was told of the memory; 128 random bits.
+#[derive(Clone, Copy)]
+pub(super) struct Key(pub(super) [u8; 16]);
+
+impl Key {
+    /// Whether both are the same, in a time that does not tell where they differ.
+    pub(super) fn matches(&self, other: &Self) -> bool {
+        let differ = self.0.iter().zip(&other.0);
+        let differ = differ.fold(0, |all, (one, two)| all | (one ^ two));
+        std::hint::black_box(differ) == 0
+    }
+}
+
+impl std::fmt::Debug for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Key(secret)")
+    }
+}
+
+/// How the memory was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// By the device in one piece.
+    Direct,
+    /// In chunks, as part of an elastic segment.
+    Elastic,
+}
+
+impl Kind {
+    pub(super) const fn byte(self) -> u8 {
+        match self {
+            Self::Direct => b'c',
+            Self::Elastic => b'e',
+        }
+    }
+
+    const fn of_byte(byte: u8) -> Option<Self> {
+        match byte {
+            b'c' => Some(Self::Direct),
+            b'e' => Some(Self::Elastic),
+            _ => None,
+        }
+    }
+}
+
+/// What a handle says.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Handle {
+    pub(super) kind: Kind,
+    pub(super) vendor: u8,
+    /// The exporter, as it knows itself; for people only.
+    pub(super) pid: u32,
+    /// The device, stable across processes; all zero where the driver gives none.
+    pub(super) device: [u8; 16],
+    /// The socket at which the exporter answers.
+    pub(super) socket: [u8; 16],
+    /// Which of its offers is meant.
+    pub(super) offer: u64,
+    pub(super) key: Key,
+    /// Bytes that may be used.
+    pub(super) bytes: u64,
+    /// Where they begin in the segment, or in the first chunk.
+    pub(super) offset: u64,
+    /// Bytes of the segment, or of all chunks.
+    pub(super) extent: u64,
+}
+
+impl Handle {
+    /// Says where memory of `device` is offered; what it is follows.
+    pub(super) fn new(device: &DeviceInfo, socket: [u8; 16], offer: u64, key: Key) -> Self {
+        Self {
+            kind: Kind::Direct,
+            vendor: vendor_byte(device.vendor),
+            pid: std::process::id(),
+            device: device.uuid,
+            socket,
+            offer,
+            key,
+            bytes: 0,
+            offset: 0,
+            extent: 0,
+        }
+    }
+
+    /// The handle as bytes.
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(LENGTH);
+        bytes.extend(MAGIC);
+        bytes.extend([VERSION, self.kind.byte(), self.vendor, 0]);
+        bytes.extend(self.pid.to_le_bytes());
+        bytes.extend(self.device);
+        bytes.extend(self.socket);
+        bytes.extend(self.offer.to_le_bytes());
+        bytes.extend(self.key.0);
+        bytes.extend(self.bytes.to_le_bytes());
+        bytes.extend(self.offset.to_le_bytes());
+        bytes.extend(self.extent.to_le_bytes());
+        bytes.extend(checksum(&bytes).to_le_bytes());
+        bytes
+    }
+
+    /// Reads a handle.
+    pub(super) fn decode(bytes: &[u8]) -> Result<Self, ShareProblem> {
+        let short = ShareProblem::WrongLength {
+            given: bytes.len(),
+            whole: LENGTH,
+        };
+        if !bytes.iter().zip(&MAGIC).all(|(one, two)| one == two) {
+            return Err(ShareProblem::NotAHandle);
+        }
+        // Newer ones may have another length: their version comes first.
+        if let Some(version) = bytes.get(MAGIC.len())
+            && *version > VERSION
+        {
+            return Err(ShareProblem::FutureVersion {
+                version: *version,
+                known: VERSION,
+            });
+        }
+        if bytes.len() != LENGTH {
+            return Err(short);
+        }
+        let (said, sum) = bytes.split_at(LENGTH - 8);
+        if checksum(said).to_le_bytes() != *sum {
+            return Err(ShareProblem::Damaged);
+        }
+        let mut rest = &said[MAGIC.len() + 1..];
+        Self::decode_fields(&mut rest).ok_or(ShareProblem::Damaged)
+    }
+
+    fn decode_fields(rest: &mut &[u8]) -> Option<Self> {
+        let [kind, vendor, _] = take(rest)?;
+        let handle = Self {
+            kind: Kind::of_byte(kind)?,
+            vendor,
+            pid: u32::from_le_bytes(take(rest)?),
+            device: take(rest)?,
+            socket: take(rest)?,
+            offer: u64::from_le_bytes(take(rest)?),
+            key: Key(take(rest)?),
+            bytes: u64::from_le_bytes(take(rest)?),
+            offset: u64::from_le_bytes(take(rest)?),
+            extent: u64::from_le_bytes(take(rest)?),
+        };
+        let end = handle.offset.checked_add(handle.bytes)?;
+        (handle.bytes > 0 && end <= handle.extent).then_some(handle)
+    }
+
+    /// Whether memory that it tells of can be opened on `device`.
+    pub(super) fn check_device(&self, device: &DeviceInfo) -> Result<(), ShareProblem> {
+        if self.vendor != vendor_byte(device.vendor) {
+            let here = device.vendor;
+            return Err(ShareProblem::OtherVendor { here });
+        }
+        let unknown = [0; 16];
+        if self.device != device.uuid && self.device != unknown && device.uuid != unknown {
+            return Err(ShareProblem::OtherDevice);
+        }
+        Ok(())
+    }
+}
+
+/// A vendor as one byte, the same in every version.
+const fn vendor_byte(vendor: Vendor) -> u8 {
+    match vendor {
+        Vendor::Host => b'h',
+        Vendor::Nvidia => b'n',
+        Vendor::Amd => b'a',
+        _ => b'?',
+    }
+}
+
+/// Takes the first `N` bytes.
+pub(super) fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
+    let (first, others) = rest.split_first_chunk()?;
+    *rest = others;
+    Some(*first)
+}
+
+/// FNV-1a over all bytes: it notices accidents, and the key notices intent.
+fn checksum(bytes: &[u8]) -> u64 {
+    let add = |sum: u64, byte: &u8| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, add)
+}
+
+#[cfg(test)]
+mod tests {
+    use cachette_hal::Ordinal;
+
+    use super::*;
+
+    fn device(vendor: Vendor, uuid: u8) -> DeviceInfo {
+        let mut info = DeviceInfo::new(Ordinal(0), vendor, "one".to_owned(), 1 << 30, 512);
+        info.uuid = [uuid; 16];
+        info
+    }
+
+    fn handle() -> Handle {
+        Handle {
+            kind: Kind::Elastic,
+            bytes: 5 << 20,
+            offset: 512,
+            extent: 6 << 20,
+            ..Handle::new(&device(Vendor::Host, 7), [3; 16], 42, Key([9; 16]))
+        }
+    }
+
+    /// I1.
+    #[test]
+    fn a_handle_means_what_it_was_made_from() {
+        let read = Handle::decode(&handle().encode()).unwrap();
+        assert_eq!(format!("{read:?}"), format!("{:?}", handle()));
+        assert!(read.key.matches(&handle().key));
+    }
+
+    /// I1.
+    #[test]
+    fn a_handle_cut_anywhere_is_refused() {
+        let whole = handle().encode();
+        for length in 0..whole.len() {
+            let problem = Handle::decode(&whole[..length]).unwrap_err();
+            let promised = ShareProblem::WrongLength {
+                given: length,
+                whole: LENGTH,
+            };
+            assert_eq!(problem, promised);
+        }
+        let long = [whole, vec![0]].concat();
+        assert!(matches!(
+            Handle::decode(&long),
+            Err(ShareProblem::WrongLength { .. })
+        ));
+    }
+
+    #[test]
+    fn a_byte_that_was_changed_is_noticed_wherever_it_is() {
+        for place in 0..LENGTH {
+            let mut bytes = handle().encode();
+            bytes[place] ^= 0x40;
+            let problem = Handle::decode(&bytes).unwrap_err();
+            let promised = match place {
+                0..8 => ShareProblem::NotAHandle,
+                8 => ShareProblem::FutureVersion {
+                    version: VERSION ^ 0x40,
+                    known: VERSION,
+                },
+                _ => ShareProblem::Damaged,
+            };
+            assert_eq!(problem, promised, "byte {place}");
+        }
+    }
+
+    /// I1: the text speaks of a future version.
+    #[test]
+    fn a_newer_handle_of_any_length_is_told_from_a_broken_one() {
+        let mut bytes = handle().encode();
+        bytes[8] = VERSION + 1;
+        for length in [9, 50, LENGTH] {
+            let problem = Handle::decode(&bytes[..length]).unwrap_err();
+            assert!(problem.to_string().contains("future version 2"));
+        }
+    }
+
+    #[test]
+    fn memory_beyond_its_extent_is_no_memory() {
+        for (offset, bytes) in [(u64::MAX, 2), (2 << 20, 5 << 20), (0, 0)] {
+            let wrong = Handle {
+                bytes,
+                offset,
+                ..handle()
+            };
+            assert_eq!(
+                Handle::decode(&wrong.encode()).unwrap_err(),
+                ShareProblem::Damaged
+            );
+        }
+    }
+
+    #[test]
+    fn another_device_is_noticed_where_devices_have_names() {
+        let check = |vendor, uuid| handle().check_device(&device(vendor, uuid));
+        assert_eq!(check(Vendor::Host, 7), Ok(()));
+        assert_eq!(check(Vendor::Host, 0), Ok(()));
+        assert_eq!(check(Vendor::Host, 8), Err(ShareProblem::OtherDevice));
+        let here = Vendor::Amd;
+        assert_eq!(check(here, 7), Err(ShareProblem::OtherVendor { here }));
+    }
+
+    #[test]
+    fn a_key_is_told_from_every_neighbour() {
+        let key = Key([0x5a; 16]);
+        assert!(key.matches(&Key([0x5a; 16])));
+        for bit in 0..128 {
+            let mut other = key;
+            other.0[bit / 8] ^= 1 << (bit % 8);
+            assert!(!key.matches(&other), "bit {bit}");
+        }
+        assert_eq!(format!("{key:?}"), "Key(secret)");
+    }
+}

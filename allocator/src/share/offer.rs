@@ -1,0 +1,249 @@
+//! Memory that is offered to other processes.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use cachette_hal::owned::RelaxedCapture;
+use cachette_hal::{Device, DevicePtr, ErrorKind, IpcToken, Sharing};
+
+use super::desk::Desk;
+use super::handle::{Handle, Key, Kind};
+use super::problem::ShareProblem;
+use super::wire::{BATCH, Names, Refusal, Reply};
+use crate::core::{BlockId, Chunk};
+use crate::elastic::chunks::{Exported, memory_of};
+use crate::error::{Error, PointerProblem};
+use crate::heap::{Heap, Lies, NotOffered, OfferedBlock};
+use crate::pool::PoolProblem;
+
+/// Memory that other processes may open, for as long as this lives.
+///
+/// Its [`handle`](Self::handle) goes to them by any means. When this is dropped nobody can open the memory any more; who
+/// has opened it keeps it. The allocation may be freed at any time: its memory serves others once this is dropped and
+/// every process that opened it has closed it or ended.
+#[derive(Debug)]
+pub struct Shared<D: Device> {
+    offer: Arc<Offer<D>>,
+    desk: Arc<Desk<D>>,
+}
+
+impl<D: Device> Shared<D> {
+    pub(super) const fn new(offer: Arc<Offer<D>>, desk: Arc<Desk<D>>) -> Self {
+        Self { offer, desk }
+    }
+
+    /// What another process needs to open the memory: some hundred bytes, which hold a secret.
+    ///
+    /// Every process of the same user that knows them can read and write the memory.
+    #[must_use]
+    pub fn handle(&self) -> Vec<u8> {
+        let offer = &self.offer;
+        let device = &offer.block.heap.shared().device;
+        let socket = self.desk.name();
+        let handle = Handle::new(device.info(), socket, offer.number, offer.key);
+        offer.describe(handle).encode()
+    }
+
+    /// Bytes that may be used.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.offer.bytes
+    }
+
+    /// How many chunks another process has to map; none for memory that the device made in one piece.
+    #[must_use]
+    pub fn chunks(&self) -> usize {
+        match &self.offer.parts {
+            Parts::Token(..) => 0,
+            Parts::Chunks(chunks) => chunks.len(),
+        }
+    }
+
+    /// How many have the memory open now.
+    #[must_use]
+    pub fn readers(&self) -> usize {
+        self.offer.leases.load(Relaxed)
+    }
+}
+
+impl<D: Device> Drop for Shared<D> {
+    fn drop(&mut self) {
+        self.desk.withdraw(self.offer.number);
+    }
+}
+
+/// Keeps a block where it is, and from others.
+#[derive(Debug)]
+struct OfferedOf<D: Device> {
+    heap: Arc<Heap<D>>,
+    block: BlockId,
+}
+
+impl<D: Device> Drop for OfferedOf<D> {
+    fn drop(&mut self) {
+        self.heap.end_offer(self.block);
+    }
+}
+
+/// What the memory consists of.
+#[derive(Debug)]
+enum Parts {
+    /// A segment of the device's own, with its first address and its bytes.
+    Token(IpcToken, u64, u64),
+    /// Chunks, in order of address.
+    Chunks(Vec<Chunk>),
+}
+
+/// One offer, kept by its [`Shared`] and by everybody who has opened it.
+#[derive(Debug)]
+pub(super) struct Offer<D: Device> {
+    pub(super) number: u64,
+    pub(super) key: Key,
+    /// Bytes that may be used.
+    bytes: u64,
+    /// Where they begin in the first part.
+    offset: u64,
+    parts: Parts,
+    /// How many have it open. Relaxed: a count alone.
+    pub(super) leases: AtomicUsize,
+    block: OfferedOf<D>,
+}
+
+impl<D: Device> Offer<D> {
+    /// Offers an allocated block.
+    pub(super) fn new(
+        heap: &Arc<Heap<D>>,
+        id: BlockId,
+        number: u64,
+        key: Key,
+    ) -> Result<Self, Error> {
+        let found = heap.begin_offer(id).map_err(|why| refused(heap, id, why))?;
+        // From here on every way out ends the offer.
+        let block = OfferedOf {
+            heap: Arc::clone(heap),
+            block: id,
+        };
+        let OfferedBlock {
+            address,
+            bytes,
+            lies,
+        } = found;
+        let (parts, start) = match lies {
+            Lies::Segment(base, bytes) => (Parts::Token(token_of(heap, base)?, base, bytes), base),
+            Lies::Chunks(chunks) => {
+                let start = chunks.first().map_or(address, |chunk| chunk.at);
+                check_sharing(heap, &chunks)?;
+                (Parts::Chunks(chunks), start)
+            }
+        };
+        Ok(Self {
+            number,
+            key,
+            bytes,
+            offset: address - start,
+            parts,
+            leases: AtomicUsize::new(0),
+            block,
+        })
+    }
+
+    /// Adds what the memory is to a handle.
+    fn describe(&self, handle: Handle) -> Handle {
+        let (kind, extent) = match &self.parts {
+            Parts::Token(_, _, bytes) => (Kind::Direct, *bytes),
+            Parts::Chunks(chunks) => {
+                let bytes = chunks.iter().map(|chunk| chunk.bytes).sum();
+                (Kind::Elastic, bytes)
+            }
+        };
+        Handle {
+            kind,
+            bytes: self.bytes,
+            offset: self.offset,
+            extent,
+            ..handle
+        }
+    }
+
+    /// What whoever opens it is told first.
+    pub(super) fn greeting(&self, same_process: bool) -> Reply {
+        match &self.parts {
+            // Not every driver opens a token of its own process.
+            Parts::Token(_, base, _) if same_process => Reply::Local(*base),
+            Parts::Token(token, ..) => Reply::Token(*token),
+            Parts::Chunks(chunks) => Reply::Chunks(u32::try_from(chunks.len()).unwrap_or(u32::MAX)),
+        }
+    }
+
+    /// Chunks from one on, as many as fit a message, and the descriptors that go with it.
+    pub(super) fn batch(&self, first: u32) -> Result<(Reply, Vec<OwnedFd>), Refusal> {
+        let Parts::Chunks(chunks) = &self.parts else {
+            return Err(Refusal::Withdrawn);
+        };
+        let shared = self.block.heap.shared();
+        // A capture may be under way in another thread, which must not be broken.
+        let _relaxed = RelaxedCapture::enter(&shared.device).ok();
+        let (mut sizes, mut names, mut descriptors) = (Vec::new(), Vec::new(), Vec::new());
+        for chunk in chunks.iter().skip(first as usize).take(BATCH) {
+            let memory = memory_of(&shared.device);
+            let exported = memory.and_then(|memory| shared.chunks.export(memory, chunk.id));
+            // Chunks of one kind a message; the importer asks for the rest.
+            match exported.map_err(|error| Refusal::Driver(error.to_string()))? {
+                Exported::Descriptor(descriptor) if names.is_empty() => {
+                    descriptors.push(descriptor);
+                }
+                Exported::Fabric(name) if descriptors.is_empty() => names.push(name),
+                _ => break,
+            }
+            sizes.push(chunk.bytes);
+        }
+        if sizes.is_empty() {
+            return Err(Refusal::Withdrawn);
+        }
+        let names = if names.is_empty() {
+            Names::Descriptors
+        } else {
+            Names::Fabric(names)
+        };
+        Ok((Reply::Batch { sizes, names }, descriptors))
+    }
+}
+
+fn refused<D: Device>(heap: &Heap<D>, id: BlockId, why: NotOffered) -> Error {
+    match (why, heap.pool()) {
+        (NotOffered::Asleep, Some(pool)) => PoolProblem::Asleep.of(pool.id),
+        _ => Error::InvalidPointer {
+            address: heap.address_of(id),
+            why: PointerProblem::Free,
+        },
+    }
+}
+
+/// The token of a segment.
+fn token_of<D: Device>(heap: &Heap<D>, base: u64) -> Result<IpcToken, Error> {
+    let device = &heap.shared().device;
+    let ipc = device.ipc()?;
+    let base = DevicePtr::new(base).ok_or(ShareProblem::Empty)?;
+    let _relaxed = RelaxedCapture::enter(device).ok();
+    // SAFETY: 1. a block of the segment is offered, so the heap keeps it.
+    let token = unsafe { ipc.export_token(base) };
+    token.map_err(|error| match error.kind() {
+        ErrorKind::InvalidValue => ShareProblem::NoToken.into(),
+        _ => error.into(),
+    })
+}
+
+/// Whether all chunks may leave the process.
+fn check_sharing<D: Device>(heap: &Heap<D>, chunks: &[Chunk]) -> Result<(), Error> {
+    let shared = &heap.shared().chunks;
+    let may_leave = |chunk: &Chunk| {
+        let sharing = shared.sharing(chunk.id);
+        sharing.is_some_and(|sharing| sharing != Sharing::Private)
+    };
+    if chunks.iter().all(may_leave) {
+        Ok(())
+    } else {
+        Err(ShareProblem::PrivateChunks.into())
+    }
+}

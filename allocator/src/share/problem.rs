@@ -1,0 +1,132 @@
+//! Why memory cannot be shared, or not be opened.
+
+#![forbid(unsafe_code)]
+
+use cachette_hal::Vendor;
+
+/// Why memory cannot be shared, or not be opened.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ShareProblem {
+    /// There are no bytes to share.
+    #[error("the allocation has no bytes; share one that has some")]
+    Empty,
+    /// The memory came past the cache.
+    #[error(
+        "the memory came past the cache, which nobody keeps for others; share memory that was cached"
+    )]
+    PastCache,
+    /// The driver makes no memory that can leave the process.
+    #[error(
+        "the driver makes no chunks here that other processes can be given; allocate it with \
+         expandable_segments:False"
+    )]
+    PrivateChunks,
+    /// The memory has no token.
+    #[error(
+        "the driver gives this memory no token, as it may have come from a pool's own source; share memory of \
+         the device"
+    )]
+    NoToken,
+    /// The bytes are no handle.
+    #[error("these bytes are no handle of shared memory; pass what Shared::handle gave")]
+    NotAHandle,
+    /// Bytes are missing from a handle, or there are too many.
+    #[error(
+        "the handle has {given} bytes and should have {whole}; pass all of what Shared::handle gave, and no more"
+    )]
+    WrongLength {
+        /// Bytes given.
+        given: usize,
+        /// Bytes of a whole handle.
+        whole: usize,
+    },
+    /// A handle was changed on its way.
+    #[error("the handle was changed on its way; pass what Shared::handle gave, byte by byte")]
+    Damaged,
+    /// A handle was made by a newer Cachette.
+    #[error(
+        "the handle is of the future version {version}, and this one reads up to {known}; update the reader"
+    )]
+    FutureVersion {
+        /// Its version.
+        version: u8,
+        /// The newest that is known here.
+        known: u8,
+    },
+    /// The memory is another vendor's.
+    #[error(
+        "the memory is on a device of another kind than this allocator's ({here}); open it on one of the same kind"
+    )]
+    OtherVendor {
+        /// Whose device this allocator has.
+        here: Vendor,
+    },
+    /// The memory is on another device.
+    #[error(
+        "the memory is on another device of this kind; open it with an allocator for that one, and let peers \
+         reach it with allow_peer"
+    )]
+    OtherDevice,
+    /// The process that shared the memory is gone.
+    #[error(
+        "process {pid}, which shared the memory, has ended or has closed its allocator, or cannot be reached \
+         from here; keep it running until all have opened the memory"
+    )]
+    Gone {
+        /// Its number, as it knows itself.
+        pid: u32,
+    },
+    /// The memory is not shared any more, or never was under this key.
+    #[error(
+        "process {pid} does not share this any more; keep what Allocator::share gave until all have opened it"
+    )]
+    Withdrawn {
+        /// Its number, as it knows itself.
+        pid: u32,
+    },
+    /// The memory is another user's.
+    #[error("process {pid} belongs to another user; only processes of one user share memory")]
+    OtherUser {
+        /// Its number, as it knows itself.
+        pid: u32,
+    },
+    /// The process that shared the memory does not answer.
+    #[error("process {pid}, which shared the memory, does not answer; it may be stopped")]
+    NoAnswer {
+        /// Its number, as it knows itself.
+        pid: u32,
+    },
+    /// The process that shared the memory answered something else than was asked.
+    #[error("process {pid} does not answer as Cachette does; let both use the same version")]
+    Misunderstood {
+        /// Its number, as it knows itself.
+        pid: u32,
+    },
+    /// The process that shared the memory could not hand it over.
+    #[error("process {pid} could not hand the memory over: {why}")]
+    NotHandedOver {
+        /// Its number, as it knows itself.
+        pid: u32,
+        /// What its driver said.
+        why: String,
+    },
+    /// The operating system refused.
+    #[error("the operating system refused to {what}: {why}")]
+    System {
+        /// What was asked of it.
+        what: &'static str,
+        /// What it said.
+        why: String,
+    },
+}
+
+impl ShareProblem {
+    /// The operating system refused.
+    pub(super) fn system(what: &'static str, error: &std::io::Error) -> Self {
+        Self::System {
+            what,
+            why: error.to_string(),
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! The thread that answers other processes, and learns when they are done.
+//!
+//! It waits for all of them at once and for none in particular: a process that says nothing delays nobody.
+
+#![forbid(unsafe_code)]
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use cachette_hal::Device;
+use rustix::event::{PollFd, PollFlags};
+
+use super::desk::{Desk, Lease};
+use super::handle::Key;
+use super::link;
+use super::wire::{Refusal, Reply, Request};
+
+/// How long a connection may take to say what it wants.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How many connections that have not said what they want are kept; the oldest go first.
+const STRANGERS: usize = 64;
+/// How long to rest when the system has no descriptors or memory left.
+const REST: Duration = Duration::from_millis(10);
+
+/// Another process.
+#[derive(Debug)]
+struct Connection<D: Device> {
+    socket: OwnedFd,
+    since: Instant,
+    /// What it has open.
+    lease: Option<Lease<D>>,
+}
+
+/// Answers until the allocator is gone and nobody has anything open.
+pub(super) fn serve<D: Device>(desk: &Arc<Desk<D>>, listener: OwnedFd) {
+    let _end = End(desk);
+    let mut listener = Some(listener);
+    let mut connections: Vec<Connection<D>> = Vec::new();
+    let mut settled = false;
+    loop {
+        let closed = desk.is_closed();
+        if closed {
+            listener = None;
+            connections.retain(|connection| connection.lease.is_some());
+            if connections.is_empty() {
+                return;
+            }
+        }
+        let limit = if closed && !settled {
+            Some(Duration::ZERO)
+        } else {
+            patience_with(&connections)
+        };
+        let Ok((came, said)) = listen_to(desk, listener.as_ref(), &connections, limit) else {
+            thread::sleep(REST);
+            continue;
+        };
+        let mut said = said.into_iter();
+        connections.retain_mut(|connection| {
+            let said = said.next().unwrap_or(false);
+            let stays = !said || hear(desk, connection);
+            stays && (connection.lease.is_some() || connection.since.elapsed() < PATIENCE)
+        });
+        if let Some(listener) = listener.as_ref().filter(|_| came) {
+            welcome(listener, &mut connections);
+        }
+        if closed && !settled {
+            desk.settle();
+            settled = true;
+        }
+    }
+}
+
+/// The end of the thread, however it comes: nobody waits for it then.
+struct End<'a, D: Device>(&'a Desk<D>);
+
+impl<D: Device> Drop for End<'_, D> {
+    fn drop(&mut self) {
+        self.0.settle();
+    }
+}
+
+/// How long those who have not said what they want may still take; `None` if there are none.
+fn patience_with<D: Device>(connections: &[Connection<D>]) -> Option<Duration> {
+    let strangers = connections.iter().filter(|known| known.lease.is_none());
+    let left = strangers.map(|known| PATIENCE.saturating_sub(known.since.elapsed()));
+    left.min()
+}
+
+/// Waits until something happens: whether somebody new came, and which connections have something to say.
+fn listen_to<D: Device>(
+    desk: &Desk<D>,
+    listener: Option<&OwnedFd>,
+    connections: &[Connection<D>],
+    limit: Option<Duration>,
+) -> io::Result<(bool, Vec<bool>)> {
+    let mut waits = vec![PollFd::from_borrowed_fd(desk.wake(), PollFlags::IN)];
+    waits.extend(listener.map(|listener| PollFd::new(listener, PollFlags::IN)));
+    let strangers = waits.len();
+    let sockets = connections.iter().map(|connection| &connection.socket);
+    waits.extend(sockets.map(|socket| PollFd::new(socket, PollFlags::IN)));
+    link::wait(&mut waits, limit)?;
+    let mut happened = waits.iter().map(|wait| !wait.revents().is_empty());
+    if happened.next() == Some(true) {
+        // It only had to wake the thread.
+        let _ = rustix::io::read(desk.wake(), &mut [0_u8; 8]);
+    }
+    let came = strangers == 2 && happened.next() == Some(true);
+    Ok((came, happened.collect()))
+}
+
+/// Lets in whoever came and is of this user.
+fn welcome<D: Device>(listener: &OwnedFd, connections: &mut Vec<Connection<D>>) {
+    for _ in 0..STRANGERS {
+        let socket = match link::accept(listener.as_fd()) {
+            Ok(socket) => socket,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
+            Err(_) => {
+                thread::sleep(REST);
+                return;
+            }
+        };
+        if !link::is_same_user(socket.as_fd()).unwrap_or(false) {
+            // Whether it hears why or not, it is not let in.
+            let no = Reply::Refused(Refusal::OtherUser);
+            let _ = link::send(socket.as_fd(), &no.encode(), &[]);
+            continue;
+        }
+        let is_stranger = |known: &Connection<D>| known.lease.is_none();
+        if connections
+            .iter()
+            .filter(|known| is_stranger(known))
+            .count()
+            >= STRANGERS
+            && let Some(oldest) = connections.iter().position(is_stranger)
+        {
+            connections.remove(oldest);
+        }
+        connections.push(Connection {
+            socket,
+            since: Instant::now(),
+            lease: None,
+        });
+    }
+}
+
+/// Hears what a connection has to say, and answers; whether it stays.
+fn hear<D: Device>(desk: &Arc<Desk<D>>, connection: &mut Connection<D>) -> bool {
+    let request = match link::receive(connection.socket.as_fd()) {
+        Ok((bytes, _)) => Request::decode(&bytes),
+        Err(error) => return error.kind() == io::ErrorKind::WouldBlock,
+    };
+    let answer = match request {
+        Some(Request::Open {
+            offer,
+            key,
+            process,
+        }) if connection.lease.is_none() => open(desk, connection, offer, &key, &process),
+        Some(Request::Next(first)) => match &connection.lease {
+            Some(lease) => lease.offer.batch(first),
+            None => return false,
+        },
+        // It has closed, or speaks another language.
+        _ => return false,
+    };
+    let refused = answer.is_err();
+    let (reply, descriptors) =
+        answer.unwrap_or_else(|refusal| (Reply::Refused(refusal), Vec::new()));
+    let borrowed: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
+    // Whoever asks one thing at a time has room for the answer.
+    let sent = link::send(connection.socket.as_fd(), &reply.encode(), &borrowed);
+    !refused && sent.is_ok()
+}
+
+/// Opens an offer for a connection.
+fn open<D: Device>(
+    desk: &Arc<Desk<D>>,
+    connection: &mut Connection<D>,
+    offer: u64,
+    key: &Key,
+    process: &[u8; 16],
+) -> Result<(Reply, Vec<OwnedFd>), Refusal> {
+    let lease = desk.admit(offer, key).ok_or(Refusal::Withdrawn)?;
+    let same_process = super::this_process().is_some_and(|own| own == *process);
+    let greeting = lease.offer.greeting(same_process);
+    connection.lease = Some(lease);
+    Ok((greeting, Vec::new()))
+}

@@ -1,0 +1,230 @@
+//! What importer and exporter say to each other, as values and as bytes.
+//!
+//! The importer asks and the exporter answers, one message each: so the exporter never has to wait for anybody.
+//!
+//! ```text
+//! importer                      exporter
+//! Open(offer, key)      ->
+//!                       <-      Token | Local | Chunks(count) | Refused(why)
+//! Next(first chunk)     ->                                      only of chunks, until all came
+//!                       <-      Batch(sizes and names) with descriptors | Refused(why)
+//! …                             the connection stays open for as long as the memory is mapped
+//! ```
+
+#![forbid(unsafe_code)]
+
+use cachette_hal::{FabricHandle, IpcToken};
+
+use super::handle::{Key, take};
+
+/// Chunks in one batch: as many descriptors as one message can carry.
+pub(super) const BATCH: usize = 253;
+/// No message is longer.
+pub(super) const LONGEST: usize = 4 + BATCH * (8 + 64);
+
+/// What an importer asks.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Request {
+    /// For an offer; `process` tells whether both are the same process.
+    Open {
+        offer: u64,
+        key: Key,
+        process: [u8; 16],
+    },
+    /// For chunks, from this one on.
+    Next(u32),
+}
+
+impl Request {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        match self {
+            Self::Open {
+                offer,
+                key,
+                process,
+            } => [&b"O"[..], &offer.to_le_bytes(), &key.0, process].concat(),
+            Self::Next(first) => [&b"N"[..], &first.to_le_bytes()].concat(),
+        }
+    }
+
+    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut rest = bytes;
+        let request = match take(&mut rest)? {
+            [b'O'] => Self::Open {
+                offer: u64::from_le_bytes(take(&mut rest)?),
+                key: Key(take(&mut rest)?),
+                process: take(&mut rest)?,
+            },
+            [b'N'] => Self::Next(u32::from_le_bytes(take(&mut rest)?)),
+            _ => return None,
+        };
+        rest.is_empty().then_some(request)
+    }
+}
+
+/// Why an exporter refuses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// It offers nothing of the kind.
+    Withdrawn,
+    /// The importer is another user's.
+    OtherUser,
+    /// Its driver failed.
+    Driver(String),
+}
+
+/// What names the chunks of a batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Names {
+    /// Descriptors, which travel beside the message.
+    Descriptors,
+    /// Names of the fabric, one for each.
+    Fabric(Vec<FabricHandle>),
+}
+
+/// What an exporter answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Reply {
+    /// The segment's token.
+    Token(IpcToken),
+    /// The segment's address: both are the same process.
+    Local(u64),
+    /// So many chunks are to be asked for.
+    Chunks(u32),
+    /// Chunks of these sizes.
+    Batch { sizes: Vec<u64>, names: Names },
+    /// No.
+    Refused(Refusal),
+}
+
+impl Reply {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        match self {
+            Self::Token(token) => [&b"T"[..], &token.0].concat(),
+            Self::Local(address) => [&b"L"[..], &address.to_le_bytes()].concat(),
+            Self::Chunks(count) => [&b"C"[..], &count.to_le_bytes()].concat(),
+            Self::Batch { sizes, names } => {
+                let kind = match names {
+                    Names::Descriptors => b"D",
+                    Names::Fabric(_) => b"F",
+                };
+                let mut bytes = kind.to_vec();
+                bytes.push(u8::try_from(sizes.len()).unwrap_or(0));
+                bytes.extend(sizes.iter().flat_map(|size| size.to_le_bytes()));
+                if let Names::Fabric(names) = names {
+                    bytes.extend(names.iter().flat_map(|name| name.0));
+                }
+                bytes
+            }
+            Self::Refused(refusal) => match refusal {
+                Refusal::Withdrawn => b"W".to_vec(),
+                Refusal::OtherUser => b"U".to_vec(),
+                Refusal::Driver(why) => {
+                    let why = &why.as_bytes()[..why.len().min(LONGEST - 1)];
+                    [&b"E"[..], why].concat()
+                }
+            },
+        }
+    }
+
+    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut rest = bytes;
+        let [kind] = take(&mut rest)?;
+        let reply = match kind {
+            b'T' => Self::Token(IpcToken(take(&mut rest)?)),
+            b'L' => Self::Local(u64::from_le_bytes(take(&mut rest)?)),
+            b'C' => Self::Chunks(u32::from_le_bytes(take(&mut rest)?)),
+            b'D' | b'F' => decode_batch(kind, &mut rest)?,
+            b'W' => Self::Refused(Refusal::Withdrawn),
+            b'U' => Self::Refused(Refusal::OtherUser),
+            b'E' => {
+                let why = String::from_utf8_lossy(std::mem::take(&mut rest));
+                Self::Refused(Refusal::Driver(why.into_owned()))
+            }
+            _ => return None,
+        };
+        rest.is_empty().then_some(reply)
+    }
+}
+
+fn decode_batch(kind: u8, rest: &mut &[u8]) -> Option<Reply> {
+    let [count] = take(rest)?;
+    let sizes: Option<Vec<u64>> = (0..count)
+        .map(|_| take(rest).map(u64::from_le_bytes))
+        .collect();
+    let names = if kind == b'D' {
+        Names::Descriptors
+    } else {
+        let names: Option<Vec<_>> = (0..count).map(|_| take(rest).map(FabricHandle)).collect();
+        Names::Fabric(names?)
+    };
+    let sizes = sizes?;
+    (!sizes.is_empty()).then_some(Reply::Batch { sizes, names })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn replies() -> Vec<Reply> {
+        let names: Vec<_> = (0..253).map(|name| FabricHandle([name; 64])).collect();
+        vec![
+            Reply::Token(IpcToken([7; 64])),
+            Reply::Local(0x7000),
+            Reply::Chunks(1000),
+            Reply::Batch {
+                sizes: vec![2 << 20, 16 << 20],
+                names: Names::Descriptors,
+            },
+            Reply::Batch {
+                sizes: vec![2 << 20; BATCH],
+                names: Names::Fabric(names),
+            },
+            Reply::Refused(Refusal::Withdrawn),
+            Reply::Refused(Refusal::OtherUser),
+            Reply::Refused(Refusal::Driver("out of memory".to_owned())),
+        ]
+    }
+
+    #[test]
+    fn replies_arrive_as_they_were_sent() {
+        for reply in replies() {
+            let bytes = reply.encode();
+            assert!(bytes.len() <= LONGEST);
+            assert_eq!(Reply::decode(&bytes), Some(reply));
+        }
+    }
+
+    #[test]
+    fn a_reply_that_was_cut_is_none() {
+        for reply in replies() {
+            // The text of a failure may have any length.
+            if matches!(reply, Reply::Refused(Refusal::Driver(_))) {
+                continue;
+            }
+            let bytes = reply.encode();
+            for length in 0..bytes.len() {
+                assert_eq!(Reply::decode(&bytes[..length]), None, "{reply:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn requests_arrive_as_they_were_sent_and_nothing_else_does() {
+        let open = Request::Open {
+            offer: 3,
+            key: Key([1; 16]),
+            process: [2; 16],
+        };
+        for request in [open, Request::Next(506)] {
+            let bytes = request.encode();
+            let read = Request::decode(&bytes).unwrap();
+            assert_eq!(read.encode(), bytes);
+            for length in 0..bytes.len() {
+                assert!(Request::decode(&bytes[..length]).is_none());
+            }
+            assert!(Request::decode(&[bytes, vec![0]].concat()).is_none());
+        }
+        assert!(Request::decode(b"X").is_none());
+    }
+}

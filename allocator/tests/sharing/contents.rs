@@ -1,0 +1,213 @@
+//! What one process writes, another reads; and the other way round.
+
+use cachette::hal::Sharing;
+use cachette_hal_host::HostConfig;
+
+use crate::bytes::{holds, put};
+use crate::second::Second;
+use crate::{Bed, DIRECT, ELASTIC, MIB};
+
+/// Shares memory with a second process, which reads it and writes it anew.
+fn assert_shared_both_ways(bed: &Bed, bytes: u64) {
+    let memory = bed.allocate(bytes);
+    put(&bed.device, memory.address(), memory.bytes(), 1);
+    let shared = bed.allocator.share(&memory).expect("it can be shared");
+    let mut second = Second::start();
+    let opened = second.open("it", &shared.handle()).expect("it opens");
+    assert!(opened.starts_with(&format!("{} ", memory.bytes())));
+    assert_eq!(second.ask("holds it 1").as_deref(), Ok("true"));
+    second.ask("put it 2").expect("it writes");
+    assert!(holds(&bed.device, memory.address(), memory.bytes(), 2));
+    put(&bed.device, memory.address(), memory.bytes(), 3);
+    assert_eq!(second.ask("holds it 3").as_deref(), Ok("true"));
+    second.ask("close it").expect("it closes");
+    assert!(holds(&bed.device, memory.address(), memory.bytes(), 3));
+}
+
+/// I2: the segment's token, and the offset in it.
+#[test]
+fn memory_in_one_piece_is_the_same_in_both_processes() {
+    let bed = Bed::new(DIRECT);
+    assert_shared_both_ways(&bed, 20 * MIB);
+    bed.assert_returns_everything();
+}
+
+/// I3: the chunks that the block touches, and where it begins in the first.
+#[test]
+fn memory_in_chunks_is_the_same_in_both_processes() {
+    let bed = Bed::new(ELASTIC);
+    assert_shared_both_ways(&bed, 20 * MIB);
+    bed.assert_returns_everything();
+}
+
+/// I3, D4: chunks that have a name in the fabric instead of a descriptor.
+#[test]
+fn memory_that_the_fabric_names_is_the_same_in_both_processes() {
+    let host = HostConfig::default().without_sharing(Sharing::FileDescriptor);
+    let bed = Bed::on(host, ELASTIC);
+    assert_shared_both_ways(&bed, 6 * MIB);
+    bed.assert_returns_everything();
+}
+
+/// I3: more chunks than one message can carry.
+#[test]
+fn six_hundred_chunks_arrive_in_order() {
+    let bed = Bed::on(HostConfig::default().capacity(2 << 30), ELASTIC);
+    let memory = bed.allocate(2 * 600 * MIB);
+    let shared = bed.allocator.share(&memory).unwrap();
+    assert_eq!(shared.chunks(), 600);
+    for chunk in 0..600 {
+        put(&bed.device, memory.address() + 2 * chunk * MIB, 512, chunk);
+    }
+    let again = bed.allocator.open_shared(&shared.handle()).unwrap();
+    for chunk in 0..600 {
+        let at = again.address() + 2 * chunk * MIB;
+        assert!(holds(&bed.device, at, 512, chunk), "chunk {chunk}");
+    }
+    let mut second = Second::start();
+    second.open("it", &shared.handle()).expect("it opens");
+    for chunk in [0, 1, 252, 253, 254, 505, 506, 507, 599] {
+        let asked = format!("holds it {chunk} {} 512", 2 * chunk * MIB);
+        assert_eq!(second.ask(&asked).unwrap(), "true", "chunk {chunk}");
+    }
+    drop((second, again, shared, memory));
+    bed.assert_returns_everything();
+}
+
+/// I2, I3: a block that begins inside a segment or a chunk, and neighbours that keep their bytes.
+#[test]
+fn a_block_inside_a_segment_is_found_by_its_offset() {
+    for config in [DIRECT, ELASTIC] {
+        let bed = Bed::new(config);
+        let blocks: Vec<_> = (0..5).map(|_| bed.allocate(700_000)).collect();
+        for (seed, block) in (10..).zip(&blocks) {
+            put(&bed.device, block.address(), block.bytes(), seed);
+        }
+        let mut second = Second::start();
+        let shared: Vec<_> = blocks
+            .iter()
+            .map(|block| bed.allocator.share(block).unwrap())
+            .collect();
+        for (seed, shared) in (10..).zip(&shared) {
+            second.open(&format!("b{seed}"), &shared.handle()).unwrap();
+        }
+        for seed in 10..15 {
+            assert_eq!(
+                second.ask(&format!("holds b{seed} {seed}")).unwrap(),
+                "true"
+            );
+        }
+        second.ask("put b12 99").unwrap();
+        for (seed, block) in (10..).zip(&blocks) {
+            let seed = if seed == 12 { 99 } else { seed };
+            assert!(holds(&bed.device, block.address(), block.bytes(), seed));
+        }
+        drop((second, shared, blocks));
+        bed.assert_returns_everything();
+    }
+}
+
+#[test]
+fn several_processes_open_the_same_memory() {
+    for config in [DIRECT, ELASTIC] {
+        let bed = Bed::new(config);
+        let memory = bed.allocate(4 * MIB);
+        let shared = bed.allocator.share(&memory).unwrap();
+        let mut others: Vec<_> = (0..3).map(|_| Second::start()).collect();
+        for other in &mut others {
+            other.open("it", &shared.handle()).expect("it opens");
+        }
+        assert_eq!(shared.readers(), 3);
+        for seed in 0..3 {
+            others[seed].ask(&format!("put it {seed}")).unwrap();
+            for other in &mut others {
+                assert_eq!(other.ask(&format!("holds it {seed}")).unwrap(), "true");
+            }
+        }
+    }
+}
+
+/// I5.
+#[test]
+fn what_is_opened_twice_is_opened_once() {
+    for config in [DIRECT, ELASTIC] {
+        let mut second = Second::start();
+        let handle = second.ask(&format!("share {config} 4 5")).unwrap();
+        let handle = crate::bytes::from_hex(&handle);
+        let bed = Bed::new(config);
+        let one = bed.allocator.open_shared(&handle).unwrap();
+        let calls = bed.device.total_calls();
+        let two = bed.allocator.open_shared(&handle).unwrap();
+        assert_eq!(bed.device.total_calls(), calls);
+        assert_eq!(one.address(), two.address());
+        drop(one);
+        assert!(holds(&bed.device, two.address(), two.bytes(), 5));
+        drop(two);
+        let again = bed.allocator.open_shared(&handle).unwrap();
+        assert!(holds(&bed.device, again.address(), again.bytes(), 5));
+        drop(again);
+        bed.assert_returns_everything();
+    }
+}
+
+/// I5: two blocks of one segment are one token.
+#[test]
+fn a_segment_is_opened_once_for_all_its_blocks() {
+    let bed = Bed::new(DIRECT);
+    let mut second = Second::start();
+    let (one, two) = (bed.allocate(700_000), bed.allocate(700_000));
+    let distance = two.address() - one.address();
+    let shared = [&one, &two].map(|block| bed.allocator.share(block).unwrap());
+    let place = |answer: String| -> u64 {
+        let (_, address) = answer.split_once(' ').unwrap();
+        address.parse().unwrap()
+    };
+    let first = place(second.open("one", &shared[0].handle()).unwrap());
+    let other = place(second.open("two", &shared[1].handle()).unwrap());
+    assert_eq!(other - first, distance);
+}
+
+/// A driver need not open a token of its own process; here the address is the same.
+#[test]
+fn the_process_that_shares_memory_may_open_it_too() {
+    let bed = Bed::new(DIRECT);
+    let memory = bed.allocate(700_000);
+    let shared = bed.allocator.share(&memory).unwrap();
+    let opened = bed.allocator.open_shared(&shared.handle()).unwrap();
+    assert_eq!(opened.address(), memory.address());
+    assert_eq!(shared.readers(), 1);
+    drop((opened, shared, memory));
+    bed.assert_returns_everything();
+}
+
+#[test]
+fn threads_that_open_the_same_at_once_get_the_same() {
+    let bed = Bed::new(ELASTIC);
+    let memory = bed.allocate(8 * MIB);
+    let shared = bed.allocator.share(&memory).unwrap();
+    let handle = shared.handle();
+    let kept = bed.allocator.open_shared(&handle).unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..50 {
+                    let opened = bed.allocator.open_shared(&handle).unwrap();
+                    assert_eq!(opened.address(), kept.address());
+                }
+            });
+        }
+    });
+    drop(kept);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..20 {
+                    let opened = bed.allocator.open_shared(&handle).unwrap();
+                    assert_eq!(opened.bytes(), 8 * MIB);
+                }
+            });
+        }
+    });
+    drop((shared, memory));
+    bed.assert_returns_everything();
+}
