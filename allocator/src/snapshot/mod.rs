@@ -18,6 +18,7 @@
 //! snapshot shows.
 
 mod build;
+mod save;
 mod settings;
 mod trace;
 
@@ -25,6 +26,7 @@ pub use cachette_snapshot::{
     Action, Annotation, Block, BlockState, Event, Frame, Kind, PoolId, Segment, Setting, Snapshot,
     StackId, Stacks, Stage, TextId, Texts, Trace,
 };
+pub use save::{SaveError, save};
 
 use cachette_hal::{Device, StreamRef};
 

@@ -55,7 +55,7 @@ extern "C" {
 
 /// The version of this header. It grows with every function or field that is added; none is ever taken away or changed
 /// under the same SONAME.
-#define CACHETTE_API_VERSION 1
+#define CACHETTE_API_VERSION 2
 
 /// The library's version, such as `0.1.0`; the text lives for ever.
 const char *cachette_version(void);
@@ -78,7 +78,7 @@ typedef enum cachette_status_t {
   CACHETTE_ERROR_NO_BACKEND = 3,
   /// The backend has no such device, or no backend has any.
   CACHETTE_ERROR_NO_DEVICE = 4,
-  /// There is no memory; `cachette_last_out_of_memory` has the figures.
+  /// There is no memory; `cachette_last_out_of_memory` has the figures, unless it was pinned memory.
   CACHETTE_ERROR_OUT_OF_MEMORY = 5,
   /// The request is larger than any device.
   CACHETTE_ERROR_TOO_LARGE = 6,
@@ -110,6 +110,8 @@ typedef enum cachette_status_t {
   CACHETTE_ERROR_PANIC = 19,
   /// This process was forked from the one that opened the allocator; open another, or start workers by `exec`.
   CACHETTE_ERROR_FORKED = 20,
+  /// A file could not be written.
+  CACHETTE_ERROR_FILE = 21,
 } cachette_status_t;
 
 /// A status in a few words, which live for ever. For what happened and what to do, see `cachette_last_error`.
@@ -161,6 +163,15 @@ const char *cachette_last_error(void);
 ///
 /// `CACHETTE_ERROR_NOT_FOUND` if none has. `size` is `sizeof *out`.
 cachette_status_t cachette_last_out_of_memory(struct cachette_out_of_memory_t *out, size_t size);
+
+/// Writes the report of that request in words: the figures, what every pool holds, where in the program most of it was
+/// allocated if a history knows, and what could be done.
+///
+/// It is written with a final zero into a buffer of `capacity` bytes, and how many bytes it needs; NULL with a capacity
+/// of 0 only asks. `CACHETTE_ERROR_NOT_FOUND` if there was no such request.
+cachette_status_t cachette_last_out_of_memory_text(char *buffer,
+                                                   size_t capacity,
+                                                   size_t *out_needed);
 
 /* ---- Allocators ---- */
 
@@ -392,6 +403,8 @@ typedef struct cachette_pool_options_t {
   cachette_source_close_fn source_close;
   /// Passed to the three functions.
   void *source_user;
+  /// Pools with the same tag sleep and wake as one: `cachette_sleep_tagged`. NULL for none.
+  const char *tag;
 } cachette_pool_options_t;
 
 /* ---- Pools: memory of their own for some requests ---- */
@@ -562,6 +575,59 @@ cachette_status_t cachette_graph_launch(struct cachette_graph_t *graph,
 /// Destroys a graph; NULL is nothing. Launches under way run to their end.
 cachette_status_t cachette_graph_destroy(struct cachette_graph_t *graph);
 
+/* ---- Pools that sleep ---- */
+
+/// Is told how far falling asleep or waking has come, in bytes, on the thread of the call. It must not call the
+/// allocator.
+typedef void (*cachette_progress_fn)(void *user, uint64_t done, uint64_t total);
+
+/// What falling asleep did; all zero if the pool slept already.
+typedef struct cachette_slept_t {
+  /// Bytes that went back to the device.
+  uint64_t released;
+  /// Bytes that are kept in host memory.
+  uint64_t saved;
+} cachette_slept_t;
+
+/// Gives all memory of the pool back to the device, and keeps every address. `size` is `sizeof *out`.
+///
+/// With `keep` the bytes are kept in page-locked host memory; with 0 they are lost. The memory must not be used until
+/// the pool wakes, graphs that use it must not be launched, and requests to the pool fail; it may be freed. The call
+/// waits for the streams of the allocator, and needs `expandable_segments:True`. `progress` may be NULL.
+cachette_status_t cachette_pool_sleep(cachette_pool_t *pool,
+                                      int32_t keep,
+                                      cachette_progress_fn progress,
+                                      void *user,
+                                      struct cachette_slept_t *out,
+                                      size_t size);
+
+/// Gets memory for the pool again, at the same addresses and with the bytes that were kept, and writes how many bytes
+/// that is. If there is too little, the pool sleeps on and may be woken later. `progress` may be NULL.
+cachette_status_t cachette_pool_wake(cachette_pool_t *pool,
+                                     cachette_progress_fn progress,
+                                     void *user,
+                                     uint64_t *out_bytes);
+
+/// Writes whether the pool sleeps.
+cachette_status_t cachette_pool_is_asleep(const cachette_pool_t *pool, bool *out_asleep);
+
+/// Lets every pool that was made with this tag sleep, as `cachette_pool_sleep` does; all of them or none.
+cachette_status_t cachette_sleep_tagged(cachette_allocator_t *allocator,
+                                        const char *tag,
+                                        int32_t keep,
+                                        struct cachette_slept_t *out,
+                                        size_t size);
+
+/// Wakes every pool that was made with this tag, and writes how many bytes of memory they have.
+cachette_status_t cachette_wake_tagged(cachette_allocator_t *allocator,
+                                       const char *tag,
+                                       uint64_t *out_bytes);
+
+/// Gives host memory back that kept the contents of pools which are awake now, and writes its bytes. Until then it
+/// serves the next sleep.
+cachette_status_t cachette_release_contents(cachette_allocator_t *allocator,
+                                            uint64_t *out_bytes);
+
 /* ---- Statistics ---- */
 
 /// One figure over time.
@@ -641,6 +707,13 @@ cachette_status_t cachette_stats_text(const cachette_allocator_t *allocator,
                                       size_t capacity,
                                       size_t *out_needed);
 
+/// Writes the figures in the text form that Prometheus reads, as `cachette_stats_text` does. It asks the driver how
+/// much memory is free.
+cachette_status_t cachette_metrics_text(const cachette_allocator_t *allocator,
+                                        char *buffer,
+                                        size_t capacity,
+                                        size_t *out_needed);
+
 /// Writes how many bytes of blocks callers hold now. It is much cheaper than `cachette_stats`.
 cachette_status_t cachette_allocated_bytes(const cachette_allocator_t *allocator,
                                            uint64_t *out_bytes);
@@ -654,6 +727,74 @@ cachette_status_t cachette_reset_peaks(cachette_allocator_t *allocator);
 
 /// Makes every sum and count zero; what is held now, and the peaks, stay.
 cachette_status_t cachette_reset_totals(cachette_allocator_t *allocator);
+
+/* ---- Pinned host memory ---- */
+
+/// How long calls took, in microseconds.
+typedef struct cachette_time_stat_t {
+  /// Together.
+  uint64_t total;
+  /// The longest.
+  uint64_t max;
+  /// The shortest.
+  uint64_t min;
+  /// How many there were.
+  uint64_t count;
+} cachette_time_stat_t;
+
+/// What was done with pinned memory, and what is held. Sizes are those of blocks: powers of two.
+typedef struct cachette_pinned_stats_t {
+  /// Blocks, in use or free.
+  cachette_stat_t allocations;
+  /// Their bytes.
+  cachette_stat_t allocated_bytes;
+  /// Blocks that callers, streams or graphs use.
+  cachette_stat_t active_requests;
+  /// Their bytes.
+  cachette_stat_t active_bytes;
+  /// Time that making memory took.
+  struct cachette_time_stat_t host_alloc_time;
+  /// Time that giving memory back took.
+  struct cachette_time_stat_t host_free_time;
+  /// How often the driver was asked for memory.
+  uint64_t num_host_alloc;
+  /// How often memory went back to the driver.
+  uint64_t num_host_free;
+} cachette_pinned_stats_t;
+
+/// Allocates `bytes` bytes of pinned host memory, rounded up to a power of two; for no bytes it writes NULL.
+///
+/// Copies between it and the device run asynchronously. It belongs to no stream. The host may read and write it as long
+/// as no copy does.
+cachette_status_t cachette_pinned_allocate(cachette_allocator_t *allocator,
+                                           size_t bytes,
+                                           void **out_address);
+
+/// Frees pinned memory; NULL is nothing. It serves again once the streams that were recorded for it have come so far.
+cachette_status_t cachette_pinned_free(cachette_allocator_t *allocator,
+                                       void *address);
+
+/// Says that work in `stream` uses the pinned memory. Every stream that does is recorded or waited for before the
+/// memory is freed; NULL is nothing.
+cachette_status_t cachette_pinned_record_stream(cachette_allocator_t *allocator,
+                                                void *address,
+                                                void *stream);
+
+/// Gives every free block of pinned memory back to the driver, which waits for the whole device, and writes how many
+/// bytes that were. `cachette_empty_cache` leaves pinned memory alone.
+cachette_status_t cachette_pinned_empty_cache(cachette_allocator_t *allocator,
+                                              uint64_t *out_bytes);
+
+/// Writes the figures of pinned memory. `size` is `sizeof *out`.
+cachette_status_t cachette_pinned_stats(const cachette_allocator_t *allocator,
+                                        struct cachette_pinned_stats_t *out,
+                                        size_t size);
+
+/// Makes every peak of pinned memory the present value.
+cachette_status_t cachette_pinned_reset_peaks(cachette_allocator_t *allocator);
+
+/// Makes every sum and count of pinned memory zero; what is held now, and the peaks, stay.
+cachette_status_t cachette_pinned_reset_totals(cachette_allocator_t *allocator);
 
 /* ---- Limits ---- */
 
@@ -755,6 +896,66 @@ cachette_status_t cachette_on_pressure(cachette_allocator_t *allocator,
 cachette_status_t cachette_track(cachette_allocator_t *allocator,
                                  cachette_track_fn callback,
                                  void *user);
+
+/* ---- What happened to memory ---- */
+
+/// A level of a history: everything has a stack, the end of an allocation where it ended.
+#define CACHETTE_HISTORY_ALL 0
+
+/// A level of a history: every event of an allocation has the stack where it began.
+#define CACHETTE_HISTORY_ALLOC 1
+
+/// A level of a history: what is allocated has a stack, and no event does.
+#define CACHETTE_HISTORY_STATE 2
+
+/// A level of a history: nothing has a stack.
+#define CACHETTE_HISTORY_NONE 3
+
+/// A flag of a history: what was recorded before is forgotten.
+#define CACHETTE_HISTORY_CLEAR 1
+
+/// How a history is recorded. Set all of it to zero first; what is zero is the default.
+typedef struct cachette_history_options_t {
+  /// How many events are kept, 96 bytes each from the start; 0 for 100,000.
+  uint64_t max_entries;
+  /// One of the levels above.
+  uint32_t level;
+  /// `CACHETTE_HISTORY_CLEAR`, or 0.
+  uint32_t flags;
+  /// Names of actions to leave out, with commas between them, such as `"free_completed,snapshot"`; NULL for none.
+  const char *skip;
+} cachette_history_options_t;
+
+/// Records what happens to memory from now on. `options` may be NULL; otherwise `size` is `sizeof *options`.
+///
+/// What was recorded before stays, unless it is to be forgotten. Stacks are those of the native callers.
+cachette_status_t cachette_record_history(cachette_allocator_t *allocator,
+                                          const struct cachette_history_options_t *options,
+                                          size_t size);
+
+/// Records nothing any more, and forgets what was recorded.
+cachette_status_t cachette_stop_history(cachette_allocator_t *allocator);
+
+/// Writes whether a history is recorded.
+cachette_status_t cachette_records_history(const cachette_allocator_t *allocator,
+                                           bool *out_records);
+
+/// Lets every event of this thread carry `text`, for all allocators and until it is set again; NULL is none.
+///
+/// Every different text is kept as long as the process, so it should name phases and not count steps.
+cachette_status_t cachette_set_metadata(const char *text);
+
+/* ---- What is held and what happened, as files ---- */
+
+/// Writes what the allocator holds, and what happened as far as a history was recorded, to a file.
+///
+/// The name says the format: `.pickle` is what PyTorch's memory viewer reads, `.json` is this project's own. The file
+/// is there whole or not at all.
+cachette_status_t cachette_save_snapshot(const cachette_allocator_t *allocator,
+                                         const char *path);
+
+/// The same of one pool alone.
+cachette_status_t cachette_pool_save_snapshot(const cachette_pool_t *pool, const char *path);
 
 #ifdef __cplusplus
 } /* extern "C" */

@@ -5,6 +5,7 @@
 use cachette::backends::OpenError;
 use cachette::config::ConfigError;
 use cachette::hal::{self, ErrorKind};
+use cachette::snapshot::SaveError;
 use cachette::{Error, OutOfMemory, SourceError};
 
 use crate::status::Status;
@@ -56,10 +57,12 @@ impl Failure {
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let status = match &error {
-            Error::OutOfMemory(_) => Status::OutOfMemory,
+            Error::OutOfMemory(_) | Error::OutOfPinnedMemory { .. } => Status::OutOfMemory,
             Error::TooLarge { .. } | Error::TooManyElements { .. } => Status::TooLarge,
             Error::LengthMismatch { .. } | Error::InvalidFraction(_) => Status::InvalidArgument,
-            Error::ForeignBuffer | Error::InvalidPointer { .. } => Status::InvalidPointer,
+            Error::ForeignBuffer
+            | Error::InvalidPointer { .. }
+            | Error::InvalidPinnedPointer { .. } => Status::InvalidPointer,
             Error::Missing(_) => Status::Unsupported,
             Error::Device(error) => status_of(error.kind()),
             Error::ForeignStream => Status::ForeignStream,
@@ -102,6 +105,16 @@ impl From<ConfigError> for Failure {
 impl From<SourceError> for Failure {
     fn from(error: SourceError) -> Self {
         Self::new(Status::Source, error.to_string())
+    }
+}
+
+impl From<SaveError> for Failure {
+    fn from(error: SaveError) -> Self {
+        let status = match &error {
+            SaveError::Format { .. } => Status::InvalidArgument,
+            _ => Status::File,
+        };
+        Self::new(status, error.to_string())
     }
 }
 

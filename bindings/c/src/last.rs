@@ -9,6 +9,7 @@ use crate::failure::Failure;
 use crate::guard::guard;
 use crate::status::Status;
 use crate::structure::{self, Structure};
+use crate::text;
 
 /// Stands for a figure that the driver would not say.
 pub const CACHETTE_UNKNOWN: u64 = u64::MAX;
@@ -72,7 +73,7 @@ impl From<&OutOfMemory> for OutOfMemoryFigures {
 #[derive(Default)]
 struct Last {
     text: CString,
-    figures: Option<OutOfMemoryFigures>,
+    report: Option<Box<OutOfMemory>>,
 }
 
 thread_local! {
@@ -88,8 +89,8 @@ pub(crate) fn keep(failure: Failure) {
     let _ = LAST.try_with(|last| {
         let mut last = last.borrow_mut();
         last.text = text;
-        if let Some(figures) = figures {
-            last.figures = Some(OutOfMemoryFigures::from(&*figures));
+        if figures.is_some() {
+            last.report = figures;
         }
     });
 }
@@ -115,12 +116,36 @@ pub unsafe extern "C" fn cachette_last_out_of_memory(
 ) -> Status {
     guard(|| {
         structure::check(out, size)?;
-        let figures = LAST.with_borrow(|last| last.figures);
-        let figures = figures.ok_or_else(|| {
-            let text = "no request of this thread has run out of memory; ask after CACHETTE_ERROR_OUT_OF_MEMORY";
-            Failure::new(Status::NotFound, text)
-        })?;
+        let figures = of_report(|report| OutOfMemoryFigures::from(report))?;
         // SAFETY: 2. is the caller's promise.
         unsafe { structure::write(&figures, out, size) }
     })
+}
+
+/// Writes the report of that request in words: the figures, what every pool holds, where in the program most of it was
+/// allocated if a history knows, and what could be done.
+///
+/// It is written with a final zero into a buffer of `capacity` bytes, and how many bytes it needs; NULL with a capacity
+/// of 0 only asks. `CACHETTE_ERROR_NOT_FOUND` if there was no such request.
+#[doc = include_str!("safety.md")]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cachette_last_out_of_memory_text(
+    buffer: *mut c_char,
+    capacity: usize,
+    out_needed: *mut usize,
+) -> Status {
+    guard(|| {
+        let text = of_report(ToString::to_string)?;
+        // SAFETY: 2. is the caller's promise.
+        unsafe { text::write(&text, buffer, capacity, out_needed) }
+    })
+}
+
+/// Asks the report of the last request of this thread that ran out of memory.
+fn of_report<T>(ask: impl FnOnce(&OutOfMemory) -> T) -> Result<T, Failure> {
+    LAST.with_borrow(|last| last.report.as_deref().map(ask))
+        .ok_or_else(|| {
+            let text = "no request of this thread has run out of memory; ask after CACHETTE_ERROR_OUT_OF_MEMORY";
+            Failure::new(Status::NotFound, text)
+        })
 }

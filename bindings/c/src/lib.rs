@@ -12,8 +12,11 @@
 //! | [`pool_id`], [`pool_options`] | names of pools, and how pools are made |
 //! | [`pool`], [`routing`] | pools, and what leads requests to them |
 //! | [`checkpoint`], [`capture`] | states of pools, captures and graphs |
+//! | [`sleep`] | pools that give up their memory and keep their addresses |
+//! | [`pinned`] | pinned host memory |
 //! | [`statistics`], [`limits`], [`config`] | figures, bounds and settings |
 //! | [`observers`] | who is told of what happens |
+//! | [`history`], [`snapshot`] | what happened, and what is held |
 //!
 //! The others are how that is done: `guard` lets no panic out, `failure` gives every error its status, `given` and
 //! `structure` check what C gives, `text` reads and writes strings, `convert` turns numbers into pointers and back.
@@ -49,14 +52,18 @@ pub mod device;
 mod failure;
 mod given;
 mod guard;
+pub mod history;
 pub mod last;
 pub mod limits;
 pub mod memory;
 pub mod observers;
+pub mod pinned;
 pub mod pool;
 pub mod pool_id;
 pub mod pool_options;
 pub mod routing;
+pub mod sleep;
+pub mod snapshot;
 pub mod statistics;
 pub mod status;
 pub mod stream;

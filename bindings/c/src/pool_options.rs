@@ -66,6 +66,8 @@ pub struct GivenOptions {
     pub source_close: SourceClose,
     /// Passed to the three functions.
     pub source_user: *mut c_void,
+    /// Pools with the same tag sleep and wake as one: `cachette_sleep_tagged`. NULL for none.
+    pub tag: *const c_char,
 }
 
 impl Structure for GivenOptions {
@@ -97,6 +99,10 @@ impl GivenOptions {
             .use_on_oom(self.flags & CACHETTE_POOL_USE_ON_OOM != 0);
         if self.id != PoolName::NONE {
             options = options.id(self.id.into());
+        }
+        // SAFETY: 3. is the caller's promise.
+        if let Some(tag) = unsafe { text::optional(self.tag, "tag") }? {
+            options = options.tag(tag);
         }
         // SAFETY: 3. is the caller's promise.
         let name = unsafe { text::optional(self.source, "source") }?;

@@ -166,6 +166,24 @@ pub unsafe extern "C" fn cachette_stats_text(
     })
 }
 
+/// Writes the figures in the text form that Prometheus reads, as `cachette_stats_text` does. It asks the driver how
+/// much memory is free.
+#[doc = include_str!("safety.md")]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cachette_metrics_text(
+    allocator: *const AllocatorHandle,
+    buffer: *mut c_char,
+    capacity: usize,
+    out_needed: *mut usize,
+) -> Status {
+    guard(|| {
+        // SAFETY: 1. is the caller's promise.
+        let metrics = unsafe { handle(allocator, "allocator") }?.inner.metrics();
+        // SAFETY: 2. is the caller's promise.
+        unsafe { text::write(&metrics.to_string(), buffer, capacity, out_needed) }
+    })
+}
+
 /// Writes how many bytes of blocks callers hold now. It is much cheaper than `cachette_stats`.
 #[doc = include_str!("safety.md")]
 #[unsafe(no_mangle)]

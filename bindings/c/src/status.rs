@@ -16,7 +16,7 @@ pub enum Status {
     NoBackend = 3,
     /// The backend has no such device, or no backend has any.
     NoDevice = 4,
-    /// There is no memory; `cachette_last_out_of_memory` has the figures.
+    /// There is no memory; `cachette_last_out_of_memory` has the figures, unless it was pinned memory.
     OutOfMemory = 5,
     /// The request is larger than any device.
     TooLarge = 6,
@@ -48,11 +48,13 @@ pub enum Status {
     Panic = 19,
     /// This process was forked from the one that opened the allocator; open another, or start workers by `exec`.
     Forked = 20,
+    /// A file could not be written.
+    File = 21,
 }
 
 impl Status {
     /// Every status with its description, in the order of the numbers.
-    const ALL: [(Self, &'static std::ffi::CStr); 21] = [
+    const ALL: [(Self, &'static std::ffi::CStr); 22] = [
         (Self::Ok, c"all is well"),
         (Self::InvalidArgument, c"invalid argument"),
         (Self::InvalidConfig, c"invalid configuration"),
@@ -74,6 +76,7 @@ impl Status {
         (Self::Other, c"unknown failure"),
         (Self::Panic, c"a fault of the library"),
         (Self::Forked, c"the allocator is a parent process's"),
+        (Self::File, c"a file could not be written"),
     ];
 }
 

@@ -1,17 +1,23 @@
 //! The allocator of one device.
 
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use cachette::hal::{AnyDevice, Device};
+use cachette::snapshot::SnapshotOptions;
 use cachette::{Allocator, Backends, OutOfMemory};
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyList};
 
 use crate::allocation::PyAllocation;
-use crate::error::Figures;
+use crate::history::Asked;
+use crate::pinned::PyPinned;
 use crate::pool::PyPool;
+use crate::report::Figures;
+use crate::sleep::{self, SleptEntry};
 use crate::stream::{Named, PyStream};
-use crate::{config, error, fraction, pool, stats};
+use crate::{config, error, fraction, history, metrics, pool, snapshot, stacks, stats};
 
 /// A caching allocator for one device, such as `"cuda:0"`, `"hip:1"` or `"host"`.
 ///
@@ -59,6 +65,7 @@ impl PyAllocator {
         stream: Option<Named<'_>>,
     ) -> PyResult<PyAllocation> {
         let stream = Named::open(stream, &self.inner)?;
+        let _noted = stacks::note();
         let allocation = py
             .detach(|| self.inner.allocate(bytes, &stream))
             .map_err(error::of_allocator)?;
@@ -77,17 +84,19 @@ impl PyAllocator {
     ///
     /// `source` says where its segments come from, if not from the device: `"nccl"`, `"rccl"`, `"nvshmem"` or
     /// `"rocshmem"`. With `no_split` every allocation has a segment of its own; with `use_on_oom` its free memory
-    /// serves other requests before those fail.
-    #[pyo3(signature = (source=None, *, no_split=false, use_on_oom=false))]
+    /// serves other requests before those fail. Pools with the same `tag` sleep and wake as one.
+    #[pyo3(signature = (source=None, *, no_split=false, use_on_oom=false, tag=""))]
     fn create_pool(
         &self,
         source: Option<&str>,
         no_split: bool,
         use_on_oom: bool,
+        tag: &str,
     ) -> PyResult<PyPool> {
         let options = pool::options(&self.inner, source)?
             .no_split(no_split)
-            .use_on_oom(use_on_oom);
+            .use_on_oom(use_on_oom)
+            .tag(tag);
         PyPool::create(&self.inner, options)
     }
 
@@ -170,6 +179,92 @@ impl PyAllocator {
         self.inner.on_out_of_memory(move |report| {
             tell(&observer, report);
         });
+    }
+
+    /// Lets every pool with this tag sleep: its memory goes back to the device, and its addresses stay.
+    #[pyo3(signature = (tag, *, keep=true))]
+    fn sleep(&self, py: Python<'_>, tag: &str, keep: bool) -> PyResult<SleptEntry> {
+        sleep::sleep_tagged(py, &[&self.inner], tag, keep)
+    }
+
+    /// Wakes every pool with this tag; the bytes of their memory.
+    fn wake(&self, py: Python<'_>, tag: &str) -> PyResult<u64> {
+        sleep::wake_tagged(py, &[&self.inner], tag)
+    }
+
+    /// Gives host memory back that kept the contents of pools which are awake now; its bytes.
+    fn release_contents(&self, py: Python<'_>) -> u64 {
+        py.detach(|| self.inner.release_contents())
+    }
+
+    /// Pinned host memory, which the device copies from and to asynchronously.
+    fn pinned(&self) -> PyPinned {
+        PyPinned {
+            allocator: self.inner.clone(),
+        }
+    }
+
+    /// The figures in the text form that Prometheus reads, with `labels` beside the device.
+    #[pyo3(signature = (labels=BTreeMap::new()))]
+    fn metrics(&self, labels: BTreeMap<String, String>) -> PyResult<String> {
+        metrics::text(&self.inner, &labels)
+    }
+
+    /// Records what happens to memory from now on; `torch.cuda.memory._record_memory_history` has the same words.
+    ///
+    /// `enabled` is `"all"`, `"state"` for what is held alone, or `None` for nothing; `context` says what it is asked of
+    /// where in the program it happens: `None`, `"state"`, `"alloc"` or `"all"`; `stacks` is `"python"`, or `"all"` for
+    /// native callers too.
+    #[pyo3(signature = (enabled=Some("all"), context=Some("all"), stacks="all", max_entries=100_000,
+                        clear_history=false, skip_actions=Vec::new()))]
+    fn record_memory_history(
+        &self,
+        enabled: Option<&str>,
+        context: Option<&str>,
+        stacks: &str,
+        max_entries: u64,
+        clear_history: bool,
+        skip_actions: Vec<String>,
+    ) -> PyResult<()> {
+        let asked = Asked {
+            enabled,
+            context,
+            stacks,
+            max_entries,
+            clear_history,
+            skip_actions: &skip_actions,
+        };
+        history::switch(&self.inner, asked.options()?);
+        Ok(())
+    }
+
+    /// Whether a history is recorded.
+    fn is_history_enabled(&self) -> bool {
+        self.inner.records_history()
+    }
+
+    /// What the allocator holds and did, with PyTorch's keys.
+    #[pyo3(signature = (include_traces=true))]
+    fn snapshot<'py>(&self, py: Python<'py>, include_traces: bool) -> PyResult<Bound<'py, PyAny>> {
+        let options = SnapshotOptions::new().traces(include_traces);
+        let taken = snapshot::take(py, || self.inner.snapshot_with(options));
+        snapshot::to_python(py, &taken)
+    }
+
+    /// Writes a snapshot to a file that ends in `.pickle`, for PyTorch's memory viewer, or in `.json`.
+    fn dump_snapshot(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
+        let taken = snapshot::take(py, || self.inner.snapshot());
+        snapshot::dump(py, &taken, &path)
+    }
+
+    /// Where the allocation that begins at `address` was made; `None` if the history does not know.
+    fn allocation_traceback<'py>(
+        &self,
+        py: Python<'py>,
+        address: u64,
+    ) -> PyResult<Option<Bound<'py, PyList>>> {
+        let stack = py.detach(|| self.inner.allocation_stack(address));
+        stack.map(|stack| history::frames(py, &stack)).transpose()
     }
 
     fn __repr__(&self) -> String {

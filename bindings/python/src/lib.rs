@@ -9,7 +9,10 @@
 //! | `plugin.rs` | the process-wide plug-in for PyTorch |
 //! | `slot.rs` | memory for PyTorch's own pools |
 //! | `source.rs` | libraries whose memory a pool gives out |
-//! | `config.rs`, `error.rs`, `fraction.rs`, `stats.rs` | values between the two languages |
+//! | `sleep.rs`, `pinned.rs` | pools that sleep, and pinned host memory |
+//! | `history.rs`, `snapshot.rs`, `recording.rs` | what happened to memory, and what is held |
+//! | `stacks.rs`, `places.rs`, `interpreter.rs` | where in the program, as Python knows it |
+//! | `config.rs`, `error.rs`, `fraction.rs`, `metrics.rs`, `report.rs`, `stats.rs` | values between the two languages |
 //!
 //! The C functions that PyTorch calls are those of the crate `cachette_torch`; this library exports them, so that
 //! PyTorch and Python speak to one and the same instance.
@@ -20,10 +23,20 @@ mod config;
 mod devices;
 mod error;
 mod fraction;
+mod history;
+mod interpreter;
+mod metrics;
+mod pinned;
+mod places;
 mod plugin;
 mod pool;
+mod recording;
+mod report;
+mod sleep;
 mod slot;
+mod snapshot;
 mod source;
+mod stacks;
 mod stats;
 mod stream;
 
@@ -40,6 +53,10 @@ mod _native {
     use crate::config::normalise_config;
     #[pymodule_export]
     use crate::devices::{devices, why_unusable};
+    #[pymodule_export]
+    use crate::history::{get_memory_metadata, set_memory_metadata};
+    #[pymodule_export]
+    use crate::pinned::{PyPinned, PyPinnedAllocation};
     #[pymodule_export]
     use crate::plugin::plugin;
     #[pymodule_export]

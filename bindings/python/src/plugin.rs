@@ -18,6 +18,11 @@ pub(crate) mod plugin {
 
     use super::{allocator, opened, stats_of, tell};
     use crate::pool::{self, PyPool};
+    #[pymodule_export]
+    use crate::recording::{
+        allocation_traceback, devices, dump_snapshot, is_history_enabled, last_out_of_memory,
+        metrics_text, record_history, release_contents, sleep_tagged, take_snapshot, wake_tagged,
+    };
     use crate::{config, error, fraction, stats};
 
     /// Starts the plug-in on `backend` (`"cuda"`, `"hip"` or `"host"`), once in a process.
@@ -120,11 +125,16 @@ pub(crate) mod plugin {
 
     /// Makes a pool of the device, whose segments come from the source called `source`.
     #[pyfunction]
-    #[pyo3(signature = (device, source=None, no_split=false))]
-    fn create_pool(device: u32, source: Option<&str>, no_split: bool) -> PyResult<PyPool> {
+    #[pyo3(signature = (device, source=None, no_split=false, tag=""))]
+    fn create_pool(
+        device: u32,
+        source: Option<&str>,
+        no_split: bool,
+        tag: &str,
+    ) -> PyResult<PyPool> {
         let allocator = allocator(device)?;
         let options = pool::options(allocator, source)?;
-        PyPool::create(allocator, options.no_split(no_split))
+        PyPool::create(allocator, options.no_split(no_split).tag(tag))
     }
 
     /// Whether exactly `addresses` are allocated in a pool, in whatever order.
@@ -163,7 +173,7 @@ fn addresses() -> [(&'static str, usize); 10] {
 }
 
 /// The allocator of a device, opened if it was not yet.
-fn allocator(device: u32) -> PyResult<&'static Allocator<AnyDevice>> {
+pub(crate) fn allocator(device: u32) -> PyResult<&'static Allocator<AnyDevice>> {
     cachette_torch::allocator(device).map_err(|why| error::error(why.to_string()))
 }
 

@@ -10,8 +10,9 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
 use crate::allocation::PyAllocation;
+use crate::sleep::{self, SleptEntry};
 use crate::stream::Named;
-use crate::{error, source, stats};
+use crate::{error, source, stacks, stats};
 
 /// Memory of its own for some requests.
 ///
@@ -84,6 +85,7 @@ impl PyPool {
     ) -> PyResult<PyAllocation> {
         let pool = self.pool()?;
         let stream = Named::open(stream, pool.allocator())?;
+        let _noted = stacks::note();
         let allocation = py
             .detach(|| pool.allocate(bytes, &stream))
             .map_err(error::of_allocator)?;
@@ -100,6 +102,32 @@ impl PyPool {
         let pool = self.pool()?;
         py.detach(|| pool.empty_cache())
             .map_err(error::of_allocator)
+    }
+
+    /// Gives all memory of the pool back to the device, and keeps every address; what went back and what is kept.
+    ///
+    /// Its memory must not be used until it wakes. With `keep` the bytes are kept in host memory. `progress` is called
+    /// with the bytes that are done and all there are.
+    #[pyo3(signature = (keep=true, progress=None))]
+    fn sleep(
+        &self,
+        py: Python<'_>,
+        keep: bool,
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<SleptEntry> {
+        sleep::sleep(py, &*self.pool()?, keep, progress.as_ref())
+    }
+
+    /// Gets memory again at the same addresses, with the bytes that were kept; how many bytes of memory.
+    #[pyo3(signature = (progress=None))]
+    fn wake(&self, py: Python<'_>, progress: Option<Py<PyAny>>) -> PyResult<u64> {
+        sleep::wake(py, &*self.pool()?, progress.as_ref())
+    }
+
+    /// Whether the pool sleeps.
+    #[getter]
+    fn is_asleep(&self) -> PyResult<bool> {
+        Ok(self.pool()?.is_asleep())
     }
 
     /// Stops using the pool. Memory that is allocated stays valid; a second call does nothing.

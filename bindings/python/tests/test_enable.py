@@ -53,7 +53,7 @@ def test_everything_is_set_before_the_allocator_is_changed(run: Run) -> None:
     run("""
 import torch, cachette.torch
 from cachette import _native
-refusing = torch._C._cuda_memorySnapshot
+refusing = torch._C._cuda_hostMemoryStats
 cachette.torch.enable("expandable_segments:True")
 names = [it[0] for it in torch.recorded]
 assert names == ["CUDAPluggableAllocator", *torch.NAMES, "change_current_allocator"] , names
@@ -65,7 +65,7 @@ assert hooks["set_record_stream_fn"] == addresses["cachette_torch_record_stream"
 assert len(set(hooks.values())) == 9
 assert cachette.torch.is_enabled()
 assert cachette.torch.config() == "expandable_segments:True"
-assert torch._C._cuda_memorySnapshot is refusing
+assert torch._C._cuda_hostMemoryStats is refusing
 """, torch="good")
 
 

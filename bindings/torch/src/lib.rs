@@ -57,6 +57,7 @@ pub use hooks::{
 };
 pub use slots::{NamedSource, Slot, SlotOptions, UnknownSource};
 pub use state::{
-    MOST_DEVICES, allocator, backend, config, is_started, on_out_of_memory, opened, start, start_on,
+    MOST_DEVICES, allocator, backend, config, is_started, last_out_of_memory, on_out_of_memory,
+    opened, record_history, records_history, start, start_on,
 };
 pub use std_function::StdFunction;

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use cachette::backends::OpenError;
 use cachette::hal::load::loaded_file;
 use cachette::hal::{AnyDevice, Backend, Ordinal};
+use cachette::history::HistoryOptions;
 use cachette::{Allocator, Backends, Config, OutOfMemory};
 
 use crate::error::{Error, StartError};
@@ -20,10 +21,20 @@ const LOADED: [(&str, &str); 2] = [("libcuda.so", "cuda"), ("libamdhip64", "hip"
 static DEVICES: [OnceLock<Allocator<AnyDevice>>; MOST_DEVICES] =
     [const { OnceLock::new() }; MOST_DEVICES];
 static PLUGIN: OnceLock<Plugin> = OnceLock::new();
-/// Under this lock devices are opened, so that no observer misses one.
-static OBSERVERS: Mutex<Vec<Arc<Observer>>> = Mutex::new(Vec::new());
+/// Under this lock devices are opened, so that nobody who watches misses one.
+static WATCHED: Mutex<Watched> = Mutex::new(Watched {
+    observers: Vec::new(),
+    history: None,
+});
+static LAST_EXHAUSTION: Mutex<Option<Arc<OutOfMemory>>> = Mutex::new(None);
 
 type Observer = dyn Fn(&OutOfMemory) + Send + Sync;
+
+/// What every device is watched by.
+struct Watched {
+    observers: Vec<Arc<Observer>>,
+    history: Option<HistoryOptions>,
+}
 
 /// What the plug-in was started with.
 #[derive(Debug)]
@@ -134,14 +145,19 @@ pub(crate) fn find(device: usize) -> Option<&'static Allocator<AnyDevice>> {
 #[cold]
 fn open(device: u32) -> Result<&'static Allocator<AnyDevice>, Error> {
     let made = make_device(device)?;
-    let observers = observers();
+    let watched = watched();
     let place = &DEVICES[device as usize];
     if let Some(allocator) = place.get() {
         return Ok(allocator);
     }
     let allocator = Allocator::with_config(made, &plugin()?.config);
-    for observer in &*observers {
+    // Before the others, who may ask for it.
+    allocator.on_out_of_memory(|report| *last_exhaustion() = Some(Arc::new(report.clone())));
+    for observer in &watched.observers {
         watch(&allocator, observer);
+    }
+    if let Some(options) = &watched.history {
+        allocator.record_history(options.clone());
     }
     Ok(place.get_or_init(|| allocator))
 }
@@ -169,11 +185,35 @@ pub fn opened() -> impl Iterator<Item = (u32, &'static Allocator<AnyDevice>)> {
 /// Calls `observer` with the figures whenever a request ends in out-of-memory, on every device that is or will be used.
 pub fn on_out_of_memory(observer: impl Fn(&OutOfMemory) + Send + Sync + 'static) {
     let observer: Arc<Observer> = Arc::new(observer);
-    let mut observers = observers();
+    let mut watched = watched();
     for (_, allocator) in opened() {
         watch(allocator, &observer);
     }
-    observers.push(observer);
+    watched.observers.push(observer);
+}
+
+/// Records what happens to memory on every device that is or will be used, or stops and forgets it.
+pub fn record_history(options: Option<HistoryOptions>) {
+    let mut watched = watched();
+    for (_, allocator) in opened() {
+        match &options {
+            Some(options) => allocator.record_history(options.clone()),
+            None => allocator.stop_history(),
+        }
+    }
+    watched.history = options;
+}
+
+/// Whether a history is recorded.
+#[must_use]
+pub fn records_history() -> bool {
+    watched().history.is_some()
+}
+
+/// The last request that failed for want of memory, on whichever device and thread.
+#[must_use]
+pub fn last_out_of_memory() -> Option<Arc<OutOfMemory>> {
+    last_exhaustion().clone()
 }
 
 fn watch(allocator: &Allocator<AnyDevice>, observer: &Arc<Observer>) {
@@ -181,7 +221,13 @@ fn watch(allocator: &Allocator<AnyDevice>, observer: &Arc<Observer>) {
     allocator.on_out_of_memory(move |figures| observer(figures));
 }
 
-fn observers() -> MutexGuard<'static, Vec<Arc<Observer>>> {
-    // Each change of the list is one step, so a panic leaves it whole.
-    OBSERVERS.lock().unwrap_or_else(PoisonError::into_inner)
+fn watched() -> MutexGuard<'static, Watched> {
+    // Each change is one step, so a panic leaves it whole.
+    WATCHED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn last_exhaustion() -> MutexGuard<'static, Option<Arc<OutOfMemory>>> {
+    LAST_EXHAUSTION
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
 }

@@ -17,8 +17,12 @@ int main(void) {
     cachette_allocator_t *allocator = open_host("");
     cachette_out_of_memory_t figures;
     void *address = (void *)0x1;
+    char report[4096];
+    size_t needed = 0;
     pthread_t thread;
 
+    FAILS(cachette_last_out_of_memory_text(report, sizeof report, &needed),
+          CACHETTE_ERROR_NOT_FOUND, "no request of this thread");
     FAILS(cachette_last_out_of_memory(&figures, sizeof figures), CACHETTE_ERROR_NOT_FOUND,
           "ask after CACHETTE_ERROR_OUT_OF_MEMORY");
 
@@ -55,6 +59,12 @@ int main(void) {
     FAILS(cachette_allocate(allocator, 2 * GIB, NULL, &address), CACHETTE_ERROR_OUT_OF_MEMORY,
           "free memory, or ask for less");
     OK(cachette_last_out_of_memory(&figures, sizeof figures));
+    OK(cachette_last_out_of_memory_text(report, sizeof report, &needed));
+    CHECK(strstr(report, "2.00 GiB were asked for") != NULL && needed == strlen(report) + 1);
+    FAILS(cachette_last_out_of_memory_text(report, 5, &needed), CACHETTE_ERROR_BUFFER_TOO_SMALL,
+          "pass a larger one");
+    OK(cachette_last_out_of_memory_text(NULL, 0, &needed));
+    CHECK(needed > 100);
     CHECK(figures.requested == 2 * GIB && figures.limit == CACHETTE_NO_LIMIT && !figures.rejected);
     close_clean(allocator);
     return 0;

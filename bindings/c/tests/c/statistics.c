@@ -25,6 +25,15 @@ static void texts(const cachette_allocator_t *allocator) {
     WRONG(cachette_stats_text(allocator, NULL, 1, &needed), "`buffer` is null");
     WRONG(cachette_stats_text(allocator, small, sizeof small, NULL), "`out_needed` is null");
     WRONG(cachette_stats_text(NULL, small, sizeof small, &needed), "`allocator` is null");
+
+    /* The same for monitoring. */
+    OK(cachette_metrics_text(allocator, NULL, 0, &needed));
+    text = (char *)malloc(needed);
+    CHECK(text != NULL);
+    OK(cachette_metrics_text(allocator, text, needed, &again));
+    CHECK(strstr(text, "cachette_limit_bytes{device=\"0\"} +Inf") != NULL);
+    free(text);
+    WRONG(cachette_metrics_text(NULL, small, sizeof small, &needed), "`allocator` is null");
 }
 
 int main(void) {

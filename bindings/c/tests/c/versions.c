@@ -10,7 +10,7 @@ int main(void) {
     CHECK(strcmp(cachette_status_text(CACHETTE_OK), "all is well") == 0);
     CHECK(strcmp(cachette_status_text(CACHETTE_ERROR_OUT_OF_MEMORY), "out of memory") == 0);
     CHECK(strcmp(cachette_status_text(CACHETTE_ERROR_PANIC), "a fault of the library") == 0);
-    for (status = CACHETTE_OK; status <= CACHETTE_ERROR_PANIC; status++) {
+    for (status = CACHETTE_OK; status <= CACHETTE_ERROR_FILE; status++) {
         CHECK(strcmp(cachette_status_text(status), "unknown status") != 0);
     }
     CHECK(strcmp(cachette_status_text(-1), "unknown status") == 0);
@@ -19,7 +19,7 @@ int main(void) {
     /* The numbers are part of the interface. */
     CHECK(CACHETTE_ERROR_INVALID_ARGUMENT == 1 && CACHETTE_ERROR_INVALID_CONFIG == 2);
     CHECK(CACHETTE_ERROR_OUT_OF_MEMORY == 5 && CACHETTE_ERROR_INVALID_POINTER == 7);
-    CHECK(CACHETTE_ERROR_PANIC == 19);
+    CHECK(CACHETTE_ERROR_PANIC == 19 && CACHETTE_ERROR_FILE == 20);
 
     CHECK(strcmp(cachette_last_error(), "") == 0);
     return 0;

@@ -11,7 +11,7 @@ const PREAMBLE: &str = include_str!("preamble.h");
 const END: &str = "\n#ifdef __cplusplus\n} /* extern \"C\" */\n#endif\n\n#endif /* CACHETTE_H */\n";
 
 /// The sections in the order of the header: a file of the library, and what the section is called.
-const SECTIONS: [(&str, &str); 18] = [
+const SECTIONS: [(&str, &str); 22] = [
     ("version", "Versions"),
     ("status", "How a call went"),
     ("last", "Why it did not go better"),
@@ -26,14 +26,18 @@ const SECTIONS: [(&str, &str); 18] = [
     ("routing", "Which requests a pool serves"),
     ("checkpoint", "States of a pool, to be brought back later"),
     ("capture", "Captures and graphs"),
+    ("sleep", "Pools that sleep"),
     ("statistics", "Statistics"),
+    ("pinned", "Pinned host memory"),
     ("limits", "Limits"),
     ("config", "Configuration"),
     ("observers", "Observers"),
+    ("history", "What happened to memory"),
+    ("snapshot", "What is held and what happened, as files"),
 ];
 
 /// What Rust calls a type, and what C does.
-const TYPES: [(&str, &str); 24] = [
+const TYPES: [(&str, &str); 29] = [
     ("Action", "cachette_action_t"),
     ("AllocatorHandle", "cachette_allocator_t"),
     ("CaptureHandle", "cachette_capture_t"),
@@ -42,20 +46,25 @@ const TYPES: [(&str, &str); 24] = [
     ("Event", "cachette_event_t"),
     ("Figure", "cachette_stat_t"),
     ("Figures", "cachette_stat_array_t"),
+    ("GivenHistory", "cachette_history_options_t"),
     ("GivenOptions", "cachette_pool_options_t"),
     ("GraphHandle", "cachette_graph_t"),
     ("InsideHandle", "cachette_inside_t"),
     ("OutOfMemoryCallback", "cachette_out_of_memory_fn"),
     ("OutOfMemoryFigures", "cachette_out_of_memory_t"),
+    ("PinnedFigures", "cachette_pinned_stats_t"),
     ("PoolFigures", "cachette_pool_stats_t"),
     ("PoolHandle", "cachette_pool_t"),
     ("PoolName", "cachette_pool_id_t"),
     ("PressureCallback", "cachette_pressure_fn"),
+    ("ProgressCallback", "cachette_progress_fn"),
+    ("SleptFigures", "cachette_slept_t"),
     ("SourceAllocate", "cachette_source_allocate_fn"),
     ("SourceClose", "cachette_source_close_fn"),
     ("SourceFree", "cachette_source_free_fn"),
     ("Statistics", "cachette_stats_t"),
     ("Status", "cachette_status_t"),
+    ("TimeFigure", "cachette_time_stat_t"),
     ("TrackCallback", "cachette_track_fn"),
     ("Vendor", "cachette_vendor_t"),
 ];

@@ -75,11 +75,14 @@ programs! {
     checkpoints
     errors
     forks
+    histories
     memory
     observers
+    pinned
     pools
     routes
     settings
+    sleep
     sources
     statistics
     streams

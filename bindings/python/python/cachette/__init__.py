@@ -12,18 +12,33 @@ To put it in the place of PyTorch's allocator, see :mod:`cachette.torch`.
 
 from __future__ import annotations
 
-from ._errors import ConfigError, Error, OutOfMemoryError
+from ._errors import ConfigError, Error, HistoryError, OutOfMemoryError
 from ._native import VERSION as __version__
-from ._native import Allocation, Allocator, Pool, Stream, devices
+from ._native import (
+    Allocation,
+    Allocator,
+    Pinned,
+    PinnedAllocation,
+    Pool,
+    Stream,
+    devices,
+    get_memory_metadata,
+    set_memory_metadata,
+)
 
 __all__ = [
     "Allocation",
     "Allocator",
     "ConfigError",
     "Error",
+    "HistoryError",
     "OutOfMemoryError",
+    "Pinned",
+    "PinnedAllocation",
     "Pool",
     "Stream",
     "__version__",
     "devices",
+    "get_memory_metadata",
+    "set_memory_metadata",
 ]

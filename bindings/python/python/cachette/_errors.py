@@ -13,6 +13,10 @@ class ConfigError(Error, ValueError):
     """A configuration that cannot be read; the text says where and what is allowed."""
 
 
+class HistoryError(Error, ValueError, RuntimeError):
+    """A history that cannot be recorded as it was asked for; the text says what is allowed."""
+
+
 class OutOfMemoryError(Error, MemoryError):
     """A request that failed for want of memory, with the figures of that moment in bytes.
 
@@ -22,6 +26,8 @@ class OutOfMemoryError(Error, MemoryError):
 
     #: The number of the device.
     device: int | None
+    #: The pool that was asked.
+    pool: tuple[int, int] | None
     #: What the caller asked for.
     requested: int
     #: What was asked of the device for it.
@@ -30,6 +36,8 @@ class OutOfMemoryError(Error, MemoryError):
     total: int | None
     #: What of it is free.
     free: int | None
+    #: What of it is used, but not by this allocator.
+    elsewhere: int | None
     #: The bound on what the allocator may hold.
     limit: int | None
     #: Memory that callers hold.
@@ -42,6 +50,16 @@ class OutOfMemoryError(Error, MemoryError):
     unallocated: int | None
     #: The largest free piece of it.
     largest_free: int | None
+    #: Free blocks that are each too small, together.
+    fragmented: int | None
+    #: What every pool holds, the default pool first.
+    pools: list[dict[str, Any]]
+    #: Where in the program most of what is allocated was, as far as a history knows; the largest first.
+    holders: list[dict[str, Any]]
+    #: What could be done; only what applies.
+    hints: list[str]
+    #: Everything in words.
+    report: str
 
     def __init__(self, text: str, figures: dict[str, Any] | None = None) -> None:
         super().__init__(text)

@@ -1,5 +1,6 @@
 """The native half of the package: types for checkers."""
 
+import os
 from collections.abc import Callable
 from typing import Any, TypedDict
 
@@ -36,6 +37,12 @@ def why_unusable(backend: str) -> str | None:
 def normalise_config(text: str | None = None) -> str:
     """Reads a configuration, the environment's by default, and writes it in its shortest form."""
 
+def set_memory_metadata(text: str) -> None:
+    """Lets every event of this thread carry `text`, until it is set again; an empty one is none."""
+
+def get_memory_metadata() -> str:
+    """What this thread's events carry now."""
+
 class Stream:
     """A queue of work on a device; memory that is freed serves the same stream at once."""
 
@@ -67,6 +74,47 @@ class Allocation:
     def __enter__(self) -> Allocation: ...
     def __exit__(self, *exception: object) -> None: ...
 
+class Pinned:
+    """The pinned host memory of an allocator: `Allocator.pinned()`."""
+
+    def allocate(self, bytes: int) -> PinnedAllocation:
+        """Allocates `bytes` bytes, rounded up to a power of two."""
+    def stats(self) -> dict[str, int]:
+        """The figures, with the keys of `torch.cuda.host_memory_stats()`."""
+    def empty_cache(self) -> int:
+        """Gives every free block back to the driver, which waits for the whole device; how many bytes that were."""
+    def reset_peak_stats(self) -> None:
+        """Makes every peak the present value."""
+    def reset_accumulated_stats(self) -> None:
+        """Makes every sum and count zero."""
+
+class PinnedAllocation:
+    """Pinned host memory; it goes back by `free()`, at the end of a `with` block, or with the object."""
+
+    @property
+    def address(self) -> int:
+        """The address of the first byte, as the host sees it; 0 for an allocation of no bytes."""
+    @property
+    def device_address(self) -> int:
+        """The address of the first byte, as the device sees it; 0 for an allocation of no bytes."""
+    @property
+    def bytes(self) -> int:
+        """Bytes that may be used: what was asked for, rounded up to a power of two."""
+    @property
+    def requested(self) -> int:
+        """Bytes that were asked for."""
+    @property
+    def is_freed(self) -> bool:
+        """Whether it was freed."""
+    def view(self) -> memoryview:
+        """The bytes that were asked for, to be read and written while the device is not at them."""
+    def record_stream(self, stream: Stream | int) -> None:
+        """Says that work in `stream` uses the memory."""
+    def free(self) -> None:
+        """Gives the memory back; a second call does nothing."""
+    def __enter__(self) -> PinnedAllocation: ...
+    def __exit__(self, *exception: object) -> None: ...
+
 class Pool:
     """Memory of its own for some requests; `with pool:` leads this thread's requests to it."""
 
@@ -79,6 +127,13 @@ class Pool:
         """What the pool holds: `allocations`, `allocated_bytes`, `segments`, `reserved_bytes`."""
     def empty_cache(self) -> int:
         """Gives every unused segment of the pool back, and says how many bytes that were."""
+    def sleep(self, keep: bool = True, progress: Callable[[int, int], object] | None = None) -> dict[str, int]:
+        """Gives all memory of the pool back to the device, and keeps every address: `released`, `saved`."""
+    def wake(self, progress: Callable[[int, int], object] | None = None) -> int:
+        """Gets memory again at the same addresses, with the bytes that were kept; how many bytes of memory."""
+    @property
+    def is_asleep(self) -> bool:
+        """Whether the pool sleeps."""
     def release(self) -> None:
         """Stops using the pool. Memory that is allocated stays valid; a second call does nothing."""
     def __enter__(self) -> Pool: ...
@@ -99,7 +154,7 @@ class Allocator:
     def create_stream(self) -> Stream:
         """Makes a stream of the device."""
     def create_pool(
-        self, source: str | None = None, *, no_split: bool = False, use_on_oom: bool = False
+        self, source: str | None = None, *, no_split: bool = False, use_on_oom: bool = False, tag: str = ""
     ) -> Pool:
         """Makes a pool: memory of its own for some requests."""
     def memory_stats(self) -> dict[str, int]:
@@ -133,6 +188,35 @@ class Allocator:
         """Behaves as `config` says from now on."""
     def on_out_of_memory(self, observer: Callable[[dict[str, Any]], object]) -> None:
         """Calls `observer` with a dictionary of the figures whenever a request ends in out-of-memory."""
+
+    def sleep(self, tag: str, *, keep: bool = True) -> dict[str, int]:
+        """Lets every pool with this tag sleep: `released`, `saved`."""
+    def wake(self, tag: str) -> int:
+        """Wakes every pool with this tag; the bytes of their memory."""
+    def release_contents(self) -> int:
+        """Gives host memory back that kept the contents of pools which are awake now; its bytes."""
+    def pinned(self) -> Pinned:
+        """Pinned host memory, which the device copies from and to asynchronously."""
+    def metrics(self, labels: dict[str, str] = ...) -> str:
+        """The figures in the text form that Prometheus reads, with `labels` beside the device."""
+    def record_memory_history(
+        self,
+        enabled: str | None = "all",
+        context: str | None = "all",
+        stacks: str = "all",
+        max_entries: int = 100_000,
+        clear_history: bool = False,
+        skip_actions: list[str] = ...,
+    ) -> None:
+        """Records what happens to memory from now on; `torch.cuda.memory._record_memory_history` has the same words."""
+    def is_history_enabled(self) -> bool:
+        """Whether a history is recorded."""
+    def snapshot(self, include_traces: bool = True) -> dict[str, Any]:
+        """What the allocator holds and did, with PyTorch's keys."""
+    def dump_snapshot(self, path: str | os.PathLike[str]) -> None:
+        """Writes a snapshot to a file that ends in `.pickle`, for PyTorch's memory viewer, or in `.json`."""
+    def allocation_traceback(self, address: int) -> list[dict[str, Any]] | None:
+        """Where the allocation that begins at `address` was made; `None` if the history does not know."""
 
 class Slot:
     """Two functions that PyTorch's own pools can take memory from, with a cache behind them."""
@@ -190,8 +274,50 @@ class plugin:
     def on_out_of_memory(observer: Callable[[int, int, int, int], object]) -> None:
         """Calls `observer(device, bytes, total, free)` whenever a request ends in out-of-memory, on any device."""
     @staticmethod
-    def create_pool(device: int, source: str | None = None, no_split: bool = False) -> Pool:
+    def create_pool(device: int, source: str | None = None, no_split: bool = False, tag: str = "") -> Pool:
         """Makes a pool of the device, whose segments come from the source called `source`."""
     @staticmethod
     def pool_holds_exactly(device: int, pool: tuple[int, int], addresses: set[int]) -> bool:
         """Whether exactly `addresses` are allocated in a pool, in whatever order."""
+    @staticmethod
+    def record_history(
+        enabled: str | None,
+        context: str | None,
+        stacks: str,
+        max_entries: int,
+        clear_history: bool,
+        skip_actions: list[str],
+    ) -> None:
+        """Records what happens to memory on every device that is or will be used."""
+    @staticmethod
+    def is_history_enabled() -> bool:
+        """Whether a history is recorded."""
+    @staticmethod
+    def snapshot(
+        device: int | None = None, pool: tuple[int, int] | None = None, traces: bool = True
+    ) -> dict[str, Any]:
+        """What one device or all of them hold and did, or one pool alone, with PyTorch's keys."""
+    @staticmethod
+    def dump_snapshot(path: str | os.PathLike[str]) -> None:
+        """Writes a snapshot of all devices to a file that ends in `.pickle` or `.json`."""
+    @staticmethod
+    def allocation_traceback(address: int) -> list[dict[str, Any]] | None:
+        """Where the allocation that begins at `address` was made; `None` if the history does not know."""
+    @staticmethod
+    def metrics(device: int, labels: dict[str, str]) -> str:
+        """The figures of a device in the text form that Prometheus reads."""
+    @staticmethod
+    def last_out_of_memory() -> dict[str, Any] | None:
+        """The last request that failed for want of memory, on whichever device and thread."""
+    @staticmethod
+    def devices() -> list[int]:
+        """The numbers of the devices that were used so far."""
+    @staticmethod
+    def sleep(tag: str, keep: bool) -> dict[str, int]:
+        """Lets every pool with a tag sleep, on every device."""
+    @staticmethod
+    def wake(tag: str) -> int:
+        """Wakes every pool with a tag, on every device; the bytes of their memory."""
+    @staticmethod
+    def release_contents() -> int:
+        """Gives host memory back that kept the contents of pools which are awake now, on every device."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -28,10 +29,12 @@ class Pool:
 
     ``source`` says where segments come from, if not from the driver: ``"nccl"``, ``"nvshmem"``, ``"rccl"`` or
     ``"rocshmem"``. With ``no_split`` every tensor has a segment of its own. ``config`` is for the cache below PyTorch's
-    allocator; where Cachette is enabled, its own configuration holds for pools too.
+    allocator; where Cachette is enabled, its own configuration holds for pools too. Pools with the same ``tag`` sleep and
+    wake as one: :func:`cachette.torch.sleep`.
     """
 
-    def __init__(self, source: str | None = None, config: str | None = None, no_split: bool = False) -> None:
+    def __init__(self, source: str | None = None, config: str | None = None, no_split: bool = False,
+                 tag: str = "") -> None:
         if config is not None:
             config = _native.normalise_config(config)
             if is_enabled():
@@ -40,6 +43,7 @@ class Pool:
         self._source = source
         self._config = config
         self._no_split = no_split
+        self._tag = tag
         self._lock = threading.Lock()
         self._slot: _native.Slot | None = None
         self._wrapper: Any = None
@@ -76,7 +80,7 @@ class Pool:
 
     def _create(self, device: int) -> Any:
         if is_enabled():
-            return _native.plugin.create_pool(device, self._source, self._no_split)
+            return _native.plugin.create_pool(device, self._source, self._no_split, self._tag)
         import torch
 
         with torch.cuda.device(device):
@@ -114,6 +118,48 @@ class Pool:
             return dict(_EMPTY) if pool is None else pool.stats()
         return dict(_EMPTY) if self._slot is None else self._slot.stats(number)
 
+    def sleep(self, keep: bool = True, progress: Callable[[int, int], object] | None = None) -> dict[str, int]:
+        """Gives the pool's memory back to the devices and keeps every address: what went back, and what is kept.
+
+        Tensors stay where they are and must not be used until :meth:`wake`; graphs that were captured on them stay good.
+        With ``keep`` their bytes are kept in host memory, without they are lost. ``progress`` is called with the bytes
+        that are done and all there are. It needs ``expandable_segments:True``.
+        """
+        slept = {"released": 0, "saved": 0}
+        asleep: list[_native.Pool] = []
+        pools = self._own_pools()
+        _synchronize(pools)
+        for pool in pools.values():
+            was = pool.is_asleep
+            try:
+                figures = pool.sleep(keep, progress)
+            except Error:
+                for other in asleep:
+                    other.wake()
+                raise
+            if not was:
+                asleep.append(pool)
+            slept = {key: slept[key] + figures[key] for key in slept}
+        return slept
+
+    def wake(self, progress: Callable[[int, int], object] | None = None) -> int:
+        """Gets memory again at the same addresses, with the bytes that were kept; how many bytes of memory."""
+        return sum(pool.wake(progress) for pool in self._own_pools().values())
+
+    @property
+    def is_asleep(self) -> bool:
+        """Whether the pool sleeps, on any device."""
+        return any(pool.is_asleep for pool in self._own_pools().values())
+
+    def _own_pools(self) -> dict[int, _native.Pool]:
+        """Its pools where Cachette is enabled; PyTorch's own cannot sleep."""
+        self._check()
+        if not is_enabled():
+            raise Error("a pool of PyTorch's own allocator cannot sleep; call "
+                        "cachette.torch.enable('expandable_segments:True') at the start of the program")
+        with self._lock:
+            return dict(self._pools)
+
     def release(self) -> None:
         """Stops using the pool; tensors stay valid, and what is unused goes back. A second call does nothing."""
         with self._lock:
@@ -130,6 +176,30 @@ class Pool:
     def _check(self) -> None:
         if self._released:
             raise Error("this pool was released; make another")
+
+
+def sleep(tag: str, keep: bool = True) -> dict[str, int]:
+    """Lets every pool with this tag sleep, on every device; all of them or none. See :meth:`Pool.sleep`."""
+    _synchronize(_native.plugin.devices())
+    return _native.plugin.sleep(tag, keep)
+
+
+def wake(tag: str) -> int:
+    """Wakes every pool with this tag, on every device; how many bytes of memory they have."""
+    return _native.plugin.wake(tag)
+
+
+def release_contents() -> int:
+    """Gives host memory back that kept the contents of pools which are awake now; until then it serves the next sleep."""
+    return _native.plugin.release_contents()
+
+
+def _synchronize(devices: Iterable[int]) -> None:
+    """Waits for all work on some devices, in streams that Cachette never saw too."""
+    import torch
+
+    for device in devices:
+        torch.cuda.synchronize(device)
 
 
 def _routed(pool: Any, device: int) -> AbstractContextManager[Any]:

@@ -6,7 +6,8 @@ put others there. Only those are replaced that this PyTorch has; everything else
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from .. import _native
@@ -44,9 +45,28 @@ def _holds_exactly(device: int, mempool_id: tuple[int, int], expected_live_alloc
     return _plugin.pool_holds_exactly(device, mempool_id, expected_live_allocations)
 
 
-def _is_history_enabled() -> bool:
-    """No history is recorded."""
-    return False
+def _record_history(enabled: str | None, context: str | None, stacks: str = "all", max_entries: int = sys.maxsize,
+                    clear_history: bool = False, compile_context: bool = False,
+                    global_record_annotations: bool = False, skip_actions: Sequence[str] = ()) -> None:
+    """Records what happens to memory. PyTorch alone sees its regions and annotations, so those two change nothing."""
+    _plugin.record_history(enabled, context, stacks, max_entries, clear_history, list(skip_actions))
+
+
+def _record_history_legacy(enabled: bool, record_context: bool = True, max_entries: int = 1,
+                           record_context_of_events: bool = False, record_native: bool = False,
+                           clear_history: bool = False, compile_context: bool = False,
+                           global_record_annotations: bool = False, skip_actions: Sequence[str] = ()) -> None:
+    """The same, in the words that PyTorch had before."""
+    context = "all" if record_context_of_events else "state" if record_context else None
+    _plugin.record_history("all" if enabled else None, context, "all" if record_native else "python", max_entries,
+                           clear_history, list(skip_actions))
+
+
+def _memory_snapshot(wanted: tuple[int, int] | tuple[int, int, bool] | None = None) -> dict[str, Any]:
+    """What all devices hold and did, or one pool: its name, and whether events are wanted."""
+    first, second, *traces = wanted or (0, 0)
+    pool = (first, second) if first or second else None
+    return _plugin.snapshot(None, pool, traces[0] if traces else True)
 
 
 #: What is replaced, and by what.
@@ -57,7 +77,12 @@ REPLACEMENTS: dict[str, Callable[..., Any]] = {
     "_cuda_getMemoryFraction": _memory_fraction,
     "_cuda_attach_out_of_memory_observer": _attach_observer,
     "_cuda_checkPoolLiveAllocations": _holds_exactly,
-    "_cuda_isHistoryEnabled": _is_history_enabled,
+    "_cuda_isHistoryEnabled": _plugin.is_history_enabled,
+    "_cuda_record_memory_history": _record_history,
+    "_cuda_record_memory_history_legacy": _record_history_legacy,
+    "_cuda_memorySnapshot": _memory_snapshot,
+    "_cuda_setMemoryMetadata": _native.set_memory_metadata,
+    "_cuda_getMemoryMetadata": _native.get_memory_metadata,
     "_accelerator_getDeviceStats": _memory_stats,
     "_accelerator_resetPeakStats": _reset_peaks,
     "_accelerator_resetAccumulatedStats": _reset_totals,

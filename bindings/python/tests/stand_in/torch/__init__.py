@@ -58,6 +58,11 @@ _C = types.SimpleNamespace(
     _cuda_checkPoolLiveAllocations=_refuse,
     _cuda_isHistoryEnabled=_refuse,
     _cuda_memorySnapshot=_refuse,
+    _cuda_record_memory_history=_refuse,
+    _cuda_record_memory_history_legacy=_refuse,
+    _cuda_setMemoryMetadata=_refuse,
+    _cuda_getMemoryMetadata=_refuse,
+    _cuda_hostMemoryStats=_refuse,
 )
 
 
@@ -102,4 +107,5 @@ cuda = types.SimpleNamespace(
     is_initialized=lambda: KIND == "initialised",
     device_count=lambda: 0 if KIND == "no-device" else 1,
     current_device=lambda: 0,
+    synchronize=lambda device: recorded.append(("synchronize", device)),
 )

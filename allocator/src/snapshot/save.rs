@@ -1,0 +1,99 @@
+//! Snapshots into files.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::process;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use cachette_snapshot::Snapshot;
+
+/// Why a snapshot could not be saved.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SaveError {
+    /// The name does not say which format is meant.
+    #[error("cannot tell the format of '{}'; let its name end in .json or .pickle", path.display())]
+    Format {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file could not be written.
+    #[error("cannot write '{}': {error}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What happened.
+        #[source]
+        error: io::Error,
+    },
+}
+
+/// Writes a snapshot to a file: as JSON if its name ends in `.json`, for PyTorch's memory viewer if it ends in
+/// `.pickle` or `.pkl`.
+///
+/// It is written beside its place and then takes its name, so nobody sees half of it.
+pub fn save(snapshot: &Snapshot, path: &Path) -> Result<(), SaveError> {
+    let json = match path.extension().and_then(OsStr::to_str) {
+        Some("json") => true,
+        Some("pickle" | "pkl") => false,
+        _ => {
+            let path = path.to_owned();
+            return Err(SaveError::Format { path });
+        }
+    };
+    let beside = beside(path);
+    let written = File::create(&beside).and_then(|file| {
+        let mut file = BufWriter::new(file);
+        if json {
+            snapshot.write_json(&mut file)?;
+        } else {
+            snapshot.write_pickle(&mut file)?;
+        }
+        file.flush()
+    });
+    let named = written.and_then(|()| fs::rename(&beside, path));
+    named.map_err(|error| {
+        // What is half written is of no use, and where nothing was made there is nothing to remove.
+        let _ = fs::remove_file(&beside);
+        let path = path.to_owned();
+        SaveError::File { path, error }
+    })
+}
+
+/// A path in the same folder that nobody else uses.
+fn beside(path: &Path) -> PathBuf {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    let (process, count) = (process::id(), COUNT.fetch_add(1, Relaxed));
+    name.push(format!(".{process}.{count}.part"));
+    path.with_file_name(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn h7_the_name_says_the_format_and_a_failure_leaves_nothing() {
+        let folder = std::env::temp_dir().join(format!("cachette-save-{}", process::id()));
+        fs::create_dir(&folder).unwrap();
+        let snapshot = Snapshot {
+            pools: vec![cachette_snapshot::PoolId(0, 0)],
+            ..Snapshot::default()
+        };
+        for name in ["a.json", "a.pickle", "a.pkl"] {
+            save(&snapshot, &folder.join(name)).unwrap();
+            assert_eq!(Snapshot::read(&folder.join(name)).unwrap(), snapshot);
+        }
+        let unnamed = save(&snapshot, &folder.join("a.txt")).unwrap_err();
+        assert!(unnamed.to_string().ends_with("end in .json or .pickle"));
+        let nowhere = save(&snapshot, &folder.join("none/a.json")).unwrap_err();
+        assert!(nowhere.to_string().starts_with("cannot write"), "{nowhere}");
+        fs::create_dir(folder.join("b.json")).unwrap();
+        save(&snapshot, &folder.join("b.json")).unwrap_err();
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 4);
+        fs::remove_dir_all(&folder).unwrap();
+    }
+}

@@ -1,0 +1,187 @@
+//! Pools that sleep: they give up their memory and keep their addresses.
+
+use std::ffi::{c_char, c_void};
+
+use cachette::sleep::{Contents, Progress, Slept};
+
+use crate::allocator::AllocatorHandle;
+use crate::given::{handle, out};
+use crate::guard::guard;
+use crate::pool::PoolHandle;
+use crate::status::Status;
+use crate::structure::{self, Structure};
+use crate::text;
+
+/// What falling asleep did; all zero if the pool slept already.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct SleptFigures {
+    /// Bytes that went back to the device.
+    pub released: u64,
+    /// Bytes that are kept in host memory.
+    pub saved: u64,
+}
+
+impl Structure for SleptFigures {
+    const FIRST_SIZE: usize = 16;
+}
+
+impl From<Slept> for SleptFigures {
+    fn from(slept: Slept) -> Self {
+        Self {
+            released: slept.released,
+            saved: slept.saved,
+        }
+    }
+}
+
+/// Is told how far falling asleep or waking has come, in bytes, on the thread of the call. It must not call the
+/// allocator.
+pub type ProgressCallback = Option<unsafe extern "C" fn(user: *mut c_void, done: u64, total: u64)>;
+
+/// Calls the program's function.
+///
+/// # Safety
+///
+/// Promise 6 of the crate, until the closure is dropped.
+unsafe fn teller(progress: ProgressCallback, user: *mut c_void) -> impl FnMut(Progress) {
+    move |so_far| {
+        if let Some(tell) = progress {
+            // SAFETY: 6. is the caller's promise.
+            unsafe { tell(user, so_far.done, so_far.total) };
+        }
+    }
+}
+
+const fn contents(keep: i32) -> Contents {
+    if keep == 0 {
+        Contents::Drop
+    } else {
+        Contents::Keep
+    }
+}
+
+/// Gives all memory of the pool back to the device, and keeps every address. `size` is `sizeof *out`.
+///
+/// With `keep` the bytes are kept in page-locked host memory; with 0 they are lost. The memory must not be used until
+/// the pool wakes, graphs that use it must not be launched, and requests to the pool fail; it may be freed. The call
+/// waits for the streams of the allocator, and needs `expandable_segments:True`. `progress` may be NULL.
+#[doc = include_str!("safety.md")]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cachette_pool_sleep(
+    pool: *mut PoolHandle,
+    keep: i32,
+    progress: ProgressCallback,
+    user: *mut c_void,
+    out: *mut SleptFigures,
+    size: usize,
+) -> Status {
+    guard(|| {
+        structure::check(out, size)?;
+        // SAFETY: 1. is the caller's promise.
+        let pool = unsafe { handle(pool, "pool") }?;
+        // SAFETY: 6. is the caller's promise.
+        let tell = unsafe { teller(progress, user) };
+        let slept = pool.inner.sleep_with(contents(keep), tell)?;
+        // SAFETY: 2. is the caller's promise.
+        unsafe { structure::write(&slept.into(), out, size) }
+    })
+}
+
+/// Gets memory for the pool again, at the same addresses and with the bytes that were kept, and writes how many bytes
+/// that is. If there is too little, the pool sleeps on and may be woken later. `progress` may be NULL.
+#[doc = include_str!("safety.md")]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cachette_pool_wake(
+    pool: *mut PoolHandle,
+    progress: ProgressCallback,
+    user: *mut c_void,
+    out_bytes: *mut u64,
+) -> Status {
+    guard(|| {
+        // SAFETY: 2. is the caller's promise.
+        let out = unsafe { out(out_bytes, 0, "out_bytes") }?;
+        // SAFETY: 1. is the caller's promise.
+        let pool = unsafe { handle(pool, "pool") }?;
+        // SAFETY: 6. is the caller's promise.
+        let tell = unsafe { teller(progress, user) };
+        *out = pool.inner.wake_with(tell)?;
+        Ok(())
+    })
+}
+
+/// Writes whether the pool sleeps.
+#[doc = include_str!("safety.md")]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cachette_pool_is_asleep(
+    pool: *const PoolHandle,
+    out_asleep: *mut bool,
+) -> Status {
+    guard(|| {
+        // SAFETY: 2. is the caller's promise.
+        let out = unsafe { out(out_asleep, false, "out_asleep") }?;
+        // SAFETY: 1. is the caller's promise.
+        *out = unsafe { handle(pool, "pool") }?.inner.is_asleep();
+        Ok(())
+    })
+}
+
+/// Lets every pool that was made with this tag sleep, as `cachette_pool_sleep` does; all of them or none.
+#[doc = include_str!("safety.md")]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cachette_sleep_tagged(
+    allocator: *mut AllocatorHandle,
+    tag: *const c_char,
+    keep: i32,
+    out: *mut SleptFigures,
+    size: usize,
+) -> Status {
+    guard(|| {
+        structure::check(out, size)?;
+        // SAFETY: 1. is the caller's promise.
+        let allocator = unsafe { handle(allocator, "allocator") }?;
+        // SAFETY: 3. is the caller's promise.
+        let tag = unsafe { text::required(tag, "tag") }?;
+        let slept = allocator.inner.sleep_tagged(tag, contents(keep))?;
+        // SAFETY: 2. is the caller's promise.
+        unsafe { structure::write(&slept.into(), out, size) }
+    })
+}
+
+/// Wakes every pool that was made with this tag, and writes how many bytes of memory they have.
+#[doc = include_str!("safety.md")]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cachette_wake_tagged(
+    allocator: *mut AllocatorHandle,
+    tag: *const c_char,
+    out_bytes: *mut u64,
+) -> Status {
+    guard(|| {
+        // SAFETY: 2. is the caller's promise.
+        let out = unsafe { out(out_bytes, 0, "out_bytes") }?;
+        // SAFETY: 1. is the caller's promise.
+        let allocator = unsafe { handle(allocator, "allocator") }?;
+        // SAFETY: 3. is the caller's promise.
+        let tag = unsafe { text::required(tag, "tag") }?;
+        *out = allocator.inner.wake_tagged(tag)?;
+        Ok(())
+    })
+}
+
+/// Gives host memory back that kept the contents of pools which are awake now, and writes its bytes. Until then it
+/// serves the next sleep.
+#[doc = include_str!("safety.md")]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cachette_release_contents(
+    allocator: *mut AllocatorHandle,
+    out_bytes: *mut u64,
+) -> Status {
+    guard(|| {
+        // SAFETY: 2. is the caller's promise.
+        let out = unsafe { out(out_bytes, 0, "out_bytes") }?;
+        // SAFETY: 1. is the caller's promise.
+        let allocator = unsafe { handle(allocator, "allocator") }?;
+        *out = allocator.inner.release_contents();
+        Ok(())
+    })
+}

@@ -1,0 +1,108 @@
+//! Histories, as Python asks for them.
+
+use cachette::Allocator;
+use cachette::hal::AnyDevice;
+use cachette::history::{self, HistoryOptions, Level, ResolvedStack};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+
+use crate::error;
+use crate::stacks::PythonStacks;
+
+/// How many events are kept where the caller sets no bound: PyTorch's word for that is the largest number there is.
+const USUAL_ENTRIES: u64 = 1_000_000;
+/// The most that can be asked for; the places are made at once.
+const MOST_ENTRIES: u64 = 100_000_000;
+
+/// What Python asks for; PyTorch's names and meanings.
+pub(crate) struct Asked<'a> {
+    pub(crate) enabled: Option<&'a str>,
+    pub(crate) context: Option<&'a str>,
+    pub(crate) stacks: &'a str,
+    pub(crate) max_entries: u64,
+    pub(crate) clear_history: bool,
+    pub(crate) skip_actions: &'a [String],
+}
+
+impl Asked<'_> {
+    /// The options; `None` if nothing is to be recorded.
+    pub(crate) fn options(&self) -> PyResult<Option<HistoryOptions>> {
+        let entries = match self.enabled {
+            Some("all") => entries_of(self.max_entries)?,
+            Some("state") | None => 1,
+            Some(_) => return Err(wrong("expected state to be 'state', 'all', or None")),
+        };
+        let level = match self.context {
+            None => Level::None,
+            Some("state") => Level::State,
+            Some("alloc") => Level::Alloc,
+            Some("all") => Level::All,
+            Some(_) => {
+                let text = "expected context to be 'state', 'alloc', 'all', or None";
+                return Err(wrong(text));
+            }
+        };
+        let source = match self.stacks {
+            "python" => PythonStacks::python(),
+            "all" => PythonStacks::all(),
+            _ => return Err(wrong("expected stacks to be 'python', or 'all'")),
+        };
+        let options = HistoryOptions::new()
+            .level(level)
+            .max_entries(entries)
+            .clear(self.clear_history)
+            .stack_source(source)
+            .skip_named(self.skip_actions.iter().map(String::as_str))
+            .map_err(|why| wrong(&why.to_string()))?;
+        Ok(self.enabled.is_some().then_some(options))
+    }
+}
+
+fn entries_of(asked: u64) -> PyResult<u64> {
+    match asked {
+        0..=MOST_ENTRIES => Ok(asked),
+        // `sys.maxsize`.
+        _ if asked >= i64::MAX.cast_unsigned() => Ok(USUAL_ENTRIES),
+        _ => Err(wrong(&format!(
+            "max_entries is {asked}, and at most {MOST_ENTRIES} events are kept; the places for all of them are made \
+             at once, 96 bytes each"
+        ))),
+    }
+}
+
+fn wrong(text: &str) -> PyErr {
+    error::of_history(text)
+}
+
+/// Switches the history of one allocator.
+pub(crate) fn switch(allocator: &Allocator<AnyDevice>, options: Option<HistoryOptions>) {
+    match options {
+        Some(options) => allocator.record_history(options),
+        None => allocator.stop_history(),
+    }
+}
+
+/// A stack as PyTorch has it: a list of dictionaries, innermost first.
+pub(crate) fn frames<'py>(py: Python<'py>, stack: &ResolvedStack) -> PyResult<Bound<'py, PyList>> {
+    let list = PyList::empty(py);
+    for frame in &stack.frames {
+        let dict = PyDict::new(py);
+        dict.set_item("name", &frame.name)?;
+        dict.set_item("filename", &frame.file)?;
+        dict.set_item("line", frame.line)?;
+        list.append(dict)?;
+    }
+    Ok(list)
+}
+
+/// Lets every event of this thread carry `text`, until it is set again; an empty one is none.
+#[pyfunction]
+pub(crate) fn set_memory_metadata(text: &str) {
+    history::set_metadata(text);
+}
+
+/// What this thread's events carry now.
+#[pyfunction]
+pub(crate) fn get_memory_metadata() -> String {
+    history::metadata()
+}

@@ -1,0 +1,34 @@
+//! Figures for monitoring.
+
+use std::collections::BTreeMap;
+
+use cachette::Allocator;
+use cachette::hal::AnyDevice;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+/// The figures of `allocator` in the text form that Prometheus reads.
+pub(crate) fn text(
+    allocator: &Allocator<AnyDevice>,
+    labels: &BTreeMap<String, String>,
+) -> PyResult<String> {
+    if let Some(wrong) = labels.keys().find(|name| !is_label(name)) {
+        let text = format!(
+            "'{wrong}' is no name of a label; use letters, digits and underscores, and no digit first"
+        );
+        return Err(PyValueError::new_err(text));
+    }
+    let labels: Vec<(&str, &str)> = labels
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.as_str()))
+        .collect();
+    let mut page = String::new();
+    let written = allocator.metrics().write_prometheus(&mut page, &labels);
+    written.map_err(|why| PyValueError::new_err(why.to_string()))?;
+    Ok(page)
+}
+
+fn is_label(name: &str) -> bool {
+    let fits = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+    !name.is_empty() && !name.starts_with(|it: char| it.is_ascii_digit()) && name.chars().all(fits)
+}

@@ -1,0 +1,130 @@
+//! Histories, snapshots and reports of the plug-in for PyTorch, over all its devices.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use cachette::PoolId;
+use cachette::snapshot::{Snapshot, SnapshotOptions};
+use pyo3::prelude::*;
+use pyo3::types::PyList;
+
+use crate::history::{self, Asked};
+use crate::plugin::allocator;
+use crate::report::Figures;
+use crate::sleep::{self, SleptEntry};
+use crate::{metrics, snapshot};
+
+/// Records what happens to memory on every device that is or will be used; see `Allocator.record_memory_history`.
+#[pyfunction]
+pub(crate) fn record_history(
+    enabled: Option<&str>,
+    context: Option<&str>,
+    stacks: &str,
+    max_entries: u64,
+    clear_history: bool,
+    skip_actions: Vec<String>,
+) -> PyResult<()> {
+    let asked = Asked {
+        enabled,
+        context,
+        stacks,
+        max_entries,
+        clear_history,
+        skip_actions: &skip_actions,
+    };
+    cachette_torch::record_history(asked.options()?);
+    Ok(())
+}
+
+/// Whether a history is recorded.
+#[pyfunction]
+pub(crate) fn is_history_enabled() -> bool {
+    cachette_torch::records_history()
+}
+
+/// What one device or all of them hold and did, or one pool alone, with PyTorch's keys.
+#[pyfunction]
+#[pyo3(name = "snapshot", signature = (device=None, pool=None, traces=true))]
+pub(crate) fn take_snapshot(
+    py: Python<'_>,
+    device: Option<u32>,
+    pool: Option<(u64, u64)>,
+    traces: bool,
+) -> PyResult<Bound<'_, PyAny>> {
+    let taken = snapshot::take(py, || all(device, pool, traces));
+    snapshot::to_python(py, &taken)
+}
+
+/// Writes a snapshot of all devices to a file that ends in `.pickle` or `.json`.
+#[pyfunction]
+pub(crate) fn dump_snapshot(py: Python<'_>, path: PathBuf) -> PyResult<()> {
+    let taken = snapshot::take(py, || all(None, None, true));
+    snapshot::dump(py, &taken, &path)
+}
+
+fn all(device: Option<u32>, pool: Option<(u64, u64)>, traces: bool) -> Snapshot {
+    let mut options = SnapshotOptions::new().traces(traces);
+    if let Some((capture, user)) = pool {
+        options = options.pool(PoolId { capture, user });
+    }
+    let wanted =
+        cachette_torch::opened().filter(|(number, _)| device.is_none_or(|it| it == *number));
+    let taken = wanted.map(|(_, allocator)| allocator.snapshot_with(options));
+    taken.reduce(Snapshot::merge).unwrap_or_default()
+}
+
+/// Where the allocation that begins at `address` was made, on whichever device; `None` if the history does not know.
+#[pyfunction]
+pub(crate) fn allocation_traceback(
+    py: Python<'_>,
+    address: u64,
+) -> PyResult<Option<Bound<'_, PyList>>> {
+    let stack = py.detach(|| {
+        cachette_torch::opened().find_map(|(_, allocator)| allocator.allocation_stack(address))
+    });
+    stack.map(|stack| history::frames(py, &stack)).transpose()
+}
+
+/// The figures of a device in the text form that Prometheus reads.
+#[pyfunction(name = "metrics")]
+pub(crate) fn metrics_text(device: u32, labels: BTreeMap<String, String>) -> PyResult<String> {
+    metrics::text(allocator(device)?, &labels)
+}
+
+/// The last request that failed for want of memory, on whichever device and thread.
+#[pyfunction]
+pub(crate) fn last_out_of_memory() -> Option<Figures> {
+    cachette_torch::last_out_of_memory()
+        .as_deref()
+        .map(Figures::of)
+}
+
+/// The numbers of the devices that were used so far.
+#[pyfunction]
+pub(crate) fn devices() -> Vec<u32> {
+    cachette_torch::opened().map(|(number, _)| number).collect()
+}
+
+/// Lets every pool with a tag sleep, on every device.
+#[pyfunction(name = "sleep")]
+pub(crate) fn sleep_tagged(py: Python<'_>, tag: &str, keep: bool) -> PyResult<SleptEntry> {
+    let allocators: Vec<_> = cachette_torch::opened().map(|(_, it)| it).collect();
+    sleep::sleep_tagged(py, &allocators, tag, keep)
+}
+
+/// Wakes every pool with a tag, on every device; the bytes of their memory.
+#[pyfunction(name = "wake")]
+pub(crate) fn wake_tagged(py: Python<'_>, tag: &str) -> PyResult<u64> {
+    let allocators: Vec<_> = cachette_torch::opened().map(|(_, it)| it).collect();
+    sleep::wake_tagged(py, &allocators, tag)
+}
+
+/// Gives host memory back that kept the contents of pools which are awake now, on every device.
+#[pyfunction]
+pub(crate) fn release_contents(py: Python<'_>) -> u64 {
+    py.detach(|| {
+        cachette_torch::opened()
+            .map(|(_, it)| it.release_contents())
+            .sum()
+    })
+}

@@ -1,0 +1,116 @@
+//! Out of memory, as figures and words.
+
+use cachette::OutOfMemory;
+use pyo3::prelude::*;
+
+/// A request that failed for want of memory; a dictionary in Python.
+#[derive(Default, IntoPyObject)]
+pub(crate) struct Figures {
+    device: Option<u32>,
+    pool: Option<(u64, u64)>,
+    requested: u64,
+    segment: Option<u64>,
+    total: Option<u64>,
+    free: Option<u64>,
+    elsewhere: Option<u64>,
+    limit: Option<u64>,
+    allocated: Option<u64>,
+    reserved: Option<u64>,
+    pending: Option<u64>,
+    unallocated: Option<u64>,
+    largest_free: Option<u64>,
+    fragmented: Option<u64>,
+    pools: Vec<PoolEntry>,
+    holders: Vec<HolderEntry>,
+    hints: Vec<String>,
+    report: String,
+}
+
+/// What one pool holds.
+#[derive(IntoPyObject)]
+struct PoolEntry {
+    id: (u64, u64),
+    allocated: u64,
+    pending: u64,
+    reserved: u64,
+    unallocated: u64,
+    largest_free: u64,
+}
+
+/// What was allocated at one place and is still in use.
+#[derive(IntoPyObject)]
+struct HolderEntry {
+    bytes: u64,
+    blocks: u64,
+    frames: Vec<FrameEntry>,
+}
+
+#[derive(IntoPyObject)]
+struct FrameEntry {
+    name: String,
+    filename: String,
+    line: u32,
+}
+
+impl Figures {
+    /// The figures of `report`.
+    pub(crate) fn of(report: &OutOfMemory) -> Self {
+        Self {
+            device: Some(report.device.0),
+            pool: Some(report.pool.pair()),
+            requested: report.requested,
+            segment: Some(report.segment),
+            total: report.total,
+            free: report.free,
+            elsewhere: report.elsewhere,
+            limit: report.limit,
+            allocated: Some(report.allocated),
+            reserved: Some(report.reserved),
+            pending: Some(report.pending),
+            unallocated: Some(report.unallocated()),
+            largest_free: Some(report.largest_free),
+            fragmented: Some(report.fragmented),
+            pools: pools_of(report),
+            holders: holders_of(report),
+            hints: report.hints().iter().map(ToString::to_string).collect(),
+            report: report.to_string(),
+        }
+    }
+
+    /// Only what was asked for.
+    pub(crate) fn of_request(requested: u64, report: String) -> Self {
+        Self {
+            requested,
+            report,
+            ..Self::default()
+        }
+    }
+}
+
+fn pools_of(report: &OutOfMemory) -> Vec<PoolEntry> {
+    let entries = report.pools.iter().map(|pool| PoolEntry {
+        id: pool.id.pair(),
+        allocated: pool.allocated,
+        pending: pool.pending,
+        reserved: pool.reserved,
+        unallocated: pool.unallocated(),
+        largest_free: pool.largest_free,
+    });
+    entries.collect()
+}
+
+fn holders_of(report: &OutOfMemory) -> Vec<HolderEntry> {
+    let entries = report.holders.iter().map(|holder| {
+        let frames = holder.frames.iter().map(|frame| FrameEntry {
+            name: frame.name.clone(),
+            filename: frame.file.clone(),
+            line: frame.line,
+        });
+        HolderEntry {
+            bytes: holder.bytes,
+            blocks: holder.blocks,
+            frames: frames.collect(),
+        }
+    });
+    entries.collect()
+}

@@ -1,0 +1,126 @@
+//! Pools that sleep, as Python asks for it.
+
+use cachette::hal::AnyDevice;
+use cachette::pool::PoolProblem;
+use cachette::sleep::{Contents, Progress, Slept};
+use cachette::{Allocator, Error, Pool};
+use pyo3::prelude::*;
+
+use crate::error;
+
+/// What falling asleep did; a dictionary in Python.
+#[derive(Default, IntoPyObject)]
+pub(crate) struct SleptEntry {
+    released: u64,
+    saved: u64,
+}
+
+impl SleptEntry {
+    fn add(&mut self, slept: Slept) {
+        self.released += slept.released;
+        self.saved += slept.saved;
+    }
+}
+
+fn contents(keep: bool) -> Contents {
+    if keep { Contents::Keep } else { Contents::Drop }
+}
+
+/// Lets a pool sleep, and calls `progress(done, total)` meanwhile.
+pub(crate) fn sleep(
+    py: Python<'_>,
+    pool: &Pool<AnyDevice>,
+    keep: bool,
+    progress: Option<&Py<PyAny>>,
+) -> PyResult<SleptEntry> {
+    let slept = py.detach(|| pool.sleep_with(contents(keep), |done| tell(progress, done)));
+    let mut entry = SleptEntry::default();
+    entry.add(slept.map_err(error::of_allocator)?);
+    Ok(entry)
+}
+
+/// Wakes a pool, and calls `progress(done, total)` meanwhile; the bytes of its memory.
+pub(crate) fn wake(
+    py: Python<'_>,
+    pool: &Pool<AnyDevice>,
+    progress: Option<&Py<PyAny>>,
+) -> PyResult<u64> {
+    py.detach(|| pool.wake_with(|done| tell(progress, done)))
+        .map_err(error::of_allocator)
+}
+
+/// Lets every pool with a tag sleep, whichever of `allocators` has them; all of them or none.
+pub(crate) fn sleep_tagged(
+    py: Python<'_>,
+    allocators: &[&Allocator<AnyDevice>],
+    tag: &str,
+    keep: bool,
+) -> PyResult<SleptEntry> {
+    py.detach(|| {
+        let mut entry = SleptEntry::default();
+        let mut asleep: Vec<&Allocator<AnyDevice>> = Vec::new();
+        for allocator in with_tag(allocators, |it| it.sleep_tagged(tag, contents(keep))) {
+            match allocator {
+                Ok((allocator, slept)) => {
+                    entry.add(slept);
+                    asleep.push(allocator);
+                }
+                Err(why) => {
+                    // The first failure is what the caller must know; what stays asleep can be woken later.
+                    for allocator in asleep {
+                        let _ = allocator.wake_tagged(tag);
+                    }
+                    return Err(why);
+                }
+            }
+        }
+        Ok(entry)
+    })
+    .map_err(error::of_allocator)
+}
+
+/// Wakes every pool with a tag; the bytes of their memory.
+pub(crate) fn wake_tagged(
+    py: Python<'_>,
+    allocators: &[&Allocator<AnyDevice>],
+    tag: &str,
+) -> PyResult<u64> {
+    py.detach(|| {
+        with_tag(allocators, |it| it.wake_tagged(tag))
+            .try_fold(0, |bytes, woken| Ok(bytes + woken?.1))
+    })
+    .map_err(error::of_allocator)
+}
+
+/// Does `work` with each allocator. That one of several has no pool with the tag is no failure; that none has is one.
+fn with_tag<'a, T>(
+    allocators: &'a [&'a Allocator<AnyDevice>],
+    work: impl Fn(&Allocator<AnyDevice>) -> Result<T, Error>,
+) -> impl Iterator<Item = Result<(&'a Allocator<AnyDevice>, T), Error>> {
+    let mut left = allocators.len();
+    let mut found = false;
+    allocators.iter().filter_map(move |allocator| {
+        left -= 1;
+        let done = work(allocator);
+        let why = PoolProblem::NoTag;
+        if matches!(&done, Err(Error::Pool { why: problem, .. }) if *problem == why)
+            && (found || left > 0)
+        {
+            return None;
+        }
+        found = true;
+        Some(done.map(|done| (*allocator, done)))
+    })
+}
+
+/// Tells how far it has come; what the callable raises goes to `sys.unraisablehook`.
+fn tell(progress: Option<&Py<PyAny>>, so_far: Progress) {
+    let Some(progress) = progress else {
+        return;
+    };
+    let _ = Python::try_attach(|py| {
+        if let Err(raised) = progress.call1(py, (so_far.done, so_far.total)) {
+            raised.write_unraisable(py, Some(progress.bind(py)));
+        }
+    });
+}

@@ -1,0 +1,151 @@
+//! Where in a Python program memory comes from, for histories.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::num::NonZeroU32;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+
+use cachette::history::{Callers, Frame, RawStack, ResolvedStack, StackSource};
+
+use crate::places::{self, Noted};
+
+/// What this library's own functions are called, and what they go through.
+const OWN: [&str; 4] = ["cachette", "_native", "backtrace::", "pyo3::"];
+/// How the interpreter's own functions are called, below which there is nothing but itself.
+const INTERPRETER: [&str; 3] = ["_PyEval_", "PyEval_", "_PyObject_"];
+/// How deep the library's own functions lie at most.
+const OWN_DEPTH: usize = 40;
+
+/// Whether a history ever asked for Python's stacks. Relaxed: who begins now may miss a call that runs now.
+static WANTED: AtomicBool = AtomicBool::new(false);
+
+/// The callers in Python, and in native code too if that is wanted.
+///
+/// A thread that does not hold the interpreter's lock has no Python callers here: an allocation must never wait for that
+/// lock, since its holder may be waiting for the allocation.
+pub(crate) struct PythonStacks {
+    native: Option<Arc<Callers>>,
+    table: Mutex<Table>,
+}
+
+/// Stacks by content and by number.
+#[derive(Default)]
+struct Table {
+    numbers: HashMap<Arc<Stack>, u32>,
+    stacks: Vec<Arc<Stack>>,
+}
+
+#[derive(PartialEq, Eq, Hash)]
+struct Stack {
+    python: Vec<u32>,
+    native: Option<RawStack>,
+}
+
+/// Notes where the thread is, for a call that gives up the interpreter's lock; nothing while no history wants it.
+pub(crate) fn note() -> Option<Noted> {
+    WANTED.load(Relaxed).then(Noted::here)
+}
+
+impl PythonStacks {
+    /// The one that asks Python alone.
+    pub(crate) fn python() -> Arc<Self> {
+        static SHARED: LazyLock<Arc<PythonStacks>> = LazyLock::new(|| PythonStacks::new(None));
+        WANTED.store(true, Relaxed);
+        Arc::clone(&SHARED)
+    }
+
+    /// The one that walks the thread's native stack too.
+    pub(crate) fn all() -> Arc<Self> {
+        static SHARED: LazyLock<Arc<PythonStacks>> =
+            LazyLock::new(|| PythonStacks::new(Some(Callers::shared())));
+        WANTED.store(true, Relaxed);
+        Arc::clone(&SHARED)
+    }
+
+    fn new(native: Option<Arc<Callers>>) -> Arc<Self> {
+        Arc::new(Self {
+            native,
+            table: Mutex::default(),
+        })
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        // Entries are added whole, so a panic leaves the table sound.
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn words_of(&self, stack: &Stack) -> ResolvedStack {
+        let native = self.native.as_ref().zip(stack.native);
+        let mut frames = native.map_or_else(Vec::new, |(callers, raw)| {
+            let resolved = callers.resolve(&[raw]).into_iter().next();
+            resolved.map_or_else(Vec::new, |resolved| without_own(resolved.frames))
+        });
+        frames.extend(places::frames_of(&stack.python));
+        ResolvedStack {
+            frames,
+            forward: Vec::new(),
+        }
+    }
+}
+
+impl Table {
+    fn number_of(&mut self, stack: Stack) -> Option<RawStack> {
+        let number = if let Some(known) = self.numbers.get(&stack) {
+            *known
+        } else {
+            let number = u32::try_from(self.stacks.len()).ok()?;
+            let stack = Arc::new(stack);
+            self.stacks.push(Arc::clone(&stack));
+            self.numbers.insert(stack, number);
+            number
+        };
+        NonZeroU32::new(number.checked_add(1)?).map(RawStack)
+    }
+}
+
+impl StackSource for PythonStacks {
+    fn capture(&self) -> Option<RawStack> {
+        let python = places::callers();
+        let native = self.native.as_ref().and_then(|callers| callers.capture());
+        if python.is_empty() && native.is_none() {
+            return None;
+        }
+        self.table().number_of(Stack { python, native })
+    }
+
+    fn resolve(&self, stacks: &[RawStack]) -> Vec<ResolvedStack> {
+        let found: Vec<Option<Arc<Stack>>> = {
+            let table = self.table();
+            let find = |stack: &RawStack| table.stacks.get(stack.0.get() as usize - 1).cloned();
+            stacks.iter().map(find).collect()
+        };
+        let words = found.iter().map(|stack| {
+            let known = stack.as_ref();
+            known.map_or_else(ResolvedStack::default, |stack| self.words_of(stack))
+        });
+        words.collect()
+    }
+}
+
+impl fmt::Debug for PythonStacks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PythonStacks")
+            .field("native", &self.native.is_some())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Native frames without this library's above them and the interpreter's below.
+fn without_own(mut frames: Vec<Frame>) -> Vec<Frame> {
+    let starts = |frame: &Frame, with: &[&str]| {
+        let bare = frame.name.trim_start_matches('<');
+        with.iter().any(|start| bare.starts_with(start))
+    };
+    let end = frames.iter().position(|frame| starts(frame, &INTERPRETER));
+    frames.truncate(end.unwrap_or(frames.len()));
+    let mut own = frames.iter().take(OWN_DEPTH);
+    let last = own.rposition(|frame| starts(frame, &OWN));
+    frames.drain(..last.map_or(0, |last| last + 1));
+    frames
+}

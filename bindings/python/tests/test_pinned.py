@@ -1,0 +1,81 @@
+"""Pinned host memory, on the host device."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+
+import cachette
+
+
+@pytest.fixture
+def allocator() -> cachette.Allocator:
+    return cachette.Allocator("host", "")
+
+
+def test_n1_memory_is_seen_through_a_view(allocator: cachette.Allocator) -> None:
+    pinned = allocator.pinned()
+    with pinned.allocate(1000) as memory:
+        assert (memory.requested, memory.bytes) == (1000, 1024)
+        assert memory.address and memory.device_address
+        with memory.view() as view:
+            assert (len(view), view.format, view.readonly) == (1000, "B", False)
+            view[:5] = b"seven"
+            with memory.view() as again:
+                assert bytes(again[:5]) == b"seven"
+        del view, again
+    assert memory.is_freed and repr(memory) == "<cachette.PinnedAllocation, freed>"
+
+
+def test_a_view_keeps_its_memory(allocator: cachette.Allocator) -> None:
+    view = allocator.pinned().allocate(64).view()
+    gc.collect()
+    view[:] = bytes(range(64))
+    assert allocator.pinned().stats()["active_requests.current"] == 1
+    assert bytes(view) == bytes(range(64))
+    del view
+    gc.collect()
+    assert allocator.pinned().stats()["active_requests.current"] == 0
+    memory = allocator.pinned().allocate(64)
+    view = memory.view()
+    with pytest.raises(cachette.Error, match="release it before"):
+        memory.free()
+    view.release()
+    del view
+    memory.free()
+    memory.free()
+    with pytest.raises(cachette.Error, match="was freed"):
+        memory.view()
+
+
+def test_n3_freed_memory_serves_again_after_its_uses(allocator: cachette.Allocator) -> None:
+    pinned, stream = allocator.pinned(), allocator.create_stream()
+    memory = pinned.allocate(4096)
+    address = memory.address
+    memory.record_stream(stream)
+    memory.free()
+    stream.synchronize()
+    assert pinned.allocate(4096).address == address
+    with pytest.raises(cachette.Error, match="was freed"):
+        memory.record_stream(stream)
+
+
+def test_n7_the_figures(allocator: cachette.Allocator) -> None:
+    pinned = allocator.pinned()
+    held = pinned.allocate(3000)
+    stats = pinned.stats()
+    assert (stats["num_host_alloc"], stats["allocated_bytes.current"], stats["active_requests.peak"]) == (1, 4096, 1)
+    assert stats["host_alloc_time.count"] == 1
+    held.free()
+    assert pinned.empty_cache() == 4096
+    pinned.reset_peak_stats()
+    pinned.reset_accumulated_stats()
+    stats = pinned.stats()
+    assert stats["num_host_free"] == stats["active_bytes.peak"] == stats["allocations.allocated"] == 0
+
+
+def test_no_bytes_have_no_address(allocator: cachette.Allocator) -> None:
+    with allocator.pinned().allocate(0) as memory:
+        assert (memory.address, memory.device_address, memory.bytes) == (0, 0, 0)
+        assert len(memory.view()) == 0

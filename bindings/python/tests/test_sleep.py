@@ -1,0 +1,124 @@
+"""Pools that sleep: of an allocator, and of the plug-in behind a stand-in for PyTorch."""
+
+from __future__ import annotations
+
+import ctypes
+
+import pytest
+from conftest import Run
+
+import cachette
+
+ELASTIC = "expandable_segments:True"
+MiB = 1 << 20
+
+
+@pytest.fixture
+def allocator() -> cachette.Allocator:
+    return cachette.Allocator("host", ELASTIC)
+
+
+def test_a_pool_that_sleeps_keeps_addresses_and_contents(allocator: cachette.Allocator) -> None:
+    pool = allocator.create_pool()
+    memory = pool.allocate(4 * MiB)
+    address = memory.address
+    ctypes.memset(address, 7, 4 * MiB)
+    seen: list[tuple[int, int]] = []
+    assert pool.sleep(progress=lambda *figures: seen.append(figures)) == {"released": 4 * MiB, "saved": 4 * MiB}
+    assert seen[-1] == (4 * MiB, 4 * MiB)
+    assert pool.is_asleep and pool.stats()["reserved_bytes"] == 0
+    assert pool.sleep() == {"released": 0, "saved": 0}
+    with pytest.raises(cachette.Error, match="the pool sleeps; wake it first"):
+        pool.allocate(512)
+    assert pool.wake() == 4 * MiB and not pool.is_asleep
+    assert memory.address == address
+    assert ctypes.string_at(address, 4 * MiB) == bytes([7]) * (4 * MiB)
+    assert pool.sleep(keep=False)["saved"] == 0
+    pool.wake()
+    assert allocator.release_contents() >= 4 * MiB
+
+
+def test_pools_with_a_tag_sleep_as_one(allocator: cachette.Allocator) -> None:
+    pools = [allocator.create_pool(tag="weights") for _ in range(3)]
+    held = [pool.allocate(2 * MiB) for pool in pools]
+    assert allocator.sleep("weights", keep=False)["released"] == 6 * MiB
+    assert all(pool.is_asleep for pool in pools)
+    assert allocator.wake("weights") == 6 * MiB
+    assert not any(pool.is_asleep for pool in pools)
+    for call in (allocator.sleep, allocator.wake):
+        with pytest.raises(cachette.Error, match="no pool has this tag"):
+            call("nobody")
+    assert len(held) == 3
+
+
+def test_what_cannot_sleep_says_why() -> None:
+    allocator = cachette.Allocator("host", "")
+    pool = allocator.create_pool()
+    held = pool.allocate(512)
+    with pytest.raises(cachette.Error, match="set expandable_segments:True"):
+        pool.sleep()
+    assert not pool.is_asleep and held.bytes == 512
+
+
+def test_a_callable_that_raises_wakes_nobody(allocator: cachette.Allocator, monkeypatch: pytest.MonkeyPatch) -> None:
+    raised: list[object] = []
+    monkeypatch.setattr("sys.unraisablehook", lambda it: raised.append(it.exc_value))
+    pool = allocator.create_pool()
+    held = pool.allocate(2 * MiB)
+
+    def progress(done: int, total: int) -> None:
+        raise KeyError(done)
+
+    pool.sleep(progress=progress)
+    assert pool.is_asleep and isinstance(raised[0], KeyError)
+    pool.wake()
+    assert held.bytes == 2 * MiB
+
+
+#: The plug-in on the host device, behind a stand-in for PyTorch.
+PRELUDE = """
+import ctypes
+import torch, cachette, cachette.torch
+from cachette import _native
+start = _native.plugin.start
+_native.plugin.start = lambda backend, config: start("host", config)
+ALLOC = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p)
+alloc = ALLOC(_native.plugin.addresses()["cachette_torch_alloc"])
+def fails(text, call):
+    try:
+        call()
+    except cachette.Error as why:
+        assert text in str(why), why
+    else:
+        raise AssertionError(text)
+"""
+
+
+def test_pools_of_pytorchs_memory_sleep(run: Run) -> None:
+    run(PRELUDE + """
+cachette.torch.enable("expandable_segments:True")
+pool = cachette.torch.Pool(tag="weights")
+assert pool.sleep() == {"released": 0, "saved": 0} and not pool.is_asleep
+with pool:
+    memory = alloc(4 << 20, 0, None)
+ctypes.memset(memory, 9, 4 << 20)
+assert pool.sleep() == {"released": 4 << 20, "saved": 4 << 20}
+assert ("synchronize", 0) in torch.recorded
+assert pool.is_asleep and pool.stats()["reserved_bytes"] == 0
+assert pool.wake() == 4 << 20
+assert ctypes.string_at(memory, 4 << 20) == bytes([9]) * (4 << 20)
+assert cachette.torch.sleep("weights")["released"] == 4 << 20 and pool.is_asleep
+assert cachette.torch.wake("weights") == 4 << 20 and not pool.is_asleep
+assert cachette.torch.release_contents() >= 4 << 20
+fails("no pool has this tag", lambda: cachette.torch.sleep("nobody"))
+pool.release()
+fails("released", pool.sleep)
+""", torch="good")
+
+
+def test_pools_of_pytorchs_own_allocator_do_not_sleep(run: Run) -> None:
+    run(PRELUDE + """
+pool = cachette.torch.Pool()
+for call in (pool.sleep, pool.wake, lambda: pool.is_asleep):
+    fails("call cachette.torch.enable(", call)
+""", torch="good")
