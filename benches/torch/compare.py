@@ -16,14 +16,18 @@ import time
 
 HERE = pathlib.Path(__file__).parent
 PROGRAMS = ("train_gpt2", "generate_llama", "train_resnet")
-ALLOCATORS = ("native", "expandable", "cachette:expandable_segments:True")
+ALLOCATORS = ("native", "expandable", "cachette:expandable_segments:True",
+              "cachette:expandable_segments:True,elastic_setting:quick")
+#: Enough steps for steady figures, and few enough for all runs to end within minutes.
+STEPS = {"train_gpt2": 60, "generate_llama": 150, "train_resnet": 80}
 
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--program", action="append", choices=PROGRAMS, help="only this one; may be repeated")
-    parser.add_argument("--allocator", action="append", help="only this one; may be repeated")
+    parser.add_argument("--allocator", action="append",
+                        help=f"only this one; may be repeated (default: {', '.join(ALLOCATORS)})")
     parser.add_argument("--json", type=pathlib.Path, help="a file for everything that was measured")
     parser.add_argument("--timeout", type=float, default=120, help="seconds that one run may take")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="no run begins after so many seconds")
@@ -33,7 +37,9 @@ def arguments():
 
 def run(program, allocator, options):
     """The figures of one run, or why there are none."""
-    command = [sys.executable, str(HERE / f"{program}.py"), "--allocator", allocator, *options.rest]
+    # What is given after -- comes later, and so it counts.
+    command = [sys.executable, str(HERE / f"{program}.py"), "--allocator", allocator, "--steps", str(STEPS[program]),
+               *options.rest]
     began = time.perf_counter()
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=options.timeout, check=False)

@@ -13,7 +13,9 @@ def build(options):
               "num_key_value_heads": 2} if options.tiny else
              {"hidden_size": 2048, "intermediate_size": 5632, "num_hidden_layers": 16, "num_attention_heads": 16,
               "num_key_value_heads": 8})
-    return AutoModelForCausalLM.from_config(LlamaConfig(vocab_size=32000, max_position_embeddings=4096, **sizes))
+    config = LlamaConfig(vocab_size=32000, max_position_embeddings=4096, **sizes)
+    # Attention that is written out comes out the same each time; a fused one does not in 16 bits.
+    return AutoModelForCausalLM.from_config(config, attn_implementation="eager")
 
 
 def generate(torch, model, tokens, count, meter):
@@ -31,6 +33,8 @@ def generate(torch, model, tokens, count, meter):
 def main():
     options = measured.arguments(__doc__, steps=700)
     torch = measured.switch(options.allocator, options.device)
+    # Sums stay in 32 bits, so that a product does not depend on how it was cut into parts.
+    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
     measured.seed(torch, options.seed)
     kind = torch.bfloat16 if options.device == "cuda" else torch.float32
     model = build(options).to(device=options.device, dtype=kind).eval()

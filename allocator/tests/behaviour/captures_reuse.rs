@@ -233,7 +233,7 @@ fn e6_e7_a_use_from_before_the_capture_is_not_the_graphs_affair() {
 }
 
 #[test]
-fn e6_a_use_in_another_capture_is_waited_for() {
+fn e6_e8_a_use_in_another_capture_is_waited_for() {
     let bed = bed();
     let (stream, side, stranger) = (bed.stream(), bed.stream(), bed.stream());
     let [pool, other] = [(); 2].map(|()| bed.allocator.create_capture_pool());

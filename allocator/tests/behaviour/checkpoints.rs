@@ -163,7 +163,7 @@ fn p15_what_its_owner_dropped_comes_back_by_address() {
 }
 
 #[test]
-fn p15_an_owner_that_came_later_stands_in_the_way() {
+fn p15_p17_an_owner_that_came_later_stands_in_the_way() {
     for config in CONFIGS {
         let bed = Bed::with(config);
         let (stream, pool) = (bed.stream(), bed.allocator.create_pool());

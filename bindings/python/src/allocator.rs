@@ -146,6 +146,7 @@ impl PyAllocator {
 
     /// Gives unused memory back to the device, and says how many bytes that were.
     fn empty_cache(&self, py: Python<'_>) -> PyResult<u64> {
+        let _noted = stacks::note();
         py.detach(|| self.inner.empty_cache())
             .map_err(error::of_allocator)
     }
@@ -207,14 +208,14 @@ impl PyAllocator {
     /// The figures in the text form that Prometheus reads, with `labels` beside the device.
     #[pyo3(signature = (labels=BTreeMap::new()))]
     fn metrics(&self, labels: BTreeMap<String, String>) -> PyResult<String> {
-        metrics::text(&self.inner, &labels)
+        metrics::text(&self.inner, labels)
     }
 
     /// Records what happens to memory from now on; `torch.cuda.memory._record_memory_history` has the same words.
     ///
-    /// `enabled` is `"all"`, `"state"` for what is held alone, or `None` for nothing; `context` says what it is asked of
-    /// where in the program it happens: `None`, `"state"`, `"alloc"` or `"all"`; `stacks` is `"python"`, or `"all"` for
-    /// native callers too.
+    /// `enabled` is `"all"`, `"state"` for what is held alone, or `None` for nothing; `context` says of what it is
+    /// asked where in the program it happens: `None`, `"state"`, `"alloc"` or `"all"`; `stacks` is `"python"`, or
+    /// `"all"` for native callers too.
     #[pyo3(signature = (enabled=Some("all"), context=Some("all"), stacks="all", max_entries=100_000,
                         clear_history=false, skip_actions=Vec::new()))]
     fn record_memory_history(
@@ -232,7 +233,7 @@ impl PyAllocator {
             stacks,
             max_entries,
             clear_history,
-            skip_actions: &skip_actions,
+            skip_actions,
         };
         history::switch(&self.inner, asked.options()?);
         Ok(())
@@ -254,7 +255,7 @@ impl PyAllocator {
     /// Writes a snapshot to a file that ends in `.pickle`, for PyTorch's memory viewer, or in `.json`.
     fn dump_snapshot(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
         let taken = snapshot::take(py, || self.inner.snapshot());
-        snapshot::dump(py, &taken, &path)
+        snapshot::dump(py, &taken, path)
     }
 
     /// Where the allocation that begins at `address` was made; `None` if the history does not know.

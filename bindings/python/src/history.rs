@@ -21,7 +21,7 @@ pub(crate) struct Asked<'a> {
     pub(crate) stacks: &'a str,
     pub(crate) max_entries: u64,
     pub(crate) clear_history: bool,
-    pub(crate) skip_actions: &'a [String],
+    pub(crate) skip_actions: Vec<String>,
 }
 
 impl Asked<'_> {

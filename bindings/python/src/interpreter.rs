@@ -1,8 +1,6 @@
 //! The Python callers of the running thread.
 
-use std::ffi::{CStr, c_void};
 use std::ptr;
-use std::sync::OnceLock;
 
 use cachette::history::Frame;
 use pyo3::prelude::*;
@@ -47,11 +45,16 @@ impl Place {
     }
 }
 
-/// Does `work` with the interpreter if this thread holds its lock, and never waits for that lock.
+/// Does `work` with the interpreter if it knows this thread, and takes its lock for that.
 ///
-/// Whoever holds it may be waiting for this very thread. An exception that is under way meanwhile stays so.
-pub(crate) fn if_held<T>(work: impl FnOnce(Python<'_>) -> T) -> Option<T> {
-    if !is_held() {
+/// PyTorch gives the lock up before it asks for memory, so most requests come without it. A history asks where it is
+/// before it takes a lock of its own; so whoever holds the interpreter's cannot be waiting for one of ours. Threads that
+/// never ran Python, such as those of a backward pass, have no callers there and wait for nothing. An exception that is
+/// under way meanwhile stays so.
+pub(crate) fn if_known<T>(work: impl FnOnce(Python<'_>) -> T) -> Option<T> {
+    // SAFETY: it may be called by any thread; null for one that no interpreter knows.
+    let own = unsafe { ffi::PyGILState_GetThisThreadState() };
+    if own.is_null() {
         return None;
     }
     Python::try_attach(|py| {
@@ -78,37 +81,6 @@ pub(crate) fn callers(py: Python<'_>) -> PyResult<Vec<Place>> {
         next = back;
     }
     Ok(places)
-}
-
-/// `PyThreadState *(void)`.
-type CurrentState = unsafe extern "C" fn() -> *mut ffi::PyThreadState;
-
-/// Whether this thread holds the interpreter's lock.
-///
-/// `PyGILState_Check` would say yes to every thread once there is a second interpreter, so the states are compared here.
-fn is_held() -> bool {
-    let Some(current_state) = current_state() else {
-        return false;
-    };
-    // SAFETY: it may be called at any time, and says whose turn it is; null for nobody's.
-    let current = unsafe { current_state() };
-    // SAFETY: it may be called by any thread; null for one that no interpreter knows.
-    let own = unsafe { ffi::PyGILState_GetThisThreadState() };
-    !own.is_null() && ptr::eq(own, current)
-}
-
-/// The function that says whose turn it is, by its name since Python 3.13 and before that.
-fn current_state() -> Option<CurrentState> {
-    static FOUND: OnceLock<Option<CurrentState>> = OnceLock::new();
-    let find = |name: &CStr| -> Option<CurrentState> {
-        // SAFETY: the name ends with a zero, and the interpreter's symbols are there as long as the process.
-        let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
-        // SAFETY: what has one of these names is a function of this type, and null is none.
-        unsafe { std::mem::transmute::<*mut c_void, Option<CurrentState>>(found) }
-    };
-    *FOUND.get_or_init(|| {
-        find(c"PyThreadState_GetUnchecked").or_else(|| find(c"_PyThreadState_UncheckedGet"))
-    })
 }
 
 /// An exception that is under way, put aside: memory is freed while one passes through its owner.

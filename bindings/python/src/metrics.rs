@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 /// The figures of `allocator` in the text form that Prometheus reads.
 pub(crate) fn text(
     allocator: &Allocator<AnyDevice>,
-    labels: &BTreeMap<String, String>,
+    labels: BTreeMap<String, String>,
 ) -> PyResult<String> {
     if let Some(wrong) = labels.keys().find(|name| !is_label(name)) {
         let text = format!(
@@ -18,6 +18,7 @@ pub(crate) fn text(
         );
         return Err(PyValueError::new_err(text));
     }
+    let labels: Vec<(String, String)> = labels.into_iter().collect();
     let labels: Vec<(&str, &str)> = labels
         .iter()
         .map(|(name, value)| (name.as_str(), value.as_str()))

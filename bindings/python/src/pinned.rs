@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use cachette::hal::AnyDevice;
+use cachette::hal::{AnyDevice, DevicePtr};
 use cachette::pinned::TimeStat;
 use cachette::{Allocator, PinnedAllocation, PinnedStats, Stat};
 use pyo3::prelude::*;
@@ -104,7 +104,7 @@ impl PyPinnedAllocation {
     fn device_address(&self) -> PyResult<u64> {
         let address = self.ask(PinnedAllocation::device_address)?;
         let address = address.map_err(error::of_allocator)?;
-        Ok(address.map_or(0, |address| address.address()))
+        Ok(address.map_or(0, DevicePtr::address))
     }
 
     /// Bytes that may be used: what was asked for, rounded up to a power of two.

@@ -70,7 +70,7 @@ fn look() -> Option<Vec<u32>> {
     if LOOKING.replace(true) {
         return None;
     }
-    let found = interpreter::if_held(|py| {
+    let found = interpreter::if_known(|py| {
         let places = interpreter::callers(py).ok()?;
         Some(number_all(py, places))
     });

@@ -115,13 +115,15 @@ impl PyPool {
         keep: bool,
         progress: Option<Py<PyAny>>,
     ) -> PyResult<SleptEntry> {
-        sleep::sleep(py, &*self.pool()?, keep, progress.as_ref())
+        let pool = self.pool()?;
+        sleep::sleep(py, &pool, keep, progress)
     }
 
     /// Gets memory again at the same addresses, with the bytes that were kept; how many bytes of memory.
     #[pyo3(signature = (progress=None))]
     fn wake(&self, py: Python<'_>, progress: Option<Py<PyAny>>) -> PyResult<u64> {
-        sleep::wake(py, &*self.pool()?, progress.as_ref())
+        let pool = self.pool()?;
+        sleep::wake(py, &pool, progress)
     }
 
     /// Whether the pool sleeps.

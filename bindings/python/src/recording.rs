@@ -30,7 +30,7 @@ pub(crate) fn record_history(
         stacks,
         max_entries,
         clear_history,
-        skip_actions: &skip_actions,
+        skip_actions,
     };
     cachette_torch::record_history(asked.options()?);
     Ok(())
@@ -59,7 +59,7 @@ pub(crate) fn take_snapshot(
 #[pyfunction]
 pub(crate) fn dump_snapshot(py: Python<'_>, path: PathBuf) -> PyResult<()> {
     let taken = snapshot::take(py, || all(None, None, true));
-    snapshot::dump(py, &taken, &path)
+    snapshot::dump(py, &taken, path)
 }
 
 fn all(device: Option<u32>, pool: Option<(u64, u64)>, traces: bool) -> Snapshot {
@@ -88,7 +88,7 @@ pub(crate) fn allocation_traceback(
 /// The figures of a device in the text form that Prometheus reads.
 #[pyfunction(name = "metrics")]
 pub(crate) fn metrics_text(device: u32, labels: BTreeMap<String, String>) -> PyResult<String> {
-    metrics::text(allocator(device)?, &labels)
+    metrics::text(allocator(device)?, labels)
 }
 
 /// The last request that failed for want of memory, on whichever device and thread.

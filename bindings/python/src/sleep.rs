@@ -31,9 +31,10 @@ pub(crate) fn sleep(
     py: Python<'_>,
     pool: &Pool<AnyDevice>,
     keep: bool,
-    progress: Option<&Py<PyAny>>,
+    progress: Option<Py<PyAny>>,
 ) -> PyResult<SleptEntry> {
-    let slept = py.detach(|| pool.sleep_with(contents(keep), |done| tell(progress, done)));
+    let slept =
+        py.detach(move || pool.sleep_with(contents(keep), |done| tell(progress.as_ref(), done)));
     let mut entry = SleptEntry::default();
     entry.add(slept.map_err(error::of_allocator)?);
     Ok(entry)
@@ -43,9 +44,9 @@ pub(crate) fn sleep(
 pub(crate) fn wake(
     py: Python<'_>,
     pool: &Pool<AnyDevice>,
-    progress: Option<&Py<PyAny>>,
+    progress: Option<Py<PyAny>>,
 ) -> PyResult<u64> {
-    py.detach(|| pool.wake_with(|done| tell(progress, done)))
+    py.detach(move || pool.wake_with(|done| tell(progress.as_ref(), done)))
         .map_err(error::of_allocator)
 }
 

@@ -1,6 +1,6 @@
 //! Snapshots, as Python takes them.
 
-use std::path::Path;
+use std::path::PathBuf;
 
 use cachette::snapshot::{self, Snapshot};
 use pyo3::prelude::*;
@@ -26,7 +26,7 @@ pub(crate) fn to_python<'py>(py: Python<'py>, snapshot: &Snapshot) -> PyResult<B
 }
 
 /// Writes a snapshot in the format that the ending of the name says.
-pub(crate) fn dump(py: Python<'_>, snapshot: &Snapshot, path: &Path) -> PyResult<()> {
-    py.detach(|| snapshot::save(snapshot, path))
+pub(crate) fn dump(py: Python<'_>, snapshot: &Snapshot, path: PathBuf) -> PyResult<()> {
+    py.detach(move || snapshot::save(snapshot, &path))
         .map_err(|why| error::error(why.to_string()))
 }

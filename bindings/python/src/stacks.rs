@@ -22,8 +22,7 @@ static WANTED: AtomicBool = AtomicBool::new(false);
 
 /// The callers in Python, and in native code too if that is wanted.
 ///
-/// A thread that does not hold the interpreter's lock has no Python callers here: an allocation must never wait for that
-/// lock, since its holder may be waiting for the allocation.
+/// A thread that never ran Python has no callers there.
 pub(crate) struct PythonStacks {
     native: Option<Arc<Callers>>,
     table: Mutex<Table>,

@@ -11,6 +11,7 @@ mod memory;
 mod pools;
 mod slots;
 mod starting;
+mod watching;
 
 use std::env;
 use std::process::{Command, ExitCode};
@@ -33,12 +34,13 @@ const CONFIGURATIONS: [&str; 4] = [
 
 /// Every case, with whether it needs what stands for PyTorch.
 fn cases() -> impl Iterator<Item = (Case, bool)> {
-    let all: [(&[Case], bool); 7] = [
+    let all: [(&[Case], bool); 8] = [
         (starting::CASES, false),
         (memory::CASES, false),
         (pools::CASES, false),
         (captures::CASES, true),
         (slots::CASES, false),
+        (watching::CASES, false),
         (forks::CASES, false),
         (exceptions::CASES, true),
     ];

@@ -21,9 +21,9 @@ def record_memory_history(enabled: str | None = "all", context: str | None = "al
     """Records what happens to memory from now on, on every device; ``None`` stops that and forgets everything.
 
     ``enabled`` is ``"all"``, or ``"state"`` for what is held alone. ``context`` says of what it is asked where in the
-    program it happens: of nothing (``None``), of what is held (``"state"``), of allocations (``"alloc"``) or of frees too
-    (``"all"``). ``stacks`` is ``"python"``, or ``"all"`` for native callers too. ``skip_actions`` names events to leave
-    out, such as ``"free_completed"``.
+    program it happens: of nothing (``None``), of what is held (``"state"``), of allocations (``"alloc"``) or of frees
+    too (``"all"``). ``stacks`` is ``"python"``, or ``"all"`` for native callers too. ``skip_actions`` names events to
+    leave out, such as ``"free_completed"``.
     """
     _plugin.record_history(enabled, context, stacks, max_entries, clear_history, list(skip_actions))
 

@@ -29,8 +29,8 @@ class Pool:
 
     ``source`` says where segments come from, if not from the driver: ``"nccl"``, ``"nvshmem"``, ``"rccl"`` or
     ``"rocshmem"``. With ``no_split`` every tensor has a segment of its own. ``config`` is for the cache below PyTorch's
-    allocator; where Cachette is enabled, its own configuration holds for pools too. Pools with the same ``tag`` sleep and
-    wake as one: :func:`cachette.torch.sleep`.
+    allocator; where Cachette is enabled, its own configuration holds for pools too. Pools with the same ``tag`` sleep
+    and wake as one: :func:`cachette.torch.sleep`.
     """
 
     def __init__(self, source: str | None = None, config: str | None = None, no_split: bool = False,
@@ -106,6 +106,16 @@ class Pool:
         guards: list[AbstractContextManager[Any]] = self._entered.__dict__.setdefault("guards", [])
         return guards
 
+    @property
+    def id(self) -> tuple[int, int]:
+        """The name of the pool on the current device, which ``torch.cuda.graph`` takes as its ``pool``.
+
+        So a graph is captured into memory that sleeps and wakes with the pool.
+        """
+        self._check()
+        name: tuple[int, int] = self._pool_of(index_of()).id
+        return name
+
     def stats(self, device: Device = None) -> dict[str, int]:
         """What the pool holds on a device: allocations, allocated_bytes, segments, reserved_bytes.
 
@@ -121,9 +131,9 @@ class Pool:
     def sleep(self, keep: bool = True, progress: Callable[[int, int], object] | None = None) -> dict[str, int]:
         """Gives the pool's memory back to the devices and keeps every address: what went back, and what is kept.
 
-        Tensors stay where they are and must not be used until :meth:`wake`; graphs that were captured on them stay good.
-        With ``keep`` their bytes are kept in host memory, without they are lost. ``progress`` is called with the bytes
-        that are done and all there are. It needs ``expandable_segments:True``.
+        Tensors stay where they are and must not be used until :meth:`wake`; graphs that were captured on them stay
+        good. With ``keep`` their bytes are kept in host memory, without they are lost. ``progress`` is called with the
+        bytes that are done and all there are. It needs ``expandable_segments:True``.
         """
         slept = {"released": 0, "saved": 0}
         asleep: list[_native.Pool] = []
@@ -190,7 +200,10 @@ def wake(tag: str) -> int:
 
 
 def release_contents() -> int:
-    """Gives host memory back that kept the contents of pools which are awake now; until then it serves the next sleep."""
+    """Gives host memory back that kept the contents of pools which are awake now; its bytes.
+
+    Until then it serves the next sleep.
+    """
     return _native.plugin.release_contents()
 
 

@@ -69,15 +69,16 @@ def test_h1_native_callers_come_before_those_in_python(allocator: cachette.Alloc
 
 
 def test_h1_the_level_says_who_has_a_stack(allocator: cachette.Allocator) -> None:
-    for level, of_alloc, of_free in ((None, False, False), ("state", False, False), ("alloc", True, True),
-                                     ("all", True, True)):
+    here, own = "allocated_here", "test_h1_the_level_says_who_has_a_stack"
+    for level, of_alloc, of_free in ((None, None, None), ("state", None, None), ("alloc", here, here),
+                                     ("all", here, own)):
         allocator.record_memory_history(context=level, stacks="python", clear_history=True)
         memory = allocated_here(allocator)
         assert (allocator.allocation_traceback(memory.address) is not None) == (level is not None)
         memory.free()
         (trace,) = allocator.snapshot()["device_traces"]
-        last = {event["action"]: bool(event["frames"]) for event in trace}
-        assert (last["alloc"], last["free_requested"]) == (of_alloc, of_free), level
+        first = {event["action"]: (names(event["frames"]) or [None])[0] for event in trace}
+        assert (first["alloc"], first["free_requested"]) == (of_alloc, of_free), level
 
 
 def test_h1_a_free_while_an_exception_passes_leaves_the_exception(allocator: cachette.Allocator) -> None:
@@ -227,14 +228,33 @@ assert not torch._C._cuda_isHistoryEnabled()
 """, torch="good")
 
 
-def test_h1_a_request_never_waits_for_the_interpreter(run: Run) -> None:
+def test_h1_a_request_that_gave_up_the_interpreters_lock_has_its_callers(run: Run) -> None:
     run(PRELUDE + """
-record("all", "all", "python", 100, False, False, False, [])
-memory = free_call(1000, 0, None)
-assert memory and cachette.torch.allocation_traceback(memory) is None
-record("all", "all", "all", 100, False, False, False, [])
-memory = free_call(1000, 0, None)
-assert cachette.torch.allocation_traceback(memory), "native callers need no interpreter"
+def asks_for_it():
+    return free_call(1000, 0, None)
+for stacks in ("python", "all"):
+    record("all", "all", stacks, 100, False, False, False, [])
+    frames = cachette.torch.allocation_traceback(asks_for_it())
+    assert any(frame["name"].endswith("asks_for_it") for frame in frames), frames
+""", torch="good")
+
+
+def test_h1_threads_that_ask_while_snapshots_are_taken_all_come_to_an_end(run: Run) -> None:
+    run(PRELUDE + """
+import threading
+record("all", "all", "python", 10_000, False, False, False, [])
+def ask():
+    for _ in range(300):
+        memory = free_call(1000, 0, None)
+        free(memory, 1000, 0, None)
+threads = [threading.Thread(target=ask) for _ in range(4)]
+for thread in threads:
+    thread.start()
+for _ in range(20):
+    cachette.torch.snapshot()
+for thread in threads:
+    thread.join(60)
+assert not any(thread.is_alive() for thread in threads)
 """, torch="good")
 
 

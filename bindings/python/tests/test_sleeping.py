@@ -101,6 +101,7 @@ pool = cachette.torch.Pool(tag="weights")
 assert pool.sleep() == {"released": 0, "saved": 0} and not pool.is_asleep
 with pool:
     memory = alloc(4 << 20, 0, None)
+assert cachette.torch.memory_snapshot(pool.id)[0]["segment_pool_id"] == pool.id
 ctypes.memset(memory, 9, 4 << 20)
 assert pool.sleep() == {"released": 4 << 20, "saved": 4 << 20}
 assert ("synchronize", 0) in torch.recorded
