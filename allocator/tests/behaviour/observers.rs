@@ -27,7 +27,7 @@ fn told(seen: &Seen<TraceEvent>) -> Vec<(Action, u64, u64)> {
 }
 
 #[test]
-fn trackers_hear_of_everything_in_order() {
+fn h14_trackers_hear_of_everything_in_order() {
     let bed = Bed::new();
     let stream = bed.stream();
     let seen = track(&bed);
@@ -73,7 +73,7 @@ fn e2_the_end_of_a_free_is_told_when_other_streams_are_done() {
 }
 
 #[test]
-fn trackers_hear_of_raw_memory_and_of_its_stream() {
+fn h17_trackers_hear_of_raw_memory_and_of_its_stream() {
     let bed = Bed::new();
     let stream = bed.stream();
     let seen = track(&bed);
