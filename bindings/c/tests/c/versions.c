@@ -19,7 +19,7 @@ int main(void) {
     /* The numbers are part of the interface. */
     CHECK(CACHETTE_ERROR_INVALID_ARGUMENT == 1 && CACHETTE_ERROR_INVALID_CONFIG == 2);
     CHECK(CACHETTE_ERROR_OUT_OF_MEMORY == 5 && CACHETTE_ERROR_INVALID_POINTER == 7);
-    CHECK(CACHETTE_ERROR_PANIC == 19 && CACHETTE_ERROR_FILE == 20);
+    CHECK(CACHETTE_ERROR_PANIC == 19 && CACHETTE_ERROR_FORKED == 20 && CACHETTE_ERROR_FILE == 21);
 
     CHECK(strcmp(cachette_last_error(), "") == 0);
     return 0;
