@@ -17,12 +17,12 @@ pub(crate) fn events_only() -> HistoryOptions {
 pub(crate) fn events(bed: &Bed) -> Vec<Event> {
     let mut snapshot = bed.allocator.snapshot();
     let mut events = snapshot.traces.pop().map_or_else(Vec::new, |t| t.events);
-    events.retain(|event| event.action != snapshot::Action::Snapshot);
+    events.retain(|event| event.action != Action::Snapshot);
     events
 }
 
 /// What happened so far, as (action, address, bytes).
-fn told(bed: &Bed) -> Vec<(snapshot::Action, u64, u64)> {
+fn told(bed: &Bed) -> Vec<(Action, u64, u64)> {
     let facts = |event: &Event| (event.action, event.address, event.bytes);
     events(bed).iter().map(facts).collect()
 }
@@ -50,11 +50,11 @@ fn h4_h6_every_event_is_kept_with_what_was_asked_for_or_held() {
     assert_eq!(
         told(&bed),
         [
-            (snapshot::Action::SegmentAlloc, at, 2 * MIB),
-            (snapshot::Action::Alloc, at, 1000),
-            (snapshot::Action::FreeRequested, at, 1000),
-            (snapshot::Action::FreeCompleted, at, 1000),
-            (snapshot::Action::SegmentFree, at, 2 * MIB),
+            (Action::SegmentAlloc, at, 2 * MIB),
+            (Action::Alloc, at, 1000),
+            (Action::FreeRequested, at, 1000),
+            (Action::FreeCompleted, at, 1000),
+            (Action::SegmentFree, at, 2 * MIB),
         ]
     );
     let raw = stream.get().raw() as u64;
@@ -71,16 +71,13 @@ fn h4_the_end_of_a_free_is_kept_when_other_streams_are_done() {
     let hold = bed.hold(&side);
     memory.record_stream(&side);
     drop(memory);
-    assert_eq!(told(&bed), [(snapshot::Action::FreeRequested, at, MIB)]);
+    assert_eq!(told(&bed), [(Action::FreeRequested, at, MIB)]);
     hold.release();
     side.synchronize().unwrap();
     let again = bed.allocate(MIB, &stream);
     assert_eq!(
         told(&bed)[1..],
-        [
-            (snapshot::Action::FreeCompleted, at, MIB),
-            (snapshot::Action::Alloc, at, MIB)
-        ]
+        [(Action::FreeCompleted, at, MIB), (Action::Alloc, at, MIB)]
     );
     drop(again);
 }
@@ -99,9 +96,9 @@ fn h4_chunks_of_elastic_segments_are_mapped_and_unmapped() {
         chosen.map(|(_, at, bytes)| (at, bytes)).collect::<Vec<_>>()
     };
     let chunks = [(at, 2 * MIB), (at + 2 * MIB, 2 * MIB)];
-    assert_eq!(of(snapshot::Action::SegmentMap), chunks);
-    assert_eq!(of(snapshot::Action::SegmentUnmap), chunks);
-    assert_eq!(of(snapshot::Action::SegmentAlloc), []);
+    assert_eq!(of(Action::SegmentMap), chunks);
+    assert_eq!(of(Action::SegmentUnmap), chunks);
+    assert_eq!(of(Action::SegmentAlloc), []);
 }
 
 #[test]
@@ -110,10 +107,7 @@ fn h5_h6_exhaustion_carries_what_the_device_has_free_and_the_rounded_size() {
     let stream = bed.stream();
     bed.allocator.record_history(events_only());
     assert!(bed.allocator.allocate(99 * MIB - 1, &stream).is_err());
-    assert_eq!(
-        told(&bed),
-        [(snapshot::Action::OutOfMemory, 64 * MIB, 99 * MIB)]
-    );
+    assert_eq!(told(&bed), [(Action::OutOfMemory, 64 * MIB, 99 * MIB)]);
 }
 
 #[test]
@@ -128,10 +122,7 @@ fn h6_a_snapshot_is_an_event_itself_with_the_bytes_in_use() {
     drop(waiting);
     let first = bed.allocator.snapshot();
     let last = first.traces[0].events.last().unwrap();
-    assert_eq!(
-        (last.action, last.bytes),
-        (snapshot::Action::Snapshot, 1024 + MIB)
-    );
+    assert_eq!((last.action, last.bytes), (Action::Snapshot, 1024 + MIB));
     hold.release();
     drop(live);
 }
@@ -158,16 +149,14 @@ fn h3_the_oldest_events_are_overwritten_and_no_more_than_asked_are_kept() {
             assert_eq!(
                 last,
                 [
-                    (snapshot::Action::Alloc, pairs),
-                    (snapshot::Action::FreeRequested, pairs),
-                    (snapshot::Action::FreeCompleted, pairs)
+                    (Action::Alloc, pairs),
+                    (Action::FreeRequested, pairs),
+                    (Action::FreeCompleted, pairs)
                 ]
             );
         }
         // Without a gap, whatever was overwritten.
-        let allocs = events
-            .iter()
-            .filter(|event| event.action == snapshot::Action::Alloc);
+        let allocs = events.iter().filter(|event| event.action == Action::Alloc);
         let sizes: Vec<u64> = allocs.map(|event| event.bytes).collect();
         assert!(sizes.windows(2).all(|pair| pair[1] == pair[0] + 1));
     }
@@ -192,9 +181,7 @@ fn h3_streams_that_write_seldom_lose_nothing_to_one_that_writes_often() {
     let events = events(&bed);
     assert_eq!(events.len() as u64, most - 1);
     let of = |bytes| {
-        let allocs = events
-            .iter()
-            .filter(|event| event.action == snapshot::Action::Alloc);
+        let allocs = events.iter().filter(|event| event.action == Action::Alloc);
         allocs.filter(|event| event.bytes == bytes).count()
     };
     let (rare, often) = (of(1 << 13 | 1), of(512));

@@ -58,6 +58,4 @@ mod statistics;
 mod streams;
 mod threads;
 mod totals;
-#[cfg(feature = "tracing")]
-mod tracing_events;
 mod uncached;

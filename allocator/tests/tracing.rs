@@ -1,4 +1,12 @@
 //! What the subscriber of the crate `tracing` is told.
+//!
+//! In a process of its own: a place in the code that another thread reaches first, while the subscriber is being set,
+//! may count as one that nobody listens to from then on.
+#![cfg(feature = "tracing")]
+
+#[path = "behaviour/bed.rs"]
+#[expect(dead_code, reason = "most of it serves other tests")]
+mod bed;
 
 use std::fmt::{self, Write};
 use std::sync::{Arc, Mutex};
@@ -7,7 +15,7 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
-use crate::bed::{Bed, MIB};
+use bed::{Bed, MIB};
 
 /// Writes down what it is told.
 #[derive(Clone, Default)]
