@@ -4,6 +4,11 @@
 
 Allocators take turns within a round, so that a machine that grows warm or busy harms all of them alike. Step times are
 medians over the rounds; the ratio is to PyTorch's own allocator in the same run.
+
+    python3 benches/torch/compare.py --turn 5 --rounds 3
+
+On a machine whose pace changes within seconds, the processes live side by side and take turns of a few steps: then the
+ratio is that of the same steps, each at the fastest of all rounds.
 """
 
 import argparse
@@ -13,6 +18,8 @@ import statistics
 import subprocess
 import sys
 import time
+
+from turns import compare_steps, run_in_turns
 
 HERE = pathlib.Path(__file__).parent
 PROGRAMS = ("train_gpt2", "generate_llama", "train_resnet")
@@ -30,16 +37,23 @@ def arguments():
                         help=f"only this one; may be repeated (default: {', '.join(ALLOCATORS)})")
     parser.add_argument("--json", type=pathlib.Path, help="a file for everything that was measured")
     parser.add_argument("--timeout", type=float, default=120, help="seconds that one run may take")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="no run begins after so many seconds")
+    parser.add_argument("--turn", type=int, default=0, metavar="STEPS",
+                        help="run the allocators side by side, so many steps each in turn")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="no program begins after so many seconds")
     parser.add_argument("rest", nargs="*", help="after --, options for the programs, such as --tiny")
     return parser.parse_args()
 
 
+def command_of(program, allocator, options):
+    """The command line of one run."""
+    # What is given after -- comes later, and so it counts.
+    return [sys.executable, str(HERE / f"{program}.py"), "--allocator", allocator, "--steps", str(STEPS[program]),
+            "--turn", str(options.turn), *options.rest]
+
+
 def run(program, allocator, options):
     """The figures of one run, or why there are none."""
-    # What is given after -- comes later, and so it counts.
-    command = [sys.executable, str(HERE / f"{program}.py"), "--allocator", allocator, "--steps", str(STEPS[program]),
-               *options.rest]
+    command = command_of(program, allocator, options)
     began = time.perf_counter()
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=options.timeout, check=False)
@@ -51,19 +65,29 @@ def run(program, allocator, options):
     return {**json.loads(lines[-1]), "process_s": time.perf_counter() - began}
 
 
+def run_round(program, options):
+    """The figures of a program with each allocator, one after the other or side by side."""
+    allocators = options.allocator or ALLOCATORS
+    if not options.turn:
+        yield from (run(program, allocator, options) for allocator in allocators)
+        return
+    commands = {allocator: command_of(program, allocator, options) for allocator in allocators}
+    for allocator, figures in run_in_turns(commands, options.timeout).items():
+        yield {"program": program, "allocator": allocator, **figures}
+
+
 def measure(options):
     """Every run, round by round."""
     runs, began = [], time.perf_counter()
     for number in range(options.rounds):
         for program in options.program or PROGRAMS:
-            for allocator in options.allocator or ALLOCATORS:
-                if time.perf_counter() - began > options.seconds:
-                    print(f"time is up: round {number + 1} ends before {program} with {allocator}", file=sys.stderr)
-                    return runs
-                figures = {"round": number, **run(program, allocator, options)}
-                runs.append(figures)
+            if time.perf_counter() - began > options.seconds:
+                print(f"time is up: round {number + 1} ends before {program}", file=sys.stderr)
+                return runs
+            for figures in run_round(program, options):
+                runs.append({"round": number, **figures})
                 outcome = figures.get("failure") or f"{figures['median_step_ms']:.2f} ms a step"
-                print(f"round {number + 1}: {program}, {allocator}: {outcome}", file=sys.stderr, flush=True)
+                print(f"round {number + 1}: {program}, {figures['allocator']}: {outcome}", file=sys.stderr, flush=True)
     return runs
 
 
@@ -89,6 +113,8 @@ def row(program, allocator, mine, native, base):
     median = statistics.median(run["median_step_ms"] for run in mine)
     line["step_ms"] = median
     line["ratio"] = median / base if base else None
+    if native and mine[0].get("step_ms"):
+        line.update(compare_steps(mine, native))
     line["same"] = len({run["outcome_hash"] for run in mine + native}) == 1 if native else None
     if "peak_reserved" in mine[0]:
         for figure in ("peak_allocated", "peak_reserved", "device_peak"):
