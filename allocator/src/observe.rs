@@ -7,35 +7,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use cachette_hal::StreamRef;
+pub use cachette_snapshot::Action;
 
 use crate::exhaustion::OutOfMemory;
 use crate::leak::Leak;
 use crate::pool::PoolId;
-
-/// What happened to memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-#[repr(u8)]
-pub enum Action {
-    /// A caller got a block.
-    Alloc,
-    /// A caller gave a block back.
-    FreeRequested,
-    /// The block is free for others; later than the request where another stream still used it.
-    FreeCompleted,
-    /// A segment was obtained from the device.
-    SegmentAlloc,
-    /// A segment goes back to the device.
-    SegmentFree,
-    /// Memory was mapped into an elastic segment.
-    SegmentMap,
-    /// Memory left an elastic segment, for another place or for the device.
-    SegmentUnmap,
-    /// A snapshot was taken.
-    Snapshot,
-    /// A request failed.
-    OutOfMemory,
-}
 
 /// One thing that happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

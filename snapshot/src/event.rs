@@ -1,5 +1,8 @@
 //! What happened, in the order it did.
 
+use std::fmt;
+use std::str::FromStr;
+
 use crate::{StackId, TextId};
 
 /// What happened to memory.
@@ -60,6 +63,25 @@ impl Action {
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|action| action.name() == name)
+    }
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// No action has that name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("Unknown TraceEntry action: {0}")]
+pub struct UnknownAction(pub String);
+
+impl FromStr for Action {
+    type Err = UnknownAction;
+
+    fn from_str(name: &str) -> Result<Self, UnknownAction> {
+        Self::named(name).ok_or_else(|| UnknownAction(name.to_owned()))
     }
 }
 

@@ -32,7 +32,7 @@ mod stacks;
 mod texts;
 
 pub use error::{PickleProblem, SnapshotError, SnapshotProblem};
-pub use event::{Action, Annotation, Event, Stage, Trace};
+pub use event::{Action, Annotation, Event, Stage, Trace, UnknownAction};
 pub use limits::Limits;
 pub use segment::{Block, BlockState, Kind, PoolId, Segment};
 pub use setting::Setting;

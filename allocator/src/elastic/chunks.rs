@@ -160,6 +160,16 @@ impl Chunks {
     /// Gives a chunk back to the device; the memory goes with its last mapping. After a failure it is still
     /// there, and this may be tried again.
     pub(crate) fn destroy(&self, memory: &dyn VirtualMemory, id: ChunkId) -> hal::Result<u64> {
+        let bytes = self.suspend(memory, id)?;
+        if bytes > 0 {
+            self.forget(id);
+        }
+        Ok(bytes)
+    }
+
+    /// Gives the memory of a chunk back to the device, and keeps its number for [`resume`](Self::resume). After a
+    /// failure it is still there. Zero bytes mean that it had none.
+    pub(crate) fn suspend(&self, memory: &dyn VirtualMemory, id: ChunkId) -> hal::Result<u64> {
         let Some(Physical { backing, sharing }) = self
             .table()
             .slots
@@ -170,50 +180,15 @@ impl Chunks {
         };
         let (raw, bytes) = (backing.raw(), backing.bytes());
         // SAFETY: 1. the backing was made by this device and leaves the table here.
-        let destroyed = unsafe { memory.destroy_backing(backing) };
-        let mut table = self.table();
-        match destroyed {
-            Ok(()) => {
-                table.vacant.push(id);
-                self.bytes.fetch_sub(bytes, Relaxed);
-                Ok(bytes)
-            }
-            Err(error) => {
-                table.slots[id.0 as usize] = Some(Physical {
-                    backing: Backing::from_raw(raw, bytes),
-                    sharing,
-                });
-                Err(error)
-            }
+        if let Err(error) = unsafe { memory.destroy_backing(backing) } {
+            self.table().slots[id.0 as usize] = Some(Physical {
+                backing: Backing::from_raw(raw, bytes),
+                sharing,
+            });
+            return Err(error);
         }
-    }
-
-    /// Gives the memory of a chunk back to the device, and keeps its number for [`resume`](Self::resume). After a
-    /// failure it is still there.
-    pub(crate) fn suspend(&self, memory: &dyn VirtualMemory, id: ChunkId) -> hal::Result<()> {
-        let Some(Physical { backing, sharing }) = self
-            .table()
-            .slots
-            .get_mut(id.0 as usize)
-            .and_then(Option::take)
-        else {
-            return Ok(());
-        };
-        let (raw, bytes) = (backing.raw(), backing.bytes());
-        // SAFETY: 1. the backing was made by this device and leaves the table here.
-        let destroyed = unsafe { memory.destroy_backing(backing) };
-        match destroyed {
-            Ok(()) => {
-                self.bytes.fetch_sub(bytes, Relaxed);
-            }
-            Err(_) => {
-                self.table().slots[id.0 as usize] = Some(Physical {
-                    backing: Backing::from_raw(raw, bytes),
-                    sharing,
-                });
-            }
-        }
-        destroyed
+        self.bytes.fetch_sub(bytes, Relaxed);
+        Ok(bytes)
     }
 
     /// Gets memory for a chunk that was suspended.

@@ -50,9 +50,10 @@ use crate::allocator::Allocator;
 
 pub(crate) use annotations::annotations;
 pub use annotations::{MOST_ANNOTATIONS, Stage, annotate};
+pub use cachette_snapshot::UnknownAction;
 pub use callers::Callers;
 pub(crate) use clock::Scale;
-pub use options::{HistoryOptions, Level, UnknownAction};
+pub use options::{HistoryOptions, Level};
 pub(crate) use recording::{History, Noted, Place, Recording};
 pub(crate) use ring::Pen;
 pub use stacks::{Frame, RawStack, ResolvedStack, StackSource};

@@ -1,8 +1,8 @@
 //! What a history keeps.
 
-use std::fmt;
-use std::str::FromStr;
 use std::sync::Arc;
+
+use cachette_snapshot::UnknownAction;
 
 use super::callers::Callers;
 use super::stacks::StackSource;
@@ -125,56 +125,5 @@ impl HistoryOptions {
     pub fn stack_source(mut self, source: Arc<dyn StackSource>) -> Self {
         self.source = Some(source);
         self
-    }
-}
-
-/// No action has that name.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("Unknown TraceEntry action: {0}")]
-pub struct UnknownAction(pub String);
-
-impl Action {
-    /// Every action.
-    pub const ALL: [Self; 9] = [
-        Self::Alloc,
-        Self::FreeRequested,
-        Self::FreeCompleted,
-        Self::SegmentAlloc,
-        Self::SegmentFree,
-        Self::SegmentMap,
-        Self::SegmentUnmap,
-        Self::Snapshot,
-        Self::OutOfMemory,
-    ];
-
-    /// The name that files and options use.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Alloc => "alloc",
-            Self::FreeRequested => "free_requested",
-            Self::FreeCompleted => "free_completed",
-            Self::SegmentAlloc => "segment_alloc",
-            Self::SegmentFree => "segment_free",
-            Self::SegmentMap => "segment_map",
-            Self::SegmentUnmap => "segment_unmap",
-            Self::Snapshot => "snapshot",
-            Self::OutOfMemory => "oom",
-        }
-    }
-}
-
-impl fmt::Display for Action {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-impl FromStr for Action {
-    type Err = UnknownAction;
-
-    fn from_str(name: &str) -> Result<Self, UnknownAction> {
-        let found = Self::ALL.into_iter().find(|action| action.name() == name);
-        found.ok_or_else(|| UnknownAction(name.to_owned()))
     }
 }

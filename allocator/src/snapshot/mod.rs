@@ -33,7 +33,7 @@ use cachette_hal::{Device, StreamRef};
 use crate::allocator::Allocator;
 use crate::heap::HeapCopy;
 use crate::history::{self, Place, Scale};
-use crate::observe::{self, TraceEvent};
+use crate::observe::TraceEvent;
 use crate::pool::{self, Pool};
 use build::Building;
 
@@ -118,11 +118,11 @@ impl<D: Device> Allocator<D> {
                 stream: 0,
                 pool: recording.number_of(pool),
             };
-            recording.write_own((observe::Action::Snapshot, 0, used), place);
+            recording.write_own((Action::Snapshot, 0, used), place);
         }
         if shared.observers.is_tracked() {
             shared.observers.event(&TraceEvent {
-                action: observe::Action::Snapshot,
+                action: Action::Snapshot,
                 address: 0,
                 bytes: used,
                 stream: StreamRef::DEFAULT,

@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use cachette_snapshot::{Action, Event, StackId, TextId, Trace};
+use cachette_snapshot::{Event, StackId, TextId, Trace};
 
 use super::build::Building;
 use crate::history::{self, Noted, Recording, Scale};
-use crate::observe;
 use crate::pool::PoolId;
 
 impl Building<'_> {
@@ -52,21 +51,7 @@ fn event_of(noted: &Noted, scale: &Scale) -> Event {
         metadata: TextId::NONE,
         context: TextId::NONE,
         pool: noted.pool,
-        action: action_of(noted.action),
-    }
-}
-
-const fn action_of(action: observe::Action) -> Action {
-    match action {
-        observe::Action::Alloc => Action::Alloc,
-        observe::Action::FreeRequested => Action::FreeRequested,
-        observe::Action::FreeCompleted => Action::FreeCompleted,
-        observe::Action::SegmentAlloc => Action::SegmentAlloc,
-        observe::Action::SegmentFree => Action::SegmentFree,
-        observe::Action::SegmentMap => Action::SegmentMap,
-        observe::Action::SegmentUnmap => Action::SegmentUnmap,
-        observe::Action::Snapshot => Action::Snapshot,
-        observe::Action::OutOfMemory => Action::OutOfMemory,
+        action: noted.action,
     }
 }
 

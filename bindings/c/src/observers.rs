@@ -47,7 +47,7 @@ impl From<cachette::Action> for Action {
             cachette::Action::SegmentMap => Self::SegmentMap,
             cachette::Action::SegmentUnmap => Self::SegmentUnmap,
             cachette::Action::OutOfMemory => Self::OutOfMemory,
-            _ => Self::Other,
+            cachette::Action::Snapshot => Self::Other,
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cachette::hal::{DeviceInfo, Vendor};
-use cachette::source::{Nccl, Nvshmem, Rocshmem, Source, SourceError};
+use cachette::source::Source;
 use cachette_torch::NamedSource;
 use pyo3::prelude::*;
 
@@ -29,15 +29,7 @@ pub(crate) fn find(name: &str, device: &DeviceInfo) -> PyResult<Arc<dyn Source>>
         );
         return Err(error::error(text));
     }
-    open(library, device).map_err(|why| error::of_allocator(why.into()))
-}
-
-fn open(library: NamedSource, device: &DeviceInfo) -> Result<Arc<dyn Source>, SourceError> {
-    Ok(match library {
-        // SAFETY: 1. that it is initialised for the device is the caller's promise, as the documentation says.
-        NamedSource::Nvshmem => Arc::new(unsafe { Nvshmem::adopt(device.ordinal) }?),
-        // SAFETY: 1. as above.
-        NamedSource::Rocshmem => Arc::new(unsafe { Rocshmem::adopt(device.ordinal) }?),
-        _ => Arc::new(Nccl::load(device.vendor)?),
-    })
+    // SAFETY: 1. that it is initialised for the device is the caller's promise, as the documentation says.
+    let source = unsafe { library.open(device.ordinal) };
+    source.map_err(|why| error::of_allocator(why.into()))
 }

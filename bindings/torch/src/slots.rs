@@ -14,7 +14,9 @@ use std::str::FromStr;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use cachette::Config;
+use cachette::hal::{Ordinal, Vendor};
 use cachette::pool::PoolStats;
+use cachette::source::{Nccl, Nvshmem, Rocshmem, Source, SourceError};
 
 use crate::error::Error;
 use functions::{ALLOCATE, FREE, SLOTS};
@@ -63,6 +65,24 @@ impl NamedSource {
 impl fmt::Display for NamedSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
+    }
+}
+
+impl NamedSource {
+    /// Opens the library as a source of memory of a device of its vendor.
+    ///
+    /// # Safety
+    ///
+    /// 1. NVSHMEM and rocSHMEM are initialised for the device, and stay so while the source is used.
+    pub unsafe fn open(self, device: Ordinal) -> Result<Arc<dyn Source>, SourceError> {
+        Ok(match self {
+            Self::Nccl => Arc::new(Nccl::load(Vendor::Nvidia)?),
+            Self::Rccl => Arc::new(Nccl::load(Vendor::Amd)?),
+            // SAFETY: 1. the caller's promise.
+            Self::Nvshmem => Arc::new(unsafe { Nvshmem::adopt(device) }?),
+            // SAFETY: 1. the caller's promise.
+            Self::Rocshmem => Arc::new(unsafe { Rocshmem::adopt(device) }?),
+        })
     }
 }
 

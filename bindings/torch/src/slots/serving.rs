@@ -1,15 +1,14 @@
 //! What stands behind the functions of one slot.
 
 use std::ffi::c_int;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, OnceLock};
 
-use cachette::hal::{AnyDevice, Ordinal, StreamRef, Vendor};
+use cachette::hal::{AnyDevice, Ordinal, StreamRef};
 use cachette::pool::PoolStats;
-use cachette::source::{Nccl, Nvshmem, Rocshmem, Source, SourceError};
 use cachette::{Allocator, Pool, PoolOptions};
 
-use super::{NamedSource, SlotOptions};
+use super::SlotOptions;
 use crate::entry::of_memory;
 use crate::error::Error;
 use crate::{fork, state};
@@ -73,7 +72,8 @@ impl Serving {
         let failed = |error| of_memory(&allocator, error);
         let mut options = PoolOptions::new().no_split(self.options.no_split);
         if let Some(name) = self.options.source {
-            let source = find_source(name, Ordinal(device));
+            // SAFETY: 1. is promise 1 of `Slot::create`.
+            let source = unsafe { name.open(Ordinal(device)) };
             options = options.source(source.map_err(|error| failed(error.into()))?);
         }
         allocator.create_pool_with(options).map_err(failed)
@@ -125,16 +125,5 @@ impl Serving {
 fn number_of(device: c_int) -> Result<u32, Error> {
     u32::try_from(device).map_err(|_| Error::NoSuchDevice {
         device: device.into(),
-    })
-}
-
-fn find_source(name: NamedSource, device: Ordinal) -> Result<Arc<dyn Source>, SourceError> {
-    Ok(match name {
-        NamedSource::Nccl => Arc::new(Nccl::load(Vendor::Nvidia)?),
-        NamedSource::Rccl => Arc::new(Nccl::load(Vendor::Amd)?),
-        // SAFETY: 1. is promise 1 of `Slot::create`.
-        NamedSource::Nvshmem => Arc::new(unsafe { Nvshmem::adopt(device) }?),
-        // SAFETY: 1. is promise 1 of `Slot::create`.
-        NamedSource::Rocshmem => Arc::new(unsafe { Rocshmem::adopt(device) }?),
     })
 }
