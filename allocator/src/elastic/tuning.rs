@@ -9,6 +9,8 @@ const MIB: u64 = 1 << 20;
 pub(crate) struct Tuning {
     /// The largest new chunk, in bytes, but for very large requests; zero for one page always.
     pub(crate) largest: u64,
+    /// The largest part of all that is held that a new chunk may be, as its divisor; zero for any part.
+    pub(crate) part: u64,
     /// How many requests a chunk that is created or moved should be shared by.
     pub(crate) price: u64,
     /// How much more memory may be held than was ever in use at once before spare chunks must serve, in
@@ -32,13 +34,14 @@ impl Default for Tuning {
 impl Tuning {
     /// What each setting stands for; docs/elastic.md shows what they cost and save.
     pub(crate) const fn of_setting(setting: ElasticSetting) -> Self {
-        let (largest, price, slack, calm) = match setting {
-            ElasticSetting::Default => (16 * MIB, 8, 5, 20),
-            ElasticSetting::Compact => (0, 0, 0, 0),
-            ElasticSetting::Quick => (64 * MIB, 100, 20, 10),
+        let (largest, part, price, slack, calm) = match setting {
+            ElasticSetting::Default => (64 * MIB, 512, 100, 20, 10),
+            ElasticSetting::Compact => (0, 0, 0, 0, 0),
+            ElasticSetting::Quick => (64 * MIB, 0, 100, 20, 10),
         };
         Self {
             largest,
+            part,
             price,
             slack,
             calm,
@@ -61,13 +64,13 @@ impl Tuning {
         tuning
     }
 
-    /// The largest new chunk for a request: what fills much may come in larger pieces.
-    pub(crate) const fn largest_for(&self, request: u64) -> u64 {
-        let part = request / 32;
-        if self.largest > 0 && part > self.largest {
-            return part;
+    /// The largest new chunk for a request, while so many bytes are held: what fills much may come in larger pieces.
+    pub(crate) fn largest_for(&self, request: u64, held: u64) -> u64 {
+        if self.largest == 0 {
+            return 0;
         }
-        self.largest
+        let part = (held + request).checked_div(self.part);
+        self.largest.min(part.unwrap_or(u64::MAX)).max(request / 32)
     }
 
     /// The same, but every chunk stays where it is.

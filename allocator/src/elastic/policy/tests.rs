@@ -323,3 +323,41 @@ fn a_chunk_too_long_for_the_hole_serves_in_a_longer_one() {
     };
     assert_eq!(plan.new_bytes(), 0);
 }
+
+/// The sizes of the new chunks for a request of a program that has many chunks and `used` bytes.
+fn pieces(setting: ElasticSetting, request: u64, used: u64) -> Vec<u64> {
+    let shape = (0, vec![(4096, 0)], 0);
+    let moment = Moment {
+        request,
+        runs: vec![run_of(&shape, 64 * PAGE)],
+        spares: Vec::new(),
+        offered: Some(Vec::new()),
+        used,
+        requests: 1000,
+        spent: 10_000,
+        room: 1 << 50,
+        pressed: false,
+        tuning: Tuning::of_setting(setting),
+    };
+    let Decision::Fill(plan) = decide(&moment.facts()) else {
+        panic!("there are addresses and memory enough");
+    };
+    plan.fills.iter().map(|fill| fill.bytes).collect()
+}
+
+#[test]
+fn a_new_chunk_is_a_small_part_of_what_is_held_unless_much_is_asked_for_at_once() {
+    let (default, quick) = (ElasticSetting::Default, ElasticSetting::Quick);
+    let mib = 1 << 20;
+    assert_eq!(pieces(default, 64 * mib, 1 << 30), [2 * mib; 32]);
+    assert_eq!(pieces(default, 64 * mib, 8 << 30), [16 * mib; 4]);
+    assert_eq!(pieces(default, 64 * mib, 80 << 30), [64 * mib; 1]);
+    assert_eq!(pieces(default, 1024 * mib, 0), [32 * mib; 32]);
+    assert_eq!(pieces(default, 8192 * mib, 0), [256 * mib; 32]);
+    assert_eq!(pieces(quick, 64 * mib, 1 << 30), [64 * mib; 1]);
+    assert_eq!(pieces(quick, 8192 * mib, 0), [256 * mib; 32]);
+    assert_eq!(
+        pieces(ElasticSetting::Compact, 64 * mib, 80 << 30),
+        [2 * mib; 32]
+    );
+}
