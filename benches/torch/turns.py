@@ -1,15 +1,20 @@
 """Runs one program with several allocators at once, a few steps each in turn.
 
 All processes hold their memory side by side, and one at a time has the device. Step for step they do the same work, and
-the same step runs with each allocator within a second, so a machine that changes its pace does not favour any.
+the same step runs with each allocator within a second and on the same few cores, so a machine that changes its pace, or
+whose cores differ, does not favour any.
 """
 
 import json
+import os
 import statistics
 import subprocess
 import threading
 
 from measured import WARM_UP
+
+#: Cores that all processes share: one for the program, one for the thread of `backward()`, and two for the driver's.
+CORES = 4
 
 
 def run_in_turns(commands, timeout):
@@ -41,6 +46,7 @@ class Racer:
         self.is_waiting, self.found = False, None
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         stderr=subprocess.DEVNULL, text=True)
+        os.sched_setaffinity(self.process.pid, sorted(os.sched_getaffinity(0))[-CORES:])
 
     def take_turn(self):
         """Lets it run its next steps, if it has any."""

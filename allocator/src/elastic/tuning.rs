@@ -35,7 +35,7 @@ impl Tuning {
     /// What each setting stands for; docs/elastic.md shows what they cost and save.
     pub(crate) const fn of_setting(setting: ElasticSetting) -> Self {
         let (largest, part, price, slack, calm) = match setting {
-            ElasticSetting::Default => (64 * MIB, 512, 100, 20, 10),
+            ElasticSetting::Default => (64 * MIB, 512, 100, 5, 15),
             ElasticSetting::Compact => (0, 0, 0, 0, 0),
             ElasticSetting::Quick => (64 * MIB, 0, 100, 20, 10),
         };

@@ -231,10 +231,18 @@ impl<D: Device> Allocator<D> {
     /// Makes a pool as `options` say.
     pub fn create_pool_with(&self, options: PoolOptions) -> Result<Pool<D>, Error> {
         self.inner().shared.origin.check()?;
-        let id = options.id.unwrap_or_else(PoolId::of_user);
-        let mut core = PoolCore::new(id, options.source, options.no_split, options.use_on_oom);
-        core.tag = options.tag;
-        let core = self.inner().pools.add(core)?;
+        let (source, tag) = (options.source, options.tag);
+        let core = loop {
+            let id = options.id.unwrap_or_else(PoolId::of_user);
+            let (no_split, use_on_oom) = (options.no_split, options.use_on_oom);
+            let mut core = PoolCore::new(id, source.clone(), no_split, use_on_oom);
+            core.tag.clone_from(&tag);
+            match self.inner().pools.add(core) {
+                // Somebody made that name up before it came up.
+                Err(_) if options.id.is_none() => {}
+                added => break added?,
+            }
+        };
         if let Some(source) = &core.source {
             source.started(self.device_info().ordinal.0 + 1);
         }

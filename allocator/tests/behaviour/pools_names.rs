@@ -87,18 +87,22 @@ fn p1_a_handle_is_a_name_and_no_pool() {
 fn p1_a_name_that_somebody_made_up_is_never_given_out_as_well() {
     let bed = Bed::new();
     let stream = bed.stream();
-    let mut ahead = Pool::<HostDevice>::handle();
-    ahead.user += 20;
-    let options = PoolOptions::new().id(ahead);
-    let taken = bed
-        .allocator
-        .create_pool_with(options)
-        .expect("the name is free");
-    let memory = taken.allocate(MIB, &stream).expect("there is room");
-    let pools: Vec<Room> = (0..60).map(|_| bed.allocator.create_pool()).collect();
-    assert!(pools.iter().all(|pool| pool.id() != ahead));
-    assert_eq!(taken.stats().allocations, 1);
-    drop((memory, pools));
+    let with_options = || {
+        let made = bed.allocator.create_pool_with(PoolOptions::new());
+        made.expect("another name is free")
+    };
+    for make in [&|| bed.allocator.create_pool(), &with_options] as [&dyn Fn() -> Room; 2] {
+        let mut ahead = Pool::<HostDevice>::handle();
+        ahead.user += 20;
+        let options = PoolOptions::new().id(ahead);
+        let taken = bed.allocator.create_pool_with(options);
+        let taken = taken.expect("the name is free");
+        let memory = taken.allocate(MIB, &stream).expect("there is room");
+        let pools: Vec<Room> = (0..60).map(|_| make()).collect();
+        assert!(pools.iter().all(|pool| pool.id() != ahead));
+        assert_eq!(taken.stats().allocations, 1);
+        drop((memory, pools));
+    }
 }
 
 #[test]

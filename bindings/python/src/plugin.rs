@@ -134,6 +134,7 @@ pub(crate) mod plugin {
     ) -> PyResult<PyPool> {
         let allocator = allocator(device)?;
         let options = pool::options(allocator, source)?;
+        let options = options.id(cachette_torch::new_pool_id());
         PyPool::create(allocator, options.no_split(no_split).tag(tag))
     }
 

@@ -55,6 +55,7 @@ pub use hooks::{
     cachette_torch_end_allocate_to_pool, cachette_torch_init, cachette_torch_memory_fraction,
     cachette_torch_record_stream, cachette_torch_release_pool, cachette_torch_reset,
 };
+pub use pools::new_pool_id;
 pub use slots::{NamedSource, Slot, SlotOptions, UnknownSource};
 pub use state::{
     MOST_DEVICES, allocator, backend, config, is_started, last_out_of_memory, on_out_of_memory,

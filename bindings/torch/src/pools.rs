@@ -1,6 +1,7 @@
 //! Pools that PyTorch captures graphs into.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cachette::hal::{AnyDevice, StreamRef};
@@ -17,6 +18,17 @@ type Name = (u32, PoolId);
 
 /// One handle for every begin that was not released yet.
 static USERS: Mutex<BTreeMap<Name, Vec<Pool<AnyDevice>>>> = Mutex::new(BTreeMap::new());
+
+/// A new name for a pool that PyTorch did not ask for. PyTorch counts its own from one on and never gets there.
+#[must_use]
+pub fn new_pool_id() -> PoolId {
+    /// Relaxed: only the numbers must differ.
+    static NEXT: AtomicU64 = AtomicU64::new(1 << 62);
+    PoolId {
+        capture: 0,
+        user: NEXT.fetch_add(1, Relaxed),
+    }
+}
 
 /// Leads requests to the pool of a name, which is made if there is none, and becomes a user of it.
 ///
