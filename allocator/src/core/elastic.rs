@@ -18,8 +18,7 @@ use crate::core::block::Block;
 use crate::core::guard::add_guards;
 use crate::core::segment::Segment;
 use crate::core::starts::Starts;
-use crate::core::tree::AddressTree;
-use crate::core::{BlockId, BlockState, Chunk, Ground, Guard, Run, SegmentId, Shelf, Spare};
+use crate::core::{BlockId, BlockState, Chunk, Guard, Run, SegmentId, Shelf, Spare};
 use crate::policy::Policy;
 use crate::size::{GRAIN, Kind, SMALL_LIMIT};
 
@@ -61,14 +60,7 @@ impl<G: Guard> Shelf<G> {
             return Vec::new();
         };
         let mut spares = Vec::new();
-        let free = if let Some(tree) = &ground.tree {
-            tree.at_least(&self.blocks, SMALL_GRAINS)
-        } else {
-            let mut free = self.large.in_order(&self.blocks);
-            free.sort_unstable_by_key(|id| self.blocks[*id].place());
-            free
-        };
-        for block in free {
+        for block in ground.places.iter() {
             let free = &self.blocks[block];
             let (start, within) = (free.address, free.bytes());
             spares.extend(ground.inside(start, start + within).map(|chunk| Spare {
@@ -199,9 +191,7 @@ impl<G: Guard> Shelf<G> {
             Some(ground) if state != BlockState::Free => {
                 ground.holes.remove(&place);
             }
-            Some(Ground {
-                tree: Some(tree), ..
-            }) => tree.remove(&mut self.blocks, id),
+            Some(ground) if ground.is_by_place(kind) => ground.places.remove(place),
             _ => self.unlist(id, kind),
         }
     }
@@ -218,9 +208,7 @@ impl<G: Guard> Shelf<G> {
             Some(ground) if state != BlockState::Free => {
                 ground.holes.insert(place, id);
             }
-            Some(Ground {
-                tree: Some(tree), ..
-            }) => tree.insert(&mut self.blocks, id),
+            Some(ground) if ground.is_by_place(kind) => ground.places.insert(&self.blocks, id),
             _ => self.list(id, kind),
         }
     }
@@ -302,10 +290,58 @@ impl<G: Guard> Shelf<G> {
     }
 
     /// Makes a block free that has memory.
-    pub(super) fn become_free(&mut self, id: BlockId) {
-        let id = self.join_neighbours(id, BlockState::Free);
-        self.return_as(id, BlockState::Free);
+    ///
+    /// It is joined with its free neighbours, and takes over the entry of one of them that was listed by place.
+    pub(super) fn become_free(&mut self, mut id: BlockId) {
         self.again = BlockId::NONE;
+        let (before, after) = (self.blocks[id].before, self.blocks[id].after);
+        let mut entry = None;
+        if self.blocks.get(after).is_some_and(Block::is_free) {
+            entry = self.give_entry_up(after);
+            self.join(id, after);
+        }
+        if self.blocks.get(before).is_some_and(Block::is_free) {
+            if let Some(place) = self.give_entry_up(before)
+                && let Some(second) = entry.replace(place)
+                && let Some(ground) = &mut self.ground
+            {
+                ground.places.remove(second);
+            }
+            self.join(before, id);
+            id = before;
+        }
+        match entry {
+            Some(place) => self.take_entry_over(place, id),
+            None => self.return_as(id, BlockState::Free),
+        }
+    }
+
+    /// The entry by place of a free block that is about to go, for another to take over. A block that has none is not
+    /// listed any more.
+    fn give_entry_up(&mut self, id: BlockId) -> Option<u64> {
+        let block = &self.blocks[id];
+        if self.is_by_place(block.kind) {
+            return Some(block.place());
+        }
+        self.withdraw(id);
+        None
+    }
+
+    /// Lists a free block in the entry of one that is gone, with none between them.
+    fn take_entry_over(&mut self, place: u64, id: BlockId) {
+        let block = &mut self.blocks[id];
+        block.state = BlockState::Free;
+        block.kind = Kind::of(block.bytes());
+        if let Some(ground) = &mut self.ground {
+            ground.places.replace(&self.blocks, place, id);
+        }
+    }
+
+    /// Whether free blocks of a kind are listed by place.
+    fn is_by_place(&self, kind: Kind) -> bool {
+        self.ground
+            .as_ref()
+            .is_some_and(|ground| ground.is_by_place(kind))
     }
 
     /// Joins a block that is not listed with its neighbours in `state`, which are taken off their lists.
@@ -367,15 +403,22 @@ impl<G: Guard> Shelf<G> {
         if !id.is_some() {
             return id;
         }
-        self.withdraw(id);
         let block = &self.blocks[id];
-        let (address, left) = (block.address, block.grains - grains);
-        if left > 0
-            && !policy.no_split
-            && let Some(rest) = self.blocks.claim()
-        {
-            self.split_off(id, rest, address + u64::from(grains) * GRAIN);
-            self.return_as(rest, BlockState::Free);
+        let (place, left) = (block.place(), block.grains - grains);
+        let end = block.address + u64::from(grains) * GRAIN;
+        let by_place = self.is_by_place(Kind::of(u64::from(left) * GRAIN));
+        let rest = (left > 0 && !policy.no_split).then(|| self.blocks.claim());
+        match rest.flatten() {
+            Some(rest) if by_place => {
+                self.split_off(id, rest, end);
+                self.take_entry_over(place, rest);
+            }
+            Some(rest) => {
+                self.withdraw(id);
+                self.split_off(id, rest, end);
+                self.return_as(rest, BlockState::Free);
+            }
+            None => self.withdraw(id),
         }
         let block = &mut self.blocks[id];
         block.kind = Kind::of(block.bytes());
@@ -384,28 +427,24 @@ impl<G: Guard> Shelf<G> {
         id
     }
 
-    /// The free block for a request: the first by address, or the one that fits best. The blocks of an elastic
+    /// The free block for a request: the small one that fits best, or else the first by place. The blocks of an elastic
     /// segment are listed by their own size, and serve both kinds.
     fn find_free(&self, grains: u32) -> BlockId {
-        if let Some(ground) = &self.ground
-            && let Some(tree) = &ground.tree
-        {
-            return tree.first(&self.blocks, grains);
-        }
         if grains <= SMALL_GRAINS {
             let id = self.small.best(grains);
             if id.is_some() {
                 return id;
             }
         }
-        self.large.best(&self.blocks, grains)
+        let ground = self.ground.as_ref();
+        ground.map_or(BlockId::NONE, |ground| ground.places.first(grains))
     }
 
-    /// Lists free blocks by address, so that a request gets the first that fits; or by size.
-    pub(crate) fn list_by_address(&mut self, by_address: bool) {
+    /// Lists small free blocks by place, as large ones are, so that a request gets the first that fits; or by size.
+    pub(crate) fn pack(&mut self, packs: bool) {
         self.settle();
         let Some(ground) = &self.ground else { return };
-        if ground.tree.is_some() == by_address {
+        if ground.packs == packs {
             return;
         }
         let free = self.listed();
@@ -413,7 +452,7 @@ impl<G: Guard> Shelf<G> {
             self.withdraw(*id);
         }
         if let Some(ground) = &mut self.ground {
-            ground.tree = by_address.then(AddressTree::default);
+            ground.packs = packs;
         }
         for id in free {
             self.return_as(id, BlockState::Free);
@@ -425,13 +464,11 @@ impl<G: Guard> Shelf<G> {
 impl<G> Shelf<G> {
     /// Every free block that a search can find.
     pub(super) fn listed(&self) -> Vec<BlockId> {
-        if let Some(ground) = &self.ground
-            && let Some(tree) = &ground.tree
-        {
-            return tree.at_least(&self.blocks, 0);
-        }
         let small = self.small.iter(&self.blocks);
-        small.chain(self.large.in_order(&self.blocks)).collect()
+        match &self.ground {
+            Some(ground) => small.chain(ground.places.iter()).collect(),
+            None => small.chain(self.large.in_order(&self.blocks)).collect(),
+        }
     }
 }
 
@@ -442,6 +479,10 @@ impl Block {
     /// The address after the last byte.
     pub(super) const fn end(&self) -> u64 {
         self.address + self.bytes()
+    }
+
+    fn is_free(&self) -> bool {
+        self.state == BlockState::Free
     }
 
     /// Whether a request can be placed here, once there is memory.

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::core::BlockId;
-use crate::core::tree::AddressTree;
+use crate::core::places::Places;
+use crate::size::Kind;
 
 /// A chunk: physical memory that is mapped, moved and given back whole. The number is its owner's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -56,11 +57,18 @@ pub(crate) struct Ground {
     chunks: BTreeMap<u64, (ChunkId, u64)>,
     /// The blocks that are holes, by place.
     pub(super) holes: BTreeMap<u64, BlockId>,
-    /// The free blocks by address, if the first that fits serves; otherwise they are listed by size.
-    pub(super) tree: Option<AddressTree>,
+    /// The large free blocks, by place: the first that fits serves.
+    pub(super) places: Places,
+    /// Whether the small ones are there as well, and not listed by size.
+    pub(super) packs: bool,
 }
 
 impl Ground {
+    /// Whether free blocks of a kind are listed by place.
+    pub(super) fn is_by_place(&self, kind: Kind) -> bool {
+        self.packs || kind == Kind::Large
+    }
+
     pub(super) fn add(&mut self, chunk: Chunk) {
         self.chunks.insert(chunk.at, (chunk.id, chunk.bytes));
     }

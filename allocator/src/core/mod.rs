@@ -21,12 +21,12 @@ mod elastic;
 mod ground;
 mod guard;
 mod large;
+mod places;
 mod restore;
 mod segment;
 mod shelf;
 mod small;
 mod starts;
-mod tree;
 mod walk;
 
 pub(crate) use block::{Block, BlockId, BlockState};

@@ -203,18 +203,22 @@ impl<G> Shelf<G> {
         ensure(self.small.bits_agree() && self.large.bits_agree(), || {
             "the bits disagree with the lists".to_owned()
         })?;
-        if let Some(ground) = &self.ground
-            && ground.tree.is_some()
-        {
-            return Ok(self.listed().into_iter().collect());
-        }
+        let places = self.ground.as_ref().map(|ground| &ground.places);
+        ensure(
+            places.is_none_or(|places| places.agrees(&self.blocks)),
+            || "the places disagree with the blocks".to_owned(),
+        )?;
         let small: Vec<_> = self.small.iter(&self.blocks).collect();
-        let large = self.large.in_order(&self.blocks);
+        let large = match places {
+            Some(places) => places.iter().collect(),
+            None => self.large.in_order(&self.blocks),
+        };
         for (kind, ids) in [(Kind::Small, &small), (Kind::Large, &large)] {
             for id in ids {
                 let segment = self.segments.get(self.blocks[*id].segment);
-                let fits = |segment: &Segment| match self.ground {
-                    Some(_) => self.blocks[*id].kind == kind,
+                let by_place = kind == Kind::Large;
+                let fits = |segment: &Segment| match &self.ground {
+                    Some(ground) => ground.is_by_place(self.blocks[*id].kind) == by_place,
                     None => segment.kind == kind,
                 };
                 ensure(segment.is_some_and(fits), || {
@@ -222,7 +226,7 @@ impl<G> Shelf<G> {
                 })?;
             }
         }
-        for pair in large.windows(2) {
+        for pair in large.windows(2).filter(|_| places.is_none()) {
             let (a, b) = (&self.blocks[pair[0]], &self.blocks[pair[1]]);
             ensure((a.grains, a.rank) < (b.grains, b.rank), || {
                 format!("large blocks {pair:?} are out of order")

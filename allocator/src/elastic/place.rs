@@ -24,36 +24,23 @@ pub(crate) struct Hole {
     pub(crate) end: u64,
 }
 
-/// Which of several places is best where as few bytes are missing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Order {
-    /// The one in the shortest run, so that long ones stay whole.
-    Shortest,
-    /// The first by address, so that blocks gather there and the rest comes free.
-    Lowest,
-}
-
-/// The place for `bytes` where the fewest are missing; `None` if no run is long enough.
-pub(crate) fn choose(runs: &[Run], bytes: u64, page: u64, order: Order) -> Option<Place> {
-    // Bytes missing, then the two figures of the order; and where.
-    let mut best: Option<([u64; 3], usize, u64)> = None;
+/// The place for `bytes` where the fewest are missing, and the first of several, so that blocks gather there and the
+/// rest comes free; `None` if no run is long enough.
+pub(crate) fn choose(runs: &[Run], bytes: u64, page: u64) -> Option<Place> {
+    // Bytes missing, the run, and the address.
+    let mut best: Option<(u64, usize, u64)> = None;
     for (index, run) in runs.iter().enumerate() {
-        let length = run.end - run.start;
-        if length < bytes {
+        if run.end - run.start < bytes {
             continue;
         }
         for at in candidates(run, bytes, page) {
-            let missing = missing(run, at, bytes, page);
-            let key = match order {
-                Order::Shortest => [missing, length, 0],
-                Order::Lowest => [missing, index as u64, at],
-            };
-            if best.is_none_or(|(least, ..)| key < least) {
-                best = Some((key, index, at));
+            let here = (missing(run, at, bytes, page), index, at);
+            if best.is_none_or(|least| here < least) {
+                best = Some(here);
             }
         }
     }
-    let ([missing, ..], run, at) = best?;
+    let (missing, run, at) = best?;
     Some(Place {
         run,
         at,

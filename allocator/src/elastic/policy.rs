@@ -3,8 +3,8 @@
 //! Three choices are made for a request that finds no free block. `docs/elastic.md` tells what each of them
 //! gains, and what else was tried.
 //!
-//! * **Where** ([`place`](super::place)): in the run where the fewest bytes are missing. Free blocks that are too small by
-//!   themselves are used up first, and what is missing is rounded to whole pages least often.
+//! * **Where** ([`place`](super::place)): where the fewest bytes are missing, and there at the first place. Free blocks
+//!   that are too small by themselves are used up first, and what is missing is rounded to whole pages least often.
 //! * **From what**: new memory, as long as hardly more is held than was ever in use at once; then spare chunks, of
 //!   this heap and of others whose stream is idle; and new memory again if those do not suffice. A program that
 //!   repeats itself gets a little more, so that chunks need not go to and fro for ever.
@@ -12,7 +12,7 @@
 //!   held already and the more chunks the requests so far have had to pay for; so programs that ask often or have
 //!   little get fine chunks, and programs that ask for much at once get few.
 
-use super::place::{Order, Place, choose, longest_hole};
+use super::place::{Place, choose, longest_hole};
 use super::{Fill, Tuning};
 use crate::core::{Chunk, Run, Spare};
 
@@ -95,12 +95,7 @@ pub(crate) enum Decision {
 
 /// Decides how to serve a request.
 pub(crate) fn decide(facts: &Facts<'_>) -> Decision {
-    let order = if facts.tuning.packs {
-        Order::Lowest
-    } else {
-        Order::Shortest
-    };
-    let Some(place) = choose(facts.runs, facts.request, facts.page, order) else {
+    let Some(place) = choose(facts.runs, facts.request, facts.page) else {
         return Decision::NoPlace(facts.request);
     };
     let decision = plan_at(facts, &place);

@@ -18,8 +18,8 @@ pub(crate) struct Tuning {
     pub(crate) slack: u64,
     /// How much more it may hold than it did already, once the program repeats itself and chunks still move.
     pub(crate) calm: u64,
-    /// Whether blocks gather at low addresses: a request gets the first free block that is large enough, and not
-    /// the one that fits best.
+    /// Whether small blocks gather at low addresses as large ones do: a request gets the first free block that is
+    /// large enough, and not the one that fits best.
     pub(crate) packs: bool,
     /// Whether spare chunks serve elsewhere at all.
     pub(crate) recycles: bool,
@@ -37,7 +37,7 @@ impl Tuning {
         let (largest, part, price, slack, calm) = match setting {
             ElasticSetting::Default => (64 * MIB, 512, 100, 5, 15),
             ElasticSetting::Compact => (0, 0, 0, 0, 0),
-            ElasticSetting::Quick => (64 * MIB, 0, 100, 20, 10),
+            ElasticSetting::Quick => (64 * MIB, 0, 100, 5, 15),
         };
         Self {
             largest,

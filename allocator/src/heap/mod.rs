@@ -233,7 +233,7 @@ impl<D: Device> Heap<D> {
         } else {
             Shelf::default()
         };
-        shelf.list_by_address(shared.settings.tuning().packs);
+        shelf.pack(shared.settings.tuning().packs);
         let counters = Arc::new(Counters::default());
         shared.ledger.enlist(&counters);
         lock::prepare();
@@ -353,7 +353,7 @@ impl<D: Device> Heap<D> {
         state.policy = policy.for_source(self.elastic.is_some());
         state.policy.no_split = pool.is_some_and(|pool| pool.no_split);
         let packs = self.shared.settings.tuning().packs;
-        state.shelf.list_by_address(packs);
+        state.shelf.pack(packs);
         state.refresh(&self.shared);
     }
 
