@@ -3,11 +3,12 @@
 #![forbid(unsafe_code)]
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::Duration;
 
 use cachette_hal::IpcToken;
 
+use super::descriptors::room_behind;
 use super::handle::{Handle, Kind};
 use super::link;
 use super::problem::ShareProblem;
@@ -68,7 +69,8 @@ impl Link {
             key: handle.key,
             process,
         };
-        let greeting = match (link.ask(&open)?.0, handle.kind) {
+        link.ask(&open)?;
+        let greeting = match (link.hear()?.0, handle.kind) {
             (Reply::Token(token), Kind::Direct) => Greeting::Token(token),
             (Reply::Local(address), Kind::Direct) => Greeting::Local(address),
             (Reply::Chunks(count), Kind::Elastic) if count > 0 => Greeting::Chunks(count),
@@ -77,12 +79,27 @@ impl Link {
         Ok((link, greeting))
     }
 
-    /// The chunks from one on, as many as the other process gives at once.
-    pub(super) fn next(&self, first: u32) -> Result<Vec<Piece>, ShareProblem> {
-        let (reply, descriptors) = self.ask(&Request::Next(first))?;
+    /// Begins to ask for all chunks, of which there are `count`.
+    pub(super) fn batches(&self, count: u32) -> Result<Batches<'_>, ShareProblem> {
+        let batches = Batches {
+            link: self,
+            heard: 0,
+            count,
+            most: room_behind(self.socket.as_raw_fd()),
+        };
+        batches.ask()?;
+        Ok(batches)
+    }
+
+    /// The chunks that were asked for, `most` at most.
+    fn hear_batch(&self, most: u8) -> Result<Vec<Piece>, ShareProblem> {
+        let (reply, descriptors) = self.hear()?;
         let Reply::Batch { sizes, names } = reply else {
             return Err(self.misunderstood());
         };
+        if sizes.len() > usize::from(most) {
+            return Err(self.misunderstood());
+        }
         let names: Vec<Exported> = match names {
             Names::Descriptors if descriptors.len() < sizes.len() => {
                 // The kernel leaves out what this process has no room for.
@@ -104,19 +121,17 @@ impl Link {
         matches!(silent, Err(error) if error.kind() == io::ErrorKind::WouldBlock)
     }
 
-    /// Asks one thing; the answer, if it is not a refusal.
-    fn ask(&self, request: &Request) -> Result<(Reply, Vec<OwnedFd>), ShareProblem> {
+    /// Asks one thing. What it is answered has to be heard before the next is asked.
+    fn ask(&self, request: &Request) -> Result<(), ShareProblem> {
+        let sent = link::send(self.socket.as_fd(), &request.encode(), &[]);
+        sent.map_err(|error| self.broken(&error))
+    }
+
+    /// Hears the answer, if it is not a refusal.
+    fn hear(&self) -> Result<(Reply, Vec<OwnedFd>), ShareProblem> {
         let pid = self.pid;
-        let gone = |error: &io::Error| match error.kind() {
-            io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => ShareProblem::NoAnswer { pid },
-            io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => {
-                ShareProblem::Gone { pid }
-            }
-            _ => system(error),
-        };
-        link::send(self.socket.as_fd(), &request.encode(), &[]).map_err(|error| gone(&error))?;
         let answer = link::receive_within(self.socket.as_fd(), PATIENCE);
-        let (bytes, descriptors) = answer.map_err(|error| gone(&error))?;
+        let (bytes, descriptors) = answer.map_err(|error| self.broken(&error))?;
         if bytes.is_empty() {
             return Err(ShareProblem::Gone { pid });
         }
@@ -131,9 +146,57 @@ impl Link {
         }
     }
 
+    /// The connection failed.
+    fn broken(&self, error: &io::Error) -> ShareProblem {
+        let pid = self.pid;
+        match error.kind() {
+            io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => ShareProblem::NoAnswer { pid },
+            io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => {
+                ShareProblem::Gone { pid }
+            }
+            _ => system(error),
+        }
+    }
+
     /// The other process does not speak this language.
     pub(super) const fn misunderstood(&self) -> ShareProblem {
         ShareProblem::Misunderstood { pid: self.pid }
+    }
+}
+
+/// All chunks of one opening, some at a time, in order.
+///
+/// The next ones are asked for before those that came are handed out, so that the other process exports while this one
+/// maps. Until all have come one question is under way; whoever stops before closes the link.
+#[derive(Debug)]
+pub(super) struct Batches<'a> {
+    link: &'a Link,
+    /// Chunks that came.
+    heard: u32,
+    /// Chunks in all.
+    count: u32,
+    /// Chunks that may come at once.
+    most: u8,
+}
+
+impl Batches<'_> {
+    /// The chunks that came next; `None` after the last.
+    pub(super) fn hear(&mut self) -> Result<Option<Vec<Piece>>, ShareProblem> {
+        if self.heard >= self.count {
+            return Ok(None);
+        }
+        let pieces = self.link.hear_batch(self.most)?;
+        let came = u32::try_from(pieces.len()).unwrap_or(u32::MAX);
+        self.heard = self.heard.saturating_add(came);
+        if self.heard < self.count {
+            self.ask()?;
+        }
+        Ok(Some(pieces))
+    }
+
+    fn ask(&self) -> Result<(), ShareProblem> {
+        let (first, most) = (self.heard, self.most);
+        self.link.ask(&Request::Next { first, most })
     }
 }
 

@@ -8,8 +8,8 @@ use super::problem::ShareProblem;
 
 /// What every handle begins with.
 const MAGIC: [u8; 8] = *b"cachshar";
-/// The newest layout, and so far the only one.
-const VERSION: u8 = 1;
+/// The version, of its layout and of what is said over the socket that it names.
+const VERSION: u8 = 2;
 /// Bytes of a handle of this version: 96 of fields, and the checksum.
 const LENGTH: usize = 104;
 
@@ -139,7 +139,15 @@ impl Handle {
         if checksum(said).to_le_bytes() != *sum {
             return Err(ShareProblem::Damaged);
         }
-        let mut rest = &said[MAGIC.len() + 1..];
+        let mut rest = &said[MAGIC.len()..];
+        let [version] = take(&mut rest).ok_or(ShareProblem::Damaged)?;
+        // Who made it answers in a language that is not spoken here any more.
+        if version < VERSION {
+            return Err(ShareProblem::PastVersion {
+                version,
+                known: VERSION,
+            });
+        }
         Self::decode_fields(&mut rest).ok_or(ShareProblem::Damaged)
     }
 
@@ -272,8 +280,19 @@ mod tests {
         bytes[8] = VERSION + 1;
         for length in [9, 50, LENGTH] {
             let problem = Handle::decode(&bytes[..length]).unwrap_err();
-            assert!(problem.to_string().contains("future version 2"));
+            assert!(problem.to_string().contains("future version 3"));
         }
+    }
+
+    /// I1: its exporter speaks another language, so it is not asked.
+    #[test]
+    fn an_older_handle_is_refused_by_its_version() {
+        let mut bytes = handle().encode();
+        bytes[8] = VERSION - 1;
+        let (said, sum) = bytes.split_at_mut(LENGTH - 8);
+        sum.copy_from_slice(&checksum(said).to_le_bytes());
+        let problem = Handle::decode(&bytes).unwrap_err();
+        assert!(problem.to_string().contains("past version 1"), "{problem}");
     }
 
     #[test]

@@ -238,16 +238,16 @@ fn map_all<D: Device>(
     handle: &Handle,
     count: u32,
 ) -> Result<Mapped<D>, Error> {
+    // First, so that the other process has begun when this one has addresses.
+    let mut batches = link.batches(count)?;
     let mut mapped = Mapped::reserve(common, handle.extent)?;
-    let mut first = 0;
-    while first < count {
-        // The descriptors of a batch are closed before the next one comes.
-        for piece in link.next(first)? {
+    // The descriptors of a batch are closed before those of the next one are received.
+    while let Some(pieces) = batches.hear()? {
+        for piece in pieces {
             if piece.bytes > mapped.missing() {
                 return Err(link.misunderstood().into());
             }
             mapped.add(&piece)?;
-            first += 1;
         }
     }
     if mapped.missing() > 0 {

@@ -41,7 +41,9 @@
 //! | `import`, `mapped` | what was opened, once each |
 //! | `handle`, `wire` | what is said, as bytes |
 //! | `link` | sockets, and who is at the other end |
+//! | `descriptors` | how many descriptors may come at once |
 
+mod descriptors;
 mod desk;
 mod fetch;
 mod handle;

@@ -10,7 +10,7 @@ use cachette_hal::{Device, DevicePtr, ErrorKind, IpcToken, Sharing};
 use super::desk::Desk;
 use super::handle::{Handle, Key, Kind};
 use super::problem::ShareProblem;
-use super::wire::{BATCH, Names, Refusal, Reply};
+use super::wire::{Names, Refusal, Reply};
 use crate::core::{BlockId, Chunk};
 use crate::elastic::chunks::{Exported, memory_of};
 use crate::error::{Error, PointerProblem};
@@ -95,6 +95,26 @@ enum Parts {
     Chunks(Vec<Chunk>),
 }
 
+/// What is sent to whoever asked.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) reply: Reply,
+    /// What goes with it.
+    pub(super) descriptors: Vec<OwnedFd>,
+    /// Whether there are chunks behind those that go.
+    pub(super) has_more: bool,
+}
+
+impl From<Reply> for Answer {
+    fn from(reply: Reply) -> Self {
+        Self {
+            reply,
+            descriptors: Vec::new(),
+            has_more: false,
+        }
+    }
+}
+
 /// One offer, kept by its [`Shared`] and by everybody who has opened it.
 #[derive(Debug)]
 pub(super) struct Offer<D: Device> {
@@ -176,8 +196,8 @@ impl<D: Device> Offer<D> {
         }
     }
 
-    /// Chunks from one on, as many as fit a message, and the descriptors that go with it.
-    pub(super) fn batch(&self, first: u32) -> Result<(Reply, Vec<OwnedFd>), Refusal> {
+    /// Chunks from one on, `most` at most.
+    pub(super) fn batch(&self, first: u32, most: u8) -> Result<Answer, Refusal> {
         let Parts::Chunks(chunks) = &self.parts else {
             return Err(Refusal::Withdrawn);
         };
@@ -185,7 +205,8 @@ impl<D: Device> Offer<D> {
         // A capture may be under way in another thread, which must not be broken.
         let _relaxed = RelaxedCapture::enter(&shared.device).ok();
         let (mut sizes, mut names, mut descriptors) = (Vec::new(), Vec::new(), Vec::new());
-        for chunk in chunks.iter().skip(first as usize).take(BATCH) {
+        let left = chunks.get(first as usize..).unwrap_or_default();
+        for chunk in left.iter().take(usize::from(most)) {
             let memory = memory_of(&shared.device);
             let exported = memory.and_then(|memory| shared.chunks.export(memory, chunk.id));
             // Chunks of one kind a message; the importer asks for the rest.
@@ -201,12 +222,17 @@ impl<D: Device> Offer<D> {
         if sizes.is_empty() {
             return Err(Refusal::Withdrawn);
         }
+        let has_more = sizes.len() < left.len();
         let names = if names.is_empty() {
             Names::Descriptors
         } else {
             Names::Fabric(names)
         };
-        Ok((Reply::Batch { sizes, names }, descriptors))
+        Ok(Answer {
+            reply: Reply::Batch { sizes, names },
+            descriptors,
+            has_more,
+        })
     }
 }
 

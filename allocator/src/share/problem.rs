@@ -54,6 +54,17 @@ pub enum ShareProblem {
         /// The newest that is known here.
         known: u8,
     },
+    /// A handle was made by an older Cachette.
+    #[error(
+        "the handle is of the past version {version}, and this one reads {known}; update the process that shared \
+         the memory"
+    )]
+    PastVersion {
+        /// Its version.
+        version: u8,
+        /// The one that is known here.
+        known: u8,
+    },
     /// The memory is another vendor's.
     #[error(
         "the memory is on a device of another kind than this allocator's ({here}); open it on one of the same kind"

@@ -13,9 +13,11 @@ use std::time::{Duration, Instant};
 use cachette_hal::Device;
 use rustix::event::{PollFd, PollFlags};
 
+use super::descriptors::make_room;
 use super::desk::{Desk, Lease};
 use super::handle::Key;
 use super::link;
+use super::offer::Answer;
 use super::wire::{Refusal, Reply, Request};
 
 /// How long a connection may take to say what it wants.
@@ -30,6 +32,12 @@ const REST: Duration = Duration::from_millis(10);
 struct Connection<D: Device> {
     socket: OwnedFd,
     since: Instant,
+    /// A descriptor of the batch that it was sent last, while there are chunks to come.
+    ///
+    /// While a process has no exported chunk open, NVIDIA's driver takes 0.5 ms and more to export one, and a tenth of
+    /// that while it has. So one stays open until the next batch is made, and the slow export comes once an opening.
+    /// It goes before the lease: who has given up the memory holds nothing of it.
+    exported: Option<OwnedFd>,
     /// What it has open.
     lease: Option<Lease<D>>,
 }
@@ -37,6 +45,8 @@ struct Connection<D: Device> {
 /// Answers until the allocator is gone and nobody has anything open.
 pub(super) fn serve<D: Device>(desk: &Arc<Desk<D>>, listener: OwnedFd) {
     let _end = End(desk);
+    // Here, where neither who shares nor, as a rule, who opens has to wait for it.
+    make_room(desk.wake());
     let mut listener = Some(listener);
     let mut connections: Vec<Connection<D>> = Vec::new();
     let mut settled = false;
@@ -143,6 +153,7 @@ fn welcome<D: Device>(listener: &OwnedFd, connections: &mut Vec<Connection<D>>) 
         connections.push(Connection {
             socket,
             since: Instant::now(),
+            exported: None,
             lease: None,
         });
     }
@@ -160,19 +171,20 @@ fn hear<D: Device>(desk: &Arc<Desk<D>>, connection: &mut Connection<D>) -> bool 
             key,
             process,
         }) if connection.lease.is_none() => open(desk, connection, offer, &key, &process),
-        Some(Request::Next(first)) => match &connection.lease {
-            Some(lease) => lease.offer.batch(first),
+        Some(Request::Next { first, most }) => match &connection.lease {
+            Some(lease) => lease.offer.batch(first, most),
             None => return false,
         },
         // It has closed, or speaks another language.
         _ => return false,
     };
     let refused = answer.is_err();
-    let (reply, descriptors) =
-        answer.unwrap_or_else(|refusal| (Reply::Refused(refusal), Vec::new()));
-    let borrowed: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
+    let mut answer = answer.unwrap_or_else(|refusal| Reply::Refused(refusal).into());
+    let borrowed: Vec<_> = answer.descriptors.iter().map(AsFd::as_fd).collect();
     // Whoever asks one thing at a time has room for the answer.
-    let sent = link::send(connection.socket.as_fd(), &reply.encode(), &borrowed);
+    let sent = link::send(connection.socket.as_fd(), &answer.reply.encode(), &borrowed);
+    // The one of the batch before goes only now, when this batch is made.
+    connection.exported = answer.descriptors.pop().filter(|_| answer.has_more);
     !refused && sent.is_ok()
 }
 
@@ -183,10 +195,10 @@ fn open<D: Device>(
     offer: u64,
     key: &Key,
     process: &[u8; 16],
-) -> Result<(Reply, Vec<OwnedFd>), Refusal> {
+) -> Result<Answer, Refusal> {
     let lease = desk.admit(offer, key).ok_or(Refusal::Withdrawn)?;
     let same_process = super::this_process().is_some_and(|own| own == *process);
     let greeting = lease.offer.greeting(same_process);
     connection.lease = Some(lease);
-    Ok((greeting, Vec::new()))
+    Ok(greeting.into())
 }

@@ -1,15 +1,20 @@
 //! What importer and exporter say to each other, as values and as bytes.
 //!
-//! The importer asks and the exporter answers, one message each: so the exporter never has to wait for anybody.
+//! The importer asks and the exporter answers, one message each: so the exporter never has to wait for anybody. The
+//! importer asks for more as soon as it has an answer, and works on that answer afterwards: so both work at once.
 //!
 //! ```text
 //! importer                      exporter
 //! Open(offer, key)      ->
 //!                       <-      Token | Local | Chunks(count) | Refused(why)
-//! Next(first chunk)     ->                                      only of chunks, until all came
+//! Next(first chunk,     ->                                      only of chunks, until all came
+//!      how many at most)
 //!                       <-      Batch(sizes and names) with descriptors | Refused(why)
 //! …                             the connection stays open for as long as the memory is mapped
 //! ```
+//!
+//! How many at most is the importer's to say, since it alone knows for how many descriptors it has room: see
+//! [`descriptors`](super::descriptors).
 
 #![forbid(unsafe_code)]
 
@@ -17,8 +22,10 @@ use cachette_hal::{FabricHandle, IpcToken};
 
 use super::handle::{Key, take};
 
-/// Chunks in one batch: as many descriptors as one message can carry.
-pub(super) const BATCH: usize = 253;
+/// Chunks in one batch at most.
+///
+/// A message could carry 253 descriptors, but nobody asks for so many: small batches are quicker.
+pub(super) const BATCH: usize = 64;
 /// No message is longer.
 pub(super) const LONGEST: usize = 4 + BATCH * (8 + 64);
 
@@ -31,8 +38,8 @@ pub(super) enum Request {
         key: Key,
         process: [u8; 16],
     },
-    /// For chunks, from this one on.
-    Next(u32),
+    /// For chunks, from one on; `most` is not zero and not above [`BATCH`].
+    Next { first: u32, most: u8 },
 }
 
 impl Request {
@@ -43,7 +50,7 @@ impl Request {
                 key,
                 process,
             } => [&b"O"[..], &offer.to_le_bytes(), &key.0, process].concat(),
-            Self::Next(first) => [&b"N"[..], &first.to_le_bytes()].concat(),
+            Self::Next { first, most } => [&b"N"[..], &first.to_le_bytes(), &[*most]].concat(),
         }
     }
 
@@ -55,7 +62,10 @@ impl Request {
                 key: Key(take(&mut rest)?),
                 process: take(&mut rest)?,
             },
-            [b'N'] => Self::Next(u32::from_le_bytes(take(&mut rest)?)),
+            [b'N'] => Self::Next {
+                first: u32::from_le_bytes(take(&mut rest)?),
+                most: take(&mut rest).and_then(|[most]| fits(most).then_some(most))?,
+            },
             _ => return None,
         };
         rest.is_empty().then_some(request)
@@ -147,8 +157,13 @@ impl Reply {
     }
 }
 
+/// Whether a batch can have so many chunks.
+fn fits(count: u8) -> bool {
+    (1..=BATCH).contains(&usize::from(count))
+}
+
 fn decode_batch(kind: u8, rest: &mut &[u8]) -> Option<Reply> {
-    let [count] = take(rest)?;
+    let [count] = take(rest).filter(|[count]| fits(*count))?;
     let sizes: Option<Vec<u64>> = (0..count)
         .map(|_| take(rest).map(u64::from_le_bytes))
         .collect();
@@ -159,7 +174,7 @@ fn decode_batch(kind: u8, rest: &mut &[u8]) -> Option<Reply> {
         Names::Fabric(names?)
     };
     let sizes = sizes?;
-    (!sizes.is_empty()).then_some(Reply::Batch { sizes, names })
+    Some(Reply::Batch { sizes, names })
 }
 
 #[cfg(test)]
@@ -167,7 +182,7 @@ mod tests {
     use super::*;
 
     fn replies() -> Vec<Reply> {
-        let names: Vec<_> = (0..253).map(|name| FabricHandle([name; 64])).collect();
+        let names = (0..BATCH).map(|name| FabricHandle([u8::try_from(name).unwrap(); 64]));
         vec![
             Reply::Token(IpcToken([7; 64])),
             Reply::Local(0x7000),
@@ -178,7 +193,7 @@ mod tests {
             },
             Reply::Batch {
                 sizes: vec![2 << 20; BATCH],
-                names: Names::Fabric(names),
+                names: Names::Fabric(names.collect()),
             },
             Reply::Refused(Refusal::Withdrawn),
             Reply::Refused(Refusal::OtherUser),
@@ -216,7 +231,11 @@ mod tests {
             key: Key([1; 16]),
             process: [2; 16],
         };
-        for request in [open, Request::Next(506)] {
+        let next = Request::Next {
+            first: 506,
+            most: 16,
+        };
+        for request in [open, next] {
             let bytes = request.encode();
             let read = Request::decode(&bytes).unwrap();
             assert_eq!(read.encode(), bytes);
@@ -226,5 +245,29 @@ mod tests {
             assert!(Request::decode(&[bytes, vec![0]].concat()).is_none());
         }
         assert!(Request::decode(b"X").is_none());
+    }
+
+    #[test]
+    fn nobody_asks_for_no_chunks_or_for_more_than_a_batch_has() {
+        let largest = u8::try_from(BATCH).unwrap();
+        for most in 0..=u8::MAX {
+            let read = Request::decode(&Request::Next { first: 7, most }.encode());
+            let expected = (1..=largest).contains(&most);
+            assert_eq!(read.is_some(), expected, "{most}");
+            if let Some(read) = read {
+                assert!(matches!(read, Request::Next { first: 7, most: said } if said == most));
+            }
+        }
+    }
+
+    #[test]
+    fn a_batch_of_no_chunks_or_of_too_many_is_none() {
+        for count in [0, BATCH + 1, 255] {
+            let batch = Reply::Batch {
+                sizes: vec![2 << 20; count],
+                names: Names::Descriptors,
+            };
+            assert_eq!(Reply::decode(&batch.encode()), None, "{count}");
+        }
     }
 }

@@ -5,7 +5,7 @@ use cachette_hal_host::HostConfig;
 
 use crate::bytes::{holds, put};
 use crate::second::Second;
-use crate::{Bed, DIRECT, ELASTIC, MIB};
+use crate::{Bed, DIRECT, ELASTIC, MIB, eventually};
 
 /// Shares memory with a second process, which reads it and writes it anew.
 fn assert_shared_both_ways(bed: &Bed, bytes: u64) {
@@ -49,7 +49,7 @@ fn memory_that_the_fabric_names_is_the_same_in_both_processes() {
     bed.assert_returns_everything();
 }
 
-/// I3: more chunks than one message can carry.
+/// I3: many more chunks than come at once.
 #[test]
 fn six_hundred_chunks_arrive_in_order() {
     let bed = Bed::on(HostConfig::default().capacity(2 << 30), ELASTIC);
@@ -66,12 +66,44 @@ fn six_hundred_chunks_arrive_in_order() {
     }
     let mut second = Second::start();
     second.open("it", &shared.handle()).expect("it opens");
-    for chunk in [0, 1, 252, 253, 254, 505, 506, 507, 599] {
+    for chunk in 0..600 {
         let asked = format!("holds it {chunk} {} 512", 2 * chunk * MIB);
         assert_eq!(second.ask(&asked).unwrap(), "true", "chunk {chunk}");
     }
     drop((second, again, shared, memory));
     bed.assert_returns_everything();
+}
+
+/// D4: of all the descriptors that travel, no side keeps one.
+#[test]
+fn descriptors_are_closed_with_the_memory_and_sooner() {
+    let (mut exporter, mut importer) = (Second::start(), Second::start());
+    let handle = exporter.ask(&format!("share {ELASTIC} 80 5")).unwrap();
+    let handle = crate::bytes::from_hex(&handle);
+    let count = |process: &mut Second| -> usize {
+        let answer = process.ask("descriptors").unwrap();
+        answer.parse().unwrap()
+    };
+    // The thread that answers is there once somebody was answered.
+    importer.open("it", &handle).unwrap();
+    assert_eq!(importer.ask("holds it 5").unwrap(), "true");
+    importer.ask("close it").unwrap();
+    let here = count(&mut importer);
+    eventually("the first connection has closed", || {
+        exporter.ask("readers").unwrap() == "0"
+    });
+    let there = count(&mut exporter);
+    for _ in 0..5 {
+        importer.open("it", &handle).unwrap();
+        // The connection, and one for each chunk, since host memory is mapped so.
+        assert_eq!(count(&mut importer), here + 1 + 40);
+        eventually("only the connection is open", || {
+            count(&mut exporter) == there + 1
+        });
+        importer.ask("close it").unwrap();
+        assert_eq!(count(&mut importer), here);
+        eventually("nothing is open", || count(&mut exporter) == there);
+    }
 }
 
 /// I2, I3: a block that begins inside a segment or a chunk, and neighbours that keep their bytes.

@@ -18,11 +18,12 @@ fn any_failure_of_the_driver_leaves_nothing_behind() {
         (ELASTIC, unnamed),
     ] {
         let exporter = Bed::on(host, config);
-        let memory = exporter.allocate(6 * MIB);
+        // More chunks than come at once, so that some come while others are mapped.
+        let memory = exporter.allocate(40 * MIB);
         put(&exporter.device, memory.address(), memory.bytes(), 5);
         let shared = exporter.allocator.share(&memory).unwrap();
         let mut second = Second::start();
-        let foreign = from_hex(&second.ask(&format!("share {config} 6 5")).unwrap());
+        let foreign = from_hex(&second.ask(&format!("share {config} 40 5")).unwrap());
         // Tokens of this very process are not opened, so for them the other process shares.
         let handle = if config == DIRECT {
             foreign
@@ -84,11 +85,12 @@ fn any_failure_of_the_driver_while_closing_is_made_good() {
 #[test]
 fn a_failure_of_the_exporters_driver_is_told_to_the_importer() {
     let bed = Bed::new(ELASTIC);
-    let memory = bed.allocate(8 * MIB);
+    let memory = bed.allocate(40 * MIB);
     put(&bed.device, memory.address(), memory.bytes(), 1);
     let shared = bed.allocator.share(&memory).unwrap();
     let mut second = Second::start();
-    for nth in 1..=4 {
+    // In the first batch, and in the next.
+    for nth in [1, 2, 4, 16, 17, 20] {
         bed.device
             .fail_next(Call::ExportBacking, nth, ErrorKind::OutOfMemory);
         let why = second.open("it", &shared.handle()).unwrap_err();

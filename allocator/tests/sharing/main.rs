@@ -7,6 +7,7 @@
 mod bytes;
 mod contents;
 mod failures;
+mod halfway;
 mod lifetimes;
 mod peers;
 mod refusals;

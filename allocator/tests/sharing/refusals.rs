@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 use cachette::hal::{Feature, Sharing};
 use cachette::{Error, PointerProblem, ShareProblem};
 use cachette_hal_host::HostConfig;
-use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketType};
+use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::second::Second;
 use crate::{Bed, DIRECT, ELASTIC, MIB};
 
 /// The checksum of a handle, made right again after a change; it keeps accidents out, and is no secret.
-fn sealed(mut handle: Vec<u8>) -> Vec<u8> {
+pub(crate) fn sealed(mut handle: Vec<u8>) -> Vec<u8> {
     let end = handle.len() - 8;
     let add = |sum: u64, byte: &u8| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     let sum = handle[..end].iter().fold(0xcbf2_9ce4_8422_2325, add);
@@ -73,9 +73,9 @@ fn bytes_that_are_no_whole_handle_are_refused() {
     assert_eq!(problem(&bed, &changed), ShareProblem::Damaged);
     assert_eq!(problem(&bed, &[7; 104]), ShareProblem::NotAHandle);
     let mut newer = handle;
-    newer[8] = 2;
+    newer[8] = 3;
     let why = bed.allocator.open_shared(&newer).unwrap_err().to_string();
-    assert!(why.contains("future version 2"), "{why}");
+    assert!(why.contains("future version 3"), "{why}");
     assert!(why.contains("update the reader"), "{why}");
 }
 
@@ -215,11 +215,17 @@ fn whoever_says_nothing_delays_nobody() {
 }
 
 /// Connects to the process that made a handle.
-fn connect(handle: &[u8]) -> OwnedFd {
+pub(crate) fn connect(handle: &[u8]) -> OwnedFd {
+    let (socket, address) = socket_of(handle);
+    rustix::net::connect(&socket, &address).expect("somebody listens");
+    socket
+}
+
+/// A socket, and the address that a handle names. No second process of another test inherits it.
+pub(crate) fn socket_of(handle: &[u8]) -> (OwnedFd, SocketAddrUnix) {
     let name = format!("cachette-share-{}", crate::bytes::to_hex(&handle[32..48]));
     let address = SocketAddrUnix::new_abstract_name(name.as_bytes()).expect("it is short");
     let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
-    let socket = rustix::net::socket(family, kind, None).expect("the system makes sockets");
-    rustix::net::connect(&socket, &address).expect("somebody listens");
-    socket
+    let socket = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None);
+    (socket.expect("the system makes sockets"), address)
 }

@@ -21,7 +21,9 @@ fn assert_shares(target: &str) {
         let allocator = Allocator::with_config(device, &config.parse().expect("it is right"));
         let stream = allocator.create_stream().expect("the device makes streams");
         let _before = allocator.allocate(700_000, &stream).expect("there is room");
-        let memory = allocator.allocate(9 * MIB, &stream).expect("there is room");
+        let memory = allocator
+            .allocate(41 * MIB, &stream)
+            .expect("there is room");
         let (device, at, bytes) = (allocator.device(), memory.address(), memory.bytes());
         put(device, at, bytes, 1);
         let shared = allocator.share(&memory).expect("it can be shared");
@@ -31,7 +33,7 @@ fn assert_shares(target: &str) {
         second.ask("put it 2").expect("it writes");
         assert!(holds(device, at, bytes, 2), "{config}");
         second.ask("close it").expect("it closes");
-        let handle = second.ask(&format!("share {config} 9 3"));
+        let handle = second.ask(&format!("share {config} 41 3"));
         let handle = handle.expect("it can be shared");
         let opened = allocator.open_shared(&from_hex(&handle));
         let opened = opened.expect("it opens");
