@@ -13,8 +13,9 @@ import threading
 
 from measured import WARM_UP
 
-#: Cores that all processes share: one for the program, one for the thread of `backward()`, and two for the driver's.
-CORES = 4
+#: Cores that all processes share: one for the program, and one for the thread of `backward()`. More would let a process
+#: settle on a core that is faster than the other's.
+CORES = 2
 
 
 def run_in_turns(commands, timeout):
