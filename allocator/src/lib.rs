@@ -128,15 +128,15 @@
 //! | file | what happens there |
 //! |---|---|
 //! | `allocator.rs`, `raw.rs`, `buffer.rs` | the front doors; the stream names its heap |
-//! | `heap/mod.rs` | takes the heap's lock, rounds the size, counts |
+//! | `heap/take.rs` | takes the heap's lock, rounds the size, counts |
 //! | `core/shelf.rs` | finds the block that fits best, splits it, merges what is freed |
 //! | | *a hit ends here* |
 //! | `ladder/` | what is tried when no block fits, step by step |
 //! | `heap/growth.rs` | takes a segment from the device into the heap, or gives one back |
 //! | [`hal::Device`] | the driver |
 //!
-//! Freeing walks back as far as the heap. `heap/pending.rs` keeps what other streams still use, `fence.rs` marks
-//! points in streams, `index.rs` leads from an address to its heap, `stats/` adds up.
+//! Freeing walks back as far as the heap, into `heap/give.rs`. `heap/pending.rs` keeps what other streams still use,
+//! `fence.rs` marks points in streams, `index.rs` leads from an address to its heap, `stats/` adds up.
 
 mod allocation;
 mod allocator;

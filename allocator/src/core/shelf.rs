@@ -1,23 +1,23 @@
 //! One heap's segments and blocks: taking, giving back, splitting and merging.
 
+mod guards;
+mod raw;
+mod segments;
+mod split;
+
 use std::collections::HashMap;
 
 use crate::core::block::{Block, BlockTable};
-use crate::core::guard::add_guards;
 use crate::core::large::LargeBins;
 use crate::core::segment::Segments;
 use crate::core::small::SmallBins;
-use crate::core::starts::Starts;
 use crate::core::{BlockId, BlockState, Ground, Guard, Segment, SegmentId};
 use crate::policy::Policy;
 use crate::size::{GRAIN, Kind};
 
-/// Free blocks that are only a part of their segment: memory that cannot be given back.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Split {
-    pub(crate) blocks: u64,
-    pub(crate) bytes: u64,
-}
+pub(crate) use segments::IdleSegment;
+pub(super) use segments::rank_of;
+pub(crate) use split::Split;
 
 /// One heap's segments and blocks.
 ///
@@ -284,21 +284,6 @@ impl<G: Guard> Shelf<G> {
         }
     }
 
-    /// Counts free parts of segments that came about.
-    #[inline]
-    fn split_grows(&mut self, kind: Kind, blocks: u64, bytes: u64) {
-        let split = &mut self.split[kind as usize];
-        split.blocks += blocks;
-        split.bytes += bytes;
-        let quiet = &self.quiet[kind as usize];
-        if split.blocks > quiet.blocks || split.bytes > quiet.bytes {
-            let high = &mut self.high[kind as usize];
-            high.blocks = high.blocks.max(split.blocks);
-            high.bytes = high.bytes.max(split.bytes);
-            self.loud = true;
-        }
-    }
-
     /// Joins `left` with `right`, the block after it; the index of `left` remains.
     #[inline(always)]
     pub(super) fn join(&mut self, left: BlockId, right: BlockId) {
@@ -306,22 +291,6 @@ impl<G: Guard> Shelf<G> {
             self.join_guards(left, right);
         }
         self.blocks.join(left, right);
-    }
-
-    /// Lets the guards of `right` stand before `left` too.
-    #[cold]
-    fn join_guards(&mut self, left: BlockId, right: BlockId) {
-        let guards = self.take_guards(right);
-        add_guards(self.guards.entry(left).or_default(), guards);
-        self.blocks[left].guarded = true;
-    }
-
-    /// Lets the guards of `from` stand before `to` as well.
-    #[cold]
-    pub(super) fn copy_guards(&mut self, from: BlockId, to: BlockId) {
-        let guards = self.guards.get(&from).cloned().unwrap_or_default();
-        self.guards.insert(to, guards);
-        self.blocks[to].guarded = true;
     }
 
     #[inline]
@@ -339,151 +308,6 @@ impl<G: Guard> Shelf<G> {
             Kind::Large => self.large.remove(&mut self.blocks, id),
         }
     }
-
-    /// Adds a segment as one free block; `None` when the tables are full.
-    pub(crate) fn add_segment(&mut self, base: u64, bytes: u64, kind: Kind) -> Option<SegmentId> {
-        let segment = Segment {
-            base,
-            bytes,
-            kind,
-            first: BlockId::NONE,
-            age: self.segments.next_age()?,
-            order: 0,
-            starts: Starts::even(bytes, kind),
-        };
-        let (segment, first) = self.put_segment(segment)?;
-        self.blocks[first].state = BlockState::Free;
-        self.list(first, kind);
-        self.again = BlockId::NONE;
-        Some(segment)
-    }
-
-    /// Puts a segment into the tables, with one block that is not listed; `None` when they are full.
-    pub(super) fn put_segment(&mut self, segment: Segment) -> Option<(SegmentId, BlockId)> {
-        let grains = u32::try_from(segment.bytes / GRAIN)
-            .ok()
-            .filter(|grains| *grains > 0)?;
-        let (address, age, kind) = (segment.base, segment.age, segment.kind);
-        let segment = self.segments.add(segment)?;
-        let Some(first) = self.blocks.claim() else {
-            self.segments.remove(segment);
-            return None;
-        };
-        let block = &mut self.blocks[first];
-        block.address = address;
-        block.rank = rank_of(age);
-        block.grains = grains;
-        block.segment = segment;
-        block.before = BlockId::NONE;
-        block.after = BlockId::NONE;
-        block.born = self.clock;
-        block.kind = kind;
-        if let Some(segment) = self.segments.get_mut(segment) {
-            segment.first = first;
-        }
-        Some((segment, first))
-    }
-
-    /// Lets a segment leave whose one block is free: nobody gets it any more. Its memory, and the guards before
-    /// it; `None` if it is in use.
-    ///
-    /// [`leave`](Self::leave) or [`stay`](Self::stay) must follow.
-    pub(crate) fn begin_leaving(&mut self, id: SegmentId) -> Option<(&Segment, Vec<G>)> {
-        self.settle();
-        let segment = self.segments.get(id)?;
-        let (first, kind) = (segment.first, segment.kind);
-        let block = &self.blocks[first];
-        if block.state != BlockState::Free || !block.is_whole() {
-            return None;
-        }
-        self.unlist(first, kind);
-        self.blocks[first].state = BlockState::Leaving;
-        let guards = self.guards.get(&first).cloned().unwrap_or_default();
-        Some((self.segments.get(id)?, guards))
-    }
-
-    /// Forgets a segment that has left.
-    pub(crate) fn leave(&mut self, id: SegmentId) {
-        if let Some(segment) = self.segments.remove(id) {
-            self.take_guards(segment.first);
-            self.blocks.remove(segment.first);
-        }
-    }
-
-    /// Takes a segment back that could not leave.
-    pub(crate) fn stay(&mut self, id: SegmentId) {
-        if let Some(segment) = self.segments.get(id) {
-            let (first, kind) = (segment.first, segment.kind);
-            self.blocks[first].state = BlockState::Free;
-            self.blocks[first].born = self.clock;
-            self.list(first, kind);
-            self.again = BlockId::NONE;
-        }
-    }
-
-    /// Takes the guards of a block that was taken.
-    pub(crate) fn take_guards(&mut self, id: BlockId) -> Vec<G> {
-        if std::mem::take(&mut self.blocks[id].guarded) {
-            return self.guards.remove(&id).unwrap_or_default();
-        }
-        Vec::new()
-    }
-
-    /// Puts an allocated block back behind guards.
-    pub(crate) fn give_guarded(&mut self, id: BlockId, guards: Vec<G>) {
-        if !guards.is_empty() {
-            self.blocks[id].guarded = true;
-            add_guards(self.guards.entry(id).or_default(), guards);
-        }
-        self.give(id);
-    }
-
-    /// Segments whose one block is free, oldest first.
-    ///
-    /// An elastic segment is never among them: it gives back chunks, and not itself.
-    pub(crate) fn idle_segments(&mut self) -> Vec<IdleSegment> {
-        self.settle();
-        if self.ground.is_some() {
-            return Vec::new();
-        }
-        let mut idle: Vec<_> = self
-            .segments
-            .iter()
-            .filter_map(|(id, segment)| {
-                let block = &self.blocks[segment.first];
-                (block.state == BlockState::Free && block.is_whole()).then(|| IdleSegment {
-                    id,
-                    order: segment.age,
-                    bytes: segment.bytes,
-                    kind: segment.kind,
-                    age: self.clock.wrapping_sub(block.born),
-                })
-            })
-            .collect();
-        idle.sort_by_key(|segment| segment.order);
-        idle
-    }
-}
-
-/// The rank of a segment's first block: the younger the segment, the lower, and the sooner it is taken among
-/// equals in size.
-///
-/// The reference orders equals by address, and drivers hand addresses out downwards; so this is the order its
-/// users see, without depending on any address.
-pub(super) const fn rank_of(age: u32) -> u64 {
-    (!age as u64) << 32
-}
-
-/// A segment that nobody uses.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct IdleSegment {
-    pub(crate) id: SegmentId,
-    /// Place among the heap's segments in the order they were obtained.
-    pub(crate) order: u32,
-    pub(crate) bytes: u64,
-    pub(crate) kind: Kind,
-    /// Requests since it became idle.
-    pub(crate) age: u32,
 }
 
 impl<G> Shelf<G> {
@@ -502,69 +326,5 @@ impl<G> Shelf<G> {
     /// The segment a block lies in.
     pub(crate) fn segment_of(&self, id: BlockId) -> Option<&Segment> {
         self.segments.get(self.blocks[id].segment)
-    }
-
-    /// Whether the free parts of segments may have passed a peak.
-    #[inline]
-    pub(crate) const fn is_loud(&self) -> bool {
-        self.loud
-    }
-
-    /// Free parts of segments, by kind: now, and the highest since this was last called.
-    pub(crate) fn take_split(&mut self) -> [(Split, Split); 2] {
-        self.loud = false;
-        let high = std::mem::take(&mut self.high);
-        std::array::from_fn(|kind| {
-            let now = self.split[kind];
-            let blocks = high[kind].blocks.max(now.blocks);
-            let bytes = high[kind].bytes.max(now.bytes);
-            (now, Split { blocks, bytes })
-        })
-    }
-
-    /// Lets the free parts of segments rise so far before they may have passed a peak.
-    pub(crate) const fn set_quiet(&mut self, quiet: [Split; 2]) {
-        self.quiet = quiet;
-    }
-
-    /// Lets the block be known by its address alone.
-    #[inline]
-    pub(crate) fn make_raw(&mut self, id: BlockId) {
-        let block = &mut self.blocks[id];
-        block.raw = true;
-        if !block.indexed {
-            self.index(id);
-        }
-    }
-
-    /// Lets the segment know where the block begins. Owners know their block, so only blocks that are known by
-    /// address need it.
-    #[cold]
-    fn index(&mut self, id: BlockId) {
-        let block = &mut self.blocks[id];
-        block.indexed = true;
-        if let Some(segment) = self.segments.get_mut(block.segment) {
-            segment.starts.note(block.offset(), id);
-        }
-    }
-
-    /// The block that begins at `address` in `segment`, is in use and known by its address.
-    #[inline]
-    pub(crate) fn find_raw(&self, segment: SegmentId, address: u64) -> Option<BlockId> {
-        let record = self.segments.get(segment)?;
-        let grain = u32::try_from(address.checked_sub(record.base)? / GRAIN).ok()?;
-        let id = record.starts.hint(grain).get()?;
-        let block = &self.blocks[id];
-        let in_use = matches!(block.state, BlockState::Allocated | BlockState::Pending);
-        (block.address == address && in_use).then_some(id)
-    }
-
-    /// The block that begins at `address` in `segment` and is in use.
-    pub(crate) fn find(&self, segment: SegmentId, address: u64) -> Option<BlockId> {
-        let first = self.segments.get(segment)?.first;
-        let mut chain = std::iter::successors(first.get(), |id| self.blocks[*id].after.get());
-        let id = chain.find(|id| self.blocks[*id].address == address)?;
-        let state = self.blocks[id].state;
-        matches!(state, BlockState::Allocated | BlockState::Pending).then_some(id)
     }
 }

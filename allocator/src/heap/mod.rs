@@ -5,6 +5,7 @@ mod captured;
 mod careful;
 mod copy;
 mod elastic;
+mod give;
 mod growth;
 mod notes;
 mod offered;
@@ -12,15 +13,16 @@ mod pending;
 mod reach;
 mod restore;
 mod stale;
+mod take;
 mod view;
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 
-use cachette_hal::{self as hal, Device};
+use cachette_hal::Device;
 
-use crate::core::{Block, BlockId, BlockState, SegmentId, Shelf};
+use crate::core::{BlockId, Shelf};
 use crate::emit;
 use crate::fence::Fence;
 use crate::lane::Lane;
@@ -30,16 +32,17 @@ use crate::policy::Policy;
 use crate::pool::PoolId;
 use crate::pool::core::PoolCore;
 use crate::shared::Shared;
-use crate::size;
 use crate::stats::Counters;
 
 pub(crate) use copy::HeapCopy;
+pub(crate) use give::Given;
 pub(crate) use growth::Segment;
 use notes::Notes;
 pub(crate) use offered::{Lies, NotOffered, OfferedBlock};
 use pending::Pending;
 pub(crate) use restore::Saved;
 use stale::Elastic;
+pub(crate) use take::{Ask, Taken};
 pub(crate) use view::HeapView;
 
 /// The free blocks of one stream in one pool.
@@ -142,87 +145,6 @@ impl<D: Device> Default for Uses<D> {
         }
     }
 }
-
-/// What a caller asks for.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Ask {
-    /// Bytes, more than zero.
-    pub(crate) requested: u64,
-    /// Whether the caller keeps the address alone, and not an owner.
-    pub(crate) raw: bool,
-}
-
-/// A block that was taken for a caller.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Taken {
-    pub(crate) address: u64,
-    pub(crate) bytes: u64,
-    pub(crate) id: BlockId,
-    /// Whether guards stand before the next use; `Heap::guards_of` has them.
-    pub(crate) guarded: bool,
-}
-
-impl Taken {
-    /// Writes into a block what was asked.
-    #[inline(always)]
-    fn note(block: &mut Block, id: BlockId, ask: Ask) -> Self {
-        block.requested = ask.requested;
-        block.raw = ask.raw;
-        Self {
-            address: block.address,
-            bytes: block.bytes(),
-            id,
-            guarded: block.guarded,
-        }
-    }
-}
-
-/// What is left to do after a block was given back; nothing, as a rule.
-#[derive(Debug)]
-#[must_use = "the result says whether the driver failed"]
-pub(crate) struct Given<D: Device> {
-    /// Boxed because it is rare: what passes through the hot path is one word.
-    more: Option<Box<More<D>>>,
-}
-
-/// The driver's answer, and what kept the heap alive if nothing needs it any more.
-type More<D> = (hal::Result<()>, Option<Arc<Heap<D>>>);
-
-impl<D: Device> Given<D> {
-    #[cold]
-    fn more(result: hal::Result<()>, last: Option<Arc<Heap<D>>>) -> Self {
-        Self {
-            more: Some(Box::new((result, last))),
-        }
-    }
-
-    /// Whether the driver failed.
-    ///
-    /// If nothing needs the heap any more it ends here, so no reference to it may be used after.
-    #[inline]
-    pub(crate) fn end(self) -> hal::Result<()> {
-        match self.more {
-            None => Ok(()),
-            Some(more) => Self::end_with(more),
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    #[expect(
-        clippy::boxed_local,
-        reason = "what the hot path hands over is one word"
-    )]
-    fn end_with(more: Box<More<D>>) -> hal::Result<()> {
-        let (result, last) = *more;
-        drop(last);
-        result
-    }
-}
-
-/// No allocation that is known by its address alone begins at an address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct NotFreed;
 
 impl<D: Device> Heap<D> {
     /// A heap for `lane`, whose segments are elastic or the device's own.
@@ -365,134 +287,6 @@ impl<D: Device> Heap<D> {
     /// How blocks are chosen now.
     pub(crate) fn policy(&self) -> Policy {
         self.state.lock().policy.clone()
-    }
-
-    /// Takes the block that was given back last, if nothing has to be looked after: this thread uses the heap
-    /// alone, the very same was asked for before, no guard stands in the way and no peak is passed.
-    ///
-    /// Otherwise nothing has happened, and [`take`](Self::take) goes on with the lock, if it was taken.
-    #[inline(always)]
-    pub(crate) fn take_again(&self, ask: Ask) -> Result<Taken, Option<Guard<'_, D>>> {
-        let mut state = lock::enter(&self.state).ok_or(None)?;
-        if !state.plain || state.policy.divides {
-            return Err(Some(state));
-        }
-        let grains = size::whole_grains(ask.requested);
-        if let Some(again) = state.shelf.again(grains)
-            && !again.block.guarded
-            && (again.block.indexed || !ask.raw)
-            && self.counters.allocated_below_peak(
-                again.block.kind,
-                again.block.bytes(),
-                ask.requested,
-            )
-        {
-            let id = again.id;
-            return Ok(Taken::note(again.take(), id, ask));
-        }
-        Err(Some(state))
-    }
-
-    /// Takes the free block that fits best; `None` if there is none, or if blocks wait that may be free by now:
-    /// then [`take_tended`](Self::take_tended) finds it. None, too, in a forked child.
-    #[inline(always)]
-    pub(crate) fn take(self: &Arc<Self>, held: Option<Guard<'_, D>>, ask: Ask) -> Option<Taken> {
-        let mut state = match held {
-            Some(state) => state,
-            None => lock::share(&self.state, &self.shared.origin)?,
-        };
-        if !state.plain {
-            return self.take_unless_pending(state, ask);
-        }
-        let State { shelf, policy, .. } = &mut *state;
-        let id = shelf.take(policy, policy.round(ask.requested));
-        if !id.is_some() {
-            return None;
-        }
-        let (taken, peak) = self.hand_out(shelf.block_mut(id), id, ask);
-        if ask.raw {
-            shelf.make_raw(id);
-        }
-        if shelf.is_loud() {
-            self.publish(&mut state);
-        }
-        drop(state);
-        if peak {
-            self.shared.ledger.note_allocation();
-        }
-        Some(taken)
-    }
-
-    /// Writes what was asked into a block and counts it; also says whether a peak may have been passed.
-    #[inline(always)]
-    fn hand_out(&self, block: &mut Block, id: BlockId, ask: Ask) -> (Taken, bool) {
-        let taken = Taken::note(block, id, ask);
-        let peak = self
-            .counters
-            .allocated(block.kind, taken.bytes, ask.requested);
-        (taken, peak)
-    }
-
-    /// Gives a block back for its caller.
-    ///
-    /// A failure loses nothing: the block waits until its uses by other streams could be marked. In a forked child
-    /// nothing happens.
-    #[inline(always)]
-    pub(crate) fn give(&self, id: BlockId) -> Given<D> {
-        match lock::enter(&self.state) {
-            Some(state) => self.give_locked(state, id),
-            None => self.give_shared(id),
-        }
-    }
-
-    #[inline(never)]
-    fn give_shared(&self, id: BlockId) -> Given<D> {
-        match lock::share(&self.state, &self.shared.origin) {
-            Some(state) => self.give_locked(state, id),
-            None => Given { more: None },
-        }
-    }
-
-    /// Gives the block back that begins at `address`; not in a forked child.
-    #[inline]
-    pub(crate) fn give_at(&self, segment: SegmentId, address: u64) -> Result<Given<D>, NotFreed> {
-        let state = match lock::enter(&self.state) {
-            Some(state) => state,
-            None => lock::share(&self.state, &self.shared.origin).ok_or(NotFreed)?,
-        };
-        let id = state.shelf.find_raw(segment, address).ok_or(NotFreed)?;
-        let block = state.shelf.block(id);
-        if block.state == BlockState::Pending || !block.raw {
-            return Err(NotFreed);
-        }
-        Ok(self.give_locked(state, id))
-    }
-
-    #[inline(always)]
-    fn give_locked(&self, mut state: Guard<'_, D>, id: BlockId) -> Given<D> {
-        if state.plain
-            && let Some(block) = state.shelf.give_aside(id)
-        {
-            self.counters
-                .freed(block.kind, block.bytes(), block.requested);
-            return Given { more: None };
-        }
-        self.give_and_settle(state, id)
-    }
-
-    #[inline(never)]
-    fn give_and_settle(&self, mut state: Guard<'_, D>, id: BlockId) -> Given<D> {
-        let block = state.shelf.block(id);
-        if block.used || !state.plain {
-            return self.give_carefully(state, id);
-        }
-        self.counters
-            .freed(block.kind, block.bytes(), block.requested);
-        state.shelf.give(id);
-        if state.shelf.is_loud() {
-            self.publish(&mut state);
-        }
-        Given { more: None }
     }
 
     /// Brings the counters of free parts up to date, and the peaks with them.

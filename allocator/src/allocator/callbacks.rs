@@ -1,0 +1,49 @@
+//! Functions of the program that an allocator calls.
+
+use std::sync::Arc;
+
+use cachette_hal::Device;
+
+use super::Allocator;
+use crate::exhaustion::OutOfMemory;
+use crate::leak::Leak;
+use crate::observe::TraceEvent;
+
+impl<D: Device> Allocator<D> {
+    /// Calls `observer` with the figures whenever a request ends in out-of-memory, before it returns.
+    pub fn on_out_of_memory(&self, observer: impl Fn(&OutOfMemory) + Send + Sync + 'static) {
+        if !self.is_inherited() {
+            self.shared().observers.on_oom(Arc::new(observer));
+        }
+    }
+
+    /// Asks `reliever` to free memory when no free block fits; it says whether it freed any.
+    ///
+    /// It may drop allocations; it may not allocate.
+    pub fn on_pressure(&self, reliever: impl Fn() -> bool + Send + Sync + 'static) {
+        if !self.is_inherited() {
+            self.shared().observers.on_pressure(Arc::new(reliever));
+        }
+    }
+
+    /// Tells `tracker` of everything that happens to memory, on the thread where it happens.
+    ///
+    /// It must not call the allocator.
+    pub fn track(&self, tracker: impl Fn(&TraceEvent) + Send + Sync + 'static) {
+        if self.is_inherited() {
+            return;
+        }
+        self.shared().observers.track(Arc::new(tracker));
+        for heap in self.inner.heaps.all() {
+            heap.refresh();
+        }
+    }
+
+    /// Calls `observer` when the allocator goes while memory is still allocated by address, which nobody can
+    /// free any more. Memory with an owner is not among it: that stays until its owner is dropped.
+    pub fn on_leak(&self, observer: impl Fn(&[Leak]) + Send + Sync + 'static) {
+        if !self.is_inherited() {
+            self.shared().observers.on_leak(Arc::new(observer));
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! Giving unused memory back to the device.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use cachette_hal::Device;
+use cachette_hal::owned::RelaxedCapture;
+
+use super::Allocator;
+use crate::emit;
+use crate::error::Error;
+use crate::history::Level;
+
+impl<D: Device> Allocator<D> {
+    /// Gives every unused segment back to the device, and says how many bytes that were.
+    ///
+    /// It waits for blocks that other streams still use, unless the configuration forbids to, and for the
+    /// streams whose segments it gives back, as the driver does. For elastic segments it waits for nothing:
+    /// memory that a stream may still use goes back when the stream is past it and the allocator next looks, and
+    /// is not among the bytes that this says.
+    pub fn empty_cache(&self) -> Result<u64, Error> {
+        self.shared().origin.check()?;
+        let _gathered = self.shared().history.gather(Level::All);
+        // A capture may be under way, which must not be broken.
+        let _relaxed = RelaxedCapture::enter(self.device()).ok();
+        if !self.shared().settings.never_block.load(Relaxed) {
+            self.inner.wait_for_left_graphs()?;
+        }
+        for core in self.inner.pools.released() {
+            self.inner.forget_freed_asleep(&core);
+        }
+        let mut heaps = self.inner.heaps.all();
+        heaps.retain(|heap| heap.gives_back());
+        heaps.iter().try_for_each(|heap| heap.tend())?;
+        let (elastic, direct): (Vec<_>, Vec<_>) =
+            heaps.iter().partition(|heap| heap.elastic().is_some());
+        for fence in elastic.iter().flat_map(|heap| heap.all_fences()) {
+            if !fence.passes_soon()? {
+                break;
+            }
+        }
+        let fences: Vec<_> = direct.iter().flat_map(|heap| heap.all_fences()).collect();
+        if !fences.is_empty() && !self.shared().settings.never_block.load(Relaxed) {
+            self.shared().totals.waits.fetch_add(1, Relaxed);
+            emit::waiting(|| fences.iter().try_for_each(|fence| fence.wait()))?;
+        }
+        let mut bytes = 0;
+        for heap in heaps {
+            heap.tend()?;
+            bytes += heap.release_where(|_| true)?;
+        }
+        for source in self.inner.pools.sources() {
+            source.emptied();
+        }
+        self.inner.forget_pools();
+        Ok(bytes)
+    }
+}

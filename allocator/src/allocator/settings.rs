@@ -1,0 +1,63 @@
+//! What of an allocator can be changed while it works: its configuration, and the bound on its memory.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use cachette_hal::Device;
+
+use super::Allocator;
+use crate::config::Config;
+use crate::error::Error;
+use crate::policy::Policy;
+use crate::shared::fraction_of;
+
+impl<D: Device> Allocator<D> {
+    /// Bounds what the allocator may hold to a fraction of the device's memory; 1 is no bound.
+    ///
+    /// A bound below what is held already only keeps it from growing.
+    pub fn set_memory_fraction(&self, fraction: f64) -> Result<(), Error> {
+        if !(0.0..=1.0).contains(&fraction) {
+            return Err(Error::InvalidFraction(fraction.to_string()));
+        }
+        self.shared().origin.check()?;
+        let limit = fraction_of(fraction, self.device_info().total_memory);
+        self.shared().settings.limit.store(limit, Relaxed);
+        for source in self.inner.pools.sources() {
+            source.limited(fraction, self.device_info().ordinal);
+        }
+        Ok(())
+    }
+
+    /// Bounds what the allocator may hold, in bytes; `None` is no bound.
+    pub fn set_memory_limit(&self, bytes: Option<u64>) {
+        let limit = bytes.unwrap_or(u64::MAX);
+        self.shared().settings.limit.store(limit, Relaxed);
+    }
+
+    /// What the allocator may hold, if that is bounded.
+    #[must_use]
+    pub fn memory_limit(&self) -> Option<u64> {
+        self.shared().settings.limit()
+    }
+
+    /// The configuration as it is now; the default one in a forked child.
+    #[must_use]
+    pub fn config(&self) -> Config {
+        if self.is_inherited() {
+            return Config::default();
+        }
+        self.shared().settings.config()
+    }
+
+    /// Behaves as `config` says from now on. The bound on memory is not part of it: it has calls of its own.
+    pub fn set_config(&self, config: &Config) {
+        if self.is_inherited() {
+            return;
+        }
+        let policy = Policy::of(config);
+        self.shared().settings.apply(config);
+        let elastic = self.inner.is_elastic();
+        for heap in self.inner.heaps.all() {
+            heap.set_policy(&policy, elastic);
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! The streams of an allocator, and the heap that serves each of them in the default pool.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use cachette_hal::{self as hal, Device, StreamRef};
+
+use super::{Allocator, Inner};
+use crate::error::Error;
+use crate::heap::Heap;
+use crate::lane::{Lane, Stream};
+use crate::policy::Policy;
+
+/// More streams than any driver has.
+pub(crate) const NO_HEAP: hal::Error =
+    hal::Error::new(hal::ErrorKind::OutOfMemory, "create_stream");
+
+impl<D: Device> Allocator<D> {
+    /// Makes a stream of the device, which lives as long as anything that was allocated on it.
+    pub fn create_stream(&self) -> Result<Stream<D>, Error> {
+        self.shared().origin.check()?;
+        let lane = Lane::create(Arc::clone(self.shared()))?;
+        self.inner.stream_of(lane)
+    }
+
+    /// The device's default stream.
+    pub fn default_stream(&self) -> Result<Stream<D>, Error> {
+        let lane = Lane::adopt(Arc::clone(self.shared()), StreamRef::DEFAULT);
+        self.inner.stream_of(lane)
+    }
+
+    /// Takes over a stream that someone else made and will destroy.
+    ///
+    /// # Safety
+    ///
+    /// 1. `stream` is a live stream of this allocator's device.
+    /// 2. It stays so until this allocator and every allocation made on the stream are gone.
+    pub unsafe fn adopt_stream(&self, stream: StreamRef) -> Result<Stream<D>, Error> {
+        let lane = Lane::adopt(Arc::clone(self.shared()), stream);
+        self.inner.stream_of(lane)
+    }
+}
+
+impl<D: Device> Inner<D> {
+    /// The stream of a lane, with the heap it has in the default pool.
+    pub(super) fn stream_of(&self, lane: Lane<D>) -> Result<Stream<D>, Error> {
+        self.shared.origin.check()?;
+        let stream = lane.stream();
+        let make = || {
+            let policy = Policy::of(&self.shared.settings.config());
+            let lane = Arc::new(lane);
+            let heap = self
+                .heaps
+                .add(|number| Heap::new(lane, &policy, number, self.is_elastic()))?;
+            heap.set_routed(self.routes.are_there());
+            Some(heap.number())
+        };
+        let number = self.streams.get_or_add(stream, make);
+        let heap = number
+            .and_then(|number| self.heaps.get(number))
+            .ok_or(NO_HEAP)?;
+        Ok(Stream {
+            lane: Arc::clone(heap.lane()),
+            heap: Arc::clone(heap),
+        })
+    }
+
+    /// Whether requests are served from elastic segments.
+    pub(crate) fn is_elastic(&self) -> bool {
+        self.shared.settings.elastic.load(Relaxed) && self.shared.device.virtual_memory().is_ok()
+    }
+
+    /// The heap of a raw stream, made if there is none yet.
+    pub(crate) fn heap_of_raw(&self, stream: StreamRef) -> Result<&Arc<Heap<D>>, Error> {
+        if let Some(number) = self.streams.get(stream)
+            && let Some(heap) = self.heaps.get(number)
+        {
+            return Ok(heap);
+        }
+        self.stream_of(Lane::adopt(Arc::clone(&self.shared), stream))?;
+        let number = self.streams.get(stream).ok_or(NO_HEAP)?;
+        Ok(self.heaps.get(number).ok_or(NO_HEAP)?)
+    }
+
+    /// The heap of the same stream with the other source, made if there is none yet.
+    pub(super) fn partner_of(&self, heap: &Arc<Heap<D>>) -> Result<Arc<Heap<D>>, Error> {
+        if let Some(partner) = heap.partner() {
+            return Ok(partner);
+        }
+        let policy = Policy::of(&self.shared.settings.config());
+        let elastic = heap.elastic().is_none();
+        let added = |number| Heap::new(Arc::clone(heap.lane()), &policy, number, elastic);
+        let made = self.heaps.add(added).ok_or(NO_HEAP)?;
+        if let Some(pool) = heap.pool() {
+            made.set_pool(&pool);
+        }
+        heap.pair(made);
+        // Another thread may have been faster: then its heap serves, and this one stays empty.
+        Ok(heap.partner().unwrap_or_else(|| Arc::clone(made)))
+    }
+}

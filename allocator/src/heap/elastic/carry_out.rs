@@ -1,0 +1,163 @@
+//! Carrying a plan out on the device: then it is committed, or everything that it held is put back.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use cachette_hal::{self as hal, Device, ErrorKind};
+
+use super::Begun;
+use super::lent::Lent;
+use crate::core::{Chunk, Held};
+use crate::elastic::filling::{self, Unfilled};
+use crate::fence::Fence;
+use crate::heap::{Ask, Heap, State, Taken};
+use crate::index::Home;
+use crate::observe::Action;
+use crate::size::Kind;
+use crate::stats::Counted;
+
+impl<D: Device> Heap<D> {
+    /// Carries out a plan; `None` if the device or the limit says that there is no memory.
+    pub(super) fn carry_out(
+        self: &Arc<Self>,
+        ask: Ask,
+        begun: Begun,
+        lent: Vec<Lent<D>>,
+    ) -> hal::Result<Option<Taken>> {
+        let new = begun.plan.new_bytes();
+        let totals = &self.shared.totals;
+        let before = totals.reserved.fetch_add(new, Relaxed);
+        let allowed = before.saturating_add(new) <= self.shared.settings.limit.load(Relaxed);
+        if !allowed && new > 0 {
+            totals.reserved.fetch_sub(new, Relaxed);
+            self.give_up(begun, lent, &[]);
+            return Ok(None);
+        }
+        let filled = self
+            .fence_for(&begun)
+            .map_err(Unfilled::from)
+            .and_then(|fence| Ok((fence, filling::fill(&self.shared, &begun.plan.fills)?)));
+        match filled {
+            Ok((fence, chunks)) => {
+                let made = begun
+                    .plan
+                    .fills
+                    .iter()
+                    .filter(|fill| fill.spare.is_none())
+                    .count();
+                totals.device_allocs.fetch_add(made as u64, Relaxed);
+                self.shared
+                    .chunks
+                    .spent
+                    .fetch_add(begun.plan.fills.len() as u64, Relaxed);
+                Ok(Some(self.commit(ask, begun, lent, &chunks, fence.as_ref())))
+            }
+            Err(Unfilled { error, left }) => {
+                let kept = || left.iter().filter(|left| left.chunk.is_some());
+                let bytes: u64 = kept().map(|left| left.bytes).sum();
+                // What could not be given back counts as got, so that giving it back later adds up.
+                totals
+                    .device_allocs
+                    .fetch_add(kept().count() as u64, Relaxed);
+                totals.reserved.fetch_sub(new - bytes, Relaxed);
+                self.give_up(begun, lent, &left);
+                match error.kind() {
+                    ErrorKind::OutOfMemory => Ok(None),
+                    _ => Err(error),
+                }
+            }
+        }
+    }
+
+    /// The point after which nobody uses the old addresses of chunks that move within the heap.
+    fn fence_for(&self, begun: &Begun) -> hal::Result<Option<Arc<Fence<D>>>> {
+        if begun.moved.is_empty() {
+            return Ok(None);
+        }
+        Ok(Some(Arc::new(Fence::record(&self.lane)?)))
+    }
+
+    /// Makes a block of the place, now that there is memory under all of it.
+    fn commit(
+        self: &Arc<Self>,
+        ask: Ask,
+        begun: Begun,
+        lent: Vec<Lent<D>>,
+        chunks: &[Chunk],
+        fence: Option<&Arc<Fence<D>>>,
+    ) -> Taken {
+        let Begun { plan, place, moved } = begun;
+        let mut guards = Vec::new();
+        let mut gained = plan.new_bytes();
+        for lent in lent {
+            gained += lent.moved.iter().map(|(chunk, _)| chunk.bytes).sum::<u64>();
+            guards.extend(lent.guards);
+            lent.heap.let_go_of(lent.moved, &[], true);
+        }
+        guards.extend(self.guards_of_moved(&moved));
+        self.let_go_of(moved, fence.map_or(&[], std::slice::from_ref), false);
+        let mut state = self.state.lock();
+        for chunk in chunks {
+            state.shelf.add_chunk(*chunk);
+            self.index_chunk(&state, place[0], *chunk);
+            state.note_gain(Action::SegmentMap, chunk.at, chunk.bytes);
+        }
+        let rounded = state.policy.round(ask.requested);
+        let id = state.shelf.commit(&place, rounded, guards);
+        self.counters
+            .raise(Counted::ReservedBytes, Kind::Large, gained);
+        let (taken, _) = self.hand_out_carefully(&mut state, id, ask);
+        self.publish(&mut state);
+        drop(state);
+        self.shared.ledger.note();
+        for chunk in chunks {
+            self.tell(Action::SegmentMap, chunk.at, chunk.bytes);
+        }
+        self.tell(Action::Alloc, taken.address, ask.requested);
+        taken
+    }
+
+    fn index_chunk(&self, state: &State<D>, place: Held, chunk: Chunk) {
+        let home = Home {
+            heap: self.number,
+            segment: state.shelf.block(place.block).segment,
+        };
+        self.shared.index.insert(chunk.at, chunk.bytes, home);
+    }
+
+    /// Puts everything back that a plan held, but for addresses where something is left on the device.
+    pub(super) fn give_up(
+        &self,
+        begun: Begun,
+        lent: Vec<Lent<D>>,
+        leftovers: &[filling::Leftover],
+    ) {
+        for Lent { heap, moved, .. } in lent {
+            heap.put_back_chunks(moved);
+        }
+        self.put_back_chunks(begun.moved);
+        let mut state = self.state.lock();
+        for held in begun.place {
+            let block = state.shelf.block(held.block);
+            let range = block.address..block.address + block.bytes();
+            let here: Vec<_> = leftovers
+                .iter()
+                .filter(|left| range.contains(&left.at))
+                .copied()
+                .collect();
+            if here.is_empty() {
+                state.shelf.put_back(vec![held]);
+                continue;
+            }
+            let kept: u64 = here
+                .iter()
+                .filter(|left| left.chunk.is_some())
+                .map(|left| left.bytes)
+                .sum();
+            self.counters
+                .raise(Counted::ReservedBytes, Kind::Large, kept);
+            state.shelf.abandon(held);
+            self.add_stale(held.block, here, Vec::new());
+        }
+    }
+}
