@@ -1,4 +1,7 @@
 //! Where offers are kept, and asked for.
+//!
+//! Others find a desk in two ways: by the name of its socket, in the same network namespace, and by the number of its
+//! [`door`](super::door), in any. Its thread listens at both, and both close with the allocator.
 
 #![forbid(unsafe_code)]
 
@@ -12,11 +15,12 @@ use std::thread::{self, JoinHandle};
 use cachette_hal::Device;
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::handle::Key;
+use super::door::Door;
+use super::handle::{Key, Place};
 use super::link;
 use super::offer::{Offer, Shared};
 use super::problem::ShareProblem;
-use super::server::serve;
+use super::server::{Entrance, serve};
 use crate::core::BlockId;
 use crate::error::Error;
 use crate::heap::Heap;
@@ -67,16 +71,24 @@ impl<D: Device> Exports<D> {
             return Ok(Arc::clone(&running.desk));
         }
         let name = link::random()?;
+        let entrance = Entrance {
+            listener: link::listen(&name)?,
+            door: Some(Door::open(&name)?),
+        };
+        let number = entrance.door.as_ref().map_or(0, Door::number);
         let desk = Arc::new(Desk {
-            name,
+            place: Place {
+                pid: std::process::id(),
+                socket: name,
+                door: number,
+            },
             wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             state: Mutex::default(),
             settled: Condvar::new(),
         });
-        let listener = link::listen(&name)?;
         let named = thread::Builder::new().name("cachette-share".to_owned());
         let at = Arc::clone(&desk);
-        let thread = named.spawn(move || serve(&at, listener))?;
+        let thread = named.spawn(move || serve(&at, entrance))?;
         *running = Some(Running {
             desk: Arc::clone(&desk),
             thread,
@@ -103,8 +115,8 @@ impl<D: Device> Exports<D> {
 /// Where offers are kept, and asked for.
 #[derive(Debug)]
 pub(super) struct Desk<D: Device> {
-    /// The name of its socket.
-    name: [u8; 16],
+    /// Where others find it.
+    place: Place,
     /// Tells the thread that something has changed.
     wake: OwnedFd,
     state: Mutex<State<D>>,
@@ -138,8 +150,8 @@ impl<D: Device> Default for State<D> {
 }
 
 impl<D: Device> Desk<D> {
-    pub(super) const fn name(&self) -> [u8; 16] {
-        self.name
+    pub(super) const fn place(&self) -> Place {
+        self.place
     }
 
     /// What tells the thread that something has changed.
@@ -206,6 +218,8 @@ impl<D: Device> Desk<D> {
 }
 
 /// The right of one process to memory that it has opened; it ends with the connection.
+///
+/// Leases belong to the thread that answers. A forked child has no such thread, so none ends there.
 #[derive(Debug)]
 pub(super) struct Lease<D: Device> {
     pub(super) offer: Arc<Offer<D>>,

@@ -12,8 +12,10 @@ use super::descriptors::room_behind;
 use super::handle::{Handle, Kind};
 use super::link;
 use super::problem::ShareProblem;
+use super::way::{reach, system};
 use super::wire::{Names, Refusal, Reply, Request};
 use crate::elastic::chunks::Exported;
+use crate::fork::Origin;
 
 /// How long the other process may take for one answer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -41,29 +43,22 @@ pub(super) enum Greeting {
 pub(super) struct Link {
     socket: OwnedFd,
     pid: u32,
+    /// The process that asked: its forked children have the connection too, and do not end it.
+    origin: Origin,
 }
 
 impl Link {
     /// Connects, and opens what the handle tells of.
     pub(super) fn open(handle: &Handle) -> Result<(Self, Greeting), ShareProblem> {
-        let pid = handle.pid;
+        let pid = handle.place.pid;
         let process = super::this_process();
         let process = process.ok_or_else(|| system(&io::Error::from(io::ErrorKind::Other)))?;
-        let socket = match link::connect(&handle.socket, PATIENCE) {
-            Ok(socket) => socket,
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                return Err(ShareProblem::Gone { pid });
-            }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                return Err(ShareProblem::NoAnswer { pid });
-            }
-            Err(error) => return Err(system(&error)),
+        let socket = reach(&handle.place, PATIENCE)?;
+        let link = Self {
+            socket,
+            pid,
+            origin: Origin::here(),
         };
-        // The key is told to nobody but a process of the same user.
-        if !link::is_same_user(socket.as_fd()).map_err(|error| system(&error))? {
-            return Err(ShareProblem::OtherUser { pid });
-        }
-        let link = Self { socket, pid };
         let open = Request::Open {
             offer: handle.offer,
             key: handle.key,
@@ -164,6 +159,14 @@ impl Link {
     }
 }
 
+impl Drop for Link {
+    fn drop(&mut self) {
+        if !self.origin.is_inherited() {
+            link::end(self.socket.as_fd());
+        }
+    }
+}
+
 /// All chunks of one opening, some at a time, in order.
 ///
 /// The next ones are asked for before those that came are handed out, so that the other process exports while this one
@@ -198,8 +201,4 @@ impl Batches<'_> {
         let (first, most) = (self.heard, self.most);
         self.link.ask(&Request::Next { first, most })
     }
-}
-
-fn system(error: &io::Error) -> ShareProblem {
-    ShareProblem::system("reach the process that shared the memory", error)
 }

@@ -10,8 +10,8 @@ use super::problem::ShareProblem;
 const MAGIC: [u8; 8] = *b"cachshar";
 /// The version, of its layout and of what is said over the socket that it names.
 const VERSION: u8 = 2;
-/// Bytes of a handle of this version: 96 of fields, and the checksum.
-const LENGTH: usize = 104;
+/// Bytes of a handle of this version: 100 of fields, and the checksum.
+const LENGTH: usize = 108;
 
 /// What proves that an importer was told of the memory; 128 random bits.
 #[derive(Clone, Copy)]
@@ -58,17 +58,25 @@ impl Kind {
     }
 }
 
+/// Where an exporter is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    /// The process, as it knows itself.
+    pub(super) pid: u32,
+    /// The name of the socket at which it answers.
+    pub(super) socket: [u8; 16],
+    /// The number of its door, among its descriptors.
+    pub(super) door: u32,
+}
+
 /// What a handle says.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Handle {
     pub(super) kind: Kind,
     pub(super) vendor: u8,
-    /// The exporter, as it knows itself; for people only.
-    pub(super) pid: u32,
+    pub(super) place: Place,
     /// The device, stable across processes; all zero where the driver gives none.
     pub(super) device: [u8; 16],
-    /// The socket at which the exporter answers.
-    pub(super) socket: [u8; 16],
     /// Which of its offers is meant.
     pub(super) offer: u64,
     pub(super) key: Key,
@@ -82,13 +90,12 @@ pub(super) struct Handle {
 
 impl Handle {
     /// Says where memory of `device` is offered; what it is follows.
-    pub(super) fn new(device: &DeviceInfo, socket: [u8; 16], offer: u64, key: Key) -> Self {
+    pub(super) fn new(device: &DeviceInfo, place: Place, offer: u64, key: Key) -> Self {
         Self {
             kind: Kind::Direct,
             vendor: vendor_byte(device.vendor),
-            pid: std::process::id(),
+            place,
             device: device.uuid,
-            socket,
             offer,
             key,
             bytes: 0,
@@ -102,14 +109,15 @@ impl Handle {
         let mut bytes = Vec::with_capacity(LENGTH);
         bytes.extend(MAGIC);
         bytes.extend([VERSION, self.kind.byte(), self.vendor, 0]);
-        bytes.extend(self.pid.to_le_bytes());
+        bytes.extend(self.place.pid.to_le_bytes());
         bytes.extend(self.device);
-        bytes.extend(self.socket);
+        bytes.extend(self.place.socket);
         bytes.extend(self.offer.to_le_bytes());
         bytes.extend(self.key.0);
         bytes.extend(self.bytes.to_le_bytes());
         bytes.extend(self.offset.to_le_bytes());
         bytes.extend(self.extent.to_le_bytes());
+        bytes.extend(self.place.door.to_le_bytes());
         bytes.extend(checksum(&bytes).to_le_bytes());
         bytes
     }
@@ -153,18 +161,31 @@ impl Handle {
 
     fn decode_fields(rest: &mut &[u8]) -> Option<Self> {
         let [kind, vendor, _] = take(rest)?;
-        let handle = Self {
-            kind: Kind::of_byte(kind)?,
+        let kind = Kind::of_byte(kind)?;
+        let pid = u32::from_le_bytes(take(rest)?);
+        let device = take(rest)?;
+        let socket = take(rest)?;
+        let mut handle = Self {
+            kind,
             vendor,
-            pid: u32::from_le_bytes(take(rest)?),
-            device: take(rest)?,
-            socket: take(rest)?,
+            place: Place {
+                pid,
+                socket,
+                door: 0,
+            },
+            device,
             offer: u64::from_le_bytes(take(rest)?),
             key: Key(take(rest)?),
             bytes: u64::from_le_bytes(take(rest)?),
             offset: u64::from_le_bytes(take(rest)?),
             extent: u64::from_le_bytes(take(rest)?),
         };
+        handle.place.door = u32::from_le_bytes(take(rest)?);
+        // The kernel counts processes from one and descriptors from zero, both with a sign.
+        let counts = |number: u32| i32::try_from(number).is_ok();
+        if pid == 0 || !counts(pid) || !counts(handle.place.door) {
+            return None;
+        }
         let end = handle.offset.checked_add(handle.bytes)?;
         (handle.bytes > 0 && end <= handle.extent).then_some(handle)
     }
@@ -218,13 +239,21 @@ mod tests {
         info
     }
 
+    fn place() -> Place {
+        Place {
+            pid: 4711,
+            socket: [3; 16],
+            door: 12,
+        }
+    }
+
     fn handle() -> Handle {
         Handle {
             kind: Kind::Elastic,
             bytes: 5 << 20,
             offset: 512,
             extent: 6 << 20,
-            ..Handle::new(&device(Vendor::Host, 7), [3; 16], 42, Key([9; 16]))
+            ..Handle::new(&device(Vendor::Host, 7), place(), 42, Key([9; 16]))
         }
     }
 
@@ -234,6 +263,31 @@ mod tests {
         let read = Handle::decode(&handle().encode()).unwrap();
         assert_eq!(format!("{read:?}"), format!("{:?}", handle()));
         assert!(read.key.matches(&handle().key));
+        assert_eq!((read.place, handle().encode().len()), (place(), LENGTH));
+    }
+
+    /// I1.
+    #[test]
+    fn numbers_that_no_process_or_descriptor_has_are_refused() {
+        let large = 1 << 31;
+        for (pid, door, right) in [
+            (1, 0, true),
+            (large - 1, large - 1, true),
+            (0, 12, false),
+            (large, 12, false),
+            (4711, large, false),
+            (4711, u32::MAX, false),
+        ] {
+            let mut given = handle();
+            given.place = Place {
+                pid,
+                door,
+                ..place()
+            };
+            let read = Handle::decode(&given.encode()).map(|read| read.place);
+            let promised = Some(given.place).filter(|_| right);
+            assert_eq!(read, promised.ok_or(ShareProblem::Damaged));
+        }
     }
 
     /// I1.

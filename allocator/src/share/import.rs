@@ -44,10 +44,11 @@ impl<D: Device> Imported<D> {
         self.opened.bytes
     }
 
-    /// Whether the process that shared the memory still keeps it for this one.
+    /// Whether the process that shared the memory still keeps it for this one. It does not for a forked child.
     #[must_use]
     pub fn is_kept(&self) -> bool {
-        self.opened.link.is_alive()
+        let inherited = self.opened.common.origin.is_inherited();
+        !inherited && self.opened.link.is_alive()
     }
 }
 
@@ -72,6 +73,11 @@ struct Opened<D: Device> {
 
 impl<D: Device> Drop for Opened<D> {
     fn drop(&mut self) {
+        // What a forked child drops is its parent's: it closes its copy of the connection, which nobody notices.
+        if self.common.origin.is_inherited() {
+            self.common.origin.keep(&self.common);
+            return;
+        }
         // Of a device that is lost, nothing runs any more.
         let _ = self.common.device.synchronize_device();
     }
@@ -116,6 +122,9 @@ impl<D: Device> Base<D> {
 
 impl<D: Device> Drop for Base<D> {
     fn drop(&mut self) {
+        if self.common.origin.is_inherited() {
+            return;
+        }
         // A destructor has nobody to tell of a failure; it tries once more.
         if self.close().is_err() {
             let _ = self.close();

@@ -1,7 +1,8 @@
 //! Sockets between processes of one host: messages, descriptors, and who is at the other end.
 //!
 //! Names are abstract: there is no file to be left behind, and none that another mount of the file system would hide.
-//! Whoever can reach the name can connect, so both ends ask the kernel which user the other is.
+//! Whoever can reach the name can connect, so both ends ask the kernel which user the other is. The kernel knows that of
+//! pairs as well: there each end names the process that made both.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -11,7 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+    SendAncillaryMessage, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType,
 };
 
 use super::wire::{BATCH, LONGEST};
@@ -72,19 +73,57 @@ fn socket(flags: SocketFlags) -> io::Result<OwnedFd> {
     Ok(rustix::net::socket_with(family, kind, flags, None)?)
 }
 
+/// Two sockets that are connected.
+pub(super) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    Ok(rustix::net::socketpair(family, kind, flags, None)?)
+}
+
 fn address(name: &[u8; 16]) -> io::Result<SocketAddrUnix> {
-    let name = format!("cachette-share-{:032x}", u128::from_be_bytes(*name));
+    abstract_name("share", name)
+}
+
+fn abstract_name(what: &str, name: &[u8; 16]) -> io::Result<SocketAddrUnix> {
+    let name = format!("cachette-{what}-{:032x}", u128::from_be_bytes(*name));
     Ok(SocketAddrUnix::new_abstract_name(name.as_bytes())?)
 }
 
-/// Whether the process at the other end is one of this user's.
-pub(super) fn is_same_user(socket: BorrowedFd<'_>) -> io::Result<bool> {
-    let own = rustix::process::geteuid().as_raw();
-    Ok(peer_user(socket)? == own)
+/// Writes on a door whose it is.
+pub(super) fn name_door(door: BorrowedFd<'_>, name: &[u8; 16]) -> io::Result<()> {
+    Ok(rustix::net::bind(door, &abstract_name("door", name)?)?)
 }
 
-/// The user at the other end, as the kernel knows it since the connection was made.
-fn peer_user(socket: BorrowedFd<'_>) -> io::Result<u32> {
+/// Whether that name is on it.
+pub(super) fn is_door_of(door: BorrowedFd<'_>, name: &[u8; 16]) -> bool {
+    let named = rustix::net::getsockname(door).and_then(SocketAddrUnix::try_from);
+    abstract_name("door", name)
+        .is_ok_and(|meant| named.is_ok_and(|named| named.abstract_name() == meant.abstract_name()))
+}
+
+/// Whether it is a socket of the kind that is used here.
+pub(super) fn speaks_packets(any: BorrowedFd<'_>) -> bool {
+    rustix::net::sockopt::socket_domain(any) == Ok(AddressFamily::UNIX)
+        && rustix::net::sockopt::socket_type(any) == Ok(SocketType::SEQPACKET)
+}
+
+/// Who is at the other end.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Peer {
+    /// Its number as this process sees it; zero where it does not.
+    pub(super) pid: i64,
+    user: u32,
+}
+
+impl Peer {
+    /// Whether it is one of this user's processes.
+    pub(super) fn is_same_user(self) -> bool {
+        self.user == rustix::process::geteuid().as_raw()
+    }
+}
+
+/// Who is at the other end, as the kernel knows it since the connection or the pair was made.
+pub(super) fn peer(socket: BorrowedFd<'_>) -> io::Result<Peer> {
     let mut peer = libc::ucred {
         pid: 0,
         uid: u32::MAX,
@@ -102,7 +141,10 @@ fn peer_user(socket: BorrowedFd<'_>) -> io::Result<u32> {
         )
     };
     if status == 0 {
-        Ok(peer.uid)
+        Ok(Peer {
+            pid: i64::from(peer.pid),
+            user: peer.uid,
+        })
     } else {
         Err(io::Error::last_os_error())
     }
@@ -167,6 +209,15 @@ pub(super) fn receive_within(
     }
 }
 
+/// Ends a connection for both ends, or lets nobody connect any more.
+///
+/// Closing alone would not do where the process has forked: a child has a copy of every descriptor for as long as it
+/// lives.
+pub(super) fn end(socket: BorrowedFd<'_>) {
+    // It fails where the other end was faster.
+    let _ = rustix::net::shutdown(socket, Shutdown::Both);
+}
+
 /// Waits until one of the descriptors has something to say, or for as long as `limit`.
 pub(super) fn wait(waits: &mut [PollFd<'_>], limit: Option<Duration>) -> io::Result<()> {
     let limit = limit.map(|limit| Timespec {
@@ -183,7 +234,7 @@ pub(super) fn wait(waits: &mut [PollFd<'_>], limit: Option<Duration>) -> io::Res
 mod tests {
     use super::*;
 
-    fn pair() -> (OwnedFd, OwnedFd) {
+    fn connected() -> (OwnedFd, OwnedFd) {
         let name = random().unwrap();
         let listener = listen(&name).unwrap();
         let near = connect(&name, Duration::from_secs(5)).unwrap();
@@ -193,8 +244,8 @@ mod tests {
 
     #[test]
     fn messages_arrive_whole_and_in_order_with_what_they_carry() {
-        let (near, far) = pair();
-        let (carried, _) = pair();
+        let (near, far) = connected();
+        let (carried, _) = connected();
         send(near.as_fd(), b"one", &[]).unwrap();
         send(near.as_fd(), b"two", &[carried.as_fd(); BATCH]).unwrap();
         let (bytes, descriptors) = receive(far.as_fd()).unwrap();
@@ -205,7 +256,7 @@ mod tests {
 
     #[test]
     fn an_end_that_closes_is_noticed_and_one_that_is_silent_is_not_waited_for() {
-        let (near, far) = pair();
+        let (near, far) = connected();
         let silent = receive(far.as_fd()).unwrap_err();
         assert_eq!(silent.kind(), io::ErrorKind::WouldBlock);
         let late = receive_within(far.as_fd(), Duration::from_millis(5)).unwrap_err();
@@ -216,14 +267,35 @@ mod tests {
         assert!(send(far.as_fd(), b"late", &[]).is_err());
     }
 
+    /// What a forked child has of a connection is such a copy.
+    #[test]
+    fn an_end_is_noticed_although_there_is_a_copy_of_it() {
+        let (near, far) = connected();
+        let copy = near.try_clone().unwrap();
+        send(near.as_fd(), b"last", &[]).unwrap();
+        end(near.as_fd());
+        drop(near);
+        assert_eq!(receive(far.as_fd()).unwrap().0, b"last");
+        assert!(receive(far.as_fd()).unwrap().0.is_empty());
+        drop(copy);
+        let name = random().unwrap();
+        let listener = listen(&name).unwrap();
+        let _copy = listener.try_clone().unwrap();
+        end(listener.as_fd());
+        let refused = connect(&name, Duration::from_secs(5)).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
+    }
+
     #[test]
     fn the_kernel_says_which_user_is_at_the_other_end() {
-        let (near, far) = pair();
+        let (near, far) = connected();
         let own = rustix::process::geteuid().as_raw();
-        assert_eq!(peer_user(near.as_fd()).unwrap(), own);
-        assert!(is_same_user(far.as_fd()).unwrap());
+        let (peer_of_near, peer_of_far) = (peer(near.as_fd()).unwrap(), peer(far.as_fd()).unwrap());
+        assert_eq!(peer_of_near.user, own);
+        assert!(peer_of_far.is_same_user());
+        assert_eq!(peer_of_far.pid, i64::from(std::process::id()));
         let file = std::fs::File::open("/dev/null").unwrap();
-        assert!(is_same_user(file.as_fd()).is_err());
+        assert!(peer(file.as_fd()).is_err());
     }
 
     #[test]

@@ -115,6 +115,9 @@ impl<D: Device> Mapped<D> {
 impl<D: Device> Drop for Mapped<D> {
     /// A destructor has nobody to tell of a failure; it tries once more what failed.
     fn drop(&mut self) {
+        if self.common.origin.is_inherited() {
+            return;
+        }
         let common = Arc::clone(&self.common);
         let Ok(memory) = memory_of(&common.device) else {
             return;

@@ -40,11 +40,13 @@
 //! | `fetch` | asks another process |
 //! | `import`, `mapped` | what was opened, once each |
 //! | `handle`, `wire` | what is said, as bytes |
+//! | `way`, `door` | how it is reached: by name, or by a descriptor of its own |
 //! | `link` | sockets, and who is at the other end |
 //! | `descriptors` | how many descriptors may come at once |
 
 mod descriptors;
 mod desk;
+mod door;
 mod fetch;
 mod handle;
 mod import;
@@ -53,6 +55,7 @@ mod mapped;
 mod offer;
 mod problem;
 mod server;
+mod way;
 mod wire;
 
 use std::sync::OnceLock;

@@ -40,8 +40,7 @@ impl<D: Device> Shared<D> {
     pub fn handle(&self) -> Vec<u8> {
         let offer = &self.offer;
         let device = &offer.block.heap.shared().device;
-        let socket = self.desk.name();
-        let handle = Handle::new(device.info(), socket, offer.number, offer.key);
+        let handle = Handle::new(device.info(), self.desk.place(), offer.number, offer.key);
         offer.describe(handle).encode()
     }
 
@@ -69,6 +68,13 @@ impl<D: Device> Shared<D> {
 
 impl<D: Device> Drop for Shared<D> {
     fn drop(&mut self) {
+        let origin = &self.offer.block.heap.shared().origin;
+        if origin.is_inherited() {
+            // The offer is the parent's to end. Kept, nothing of it is taken apart here.
+            origin.keep(&self.offer);
+            origin.keep(&self.desk);
+            return;
+        }
         self.desk.withdraw(self.offer.number);
     }
 }

@@ -88,6 +88,27 @@ pub enum ShareProblem {
         /// Its number, as it knows itself.
         pid: u32,
     },
+    /// The process that shared the memory has no name here, and its door cannot be fetched.
+    #[error(
+        "process {pid}, which shared the memory, cannot be reached, if it still runs: {why}; let both see the same \
+         network namespace, or let this process fetch descriptors of the other, for which it needs the right to trace \
+         it (the same user and kernel.yama.ptrace_scope=0, or CAP_SYS_PTRACE) and the system calls pidfd_open and \
+         pidfd_getfd (Linux 5.6, and a seccomp profile that allows them)"
+    )]
+    OutOfReach {
+        /// Its number, as it knows itself.
+        pid: u32,
+        /// Why neither way leads there.
+        why: String,
+    },
+    /// The environment allows a way that there is not.
+    #[error(
+        "CACHETTE_SHARE_BY is {given:?}; set it to name or to pidfd, or unset it for whichever works"
+    )]
+    UnknownWay {
+        /// What it says.
+        given: String,
+    },
     /// The memory is not shared any more, or never was under this key.
     #[error(
         "process {pid} does not share this any more; keep what Allocator::share gave until all have opened it"

@@ -5,7 +5,7 @@
 #![forbid(unsafe_code)]
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,6 +15,7 @@ use rustix::event::{PollFd, PollFlags};
 
 use super::descriptors::make_room;
 use super::desk::{Desk, Lease};
+use super::door::Door;
 use super::handle::Key;
 use super::link;
 use super::offer::Answer;
@@ -42,18 +43,39 @@ struct Connection<D: Device> {
     lease: Option<Lease<D>>,
 }
 
+impl<D: Device> Drop for Connection<D> {
+    fn drop(&mut self) {
+        link::end(self.socket.as_fd());
+    }
+}
+
+/// Where others come in.
+#[derive(Debug)]
+pub(super) struct Entrance {
+    /// Has the desk's name.
+    pub(super) listener: OwnedFd,
+    /// `None` once somebody has broken it.
+    pub(super) door: Option<Door>,
+}
+
+impl Drop for Entrance {
+    fn drop(&mut self) {
+        link::end(self.listener.as_fd());
+    }
+}
+
 /// Answers until the allocator is gone and nobody has anything open.
-pub(super) fn serve<D: Device>(desk: &Arc<Desk<D>>, listener: OwnedFd) {
+pub(super) fn serve<D: Device>(desk: &Arc<Desk<D>>, entrance: Entrance) {
     let _end = End(desk);
     // Here, where neither who shares nor, as a rule, who opens has to wait for it.
     make_room(desk.wake());
-    let mut listener = Some(listener);
+    let mut entrance = Some(entrance);
     let mut connections: Vec<Connection<D>> = Vec::new();
     let mut settled = false;
     loop {
         let closed = desk.is_closed();
         if closed {
-            listener = None;
+            entrance = None;
             connections.retain(|connection| connection.lease.is_some());
             if connections.is_empty() {
                 return;
@@ -64,7 +86,7 @@ pub(super) fn serve<D: Device>(desk: &Arc<Desk<D>>, listener: OwnedFd) {
         } else {
             patience_with(&connections)
         };
-        let Ok((came, said)) = listen_to(desk, listener.as_ref(), &connections, limit) else {
+        let Ok((came, said)) = listen_to(desk, entrance.as_ref(), &connections, limit) else {
             thread::sleep(REST);
             continue;
         };
@@ -74,8 +96,18 @@ pub(super) fn serve<D: Device>(desk: &Arc<Desk<D>>, listener: OwnedFd) {
             let stays = !said || hear(desk, connection);
             stays && (connection.lease.is_some() || connection.since.elapsed() < PATIENCE)
         });
-        if let Some(listener) = listener.as_ref().filter(|_| came) {
-            welcome(listener, &mut connections);
+        if let Some(entrance) = &mut entrance {
+            if came.by_name {
+                welcome(&mut connections, || {
+                    link::accept(entrance.listener.as_fd()).map(Some)
+                });
+            }
+            if let Some(door) = entrance.door.as_ref().filter(|_| came.by_door) {
+                welcome(&mut connections, || door.answer());
+            }
+            if came.broke_door {
+                entrance.door = None;
+            }
         }
         if closed && !settled {
             desk.settle();
@@ -100,33 +132,60 @@ fn patience_with<D: Device>(connections: &[Connection<D>]) -> Option<Duration> {
     left.min()
 }
 
+/// Whether somebody new came, and how.
+#[derive(Debug)]
+struct Came {
+    by_name: bool,
+    by_door: bool,
+    /// An end of the door is closed or shut, which nobody has reason to do. It would be waited for in vain, and for
+    /// ever.
+    broke_door: bool,
+}
+
 /// Waits until something happens: whether somebody new came, and which connections have something to say.
 fn listen_to<D: Device>(
     desk: &Desk<D>,
-    listener: Option<&OwnedFd>,
+    entrance: Option<&Entrance>,
     connections: &[Connection<D>],
     limit: Option<Duration>,
-) -> io::Result<(bool, Vec<bool>)> {
+) -> io::Result<(Came, Vec<bool>)> {
     let mut waits = vec![PollFd::from_borrowed_fd(desk.wake(), PollFlags::IN)];
-    waits.extend(listener.map(|listener| PollFd::new(listener, PollFlags::IN)));
-    let strangers = waits.len();
+    let ways: [Option<BorrowedFd<'_>>; 2] = [
+        entrance.map(|entrance| entrance.listener.as_fd()),
+        entrance.and_then(|entrance| entrance.door.as_ref().map(Door::inner)),
+    ];
+    let ended = PollFlags::HUP | PollFlags::RDHUP | PollFlags::ERR;
+    let wait_at = |way| PollFd::from_borrowed_fd(way, PollFlags::IN | PollFlags::RDHUP);
+    waits.extend(ways.into_iter().flatten().map(wait_at));
     let sockets = connections.iter().map(|connection| &connection.socket);
     waits.extend(sockets.map(|socket| PollFd::new(socket, PollFlags::IN)));
     link::wait(&mut waits, limit)?;
-    let mut happened = waits.iter().map(|wait| !wait.revents().is_empty());
-    if happened.next() == Some(true) {
+    let mut happened = waits.iter().map(PollFd::revents);
+    if happened.next().is_some_and(|wake| !wake.is_empty()) {
         // It only had to wake the thread.
         let _ = rustix::io::read(desk.wake(), &mut [0_u8; 8]);
     }
-    let came = strangers == 2 && happened.next() == Some(true);
-    Ok((came, happened.collect()))
+    let [name, door] = ways.map(|way| {
+        let at = way.and_then(|_| happened.next());
+        at.unwrap_or(PollFlags::empty())
+    });
+    let came = Came {
+        by_name: !name.is_empty(),
+        by_door: !door.is_empty(),
+        broke_door: door.intersects(ended),
+    };
+    Ok((came, happened.map(|said| !said.is_empty()).collect()))
 }
 
-/// Lets in whoever came and is of this user.
-fn welcome<D: Device>(listener: &OwnedFd, connections: &mut Vec<Connection<D>>) {
+/// Lets in whoever came and is of this user; `next` gives the next who came, or `None` for what is nobody.
+fn welcome<D: Device>(
+    connections: &mut Vec<Connection<D>>,
+    next: impl Fn() -> io::Result<Option<OwnedFd>>,
+) {
     for _ in 0..STRANGERS {
-        let socket = match link::accept(listener.as_fd()) {
-            Ok(socket) => socket,
+        let socket = match next() {
+            Ok(Some(socket)) => socket,
+            Ok(None) => continue,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
             Err(_) => {
@@ -134,7 +193,7 @@ fn welcome<D: Device>(listener: &OwnedFd, connections: &mut Vec<Connection<D>>) 
                 return;
             }
         };
-        if !link::is_same_user(socket.as_fd()).unwrap_or(false) {
+        if !link::peer(socket.as_fd()).is_ok_and(link::Peer::is_same_user) {
             // Whether it hears why or not, it is not let in.
             let no = Reply::Refused(Refusal::OtherUser);
             let _ = link::send(socket.as_fd(), &no.encode(), &[]);

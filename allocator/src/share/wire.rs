@@ -13,6 +13,9 @@
 //! …                             the connection stays open for as long as the memory is mapped
 //! ```
 //!
+//! A connection is made by name, or by a knock at the exporter's [`door`](super::door): one byte, beside which one end of
+//! the importer's own pair of sockets travels. What is said then is the same.
+//!
 //! How many at most is the importer's to say, since it alone knows for how many descriptors it has room: see
 //! [`descriptors`](super::descriptors).
 
@@ -28,6 +31,9 @@ use super::handle::{Key, take};
 pub(super) const BATCH: usize = 64;
 /// No message is longer.
 pub(super) const LONGEST: usize = 4 + BATCH * (8 + 64);
+
+/// All that is said at a door; a connection comes with it.
+pub(super) const KNOCK: &[u8] = b"K";
 
 /// What an importer asks.
 #[derive(Clone, Copy, Debug)]

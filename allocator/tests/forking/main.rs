@@ -9,3 +9,5 @@ mod gone;
 mod held;
 mod refusals;
 mod renewal;
+#[cfg(target_os = "linux")]
+mod sharing;

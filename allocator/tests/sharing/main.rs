@@ -6,6 +6,7 @@
 
 mod bytes;
 mod contents;
+mod doors;
 mod failures;
 mod halfway;
 mod lifetimes;

@@ -71,7 +71,7 @@ fn bytes_that_are_no_whole_handle_are_refused() {
     let mut changed = handle.clone();
     changed[80] ^= 1;
     assert_eq!(problem(&bed, &changed), ShareProblem::Damaged);
-    assert_eq!(problem(&bed, &[7; 104]), ShareProblem::NotAHandle);
+    assert_eq!(problem(&bed, &[7; 108]), ShareProblem::NotAHandle);
     let mut newer = handle;
     newer[8] = 3;
     let why = bed.allocator.open_shared(&newer).unwrap_err().to_string();
@@ -126,7 +126,7 @@ fn another_user_gets_nothing() {
     assert_eq!(shared.readers(), 0);
 }
 
-fn is_root() -> bool {
+pub(crate) fn is_root() -> bool {
     std::fs::metadata("/proc/self").is_ok_and(|own| {
         use std::os::unix::fs::MetadataExt;
         own.uid() == 0

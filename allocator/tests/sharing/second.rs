@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::env;
+use std::io;
 use std::io::{BufRead, BufReader, Write, stdin};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio, abort};
@@ -16,6 +17,8 @@ use crate::bytes::{from_hex, holds, put, to_hex};
 
 /// Names the device of the second process, and that it is one.
 const TARGET: &str = "CACHETTE_SHARING_TARGET";
+/// Which ways to an exporter the second process may go.
+const WAY: &str = "CACHETTE_SHARE_BY";
 /// What answers begin with; the test harness and drivers write lines of their own.
 const ANSWER: &str = "second-process ";
 
@@ -42,27 +45,55 @@ impl Second {
         Self::run(Self::command("host").uid(user))
     }
 
+    /// One that may go no other way than `way`, on the device that `target` names.
+    pub(crate) fn start_by(way: &str, target: &str) -> Self {
+        Self::run(Self::command(target).env(WAY, way))
+    }
+
+    /// As [`start_by`](Self::start_by), of another user.
+    pub(crate) fn start_by_as(way: &str, user: u32) -> Self {
+        Self::run(Self::command("host").env(WAY, way).uid(user))
+    }
+
+    /// One in a network namespace of its own, if this process may make one; `way` as above, or none.
+    pub(crate) fn start_apart(way: Option<&str>) -> io::Result<Self> {
+        let mut command = Self::command("host");
+        command.envs(way.map(|way| (WAY, way)));
+        let leave = || {
+            // SAFETY: it is a system call, and the child has one thread.
+            match unsafe { libc::unshare(libc::CLONE_NEWNET) } {
+                0 => Ok(()),
+                _ => Err(io::Error::last_os_error()),
+            }
+        };
+        // SAFETY: between fork and exec it makes one system call, and nothing else.
+        unsafe { command.pre_exec(leave) };
+        Self::try_run(&mut command)
+    }
+
     fn command(target: &str) -> Command {
         let program = env::current_exe().expect("a program knows where it is");
         let mut command = Command::new(program);
         command
             .args(["second::second_process", "--exact", "--nocapture"])
-            .env(TARGET, target);
+            .env(TARGET, target)
+            .env_remove(WAY);
         command
     }
 
     fn run(command: &mut Command) -> Self {
-        let mut child = command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("the program starts again");
+        Self::try_run(command).expect("the program starts again")
+    }
+
+    fn try_run(command: &mut Command) -> io::Result<Self> {
+        let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = piped.spawn()?;
         let (input, output) = (child.stdin.take(), child.stdout.take());
-        Self {
+        Ok(Self {
             child,
             input: input.expect("it was asked for"),
             output: BufReader::new(output.expect("it was asked for")),
-        }
+        })
     }
 
     /// Tells it to do something; what it answers, or why it could not.

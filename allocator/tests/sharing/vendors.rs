@@ -11,6 +11,7 @@
 use cachette::{Allocator, Backends};
 
 use crate::bytes::{from_hex, holds, put};
+use crate::doors::came_in;
 use crate::second::Second;
 use crate::{DIRECT, ELASTIC, MIB};
 
@@ -30,6 +31,11 @@ fn assert_shares(target: &str) {
         let mut second = Second::start_on(target);
         second.open("it", &shared.handle()).expect("it opens");
         assert_eq!(second.ask("holds it 1").as_deref(), Ok("true"), "{config}");
+        let mut third = Second::start_by("pidfd", target);
+        if came_in(third.open("it", &shared.handle())) {
+            assert_eq!(third.ask("holds it 1").as_deref(), Ok("true"), "{config}");
+        }
+        drop(third);
         second.ask("put it 2").expect("it writes");
         assert!(holds(device, at, bytes, 2), "{config}");
         second.ask("close it").expect("it closes");
