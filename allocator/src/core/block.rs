@@ -105,6 +105,12 @@ pub(crate) struct Block {
 }
 
 impl Block {
+    /// Whether a request may take it.
+    #[inline]
+    pub(super) fn is_free(&self) -> bool {
+        self.state == BlockState::Free
+    }
+
     /// Offset from the start of the segment, in grains.
     #[inline]
     pub(crate) const fn offset(&self) -> u32 {

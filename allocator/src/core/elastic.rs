@@ -189,24 +189,19 @@ impl<G: Guard> Shelf<G> {
     }
 
     /// Makes a hole of a block that has no memory any more.
-    pub(crate) fn become_hole(&mut self, id: BlockId) {
-        let id = self.join_neighbours(id, BlockState::Hole);
-        self.return_as(id, BlockState::Hole);
-    }
-
-    /// Joins a block that is not listed with its neighbours in `state`, which are taken off their lists.
-    fn join_neighbours(&mut self, mut id: BlockId, state: BlockState) -> BlockId {
+    pub(crate) fn become_hole(&mut self, mut id: BlockId) {
         let (before, after) = (self.blocks[id].before, self.blocks[id].after);
-        if before.is_some() && self.blocks[before].state == state {
+        let is_hole = |block: &Block| block.state == BlockState::Hole;
+        if self.blocks.get(before).is_some_and(is_hole) {
             self.withdraw(before);
             self.join(before, id);
             id = before;
         }
-        if after.is_some() && self.blocks[after].state == state {
+        if self.blocks.get(after).is_some_and(is_hole) {
             self.withdraw(after);
             self.join(id, after);
         }
-        id
+        self.return_as(id, BlockState::Hole);
     }
 
     /// Guards that stand before the next use of what is held.

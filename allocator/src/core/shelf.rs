@@ -258,14 +258,13 @@ impl<G: Guard> Shelf<G> {
         let block = &self.blocks[id];
         let (before, after, kind, bytes) = (block.before, block.after, block.kind, block.bytes());
         let mut absorbed = 0;
-        let is_free = |block: &Block| block.state == BlockState::Free;
-        if self.blocks.get(before).is_some_and(is_free) {
+        if self.blocks.get(before).is_some_and(Block::is_free) {
             self.unlist(before, kind);
             self.join(before, id);
             id = before;
             absorbed = 1;
         }
-        if self.blocks.get(after).is_some_and(is_free) {
+        if self.blocks.get(after).is_some_and(Block::is_free) {
             self.unlist(after, kind);
             self.join(id, after);
             absorbed += 1;

@@ -42,8 +42,9 @@ impl<D: Device> Mapped<D> {
 
     /// Bytes that are still to be mapped.
     pub(super) fn missing(&self) -> u64 {
-        let mapped: u64 = self.mappings.iter().map(|(_, bytes)| bytes).sum();
-        self.bytes - mapped
+        // They lie without gaps, so the last tells of all.
+        let end = self.mappings.last().map(|(at, bytes)| at.address() + bytes);
+        self.bytes - end.map_or(0, |end| end - self.address())
     }
 
     /// Maps a chunk behind those that are there, for nobody yet. There is room for it.

@@ -18,6 +18,26 @@ pub struct AllocatorHandle {
     pub(crate) streams: OwnStreams,
 }
 
+/// Writes how many bytes something comes to that an allocator does or knows.
+///
+/// # Safety
+///
+/// Promises 1 and 2 of the crate.
+pub(crate) unsafe fn write_bytes(
+    allocator: *const AllocatorHandle,
+    out_bytes: *mut u64,
+    count: impl FnOnce(&Allocator) -> Result<u64, cachette::Error>,
+) -> Status {
+    guard(|| {
+        // SAFETY: 2. is the caller's promise.
+        let out = unsafe { out(out_bytes, 0, "out_bytes") }?;
+        // SAFETY: 1. is the caller's promise.
+        let allocator = unsafe { handle(allocator, "allocator") }?;
+        *out = count(&allocator.inner)?;
+        Ok(())
+    })
+}
+
 /// Opens a device and makes an allocator for it.
 ///
 /// `device` is such as `"cuda:0"`, `"hip:1"` or `"host"`; without a number it is the first. NULL takes the first
@@ -87,14 +107,8 @@ pub unsafe extern "C" fn cachette_empty_cache(
     allocator: *mut AllocatorHandle,
     out_bytes: *mut u64,
 ) -> Status {
-    guard(|| {
-        // SAFETY: 2. is the caller's promise.
-        let out = unsafe { out(out_bytes, 0, "out_bytes") }?;
-        // SAFETY: 1. is the caller's promise.
-        let allocator = unsafe { handle(allocator, "allocator") }?;
-        *out = allocator.inner.empty_cache()?;
-        Ok(())
-    })
+    // SAFETY: 1. and 2. are the caller's promises.
+    unsafe { write_bytes(allocator, out_bytes, Allocator::empty_cache) }
 }
 
 /// Walks every structure of the allocator and checks every invariant, for tests. `CACHETTE_ERROR_INCONSISTENT` if one

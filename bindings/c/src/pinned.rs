@@ -6,7 +6,7 @@ use std::ptr;
 use cachette::PinnedStats;
 use cachette::pinned::TimeStat;
 
-use crate::allocator::AllocatorHandle;
+use crate::allocator::{AllocatorHandle, write_bytes};
 use crate::convert::stream_of;
 use crate::given::{handle, out};
 use crate::guard::guard;
@@ -141,14 +141,12 @@ pub unsafe extern "C" fn cachette_pinned_empty_cache(
     allocator: *mut AllocatorHandle,
     out_bytes: *mut u64,
 ) -> Status {
-    guard(|| {
-        // SAFETY: 2. is the caller's promise.
-        let out = unsafe { out(out_bytes, 0, "out_bytes") }?;
-        // SAFETY: 1. is the caller's promise.
-        let allocator = unsafe { handle(allocator, "allocator") }?;
-        *out = allocator.inner.pinned().empty_cache()?;
-        Ok(())
-    })
+    // SAFETY: 1. and 2. are the caller's promises.
+    unsafe {
+        write_bytes(allocator, out_bytes, |allocator| {
+            allocator.pinned().empty_cache()
+        })
+    }
 }
 
 /// Writes the figures of pinned memory. `size` is `sizeof *out`.

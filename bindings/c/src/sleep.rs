@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_void};
 
 use cachette::sleep::{Contents, Progress, Slept};
 
-use crate::allocator::AllocatorHandle;
+use crate::allocator::{AllocatorHandle, write_bytes};
 use crate::given::{handle, out};
 use crate::guard::guard;
 use crate::pool::PoolHandle;
@@ -176,12 +176,10 @@ pub unsafe extern "C" fn cachette_release_contents(
     allocator: *mut AllocatorHandle,
     out_bytes: *mut u64,
 ) -> Status {
-    guard(|| {
-        // SAFETY: 2. is the caller's promise.
-        let out = unsafe { out(out_bytes, 0, "out_bytes") }?;
-        // SAFETY: 1. is the caller's promise.
-        let allocator = unsafe { handle(allocator, "allocator") }?;
-        *out = allocator.inner.release_contents();
-        Ok(())
-    })
+    // SAFETY: 1. and 2. are the caller's promises.
+    unsafe {
+        write_bytes(allocator, out_bytes, |allocator| {
+            Ok(allocator.release_contents())
+        })
+    }
 }

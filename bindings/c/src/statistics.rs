@@ -4,8 +4,8 @@ use std::ffi::c_char;
 
 use cachette::{Stat, StatArray, Stats};
 
-use crate::allocator::AllocatorHandle;
-use crate::given::{handle, out};
+use crate::allocator::{AllocatorHandle, write_bytes};
+use crate::given::handle;
 use crate::guard::guard;
 use crate::status::Status;
 use crate::structure::{self, Structure};
@@ -191,14 +191,12 @@ pub unsafe extern "C" fn cachette_allocated_bytes(
     allocator: *const AllocatorHandle,
     out_bytes: *mut u64,
 ) -> Status {
-    guard(|| {
-        // SAFETY: 2. is the caller's promise.
-        let out = unsafe { out(out_bytes, 0, "out_bytes") }?;
-        // SAFETY: 1. is the caller's promise.
-        let allocator = unsafe { handle(allocator, "allocator") }?;
-        *out = allocator.inner.allocated_bytes();
-        Ok(())
-    })
+    // SAFETY: 1. and 2. are the caller's promises.
+    unsafe {
+        write_bytes(allocator, out_bytes, |allocator| {
+            Ok(allocator.allocated_bytes())
+        })
+    }
 }
 
 /// Writes how many bytes are held from the device now. It is much cheaper than `cachette_stats`.
@@ -208,14 +206,12 @@ pub unsafe extern "C" fn cachette_reserved_bytes(
     allocator: *const AllocatorHandle,
     out_bytes: *mut u64,
 ) -> Status {
-    guard(|| {
-        // SAFETY: 2. is the caller's promise.
-        let out = unsafe { out(out_bytes, 0, "out_bytes") }?;
-        // SAFETY: 1. is the caller's promise.
-        let allocator = unsafe { handle(allocator, "allocator") }?;
-        *out = allocator.inner.reserved_bytes();
-        Ok(())
-    })
+    // SAFETY: 1. and 2. are the caller's promises.
+    unsafe {
+        write_bytes(allocator, out_bytes, |allocator| {
+            Ok(allocator.reserved_bytes())
+        })
+    }
 }
 
 /// Makes every peak the present value.

@@ -73,7 +73,7 @@ impl<G: Guard> Shelf<G> {
         }
     }
 
-    /// Lists a block that is free or a hole, and merged already.
+    /// Lists a block that is free or a hole, and merged already; of any shelf, as restoring one needs that.
     pub(super) fn return_as(&mut self, id: BlockId, state: BlockState) {
         let block = &mut self.blocks[id];
         block.state = state;
@@ -174,11 +174,5 @@ impl<G> Shelf<G> {
             Some(ground) => small.chain(ground.places.iter()).collect(),
             None => small.chain(self.large.in_order(&self.blocks)).collect(),
         }
-    }
-}
-
-impl Block {
-    fn is_free(&self) -> bool {
-        self.state == BlockState::Free
     }
 }
