@@ -124,6 +124,16 @@ impl<D: Device> Allocator<D> {
         })
     }
 
+    /// The bytes of the allocation that begins at `address`.
+    pub fn bytes_at(&self, address: u64) -> Result<u64, Error> {
+        self.inner().shared.origin.check()?;
+        if let Some(bytes) = self.inner().shared.uncached.bytes_at(address) {
+            return Ok(bytes);
+        }
+        let (heap, id) = self.find(address)?;
+        Ok(heap.bytes_of(id))
+    }
+
     /// The allocation that begins at `address`.
     pub(crate) fn find(&self, address: u64) -> Result<(Arc<Heap<D>>, BlockId), Error> {
         let homes = self.inner().shared.index.find(address);

@@ -46,17 +46,19 @@ def rmm_rows(folder):
 
 
 def plugged(folder):
-    """PyTorch with its own allocator and with Cachette plugged in, and Cachette's functions alone."""
-    found = {**rows(folder, "torch"), **rows(folder, "torch-plugin")}
-    names = ("torch", "torch-plugin", "plugin-functions")
+    """PyTorch with its own allocator and with Cachette in its place, and Cachette's functions alone."""
+    found = {**rows(folder, "torch"), **rows(folder, "torch-plugin"), **rows(folder, "torch-class")}
+    names = ("torch", "torch-plugin", "torch-class", "plugin-functions")
     if not all(name in found for name in names):
         return
-    print("| workload, ns a pair | PyTorch's own | Cachette plugged in | Cachette's functions alone | own / plugged in |")
-    print("|---|---|---|---|---|")
+    print("| workload, ns a pair | PyTorch's own | Cachette plugged in | Cachette's class | Cachette's functions alone "
+          "| own / plugged in | own / class |")
+    print("|---|---|---|---|---|---|---|")
     for key, own in found["torch"].items():
-        plugin, alone = (found[name].get(key) for name in names[1:])
-        if plugin and alone:
-            print(f"| {key[0]} {key[1]} | {own:.0f} | {plugin:.0f} | {alone:.1f} | {own / plugin:.2f} |")
+        plugin, of_class, alone = (found[name].get(key) for name in names[1:])
+        if plugin and of_class and alone:
+            print(f"| {key[0]} {key[1]} | {own:.0f} | {plugin:.0f} | {of_class:.0f} | {alone:.1f} | {own / plugin:.2f} "
+                  f"| {own / of_class:.2f} |")
     print()
 
 

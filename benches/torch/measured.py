@@ -36,14 +36,14 @@ def switch(allocator, device="cuda"):
     kind, _, config = allocator.partition(":")
     if kind == "expandable":
         os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
-    elif kind not in ("native", "cachette"):
-        raise SystemExit(f"there is no allocator named {kind!r}; choose native, expandable or cachette")
+    elif kind not in ("native", "cachette", "compiled"):
+        raise SystemExit(f"there is no allocator named {kind!r}; choose native, expandable, cachette or compiled")
     import torch
 
-    if kind == "cachette" and device == "cuda":
+    if kind in ("cachette", "compiled") and device == "cuda":
         import cachette.torch
 
-        cachette.torch.enable(config)
+        cachette.torch.enable(config, compiled=kind == "compiled")
     torch.use_deterministic_algorithms(True, warn_only=True)
     torch.backends.cudnn.benchmark = False
     torch.backends.cuda.matmul.allow_tf32 = True

@@ -27,6 +27,20 @@ impl<D: Device> Allocator<D> {
         Ok(())
     }
 
+    /// The fraction of the device's memory that the allocator may hold; 1 without a bound.
+    #[must_use]
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "a fraction of bytes needs no more digits than a float has"
+    )]
+    pub fn memory_fraction(&self) -> f64 {
+        let total = self.device_info().total_memory;
+        match self.memory_limit() {
+            Some(limit) if limit < total => limit as f64 / total as f64,
+            _ => 1.0,
+        }
+    }
+
     /// Bounds what the allocator may hold, in bytes; `None` is no bound.
     pub fn set_memory_limit(&self, bytes: Option<u64>) {
         let limit = bytes.unwrap_or(u64::MAX);

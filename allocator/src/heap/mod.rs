@@ -205,10 +205,15 @@ impl<D: Device> Heap<D> {
     /// Gives an empty heap to a pool.
     pub(crate) fn set_pool(&self, pool: &Arc<PoolCore>) {
         let mut state = self.state.lock();
-        state.policy.no_split = pool.no_split;
+        state.policy.no_split = pool.splits_never();
         state.away.asleep = pool.is_asleep();
         Self::note_pool(&mut state, pool.id);
         *self.pool.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(pool));
+    }
+
+    /// Splits blocks from now on, or not.
+    pub(crate) fn set_no_split(&self, on: bool) {
+        self.state.lock().policy.no_split = on;
     }
 
     /// Lets requests go to the heap's partner where segments are to be of the other kind.
@@ -273,7 +278,7 @@ impl<D: Device> Heap<D> {
         let mut state = self.state.lock();
         state.away.partner = elastic != self.elastic.is_some();
         state.policy = policy.for_source(self.elastic.is_some());
-        state.policy.no_split = pool.is_some_and(|pool| pool.no_split);
+        state.policy.no_split = pool.is_some_and(|pool| pool.splits_never());
         let packs = self.shared.settings.tuning().packs;
         state.shelf.pack(packs);
         state.refresh(&self.shared);

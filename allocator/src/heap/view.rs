@@ -72,6 +72,11 @@ impl<D: Device> Heap<D> {
         Some((segment.base, segment.bytes))
     }
 
+    /// The bytes of a block.
+    pub(crate) fn bytes_of(&self, id: BlockId) -> u64 {
+        self.state.lock().shelf.block(id).bytes()
+    }
+
     /// Blocks that are allocated by address: where, and how much was asked for.
     pub(crate) fn raw_blocks(&self) -> Vec<(u64, u64)> {
         let state = self.state.lock();

@@ -18,6 +18,12 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
+    /// The pool that it is of.
+    #[must_use]
+    pub const fn pool(&self) -> PoolId {
+        self.pool
+    }
+
     /// The addresses that were allocated, in order.
     #[must_use]
     pub fn addresses(&self) -> Vec<u64> {

@@ -20,7 +20,7 @@ pub(crate) struct PoolCore {
     /// Where segments come from, if not from the device.
     pub(crate) source: Option<Arc<dyn Source>>,
     /// Whether blocks are never split: one block a segment.
-    pub(crate) no_split: bool,
+    no_split: AtomicBool,
     /// Whether its free blocks serve other requests before those fail.
     use_on_oom: AtomicBool,
     /// Whether graphs may use its memory, so that no segment may go before the last user has.
@@ -50,7 +50,7 @@ impl PoolCore {
             id,
             streams: StreamTable::default(),
             source,
-            no_split,
+            no_split: AtomicBool::new(no_split),
             use_on_oom: AtomicBool::new(use_on_oom),
             kept: AtomicBool::new(false),
             pinned: AtomicBool::new(false),
@@ -134,6 +134,14 @@ impl PoolCore {
 
     pub(crate) fn is_pinned(&self) -> bool {
         self.pinned.load(Relaxed)
+    }
+
+    pub(crate) fn splits_never(&self) -> bool {
+        self.no_split.load(Relaxed)
+    }
+
+    pub(super) fn set_no_split(&self, on: bool) {
+        self.no_split.store(on, Relaxed);
     }
 
     pub(crate) fn serves_on_oom(&self) -> bool {

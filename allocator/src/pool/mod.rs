@@ -205,6 +205,14 @@ impl<D: Device> Pool<D> {
         self.core.set_use_on_oom(on);
     }
 
+    /// Splits no block from now on, or does; segments that hold several blocks already are not changed.
+    pub fn set_no_split(&self, on: bool) {
+        self.core.set_no_split(on);
+        for heap in self.allocator.inner().heaps_of(self.id()) {
+            heap.set_no_split(on);
+        }
+    }
+
     /// Allocates `bytes` bytes from the pool for work in `stream`.
     pub fn allocate(&self, bytes: u64, stream: &Stream<D>) -> Result<Allocation<D>, Error> {
         let heap = self.allocator.inner().heap_in(&self.core, stream)?;

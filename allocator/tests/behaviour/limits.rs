@@ -8,7 +8,9 @@ use crate::bed::{Bed, GIB, MIB};
 #[test]
 fn m15_a_fraction_outside_0_to_1_is_refused() {
     let bed = Bed::new();
+    assert!((bed.allocator.memory_fraction() - 1.0).abs() < 1e-9);
     bed.allocator.set_memory_fraction(0.5).unwrap();
+    assert!((bed.allocator.memory_fraction() - 0.5).abs() < 1e-9);
     for wrong in [
         -0.1,
         1.1,

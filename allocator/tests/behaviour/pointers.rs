@@ -144,6 +144,8 @@ fn s18_the_base_is_that_of_the_segment() {
     let base = (first.address(), 2 * MIB);
     assert_eq!(bed.allocator.base_allocation(first.address()), Ok(base));
     assert_eq!(bed.allocator.base_allocation(second.address()), Ok(base));
+    assert_eq!(bed.allocator.bytes_at(second.address()), Ok(second.bytes()));
+    assert!(bed.allocator.bytes_at(second.address() + 1).is_err());
     let inside = second.address() + 512;
     let error = bed.allocator.base_allocation(inside).unwrap_err();
     let (start, offset) = (second.address(), 512);

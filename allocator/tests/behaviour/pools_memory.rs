@@ -96,6 +96,24 @@ fn p8_a_pool_that_does_not_split_has_one_block_a_segment() {
 }
 
 #[test]
+fn p8_a_pool_may_stop_splitting_while_it_is_used() {
+    for bed in Bed::both("") {
+        let stream = bed.stream();
+        let pool = bed.allocator.create_pool();
+        let allocate = || pool.allocate(MIB, &stream).expect("there is room");
+        let first = allocate();
+        pool.set_no_split(true);
+        let later = [allocate(), allocate(), allocate()];
+        assert_eq!(pool.stats().segments, 3, "one is the rest of the first");
+        pool.set_no_split(false);
+        let last = [allocate(), allocate()];
+        assert_eq!(pool.stats().segments, 4);
+        drop((first, later, last));
+        bed.assert_sound();
+    }
+}
+
+#[test]
 fn p8_a_heap_that_is_used_again_splits_as_its_new_pool_says() {
     let bed = Bed::new();
     let stream = bed.stream();

@@ -17,7 +17,7 @@ use crate::pool::PyPool;
 use crate::report::Figures;
 use crate::sleep::{self, SleptEntry};
 use crate::stream::{Named, PyStream};
-use crate::{config, error, fraction, history, metrics, pool, snapshot, stacks, stats};
+use crate::{config, error, history, metrics, pool, snapshot, stacks, stats};
 
 /// A caching allocator for one device, such as `"cuda:0"`, `"hip:1"` or `"host"`.
 ///
@@ -159,7 +159,7 @@ impl PyAllocator {
 
     /// The fraction of the device's memory that the allocator may hold; 1 without a bound.
     fn get_memory_fraction(&self) -> f64 {
-        fraction::of(&self.inner)
+        self.inner.memory_fraction()
     }
 
     /// The configuration as it is now: a text that names what differs from the default.

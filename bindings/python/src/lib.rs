@@ -12,7 +12,7 @@
 //! | `sleep.rs`, `pinned.rs` | pools that sleep, and pinned host memory |
 //! | `history.rs`, `snapshot.rs`, `recording.rs` | what happened to memory, and what is held |
 //! | `stacks.rs`, `places.rs`, `interpreter.rs` | where in the program, as Python knows it |
-//! | `config.rs`, `error.rs`, `fraction.rs`, `metrics.rs`, `report.rs`, `stats.rs` | values between the two languages |
+//! | `config.rs`, `error.rs`, `metrics.rs`, `report.rs`, `stats.rs` | values between the two languages |
 //!
 //! The C functions that PyTorch calls are those of the crate `cachette_torch`; this library exports them, so that
 //! PyTorch and Python speak to one and the same instance.
@@ -22,7 +22,6 @@ mod allocator;
 mod config;
 mod devices;
 mod error;
-mod fraction;
 mod history;
 mod interpreter;
 mod metrics;

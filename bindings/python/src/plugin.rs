@@ -23,7 +23,7 @@ pub(crate) mod plugin {
         allocation_traceback, devices, dump_snapshot, is_history_enabled, last_out_of_memory,
         metrics_text, record_history, release_contents, sleep_tagged, take_snapshot, wake_tagged,
     };
-    use crate::{config, error, fraction, stats};
+    use crate::{config, error, stats};
 
     /// Starts the plug-in on `backend` (`"cuda"`, `"hip"` or `"host"`), once in a process.
     #[pyfunction]
@@ -114,7 +114,7 @@ pub(crate) mod plugin {
     /// The fraction of the device's memory that may be held; 1 without a bound.
     #[pyfunction]
     fn memory_fraction(device: u32) -> PyResult<f64> {
-        Ok(fraction::of(allocator(device)?))
+        Ok(allocator(device)?.memory_fraction())
     }
 
     /// Calls `observer(device, bytes, total, free)` whenever a request ends in out-of-memory, on any device.

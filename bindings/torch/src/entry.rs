@@ -88,12 +88,15 @@ fn free(address: u64, device: c_int) -> Result<(), Error> {
 /// The allocator of a device as PyTorch numbers it.
 #[inline]
 pub(crate) fn allocator_of(device: c_int) -> Result<&'static Allocator<AnyDevice>, Error> {
-    match u32::try_from(device) {
-        Ok(device) => state::allocator(device),
-        Err(_) => Err(Error::NoSuchDevice {
-            device: device.into(),
-        }),
-    }
+    state::allocator(number_of(device)?)
+}
+
+/// The number of a device as PyTorch gives it.
+#[inline]
+pub(crate) fn number_of(device: c_int) -> Result<u32, Error> {
+    u32::try_from(device).map_err(|_| Error::NoSuchDevice {
+        device: device.into(),
+    })
 }
 
 /// A failure of an allocator, told as its vendor's.
@@ -126,6 +129,14 @@ pub(crate) fn guarded<T>(work: impl FnOnce() -> Result<T, Error>) -> Result<T, E
         Ok(done) => done,
         Err(panic) => Err(Error::Panicked(text_of(&*panic))),
     }
+}
+
+/// Does `work`, and throws what goes wrong; without PyTorch there is nothing then.
+pub(crate) fn or_raise<T: Default>(work: impl FnOnce() -> Result<T, Error>) -> T {
+    guarded(work).unwrap_or_else(|error| {
+        throw::raise(&error);
+        T::default()
+    })
 }
 
 #[cold]

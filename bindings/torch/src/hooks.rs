@@ -6,10 +6,10 @@ use cachette::hal::{AnyDevice, StreamRef};
 use cachette::{Allocator, PoolId};
 
 use crate::counters::{FAILED_RELEASES, UNKNOWN_USES};
-use crate::entry::{allocator_of, guarded, of_memory, pointer};
+use crate::entry::{allocator_of, guarded, number_of, of_memory, or_raise, pointer};
 use crate::error::Error;
 use crate::std_function::StdFunction;
-use crate::{fork, pools, state, throw};
+use crate::{fork, pools, state};
 
 /// PyTorch's name of a pool: a C++ pair of two 64-bit numbers, which go in registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +19,14 @@ pub struct MempoolId {
     pub first: u64,
     /// Not zero for a pool that a user made.
     pub second: u64,
+}
+
+impl MempoolId {
+    /// PyTorch's word for no pool of its own.
+    pub const DEFAULT: Self = Self {
+        first: 0,
+        second: 0,
+    };
 }
 
 impl From<MempoolId> for PoolId {
@@ -55,7 +63,7 @@ pub unsafe extern "C-unwind" fn cachette_torch_reset() {
         let emptied = allocator.empty_cache();
         emptied.err().map(|error| of_memory(allocator, error))
     };
-    run(|| {
+    or_raise(|| {
         let failures: Vec<Error> = state::opened().filter_map(empty).collect();
         failures.into_iter().next().map_or(Ok(()), Err)
     });
@@ -68,7 +76,7 @@ pub unsafe extern "C-unwind" fn cachette_torch_reset() {
 /// There is nothing to promise.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn cachette_torch_memory_fraction(fraction: f64, device: c_int) {
-    run(|| {
+    or_raise(|| {
         let allocator = allocator_of(device)?;
         let set = allocator.set_memory_fraction(fraction);
         set.map_err(|error| of_memory(allocator, error))
@@ -142,7 +150,7 @@ pub unsafe extern "C-unwind" fn cachette_torch_begin_allocate_to_pool(
     id: MempoolId,
     filter: *const StdFunction,
 ) {
-    run(|| {
+    or_raise(|| {
         // SAFETY: 1. is the caller's promise.
         let filter = unsafe { filter.as_ref() };
         // SAFETY: 1. and 2. are the caller's promises.
@@ -158,7 +166,7 @@ pub unsafe extern "C-unwind" fn cachette_torch_begin_allocate_to_pool(
 /// There is nothing to promise.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn cachette_torch_end_allocate_to_pool(device: c_int, id: MempoolId) {
-    run(|| pools::end(number_of(device)?, id.into()));
+    or_raise(|| pools::end(number_of(device)?, id.into()));
 }
 
 /// Takes one user of a pool away; with the last its memory goes back.
@@ -176,17 +184,4 @@ pub unsafe extern "C-unwind" fn cachette_torch_release_pool(device: c_int, id: M
     if let Err(error) = guarded(|| pools::release(number_of(device)?, id.into())) {
         FAILED_RELEASES.tell(error);
     }
-}
-
-/// Does `work`, and throws what goes wrong.
-fn run(work: impl FnOnce() -> Result<(), Error>) {
-    if let Err(error) = guarded(work) {
-        throw::raise(&error);
-    }
-}
-
-fn number_of(device: c_int) -> Result<u32, Error> {
-    u32::try_from(device).map_err(|_| Error::NoSuchDevice {
-        device: device.into(),
-    })
 }

@@ -20,6 +20,7 @@
 //! |---|---|
 //! | [`cachette_torch_alloc`], [`cachette_torch_free`] | the allocator itself |
 //! | `cachette_torch_init` and seven more | its hooks |
+//! | [`adapter`] | a class of its own, compiled against the installed PyTorch |
 //! | [`Slot::alloc_address`], [`Slot::free_address`] | the allocator below a `MemPool`, up to 32 of them |
 //!
 //! # Failures
@@ -35,6 +36,7 @@
 //! error that says what to do, and freeing does nothing. Nothing of the driver is used before memory is first asked for,
 //! so a program may start the plug-in, fork, and use devices in its children.
 
+pub mod adapter;
 mod counters;
 mod entry;
 mod error;
@@ -59,6 +61,6 @@ pub use pools::new_pool_id;
 pub use slots::{NamedSource, Slot, SlotOptions, UnknownSource};
 pub use state::{
     MOST_DEVICES, allocator, backend, config, is_started, last_out_of_memory, on_out_of_memory,
-    opened, record_history, records_history, start, start_on,
+    on_pressure, opened, record_history, records_history, start, start_on, track,
 };
 pub use std_function::StdFunction;

@@ -37,12 +37,34 @@ pub(crate) fn begin(device: u32, id: PoolId, filter: Option<Owned>) -> Result<()
     let allocator = state::allocator(device)?;
     let failed = |error| of_memory(allocator, error);
     let mut users = users();
-    let pool = open_or_create(allocator, id).map_err(failed)?;
+    let pool = open_or_create(allocator, id, PoolOptions::new()).map_err(failed)?;
     pool.keep();
     let filter = filter.map_or(Filter::All, |filter| by_function(allocator, filter));
     allocator.begin_route(id, filter).map_err(failed)?;
     users.entry((device, id)).or_default().push(pool);
     Ok(())
+}
+
+/// Becomes a user of the pool of a name, which is made as `options` say if there is none.
+pub(crate) fn join(device: u32, id: PoolId, options: PoolOptions) -> Result<(), Error> {
+    let allocator = state::allocator(device)?;
+    let mut users = users();
+    let pool = open_or_create(allocator, id, options);
+    let pool = pool.map_err(|error| of_memory(allocator, error))?;
+    users.entry((device, id)).or_default().push(pool);
+    Ok(())
+}
+
+/// How many have joined or begun, and not released.
+pub(crate) fn users_of(device: u32, id: PoolId) -> u64 {
+    users().get(&(device, id)).map_or(0, |all| all.len() as u64)
+}
+
+/// The pool of a name.
+pub(crate) fn open(device: u32, id: PoolId) -> Result<Pool<AnyDevice>, Error> {
+    let allocator = state::allocator(device)?;
+    let pool = allocator.open_pool(id);
+    pool.map_err(|error| of_memory(allocator, error))
 }
 
 /// Leads no more requests to a pool; its users stay.
@@ -72,12 +94,13 @@ pub(crate) fn release(device: u32, id: PoolId) -> Result<(), Error> {
 fn open_or_create(
     allocator: &Allocator<AnyDevice>,
     id: PoolId,
+    options: PoolOptions,
 ) -> Result<Pool<AnyDevice>, cachette::Error> {
     match allocator.open_pool(id) {
         Err(cachette::Error::Pool {
             why: PoolProblem::Unknown,
             ..
-        }) => allocator.create_pool_with(PoolOptions::new().id(id)),
+        }) => allocator.create_pool_with(options.id(id)),
         opened => opened,
     }
 }

@@ -1,12 +1,13 @@
 //! What the process's one plug-in is: its backend, its configuration, and an allocator for every device.
 
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use cachette::backends::OpenError;
 use cachette::hal::load::loaded_file;
 use cachette::hal::{AnyDevice, Backend, Ordinal};
 use cachette::history::HistoryOptions;
-use cachette::{Allocator, Backends, Config, OutOfMemory};
+use cachette::{Allocator, Backends, Config, OutOfMemory, TraceEvent};
 
 use crate::error::{Error, StartError};
 use crate::fork;
@@ -20,19 +21,27 @@ const LOADED: [(&str, &str); 2] = [("libcuda.so", "cuda"), ("libamdhip64", "hip"
 /// The allocators, each made when its device is first used, and never dropped: the driver may be gone by then.
 static DEVICES: [OnceLock<Allocator<AnyDevice>>; MOST_DEVICES] =
     [const { OnceLock::new() }; MOST_DEVICES];
+/// How many places of these may be taken. Relaxed: who knows memory of a device has seen it opened.
+static PLACES: AtomicUsize = AtomicUsize::new(0);
 static PLUGIN: OnceLock<Plugin> = OnceLock::new();
 /// Under this lock devices are opened, so that nobody who watches misses one.
 static WATCHED: Mutex<Watched> = Mutex::new(Watched {
     observers: Vec::new(),
+    trackers: Vec::new(),
+    relievers: Vec::new(),
     history: None,
 });
 static LAST_EXHAUSTION: Mutex<Option<Arc<OutOfMemory>>> = Mutex::new(None);
 
 type Observer = dyn Fn(&OutOfMemory) + Send + Sync;
+type Tracker = dyn Fn(u32, &TraceEvent) + Send + Sync;
+type Reliever = dyn Fn() -> bool + Send + Sync;
 
 /// What every device is watched by.
 struct Watched {
     observers: Vec<Arc<Observer>>,
+    trackers: Vec<Arc<Tracker>>,
+    relievers: Vec<Arc<Reliever>>,
     history: Option<HistoryOptions>,
 }
 
@@ -156,10 +165,20 @@ fn open(device: u32) -> Result<&'static Allocator<AnyDevice>, Error> {
     for observer in &watched.observers {
         watch(&allocator, observer);
     }
+    for tracker in &watched.trackers {
+        let tracker = Arc::clone(tracker);
+        allocator.track(move |event| tracker(device, event));
+    }
+    for reliever in &watched.relievers {
+        let reliever = Arc::clone(reliever);
+        allocator.on_pressure(move || reliever());
+    }
     if let Some(options) = &watched.history {
         allocator.record_history(options.clone());
     }
-    Ok(place.get_or_init(|| allocator))
+    let opened = place.get_or_init(|| allocator);
+    PLACES.fetch_max(device as usize + 1, Relaxed);
+    Ok(opened)
 }
 
 /// Opens a device of the plug-in's backend.
@@ -175,8 +194,10 @@ pub(crate) fn make_device(device: u32) -> Result<AnyDevice, Error> {
 }
 
 /// Every device that was used so far, with its allocator.
+#[inline]
 pub fn opened() -> impl Iterator<Item = (u32, &'static Allocator<AnyDevice>)> {
-    (0..).zip(&DEVICES).filter_map(|(device, place)| {
+    let places = &DEVICES[..PLACES.load(Relaxed)];
+    (0..).zip(places).filter_map(|(device, place)| {
         let allocator = place.get().filter(|_| !fork::is_forked());
         allocator.map(|allocator| (device, allocator))
     })
@@ -190,6 +211,28 @@ pub fn on_out_of_memory(observer: impl Fn(&OutOfMemory) + Send + Sync + 'static)
         watch(allocator, &observer);
     }
     watched.observers.push(observer);
+}
+
+/// Calls `tracker` with the device and everything that happens to its memory, on every device that is or will be used.
+pub fn track(tracker: impl Fn(u32, &TraceEvent) + Send + Sync + 'static) {
+    let tracker: Arc<Tracker> = Arc::new(tracker);
+    let mut watched = watched();
+    for (device, allocator) in opened() {
+        let tracker = Arc::clone(&tracker);
+        allocator.track(move |event| tracker(device, event));
+    }
+    watched.trackers.push(tracker);
+}
+
+/// Calls `reliever` when memory is wanting, on every device that is or will be used; it says whether it freed any.
+pub fn on_pressure(reliever: impl Fn() -> bool + Send + Sync + 'static) {
+    let reliever: Arc<Reliever> = Arc::new(reliever);
+    let mut watched = watched();
+    for (_, allocator) in opened() {
+        let reliever = Arc::clone(&reliever);
+        allocator.on_pressure(move || reliever());
+    }
+    watched.relievers.push(reliever);
 }
 
 /// Records what happens to memory on every device that is or will be used, or stops and forgets it.

@@ -1,7 +1,7 @@
 """What the tests on a GPU share.
 
 They run under pytest, and where that is absent as plain programs: ``python3 test_graphs.py``. ``CACHETTE_TEST_CONFIG``
-is the configuration they enable Cachette with.
+is the configuration they enable Cachette with; with ``CACHETTE_TEST_COMPILED=1`` they enable the compiled class.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ except ImportError:
 
 MiB = 1 << 20
 CONFIG = os.environ.get("CACHETTE_TEST_CONFIG", "")
+COMPILED = os.environ.get("CACHETTE_TEST_COMPILED") == "1"
 
 
 def why_not() -> str | None:
@@ -46,7 +47,7 @@ def enabled() -> Any:
     import cachette.torch
 
     if not cachette.torch.is_enabled():
-        cachette.torch.enable(CONFIG)
+        cachette.torch.enable(CONFIG, compiled=COMPILED)
     gc.collect()
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
@@ -55,9 +56,10 @@ def enabled() -> Any:
     return torch
 
 
-def run(program: str, config: str | None = CONFIG, **variables: str) -> str:
+def run(program: str, config: str | None = CONFIG, compiled: bool = COMPILED, **variables: str) -> str:
     """What a program prints that runs in a process of its own; with ``config`` it begins by enabling Cachette."""
-    prelude = "" if config is None else f"import cachette.torch\ncachette.torch.enable({config!r})\n"
+    enable = f"import cachette.torch\ncachette.torch.enable({config!r}, compiled={compiled})\n"
+    prelude = "" if config is None else enable
     done = subprocess.run([sys.executable, "-c", prelude + program], env={**os.environ, **variables},
                           capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}"

@@ -97,11 +97,8 @@ pool.release()
 """, None)
 
 
-def test_nccl_registers_a_pool_and_reduces_in_it() -> None:
-    torch = gpu.enabled()
-    if torch.version.hip is not None:
-        return
-    output = gpu.run("""
+#: Registers a pool of NCCL's memory, and reduces in it.
+REDUCE = """
 import torch, torch.distributed as dist, cachette.torch
 device = torch.device("cuda:0")
 torch.cuda.set_device(device)
@@ -121,8 +118,21 @@ torch.cuda.empty_cache()
 dist.destroy_process_group()
 pool.release()
 print("reduced")
-""", None, NCCL_SOCKET_IFNAME="lo")
-    assert output.endswith("reduced\n")
+"""
+
+
+def test_nccl_registers_a_pool_and_reduces_in_it() -> None:
+    torch = gpu.enabled()
+    if torch.version.hip is None:
+        output = gpu.run(REDUCE, None, NCCL_SOCKET_IFNAME="lo")
+        assert output.endswith("reduced\n")
+
+
+def test_nccl_registers_a_pool_of_the_compiled_class() -> None:
+    torch = gpu.enabled()
+    if torch.version.hip is None:
+        output = gpu.run(REDUCE, compiled=True, NCCL_SOCKET_IFNAME="lo")
+        assert output.endswith("reduced\n")
 
 
 if __name__ == "__main__":

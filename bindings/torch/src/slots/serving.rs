@@ -9,7 +9,7 @@ use cachette::pool::PoolStats;
 use cachette::{Allocator, Pool, PoolOptions};
 
 use super::SlotOptions;
-use crate::entry::of_memory;
+use crate::entry::{number_of, of_memory};
 use crate::error::Error;
 use crate::{fork, state};
 
@@ -120,10 +120,4 @@ impl Serving {
     pub(super) fn stats(&self, device: u32) -> Option<PoolStats> {
         Some(self.devices.get(device as usize)?.get()?.stats())
     }
-}
-
-fn number_of(device: c_int) -> Result<u32, Error> {
-    u32::try_from(device).map_err(|_| Error::NoSuchDevice {
-        device: device.into(),
-    })
 }

@@ -15,8 +15,13 @@ pub(crate) const CAPACITY: u64 = 256 * MIB;
 
 /// Starts the plug-in over two devices that keep accounts and no bytes.
 pub(crate) fn start(config: &str) -> HostBackend {
+    start_over(config, true)
+}
+
+/// Starts the plug-in over two devices; `phantom` ones keep accounts and no bytes.
+pub(crate) fn start_over(config: &str, phantom: bool) -> HostBackend {
     let devices = HostConfig::default().devices(2).capacity(CAPACITY);
-    let backend = HostBackend::new(devices.phantom(true)).expect("such devices can be made");
+    let backend = HostBackend::new(devices.phantom(phantom)).expect("such devices can be made");
     let config: Config = config.parse().expect("the configuration is sound");
     cachette_torch::start_on(Arc::new(backend.clone()), &config).expect("it is the first start");
     backend

@@ -2,13 +2,16 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
+mod adapter;
 mod bed;
 mod captures;
 mod cpp;
 mod exceptions;
 mod forks;
+mod layouts;
 mod memory;
 mod pools;
+mod sharing;
 mod slots;
 mod starting;
 mod watching;
@@ -34,11 +37,14 @@ const CONFIGURATIONS: [&str; 4] = [
 
 /// Every case, with whether it needs what stands for PyTorch.
 fn cases() -> impl Iterator<Item = (Case, bool)> {
-    let all: [(&[Case], bool); 8] = [
+    let all: [(&[Case], bool); 11] = [
         (starting::CASES, false),
         (memory::CASES, false),
         (pools::CASES, false),
         (captures::CASES, true),
+        (adapter::CASES, false),
+        (sharing::CASES, false),
+        (layouts::CASES, false),
         (slots::CASES, false),
         (watching::CASES, false),
         (forks::CASES, false),

@@ -7,7 +7,7 @@ from typing import Any
 
 from .. import _native
 from .._errors import Error
-from . import _replace
+from . import _adapter, _replace
 
 #: The hooks of PyTorch's wrapper, and the functions they are given.
 HOOKS = {
@@ -29,16 +29,21 @@ class EnableError(Error, RuntimeError):
     """Cachette could not be put in the place of PyTorch's allocator; nothing has changed."""
 
 
-def enable(config: str | None = None, *, replace: bool = True) -> None:
+def enable(config: str | None = None, *, replace: bool = True, compiled: bool = False) -> None:
     """Makes Cachette the allocator of all of PyTorch's GPU memory, for the rest of the process.
 
     ``config`` is a text such as ``"expandable_segments:True"``; without one, ``CACHETTE_ALLOC_CONF`` is read, and where
     that is not set PyTorch's own variables. With ``replace`` the functions of PyTorch that a pluggable allocator leaves
     without an answer (``torch.cuda.memory_stats()`` and all that builds on it) are answered by Cachette.
+
+    With ``compiled`` PyTorch gets a class of its own kind instead of functions in its wrapper. It is built by the C++
+    compiler of this machine, which takes a while the first time. Then requests cost less, and everything of PyTorch
+    works that a pluggable allocator is not asked: ``torch.cuda.MemPool``, ``torch.compile(mode="reduce-overhead")``,
+    tensors in other processes, ``torch.backends.cudnn.benchmark``, memory in profiles.
     """
     global _enabled
     with _lock:
-        torch = _usable_torch()
+        torch = usable_torch()
         if _enabled is not None:
             raise EnableError("Cachette is enabled already, with the configuration "
                               f"{_native.plugin.config()!r}; call enable() once in a process")
@@ -46,15 +51,11 @@ def enable(config: str | None = None, *, replace: bool = True) -> None:
             raise EnableError("CUDA is initialised already, and memory of PyTorch's own allocator may be in use; "
                               "call cachette.torch.enable() before the first use of a GPU")
         config = _native.normalise_config(config)
-        allocator = _pluggable(torch)
+        allocator = _compiled(torch) if compiled else _pluggable(torch)
         _start(torch, config)
-        try:
-            torch.cuda.memory.change_current_allocator(allocator)
-        except RuntimeError as why:
-            raise EnableError(f"PyTorch refuses another allocator ({why}); call cachette.torch.enable() before any "
-                              "library uses a GPU, in a new process") from why
+        _change(torch, allocator, compiled)
         if replace:
-            _replace.replace(torch)
+            _replace.replace(torch, compiled)
         _enabled = allocator
 
 
@@ -68,7 +69,7 @@ def config() -> str | None:
     return _native.plugin.config()
 
 
-def _usable_torch() -> Any:
+def usable_torch() -> Any:
     """PyTorch, if it is one that can be given an allocator."""
     try:
         import torch
@@ -104,6 +105,28 @@ def _pluggable(torch: Any) -> Any:
             raise _too_old(torch, f"{setter} of a CUDAPluggableAllocator")
         set_hook(addresses[function])
     return wrapper
+
+
+def _compiled(torch: Any) -> Any:
+    """Our own class, built for this PyTorch."""
+    try:
+        return _adapter.load(torch)
+    except _adapter.AdapterError as why:
+        raise EnableError(str(why)) from why
+
+
+def _change(torch: Any, allocator: Any, compiled: bool) -> None:
+    """Puts the allocator in the place of PyTorch's."""
+    try:
+        if compiled:
+            _adapter.install(allocator)
+        else:
+            torch.cuda.memory.change_current_allocator(allocator)
+    except _adapter.AdapterError as why:
+        raise EnableError(str(why)) from why
+    except RuntimeError as why:
+        raise EnableError(f"PyTorch refuses another allocator ({why}); call cachette.torch.enable() before any "
+                          "library uses a GPU, in a new process") from why
 
 
 def _start(torch: Any, config: str) -> None:

@@ -1,4 +1,4 @@
-"""Answers for the functions of PyTorch that a pluggable allocator leaves without one.
+"""Answers for the functions of PyTorch that a pluggable allocator leaves without one, and histories for both.
 
 ``torch.cuda.memory`` and ``torch.accelerator.memory`` look these up in ``torch._C`` at every call, so it is enough to
 put others there. Only those are replaced that this PyTorch has; everything else of PyTorch stays as it is.
@@ -69,28 +69,33 @@ def _memory_snapshot(wanted: tuple[int, int] | tuple[int, int, bool] | None = No
     return _plugin.snapshot(None, pool, traces[0] if traces else True)
 
 
-#: What is replaced, and by what.
-REPLACEMENTS: dict[str, Callable[..., Any]] = {
+#: What a compiled class answers by itself, and a pluggable allocator does not.
+ANSWERS: dict[str, Callable[..., Any]] = {
     "_cuda_memoryStats": _memory_stats,
     "_cuda_resetPeakMemoryStats": _reset_peaks,
     "_cuda_resetAccumulatedMemoryStats": _reset_totals,
     "_cuda_getMemoryFraction": _memory_fraction,
     "_cuda_attach_out_of_memory_observer": _attach_observer,
     "_cuda_checkPoolLiveAllocations": _holds_exactly,
+    "_accelerator_getDeviceStats": _memory_stats,
+    "_accelerator_resetPeakStats": _reset_peaks,
+    "_accelerator_resetAccumulatedStats": _reset_totals,
+}
+
+#: What Cachette does itself in any case: it keeps histories its own way, with the callers in Python.
+HISTORIES: dict[str, Callable[..., Any]] = {
     "_cuda_isHistoryEnabled": _plugin.is_history_enabled,
     "_cuda_record_memory_history": _record_history,
     "_cuda_record_memory_history_legacy": _record_history_legacy,
     "_cuda_memorySnapshot": _memory_snapshot,
     "_cuda_setMemoryMetadata": _native.set_memory_metadata,
     "_cuda_getMemoryMetadata": _native.get_memory_metadata,
-    "_accelerator_getDeviceStats": _memory_stats,
-    "_accelerator_resetPeakStats": _reset_peaks,
-    "_accelerator_resetAccumulatedStats": _reset_totals,
 }
 
 
-def replace(torch: Any) -> None:
-    """Puts our functions in the place of PyTorch's."""
-    for name, function in REPLACEMENTS.items():
+def replace(torch: Any, compiled: bool = False) -> None:
+    """Puts our functions in the place of PyTorch's, as far as a ``compiled`` class needs that."""
+    replacements = HISTORIES if compiled else {**ANSWERS, **HISTORIES}
+    for name, function in replacements.items():
         if hasattr(torch._C, name):
             setattr(torch._C, name, function)

@@ -1,0 +1,22 @@
+// Memory that several processes use.
+#include "allocator.hpp"
+
+namespace cachette {
+
+torch_cuda::ShareableHandle Allocator::shareIpcHandle(void* memory) {
+  torch_cuda::ShareableHandle result{0, {}};
+  auto write = [](User user, const uint8_t* handle, size_t bytes) {
+    static_cast<std::string*>(user)->assign(reinterpret_cast<const char*>(handle), bytes);
+  };
+  cachette_adapter_share(memory, write, &result.handle);
+  return result;
+}
+
+std::shared_ptr<void> Allocator::getIpcDevPtr(std::string handle) {
+  void* memory = nullptr;
+  const auto* bytes = reinterpret_cast<const uint8_t*>(handle.data());
+  Opened* opened = cachette_adapter_open_shared(current_device(), bytes, handle.size(), &memory);
+  return {memory, [opened](void*) { cachette_adapter_close_shared(opened); }};
+}
+
+}  // namespace cachette

@@ -1,0 +1,149 @@
+"""How the compiled class is built and kept, with a stand-in for the compiler; and for real where PyTorch's files are.
+
+``CACHETTE_TEST_TORCH`` names a folder with PyTorch's own ``torch/include`` and ``torch/lib/libc10*.so`` and NVIDIA's
+``nvidia/cu13``, as their wheels have them; nothing of it needs a GPU.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+from conftest import Run
+
+from cachette.torch import _adapter
+
+TORCH = os.environ.get("CACHETTE_TEST_TORCH")
+
+
+@pytest.fixture
+def kit(tmp_path: Path) -> _adapter.Kit:
+    return _adapter.Kit("2.11.0 abc", (tmp_path / "headers",), tmp_path / "lib", True)
+
+
+@pytest.fixture
+def compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A compiler that writes down how it was called, and makes a file of its name."""
+    script = tmp_path / "compiler"
+    calls = tmp_path / "calls"
+    script.write_text(f"""#!/bin/sh
+[ "$1" = --version ] && {{ echo stand-in 1; exit; }}
+echo "$@" >> {calls}
+[ -e {tmp_path}/broken ] && {{ echo 'allocator.hpp:3: no such class' >&2; exit 1; }}
+while [ "$1" != -o ]; do shift; done
+echo built > "$2"
+""")
+    script.chmod(script.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("CXX", str(script))
+    monkeypatch.setenv("CACHETTE_CACHE", str(tmp_path / "kept"))
+    return calls
+
+
+def test_it_is_compiled_once_and_kept(kit: _adapter.Kit, compiler: Path) -> None:
+    built = _adapter.build(kit)
+    assert built.read_text() == "built\n"
+    assert _adapter.build(kit) == built
+    assert len(compiler.read_text().splitlines()) == 1
+    assert list(built.parent.iterdir()) == [built], "nothing else is left"
+
+
+def test_every_source_and_the_headers_are_named(kit: _adapter.Kit, compiler: Path) -> None:
+    _adapter.build(kit)
+    call = compiler.read_text()
+    for source in ("allocator", "figures", "pools", "processes", "watching"):
+        assert f"/{source}.cpp" in call
+    assert f"-isystem{kit.headers[0]}" in call
+    assert "-D_GLIBCXX_USE_CXX11_ABI=1" in call
+
+
+def test_another_pytorch_or_compiler_gets_a_class_of_its_own(kit: _adapter.Kit, compiler: Path,
+                                                             monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    first = _adapter.build(kit)
+    second = _adapter.build(_adapter.Kit("2.12.0 def", kit.headers, kit.libraries, kit.cxx11))
+    other = tmp_path / "other"
+    other.write_text(Path(os.environ["CXX"]).read_text().replace("stand-in 1", "stand-in 2"))
+    other.chmod(0o700)
+    monkeypatch.setenv("CXX", str(other))
+    third = _adapter.build(kit)
+    assert len({first, second, third}) == 3
+
+
+def test_what_does_not_compile_says_why_and_leaves_nothing(kit: _adapter.Kit, compiler: Path, tmp_path: Path) -> None:
+    (tmp_path / "broken").touch()
+    with pytest.raises(_adapter.AdapterError, match="without `compiled`") as raised:
+        _adapter.build(kit)
+    assert "no such class" in str(raised.value) and "2.11.0" in str(raised.value)
+    assert not list((tmp_path / "kept").iterdir())
+
+
+def test_without_a_compiler_it_says_what_to_install(kit: _adapter.Kit, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(_adapter.AdapterError, match=r"no C\+\+ compiler \(no-such-compiler\); install g\+\+"):
+        _adapter.build(kit)
+
+
+def test_a_place_that_cannot_be_written_says_which_variable(kit: _adapter.Kit, compiler: Path,
+                                                            monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("CACHETTE_CACHE", str(tmp_path / "file"))
+    with pytest.raises(_adapter.AdapterError, match="set CACHETTE_CACHE to a folder of your own"):
+        _adapter.build(kit)
+
+
+def test_headers_of_cuda_are_whole_or_not_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def headers(folder: Path, *names: str) -> Path:
+        for name in names:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).touch()
+        return folder
+
+    headers(tmp_path / "half/include", "cuda_runtime_api.h")
+    whole = headers(tmp_path / "site/nvidia/cu13/include", *_adapter.CUDA_HEADERS)
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "half"))
+    if not Path("/usr/local/cuda").exists():
+        assert _adapter.cuda_headers(tmp_path / "site/torch") == whole
+        with pytest.raises(_adapter.AdapterError, match="install the CUDA toolkit and set CUDA_HOME"):
+            _adapter.cuda_headers(tmp_path / "elsewhere/torch")
+    own = headers(tmp_path / "whole/include", *_adapter.CUDA_HEADERS)
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "whole"))
+    assert _adapter.cuda_headers(tmp_path / "site/torch") == own
+
+
+@pytest.mark.parametrize(("torch", "text"), [
+    ("good", "EnableError | this PyTorch (2.11.0+stand.in) came without its headers"),
+    ("rocm", "EnableError | this PyTorch (2.11.0+stand.in) is for ROCm, and the class is for CUDA"),
+    ("cpu", "EnableError | this PyTorch (2.11.0+stand.in) is for CPUs alone"),
+])
+def test_a_pytorch_that_it_cannot_be_built_for_is_left_alone(run: Run, torch: str, text: str) -> None:
+    program = """
+import cachette.torch
+try:
+    cachette.torch.enable(compiled=True)
+except cachette.Error as why:
+    print(type(why).__name__, "|", why)
+assert not cachette.torch.is_enabled() and cachette.torch.config() is None
+"""
+    assert text in run(program, torch=torch).stdout
+
+
+def test_the_command_says_why_there_is_none(run: Run) -> None:
+    program = "import runpy, sys; sys.argv = ['x']; runpy.run_module('cachette.torch', run_name='__main__')"
+    assert "error: this PyTorch" in run(program, torch="cpu", fails=True).stderr
+
+
+@pytest.mark.skipif(TORCH is None, reason="CACHETTE_TEST_TORCH names no files of PyTorch")
+def test_it_compiles_against_pytorch_and_takes_its_place(run: Run, tmp_path: Path) -> None:
+    run(f"""
+import ctypes, pathlib
+from cachette.torch import _adapter
+home = pathlib.Path({TORCH!r})
+headers = (home / "torch/include", _adapter.cuda_headers(home / "torch"))
+built = _adapter.build(_adapter.Kit("2.11", headers, home / "torch/lib", True))
+for name in ("nvidia/cu13/lib/libcudart.so.13", "torch/lib/libc10.so", "torch/lib/libc10_cuda.so"):
+    ctypes.CDLL(str(home / name), mode=ctypes.RTLD_GLOBAL)
+library = ctypes.CDLL(str(built))
+_adapter.install(library)
+_adapter.install(library)  # it is not in use yet
+""", CACHETTE_CACHE=str(tmp_path))

@@ -1,0 +1,79 @@
+//! Saved states of pools.
+
+use std::ffi::{c_int, c_void};
+use std::ptr;
+
+use cachette::pool::Checkpoint;
+
+use super::User;
+use crate::entry::{number_of, of_memory, or_raise, pointer};
+use crate::hooks::MempoolId;
+use crate::pools;
+
+/// Is told of one address.
+pub type Noted = unsafe extern "C-unwind" fn(user: User, ptr: *mut c_void);
+
+/// The state of a pool now, to be given to [`cachette_adapter_drop_checkpoint`] in the end.
+///
+/// # Safety
+///
+/// There is nothing to promise.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn cachette_adapter_checkpoint(
+    device: c_int,
+    id: MempoolId,
+) -> *mut Checkpoint {
+    let saved = or_raise(|| {
+        let pool = pools::open(number_of(device)?, id.into())?;
+        let saved = pool.checkpoint();
+        Ok(Some(
+            saved.map_err(|error| of_memory(pool.allocator(), error))?,
+        ))
+    });
+    saved.map_or(ptr::null_mut(), |saved| Box::into_raw(Box::new(saved)))
+}
+
+/// Forgets a saved state; null is nothing.
+///
+/// # Safety
+///
+/// 1. It is from [`cachette_adapter_checkpoint`], and is not used after this.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn cachette_adapter_drop_checkpoint(checkpoint: *mut Checkpoint) {
+    if !checkpoint.is_null() {
+        // SAFETY: 1. is the caller's promise.
+        drop(unsafe { Box::from_raw(checkpoint) });
+    }
+}
+
+/// Brings a state of a pool back, and tells what was freed and then what is allocated. After a failure nothing has
+/// changed.
+///
+/// # Safety
+///
+/// 1. `checkpoint` is from [`cachette_adapter_checkpoint`].
+/// 2. Both functions may be called with `user`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn cachette_adapter_restore(
+    device: c_int,
+    checkpoint: *const Checkpoint,
+    freed: Noted,
+    allocated: Noted,
+    user: User,
+) {
+    let restored = or_raise(|| {
+        // SAFETY: 1. is the caller's promise.
+        let checkpoint = unsafe { &*checkpoint };
+        let pool = pools::open(number_of(device)?, checkpoint.pool())?;
+        let restored = pool.restore(checkpoint);
+        restored.map_err(|error| of_memory(pool.allocator(), error))
+    });
+    for address in restored.freed {
+        // SAFETY: 2. is the caller's promise.
+        unsafe { freed(user, pointer(address)) };
+    }
+    for address in restored.allocated {
+        // SAFETY: 2. is the caller's promise.
+        unsafe { allocated(user, pointer(address)) };
+    }
+}

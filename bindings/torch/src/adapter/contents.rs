@@ -1,0 +1,210 @@
+//! What is held and what happened, piece by piece.
+
+use cachette::PoolId;
+use cachette::snapshot::{BlockState, Event, Kind, Segment, Snapshot, SnapshotOptions};
+
+use super::User;
+use crate::entry::or_raise;
+use crate::hooks::MempoolId;
+use crate::state;
+
+/// Words, which live as long as the call they are passed to.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Text {
+    /// The first of them; not a C string.
+    pub start: *const u8,
+    /// How many bytes they are.
+    pub bytes: usize,
+}
+
+impl Text {
+    const fn new(text: &str) -> Self {
+        Self {
+            start: text.as_ptr(),
+            bytes: text.len(),
+        }
+    }
+}
+
+/// A segment, or a part of one that has memory throughout.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct SegmentEntry {
+    /// Its first address.
+    pub address: u64,
+    /// Its bytes.
+    pub bytes: u64,
+    /// What callers asked for of it.
+    pub requested: u64,
+    /// Bytes of blocks that callers have.
+    pub allocated: u64,
+    /// These, and bytes that wait for other streams.
+    pub active: u64,
+    /// Its stream.
+    pub stream: u64,
+    /// Its pool.
+    pub pool: MempoolId,
+    /// Its device.
+    pub device: i32,
+    /// Whether it is for requests of more than 1 MiB.
+    pub large: bool,
+    /// Whether it is elastic.
+    pub elastic: bool,
+}
+
+/// A piece of the segment that was told last.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct BlockEntry {
+    /// Its first address.
+    pub address: u64,
+    /// Its bytes.
+    pub bytes: u64,
+    /// What its caller asked for; zero if it is free.
+    pub requested: u64,
+    /// Whether a caller has it.
+    pub allocated: bool,
+    /// Whether a caller has it or other streams use it.
+    pub active: bool,
+}
+
+/// Something that happened.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct EventEntry {
+    /// The number of [`cachette::Action`], which is PyTorch's.
+    pub action: i32,
+    /// On which device.
+    pub device: i32,
+    /// Where; the free bytes of the device for a failure.
+    pub address: u64,
+    /// How much.
+    pub bytes: u64,
+    /// In which stream.
+    pub stream: u64,
+    /// In which pool.
+    pub pool: MempoolId,
+    /// When, in microseconds since 1970; zero for now.
+    pub time_us: i64,
+    /// What the program was compiling.
+    pub context: Text,
+    /// What the program said of it.
+    pub metadata: Text,
+}
+
+/// Who is told of a snapshot. Each function may throw.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Visitor {
+    /// Is told of a segment.
+    pub segment: unsafe extern "C-unwind" fn(user: User, segment: *const SegmentEntry),
+    /// Is told of a block of the last segment.
+    pub block: unsafe extern "C-unwind" fn(user: User, block: *const BlockEntry),
+    /// Is told of an event; those of one device come together, oldest first.
+    pub event: unsafe extern "C-unwind" fn(user: User, event: *const EventEntry),
+    /// Their first argument.
+    pub user: User,
+}
+
+/// Tells `visitor` what all devices hold, or one pool of them if `pool` is one, and what happened if that is wanted.
+///
+/// # Safety
+///
+/// 1. The functions of `visitor` may be called with its user.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn cachette_adapter_snapshot(
+    pool: MempoolId,
+    traces: bool,
+    visitor: *const Visitor,
+) {
+    let mut options = SnapshotOptions::new().traces(traces);
+    if pool != MempoolId::DEFAULT {
+        options = options.pool(PoolId::from(pool));
+    }
+    let taken = or_raise(|| {
+        let all = state::opened().map(|(_, allocator)| allocator.snapshot_with(options));
+        Ok(all.reduce(Snapshot::merge).unwrap_or_default())
+    });
+    // SAFETY: 1. is the caller's promise.
+    let visitor = unsafe { &*visitor };
+    for segment in &taken.segments {
+        let entry = segment_entry(&taken, segment);
+        // SAFETY: 1. is the caller's promise.
+        unsafe { (visitor.segment)(visitor.user, &raw const entry) };
+        for block in &segment.blocks {
+            let entry = BlockEntry {
+                address: block.address,
+                bytes: block.bytes,
+                requested: block.requested,
+                allocated: block.state == BlockState::Allocated,
+                active: block.state != BlockState::Free,
+            };
+            // SAFETY: 1. is the caller's promise.
+            unsafe { (visitor.block)(visitor.user, &raw const entry) };
+        }
+    }
+    for trace in &taken.traces {
+        for event in &trace.events {
+            let entry = event_entry(&taken, trace.device, event);
+            // SAFETY: 1. is the caller's promise.
+            unsafe { (visitor.event)(visitor.user, &raw const entry) };
+        }
+    }
+}
+
+fn segment_entry(taken: &Snapshot, segment: &Segment) -> SegmentEntry {
+    let allocated = segment.bytes_in(BlockState::Allocated);
+    SegmentEntry {
+        address: segment.address,
+        bytes: segment.bytes,
+        requested: segment.blocks.iter().map(|block| block.requested).sum(),
+        allocated,
+        active: allocated + segment.bytes_in(BlockState::Pending),
+        stream: segment.stream,
+        pool: pool_of(taken, segment.pool),
+        device: segment.device.cast_signed(),
+        large: segment.kind == Kind::Large,
+        elastic: segment.elastic,
+    }
+}
+
+fn event_entry(taken: &Snapshot, device: u32, event: &Event) -> EventEntry {
+    EventEntry {
+        action: event.action as i32,
+        device: device.cast_signed(),
+        address: event.address,
+        bytes: event.bytes,
+        stream: event.stream,
+        pool: pool_of(taken, event.pool),
+        time_us: event.time_us,
+        context: Text::new(taken.texts.get(event.context)),
+        metadata: Text::new(taken.texts.get(event.metadata)),
+    }
+}
+
+fn pool_of(taken: &Snapshot, place: u32) -> MempoolId {
+    let found = taken.pools.get(place as usize);
+    found.map_or(MempoolId::DEFAULT, |id| MempoolId {
+        first: id.0,
+        second: id.1,
+    })
+}
+
+/// An event as it happens; its words are the thread's, and not told here.
+pub(super) fn event_now(device: u32, event: &cachette::TraceEvent) -> EventEntry {
+    EventEntry {
+        action: event.action as i32,
+        device: device.cast_signed(),
+        address: event.address,
+        bytes: event.bytes,
+        stream: event.stream.raw() as u64,
+        pool: MempoolId {
+            first: event.pool.capture,
+            second: event.pool.user,
+        },
+        time_us: 0,
+        context: Text::new(""),
+        metadata: Text::new(""),
+    }
+}

@@ -1,0 +1,134 @@
+//! Statistics, limits, and who may reach whose memory.
+
+use std::ffi::c_int;
+
+use cachette::{Stat, StatArray, Stats};
+
+use crate::entry::{allocator_of, of_memory, or_raise};
+use crate::state;
+
+/// The statistics of a device, in PyTorch's order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Figures {
+    /// For each of the nine figures: all, small and large; for each of these: current, peak, allocated and freed.
+    pub arrays: [[[i64; 4]; 3]; 9],
+    /// Allocations and segments past the bound on splitting.
+    pub oversize: [[i64; 4]; 2],
+    /// Retries, failures, waits for all streams, segments obtained, segments given back, the bound on splitting.
+    pub counts: [i64; 6],
+}
+
+impl From<&Stats> for Figures {
+    fn from(stats: &Stats) -> Self {
+        let kinds = |array: &StatArray| [&array.all, &array.small_pool, &array.large_pool].map(of);
+        let arrays = [
+            &stats.allocation,
+            &stats.segment,
+            &stats.active,
+            &stats.inactive_split,
+            &stats.allocated_bytes,
+            &stats.reserved_bytes,
+            &stats.active_bytes,
+            &stats.inactive_split_bytes,
+            &stats.requested_bytes,
+        ];
+        let counts = [
+            stats.num_alloc_retries,
+            stats.num_ooms,
+            stats.num_sync_all_streams,
+            stats.num_device_alloc,
+            stats.num_device_free,
+            stats.max_split_size,
+        ];
+        Self {
+            arrays: arrays.map(kinds),
+            oversize: [&stats.oversize_allocations, &stats.oversize_segments].map(of),
+            // PyTorch's are signed, and no bound on splitting is -1 there.
+            counts: counts.map(u64::cast_signed),
+        }
+    }
+}
+
+fn of(stat: &Stat) -> [i64; 4] {
+    [stat.current, stat.peak, stat.allocated, stat.freed].map(u64::cast_signed)
+}
+
+/// Writes the statistics of a device; zeros if nothing was asked of it yet.
+///
+/// # Safety
+///
+/// 1. `out` may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn cachette_adapter_stats(device: c_int, out: *mut Figures) {
+    let figures = or_raise(|| {
+        let used = usize::try_from(device).ok().and_then(state::find);
+        Ok(used.map(|allocator| Figures::from(&allocator.stats())))
+    });
+    // SAFETY: 1. is the caller's promise.
+    unsafe { out.write(figures.unwrap_or_default()) };
+}
+
+/// Makes every peak of a device the present value.
+///
+/// # Safety
+///
+/// There is nothing to promise.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn cachette_adapter_reset_peaks(device: c_int) {
+    or_raise(|| {
+        allocator_of(device)?.reset_peaks();
+        Ok(())
+    });
+}
+
+/// Makes every sum and count of a device zero.
+///
+/// # Safety
+///
+/// There is nothing to promise.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn cachette_adapter_reset_totals(device: c_int) {
+    or_raise(|| {
+        allocator_of(device)?.reset_totals();
+        Ok(())
+    });
+}
+
+/// The share of a device's memory that may be held; 1 without a bound.
+///
+/// # Safety
+///
+/// There is nothing to promise.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn cachette_adapter_memory_fraction(device: c_int) -> f64 {
+    or_raise(|| Ok(allocator_of(device)?.memory_fraction()))
+}
+
+/// The largest request that a device could serve now, in bytes.
+///
+/// # Safety
+///
+/// There is nothing to promise.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn cachette_adapter_largest(device: c_int) -> u64 {
+    or_raise(|| {
+        let allocator = allocator_of(device)?;
+        let largest = allocator.largest_available();
+        largest.map_err(|error| of_memory(allocator, error.into()))
+    })
+}
+
+/// Lets work on `peer` use the memory of `device`.
+///
+/// # Safety
+///
+/// There is nothing to promise.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn cachette_adapter_allow_peer(device: c_int, peer: c_int) {
+    or_raise(|| {
+        let (allocator, peer) = (allocator_of(device)?, allocator_of(peer)?);
+        let allowed = allocator.allow_peer(peer.device());
+        allowed.map_err(|error| of_memory(allocator, error))
+    });
+}

@@ -1,0 +1,72 @@
+//! Freeing by address alone.
+
+use std::ffi::c_void;
+
+use cachette::PointerProblem;
+
+use super::shares;
+use crate::entry::{guarded, of_memory, tell_of_free};
+use crate::error::Error;
+use crate::{fork, state};
+
+/// Frees what [`cachette_torch_alloc`](crate::cachette_torch_alloc) gave, on whichever device; null is nothing.
+///
+/// It never throws. An address that is not known is counted; see [`counters`](crate::counters).
+///
+/// # Safety
+///
+/// 1. Work in the stream of the allocation, and in streams recorded for it, is all that uses the memory.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn cachette_adapter_free(ptr: *mut c_void) {
+    if ptr.is_null() || fork::is_forked() {
+        return;
+    }
+    if let Err(error) = guarded(|| free(ptr as u64)) {
+        tell_of_free(&error);
+    }
+}
+
+#[inline]
+fn free(address: u64) -> Result<(), Error> {
+    shares::withdraw(address);
+    // Most processes use the first alone.
+    match state::find(0).map(|allocator| (allocator, allocator.free_raw(address))) {
+        Some((_, Ok(()))) => Ok(()),
+        None | Some((_, Err(cachette::Error::InvalidPointer { .. }))) => free_elsewhere(address),
+        Some((allocator, Err(error))) => Err(of_memory(allocator, error)),
+    }
+}
+
+/// Frees on the device that knows the address; no two share one.
+#[cold]
+fn free_elsewhere(address: u64) -> Result<(), Error> {
+    let mut unknown = Error::Unopened { device: 0 };
+    for (_, allocator) in state::opened() {
+        let Err(error) = allocator.free_raw(address) else {
+            return Ok(());
+        };
+        let is_foreign = matches!(
+            error,
+            cachette::Error::InvalidPointer {
+                why: PointerProblem::Foreign,
+                ..
+            }
+        );
+        unknown = of_memory(allocator, error);
+        if !is_foreign {
+            break;
+        }
+    }
+    Err(unknown)
+}
+
+/// The bytes of the block that begins at an address; none if it is not known.
+///
+/// # Safety
+///
+/// There is nothing to promise.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn cachette_adapter_bytes(ptr: *mut c_void) -> u64 {
+    let find = || Ok(state::opened().find_map(|(_, each)| each.bytes_at(ptr as u64).ok()));
+    guarded(find).ok().flatten().unwrap_or(0)
+}

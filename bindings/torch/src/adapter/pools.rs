@@ -1,0 +1,172 @@
+//! Pools with users and sources.
+
+use std::ffi::{c_int, c_void};
+use std::slice;
+use std::sync::Arc;
+
+use cachette::PoolOptions;
+use cachette::hal::DevicePtr;
+use cachette::source::{FunctionSource, Source, SourceError};
+
+use super::User;
+use crate::entry::{number_of, of_memory, or_raise, pointer};
+use crate::hooks::MempoolId;
+use crate::{pools, state};
+
+/// Where a pool's segments come from: another allocator of PyTorch's.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct PoolSource {
+    /// Makes a segment for a stream; null if there is no memory. It throws nothing.
+    pub allocate: unsafe extern "C" fn(
+        user: User,
+        bytes: u64,
+        device: c_int,
+        stream: *mut c_void,
+    ) -> *mut c_void,
+    /// Takes a segment back. It throws nothing.
+    pub free: unsafe extern "C" fn(user: User, ptr: *mut c_void),
+    /// The source is not needed any more.
+    pub close: unsafe extern "C" fn(user: User),
+    /// The first argument of all three.
+    pub user: User,
+}
+
+/// What closes a source when nobody has it any more.
+struct Closing(PoolSource);
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        // SAFETY: it is called once, and the other two never after it.
+        unsafe { (self.0.close)(self.0.user) };
+    }
+}
+
+impl PoolSource {
+    /// The source as pools take it.
+    fn open(self) -> Arc<dyn Source> {
+        let keeper = Arc::new(Closing(self));
+        let kept = Arc::clone(&keeper);
+        let allocate = move |bytes, place: &cachette::source::Place| {
+            let PoolSource { allocate, user, .. } = keeper.0;
+            let device = c_int::try_from(place.device.0).unwrap_or(c_int::MAX);
+            // SAFETY: the source is open, and the stream is a live one of the device.
+            let made = unsafe { allocate(user, bytes, device, pointer(place.stream.raw() as u64)) };
+            let none = || SourceError::out_of_memory("the pool's allocator has no memory");
+            DevicePtr::new(made as u64).ok_or_else(none)
+        };
+        let free = move |ptr: DevicePtr, _, _: &cachette::source::Place| {
+            let PoolSource { free, user, .. } = kept.0;
+            // SAFETY: the source is open, and made this; nobody uses it.
+            unsafe { free(user, pointer(ptr.address())) };
+            Ok(())
+        };
+        Arc::new(FunctionSource::new(
+            "PyTorch's allocator of the pool",
+            allocate,
+            free,
+        ))
+    }
+}
+
+/// Becomes a user of a pool, which is made if there is none; with `source` it takes its segments from there.
+///
+/// # Safety
+///
+/// 1. `source` is null or one whose functions may be called by any thread until it is closed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn cachette_adapter_use_pool(
+    device: c_int,
+    id: MempoolId,
+    source: *const PoolSource,
+) {
+    or_raise(|| {
+        // SAFETY: 1. is the caller's promise.
+        let source = unsafe { source.as_ref() }.map(|source| source.open());
+        let mut options = PoolOptions::new();
+        if let Some(source) = source {
+            options = options.source(source);
+        }
+        pools::join(number_of(device)?, id.into(), options)
+    });
+}
+
+/// How many users a pool has; none if there is no such pool.
+///
+/// # Safety
+///
+/// There is nothing to promise.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn cachette_adapter_pool_uses(device: c_int, id: MempoolId) -> u64 {
+    or_raise(|| Ok(pools::users_of(number_of(device)?, id.into())))
+}
+
+/// Lets the free blocks of a pool serve other requests before those fail, or not.
+///
+/// # Safety
+///
+/// There is nothing to promise.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn cachette_adapter_set_use_on_oom(
+    device: c_int,
+    id: MempoolId,
+    on: bool,
+) {
+    or_raise(|| {
+        pools::open(number_of(device)?, id.into())?.set_use_on_oom(on);
+        Ok(())
+    });
+}
+
+/// Splits no block of a pool from now on.
+///
+/// # Safety
+///
+/// There is nothing to promise.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn cachette_adapter_set_no_split(device: c_int, id: MempoolId) {
+    or_raise(|| {
+        pools::open(number_of(device)?, id.into())?.set_no_split(true);
+        Ok(())
+    });
+}
+
+/// Whether just these addresses are allocated in a pool.
+///
+/// # Safety
+///
+/// 1. `addresses` are `count` of them.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn cachette_adapter_pool_holds(
+    device: c_int,
+    id: MempoolId,
+    addresses: *const u64,
+    count: usize,
+) -> bool {
+    or_raise(|| {
+        let addresses = match count {
+            0 => &[],
+            // SAFETY: 1. is the caller's promise.
+            _ => unsafe { slice::from_raw_parts(addresses, count) },
+        };
+        Ok(pools::open(number_of(device)?, id.into())?.holds_exactly(addresses))
+    })
+}
+
+/// Gives every unused segment of a pool back, on every device that has it.
+///
+/// # Safety
+///
+/// There is nothing to promise.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn cachette_adapter_empty_pool(id: MempoolId) {
+    or_raise(|| {
+        for (_, allocator) in state::opened() {
+            if let Ok(pool) = allocator.open_pool(id.into()) {
+                let emptied = pool.empty_cache();
+                emptied.map_err(|error| of_memory(allocator, error))?;
+            }
+        }
+        Ok(())
+    });
+}

@@ -1,0 +1,125 @@
+//! Memory that several processes use.
+
+use std::collections::HashMap;
+use std::ffi::{c_int, c_void};
+use std::ptr;
+use std::slice;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use cachette::hal::AnyDevice;
+use cachette::{Imported, PointerProblem, Shared};
+
+use super::User;
+use crate::entry::{allocator_of, of_memory, or_raise, pointer};
+use crate::error::Error;
+use crate::state;
+
+/// What is offered to other processes, by address, until it is freed: whoever has opened it by then keeps it.
+static OFFERED: Mutex<Option<HashMap<u64, Shared<AnyDevice>>>> = Mutex::new(None);
+/// Whether anything was ever offered. Relaxed: who frees an allocation has seen it offered.
+static ANY: AtomicBool = AtomicBool::new(false);
+
+fn offered() -> MutexGuard<'static, Option<HashMap<u64, Shared<AnyDevice>>>> {
+    // Each change is one step, so a panic leaves it whole.
+    OFFERED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Ends the offer of an allocation that is about to be freed, if there is one.
+#[inline]
+pub(super) fn withdraw(address: u64) {
+    if ANY.load(Relaxed) {
+        let withdrawn = offered().as_mut().and_then(|all| all.remove(&address));
+        // It is taken apart without the lock.
+        drop(withdrawn);
+    }
+}
+
+/// Memory of another process, opened here.
+#[derive(Debug)]
+pub struct Opened(Imported<AnyDevice>);
+
+/// Lets other processes of this user open an allocation, as long as it is allocated, and tells `write` its handle.
+///
+/// # Safety
+///
+/// 1. `write` may be called with `user`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn cachette_adapter_share(
+    ptr: *mut c_void,
+    write: unsafe extern "C-unwind" fn(user: User, handle: *const u8, bytes: usize),
+    user: User,
+) {
+    let handle = or_raise(|| share(ptr as u64));
+    // SAFETY: 1. is the caller's promise.
+    unsafe { write(user, handle.as_ptr(), handle.len()) };
+}
+
+fn share(address: u64) -> Result<Vec<u8>, Error> {
+    if let Some(known) = offered().as_ref().and_then(|all| all.get(&address)) {
+        return Ok(known.handle());
+    }
+    let mut unknown = Error::Unopened { device: 0 };
+    for (_, allocator) in state::opened() {
+        match allocator.share_raw(address) {
+            Ok(shared) => {
+                let handle = shared.handle();
+                ANY.store(true, Relaxed);
+                offered().get_or_insert_default().insert(address, shared);
+                return Ok(handle);
+            }
+            Err(error @ cachette::Error::InvalidPointer { why, .. }) => {
+                unknown = of_memory(allocator, error);
+                if why != PointerProblem::Foreign {
+                    break;
+                }
+            }
+            Err(error) => return Err(of_memory(allocator, error)),
+        }
+    }
+    Err(unknown)
+}
+
+/// Opens what another process has shared, and writes where it is; to be given to [`cachette_adapter_close_shared`].
+///
+/// # Safety
+///
+/// 1. `handle` are `bytes` bytes.
+/// 2. `out` may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn cachette_adapter_open_shared(
+    device: c_int,
+    handle: *const u8,
+    bytes: usize,
+    out: *mut *mut c_void,
+) -> *mut Opened {
+    let opened = or_raise(|| {
+        let handle = match bytes {
+            0 => &[],
+            // SAFETY: 1. is the caller's promise.
+            _ => unsafe { slice::from_raw_parts(handle, bytes) },
+        };
+        let allocator = allocator_of(device)?;
+        let opened = allocator.open_shared(handle);
+        Ok(Some(opened.map_err(|error| of_memory(allocator, error))?))
+    });
+    let Some(opened) = opened else {
+        return ptr::null_mut();
+    };
+    // SAFETY: 2. is the caller's promise.
+    unsafe { out.write(pointer(opened.address())) };
+    Box::into_raw(Box::new(Opened(opened)))
+}
+
+/// Closes what was opened, once the device is done with it; null is nothing.
+///
+/// # Safety
+///
+/// 1. It is from [`cachette_adapter_open_shared`], and is not used after this.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn cachette_adapter_close_shared(opened: *mut Opened) {
+    if !opened.is_null() {
+        // SAFETY: 1. is the caller's promise.
+        drop(unsafe { Box::from_raw(opened) }.0);
+    }
+}

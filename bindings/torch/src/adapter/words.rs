@@ -1,0 +1,107 @@
+//! What the program says it is doing.
+
+use std::cell::RefCell;
+use std::ffi::c_int;
+use std::slice;
+use std::str;
+
+use cachette::hal::Ordinal;
+use cachette::history::{self, Context, Stage};
+
+use super::User;
+use super::contents::Text;
+use crate::entry::guarded;
+
+thread_local! {
+    /// What this thread is compiling, the innermost last.
+    static CONTEXTS: RefCell<Vec<Context>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Lets every event of this thread carry a text until it is set again.
+///
+/// # Safety
+///
+/// 1. The text may be read.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn cachette_adapter_set_metadata(text: Text) {
+    // SAFETY: 1. is the caller's promise.
+    let text = unsafe { words(&text) };
+    let _ = guarded(|| {
+        history::set_metadata(text);
+        Ok(())
+    });
+}
+
+/// Tells `write` what this thread's events carry now.
+///
+/// # Safety
+///
+/// 1. `write` may be called with `user`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn cachette_adapter_metadata(
+    write: unsafe extern "C-unwind" fn(user: User, text: *const u8, bytes: usize),
+    user: User,
+) {
+    let text = guarded(|| Ok(history::metadata())).unwrap_or_default();
+    // SAFETY: 1. is the caller's promise.
+    unsafe { write(user, text.as_ptr(), text.len()) };
+}
+
+/// Lets every event of this thread name what is being compiled, until [`cachette_adapter_leave_context`].
+///
+/// # Safety
+///
+/// 1. The text may be read.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn cachette_adapter_enter_context(text: Text) {
+    // SAFETY: 1. is the caller's promise.
+    let text = unsafe { words(&text) };
+    let _ = guarded(|| {
+        CONTEXTS.with_borrow_mut(|contexts| contexts.push(history::enter_context(text)));
+        Ok(())
+    });
+}
+
+/// Ends what [`cachette_adapter_enter_context`] began last in this thread.
+///
+/// # Safety
+///
+/// There is nothing to promise.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn cachette_adapter_leave_context() {
+    let _ = guarded(|| {
+        CONTEXTS.with_borrow_mut(|contexts| drop(contexts.pop()));
+        Ok(())
+    });
+}
+
+/// Says that something begins or ends on a device.
+///
+/// # Safety
+///
+/// 1. The text may be read.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn cachette_adapter_annotate(name: Text, begins: bool, device: c_int) {
+    // SAFETY: 1. is the caller's promise.
+    let name = unsafe { words(&name) };
+    let stage = if begins { Stage::Start } else { Stage::End };
+    let _ = guarded(|| {
+        let device = Ordinal(u32::try_from(device).unwrap_or(0));
+        history::annotate(name, stage, device);
+        Ok(())
+    });
+}
+
+/// What the caller says; nothing if it is not UTF-8.
+///
+/// # Safety
+///
+/// 1. The text may be read as long as the result is used.
+unsafe fn words(text: &Text) -> &str {
+    if text.bytes == 0 {
+        return "";
+    }
+    // SAFETY: 1. is the caller's promise.
+    let bytes = unsafe { slice::from_raw_parts(text.start, text.bytes) };
+    str::from_utf8(bytes).unwrap_or_default()
+}

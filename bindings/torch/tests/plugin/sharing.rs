@@ -1,0 +1,101 @@
+//! Memory that a compiled class lets other processes open, and what it says the program is doing.
+
+use std::cell::RefCell;
+use std::ffi::c_void;
+use std::ptr;
+
+use cachette_torch::adapter::{
+    Text, User, cachette_adapter_close_shared, cachette_adapter_enter_context,
+    cachette_adapter_free, cachette_adapter_leave_context, cachette_adapter_metadata,
+    cachette_adapter_open_shared, cachette_adapter_set_metadata, cachette_adapter_share,
+};
+
+use super::Case;
+use super::bed::{self, DEFAULT, MIB, allocate};
+
+pub(crate) const CASES: &[Case] = &[
+    ("i1_what_is_shared_is_opened_until_it_is_freed", opened),
+    ("i4_what_nobody_shared_is_not_opened", refused),
+    ("h7_words_are_of_the_thread_that_says_them", words),
+];
+
+thread_local! {
+    static WRITTEN: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+unsafe extern "C-unwind" fn write(_: User, start: *const u8, bytes: usize) {
+    // SAFETY: they are as many.
+    let bytes = unsafe { std::slice::from_raw_parts(start, bytes) };
+    WRITTEN.set(bytes.to_vec());
+}
+
+const NOBODY: User = User(ptr::null_mut());
+
+fn share(memory: *mut c_void) -> Vec<u8> {
+    // SAFETY: 1. it takes nobody.
+    unsafe { cachette_adapter_share(memory, write, NOBODY) };
+    WRITTEN.take()
+}
+
+/// Opens memory, closes it, and says where it was; null if it could not be opened.
+fn open(handle: &[u8]) -> *mut c_void {
+    let mut at = ptr::null_mut();
+    // SAFETY: 1. they are as many. 2. it may be written.
+    let opened =
+        unsafe { cachette_adapter_open_shared(0, handle.as_ptr(), handle.len(), &raw mut at) };
+    assert_eq!(opened.is_null(), at.is_null());
+    // SAFETY: 1. it is used no more.
+    unsafe { cachette_adapter_close_shared(opened) };
+    at
+}
+
+fn opened() {
+    bed::start_over("", false);
+    let memory = allocate(30 * MIB, 0, DEFAULT);
+    let handle = share(memory);
+    assert_eq!(share(memory), handle, "it is offered once");
+    assert_eq!(open(&handle), memory, "one process sees it where it is");
+    // SAFETY: 1. no work uses it.
+    unsafe { cachette_adapter_free(memory) };
+    assert!(open(&handle).is_null(), "the offer ended with the memory");
+    let again = allocate(30 * MIB, 0, DEFAULT);
+    assert_eq!(again, memory, "nobody keeps it");
+    assert_ne!(share(again), handle);
+}
+
+fn refused() {
+    bed::start("");
+    assert_eq!(share(ptr::without_provenance_mut(512)), b"");
+    assert!(open(b"").is_null());
+    assert!(open(&[7; 108]).is_null());
+}
+
+fn text(words: &str) -> Text {
+    Text {
+        start: words.as_ptr(),
+        bytes: words.len(),
+    }
+}
+
+fn said() -> String {
+    // SAFETY: 1. it takes nobody.
+    unsafe { cachette_adapter_metadata(write, NOBODY) };
+    String::from_utf8(WRITTEN.take()).unwrap()
+}
+
+fn words() {
+    // SAFETY: 1. they may be read.
+    unsafe { cachette_adapter_set_metadata(text("forward")) };
+    assert_eq!(said(), "forward");
+    assert_eq!(std::thread::spawn(said).join().unwrap(), "");
+    // SAFETY: 1. they may be read.
+    unsafe { cachette_adapter_enter_context(text("graph 1")) };
+    // Once more than it was entered: nothing happens.
+    for _ in 0..2 {
+        // SAFETY: there is nothing to promise.
+        unsafe { cachette_adapter_leave_context() };
+    }
+    // SAFETY: 1. they may be read.
+    unsafe { cachette_adapter_set_metadata(text("")) };
+    assert_eq!(said(), "");
+}
