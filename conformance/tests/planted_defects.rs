@@ -114,6 +114,7 @@ const fn meant_for(defect: Defect) -> &'static [&'static str] {
         Defect::AliasedMemoryFreedEarly => {
             &["virtual_memory::memory_stays_taken_until_the_last_alias_is_unmapped"]
         }
+        Defect::MapFailsBesideUnmap => &["threads::one_backing_is_mapped_and_unmapped_by_many"],
         Defect::ReservationsRunOut => &["virtual_memory::many_reservations_live_at_once"],
         Defect::ReservationBoundByMemory => {
             &["virtual_memory::a_reservation_may_exceed_the_device"]

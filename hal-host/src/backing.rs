@@ -2,6 +2,7 @@
 
 use std::ffi::CStr;
 use std::sync::Mutex;
+use std::sync::atomic::AtomicUsize;
 
 use cachette_hal::Sharing;
 
@@ -21,6 +22,8 @@ pub(crate) struct BackingMemory {
     memory: Option<Memory>,
     /// `None` if another process pays.
     charge: Mutex<Option<Charge>>,
+    /// Mappings of it that are being unmapped; a defect looks at it.
+    pub(crate) unmapping: AtomicUsize,
 }
 
 impl BackingMemory {
@@ -36,6 +39,7 @@ impl BackingMemory {
             sharing,
             memory,
             charge: Mutex::new(charge),
+            unmapping: AtomicUsize::new(0),
         }
     }
 

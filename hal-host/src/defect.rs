@@ -135,6 +135,8 @@ defects! {
     AccessTakesFromNeighbour,
     /// The memory of a destroyed backing counts as free from its first unmap on.
     AliasedMemoryFreedEarly,
+    /// A backing cannot be mapped while another mapping of it is being unmapped.
+    MapFailsBesideUnmap,
     /// A few reservations are all there are.
     ReservationsRunOut,
     /// No more addresses can be reserved than there is memory.

@@ -1,6 +1,9 @@
 //! What calls of virtual memory do where a defect is planted.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread;
+use std::time::Duration;
 
 use rustix::io::Errno;
 
@@ -14,6 +17,8 @@ use crate::virtual_memory::is_mapping_of;
 
 /// How many reservations there are, where they run out.
 const FEW: usize = 64;
+/// How long an unmap keeps its backing from being mapped, where it does.
+const WHILE: Duration = Duration::from_micros(200);
 
 impl HostDevice {
     /// Begins a call of virtual memory, none of which waits.
@@ -45,6 +50,27 @@ impl HostDevice {
                 let _ = region.renew(at, backing.bytes());
             }
         }
+    }
+
+    /// Keeps what is mapped at `at` from being mapped elsewhere for a while, if unmapping it does so.
+    pub(crate) fn keep_from_mapping(&self, at: u64) {
+        if !self.lies(Defect::MapFailsBesideUnmap) {
+            return;
+        }
+        let backing = match self.machine().read_space().at(at).map(|range| &range.kind) {
+            Some(Kind::Mapping(mapping)) => Arc::clone(&mapping.backing),
+            _ => return,
+        };
+        // Relaxed: a count alone.
+        backing.unmapping.fetch_add(1, Relaxed);
+        thread::sleep(WHILE);
+        backing.unmapping.fetch_sub(1, Relaxed);
+    }
+
+    /// Whether a backing cannot be mapped because it is being unmapped elsewhere.
+    pub(crate) fn is_kept_from_mapping(&self, backing: &BackingMemory) -> bool {
+        // Relaxed: a count alone.
+        self.lies(Defect::MapFailsBesideUnmap) && backing.unmapping.load(Relaxed) > 0
     }
 
     /// Takes the pages of a mapping away, or only says so.

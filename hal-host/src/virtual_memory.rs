@@ -187,6 +187,9 @@ impl VirtualMemory for HostDevice {
         let found = self.find_backing(call, backing)?;
         let (at, bytes) = (at.address(), found.bytes());
         self.check_granularity(call, at)?;
+        if self.is_kept_from_mapping(&found) {
+            return fail(call, ErrorKind::Other);
+        }
         let mut space = self.machine().write_space();
         let taken = space.overlaps(at, bytes);
         let reservation = space.reservation(at, bytes, self.index());
@@ -225,6 +228,7 @@ impl VirtualMemory for HostDevice {
         let call = Call::Unmap;
         self.enter_mapping(call)?;
         let at = at.address();
+        self.keep_from_mapping(at);
         let mut space = self.machine().write_space();
         if self
             .whole_mappings(&space, at, bytes)

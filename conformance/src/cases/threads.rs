@@ -3,7 +3,7 @@
 use std::sync::Barrier;
 use std::thread;
 
-use cachette_hal::Device;
+use cachette_hal::{Device, Sharing};
 
 use crate::case::{Case, case};
 use crate::failure::{Stop, Verdict, ensure, ensure_eq};
@@ -54,6 +54,11 @@ pub(super) const CASES: &[Case] = &[
         threads::mappings_are_made_by_many,
         [VirtualMemory, Transfer],
         "Threads that reserve, map, write, read and unmap at once do not disturb each other."
+    ),
+    case!(
+        threads::one_backing_is_mapped_and_unmapped_by_many,
+        [VirtualMemory, Transfer],
+        "A backing is mapped by some threads while others unmap it elsewhere, and shows its content to all."
     ),
     case!(
         threads::a_thread_that_has_ended_leaves_its_work,
@@ -224,6 +229,40 @@ fn mappings_are_made_by_many(on: &Subject) -> Verdict {
             let seed = u64::from(number) << 8 | round;
             on.put_pattern(part, seed)?;
             on.expect_pattern(part, seed, "this thread's mapping")?;
+            mapping.close()?;
+        }
+        Ok(())
+    })?;
+    Ok(())
+}
+
+fn one_backing_is_mapped_and_unmapped_by_many(on: &Subject) -> Verdict {
+    const ROUNDS: usize = 96;
+    let memory = on.device().virtual_memory()?;
+    let lacked = |reason| Stop::skipped(format!("no aliases: {reason}"));
+    memory.aliases().map_err(lacked)?;
+    // What may leave the process is more to a driver than what may not.
+    let sharing = match memory.shares(Sharing::FileDescriptor) {
+        Ok(()) => Sharing::FileDescriptor,
+        Err(_) => Sharing::Private,
+    };
+    let (chunk, places) = (on.chunk()?, on.chunk_reservation(THREADS.into())?);
+    // Fewer than threads, so that at any time several threads have the same one.
+    let backings = [on.backing(chunk, sharing)?, on.backing(chunk, sharing)?];
+    for (seed, backing) in (1..).zip(&backings) {
+        let mapping = on.map(&places, 0, backing)?;
+        on.put_pattern(mapping.span().part(0, KIB), seed)?;
+        mapping.close()?;
+    }
+    together(|number| {
+        for round in 0..ROUNDS {
+            let which = (round + usize::from(number)) % backings.len();
+            let mapping = on.map(&places, u64::from(number) * chunk, &backings[which])?;
+            // Seldom, since threads that read are not mapping.
+            if round % 8 == 0 {
+                let part = mapping.span().part(0, KIB);
+                on.expect_pattern(part, which as u64 + 1, "a backing that others map too")?;
+            }
             mapping.close()?;
         }
         Ok(())
