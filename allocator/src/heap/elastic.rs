@@ -23,8 +23,10 @@ use crate::elastic::policy::{self, Decision, Facts, Plan};
 use crate::elastic::{self, Tuning, chunks::memory_of};
 use lent::{Offer, borrow};
 
-/// How often a plan is made anew because others were faster, or because it lacked something.
-const TRIES: usize = 6;
+/// How often a plan that takes chunks of other heaps may find them gone; the plan after that does without.
+const PATIENCE: usize = 3;
+/// How often a plan is made anew because it lacked something: addresses, or the offers of others.
+const TRIES: usize = 4;
 
 /// A plan with everything it touches in its own heap held.
 #[derive(Debug)]
@@ -41,6 +43,15 @@ enum Begin {
     Begun(Begun),
     NoPlace(u64),
     AskOthers,
+    NoMemory,
+}
+
+/// What came of a try to serve a request.
+#[derive(Debug)]
+enum Tried {
+    Served(Taken),
+    /// Chunks of another heap that the plan counted on were gone, or their stream at work again.
+    Beaten,
     NoMemory,
 }
 
@@ -82,30 +93,51 @@ impl<D: Device> Heap<D> {
         } else {
             tuning
         };
+        for tries in 0..=PATIENCE {
+            // Others may be faster every time, and that is no want of memory: at last nobody is asked.
+            let others = if tries < PATIENCE { others } else { &[] };
+            match self.try_to_fill(ask, others, tuning, pressed)? {
+                Tried::Served(taken) => return Ok(Some(taken)),
+                Tried::Beaten => {}
+                Tried::NoMemory => break,
+            }
+        }
+        Ok(None)
+    }
+
+    /// Serves a request by one plan; without `others` nobody can be faster.
+    fn try_to_fill(
+        self: &Arc<Self>,
+        ask: Ask,
+        others: &[Arc<Self>],
+        tuning: Tuning,
+        pressed: bool,
+    ) -> hal::Result<Tried> {
         let mut offers = None;
         for _ in 0..TRIES {
             match self.begin(ask, offers.as_deref(), tuning, pressed)? {
                 Begin::Begun(begun) => {
-                    match borrow(&begun.plan, offers.as_deref().unwrap_or(&[])) {
-                        Ok(Some(lent)) => return self.carry_out(ask, begun, lent),
-                        Ok(None) => offers = None,
-                        Err(error) => {
-                            self.give_up(begun, Vec::new(), &[]);
-                            return Err(error);
+                    return match borrow(&begun.plan, offers.as_deref().unwrap_or(&[])) {
+                        Ok(Some(lent)) => {
+                            let taken = self.carry_out(ask, begun, lent)?;
+                            Ok(taken.map_or(Tried::NoMemory, Tried::Served))
                         }
-                    }
-                    self.give_up(begun, Vec::new(), &[]);
+                        missed => {
+                            self.give_up(begun, Vec::new(), &[]);
+                            missed.map(|_| Tried::Beaten)
+                        }
+                    };
                 }
                 Begin::NoPlace(bytes) => {
                     if !self.reserve_addresses(bytes)? {
-                        return Ok(None);
+                        break;
                     }
                 }
                 Begin::AskOthers => offers = Some(self.offers(others)?),
-                Begin::NoMemory => return Ok(None),
+                Begin::NoMemory => break,
             }
         }
-        Ok(None)
+        Ok(Tried::NoMemory)
     }
 
     /// Plans how to serve a request, and holds everything of this heap that the plan touches.

@@ -20,6 +20,7 @@ mod elastic_limits;
 mod elastic_pointers;
 mod elastic_recycling;
 mod elastic_switching;
+mod elastic_threads;
 mod events;
 mod exhaustion;
 mod failures;

@@ -1,0 +1,134 @@
+//! Many streams that want each other's chunks: whoever is late gets other memory.
+
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::thread;
+
+use cachette::hal::traced::DriverCall;
+use cachette::hal::{Call, Checked, Device, DevicePtr, Traced};
+use cachette::{Allocation, Allocator, Stream};
+use cachette_hal_host::{HostConfig, HostDevice, Live};
+
+use crate::bed::{MIB, assert_consistent, config, device};
+
+type Told = Traced<HostDevice>;
+
+/// Streams one of which takes its spare chunk back whenever all have offered theirs.
+#[derive(Default)]
+struct Owners {
+    /// Set once there is something to take back.
+    parts: OnceLock<(Allocator<Told>, Vec<Stream<Told>>)>,
+    taken: Mutex<Vec<Allocation<Told>>>,
+    /// The last one that was asked.
+    last: AtomicUsize,
+}
+
+impl Owners {
+    /// A point that is marked in an owner's stream asks whether it is idle: its chunks were listed just now.
+    fn hear(&self, call: &DriverCall) {
+        let Some((allocator, streams)) = self.parts.get() else {
+            return;
+        };
+        let asked = |stream: &Stream<Told>| Some(stream.get()) == call.stream;
+        let asked = streams.iter().position(asked);
+        let Some(asked) = asked.filter(|_| call.call == Call::Record) else {
+            return;
+        };
+        let before = self.last.swap(asked, Relaxed);
+        // They are asked in order, so this one is the first of those who are asked anew.
+        if asked <= before {
+            let memory = allocator.allocate(2 * MIB, &streams[asked]);
+            let mut taken = self.taken.lock().expect("nobody panics");
+            taken.push(memory.expect("it is a hit"));
+        }
+    }
+}
+
+#[test]
+fn a_request_that_loses_its_chunks_to_others_every_time_gets_new_memory() {
+    const OWNERS: usize = 16;
+    let owners = Arc::new(Owners {
+        last: AtomicUsize::new(OWNERS),
+        ..Owners::default()
+    });
+    let heard = Arc::clone(&owners);
+    let host = device(HostConfig::default().stepped(5));
+    let traced = Traced::new(host, move |call: &DriverCall| heard.hear(call));
+    // Steps that wait would come to its help.
+    let text =
+        "expandable_segments:True,elastic_largest_chunk_mb:2,elastic_slack:0,never_block:True";
+    let allocator = Allocator::with_config(traced, &config(text));
+    let stream = || allocator.create_stream().expect("the device makes streams");
+    let streams: Vec<_> = (0..OWNERS).map(|_| stream()).collect();
+    let spare = |stream| allocator.allocate(2 * MIB, stream).expect("there is room");
+    drop(streams.iter().map(spare).collect::<Vec<_>>());
+    let late = stream();
+    assert!(owners.parts.set((allocator.clone(), streams)).is_ok());
+
+    let memory = allocator.allocate(2 * OWNERS as u64 * MIB, &late);
+
+    let taken = std::mem::take(&mut *owners.taken.lock().unwrap());
+    assert!(taken.len() > 1, "it was late {} times", taken.len());
+    assert!(memory.is_ok(), "{memory:?}");
+    assert_consistent(&allocator);
+}
+
+type Watched = Arc<Checked<HostDevice>>;
+
+const THREADS: u64 = 6;
+
+/// Takes blocks of many sizes one after the other, and looks whether what is written at both ends stays there.
+fn churn(allocator: &Allocator<Watched>, stream: &Stream<Watched>, number: u64) {
+    let transfer = allocator
+        .device()
+        .transfer()
+        .expect("the host device copies");
+    let _kept = allocator.allocate(4000, stream).expect("there is room");
+    let mut last = None;
+    for turn in 0..60 {
+        let bytes = 4 * (1 + (turn * 7919 * (number + 1)) % (2 * MIB));
+        let memory = allocator.allocate(bytes, stream);
+        let memory = memory.unwrap_or_else(|error| panic!("thread {number}, turn {turn}: {error}"));
+        let mark = u8::try_from(THREADS * turn % 251 + number).expect("it is small");
+        let tail = DevicePtr::new(memory.address() + bytes - 1).expect("it is no null");
+        let mut read = [0; 2];
+        for (at, byte) in [memory.ptr().expect("it has an address"), tail]
+            .into_iter()
+            .zip(&mut read)
+        {
+            // SAFETY: 1. the stream is live. 3. the memory is allocated.
+            unsafe { transfer.fill(at, mark, 1, stream.get()) }.expect("a fill is queued");
+            // SAFETY: 1. 3. as above. 4. `read` is not touched before the stream has been waited for.
+            unsafe { transfer.download(byte, at, 1, stream.get()) }.expect("a download is queued");
+        }
+        stream.synchronize().expect("the stream runs dry");
+        assert_eq!(read, [mark; 2], "thread {number}, turn {turn}");
+        last = Some(memory);
+    }
+    drop(last);
+}
+
+#[test]
+fn threads_that_move_chunks_to_and_fro_are_all_served() {
+    let host = device(HostConfig::default());
+    let watched = Arc::new(Checked::new(host.clone()));
+    let allocator =
+        Allocator::with_config(Arc::clone(&watched), &config("expandable_segments:True"));
+    let stream = |_| allocator.create_stream().expect("the device makes streams");
+    let streams: Vec<_> = (0..2 * THREADS).map(stream).collect();
+    for round in 0..6 {
+        allocator.empty_cache().expect("nothing fails");
+        thread::scope(|scope| {
+            let own = streams.iter().cycle().skip(round * 5);
+            for (stream, number) in own.zip(0..THREADS) {
+                let allocator = &allocator;
+                scope.spawn(move || churn(allocator, stream, number));
+            }
+        });
+        assert_consistent(&allocator);
+    }
+    assert_eq!(allocator.stats().num_ooms, 0);
+    drop((allocator, streams));
+    assert!(watched.misuses().is_empty(), "{:?}", watched.misuses());
+    assert_eq!(host.live(), Live::default());
+}
