@@ -60,6 +60,16 @@ impl<D: Device> Shared<D> {
         }
     }
 
+    /// Counts bytes that are about to be asked of the device as held; `false` if the limit does not allow them.
+    ///
+    /// What is refused is never counted, not even for a moment: another's smaller request would be refused with it.
+    pub(crate) fn reserve(&self, bytes: u64) -> bool {
+        let limit = self.settings.limit.load(Relaxed);
+        let within = |held: u64| held.checked_add(bytes).filter(|sum| *sum <= limit);
+        let reserved = &self.totals.reserved;
+        bytes == 0 || reserved.fetch_update(Relaxed, Relaxed, within).is_ok()
+    }
+
     /// How many addresses an elastic segment needs to hold `bytes` more, and how many it should have.
     pub(crate) fn range_sizes(&self, memory: &dyn VirtualMemory, bytes: u64) -> (u64, u64) {
         let page = elastic::page(memory);

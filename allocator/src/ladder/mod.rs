@@ -274,9 +274,7 @@ impl<'a, D: Device> Climb<'a, D> {
             return self.fill(false);
         }
         let (totals, bytes) = (&self.shared.totals, self.need.segment);
-        let before = totals.reserved.fetch_add(bytes, Relaxed);
-        if before.saturating_add(bytes) > self.shared.settings.limit.load(Relaxed) {
-            totals.reserved.fetch_sub(bytes, Relaxed);
+        if !self.shared.reserve(bytes) {
             return Ok(None);
         }
         let base = match self.heap.obtain(bytes) {

@@ -26,10 +26,7 @@ impl<D: Device> Heap<D> {
     ) -> hal::Result<Option<Taken>> {
         let new = begun.plan.new_bytes();
         let totals = &self.shared.totals;
-        let before = totals.reserved.fetch_add(new, Relaxed);
-        let allowed = before.saturating_add(new) <= self.shared.settings.limit.load(Relaxed);
-        if !allowed && new > 0 {
-            totals.reserved.fetch_sub(new, Relaxed);
+        if !self.shared.reserve(new) {
             self.give_up(begun, lent, &[]);
             return Ok(None);
         }
