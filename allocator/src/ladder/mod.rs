@@ -149,6 +149,7 @@ impl<'a, D: Device> Climb<'a, D> {
         if let Some(found) = self.borrow()? {
             return Ok(Some(found));
         }
+        let mut frees = self.frees();
         if let Some(found) = self.obtain()? {
             return Ok(Some(found));
         }
@@ -160,10 +161,11 @@ impl<'a, D: Device> Climb<'a, D> {
         if !may_wait {
             return Ok(None);
         }
-        if self.release_enough()?
-            && let Some(found) = self.obtain_again()?
-        {
-            return Ok(Some(found));
+        if self.release_enough()? {
+            frees = self.frees();
+            if let Some(found) = self.obtain_again()? {
+                return Ok(Some(found));
+            }
         }
         if self.wait_for_cheapest()?
             && let Some(found) = self.search()?
@@ -174,7 +176,9 @@ impl<'a, D: Device> Climb<'a, D> {
         for heap in self.heaps.all() {
             heap.tend()?;
         }
-        if self.release_all()? > 0
+        self.release_all()?;
+        // Another thread may have been faster, and has then given it back for all.
+        if self.frees() != frees
             && let Some(found) = self.obtain_again()?
         {
             return Ok(Some(found));
@@ -224,6 +228,11 @@ impl<'a, D: Device> Climb<'a, D> {
 
     fn found(&self, taken: Taken) -> Found<D> {
         Found::of(self.heap, taken)
+    }
+
+    /// How often anybody has given memory back to the device.
+    fn frees(&self) -> u64 {
+        self.shared.totals.device_frees.load(Relaxed)
     }
 
     /// Whether another segment would stay within the limit.

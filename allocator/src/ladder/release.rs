@@ -79,23 +79,25 @@ impl<D: Device> Climb<'_, D> {
         Ok(released >= enough)
     }
 
-    /// Gives back every unused segment and every spare chunk of every stream; the bytes that came free.
-    pub(super) fn release_all(&self) -> hal::Result<u64> {
+    /// Gives back every unused segment and every spare chunk of every stream.
+    pub(super) fn release_all(&self) -> hal::Result<()> {
         self.givers()
             .iter()
-            .try_fold(0, |bytes, heap| Ok(bytes + release_whole(heap)?))
+            .try_for_each(|heap| release_whole(heap))
     }
 }
 
-/// Gives back everything of a heap that nobody uses, after waiting for its stream; the bytes that came free.
-pub(super) fn release_whole<D: Device>(heap: &Heap<D>) -> hal::Result<u64> {
-    let bytes = heap.release_where(|_| true)?;
+/// Gives back everything of a heap that nobody uses, after waiting for its stream.
+pub(super) fn release_whole<D: Device>(heap: &Heap<D>) -> hal::Result<()> {
+    heap.release_where(|_| true)?;
     if heap.lane().is_capturing() {
-        return Ok(bytes);
+        return Ok(());
     }
     heap.stale_fences()
         .iter()
         .try_for_each(|fence| fence.wait())?;
     // Nothing is used any more, so what is left then is what the driver refused: it is asked once more.
-    Ok(bytes + heap.unmap_stale() + heap.unmap_stale())
+    heap.unmap_stale();
+    heap.unmap_stale();
+    Ok(())
 }

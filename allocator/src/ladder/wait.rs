@@ -41,13 +41,15 @@ impl<D: Device> Climb<'_, D> {
         }
         while !waiting.is_empty() {
             let sets: Vec<_> = waiting.iter().map(|(_, set)| set.clone()).collect();
+            let frees = self.frees();
             let first = self.wait_for_any(&sets)?;
             let (heap, _) = waiting.swap_remove(first);
             heap.tend()?;
             if let Some(found) = self.search()? {
                 return Ok(Some(found));
             }
-            if release_whole(&heap)? > 0
+            release_whole(&heap)?;
+            if self.frees() != frees
                 && let Some(found) = self.obtain_again()?
             {
                 return Ok(Some(found));

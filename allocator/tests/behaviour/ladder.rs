@@ -1,7 +1,7 @@
 //! What is done when no free block fits, and in which order.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Barrier, Mutex};
+use std::sync::{Arc, Barrier, Mutex, OnceLock};
 
 use cachette::hal::traced::DriverCall;
 use cachette::hal::{Call, ErrorKind, Traced};
@@ -202,6 +202,28 @@ fn m7_a_hit_does_not_wait_for_another_thread_that_asks_the_device() {
     gate.wait();
     assert_eq!(hit, Some((Ok(KIB), 2)));
     assert_eq!(grown.recv().unwrap(), Ok(()));
+}
+
+#[test]
+fn m10_what_another_thread_gives_back_meanwhile_serves_too() {
+    let emptied = Arc::new(OnceLock::<Allocator<_>>::new());
+    let other = Arc::clone(&emptied);
+    // The device has just said that it is full: at that moment another empties the cache.
+    let observer = move |call: &DriverCall| {
+        if call.call == Call::Allocate && call.outcome.is_err() {
+            let allocator = other.get().expect("it was set before the device was full");
+            assert_eq!(allocator.empty_cache(), Ok(40 * MIB));
+        }
+    };
+    let traced = Traced::new(device(HostConfig::default().capacity(64 * MIB)), observer);
+    let allocator = Allocator::with_config(traced, &config(""));
+    assert!(emptied.set(allocator.clone()).is_ok());
+    let stream = || allocator.create_stream().unwrap();
+    let (one, two) = (stream(), stream());
+    drop(allocator.allocate(40 * MIB, &one).unwrap());
+    let memory = allocator.allocate(40 * MIB, &two);
+    assert!(memory.is_ok(), "{memory:?}");
+    assert_eq!(allocator.stats().num_alloc_retries, 1);
 }
 
 #[test]
