@@ -16,6 +16,7 @@ from conftest import Run
 from cachette.torch import _adapter
 
 TORCH = os.environ.get("CACHETTE_TEST_TORCH")
+EXERCISE = Path(__file__).parent / "adapter/exercise.cpp"
 
 
 @pytest.fixture
@@ -134,16 +135,34 @@ def test_the_command_says_why_there_is_none(run: Run) -> None:
 
 
 @pytest.mark.skipif(TORCH is None, reason="CACHETTE_TEST_TORCH names no files of PyTorch")
-def test_it_compiles_against_pytorch_and_takes_its_place(run: Run, tmp_path: Path) -> None:
+@pytest.mark.parametrize("config", ["", "expandable_segments:True"])
+def test_it_takes_pytorchs_place_and_does_all_it_is_asked(run: Run, tmp_path_factory: pytest.TempPathFactory,
+                                                          config: str) -> None:
+    place = tmp_path_factory.getbasetemp() / "built"
     run(f"""
-import ctypes, pathlib
+import ctypes, pathlib, subprocess
+from cachette import _native
 from cachette.torch import _adapter
-home = pathlib.Path({TORCH!r})
+home, place = pathlib.Path({TORCH!r}), pathlib.Path({str(place)!r})
 headers = (home / "torch/include", _adapter.cuda_headers(home / "torch"))
-built = _adapter.build(_adapter.Kit("2.11", headers, home / "torch/lib", True))
+kit = _adapter.Kit("2.11", headers, home / "torch/lib", True)
+built = _adapter.build(kit)
+program = place / "exercise.so"
+if not program.exists():
+    _adapter._compile([_adapter.compiler(), *kit.arguments([pathlib.Path({str(EXERCISE)!r})]), "-fvisibility=default",
+                       "-o", str(program)], kit)
 for name in ("nvidia/cu13/lib/libcudart.so.13", "torch/lib/libc10.so", "torch/lib/libc10_cuda.so"):
     ctypes.CDLL(str(home / name), mode=ctypes.RTLD_GLOBAL)
-library = ctypes.CDLL(str(built))
-_adapter.install(library)
-_adapter.install(library)  # it is not in use yet
-""", CACHETTE_CACHE=str(tmp_path))
+_native.plugin.start("host", {config!r})
+_adapter.install(ctypes.CDLL(str(built)))
+exercise = ctypes.CDLL(str(program)).exercise
+exercise.restype = ctypes.c_char_p
+why = exercise()
+assert why is None, why.decode()
+try:
+    _adapter.install(ctypes.CDLL(str(built)))
+except _adapter.AdapterError as why:
+    assert "in use already" in str(why)
+else:
+    raise AssertionError
+""", CACHETTE_CACHE=str(place))

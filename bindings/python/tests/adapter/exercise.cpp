@@ -1,0 +1,165 @@
+// Uses Cachette's class as PyTorch does, by the virtual functions of PyTorch's own, over a device made of host memory.
+#include <c10/cuda/CUDACachingAllocator.h>
+
+namespace torch_cuda = c10::cuda::CUDACachingAllocator;
+
+#define EXPECT(what) \
+  if (!(what)) throw std::runtime_error("line " + std::to_string(__LINE__) + ": " #what)
+
+constexpr size_t MiB = 1 << 20;
+constexpr c10::MempoolId_t pool{0, 7};
+
+static torch_cuda::CUDAAllocator& cachette() {
+  return *torch_cuda::get();
+}
+
+static int64_t held() {
+  return cachette().getDeviceStats(0).allocated_bytes[0].current;
+}
+
+static void serves() {
+  EXPECT(cachette().name() == "cachette" && !cachette().initialized());
+  cachette().init(1);
+  EXPECT(cachette().initialized() && cachette().isEnabled());
+  EXPECT(c10::GetAllocator(c10::DeviceType::CUDA) == &cachette());
+  void* memory = cachette().raw_alloc_with_stream(3 * MiB, nullptr);
+  EXPECT(memory != nullptr && held() == 3 * MiB);
+  size_t bytes = 0;
+  EXPECT(cachette().getBaseAllocation(memory, &bytes) <= memory && bytes >= 3 * MiB);
+  c10::DataPtr tensor(memory, memory, cachette().raw_deleter(), c10::Device(c10::DeviceType::CUDA, 0));
+  EXPECT(cachette().is_simple_data_ptr(tensor));
+  tensor.clear();
+  EXPECT(held() == 0);
+  EXPECT(cachette().raw_alloc_with_stream(0, nullptr) == nullptr);
+  cachette().raw_delete(nullptr);
+  cachette().emptyCache({0, 0});
+  EXPECT(cachette().getDeviceStats(0).reserved_bytes[0].current == 0);
+}
+
+static void tells() {
+  int exhausted = 0, events = 0;
+  cachette().attachOutOfMemoryObserver([&](int64_t device, size_t, size_t, size_t) { exhausted += 1 + device; });
+  cachette().attachAllocatorTraceTracker([&](const torch_cuda::TraceEntry& entry) {
+    events += entry.action_ == torch_cuda::TraceEntry::ALLOC && entry.size_ == 5 * MiB;
+  });
+  bool raised = false;
+  try {
+    cachette().raw_alloc_with_stream(size_t(1) << 45, nullptr);
+  } catch (const c10::OutOfMemoryError& error) {
+    raised = std::string(error.what()).find("out of memory. Tried to allocate") != std::string::npos;
+  }
+  EXPECT(raised && exhausted == 1);
+  cachette().recordHistory(true, nullptr, 100, torch_cuda::RecordContext::NEVER, true, {});
+  EXPECT(cachette().isHistoryEnabled());
+  cachette().setUserMetadata("forward");
+  EXPECT(cachette().getUserMetadata() == "forward");
+  std::string region = "region 1";
+  cachette().pushCompileContext(region);
+  cachette().recordAnnotation({{"name", "step"}, {"stage", "START"}});
+  void* memory = cachette().raw_alloc_with_stream(5 * MiB, nullptr);
+  cachette().popCompileContext();
+  cachette().setUserMetadata("");
+  EXPECT(events == 1);
+  auto taken = cachette().snapshot({0, 0}, true);
+  EXPECT(taken.segments.size() == 1 && taken.segments[0].allocated_size == 5 * MiB);
+  EXPECT(taken.segments[0].blocks.size() >= 1 && taken.segments[0].blocks[0].allocated);
+  auto& trace = taken.device_traces.at(0);
+  auto found = std::find_if(trace.begin(), trace.end(), [&](auto& entry) { return entry.addr_ == size_t(memory); });
+  EXPECT(found != trace.end() && found->user_metadata_ == "forward" && found->compile_context_ == "region 1");
+  EXPECT(found->time_.t_ > 1'700'000'000'000'000);
+  cachette().recordHistory(false, nullptr, 0, torch_cuda::RecordContext::NEVER, true, {});
+  EXPECT(!cachette().isHistoryEnabled());
+  cachette().raw_delete(memory);
+}
+
+static void bounds() {
+  cachette().setMemoryFraction(0.25, 0);
+  EXPECT(std::abs(cachette().getMemoryFraction(0) - 0.25) < 1e-6);
+  cachette().setMemoryFraction(1.0, 0);
+  bool raised = false;
+  try {
+    cachette().setMemoryFraction(1.5, 0);
+  } catch (const c10::Error&) {
+    raised = true;
+  }
+  EXPECT(raised);
+  size_t largest = 0;
+  cachette().cacheInfo(0, &largest);
+  EXPECT(largest > 64 * MiB);
+  EXPECT(cachette().getDeviceStats(0).allocated_bytes[0].peak > 0);
+  cachette().resetPeakStats(0);
+  cachette().resetAccumulatedStats(0);
+  EXPECT(cachette().getDeviceStats(0).allocated_bytes[0].peak == 0);
+  EXPECT(cachette().getDeviceStats(0).num_ooms == 0);
+}
+
+static void pools() {
+  cachette().createOrIncrefPool(0, pool);
+  cachette().setUseOnOOM(0, pool, true);
+  cachette().setNoSplit(0, pool);
+  cachette().beginAllocateToPool(0, pool, [](cudaStream_t stream) { return stream == nullptr; });
+  EXPECT(cachette().getPoolUseCount(0, pool) == 2);
+  void* inside = cachette().raw_alloc_with_stream(2 * MiB, nullptr);
+  auto state = cachette().getCheckpointState(0, pool);
+  const int64_t saved = held();
+  void* later = cachette().raw_alloc_with_stream(4 * MiB, nullptr);
+  cachette().endAllocateToPool(0, pool);
+  void* outside = cachette().raw_alloc_with_stream(2 * MiB, nullptr);
+  EXPECT(cachette().checkPoolLiveAllocations(0, pool, {inside, later}));
+  EXPECT(!cachette().checkPoolLiveAllocations(0, pool, {inside, outside}));
+  for (auto& segment : cachette().snapshot(pool, false).segments)
+    EXPECT(segment.owner_private_pool_id == pool && segment.address != size_t(outside));
+  cachette().raw_delete(inside);
+  auto delta = cachette().setCheckpointPoolState(0, state);
+  EXPECT(delta.ptrs_freed == std::vector<void*>{later});
+  EXPECT(delta.dataptrs_allocd.size() == 1 && delta.dataptrs_allocd[0].get() == inside);
+  EXPECT(delta.dataptrs_allocd[0].get_deleter() == cachette().raw_deleter());
+  EXPECT(held() == saved + 2 * int64_t(MiB));
+  delta.dataptrs_allocd.clear();
+  cachette().raw_delete(outside);
+  EXPECT(held() == 0);
+  struct Foreign : torch_cuda::AllocatorState {};
+  bool raised = false;
+  try {
+    cachette().setCheckpointPoolState(0, std::make_shared<Foreign>());
+  } catch (const c10::Error&) {
+    raised = true;
+  }
+  EXPECT(raised);
+  cachette().releasePool(0, pool);
+  cachette().releasePool(0, pool);
+  EXPECT(cachette().getPoolUseCount(0, pool) == 0);
+}
+
+static void shares() {
+  void* memory = cachette().raw_alloc_with_stream(2 * MiB, nullptr);
+  auto handle = cachette().shareIpcHandle(memory);
+  EXPECT(handle.offset == 0 && handle.handle.size() > 64);
+  auto opened = cachette().getIpcDevPtr(handle.handle);
+  EXPECT(opened.get() != nullptr);
+  opened.reset();
+  cachette().raw_delete(memory);
+  bool raised = false;
+  try {
+    cachette().getIpcDevPtr(handle.handle);
+  } catch (const c10::Error&) {
+    raised = true;
+  }
+  EXPECT(raised && held() == 0);
+}
+
+// Null, or what did not hold.
+extern "C" const char* exercise() {
+  static std::string why;
+  try {
+    serves();
+    tells();
+    bounds();
+    pools();
+    shares();
+    return nullptr;
+  } catch (const std::exception& error) {
+    why = error.what();
+    return why.c_str();
+  }
+}
