@@ -58,6 +58,13 @@ pub use words::{
 
 use std::ffi::c_void;
 
+use cachette::hal::AnyDevice;
+use cachette::{Allocator, PointerProblem};
+
+use crate::entry::of_memory;
+use crate::error::Error;
+use crate::state;
+
 /// The number of this interface; the class was written for one of them.
 pub const ADAPTER_VERSION: u32 = 1;
 
@@ -76,3 +83,28 @@ pub struct User(pub *mut c_void);
 unsafe impl Send for User {}
 // SAFETY: as above.
 unsafe impl Sync for User {}
+
+/// What the allocator answers that knows an address, of all devices that were used; no two of them share one.
+fn ask_owner<T>(
+    ask: impl Fn(&'static Allocator<AnyDevice>) -> Result<T, cachette::Error>,
+) -> Result<T, Error> {
+    let mut unknown = Error::Unopened { device: 0 };
+    for (_, allocator) in state::opened() {
+        let error = match ask(allocator) {
+            Ok(answer) => return Ok(answer),
+            Err(error) => error,
+        };
+        let is_foreign = matches!(
+            error,
+            cachette::Error::InvalidPointer {
+                why: PointerProblem::Foreign,
+                ..
+            }
+        );
+        unknown = of_memory(allocator, error);
+        if !is_foreign {
+            break;
+        }
+    }
+    Err(unknown)
+}

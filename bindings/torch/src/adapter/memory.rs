@@ -2,9 +2,7 @@
 
 use std::ffi::c_void;
 
-use cachette::PointerProblem;
-
-use super::shares;
+use super::{ask_owner, shares};
 use crate::entry::{guarded, of_memory, tell_of_free};
 use crate::error::Error;
 use crate::{fork, state};
@@ -37,27 +35,9 @@ fn free(address: u64) -> Result<(), Error> {
     }
 }
 
-/// Frees on the device that knows the address; no two share one.
 #[cold]
 fn free_elsewhere(address: u64) -> Result<(), Error> {
-    let mut unknown = Error::Unopened { device: 0 };
-    for (_, allocator) in state::opened() {
-        let Err(error) = allocator.free_raw(address) else {
-            return Ok(());
-        };
-        let is_foreign = matches!(
-            error,
-            cachette::Error::InvalidPointer {
-                why: PointerProblem::Foreign,
-                ..
-            }
-        );
-        unknown = of_memory(allocator, error);
-        if !is_foreign {
-            break;
-        }
-    }
-    Err(unknown)
+    ask_owner(|allocator| allocator.free_raw(address))
 }
 
 /// The bytes of the block that begins at an address; none if it is not known.
@@ -67,6 +47,5 @@ fn free_elsewhere(address: u64) -> Result<(), Error> {
 /// There is nothing to promise.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn cachette_adapter_bytes(ptr: *mut c_void) -> u64 {
-    let find = || Ok(state::opened().find_map(|(_, each)| each.bytes_at(ptr as u64).ok()));
-    guarded(find).ok().flatten().unwrap_or(0)
+    guarded(|| ask_owner(|allocator| allocator.bytes_at(ptr as u64))).unwrap_or(0)
 }

@@ -8,12 +8,11 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cachette::hal::AnyDevice;
-use cachette::{Imported, PointerProblem, Shared};
+use cachette::{Imported, Shared};
 
-use super::User;
+use super::{User, ask_owner};
 use crate::entry::{allocator_of, of_memory, or_raise, pointer};
 use crate::error::Error;
-use crate::state;
 
 /// What is offered to other processes, by address, until it is freed: whoever has opened it by then keeps it.
 static OFFERED: Mutex<Option<HashMap<u64, Shared<AnyDevice>>>> = Mutex::new(None);
@@ -59,25 +58,11 @@ fn share(address: u64) -> Result<Vec<u8>, Error> {
     if let Some(known) = offered().as_ref().and_then(|all| all.get(&address)) {
         return Ok(known.handle());
     }
-    let mut unknown = Error::Unopened { device: 0 };
-    for (_, allocator) in state::opened() {
-        match allocator.share_raw(address) {
-            Ok(shared) => {
-                let handle = shared.handle();
-                ANY.store(true, Relaxed);
-                offered().get_or_insert_default().insert(address, shared);
-                return Ok(handle);
-            }
-            Err(error @ cachette::Error::InvalidPointer { why, .. }) => {
-                unknown = of_memory(allocator, error);
-                if why != PointerProblem::Foreign {
-                    break;
-                }
-            }
-            Err(error) => return Err(of_memory(allocator, error)),
-        }
-    }
-    Err(unknown)
+    let shared = ask_owner(|allocator| allocator.share_raw(address))?;
+    let handle = shared.handle();
+    ANY.store(true, Relaxed);
+    offered().get_or_insert_default().insert(address, shared);
+    Ok(handle)
 }
 
 /// Opens what another process has shared, and writes where it is; to be given to [`cachette_adapter_close_shared`].
