@@ -10,7 +10,8 @@
 //!   repeats itself gets a little more, so that chunks need not go to and fro for ever.
 //! * **In which pieces**: small chunks come free sooner and cost more calls. A chunk may be the larger, the more is
 //!   held already and the more chunks the requests so far have had to pay for; so programs that ask often or have
-//!   little get fine chunks, and programs that ask for much at once get few.
+//!   little get fine chunks, and programs that ask for much at once get few. What is very large comes in few
+//!   pieces whatever was paid, as another process may have to open each.
 
 use super::place::{Place, choose, longest_hole};
 use super::{Fill, Tuning};
@@ -189,13 +190,14 @@ fn best_spare(spares: &[Chunk], wanted: u64, room: u64) -> Option<usize> {
 }
 
 /// How large a new chunk may be: one page while chunks are fewer than the requests pay for, and from there on the
-/// larger, the more they are; but a small part of all that is held.
+/// larger, the more they are; but a small part of all that is held, and a large one of a very large request.
 fn largest_new(facts: &Facts<'_>) -> u64 {
     let debt = facts.spent.saturating_mul(facts.tuning.price) * 16 / facts.requests.max(1);
     let earned = facts.page.saturating_mul(debt.saturating_mul(debt) / 256);
     let most = facts.tuning.largest_for(facts.request, facts.held);
-    let most = most.min(facts.room / PART_OF_ROOM);
-    let bytes = earned.min(most).max(facts.page);
+    let least = facts.tuning.least_for(facts.request);
+    let bytes = earned.min(most).max(least.next_multiple_of(facts.page));
+    let bytes = bytes.min(facts.room / PART_OF_ROOM).max(facts.page);
     bytes - bytes % facts.page
 }
 

@@ -3,6 +3,10 @@
 use crate::config::{Config, ElasticSetting};
 
 const MIB: u64 = 1 << 20;
+/// A request from here on comes in few pieces.
+const VERY_LARGE: u64 = 256 * MIB;
+/// In how many at most: another process opens them one by one.
+const FEW: u64 = 16;
 
 /// How elastic segments are filled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,6 +75,14 @@ impl Tuning {
         }
         let part = (held + request).checked_div(self.part);
         self.largest.min(part.unwrap_or(u64::MAX)).max(request / 32)
+    }
+
+    /// The smallest new chunk for a request, but for the last.
+    pub(crate) const fn least_for(&self, request: u64) -> u64 {
+        if self.largest == 0 || request < VERY_LARGE {
+            return 0;
+        }
+        request.div_ceil(FEW)
     }
 
     /// The same, but every chunk stays where it is.

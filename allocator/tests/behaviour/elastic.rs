@@ -3,7 +3,7 @@
 use cachette::hal::{Call, Feature};
 use cachette_hal_host::HostConfig;
 
-use crate::bed::{Bed, KIB, MIB};
+use crate::bed::{Bed, GIB, KIB, MIB};
 
 #[test]
 fn x1_one_segment_of_a_stream_serves_every_size() {
@@ -116,6 +116,25 @@ fn x5_only_whole_unused_chunks_go_back_and_the_rest_stays_free() {
     assert_eq!(bed.allocator.empty_cache(), Ok(6 * MIB));
     assert_eq!(bed.device.physical_bytes(), 0);
     assert_eq!(bed.device.live().mappings, 0);
+}
+
+#[test]
+fn a_fresh_gibibyte_takes_no_more_than_twenty_chunks() {
+    for setting in ["default", "quick"] {
+        for before in [0, 1, 1000, 30_000] {
+            let text = format!("expandable_segments:True,elastic_setting:{setting}");
+            let bed = Bed::phantom(8 * GIB, &text);
+            let stream = bed.stream();
+            let small: Vec<_> = (0..before)
+                .map(|_| bed.allocate(10 * KIB, &stream))
+                .collect();
+            let created = bed.calls_of(Call::CreateBacking, || {
+                drop(bed.allocate(GIB, &stream));
+            });
+            assert!(created <= 20, "{created} after {before} requests");
+            drop(small);
+        }
+    }
 }
 
 #[test]

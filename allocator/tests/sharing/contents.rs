@@ -52,7 +52,9 @@ fn memory_that_the_fabric_names_is_the_same_in_both_processes() {
 /// I3: many more chunks than come at once.
 #[test]
 fn six_hundred_chunks_arrive_in_order() {
-    let bed = Bed::on(HostConfig::default().capacity(2 << 30), ELASTIC);
+    // The setting whose chunks are pages, however much is asked for.
+    let compact = "expandable_segments:True,elastic_setting:compact";
+    let bed = Bed::on(HostConfig::default().capacity(2 << 30), compact);
     let memory = bed.allocate(2 * 600 * MIB);
     let shared = bed.allocator.share(&memory).unwrap();
     assert_eq!(shared.chunks(), 600);

@@ -324,6 +324,12 @@ fn a_chunk_too_long_for_the_hole_serves_in_a_longer_one() {
 
 /// The sizes of the new chunks for a request of a program that has many chunks and `used` bytes.
 fn pieces(setting: ElasticSetting, request: u64, used: u64) -> Vec<u64> {
+    let spent = 10_000;
+    pieces_after(spent, setting, request, used)
+}
+
+/// The same if 1000 requests have had to pay for `spent` chunks.
+fn pieces_after(spent: u64, setting: ElasticSetting, request: u64, used: u64) -> Vec<u64> {
     let shape = (0, vec![(4096, 0)], 0);
     let moment = Moment {
         request,
@@ -332,7 +338,7 @@ fn pieces(setting: ElasticSetting, request: u64, used: u64) -> Vec<u64> {
         offered: Some(Vec::new()),
         used,
         requests: 1000,
-        spent: 10_000,
+        spent,
         room: 1 << 50,
         pressed: false,
         tuning: Tuning::of_setting(setting),
@@ -350,12 +356,34 @@ fn a_new_chunk_is_a_small_part_of_what_is_held_unless_much_is_asked_for_at_once(
     assert_eq!(pieces(default, 64 * mib, 1 << 30), [2 * mib; 32]);
     assert_eq!(pieces(default, 64 * mib, 8 << 30), [16 * mib; 4]);
     assert_eq!(pieces(default, 64 * mib, 80 << 30), [64 * mib; 1]);
-    assert_eq!(pieces(default, 1024 * mib, 0), [32 * mib; 32]);
-    assert_eq!(pieces(default, 8192 * mib, 0), [256 * mib; 32]);
+    assert_eq!(pieces(default, 128 * mib, 0), [4 * mib; 32]);
+    assert_eq!(pieces(default, 1024 * mib, 0), [64 * mib; 16]);
+    assert_eq!(pieces(default, 8192 * mib, 0), [512 * mib; 16]);
     assert_eq!(pieces(quick, 64 * mib, 1 << 30), [64 * mib; 1]);
-    assert_eq!(pieces(quick, 8192 * mib, 0), [256 * mib; 32]);
+    assert_eq!(pieces(quick, 8192 * mib, 0), [512 * mib; 16]);
     assert_eq!(
         pieces(ElasticSetting::Compact, 64 * mib, 80 << 30),
         [2 * mib; 32]
+    );
+}
+
+#[test]
+fn a_very_large_request_comes_in_sixteen_pieces_at_most_whatever_was_paid() {
+    let requests = [
+        256 << 20,
+        (256 << 20) + GRAIN,
+        1 << 30,
+        (1 << 30) + GRAIN,
+        7 << 30,
+    ];
+    for setting in [ElasticSetting::Default, ElasticSetting::Quick] {
+        for spent in [0, 10, 100, 10_000] {
+            let pieces = requests.map(|request| pieces_after(spent, setting, request, 0).len());
+            assert!(pieces.iter().all(|pieces| *pieces <= 16), "{pieces:?}");
+        }
+    }
+    assert_eq!(
+        pieces_after(0, ElasticSetting::Compact, 1 << 30, 0).len(),
+        512
     );
 }
