@@ -11,6 +11,7 @@
 //! | `context.rs` | the primary context, made current around every call and put back |
 //! | `backend.rs`, `device.rs`, `facts.rs` | the driver, a device, facts about it |
 //! | `probe.rs` | why a group is missing |
+//! | `mappings.rs` | one call at a time changes mappings, and is made again where the driver fails without a reason |
 //! | one file a group | a group of calls, as the object that the contract asks for |
 //!
 //! A device retains the primary context, which it shares with every other user of the device in the
@@ -40,6 +41,7 @@ mod host_memory;
 mod interop;
 mod ipc;
 mod library;
+mod mappings;
 mod peer_access;
 mod probe;
 mod status;

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use cachette_hal::{
     Access, Backing, DevicePtr, Error, ErrorKind, FabricHandle, Granularity, Ordinal, Reason,
@@ -15,6 +15,7 @@ use cudarc::driver::sys::{
 
 use crate::context::Context;
 use crate::device::{check_size, device_ptr};
+use crate::mappings::{alone, patiently};
 use crate::probe::Property;
 use crate::status::{check, retold};
 use crate::symbols::VirtualMemoryCalls;
@@ -23,22 +24,6 @@ use crate::types::{AccessRight, BackingProperties, pointer, size};
 const DESCRIPTOR: Handles = Handles::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 /// `CU_MEM_HANDLE_TYPE_FABRIC`; cudarc has the name only where it is built for CUDA 12.3 or newer.
 const FABRIC: Handles = Handles(8);
-
-/// Held around every call that changes what is mapped where, or who holds a backing.
-///
-/// A driver that maps a backing at one address while another thread unmaps, retains or releases the same backing at
-/// another answers `cuMemMap` with an unknown error (999) now and then, where the backing was made for network cards
-/// and may be shared (measured on an H200, driver 580). One call at a time never fails. The calls take some
-/// microseconds and wait for no stream; whatever makes memory or reserves addresses goes on beside them.
-static MAPPINGS: Mutex<()> = Mutex::new(());
-
-/// Waits until no other thread changes mappings.
-///
-/// It comes after [`Context::enter`]: a forked child, which may find the lock held for ever, fails there.
-fn alone() -> MutexGuard<'static, ()> {
-    // There is nothing behind it that a panic could leave half done.
-    MAPPINGS.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Virtual memory of one device.
 #[derive(Debug)]
@@ -223,10 +208,11 @@ impl VirtualMemory for CudaVirtualMemory {
     unsafe fn map(&self, at: DevicePtr, backing: &Backing) -> Result<()> {
         let _entered = self.context.enter()?;
         let (bytes, handle) = (size(backing.bytes()), backing.raw() as u64);
-        let _alone = alone();
-        // SAFETY: 1. is the caller's promise; the driver refuses addresses that are not free for it.
-        let status = unsafe { (self.calls.map)(at.address(), bytes, 0, handle, 0) };
-        check("cuMemMap", status).map_err(|error| match error.kind() {
+        let map = || {
+            // SAFETY: 1. is the caller's promise; the driver refuses addresses that are not free for it.
+            unsafe { (self.calls.map)(at.address(), bytes, 0, handle, 0) }
+        };
+        patiently("cuMemMap", map).map_err(|error| match error.kind() {
             // So the driver answers a size that is not the backing's.
             ErrorKind::Unsupported => retold(error, ErrorKind::InvalidValue),
             _ => error,
@@ -249,12 +235,12 @@ impl VirtualMemory for CudaVirtualMemory {
         check_size(call, bytes)?;
         let rights = Self::rights(access)?;
         let _entered = self.context.enter()?;
-        let _alone = alone();
-        // SAFETY: 2. is the caller's promise; the driver reads as many rights as there are.
-        let status = unsafe {
-            (self.calls.set_access)(at.address(), size(bytes), rights.as_ptr(), rights.len())
-        };
-        check(call, status)
+        patiently(call, || {
+            // SAFETY: 2. is the caller's promise; the driver reads as many rights as there are.
+            unsafe {
+                (self.calls.set_access)(at.address(), size(bytes), rights.as_ptr(), rights.len())
+            }
+        })
     }
 
     unsafe fn export_backing(&self, backing: &Backing) -> Result<OwnedFd> {

@@ -142,19 +142,24 @@ impl Chunks {
         unsafe { memory.export_backing(backing) }.map(Exported::Descriptor)
     }
 
-    /// Maps a chunk whole; nobody may touch it there yet.
+    /// Maps a chunk whole, which the caller holds; nobody may touch it there yet.
     pub(crate) fn map(
         &self,
         memory: &dyn VirtualMemory,
         id: ChunkId,
         at: DevicePtr,
     ) -> hal::Result<()> {
-        let table = self.table();
-        let Some(Some(Physical { backing, .. })) = table.slots.get(id.0 as usize) else {
-            return Err(hal::Error::new(ErrorKind::InvalidHandle, "map"));
+        // A driver may take its time over it, so it is called without the table's lock.
+        let backing = {
+            let table = self.table();
+            let Some(Some(Physical { backing, .. })) = table.slots.get(id.0 as usize) else {
+                return Err(hal::Error::new(ErrorKind::InvalidHandle, "map"));
+            };
+            Backing::from_raw(backing.raw(), backing.bytes())
         };
-        // SAFETY: 1. the table holds only live backings of this device.
-        unsafe { memory.map(at, backing) }
+        // SAFETY: 1. the table holds only live backings of this device, and this one stays: nobody but the holder of a
+        // chunk gives it back.
+        unsafe { memory.map(at, &backing) }
     }
 
     /// Gives a chunk back to the device; the memory goes with its last mapping. After a failure it is still
