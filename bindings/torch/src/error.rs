@@ -3,6 +3,7 @@
 use cachette::backends::OpenError;
 use cachette::config::ConfigError;
 use cachette::hal::{self, Vendor};
+use cachette::history::UnknownAction;
 use cachette::human::Bytes;
 
 use crate::state::MOST_DEVICES;
@@ -89,6 +90,9 @@ pub enum Error {
     /// A slot was dropped.
     #[error("the slot of this memory pool was dropped; keep it as long as the pool")]
     SlotDropped,
+    /// A history was to leave out what it does not know.
+    #[error("{0}; name events such as 'free_completed'")]
+    Action(#[from] UnknownAction),
     /// A defect of the plug-in.
     #[error("a defect of Cachette, please report it: {0}")]
     Panicked(String),

@@ -49,7 +49,7 @@ static void tells() {
     raised = std::string(error.what()).find("out of memory. Tried to allocate") != std::string::npos;
   }
   EXPECT(raised && exhausted == 1);
-  cachette().recordHistory(true, nullptr, 100, torch_cuda::RecordContext::NEVER, true, {});
+  cachette().recordHistory(true, nullptr, 100, torch_cuda::RecordContext::NEVER, true, {"free_completed"});
   EXPECT(cachette().isHistoryEnabled());
   cachette().setUserMetadata("forward");
   EXPECT(cachette().getUserMetadata() == "forward");

@@ -1,6 +1,9 @@
 //! Freeing by address alone.
 
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
+
+use cachette::Allocator;
+use cachette::hal::AnyDevice;
 
 use super::{ask_owner, shares};
 use crate::entry::{guarded, of_memory, tell_of_free};
@@ -40,12 +43,23 @@ fn free_elsewhere(address: u64) -> Result<(), Error> {
     ask_owner(|allocator| allocator.free_raw(address))
 }
 
-/// The bytes of the block that begins at an address; none if it is not known.
+/// The bytes of the block that begins at an address, and its device; none, and no device, if it is not known.
 ///
 /// # Safety
 ///
-/// There is nothing to promise.
+/// 1. `device` may be written.
 #[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn cachette_adapter_bytes(ptr: *mut c_void) -> u64 {
-    guarded(|| ask_owner(|allocator| allocator.bytes_at(ptr as u64))).unwrap_or(0)
+pub unsafe extern "C-unwind" fn cachette_adapter_bytes(
+    ptr: *mut c_void,
+    device: *mut c_int,
+) -> u64 {
+    let ask = |allocator: &'static Allocator<AnyDevice>| {
+        let bytes = allocator.bytes_at(ptr as u64)?;
+        Ok((bytes, allocator.device_info().ordinal.0))
+    };
+    let found = guarded(|| ask_owner(ask));
+    let (bytes, owner) = found.map_or((0, -1), |(bytes, owner)| (bytes, owner.cast_signed()));
+    // SAFETY: 1. is the caller's promise.
+    unsafe { device.write(owner) };
+    bytes
 }

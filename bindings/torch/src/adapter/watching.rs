@@ -4,7 +4,8 @@ use cachette::OutOfMemory;
 use cachette::history::{HistoryOptions, Level};
 
 use super::User;
-use super::contents::{EventEntry, event_now};
+use super::contents::{EventEntry, Text, event_now};
+use super::words::words;
 use crate::entry::{guarded, or_raise};
 use crate::state;
 
@@ -67,20 +68,24 @@ const fn whole(user: User) -> User {
 
 /// Records what happens to memory from now on, with native callers; `false` stops that and forgets everything.
 ///
-/// `level` is for what callers are asked: 0 for nothing, 1 for what is held, 2 for allocations, 3 for everything.
+/// `level` is for what callers are asked: 0 for nothing, 1 for what is held, 2 for allocations, 3 for everything. `skip`
+/// names events to leave out, with commas between.
 ///
 /// # Safety
 ///
-/// There is nothing to promise.
+/// 1. The text may be read.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn cachette_adapter_record_history(
     on: bool,
     level: i32,
     entries: u64,
     clear: bool,
+    skip: Text,
 ) {
     /// PyTorch's word for no bound is the largest number there is; the places are made at once.
     const MOST_ENTRIES: u64 = 1_000_000;
+    // SAFETY: 1. is the caller's promise.
+    let skip = unsafe { words(&skip) };
     or_raise(|| {
         let level = match level {
             0 => Level::None,
@@ -92,7 +97,8 @@ pub unsafe extern "C-unwind" fn cachette_adapter_record_history(
             .level(level)
             .stacks(level != Level::None)
             .max_entries(entries.min(MOST_ENTRIES))
-            .clear(clear);
+            .clear(clear)
+            .skip_named(skip.split(',').filter(|name| !name.is_empty()))?;
         state::record_history(on.then_some(options));
         Ok(())
     });

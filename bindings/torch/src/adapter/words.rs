@@ -97,7 +97,7 @@ pub unsafe extern "C-unwind" fn cachette_adapter_annotate(name: Text, begins: bo
 /// # Safety
 ///
 /// 1. The text may be read as long as the result is used.
-unsafe fn words(text: &Text) -> &str {
+pub(super) unsafe fn words(text: &Text) -> &str {
     if text.bytes == 0 {
         return "";
     }

@@ -19,25 +19,26 @@ namespace {
 // memory is freed: asking takes a quarter of the time of freeing.
 std::atomic<bool> profiled{false};
 
-// Tells the profiler that memory came (a positive number of bytes) or goes. Only while it listens.
-C10_NOINLINE void report(void* memory, int64_t bytes, c10::DeviceIndex device) {
+// Tells the profiler that memory came (a positive number of bytes) or went.
+void report(void* memory, int64_t bytes, int device) {
   Figures figures;
   cachette_adapter_stats(device, &figures);
   c10::reportMemoryUsageToProfiler(memory, bytes, figures.arrays[4][0][0], figures.arrays[5][0][0],
-                                   c10::Device(c10::DeviceType::CUDA, device));
+                                   c10::Device(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(device)));
 }
 
-C10_NOINLINE void report_gain(void* memory, c10::DeviceIndex device) {
+C10_NOINLINE void report_gain(void* memory) {
   profiled.store(true, std::memory_order_relaxed);
-  report(memory, static_cast<int64_t>(cachette_adapter_bytes(memory)), device);
+  int device = 0;
+  const auto bytes = static_cast<int64_t>(cachette_adapter_bytes(memory, &device));
+  report(memory, bytes, device);
 }
 
-C10_NOINLINE void report_release(void* memory) {
-  if (!c10::memoryProfilingEnabled()) return;
-  c10::DeviceIndex device = 0;
-  // A destructor throws nothing; a process that is leaving may have no device any more.
-  if (c10::cuda::GetDevice(&device) == cudaSuccess)
-    report(memory, -static_cast<int64_t>(cachette_adapter_bytes(memory)), device);
+C10_NOINLINE void release_and_report(void* memory) {
+  int device = 0;
+  const auto bytes = static_cast<int64_t>(cachette_adapter_bytes(memory, &device));
+  cachette_adapter_free(memory);
+  if (bytes != 0 && c10::memoryProfilingEnabled()) report(memory, -bytes, device);
 }
 
 void* get(size_t bytes, c10::DeviceIndex device, cudaStream_t stream) {
@@ -45,17 +46,18 @@ void* get(size_t bytes, c10::DeviceIndex device, cudaStream_t stream) {
   if (C10_UNLIKELY(c10::impl::GPUTrace::haveState))
     if (const c10::impl::PyInterpreter* interpreter = c10::impl::GPUTrace::get_trace())
       (*interpreter)->trace_gpu_memory_allocation(c10::kCUDA, reinterpret_cast<uintptr_t>(memory));
-  if (C10_UNLIKELY(c10::memoryProfilingEnabled())) report_gain(memory, device);
+  if (C10_UNLIKELY(c10::memoryProfilingEnabled())) report_gain(memory);
   return memory;
 }
 
 }  // namespace
 
 void release(void* memory) {
+  if (memory == nullptr) return;
   if (C10_UNLIKELY(c10::impl::GPUTrace::haveState))
     if (const c10::impl::PyInterpreter* interpreter = c10::impl::GPUTrace::get_trace())
       (*interpreter)->trace_gpu_memory_deallocation(c10::kCUDA, reinterpret_cast<uintptr_t>(memory));
-  if (C10_UNLIKELY(profiled.load(std::memory_order_relaxed))) report_release(memory);
+  if (C10_UNLIKELY(profiled.load(std::memory_order_relaxed))) return release_and_report(memory);
   cachette_adapter_free(memory);
 }
 

@@ -76,7 +76,7 @@ struct Opened;
   F(uint32_t, cachette_adapter_version, ())                                                                         \
   F(void*, cachette_torch_alloc, (size_t bytes, int device, Stream))                                                \
   F(void, cachette_adapter_free, (void*)) /* throws nothing */                                                      \
-  F(uint64_t, cachette_adapter_bytes, (void*))                                                                      \
+  F(uint64_t, cachette_adapter_bytes, (void*, int* device)) /* throws nothing */                                    \
   F(void, cachette_torch_reset, ())                                                                                 \
   F(void, cachette_torch_memory_fraction, (double fraction, int device))                                            \
   F(void*, cachette_torch_base_alloc, (void*, size_t* bytes))                                                       \
@@ -108,7 +108,7 @@ struct Opened;
     (void (*observer)(User, int64_t device, uint64_t asked, uint64_t total, uint64_t free), User))                  \
   F(void, cachette_adapter_track, (void (*tracker)(User, const Event*), User))                                      \
   F(void, cachette_adapter_on_pressure, (bool (*reliever)()))                                                       \
-  F(void, cachette_adapter_record_history, (bool on, int level, uint64_t entries, bool clear))                      \
+  F(void, cachette_adapter_record_history, (bool on, int level, uint64_t entries, bool clear, Text skip))           \
   F(bool, cachette_adapter_records_history, ())                                                                     \
   F(void, cachette_adapter_set_metadata, (Text))                                                                    \
   F(void, cachette_adapter_metadata, (void (*write)(User, const uint8_t*, size_t), User))                           \

@@ -15,9 +15,11 @@ bool Allocator::isHistoryEnabled() {
 }
 
 void Allocator::recordHistory(bool on, torch_cuda::CreateContextFn, size_t entries, torch_cuda::RecordContext when,
-                              bool clear, const std::vector<std::string>&) {
+                              bool clear, const std::vector<std::string>& skip) {
+  std::string names;
+  for (const auto& name : skip) names += (names.empty() ? "" : ",") + name;
   // Callers are asked by Cachette itself: PyTorch's way of asking needs an object for each event.
-  cachette_adapter_record_history(on, static_cast<int>(when), entries, clear);
+  cachette_adapter_record_history(on, static_cast<int>(when), entries, clear, text(names));
 }
 
 void Allocator::recordAnnotation(const std::vector<std::pair<std::string, std::string>>& words) {
