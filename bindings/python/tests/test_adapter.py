@@ -129,6 +129,26 @@ assert not cachette.torch.is_enabled() and cachette.torch.config() is None
     assert text in run(program, torch=torch).stdout
 
 
+def test_pytorch_is_asked_for_its_regions_where_it_can_be(run: Run) -> None:
+    run("""
+import types
+from cachette import _native
+from cachette.torch import _replace
+asked = []
+module = types.SimpleNamespace(_C=types.SimpleNamespace(
+    _cuda_record_memory_history=lambda *arguments: asked.append(arguments), _cuda_memoryStats="PyTorch's own"))
+_replace.replace(module, compiled=True)
+assert module._C._cuda_memoryStats == "PyTorch's own"
+record = module._C._cuda_record_memory_history
+record("all", "all", "python", 100, False, False, False, ["oom"])
+assert asked == [] and _native.plugin.is_history_enabled()
+record("all", "all", "python", 100, False, True, False, [])
+record(None, None)
+assert asked == [("all", None, "python", 1, False, True, False, []), (None, None, "python", 1, False, False, False, [])]
+assert not _native.plugin.is_history_enabled()
+""")
+
+
 def test_the_command_says_why_there_is_none(run: Run) -> None:
     program = "import runpy, sys; sys.argv = ['x']; runpy.run_module('cachette.torch', run_name='__main__')"
     assert "error: this PyTorch" in run(program, torch="cpu", fails=True).stderr

@@ -9,7 +9,7 @@
 //! | module | what it answers |
 //! |---|---|
 //! | `memory` | freeing by address alone |
-//! | `figures` | statistics, limits, and who may reach whose memory |
+//! | `figures` | statistics, limits, whether caches serve, and who may reach whose memory |
 //! | `pools`, `checkpoints` | pools with users and sources, and their saved states |
 //! | `contents` | what is held and what happened, piece by piece |
 //! | `shares` | memory that several processes use |
@@ -34,9 +34,9 @@ pub use contents::{
     BlockEntry, EventEntry, SegmentEntry, Text, Visitor, cachette_adapter_snapshot,
 };
 pub use figures::{
-    Figures, cachette_adapter_allow_peer, cachette_adapter_largest,
+    Figures, cachette_adapter_allow_peer, cachette_adapter_caches, cachette_adapter_largest,
     cachette_adapter_memory_fraction, cachette_adapter_reset_peaks, cachette_adapter_reset_totals,
-    cachette_adapter_stats,
+    cachette_adapter_set_caching, cachette_adapter_stats,
 };
 pub use memory::{cachette_adapter_bytes, cachette_adapter_free};
 pub use pools::{

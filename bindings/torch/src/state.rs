@@ -30,6 +30,7 @@ static WATCHED: Mutex<Watched> = Mutex::new(Watched {
     trackers: Vec::new(),
     relievers: Vec::new(),
     history: None,
+    caching: None,
 });
 static LAST_EXHAUSTION: Mutex<Option<Arc<OutOfMemory>>> = Mutex::new(None);
 
@@ -43,6 +44,8 @@ struct Watched {
     trackers: Vec<Arc<Tracker>>,
     relievers: Vec<Arc<Reliever>>,
     history: Option<HistoryOptions>,
+    /// Whether requests are served from caches, if somebody said so after the start.
+    caching: Option<bool>,
 }
 
 /// What the plug-in was started with.
@@ -176,6 +179,9 @@ fn open(device: u32) -> Result<&'static Allocator<AnyDevice>, Error> {
     if let Some(options) = &watched.history {
         allocator.record_history(options.clone());
     }
+    if let Some(on) = watched.caching {
+        cache(&allocator, on)?;
+    }
     let opened = place.get_or_init(|| allocator);
     PLACES.fetch_max(device as usize + 1, Relaxed);
     Ok(opened)
@@ -245,6 +251,29 @@ pub fn record_history(options: Option<HistoryOptions>) {
         }
     }
     watched.history = options;
+}
+
+/// Serves requests from caches, or asks the driver for each, on every device that is or will be used.
+pub fn set_caching(on: bool) -> Result<(), Error> {
+    let mut watched = watched();
+    for (_, allocator) in opened() {
+        cache(allocator, on)?;
+    }
+    watched.caching = Some(on);
+    Ok(())
+}
+
+/// Whether requests are served from caches.
+#[must_use]
+pub fn caches() -> bool {
+    let said = watched().caching;
+    said.unwrap_or_else(|| config().is_none_or(Config::caching))
+}
+
+fn cache(allocator: &Allocator<AnyDevice>, on: bool) -> Result<(), Error> {
+    let config = allocator.config().to_builder().caching(on).build();
+    allocator.set_config(&config.map_err(StartError::from)?);
+    Ok(())
 }
 
 /// Whether a history is recorded.

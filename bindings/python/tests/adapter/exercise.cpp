@@ -83,6 +83,12 @@ static void bounds() {
     raised = true;
   }
   EXPECT(raised);
+  cachette().enable(false);
+  EXPECT(!cachette().isEnabled());
+  void* memory = cachette().raw_alloc_with_stream(MiB, nullptr);
+  cachette().raw_delete(memory);
+  cachette().enable(true);
+  EXPECT(memory != nullptr && cachette().isEnabled());
   size_t largest = 0;
   cachette().cacheInfo(0, &largest);
   EXPECT(largest > 64 * MiB);

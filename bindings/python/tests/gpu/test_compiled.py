@@ -190,6 +190,33 @@ assert any(it["action"] == "alloc" and it["size"] == 3 * MiB for it in taken["de
 """)
 
 
+def test_annotations_of_pytorch_are_in_its_history() -> None:
+    run("""
+import torch.cuda.memory as memory
+memory._record_memory_history(stacks="python", global_record_annotations=True)
+with torch.profiler.record_function("a step"):
+    held = torch.empty(3 * MiB, dtype=torch.uint8, device="cuda")
+taken = memory._snapshot()
+names = [it["name"] for it in taken["external_annotations"]]
+assert "a step" in names, names
+memory._record_memory_history(enabled=None)
+""")
+
+
+def test_caching_can_be_switched_off() -> None:
+    run("""
+torch.cuda.init()
+torch.cuda.memory.caching_allocator_enable(False)
+memory = torch.ones(MiB, device="cuda")
+assert float(memory.sum()) == MiB
+del memory
+assert torch.cuda.memory_reserved() == 0, torch.cuda.memory_reserved()
+torch.cuda.memory.caching_allocator_enable(True)
+memory = torch.ones(MiB, device="cuda")
+assert torch.cuda.memory_reserved() > 0
+""")
+
+
 def test_views_protect_their_base_on_other_streams() -> None:
     run("""
 side = torch.cuda.Stream()

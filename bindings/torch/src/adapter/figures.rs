@@ -1,4 +1,4 @@
-//! Statistics, limits, and who may reach whose memory.
+//! Statistics, limits, whether caches serve, and who may reach whose memory.
 
 use std::ffi::c_int;
 
@@ -131,4 +131,24 @@ pub unsafe extern "C-unwind" fn cachette_adapter_allow_peer(device: c_int, peer:
         let allowed = allocator.allow_peer(peer.device());
         allowed.map_err(|error| of_memory(allocator, error))
     });
+}
+
+/// Serves requests from caches, or asks the driver for each.
+///
+/// # Safety
+///
+/// There is nothing to promise.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn cachette_adapter_set_caching(on: bool) {
+    or_raise(|| state::set_caching(on));
+}
+
+/// Whether requests are served from caches.
+///
+/// # Safety
+///
+/// There is nothing to promise.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn cachette_adapter_caches() -> bool {
+    or_raise(|| Ok(state::caches()))
 }

@@ -7,14 +7,14 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use cachette_torch::adapter::{
     BlockEntry, EventEntry, Figures, PoolSource, SegmentEntry, Text, User, Visitor,
-    cachette_adapter_bytes, cachette_adapter_checkpoint, cachette_adapter_drop_checkpoint,
-    cachette_adapter_empty_pool, cachette_adapter_free, cachette_adapter_largest,
-    cachette_adapter_memory_fraction, cachette_adapter_on_out_of_memory,
+    cachette_adapter_bytes, cachette_adapter_caches, cachette_adapter_checkpoint,
+    cachette_adapter_drop_checkpoint, cachette_adapter_empty_pool, cachette_adapter_free,
+    cachette_adapter_largest, cachette_adapter_memory_fraction, cachette_adapter_on_out_of_memory,
     cachette_adapter_on_pressure, cachette_adapter_pool_holds, cachette_adapter_pool_uses,
     cachette_adapter_record_history, cachette_adapter_records_history,
-    cachette_adapter_reset_peaks, cachette_adapter_restore, cachette_adapter_set_no_split,
-    cachette_adapter_snapshot, cachette_adapter_stats, cachette_adapter_track,
-    cachette_adapter_use_pool,
+    cachette_adapter_reset_peaks, cachette_adapter_restore, cachette_adapter_set_caching,
+    cachette_adapter_set_no_split, cachette_adapter_snapshot, cachette_adapter_stats,
+    cachette_adapter_track, cachette_adapter_use_pool,
 };
 use cachette_torch::{MempoolId, cachette_torch_memory_fraction, counters};
 
@@ -27,6 +27,7 @@ pub(crate) const CASES: &[Case] = &[
     ("m9_an_unknown_address_is_counted_once", unknown),
     ("s1_figures_are_those_of_the_allocator", figures),
     ("s1_a_device_that_nobody_used_has_zeros", unused),
+    ("m23_caching_is_switched_off_for_every_device", uncached),
     ("p2_whoever_joins_a_pool_is_a_user_of_it", users),
     ("p4_a_pool_takes_its_segments_from_its_source", sourced),
     (
@@ -123,6 +124,28 @@ fn unused() {
     assert_eq!(stats(1), Figures::default());
     assert_eq!(stats(-1), Figures::default());
     assert_eq!(cachette_torch::opened().count(), 0, "asking opens nothing");
+}
+
+fn uncached() {
+    bed::start("");
+    let cache = |on| {
+        // SAFETY: there is nothing to promise.
+        unsafe { cachette_adapter_set_caching(on) };
+        // SAFETY: there is nothing to promise.
+        assert_eq!(unsafe { cachette_adapter_caches() }, on);
+    };
+    let kept = allocate(30 * MIB, 0, DEFAULT);
+    cache(false);
+    for device in [0, 1] {
+        free(allocate(30 * MIB, device, DEFAULT));
+        assert_eq!(stats(device).arrays[3][0][0], 0, "nothing is left over");
+    }
+    assert_eq!(bed::allocator(1).reserved_bytes(), 0, "it is opened since");
+    free(kept);
+    cache(true);
+    free(allocate(30 * MIB, 1, DEFAULT));
+    assert_eq!(bed::allocator(1).reserved_bytes(), 30 * MIB);
+    assert_eq!(counters(), cachette_torch::Counters::default());
 }
 
 fn users() {

@@ -52,6 +52,21 @@ def _record_history(enabled: str | None, context: str | None, stacks: str = "all
     _plugin.record_history(enabled, context, stacks, max_entries, clear_history, list(skip_actions))
 
 
+def _with_regions(record: Callable[..., None]) -> Callable[..., None]:
+    """The same where PyTorch can be asked to tell the compiled class of its regions and annotations, by ``record``."""
+
+    def record_history(enabled: str | None, context: str | None, stacks: str = "all", max_entries: int = sys.maxsize,
+                       clear_history: bool = False, compile_context: bool = False,
+                       global_record_annotations: bool = False, skip_actions: Sequence[str] = ()) -> None:
+        """Records what happens to memory."""
+        if enabled is None or compile_context or global_record_annotations:
+            # Without callers: those are asked by the history that takes over at once.
+            record(enabled, None, "python", 1, clear_history, compile_context, global_record_annotations, [])
+        _record_history(enabled, context, stacks, max_entries, clear_history, skip_actions=skip_actions)
+
+    return record_history
+
+
 def _record_history_legacy(enabled: bool, record_context: bool = True, max_entries: int = 1,
                            record_context_of_events: bool = False, record_native: bool = False,
                            clear_history: bool = False, compile_context: bool = False,
@@ -95,7 +110,9 @@ HISTORIES: dict[str, Callable[..., Any]] = {
 
 def replace(torch: Any, compiled: bool = False) -> None:
     """Puts our functions in the place of PyTorch's, as far as a ``compiled`` class needs that."""
-    replacements = HISTORIES if compiled else {**ANSWERS, **HISTORIES}
+    replacements = {**HISTORIES} if compiled else {**ANSWERS, **HISTORIES}
+    if compiled and hasattr(torch._C, "_cuda_record_memory_history"):
+        replacements["_cuda_record_memory_history"] = _with_regions(torch._C._cuda_record_memory_history)
     for name, function in replacements.items():
         if hasattr(torch._C, name):
             setattr(torch._C, name, function)

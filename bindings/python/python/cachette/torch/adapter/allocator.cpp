@@ -106,8 +106,12 @@ bool Allocator::initialized() {
   return devices_ >= 0;
 }
 
+void Allocator::enable(bool caches) {
+  cachette_adapter_set_caching(caches);
+}
+
 bool Allocator::isEnabled() const {
-  return true;
+  return cachette_adapter_caches();
 }
 
 void* Allocator::getBaseAllocation(void* memory, size_t* bytes) {

@@ -26,7 +26,7 @@ class Allocator final : public torch_cuda::CUDAAllocator {
   void raw_delete(void* memory) override;
   void init(int devices) override;
   bool initialized() override;
-  void enable(bool) override {}
+  void enable(bool caches) override;
   bool isEnabled() const override;
   void* getBaseAllocation(void* memory, size_t* bytes) override;
   void recordStream(const c10::DataPtr& memory, c10::cuda::CUDAStream stream) override;

@@ -88,6 +88,8 @@ struct Opened;
   F(void, cachette_adapter_reset_peaks, (int device))                                                               \
   F(void, cachette_adapter_reset_totals, (int device))                                                              \
   F(double, cachette_adapter_memory_fraction, (int device))                                                         \
+  F(void, cachette_adapter_set_caching, (bool on))                                                                  \
+  F(bool, cachette_adapter_caches, ())                                                                              \
   F(uint64_t, cachette_adapter_largest, (int device))                                                               \
   F(void, cachette_adapter_allow_peer, (int device, int peer))                                                      \
   F(void, cachette_adapter_use_pool, (int device, PoolId, const PoolSource*))                                       \
