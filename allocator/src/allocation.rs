@@ -10,6 +10,7 @@ use cachette_hal::{self as hal, Device, DevicePtr, StreamRef};
 use crate::core::BlockId;
 use crate::heap::{Heap, Taken};
 use crate::lane::{Lane, Stream};
+use crate::probes;
 use crate::uncached::Uncached;
 
 /// Device memory that goes back to its allocator when dropped.
@@ -80,6 +81,7 @@ impl<D: Device> Allocation<D> {
         requested: u64,
         stream: StreamRef,
     ) -> Self {
+        probes::malloc(heap.shared(), taken.address, requested, stream);
         Self {
             home: NonNull::from(&**heap).cast(),
             address: taken.address,

@@ -123,6 +123,16 @@
 //! obtained, and the same offset in it. Addresses play no part, nor do hashes. Time does in one case: a use that
 //! was recorded has ended, or has not, when the allocator asks.
 //!
+//! # Features
+//!
+//! | feature | what it adds |
+//! |---|---|
+//! | `host` | a device made of host memory; on by default |
+//! | `cuda`, `hip` | NVIDIA's and AMD's devices; neither needs anything of its vendor to build |
+//! | `cudarc` | streams of the crate cudarc are accepted by NVIDIA's devices |
+//! | `tracing` | what happens seldom is told to the subscriber of the crate tracing |
+//! | `probes` | static probes `cachette:malloc` and `cachette:free` on Linux, for bpftrace, perf and gdb |
+//!
 //! # The walk of an allocation
 //!
 //! | file | what happens there |
@@ -166,6 +176,7 @@ mod peers;
 pub mod pinned;
 mod policy;
 pub mod pool;
+mod probes;
 mod raw;
 #[cfg(target_os = "linux")]
 pub mod share;

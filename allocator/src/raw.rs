@@ -9,6 +9,7 @@ use crate::core::{BlockId, BlockState};
 use crate::error::{Error, PointerProblem};
 use crate::heap::{Ask, Heap};
 use crate::pool::route;
+use crate::probes;
 use crate::size::TOO_LARGE;
 use crate::uncached::Uncached;
 
@@ -32,15 +33,16 @@ impl<D: Device> Allocator<D> {
             requested: bytes,
             raw: true,
         };
-        let held = match heap.take_again(ask) {
-            Ok(taken) => return Ok(taken.address),
-            Err(held) => held,
+        let taken = match heap.take_again(ask) {
+            Ok(taken) => taken,
+            Err(held) => match heap.take(held, ask) {
+                Some(taken) if !taken.guarded => taken,
+                None if !self.caches() => return self.allocate_raw_oddly(bytes, stream),
+                taken => self.inner().find_slowly(heap, ask, taken)?.taken,
+            },
         };
-        match heap.take(held, ask) {
-            Some(taken) if !taken.guarded => Ok(taken.address),
-            None if !self.caches() => self.allocate_raw_oddly(bytes, stream),
-            taken => Ok(self.inner().find_slowly(heap, ask, taken)?.taken.address),
-        }
+        probes::malloc(heap.shared(), taken.address, bytes, stream);
+        Ok(taken.address)
     }
 
     #[cold]

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use cachette_hal::{self as hal, Device, DevicePtr, StreamRef};
 
 use crate::leak::Leak;
+use crate::probes;
 use crate::shared::Shared;
 
 /// Memory past the cache, with an owner.
@@ -30,6 +31,7 @@ impl<D: Device> Uncached<D> {
             raw: false,
         };
         shared.uncached.lock().insert(ptr.address(), record);
+        probes::malloc(shared, ptr.address(), bytes, stream);
         Ok(Self {
             shared: Arc::clone(shared),
             ptr: Some(ptr),
@@ -61,6 +63,7 @@ impl<D: Device> Drop for Uncached<D> {
             return;
         }
         if let Some(ptr) = self.ptr.take() {
+            probes::free(|| ptr.address());
             // A destructor has nobody to tell of a failure; the memory then goes with the allocator.
             let _ = self
                 .shared
@@ -108,7 +111,10 @@ impl UncachedMemory {
     /// Frees the memory that begins at `address` and is known by that alone; `None` if there is none.
     pub(crate) fn free_raw<D: Device>(&self, device: &D, address: u64) -> Option<hal::Result<()>> {
         let raw = self.lock().get(&address).is_some_and(|record| record.raw);
-        raw.then(|| self.free(device, address))
+        raw.then(|| {
+            probes::free(|| address);
+            self.free(device, address)
+        })
     }
 
     /// Waits for the device and frees the memory; a failure changes nothing.

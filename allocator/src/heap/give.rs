@@ -7,6 +7,7 @@ use cachette_hal::{self as hal, Device};
 use super::{Guard, Heap};
 use crate::core::{BlockId, BlockState, SegmentId};
 use crate::lock;
+use crate::probes;
 
 /// What is left to do after a block was given back; nothing, as a rule.
 #[derive(Debug)]
@@ -93,6 +94,7 @@ impl<D: Device> Heap<D> {
 
     #[inline(always)]
     fn give_locked(&self, mut state: Guard<'_, D>, id: BlockId) -> Given<D> {
+        probes::free(|| state.shelf.block(id).address);
         if state.plain
             && let Some(block) = state.shelf.give_aside(id)
         {

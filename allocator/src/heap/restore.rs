@@ -6,6 +6,7 @@ use super::{Ask, Heap};
 use crate::core::BlockState;
 use crate::observe::Action;
 use crate::pool::PoolProblem;
+use crate::probes;
 
 /// An allocation as it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,6 +92,7 @@ impl<D: Device> Heap<D> {
                 freed.push((address, block.requested));
                 state.note_free_requested(block.id, address, block.requested);
                 state.note_free_completed(block.id, address, block.requested);
+                probes::free(|| address);
                 state.shelf.give(block.id);
             }
         }
@@ -105,6 +107,12 @@ impl<D: Device> Heap<D> {
             let _ = self.hand_out(state.shelf.block_mut(id), id, ask);
             state.shelf.make_raw(id);
             state.note_alloc(id, block.address, block.requested);
+            probes::malloc(
+                &self.shared,
+                block.address,
+                block.requested,
+                self.lane.stream(),
+            );
         }
         self.publish(&mut state);
         drop(state);
