@@ -3,7 +3,7 @@
 //! While another thread copies from or to a backing, `cuMemMap` and `cuMemSetAccess` of the same backing at other
 //! addresses now and then answer with an unknown error (999), if the backing was made for network cards and may be
 //! shared. The same call succeeds a little later. On an H200 with driver 580 it was 2 % of the calls of eight threads
-//! that did nothing else, less than one in a thousand if one thread at a time changed mappings, and every call that
+//! that did nothing else, less than one in a thousand if one thread at a time changed mappings, and every map that
 //! was made again succeeded within 2 ms.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -9,11 +9,6 @@ use pyo3::types::{PyDict, PyList};
 use crate::error;
 use crate::stacks::PythonStacks;
 
-/// How many events are kept where the caller sets no bound: PyTorch's word for that is the largest number there is.
-const USUAL_ENTRIES: u64 = 1_000_000;
-/// The most that can be asked for; the places are made at once.
-const MOST_ENTRIES: u64 = 100_000_000;
-
 /// What Python asks for; PyTorch's names and meanings.
 pub(crate) struct Asked<'a> {
     pub(crate) enabled: Option<&'a str>,
@@ -28,7 +23,8 @@ impl Asked<'_> {
     /// The options; `None` if nothing is to be recorded.
     pub(crate) fn options(&self) -> PyResult<Option<HistoryOptions>> {
         let entries = match self.enabled {
-            Some("all") => entries_of(self.max_entries)?,
+            Some("all") => cachette_torch::history_entries(self.max_entries)
+                .map_err(|why| wrong(&why.to_string()))?,
             Some("state") | None => 1,
             Some(_) => return Err(wrong("expected state to be 'state', 'all', or None")),
         };
@@ -55,18 +51,6 @@ impl Asked<'_> {
             .skip_named(self.skip_actions.iter().map(String::as_str))
             .map_err(|why| wrong(&why.to_string()))?;
         Ok(self.enabled.is_some().then_some(options))
-    }
-}
-
-fn entries_of(asked: u64) -> PyResult<u64> {
-    match asked {
-        0..=MOST_ENTRIES => Ok(asked),
-        // `sys.maxsize`.
-        _ if asked >= i64::MAX.cast_unsigned() => Ok(USUAL_ENTRIES),
-        _ => Err(wrong(&format!(
-            "max_entries is {asked}, and at most {MOST_ENTRIES} events are kept; the places for all of them are made \
-             at once, 96 bytes each"
-        ))),
     }
 }
 

@@ -16,7 +16,7 @@ pub(crate) mod plugin {
     use pyo3::prelude::*;
     use pyo3::types::PyDict;
 
-    use super::{allocator, opened, stats_of, tell};
+    use super::{allocator, stats_of, tell};
     use crate::pool::{self, PyPool};
     #[pymodule_export]
     use crate::recording::{
@@ -71,7 +71,7 @@ pub(crate) mod plugin {
     /// Makes every peak the present value.
     #[pyfunction]
     fn reset_peaks(device: u32) {
-        if let Some(allocator) = opened(device) {
+        if let Some(allocator) = cachette_torch::find(device as usize) {
             allocator.reset_peaks();
         }
     }
@@ -79,7 +79,7 @@ pub(crate) mod plugin {
     /// Makes every sum and count zero.
     #[pyfunction]
     fn reset_totals(device: u32) {
-        if let Some(allocator) = opened(device) {
+        if let Some(allocator) = cachette_torch::find(device as usize) {
             allocator.reset_totals();
         }
     }
@@ -178,30 +178,18 @@ pub(crate) fn allocator(device: u32) -> PyResult<&'static Allocator<AnyDevice>> 
     cachette_torch::allocator(device).map_err(|why| error::error(why.to_string()))
 }
 
-/// The allocator of a device, if anything was asked of it yet.
-fn opened(device: u32) -> Option<&'static Allocator<AnyDevice>> {
-    let mut devices = cachette_torch::opened();
-    let found = devices.find(|(number, _)| *number == device);
-    found.map(|(_, allocator)| allocator)
-}
-
 /// The statistics of a device; zeros where nothing was asked of it yet.
 fn stats_of(device: u32) -> Stats {
-    opened(device).map(Allocator::stats).unwrap_or_default()
+    cachette_torch::find(device as usize)
+        .map(Allocator::stats)
+        .unwrap_or_default()
 }
 
 /// Calls an observer with PyTorch's four numbers; what it raises goes to `sys.unraisablehook`, and once the interpreter
 /// ends nobody is called.
 fn tell(observer: &Py<PyAny>, report: &OutOfMemory) {
-    let total = report.limit.or(report.total).unwrap_or(0);
-    let figures = (
-        report.device.0,
-        report.segment,
-        total,
-        report.free.unwrap_or(0),
-    );
     let _ = Python::try_attach(|py| {
-        if let Err(raised) = observer.call1(py, figures) {
+        if let Err(raised) = observer.call1(py, cachette_torch::observed(report)) {
             raised.write_unraisable(py, Some(observer.bind(py)));
         }
     });

@@ -67,10 +67,7 @@ fn all(device: Option<u32>, pool: Option<(u64, u64)>, traces: bool) -> Snapshot 
     if let Some((capture, user)) = pool {
         options = options.pool(PoolId { capture, user });
     }
-    let wanted =
-        cachette_torch::opened().filter(|(number, _)| device.is_none_or(|it| it == *number));
-    let taken = wanted.map(|(_, allocator)| allocator.snapshot_with(options));
-    taken.reduce(Snapshot::merge).unwrap_or_default()
+    cachette_torch::snapshot(device, options)
 }
 
 /// Where the allocation that begins at `address` was made, on whichever device; `None` if the history does not know.

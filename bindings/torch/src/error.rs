@@ -6,7 +6,7 @@ use cachette::hal::{self, Vendor};
 use cachette::history::UnknownAction;
 use cachette::human::Bytes;
 
-use crate::state::MOST_DEVICES;
+use crate::state::{MOST_DEVICES, MOST_ENTRIES};
 
 /// Why the plug-in could not start.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -90,6 +90,15 @@ pub enum Error {
     /// A slot was dropped.
     #[error("the slot of this memory pool was dropped; keep it as long as the pool")]
     SlotDropped,
+    /// A history was to keep more events than it can.
+    #[error(
+        "max_entries is {asked}, and at most {MOST_ENTRIES} events are kept; the places for all of them are made at once, \
+         96 bytes each"
+    )]
+    TooManyEntries {
+        /// How many.
+        asked: u64,
+    },
     /// A history was to leave out what it does not know.
     #[error("{0}; name events such as 'free_completed'")]
     Action(#[from] UnknownAction),

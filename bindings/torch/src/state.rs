@@ -7,13 +7,17 @@ use cachette::backends::OpenError;
 use cachette::hal::load::loaded_file;
 use cachette::hal::{AnyDevice, Backend, Ordinal};
 use cachette::history::HistoryOptions;
-use cachette::{Allocator, Backends, Config, OutOfMemory, TraceEvent};
+use cachette::snapshot::SnapshotOptions;
+use cachette::{Allocator, Backends, Config, OutOfMemory, Snapshot, TraceEvent};
 
 use crate::error::{Error, StartError};
 use crate::fork;
 
 /// The most devices that a process can use.
 pub const MOST_DEVICES: usize = 64;
+
+/// The most events that a history can be asked to keep; the places are made at once.
+pub(crate) const MOST_ENTRIES: u64 = 100_000_000;
 
 /// The libraries by which a driver is known to be in use, with the backend's name; the first that is loaded counts.
 const LOADED: [(&str, &str); 2] = [("libcuda.so", "cuda"), ("libamdhip64", "hip")];
@@ -147,7 +151,8 @@ pub fn allocator(device: u32) -> Result<&'static Allocator<AnyDevice>, Error> {
 
 /// The allocator of a device, if it is made and of use to this process.
 #[inline]
-pub(crate) fn find(device: usize) -> Option<&'static Allocator<AnyDevice>> {
+#[must_use]
+pub fn find(device: usize) -> Option<&'static Allocator<AnyDevice>> {
     if fork::is_forked() {
         return None;
     }
@@ -169,12 +174,10 @@ fn open(device: u32) -> Result<&'static Allocator<AnyDevice>, Error> {
         watch(&allocator, observer);
     }
     for tracker in &watched.trackers {
-        let tracker = Arc::clone(tracker);
-        allocator.track(move |event| tracker(device, event));
+        follow(device, &allocator, tracker);
     }
     for reliever in &watched.relievers {
-        let reliever = Arc::clone(reliever);
-        allocator.on_pressure(move || reliever());
+        relieve(&allocator, reliever);
     }
     if let Some(options) = &watched.history {
         allocator.record_history(options.clone());
@@ -209,6 +212,23 @@ pub fn opened() -> impl Iterator<Item = (u32, &'static Allocator<AnyDevice>)> {
     })
 }
 
+/// What one device or all of them hold and did, of those that were used so far.
+#[must_use]
+pub fn snapshot(device: Option<u32>, options: SnapshotOptions) -> Snapshot {
+    let wanted = opened().filter(|(number, _)| device.is_none_or(|it| it == *number));
+    let taken = wanted.map(|(_, allocator)| allocator.snapshot_with(options));
+    taken.reduce(Snapshot::merge).unwrap_or_default()
+}
+
+/// What PyTorch's observers are told of a request that failed: the device, the bytes asked of it, its bytes in all or
+/// the limit, and its free bytes.
+#[must_use]
+pub fn observed(report: &OutOfMemory) -> (u32, u64, u64, u64) {
+    let total = report.limit.or(report.total).unwrap_or(0);
+    let free = report.free.unwrap_or(0);
+    (report.device.0, report.segment, total, free)
+}
+
 /// Calls `observer` with the figures whenever a request ends in out-of-memory, on every device that is or will be used.
 pub fn on_out_of_memory(observer: impl Fn(&OutOfMemory) + Send + Sync + 'static) {
     let observer: Arc<Observer> = Arc::new(observer);
@@ -224,8 +244,7 @@ pub fn track(tracker: impl Fn(u32, &TraceEvent) + Send + Sync + 'static) {
     let tracker: Arc<Tracker> = Arc::new(tracker);
     let mut watched = watched();
     for (device, allocator) in opened() {
-        let tracker = Arc::clone(&tracker);
-        allocator.track(move |event| tracker(device, event));
+        follow(device, allocator, &tracker);
     }
     watched.trackers.push(tracker);
 }
@@ -235,8 +254,7 @@ pub fn on_pressure(reliever: impl Fn() -> bool + Send + Sync + 'static) {
     let reliever: Arc<Reliever> = Arc::new(reliever);
     let mut watched = watched();
     for (_, allocator) in opened() {
-        let reliever = Arc::clone(&reliever);
-        allocator.on_pressure(move || reliever());
+        relieve(allocator, &reliever);
     }
     watched.relievers.push(reliever);
 }
@@ -276,6 +294,16 @@ fn cache(allocator: &Allocator<AnyDevice>, on: bool) -> Result<(), Error> {
     Ok(())
 }
 
+/// How many events a history keeps that is asked for `asked`: PyTorch's word for no bound is the largest number there is.
+pub fn history_entries(asked: u64) -> Result<u64, Error> {
+    const USUAL: u64 = 1_000_000;
+    match asked {
+        0..=MOST_ENTRIES => Ok(asked),
+        _ if asked >= i64::MAX.cast_unsigned() => Ok(USUAL),
+        _ => Err(Error::TooManyEntries { asked }),
+    }
+}
+
 /// Whether a history is recorded.
 #[must_use]
 pub fn records_history() -> bool {
@@ -291,6 +319,16 @@ pub fn last_out_of_memory() -> Option<Arc<OutOfMemory>> {
 fn watch(allocator: &Allocator<AnyDevice>, observer: &Arc<Observer>) {
     let observer = Arc::clone(observer);
     allocator.on_out_of_memory(move |figures| observer(figures));
+}
+
+fn follow(device: u32, allocator: &Allocator<AnyDevice>, tracker: &Arc<Tracker>) {
+    let tracker = Arc::clone(tracker);
+    allocator.track(move |event| tracker(device, event));
+}
+
+fn relieve(allocator: &Allocator<AnyDevice>, reliever: &Arc<Reliever>) {
+    let reliever = Arc::clone(reliever);
+    allocator.on_pressure(move || reliever());
 }
 
 fn watched() -> MutexGuard<'static, Watched> {

@@ -122,10 +122,7 @@ pub unsafe extern "C-unwind" fn cachette_adapter_snapshot(
     if pool != MempoolId::DEFAULT {
         options = options.pool(PoolId::from(pool));
     }
-    let taken = or_raise(|| {
-        let all = state::opened().map(|(_, allocator)| allocator.snapshot_with(options));
-        Ok(all.reduce(Snapshot::merge).unwrap_or_default())
-    });
+    let taken = or_raise(|| Ok(state::snapshot(None, options)));
     // SAFETY: 1. is the caller's promise.
     let visitor = unsafe { &*visitor };
     for segment in &taken.segments {

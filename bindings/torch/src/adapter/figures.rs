@@ -2,7 +2,8 @@
 
 use std::ffi::c_int;
 
-use cachette::{Stat, StatArray, Stats};
+use cachette::hal::AnyDevice;
+use cachette::{Allocator, Stat, StatArray, Stats};
 
 use crate::entry::{allocator_of, of_memory, or_raise};
 use crate::state;
@@ -54,6 +55,11 @@ fn of(stat: &Stat) -> [i64; 4] {
     [stat.current, stat.peak, stat.allocated, stat.freed].map(u64::cast_signed)
 }
 
+/// The allocator of a device, if anything was asked of it yet.
+fn used(device: c_int) -> Option<&'static Allocator<AnyDevice>> {
+    usize::try_from(device).ok().and_then(state::find)
+}
+
 /// Writes the statistics of a device; zeros if nothing was asked of it yet.
 ///
 /// # Safety
@@ -61,10 +67,7 @@ fn of(stat: &Stat) -> [i64; 4] {
 /// 1. `out` may be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn cachette_adapter_stats(device: c_int, out: *mut Figures) {
-    let figures = or_raise(|| {
-        let used = usize::try_from(device).ok().and_then(state::find);
-        Ok(used.map(|allocator| Figures::from(&allocator.stats())))
-    });
+    let figures = or_raise(|| Ok(used(device).map(|allocator| Figures::from(&allocator.stats()))));
     // SAFETY: 1. is the caller's promise.
     unsafe { out.write(figures.unwrap_or_default()) };
 }
@@ -77,7 +80,9 @@ pub unsafe extern "C-unwind" fn cachette_adapter_stats(device: c_int, out: *mut 
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn cachette_adapter_reset_peaks(device: c_int) {
     or_raise(|| {
-        allocator_of(device)?.reset_peaks();
+        if let Some(allocator) = used(device) {
+            allocator.reset_peaks();
+        }
         Ok(())
     });
 }
@@ -90,7 +95,9 @@ pub unsafe extern "C-unwind" fn cachette_adapter_reset_peaks(device: c_int) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn cachette_adapter_reset_totals(device: c_int) {
     or_raise(|| {
-        allocator_of(device)?.reset_totals();
+        if let Some(allocator) = used(device) {
+            allocator.reset_totals();
+        }
         Ok(())
     });
 }

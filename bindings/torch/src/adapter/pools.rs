@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use cachette::PoolOptions;
 use cachette::hal::DevicePtr;
-use cachette::source::{FunctionSource, Source, SourceError};
+use cachette::source::{FunctionSource, Place, Source, SourceError};
 
 use super::User;
 use crate::entry::{number_of, of_memory, or_raise, pointer};
@@ -47,7 +47,7 @@ impl PoolSource {
     fn open(self) -> Arc<dyn Source> {
         let keeper = Arc::new(Closing(self));
         let kept = Arc::clone(&keeper);
-        let allocate = move |bytes, place: &cachette::source::Place| {
+        let allocate = move |bytes, place: &Place| {
             let PoolSource { allocate, user, .. } = keeper.0;
             let device = c_int::try_from(place.device.0).unwrap_or(c_int::MAX);
             // SAFETY: the source is open, and the stream is a live one of the device.
@@ -55,7 +55,7 @@ impl PoolSource {
             let none = || SourceError::out_of_memory("the pool's allocator has no memory");
             DevicePtr::new(made as u64).ok_or_else(none)
         };
-        let free = move |ptr: DevicePtr, _, _: &cachette::source::Place| {
+        let free = move |ptr: DevicePtr, _, _: &Place| {
             let PoolSource { free, user, .. } = kept.0;
             // SAFETY: the source is open, and made this; nobody uses it.
             unsafe { free(user, pointer(ptr.address())) };

@@ -21,11 +21,9 @@ pub unsafe extern "C-unwind" fn cachette_adapter_on_out_of_memory(
     user: User,
 ) {
     state::on_out_of_memory(move |report: &OutOfMemory| {
-        let total = report.limit.or(report.total).unwrap_or(0);
-        let free = report.free.unwrap_or(0);
-        let asked = report.segment;
+        let (device, asked, total, free) = state::observed(report);
         // SAFETY: 1. is the caller's promise.
-        unsafe { observer(whole(user), report.device.0.into(), asked, total, free) };
+        unsafe { observer(whole(user), device.into(), asked, total, free) };
     });
 }
 
@@ -82,8 +80,6 @@ pub unsafe extern "C-unwind" fn cachette_adapter_record_history(
     clear: bool,
     skip: Text,
 ) {
-    /// PyTorch's word for no bound is the largest number there is; the places are made at once.
-    const MOST_ENTRIES: u64 = 1_000_000;
     // SAFETY: 1. is the caller's promise.
     let skip = unsafe { words(&skip) };
     or_raise(|| {
@@ -96,7 +92,7 @@ pub unsafe extern "C-unwind" fn cachette_adapter_record_history(
         let options = HistoryOptions::new()
             .level(level)
             .stacks(level != Level::None)
-            .max_entries(entries.min(MOST_ENTRIES))
+            .max_entries(state::history_entries(entries)?)
             .clear(clear)
             .skip_named(skip.split(',').filter(|name| !name.is_empty()))?;
         state::record_history(on.then_some(options));

@@ -123,6 +123,8 @@ fn unused() {
     bed::start("");
     assert_eq!(stats(1), Figures::default());
     assert_eq!(stats(-1), Figures::default());
+    // SAFETY: there is nothing to promise.
+    unsafe { cachette_adapter_reset_peaks(1) };
     assert_eq!(cachette_torch::opened().count(), 0, "asking opens nothing");
 }
 

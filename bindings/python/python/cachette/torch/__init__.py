@@ -14,7 +14,8 @@ the device, and its tensors stay where they are.
 
 from __future__ import annotations
 
-from ._enable import EnableError, config, enable, is_enabled
+from ._enable import config, enable, is_enabled
+from ._error import EnableError
 from ._figures import (
     attach_out_of_memory_observer,
     empty_cache,

@@ -8,7 +8,8 @@ from __future__ import annotations
 import sys
 
 from . import _adapter
-from ._enable import EnableError, usable_torch
+from ._enable import usable_torch
+from ._error import EnableError
 
 
 def main() -> int:
@@ -18,7 +19,7 @@ def main() -> int:
         return 2
     try:
         print(_adapter.build(_adapter.kit_of(usable_torch())))
-    except (_adapter.AdapterError, EnableError) as why:
+    except EnableError as why:
         print(f"error: {why}", file=sys.stderr)
         return 1
     return 0

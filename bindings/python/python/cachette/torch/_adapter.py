@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import _native
-from .._errors import Error
+from ._error import EnableError
 
 SOURCES = Path(__file__).parent / "adapter"
 
@@ -32,10 +32,6 @@ FLAGS = ("-std=c++20", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-w")
 
 #: Without one of these the headers of CUDA are not whole.
 CUDA_HEADERS = ("cuda_runtime_api.h", "crt/host_defines.h")
-
-
-class AdapterError(Error, RuntimeError):
-    """The class could not be built or put in place; nothing has changed."""
 
 
 @dataclass(frozen=True)
@@ -62,12 +58,12 @@ class Kit:
 def kit_of(torch: Any) -> Kit:
     """What the class is compiled with for this PyTorch."""
     if torch.version.cuda is None:
-        raise AdapterError(f"this PyTorch ({torch.__version__}) is for ROCm, and the class is for CUDA; call "
+        raise EnableError(f"this PyTorch ({torch.__version__}) is for ROCm, and the class is for CUDA; call "
                            "cachette.torch.enable() without `compiled`")
     home = Path(torch.__file__).parent
     headers = home / "include"
     if not (headers / "c10/cuda/CUDACachingAllocator.h").is_file():
-        raise AdapterError(f"this PyTorch ({torch.__version__}) came without its headers; install one from "
+        raise EnableError(f"this PyTorch ({torch.__version__}) came without its headers; install one from "
                            "https://pytorch.org, or call cachette.torch.enable() without `compiled`")
     version = f"{torch.__version__} {getattr(torch.version, 'git_version', '')}"
     return Kit(version, (headers, cuda_headers(home)), home / "lib", bool(torch._C._GLIBCXX_USE_CXX11_ABI))
@@ -84,7 +80,7 @@ def cuda_headers(torch_home: Path) -> Path:
     for folder in tried:
         if all((folder / name).is_file() for name in CUDA_HEADERS):
             return folder
-    raise AdapterError("the headers of CUDA are not found; install the CUDA toolkit and set CUDA_HOME, or "
+    raise EnableError("the headers of CUDA are not found; install the CUDA toolkit and set CUDA_HOME, or "
                        "`pip install nvidia-cuda-runtime nvidia-cuda-crt`, or call cachette.torch.enable() without "
                        f"`compiled` (looked in {', '.join(map(str, tried))})")
 
@@ -96,7 +92,7 @@ def compiler() -> str:
         found = shutil.which(name)
         if found:
             return found
-    raise AdapterError(f"there is no C++ compiler ({named or ', '.join(COMPILERS)}); install g++, or call "
+    raise EnableError(f"there is no C++ compiler ({named or ', '.join(COMPILERS)}); install g++, or call "
                        "cachette.torch.enable() without `compiled`")
 
 
@@ -108,7 +104,7 @@ def folder() -> Path:
     try:
         caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     except RuntimeError as why:
-        raise AdapterError(f"there is no home folder to keep the built class in ({why}); set {CACHE}") from why
+        raise EnableError(f"there is no home folder to keep the built class in ({why}); set {CACHE}") from why
     return caches / "cachette"
 
 
@@ -126,7 +122,7 @@ def build(kit: Kit) -> Path:
             # Whoever is first wins; the others put the same there.
             made.replace(kept)
     except OSError as why:
-        raise AdapterError(f"the built class cannot be kept in {kept.parent} ({why}); set {CACHE} to a folder of your "
+        raise EnableError(f"the built class cannot be kept in {kept.parent} ({why}); set {CACHE} to a folder of your "
                            "own") from why
     return kept
 
@@ -144,7 +140,7 @@ def _compile(command: list[str], kit: Kit) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         told = "\n".join(done.stderr.strip().splitlines()[:20])
-        raise AdapterError(f"the class does not compile against this PyTorch ({kit.version.split()[0]}; 2.11 is known "
+        raise EnableError(f"the class does not compile against this PyTorch ({kit.version.split()[0]}; 2.11 is known "
                            f"to work); call cachette.torch.enable() without `compiled`. {command[0]} says:\n{told}")
 
 
@@ -154,15 +150,14 @@ def load(torch: Any) -> ctypes.CDLL:
     try:
         return ctypes.CDLL(str(path))
     except OSError as why:
-        raise AdapterError(f"the built class cannot be loaded ({why}); remove {path} and try again, or call "
+        raise EnableError(f"the built class cannot be loaded ({why}); remove {path} and try again, or call "
                            "cachette.torch.enable() without `compiled`") from why
 
 
 def install(library: ctypes.CDLL) -> None:
-    """Puts the class in the place of PyTorch's allocator."""
+    """Puts the class in the place of PyTorch's allocator, or raises ``RuntimeError`` as PyTorch does."""
     put = library.cachette_adapter_install
     put.argtypes, put.restype = [ctypes.c_char_p], ctypes.c_char_p
     why = put(os.fsencode(_native.__file__))
     if why is not None:
-        raise AdapterError(f"PyTorch refuses another allocator ({why.decode(errors='replace')}); call "
-                           "cachette.torch.enable() before any library uses a GPU, in a new process")
+        raise RuntimeError(why.decode(errors="replace"))

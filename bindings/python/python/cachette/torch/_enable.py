@@ -8,6 +8,7 @@ from typing import Any
 from .. import _native
 from .._errors import Error
 from . import _adapter, _replace
+from ._error import EnableError
 
 #: The hooks of PyTorch's wrapper, and the functions they are given.
 HOOKS = {
@@ -23,10 +24,6 @@ HOOKS = {
 
 _lock = threading.Lock()
 _enabled: Any = None
-
-
-class EnableError(Error, RuntimeError):
-    """Cachette could not be put in the place of PyTorch's allocator; nothing has changed."""
 
 
 def enable(config: str | None = None, *, replace: bool = True, compiled: bool = False) -> None:
@@ -51,7 +48,7 @@ def enable(config: str | None = None, *, replace: bool = True, compiled: bool = 
             raise EnableError("CUDA is initialised already, and memory of PyTorch's own allocator may be in use; "
                               "call cachette.torch.enable() before the first use of a GPU")
         config = _native.normalise_config(config)
-        allocator = _compiled(torch) if compiled else _pluggable(torch)
+        allocator = _adapter.load(torch) if compiled else _pluggable(torch)
         _start(torch, config)
         _change(torch, allocator, compiled)
         if replace:
@@ -107,14 +104,6 @@ def _pluggable(torch: Any) -> Any:
     return wrapper
 
 
-def _compiled(torch: Any) -> Any:
-    """Our own class, built for this PyTorch."""
-    try:
-        return _adapter.load(torch)
-    except _adapter.AdapterError as why:
-        raise EnableError(str(why)) from why
-
-
 def _change(torch: Any, allocator: Any, compiled: bool) -> None:
     """Puts the allocator in the place of PyTorch's."""
     try:
@@ -122,8 +111,6 @@ def _change(torch: Any, allocator: Any, compiled: bool) -> None:
             _adapter.install(allocator)
         else:
             torch.cuda.memory.change_current_allocator(allocator)
-    except _adapter.AdapterError as why:
-        raise EnableError(str(why)) from why
     except RuntimeError as why:
         raise EnableError(f"PyTorch refuses another allocator ({why}); call cachette.torch.enable() before any "
                           "library uses a GPU, in a new process") from why

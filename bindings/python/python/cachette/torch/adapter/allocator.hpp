@@ -15,6 +15,11 @@ inline PoolId of(const c10::MempoolId_t& id) {
   return {id.first, id.second};
 }
 
+// Takes bytes that are told, into a string.
+inline void write(User string, const uint8_t* start, size_t bytes) {
+  static_cast<std::string*>(string)->assign(reinterpret_cast<const char*>(start), bytes);
+}
+
 class Allocator final : public torch_cuda::CUDAAllocator {
  public:
   // allocator.cpp

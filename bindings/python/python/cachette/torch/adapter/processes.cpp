@@ -5,9 +5,6 @@ namespace cachette {
 
 torch_cuda::ShareableHandle Allocator::shareIpcHandle(void* memory) {
   torch_cuda::ShareableHandle result{0, {}};
-  auto write = [](User user, const uint8_t* handle, size_t bytes) {
-    static_cast<std::string*>(user)->assign(reinterpret_cast<const char*>(handle), bytes);
-  };
   cachette_adapter_share(memory, write, &result.handle);
   return result;
 }

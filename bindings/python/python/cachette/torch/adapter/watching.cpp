@@ -48,9 +48,6 @@ void Allocator::setUserMetadata(const std::string& words) {
 
 std::string Allocator::getUserMetadata() {
   std::string words;
-  auto write = [](User user, const uint8_t* start, size_t bytes) {
-    static_cast<std::string*>(user)->assign(reinterpret_cast<const char*>(start), bytes);
-  };
   cachette_adapter_metadata(write, &words);
   return words;
 }
