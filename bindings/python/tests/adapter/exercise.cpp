@@ -114,7 +114,8 @@ static void pools() {
   EXPECT(cachette().checkPoolLiveAllocations(0, pool, {inside, later}));
   EXPECT(!cachette().checkPoolLiveAllocations(0, pool, {inside, outside}));
   for (auto& segment : cachette().snapshot(pool, false).segments)
-    EXPECT(segment.owner_private_pool_id == pool && segment.address != size_t(outside));
+    EXPECT(segment.owner_private_pool_id == pool && segment.address != size_t(outside) &&
+           segment.registration_counter >= 0);
   cachette().raw_delete(inside);
   auto delta = cachette().setCheckpointPoolState(0, state);
   EXPECT(delta.ptrs_freed == std::vector<void*>{later});

@@ -43,6 +43,8 @@ pub struct SegmentEntry {
     pub active: u64,
     /// Its stream.
     pub stream: u64,
+    /// How many segments the device's allocator had obtained before it.
+    pub order: u64,
     /// Its pool.
     pub pool: MempoolId,
     /// Its device.
@@ -159,6 +161,7 @@ fn segment_entry(taken: &Snapshot, segment: &Segment) -> SegmentEntry {
         allocated,
         active: allocated + segment.bytes_in(BlockState::Pending),
         stream: segment.stream,
+        order: segment.order,
         pool: pool_of(taken, segment.pool),
         device: segment.device.cast_signed(),
         large: segment.kind == Kind::Large,

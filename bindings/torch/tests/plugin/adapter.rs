@@ -284,6 +284,7 @@ fn pieces() {
         let segment = unsafe { &*segment };
         assert_eq!((segment.device, segment.pool), (0, MempoolId::DEFAULT));
         assert_eq!((segment.large, segment.elastic), (true, false));
+        assert_eq!(segment.order, 0, "it is the first");
         assert_eq!(
             (segment.allocated, segment.requested),
             (3 * MIB, 3 * MIB - 5)

@@ -66,6 +66,7 @@ fn same() {
         allocated,
         active,
         stream,
+        order,
         pool,
         device,
         large,

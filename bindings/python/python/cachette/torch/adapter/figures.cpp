@@ -28,6 +28,8 @@ torch_cuda::TraceEntry entry(const Event& event) {
 void add_segment(User user, const Segment* segment) {
   torch_cuda::SegmentInfo info;
   info.device = static_cast<c10::DeviceIndex>(segment->device);
+  // Ranks register the segments of a pool with NCCL in this order; a negative one would be refused.
+  info.registration_counter = static_cast<int32_t>(segment->order & INT32_MAX);
   info.address = segment->address;
   info.total_size = segment->bytes;
   info.requested_size = segment->requested;

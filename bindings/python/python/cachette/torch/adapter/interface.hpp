@@ -34,7 +34,7 @@ struct Text {
 };
 
 struct Segment {
-  uint64_t address, bytes, requested, allocated, active, stream;
+  uint64_t address, bytes, requested, allocated, active, stream, order;
   PoolId pool;
   int32_t device;
   bool large, elastic;
