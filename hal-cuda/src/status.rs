@@ -11,6 +11,8 @@ pub(crate) const NOT_READY: Status = Code::CUDA_ERROR_NOT_READY as Status;
 pub(crate) const INVALID_CONTEXT: Status = Code::CUDA_ERROR_INVALID_CONTEXT as Status;
 /// The driver shows no device.
 pub(crate) const NO_DEVICE: Status = Code::CUDA_ERROR_NO_DEVICE as Status;
+/// The driver does not do what it was asked for.
+pub(crate) const NOT_SUPPORTED: Status = Code::CUDA_ERROR_NOT_SUPPORTED as Status;
 /// Something failed, and the driver does not say what.
 pub(crate) const UNKNOWN: Status = Code::CUDA_ERROR_UNKNOWN as Status;
 /// The device is held by another process, or switched off for computing.

@@ -17,7 +17,7 @@ use crate::context::Context;
 use crate::device::{check_size, device_ptr};
 use crate::mappings::{alone, patiently};
 use crate::probe::Property;
-use crate::status::{check, retold};
+use crate::status::{NOT_SUPPORTED, check, retold};
 use crate::symbols::VirtualMemoryCalls;
 use crate::types::{AccessRight, BackingProperties, pointer, size};
 
@@ -212,9 +212,9 @@ impl VirtualMemory for CudaVirtualMemory {
             // SAFETY: 1. is the caller's promise; the driver refuses addresses that are not free for it.
             unsafe { (self.calls.map)(at.address(), bytes, 0, handle, 0) }
         };
-        patiently("cuMemMap", map).map_err(|error| match error.kind() {
+        patiently("cuMemMap", map).map_err(|error| match error.status() {
             // So the driver answers a size that is not the backing's.
-            ErrorKind::Unsupported => retold(error, ErrorKind::InvalidValue),
+            Some(NOT_SUPPORTED) => retold(error, ErrorKind::InvalidValue),
             _ => error,
         })
     }

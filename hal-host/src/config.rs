@@ -34,6 +34,8 @@ pub struct HostConfig {
 pub(crate) struct Habits {
     /// A backing that is mapped twice is said not to show the same bytes.
     pub(crate) no_aliases: bool,
+    /// A backing that is mapped is not mapped a second time.
+    pub(crate) refuses_aliases: bool,
     /// What is unmapped is not free before its addresses are released.
     pub(crate) withholds: bool,
 }
@@ -65,6 +67,13 @@ impl HostConfig {
     #[must_use]
     pub const fn without_aliases(mut self) -> Self {
         self.habits.no_aliases = true;
+        self
+    }
+
+    /// Refuses to map a backing a second time, and does not say so before, as some drivers do now and then.
+    #[must_use]
+    pub const fn refusing_aliases(mut self) -> Self {
+        self.habits.refuses_aliases = true;
         self
     }
 

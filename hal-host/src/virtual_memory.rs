@@ -201,6 +201,9 @@ impl VirtualMemory for HostDevice {
                 .ranges()
                 .any(|(_, range)| is_mapping_of(range, &found))
         };
+        if self.machine().config.habits.refuses_aliases && again(&space) {
+            return fail(call, ErrorKind::Unsupported);
+        }
         let writes = if self.lies(Defect::MapIsCopy) && again(&space) {
             Writes::Private
         } else {

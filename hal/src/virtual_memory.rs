@@ -146,6 +146,10 @@ pub trait VirtualMemory: Debug + Send + Sync {
     /// [`ErrorKind::InvalidValue`](crate::ErrorKind::InvalidValue) where the range is not reserved or
     /// something is mapped already; a driver that reports this only from `set_access` reports it there.
     ///
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported), from here or from `set_access`, where the backing
+    /// is mapped elsewhere and the driver will not have it at a second address now, whatever
+    /// [`aliases`](Self::aliases) says in general. The way is clear once it is unmapped there.
+    ///
     /// # Safety
     ///
     /// Promise 1 for `backing`.

@@ -1,7 +1,7 @@
 //! The physical memory of every chunk of an allocator.
 
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cachette_hal::{
@@ -24,6 +24,8 @@ pub(crate) struct Chunks {
     crest: Mutex<Crest>,
     /// How many of the ways in [`WAYS`] the driver has refused.
     refused: AtomicU8,
+    /// Whether any chunk was ever fastened; relaxed, as the table tells which.
+    any_fastened: AtomicBool,
 }
 
 /// How the memory of a chunk may leave the process, the best first.
@@ -60,6 +62,8 @@ struct Table {
 struct Physical {
     backing: Backing,
     sharing: Sharing,
+    /// Whether the driver has refused to map it a second time.
+    fastened: bool,
 }
 
 impl Chunks {
@@ -108,7 +112,11 @@ impl Chunks {
                 Ok(backing) => {
                     let refused = u8::try_from(way).unwrap_or(0);
                     self.refused.store(refused, Relaxed);
-                    return Ok(Physical { backing, sharing });
+                    return Ok(Physical {
+                        backing,
+                        sharing,
+                        fastened: false,
+                    });
                 }
                 Err(error)
                     if matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::NoFabric) =>
@@ -131,7 +139,10 @@ impl Chunks {
     /// Lets a chunk leave the process, in the way that it was made for.
     pub(crate) fn export(&self, memory: &dyn VirtualMemory, id: ChunkId) -> hal::Result<Exported> {
         let table = self.table();
-        let Some(Some(Physical { backing, sharing })) = table.slots.get(id.0 as usize) else {
+        let Some(Some(Physical {
+            backing, sharing, ..
+        })) = table.slots.get(id.0 as usize)
+        else {
             return Err(hal::Error::new(ErrorKind::InvalidHandle, "export_backing"));
         };
         if *sharing == Sharing::Fabric {
@@ -162,6 +173,27 @@ impl Chunks {
         unsafe { memory.map(at, &backing) }
     }
 
+    /// Notes that the driver would not map a chunk a second time: with the memory it has now it is not moved again.
+    pub(crate) fn fasten(&self, id: ChunkId) {
+        if let Some(Some(physical)) = self.table().slots.get_mut(id.0 as usize) {
+            physical.fastened = true;
+            self.any_fastened.store(true, Relaxed);
+        }
+    }
+
+    /// Keeps only what is about chunks that may be moved.
+    pub(crate) fn retain_loose<T>(&self, all: &mut Vec<T>, chunk: impl Fn(&T) -> ChunkId) {
+        if !self.any_fastened.load(Relaxed) {
+            return;
+        }
+        let table = self.table();
+        let fastened = |id: ChunkId| {
+            let physical = table.slots.get(id.0 as usize).and_then(Option::as_ref);
+            physical.is_some_and(|physical| physical.fastened)
+        };
+        all.retain(|each| !fastened(chunk(each)));
+    }
+
     /// Gives a chunk back to the device; the memory goes with its last mapping. After a failure it is still
     /// there, and this may be tried again.
     pub(crate) fn destroy(&self, memory: &dyn VirtualMemory, id: ChunkId) -> hal::Result<u64> {
@@ -175,20 +207,20 @@ impl Chunks {
     /// Gives the memory of a chunk back to the device, and keeps its number for [`resume`](Self::resume). After a
     /// failure it is still there. Zero bytes mean that it had none.
     pub(crate) fn suspend(&self, memory: &dyn VirtualMemory, id: ChunkId) -> hal::Result<u64> {
-        let Some(Physical { backing, sharing }) = self
+        let taken = self
             .table()
             .slots
             .get_mut(id.0 as usize)
-            .and_then(Option::take)
-        else {
+            .and_then(Option::take);
+        let Some(physical) = taken else {
             return Ok(0);
         };
-        let (raw, bytes) = (backing.raw(), backing.bytes());
+        let (raw, bytes) = (physical.backing.raw(), physical.backing.bytes());
         // SAFETY: 1. the backing was made by this device and leaves the table here.
-        if let Err(error) = unsafe { memory.destroy_backing(backing) } {
+        if let Err(error) = unsafe { memory.destroy_backing(physical.backing) } {
             self.table().slots[id.0 as usize] = Some(Physical {
                 backing: Backing::from_raw(raw, bytes),
-                sharing,
+                ..physical
             });
             return Err(error);
         }

@@ -1,6 +1,8 @@
 //! Filling holes with chunks on the device, wholly or not at all.
 
-use cachette_hal::{self as hal, Device, DevicePtr, VirtualMemory};
+use std::slice;
+
+use cachette_hal::{self as hal, Device, DevicePtr, ErrorKind, VirtualMemory};
 
 use super::chunks::memory_of;
 use crate::core::{Chunk, ChunkId};
@@ -38,6 +40,8 @@ pub(crate) struct Unfilled {
     pub(crate) error: hal::Error,
     /// What the driver would not take back, to be tried again later.
     pub(crate) left: Vec<Leftover>,
+    /// The spare chunks that the driver would not map a second time.
+    pub(crate) refused: Vec<ChunkId>,
 }
 
 impl From<hal::Error> for Unfilled {
@@ -45,7 +49,29 @@ impl From<hal::Error> for Unfilled {
         Self {
             error,
             left: Vec::new(),
+            refused: Vec::new(),
         }
+    }
+}
+
+/// The call that failed, and the holes that it was for.
+struct Stopped<'a> {
+    error: hal::Error,
+    fills: &'a [Fill],
+}
+
+impl From<hal::Error> for Stopped<'_> {
+    fn from(error: hal::Error) -> Self {
+        Self { error, fills: &[] }
+    }
+}
+
+impl Stopped<'_> {
+    /// The spare chunks that the driver would not map a second time.
+    fn refused(&self) -> Vec<ChunkId> {
+        let refused = self.error.kind() == ErrorKind::Unsupported;
+        let fills = self.fills.iter().filter(|_| refused);
+        fills.filter_map(|fill| fill.spare).collect()
     }
 }
 
@@ -57,7 +83,7 @@ pub(crate) fn fill<D: Device>(shared: &Shared<D>, fills: &[Fill]) -> Result<Vec<
     let mut done: Vec<Leftover> = Vec::with_capacity(fills.len());
     match fill_each(shared, memory, fills, &mut done) {
         Ok(chunks) => Ok(chunks),
-        Err(error) => {
+        Err(stopped) => {
             let left = done.into_iter().rev().filter_map(|left| {
                 let mut left = left;
                 // SAFETY: 1. nobody was told of these addresses yet.
@@ -65,19 +91,21 @@ pub(crate) fn fill<D: Device>(shared: &Shared<D>, fills: &[Fill]) -> Result<Vec<
                 cleared.err().map(|_| left)
             });
             Err(Unfilled {
-                error,
+                error: stopped.error,
                 left: left.collect(),
+                refused: stopped.refused(),
             })
         }
     }
 }
 
-fn fill_each<D: Device>(
+fn fill_each<'a, D: Device>(
     shared: &Shared<D>,
     memory: &dyn VirtualMemory,
-    fills: &[Fill],
+    fills: &'a [Fill],
     done: &mut Vec<Leftover>,
-) -> hal::Result<Vec<Chunk>> {
+) -> Result<Vec<Chunk>, Stopped<'a>> {
+    let stopped = |fills: &'a [Fill]| move |error| Stopped { error, fills };
     let mut chunks = Vec::with_capacity(fills.len());
     for fill in fills {
         let id = match fill.spare {
@@ -90,7 +118,8 @@ fn fill_each<D: Device>(
             chunk: fill.spare.is_none().then_some(id),
             mapped: false,
         });
-        shared.chunks.map(memory, id, pointer(fill.at)?)?;
+        let mapped = shared.chunks.map(memory, id, pointer(fill.at)?);
+        mapped.map_err(stopped(slice::from_ref(fill)))?;
         if let Some(last) = done.last_mut() {
             last.mapped = true;
         }
@@ -104,7 +133,8 @@ fn fill_each<D: Device>(
     for range in fills.chunk_by(|a, b| a.end() == b.at) {
         let (start, bytes) = (range[0].at, range[range.len() - 1].end() - range[0].at);
         // SAFETY: 2. a right is given, not taken away.
-        unsafe { memory.set_access(pointer(start)?, bytes, &access) }?;
+        let set = unsafe { memory.set_access(pointer(start)?, bytes, &access) };
+        set.map_err(stopped(range))?;
     }
     Ok(chunks)
 }
@@ -133,5 +163,5 @@ pub(crate) unsafe fn clear<D: Device>(
 }
 
 fn pointer(address: u64) -> hal::Result<DevicePtr> {
-    DevicePtr::new(address).ok_or(hal::Error::new(hal::ErrorKind::InvalidValue, "map"))
+    DevicePtr::new(address).ok_or(hal::Error::new(ErrorKind::InvalidValue, "map"))
 }

@@ -23,7 +23,7 @@ use crate::elastic::policy::{self, Decision, Facts, Plan};
 use crate::elastic::{self, Tuning, chunks::memory_of};
 use lent::{Offer, borrow};
 
-/// How often a plan that takes chunks of other heaps may find them gone; the plan after that does without.
+/// How often a plan may fail for the sake of the spare chunks in it, before others are not asked for theirs any more.
 const PATIENCE: usize = 3;
 /// How often a plan is made anew because it lacked something: addresses, or the offers of others.
 const TRIES: usize = 4;
@@ -52,6 +52,8 @@ enum Tried {
     Served(Taken),
     /// Chunks of another heap that the plan counted on were gone, or their stream at work again.
     Beaten,
+    /// The driver would not map a spare chunk a second time; it is fastened now.
+    Refused,
     NoMemory,
 }
 
@@ -85,20 +87,20 @@ impl<D: Device> Heap<D> {
         if !capturing {
             self.unmap_stale();
         }
-        let tuning = self.shared.settings.tuning();
+        let mut tuning = self.shared.settings.tuning();
         let pinned = self.pool().is_some_and(|pool| pool.is_pinned());
         let stays = capturing || pinned || memory_of(&self.shared.device)?.aliases().is_err();
-        let tuning = if stays {
-            tuning.without_recycling()
-        } else {
-            tuning
-        };
-        for tries in 0..=PATIENCE {
-            // Others may be faster every time, and that is no want of memory: at last nobody is asked.
+        if stays {
+            tuning = tuning.without_recycling();
+        }
+        for tries in 0.. {
+            // Others may be faster every time, or the driver refuse, and that is no want of memory: at last nobody is
+            // asked, and nothing is moved.
             let others = if tries < PATIENCE { others } else { &[] };
             match self.try_to_fill(ask, others, tuning, pressed)? {
                 Tried::Served(taken) => return Ok(Some(taken)),
-                Tried::Beaten => {}
+                Tried::Refused if tries >= PATIENCE => tuning = tuning.without_recycling(),
+                Tried::Beaten | Tried::Refused => {}
                 Tried::NoMemory => break,
             }
         }
@@ -118,10 +120,7 @@ impl<D: Device> Heap<D> {
             match self.begin(ask, offers.as_deref(), tuning, pressed)? {
                 Begin::Begun(begun) => {
                     return match borrow(&begun.plan, offers.as_deref().unwrap_or(&[])) {
-                        Ok(Some(lent)) => {
-                            let taken = self.carry_out(ask, begun, lent)?;
-                            Ok(taken.map_or(Tried::NoMemory, Tried::Served))
-                        }
+                        Ok(Some(lent)) => self.carry_out(ask, begun, lent),
                         missed => {
                             self.give_up(begun, Vec::new(), &[]);
                             missed.map(|_| Tried::Beaten)
@@ -162,7 +161,10 @@ impl<D: Device> Heap<D> {
             .chunks
             .crest(ledger.highest_allocated(), requests);
         let mut state = self.state.lock();
-        let (runs, spares) = (state.shelf.runs(), state.shelf.spares());
+        let (runs, mut spares) = (state.shelf.runs(), state.shelf.spares());
+        self.shared
+            .chunks
+            .retain_loose(&mut spares, |spare| spare.chunk.id);
         let decision = policy::decide(&Facts {
             page,
             request: state.policy.round(ask.requested),

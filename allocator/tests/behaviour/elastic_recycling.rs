@@ -258,3 +258,44 @@ fn elastic_memory_outlives_its_allocator() {
     assert_eq!(device.live(), cachette_hal_host::Live::default());
     assert_eq!(device.physical_bytes(), 0);
 }
+
+#[test]
+fn a_chunk_that_the_driver_will_not_map_twice_stays_and_new_memory_serves() {
+    let bed = Bed::elastic_on(HostConfig::default().stepped(5).refusing_aliases(), "");
+    let stream = bed.stream();
+    let first = bed.allocate(8 * MIB, &stream);
+    let kept = bed.allocate(2 * MIB, &stream);
+    drop(first);
+    let mut large = Vec::new();
+    let tries = bed.calls_of(Call::Map, || large.push(bed.allocate(10 * MIB, &stream)));
+    assert!(tries > 5, "some were refused");
+    assert_eq!(bed.device.physical_bytes(), 20 * MIB);
+    let again = bed.calls_of(Call::Map, || large.push(bed.allocate(12 * MIB, &stream)));
+    assert_eq!(again, 6, "what was refused is not tried again");
+    let before = bed.calls_of(Call::Map, || drop(bed.allocate(8 * MIB, &stream)));
+    assert_eq!(before, 0, "it serves where it is");
+    drop(large);
+    bed.assert_elastic_sound();
+    drop(kept);
+    drop(stream);
+    bed.assert_returns_everything();
+}
+
+#[test]
+fn chunks_that_stay_are_given_back_where_memory_is_scarce() {
+    let host = HostConfig::default().stepped(5).refusing_aliases();
+    let bed = Bed::elastic_on(host.capacity(24 * MIB), "");
+    let stream = bed.stream();
+    for _ in 0..3 {
+        let first = bed.allocate(8 * MIB, &stream);
+        let kept = bed.allocate(2 * MIB, &stream);
+        drop(first);
+        let large = bed.allocate(20 * MIB, &stream);
+        bed.fill(&large, 3, &stream);
+        assert_eq!(bed.content(&large, &stream), Some(3));
+        drop((large, kept));
+        bed.assert_elastic_sound();
+    }
+    drop(stream);
+    bed.assert_returns_everything();
+}

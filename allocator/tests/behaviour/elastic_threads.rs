@@ -110,7 +110,16 @@ fn churn(allocator: &Allocator<Watched>, stream: &Stream<Watched>, number: u64) 
 
 #[test]
 fn threads_that_move_chunks_to_and_fro_are_all_served() {
-    let host = device(HostConfig::default());
+    to_and_fro(HostConfig::default());
+}
+
+#[test]
+fn threads_are_served_where_the_driver_maps_nothing_twice() {
+    to_and_fro(HostConfig::default().refusing_aliases());
+}
+
+fn to_and_fro(host: HostConfig) {
+    let host = device(host);
     let watched = Arc::new(Checked::new(host.clone()));
     let allocator =
         Allocator::with_config(Arc::clone(&watched), &config("expandable_segments:True"));

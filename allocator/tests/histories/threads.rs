@@ -147,6 +147,11 @@ fn threads_never_share_a_byte_of_elastic_segments() {
         } else {
             host.stepped(seed)
         };
+        let host = if seed % 5 == 0 {
+            host.refusing_aliases()
+        } else {
+            host
+        };
         run(host, &text, seed);
     }
 }
@@ -155,6 +160,11 @@ fn threads_never_share_a_byte_of_elastic_segments() {
 #[test]
 fn threads_find_in_elastic_memory_what_they_wrote() {
     let host = HostConfig::default().capacity(48 << 20);
+    find_what_they_wrote(host.clone());
+    find_what_they_wrote(host.refusing_aliases());
+}
+
+fn find_what_they_wrote(host: HostConfig) {
     let device = HostBackend::new(host).unwrap().device(Ordinal(0)).unwrap();
     let config: Config = "expandable_segments:True,memory_limit:32M".parse().unwrap();
     let allocator = Allocator::with_config(device.clone(), &config);

@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use cachette_hal::{self as hal, Device, ErrorKind};
 
-use super::Begun;
 use super::lent::Lent;
+use super::{Begun, Tried};
 use crate::core::{Chunk, Held};
 use crate::elastic::filling::{self, Unfilled};
 use crate::fence::Fence;
@@ -17,18 +17,18 @@ use crate::size::Kind;
 use crate::stats::Counted;
 
 impl<D: Device> Heap<D> {
-    /// Carries out a plan; `None` if the device or the limit says that there is no memory.
+    /// Carries out a plan. There is no memory if the device or the limit says so.
     pub(super) fn carry_out(
         self: &Arc<Self>,
         ask: Ask,
         begun: Begun,
         lent: Vec<Lent<D>>,
-    ) -> hal::Result<Option<Taken>> {
+    ) -> hal::Result<Tried> {
         let new = begun.plan.new_bytes();
         let totals = &self.shared.totals;
         if !self.shared.reserve(new) {
             self.give_up(begun, lent, &[]);
-            return Ok(None);
+            return Ok(Tried::NoMemory);
         }
         let filled = self
             .fence_for(&begun)
@@ -47,9 +47,14 @@ impl<D: Device> Heap<D> {
                     .chunks
                     .spent
                     .fetch_add(begun.plan.fills.len() as u64, Relaxed);
-                Ok(Some(self.commit(ask, begun, lent, &chunks, fence.as_ref())))
+                let taken = self.commit(ask, begun, lent, &chunks, fence.as_ref());
+                Ok(Tried::Served(taken))
             }
-            Err(Unfilled { error, left }) => {
+            Err(Unfilled {
+                error,
+                left,
+                refused,
+            }) => {
                 let kept = || left.iter().filter(|left| left.chunk.is_some());
                 let bytes: u64 = kept().map(|left| left.bytes).sum();
                 // What could not be given back counts as got, so that giving it back later adds up.
@@ -58,8 +63,14 @@ impl<D: Device> Heap<D> {
                     .fetch_add(kept().count() as u64, Relaxed);
                 totals.reserved.fetch_sub(new - bytes, Relaxed);
                 self.give_up(begun, lent, &left);
+                if !refused.is_empty() {
+                    refused
+                        .into_iter()
+                        .for_each(|id| self.shared.chunks.fasten(id));
+                    return Ok(Tried::Refused);
+                }
                 match error.kind() {
-                    ErrorKind::OutOfMemory => Ok(None),
+                    ErrorKind::OutOfMemory => Ok(Tried::NoMemory),
                     _ => Err(error),
                 }
             }

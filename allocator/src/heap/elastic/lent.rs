@@ -40,7 +40,10 @@ impl<D: Device> Heap<D> {
             if spares.is_empty() || heap.lane.is_capturing() || !heap.is_idle()? {
                 continue;
             }
-            let chunks = spares.iter().map(|spare| spare.chunk).collect();
+            let mut chunks = spares.iter().map(|spare| spare.chunk).collect();
+            self.shared
+                .chunks
+                .retain_loose(&mut chunks, |chunk: &Chunk| chunk.id);
             offers.push(Offer {
                 heap: Arc::clone(heap),
                 chunks,
