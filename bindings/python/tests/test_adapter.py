@@ -116,6 +116,7 @@ def test_headers_of_cuda_are_whole_or_not_taken(monkeypatch: pytest.MonkeyPatch,
     ("good", "EnableError | this PyTorch (2.11.0+stand.in) came without its headers"),
     ("rocm", "EnableError | this PyTorch (2.11.0+stand.in) is for ROCm, and the class is for CUDA"),
     ("cpu", "EnableError | this PyTorch (2.11.0+stand.in) is for CPUs alone"),
+    ("no-device", "EnableError | no GPU can be used: "),
 ])
 def test_a_pytorch_that_it_cannot_be_built_for_is_left_alone(run: Run, torch: str, text: str) -> None:
     program = """

@@ -63,10 +63,10 @@ impl<D: Device> Heap<D> {
                     .fetch_add(kept().count() as u64, Relaxed);
                 totals.reserved.fetch_sub(new - bytes, Relaxed);
                 self.give_up(begun, lent, &left);
+                for id in &refused {
+                    self.shared.chunks.fasten(*id);
+                }
                 if !refused.is_empty() {
-                    refused
-                        .into_iter()
-                        .for_each(|id| self.shared.chunks.fasten(id));
                     return Ok(Tried::Refused);
                 }
                 match error.kind() {

@@ -48,8 +48,9 @@ def enable(config: str | None = None, *, replace: bool = True, compiled: bool = 
             raise EnableError("CUDA is initialised already, and memory of PyTorch's own allocator may be in use; "
                               "call cachette.torch.enable() before the first use of a GPU")
         config = _native.normalise_config(config)
+        backend = _usable_backend(torch)
         allocator = _adapter.load(torch) if compiled else _pluggable(torch)
-        _start(torch, config)
+        _start(backend, config)
         _change(torch, allocator, compiled)
         if replace:
             _replace.replace(torch, compiled)
@@ -116,12 +117,17 @@ def _change(torch: Any, allocator: Any, compiled: bool) -> None:
                           "library uses a GPU, in a new process") from why
 
 
-def _start(torch: Any, config: str) -> None:
-    """Starts the plug-in on the driver that this PyTorch is for, without using it yet: it would not survive a fork."""
+def _usable_backend(torch: Any) -> str:
+    """The driver that this PyTorch is for, if it shows a GPU."""
     backend = "hip" if torch.version.cuda is None else "cuda"
     if torch.cuda.device_count() == 0:
         why = _native.why_unusable(backend) or "PyTorch finds none"
         raise EnableError(f"no GPU can be used: {why}")
+    return backend
+
+
+def _start(backend: str, config: str) -> None:
+    """Starts the plug-in on a driver, without using it yet: it would not survive a fork."""
     try:
         _native.plugin.start(backend, config)
     except Error as why:
