@@ -25,6 +25,8 @@ const LIBRARY: &str = "CACHETTE_CUDA_LIBRARY";
 const OPEN: &str = "open";
 /// A part that makes backing of every kind.
 const SHARE: &str = "share";
+/// A part that maps a backing a second time.
+const ALIAS: &str = "alias";
 /// A part that uses a device when the process leaves.
 const LEAVE: &str = "leave";
 
@@ -40,6 +42,10 @@ fn main() -> ExitCode {
         Ok(LEAVE) => leave(),
         Ok(SHARE) => {
             println!("{}", share().unwrap_or_else(|text| text));
+            return ExitCode::SUCCESS;
+        }
+        Ok(ALIAS) => {
+            println!("{}", alias().unwrap_or_else(|error| error.to_string()));
             return ExitCode::SUCCESS;
         }
         Ok(_) => {
@@ -66,6 +72,7 @@ fn trials() -> Vec<Trial> {
         ("the_emulated_driver_has_every_feature", every_feature),
         ("a_fabric_that_is_not_there_is_told_of", no_fabric),
         ("memory_is_made_for_network_cards", network_cards),
+        ("a_second_mapping_that_fails_is_refused", second_mapping),
         ("a_device_that_vanishes_is_lost", lost_device),
         ("a_leaving_process_is_told_so", leaving),
     ];
@@ -111,6 +118,27 @@ fn share() -> Result<String, String> {
         lines.push(format!("{sharing}: {shares}; {made}"));
     }
     Ok(lines.join("\n"))
+}
+
+/// Maps a backing at two addresses, and at the second once it is not at the first any more.
+fn alias() -> Result<String, Box<dyn std::error::Error>> {
+    let device = CudaBackend::load()?.device(Ordinal(0))?;
+    let memory = device.virtual_memory()?;
+    let bytes = memory.granularity().recommended;
+    let first = memory.reserve(2 * bytes, None)?;
+    let second = first.add(bytes);
+    let backing = memory.create_backing(bytes, Sharing::Private)?;
+    // SAFETY: 1. the backing is live.
+    unsafe { memory.map(first, &backing) }?;
+    // SAFETY: 1. the backing is live.
+    let Err(refused) = (unsafe { memory.map(second, &backing) }) else {
+        return Ok("mapped".into());
+    };
+    // SAFETY: 2. nobody uses the memory.
+    unsafe { memory.unmap(first, bytes) }?;
+    // SAFETY: 1. the backing is live.
+    unsafe { memory.map(second, &backing) }?;
+    Ok(format!("{refused}; mapped later"))
 }
 
 /// Opens a device, and uses it once more when the driver has shut down.
@@ -272,6 +300,20 @@ fn network_cards() -> Result<(), Failed> {
     let promised =
         "private backing: yes; made\nfile descriptors: yes; made\nfabric handles: yes; made";
     expect(&said, promised)
+}
+
+fn second_mapping() -> Result<(), Failed> {
+    let said = child(ALIAS, &emulated_driver(), &[])?;
+    expect(&said, "mapped")?;
+    let said = child(
+        ALIAS,
+        &emulated_driver(),
+        &[("CACHETTE_EMULATED_ALIASES", "0")],
+    )?;
+    expect(
+        &said,
+        "cuMemMap failed: not supported (status 999); do without it on this device; mapped later",
+    )
 }
 
 fn lost_device() -> Result<(), Failed> {

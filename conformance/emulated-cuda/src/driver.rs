@@ -82,6 +82,9 @@ impl Driver {
         if settings.fabric != Fabric::Open {
             config = config.without_sharing(Sharing::Fabric);
         }
+        if settings.refuses_aliases {
+            config = config.refusing_aliases();
+        }
         let backend = HostBackend::new(config).map_err(|_| INVALID_VALUE)?;
         let open = |(index, device): (usize, &u32)| {
             Ok(Unit {

@@ -3,13 +3,13 @@
 use std::ffi::{c_uint, c_ulonglong, c_void};
 use std::slice;
 
-use cachette_hal::{Access, Backing, Device, DevicePtr, Sharing, VirtualMemory};
+use cachette_hal::{Access, Backing, Device, DevicePtr, ErrorKind, Sharing, VirtualMemory};
 
 use crate::abi::{Answer, abi, device_ptr, put};
 use crate::context::current;
 use crate::driver::{Driver, Unit, driver, settings};
 use crate::ledger::{Physical, Range};
-use crate::status::{INVALID_HANDLE, INVALID_VALUE, NOT_SUPPORTED, absent, told};
+use crate::status::{INVALID_HANDLE, INVALID_VALUE, NOT_SUPPORTED, UNKNOWN, absent, told};
 use crate::types::{Location, Properties, Right};
 
 /// `CU_MEM_ALLOCATION_TYPE_PINNED`.
@@ -213,7 +213,12 @@ abi! {
             return Err(NOT_SUPPORTED);
         }
         // SAFETY: 1. the ledger knows the backing.
-        unsafe { memory(unit)?.map(device_ptr(at)?, &backing) }.map_err(told)?;
+        let mapped = unsafe { memory(unit)?.map(device_ptr(at)?, &backing) };
+        mapped.map_err(|error| match error.kind() {
+            // A second address; the driver gives no reason either.
+            ErrorKind::Unsupported => UNKNOWN,
+            _ => told(error),
+        })?;
         let range = Range { bytes: found.bytes, backing: Some(handle), unit: unit.index };
         driver()?.ledger.ranges().insert(at, range);
         Ok(())
