@@ -2,9 +2,9 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use cachette::history::{self, HistoryOptions, Stage};
+use cachette::Action;
+use cachette::history::HistoryOptions;
 use cachette::snapshot::{self, Event};
-use cachette::{Action, Snapshot};
 
 use crate::bed::{Bed, MIB, Memory, begin_capture};
 
@@ -263,71 +263,6 @@ fn h4_an_unknown_action_is_named() {
     for action in Action::ALL {
         assert_eq!(action.name().parse(), Ok(action));
     }
-}
-
-/// The words that the events of a snapshot carry: metadata and context.
-fn words(snapshot: &Snapshot) -> Vec<(&str, &str)> {
-    let texts = &snapshot.texts;
-    let of = |event: &Event| (texts.get(event.metadata), texts.get(event.context));
-    let events = snapshot.traces.iter().flat_map(|trace| &trace.events);
-    let mut words: Vec<_> = events.map(of).collect();
-    words.dedup();
-    words
-}
-
-#[test]
-fn h13_what_a_thread_says_is_on_every_event_until_it_is_changed() {
-    let bed = Bed::new();
-    let stream = bed.stream();
-    bed.allocator.record_history(events_only());
-    let alloc = || drop(bed.allocate(700, &stream));
-    alloc();
-    history::set_metadata("forward");
-    alloc();
-    {
-        let _outer = history::enter_context("region 0");
-        alloc();
-        let inner = history::enter_context("region 1");
-        alloc();
-        drop(inner);
-        history::set_metadata("backward");
-        alloc();
-    }
-    assert_eq!(history::metadata(), "backward");
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            assert_eq!(history::metadata(), "", "another thread has said nothing");
-            alloc();
-        });
-    });
-    history::set_metadata("");
-    assert_eq!(
-        words(&bed.allocator.snapshot()),
-        [
-            ("", ""),
-            ("forward", ""),
-            ("forward", "region 0"),
-            ("forward", "region 1"),
-            ("backward", "region 0"),
-            ("", "")
-        ]
-    );
-}
-
-#[test]
-fn h12_annotations_are_kept_while_a_history_is_recorded() {
-    let bed = Bed::new();
-    let device = bed.allocator.device_info().ordinal;
-    bed.allocator.record_history(events_only());
-    history::annotate("step of h12", Stage::Start, device);
-    history::annotate("step of h12", Stage::End, device);
-    let snapshot = bed.allocator.snapshot();
-    let mut annotations = snapshot.annotations;
-    // Other tests of this process may say something too.
-    annotations.retain(|annotation| annotation.name == "step of h12");
-    let stages: Vec<_> = annotations.iter().map(|a| (a.stage, a.device)).collect();
-    assert_eq!(stages, [(Stage::Start, 0), (Stage::End, 0)]);
-    assert!(annotations[0].time_us <= annotations[1].time_us);
 }
 
 #[test]

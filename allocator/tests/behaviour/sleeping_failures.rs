@@ -1,0 +1,101 @@
+//! Pools that cannot sleep or wake lose nothing, and may try again.
+
+use cachette::hal::ErrorKind;
+use cachette::pool::PoolProblem;
+use cachette::sleep::Contents;
+use cachette_hal_host::HostConfig;
+
+use crate::bed::{Bed, Lane, MIB, Memory};
+use crate::sleeping::{assert_asleep_sound, assert_filled, filled, problem};
+
+#[test]
+fn a_pool_that_cannot_wake_sleeps_on_and_loses_nothing() {
+    let bed = Bed::elastic_on(HostConfig::default().capacity(64 * MIB), "");
+    let (stream, pool, memory) = filled(&bed);
+    pool.sleep(Contents::Keep).expect("it can sleep");
+    let greedy = bed.allocate(54 * MIB, &stream);
+    let PoolProblem::NoMemory { bytes } = problem(pool.wake()) else {
+        panic!("there is no memory");
+    };
+    assert!(bytes >= 14 * MIB);
+    assert!(pool.is_asleep());
+    assert_asleep_sound(&bed);
+    drop(greedy);
+    pool.wake().expect("what others do not use goes first");
+    assert_filled(&bed, &memory, &stream);
+    bed.assert_elastic_sound();
+}
+
+#[test]
+fn a_limit_holds_for_waking_too() {
+    let bed = Bed::elastic_on(HostConfig::default(), "");
+    let (stream, pool, memory) = filled(&bed);
+    pool.sleep(Contents::Keep).expect("it can sleep");
+    bed.allocator.set_memory_fraction(0.01).expect("it is one");
+    assert!(matches!(problem(pool.wake()), PoolProblem::NoMemory { .. }));
+    bed.allocator.set_memory_fraction(1.0).expect("it is one");
+    pool.wake().expect("there is memory");
+    assert_filled(&bed, &memory, &stream);
+}
+
+/// Fails one call after the other, from the first that falling asleep or waking makes on, and checks each time that
+/// nothing is lost; neither are contents, where memory is `real`.
+fn survives_every_failure(kind: ErrorKind, waking: bool, host: &HostConfig, real: bool) {
+    let assert_filled = |bed: &Bed, memory: &[Memory], stream: &Lane| {
+        if real {
+            assert_filled(bed, memory, stream);
+        }
+    };
+    for nth in 1.. {
+        let bed = Bed::elastic_on(host.clone(), "");
+        let (stream, pool, memory) = filled(&bed);
+        stream.synchronize().expect("nothing fails yet");
+        if waking {
+            pool.sleep(Contents::Keep).expect("it can sleep");
+        }
+        bed.device.fail_nth_call(nth, kind);
+        let before = bed.device.total_calls();
+        let done = if waking {
+            pool.wake().map(|_| ())
+        } else {
+            pool.sleep(Contents::Keep).map(|_| ())
+        };
+        let reached = bed.device.total_calls() - before >= nth;
+        bed.device.clear_failures();
+        bed.allocator.check().expect("every invariant holds");
+        pool.wake().expect("nothing stands in the way any more");
+        assert_filled(&bed, &memory, &stream);
+        if real {
+            bed.assert_elastic_sound();
+        }
+        pool.sleep(Contents::Keep)
+            .expect("nothing stands in the way");
+        pool.wake().expect("nothing stands in the way");
+        assert_filled(&bed, &memory, &stream);
+        drop((memory, pool, stream));
+        bed.assert_returns_everything();
+        if !reached {
+            done.expect("no call failed");
+            return;
+        }
+        assert!(nth < 500, "there is no end of calls");
+    }
+}
+
+#[test]
+fn a_driver_call_that_fails_anywhere_loses_nothing() {
+    for waking in [false, true] {
+        for kind in [ErrorKind::Other, ErrorKind::OutOfMemory] {
+            survives_every_failure(kind, waking, &HostConfig::default(), true);
+        }
+    }
+}
+
+#[test]
+fn addresses_that_must_be_reserved_anew_are_got_back_whatever_call_fails() {
+    for waking in [false, true] {
+        // Phantom, since real addresses could go to another test meanwhile.
+        let host = HostConfig::default().withholding().phantom(true);
+        survives_every_failure(ErrorKind::OutOfMemory, waking, &host, false);
+    }
+}
