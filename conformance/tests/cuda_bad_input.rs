@@ -5,6 +5,7 @@
 mod emulated;
 
 use std::env;
+use std::error::Error;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -16,6 +17,9 @@ use libtest_mimic::{Arguments, Failed, Trial};
 
 /// What a case does.
 type Run = fn() -> Result<(), Failed>;
+
+/// What a child says.
+type Said = Result<String, Box<dyn Error>>;
 
 /// Names the part that a child plays.
 const PART: &str = "CACHETTE_BAD_INPUT_PART";
@@ -40,16 +44,13 @@ unsafe extern "C" {
 fn main() -> ExitCode {
     match env::var(PART).as_deref() {
         Ok(LEAVE) => leave(),
-        Ok(SHARE) => {
-            println!("{}", share().unwrap_or_else(|text| text));
-            return ExitCode::SUCCESS;
-        }
-        Ok(ALIAS) => {
-            println!("{}", alias().unwrap_or_else(|error| error.to_string()));
-            return ExitCode::SUCCESS;
-        }
-        Ok(_) => {
-            println!("{}", open().unwrap_or_else(|text| text));
+        Ok(part) => {
+            let said = match part {
+                SHARE => share(),
+                ALIAS => alias(),
+                _ => open(),
+            };
+            println!("{}", said.unwrap_or_else(|error| error.to_string()));
             return ExitCode::SUCCESS;
         }
         Err(_) => {}
@@ -83,30 +84,29 @@ fn trials() -> Vec<Trial> {
 }
 
 /// Opens every device, and says what came of it.
-fn open() -> Result<String, String> {
-    let backend = CudaBackend::load().map_err(|error| error.to_string())?;
-    let count = backend.device_count().map_err(|error| error.to_string())?;
+fn open() -> Said {
+    let backend = CudaBackend::load()?;
+    let count = backend.device_count()?;
     let mut lines = vec![format!(
         "{count} devices, emulated: {}",
         backend.info().emulated
     )];
     for ordinal in (0..count).map(Ordinal) {
-        let device = backend.device(ordinal).map_err(|error| error.to_string())?;
+        let device = backend.device(ordinal)?;
         let missing = Feature::ALL
             .iter()
             .filter_map(|feature| device.missing(*feature));
         lines.extend(missing.map(|missing| missing.to_string()));
-        device.allocate(4096).map_err(|error| error.to_string())?;
+        device.allocate(4096)?;
     }
     Ok(lines.join("\n"))
 }
 
 /// Makes backing of every kind, and says what came of it.
-fn share() -> Result<String, String> {
-    let backend = CudaBackend::load().map_err(|error| error.to_string())?;
-    let device = backend.device(Ordinal(0));
-    let device = device.map_err(|error| error.to_string())?;
-    let memory = device.virtual_memory().map_err(|error| error.to_string())?;
+fn share() -> Said {
+    let backend = CudaBackend::load()?;
+    let device = backend.device(Ordinal(0))?;
+    let memory = device.virtual_memory()?;
     let bytes = memory.granularity().minimum;
     let mut lines = Vec::new();
     for sharing in Sharing::ALL {
@@ -121,7 +121,7 @@ fn share() -> Result<String, String> {
 }
 
 /// Maps a backing at two addresses, and at the second once it is not at the first any more.
-fn alias() -> Result<String, Box<dyn std::error::Error>> {
+fn alias() -> Said {
     let device = CudaBackend::load()?.device(Ordinal(0))?;
     let memory = device.virtual_memory()?;
     let bytes = memory.granularity().recommended;
