@@ -54,10 +54,20 @@ enum Owner<D: Device> {
     Nobody,
 }
 
-// SAFETY: the pointer is to a heap, which is `Sync` as all its fields are; the block is this owner's alone.
+// SAFETY: the home is a heap, which is `Sync`, or memory past the cache, which is `Send` and this owner's alone;
+// `homes_cross_threads` checks both. The block is this owner's alone.
 unsafe impl<D: Device> Send for Allocation<D> {}
-// SAFETY: shared references only read plain fields, and call heap methods that take its lock.
+// SAFETY: shared references read plain fields, and call methods of a heap, which is `Sync`. Nothing reaches memory past
+// the cache through a shared reference.
 unsafe impl<D: Device> Sync for Allocation<D> {}
+
+#[expect(dead_code, reason = "the compiler checks it, and nothing calls it")]
+const fn homes_cross_threads<D: Device>() {
+    const fn is_sync<T: Sync>() {}
+    const fn is_send<T: Send>() {}
+    is_sync::<Heap<D>>();
+    is_send::<Uncached<D>>();
+}
 
 impl<D: Device> Allocation<D> {
     /// An allocation of no bytes: it has no memory, and no address.
@@ -172,8 +182,9 @@ impl<D: Device> Allocation<D> {
     /// Gives the memory back at once, although `streams` still use it: its next use, on whichever stream, is
     /// made to wait on the device for the work that is in them now.
     ///
-    /// Unlike [`record_stream`](Self::record_stream) nothing is polled, and no memory lies idle until
-    /// somebody looks. On failure the memory is still given back, later.
+    /// Unlike [`record_stream`](Self::record_stream) nothing is polled, and no memory lies idle until then. Streams of
+    /// another allocator may have another driver, so they are polled all the same. On failure the memory is given back
+    /// later.
     pub fn release_after(mut self, streams: &[&Stream<D>]) -> hal::Result<()> {
         let Owner::Heap(heap, id) = self.owner() else {
             return Ok(());

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use cachette_hal::{Device, Event, Progress, Result};
+use cachette_hal::{Device, ErrorKind, Event, Progress, Result};
 
 use crate::core::Guard;
 use crate::lane::Lane;
@@ -26,6 +26,9 @@ pub(crate) struct Fence<D: Device> {
 
 impl<D: Device> Fence<D> {
     /// Marks the present end of `lane`.
+    ///
+    /// A stream that the driver does not know any more was destroyed too early, and its work may still run. Then the
+    /// host waits for the whole device, and the fence has passed.
     pub(crate) fn record(lane: &Lane<D>) -> Result<Self> {
         let shared = Arc::clone(lane.shared());
         let idle = shared.events().pop();
@@ -34,15 +37,30 @@ impl<D: Device> Fence<D> {
             None => shared.device.create_event()?,
         };
         let order = shared.totals.points.fetch_add(1, Relaxed);
-        let fence = Self {
+        let mut fence = Self {
             shared,
             event: Some(event),
             lane: lane.number(),
             order,
         };
         // SAFETY: 1. the fence owns the event; the lane keeps its stream alive.
-        unsafe { fence.shared.device.record(fence.event(), lane.stream()) }?;
-        Ok(fence)
+        match unsafe { fence.shared.device.record(fence.event(), lane.stream()) } {
+            Err(error) if error.kind() == ErrorKind::InvalidHandle => {
+                fence.shared.device.synchronize_device()?;
+                // An event that was never recorded has passed.
+                let passed = fence.shared.device.create_event()?;
+                let unused = fence.event.replace(passed);
+                fence.shared.events().extend(unused);
+                Ok(fence)
+            }
+            recorded => recorded.map(|()| fence),
+        }
+    }
+
+    /// Whether it is a point in a stream of the same allocator. Only the streams of that allocator can be made to wait
+    /// for it on the device: another one may have another driver.
+    pub(crate) fn is_of(&self, shared: &Arc<Shared<D>>) -> bool {
+        Arc::ptr_eq(&self.shared, shared)
     }
 
     /// The number of the lane it is a point of, and of the point: later ones have higher numbers.

@@ -2,9 +2,12 @@
 
 #![forbid(unsafe_code)]
 
+use std::any::Any;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
+use std::thread;
 
 use cachette_hal::StreamRef;
 pub use cachette_snapshot::Action;
@@ -69,10 +72,13 @@ impl Observers {
     }
 
     /// Tells every tracker.
-    pub(crate) fn event(&self, event: &TraceEvent) {
+    pub(crate) fn event(&self, event: &TraceEvent) -> Told {
+        let mut told = Told::default();
         for tracker in copy(&self.trackers) {
-            tracker(event);
+            let outcome = catch_unwind(AssertUnwindSafe(|| tracker(event)));
+            told = told.and(Told(outcome.err()));
         }
+        told
     }
 
     pub(crate) fn report_oom(&self, report: &OutOfMemory) {
@@ -92,6 +98,35 @@ impl Observers {
         copy(&self.relievers)
             .iter()
             .fold(false, |freed, reliever| reliever() | freed)
+    }
+}
+
+/// What came of telling the trackers.
+///
+/// If one of them panicked, the panic continues when this value is dropped. So the allocator can first finish what it
+/// began, and no block is lost.
+#[derive(Debug, Default)]
+pub(crate) struct Told(Option<Box<dyn Any + Send>>);
+
+impl Told {
+    /// Whether a tracker panicked.
+    pub(crate) const fn is_panic(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Both outcomes; of two panics the first.
+    pub(crate) fn and(mut self, mut other: Self) -> Self {
+        Self(self.0.take().or(other.0.take()))
+    }
+}
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        if let Some(panic) = self.0.take()
+            && !thread::panicking()
+        {
+            resume_unwind(panic);
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use crate::size::Kind;
 
 impl<G: Guard> Shelf<G> {
     /// Whether nothing but free blocks and those of callers lies at the addresses, all in one segment, so that
-    /// exactly they could be taken once the callers' are free.
+    /// exactly they could be taken once the callers' are free. A block that other streams use is not free at once.
     pub(crate) fn could_hold(&mut self, at: u64, bytes: u64) -> bool {
         self.settle();
         let Some(first) = self.first_around(at) else {
@@ -16,7 +16,7 @@ impl<G: Guard> Shelf<G> {
             let block = &self.blocks[id];
             let end = block.address + block.bytes();
             let free = matches!(block.state, BlockState::Free | BlockState::Allocated);
-            if end > at && (!free || block.guarded) {
+            if end > at && (!free || block.guarded || block.used) {
                 return false;
             }
             if end >= at + bytes {

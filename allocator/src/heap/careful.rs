@@ -10,7 +10,7 @@ use crate::core::BlockId;
 use crate::fence::Fence;
 use crate::history::Level;
 use crate::lane::Lane;
-use crate::observe::Action;
+use crate::observe::{Action, Told};
 use crate::stats::{Counted, Row};
 
 impl<D: Device> Heap<D> {
@@ -58,7 +58,7 @@ impl<D: Device> Heap<D> {
         if peak {
             self.shared.ledger.note();
         }
-        self.tell(Action::Alloc, taken.address, ask.requested);
+        self.tell_alloc(&taken, ask.requested, Told::default());
         Some(taken)
     }
 
@@ -114,8 +114,7 @@ impl<D: Device> Heap<D> {
         let mut state = self.state.lock();
         state.uses.remove(&taken.id);
         state.shelf.block_mut(taken.id).used = false;
-        // Nobody else knows the block, so the heap is not closed and cannot end here.
-        let _ = self.give_plainly(state, taken.id, guards).end();
+        self.give_plainly(state, taken.id, guards);
     }
 
     #[cold]
@@ -124,54 +123,56 @@ impl<D: Device> Heap<D> {
         let raw = std::mem::take(&mut state.shelf.block_mut(id).raw);
         let (mut state, _gathered) = self.gather(state, Level::All);
         state.shelf.block_mut(id).raw = raw;
-        if std::mem::take(&mut state.shelf.block_mut(id).used)
-            && let Some(uses) = state.uses.remove(&id)
-        {
-            return self.give_used(state, id, uses);
+        // Once the block does not count any more, another thread may free the last one.
+        let heap = state.keepalive.clone();
+        if let Some(uses) = state.take_uses(id) {
+            return Given::careful(self.give_used(state, id, uses), heap);
         }
-        self.give_plainly(state, id, Vec::new())
+        self.give_plainly(state, id, Vec::new());
+        Given::careful(Ok(()), heap)
     }
 
     /// Gives back a block that no other stream uses.
-    fn give_plainly(
-        &self,
-        mut state: Guard<'_, D>,
-        id: BlockId,
-        guards: Vec<Arc<Fence<D>>>,
-    ) -> Given<D> {
+    fn give_plainly(&self, mut state: Guard<'_, D>, id: BlockId, guards: Vec<Arc<Fence<D>>>) {
         let block = state.shelf.block(id);
-        let (kind, bytes) = (block.kind, block.bytes());
         let (address, requested) = (block.address, block.requested);
         if state.policy.ages {
             state.shelf.clock = self.shared.settings.clock.load(Relaxed);
         }
-        self.counters.freed(kind, bytes, requested);
-        state.note_free_requested(id, address, requested);
-        state.note_free_completed(id, address, requested);
-        state.shelf.give_guarded(id, guards);
+        self.become_free_now(&mut state, id, guards);
         if state.shelf.is_loud() {
             self.publish(&mut state);
         }
-        let last = self.let_go(&mut state);
+        self.let_go(&mut state);
         drop(state);
+        self.tell(Action::FreeRequested, address, requested);
+        self.tell(Action::FreeCompleted, address, requested);
+    }
+
+    /// Moves a block that no other stream uses from its caller to the free ones.
+    pub(super) fn become_free_now(
+        &self,
+        state: &mut State<D>,
+        id: BlockId,
+        guards: Vec<Arc<Fence<D>>>,
+    ) {
+        let block = state.shelf.block(id);
+        let (kind, bytes) = (block.kind, block.bytes());
+        let (address, requested) = (block.address, block.requested);
+        self.counters.freed(kind, bytes, requested);
         if bytes >= self.shared.totals.max_split {
             self.shared.totals.oversize_allocations.lower();
         }
-        self.tell(Action::FreeRequested, address, requested);
-        self.tell(Action::FreeCompleted, address, requested);
-        match last {
-            None => Given { more: None },
-            last => Given::more(Ok(()), last),
-        }
+        state.note_free_requested(id, address, requested);
+        state.note_free_completed(id, address, requested);
+        state.shelf.give_guarded(id, guards);
     }
 
-    /// What keeps the heap alive, once it is closed and nothing is allocated any more.
-    pub(super) fn let_go(&self, state: &mut State<D>) -> Option<Arc<Self>> {
+    /// Keeps the heap alive no longer, if it is closed and nothing is allocated any more. The caller holds it.
+    pub(super) fn let_go(&self, state: &mut State<D>) {
         let unused = self.counters.now(Row::All, Counted::Allocations) == 0;
         if state.closed && unused {
-            state.keepalive.take()
-        } else {
-            None
+            state.keepalive = None;
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::core::{IdleSegment, SegmentId};
 use crate::error::Error;
 use crate::fence::Fence;
 use crate::index::Home;
-use crate::observe::Action;
+use crate::observe::{Action, Told};
 use crate::size::{GRAIN, Kind};
 use crate::source::{Place, SourceError, SourceErrorKind};
 use crate::stats::{Counted, Row};
@@ -31,7 +31,7 @@ impl<D: Device> Heap<D> {
         let mut state = self.state.lock();
         let Some(id) = self.put_in(&mut state, segment) else {
             drop(state);
-            self.free_memory(segment, &[])?;
+            self.free_memory(segment, &[], &mut Told::default())?;
             self.shared
                 .totals
                 .reserved
@@ -47,9 +47,9 @@ impl<D: Device> Heap<D> {
         self.publish(&mut state);
         drop(state);
         self.shared.ledger.note();
-        self.tell(Action::SegmentAlloc, base, segment.bytes);
+        let told = self.tell(Action::SegmentAlloc, base, segment.bytes);
         if let Some(taken) = &taken {
-            self.tell(Action::Alloc, taken.address, ask.requested);
+            self.tell_alloc(taken, ask.requested, told);
         }
         Ok(taken)
     }
@@ -100,7 +100,9 @@ impl<D: Device> Heap<D> {
         // Before the device can give the addresses to another heap.
         let index = &self.shared.index;
         index.remove(segment.base.address(), segment.bytes);
-        let freed = self.free_memory(segment, &guards);
+        // A tracker's panic goes on once the segment is gone.
+        let mut told = Told::default();
+        let freed = self.free_memory(segment, &guards, &mut told);
         let mut state = self.state.lock();
         if let Err(error) = freed {
             self.index(segment, idle.id);
@@ -169,14 +171,19 @@ impl<D: Device> Heap<D> {
     }
 
     /// Waits for those who may still use a segment, and gives its memory back to the device.
-    fn free_memory(&self, segment: Segment, guards: &[Arc<Fence<D>>]) -> hal::Result<()> {
+    fn free_memory(
+        &self,
+        segment: Segment,
+        guards: &[Arc<Fence<D>>],
+        told: &mut Told,
+    ) -> hal::Result<()> {
         Fence::record(&self.lane)?.wait()?;
         for guard in guards {
             guard.wait()?;
         }
         let (address, bytes) = (segment.base.address(), segment.bytes);
         self.note_segment(Action::SegmentFree, address, bytes);
-        self.tell(Action::SegmentFree, address, bytes);
+        *told = self.tell(Action::SegmentFree, address, bytes);
         let freed = match self.pool().and_then(|pool| pool.source.clone()) {
             // SAFETY: 1. 2. as below; the heap belongs to one pool as long as it has a segment.
             Some(source) => unsafe { source.free(segment.base, bytes, &self.place()) }
@@ -189,7 +196,8 @@ impl<D: Device> Heap<D> {
             self.shared.totals.device_frees.fetch_add(1, Relaxed);
         } else {
             self.note_segment(Action::SegmentAlloc, address, bytes);
-            self.tell(Action::SegmentAlloc, address, bytes);
+            let before = std::mem::take(told);
+            *told = before.and(self.tell(Action::SegmentAlloc, address, bytes));
         }
         freed
     }

@@ -27,7 +27,7 @@ use crate::emit;
 use crate::fence::Fence;
 use crate::lane::Lane;
 use crate::lock::{self, Lock};
-use crate::observe::{Action, TraceEvent};
+use crate::observe::{Action, Told, TraceEvent};
 use crate::policy::Policy;
 use crate::pool::PoolId;
 use crate::pool::core::PoolCore;
@@ -92,6 +92,12 @@ pub(crate) struct State<D: Device> {
 }
 
 impl<D: Device> State<D> {
+    /// Takes away the streams that use a block besides the heap's own; `None` if there are none.
+    fn take_uses(&mut self, id: BlockId) -> Option<Uses<D>> {
+        let used = std::mem::take(&mut self.shelf.block_mut(id).used);
+        used.then(|| self.uses.remove(&id)).flatten()
+    }
+
     /// Brings `plain` up to date.
     fn refresh(&mut self, shared: &Shared<D>) {
         self.plain = self.keepalive.is_some()
@@ -208,6 +214,7 @@ impl<D: Device> Heap<D> {
         state.policy.no_split = pool.splits_never();
         state.away.asleep = pool.is_asleep();
         Self::note_pool(&mut state, pool.id);
+        state.refresh(&self.shared);
         *self.pool.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(pool));
     }
 
@@ -310,20 +317,32 @@ impl<D: Device> Heap<D> {
         let mut state = self.state.lock();
         state.closed = true;
         state.refresh(&self.shared);
-        let last = self.let_go(&mut state);
+        self.let_go(&mut state);
         drop(state);
-        drop(last);
     }
 
-    /// Tells those who watch, with the heap not held.
-    fn tell(&self, action: Action, address: u64, bytes: u64) {
+    /// Tells the trackers, with the heap not locked.
+    fn tell(&self, action: Action, address: u64, bytes: u64) -> Told {
         if self.shared.observers.is_tracked() || emit::tells_of(action) {
-            self.tell_trackers(action, address, bytes);
+            self.tell_trackers(action, address, bytes)
+        } else {
+            Told::default()
+        }
+    }
+
+    /// Tells the trackers of an allocation, after what `before` told them.
+    ///
+    /// If a tracker panicked, the caller gets no allocation, so the block becomes free again.
+    fn tell_alloc(&self, taken: &Taken, requested: u64, before: Told) {
+        let told = before.and(self.tell(Action::Alloc, taken.address, requested));
+        if told.is_panic() {
+            let guards = self.guards_of(taken, &self.lane);
+            self.put_back(*taken, guards);
         }
     }
 
     #[cold]
-    pub(crate) fn tell_trackers(&self, action: Action, address: u64, bytes: u64) {
+    pub(crate) fn tell_trackers(&self, action: Action, address: u64, bytes: u64) -> Told {
         let event = TraceEvent {
             action,
             address,
@@ -334,7 +353,7 @@ impl<D: Device> Heap<D> {
         if emit::tells_of(action) && action != Action::OutOfMemory {
             emit::happened(&event);
         }
-        self.shared.observers.event(&event);
+        self.shared.observers.event(&event)
     }
 }
 

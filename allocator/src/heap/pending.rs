@@ -173,15 +173,15 @@ impl<D: Device> Heap<D> {
         }
     }
 
-    /// Gives back a block that other streams use.
+    /// Gives back a block that other streams use, for a caller that holds the heap.
     pub(super) fn give_used(
         &self,
         mut state: Guard<'_, D>,
         id: BlockId,
         uses: Uses<D>,
-    ) -> Given<D> {
+    ) -> hal::Result<()> {
         let (address, requested) = self.become_pending(&mut state, id);
-        let last = self.let_go(&mut state);
+        self.let_go(&mut state);
         let unoffered = if uses.offers == 0 {
             Some(uses)
         } else {
@@ -190,10 +190,10 @@ impl<D: Device> Heap<D> {
             None
         };
         drop(state);
-        self.tell(Action::FreeRequested, address, requested);
+        // The uses are marked even if a tracker panics.
+        let _told = self.tell(Action::FreeRequested, address, requested);
         self.shared.ledger.note();
-        let marked = unoffered.map_or(Ok(()), |uses| self.mark(id, uses));
-        Given::more(marked, last)
+        unoffered.map_or(Ok(()), |uses| self.mark(id, uses))
     }
 
     /// Gives back a block that becomes free at once, but whose next use waits for `lanes`.
@@ -205,7 +205,7 @@ impl<D: Device> Heap<D> {
     }
 
     /// Moves a block from its caller to those who wait; returns its address and requested size.
-    fn become_pending(&self, state: &mut State<D>, id: BlockId) -> (u64, u64) {
+    pub(super) fn become_pending(&self, state: &mut State<D>, id: BlockId) -> (u64, u64) {
         let (address, bytes) = (state.shelf.block(id).address, state.shelf.block(id).bytes());
         let block = state.shelf.block_mut(id);
         block.state = BlockState::Pending;
@@ -236,7 +236,8 @@ impl<D: Device> Heap<D> {
             uses.lanes.iter().map(|lane| Fence::record(lane)).collect();
         let mut state = self.state.lock();
         match fences {
-            Ok(fences) if uses.lent => {
+            // What another allocator's stream uses is polled, and does not become free at once.
+            Ok(fences) if uses.lent && fences.iter().all(|fence| fence.is_of(&self.shared)) => {
                 let guards = fences.into_iter().map(Arc::new).collect();
                 self.become_free(state, vec![(id, guards)]);
                 Ok(())

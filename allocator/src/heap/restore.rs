@@ -1,10 +1,12 @@
 //! What is allocated in a heap, saved and brought back.
 
+use std::sync::Arc;
+
 use cachette_hal::Device;
 
-use super::{Ask, Heap};
-use crate::core::BlockState;
-use crate::observe::Action;
+use super::{Ask, Heap, State, Uses};
+use crate::core::{BlockId, BlockState};
+use crate::observe::{Action, Told};
 use crate::pool::PoolProblem;
 use crate::probes;
 
@@ -24,6 +26,12 @@ impl Saved {
         let place = (self.address, self.bytes) == (other.address, other.bytes);
         self.owned && other.owned && place
     }
+
+    /// Whether it has the place and the size of `other`.
+    fn is_at(&self, other: &Self) -> bool {
+        let place = |saved: &Self| (saved.address, saved.bytes, saved.requested);
+        place(self) == place(other)
+    }
 }
 
 impl<D: Device> Heap<D> {
@@ -31,23 +39,16 @@ impl<D: Device> Heap<D> {
     pub(crate) fn save(&self) -> Result<Vec<Saved>, PoolProblem> {
         let mut state = self.state.lock();
         state.shelf.settle();
-        let mut saved = Vec::new();
-        for segment in state.shelf.view() {
-            for block in &segment.blocks {
-                let address = segment.base + block.offset;
-                match block.state {
-                    BlockState::Pending => return Err(PoolProblem::Waiting { address }),
-                    BlockState::Allocated => saved.push(Saved {
-                        address,
-                        bytes: block.bytes,
-                        requested: block.requested,
-                        owned: !state.shelf.block(block.id).raw,
-                    }),
-                    _ => {}
-                }
-            }
+        let mut views = state.shelf.view().into_iter();
+        let waiting = views.find_map(|segment| {
+            let mut blocks = segment.blocks.into_iter();
+            let waiting = blocks.find(|block| block.state == BlockState::Pending)?;
+            Some(segment.base + waiting.offset)
+        });
+        match waiting {
+            Some(address) => Err(PoolProblem::Waiting { address }),
+            None => Ok(allocated(&state).into_iter().map(|(_, now)| now).collect()),
         }
-        Ok(saved)
     }
 
     /// Whether what was saved can be brought back.
@@ -64,39 +65,59 @@ impl<D: Device> Heap<D> {
         }
         let mut state = self.state.lock();
         for block in saved {
-            let address = block.address;
-            if !state.shelf.could_hold(address, block.bytes) {
-                return Err(PoolProblem::Changed { address });
+            if state.shelf.could_hold(block.address, block.bytes) {
+                continue;
+            }
+            let range = block.address..block.address + block.bytes;
+            let mut used = allocated(&state).into_iter().filter(|(id, now)| {
+                let end = now.address + now.bytes;
+                state.shelf.block(*id).used && now.address < range.end && range.start < end
+            });
+            match used.next() {
+                Some((_, now)) if now.is_at(block) => {}
+                Some((_, now)) => {
+                    let address = now.address;
+                    return Err(PoolProblem::Waiting { address });
+                }
+                None => {
+                    let address = block.address;
+                    return Err(PoolProblem::Changed { address });
+                }
             }
         }
         Ok(())
     }
 
-    /// Frees what is allocated, and allocates what was, but for what its owner still has; the addresses of both.
-    pub(crate) fn restore(&self, saved: &[Saved]) -> (Vec<u64>, Vec<u64>) {
+    /// Frees what is allocated, and allocates what was; the addresses of both. What its owner still has stays, and so
+    /// does a block that other streams use, if it was saved just so. Otherwise such a block waits for those streams.
+    pub(crate) fn restore(self: &Arc<Self>, saved: &[Saved]) -> (Vec<u64>, Vec<u64>) {
         let mut state = self.state.lock();
         let mut saved = saved.to_vec();
-        let mut freed = Vec::new();
-        for segment in &state.shelf.view() {
-            for block in &segment.blocks {
-                if block.state != BlockState::Allocated {
-                    continue;
+        let (mut freed, mut taken) = (Vec::new(), Vec::new());
+        let (mut stays, mut behind) = (Vec::new(), Vec::new());
+        for (id, now) in allocated(&state) {
+            if now.owned {
+                saved.retain(|block| !(block.owned && block.address == now.address));
+                continue;
+            }
+            let is_used = state.shelf.block(id).used;
+            let same = saved.iter().position(|block| now.is_at(block));
+            if let Some(same) = same.filter(|_| is_used) {
+                saved.swap_remove(same);
+                stays.push(now.address);
+                continue;
+            }
+            probes::free(|| now.address);
+            freed.push(now);
+            match state.take_uses(id) {
+                Some(uses) => {
+                    self.become_pending(&mut state, id);
+                    behind.push((id, uses));
                 }
-                let address = segment.base + block.offset;
-                if !state.shelf.block(block.id).raw {
-                    saved.retain(|saved| !(saved.owned && saved.address == address));
-                    continue;
-                }
-                let kind = state.shelf.block(block.id).kind;
-                self.counters.freed(kind, block.bytes, block.requested);
-                freed.push((address, block.requested));
-                state.note_free_requested(block.id, address, block.requested);
-                state.note_free_completed(block.id, address, block.requested);
-                probes::free(|| address);
-                state.shelf.give(block.id);
+                None => self.become_free_now(&mut state, id, Vec::new()),
             }
         }
-        for block in &saved {
+        for block in saved {
             let Some(id) = state.shelf.take_exactly(block.address, block.bytes) else {
                 continue;
             };
@@ -104,9 +125,8 @@ impl<D: Device> Heap<D> {
                 requested: block.requested,
                 raw: true,
             };
-            let _ = self.hand_out(state.shelf.block_mut(id), id, ask);
-            state.shelf.make_raw(id);
-            state.note_alloc(id, block.address, block.requested);
+            self.hand_out_carefully(&mut state, id, ask);
+            taken.push(block);
             probes::malloc(
                 &self.shared,
                 block.address,
@@ -117,14 +137,55 @@ impl<D: Device> Heap<D> {
         self.publish(&mut state);
         drop(state);
         self.shared.ledger.note();
-        for (address, requested) in &freed {
-            self.tell(Action::FreeRequested, *address, *requested);
-            self.tell(Action::FreeCompleted, *address, *requested);
-        }
-        for block in &saved {
-            self.tell(Action::Alloc, block.address, block.requested);
-        }
-        let freed = freed.into_iter().map(|(address, _)| address).collect();
-        (freed, saved.iter().map(|block| block.address).collect())
+        self.tell_restored(&freed, behind, &taken);
+        let addresses = |blocks: Vec<Saved>| {
+            let addresses = blocks.into_iter().map(|block| block.address);
+            addresses.chain(stays.iter().copied()).collect()
+        };
+        (addresses(freed), addresses(taken))
     }
+
+    /// Tells the trackers what a restore did, and marks the uses of the blocks that wait.
+    fn tell_restored(&self, freed: &[Saved], behind: Vec<(BlockId, Uses<D>)>, taken: &[Saved]) {
+        let mut told = Told::default();
+        let waits: Vec<u64> = {
+            let state = self.state.lock();
+            let address = |(id, _): &(BlockId, Uses<D>)| state.shelf.block(*id).address;
+            behind.iter().map(address).collect()
+        };
+        for block in freed {
+            let (address, requested) = (block.address, block.requested);
+            told = told.and(self.tell(Action::FreeRequested, address, requested));
+            if !waits.contains(&address) {
+                told = told.and(self.tell(Action::FreeCompleted, address, requested));
+            }
+        }
+        for (id, uses) in behind {
+            // What cannot be marked now is marked when the heap is next asked.
+            let _ = self.mark(id, uses);
+        }
+        for block in taken {
+            told = told.and(self.tell(Action::Alloc, block.address, block.requested));
+        }
+    }
+}
+
+/// What is allocated now, by its block.
+fn allocated<D: Device>(state: &State<D>) -> Vec<(BlockId, Saved)> {
+    let blocks = state.shelf.view().into_iter().flat_map(|segment| {
+        let base = segment.base;
+        segment.blocks.into_iter().map(move |block| (base, block))
+    });
+    blocks
+        .filter(|(_, block)| block.state == BlockState::Allocated)
+        .map(|(base, block)| {
+            let saved = Saved {
+                address: base + block.offset,
+                bytes: block.bytes,
+                requested: block.requested,
+                owned: !state.shelf.block(block.id).raw,
+            };
+            (block.id, saved)
+        })
+        .collect()
 }

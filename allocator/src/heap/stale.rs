@@ -11,7 +11,7 @@ use crate::core::{BlockId, Chunk, ChunkId, Held};
 use crate::elastic::chunks::memory_of;
 use crate::elastic::filling::{self, Leftover};
 use crate::fence::Fence;
-use crate::observe::Action;
+use crate::observe::{Action, Told};
 use crate::size::Kind;
 use crate::stats::Counted;
 
@@ -103,19 +103,20 @@ impl<D: Device> Heap<D> {
         moved: Vec<(Chunk, Held)>,
         fences: &[Arc<Fence<D>>],
         lost: bool,
-    ) {
+    ) -> Told {
         let bytes: u64 = moved.iter().map(|(chunk, _)| chunk.bytes).sum();
-        self.abandon(moved, fences, |_| None);
+        let told = self.abandon(moved, fences, |_| None);
         if lost {
             let _state = self.state.lock();
             self.counters
                 .lower(Counted::ReservedBytes, Kind::Large, bytes);
         }
+        told
     }
 
     /// Lets chunks leave for the device once `fence`, and what stood before their next use, have passed.
-    fn let_leave(&self, moved: Vec<(Chunk, Held)>, fence: &Arc<Fence<D>>) {
-        self.abandon(moved, std::slice::from_ref(fence), |chunk| Some(chunk.id));
+    fn let_leave(&self, moved: Vec<(Chunk, Held)>, fence: &Arc<Fence<D>>) -> Told {
+        self.abandon(moved, std::slice::from_ref(fence), |chunk| Some(chunk.id))
     }
 
     /// Makes the addresses of chunks stale, and says with `last` which chunk goes with its mapping.
@@ -124,7 +125,8 @@ impl<D: Device> Heap<D> {
         moved: Vec<(Chunk, Held)>,
         fences: &[Arc<Fence<D>>],
         last: impl Fn(&Chunk) -> Option<ChunkId>,
-    ) {
+    ) -> Told {
+        let mut told = Told::default();
         let mut left_behind = Vec::with_capacity(moved.len());
         let mut state = self.state.lock();
         for (chunk, held) in moved {
@@ -139,7 +141,7 @@ impl<D: Device> Heap<D> {
         self.publish(&mut state);
         drop(state);
         for (chunk, block, fences) in left_behind {
-            self.tell(Action::SegmentUnmap, chunk.at, chunk.bytes);
+            told = told.and(self.tell(Action::SegmentUnmap, chunk.at, chunk.bytes));
             let left = Leftover {
                 at: chunk.at,
                 bytes: chunk.bytes,
@@ -148,6 +150,7 @@ impl<D: Device> Heap<D> {
             };
             self.add_stale(block, vec![left], fences);
         }
+        told
     }
 
     /// Unmaps the addresses that nobody uses any more, and gives back the chunks that go with them; the bytes
@@ -224,8 +227,10 @@ impl<D: Device> Heap<D> {
                     return Err(error);
                 }
             };
-            self.let_leave(moved, &fence);
+            // A tracker's panic waits until the chunks are gone.
+            let _told = self.let_leave(moved, &fence);
             fence.passes_soon()?;
+            return Ok(self.unmap_stale());
         }
         Ok(self.unmap_stale())
     }

@@ -1,8 +1,9 @@
 //! States of pools, saved and brought back.
 
+use cachette::hal::{Device, DevicePtr};
 use cachette::pool::PoolProblem;
 use cachette::{Error, Pool};
-use cachette_hal_host::HostDevice;
+use cachette_hal_host::{Hold, HostDevice};
 
 use crate::bed::{Bed, KIB, Lane, MIB};
 
@@ -189,4 +190,113 @@ fn p13_a_state_of_another_pool_is_refused() {
     let (one, two) = (bed.allocator.create_pool(), bed.allocator.create_pool());
     let saved = one.checkpoint().unwrap();
     assert_eq!(problem(two.restore(&saved)), PoolProblem::Foreign);
+}
+
+/// A pool whose block of 12 MiB, known by its address, another stream fills with ones, and which waits to do so.
+fn used_block(bed: &Bed, pool: &Pool<HostDevice>, stream: &Lane, side: &Lane) -> (u64, Hold) {
+    let address = raw(bed, pool, 12 * MIB, stream);
+    let hold = bed.hold(side);
+    let transfer = bed.device.transfer().unwrap();
+    let at = DevicePtr::new(address).unwrap();
+    // SAFETY: 1. the stream lives. 3. the segment of the memory stays.
+    unsafe { transfer.fill(at, 1, 12 * MIB, side.get()) }.unwrap();
+    // SAFETY: 1. 2. the stream is this allocator's own.
+    unsafe { bed.allocator.record_stream_raw(address, side.get()) }.unwrap();
+    (address, hold)
+}
+
+#[test]
+fn p15_a_block_in_use_elsewhere_is_freed_behind_that_use() {
+    for config in CONFIGS {
+        let bed = Bed::with(config);
+        let (stream, side, pool) = (bed.stream(), bed.stream(), bed.allocator.create_pool());
+        drop(pool.allocate(12 * MIB, &stream).unwrap());
+        let empty = pool.checkpoint().unwrap();
+        let (address, hold) = used_block(&bed, &pool, &stream, &side);
+        assert_eq!(pool.restore(&empty).unwrap().freed, [address]);
+        assert!(pool.holds_exactly(&[]));
+        let next = pool.allocate(12 * MIB, &stream).unwrap();
+        bed.fill(&next, 2, &stream);
+        stream.synchronize().unwrap();
+        hold.release();
+        side.synchronize().unwrap();
+        assert_eq!(bed.content(&next, &stream), Some(2), "{config}");
+        drop(next);
+        drop(pool.allocate(512, &stream).unwrap());
+        assert_eq!(bed.stats().active.all.current, 0, "{config}");
+        bed.allocator.check().unwrap();
+    }
+}
+
+#[test]
+fn p15_a_block_in_use_elsewhere_stays_if_it_was_saved() {
+    let bed = Bed::new();
+    let (stream, side, pool) = (bed.stream(), bed.stream(), bed.allocator.create_pool());
+    let (address, hold) = used_block(&bed, &pool, &stream, &side);
+    let saved = pool.checkpoint().unwrap();
+    let restored = pool.restore(&saved).unwrap();
+    assert_eq!(
+        (restored.freed, restored.allocated),
+        (vec![address], vec![address])
+    );
+    // The recorded use is still waited for.
+    bed.allocator.free_raw(address).unwrap();
+    assert_eq!(bed.stats().active.all.current, 1);
+    hold.release();
+    side.synchronize().unwrap();
+    drop(pool.allocate(512, &stream).unwrap());
+    assert_eq!(bed.stats().active.all.current, 0);
+}
+
+#[test]
+fn p15_a_saved_place_in_use_elsewhere_is_refused() {
+    let bed = Bed::new();
+    let (stream, side, pool) = (bed.stream(), bed.stream(), bed.allocator.create_pool());
+    let small = raw(&bed, &pool, 6 * MIB, &stream);
+    let saved = pool.checkpoint().unwrap();
+    bed.allocator.free_raw(small).unwrap();
+    let (address, hold) = used_block(&bed, &pool, &stream, &side);
+    assert_eq!(address, small, "it takes the place of the saved block");
+    assert_eq!(
+        problem(pool.restore(&saved)),
+        PoolProblem::Waiting { address }
+    );
+    assert!(pool.holds_exactly(&[address]), "nothing has changed");
+    hold.release();
+    side.synchronize().unwrap();
+}
+
+#[test]
+fn p15_a_saved_place_behind_a_guard_is_refused() {
+    for config in CONFIGS {
+        let bed = Bed::with(config);
+        let (stream, side, pool) = (bed.stream(), bed.stream(), bed.allocator.create_pool());
+        let owned = pool.allocate(12 * MIB, &stream).unwrap();
+        let address = owned.address();
+        let saved = pool.checkpoint().unwrap();
+        let hold = bed.hold(&side);
+        bed.fill(&owned, 1, &side);
+        owned.release_after(&[&side]).unwrap();
+        assert_eq!(
+            problem(pool.restore(&saved)),
+            PoolProblem::Changed { address }
+        );
+        assert!(pool.holds_exactly(&[]), "{config}: nothing has changed");
+        hold.release();
+    }
+}
+
+#[test]
+fn p15_oversize_blocks_count_through_a_restore() {
+    let bed = Bed::with("max_split_size_mb:20");
+    let (stream, pool) = (bed.stream(), bed.allocator.create_pool());
+    let empty = pool.checkpoint().unwrap();
+    let address = raw(&bed, &pool, 64 * MIB, &stream);
+    let saved = pool.checkpoint().unwrap();
+    pool.restore(&empty).unwrap();
+    assert_eq!(bed.stats().oversize_allocations.current, 0);
+    pool.restore(&saved).unwrap();
+    assert_eq!(bed.stats().oversize_allocations.current, 1);
+    bed.allocator.free_raw(address).unwrap();
+    assert_eq!(bed.stats().oversize_allocations.current, 0);
 }

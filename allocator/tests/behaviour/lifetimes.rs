@@ -1,8 +1,9 @@
 //! Who may go before whom: allocators, streams, allocations and threads.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Barrier, Mutex, mpsc};
+use std::thread;
 
-use cachette::{Allocation, Allocator, Leak};
+use cachette::{Action, Allocation, Allocator, Leak};
 use cachette_hal_host::{HostDevice, Live};
 
 use crate::bed::{Bed, KIB, MIB, Memory};
@@ -127,8 +128,8 @@ fn an_adopted_stream_is_not_destroyed() {
 fn allocations_are_dropped_on_any_thread() {
     let bed = Bed::new();
     let stream = bed.stream();
-    let (send, receive) = std::sync::mpsc::sync_channel::<Memory>(64);
-    let dropper = std::thread::spawn(move || receive.into_iter().map(drop).count());
+    let (send, receive) = mpsc::sync_channel::<Memory>(64);
+    let dropper = thread::spawn(move || receive.into_iter().map(drop).count());
     for step in 0..2000_u64 {
         let bytes = 1 + step * 7919 % (4 * MIB);
         send.send(bed.allocate(bytes, &stream)).unwrap();
@@ -147,7 +148,7 @@ fn threads_on_one_stream_never_get_the_same_memory() {
     let bed = Bed::phantom(1 << 33, "");
     let stream = bed.stream();
     let live = Mutex::new(std::collections::BTreeMap::<u64, u64>::new());
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         for thread in 0..4_u64 {
             let (bed, stream, live) = (&bed, &stream, &live);
             scope.spawn(move || {
@@ -223,4 +224,57 @@ fn handles_cross_threads() {
     crosses::<Allocation<HostDevice>>();
     crosses::<cachette::Stream<HostDevice>>();
     crosses::<cachette::Error>();
+}
+
+#[test]
+fn a_heap_outlives_a_free_that_is_under_way() {
+    let bed = Bed::new();
+    let device = bed.device.clone();
+    let (stream, side) = (bed.stream(), bed.stream());
+    let [first, second] = [(); 2].map(|()| bed.allocate(12 * MIB, &stream));
+    first.record_stream(&side);
+    // The tracker stops the first free after its block has ceased to count as allocated.
+    let (reached, is_reached) = mpsc::channel();
+    let (go_on, may_go_on) = mpsc::channel::<()>();
+    let ends = Mutex::new((reached, may_go_on));
+    let address = first.address();
+    bed.allocator.track(move |event| {
+        if event.action == Action::FreeRequested && event.address == address {
+            let ends = ends.lock().unwrap();
+            ends.0.send(()).unwrap();
+            ends.1.recv().unwrap();
+        }
+    });
+    drop((stream, side, bed));
+    let freeing = thread::spawn(move || drop(first));
+    is_reached.recv().unwrap();
+    drop(second);
+    go_on.send(()).unwrap();
+    freeing.join().unwrap();
+    assert_eq!(device.live(), Live::default());
+}
+
+#[test]
+fn two_threads_may_free_the_last_two_at_once() {
+    for round in 0..400 {
+        let bed = Bed::new();
+        let device = bed.device.clone();
+        let (stream, side) = (bed.stream(), bed.stream());
+        let [first, second] = [(); 2].map(|()| bed.allocate(12 * MIB, &stream));
+        first.record_stream(&side);
+        drop((stream, side, bed));
+        let start = Barrier::new(2);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                start.wait();
+                drop(first);
+            });
+            start.wait();
+            for _ in 0..(round % 64) * 8 {
+                std::hint::spin_loop();
+            }
+            drop(second);
+        });
+        assert_eq!(device.live(), Live::default(), "round {round}");
+    }
 }

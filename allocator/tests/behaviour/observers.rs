@@ -1,6 +1,8 @@
 //! Those who watch: trackers of every event, and observers of exhaustion.
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
 use cachette::hal::{Call, ErrorKind};
@@ -191,4 +193,90 @@ fn m3_a_helper_may_drop_allocations_of_any_stream() {
     });
     assert!(bed.allocator.allocate(40 * MIB, &stream).is_ok());
     assert_eq!(bed.stats().num_ooms, 0);
+}
+
+/// A tracker that panics at every `action`, until the switch is off.
+fn panic_at(bed: &Bed, action: Action) -> Arc<AtomicBool> {
+    let armed = Arc::new(AtomicBool::new(true));
+    let also = Arc::clone(&armed);
+    bed.allocator.track(move |event| {
+        assert!(
+            !(also.load(SeqCst) && event.action == action),
+            "the tracker panics"
+        );
+    });
+    armed
+}
+
+/// Whether `act` panics.
+fn panics(act: impl FnOnce()) -> bool {
+    catch_unwind(AssertUnwindSafe(act)).is_err()
+}
+
+#[test]
+fn h14_a_tracker_that_panics_at_an_allocation_loses_no_block() {
+    for text in ["", "expandable_segments:True"] {
+        for action in [Action::Alloc, Action::SegmentAlloc, Action::SegmentMap] {
+            let bed = Bed::with(text);
+            let stream = bed.stream();
+            let armed = panic_at(&bed, action);
+            let asked = panics(|| drop(bed.allocate(12 * MIB, &stream)));
+            let is_told = match action {
+                Action::SegmentAlloc => text.is_empty(),
+                Action::SegmentMap => !text.is_empty(),
+                _ => true,
+            };
+            assert_eq!(asked, is_told, "{text} {action:?}");
+            armed.store(false, SeqCst);
+            assert_eq!(bed.stats().allocation.all.current, 0, "{text} {action:?}");
+            drop(bed.allocate(12 * MIB, &stream));
+            assert_eq!(bed.stats().reserved_bytes.all.current, 12 * MIB);
+            bed.allocator.check().unwrap();
+            drop(stream);
+            bed.assert_returns_everything();
+        }
+    }
+}
+
+#[test]
+fn h14_a_tracker_that_panics_at_a_free_loses_no_use() {
+    for action in [Action::FreeRequested, Action::FreeCompleted] {
+        let bed = Bed::new();
+        let (stream, side) = (bed.stream(), bed.stream());
+        let memory = bed.allocate(12 * MIB, &stream);
+        let (address, hold) = (memory.address(), bed.hold(&side));
+        memory.record_stream(&side);
+        let armed = panic_at(&bed, action);
+        assert_eq!(panics(|| drop(memory)), action == Action::FreeRequested);
+        assert_ne!(bed.allocate(12 * MIB, &stream).into_raw(), address);
+        hold.release();
+        side.synchronize().unwrap();
+        let mut next = None;
+        let told = panics(|| next = Some(bed.allocate(12 * MIB, &stream)));
+        assert_eq!(told, action == Action::FreeCompleted);
+        armed.store(false, SeqCst);
+        let next = next.unwrap_or_else(|| bed.allocate(12 * MIB, &stream));
+        assert_eq!(next.address(), address);
+        bed.allocator.check().unwrap();
+    }
+}
+
+#[test]
+fn h14_a_tracker_that_panics_as_memory_goes_loses_none() {
+    for (text, action) in [
+        ("", Action::SegmentFree),
+        ("expandable_segments:True", Action::SegmentUnmap),
+    ] {
+        let bed = Bed::with(text);
+        let stream = bed.stream();
+        drop(bed.allocate(12 * MIB, &stream));
+        let armed = panic_at(&bed, action);
+        assert!(panics(|| drop(bed.allocator.empty_cache())));
+        armed.store(false, SeqCst);
+        bed.allocator.empty_cache().unwrap();
+        assert_eq!(bed.stats().reserved_bytes.all.current, 0, "{text}");
+        bed.allocator.check().unwrap();
+        drop(stream);
+        bed.assert_returns_everything();
+    }
 }

@@ -1,6 +1,6 @@
 //! `release_after`: memory that is free at once, behind a wait on the device.
 
-use cachette::hal::Call;
+use cachette::hal::{Call, ErrorKind};
 
 use crate::bed::{Bed, KIB, MIB};
 
@@ -164,4 +164,82 @@ fn events_of_released_memory_are_used_again() {
     );
     drop((stream, side));
     bed.assert_returns_everything();
+}
+
+#[test]
+fn the_block_freed_last_waits_like_any_other() {
+    for raw in [false, true] {
+        let bed = Bed::new();
+        let (stream, side) = (bed.stream(), bed.stream());
+        // After enough turns the thread owns the heap's lock, and takes the block freed last without a search.
+        for _ in 0..10_000 {
+            drop(bed.allocate(MIB, &stream));
+        }
+        let memory = bed.allocate(MIB, &stream);
+        let address = memory.address();
+        let hold = bed.hold(&side);
+        bed.fill(&memory, 1, &side);
+        memory.release_after(&[&side]).unwrap();
+        let waits = bed.calls_of(Call::StreamWait, || {
+            if raw {
+                assert_eq!(bed.allocate_raw(MIB, &stream), address);
+            } else {
+                let next = bed.allocate(MIB, &stream);
+                assert_eq!(next.address(), address);
+            }
+        });
+        assert_eq!(waits, 1, "raw: {raw}");
+        hold.release();
+    }
+}
+
+#[test]
+fn memory_by_address_waits_like_any_other() {
+    let bed = Bed::new();
+    let (stream, side) = (bed.stream(), bed.stream());
+    let memory = bed.allocate(MIB, &stream);
+    let address = memory.address();
+    let hold = bed.hold(&side);
+    memory.release_after(&[&side]).unwrap();
+    let waits = bed.calls_of(Call::StreamWait, || {
+        assert_eq!(bed.allocate_raw(MIB, &stream), address);
+    });
+    assert_eq!(waits, 1);
+    hold.release();
+}
+
+#[test]
+fn a_wait_that_failed_is_made_by_the_next_request() {
+    let bed = Bed::new();
+    let (stream, side) = (bed.stream(), bed.stream());
+    let memory = bed.allocate(MIB, &stream);
+    let address = memory.address();
+    let hold = bed.hold(&side);
+    bed.fill(&memory, 1, &side);
+    memory.release_after(&[&side]).unwrap();
+    bed.device.fail_next(Call::StreamWait, 1, ErrorKind::Other);
+    assert!(bed.allocator.allocate(MIB, &stream).is_err());
+    let next = bed.allocate(MIB, &stream);
+    assert_eq!(next.address(), address);
+    bed.fill(&next, 2, &stream);
+    hold.release();
+    side.synchronize().unwrap();
+    assert_eq!(bed.content(&next, &stream), Some(2));
+}
+
+#[test]
+fn a_stream_of_another_driver_is_waited_for_by_polling() {
+    let (bed, foreign) = (Bed::new(), Bed::new());
+    let (stream, side) = (bed.stream(), foreign.stream());
+    let memory = bed.allocate(MIB, &stream);
+    let address = memory.address();
+    let hold = foreign.hold(&side);
+    memory.release_after(&[&side]).unwrap();
+    let other = bed.allocate(MIB, &stream);
+    assert_ne!(other.address(), address, "the other driver still uses it");
+    assert_eq!(bed.device.calls(Call::StreamWait), 0);
+    hold.release();
+    side.synchronize().unwrap();
+    assert_eq!(bed.allocate(MIB, &stream).address(), address);
+    bed.assert_sound();
 }

@@ -12,7 +12,7 @@ use crate::elastic::filling::{self, Unfilled};
 use crate::fence::Fence;
 use crate::heap::{Ask, Heap, State, Taken};
 use crate::index::Home;
-use crate::observe::Action;
+use crate::observe::{Action, Told};
 use crate::size::Kind;
 use crate::stats::Counted;
 
@@ -95,15 +95,17 @@ impl<D: Device> Heap<D> {
         fence: Option<&Arc<Fence<D>>>,
     ) -> Taken {
         let Begun { plan, place, moved } = begun;
+        let mut told = Told::default();
         let mut guards = Vec::new();
         let mut gained = plan.new_bytes();
         for lent in lent {
             gained += lent.moved.iter().map(|(chunk, _)| chunk.bytes).sum::<u64>();
             guards.extend(lent.guards);
-            lent.heap.let_go_of(lent.moved, &[], true);
+            told = told.and(lent.heap.let_go_of(lent.moved, &[], true));
         }
         guards.extend(self.guards_of_moved(&moved));
-        self.let_go_of(moved, fence.map_or(&[], std::slice::from_ref), false);
+        let points = fence.map_or(&[][..], std::slice::from_ref);
+        told = told.and(self.let_go_of(moved, points, false));
         let mut state = self.state.lock();
         for chunk in chunks {
             state.shelf.add_chunk(*chunk);
@@ -119,9 +121,9 @@ impl<D: Device> Heap<D> {
         drop(state);
         self.shared.ledger.note();
         for chunk in chunks {
-            self.tell(Action::SegmentMap, chunk.at, chunk.bytes);
+            told = told.and(self.tell(Action::SegmentMap, chunk.at, chunk.bytes));
         }
-        self.tell(Action::Alloc, taken.address, ask.requested);
+        self.tell_alloc(&taken, ask.requested, told);
         taken
     }
 

@@ -37,7 +37,7 @@ impl<D: Device> Heap<D> {
                 continue;
             }
             let spares = heap.state.lock().shelf.spares();
-            if spares.is_empty() || heap.lane.is_capturing() || !heap.is_idle()? {
+            if spares.is_empty() || !heap.is_idle()? {
                 continue;
             }
             let mut chunks = spares.iter().map(|spare| spare.chunk).collect();
@@ -53,7 +53,12 @@ impl<D: Device> Heap<D> {
     }
 
     /// Whether everything queued in the heap's stream so far has finished, as far as a short look tells.
+    ///
+    /// A captured stream is not idle, and is not asked: an event would become part of its graph.
     fn is_idle(&self) -> hal::Result<bool> {
+        if self.lane.is_capturing() {
+            return Ok(false);
+        }
         Fence::record(&self.lane)?.passes_soon()
     }
 
