@@ -2,7 +2,7 @@
 
 #![forbid(unsafe_code)]
 
-use cachette_hal::{self as hal, Ordinal};
+use cachette_hal::{self as hal, Ordinal, StreamRef};
 
 use crate::exhaustion::OutOfMemory;
 use crate::human::Bytes;
@@ -86,6 +86,15 @@ pub enum Error {
     /// A stream belongs to another allocator.
     #[error("the stream belongs to another allocator; allocate on one of this allocator's own")]
     ForeignStream,
+    /// The driver does not know a stream.
+    #[error(
+        "the driver does not know the stream {:#x}; pass a stream of this device that is not destroyed",
+        stream.raw()
+    )]
+    UnknownStream {
+        /// The handle that was passed.
+        stream: StreamRef,
+    },
     /// A pool cannot do what was asked.
     #[error("pool {pool}: {why}")]
     Pool {

@@ -48,6 +48,19 @@ impl<D: Device> Lane<D> {
         self.stream
     }
 
+    /// Whether the driver says that it does not know a stream that the caller made. Not every driver can tell.
+    pub(crate) fn is_unknown(&self) -> bool {
+        if self.owned.is_some() || self.stream == StreamRef::DEFAULT {
+            return false;
+        }
+        let Ok(capture) = self.shared.device.capture() else {
+            return false;
+        };
+        // SAFETY: 1. the caller has promised that the stream is live; a driver that can tell refuses another.
+        let status = unsafe { capture.capture_status(self.stream) };
+        status.is_err_and(|error| error.kind() == hal::ErrorKind::InvalidHandle)
+    }
+
     /// Whether work in the stream is being captured, and not run; if the driver cannot say, it is not.
     pub(crate) fn is_capturing(&self) -> bool {
         !matches!(self.capture_status(), None | Some(CaptureStatus::Idle))

@@ -46,6 +46,10 @@ impl<D: Device> Inner<D> {
     pub(super) fn stream_of(&self, lane: Lane<D>) -> Result<Stream<D>, Error> {
         self.shared.origin.check()?;
         let stream = lane.stream();
+        // Asked once: a handle that the driver refuses would fail every later call that has to wait for the stream.
+        if self.streams.get(stream).is_none() && lane.is_unknown() {
+            return Err(Error::UnknownStream { stream });
+        }
         let make = || {
             let policy = Policy::of(&self.shared.settings.config());
             let lane = Arc::new(lane);

@@ -48,6 +48,9 @@ impl<D: Device> Pool<D> {
             return Err(PoolProblem::DefaultStream.of(self.id()));
         }
         self.allocator.inner().shared.origin.check()?;
+        if !Arc::ptr_eq(stream.lane.shared(), &self.allocator.inner().shared) {
+            return Err(Error::ForeignStream);
+        }
         self.core.check_awake()?;
         let user = self.allocator.open_pool(self.id())?;
         let shared = &user.allocator.inner().shared;

@@ -37,6 +37,8 @@ pub(crate) struct PoolCore {
     pub(crate) tag: String,
     /// Owners, routes, captures and graphs.
     pub(super) uses: AtomicU64,
+    /// How often threads have entered it and not left it, because a guard is forgotten or outlives the last user.
+    pub(super) entered: AtomicU64,
 }
 
 impl PoolCore {
@@ -59,6 +61,7 @@ impl PoolCore {
             turn: Mutex::new(()),
             tag: String::new(),
             uses: AtomicU64::new(1),
+            entered: AtomicU64::new(0),
         }
     }
 
@@ -72,6 +75,11 @@ impl PoolCore {
     /// Whether anybody uses the pool.
     pub(crate) fn is_used(&self) -> bool {
         self.uses.load(Relaxed) > 0
+    }
+
+    /// Whether requests of a thread may still be led to it.
+    pub(super) fn is_entered(&self) -> bool {
+        self.entered.load(Relaxed) > 0
     }
 
     /// Whether unused segments may go back to the device although the pool is used.

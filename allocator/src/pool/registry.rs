@@ -72,13 +72,14 @@ impl Pools {
         released.map(Arc::clone).collect()
     }
 
-    /// Forgets every pool that nobody uses and that `is_empty`; the heaps it says are left to other pools.
+    /// Forgets every pool that has no user, that no thread is inside, and that `is_empty`; its heaps go to other pools.
     pub(crate) fn forget(&self, is_empty: impl Fn(&PoolCore) -> Option<Vec<u32>>) {
         // A pool may be the last to hold its source, whose end is not this lock's affair.
         let mut gone = Vec::new();
         let Book { pools, heaps } = &mut *self.lock();
         pools.retain(|_, core| {
-            let empty = if core.is_used() { None } else { is_empty(core) };
+            let kept = core.is_used() || core.is_entered();
+            let empty = if kept { None } else { is_empty(core) };
             let stays = empty.is_none();
             if !stays {
                 gone.push(Arc::clone(core));

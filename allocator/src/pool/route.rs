@@ -8,6 +8,7 @@ use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use cachette_hal::{CaptureId, StreamRef};
@@ -25,7 +26,7 @@ thread_local! {
     static ENTERED: RefCell<Vec<Entered>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A pool that a thread has entered.
+/// A pool that a thread has entered. While it is, the pool's heaps go to no other pool, even after a forgotten guard.
 #[derive(Debug)]
 struct Entered {
     /// Which allocator's requests it serves, by its number.
@@ -35,6 +36,24 @@ struct Entered {
     pool: Arc<PoolCore>,
     /// Which guard leaves it.
     ticket: u64,
+}
+
+impl Entered {
+    fn new(allocator: u64, stream: Option<StreamRef>, pool: Arc<PoolCore>, ticket: u64) -> Self {
+        pool.entered.fetch_add(1, Relaxed);
+        Self {
+            allocator,
+            stream,
+            pool,
+            ticket,
+        }
+    }
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        self.pool.entered.fetch_sub(1, Relaxed);
+    }
 }
 
 /// Whether this thread has entered any pool.
@@ -88,12 +107,7 @@ pub(super) fn enter(allocator: u64, stream: Option<StreamRef>, pool: Arc<PoolCor
     let ticket = NEXT.replace(NEXT.get() + 1);
     let _ = ENTERED.try_with(|entered| {
         let mut entered = entered.borrow_mut();
-        entered.push(Entered {
-            allocator,
-            stream,
-            pool,
-            ticket,
-        });
+        entered.push(Entered::new(allocator, stream, pool, ticket));
         DEPTH.set(entered.len());
     });
     forget();

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::thread;
 
+use cachette::hal::CaptureMode;
 use cachette::pool::{Filter, PoolProblem};
 use cachette::{Error, Pool};
 use cachette_hal_host::HostDevice;
@@ -331,4 +332,31 @@ fn p4_a_route_by_a_function_leads_the_streams_it_names() {
         assert!(!serves(&pool, &bed, &other));
         bed.assert_sound();
     }
+}
+
+#[test]
+fn p6_a_forgotten_guard_leads_into_no_later_pool() {
+    let bed = Bed::new();
+    let stream = bed.stream();
+    let first = bed.allocator.create_pool();
+    // The guard is never dropped, so the thread stays inside of the first pool.
+    std::mem::forget(first.enter(&stream).unwrap());
+    drop(bed.allocate(512, &stream));
+    drop(first);
+    let second = bed.allocator.create_pool();
+    let own = second.allocate(512, &stream).unwrap();
+    let stray = bed.allocate(512, &stream);
+    assert_eq!(second.stats().allocations, 1);
+    drop((own, stray));
+}
+
+#[test]
+fn p8_a_stream_of_another_allocator_is_not_captured() {
+    let (bed, foreign) = (Bed::new(), Bed::new());
+    let (own, side) = (bed.stream(), foreign.stream());
+    let pool = bed.allocator.create_capture_pool();
+    let begun = pool.begin_capture(&side, CaptureMode::Global);
+    assert!(matches!(begun, Err(Error::ForeignStream)));
+    own.synchronize().unwrap();
+    assert!(!bed.is_captured(&own) && !foreign.is_captured(&side));
 }

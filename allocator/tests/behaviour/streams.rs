@@ -1,9 +1,10 @@
 //! Memory belongs to a stream, and other streams' uses keep it from being used again.
 
-use cachette::hal::Call;
+use cachette::Error;
+use cachette::hal::{Call, Device, StreamRef};
 use cachette_hal_host::HostConfig;
 
-use crate::bed::{Bed, KIB, MIB};
+use crate::bed::{Bed, GIB, KIB, MIB};
 
 #[test]
 fn s10_a_freed_block_serves_its_own_stream_again_without_a_driver_call() {
@@ -305,5 +306,73 @@ impl Two {
             },
             far: cachette::Allocator::new(open(1).expect("there is a second device")),
         }
+    }
+}
+
+#[test]
+fn e2_one_of_two_uses_that_has_passed_frees_nothing() {
+    let bed = Bed::new();
+    let (stream, left, right) = (bed.stream(), bed.stream(), bed.stream());
+    for (early, late) in [(&left, &right), (&right, &left)] {
+        let memory = bed.allocate(MIB, &stream);
+        let address = memory.address();
+        memory.record_stream(&left);
+        memory.record_stream(&right);
+        let hold = bed.hold(late);
+        bed.fill(&memory, 1, late);
+        drop(memory);
+        early.synchronize().unwrap();
+        let next = bed.allocate(MIB, &stream);
+        assert_ne!(next.address(), address, "the other stream still uses it");
+        assert_eq!(bed.stats().active.all.current, 2);
+        drop(next);
+        hold.release();
+        late.synchronize().unwrap();
+        drop(bed.allocate(512, &stream));
+        assert_eq!(bed.stats().active.all.current, 0);
+    }
+}
+
+#[test]
+fn a_handle_that_the_driver_does_not_know_is_refused() {
+    let bed = Bed::new();
+    let stream = bed.stream();
+    let unknown = StreamRef::from_raw(0x1234);
+    let address = bed.allocate_raw(MIB, &stream);
+    // SAFETY: none of these streams exists, which the host device notices.
+    let recorded = unsafe { bed.allocator.record_stream_raw(address, unknown) };
+    assert_eq!(recorded, Err(Error::UnknownStream { stream: unknown }));
+    // SAFETY: as above.
+    let asked = unsafe { bed.allocator.allocate_raw(MIB, unknown) };
+    assert_eq!(asked, Err(Error::UnknownStream { stream: unknown }));
+    assert!(asked.unwrap_err().to_string().contains("0x1234"));
+    // SAFETY: as above.
+    assert!(unsafe { bed.allocator.adopt_stream(unknown) }.is_err());
+    bed.allocator.free_raw(address).unwrap();
+    assert!(bed.allocator.empty_cache().unwrap() > 0);
+    bed.assert_sound();
+}
+
+#[test]
+fn a_stream_destroyed_too_early_costs_nothing_but_a_wait() {
+    for text in ["", "expandable_segments:True"] {
+        let bed = Bed::of(64 * MIB, text);
+        let stream = bed.stream();
+        let early = bed.device.create_stream().unwrap();
+        let used = bed.allocate_raw(12 * MIB, &stream);
+        // SAFETY: 1. the stream is live. 2. is broken below, on purpose.
+        unsafe { bed.allocator.record_stream_raw(used, early.borrow()) }.unwrap();
+        // SAFETY: as above.
+        let own = unsafe { bed.allocator.allocate_raw(24 * MIB, early.borrow()) }.unwrap();
+        // SAFETY: 1. the stream was created above.
+        unsafe { bed.device.destroy_stream(early) }.unwrap();
+        bed.allocator.free_raw(used).unwrap();
+        bed.allocator.free_raw(own).unwrap();
+        // The memory of the destroyed stream serves where it is needed.
+        drop(bed.allocate(48 * MIB, &stream));
+        bed.allocator.empty_cache().unwrap();
+        assert_eq!(bed.stats().reserved_bytes.all.current, 0, "{text}");
+        let report = bed.allocator.allocate(2 * GIB, &stream);
+        assert!(matches!(report, Err(Error::OutOfMemory(_))), "{report:?}");
     }
 }

@@ -65,7 +65,7 @@ impl From<Error> for Failure {
             | Error::InvalidPinnedPointer { .. } => Status::InvalidPointer,
             Error::Missing(_) => Status::Unsupported,
             Error::Device(error) => status_of(error.kind()),
-            Error::ForeignStream => Status::ForeignStream,
+            Error::ForeignStream | Error::UnknownStream { .. } => Status::ForeignStream,
             Error::Pool { .. } => Status::Pool,
             Error::Source(_) => Status::Source,
             Error::Forked => Status::Forked,
