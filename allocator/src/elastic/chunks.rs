@@ -136,21 +136,26 @@ impl Chunks {
         Some(physical.sharing)
     }
 
-    /// Lets a chunk leave the process, in the way that it was made for.
+    /// Exports a chunk, in the way that it was made for. The caller offers a block on it.
     pub(crate) fn export(&self, memory: &dyn VirtualMemory, id: ChunkId) -> hal::Result<Exported> {
-        let table = self.table();
-        let Some(Some(Physical {
-            backing, sharing, ..
-        })) = table.slots.get(id.0 as usize)
-        else {
-            return Err(hal::Error::new(ErrorKind::InvalidHandle, "export_backing"));
-        };
-        if *sharing == Sharing::Fabric {
-            // SAFETY: 1. the table holds only live backings of this device.
-            return unsafe { memory.export_fabric(backing) }.map(Exported::Fabric);
+        let (backing, sharing) = self.physical(id, "export_backing")?;
+        if sharing == Sharing::Fabric {
+            // SAFETY: 1. the backing is live: the caller offers a block on the chunk, and so the chunk stays.
+            return unsafe { memory.export_fabric(&backing) }.map(Exported::Fabric);
         }
-        // SAFETY: 1. the table holds only live backings of this device.
-        unsafe { memory.export_backing(backing) }.map(Exported::Descriptor)
+        // SAFETY: 1. as above.
+        unsafe { memory.export_backing(&backing) }.map(Exported::Descriptor)
+    }
+
+    /// The driver's handle of a chunk. Driver calls can be slow, so callers make them without the table's lock; they
+    /// hold the chunk, which keeps the handle alive.
+    fn physical(&self, id: ChunkId, call: &'static str) -> hal::Result<(Backing, Sharing)> {
+        match self.table().slots.get(id.0 as usize) {
+            Some(Some(Physical {
+                backing, sharing, ..
+            })) => Ok((Backing::from_raw(backing.raw(), backing.bytes()), *sharing)),
+            _ => Err(hal::Error::new(ErrorKind::InvalidHandle, call)),
+        }
     }
 
     /// Maps a chunk whole, which the caller holds; nobody may touch it there yet.
@@ -160,14 +165,7 @@ impl Chunks {
         id: ChunkId,
         at: DevicePtr,
     ) -> hal::Result<()> {
-        // A driver may take its time over it, so it is called without the table's lock.
-        let backing = {
-            let table = self.table();
-            let Some(Some(Physical { backing, .. })) = table.slots.get(id.0 as usize) else {
-                return Err(hal::Error::new(ErrorKind::InvalidHandle, "map"));
-            };
-            Backing::from_raw(backing.raw(), backing.bytes())
-        };
+        let (backing, _) = self.physical(id, "map")?;
         // SAFETY: 1. the table holds only live backings of this device, and this one stays: nobody but the holder of a
         // chunk gives it back.
         unsafe { memory.map(at, &backing) }

@@ -299,3 +299,62 @@ fn chunks_that_stay_are_given_back_where_memory_is_scarce() {
     drop(stream);
     bed.assert_returns_everything();
 }
+
+#[test]
+fn a_chunk_that_moves_keeps_its_guards() {
+    let bed = Bed::elastic("");
+    let (stream, side) = (bed.stream(), bed.stream());
+    let memory = bed.allocate(6 * MIB, &stream);
+    let kept = bed.allocate(2 * MIB, &stream);
+    let copy = bed.allocate(6 * MIB, &side);
+    bed.fill(&memory, 5, &stream);
+    bed.device.run_until_idle();
+    let hold = bed.hold(&side);
+    let transfer = bed.device.transfer().expect("the device copies");
+    let (to, from) = (copy.ptr().expect("memory"), memory.ptr().expect("memory"));
+    // SAFETY: 1. the stream lives. 3. both stay mapped until the stream has come so far.
+    unsafe { transfer.copy(to, from, 6 * MIB, side.get()) }.expect("a copy is queued");
+    memory.release_after(&[&side]).expect("nothing fails");
+    let before = bed.device.physical_bytes();
+    let moved = bed.allocate(8 * MIB, &stream);
+    assert_eq!(
+        bed.device.physical_bytes() - before,
+        2 * MIB,
+        "chunks moved"
+    );
+    bed.fill(&moved, 6, &stream);
+    // Everything runs that does not wait for the held stream.
+    bed.device.run_until_idle();
+    hold.release();
+    assert_eq!(bed.content(&copy, &side), Some(5));
+    assert_eq!(bed.content(&moved, &stream), Some(6));
+    drop(kept);
+}
+
+#[test]
+fn what_is_cut_off_a_guarded_block_keeps_its_guards() {
+    let bed = Bed::elastic("");
+    let (stream, side) = (bed.stream(), bed.stream());
+    let memory = bed.allocate(8 * MIB, &stream);
+    let kept = bed.allocate(2 * MIB, &stream);
+    let copy = bed.allocate(8 * MIB, &side);
+    bed.fill(&memory, 5, &stream);
+    bed.device.run_until_idle();
+    let hold = bed.hold(&side);
+    let transfer = bed.device.transfer().expect("the device copies");
+    let (to, from) = (copy.ptr().expect("memory"), memory.ptr().expect("memory"));
+    // SAFETY: 1. the stream lives. 3. both stay mapped until the stream has come so far.
+    unsafe { transfer.copy(to, from, 8 * MIB, side.get()) }.expect("a copy is queued");
+    memory.release_after(&[&side]).expect("nothing fails");
+    let parts: Vec<_> = [2, 3, 1, 2]
+        .map(|part| bed.allocate(part * MIB, &stream))
+        .into();
+    for part in &parts {
+        bed.fill(part, 6, &stream);
+    }
+    // A part may stand in a stream that has waited for the guards of another; a fresh stream has not.
+    bed.device.run_until_idle();
+    hold.release();
+    assert_eq!(bed.content(&copy, &side), Some(5));
+    drop((kept, parts));
+}

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 
 use cachette::hal::traced::DriverCall;
-use cachette::hal::{Call, Checked, Device, DevicePtr, Traced};
+use cachette::hal::{Call, CaptureMode, Checked, Device, DevicePtr, StreamRef, Traced};
 use cachette::{Allocation, Allocator, Stream};
 use cachette_hal_host::{HostConfig, HostDevice, Live};
 
@@ -140,4 +140,112 @@ fn to_and_fro(host: HostConfig) {
     drop((allocator, streams));
     assert!(watched.misuses().is_empty(), "{:?}", watched.misuses());
     assert_eq!(host.live(), Live::default());
+}
+
+/// What to do once, after a driver call of one kind that names a stream.
+#[derive(Default)]
+struct Hook {
+    act: Mutex<Option<Act>>,
+}
+
+type Act = (Call, StreamRef, Box<dyn FnOnce() + Send>);
+
+impl Hook {
+    fn hear(&self, call: &DriverCall) {
+        let mut act = self.act.lock().expect("no test failed in it");
+        let meant = |act: &mut Act| call.call == act.0 && call.stream == Some(act.1);
+        let found = act.take_if(meant);
+        drop(act);
+        if let Some((_, _, act)) = found {
+            act();
+        }
+    }
+
+    fn set(&self, call: Call, stream: StreamRef, act: impl FnOnce() + Send + 'static) {
+        *self.act.lock().expect("no test failed in it") = Some((call, stream, Box::new(act)));
+    }
+}
+
+/// An allocator of small chunks over a device that runs when it is told to, with a hook on its calls.
+fn hooked(text: &str) -> (HostDevice, Allocator<Told>, Arc<Hook>) {
+    let hook = Arc::new(Hook::default());
+    let heard = Arc::clone(&hook);
+    let host = device(HostConfig::default().stepped(5));
+    let traced = Traced::new(host.clone(), move |call: &DriverCall| heard.hear(call));
+    (host, Allocator::with_config(traced, &config(text)), hook)
+}
+
+const CHUNKS: &str = "expandable_segments:True,elastic_largest_chunk_mb:2,elastic_slack:0";
+
+#[test]
+fn a_stream_that_works_again_lends_no_chunk() {
+    let (host, allocator, hook) = hooked(CHUNKS);
+    let [owner, late] = [(); 2].map(|()| allocator.create_stream().unwrap());
+    drop(allocator.allocate(4 * MIB, &owner).unwrap());
+    host.run_until_idle();
+    // When the owner is first asked whether it is idle it is; then it uses and frees its memory once more.
+    let (also, stream, device) = (allocator.clone(), owner.clone(), host.clone());
+    let held = Arc::new(Mutex::new(None));
+    let holding = Arc::clone(&held);
+    hook.set(Call::Record, owner.get(), move || {
+        device.run_until_idle();
+        *holding.lock().unwrap() = Some(device.hold(stream.get()).unwrap());
+        let memory = also.allocate(4 * MIB, &stream).unwrap();
+        let transfer = device.transfer().unwrap();
+        // SAFETY: 1. the stream lives. 3. memory that its stream may still use stays mapped.
+        unsafe { transfer.fill(memory.ptr().unwrap(), 1, 4 * MIB, stream.get()) }.unwrap();
+    });
+    let mut buffer = allocator.allocate_buffer::<u8>(4 << 20, &late).unwrap();
+    buffer.fill(2).unwrap();
+    host.run_until_idle();
+    let holding = held.lock().unwrap().take();
+    drop(holding.expect("the owner was asked"));
+    host.run_until_idle();
+    assert!(buffer.read().unwrap().iter().all(|byte| *byte == 2));
+}
+
+#[test]
+fn a_stream_that_is_captured_meanwhile_lends_no_chunk() {
+    let (host, allocator, hook) = hooked(CHUNKS);
+    let [owner, late] = [(); 2].map(|()| allocator.create_stream().unwrap());
+    drop(allocator.allocate(4 * MIB, &owner).unwrap());
+    host.run_until_idle();
+    let (also, stream) = (allocator.clone(), owner.clone());
+    let captures = Arc::new(Mutex::new(None));
+    let begun = Arc::clone(&captures);
+    hook.set(Call::Record, owner.get(), move || {
+        let pool = also.create_capture_pool();
+        let capture = pool.begin_capture(&stream, CaptureMode::Relaxed);
+        *begun.lock().unwrap() = Some(capture.unwrap());
+    });
+    let memory = allocator.allocate(4 * MIB, &late);
+    assert!(memory.is_ok(), "{memory:?}");
+    let capture = captures.lock().unwrap().take();
+    let ended = capture.expect("the owner was asked").end();
+    assert!(ended.is_ok(), "{ended:?}");
+}
+
+#[test]
+fn a_borrower_waits_for_what_its_lender_waits_for_only_later() {
+    let (host, allocator, hook) = hooked("lend_across_streams:True");
+    let [owner, side, late] = [(); 3].map(|()| allocator.create_stream().unwrap());
+    let [wanted, other] = [24, 12].map(|mib| allocator.allocate(mib * MIB, &owner).unwrap());
+    let hold = host.hold(side.get()).unwrap();
+    let transfer = host.transfer().unwrap();
+    // SAFETY: 1. the stream lives. 3. the memory stays: no segment goes before its streams are done.
+    unsafe { transfer.fill(wanted.ptr().unwrap(), 1, 24 * MIB, side.get()) }.unwrap();
+    wanted.release_after(&[&side]).unwrap();
+    other.release_after(&[&side]).unwrap();
+    // The owner is made to wait for the side stream just after the borrower has marked its end.
+    let (also, stream) = (allocator.clone(), owner.clone());
+    hook.set(Call::Record, owner.get(), move || {
+        also.allocate(12 * MIB, &stream).unwrap().into_raw();
+    });
+    let mut lent = allocator.allocate_buffer::<u8>(24 << 20, &late).unwrap();
+    lent.fill(2).unwrap();
+    host.run_until_idle();
+    hold.release();
+    host.run_until_idle();
+    assert!(lent.read().unwrap().iter().all(|byte| *byte == 2));
+    assert_eq!(allocator.stats().segment.all.current, 2, "it was lent");
 }
