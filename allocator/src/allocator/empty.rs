@@ -8,6 +8,7 @@ use cachette_hal::owned::RelaxedCapture;
 use super::Allocator;
 use crate::emit;
 use crate::error::Error;
+use crate::heap::sum_all;
 use crate::history::Level;
 
 impl<D: Device> Allocator<D> {
@@ -17,6 +18,8 @@ impl<D: Device> Allocator<D> {
     /// streams whose segments it gives back, as the driver does. For elastic segments it waits for nothing:
     /// memory that a stream may still use goes back when the stream is past it and the allocator next looks, and
     /// is not among the bytes that this says.
+    ///
+    /// A failure of the driver is returned after everything else was given back.
     pub fn empty_cache(&self) -> Result<u64, Error> {
         self.shared().origin.check()?;
         let _gathered = self.shared().history.gather(Level::All);
@@ -30,28 +33,32 @@ impl<D: Device> Allocator<D> {
         }
         let mut heaps = self.inner.heaps.all();
         heaps.retain(|heap| heap.gives_back());
-        heaps.iter().try_for_each(|heap| heap.tend())?;
+        for heap in &heaps {
+            // What fails is tried again below, and told then.
+            let _ = heap.tend();
+        }
         let (elastic, direct): (Vec<_>, Vec<_>) =
             heaps.iter().partition(|heap| heap.elastic().is_some());
         for fence in elastic.iter().flat_map(|heap| heap.all_fences()) {
-            if !fence.passes_soon()? {
+            if !matches!(fence.passes_soon(), Ok(true)) {
                 break;
             }
         }
         let fences: Vec<_> = direct.iter().flat_map(|heap| heap.all_fences()).collect();
         if !fences.is_empty() && !self.shared().settings.never_block.load(Relaxed) {
             self.shared().totals.waits.fetch_add(1, Relaxed);
-            emit::waiting(|| fences.iter().try_for_each(|fence| fence.wait()))?;
+            // A block whose wait fails stays, and the others do not.
+            emit::waiting(|| {
+                for fence in &fences {
+                    let _ = fence.wait();
+                }
+            });
         }
-        let mut bytes = 0;
-        for heap in heaps {
-            heap.tend()?;
-            bytes += heap.release_where(|_| true)?;
-        }
+        let emptied = sum_all(heaps.iter().map(|heap| heap.empty()));
         for source in self.inner.pools.sources() {
             source.emptied();
         }
         self.inner.forget_pools();
-        Ok(bytes)
+        Ok(emptied?)
     }
 }

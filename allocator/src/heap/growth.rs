@@ -202,7 +202,7 @@ impl<D: Device> Heap<D> {
         freed
     }
 
-    /// Gives back every idle segment that `which` names; stops at the first failure.
+    /// Gives back every idle segment that `which` names. A failure stops none of the others.
     ///
     /// Of an elastic heap: every spare chunk.
     pub(crate) fn release_where(&self, which: impl Fn(&IdleSegment) -> bool) -> hal::Result<u64> {
@@ -213,16 +213,30 @@ impl<D: Device> Heap<D> {
         if self.lane.is_capturing() {
             return Ok(0);
         }
-        self.idle_segments()
-            .into_iter()
-            .filter(which)
-            .try_fold(0, |bytes, idle| Ok(bytes + self.release(idle)?))
+        let idle = self.idle_segments().into_iter().filter(which);
+        sum_all(idle.map(|idle| self.release(idle)))
+    }
+
+    /// Gives back everything that is unused, and what waited for other streams and need not any more.
+    pub(crate) fn empty(&self) -> hal::Result<u64> {
+        let tended = self.tend();
+        let bytes = self.release_where(|_| true);
+        tended.and(bytes)
     }
 
     /// Bytes held from the device.
     pub(crate) fn reserved(&self) -> u64 {
         self.counters.now(Row::All, Counted::ReservedBytes)
     }
+}
+
+/// The sum, or the first failure; a failure stops none of the others.
+pub(crate) fn sum_all(bytes: impl Iterator<Item = hal::Result<u64>>) -> hal::Result<u64> {
+    let mut sum = Ok(0);
+    for bytes in bytes {
+        sum = sum.and_then(|sum| bytes.map(|bytes| sum + bytes));
+    }
+    sum
 }
 
 impl<D: Device> Drop for Heap<D> {

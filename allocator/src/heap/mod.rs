@@ -36,7 +36,7 @@ use crate::stats::Counters;
 
 pub(crate) use copy::HeapCopy;
 pub(crate) use give::Given;
-pub(crate) use growth::Segment;
+pub(crate) use growth::{Segment, sum_all};
 use notes::Notes;
 pub(crate) use offered::{Lies, NotOffered, OfferedBlock};
 use pending::Pending;

@@ -268,14 +268,19 @@ impl<D: Device> Heap<D> {
             .collect()
     }
 
-    /// Releases the ranges of addresses; nothing is mapped in them any more.
+    /// Releases the ranges of addresses, unless the driver refused to unmap something in them.
     pub(super) fn release_addresses(&self) {
         let Some(elastic) = &self.elastic else { return };
+        // The chunks of a sleeping heap are not mapped.
+        let is_mapped = !self.is_asleep() && !self.chunks().is_empty();
+        if is_mapped || !elastic.stale().is_empty() {
+            return;
+        }
         let Ok(memory) = memory_of(&self.shared.device) else {
             return;
         };
         for (start, bytes) in std::mem::take(&mut *elastic.ranges()) {
-            // SAFETY: 1. the range was reserved by this heap, which is at its end.
+            // SAFETY: 1. the range was reserved by this heap, which is at its end, and nothing is mapped in it.
             // A destructor has nobody to tell of a failure.
             let _ = unsafe { memory.release(start, bytes) };
         }

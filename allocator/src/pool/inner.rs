@@ -13,7 +13,7 @@ use crate::allocation::Allocation;
 use crate::allocator::{Allocator, Inner, NO_HEAP};
 use crate::error::Error;
 use crate::fence::Fence;
-use crate::heap::Heap;
+use crate::heap::{Heap, sum_all};
 use crate::history::Level;
 use crate::lane::{Lane, Stream};
 use crate::policy::Policy;
@@ -161,12 +161,8 @@ impl<D: Device> Inner<D> {
         if !core.gives_back() || !self.wait_for_launches(core)? {
             return Ok(0);
         }
-        let mut bytes = 0;
-        for heap in self.heaps_of(core.id) {
-            heap.tend()?;
-            bytes += heap.release_where(|_| true)?;
-        }
-        Ok(bytes)
+        let heaps = self.heaps_of(core.id);
+        Ok(sum_all(heaps.iter().map(|heap| heap.empty()))?)
     }
 
     /// Takes a user of a pool away, and gives its memory back after the last.

@@ -196,12 +196,12 @@ fn p13_a_state_of_another_pool_is_refused() {
 fn used_block(bed: &Bed, pool: &Pool<HostDevice>, stream: &Lane, side: &Lane) -> (u64, Hold) {
     let address = raw(bed, pool, 12 * MIB, stream);
     let hold = bed.hold(side);
-    let transfer = bed.device.transfer().unwrap();
-    let at = DevicePtr::new(address).unwrap();
+    let transfer = bed.device.transfer().expect("the host device copies");
+    let at = DevicePtr::new(address).expect("memory");
     // SAFETY: 1. the stream lives. 3. the segment of the memory stays.
-    unsafe { transfer.fill(at, 1, 12 * MIB, side.get()) }.unwrap();
+    unsafe { transfer.fill(at, 1, 12 * MIB, side.get()) }.expect("a fill is queued");
     // SAFETY: 1. 2. the stream is this allocator's own.
-    unsafe { bed.allocator.record_stream_raw(address, side.get()) }.unwrap();
+    unsafe { bed.allocator.record_stream_raw(address, side.get()) }.expect("it is allocated");
     (address, hold)
 }
 

@@ -292,3 +292,25 @@ fn a_destructor_tries_again_what_failed() {
         }
     }
 }
+
+#[test]
+fn addresses_stay_reserved_while_something_is_mapped_there() {
+    let host = device(HostConfig::default());
+    let checked = Arc::new(Checked::new(host.clone()));
+    let text = "expandable_segments:True";
+    let allocator = Allocator::with_config(Arc::clone(&checked), &config(text));
+    let stream = allocator.create_stream().unwrap();
+    drop(allocator.allocate(4 * MIB, &stream).unwrap());
+    for nth in 1..=64 {
+        host.fail_next(Call::Unmap, nth, ErrorKind::Other);
+    }
+    drop((stream, allocator));
+    host.clear_failures();
+    let wrong: Vec<String> = checked.misuses().iter().map(ToString::to_string).collect();
+    assert!(wrong.is_empty(), "{wrong:?}");
+    assert_eq!(
+        host.live().reservations,
+        1,
+        "the mapping needs its addresses"
+    );
+}

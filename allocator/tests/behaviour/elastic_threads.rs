@@ -239,7 +239,7 @@ fn a_borrower_waits_for_what_its_lender_waits_for_only_later() {
     // The owner is made to wait for the side stream just after the borrower has marked its end.
     let (also, stream) = (allocator.clone(), owner.clone());
     hook.set(Call::Record, owner.get(), move || {
-        also.allocate(12 * MIB, &stream).unwrap().into_raw();
+        let _ = also.allocate(12 * MIB, &stream).unwrap().into_raw();
     });
     let mut lent = allocator.allocate_buffer::<u8>(24 << 20, &late).unwrap();
     lent.fill(2).unwrap();

@@ -3,11 +3,11 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
-use cachette::hal::{Checked, ErrorKind};
+use cachette::hal::{Call, Checked, ErrorKind};
 use cachette::{Allocator, Error, Stream};
 use cachette_hal_host::{HostConfig, HostDevice, Live};
 
-use crate::bed::{KIB, MIB, assert_sound, config, device};
+use crate::bed::{Bed, KIB, MIB, assert_sound, config, device};
 
 type Watched = Arc<Checked<HostDevice>>;
 
@@ -390,4 +390,32 @@ fn m23_requests_past_the_cache_survive_every_failure() {
         }
         freed
     });
+}
+
+#[test]
+fn emptying_the_cache_goes_on_after_a_failure() {
+    for pool in [false, true] {
+        let bed = Bed::new();
+        let streams = [(); 3].map(|()| bed.stream());
+        let user = bed.allocator.create_pool();
+        for stream in &streams {
+            if pool {
+                drop(user.allocate(12 * MIB, stream).unwrap());
+            } else {
+                drop(bed.allocate(12 * MIB, stream));
+            }
+        }
+        bed.device.fail_next(Call::Free, 1, ErrorKind::Other);
+        let empty = || {
+            if pool {
+                user.empty_cache()
+            } else {
+                bed.allocator.empty_cache()
+            }
+        };
+        assert!(empty().is_err());
+        assert_eq!(bed.stats().reserved_bytes.all.current, 12 * MIB);
+        assert_eq!(empty(), Ok(12 * MIB));
+        bed.assert_sound();
+    }
 }

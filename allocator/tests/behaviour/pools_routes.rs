@@ -335,6 +335,7 @@ fn p4_a_route_by_a_function_leads_the_streams_it_names() {
 }
 
 #[test]
+#[expect(clippy::mem_forget, reason = "a forgotten guard is the case")]
 fn p6_a_forgotten_guard_leads_into_no_later_pool() {
     let bed = Bed::new();
     let stream = bed.stream();
