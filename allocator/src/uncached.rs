@@ -110,23 +110,31 @@ impl UncachedMemory {
 
     /// Frees the memory that begins at `address` and is known by that alone; `None` if there is none.
     pub(crate) fn free_raw<D: Device>(&self, device: &D, address: u64) -> Option<hal::Result<()>> {
-        let raw = self.lock().get(&address).is_some_and(|record| record.raw);
-        raw.then(|| {
-            probes::free(|| address);
-            self.free(device, address)
-        })
+        let record = self.remove(address, |record| record.raw)?;
+        probes::free(|| address);
+        Some(self.end(device, record))
     }
 
-    /// Waits for the device and frees the memory; a failure changes nothing.
+    /// Frees the memory that begins at `address`.
     fn free<D: Device>(&self, device: &D, address: u64) -> hal::Result<()> {
-        let Some(record) = self.lock().remove(&address) else {
-            return Ok(());
-        };
+        let record = self.remove(address, |_| true);
+        record.map_or(Ok(()), |record| self.end(device, record))
+    }
+
+    /// Takes a record out of the table, in the turn of the lock that looks at it: no two threads free one memory.
+    fn remove(&self, address: u64, which: impl Fn(&Record) -> bool) -> Option<Record> {
+        let mut records = self.lock();
+        records.get(&address).filter(|record| which(record))?;
+        records.remove(&address)
+    }
+
+    /// Waits for the device and frees memory that has left the table; a failure puts it back.
+    fn end<D: Device>(&self, device: &D, record: Record) -> hal::Result<()> {
         let idle = device.synchronize_device();
-        // SAFETY: 1. the memory came from this device and has just left the table. 2. The device is idle.
+        // SAFETY: 1. the memory came from this device and has left the table. 2. The device is idle.
         let freed = idle.and_then(|()| unsafe { device.free(record.ptr) });
         if freed.is_err() {
-            self.lock().insert(address, record);
+            self.lock().insert(record.ptr.address(), record);
         }
         freed
     }

@@ -1,6 +1,7 @@
 //! Without the cache: every request is one of the device's own.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Barrier, Mutex};
+use std::thread::{self, ScopedJoinHandle};
 
 use cachette::hal::{Call, ErrorKind};
 use cachette::{Error, Leak, PointerProblem};
@@ -153,5 +154,26 @@ fn m23_memory_whose_free_failed_goes_with_the_allocator() {
         drop(stream);
         bed.device.clear_failures();
         bed.assert_returns_everything();
+    }
+}
+
+#[test]
+fn m23_threads_that_free_one_address_free_it_once() {
+    const THREADS: usize = 4;
+    let bed = Bed::with(OFF);
+    let stream = bed.stream();
+    for round in 0..200 {
+        let address = bed.allocate_raw(4 * KIB, &stream);
+        let start = Barrier::new(THREADS);
+        let free = || {
+            start.wait();
+            bed.allocator.free_raw(address).is_ok()
+        };
+        let freed = thread::scope(|scope| {
+            let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(free)).collect();
+            let ended = threads.into_iter().map(ScopedJoinHandle::join);
+            ended.filter(|freed| matches!(freed, Ok(true))).count()
+        });
+        assert_eq!(freed, 1, "round {round}");
     }
 }
