@@ -79,8 +79,13 @@ impl<D: Device> Heap<D> {
         index.insert(segment.base.address(), segment.bytes, home);
     }
 
-    /// The segments that nobody uses now, the oldest first.
+    /// The segments that can be given back now, the oldest first: the unused ones, unless the stream is captured.
+    ///
+    /// To give one back, a point is marked in the stream and waited for. That would break a capture.
     pub(crate) fn idle_segments(&self) -> Vec<IdleSegment> {
+        if self.lane.is_capturing() {
+            return Vec::new();
+        }
         let mut state = self.state.lock();
         if state.policy.ages {
             state.shelf.clock = self.shared.settings.clock.load(Relaxed);
@@ -208,10 +213,6 @@ impl<D: Device> Heap<D> {
     pub(crate) fn release_where(&self, which: impl Fn(&IdleSegment) -> bool) -> hal::Result<u64> {
         if self.elastic.is_some() {
             return self.release_spares();
-        }
-        // To mark a point in a stream that is captured, and wait for it, would break the capture.
-        if self.lane.is_capturing() {
-            return Ok(0);
         }
         let idle = self.idle_segments().into_iter().filter(which);
         sum_all(idle.map(|idle| self.release(idle)))

@@ -2,7 +2,7 @@
 
 use cachette::hal::Call;
 
-use crate::bed::{Bed, MIB, Memory};
+use crate::bed::{Bed, MIB, Memory, begin_capture};
 
 /// Three segments of 20 MiB under a limit of 100 MiB, of which half may be held before collection starts.
 fn bed_with_ages() -> (Bed, crate::bed::Lane) {
@@ -122,4 +122,20 @@ fn m17_collection_never_takes_what_is_in_use_by_another_stream() {
     let frees = bed.calls_of(Call::Free, || drop(bed.allocate(24 * MIB, &stream)));
     assert_eq!(frees, 0);
     hold.release();
+}
+
+#[test]
+fn m17_collection_leaves_a_captured_stream_alone() {
+    let bed = Bed::with("garbage_collection_threshold:0.2,memory_limit:200M");
+    let (captured, other) = (bed.stream(), bed.stream());
+    let old: Vec<_> = (0..3).map(|_| bed.allocate(20 * MIB, &captured)).collect();
+    drop(old);
+    let pool = bed.allocator.create_capture_pool();
+    let capture = begin_capture(&pool, &captured);
+    let frees = bed.calls_of(Call::Free, || drop(bed.allocate(24 * MIB, &other)));
+    assert_eq!(frees, 0);
+    capture.end().expect("nothing has broken it");
+    let frees = bed.calls_of(Call::Free, || drop(bed.allocate(30 * MIB, &other)));
+    assert!(frees > 0, "it is garbage once the capture is over");
+    bed.assert_sound();
 }
