@@ -86,12 +86,13 @@ fn nvshmem(path: Option<&str>) -> Result<(), Box<dyn Error>> {
 fn host() -> Result<(), Box<dyn Error>> {
     let device = Backends::open("host")?;
     let (makes, frees) = (AnyDevice::clone(&device), AnyDevice::clone(&device));
-    let source = FunctionSource::new(
-        "the host's memory",
-        move |bytes, _| makes.allocate(bytes).map_err(as_source_error),
+    let allocate = move |bytes, _: &Place| makes.allocate(bytes).map_err(as_source_error);
+    let free = move |ptr, _, _: &Place| {
         // SAFETY: 1. the line above made it. 2. The promise of who frees it.
-        move |ptr, _, _| unsafe { frees.free(ptr) }.map_err(as_source_error),
-    );
+        unsafe { frees.free(ptr) }.map_err(as_source_error)
+    };
+    // SAFETY: 1. 2. 3. the device's own memory has these properties.
+    let source = unsafe { FunctionSource::new("the host's memory", allocate, free) };
     let source = Arc::new(source);
     let bytes = exercise(&device, &*source)?;
     pooled(&device, source)?;
@@ -123,7 +124,8 @@ impl Watched {
     }
 }
 
-impl Source for Watched {
+// SAFETY: 1. 2. 3. the source inside keeps them.
+unsafe impl Source for Watched {
     fn name(&self) -> &str {
         self.source.name()
     }

@@ -14,11 +14,14 @@
 //! use cachette::source::{FunctionSource, Place, Source, SourceError};
 //! use cachette::hal::{DevicePtr, Ordinal, StreamRef};
 //!
-//! let source = FunctionSource::new(
-//!     "numbers",
-//!     |_bytes, _place| DevicePtr::new(0x7000).ok_or(SourceError::out_of_memory("none")),
-//!     |_ptr, _bytes, _place| Ok(()),
-//! );
+//! // SAFETY: 1. 2. 3. no work uses the numbers as addresses, and each is given once.
+//! let source = unsafe {
+//!     FunctionSource::new(
+//!         "numbers",
+//!         |_bytes, _place| DevicePtr::new(0x7000).ok_or(SourceError::out_of_memory("none")),
+//!         |_ptr, _bytes, _place| Ok(()),
+//!     )
+//! };
 //! let place = Place::new(Ordinal(0), StreamRef::DEFAULT);
 //! // SAFETY: the functions do not look at the stream.
 //! let ptr = unsafe { source.allocate(4096, &place) }?;
@@ -83,13 +86,25 @@ pub type PoolPair = (u64, u64);
 
 /// Makes segments and takes them back.
 ///
-/// Calls come from any thread, several at once, and none is made while a lock of a heap is held. A pool keeps its
-/// source alive until the last segment has gone back. Only the first three methods are needed; the rest are told
-/// what happens, and by default do not care.
+/// Calls come from any thread, several at once. A pool keeps its source alive until the last segment has gone back.
+/// Only the first three methods are needed; the rest are told what happens, and by default do not care.
 ///
-/// `allocate` returns memory of `place.device` that overlaps nothing live, stays valid until it is freed, and
-/// begins at a multiple of [`alignment`](Self::alignment). A call that fails has changed nothing.
-pub trait Source: Debug + Send + Sync {
+/// A source may ask the allocator for memory of the default pool, or of a pool without a source. A request inside
+/// `allocate` or `free` that needs a segment of a source gets an error: it would wait for itself. Other requests may
+/// wait until a call returns. So a source must not wait for a thread that asks for memory, and must not hold a lock of
+/// its own while it asks.
+///
+/// # Safety
+///
+/// Safe buffers write where a source says, so:
+///
+/// 1. [`allocate`](Self::allocate) returns memory of `place.device` that is `bytes` long and overlaps nothing live.
+/// 2. The memory stays valid until it is freed.
+/// 3. A call that fails or panics has changed nothing: after a failed [`free`](Self::free) the memory is still valid.
+///
+/// Memory that overlaps another segment of the same allocator is refused with an error. So is an address that is not a
+/// multiple of [`alignment`](Self::alignment).
+pub unsafe trait Source: Debug + Send + Sync {
     /// The name that reports use.
     fn name(&self) -> &str;
 

@@ -44,8 +44,10 @@ struct Hooks {
 impl FunctionSource {
     /// A source called `name` that makes memory by `allocate` and takes it back by `free`.
     ///
-    /// They keep the promises of [`Source`].
-    pub fn new(
+    /// # Safety
+    ///
+    /// 1. 2. 3. The functions keep the promises of [`Source`].
+    pub unsafe fn new(
         name: impl Into<String>,
         allocate: impl Fn(u64, &Place) -> Result<DevicePtr, SourceError> + Send + Sync + 'static,
         free: impl Fn(DevicePtr, u64, &Place) -> Result<(), SourceError> + Send + Sync + 'static,
@@ -155,7 +157,8 @@ impl fmt::Debug for FunctionSource {
     }
 }
 
-impl Source for FunctionSource {
+// SAFETY: 1. 2. 3. the functions keep them, by the promise of `new`.
+unsafe impl Source for FunctionSource {
     fn name(&self) -> &str {
         &self.name
     }

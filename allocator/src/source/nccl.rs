@@ -157,7 +157,8 @@ impl Nccl {
     }
 }
 
-impl Source for Nccl {
+// SAFETY: 1. 2. 3. the library documents them of `ncclMemAlloc` and `ncclMemFree`; what fails before a call changes nothing.
+unsafe impl Source for Nccl {
     fn name(&self) -> &str {
         self.name
     }

@@ -137,7 +137,8 @@ impl Nvshmem {
     }
 }
 
-impl Source for Nvshmem {
+// SAFETY: 1. 2. 3. the library documents them of `nvshmem_malloc` and `nvshmem_free`; what fails before a call changes nothing.
+unsafe impl Source for Nvshmem {
     fn name(&self) -> &str {
         NAME
     }

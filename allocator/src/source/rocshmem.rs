@@ -132,7 +132,8 @@ impl Rocshmem {
     }
 }
 
-impl Source for Rocshmem {
+// SAFETY: 1. 2. 3. the library documents them of `rocshmem_malloc` and `rocshmem_free`; what fails before a call changes nothing.
+unsafe impl Source for Rocshmem {
     fn name(&self) -> &str {
         NAME
     }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use cachette::hal::{Device, DevicePtr, ErrorKind};
 use cachette::pool::Filter;
-use cachette::source::{FunctionSource, SourceError, SourceErrorKind};
+use cachette::source::{FunctionSource, Place, SourceError, SourceErrorKind};
 use cachette::{Action, Error, PoolOptions};
 use cachette_hal_host::HostDevice;
 
@@ -23,28 +23,28 @@ fn source(device: &HostDevice, calls: &Calls) -> FunctionSource {
     let (of_allocate, of_free) = (device.clone(), device.clone());
     let (allocated, freed) = (note(calls), note(calls));
     let (started, began, ended, released) = (note(calls), note(calls), note(calls), note(calls));
-    FunctionSource::new(
-        "test",
-        move |bytes, _| {
-            let made = of_allocate
-                .allocate(bytes)
-                .map_err(|error| match error.kind() {
-                    ErrorKind::OutOfMemory => SourceError::out_of_memory("no room"),
-                    _ => SourceError::other("broken", "mend it"),
-                })?;
-            allocated(format!("allocate {}", bytes / MIB));
-            Ok(made)
-        },
-        move |ptr, bytes, _| {
-            freed(format!("free {}", bytes / MIB));
-            // SAFETY: 1. it was allocated above. 2. the allocator gives back what nobody uses.
-            unsafe { of_free.free(ptr) }.map_err(|_| SourceError::other("stuck", "try again"))
-        },
-    )
-    .on_start(move |devices| started(format!("start {devices}")))
-    .on_begin(move |_, pool| began(format!("begin {}", pool.1)))
-    .on_end(move |_, pool| ended(format!("end {}", pool.1)))
-    .on_release(move |_, pool| released(format!("release {}", pool.1)))
+    let allocate = move |bytes, _: &Place| {
+        let made = of_allocate
+            .allocate(bytes)
+            .map_err(|error| match error.kind() {
+                ErrorKind::OutOfMemory => SourceError::out_of_memory("no room"),
+                _ => SourceError::other("broken", "mend it"),
+            })?;
+        allocated(format!("allocate {}", bytes / MIB));
+        Ok(made)
+    };
+    let free = move |ptr, bytes, _: &Place| {
+        freed(format!("free {}", bytes / MIB));
+        // SAFETY: 1. it was allocated above. 2. the allocator gives back what nobody uses.
+        unsafe { of_free.free(ptr) }.map_err(|_| SourceError::other("stuck", "try again"))
+    };
+    // SAFETY: 1. 2. 3. the device's own memory has these properties.
+    let source = unsafe { FunctionSource::new("test", allocate, free) };
+    source
+        .on_start(move |devices| started(format!("start {devices}")))
+        .on_begin(move |_, pool| began(format!("begin {}", pool.1)))
+        .on_end(move |_, pool| ended(format!("end {}", pool.1)))
+        .on_release(move |_, pool| released(format!("release {}", pool.1)))
 }
 
 #[test]
@@ -106,8 +106,8 @@ fn asked(calls: &Calls) -> Vec<String> {
 fn answering(
     answer: impl Fn() -> Result<DevicePtr, SourceError> + Send + Sync + 'static,
 ) -> Arc<FunctionSource> {
-    let source = FunctionSource::new("stubborn", move |_, _| answer(), |_, _, _| Ok(()));
-    Arc::new(source)
+    // SAFETY: 1. 2. 3. the answers are errors.
+    Arc::new(unsafe { FunctionSource::new("stubborn", move |_, _| answer(), |_, _, _| Ok(())) })
 }
 
 #[test]
@@ -276,14 +276,13 @@ fn m8_an_address_that_is_not_aligned_is_given_back_and_refused() {
     let freed = Arc::new(AtomicU64::new(0));
     for alignment in [512, 64] {
         let back = Arc::clone(&freed);
-        let source = FunctionSource::new(
-            "crooked",
-            |_, _| Ok(DevicePtr::new(0x10040).expect("it is not null")),
-            move |ptr, bytes, _| {
-                back.store(ptr.address() + bytes, Relaxed);
-                Ok(())
-            },
-        );
+        let allocate = |_, _: &Place| Ok(DevicePtr::new(0x10040).expect("it is not null"));
+        let free = move |ptr: DevicePtr, bytes, _: &Place| {
+            back.store(ptr.address() + bytes, Relaxed);
+            Ok(())
+        };
+        // SAFETY: 1. 2. 3. the address is refused, so no work uses it.
+        let source = unsafe { FunctionSource::new("crooked", allocate, free) };
         let pool = with(&bed, Arc::new(source.aligned_to(alignment)));
         let refused = pool.allocate(MIB, &stream).expect_err("it is not aligned");
         let text = refused.to_string();

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use cachette::hal::{DevicePtr, Ordinal, StreamRef};
-use cachette::source::{ALIGNMENT, FunctionSource, Source, SourceError, SourceErrorKind};
+use cachette::source::{ALIGNMENT, FunctionSource, Place, Source, SourceError, SourceErrorKind};
 
 use super::HERE;
 
@@ -17,19 +17,18 @@ fn note(log: &Log, line: String) {
 /// A source that answers with `address` and writes down its calls.
 fn logged(log: &Log, address: u64) -> FunctionSource {
     let (allocations, frees) = (Arc::clone(log), Arc::clone(log));
-    FunctionSource::new(
-        "logged",
-        move |bytes, place| {
-            let line = format!("allocate {bytes} on {}", place.device);
-            note(&allocations, line);
-            DevicePtr::new(address).ok_or_else(|| SourceError::out_of_memory("nothing is left"))
-        },
-        move |ptr, bytes, place| {
-            let line = format!("free {ptr} of {bytes} on {}", place.device);
-            note(&frees, line);
-            Ok(())
-        },
-    )
+    let allocate = move |bytes: u64, place: &Place| {
+        let line = format!("allocate {bytes} on {}", place.device);
+        note(&allocations, line);
+        DevicePtr::new(address).ok_or_else(|| SourceError::out_of_memory("nothing is left"))
+    };
+    let free = move |ptr: DevicePtr, bytes: u64, place: &Place| {
+        let line = format!("free {ptr} of {bytes} on {}", place.device);
+        note(&frees, line);
+        Ok(())
+    };
+    // SAFETY: 1. 2. 3. no test uses the address.
+    unsafe { FunctionSource::new("logged", allocate, free) }
 }
 
 fn allocate(source: &dyn Source, bytes: u64) -> Result<DevicePtr, SourceError> {
@@ -73,7 +72,9 @@ fn an_unaligned_address_is_given_back_and_told() {
 fn an_unaligned_address_that_cannot_be_given_back_is_told_as_lost() {
     let at = DevicePtr::new(0x4001).unwrap();
     let stuck = || SourceError::other("it is stuck", "restart");
-    let source = FunctionSource::new("stuck", move |_, _| Ok(at), move |_, _, _| Err(stuck()));
+    // SAFETY: 1. 2. 3. the address is not used.
+    let source =
+        unsafe { FunctionSource::new("stuck", move |_, _| Ok(at), move |_, _, _| Err(stuck())) };
     let error = allocate(&source, 1).unwrap_err().to_string();
     assert!(
         error.contains("so it is lost: it is stuck; restart"),
@@ -94,7 +95,9 @@ fn errors_of_the_functions_come_through() {
 
     let at = DevicePtr::new(0x4000).unwrap();
     let busy = || SourceError::other("the memory is registered", "deregister it");
-    let source = FunctionSource::new("busy", move |_, _| Ok(at), move |_, _, _| Err(busy()));
+    // SAFETY: 1. 2. 3. the address is not used.
+    let source =
+        unsafe { FunctionSource::new("busy", move |_, _| Ok(at), move |_, _, _| Err(busy())) };
     let ptr = allocate(&source, 512).unwrap();
     // SAFETY: 1. it came from there. 2. nobody uses it.
     let error = unsafe { source.free(ptr, 512, &HERE) }.unwrap_err();

@@ -369,7 +369,8 @@ cachette_status_t cachette_pool_new_id(struct cachette_pool_id_t *out_id);
 #define CACHETTE_POOL_USE_ON_OOM 2
 
 /// Makes a segment: `bytes` bytes on a device, at a multiple of 512, for a request of `stream`. NULL means that there
-/// is no memory. Calls come from any thread, several at once.
+/// is no memory. The segment overlaps nothing that is in use, and stays valid until it is taken back. Calls come from
+/// any thread, several at once. The function must not ask a pool with a source for memory.
 typedef void *(*cachette_source_allocate_fn)(void *user,
                                              uint64_t bytes,
                                              uint32_t device,

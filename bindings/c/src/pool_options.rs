@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use cachette::PoolOptions;
 use cachette::hal::{DeviceInfo, DevicePtr, Vendor};
-use cachette::source::{FunctionSource, Nccl, Nvshmem, Rocshmem, Source, SourceError};
+use cachette::source::{FunctionSource, Nccl, Nvshmem, Place, Rocshmem, Source, SourceError};
 
 use crate::convert::{address_of, handle_of, pointer_to};
 use crate::failure::Failure;
@@ -22,7 +22,8 @@ pub const CACHETTE_POOL_NO_SPLIT: u64 = 1;
 pub const CACHETTE_POOL_USE_ON_OOM: u64 = 2;
 
 /// Makes a segment: `bytes` bytes on a device, at a multiple of 512, for a request of `stream`. NULL means that there
-/// is no memory. Calls come from any thread, several at once.
+/// is no memory. The segment overlaps nothing that is in use, and stays valid until it is taken back. Calls come from
+/// any thread, several at once. The function must not ask a pool with a source for memory.
 pub type SourceAllocate = Option<
     unsafe extern "C" fn(
         user: *mut c_void,
@@ -140,31 +141,29 @@ impl GivenOptions {
             ..
         } = *self;
         let (of_allocate, of_free) = (Arc::clone(user), Arc::clone(user));
-        Arc::new(FunctionSource::new(
-            "the program's source",
-            move |bytes, place| {
-                let (device, stream) = (place.device, handle_of(place.stream));
-                let made = source_allocate.map(|make| {
-                    // SAFETY: 6. is the promise of whoever made the pool.
-                    unsafe { make(of_allocate.pointer, bytes, device.0, stream) }
-                });
-                made.and_then(|made| DevicePtr::new(address_of(made)))
-                    .ok_or_else(|| {
-                        let text = format!(
-                            "the program's source has no {bytes} bytes for device {device}"
-                        );
-                        SourceError::out_of_memory(text)
-                    })
-            },
-            move |ptr, bytes, place| {
-                let (at, stream) = (pointer_to(ptr.address()), handle_of(place.stream));
-                if let Some(free) = source_free {
-                    // SAFETY: 6. is the promise of whoever made the pool.
-                    unsafe { free(of_free.pointer, at, bytes, place.device.0, stream) };
-                }
-                Ok(())
-            },
-        ))
+        let allocate = move |bytes, place: &Place| {
+            let (device, stream) = (place.device, handle_of(place.stream));
+            let made = source_allocate.map(|make| {
+                // SAFETY: 6. is the promise of whoever made the pool.
+                unsafe { make(of_allocate.pointer, bytes, device.0, stream) }
+            });
+            made.and_then(|made| DevicePtr::new(address_of(made)))
+                .ok_or_else(|| {
+                    let text =
+                        format!("the program's source has no {bytes} bytes for device {device}");
+                    SourceError::out_of_memory(text)
+                })
+        };
+        let free = move |ptr: DevicePtr, bytes, place: &Place| {
+            let (at, stream) = (pointer_to(ptr.address()), handle_of(place.stream));
+            if let Some(free) = source_free {
+                // SAFETY: 6. is the promise of whoever made the pool.
+                unsafe { free(of_free.pointer, at, bytes, place.device.0, stream) };
+            }
+            Ok(())
+        };
+        // SAFETY: 1. 2. 3. the types of the functions say so, and promise 6 of the crate holds them to it.
+        Arc::new(unsafe { FunctionSource::new("the program's source", allocate, free) })
     }
 }
 

@@ -36,7 +36,8 @@ impl FunctionSource {
             unsafe { free(pointer(ptr), signed, device, stream(place.stream)) };
             Ok(())
         };
-        Self::new(name, allocate, free)
+        // SAFETY: 1. 2. 3. the C functions keep them, by promise 1 of `from_c`.
+        unsafe { Self::new(name, allocate, free) }
     }
 
     /// Adds C functions as hooks.

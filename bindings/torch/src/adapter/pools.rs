@@ -61,11 +61,9 @@ impl PoolSource {
             unsafe { free(user, pointer(ptr.address())) };
             Ok(())
         };
-        Arc::new(FunctionSource::new(
-            "PyTorch's allocator of the pool",
-            allocate,
-            free,
-        ))
+        let name = "PyTorch's allocator of the pool";
+        // SAFETY: 1. 2. 3. PyTorch requires them of every allocator of a pool.
+        Arc::new(unsafe { FunctionSource::new(name, allocate, free) })
     }
 }
 
