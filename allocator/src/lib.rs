@@ -189,6 +189,7 @@ pub mod source;
 mod stats;
 mod sync;
 mod uncached;
+mod underway;
 
 pub use allocation::Allocation;
 pub use allocator::Allocator;

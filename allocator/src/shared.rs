@@ -14,6 +14,7 @@ use crate::observe::Observers;
 use crate::policy::Policy;
 use crate::stats::{Ledger, Stat};
 use crate::uncached::UncachedMemory;
+use crate::underway::{Reservation, Underway};
 
 /// How many ranges of addresses are as long as each other, before the next are half as long.
 const FULL_RANGES: u32 = 8;
@@ -35,6 +36,7 @@ pub(crate) struct Shared<D: Device> {
     pub(crate) settings: Settings,
     pub(crate) uncached: UncachedMemory,
     pub(crate) chunks: Chunks,
+    pub(crate) underway: Underway,
     /// Other devices that may touch whatever is mapped.
     peers: RwLock<Vec<Ordinal>>,
     /// Events that nobody waits for, the one used last first. They are destroyed with the allocator.
@@ -55,19 +57,22 @@ impl<D: Device> Shared<D> {
             settings: Settings::new(config, total),
             uncached: UncachedMemory::default(),
             chunks: Chunks::default(),
+            underway: Underway::default(),
             peers: RwLock::default(),
             events: Mutex::default(),
         }
     }
 
-    /// Counts bytes that are about to be asked of the device as held; `false` if the limit does not allow them.
-    ///
-    /// What is refused is never counted, not even for a moment: another's smaller request would be refused with it.
-    pub(crate) fn reserve(&self, bytes: u64) -> bool {
+    /// Counts bytes that are about to be asked of the device as held; `None` if the limit does not allow them.
+    pub(crate) fn reserve(&self, bytes: u64) -> Option<Reservation<'_>> {
         let limit = self.settings.limit.load(Relaxed);
-        let within = |held: u64| held.checked_add(bytes).filter(|sum| *sum <= limit);
-        let reserved = &self.totals.reserved;
-        bytes == 0 || reserved.fetch_update(Relaxed, Relaxed, within).is_ok()
+        self.underway.reserve(bytes, &self.totals.reserved, limit)
+    }
+
+    /// Bytes that may be asked of the device yet, for a request that needs no more than `wanted`.
+    pub(crate) fn room(&self, wanted: u64) -> u64 {
+        let limit = self.settings.limit.load(Relaxed);
+        self.underway.room(wanted, &self.totals.reserved, limit)
     }
 
     /// How many addresses an elastic segment needs to hold `bytes` more, and how many it should have.

@@ -165,9 +165,10 @@ impl<D: Device> Heap<D> {
         self.shared
             .chunks
             .retain_loose(&mut spares, |spare| spare.chunk.id);
+        let request = state.policy.round(ask.requested);
         let decision = policy::decide(&Facts {
             page,
-            request: state.policy.round(ask.requested),
+            request,
             runs: &runs,
             spares: &spares,
             offered: offered.as_deref(),
@@ -177,7 +178,7 @@ impl<D: Device> Heap<D> {
             held_then: crest.held,
             spent: self.shared.chunks.spent.load(Relaxed),
             used: crest.used,
-            room: self.room(),
+            room: self.shared.room(request),
             pressed,
             tuning,
         });
@@ -190,12 +191,6 @@ impl<D: Device> Heap<D> {
             Decision::AskOthers => Begin::AskOthers,
             Decision::NoMemory => Begin::NoMemory,
         })
-    }
-
-    /// Bytes that may be asked of the device yet.
-    fn room(&self) -> u64 {
-        let limit = self.shared.settings.limit.load(Relaxed);
-        limit.saturating_sub(self.shared.totals.reserved.load(Relaxed))
     }
 }
 

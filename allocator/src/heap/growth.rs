@@ -31,11 +31,15 @@ impl<D: Device> Heap<D> {
         let mut state = self.state.lock();
         let Some(id) = self.put_in(&mut state, segment) else {
             drop(state);
+            let release = self.shared.underway.release();
+            self.shared.index.disclaim(segment.base.address());
             self.free_memory(segment, &[], &mut Told::default())?;
             self.shared
                 .totals
                 .reserved
                 .fetch_sub(segment.bytes, Relaxed);
+            // Memory that this request cannot use is no reason for it to try again.
+            release.cancel();
             return Ok(None);
         };
         let base = segment.base.address();
@@ -97,28 +101,19 @@ impl<D: Device> Heap<D> {
 
     /// Gives one idle segment back to the device; the bytes that came free, zero if it was taken meanwhile.
     ///
-    /// A failure changes nothing.
+    /// A failure changes nothing, nor does a panic of the pool's source.
     pub(crate) fn release(&self, idle: IdleSegment) -> hal::Result<u64> {
+        // Before the segment is out of sight.
+        let release = self.shared.underway.release();
         let Some((segment, guards)) = self.begin_leaving(idle) else {
+            release.cancel();
             return Ok(0);
         };
-        // Before the device can give the addresses to another heap.
-        let index = &self.shared.index;
-        index.remove(segment.base.address(), segment.bytes);
         // A tracker's panic goes on once the segment is gone.
         let mut told = Told::default();
-        let freed = self.free_memory(segment, &guards, &mut told);
-        let mut state = self.state.lock();
-        if let Err(error) = freed {
-            self.index(segment, idle.id);
-            state.shelf.stay(idle.id);
-            return Err(error);
-        }
-        state.shelf.leave(idle.id);
-        self.counters.lower(Counted::Segments, segment.kind, 1);
-        self.counters
-            .lower(Counted::ReservedBytes, segment.kind, segment.bytes);
-        drop(state);
+        let leaving = Leaving::begin(self, idle.id, segment);
+        self.free_memory(segment, &guards, &mut told)?;
+        leaving.end();
         let totals = &self.shared.totals;
         totals.reserved.fetch_sub(segment.bytes, Relaxed);
         if segment.bytes >= totals.max_split {
@@ -147,16 +142,25 @@ impl<D: Device> Heap<D> {
 
     /// Asks the device, or the source of the heap's pool, for a segment; `None` if there is no memory.
     pub(crate) fn obtain(&self, bytes: u64) -> Result<Option<DevicePtr>, Error> {
+        let index = &self.shared.index;
         let Some(source) = self.pool().and_then(|pool| pool.source.clone()) else {
             return match self.shared.device.allocate(bytes) {
-                Ok(base) => Ok(Some(base)),
+                Ok(base) => {
+                    // The device promises that it overlaps nothing.
+                    let _ = index.claim(base.address(), bytes);
+                    Ok(Some(base))
+                }
                 Err(error) if error.kind() == hal::ErrorKind::OutOfMemory => Ok(None),
                 Err(error) => Err(error.into()),
             };
         };
         // SAFETY: 1. the lane keeps its stream alive.
         match unsafe { source.allocate(bytes, &self.place()) } {
-            Ok(base) if base.address().is_multiple_of(GRAIN) => Ok(Some(base)),
+            Ok(base) if base.address().is_multiple_of(GRAIN) => {
+                let claimed = index.claim(base.address(), bytes);
+                claimed.map_err(|other| overlap(source.name(), base, other))?;
+                Ok(Some(base))
+            }
             Ok(base) => {
                 // SAFETY: 1. 2. it was made just now, and nobody knows it.
                 unsafe { source.free(base, bytes, &self.place()) }?;
@@ -238,6 +242,64 @@ pub(crate) fn sum_all(bytes: impl Iterator<Item = hal::Result<u64>>) -> hal::Res
         sum = sum.and_then(|sum| bytes.map(|bytes| sum + bytes));
     }
     sum
+}
+
+/// Memory that a source gave twice. It stays with the source's user: a free of it could take the other segment away.
+fn overlap(source: &str, base: DevicePtr, other: u64) -> SourceError {
+    SourceError::other(
+        format!("{source} gave {base}, which overlaps the segment at {other:#x} that is in use"),
+        "return memory that nothing else uses",
+    )
+}
+
+/// A segment on its way out of a heap. Dropped before its end, the segment serves again.
+struct Leaving<'a, D: Device> {
+    heap: &'a Heap<D>,
+    id: SegmentId,
+    segment: Segment,
+    has_left: bool,
+}
+
+impl<'a, D: Device> Leaving<'a, D> {
+    fn begin(heap: &'a Heap<D>, id: SegmentId, segment: Segment) -> Self {
+        // Before the device can give the addresses to another heap.
+        let (index, base) = (&heap.shared.index, segment.base.address());
+        index.remove(base, segment.bytes);
+        index.disclaim(base);
+        Self {
+            heap,
+            id,
+            segment,
+            has_left: false,
+        }
+    }
+
+    /// Forgets the segment, whose memory is gone.
+    fn end(mut self) {
+        self.has_left = true;
+        let Segment { kind, bytes, .. } = self.segment;
+        let counters = &self.heap.counters;
+        let mut state = self.heap.state.lock();
+        state.shelf.leave(self.id);
+        counters.lower(Counted::Segments, kind, 1);
+        counters.lower(Counted::ReservedBytes, kind, bytes);
+    }
+}
+
+impl<D: Device> Drop for Leaving<'_, D> {
+    fn drop(&mut self) {
+        if self.has_left {
+            return;
+        }
+        let Segment { base, bytes, .. } = self.segment;
+        let _ = self.heap.shared.index.claim(base.address(), bytes);
+        let mut state = self.heap.state.lock();
+        self.heap.index(self.segment, self.id);
+        state.shelf.stay(self.id);
+        if std::thread::panicking() {
+            state.note_gain(Action::SegmentAlloc, base.address(), bytes);
+        }
+    }
 }
 
 impl<D: Device> Drop for Heap<D> {

@@ -159,13 +159,14 @@ impl<D: Device> Heap<D> {
         let Some(elastic) = &self.elastic else {
             return 0;
         };
-        let all = std::mem::take(&mut *elastic.stale());
-        if all.is_empty() {
-            return 0;
-        }
         let Ok(memory) = memory_of(&self.shared.device) else {
             return 0;
         };
+        if elastic.stale().is_empty() {
+            return 0;
+        }
+        let release = self.shared.underway.release();
+        let all = std::mem::take(&mut *elastic.stale());
         let _relaxed = RelaxedCapture::enter(&self.shared.device).ok();
         let (mut holes, mut keep, mut freed) = (Vec::new(), Vec::new(), 0);
         for mut stale in all {
@@ -203,6 +204,9 @@ impl<D: Device> Heap<D> {
             .lower(Counted::ReservedBytes, Kind::Large, freed);
         drop(state);
         self.shared.totals.reserved.fetch_sub(freed, Relaxed);
+        if freed == 0 {
+            release.cancel();
+        }
         freed
     }
 

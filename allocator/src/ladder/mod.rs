@@ -11,8 +11,9 @@
 //! | release all | gives back every unused segment of every stream | yes |
 //! | wait on | waits for one segment after the other to come free, the earliest first | yes |
 //!
-//! The heap is searched again after every step that can have freed something. With `never_block` the steps that
-//! may wait are left out.
+//! The heap is searched again after every step that can have freed something. Before a request fails, it waits for
+//! the memory that other threads give back and for the room that they may give up, and climbs again ([`underway`]).
+//! With `never_block` the steps that may wait are left out, and so is this.
 
 #![forbid(unsafe_code)]
 
@@ -20,6 +21,7 @@ mod release;
 mod report;
 mod wait;
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -27,6 +29,7 @@ use cachette_hal::owned::RelaxedCapture;
 use cachette_hal::{self as hal, Device};
 
 use crate::allocator::Inner;
+use crate::emit;
 use crate::error::Error;
 use crate::fence::Fence;
 use crate::heap::{Ask, Heap, Segment, Taken};
@@ -36,6 +39,8 @@ use crate::policy::Policy;
 use crate::pool::Pools;
 use crate::shared::Shared;
 use crate::size::{self, Kind};
+use crate::source::SourceError;
+use crate::underway::{self, Ended};
 
 /// A block that was found, and the heap it is of.
 #[derive(Debug)]
@@ -76,6 +81,8 @@ pub(crate) struct Climb<'a, D: Device> {
     policy: Policy,
     ask: Ask,
     need: Need,
+    /// What had ended when the device was last asked.
+    tried: Cell<Ended>,
 }
 
 impl<'a, D: Device> Climb<'a, D> {
@@ -99,6 +106,7 @@ impl<'a, D: Device> Climb<'a, D> {
             policy,
             ask,
             need,
+            tried: Cell::default(),
         }
     }
 
@@ -113,26 +121,51 @@ impl<'a, D: Device> Climb<'a, D> {
         {
             return Ok(found);
         }
-        let failed = {
+        self.check_nested()?;
+        let failed = loop {
             // One request at a time makes a heap larger; the next one may find what the first left over.
-            let _alone = self.heap.grow_alone();
+            let alone = self.heap.grow_alone();
             // Its pool may have fallen asleep meanwhile.
             Inner::check_awake(self.heap)?;
             // Another stream's capture, or this one's, may be under way, and forbids what the steps do.
             let _relaxed = RelaxedCapture::enter(&self.shared.device).ok();
-            match self.climb()? {
-                Some(found) => return Ok(found),
-                None => match self.take_from_pools()? {
-                    Some(found) => return Ok(found),
-                    None => self.report(),
-                },
+            if let Some(found) = self.climb()? {
+                return Ok(found);
             }
+            if let Some(found) = self.take_from_pools()? {
+                return Ok(found);
+            }
+            let tried = self.tried.get();
+            if !self.may_wait() || !self.shared.underway.may_change(tried) {
+                break self.report();
+            }
+            // What is under way may need the heap: a source may ask for memory while it makes some.
+            drop(alone);
+            emit::waiting(|| self.shared.underway.wait(tried));
         };
         Inner::check_awake(self.heap)?;
         self.shared.totals.ooms.fetch_add(1, Relaxed);
-        crate::emit::exhausted(&failed);
+        emit::exhausted(&failed);
         self.shared.observers.report_oom(&failed);
         Err(failed.into())
+    }
+
+    /// Refuses to make the memory of a source while this thread is inside one: it would wait for itself, or for a
+    /// thread that waits for it.
+    fn check_nested(&self) -> Result<(), Error> {
+        let Some(pool) = self.heap.pool().filter(|_| underway::is_busy()) else {
+            return Ok(());
+        };
+        let Some(source) = &pool.source else {
+            return Ok(());
+        };
+        let text = format!(
+            "pool {} needs memory of {} inside a call of a source",
+            pool.id,
+            source.name()
+        );
+        let advice = "allocate from the default pool or from a pool without a source there";
+        Err(SourceError::other(text, advice).into())
     }
 
     fn climb(&self) -> Result<Option<Found<D>>, Error> {
@@ -143,6 +176,7 @@ impl<'a, D: Device> Climb<'a, D> {
         if may_wait {
             self.collect()?;
         }
+        self.tried.set(self.shared.underway.begin_attempt());
         if self.shared.settings.rejects.load(Relaxed) && !self.within_limit() {
             return Ok(None);
         }
@@ -237,8 +271,8 @@ impl<'a, D: Device> Climb<'a, D> {
 
     /// Whether another segment would stay within the limit.
     fn within_limit(&self) -> bool {
-        let reserved = self.shared.totals.reserved.load(Relaxed);
-        reserved.saturating_add(self.need.segment) <= self.shared.settings.limit.load(Relaxed)
+        let bytes = self.need.segment;
+        self.shared.room(bytes) >= bytes
     }
 
     /// Takes a block that is idle on another stream, and makes this one wait for that.
@@ -282,18 +316,16 @@ impl<'a, D: Device> Climb<'a, D> {
         if self.heap.elastic().is_some() {
             return self.fill(false);
         }
-        let (totals, bytes) = (&self.shared.totals, self.need.segment);
-        if !self.shared.reserve(bytes) {
+        self.tried.set(self.shared.underway.begin_attempt());
+        let bytes = self.need.segment;
+        let Some(reservation) = self.shared.reserve(bytes) else {
             return Ok(None);
-        }
-        let base = match self.heap.obtain(bytes) {
-            Ok(Some(base)) => base,
-            none => {
-                totals.reserved.fetch_sub(bytes, Relaxed);
-                return none.map(|_| None);
-            }
         };
-        totals.device_allocs.fetch_add(1, Relaxed);
+        let Some(base) = self.heap.obtain(bytes)? else {
+            return Ok(None);
+        };
+        reservation.keep(bytes);
+        self.shared.totals.device_allocs.fetch_add(1, Relaxed);
         let segment = Segment {
             base,
             bytes,
@@ -307,6 +339,7 @@ impl<'a, D: Device> Climb<'a, D> {
 
     /// Fills holes of an elastic heap; when `pressed`, with every chunk that nobody uses.
     fn fill(&self, pressed: bool) -> Result<Option<Found<D>>, Error> {
+        self.tried.set(self.shared.underway.begin_attempt());
         let own = self.heap.pool().map(|pool| pool.id);
         let mut others = self.givers();
         others.retain(|heap| own.is_none() || heap.pool().map(|pool| pool.id) == own);

@@ -26,16 +26,17 @@ impl<D: Device> Heap<D> {
     ) -> hal::Result<Tried> {
         let new = begun.plan.new_bytes();
         let totals = &self.shared.totals;
-        if !self.shared.reserve(new) {
+        let Some(reservation) = self.shared.reserve(new) else {
             self.give_up(begun, lent, &[]);
             return Ok(Tried::NoMemory);
-        }
+        };
         let filled = self
             .fence_for(&begun)
             .map_err(Unfilled::from)
             .and_then(|fence| Ok((fence, filling::fill(&self.shared, &begun.plan.fills)?)));
         match filled {
             Ok((fence, chunks)) => {
+                reservation.keep(new);
                 let made = begun
                     .plan
                     .fills
@@ -61,7 +62,7 @@ impl<D: Device> Heap<D> {
                 totals
                     .device_allocs
                     .fetch_add(kept().count() as u64, Relaxed);
-                totals.reserved.fetch_sub(new - bytes, Relaxed);
+                reservation.keep(bytes);
                 self.give_up(begun, lent, &left);
                 for id in &refused {
                     self.shared.chunks.fasten(*id);

@@ -1,0 +1,225 @@
+//! Memory on its way to or from the device: a request waits for it before it fails.
+//!
+//! While one thread gives a segment back, no other finds it, neither in the heap nor on the device. While one thread
+//! asks for a segment, the room that it reserved is closed to others, although the device may refuse. So a request
+//! that finds no memory asks here whether such a thing is under way, waits for its end, and tries again.
+//!
+//! A thread waits without a lock of a heap, and never while it makes or releases a segment itself. So no two threads
+//! wait for each other.
+
+#![forbid(unsafe_code)]
+
+use std::cell::Cell;
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+thread_local! {
+    /// How many segments this thread makes or releases now; more than one where a source asks for memory.
+    static DEPTH: Cell<u32> = const { Cell::new(0) };
+    /// Whether the thread's last attempt was refused room that a reservation of another thread may give up.
+    static LIMITED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Memory on its way to or from the device.
+#[derive(Debug, Default)]
+pub(crate) struct Underway {
+    state: Mutex<State>,
+    changed: Condvar,
+    /// Bytes of the reservations that are not decided; changed under the lock.
+    undecided: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Releases that have begun and not ended.
+    releases: u32,
+    ended: Ended,
+}
+
+impl State {
+    /// Whether something came back that this thread's attempt lacked.
+    fn has_changed(&self, since: Ended) -> bool {
+        let room = LIMITED.get() && self.ended.reservations != since.reservations;
+        room || self.ended.releases != since.releases
+    }
+}
+
+/// What had ended at some moment.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Ended {
+    /// Releases after which there may be memory.
+    releases: u64,
+    /// Reservations that were given up.
+    reservations: u64,
+}
+
+impl Underway {
+    /// Begins an attempt to get memory; what has ended before it.
+    pub(crate) fn begin_attempt(&self) -> Ended {
+        LIMITED.set(false);
+        self.lock().ended
+    }
+
+    /// Whether an attempt that failed may succeed later, or now: memory or room came back since it began, or may yet.
+    pub(crate) fn may_change(&self, since: Ended) -> bool {
+        let state = self.lock();
+        !is_busy() && (state.has_changed(since) || self.is_open(&state))
+    }
+
+    /// Waits until something has ended since an attempt began, or nothing is under way that it could wait for.
+    pub(crate) fn wait(&self, since: Ended) {
+        let mut state = self.lock();
+        while !state.has_changed(since) && self.is_open(&state) {
+            let woken = self.changed.wait(state);
+            state = woken.unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Begins to give memory back to the device.
+    pub(crate) fn release(&self) -> Release<'_> {
+        self.lock().releases += 1;
+        Release {
+            underway: self,
+            useful: true,
+            _busy: Busy::enter(),
+        }
+    }
+
+    /// Reserves room for `bytes` if `held`, which counts them from then on, stays within `limit`.
+    pub(crate) fn reserve<'a>(
+        &'a self,
+        bytes: u64,
+        held: &'a AtomicU64,
+        limit: u64,
+    ) -> Option<Reservation<'a>> {
+        let _state = self.lock();
+        let within = |held: u64| held.checked_add(bytes).filter(|sum| *sum <= limit);
+        let reserved = held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within);
+        if let Err(held) = reserved
+            && bytes > 0
+        {
+            let undecided = self.undecided();
+            let decided = held.saturating_sub(undecided);
+            LIMITED.set(undecided > 0 && decided.saturating_add(bytes) <= limit);
+            return None;
+        }
+        self.undecided.fetch_add(bytes, Ordering::Relaxed);
+        Some(Reservation {
+            underway: self,
+            held,
+            bytes,
+            kept: 0,
+            _busy: Busy::enter(),
+        })
+    }
+
+    /// How much `held` leaves of `limit`, for an attempt that needs no more than `wanted`.
+    pub(crate) fn room(&self, wanted: u64, held: &AtomicU64, limit: u64) -> u64 {
+        // Read first: a reservation that is not among these any more has left `held` before.
+        let undecided = self.undecided();
+        let room = limit.saturating_sub(held.load(Ordering::Relaxed));
+        if room < wanted {
+            LIMITED.set(undecided > 0);
+        }
+        room
+    }
+
+    /// Whether something is under way that this thread's attempt can wait for.
+    fn is_open(&self, state: &State) -> bool {
+        state.releases > 0 || LIMITED.get() && self.undecided() > 0
+    }
+
+    fn undecided(&self) -> u64 {
+        // Pairs with the subtraction in `Reservation::drop`.
+        self.undecided.load(Ordering::Acquire)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether this thread makes or releases a segment now, and is inside a function of the program.
+pub(crate) fn is_busy() -> bool {
+    DEPTH.get() > 0
+}
+
+/// Memory that goes back to the device, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Release<'a> {
+    underway: &'a Underway,
+    useful: bool,
+    _busy: Busy,
+}
+
+impl Release<'_> {
+    /// Ends it with nothing given back: no request has to look again.
+    pub(crate) fn cancel(mut self) {
+        self.useful = false;
+    }
+}
+
+impl Drop for Release<'_> {
+    fn drop(&mut self) {
+        let mut state = self.underway.lock();
+        state.releases -= 1;
+        state.ended.releases += u64::from(self.useful);
+        self.underway.changed.notify_all();
+    }
+}
+
+/// Room under the limit for bytes that are asked of the device. It is given up when dropped, by a panic too.
+#[derive(Debug)]
+pub(crate) struct Reservation<'a> {
+    underway: &'a Underway,
+    held: &'a AtomicU64,
+    bytes: u64,
+    kept: u64,
+    _busy: Busy,
+}
+
+impl Reservation<'_> {
+    /// Decides it: `bytes` of it are held now, and the rest is given up.
+    pub(crate) fn keep(mut self, bytes: u64) {
+        self.kept = bytes;
+    }
+}
+
+impl Drop for Reservation<'_> {
+    fn drop(&mut self) {
+        if self.bytes == 0 {
+            return;
+        }
+        let given_up = self.bytes - self.kept;
+        let mut state = self.underway.lock();
+        self.held.fetch_sub(given_up, Ordering::Relaxed);
+        // Pairs with the load in `undecided`.
+        self.underway
+            .undecided
+            .fetch_sub(self.bytes, Ordering::Release);
+        if given_up > 0 {
+            state.ended.reservations += 1;
+            // The device refused, and not the limit.
+            LIMITED.set(false);
+        }
+        self.underway.changed.notify_all();
+    }
+}
+
+/// Counts in [`DEPTH`] while it lives, on one thread.
+#[derive(Debug)]
+struct Busy(PhantomData<*const ()>);
+
+impl Busy {
+    fn enter() -> Self {
+        DEPTH.set(DEPTH.get() + 1);
+        Self(PhantomData)
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        DEPTH.set(DEPTH.get() - 1);
+    }
+}

@@ -1,0 +1,155 @@
+//! Sources that panic, give memory twice, or ask for memory themselves.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+
+use cachette::hal::{Device, DevicePtr};
+use cachette::source::{FunctionSource, Place, SourceError};
+use cachette::{Error, PoolOptions};
+
+use crate::bed::{Bed, MIB, Room, in_time};
+
+type Made = Result<DevicePtr, SourceError>;
+
+/// A pool whose segments come from `allocate` and go to the device once `free` has run.
+fn pool(
+    bed: &Bed,
+    allocate: impl Fn(u64) -> Made + Send + Sync + 'static,
+    free: impl Fn() + Send + Sync + 'static,
+) -> Room {
+    let frees = bed.device.clone();
+    let allocate = move |bytes, _: &Place| allocate(bytes);
+    let free = move |ptr, _, _: &Place| {
+        free();
+        // SAFETY: 1. the tests make it by the device. 2. the allocator gives back what nobody uses.
+        unsafe { frees.free(ptr) }.map_err(|_| SourceError::other("stuck", "try again"))
+    };
+    // SAFETY: 2. 3. the device's own memory has these properties. 1. The test that breaks it uses no memory twice.
+    let source = Arc::new(unsafe { FunctionSource::new("odd", allocate, free) });
+    let options = PoolOptions::new().source(source);
+    let pool = bed.allocator.create_pool_with(options);
+    pool.expect("its name is new")
+}
+
+/// What makes memory of the bed's device.
+fn makes(bed: &Bed) -> impl Fn(u64) -> Made + Send + Sync + 'static {
+    let device = bed.device.clone();
+    move |bytes| {
+        let made = device.allocate(bytes);
+        made.map_err(|_| SourceError::out_of_memory("none"))
+    }
+}
+
+#[test]
+fn m8_a_source_that_panics_uses_up_no_limit() {
+    let bed = Bed::new();
+    bed.allocator.set_memory_limit(Some(64 * MIB));
+    let stream = bed.stream();
+    let pool = pool(&bed, |_| panic!("the source panics"), || ());
+    for _ in 0..4 {
+        let asked = AssertUnwindSafe(|| drop(pool.allocate(20 * MIB, &stream)));
+        assert!(catch_unwind(asked).is_err());
+    }
+    drop(bed.allocate(60 * MIB, &stream));
+    bed.assert_sound();
+}
+
+#[test]
+fn m8_memory_whose_free_panics_serves_again() {
+    let bed = Bed::new();
+    let stream = bed.stream();
+    let panics = Arc::new(AtomicBool::new(true));
+    let armed = Arc::clone(&panics);
+    let free = move || assert!(!armed.load(Relaxed), "the source panics");
+    let pool = pool(&bed, makes(&bed), free);
+    let memory = pool.allocate(12 * MIB, &stream).expect("there is room");
+    let address = memory.address();
+    drop(memory);
+    let emptied = AssertUnwindSafe(|| pool.empty_cache());
+    assert!(catch_unwind(emptied).is_err());
+    bed.assert_sound();
+    let again = pool.allocate(12 * MIB, &stream).expect("it is still there");
+    assert_eq!(again.address(), address);
+    bed.allocator
+        .free_raw(again.into_raw())
+        .expect("it is found");
+    panics.store(false, Relaxed);
+    assert_eq!(pool.empty_cache(), Ok(12 * MIB));
+    bed.assert_sound();
+}
+
+#[test]
+fn m8_memory_that_overlaps_a_segment_is_refused() {
+    for offset in [0, 4 * MIB] {
+        let bed = Bed::new();
+        let stream = bed.stream();
+        let base = bed.device.allocate(64 * MIB).expect("there is room");
+        let next = Mutex::new(base.address());
+        let allocate = move |_| {
+            let mut next = next.lock().expect("nobody panicked");
+            let at = DevicePtr::new(*next).expect("it is not null");
+            *next += offset;
+            Ok(at)
+        };
+        let pool = pool(&bed, allocate, || ());
+        let memory = pool.allocate(12 * MIB, &stream).expect("there is room");
+        let refused = pool.allocate(12 * MIB, &stream).expect_err("it overlaps");
+        let text = refused.to_string();
+        assert!(matches!(refused, Error::Source(_)), "{text}");
+        let whose = format!("overlaps the segment at {:#x}", base.address());
+        assert!(text.contains("odd") && text.contains(&whose), "{text}");
+        let stats = pool.stats();
+        assert_eq!((stats.segments, stats.reserved_bytes), (1, 12 * MIB));
+        assert_eq!(memory.address(), base.address());
+        drop((memory, pool));
+        assert_eq!(bed.device.physical_bytes(), 0, "it went back once");
+    }
+}
+
+#[test]
+fn m8_a_request_of_a_source_to_a_source_is_refused() {
+    for same_stream in [true, false] {
+        let answer = in_time(move || {
+            let bed = Bed::new();
+            let stream = bed.stream();
+            let inner = if same_stream {
+                stream.clone()
+            } else {
+                bed.stream()
+            };
+            let own: Arc<Mutex<Option<Room>>> = Arc::default();
+            let (inside, make) = (Arc::clone(&own), makes(&bed));
+            let allocate = move |bytes| {
+                let nested = inside.lock().expect("nobody panicked").take();
+                if let Some(pool) = nested {
+                    let refused = pool.allocate(512, &inner).expect_err("it would wait");
+                    return Err(SourceError::other(refused.to_string(), "ask elsewhere"));
+                }
+                make(bytes)
+            };
+            let pool = pool(&bed, allocate, || ());
+            let second = bed.allocator.open_pool(pool.id()).expect("it is there");
+            *own.lock().expect("nobody panicked") = Some(second);
+            let refused = pool.allocate(MIB, &stream).expect_err("its source fails");
+            drop(pool.allocate(MIB, &stream).expect("it does not ask again"));
+            refused.to_string()
+        });
+        let text = answer.expect("the request does not hang");
+        assert!(text.contains("inside a call of a source"), "{text}");
+    }
+}
+
+#[test]
+fn m8_a_source_may_use_the_default_pool() {
+    let bed = Bed::new();
+    let stream = bed.stream();
+    let (allocator, inner, make) = (bed.allocator.clone(), stream.clone(), makes(&bed));
+    let allocate = move |bytes| {
+        drop(allocator.allocate(MIB, &inner).expect("there is room"));
+        make(bytes)
+    };
+    let pool = pool(&bed, allocate, || ());
+    drop(pool.allocate(12 * MIB, &stream).expect("there is room"));
+    bed.assert_sound();
+}

@@ -1,0 +1,184 @@
+//! Memory on its way to or from the device, which requests wait for before they fail.
+
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+
+use cachette::hal::{Device, DevicePtr};
+use cachette::source::{FunctionSource, Place, SourceError};
+use cachette::{Error, PoolOptions};
+
+use crate::bed::{Bed, MIB, Room, in_time, is_waiting, start};
+
+/// A pool whose source stands still in every request, and what it stands for.
+struct Slow {
+    pool: Room,
+    entered: mpsc::Receiver<()>,
+    answer: mpsc::Sender<bool>,
+}
+
+impl Slow {
+    /// The source answers with memory of the device, or with none, as it is told. `inside` runs before that.
+    fn new(bed: &Bed, inside: impl Fn() + Send + Sync + 'static) -> Self {
+        let (enter, entered) = mpsc::channel();
+        let (answer, answers) = mpsc::channel();
+        let answers = Mutex::new(answers);
+        let (makes, frees) = (bed.device.clone(), bed.device.clone());
+        let allocate = move |bytes, _: &Place| -> Result<DevicePtr, SourceError> {
+            enter.send(()).expect("the test listens");
+            let answers = answers.lock().unwrap_or_else(PoisonError::into_inner);
+            let served = answers.recv().unwrap_or(false);
+            inside();
+            let none = |_| SourceError::out_of_memory("none");
+            served.then(|| makes.allocate(bytes)).map_or_else(
+                || Err(SourceError::out_of_memory("none")),
+                |made| made.map_err(none),
+            )
+        };
+        let free = move |ptr, _, _: &Place| {
+            // SAFETY: 1. it was made above. 2. the allocator gives back what nobody uses.
+            unsafe { frees.free(ptr) }.map_err(|_| SourceError::other("stuck", "try again"))
+        };
+        // SAFETY: 1. 2. 3. the device's own memory has these properties.
+        let source = Arc::new(unsafe { FunctionSource::new("slow", allocate, free) });
+        let options = PoolOptions::new().source(source);
+        let pool = bed.allocator.create_pool_with(options);
+        Self {
+            pool: pool.expect("its name is new"),
+            entered,
+            answer,
+        }
+    }
+}
+
+/// Asks for memory on a thread of its own and on a stream of its own; how the request ended.
+fn ask(bed: &Bed, bytes: u64) -> mpsc::Receiver<Result<(), Error>> {
+    let (allocator, stream) = (bed.allocator.clone(), bed.stream());
+    start(move || allocator.allocate(bytes, &stream).map(std::mem::forget))
+}
+
+fn is_exhausted(answer: &Result<(), Error>) -> bool {
+    matches!(answer, Err(Error::OutOfMemory(_)))
+}
+
+#[test]
+fn m10_requests_wait_for_segments_on_their_way_back() {
+    let elastic = "expandable_segments:True,elastic_largest_chunk_mb:2,elastic_slack:0";
+    for text in ["", elastic] {
+        let bed = Bed::of(24 * MIB, text);
+        let stream = bed.stream();
+        drop(bed.allocate(24 * MIB, &stream));
+        // The segment is unused, but its stream is at work: the first request waits for it.
+        let hold = bed.hold(&stream);
+        let first = ask(&bed, 12 * MIB);
+        assert!(is_waiting(&first), "{text}");
+        // Nothing is left to give back, and nothing can be waited for but the first request.
+        let second = ask(&bed, 12 * MIB);
+        assert!(is_waiting(&second), "{text}");
+        hold.release();
+        first.recv().expect("it answers").expect("both fit");
+        second.recv().expect("it answers").expect("both fit");
+    }
+}
+
+#[test]
+fn m10_a_request_that_may_not_block_waits_for_no_release() {
+    let bed = Bed::of(24 * MIB, "never_block:True");
+    let stream = bed.stream();
+    drop(bed.allocate(24 * MIB, &stream));
+    let hold = bed.hold(&stream);
+    let allocator = bed.allocator.clone();
+    let emptied = start(move || allocator.empty_cache());
+    assert!(is_waiting(&emptied));
+    let refused = ask(&bed, 12 * MIB).recv().expect("it answers");
+    assert!(is_exhausted(&refused), "{refused:?}");
+    hold.release();
+    assert_eq!(emptied.recv().expect("it answers"), Ok(24 * MIB));
+}
+
+#[test]
+fn m4_an_attempt_that_fails_takes_no_room_from_others() {
+    for text in [
+        "",
+        "expandable_segments:True",
+        "throw_on_cudamalloc_oom:True",
+    ] {
+        let bed = Bed::with(text);
+        bed.allocator.set_memory_limit(Some(64 * MIB));
+        let slow = Slow::new(&bed, || ());
+        let (pool, stream) = (slow.pool, bed.stream());
+        let attempt = start(move || pool.allocate(60 * MIB, &stream).map(drop));
+        slow.entered.recv().expect("the source is asked");
+        let other = ask(&bed, 20 * MIB);
+        assert!(is_waiting(&other), "{text}: 4 MiB may be all that is left");
+        slow.answer.send(false).expect("the source listens");
+        let refused = attempt.recv().expect("it answers");
+        assert!(is_exhausted(&refused), "{text}: {refused:?}");
+        let served = other.recv().expect("it answers");
+        assert!(served.is_ok(), "{text}: nothing is held: {served:?}");
+    }
+}
+
+#[test]
+fn m4_an_attempt_that_succeeds_keeps_its_room() {
+    let bed = Bed::new();
+    bed.allocator.set_memory_limit(Some(64 * MIB));
+    let slow = Slow::new(&bed, || ());
+    let (pool, stream) = (slow.pool, bed.stream());
+    let attempt = start(move || {
+        let made = pool.allocate(60 * MIB, &stream);
+        made.map(|made| (made, pool))
+    });
+    slow.entered.recv().expect("the source is asked");
+    let other = ask(&bed, 20 * MIB);
+    assert!(is_waiting(&other));
+    slow.answer.send(true).expect("the source listens");
+    let held = attempt.recv().expect("it answers").expect("it is served");
+    let refused = other.recv().expect("it answers");
+    assert!(is_exhausted(&refused), "{refused:?}");
+    drop(held);
+}
+
+#[test]
+fn m4_no_request_waits_for_room_that_would_not_do() {
+    let bed = Bed::new();
+    bed.allocator.set_memory_limit(Some(64 * MIB));
+    let stream = bed.stream();
+    let held = bed.allocate(50 * MIB, &stream);
+    let slow = Slow::new(&bed, || ());
+    let (pool, side) = (slow.pool, bed.stream());
+    let attempt = start(move || pool.allocate(10 * MIB, &side).map(drop));
+    slow.entered.recv().expect("the source is asked");
+    let refused = ask(&bed, 20 * MIB).recv().expect("it does not wait");
+    assert!(is_exhausted(&refused), "{refused:?}");
+    slow.answer.send(false).expect("the source listens");
+    attempt
+        .recv()
+        .expect("it answers")
+        .expect_err("it is refused");
+    drop(held);
+}
+
+#[test]
+fn m4_a_source_may_use_the_heap_of_a_request_that_waits() {
+    let bed = Bed::new();
+    bed.allocator.set_memory_limit(Some(64 * MIB));
+    let (stream, waits) = (bed.stream(), bed.stream());
+    let (allocator, shared) = (bed.allocator.clone(), waits.clone());
+    let tables = move || drop(allocator.allocate(MIB, &shared).expect("there is room"));
+    let Slow {
+        pool,
+        entered,
+        answer,
+    } = Slow::new(&bed, tables);
+    let attempt = start(move || pool.allocate(60 * MIB, &stream).map(drop));
+    entered.recv().expect("the source is asked");
+    let allocator = bed.allocator.clone();
+    let other = start(move || allocator.allocate(20 * MIB, &waits).map(drop));
+    assert!(is_waiting(&other));
+    answer.send(false).expect("the source listens");
+    // Asked again, it refuses at once.
+    drop(answer);
+    let ended = in_time(move || (attempt.recv(), other.recv()));
+    let (attempt, other) = ended.expect("no thread waits for another that waits for it");
+    attempt.expect("it answers").expect_err("it is refused");
+    other.expect("it answers").expect("there is room");
+}
