@@ -46,7 +46,6 @@ pub(crate) use take::{Ask, Taken};
 pub(crate) use view::HeapView;
 
 /// The free blocks of one stream in one pool.
-#[derive(Debug)]
 pub(crate) struct Heap<D: Device> {
     state: Lock<State<D>>,
     counters: Arc<Counters>,

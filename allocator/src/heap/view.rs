@@ -1,6 +1,7 @@
 //! Looking at a heap: what it holds, what it waits for, and whether it is sound.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::Arc;
 
 use cachette_hal::Device;
@@ -17,6 +18,18 @@ pub(crate) struct HeapView {
     pub(crate) segments: Vec<SegmentView>,
     /// For every block that waits, the number of the last point it waits for.
     pub(crate) last_points: HashMap<BlockId, u64>,
+}
+
+impl<D: Device> fmt::Debug for Heap<D> {
+    /// Without the tables of blocks, which are long, and without a lock.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Heap")
+            .field("number", &self.number)
+            .field("stream", &self.lane.stream())
+            .field("reserved", &self.reserved())
+            .field("elastic", &self.elastic.is_some())
+            .finish_non_exhaustive()
+    }
 }
 
 impl<D: Device> Heap<D> {

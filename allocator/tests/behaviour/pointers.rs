@@ -239,3 +239,13 @@ fn a_stream_of_another_allocator_is_refused() {
     }
     assert_eq!(one.device.total_calls(), 0);
 }
+
+#[test]
+fn debug_of_an_allocator_is_short() {
+    let bed = Bed::new();
+    let stream = bed.stream();
+    let memory = bed.allocate(MIB, &stream);
+    let text = format!("{:?}", bed.allocator);
+    assert!(text.len() < 64 << 10, "{} bytes", text.len());
+    drop(memory);
+}
