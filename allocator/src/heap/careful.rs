@@ -32,10 +32,15 @@ impl<D: Device> Heap<D> {
     }
 
     /// Takes the free block that fits best for the heap's own stream, once those that waited and need not are free.
+    ///
+    /// A failure to find out whether they need to is told if no other block fits.
     pub(crate) fn take_tended(self: &Arc<Self>, ask: Ask) -> hal::Result<Option<Taken>> {
-        self.tend()?;
+        let tended = self.tend();
         self.reuse_in_capture();
-        Ok(self.take_carefully(self.state.lock(), ask))
+        match self.take_carefully(self.state.lock(), ask) {
+            None => tended.map(|()| None),
+            taken => Ok(taken),
+        }
     }
 
     fn take_carefully(self: &Arc<Self>, mut state: Guard<'_, D>, ask: Ask) -> Option<Taken> {

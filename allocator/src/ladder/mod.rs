@@ -173,8 +173,10 @@ impl<'a, D: Device> Climb<'a, D> {
             return Ok(Some(found));
         }
         let may_wait = self.may_wait();
+        // A heap that fails stops no other. Its failure is told if the others cannot serve the request.
+        let mut failed = Ok(());
         if may_wait {
-            self.collect()?;
+            failed = self.collect();
         }
         self.tried.set(self.shared.underway.begin_attempt());
         if self.shared.settings.rejects.load(Relaxed) && !self.within_limit() {
@@ -208,16 +210,19 @@ impl<'a, D: Device> Climb<'a, D> {
         }
         // Uses that could not be marked before are marked now, so that the steps below see them.
         for heap in self.heaps.all() {
-            heap.tend()?;
+            failed = failed.and(heap.tend());
         }
-        self.release_all()?;
+        failed = failed.and(self.release_all());
         // Another thread may have been faster, and has then given it back for all.
         if self.frees() != frees
             && let Some(found) = self.obtain_again()?
         {
             return Ok(Some(found));
         }
-        self.wait_on()
+        match self.wait_on()? {
+            None => Ok(failed.map(|()| None)?),
+            found => Ok(found),
+        }
     }
 
     /// Whether steps that wait are allowed; in a stream that is captured nothing would ever come to pass.

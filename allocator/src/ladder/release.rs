@@ -7,7 +7,7 @@ use cachette_hal::{self as hal, Device};
 
 use super::Climb;
 use crate::core::IdleSegment;
-use crate::heap::Heap;
+use crate::heap::{Heap, sum_all};
 use crate::size::Kind;
 
 impl<D: Device> Climb<'_, D> {
@@ -51,9 +51,10 @@ impl<D: Device> Climb<'_, D> {
             .collect();
         let ages: u64 = idle.iter().map(|(_, idle)| u64::from(idle.age)).sum();
         let count = idle.len() as u64;
-        idle.iter()
-            .filter(|(_, idle)| u64::from(idle.age) * count >= ages)
-            .try_fold(0, |bytes, (heap, idle)| Ok(bytes + heap.release(*idle)?))
+        let old = idle
+            .iter()
+            .filter(|(_, idle)| u64::from(idle.age) * count >= ages);
+        sum_all(old.map(|(heap, idle)| heap.release(*idle)))
     }
 
     /// Gives back unsplittable segments of this stream: the smallest that alone is enough, or else the largest
@@ -79,11 +80,13 @@ impl<D: Device> Climb<'_, D> {
         Ok(released >= enough)
     }
 
-    /// Gives back every unused segment and every spare chunk of every stream.
+    /// Gives back every unused segment and every spare chunk of every stream. A failure stops none of the others.
     pub(super) fn release_all(&self) -> hal::Result<()> {
-        self.givers()
-            .iter()
-            .try_for_each(|heap| release_whole(heap))
+        let mut result = Ok(());
+        for heap in self.givers() {
+            result = result.and(release_whole(&heap));
+        }
+        result
     }
 }
 

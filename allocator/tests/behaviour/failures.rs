@@ -419,3 +419,21 @@ fn emptying_the_cache_goes_on_after_a_failure() {
         bed.assert_sound();
     }
 }
+
+#[test]
+fn a_use_that_cannot_be_marked_stops_no_other_request() {
+    let bed = Bed::new();
+    let (stream, side) = (bed.stream(), bed.stream());
+    let [used, free] = [(); 2].map(|()| bed.allocate(MIB, &stream));
+    let address = free.address();
+    used.record_stream(&side);
+    for nth in 1..=4 {
+        bed.device.fail_next(Call::Record, nth, ErrorKind::Other);
+    }
+    drop((used, free));
+    assert_eq!(bed.allocate(MIB, &stream).address(), address);
+    bed.device.clear_failures();
+    drop(bed.allocate(2 * MIB, &stream));
+    assert_eq!(bed.stats().active.all.current, 0);
+    bed.assert_sound();
+}
