@@ -1,9 +1,8 @@
 //! Memory named by a token in another process.
 
-use cachette_hal::{DevicePtr, Error, ErrorKind, Ipc, IpcToken, Result};
+use cachette_hal::{DevicePtr, Error, ErrorKind, Ipc, IpcToken, Recovery, Result};
 
 use crate::device::{HipDevice, address};
-use crate::status::INVALID_CONTEXT;
 use crate::symbols::IpcSymbols;
 use crate::types::{IPC_LAZY_ENABLE_PEER_ACCESS, IpcMemHandle, Status};
 
@@ -25,7 +24,8 @@ impl Ipc for HipDevice {
         // SAFETY: 1. the caller's promise; neither out-parameter is null, and both outlive the call.
         self.ipc_call("hipMemGetAddressRange", |hip| unsafe {
             (hip.hipMemGetAddressRange)(&raw mut start, &raw mut bytes, base.address())
-        })?;
+        })
+        .map_err(refused)?;
         // A token of an interior address would open at the start of the allocation.
         if start != base.address() {
             return Err(invalid);
@@ -34,7 +34,8 @@ impl Ipc for HipDevice {
         // SAFETY: 1. the caller's promise; the out-parameter outlives the call.
         self.ipc_call(call, |hip| unsafe {
             (hip.hipIpcGetMemHandle)(&raw mut token, base.address())
-        })?;
+        })
+        .map_err(refused)?;
         Ok(IpcToken(token.reserved))
     }
 
@@ -43,16 +44,10 @@ impl Ipc for HipDevice {
         let token = IpcMemHandle { reserved: token.0 };
         let mut at = 0;
         // SAFETY: the out-parameter outlives the call, and the driver checks the token.
-        let opened = self.ipc_call(call, |hip| unsafe {
+        self.ipc_call(call, |hip| unsafe {
             (hip.hipIpcOpenMemHandle)(&raw mut at, token, IPC_LAZY_ENABLE_PEER_ACCESS)
-        });
-        opened.map_err(|error| match error.status() {
-            // This is how it refuses a token of this very process.
-            Some(INVALID_CONTEXT) => {
-                Error::from_status(ErrorKind::InvalidValue, call, INVALID_CONTEXT)
-            }
-            _ => error,
-        })?;
+        })
+        .map_err(refused)?;
         address(call, at)
     }
 
@@ -61,5 +56,38 @@ impl Ipc for HipDevice {
         self.ipc_call("hipIpcCloseMemHandle", |hip| unsafe {
             (hip.hipIpcCloseMemHandle)(base.address())
         })
+    }
+}
+
+/// A refusal that the memory or the token is to blame for, with the driver's call and status.
+///
+/// The driver answers a token of this very process by an invalid context, and memory without a token, or a token
+/// without memory, by an invalid pointer.
+fn refused(error: Error) -> Error {
+    match error.status() {
+        Some(status) if error.recovery() == Recovery::FixCaller => {
+            Error::from_status(ErrorKind::InvalidValue, error.call(), status)
+        }
+        _ => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::status::kind_of;
+
+    #[test]
+    fn a_refused_token_keeps_the_call_and_the_status() {
+        let call = "hipIpcOpenMemHandle";
+        for status in [1, 17, 101, 201, 400] {
+            let error = refused(Error::from_status(kind_of(status), call, status));
+            assert_eq!(error.kind(), ErrorKind::InvalidValue, "{status}");
+            assert_eq!((error.call(), error.status()), (call, Some(status)));
+        }
+        for (status, kind) in [(2, ErrorKind::OutOfMemory), (700, ErrorKind::Fault)] {
+            let error = refused(Error::from_status(kind_of(status), call, status));
+            assert_eq!(error.kind(), kind);
+        }
     }
 }

@@ -33,7 +33,8 @@ pub trait Ipc: Debug + Send + Sync {
 
     /// Opens a token of another process, giving the start of its allocation.
     ///
-    /// A token whose allocation is gone, or that no driver made, is an error.
+    /// [`ErrorKind::InvalidValue`](crate::ErrorKind::InvalidValue) for a token whose allocation is gone, or that no
+    /// driver made.
     #[doc(alias = "cuIpcOpenMemHandle_v2")]
     #[doc(alias = "hipIpcOpenMemHandle")]
     fn open_token(&self, token: &IpcToken) -> Result<DevicePtr>;

@@ -261,7 +261,7 @@ fn token_of<D: Device>(heap: &Heap<D>, base: u64) -> Result<IpcToken, Error> {
     // SAFETY: 1. a block of the segment is offered, so the heap keeps it.
     let token = unsafe { ipc.export_token(base) };
     token.map_err(|error| match error.kind() {
-        ErrorKind::InvalidValue => ShareProblem::NoToken.into(),
+        ErrorKind::InvalidValue => ShareProblem::NoToken(error).into(),
         _ => error.into(),
     })
 }

@@ -24,10 +24,13 @@ pub enum ShareProblem {
     PrivateChunks,
     /// The memory has no token.
     #[error(
-        "the driver gives this memory no token, as it may have come from a pool's own source; share memory of \
+        "the driver gives this memory no token ({0}); it may have come from a pool's own source: share memory of \
          the device"
     )]
-    NoToken,
+    NoToken(
+        /// What the driver said.
+        cachette_hal::Error,
+    ),
     /// The bytes are no handle.
     #[error("these bytes are no handle of shared memory; pass what Shared::handle gave")]
     NotAHandle,

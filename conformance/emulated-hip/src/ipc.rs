@@ -2,12 +2,20 @@
 
 use std::ffi::c_uint;
 
-use cachette_hal::{Device, DevicePtr, IpcToken};
-use cachette_hal_hip::status::{INVALID_CONTEXT, INVALID_VALUE};
+use cachette_hal::{Device, DevicePtr, Error, ErrorKind, IpcToken};
+use cachette_hal_hip::status::{INVALID_CONTEXT, INVALID_DEVICE_POINTER, INVALID_VALUE};
 use cachette_hal_hip::types::{Address, IPC_LAZY_ENABLE_PEER_ACCESS, IpcMemHandle, Status};
 
 use crate::abi::{Out, crash, enter, status_of};
 use crate::machine::{Kind, lacking};
+
+/// The status of a token that does not open.
+fn refused(error: Error) -> Status {
+    match error.kind() {
+        ErrorKind::InvalidValue | ErrorKind::InvalidHandle => INVALID_DEVICE_POINTER,
+        _ => status_of(error),
+    }
+}
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn hipIpcGetMemHandle(
@@ -55,7 +63,7 @@ pub(crate) unsafe extern "C" fn hipIpcOpenMemHandle(
         }
         let ipc = machine.current().1.ipc().map_err(lacking)?;
         let opened = ipc.open_token(&IpcToken(handle.reserved));
-        out.write(opened.map_err(status_of)?.address());
+        out.write(opened.map_err(refused)?.address());
         Ok(())
     })
 }

@@ -1,11 +1,11 @@
 //! Memory named by a token in another process.
 
 use cachette_hal::owned::OpenedToken;
-use cachette_hal::{AnyDevice, Device, DevicePtr, ErrorKind, IpcToken, Recovery, Result};
+use cachette_hal::{AnyDevice, Device, DevicePtr, ErrorKind, IpcToken, Result};
 
 use crate::case::{Case, case};
 use crate::child::Role;
-use crate::failure::{Stop, Verdict, ensure};
+use crate::failure::{Verdict, ensure};
 use crate::rig::{MIB, Memory, Place, Span, Subject, from_hex, refuse, to_hex};
 
 pub(super) const CASES: &[Case] = &[
@@ -42,19 +42,19 @@ pub(super) const CASES: &[Case] = &[
     case!(
         ipc::a_token_of_freed_memory_is_refused,
         [Ipc, Transfer],
-        "A token whose allocation was freed does not open."
+        "A token whose allocation was freed is an invalid value."
     )
     .with_child(),
     case!(
         ipc::a_token_of_a_dead_process_is_refused,
         [Ipc],
-        "A token whose process has ended does not open."
+        "A token whose process has ended is an invalid value."
     )
     .with_child(),
     case!(
         ipc::a_token_no_driver_made_is_refused,
         [Ipc],
-        "Random bytes, and none at all, do not open, and the device goes on."
+        "Random bytes, and none at all, are an invalid value, and the device goes on."
     ),
     case!(
         ipc::an_interior_address_has_no_token,
@@ -169,13 +169,8 @@ fn export_and_end(on: &Subject, _: &str) -> Verdict<String> {
 
 /// Checks that a token does not open, that the caller is blamed, and that the device goes on.
 fn refuse_token(on: &Subject, token: &IpcToken) -> Verdict {
-    match OpenedToken::open(on.device().clone(), token) {
-        Ok(_) => return Err(Stop::failed("the token opened")),
-        Err(error) => ensure!(
-            error.recovery() != Recovery::Abandon,
-            "the device is to be abandoned: {error}"
-        ),
-    }
+    let opened = OpenedToken::open(on.device().clone(), token);
+    refuse(opened, &[ErrorKind::InvalidValue], "the token")?;
     on.memory(MIB)?.close()?;
     Ok(())
 }
