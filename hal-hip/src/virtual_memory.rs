@@ -310,7 +310,10 @@ impl VirtualMemory for HipDevice {
     fn import_backing(&self, fd: BorrowedFd<'_>, bytes: u64) -> Result<Backing> {
         let call = "hipMemImportFromShareableHandle";
         self.check_granularity(call, bytes)?;
-        let mut descriptor: RawFd = fd.as_raw_fd();
+        // By value, descriptor 0 reads as null; a copy never has that number.
+        let copy = fd.try_clone_to_owned();
+        let copy = copy.map_err(|_| Error::new(ErrorKind::Refused, call))?;
+        let mut descriptor: RawFd = copy.as_raw_fd();
         let shareable = if self.driver.info.version >= DESCRIPTOR_BY_VALUE {
             let number = usize::try_from(descriptor).map_err(|_| invalid(call))?;
             ptr::without_provenance_mut(number)

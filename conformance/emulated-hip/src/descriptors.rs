@@ -52,6 +52,10 @@ pub(crate) unsafe extern "C" fn hipMemExportToShareableHandle(
 /// The argument is a descriptor that is open, or where this version wants it a pointer to one.
 unsafe fn named<'a>(machine: &Machine, shareable: *mut c_void) -> Answer<BorrowedFd<'a>> {
     let number = if machine.personality.imports_by_value() {
+        // Descriptor 0 by value is a null pointer.
+        if shareable.is_null() {
+            return Err(INVALID_VALUE);
+        }
         c_int::try_from(shareable.addr()).map_err(|_| INVALID_VALUE)?
     } else {
         if shareable.addr() < usize::from(u16::MAX) {

@@ -2,6 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 use std::fs::File;
+use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr;
 
@@ -11,6 +12,7 @@ use crate::hip::Hip;
 
 pub(crate) const ROWS: &[super::Row] = &[
     ("a_descriptor_is_imported_as_the_version_wants_it", import),
+    ("descriptor_0_by_value_is_null", descriptor_0),
     ("a_foreign_descriptor_is_refused", foreign),
     ("a_private_handle_is_not_exported", private),
     ("a_token_of_this_process_is_not_opened", own_token),
@@ -52,6 +54,12 @@ fn import_descriptor(
     let status =
         unsafe { (hip.vm().hipMemImportFromShareableHandle)(&raw mut handle, argument, 1) };
     if status == 0 { Ok(handle) } else { Err(status) }
+}
+
+/// By a pointer it is a descriptor like any other: here, one of something else.
+fn descriptor_0(hip: &Hip) {
+    let by_value = hip.seen([false, true, true]);
+    assert_eq!(import_descriptor(hip, &io::stdin(), by_value), Err(1));
 }
 
 fn import(hip: &Hip) {
