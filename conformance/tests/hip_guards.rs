@@ -8,7 +8,7 @@ use std::env;
 use std::process::{Command, ExitCode};
 
 use cachette_emulated_hip::{Personality, install};
-use cachette_hal::{Access, Backend, Device, Feature, Ordinal, Sharing};
+use cachette_hal::{Access, Backend, CaptureMode, Device, Feature, Ordinal, Sharing};
 use cachette_hal_hip::HipBackend;
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 
@@ -20,6 +20,7 @@ fn main() -> ExitCode {
         Ok("list what is missing") => list_missing(),
         Ok("exhaust descriptors") => exhaust(),
         Ok("grant both") => grant_both(),
+        Ok("end twice") => end_twice(),
         _ => return libtest_mimic::run(&Arguments::from_args(), trials()).exit_code(),
     };
     println!("{}", said.unwrap_or_else(|text| text));
@@ -32,6 +33,7 @@ fn trials() -> Vec<Trial> {
         ("a_right_that_is_refused_leaves_the_mapping", refused_right),
         ("bad_architectures_are_held_back", guarded),
         ("a_bad_pool_is_not_offered", bad_pool),
+        ("a_second_end_does_not_reach_the_driver", second_end),
     ];
     cases
         .iter()
@@ -96,6 +98,50 @@ fn grant_both() -> Result<String, String> {
     // SAFETY: 1. the range was reserved above.
     unsafe { memory.release(at, bytes) }.map_err(text)?;
     Ok(refused.map_or_else(text, |()| "both were granted".to_owned()))
+}
+
+/// Ends a broken capture three times, and says what is said of the last two and of a begin.
+fn end_twice() -> Result<String, String> {
+    let text = |error: cachette_hal::Error| error.to_string();
+    let backend = HipBackend::load().map_err(|error| error.to_string())?;
+    let device = backend.open(Ordinal(0)).map_err(text)?;
+    let capture = device.capture().map_err(|missing| missing.to_string())?;
+    let stream = device.create_stream().map_err(text)?;
+    // SAFETY: 1. the stream was created above.
+    unsafe { capture.begin_capture(stream.borrow(), CaptureMode::Relaxed) }.map_err(text)?;
+    // SAFETY: 1. as above.
+    let broken = unsafe { device.synchronize(stream.borrow()) };
+    broken.expect_err("a captured stream cannot be waited for");
+    let end = || {
+        // SAFETY: 1. as above.
+        let ended = unsafe { capture.end_capture(stream.borrow()) };
+        ended.expect_err("it is broken").to_string()
+    };
+    // SAFETY: 1. as above.
+    let begin = || unsafe { capture.begin_capture(stream.borrow(), CaptureMode::Relaxed) };
+    let said = [
+        end(),
+        end(),
+        begin().map_or_else(text, |()| "begun".to_owned()),
+    ];
+    Ok(said.join("\n"))
+}
+
+/// Whether or not the driver lets its streams go.
+fn second_end() -> Result<Completion, Failed> {
+    for version in Personality::ALL {
+        let library = install(version)?;
+        let first = "hipStreamEndCapture failed: the capture was broken (status 901); end the capture or use \
+                     relaxed capture mode, then try again";
+        let second = "hipStreamEndCapture failed: invalid value (status 401); the call was wrong; change the caller";
+        let said = child("end twice", &library, &[])?;
+        expect(&said, &format!("{first}\n{second}\nbegun"))?;
+        let stay = ("CACHETTE_EMULATED_CAPTURES_STAY", "1");
+        let refused = "hipStreamBeginCapture failed: invalid value (status 401); the call was wrong; change the caller";
+        let said = child("end twice", &library, &[stay])?;
+        expect(&said, &format!("{first}\n{refused}\n{refused}"))?;
+    }
+    Ok(Completion::Completed)
 }
 
 fn no_descriptors() -> Result<Completion, Failed> {

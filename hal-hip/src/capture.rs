@@ -6,17 +6,18 @@ use std::ptr;
 use std::slice;
 
 use cachette_hal::{
-    Capture, CaptureId, CaptureMode, CaptureNode, CaptureStatus, Error, ErrorKind, Graph, Result,
-    StreamRef,
+    Capture, CaptureId, CaptureMode, CaptureNode, CaptureStatus, Device, Error, ErrorKind, Graph,
+    Result, StreamRef,
 };
 
 use cachette_hal::owned::RelaxedCapture;
 
 use crate::device::{HipDevice, handle};
+use crate::ends::Found;
 use crate::symbols::CaptureSymbols;
 use crate::types::{
     CAPTURE_MODE_GLOBAL, CAPTURE_MODE_RELAXED, CAPTURE_MODE_THREAD_LOCAL, CAPTURE_STATUS_ACTIVE,
-    CAPTURE_STATUS_NONE, NodeHandle, Status,
+    CAPTURE_STATUS_NONE, GraphHandle, NodeHandle, Status, StreamHandle,
 };
 
 /// `hipGraphNodeGetDependencies`.
@@ -41,6 +42,77 @@ impl HipDevice {
         let group = self.driver.symbols.capture;
         let function = group.and_then(|group| group.hipGraphNodeGetDependencies());
         self.call_in(&function, call, |function| make(*function))
+    }
+
+    /// Ends a capture; one that gives no graph is taken off its streams.
+    ///
+    /// # Safety
+    ///
+    /// Promise 1.
+    unsafe fn end_once(&self, stream: StreamHandle) -> Result<GraphHandle> {
+        let (call, ends) = ("hipStreamEndCapture", &self.driver.ends);
+        let over = Error::new(ErrorKind::InvalidValue, call);
+        match ends.begin(stream) {
+            Found::Busy => return Err(over),
+            Found::Left => {
+                // SAFETY: 1. the caller's promise.
+                let taken_off = unsafe { self.take_off(stream) };
+                ends.finish(stream, taken_off.is_err());
+                return taken_off.and(Err(over));
+            }
+            Found::Nothing => {}
+        }
+        let mut graph = 0;
+        // SAFETY: 1. the caller's promise; the out-parameter outlives the call, and no capture is ended twice.
+        let ended = self.capture_call(call, |hip| unsafe {
+            (hip.hipStreamEndCapture)(stream, &raw mut graph)
+        });
+        let is_broken = ended.is_err_and(|error| error.kind() == ErrorKind::CaptureBroken);
+        // What cannot be taken off now is tried again when the stream is next captured, or this called again.
+        // SAFETY: 1. the caller's promise.
+        let is_left = is_broken && unsafe { self.take_off(stream) }.is_err();
+        ends.finish(stream, is_left);
+        ended?;
+        if graph == 0 {
+            return Err(Error::new(ErrorKind::CaptureBroken, call));
+        }
+        Ok(graph)
+    }
+
+    /// Takes a capture that was ended without a graph off its streams.
+    ///
+    /// The driver leaves it on them. It lets a broken stream be captured again, and the end of that second capture
+    /// frees every stream of the first.
+    ///
+    /// # Safety
+    ///
+    /// Promise 1.
+    unsafe fn take_off(&self, stream: StreamHandle) -> Result<()> {
+        // Captures of other streams are not to break.
+        let _relaxed = RelaxedCapture::enter(self)?;
+        // SAFETY: 1. the caller's promise.
+        match unsafe { self.capture_status(StreamRef::from_raw(stream)) }? {
+            CaptureStatus::Idle => return Ok(()),
+            CaptureStatus::Active(_) => {
+                // Not joined back, it is still active. To wait for it is forbidden, and breaks it.
+                // SAFETY: 1. the caller's promise.
+                let _ = unsafe { self.synchronize(StreamRef::from_raw(stream)) };
+            }
+            _ => {}
+        }
+        // SAFETY: 1. the caller's promise.
+        self.capture_call("hipStreamBeginCapture", |hip| unsafe {
+            (hip.hipStreamBeginCapture)(stream, CAPTURE_MODE_RELAXED)
+        })?;
+        let mut graph = 0;
+        // SAFETY: 1. the caller's promise; the out-parameter outlives the call.
+        self.capture_call("hipStreamEndCapture", |hip| unsafe {
+            (hip.hipStreamEndCapture)(stream, &raw mut graph)
+        })?;
+        // SAFETY: the graph was made above and is destroyed once.
+        self.capture_call("hipGraphDestroy", |hip| unsafe {
+            (hip.hipGraphDestroy)(graph)
+        })
     }
 }
 
@@ -122,21 +194,22 @@ impl Capture for HipDevice {
     }
 
     unsafe fn begin_capture(&self, stream: StreamRef, mode: CaptureMode) -> Result<()> {
+        let stream = handle(stream);
+        if self.driver.ends.is_left(stream) {
+            // It was ended before, so that this only tries again to take it off its streams, and says so.
+            // SAFETY: 1. the caller's promise.
+            let _ = unsafe { self.end_once(stream) };
+        }
         // SAFETY: 1. the caller's promise.
         self.capture_call("hipStreamBeginCapture", |hip| unsafe {
-            (hip.hipStreamBeginCapture)(handle(stream), to_number(mode))
+            (hip.hipStreamBeginCapture)(stream, to_number(mode))
         })
     }
 
     unsafe fn end_capture(&self, stream: StreamRef) -> Result<Graph> {
-        let (mut graph, mut exec) = (0, 0);
-        // SAFETY: 1. the caller's promise; the out-parameter outlives the call.
-        self.capture_call("hipStreamEndCapture", |hip| unsafe {
-            (hip.hipStreamEndCapture)(handle(stream), &raw mut graph)
-        })?;
-        if graph == 0 {
-            return Err(Error::new(ErrorKind::CaptureBroken, "hipStreamEndCapture"));
-        }
+        // SAFETY: 1. the caller's promise.
+        let graph = unsafe { self.end_once(handle(stream)) }?;
+        let mut exec = 0;
         // Making a graph ready allocates, which another stream's capture would forbid.
         let relaxed = RelaxedCapture::enter(self);
         let ready = relaxed.as_ref().map_err(|error| *error).and_then(|_| {

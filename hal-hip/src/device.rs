@@ -2,6 +2,8 @@
 
 use std::ffi::{c_int, c_uint};
 use std::sync::{Arc, OnceLock};
+use std::thread;
+use std::time::Duration;
 
 use cachette_hal::{
     Capture, Device, DeviceInfo, DevicePtr, Error, ErrorKind, Event, Feature, Granularity,
@@ -23,6 +25,11 @@ use crate::{limits, probe};
 
 /// HIP's handle for the default stream by another name; passed on, it crashes.
 const LEGACY_STREAM: usize = 1;
+
+/// How long a wait for an event sleeps before it asks again; each pause is twice the one before.
+const SHORTEST_PAUSE: Duration = Duration::from_micros(1);
+/// No pause of a wait is longer, so that it ends soon after its event.
+const LONGEST_PAUSE: Duration = Duration::from_micros(256);
 
 /// A kind of device memory; all of them are freed alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -204,7 +211,9 @@ impl Device for HipDevice {
         // SAFETY: 1. the caller's promise.
         self.call("hipStreamDestroy", |hip| unsafe {
             (hip.hipStreamDestroy)(stream.raw())
-        })
+        })?;
+        self.driver.ends.forget(stream.raw());
+        Ok(())
     }
 
     unsafe fn synchronize(&self, stream: StreamRef) -> Result<()> {
@@ -258,11 +267,15 @@ impl Device for HipDevice {
         Ok(Progress::Done)
     }
 
+    /// Not by `hipEventSynchronize`: while a thread is in it, other threads that query the event block.
     unsafe fn wait(&self, event: &Event) -> Result<()> {
+        let mut pause = SHORTEST_PAUSE;
         // SAFETY: 1. the caller's promise.
-        self.call("hipEventSynchronize", |hip| unsafe {
-            (hip.hipEventSynchronize)(event.raw())
-        })
+        while !unsafe { self.poll(event) }?.is_done() {
+            thread::sleep(pause);
+            pause = (2 * pause).min(LONGEST_PAUSE);
+        }
+        Ok(())
     }
 
     unsafe fn stream_wait(&self, stream: StreamRef, event: &Event) -> Result<()> {

@@ -11,7 +11,10 @@
 //! | granularities of 4 KiB, with a descriptor for every backing | `probe.rs`: a floor of 2 MiB; `limits.rs`: the limit on descriptors is raised, and their end told from that of memory |
 //! | a failed map reports success before 7.14 | `ledger.rs`: it is proven by setting rights |
 //! | unmapping what is not mapped crashes, or lies | `ledger.rs`: only what is mapped, and only whole |
-//! | a descriptor is passed by pointer before 7.1 and by value since | `virtual_memory.rs` |
+//! | a descriptor is passed by pointer before 7.1 and by value since, when 0 is null | `virtual_memory.rs`: a copy is passed, which is never 0 |
+//! | a capture that ends without a graph stays on its streams | `capture.rs`: a second, empty capture takes it off them |
+//! | a second end of such a capture crashes | `ends.rs`: it does not reach the driver |
+//! | a query of an event blocks while another thread waits for it | `device.rs`: to wait is to query with pauses |
 //! | a token of mapped memory brings the kernel down; one of an interior address names the whole | `ipc.rs`: neither is made |
 //! | the stream-ordered pool gives out memory that is not there | `stream_ordered.rs`: it is tested before it is offered |
 //! | setting rights hangs on old kernels, some architectures lose stores | `probe.rs`: held back |
@@ -58,6 +61,7 @@ mod backend;
 mod capture;
 mod context;
 mod device;
+mod ends;
 mod facts;
 mod host_calls;
 mod host_memory;

@@ -10,6 +10,7 @@ use cachette_hal::load::{Candidate, Library, loaded_file};
 use cachette_hal::{BackendInfo, Error, ErrorKind, LoadError, Ordinal, Result, Vendor, Version};
 
 use crate::device::Unit;
+use crate::ends::Ends;
 use crate::ledger::Ledger;
 use crate::status::{DEINITIALIZED, SUCCESS, is_no_device, kind_of};
 use crate::symbols::{Age, Symbols};
@@ -73,6 +74,7 @@ pub(crate) struct Driver {
     pub(crate) info: BackendInfo,
     pub(crate) symbols: Symbols,
     pub(crate) ledger: Ledger,
+    pub(crate) ends: Ends,
     units: Mutex<BTreeMap<u32, Arc<Unit>>>,
 }
 
@@ -109,6 +111,7 @@ impl Driver {
             info,
             symbols: *symbols,
             ledger: Ledger::default(),
+            ends: Ends::default(),
             units: Mutex::default(),
         });
         drivers.push(Arc::clone(&driver));

@@ -69,8 +69,6 @@ symbol_table! {
             hipEventRecord: fn(event: EventHandle, stream: StreamHandle) -> Status;
             /// Asks whether an event has passed.
             hipEventQuery: fn(event: EventHandle) -> Status;
-            /// Waits for an event.
-            hipEventSynchronize: fn(event: EventHandle) -> Status;
         }
         optional {
             /// Takes memory of a chosen kind.

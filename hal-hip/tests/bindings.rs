@@ -254,7 +254,6 @@ fn prototypes_are_those_of_the_headers() {
             hipEventDestroy(_)
             hipEventRecord(_, _)
             hipEventQuery(_)
-            hipEventSynchronize(_)
         }
         VirtualMemorySymbols {
             hipMemGetAllocationGranularity(_, _, _)

@@ -106,7 +106,6 @@ pub trait Device: Debug + Send + Sync {
     ///
     /// Promise 1.
     #[doc(alias = "cuEventSynchronize")]
-    #[doc(alias = "hipEventSynchronize")]
     unsafe fn wait(&self, event: &Event) -> Result<()>;
 
     /// Makes later work in `stream` wait for what `event` marks now; later records do not matter.

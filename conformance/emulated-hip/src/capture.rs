@@ -1,8 +1,10 @@
 //! Streams captured into graphs.
 
 use std::ffi::{c_int, c_ulonglong};
+use std::thread;
+use std::time::Duration;
 
-use cachette_hal::{CaptureMode, CaptureStatus, Device, Graph, StreamRef};
+use cachette_hal::{CaptureMode, CaptureStatus, Device, ErrorKind, Graph, StreamRef};
 use cachette_hal_hip::status::{
     CAPTURE_UNSUPPORTED, ILLEGAL_STATE, INVALID_HANDLE, INVALID_VALUE, NOT_SUPPORTED,
 };
@@ -34,18 +36,18 @@ const fn number_of(mode: CaptureMode) -> c_int {
 
 /// The state of a stream's capture, and its number; a default stream has none.
 pub(crate) fn status_and_id(machine: &Machine, stream: StreamHandle) -> Answer<(c_int, u64)> {
-    let (_, device, stream) = machine.stream(stream)?;
-    if stream == StreamRef::DEFAULT {
+    let (_, device, beneath) = machine.any_stream(stream)?;
+    if beneath == StreamRef::DEFAULT {
         return Ok((CAPTURE_STATUS_NONE, 0));
     }
     let capture = device.capture().map_err(lacking)?;
     // SAFETY: 1. the table has it.
-    let status = unsafe { capture.capture_status(stream) }.map_err(status_of)?;
-    Ok(numbers_of(status))
+    let status = unsafe { capture.capture_status(beneath) }.map_err(status_of)?;
+    Ok(machine.state().captures.status(stream, numbers_of(status)))
 }
 
 /// A state and the number of its capture, as the interface has them.
-pub(crate) const fn numbers_of(status: CaptureStatus) -> (c_int, u64) {
+const fn numbers_of(status: CaptureStatus) -> (c_int, u64) {
     match status {
         CaptureStatus::Idle => (CAPTURE_STATUS_NONE, 0),
         CaptureStatus::Active(id) => (CAPTURE_STATUS_ACTIVE, id.0.get()),
@@ -70,16 +72,22 @@ pub(crate) unsafe extern "C" fn hipStreamIsCapturing(
 pub(crate) unsafe extern "C" fn hipStreamBeginCapture(stream: StreamHandle, mode: c_int) -> Status {
     enter(|machine| {
         let mode = mode_of(mode)?;
-        if status_and_id(machine, stream)?.0 != CAPTURE_STATUS_NONE {
+        let status = status_and_id(machine, stream)?.0;
+        machine.state().captures.check_begin(stream, status)?;
+        if machine.captures_stay && status != CAPTURE_STATUS_NONE {
             return Err(ILLEGAL_STATE);
         }
-        let (_, device, stream) = machine.stream(stream)?;
-        if stream == StreamRef::DEFAULT {
+        let (_, device, beneath) = machine.any_stream(stream)?;
+        if beneath == StreamRef::DEFAULT {
             return Err(CAPTURE_UNSUPPORTED);
         }
         let capture = device.capture().map_err(lacking)?;
         // SAFETY: 1. the table has it.
-        unsafe { capture.begin_capture(stream, mode) }.map_err(status_of)
+        unsafe { capture.begin_capture(beneath, mode) }.map_err(status_of)?;
+        // SAFETY: as above.
+        let status = unsafe { capture.capture_status(beneath) }.map_err(status_of)?;
+        machine.state().captures.begun(stream, numbers_of(status).1);
+        Ok(())
     })
 }
 
@@ -91,14 +99,20 @@ pub(crate) unsafe extern "C" fn hipStreamEndCapture(
     enter(|machine| {
         // SAFETY: the caller's pointer is null or valid.
         let out = unsafe { Out::new(graph) }?;
-        if status_and_id(machine, stream)?.0 == CAPTURE_STATUS_NONE {
-            return Err(ILLEGAL_STATE);
-        }
-        let (position, device, stream) = machine.stream(stream)?;
+        let status = status_and_id(machine, stream)?.0;
+        machine.state().captures.begin_end(stream, status)?;
+        // Long enough for a second end by another thread to come in between.
+        thread::sleep(Duration::from_millis(1));
+        let (position, device, beneath) = machine.any_stream(stream)?;
         let capture = device.capture().map_err(lacking)?;
         // SAFETY: 1. the table has it.
-        let ended = unsafe { capture.end_capture(stream) }.map_err(status_of)?;
+        let ended = unsafe { capture.end_capture(beneath) };
         let mut state = machine.state();
+        if matches!(&ended, Err(error) if error.kind() == ErrorKind::CaptureBroken) {
+            return Err(state.captures.leave(stream, status));
+        }
+        state.captures.release(stream);
+        let ended = ended.map_err(status_of)?;
         let handle = state.handle();
         state.graphs.insert(handle, (position, Some(ended.raw())));
         out.write(handle);

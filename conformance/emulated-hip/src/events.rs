@@ -1,6 +1,7 @@
 //! Events.
 
 use std::ffi::c_uint;
+use std::sync::{Arc, PoisonError};
 
 use cachette_hal::{Device, Event, Progress};
 use cachette_hal_hip::status::{INVALID_HANDLE, INVALID_VALUE, NOT_READY};
@@ -38,7 +39,10 @@ pub(crate) unsafe extern "C" fn hipEventCreateWithFlags(
         }
         let (position, device) = machine.current();
         let event = device.create_event().map_err(status_of)?.raw();
-        machine.state().events.insert(event, position);
+        machine
+            .state()
+            .events
+            .insert(event, (position, Arc::default()));
         out.write(event);
         Ok(())
     })
@@ -71,6 +75,9 @@ pub(crate) unsafe extern "C" fn hipEventRecord(event: EventHandle, stream: Strea
 pub(crate) unsafe extern "C" fn hipEventQuery(event: EventHandle) -> Status {
     enter(|machine| {
         let (_, device) = machine.event(event)?;
+        let lock = machine.event_lock(event)?;
+        // As long as another thread waits for the event, a query blocks.
+        let _alone = lock.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: 1. the table has it.
         match unsafe { device.poll(&Event::from_raw(event)) }.map_err(status_of)? {
             Progress::Done => Ok(()),
@@ -83,6 +90,8 @@ pub(crate) unsafe extern "C" fn hipEventQuery(event: EventHandle) -> Status {
 pub(crate) unsafe extern "C" fn hipEventSynchronize(event: EventHandle) -> Status {
     enter(|machine| {
         let (_, device) = machine.event(event)?;
+        let lock = machine.event_lock(event)?;
+        let _alone = lock.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: 1. the table has it.
         unsafe { device.wait(&Event::from_raw(event)) }.map_err(status_of)
     })

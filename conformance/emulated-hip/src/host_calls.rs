@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 
 use cachette_hal::Device;
-use cachette_hal_hip::status::INVALID_VALUE;
+use cachette_hal_hip::status::{CAPTURE_UNSUPPORTED, INVALID_VALUE};
 use cachette_hal_hip::types::{HostFn, Status, StreamHandle};
 
 use crate::abi::{enter, status_of};
@@ -30,12 +30,16 @@ pub(crate) unsafe extern "C" fn hipLaunchHostFunc(
 ) -> Status {
     enter(|machine| {
         let function = function.ok_or(INVALID_VALUE)?;
-        let (_, device, stream) = machine.stream(stream)?;
+        let (_, device, beneath) = machine.stream(stream)?;
         let calls = device.host_calls().map_err(lacking)?;
         let data = Data(data);
         // SAFETY: the caller has given the function and what it is to be called with.
         let call = move || unsafe { function(data.take()) };
         // SAFETY: 1. the table has the stream.
-        unsafe { calls.call_host(stream, Box::new(call)) }.map_err(status_of)
+        let queued = unsafe { calls.call_host(beneath, Box::new(call)) }.map_err(status_of);
+        if queued == Err(CAPTURE_UNSUPPORTED) {
+            machine.state().captures.broken_by(stream);
+        }
+        queued
     })
 }

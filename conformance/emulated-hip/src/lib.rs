@@ -18,12 +18,14 @@
 //! | `CACHETTE_EMULATED_VERSION` | the number to answer `hipRuntimeGetVersion` with |
 //! | `CACHETTE_EMULATED_ARCHITECTURE` | the architecture to be, `gfx942:sramecc+:xnack-` as a rule |
 //! | `CACHETTE_EMULATED_BAD_POOL` | 1: the stream-ordered pool of 7.x cannot map its memory, and does not tell |
+//! | `CACHETTE_EMULATED_CAPTURES_STAY` | 1: no call takes a broken capture off its streams, but to destroy them |
 //! | `CACHETTE_EMULATED_LOST_AFTER` | how many calls there are before the devices vanish |
 //!
 //! [`install()`] puts a copy where a loader finds it.
 
 mod abi;
 mod capture;
+mod captures;
 mod descriptors;
 mod device;
 mod events;

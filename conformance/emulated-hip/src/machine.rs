@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::env;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use cachette_hal::owned::RelaxedCapture;
 use cachette_hal::{AnyDevice, Backend, Device, Ordinal, StreamRef};
@@ -17,6 +17,7 @@ use cachette_hal_hip::types::{
 use cachette_hal_host::{HostBackend, HostConfig};
 
 use crate::abi::{Answer, crash, current, status_of};
+use crate::captures::Captures;
 use crate::personality::Personality;
 use crate::visible::shown;
 use crate::vm_state::{PAGE, VmState};
@@ -49,7 +50,9 @@ pub(crate) struct Allocation {
 pub(crate) struct State {
     pub(crate) allocations: BTreeMap<u64, Allocation>,
     pub(crate) streams: HashMap<StreamHandle, usize>,
-    pub(crate) events: HashMap<EventHandle, usize>,
+    /// Each with its device, and with a lock that a thread holds while it waits for the event.
+    pub(crate) events: HashMap<EventHandle, (usize, Arc<Mutex<()>>)>,
+    pub(crate) captures: Captures,
     /// Graphs that were captured, with the handle of the device beneath until it is instantiated.
     pub(crate) graphs: HashMap<GraphHandle, (usize, Option<usize>)>,
     pub(crate) execs: HashMap<GraphExecHandle, usize>,
@@ -87,6 +90,8 @@ pub(crate) struct Machine {
     calls_left: Option<AtomicI64>,
     /// Whether the pool's memory is not there.
     pub(crate) has_bad_pool: bool,
+    /// Whether no call takes a capture that has ended without a graph off its streams.
+    pub(crate) captures_stay: bool,
 }
 
 unsafe extern "C" {
@@ -135,6 +140,7 @@ impl Machine {
         Some(Self {
             personality,
             devices,
+            captures_stay: number("CACHETTE_EMULATED_CAPTURES_STAY") == Some(1),
             has_bad_pool: is_bad && personality.has_mapped_pool(),
             state: Mutex::default(),
             calls_left: number("CACHETTE_EMULATED_LOST_AFTER").map(AtomicI64::new),
@@ -151,8 +157,17 @@ impl Machine {
         (position, &self.devices[position])
     }
 
-    /// The device of a stream, with its position; that of a default stream is the calling thread's.
+    /// The device of a stream that takes work, with its position.
     pub(crate) fn stream(&self, stream: StreamHandle) -> Answer<(usize, &AnyDevice, StreamRef)> {
+        self.state().captures.check_work(stream)?;
+        self.any_stream(stream)
+    }
+
+    /// The device of a stream, with its position; that of a default stream is the calling thread's.
+    pub(crate) fn any_stream(
+        &self,
+        stream: StreamHandle,
+    ) -> Answer<(usize, &AnyDevice, StreamRef)> {
         match stream {
             0 | PER_THREAD_STREAM => {
                 let (position, device) = self.current();
@@ -173,9 +188,19 @@ impl Machine {
 
     /// The device of an event, with its position.
     pub(crate) fn event(&self, event: EventHandle) -> Answer<(usize, &AnyDevice)> {
-        let known = self.state().events.get(&event).copied();
+        let known = self
+            .state()
+            .events
+            .get(&event)
+            .map(|(position, _)| *position);
         let position = known.ok_or(INVALID_HANDLE)?;
         Ok((position, &self.devices[position]))
+    }
+
+    /// The lock of an event.
+    pub(crate) fn event_lock(&self, event: EventHandle) -> Answer<Arc<Mutex<()>>> {
+        let known = self.state().events.get(&event).cloned();
+        known.map(|(_, lock)| lock).ok_or(INVALID_HANDLE)
     }
 }
 

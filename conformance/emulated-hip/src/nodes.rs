@@ -8,7 +8,7 @@ use cachette_hal_hip::status::{INVALID_VALUE, NOT_SUPPORTED};
 use cachette_hal_hip::types::{GraphHandle, NodeHandle, Status, StreamHandle};
 
 use crate::abi::{Answer, Out, enter, status_of};
-use crate::capture::{numbers_of, status_and_id};
+use crate::capture::status_and_id;
 use crate::machine::{Machine, lacking};
 
 /// The state of a stream's capture, its number, and the handles of the stream's frontier.
@@ -16,16 +16,17 @@ fn with_frontier(
     machine: &Machine,
     stream: StreamHandle,
 ) -> Answer<((c_int, u64), Vec<NodeHandle>)> {
-    let (_, device, beneath) = machine.stream(stream)?;
+    let (_, device, beneath) = machine.any_stream(stream)?;
+    let status = status_and_id(machine, stream)?;
     if beneath == StreamRef::DEFAULT {
-        return Ok((status_and_id(machine, stream)?, Vec::new()));
+        return Ok((status, Vec::new()));
     }
     let capture = device.capture().map_err(lacking)?;
     let mut nodes = Vec::new();
     // SAFETY: 1. the table has it.
-    let status = unsafe { capture.frontier(beneath, &mut nodes) }.map_err(status_of)?;
+    unsafe { capture.frontier(beneath, &mut nodes) }.map_err(status_of)?;
     let nodes = nodes.into_iter().map(CaptureNode::raw).collect();
-    Ok((numbers_of(status), nodes))
+    Ok((status, nodes))
 }
 
 /// Keeps a stream's frontier until it is asked for again; where it lies.

@@ -32,8 +32,7 @@ same! {
     Core, streams:
         hipStreamCreateWithFlags hipStreamDestroy hipStreamSynchronize hipStreamWaitEvent;
     Core, events:
-        hipEventCreateWithFlags hipEventDestroy hipEventRecord hipEventQuery
-        hipEventSynchronize;
+        hipEventCreateWithFlags hipEventDestroy hipEventRecord hipEventQuery;
     VirtualMemorySymbols, virtual_memory:
         hipMemGetAllocationGranularity hipMemAddressReserve hipMemAddressFree hipMemCreate
         hipMemRelease;

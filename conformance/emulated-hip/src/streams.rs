@@ -2,11 +2,15 @@
 
 use std::ffi::c_uint;
 
-use cachette_hal::{CaptureStatus, Device, Event, Progress, Stream, StreamRef};
+use cachette_hal::{Device, Event, Progress, Stream, StreamRef};
 use cachette_hal_hip::status::{CAPTURE_UNSUPPORTED, INVALID_HANDLE, INVALID_VALUE, NOT_READY};
-use cachette_hal_hip::types::{EventHandle, STREAM_NON_BLOCKING, Status, StreamHandle};
+use cachette_hal_hip::types::{
+    CAPTURE_STATUS_ACTIVE, CAPTURE_STATUS_NONE, EventHandle, STREAM_NON_BLOCKING, Status,
+    StreamHandle,
+};
 
 use crate::abi::{Out, enter, status_of};
+use crate::capture::status_and_id;
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn hipStreamCreateWithFlags(
@@ -30,11 +34,14 @@ pub(crate) unsafe extern "C" fn hipStreamCreateWithFlags(
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn hipStreamDestroy(stream: StreamHandle) -> Status {
     enter(|machine| {
-        let (_, device, found) = machine.stream(stream)?;
+        let (_, device, found) = machine.any_stream(stream)?;
         if found == StreamRef::DEFAULT {
             return Err(INVALID_HANDLE);
         }
-        machine.state().streams.remove(&stream);
+        let mut state = machine.state();
+        state.streams.remove(&stream);
+        state.captures.release(stream);
+        drop(state);
         // SAFETY: 1. the table had it until now.
         unsafe { device.destroy_stream(Stream::from_raw(stream)) }.map_err(status_of)
     })
@@ -43,26 +50,27 @@ pub(crate) unsafe extern "C" fn hipStreamDestroy(stream: StreamHandle) -> Status
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn hipStreamSynchronize(stream: StreamHandle) -> Status {
     enter(|machine| {
-        let (_, device, stream) = machine.stream(stream)?;
+        let (_, device, beneath) = machine.any_stream(stream)?;
+        machine.state().captures.check_wait(stream)?;
         // SAFETY: 1. the table has it.
-        unsafe { device.synchronize(stream) }.map_err(status_of)
+        let waited = unsafe { device.synchronize(beneath) }.map_err(status_of);
+        if waited == Err(CAPTURE_UNSUPPORTED) {
+            machine.state().captures.broken_by(stream);
+        }
+        waited
     })
 }
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn hipStreamQuery(stream: StreamHandle) -> Status {
     enter(|machine| {
-        let (_, device, stream) = machine.stream(stream)?;
-        if let Ok(capture) = device.capture() {
-            // SAFETY: 1. the table has it.
-            let status = unsafe { capture.capture_status(stream) }.map_err(status_of)?;
-            if status != CaptureStatus::Idle {
-                return Err(CAPTURE_UNSUPPORTED);
-            }
+        let (_, device, beneath) = machine.any_stream(stream)?;
+        if device.capture().is_ok() && status_and_id(machine, stream)?.0 != CAPTURE_STATUS_NONE {
+            return Err(CAPTURE_UNSUPPORTED);
         }
         let event = device.create_event().map_err(status_of)?;
         // SAFETY: 1. the table has the stream, and the event was made above.
-        let recorded = unsafe { device.record(&event, stream) };
+        let recorded = unsafe { device.record(&event, beneath) };
         // SAFETY: 1. the event was made above.
         let progress = recorded.and_then(|()| unsafe { device.poll(&event) });
         // SAFETY: 1. the event was made above.
@@ -82,12 +90,19 @@ pub(crate) unsafe extern "C" fn hipStreamWaitEvent(
 ) -> Status {
     enter(|machine| {
         machine.event(event)?;
-        let found = machine.stream(stream).map_err(|_| INVALID_HANDLE);
-        let (_, device, stream) = found?;
+        machine.state().captures.check_work(stream)?;
+        let found = machine.any_stream(stream).map_err(|_| INVALID_HANDLE);
+        let (_, device, beneath) = found?;
         if flags != 0 {
             return Err(INVALID_VALUE);
         }
         // SAFETY: 1. the tables have both.
-        unsafe { device.stream_wait(stream, &Event::from_raw(event)) }.map_err(status_of)
+        unsafe { device.stream_wait(beneath, &Event::from_raw(event)) }.map_err(status_of)?;
+        if device.capture().is_ok()
+            && let (CAPTURE_STATUS_ACTIVE, id) = status_and_id(machine, stream)?
+        {
+            machine.state().captures.joined(stream, id);
+        }
+        Ok(())
     })
 }

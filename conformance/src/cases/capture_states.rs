@@ -1,10 +1,13 @@
 //! States of a capture, and what ends or breaks it.
 
+use std::sync::Barrier;
+use std::thread;
+
 use cachette_hal::{Capture, CaptureId, CaptureMode, CaptureStatus, Device, ErrorKind, StreamRef};
 
 use crate::case::{Case, case};
 use crate::failure::{Stop, Verdict, ensure, ensure_eq};
-use crate::rig::{Capturing, KIB, Place, Stream, Subject, refuse};
+use crate::rig::{Capturing, Graph, KIB, Place, Stream, Subject, refuse};
 
 pub(super) const CASES: &[Case] = &[
     case!(
@@ -62,6 +65,26 @@ pub(super) const CASES: &[Case] = &[
         [Capture, Transfer],
         "After a broken capture was ended, the stream runs work and can be captured again."
     ),
+    case!(
+        capture::joined_streams_work_after_a_broken_capture,
+        [Capture, Transfer],
+        "After a broken capture was ended, every stream that had joined runs work and can be captured."
+    ),
+    case!(
+        capture::a_joined_stream_may_break_it,
+        [Capture, Transfer],
+        "A capture that a forbidden call in a joined stream broke ends as broken, and its streams work."
+    ),
+    case!(
+        capture::ending_twice_is_refused,
+        [Capture, Transfer],
+        "A second end of a broken capture fails, and leaves the stream usable."
+    ),
+    case!(
+        capture::of_two_ends_at_once_one_is_refused,
+        [Capture, Transfer],
+        "Of two threads that end one capture, one gets the graph and the other an error."
+    ),
 ];
 
 fn id_of(on: &Subject, stream: &Stream) -> Verdict<CaptureId> {
@@ -69,6 +92,28 @@ fn id_of(on: &Subject, stream: &Stream) -> Verdict<CaptureId> {
         CaptureStatus::Active(id) => Ok(id),
         other => Err(Stop::failed(format!("the captured stream is {other:?}"))),
     }
+}
+
+/// Checks that streams are idle, run work, and can be captured.
+fn work_again(on: &Subject, streams: &[&Stream]) -> Verdict {
+    let area = on.filled(64 * KIB, 1)?;
+    for stream in streams {
+        ensure_eq!(
+            on.capture_status(*stream)?,
+            CaptureStatus::Idle,
+            "a stream afterwards"
+        );
+        on.fill(area.span(), 5, *stream)?;
+        stream.synchronize()?;
+        on.expect_byte(area.span(), 5, "what the stream wrote afterwards")?;
+        let capturing = Capturing::begin(on, stream, CaptureMode::Global)?;
+        on.fill(area.span(), 7, *stream)?;
+        let graph = capturing.end()?;
+        graph.launch(stream)?;
+        stream.synchronize()?;
+        on.expect_byte(area.span(), 7, "what the next graph wrote")?;
+    }
+    Ok(())
 }
 
 fn capture(on: &Subject) -> Verdict<&dyn Capture> {
@@ -202,17 +247,7 @@ fn a_stream_not_joined_back_breaks_it(on: &Subject) -> Verdict {
         &[ErrorKind::CaptureBroken],
         "a stream left behind",
     )?;
-    for stream in [&origin, &stray] {
-        ensure_eq!(
-            on.capture_status(stream)?,
-            CaptureStatus::Idle,
-            "a stream afterwards"
-        );
-        on.fill(area.span(), 5, stream)?;
-        stream.synchronize()?;
-        on.expect_byte(area.span(), 5, "what the stream wrote afterwards")?;
-    }
-    Ok(())
+    work_again(on, &[&origin, &stray])
 }
 
 fn synchronizing_with_a_captured_stream_is_forbidden(on: &Subject) -> Verdict {
@@ -249,9 +284,14 @@ fn host_functions_are_forbidden(on: &Subject) -> Verdict {
 }
 
 fn a_stream_works_after_a_broken_capture(on: &Subject) -> Verdict {
-    let area = on.filled(64 * KIB, 1)?;
     let stream = on.stream()?;
     let capturing = Capturing::begin(on, &stream, CaptureMode::Global)?;
+    break_it(on, capturing)?;
+    work_again(on, &[&stream])
+}
+
+/// Breaks a global capture by waiting for the device, and ends it.
+fn break_it(on: &Subject, capturing: Capturing<'_>) -> Verdict {
     let forbidden = on.device().synchronize_device();
     let ended = capturing.end();
     refuse(
@@ -264,13 +304,92 @@ fn a_stream_works_after_a_broken_capture(on: &Subject) -> Verdict {
         &[ErrorKind::CaptureBroken],
         "the end of the broken capture",
     )?;
-    on.fill(area.span(), 5, &stream)?;
-    stream.synchronize()?;
-    on.expect_byte(area.span(), 5, "what the stream wrote")?;
+    Ok(())
+}
+
+fn joined_streams_work_after_a_broken_capture(on: &Subject) -> Verdict {
+    let area = on.filled(64 * KIB, 1)?;
+    let (origin, joined) = (on.stream()?, on.stream()?);
+    let (fork, join) = (on.event()?, on.event()?);
+    let capturing = Capturing::begin(on, &origin, CaptureMode::Global)?;
+    fork.record(&origin)?;
+    fork.hold_back(&joined)?;
+    on.fill(area.span(), 7, &joined)?;
+    join.record(&joined)?;
+    join.hold_back(&origin)?;
+    break_it(on, capturing)?;
+    work_again(on, &[&joined, &origin])
+}
+
+fn a_joined_stream_may_break_it(on: &Subject) -> Verdict {
+    let area = on.filled(64 * KIB, 1)?;
+    let (origin, joined, fork) = (on.stream()?, on.stream()?, on.event()?);
+    let capturing = Capturing::begin(on, &origin, CaptureMode::Relaxed)?;
+    fork.record(&origin)?;
+    fork.hold_back(&joined)?;
+    on.fill(area.span(), 7, &joined)?;
+    let synchronized = joined.synchronize();
+    let ended = capturing.end();
+    refuse(
+        synchronized,
+        &[ErrorKind::CaptureForbids],
+        "waiting for a joined stream",
+    )?;
+    refuse(
+        ended,
+        &[ErrorKind::CaptureBroken],
+        "the end of the broken capture",
+    )?;
+    work_again(on, &[&joined, &origin])
+}
+
+fn ending_twice_is_refused(on: &Subject) -> Verdict {
+    let area = on.filled(64 * KIB, 1)?;
+    let (stream, stray, fork) = (on.stream()?, on.stream()?, on.event()?);
+    let again = || {
+        // SAFETY: 1. the stream's owner lives.
+        let ended = unsafe { capture(on)?.end_capture(stream.get()) };
+        let kinds = [ErrorKind::InvalidValue, ErrorKind::CaptureForbids];
+        refuse(ended, &kinds, "the second end")
+    };
     let capturing = Capturing::begin(on, &stream, CaptureMode::Global)?;
-    on.fill(area.span(), 7, &stream)?;
-    let graph = capturing.end()?;
-    graph.launch(&stream)?;
-    stream.synchronize()?;
-    on.expect_byte(area.span(), 7, "what the next graph wrote")
+    break_it(on, capturing)?;
+    again()?;
+    let capturing = Capturing::begin(on, &stream, CaptureMode::Relaxed)?;
+    fork.record(&stream)?;
+    fork.hold_back(&stray)?;
+    on.fill(area.span(), 7, &stray)?;
+    refuse(
+        capturing.end(),
+        &[ErrorKind::CaptureBroken],
+        "a stream left behind",
+    )?;
+    again()?;
+    work_again(on, &[&stream, &stray])
+}
+
+fn of_two_ends_at_once_one_is_refused(on: &Subject) -> Verdict {
+    let stream = on.stream()?;
+    for _ in 0..8 {
+        let capturing = Capturing::begin(on, &stream, CaptureMode::Relaxed)?;
+        let start = Barrier::new(2);
+        let (one, other) = thread::scope(|scope| {
+            let other = scope.spawn(|| {
+                start.wait();
+                // SAFETY: 1. the stream's owner lives. 3 and 4. The graph is empty.
+                unsafe { Graph::end_capture(on.device().clone(), stream.get()) }
+            });
+            start.wait();
+            (capturing.end(), other.join())
+        });
+        let other = other.map_err(|_| Stop::failed("the end panicked"))?;
+        let (one, other) = match (one, other) {
+            (Ok(graph), refused) | (refused, Ok(graph)) => (graph, refused),
+            (Err(error), Err(_)) => return Err(error.into()),
+        };
+        one.close()?;
+        let kinds = [ErrorKind::InvalidValue, ErrorKind::CaptureForbids];
+        refuse(other, &kinds, "the second end")?;
+    }
+    work_again(on, &[&stream])
 }

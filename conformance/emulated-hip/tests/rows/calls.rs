@@ -1,10 +1,12 @@
-//! Rows about memory, errors, events, captures and peers.
+//! Rows about memory, errors, events and peers.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_void;
 use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
 
-use cachette_hal_hip::symbols::CaptureSymbols;
 use cachette_hal_hip::types::{EventHandle, Status, StreamHandle};
 
 use crate::hip::Hip;
@@ -19,10 +21,10 @@ pub(crate) const ROWS: &[super::Row] = &[
     ),
     ("a_null_event_is_an_invalid_handle", null_event),
     ("an_unknown_stream_is_a_destroyed_context", unknown_stream),
-    ("allocating_breaks_a_capture", allocating_in_capture),
-    ("a_relaxed_thread_does_as_it_likes", relaxed),
-    ("the_default_stream_is_not_captured", default_stream),
-    ("querying_a_captured_stream", query_in_capture),
+    (
+        "a_query_blocks_while_a_thread_waits_for_the_event",
+        query_while_waiting,
+    ),
     ("a_device_and_itself", own_peer),
     ("peers_enabled_twice", peers_twice),
 ];
@@ -76,7 +78,7 @@ fn free_null(hip: &Hip) {
     assert_eq!(status, hip.seen([1, 0, 0]));
 }
 
-fn event(hip: &Hip) -> EventHandle {
+pub(crate) fn event(hip: &Hip) -> EventHandle {
     let mut event = 0;
     // SAFETY: the out-parameter outlives the call.
     let status = unsafe { (hip.symbols.core.hipEventCreateWithFlags)(&raw mut event, 2) };
@@ -84,12 +86,12 @@ fn event(hip: &Hip) -> EventHandle {
     event
 }
 
-fn query(hip: &Hip, event: EventHandle) -> Status {
+pub(crate) fn query(hip: &Hip, event: EventHandle) -> Status {
     // SAFETY: the library checks it.
     unsafe { (hip.symbols.core.hipEventQuery)(event) }
 }
 
-fn destroy_event(hip: &Hip, event: EventHandle) {
+pub(crate) fn destroy_event(hip: &Hip, event: EventHandle) {
     // SAFETY: rows destroy what they created, once.
     assert_eq!(unsafe { (hip.symbols.core.hipEventDestroy)(event) }, 0);
 }
@@ -122,6 +124,33 @@ fn pending_event(hip: &Hip) {
     hip.destroy_stream(stream);
 }
 
+fn query_while_waiting(hip: &Hip) {
+    let (gate, stream, event) = (Gate::default(), hip.stream(), event(hip));
+    gate.hold(hip, stream);
+    // SAFETY: both live.
+    let status = unsafe { (hip.symbols.core.hipEventRecord)(event, stream) };
+    assert_eq!(status, 0);
+    let answered = AtomicBool::new(false);
+    thread::scope(|scope| {
+        // SAFETY: the event lives.
+        scope.spawn(|| assert_eq!(unsafe { (hip.extra.wait)(event) }, 0));
+        thread::sleep(Duration::from_millis(50));
+        scope.spawn(|| {
+            assert_eq!(query(hip, event), 0, "it answers when the wait is over");
+            answered.store(true, Ordering::Release);
+        });
+        thread::sleep(Duration::from_millis(50));
+        let early = answered.load(Ordering::Acquire);
+        // SAFETY: the stream lives.
+        let of_stream = unsafe { (hip.extra.query)(stream) };
+        gate.release();
+        assert!(!early, "the query did not block");
+        assert_eq!(of_stream, 600, "a query of the stream does not block");
+    });
+    destroy_event(hip, event);
+    hip.destroy_stream(stream);
+}
+
 fn unrecorded_event(hip: &Hip) {
     let event = event(hip);
     assert_eq!(query(hip, event), 0);
@@ -136,111 +165,6 @@ fn null_event(hip: &Hip) {
 fn unknown_stream(hip: &Hip) {
     assert_eq!(hip.synchronize(0x1234_5678), 709);
     take_last_error(hip);
-}
-
-fn captures(hip: &Hip) -> &CaptureSymbols {
-    hip.symbols.capture.as_ref().expect("it has every function")
-}
-
-fn begin(hip: &Hip, stream: StreamHandle) {
-    // SAFETY: the stream lives. 0 is the global mode.
-    let status = unsafe { (captures(hip).hipStreamBeginCapture)(stream, 0) };
-    assert_eq!(status, 0);
-}
-
-fn end(hip: &Hip, stream: StreamHandle) -> Status {
-    let mut graph = 0;
-    // SAFETY: the stream lives, and the out-parameter outlives the call.
-    let status = unsafe { (captures(hip).hipStreamEndCapture)(stream, &raw mut graph) };
-    if status == 0 {
-        // SAFETY: the graph was made just now.
-        assert_eq!(unsafe { (captures(hip).hipGraphDestroy)(graph) }, 0);
-    }
-    status
-}
-
-fn allocating_in_capture(hip: &Hip) {
-    let stream = hip.stream();
-    begin(hip, stream);
-    let mut at = 0;
-    // SAFETY: the out-parameter outlives the call.
-    let status = unsafe { (hip.symbols.core.hipMalloc)(&raw mut at, 4096) };
-    assert_eq!(status, 900);
-    assert_eq!(end(hip, stream), 901);
-    assert_eq!(end(hip, stream), 401, "it is over");
-    hip.destroy_stream(stream);
-}
-
-fn exchange(hip: &Hip, mode: c_int) -> c_int {
-    let mut mode = mode;
-    // SAFETY: the parameter outlives the call.
-    let status = unsafe { (captures(hip).hipThreadExchangeStreamCaptureMode)(&raw mut mode) };
-    assert_eq!(status, 0);
-    mode
-}
-
-fn relaxed(hip: &Hip) {
-    let (stream, other, event) = (hip.stream(), hip.stream(), event(hip));
-    begin(hip, stream);
-    assert_eq!(exchange(hip, 2), 0, "the mode before comes back in place");
-    hip.free(hip.malloc(4096));
-    hip.destroy(hip.create(2 << 20));
-    let host = hip
-        .symbols
-        .host_memory
-        .as_ref()
-        .expect("it has every function");
-    let mut at = ptr::null_mut();
-    // SAFETY: the out-parameter outlives the call.
-    assert_eq!(unsafe { (host.hipHostMalloc)(&raw mut at, 4096, 0) }, 0);
-    // SAFETY: it was allocated just now.
-    assert_eq!(unsafe { (host.hipHostFree)(at) }, 0);
-    let pool = hip
-        .symbols
-        .stream_ordered
-        .as_ref()
-        .expect("it has every function");
-    let (mut default, mut pooled) = (0, 0);
-    // SAFETY: the out-parameter outlives the call.
-    let status = unsafe { (pool.hipDeviceGetDefaultMemPool)(&raw mut default, 0) };
-    assert_eq!(status, 0);
-    // SAFETY: the stream and the pool live, and the out-parameter outlives the call.
-    let status = unsafe { (pool.hipMallocFromPoolAsync)(&raw mut pooled, 4096, default, other) };
-    assert_eq!(status, 0);
-    // SAFETY: it was allocated just now, in this stream.
-    assert_eq!(unsafe { (pool.hipFreeAsync)(pooled, other) }, 0);
-    assert_eq!(query(hip, event), 0);
-    assert_eq!(exchange(hip, 0), 2);
-    assert_eq!(end(hip, stream), 0, "the capture has survived all that");
-    destroy_event(hip, event);
-    hip.destroy_stream(stream);
-    hip.destroy_stream(other);
-}
-
-fn default_stream(hip: &Hip) {
-    let stream = hip.stream();
-    begin(hip, stream);
-    for (asked, promised) in [(0, 0), (stream, 1)] {
-        let mut found = -1;
-        // SAFETY: the stream lives, and the out-parameter outlives the call.
-        let status = unsafe { (hip.extra.is_capturing)(asked, &raw mut found) };
-        assert_eq!((status, found), (0, promised));
-    }
-    // SAFETY: the default stream always lives.
-    assert_eq!(unsafe { (captures(hip).hipStreamBeginCapture)(0, 0) }, 900);
-    assert_eq!(end(hip, stream), 0);
-    hip.destroy_stream(stream);
-}
-
-fn query_in_capture(hip: &Hip) {
-    let stream = hip.stream();
-    // SAFETY: the stream lives.
-    assert_eq!(unsafe { (hip.extra.query)(stream) }, 0);
-    begin(hip, stream);
-    // SAFETY: the stream lives.
-    assert_eq!(unsafe { (hip.extra.query)(stream) }, 900);
-    end(hip, stream);
-    hip.destroy_stream(stream);
 }
 
 fn own_peer(hip: &Hip) {

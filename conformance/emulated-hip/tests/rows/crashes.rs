@@ -9,6 +9,7 @@ use cachette_emulated_hip::Personality;
 use cachette_hal_hip::types::IpcMemHandle;
 use libtest_mimic::{Failed, Trial};
 
+use crate::captures;
 use crate::hip::Hip;
 
 const PART: &str = "CACHETTE_ROW_PART";
@@ -70,6 +71,12 @@ const CRASHES: &[Crash] = &[
         status: 0,
     },
     Crash {
+        name: "a_second_end_of_a_broken_capture",
+        act: end_twice,
+        crashes: [true, true, true],
+        status: 0,
+    },
+    Crash {
         name: "a_range_written_to_null",
         act: |hip| {
             let ipc = hip.symbols.ipc.as_ref().expect("it has every function");
@@ -80,6 +87,16 @@ const CRASHES: &[Crash] = &[
         status: 0,
     },
 ];
+
+fn end_twice(hip: &Hip) -> i32 {
+    let (stream, capture) = (hip.stream(), &hip.symbols.capture);
+    let capture = capture.as_ref().expect("it has every function");
+    // SAFETY: the stream lives. 2 is the relaxed mode.
+    assert_eq!(unsafe { (capture.hipStreamBeginCapture)(stream, 2) }, 0);
+    assert_eq!(hip.synchronize(stream), 900);
+    assert_eq!(captures::end(hip, stream), 901);
+    captures::end(hip, stream)
+}
 
 fn unmap_nothing(hip: &Hip) -> i32 {
     let at = hip.reserve(CHUNK, 0).expect("there are addresses");

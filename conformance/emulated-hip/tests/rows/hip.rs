@@ -8,8 +8,8 @@ use cachette_hal::load::{Candidate, Library};
 use cachette_hal::symbol_table;
 use cachette_hal_hip::symbols::{Symbols, VirtualMemorySymbols};
 use cachette_hal_hip::types::{
-    Address, BackingHandle, MemAccessDesc, MemAllocationFlags, MemAllocationProp, MemLocation,
-    Status, StreamHandle,
+    Address, BackingHandle, EventHandle, MemAccessDesc, MemAllocationFlags, MemAllocationProp,
+    MemLocation, Status, StreamHandle,
 };
 
 symbol_table! {
@@ -18,6 +18,7 @@ symbol_table! {
         required {
             peek as "hipPeekAtLastError": fn() -> Status;
             query as "hipStreamQuery": fn(stream: StreamHandle) -> Status;
+            wait as "hipEventSynchronize": fn(event: EventHandle) -> Status;
             is_capturing as "hipStreamIsCapturing": fn(stream: StreamHandle, status: *mut c_int) -> Status;
             retain as "hipMemRetainAllocationHandle":
                 fn(handle: *mut BackingHandle, address: Address) -> Status;

@@ -1,6 +1,7 @@
 //! Each observation of AMD's libraries as a test of the library that imitates them.
 
 mod calls;
+mod captures;
 mod crashes;
 mod descriptors;
 mod hip;
@@ -24,7 +25,12 @@ fn main() -> ExitCode {
     let mut trials = Vec::new();
     for personality in Personality::ALL {
         let hip = Arc::new(Hip::load(personality));
-        for rows in [virtual_memory::ROWS, descriptors::ROWS, calls::ROWS] {
+        for rows in [
+            virtual_memory::ROWS,
+            descriptors::ROWS,
+            calls::ROWS,
+            captures::ROWS,
+        ] {
             for (name, row) in rows {
                 let hip = Arc::clone(&hip);
                 let name = format!("{personality}::{name}");
