@@ -25,6 +25,8 @@ pub struct HostConfig {
     pub(crate) without_sharing: Vec<Sharing>,
     pub(crate) habits: Habits,
     pub(crate) peers: bool,
+    /// Whether `free` returns while work runs.
+    pub(crate) frees_at_once: bool,
     #[cfg(feature = "defects")]
     defects: Vec<Defect>,
 }
@@ -56,6 +58,7 @@ impl Default for HostConfig {
             without_sharing: Vec::new(),
             habits: Habits::default(),
             peers: true,
+            frees_at_once: false,
             #[cfg(feature = "defects")]
             defects: Vec::new(),
         }
@@ -81,6 +84,15 @@ impl HostConfig {
     #[must_use]
     pub const fn withholding(mut self) -> Self {
         self.habits.withholds = true;
+        self
+    }
+
+    /// Lets `free` return while work runs, as that of some drivers does.
+    ///
+    /// Work that has been queued, has not finished and touches the freed memory is then a fault of its device.
+    #[must_use]
+    pub const fn free_without_waiting(mut self) -> Self {
+        self.frees_at_once = true;
         self
     }
 

@@ -158,18 +158,22 @@ impl Device for HostDevice {
         self.enter(call)?;
         let direct = |range: &Range| matches!(range.kind, Kind::Direct(_));
         let own = |range: &Range| range.owner == self.index && direct(range);
-        if !self
-            .machine()
+        let (machine, at) = (self.machine(), ptr.address());
+        let found = machine
             .read_space()
-            .at(ptr.address())
-            .is_some_and(own)
-        {
+            .at(at)
+            .filter(|range| own(range))
+            .map(|range| range.bytes);
+        let Some(bytes) = found else {
             return fail(call, ErrorKind::InvalidValue);
-        }
-        self.machine().wait_idle(call, self.index)?;
-        let mut space = self.machine().write_space();
-        let removed = space.remove(ptr.address(), self.index, direct);
-        drop(space);
+        };
+        let remove = || machine.write_space().remove(at, self.index, direct);
+        let removed = if machine.config.frees_at_once {
+            machine.remove_at_once(at, bytes, remove)
+        } else {
+            machine.wait_idle(call, self.index)?;
+            remove()
+        };
         match removed {
             Some(_) => Ok(()),
             None => fail(call, ErrorKind::InvalidValue),

@@ -16,6 +16,7 @@
 //! | [`HostConfig::stepped`] | work runs only when asked for, in an order drawn from a seed |
 //! | [`HostConfig::phantom`] | memory is accounted for and never touched |
 //! | [`HostConfig::without`], [`HostConfig::without_sharing`] | features and kinds of sharing to lack |
+//! | [`HostConfig::free_without_waiting`] | `free` does not wait; memory that queued work uses must not be freed |
 //! | [`HostConfig::peers`] | whether the devices can reach each other |
 //! | [`HostDevice::fail_next`], [`HostDevice::fail_nth_call`] | calls to fail |
 //! | [`HostDevice::hold`] | a stream to keep at a known point |
@@ -26,7 +27,7 @@
 //!
 //! # What it decides where drivers differ
 //!
-//! * `free` and `free_pinned` wait until the whole device is idle, as real drivers do.
+//! * `free` and `free_pinned` wait until the whole device is idle, as most drivers do.
 //! * Work behind a fault is dropped, but its events are reached, so that nobody waits for ever.
 //! * In stepped mode a call that blocks takes the steps it needs. Where no step is left to take it fails
 //!   with [`ErrorKind::Other`](cachette_hal::ErrorKind::Other) instead of hanging.
@@ -42,7 +43,7 @@
 //!
 //! let backend = HostBackend::new(HostConfig::default().capacity(64 << 20))?;
 //! let device = backend.device(Ordinal(0))?;
-//! let memory = OwnedMemory::allocate(&device, 1 << 20)?;
+//! let memory = OwnedMemory::allocate(device.clone(), 1 << 20)?;
 //! assert_eq!(device.memory_info()?.free, 63 << 20);
 //! memory.close()?;
 //! assert_eq!(device.memory_info()?.free, 64 << 20);

@@ -50,6 +50,11 @@ impl GraphBody {
         self.steps.len() - 1
     }
 
+    /// The work of every node.
+    pub(super) fn tasks(&self) -> impl Iterator<Item = &Task> {
+        self.steps.iter().map(|step| &step.task)
+    }
+
     /// For every node, whether it is among `ends` or must run before one of them.
     pub(super) fn reached_from(&self, ends: &[Node]) -> Vec<bool> {
         let mut reached = vec![false; self.steps.len()];

@@ -7,6 +7,7 @@ mod capturing;
 mod event;
 mod execute;
 mod graph;
+mod in_flight;
 mod nodes;
 mod stepped;
 mod stream;

@@ -7,6 +7,7 @@ use std::sync::{Arc, Condvar};
 use cachette_hal::{Call, ErrorKind, Result, Stream, StreamRef};
 
 use super::State;
+use super::in_flight::task_of;
 use super::work::{Hold, Task, Work};
 use crate::config::HostConfig;
 use crate::defect::Defect;
@@ -53,6 +54,8 @@ pub(super) struct StreamState {
     queue: VecDeque<Work>,
     /// Whether a piece of work has left the queue and not finished.
     running: bool,
+    /// The task that is running, if the work that runs is one.
+    current: Option<Task>,
     /// Pieces of work ever queued; `issued = finished + queue.len() + running`.
     issued: u64,
     /// Pieces of work that have finished.
@@ -71,6 +74,7 @@ impl StreamState {
             device,
             queue: VecDeque::new(),
             running: false,
+            current: None,
             issued: 0,
             finished: 0,
             destroyed: false,
@@ -117,13 +121,22 @@ impl StreamState {
     pub(super) fn begin(&mut self) -> Option<Work> {
         let work = self.queue.pop_front()?;
         self.running = true;
+        self.current = task_of(&work).cloned();
         Some(work)
     }
 
     /// Notes that what [`begin`](Self::begin) gave has finished.
-    pub(super) const fn finish(&mut self) {
+    pub(super) fn finish(&mut self) {
         self.running = false;
+        self.current = None;
         self.finished += 1;
+    }
+
+    /// The tasks that have not finished.
+    pub(super) fn in_flight(&self) -> impl Iterator<Item = &Task> {
+        self.current
+            .iter()
+            .chain(self.queue.iter().filter_map(task_of))
     }
 }
 

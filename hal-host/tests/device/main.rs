@@ -10,6 +10,7 @@
 mod capture;
 mod failures;
 mod faults;
+mod freeing;
 mod holds;
 mod ipc;
 mod lifetime;
