@@ -245,7 +245,7 @@ impl Bench {
             transfer.download(host.as_mut_ptr(), from.ptr(), PAGE, stream)
         });
         to.close()?;
-        from.close()
+        Ok(from.close()?)
     }
 
     fn host_calls(&mut self) {

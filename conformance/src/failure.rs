@@ -3,6 +3,7 @@
 use std::fmt;
 use std::panic::Location;
 
+use cachette_hal::owned::NotClosed;
 use cachette_hal::{Error, Missing};
 
 /// What a case comes to.
@@ -71,6 +72,14 @@ impl From<Error> for Stop {
     #[track_caller]
     fn from(error: Error) -> Self {
         Self::failed(error.to_string())
+    }
+}
+
+impl<O> From<NotClosed<O>> for Stop {
+    /// As of the error inside; the owner is dropped.
+    #[track_caller]
+    fn from(kept: NotClosed<O>) -> Self {
+        Self::from(kept.error)
     }
 }
 

@@ -69,6 +69,12 @@ impl ErrorKind {
         }
     }
 
+    /// Whether no work runs on the device any more after this.
+    #[must_use]
+    pub const fn stops_work(self) -> bool {
+        matches!(self, Self::Fault | Self::DeviceLost | Self::ShuttingDown)
+    }
+
     /// The kind in words.
     #[must_use]
     pub const fn describe(self) -> &'static str {

@@ -15,6 +15,7 @@ mod holds;
 mod ipc;
 mod lifetime;
 mod memory;
+mod owners;
 mod phantom;
 mod rig;
 mod stepped;

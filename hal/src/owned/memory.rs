@@ -1,5 +1,6 @@
 //! Device memory with an owner.
 
+use super::closing::{NotClosed, wait_for_work};
 use crate::{Device, DevicePtr, Result};
 
 /// Device memory with an owner.
@@ -8,7 +9,7 @@ pub struct OwnedMemory<D: Device> {
     device: D,
     ptr: DevicePtr,
     bytes: u64,
-    /// Whether [`close`](Self::close) has freed it already.
+    /// Whether the memory was given back.
     freed: bool,
 }
 
@@ -37,20 +38,25 @@ impl<D: Device> OwnedMemory<D> {
     }
 
     /// Waits for the device, frees the memory, and answers.
-    pub fn close(mut self) -> Result<()> {
-        self.free()
+    ///
+    /// Where it cannot, the error has the owner.
+    pub fn close(mut self) -> Result<(), NotClosed<Self>> {
+        match self.free() {
+            Ok(()) => Ok(()),
+            Err(error) => Err(NotClosed { owner: self, error }),
+        }
     }
 
     fn free(&mut self) -> Result<()> {
-        if std::mem::replace(&mut self.freed, true) {
+        if self.freed {
             return Ok(());
         }
         // Not every driver's free waits for every stream, so the owner does.
-        let idle = self.device.synchronize_device();
-        // SAFETY: 1. the address was given to this owner and is freed once. 2. The device is idle, or
-        // lost, in which case nothing runs on it any more.
+        let waited = wait_for_work(&self.device)?;
+        // SAFETY: 1. the address was given to this owner and is freed once. 2. The wait found that no work runs.
         let freed = unsafe { self.device.free(self.ptr) };
-        idle.and(freed)
+        self.freed = freed.is_ok();
+        waited.and(freed)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::ptr::NonNull;
 
+use super::closing::{NotClosed, wait_for_work};
 use crate::{Device, DevicePtr, Result};
 
 /// Page-locked host memory with an owner.
@@ -12,7 +13,7 @@ pub struct OwnedPinned<D: Device> {
     device: D,
     ptr: NonNull<u8>,
     bytes: usize,
-    /// Whether [`close`](Self::close) has freed it already.
+    /// Whether the memory was given back.
     freed: bool,
 }
 
@@ -51,19 +52,25 @@ impl<D: Device> OwnedPinned<D> {
     }
 
     /// Waits for the device, frees the memory, and answers.
-    pub fn close(mut self) -> Result<()> {
-        self.free()
+    ///
+    /// Where it cannot, the error has the owner.
+    pub fn close(mut self) -> Result<(), NotClosed<Self>> {
+        match self.free() {
+            Ok(()) => Ok(()),
+            Err(error) => Err(NotClosed { owner: self, error }),
+        }
     }
 
     fn free(&mut self) -> Result<()> {
-        if std::mem::replace(&mut self.freed, true) {
+        if self.freed {
             return Ok(());
         }
-        let idle = self.device.synchronize_device();
+        let waited = wait_for_work(&self.device)?;
         let memory = self.device.host_memory()?;
-        // SAFETY: 1. the memory was given to this owner and is freed once. 2. The device is idle, or lost.
+        // SAFETY: 1. the memory was given to this owner and is freed once. 2. The wait found that no work runs.
         let freed = unsafe { memory.free_pinned(self.ptr) };
-        idle.and(freed)
+        self.freed = freed.is_ok();
+        waited.and(freed)
     }
 }
 

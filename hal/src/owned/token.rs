@@ -1,5 +1,6 @@
 //! Memory of another process, opened and owned.
 
+use super::closing::{NotClosed, wait_for_work};
 use crate::{Device, DevicePtr, IpcToken, Result};
 
 /// Memory of another process, opened by its token.
@@ -7,7 +8,7 @@ use crate::{Device, DevicePtr, IpcToken, Result};
 pub struct OpenedToken<D: Device> {
     device: D,
     base: DevicePtr,
-    /// Whether [`close`](Self::close) has closed it already.
+    /// Whether the memory was closed.
     closed: bool,
 }
 
@@ -29,19 +30,25 @@ impl<D: Device> OpenedToken<D> {
     }
 
     /// Waits for the device, closes the memory, and answers.
-    pub fn close(mut self) -> Result<()> {
-        self.shut()
+    ///
+    /// Where it cannot, the error has the owner.
+    pub fn close(mut self) -> Result<(), NotClosed<Self>> {
+        match self.shut() {
+            Ok(()) => Ok(()),
+            Err(error) => Err(NotClosed { owner: self, error }),
+        }
     }
 
     fn shut(&mut self) -> Result<()> {
-        if std::mem::replace(&mut self.closed, true) {
+        if self.closed {
             return Ok(());
         }
-        let idle = self.device.synchronize_device();
+        let waited = wait_for_work(&self.device)?;
         let ipc = self.device.ipc()?;
-        // SAFETY: 1. the base was opened by this owner and is closed once. 2. The device is idle, or lost.
+        // SAFETY: 1. the base was opened by this owner and is closed once. 2. The wait found that no work runs.
         let closed = unsafe { ipc.close_token(self.base) };
-        idle.and(closed)
+        self.closed = closed.is_ok();
+        waited.and(closed)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 
+use super::closing::{NotClosed, wait_for_work};
 use crate::{Access, Backing, Device, DevicePtr, FabricHandle, Result, Sharing};
 
 /// Reserved addresses with an owner.
@@ -10,7 +11,7 @@ pub struct OwnedReservation<D: Device> {
     device: D,
     start: DevicePtr,
     bytes: u64,
-    /// Whether [`close`](Self::close) has released it already.
+    /// Whether the addresses were released.
     released: bool,
 }
 
@@ -70,12 +71,14 @@ impl<D: Device> OwnedReservation<D> {
     }
 
     fn release(&mut self) -> Result<()> {
-        if std::mem::replace(&mut self.released, true) {
+        if self.released {
             return Ok(());
         }
         let memory = self.device.virtual_memory()?;
         // SAFETY: 1. the range was reserved by this owner and is released once.
-        unsafe { memory.release(self.start, self.bytes) }
+        unsafe { memory.release(self.start, self.bytes) }?;
+        self.released = true;
+        Ok(())
     }
 }
 
@@ -92,7 +95,7 @@ pub struct OwnedMapping<'r, D: Device> {
     reservation: &'r OwnedReservation<D>,
     at: DevicePtr,
     bytes: u64,
-    /// Whether [`close`](Self::close) has unmapped it already.
+    /// Whether it was unmapped.
     unmapped: bool,
 }
 
@@ -116,20 +119,26 @@ impl<D: Device> OwnedMapping<'_, D> {
     }
 
     /// Waits for the device, unmaps, and answers.
-    pub fn close(mut self) -> Result<()> {
-        self.unmap()
+    ///
+    /// Where it cannot, the error has the owner.
+    pub fn close(mut self) -> Result<(), NotClosed<Self>> {
+        match self.unmap() {
+            Ok(()) => Ok(()),
+            Err(error) => Err(NotClosed { owner: self, error }),
+        }
     }
 
     fn unmap(&mut self) -> Result<()> {
-        if std::mem::replace(&mut self.unmapped, true) {
+        if self.unmapped {
             return Ok(());
         }
         let device = &self.reservation.device;
-        let idle = device.synchronize_device();
+        let waited = wait_for_work(device)?;
         let memory = device.virtual_memory()?;
-        // SAFETY: 2. the device is idle, or lost.
+        // SAFETY: 2. the wait found that no work runs.
         let unmapped = unsafe { memory.unmap(self.at, self.bytes) };
-        idle.and(unmapped)
+        self.unmapped = unmapped.is_ok();
+        waited.and(unmapped)
     }
 }
 
