@@ -2,7 +2,6 @@
 
 use std::io::{self, Write};
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use cachette::backends::OpenError;
 use cachette::config::ConfigError;
@@ -77,10 +76,10 @@ pub(crate) enum CliError {
 
 impl CliError {
     /// Tells the user, and gives the program's exit code.
-    pub(crate) fn report(&self) -> ExitCode {
+    pub(crate) fn report(&self) -> u8 {
         // Nobody is left to tell if this fails too.
         let _ = writeln!(io::stderr(), "error: {self}");
-        ExitCode::from(self.code())
+        self.code()
     }
 
     const fn code(&self) -> u8 {

@@ -21,8 +21,10 @@ struct Cli {
 }
 
 fn main() -> ExitCode {
-    match Cli::parse().command.run() {
-        Ok(()) => ExitCode::SUCCESS,
+    let code = match Cli::parse().command.run() {
+        Ok(()) => 0,
         Err(error) => error.report(),
-    }
+    };
+    cachette_conformance::leave_if_hung(code);
+    ExitCode::from(code)
 }

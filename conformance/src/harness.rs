@@ -7,6 +7,7 @@ use libtest_mimic::{Arguments, Completion, Failed, Trial};
 
 use crate::case::Case;
 use crate::fixture::Fixture;
+use crate::leave::leave_if_hung;
 use crate::report::Outcome;
 use crate::runner::{Bench, LIMIT, RunError};
 use crate::{cases, child};
@@ -31,7 +32,9 @@ pub fn main(fixture: impl Fixture + 'static) -> ExitCode {
             .map(|case| absent(case, &error, &*fixture))
             .collect(),
     };
-    libtest_mimic::run(&arguments, trials).exit_code()
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    leave_if_hung(if conclusion.has_failed() { 101 } else { 0 });
+    conclusion.exit_code()
 }
 
 /// A case of a backend that opened; one that cannot be asked is listed as ignored, and says so if run.

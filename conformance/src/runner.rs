@@ -14,6 +14,7 @@ use crate::deviations::{DEVIATIONS, judge};
 use crate::failure::{Failure, Stop, Verdict};
 use crate::filter::{Filter, FilterError};
 use crate::fixture::Fixture;
+use crate::leave::note_hang;
 use crate::report::{CaseReport, Header, Outcome, Report};
 use crate::rig::Subject;
 use crate::{cases, child};
@@ -169,14 +170,15 @@ fn watch(fixture: Arc<dyn Fixture>, ordinal: Ordinal, case: Case, limit: Duratio
     if let Err(error) = spawned {
         return failed(&Failure::outside(format!("no thread to run on: {error}")));
     }
-    match receive.recv_timeout(limit) {
-        Ok(verdict) => outcome(verdict),
-        Err(_) => failed(&Failure::outside(format!(
-            "hung: {} did not finish within {} s",
-            case.name,
-            limit.as_secs_f32()
-        ))),
+    if let Ok(verdict) = receive.recv_timeout(limit) {
+        return outcome(verdict);
     }
+    note_hang();
+    failed(&Failure::outside(format!(
+        "hung: {} did not finish within {} s",
+        case.name,
+        limit.as_secs_f32()
+    )))
 }
 
 fn outcome(verdict: thread::Result<Verdict>) -> Outcome {

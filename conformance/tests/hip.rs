@@ -5,7 +5,9 @@ use std::env;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use cachette_conformance::{Case, Fixture, Joined, Opened, Options, Outcome, cases, child, run};
+use cachette_conformance::{
+    Case, Fixture, Joined, Opened, Options, Outcome, cases, child, leave_if_hung, run,
+};
 use cachette_emulated_hip::{Personality, install};
 use cachette_hal::Backend;
 use cachette_hal_hip::{Candidate, HipBackend};
@@ -116,5 +118,7 @@ fn main() -> ExitCode {
             Trial::ignorable_test(name, move || run_case(subject, case, &device))
         })
     });
-    libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit_code()
+    let conclusion = libtest_mimic::run(&Arguments::from_args(), trials.collect());
+    leave_if_hung(if conclusion.has_failed() { 101 } else { 0 });
+    conclusion.exit_code()
 }
