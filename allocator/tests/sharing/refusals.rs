@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use cachette::hal::{Feature, Sharing};
+use cachette::hal::{Call, ErrorKind, Feature, Sharing};
 use cachette::{Error, PointerProblem, ShareProblem};
 use cachette_hal_host::HostConfig;
 use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
@@ -55,6 +55,22 @@ fn whoever_guesses_the_key_gets_nothing() {
             .open_shared(&shared.handle())
             .expect("the true one opens");
     }
+}
+
+#[test]
+fn the_refusal_of_a_token_says_what_the_driver_said() {
+    let bed = Bed::new(DIRECT);
+    let memory = bed.allocate(4 * MIB);
+    bed.device
+        .fail_next(Call::ExportToken, 1, ErrorKind::InvalidValue);
+    let why = bed.allocator.share(&memory).unwrap_err();
+    let said = cachette::hal::Error::new(ErrorKind::InvalidValue, Call::ExportToken.name());
+    assert!(
+        matches!(&why, Error::Share(ShareProblem::NoToken(found)) if *found == said),
+        "{why:?}"
+    );
+    assert!(why.to_string().contains(&said.to_string()), "{why}");
+    bed.allocator.share(&memory).expect("the next one works");
 }
 
 /// I1.
