@@ -1,6 +1,7 @@
 //! What an allocator does for its pools.
 
 use std::ptr::NonNull;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, PoisonError};
 
 use cachette_hal::owned::RelaxedCapture;
@@ -230,6 +231,26 @@ impl<D: Device> Inner<D> {
             self.wait_for_launches(&core)?;
         }
         Ok(())
+    }
+
+    /// Forgets a pool that has no user and in which nothing lives. Chunks that its streams are not past yet are waited
+    /// for, since they alone keep it.
+    pub(super) fn forget_lifeless(&self, id: PoolId) {
+        if !self.pools.released().iter().any(|core| core.id == id) {
+            return;
+        }
+        if !self.shared.settings.never_block.load(Relaxed) {
+            for heap in self.heaps_of(id) {
+                if !heap.lane().is_capturing() {
+                    // What fails keeps the pool.
+                    heap.stale_fences()
+                        .iter()
+                        .for_each(|fence| _ = fence.wait());
+                    heap.unmap_stale();
+                }
+            }
+        }
+        self.forget_pools();
     }
 
     /// Forgets the pools that nobody uses and that hold nothing any more.

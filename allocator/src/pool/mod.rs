@@ -105,6 +105,9 @@ impl<D: Device> Allocator<D> {
     /// Makes a pool as `options` say.
     pub fn create_pool_with(&self, options: PoolOptions) -> Result<Pool<D>, Error> {
         self.inner().shared.origin.check()?;
+        if let Some(id) = options.id {
+            self.inner().forget_lifeless(id);
+        }
         let (source, tag) = (options.source, options.tag);
         let core = loop {
             let id = options.id.unwrap_or_else(PoolId::of_user);
@@ -129,6 +132,7 @@ impl<D: Device> Allocator<D> {
     /// Becomes one more user of a pool. One that was released may be opened as long as anything lives in it.
     pub fn open_pool(&self, id: PoolId) -> Result<Pool<D>, Error> {
         self.inner().shared.origin.check()?;
+        self.inner().forget_lifeless(id);
         Ok(Pool {
             allocator: self.clone(),
             core: self.inner().pools.open(id)?,

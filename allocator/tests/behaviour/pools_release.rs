@@ -284,3 +284,25 @@ fn p6_launches_by_somebody_else_are_waited_for_before_memory_goes_back() {
         bed.assert_sound();
     }
 }
+
+#[test]
+fn p6_a_pool_without_users_and_memory_in_use_is_gone() {
+    let bed = Bed::elastic("");
+    let stream = bed.stream();
+    let pool = bed.allocator.create_pool();
+    let memory = pool.allocate(12 * MIB, &stream).expect("there is room");
+    bed.fill(&memory, 3, &stream);
+    drop(memory);
+    let id = pool.id();
+    drop(pool);
+    assert!(
+        bed.device.physical_bytes() > 0,
+        "the stream has not passed the work in the chunks"
+    );
+    assert!(bed.allocator.open_pool(id).is_err());
+    assert_eq!(bed.device.physical_bytes(), 0);
+    let again = bed
+        .allocator
+        .create_pool_with(PoolOptions::default().id(id));
+    again.expect("the name is free again");
+}
