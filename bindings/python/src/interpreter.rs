@@ -4,7 +4,6 @@ use std::ptr;
 
 use cachette::history::Frame;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::{ffi, intern};
 
 /// Callers further out are left out.
@@ -64,21 +63,31 @@ pub(crate) fn if_known<T>(work: impl FnOnce(Python<'_>) -> T) -> Option<T> {
 }
 
 /// The callers of this thread, innermost first.
+///
+/// `sys._getframe` is for callers in Python. Asked from here while a frame is torn down, Python 3.12 and 3.13 answer
+/// with a frame of the interpreter's own, which lies in the C stack and is not initialised. The function of the C
+/// interface skips such frames. Code is asked for by its function too: to read `f_code` calls the program's audit hooks.
 pub(crate) fn callers(py: Python<'_>) -> PyResult<Vec<Place>> {
-    static GET_FRAME: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    let get_frame = GET_FRAME.import(py, "sys", "_getframe")?;
+    // SAFETY: the lock is held, so that there is a current thread state.
+    let thread = unsafe { ffi::PyThreadState_Get() };
+    // SAFETY: the lock is held, and the state is of this thread.
+    let frame = unsafe { ffi::PyThreadState_GetFrame(thread) };
+    // SAFETY: a new reference, or null where no Python code runs.
+    let mut next = unsafe { Bound::from_owned_ptr_or_opt(py, frame.cast()) };
     let mut places = Vec::with_capacity(DEEPEST);
-    let mut next = get_frame.call0()?;
-    while !next.is_none() && places.len() < DEEPEST {
-        let code = next.getattr(intern!(py, "f_code"))?;
-        let instruction = next.getattr(intern!(py, "f_lasti"))?;
-        let back = next.getattr(intern!(py, "f_back"))?;
+    while let Some(frame) = next.filter(|_| places.len() < DEEPEST) {
+        // SAFETY: the lock is held, and it is a frame.
+        let code = unsafe { ffi::PyFrame_GetCode(frame.as_ptr().cast()) };
+        // SAFETY: a new reference; every frame has code.
+        let code = unsafe { Bound::from_owned_ptr(py, code.cast()) };
+        let instruction = frame.getattr(intern!(py, "f_lasti"))?;
+        let back = frame.getattr(intern!(py, "f_back"))?;
         places.push(Place {
             code: code.unbind(),
             instruction: instruction.extract()?,
-            frame: next.unbind(),
+            frame: frame.unbind(),
         });
-        next = back;
+        next = (!back.is_none()).then_some(back);
     }
     Ok(places)
 }

@@ -67,15 +67,27 @@ impl Drop for Noted {
 }
 
 fn look() -> Option<Vec<u32>> {
-    if LOOKING.replace(true) {
-        return None;
-    }
+    let _alone = Looking::begin()?;
     let found = interpreter::if_known(|py| {
         let places = interpreter::callers(py).ok()?;
         Some(number_all(py, places))
     });
-    LOOKING.set(false);
     found.flatten()
+}
+
+/// While it lives, this thread does not look again.
+struct Looking(());
+
+impl Looking {
+    fn begin() -> Option<Self> {
+        (!LOOKING.replace(true)).then(|| Self(()))
+    }
+}
+
+impl Drop for Looking {
+    fn drop(&mut self) {
+        LOOKING.set(false);
+    }
 }
 
 fn number_all(py: Python<'_>, places: Vec<Place>) -> Vec<u32> {
