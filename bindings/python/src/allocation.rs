@@ -7,8 +7,9 @@ use cachette::{Allocation, Allocator};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
+use crate::error;
+use crate::places::Noted;
 use crate::stream::Named;
-use crate::{error, stacks};
 
 /// Bytes of device memory; they go back by `free()`, at the end of a `with` block, or with the object.
 #[pyclass(module = "cachette", name = "Allocation", frozen)]
@@ -79,7 +80,7 @@ impl PyAllocation {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take();
-        let _noted = stacks::note();
+        let _noted = Noted::here();
         py.detach(|| drop(taken));
     }
 

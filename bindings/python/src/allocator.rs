@@ -13,11 +13,12 @@ use pyo3::types::{PyDict, PyList};
 use crate::allocation::PyAllocation;
 use crate::history::Asked;
 use crate::pinned::PyPinned;
+use crate::places::Noted;
 use crate::pool::PyPool;
 use crate::report::Figures;
 use crate::sleep::{self, SleptEntry};
 use crate::stream::{Named, PyStream};
-use crate::{config, error, history, metrics, pool, snapshot, stacks, stats};
+use crate::{config, error, history, metrics, pool, snapshot, stats};
 
 /// A caching allocator for one device, such as `"cuda:0"`, `"hip:1"` or `"host"`.
 ///
@@ -65,7 +66,7 @@ impl PyAllocator {
         stream: Option<Named<'_>>,
     ) -> PyResult<PyAllocation> {
         let stream = Named::open(stream, &self.inner)?;
-        let _noted = stacks::note();
+        let _noted = Noted::here();
         let allocation = py
             .detach(|| self.inner.allocate(bytes, &stream))
             .map_err(error::of_allocator)?;
@@ -146,7 +147,7 @@ impl PyAllocator {
 
     /// Gives unused memory back to the device, and says how many bytes that were.
     fn empty_cache(&self, py: Python<'_>) -> PyResult<u64> {
-        let _noted = stacks::note();
+        let _noted = Noted::here();
         py.detach(|| self.inner.empty_cache())
             .map_err(error::of_allocator)
     }

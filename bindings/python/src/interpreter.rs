@@ -1,6 +1,8 @@
 //! The Python callers of the running thread.
 
-use std::ptr;
+use std::ffi::{c_int, c_void};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::{mem, ptr};
 
 use cachette::history::Frame;
 use pyo3::prelude::*;
@@ -66,7 +68,7 @@ pub(crate) fn if_known<T>(work: impl FnOnce(Python<'_>) -> T) -> Option<T> {
 ///
 /// `sys._getframe` is for callers in Python. Asked from here while a frame is torn down, Python 3.12 and 3.13 answer
 /// with a frame of the interpreter's own, which lies in the C stack and is not initialised. The function of the C
-/// interface skips such frames. Code is asked for by its function too: to read `f_code` calls the program's audit hooks.
+/// interface skips such frames. Code is asked for by its function too: `f_code` calls the audit hooks of the program.
 pub(crate) fn callers(py: Python<'_>) -> PyResult<Vec<Place>> {
     // SAFETY: the lock is held, so that there is a current thread state.
     let thread = unsafe { ffi::PyThreadState_Get() };
@@ -90,6 +92,30 @@ pub(crate) fn callers(py: Python<'_>) -> PyResult<Vec<Place>> {
         next = (!back.is_none()).then_some(back);
     }
     Ok(places)
+}
+
+/// Drops objects soon, in the main thread and outside of every lock of ours: their ends may run Python code.
+pub(crate) fn drop_later(objects: Vec<Py<PyAny>>) {
+    buried().extend(objects);
+    // SAFETY: it may be called at any time.
+    if unsafe { ffi::Py_IsInitialized() } != 0 {
+        // SAFETY: it may be called by any thread, with the lock or without it; the function needs no argument. A full
+        // queue refuses, and then the next call takes these too.
+        unsafe { ffi::Py_AddPendingCall(Some(drop_buried), ptr::null_mut()) };
+    }
+}
+
+extern "C" fn drop_buried(_: *mut c_void) -> c_int {
+    let objects = mem::take(&mut *buried());
+    // The lock is held; this lets PyO3 know, which would put them off otherwise.
+    Python::try_attach(|_| drop(objects));
+    0
+}
+
+/// What is to be dropped; no code of Python's runs while it is held.
+fn buried() -> MutexGuard<'static, Vec<Py<PyAny>>> {
+    static BURIED: Mutex<Vec<Py<PyAny>>> = Mutex::new(Vec::new());
+    BURIED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// An exception that is under way, put aside: memory is freed while one passes through its owner.

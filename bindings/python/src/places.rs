@@ -1,78 +1,162 @@
 //! Places in Python code, each known by a number.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
-use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::mem;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use cachette::history::Frame;
 use pyo3::prelude::*;
 
 use crate::interpreter::{self, Place};
 
-/// Every place that was ever met.
+/// The places that were met since the first of the histories that are under way began.
+///
+/// Every source of stacks has a share in them. The end of the last one forgets them, with the code they are in.
+#[derive(Default)]
+pub(crate) struct Places {
+    table: Mutex<Table>,
+}
+
 #[derive(Default)]
 struct Table {
     /// Numbers by code and instruction.
     numbers: HashMap<(usize, i64), u32>,
     /// Places in words: a reader needs no interpreter.
     frames: Vec<Frame>,
-    /// The code of every key above, kept for ever so that no other code takes its address.
+    /// The code of every key above, kept so that no other code takes its address.
     codes: Vec<Py<PyAny>>,
 }
 
+/// How many there are. Relaxed: a call that runs while a history begins may miss it.
+static LIVE: AtomicUsize = AtomicUsize::new(0);
+static SHARED: Mutex<Weak<Places>> = Mutex::new(Weak::new());
+
 thread_local! {
-    /// What a call of this package has found before it gave up the interpreter's lock.
-    static NOTED: Cell<Option<Vec<u32>>> = const { Cell::new(None) };
+    /// What a call of this package has found before it gave up the interpreter's lock, and the table that knows it.
+    static NOTED: RefCell<Option<(Arc<Places>, Vec<u32>)>> = const { RefCell::new(None) };
     /// Whether the thread is looking: that may free memory, which must not look in turn.
     static LOOKING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// No code of Python's runs while it is held.
-fn table() -> MutexGuard<'static, Table> {
-    static TABLE: LazyLock<Mutex<Table>> = LazyLock::new(Mutex::default);
-    // Entries are added whole, so a panic leaves the table sound.
-    TABLE.lock().unwrap_or_else(PoisonError::into_inner)
+/// What `slot` has, if it is in use; otherwise a new one.
+pub(crate) fn shared<T>(slot: &Mutex<Weak<T>>, make: impl FnOnce() -> T) -> Arc<T> {
+    let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
+    slot.upgrade().unwrap_or_else(|| {
+        let new = Arc::new(make());
+        *slot = Arc::downgrade(&new);
+        new
+    })
 }
 
-/// The callers of this thread, innermost first; none if it does not hold the interpreter's lock and nothing was noted.
-pub(crate) fn callers() -> Vec<u32> {
-    let noted = NOTED.take();
-    if noted.is_some() {
-        NOTED.set(noted.clone());
+impl Places {
+    /// Those of the histories that are under way, or new ones.
+    pub(crate) fn shared() -> Arc<Self> {
+        shared(&SHARED, || {
+            LIVE.fetch_add(1, Relaxed);
+            Self::default()
+        })
     }
-    noted.or_else(look).unwrap_or_default()
+
+    /// Those of the histories that are under way, if there are any.
+    fn of_histories() -> Option<Arc<Self>> {
+        if LIVE.load(Relaxed) == 0 {
+            return None;
+        }
+        let shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        shared.upgrade()
+    }
+
+    /// The callers of this thread, innermost first; none if Python does not know it, or is being asked already.
+    pub(crate) fn callers(&self) -> Vec<u32> {
+        let noted = NOTED.with_borrow(|noted| {
+            let (places, callers) = noted.as_ref()?;
+            std::ptr::eq(&raw const **places, self).then(|| callers.clone())
+        });
+        noted.or_else(|| self.look()).unwrap_or_default()
+    }
+
+    /// Some places in words.
+    pub(crate) fn frames_of(&self, numbers: &[u32]) -> Vec<Frame> {
+        let table = self.table();
+        let frame = |number: &u32| table.frames.get(*number as usize).cloned();
+        numbers.iter().filter_map(frame).collect()
+    }
+
+    /// No code of Python's runs while it is held.
+    fn table(&self) -> MutexGuard<'_, Table> {
+        // Entries are added whole, so a panic leaves the table sound.
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn look(&self) -> Option<Vec<u32>> {
+        let _alone = Looking::begin()?;
+        let found = interpreter::if_known(|py| {
+            let places = interpreter::callers(py).ok()?;
+            Some(self.number_all(py, places))
+        });
+        found.flatten()
+    }
+
+    fn number_all(&self, py: Python<'_>, places: Vec<Place>) -> Vec<u32> {
+        let known: Vec<Option<u32>> = {
+            let table = self.table();
+            let known = places
+                .iter()
+                .map(|it| table.numbers.get(&it.key()).copied());
+            known.collect()
+        };
+        let numbers = places.into_iter().zip(known).map(|(place, known)| {
+            known.unwrap_or_else(|| {
+                let key = place.key();
+                let (frame, code) = place.describe(py);
+                self.add(key, frame, code)
+            })
+        });
+        numbers.collect()
+    }
+
+    fn add(&self, key: (usize, i64), frame: Frame, code: Py<PyAny>) -> u32 {
+        let mut table = self.table();
+        if let Some(known) = table.numbers.get(&key) {
+            return *known;
+        }
+        // Four billion places are more than any program has; beyond them all are the last.
+        let number = u32::try_from(table.frames.len()).unwrap_or(u32::MAX);
+        table.frames.push(frame);
+        table.codes.push(code);
+        table.numbers.insert(key, number);
+        number
+    }
 }
 
-/// Some places in words.
-pub(crate) fn frames_of(numbers: &[u32]) -> Vec<Frame> {
-    let table = table();
-    let frame = |number: &u32| table.frames.get(*number as usize).cloned();
-    numbers.iter().filter_map(frame).collect()
+impl Drop for Places {
+    fn drop(&mut self) {
+        LIVE.fetch_sub(1, Relaxed);
+        // The last history may have ended under locks of the allocator.
+        interpreter::drop_later(mem::take(&mut self.table().codes));
+    }
 }
 
 /// While it lives, this thread is where it was made, although it gives up the interpreter's lock.
 pub(crate) struct Noted(());
 
 impl Noted {
-    pub(crate) fn here() -> Self {
-        NOTED.set(look());
-        Self(())
+    /// Notes where the thread is; nothing while no history wants that.
+    pub(crate) fn here() -> Option<Self> {
+        let places = Places::of_histories()?;
+        let callers = places.look()?;
+        NOTED.set(Some((places, callers)));
+        Some(Self(()))
     }
 }
 
 impl Drop for Noted {
     fn drop(&mut self) {
-        NOTED.set(None);
+        let noted = NOTED.take();
+        drop(noted);
     }
-}
-
-fn look() -> Option<Vec<u32>> {
-    let _alone = Looking::begin()?;
-    let found = interpreter::if_known(|py| {
-        let places = interpreter::callers(py).ok()?;
-        Some(number_all(py, places))
-    });
-    found.flatten()
 }
 
 /// While it lives, this thread does not look again.
@@ -88,35 +172,4 @@ impl Drop for Looking {
     fn drop(&mut self) {
         LOOKING.set(false);
     }
-}
-
-fn number_all(py: Python<'_>, places: Vec<Place>) -> Vec<u32> {
-    let known: Vec<Option<u32>> = {
-        let table = table();
-        let known = places
-            .iter()
-            .map(|it| table.numbers.get(&it.key()).copied());
-        known.collect()
-    };
-    let numbers = places.into_iter().zip(known).map(|(place, known)| {
-        known.unwrap_or_else(|| {
-            let key = place.key();
-            let (frame, code) = place.describe(py);
-            add(key, frame, code)
-        })
-    });
-    numbers.collect()
-}
-
-fn add(key: (usize, i64), frame: Frame, code: Py<PyAny>) -> u32 {
-    let mut table = table();
-    if let Some(known) = table.numbers.get(&key) {
-        return *known;
-    }
-    // Four billion places are more than any program has; beyond them all are the last.
-    let number = u32::try_from(table.frames.len()).unwrap_or(u32::MAX);
-    table.frames.push(frame);
-    table.codes.push(code);
-    table.numbers.insert(key, number);
-    number
 }

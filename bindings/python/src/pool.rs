@@ -10,9 +10,10 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
 use crate::allocation::PyAllocation;
+use crate::places::Noted;
 use crate::sleep::{self, SleptEntry};
 use crate::stream::Named;
-use crate::{error, source, stacks, stats};
+use crate::{error, source, stats};
 
 /// Memory of its own for some requests.
 ///
@@ -85,7 +86,7 @@ impl PyPool {
     ) -> PyResult<PyAllocation> {
         let pool = self.pool()?;
         let stream = Named::open(stream, pool.allocator())?;
-        let _noted = stacks::note();
+        let _noted = Noted::here();
         let allocation = py
             .detach(|| pool.allocate(bytes, &stream))
             .map_err(error::of_allocator)?;

@@ -6,11 +6,12 @@ use cachette::snapshot::{self, Snapshot};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use crate::{error, stacks};
+use crate::error;
+use crate::places::Noted;
 
 /// Takes a snapshot without the interpreter's lock; it is an event of the history itself, and has a place.
 pub(crate) fn take(py: Python<'_>, take: impl FnOnce() -> Snapshot + Send) -> Snapshot {
-    let _noted = stacks::note();
+    let _noted = Noted::here();
     py.detach(take)
 }
 

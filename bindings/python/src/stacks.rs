@@ -3,12 +3,11 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::num::NonZeroU32;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use cachette::history::{Callers, Frame, RawStack, ResolvedStack, StackSource};
 
-use crate::places::{self, Noted};
+use crate::places::{self, Places};
 
 /// What this library's own functions are called, and what they go through.
 const OWN: [&str; 4] = ["cachette", "_native", "backtrace::", "pyo3::"];
@@ -17,14 +16,12 @@ const INTERPRETER: [&str; 3] = ["_PyEval_", "PyEval_", "_PyObject_"];
 /// How deep the library's own functions lie at most.
 const OWN_DEPTH: usize = 40;
 
-/// Whether a history ever asked for Python's stacks. Relaxed: who begins now may miss a call that runs now.
-static WANTED: AtomicBool = AtomicBool::new(false);
-
 /// The callers in Python, and in native code too if that is wanted.
 ///
-/// A thread that never ran Python has no callers there.
+/// A thread that never ran Python has no callers there. Histories hold it, and with the last of them it is forgotten.
 pub(crate) struct PythonStacks {
     native: Option<Arc<Callers>>,
+    places: Arc<Places>,
     table: Mutex<Table>,
 }
 
@@ -41,32 +38,25 @@ struct Stack {
     native: Option<RawStack>,
 }
 
-/// Notes where the thread is, for a call that gives up the interpreter's lock; nothing while no history wants it.
-pub(crate) fn note() -> Option<Noted> {
-    WANTED.load(Relaxed).then(Noted::here)
-}
-
 impl PythonStacks {
     /// The one that asks Python alone.
     pub(crate) fn python() -> Arc<Self> {
-        static SHARED: LazyLock<Arc<PythonStacks>> = LazyLock::new(|| PythonStacks::new(None));
-        WANTED.store(true, Relaxed);
-        Arc::clone(&SHARED)
+        static SHARED: Mutex<Weak<PythonStacks>> = Mutex::new(Weak::new());
+        places::shared(&SHARED, || Self::new(None))
     }
 
     /// The one that walks the thread's native stack too.
     pub(crate) fn all() -> Arc<Self> {
-        static SHARED: LazyLock<Arc<PythonStacks>> =
-            LazyLock::new(|| PythonStacks::new(Some(Callers::shared())));
-        WANTED.store(true, Relaxed);
-        Arc::clone(&SHARED)
+        static SHARED: Mutex<Weak<PythonStacks>> = Mutex::new(Weak::new());
+        places::shared(&SHARED, || Self::new(Some(Callers::shared())))
     }
 
-    fn new(native: Option<Arc<Callers>>) -> Arc<Self> {
-        Arc::new(Self {
+    fn new(native: Option<Arc<Callers>>) -> Self {
+        Self {
             native,
+            places: Places::shared(),
             table: Mutex::default(),
-        })
+        }
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -80,7 +70,7 @@ impl PythonStacks {
             let resolved = callers.resolve(&[raw]).into_iter().next();
             resolved.map_or_else(Vec::new, |resolved| without_own(resolved.frames))
         });
-        frames.extend(places::frames_of(&stack.python));
+        frames.extend(self.places.frames_of(&stack.python));
         ResolvedStack {
             frames,
             forward: Vec::new(),
@@ -105,7 +95,7 @@ impl Table {
 
 impl StackSource for PythonStacks {
     fn capture(&self) -> Option<RawStack> {
-        let python = places::callers();
+        let python = self.places.callers();
         let native = self.native.as_ref().and_then(|callers| callers.capture());
         if python.is_empty() && native.is_none() {
             return None;

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import pickle
 import sys
 import threading
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +106,45 @@ def test_h1_threads_have_their_own_callers(allocator: cachette.Allocator) -> Non
         thread.join()
     for memory in held:
         assert names(allocator.allocation_traceback(memory.address))[0] == "allocated_here"
+
+
+def test_h1_code_is_forgotten_when_the_last_history_stops(allocator: cachette.Allocator) -> None:
+    def met() -> weakref.ref[Any]:
+        """A function that is gone, and whose code a history has met."""
+        names: dict[str, Any] = {"allocator": allocator, "other": other}
+        exec("def made():\n    allocator.allocate(512)\n    other.allocate(512)", names)
+        names["made"]()
+        return weakref.ref(names["made"].__code__)
+
+    def is_kept(code: weakref.ref[Any]) -> bool:
+        for _ in range(100):  # The interpreter drops it at its next turn.
+            gc.collect()
+        return code() is not None
+
+    other = cachette.Allocator("host", "")
+    assert not is_kept(met())
+    allocator.record_memory_history(stacks="python")
+    other.record_memory_history(stacks="all")
+    first, second = met(), met()
+    assert is_kept(first) and is_kept(second)
+    allocator.record_memory_history(None)
+    assert is_kept(first), "the other history names it"
+    other.record_memory_history(None)
+    assert not is_kept(first) and not is_kept(second)
+
+
+def test_h1_an_allocator_takes_its_history_with_it() -> None:
+    allocator = cachette.Allocator("host", "")
+    allocator.record_memory_history(stacks="python")
+    names: dict[str, Any] = {"allocator": allocator}
+    exec("allocator.allocate(512)\ncode = __import__('sys')._getframe().f_code", names)
+    code = weakref.ref(names.pop("code"))
+    names.clear()
+    assert code() is not None
+    del allocator
+    for _ in range(100):
+        gc.collect()
+    assert code() is None
 
 
 @pytest.mark.parametrize(("wrong", "text"), [
