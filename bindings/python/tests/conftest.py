@@ -36,7 +36,7 @@ def run() -> Run:
             environment["STAND_IN"] = torch
             environment["PYTHONPATH"] = str(HERE / "stand_in")
         done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True,
-                              timeout=60, check=False)
+                              timeout=600, check=False)
         assert (done.returncode != 0) == fails, f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done
 

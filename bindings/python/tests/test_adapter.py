@@ -7,7 +7,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -53,7 +55,7 @@ def test_it_is_compiled_once_and_kept(kit: _adapter.Kit, compiler: Path) -> None
 def test_every_source_and_the_headers_are_named(kit: _adapter.Kit, compiler: Path) -> None:
     _adapter.build(kit)
     call = compiler.read_text()
-    for source in ("allocator", "figures", "pools", "processes", "watching"):
+    for source in ("allocator", "figures", "pools", "processes", "thrown", "watching"):
         assert f"/{source}.cpp" in call
     assert f"-isystem{kit.headers[0]}" in call
     assert "-D_GLIBCXX_USE_CXX11_ABI=1" in call
@@ -153,6 +155,13 @@ assert not _native.plugin.is_history_enabled()
 def test_the_command_says_why_there_is_none(run: Run) -> None:
     program = "import runpy, sys; sys.argv = ['x']; runpy.run_module('cachette.torch', run_name='__main__')"
     assert "error: this PyTorch" in run(program, torch="cpu", fails=True).stderr
+
+
+@pytest.mark.skipif(shutil.which("c++") is None, reason="there is no C++ compiler")
+def test_another_standard_library_is_refused_by_name() -> None:
+    done = subprocess.run(["c++", "-std=c++20", "-fsyntax-only", "-D_LIBCPP_VERSION=1", "-xc++",
+                           str(_adapter.SOURCES / "interface.hpp")], capture_output=True, text=True, check=False)
+    assert done.returncode != 0 and "this is libc++; compile with libstdc++" in done.stderr
 
 
 @pytest.mark.skipif(TORCH is None, reason="CACHETTE_TEST_TORCH names no files of PyTorch")

@@ -1,5 +1,7 @@
 // Uses Cachette's class as PyTorch does, by the virtual functions of PyTorch's own, over a device made of host memory.
 #include <c10/cuda/CUDACachingAllocator.h>
+#include <atomic>
+#include <thread>
 
 namespace torch_cuda = c10::cuda::CUDACachingAllocator;
 
@@ -37,9 +39,10 @@ static void serves() {
 }
 
 static void tells() {
-  int exhausted = 0, events = 0;
-  cachette().attachOutOfMemoryObserver([&](int64_t device, size_t, size_t, size_t) { exhausted += 1 + device; });
-  cachette().attachAllocatorTraceTracker([&](const torch_cuda::TraceEntry& entry) {
+  // Both are called as long as the process lives.
+  static int exhausted = 0, events = 0;
+  cachette().attachOutOfMemoryObserver([](int64_t device, size_t, size_t, size_t) { exhausted += 1 + device; });
+  cachette().attachAllocatorTraceTracker([](const torch_cuda::TraceEntry& entry) {
     events += entry.action_ == torch_cuda::TraceEntry::ALLOC && entry.size_ == 5 * MiB;
   });
   bool raised = false;
@@ -70,6 +73,83 @@ static void tells() {
   cachette().recordHistory(false, nullptr, 0, torch_cuda::RecordContext::NEVER, true, {});
   EXPECT(!cachette().isHistoryEnabled());
   cachette().raw_delete(memory);
+}
+
+// What an observer or a tracker throws when it is told to.
+struct Refusal {};
+
+template <typename Call>
+static bool refused(Call call) {
+  try {
+    call();
+  } catch (const Refusal&) {
+    return true;
+  } catch (const c10::Error&) {
+  }
+  return false;
+}
+
+static void lets_through_what_is_thrown() {
+  using Entry = torch_cuda::TraceEntry;
+  static bool observer_throws = false, tracker_throws = false;
+  static Entry::Action at = Entry::ALLOC;
+  cachette().attachOutOfMemoryObserver([](int64_t, size_t, size_t, size_t) {
+    if (observer_throws) throw Refusal();
+  });
+  cachette().attachAllocatorTraceTracker([](const Entry& entry) {
+    if (tracker_throws && entry.action_ == at) throw Refusal();
+  });
+  auto too_much = [] { cachette().raw_alloc_with_stream(size_t(1) << 45, nullptr); };
+  auto some = [] { cachette().raw_delete(cachette().raw_alloc_with_stream(5 * MiB, nullptr)); };
+
+  observer_throws = true;
+  EXPECT(refused(too_much) && refused(too_much));
+  EXPECT(!refused(some));
+  observer_throws = false;
+  EXPECT(!refused(too_much));
+
+  tracker_throws = true;
+  EXPECT(refused(some) && held() == 0);
+  at = Entry::OOM;
+  EXPECT(refused(too_much) && !refused(some));
+  at = Entry::SNAPSHOT;
+  cachette().recordHistory(true, nullptr, 100, torch_cuda::RecordContext::NEVER, true, {});
+  EXPECT(refused([] { cachette().snapshot({0, 0}, true); }));
+  cachette().recordHistory(false, nullptr, 0, torch_cuda::RecordContext::NEVER, true, {});
+  // Destructors free, so nothing may come out of it, nor of a later call.
+  at = Entry::FREE_REQUESTED;
+  EXPECT(!refused(some) && held() == 0);
+  at = Entry::FREE_COMPLETED;
+  EXPECT(!refused(some) && held() == 0);
+  tracker_throws = false;
+  EXPECT(!refused(some) && !refused(too_much));
+}
+
+// An exception that a thread keeps is of no concern to others.
+static void lets_each_thread_have_its_own() {
+  static thread_local bool throws = false;
+  static std::atomic<int> lost{0};
+  cachette().attachAllocatorTraceTracker([](const torch_cuda::TraceEntry& entry) {
+    if (throws && entry.action_ == torch_cuda::TraceEntry::ALLOC) throw Refusal();
+  });
+  // Memory that a request gave up for the exception of another thread would soon serve two threads at once.
+  auto work = [](int number) {
+    throws = number == 0;
+    for (int i = 0; i < 2000; i++) {
+      const bool got = !refused([number] {
+        auto* memory = static_cast<volatile int*>(cachette().raw_alloc_with_stream(512, nullptr));
+        *memory = number;
+        std::this_thread::yield();
+        lost += *memory != number;
+        cachette().raw_delete(const_cast<int*>(memory));
+      });
+      lost += got == throws;
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int number = 0; number < 4; number++) threads.emplace_back(work, number);
+  for (auto& thread : threads) thread.join();
+  EXPECT(lost == 0 && held() == 0);
 }
 
 static void bounds() {
@@ -161,6 +241,8 @@ extern "C" const char* exercise() {
   try {
     serves();
     tells();
+    lets_through_what_is_thrown();
+    lets_each_thread_have_its_own();
     bounds();
     pools();
     shares();

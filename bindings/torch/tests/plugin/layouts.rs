@@ -16,10 +16,11 @@ pub(crate) const CASES: &[Case] = &[
     ("every_function_that_the_class_asks_is_there", there),
 ];
 
-const INTERFACE: &str = include_str!(concat!(
+const HEADER: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
     "/../python/python/cachette/torch/adapter/interface.hpp"
-));
+);
+const INTERFACE: &str = include_str!("../../../python/python/cachette/torch/adapter/interface.hpp");
 const SOURCES: [&str; 11] = [
     include_str!("../../src/entry.rs"),
     include_str!("../../src/hooks.rs"),
@@ -47,7 +48,7 @@ macro_rules! layout {
 
 fn same() {
     let Some(folder) = Folder::new() else { return };
-    let mut text = format!("{INTERFACE}\nusing namespace cachette;\n");
+    let mut text = format!("#include \"{HEADER}\"\nusing namespace cachette;\n");
     writeln!(
         text,
         "static_assert(interface_version == {ADAPTER_VERSION});"

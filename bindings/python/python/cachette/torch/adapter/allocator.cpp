@@ -9,7 +9,7 @@
 
 namespace cachette {
 
-#define CACHETTE_DEFINE(returns, name, arguments) returns(*name) arguments;
+#define CACHETTE_DEFINE(returns, name, arguments) Function<returns arguments> name;
 CACHETTE_FUNCTIONS(CACHETTE_DEFINE)
 #undef CACHETTE_DEFINE
 
@@ -37,12 +37,29 @@ C10_NOINLINE void report_gain(void* memory) {
 C10_NOINLINE void release_and_report(void* memory) {
   int device = 0;
   const auto bytes = static_cast<int64_t>(cachette_adapter_bytes(memory, &device));
-  cachette_adapter_free(memory);
+  cachette_adapter_free.quietly(memory);
   if (bytes != 0 && c10::memoryProfilingEnabled()) report(memory, -bytes, device);
 }
 
+// If a tracker of this thread has failed after memory was got, the request fails.
+C10_NOINLINE void give_up(void* memory) {
+  if (!thrown::is_kept()) return;
+  cachette_adapter_free.address(memory);
+  thrown::throw_kept();
+}
+
+void* ask(size_t bytes, c10::DeviceIndex device, cudaStream_t stream) {
+  try {
+    return cachette_torch_alloc.address(bytes, device, stream);
+  } catch (...) {
+    thrown::throw_kept();
+    throw;
+  }
+}
+
 void* get(size_t bytes, c10::DeviceIndex device, cudaStream_t stream) {
-  void* memory = cachette_torch_alloc(bytes, device, stream);
+  void* memory = ask(bytes, device, stream);
+  if (C10_UNLIKELY(thrown::is_any_kept())) give_up(memory);
   if (C10_UNLIKELY(c10::impl::GPUTrace::haveState))
     if (const c10::impl::PyInterpreter* interpreter = c10::impl::GPUTrace::get_trace())
       (*interpreter)->trace_gpu_memory_allocation(c10::kCUDA, reinterpret_cast<uintptr_t>(memory));
@@ -58,7 +75,7 @@ void release(void* memory) {
     if (const c10::impl::PyInterpreter* interpreter = c10::impl::GPUTrace::get_trace())
       (*interpreter)->trace_gpu_memory_deallocation(c10::kCUDA, reinterpret_cast<uintptr_t>(memory));
   if (C10_UNLIKELY(profiled.load(std::memory_order_relaxed))) return release_and_report(memory);
-  cachette_adapter_free(memory);
+  cachette_adapter_free.quietly(memory);
 }
 
 // Where there is but one device nobody has to be asked, which would take as long as serving the request.
@@ -164,8 +181,8 @@ extern "C" __attribute__((visibility("default"))) const char* cachette_adapter_i
     void* handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
     if (handle == nullptr) throw std::runtime_error(dlerror());
 #define CACHETTE_FIND(returns, name, arguments)                                                   \
-  name = reinterpret_cast<returns(*) arguments>(dlsym(handle, #name));                            \
-  if (name == nullptr) throw std::runtime_error(std::string(library) + " has no function " #name);
+  name.address = reinterpret_cast<returns(*) arguments>(dlsym(handle, #name));                    \
+  if (name.address == nullptr) throw std::runtime_error(std::string(library) + " has no function " #name);
     CACHETTE_FUNCTIONS(CACHETTE_FIND)
 #undef CACHETTE_FIND
     if (cachette_adapter_version() != interface_version)

@@ -1,8 +1,9 @@
 // Cachette as a class of PyTorch's own kind, in the place of the one that comes with it.
 #pragma once
+// First, since it refuses what PyTorch's headers would stumble over.
+#include "interface.hpp"
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <atomic>
-#include "interface.hpp"
 
 namespace cachette {
 

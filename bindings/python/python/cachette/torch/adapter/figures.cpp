@@ -119,7 +119,11 @@ torch_cuda::SnapshotInfo Allocator::snapshot(c10::MempoolId_t pool, bool traces)
 void Allocator::attachAllocatorTraceTracker(torch_cuda::AllocatorTraceTracker tracker) {
   // It is called as long as the process lives.
   auto tell = [](User user, const Event* event) noexcept {
-    (*static_cast<torch_cuda::AllocatorTraceTracker*>(user))(entry(*event));
+    try {
+      (*static_cast<torch_cuda::AllocatorTraceTracker*>(user))(entry(*event));
+    } catch (...) {
+      thrown::keep();
+    }
   };
   cachette_adapter_track(tell, new torch_cuda::AllocatorTraceTracker(std::move(tracker)));
 }

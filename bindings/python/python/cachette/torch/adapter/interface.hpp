@@ -6,6 +6,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <type_traits>
+#include "thrown.hpp"
+
+#ifdef _LIBCPP_VERSION
+#error "Cachette copies a std::function of libstdc++, and this is libc++; compile with libstdc++, as PyTorch itself is"
+#endif
 
 namespace cachette {
 
@@ -71,6 +77,39 @@ struct PoolSource {
 struct Checkpoint;
 struct Opened;
 
+// A function of the library.
+template <typename Signature>
+struct Function;
+
+template <typename Result, typename... Arguments>
+struct Function<Result(Arguments...)> {
+  // It throws what an observer or a tracker threw meanwhile, in the place of what Cachette throws for its own reasons.
+  Result operator()(Arguments... arguments) const {
+    try {
+      if constexpr (std::is_void_v<Result>) {
+        address(arguments...);
+        if (thrown::is_any_kept()) thrown::throw_kept();
+      } else {
+        Result result = address(arguments...);
+        if (thrown::is_any_kept()) thrown::throw_kept();
+        return result;
+      }
+    } catch (...) {
+      thrown::throw_kept();
+      throw;
+    }
+  }
+
+  // It throws nothing of observers and trackers; for functions that destructors call.
+  Result quietly(Arguments... arguments) const {
+    static_assert(std::is_void_v<Result>);
+    address(arguments...);
+    if (thrown::is_any_kept()) thrown::tell_kept();
+  }
+
+  Result (*address)(Arguments...) = nullptr;
+};
+
 // Every function: what it returns, its name, its arguments.
 #define CACHETTE_FUNCTIONS(F)                                                                                       \
   F(uint32_t, cachette_adapter_version, ())                                                                         \
@@ -118,8 +157,8 @@ struct Opened;
   F(void, cachette_adapter_leave_context, ())                                                                       \
   F(void, cachette_adapter_annotate, (Text name, bool begins, int device))
 
-// Pointers to the functions, under their names; set once, before anything is called.
-#define CACHETTE_DECLARE(returns, name, arguments) extern returns(*name) arguments;
+// The functions, under their names; set once, before anything is called.
+#define CACHETTE_DECLARE(returns, name, arguments) extern Function<returns arguments> name;
 CACHETTE_FUNCTIONS(CACHETTE_DECLARE)
 #undef CACHETTE_DECLARE
 

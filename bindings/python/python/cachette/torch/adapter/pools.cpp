@@ -31,7 +31,7 @@ void source_close(User user) noexcept {
 // What PyTorch holds for a saved state.
 struct State final : torch_cuda::AllocatorState {
   explicit State(Checkpoint* saved) : checkpoint(saved) {}
-  ~State() override { cachette_adapter_drop_checkpoint(checkpoint); }
+  ~State() override { cachette_adapter_drop_checkpoint.quietly(checkpoint); }
   State(const State&) = delete;
   State& operator=(const State&) = delete;
   Checkpoint* checkpoint;
@@ -65,7 +65,7 @@ void Allocator::endAllocateToPool(c10::DeviceIndex device, c10::MempoolId_t pool
 }
 
 void Allocator::releasePool(c10::DeviceIndex device, c10::MempoolId_t pool) {
-  cachette_torch_release_pool(device, of(pool));
+  cachette_torch_release_pool.quietly(device, of(pool));
 }
 
 int Allocator::getPoolUseCount(c10::DeviceIndex device, c10::MempoolId_t pool) {

@@ -55,7 +55,11 @@ std::string Allocator::getUserMetadata() {
 void Allocator::attachOutOfMemoryObserver(torch_cuda::OutOfMemoryObserver observer) {
   // It is called as long as the process lives.
   auto tell = [](User user, int64_t device, uint64_t asked, uint64_t total, uint64_t free) noexcept {
-    (*static_cast<torch_cuda::OutOfMemoryObserver*>(user))(device, asked, total, free);
+    try {
+      (*static_cast<torch_cuda::OutOfMemoryObserver*>(user))(device, asked, total, free);
+    } catch (...) {
+      thrown::keep();
+    }
   };
   cachette_adapter_on_out_of_memory(tell, new torch_cuda::OutOfMemoryObserver(std::move(observer)));
 }
