@@ -2,14 +2,40 @@
 
 use std::slice;
 
+use cachette::Error;
+use cachette::fork::Origin;
+
 use crate::failure::Failure;
 
-/// The value behind a handle.
+/// What a handle points to.
+#[repr(C)]
+struct Given<T> {
+    /// It comes first, so that its address is the handle.
+    value: T,
+    origin: Origin,
+}
+
+/// The value behind a handle, unless a parent of this process opened it.
 ///
 /// # Safety
 ///
 /// Promise 1 of the crate, for as long as the reference is used.
 pub(crate) unsafe fn handle<'a, T>(pointer: *const T, name: &str) -> Result<&'a T, Failure> {
+    // SAFETY: 1. is the caller's promise, and `give` made every handle.
+    let given = unsafe { pointer.cast::<Given<T>>().as_ref() };
+    let given = given.ok_or_else(|| Failure::null(name))?;
+    if given.origin.is_inherited() {
+        return Err(Error::Forked.into());
+    }
+    Ok(&given.value)
+}
+
+/// The value behind a handle, also of a parent of this process; for calls that tell by themselves or give something up.
+///
+/// # Safety
+///
+/// Promise 1 of the crate, for as long as the reference is used.
+pub(crate) unsafe fn any_handle<'a, T>(pointer: *const T, name: &str) -> Result<&'a T, Failure> {
     // SAFETY: 1. is the caller's promise.
     unsafe { pointer.as_ref() }.ok_or_else(|| Failure::null(name))
 }
@@ -35,7 +61,8 @@ pub(crate) unsafe fn out<'a, T: Copy>(
 
 /// Hands a value over to C, which gives it back with [`take`].
 pub(crate) fn give<T>(value: T) -> *mut T {
-    Box::into_raw(Box::new(value))
+    let origin = Origin::here();
+    Box::into_raw(Box::new(Given { value, origin })).cast()
 }
 
 /// Takes back what [`give`] handed over; null is nothing.
@@ -43,12 +70,13 @@ pub(crate) fn give<T>(value: T) -> *mut T {
 /// # Safety
 ///
 /// Promise 1 of the crate; the handle is not used after this.
-pub(crate) unsafe fn take<T>(pointer: *mut T) -> Option<Box<T>> {
+pub(crate) unsafe fn take<T>(pointer: *mut T) -> Option<T> {
     if pointer.is_null() {
         return None;
     }
     // SAFETY: 1. it came from `give`, and comes back once.
-    Some(unsafe { Box::from_raw(pointer) })
+    let given = unsafe { Box::from_raw(pointer.cast::<Given<T>>()) };
+    Some(given.value)
 }
 
 /// A list of `count` entries; null stands for an empty one.

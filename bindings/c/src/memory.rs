@@ -7,7 +7,7 @@ use cachette::{Error, PointerProblem};
 
 use crate::allocator::AllocatorHandle;
 use crate::convert::{address_of, pointer_to, stream_of};
-use crate::given::{handle, out};
+use crate::given::{any_handle, handle, out};
 use crate::guard::guard;
 use crate::status::Status;
 
@@ -27,7 +27,7 @@ pub unsafe extern "C" fn cachette_allocate(
         // SAFETY: 2. is the caller's promise.
         let out = unsafe { out(out_address, ptr::null_mut(), "out_address") }?;
         // SAFETY: 1. is the caller's promise.
-        let allocator = unsafe { handle(allocator, "allocator") }?;
+        let allocator = unsafe { any_handle(allocator, "allocator") }?;
         // SAFETY: 4. is the caller's promise.
         let address = unsafe { allocator.inner.allocate_raw(bytes, stream_of(stream)) }?;
         *out = pointer_to(address);
@@ -47,7 +47,7 @@ pub unsafe extern "C" fn cachette_free(
 ) -> Status {
     guard(|| {
         // SAFETY: 1. is the caller's promise.
-        let allocator = unsafe { handle(allocator, "allocator") }?;
+        let allocator = unsafe { any_handle(allocator, "allocator") }?;
         Ok(allocator.inner.free_raw(address_of(address))?)
     })
 }

@@ -8,7 +8,7 @@ use cachette::pinned::TimeStat;
 
 use crate::allocator::{AllocatorHandle, write_bytes};
 use crate::convert::stream_of;
-use crate::given::{handle, out};
+use crate::given::{any_handle, handle, out};
 use crate::guard::guard;
 use crate::statistics::Figure;
 use crate::status::Status;
@@ -110,7 +110,7 @@ pub unsafe extern "C" fn cachette_pinned_free(
 ) -> Status {
     guard(|| {
         // SAFETY: 1. is the caller's promise.
-        let allocator = unsafe { handle(allocator, "allocator") }?;
+        let allocator = unsafe { any_handle(allocator, "allocator") }?;
         Ok(allocator.inner.pinned().free_raw(address.cast())?)
     })
 }

@@ -12,7 +12,7 @@ use cachette::pool::{Filter, Inside};
 
 use crate::convert::stream_of;
 use crate::failure::Failure;
-use crate::given::{give, handle, out, take};
+use crate::given::{any_handle, give, handle, out, take};
 use crate::guard::guard;
 use crate::pool::PoolHandle;
 use crate::status::Status;
@@ -92,7 +92,7 @@ pub unsafe extern "C" fn cachette_pool_leave(inside: *mut InsideHandle) -> Statu
             return Ok(());
         }
         // SAFETY: 1. is the caller's promise.
-        let of = unsafe { handle(inside, "inside") }?.thread;
+        let of = unsafe { any_handle(inside, "inside") }?.thread;
         if of != thread::current().id() {
             let text = "another thread has entered the pool; leave it on that one";
             return Err(Failure::argument(text));
