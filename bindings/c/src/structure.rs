@@ -14,16 +14,21 @@ pub(crate) trait Structure: Copy {
     const FIRST_SIZE: usize;
 }
 
-/// Refuses a null pointer, and a size that no version of the structure had.
+/// No structure will ever be as large; a size beyond it was never set.
+const MOST_SIZE: usize = 1 << 16;
+
+/// Refuses a null pointer, and a size that no version of the structure had or will have.
 pub(crate) fn check<T: Structure>(pointer: *const T, size: usize) -> Result<(), Failure> {
     const { assert!(T::FIRST_SIZE <= size_of::<T>(), "structures only grow") };
     if pointer.is_null() {
         return Err(Failure::null("out"));
     }
-    let least = T::FIRST_SIZE;
-    if size < least {
+    let (least, grain) = (T::FIRST_SIZE, align_of::<T>());
+    // Half a field, such as a pointer's first byte, must not be taken for a field.
+    if !(least..=MOST_SIZE).contains(&size) || !size.is_multiple_of(grain) {
         return Err(Failure::argument(format!(
-            "the structure has {size} bytes, and no version of it has fewer than {least}; pass its `sizeof`"
+            "the structure has {size} bytes, and every version of it has a multiple of {grain} from {least} to \
+             {MOST_SIZE}; pass its `sizeof`"
         )));
     }
     Ok(())
@@ -138,5 +143,8 @@ mod tests {
     fn a_size_that_no_version_had_is_refused() {
         assert!(written(7).is_err());
         assert!(read_back(&[0; 4], 0).is_err());
+        assert!(written(MOST_SIZE + 8).is_err());
+        assert!(written(9).is_err() && read_back(&[0; 4], 15).is_err());
+        assert!(read_back(&[0; 4], usize::MAX).is_err());
     }
 }

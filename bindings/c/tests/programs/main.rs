@@ -77,6 +77,7 @@ programs! {
     forks
     histories
     memory
+    mutations
     observers
     pinned
     pools
