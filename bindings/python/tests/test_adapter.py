@@ -95,6 +95,50 @@ def test_a_place_that_cannot_be_written_says_which_variable(kit: _adapter.Kit, c
         _adapter.build(kit)
 
 
+@pytest.mark.parametrize("mode", [0o777, 0o770, 0o702, 0o1777])
+def test_a_folder_that_others_may_write_to_is_refused(kit: _adapter.Kit, compiler: Path, tmp_path: Path,
+                                                      mode: int) -> None:
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept").chmod(mode)
+    with pytest.raises(EnableError, match="other users may write to .*kept, .*chmod go-w.*set CACHETTE_CACHE"):
+        _adapter.build(kit)
+    assert not compiler.exists() and not list((tmp_path / "kept").iterdir())
+    (tmp_path / "kept").chmod(0o755)
+    assert _adapter.build(kit).is_file()
+
+
+def test_a_class_that_others_may_write_to_is_refused(kit: _adapter.Kit, compiler: Path) -> None:
+    built = _adapter.build(kit)
+    built.chmod(0o664)
+    with pytest.raises(EnableError, match=f"other users may write to {built}"):
+        _adapter.build(kit)
+    built.chmod(0o600)
+    assert _adapter.build(kit) == built
+
+
+@pytest.mark.parametrize("foreign", ["folder", "file"])
+def test_what_belongs_to_another_user_is_refused(kit: _adapter.Kit, compiler: Path, monkeypatch: pytest.MonkeyPatch,
+                                                 foreign: str) -> None:
+    built = _adapter.build(kit)
+    other = built.parent if foreign == "folder" else built
+    if os.geteuid() == 0:
+        os.chown(other, 12345, -1)
+    else:
+        # Nobody but root can give a file away, so every file of this user's is another's for once.
+        own = os.geteuid()
+        monkeypatch.setattr(os, "geteuid", lambda: own + 1)
+    with pytest.raises(EnableError, match="belongs to user [0-9]+ and not to this one .*set CACHETTE_CACHE"):
+        _adapter.build(kit)
+
+
+def test_the_umask_does_not_open_what_is_built(kit: _adapter.Kit, compiler: Path) -> None:
+    before = os.umask(0)
+    try:
+        assert _adapter.build(kit) == _adapter.build(kit)
+    finally:
+        os.umask(before)
+
+
 def test_headers_of_cuda_are_whole_or_not_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def headers(folder: Path, *names: str) -> Path:
         for name in names:

@@ -10,6 +10,7 @@ import ctypes
 import hashlib
 import os
 import shutil
+import stat
 import subprocess
 import tempfile
 from collections.abc import Iterable
@@ -112,19 +113,37 @@ def build(kit: Kit) -> Path:
     """The class as a shared library, compiled unless it was before. Several processes may do so at once."""
     command = [compiler(), *kit.arguments(sorted(SOURCES.glob("*.cpp")))]
     kept = folder() / f"adapter-{_name(kit, command, sorted(SOURCES.iterdir()))}.so"
-    if kept.is_file():
-        return kept
     try:
         kept.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _refuse_foreign(kept.parent)
+        if kept.exists():
+            _refuse_foreign(kept)
+            return kept
         with tempfile.TemporaryDirectory(dir=kept.parent) as place:
             made = Path(place) / "adapter.so"
             _compile([*command, "-o", str(made)], kit)
+            made.chmod(0o755)
             # Whoever is first wins; the others put the same there.
             made.replace(kept)
     except OSError as why:
         raise EnableError(f"the built class cannot be kept in {kept.parent} ({why}); set {CACHE} to a folder of your "
                            "own") from why
     return kept
+
+
+def _refuse_foreign(path: Path) -> None:
+    """Raises if another user could have put code at this path, which would run in this process.
+
+    The name of a built class can be foretold. Folders further up are left to the user, as for programs in ``PATH``.
+    """
+    found = path.stat()
+    owner, own = found.st_uid, os.geteuid()
+    if owner not in (own, 0):
+        raise EnableError(f"{path} belongs to user {owner} and not to this one ({own}), so the class in it is not loaded; "
+                           f"set {CACHE} to a folder of your own")
+    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise EnableError(f"other users may write to {path}, so the class in it is not loaded; `chmod go-w {path}` after "
+                           f"a look at what is there, or set {CACHE} to a folder of your own")
 
 
 def _name(kit: Kit, command: list[str], files: Iterable[Path]) -> str:
