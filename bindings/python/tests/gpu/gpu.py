@@ -1,7 +1,8 @@
 """What the tests on a GPU share.
 
 They run under pytest, and where that is absent as plain programs: ``python3 test_graphs.py``. ``CACHETTE_TEST_CONFIG``
-is the configuration they enable Cachette with; with ``CACHETTE_TEST_COMPILED=1`` they enable the compiled class.
+is the configuration they enable Cachette with; with ``CACHETTE_TEST_COMPILED=1`` they enable the compiled class. With
+``CACHETTE_TEST_HISTORY=1`` a history with Python's callers is recorded throughout.
 """
 
 from __future__ import annotations
@@ -24,6 +25,10 @@ except ImportError:
 MiB = 1 << 20
 CONFIG = os.environ.get("CACHETTE_TEST_CONFIG", "")
 COMPILED = os.environ.get("CACHETTE_TEST_COMPILED") == "1"
+HISTORY = os.environ.get("CACHETTE_TEST_HISTORY") == "1"
+
+#: What a program says that records a history throughout.
+RECORD = 'cachette.torch.record_memory_history(context="all", stacks="python")\n'
 
 
 def why_not() -> str | None:
@@ -48,6 +53,9 @@ def enabled() -> Any:
 
     if not cachette.torch.is_enabled():
         cachette.torch.enable(CONFIG, compiled=COMPILED)
+    # A test of histories may have stopped it.
+    if HISTORY and not cachette.torch.is_history_enabled():
+        cachette.torch.record_memory_history(context="all", stacks="python")
     gc.collect()
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
@@ -59,7 +67,7 @@ def enabled() -> Any:
 def run(program: str, config: str | None = CONFIG, compiled: bool = COMPILED, **variables: str) -> str:
     """What a program prints that runs in a process of its own; with ``config`` it begins by enabling Cachette."""
     enable = f"import cachette.torch\ncachette.torch.enable({config!r}, compiled={compiled})\n"
-    prelude = "" if config is None else enable
+    prelude = "" if config is None else enable + (RECORD if HISTORY else "")
     done = subprocess.run([sys.executable, "-c", prelude + program], env={**os.environ, **variables},
                           capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}"

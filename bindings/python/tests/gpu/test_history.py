@@ -77,7 +77,7 @@ def test_h1_frees_by_python_have_their_callers() -> None:
     def let_go(held):
         held.clear()
 
-    cachette.torch.record_memory_history(stacks="python")
+    cachette.torch.record_memory_history(stacks="python", clear_history=True)
     try:
         let_go([torch.empty(3 * MiB, dtype=torch.uint8, device="cuda")])
         (trace, *_) = [trace for trace in cachette.torch.snapshot()["device_traces"] if trace]
@@ -109,7 +109,7 @@ def test_h2_bad_arguments_are_pytorchs_errors() -> None:
         torch.cuda.memory._record_memory_history("some")
     with gpu.raises(RuntimeError, "Unknown TraceEntry action: some"):
         torch.cuda.memory._record_memory_history(skip_actions=["some"])
-    assert not torch._C._cuda_isHistoryEnabled()
+    assert torch._C._cuda_isHistoryEnabled() == gpu.HISTORY
 
 
 def test_h11_segments_of_one_pool() -> None:
