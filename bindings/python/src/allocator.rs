@@ -57,7 +57,8 @@ impl PyAllocator {
 
     /// Allocates `bytes` bytes for work in `stream`: a `Stream`, the driver's handle, or the default stream.
     ///
-    /// A handle must stay a live stream of this device until the allocator and the memory are gone.
+    /// A handle is a number such as `torch.cuda.Stream.cuda_stream`, and no index. It must stay a live stream of this
+    /// device until the allocator and the memory are gone.
     #[pyo3(signature = (bytes, stream=None))]
     fn allocate(
         &self,

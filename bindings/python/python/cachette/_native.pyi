@@ -150,7 +150,11 @@ class Allocator:
     def device_name(self) -> str:
         """What the device calls itself."""
     def allocate(self, bytes: int, stream: Stream | int | None = None) -> Allocation:
-        """Allocates `bytes` bytes for work in `stream`: a `Stream`, the driver's handle, or the default stream."""
+        """Allocates `bytes` bytes for work in `stream`: a `Stream`, the driver's handle, or the default stream.
+
+        An `int` is the handle of a live stream of this device, such as `torch.cuda.Stream.cuda_stream`, and no index. The
+        stream must stay alive until the allocator and the memory are gone.
+        """
     def create_stream(self) -> Stream:
         """Makes a stream of the device."""
     def create_pool(

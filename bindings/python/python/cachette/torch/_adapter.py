@@ -139,11 +139,11 @@ def _refuse_foreign(path: Path) -> None:
     found = path.stat()
     owner, own = found.st_uid, os.geteuid()
     if owner not in (own, 0):
-        raise EnableError(f"{path} belongs to user {owner} and not to this one ({own}), so the class in it is not loaded; "
+        raise EnableError(f"{path} belongs to user {owner} and not to this one ({own}), so no class is loaded from it; "
                            f"set {CACHE} to a folder of your own")
     if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise EnableError(f"other users may write to {path}, so the class in it is not loaded; `chmod go-w {path}` after "
-                           f"a look at what is there, or set {CACHE} to a folder of your own")
+        raise EnableError(f"other users may write to {path}, so no class is loaded from it; look at what is there and "
+                           f"`chmod go-w {path}`, or set {CACHE} to a folder of your own")
 
 
 def _name(kit: Kit, command: list[str], files: Iterable[Path]) -> str:
