@@ -2,15 +2,18 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
+#[path = "behaviour/bed.rs"]
+#[expect(dead_code, reason = "most of it serves other tests")]
+mod bed;
+
 use std::fmt::Debug;
-use std::sync::mpsc;
-use std::thread;
-use std::time::Duration;
 
 use bytemuck::Pod;
 use cachette::hal::{Call, ErrorKind, Feature, Missing, Ordinal, Reason};
 use cachette::{Allocator, Buffer, Config, Error};
 use cachette_hal_host::{HostBackend, HostConfig, HostDevice, Live};
+
+use bed::{PATIENCE, Started, is_waiting, start};
 
 type Lane = cachette::Stream<HostDevice>;
 
@@ -40,23 +43,10 @@ fn buffer<T: Pod>(
     buffer
 }
 
-/// Begins `work` on a thread of its own; its answer comes through the channel.
-fn start<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> mpsc::Receiver<T> {
-    let (answer, answers) = mpsc::channel();
-    // Whoever has given up waiting does not hear the answer.
-    thread::spawn(move || drop(answer.send(work())));
-    answers
-}
-
-/// Whether the answer is still to come after a while.
-fn is_waiting<T>(answers: &mpsc::Receiver<T>) -> bool {
-    answers.recv_timeout(Duration::from_millis(80)).is_err()
-}
-
-/// The answer, which comes soon.
-fn answer<T>(answers: &mpsc::Receiver<T>) -> T {
-    let soon = Duration::from_secs(5);
-    answers.recv_timeout(soon).expect("nothing is in the way")
+/// The answer, which comes.
+fn answer<T>(started: &Started<T>) -> T {
+    let answer = started.recv_timeout(PATIENCE);
+    answer.expect("nothing is in the way")
 }
 
 /// Drops the allocator, and checks that the device has everything back.

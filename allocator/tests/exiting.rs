@@ -20,7 +20,7 @@ use libtest_mimic::{Arguments, Failed, Trial};
 /// Names the case that a process is to run.
 const CASE: &str = "CACHETTE_EXIT_CASE";
 /// No case has to wait for anything, so one that lives so long waits for ever.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(600);
 
 const CASES: &[(&str, fn())] = &[
     ("memory_in_statics_stays_there", statics),

@@ -10,18 +10,25 @@ mod bed;
 
 use std::fmt::{self, Write};
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
-use bed::{Bed, MIB};
+use bed::{Bed, MIB, PATIENCE};
 
 /// Writes down what it is told.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<String>>>);
 
 impl Log {
+    /// Whether it has been told of `line`.
+    fn contains(&self, line: &str) -> bool {
+        let lines = self.0.lock().expect("no test failed in it");
+        lines.iter().any(|known| known == line)
+    }
+
     fn take(&self) -> Vec<String> {
         std::mem::take(&mut *self.0.lock().expect("no test failed in it"))
     }
@@ -98,11 +105,14 @@ fn segments_waits_and_exhaustion_are_told_and_hits_are_not() {
     drop(memory);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            std::thread::sleep(std::time::Duration::from_millis(20));
+            let begun = Instant::now();
+            while !log.contains("span wait") && begun.elapsed() < PATIENCE {
+                std::thread::yield_now();
+            }
             hold.release();
         });
         bed.allocator.empty_cache().unwrap();
     });
-    assert!(log.take().contains(&"span wait".to_owned()));
+    assert!(log.contains("span wait"));
     drop(guard);
 }

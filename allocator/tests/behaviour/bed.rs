@@ -1,5 +1,7 @@
 //! An allocator on a device made of host memory, with a hand on the device.
 
+use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
@@ -245,22 +247,73 @@ pub(crate) fn assert_consistent<D: Device>(allocator: &Allocator<D>) {
     );
 }
 
+/// Tells threads to stop when dropped. A test that fails drops it too, so that its threads do not go on.
+pub(crate) struct Stop<'a>(pub(crate) &'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
+/// Longer than any work of these tests takes, on a busy machine too.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
+
 /// What `work` returns, or `None` if it takes so long that it must be waiting for something.
 pub(crate) fn in_time<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
-    start(work).recv_timeout(Duration::from_secs(5)).ok()
+    start(work).recv_timeout(PATIENCE).ok()
 }
 
-/// Begins `work` on a thread of its own; its answer comes through the channel.
-pub(crate) fn start<T: Send + 'static>(
-    work: impl FnOnce() -> T + Send + 'static,
-) -> mpsc::Receiver<T> {
+/// Work on another thread; its answer comes through the channel.
+pub(crate) struct Started<T> {
+    answers: mpsc::Receiver<T>,
+    /// Where the system describes the thread.
+    stat: String,
+}
+
+impl<T> Deref for Started<T> {
+    type Target = mpsc::Receiver<T>;
+
+    fn deref(&self) -> &mpsc::Receiver<T> {
+        &self.answers
+    }
+}
+
+/// Begins `work` on another thread.
+pub(crate) fn start<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Started<T> {
     let (answer, answers) = mpsc::channel();
-    // Whoever has given up waiting does not hear the answer.
-    thread::spawn(move || drop(answer.send(work())));
-    answers
+    let (number, numbers) = mpsc::channel();
+    thread::spawn(move || {
+        number
+            .send(rustix::thread::gettid())
+            .expect("the test waits for it");
+        // A test that has given up does not hear the answer.
+        drop(answer.send(work()));
+    });
+    let thread = numbers.recv().expect("the thread begins");
+    let stat = format!("/proc/self/task/{}/stat", thread.as_raw_nonzero());
+    Started { answers, stat }
 }
 
-/// Whether the answer is still to come after a while.
-pub(crate) fn is_waiting<T>(answers: &mpsc::Receiver<T>) -> bool {
-    answers.recv_timeout(Duration::from_millis(80)).is_err()
+/// Whether the answer does not come because the thread waits for something.
+///
+/// A thread that is merely slow, because other processes use the processors, is ready to run, and the system
+/// says so. Only one that the system has found blocked in many looks in a row waits.
+pub(crate) fn is_waiting<T>(started: &Started<T>) -> bool {
+    let mut blocked = 0;
+    while blocked < 20 {
+        match started.answers.recv_timeout(Duration::from_millis(2)) {
+            Err(mpsc::RecvTimeoutError::Timeout) => {}
+            Ok(_) | Err(mpsc::RecvTimeoutError::Disconnected) => return false,
+        }
+        // The state is the letter behind the name, which is in brackets.
+        let stat = std::fs::read_to_string(&started.stat).unwrap_or_default();
+        let state = stat.rsplit(") ").next().unwrap_or_default();
+        blocked = if state.starts_with('S') {
+            blocked + 1
+        } else {
+            0
+        };
+    }
+    true
 }

@@ -7,7 +7,7 @@ use std::thread;
 use cachette::history::HistoryOptions;
 use cachette::snapshot::{Action, Event};
 
-use crate::bed::Bed;
+use crate::bed::{Bed, Stop};
 
 const THREADS: u64 = 4;
 
@@ -55,6 +55,7 @@ fn h3_no_event_is_torn_while_threads_write_and_another_reads() {
             .record_history(HistoryOptions::new().stacks(false).max_entries(most));
         let done = AtomicBool::new(false);
         thread::scope(|scope| {
+            let stop = Stop(&done);
             let writers: Vec<_> = (0..THREADS)
                 .map(|me| {
                     let (bed, stream) = (&bed, &streams[usize::try_from(me).unwrap()]);
@@ -80,7 +81,7 @@ fn h3_no_event_is_torn_while_threads_write_and_another_reads() {
             for writer in writers {
                 writer.join().unwrap();
             }
-            done.store(true, Relaxed);
+            drop(stop);
             reader.join().unwrap();
         });
         let snapshot = bed.allocator.snapshot();
@@ -133,6 +134,7 @@ fn h1_a_history_may_be_switched_while_threads_allocate() {
     let streams: Vec<_> = (0..2).map(|_| bed.stream()).collect();
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
+        let stop = Stop(&done);
         let writers: Vec<_> = streams
             .iter()
             .map(|stream| {
@@ -154,7 +156,7 @@ fn h1_a_history_may_be_switched_while_threads_allocate() {
                 bed.allocator.stop_history();
             }
         }
-        done.store(true, Relaxed);
+        drop(stop);
         for writer in writers {
             writer.join().unwrap();
         }

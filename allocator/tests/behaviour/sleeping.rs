@@ -6,7 +6,9 @@ use cachette::sleep::{Contents, Progress, Slept};
 use cachette::{Error, PoolOptions};
 use cachette_hal_host::HostConfig;
 
-use crate::bed::{Bed, GIB, Lane, MIB, Memory, Room, begin_capture, config, is_waiting, start};
+use crate::bed::{
+    Bed, GIB, Lane, MIB, Memory, Room, Stop, begin_capture, config, is_waiting, start,
+};
 
 /// A pool with three pieces of memory, filled with 1, 2 and 3.
 pub(crate) fn filled(bed: &Bed) -> (Lane, Room, [Memory; 3]) {
@@ -364,6 +366,7 @@ fn threads_that_allocate_while_a_pool_falls_asleep_get_memory_or_an_error() {
     let pool = bed.allocator.create_pool();
     let done = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let _stop = Stop(&done);
         for byte in 1..=3_u64 {
             let (bed, pool, done) = (&bed, &pool, &done);
             scope.spawn(move || {
@@ -382,7 +385,6 @@ fn threads_that_allocate_while_a_pool_falls_asleep_get_memory_or_an_error() {
             assert_eq!(pool.stats().reserved_bytes, 0);
             pool.wake().expect("there is memory");
         }
-        done.store(true, std::sync::atomic::Ordering::Relaxed);
     });
     bed.assert_elastic_sound();
 }

@@ -1,9 +1,19 @@
-//! Forked children, each with a watchdog.
+//! Forked children, each with a watchdog, and the threads that are busy meanwhile.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// No child has to wait for anything, so one that lives so long waits for ever.
-const SECONDS: u32 = 20;
+/// No child has to wait for anything: one that lives so long hangs. A child that is merely slow needs far less.
+const SECONDS: u32 = 600;
+
+/// Tells threads to stop when dropped. A test that fails drops it too, so that its threads do not go on.
+pub(crate) struct Stop<'a>(pub(crate) &'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
 
 /// Runs `work` in a child, and fails where it did or did not come back.
 pub(crate) fn in_child(work: impl FnOnce()) {

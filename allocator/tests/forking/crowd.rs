@@ -6,7 +6,7 @@ use std::thread;
 
 use cachette::Config;
 
-use super::child::in_child;
+use super::child::{Stop, in_child};
 use super::held::{BYTES, Held, config};
 use super::refusals::do_everything;
 
@@ -47,6 +47,7 @@ fn no_child_waits_for_what_other_threads_held_at_the_fork() {
     let held = Held::new();
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
+        let _stop = Stop(&stop);
         for _ in 0..3 {
             scope.spawn(|| keep_busy(&held, &stop));
         }
@@ -56,7 +57,6 @@ fn no_child_waits_for_what_other_threads_held_at_the_fork() {
                 do_everything(unsafe { ptr::read(&raw const held) });
             });
         }
-        stop.store(true, Relaxed);
     });
     held.assert_returns_everything();
 }

@@ -2,11 +2,12 @@
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
+use std::time::Duration;
 
 use cachette::{Allocation, Allocator, Error, Imported, Shared, Stream};
 use cachette_hal_host::{HostDevice, Live};
 
-use super::child::in_child;
+use super::child::{Stop, in_child};
 use super::held::{config, device};
 
 /// Segments of the device's own, and chunks.
@@ -107,11 +108,12 @@ fn what_a_parent_has_opened_is_not_closed_by_its_child() {
             drop(allocator);
             assert_eq!(device.live(), Live::default());
         });
-        for _ in 0..2000 {
+        // The exporter's own thread closes the connection, soon or late.
+        for _ in 0..300_000 {
             if exporter.shared.readers() == 0 {
                 break;
             }
-            thread::sleep(std::time::Duration::from_millis(1));
+            thread::sleep(Duration::from_millis(1));
         }
         assert_eq!(exporter.shared.readers(), 0, "{text}");
         exporter.assert_returns_everything();
@@ -127,6 +129,7 @@ fn a_child_of_a_busy_parent_drops_what_is_shared_without_waiting() {
     let handle = exporter.as_ref().map(|it| it.shared.handle()).unwrap();
     let address = exporter.as_ref().map(|it| it.memory.address()).unwrap();
     thread::scope(|scope| {
+        let _stop = Stop(&done);
         scope.spawn(|| {
             while !done.load(Relaxed) {
                 drop(allocator.share_raw(address).unwrap());
@@ -139,7 +142,6 @@ fn a_child_of_a_busy_parent_drops_what_is_shared_without_waiting() {
                 drop((shared, memory));
             });
         }
-        done.store(true, Relaxed);
     });
     drop(allocator);
     exporter.unwrap().assert_returns_everything();

@@ -271,7 +271,8 @@ fn whatever_comes_through_the_door_delays_nobody() {
     if by_pidfd {
         second.open("second", &handle).unwrap();
     }
-    assert!(began.elapsed() < Duration::from_secs(4));
+    // To wait for each of them would take a quarter of an hour.
+    assert!(began.elapsed() < Duration::from_secs(100));
     rustix::net::shutdown(door, Shutdown::Write).unwrap();
     drop(bed.allocator.open_shared(&handle).unwrap());
     eventually("both ends are closed", || {

@@ -225,7 +225,8 @@ fn whoever_says_nothing_delays_nobody() {
     for _ in 0..20 {
         drop(bed.allocator.open_shared(&handle).unwrap());
     }
-    assert!(began.elapsed() < Duration::from_secs(4));
+    // To wait for each of them would take a quarter of an hour.
+    assert!(began.elapsed() < Duration::from_secs(100));
     drop((silent, shared, memory));
     bed.assert_returns_everything();
 }
