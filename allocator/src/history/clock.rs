@@ -17,13 +17,36 @@ static CLOCK: OnceLock<Clock> = OnceLock::new();
 fn clock() -> &'static Clock {
     CLOCK.get_or_init(|| {
         let counts_cycles = has_steady_cycles();
-        let instant = Instant::now();
+        let (ticks, instant) = together(cycles, Instant::now);
         Clock {
             counts_cycles,
-            ticks: if counts_cycles { cycles() } else { 0 },
+            ticks: if counts_cycles { ticks } else { 0 },
             instant,
         }
     })
+}
+
+/// How often two clocks are read before the closest reading is believed.
+const READINGS: u32 = 8;
+
+/// Reads ticks and another clock at one moment.
+///
+/// A thread that loses its processor between the two readings would shift every time by as long as it was away. So of
+/// several readings the one counts that took the fewest ticks.
+fn together<T>(ticks: impl Fn() -> u64, clock: impl Fn() -> T) -> (u64, T) {
+    let read = || {
+        let before = ticks();
+        let time = clock();
+        (ticks().wrapping_sub(before), (before, time))
+    };
+    let mut best = read();
+    for _ in 1..READINGS {
+        let next = read();
+        if next.0 < best.0 {
+            best = next;
+        }
+    }
+    best.1
 }
 
 /// The time now, in ticks.
@@ -60,7 +83,7 @@ impl Scale {
     )]
     pub(crate) fn now() -> Self {
         let first = clock();
-        let (ticks, instant, time) = (now(), Instant::now(), SystemTime::now());
+        let (ticks, (instant, time)) = together(now, || (Instant::now(), SystemTime::now()));
         let passed = instant.duration_since(first.instant).as_secs_f64() * 1e6;
         let since_epoch = time.duration_since(UNIX_EPOCH).unwrap_or_default();
         Self {
