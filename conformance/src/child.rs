@@ -26,7 +26,7 @@ const ARGUMENTS: &str = "CACHETTE_CONFORMANCE_ARGUMENTS";
 /// What the answering line begins with; drivers may write lines of their own.
 const ANSWER: &str = "conformance-answer ";
 /// How long a child may take.
-const LIMIT: Duration = Duration::from_secs(30);
+const LIMIT: Duration = Duration::from_secs(150);
 
 /// A part that a child can play.
 #[derive(Debug)]

@@ -20,7 +20,7 @@ use crate::rig::Subject;
 use crate::{cases, child};
 
 /// How long a case may take before it counts as hung.
-pub const LIMIT: Duration = Duration::from_secs(60);
+pub const LIMIT: Duration = Duration::from_secs(180);
 
 /// What to run, and how.
 #[derive(Clone, Debug)]

@@ -10,6 +10,9 @@ use libtest_mimic::{Arguments, Failed, Trial};
 
 /// A liar may leave a case waiting for ever; on a sound device none takes a tenth of this.
 const LIMIT: Duration = Duration::from_secs(4);
+/// How often a case that missed its defect runs again. A case gives a wrong call a fixed time to show; on a busy machine
+/// it may show later.
+const TRIES: usize = 10;
 /// Most cases wait more than they work.
 const THREADS: usize = 4;
 
@@ -137,8 +140,9 @@ fn fixture(defect: Option<Defect>) -> Arc<dyn Fixture> {
     Arc::new(Joined::new(name, open).isolated().containing_faults())
 }
 
-fn report(defect: Option<Defect>, limit: Duration) -> Result<Report, Failed> {
+fn report(defect: Option<Defect>, limit: Duration, case: Option<&str>) -> Result<Report, Failed> {
     let options = Options {
+        filter: case.map(str::to_owned),
         threads: THREADS,
         limit,
         ..Options::default()
@@ -147,7 +151,7 @@ fn report(defect: Option<Defect>, limit: Duration) -> Result<Report, Failed> {
 }
 
 fn is_caught(defect: Defect) -> Result<(), Failed> {
-    let report = report(Some(defect), LIMIT)?;
+    let report = report(Some(defect), LIMIT, None)?;
     let caught: Vec<_> = report.failures().map(|case| case.name).collect();
     println!(
         "{} fails {}: {}",
@@ -155,17 +159,26 @@ fn is_caught(defect: Defect) -> Result<(), Failed> {
         caught.len(),
         caught.join(", ")
     );
-    let missed = meant_for(defect)
-        .iter()
-        .find(|meant| !caught.contains(meant));
-    match missed {
-        None => Ok(()),
-        Some(meant) => Err(Failed::from(format!("{meant} does not notice"))),
+    for meant in meant_for(defect) {
+        if !caught.contains(meant) && !notices_later(defect, meant)? {
+            return Err(Failed::from(format!("{meant} does not notice")));
+        }
     }
+    Ok(())
+}
+
+fn notices_later(defect: Defect, case: &str) -> Result<bool, Failed> {
+    for _ in 0..TRIES {
+        let report = report(Some(defect), LIMIT, Some(case))?;
+        if report.failures().any(|failed| failed.name == case) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 fn soundness_is_not_blamed() -> Result<(), Failed> {
-    let report = report(None, cachette_conformance::LIMIT)?;
+    let report = report(None, cachette_conformance::LIMIT, None)?;
     if report.is_success() {
         Ok(())
     } else {

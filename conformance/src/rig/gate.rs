@@ -8,7 +8,7 @@ use super::{AsStream, Place, Subject};
 use crate::failure::Verdict;
 
 /// When a gate opens by itself, so that a case that fails cannot hang.
-const LIMIT: Duration = Duration::from_secs(10);
+const LIMIT: Duration = Duration::from_secs(30);
 
 /// A point at which a stream is held, until the gate is released or dropped.
 ///
