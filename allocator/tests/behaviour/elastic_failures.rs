@@ -23,8 +23,13 @@ struct Rig {
 
 impl Rig {
     fn new() -> Self {
+        Self::of(32)
+    }
+
+    /// On a device of `mib` MiB.
+    fn of(mib: u64) -> Self {
         let text = "expandable_segments:True,elastic_largest_chunk_mb:2,elastic_slack:0";
-        let host = device(HostConfig::default().capacity(32 * MIB).stepped(11));
+        let host = device(HostConfig::default().capacity(mib * MIB).stepped(11));
         let watched = Arc::new(Checked::new(host.clone()));
         let allocator = Allocator::with_config(Arc::clone(&watched), &config(text));
         let streams = std::array::from_fn(|_| allocator.create_stream().expect("nothing fails"));
@@ -98,10 +103,19 @@ impl Rig {
 /// Does `act` on a rig made by `prepare` with its first driver call failing, its second, and so on until none is
 /// left; then once more without a failure. Returns how many calls there were.
 fn enumerate<T>(prepare: impl Fn(&mut Rig), act: impl Fn(&Rig) -> Result<T, Error>) -> u64 {
+    enumerate_on(32, prepare, act)
+}
+
+/// The same on a device of `mib` MiB.
+fn enumerate_on<T>(
+    mib: u64,
+    prepare: impl Fn(&mut Rig),
+    act: impl Fn(&Rig) -> Result<T, Error>,
+) -> u64 {
     let mut calls = 0;
     for kind in KINDS {
         for nth in 1.. {
-            let mut rig = Rig::new();
+            let mut rig = Rig::of(mib);
             prepare(&mut rig);
             let before = rig.host.total_calls();
             rig.host.fail_nth_call(nth, kind);
@@ -208,14 +222,16 @@ fn d3_giving_memory_back_survives_every_failure() {
 
 #[test]
 fn d3_a_request_that_a_full_device_refuses_survives_every_failure() {
+    // The device has room for half of the request; the other half is spare on another stream.
     let prepare = |rig: &mut Rig| {
-        rig.keep(14, 0);
-        let free = rig.allocate(6, 1);
-        rig.keep(6, 1);
+        rig.keep(2, 0);
+        let free = rig.allocate(4, 1);
+        rig.keep(2, 1);
         drop(free);
     };
-    let act = |rig: &Rig| rig.allocator.allocate(12 * MIB, &rig.streams[2]);
-    assert!(enumerate(prepare, act) >= 10);
+    let act = |rig: &Rig| rig.allocator.allocate(8 * MIB, &rig.streams[2]);
+    let calls = enumerate_on(12, prepare, act);
+    assert!(calls >= 10, "{calls} calls");
 }
 
 #[test]
