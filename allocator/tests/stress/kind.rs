@@ -1,0 +1,206 @@
+//! What a round is made of: settings of the allocator, habits of the device, and whether calls fail.
+
+use std::fmt;
+
+use cachette::hal::Call;
+use cachette_hal_host::HostConfig;
+
+/// Whether waits of the host for a stream or the device fail too.
+pub(crate) const WAITS_FAIL: bool = false;
+/// Whether the question fails whether a stream is captured.
+pub(crate) const STATUS_FAILS: bool = false;
+/// Whether memory past the cache is freed by calls that fail.
+pub(crate) const FREES_PAST_THE_CACHE_FAIL: bool = false;
+/// Whether a wait for all streams may meet a capture that another thread begins at that moment; both fail then.
+pub(crate) const WAITS_MEET_CAPTURES: bool = true;
+/// Whether streams are captured while garbage is collected.
+pub(crate) const CAPTURE_BESIDE_COLLECTION: bool = false;
+/// Whether pools are restored while other streams use their memory, or have borrowed it.
+pub(crate) const RESTORE_RECORDED_USES: bool = false;
+/// Whether pools sleep on devices that withhold memory until its addresses are released.
+pub(crate) const SLEEP_WHERE_MEMORY_IS_WITHHELD: bool = false;
+
+/// Settings of an allocator.
+#[derive(Debug)]
+pub(crate) struct Setting {
+    pub(crate) name: &'static str,
+    pub(crate) config: &'static str,
+    /// Other configurations that the round changes to.
+    pub(crate) changes: &'static [&'static str],
+}
+
+impl Setting {
+    /// Whether one of its configurations has this text.
+    fn has(&self, text: &str) -> bool {
+        let mut all = self.changes.iter().chain([&self.config]);
+        all.any(|config| config.contains(text))
+    }
+}
+
+const fn fixed(name: &'static str, config: &'static str) -> Setting {
+    Setting {
+        name,
+        config,
+        changes: &[],
+    }
+}
+
+/// An odd number of settings, so that they meet every habit of the device.
+pub(crate) const SETTINGS: [Setting; 13] = [
+    fixed("direct", ""),
+    fixed(
+        "elastic",
+        "expandable_segments:True,elastic_largest_chunk_mb:2,elastic_slack:0",
+    ),
+    fixed("direct, lent", "lend_across_streams:True"),
+    fixed(
+        "elastic, lent",
+        "expandable_segments:True,elastic_largest_chunk_mb:2,elastic_slack:0,lend_across_streams:True",
+    ),
+    fixed(
+        "direct, collected",
+        "garbage_collection_threshold:0.3,memory_limit:32M",
+    ),
+    fixed(
+        "elastic, collected",
+        "expandable_segments:True,garbage_collection_threshold:0.3,memory_limit:32M",
+    ),
+    fixed(
+        "direct, split",
+        "max_split_size_mb:20,roundup_power2_divisions:4,pinned_use_cuda_host_register:True",
+    ),
+    fixed(
+        "elastic, compact",
+        "expandable_segments:True,elastic_setting:compact",
+    ),
+    fixed(
+        "elastic, limited",
+        "expandable_segments:True,memory_limit:24M",
+    ),
+    fixed(
+        "elastic, unblocked",
+        "expandable_segments:True,elastic_setting:quick,never_block:True",
+    ),
+    fixed(
+        "graphs reused",
+        "graph_capture_record_stream_reuse:True,memory_limit:36M",
+    ),
+    Setting {
+        name: "changing",
+        config: "",
+        changes: &[
+            "",
+            "expandable_segments:True,elastic_largest_chunk_mb:2",
+            "lend_across_streams:True",
+            "expandable_segments:True,lend_across_streams:True",
+            "caching:False",
+            "garbage_collection_threshold:0.5,memory_limit:36M",
+        ],
+    },
+    Setting {
+        name: "elastic, changing",
+        config: "expandable_segments:True",
+        changes: &[
+            "expandable_segments:True",
+            "expandable_segments:True,elastic_setting:compact",
+            "expandable_segments:True,elastic_largest_chunk_mb:2,lend_across_streams:True",
+            "expandable_segments:True,memory_limit:20M",
+        ],
+    },
+];
+
+/// How a device treats second mappings and unmapped memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Habit {
+    Plain,
+    NoAliases,
+    RefusesAliases,
+    Withholds,
+}
+
+/// What one round is made of. Its seed determines it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kind {
+    pub(crate) seed: u64,
+    pub(crate) setting: &'static Setting,
+    /// Whether calls of the driver fail at random.
+    pub(crate) fails: bool,
+    pub(crate) habit: Habit,
+}
+
+/// How many kinds of rounds a summary tells apart. So many rounds in a row have one of each.
+pub(crate) const KINDS: usize = SETTINGS.len() * 2;
+
+impl Kind {
+    pub(crate) fn of(seed: u64) -> Self {
+        let habits = [
+            Habit::Plain,
+            Habit::NoAliases,
+            Habit::RefusesAliases,
+            Habit::Withholds,
+        ];
+        let pick = |among: usize| usize::try_from(seed % among as u64).expect("it is small");
+        let number = pick(KINDS);
+        Self {
+            seed,
+            setting: &SETTINGS[number % SETTINGS.len()],
+            fails: number >= SETTINGS.len(),
+            habit: habits[pick(5).min(3)],
+        }
+    }
+
+    /// Its place in a summary.
+    pub(crate) fn number(&self) -> usize {
+        let place = SETTINGS.iter().position(|s| s.name == self.setting.name);
+        place.unwrap_or(0) * 2 + usize::from(self.fails)
+    }
+
+    /// The device of the round.
+    pub(crate) fn host(&self) -> HostConfig {
+        let host = HostConfig::default().capacity(40 << 20);
+        match self.habit {
+            Habit::Plain => host,
+            Habit::NoAliases => host.without_aliases(),
+            Habit::RefusesAliases => host.refusing_aliases(),
+            Habit::Withholds => host.withholding(),
+        }
+    }
+
+    pub(crate) fn may_sleep(&self) -> bool {
+        self.habit != Habit::Withholds || SLEEP_WHERE_MEMORY_IS_WITHHELD
+    }
+
+    /// Whether some memory comes past the cache.
+    pub(crate) fn skips_cache(&self) -> bool {
+        self.setting.has("caching:False")
+    }
+
+    /// Whether calls of this kind may fail.
+    pub(crate) fn may_fail(&self, call: Call) -> bool {
+        match call {
+            Call::Synchronize | Call::SynchronizeDevice => WAITS_FAIL,
+            Call::CaptureStatus => STATUS_FAILS,
+            Call::Free => FREES_PAST_THE_CACHE_FAIL || !self.skips_cache(),
+            _ => true,
+        }
+    }
+
+    pub(crate) fn may_restore(&self) -> bool {
+        RESTORE_RECORDED_USES || !self.setting.has("lend_across_streams")
+    }
+
+    pub(crate) fn may_capture(&self) -> bool {
+        CAPTURE_BESIDE_COLLECTION || !self.setting.has("garbage_collection")
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let fails = if self.fails { ", failing calls" } else { "" };
+        write!(
+            f,
+            "seed {}: {}{fails} on a device {:?}, configured \"{}\"",
+            self.seed, self.setting.name, self.habit, self.setting.config
+        )
+    }
+}

@@ -1,0 +1,135 @@
+//! One round, with threads or step by step.
+
+use std::mem::ManuallyDrop;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::{self, Scope, ScopedJoinHandle};
+
+use crate::draw::Draw;
+use crate::kind::Kind;
+use crate::worker::Worker;
+use crate::world::{Tally, World};
+
+const WORKERS: u64 = 4;
+/// Steps of each worker.
+const STEPS: u64 = 200;
+/// Steps of a stepped round between two checks of every invariant.
+const CHECKED: u64 = 16;
+
+/// A worker that is left alone where its thread panics: the device may still write memory of the host that it has.
+type Hand<'a> = ManuallyDrop<Worker<'a>>;
+
+/// A thread for each worker, and one for each stream of the device.
+pub(crate) fn threaded(kind: Kind) -> Tally {
+    let world = World::new(kind, false);
+    let failed = AtomicBool::new(false);
+    let workers = hands(&world);
+    let workers = thread::scope(|scope| {
+        let start = |worker| start(scope, worker, &failed);
+        let threads: Vec<_> = workers.into_iter().map(start).collect();
+        let ended: Result<Vec<_>, _> = threads.into_iter().map(ScopedJoinHandle::join).collect();
+        ended.unwrap_or_else(|panic| resume_unwind(panic))
+    });
+    let steps = end(&world, workers);
+    finish(world, steps)
+}
+
+/// Lets a worker take its steps on another thread. After a failure of one, all stop.
+fn start<'scope, 'env>(
+    scope: &'scope Scope<'scope, 'env>,
+    mut worker: Hand<'env>,
+    failed: &'env AtomicBool,
+) -> ScopedJoinHandle<'scope, Hand<'env>> {
+    scope.spawn(move || {
+        for _ in 0..STEPS {
+            if failed.load(Relaxed) {
+                break;
+            }
+            let kind = worker.kind();
+            let step = catch_unwind(AssertUnwindSafe(|| worker.step()));
+            if let Err(panic) = step {
+                failed.store(true, Relaxed);
+                tell(&kind, Some(&worker));
+                resume_unwind(panic);
+            }
+        }
+        worker
+    })
+}
+
+/// One thread: the seed says which worker takes a step, and how far the device runs after it.
+pub(crate) fn stepped(kind: Kind) -> Tally {
+    let world = World::new(kind, true);
+    let mut workers = hands(&world);
+    let mut draw = Draw::new(kind.seed, WORKERS);
+    for step in 0..WORKERS * STEPS {
+        let at = draw.below(workers.len());
+        with(&kind, &mut workers[at], |worker| {
+            worker.step();
+            if step.is_multiple_of(CHECKED) {
+                let sound = world.allocator.check();
+                sound.expect("every invariant holds");
+            }
+        });
+        for _ in 0..draw.below(4) {
+            let _ = world.host.step();
+        }
+    }
+    let steps = end(&world, workers);
+    finish(world, steps)
+}
+
+fn hands(world: &World) -> Vec<Hand<'_>> {
+    let hand = |number| ManuallyDrop::new(Worker::new(world, number));
+    (0..WORKERS).map(hand).collect()
+}
+
+/// Lets every worker check and free what it has, without failures; their steps.
+fn end(world: &World, mut workers: Vec<Hand<'_>>) -> u64 {
+    world.host.clear_failures();
+    world.allocator.set_memory_limit(None);
+    for worker in &mut workers {
+        with(&world.kind, worker, Worker::finish);
+    }
+    let mut steps = 0;
+    for mut worker in workers {
+        with(&world.kind, &mut worker, Worker::leave);
+        steps += worker.steps;
+        drop(ManuallyDrop::into_inner(worker));
+    }
+    steps
+}
+
+fn finish(world: World, steps: u64) -> Tally {
+    let kind = world.kind;
+    let tally = catch_unwind(AssertUnwindSafe(|| world.finish()));
+    let tally = tally.unwrap_or_else(|panic| {
+        tell(&kind, None);
+        resume_unwind(panic)
+    });
+    Tally { steps, ..tally }
+}
+
+/// Lets a worker act; a panic says where it was.
+fn with<'a>(kind: &Kind, worker: &mut Worker<'a>, act: impl FnOnce(&mut Worker<'a>)) {
+    let acted = catch_unwind(AssertUnwindSafe(|| act(worker)));
+    if let Err(panic) = acted {
+        tell(kind, Some(worker));
+        resume_unwind(panic);
+    }
+}
+
+/// Says where a round failed, and how to repeat it.
+fn tell(kind: &Kind, worker: Option<&Worker<'_>>) {
+    match worker {
+        Some(Worker {
+            number,
+            steps,
+            doing,
+            ..
+        }) => eprintln!("failed: {kind}; worker {number}, step {steps}: {doing}"),
+        None => eprintln!("failed: {kind}; when everything was freed"),
+    }
+    let seed = kind.seed;
+    eprintln!("repeat it with CACHETTE_SEED={seed} cargo test -p cachette --test stress");
+}

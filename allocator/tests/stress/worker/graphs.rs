@@ -1,0 +1,137 @@
+//! Steps with captures and the graphs they give, in a stream that only one worker uses.
+
+use cachette::Allocation;
+use cachette::hal::{self, CaptureMode, CaptureStatus, Device};
+use cachette::pool::{Capture, Graph};
+
+use crate::bytes::assert_filled;
+use crate::world::{Dev, Lane, World};
+
+use super::Worker;
+
+/// Memory that a graph fills, and with what.
+type Filled = (Allocation<Dev>, u8);
+
+/// The captures and graphs of one worker.
+#[derive(Debug)]
+pub(super) struct Graphs {
+    lane: Lane,
+    recording: Option<(Capture<Dev>, Vec<Filled>)>,
+    made: Vec<(Graph<Dev>, Vec<Filled>)>,
+}
+
+impl Graphs {
+    pub(super) fn new(world: &World) -> Self {
+        let lane = world.allocator.create_stream();
+        Self {
+            lane: lane.expect("nothing fails yet"),
+            recording: None,
+            made: Vec::new(),
+        }
+    }
+}
+
+impl Worker<'_> {
+    pub(super) fn capture_or_launch(&mut self) {
+        if let Some((capture, filled)) = self.graphs.recording.take() {
+            if self.draw.once_in(3) {
+                self.end_capture(capture, filled);
+            } else {
+                let filled = self.record(filled);
+                self.graphs.recording = Some((capture, filled));
+            }
+        } else if self.graphs.made.len() > 2 {
+            drop(self.graphs.made.remove(0));
+        } else if self.draw.once_in(2) {
+            self.launch();
+        } else if self.world.kind.may_capture() {
+            let pool = self.world.allocator.create_capture_pool();
+            let begun = pool.begin_capture(&self.graphs.lane, CaptureMode::Relaxed);
+            if let Some(capture) = self.world.done(begun) {
+                self.graphs.recording = Some((capture, Vec::new()));
+            }
+        }
+    }
+
+    /// Fills more memory in the capture. Half of it is freed there, and stays the graph's all the same.
+    fn record(&mut self, mut filled: Vec<Filled>) -> Vec<Filled> {
+        let (world, stream) = (self.world, self.stream());
+        let lane = &self.graphs.lane;
+        let bytes = self.draw.bytes() as u64;
+        if let Some(memory) = world.done(world.allocator.allocate(bytes, lane)) {
+            let byte = world.byte();
+            if self.draw.once_in(4) {
+                memory.record_stream(stream);
+            }
+            let queued = world.fill(memory.address(), byte, memory.requested(), lane);
+            if world.done(queued).is_some() && self.draw.once_in(2) {
+                filled.push((memory, byte));
+            }
+        }
+        filled
+    }
+
+    fn end_capture(&mut self, capture: Capture<Dev>, filled: Vec<Filled>) {
+        if self.draw.once_in(6) {
+            drop(capture);
+        } else if let Some(graph) = self.world.done(capture.end()) {
+            self.graphs.made.push((graph, filled));
+        }
+        self.take_off();
+    }
+
+    /// Ends a capture that goes on, because the call that ends it failed. With a driver that keeps the contract, it would
+    /// be over all the same.
+    fn take_off(&self) {
+        let host = &self.world.host;
+        let capture = host.capture().expect("the host device captures");
+        let lane = self.graphs.lane.get();
+        loop {
+            // SAFETY: 1. the stream is live.
+            let status = unsafe { capture.capture_status(lane) };
+            if matches!(status, Ok(CaptureStatus::Idle)) {
+                return;
+            }
+            // SAFETY: 1. the stream is live.
+            if let Ok(graph) = unsafe { capture.end_capture(lane) } {
+                let again = || hal::Graph::from_raw(graph.raw());
+                // SAFETY: 1. the graph was made just now, and lives as long as the call fails.
+                while unsafe { capture.destroy_graph(again()) }.is_err() {}
+            }
+        }
+    }
+
+    /// Launches a graph, and looks at what it filled.
+    fn launch(&mut self) {
+        let world = self.world;
+        let Some(at) = self.draw.place(&self.graphs.made) else {
+            return;
+        };
+        let (graph, filled) = &self.graphs.made[at];
+        let lane = &self.graphs.lane;
+        for (memory, _) in filled {
+            world.done(world.fill(memory.address(), 0, memory.requested(), lane));
+        }
+        // SAFETY: 1. it names memory of its pool alone. 2. it is the only graph of its pool. 3. the stream is the
+        // allocator's.
+        if world.done(unsafe { graph.launch(lane) }).is_none() {
+            return;
+        }
+        for (memory, byte) in filled {
+            if let Some(read) = world.read(memory.address(), memory.requested(), lane) {
+                assert_filled(&read, *byte, "memory that a graph filled");
+            }
+        }
+    }
+
+    pub(super) fn end_graphs(&mut self) {
+        if let Some((capture, filled)) = self.graphs.recording.take() {
+            self.end_capture(capture, filled);
+        }
+        for _ in 0..self.graphs.made.len() {
+            self.launch();
+        }
+        self.world.settle(&self.graphs.lane);
+        self.graphs.made.clear();
+    }
+}

@@ -1,0 +1,202 @@
+//! Steps with a pool that sleeps, and with one that is brought back to a saved state.
+
+use cachette::pool::{Checkpoint, PoolProblem};
+use cachette::sleep::Contents;
+use cachette::{Error, Pool, PoolOptions};
+
+use crate::kind::RESTORE_RECORDED_USES;
+use crate::world::{Dev, Held, World};
+
+use super::Worker;
+use super::raw::Raw;
+
+/// A pool of one worker, which sleeps now and then.
+#[derive(Debug)]
+pub(super) struct Room {
+    pub(super) pool: Pool<Dev>,
+    tag: String,
+    pub(super) held: Vec<Held>,
+    /// Whether the contents were dropped when it fell asleep.
+    dropped: bool,
+}
+
+impl Room {
+    pub(super) fn new(world: &World, number: u64) -> Self {
+        let tag = format!("worker {number}");
+        let pool = world
+            .allocator
+            .create_pool_with(PoolOptions::new().tag(&*tag));
+        Self {
+            pool: pool.expect("nothing fails yet"),
+            tag,
+            held: Vec::new(),
+            dropped: false,
+        }
+    }
+}
+
+/// A pool of one worker whose memory is known by address alone, and its saved state.
+#[derive(Debug)]
+pub(super) struct Saved {
+    pool: Pool<Dev>,
+    raw: Vec<Raw>,
+    state: Option<(Checkpoint, Vec<Raw>)>,
+}
+
+impl Saved {
+    pub(super) fn new(world: &World) -> Self {
+        Self {
+            pool: world.allocator.create_pool(),
+            raw: Vec::new(),
+            state: None,
+        }
+    }
+}
+
+impl Worker<'_> {
+    pub(super) fn allocate_in_room(&mut self) {
+        let (world, stream) = (self.world, self.stream());
+        let length = self.draw.bytes();
+        let made = {
+            let _inside = self.room.pool.enter_all();
+            world.allocator.allocate_buffer::<u8>(length, stream)
+        };
+        if let Some(buffer) = world.done(made) {
+            let mut held = Held { buffer, byte: 0 };
+            if self.refill(&mut held) {
+                self.room.held.push(held);
+            }
+        }
+    }
+
+    pub(super) fn sleep_or_wake(&mut self) {
+        if self.room.pool.is_asleep() {
+            self.wake();
+        } else if self.world.kind.may_sleep() {
+            let drops = self.draw.once_in(5);
+            let contents = if drops {
+                Contents::Drop
+            } else {
+                Contents::Keep
+            };
+            let slept = if self.draw.once_in(3) {
+                let allocator = &self.world.allocator;
+                allocator.sleep_tagged(&self.room.tag, contents)
+            } else {
+                self.room.pool.sleep(contents)
+            };
+            self.world.done(slept);
+            // Also after a failure: memory that it gave up on the way has lost its contents.
+            self.room.dropped |= drops;
+            self.after_waking();
+        }
+    }
+
+    fn wake(&mut self) -> bool {
+        let woken = self.world.done(self.room.pool.wake()).is_some();
+        self.after_waking();
+        woken
+    }
+
+    /// Looks at everything that was kept, if the pool is awake.
+    fn after_waking(&mut self) {
+        if self.room.pool.is_asleep() {
+            return;
+        }
+        let mut held = std::mem::take(&mut self.room.held);
+        if std::mem::take(&mut self.room.dropped) {
+            held.retain_mut(|held| self.refill(held));
+        }
+        for item in &held {
+            self.check(item, "a buffer that slept");
+        }
+        self.room.held = held;
+    }
+
+    pub(super) fn touch_room(&mut self) {
+        let Some(at) = self.draw.place(&self.room.held) else {
+            return;
+        };
+        let mut held = self.room.held.swap_remove(at);
+        if self.draw.once_in(2) {
+            return;
+        }
+        if !self.room.pool.is_asleep() {
+            self.check(&held, "a buffer of the room");
+            self.refill(&mut held);
+        }
+        self.room.held.push(held);
+    }
+
+    pub(super) fn end_room(&mut self) {
+        if self.room.pool.is_asleep() {
+            assert!(self.wake(), "there is room to wake");
+        }
+        self.after_waking();
+        self.room.held.clear();
+    }
+
+    pub(super) fn change_saved(&mut self) {
+        let (world, stream) = (self.world, self.stream());
+        if self.draw.once_in(2)
+            && let Some(at) = self.draw.place(&self.saved.raw)
+        {
+            let raw = self.saved.raw.swap_remove(at);
+            self.check_raw(&raw, "memory of the saved pool");
+            if RESTORE_RECORDED_USES {
+                self.use_elsewhere(&raw, stream);
+            }
+            world.done(world.allocator.free_raw(raw.address));
+            return;
+        }
+        let bytes = self.draw.bytes() as u64;
+        let Some(inside) = world.done(self.saved.pool.enter(stream)) else {
+            return;
+        };
+        // SAFETY: 1. 2. the stream is the allocator's, and lives as long as the round.
+        let made = unsafe { world.allocator.allocate_raw(bytes, stream.get()) };
+        drop(inside);
+        if let Some(address) = world.done(made) {
+            let raw = self.filled(address, bytes, stream);
+            self.saved.raw.extend(raw);
+        }
+    }
+
+    pub(super) fn save_or_restore(&mut self) {
+        let world = self.world;
+        if !world.kind.may_restore() {
+            return;
+        }
+        let Some((state, raw)) = self.saved.state.take() else {
+            if let Some(state) = world.done(self.saved.pool.checkpoint()) {
+                let raw = self.saved.raw.clone();
+                self.saved.state = Some((state, raw));
+            }
+            return;
+        };
+        match self.saved.pool.restore(&state) {
+            Ok(_) => {
+                let mut addresses: Vec<u64> = raw.iter().map(|raw| raw.address).collect();
+                addresses.sort_unstable();
+                assert!(self.saved.pool.holds_exactly(&addresses));
+                // What is restored holds anything.
+                let filled = |raw: &Raw| self.filled(raw.address, raw.bytes, &raw.stream);
+                self.saved.raw = raw.iter().filter_map(filled).collect();
+            }
+            // Another worker has emptied the cache.
+            Err(Error::Pool {
+                why: PoolProblem::Changed { .. },
+                ..
+            }) => {}
+            Err(error) => assert!(world.allows(&error), "{error}"),
+        }
+    }
+
+    pub(super) fn end_saved(&mut self) {
+        for raw in std::mem::take(&mut self.saved.raw) {
+            self.check_raw(&raw, "memory of the saved pool");
+            let freed = self.world.allocator.free_raw(raw.address);
+            freed.expect("no call fails any more");
+        }
+    }
+}

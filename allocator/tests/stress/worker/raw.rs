@@ -1,0 +1,96 @@
+//! Steps with memory that is known by its address alone.
+
+use crate::bytes::assert_filled;
+use crate::world::Lane;
+
+use super::Worker;
+
+/// Memory that is known by its address alone, and holds one byte everywhere.
+#[derive(Clone, Debug)]
+pub(super) struct Raw {
+    pub(super) address: u64,
+    pub(super) bytes: u64,
+    pub(super) stream: Lane,
+    pub(super) byte: u8,
+}
+
+impl Worker<'_> {
+    pub(super) fn allocate_raw(&mut self) {
+        let (world, stream) = (self.world, self.stream());
+        let bytes = self.draw.bytes() as u64;
+        let made = if self.draw.once_in(4) {
+            let owned = world.pools[0].allocate(bytes, stream);
+            owned.map(cachette::Allocation::into_raw)
+        } else {
+            // SAFETY: 1. 2. the stream is the allocator's, and lives as long as the round.
+            unsafe { world.allocator.allocate_raw(bytes, stream.get()) }
+        };
+        match world.done(made) {
+            Some(address) => self.raw.extend(self.filled(address, bytes, stream)),
+            None => self.make_room(),
+        }
+    }
+
+    /// Fills memory, or frees it again if that fails.
+    pub(super) fn filled(&self, address: u64, bytes: u64, stream: &Lane) -> Option<Raw> {
+        let byte = self.world.byte();
+        let filled = self.world.fill(address, byte, bytes, stream);
+        if self.world.done(filled).is_none() {
+            self.world.done(self.world.allocator.free_raw(address));
+            return None;
+        }
+        Some(Raw {
+            address,
+            bytes,
+            stream: stream.clone(),
+            byte,
+        })
+    }
+
+    pub(super) fn check_raw(&self, raw: &Raw, what: &str) {
+        if let Some(read) = self.world.read(raw.address, raw.bytes, &raw.stream) {
+            assert_filled(&read, raw.byte, what);
+        }
+    }
+
+    pub(super) fn read_raw(&mut self) {
+        if let Some(at) = self.draw.place(&self.raw) {
+            self.check_raw(&self.raw[at], "memory known by its address");
+        }
+    }
+
+    pub(super) fn use_raw(&mut self) {
+        let stream = self.stream();
+        if let Some(at) = self.draw.place(&self.raw) {
+            let raw = self.raw[at].clone();
+            self.use_elsewhere(&raw, stream);
+            if self.draw.once_in(2) {
+                self.raw.swap_remove(at);
+                self.world.done(self.world.allocator.free_raw(raw.address));
+            } else {
+                // It is written next by its own stream, which knows nothing of the read.
+                self.check_downloads();
+            }
+        }
+    }
+
+    /// Lets another stream read memory, and says so.
+    pub(super) fn use_elsewhere(&mut self, raw: &Raw, stream: &Lane) {
+        let place = (raw.address, raw.bytes, raw.byte);
+        let Some(read) = self.world.read_elsewhere(place, &raw.stream, stream) else {
+            return;
+        };
+        let allocator = &self.world.allocator;
+        // SAFETY: 1. 2. the stream is the allocator's, and lives as long as the round.
+        let noted = unsafe { allocator.record_stream_raw(raw.address, stream.get()) };
+        noted.expect("the address is right");
+        self.downloads.push(read);
+    }
+
+    pub(super) fn free_raw(&mut self) {
+        if let Some(at) = self.draw.place(&self.raw) {
+            let raw = self.raw.swap_remove(at);
+            self.world.done(self.world.allocator.free_raw(raw.address));
+        }
+    }
+}
