@@ -25,9 +25,7 @@ impl<D: Device> Allocator<D> {
         let _gathered = self.shared().history.gather(Level::All);
         // A capture may be under way, which must not be broken.
         let _relaxed = RelaxedCapture::enter(self.device()).ok();
-        if !self.shared().settings.never_block.load(Relaxed) {
-            self.inner.wait_for_left_graphs()?;
-        }
+        self.inner.wait_for_left_graphs()?;
         for core in self.inner.pools.released() {
             self.inner.forget_freed_asleep(&core);
         }

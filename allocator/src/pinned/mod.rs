@@ -43,8 +43,6 @@ mod stats;
 mod uses;
 mod worker;
 
-use std::sync::atomic::Ordering::Relaxed;
-
 use cachette_hal::Device;
 use cachette_hal::owned::RelaxedCapture;
 
@@ -95,9 +93,7 @@ impl<D: Device> Pinned<'_, D> {
         self.inner.shared.origin.check()?;
         // A capture may be under way, which must not be broken.
         let _relaxed = RelaxedCapture::enter(&self.inner.shared.device).ok();
-        if !self.inner.shared.settings.never_block.load(Relaxed) {
-            self.inner.wait_for_left_graphs()?;
-        }
+        self.inner.wait_for_left_graphs()?;
         self.inner.pinned.empty()
     }
 

@@ -201,6 +201,11 @@ impl<D: Device> Inner<D> {
     /// Waits until no graph whose memory is of a pool runs any more; `false` if that cannot be waited for now, because
     /// a stream in which one was launched is captured, or because more are launched meanwhile.
     pub(crate) fn wait_for_launches(&self, core: &PoolCore) -> hal::Result<bool> {
+        self.settle_launches(core, true)
+    }
+
+    /// The same, but it only looks unless it `waits`.
+    fn settle_launches(&self, core: &PoolCore, waits: bool) -> hal::Result<bool> {
         let locked = || self.launches.lock().unwrap_or_else(PoisonError::into_inner);
         let Some((count, lanes)) = locked()
             .get(&core.id)
@@ -212,7 +217,12 @@ impl<D: Device> Inner<D> {
             if lane.is_capturing() {
                 return Ok(false);
             }
-            Fence::record(lane)?.wait()?;
+            let fence = Fence::record(lane)?;
+            if waits {
+                fence.wait()?;
+            } else if !fence.passes_soon()? {
+                return Ok(false);
+            }
         }
         let mut launches = locked();
         let over = launches
@@ -225,10 +235,12 @@ impl<D: Device> Inner<D> {
         Ok(over)
     }
 
-    /// Waits for the graphs of pools that nobody uses any more, as far as that can be.
+    /// Waits for the graphs of pools that have no user any more, as far as that can be. Where the configuration forbids
+    /// to wait, it looks whether they have ended.
     pub(crate) fn wait_for_left_graphs(&self) -> hal::Result<()> {
+        let waits = !self.shared.settings.never_block.load(Relaxed);
         for core in self.pools.released() {
-            self.wait_for_launches(&core)?;
+            self.settle_launches(&core, waits)?;
         }
         Ok(())
     }

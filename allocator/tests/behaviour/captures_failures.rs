@@ -42,6 +42,27 @@ fn break_it(bed: &Bed) {
     assert!(broken.is_err_and(|error| error.kind() == ErrorKind::CaptureForbids));
 }
 
+#[test]
+fn memory_that_a_failed_wait_kept_goes_with_the_next_emptying() {
+    for text in ["", "never_block:True"] {
+        let bed = Bed::with(text);
+        let (stream, pool) = (bed.stream(), bed.allocator.create_capture_pool());
+        let capture = begin_capture(&pool, &stream);
+        drop(bed.allocate(MIB, &stream));
+        let graph = capture.end().expect("it is whole");
+        // SAFETY: 1. it names no memory. 2. it is the only one. 3. the stream is of the bed.
+        unsafe { graph.launch(&stream) }.expect("the graph is queued");
+        drop(pool);
+        bed.device.fail_next(Call::Wait, 1, ErrorKind::Other);
+        drop(graph);
+        assert_eq!(bed.stats().reserved_bytes.all.current, 2 * MIB, "{text}");
+        stream.synchronize().expect("it runs dry");
+        bed.allocator.empty_cache().expect("nothing fails any more");
+        assert_eq!(bed.device.physical_bytes(), 0, "{text}");
+        bed.assert_sound();
+    }
+}
+
 /// Captures, launches, and uses the pool besides.
 fn work(bed: &Bed, pool: &Room, stream: &Lane, side: &Lane) -> Result<(), Error> {
     let capture = pool.begin_capture(stream, CaptureMode::Global)?;
