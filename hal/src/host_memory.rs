@@ -7,7 +7,10 @@ use crate::{DevicePtr, Result};
 
 /// Page-locked host memory: the device reaches it, and copies from it run asynchronously.
 pub trait HostMemory: Debug + Send + Sync {
-    /// Allocates page-locked memory, zeroed or not; may wait for the whole device.
+    /// Allocates page-locked memory; may wait for the whole device.
+    ///
+    /// Every byte is initialised, to zero or to what an earlier use left, so the host may read it at once. Drivers take
+    /// the pages from the operating system, which clears them; a backend that cannot rely on that clears them itself.
     #[doc(alias = "cuMemHostAlloc")]
     #[doc(alias = "hipHostMalloc")]
     fn allocate_pinned(&self, bytes: usize) -> Result<NonNull<u8>>;

@@ -94,8 +94,9 @@ impl<D: Device> PinnedAllocation<D> {
     /// 1. While the slice lives, the device does not write the memory.
     #[must_use]
     pub const unsafe fn as_slice(&self) -> &[u8] {
-        // SAFETY: the block has at least as many bytes, all of them written by somebody once, and the host writes them
-        // only through `&mut self`; the device does not, by promise 1.
+        // SAFETY: the block has at least as many bytes. All are initialised: `HostMemory::allocate_pinned` promises so,
+        // and memory that is registered is allocated zeroed. The host writes them only through `&mut self`; the device
+        // does not, by promise 1.
         unsafe { slice::from_raw_parts(self.ptr.as_ptr(), self.requested) }
     }
 

@@ -33,7 +33,7 @@ enum Origin {
 unsafe impl Send for Memory {}
 
 impl Memory {
-    /// Makes memory in the way that `config` says; it is as good as any bytes that somebody wrote.
+    /// Makes memory in the way that `config` says; every byte is initialised.
     pub(super) fn make(
         driver: &dyn HostMemory,
         bytes: usize,
