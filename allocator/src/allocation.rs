@@ -8,8 +8,10 @@ use std::sync::Arc;
 use cachette_hal::{self as hal, Device, DevicePtr, StreamRef};
 
 use crate::core::BlockId;
+use crate::error::Error;
 use crate::heap::{Heap, Taken};
 use crate::lane::{Lane, Stream};
+use crate::pool::core::Awake;
 use crate::probes;
 use crate::uncached::Uncached;
 
@@ -162,6 +164,17 @@ impl<D: Device> Allocation<D> {
         } else {
             Owner::Nobody
         }
+    }
+
+    /// Keeps the pool of the memory awake while work on it is queued; fails if the pool sleeps. `None` if it cannot
+    /// sleep.
+    pub(crate) fn stay_awake(&self) -> Result<Option<Awake>, Error> {
+        let Owner::Heap(heap, _) = self.owner() else {
+            return Ok(None);
+        };
+        // SAFETY: the heap keeps itself alive while any block of it is allocated, and this one is.
+        let pool = unsafe { heap.as_ref() }.pool();
+        pool.map(|pool| pool.stay_awake()).transpose()
     }
 
     /// Says that `stream` uses the memory too: it will not serve another request before the work that is in

@@ -66,7 +66,7 @@ pub(crate) struct Inner<D: Device> {
     /// The streams in which graphs were launched, by the pool of their memory.
     pub(crate) launches: Mutex<HashMap<PoolId, Launches<D>>>,
     /// The sleep of every pool that sleeps.
-    pub(crate) slumbers: Mutex<HashMap<PoolId, Slumber<D>>>,
+    pub(crate) slumbers: Mutex<HashMap<PoolId, Arc<Mutex<Slumber<D>>>>>,
     /// Where contents are kept meanwhile.
     pub(crate) store: Store<D>,
     /// What other processes may open.

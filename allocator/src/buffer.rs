@@ -4,15 +4,23 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::mem::{self, ManuallyDrop};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use std::{process, thread};
 
 use bytemuck::Pod;
-use cachette_hal::{AnyDevice, Device, DevicePtr, Transfer};
+use cachette_hal::{self as hal, AnyDevice, Device, DevicePtr, ErrorKind, Transfer};
 
 use crate::allocation::Allocation;
 use crate::allocator::Allocator;
 use crate::error::Error;
 use crate::fence::Fence;
-use crate::lane::{Lane, Stream};
+use crate::lane::{Lane, Stream, Unsettled};
+use crate::pool::core::Awake;
+
+/// How long every wait may fail, before [`Buffer::write`] ends the process.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The longest pause between two tries.
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
 /// Device memory for a fixed number of elements, bound to a stream.
 ///
@@ -21,8 +29,9 @@ use crate::lane::{Lane, Stream};
 /// work that is queued past the buffer, by its [`ptr`](Self::ptr), is the caller's to order.
 ///
 /// A new buffer holds whatever the memory held before. The calls that move data need the device's
-/// [`Transfer`] group; where it is missing they fail with [`Error::Missing`], which says why. A call that
-/// fails because of its arguments has queued nothing.
+/// [`Transfer`] group; where it is missing they fail with [`Error::Missing`], which says why. While the
+/// memory's pool sleeps they fail with [`PoolProblem::Asleep`](crate::pool::PoolProblem::Asleep). A call that
+/// fails because of its arguments, or of a pool that sleeps, has queued nothing.
 ///
 /// ```
 /// use cachette::{Allocator, Backends};
@@ -53,6 +62,8 @@ struct Work<'a, D: Device> {
     transfer: &'a dyn Transfer,
     at: DevicePtr,
     stream: &'a Stream<D>,
+    /// The memory stays mapped until the work is queued; a pool that falls asleep then waits for the work.
+    _awake: Option<Awake>,
 }
 
 impl<D: Device> Allocator<D> {
@@ -116,22 +127,38 @@ impl<T: Pod, D: Device> Buffer<T, D> {
 
     /// Writes every element, and waits until that is done.
     ///
-    /// A stream that is being captured cannot be waited for; the attempt breaks the capture.
+    /// A stream that is being captured cannot be waited for, and the call fails with
+    /// [`CaptureForbids`](ErrorKind::CaptureForbids).
+    ///
+    /// The call does not return while the device may read `from`. If every kind of wait fails for ten seconds, and the
+    /// device is not lost, the process is aborted: `from` is borrowed, and could be freed under the device otherwise.
     pub fn write(&mut self, from: &[T]) -> Result<(), Error> {
+        self.check_len(from.len())?;
+        self.check_uncaptured()?;
         // SAFETY: 1. `from` is borrowed until the work has ended, in the next line.
         unsafe { self.write_async(from) }?;
-        self.finish()
+        self.finish().map_err(|failed| self.outlast(failed).into())
     }
 
     /// Reads every element, after everything that was queued before.
     ///
-    /// A stream that is being captured cannot be waited for; the attempt breaks the capture.
+    /// A stream that is being captured cannot be waited for, and the call fails with
+    /// [`CaptureForbids`](ErrorKind::CaptureForbids).
     pub fn read(&self) -> Result<Vec<T>, Error> {
+        self.check_uncaptured()?;
         let mut to = vec![T::zeroed(); self.len];
-        // SAFETY: 1. `to` is not touched before the work has ended, in the next line.
+        // SAFETY: 1. `to` is not touched before the work has ended, in the next line; or never, if that is not known.
         unsafe { self.read_async(&mut to) }?;
-        self.finish()?;
-        Ok(to)
+        match self.finish() {
+            Ok(()) => Ok(to),
+            Err(failed) => {
+                if !failed.is_over {
+                    // The device may still write it.
+                    to.leak();
+                }
+                Err(failed.error.into())
+            }
+        }
     }
 
     /// Queues that every byte is set to `byte`.
@@ -156,7 +183,7 @@ impl<T: Pod, D: Device> Buffer<T, D> {
             return Err(Error::ForeignBuffer);
         }
         let bytes = self.allocation.requested();
-        let (Some(work), Some(source)) = (self.begin_write()?, from.ptr()) else {
+        let (Some(work), Some(source)) = (self.begin_write()?, from.begin_read()?) else {
             return Ok(());
         };
         from.admit(work.stream)?;
@@ -165,7 +192,7 @@ impl<T: Pod, D: Device> Buffer<T, D> {
         // overlap.
         unsafe {
             work.transfer
-                .copy(work.at, source, bytes, work.stream.get())
+                .copy(work.at, source.at, bytes, work.stream.get())
         }?;
         Ok(())
     }
@@ -229,6 +256,7 @@ impl<T: Pod, D: Device> Buffer<T, D> {
             transfer: self.stream.lane.shared().device.transfer()?,
             at,
             stream: &self.stream,
+            _awake: self.allocation.stay_awake()?,
         }))
     }
 
@@ -266,19 +294,58 @@ impl<T: Pod, D: Device> Buffer<T, D> {
         self.readers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Blocks the host until everything queued so far has ended, so that no host memory is in use any more.
-    fn finish(&self) -> Result<(), Error> {
+    /// Fails while the buffer's stream is captured.
+    ///
+    /// Asked before work on host memory is queued: captured work never runs, so a wait for it would not end.
+    fn check_uncaptured(&self) -> Result<(), Error> {
+        if self.begin_read()?.is_some() && self.stream.lane.is_capturing() {
+            return Err(hal::Error::new(ErrorKind::CaptureForbids, "synchronize").into());
+        }
+        Ok(())
+    }
+
+    /// Blocks the host until everything queued so far has ended.
+    fn finish(&self) -> Result<(), Unsettled> {
         if self.ptr().is_none() {
             return Ok(());
         }
-        let Err(error) = self.stream.synchronize() else {
-            return Ok(());
-        };
-        // The stream could not be waited for, so the device is. If that fails too the device is lost, or the
-        // stream was being captured, and nothing runs.
-        let _ = self.stream.lane.shared().device.synchronize_device();
-        Err(error.into())
+        self.stream.lane.settle()
     }
+
+    /// Waits on after a wait that failed, until the device does not use borrowed host memory any more.
+    ///
+    /// To return would let the owner free the memory, and to try for ever would hide that the driver fails, so in the
+    /// end the process is aborted.
+    #[cold]
+    fn outlast(&self, first: Unsettled) -> hal::Error {
+        let begun = Instant::now();
+        let (mut last, mut pause) = (first, Duration::from_millis(1));
+        while !last.is_over && !ends_all_work(last.error.kind()) {
+            if begun.elapsed() > PATIENCE {
+                eprintln!(
+                    "cachette: the device may still read the memory that a buffer is written from, and every wait \
+                     for it fails ({}); the process is aborted",
+                    last.error
+                );
+                process::abort();
+            }
+            thread::sleep(pause);
+            pause = LONGEST_PAUSE.min(pause * 2);
+            match self.stream.lane.settle() {
+                Ok(()) => break,
+                Err(failed) => last = failed,
+            }
+        }
+        first.error
+    }
+}
+
+/// Whether a failure of this kind means that no queued work runs any more.
+const fn ends_all_work(kind: ErrorKind) -> bool {
+    matches!(
+        kind,
+        ErrorKind::Fault | ErrorKind::DeviceLost | ErrorKind::ShuttingDown
+    )
 }
 
 impl<T: Pod, D: Device> Drop for Buffer<T, D> {

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use cachette_hal::{self as hal, CaptureId, CaptureNode, CaptureStatus, Device, StreamRef};
 
+use crate::fence::Fence;
 use crate::heap::Heap;
 use crate::shared::Shared;
 
@@ -95,6 +96,32 @@ impl<D: Device> Lane<D> {
     pub(crate) const fn shared(&self) -> &Arc<Shared<D>> {
         &self.shared
     }
+
+    /// Blocks the host until everything queued in the stream so far has ended.
+    ///
+    /// One wait that fails does not show that the work has ended, so the others are tried: for the device, and for an
+    /// event.
+    pub(crate) fn settle(&self) -> Result<(), Unsettled> {
+        let device = &self.shared.device;
+        // SAFETY: 1. the lane keeps its stream alive.
+        let Err(error) = (unsafe { device.synchronize(self.stream) }) else {
+            return Ok(());
+        };
+        let waited = device.synchronize_device();
+        let waited = waited.or_else(|_| Fence::record(self)?.wait());
+        Err(Unsettled {
+            error,
+            is_over: waited.is_ok(),
+        })
+    }
+}
+
+/// A wait for a stream that failed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unsettled {
+    pub(crate) error: hal::Error,
+    /// Whether another wait has shown that the work has ended; else it may still run.
+    pub(crate) is_over: bool,
 }
 
 impl<D: Device> Drop for Lane<D> {

@@ -1,7 +1,7 @@
 //! Other devices that may touch an allocator's memory.
 
 use cachette_hal::owned::RelaxedCapture;
-use cachette_hal::{self as hal, Device, DevicePtr, Ordinal};
+use cachette_hal::{Device, DevicePtr, Ordinal};
 
 use crate::allocator::{Allocator, Inner};
 use crate::elastic::chunks::memory_of;
@@ -47,13 +47,13 @@ impl<D: Device> Allocator<D> {
         if granted.is_err() {
             inner.shared.remove_peer(other.ordinal);
         }
-        Ok(granted?)
+        granted
     }
 }
 
 impl<D: Device> Inner<D> {
     /// Lets all peers touch what is mapped now.
-    fn grant_everywhere(&self) -> hal::Result<()> {
+    fn grant_everywhere(&self) -> Result<(), Error> {
         for heap in self.heaps.all() {
             if heap.elastic().is_some() {
                 self.grant(&heap)?;
@@ -64,11 +64,11 @@ impl<D: Device> Inner<D> {
         Ok(())
     }
 
-    fn grant(&self, heap: &Heap<D>) -> hal::Result<()> {
+    fn grant(&self, heap: &Heap<D>) -> Result<(), Error> {
         let memory = memory_of(&self.shared.device)?;
         let pool = heap.pool();
         // Whoever wakes the pool or fills holes has either finished, or begins after this and knows the peers.
-        let _turn = pool.as_ref().map(|pool| pool.turn());
+        let _turn = pool.as_ref().map(|pool| pool.turn()).transpose()?;
         let _growth = heap.grow_alone();
         for chunk in heap.chunks() {
             let Some(at) = DevicePtr::new(chunk.at) else {
@@ -80,8 +80,10 @@ impl<D: Device> Inner<D> {
             // SAFETY: 2. a right is given, not taken away.
             let granted = unsafe { memory.set_access(at, chunk.bytes, &self.shared.access()) };
             // A spare chunk may have left meanwhile.
-            if granted.is_err() && heap.has_chunk(chunk) {
-                return granted;
+            if let Err(error) = granted
+                && heap.has_chunk(chunk)
+            {
+                return Err(error.into());
             }
         }
         Ok(())

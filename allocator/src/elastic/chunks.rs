@@ -26,6 +26,8 @@ pub(crate) struct Chunks {
     refused: AtomicU8,
     /// Whether any chunk was ever fastened; relaxed, as the table tells which.
     any_fastened: AtomicBool,
+    /// Ranges of addresses that a pool which sleeps had to release, and needs again: start and bytes.
+    wanted: Mutex<Vec<(DevicePtr, u64)>>,
 }
 
 /// How the memory of a chunk may leave the process, the best first.
@@ -248,6 +250,49 @@ impl Chunks {
     /// Lets the number of a suspended chunk be used again.
     pub(crate) fn forget(&self, id: ChunkId) {
         self.table().vacant.push(id);
+    }
+
+    /// Keeps other heaps from a range of addresses that is about to be released.
+    pub(crate) fn want(&self, range: (DevicePtr, u64)) {
+        self.wanted().push(range);
+    }
+
+    /// Forgets a range of addresses that is reserved again.
+    pub(crate) fn unwant(&self, range: (DevicePtr, u64)) {
+        self.wanted().retain(|known| *known != range);
+    }
+
+    /// Reserves addresses of which no pool that sleeps wants any.
+    pub(crate) fn reserve_unwanted(
+        &self,
+        memory: &dyn VirtualMemory,
+        bytes: u64,
+    ) -> hal::Result<DevicePtr> {
+        let mut aside = Vec::new();
+        let found = loop {
+            match memory.reserve(bytes, None) {
+                // Kept until another range is found, so that the driver does not choose it again.
+                Ok(start) if self.is_wanted(start, bytes) => aside.push(start),
+                found => break found,
+            }
+        };
+        for start in aside {
+            // SAFETY: 1. the range was reserved just now, and no one else knows it.
+            // Addresses that the driver does not take back are lost, and the request is served all the same.
+            let _ = unsafe { memory.release(start, bytes) };
+        }
+        found
+    }
+
+    fn is_wanted(&self, start: DevicePtr, bytes: u64) -> bool {
+        let (start, end) = (start.address(), start.address() + bytes);
+        let overlaps =
+            |(at, length): &(DevicePtr, u64)| at.address() < end && start < at.address() + length;
+        self.wanted().iter().any(overlaps)
+    }
+
+    fn wanted(&self) -> MutexGuard<'_, Vec<(DevicePtr, u64)>> {
+        self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {

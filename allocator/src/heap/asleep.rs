@@ -2,12 +2,14 @@
 
 use std::iter;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use cachette_hal::{Device, DevicePtr};
+use cachette_hal::{self as hal, Device, DevicePtr, ErrorKind, VirtualMemory};
 
 use super::Heap;
 use crate::core::{BlockState, Chunk};
+use crate::lane::Lane;
 use crate::observe::Action;
 use crate::size::Kind;
 use crate::stats::Counted;
@@ -66,6 +68,16 @@ impl<D: Device> Heap<D> {
             .collect()
     }
 
+    /// Whether a stream that uses an allocated block is captured: what it was told before cannot be waited for.
+    pub(crate) fn is_used_by_a_capture(&self) -> bool {
+        let lanes: Vec<Arc<Lane<D>>> = {
+            let state = self.state.lock();
+            let uses = state.uses.values();
+            uses.flat_map(|uses| uses.lanes.iter().cloned()).collect()
+        };
+        lanes.iter().any(|lane| lane.is_capturing())
+    }
+
     /// Whether the chunk still lies under the heap's blocks.
     pub(crate) fn has_chunk(&self, chunk: Chunk) -> bool {
         self.state.lock().shelf.chunk_at(chunk.at) == Some(chunk)
@@ -85,12 +97,10 @@ impl<D: Device> Heap<D> {
         self.tell(Action::SegmentUnmap, chunk.at, chunk.bytes);
     }
 
-    /// Counts a chunk that has memory again.
+    /// Counts a chunk that has memory again. Its bytes are counted under the limit already.
     pub(crate) fn note_woken(&self, chunk: Chunk) {
         let Some(elastic) = &self.elastic else { return };
-        let totals = &self.shared.totals;
-        totals.reserved.fetch_add(chunk.bytes, Relaxed);
-        totals.device_allocs.fetch_add(1, Relaxed);
+        self.shared.totals.device_allocs.fetch_add(1, Relaxed);
         let state = self.state.lock();
         elastic.slept.fetch_sub(chunk.bytes, Relaxed);
         self.counters
@@ -133,6 +143,48 @@ impl<D: Device> Heap<D> {
     pub(crate) fn address_ranges(&self) -> Vec<(DevicePtr, u64)> {
         let ranges = self.elastic.iter().map(|elastic| elastic.ranges().clone());
         ranges.flatten().collect()
+    }
+
+    /// Releases a range of addresses that is to be reserved again: until then no other heap of the allocator gets it.
+    ///
+    /// # Safety
+    ///
+    /// 1. The range is one of [`address_ranges`](Self::address_ranges), and nothing is mapped in it.
+    pub(crate) unsafe fn lose_addresses(
+        &self,
+        memory: &dyn VirtualMemory,
+        range: (DevicePtr, u64),
+    ) -> hal::Result<()> {
+        // Before they are released, since the next to reserve may get them at once.
+        self.shared.chunks.want(range);
+        // SAFETY: 1. the caller's promise 1.
+        if let Err(error) = unsafe { memory.release(range.0, range.1) } {
+            self.shared.chunks.unwant(range);
+            return Err(error);
+        }
+        // The heap releases its ranges when it ends, and by then this one may be another owner's.
+        if let Some(elastic) = &self.elastic {
+            elastic.ranges().retain(|known| *known != range);
+        }
+        Ok(())
+    }
+
+    /// Reserves a range of addresses again that was lost; fails if they belong to another owner.
+    pub(crate) fn regain_addresses(
+        &self,
+        memory: &dyn VirtualMemory,
+        range: (DevicePtr, u64),
+    ) -> hal::Result<()> {
+        let (start, bytes) = range;
+        let found = memory.reserve(bytes, Some(start))?;
+        if found != start {
+            // SAFETY: 1. the range was reserved just now, and no one else knows it.
+            unsafe { memory.release(found, bytes) }?;
+            return Err(hal::Error::new(ErrorKind::OutOfMemory, "reserve"));
+        }
+        self.note_range(start, bytes);
+        self.shared.chunks.unwant(range);
+        Ok(())
     }
 }
 

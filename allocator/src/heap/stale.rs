@@ -253,6 +253,9 @@ impl<D: Device> Heap<D> {
 
     /// Gives everything back, after waiting for whoever may still use it.
     pub(super) fn release_spares_at_last(&self) {
+        // Its pool may have slept, wholly or in part: what has memory goes as if it were awake.
+        self.forget_spares();
+        self.set_asleep(false);
         let _ = self.release_spares();
         for fence in self.stale_fences() {
             let _ = fence.wait();

@@ -149,7 +149,7 @@ impl<D: Device> Graph<D> {
             return Ok(());
         };
         self.shared.origin.check()?;
-        self.user.core.check_awake()?;
+        let _awake = self.user.core.stay_awake()?;
         let capture = self.shared.device.capture()?;
         // Noted first, so that the memory is waited for whatever the driver answers.
         let inner = self.user.allocator.inner();

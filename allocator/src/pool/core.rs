@@ -1,7 +1,8 @@
 //! What a pool is, for the heaps that belong to it.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, ThreadId};
 
 use super::{PoolId, PoolProblem};
 use crate::error::Error;
@@ -31,8 +32,14 @@ pub(crate) struct PoolCore {
     pinned: AtomicBool,
     /// Whether it has given up its memory.
     asleep: AtomicBool,
-    /// Held by whoever lets it fall asleep or wake.
+    /// Calls that queue work on its memory at this moment: it falls asleep once there are none.
+    queueing: Mutex<u64>,
+    /// Notified when `queueing` becomes zero.
+    queued: Condvar,
+    /// Held by the thread that lets it fall asleep or wake.
     turn: Mutex<()>,
+    /// The thread that holds `turn`.
+    turning: Mutex<Option<ThreadId>>,
     /// What several pools sleep and wake by; empty for none.
     pub(crate) tag: String,
     /// Owners, routes, captures and graphs.
@@ -58,7 +65,10 @@ impl PoolCore {
             pinned: AtomicBool::new(false),
             running: AtomicBool::new(false),
             asleep: AtomicBool::new(false),
+            queueing: Mutex::new(0),
+            queued: Condvar::new(),
             turn: Mutex::new(()),
+            turning: Mutex::new(None),
             tag: String::new(),
             uses: AtomicU64::new(1),
             entered: AtomicU64::new(0),
@@ -106,8 +116,15 @@ impl PoolCore {
         self.asleep.load(Relaxed)
     }
 
+    /// Lets the pool sleep, once no call queues work on its memory, or lets it serve again.
     pub(crate) fn set_asleep(&self, asleep: bool) {
+        let mut queueing = unpoisoned(&self.queueing);
+        // Under the lock, so that each call either is waited for here or sees that the pool sleeps.
         self.asleep.store(asleep, Relaxed);
+        while asleep && *queueing > 0 {
+            let woken = self.queued.wait(queueing);
+            queueing = woken.unwrap_or_else(PoisonError::into_inner);
+        }
     }
 
     /// Why it cannot serve, if it sleeps.
@@ -118,9 +135,29 @@ impl PoolCore {
         Ok(())
     }
 
-    /// The right to let it fall asleep or wake.
-    pub(crate) fn turn(&self) -> MutexGuard<'_, ()> {
-        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Keeps the pool awake while the caller queues work on its memory; fails if it sleeps.
+    pub(crate) fn stay_awake(self: &Arc<Self>) -> Result<Awake, Error> {
+        let mut queueing = unpoisoned(&self.queueing);
+        self.check_awake()?;
+        *queueing += 1;
+        Ok(Awake {
+            core: Arc::clone(self),
+        })
+    }
+
+    /// The right to let it fall asleep or wake. It fails on the thread that has it already, which a function that is
+    /// told of progress may do.
+    pub(crate) fn turn(&self) -> Result<Turn<'_>, Error> {
+        let here = Some(thread::current().id());
+        if *unpoisoned(&self.turning) == here {
+            return Err(PoolProblem::Changing.of(self.id));
+        }
+        let held = unpoisoned(&self.turn);
+        *unpoisoned(&self.turning) = here;
+        Ok(Turn {
+            core: self,
+            _held: held,
+        })
     }
 
     /// Whether its heaps may be elastic, if the allocator's are.
@@ -159,4 +196,38 @@ impl PoolCore {
     pub(super) fn set_use_on_oom(&self, on: bool) {
         self.use_on_oom.store(on, Relaxed);
     }
+}
+
+/// A call that queues work on a pool's memory: the pool does not fall asleep before this goes.
+#[derive(Debug)]
+pub(crate) struct Awake {
+    core: Arc<PoolCore>,
+}
+
+impl Drop for Awake {
+    fn drop(&mut self) {
+        let mut queueing = unpoisoned(&self.core.queueing);
+        *queueing -= 1;
+        if *queueing == 0 {
+            self.core.queued.notify_all();
+        }
+    }
+}
+
+/// The right to let a pool fall asleep or wake.
+#[derive(Debug)]
+pub(crate) struct Turn<'a> {
+    core: &'a PoolCore,
+    _held: MutexGuard<'a, ()>,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        *unpoisoned(&self.core.turning) = None;
+    }
+}
+
+/// Locks what no panic leaves half changed.
+fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -48,6 +48,9 @@ pub enum PoolProblem {
     /// The pool sleeps.
     #[error("the pool sleeps; wake it first")]
     Asleep,
+    /// A function that is told of the pool's progress, or of its events, called back.
+    #[error("this thread lets the pool fall asleep or wake; do this after that call has returned")]
+    Changing,
     /// A pool with segments of the device's own cannot sleep.
     #[error(
         "addresses can be kept only in elastic segments; set expandable_segments:True before the pool is used"

@@ -1,11 +1,10 @@
 //! What an allocator does for pools that fall asleep and wake.
 
 use std::collections::HashMap;
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cachette_hal::owned::RelaxedCapture;
-use cachette_hal::{self as hal, Device, ErrorKind};
+use cachette_hal::{Device, ErrorKind};
 
 use super::{Contents, Progress, Slept, Slumber};
 use crate::allocator::Inner;
@@ -24,7 +23,7 @@ impl<D: Device> Inner<D> {
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Slept, Error> {
         self.shared.origin.check()?;
-        let _turn = core.turn();
+        let _turn = core.turn()?;
         if core.is_asleep() {
             return Ok(Slept::default());
         }
@@ -39,7 +38,7 @@ impl<D: Device> Inner<D> {
         }
         core.set_asleep(true);
         let slept = self.fall_asleep(core, contents, progress);
-        if slept.is_err() && !self.slumbers().contains_key(&core.id) {
+        if slept.is_err() && !self.is_anything_away(core) {
             self.let_serve(core);
         }
         slept
@@ -56,32 +55,35 @@ impl<D: Device> Inner<D> {
         for heap in &heaps {
             heap.set_asleep(true);
         }
-        // Whoever makes a heap larger at this moment finishes first.
-        let _growth: Vec<_> = heaps.iter().map(|heap| heap.grow_alone()).collect();
+        // A request that makes a heap larger at this moment finishes first; the next one sees that the pool sleeps.
+        for heap in &heaps {
+            drop(heap.grow_alone());
+        }
         self.check_sleepiness(core)?;
         self.drain(core)?;
-        for fence in heaps.iter().flat_map(|heap| heap.stale_fences()) {
+        // Of streams that are captured by now too, which the drain left out.
+        let fences = |heap: &Arc<Heap<D>>| [heap.all_fences(), heap.stale_fences()].concat();
+        for fence in heaps.iter().flat_map(fences) {
             fence.wait()?;
         }
         for heap in &heaps {
             heap.unmap_stale();
         }
         let slumber = Slumber::plan(&self.shared, &heaps, contents, core.keeps(), &self.store);
-        let mut slumber = slumber.ok_or(PoolProblem::NoHostMemory.of(core.id))?;
+        let slumber = slumber.ok_or(PoolProblem::NoHostMemory.of(core.id))?;
+        // It stays there whatever happens, a panic of `progress` included, until nothing of the pool is away.
+        let slumber = Arc::new(Mutex::new(slumber));
+        self.slumbers().insert(core.id, Arc::clone(&slumber));
+        let mut slumber = unpoisoned(&slumber);
         if let Err(error) = slumber.send_away(&self.store, progress) {
-            if slumber.bring_back(&self.store, &mut |_| {}).is_ok() {
-                slumber.end(&self.store);
-            } else {
-                self.slumbers().insert(core.id, slumber);
-            }
+            // What cannot be undone now, waking undoes.
+            let _ = slumber.bring_back(&self.store, &mut |_| {});
             return Err(error.into());
         }
-        let slept = Slept {
+        Ok(Slept {
             released: slumber.away(),
             saved: slumber.saved(),
-        };
-        self.slumbers().insert(core.id, slumber);
-        Ok(slept)
+        })
     }
 
     /// Gets memory for a pool again; its bytes.
@@ -91,44 +93,36 @@ impl<D: Device> Inner<D> {
         progress: &mut dyn FnMut(Progress),
     ) -> Result<u64, Error> {
         self.shared.origin.check()?;
-        let _turn = core.turn();
+        let _turn = core.turn()?;
         if !core.is_asleep() {
             return Ok(0);
         }
         let _relaxed = RelaxedCapture::enter(&self.shared.device).ok();
-        let slumber = self.slumbers().remove(&core.id);
+        for heap in self.heaps_of(core.id) {
+            heap.tend()?;
+        }
+        self.forget_freed(core);
         let mut bytes = 0;
-        if let Some(mut slumber) = slumber {
-            slumber.forget_freed();
+        if let Some(slumber) = self.slumber(core) {
+            let mut slumber = unpoisoned(&slumber);
             bytes = slumber.away();
-            let woken = self.make_room(bytes).and_then(|()| {
-                let woken = slumber.bring_back(&self.store, progress);
-                woken.map_err(|error| (error, bytes))
-            });
-            if let Err((error, bytes)) = woken {
-                self.slumbers().insert(core.id, slumber);
+            if let Err(error) = slumber.bring_back(&self.store, progress) {
                 return Err(match error.kind() {
                     ErrorKind::OutOfMemory => PoolProblem::NoMemory { bytes }.of(core.id),
                     _ => error.into(),
                 });
             }
-            slumber.end(&self.store);
         }
         self.let_serve(core);
         Ok(bytes)
     }
 
-    /// Whether the limit leaves room for `bytes`.
-    fn make_room(&self, bytes: u64) -> Result<(), (hal::Error, u64)> {
-        let reserved = self.shared.totals.reserved.load(Relaxed);
-        if reserved.saturating_add(bytes) > self.shared.settings.limit.load(Relaxed) {
-            return Err((hal::Error::new(ErrorKind::OutOfMemory, "wake"), bytes));
-        }
-        Ok(())
-    }
-
-    /// Lets a pool serve requests again.
+    /// Lets a pool serve requests again, of which nothing is away.
     fn let_serve(&self, core: &PoolCore) {
+        let slumber = self.slumbers().remove(&core.id);
+        if let Some(slumber) = slumber {
+            unpoisoned(&slumber).end(&self.store);
+        }
         core.set_asleep(false);
         for heap in self.heaps_of(core.id) {
             heap.set_asleep(false);
@@ -144,7 +138,7 @@ impl<D: Device> Inner<D> {
             if heap.is_offering() {
                 return Err(PoolProblem::Offered.of(core.id));
             }
-            if heap.lane().is_capturing() {
+            if heap.lane().is_capturing() || heap.is_used_by_a_capture() {
                 return Err(PoolProblem::Captured.of(core.id));
             }
         }
@@ -174,32 +168,49 @@ impl<D: Device> Inner<D> {
 
     /// Forgets what was freed while its pool slept; a pool of which nothing is left is awake.
     pub(crate) fn forget_freed_asleep(&self, core: &PoolCore) {
-        let _turn = core.turn();
+        // A function that is told of progress may come here; what was freed is forgotten later.
+        let Ok(_turn) = core.turn() else { return };
         if !core.is_asleep() {
             return;
         }
-        let heaps = self.heaps_of(core.id);
-        for heap in &heaps {
-            heap.forget_spares();
-        }
-        if heaps.iter().all(|heap| heap.slept() == 0) {
-            // Out of the lock first: it may hold much host memory.
-            let slumber = self.slumbers().remove(&core.id);
-            if let Some(mut slumber) = slumber {
-                slumber.forget_freed();
-                if slumber.is_asleep() {
-                    self.slumbers().insert(core.id, slumber);
-                    return;
-                }
-                slumber.end(&self.store);
-            }
+        self.forget_freed(core);
+        if !self.is_anything_away(core) {
             self.let_serve(core);
         }
     }
 
-    fn slumbers(&self) -> MutexGuard<'_, HashMap<PoolId, Slumber<D>>> {
-        self.slumbers.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Whether any memory or address of a pool is away, or may still be copied.
+    fn is_anything_away(&self, core: &PoolCore) -> bool {
+        let slumber = self.slumber(core);
+        slumber.is_some_and(|slumber| unpoisoned(&slumber).is_asleep())
     }
+
+    /// Forgets the chunks and contents of a pool that were freed while it slept, unless graphs may use them.
+    fn forget_freed(&self, core: &PoolCore) {
+        if core.gives_back() {
+            for heap in self.heaps_of(core.id) {
+                heap.forget_spares();
+            }
+        }
+        if let Some(slumber) = self.slumber(core) {
+            let whole = core.keeps();
+            unpoisoned(&slumber).forget_freed(whole);
+        }
+    }
+
+    /// The sleep of a pool.
+    fn slumber(&self, core: &PoolCore) -> Option<Arc<Mutex<Slumber<D>>>> {
+        self.slumbers().get(&core.id).map(Arc::clone)
+    }
+
+    fn slumbers(&self) -> MutexGuard<'_, HashMap<PoolId, Arc<Mutex<Slumber<D>>>>> {
+        unpoisoned(&self.slumbers)
+    }
+}
+
+/// Locks what is sound after a panic too: every chunk of a sleep knows how far it is.
+fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<D: Device> Inner<D> {

@@ -1,12 +1,15 @@
 //! One chunk of a pool that sleeps: what of it is there, and where its contents are.
 
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
-use cachette_hal::{self as hal, Device, DevicePtr, StreamRef, Transfer, VirtualMemory};
+use cachette_hal::{self as hal, Device, DevicePtr, ErrorKind, StreamRef, Transfer, VirtualMemory};
 
 use crate::core::Chunk;
 use crate::heap::Heap;
+use crate::shared::Shared;
 
 /// Contents of a chunk, and where they are kept.
 #[derive(Clone, Copy, Debug)]
@@ -14,6 +17,53 @@ pub(super) struct Saved {
     pub(super) at: DevicePtr,
     pub(super) bytes: usize,
     pub(super) host: NonNull<u8>,
+}
+
+impl Saved {
+    /// The parts of it that lie in ranges, which are in order of address.
+    fn within(self, used: &[Range<u64>]) -> impl Iterator<Item = Self> {
+        let (start, end) = (self.at.address(), self.at.address() + self.bytes as u64);
+        let first = used.partition_point(|range| range.end <= start);
+        let used = used[first..]
+            .iter()
+            .take_while(move |range| range.start < end);
+        used.filter_map(move |range| {
+            let (from, to) = (range.start.max(start), range.end.min(end));
+            let offset = usize::try_from(from - start).ok()?;
+            Some(Self {
+                at: DevicePtr::new(from)?,
+                bytes: usize::try_from(to - from).ok()?,
+                // SAFETY: the part begins inside the place that the bytes have in their slab.
+                host: unsafe { self.host.add(offset) },
+            })
+        })
+    }
+}
+
+/// Bytes under the limit that waking was granted and has not used yet; what is left goes back.
+#[derive(Debug)]
+pub(super) struct Grant<D: Device> {
+    shared: Arc<Shared<D>>,
+    left: u64,
+}
+
+impl<D: Device> Grant<D> {
+    /// Asks for room for `bytes` in one piece, so that waking does not fail half-way.
+    pub(super) fn of(shared: &Arc<Shared<D>>, bytes: u64) -> hal::Result<Self> {
+        if !shared.reserve(bytes) {
+            return Err(hal::Error::new(ErrorKind::OutOfMemory, "wake"));
+        }
+        Ok(Self {
+            shared: Arc::clone(shared),
+            left: bytes,
+        })
+    }
+}
+
+impl<D: Device> Drop for Grant<D> {
+    fn drop(&mut self) {
+        self.shared.totals.reserved.fetch_sub(self.left, Relaxed);
+    }
 }
 
 /// How far a chunk is on its way from sleep to waking; each stage stands on the one before.
@@ -25,9 +75,9 @@ enum Stage {
     Backed,
     /// The memory is mapped at the chunk's address.
     Mapped,
-    /// The device may touch it.
+    /// The device may touch it. Its contents may be on their way.
     Granted,
-    /// Its contents are there, or on their way there.
+    /// Its contents are there.
     Filled,
 }
 
@@ -65,12 +115,18 @@ impl<D: Device> Entry<D> {
     }
 
     fn address(&self) -> hal::Result<DevicePtr> {
-        DevicePtr::new(self.chunk.at).ok_or(hal::Error::new(hal::ErrorKind::InvalidValue, "map"))
+        DevicePtr::new(self.chunk.at).ok_or(hal::Error::new(ErrorKind::InvalidValue, "map"))
     }
 
-    /// Says that its contents are not there.
-    pub(super) fn empty(&mut self) {
-        self.stage = self.stage.min(Stage::Granted);
+    /// Says that the copies of its contents have ended.
+    pub(super) fn note_filled(&mut self) {
+        self.stage = Stage::Filled;
+    }
+
+    /// Forgets contents outside of `used`, which is in order of address: that memory was freed.
+    pub(super) fn keep_only(&mut self, used: &[Range<u64>]) {
+        let kept = self.saved.iter().flat_map(|saved| saved.within(used));
+        self.saved = kept.collect();
     }
 
     /// Queues copies of the contents to the host.
@@ -101,18 +157,20 @@ impl<D: Device> Entry<D> {
     }
 
     /// Gets memory again and queues copies of the contents from the host. After a failure this may be tried again, or
-    /// the entry sent away.
+    /// the entry sent away. Once the copies have ended, [`note_filled`](Self::note_filled) says so.
     pub(super) fn bring_back(
         &mut self,
         memory: &dyn VirtualMemory,
         transfer: Option<&dyn Transfer>,
         stream: StreamRef,
+        room: &mut Grant<D>,
     ) -> hal::Result<()> {
         let (at, Chunk { id, bytes, .. }) = (self.address()?, self.chunk);
         let shared = Arc::clone(self.heap.shared());
         if self.stage == Stage::Away {
             shared.chunks.resume(memory, id, bytes)?;
             self.stage = Stage::Backed;
+            room.left -= bytes;
             self.heap.note_woken(self.chunk);
         }
         if self.stage == Stage::Backed {
@@ -132,7 +190,6 @@ impl<D: Device> Entry<D> {
                 // slab stays with the slumber until the copy has ended.
                 unsafe { transfer.upload(saved.at, saved.host.as_ptr(), saved.bytes, stream) }?;
             }
-            self.stage = Stage::Filled;
         }
         Ok(())
     }

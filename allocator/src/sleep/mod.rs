@@ -25,16 +25,24 @@
 //!
 //! # What holds while a pool sleeps
 //!
-//! * Requests to it fail with [`PoolProblem::Asleep`], and so do captures, launches of its graphs and checkpoints.
-//! * Memory may be freed. Whatever is free when the pool wakes is not copied back.
-//! * Work that touches its memory faults, as it would after a free.
-//! * To sleep twice is to sleep once, and to wake what is awake changes nothing.
+//! * Requests to it fail with [`PoolProblem::Asleep`], and so do captures, launches of its graphs, checkpoints and the
+//!   calls of a [`Buffer`](crate::Buffer) in its memory.
+//! * Memory may be freed. What is free when the pool wakes is neither copied back nor given memory, unless graphs may
+//!   use it.
+//! * Work that the caller queues past this crate, by an address, faults as it would after a free.
+//! * `sleep` and `wake` are idempotent.
 //!
 //! # Failures
 //!
-//! A pool falls asleep wholly or not at all, and so it wakes. If there is no memory to wake, it sleeps on with its
-//! contents, and may be woken later. Should the driver fail at both an operation and its undoing, the pool stays
-//! asleep: [`Pool::wake`] goes on from where it stopped.
+//! A pool falls asleep wholly or not at all, and so it wakes. If there is no memory to wake, or the limit leaves no room,
+//! it sleeps on with its contents, and may be woken later. Should the driver fail at both an operation and its undoing,
+//! or a function that is told of progress panic, the pool stays asleep: [`Pool::wake`] goes on from where it stopped.
+//!
+//! # Functions that are told of progress
+//!
+//! They run while the pool changes. Calls to other pools work as ever; those that let the same pool sleep or wake fail
+//! with [`PoolProblem::Changing`], and requests to it with [`PoolProblem::Asleep`]. They must not wait for another
+//! thread that lets the pool sleep or wake: that thread waits for this call.
 //!
 //! # Tags
 //!
@@ -87,8 +95,8 @@ pub struct Progress {
 impl<D: Device> Pool<D> {
     /// Gives all memory of the pool back to the device, and keeps every address.
     ///
-    /// It first waits for everything that is queued in streams of this allocator. Work in streams that the allocator
-    /// never saw is the caller's to wait for.
+    /// It first waits for everything that is queued in streams of this allocator, and for buffer calls under way. Work
+    /// in streams that the allocator never saw is the caller's to wait for.
     pub fn sleep(&self, contents: Contents) -> Result<Slept, Error> {
         self.sleep_with(contents, |_| {})
     }

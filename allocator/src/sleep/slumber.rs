@@ -1,11 +1,13 @@
 //! A pool's sleep: its chunks, their contents, and how they go and come.
 
+use std::collections::HashMap;
+use std::mem::{self, ManuallyDrop};
 use std::ops::Range;
 use std::sync::Arc;
 
-use cachette_hal::{self as hal, Device, DevicePtr, ErrorKind, VirtualMemory};
+use cachette_hal::{self as hal, Device, DevicePtr, VirtualMemory};
 
-use super::entry::{Entry, Saved};
+use super::entry::{Entry, Grant, Saved};
 use super::store::{Slab, Store};
 use super::{Contents, Progress};
 use crate::core::Chunk;
@@ -25,8 +27,10 @@ pub(crate) struct Slumber<D: Device> {
     shared: Arc<Shared<D>>,
     entries: Vec<Entry<D>>,
     slabs: Vec<Slab<D>>,
+    /// The stream of copies that may still read or write the slabs.
+    copies: Option<Arc<Lane<D>>>,
     /// Ranges of addresses that had to be given up so that their memory came free, and are wanted again.
-    lost: Vec<(DevicePtr, u64)>,
+    lost: Vec<(Arc<Heap<D>>, (DevicePtr, u64))>,
 }
 
 /// A chunk to be sent to sleep, with the parts of it that somebody may still read.
@@ -67,6 +71,7 @@ impl<D: Device> Slumber<D> {
             shared: Arc::clone(shared),
             entries,
             slabs,
+            copies: None,
             lost: Vec::new(),
         })
     }
@@ -83,20 +88,61 @@ impl<D: Device> Slumber<D> {
         saved.map(|saved| saved.bytes as u64).sum()
     }
 
-    /// Whether any of it is asleep.
+    /// Whether any of it is asleep, or may still be copied.
     pub(super) fn is_asleep(&self) -> bool {
-        !self.lost.is_empty() || self.entries.iter().any(Entry::is_asleep)
+        !self.lost.is_empty() || self.copies.is_some() || self.entries.iter().any(Entry::is_asleep)
     }
 
-    /// Gives the host memory back to the store.
-    pub(super) fn end(self, store: &Store<D>) {
-        store.put_back(self.slabs);
+    /// Gives the host memory back to the store, unless a copy may still use it.
+    pub(super) fn end(&mut self, store: &Store<D>) {
+        if self.settle().is_ok() {
+            store.put_back(mem::take(&mut self.slabs));
+        }
     }
 
-    /// Forgets chunks whose heap has forgotten them: all that was in them was freed.
-    pub(super) fn forget_freed(&mut self) {
+    /// Forgets chunks whose heap has forgotten them, and contents that were freed. Of a chunk that graphs may use, all
+    /// stays: `whole`.
+    pub(super) fn forget_freed(&mut self, whole: bool) {
+        let mut used = HashMap::new();
+        for heap in self.heaps() {
+            let contents = heap.contents(whole).into_iter();
+            used.extend(contents.map(|(chunk, used)| (chunk.at, (chunk, used))));
+        }
         self.entries
-            .retain(|entry| entry.heap.has_chunk(entry.chunk));
+            .retain_mut(|entry| match used.get(&entry.chunk.at) {
+                Some((chunk, used)) if *chunk == entry.chunk => {
+                    entry.keep_only(used);
+                    true
+                }
+                _ => false,
+            });
+    }
+
+    fn heaps(&self) -> Vec<Arc<Heap<D>>> {
+        let mut heaps: Vec<_> = self.entries.iter().map(|entry| &entry.heap).collect();
+        heaps.dedup_by(|a, b| Arc::ptr_eq(a, b));
+        heaps.into_iter().map(Arc::clone).collect()
+    }
+
+    /// The stream of copies, from now on in use.
+    fn begin_copies(&mut self, store: &Store<D>) -> hal::Result<Arc<Lane<D>>> {
+        let lane = store.copies(&self.shared)?;
+        self.copies = Some(Arc::clone(&lane));
+        Ok(lane)
+    }
+
+    /// Waits for every copy. After a failure the slabs may still be in use, unless another wait succeeded.
+    fn settle(&mut self) -> hal::Result<()> {
+        let Some(lane) = &self.copies else {
+            return Ok(());
+        };
+        match lane.settle() {
+            Err(failed) if !failed.is_over => Err(failed.error),
+            ended => {
+                self.copies = None;
+                ended.map_err(|failed| failed.error)
+            }
+        }
     }
 
     /// Copies the contents to the host, and takes the memory away.
@@ -107,17 +153,17 @@ impl<D: Device> Slumber<D> {
     ) -> hal::Result<()> {
         let shared = Arc::clone(&self.shared);
         let memory = memory_of(&shared.device)?;
-        let copies = Copies::begin(store.copies(&shared)?);
+        let copies = self.begin_copies(store)?;
         let mut meter = Meter::new(self.total(), progress);
         let mut queued: Option<(Range<usize>, Fence<D>)> = None;
         for batch in self.batches() {
             if self.saves() {
                 let transfer = shared.device.transfer()?;
                 for entry in &self.entries[batch.clone()] {
-                    entry.download(transfer, copies.lane.stream())?;
+                    entry.download(transfer, copies.stream())?;
                 }
             }
-            let fence = Fence::record(&copies.lane)?;
+            let fence = Fence::record(&copies)?;
             if let Some(before) = queued.replace((batch, fence)) {
                 self.unmap(before, memory, &mut meter)?;
             }
@@ -125,6 +171,8 @@ impl<D: Device> Slumber<D> {
         if let Some(last) = queued {
             self.unmap(last, memory, &mut meter)?;
         }
+        // Each batch was waited for.
+        self.copies = None;
         self.renew_addresses(memory)
     }
 
@@ -152,7 +200,8 @@ impl<D: Device> Slumber<D> {
         let shared = Arc::clone(&self.shared);
         let memory = memory_of(&shared.device)?;
         self.regain_addresses(memory)?;
-        let copies = Copies::begin(store.copies(&shared)?);
+        let mut room = Grant::of(&shared, self.away())?;
+        let copies = self.begin_copies(store)?;
         let transfer = if self.saves() {
             Some(shared.device.transfer()?)
         } else {
@@ -161,29 +210,30 @@ impl<D: Device> Slumber<D> {
         let mut meter = Meter::new(self.total(), progress);
         let mut woken = Ok(());
         for entry in &mut self.entries {
-            woken = entry.bring_back(memory, transfer, copies.lane.stream());
+            woken = entry.bring_back(memory, transfer, copies.stream(), &mut room);
             if woken.is_err() {
                 break;
             }
             meter.add(entry.chunk.bytes);
         }
-        let ended = copies.end();
-        if let Err(error) = woken.and(ended) {
-            self.take_back(memory, &copies);
+        if let Err(error) = woken.and(self.settle()) {
+            self.take_back(memory);
             return Err(error);
         }
+        self.entries.iter_mut().for_each(Entry::note_filled);
         Ok(())
     }
 
     /// Takes memory away again that waking has got, as far as the driver lets it. The contents are still on the host.
-    fn take_back(&mut self, memory: &dyn VirtualMemory, copies: &Copies<D>) {
-        let ended = copies.end().is_ok();
-        for entry in self.entries.iter_mut().filter(|entry| !entry.is_away()) {
-            entry.empty();
-            // What a copy may still write to must stay; it is woken as it is.
-            if ended {
-                let _ = entry.send_away(memory);
-            }
+    fn take_back(&mut self, memory: &dyn VirtualMemory) {
+        // What a copy may still write to must stay; the next call to wake goes on from there.
+        let _ = self.settle();
+        if self.copies.is_some() {
+            return;
+        }
+        let half_awake = |entry: &&mut Entry<D>| entry.is_asleep() && !entry.is_away();
+        for entry in self.entries.iter_mut().filter(half_awake) {
+            let _ = entry.send_away(memory);
         }
     }
 
@@ -215,58 +265,35 @@ impl<D: Device> Slumber<D> {
         if memory.frees_under_reservation().is_ok() {
             return Ok(());
         }
-        let mut heaps: Vec<&Arc<Heap<D>>> = self.entries.iter().map(|entry| &entry.heap).collect();
-        heaps.dedup_by(|a, b| Arc::ptr_eq(a, b));
-        let ranges: Vec<_> = heaps
-            .iter()
-            .flat_map(|heap| heap.address_ranges())
-            .collect();
-        for (start, bytes) in ranges {
-            // SAFETY: 1. the range is a heap's of this pool, and nothing is mapped in it any more.
-            unsafe { memory.release(start, bytes) }?;
-            self.lost.push((start, bytes));
+        for heap in self.heaps() {
+            for range in heap.address_ranges() {
+                // SAFETY: 1. the range is the heap's, and all of its chunks are away.
+                unsafe { heap.lose_addresses(memory, range) }?;
+                self.lost.push((Arc::clone(&heap), range));
+            }
         }
-        // Where somebody else was faster, waking tries again.
+        // What another owner has got meanwhile, waking tries to get again.
         let _ = self.regain_addresses(memory);
         Ok(())
     }
 
     fn regain_addresses(&mut self, memory: &dyn VirtualMemory) -> hal::Result<()> {
-        while let Some(&(start, bytes)) = self.lost.last() {
-            let found = memory.reserve(bytes, Some(start))?;
-            if found != start {
-                // SAFETY: 1. the range was reserved just now, and nobody knows it.
-                unsafe { memory.release(found, bytes) }?;
-                return Err(hal::Error::new(ErrorKind::OutOfMemory, "reserve"));
-            }
-            self.lost.pop();
-        }
-        Ok(())
+        let mut regained = Ok(());
+        self.lost.retain(|(heap, range)| {
+            let found = heap.regain_addresses(memory, *range);
+            regained = regained.and(found);
+            found.is_err()
+        });
+        regained
     }
 }
 
-/// Copies under way, which have ended before this goes.
-#[derive(Debug)]
-struct Copies<D: Device> {
-    lane: Arc<Lane<D>>,
-}
-
-impl<D: Device> Copies<D> {
-    const fn begin(lane: Arc<Lane<D>>) -> Self {
-        Self { lane }
-    }
-
-    /// Waits for every copy.
-    fn end(&self) -> hal::Result<()> {
-        // SAFETY: 1. the lane keeps its stream alive.
-        unsafe { self.lane.shared().device.synchronize(self.lane.stream()) }
-    }
-}
-
-impl<D: Device> Drop for Copies<D> {
+impl<D: Device> Drop for Slumber<D> {
     fn drop(&mut self) {
-        // A destructor has nobody to tell of a failure.
-        let _ = self.end();
+        // Slabs that a copy may still use are left to the process.
+        if self.settle().is_err() && self.copies.is_some() {
+            let _ = ManuallyDrop::new(mem::take(&mut self.slabs));
+        }
     }
 }
 

@@ -55,6 +55,7 @@ mod reports;
 mod settings;
 mod sizes;
 mod sleeping;
+mod sleeping_calls;
 mod sleeping_failures;
 mod snapshots;
 mod snapshots_pools;

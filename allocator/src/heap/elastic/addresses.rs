@@ -13,7 +13,7 @@ impl<D: Device> Heap<D> {
         let memory = memory_of(&self.shared.device)?;
         let (least, mut wish) = self.shared.range_sizes(memory, bytes);
         let start = loop {
-            match memory.reserve(wish, None) {
+            match self.shared.chunks.reserve_unwanted(memory, wish) {
                 Ok(start) => break start,
                 Err(error) if error.kind() == ErrorKind::OutOfMemory => {
                     if wish == least {
