@@ -117,6 +117,7 @@ fn a_buffer_call_under_way_ends_before_memory_goes() {
                 let mut here = loop {
                     match make() {
                         Ok(buffer) => break buffer,
+                        _ if done.load(Relaxed) => return,
                         refused => assert_eq!(problem(refused), PoolProblem::Asleep),
                     }
                 };
@@ -142,7 +143,7 @@ fn a_buffer_call_under_way_ends_before_memory_goes() {
 }
 
 #[test]
-fn a_stream_that_copied_from_a_pool_and_is_captured_keeps_it_awake() {
+fn a_captured_stream_that_copied_from_a_pool_keeps_it_awake() {
     let bed = bed();
     let (stream, side) = (bed.stream(), bed.stream());
     let pool = bed.allocator.create_pool();

@@ -2,14 +2,15 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
-#[path = "behaviour/bed.rs"]
+#[path = "../behaviour/bed.rs"]
 #[expect(dead_code, reason = "most of it serves other tests")]
 mod bed;
+mod waits;
 
 use std::fmt::Debug;
 
 use bytemuck::Pod;
-use cachette::hal::{Call, CaptureMode, ErrorKind, Feature, Missing, Ordinal, Reason};
+use cachette::hal::{Call, ErrorKind, Feature, Missing, Ordinal, Reason};
 use cachette::{Allocator, Buffer, Config, Error};
 use cachette_hal_host::{HostBackend, HostConfig, HostDevice, Live};
 
@@ -368,109 +369,5 @@ fn a_call_that_fails_loses_nothing() {
             assert!(nth > 10, "too little was made to fail");
             return;
         }
-    }
-}
-
-#[test]
-fn host_memory_is_not_in_use_after_a_wait_that_failed() {
-    let (device, allocator) = bed();
-    let stream = allocator.create_stream().unwrap();
-    let mut buffer = buffer(&allocator, &stream, &[1_u8; 700]);
-    let hold = device.hold(stream.get()).unwrap();
-    device.fail_next(Call::Synchronize, 1, ErrorKind::Refused);
-    let writing = start(move || {
-        let failed = buffer.write(&[2; 700]);
-        (buffer, failed)
-    });
-    assert!(is_waiting(&writing), "the host memory is still in use");
-    hold.release();
-    let (buffer, failed) = answer(&writing);
-    assert!(matches!(failed, Err(Error::Device(e)) if e.kind() == ErrorKind::Refused));
-    assert_eq!(buffer.read().unwrap(), [2; 700]);
-}
-
-/// Lets the `nth` wait of every kind fail.
-fn fail_waits(device: &HostDevice, nth: u64, kind: ErrorKind) {
-    for call in [Call::Synchronize, Call::SynchronizeDevice, Call::Wait] {
-        device.fail_next(call, nth, kind);
-    }
-}
-
-#[test]
-fn a_read_that_no_wait_ends_leaves_its_memory_to_the_device() {
-    let (device, allocator) = bed();
-    let stream = allocator.create_stream().unwrap();
-    let buffer = buffer(&allocator, &stream, &[0x49_u8; 64 << 10]);
-    let hold = device.hold(stream.get()).unwrap();
-    fail_waits(&device, 1, ErrorKind::Other);
-    assert!(buffer.read().is_err());
-    let mine = [(); 16].map(|()| vec![0_u8; 64 << 10]);
-    hold.release();
-    stream.synchronize().unwrap();
-    let written = |mine: &Vec<u8>| mine.iter().any(|byte| std::hint::black_box(*byte) != 0);
-    assert!(!mine.iter().any(written), "the device wrote freed memory");
-}
-
-#[test]
-fn a_write_returns_once_the_device_has_read() {
-    let (device, allocator) = bed();
-    let stream = allocator.create_stream().unwrap();
-    let mut buffer = buffer(&allocator, &stream, &[1_u8; 700]);
-    let hold = device.hold(stream.get()).unwrap();
-    for nth in 1..=3 {
-        fail_waits(&device, nth, ErrorKind::Other);
-    }
-    let writing = start(move || {
-        let failed = buffer.write(&[2; 700]);
-        (buffer, failed)
-    });
-    assert!(is_waiting(&writing), "the host memory is still in use");
-    hold.release();
-    let (buffer, failed) = answer(&writing);
-    assert!(matches!(failed, Err(Error::Device(e)) if e.kind() == ErrorKind::Other));
-    assert_eq!(buffer.read().unwrap(), [2; 700]);
-}
-
-#[test]
-fn a_write_to_a_lost_device_returns_at_once() {
-    let (device, allocator) = bed();
-    let stream = allocator.create_stream().unwrap();
-    let mut buffer = buffer(&allocator, &stream, &[1_u8; 700]);
-    fail_waits(&device, 1, ErrorKind::DeviceLost);
-    let writing = start(move || buffer.write(&[2; 700]));
-    assert!(matches!(answer(&writing), Err(Error::Device(e)) if e.kind() == ErrorKind::DeviceLost));
-}
-
-#[test]
-fn a_captured_stream_is_not_waited_for() {
-    let (_device, allocator) = bed();
-    let stream = allocator.create_stream().unwrap();
-    let mut buffer = buffer(&allocator, &stream, &[1_u8; 700]);
-    let pool = allocator.create_capture_pool();
-    let capture = pool.begin_capture(&stream, CaptureMode::Relaxed).unwrap();
-    let refused = |result: Result<(), Error>| matches!(result, Err(Error::Device(e)) if e.kind() == ErrorKind::CaptureForbids);
-    assert!(refused(buffer.write(&[2; 700])));
-    assert!(refused(buffer.read().map(|_| ())));
-    capture.end().expect("neither has broken the capture");
-    assert_eq!(buffer.read().unwrap(), [1; 700]);
-}
-
-#[test]
-fn a_wait_that_fails_forgets_no_reader() {
-    for call in [Call::Record, Call::StreamWait] {
-        let (device, allocator) = bed();
-        let (stream, side) = streams(&allocator);
-        let mut from = buffer(&allocator, &stream, &[1_u8; 5000]);
-        let mut to = buffer(&allocator, &side, &[2_u8; 5000]);
-        let hold = device.hold(side.get()).unwrap();
-        to.copy_from(&from).unwrap();
-        device.fail_next(call, 1, ErrorKind::Other);
-        assert!(from.fill(3).is_err());
-        from.fill(3).unwrap();
-        let reading = start(move || from.read());
-        assert!(is_waiting(&reading), "the fill did not wait for the copy");
-        hold.release();
-        assert_eq!(answer(&reading).unwrap(), [3; 5000]);
-        assert_eq!(to.read().unwrap(), [1; 5000]);
     }
 }
