@@ -30,8 +30,11 @@ pub(crate) struct Slumber<D: Device> {
     /// The stream of copies that may still read or write the slabs.
     copies: Option<Arc<Lane<D>>>,
     /// Ranges of addresses that had to be given up so that their memory came free, and are wanted again.
-    lost: Vec<(Arc<Heap<D>>, (DevicePtr, u64))>,
+    lost: Vec<Lost<D>>,
 }
+
+/// A range of addresses that a heap had to give up: start and bytes.
+type Lost<D> = (Arc<Heap<D>>, (DevicePtr, u64));
 
 /// A chunk to be sent to sleep, with the parts of it that somebody may still read.
 type Part<D> = (Arc<Heap<D>>, Chunk, Vec<Range<u64>>);

@@ -86,7 +86,7 @@ fn buffers_of_a_pool_that_sleeps_are_refused() {
     pool.sleep(Contents::Keep).expect("it can sleep");
     let calls = bed.calls_during(|| {
         assert_eq!(problem(asleep.fill(3)), PoolProblem::Asleep);
-        assert_eq!(problem(asleep.write(&[3; BYTES])), PoolProblem::Asleep);
+        assert_eq!(problem(asleep.write(&vec![3; BYTES])), PoolProblem::Asleep);
         assert_eq!(problem(asleep.read()), PoolProblem::Asleep);
         assert_eq!(problem(asleep.copy_from(&other)), PoolProblem::Asleep);
         assert_eq!(problem(other.copy_from(&asleep)), PoolProblem::Asleep);
@@ -174,7 +174,9 @@ fn addresses_of_a_pool_that_sleeps_go_to_no_other_heap() {
     assert!(others.iter().all(|other| other.ptr() != asleep.ptr()));
     pool.wake().expect("its addresses are free");
     assert_holds(&asleep, 1);
-    others.iter().for_each(|other| assert_holds(other, 5));
+    for other in &others {
+        assert_holds(other, 5);
+    }
 }
 
 #[test]

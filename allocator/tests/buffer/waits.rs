@@ -35,7 +35,7 @@ fn fail_waits(device: &HostDevice, nth: u64, kind: ErrorKind) {
 fn a_read_that_no_wait_ends_leaves_its_memory_to_the_device() {
     let (device, allocator) = bed();
     let stream = allocator.create_stream().unwrap();
-    let buffer = buffer(&allocator, &stream, &[0x49_u8; 64 << 10]);
+    let buffer = buffer(&allocator, &stream, &vec![0x49_u8; 64 << 10]);
     let hold = device.hold(stream.get()).unwrap();
     fail_waits(&device, 1, ErrorKind::Other);
     assert!(buffer.read().is_err());
