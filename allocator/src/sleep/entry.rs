@@ -50,9 +50,10 @@ pub(super) struct Grant<D: Device> {
 impl<D: Device> Grant<D> {
     /// Asks for room for `bytes` in one piece, so that waking does not fail half-way.
     pub(super) fn of(shared: &Arc<Shared<D>>, bytes: u64) -> hal::Result<Self> {
-        if !shared.reserve(bytes) {
-            return Err(hal::Error::new(ErrorKind::OutOfMemory, "wake"));
-        }
+        let room = shared.reserve(bytes);
+        let room = room.ok_or(hal::Error::new(ErrorKind::OutOfMemory, "wake"))?;
+        // A function that is told of progress may ask for memory meanwhile, so the room counts as held at once.
+        room.keep(bytes);
         Ok(Self {
             shared: Arc::clone(shared),
             left: bytes,
