@@ -71,6 +71,16 @@ pub enum SnapshotProblem {
     /// It is JSON, and no snapshot or a damaged one.
     #[error("{0}; expected JSON that 'cachette snapshot convert' wrote")]
     Json(#[from] serde_json::Error),
+    /// It is JSON, and beyond one of the limits.
+    #[error("at line {line} column {column}: {excess}")]
+    JsonExcess {
+        /// The line, counted from 1.
+        line: usize,
+        /// The byte in that line, counted from 1.
+        column: usize,
+        /// The limit.
+        excess: Excess,
+    },
     /// Something in it names what is not there.
     #[error("{what} names {kind} {number}, but there are only {count}; write the snapshot again")]
     Dangling {
@@ -91,6 +101,23 @@ pub enum SnapshotProblem {
         /// What is wrong there.
         problem: PickleProblem,
     },
+}
+
+/// A limit that a file is beyond; what is beyond is not read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Excess {
+    /// There is more of something than is allowed.
+    #[error("there {what} than {limit}; record a shorter history")]
+    TooMany {
+        /// Of what.
+        what: &'static str,
+        /// The most that is allowed.
+        limit: u64,
+    },
+    /// Reading it would need too much memory.
+    #[error("reading it needs more than {0} bytes of memory; record a shorter history")]
+    Memory(u64),
 }
 
 /// What is wrong at a place in a pickle.
@@ -121,17 +148,9 @@ pub enum PickleProblem {
     /// An operation does not fit what is there.
     #[error("{0}; the file is damaged, or no snapshot")]
     Damaged(&'static str),
-    /// There is more of something than is allowed.
-    #[error("there {what} than {limit}; record a shorter history")]
-    TooMany {
-        /// Of what.
-        what: &'static str,
-        /// The most that is allowed.
-        limit: u64,
-    },
-    /// Reading it would need too much memory.
-    #[error("reading it needs more than {0} bytes of memory; record a shorter history")]
-    Memory(u64),
+    /// It is beyond one of the limits.
+    #[error(transparent)]
+    Excess(#[from] Excess),
     /// What stands there is not what a snapshot has there.
     #[error("{what} {found}; expected what torch.cuda.memory._snapshot() gives")]
     Shape {

@@ -6,7 +6,8 @@ use std::path::Path;
 
 use flate2::bufread::MultiGzDecoder;
 
-use crate::{Limits, Snapshot, SnapshotError, SnapshotProblem};
+use crate::budget::Budget;
+use crate::{Snapshot, SnapshotError, SnapshotProblem};
 
 /// How a file that gzip has packed begins.
 const PACKED: [u8; 2] = [0x1F, 0x8B];
@@ -94,12 +95,11 @@ pub(crate) fn unreadable(error: io::Error) -> SnapshotProblem {
     }
 }
 
-/// Passes on what is read, up to a limit; a packed file can be a thousand times larger than it looks.
+/// Passes on what is read, counts it, and ends at the limit; a packed file can be a thousand times larger than it looks.
 #[derive(Debug)]
-pub(crate) struct Bounded<R> {
+pub(crate) struct Bounded<'a, R> {
     inner: R,
-    left: u64,
-    limit: u64,
+    budget: &'a Budget,
 }
 
 /// That a file is larger than this.
@@ -107,21 +107,18 @@ pub(crate) struct Bounded<R> {
 #[error("it is larger than {0} bytes")]
 struct Bound(u64);
 
-impl<R: Read> Bounded<R> {
-    pub(crate) const fn new(inner: R, limits: &Limits) -> Self {
-        Self {
-            inner,
-            left: limits.bytes,
-            limit: limits.bytes,
-        }
+impl<'a, R: Read> Bounded<'a, R> {
+    pub(crate) const fn new(inner: R, budget: &'a Budget) -> Self {
+        Self { inner, budget }
     }
 }
 
-impl<R: Read> Read for Bounded<R> {
+impl<R: Read> Read for Bounded<'_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.inner.read(buffer)?;
-        let left = self.left.checked_sub(count as u64);
-        self.left = left.ok_or_else(|| io::Error::other(Bound(self.limit)))?;
-        Ok(count)
+        if self.budget.read(count) {
+            return Ok(count);
+        }
+        Err(io::Error::other(Bound(self.budget.limits().bytes)))
     }
 }

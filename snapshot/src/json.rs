@@ -3,13 +3,20 @@
 //! One object with `format` and `version` first, then the tables that the rest names by place, then the rest. Whatever
 //! there are many of is a row of numbers, without the zeros at its end. Keys that are not known are passed over.
 
+mod entries;
 mod read;
 mod rows;
+mod seeds;
 mod setting;
 mod write;
 
 use std::io::{self, BufReader, BufWriter, Read, Write};
 
+use serde::de::DeserializeSeed;
+
+use self::read::FileSeed;
+use self::seeds::Purse;
+use crate::budget::Budget;
 use crate::file::{Bounded, unreadable};
 use crate::{Limits, Snapshot, SnapshotError, SnapshotProblem};
 
@@ -29,13 +36,29 @@ impl Snapshot {
 
     /// Reads what [`write_json`](Self::write_json) wrote.
     pub fn read_json(input: impl Read) -> Result<Self, SnapshotError> {
-        let input = BufReader::new(Bounded::new(input, &Limits::DEFAULT));
-        let file: read::File = serde_json::from_reader(input).map_err(problem)?;
+        Self::read_json_within(input, &Limits::DEFAULT)
+    }
+
+    /// [`read_json`](Self::read_json) with limits of one's own.
+    pub fn read_json_within(input: impl Read, limits: &Limits) -> Result<Self, SnapshotError> {
+        let purse = Purse::new(Budget::new(*limits));
+        let input = BufReader::new(Bounded::new(input, &purse.budget));
+        let mut input = serde_json::Deserializer::from_reader(input);
+        let read = FileSeed(&purse).deserialize(&mut input);
+        let read = read.and_then(|file| input.end().map(|()| file));
+        let file = read.map_err(|error| problem(error, &purse))?;
         Ok(file.into_snapshot()?)
     }
 }
 
-fn problem(error: serde_json::Error) -> SnapshotProblem {
+fn problem(error: serde_json::Error, purse: &Purse) -> SnapshotProblem {
+    if let Some(excess) = purse.excess() {
+        return SnapshotProblem::JsonExcess {
+            line: error.line(),
+            column: error.column(),
+            excess,
+        };
+    }
     if error.is_io() {
         unreadable(error.into())
     } else {

@@ -14,11 +14,12 @@
 //!
 //! Files are of two formats, and [`Snapshot::read`] tells them apart. [JSON](Snapshot::write_json) keeps everything, in
 //! tables as they are here. A [pickle](Snapshot::write_pickle) is what PyTorch writes and its viewers read; its stacks
-//! are shared, so it stays small too. A pickle is read as data: nothing in it is ever run, and [`Limits`] bound what
-//! reading may take.
+//! are shared, so it stays small too. A pickle is read as data: nothing in it is ever run. [`Limits`]
+//! bound what reading either of them may take.
 
 #![forbid(unsafe_code)]
 
+mod budget;
 mod error;
 mod event;
 mod file;
@@ -31,7 +32,7 @@ mod setting;
 mod stacks;
 mod texts;
 
-pub use error::{PickleProblem, SnapshotError, SnapshotProblem};
+pub use error::{Excess, PickleProblem, SnapshotError, SnapshotProblem};
 pub use event::{Action, Annotation, Event, Stage, Trace, UnknownAction};
 pub use limits::Limits;
 pub use segment::{Block, BlockState, Kind, PoolId, Segment};

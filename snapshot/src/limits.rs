@@ -7,11 +7,11 @@
 pub struct Limits {
     /// Bytes of the file, unpacked.
     pub bytes: u64,
-    /// Bytes of memory for what a pickle holds; besides, no more than 64 for each byte of it, and 64 MiB.
+    /// Bytes of memory for what a file holds; besides, no more than 64 for each byte of it, and 64 MiB.
     pub memory: u64,
     /// Events, blocks, segments and annotations, all together.
     pub items: u64,
-    /// Containers inside of each other.
+    /// Containers inside of each other, in a pickle. JSON nests settings alone, and those to 16 levels in either format.
     pub depth: u32,
 }
 

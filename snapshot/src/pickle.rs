@@ -21,6 +21,7 @@ mod writer;
 
 use std::io::{self, BufWriter, Read, Write};
 
+use crate::budget::Budget;
 use crate::file::{Bounded, unreadable};
 use crate::{Limits, Snapshot, SnapshotError, SnapshotProblem};
 
@@ -45,8 +46,8 @@ impl Snapshot {
 
     /// [`read_pickle`](Self::read_pickle) with limits of one's own.
     pub fn read_pickle_within(input: impl Read, limits: &Limits) -> Result<Self, SnapshotError> {
-        let mut bytes = Vec::new();
-        let read = Bounded::new(input, limits).read_to_end(&mut bytes);
+        let (budget, mut bytes) = (Budget::new(*limits), Vec::new());
+        let read = Bounded::new(input, &budget).read_to_end(&mut bytes);
         read.map_err(unreadable)?;
         if bytes.is_empty() {
             return Err(SnapshotProblem::Empty.into());
@@ -55,7 +56,7 @@ impl Snapshot {
             offset: failure.offset,
             problem: failure.problem,
         };
-        let tree = machine::run(&bytes, limits).map_err(failed)?;
-        Ok(shape::snapshot(&tree, limits).map_err(failed)?)
+        let tree = machine::run(&bytes, &budget).map_err(failed)?;
+        Ok(shape::snapshot(&tree).map_err(failed)?)
     }
 }

@@ -1,85 +1,228 @@
 //! From the shape of the file to a snapshot.
 
-use serde::de::Error;
+use std::cell::Cell;
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-use super::rows::{Blocks, Events};
-use super::setting::Table;
+use super::entries::{SegmentSeed, TraceSeed};
+use super::seeds::{Charged, List, Plain, Purse};
+use super::setting::TableSeed;
 use super::{FORMAT, VERSION};
+use crate::budget::Budget;
+use crate::stacks::{charge_frame, charge_stack};
+use crate::texts::charge_text;
 use crate::{
-    Annotation, Block, Event, Frame, Kind, PoolId, Segment, Setting, Snapshot, SnapshotProblem,
-    StackId, Stacks, Stage, TextId, Texts, Trace,
+    Annotation, Frame, PoolId, Segment, Setting, Snapshot, SnapshotProblem, StackId, Stacks, Stage,
+    TextId, Texts, Trace,
 };
 
 /// The file, whichever order it is in.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default)]
 pub(super) struct File {
-    #[serde(rename = "format", deserialize_with = "format")]
-    _format: (),
-    #[serde(rename = "version", deserialize_with = "version")]
-    _version: (),
-    #[serde(default)]
     pools: Vec<(u64, u64)>,
-    #[serde(default)]
     texts: Vec<String>,
-    #[serde(default)]
-    frames: Vec<(String, String, u32)>,
-    #[serde(default)]
+    frames: Vec<Frame>,
     stacks: Vec<Vec<u32>>,
-    #[serde(default)]
-    settings: Table<Vec<(String, Setting)>>,
-    #[serde(default)]
-    annotations: Vec<(String, u8, u32, i64)>,
-    #[serde(default)]
-    segments: Vec<SegmentEntry>,
-    #[serde(default)]
-    traces: Vec<TraceEntry>,
+    settings: Vec<(String, Setting)>,
+    annotations: Vec<Annotation>,
+    segments: Vec<Segment>,
+    traces: Vec<Trace>,
 }
 
-/// A segment.
+/// Reads a [`File`] within a budget.
+#[derive(Debug)]
+pub(super) struct FileSeed<'a>(pub(super) &'a Purse);
+
+/// The keys of a file.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(field_identifier, rename_all = "lowercase")]
+enum Key {
+    Format,
+    Version,
+    Pools,
+    Texts,
+    Frames,
+    Stacks,
+    Settings,
+    Annotations,
+    Segments,
+    Traces,
+    #[serde(other)]
+    Unknown,
+}
+
+impl<'de> DeserializeSeed<'de> for FileSeed<'_> {
+    type Value = File;
+
+    fn deserialize<D: Deserializer<'de>>(self, input: D) -> Result<File, D::Error> {
+        input.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for FileSeed<'_> {
+    type Value = File;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object that is a snapshot")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<File, A::Error> {
+        let (mut file, mut met) = (File::default(), Vec::new());
+        while let Some(key) = map.next_key::<Key>()? {
+            if key != Key::Unknown {
+                if met.contains(&key) {
+                    return Err(A::Error::custom(
+                        format!("{key:?} is there twice").to_lowercase(),
+                    ));
+                }
+                met.push(key);
+            }
+            self.read(key, &mut map, &mut file)?;
+        }
+        for (key, name) in [(Key::Format, "format"), (Key::Version, "version")] {
+            if !met.contains(&key) {
+                return Err(A::Error::missing_field(name));
+            }
+        }
+        Ok(file)
+    }
+}
+
+impl FileSeed<'_> {
+    /// Reads what stands under a key.
+    fn read<'de, A: MapAccess<'de>>(
+        &self,
+        key: Key,
+        map: &mut A,
+        file: &mut File,
+    ) -> Result<(), A::Error> {
+        let purse = self.0;
+        match key {
+            Key::Format => format(&map.next_value::<String>()?)?,
+            Key::Version => version(map.next_value()?)?,
+            Key::Pools => {
+                let each = Charged {
+                    purse,
+                    each: Plain::<(u64, u64)>::NEW,
+                    charge: |budget: &Budget, _: &(u64, u64)| budget.charge::<PoolId>(1),
+                };
+                file.pools = map.next_value_seed(List { purse, each })?;
+            }
+            Key::Texts => {
+                let each = Charged {
+                    purse,
+                    each: Plain::<String>::NEW,
+                    charge: |budget: &Budget, text: &String| {
+                        budget.charge::<u8>(text.capacity())?;
+                        budget.charge::<TextId>(2)?;
+                        charge_text(budget, text.len())
+                    },
+                };
+                file.texts = map.next_value_seed(List { purse, each })?;
+            }
+            Key::Frames => {
+                let each = Charged {
+                    purse,
+                    each: Plain::<FrameRow>::NEW,
+                    charge: |budget: &Budget, FrameRow(frame): &FrameRow| {
+                        budget.charge::<u32>(2)?;
+                        charge_frame(budget, frame)
+                    },
+                };
+                let frames = map.next_value_seed(List { purse, each })?;
+                file.frames = frames.into_iter().map(|FrameRow(frame)| frame).collect();
+            }
+            Key::Stacks => {
+                let numbers = List {
+                    purse,
+                    each: Plain::<u32>::NEW,
+                };
+                let each = Charged {
+                    purse,
+                    each: numbers,
+                    charge: |budget: &Budget, list: &Vec<u32>| {
+                        budget.charge::<StackId>(2)?;
+                        // No frames are no stack, which takes nothing.
+                        if list.is_empty() {
+                            return Ok(());
+                        }
+                        charge_stack(budget, list.len())
+                    },
+                };
+                file.stacks = map.next_value_seed(List { purse, each })?;
+            }
+            Key::Settings => {
+                file.settings = map.next_value_seed(TableSeed::new(purse, &Cell::new(0)))?;
+            }
+            Key::Annotations => {
+                let each = Charged {
+                    purse,
+                    each: Plain::<AnnotationRow>::NEW,
+                    charge: |budget: &Budget, AnnotationRow(found): &AnnotationRow| {
+                        budget.charge::<u8>(found.name.capacity())?;
+                        budget.count_item()
+                    },
+                };
+                let rows = map.next_value_seed(List { purse, each })?;
+                file.annotations = rows.into_iter().map(|AnnotationRow(row)| row).collect();
+            }
+            Key::Segments => {
+                let each = SegmentSeed(purse);
+                file.segments = map.next_value_seed(List { purse, each })?;
+            }
+            Key::Traces => {
+                let each = TraceSeed(purse);
+                file.traces = map.next_value_seed(List { purse, each })?;
+            }
+            Key::Unknown => drop(map.next_value::<serde::de::IgnoredAny>()?),
+        }
+        Ok(())
+    }
+}
+
+/// A frame as a row.
 #[derive(Debug, Deserialize)]
-struct SegmentEntry {
-    device: u32,
-    address: u64,
-    bytes: u64,
-    stream: u64,
-    kind: KindName,
-    pool: u32,
-    elastic: bool,
-    order: u64,
-    stack: u32,
-    blocks: Blocks<Vec<Block>>,
+#[serde(from = "(String, String, u32)")]
+struct FrameRow(Frame);
+
+impl From<(String, String, u32)> for FrameRow {
+    fn from((name, file, line): (String, String, u32)) -> Self {
+        Self(Frame { name, file, line })
+    }
 }
 
-/// The events of a device.
+/// An annotation as a row.
 #[derive(Debug, Deserialize)]
-struct TraceEntry {
-    device: u32,
-    events: Events<Vec<Event>>,
+#[serde(from = "(String, u8, u32, i64)")]
+struct AnnotationRow(Annotation);
+
+impl From<(String, u8, u32, i64)> for AnnotationRow {
+    fn from((name, stage, device, time_us): (String, u8, u32, i64)) -> Self {
+        let stage = if stage == 0 { Stage::Start } else { Stage::End };
+        Self(Annotation {
+            name,
+            stage,
+            device,
+            time_us,
+        })
+    }
 }
 
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum KindName {
-    Small,
-    Large,
-}
-
-fn format<'de, D: Deserializer<'de>>(input: D) -> Result<(), D::Error> {
-    let found = String::deserialize(input)?;
+fn format<E: Error>(found: &str) -> Result<(), E> {
     if found == FORMAT {
         return Ok(());
     }
-    Err(D::Error::custom(format!("the format is not '{FORMAT}'")))
+    Err(E::custom(format!("the format is not '{FORMAT}'")))
 }
 
-fn version<'de, D: Deserializer<'de>>(input: D) -> Result<(), D::Error> {
-    let found = u64::deserialize(input)?;
+fn version<E: Error>(found: u64) -> Result<(), E> {
     if found == VERSION {
         return Ok(());
     }
     let text = format!("version {found} is not known here, only {VERSION}; use a newer cachette");
-    Err(D::Error::custom(text))
+    Err(E::custom(text))
 }
 
 impl File {
@@ -89,26 +232,15 @@ impl File {
         let segments = segments.collect::<Result<_, _>>()?;
         let traces = self.traces.into_iter().map(|found| tables.trace(found));
         let traces = traces.collect::<Result<_, _>>()?;
-        let annotations = self.annotations.into_iter().map(annotation);
         Ok(Snapshot {
             segments,
             traces,
-            annotations: annotations.collect(),
-            settings: self.settings.0,
+            annotations: self.annotations,
+            settings: self.settings,
             pools: self.pools.into_iter().map(|(a, b)| PoolId(a, b)).collect(),
             stacks: tables.stacks,
             texts: tables.texts,
         })
-    }
-}
-
-fn annotation((name, stage, device, time_us): (String, u8, u32, i64)) -> Annotation {
-    let stage = if stage == 0 { Stage::Start } else { Stage::End };
-    Annotation {
-        name,
-        stage,
-        device,
-        time_us,
     }
 }
 
@@ -125,7 +257,7 @@ struct Tables {
 
 impl Tables {
     fn of(
-        frames: Vec<(String, String, u32)>,
+        frames: Vec<Frame>,
         lists: Vec<Vec<u32>>,
         words: &[String],
         pools: usize,
@@ -133,7 +265,7 @@ impl Tables {
         let mut stacks = Stacks::new();
         let numbers: Vec<u32> = frames
             .into_iter()
-            .map(|(name, file, line)| stacks.add_frame(Frame { name, file, line }))
+            .map(|frame| stacks.add_frame(frame))
             .collect();
         let mut stack_ids = vec![StackId::NONE];
         for list in lists {
@@ -153,43 +285,28 @@ impl Tables {
         })
     }
 
-    fn segment(&self, found: SegmentEntry) -> Result<Segment, SnapshotProblem> {
+    /// Gives what a segment names the numbers of the snapshot.
+    fn segment(&self, mut segment: Segment) -> Result<Segment, SnapshotProblem> {
         const WHAT: &str = "a segment";
-        let mut blocks = found.blocks.0;
-        for block in &mut blocks {
+        for block in &mut segment.blocks {
             block.stack = place(&self.stack_ids, "a block", "stack", block.stack.0)?;
         }
-        Ok(Segment {
-            device: found.device,
-            address: found.address,
-            bytes: found.bytes,
-            stream: found.stream,
-            kind: match found.kind {
-                KindName::Small => Kind::Small,
-                KindName::Large => Kind::Large,
-            },
-            pool: self.pool(WHAT, found.pool)?,
-            elastic: found.elastic,
-            order: found.order,
-            stack: place(&self.stack_ids, WHAT, "stack", found.stack)?,
-            blocks,
-        })
+        segment.pool = self.pool(WHAT, segment.pool)?;
+        segment.stack = place(&self.stack_ids, WHAT, "stack", segment.stack.0)?;
+        Ok(segment)
     }
 
-    fn trace(&self, found: TraceEntry) -> Result<Trace, SnapshotProblem> {
+    /// Gives what events name the numbers of the snapshot.
+    fn trace(&self, mut trace: Trace) -> Result<Trace, SnapshotProblem> {
         const WHAT: &str = "an event";
-        let mut events = found.events.0;
-        for event in &mut events {
+        for event in &mut trace.events {
             event.stack = place(&self.stack_ids, WHAT, "stack", event.stack.0)?;
             event.forward_stack = place(&self.stack_ids, WHAT, "stack", event.forward_stack.0)?;
             event.metadata = place(&self.text_ids, WHAT, "text", event.metadata.0)?;
             event.context = place(&self.text_ids, WHAT, "text", event.context.0)?;
             event.pool = self.pool(WHAT, event.pool)?;
         }
-        Ok(Trace {
-            device: found.device,
-            events,
-        })
+        Ok(trace)
     }
 
     /// The first pool is the default one, and need not be written.

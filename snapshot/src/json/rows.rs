@@ -2,10 +2,11 @@
 
 use std::fmt;
 
-use serde::de::{Error, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Error, SeqAccess, Visitor};
 use serde::ser::SerializeSeq;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use super::seeds::Purse;
 use crate::{Action, Block, BlockState, Event, StackId, TextId};
 
 /// `MOST` numbers, of which at least `LEAST` are written.
@@ -99,15 +100,19 @@ fn event_row(event: &Event, since: i64) -> EventRow {
     ])
 }
 
-impl<'de> Deserialize<'de> for Events<Vec<Event>> {
-    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
-        input.deserialize_seq(EventsVisitor).map(Self)
+/// Reads events.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct EventsSeed<'a>(pub(super) &'a Purse);
+
+impl<'de> DeserializeSeed<'de> for EventsSeed<'_> {
+    type Value = Vec<Event>;
+
+    fn deserialize<D: Deserializer<'de>>(self, input: D) -> Result<Self::Value, D::Error> {
+        input.deserialize_seq(self)
     }
 }
 
-struct EventsVisitor;
-
-impl<'de> Visitor<'de> for EventsVisitor {
+impl<'de> Visitor<'de> for EventsSeed<'_> {
     type Value = Vec<Event>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -118,7 +123,7 @@ impl<'de> Visitor<'de> for EventsVisitor {
         let (mut events, mut time_us) = (Vec::new(), 0_i64);
         while let Some(Row(row)) = rows.next_element::<EventRow>()? {
             time_us = time_us.wrapping_add(row[SIGNED].cast_signed());
-            events.push(event(&row, time_us)?);
+            self.0.add_item(&mut events, event(&row, time_us)?)?;
         }
         Ok(events)
     }
@@ -158,11 +163,31 @@ impl Serialize for Blocks<&[Block]> {
     }
 }
 
-impl<'de> Deserialize<'de> for Blocks<Vec<Block>> {
-    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
-        let rows = Vec::<BlockRow>::deserialize(input)?;
-        let blocks: Result<_, _> = rows.iter().map(|row| block(&row.0)).collect();
-        blocks.map(Self)
+/// Reads blocks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct BlocksSeed<'a>(pub(super) &'a Purse);
+
+impl<'de> DeserializeSeed<'de> for BlocksSeed<'_> {
+    type Value = Vec<Block>;
+
+    fn deserialize<D: Deserializer<'de>>(self, input: D) -> Result<Self::Value, D::Error> {
+        input.deserialize_seq(self)
+    }
+}
+
+impl<'de> Visitor<'de> for BlocksSeed<'_> {
+    type Value = Vec<Block>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of blocks")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut rows: A) -> Result<Self::Value, A::Error> {
+        let mut blocks = Vec::new();
+        while let Some(Row(row)) = rows.next_element::<BlockRow>()? {
+            self.0.add_item(&mut blocks, block(&row)?)?;
+        }
+        Ok(blocks)
     }
 }
 

@@ -1,11 +1,14 @@
 //! Settings as JSON's own values.
 
+use std::cell::Cell;
 use std::fmt;
 
-use serde::de::{MapAccess, Visitor};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::de::{DeserializeSeed, Error, MapAccess, Visitor};
+use serde::{Deserializer, Serialize, Serializer};
 
+use super::seeds::Purse;
 use crate::Setting;
+use crate::setting::check_count;
 
 /// The value of one key.
 #[derive(Debug)]
@@ -34,15 +37,75 @@ impl Serialize for Table<&[(String, Setting)]> {
     }
 }
 
-impl<'de> Deserialize<'de> for Value<Setting> {
-    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
-        input.deserialize_any(ValueVisitor).map(Self)
+/// Reads settings by key, those inside of others included.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TableSeed<'a> {
+    purse: &'a Purse,
+    count: &'a Cell<usize>,
+    depth: usize,
+}
+
+impl<'a> TableSeed<'a> {
+    /// Counts in `count` how many there are.
+    pub(super) const fn new(purse: &'a Purse, count: &'a Cell<usize>) -> Self {
+        Self {
+            purse,
+            count,
+            depth: 0,
+        }
+    }
+
+    /// Takes room for a text.
+    fn keep<E: Error>(self, text: &str) -> Result<String, E> {
+        let charged = self.purse.budget.charge::<u8>(text.len());
+        self.purse.within(charged)?;
+        Ok(text.to_owned())
     }
 }
 
-struct ValueVisitor;
+impl<'de> DeserializeSeed<'de> for TableSeed<'_> {
+    type Value = Vec<(String, Setting)>;
 
-impl<'de> Visitor<'de> for ValueVisitor {
+    fn deserialize<D: Deserializer<'de>>(self, input: D) -> Result<Self::Value, D::Error> {
+        input.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for TableSeed<'_> {
+    type Value = Vec<(String, Setting)>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object of settings")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut entries = Vec::new();
+        while let Some(key) = map.next_key::<String>()? {
+            self.count.set(self.count.get() + 1);
+            self.purse
+                .within(check_count(self.count.get(), self.depth))?;
+            let value = map.next_value_seed(ValueSeed(self))?;
+            self.purse
+                .within(self.purse.budget.reserve(&mut entries, 1))?;
+            entries.push((self.keep(&key)?, value));
+        }
+        Ok(entries)
+    }
+}
+
+/// Reads the value of one key of a table.
+#[derive(Clone, Copy, Debug)]
+struct ValueSeed<'a>(TableSeed<'a>);
+
+impl<'de> DeserializeSeed<'de> for ValueSeed<'_> {
+    type Value = Setting;
+
+    fn deserialize<D: Deserializer<'de>>(self, input: D) -> Result<Setting, D::Error> {
+        input.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for ValueSeed<'_> {
     type Value = Setting;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -69,39 +132,15 @@ impl<'de> Visitor<'de> for ValueVisitor {
         Ok(Setting::Number(number))
     }
 
-    fn visit_str<E>(self, text: &str) -> Result<Setting, E> {
-        Ok(Setting::Text(text.to_owned()))
+    fn visit_str<E: Error>(self, text: &str) -> Result<Setting, E> {
+        self.0.keep(text).map(Setting::Text)
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Setting, A::Error> {
-        entries(map).map(Setting::Table)
+        let deeper = TableSeed {
+            depth: self.0.depth + 1,
+            ..self.0
+        };
+        deeper.visit_map(map).map(Setting::Table)
     }
-}
-
-impl<'de> Deserialize<'de> for Table<Vec<(String, Setting)>> {
-    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
-        input.deserialize_map(TableVisitor).map(Self)
-    }
-}
-
-struct TableVisitor;
-
-impl<'de> Visitor<'de> for TableVisitor {
-    type Value = Vec<(String, Setting)>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object of settings")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
-        entries(map)
-    }
-}
-
-fn entries<'de, A: MapAccess<'de>>(mut map: A) -> Result<Vec<(String, Setting)>, A::Error> {
-    let mut entries = Vec::new();
-    while let Some((key, Value(value))) = map.next_entry()? {
-        entries.push((key, value));
-    }
-    Ok(entries)
 }

@@ -2,7 +2,8 @@
 
 use super::opcode as op;
 use super::tree::{Failure, Node, Tree, Value, short};
-use crate::{Limits, PickleProblem};
+use crate::budget::Budget;
+use crate::{Excess, PickleProblem};
 
 /// The protocols that are known.
 const PROTOCOLS: std::ops::RangeInclusive<u8> = 2..=5;
@@ -12,8 +13,8 @@ const SHOWN: usize = 80;
 type Step<T = ()> = Result<T, PickleProblem>;
 
 /// What a pickle holds.
-pub(super) fn run<'a>(bytes: &'a [u8], limits: &Limits) -> Result<Tree<'a>, Failure> {
-    let mut machine = Machine::new(bytes, limits);
+pub(super) fn run<'a>(bytes: &'a [u8], budget: &'a Budget) -> Result<Tree<'a>, Failure> {
+    let mut machine = Machine::new(bytes, budget);
     loop {
         let offset = machine.offset;
         let step = machine.begin().and_then(|code| machine.step(code));
@@ -50,16 +51,16 @@ struct Machine<'a> {
 }
 
 impl<'a> Machine<'a> {
-    fn new(bytes: &'a [u8], limits: &Limits) -> Self {
+    fn new(bytes: &'a [u8], budget: &'a Budget) -> Self {
         Self {
-            tree: Tree::new(bytes, limits),
+            tree: Tree::new(bytes, budget),
             offset: 0,
             begun: 0,
             stack: Vec::new(),
             marks: Vec::new(),
             memo: Vec::new(),
             memoized: 0,
-            depth: limits.depth,
+            depth: budget.limits().depth,
         }
     }
 
@@ -173,7 +174,7 @@ impl<'a> Machine<'a> {
         }
         if index >= self.memo.len() {
             let more = index + 1 - self.memo.len();
-            self.tree.budget.charge::<Option<Value>>(more)?;
+            self.tree.budget.reserve(&mut self.memo, more)?;
             self.memo.resize(index + 1, None);
         }
         self.memo[index] = Some(value);
@@ -201,10 +202,10 @@ impl<'a> Machine<'a> {
 
     fn mark(&mut self) -> Step {
         if self.marks.len() >= self.depth as usize {
-            return Err(PickleProblem::TooMany {
+            return Err(PickleProblem::Excess(Excess::TooMany {
                 what: "are more containers inside of each other",
                 limit: self.depth.into(),
-            });
+            }));
         }
         self.marks.push(self.stack.len());
         Ok(())
@@ -220,9 +221,7 @@ impl<'a> Machine<'a> {
     }
 
     fn push(&mut self, value: Value) -> Step {
-        if self.stack.len() == self.stack.capacity() {
-            self.tree.budget.charge::<Value>(self.stack.len().max(64))?;
-        }
+        self.tree.budget.reserve(&mut self.stack, 1)?;
         self.stack.push(value);
         Ok(())
     }

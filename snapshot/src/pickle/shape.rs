@@ -10,12 +10,14 @@ use std::fmt::Display;
 
 use self::stacks::Interned;
 use super::key;
-use super::tree::{Budget, Failure, Node, Tree, Value};
-use crate::{Limits, PickleProblem, PoolId, Snapshot, TextId, Texts, Trace};
+use super::tree::{Failure, Node, Tree, Value};
+use crate::texts;
+use crate::{Excess, PickleProblem, PoolId, Snapshot, TextId, Texts, Trace};
 
 /// The snapshot that a pickle holds: the whole of it, or the segments alone.
-pub(super) fn snapshot(tree: &Tree<'_>, limits: &Limits) -> Result<Snapshot, Failure> {
-    let mut builder = Builder::new(tree, limits);
+pub(super) fn snapshot(tree: &Tree<'_>) -> Result<Snapshot, Failure> {
+    let mut builder = Builder::new(tree);
+    builder.make_room()?;
     let mut made = Snapshot::default();
     match tree.root {
         Value::Dict(root) => builder.whole(root, &mut made)?,
@@ -31,9 +33,6 @@ pub(super) fn snapshot(tree: &Tree<'_>, limits: &Limits) -> Result<Snapshot, Fai
 /// What a snapshot is made with.
 struct Builder<'t, 'a> {
     tree: &'t Tree<'a>,
-    budget: Budget,
-    items: u64,
-    most_items: u64,
     interned: Interned,
     texts: Texts,
     /// By where in the file the text lies: most are shared.
@@ -65,20 +64,26 @@ impl Pools {
     }
 }
 
+/// No key or value that is known is longer, in bytes.
+const LONGEST_WORD: usize = 64;
+
 type Made<T> = Result<T, Failure>;
 
 impl<'t, 'a> Builder<'t, 'a> {
-    fn new(tree: &'t Tree<'a>, limits: &Limits) -> Self {
+    fn new(tree: &'t Tree<'a>) -> Self {
         Self {
             tree,
-            budget: tree.budget,
-            items: limits.items,
-            most_items: limits.items,
-            interned: Interned::new(tree.nodes()),
+            interned: Interned::default(),
             texts: Texts::new(),
             text_ids: HashMap::new(),
             pools: Pools::new(),
         }
+    }
+
+    /// Makes room for the numbers of stacks and frames.
+    fn make_room(&mut self) -> Made<()> {
+        let made = self.interned.make_room(self.tree.nodes(), self.tree.budget);
+        made.map_err(|excess| self.failure(None, excess.into()))
     }
 
     fn whole(&mut self, root: Node, made: &mut Snapshot) -> Made<()> {
@@ -108,6 +113,8 @@ impl<'t, 'a> Builder<'t, 'a> {
             let events = self.events(value, device)?;
             // A device without a history has an empty list.
             if !events.is_empty() {
+                let room = self.tree.budget.reserve(&mut traces, 1);
+                room.map_err(|excess| self.failure(None, excess.into()))?;
                 traces.push(Trace { device, events });
             }
         }
@@ -132,9 +139,15 @@ impl<'t, 'a> Builder<'t, 'a> {
         }
     }
 
-    /// A text; empty for anything else.
+    /// A word that may be a known one; empty for anything else.
     fn word(&self, value: Value) -> &'a str {
         let bytes = self.tree.raw(value).unwrap_or(b"");
+        // A long text may be named by every entry of a long dict, and no word that is known is long.
+        let bytes = if bytes.len() > LONGEST_WORD {
+            b""
+        } else {
+            bytes
+        };
         std::str::from_utf8(bytes).unwrap_or("")
     }
 
@@ -147,28 +160,37 @@ impl<'t, 'a> Builder<'t, 'a> {
             return Ok(id);
         }
         let text = self.tree.text(value).unwrap_or_default();
-        self.charge_text(text.len(), node)?;
+        self.charge_new_text(text.len(), node)?;
         let id = self.texts.add(&text);
         self.text_ids.insert((start, length), id);
         Ok(id)
     }
 
-    fn charge_text(&mut self, bytes: usize, node: Node) -> Made<()> {
-        let room = self.budget.charge::<u8>(bytes);
-        room.map_err(|problem| self.failure(Some(node), problem))
+    /// Takes room for a text that is kept once, and for what finds it again.
+    fn charge_new_text(&self, bytes: usize, node: Node) -> Made<()> {
+        let budget = self.tree.budget;
+        self.within(node, texts::charge_text(budget, bytes))?;
+        self.within(node, budget.charge_entry::<(u32, u32), TextId>())
     }
 
-    /// Counts one more item of type `T`.
-    fn count<T>(&mut self, node: Node) -> Made<()> {
-        let room = self.budget.charge::<T>(1);
-        let room = room.and_then(|()| {
-            self.items = self.items.checked_sub(1).ok_or(PickleProblem::TooMany {
-                what: "are more events, blocks, segments and annotations",
-                limit: self.most_items,
-            })?;
-            Ok(())
-        });
-        room.map_err(|problem| self.failure(Some(node), problem))
+    fn charge_text(&self, bytes: usize, node: Node) -> Made<()> {
+        self.within(node, self.tree.budget.charge::<u8>(bytes))
+    }
+
+    /// Makes room for one more in a list.
+    fn reserve<T>(&self, list: &mut Vec<T>, node: Node) -> Made<()> {
+        self.within(node, self.tree.budget.reserve(list, 1))
+    }
+
+    /// Counts one more item, and makes room for it in its list.
+    fn count<T>(&self, list: &mut Vec<T>, node: Node) -> Made<()> {
+        self.reserve(list, node)?;
+        self.within(node, self.tree.budget.count_item())
+    }
+
+    /// Says where a limit was passed.
+    fn within(&self, node: Node, charged: Result<(), Excess>) -> Made<()> {
+        charged.map_err(|excess| self.failure(Some(node), excess.into()))
     }
 
     /// A whole number from 0 up.
@@ -209,7 +231,14 @@ impl<'t, 'a> Builder<'t, 'a> {
         };
         let first = self.bits(first, node, key::POOL_ID)?;
         let second = self.bits(second, node, key::POOL_ID)?;
-        Ok(self.pools.number(PoolId(first, second)))
+        let pool = PoolId(first, second);
+        if !self.pools.numbers.contains_key(&pool) {
+            let budget = self.tree.budget;
+            let room = budget.reserve(&mut self.pools.list, 1);
+            self.within(node, room)?;
+            self.within(node, budget.charge_entry::<PoolId, u32>())?;
+        }
+        Ok(self.pools.number(pool))
     }
 
     /// That something is not what a snapshot has there.

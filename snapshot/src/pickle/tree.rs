@@ -1,11 +1,7 @@
 //! Plain data as a pickle holds it: values, and containers that may be shared.
 
-use crate::{Limits, PickleProblem};
-
-/// Bytes of memory for each byte of the file; real snapshots need about ten.
-const BY_BYTE: u64 = 64;
-/// Bytes of memory for any file.
-const BASE: u64 = 64 << 20;
+use crate::budget::Budget;
+use crate::{Excess, PickleProblem};
 
 /// What is wrong, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,41 +78,17 @@ pub(super) struct Tree<'a> {
     pub(super) root: Value,
     items: Vec<Value>,
     containers: Vec<Container>,
-    pub(super) budget: Budget,
-}
-
-/// The memory that may still be used.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Budget {
-    left: u64,
-    whole: u64,
-}
-
-impl Budget {
-    /// For a file of this many bytes.
-    fn new(bytes: usize, limits: &Limits) -> Self {
-        let whole = (bytes as u64).saturating_mul(BY_BYTE).saturating_add(BASE);
-        let whole = whole.min(limits.memory);
-        Self { left: whole, whole }
-    }
-
-    /// Takes room for `count` things of type `T`.
-    pub(super) fn charge<T>(&mut self, count: usize) -> Result<(), PickleProblem> {
-        let bytes = (count as u64).saturating_mul(size_of::<T>() as u64);
-        let left = self.left.checked_sub(bytes);
-        self.left = left.ok_or(PickleProblem::Memory(self.whole))?;
-        Ok(())
-    }
+    pub(super) budget: &'a Budget,
 }
 
 impl<'a> Tree<'a> {
-    pub(super) fn new(bytes: &'a [u8], limits: &Limits) -> Self {
+    pub(super) fn new(bytes: &'a [u8], budget: &'a Budget) -> Self {
         Self {
             bytes,
             root: Value::None,
             items: Vec::new(),
             containers: Vec::new(),
-            budget: Budget::new(bytes.len(), limits),
+            budget,
         }
     }
 
@@ -127,7 +99,7 @@ impl<'a> Tree<'a> {
 
     /// An empty container that begins at `offset`.
     pub(super) fn add(&mut self, offset: usize) -> Result<Node, PickleProblem> {
-        self.budget.charge::<Container>(1)?;
+        self.budget.reserve(&mut self.containers, 1)?;
         let node = Node(short(self.containers.len())?);
         self.containers.push(Container {
             offset: short(offset)?,
@@ -141,8 +113,7 @@ impl<'a> Tree<'a> {
         if values.is_empty() {
             return Ok(());
         }
-        self.budget.charge::<Value>(values.len())?;
-        self.budget.charge::<Run>(1)?;
+        self.budget.reserve(&mut self.items, values.len())?;
         let start = short(self.items.len())?;
         self.items.extend_from_slice(values);
         let end = short(self.items.len())?;
@@ -153,6 +124,7 @@ impl<'a> Tree<'a> {
         } else if last.end == start {
             last.end = end;
         } else {
+            self.budget.reserve(&mut container.more, 1)?;
             container.more.push(Run { start, end });
         }
         Ok(())
@@ -205,8 +177,10 @@ impl<'a> Tree<'a> {
 
 /// A number of 32 bits; files and what is made of them are below four thousand million of anything.
 pub(super) fn short(number: usize) -> Result<u32, PickleProblem> {
-    u32::try_from(number).map_err(|_| PickleProblem::TooMany {
-        what: "is more in it",
-        limit: u32::MAX.into(),
+    u32::try_from(number).map_err(|_| {
+        PickleProblem::Excess(Excess::TooMany {
+            what: "is more in it",
+            limit: u32::MAX.into(),
+        })
     })
 }

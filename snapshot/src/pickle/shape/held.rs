@@ -10,7 +10,7 @@ impl Builder<'_, '_> {
         let mut segments = Vec::new();
         for value in self.list(value, "'segments'")? {
             let node = self.dict(value, "an entry of 'segments'")?;
-            self.count::<Segment>(node)?;
+            self.count(&mut segments, node)?;
             segments.push(self.segment(node, segments.len() as u64)?);
         }
         Ok(segments)
@@ -71,7 +71,7 @@ impl Builder<'_, '_> {
         let mut blocks = Vec::new();
         for value in self.list(value, "'blocks'")? {
             let node = self.dict(value, "an entry of 'blocks'")?;
-            self.count::<Block>(node)?;
+            self.count(&mut blocks, node)?;
             let block = self.block(node, address)?;
             address = block.address.wrapping_add(block.bytes);
             blocks.push(block);

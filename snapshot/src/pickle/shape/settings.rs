@@ -2,12 +2,8 @@
 
 use super::super::tree::{Node, Value};
 use super::{Builder, Made};
-use crate::{PickleProblem, Setting};
-
-/// More settings than any allocator has, those inside of others included.
-const MOST: usize = 4096;
-/// Tables inside of each other; the reference has one.
-const DEEPEST: usize = 16;
+use crate::Setting;
+use crate::setting::check_count;
 
 impl Builder<'_, '_> {
     /// Settings by key; none if they are no dict.
@@ -27,15 +23,7 @@ impl Builder<'_, '_> {
         let mut table = Vec::new();
         for (name, value) in self.tree.entries(node) {
             *count += 1;
-            if *count > MOST || depth > DEEPEST {
-                return Err(self.failure(
-                    Some(node),
-                    PickleProblem::TooMany {
-                        what: "are more settings, or deeper ones,",
-                        limit: MOST as u64,
-                    },
-                ));
-            }
+            self.within(node, check_count(*count, depth))?;
             let key = match name {
                 Value::Integer(number) => number.to_string(),
                 _ => match self.tree.text(name) {
@@ -45,6 +33,7 @@ impl Builder<'_, '_> {
             };
             self.charge_text(key.len(), node)?;
             if let Some(setting) = self.setting(value, node, depth, count)? {
+                self.reserve(&mut table, node)?;
                 table.push((key, setting));
             }
         }

@@ -3,12 +3,15 @@
 use super::super::key;
 use super::super::tree::{Node, Value};
 use super::{Builder, Made, holds};
-use crate::{Frame, StackId, Stacks};
+use crate::budget::Budget;
+use crate::stacks::{charge_frame, charge_stack};
+use crate::{Excess, Frame, StackId, Stacks};
 
 /// No number was given yet.
 const UNKNOWN: u32 = u32::MAX;
 
 /// Stacks, and the numbers of those that were met: a list that many events share is looked at once.
+#[derive(Default)]
 pub(super) struct Interned {
     stacks: Stacks,
     /// The number of a frame, by the container that holds it.
@@ -18,13 +21,13 @@ pub(super) struct Interned {
 }
 
 impl Interned {
-    /// For a tree of this many containers.
-    pub(super) fn new(nodes: usize) -> Self {
-        Self {
-            stacks: Stacks::new(),
-            frames: vec![UNKNOWN; nodes],
-            lists: vec![UNKNOWN; nodes],
+    /// Makes room for a tree of this many containers.
+    pub(super) fn make_room(&mut self, nodes: usize, budget: &Budget) -> Result<(), Excess> {
+        for numbers in [&mut self.frames, &mut self.lists] {
+            budget.reserve(numbers, nodes)?;
+            numbers.resize(nodes, UNKNOWN);
         }
+        Ok(())
     }
 
     pub(super) fn into_stacks(self) -> Stacks {
@@ -45,12 +48,14 @@ impl Builder<'_, '_> {
         if known != UNKNOWN {
             return Ok(StackId(known));
         }
-        let values = self.tree.values(node);
-        let numbers: Vec<u32> = values
-            .map(|value| self.frame(value, node))
-            .collect::<Made<_>>()?;
-        let room = self.budget.charge::<u32>(2 * numbers.len());
-        room.map_err(|problem| self.failure(Some(node), problem))?;
+        let mut numbers = Vec::new();
+        for value in self.tree.values(node) {
+            let number = self.frame(value, node)?;
+            self.reserve(&mut numbers, node)?;
+            numbers.push(number);
+        }
+        let budget = self.tree.budget;
+        self.within(node, charge_stack(budget, numbers.len()))?;
         let id = self.interned.stacks.add_numbers(numbers);
         self.interned.lists[node.0 as usize] = id.0;
         Ok(id)
@@ -77,24 +82,29 @@ impl Builder<'_, '_> {
         if known != UNKNOWN {
             return Ok(known);
         }
-        let mut frame = Frame::default();
-        for (name, value) in self.tree.entries(node) {
-            let text = || self.tree.text(value).unwrap_or_default().into_owned();
-            match (self.word(name), value) {
-                (key::NAME, _) => frame.name = text(),
-                (key::FILENAME, _) => frame.file = text(),
-                (key::LINE, Value::Integer(line)) => frame.line = u32::try_from(line).unwrap_or(0),
+        let (mut name, mut file, mut line) = (Value::None, Value::None, 0);
+        for (key, value) in self.tree.entries(node) {
+            match (self.word(key), value) {
+                (key::NAME, _) => name = value,
+                (key::FILENAME, _) => file = value,
+                (key::LINE, Value::Integer(found)) => line = u32::try_from(found).unwrap_or(0),
                 _ => (),
             }
         }
+        // Only now: a dict may name them many times.
+        let text = |value| self.tree.text(value).unwrap_or_default().into_owned();
+        let frame = Frame {
+            name: text(name),
+            file: text(file),
+            line,
+        };
         let number = self.add_frame(node, frame)?;
         self.interned.frames[node.0 as usize] = number;
         Ok(number)
     }
 
     fn add_frame(&mut self, node: Node, frame: Frame) -> Made<u32> {
-        let bytes = size_of::<Frame>() + frame.name.len() + frame.file.len();
-        self.charge_text(2 * bytes, node)?;
+        self.within(node, charge_frame(self.tree.budget, &frame))?;
         Ok(self.interned.stacks.add_frame(frame))
     }
 }

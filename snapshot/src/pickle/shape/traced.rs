@@ -11,7 +11,7 @@ impl Builder<'_, '_> {
         let what = format!("'device_traces' of device {device}");
         for value in self.list(value, &what)? {
             let node = self.dict(value, "an event")?;
-            self.count::<Event>(node)?;
+            self.count(&mut events, node)?;
             events.push(self.event(node)?);
         }
         Ok(events)
@@ -76,7 +76,7 @@ impl Builder<'_, '_> {
         let mut annotations = Vec::new();
         for value in self.list(value, "'external_annotations'")? {
             let node = self.dict(value, "an annotation")?;
-            self.count::<Annotation>(node)?;
+            self.count(&mut annotations, node)?;
             annotations.push(self.annotation(node)?);
         }
         Ok(annotations)
@@ -89,19 +89,20 @@ impl Builder<'_, '_> {
             device: 0,
             time_us: 0,
         };
+        let mut named = Value::None;
         for (name, value) in self.tree.entries(node) {
             match self.word(name) {
-                key::NAME => {
-                    let text = self.tree.text(value).unwrap_or_default();
-                    self.charge_text(text.len(), node)?;
-                    annotation.name = text.into_owned();
-                }
+                key::NAME => named = value,
                 key::STAGE if self.word(value) == key::END => annotation.stage = Stage::End,
                 key::DEVICE => annotation.device = self.device(value, node)?,
                 key::TIME => annotation.time_us = self.time(value, node)?,
                 _ => (),
             }
         }
+        // Only now: a dict may name it many times.
+        let text = self.tree.text(named).unwrap_or_default();
+        self.charge_text(text.len(), node)?;
+        annotation.name = text.into_owned();
         Ok(annotation)
     }
 }

@@ -1,0 +1,129 @@
+//! Reading with a budget: whatever there may be many of is charged before it is kept.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::de::{DeserializeSeed, Error, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+
+use crate::Excess;
+use crate::budget::Budget;
+
+/// The budget of one file, and the limit that was passed.
+///
+/// `serde` carries texts as errors and no values, so the limit waits here until reading has ended.
+#[derive(Debug)]
+pub(super) struct Purse {
+    pub(super) budget: Budget,
+    excess: std::cell::Cell<Option<Excess>>,
+}
+
+impl Purse {
+    pub(super) const fn new(budget: Budget) -> Self {
+        Self {
+            budget,
+            excess: std::cell::Cell::new(None),
+        }
+    }
+
+    /// The limit that was passed.
+    pub(super) const fn excess(&self) -> Option<Excess> {
+        self.excess.get()
+    }
+
+    /// Turns a limit that was passed into an error that ends the reading.
+    pub(super) fn within<T, E: Error>(&self, charged: Result<T, Excess>) -> Result<T, E> {
+        charged.map_err(|excess| {
+            self.excess.set(Some(excess));
+            E::custom(excess)
+        })
+    }
+
+    /// Puts one more event, block or the like at the end of a list.
+    pub(super) fn add_item<T, E: Error>(&self, list: &mut Vec<T>, item: T) -> Result<(), E> {
+        let charged = self.budget.reserve(list, 1);
+        self.within(charged.and_then(|()| self.budget.count_item()))?;
+        list.push(item);
+        Ok(())
+    }
+}
+
+/// Reads a value that has a fixed size, or no more bytes than the file has for it.
+#[derive(Debug)]
+pub(super) struct Plain<T>(PhantomData<T>);
+
+impl<T> Plain<T> {
+    pub(super) const NEW: Self = Self(PhantomData);
+}
+
+impl<T> Clone for Plain<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Plain<T> {}
+
+impl<'de, T: Deserialize<'de>> DeserializeSeed<'de> for Plain<T> {
+    type Value = T;
+
+    fn deserialize<D: Deserializer<'de>>(self, input: D) -> Result<T, D::Error> {
+        T::deserialize(input)
+    }
+}
+
+/// Reads a value, and then takes room for what becomes of it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Charged<'a, S, F> {
+    pub(super) purse: &'a Purse,
+    pub(super) each: S,
+    pub(super) charge: F,
+}
+
+impl<'de, S, F> DeserializeSeed<'de> for Charged<'_, S, F>
+where
+    S: DeserializeSeed<'de>,
+    F: FnOnce(&Budget, &S::Value) -> Result<(), Excess>,
+{
+    type Value = S::Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, input: D) -> Result<S::Value, D::Error> {
+        let value = self.each.deserialize(input)?;
+        let charged = (self.charge)(&self.purse.budget, &value);
+        self.purse.within(charged)?;
+        Ok(value)
+    }
+}
+
+/// Reads a list, whose room is charged as it grows.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct List<'a, S> {
+    pub(super) purse: &'a Purse,
+    pub(super) each: S,
+}
+
+impl<'de, S: DeserializeSeed<'de> + Clone> DeserializeSeed<'de> for List<'_, S> {
+    type Value = Vec<S::Value>;
+
+    fn deserialize<D: Deserializer<'de>>(self, input: D) -> Result<Self::Value, D::Error> {
+        input.deserialize_seq(self)
+    }
+}
+
+impl<'de, S: DeserializeSeed<'de> + Clone> Visitor<'de> for List<'_, S> {
+    type Value = Vec<S::Value>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut found: A) -> Result<Self::Value, A::Error> {
+        let mut list = Vec::new();
+        while let Some(value) = found.next_element_seed(self.each.clone())? {
+            let charged = self.purse.budget.reserve(&mut list, 1);
+            self.purse.within(charged)?;
+            list.push(value);
+        }
+        Ok(list)
+    }
+}
