@@ -50,18 +50,21 @@ fn probe(path: &Path) -> io::Result<()> {
 }
 
 fn by_rename(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
-    let beside = beside(path).ok_or(io::ErrorKind::IsADirectory)?;
-    let written = File::create(&beside)
-        .and_then(|mut file| {
-            write(&mut file)?;
-            file.flush()
-        })
-        .and_then(|()| fs::rename(&beside, path));
-    if written.is_err() {
-        // What is half written is of no use, and where nothing was made there is nothing to remove.
-        let _ = fs::remove_file(&beside);
+    let part = Part(beside(path).ok_or(io::ErrorKind::IsADirectory)?);
+    let mut file = File::create(&part.0)?;
+    write(&mut file)?;
+    file.flush()?;
+    fs::rename(&part.0, path)
+}
+
+/// A file that is half written; it goes however the writing ends, unless it has taken its name.
+struct Part(PathBuf);
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        // Where nothing was made, or where it has its name, there is nothing to remove.
+        let _ = fs::remove_file(&self.0);
     }
-    written
 }
 
 /// A path in the same folder that nobody else uses.
@@ -74,6 +77,25 @@ fn beside(path: &Path) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_panic_leaves_the_older_file_and_nothing_else() {
+        let folder = std::env::temp_dir().join(format!("cachette-panic-{}", process::id()));
+        fs::create_dir(&folder).unwrap();
+        let path = folder.join("page.html");
+        replace(&path, |file| file.write_all(b"older")).unwrap();
+        let panicked = std::panic::catch_unwind(|| {
+            replace(&path, |file| {
+                file.write_all(b"half")?;
+                panic!("a defect");
+            })
+        });
+        assert!(panicked.is_err());
+        assert_eq!(fs::read(&path).unwrap(), b"older");
+        let count = fs::read_dir(&folder).unwrap().count();
+        assert_eq!(count, 1, "nothing is left behind");
+        fs::remove_dir_all(&folder).unwrap();
+    }
 
     #[test]
     fn a_failure_leaves_the_older_file_and_nothing_else() {

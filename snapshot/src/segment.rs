@@ -67,16 +67,57 @@ pub struct Block {
 }
 
 impl Segment {
-    /// The bytes of its blocks in a state.
+    /// The bytes of its blocks in a state; `u64::MAX` if a file says that there are more.
     #[must_use]
     pub fn bytes_in(&self, state: BlockState) -> u64 {
         let blocks = self.blocks.iter().filter(|block| block.state == state);
-        blocks.map(|block| block.bytes).sum()
+        blocks.fold(0, |sum, block| sum.saturating_add(block.bytes))
     }
 
-    /// What callers asked for, of all that is not free.
+    /// What callers asked for, of all that is not free; `u64::MAX` if a file says that it is more.
     #[must_use]
     pub fn requested(&self) -> u64 {
-        self.blocks.iter().map(|block| block.requested).sum()
+        let blocks = self.blocks.iter();
+        blocks.fold(0, |sum, block| sum.saturating_add(block.requested))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sum_beyond_all_numbers_is_the_largest() {
+        let block = |state| Block {
+            address: 0,
+            bytes: u64::MAX - 1,
+            requested: u64::MAX - 1,
+            state,
+            stack: StackId::NONE,
+        };
+        let segment = Segment {
+            device: 0,
+            address: 0,
+            bytes: 0,
+            stream: 0,
+            kind: Kind::Large,
+            pool: 0,
+            elastic: false,
+            order: 0,
+            stack: StackId::NONE,
+            blocks: vec![
+                block(BlockState::Allocated),
+                block(BlockState::Allocated),
+                block(BlockState::Pending),
+            ],
+        };
+        assert_eq!(segment.requested(), u64::MAX);
+        assert_eq!(segment.bytes_in(BlockState::Allocated), u64::MAX);
+        assert_eq!(segment.bytes_in(BlockState::Pending), u64::MAX - 1);
+        let snapshot = crate::Snapshot {
+            segments: vec![segment],
+            ..crate::Snapshot::default()
+        };
+        snapshot.write_pickle(std::io::sink()).unwrap();
     }
 }

@@ -30,6 +30,9 @@ pub enum TraceProblem {
     /// The last line is cut short.
     #[error("the last line has no end; the file is cut short, copy it again")]
     LineCutShort,
+    /// A line has no end where the longest must have one.
+    #[error("the line is longer than {0} bytes; expected 'a ID SIZE STREAM' or 'f ID'")]
+    LineTooLong(usize),
     /// There is nothing in it.
     #[error("there is no operation in it; expected lines 'a ID SIZE STREAM' or 'f ID'")]
     Empty,

@@ -1,7 +1,7 @@
 //! From the text of a trace to its operations.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, ErrorKind};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read};
 use std::path::Path;
 
 use flate2::bufread::MultiGzDecoder;
@@ -11,6 +11,8 @@ use super::{Trace, TraceError, TraceProblem};
 
 /// How a file that gzip has packed begins.
 const PACKED: [u8; 2] = [0x1F, 0x8B];
+/// Bytes of a line, with its end: the longest that is right has 66.
+const LONGEST: usize = 128;
 /// How much of a wrong line is shown.
 const SHOWN: usize = 40;
 
@@ -58,12 +60,17 @@ impl Reader {
         loop {
             self.line += 1;
             line.clear();
-            let bytes = text.read_until(b'\n', &mut line).map_err(unreadable)?;
+            let mut most = text.by_ref().take(LONGEST as u64);
+            let bytes = most.read_until(b'\n', &mut line).map_err(unreadable)?;
             if bytes == 0 {
                 return Ok(());
             }
             if line.pop() != Some(b'\n') {
-                return Err(TraceProblem::LineCutShort);
+                return Err(if bytes == LONGEST {
+                    TraceProblem::LineTooLong(LONGEST)
+                } else {
+                    TraceProblem::LineCutShort
+                });
             }
             self.read_line(&String::from_utf8_lossy(&line))?;
         }

@@ -76,7 +76,7 @@ impl<'a, W: Write> Pickler<'a, W> {
 
     fn segment(&mut self, segment: &Segment) -> io::Result<()> {
         let allocated = segment.bytes_in(BlockState::Allocated);
-        let active = allocated + segment.bytes_in(BlockState::Pending);
+        let active = allocated.saturating_add(segment.bytes_in(BlockState::Pending));
         self.out.open_dict()?;
         self.number(key::DEVICE, segment.device.into())?;
         self.number(key::ADDRESS, segment.address)?;

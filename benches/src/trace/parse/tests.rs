@@ -176,8 +176,36 @@ fn what_is_no_file_is_refused() {
 }
 
 #[test]
+fn a_line_without_an_end_is_not_gathered() {
+    for length in [LONGEST, 1 << 20] {
+        let line = "0".repeat(length);
+        for content in [line.clone().into_bytes(), packed(&line)] {
+            let error = Scratch::new(&content, "").open().unwrap_err();
+            assert!(
+                matches!(error.problem, TraceProblem::LineTooLong(LONGEST)),
+                "{error}"
+            );
+            assert_eq!(error.line, Some(1));
+        }
+    }
+    let largest = u64::MAX;
+    let longest = format!(
+        "a {largest} 0 {largest}\n{}f {largest}\n",
+        " ".repeat(LONGEST - 23)
+    );
+    assert_eq!(
+        Scratch::new(longest.as_bytes(), "")
+            .open()
+            .unwrap()
+            .operations()
+            .len(),
+        2
+    );
+}
+
+#[test]
 fn a_long_line_is_shown_by_its_beginning() {
-    let line = format!("{}\n", "z".repeat(1000));
+    let line = format!("{}\n", "z".repeat(LONGEST - 1));
     let message = Scratch::new(line.as_bytes(), "")
         .open()
         .unwrap_err()

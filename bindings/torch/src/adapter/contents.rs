@@ -159,7 +159,7 @@ fn segment_entry(taken: &Snapshot, segment: &Segment) -> SegmentEntry {
         bytes: segment.bytes,
         requested: segment.blocks.iter().map(|block| block.requested).sum(),
         allocated,
-        active: allocated + segment.bytes_in(BlockState::Pending),
+        active: allocated.saturating_add(segment.bytes_in(BlockState::Pending)),
         stream: segment.stream,
         order: segment.order,
         pool: pool_of(taken, segment.pool),

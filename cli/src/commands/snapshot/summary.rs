@@ -29,13 +29,10 @@ impl Memory {
         // A file may say anything; no sum of it must stop us.
         for (sum, bytes) in [
             (&mut self.reserved, segment.bytes),
-            (
-                &mut self.allocated,
-                in_state(segment, BlockState::Allocated),
-            ),
-            (&mut self.pending, in_state(segment, BlockState::Pending)),
-            (&mut self.free, in_state(segment, BlockState::Free)),
-            (&mut self.requested, sum(segment, |block| block.requested)),
+            (&mut self.allocated, segment.bytes_in(BlockState::Allocated)),
+            (&mut self.pending, segment.bytes_in(BlockState::Pending)),
+            (&mut self.free, segment.bytes_in(BlockState::Free)),
+            (&mut self.requested, segment.requested()),
         ] {
             *sum = sum.saturating_add(bytes);
         }
@@ -56,20 +53,6 @@ impl Memory {
 
 const fn is_free(block: &Block) -> bool {
     matches!(block.state, BlockState::Free)
-}
-
-fn sum(segment: &Segment, bytes: impl Fn(&Block) -> u64) -> u64 {
-    let blocks = segment.blocks.iter();
-    blocks.fold(0, |sum, block| sum.saturating_add(bytes(block)))
-}
-
-fn in_state(segment: &Segment, state: BlockState) -> u64 {
-    sum(
-        segment,
-        |block| {
-            if block.state == state { block.bytes } else { 0 }
-        },
-    )
 }
 
 /// One number as a part of another.
