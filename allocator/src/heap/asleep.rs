@@ -106,7 +106,7 @@ impl<D: Device> Heap<D> {
         self.counters
             .raise(Counted::ReservedBytes, Kind::Large, chunk.bytes);
         drop(state);
-        self.shared.ledger.note();
+        self.shared.ledger.note(&self.counters);
         self.tell(Action::SegmentMap, chunk.at, chunk.bytes);
     }
 

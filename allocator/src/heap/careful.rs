@@ -61,7 +61,7 @@ impl<D: Device> Heap<D> {
         drop(state);
         let (taken, peak) = taken?;
         if peak {
-            self.shared.ledger.note();
+            self.shared.ledger.note(&self.counters);
         }
         self.tell_alloc(&taken, ask.requested, Told::default());
         Some(taken)

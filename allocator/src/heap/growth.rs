@@ -50,7 +50,7 @@ impl<D: Device> Heap<D> {
             .map(|id| self.hand_out_carefully(&mut state, id, ask).0);
         self.publish(&mut state);
         drop(state);
-        self.shared.ledger.note();
+        self.shared.ledger.note(&self.counters);
         let told = self.tell(Action::SegmentAlloc, base, segment.bytes);
         if let Some(taken) = &taken {
             self.tell_alloc(taken, ask.requested, told);

@@ -305,7 +305,7 @@ impl<D: Device> Heap<D> {
     fn publish(&self, state: &mut State<D>) {
         let split = state.shelf.take_split();
         if self.counters.set_split(split.map(|(_, high)| high)) {
-            self.shared.ledger.note();
+            self.shared.ledger.note(&self.counters);
         }
         self.counters.set_split(split.map(|(now, _)| now));
         state.shelf.set_quiet(self.counters.quiet_split());

@@ -192,7 +192,7 @@ impl<D: Device> Heap<D> {
         drop(state);
         // The uses are marked even if a tracker panics.
         let _told = self.tell(Action::FreeRequested, address, requested);
-        self.shared.ledger.note();
+        self.shared.ledger.note(&self.counters);
         unoffered.map_or(Ok(()), |uses| self.mark(id, uses))
     }
 

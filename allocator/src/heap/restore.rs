@@ -136,7 +136,7 @@ impl<D: Device> Heap<D> {
         }
         self.publish(&mut state);
         drop(state);
-        self.shared.ledger.note();
+        self.shared.ledger.note(&self.counters);
         self.tell_restored(&freed, behind, &taken);
         let addresses = |blocks: Vec<Saved>| {
             let addresses = blocks.into_iter().map(|block| block.address);

@@ -95,7 +95,7 @@ impl<D: Device> Heap<D> {
         }
         drop(state);
         if peak {
-            self.shared.ledger.note_allocation();
+            self.shared.ledger.note(&self.counters);
         }
         Some(taken)
     }

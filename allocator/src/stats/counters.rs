@@ -208,6 +208,18 @@ impl Counters {
         self.sum(row, counted, |cell| &cell.now)
     }
 
+    /// The present value in every row.
+    pub(crate) fn rows(&self, counted: Counted) -> [u64; 3] {
+        let of = |kind| self.cell(counted, kind).now.load(Relaxed);
+        let (small, large) = (of(Kind::Small), of(Kind::Large));
+        [small + large, small, large]
+    }
+
+    /// How far it may rise in every row before the ledger must look again.
+    pub(crate) fn limits(&self, counted: Counted) -> [u64; 3] {
+        Row::EVERY.map(|row| self.limit(row, counted))
+    }
+
     /// The sum of all increases.
     pub(crate) fn total(&self, row: Row, counted: Counted) -> u64 {
         self.sum(row, counted, |cell| &cell.total)
@@ -233,6 +245,16 @@ impl Counters {
     /// Forgets how high the value was.
     pub(crate) fn reset_high(&self, row: Row, counted: Counted) {
         self.bound(row, counted).high.store(0, Relaxed);
+    }
+
+    /// How far a value may rise before the ledger must look again.
+    pub(crate) fn limit(&self, row: Row, counted: Counted) -> u64 {
+        self.bound(row, counted).limit.load(Relaxed)
+    }
+
+    /// Whether a value has risen further than that.
+    pub(crate) fn is_beyond(&self, row: Row, counted: Counted) -> bool {
+        self.now(row, counted) > self.limit(row, counted)
     }
 
     /// Lets a value rise to `limit` before the ledger must look again.

@@ -2,15 +2,18 @@
 //!
 //! A shared counter would be the one cache line that every thread fights for. Instead each heap gets a limit,
 //! and all limits together are no more than the peak: as long as every heap stays within its limit, the sum
-//! cannot have passed the peak. A heap that goes beyond asks the ledger, which adds up, raises the peak if need
-//! be, and deals out anew:
+//! cannot have passed the peak. A heap that goes beyond asks the ledger, which adds up what that heap has passed,
+//! raises the peak if need be, and deals out anew:
 //!
 //! ```text
 //! sum over heaps of limit  ≤  peak        for every row and measure
 //! ```
 //!
 //! Every heap gets what it has had before, if there is enough for all, so that heaps which rise and fall below
-//! an old peak never ask.
+//! an old peak never ask. A new heap begins with limits of zero, so it changes nothing for the others.
+//!
+//! Frees are not told to anyone, so an addition looks at every heap. It reads one counter, and writes only if another
+//! heap has to give up what it was dealt; a program at its peak, whose heaps all rise, has none such.
 //!
 //! In any sequence of operations that do not overlap in time the peaks are exact. Where they do overlap, a
 //! peak is a sum of values each of which was current during the addition. Only the peak of free parts of segments
@@ -48,7 +51,7 @@ impl Measure {
         Self::RequestedBytes,
     ];
 
-    /// What it is the sum of; what changes on every call comes first, and is dealt the whole distance.
+    /// What it is the sum of; what changes on every call comes first.
     const fn parts(self) -> &'static [Counted] {
         match self {
             Self::Allocation => &[Counted::Allocations],
@@ -63,6 +66,90 @@ impl Measure {
         }
     }
 }
+
+/// Counters that are dealt out together: all that is part of the same sums.
+#[derive(Debug)]
+struct Group {
+    /// Changes on every call, and is dealt the whole distance to the peak.
+    often: Counted,
+    /// Changes seldom, and is dealt none.
+    seldom: Option<Counted>,
+    /// The sum of what changes often.
+    alone: Measure,
+    /// The sum of both.
+    both: Option<Measure>,
+}
+
+impl Group {
+    const fn new(counted: Counted, alone: Measure) -> Self {
+        Self {
+            often: counted,
+            seldom: None,
+            alone,
+            both: None,
+        }
+    }
+
+    /// Whether a heap has gone beyond its share of one of them.
+    fn is_passed(&self, row: Row, heap: &Counters) -> bool {
+        self.parts().any(|counted| heap.is_beyond(row, counted))
+    }
+
+    /// What it has.
+    fn parts(&self) -> impl Iterator<Item = Counted> {
+        [Some(self.often), self.seldom].into_iter().flatten()
+    }
+
+    /// Gives a heap just what it has.
+    fn settle(&self, row: Row, heap: &Counters) {
+        for counted in self.parts() {
+            // The look makes it the highest so far, if it is.
+            heap.high(row, counted);
+            heap.allow(row, counted, heap.now(row, counted));
+        }
+    }
+
+    /// Deals out by how much the heaps may rise together: to each what it has had before, and the rest evenly. If
+    /// there is not enough for that, the first ones get it.
+    fn distribute(&self, row: Row, heaps: &[Arc<Counters>], mut slack: u64) {
+        let counted = self.often;
+        let missing = |heap: &Counters| {
+            let high = heap.high(row, counted);
+            high.saturating_sub(heap.now(row, counted))
+        };
+        let all: u64 = heaps.iter().map(|heap| missing(heap)).sum();
+        let bonus = slack.saturating_sub(all) / (heaps.len() as u64).max(1);
+        for heap in heaps {
+            let now = heap.now(row, counted);
+            let back = missing(heap).min(slack);
+            slack -= back;
+            heap.allow(row, counted, now + back + bonus);
+            if let Some(seldom) = self.seldom {
+                heap.allow(row, seldom, heap.now(row, seldom));
+            }
+        }
+    }
+}
+
+const GROUPS: [Group; 7] = [
+    Group {
+        often: Counted::Allocations,
+        seldom: Some(Counted::Pending),
+        alone: Measure::Allocation,
+        both: Some(Measure::Active),
+    },
+    Group {
+        often: Counted::AllocatedBytes,
+        seldom: Some(Counted::PendingBytes),
+        alone: Measure::AllocatedBytes,
+        both: Some(Measure::ActiveBytes),
+    },
+    Group::new(Counted::RequestedBytes, Measure::RequestedBytes),
+    Group::new(Counted::InactiveSplit, Measure::InactiveSplit),
+    Group::new(Counted::InactiveSplitBytes, Measure::InactiveSplitBytes),
+    Group::new(Counted::Segments, Measure::Segment),
+    Group::new(Counted::ReservedBytes, Measure::ReservedBytes),
+];
 
 /// Peaks, and the heaps they are the peaks of.
 #[derive(Debug, Default)]
@@ -92,9 +179,7 @@ struct Figure {
 impl Ledger {
     /// Adds a heap.
     pub(crate) fn enlist(&self, counters: &Arc<Counters>) {
-        let mut book = self.lock();
-        book.heaps.push(Arc::clone(counters));
-        book.deal();
+        self.lock().heaps.push(Arc::clone(counters));
     }
 
     /// Takes a heap out; what it did is still part of the totals.
@@ -106,29 +191,26 @@ impl Ledger {
                 book.gone[row as usize][counted as usize] += counters.total(row, counted);
             }
         }
-        book.deal();
     }
 
-    /// Looks for new peaks of everything.
+    /// Looks for new peaks of what a heap has gone beyond its share of.
     #[cold]
-    pub(crate) fn note(&self) {
-        self.lock().deal();
-    }
-
-    /// Looks for new peaks of what an allocation changes; called when one has left its share.
-    #[cold]
-    pub(crate) fn note_allocation(&self) {
+    pub(crate) fn note(&self, heap: &Counters) {
         let mut book = self.lock();
-        for row in Row::EVERY {
-            book.deal_allocations(row);
+        for group in &GROUPS {
+            if Row::EVERY.iter().any(|row| group.is_passed(*row, heap)) {
+                book.deal(group, Some(heap));
+            }
         }
     }
 
     /// One statistic in all its rows.
     pub(crate) fn stat(&self, measure: Measure) -> StatArray {
         let mut book = self.lock();
-        book.deal();
-        let of = |row| book.stat(row, measure);
+        let mut of = |row| {
+            book.raise(row, measure);
+            book.stat(row, measure)
+        };
         StatArray {
             all: of(Row::All),
             small_pool: of(Row::Small),
@@ -149,7 +231,7 @@ impl Ledger {
     /// The most bytes that were allocated at once, and how many blocks had been handed out by then.
     pub(crate) fn highest_allocated(&self) -> (u64, u64) {
         let mut book = self.lock();
-        book.deal_allocations(Row::All);
+        book.raise(Row::All, Measure::AllocatedBytes);
         let figure = book.figures[Row::All as usize][Measure::AllocatedBytes as usize];
         (figure.peak, book.handed_out_then)
     }
@@ -167,7 +249,9 @@ impl Ledger {
                 }
             }
         }
-        book.deal();
+        for group in &GROUPS {
+            book.deal(group, None);
+        }
     }
 
     /// Makes every sum of increases and decreases zero.
@@ -203,87 +287,59 @@ const COUNTED: [Counted; Counted::COUNT] = [
 ];
 
 impl Book {
-    /// Raises the peaks to the present sums, and deals out what is left below them.
-    fn deal(&mut self) {
-        self.note_crest();
-        for row in Row::EVERY {
-            // A counter may be part of two measures, and then may rise by the smaller distance of the two.
-            let mut slacks = [u64::MAX; Counted::COUNT];
-            for measure in Measure::EVERY {
-                let sum = self.sum(row, measure);
-                let figure = &mut self.figures[row as usize][measure as usize];
-                figure.peak = figure.peak.max(sum);
-                let (often, seldom) = measure.parts().split_at(1);
-                let slack = &mut slacks[often[0] as usize];
-                *slack = (figure.peak - sum).min(*slack);
-                for part in seldom {
-                    slacks[*part as usize] = 0;
+    /// Raises the peaks of a group to the present sums, and deals out what is left below them: in the rows in which the
+    /// heap that `asks` has gone beyond its share, or in all.
+    ///
+    /// If nothing is left, and no other heap has anything to give up, the limits of the others stay.
+    fn deal(&mut self, group: &Group, asks: Option<&Counters>) {
+        let (mut often, mut both, mut loose) = ([0; 3], [0; 3], [false; 3]);
+        // All rows at once: programs with thousands of streams come here for each new one.
+        for heap in &self.heaps {
+            let other = !asks.is_some_and(|asks| std::ptr::eq(asks, &raw const **heap));
+            let (now, limit) = (heap.rows(group.often), heap.limits(group.often));
+            for row in 0..3 {
+                often[row] += now[row];
+                both[row] += now[row];
+                loose[row] |= other && limit[row] > now[row];
+            }
+            if let Some(seldom) = group.seldom {
+                let (now, limit) = (heap.rows(seldom), heap.limits(seldom));
+                for row in 0..3 {
+                    both[row] += now[row];
+                    loose[row] |= other && limit[row] > now[row];
                 }
             }
-            for counted in COUNTED {
-                self.distribute(row, counted, slacks[counted as usize]);
+        }
+        for row in Row::EVERY {
+            let index = row as usize;
+            let mut slack = self.raise_to(row, group.alone, often[index]);
+            if let Some(measure) = group.both {
+                slack = slack.min(self.raise_to(row, measure, both[index]));
+            }
+            match asks {
+                Some(heap) if !group.is_passed(row, heap) => {}
+                Some(heap) if slack == 0 && !loose[index] => group.settle(row, heap),
+                _ => group.distribute(row, &self.heaps, slack),
             }
         }
     }
 
-    /// Does the same for one row of what an allocation changes. Streams that take turns at the peak come here
-    /// every time, so it does no more than it must.
-    fn deal_allocations(&mut self, row: Row) {
-        if matches!(row, Row::All) {
-            self.note_crest();
-        }
-        let [mut count, mut bytes, mut requested] = [0_u64; 3];
-        let [mut pending, mut pending_bytes] = [0_u64; 2];
-        for heap in &self.heaps {
-            count += heap.now(row, Counted::Allocations);
-            bytes += heap.now(row, Counted::AllocatedBytes);
-            requested += heap.now(row, Counted::RequestedBytes);
-            pending += heap.now(row, Counted::Pending);
-            pending_bytes += heap.now(row, Counted::PendingBytes);
-        }
-        let figures = &mut self.figures[row as usize];
-        let mut raise = |measure: Measure, sum: u64| {
-            let figure = &mut figures[measure as usize];
-            figure.peak = figure.peak.max(sum);
-            figure.peak - sum
-        };
-        let active = raise(Measure::Active, count + pending);
-        let count = raise(Measure::Allocation, count).min(active);
-        let active = raise(Measure::ActiveBytes, bytes + pending_bytes);
-        let bytes = raise(Measure::AllocatedBytes, bytes).min(active);
-        let requested = raise(Measure::RequestedBytes, requested);
-        self.distribute(row, Counted::Allocations, count);
-        self.distribute(row, Counted::AllocatedBytes, bytes);
-        self.distribute(row, Counted::RequestedBytes, requested);
+    /// Raises a peak to the present sum.
+    fn raise(&mut self, row: Row, measure: Measure) {
+        let sum = self.sum(row, measure);
+        self.raise_to(row, measure, sum);
     }
 
-    /// Notes how many blocks had been handed out, if more bytes are allocated than ever.
-    fn note_crest(&mut self) {
-        let measure = Measure::AllocatedBytes;
-        let peak = self.figures[Row::All as usize][measure as usize].peak;
-        if self.sum(Row::All, measure) > peak {
-            self.handed_out_then = self.total(Row::All, Measure::Allocation);
+    /// Raises a peak to a sum; how far the sum is below it.
+    fn raise_to(&mut self, row: Row, measure: Measure, sum: u64) -> u64 {
+        let peak = self.figures[row as usize][measure as usize].peak;
+        if sum > peak {
+            self.figures[row as usize][measure as usize].peak = sum;
+            if matches!((row, measure), (Row::All, Measure::AllocatedBytes)) {
+                self.handed_out_then = self.total(Row::All, Measure::Allocation);
+            }
         }
-    }
-
-    /// Deals out by how much the heaps may rise together: to each what it has had before, and the rest evenly. If
-    /// there is not enough for that, whoever comes first gets it.
-    fn distribute(&self, row: Row, counted: Counted, mut slack: u64) {
-        let missing: u64 = self
-            .heaps
-            .iter()
-            .map(|heap| {
-                heap.high(row, counted)
-                    .saturating_sub(heap.now(row, counted))
-            })
-            .sum();
-        let bonus = slack.saturating_sub(missing) / (self.heaps.len() as u64).max(1);
-        for heap in &self.heaps {
-            let now = heap.now(row, counted);
-            let back = heap.high(row, counted).saturating_sub(now).min(slack);
-            slack -= back;
-            heap.allow(row, counted, now + back + bonus);
-        }
+        peak.saturating_sub(sum)
     }
 
     fn sum(&self, row: Row, measure: Measure) -> u64 {
@@ -314,3 +370,6 @@ impl Book {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -120,7 +120,7 @@ impl<D: Device> Heap<D> {
         let (taken, _) = self.hand_out_carefully(&mut state, id, ask);
         self.publish(&mut state);
         drop(state);
-        self.shared.ledger.note();
+        self.shared.ledger.note(&self.counters);
         for chunk in chunks {
             told = told.and(self.tell(Action::SegmentMap, chunk.at, chunk.bytes));
         }
