@@ -79,7 +79,7 @@ impl<D: Device> Shared<D> {
     pub(crate) fn range_sizes(&self, memory: &dyn VirtualMemory, bytes: u64) -> (u64, u64) {
         let page = elastic::page(memory);
         let total = self.device.info().total_memory;
-        let reserve = self.settings.config().expandable_segments_reserve("");
+        let reserve = self.settings.config().expandable_segments_reserve();
         let full = reserve.map_or(Reserve::full(total), |reserve| reserve.bytes(total));
         // The first few ranges hold all that the device has; later ones are smaller, so that however many
         // streams there are, addresses do not run out.

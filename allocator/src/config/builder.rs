@@ -89,18 +89,6 @@ impl ConfigBuilder {
         self
     }
 
-    /// The address space an expandable segment reserves for streams of one class.
-    ///
-    /// A name is not empty and has no white space, comma, colon or bracket.
-    pub fn expandable_segments_reserve_for(
-        mut self,
-        class: impl Into<String>,
-        reserve: Reserve,
-    ) -> Self {
-        self.config.reserve_by_class.insert(class.into(), reserve);
-        self
-    }
-
     /// Accepted so that settings can be carried over; it changes nothing.
     pub fn release_lock_on_malloc(mut self, on: bool) -> Self {
         self.config.release_lock_on_malloc = on;
@@ -255,14 +243,6 @@ mod tests {
             (
                 builder().expandable_segments_reserve(Reserve::Bytes(0)),
                 Key::Reserve,
-            ),
-            (
-                builder().expandable_segments_reserve_for("a:b", Reserve::Bytes(1)),
-                Key::ReserveByClass,
-            ),
-            (
-                builder().expandable_segments_reserve_for("", Reserve::Bytes(1)),
-                Key::ReserveByClass,
             ),
         ] {
             assert_eq!(refused(builder), key);

@@ -48,6 +48,14 @@ pub enum Problem {
         /// The spelling most like it, if one is alike.
         closest: Option<&'static str>,
     },
+    /// PyTorch has this key, and Cachette does not do what it says.
+    #[error("{key} is not supported: {why}")]
+    Unsupported {
+        /// The key as it was written.
+        key: String,
+        /// The reason, and what to use in its place.
+        why: &'static str,
+    },
     /// A key is given twice.
     #[error("{key} is given twice, first at byte {first}; keep one of them")]
     RepeatedKey {
@@ -233,10 +241,21 @@ mod tests {
     #[test]
     fn columns_are_counted_in_letters_and_line_breaks_do_not_move_the_mark() {
         assert_eq!(
-            error("expandable_segments_reserve_by_class:[ë:1G],\n caching:é"),
-            "at byte 55: caching: 'é' is not allowed; use True or False
-  expandable_segments_reserve_by_class:[ë:1G],  caching:é
-                                                        ^"
+            error("caching:True,\n never_block:é,backend:ë"),
+            "at byte 27: never_block: 'é' is not allowed; use True or False
+  caching:True,  never_block:é,backend:ë
+                             ^"
+        );
+    }
+
+    #[test]
+    fn a_key_that_pytorch_alone_has_is_refused_with_its_remedy() {
+        assert_eq!(
+            error("expandable_segments_reserve_by_class:[a:1G]"),
+            "at byte 0: expandable_segments_reserve_by_class is not supported: streams have no class here; \
+             use expandable_segments_reserve, which holds for all of them
+  expandable_segments_reserve_by_class:[a:1G]
+  ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^"
         );
     }
 

@@ -47,7 +47,6 @@ keys! {
     Roundup = "roundup_power2_divisions",
     ExpandableSegments = "expandable_segments",
     Reserve = "expandable_segments_reserve",
-    ReserveByClass = "expandable_segments_reserve_by_class",
     ReleaseLock = "release_lock_on_cudamalloc" | "release_lock_on_hipmalloc",
     MemoryFraction = "per_process_memory_fraction",
     ThrowOnDriverOom = "throw_on_cudamalloc_oom" | "throw_on_hipmalloc_oom",
@@ -65,6 +64,18 @@ keys! {
     NeverBlock = "never_block",
     LendAcrossStreams = "lend_across_streams",
     Caching = "caching",
+}
+
+/// Keys of PyTorch that are refused, each with the reason and the remedy.
+const REFUSED: [(&str, &str); 1] = [(
+    "expandable_segments_reserve_by_class",
+    "streams have no class here; use expandable_segments_reserve, which holds for all of them",
+)];
+
+/// Why a key of PyTorch is refused, and what to use in its place; `None` if it is none of those.
+pub(super) fn why_refused(text: &str) -> Option<&'static str> {
+    let found = REFUSED.iter().find(|(name, _)| *name == text);
+    found.map(|(_, why)| *why)
 }
 
 impl Key {

@@ -15,7 +15,6 @@
 //! | `roundup_power2_divisions` | power of two, or list such as `[64:8,128:4,>:2]` | off |
 //! | `expandable_segments` | switch | `False` |
 //! | `expandable_segments_reserve` | fraction up to 1.125, or size such as `40G` | the full reserve |
-//! | `expandable_segments_reserve_by_class` | list such as `[serving:0.25,loading:8G]` | `[]` |
 //! | `release_lock_on_cudamalloc`, `release_lock_on_hipmalloc` | switch | `False` |
 //! | `per_process_memory_fraction` | 0 to 1 | 1 |
 //! | `throw_on_cudamalloc_oom`, `throw_on_hipmalloc_oom` | switch | `False` |
@@ -35,7 +34,8 @@
 //! | `caching` | switch | `True` |
 //!
 //! A switch is `True` or `False`, spelt so. Two spellings in one row are the same key. The last nine keys
-//! are Cachette's own. What each does is said at the getter of [`Config`] that answers it.
+//! are Cachette's own. PyTorch's `expandable_segments_reserve_by_class` is refused: streams have no class here.
+//! What each key does is said at the getter of [`Config`] that answers it.
 
 #![forbid(unsafe_code)]
 
@@ -54,7 +54,6 @@ mod rule;
 mod tests;
 mod text;
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
@@ -95,7 +94,6 @@ pub struct Config {
     roundup: Roundup,
     expandable_segments: bool,
     reserve: Option<Reserve>,
-    reserve_by_class: BTreeMap<String, Reserve>,
     release_lock_on_malloc: bool,
     /// Never 1, which is no limit and therefore `None`.
     memory_fraction: Option<f64>,
@@ -206,13 +204,10 @@ impl Config {
         self.expandable_segments
     }
 
-    /// How much address space an expandable segment for streams of `class` reserves.
-    ///
-    /// A class without an entry of its own, such as the empty one, takes the general setting; `None` if
-    /// there is none either, which means [`Reserve::full`].
+    /// How much address space an expandable segment reserves; `None` means [`Reserve::full`].
     #[must_use]
-    pub fn expandable_segments_reserve(&self, class: &str) -> Option<Reserve> {
-        self.reserve_by_class.get(class).copied().or(self.reserve)
+    pub const fn expandable_segments_reserve(&self) -> Option<Reserve> {
+        self.reserve
     }
 
     /// Accepted so that settings can be pasted; no lock is ever held while the device allocates.
@@ -343,7 +338,6 @@ impl Default for Config {
             roundup: Roundup::default(),
             expandable_segments: false,
             reserve: None,
-            reserve_by_class: BTreeMap::new(),
             release_lock_on_malloc: false,
             memory_fraction: None,
             memory_limit: None,

@@ -11,6 +11,7 @@ use std::ops::Range;
 
 use super::Key;
 use super::error::{Fault, Problem};
+use super::keys::why_refused;
 use super::lex::{Token, lex};
 
 /// A key with its value.
@@ -120,9 +121,12 @@ impl Parser {
     fn entry(&mut self) -> Result<Entry, Fault> {
         let name = self.word("a key")?;
         let Some(key) = Key::find(&name.text) else {
-            let closest = Key::closest(&name.text);
-            let key = name.text;
-            return Err(Fault::new(Problem::UnknownKey { key, closest }, &name.span));
+            let (key, closest) = (name.text.clone(), Key::closest(&name.text));
+            let problem = match why_refused(&key) {
+                Some(why) => Problem::Unsupported { key, why },
+                None => Problem::UnknownKey { key, closest },
+            };
+            return Err(Fault::new(problem, &name.span));
         };
         let colon = self.symbol(':', "':' and a value after the key")?;
         let value = match self.take(|token| token.is('[')) {
@@ -241,7 +245,6 @@ mod tests {
             (Key::Roundup, "[64:8,64:4]", "64", 6),
             (Key::Roundup, "[32768:8,65536:4]", "65536", 9),
             (Key::Roundup, "[>:8,>:4]", ">", 5),
-            (Key::ReserveByClass, "[a:1,b:1,a:1]", "a", 9),
         ] {
             let error = error(&format!("{key}:{list}"));
             let entry = entry.to_owned();

@@ -1,13 +1,8 @@
 //! How much address space an expandable segment reserves.
 
-use std::collections::BTreeMap;
 use std::fmt;
 
-use super::error::{Fault, Problem};
-use super::lex::is_symbol;
 use super::number::{decimal, scale, size_text, size_with_unit};
-use super::parse::Pair;
-use super::{Key, Rule};
 
 /// The full reserve as a fraction of the device's memory; more is never needed.
 const FULL: f64 = 1.125;
@@ -65,38 +60,6 @@ impl fmt::Display for Reserve {
             Self::Bytes(bytes) => f.write_str(&size_text(*bytes)),
         }
     }
-}
-
-/// Reads a list of classes with their reserves.
-pub(super) fn by_class(pairs: &[Pair]) -> Result<BTreeMap<String, Reserve>, Fault> {
-    let mut classes = BTreeMap::new();
-    for Pair { name, value } in pairs {
-        let reserve = Reserve::read(&value.text)
-            .ok_or_else(|| Fault::invalid(Key::ReserveByClass, value, Rule::Reserve))?;
-        if classes.insert(name.text.clone(), reserve).is_some() {
-            let entry = name.text.clone();
-            let key = Key::ReserveByClass;
-            return Err(Fault::new(
-                Problem::RepeatedEntry { key, entry },
-                &name.span,
-            ));
-        }
-    }
-    Ok(classes)
-}
-
-/// Writes classes as the list that [`by_class`] reads.
-pub(super) fn by_class_text(classes: &BTreeMap<String, Reserve>) -> String {
-    let entries: Vec<String> = classes
-        .iter()
-        .map(|(class, reserve)| format!("{class}:{reserve}"))
-        .collect();
-    format!("[{}]", entries.join(","))
-}
-
-/// Whether `name` can stand in a list: the text form would read any other differently.
-pub(super) fn is_class_name(name: &str) -> bool {
-    !name.is_empty() && !name.contains(|c: char| c.is_whitespace() || is_symbol(c))
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::number::{MAX_MEBIBYTES, MEBIBYTE};
-use super::reserve::{Reserve, is_class_name};
+use super::reserve::Reserve;
 use super::roundup::is_divisions;
 use super::{Config, Key};
 
@@ -42,8 +42,6 @@ pub enum Rule {
     Size,
     /// How much address space to reserve.
     Reserve,
-    /// A list of classes with their reserves.
-    ReserveList,
     /// The name of a way to weigh memory against calls.
     ElasticSetting,
     /// A fraction with at most three decimals, below 1.
@@ -71,7 +69,6 @@ impl Rule {
             Key::PinnedThreads => Self::Threads,
             Key::MemoryLimit => Self::Size,
             Key::Reserve => Self::Reserve,
-            Key::ReserveByClass => Self::ReserveList,
             Key::ExpandableSegments
             | Key::ReleaseLock
             | Key::ThrowOnDriverOom
@@ -115,10 +112,6 @@ pub(super) fn holds(config: &Config, key: Key) -> bool {
         }
         Key::MemoryLimit => config.memory_limit != Some(0),
         Key::Reserve => config.reserve.is_none_or(Reserve::is_sound),
-        Key::ReserveByClass => config
-            .reserve_by_class
-            .iter()
-            .all(|(class, reserve)| is_class_name(class) && reserve.is_sound()),
         Key::Backend
         | Key::ExpandableSegments
         | Key::ReleaseLock
@@ -160,7 +153,6 @@ impl fmt::Display for Rule {
             Self::Thousandths => {
                 "a number from 0 to 0.999 with at most three decimals, such as 0.02"
             }
-            Self::ReserveList => "a list of named classes such as [serving:0.25,loading:8G]",
         };
         f.write_str(words)
     }

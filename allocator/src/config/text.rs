@@ -7,7 +7,7 @@ use super::number::{
     whole,
 };
 use super::parse::{Entry, Value, parse};
-use super::reserve::{Reserve, by_class, by_class_text};
+use super::reserve::Reserve;
 use super::roundup::Roundup;
 use super::rule::holds;
 use super::{Config, Key, Rule};
@@ -40,10 +40,6 @@ fn apply_entry(config: &mut Config, entry: &Entry, text: &str) -> Result<(), Fau
             config.roundup = Roundup::from_list(pairs)?;
             Ok(())
         }
-        (Value::List { pairs, .. }, Key::ReserveByClass) => {
-            config.reserve_by_class = by_class(pairs)?;
-            Ok(())
-        }
         (Value::List { span, .. }, _) => {
             let value = text[span.clone()].split_whitespace().collect();
             let rule = Rule::of(key, config);
@@ -63,7 +59,6 @@ fn set(config: &mut Config, key: Key, word: &str) -> Option<()> {
         Key::Roundup => config.roundup = Roundup::read(word)?,
         Key::ExpandableSegments => config.expandable_segments = switch(word)?,
         Key::Reserve => config.reserve = Some(Reserve::read(word)?),
-        Key::ReserveByClass => return None,
         Key::ReleaseLock => config.release_lock_on_malloc = switch(word)?,
         Key::MemoryFraction => config.memory_fraction = Some(decimal(word)?),
         Key::ThrowOnDriverOom => config.throw_on_driver_oom = switch(word)?,
@@ -102,9 +97,6 @@ pub(super) fn value(config: &Config, key: Key) -> Option<String> {
         Key::Roundup => (config.roundup != default.roundup).then(|| config.roundup.to_string()),
         Key::ExpandableSegments => on(config.expandable_segments),
         Key::Reserve => config.reserve.map(|value| value.to_string()),
-        Key::ReserveByClass => {
-            (!config.reserve_by_class.is_empty()).then(|| by_class_text(&config.reserve_by_class))
-        }
         Key::ReleaseLock => on(config.release_lock_on_malloc),
         Key::MemoryFraction => config.memory_fraction.map(|value| value.to_string()),
         Key::ThrowOnDriverOom => on(config.throw_on_driver_oom),

@@ -7,7 +7,7 @@ mod values;
 const FULL: &str = "backend:native,large_segment_size_mb:25,max_split_size_mb:40,\
     max_non_split_rounding_mb:30,garbage_collection_threshold:0.5,\
     roundup_power2_divisions:[64:8,128:2,256:4,512:2,1024:4,>:1],expandable_segments:True,\
-    expandable_segments_reserve:0.9,expandable_segments_reserve_by_class:[ads:8G,serving:0.25],\
+    expandable_segments_reserve:0.9,\
     release_lock_on_hipmalloc:True,per_process_memory_fraction:0.75,throw_on_hipmalloc_oom:True,\
     graph_capture_record_stream_reuse:True,pinned_use_hip_host_register:True,\
     pinned_num_register_threads:8,pinned_reserve_segment_size_mb:64,\

@@ -78,11 +78,10 @@ prop_compose! {
         fraction in option::of(0.0..=1.0),
         divisions in divisions(),
         reserve in option::of(reserve()),
-        classes in prop::collection::btree_map("[^,:\\[\\]\\s]{1,8}", reserve(), 0..4),
         threads in 0..8u32,
         on in any::<[bool; 10]>(),
     ) -> Config {
-        let builder = sizes
+        sizes
             .gc_threshold(threshold)
             .memory_fraction(fraction)
             .roundup_divisions(divisions)
@@ -99,10 +98,7 @@ prop_compose! {
             .elastic_recycling(on[9])
             .never_block(on[7])
             .lend_across_streams(on[8])
-            .caching(on[9]);
-        classes
-            .into_iter()
-            .fold(builder, |b, (class, reserve)| b.expandable_segments_reserve_for(class, reserve))
+            .caching(on[9])
             .build()
             .unwrap()
     }

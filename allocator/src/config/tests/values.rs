@@ -25,15 +25,7 @@ fn every_key_reaches_its_value() {
     assert_eq!(config.divisions(128 * MIB), 2);
     assert!(config.expandable_segments());
     assert_eq!(
-        config.expandable_segments_reserve("serving"),
-        Some(Reserve::Fraction(0.25))
-    );
-    assert_eq!(
-        config.expandable_segments_reserve("ads"),
-        Some(Reserve::Bytes(8 << 30))
-    );
-    assert_eq!(
-        config.expandable_segments_reserve(""),
+        config.expandable_segments_reserve(),
         Some(Reserve::Fraction(0.9))
     );
     assert!(config.release_lock_on_malloc());
@@ -167,14 +159,7 @@ fn x2_a_bad_reserve_is_refused() {
         let value = value.to_owned();
         let expected = (Key::Reserve, value.clone(), Rule::Reserve);
         assert_eq!(refused(&format!("{}:{value}", Key::Reserve)), expected);
-        let expected = (Key::ReserveByClass, value.clone(), Rule::Reserve);
-        let text = format!("{}:[serving:0.25,bad:{value}]", Key::ReserveByClass);
-        assert_eq!(refused(&text), expected);
     }
-    assert_eq!(
-        refused("expandable_segments_reserve_by_class:0.5").2,
-        Rule::ReserveList
-    );
 }
 
 /// `test_allocator_settings` and its neighbours: what is refused, and why.
