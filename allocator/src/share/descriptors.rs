@@ -6,7 +6,9 @@
 
 #![forbid(unsafe_code)]
 
-use std::os::fd::{BorrowedFd, RawFd};
+use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
+
+use rustix::process::{Resource, getrlimit};
 
 /// The smallest table.
 const SMALLEST: u32 = 64;
@@ -29,6 +31,26 @@ pub(super) fn room_behind(newest: RawFd) -> u8 {
     let table = (newest + 1).next_power_of_two().max(SMALLEST);
     let room = (table - newest).saturating_sub(SPARE).max(FEWEST);
     u8::try_from(room).map_or(MOST, |room| room.min(MOST))
+}
+
+/// Descriptors of a process that no reader gets, so that it can still open files.
+const RESERVE: u64 = 64;
+
+/// Whether a process that got the number `newest` for its newest descriptor has no more to give away.
+///
+/// New descriptors get the lowest free numbers, so few are free where the lowest is near the limit. Of a low limit a
+/// quarter is kept.
+pub(super) fn are_scarce(newest: RawFd) -> bool {
+    let Some(limit) = getrlimit(Resource::Nofile).current else {
+        return false;
+    };
+    let newest = u64::try_from(newest).unwrap_or(0);
+    newest >= limit - (limit / 4).min(RESERVE)
+}
+
+/// A descriptor that is kept to be given up when there is no other.
+pub(super) fn spare(any: BorrowedFd<'_>) -> Option<OwnedFd> {
+    rustix::io::fcntl_dupfd_cloexec(any, 0).ok()
 }
 
 /// Lets the table grow now, so that nobody has to wait for it later.

@@ -17,6 +17,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use super::door::Door;
 use super::handle::{Key, Place};
+use super::here::{self, Here};
 use super::link;
 use super::offer::{Offer, Shared};
 use super::problem::ShareProblem;
@@ -86,6 +87,8 @@ impl<D: Device> Exports<D> {
             state: Mutex::default(),
             settled: Condvar::new(),
         });
+        let entered: Arc<dyn Here> = Arc::<Desk<D>>::clone(&desk);
+        here::enter(name, Arc::downgrade(&entered));
         let named = thread::Builder::new().name("cachette-share".to_owned());
         let at = Arc::clone(&desk);
         let thread = named.spawn(move || serve(&at, entrance))?;
@@ -198,8 +201,7 @@ impl<D: Device> Desk<D> {
     /// Opens an offer for whoever knows its key.
     pub(super) fn admit(self: &Arc<Self>, number: u64, key: &Key) -> Option<Lease<D>> {
         let mut state = self.state();
-        let known = state.offers.get(&number);
-        let offer = known.filter(|offer| offer.key.matches(key)).cloned()?;
+        let offer = Self::find(&state, number, key)?;
         if state.closed {
             return None;
         }
@@ -211,9 +213,21 @@ impl<D: Device> Desk<D> {
         })
     }
 
+    /// The offer of a number, for whoever knows its key.
+    fn find(state: &State<D>, number: u64, key: &Key) -> Option<Arc<Offer<D>>> {
+        let known = state.offers.get(&number);
+        known.filter(|offer| offer.key.matches(key)).cloned()
+    }
+
     fn state(&self) -> MutexGuard<'_, State<D>> {
         // Every change is one step, so a panic leaves it sound.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<D: Device> Here for Desk<D> {
+    fn base_of(&self, offer: u64, key: &Key) -> Option<u64> {
+        Self::find(&self.state(), offer, key)?.base()
     }
 }
 

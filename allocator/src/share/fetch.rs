@@ -10,6 +10,7 @@ use cachette_hal::IpcToken;
 
 use super::descriptors::room_behind;
 use super::handle::{Handle, Kind};
+use super::here;
 use super::link;
 use super::problem::ShareProblem;
 use super::way::{reach, system};
@@ -32,7 +33,7 @@ pub(super) struct Piece {
 pub(super) enum Greeting {
     /// The token of the segment.
     Token(IpcToken),
-    /// The address of the segment: it is this process.
+    /// The address of the segment, which this process has.
     Local(u64),
     /// So many chunks are to be asked for.
     Chunks(u32),
@@ -65,13 +66,26 @@ impl Link {
             process,
         };
         link.ask(&open)?;
-        let greeting = match (link.hear()?.0, handle.kind) {
-            (Reply::Token(token), Kind::Direct) => Greeting::Token(token),
-            (Reply::Local(address), Kind::Direct) => Greeting::Local(address),
-            (Reply::Chunks(count), Kind::Elastic) if count > 0 => Greeting::Chunks(count),
+        let (greeting, span) = match (link.hear()?.0, handle.kind) {
+            (Reply::Token(token, span), Kind::Direct) => (Greeting::Token(token), span),
+            (Reply::Local(span), Kind::Direct) => (Greeting::Local(link.base_of(handle)?), span),
+            (Reply::Chunks(count, span), Kind::Elastic) if count > 0 => {
+                (Greeting::Chunks(count), span)
+            }
             _ => return Err(link.misunderstood()),
         };
+        // The checksum of a handle keeps accidents out, and the exporter knows what is true.
+        if span != handle.span {
+            return Err(ShareProblem::Damaged);
+        }
         Ok((link, greeting))
+    }
+
+    /// The address of the segment, which this process itself must offer.
+    fn base_of(&self, handle: &Handle) -> Result<u64, ShareProblem> {
+        let desk = here::find(&handle.place.socket).ok_or_else(|| self.misunderstood())?;
+        let base = desk.base_of(handle.offer, &handle.key);
+        base.ok_or(ShareProblem::Withdrawn { pid: self.pid })
     }
 
     /// Begins to ask for all chunks, of which there are `count`.
@@ -131,13 +145,29 @@ impl Link {
             return Err(ShareProblem::Gone { pid });
         }
         match Reply::decode(&bytes) {
-            Some(Reply::Refused(why)) => Err(match why {
-                Refusal::Withdrawn => ShareProblem::Withdrawn { pid },
-                Refusal::OtherUser => ShareProblem::OtherUser { pid },
-                Refusal::Driver(why) => ShareProblem::NotHandedOver { pid, why },
-            }),
+            Some(Reply::Refused(why)) => Err(self.refused(why)),
             Some(reply) => Ok((reply, descriptors)),
             None => Err(self.misunderstood()),
+        }
+    }
+
+    /// The other process refused.
+    fn refused(&self, why: Refusal) -> ShareProblem {
+        let pid = self.pid;
+        match why {
+            Refusal::Withdrawn => ShareProblem::Withdrawn { pid },
+            Refusal::OtherUser => ShareProblem::OtherUser { pid },
+            Refusal::Full => ShareProblem::Full { pid },
+            Refusal::Driver(why) => ShareProblem::NotHandedOver { pid, why },
+        }
+    }
+
+    /// Why the other process has closed, if it said so before. It does not wait for a question to say that it is full.
+    fn last_words(&self) -> Option<ShareProblem> {
+        let (bytes, _) = link::receive(self.socket.as_fd()).ok()?;
+        match Reply::decode(&bytes)? {
+            Reply::Refused(why) => Some(self.refused(why)),
+            _ => None,
         }
     }
 
@@ -147,7 +177,9 @@ impl Link {
         match error.kind() {
             io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => ShareProblem::NoAnswer { pid },
             io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => {
-                ShareProblem::Gone { pid }
+                // A reset comes before what was sent ahead of it, once.
+                let words = self.last_words().or_else(|| self.last_words());
+                words.unwrap_or(ShareProblem::Gone { pid })
             }
             _ => system(error),
         }

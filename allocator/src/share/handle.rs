@@ -9,7 +9,7 @@ use super::problem::ShareProblem;
 /// What every handle begins with.
 const MAGIC: [u8; 8] = *b"cachshar";
 /// The version, of its layout and of what is said over the socket that it names.
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 /// Bytes of a handle of this version: 100 of fields, and the checksum.
 const LENGTH: usize = 108;
 
@@ -69,6 +69,47 @@ pub(super) struct Place {
     pub(super) door: u32,
 }
 
+/// Where shared memory lies in its segment, or in its chunks.
+///
+/// A handle says it, and so does the exporter: what only a handle says could have been made up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Span {
+    /// Bytes that may be used; not zero.
+    pub(super) bytes: u64,
+    /// Where they begin in the segment, or in the first chunk.
+    pub(super) offset: u64,
+    /// Bytes of the segment, or of all chunks: `offset + bytes ≤ extent`.
+    pub(super) extent: u64,
+}
+
+impl Span {
+    pub(super) fn encode(&self) -> [u8; 24] {
+        let mut encoded = [0; 24];
+        let numbers = [self.bytes, self.offset, self.extent];
+        for (place, number) in encoded.chunks_exact_mut(8).zip(numbers) {
+            place.copy_from_slice(&number.to_le_bytes());
+        }
+        encoded
+    }
+
+    /// Reads a span; `None` for one that does not lie in itself.
+    pub(super) fn decode(rest: &mut &[u8]) -> Option<Self> {
+        let span = Self {
+            bytes: u64::from_le_bytes(take(rest)?),
+            offset: u64::from_le_bytes(take(rest)?),
+            extent: u64::from_le_bytes(take(rest)?),
+        };
+        let end = span.offset.checked_add(span.bytes)?;
+        (span.bytes > 0 && end <= span.extent).then_some(span)
+    }
+
+    /// The address of the first byte, in a segment or in chunks that lie at `start`; `None` if they cannot lie there.
+    pub(super) fn address(&self, start: u64) -> Option<u64> {
+        start.checked_add(self.extent)?;
+        start.checked_add(self.offset)
+    }
+}
+
 /// What a handle says.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Handle {
@@ -80,27 +121,25 @@ pub(super) struct Handle {
     /// Which of its offers is meant.
     pub(super) offer: u64,
     pub(super) key: Key,
-    /// Bytes that may be used.
-    pub(super) bytes: u64,
-    /// Where they begin in the segment, or in the first chunk.
-    pub(super) offset: u64,
-    /// Bytes of the segment, or of all chunks.
-    pub(super) extent: u64,
+    pub(super) span: Span,
 }
 
 impl Handle {
-    /// Says where memory of `device` is offered; what it is follows.
-    pub(super) fn new(device: &DeviceInfo, place: Place, offer: u64, key: Key) -> Self {
+    /// Says where memory of `device` is offered.
+    pub(super) fn new(
+        device: &DeviceInfo,
+        place: Place,
+        (offer, key): (u64, Key),
+        (kind, span): (Kind, Span),
+    ) -> Self {
         Self {
-            kind: Kind::Direct,
+            kind,
             vendor: vendor_byte(device.vendor),
             place,
             device: device.uuid,
             offer,
             key,
-            bytes: 0,
-            offset: 0,
-            extent: 0,
+            span,
         }
     }
 
@@ -114,9 +153,7 @@ impl Handle {
         bytes.extend(self.place.socket);
         bytes.extend(self.offer.to_le_bytes());
         bytes.extend(self.key.0);
-        bytes.extend(self.bytes.to_le_bytes());
-        bytes.extend(self.offset.to_le_bytes());
-        bytes.extend(self.extent.to_le_bytes());
+        bytes.extend(self.span.encode());
         bytes.extend(self.place.door.to_le_bytes());
         bytes.extend(checksum(&bytes).to_le_bytes());
         bytes
@@ -176,18 +213,12 @@ impl Handle {
             device,
             offer: u64::from_le_bytes(take(rest)?),
             key: Key(take(rest)?),
-            bytes: u64::from_le_bytes(take(rest)?),
-            offset: u64::from_le_bytes(take(rest)?),
-            extent: u64::from_le_bytes(take(rest)?),
+            span: Span::decode(rest)?,
         };
         handle.place.door = u32::from_le_bytes(take(rest)?);
         // The kernel counts processes from one and descriptors from zero, both with a sign.
         let counts = |number: u32| i32::try_from(number).is_ok();
-        if pid == 0 || !counts(pid) || !counts(handle.place.door) {
-            return None;
-        }
-        let end = handle.offset.checked_add(handle.bytes)?;
-        (handle.bytes > 0 && end <= handle.extent).then_some(handle)
+        (pid != 0 && counts(pid) && counts(handle.place.door)).then_some(handle)
     }
 
     /// Whether memory that it tells of can be opened on `device`.
@@ -248,13 +279,14 @@ mod tests {
     }
 
     fn handle() -> Handle {
-        Handle {
-            kind: Kind::Elastic,
+        let span = Span {
             bytes: 5 << 20,
             offset: 512,
             extent: 6 << 20,
-            ..Handle::new(&device(Vendor::Host, 7), place(), 42, Key([9; 16]))
-        }
+        };
+        let offer = (42, Key([9; 16]));
+        let device = device(Vendor::Host, 7);
+        Handle::new(&device, place(), offer, (Kind::Elastic, span))
     }
 
     /// I1.
@@ -334,7 +366,7 @@ mod tests {
         bytes[8] = VERSION + 1;
         for length in [9, 50, LENGTH] {
             let problem = Handle::decode(&bytes[..length]).unwrap_err();
-            assert!(problem.to_string().contains("future version 3"));
+            assert!(problem.to_string().contains("future version 4"));
         }
     }
 
@@ -346,22 +378,28 @@ mod tests {
         let (said, sum) = bytes.split_at_mut(LENGTH - 8);
         sum.copy_from_slice(&checksum(said).to_le_bytes());
         let problem = Handle::decode(&bytes).unwrap_err();
-        assert!(problem.to_string().contains("past version 1"), "{problem}");
+        assert!(problem.to_string().contains("past version 2"), "{problem}");
     }
 
     #[test]
     fn memory_beyond_its_extent_is_no_memory() {
         for (offset, bytes) in [(u64::MAX, 2), (2 << 20, 5 << 20), (0, 0)] {
-            let wrong = Handle {
-                bytes,
-                offset,
-                ..handle()
-            };
+            let mut wrong = handle();
+            (wrong.span.offset, wrong.span.bytes) = (offset, bytes);
             assert_eq!(
                 Handle::decode(&wrong.encode()).unwrap_err(),
                 ShareProblem::Damaged
             );
         }
+    }
+
+    #[test]
+    fn a_span_has_an_address_only_where_all_of_it_has_one() {
+        let span = handle().span;
+        assert_eq!(span.address(4096), Some(4096 + 512));
+        let highest = u64::MAX - span.extent;
+        assert_eq!(span.address(highest), Some(highest + 512));
+        assert_eq!(span.address(highest + 1), None);
     }
 
     #[test]

@@ -191,10 +191,11 @@ impl<D: Device> Imports<D> {
                 (mapped.address(), Memory::Mapped(mapped))
             }
         };
+        let address = handle.span.address(start);
         let opened = Arc::new(Opened {
             common: Arc::clone(common),
-            address: start + handle.offset,
-            bytes: handle.bytes,
+            address: address.ok_or(ShareProblem::Damaged)?,
+            bytes: handle.span.bytes,
             memory,
             link,
         });
@@ -249,11 +250,11 @@ fn map_all<D: Device>(
 ) -> Result<Mapped<D>, Error> {
     // First, so that the other process has begun when this one has addresses.
     let mut batches = link.batches(count)?;
-    let mut mapped = Mapped::reserve(common, handle.extent)?;
+    let mut mapped = Mapped::reserve(common, handle.span.extent)?;
     // The descriptors of a batch are closed before those of the next one are received.
     while let Some(pieces) = batches.hear()? {
         for piece in pieces {
-            if piece.bytes > mapped.missing() {
+            if piece.bytes == 0 || piece.bytes > mapped.missing() {
                 return Err(link.misunderstood().into());
             }
             mapped.add(&piece)?;

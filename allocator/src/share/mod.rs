@@ -39,6 +39,7 @@
 //! | `server` | the thread that answers, begun by the first offer |
 //! | `fetch` | asks another process |
 //! | `import`, `mapped` | what was opened, once each |
+//! | `here` | the desks of this process, which are asked for addresses |
 //! | `handle`, `wire` | what is said, as bytes |
 //! | `way`, `door` | how it is reached: by name, or by a descriptor of its own |
 //! | `link` | sockets, and who is at the other end |
@@ -49,6 +50,7 @@ mod desk;
 mod door;
 mod fetch;
 mod handle;
+mod here;
 mod import;
 mod link;
 mod mapped;

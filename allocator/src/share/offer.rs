@@ -8,7 +8,7 @@ use cachette_hal::owned::RelaxedCapture;
 use cachette_hal::{Device, DevicePtr, ErrorKind, IpcToken, Sharing};
 
 use super::desk::Desk;
-use super::handle::{Handle, Key, Kind};
+use super::handle::{Handle, Key, Kind, Span};
 use super::problem::ShareProblem;
 use super::wire::{Names, Refusal, Reply};
 use crate::core::{BlockId, Chunk};
@@ -40,14 +40,15 @@ impl<D: Device> Shared<D> {
     pub fn handle(&self) -> Vec<u8> {
         let offer = &self.offer;
         let device = &offer.block.heap.shared().device;
-        let handle = Handle::new(device.info(), self.desk.place(), offer.number, offer.key);
-        offer.describe(handle).encode()
+        let secret = (offer.number, offer.key);
+        let lies = (offer.parts.kind(), offer.span);
+        Handle::new(device.info(), self.desk.place(), secret, lies).encode()
     }
 
     /// Bytes that may be used.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.offer.bytes
+        self.offer.span.bytes
     }
 
     /// How many chunks another process has to map; none for memory that the device made in one piece.
@@ -95,10 +96,19 @@ impl<D: Device> Drop for OfferedOf<D> {
 /// What the memory consists of.
 #[derive(Debug)]
 enum Parts {
-    /// A segment of the device's own, with its first address and its bytes.
-    Token(IpcToken, u64, u64),
+    /// A segment of the device's own, with its first address.
+    Token(IpcToken, u64),
     /// Chunks, in order of address.
     Chunks(Vec<Chunk>),
+}
+
+impl Parts {
+    const fn kind(&self) -> Kind {
+        match self {
+            Self::Token(..) => Kind::Direct,
+            Self::Chunks(_) => Kind::Elastic,
+        }
+    }
 }
 
 /// What is sent to whoever asked.
@@ -126,10 +136,8 @@ impl From<Reply> for Answer {
 pub(super) struct Offer<D: Device> {
     pub(super) number: u64,
     pub(super) key: Key,
-    /// Bytes that may be used.
-    bytes: u64,
-    /// Where they begin in the first part.
-    offset: u64,
+    /// Where the memory lies in its parts.
+    span: Span,
     parts: Parts,
     /// How many have it open. Relaxed: a count alone.
     pub(super) leases: AtomicUsize,
@@ -155,50 +163,50 @@ impl<D: Device> Offer<D> {
             bytes,
             lies,
         } = found;
-        let (parts, start) = match lies {
-            Lies::Segment(base, bytes) => (Parts::Token(token_of(heap, base)?, base, bytes), base),
+        let (parts, start, extent) = match lies {
+            Lies::Segment(base, extent) => {
+                let token = token_of(heap, base)?;
+                (Parts::Token(token, base), base, extent)
+            }
             Lies::Chunks(chunks) => {
                 let start = chunks.first().map_or(address, |chunk| chunk.at);
+                let extent = chunks.iter().map(|chunk| chunk.bytes).sum();
                 check_sharing(heap, &chunks)?;
-                (Parts::Chunks(chunks), start)
+                (Parts::Chunks(chunks), start, extent)
             }
         };
         Ok(Self {
             number,
             key,
-            bytes,
-            offset: address - start,
+            span: Span {
+                bytes,
+                offset: address - start,
+                extent,
+            },
             parts,
             leases: AtomicUsize::new(0),
             block,
         })
     }
 
-    /// Adds what the memory is to a handle.
-    fn describe(&self, handle: Handle) -> Handle {
-        let (kind, extent) = match &self.parts {
-            Parts::Token(_, _, bytes) => (Kind::Direct, *bytes),
-            Parts::Chunks(chunks) => {
-                let bytes = chunks.iter().map(|chunk| chunk.bytes).sum();
-                (Kind::Elastic, bytes)
-            }
-        };
-        Handle {
-            kind,
-            bytes: self.bytes,
-            offset: self.offset,
-            extent,
-            ..handle
-        }
-    }
-
     /// What whoever opens it is told first.
     pub(super) fn greeting(&self, same_process: bool) -> Reply {
         match &self.parts {
             // Not every driver opens a token of its own process.
-            Parts::Token(_, base, _) if same_process => Reply::Local(*base),
-            Parts::Token(token, ..) => Reply::Token(*token),
-            Parts::Chunks(chunks) => Reply::Chunks(u32::try_from(chunks.len()).unwrap_or(u32::MAX)),
+            Parts::Token(..) if same_process => Reply::Local(self.span),
+            Parts::Token(token, _) => Reply::Token(*token, self.span),
+            Parts::Chunks(chunks) => {
+                let count = u32::try_from(chunks.len()).unwrap_or(u32::MAX);
+                Reply::Chunks(count, self.span)
+            }
+        }
+    }
+
+    /// The address of the segment, if the memory lies in one.
+    pub(super) const fn base(&self) -> Option<u64> {
+        match self.parts {
+            Parts::Token(_, base) => Some(base),
+            Parts::Chunks(_) => None,
         }
     }
 

@@ -126,6 +126,15 @@ pub enum ShareProblem {
         /// Its number, as it knows itself.
         pid: u32,
     },
+    /// The process that shared the memory has no descriptors left.
+    #[error(
+        "process {pid}, which shared the memory, has no descriptors left for another reader; close what was opened \
+         of it, or raise its limit of open files"
+    )]
+    Full {
+        /// Its number, as it knows itself.
+        pid: u32,
+    },
     /// The process that shared the memory does not answer.
     #[error("process {pid}, which shared the memory, does not answer; it may be stopped")]
     NoAnswer {

@@ -5,7 +5,7 @@
 #![forbid(unsafe_code)]
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use cachette_hal::Device;
 use rustix::event::{PollFd, PollFlags};
 
-use super::descriptors::make_room;
+use super::descriptors::{are_scarce, make_room, spare};
 use super::desk::{Desk, Lease};
 use super::door::Door;
 use super::handle::Key;
@@ -72,6 +72,7 @@ pub(super) fn serve<D: Device>(desk: &Arc<Desk<D>>, entrance: Entrance) {
     let mut entrance = Some(entrance);
     let mut connections: Vec<Connection<D>> = Vec::new();
     let mut settled = false;
+    let mut kept = None;
     loop {
         let closed = desk.is_closed();
         if closed {
@@ -97,13 +98,14 @@ pub(super) fn serve<D: Device>(desk: &Arc<Desk<D>>, entrance: Entrance) {
             stays && (connection.lease.is_some() || connection.since.elapsed() < PATIENCE)
         });
         if let Some(entrance) = &mut entrance {
+            kept = kept.or_else(|| spare(desk.wake()));
             if came.by_name {
-                welcome(&mut connections, || {
+                welcome(&mut connections, &mut kept, || {
                     link::accept(entrance.listener.as_fd()).map(Some)
                 });
             }
             if let Some(door) = entrance.door.as_ref().filter(|_| came.by_door) {
-                welcome(&mut connections, || door.answer());
+                welcome(&mut connections, &mut kept, || door.answer());
             }
             if came.broke_door {
                 entrance.door = None;
@@ -178,8 +180,11 @@ fn listen_to<D: Device>(
 }
 
 /// Lets in whoever came and is of this user; `next` gives the next who came, or `None` for what is nobody.
+///
+/// Where no descriptor is left, the one that is `kept` makes room for saying so.
 fn welcome<D: Device>(
     connections: &mut Vec<Connection<D>>,
+    kept: &mut Option<OwnedFd>,
     next: impl Fn() -> io::Result<Option<OwnedFd>>,
 ) {
     for _ in 0..STRANGERS {
@@ -188,15 +193,24 @@ fn welcome<D: Device>(
             Ok(None) => continue,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
+            // Without one that is kept, nobody can be answered.
+            Err(_) if kept.take().is_some() => {
+                if let Ok(Some(socket)) = next() {
+                    refuse(&socket, Refusal::Full);
+                }
+                return;
+            }
             Err(_) => {
                 thread::sleep(REST);
                 return;
             }
         };
         if !link::peer(socket.as_fd()).is_ok_and(link::Peer::is_same_user) {
-            // Whether it hears why or not, it is not let in.
-            let no = Reply::Refused(Refusal::OtherUser);
-            let _ = link::send(socket.as_fd(), &no.encode(), &[]);
+            refuse(&socket, Refusal::OtherUser);
+            continue;
+        }
+        if are_scarce(socket.as_raw_fd()) {
+            refuse(&socket, Refusal::Full);
             continue;
         }
         let is_stranger = |known: &Connection<D>| known.lease.is_none();
@@ -216,6 +230,11 @@ fn welcome<D: Device>(
             lease: None,
         });
     }
+}
+
+/// Says why somebody is not let in, whether it is heard or not.
+fn refuse(socket: &OwnedFd, why: Refusal) {
+    let _ = link::send(socket.as_fd(), &Reply::Refused(why).encode(), &[]);
 }
 
 /// Hears what a connection has to say, and answers; whether it stays.

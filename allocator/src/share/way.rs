@@ -64,7 +64,7 @@ pub(super) fn reach(place: &Place, limit: Duration) -> Result<OwnedFd, ShareProb
     by_door(place, limit, way)
 }
 
-/// Connects by name; `None` if nobody has it here.
+/// Connects by name; `None` if nobody has it here, or another user's process that is not the one meant.
 fn by_name(place: &Place, limit: Duration) -> Result<Option<OwnedFd>, ShareProblem> {
     let pid = place.pid;
     let socket = match link::connect(&place.socket, limit) {
@@ -80,10 +80,13 @@ fn by_name(place: &Place, limit: Duration) -> Result<Option<OwnedFd>, ShareProbl
     // The key is told to nobody but a process of the same user.
     let peer = link::peer(socket.as_fd()).map_err(|error| system(&error))?;
     if peer.is_same_user() {
-        Ok(Some(socket))
-    } else {
-        Err(ShareProblem::OtherUser { pid })
+        return Ok(Some(socket));
     }
+    // A name is free once its process ends. Another user may take it then, which says nothing about that process.
+    if peer.pid == i64::from(pid) {
+        return Err(ShareProblem::OtherUser { pid });
+    }
+    Ok(None)
 }
 
 /// Comes in by the door.

@@ -6,7 +6,7 @@
 //! ```text
 //! importer                      exporter
 //! Open(offer, key)      ->
-//!                       <-      Token | Local | Chunks(count) | Refused(why)
+//!                       <-      Token | Local | Chunks(count), each with a span | Refused(why)
 //! Next(first chunk,     ->                                      only of chunks, until all came
 //!      how many at most)
 //!                       <-      Batch(sizes and names) with descriptors | Refused(why)
@@ -23,7 +23,7 @@
 
 use cachette_hal::{FabricHandle, IpcToken};
 
-use super::handle::{Key, take};
+use super::handle::{Key, Span, take};
 
 /// Chunks in one batch at most.
 ///
@@ -85,6 +85,8 @@ pub(super) enum Refusal {
     Withdrawn,
     /// The importer is another user's.
     OtherUser,
+    /// It has no descriptors left for another importer.
+    Full,
     /// Its driver failed.
     Driver(String),
 }
@@ -101,12 +103,12 @@ pub(super) enum Names {
 /// What an exporter answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Reply {
-    /// The segment's token.
-    Token(IpcToken),
-    /// The segment's address: both are the same process.
-    Local(u64),
-    /// So many chunks are to be asked for.
-    Chunks(u32),
+    /// The segment's token, and where in it the memory lies.
+    Token(IpcToken, Span),
+    /// Both are the same process, which knows the segment's address; and where in it the memory lies.
+    Local(Span),
+    /// So many chunks are to be asked for; and where in them the memory lies.
+    Chunks(u32, Span),
     /// Chunks of these sizes.
     Batch { sizes: Vec<u64>, names: Names },
     /// No.
@@ -116,9 +118,9 @@ pub(super) enum Reply {
 impl Reply {
     pub(super) fn encode(&self) -> Vec<u8> {
         match self {
-            Self::Token(token) => [&b"T"[..], &token.0].concat(),
-            Self::Local(address) => [&b"L"[..], &address.to_le_bytes()].concat(),
-            Self::Chunks(count) => [&b"C"[..], &count.to_le_bytes()].concat(),
+            Self::Token(token, span) => [&b"T"[..], &token.0, &span.encode()].concat(),
+            Self::Local(span) => [&b"L"[..], &span.encode()].concat(),
+            Self::Chunks(count, span) => [&b"C"[..], &count.to_le_bytes(), &span.encode()].concat(),
             Self::Batch { sizes, names } => {
                 let kind = match names {
                     Names::Descriptors => b"D",
@@ -135,6 +137,7 @@ impl Reply {
             Self::Refused(refusal) => match refusal {
                 Refusal::Withdrawn => b"W".to_vec(),
                 Refusal::OtherUser => b"U".to_vec(),
+                Refusal::Full => b"B".to_vec(),
                 Refusal::Driver(why) => {
                     let why = &why.as_bytes()[..why.len().min(LONGEST - 1)];
                     [&b"E"[..], why].concat()
@@ -147,12 +150,16 @@ impl Reply {
         let mut rest = bytes;
         let [kind] = take(&mut rest)?;
         let reply = match kind {
-            b'T' => Self::Token(IpcToken(take(&mut rest)?)),
-            b'L' => Self::Local(u64::from_le_bytes(take(&mut rest)?)),
-            b'C' => Self::Chunks(u32::from_le_bytes(take(&mut rest)?)),
+            b'T' => Self::Token(IpcToken(take(&mut rest)?), Span::decode(&mut rest)?),
+            b'L' => Self::Local(Span::decode(&mut rest)?),
+            b'C' => {
+                let count = u32::from_le_bytes(take(&mut rest)?);
+                Self::Chunks(count, Span::decode(&mut rest)?)
+            }
             b'D' | b'F' => decode_batch(kind, &mut rest)?,
             b'W' => Self::Refused(Refusal::Withdrawn),
             b'U' => Self::Refused(Refusal::OtherUser),
+            b'B' => Self::Refused(Refusal::Full),
             b'E' => {
                 let why = String::from_utf8_lossy(std::mem::take(&mut rest));
                 Self::Refused(Refusal::Driver(why.into_owned()))
@@ -188,11 +195,16 @@ mod tests {
     use super::*;
 
     fn replies() -> Vec<Reply> {
+        let span = Span {
+            bytes: 512,
+            offset: 1024,
+            extent: 2 << 20,
+        };
         let names = (0..BATCH).map(|name| FabricHandle([u8::try_from(name).unwrap(); 64]));
         vec![
-            Reply::Token(IpcToken([7; 64])),
-            Reply::Local(0x7000),
-            Reply::Chunks(1000),
+            Reply::Token(IpcToken([7; 64]), span),
+            Reply::Local(span),
+            Reply::Chunks(1000, span),
             Reply::Batch {
                 sizes: vec![2 << 20, 16 << 20],
                 names: Names::Descriptors,
@@ -203,6 +215,7 @@ mod tests {
             },
             Reply::Refused(Refusal::Withdrawn),
             Reply::Refused(Refusal::OtherUser),
+            Reply::Refused(Refusal::Full),
             Reply::Refused(Refusal::Driver("out of memory".to_owned())),
         ]
     }

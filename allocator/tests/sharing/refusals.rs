@@ -89,9 +89,9 @@ fn bytes_that_are_no_whole_handle_are_refused() {
     assert_eq!(problem(&bed, &changed), ShareProblem::Damaged);
     assert_eq!(problem(&bed, &[7; 108]), ShareProblem::NotAHandle);
     let mut newer = handle;
-    newer[8] = 3;
+    newer[8] = 4;
     let why = bed.allocator.open_shared(&newer).unwrap_err().to_string();
-    assert!(why.contains("future version 3"), "{why}");
+    assert!(why.contains("future version 4"), "{why}");
     assert!(why.contains("update the reader"), "{why}");
 }
 

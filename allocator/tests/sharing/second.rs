@@ -5,8 +5,10 @@
 
 use std::collections::BTreeMap;
 use std::env;
+use std::fs::File;
 use std::io;
 use std::io::{BufRead, BufReader, Write, stdin};
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio, abort};
 
@@ -14,6 +16,7 @@ use cachette::hal::AnyDevice;
 use cachette::{Allocation, Allocator, Backends, Imported, Shared};
 
 use crate::bytes::{from_hex, holds, put, to_hex};
+use crate::refusals::socket_of;
 
 /// Names the device of the second process, and that it is one.
 const TARGET: &str = "CACHETTE_SHARING_TARGET";
@@ -43,6 +46,25 @@ impl Second {
     /// One with a device made of host memory, of another user.
     pub(crate) fn start_as(user: u32) -> Self {
         Self::run(Self::command("host").uid(user))
+    }
+
+    /// One that may have so many descriptors.
+    pub(crate) fn start_within(descriptors: u64) -> Self {
+        let mut command = Self::command("host");
+        let limit = libc::rlimit {
+            rlim_cur: descriptors,
+            rlim_max: descriptors,
+        };
+        let lower = move || {
+            // SAFETY: it is a system call, which reads a live variable.
+            match unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) } {
+                0 => Ok(()),
+                _ => Err(io::Error::last_os_error()),
+            }
+        };
+        // SAFETY: between fork and exec it makes one system call, and nothing else.
+        unsafe { command.pre_exec(lower) };
+        Self::run(&mut command)
     }
 
     /// One that may go no other way than `way`, on the device that `target` names.
@@ -143,6 +165,8 @@ struct Player {
     allocator: Allocator<AnyDevice>,
     imported: BTreeMap<String, Imported<AnyDevice>>,
     shared: Vec<(Allocation<AnyDevice>, Shared<AnyDevice>)>,
+    /// What it keeps open for no use.
+    idle: Vec<OwnedFd>,
 }
 
 /// In the second process, this does what it is told; anywhere else there is nothing to do.
@@ -156,6 +180,7 @@ fn second_process() {
         allocator: Allocator::new(device),
         imported: BTreeMap::new(),
         shared: Vec::new(),
+        idle: Vec::new(),
     };
     for line in stdin().lines() {
         let line = line.expect("the first process writes text");
@@ -210,6 +235,25 @@ impl Player {
             ["readers"] => {
                 let readers = self.shared.iter().map(|(_, shared)| shared.readers());
                 Ok(readers.sum::<usize>().to_string())
+            }
+            // Opens files until there is no descriptor left.
+            ["exhaust"] => {
+                let files = std::iter::from_fn(|| File::open("/dev/null").ok());
+                self.idle.extend(files.map(OwnedFd::from));
+                Ok(self.idle.len().to_string())
+            }
+            ["relax"] => {
+                self.idle.clear();
+                Ok(String::new())
+            }
+            // Takes the name that a handle tells of, once it is free.
+            ["squat", handle] => {
+                let (socket, address) = socket_of(&from_hex(handle));
+                let taken = rustix::net::bind(&socket, &address);
+                let taken = taken.and_then(|()| rustix::net::listen(&socket, 8));
+                taken.map_err(|error| error.to_string())?;
+                self.idle.push(socket);
+                Ok(String::new())
             }
             ["share", config, mib, seed] => self.share(config, mib, seed),
             ["abort"] => abort(),
