@@ -53,7 +53,7 @@ fn traces_that_were_damaged() {
     let run = Run {
         files: &corpus(concat!(env!("CARGO_MANIFEST_DIR"), "/corpus")),
         words: &[b"a 1 2 3\n", b"f 1\n", b"\n", b" ", b"a", b"f"],
-        mutants: 10_000,
+        mutants: 2_000,
     };
     run.try_all(|mutant| {
         let path = file.holding(mutant);
@@ -94,7 +94,7 @@ fn snapshots_that_were_damaged_are_replayed_or_refused() {
     let run = Run {
         files: &files,
         words: &[],
-        mutants: 5_000,
+        mutants: 2_000,
     };
     run.try_all(
         |mutant| match Trace::open_recorded(file.holding(mutant), None) {
