@@ -152,7 +152,7 @@ fn connect(handle: &[u8]) -> OwnedFd {
     let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
     let socket = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None);
     let socket = socket.expect("the system makes sockets");
-    rustix::net::connect(&socket, &address).expect("somebody listens");
+    rustix::net::connect(&socket, &address).expect("the exporter listens");
     socket
 }
 

@@ -58,7 +58,7 @@ fn traces_that_were_damaged() {
     run.try_all(|mutant| {
         let path = file.holding(mutant);
         let (read, used) = usage(|| Trace::open(path));
-        // A packed file may have a thousand bytes for each of its own.
+        // A packed file can unpack to a thousand times its size.
         let unpacked = if mutant.starts_with(&[0x1F, 0x8B]) {
             1100
         } else {

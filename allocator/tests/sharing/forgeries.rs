@@ -1,4 +1,4 @@
-//! Handles and answers that somebody made up: none of them leads to memory that is not shared.
+//! Forged handles and answers: none of them leads to memory that is not shared.
 
 use std::os::fd::OwnedFd;
 use std::thread;
@@ -71,10 +71,10 @@ fn answer_once(handle: &[u8], reply: Vec<u8>) -> thread::JoinHandle<OwnedFd> {
     rustix::net::bind(&socket, &address).expect("the name is free");
     rustix::net::listen(&socket, 1).expect("it listens");
     thread::spawn(move || {
-        let connection = rustix::net::accept(&socket).expect("somebody comes");
+        let connection = rustix::net::accept(&socket).expect("the importer connects");
         let mut question = [0_u8; 256];
         let heard = rustix::net::recv(&connection, &mut question, RecvFlags::empty());
-        heard.expect("somebody asks");
+        heard.expect("the importer asks");
         rustix::net::send(&connection, &reply, SendFlags::NOSIGNAL).expect("it is heard");
         connection
     })
@@ -126,7 +126,7 @@ fn an_exporter_that_sends_nothing_is_left() {
     let reply = [&b"C"[..], &u32::MAX.to_le_bytes(), &forged[72..96]].concat();
     let nothing = [&b"F"[..], &[1], &[0; 8 + 64]].concat();
     let answering = thread::spawn(move || {
-        let connection = rustix::net::accept(&socket).expect("somebody comes");
+        let connection = rustix::net::accept(&socket).expect("the importer connects");
         for reply in std::iter::once(&reply).chain(std::iter::repeat(&nothing)) {
             let mut question = [0_u8; 256];
             match rustix::net::recv(&connection, &mut question, RecvFlags::empty()) {
