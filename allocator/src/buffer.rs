@@ -127,8 +127,7 @@ impl<T: Pod, D: Device> Buffer<T, D> {
 
     /// Writes every element, and waits until that is done.
     ///
-    /// A stream that is being captured cannot be waited for, and the call fails with
-    /// [`CaptureForbids`](ErrorKind::CaptureForbids).
+    /// A stream that is being captured cannot be waited for; the attempt breaks the capture.
     ///
     /// The call does not return while the device may read `from`. If every kind of wait fails for ten seconds, and the
     /// device is not lost, the process is aborted: `from` is borrowed, and could be freed under the device otherwise.
@@ -142,8 +141,7 @@ impl<T: Pod, D: Device> Buffer<T, D> {
 
     /// Reads every element, after everything that was queued before.
     ///
-    /// A stream that is being captured cannot be waited for, and the call fails with
-    /// [`CaptureForbids`](ErrorKind::CaptureForbids).
+    /// A stream that is being captured cannot be waited for; the attempt breaks the capture.
     pub fn read(&self) -> Result<Vec<T>, Error> {
         self.check_uncaptured()?;
         let mut to = vec![T::zeroed(); self.len];
@@ -299,6 +297,8 @@ impl<T: Pod, D: Device> Buffer<T, D> {
     /// Asked before work on host memory is queued: captured work never runs, so a wait for it would not end.
     fn check_uncaptured(&self) -> Result<(), Error> {
         if self.begin_read()?.is_some() && self.stream.lane.is_capturing() {
+            // The attempt breaks the capture, as any wait does: its graph would lack the work.
+            self.stream.synchronize()?;
             return Err(hal::Error::new(ErrorKind::CaptureForbids, "synchronize").into());
         }
         Ok(())
@@ -320,7 +320,7 @@ impl<T: Pod, D: Device> Buffer<T, D> {
     fn outlast(&self, first: Unsettled) -> hal::Error {
         let begun = Instant::now();
         let (mut last, mut pause) = (first, Duration::from_millis(1));
-        while !last.is_over && !ends_all_work(last.error.kind()) {
+        while !last.is_over && !last.error.kind().stops_work() {
             if begun.elapsed() > PATIENCE {
                 eprintln!(
                     "cachette: the device may still read the memory that a buffer is written from, and every wait \
@@ -338,14 +338,6 @@ impl<T: Pod, D: Device> Buffer<T, D> {
         }
         first.error
     }
-}
-
-/// Whether a failure of this kind means that no queued work runs any more.
-const fn ends_all_work(kind: ErrorKind) -> bool {
-    matches!(
-        kind,
-        ErrorKind::Fault | ErrorKind::DeviceLost | ErrorKind::ShuttingDown
-    )
 }
 
 impl<T: Pod, D: Device> Drop for Buffer<T, D> {

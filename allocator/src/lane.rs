@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use cachette_hal::{self as hal, CaptureId, CaptureNode, CaptureStatus, Device, StreamRef};
 
-use crate::fence::Fence;
 use crate::heap::Heap;
 use crate::shared::Shared;
 
@@ -54,22 +53,32 @@ impl<D: Device> Lane<D> {
         if self.owned.is_some() || self.stream == StreamRef::DEFAULT {
             return false;
         }
-        let Ok(capture) = self.shared.device.capture() else {
-            return false;
-        };
-        // SAFETY: 1. the caller has promised that the stream is live; a driver that can tell refuses another.
-        let status = unsafe { capture.capture_status(self.stream) };
-        status.is_err_and(|error| error.kind() == hal::ErrorKind::InvalidHandle)
+        let invalid = |error: hal::Error| error.kind() == hal::ErrorKind::InvalidHandle;
+        self.capture_status()
+            .is_some_and(|status| status.is_err_and(invalid))
     }
 
-    /// Whether work in the stream is being captured, and not run; if the driver cannot say, it is not.
+    /// Whether work in the stream is being captured, and not run.
+    ///
+    /// If the driver fails to say, it counts as captured: an event in a capture would break it. A stream that the
+    /// driver does not know is in no capture.
     pub(crate) fn is_capturing(&self) -> bool {
-        !matches!(self.capture_status(), None | Some(CaptureStatus::Idle))
+        match self.capture_status() {
+            None | Some(Ok(CaptureStatus::Idle)) => false,
+            Some(Ok(_)) => true,
+            Some(Err(error)) => error.kind() != hal::ErrorKind::InvalidHandle,
+        }
+    }
+
+    /// Whether the driver says that work in the stream is being captured. A use that counts as captured is not waited
+    /// for after the capture, so a doubt must not make it one.
+    pub(crate) fn is_surely_capturing(&self) -> bool {
+        matches!(self.capture_status(), Some(Ok(status)) if status != CaptureStatus::Idle)
     }
 
     /// The capture that the stream takes part in.
     pub(crate) fn capture(&self) -> Option<CaptureId> {
-        match self.capture_status()? {
+        match self.capture_status()?.ok()? {
             CaptureStatus::Active(id) => Some(id),
             _ => None,
         }
@@ -87,10 +96,11 @@ impl<D: Device> Lane<D> {
         }
     }
 
-    fn capture_status(&self) -> Option<CaptureStatus> {
+    /// `None` if the device cannot capture.
+    fn capture_status(&self) -> Option<hal::Result<CaptureStatus>> {
         let capture = self.shared.device.capture().ok()?;
-        // SAFETY: 1. the lane keeps its stream alive.
-        unsafe { capture.capture_status(self.stream) }.ok()
+        // SAFETY: 1. the lane keeps its stream alive, or its creator has promised to.
+        Some(unsafe { capture.capture_status(self.stream) })
     }
 
     pub(crate) const fn shared(&self) -> &Arc<Shared<D>> {
@@ -99,19 +109,16 @@ impl<D: Device> Lane<D> {
 
     /// Blocks the host until everything queued in the stream so far has ended.
     ///
-    /// One wait that fails does not show that the work has ended, so the others are tried: for the device, and for an
-    /// event.
+    /// A wait that fails does not show that the work has ended, so the device is waited for then.
     pub(crate) fn settle(&self) -> Result<(), Unsettled> {
         let device = &self.shared.device;
         // SAFETY: 1. the lane keeps its stream alive.
         let Err(error) = (unsafe { device.synchronize(self.stream) }) else {
             return Ok(());
         };
-        let waited = device.synchronize_device();
-        let waited = waited.or_else(|_| Fence::record(self)?.wait());
         Err(Unsettled {
             error,
-            is_over: waited.is_ok(),
+            is_over: device.synchronize_device().is_ok(),
         })
     }
 }

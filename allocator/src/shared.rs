@@ -123,7 +123,8 @@ impl<D: Device> Shared<D> {
 
 impl<D: Device> Drop for Shared<D> {
     fn drop(&mut self) {
-        self.uncached.free_orphans(&self.device);
+        // A destructor cannot return a failure.
+        let _ = self.uncached.free_again(&self.device);
         for event in std::mem::take(&mut *self.events()) {
             // SAFETY: 1. every event in the pool was created by this device and is in the pool once.
             // A destructor has nobody to tell of a failure.

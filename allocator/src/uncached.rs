@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cachette_hal::{self as hal, Device, DevicePtr, StreamRef};
 
+use crate::heap::sum_all;
 use crate::leak::Leak;
 use crate::probes;
 use crate::shared::Shared;
@@ -28,7 +29,7 @@ impl<D: Device> Uncached<D> {
             ptr,
             bytes,
             stream,
-            raw: false,
+            held: HeldBy::Owner,
         };
         shared.uncached.lock().insert(ptr.address(), record);
         probes::malloc(shared, ptr.address(), bytes, stream);
@@ -51,7 +52,7 @@ impl<D: Device> Uncached<D> {
         if let Some(ptr) = self.ptr.take()
             && let Some(record) = self.shared.uncached.lock().get_mut(&ptr.address())
         {
-            record.raw = true;
+            record.held = HeldBy::Address;
         }
     }
 }
@@ -64,7 +65,7 @@ impl<D: Device> Drop for Uncached<D> {
         }
         if let Some(ptr) = self.ptr.take() {
             probes::free(|| ptr.address());
-            // A destructor has nobody to tell of a failure; the memory then goes with the allocator.
+            // A destructor cannot return a failure; the memory then goes with the next emptying of the cache.
             let _ = self
                 .shared
                 .uncached
@@ -82,8 +83,18 @@ struct Record {
     ptr: DevicePtr,
     bytes: u64,
     stream: StreamRef,
-    /// Whether it is known by its address alone.
-    raw: bool,
+    held: HeldBy,
+}
+
+/// What keeps memory past the cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum HeldBy {
+    /// An [`Uncached`].
+    Owner,
+    /// A caller that knows its address.
+    Address,
+    /// Nothing: it was freed, and the driver failed.
+    Driver,
 }
 
 impl UncachedMemory {
@@ -104,13 +115,14 @@ impl UncachedMemory {
 
     /// Memory that is known by its address alone.
     pub(crate) fn raw(&self) -> Vec<Leak> {
-        let raw = |record: &&Record| record.raw;
+        let raw = |record: &&Record| record.held == HeldBy::Address;
         self.lock().values().filter(raw).map(Record::leak).collect()
     }
 
-    /// Frees the memory that begins at `address` and is known by that alone; `None` if there is none.
+    /// Frees the memory that begins at `address` and is known by that alone; `None` if there is none. If the driver
+    /// fails, it counts as freed and goes later.
     pub(crate) fn free_raw<D: Device>(&self, device: &D, address: u64) -> Option<hal::Result<()>> {
-        let record = self.remove(address, |record| record.raw)?;
+        let record = self.remove(address, |held| held == HeldBy::Address)?;
         probes::free(|| address);
         Some(self.end(device, record))
     }
@@ -122,34 +134,33 @@ impl UncachedMemory {
     }
 
     /// Takes a record out of the table, in the turn of the lock that looks at it: no two threads free one memory.
-    fn remove(&self, address: u64, which: impl Fn(&Record) -> bool) -> Option<Record> {
+    fn remove(&self, address: u64, which: impl Fn(HeldBy) -> bool) -> Option<Record> {
         let mut records = self.lock();
-        records.get(&address).filter(|record| which(record))?;
+        records.get(&address).filter(|record| which(record.held))?;
         records.remove(&address)
     }
 
-    /// Waits for the device and frees memory that has left the table; a failure puts it back.
-    fn end<D: Device>(&self, device: &D, record: Record) -> hal::Result<()> {
+    /// Waits for the device and frees memory that has left the table; a failure puts it back, to be freed later.
+    fn end<D: Device>(&self, device: &D, mut record: Record) -> hal::Result<()> {
         let idle = device.synchronize_device();
         // SAFETY: 1. the memory came from this device and has left the table. 2. The device is idle.
         let freed = idle.and_then(|()| unsafe { device.free(record.ptr) });
         if freed.is_err() {
+            record.held = HeldBy::Driver;
             self.lock().insert(record.ptr.address(), record);
         }
         freed
     }
 
-    /// Frees what has no owner any more; at the end of the allocator.
-    pub(crate) fn free_orphans<D: Device>(&self, device: &D) {
-        let orphans: Vec<u64> = {
-            let records = self.lock();
-            let orphan = |(_, record): &(&u64, &Record)| !record.raw;
-            records.iter().filter(orphan).map(|(at, _)| *at).collect()
+    /// Frees what was freed before, when the driver failed; the bytes that came free.
+    pub(crate) fn free_again<D: Device>(&self, device: &D) -> hal::Result<u64> {
+        let again: Vec<Record> = {
+            let mut records = self.lock();
+            let failed = records.extract_if(|_, record| record.held == HeldBy::Driver);
+            failed.map(|(_, record)| record).collect()
         };
-        for address in orphans {
-            // A destructor has nobody to tell of a failure.
-            let _ = self.free(device, address);
-        }
+        let free = |record: Record| self.end(device, record).map(|()| record.bytes);
+        sum_all(again.into_iter().map(free))
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<u64, Record>> {

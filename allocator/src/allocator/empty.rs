@@ -52,7 +52,8 @@ impl<D: Device> Allocator<D> {
                 }
             });
         }
-        let emptied = sum_all(heaps.iter().map(|heap| heap.empty()));
+        let past = self.shared().uncached.free_again(self.device());
+        let emptied = sum_all(heaps.iter().map(|heap| heap.empty()).chain([past]));
         for source in self.inner.pools.sources() {
             source.emptied();
         }

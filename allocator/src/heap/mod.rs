@@ -20,7 +20,7 @@ use std::collections::HashMap;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 
-use cachette_hal::Device;
+use cachette_hal::{Device, StreamRef};
 
 use crate::core::{BlockId, Shelf};
 use crate::emit;
@@ -148,6 +148,23 @@ impl<D: Device> Default for Uses<D> {
             lent: false,
             offers: 0,
         }
+    }
+}
+
+impl<D: Device> Uses<D> {
+    /// The use of a block that serves `lane` instead of the heap's own stream.
+    fn lent_to(lane: Arc<Lane<D>>) -> Self {
+        Self {
+            lanes: vec![lane],
+            lent: true,
+            ..Self::default()
+        }
+    }
+
+    /// The stream that the block serves instead of the heap's own.
+    fn borrower(&self) -> Option<StreamRef> {
+        let first = self.lanes.first().filter(|_| self.lent)?;
+        Some(first.stream())
     }
 }
 

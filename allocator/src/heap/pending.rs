@@ -151,7 +151,7 @@ impl<D: Device> Heap<D> {
         if lane.number() == self.lane.number() {
             return;
         }
-        let captured = lane.is_capturing();
+        let captured = lane.is_surely_capturing();
         let mut state = self.state.lock();
         state.shelf.block_mut(id).used = true;
         let uses = state.uses.entry(id).or_default();

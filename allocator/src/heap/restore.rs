@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use cachette_hal::Device;
+use cachette_hal::{Device, StreamRef};
 
 use super::{Ask, Heap, State, Uses};
 use crate::core::{BlockId, BlockState};
+use crate::lane::Lane;
 use crate::observe::{Action, Told};
 use crate::pool::PoolProblem;
 use crate::probes;
@@ -18,6 +19,8 @@ pub(crate) struct Saved {
     pub(crate) requested: u64,
     /// Whether it had an owner, and was not known by its address alone.
     pub(crate) owned: bool,
+    /// The stream that borrowed it, if not the heap's own uses it.
+    pub(crate) borrower: Option<StreamRef>,
 }
 
 impl Saved {
@@ -90,7 +93,13 @@ impl<D: Device> Heap<D> {
 
     /// Frees what is allocated, and allocates what was; the addresses of both. What its owner still has stays, and so
     /// does a block that other streams use, if it was saved just so. Otherwise such a block waits for those streams.
-    pub(crate) fn restore(self: &Arc<Self>, saved: &[Saved]) -> (Vec<u64>, Vec<u64>) {
+    ///
+    /// `lane_of` finds the stream that had borrowed a block.
+    pub(crate) fn restore(
+        self: &Arc<Self>,
+        saved: &[Saved],
+        lane_of: impl Fn(StreamRef) -> Option<Arc<Lane<D>>>,
+    ) -> (Vec<u64>, Vec<u64>) {
         let mut state = self.state.lock();
         let mut saved = saved.to_vec();
         let (mut freed, mut taken) = (Vec::new(), Vec::new());
@@ -126,6 +135,10 @@ impl<D: Device> Heap<D> {
                 raw: true,
             };
             self.hand_out_carefully(&mut state, id, ask);
+            if let Some(lane) = block.borrower.and_then(&lane_of) {
+                state.shelf.block_mut(id).used = true;
+                state.uses.insert(id, Uses::lent_to(lane));
+            }
             taken.push(block);
             probes::malloc(
                 &self.shared,
@@ -184,6 +197,7 @@ fn allocated<D: Device>(state: &State<D>) -> Vec<(BlockId, Saved)> {
                 bytes: block.bytes,
                 requested: block.requested,
                 owned: !state.shelf.block(block.id).raw,
+                borrower: state.uses.get(&block.id).and_then(Uses::borrower),
             };
             (block.id, saved)
         })

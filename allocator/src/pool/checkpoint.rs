@@ -1,5 +1,7 @@
 //! The state of a pool, to be brought back later.
 
+use std::sync::Arc;
+
 use cachette_hal::Device;
 
 use super::{Pool, PoolId, PoolProblem};
@@ -93,7 +95,11 @@ impl<D: Device> Pool<D> {
         }
         let mut restored = Restored::default();
         for heap in &heaps {
-            let (freed, allocated) = heap.restore(saved(heap.number()));
+            let lane_of = |stream| {
+                let heap = self.allocator.inner().heap_of_raw(stream).ok()?;
+                Some(Arc::clone(heap.lane()))
+            };
+            let (freed, allocated) = heap.restore(saved(heap.number()), lane_of);
             restored.freed.extend(freed);
             restored.allocated.extend(allocated);
         }

@@ -177,3 +177,25 @@ fn m23_threads_that_free_one_address_free_it_once() {
         assert_eq!(freed, 1, "round {round}");
     }
 }
+
+#[test]
+fn m23_memory_whose_free_failed_goes_with_the_next_emptying() {
+    for raw in [false, true] {
+        let bed = Bed::with("caching:False");
+        let stream = bed.stream();
+        bed.device.fail_next(Call::Free, 1, ErrorKind::Other);
+        if raw {
+            let address = bed.allocate_raw(4 * MIB, &stream);
+            assert!(bed.allocator.free_raw(address).is_err());
+            assert!(
+                bed.allocator.free_raw(address).is_err(),
+                "it counts as freed"
+            );
+        } else {
+            drop(bed.allocate(4 * MIB, &stream));
+        }
+        assert_eq!(bed.device.physical_bytes(), 4 * MIB);
+        assert_eq!(bed.allocator.empty_cache(), Ok(4 * MIB));
+        assert_eq!(bed.device.physical_bytes(), 0);
+    }
+}

@@ -6,7 +6,7 @@ use cachette::hal::{Device, DevicePtr};
 use cachette::source::{FunctionSource, Place, SourceError};
 use cachette::{Error, PoolOptions};
 
-use crate::bed::{Bed, MIB, Room, in_time, is_waiting, start};
+use crate::bed::{Bed, MIB, Room, Started, in_time, is_waiting, start};
 
 /// A pool whose source stands still in every request, and what it stands for.
 struct Slow {
@@ -50,7 +50,7 @@ impl Slow {
 }
 
 /// Asks for memory on a thread of its own and on a stream of its own; how the request ended.
-fn ask(bed: &Bed, bytes: u64) -> mpsc::Receiver<Result<(), Error>> {
+fn ask(bed: &Bed, bytes: u64) -> Started<Result<(), Error>> {
     let (allocator, stream) = (bed.allocator.clone(), bed.stream());
     start(move || allocator.allocate(bytes, &stream).map(std::mem::forget))
 }

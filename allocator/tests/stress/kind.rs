@@ -6,19 +6,19 @@ use cachette::hal::Call;
 use cachette_hal_host::HostConfig;
 
 /// Whether waits of the host for a stream or the device fail too.
-pub(crate) const WAITS_FAIL: bool = false;
+pub(crate) const WAITS_FAIL: bool = true;
 /// Whether the question fails whether a stream is captured.
-pub(crate) const STATUS_FAILS: bool = false;
+pub(crate) const STATUS_FAILS: bool = true;
 /// Whether memory past the cache is freed by calls that fail.
-pub(crate) const FREES_PAST_THE_CACHE_FAIL: bool = false;
+pub(crate) const FREES_PAST_THE_CACHE_FAIL: bool = true;
 /// Whether a wait for all streams may meet a capture that another thread begins at that moment; both fail then.
 pub(crate) const WAITS_MEET_CAPTURES: bool = true;
 /// Whether streams are captured while garbage is collected.
-pub(crate) const CAPTURE_BESIDE_COLLECTION: bool = false;
+pub(crate) const CAPTURE_BESIDE_COLLECTION: bool = true;
 /// Whether pools are restored while other streams use their memory, or have borrowed it.
-pub(crate) const RESTORE_RECORDED_USES: bool = false;
+pub(crate) const RESTORE_RECORDED_USES: bool = true;
 /// Whether pools sleep on devices that withhold memory until its addresses are released.
-pub(crate) const SLEEP_WHERE_MEMORY_IS_WITHHELD: bool = false;
+pub(crate) const SLEEP_WHERE_MEMORY_IS_WITHHELD: bool = true;
 
 /// Settings of an allocator.
 #[derive(Debug)]
