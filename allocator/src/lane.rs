@@ -58,22 +58,20 @@ impl<D: Device> Lane<D> {
             .is_some_and(|status| status.is_err_and(invalid))
     }
 
-    /// Whether work in the stream is being captured, and not run.
-    ///
-    /// If the driver fails to say, it counts as captured: an event in a capture would break it. A stream that the
-    /// driver does not know is in no capture.
+    /// Whether work in the stream is being captured, and not run; if the driver cannot say, it is not.
     pub(crate) fn is_capturing(&self) -> bool {
-        match self.capture_status() {
-            None | Some(Ok(CaptureStatus::Idle)) => false,
-            Some(Ok(_)) => true,
-            Some(Err(error)) => error.kind() != hal::ErrorKind::InvalidHandle,
-        }
+        self.ask_capturing().unwrap_or(false)
     }
 
-    /// Whether the driver says that work in the stream is being captured. A use that counts as captured is not waited
-    /// for after the capture, so a doubt must not make it one.
-    pub(crate) fn is_surely_capturing(&self) -> bool {
-        matches!(self.capture_status(), Some(Ok(status)) if status != CaptureStatus::Idle)
+    /// Whether work in the stream is being captured, for callers that must not guess: an event would break a capture.
+    /// A stream that the driver does not know is in no capture.
+    pub(crate) fn ask_capturing(&self) -> hal::Result<bool> {
+        match self.capture_status() {
+            None => Ok(false),
+            Some(Ok(status)) => Ok(status != CaptureStatus::Idle),
+            Some(Err(error)) if error.kind() == hal::ErrorKind::InvalidHandle => Ok(false),
+            Some(Err(error)) => Err(error),
+        }
     }
 
     /// The capture that the stream takes part in.

@@ -151,7 +151,7 @@ impl<D: Device> Heap<D> {
         if lane.number() == self.lane.number() {
             return;
         }
-        let captured = lane.is_surely_capturing();
+        let captured = lane.is_capturing();
         let mut state = self.state.lock();
         state.shelf.block_mut(id).used = true;
         let uses = state.uses.entry(id).or_default();
@@ -225,15 +225,17 @@ impl<D: Device> Heap<D> {
     ///
     /// During a capture nothing is marked: the block waits until the capture is over, or its order allows reuse.
     pub(super) fn mark(&self, id: BlockId, uses: Uses<D>) -> hal::Result<()> {
-        if self.lane.is_capturing() || uses.lanes.iter().any(|lane| lane.is_capturing()) {
-            let deferred = self.deferred(id, uses);
-            let mut state = self.state.lock();
-            state.pending.deferred.push(deferred);
-            state.refresh(&self.shared);
-            return Ok(());
-        }
-        let fences: hal::Result<Vec<_>> =
-            uses.lanes.iter().map(|lane| Fence::record(lane)).collect();
+        let fences = match self.points(&uses) {
+            Ok(None) => {
+                let deferred = self.deferred(id, uses);
+                let mut state = self.state.lock();
+                state.pending.deferred.push(deferred);
+                state.refresh(&self.shared);
+                return Ok(());
+            }
+            Ok(Some(fences)) => Ok(fences),
+            Err(error) => Err(error),
+        };
         let mut state = self.state.lock();
         match fences {
             // What another allocator's stream uses is polled, and does not become free at once.
@@ -253,6 +255,19 @@ impl<D: Device> Heap<D> {
                 Err(error)
             }
         }
+    }
+
+    /// Marks the present end of every stream that uses a block; `None` during a capture of one of them, or of the
+    /// heap's own.
+    fn points(&self, uses: &Uses<D>) -> hal::Result<Option<Vec<Fence<D>>>> {
+        for lane in uses.lanes.iter().chain([&self.lane]) {
+            if lane.ask_capturing()? {
+                return Ok(None);
+            }
+        }
+        let fences: hal::Result<Vec<_>> =
+            uses.lanes.iter().map(|lane| Fence::record(lane)).collect();
+        fences.map(Some)
     }
 
     /// Marks the uses of a block that was freed during a capture. Those that were captured are the graph's own affair:
@@ -300,7 +315,7 @@ impl<D: Device> Heap<D> {
     /// Marks what could not be marked before, and frees the blocks that wait for nothing more.
     #[cold]
     pub(crate) fn tend(&self) -> hal::Result<()> {
-        if !self.state.lock().pending.needs_tending() || self.lane.is_capturing() {
+        if !self.state.lock().pending.needs_tending() || self.lane.ask_capturing()? {
             return Ok(());
         }
         // Another stream's capture may be under way, and forbids to ask whether a point has passed.
