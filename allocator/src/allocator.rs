@@ -199,7 +199,7 @@ impl<D: Device> Allocator<D> {
                 let stream = heap.lane().stream();
                 Ok(Allocation::of_block(heap, &taken, bytes, stream))
             }
-            None if !self.caches() => self.allocate_oddly(bytes, heap.lane().stream()),
+            None if self.passes_cache(heap) => self.allocate_oddly(bytes, heap.lane().stream()),
             taken => {
                 let stream = heap.lane().stream();
                 let Found { heap, taken, .. } = self.inner.find_slowly(heap, ask, taken)?;
@@ -208,8 +208,9 @@ impl<D: Device> Allocator<D> {
         }
     }
 
-    pub(crate) fn caches(&self) -> bool {
-        self.shared().settings.caches.load(Relaxed)
+    /// Whether a request to a heap goes past the cache. The memory of graphs does not: it must outlast its owners.
+    pub(crate) fn passes_cache(&self, heap: &Heap<D>) -> bool {
+        !self.shared().settings.caches.load(Relaxed) && !self.inner.serves_graphs(heap)
     }
 
     /// Requests of no bytes, of more than any device has, and past the cache.

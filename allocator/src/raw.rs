@@ -37,7 +37,7 @@ impl<D: Device> Allocator<D> {
             Ok(taken) => taken,
             Err(held) => match heap.take(held, ask) {
                 Some(taken) if !taken.guarded => taken,
-                None if !self.caches() => return self.allocate_raw_oddly(bytes, stream),
+                None if self.passes_cache(heap) => return self.allocate_raw_oddly(bytes, stream),
                 taken => self.inner().find_slowly(heap, ask, taken)?.taken,
             },
         };

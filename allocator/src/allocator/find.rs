@@ -55,6 +55,15 @@ impl<D: Device> Inner<D> {
         self.find_in_pool(heap, ask)
     }
 
+    /// Whether a request to a heap is led to a pool whose memory graphs may use.
+    #[cold]
+    pub(super) fn serves_graphs(&self, heap: &Heap<D>) -> bool {
+        let lane = heap.lane();
+        let led = || self.routes.pool_for(lane.stream(), || lane.capture());
+        let pool = heap.pool().or_else(led);
+        pool.is_some_and(|pool| pool.keeps())
+    }
+
     fn find_in_pool(&self, heap: &Arc<Heap<D>>, ask: Ask) -> Result<Found<D>, Error> {
         Self::check_awake(heap)?;
         let retired = heap.is_retired();

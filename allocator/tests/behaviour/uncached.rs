@@ -6,7 +6,7 @@ use std::thread::{self, ScopedJoinHandle};
 use cachette::hal::{Call, ErrorKind};
 use cachette::{Error, Leak, PointerProblem};
 
-use crate::bed::{Bed, KIB, MIB, config};
+use crate::bed::{Bed, KIB, MIB, begin_capture, config};
 
 const OFF: &str = "caching:False";
 
@@ -196,6 +196,33 @@ fn m23_memory_whose_free_failed_goes_with_the_next_emptying() {
         }
         assert_eq!(bed.device.physical_bytes(), 4 * MIB);
         assert_eq!(bed.allocator.empty_cache(), Ok(4 * MIB));
+        assert_eq!(bed.device.physical_bytes(), 0);
+    }
+}
+
+#[test]
+fn m23_memory_of_a_graph_outlasts_its_owner() {
+    for raw in [false, true] {
+        let bed = Bed::with(OFF);
+        let stream = bed.stream();
+        let pool = bed.allocator.create_capture_pool();
+        let capture = begin_capture(&pool, &stream);
+        let address = if raw {
+            let address = bed.allocate_raw(MIB, &stream);
+            bed.allocator.free_raw(address).unwrap();
+            address
+        } else {
+            let memory = bed.allocate(MIB, &stream);
+            bed.fill(&memory, 1, &stream);
+            memory.address()
+        };
+        let graph = capture.end().unwrap();
+        assert!(pool.stats().reserved_bytes >= MIB, "raw: {raw}");
+        // SAFETY: 1. the graph names memory of its pool. 2. it runs alone. 3. the stream is the allocator's.
+        unsafe { graph.launch(&stream) }.unwrap();
+        stream.synchronize().unwrap();
+        drop((graph, pool));
+        assert_ne!(address, 0);
         assert_eq!(bed.device.physical_bytes(), 0);
     }
 }

@@ -2,23 +2,7 @@
 
 use std::fmt;
 
-use cachette::hal::Call;
 use cachette_hal_host::HostConfig;
-
-/// Whether waits of the host for a stream or the device fail too.
-pub(crate) const WAITS_FAIL: bool = true;
-/// Whether the question fails whether a stream is captured.
-pub(crate) const STATUS_FAILS: bool = true;
-/// Whether memory past the cache is freed by calls that fail.
-pub(crate) const FREES_PAST_THE_CACHE_FAIL: bool = true;
-/// Whether a wait for all streams may meet a capture that another thread begins at that moment; both fail then.
-pub(crate) const WAITS_MEET_CAPTURES: bool = true;
-/// Whether streams are captured while garbage is collected.
-pub(crate) const CAPTURE_BESIDE_COLLECTION: bool = true;
-/// Whether pools are restored while other streams use their memory, or have borrowed it.
-pub(crate) const RESTORE_RECORDED_USES: bool = true;
-/// Whether pools sleep on devices that withhold memory until its addresses are released.
-pub(crate) const SLEEP_WHERE_MEMORY_IS_WITHHELD: bool = true;
 
 /// Settings of an allocator.
 #[derive(Debug)]
@@ -166,31 +150,14 @@ impl Kind {
         }
     }
 
-    pub(crate) fn may_sleep(&self) -> bool {
-        self.habit != Habit::Withholds || SLEEP_WHERE_MEMORY_IS_WITHHELD
+    /// Whether the device gives no memory back before the addresses are released.
+    pub(crate) fn withholds(&self) -> bool {
+        self.habit == Habit::Withholds
     }
 
-    /// Whether some memory comes past the cache.
+    /// Whether some memory comes past the cache; a saved state does not know of it.
     pub(crate) fn skips_cache(&self) -> bool {
         self.setting.has("caching:False")
-    }
-
-    /// Whether calls of this kind may fail.
-    pub(crate) fn may_fail(&self, call: Call) -> bool {
-        match call {
-            Call::Synchronize | Call::SynchronizeDevice => WAITS_FAIL,
-            Call::CaptureStatus => STATUS_FAILS,
-            Call::Free => FREES_PAST_THE_CACHE_FAIL || !self.skips_cache(),
-            _ => true,
-        }
-    }
-
-    pub(crate) fn may_restore(&self) -> bool {
-        RESTORE_RECORDED_USES || !self.setting.has("lend_across_streams")
-    }
-
-    pub(crate) fn may_capture(&self) -> bool {
-        CAPTURE_BESIDE_COLLECTION || !self.setting.has("garbage_collection")
     }
 }
 

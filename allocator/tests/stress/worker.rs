@@ -110,7 +110,7 @@ impl<'a> Worker<'a> {
     /// Lets one of the next calls of the driver fail. Only calls that have been made before are drawn.
     fn plan_failure(&mut self) {
         let host = &self.world.host;
-        let made = |call: &Call| host.calls(*call) > 0 && self.kind().may_fail(*call);
+        let made = |call: &Call| host.calls(*call) > 0;
         let calls: Vec<Call> = Call::ALL.iter().copied().filter(made).collect();
         let kind = *self.draw.of(&[ErrorKind::OutOfMemory, ErrorKind::Other]);
         let call = *self.draw.of(&calls);

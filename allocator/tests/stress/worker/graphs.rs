@@ -44,7 +44,7 @@ impl Worker<'_> {
             drop(self.graphs.made.remove(0));
         } else if self.draw.once_in(2) {
             self.launch();
-        } else if self.world.kind.may_capture() {
+        } else {
             let pool = self.world.allocator.create_capture_pool();
             let begun = pool.begin_capture(&self.graphs.lane, CaptureMode::Relaxed);
             if let Some(capture) = self.world.done(begun) {

@@ -4,7 +4,6 @@ use cachette::pool::{Checkpoint, PoolProblem};
 use cachette::sleep::Contents;
 use cachette::{Error, Pool, PoolOptions};
 
-use crate::kind::RESTORE_RECORDED_USES;
 use crate::world::{Dev, Held, World};
 
 use super::Worker;
@@ -72,7 +71,7 @@ impl Worker<'_> {
     pub(super) fn sleep_or_wake(&mut self) {
         if self.room.pool.is_asleep() {
             self.wake();
-        } else if self.world.kind.may_sleep() {
+        } else {
             let drops = self.draw.once_in(5);
             let contents = if drops {
                 Contents::Drop
@@ -130,7 +129,12 @@ impl Worker<'_> {
 
     pub(super) fn end_room(&mut self) {
         if self.room.pool.is_asleep() {
-            assert!(self.wake(), "there is room to wake");
+            // A device that withholds memory may have none left for it.
+            let woken = self.wake();
+            assert!(
+                woken || self.world.kind.withholds(),
+                "there is room to wake"
+            );
         }
         self.after_waking();
         self.room.held.clear();
@@ -143,9 +147,7 @@ impl Worker<'_> {
         {
             let raw = self.saved.raw.swap_remove(at);
             self.check_raw(&raw, "memory of the saved pool");
-            if RESTORE_RECORDED_USES {
-                self.use_elsewhere(&raw, stream);
-            }
+            self.use_elsewhere(&raw, stream);
             world.done(world.allocator.free_raw(raw.address));
             return;
         }
@@ -164,7 +166,7 @@ impl Worker<'_> {
 
     pub(super) fn save_or_restore(&mut self) {
         let world = self.world;
-        if !world.kind.may_restore() {
+        if world.kind.skips_cache() {
             return;
         }
         let Some((state, raw)) = self.saved.state.take() else {
