@@ -187,7 +187,11 @@ const fn places(page: u64) -> (usize, usize) {
 
 #[cfg(test)]
 mod tests {
+    use cachette_hal::Ordinal;
+    use cachette_hal_host::{HostBackend, HostConfig};
+
     use super::*;
+    use crate::Allocator;
 
     const MIB: u64 = 1 << 20;
 
@@ -240,5 +244,20 @@ mod tests {
         assert_eq!(index.find(u64::MAX), [None, None]);
         index.remove(FAR + 2 * MIB, 2 * MIB);
         assert_eq!(index.find(FAR + 3 * MIB), [None, None]);
+    }
+
+    #[test]
+    fn segments_and_chunks_that_left_the_cache_are_forgotten() {
+        for keys in ["", "expandable_segments:True"] {
+            let backend = HostBackend::new(HostConfig::default().phantom(true)).unwrap();
+            let device = backend.device(Ordinal(0)).unwrap();
+            let allocator = Allocator::with_config(device, &keys.parse().unwrap());
+            let stream = allocator.create_stream().unwrap();
+            let index = &allocator.inner().shared.index;
+            let address = allocator.allocate(4 * MIB, &stream).unwrap().address();
+            assert_ne!(index.find(address), [None, None], "{keys}");
+            allocator.empty_cache().unwrap();
+            assert_eq!(index.find(address), [None, None], "{keys}");
+        }
     }
 }

@@ -305,3 +305,33 @@ impl Chunks {
 pub(crate) fn memory_of<D: Device>(device: &D) -> hal::Result<&dyn VirtualMemory> {
     Ok(device.virtual_memory()?)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is known after a look at a peak of `used` bytes, when so many bytes are held.
+    fn look(chunks: &Chunks, used: (u64, u64), requests: u64, held: u64) -> (u64, u64, u64) {
+        chunks.bytes.store(held, Relaxed);
+        let crest = chunks.crest(used, requests);
+        (crest.used, crest.requests, crest.held)
+    }
+
+    #[test]
+    fn the_first_sight_of_the_highest_peak_counts() {
+        let chunks = Chunks::default();
+        assert_eq!(look(&chunks, (10, 5), 5, 16), (10, 5, 0));
+        assert_eq!(look(&chunks, (10, 7), 8, 16), (10, 5, 0));
+        assert_eq!(look(&chunks, (9, 9), 9, 16), (10, 5, 0));
+        assert_eq!(look(&chunks, (11, 9), 9, 16), (11, 9, 0));
+    }
+
+    #[test]
+    fn what_is_held_is_noted_once_the_requests_have_doubled() {
+        let chunks = Chunks::default();
+        assert_eq!(look(&chunks, (10, 5), 11, 16), (10, 5, 0));
+        assert_eq!(look(&chunks, (10, 5), 14, 17), (10, 5, 17));
+        assert_eq!(look(&chunks, (10, 5), 15, 18), (10, 5, 17));
+        assert_eq!(look(&chunks, (12, 20), 20, 19), (12, 20, 0));
+    }
+}

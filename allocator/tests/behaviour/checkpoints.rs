@@ -192,17 +192,22 @@ fn p13_a_state_of_another_pool_is_refused() {
     assert_eq!(problem(two.restore(&saved)), PoolProblem::Foreign);
 }
 
-/// A pool whose block of 12 MiB, known by its address, another stream fills with ones, and which waits to do so.
+/// Memory of 12 MiB in a pool, known by its address, that another stream is held from filling with ones.
 fn used_block(bed: &Bed, pool: &Pool<HostDevice>, stream: &Lane, side: &Lane) -> (u64, Hold) {
     let address = raw(bed, pool, 12 * MIB, stream);
+    (address, use_elsewhere(bed, address, 12 * MIB, side))
+}
+
+/// Lets another stream fill memory with ones, and holds the stream before it does.
+fn use_elsewhere(bed: &Bed, address: u64, bytes: u64, side: &Lane) -> Hold {
     let hold = bed.hold(side);
     let transfer = bed.device.transfer().expect("the host device copies");
     let at = DevicePtr::new(address).expect("memory");
     // SAFETY: 1. the stream lives. 3. the segment of the memory stays.
-    unsafe { transfer.fill(at, 1, 12 * MIB, side.get()) }.expect("a fill is queued");
+    unsafe { transfer.fill(at, 1, bytes, side.get()) }.expect("a fill is queued");
     // SAFETY: 1. 2. the stream is this allocator's own.
     unsafe { bed.allocator.record_stream_raw(address, side.get()) }.expect("it is allocated");
-    (address, hold)
+    hold
 }
 
 #[test]
@@ -331,4 +336,44 @@ fn p15_oversize_blocks_count_through_a_restore() {
     assert_eq!(bed.stats().oversize_allocations.current, 1);
     bed.allocator.free_raw(address).unwrap();
     assert_eq!(bed.stats().oversize_allocations.current, 0);
+}
+
+#[test]
+fn p15_a_place_beside_a_block_in_use_elsewhere_comes_back() {
+    for config in CONFIGS {
+        let bed = Bed::with(config);
+        let (stream, side, pool) = (bed.stream(), bed.stream(), bed.allocator.create_pool());
+        let used = raw(&bed, &pool, 6 * MIB, &stream);
+        let hold = use_elsewhere(&bed, used, 6 * MIB, &side);
+        let beside = raw(&bed, &pool, 6 * MIB, &stream);
+        assert_eq!(beside, used + 6 * MIB, "{config}: they lie side by side");
+        let saved = pool.checkpoint().unwrap();
+        bed.allocator.free_raw(beside).unwrap();
+        let restored = pool.restore(&saved).unwrap();
+        assert_eq!(restored.allocated, [used, beside], "{config}");
+        assert!(pool.holds_exactly(&[used, beside]), "{config}");
+        hold.release();
+        side.synchronize().unwrap();
+    }
+}
+
+#[test]
+fn p15_every_part_of_a_saved_place_is_looked_at() {
+    let bed = Bed::new();
+    let (stream, side, pool) = (bed.stream(), bed.stream(), bed.allocator.create_pool());
+    let whole = raw(&bed, &pool, 12 * MIB, &stream);
+    let saved = pool.checkpoint().unwrap();
+    bed.allocator.free_raw(whole).unwrap();
+    let front = raw(&bed, &pool, 6 * MIB, &stream);
+    let back = raw(&bed, &pool, 6 * MIB, &stream);
+    let hold = use_elsewhere(&bed, back, 6 * MIB, &side);
+    assert_eq!((front, back), (whole, whole + 6 * MIB));
+    bed.allocator.free_raw(front).unwrap();
+    assert_eq!(
+        problem(pool.restore(&saved)),
+        PoolProblem::Waiting { address: back }
+    );
+    assert!(pool.holds_exactly(&[back]), "nothing has changed");
+    hold.release();
+    side.synchronize().unwrap();
 }

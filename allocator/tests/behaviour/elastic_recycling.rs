@@ -358,3 +358,18 @@ fn what_is_cut_off_a_guarded_block_keeps_its_guards() {
     assert_eq!(bed.content(&copy, &side), Some(5));
     drop((kept, parts));
 }
+
+#[test]
+fn memory_that_fills_a_hole_waits_for_nothing_that_stood_there() {
+    let bed = Bed::elastic("");
+    let (stream, side) = (bed.stream(), bed.stream());
+    let memory = bed.allocate(4 * MIB, &stream);
+    let address = memory.address();
+    memory.release_after(&[&side]).expect("nothing fails");
+    bed.device.run_until_idle();
+    assert_eq!(bed.allocator.empty_cache(), Ok(4 * MIB));
+    let waits = bed.calls_of(Call::StreamWait, || {
+        assert_eq!(bed.allocate(4 * MIB, &stream).address(), address);
+    });
+    assert_eq!(waits, 0);
+}

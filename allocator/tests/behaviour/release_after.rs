@@ -243,3 +243,18 @@ fn a_stream_of_another_driver_is_waited_for_by_polling() {
     assert_eq!(bed.allocate(MIB, &stream).address(), address);
     bed.assert_sound();
 }
+
+#[test]
+fn neighbours_behind_one_stream_are_waited_for_once() {
+    let bed = Bed::new();
+    let (stream, side) = (bed.stream(), bed.stream());
+    let front = bed.allocate(6 * MIB, &stream);
+    let back = bed.allocate(6 * MIB, &stream);
+    let start = front.address();
+    back.release_after(&[&side]).unwrap();
+    front.release_after(&[&side]).unwrap();
+    let waits = bed.calls_of(Call::StreamWait, || {
+        assert_eq!(bed.allocate(12 * MIB, &stream).address(), start);
+    });
+    assert_eq!(waits, 1, "the later point of a stream covers the earlier");
+}
