@@ -308,7 +308,30 @@ pub(crate) fn memory_of<D: Device>(device: &D) -> hal::Result<&dyn VirtualMemory
 
 #[cfg(test)]
 mod tests {
+    use cachette_hal::Ordinal;
+    use cachette_hal_host::{HostBackend, HostConfig};
+
     use super::*;
+
+    #[test]
+    fn the_number_of_a_chunk_that_is_gone_is_used_again_once() {
+        let backend = HostBackend::new(HostConfig::default().phantom(true)).unwrap();
+        let device = backend.device(Ordinal(0)).unwrap();
+        let memory = memory_of(&device).unwrap();
+        let chunks = Chunks::default();
+        let create = || chunks.create(memory, 1 << 21).unwrap();
+        let (first, second) = (create(), create());
+        assert_eq!(chunks.destroy(memory, first), Ok(1 << 21));
+        assert_eq!(chunks.destroy(memory, first), Ok(0), "it is gone already");
+        let again = create();
+        assert_eq!(again, first);
+        let third = create();
+        assert!(![again, second].contains(&third));
+        for id in [again, second, third] {
+            chunks.destroy(memory, id).unwrap();
+        }
+        assert_eq!(chunks.bytes(), 0);
+    }
 
     /// What is known after a look at a peak of `used` bytes, when so many bytes are held.
     fn look(chunks: &Chunks, used: (u64, u64), requests: u64, held: u64) -> (u64, u64, u64) {

@@ -204,3 +204,20 @@ fn parts_within(used: &[Range<u64>], chunk: &Chunk) -> Vec<Range<u64>> {
     }
     parts
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::ChunkId;
+
+    #[test]
+    fn what_lies_side_by_side_in_a_chunk_is_one_part() {
+        let chunk = Chunk {
+            id: ChunkId(0),
+            at: 10,
+            bytes: 20,
+        };
+        let used = [0..4, 8..12, 12..14, 14..15, 20..22, 28..40, 40..44];
+        assert_eq!(parts_within(&used, &chunk), [10..15, 20..22, 28..30]);
+    }
+}

@@ -1,8 +1,10 @@
 //! States of pools, saved and brought back.
 
+use std::sync::{Arc, Mutex};
+
 use cachette::hal::{Device, DevicePtr};
 use cachette::pool::PoolProblem;
-use cachette::{Error, Pool};
+use cachette::{Action, Error, Pool};
 use cachette_hal_host::{Hold, HostDevice};
 
 use crate::bed::{Bed, KIB, Lane, MIB};
@@ -106,11 +108,12 @@ fn p15_a_state_whose_memory_is_gone_is_refused_and_nothing_changes() {
 fn p14_blocks_that_wait_are_not_saved() {
     let bed = Bed::new();
     let (stream, other, pool) = (bed.stream(), bed.stream(), bed.allocator.create_pool());
+    let first = pool.allocate(KIB, &stream).unwrap();
     let owned = pool.allocate(KIB, &stream).unwrap();
     let address = owned.address();
     let hold = bed.hold(&other);
     owned.record_stream(&other);
-    drop(owned);
+    drop((first, owned));
     assert_eq!(problem(pool.checkpoint()), PoolProblem::Waiting { address });
     drop(hold);
     other.synchronize().unwrap();
@@ -202,11 +205,12 @@ fn used_block(bed: &Bed, pool: &Pool<HostDevice>, stream: &Lane, side: &Lane) ->
 fn use_elsewhere(bed: &Bed, address: u64, bytes: u64, side: &Lane) -> Hold {
     let hold = bed.hold(side);
     let transfer = bed.device.transfer().expect("the host device copies");
-    let at = DevicePtr::new(address).expect("memory");
+    let at = DevicePtr::new(address).expect("the memory has an address");
     // SAFETY: 1. the stream lives. 3. the segment of the memory stays.
     unsafe { transfer.fill(at, 1, bytes, side.get()) }.expect("a fill is queued");
     // SAFETY: 1. 2. the stream is this allocator's own.
-    unsafe { bed.allocator.record_stream_raw(address, side.get()) }.expect("it is allocated");
+    unsafe { bed.allocator.record_stream_raw(address, side.get()) }
+        .expect("the memory is allocated");
     hold
 }
 
@@ -374,6 +378,45 @@ fn p15_every_part_of_a_saved_place_is_looked_at() {
         PoolProblem::Waiting { address: back }
     );
     assert!(pool.holds_exactly(&[back]), "nothing has changed");
+    hold.release();
+    side.synchronize().unwrap();
+}
+
+#[test]
+fn p15_one_of_two_owners_that_is_gone_leaves_the_other_its_memory() {
+    for config in CONFIGS {
+        let bed = Bed::with(config);
+        let (stream, pool) = (bed.stream(), bed.allocator.create_pool());
+        let gone = pool.allocate(3 * MIB, &stream).unwrap();
+        let kept = pool.allocate(3 * MIB, &stream).unwrap();
+        let address = gone.address();
+        let saved = pool.checkpoint().unwrap();
+        drop(gone);
+        let restored = pool.restore(&saved).unwrap();
+        assert_eq!(restored.allocated, [address], "{config}");
+        assert!(pool.holds_exactly(&[address, kept.address()]), "{config}");
+        bed.allocator.free_raw(address).unwrap();
+    }
+}
+
+#[test]
+fn p16_trackers_hear_of_every_free_of_a_restore() {
+    let bed = Bed::new();
+    let (stream, side, pool) = (bed.stream(), bed.stream(), bed.allocator.create_pool());
+    let empty = pool.checkpoint().unwrap();
+    let plain = raw(&bed, &pool, 6 * MIB, &stream);
+    let (used, hold) = used_block(&bed, &pool, &stream, &side);
+    let seen: Arc<Mutex<Vec<(Action, u64)>>> = Arc::default();
+    let log = Arc::clone(&seen);
+    bed.allocator
+        .track(move |event| log.lock().unwrap().push((event.action, event.address)));
+    pool.restore(&empty).unwrap();
+    let told = seen.lock().unwrap().clone();
+    for address in [plain, used] {
+        assert!(told.contains(&(Action::FreeRequested, address)));
+    }
+    assert!(told.contains(&(Action::FreeCompleted, plain)));
+    assert!(!told.contains(&(Action::FreeCompleted, used)), "it waits");
     hold.release();
     side.synchronize().unwrap();
 }

@@ -1,6 +1,6 @@
 //! Elastic segments: memory comes where a block needs it, in whole pages, and goes back in whole chunks.
 
-use cachette::hal::{Call, Feature};
+use cachette::hal::{Call, ErrorKind, Feature};
 use cachette_hal_host::HostConfig;
 
 use crate::bed::{Bed, GIB, KIB, MIB};
@@ -156,6 +156,18 @@ fn x6_chunks_can_be_shared_where_the_driver_makes_such_and_are_private_elsewhere
 }
 
 #[test]
+fn x6_a_failure_says_nothing_about_how_chunks_can_be_shared() {
+    let bed = Bed::elastic("");
+    let stream = bed.stream();
+    bed.device
+        .fail_next(Call::CreateBacking, 1, ErrorKind::Other);
+    let created = bed.calls_of(Call::CreateBacking, || {
+        assert!(bed.allocator.allocate(2 * MIB, &stream).is_err());
+    });
+    assert_eq!(created, 1, "no other way was tried");
+}
+
+#[test]
 fn x9_mapping_changes_reserved_bytes_and_device_calls_and_nothing_of_segments() {
     let bed = Bed::elastic("");
     let stream = bed.stream();
@@ -254,4 +266,18 @@ fn d10_a_bound_on_splitting_does_not_bind_elastic_segments() {
     assert_eq!(bed.device.physical_bytes(), 64 * MIB);
     bed.assert_elastic_sound();
     drop(live);
+}
+
+#[test]
+fn small_requests_get_the_first_block_that_fits_when_compact() {
+    for (setting, first) in [("", false), (",elastic_setting:compact", true)] {
+        let bed = Bed::elastic(setting);
+        let stream = bed.stream();
+        let blocks = [64, 1, 16, 1].map(|grains| bed.allocate(grains * KIB, &stream));
+        let [large, _between, small, _end] = blocks;
+        let places = (large.address(), small.address());
+        drop((large, small));
+        let next = bed.allocate(16 * KIB, &stream).address();
+        assert_eq!(next, if first { places.0 } else { places.1 }, "{setting}");
+    }
 }

@@ -169,3 +169,29 @@ fn a_request_beyond_the_device_fails_without_making_memory_first() {
     drop(bed.allocate(KIB, &stream));
     bed.assert_elastic_sound();
 }
+
+#[test]
+fn addresses_that_lost_their_memory_serve_again() {
+    let bed = Bed::elastic("");
+    let stream = bed.stream();
+    let first = bed.allocate(4 * MIB, &stream);
+    let kept = bed.allocate(2 * MIB, &stream);
+    let address = first.address();
+    drop(first);
+    let moved = bed.allocate(6 * MIB, &stream);
+    assert_eq!(bed.device.physical_bytes(), 8 * MIB, "chunks moved");
+    bed.device.run_until_idle();
+    assert_eq!(bed.allocate(4 * MIB, &stream).address(), address);
+    drop((kept, moved));
+}
+
+#[test]
+fn only_a_want_of_addresses_makes_ranges_smaller() {
+    let bed = Bed::elastic("");
+    let stream = bed.stream();
+    bed.device.fail_next(Call::Reserve, 1, ErrorKind::Other);
+    let reserved = bed.calls_of(Call::Reserve, || {
+        assert!(bed.allocator.allocate(3 * MIB, &stream).is_err());
+    });
+    assert_eq!(reserved, 1, "the driver failed for another reason");
+}

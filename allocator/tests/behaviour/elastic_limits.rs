@@ -163,3 +163,13 @@ fn a_lower_limit_binds_what_comes_after() {
     bed.assert_elastic_sound();
     drop((first, third));
 }
+
+#[test]
+fn a_request_for_the_whole_device_is_served() {
+    let bed = Bed::elastic_on(HostConfig::default().stepped(5).capacity(64 * MIB), "");
+    let stream = bed.stream();
+    let whole = bed.allocate(64 * MIB, &stream);
+    assert_eq!(bed.device.physical_bytes(), 64 * MIB);
+    assert_eq!(bed.stats().num_alloc_retries, 0, "nothing was in the way");
+    drop(whole);
+}

@@ -332,11 +332,10 @@ fn a_chunk_that_moves_keeps_its_guards() {
 }
 
 #[test]
-fn what_is_cut_off_a_guarded_block_keeps_its_guards() {
+fn what_is_left_of_a_block_whose_chunk_moved_keeps_its_guards() {
     let bed = Bed::elastic("");
-    let (stream, side) = (bed.stream(), bed.stream());
+    let (stream, side, borrower) = (bed.stream(), bed.stream(), bed.stream());
     let memory = bed.allocate(8 * MIB, &stream);
-    let kept = bed.allocate(2 * MIB, &stream);
     let copy = bed.allocate(8 * MIB, &side);
     bed.fill(&memory, 5, &stream);
     bed.device.run_until_idle();
@@ -346,17 +345,17 @@ fn what_is_cut_off_a_guarded_block_keeps_its_guards() {
     // SAFETY: 1. the stream lives. 3. both stay mapped until the stream has come so far.
     unsafe { transfer.copy(to, from, 8 * MIB, side.get()) }.expect("a copy is queued");
     memory.release_after(&[&side]).expect("nothing fails");
-    let parts: Vec<_> = [2, 3, 1, 2]
-        .map(|part| bed.allocate(part * MIB, &stream))
-        .into();
-    for part in &parts {
-        bed.fill(part, 6, &stream);
-    }
-    // A part may stand in a stream that has waited for the guards of another; a fresh stream has not.
+    let moved = bed.allocate(2 * MIB, &borrower);
+    assert_eq!(bed.device.physical_bytes(), 16 * MIB, "a chunk moved");
+    // The borrower waits, and the owner of what is left has not waited yet.
+    let left = bed.allocate(6 * MIB, &stream);
+    bed.fill(&moved, 6, &borrower);
+    bed.fill(&left, 6, &stream);
+    // Everything runs that does not wait for the held stream.
     bed.device.run_until_idle();
     hold.release();
     assert_eq!(bed.content(&copy, &side), Some(5));
-    drop((kept, parts));
+    assert_eq!(bed.device.physical_bytes(), 16 * MIB);
 }
 
 #[test]

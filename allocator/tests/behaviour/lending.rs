@@ -155,3 +155,24 @@ fn lending_to_and_fro_costs_the_same_every_time() {
     assert!(events <= 8, "{events} events");
     drop(rest);
 }
+
+#[test]
+fn what_is_left_of_a_lent_block_keeps_its_guards() {
+    let bed = Bed::with(LENDS);
+    let (owner, side, borrower) = (bed.stream(), bed.stream(), bed.stream());
+    let memory = bed.allocate(12 * MIB, &owner);
+    let hold = bed.hold(&side);
+    bed.fill(&memory, 1, &side);
+    memory.release_after(&[&side]).unwrap();
+    let lent = bed.allocate(4 * MIB, &borrower);
+    let rest = bed.allocate(8 * MIB, &owner);
+    assert_eq!(bed.stats().segment.all.current, 1);
+    bed.fill(&rest, 2, &owner);
+    hold.release();
+    assert_eq!(
+        bed.content(&rest, &owner),
+        Some(2),
+        "the old use came after the new"
+    );
+    drop((lent, rest));
+}

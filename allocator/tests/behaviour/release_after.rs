@@ -258,3 +258,15 @@ fn neighbours_behind_one_stream_are_waited_for_once() {
     });
     assert_eq!(waits, 1, "the later point of a stream covers the earlier");
 }
+
+#[test]
+fn the_parts_of_a_block_make_their_stream_wait_once() {
+    let bed = Bed::new();
+    let (stream, side) = (bed.stream(), bed.stream());
+    bed.allocate(MIB, &stream).release_after(&[&side]).unwrap();
+    let waits = bed.calls_of(Call::StreamWait, || {
+        let parts = [(); 4].map(|()| bed.allocate(256 * KIB, &stream));
+        drop(parts);
+    });
+    assert_eq!(waits, 1, "the stream waited for that point before");
+}

@@ -226,3 +226,37 @@ fn a_pool_that_shares_memory_is_not_brought_back_to_a_saved_state() {
     drop((memory, pool));
     bed.assert_returns_everything();
 }
+
+#[test]
+fn memory_shared_twice_stays_until_both_are_over() {
+    for config in [DIRECT, ELASTIC] {
+        let bed = Bed::new(config);
+        let memory = bed.allocate(4 * MIB);
+        let [first, second, third] = [(); 3].map(|()| bed.allocator.share(&memory).unwrap());
+        let active = || bed.allocator.stats().active_bytes.all.current;
+        drop(first);
+        drop(memory);
+        drop(second);
+        assert_eq!(active(), 4 * MIB, "{config}: it is shared yet");
+        drop(third);
+        eventually("the memory is free", || active() == 0);
+        bed.assert_returns_everything();
+    }
+}
+
+#[test]
+fn a_recorded_use_outlasts_a_share_that_is_over() {
+    let bed = Bed::new(DIRECT);
+    let other = bed.allocator.create_stream().unwrap();
+    let memory = bed.allocate(4 * MIB);
+    memory.record_stream(&other);
+    let hold = bed.device.hold(other.get()).unwrap();
+    drop(bed.allocator.share(&memory).unwrap());
+    drop(memory);
+    let active = || bed.allocator.stats().active_bytes.all.current;
+    assert_eq!(active(), 4 * MIB, "the other stream still uses it");
+    drop(hold);
+    other.synchronize().unwrap();
+    bed.allocator.empty_cache().unwrap();
+    assert_eq!(active(), 0);
+}
