@@ -115,9 +115,6 @@ impl<D: Device> Heap<D> {
         }
         // What fails now is tried again at the next request.
         let _ = self.tend();
-        if !self.lane.is_capturing() {
-            self.state.lock().pending.reach = Reach::default();
-        }
     }
 
     fn reuses_in_captures(&self) -> bool {
