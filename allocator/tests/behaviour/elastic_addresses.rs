@@ -195,3 +195,19 @@ fn only_a_want_of_addresses_makes_ranges_smaller() {
     });
     assert_eq!(reserved, 1, "the driver failed for another reason");
 }
+
+#[test]
+fn after_four_refusals_to_map_again_nothing_is_moved() {
+    let bed = Bed::elastic("");
+    let stream = bed.stream();
+    let spare = bed.allocate(16 * MIB, &stream);
+    let kept = bed.allocate(2 * MIB, &stream);
+    drop(spare);
+    for nth in 1..=4 {
+        bed.device.fail_next(Call::Map, nth, ErrorKind::Unsupported);
+    }
+    let larger = bed.allocate(18 * MIB, &stream);
+    assert_eq!(bed.device.physical_bytes(), 36 * MIB, "all of it is new");
+    bed.assert_elastic_sound();
+    drop((kept, larger));
+}
