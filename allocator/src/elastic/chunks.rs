@@ -322,12 +322,13 @@ mod tests {
         let create = || chunks.create(memory, 1 << 21).unwrap();
         let (first, second) = (create(), create());
         assert_eq!(chunks.destroy(memory, first), Ok(1 << 21));
+        assert_eq!(create(), first);
+        assert_eq!(chunks.destroy(memory, first), Ok(1 << 21));
         assert_eq!(chunks.destroy(memory, first), Ok(0), "it is gone already");
-        let again = create();
+        let (again, third) = (create(), create());
         assert_eq!(again, first);
-        let third = create();
-        assert!(![again, second].contains(&third));
-        for id in [again, second, third] {
+        assert!(![first, second].contains(&third));
+        for id in [first, second, third] {
             chunks.destroy(memory, id).unwrap();
         }
         assert_eq!(chunks.bytes(), 0);

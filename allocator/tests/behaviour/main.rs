@@ -9,6 +9,7 @@ mod captures_failures;
 mod captures_reuse;
 mod captures_uses;
 mod checkpoints;
+mod checkpoints_uses;
 mod defects;
 mod determinism;
 mod drops;

@@ -1,0 +1,194 @@
+//! Saved states of pools, and what other streams use of them.
+
+use std::sync::{Arc, Mutex};
+
+use cachette::hal::{Device, DevicePtr};
+use cachette::pool::PoolProblem;
+use cachette::{Action, Pool};
+use cachette_hal_host::{Hold, HostDevice};
+
+use crate::bed::{Bed, Lane, MIB};
+use crate::checkpoints::{CONFIGS, problem, raw};
+
+/// Memory of 12 MiB in a pool, known by its address, that another stream is held from filling with ones.
+fn used_block(bed: &Bed, pool: &Pool<HostDevice>, stream: &Lane, side: &Lane) -> (u64, Hold) {
+    let address = raw(bed, pool, 12 * MIB, stream);
+    (address, use_elsewhere(bed, address, 12 * MIB, side))
+}
+
+/// Lets another stream fill memory with ones, and holds the stream before it does.
+fn use_elsewhere(bed: &Bed, address: u64, bytes: u64, side: &Lane) -> Hold {
+    let hold = bed.hold(side);
+    let transfer = bed.device.transfer().expect("the host device copies");
+    let at = DevicePtr::new(address).expect("the memory has an address");
+    // SAFETY: 1. the stream lives. 3. the segment of the memory stays.
+    unsafe { transfer.fill(at, 1, bytes, side.get()) }.expect("a fill is queued");
+    // SAFETY: 1. 2. the stream is this allocator's own.
+    unsafe { bed.allocator.record_stream_raw(address, side.get()) }
+        .expect("the memory is allocated");
+    hold
+}
+
+#[test]
+fn p15_a_block_in_use_elsewhere_is_freed_behind_that_use() {
+    for config in CONFIGS {
+        let bed = Bed::with(config);
+        let (stream, side, pool) = (bed.stream(), bed.stream(), bed.allocator.create_pool());
+        drop(pool.allocate(12 * MIB, &stream).unwrap());
+        let empty = pool.checkpoint().unwrap();
+        let (address, hold) = used_block(&bed, &pool, &stream, &side);
+        assert_eq!(pool.restore(&empty).unwrap().freed, [address]);
+        assert!(pool.holds_exactly(&[]));
+        let next = pool.allocate(12 * MIB, &stream).unwrap();
+        bed.fill(&next, 2, &stream);
+        stream.synchronize().unwrap();
+        hold.release();
+        side.synchronize().unwrap();
+        assert_eq!(bed.content(&next, &stream), Some(2), "{config}");
+        drop(next);
+        drop(pool.allocate(512, &stream).unwrap());
+        assert_eq!(bed.stats().active.all.current, 0, "{config}");
+        bed.allocator.check().unwrap();
+    }
+}
+
+#[test]
+fn p15_a_block_in_use_elsewhere_stays_if_it_was_saved() {
+    let bed = Bed::new();
+    let (stream, side, pool) = (bed.stream(), bed.stream(), bed.allocator.create_pool());
+    let (address, hold) = used_block(&bed, &pool, &stream, &side);
+    let saved = pool.checkpoint().unwrap();
+    let restored = pool.restore(&saved).unwrap();
+    assert_eq!(
+        (restored.freed, restored.allocated),
+        (vec![address], vec![address])
+    );
+    // The recorded use is still waited for.
+    bed.allocator.free_raw(address).unwrap();
+    assert_eq!(bed.stats().active.all.current, 1);
+    hold.release();
+    side.synchronize().unwrap();
+    drop(pool.allocate(512, &stream).unwrap());
+    assert_eq!(bed.stats().active.all.current, 0);
+}
+
+#[test]
+fn p15_a_saved_place_in_use_elsewhere_is_refused() {
+    let bed = Bed::new();
+    let (stream, side, pool) = (bed.stream(), bed.stream(), bed.allocator.create_pool());
+    let small = raw(&bed, &pool, 6 * MIB, &stream);
+    let saved = pool.checkpoint().unwrap();
+    bed.allocator.free_raw(small).unwrap();
+    let (address, hold) = used_block(&bed, &pool, &stream, &side);
+    assert_eq!(address, small, "it takes the place of the saved block");
+    assert_eq!(
+        problem(pool.restore(&saved)),
+        PoolProblem::Waiting { address }
+    );
+    assert!(pool.holds_exactly(&[address]), "nothing has changed");
+    hold.release();
+    side.synchronize().unwrap();
+}
+
+#[test]
+fn p15_a_saved_place_behind_a_guard_is_refused() {
+    for config in CONFIGS {
+        let bed = Bed::with(config);
+        let (stream, side, pool) = (bed.stream(), bed.stream(), bed.allocator.create_pool());
+        let owned = pool.allocate(12 * MIB, &stream).unwrap();
+        let address = owned.address();
+        let saved = pool.checkpoint().unwrap();
+        let hold = bed.hold(&side);
+        bed.fill(&owned, 1, &side);
+        owned.release_after(&[&side]).unwrap();
+        assert_eq!(
+            problem(pool.restore(&saved)),
+            PoolProblem::Changed { address }
+        );
+        assert!(pool.holds_exactly(&[]), "{config}: nothing has changed");
+        hold.release();
+    }
+}
+
+#[test]
+fn p15_a_place_beside_a_block_in_use_elsewhere_comes_back() {
+    for config in CONFIGS {
+        let bed = Bed::with(config);
+        let (stream, side, pool) = (bed.stream(), bed.stream(), bed.allocator.create_pool());
+        let used = raw(&bed, &pool, 6 * MIB, &stream);
+        let hold = use_elsewhere(&bed, used, 6 * MIB, &side);
+        let beside = raw(&bed, &pool, 6 * MIB, &stream);
+        assert_eq!(beside, used + 6 * MIB, "{config}: they lie side by side");
+        let saved = pool.checkpoint().unwrap();
+        bed.allocator.free_raw(beside).unwrap();
+        let restored = pool.restore(&saved).unwrap();
+        assert_eq!(restored.allocated, [used, beside], "{config}");
+        assert!(pool.holds_exactly(&[used, beside]), "{config}");
+        hold.release();
+        side.synchronize().unwrap();
+    }
+}
+
+#[test]
+fn p15_every_part_of_a_saved_place_is_looked_at() {
+    let bed = Bed::new();
+    let (stream, side, pool) = (bed.stream(), bed.stream(), bed.allocator.create_pool());
+    let whole = raw(&bed, &pool, 12 * MIB, &stream);
+    let saved = pool.checkpoint().unwrap();
+    bed.allocator.free_raw(whole).unwrap();
+    let front = raw(&bed, &pool, 6 * MIB, &stream);
+    let back = raw(&bed, &pool, 6 * MIB, &stream);
+    let hold = use_elsewhere(&bed, back, 6 * MIB, &side);
+    assert_eq!((front, back), (whole, whole + 6 * MIB));
+    bed.allocator.free_raw(front).unwrap();
+    assert_eq!(
+        problem(pool.restore(&saved)),
+        PoolProblem::Waiting { address: back }
+    );
+    assert!(pool.holds_exactly(&[back]), "nothing has changed");
+    hold.release();
+    side.synchronize().unwrap();
+}
+
+#[test]
+fn p16_trackers_hear_of_every_free_of_a_restore() {
+    let bed = Bed::new();
+    let (stream, side, pool) = (bed.stream(), bed.stream(), bed.allocator.create_pool());
+    let empty = pool.checkpoint().unwrap();
+    let plain = raw(&bed, &pool, 6 * MIB, &stream);
+    let (used, hold) = used_block(&bed, &pool, &stream, &side);
+    let seen: Arc<Mutex<Vec<(Action, u64)>>> = Arc::default();
+    let log = Arc::clone(&seen);
+    bed.allocator
+        .track(move |event| log.lock().unwrap().push((event.action, event.address)));
+    pool.restore(&empty).unwrap();
+    let told = seen.lock().unwrap().clone();
+    for address in [plain, used] {
+        assert!(told.contains(&(Action::FreeRequested, address)));
+    }
+    assert!(told.contains(&(Action::FreeCompleted, plain)));
+    assert!(!told.contains(&(Action::FreeCompleted, used)), "it waits");
+    hold.release();
+    side.synchronize().unwrap();
+}
+
+#[test]
+fn p15_neighbours_in_use_elsewhere_are_not_what_changed() {
+    let bed = Bed::new();
+    let (stream, side, pool) = (bed.stream(), bed.stream(), bed.allocator.create_pool());
+    let before = raw(&bed, &pool, 6 * MIB, &stream);
+    let owned = pool.allocate(6 * MIB, &stream).unwrap();
+    let after = raw(&bed, &pool, 6 * MIB, &stream);
+    let address = owned.address();
+    let saved = pool.checkpoint().unwrap();
+    owned.release_after(&[&side]).unwrap();
+    for neighbour in [before, after] {
+        let hold = use_elsewhere(&bed, neighbour, 6 * MIB, &side);
+        assert_eq!(
+            problem(pool.restore(&saved)),
+            PoolProblem::Changed { address }
+        );
+        hold.release();
+        side.synchronize().unwrap();
+    }
+}
