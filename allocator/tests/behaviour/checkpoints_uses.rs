@@ -192,3 +192,35 @@ fn p15_neighbours_in_use_elsewhere_are_not_what_changed() {
         side.synchronize().unwrap();
     }
 }
+
+#[test]
+fn p15_a_borrowed_block_comes_back_as_borrowed() {
+    let bed = Bed::with("lend_across_streams:True");
+    let (owner, borrower, pool) = (bed.stream(), bed.stream(), bed.allocator.create_pool());
+    let address = pool.allocate(12 * MIB, &owner).unwrap().address();
+    assert_eq!(raw(&bed, &pool, 12 * MIB, &borrower), address);
+    let saved = pool.checkpoint().unwrap();
+    bed.allocator.free_raw(address).unwrap();
+    borrower.synchronize().unwrap();
+    drop(pool.allocate(12 * MIB, &owner).unwrap());
+    pool.restore(&saved).unwrap();
+    let hold = bed.hold(&borrower);
+    let transfer = bed.device.transfer().unwrap();
+    // SAFETY: 1. the stream lives. 3. the segment of the memory stays.
+    unsafe {
+        transfer.fill(
+            DevicePtr::new(address).unwrap(),
+            1,
+            12 * MIB,
+            borrower.get(),
+        )
+    }
+    .unwrap();
+    bed.allocator.free_raw(address).unwrap();
+    let next = pool.allocate(12 * MIB, &owner).unwrap();
+    assert_eq!(next.address(), address);
+    bed.fill(&next, 2, &owner);
+    hold.release();
+    borrower.synchronize().unwrap();
+    assert_eq!(bed.content(&next, &owner), Some(2));
+}

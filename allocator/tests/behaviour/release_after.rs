@@ -1,8 +1,9 @@
 //! `release_after`: memory that is free at once, behind a wait on the device.
 
 use cachette::hal::{Call, ErrorKind};
+use cachette_hal_host::HostConfig;
 
-use crate::bed::{Bed, KIB, MIB};
+use crate::bed::{Bed, KIB, MIB, is_waiting, start};
 
 #[test]
 fn released_memory_serves_the_next_request_at_once() {
@@ -123,8 +124,8 @@ fn released_memory_is_given_back_only_after_the_wait() {
     bed.fill(&memory, 1, &side);
     memory.release_after(&[&side]).unwrap();
     let allocator = bed.allocator.clone();
-    let emptied = crate::bed::start(move || allocator.empty_cache());
-    assert!(crate::bed::is_waiting(&emptied));
+    let emptied = start(move || allocator.empty_cache());
+    assert!(is_waiting(&emptied));
     hold.release();
     assert_eq!(emptied.recv().unwrap(), Ok(12 * MIB));
     bed.assert_sound();
@@ -269,4 +270,22 @@ fn the_parts_of_a_block_make_their_stream_wait_once() {
         drop(parts);
     });
     assert_eq!(waits, 1, "the stream waited for that point before");
+}
+
+#[test]
+fn a_driver_whose_free_does_not_wait_frees_nothing_in_use() {
+    let bed = Bed::on(HostConfig::default().free_without_waiting(), "");
+    let (stream, side) = (bed.stream(), bed.stream());
+    let memory = bed.allocate(12 * MIB, &stream);
+    let hold = bed.hold(&side);
+    bed.fill(&memory, 7, &side);
+    memory.release_after(&[&side]).unwrap();
+    let allocator = bed.allocator.clone();
+    let emptied = start(move || allocator.empty_cache());
+    assert!(is_waiting(&emptied), "the other stream has yet to write it");
+    assert_eq!(bed.device.calls(Call::Free), 0);
+    hold.release();
+    assert_eq!(emptied.recv().unwrap(), Ok(12 * MIB));
+    side.synchronize().expect("the write found its memory");
+    bed.assert_sound();
 }

@@ -58,7 +58,7 @@ impl Model {
             Measure::ActiveBytes => bytes(&self.allocated) + bytes(&self.pending),
             Measure::InactiveSplitBytes => split(|split| split.1),
             // Callers ask for half of what they get, until the block is free.
-            Measure::RequestedBytes => (bytes(&self.allocated) + bytes(&self.pending)) / 2,
+            Measure::RequestedBytes => u64::midpoint(bytes(&self.allocated), bytes(&self.pending)),
         }
     }
 
