@@ -57,17 +57,13 @@ type Leaf = Box<[Page]>;
 pub(crate) struct Index {
     root: Box<[OnceLock<Leaf>]>,
     far: Mutex<BTreeMap<u64, (u64, Home)>>,
-    /// The segments that are not elastic: from their start to their size. No two overlap.
-    claims: Mutex<BTreeMap<u64, u64>>,
 }
 
 impl fmt::Debug for Index {
-    /// Counts, since the tables are megabytes long. It waits for no lock: in a forked child it may stay taken.
+    /// Counts, since the tables are megabytes long.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let leaves = self.root.iter().filter(|leaf| leaf.get().is_some());
-        let claims = self.claims.try_lock().map(|claims| claims.len());
         f.debug_struct("Index")
-            .field("segments", &claims.ok())
             .field("tables", &leaves.count())
             .finish_non_exhaustive()
     }
@@ -78,30 +74,11 @@ impl Default for Index {
         Self {
             root: (0..1 << ROOT_SHIFT).map(|_| OnceLock::new()).collect(),
             far: Mutex::default(),
-            claims: Mutex::default(),
         }
     }
 }
 
 impl Index {
-    /// Claims addresses for a segment that is new; if another has some of them, says where that begins.
-    pub(crate) fn claim(&self, base: u64, bytes: u64) -> Result<(), u64> {
-        let mut claims = self.claims();
-        let before = claims.range(..base.saturating_add(bytes)).next_back();
-        if let Some((other, length)) = before
-            && other.saturating_add(*length) > base
-        {
-            return Err(*other);
-        }
-        claims.insert(base, bytes);
-        Ok(())
-    }
-
-    /// Gives up what was claimed.
-    pub(crate) fn disclaim(&self, base: u64) {
-        self.claims().remove(&base);
-    }
-
     /// Remembers where the segment at `base` lives.
     pub(crate) fn insert(&self, base: u64, bytes: u64, home: Home) {
         if base + bytes > FAR {
@@ -163,10 +140,6 @@ impl Index {
         &table[leaf]
     }
 
-    fn claims(&self) -> MutexGuard<'_, BTreeMap<u64, u64>> {
-        self.claims.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn far(&self) -> MutexGuard<'_, BTreeMap<u64, (u64, Home)>> {
         self.far.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -214,25 +187,6 @@ mod tests {
         index.remove(start, 2 * MIB);
         assert_eq!(index.find(start + 2 * MIB), [None, Some(home(2))]);
         assert_eq!(index.find(start + 5 * MIB), [Some(home(2)), None]);
-    }
-
-    #[test]
-    fn a_claim_that_overlaps_another_is_refused() {
-        let index = Index::default();
-        let start = 0x7000_0000_0000 + 4096;
-        assert_eq!(index.claim(start, 4 * MIB), Ok(()));
-        for (base, bytes) in [
-            (start, 2 * MIB),
-            (start - MIB, 2 * MIB),
-            (start + 3 * MIB, 2 * MIB),
-            (start - MIB, 8 * MIB),
-        ] {
-            assert_eq!(index.claim(base, bytes), Err(start), "{base:#x}");
-        }
-        assert_eq!(index.claim(start - 2 * MIB, 2 * MIB), Ok(()));
-        assert_eq!(index.claim(start + 4 * MIB, 2 * MIB), Ok(()));
-        index.disclaim(start);
-        assert_eq!(index.claim(start, 4 * MIB), Ok(()));
     }
 
     #[test]

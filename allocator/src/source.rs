@@ -89,10 +89,10 @@ pub type PoolPair = (u64, u64);
 /// Calls come from any thread, several at once. A pool keeps its source alive until the last segment has gone back.
 /// Only the first three methods are needed; the rest are told what happens, and by default do not care.
 ///
-/// A source may ask the allocator for memory of the default pool, or of a pool without a source. A request inside
-/// `allocate` or `free` that needs a segment of a source gets an error: it would wait for itself. Other requests may
-/// wait until a call returns. So a source must not wait for a thread that asks for memory, and must not hold a lock of
-/// its own while it asks.
+/// A source may ask the allocator for memory of other pools. A request inside `allocate` or `free` that needs a segment
+/// of the same source gets an error: it would wait for itself. Other requests may wait until a call returns. So a source
+/// must not wait for a thread that asks for memory, must not hold a lock while it asks, and two sources must not ask each
+/// other's pools.
 ///
 /// # Safety
 ///

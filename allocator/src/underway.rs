@@ -141,7 +141,7 @@ impl Underway {
 }
 
 /// Whether this thread makes or releases a segment now, and is inside a function of the program.
-pub(crate) fn is_busy() -> bool {
+fn is_busy() -> bool {
     DEPTH.get() > 0
 }
 

@@ -32,7 +32,7 @@ impl<D: Device> Heap<D> {
         let Some(id) = self.put_in(&mut state, segment) else {
             drop(state);
             let release = self.shared.underway.release();
-            self.shared.index.disclaim(segment.base.address());
+            self.forget_made(segment);
             self.free_memory(segment, &[], &mut Told::default())?;
             self.shared
                 .totals
@@ -142,23 +142,23 @@ impl<D: Device> Heap<D> {
 
     /// Asks the device, or the source of the heap's pool, for a segment; `None` if there is no memory.
     pub(crate) fn obtain(&self, bytes: u64) -> Result<Option<DevicePtr>, Error> {
-        let index = &self.shared.index;
-        let Some(source) = self.pool().and_then(|pool| pool.source.clone()) else {
+        let pool = self.pool();
+        let with_source = pool
+            .as_ref()
+            .and_then(|pool| Some((pool, pool.source.as_ref()?)));
+        let Some((pool, source)) = with_source else {
             return match self.shared.device.allocate(bytes) {
-                Ok(base) => {
-                    // The device promises that it overlaps nothing.
-                    let _ = index.claim(base.address(), bytes);
-                    Ok(Some(base))
-                }
+                Ok(base) => Ok(Some(base)),
                 Err(error) if error.kind() == hal::ErrorKind::OutOfMemory => Ok(None),
                 Err(error) => Err(error.into()),
             };
         };
+        let _called = pool.call_source();
         // SAFETY: 1. the lane keeps its stream alive.
         match unsafe { source.allocate(bytes, &self.place()) } {
             Ok(base) if base.address().is_multiple_of(GRAIN) => {
-                let claimed = index.claim(base.address(), bytes);
-                claimed.map_err(|other| overlap(source.name(), base, other))?;
+                let made = pool.note_made(base.address(), bytes);
+                made.map_err(|other| overlap(source.name(), base, other))?;
                 Ok(Some(base))
             }
             Ok(base) => {
@@ -179,6 +179,13 @@ impl<D: Device> Heap<D> {
         }
     }
 
+    /// Forgets that the source of the heap's pool has made a segment.
+    fn forget_made(&self, segment: Segment) {
+        if let Some(pool) = self.pool() {
+            pool.forget_made(segment.base.address());
+        }
+    }
+
     /// Waits for those who may still use a segment, and gives its memory back to the device.
     fn free_memory(
         &self,
@@ -193,7 +200,9 @@ impl<D: Device> Heap<D> {
         let (address, bytes) = (segment.base.address(), segment.bytes);
         self.note_segment(Action::SegmentFree, address, bytes);
         *told = self.tell(Action::SegmentFree, address, bytes);
-        let freed = match self.pool().and_then(|pool| pool.source.clone()) {
+        let pool = self.pool();
+        let _called = pool.as_ref().map(|pool| pool.call_source());
+        let freed = match pool.as_ref().and_then(|pool| pool.source.as_ref()) {
             // SAFETY: 1. 2. as below; the heap belongs to one pool as long as it has a segment.
             Some(source) => unsafe { source.free(segment.base, bytes, &self.place()) }
                 .map_err(|_| hal::Error::new(hal::ErrorKind::Other, "free of a pool's source")),
@@ -263,9 +272,9 @@ struct Leaving<'a, D: Device> {
 impl<'a, D: Device> Leaving<'a, D> {
     fn begin(heap: &'a Heap<D>, id: SegmentId, segment: Segment) -> Self {
         // Before the device can give the addresses to another heap.
-        let (index, base) = (&heap.shared.index, segment.base.address());
-        index.remove(base, segment.bytes);
-        index.disclaim(base);
+        let index = &heap.shared.index;
+        index.remove(segment.base.address(), segment.bytes);
+        heap.forget_made(segment);
         Self {
             heap,
             id,
@@ -292,7 +301,10 @@ impl<D: Device> Drop for Leaving<'_, D> {
             return;
         }
         let Segment { base, bytes, .. } = self.segment;
-        let _ = self.heap.shared.index.claim(base.address(), bytes);
+        if let Some(pool) = self.heap.pool() {
+            // It was there before, so it overlaps no other.
+            let _ = pool.note_made(base.address(), bytes);
+        }
         let mut state = self.heap.state.lock();
         self.heap.index(self.segment, self.id);
         state.shelf.stay(self.id);

@@ -40,7 +40,7 @@ use crate::pool::Pools;
 use crate::shared::Shared;
 use crate::size::{self, Kind};
 use crate::source::SourceError;
-use crate::underway::{self, Ended};
+use crate::underway::Ended;
 
 /// A block that was found, and the heap it is of.
 #[derive(Debug)]
@@ -150,21 +150,20 @@ impl<'a, D: Device> Climb<'a, D> {
         Err(failed.into())
     }
 
-    /// Refuses to make the memory of a source while this thread is inside one: it would wait for itself, or for a
-    /// thread that waits for it.
+    /// Refuses to ask a source while this thread is inside a call of it: the request would wait for itself.
     fn check_nested(&self) -> Result<(), Error> {
-        let Some(pool) = self.heap.pool().filter(|_| underway::is_busy()) else {
+        let Some(pool) = self.heap.pool().filter(|pool| pool.is_in_source()) else {
             return Ok(());
         };
         let Some(source) = &pool.source else {
             return Ok(());
         };
         let text = format!(
-            "pool {} needs memory of {} inside a call of a source",
+            "pool {} needs memory of {} inside a call of that source",
             pool.id,
             source.name()
         );
-        let advice = "allocate from the default pool or from a pool without a source there";
+        let advice = "allocate from the default pool or from another pool there";
         Err(SourceError::other(text, advice).into())
     }
 

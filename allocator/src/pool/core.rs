@@ -1,5 +1,9 @@
 //! What a pool is, for the heaps that belong to it.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::marker::PhantomData;
+use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
@@ -42,6 +46,8 @@ pub(crate) struct PoolCore {
     turning: Mutex<Option<ThreadId>>,
     /// What several pools sleep and wake by; empty for none.
     pub(crate) tag: String,
+    /// The segments that its source has made, from their start to their size. No two overlap.
+    made: Mutex<BTreeMap<u64, u64>>,
     /// Owners, routes, captures and graphs.
     pub(super) uses: AtomicU64,
     /// How often threads have entered it and not left it, because a guard is forgotten or outlives the last user.
@@ -72,6 +78,7 @@ impl PoolCore {
             tag: String::new(),
             uses: AtomicU64::new(1),
             entered: AtomicU64::new(0),
+            made: Mutex::default(),
         }
     }
 
@@ -85,6 +92,39 @@ impl PoolCore {
     /// Whether anybody uses the pool.
     pub(crate) fn is_used(&self) -> bool {
         self.uses.load(Relaxed) > 0
+    }
+
+    /// Notes a segment of its source; if it overlaps another, says where that begins.
+    pub(crate) fn note_made(&self, base: u64, bytes: u64) -> Result<(), u64> {
+        let mut made = self.made();
+        let before = made.range(..base.saturating_add(bytes)).next_back();
+        if let Some((other, length)) = before
+            && other.saturating_add(*length) > base
+        {
+            return Err(*other);
+        }
+        made.insert(base, bytes);
+        Ok(())
+    }
+
+    /// Forgets a segment of its source.
+    pub(crate) fn forget_made(&self, base: u64) {
+        self.made().remove(&base);
+    }
+
+    fn made(&self) -> MutexGuard<'_, BTreeMap<u64, u64>> {
+        self.made.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Says that this thread calls the source, until the guard goes.
+    pub(crate) fn call_source(&self) -> SourceCall {
+        CALLED.with_borrow_mut(|called| called.push(ptr::from_ref(self).addr()));
+        SourceCall(PhantomData)
+    }
+
+    /// Whether this thread is inside a call of the source.
+    pub(crate) fn is_in_source(&self) -> bool {
+        CALLED.with_borrow(|called| called.contains(&ptr::from_ref(self).addr()))
     }
 
     /// Whether requests of a thread may still be led to it.
@@ -230,4 +270,45 @@ impl Drop for Turn<'_> {
 /// Locks what no panic leaves half changed.
 fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+thread_local! {
+    /// The pools whose source this thread calls now, the last one innermost; more than one where a source asks a pool
+    /// with another.
+    static CALLED: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A call of a pool's source by this thread.
+#[derive(Debug)]
+pub(crate) struct SourceCall(PhantomData<*const ()>);
+
+impl Drop for SourceCall {
+    fn drop(&mut self) {
+        CALLED.with_borrow_mut(Vec::pop);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_segment_that_overlaps_another_is_refused() {
+        const MIB: u64 = 1 << 20;
+        let core = PoolCore::gone(PoolId::of_user());
+        let start = 0x7000_0000_0000 + 4096;
+        assert_eq!(core.note_made(start, 4 * MIB), Ok(()));
+        for (base, bytes) in [
+            (start, 2 * MIB),
+            (start - MIB, 2 * MIB),
+            (start + 3 * MIB, 2 * MIB),
+            (start - MIB, 8 * MIB),
+        ] {
+            assert_eq!(core.note_made(base, bytes), Err(start), "{base:#x}");
+        }
+        assert_eq!(core.note_made(start - 2 * MIB, 2 * MIB), Ok(()));
+        assert_eq!(core.note_made(start + 4 * MIB, 2 * MIB), Ok(()));
+        core.forget_made(start);
+        assert_eq!(core.note_made(start, 4 * MIB), Ok(()));
+    }
 }

@@ -108,7 +108,7 @@ fn m8_memory_that_overlaps_a_segment_is_refused() {
 }
 
 #[test]
-fn m8_a_request_of_a_source_to_a_source_is_refused() {
+fn m8_a_request_of_a_source_to_its_own_pool_is_refused() {
     for same_stream in [true, false] {
         let answer = in_time(move || {
             let bed = Bed::new();
@@ -136,7 +136,7 @@ fn m8_a_request_of_a_source_to_a_source_is_refused() {
             refused.to_string()
         });
         let text = answer.expect("the request does not hang");
-        assert!(text.contains("inside a call of a source"), "{text}");
+        assert!(text.contains("inside a call of that source"), "{text}");
     }
 }
 
@@ -152,4 +152,23 @@ fn m8_a_source_may_use_the_default_pool() {
     let pool = pool(&bed, allocate, || ());
     drop(pool.allocate(12 * MIB, &stream).expect("there is room"));
     bed.assert_sound();
+}
+
+#[test]
+fn m8_a_source_may_use_a_pool_with_another_source() {
+    let bed = Bed::new();
+    let stream = bed.stream();
+    let (inner, lower) = (pool(&bed, makes(&bed), || ()), stream.clone());
+    let below = bed.allocator.open_pool(inner.id()).expect("it is there");
+    let allocate = move |bytes, _: &Place| {
+        let memory = below.allocate(bytes, &lower).expect("there is room");
+        Ok(DevicePtr::new(memory.into_raw()).expect("it has bytes"))
+    };
+    // SAFETY: 1. 2. 3. what the pool below allocates has these properties, and is kept.
+    let source = Arc::new(unsafe { FunctionSource::new("outer", allocate, |_, _, _| Ok(())) });
+    let options = PoolOptions::new().source(source);
+    let outer = bed.allocator.create_pool_with(options);
+    let memory = outer.expect("its name is new").allocate(MIB, &stream);
+    assert!(!memory.expect("there is room").is_empty());
+    assert_eq!(inner.stats().allocations, 1);
 }
