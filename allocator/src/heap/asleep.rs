@@ -69,13 +69,18 @@ impl<D: Device> Heap<D> {
     }
 
     /// Whether a stream that uses an allocated block is captured: what it was told before cannot be waited for.
-    pub(crate) fn is_used_by_a_capture(&self) -> bool {
+    pub(crate) fn is_used_by_a_capture(&self) -> hal::Result<bool> {
         let lanes: Vec<Arc<Lane<D>>> = {
             let state = self.state.lock();
             let uses = state.uses.values();
             uses.flat_map(|uses| uses.lanes.iter().cloned()).collect()
         };
-        lanes.iter().any(|lane| lane.is_capturing())
+        for lane in &lanes {
+            if lane.ask_capturing()? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Whether the chunk still lies under the heap's blocks.

@@ -83,7 +83,7 @@ impl<D: Device> Heap<D> {
         if self.policy().round(ask.requested) > self.shared.device.info().total_memory {
             return Ok(None);
         }
-        let capturing = self.lane.is_capturing();
+        let capturing = self.lane.ask_capturing()?;
         if !capturing {
             self.unmap_stale();
         }

@@ -86,9 +86,9 @@ impl<D: Device> Heap<D> {
     /// The segments that can be given back now, the oldest first: the unused ones, unless the stream is captured.
     ///
     /// To give one back, a point is marked in the stream and waited for. That would break a capture.
-    pub(crate) fn idle_segments(&self) -> Vec<IdleSegment> {
-        if self.lane.is_capturing() {
-            return Vec::new();
+    pub(crate) fn idle_segments(&self) -> hal::Result<Vec<IdleSegment>> {
+        if self.lane.ask_capturing()? {
+            return Ok(Vec::new());
         }
         let mut state = self.state.lock();
         if state.policy.ages {
@@ -96,7 +96,7 @@ impl<D: Device> Heap<D> {
         }
         let idle = state.shelf.idle_segments();
         self.publish(&mut state);
-        idle
+        Ok(idle)
     }
 
     /// Gives one idle segment back to the device; the bytes that came free, zero if it was taken meanwhile.
@@ -227,7 +227,7 @@ impl<D: Device> Heap<D> {
         if self.elastic.is_some() {
             return self.release_spares();
         }
-        let idle = self.idle_segments().into_iter().filter(which);
+        let idle = self.idle_segments()?.into_iter().filter(which);
         sum_all(idle.map(|idle| self.release(idle)))
     }
 
@@ -324,7 +324,7 @@ impl<D: Device> Drop for Heap<D> {
                 let _ = fence.wait();
             }
             let _ = self.tend();
-            for idle in self.idle_segments() {
+            for idle in self.idle_segments().unwrap_or_default() {
                 let _ = self.release(idle);
             }
             self.release_spares_at_last();

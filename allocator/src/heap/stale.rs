@@ -213,7 +213,7 @@ impl<D: Device> Heap<D> {
     /// Gives every spare chunk back to the device as soon as the heap's stream is past its last use; the bytes
     /// that came free at once. The rest follows when the heap next looks.
     pub(crate) fn release_spares(&self) -> hal::Result<u64> {
-        if self.is_asleep() || self.lane.is_capturing() {
+        if self.is_asleep() || self.lane.ask_capturing()? {
             return Ok(0);
         }
         // A capture of another stream may be under way.

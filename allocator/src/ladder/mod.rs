@@ -282,7 +282,7 @@ impl<'a, D: Device> Climb<'a, D> {
     /// Takes a block that is idle on another stream, and makes this one wait for that.
     fn borrow(&self) -> hal::Result<Option<Found<D>>> {
         // What is captured cannot wait for what is not.
-        if !self.shared.settings.lends.load(Relaxed) || self.heap.lane().is_capturing() {
+        if !self.shared.settings.lends.load(Relaxed) || self.heap.lane().ask_capturing()? {
             return Ok(None);
         }
         let pool = self.heap.pool().map(|pool| pool.id);
@@ -290,7 +290,7 @@ impl<'a, D: Device> Climb<'a, D> {
             // What is elastic serves nobody once that is off.
             let off = other.elastic().is_some() && other.is_retired();
             let apart = other.pool().map(|pool| pool.id) != pool;
-            if Arc::ptr_eq(&other, self.heap) || off || apart || other.lane().is_capturing() {
+            if Arc::ptr_eq(&other, self.heap) || off || apart || other.lane().ask_capturing()? {
                 continue;
             }
             let Some(taken) = other.take_tended(self.ask)? else {

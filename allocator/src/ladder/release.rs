@@ -40,15 +40,12 @@ impl<D: Device> Climb<'_, D> {
     }
 
     fn collect_older_half(&self) -> hal::Result<u64> {
-        let idle: Vec<(Arc<Heap<D>>, IdleSegment)> = self
-            .givers()
-            .into_iter()
-            .flat_map(|heap| {
-                let idle = heap.idle_segments();
-                idle.into_iter().map(move |idle| (Arc::clone(&heap), idle))
-            })
-            .filter(|(_, idle)| idle.kind == Kind::Large)
-            .collect();
+        let mut idle: Vec<(Arc<Heap<D>>, IdleSegment)> = Vec::new();
+        for heap in self.givers() {
+            let of_heap = heap.idle_segments()?.into_iter();
+            let large = of_heap.filter(|idle| idle.kind == Kind::Large);
+            idle.extend(large.map(|idle| (Arc::clone(&heap), idle)));
+        }
         let ages: u64 = idle.iter().map(|(_, idle)| u64::from(idle.age)).sum();
         let count = idle.len() as u64;
         let old = idle
@@ -64,7 +61,7 @@ impl<D: Device> Climb<'_, D> {
             return Ok(false);
         }
         let enough = self.need.rounded.max(self.policy.max_split);
-        let mut idle = self.heap.idle_segments();
+        let mut idle = self.heap.idle_segments()?;
         idle.retain(|idle| idle.kind == self.need.kind && idle.bytes >= self.policy.max_split);
         idle.sort_by_key(|idle| (idle.bytes, idle.order));
         if let Some(single) = idle.iter().find(|idle| idle.bytes >= enough) {
@@ -93,7 +90,7 @@ impl<D: Device> Climb<'_, D> {
 /// Gives back everything of a heap that nobody uses, after waiting for its stream.
 pub(super) fn release_whole<D: Device>(heap: &Heap<D>) -> hal::Result<()> {
     heap.release_where(|_| true)?;
-    if heap.lane().is_capturing() {
+    if heap.lane().ask_capturing()? {
         return Ok(());
     }
     heap.stale_fences()

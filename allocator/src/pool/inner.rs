@@ -214,7 +214,7 @@ impl<D: Device> Inner<D> {
             return Ok(true);
         };
         for lane in &lanes {
-            if lane.is_capturing() {
+            if lane.ask_capturing()? {
                 return Ok(false);
             }
             let fence = Fence::record(lane)?;

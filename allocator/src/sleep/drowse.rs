@@ -138,7 +138,7 @@ impl<D: Device> Inner<D> {
             if heap.is_offering() {
                 return Err(PoolProblem::Offered.of(core.id));
             }
-            if heap.lane().is_capturing() || heap.is_used_by_a_capture() {
+            if heap.lane().ask_capturing()? || heap.is_used_by_a_capture()? {
                 return Err(PoolProblem::Captured.of(core.id));
             }
         }
@@ -154,7 +154,7 @@ impl<D: Device> Inner<D> {
         for heap in self.heaps.all() {
             let lane = heap.lane();
             // What is captured does not run before it is launched.
-            if done.contains(&lane.number()) || lane.is_capturing() {
+            if done.contains(&lane.number()) || lane.ask_capturing()? {
                 continue;
             }
             done.push(lane.number());

@@ -56,7 +56,7 @@ impl<D: Device> Heap<D> {
     ///
     /// A captured stream is not idle, and is not asked: an event would become part of its graph.
     fn is_idle(&self) -> hal::Result<bool> {
-        if self.lane.is_capturing() {
+        if self.lane.ask_capturing()? {
             return Ok(false);
         }
         Fence::record(&self.lane)?.passes_soon()
