@@ -74,11 +74,12 @@ impl<D: Device> Lane<D> {
         }
     }
 
-    /// The capture that the stream takes part in.
-    pub(crate) fn capture(&self) -> Option<CaptureId> {
-        match self.capture_status()?.ok()? {
-            CaptureStatus::Active(id) => Some(id),
-            _ => None,
+    /// The capture that the stream takes part in. A stream that the driver does not know is in none.
+    pub(crate) fn capture(&self) -> hal::Result<Option<CaptureId>> {
+        match self.capture_status() {
+            Some(Ok(CaptureStatus::Active(id))) => Ok(Some(id)),
+            Some(Err(error)) if error.kind() != hal::ErrorKind::InvalidHandle => Err(error),
+            _ => Ok(None),
         }
     }
 

@@ -42,7 +42,7 @@ impl<D: Device> Inner<D> {
     /// Finds a block in the pool that a request is led to, if it is.
     fn find_by_route(&self, heap: &Arc<Heap<D>>, ask: Ask) -> Result<Found<D>, Error> {
         let lane = heap.lane();
-        let led = self.routes.pool_for(lane.stream(), || lane.capture());
+        let led = self.routes.pool_for(lane.stream(), || lane.capture())?;
         let heap = match led {
             Some(pool) => self.heap_of_lane(&pool, lane)?,
             None => heap,
@@ -59,9 +59,12 @@ impl<D: Device> Inner<D> {
     #[cold]
     pub(super) fn serves_graphs(&self, heap: &Heap<D>) -> bool {
         let lane = heap.lane();
-        let led = || self.routes.pool_for(lane.stream(), || lane.capture());
-        let pool = heap.pool().or_else(led);
-        pool.is_some_and(|pool| pool.keeps())
+        let led = match heap.pool() {
+            Some(pool) => Ok(Some(pool)),
+            None => self.routes.pool_for(lane.stream(), || lane.capture()),
+        };
+        // If the driver fails to say, the search for a block fails with its error.
+        led.map_or(true, |pool| pool.is_some_and(|pool| pool.keeps()))
     }
 
     fn find_in_pool(&self, heap: &Arc<Heap<D>>, ask: Ask) -> Result<Found<D>, Error> {

@@ -87,7 +87,8 @@ impl<D: Device> Cache<D> {
         match unsafe { capture.capture_status(lane.stream()) } {
             Ok(CaptureStatus::Active(id)) => {
                 let own = Arc::ptr_eq(lane.shared(), &self.shared);
-                let pool = own.then(|| self.routes.pool_for(lane.stream(), || Some(id)));
+                let led = || self.routes.pool_for(lane.stream(), || Ok(Some(id))).ok();
+                let pool = own.then(led).flatten();
                 Some(pool.flatten().map_or(Keeper::Unknown, Keeper::Pool))
             }
             Ok(_) => None,

@@ -77,7 +77,7 @@ impl<D: Device> Pool<D> {
 impl<D: Device> Capture<D> {
     /// Lets every stream that joins the capture be served, now that it has a number.
     fn route_by_capture(&self) -> Result<(), Error> {
-        if let Some(id) = self.stream.lane.capture() {
+        if let Some(id) = self.stream.lane.capture()? {
             let routes = &self.user.allocator.inner().routes;
             routes.change(Filter::Capture(id), self.user.id())?;
         }

@@ -11,7 +11,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use cachette_hal::{CaptureId, StreamRef};
+use cachette_hal::{self as hal, CaptureId, StreamRef};
 
 use super::core::PoolCore;
 use super::{PoolId, PoolProblem};
@@ -151,13 +151,17 @@ impl Filter {
     }
 
     /// Whether a request for `stream` is led; `capture` tells the stream's capture.
-    fn leads(&self, stream: StreamRef, capture: impl Fn() -> Option<CaptureId>) -> bool {
-        match self {
+    fn leads(
+        &self,
+        stream: StreamRef,
+        capture: impl Fn() -> hal::Result<Option<CaptureId>>,
+    ) -> hal::Result<bool> {
+        Ok(match self {
             Self::All => true,
             Self::Stream(only) => *only == stream,
-            Self::Capture(id) => capture() == Some(*id),
+            Self::Capture(id) => capture()? == Some(*id),
             Self::Function(leads) => leads(stream),
-        }
+        })
     }
 }
 
@@ -214,15 +218,19 @@ impl Routes {
         !list.is_empty()
     }
 
-    /// The pool that serves `stream`: that of the route begun last. `capture` tells the stream's capture.
+    /// The pool that serves `stream`: that of the route begun last. `capture` tells the stream's capture; where it
+    /// fails, the memory of a graph could come from the wrong pool, so this fails too.
     pub(crate) fn pool_for(
         &self,
         stream: StreamRef,
-        capture: impl Fn() -> Option<CaptureId>,
-    ) -> Option<Arc<PoolCore>> {
+        capture: impl Fn() -> hal::Result<Option<CaptureId>>,
+    ) -> hal::Result<Option<Arc<PoolCore>>> {
         let list = self.list.read().unwrap_or_else(PoisonError::into_inner);
-        let leads = |filter: &Filter| filter.leads(stream, &capture);
-        let route = list.iter().rev().find(|(filter, _)| leads(filter));
-        route.map(|(_, pool)| Arc::clone(pool))
+        for (filter, pool) in list.iter().rev() {
+            if filter.leads(stream, &capture)? {
+                return Ok(Some(Arc::clone(pool)));
+            }
+        }
+        Ok(None)
     }
 }
