@@ -63,7 +63,9 @@ impl<D: Device> Heap<D> {
         if peak {
             self.shared.ledger.note(&self.counters);
         }
-        self.tell_alloc(&taken, ask.requested, Told::default());
+        if self.is_told(Action::Alloc) {
+            self.tell_alloc(&taken, ask.requested, Told::default());
+        }
         Some(taken)
     }
 
@@ -119,7 +121,7 @@ impl<D: Device> Heap<D> {
         let mut state = self.state.lock();
         state.uses.remove(&taken.id);
         state.shelf.block_mut(taken.id).used = false;
-        self.give_plainly(state, taken.id, guards);
+        drop(self.give_plainly(state, taken.id, guards));
     }
 
     #[cold]
@@ -128,17 +130,24 @@ impl<D: Device> Heap<D> {
         let raw = std::mem::take(&mut state.shelf.block_mut(id).raw);
         let (mut state, _gathered) = self.gather(state, Level::All);
         state.shelf.block_mut(id).raw = raw;
-        // Once the block does not count any more, another thread may free the last one.
-        let heap = state.keepalive.clone();
         if let Some(uses) = state.take_uses(id) {
+            // Once the block does not count any more, another thread may free the last one.
+            let heap = state.keepalive.clone();
             return Given::careful(self.give_used(state, id, uses), heap);
         }
-        self.give_plainly(state, id, Vec::new());
-        Given::careful(Ok(()), heap)
+        match self.give_plainly(state, id, Vec::new()) {
+            None => Given::DONE,
+            heap => Given::careful(Ok(()), heap),
+        }
     }
 
-    /// Gives back a block that no other stream uses.
-    fn give_plainly(&self, mut state: Guard<'_, D>, id: BlockId, guards: Vec<Arc<Fence<D>>>) {
+    /// Gives back a block that no other stream uses; the heap, where it had to be held or may end now.
+    fn give_plainly(
+        &self,
+        mut state: Guard<'_, D>,
+        id: BlockId,
+        guards: Vec<Arc<Fence<D>>>,
+    ) -> Option<Arc<Self>> {
         let block = state.shelf.block(id);
         let (address, requested) = (block.address, block.requested);
         if state.policy.ages {
@@ -148,10 +157,15 @@ impl<D: Device> Heap<D> {
         if state.shelf.is_loud() {
             self.publish(&mut state);
         }
-        self.let_go(&mut state);
+        let is_told = self.is_told(Action::FreeRequested);
+        let held = is_told.then(|| state.keepalive.clone()).flatten();
+        let last = self.let_go(&mut state);
         drop(state);
-        self.tell(Action::FreeRequested, address, requested);
-        self.tell(Action::FreeCompleted, address, requested);
+        if is_told {
+            self.tell(Action::FreeRequested, address, requested);
+            self.tell(Action::FreeCompleted, address, requested);
+        }
+        last.or(held)
     }
 
     /// Moves a block that no other stream uses from its caller to the free ones.
@@ -173,11 +187,13 @@ impl<D: Device> Heap<D> {
         state.shelf.give_guarded(id, guards);
     }
 
-    /// Keeps the heap alive no longer, if it is closed and nothing is allocated any more. The caller holds it.
-    pub(super) fn let_go(&self, state: &mut State<D>) {
+    /// What keeps the heap alive, once it is closed and nothing is allocated any more.
+    pub(super) fn let_go(&self, state: &mut State<D>) -> Option<Arc<Self>> {
         let unused = self.counters.now(Row::All, Counted::Allocations) == 0;
         if state.closed && unused {
-            state.keepalive = None;
+            state.keepalive.take()
+        } else {
+            None
         }
     }
 }

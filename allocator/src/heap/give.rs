@@ -11,25 +11,26 @@ use crate::probes;
 
 /// What is left to do after a block was given back; nothing, as a rule.
 ///
-/// A careful free goes on after its block no longer counts as allocated, and another thread may free the last block
-/// meanwhile. So the careful free holds the heap, and passes it on to be dropped when no reference to it is left.
+/// A careful free may go on after its block no longer counts as allocated, and another thread may free the last block
+/// meanwhile. Then the careful free holds the heap, and passes it on to be dropped when no reference to it is left.
 #[derive(Debug)]
 #[must_use = "the result says whether the driver failed"]
-pub(crate) enum Given<D: Device> {
-    /// Nothing is left to do.
-    Done,
-    /// The heap is to be let go.
-    Held(Option<Arc<Heap<D>>>),
-    /// The driver failed; boxed because it is rare.
-    Failed(Box<(hal::Error, Option<Arc<Heap<D>>>)>),
+pub(crate) struct Given<D: Device> {
+    /// Boxed because it is rare: what passes through the hot path is one word.
+    more: Option<Box<More<D>>>,
 }
 
+/// The driver's answer, and the heap to let go.
+type More<D> = (hal::Result<()>, Arc<Heap<D>>);
+
 impl<D: Device> Given<D> {
+    /// Nothing is left to do.
+    pub(super) const DONE: Self = Self { more: None };
+
     #[cold]
     pub(super) fn careful(result: hal::Result<()>, heap: Option<Arc<Heap<D>>>) -> Self {
-        match result {
-            Ok(()) => Self::Held(heap),
-            Err(error) => Self::Failed(Box::new((error, heap))),
+        Self {
+            more: heap.map(|heap| Box::new((result, heap))),
         }
     }
 
@@ -38,23 +39,22 @@ impl<D: Device> Given<D> {
     /// If nothing needs the heap any more it ends here, so no reference to it may be used after.
     #[inline]
     pub(crate) fn end(self) -> hal::Result<()> {
-        match self {
-            Self::Done => Ok(()),
-            careful => careful.let_go(),
+        match self.more {
+            None => Ok(()),
+            Some(more) => Self::end_with(more),
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn let_go(self) -> hal::Result<()> {
-        match self {
-            Self::Done => Ok(()),
-            Self::Held(heap) => {
-                drop(heap);
-                Ok(())
-            }
-            Self::Failed(failed) => Err(failed.0),
-        }
+    #[expect(
+        clippy::boxed_local,
+        reason = "what the hot path hands over is one word"
+    )]
+    fn end_with(more: Box<More<D>>) -> hal::Result<()> {
+        let (result, heap) = *more;
+        drop(heap);
+        result
     }
 }
 
@@ -79,7 +79,7 @@ impl<D: Device> Heap<D> {
     fn give_shared(&self, id: BlockId) -> Given<D> {
         match lock::share(&self.state, &self.shared.origin) {
             Some(state) => self.give_locked(state, id),
-            None => Given::Done,
+            None => Given::DONE,
         }
     }
 
@@ -106,7 +106,7 @@ impl<D: Device> Heap<D> {
         {
             self.counters
                 .freed(block.kind, block.bytes(), block.requested);
-            return Given::Done;
+            return Given::DONE;
         }
         self.give_and_settle(state, id)
     }
@@ -123,6 +123,6 @@ impl<D: Device> Heap<D> {
         if state.shelf.is_loud() {
             self.publish(&mut state);
         }
-        Given::Done
+        Given::DONE
     }
 }

@@ -333,13 +333,20 @@ impl<D: Device> Heap<D> {
         let mut state = self.state.lock();
         state.closed = true;
         state.refresh(&self.shared);
-        self.let_go(&mut state);
+        let last = self.let_go(&mut state);
         drop(state);
+        drop(last);
+    }
+
+    /// Whether an action is told to anyone.
+    #[inline]
+    fn is_told(&self, action: Action) -> bool {
+        self.shared.observers.is_tracked() || emit::tells_of(action)
     }
 
     /// Tells the trackers, with the heap not locked.
     fn tell(&self, action: Action, address: u64, bytes: u64) -> Told {
-        if self.shared.observers.is_tracked() || emit::tells_of(action) {
+        if self.is_told(action) {
             self.tell_trackers(action, address, bytes)
         } else {
             Told::default()
@@ -349,6 +356,7 @@ impl<D: Device> Heap<D> {
     /// Tells the trackers of an allocation, after what `before` told them.
     ///
     /// If a tracker panicked, the caller gets no allocation, so the block becomes free again.
+    #[cold]
     fn tell_alloc(&self, taken: &Taken, requested: u64, before: Told) {
         let told = before.and(self.tell(Action::Alloc, taken.address, requested));
         if told.is_panic() {

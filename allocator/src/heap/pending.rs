@@ -181,7 +181,8 @@ impl<D: Device> Heap<D> {
         uses: Uses<D>,
     ) -> hal::Result<()> {
         let (address, requested) = self.become_pending(&mut state, id);
-        self.let_go(&mut state);
+        // The caller holds the heap too.
+        drop(self.let_go(&mut state));
         let unoffered = if uses.offers == 0 {
             Some(uses)
         } else {

@@ -49,6 +49,9 @@ impl Worker<'_> {
             let begun = pool.begin_capture(&self.graphs.lane, CaptureMode::Relaxed);
             if let Some(capture) = self.world.done(begun) {
                 self.graphs.recording = Some((capture, Vec::new()));
+            } else {
+                // The call that ends what was begun may have failed too.
+                self.take_off();
             }
         }
     }
