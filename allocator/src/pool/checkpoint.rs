@@ -6,6 +6,7 @@ use cachette_hal::Device;
 
 use super::{Pool, PoolId, PoolProblem};
 use crate::error::Error;
+use crate::fence::Fence;
 use crate::heap::Saved;
 
 /// What was allocated in a pool at one moment: where, and how much.
@@ -87,12 +88,21 @@ impl<D: Device> Pool<D> {
             let checked = heap.check_restore(saved(heap.number()));
             checked.map_err(|why| why.of(self.id()))?;
         }
+        let lane_of = |stream| {
+            let heap = self.allocator.inner().heap_of_raw(stream).ok()?;
+            Some(Arc::clone(heap.lane()))
+        };
+        for heap in &heaps {
+            // What the heap's own stream has yet to do at a borrowed place comes before the borrower's next use.
+            let borrowers = saved(heap.number())
+                .iter()
+                .filter_map(|block| block.borrower);
+            for lane in borrowers.filter_map(lane_of) {
+                Fence::record(heap.lane())?.hold_back(&lane)?;
+            }
+        }
         let mut restored = Restored::default();
         for heap in &heaps {
-            let lane_of = |stream| {
-                let heap = self.allocator.inner().heap_of_raw(stream).ok()?;
-                Some(Arc::clone(heap.lane()))
-            };
             let (freed, allocated) = heap.restore(saved(heap.number()), lane_of);
             restored.freed.extend(freed);
             restored.allocated.extend(allocated);

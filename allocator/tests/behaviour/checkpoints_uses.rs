@@ -203,19 +203,29 @@ fn p15_a_borrowed_block_comes_back_as_borrowed() {
     bed.allocator.free_raw(address).unwrap();
     borrower.synchronize().unwrap();
     drop(pool.allocate(12 * MIB, &owner).unwrap());
+    // The owner has yet to fill the place when it comes back, and the borrower fills it after that.
+    let mine = pool.allocate(12 * MIB, &owner).unwrap();
+    let behind = bed.hold(&owner);
+    bed.fill(&mine, 3, &owner);
+    drop(mine);
     pool.restore(&saved).unwrap();
-    let hold = bed.hold(&borrower);
+    let place = DevicePtr::new(address).unwrap();
+    let fill = |byte, stream: &Lane| {
+        let transfer = bed.device.transfer().unwrap();
+        // SAFETY: 1. the stream lives. 3. the segment of the memory stays.
+        unsafe { transfer.fill(place, byte, 12 * MIB, stream.get()) }.unwrap();
+    };
+    fill(4, &borrower);
+    behind.release();
+    owner.synchronize().unwrap();
+    let read = bed.allocator.allocate(12 * MIB, &borrower).unwrap();
     let transfer = bed.device.transfer().unwrap();
-    // SAFETY: 1. the stream lives. 3. the segment of the memory stays.
-    unsafe {
-        transfer.fill(
-            DevicePtr::new(address).unwrap(),
-            1,
-            12 * MIB,
-            borrower.get(),
-        )
-    }
-    .unwrap();
+    // SAFETY: 1. the stream lives. 3. both are allocated.
+    unsafe { transfer.copy(read.ptr().unwrap(), place, 12 * MIB, borrower.get()) }.unwrap();
+    assert_eq!(bed.content(&read, &borrower), Some(4));
+    drop(read);
+    let hold = bed.hold(&borrower);
+    fill(1, &borrower);
     bed.allocator.free_raw(address).unwrap();
     let next = pool.allocate(12 * MIB, &owner).unwrap();
     assert_eq!(next.address(), address);
