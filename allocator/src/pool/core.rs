@@ -118,13 +118,16 @@ impl PoolCore {
 
     /// Says that this thread calls the source, until the guard goes.
     pub(crate) fn call_source(&self) -> SourceCall {
-        CALLED.with_borrow_mut(|called| called.push(ptr::from_ref(self).addr()));
+        // At the end of the thread nothing is noted any more.
+        let _ = CALLED.try_with(|called| called.borrow_mut().push(ptr::from_ref(self).addr()));
         SourceCall(PhantomData)
     }
 
     /// Whether this thread is inside a call of the source.
     pub(crate) fn is_in_source(&self) -> bool {
-        CALLED.with_borrow(|called| called.contains(&ptr::from_ref(self).addr()))
+        let address = ptr::from_ref(self).addr();
+        let found = CALLED.try_with(|called| called.borrow().contains(&address));
+        found.unwrap_or(false)
     }
 
     /// Whether requests of a thread may still be led to it.
@@ -284,7 +287,7 @@ pub(crate) struct SourceCall(PhantomData<*const ()>);
 
 impl Drop for SourceCall {
     fn drop(&mut self) {
-        CALLED.with_borrow_mut(Vec::pop);
+        let _ = CALLED.try_with(|called| called.borrow_mut().pop());
     }
 }
 
