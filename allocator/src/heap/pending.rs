@@ -226,16 +226,12 @@ impl<D: Device> Heap<D> {
     ///
     /// During a capture nothing is marked: the block waits until the capture is over, or its order allows reuse.
     pub(super) fn mark(&self, id: BlockId, uses: Uses<D>) -> hal::Result<()> {
-        let fences = match self.points(&uses) {
-            Ok(None) => {
-                let deferred = self.deferred(id, uses);
-                let mut state = self.state.lock();
-                state.pending.deferred.push(deferred);
-                state.refresh(&self.shared);
-                return Ok(());
-            }
-            Ok(Some(fences)) => Ok(fences),
-            Err(error) => Err(error),
+        let Some(fences) = self.points(&uses).transpose() else {
+            let deferred = self.deferred(id, uses);
+            let mut state = self.state.lock();
+            state.pending.deferred.push(deferred);
+            state.refresh(&self.shared);
+            return Ok(());
         };
         let mut state = self.state.lock();
         match fences {

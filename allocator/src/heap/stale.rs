@@ -57,11 +57,14 @@ struct Stale<D: Device> {
 }
 
 impl<D: Device> Stale<D> {
-    /// Whether nobody uses the addresses any more, as far as the driver says.
-    fn is_ready(&self) -> bool {
-        let passed =
-            |fence: &Arc<Fence<D>>| matches!(fence.poll(), Ok(progress) if progress.is_done());
-        self.fences.iter().all(passed)
+    /// Whether every use of the addresses has ended.
+    fn is_ready(&self) -> hal::Result<bool> {
+        for fence in &self.fences {
+            if !fence.poll()?.is_done() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 }
 
@@ -153,26 +156,37 @@ impl<D: Device> Heap<D> {
         told
     }
 
-    /// Unmaps the addresses that nobody uses any more, and gives back the chunks that go with them; the bytes
-    /// that came free. What fails is tried again next time.
+    /// Unmaps the addresses whose last use has ended, and gives back the chunks that go with them; the bytes that
+    /// came free. What fails is tried again next time.
     pub(crate) fn unmap_stale(&self) -> u64 {
+        self.try_to_unmap_stale().0
+    }
+
+    /// The same, with the first failure of the driver.
+    pub(crate) fn try_to_unmap_stale(&self) -> (u64, hal::Result<()>) {
         let Some(elastic) = &self.elastic else {
-            return 0;
+            return (0, Ok(()));
         };
-        let Ok(memory) = memory_of(&self.shared.device) else {
-            return 0;
+        let memory = match memory_of(&self.shared.device) {
+            Ok(memory) => memory,
+            Err(error) => return (0, Err(error)),
         };
         if elastic.stale().is_empty() {
-            return 0;
+            return (0, Ok(()));
         }
         let release = self.shared.underway.release();
         let all = std::mem::take(&mut *elastic.stale());
         let _relaxed = RelaxedCapture::enter(&self.shared.device).ok();
         let (mut holes, mut keep, mut freed) = (Vec::new(), Vec::new(), 0);
+        let mut result = Ok(());
         for mut stale in all {
-            if !stale.is_ready() {
-                keep.push(stale);
-                continue;
+            match stale.is_ready() {
+                Ok(true) => {}
+                unready => {
+                    result = result.and(unready.map(|_| ()));
+                    keep.push(stale);
+                    continue;
+                }
             }
             stale.left.retain_mut(|left| {
                 // SAFETY: 1. the points after the last use of the addresses have passed, and nobody gets a stale
@@ -186,7 +200,10 @@ impl<D: Device> Heap<D> {
                             .fetch_add(u64::from(bytes > 0), Relaxed);
                         false
                     }
-                    Err(_) => true,
+                    Err(error) => {
+                        result = result.and(Err(error));
+                        true
+                    }
                 }
             });
             if stale.left.is_empty() {
@@ -207,7 +224,7 @@ impl<D: Device> Heap<D> {
         if freed == 0 {
             release.cancel();
         }
-        freed
+        (freed, result)
     }
 
     /// Gives every spare chunk back to the device as soon as the heap's stream is past its last use; the bytes

@@ -67,7 +67,8 @@ impl<D: Device> Inner<D> {
             fence.wait()?;
         }
         for heap in &heaps {
-            heap.unmap_stale();
+            // Addresses that stay mapped keep their memory, and cannot be released.
+            heap.try_to_unmap_stale().1?;
         }
         let slumber = Slumber::plan(&self.shared, &heaps, contents, core.keeps(), &self.store);
         let slumber = slumber.ok_or(PoolProblem::NoHostMemory.of(core.id))?;

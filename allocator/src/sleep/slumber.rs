@@ -270,7 +270,7 @@ impl<D: Device> Slumber<D> {
         }
         for heap in self.heaps() {
             for range in heap.address_ranges() {
-                // SAFETY: 1. the range is the heap's, and all of its chunks are away.
+                // SAFETY: 1. the range is the heap's, all of its chunks are away, and nothing of it is stale.
                 unsafe { heap.lose_addresses(memory, range) }?;
                 self.lost.push((Arc::clone(&heap), range));
             }

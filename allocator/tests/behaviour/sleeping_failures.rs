@@ -1,6 +1,7 @@
 //! Pools that cannot sleep or wake lose nothing, and may try again.
 
-use cachette::hal::ErrorKind;
+use cachette::Error;
+use cachette::hal::{Call, ErrorKind};
 use cachette::pool::PoolProblem;
 use cachette::sleep::Contents;
 use cachette_hal_host::HostConfig;
@@ -97,5 +98,33 @@ fn addresses_that_must_be_reserved_anew_are_got_back_whatever_call_fails() {
         // Phantom, since real addresses could go to another test meanwhile.
         let host = HostConfig::default().withholding().phantom(true);
         survives_every_failure(ErrorKind::OutOfMemory, waking, &host, false);
+    }
+}
+
+#[test]
+fn addresses_that_the_driver_leaves_mapped_are_not_released() {
+    for failing in 1..=4 {
+        let host = HostConfig::default().withholding().phantom(true);
+        let bed = Bed::elastic_on(host, "");
+        let (stream, pool) = (bed.stream(), bed.allocator.create_pool());
+        let kept = pool.allocate(4 * MIB, &stream).expect("there is room");
+        drop(pool.allocate(2 * MIB, &stream).expect("there is room"));
+        // The spare chunk stays mapped, at the first tries to give it back.
+        for nth in 1..=failing {
+            bed.device.fail_next(Call::Unmap, nth, ErrorKind::Other);
+        }
+        if let Err(error) = pool.sleep(Contents::Keep) {
+            let Error::Device(error) = error else {
+                panic!("{error}");
+            };
+            let told = (error.kind(), error.call());
+            assert_eq!(told, (ErrorKind::Other, "unmap"), "{failing} failed");
+        }
+        bed.device.clear_failures();
+        pool.wake().expect("nothing fails any more");
+        pool.sleep(Contents::Keep).expect("nothing fails any more");
+        pool.wake().expect("there is room");
+        drop((kept, pool, stream));
+        bed.assert_returns_everything();
     }
 }

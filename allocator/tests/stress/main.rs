@@ -140,9 +140,10 @@ fn no_byte_is_lost_in_any_order_of_the_device() {
 #[test]
 fn one_seed_repeats_one_run_call_for_call() {
     let first = first_seed();
-    // Five kinds further each time, so that direct and elastic segments, with and without failures, are among them.
-    for seed in (first..).step_by(5).take(REPEATED) {
-        let kind = Kind::of(seed);
+    // Seven kinds further each time: direct and elastic segments, with and without failures, on every other device.
+    let kinds = (first..).step_by(7).map(Kind::of);
+    // Which addresses a device gets again that released them, depends on what other tests of the process map.
+    for kind in kinds.filter(|kind| !kind.withholds()).take(REPEATED) {
         let (one, two) = (rounds::stepped(kind).lines, rounds::stepped(kind).lines);
         assert!(!one.is_empty(), "calls were written down");
         let differs = one.iter().zip(&two).position(|(one, two)| one != two);
