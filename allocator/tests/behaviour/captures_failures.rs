@@ -341,20 +341,3 @@ fn p6_a_pool_may_go_while_its_stream_is_captured_by_another() {
         assert_usable(&bed, &pool, &stream);
     }
 }
-
-#[test]
-fn a_request_whose_capture_cannot_be_told_gets_no_other_memory() {
-    for text in ["", "expandable_segments:True"] {
-        let bed = Bed::with(text);
-        let stream = bed.stream();
-        let pool = bed.allocator.create_capture_pool();
-        let capture = begin_capture(&pool, &stream);
-        bed.device
-            .fail_next(Call::CaptureStatus, 1, ErrorKind::Other);
-        let asked = bed.allocator.allocate(MIB, &stream);
-        assert!(matches!(asked, Err(Error::Device(_))), "{asked:?}");
-        let memory = bed.allocate(MIB, &stream);
-        assert_eq!(pool.stats().allocations, 1, "{text}");
-        drop((memory, capture));
-    }
-}

@@ -1,0 +1,78 @@
+//! Questions about captures that the driver fails to answer.
+
+use cachette::Error;
+use cachette::hal::{Call, ErrorKind};
+use cachette::sleep::Contents;
+
+use crate::bed::{Bed, MIB, Memory, Room, begin_capture};
+
+#[test]
+fn a_request_whose_capture_cannot_be_told_gets_no_other_memory() {
+    for text in ["", "expandable_segments:True"] {
+        let bed = Bed::with(text);
+        let stream = bed.stream();
+        let pool = bed.allocator.create_capture_pool();
+        let capture = begin_capture(&pool, &stream);
+        bed.device
+            .fail_next(Call::CaptureStatus, 1, ErrorKind::Other);
+        let asked = bed.allocator.allocate(MIB, &stream);
+        assert!(matches!(asked, Err(Error::Device(_))), "{asked:?}");
+        let memory = bed.allocate(MIB, &stream);
+        assert_eq!(pool.stats().allocations, 1, "{text}");
+        drop((memory, capture));
+    }
+}
+
+type Step = fn(&Bed, &Room, Memory);
+
+/// Events that a step records while a stream is captured and the `nth` question about a capture fails, and whether it
+/// asks so often.
+fn recorded(step: Step, nth: u64) -> (u64, bool) {
+    let bed = Bed::elastic("");
+    let (stream, side) = (bed.stream(), bed.stream());
+    let pool = bed.allocator.create_pool();
+    let graphs = bed.allocator.create_capture_pool();
+    let memory = pool.allocate(4 * MIB, &stream).expect("there is room");
+    memory.record_stream(&side);
+    // The stream that is captured has memory that could go back.
+    drop(bed.allocate(4 * MIB, &side));
+    let capture = begin_capture(&graphs, &side);
+    let calls = || [Call::CaptureStatus, Call::Record].map(|call| bed.device.calls(call));
+    let before = calls();
+    bed.device
+        .fail_next(Call::CaptureStatus, nth, ErrorKind::Other);
+    step(&bed, &pool, memory);
+    let [asked, events] = std::array::from_fn(|at| calls()[at] - before[at]);
+    bed.device.clear_failures();
+    assert!(bed.is_captured(&side));
+    capture.end().expect("it is whole");
+    drop((pool, graphs, stream, side));
+    bed.assert_returns_everything();
+    (events, asked >= nth)
+}
+
+#[test]
+fn a_question_about_a_capture_that_fails_marks_nothing_in_it() {
+    let steps: [(&str, Step); 3] = [
+        ("free", |_, _, memory| drop(memory)),
+        ("empty", |bed, _, _memory| {
+            let _ = bed.allocator.empty_cache();
+        }),
+        ("sleep", |_, pool, _memory| {
+            let _ = pool.sleep(Contents::Keep);
+            pool.wake().expect("there is room");
+        }),
+    ];
+    for (name, step) in steps {
+        let (usual, _) = recorded(step, u64::MAX);
+        let failing = (1..).map(|nth| (nth, recorded(step, nth)));
+        let failing: Vec<_> = failing.take_while(|(_, (_, reached))| *reached).collect();
+        assert!(!failing.is_empty(), "{name} asks");
+        for (nth, (events, _)) in failing {
+            assert!(
+                events <= usual,
+                "{name}: {events} after question {nth} failed"
+            );
+        }
+    }
+}
