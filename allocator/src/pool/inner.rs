@@ -26,6 +26,8 @@ pub(crate) struct Launches<D: Device> {
     /// How many were, so that one which comes during a wait is noticed.
     count: u64,
     lanes: Vec<Arc<Lane<D>>>,
+    /// A point after the last launch in each of these streams, once one was marked.
+    ends: Vec<Arc<Fence<D>>>,
 }
 
 impl<D: Device> Default for Launches<D> {
@@ -33,6 +35,7 @@ impl<D: Device> Default for Launches<D> {
         Self {
             count: 0,
             lanes: Vec::new(),
+            ends: Vec::new(),
         }
     }
 }
@@ -185,6 +188,7 @@ impl<D: Device> Inner<D> {
         let mut launches = self.launches.lock().unwrap_or_else(PoisonError::into_inner);
         let of_pool = launches.entry(core.id).or_default();
         of_pool.count += 1;
+        of_pool.ends.clear();
         if !of_pool.lanes.iter().any(|known| Arc::ptr_eq(known, lane)) {
             of_pool.lanes.push(Arc::clone(lane));
         }
@@ -204,12 +208,13 @@ impl<D: Device> Inner<D> {
         self.settle_launches(core, true)
     }
 
-    /// The same, but it only looks unless it `waits`.
+    /// The same, but it only looks unless it `waits`. The next look is at the same points, so that work which came
+    /// after the launches delays nothing.
     fn settle_launches(&self, core: &PoolCore, waits: bool) -> hal::Result<bool> {
         let locked = || self.launches.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some((count, lanes)) = locked()
+        let Some((count, lanes, mut ends)) = locked()
             .get(&core.id)
-            .map(|launches| (launches.count, launches.lanes.clone()))
+            .map(|known| (known.count, known.lanes.clone(), known.ends.clone()))
         else {
             return Ok(true);
         };
@@ -217,10 +222,19 @@ impl<D: Device> Inner<D> {
             if lane.ask_capturing()? {
                 return Ok(false);
             }
-            let fence = Fence::record(lane)?;
+        }
+        let same = |known: &&mut Launches<D>| known.count == count;
+        if ends.is_empty() {
+            let marked = lanes.iter().map(|lane| Fence::record(lane).map(Arc::new));
+            ends = marked.collect::<hal::Result<_>>()?;
+            if let Some(known) = locked().get_mut(&core.id).filter(same) {
+                known.ends.clone_from(&ends);
+            }
+        }
+        for end in &ends {
             if waits {
-                fence.wait()?;
-            } else if !fence.passes_soon()? {
+                end.wait()?;
+            } else if !end.passes_soon()? {
                 return Ok(false);
             }
         }

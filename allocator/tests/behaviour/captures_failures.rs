@@ -63,6 +63,36 @@ fn memory_that_a_failed_wait_kept_goes_with_the_next_emptying() {
     }
 }
 
+#[test]
+fn work_after_a_graph_does_not_keep_the_memory_of_its_pool() {
+    let host = HostConfig::default().free_without_waiting();
+    let bed = Bed::on(host, "never_block:True");
+    let (stream, other) = (bed.stream(), bed.stream());
+    let pool = bed.allocator.create_capture_pool();
+    let capture = begin_capture(&pool, &stream);
+    drop(bed.allocate(MIB, &stream));
+    let graph = capture.end().expect("it is whole");
+    let before = bed.hold(&other);
+    // SAFETY: 1. it names no memory. 2. it is the only one. 3. the stream is of the bed.
+    unsafe { graph.launch(&other) }.expect("the graph is queued");
+    drop(graph);
+    bed.device.fail_next(Call::Wait, 1, ErrorKind::Other);
+    drop(pool);
+    bed.allocator.empty_cache().expect("nothing fails");
+    assert_eq!(
+        bed.device.physical_bytes(),
+        2 * MIB,
+        "the graph has not run"
+    );
+    let third = bed.stream();
+    bed.follow(&third, &other);
+    let _after = bed.hold(&other);
+    before.release();
+    third.synchronize().expect("the graph has run");
+    bed.allocator.empty_cache().expect("nothing fails");
+    assert_eq!(bed.device.physical_bytes(), 0);
+}
+
 /// Captures, launches, and uses the pool besides.
 fn work(bed: &Bed, pool: &Room, stream: &Lane, side: &Lane) -> Result<(), Error> {
     let capture = pool.begin_capture(stream, CaptureMode::Global)?;
