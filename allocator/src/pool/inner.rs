@@ -339,6 +339,10 @@ impl<D: Device> Inner<D> {
             return Err(error);
         }
         self.refresh_routes();
+        for heap in self.heaps_of(id) {
+            // A capture that begins now cannot look at events. What fails is tried again at the next request.
+            let _ = heap.tend();
+        }
         if let Some(source) = &core.source {
             source.began(self.shared.device.info().ordinal, id.pair());
         }

@@ -3,7 +3,7 @@
 use cachette::hal::{Call, Capture, CaptureMode, Device, ErrorKind};
 use cachette_hal_host::HostConfig;
 
-use crate::bed::{Bed, Lane, MIB, Memory, begin_capture};
+use crate::bed::{Bed, Lane, MIB, Memory, assert_consistent, begin_capture};
 
 const REUSE: &str = "graph_capture_record_stream_reuse:True";
 
@@ -229,6 +229,35 @@ fn e6_e7_a_use_from_before_the_capture_is_not_the_graphs_affair() {
         let again = pool.allocate(MIB, &stream).expect("there is room");
         assert_eq!(again.address(), address);
         drop((inside, after, again, graph));
+    }
+}
+
+#[test]
+fn e7_a_capture_reuses_what_came_free_before_it_began() {
+    for bed in beds(3) {
+        let (stream, side) = (bed.stream(), bed.stream());
+        let pool = bed.allocator.create_capture_pool();
+        let memory = pool.allocate(MIB, &stream).expect("there is room");
+        let address = memory.address();
+        let held = bed.hold(&side);
+        memory.record_stream(&side);
+        let first = begin_capture(&pool, &stream);
+        drop(memory);
+        let mut graphs = vec![first.end().expect("it is whole")];
+        let mut captured = || {
+            let capture = begin_capture(&pool, &stream);
+            let memory = bed.allocate(MIB, &stream);
+            graphs.push(capture.end().expect("it is whole"));
+            memory
+        };
+        let other = captured();
+        assert_ne!(other.address(), address, "the side stream is still held");
+        drop(held);
+        bed.device.run_until_idle();
+        let again = captured();
+        assert_eq!(again.address(), address);
+        drop((other, again, graphs));
+        assert_consistent(&bed.allocator);
     }
 }
 

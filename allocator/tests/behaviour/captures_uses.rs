@@ -188,10 +188,9 @@ fn e5_nothing_of_the_same_stream_is_asked_for_during_its_capture() {
     bed.device.run_until_idle();
     let polls = bed.calls_of(Call::Poll, || {
         assert_ne!(bed.allocate(MIB, &stream).address(), address);
+        capture.end().expect("it is whole");
     });
     assert_eq!(polls, 0);
-    capture.end().expect("it is whole");
-    assert!(bed.device.calls(Call::Poll) == 0);
     let both = [(); 2].map(|()| pool.allocate(MIB, &stream).expect("there is room"));
     assert!(both.iter().any(|memory| memory.address() == address));
 }
