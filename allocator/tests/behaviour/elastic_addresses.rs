@@ -211,3 +211,17 @@ fn after_four_refusals_to_map_again_nothing_is_moved() {
     bed.assert_elastic_sound();
     drop((kept, larger));
 }
+
+/// Some drivers refuse such a range as an invalid value, which is no want of memory.
+#[test]
+fn x4_no_addresses_are_asked_for_more_than_the_device_has() {
+    let bed = Bed::elastic("");
+    let stream = bed.stream();
+    let kept = bed.allocate(4 * MIB, &stream);
+    let asked = bed.calls_of(Call::Reserve, || {
+        let refused = bed.allocator.allocate(800_000_000 << 30, &stream);
+        assert!(matches!(refused, Err(Error::OutOfMemory(_))), "{refused:?}");
+    });
+    assert_eq!(asked, 0);
+    drop(kept);
+}

@@ -8,8 +8,12 @@ use crate::elastic::{self, chunks::memory_of};
 use crate::heap::Heap;
 
 impl<D: Device> Heap<D> {
-    /// Reserves another range of addresses, with room for `bytes` at least; `false` if there are none left.
+    /// Reserves another range of addresses, with room for `bytes` at least; `false` if there are none left, or if the
+    /// device has too little memory to fill it: drivers do not agree on how they refuse such a range.
     pub(super) fn reserve_addresses(&self, bytes: u64) -> hal::Result<bool> {
+        if bytes > self.shared.device.info().total_memory {
+            return Ok(false);
+        }
         let memory = memory_of(&self.shared.device)?;
         let (least, mut wish) = self.shared.range_sizes(memory, bytes);
         let start = loop {
