@@ -10,7 +10,7 @@ use cachette::hal::{AnyDevice, StreamRef};
 
 use crate::counters::{FAILED_FREES, UNKNOWN_FREES};
 use crate::error::Error;
-use crate::{fork, state, throw};
+use crate::{fork, processes, state, throw};
 
 /// Allocates `size` bytes for work in `stream`; null for none.
 ///
@@ -102,8 +102,16 @@ pub(crate) fn number_of(device: c_int) -> Result<u32, Error> {
 /// A failure of an allocator, told as its vendor's.
 #[cold]
 pub(crate) fn of_memory(allocator: &Allocator<AnyDevice>, error: cachette::Error) -> Error {
-    let vendor = allocator.device_info().vendor;
-    Error::Memory { vendor, error }
+    let info = allocator.device_info();
+    let processes = match error {
+        cachette::Error::OutOfMemory(_) => processes::of(info.uuid),
+        _ => Vec::new(),
+    };
+    Error::Memory {
+        vendor: info.vendor,
+        error,
+        processes,
+    }
 }
 
 /// Counts a free that did not work; a destructor has nobody to tell.

@@ -4,8 +4,9 @@ use cachette::backends::OpenError;
 use cachette::config::ConfigError;
 use cachette::hal::{self, Vendor};
 use cachette::history::UnknownAction;
-use cachette::human::Bytes;
 
+use crate::message::Sentences;
+use crate::processes::Process;
 use crate::state::{MOST_DEVICES, MOST_ENTRIES};
 
 /// Why the plug-in could not start.
@@ -64,12 +65,14 @@ pub enum Error {
         device: i64,
     },
     /// The allocator failed.
-    #[error("{}{error}", prefix(error, *vendor))]
+    #[error("{}{error}", Sentences { error, vendor: *vendor, processes })]
     Memory {
         /// Whose device it was.
         vendor: Vendor,
         /// What failed.
         error: cachette::Error,
+        /// Who uses the device's memory, where that has run out and the driver tells it.
+        processes: Vec<Process>,
     },
     /// A pool was released more often than it was begun.
     #[error("pool {{{}, {}}} of device {device} has no user that could be released", id.0, id.1)]
@@ -134,24 +137,5 @@ impl Error {
             return false;
         };
         matches!(error.kind(), hal::ErrorKind::ShuttingDown)
-    }
-}
-
-/// What programs look for in the text of an exhausted device; the rest follows in the allocator's own words.
-fn prefix(error: &cachette::Error, vendor: Vendor) -> String {
-    let library = match vendor {
-        Vendor::Nvidia => "CUDA",
-        Vendor::Amd => "HIP",
-        _ => "Host",
-    };
-    match error {
-        cachette::Error::OutOfMemory(figures) => {
-            let asked = Bytes(figures.requested);
-            format!("{library} out of memory. Tried to allocate {asked}. In full: ")
-        }
-        cachette::Error::TooLarge { .. } => {
-            format!("{library} out of memory. Tried to allocate more than 1EB memory. In full: ")
-        }
-        _ => String::new(),
     }
 }

@@ -42,7 +42,9 @@ mod entry;
 mod error;
 mod fork;
 mod hooks;
+mod message;
 mod pools;
+mod processes;
 mod slots;
 mod state;
 mod std_function;
@@ -58,6 +60,7 @@ pub use hooks::{
     cachette_torch_record_stream, cachette_torch_release_pool, cachette_torch_reset,
 };
 pub use pools::new_pool_id;
+pub use processes::Process;
 pub use slots::{NamedSource, Slot, SlotOptions, UnknownSource};
 pub use state::{
     MOST_DEVICES, allocator, backend, caches, config, find, history_entries, is_started,

@@ -1,0 +1,92 @@
+//! What PyTorch says of a request that failed for want of memory.
+//!
+//! Programs parse these sentences, so they are PyTorch's, and the figures mean what PyTorch's mean. Two of its sentences
+//! are left out: its advice, since the allocator adds what applies, and the use of processes that the driver does not tell.
+
+use std::fmt;
+
+use cachette::hal::Vendor;
+use cachette::human::Bytes;
+use cachette::{OutOfMemory, PoolId};
+
+use crate::processes::Process;
+
+/// PyTorch's text for a failure of an allocator, if it has one, and a space behind it.
+pub(crate) struct Sentences<'a> {
+    pub(crate) error: &'a cachette::Error,
+    pub(crate) vendor: Vendor,
+    pub(crate) processes: &'a [Process],
+}
+
+impl fmt::Display for Sentences<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let library = match self.vendor {
+            Vendor::Nvidia => "CUDA",
+            Vendor::Amd => "HIP",
+            _ => "Host",
+        };
+        let head = format_args!("{library} out of memory. Tried to allocate");
+        match self.error {
+            cachette::Error::OutOfMemory(figures) => {
+                write!(f, "{head} {}. ", Bytes(figures.segment))?;
+                self.write_device(f, figures)?;
+                write_use(f, figures)?;
+            }
+            cachette::Error::TooLarge { .. } => write!(f, "{head} more than 1EB memory. ")?,
+            _ => return Ok(()),
+        }
+        f.write_str("Cachette: ")
+    }
+}
+
+impl Sentences<'_> {
+    fn write_device(&self, f: &mut fmt::Formatter<'_>, figures: &OutOfMemory) -> fmt::Result {
+        if let (Some(total), Some(free)) = (figures.total, figures.free) {
+            let (device, total, free) = (figures.device.0, Bytes(total), Bytes(free));
+            write!(
+                f,
+                "GPU {device} has a total capacity of {total} of which {free} is free. "
+            )?;
+        }
+        for process in self.processes {
+            let Some(bytes) = process.bytes() else {
+                continue;
+            };
+            if process.id == std::process::id() {
+                f.write_str("Including non-PyTorch memory, this process")?;
+            } else {
+                write!(f, "Process {}", process.id)?;
+            }
+            write!(f, " has {} memory in use. ", Bytes(bytes))?;
+        }
+        match figures.limit {
+            Some(limit) => write!(f, "{} allowed; ", Bytes(limit)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Writes what is allocated and what is reserved. Unused memory of private pools counts as allocated: their graphs use it.
+fn write_use(f: &mut fmt::Formatter<'_>, figures: &OutOfMemory) -> fmt::Result {
+    let pools = figures.pools.iter();
+    let private = pools.filter(|pool| pool.id != PoolId::DEFAULT);
+    let private: u64 = private.map(cachette::PoolFigures::unallocated).sum();
+    let allocated = figures.allocated.saturating_add(private);
+    write!(
+        f,
+        "Of the allocated memory {} is allocated by PyTorch, ",
+        Bytes(allocated)
+    )?;
+    if private > 0 {
+        write!(
+            f,
+            "with {} allocated in private pools (e.g., CUDA Graphs), ",
+            Bytes(private)
+        )?;
+    }
+    write!(
+        f,
+        "and {} is reserved by PyTorch but unallocated. ",
+        Bytes(figures.reserved.saturating_sub(allocated))
+    )
+}
