@@ -2,9 +2,11 @@
 
 use super::{Config, ConfigError};
 
-/// The variables that may hold a configuration; the first that is not empty is read, alone.
-const CONFIGURATIONS: [&str; 4] = [
-    "CACHETTE_ALLOC_CONF",
+/// The variable that holds a configuration, unless it is empty.
+const OWN: &str = "CACHETTE_ALLOC_CONF";
+
+/// PyTorch's variables, in its order; the first that is set is read, even if it is empty.
+const OF_PYTORCH: [&str; 3] = [
     "PYTORCH_CUDA_ALLOC_CONF",
     "PYTORCH_HIP_ALLOC_CONF",
     "PYTORCH_ALLOC_CONF",
@@ -21,38 +23,59 @@ impl Config {
     /// Reads the configuration from the environment.
     ///
     /// The text is that of `CACHETTE_ALLOC_CONF`. Where that is unset or empty, it is that of the first of
-    /// `PYTORCH_CUDA_ALLOC_CONF`, `PYTORCH_HIP_ALLOC_CONF` and `PYTORCH_ALLOC_CONF` that is set and not
-    /// empty. Nothing is merged: one variable is read, and the others are not looked at.
+    /// `PYTORCH_CUDA_ALLOC_CONF`, `PYTORCH_HIP_ALLOC_CONF` and `PYTORCH_ALLOC_CONF` that is set, as PyTorch
+    /// chooses it. Nothing is merged: one variable is read, and the others are not looked at.
     ///
     /// Any of `CACHETTE_NO_MEMORY_CACHING`, `PYTORCH_NO_CUDA_MEMORY_CACHING` and
     /// `PYTORCH_NO_HIP_MEMORY_CACHING`, set to `1`, switches caching off, whatever the text says.
     pub fn from_env() -> Result<Self, ConfigError> {
-        // Bytes that are not UTF-8 become a character that no key admits, and so are diagnosed.
-        Self::from_lookup(|name| {
-            std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
-        })
+        Self::from_lookup(variable)
+    }
+
+    /// Reads the configuration from the environment, and leaves out the keys in PyTorch's variables that there are not.
+    ///
+    /// What is left out is returned; see [`update_known`](Self::update_known).
+    pub fn from_env_known() -> Result<(Self, Vec<ConfigError>), ConfigError> {
+        Self::read(variable)
     }
 
     /// Reads the configuration from variables that `lookup` answers for; see [`from_env`](Self::from_env).
     pub fn from_lookup(lookup: impl Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
-        let text = CONFIGURATIONS.into_iter().find_map(|name| {
-            let text = lookup(name).filter(|text| !text.trim().is_empty())?;
-            Some((name, text))
-        });
-        let mut config = match text {
-            Some((name, text)) => text
-                .parse::<Self>()
-                .map_err(|error| error.in_variable(name))?,
-            None => Self::default(),
-        };
+        let (config, left_out) = Self::read(lookup)?;
+        left_out.into_iter().next().map_or(Ok(config), Err)
+    }
+
+    fn read(
+        lookup: impl Fn(&str) -> Option<String>,
+    ) -> Result<(Self, Vec<ConfigError>), ConfigError> {
+        let (mut config, mut left_out) = (Self::default(), Vec::new());
+        let own = lookup(OWN).filter(|text| !text.trim().is_empty());
+        if let Some(text) = own {
+            config
+                .update(&text)
+                .map_err(|error| error.in_variable(OWN))?;
+        } else if let Some((name, text)) = OF_PYTORCH
+            .into_iter()
+            .find_map(|name| Some((name, lookup(name)?)))
+        {
+            let known = config.update_known(&text);
+            let known = known.map_err(|error| error.in_variable(name))?;
+            left_out.extend(known.into_iter().map(|error| error.in_variable(name)));
+        }
         if NO_CACHING
             .into_iter()
             .any(|name| lookup(name).is_some_and(|value| value == "1"))
         {
             config.caching = false;
         }
-        Ok(config)
+        Ok((config, left_out))
     }
+}
+
+/// A variable of the process.
+fn variable(name: &str) -> Option<String> {
+    // Bytes that are not UTF-8 become a character that no key admits, and so are diagnosed.
+    std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
 }
 
 #[cfg(test)]
@@ -93,6 +116,33 @@ mod tests {
             read(&emptied).unwrap().to_string(),
             "expandable_segments:True"
         );
+    }
+
+    #[test]
+    fn of_pytorchs_variables_the_first_that_is_set_counts() {
+        let both = [
+            ("PYTORCH_CUDA_ALLOC_CONF", ""),
+            ("PYTORCH_ALLOC_CONF", "expandable_segments:True"),
+        ];
+        assert_eq!(read(&both), Ok(Config::default()));
+        assert!(read(&both[1..]).unwrap().expandable_segments());
+    }
+
+    #[test]
+    fn keys_that_pytorch_alone_has_are_left_out_if_wanted() {
+        let read = |name: &'static str| {
+            let text = "pinned_future_key:[a:1,b:2],max_split_size_mb:64,future:7";
+            Config::read(move |wanted| (wanted == name).then(|| text.to_owned()))
+        };
+        let (config, left_out) = read("PYTORCH_ALLOC_CONF").unwrap();
+        assert_eq!(config.to_string(), "max_split_size_mb:64");
+        let said: Vec<String> = left_out.iter().map(ToString::to_string).collect();
+        assert!(
+            said[0].starts_with("PYTORCH_ALLOC_CONF: at byte 0: there is no key 'pinned_future")
+        );
+        assert!(said[1].contains("there is no key 'future'") && said.len() == 2);
+        let own = read("CACHETTE_ALLOC_CONF").unwrap_err();
+        assert_eq!(own.variable(), Some("CACHETTE_ALLOC_CONF"));
     }
 
     #[test]

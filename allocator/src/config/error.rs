@@ -3,6 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 
+use super::keys::why_refused;
 use super::lex::Token;
 use super::{Key, Rule};
 
@@ -164,6 +165,16 @@ impl Fault {
             problem,
             span: span.clone(),
         }
+    }
+
+    /// There is no key as `token` spells it.
+    pub(super) fn unknown(token: &Token) -> Self {
+        let (key, closest) = (token.text.clone(), Key::closest(&token.text));
+        let problem = match why_refused(&key) {
+            Some(why) => Problem::Unsupported { key, why },
+            None => Problem::UnknownKey { key, closest },
+        };
+        Self::new(problem, &token.span)
     }
 
     /// The value in `token` is not what `rule` admits.

@@ -3,7 +3,8 @@
 //! A [`Config`] is built by [`Config::builder`], read from text, or read from the environment by
 //! [`Config::from_env`]. The text is `key:value,key:value`; white space is dropped and a last comma is
 //! accepted. Keys and syntax are those of PyTorch, so that an existing setting can be pasted. A mistake
-//! is answered with its place in the text and the values allowed; nothing is ignored or guessed.
+//! is answered with its place in the text and the values allowed; nothing is ignored or guessed, unless
+//! [`Config::update_known`] is asked for.
 //!
 //! | key | value | default |
 //! |---|---|---|
@@ -53,6 +54,7 @@ mod rule;
 #[cfg(test)]
 mod tests;
 mod text;
+mod update;
 
 use std::fmt;
 use std::str::FromStr;
@@ -123,35 +125,6 @@ impl Config {
     /// Begins with this configuration.
     pub fn to_builder(&self) -> ConfigBuilder {
         ConfigBuilder::new(self.clone())
-    }
-
-    /// Sets what `text` says.
-    ///
-    /// What limits splitting, the threshold of garbage collection and the divisions of rounding return to
-    /// their defaults unless `text` names them; everything else keeps its value. After an error nothing
-    /// has changed.
-    pub fn update(&mut self, text: &str) -> Result<(), ConfigError> {
-        let default = Self::default();
-        let mut updated = Self {
-            max_split_bytes: default.max_split_bytes,
-            max_non_split_rounding_bytes: default.max_non_split_rounding_bytes,
-            gc_threshold: default.gc_threshold,
-            roundup: default.roundup,
-            ..self.clone()
-        };
-        text::apply(&mut updated, text)?;
-        updated.settle();
-        *self = updated;
-        Ok(())
-    }
-
-    /// Gives values that mean the same the same form.
-    fn settle(&mut self) {
-        let large = self.large_segment_bytes;
-        self.max_non_split_rounding_bytes = self
-            .max_non_split_rounding_bytes
-            .filter(|bytes| *bytes != large);
-        self.memory_fraction = self.memory_fraction.filter(|fraction| *fraction < 1.0);
     }
 
     /// The size of a segment for allocations above 1 MiB and below 10 MiB.

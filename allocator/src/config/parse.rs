@@ -11,7 +11,6 @@ use std::ops::Range;
 
 use super::Key;
 use super::error::{Fault, Problem};
-use super::keys::why_refused;
 use super::lex::{Token, lex};
 
 /// A key with its value.
@@ -45,19 +44,25 @@ pub(super) struct Pair {
 }
 
 /// Reads every entry of `text`, in order; no key comes twice.
-pub(super) fn parse(text: &str) -> Result<Vec<Entry>, Fault> {
+///
+/// `unknown` says what becomes of a key that there is not: an error, or an entry that is left out.
+pub(super) fn parse(
+    text: &str,
+    mut unknown: impl FnMut(Fault) -> Result<(), Fault>,
+) -> Result<Vec<Entry>, Fault> {
     let mut parser = Parser {
         tokens: lex(text),
         next: 0,
     };
     let mut entries: Vec<Entry> = Vec::new();
     while parser.peek().is_some() {
-        let entry = parser.entry()?;
-        if let Some(first) = entries.iter().find(|first| first.key == entry.key) {
-            let (key, first) = (first.key, first.span.start);
-            return Err(Fault::new(Problem::RepeatedKey { key, first }, &entry.span));
+        if let Some(entry) = parser.entry(&mut unknown)? {
+            if let Some(first) = entries.iter().find(|first| first.key == entry.key) {
+                let (key, first) = (first.key, first.span.start);
+                return Err(Fault::new(Problem::RepeatedKey { key, first }, &entry.span));
+            }
+            entries.push(entry);
         }
-        entries.push(entry);
         if parser.peek().is_some() {
             parser.symbol(',', "',' or the end")?;
         }
@@ -117,24 +122,23 @@ impl Parser {
         Fault::new(Problem::Unexpected { expected, found }, &span)
     }
 
-    /// Reads a key and its value.
-    fn entry(&mut self) -> Result<Entry, Fault> {
+    /// Reads a key and its value; `None` for a key that `unknown` lets pass.
+    fn entry(
+        &mut self,
+        unknown: &mut impl FnMut(Fault) -> Result<(), Fault>,
+    ) -> Result<Option<Entry>, Fault> {
         let name = self.word("a key")?;
-        let Some(key) = Key::find(&name.text) else {
-            let (key, closest) = (name.text.clone(), Key::closest(&name.text));
-            let problem = match why_refused(&key) {
-                Some(why) => Problem::Unsupported { key, why },
-                None => Problem::UnknownKey { key, closest },
-            };
-            return Err(Fault::new(problem, &name.span));
-        };
+        let key = Key::find(&name.text);
+        if key.is_none() {
+            unknown(Fault::unknown(&name))?;
+        }
         let colon = self.symbol(':', "':' and a value after the key")?;
         let value = match self.take(|token| token.is('[')) {
             Some(open) => self.list(&open)?,
             None => Value::Word(self.word_after(&colon)?),
         };
         let span = name.span;
-        Ok(Entry { key, span, value })
+        Ok(key.map(|key| Entry { key, span, value }))
     }
 
     /// Reads the rest of the list that `open` begins.

@@ -12,10 +12,14 @@ use super::roundup::Roundup;
 use super::rule::holds;
 use super::{Config, Key, Rule};
 
-/// Sets on `config` what `text` says; after an error it is half set.
-pub(super) fn apply(config: &mut Config, text: &str) -> Result<(), ConfigError> {
+/// Sets on `config` what `text` says; after an error it is half set. `unknown` is told of every key that there is not.
+pub(super) fn apply(
+    config: &mut Config,
+    text: &str,
+    unknown: impl FnMut(Fault) -> Result<(), Fault>,
+) -> Result<(), ConfigError> {
     let located = |fault| ConfigError::in_text(fault, text);
-    let entries = parse(text).map_err(located)?;
+    let entries = parse(text, unknown).map_err(located)?;
     // The size of large segments bounds other values, wherever in the text it stands.
     let (first, rest): (Vec<_>, Vec<_>) = entries
         .iter()

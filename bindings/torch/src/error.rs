@@ -16,7 +16,7 @@ pub enum StartError {
     /// It was started before.
     #[error(
         "the plug-in was started before, with the backend '{backend}'; start it once in a process, and change its \
-         configuration by `set_config` of each allocator"
+         configuration by `update_config`"
     )]
     Started {
         /// The backend it uses.

@@ -65,6 +65,6 @@ pub use slots::{NamedSource, Slot, SlotOptions, UnknownSource};
 pub use state::{
     MOST_DEVICES, allocator, backend, caches, config, find, history_entries, is_started,
     last_out_of_memory, observed, on_out_of_memory, on_pressure, opened, record_history,
-    records_history, set_caching, snapshot, start, start_on, track,
+    records_history, set_caching, snapshot, start, start_on, track, update_config,
 };
 pub use std_function::StdFunction;

@@ -4,12 +4,15 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use cachette::backends::OpenError;
+use cachette::config::ConfigError;
 use cachette::hal::load::loaded_file;
 use cachette::hal::{AnyDevice, Backend, Ordinal};
 use cachette::history::HistoryOptions;
 use cachette::snapshot::SnapshotOptions;
 use cachette::{Allocator, Backends, Config, OutOfMemory, Snapshot, TraceEvent};
 
+use crate::counters::write_line;
+use crate::entry::of_memory;
 use crate::error::{Error, StartError};
 use crate::fork;
 
@@ -34,7 +37,7 @@ static WATCHED: Mutex<Watched> = Mutex::new(Watched {
     trackers: Vec::new(),
     relievers: Vec::new(),
     history: None,
-    caching: None,
+    config: None,
 });
 static LAST_EXHAUSTION: Mutex<Option<Arc<OutOfMemory>>> = Mutex::new(None);
 
@@ -48,8 +51,8 @@ struct Watched {
     trackers: Vec<Arc<Tracker>>,
     relievers: Vec<Arc<Reliever>>,
     history: Option<HistoryOptions>,
-    /// Whether requests are served from caches, if somebody said so after the start.
-    caching: Option<bool>,
+    /// How allocators behave, if that was changed after the start.
+    config: Option<Config>,
 }
 
 /// What the plug-in was started with.
@@ -115,7 +118,11 @@ fn plugin() -> Result<&'static Plugin, StartError> {
     }
     let in_use = LOADED.iter().find(|(stem, _)| loaded_file(stem).is_some());
     let (_, name) = in_use.ok_or(StartError::NothingLoaded)?;
-    match start(name, &Config::from_env()?) {
+    let (config, left_out) = Config::from_env_known()?;
+    for error in left_out {
+        write_line(format_args!("a setting is left out: {error}"));
+    }
+    match start(name, &config) {
         // Another thread was faster.
         Ok(()) | Err(StartError::Started { .. }) => PLUGIN.get().ok_or(StartError::NothingLoaded),
         Err(error) => Err(error),
@@ -134,10 +141,14 @@ pub fn backend() -> Option<&'static str> {
     PLUGIN.get().map(|plugin| plugin.name.as_str())
 }
 
-/// The configuration that the plug-in was started with.
+/// The configuration as it is now; `None` before the plug-in was started.
 #[must_use]
-pub fn config() -> Option<&'static Config> {
-    PLUGIN.get().map(|plugin| &plugin.config)
+pub fn config() -> Option<Config> {
+    PLUGIN.get().map(|plugin| current(plugin, &watched()))
+}
+
+fn current(plugin: &Plugin, watched: &Watched) -> Config {
+    watched.config.as_ref().unwrap_or(&plugin.config).clone()
 }
 
 /// The allocator of a device, made at first use.
@@ -167,7 +178,7 @@ fn open(device: u32) -> Result<&'static Allocator<AnyDevice>, Error> {
     if let Some(allocator) = place.get() {
         return Ok(allocator);
     }
-    let allocator = Allocator::with_config(made, &plugin()?.config);
+    let allocator = Allocator::with_config(made, &current(plugin()?, &watched));
     // Before the others, who may ask for it.
     allocator.on_out_of_memory(|report| *last_exhaustion() = Some(Arc::new(report.clone())));
     for observer in &watched.observers {
@@ -181,9 +192,6 @@ fn open(device: u32) -> Result<&'static Allocator<AnyDevice>, Error> {
     }
     if let Some(options) = &watched.history {
         allocator.record_history(options.clone());
-    }
-    if let Some(on) = watched.caching {
-        cache(&allocator, on)?;
     }
     let opened = place.get_or_init(|| allocator);
     PLACES.fetch_max(device as usize + 1, Relaxed);
@@ -273,25 +281,44 @@ pub fn record_history(options: Option<HistoryOptions>) {
 
 /// Serves requests from caches, or asks the driver for each, on every device that is or will be used.
 pub fn set_caching(on: bool) -> Result<(), Error> {
-    let mut watched = watched();
-    for (_, allocator) in opened() {
-        cache(allocator, on)?;
-    }
-    watched.caching = Some(on);
-    Ok(())
+    change_config(|config| {
+        *config = config.to_builder().caching(on).build()?;
+        Ok(())
+    })
 }
 
 /// Whether requests are served from caches.
 #[must_use]
 pub fn caches() -> bool {
-    let said = watched().caching;
-    said.unwrap_or_else(|| config().is_none_or(Config::caching))
+    config().as_ref().is_none_or(Config::caching)
 }
 
-fn cache(allocator: &Allocator<AnyDevice>, on: bool) -> Result<(), Error> {
-    let config = allocator.config().to_builder().caching(on).build();
-    allocator.set_config(&config.map_err(StartError::from)?);
-    Ok(())
+/// Sets what a text of PyTorch says, on every device that is or will be used; what it says of the memory fraction too.
+///
+/// Keys that PyTorch has and the allocator has not are left out and returned, as [`Config::update_known`] does.
+pub fn update_config(text: &str) -> Result<Vec<ConfigError>, Error> {
+    change_config(|config| config.update_known(text))
+}
+
+fn change_config<T>(
+    change: impl FnOnce(&mut Config) -> Result<T, ConfigError>,
+) -> Result<T, Error> {
+    let plugin = plugin()?;
+    let mut watched = watched();
+    let before = current(plugin, &watched);
+    let mut config = before.clone();
+    let done = change(&mut config).map_err(StartError::from)?;
+    for (_, allocator) in opened() {
+        allocator.set_config(&config);
+        // Otherwise it stays what `set_memory_fraction` made it since.
+        if config.memory_fraction() != before.memory_fraction() {
+            let fraction = config.memory_fraction().unwrap_or(1.0);
+            let set = allocator.set_memory_fraction(fraction);
+            set.map_err(|error| of_memory(allocator, error))?;
+        }
+    }
+    watched.config = Some(config);
+    Ok(done)
 }
 
 /// How many events a history keeps that is asked for `asked`: PyTorch's word for no bound is the largest number there is.

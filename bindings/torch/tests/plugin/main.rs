@@ -11,6 +11,7 @@ mod forks;
 mod layouts;
 mod memory;
 mod pools;
+mod settings;
 mod sharing;
 mod slots;
 mod starting;
@@ -37,8 +38,9 @@ const CONFIGURATIONS: [&str; 4] = [
 
 /// Every case, with whether it needs what stands for PyTorch.
 fn cases() -> impl Iterator<Item = (Case, bool)> {
-    let all: [(&[Case], bool); 11] = [
+    let all: [(&[Case], bool); 12] = [
         (starting::CASES, false),
+        (settings::CASES, false),
         (memory::CASES, false),
         (pools::CASES, false),
         (captures::CASES, true),

@@ -42,7 +42,7 @@ fn once() {
     cachette_torch::start("host", &config).unwrap();
     assert!(cachette_torch::is_started());
     assert_eq!(cachette_torch::backend(), Some("host"));
-    assert_eq!(cachette_torch::config(), Some(&config));
+    assert_eq!(cachette_torch::config(), Some(config.clone()));
 
     let again = cachette_torch::start("cuda", &Config::default()).unwrap_err();
     assert_eq!(
@@ -56,8 +56,12 @@ fn once() {
         text.contains("started before, with the backend 'host'"),
         "{text}"
     );
-    assert!(text.contains("set_config"), "it says what to do: {text}");
-    assert_eq!(cachette_torch::config(), Some(&config), "the first stays");
+    assert!(text.contains("update_config"), "it says what to do: {text}");
+    assert_eq!(
+        cachette_torch::config(),
+        Some(config.clone()),
+        "the first stays"
+    );
 }
 
 fn unknown_backend() {
