@@ -1,17 +1,37 @@
 //! Configurations as text.
 
+use std::ffi::CString;
+
 use cachette::Config;
+use cachette::config::ConfigError;
+use pyo3::exceptions::PyUserWarning;
 use pyo3::prelude::*;
 
 use crate::error;
 
 /// The configuration that `text` says, or the environment's where there is none.
+///
+/// PyTorch's variables may hold keys that Cachette has not; Python warns of each.
 pub(crate) fn read(text: Option<&str>) -> PyResult<Config> {
-    let read = match text {
-        Some(text) => text.parse(),
-        None => Config::from_env(),
-    };
-    read.map_err(|why| error::of_config(&why))
+    if let Some(text) = text {
+        return text.parse().map_err(|why| error::of_config(&why));
+    }
+    let (config, left_out) = Config::from_env_known().map_err(|why| error::of_config(&why))?;
+    warn(&left_out)?;
+    Ok(config)
+}
+
+/// Warns of keys of PyTorch that Cachette has not.
+pub(crate) fn warn(left_out: &[ConfigError]) -> PyResult<()> {
+    Python::attach(|py| {
+        for why in left_out {
+            let text = format!("Cachette goes on without this setting of PyTorch: {why}");
+            let text = CString::new(text.replace('\0', " "))?;
+            // The caller of the function that was called from Python.
+            PyErr::warn(py, &py.get_type::<PyUserWarning>(), &text, 2)?;
+        }
+        Ok(())
+    })
 }
 
 /// Reads a configuration and writes it in its shortest form.

@@ -3,6 +3,7 @@
 use cachette::backends::OpenError;
 use cachette::config::ConfigError;
 use cachette::{Error, hal};
+use cachette_torch::StartError;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -40,6 +41,15 @@ pub(crate) fn of_allocator(why: Error) -> PyErr {
 /// The exception for what a driver answered.
 pub(crate) fn of_device(why: hal::Error) -> PyErr {
     of_allocator(why.into())
+}
+
+/// The exception for what the plug-in for PyTorch answered.
+pub(crate) fn of_plugin(why: cachette_torch::Error) -> PyErr {
+    match why {
+        cachette_torch::Error::Start(StartError::Config(why)) => of_config(&why),
+        cachette_torch::Error::Memory { error, .. } => of_allocator(error),
+        _ => error(why.to_string()),
+    }
 }
 
 /// The exception for a device that could not be opened.

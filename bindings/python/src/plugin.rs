@@ -40,10 +40,17 @@ pub(crate) mod plugin {
         cachette_torch::is_started()
     }
 
-    /// The configuration that it was started with, as a text; `None` before that.
+    /// The configuration as it is now, as a text; `None` before the start.
     #[pyfunction(name = "config")]
-    fn started_with() -> Option<String> {
-        cachette_torch::config().map(ToString::to_string)
+    fn current_config() -> Option<String> {
+        cachette_torch::config().map(|config| config.to_string())
+    }
+
+    /// Sets what a text of PyTorch says, on every device that is or will be used.
+    #[pyfunction]
+    fn update_config(py: Python<'_>, text: &str) -> PyResult<()> {
+        let updated = py.detach(|| cachette_torch::update_config(text));
+        config::warn(&updated.map_err(error::of_plugin)?)
     }
 
     /// The functions that PyTorch calls: their names as symbols of this library, and their addresses.
@@ -175,7 +182,7 @@ fn addresses() -> [(&'static str, usize); 10] {
 
 /// The allocator of a device, opened if it was not yet.
 pub(crate) fn allocator(device: u32) -> PyResult<&'static Allocator<AnyDevice>> {
-    cachette_torch::allocator(device).map_err(|why| error::error(why.to_string()))
+    cachette_torch::allocator(device).map_err(error::of_plugin)
 }
 
 /// The statistics of a device; zeros where nothing was asked of it yet.

@@ -45,8 +45,8 @@ def test_the_checks_come_in_order(run: Run) -> None:
 
 
 def test_a_mistake_in_the_environment_names_its_variable(run: Run) -> None:
-    output = attempt(run, "good", PYTORCH_CUDA_ALLOC_CONF="caching:no")
-    assert "ConfigError | PYTORCH_CUDA_ALLOC_CONF: at byte 8" in output
+    output = attempt(run, "good", PYTORCH_CUDA_ALLOC_CONF="expandable_segments:no")
+    assert "ConfigError | PYTORCH_CUDA_ALLOC_CONF: at byte 20" in output
 
 
 def test_everything_is_set_before_the_allocator_is_changed(run: Run) -> None:

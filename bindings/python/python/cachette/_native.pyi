@@ -246,7 +246,13 @@ class plugin:
         """Whether the plug-in was started."""
     @staticmethod
     def config() -> str | None:
-        """The configuration that it was started with; `None` before that."""
+        """The configuration as it is now; `None` before the start."""
+    @staticmethod
+    def update_config(text: str) -> None:
+        """Sets what a text of PyTorch says, on every device that is or will be used.
+
+        Python warns of keys that Cachette has not.
+        """
     @staticmethod
     def addresses() -> dict[str, int]:
         """The functions that PyTorch calls: their names as symbols of this library, and their addresses."""

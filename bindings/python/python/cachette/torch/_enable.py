@@ -7,7 +7,7 @@ from typing import Any
 
 from .. import _native
 from .._errors import Error
-from . import _adapter, _replace
+from . import _adapter, _replace, _settings
 from ._error import EnableError
 
 #: The hooks of PyTorch's wrapper, and the functions they are given.
@@ -47,10 +47,13 @@ def enable(config: str | None = None, *, replace: bool = True, compiled: bool = 
         if torch.cuda.is_initialized():
             raise EnableError("CUDA is initialised already, and memory of PyTorch's own allocator may be in use; "
                               "call cachette.torch.enable() before the first use of a GPU")
-        config = _native.normalise_config(config)
+        made = _settings.check(torch)
+        text = _native.normalise_config(config)
         backend = _usable_backend(torch)
         allocator = _adapter.load(torch) if compiled else _pluggable(torch)
-        _start(backend, config)
+        _start(backend, text)
+        if config is None and made is not None:
+            _native.plugin.update_config(made)
         _change(torch, allocator, compiled)
         if replace:
             _replace.replace(torch, compiled)
@@ -63,7 +66,7 @@ def is_enabled() -> bool:
 
 
 def config() -> str | None:
-    """The configuration that Cachette was enabled with: what differs from the default; ``None`` before that."""
+    """The configuration of Cachette as it is now: what differs from the default; ``None`` before it is enabled."""
     return _native.plugin.config()
 
 

@@ -47,7 +47,35 @@ def _refuse(*arguments):
     raise RuntimeError("CUDAPluggableAllocator does not yet support this")
 
 
+class _Settings:
+    """PyTorch's own settings: it knows these keys, and keeps the text."""
+
+    KEYS = {"backend", "expandable_segments", "expandable_segments_reserve_by_class", "future_key", "max_split_size_mb",
+            "per_process_memory_fraction", "roundup_power2_divisions"}
+
+    def __init__(self):
+        self.text = None
+
+    def get(self):
+        if self.text is None:
+            names = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
+            self.set(next((os.environ[name] for name in names if name in os.environ), ""))
+        return self.text
+
+    def set(self, env):
+        for entry in filter(None, env.split(",")):
+            key, value = entry.split(":", 1)
+            if key not in self.KEYS:
+                raise ValueError(f"Unrecognized key '{key}' in Accelerator allocator config.")
+            if key == "per_process_memory_fraction" and not 0 <= float(value) <= 1:
+                raise ValueError("per_process_memory_fraction is invalid, set it in [0.0, 1.0]")
+        self.text = env
+
+
+_settings = _Settings()
 _C = types.SimpleNamespace(
+    _accelerator_getAllocatorSettings=_settings.get,
+    _accelerator_setAllocatorSettings=_settings.set,
     _CUDAPluggableAllocator=_Wrapper,
     _cuda_customAllocator=_Wrapper,
     _cuda_memoryStats=_refuse,
@@ -81,7 +109,8 @@ def change_current_allocator(allocator):
 
 
 memory = types.SimpleNamespace(
-    CUDAPluggableAllocator=CUDAPluggableAllocator, change_current_allocator=change_current_allocator)
+    CUDAPluggableAllocator=CUDAPluggableAllocator, change_current_allocator=change_current_allocator,
+    _set_allocator_settings=lambda env: _C._accelerator_setAllocatorSettings(env))
 if KIND == "older":
     memory = types.SimpleNamespace()
 

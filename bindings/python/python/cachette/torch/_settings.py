@@ -1,0 +1,52 @@
+"""PyTorch's settings of its allocator, handed on to Cachette.
+
+PyTorch reads its variables and the texts of ``_set_allocator_settings`` by itself and never tells its allocator. So
+Cachette reads the same texts after it: what PyTorch refuses raises PyTorch's own error, and what Cachette refuses then
+raises :class:`cachette.ConfigError`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from .. import _native
+from .._errors import ConfigError
+
+#: The functions that change settings, by their names in ``torch._C``; ``torch.cuda.memory`` calls one of them.
+SETTERS = ("_accelerator_setAllocatorSettings", "_cuda_cudaCachingAllocator_set_allocator_settings")
+
+#: The function that tells the last text of settings.
+GETTER = "_accelerator_getAllocatorSettings"
+
+#: PyTorch's variables, in the order in which it looks for them.
+VARIABLES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
+
+
+def check(torch: Any) -> str | None:
+    """Lets PyTorch read its variables while its own allocator, which they may name, is in place.
+
+    It answers with the settings that the program has made since, if any.
+    """
+    variable = next((name for name in VARIABLES if name in os.environ), None)
+    if not hasattr(torch._C, GETTER) or not hasattr(torch._C, SETTERS[0]):
+        return None
+    try:
+        settings: str = getattr(torch._C, GETTER)()
+        getattr(torch._C, SETTERS[0])(settings)
+    except (ValueError, RuntimeError) as why:
+        raise ConfigError(f"{variable}: PyTorch refuses it: {why}; put keys that Cachette alone has into "
+                          "CACHETTE_ALLOC_CONF, or into the text for enable()") from why
+    return settings if settings != os.environ.get(variable or "", "") else None
+
+
+def hand_on(set_settings: Callable[[str], None]) -> Callable[[str], None]:
+    """A function in the place of ``set_settings``, which changes Cachette's settings, too."""
+
+    def set_allocator_settings(env: str) -> None:
+        """Changes the settings of the allocator to what ``env`` says."""
+        set_settings(env)
+        _native.plugin.update_config(env)
+
+    return set_allocator_settings

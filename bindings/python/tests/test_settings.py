@@ -1,0 +1,102 @@
+"""PyTorch's settings, from its variables and while the program runs, with a stand-in for PyTorch."""
+
+from __future__ import annotations
+
+import pytest
+from conftest import Run
+
+ENABLE = """
+import warnings, torch, cachette, cachette.torch
+warnings.simplefilter("always")
+"""
+
+
+def test_settings_reach_cachette_by_either_function(run: Run) -> None:
+    run(ENABLE + """
+cachette.torch.enable("expandable_segments:True")
+torch.cuda.memory._set_allocator_settings("roundup_power2_divisions:4,max_split_size_mb:64")
+assert cachette.torch.config().startswith("max_split_size_mb:64,roundup_power2_divisions:")
+torch._C._accelerator_setAllocatorSettings("expandable_segments:False")
+assert cachette.torch.config() == ""
+assert torch._C._accelerator_getAllocatorSettings() == "expandable_segments:False"
+""", torch="good")
+
+
+def test_a_text_that_pytorch_refuses_raises_its_error(run: Run) -> None:
+    run(ENABLE + """
+cachette.torch.enable()
+try:
+    torch.cuda.memory._set_allocator_settings("foo:1,bar:2")
+except ValueError as why:
+    assert type(why) is ValueError and "Unrecognized key 'foo'" in str(why)
+else:
+    raise AssertionError
+assert cachette.torch.config() == ""
+""", torch="good")
+
+
+def test_a_text_that_cachette_refuses_says_where(run: Run) -> None:
+    run(ENABLE + """
+cachette.torch.enable()
+try:
+    torch.cuda.memory._set_allocator_settings("expandable_segments:True,max_split_size_mb:2")
+except cachette.ConfigError as why:
+    assert "at byte 43: max_split_size_mb: '2' is not allowed; use a whole number of MiB" in str(why), why
+else:
+    raise AssertionError
+assert cachette.torch.config() == ""
+""", torch="good")
+
+
+def test_a_key_that_pytorch_alone_has_gives_one_warning(run: Run) -> None:
+    run(ENABLE + """
+cachette.torch.enable()
+with warnings.catch_warnings(record=True) as seen:
+    torch._C._accelerator_setAllocatorSettings("future_key:3,expandable_segments:True")
+only, = seen
+assert only.category is UserWarning and only.filename == "<string>", only
+assert "goes on without this setting of PyTorch: at byte 0: there is no key 'future_key'" in str(only.message)
+assert cachette.torch.config() == "expandable_segments:True"
+""", torch="good")
+
+
+def test_a_warning_comes_at_the_start_as_well(run: Run) -> None:
+    done = run(ENABLE + """
+cachette.torch.enable()
+assert cachette.torch.config() == "max_split_size_mb:64"
+""", torch="good", PYTORCH_ALLOC_CONF="expandable_segments_reserve_by_class:[a:1G],max_split_size_mb:64")
+    assert done.stderr.count("UserWarning: Cachette goes on without this setting") == 1
+    assert "PYTORCH_ALLOC_CONF: at byte 0: expandable_segments_reserve_by_class is not supported" in done.stderr
+
+
+@pytest.mark.parametrize(("value", "config"), [
+    ("0.0", "per_process_memory_fraction:0"), ("0.5", "per_process_memory_fraction:0.5"), ("1.0", "")])
+def test_m15_pytorchs_variable_sets_the_fraction(run: Run, value: str, config: str) -> None:
+    text = f"per_process_memory_fraction:{value}"
+    run(ENABLE + f"cachette.torch.enable(); assert cachette.torch.config() == {config!r}, cachette.torch.config()",
+        torch="good", PYTORCH_CUDA_ALLOC_CONF=text, PYTORCH_ALLOC_CONF="per_process_memory_fraction:0.75")
+
+
+@pytest.mark.parametrize("arguments", ["", "'expandable_segments:True'"])
+def test_what_pytorch_refuses_at_the_start_names_its_variable(run: Run, arguments: str) -> None:
+    done = run(f"import cachette.torch; cachette.torch.enable({arguments})", torch="good", fails=True,
+               PYTORCH_CUDA_ALLOC_CONF="per_process_memory_fraction:-0.1")
+    assert "ConfigError: PYTORCH_CUDA_ALLOC_CONF: PyTorch refuses it: per_process_memory_fraction is invalid" in done.stderr
+
+
+def test_settings_made_before_enable_hold_after_it(run: Run) -> None:
+    for text, config in (("", "max_split_size_mb:64,expandable_segments:True"), ("'never_block:True'", "never_block:True")):
+        run(ENABLE + f"""
+torch.cuda.memory._set_allocator_settings("max_split_size_mb:64")
+cachette.torch.enable({text})
+assert cachette.torch.config() == {config!r}, cachette.torch.config()
+assert torch._C._accelerator_getAllocatorSettings() == "max_split_size_mb:64"
+""", torch="good", PYTORCH_CUDA_ALLOC_CONF="expandable_segments:True")
+
+
+def test_settings_stay_pytorchs_where_nothing_is_replaced(run: Run) -> None:
+    run(ENABLE + """
+cachette.torch.enable(replace=False)
+torch.cuda.memory._set_allocator_settings("max_split_size_mb:64")
+assert cachette.torch.config() == ""
+""", torch="good")
