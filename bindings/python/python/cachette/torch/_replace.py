@@ -114,9 +114,8 @@ def replace(torch: Any, compiled: bool = False) -> None:
     replacements = {**HISTORIES} if compiled else {**ANSWERS, **HISTORIES}
     if compiled and hasattr(torch._C, "_cuda_record_memory_history"):
         replacements["_cuda_record_memory_history"] = _with_regions(torch._C._cuda_record_memory_history)
-    for name in _settings.SETTERS:
-        if hasattr(torch._C, name):
-            replacements[name] = _settings.hand_on(getattr(torch._C, name))
+    if hasattr(torch._C, _settings.SETTER):
+        replacements[_settings.SETTER] = _settings.hand_on(getattr(torch._C, _settings.SETTER))
     for name, function in replacements.items():
         if hasattr(torch._C, name):
             setattr(torch._C, name, function)

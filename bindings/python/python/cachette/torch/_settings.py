@@ -14,10 +14,10 @@ from typing import Any
 from .. import _native
 from .._errors import ConfigError
 
-#: The functions that change settings, by their names in ``torch._C``; ``torch.cuda.memory`` calls one of them.
-SETTERS = ("_accelerator_setAllocatorSettings", "_cuda_cudaCachingAllocator_set_allocator_settings")
+#: The function of ``torch._C`` that changes settings; ``torch.cuda.memory._set_allocator_settings`` calls it.
+SETTER = "_accelerator_setAllocatorSettings"
 
-#: The function that tells the last text of settings.
+#: The one that tells the last text of settings, from PyTorch 2.12 on.
 GETTER = "_accelerator_getAllocatorSettings"
 
 #: PyTorch's variables, in the order in which it looks for them.
@@ -27,18 +27,20 @@ VARIABLES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_ALLOC
 def check(torch: Any) -> str | None:
     """Lets PyTorch read its variables while its own allocator, which they may name, is in place.
 
-    It answers with the settings that the program has made since, if any.
+    It answers with the settings that the program has made since, if any and if PyTorch tells them: 2.11 does not.
     """
     variable = next((name for name in VARIABLES if name in os.environ), None)
-    if not hasattr(torch._C, GETTER) or not hasattr(torch._C, SETTERS[0]):
-        return None
+    text = os.environ.get(variable or "", "")
+    read = getattr(torch._C, SETTER, None)
+    tell = getattr(torch._C, GETTER, None)
     try:
-        settings: str = getattr(torch._C, GETTER)()
-        getattr(torch._C, SETTERS[0])(settings)
+        settings: str = tell() if tell else text
+        if read and settings:
+            read(settings)
     except (ValueError, RuntimeError) as why:
         raise ConfigError(f"{variable}: PyTorch refuses it: {why}; put keys that Cachette alone has into "
                           "CACHETTE_ALLOC_CONF, or into the text for enable()") from why
-    return settings if settings != os.environ.get(variable or "", "") else None
+    return settings if settings != text else None
 
 
 def hand_on(set_settings: Callable[[str], None]) -> Callable[[str], None]:

@@ -1,7 +1,7 @@
 """A stand-in for PyTorch that records what it is given.
 
-``STAND_IN`` says which PyTorch it plays: ``good``, ``rocm``, ``cpu``, ``old``, ``older``, ``initialised``,
-``no-device`` or ``refusing``.
+``STAND_IN`` says which PyTorch it plays: ``good``, ``silent`` (2.11, which does not tell its settings), ``rocm``,
+``cpu``, ``old``, ``older``, ``initialised``, ``no-device`` or ``refusing``.
 """
 
 import contextlib
@@ -74,7 +74,6 @@ class _Settings:
 
 _settings = _Settings()
 _C = types.SimpleNamespace(
-    _accelerator_getAllocatorSettings=_settings.get,
     _accelerator_setAllocatorSettings=_settings.set,
     _CUDAPluggableAllocator=_Wrapper,
     _cuda_customAllocator=_Wrapper,
@@ -92,6 +91,10 @@ _C = types.SimpleNamespace(
     _cuda_getMemoryMetadata=_refuse,
     _cuda_hostMemoryStats=_refuse,
 )
+
+
+if KIND != "silent":
+    _C._accelerator_getAllocatorSettings = _settings.get
 
 
 class CUDAPluggableAllocator:
