@@ -42,8 +42,9 @@ pub(crate) mod plugin {
 
     /// The configuration as it is now, as a text; `None` before the start.
     #[pyfunction(name = "config")]
-    fn current_config() -> Option<String> {
-        cachette_torch::config().map(|config| config.to_string())
+    fn current_config(py: Python<'_>) -> Option<String> {
+        let config = py.detach(cachette_torch::config);
+        config.map(|config| config.to_string())
     }
 
     /// Sets what a text of PyTorch says, on every device that is or will be used.

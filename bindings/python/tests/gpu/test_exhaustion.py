@@ -9,7 +9,8 @@ pytestmark = gpu.MARKS
 def test_m19_it_is_pytorchs_exception_with_the_figures() -> None:
     torch = gpu.enabled()
     total = torch.cuda.mem_get_info()[1]
-    with gpu.raises(torch.OutOfMemoryError, "CUDA out of memory. Tried to allocate", "GiB", "are free", "allocated"):
+    with gpu.raises(torch.OutOfMemoryError, "CUDA out of memory. Tried to allocate", "GPU 0 has a total capacity of", "GiB",
+                    "is allocated by PyTorch", "Cachette: "):
         torch.empty(2 * total, dtype=torch.uint8, device="cuda")
     assert float(torch.ones(MiB, device="cuda").sum()) == MiB
 
