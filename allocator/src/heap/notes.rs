@@ -91,7 +91,7 @@ impl<D: Device> State<D> {
     pub(super) fn note_gain(&mut self, action: Action, address: u64, bytes: u64) {
         if let Some(notes) = &mut self.notes {
             let stack = gathered();
-            if stack != 0 {
+            if stack != 0 && notes.recording.keeps_of_events() {
                 notes.stacks.memory.insert(address, stack);
             }
             notes.write(action, address, bytes, stack);

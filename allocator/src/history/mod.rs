@@ -14,8 +14,8 @@
 //! println!("allocated in {}", stack.frames[0].name);
 //!
 //! let snapshot = allocator.snapshot();
-//! let events = &snapshot.traces[0].events; // a segment, a block of it, and the snapshot itself
-//! assert_eq!(events.len(), 3);
+//! let events = &snapshot.traces[0].events; // a segment, and a block of it
+//! assert_eq!(events.len(), 2);
 //! allocator.stop_history();
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

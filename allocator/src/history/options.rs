@@ -113,7 +113,7 @@ impl HistoryOptions {
 
     /// Asks where in the program things happen, or never: events alone cost far less.
     ///
-    /// Without, what was recorded with stacks is forgotten.
+    /// Without, what was recorded before keeps the stacks that it has.
     pub fn stacks(mut self, on: bool) -> Self {
         self.source = on.then(|| Callers::shared() as Arc<dyn StackSource>);
         self

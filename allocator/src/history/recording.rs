@@ -95,8 +95,13 @@ pub(crate) struct Place {
 
 impl Recording {
     /// Goes on with what was recorded before, unless it is to be forgotten.
-    fn after(before: Option<&Self>, options: HistoryOptions) -> Self {
+    fn after(before: Option<&Self>, mut options: HistoryOptions) -> Self {
         let before = before.filter(|before| !options.clear && before.has_source_of(&options));
+        if options.source.is_none() {
+            // It is asked for nothing any more, and still knows what earlier numbers mean.
+            options.level = Level::None;
+            options.source = before.and_then(|before| before.options.source.clone());
+        }
         let pools = before.map_or_else(
             || Arc::new(Mutex::new(vec![PoolId::DEFAULT])),
             |before| Arc::clone(&before.pools),
@@ -125,9 +130,8 @@ impl Recording {
     /// Whether its stacks mean what they would with `options`.
     fn has_source_of(&self, options: &HistoryOptions) -> bool {
         match (&self.options.source, &options.source) {
-            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
-            (Some(_), None) => false,
-            (None, _) => true,
+            (Some(one), Some(other)) => one.numbering() == other.numbering(),
+            (None, _) | (_, None) => true,
         }
     }
 
@@ -143,6 +147,12 @@ impl Recording {
             return None;
         }
         self.options.source.as_deref()
+    }
+
+    /// Whether stacks are kept for events and segments too, and not for blocks in use alone.
+    #[inline]
+    pub(crate) fn keeps_of_events(&self) -> bool {
+        self.options.level >= Level::Alloc
     }
 
     /// Who knows what stacks mean.
@@ -182,14 +192,13 @@ impl Recording {
             return earliest;
         }
         let ticks = clock::now().max(earliest);
-        let keeps = self.options.level >= Level::Alloc;
         let noted = Noted {
             ticks,
             address,
             bytes,
             stream: place.stream,
             pool: place.pool,
-            stack: if keeps { stack } else { 0 },
+            stack: if self.keeps_of_events() { stack } else { 0 },
             said: said(),
             action,
         };

@@ -33,6 +33,13 @@ pub trait StackSource: fmt::Debug + Send + Sync {
 
     /// Some stacks in words, in the order of `stacks`; nothing for a number that is not known.
     fn resolve(&self, stacks: &[RawStack]) -> Vec<ResolvedStack>;
+
+    /// What its numbers belong to: sources that return the same value resolve each other's stacks.
+    ///
+    /// A history that changes to such a source keeps its events. By default it is the address of the source.
+    fn numbering(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
 }
 
 thread_local! {

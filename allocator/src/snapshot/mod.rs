@@ -100,13 +100,14 @@ impl<D: Device> Allocator<D> {
                 building.add_heap(&copy);
             }
         }
-        let pool = options.pool.unwrap_or(pool::PoolId::DEFAULT);
-        self.note_snapshot(pool, used);
         if let Some(recording) = recording.as_ref().filter(|_| options.traces) {
             let scale = Scale::now();
             building.add_trace(recording, options.pool, &scale);
             building.add_annotations(&scale);
         }
+        // After the events are read: a snapshot tells of those before it, as the reference's does.
+        let pool = options.pool.unwrap_or(pool::PoolId::DEFAULT);
+        self.note_snapshot(pool, used);
         building.end(settings::settings(&self.config()))
     }
 
