@@ -21,6 +21,7 @@ pub(super) fn write(snapshot: &Snapshot, out: impl Write) -> io::Result<()> {
         words: HashMap::new(),
         frames: vec![None; snapshot.stacks.frames().len()],
         stacks: vec![None; snapshot.stacks.len() + 1],
+        forward: vec![None; snapshot.stacks.len() + 1],
         texts: vec![None; snapshot.texts.all().len() + 1],
         pools: vec![None; snapshot.pools.len().max(1)],
     };
@@ -36,6 +37,8 @@ struct Pickler<'a, W> {
     words: HashMap<&'static str, Memo>,
     frames: Vec<Option<Memo>>,
     stacks: Vec<Option<Memo>>,
+    /// Stacks again, in the form that they have as forward stacks.
+    forward: Vec<Option<Memo>>,
     texts: Vec<Option<Memo>>,
     pools: Vec<Option<Memo>>,
 }
@@ -144,7 +147,7 @@ impl<'a, W: Write> Pickler<'a, W> {
         self.stack(event.stack)?;
         if event.forward_stack != StackId::NONE {
             self.word(key::FORWARD_FRAMES)?;
-            self.stack(event.forward_stack)?;
+            self.forward_stack(event.forward_stack)?;
         }
         self.out.close_dict()
     }
@@ -195,6 +198,25 @@ impl<'a, W: Write> Pickler<'a, W> {
             pickler.frame(number as usize, frame)
         })?;
         self.stacks[place] = Some(self.out.keep()?);
+        Ok(())
+    }
+
+    /// The stack of a forward pass: frames that are only a name are lines of a traceback.
+    fn forward_stack(&mut self, id: StackId) -> io::Result<()> {
+        let place = id.0 as usize;
+        let place = if place < self.forward.len() { place } else { 0 };
+        if let Some(memo) = self.forward[place] {
+            return self.out.again(memo);
+        }
+        let stacks = &self.snapshot.stacks;
+        self.list(stacks.numbers_of(id), |pickler, &number| {
+            let frame = &stacks.frames()[number as usize];
+            if frame.file.is_empty() && frame.line == 0 {
+                return pickler.out.text(&format!("{}\n", frame.name));
+            }
+            pickler.frame(number as usize, frame)
+        })?;
+        self.forward[place] = Some(self.out.keep()?);
         Ok(())
     }
 

@@ -61,13 +61,13 @@ impl Builder<'_, '_> {
         Ok(id)
     }
 
-    /// The number of a frame; one that is only a text has no file.
+    /// The number of a frame; one that is only a text, a line of a traceback, has no file.
     fn frame(&mut self, value: Value, list: Node) -> Made<u32> {
         let node = match value {
             Value::Dict(node) => node,
             Value::Text { .. } => {
                 let name = self.tree.text(value).unwrap_or_default();
-                let name = name.trim_end().to_owned();
+                let name = name.strip_suffix('\n').unwrap_or(&name).to_owned();
                 return self.add_frame(
                     list,
                     Frame {
