@@ -32,13 +32,10 @@ impl Place {
             let text = value.and_then(|value| value.extract::<String>());
             text.unwrap_or_default()
         };
-        // From Python 3.11 on the name has its class too.
-        let name = code
-            .getattr(intern!(py, "co_qualname"))
-            .or_else(|_| code.getattr(intern!(py, "co_name")));
         let line = self.frame.bind(py).getattr(intern!(py, "f_lineno"));
         let frame = Frame {
-            name: text(name),
+            // Without its class: PyTorch's tools look for the bare name.
+            name: text(code.getattr(intern!(py, "co_name"))),
             file: text(code.getattr(intern!(py, "co_filename"))),
             line: line.and_then(|line| line.extract()).unwrap_or(0),
         };

@@ -11,7 +11,7 @@
 //! | `source.rs` | libraries whose memory a pool gives out |
 //! | `sleep.rs`, `pinned.rs` | pools that sleep, and pinned host memory |
 //! | `history.rs`, `snapshot.rs`, `recording.rs` | what happened to memory, and what is held |
-//! | `stacks.rs`, `places.rs`, `interpreter.rs` | where in the program, as Python knows it |
+//! | `stacks.rs`, `places.rs`, `interpreter.rs`, `beyond.rs` | where in the program, as Python and PyTorch know it |
 //! | `config.rs`, `error.rs`, `metrics.rs`, `report.rs`, `stats.rs` | values between the two languages |
 //!
 //! The C functions that PyTorch calls are those of the crate `cachette_torch`; this library exports them, so that
@@ -19,6 +19,7 @@
 
 mod allocation;
 mod allocator;
+mod beyond;
 mod config;
 mod devices;
 mod error;

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use cachette::history::Frame;
 use pyo3::prelude::*;
 
+use crate::beyond;
 use crate::interpreter::{self, Place};
 
 /// The places that were met since the first of the histories that are under way began.
@@ -19,10 +20,27 @@ pub(crate) struct Places {
     table: Mutex<Table>,
 }
 
+/// Where a thread is, as numbers of places.
+#[derive(Clone, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Found {
+    /// Its callers, innermost first.
+    pub(crate) callers: Vec<u32>,
+    /// Where the forward pass made what a backward pass works on.
+    pub(crate) forward: Vec<u32>,
+}
+
+impl Found {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.callers.is_empty() && self.forward.is_empty()
+    }
+}
+
 #[derive(Default)]
 struct Table {
     /// Numbers by code and instruction.
     numbers: HashMap<(usize, i64), u32>,
+    /// Numbers of places that PyTorch told, which have no code.
+    told: HashMap<Frame, u32>,
     /// Places in words: a reader needs no interpreter.
     frames: Vec<Frame>,
     /// The code of every key above, kept so that no other code takes its address.
@@ -35,7 +53,7 @@ static SHARED: Mutex<Weak<Places>> = Mutex::new(Weak::new());
 
 thread_local! {
     /// What a call of this package has found before it gave up the interpreter's lock, and the table that knows it.
-    static NOTED: RefCell<Option<(Arc<Places>, Vec<u32>)>> = const { RefCell::new(None) };
+    static NOTED: RefCell<Option<(Arc<Places>, Found)>> = const { RefCell::new(None) };
     /// Whether the thread is looking: that may free memory, which must not look in turn.
     static LOOKING: Cell<bool> = const { Cell::new(false) };
 }
@@ -68,11 +86,11 @@ impl Places {
         shared.upgrade()
     }
 
-    /// The callers of this thread, innermost first; none if Python does not know it, or is being asked already.
-    pub(crate) fn callers(&self) -> Vec<u32> {
+    /// Where this thread is; nothing if Python does not know it, or is being asked already.
+    pub(crate) fn here(&self) -> Found {
         let noted = NOTED.with_borrow(|noted| {
-            let (places, callers) = noted.as_ref()?;
-            std::ptr::eq(&raw const **places, self).then(|| callers.clone())
+            let (places, found) = noted.as_ref()?;
+            std::ptr::eq(&raw const **places, self).then(|| found.clone())
         });
         noted.or_else(|| self.look()).unwrap_or_default()
     }
@@ -90,13 +108,35 @@ impl Places {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn look(&self) -> Option<Vec<u32>> {
+    fn look(&self) -> Option<Found> {
         let _alone = Looking::begin()?;
         let found = interpreter::if_known(|py| {
             let places = interpreter::callers(py).ok()?;
-            Some(self.number_all(py, places))
+            // A failure of PyTorch's functions leaves out what they alone know.
+            let mut callers = self.number_told(beyond::script(py).unwrap_or_default());
+            callers.extend(self.number_all(py, places));
+            let forward = self.number_told(beyond::forward(py).unwrap_or_default());
+            Some(Found { callers, forward })
         });
         found.flatten()
+    }
+
+    fn number_told(&self, frames: Vec<Frame>) -> Vec<u32> {
+        if frames.is_empty() {
+            return Vec::new();
+        }
+        let mut table = self.table();
+        let Table {
+            told,
+            frames: known,
+            ..
+        } = &mut *table;
+        let numbers = frames.into_iter().map(|frame| {
+            *told
+                .entry(frame)
+                .or_insert_with_key(|frame| push(known, frame.clone()))
+        });
+        numbers.collect()
     }
 
     fn number_all(&self, py: Python<'_>, places: Vec<Place>) -> Vec<u32> {
@@ -122,13 +162,19 @@ impl Places {
         if let Some(known) = table.numbers.get(&key) {
             return *known;
         }
-        // Four billion places are more than any program has; beyond them all are the last.
-        let number = u32::try_from(table.frames.len()).unwrap_or(u32::MAX);
-        table.frames.push(frame);
+        let number = push(&mut table.frames, frame);
         table.codes.push(code);
         table.numbers.insert(key, number);
         number
     }
+}
+
+/// Adds a frame; its number.
+fn push(frames: &mut Vec<Frame>, frame: Frame) -> u32 {
+    // Four billion places are more than any program has; beyond them all are the last.
+    let number = u32::try_from(frames.len()).unwrap_or(u32::MAX);
+    frames.push(frame);
+    number
 }
 
 impl Drop for Places {
@@ -146,8 +192,8 @@ impl Noted {
     /// Notes where the thread is; nothing while no history wants that.
     pub(crate) fn here() -> Option<Self> {
         let places = Places::of_histories()?;
-        let callers = places.look()?;
-        NOTED.set(Some((places, callers)));
+        let found = places.look()?;
+        NOTED.set(Some((places, found)));
         Some(Self(()))
     }
 }

@@ -17,6 +17,8 @@ pub(crate) mod plugin {
     use pyo3::types::PyDict;
 
     use super::{allocator, stats_of, tell};
+    #[pymodule_export]
+    use crate::beyond::ask_torch;
     use crate::pool::{self, PyPool};
     #[pymodule_export]
     use crate::recording::{

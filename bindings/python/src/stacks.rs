@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use cachette::history::{Callers, Frame, RawStack, ResolvedStack, StackSource};
 
-use crate::places::{self, Places};
+use crate::places::{self, Found, Places};
 
 /// What this library's own functions are called, and what they go through.
 const OWN: [&str; 4] = ["cachette", "_native", "backtrace::", "pyo3::"];
@@ -18,9 +18,15 @@ const OWN_DEPTH: usize = 40;
 
 /// The callers in Python, and in native code too if that is wanted.
 ///
-/// A thread that never ran Python has no callers there. Histories hold it, and with the last of them it is forgotten.
+/// A thread that never ran Python has no callers there.
 pub(crate) struct PythonStacks {
-    native: Option<Arc<Callers>>,
+    native: bool,
+    known: Arc<Known>,
+}
+
+/// The stacks that were met, under the same numbers whether native code is walked or not: a history that changes from
+/// the one to the other keeps its events. Histories hold it, and with the last of them it is forgotten.
+struct Known {
     places: Arc<Places>,
     table: Mutex<Table>,
 }
@@ -34,46 +40,46 @@ struct Table {
 
 #[derive(PartialEq, Eq, Hash)]
 struct Stack {
-    python: Vec<u32>,
+    python: Found,
     native: Option<RawStack>,
 }
 
 impl PythonStacks {
     /// The one that asks Python alone.
     pub(crate) fn python() -> Arc<Self> {
-        static SHARED: Mutex<Weak<PythonStacks>> = Mutex::new(Weak::new());
-        places::shared(&SHARED, || Self::new(None))
+        Self::new(false)
     }
 
     /// The one that walks the thread's native stack too.
     pub(crate) fn all() -> Arc<Self> {
-        static SHARED: Mutex<Weak<PythonStacks>> = Mutex::new(Weak::new());
-        places::shared(&SHARED, || Self::new(Some(Callers::shared())))
+        Self::new(true)
     }
 
-    fn new(native: Option<Arc<Callers>>) -> Self {
-        Self {
-            native,
+    fn new(native: bool) -> Arc<Self> {
+        static SHARED: Mutex<Weak<Known>> = Mutex::new(Weak::new());
+        let known = places::shared(&SHARED, || Known {
             places: Places::shared(),
             table: Mutex::default(),
-        }
+        });
+        Arc::new(Self { native, known })
     }
+}
 
+impl Known {
     fn table(&self) -> MutexGuard<'_, Table> {
         // Entries are added whole, so a panic leaves the table sound.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn words_of(&self, stack: &Stack) -> ResolvedStack {
-        let native = self.native.as_ref().zip(stack.native);
-        let mut frames = native.map_or_else(Vec::new, |(callers, raw)| {
-            let resolved = callers.resolve(&[raw]).into_iter().next();
+        let mut frames = stack.native.map_or_else(Vec::new, |raw| {
+            let resolved = Callers::shared().resolve(&[raw]).into_iter().next();
             resolved.map_or_else(Vec::new, |resolved| without_own(resolved.frames))
         });
-        frames.extend(self.places.frames_of(&stack.python));
+        frames.extend(self.places.frames_of(&stack.python.callers));
         ResolvedStack {
             frames,
-            forward: Vec::new(),
+            forward: self.places.frames_of(&stack.python.forward),
         }
     }
 }
@@ -95,32 +101,37 @@ impl Table {
 
 impl StackSource for PythonStacks {
     fn capture(&self) -> Option<RawStack> {
-        let python = self.places.callers();
-        let native = self.native.as_ref().and_then(|callers| callers.capture());
+        let python = self.known.places.here();
+        let walks = self.native.then(Callers::shared);
+        let native = walks.and_then(|callers| callers.capture());
         if python.is_empty() && native.is_none() {
             return None;
         }
-        self.table().number_of(Stack { python, native })
+        self.known.table().number_of(Stack { python, native })
     }
 
     fn resolve(&self, stacks: &[RawStack]) -> Vec<ResolvedStack> {
         let found: Vec<Option<Arc<Stack>>> = {
-            let table = self.table();
+            let table = self.known.table();
             let find = |stack: &RawStack| table.stacks.get(stack.0.get() as usize - 1).cloned();
             stacks.iter().map(find).collect()
         };
         let words = found.iter().map(|stack| {
             let known = stack.as_ref();
-            known.map_or_else(ResolvedStack::default, |stack| self.words_of(stack))
+            known.map_or_else(ResolvedStack::default, |stack| self.known.words_of(stack))
         });
         words.collect()
+    }
+
+    fn numbering(&self) -> usize {
+        Arc::as_ptr(&self.known).addr()
     }
 }
 
 impl fmt::Debug for PythonStacks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PythonStacks")
-            .field("native", &self.native.is_some())
+            .field("native", &self.native)
             .finish_non_exhaustive()
     }
 }

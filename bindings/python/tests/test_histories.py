@@ -179,7 +179,7 @@ def test_h4_actions_are_left_out_by_name(allocator: cachette.Allocator) -> None:
     allocator.record_memory_history(skip_actions=["free_requested", "segment_alloc"])
     allocator.allocate(512).free()
     (trace,) = allocator.snapshot()["device_traces"]
-    assert [event["action"] for event in trace] == ["alloc", "free_completed", "snapshot"]
+    assert [event["action"] for event in trace] == ["alloc", "free_completed"]
 
 
 def test_h7_a_snapshot_has_the_known_keys(allocator: cachette.Allocator) -> None:
@@ -252,7 +252,7 @@ assert (event["addr"], event["size"], event["user_metadata"]) == (memory, 1000, 
 assert [frame["name"] for frame in event["frames"]] == ["allocate", "<module>"], event
 assert cachette.torch.allocation_traceback(memory) == event["frames"]
 free(memory, 1000, 0, None)
-assert events()[-4:-1] == ["snapshot", "free_requested", "free_completed"], events()
+assert events()[-3:] == ["snapshot", "free_requested", "free_completed"], events()
 record("all", None, "python", 100, True, False, False, ["snapshot"])
 assert events() == []
 try:
@@ -304,7 +304,7 @@ def test_h3_a_device_that_is_used_later_is_recorded_too(run: Run) -> None:
 cachette.torch.record_memory_history(context=None)
 assert cachette.torch.snapshot()["segments"] == [] == cachette.torch.memory_snapshot()
 allocate(1000)
-assert events() == ["segment_alloc", "alloc", "snapshot"]
+assert events() == ["segment_alloc", "alloc"]
 """, torch="good")
 
 
@@ -337,13 +337,46 @@ assert "100.00 MiB were asked for" in report["report"] and report["hints"]
     assert "out of memory" in done.stderr
 
 
-if sys.version_info >= (3, 11):
+def test_h1_names_are_bare_as_in_pytorch(allocator: cachette.Allocator) -> None:
+    class Layer:
+        def forward(self) -> cachette.Allocation:
+            return allocator.allocate(512)
 
-    def test_h1_names_have_their_class(allocator: cachette.Allocator) -> None:
-        class Layer:
-            def forward(self) -> cachette.Allocation:
-                return allocator.allocate(512)
+    allocator.record_memory_history(stacks="python")
+    held = Layer().forward()
+    assert names(allocator.allocation_traceback(held.address))[0] == "forward"
 
-        allocator.record_memory_history(stacks="python")
-        held = Layer().forward()
-        assert names(allocator.allocation_traceback(held.address))[0].endswith("Layer.forward")
+
+def test_h3_another_kind_of_stacks_keeps_what_was_recorded(allocator: cachette.Allocator) -> None:
+    allocator.record_memory_history(context="all", stacks="python")
+    first = allocated_here(allocator)
+    allocator.record_memory_history(context=None)
+    second = allocator.allocate(512)
+    allocator.record_memory_history(context="all", stacks="all")
+    allocator.record_memory_history(context="all", stacks="python")
+    (trace,) = allocator.snapshot()["device_traces"]
+    stacks = {event["addr"]: names(event["frames"]) for event in trace if event["action"] == "alloc"}
+    assert "allocated_here" in stacks[first.address]
+    assert stacks[second.address] == []
+    assert "allocated_here" in names(allocator.allocation_traceback(first.address))
+
+
+def test_h5_frames_of_torchscript_and_of_the_forward_pass_are_pytorchs(run: Run) -> None:
+    run(PRELUDE + """
+record("all", "all", "python", 100, False, False, False, [])
+record("all", "all", "python", 100, True, False, False, [])
+memory = allocate(1000)
+torch.node = torch.Node({"parent_": None, "traceback_": ['  File "net.py", line 3, in forward\\n    x * 2\\n']})
+torch.script = [{"name": "scripted", "filename": "script.py", "line": 4}]
+behind = allocate(1000)
+torch.node, torch.script = torch.Node({}), []
+plain = allocate(1000)
+(trace,) = torch._C._cuda_memorySnapshot(None)["device_traces"]
+events = {it["addr"]: it for it in trace if it["action"] == "alloc"}
+assert events[behind]["forward_frames"] == ['  File "net.py", line 3, in forward\\n    x * 2\\n']
+assert events[behind]["frames"][0] == {"name": "scripted", "filename": "script.py", "line": 4}
+assert events[behind]["frames"][1]["name"] == "allocate"
+for other in (memory, plain):
+    assert "forward_frames" not in events[other] and events[other]["frames"][0]["name"] == "allocate"
+assert torch._C._cuda_allocationTraceback(behind) == events[behind]["frames"]
+""", torch="good")

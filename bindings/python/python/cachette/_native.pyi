@@ -300,6 +300,13 @@ class plugin:
     ) -> None:
         """Records what happens to memory on every device that is or will be used."""
     @staticmethod
+    def ask_torch(
+        current_node: Callable[[], Any],
+        gather: Callable[[bool, bool, bool], Any],
+        symbolize: Callable[[list[Any]], Any],
+    ) -> None:
+        """Lets histories ask these functions of PyTorch; the first call in a process counts."""
+    @staticmethod
     def is_history_enabled() -> bool:
         """Whether a history is recorded."""
     @staticmethod

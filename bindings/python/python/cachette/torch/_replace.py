@@ -60,10 +60,9 @@ def _with_regions(record: Callable[..., None]) -> Callable[..., None]:
                        clear_history: bool = False, compile_context: bool = False,
                        global_record_annotations: bool = False, skip_actions: Sequence[str] = ()) -> None:
         """Records what happens to memory."""
-        if enabled is None or compile_context or global_record_annotations:
-            # Without callers: those are asked by the history that takes over at once.
-            record(enabled, None, "python", 1, clear_history, compile_context, global_record_annotations, [])
-        _record_history(enabled, context, stacks, max_entries, clear_history, skip_actions=skip_actions)
+        # Without callers: those are asked by the history that takes over at once, and goes on with this one's events.
+        record(enabled, None, "python", max_entries, clear_history, compile_context, global_record_annotations, [])
+        _record_history(enabled, context, stacks, max_entries, False, skip_actions=skip_actions)
 
     return record_history
 
@@ -73,7 +72,7 @@ def _record_history_legacy(enabled: bool, record_context: bool = True, max_entri
                            clear_history: bool = False, compile_context: bool = False,
                            global_record_annotations: bool = False, skip_actions: Sequence[str] = ()) -> None:
     """The same, in the words that PyTorch had before."""
-    context = "all" if record_context_of_events else "state" if record_context else None
+    context = "alloc" if record_context_of_events else "state" if record_context else None
     _plugin.record_history("all" if enabled else None, context, "all" if record_native else "python", max_entries,
                            clear_history, list(skip_actions))
 
@@ -104,6 +103,7 @@ HISTORIES: dict[str, Callable[..., Any]] = {
     "_cuda_record_memory_history": _record_history,
     "_cuda_record_memory_history_legacy": _record_history_legacy,
     "_cuda_memorySnapshot": _memory_snapshot,
+    "_cuda_allocationTraceback": _plugin.allocation_traceback,
     "_cuda_setMemoryMetadata": _native.set_memory_metadata,
     "_cuda_getMemoryMetadata": _native.get_memory_metadata,
 }
@@ -119,3 +119,13 @@ def replace(torch: Any, compiled: bool = False) -> None:
     for name, function in replacements.items():
         if hasattr(torch._C, name):
             setattr(torch._C, name, function)
+    _ask(torch._C)
+
+
+def _ask(native: Any) -> None:
+    """Lets histories ask PyTorch for what it alone knows: frames of TorchScript, and those of the forward pass."""
+    profiler = getattr(native, "_profiler", None)
+    functions = (getattr(native, "_current_autograd_node", None), getattr(profiler, "gather_traceback", None),
+                 getattr(profiler, "symbolize_tracebacks", None))
+    if all(functions):
+        _plugin.ask_torch(*functions)

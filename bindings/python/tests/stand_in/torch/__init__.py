@@ -47,6 +47,17 @@ def _refuse(*arguments):
     raise RuntimeError("CUDAPluggableAllocator does not yet support this")
 
 
+class Node:
+    """A node of autograd's graph."""
+
+    def __init__(self, metadata):
+        self.metadata = metadata
+
+
+#: The node of a backward pass that runs, and the frames of TorchScript.
+node, script = None, []
+
+
 class _Settings:
     """PyTorch's own settings: it knows these keys, and keeps the text."""
 
@@ -75,6 +86,10 @@ class _Settings:
 _settings = _Settings()
 _C = types.SimpleNamespace(
     _accelerator_setAllocatorSettings=_settings.set,
+    _current_autograd_node=lambda: node,
+    _profiler=types.SimpleNamespace(
+        gather_traceback=lambda python, scripted, cpp: list(script) if (python, scripted, cpp) == (0, 1, 0) else None,
+        symbolize_tracebacks=lambda gathered: gathered),
     _CUDAPluggableAllocator=_Wrapper,
     _cuda_customAllocator=_Wrapper,
     _cuda_memoryStats=_refuse,
@@ -85,6 +100,7 @@ _C = types.SimpleNamespace(
     _cuda_checkPoolLiveAllocations=_refuse,
     _cuda_isHistoryEnabled=_refuse,
     _cuda_memorySnapshot=_refuse,
+    _cuda_allocationTraceback=_refuse,
     _cuda_record_memory_history=_refuse,
     _cuda_record_memory_history_legacy=_refuse,
     _cuda_setMemoryMetadata=_refuse,
