@@ -33,6 +33,15 @@ impl Kind {
             Self::Large
         }
     }
+
+    /// The other one.
+    #[inline]
+    pub(crate) const fn other(self) -> Self {
+        match self {
+            Self::Small => Self::Large,
+            Self::Large => Self::Small,
+        }
+    }
 }
 
 /// Rounds a request up to whole grains, or to one of `divisions` steps between powers of two.

@@ -1,6 +1,6 @@
 //! A shelf copied as it stands, to be walked when its lock is free again.
 
-use crate::core::{Block, BlockId, SegmentId, Shelf};
+use crate::core::{Block, BlockId, Chunk, SegmentId, Shelf};
 use crate::size::Kind;
 
 /// The tables of a shelf at one moment.
@@ -8,6 +8,8 @@ use crate::size::Kind;
 pub(crate) struct ShelfCopy {
     pub(crate) segments: Vec<SegmentCopy>,
     blocks: Vec<Block>,
+    /// By address; none where segments are not elastic.
+    chunks: Vec<Chunk>,
     /// Whether the segments are elastic.
     pub(crate) elastic: bool,
 }
@@ -29,6 +31,16 @@ impl ShelfCopy {
     ) -> impl Iterator<Item = (BlockId, &Block)> {
         let at = |id: BlockId| self.blocks.get(id.index()).map(|block| (id, block));
         std::iter::successors(at(segment.first), move |(_, block)| at(block.after))
+    }
+
+    /// What the memory of a range is for: a range of an elastic segment is small if all its chunks are.
+    pub(crate) fn kind_of(&self, segment: &SegmentCopy, start: u64, end: u64) -> Kind {
+        let first = self.chunks.partition_point(|chunk| chunk.end() <= start);
+        let mut under = self.chunks[first..]
+            .iter()
+            .take_while(|chunk| chunk.at < end);
+        let small = self.elastic && under.all(|chunk| chunk.kind == Kind::Small);
+        if small { Kind::Small } else { segment.kind }
     }
 
     /// Every block of every segment.
@@ -56,6 +68,9 @@ impl<G> Shelf<G> {
     pub(crate) fn copy_into(&self, copy: &mut ShelfCopy) {
         copy.elastic = self.ground.is_some();
         copy.blocks.extend_from_slice(self.blocks.all());
+        let ground = self.ground.iter();
+        copy.chunks
+            .extend(ground.flat_map(|ground| ground.chunks()));
         let segments = self.segments.iter();
         copy.segments
             .extend(segments.map(|(_, segment)| SegmentCopy {

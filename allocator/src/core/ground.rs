@@ -16,6 +16,8 @@ pub(crate) struct Chunk {
     pub(crate) id: ChunkId,
     pub(crate) at: u64,
     pub(crate) bytes: u64,
+    /// What the request was that it was mapped for.
+    pub(crate) kind: Kind,
 }
 
 impl Chunk {
@@ -54,7 +56,7 @@ pub(crate) struct Run {
 #[derive(Debug, Default)]
 pub(crate) struct Ground {
     /// By the address where it is mapped.
-    chunks: BTreeMap<u64, (ChunkId, u64)>,
+    chunks: BTreeMap<u64, Chunk>,
     /// The blocks that are holes, by place.
     pub(super) holes: BTreeMap<u64, BlockId>,
     /// The large free blocks, by place: the first that fits serves.
@@ -70,7 +72,7 @@ impl Ground {
     }
 
     pub(super) fn add(&mut self, chunk: Chunk) {
-        self.chunks.insert(chunk.at, (chunk.id, chunk.bytes));
+        self.chunks.insert(chunk.at, chunk);
     }
 
     pub(super) fn remove(&mut self, at: u64) {
@@ -81,11 +83,7 @@ impl Ground {
     pub(super) fn inside(&self, start: u64, end: u64) -> impl Iterator<Item = Chunk> + '_ {
         self.chunks
             .range(start..end)
-            .map(|(at, (id, bytes))| Chunk {
-                id: *id,
-                at: *at,
-                bytes: *bytes,
-            })
+            .map(|(_, chunk)| *chunk)
             .filter(move |chunk| chunk.end() <= end)
     }
 
@@ -95,18 +93,13 @@ impl Ground {
         let first = first.map_or(start, |(at, _)| *at);
         self.chunks
             .range(first..end)
-            .map(|(at, (id, bytes))| Chunk {
-                id: *id,
-                at: *at,
-                bytes: *bytes,
-            })
+            .map(|(_, chunk)| *chunk)
             .filter(move |chunk| chunk.end() > start)
     }
 
     /// The chunk that begins at an address.
     pub(super) fn at(&self, at: u64) -> Option<Chunk> {
-        let (id, bytes) = *self.chunks.get(&at)?;
-        Some(Chunk { id, at, bytes })
+        self.chunks.get(&at).copied()
     }
 
     /// Every chunk, by address.

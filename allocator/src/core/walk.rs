@@ -192,12 +192,6 @@ impl<G> Shelf<G> {
         })
     }
 
-    /// Bytes of memory under the blocks.
-    pub(crate) fn chunk_bytes(&self) -> u64 {
-        let chunks = self.ground.iter().flat_map(|ground| ground.chunks());
-        chunks.map(|chunk| chunk.bytes).sum()
-    }
-
     /// Checks the free structures alone, and returns what they list.
     fn check_lists(&self) -> Result<HashSet<BlockId>, String> {
         ensure(self.small.bits_agree() && self.large.bits_agree(), || {

@@ -7,6 +7,7 @@ use cachette_hal::{self as hal, Device, DevicePtr, ErrorKind, VirtualMemory};
 use super::chunks::memory_of;
 use crate::core::{Chunk, ChunkId};
 use crate::shared::Shared;
+use crate::size::Kind;
 
 /// A hole to be filled with one chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +31,8 @@ pub(crate) struct Leftover {
     pub(crate) at: u64,
     pub(crate) bytes: u64,
     pub(crate) chunk: Option<ChunkId>,
+    /// What the chunk was mapped for.
+    pub(crate) kind: Kind,
     /// Whether it is still mapped.
     pub(crate) mapped: bool,
 }
@@ -75,13 +78,17 @@ impl Stopped<'_> {
     }
 }
 
-/// Fills every hole of `fills`, which are in order of address; the chunks as they lie then.
+/// Fills every hole of `fills`, which are in order of address, for a request of a kind; the chunks as they lie then.
 ///
 /// After a failure nothing has changed, but for what the error names.
-pub(crate) fn fill<D: Device>(shared: &Shared<D>, fills: &[Fill]) -> Result<Vec<Chunk>, Unfilled> {
+pub(crate) fn fill<D: Device>(
+    shared: &Shared<D>,
+    fills: &[Fill],
+    kind: Kind,
+) -> Result<Vec<Chunk>, Unfilled> {
     let memory = memory_of(&shared.device)?;
     let mut done: Vec<Leftover> = Vec::with_capacity(fills.len());
-    match fill_each(shared, memory, fills, &mut done) {
+    match fill_each(shared, memory, fills, kind, &mut done) {
         Ok(chunks) => Ok(chunks),
         Err(stopped) => {
             let left = done.into_iter().rev().filter_map(|left| {
@@ -103,6 +110,7 @@ fn fill_each<'a, D: Device>(
     shared: &Shared<D>,
     memory: &dyn VirtualMemory,
     fills: &'a [Fill],
+    kind: Kind,
     done: &mut Vec<Leftover>,
 ) -> Result<Vec<Chunk>, Stopped<'a>> {
     let stopped = |fills: &'a [Fill]| move |error| Stopped { error, fills };
@@ -116,6 +124,7 @@ fn fill_each<'a, D: Device>(
             at: fill.at,
             bytes: fill.bytes,
             chunk: fill.spare.is_none().then_some(id),
+            kind,
             mapped: false,
         });
         let mapped = shared.chunks.map(memory, id, pointer(fill.at)?);
@@ -127,6 +136,7 @@ fn fill_each<'a, D: Device>(
             id,
             at: fill.at,
             bytes: fill.bytes,
+            kind,
         });
     }
     let access = shared.access();

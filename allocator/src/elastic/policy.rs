@@ -16,6 +16,7 @@
 use super::place::{Place, choose, longest_hole};
 use super::{Fill, Tuning};
 use crate::core::{Chunk, Run, Spare};
+use crate::size::{Kind, LARGE_SEGMENT};
 
 /// A new chunk is at most this part of what may still be asked of the device: what comes last is cut finest.
 const PART_OF_ROOM: u64 = 256;
@@ -72,6 +73,11 @@ impl Plan {
     pub(crate) fn end(&self) -> u64 {
         let filled = self.fills.last().map_or(0, Fill::end);
         filled.max(self.at + self.request)
+    }
+
+    /// What kind of request it serves.
+    pub(crate) const fn kind(&self) -> Kind {
+        Kind::of(self.request)
     }
 
     /// Bytes of new chunks.
@@ -156,18 +162,19 @@ fn usable(facts: &Facts<'_>, place: &Place) -> Vec<Chunk> {
 
 /// Fills the holes of a place with spare chunks while they last, and with new ones.
 fn fill(facts: &Facts<'_>, place: &Place, mut spares: Vec<Chunk>) -> Vec<Fill> {
-    let largest = largest_new(facts);
+    let (largest, unit) = (largest_new(facts), unit_of(facts, place));
     let mut fills = Vec::new();
     for hole in &place.holes {
         let mut at = hole.start;
         while at < hole.needed {
             let wanted = hole.needed - at;
-            let (bytes, spare) = match best_spare(&spares, wanted, hole.end - at) {
-                Some(index) => {
-                    let chunk = spares.remove(index);
-                    (chunk.bytes, Some(chunk.id))
-                }
-                None => (wanted.min(largest), None),
+            let (bytes, spare) = if let Some(index) = best_spare(&spares, wanted, hole.end - at) {
+                let chunk = spares.remove(index);
+                (chunk.bytes, Some(chunk.id))
+            } else {
+                let bytes = wanted.min(largest);
+                let whole = bytes.next_multiple_of(unit);
+                (if at + whole <= hole.end { whole } else { bytes }, None)
             };
             fills.push(Fill { at, bytes, spare });
             at += bytes;
@@ -199,6 +206,18 @@ fn largest_new(facts: &Facts<'_>) -> u64 {
     let bytes = earned.min(most).max(least.next_multiple_of(facts.page));
     let bytes = bytes.min(facts.room / PART_OF_ROOM).max(facts.page);
     bytes - bytes % facts.page
+}
+
+/// What new chunks are rounded up to, as far as the hole has room: whole segments for large requests where those are
+/// wanted and may be asked of the device, and a page otherwise.
+fn unit_of(facts: &Facts<'_>, place: &Place) -> u64 {
+    let most = place.missing + LARGE_SEGMENT * place.holes.len() as u64;
+    let whole = facts.tuning.whole && Kind::of(facts.request) == Kind::Large && !facts.pressed;
+    if whole && most <= facts.room && LARGE_SEGMENT.is_multiple_of(facts.page) {
+        LARGE_SEGMENT
+    } else {
+        facts.page
+    }
 }
 
 #[cfg(test)]

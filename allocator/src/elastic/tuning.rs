@@ -27,6 +27,8 @@ pub(crate) struct Tuning {
     pub(crate) packs: bool,
     /// Whether spare chunks serve elsewhere at all.
     pub(crate) recycles: bool,
+    /// Whether a large request gets new memory in whole segments, as many as it needs.
+    pub(crate) whole: bool,
 }
 
 impl Default for Tuning {
@@ -51,6 +53,7 @@ impl Tuning {
             calm,
             packs: matches!(setting, ElasticSetting::Compact),
             recycles: true,
+            whole: false,
         }
     }
 

@@ -11,7 +11,6 @@ use super::Heap;
 use crate::core::{BlockState, Chunk};
 use crate::lane::Lane;
 use crate::observe::Action;
-use crate::size::Kind;
 use crate::stats::Counted;
 
 impl<D: Device> Heap<D> {
@@ -94,7 +93,7 @@ impl<D: Device> Heap<D> {
         let state = self.state.lock();
         elastic.slept.fetch_add(chunk.bytes, Relaxed);
         self.counters
-            .lower(Counted::ReservedBytes, Kind::Large, chunk.bytes);
+            .lower(Counted::ReservedBytes, chunk.kind, chunk.bytes);
         drop(state);
         let totals = &self.shared.totals;
         totals.reserved.fetch_sub(chunk.bytes, Relaxed);
@@ -109,7 +108,7 @@ impl<D: Device> Heap<D> {
         let state = self.state.lock();
         elastic.slept.fetch_sub(chunk.bytes, Relaxed);
         self.counters
-            .raise(Counted::ReservedBytes, Kind::Large, chunk.bytes);
+            .raise(Counted::ReservedBytes, chunk.kind, chunk.bytes);
         drop(state);
         self.shared.ledger.note(&self.counters);
         self.tell(Action::SegmentMap, chunk.at, chunk.bytes);
@@ -214,6 +213,7 @@ fn parts_within(used: &[Range<u64>], chunk: &Chunk) -> Vec<Range<u64>> {
 mod tests {
     use super::*;
     use crate::core::ChunkId;
+    use crate::size::Kind;
 
     #[test]
     fn what_lies_side_by_side_in_a_chunk_is_one_part() {
@@ -221,6 +221,7 @@ mod tests {
             id: ChunkId(0),
             at: 10,
             bytes: 20,
+            kind: Kind::Small,
         };
         let used = [0..4, 8..12, 12..14, 14..15, 20..22, 28..40, 40..44];
         assert_eq!(parts_within(&used, &chunk), [10..15, 20..22, 28..30]);

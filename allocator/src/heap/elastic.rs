@@ -93,6 +93,7 @@ impl<D: Device> Heap<D> {
         if stays {
             tuning = tuning.without_recycling();
         }
+        tuning.whole = self.pool().is_some_and(|pool| pool.whole_segments);
         for tries in 0.. {
             // Others may be faster every time, or the driver refuse, and that is no want of memory: at last nobody is
             // asked, and nothing is moved.

@@ -107,14 +107,14 @@ impl<D: Device> Heap<D> {
         fences: &[Arc<Fence<D>>],
         lost: bool,
     ) -> Told {
-        let bytes: u64 = moved.iter().map(|(chunk, _)| chunk.bytes).sum();
-        let told = self.abandon(moved, fences, |_| None);
         if lost {
             let _state = self.state.lock();
-            self.counters
-                .lower(Counted::ReservedBytes, Kind::Large, bytes);
+            for (chunk, _) in &moved {
+                self.counters
+                    .lower(Counted::ReservedBytes, chunk.kind, chunk.bytes);
+            }
         }
-        told
+        self.abandon(moved, fences, |_| None)
     }
 
     /// Lets chunks leave for the device once `fence`, and what stood before their next use, have passed.
@@ -149,6 +149,7 @@ impl<D: Device> Heap<D> {
                 at: chunk.at,
                 bytes: chunk.bytes,
                 chunk: last(&chunk),
+                kind: chunk.kind,
                 mapped: true,
             };
             self.add_stale(block, vec![left], fences);
@@ -177,7 +178,7 @@ impl<D: Device> Heap<D> {
         let release = self.shared.underway.release();
         let all = std::mem::take(&mut *elastic.stale());
         let _relaxed = RelaxedCapture::enter(&self.shared.device).ok();
-        let (mut holes, mut keep, mut freed) = (Vec::new(), Vec::new(), 0);
+        let (mut holes, mut keep, mut freed) = (Vec::new(), Vec::new(), [0; 2]);
         let mut result = Ok(());
         for mut stale in all {
             match stale.is_ready() {
@@ -193,7 +194,7 @@ impl<D: Device> Heap<D> {
                 // block.
                 match unsafe { filling::clear(&self.shared, memory, left) } {
                     Ok(bytes) => {
-                        freed += bytes;
+                        freed[left.kind as usize] += bytes;
                         self.shared
                             .totals
                             .device_frees
@@ -217,9 +218,12 @@ impl<D: Device> Heap<D> {
         for block in holes {
             state.shelf.become_hole(block);
         }
-        self.counters
-            .lower(Counted::ReservedBytes, Kind::Large, freed);
+        for kind in [Kind::Small, Kind::Large] {
+            self.counters
+                .lower(Counted::ReservedBytes, kind, freed[kind as usize]);
+        }
         drop(state);
+        let freed = freed.iter().sum();
         self.shared.totals.reserved.fetch_sub(freed, Relaxed);
         if freed == 0 {
             release.cancel();
@@ -256,14 +260,14 @@ impl<D: Device> Heap<D> {
         Ok(self.unmap_stale())
     }
 
-    /// Bytes of chunks that are on their way back to the device.
-    pub(super) fn leaving_bytes(&self) -> u64 {
+    /// Bytes of chunks of a kind that are on their way back to the device.
+    pub(super) fn leaving_bytes(&self, kind: Kind) -> u64 {
         let Some(elastic) = &self.elastic else {
             return 0;
         };
         let stale = elastic.stale();
         let left = stale.iter().flat_map(|stale| &stale.left);
-        left.filter(|left| left.chunk.is_some())
+        left.filter(|left| left.chunk.is_some() && left.kind == kind)
             .map(|left| left.bytes)
             .sum()
     }

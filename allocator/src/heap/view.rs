@@ -153,10 +153,12 @@ impl<D: Device> Heap<D> {
                 let blocks = view.iter().flat_map(|segment| &segment.blocks);
                 blocks.filter(|block| block.kind == kind)
             };
-            let chunks = match kind {
-                Kind::Small => 0,
-                Kind::Large => state.shelf.chunk_bytes() + self.leaving_bytes() - self.slept(),
-            };
+            let chunks = state.shelf.chunks().into_iter();
+            let chunks = chunks
+                .filter(|chunk| chunk.kind == kind && self.shared.chunks.has_memory(chunk.id))
+                .map(|chunk| chunk.bytes)
+                .sum::<u64>()
+                + self.leaving_bytes(kind);
             let counted = |state: BlockState| {
                 let of = || blocks().filter(move |block| block.state == state);
                 let bytes: u64 = of().map(|block| block.bytes).sum();

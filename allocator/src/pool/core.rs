@@ -26,6 +26,8 @@ pub(crate) struct PoolCore {
     pub(crate) source: Option<Arc<dyn Source>>,
     /// Whether blocks are never split: one block a segment.
     no_split: AtomicBool,
+    /// Whether elastic memory for large requests comes in whole segments.
+    pub(crate) whole_segments: bool,
     /// Whether its free blocks serve other requests before those fail.
     use_on_oom: AtomicBool,
     /// Whether graphs may use its memory, so that no segment may go before the last user has.
@@ -66,6 +68,7 @@ impl PoolCore {
             streams: StreamTable::default(),
             source,
             no_split: AtomicBool::new(no_split),
+            whole_segments: false,
             use_on_oom: AtomicBool::new(use_on_oom),
             kept: AtomicBool::new(false),
             pinned: AtomicBool::new(false),

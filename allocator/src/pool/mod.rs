@@ -114,6 +114,7 @@ impl<D: Device> Allocator<D> {
             let (no_split, use_on_oom) = (options.no_split, options.use_on_oom);
             let mut core = PoolCore::new(id, source.clone(), no_split, use_on_oom);
             core.tag.clone_from(&tag);
+            core.whole_segments = options.whole_segments;
             match self.inner().pools.add(core) {
                 // Somebody made that name up before it came up.
                 Err(_) if options.id.is_none() => {}

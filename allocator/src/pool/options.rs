@@ -13,6 +13,7 @@ pub struct PoolOptions {
     pub(super) source: Option<Arc<dyn Source>>,
     pub(super) no_split: bool,
     pub(super) use_on_oom: bool,
+    pub(super) whole_segments: bool,
     pub(super) tag: String,
 }
 
@@ -43,6 +44,15 @@ impl PoolOptions {
     /// Lets it sleep and wake together with others of this tag; see [`sleep`](crate::sleep).
     pub fn tag(mut self, tag: impl Into<String>) -> Self {
         self.tag = tag.into();
+        self
+    }
+
+    /// Gets elastic memory for large requests in whole segments of 20 MiB, while there is enough of it.
+    ///
+    /// It holds more than chunks that follow the need, and is for programs that count on the figures of PyTorch's
+    /// expandable segments.
+    pub const fn whole_segments(mut self, on: bool) -> Self {
+        self.whole_segments = on;
         self
     }
 

@@ -71,7 +71,7 @@ impl<'a> Building<'a> {
             address,
             bytes,
             stream: heap.stream.raw() as u64,
-            kind: match segment.kind {
+            kind: match heap.shelf.kind_of(segment, address, address + bytes) {
                 size::Kind::Small => Kind::Small,
                 size::Kind::Large => Kind::Large,
             },

@@ -159,11 +159,7 @@ impl Counters {
     /// Whether the ledger must look for a new peak if the present value is this.
     #[inline(always)]
     fn passes(&self, counted: Counted, kind: Kind, value: u64) -> bool {
-        let other = match kind {
-            Kind::Small => Kind::Large,
-            Kind::Large => Kind::Small,
-        };
-        let sum = value + self.cell(counted, other).now.load(Relaxed);
+        let sum = value + self.cell(counted, kind.other()).now.load(Relaxed);
         value > self.cell(counted, kind).bound.limit.load(Relaxed)
             || sum > self.sums[counted as usize].limit.load(Relaxed)
     }

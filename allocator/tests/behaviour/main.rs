@@ -18,6 +18,7 @@ mod elastic;
 mod elastic_addresses;
 mod elastic_capture;
 mod elastic_failures;
+mod elastic_graphs;
 mod elastic_limits;
 mod elastic_pointers;
 mod elastic_recycling;

@@ -91,6 +91,7 @@ pub(crate) fn release(device: u32, id: PoolId) -> Result<(), Error> {
     Ok(())
 }
 
+/// Programs know how much memory a pool of PyTorch's gets at once.
 fn open_or_create(
     allocator: &Allocator<AnyDevice>,
     id: PoolId,
@@ -100,7 +101,7 @@ fn open_or_create(
         Err(cachette::Error::Pool {
             why: PoolProblem::Unknown,
             ..
-        }) => allocator.create_pool_with(options.id(id)),
+        }) => allocator.create_pool_with(options.id(id).whole_segments(true)),
         opened => opened,
     }
 }

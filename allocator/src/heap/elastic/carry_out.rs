@@ -13,7 +13,6 @@ use crate::fence::Fence;
 use crate::heap::{Ask, Heap, State, Taken};
 use crate::index::Home;
 use crate::observe::{Action, Told};
-use crate::size::Kind;
 use crate::stats::Counted;
 
 impl<D: Device> Heap<D> {
@@ -33,7 +32,12 @@ impl<D: Device> Heap<D> {
         let filled = self
             .fence_for(&begun)
             .map_err(Unfilled::from)
-            .and_then(|fence| Ok((fence, filling::fill(&self.shared, &begun.plan.fills)?)));
+            .and_then(|fence| {
+                Ok((
+                    fence,
+                    filling::fill(&self.shared, &begun.plan.fills, begun.plan.kind())?,
+                ))
+            });
         match filled {
             Ok((fence, chunks)) => {
                 reservation.keep(new);
@@ -98,6 +102,7 @@ impl<D: Device> Heap<D> {
         let Begun { plan, place, moved } = begun;
         let mut told = Told::default();
         let mut guards = Vec::new();
+        let kind = plan.kind();
         let mut gained = plan.new_bytes();
         for lent in lent {
             gained += lent.moved.iter().map(|(chunk, _)| chunk.bytes).sum::<u64>();
@@ -105,6 +110,9 @@ impl<D: Device> Heap<D> {
             told = told.and(lent.heap.let_go_of(lent.moved, &[], true));
         }
         guards.extend(self.guards_of_moved(&moved));
+        // What the heap has already, and counts for the other kind from now on.
+        let others = moved.iter().filter(|(chunk, _)| chunk.kind != kind);
+        let turned: u64 = others.map(|(chunk, _)| chunk.bytes).sum();
         let points = fence.map_or(&[][..], std::slice::from_ref);
         told = told.and(self.let_go_of(moved, points, false));
         let mut state = self.state.lock();
@@ -116,7 +124,9 @@ impl<D: Device> Heap<D> {
         let rounded = state.policy.round(ask.requested);
         let id = state.shelf.commit(&place, rounded, guards);
         self.counters
-            .raise(Counted::ReservedBytes, Kind::Large, gained);
+            .lower(Counted::ReservedBytes, kind.other(), turned);
+        self.counters
+            .raise(Counted::ReservedBytes, kind, gained + turned);
         let (taken, _) = self.hand_out_carefully(&mut state, id, ask);
         self.publish(&mut state);
         drop(state);
@@ -160,13 +170,10 @@ impl<D: Device> Heap<D> {
                 state.shelf.put_back(vec![held]);
                 continue;
             }
-            let kept: u64 = here
-                .iter()
-                .filter(|left| left.chunk.is_some())
-                .map(|left| left.bytes)
-                .sum();
-            self.counters
-                .raise(Counted::ReservedBytes, Kind::Large, kept);
+            for left in here.iter().filter(|left| left.chunk.is_some()) {
+                self.counters
+                    .raise(Counted::ReservedBytes, left.kind, left.bytes);
+            }
             state.shelf.abandon(held);
             self.add_stale(held.block, here, Vec::new());
         }
