@@ -193,12 +193,30 @@ assert any(it["action"] == "alloc" and it["size"] == 3 * MiB for it in taken["de
 def test_annotations_of_pytorch_are_in_its_history() -> None:
     run("""
 import torch.cuda.memory as memory
-memory._record_memory_history(stacks="python", global_record_annotations=True)
+memory._record_memory_history(stacks="python")
 with torch.profiler.record_function("a step"):
     held = torch.empty(3 * MiB, dtype=torch.uint8, device="cuda")
 taken = memory._snapshot()
 names = [it["name"] for it in taken["external_annotations"]]
 assert "a step" in names, names
+memory._record_memory_history(enabled=None)
+""")
+
+
+def test_histories_have_frames_of_forward_passes_and_torchscript() -> None:
+    run("""
+import torch.cuda.memory as memory
+memory._record_memory_history(stacks="python")
+x = torch.randn(10, 10, device="cuda", requires_grad=True)
+with torch.autograd.detect_anomaly(check_nan=False):
+    (x * 2).sum().backward()
+scripted = torch.jit.CompilationUnit("def scripted(x: Tensor): return x + 1").scripted
+y = scripted(x.detach())
+taken = memory._snapshot()
+lines = [line for it in taken["device_traces"][0] for line in it.get("forward_frames", [])]
+assert lines and all(isinstance(line, str) and line.endswith("\\n") for line in lines), lines
+blocks = {block["address"]: block for it in taken["segments"] for block in it["blocks"]}
+assert blocks[y.data_ptr()]["frames"][0]["name"].endswith("scripted"), blocks[y.data_ptr()]
 memory._record_memory_history(enabled=None)
 """)
 
