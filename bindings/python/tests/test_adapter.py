@@ -190,7 +190,13 @@ record = module._C._cuda_record_memory_history
 record("all", "all", "python", 100, False, False, False, ["oom"])
 assert asked.pop() == ("all", None, "python", 100, False, False, False, []) and _native.plugin.is_history_enabled()
 record("all", "all", "python", 100, True, True, False, [])
-assert asked.pop() == ("all", None, "python", 100, True, True, False, [])
+assert asked.pop() == ("all", None, "python", 100, False, True, False, [])
+try:
+    record("all", "some", "python", 100, False, True, False, [])
+except RuntimeError as why:
+    assert asked == [] and "expected context" in str(why)
+else:
+    raise AssertionError
 record(None, None)
 assert asked.pop()[:2] == (None, None)
 assert not _native.plugin.is_history_enabled()

@@ -60,8 +60,10 @@ def _with_regions(record: Callable[..., None]) -> Callable[..., None]:
                        clear_history: bool = False, compile_context: bool = False,
                        global_record_annotations: bool = False, skip_actions: Sequence[str] = ()) -> None:
         """Records what happens to memory."""
-        # Without callers: those are asked by the history that takes over at once, and goes on with this one's events.
-        record(enabled, None, "python", max_entries, clear_history, compile_context, global_record_annotations, [])
+        # First, so that what is wrong is said before PyTorch has changed anything.
+        _record_history(enabled, context, stacks, max_entries, clear_history, skip_actions=skip_actions)
+        # The history that PyTorch begins here asks for no callers, so this one takes over again, with all events.
+        record(enabled, None, "python", max_entries, False, compile_context, global_record_annotations, [])
         _record_history(enabled, context, stacks, max_entries, False, skip_actions=skip_actions)
 
     return record_history
