@@ -48,7 +48,7 @@ pub use shares::{
     Opened, cachette_adapter_close_shared, cachette_adapter_open_shared, cachette_adapter_share,
 };
 pub use watching::{
-    cachette_adapter_on_out_of_memory, cachette_adapter_on_pressure,
+    cachette_adapter_on_out_of_memory, cachette_adapter_on_pressure, cachette_adapter_on_rejection,
     cachette_adapter_record_history, cachette_adapter_records_history, cachette_adapter_track,
 };
 pub use words::{

@@ -16,8 +16,9 @@ pub struct Figures {
     pub arrays: [[[i64; 4]; 3]; 9],
     /// Allocations and segments past the bound on splitting.
     pub oversize: [[i64; 4]; 2],
-    /// Retries, failures, waits for all streams, segments obtained, segments given back, the bound on splitting.
-    pub counts: [i64; 6],
+    /// Retries, failures, waits for all streams, segments obtained, segments given back, the bound on splitting, requests
+    /// that were rejected before the driver was asked.
+    pub counts: [i64; 7],
 }
 
 impl From<&Stats> for Figures {
@@ -41,6 +42,7 @@ impl From<&Stats> for Figures {
             stats.num_device_alloc,
             stats.num_device_free,
             stats.max_split_size,
+            stats.num_oom_rejections,
         ];
         Self {
             arrays: arrays.map(kinds),

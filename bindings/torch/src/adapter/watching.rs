@@ -27,6 +27,28 @@ pub unsafe extern "C-unwind" fn cachette_adapter_on_out_of_memory(
     });
 }
 
+/// Calls `observer` with the device, the bytes asked of it, the bytes that are reserved, and its bytes in all, when a request
+/// is rejected before the driver is asked (`throw_on_cudamalloc_oom`).
+///
+/// # Safety
+///
+/// 1. `observer` may be called with `user` by any thread, as long as the process lives, and throws nothing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn cachette_adapter_on_rejection(
+    observer: unsafe extern "C" fn(user: User, device: i64, asked: u64, reserved: u64, total: u64),
+    user: User,
+) {
+    state::on_out_of_memory(move |report: &OutOfMemory| {
+        if !report.rejected {
+            return;
+        }
+        let (device, total) = (report.device.0.into(), report.total.unwrap_or(0));
+        let (asked, reserved) = (report.segment, report.reserved);
+        // SAFETY: 1. is the caller's promise.
+        unsafe { observer(whole(user), device, asked, reserved, total) };
+    });
+}
+
 /// Calls `tracker` with everything that happens to memory, from now on.
 ///
 /// # Safety

@@ -1,9 +1,6 @@
 // Memory, and the installation.
 #include "allocator.hpp"
 #include <c10/core/impl/GPUTrace.h>
-#include <c10/cuda/CUDAException.h>
-#include <c10/cuda/CUDAFunctions.h>
-#include <c10/cuda/CUDAGuard.h>
 #include <dlfcn.h>
 #include <atomic>
 

@@ -2,7 +2,7 @@
 #pragma once
 // First, since it refuses what PyTorch's headers would stumble over.
 #include "interface.hpp"
-#include <c10/cuda/CUDACachingAllocator.h>
+#include "vendor.hpp"
 #include <atomic>
 
 namespace cachette {
@@ -84,6 +84,12 @@ class Allocator final : public torch_cuda::CUDAAllocator {
   void setUserMetadata(const std::string& words) override;
   std::string getUserMetadata() override;
   void attachOutOfMemoryObserver(torch_cuda::OutOfMemoryObserver observer) override;
+#if CACHETTE_TORCH_FROM(2, 12)
+  void attachOomRejectionObserver(torch_cuda::OomRejectionObserver observer) override;
+#endif
+#if CACHETTE_TORCH_FROM(2, 14)
+  bool supportsUserMetadata() override;
+#endif
 
  private:
   c10::DeviceIndex current_device() const;

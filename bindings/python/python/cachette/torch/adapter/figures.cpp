@@ -1,5 +1,4 @@
 // Statistics, limits and snapshots.
-#include <c10/cuda/CUDAFunctions.h>
 #include "allocator.hpp"
 
 namespace cachette {
@@ -77,6 +76,9 @@ c10::CachingDeviceAllocator::DeviceStats Allocator::getDeviceStats(c10::DeviceIn
   stats.num_device_alloc = figures.counts[3];
   stats.num_device_free = figures.counts[4];
   stats.max_split_size = figures.counts[5];
+#if CACHETTE_TORCH_FROM(2, 12)
+  stats.num_oom_rejections = figures.counts[6];
+#endif
   return stats;
 }
 

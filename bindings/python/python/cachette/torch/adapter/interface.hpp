@@ -30,7 +30,7 @@ struct PoolId {
 struct Figures {
   int64_t arrays[9][3][4];
   int64_t oversize[2][4];
-  int64_t counts[6];
+  int64_t counts[7];
 };
 
 // Words, which live as long as the call they are passed to; not a C string.
@@ -147,6 +147,8 @@ struct Function<Result(Arguments...)> {
   F(void, cachette_adapter_close_shared, (Opened*))                                                                 \
   F(void, cachette_adapter_on_out_of_memory,                                                                        \
     (void (*observer)(User, int64_t device, uint64_t asked, uint64_t total, uint64_t free), User))                  \
+  F(void, cachette_adapter_on_rejection,                                                                            \
+    (void (*observer)(User, int64_t device, uint64_t asked, uint64_t reserved, uint64_t total), User))              \
   F(void, cachette_adapter_track, (void (*tracker)(User, const Event*), User))                                      \
   F(void, cachette_adapter_on_pressure, (bool (*reliever)()))                                                       \
   F(void, cachette_adapter_record_history, (bool on, int level, uint64_t entries, bool clear, Text skip))           \

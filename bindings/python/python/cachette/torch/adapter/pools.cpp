@@ -1,5 +1,4 @@
 // Pools of users and of captures, and their saved states.
-#include <c10/cuda/CUDAGuard.h>
 #include "allocator.hpp"
 
 namespace cachette {

@@ -8,6 +8,22 @@ Text text(const std::string& words) {
   return {words.data(), words.size()};
 }
 
+// An observer, which is called as long as the process lives.
+template <typename Observer>
+User kept(Observer observer) {
+  return new Observer(std::move(observer));
+}
+
+// Tells an observer the device and three figures.
+template <typename Observer>
+void tell(User user, int64_t device, uint64_t first, uint64_t second, uint64_t third) noexcept {
+  try {
+    (*static_cast<Observer*>(user))(device, first, second, third);
+  } catch (...) {
+    thrown::keep();
+  }
+}
+
 }  // namespace
 
 bool Allocator::isHistoryEnabled() {
@@ -53,15 +69,19 @@ std::string Allocator::getUserMetadata() {
 }
 
 void Allocator::attachOutOfMemoryObserver(torch_cuda::OutOfMemoryObserver observer) {
-  // It is called as long as the process lives.
-  auto tell = [](User user, int64_t device, uint64_t asked, uint64_t total, uint64_t free) noexcept {
-    try {
-      (*static_cast<torch_cuda::OutOfMemoryObserver*>(user))(device, asked, total, free);
-    } catch (...) {
-      thrown::keep();
-    }
-  };
-  cachette_adapter_on_out_of_memory(tell, new torch_cuda::OutOfMemoryObserver(std::move(observer)));
+  cachette_adapter_on_out_of_memory(tell<torch_cuda::OutOfMemoryObserver>, kept(std::move(observer)));
 }
+
+#if CACHETTE_TORCH_FROM(2, 12)
+void Allocator::attachOomRejectionObserver(torch_cuda::OomRejectionObserver observer) {
+  cachette_adapter_on_rejection(tell<torch_cuda::OomRejectionObserver>, kept(std::move(observer)));
+}
+#endif
+
+#if CACHETTE_TORCH_FROM(2, 14)
+bool Allocator::supportsUserMetadata() {
+  return true;
+}
+#endif
 
 }  // namespace cachette
