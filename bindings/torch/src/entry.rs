@@ -14,8 +14,8 @@ use crate::{fork, processes, state, throw};
 
 /// Allocates `size` bytes for work in `stream`; null for none.
 ///
-/// Where that fails it throws `c10::OutOfMemoryError` or `c10::Error`; without PyTorch it says so on stderr and returns
-/// null.
+/// Where that fails it throws `c10::OutOfMemoryError` or `c10::Error`, or `std::runtime_error` where PyTorch's classes are not
+/// found; in a process without C++ it says so on stderr and returns null.
 ///
 /// # Safety
 ///
@@ -139,7 +139,7 @@ pub(crate) fn guarded<T>(work: impl FnOnce() -> Result<T, Error>) -> Result<T, E
     }
 }
 
-/// Does `work`, and throws what goes wrong; without PyTorch there is nothing then.
+/// Does `work`, and throws what goes wrong; without a C++ runtime there is nothing then.
 pub(crate) fn or_raise<T: Default>(work: impl FnOnce() -> Result<T, Error>) -> T {
     guarded(work).unwrap_or_else(|error| {
         throw::raise(&error);

@@ -26,9 +26,10 @@
 //! # Failures
 //!
 //! PyTorch would take null for memory. So a request that fails throws PyTorch's own exception, `OutOfMemoryError` or
-//! `Error`, with the allocator's text (`throw.rs` says how). Where PyTorch is not loaded, the text goes to stderr and the
-//! function returns null. Freeing never throws, since it is called by destructors: what could not be freed is counted,
-//! see [`counters`]. Slots return null, which a `MemPool` understands.
+//! `Error`, with the allocator's text (`throw.rs` says how). Where PyTorch's classes are not found it throws
+//! `std::runtime_error`; in a process without C++ the text goes to stderr and the function returns null. Freeing never
+//! throws, since it is called by destructors: what could not be freed is counted, see [`counters`]. Slots return null,
+//! which a `MemPool` understands.
 //!
 //! # Processes
 //!

@@ -1,22 +1,22 @@
 //! Finds what the libraries of this process export.
 
-use std::ffi::{CStr, c_void};
+use std::ffi::{CStr, CString, c_int, c_void};
 use std::mem;
 
-/// The libraries that PyTorch's exceptions are in, that of the class itself first. What a library needs is searched
-/// with it, so the first leads to the C++ runtime that PyTorch uses.
-const LIBRARIES: [&CStr; 8] = [
-    c"libc10.so",
-    c"libc10_cuda.so",
-    c"libc10_hip.so",
-    c"libtorch_cuda.so",
-    c"libtorch_hip.so",
-    c"libtorch_python.so",
-    c"libtorch_cpu.so",
-    c"libstdc++.so.6",
+/// The stems of the libraries that PyTorch's exceptions are in, that of the class itself first. What a library needs is
+/// searched with it, so the first leads to the C++ runtime that PyTorch uses.
+const STEMS: [&[u8]; 8] = [
+    b"libc10",
+    b"libc10_cuda",
+    b"libc10_hip",
+    b"libtorch_cuda",
+    b"libtorch_hip",
+    b"libtorch_python",
+    b"libtorch_cpu",
+    b"libstdc++",
 ];
 
-/// The libraries among [`LIBRARIES`] that are loaded, and what is visible to all.
+/// The libraries of [`STEMS`] that are loaded, and what is visible to all.
 #[derive(Debug)]
 pub(crate) struct Symbols {
     handles: Vec<*mut c_void>,
@@ -27,18 +27,22 @@ impl Symbols {
     ///
     /// They stay loaded from now on, which PyTorch's do in any case.
     pub(crate) fn look() -> Self {
-        let open = |name: &&CStr| {
+        let open = |path: &&CString| {
             let flags = libc::RTLD_LAZY | libc::RTLD_NOLOAD;
             // SAFETY: nothing is loaded, so no initialiser runs.
-            unsafe { libc::dlopen(name.as_ptr(), flags) }
+            unsafe { libc::dlopen(path.as_ptr(), flags) }
         };
-        let loaded = LIBRARIES
+        let paths = loaded();
+        let wanted = STEMS
             .iter()
-            .map(open)
-            .filter(|handle| !handle.is_null());
+            .flat_map(|stem| paths.iter().filter(|path| has_stem(path, stem)));
+        let handles = wanted.map(|path| open(&path));
         let everyone = libc::RTLD_DEFAULT;
         Self {
-            handles: loaded.chain([everyone]).collect(),
+            handles: handles
+                .filter(|handle| !handle.is_null())
+                .chain([everyone])
+                .collect(),
         }
     }
 
@@ -62,5 +66,58 @@ impl Symbols {
         let found = self.object(name)?;
         // SAFETY: 1. is the caller's promise, and it is not null.
         Some(unsafe { mem::transmute_copy(&found) })
+    }
+}
+
+/// The paths of everything that is loaded. The loader finds a library by name only under the name that it was linked by,
+/// and distributions add the version to that.
+fn loaded() -> Vec<CString> {
+    unsafe extern "C" fn add(
+        object: *mut libc::dl_phdr_info,
+        _: usize,
+        paths: *mut c_void,
+    ) -> c_int {
+        // SAFETY: the loader passes a whole object, whose name ends with a zero or is null.
+        let name = unsafe { (*object).dlpi_name };
+        if !name.is_null() {
+            // SAFETY: as above; it lives during the call.
+            let name = unsafe { CStr::from_ptr(name) };
+            // SAFETY: it is the vector below, which nothing else uses during the call.
+            let paths = unsafe { &mut *paths.cast::<Vec<CString>>() };
+            paths.push(name.to_owned());
+        }
+        0
+    }
+
+    let mut paths = Vec::<CString>::new();
+    // SAFETY: the function has the type that is asked for, and the vector outlives the call.
+    unsafe { libc::dl_iterate_phdr(Some(add), (&raw mut paths).cast()) };
+    paths
+}
+
+/// Whether a library has this name, whatever follows it: `libc10.so`, `libc10.so.2.12`, `libc10-1a2b3c.so`.
+fn has_stem(path: &CStr, stem: &[u8]) -> bool {
+    let path = path.to_bytes();
+    let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
+    let rest = name.strip_prefix(stem).unwrap_or_default();
+    rest.starts_with(b".so") || rest.starts_with(b"-")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_library_is_known_by_its_stem_alone() {
+        for path in [
+            c"libc10.so",
+            c"/usr/lib/libc10.so.2.12",
+            c"/a-b/libc10-1a2b.so",
+        ] {
+            assert!(has_stem(path, b"libc10"), "{path:?}");
+        }
+        for path in [c"", c"/x/libc10_cuda.so", c"/libc10/libm.so.6", c"libc10"] {
+            assert!(!has_stem(path, b"libc10"), "{path:?}");
+        }
     }
 }

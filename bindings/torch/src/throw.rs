@@ -15,7 +15,8 @@
 //! layout does not matter here, only that it is not larger than the room for it.
 //!
 //! Where something is missing, `c10::detail::torchCheckFail` throws `c10::Error` with the same text. Where that is missing
-//! too there is no PyTorch, and the text goes to stderr.
+//! too, the C++ runtime throws `std::runtime_error`, which PyTorch and pybind11 make a `RuntimeError` of Python. Without a C++
+//! runtime there is no caller that could catch anything, and the text goes to stderr.
 //!
 //! The exception passes through functions of this crate on its way. They are `extern "C-unwind"`, which permits that,
 //! and nothing in them catches it: a panic is caught before, in `entry::guarded`.
@@ -30,7 +31,8 @@ use crate::symbols::Symbols;
 /// Room for an exception. `c10::Error` has about 200 bytes.
 const ROOM: usize = 1024;
 
-/// Throws `error` as PyTorch's own exception; it returns only where there is no PyTorch, after writing to stderr.
+/// Throws `error` as PyTorch's own exception, or else as a standard one; it returns only in a process without C++, after
+/// writing to stderr.
 #[cold]
 pub(crate) fn raise(error: &Error) {
     let symbols = Symbols::look();
@@ -43,6 +45,7 @@ pub(crate) fn raise(error: &Error) {
             thrower.throw(&text);
         }
         throw_plainly(&symbols, &text);
+        throw_standard(&symbols, &text);
     }
     write_line(text);
 }
@@ -100,6 +103,10 @@ const MAKE_ERROR: [&CStr; 2] = [
 ];
 const TYPE_INFO: &CStr = c"_ZTIN3c1016OutOfMemoryErrorE";
 const VIRTUAL_TABLE: &CStr = c"_ZTVN3c1016OutOfMemoryErrorE";
+/// `void std::__throw_runtime_error(const char *)`.
+type ThrowStandard = unsafe extern "C-unwind" fn(text: *const c_char) -> !;
+
+const THROW_STANDARD: &CStr = c"_ZSt21__throw_runtime_errorPKc";
 const CHECK_FAIL: &CStr = c"_ZN3c106detail14torchCheckFailEPKcS2_jS2_";
 
 /// All that throwing `c10::OutOfMemoryError` takes.
@@ -175,5 +182,15 @@ fn throw_plainly(symbols: &Symbols, text: &CStr) {
     if let Some(check_fail) = found {
         // SAFETY: all three texts end with a zero, and it copies them.
         unsafe { check_fail(HERE.function, HERE.file, HERE.line, text.as_ptr()) }
+    }
+}
+
+/// Throws `std::runtime_error`, if there is a C++ runtime.
+fn throw_standard(symbols: &Symbols, text: &CStr) {
+    // SAFETY: the name holds the arguments.
+    let found = unsafe { symbols.function::<ThrowStandard>(THROW_STANDARD) };
+    if let Some(throw) = found {
+        // SAFETY: the text ends with a zero, and it copies it.
+        unsafe { throw(text.as_ptr()) }
     }
 }

@@ -26,6 +26,12 @@ pub(crate) fn pytorch() -> Option<PathBuf> {
         let c10 = folder.build_own("libc10.so", "c10.cpp", &[]);
         folder.build_own("libc10_cuda.so", "c10_cuda.cpp", &[&c10]);
         folder.build_own("libcaller.so", "caller.cpp", &[&c10]);
+        let c10 = folder.build_own("libc10.so.2.12", "c10.cpp", &[]);
+        folder.build_own("libc10_cuda.so.2.12", "c10_cuda.cpp", &[&c10]);
+        folder.build_own("libcaller.so.2.12", "caller.cpp", &[&c10]);
+        // All in one library, whose name says nothing.
+        let c10 = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cpp/c10.cpp");
+        folder.build_own("libalone.so", "caller.cpp", &[&c10]);
         *built = Some(folder);
     }
     built.as_ref().map(|folder| folder.0.clone())
@@ -158,15 +164,30 @@ pub(crate) struct Caller {
 impl Caller {
     /// Loads what stands for PyTorch; `with_device` says whether its library for devices is there.
     pub(crate) fn new(with_device: bool) -> Option<Self> {
+        let device = with_device.then_some("libc10_cuda.so");
+        Self::of(["libc10.so"].into_iter().chain(device), "libcaller.so")
+    }
+
+    /// Loads PyTorch as distributions have it.
+    pub(crate) fn of_distribution() -> Option<Self> {
+        let libraries = ["libc10.so.2.12", "libc10_cuda.so.2.12"];
+        Self::of(libraries, "libcaller.so.2.12")
+    }
+
+    /// Loads a caller without PyTorch's libraries.
+    pub(crate) fn alone() -> Option<Self> {
+        Self::of([], "libalone.so")
+    }
+
+    fn of<'a>(libraries: impl IntoIterator<Item = &'a str>, caller: &str) -> Option<Self> {
         let Some(folder) = env::var_os(FOLDER).map(PathBuf::from) else {
             eprintln!("{SKIPPED}there is no C++ compiler");
             return None;
         };
-        load(&folder.join("libc10.so"));
-        if with_device {
-            load(&folder.join("libc10_cuda.so"));
+        for name in libraries {
+            load(&folder.join(name));
         }
-        let library = load(&folder.join("libcaller.so"));
+        let library = load(&folder.join(caller));
         Some(Self { library })
     }
 

@@ -24,6 +24,14 @@ pub(crate) const CASES: &[Case] = &[
         "without_the_class_exhaustion_is_thrown_as_error",
         without_class,
     ),
+    (
+        "libraries_of_distributions_are_found_by_their_stem",
+        of_distribution,
+    ),
+    (
+        "without_pytorchs_exceptions_a_standard_one_is_thrown",
+        alone,
+    ),
     ("in_a_forked_child_the_error_says_what_to_do", forked),
     ("a_slot_throws_nothing", slot),
 ];
@@ -171,6 +179,28 @@ fn without_class() {
     };
     assert!(text.starts_with("Host out of memory."), "{text}");
     assert_eq!(caller.live_errors(), 0);
+}
+
+fn of_distribution() {
+    let Some(caller) = Caller::of_distribution() else {
+        return;
+    };
+    bed::start("");
+    let thrown = allocate(&caller, 300 * MIB, 1).unwrap_err();
+    assert!(matches!(thrown, Outcome::OutOfMemory(_)), "{thrown:?}");
+    assert_eq!(caller.live_errors(), 0);
+}
+
+fn alone() {
+    let Some(caller) = Caller::alone() else {
+        return;
+    };
+    bed::start("");
+    let thrown = allocate(&caller, 300 * MIB, 0).unwrap_err();
+    let Outcome::Foreign(text) = thrown else {
+        panic!("{thrown:?}");
+    };
+    assert!(text.starts_with("Host out of memory."), "{text}");
 }
 
 fn forked() {
