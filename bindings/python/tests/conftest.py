@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from cachette.torch import _adapter, _compile
+
 HERE = Path(__file__).parent
 
 #: Variables that would change what the tests see.
@@ -41,3 +43,34 @@ def run() -> Run:
         return done
 
     return run
+
+
+@pytest.fixture
+def target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> _adapter.Target:
+    """A PyTorch for CUDA, with empty files where its headers and libraries are."""
+    for name in ("torch/include/c10/cuda/CUDACachingAllocator.h", "torch/lib/libc10.so", "torch/lib/libc10_cuda.so",
+                 *(f"cuda/include/{name}" for name in _compile.CUDA_HEADERS)):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "cuda"))
+    return _adapter.Target("2.11.0 abc", tmp_path / "torch", False, True)
+
+
+@pytest.fixture
+def compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A compiler that writes down how it was called, and makes a file of its name."""
+    script = tmp_path / "compiler"
+    calls = tmp_path / "calls"
+    script.write_text(f"""#!/bin/sh
+echo "$@" >> {calls}
+[ -e {tmp_path}/broken ] && {{ echo '/x/allocator.hpp:3:5: error: no such class' >&2; exit 1; }}
+[ -e {tmp_path}/killed ] && kill -9 $$
+while [ "$1" != -o ]; do shift; done
+echo half > "$2"
+[ -e {tmp_path}/slow ] && sleep 3
+echo built > "$2"
+""")
+    script.chmod(0o700)
+    monkeypatch.setenv("CXX", str(script))
+    monkeypatch.setenv("CACHETTE_CACHE", str(tmp_path / "kept"))
+    return calls

@@ -30,6 +30,7 @@ def test_without_pytorch_it_says_how_to_install_it(run: Run) -> None:
     ("older", "", "has no torch.cuda.memory.CUDAPluggableAllocator"),
     ("old", "", "has no torch._C._CUDAPluggableAllocator.set_release_pool"),
     ("initialised", "", "call cachette.torch.enable() before the first use of a GPU"),
+    ("forked", "", "EnableError | this process was forked after its parent had used a GPU"),
     ("good", "'nonsense'", "ConfigError | "),
     ("refusing", "", "EnableError | PyTorch refuses another allocator (Can't swap an already initialized allocator)"),
     ("no-device", "", "EnableError | no GPU can be used: "),
@@ -42,6 +43,28 @@ def test_the_checks_come_in_order(run: Run) -> None:
     assert "for CPUs alone" in attempt(run, "cpu", "'nonsense'")
     assert "CUDA is initialised" in attempt(run, "initialised", "'nonsense'")
     assert "ConfigError" in attempt(run, "no-device", "'nonsense'")
+
+
+def test_without_the_class_it_is_plugged_in_and_a_line_says_why(run: Run) -> None:
+    program = "import cachette.torch, torch; cachette.torch.enable({}); print(torch.recorded[-1][0])"
+    done = run(program.format(""), torch="good")
+    assert done.stdout == "change_current_allocator\n"
+    assert done.stderr.startswith("cachette: plugged into PyTorch 2.11.0+stand.in without the compiled class: this "
+                                  "PyTorch (2.11.0+stand.in) came without its headers; install")
+    assert done.stderr.count("\n") == 1
+    assert run(program.format("compiled=False"), torch="good").stderr == ""
+
+
+def test_the_class_is_chosen_where_it_can_be_had(run: Run) -> None:
+    done = run("""
+import cachette.torch
+from cachette.torch import _adapter
+_adapter.load = lambda torch, again: "the class"
+_adapter.install = lambda library: print("installed", library)
+cachette.torch.enable()
+""", torch="good")
+    assert done.stdout == "installed the class\n"
+    assert done.stderr == "cachette: in the place of PyTorch 2.11.0+stand.in's allocator, by the compiled class\n"
 
 
 def test_a_mistake_in_the_environment_names_its_variable(run: Run) -> None:

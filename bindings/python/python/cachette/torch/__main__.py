@@ -1,6 +1,7 @@
 """Compiles Cachette's class for the installed PyTorch ahead of time: ``python3 -m cachette.torch``.
 
-It needs no GPU, so an image of a container can have it. ``CACHETTE_CACHE`` says where it is kept.
+It needs no GPU, so an image of a container can have it, and needs no compiler then. ``CACHETTE_CACHE`` says where it is
+kept.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ def main() -> int:
         print(__doc__, file=sys.stderr)
         return 2
     try:
-        print(_adapter.build(_adapter.kit_of(usable_torch())))
+        print(_adapter.build(_adapter.target_of(usable_torch())))
     except EnableError as why:
         print(f"error: {why}", file=sys.stderr)
         return 1

@@ -1,176 +1,135 @@
 """Builds the class that takes the place of PyTorch's allocator, against the PyTorch that is installed.
 
 The class is C++, in the folder ``adapter`` beside this file; :func:`build` compiles it once for each PyTorch and keeps
-it in :func:`folder`. ``python3 -m cachette.torch`` does that ahead of time, on a machine without a GPU too.
+it where :mod:`._kept` says. ``python3 -m cachette.torch`` does that ahead of time, on a machine without a GPU too. What
+was built needs neither a compiler nor headers.
 """
 
 from __future__ import annotations
 
 import ctypes
+import errno
 import hashlib
 import os
-import shutil
-import stat
-import subprocess
-import tempfile
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from .. import _native
+from . import _compile, _kept
 from ._error import EnableError
 
 SOURCES = Path(__file__).parent / "adapter"
 
-#: The variable that says where built classes are kept.
-CACHE = "CACHETTE_CACHE"
+#: The first version of PyTorch that has the classes, for CUDA and ROCm alike.
+FIRST = (2, 11)
 
-#: Tried in this order where ``CXX`` names none.
-COMPILERS = ("c++", "g++", "clang++")
+#: The versions whose headers it was compiled with; later ones are tried.
+KNOWN = "2.11 to 2.15"
 
-FLAGS = ("-std=c++20", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-w")
-
-#: Without one of these the headers of CUDA are not whole.
-CUDA_HEADERS = ("cuda_runtime_api.h", "crt/host_defines.h")
+#: Why a path could not be written that another one may make up for.
+NO_PERMISSION = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 @dataclass(frozen=True)
-class Kit:
-    """What the class is compiled with."""
+class Target:
+    """The PyTorch that a class is for."""
 
     #: Tells one PyTorch from another.
     version: str
-    #: The folders of PyTorch's and CUDA's headers.
-    headers: tuple[Path, ...]
-    #: The folder of PyTorch's libraries.
-    libraries: Path
+    #: The folder of the module ``torch``.
+    home: Path
+    rocm: bool
     #: Whether PyTorch was built with the newer ``std::string``.
     cxx11: bool
 
+    def name(self) -> str:
+        """Tells what is compiled from everything else.
+
+        It depends on no compiler, so that a class can be carried to where there is none.
+        """
+        digest = hashlib.sha256(repr((self.version, self.rocm, self.cxx11, _compile.FLAGS)).encode())
+        for file in sorted(SOURCES.iterdir()):
+            digest.update(file.name.encode() + b"\0" + file.read_bytes())
+        return f"adapter-{digest.hexdigest()[:24]}.so"
+
     def arguments(self, sources: Iterable[Path]) -> list[str]:
         """The compiler's arguments, but for the result."""
-        # Libraries come last, and are named in the result even if the linker thinks that nobody needs them.
-        return [*FLAGS, f"-D_GLIBCXX_USE_CXX11_ABI={int(self.cxx11)}",
-                *(f"-isystem{path}" for path in self.headers), *map(str, sources),
-                "-Wl,--no-as-needed", f"-L{self.libraries}", "-lc10", "-lc10_cuda"]
+        return _compile.arguments(self.home, self.version.split()[0], self.rocm, self.cxx11, sources)
 
 
-def kit_of(torch: Any) -> Kit:
-    """What the class is compiled with for this PyTorch."""
-    if torch.version.cuda is None:
-        raise EnableError(f"this PyTorch ({torch.__version__}) is for ROCm, and the class is for CUDA; call "
-                           "cachette.torch.enable() without `compiled`")
-    home = Path(torch.__file__).parent
-    headers = home / "include"
-    if not (headers / "c10/cuda/CUDACachingAllocator.h").is_file():
-        raise EnableError(f"this PyTorch ({torch.__version__}) came without its headers; install one from "
-                           "https://pytorch.org, or call cachette.torch.enable() without `compiled`")
+def target_of(torch: Any) -> Target:
+    """What the class is compiled for, if PyTorch has the classes it needs."""
+    number = re.match(r"(\d+)\.(\d+)", torch.__version__)
+    if number and (int(number[1]), int(number[2])) < FIRST:
+        raise EnableError(f"the compiled class needs PyTorch 2.11 or later, and this is {torch.__version__}; install a "
+                          "later one")
     version = f"{torch.__version__} {getattr(torch.version, 'git_version', '')}"
-    return Kit(version, (headers, cuda_headers(home)), home / "lib", bool(torch._C._GLIBCXX_USE_CXX11_ABI))
+    cxx11 = bool(getattr(torch._C, "_GLIBCXX_USE_CXX11_ABI", True))
+    return Target(version, Path(torch.__file__).parent, torch.version.cuda is None, cxx11)
 
 
-def cuda_headers(torch_home: Path) -> Path:
-    """The folder of CUDA's headers: of a toolkit, or of the packages that PyTorch is installed with."""
-    homes = [os.environ.get(name) for name in ("CUDA_HOME", "CUDA_PATH")]
-    nvcc = shutil.which("nvcc")
-    homes += [str(Path(nvcc).parent.parent) if nvcc else None, "/usr/local/cuda"]
-    packages = torch_home.parent / "nvidia"
-    tried = [Path(home) / "include" for home in homes if home]
-    tried += [*sorted(packages.glob("cu[0-9]*/include"), reverse=True), packages / "cuda_runtime/include"]
-    for folder in tried:
-        if all((folder / name).is_file() for name in CUDA_HEADERS):
-            return folder
-    raise EnableError("the headers of CUDA are not found; install the CUDA toolkit and set CUDA_HOME, or "
-                       "`pip install nvidia-cuda-runtime nvidia-cuda-crt`, or call cachette.torch.enable() without "
-                       f"`compiled` (looked in {', '.join(map(str, tried))})")
+def build(target: Target, *, again: bool = True) -> Path:
+    """The class as a shared library, compiled unless it was before. Several processes may do so at once.
+
+    Without ``again`` it is not tried where the compiler has refused it before.
+    """
+    name = target.name()
+    places = list(_kept.folders())
+    for place in places:
+        if _kept.holds(place / name):
+            return place / name
+    for place in places:
+        try:
+            return _build_in(place, name, target, again)
+        except OSError as why:
+            if why.errno not in NO_PERMISSION or place is places[-1]:
+                raise EnableError(f"the built class cannot be kept in {place} ({why}); set {_kept.VARIABLE} to a "
+                                  "folder of your own") from why
+    raise AssertionError("there is always a place")
 
 
-def compiler() -> str:
-    """The C++ compiler."""
-    named = os.environ.get("CXX")
-    for name in (named,) if named else COMPILERS:
-        found = shutil.which(name)
-        if found:
-            return found
-    raise EnableError(f"there is no C++ compiler ({named or ', '.join(COMPILERS)}); install g++, or call "
-                       "cachette.torch.enable() without `compiled`")
-
-
-def folder() -> Path:
-    """Where built classes are kept: ``CACHETTE_CACHE``, or ``cachette`` in the user's folder for caches."""
-    named = os.environ.get(CACHE)
-    if named:
-        return Path(named)
-    try:
-        caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    except RuntimeError as why:
-        raise EnableError(f"there is no home folder to keep the built class in ({why}); set {CACHE}") from why
-    return caches / "cachette"
-
-
-def build(kit: Kit) -> Path:
-    """The class as a shared library, compiled unless it was before. Several processes may do so at once."""
-    command = [compiler(), *kit.arguments(sorted(SOURCES.glob("*.cpp")))]
-    kept = folder() / f"adapter-{_name(kit, command, sorted(SOURCES.iterdir()))}.so"
-    try:
-        kept.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        _refuse_foreign(kept.parent)
-        if kept.exists():
-            _refuse_foreign(kept)
+def _build_in(place: Path, name: str, target: Target, again: bool) -> Path:
+    kept, refused = place / name, place / f"{name}.refused"
+    with _kept.locked(place, "the class for PyTorch"):
+        if _kept.holds(kept):
             return kept
-        with tempfile.TemporaryDirectory(dir=kept.parent) as place:
-            made = Path(place) / "adapter.so"
-            _compile([*command, "-o", str(made)], kit)
+        if refused.exists() and not again:
+            raise EnableError(refused.read_text(errors="replace"))
+        with _kept.new_folder(place) as new:
+            made = new / "adapter.so"
+            try:
+                command = target.arguments(sorted(SOURCES.glob("*.cpp")))
+                _compile.run([*command, "-o", str(made)], target.version, KNOWN)
+            except _compile.Refused as why:
+                refused.write_text(f"{why} (`python3 -m cachette.torch` tries again)")
+                raise
             made.chmod(0o755)
-            # Whoever is first wins; the others put the same there.
             made.replace(kept)
-    except OSError as why:
-        raise EnableError(f"the built class cannot be kept in {kept.parent} ({why}); set {CACHE} to a folder of your "
-                           "own") from why
+        refused.unlink(missing_ok=True)
     return kept
 
 
-def _refuse_foreign(path: Path) -> None:
-    """Raises if another user could have put code at this path, which would run in this process.
-
-    The name of a built class can be foretold. Folders further up are left to the user, as for programs in ``PATH``.
-    """
-    found = path.stat()
-    owner, own = found.st_uid, os.geteuid()
-    if owner not in (own, 0):
-        raise EnableError(f"{path} belongs to user {owner} and not to this one ({own}), so no class is loaded from it; "
-                           f"set {CACHE} to a folder of your own")
-    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise EnableError(f"other users may write to {path}, so no class is loaded from it; look at what is there and "
-                           f"`chmod go-w {path}`, or set {CACHE} to a folder of your own")
-
-
-def _name(kit: Kit, command: list[str], files: Iterable[Path]) -> str:
-    """Tells what is compiled, and how, from everything else."""
-    told = subprocess.run([command[0], "--version"], capture_output=True, check=False)
-    digest = hashlib.sha256(repr((kit.version, command)).encode() + told.stdout)
-    for file in files:
-        digest.update(file.name.encode() + b"\0" + file.read_bytes())
-    return digest.hexdigest()[:24]
-
-
-def _compile(command: list[str], kit: Kit) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        told = "\n".join(done.stderr.strip().splitlines()[:20])
-        raise EnableError(f"the class does not compile against this PyTorch ({kit.version.split()[0]}; 2.11 is known "
-                           f"to work); call cachette.torch.enable() without `compiled`. {command[0]} says:\n{told}")
-
-
-def load(torch: Any) -> ctypes.CDLL:
+def load(torch: Any, *, again: bool = True) -> ctypes.CDLL:
     """The class, built and loaded; it is not in place yet."""
-    path = build(kit_of(torch))
+    target = target_of(torch)
+    path = build(target, again=again)
     try:
         return ctypes.CDLL(str(path))
+    except OSError:
+        # It may have been damaged.
+        return _load_anew(path, target)
+
+
+def _load_anew(path: Path, target: Target) -> ctypes.CDLL:
+    try:
+        path.unlink()
+        return ctypes.CDLL(str(build(target)))
     except OSError as why:
-        raise EnableError(f"the built class cannot be loaded ({why}); remove {path} and try again, or call "
-                           "cachette.torch.enable() without `compiled`") from why
+        raise EnableError(f"the built class cannot be loaded ({why}); remove {path}, and look whether PyTorch itself "
+                          "can be used") from why
 
 
 def install(library: ctypes.CDLL) -> None:

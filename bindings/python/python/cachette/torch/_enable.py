@@ -7,7 +7,7 @@ from typing import Any
 
 from .. import _native
 from .._errors import Error
-from . import _adapter, _replace, _settings
+from . import _adapter, _kept, _replace, _settings
 from ._error import EnableError
 
 #: The hooks of PyTorch's wrapper, and the functions they are given.
@@ -26,17 +26,18 @@ _lock = threading.Lock()
 _enabled: Any = None
 
 
-def enable(config: str | None = None, *, replace: bool = True, compiled: bool = False) -> None:
+def enable(config: str | None = None, *, replace: bool = True, compiled: bool | None = None) -> None:
     """Makes Cachette the allocator of all of PyTorch's GPU memory, for the rest of the process.
 
     ``config`` is a text such as ``"expandable_segments:True"``; without one, ``CACHETTE_ALLOC_CONF`` is read, and where
     that is not set PyTorch's own variables. With ``replace`` the functions of PyTorch that a pluggable allocator leaves
     without an answer (``torch.cuda.memory_stats()`` and all that builds on it) are answered by Cachette.
 
-    With ``compiled`` PyTorch gets a class of its own kind instead of functions in its wrapper. It is built by the C++
-    compiler of this machine, which takes a while the first time. Then requests cost less, and everything of PyTorch
-    works that a pluggable allocator is not asked: ``torch.cuda.MemPool``, ``torch.compile(mode="reduce-overhead")``,
-    tensors in other processes, ``torch.backends.cudnn.benchmark``, memory in profiles.
+    PyTorch gets a class of its own kind where that was compiled on this machine or can be, which takes half a minute
+    the first time, and functions in its wrapper where it cannot; a line on stderr says which, and why. ``compiled``
+    demands the one or the other. With the class requests cost less, and everything of PyTorch works that a pluggable
+    allocator is not asked: ``torch.cuda.MemPool``, ``torch.compile(mode="reduce-overhead")``, tensors in other
+    processes, ``torch.backends.cudnn.benchmark``, memory in profiles.
     """
     global _enabled
     with _lock:
@@ -47,17 +48,20 @@ def enable(config: str | None = None, *, replace: bool = True, compiled: bool = 
         if torch.cuda.is_initialized():
             raise EnableError("CUDA is initialised already, and memory of PyTorch's own allocator may be in use; "
                               "call cachette.torch.enable() before the first use of a GPU")
+        _refuse_fork(torch)
         made = _settings.check(torch)
         text = _native.normalise_config(config)
         backend = _usable_backend(torch)
-        allocator = _adapter.load(torch) if compiled else _pluggable(torch)
+        allocator, is_class, choice = _chosen(torch, compiled)
         _start(backend, text)
         if config is None and made is not None:
             _native.plugin.update_config(made)
-        _change(torch, allocator, compiled)
+        _change(torch, allocator, is_class)
         if replace:
-            _replace.replace(torch, compiled)
+            _replace.replace(torch, is_class)
         _enabled = allocator
+        if compiled is None:
+            _kept.say(choice)
 
 
 def is_enabled() -> bool:
@@ -93,6 +97,27 @@ def usable_torch() -> Any:
 def _too_old(torch: Any, name: str) -> EnableError:
     return EnableError(f"this PyTorch ({torch.__version__}) has no {name}, which Cachette needs; use PyTorch 2.11 or "
                        "another one that has it")
+
+
+def _refuse_fork(torch: Any) -> None:
+    """Raises in a child of a process that has used a GPU. PyTorch calls CUDA not initialised there."""
+    is_in_bad_fork = getattr(torch.cuda, "_is_in_bad_fork", None)
+    if is_in_bad_fork is not None and is_in_bad_fork():
+        raise EnableError("this process was forked after its parent had used a GPU, and no driver survives that; start "
+                          "workers with the 'spawn' method, as in torch.multiprocessing.set_start_method('spawn')")
+
+
+def _chosen(torch: Any, compiled: bool | None) -> tuple[Any, bool, str]:
+    """The class or the wrapper, whether it is the class, and that choice in words."""
+    if compiled is False:
+        return _pluggable(torch), False, ""
+    try:
+        library = _adapter.load(torch, again=compiled is True)
+    except EnableError as why:
+        if compiled:
+            raise EnableError(f"{why}; or call cachette.torch.enable(compiled=False)") from why
+        return _pluggable(torch), False, f"plugged into PyTorch {torch.__version__} without the compiled class: {why}"
+    return library, True, f"in the place of PyTorch {torch.__version__}'s allocator, by the compiled class"
 
 
 def _pluggable(torch: Any) -> Any:

@@ -1,7 +1,7 @@
 """A stand-in for PyTorch that records what it is given.
 
 ``STAND_IN`` says which PyTorch it plays: ``good``, ``silent`` (2.11, which does not tell its settings), ``rocm``,
-``cpu``, ``old``, ``older``, ``initialised``, ``no-device`` or ``refusing``.
+``cpu``, ``2.10``, ``old``, ``older``, ``initialised``, ``forked``, ``no-device`` or ``refusing``.
 """
 
 import contextlib
@@ -11,7 +11,7 @@ import types
 
 KIND = os.environ["STAND_IN"]
 
-__version__ = "2.11.0+stand.in"
+__version__ = "2.10.0+stand.in" if KIND == "2.10" else "2.11.0+stand.in"
 version = types.SimpleNamespace(cuda="13.0", hip=None)
 if KIND == "cpu":
     version = types.SimpleNamespace(cuda=None, hip=None)
@@ -153,6 +153,7 @@ cuda = types.SimpleNamespace(
     use_mem_pool=use_mem_pool,
     device=lambda number: contextlib.nullcontext(),
     is_initialized=lambda: KIND == "initialised",
+    _is_in_bad_fork=lambda: KIND == "forked",
     device_count=lambda: 0 if KIND == "no-device" else 1,
     current_device=lambda: 0,
     synchronize=lambda device: recorded.append(("synchronize", device)),

@@ -1,7 +1,7 @@
 // PyTorch's headers, for the vendor and the version that it is built for.
 //
-// PyTorch for ROCm has the classes, namespaces and macros of PyTorch for CUDA. Its files and the runtime have HIP's names,
-// so here the runtime gets CUDA's, and the class is written once.
+// PyTorch for ROCm has the classes, namespaces and macros of PyTorch for CUDA. Its files and the runtime have HIP's
+// names, so here the runtime gets CUDA's, and the class is written once.
 #pragma once
 #include <torch/headeronly/version.h>
 

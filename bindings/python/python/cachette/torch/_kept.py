@@ -1,0 +1,99 @@
+"""Where built classes are kept, and who may put them there."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import stat
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from ._error import EnableError
+
+#: The variable that says where built classes are kept.
+VARIABLE = "CACHETTE_CACHE"
+
+#: How folders begin in which something is being built.
+BUILDING = "building-"
+
+
+def folders() -> Iterator[Path]:
+    """Where built classes are kept: ``CACHETTE_CACHE`` alone, or ``cachette`` in the user's folder for caches.
+
+    Where the latter cannot be written, a folder of this user's among the temporary files serves.
+    """
+    named = os.environ.get(VARIABLE)
+    if named:
+        yield Path(named)
+        return
+    # Without a home there is but the other.
+    with contextlib.suppress(RuntimeError):
+        yield Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cachette"
+    yield Path(tempfile.gettempdir()) / f"cachette-{os.geteuid()}"
+
+
+def holds(path: Path) -> bool:
+    """Whether there is such a file; raises if it may not be trusted."""
+    try:
+        if not path.is_file():
+            return False
+    except OSError:
+        return False
+    refuse_foreign(path.parent)
+    refuse_foreign(path)
+    return True
+
+
+def refuse_foreign(path: Path) -> None:
+    """Raises if another user could have put code at this path, which would run in this process.
+
+    The name of a built class can be foretold. Folders further up are left to the user, as for programs in ``PATH``.
+    """
+    # A link in a folder for temporary files may be another user's.
+    for found in (path.lstat(), path.stat()):
+        owner, own = found.st_uid, os.geteuid()
+        if owner not in (own, 0):
+            raise EnableError(f"{path} belongs to user {owner} and not to this one ({own}), so no class is loaded from "
+                              f"it; set {VARIABLE} to a folder of your own")
+    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise EnableError(f"other users may write to {path}, so no class is loaded from it; look at what is there and "
+                          f"`chmod go-w {path}`, or set {VARIABLE} to a folder of your own")
+
+
+@contextlib.contextmanager
+def locked(folder: Path, what: str) -> Iterator[None]:
+    """Makes a folder, and has it to itself: of several processes one builds, and the others wait for it.
+
+    The lock goes with the process that holds it, however that ends.
+    """
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    refuse_foreign(folder)
+    lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say(f"another process compiles {what}, and this one waits for it ({folder / 'lock'})")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
+@contextlib.contextmanager
+def new_folder(folder: Path) -> Iterator[Path]:
+    """A folder to build in, which goes afterwards. What a killed process left goes before; the lock is held."""
+    for left in folder.glob(f"{BUILDING}*"):
+        shutil.rmtree(left, ignore_errors=True)
+    with tempfile.TemporaryDirectory(dir=folder, prefix=BUILDING) as place:
+        yield Path(place)
+
+
+def say(text: str) -> None:
+    """Writes one line for the user."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        print(f"cachette: {text}", file=sys.stderr, flush=True)
