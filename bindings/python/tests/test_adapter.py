@@ -1,7 +1,7 @@
 """What the compiled class is built with, and what it does where PyTorch's files are.
 
-``CACHETTE_TEST_TORCH`` names a folder with PyTorch's own ``torch/include`` and ``torch/lib/libc10*.so`` and NVIDIA's
-``nvidia/cu13``, as their wheels have them; nothing of it needs a GPU.
+``CACHETTE_TEST_TORCH`` names folders, with colons between, each with PyTorch's own ``torch/include`` and
+``torch/lib/libc10*.so`` and NVIDIA's ``nvidia/cu13``, as their wheels have them; nothing of it needs a GPU.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from conftest import Run
 
 from cachette.torch import EnableError, _adapter, _compile
 
-TORCH = os.environ.get("CACHETTE_TEST_TORCH")
+TORCH = os.environ.get("CACHETTE_TEST_TORCH", "").split(":")
 EXERCISE = Path(__file__).parent / "adapter/exercise.cpp"
 
 
@@ -142,16 +142,17 @@ def test_another_standard_library_is_refused_by_name() -> None:
     assert done.returncode != 0 and "this is libc++; compile with libstdc++" in done.stderr
 
 
-@pytest.mark.skipif(TORCH is None, reason="CACHETTE_TEST_TORCH names no files of PyTorch")
+@pytest.mark.skipif(TORCH == [""], reason="CACHETTE_TEST_TORCH names no files of PyTorch")
 @pytest.mark.parametrize("config", ["", "expandable_segments:True"])
+@pytest.mark.parametrize("files", TORCH)
 def test_it_takes_pytorchs_place_and_does_all_it_is_asked(run: Run, tmp_path_factory: pytest.TempPathFactory,
-                                                          config: str) -> None:
-    place = tmp_path_factory.getbasetemp() / "built"
+                                                          files: str, config: str) -> None:
+    place = tmp_path_factory.getbasetemp() / f"built-{TORCH.index(files)}"
     run(f"""
 import ctypes, pathlib, subprocess
 from cachette import _native
 from cachette.torch import _adapter, _compile
-home, place = pathlib.Path({TORCH!r}), pathlib.Path({str(place)!r})
+home, place = pathlib.Path({files!r}), pathlib.Path({str(place)!r})
 target = _adapter.Target("2.11", home / "torch", False, True)
 built = _adapter.build(target)
 program = place / "exercise.so"

@@ -1,5 +1,6 @@
 // Uses Cachette's class as PyTorch does, by the virtual functions of PyTorch's own, over a device made of host memory.
 #include <c10/cuda/CUDACachingAllocator.h>
+#include <torch/headeronly/version.h>
 #include <atomic>
 #include <thread>
 
@@ -179,6 +180,19 @@ static void bounds() {
   EXPECT(cachette().getDeviceStats(0).num_ooms == 0);
 }
 
+// Observers of rejections are told only where a limit rejects before the driver is asked, which is not configured here.
+static void rejects() {
+#if TORCH_VERSION_MINOR >= 12
+  static int rejected = 0;
+  cachette().attachOomRejectionObserver([](int64_t, size_t, size_t, size_t) { rejected++; });
+  EXPECT(!refused([] { cachette().raw_alloc_with_stream(size_t(1) << 45, nullptr); }));
+  EXPECT(rejected == 0 && cachette().getDeviceStats(0).num_oom_rejections == 0);
+#endif
+#if TORCH_VERSION_MINOR >= 14
+  EXPECT(cachette().supportsUserMetadata());
+#endif
+}
+
 static void pools() {
   cachette().createOrIncrefPool(0, pool);
   cachette().setUseOnOOM(0, pool, true);
@@ -244,6 +258,7 @@ extern "C" const char* exercise() {
     lets_through_what_is_thrown();
     lets_each_thread_have_its_own();
     bounds();
+    rejects();
     pools();
     shares();
     return nullptr;

@@ -3,6 +3,7 @@
 #include <c10/core/impl/GPUTrace.h>
 #include <dlfcn.h>
 #include <atomic>
+#include <limits>
 
 namespace cachette {
 
@@ -188,7 +189,8 @@ extern "C" __attribute__((visibility("default"))) const char* cachette_adapter_i
     // It lives as long as the process: tensors may be freed by whoever leaves last.
     static auto* allocator = new Allocator;
     torch_cuda::allocator.store(allocator);
-    c10::SetAllocator(c10::DeviceType::CUDA, allocator);
+    // From 2.12 on PyTorch registers its own with a priority, and one of a lower priority is ignored.
+    c10::SetAllocator(c10::DeviceType::CUDA, allocator, std::numeric_limits<uint8_t>::max());
     cachette_adapter_on_pressure(&relieve);
     return nullptr;
   } catch (const std::exception& error) {
