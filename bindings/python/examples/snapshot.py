@@ -6,7 +6,7 @@
 
 import cachette.torch
 
-cachette.torch.enable("expandable_segments:True")  # before CUDA is initialised
+cachette.torch.enable()  # before CUDA is initialised
 
 import torch  # noqa: E402 - PyTorch may be imported earlier, but no GPU used
 

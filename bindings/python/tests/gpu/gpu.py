@@ -71,7 +71,9 @@ def run(program: str, config: str | None = CONFIG, compiled: bool = COMPILED, **
     done = subprocess.run([sys.executable, "-c", prelude + program], env={**os.environ, **variables},
                           capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}"
-    assert "cachette" not in done.stderr.lower(), done.stderr
+    # The first that needs the class compiles it.
+    said = [line for line in done.stderr.splitlines() if "the class for PyTorch" not in line]
+    assert not any("cachette" in line.lower() for line in said), done.stderr
     return done.stdout
 
 

@@ -1,5 +1,7 @@
 """The compiled class: what PyTorch asks its own allocator alone works as well."""
 
+import tempfile
+
 import gpu
 
 pytestmark = gpu.MARKS
@@ -253,19 +255,36 @@ assert bool((result == 1).all())
 
 
 def test_without_a_compiler_nothing_has_changed() -> None:
-    gpu.run("""
+    with tempfile.TemporaryDirectory() as empty:
+        gpu.run("""
+import contextlib, io
 import cachette.torch
 try:
     cachette.torch.enable(compiled=True)
 except cachette.torch.EnableError as why:
-    assert "no C++ compiler" in str(why) and "without `compiled`" in str(why), why
+    assert "no C++ compiler" in str(why) and "enable(compiled=False)" in str(why), why
 else:
     raise AssertionError
 import torch
 assert torch.cuda.get_allocator_backend() == "native"
-cachette.torch.enable()
+with contextlib.redirect_stderr(io.StringIO()) as said:
+    cachette.torch.enable()
 assert torch.cuda.get_allocator_backend() == "pluggable"
-""", None, CXX="no-such-compiler")
+assert "without the compiled class: there is no C++ compiler" in said.getvalue()
+""", None, CXX="no-such-compiler", CACHETTE_CACHE=empty)
+
+
+def test_the_class_is_chosen_where_it_can_be_compiled() -> None:
+    gpu.run("""
+import contextlib, io
+import cachette.torch, torch
+with contextlib.redirect_stderr(io.StringIO()) as said:
+    cachette.torch.enable()
+assert "by the compiled class" in said.getvalue(), said.getvalue()
+assert torch.cuda.get_allocator_backend() == "cachette"
+torch.zeros(1, device="cuda")
+assert cachette.torch.memory_allocated() > 0
+""", None)
 
 
 if __name__ == "__main__":

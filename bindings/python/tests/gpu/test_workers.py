@@ -81,5 +81,22 @@ assert torch.cuda.get_allocator_backend() == "native"
 """, None)
 
 
+def test_a_child_of_a_process_that_used_a_gpu_is_told_to_spawn() -> None:
+    gpu.run("""
+import os, torch
+torch.zeros(1, device="cuda")
+child = os.fork()
+if child == 0:
+    import cachette.torch
+    try:
+        cachette.torch.enable()
+    except cachette.torch.EnableError as why:
+        os._exit(0 if "'spawn'" in str(why) else 1)
+    os._exit(2)
+_, status = os.waitpid(child, 0)
+assert status == 0, status
+""", None)
+
+
 if __name__ == "__main__":
     gpu.main(globals())

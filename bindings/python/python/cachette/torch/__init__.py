@@ -1,7 +1,7 @@
 """Cachette as PyTorch's allocator.
 
 >>> import cachette.torch
->>> cachette.torch.enable("expandable_segments:True")  # doctest: +SKIP
+>>> cachette.torch.enable()  # doctest: +SKIP
 
 :func:`enable` comes before CUDA is initialised: before the first tensor on a GPU, best before anything else. From then
 on PyTorch's memory comes from Cachette, and the functions of ``torch.cuda`` that tell about memory tell about
