@@ -56,6 +56,28 @@ def test_what_does_not_compile_says_what_differs(target: _adapter.Target, compil
     assert not list((tmp_path / "kept").glob("*.so")) and not list((tmp_path / "kept").glob("building-*"))
 
 
+def test_a_function_that_the_class_lacks_is_named(tmp_path: Path) -> None:
+    compiler = shutil.which("c++")
+    if compiler is None:
+        pytest.skip("there is no C++ compiler")
+    source = tmp_path / "newer.cpp"
+    source.write_text("struct Base { virtual void brandNew(int) = 0; };\nstruct Class final : Base {};\nClass made;\n")
+    with pytest.raises(EnableError, match=r"2\.99\.0; .* newer\.cpp:3:.*error: .*abstract.*brandNew\(int\).*; use one of"):
+        _compile.run([compiler, "-c", str(source), "-o", str(tmp_path / "made")], "2.99.0 abc", "2.11 to 2.15")
+
+
+def test_the_temporary_folder_is_not_looked_at_without_need(target: _adapter.Target, compiler: Path, tmp_path: Path,
+                                                            monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CACHETTE_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    planted = tmp_path / f"cachette-{os.geteuid()}"
+    planted.mkdir()
+    planted.chmod(0o777)
+    (planted / target.name()).write_text("of another user")
+    assert _adapter.build(target).parent == tmp_path / "home/cachette"
+
+
 def test_what_did_not_compile_is_tried_again_on_demand(target: _adapter.Target, compiler: Path, tmp_path: Path) -> None:
     (tmp_path / "broken").touch()
     for _ in range(2):

@@ -81,7 +81,6 @@ def build(target: Target, *, again: bool = True) -> Path:
     for place in places:
         if _kept.holds(place / name):
             return place / name
-    for place in places:
         try:
             return _build_in(place, name, target, again)
         except OSError as why:
