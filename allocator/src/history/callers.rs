@@ -177,6 +177,12 @@ mod tests {
     }
 
     #[test]
+    fn names_of_cpp_callers_are_demangled() {
+        let name = backtrace::SymbolName::new(b"_ZN2at6native4randEl");
+        assert_eq!(format!("{name:#}"), "at::native::rand(long)");
+    }
+
+    #[test]
     fn the_allocator_is_not_among_its_own_callers() {
         for name in [
             "cachette::allocator::Allocator<D>::allocate",
