@@ -82,6 +82,19 @@ def test_passes_alone():
     place.touch()
     assert tried
 ''',
+    "test_leftovers.py": '''
+left = []
+
+def test_fails():
+    left.append("a tensor")
+    assert False
+
+def test_finds_nothing():
+    assert not left
+
+def test_finds_nothing_either():
+    assert not left
+''',
     "test_end.py": '''
 import atexit, os
 import cachette.torch
@@ -179,6 +192,12 @@ def test_what_failed_beside_others_is_tried_alone(upstream):
     done, kept = upstream("--only", "class", files=("test_first_try.py",))
     assert done.returncode == 0, done.stderr
     assert kept["class"] == {"test_passes_alone": "passed"}
+
+
+def test_what_a_failed_test_leaves_behind_fails_no_other(upstream):
+    _, kept = upstream("--only", "class", files=("test_leftovers.py",))
+    passed = {"test_finds_nothing": "passed", "test_finds_nothing_either": "passed"}
+    assert kept["class"] == {"test_fails": "failed", **passed}
 
 
 def test_a_crash_at_the_end_of_a_process_is_reported(upstream):

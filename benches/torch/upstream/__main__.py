@@ -15,7 +15,7 @@ import sys
 import time
 
 from child import Limits, list_tests, run_shard
-from plan import FILES, SETTINGS, selected, settings_of, shards
+from plan import FILES, SETTINGS, Shard, selected, settings_of, shards
 from prepare import prepare
 from results import GOOD, Results
 
@@ -87,19 +87,27 @@ class Run:
                     self.say(f"{file} cannot be imported:\n{broken}")
 
     def run(self, setting_tests):
-        """Runs tests in settings: side by side what can be, and alone what cannot or what failed."""
+        """Runs tests in settings: side by side what can be, alone what cannot, and what failed in a new process."""
         beside, alone = [], []
         for (setting, file), tests in setting_tests.items():
             beside += shards(setting, file, [test for test in tests if test not in self.alone])
             alone += shards(setting, file, [test for test in tests if test in self.alone])
-        with concurrent.futures.ThreadPoolExecutor(self.options.jobs) as pool:
-            list(pool.map(self.run_one, beside))
-        for shard in alone:
-            self.run_one(shard)
+        self.run_all(self.run_one, beside, alone)
         # What did not end takes longest to try again, and so comes last.
         for kind in ("failed", "timed out"):
-            for (setting, file), tests in setting_tests.items():
-                self.run_again(kind, setting, file, [test for test in tests if test not in self.alone])
+            # Each in a process of its own: a test that failed keeps its tensors, and those after it find them.
+            again = [Shard(setting, file, (test,)) for (setting, file), tests in setting_tests.items()
+                     for test in tests if self.results.name(setting, test) == kind]
+            alone = [shard for shard in again if shard.tests[0] in self.alone]
+            self.run_all(lambda shard, kind=kind: self.run_again(kind, shard),
+                         [shard for shard in again if shard not in alone], alone)
+
+    def run_all(self, run, beside, alone):
+        """Runs shards side by side, and then those that must be alone."""
+        with concurrent.futures.ThreadPoolExecutor(self.options.jobs) as pool:
+            list(pool.map(run, beside))
+        for shard in alone:
+            run(shard)
 
     def run_one(self, shard):
         """Runs a shard and keeps its outcomes."""
@@ -110,15 +118,14 @@ class Run:
         self.say(f"{shard.setting}, {shard.file}: {len(outcomes)} of {len(shard.tests)}" + "".join(
             f"\n    {outcomes[test]['outcome']}: {test}" for test in bad))
 
-    def run_again(self, kind, setting, file, tests):
-        """Runs tests alone that had such an outcome beside others; the new one replaces it."""
-        for shard in shards(setting, file, [test for test in tests if self.results.name(setting, test) == kind]):
-            outcomes = run_shard(self.folder, shard, self.limits)
-            for found in outcomes.values():
-                if found["outcome"] != kind:
-                    found["first"] = kind
-            self.results.add(setting, outcomes)
-            self.say(f"{setting}, {file}, alone: {len(outcomes)} of {len(shard.tests)}")
+    def run_again(self, kind, shard):
+        """Runs a test in a new process that had such an outcome among others; the new one replaces it."""
+        outcomes = run_shard(self.folder, shard, self.limits)
+        for found in outcomes.values():
+            if found["outcome"] != kind:
+                found["first"] = kind
+        self.results.add(shard.setting, outcomes)
+        self.say("".join(f"{shard.setting}, again: {found['outcome']}: {test}" for test, found in outcomes.items()))
 
     def plan(self):
         """The tests of the chosen settings."""
