@@ -2,7 +2,7 @@
 
 use cachette::Error;
 use cachette::hal::{Call, ErrorKind};
-use cachette::pool::PoolProblem;
+use cachette::pool::{PoolOptions, PoolProblem};
 use cachette::sleep::Contents;
 use cachette_hal_host::HostConfig;
 
@@ -119,6 +119,7 @@ fn addresses_that_the_driver_leaves_mapped_are_not_released() {
             };
             let told = (error.kind(), error.call());
             assert_eq!(told, (ErrorKind::Other, "unmap"), "{failing} failed");
+            assert!(!pool.is_asleep(), "{failing} failed");
         }
         bed.device.clear_failures();
         pool.wake().expect("nothing fails any more");
@@ -127,4 +128,37 @@ fn addresses_that_the_driver_leaves_mapped_are_not_released() {
         drop((kept, pool, stream));
         bed.assert_returns_everything();
     }
+}
+
+#[test]
+fn a_sleep_that_fails_half_way_is_undone_at_once() {
+    for nth in 1..=2 {
+        let bed = Bed::elastic_on(HostConfig::default(), "");
+        let (stream, pool, memory) = filled(&bed);
+        bed.device.fail_next(Call::Unmap, nth, ErrorKind::Other);
+        let slept = pool.sleep(Contents::Keep);
+        assert!(matches!(slept, Err(Error::Device(_))), "{slept:?}");
+        assert!(!pool.is_asleep(), "nothing is away");
+        assert_filled(&bed, &memory, &stream);
+        drop(pool.allocate(MIB, &stream).expect("it serves"));
+    }
+}
+
+#[test]
+fn pools_of_one_tag_tell_the_sum_of_what_went_back() {
+    let bed = Bed::elastic_on(HostConfig::default(), "");
+    let stream = bed.stream();
+    let pools = [2, 4, 8].map(|size| {
+        let options = PoolOptions::new().tag("weights");
+        let pool = bed.allocator.create_pool_with(options).expect("it is new");
+        let memory = pool.allocate(size * MIB, &stream).expect("there is room");
+        (pool, memory)
+    });
+    let slept = bed.allocator.sleep_tagged("weights", Contents::Keep);
+    let slept = slept.expect("nothing stands in the way");
+    assert_eq!((slept.released, slept.saved), (14 * MIB, 14 * MIB));
+    let woken = bed.allocator.wake_tagged("weights");
+    assert_eq!(woken.expect("there is room"), 14 * MIB);
+    drop((pools, stream));
+    bed.assert_returns_everything();
 }
