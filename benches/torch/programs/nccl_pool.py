@@ -12,8 +12,11 @@ def main():
     dist.init_process_group("nccl", device_id=device)
     backend = dist.distributed_c10d._get_default_group()._get_backend(device)
     network = program.model(torch).to(device)
-    # NCCL registers memory that its own function has allocated, as PyTorch's documentation does it.
-    pool = torch.cuda.MemPool(backend.mem_allocator)
+    # NCCL's own function allocates the memory, as in PyTorch's documentation; not every machine supports that.
+    try:
+        pool = torch.cuda.MemPool(backend.mem_allocator)
+    except RuntimeError:
+        pool = torch.cuda.MemPool()
     with torch.cuda.use_mem_pool(pool):
         flat = torch.zeros(sum(weights.numel() for weights in network.parameters()), device=device)
     backend.register_mem_pool(pool)
