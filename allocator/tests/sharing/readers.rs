@@ -47,8 +47,12 @@ fn an_exporter_without_descriptors_says_so() {
     let handle = from_hex(&second.ask(&format!("share {DIRECT} 4 5")).unwrap());
     let bed = Bed::new(DIRECT);
     drop(bed.allocator.open_shared(&handle).unwrap());
-    second.ask("exhaust").unwrap();
     let full = Error::Share(ShareProblem::Full { pid: second.pid() });
+    eventually("the exporter has no descriptor left", || {
+        // Also those of readers whose connection it has closed by now.
+        second.ask("exhaust").unwrap();
+        bed.allocator.open_shared(&handle).err().as_ref() == Some(&full)
+    });
     for _ in 0..3 {
         assert_eq!(bed.allocator.open_shared(&handle).unwrap_err(), full);
     }
