@@ -87,14 +87,14 @@ struct Record {
 }
 
 /// What keeps memory past the cache.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum HeldBy {
     /// An [`Uncached`].
     Owner,
     /// A caller that knows its address.
     Address,
-    /// Nothing: it was freed, and the driver failed.
-    Driver,
+    /// Nothing: it was freed, and the driver failed. They go in the order of these numbers.
+    Driver(u64),
 }
 
 impl UncachedMemory {
@@ -146,19 +146,25 @@ impl UncachedMemory {
         // SAFETY: 1. the memory came from this device and has left the table. 2. The device is idle.
         let freed = idle.and_then(|()| unsafe { device.free(record.ptr) });
         if freed.is_err() {
-            record.held = HeldBy::Driver;
-            self.lock().insert(record.ptr.address(), record);
+            let mut records = self.lock();
+            let numbers = records.values().filter_map(|known| match known.held {
+                HeldBy::Driver(number) => Some(number + 1),
+                _ => None,
+            });
+            record.held = HeldBy::Driver(numbers.max().unwrap_or(0));
+            records.insert(record.ptr.address(), record);
         }
         freed
     }
 
     /// Frees what was freed before, when the driver failed; the bytes that came free.
     pub(crate) fn free_again<D: Device>(&self, device: &D) -> hal::Result<u64> {
-        let again: Vec<Record> = {
+        let mut again: Vec<Record> = {
             let mut records = self.lock();
-            let failed = records.extract_if(|_, record| record.held == HeldBy::Driver);
+            let failed = records.extract_if(|_, record| matches!(record.held, HeldBy::Driver(_)));
             failed.map(|(_, record)| record).collect()
         };
+        again.sort_unstable_by_key(|record| record.held);
         let free = |record: Record| self.end(device, record).map(|()| record.bytes);
         sum_all(again.into_iter().map(free))
     }
