@@ -59,17 +59,14 @@ pub(crate) unsafe extern "C" fn hipHostFree(at: *mut c_void) -> Status {
             return Ok(());
         };
         let address = at.addr() as u64;
-        let found = machine.state().allocations.get(&address).copied();
-        let found = found
-            .filter(|found| found.kind == Kind::Host)
-            .ok_or(INVALID_VALUE)?;
-        let host = machine.devices[found.device]
-            .host_memory()
-            .map_err(lacking)?;
-        // SAFETY: 1. the table has it. 2. The caller's promise.
-        unsafe { host.free_pinned(ptr) }.map_err(status_of)?;
-        machine.state().allocations.remove(&address);
-        Ok(())
+        let is_right = |kind| kind == Kind::Host;
+        machine.give_back(address, is_right, INVALID_VALUE, |found| {
+            let host = machine.devices[found.device]
+                .host_memory()
+                .map_err(lacking)?;
+            // SAFETY: 1. the table had it. 2. The caller's promise.
+            unsafe { host.free_pinned(ptr) }.map_err(status_of)
+        })
     })
 }
 
@@ -107,16 +104,14 @@ pub(crate) unsafe extern "C" fn hipHostUnregister(at: *mut c_void) -> Status {
     enter(|machine| {
         let ptr = NonNull::new(at.cast::<u8>()).ok_or(INVALID_VALUE)?;
         let address = at.addr() as u64;
-        let found = machine.state().allocations.get(&address).copied();
-        let found = found.filter(|found| found.kind == Kind::Host);
-        let found = found.ok_or(HOST_MEMORY_NOT_REGISTERED)?;
-        let host = machine.devices[found.device]
-            .host_memory()
-            .map_err(lacking)?;
-        // SAFETY: 1. the table has it. 2. The caller's promise.
-        unsafe { host.unregister(ptr) }.map_err(status_of)?;
-        machine.state().allocations.remove(&address);
-        Ok(())
+        let is_right = |kind| kind == Kind::Host;
+        machine.give_back(address, is_right, HOST_MEMORY_NOT_REGISTERED, |found| {
+            let host = machine.devices[found.device]
+                .host_memory()
+                .map_err(lacking)?;
+            // SAFETY: 1. the table had it. 2. The caller's promise.
+            unsafe { host.unregister(ptr) }.map_err(status_of)
+        })
     })
 }
 

@@ -12,7 +12,7 @@ use cachette_hal_hip::status::{
     CONTEXT_IS_DESTROYED, DEINITIALIZED, INVALID_HANDLE, NO_DEVICE, NOT_SUPPORTED,
 };
 use cachette_hal_hip::types::{
-    EventHandle, GraphExecHandle, GraphHandle, NodeHandle, StreamHandle,
+    EventHandle, GraphExecHandle, GraphHandle, NodeHandle, Status, StreamHandle,
 };
 use cachette_hal_host::{HostBackend, HostConfig};
 
@@ -149,6 +149,31 @@ impl Machine {
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives memory back that begins at an address and is of the right kind, or fails with `unknown`.
+    ///
+    /// It leaves the table before `free` is called, since another thread may get the address at once. After a failure
+    /// it is there again.
+    pub(crate) fn give_back(
+        &self,
+        address: u64,
+        is_right: impl Fn(Kind) -> bool,
+        unknown: Status,
+        free: impl FnOnce(Allocation) -> Answer,
+    ) -> Answer {
+        let found = {
+            let mut state = self.state();
+            let found = state.allocations.get(&address).copied();
+            let found = found.filter(|found| is_right(found.kind)).ok_or(unknown)?;
+            state.allocations.remove(&address);
+            found
+        };
+        let freed = free(found);
+        if freed.is_err() {
+            self.state().allocations.insert(address, found);
+        }
+        freed
     }
 
     /// The calling thread's device, with its position.

@@ -59,18 +59,14 @@ pub(crate) unsafe extern "C" fn hipFree(address: Address) -> Status {
         let Some(ptr) = DevicePtr::new(address) else {
             return Ok(());
         };
-        let found = machine.state().allocations.get(&address).copied();
-        let found = found
-            .filter(|found| found.kind != Kind::Host)
-            .ok_or(INVALID_VALUE)?;
-        let device = &machine.devices[found.device];
-        if found.kind == Kind::Pooled {
-            crate::stream_ordered::free_pooled(machine, device, ptr)?;
-        } else {
-            // SAFETY: 1. the table has it. 2. The caller's promise.
-            unsafe { device.free(ptr) }.map_err(status_of)?;
-        }
-        machine.state().allocations.remove(&address);
-        Ok(())
+        let is_right = |kind| kind != Kind::Host;
+        machine.give_back(address, is_right, INVALID_VALUE, |found| {
+            let device = &machine.devices[found.device];
+            if found.kind == Kind::Pooled {
+                return crate::stream_ordered::free_pooled(machine, device, ptr);
+            }
+            // SAFETY: 1. the table had it. 2. The caller's promise.
+            unsafe { device.free(ptr) }.map_err(status_of)
+        })
     })
 }

@@ -69,19 +69,20 @@ pub(crate) unsafe extern "C" fn hipFreeAsync(address: Address, stream: StreamHan
         if address == NOWHERE {
             crash("hipFreeAsync of memory that the pool could not map");
         }
-        let found = machine.state().allocations.remove(&address);
-        let found = found.ok_or(INVALID_VALUE)?;
-        let freed = match device.stream_ordered() {
-            Ok(pool) if found.kind == Kind::Pooled => {
-                // SAFETY: 1. the tables have both. 2. The caller's promise.
-                unsafe { pool.free_on(ptr, stream) }.map_err(status_of)
-            }
-            _ => Err(INVALID_VALUE),
-        };
-        if freed.is_err() {
-            machine.state().allocations.insert(address, found);
-        }
-        freed
+        machine.give_back(
+            address,
+            |_| true,
+            INVALID_VALUE,
+            |found| {
+                match device.stream_ordered() {
+                    Ok(pool) if found.kind == Kind::Pooled => {
+                        // SAFETY: 1. the tables have both. 2. The caller's promise.
+                        unsafe { pool.free_on(ptr, stream) }.map_err(status_of)
+                    }
+                    _ => Err(INVALID_VALUE),
+                }
+            },
+        )
     })
 }
 
