@@ -26,7 +26,7 @@ pub(crate) struct Launches<D: Device> {
     /// How many were, so that one which comes during a wait is noticed.
     count: u64,
     lanes: Vec<Arc<Lane<D>>>,
-    /// A point after the last launch in each of these streams, once one was marked.
+    /// A point after the last launch in each of these streams, once a look has marked them.
     ends: Vec<Arc<Fence<D>>>,
 }
 
@@ -208,8 +208,8 @@ impl<D: Device> Inner<D> {
         self.settle_launches(core, true)
     }
 
-    /// The same, but it only looks unless it `waits`. The next look is at the same points, so that work which came
-    /// after the launches delays nothing.
+    /// The same, but it only looks unless it `waits`. Only the pool of no user is looked at, which no graph uses anew. So
+    /// the next look is at the same points, and work that came after the launches delays nothing.
     fn settle_launches(&self, core: &PoolCore, waits: bool) -> hal::Result<bool> {
         let locked = || self.launches.lock().unwrap_or_else(PoisonError::into_inner);
         let Some((count, lanes, mut ends)) = locked()
@@ -223,13 +223,15 @@ impl<D: Device> Inner<D> {
                 return Ok(false);
             }
         }
-        let same = |known: &&mut Launches<D>| known.count == count;
-        if ends.is_empty() {
+        if waits || ends.is_empty() {
             let marked = lanes.iter().map(|lane| Fence::record(lane).map(Arc::new));
             ends = marked.collect::<hal::Result<_>>()?;
-            if let Some(known) = locked().get_mut(&core.id).filter(same) {
-                known.ends.clone_from(&ends);
-            }
+        }
+        if !waits
+            && let Some(known) = locked().get_mut(&core.id)
+            && known.count == count
+        {
+            known.ends.clone_from(&ends);
         }
         for end in &ends {
             if waits {

@@ -4,8 +4,9 @@ use std::sync::Barrier;
 use std::thread;
 
 use cachette::PoolOptions;
-use cachette::hal::Device;
+use cachette::hal::{Call, Device, ErrorKind};
 use cachette::pool::PoolStats;
+use cachette_hal_host::HostConfig;
 
 use crate::bed::{Bed, KIB, MIB, Room, is_waiting, start};
 
@@ -283,6 +284,23 @@ fn p6_launches_by_somebody_else_are_waited_for_before_memory_goes_back() {
         assert_eq!(bed.device.physical_bytes(), 0);
         bed.assert_sound();
     }
+}
+
+#[test]
+fn p6_a_wait_that_failed_does_not_stand_for_later_launches() {
+    let bed = Bed::on(HostConfig::default().free_without_waiting(), "");
+    let (stream, other) = (bed.stream(), bed.stream());
+    let pool = bed.allocator.create_pool();
+    drop(pool.allocate(12 * MIB, &stream).expect("there is room"));
+    pool.note_foreign_launches();
+    bed.device.fail_next(Call::Wait, 1, ErrorKind::Other);
+    assert!(pool.empty_cache().is_err());
+    let hold = bed.hold(&other);
+    let gone = start(move || drop(pool));
+    assert!(is_waiting(&gone));
+    drop(hold);
+    gone.recv().expect("it was waited for");
+    assert_eq!(bed.device.physical_bytes(), 0);
 }
 
 #[test]
