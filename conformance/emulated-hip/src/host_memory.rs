@@ -3,7 +3,7 @@
 use std::ffi::{c_uint, c_void};
 use std::ptr::{self, NonNull};
 
-use cachette_hal::Device;
+use cachette_hal::{self as hal, Device, HostMemory};
 use cachette_hal_hip::status::{
     HOST_MEMORY_ALREADY_REGISTERED, HOST_MEMORY_NOT_REGISTERED, INVALID_VALUE,
 };
@@ -11,8 +11,8 @@ use cachette_hal_hip::types::{
     Address, HOST_MALLOC_COHERENT, HOST_REGISTER_MAPPED, HOST_REGISTER_PORTABLE, Status,
 };
 
-use crate::abi::{Out, enter, status_of};
-use crate::machine::{Allocation, Kind, lacking};
+use crate::abi::{Answer, Out, enter, status_of};
+use crate::machine::{Allocation, Kind, Machine, lacking};
 
 const NON_COHERENT: c_uint = 0x8000_0000;
 /// Portable, mapped, write-combined, of a chosen node, coherent and not coherent.
@@ -59,13 +59,9 @@ pub(crate) unsafe extern "C" fn hipHostFree(at: *mut c_void) -> Status {
             return Ok(());
         };
         let address = at.addr() as u64;
-        let is_right = |kind| kind == Kind::Host;
-        machine.give_back(address, is_right, INVALID_VALUE, |found| {
-            let host = machine.devices[found.device]
-                .host_memory()
-                .map_err(lacking)?;
+        give_back(machine, address, INVALID_VALUE, |host| {
             // SAFETY: 1. the table had it. 2. The caller's promise.
-            unsafe { host.free_pinned(ptr) }.map_err(status_of)
+            unsafe { host.free_pinned(ptr) }
         })
     })
 }
@@ -104,13 +100,9 @@ pub(crate) unsafe extern "C" fn hipHostUnregister(at: *mut c_void) -> Status {
     enter(|machine| {
         let ptr = NonNull::new(at.cast::<u8>()).ok_or(INVALID_VALUE)?;
         let address = at.addr() as u64;
-        let is_right = |kind| kind == Kind::Host;
-        machine.give_back(address, is_right, HOST_MEMORY_NOT_REGISTERED, |found| {
-            let host = machine.devices[found.device]
-                .host_memory()
-                .map_err(lacking)?;
+        give_back(machine, address, HOST_MEMORY_NOT_REGISTERED, |host| {
             // SAFETY: 1. the table had it. 2. The caller's promise.
-            unsafe { host.unregister(ptr) }.map_err(status_of)
+            unsafe { host.unregister(ptr) }
         })
     })
 }
@@ -136,5 +128,19 @@ pub(crate) unsafe extern "C" fn hipHostGetDevicePointer(
             .map_err(lacking)?;
         out.write(host.device_address(ptr).map_err(status_of)?.address());
         Ok(())
+    })
+}
+
+/// Gives host memory back that begins at an address, or fails with `unknown`.
+fn give_back(
+    machine: &Machine,
+    address: u64,
+    unknown: Status,
+    free: impl FnOnce(&dyn HostMemory) -> hal::Result<()>,
+) -> Answer {
+    let is_host = |kind| kind == Kind::Host;
+    machine.give_back(address, is_host, unknown, |found| {
+        let host = machine.devices[found.device].host_memory();
+        free(host.map_err(lacking)?).map_err(status_of)
     })
 }
