@@ -15,6 +15,7 @@ import pathlib
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 #: The programs, and the ranks that `torchrun` starts; without any, Python runs the program itself.
@@ -47,6 +48,7 @@ class Runs:
 
     def __init__(self, options):
         self.options, self.found = options, {}
+        self.keeping = threading.Lock()
         self.deadline = time.monotonic() + options.limit
 
     def all(self):
@@ -65,11 +67,12 @@ class Runs:
             return
         limit = min(self.options.timeout, self.deadline - time.monotonic())
         found = run(self.command(program, setting), limit) if limit > 0 else {"failure": "no time was left"}
-        self.found[program, setting] = found
         print(f"{program}, {setting}: {found.get('failure', 'ran')}", file=sys.stderr, flush=True)
-        if self.options.json:
-            kept = {", ".join(name): run for name, run in list(self.found.items())}
-            self.options.json.write_text(json.dumps(kept, indent=1))
+        with self.keeping:
+            self.found[program, setting] = found
+            if self.options.json:
+                kept = {", ".join(name): run for name, run in self.found.items()}
+                self.options.json.write_text(json.dumps(kept, indent=1))
 
     def command(self, program, setting):
         """The command line of one run."""
