@@ -10,6 +10,7 @@
 mod addresses;
 mod carry_out;
 mod lent;
+pub(super) mod moves;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -22,6 +23,7 @@ use crate::core::{Chunk, Held, Run, Spare};
 use crate::elastic::policy::{self, Decision, Facts, Plan};
 use crate::elastic::{self, Tuning, chunks::memory_of};
 use lent::{Offer, borrow};
+use moves::Moved;
 
 /// How often a plan may fail for the sake of the spare chunks in it, before others are not asked for theirs any more.
 const PATIENCE: usize = 3;
@@ -34,7 +36,7 @@ struct Begun {
     plan: Plan,
     place: Vec<Held>,
     /// The heap's own spare chunks that move, and the addresses they leave.
-    moved: Vec<(Chunk, Held)>,
+    moved: Moved,
 }
 
 /// What came of planning.
@@ -205,18 +207,20 @@ fn hold<D: Device>(
     let place = state
         .shelf
         .hold(runs[plan.run].anchor, plan.at, plan.end())?;
-    let mut moved = Vec::new();
+    let mut moved = Moved::none();
     for spare in spares {
         let chunk = spare.chunk;
         if !plan.fills.iter().any(|fill| fill.spare == Some(chunk.id)) {
             continue;
         }
         let Some(held) = state.shelf.hold(spare.block, chunk.at, chunk.end()) else {
-            let held = moved.into_iter().map(|(_, held)| held);
+            let held = moved.chunks.into_iter().map(|(_, held)| held);
             state.shelf.put_back(held.chain(place).collect());
             return None;
         };
-        moved.extend(held.into_iter().map(|held| (chunk, held)));
+        moved
+            .chunks
+            .extend(held.into_iter().map(|held| (chunk, held)));
     }
     Some(Begun { plan, place, moved })
 }

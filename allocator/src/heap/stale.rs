@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use cachette_hal::owned::RelaxedCapture;
 use cachette_hal::{self as hal, Device, DevicePtr};
 
-use super::Heap;
-use crate::core::{BlockId, Chunk, ChunkId, Held};
+use super::elastic::moves::{Move, Moved, Moves};
+use super::{Heap, State};
+use crate::core::{BlockId, Chunk, ChunkId};
 use crate::elastic::chunks::memory_of;
 use crate::elastic::filling::{self, Leftover};
 use crate::fence::Fence;
@@ -22,6 +23,7 @@ pub(crate) struct Elastic<D: Device> {
     ranges: Mutex<Vec<(DevicePtr, u64)>>,
     /// Addresses that lost their memory and are not unmapped yet.
     stale: Mutex<Vec<Stale<D>>>,
+    moves: Arc<Moves>,
     /// Bytes of chunks that have no memory because their pool sleeps; changed under the heap's lock.
     pub(super) slept: AtomicU64,
 }
@@ -31,6 +33,7 @@ impl<D: Device> Default for Elastic<D> {
         Self {
             ranges: Mutex::default(),
             stale: Mutex::default(),
+            moves: Arc::default(),
             slept: AtomicU64::new(0),
         }
     }
@@ -101,15 +104,10 @@ impl<D: Device> Heap<D> {
 
     /// Gives up chunks that serve elsewhere from now on: in this heap, or in another if they are `lost`. Their
     /// addresses are unmapped once `fences`, and what stood before their next use, have passed.
-    pub(super) fn let_go_of(
-        &self,
-        moved: Vec<(Chunk, Held)>,
-        fences: &[Arc<Fence<D>>],
-        lost: bool,
-    ) -> Told {
+    pub(super) fn let_go_of(&self, moved: Moved, fences: &[Arc<Fence<D>>], lost: bool) -> Told {
         if lost {
             let _state = self.state.lock();
-            for (chunk, _) in &moved {
+            for (chunk, _) in &moved.chunks {
                 self.counters
                     .lower(Counted::ReservedBytes, chunk.kind, chunk.bytes);
             }
@@ -118,21 +116,22 @@ impl<D: Device> Heap<D> {
     }
 
     /// Lets chunks leave for the device once `fence`, and what stood before their next use, have passed.
-    fn let_leave(&self, moved: Vec<(Chunk, Held)>, fence: &Arc<Fence<D>>) -> Told {
+    fn let_leave(&self, moved: Moved, fence: &Arc<Fence<D>>) -> Told {
         self.abandon(moved, std::slice::from_ref(fence), |chunk| Some(chunk.id))
     }
 
     /// Makes the addresses of chunks stale, and says with `last` which chunk goes with its mapping.
     fn abandon(
         &self,
-        moved: Vec<(Chunk, Held)>,
+        moved: Moved,
         fences: &[Arc<Fence<D>>],
         last: impl Fn(&Chunk) -> Option<ChunkId>,
     ) -> Told {
+        let Moved { chunks, begun } = moved;
         let mut told = Told::default();
-        let mut left_behind = Vec::with_capacity(moved.len());
+        let mut left_behind = Vec::with_capacity(chunks.len());
         let mut state = self.state.lock();
-        for (chunk, held) in moved {
+        for (chunk, held) in chunks {
             let mut before = state.shelf.guards_of(held);
             before.extend_from_slice(fences);
             self.shared.index.remove(chunk.at, chunk.bytes);
@@ -154,16 +153,40 @@ impl<D: Device> Heap<D> {
             };
             self.add_stale(block, vec![left], fences);
         }
+        // They lie in the list by now.
+        drop(begun);
         told
     }
 
     /// Unmaps the addresses whose last use has ended, and gives back the chunks that go with them; the bytes that
     /// came free. What fails is tried again next time.
     pub(crate) fn unmap_stale(&self) -> u64 {
-        self.try_to_unmap_stale().0
+        let Some(elastic) = &self.elastic else {
+            return 0;
+        };
+        if elastic.stale().is_empty() {
+            return 0;
+        }
+        let begun = self.begin_move(&self.state.lock());
+        let freed = begun.map(|_move| self.try_to_unmap_stale().0);
+        freed.unwrap_or(0)
     }
 
-    /// The same, with the first failure of the driver.
+    /// Begins to move or unmap chunks; `None` if the pool sleeps, which decides alone then.
+    pub(super) fn begin_move(&self, state: &State<D>) -> Option<Move> {
+        let elastic = self.elastic.as_ref().filter(|_| !state.away.asleep)?;
+        Some(elastic.moves.begin())
+    }
+
+    /// Waits until no other thread moves or unmaps chunks. The pool falls asleep, so that none begins again.
+    pub(crate) fn wait_for_moves(&self) {
+        if let Some(elastic) = &self.elastic {
+            elastic.moves.wait();
+        }
+    }
+
+    /// The same as [`unmap_stale`](Self::unmap_stale), with the first failure of the driver; for a thread that has
+    /// begun to move chunks, or that puts the pool to sleep.
     pub(crate) fn try_to_unmap_stale(&self) -> (u64, hal::Result<()>) {
         let Some(elastic) = &self.elastic else {
             return (0, Ok(()));
@@ -244,11 +267,11 @@ impl<D: Device> Heap<D> {
             spares.into_iter().map(|spare| spare.chunk).collect()
         };
         let moved = self.hold_chunks(&spares);
-        if !moved.is_empty() {
+        if !moved.chunks.is_empty() {
             let fence = match Fence::record(&self.lane) {
                 Ok(fence) => Arc::new(fence),
                 Err(error) => {
-                    self.put_back_chunks(moved);
+                    self.put_back_chunks(&moved);
                     return Err(error);
                 }
             };

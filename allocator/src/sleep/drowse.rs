@@ -59,6 +59,10 @@ impl<D: Device> Inner<D> {
         for heap in &heaps {
             drop(heap.grow_alone());
         }
+        // So does a thread that moves chunks to another heap or to the device.
+        for heap in &heaps {
+            heap.wait_for_moves();
+        }
         self.check_sleepiness(core)?;
         self.drain(core)?;
         // Of streams that are captured by now too, which the drain left out.

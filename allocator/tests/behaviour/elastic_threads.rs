@@ -5,11 +5,12 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 
 use cachette::hal::traced::DriverCall;
-use cachette::hal::{Call, CaptureMode, Checked, Device, DevicePtr, StreamRef, Traced};
+use cachette::hal::{Call, CaptureMode, Checked, Device, DevicePtr, Traced};
 use cachette::{Allocation, Allocator, Stream};
 use cachette_hal_host::{HostConfig, HostDevice, Live};
 
 use crate::bed::{MIB, assert_consistent, config, device};
+use crate::hook::Hook;
 
 type Told = Traced<HostDevice>;
 
@@ -142,36 +143,11 @@ fn to_and_fro(host: HostConfig) {
     assert_eq!(host.live(), Live::default());
 }
 
-/// What to do once, after a driver call of one kind that names a stream.
-#[derive(Default)]
-struct Hook {
-    act: Mutex<Option<Act>>,
-}
-
-type Act = (Call, StreamRef, Box<dyn FnOnce() + Send>);
-
-impl Hook {
-    fn hear(&self, call: &DriverCall) {
-        let mut act = self.act.lock().expect("no test failed in it");
-        let meant = |act: &mut Act| call.call == act.0 && call.stream == Some(act.1);
-        let found = act.take_if(meant);
-        drop(act);
-        if let Some((_, _, act)) = found {
-            act();
-        }
-    }
-
-    fn set(&self, call: Call, stream: StreamRef, act: impl FnOnce() + Send + 'static) {
-        *self.act.lock().expect("no test failed in it") = Some((call, stream, Box::new(act)));
-    }
-}
-
 /// An allocator of small chunks over a device that runs when it is told to, with a hook on its calls.
 fn hooked(text: &str) -> (HostDevice, Allocator<Told>, Arc<Hook>) {
     let hook = Arc::new(Hook::default());
-    let heard = Arc::clone(&hook);
     let host = device(HostConfig::default().stepped(5));
-    let traced = Traced::new(host.clone(), move |call: &DriverCall| heard.hear(call));
+    let traced = Traced::new(host.clone(), Arc::clone(&hook));
     (host, Allocator::with_config(traced, &config(text)), hook)
 }
 
@@ -187,7 +163,7 @@ fn a_stream_that_works_again_lends_no_chunk() {
     let (also, stream, device) = (allocator.clone(), owner.clone(), host.clone());
     let held = Arc::new(Mutex::new(None));
     let holding = Arc::clone(&held);
-    hook.set(Call::Record, owner.get(), move || {
+    hook.set(Call::Record, Some(owner.get()), move || {
         device.run_until_idle();
         *holding.lock().unwrap() = Some(device.hold(stream.get()).unwrap());
         let memory = also.allocate(4 * MIB, &stream).unwrap();
@@ -213,7 +189,7 @@ fn a_stream_that_is_captured_meanwhile_lends_no_chunk() {
     let (also, stream) = (allocator.clone(), owner.clone());
     let captures = Arc::new(Mutex::new(None));
     let begun = Arc::clone(&captures);
-    hook.set(Call::Record, owner.get(), move || {
+    hook.set(Call::Record, Some(owner.get()), move || {
         let pool = also.create_capture_pool();
         let capture = pool.begin_capture(&stream, CaptureMode::Relaxed);
         *begun.lock().unwrap() = Some(capture.unwrap());
@@ -238,7 +214,7 @@ fn a_borrower_waits_for_what_its_lender_waits_for_only_later() {
     other.release_after(&[&side]).unwrap();
     // The owner is made to wait for the side stream just after the borrower has marked its end.
     let (also, stream) = (allocator.clone(), owner.clone());
-    hook.set(Call::Record, owner.get(), move || {
+    hook.set(Call::Record, Some(owner.get()), move || {
         let _ = also.allocate(12 * MIB, &stream).unwrap().into_raw();
     });
     let mut lent = allocator.allocate_buffer::<u8>(24 << 20, &late).unwrap();

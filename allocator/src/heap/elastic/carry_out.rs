@@ -84,7 +84,7 @@ impl<D: Device> Heap<D> {
 
     /// The point after which nobody uses the old addresses of chunks that move within the heap.
     fn fence_for(&self, begun: &Begun) -> hal::Result<Option<Arc<Fence<D>>>> {
-        if begun.moved.is_empty() {
+        if begun.moved.chunks.is_empty() {
             return Ok(None);
         }
         Ok(Some(Arc::new(Fence::record(&self.lane)?)))
@@ -105,13 +105,18 @@ impl<D: Device> Heap<D> {
         let kind = plan.kind();
         let mut gained = plan.new_bytes();
         for lent in lent {
-            gained += lent.moved.iter().map(|(chunk, _)| chunk.bytes).sum::<u64>();
+            gained += lent
+                .moved
+                .chunks
+                .iter()
+                .map(|(chunk, _)| chunk.bytes)
+                .sum::<u64>();
             guards.extend(lent.guards);
             told = told.and(lent.heap.let_go_of(lent.moved, &[], true));
         }
         guards.extend(self.guards_of_moved(&moved));
         // What the heap has already, and counts for the other kind from now on.
-        let others = moved.iter().filter(|(chunk, _)| chunk.kind != kind);
+        let others = moved.chunks.iter().filter(|(chunk, _)| chunk.kind != kind);
         let turned: u64 = others.map(|(chunk, _)| chunk.bytes).sum();
         let points = fence.map_or(&[][..], std::slice::from_ref);
         told = told.and(self.let_go_of(moved, points, false));
@@ -154,9 +159,9 @@ impl<D: Device> Heap<D> {
         leftovers: &[filling::Leftover],
     ) {
         for Lent { heap, moved, .. } in lent {
-            heap.put_back_chunks(moved);
+            heap.put_back_chunks(&moved);
         }
-        self.put_back_chunks(begun.moved);
+        self.put_back_chunks(&begun.moved);
         let mut state = self.state.lock();
         for held in begun.place {
             let block = state.shelf.block(held.block);

@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use cachette_hal::{self as hal, Device};
 
-use crate::core::{Chunk, Held, Spare};
+use super::moves::Moved;
+use crate::core::{Chunk, Spare};
 use crate::elastic::policy::Plan;
 use crate::fence::Fence;
 use crate::heap::Heap;
@@ -23,7 +24,7 @@ pub(super) struct Offer<D: Device> {
 #[derive(Debug)]
 pub(super) struct Lent<D: Device> {
     pub(super) heap: Arc<Heap<D>>,
-    pub(super) moved: Vec<(Chunk, Held)>,
+    pub(super) moved: Moved,
     /// What stood before their next use there.
     pub(super) guards: Vec<Arc<Fence<D>>>,
 }
@@ -63,10 +64,11 @@ impl<D: Device> Heap<D> {
     }
 
     /// Holds those chunks that are still spare.
-    pub(in crate::heap) fn hold_chunks(&self, wanted: &[Chunk]) -> Vec<(Chunk, Held)> {
+    pub(in crate::heap) fn hold_chunks(&self, wanted: &[Chunk]) -> Moved {
         let mut state = self.state.lock();
-        let mut moved = Vec::new();
-        if state.away.asleep {
+        let mut moved = Moved::none();
+        moved.begun = self.begin_move(&state);
+        if moved.begun.is_none() {
             return moved;
         }
         for spare in state.shelf.spares() {
@@ -75,19 +77,21 @@ impl<D: Device> Heap<D> {
             }
             let Spare { chunk, block, .. } = spare;
             let held = state.shelf.hold(block, chunk.at, chunk.end());
-            moved.extend(held.into_iter().flatten().map(|held| (chunk, held)));
+            let held = held.into_iter().flatten();
+            moved.chunks.extend(held.map(|held| (chunk, held)));
         }
         moved
     }
 
-    pub(in crate::heap) fn put_back_chunks(&self, moved: Vec<(Chunk, Held)>) {
-        let held = moved.into_iter().map(|(_, held)| held).collect();
+    pub(in crate::heap) fn put_back_chunks(&self, moved: &Moved) {
+        let held = moved.chunks.iter().map(|(_, held)| *held).collect();
         self.state.lock().shelf.put_back(held);
     }
 
-    pub(super) fn guards_of_moved(&self, moved: &[(Chunk, Held)]) -> Vec<Arc<Fence<D>>> {
+    pub(super) fn guards_of_moved(&self, moved: &Moved) -> Vec<Arc<Fence<D>>> {
         let state = self.state.lock();
         let guards = moved
+            .chunks
             .iter()
             .flat_map(|(_, held)| state.shelf.guards_of(*held));
         guards.collect()
@@ -107,7 +111,7 @@ pub(super) fn borrow<D: Device>(
             continue;
         }
         let moved = offer.heap.hold_chunks(&wanted);
-        let all = moved.len() == wanted.len();
+        let all = moved.chunks.len() == wanted.len();
         let guards = offer.heap.guards_of_moved(&moved);
         lent.push(Lent {
             heap: Arc::clone(&offer.heap),
@@ -120,7 +124,7 @@ pub(super) fn borrow<D: Device>(
             continue;
         }
         for Lent { heap, moved, .. } in lent {
-            heap.put_back_chunks(moved);
+            heap.put_back_chunks(&moved);
         }
         return idle.map(|_| None);
     }

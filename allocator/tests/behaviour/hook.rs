@@ -1,0 +1,38 @@
+//! What a test does in the middle of a call of the allocator.
+
+use std::sync::Mutex;
+
+use cachette::hal::traced::{DriverCall, Observer};
+use cachette::hal::{Call, StreamRef};
+
+/// What to do once, after a driver call of one kind.
+#[derive(Default)]
+pub(crate) struct Hook {
+    act: Mutex<Option<Act>>,
+}
+
+type Act = (Call, Option<StreamRef>, Box<dyn FnOnce() + Send>);
+
+impl Hook {
+    /// Does `act` after the next such call, of any stream if none is named.
+    pub(crate) fn set(
+        &self,
+        call: Call,
+        stream: Option<StreamRef>,
+        act: impl FnOnce() + Send + 'static,
+    ) {
+        *self.act.lock().expect("no test failed in it") = Some((call, stream, Box::new(act)));
+    }
+}
+
+impl Observer for Hook {
+    fn call(&self, call: &DriverCall) {
+        let mut act = self.act.lock().expect("no test failed in it");
+        let meant = |act: &mut Act| call.call == act.0 && (act.1.is_none() || call.stream == act.1);
+        let found = act.take_if(meant);
+        drop(act);
+        if let Some((_, _, act)) = found {
+            act();
+        }
+    }
+}
