@@ -23,19 +23,12 @@ fn main() -> Result<()> {
     for config in ["", "expandable_segments:True"] {
         let allocator = Allocator::with_config(device.clone(), &config.parse()?);
         let stream = allocator.create_stream()?;
-        let name = if config.is_empty() {
-            "direct"
-        } else {
-            "elastic"
-        };
+        let name = if config.is_empty() { "direct" } else { "elastic" };
         contents(&allocator, &stream)?;
         println!("{name}: a graph launched three times wrote what it should");
         let growth = many(&allocator, &stream)?;
         println!("{name}: {CAPTURES} captures left {growth} bytes more held than the first");
-        println!(
-            "{name}: entering and leaving a pool takes {:.1} ns",
-            entering(&allocator, &stream)?
-        );
+        println!("{name}: entering and leaving a pool takes {:.1} ns", entering(&allocator, &stream)?);
         let without = reuse(&allocator)?;
         allocator.set_config(&format!("{REUSE},{config}").parse()?);
         let with = reuse(&allocator)?;
@@ -50,20 +43,12 @@ fn main() -> Result<()> {
 }
 
 /// Captures a fill of one allocation and a copy into another, with memory made and freed inside the capture.
-fn capture(
-    pool: &Pool<AnyDevice>,
-    stream: &Stream<AnyDevice>,
-    byte: u8,
-    out: &Memory,
-) -> Result<Graph<AnyDevice>> {
+fn capture(pool: &Pool<AnyDevice>, stream: &Stream<AnyDevice>, byte: u8, out: &Memory) -> Result<Graph<AnyDevice>> {
     let allocator = pool.allocator();
     let transfer = allocator.device().transfer()?;
     let capture = pool.begin_capture(stream, CaptureMode::Global)?;
     let between = allocator.allocate(BYTES as u64, stream)?;
-    let (from, to) = (
-        between.ptr().ok_or("no memory")?,
-        out.ptr().ok_or("no memory")?,
-    );
+    let (from, to) = (between.ptr().ok_or("no memory")?, out.ptr().ok_or("no memory")?);
     // SAFETY: 1. the stream is live. 3. both are live, and the graph keeps the pool's memory.
     unsafe { transfer.fill(from, byte, BYTES as u64, stream.get()) }?;
     // SAFETY: as above.
@@ -75,10 +60,7 @@ fn capture(
 fn contents(allocator: &Allocator<AnyDevice>, stream: &Stream<AnyDevice>) -> Result<()> {
     let pool = allocator.create_capture_pool();
     let out = allocator.allocate(BYTES as u64, stream)?;
-    let graphs = [
-        capture(&pool, stream, 7, &out)?,
-        capture(&pool, stream, 9, &out)?,
-    ];
+    let graphs = [capture(&pool, stream, 7, &out)?, capture(&pool, stream, 9, &out)?];
     let id = pool.id();
     drop(pool);
     for (graph, byte) in [(&graphs[0], 7_u8), (&graphs[1], 9), (&graphs[0], 7)] {
@@ -152,9 +134,7 @@ fn reuse(allocator: &Allocator<AnyDevice>) -> Result<usize> {
         let seen = read(allocator, &out, BYTES * usize::from(ROUNDS), &stream)?;
         for (round, part) in (1..=ROUNDS).zip(seen.chunks(BYTES)) {
             if part.iter().any(|found| *found != round) {
-                return Err(
-                    format!("round {round} of two streams did not write what it should").into(),
-                );
+                return Err(format!("round {round} of two streams did not write what it should").into());
             }
         }
     }
@@ -162,11 +142,7 @@ fn reuse(allocator: &Allocator<AnyDevice>) -> Result<usize> {
 }
 
 /// Makes later work of `stream` wait for what is in `other`.
-fn follow(
-    allocator: &Allocator<AnyDevice>,
-    stream: &Stream<AnyDevice>,
-    other: &Stream<AnyDevice>,
-) -> Result<()> {
+fn follow(allocator: &Allocator<AnyDevice>, stream: &Stream<AnyDevice>, other: &Stream<AnyDevice>) -> Result<()> {
     let device = allocator.device();
     let event = OwnedEvent::create(AnyDevice::clone(device))?;
     // SAFETY: 1. both are live.

@@ -9,9 +9,7 @@ use std::process::ExitCode;
 use cachette::hal::{Backend, Ordinal};
 use cachette::{Allocator, Buffer};
 use cachette_hal_cuda::{CudaBackend, CudaDevice};
-use cudarc::driver::{
-    CudaContext, CudaFunction, CudaStream, DriverError, LaunchConfig, PushKernelArg,
-};
+use cudarc::driver::{CudaContext, CudaFunction, CudaStream, DriverError, LaunchConfig, PushKernelArg};
 use cudarc::nvrtc::{CompileError, Ptx, compile_ptx};
 
 /// The multiplication and the addition are rounded once, as `f32::mul_add` does.
@@ -72,11 +70,7 @@ fn run() -> Result<(), Box<dyn Error>> {
     compare(&current.read()?, &expected(&start, &more))?;
     let stats = allocator.stats();
     println!("{ROUNDS} kernels over {LEN} numbers: every bit is as the host computes it");
-    println!(
-        "{} requests, of which {} went to the driver",
-        ROUNDS + 2,
-        stats.num_device_alloc
-    );
+    println!("{} requests, of which {} went to the driver", ROUNDS + 2, stats.num_device_alloc);
     Ok(())
 }
 
@@ -88,11 +82,9 @@ fn check_libraries() -> Result<(), String> {
     }
     // SAFETY: it opens NVIDIA's compiler by its usual names; loading it has no effect but that.
     if !unsafe { cudarc::nvrtc::sys::is_culib_present() } {
-        return Err(
-            "no libnvrtc was found: install the CUDA toolkit, or add its folder to \
+        return Err("no libnvrtc was found: install the CUDA toolkit, or add its folder to \
              LD_LIBRARY_PATH (often /usr/local/cuda/lib64)"
-                .to_owned(),
-        );
+            .to_owned());
     }
     Ok(())
 }
@@ -107,10 +99,7 @@ fn compile() -> Result<Ptx, String> {
 
 /// Numbers whose last bits matter.
 fn numbers(unit: f32) -> impl Iterator<Item = f32> {
-    (0_u16..=u16::MAX)
-        .cycle()
-        .take(LEN as usize)
-        .map(move |number| f32::from(number) * unit)
+    (0_u16..=u16::MAX).cycle().take(LEN as usize).map(move |number| f32::from(number) * unit)
 }
 
 /// Queues `out = FACTOR * from + added` in the stream that all three belong to.
@@ -133,26 +122,18 @@ fn launch(
 
 /// The same on the host.
 fn expected(start: &[f32], more: &[f32]) -> Vec<f32> {
-    let each = |(&start, &more): (&f32, &f32)| {
-        (0..ROUNDS).fold(start, |number, _| FACTOR.mul_add(number, more))
-    };
+    let each = |(&start, &more): (&f32, &f32)| (0..ROUNDS).fold(start, |number, _| FACTOR.mul_add(number, more));
     start.iter().zip(more).map(each).collect()
 }
 
 /// Compares bit for bit; the error names the first difference.
 fn compare(found: &[f32], expected: &[f32]) -> Result<(), String> {
     if found.len() != expected.len() {
-        return Err(format!(
-            "{} numbers came back, not {}",
-            found.len(),
-            expected.len()
-        ));
+        return Err(format!("{} numbers came back, not {}", found.len(), expected.len()));
     }
     let mut pairs = found.iter().zip(expected).enumerate();
     match pairs.find(|(_, (found, expected))| found.to_bits() != expected.to_bits()) {
         None => Ok(()),
-        Some((i, (found, expected))) => Err(format!(
-            "number {i} is {found:e}, and should be {expected:e}"
-        )),
+        Some((i, (found, expected))) => Err(format!("number {i} is {found:e}, and should be {expected:e}")),
     }
 }

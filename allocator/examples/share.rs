@@ -39,12 +39,7 @@ fn be_first() -> Result<()> {
     let backend = arguments.next().unwrap_or_else(|| "host".to_owned());
     let mib: u64 = arguments.next().map_or(Ok(64), |text| text.parse())?;
     println!("{mib} MiB on {}", Backends::open(&backend)?.info().name);
-    share(
-        &backend,
-        mib << 20,
-        "in one piece",
-        "expandable_segments:False",
-    )?;
+    share(&backend, mib << 20, "in one piece", "expandable_segments:False")?;
     share(&backend, mib << 20, "in chunks", "expandable_segments:True")
 }
 
@@ -60,10 +55,7 @@ fn share(backend: &str, bytes: u64, what: &str, config: &str) -> Result<()> {
     let sharing = began.elapsed();
     let mut second = Second::start(backend)?;
     let times = second.ask(&to_hex(&shared.handle()))?;
-    let times: Vec<u64> = times
-        .split(' ')
-        .map(str::parse)
-        .collect::<std::result::Result<_, _>>()?;
+    let times: Vec<u64> = times.split(' ').map(str::parse).collect::<std::result::Result<_, _>>()?;
     let [first, best, close] = times[..] else {
         return Err("the second process answered something else".into());
     };
@@ -103,12 +95,7 @@ fn be_second(backend: &str) -> Result<()> {
     drop(imported);
     let best = opening.iter().min().copied().unwrap_or_default();
     let first = opening.first().copied().unwrap_or_default();
-    println!(
-        "\n{ANSWER}{} {} {}",
-        first.as_nanos(),
-        best.as_nanos(),
-        closing.as_nanos()
-    );
+    println!("\n{ANSWER}{} {} {}", first.as_nanos(), best.as_nanos(), closing.as_nanos());
     Ok(())
 }
 
@@ -127,11 +114,7 @@ impl Second {
             .stdout(Stdio::piped())
             .spawn()?;
         let (input, output) = (child.stdin.take(), child.stdout.take());
-        Ok(Self {
-            child,
-            input: input.ok_or("no input")?,
-            output: BufReader::new(output.ok_or("no output")?),
-        })
+        Ok(Self { child, input: input.ok_or("no input")?, output: BufReader::new(output.ok_or("no output")?) })
     }
 
     /// Tells it one line; its answer, once it has ended well.
@@ -159,11 +142,7 @@ impl Drop for Second {
 fn pattern(seed: u64, at: u64, length: usize) -> Vec<u8> {
     let words = (at / 8..).take(length.div_ceil(8));
     let mut bytes: Vec<u8> = words
-        .flat_map(|word| {
-            (word.wrapping_add(seed << 48))
-                .wrapping_mul(0x9E37_79B9_7F4A_7C15)
-                .to_le_bytes()
-        })
+        .flat_map(|word| (word.wrapping_add(seed << 48)).wrapping_mul(0x9E37_79B9_7F4A_7C15).to_le_bytes())
         .collect();
     bytes.truncate(length);
     bytes

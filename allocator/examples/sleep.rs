@@ -61,17 +61,12 @@ fn speed(allocator: &Allocator<AnyDevice>, stream: &Stream<AnyDevice>, bytes: u6
     let (down, up) = copies(allocator)?;
     allocator.empty_cache()?;
     let pool = allocator.create_pool();
-    let pieces: Vec<Memory> = (0..bytes / PIECE)
-        .map(|_| pool.allocate(PIECE, stream))
-        .collect::<std::result::Result<_, _>>()?;
+    let pieces: Vec<Memory> =
+        (0..bytes / PIECE).map(|_| pool.allocate(PIECE, stream)).collect::<std::result::Result<_, _>>()?;
     for (byte, piece) in (0_u8..=u8::MAX).cycle().zip(&pieces) {
         fill(allocator, piece, byte, stream)?;
     }
-    println!(
-        "plain copies: {:.1} GB/s to the host, {:.1} GB/s back",
-        down / 1e9,
-        up / 1e9
-    );
+    println!("plain copies: {:.1} GB/s to the host, {:.1} GB/s back", down / 1e9, up / 1e9);
     for night in 1..=4 {
         let free = allocator.device().memory_info()?.free;
         let began = Instant::now();
@@ -118,15 +113,10 @@ fn nights(allocator: &Allocator<AnyDevice>, stream: &Stream<AnyDevice>) -> Resul
         for (byte, piece) in (1..).zip(&memory) {
             check(allocator, piece, byte, stream)?;
         }
-        held.push((
-            pool.stats().reserved_bytes,
-            allocator.device().memory_info()?.free,
-        ));
+        held.push((pool.stats().reserved_bytes, allocator.device().memory_info()?.free));
     }
     let (first, last) = (held[0], held[held.len() - 1]);
-    println!(
-        "{NIGHTS} nights: every byte as before; held and free {first:?} at first, {last:?} at last"
-    );
+    println!("{NIGHTS} nights: every byte as before; held and free {first:?} at first, {last:?} at last");
     if first.0 != last.0 || last.1 + (8 << 20) < first.1 {
         return Err("memory grew".into());
     }
@@ -138,10 +128,7 @@ fn graph(allocator: &Allocator<AnyDevice>, stream: &Stream<AnyDevice>) -> Result
     let pool: Pool<AnyDevice> = allocator.create_capture_pool();
     let transfer = allocator.device().transfer()?;
     let capture = pool.begin_capture(stream, CaptureMode::Global)?;
-    let (input, output) = (
-        allocator.allocate(4 << 20, stream)?,
-        allocator.allocate(4 << 20, stream)?,
-    );
+    let (input, output) = (allocator.allocate(4 << 20, stream)?, allocator.allocate(4 << 20, stream)?);
     let between = allocator.allocate(4 << 20, stream)?;
     let at = |memory: &Memory| memory.ptr().ok_or("no memory");
     // SAFETY: 1. the stream is live. 3. all are live, and the graph keeps the pool's memory.
@@ -162,12 +149,7 @@ fn graph(allocator: &Allocator<AnyDevice>, stream: &Stream<AnyDevice>) -> Result
     Ok(())
 }
 
-fn fill(
-    allocator: &Allocator<AnyDevice>,
-    memory: &Memory,
-    byte: u8,
-    stream: &Stream<AnyDevice>,
-) -> Result<()> {
+fn fill(allocator: &Allocator<AnyDevice>, memory: &Memory, byte: u8, stream: &Stream<AnyDevice>) -> Result<()> {
     let at = memory.ptr().ok_or("no memory")?;
     let transfer = allocator.device().transfer()?;
     // SAFETY: 1. the stream is live. 3. the memory is allocated.
@@ -175,12 +157,7 @@ fn fill(
     Ok(())
 }
 
-fn check(
-    allocator: &Allocator<AnyDevice>,
-    memory: &Memory,
-    byte: u8,
-    stream: &Stream<AnyDevice>,
-) -> Result<()> {
+fn check(allocator: &Allocator<AnyDevice>, memory: &Memory, byte: u8, stream: &Stream<AnyDevice>) -> Result<()> {
     let bytes = usize::try_from(memory.bytes())?;
     let mut read = vec![!byte; bytes];
     let from = memory.ptr().ok_or("no memory")?;

@@ -28,10 +28,7 @@ fn main() -> ExitCode {
         Some("nccl") => nccl(path.as_deref()),
         Some("nvshmem") => nvshmem(path.as_deref()),
         Some("host") => host(),
-        _ => Err(
-            "say nccl, nvshmem or host, and where its library is if the system does not find it"
-                .into(),
-        ),
+        _ => Err("say nccl, nvshmem or host, and where its library is if the system does not find it".into()),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -52,13 +49,8 @@ fn nccl(path: Option<&str>) -> Result<(), Box<dyn Error>> {
     let source = Arc::new(source);
     let bytes = exercise(&device, &*source)?;
     pooled(&device, source.clone())?;
-    let version = source
-        .version()
-        .map_or("unknown".into(), |number| number.to_string());
-    println!(
-        "NCCL {version} ({}): {bytes} bytes made, written, read and freed",
-        source.library()
-    );
+    let version = source.version().map_or("unknown".into(), |number| number.to_string());
+    println!("NCCL {version} ({}): {bytes} bytes made, written, read and freed", source.library());
     Ok(())
 }
 
@@ -77,9 +69,7 @@ fn nvshmem(path: Option<&str>) -> Result<(), Box<dyn Error>> {
     let library = source.library().name().to_owned();
     // SAFETY: 1. everything was freed. 2. `single` made it.
     unsafe { source.close() }?;
-    println!(
-        "NVSHMEM ({library}), rank {rank} of {ranks}: {bytes} bytes made, written, read and freed"
-    );
+    println!("NVSHMEM ({library}), rank {rank} of {ranks}: {bytes} bytes made, written, read and freed");
     Ok(())
 }
 
@@ -150,10 +140,7 @@ unsafe impl Source for Watched {
 
 /// Lets a pool take its segments from the source: allocates from it, writes, reads back, frees, and empties it.
 fn pooled(device: &AnyDevice, source: Arc<dyn Source>) -> Result<(), Box<dyn Error>> {
-    let watched = Arc::new(Watched {
-        source,
-        live: Mutex::default(),
-    });
+    let watched = Arc::new(Watched { source, live: Mutex::default() });
     let allocator = Allocator::new(AnyDevice::clone(device));
     let stream = allocator.create_stream()?;
     let options = PoolOptions::new().source(Arc::<Watched>::clone(&watched));
@@ -214,19 +201,9 @@ fn exercise(device: &AnyDevice, source: &dyn Source) -> Result<u64, Box<dyn Erro
 }
 
 /// Writes a pattern, fills the second half, and compares what comes back.
-fn check(
-    device: &AnyDevice,
-    stream: StreamRef,
-    at: DevicePtr,
-    bytes: u64,
-    seed: u8,
-) -> Result<(), Box<dyn Error>> {
+fn check(device: &AnyDevice, stream: StreamRef, at: DevicePtr, bytes: u64, seed: u8) -> Result<(), Box<dyn Error>> {
     let len = usize::try_from(bytes)?;
-    let mut expected: Vec<u8> = (0..=250)
-        .map(|byte: u8| byte ^ seed)
-        .cycle()
-        .take(len)
-        .collect();
+    let mut expected: Vec<u8> = (0..=250).map(|byte: u8| byte ^ seed).cycle().take(len).collect();
     let transfer = device.transfer()?;
     // SAFETY: 1. both are live. 3. the range is the whole allocation. 4. the stream is waited for below.
     unsafe { transfer.upload(at, expected.as_ptr(), len, stream) }?;

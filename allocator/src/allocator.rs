@@ -79,9 +79,7 @@ pub(crate) struct Inner<D: Device> {
 
 impl<D: Device> Clone for Allocator<D> {
     fn clone(&self) -> Self {
-        Self {
-            inner: Arc::clone(&self.inner),
-        }
+        Self { inner: Arc::clone(&self.inner) }
     }
 }
 
@@ -161,19 +159,12 @@ impl<D: Device> Allocator<D> {
 
     /// Allocates from a heap of this allocator, for its stream.
     #[inline(always)]
-    pub(crate) fn allocate_from(
-        &self,
-        bytes: u64,
-        heap: &Arc<Heap<D>>,
-    ) -> Result<Allocation<D>, Error> {
+    pub(crate) fn allocate_from(&self, bytes: u64, heap: &Arc<Heap<D>>) -> Result<Allocation<D>, Error> {
         // One comparison for both ends: zero wraps to the top.
         if bytes.wrapping_sub(1) >= TOO_LARGE - 1 {
             return self.allocate_oddly(bytes, heap.lane().stream());
         }
-        let ask = Ask {
-            requested: bytes,
-            raw: false,
-        };
+        let ask = Ask { requested: bytes, raw: false };
         match heap.take_again(ask) {
             Ok(taken) => {
                 let stream = heap.lane().stream();
@@ -187,12 +178,7 @@ impl<D: Device> Allocator<D> {
     ///
     /// Apart from [`allocate`](Self::allocate), so that this one has nothing to save on the stack.
     #[inline(never)]
-    fn search(
-        &self,
-        held: Option<Guard<'_, D>>,
-        ask: Ask,
-        heap: &Arc<Heap<D>>,
-    ) -> Result<Allocation<D>, Error> {
+    fn search(&self, held: Option<Guard<'_, D>>, ask: Ask, heap: &Arc<Heap<D>>) -> Result<Allocation<D>, Error> {
         let bytes = ask.requested;
         match heap.take(held, ask) {
             Some(taken) if !taken.guarded => {

@@ -72,17 +72,10 @@ impl Backends {
     /// Opens a device of a backend; an ordinal beyond the last is answered with how many there are.
     pub fn open_on(backend: &dyn Backend, ordinal: Ordinal) -> Result<AnyDevice, OpenError> {
         let name = backend.info().name;
-        let failed = |error| OpenError::Driver {
-            backend: name,
-            error,
-        };
+        let failed = |error| OpenError::Driver { backend: name, error };
         let count = backend.device_count().map_err(failed)?;
         if ordinal.0 >= count {
-            return Err(OpenError::NoSuchDevice {
-                backend: name,
-                ordinal,
-                count,
-            });
+            return Err(OpenError::NoSuchDevice { backend: name, ordinal, count });
         }
         backend.open(ordinal).map_err(failed)
     }
@@ -96,10 +89,7 @@ impl Backends {
 
 /// Loads one backend after the other, each when its turn comes.
 fn try_all() -> impl Iterator<Item = Found> {
-    KNOWN.iter().map(|&(name, load)| Found {
-        name,
-        backend: load(),
-    })
+    KNOWN.iter().map(|&(name, load)| Found { name, backend: load() })
 }
 
 /// The backend called `name`, whether compiled in or not.
@@ -108,17 +98,12 @@ fn find(name: &str) -> Result<(&'static str, Load), OpenError> {
         .iter()
         .copied()
         .find(|(known, _)| *known == name)
-        .ok_or_else(|| OpenError::UnknownBackend {
-            name: name.to_owned(),
-        })
+        .ok_or_else(|| OpenError::UnknownBackend { name: name.to_owned() })
 }
 
 /// Reads the number of a device of `backend`.
 fn parse_ordinal(backend: &'static str, text: &str) -> Result<Ordinal, OpenError> {
-    text.parse().map_err(|_| OpenError::BadOrdinal {
-        backend,
-        text: text.to_owned(),
-    })
+    text.parse().map_err(|_| OpenError::BadOrdinal { backend, text: text.to_owned() })
 }
 
 /// Opens the first device of the first backend in `found` that has one; those after it stay unloaded.

@@ -68,15 +68,9 @@ struct Work<'a, D: Device> {
 
 impl<D: Device> Allocator<D> {
     /// Allocates room for `len` elements, for work in `stream`.
-    pub fn allocate_buffer<T: Pod>(
-        &self,
-        len: usize,
-        stream: &Stream<D>,
-    ) -> Result<Buffer<T, D>, Error> {
+    pub fn allocate_buffer<T: Pod>(&self, len: usize, stream: &Stream<D>) -> Result<Buffer<T, D>, Error> {
         let element_bytes = size_of::<T>();
-        let bytes = len
-            .checked_mul(element_bytes)
-            .ok_or(Error::TooManyElements { len, element_bytes })?;
+        let bytes = len.checked_mul(element_bytes).ok_or(Error::TooManyElements { len, element_bytes })?;
         Ok(Buffer {
             allocation: self.allocate(bytes as u64, stream)?,
             stream: stream.clone(),
@@ -188,10 +182,7 @@ impl<T: Pod, D: Device> Buffer<T, D> {
         // SAFETY: 1. the work's stream is live. 3. both ranges are allocated, and are not used again before the
         // stream has passed this point: one is of this stream, the other knows of it. Two allocations do not
         // overlap.
-        unsafe {
-            work.transfer
-                .copy(work.at, source.at, bytes, work.stream.get())
-        }?;
+        unsafe { work.transfer.copy(work.at, source.at, bytes, work.stream.get()) }?;
         Ok(())
     }
 
@@ -207,10 +198,7 @@ impl<T: Pod, D: Device> Buffer<T, D> {
         };
         let (first, bytes) = (from.as_ptr().cast(), size_of_val(from));
         // SAFETY: 1. the work's stream is live. 3. as in `fill`; the lengths are equal. 4. the caller's promise 1.
-        unsafe {
-            work.transfer
-                .upload(work.at, first, bytes, work.stream.get())
-        }?;
+        unsafe { work.transfer.upload(work.at, first, bytes, work.stream.get()) }?;
         Ok(())
     }
 
@@ -227,10 +215,7 @@ impl<T: Pod, D: Device> Buffer<T, D> {
         };
         let (first, bytes) = (to.as_mut_ptr().cast(), size_of_val(to));
         // SAFETY: 1. the work's stream is live. 3. as in `fill`; the lengths are equal. 4. the caller's promise 1.
-        unsafe {
-            work.transfer
-                .download(first, work.at, bytes, work.stream.get())
-        }?;
+        unsafe { work.transfer.download(first, work.at, bytes, work.stream.get()) }?;
         Ok(())
     }
 
@@ -238,10 +223,7 @@ impl<T: Pod, D: Device> Buffer<T, D> {
         if given == self.len {
             return Ok(());
         }
-        Err(Error::LengthMismatch {
-            len: self.len,
-            given,
-        })
+        Err(Error::LengthMismatch { len: self.len, given })
     }
 
     /// What work on the buffer needs; `None` if there are no bytes to work on.

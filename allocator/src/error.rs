@@ -25,9 +25,7 @@ pub enum Error {
         bytes: u64,
     },
     /// A buffer would be larger than any number of bytes.
-    #[error(
-        "out of memory: {len} elements of {element_bytes} bytes were asked for, and no device has 1 EiB"
-    )]
+    #[error("out of memory: {len} elements of {element_bytes} bytes were asked for, and no device has 1 EiB")]
     TooManyElements {
         /// Elements asked for.
         len: usize,

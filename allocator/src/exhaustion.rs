@@ -75,22 +75,13 @@ pub struct PoolFigures {
 
 impl PoolFigures {
     pub(crate) const fn new(id: PoolId) -> Self {
-        Self {
-            id,
-            allocated: 0,
-            pending: 0,
-            reserved: 0,
-            largest_free: 0,
-            use_on_oom: false,
-        }
+        Self { id, allocated: 0, pending: 0, reserved: 0, largest_free: 0, use_on_oom: false }
     }
 
     /// Bytes held that no caller uses.
     #[must_use]
     pub const fn unallocated(&self) -> u64 {
-        self.reserved
-            .saturating_sub(self.allocated)
-            .saturating_sub(self.pending)
+        self.reserved.saturating_sub(self.allocated).saturating_sub(self.pending)
     }
 }
 
@@ -139,12 +130,8 @@ impl fmt::Display for Hint {
             Self::NeverBlock => {
                 "never_block:True forbids to wait for memory that is used no more: allow it, or empty the cache before"
             }
-            Self::Fragmented => {
-                "enough is free, but in pieces too small: free what lies between them"
-            }
-            Self::Elastic => {
-                "expandable_segments:True would make one piece of the free ones, wherever they lie"
-            }
+            Self::Fragmented => "enough is free, but in pieces too small: free what lies between them",
+            Self::Elastic => "expandable_segments:True would make one piece of the free ones, wherever they lie",
             Self::OtherPool => {
                 "another pool holds enough that nobody uses: empty it, or let it serve others with `use_on_oom`"
             }
@@ -160,9 +147,7 @@ impl OutOfMemory {
     /// Bytes held from the device that no caller uses.
     #[must_use]
     pub const fn unallocated(&self) -> u64 {
-        self.reserved
-            .saturating_sub(self.allocated)
-            .saturating_sub(self.pending)
+        self.reserved.saturating_sub(self.allocated).saturating_sub(self.pending)
     }
 
     /// What the caller could do; only what applies.
@@ -172,16 +157,14 @@ impl OutOfMemory {
         let over_limit = self.limit.is_some_and(limited);
         let in_pieces = self.fragmented >= self.requested && self.largest_free < self.requested;
         let forbidden = self.never_block && !self.capturing;
-        let others_have = self.elsewhere.zip(self.free).is_some_and(|(used, free)| {
-            used > 0 && free < self.segment && used.saturating_add(free) >= self.segment
-        });
+        let others_have = self
+            .elsewhere
+            .zip(self.free)
+            .is_some_and(|(used, free)| used > 0 && free < self.segment && used.saturating_add(free) >= self.segment);
         let all = [
             (Hint::Limit, over_limit),
             (Hint::Pending, self.pending > 0),
-            (
-                Hint::NeverBlock,
-                forbidden && (self.pending > 0 || self.unallocated() > 0),
-            ),
+            (Hint::NeverBlock, forbidden && (self.pending > 0 || self.unallocated() > 0)),
             (Hint::Fragmented, in_pieces),
             (Hint::Elastic, in_pieces && self.elastic == Some(false)),
             (Hint::OtherPool, self.other_pool_could_serve()),
@@ -220,11 +203,7 @@ impl fmt::Display for OutOfMemory {
             _ => f.write_str("; the driver does not say how much it has free")?,
         }
         if let Some(elsewhere) = self.elsewhere.filter(|bytes| *bytes > 0) {
-            write!(
-                f,
-                " and {} are used outside this allocator",
-                Bytes(elsewhere)
-            )?;
+            write!(f, " and {} are used outside this allocator", Bytes(elsewhere))?;
         }
         if let Some(limit) = self.limit {
             write!(f, "; this allocator may hold {}", Bytes(limit))?;

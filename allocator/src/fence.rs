@@ -37,12 +37,7 @@ impl<D: Device> Fence<D> {
             None => shared.device.create_event()?,
         };
         let order = shared.totals.points.fetch_add(1, Relaxed);
-        let mut fence = Self {
-            shared,
-            event: Some(event),
-            lane: lane.number(),
-            order,
-        };
+        let mut fence = Self { shared, event: Some(event), lane: lane.number(), order };
         // SAFETY: 1. the fence owns the event; the lane keeps its stream alive.
         match unsafe { fence.shared.device.record(fence.event(), lane.stream()) } {
             Err(error) if error.kind() == ErrorKind::InvalidHandle => {
@@ -100,9 +95,7 @@ impl<D: Device> Fence<D> {
     }
 
     const fn event(&self) -> &Event {
-        self.event
-            .as_ref()
-            .expect("a fence holds its event until it is dropped")
+        self.event.as_ref().expect("a fence holds its event until it is dropped")
     }
 }
 

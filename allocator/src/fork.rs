@@ -64,9 +64,7 @@ impl Origin {
     /// Of no process yet.
     #[must_use]
     pub const fn unknown() -> Self {
-        Self {
-            generation: AtomicU64::new(0),
-        }
+        Self { generation: AtomicU64::new(0) }
     }
 
     /// This process.
@@ -168,9 +166,6 @@ mod tests {
         let (theirs, ours) = (Arc::new(()), Arc::new(()));
         inherited.keep(&theirs);
         own.keep(&ours);
-        assert_eq!(
-            (Arc::strong_count(&theirs), Arc::strong_count(&ours)),
-            (2, 1)
-        );
+        assert_eq!((Arc::strong_count(&theirs), Arc::strong_count(&ours)), (2, 1));
     }
 }

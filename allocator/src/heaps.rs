@@ -69,10 +69,7 @@ impl<D: Device> Heaps<D> {
             return Some(slot);
         }
         let (part, place) = place_of(number);
-        let slots = self
-            .parts
-            .get(part)?
-            .get_or_init(|| (0..FIRST << part).map(|_| OnceLock::new()).collect());
+        let slots = self.parts.get(part)?.get_or_init(|| (0..FIRST << part).map(|_| OnceLock::new()).collect());
         slots.get(place)
     }
 
@@ -101,10 +98,7 @@ pub(crate) struct StreamTable {
 
 impl Default for StreamTable {
     fn default() -> Self {
-        Self {
-            tables: [const { OnceLock::new() }; TABLES],
-            count: Mutex::new(0),
-        }
+        Self { tables: [const { OnceLock::new() }; TABLES], count: Mutex::new(0) }
     }
 }
 
@@ -127,11 +121,7 @@ impl StreamTable {
 
     /// The number of a stream's heap, which `make` tells if the stream has none yet; `None` if it cannot, or if there
     /// is no room for another stream.
-    pub(crate) fn get_or_add(
-        &self,
-        stream: StreamRef,
-        make: impl FnOnce() -> Option<u32>,
-    ) -> Option<u32> {
+    pub(crate) fn get_or_add(&self, stream: StreamRef, make: impl FnOnce() -> Option<u32>) -> Option<u32> {
         let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(number) = self.get(stream) {
             return Some(number);

@@ -17,10 +17,7 @@ use std::fmt;
 pub struct Bytes(pub u64);
 
 impl fmt::Display for Bytes {
-    #[expect(
-        clippy::cast_precision_loss,
-        reason = "two decimals need far fewer digits than are kept"
-    )]
+    #[expect(clippy::cast_precision_loss, reason = "two decimals need far fewer digits than are kept")]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const KIB: u64 = 1 << 10;
         const MIB: u64 = 1 << 20;

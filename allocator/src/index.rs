@@ -35,10 +35,7 @@ impl Home {
     #[inline]
     fn unpack(packed: u64) -> Option<Self> {
         let segment = u32::try_from((packed & 0xFFFF_FFFF).checked_sub(1)?).ok()?;
-        Some(Self {
-            heap: u32::try_from(packed >> 32).ok()?,
-            segment: SegmentId(segment),
-        })
+        Some(Self { heap: u32::try_from(packed >> 32).ok()?, segment: SegmentId(segment) })
     }
 }
 
@@ -63,18 +60,13 @@ impl fmt::Debug for Index {
     /// Counts, since the tables are megabytes long.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let leaves = self.root.iter().filter(|leaf| leaf.get().is_some());
-        f.debug_struct("Index")
-            .field("tables", &leaves.count())
-            .finish_non_exhaustive()
+        f.debug_struct("Index").field("tables", &leaves.count()).finish_non_exhaustive()
     }
 }
 
 impl Default for Index {
     fn default() -> Self {
-        Self {
-            root: (0..1 << ROOT_SHIFT).map(|_| OnceLock::new()).collect(),
-            far: Mutex::default(),
-        }
+        Self { root: (0..1 << ROOT_SHIFT).map(|_| OnceLock::new()).collect(), far: Mutex::default() }
     }
 }
 
@@ -100,11 +92,7 @@ impl Index {
     fn write(&self, base: u64, bytes: u64, packed: u64) {
         for page in base >> PAGE_SHIFT..=(base + bytes - 1) >> PAGE_SHIFT {
             let slot = self.page_or_make(page);
-            let entry = if base <= page << PAGE_SHIFT {
-                &slot.over
-            } else {
-                &slot.within
-            };
+            let entry = if base <= page << PAGE_SHIFT { &slot.over } else { &slot.within };
             // Pairs with the loads in `find`. Whoever owns an address got it after this store.
             entry.store(packed, Ordering::Release);
         }
@@ -135,8 +123,7 @@ impl Index {
 
     fn page_or_make(&self, page: u64) -> &Page {
         let (root, leaf) = places(page);
-        let table =
-            self.root[root].get_or_init(|| (0..1 << LEAF_SHIFT).map(|_| Page::default()).collect());
+        let table = self.root[root].get_or_init(|| (0..1 << LEAF_SHIFT).map(|_| Page::default()).collect());
         &table[leaf]
     }
 
@@ -147,15 +134,9 @@ impl Index {
 
 /// Where a page is: its place in the root, and in the table below.
 #[inline]
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "both are masked to less than 16 bits"
-)]
+#[expect(clippy::cast_possible_truncation, reason = "both are masked to less than 16 bits")]
 const fn places(page: u64) -> (usize, usize) {
-    (
-        (page >> LEAF_SHIFT) as usize & ((1 << ROOT_SHIFT) - 1),
-        page as usize & ((1 << LEAF_SHIFT) - 1),
-    )
+    ((page >> LEAF_SHIFT) as usize & ((1 << ROOT_SHIFT) - 1), page as usize & ((1 << LEAF_SHIFT) - 1))
 }
 
 #[cfg(test)]
@@ -169,10 +150,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     fn home(heap: u32) -> Home {
-        Home {
-            heap,
-            segment: SegmentId(heap * 7),
-        }
+        Home { heap, segment: SegmentId(heap * 7) }
     }
 
     #[test]

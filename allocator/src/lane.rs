@@ -32,12 +32,7 @@ impl<D: Device> Lane<D> {
     pub(crate) fn adopt(shared: Arc<Shared<D>>, stream: StreamRef) -> Self {
         /// Relaxed: only the numbers must differ.
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        Self {
-            shared,
-            stream,
-            number: NEXT.fetch_add(1, Ordering::Relaxed),
-            owned: None,
-        }
+        Self { shared, stream, number: NEXT.fetch_add(1, Ordering::Relaxed), owned: None }
     }
 
     pub(crate) const fn number(&self) -> u64 {
@@ -54,8 +49,7 @@ impl<D: Device> Lane<D> {
             return false;
         }
         let invalid = |error: hal::Error| error.kind() == hal::ErrorKind::InvalidHandle;
-        self.capture_status()
-            .is_some_and(|status| status.is_err_and(invalid))
+        self.capture_status().is_some_and(|status| status.is_err_and(invalid))
     }
 
     /// Whether work in the stream is being captured, and not run; if the driver cannot say, it is not.
@@ -115,10 +109,7 @@ impl<D: Device> Lane<D> {
         let Err(error) = (unsafe { device.synchronize(self.stream) }) else {
             return Ok(());
         };
-        Err(Unsettled {
-            error,
-            is_over: device.synchronize_device().is_ok(),
-        })
+        Err(Unsettled { error, is_over: device.synchronize_device().is_ok() })
     }
 }
 
@@ -179,9 +170,6 @@ impl<D: Device> Drop for Stream<D> {
 
 impl<D: Device> Clone for Stream<D> {
     fn clone(&self) -> Self {
-        Self {
-            lane: Arc::clone(&self.lane),
-            heap: Arc::clone(&self.heap),
-        }
+        Self { lane: Arc::clone(&self.lane), heap: Arc::clone(&self.heap) }
     }
 }

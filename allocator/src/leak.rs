@@ -25,13 +25,7 @@ pub(crate) fn leaks_of<D: Device>(heaps: &Heaps<D>) -> Vec<Leak> {
         .iter()
         .flat_map(|heap| {
             let stream = heap.lane().stream();
-            heap.raw_blocks()
-                .into_iter()
-                .map(move |(address, requested)| Leak {
-                    address,
-                    requested,
-                    stream,
-                })
+            heap.raw_blocks().into_iter().map(move |(address, requested)| Leak { address, requested, stream })
         })
         .collect()
 }

@@ -66,10 +66,7 @@ pub(crate) struct RawLock(Biased);
 // thread: the guards cannot be sent.
 unsafe impl lock_api::RawMutex for RawLock {
     const INIT: Self = Self(Biased {
-        rights: Rights {
-            favoured: AtomicPtr::new(ptr::null_mut()),
-            owner: AtomicPtr::new(ptr::null_mut()),
-        },
+        rights: Rights { favoured: AtomicPtr::new(ptr::null_mut()), owner: AtomicPtr::new(ptr::null_mut()) },
         turns: Turns {
             spin: Spin::new(AtomicBool::new(false)),
             last: AtomicPtr::new(ptr::null_mut()),

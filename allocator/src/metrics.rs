@@ -54,16 +54,11 @@ impl Metrics {
         let device = self.device.0.to_string();
         let mut common = vec![("device", device.as_str())];
         common.extend_from_slice(labels);
-        let mut page = Page {
-            out,
-            labels: &common,
-        };
+        let mut page = Page { out, labels: &common };
         for (name, help, array) in self.gauges() {
             page.array(name, help, array, |stat| stat.current)?;
             let peak = format!("{name}_peak");
-            page.array(&peak, &format!("Highest so far. {help}"), array, |stat| {
-                stat.peak
-            })?;
+            page.array(&peak, &format!("Highest so far. {help}"), array, |stat| stat.peak)?;
         }
         for (name, help, count) in self.counters() {
             page.head(name, help, "counter")?;
@@ -89,37 +84,13 @@ impl Metrics {
         let stats = &self.stats;
         [
             ("allocations", "Blocks held by callers.", &stats.allocation),
-            (
-                "allocated_bytes",
-                "Bytes of blocks held by callers.",
-                &stats.allocated_bytes,
-            ),
-            (
-                "requested_bytes",
-                "Bytes that callers asked for.",
-                &stats.requested_bytes,
-            ),
-            (
-                "active_blocks",
-                "Blocks held by callers or used by other streams.",
-                &stats.active,
-            ),
-            (
-                "active_bytes",
-                "Bytes of blocks held by callers or used by other streams.",
-                &stats.active_bytes,
-            ),
+            ("allocated_bytes", "Bytes of blocks held by callers.", &stats.allocated_bytes),
+            ("requested_bytes", "Bytes that callers asked for.", &stats.requested_bytes),
+            ("active_blocks", "Blocks held by callers or used by other streams.", &stats.active),
+            ("active_bytes", "Bytes of blocks held by callers or used by other streams.", &stats.active_bytes),
             ("segments", "Segments held from the device.", &stats.segment),
-            (
-                "reserved_bytes",
-                "Bytes held from the device.",
-                &stats.reserved_bytes,
-            ),
-            (
-                "inactive_split_blocks",
-                "Free blocks that are a part of their segment.",
-                &stats.inactive_split,
-            ),
+            ("reserved_bytes", "Bytes held from the device.", &stats.reserved_bytes),
+            ("inactive_split_blocks", "Free blocks that are a part of their segment.", &stats.inactive_split),
             (
                 "inactive_split_bytes",
                 "Bytes of free blocks that are a part of their segment.",
@@ -131,51 +102,19 @@ impl Metrics {
     fn counters(&self) -> [(&'static str, &'static str, u64); 9] {
         let stats = &self.stats;
         [
-            (
-                "allocated_total",
-                "Blocks ever handed out.",
-                stats.allocation.all.allocated,
-            ),
-            (
-                "allocated_bytes_total",
-                "Bytes of blocks ever handed out.",
-                stats.allocated_bytes.all.allocated,
-            ),
-            (
-                "freed_total",
-                "Blocks ever given back.",
-                stats.allocation.all.freed,
-            ),
-            (
-                "device_allocations_total",
-                "Segments and chunks obtained from the device.",
-                stats.num_device_alloc,
-            ),
-            (
-                "device_frees_total",
-                "Segments and chunks given back to the device.",
-                stats.num_device_free,
-            ),
+            ("allocated_total", "Blocks ever handed out.", stats.allocation.all.allocated),
+            ("allocated_bytes_total", "Bytes of blocks ever handed out.", stats.allocated_bytes.all.allocated),
+            ("freed_total", "Blocks ever given back.", stats.allocation.all.freed),
+            ("device_allocations_total", "Segments and chunks obtained from the device.", stats.num_device_alloc),
+            ("device_frees_total", "Segments and chunks given back to the device.", stats.num_device_free),
             (
                 "retries_total",
                 "Requests to the device that were repeated after memory went back to it.",
                 stats.num_alloc_retries,
             ),
-            (
-                "waits_total",
-                "Waits for other streams.",
-                stats.num_sync_all_streams,
-            ),
-            (
-                "out_of_memory_total",
-                "Requests that failed for want of memory.",
-                stats.num_ooms,
-            ),
-            (
-                "rejections_total",
-                "Requests refused because of the limit alone.",
-                stats.num_oom_rejections,
-            ),
+            ("waits_total", "Waits for other streams.", stats.num_sync_all_streams),
+            ("out_of_memory_total", "Requests that failed for want of memory.", stats.num_ooms),
+            ("rejections_total", "Requests refused because of the limit alone.", stats.num_oom_rejections),
         ]
     }
 }
@@ -215,12 +154,7 @@ impl<W: Write> Page<'_, W> {
     }
 
     /// Writes one figure.
-    fn sample(
-        &mut self,
-        name: &str,
-        more: &[(&str, &str)],
-        value: impl fmt::Display,
-    ) -> fmt::Result {
+    fn sample(&mut self, name: &str, more: &[(&str, &str)], value: impl fmt::Display) -> fmt::Result {
         write!(self.out, "cachette_{name}")?;
         let mut before = '{';
         for (label, text) in self.labels.iter().chain(more) {

@@ -95,9 +95,7 @@ impl Observers {
 
     /// Asks every helper to free memory; whether any of them did.
     pub(crate) fn relieve(&self) -> bool {
-        copy(&self.relievers)
-            .iter()
-            .fold(false, |freed, reliever| reliever() | freed)
+        copy(&self.relievers).iter().fold(false, |freed, reliever| reliever() | freed)
     }
 }
 
@@ -142,9 +140,7 @@ impl fmt::Debug for Observers {
 }
 
 fn push<T: ?Sized>(list: &RwLock<Vec<Arc<T>>>, item: Arc<T>) {
-    list.write()
-        .unwrap_or_else(PoisonError::into_inner)
-        .push(item);
+    list.write().unwrap_or_else(PoisonError::into_inner).push(item);
 }
 
 /// The list as it is now; a callback may then add to it without a deadlock.

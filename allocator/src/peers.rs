@@ -25,10 +25,7 @@ impl<D: Device> Allocator<D> {
     pub fn allow_peer(&self, peer: &impl Device) -> Result<(), Error> {
         self.inner().shared.origin.check()?;
         let (own, other) = (self.device_info(), peer.info());
-        let out_of_reach = Error::PeerOutOfReach {
-            device: own.ordinal,
-            peer: other.ordinal,
-        };
+        let out_of_reach = Error::PeerOutOfReach { device: own.ordinal, peer: other.ordinal };
         if own.vendor != other.vendor || own.ordinal == other.ordinal {
             return Err(out_of_reach);
         }

@@ -63,14 +63,7 @@ impl Policy {
     /// The bytes a block needs to serve `bytes`.
     #[inline]
     pub(crate) fn round(&self, bytes: u64) -> u64 {
-        size::round(
-            bytes,
-            if self.divides {
-                self.roundup.divisions(bytes)
-            } else {
-                0
-            },
-        )
+        size::round(bytes, if self.divides { self.roundup.divisions(bytes) } else { 0 })
     }
 
     /// Whether a free block of `block` bytes may serve a request of `rounded` bytes at all.
@@ -108,39 +101,27 @@ mod tests {
 
     #[test]
     fn s13_a_small_request_does_not_get_an_unsplittable_block() {
-        let policy = Policy {
-            max_split: 100 * MIB,
-            ..Policy::default()
-        };
+        let policy = Policy { max_split: 100 * MIB, ..Policy::default() };
         assert!(policy.admits(99 * MIB, 99 * MIB));
         assert!(!policy.admits(99 * MIB, 100 * MIB));
     }
 
     #[test]
     fn s14_a_large_request_gets_an_unsplittable_block_only_if_it_nearly_fills_it() {
-        let policy = Policy {
-            max_split: 100 * MIB,
-            ..Policy::default()
-        };
+        let policy = Policy { max_split: 100 * MIB, ..Policy::default() };
         assert!(policy.admits(100 * MIB, 119 * MIB));
         assert!(!policy.admits(100 * MIB, 120 * MIB));
     }
 
     #[test]
     fn s15_the_remainder_becomes_a_block_if_it_is_worth_one() {
-        let policy = Policy {
-            max_split: 100 * MIB,
-            ..Policy::default()
-        };
+        let policy = Policy { max_split: 100 * MIB, ..Policy::default() };
         assert!(policy.splits(Kind::Small, 512, 512));
         assert!(!policy.splits(Kind::Small, 512, 0));
         assert!(!policy.splits(Kind::Large, 20 * MIB, MIB));
         assert!(policy.splits(Kind::Large, 20 * MIB, MIB + 512));
         assert!(!policy.splits(Kind::Large, 100 * MIB, 10 * MIB));
-        let whole = Policy {
-            no_split: true,
-            ..Policy::default()
-        };
+        let whole = Policy { no_split: true, ..Policy::default() };
         assert!(!whole.splits(Kind::Small, 512, MIB));
     }
 }

@@ -29,10 +29,7 @@ impl<D: Device> Allocator<D> {
             let inside = self.inner().heap_inside(stream, || Ok(heap.lane()))?;
             heap = inside.unwrap_or(heap);
         }
-        let ask = Ask {
-            requested: bytes,
-            raw: true,
-        };
+        let ask = Ask { requested: bytes, raw: true };
         let taken = match heap.take_again(ask) {
             Ok(taken) => taken,
             Err(held) => match heap.take(held, ask) {
@@ -120,10 +117,7 @@ impl<D: Device> Allocator<D> {
             return Ok((address, bytes));
         }
         let (heap, id) = self.find(address)?;
-        heap.segment_of(id).ok_or(Error::InvalidPointer {
-            address,
-            why: PointerProblem::Free,
-        })
+        heap.segment_of(id).ok_or(Error::InvalidPointer { address, why: PointerProblem::Free })
     }
 
     /// The bytes of the allocation that begins at `address`.
@@ -156,22 +150,13 @@ impl<D: Device> Allocator<D> {
 
     /// What is wrong with an address that cannot be freed.
     fn diagnose(&self, address: u64) -> PointerProblem {
-        for home in self
-            .inner()
-            .shared
-            .index
-            .find(address)
-            .into_iter()
-            .flatten()
-        {
+        for home in self.inner().shared.index.find(address).into_iter().flatten() {
             let Some(heap) = self.inner().heaps.get(home.heap) else {
                 continue;
             };
             let view = heap.view();
-            let Some(segment) = view
-                .segments
-                .iter()
-                .find(|segment| (segment.base..segment.base + segment.bytes).contains(&address))
+            let Some(segment) =
+                view.segments.iter().find(|segment| (segment.base..segment.base + segment.bytes).contains(&address))
             else {
                 continue;
             };
@@ -183,10 +168,7 @@ impl<D: Device> Allocator<D> {
             let start = segment.base + block.offset;
             return match block.state {
                 BlockState::Allocated if address == start => PointerProblem::Owned,
-                BlockState::Allocated => PointerProblem::Interior {
-                    start,
-                    offset: address - start,
-                },
+                BlockState::Allocated => PointerProblem::Interior { start, offset: address - start },
                 BlockState::Pending => PointerProblem::FreedTwice,
                 _ => PointerProblem::Free,
             };

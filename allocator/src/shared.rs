@@ -86,10 +86,7 @@ impl<D: Device> Shared<D> {
         let nth = self.chunks.ranges.fetch_add(1, Relaxed);
         let wish = full >> (nth / FULL_RANGES).min(SMALLEST_RANGE);
         let least = bytes.next_multiple_of(page);
-        (
-            least,
-            wish.min(LONGEST_RANGE).next_multiple_of(page).max(least),
-        )
+        (least, wish.min(LONGEST_RANGE).next_multiple_of(page).max(least))
     }
 
     /// Who may touch memory that is mapped from now on: the device, and its peers.
@@ -174,14 +171,8 @@ impl Totals {
 
     /// Makes every count zero that is one; what is held stays.
     pub(crate) fn reset(&self) {
-        for count in [
-            &self.retries,
-            &self.ooms,
-            &self.waits,
-            &self.device_allocs,
-            &self.device_frees,
-            &self.rejections,
-        ] {
+        for count in [&self.retries, &self.ooms, &self.waits, &self.device_allocs, &self.device_frees, &self.rejections]
+        {
             count.store(0, Relaxed);
         }
         self.oversize_allocations.reset_totals();
@@ -265,10 +256,7 @@ impl Settings {
             clock: AtomicU32::new(0),
         };
         settings.apply(config);
-        settings.limit.store(
-            config.limit_bytes(total_memory).unwrap_or(u64::MAX),
-            Relaxed,
-        );
+        settings.limit.store(config.limit_bytes(total_memory).unwrap_or(u64::MAX), Relaxed);
         settings
     }
 
@@ -287,10 +275,7 @@ impl Settings {
 
     /// The configuration as it was last set.
     pub(crate) fn config(&self) -> Config {
-        self.config
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.config.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// How elastic segments are filled.

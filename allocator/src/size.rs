@@ -27,11 +27,7 @@ pub enum Kind {
 impl Kind {
     /// The kind that serves a request of `rounded` bytes.
     pub(crate) const fn of(rounded: u64) -> Self {
-        if rounded <= SMALL_LIMIT {
-            Self::Small
-        } else {
-            Self::Large
-        }
+        if rounded <= SMALL_LIMIT { Self::Small } else { Self::Large }
     }
 
     /// The other one.
@@ -93,27 +89,14 @@ mod tests {
     #[test]
     fn s1_the_constants_are_those_of_the_reference() {
         assert_eq!(
-            (
-                GRAIN,
-                SMALL_LIMIT,
-                SMALL_SEGMENT,
-                OWN_SEGMENT,
-                SEGMENT_ROUNDING,
-                LARGE_SEGMENT
-            ),
+            (GRAIN, SMALL_LIMIT, SMALL_SEGMENT, OWN_SEGMENT, SEGMENT_ROUNDING, LARGE_SEGMENT),
             (512, 1_048_576, 2_097_152, 10_485_760, 2_097_152, 20_971_520)
         );
     }
 
     #[test]
     fn s4_requests_round_up_to_whole_grains() {
-        for (bytes, rounded) in [
-            (1, 512),
-            (511, 512),
-            (512, 512),
-            (513, 1024),
-            (MIB + 1, MIB + 512),
-        ] {
+        for (bytes, rounded) in [(1, 512), (511, 512), (512, 512), (513, 1024), (MIB + 1, MIB + 512)] {
             assert_eq!(round(bytes, 0), rounded);
             assert_eq!(round(bytes, 1), rounded);
             assert_eq!(whole_grains(bytes) * GRAIN, rounded);
@@ -159,10 +142,7 @@ mod tests {
                 for nudge in [-1_i64, 0, 1, 77] {
                     let bytes = ((1_i64 << shift) + nudge).max(1).unsigned_abs();
                     let rounded = round(bytes, divisions);
-                    assert!(
-                        rounded >= bytes && rounded.is_multiple_of(GRAIN),
-                        "{bytes} {divisions}"
-                    );
+                    assert!(rounded >= bytes && rounded.is_multiple_of(GRAIN), "{bytes} {divisions}");
                 }
             }
         }

@@ -20,13 +20,8 @@ struct Slot {
 impl Slots {
     /// A table of `1 << bits` slots.
     pub(crate) fn new(bits: u32) -> Self {
-        let slot = |_| Slot {
-            key: AtomicUsize::new(0),
-            value: AtomicU32::new(0),
-        };
-        Self {
-            slots: (0..1_usize << bits).map(slot).collect(),
-        }
+        let slot = |_| Slot { key: AtomicUsize::new(0), value: AtomicU32::new(0) };
+        Self { slots: (0..1_usize << bits).map(slot).collect() }
     }
 
     /// How many keys may be put in; more would make searches long.

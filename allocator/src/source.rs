@@ -51,8 +51,8 @@ use std::fmt::Debug;
 use cachette_hal::{DevicePtr, Ordinal, StreamRef};
 
 pub use c_functions::{
-    CAllocate, CBaseAllocation, CBeginPool, CEndPool, CFree, CHooks, CInit, CMemoryFraction,
-    CPoolId, CRecordStream, CReset, HookNames,
+    CAllocate, CBaseAllocation, CBeginPool, CEndPool, CFree, CHooks, CInit, CMemoryFraction, CPoolId, CRecordStream,
+    CReset, HookNames,
 };
 pub use error::{SourceError, SourceErrorKind};
 pub use function::FunctionSource;

@@ -1,9 +1,7 @@
 //! The atomics of the lock-free protocols, in one place: `tests/protocols.rs` compiles the same files over a
 //! model checker's.
 
-pub(crate) use std::sync::atomic::{
-    AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
-};
+pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
 pub(crate) use crate::lock::barrier::{heavy_barrier, light_barrier};
 

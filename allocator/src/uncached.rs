@@ -19,24 +19,12 @@ pub(crate) struct Uncached<D: Device> {
 }
 
 impl<D: Device> Uncached<D> {
-    pub(crate) fn allocate(
-        shared: &Arc<Shared<D>>,
-        bytes: u64,
-        stream: StreamRef,
-    ) -> hal::Result<Self> {
+    pub(crate) fn allocate(shared: &Arc<Shared<D>>, bytes: u64, stream: StreamRef) -> hal::Result<Self> {
         let ptr = shared.device.allocate(bytes)?;
-        let record = Record {
-            ptr,
-            bytes,
-            stream,
-            held: HeldBy::Owner,
-        };
+        let record = Record { ptr, bytes, stream, held: HeldBy::Owner };
         shared.uncached.lock().insert(ptr.address(), record);
         probes::malloc(shared, ptr.address(), bytes, stream);
-        Ok(Self {
-            shared: Arc::clone(shared),
-            ptr: Some(ptr),
-        })
+        Ok(Self { shared: Arc::clone(shared), ptr: Some(ptr) })
     }
 
     /// The first byte.
@@ -66,10 +54,7 @@ impl<D: Device> Drop for Uncached<D> {
         if let Some(ptr) = self.ptr.take() {
             probes::free(|| ptr.address());
             // A destructor cannot return a failure; the memory then goes with the next emptying of the cache.
-            let _ = self
-                .shared
-                .uncached
-                .free(&self.shared.device, ptr.address());
+            let _ = self.shared.uncached.free(&self.shared.device, ptr.address());
         }
     }
 }
@@ -176,10 +161,6 @@ impl UncachedMemory {
 
 impl Record {
     const fn leak(&self) -> Leak {
-        Leak {
-            address: self.ptr.address(),
-            requested: self.bytes,
-            stream: self.stream,
-        }
+        Leak { address: self.ptr.address(), requested: self.bytes, stream: self.stream }
     }
 }

@@ -79,20 +79,11 @@ impl Underway {
     /// Begins to give memory back to the device.
     pub(crate) fn release(&self) -> Release<'_> {
         self.lock().releases += 1;
-        Release {
-            underway: self,
-            useful: true,
-            _busy: Busy::enter(),
-        }
+        Release { underway: self, useful: true, _busy: Busy::enter() }
     }
 
     /// Reserves room for `bytes` if `held`, which counts them from then on, stays within `limit`.
-    pub(crate) fn reserve<'a>(
-        &'a self,
-        bytes: u64,
-        held: &'a AtomicU64,
-        limit: u64,
-    ) -> Option<Reservation<'a>> {
+    pub(crate) fn reserve<'a>(&'a self, bytes: u64, held: &'a AtomicU64, limit: u64) -> Option<Reservation<'a>> {
         let _state = self.lock();
         let within = |held: u64| held.checked_add(bytes).filter(|sum| *sum <= limit);
         let reserved = held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within);
@@ -105,13 +96,7 @@ impl Underway {
             return None;
         }
         self.undecided.fetch_add(bytes, Ordering::Relaxed);
-        Some(Reservation {
-            underway: self,
-            held,
-            bytes,
-            kept: 0,
-            _busy: Busy::enter(),
-        })
+        Some(Reservation { underway: self, held, bytes, kept: 0, _busy: Busy::enter() })
     }
 
     /// How much `held` leaves of `limit`, for an attempt that needs no more than `wanted`.
@@ -195,9 +180,7 @@ impl Drop for Reservation<'_> {
         let mut state = self.underway.lock();
         self.held.fetch_sub(given_up, Ordering::Relaxed);
         // Pairs with the load in `undecided`.
-        self.underway
-            .undecided
-            .fetch_sub(self.bytes, Ordering::Release);
+        self.underway.undecided.fetch_sub(self.bytes, Ordering::Release);
         if given_up > 0 {
             state.ended.reservations += 1;
             // The device refused, and not the limit.

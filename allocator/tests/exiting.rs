@@ -25,15 +25,9 @@ const PATIENCE: Duration = Duration::from_secs(600);
 const CASES: &[(&str, fn())] = &[
     ("memory_in_statics_stays_there", statics),
     ("memory_in_thread_locals_is_freed_last", thread_locals),
-    (
-        "memory_in_thread_locals_is_freed_first",
-        thread_locals_first,
-    ),
+    ("memory_in_thread_locals_is_freed_first", thread_locals_first),
     ("thread_locals_of_a_thread_that_ends", thread_that_ends),
-    (
-        "requests_at_the_end_of_a_thread_inside_a_pool",
-        inside_at_the_end,
-    ),
+    ("requests_at_the_end_of_a_thread_inside_a_pool", inside_at_the_end),
     ("a_stream_that_never_ends", busy_stream),
     ("threads_that_still_allocate", busy_threads),
     ("a_background_thread_for_pinned_memory", background),
@@ -46,10 +40,7 @@ const CASES: &[(&str, fn())] = &[
 
 fn main() -> ExitCode {
     if let Ok(name) = env::var(CASE) {
-        let (_, case) = CASES
-            .iter()
-            .find(|(known, _)| *known == name)
-            .expect("the parent names a case");
+        let (_, case) = CASES.iter().find(|(known, _)| *known == name).expect("the parent names a case");
         case();
         return ExitCode::SUCCESS;
     }

@@ -5,11 +5,7 @@
 #[path = "../src/share/handle.rs"]
 mod handle;
 #[path = "../src/share/problem.rs"]
-#[expect(
-    dead_code,
-    unreachable_pub,
-    reason = "only what reading says is needed"
-)]
+#[expect(dead_code, unreachable_pub, reason = "only what reading says is needed")]
 mod problem;
 #[path = "../src/share/wire.rs"]
 #[expect(dead_code, reason = "only what reads and writes is needed")]
@@ -34,11 +30,7 @@ fn folder(name: &str) -> Vec<Vec<u8>> {
 /// Runs a parser over the mutants of a folder, and bounds what it takes.
 fn try_all(name: &str, words: &[&[u8]], mutants: u64, mut try_one: impl FnMut(&[u8]) -> Outcome) {
     let files = folder(name);
-    let run = Run {
-        files: &files,
-        words,
-        mutants,
-    };
+    let run = Run { files: &files, words, mutants };
     run.try_all(|mutant| {
         let (outcome, used) = usage(|| try_one(mutant));
         // Every byte may become a word with its text and its place, once in the text and once in a copy of it.
@@ -98,50 +90,36 @@ fn handles_that_were_damaged() {
             assert!(end.is_some_and(|end| end <= handle.span.extent));
             Some(handle)
         };
-        if read(mutant).is_some() | read(&sealed(mutant)).is_some() {
-            Outcome::Accepted
-        } else {
-            Outcome::Refused
-        }
+        if read(mutant).is_some() | read(&sealed(mutant)).is_some() { Outcome::Accepted } else { Outcome::Refused }
     });
 }
 
 #[test]
 fn questions_of_importers_that_were_damaged() {
-    try_all(
-        "request",
-        &[b"O", b"N"],
-        20_000,
-        |mutant| match Request::decode(mutant) {
-            Some(request) => {
-                assert_eq!(request.encode(), mutant);
-                Outcome::Accepted
-            }
-            None => Outcome::Refused,
-        },
-    );
+    try_all("request", &[b"O", b"N"], 20_000, |mutant| match Request::decode(mutant) {
+        Some(request) => {
+            assert_eq!(request.encode(), mutant);
+            Outcome::Accepted
+        }
+        None => Outcome::Refused,
+    });
 }
 
 #[test]
 fn answers_of_exporters_that_were_damaged() {
-    try_all(
-        "reply",
-        &[b"T", b"L", b"C", b"D", b"F", b"E"],
-        20_000,
-        |mutant| {
-            // No message that is longer is received as a whole.
-            let mutant = &mutant[..mutant.len().min(LONGEST + 1)];
-            let Some(reply) = Reply::decode(mutant) else {
-                return Outcome::Refused;
-            };
-            let again = Reply::decode(&reply.encode()).expect("what was written is read");
-            // A text that is not UTF-8 grows when it is read, and may be cut when it is written.
-            if !matches!(reply, Reply::Refused(Refusal::Driver(_))) {
-                assert_eq!(again, reply);
-            }
-            Outcome::Accepted
-        },
-    );
+    try_all("reply", &[b"T", b"L", b"C", b"D", b"F", b"E"], 20_000, |mutant| {
+        // No message that is longer is received as a whole.
+        let mutant = &mutant[..mutant.len().min(LONGEST + 1)];
+        let Some(reply) = Reply::decode(mutant) else {
+            return Outcome::Refused;
+        };
+        let again = Reply::decode(&reply.encode()).expect("what was written is read");
+        // A text that is not UTF-8 grows when it is read, and may be cut when it is written.
+        if !matches!(reply, Reply::Refused(Refusal::Driver(_))) {
+            assert_eq!(again, reply);
+        }
+        Outcome::Accepted
+    });
 }
 
 /// Connects to the exporter that a handle names.

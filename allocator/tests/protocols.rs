@@ -3,9 +3,7 @@
 //! The files are those of the library, compiled over the model's atomics instead of the processor's.
 
 mod sync {
-    pub(crate) use loom::sync::atomic::{
-        AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
-    };
+    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
     /// The two barriers together are as good as a full one on either side, and the model knows only that kind.
     pub(crate) fn light_barrier() {
@@ -110,10 +108,7 @@ fn badge() -> &'static Badge {
 fn biased(patience: u32) -> Biased {
     let nobody = || sync::AtomicPtr::new(ptr::null_mut());
     Biased {
-        rights: Rights {
-            favoured: nobody(),
-            owner: nobody(),
-        },
+        rights: Rights { favoured: nobody(), owner: nobody() },
         turns: Turns {
             spin: Spin::new(sync::AtomicBool::new(false)),
             last: nobody(),
@@ -175,10 +170,7 @@ fn one_that_was_the_owner_does_not_let_others_in_to_the_owner_of_today() {
             })
             .collect();
         added += guarded.try_add_one(me);
-        added += others
-            .into_iter()
-            .map(|other| other.join().unwrap())
-            .sum::<u32>();
+        added += others.into_iter().map(|other| other.join().unwrap()).sum::<u32>();
         assert_eq!(guarded.total(), added);
     });
 }

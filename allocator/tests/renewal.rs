@@ -16,27 +16,16 @@ fn memory_comes_free_and_comes_back_at_the_same_addresses_where_reservations_wit
     let stream = allocator.create_stream().expect("there are streams");
     let pool = allocator.create_pool();
     let inside = pool.enter(&stream).expect("it is this allocator's");
-    let mut memory = allocator
-        .allocate_buffer::<u64>(1 << 20, &stream)
-        .expect("there is room");
+    let mut memory = allocator.allocate_buffer::<u64>(1 << 20, &stream).expect("there is room");
     drop(inside);
     let numbers: Vec<u64> = (0..1 << 20).collect();
     memory.write(&numbers).expect("it is written");
     for _ in 0..10 {
         let held = device.physical_bytes();
-        assert_eq!(
-            pool.sleep(Contents::Keep).expect("it can sleep").released,
-            held
-        );
+        assert_eq!(pool.sleep(Contents::Keep).expect("it can sleep").released, held);
         assert_eq!(device.physical_bytes(), 0, "it has come free");
         assert_eq!(pool.wake().expect("there is memory"), held);
         assert_eq!(memory.read().expect("it is read"), numbers);
     }
-    assert!(
-        device
-            .virtual_memory()
-            .expect("it has that")
-            .frees_under_reservation()
-            .is_err()
-    );
+    assert!(device.virtual_memory().expect("it has that").frees_under_reservation().is_err());
 }

@@ -51,10 +51,7 @@ impl Subscriber for Log {
 
     fn new_span(&self, span: &Attributes<'_>) -> Id {
         let name = span.metadata().name();
-        self.0
-            .lock()
-            .expect("no test failed in it")
-            .push(format!("span {name}"));
+        self.0.lock().expect("no test failed in it").push(format!("span {name}"));
         Id::from_u64(1)
     }
 
@@ -65,10 +62,7 @@ impl Subscriber for Log {
     fn event(&self, event: &Event<'_>) {
         let mut line = Line(String::new());
         event.record(&mut line);
-        self.0
-            .lock()
-            .expect("no test failed in it")
-            .push(line.0.trim().to_owned());
+        self.0.lock().expect("no test failed in it").push(line.0.trim().to_owned());
     }
 
     fn enter(&self, _: &Id) {}
@@ -94,10 +88,7 @@ fn segments_waits_and_exhaustion_are_told_and_hits_are_not() {
     drop(memory);
     assert!(bed.allocator.allocate(99 * MIB, &stream).is_err());
     let told = log.take();
-    assert!(
-        told.iter().any(|line| line == "\"segment_free\" 12582912"),
-        "{told:?}"
-    );
+    assert!(told.iter().any(|line| line == "\"segment_free\" 12582912"), "{told:?}");
     assert_eq!(told.last().unwrap(), "\"oom\" 103809024");
     let memory = bed.allocate(12 * MIB, &stream);
     let hold = bed.hold(&side);

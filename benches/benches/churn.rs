@@ -26,9 +26,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let name = format!("{}/{name}/{slots}", target.backend);
         criterion.bench_function(&name, |bencher| {
             bencher.iter(|| {
-                churning
-                    .run(1)
-                    .expect("the device has memory for one more step");
+                churning.run(1).expect("the device has memory for one more step");
             });
         });
         churning.end()?;

@@ -26,12 +26,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let target = setup::target()?;
     let device = target.device;
     let stream = OwnedStream::create(device.clone())?;
-    let mut bench = Bench {
-        criterion: setup::criterion(),
-        backend: target.backend,
-        device,
-        stream,
-    };
+    let mut bench = Bench { criterion: setup::criterion(), backend: target.backend, device, stream };
     bench.memory();
     bench.handles();
     bench.events()?;
@@ -57,9 +52,7 @@ struct Bench {
 impl Bench {
     /// The group of calls, if the device has it; says why where it has not.
     fn present<G>(&self, group: Result<G, Missing>) -> Option<G> {
-        group
-            .inspect_err(|missing| println!("{}: skipped, {missing}", self.backend))
-            .ok()
+        group.inspect_err(|missing| println!("{}: skipped, {missing}", self.backend)).ok()
     }
 
     /// Measures a call that leaves no work behind.
@@ -129,9 +122,7 @@ impl Bench {
         // SAFETY: 1. as above.
         self.call("wait/passed", || unsafe { device.wait(event) });
         // SAFETY: 1. as above.
-        self.queued("stream_wait/passed", || unsafe {
-            device.stream_wait(stream, event)
-        });
+        self.queued("stream_wait/passed", || unsafe { device.stream_wait(stream, event) });
         // SAFETY: 1. as above.
         self.call("synchronize/idle", || unsafe { device.synchronize(stream) });
         self.call("synchronize_device/idle", || device.synchronize_device());
@@ -212,9 +203,7 @@ impl Bench {
         };
         let stream = self.stream.get();
         // SAFETY: 1. the stream's owner is `self`.
-        self.call("capture_status/idle", || unsafe {
-            capture.capture_status(stream)
-        });
+        self.call("capture_status/idle", || unsafe { capture.capture_status(stream) });
     }
 
     fn transfer(&mut self) -> Result<()> {
@@ -229,21 +218,13 @@ impl Bench {
         let to = OwnedMemory::allocate(&device, bytes)?;
         let stream = self.stream.get();
         // SAFETY: 1. the stream's owner is `self`. 3. The owner of the memory waits for the device.
-        self.queued("fill/4KiB", || unsafe {
-            transfer.fill(from.ptr(), 7, bytes, stream)
-        });
+        self.queued("fill/4KiB", || unsafe { transfer.fill(from.ptr(), 7, bytes, stream) });
         // SAFETY: 1. and 3. as above; the two owners have a range each.
-        self.queued("copy/4KiB", || unsafe {
-            transfer.copy(to.ptr(), from.ptr(), bytes, stream)
-        });
+        self.queued("copy/4KiB", || unsafe { transfer.copy(to.ptr(), from.ptr(), bytes, stream) });
         // SAFETY: 1. and 3. as above. 4. Nobody writes `host`, and it goes after the memory.
-        self.queued("upload/4KiB", || unsafe {
-            transfer.upload(to.ptr(), host.as_ptr(), PAGE, stream)
-        });
+        self.queued("upload/4KiB", || unsafe { transfer.upload(to.ptr(), host.as_ptr(), PAGE, stream) });
         // SAFETY: 1. and 3. as above. 4. Nobody else uses `host`, and it goes after the memory.
-        self.queued("download/4KiB", || unsafe {
-            transfer.download(host.as_mut_ptr(), from.ptr(), PAGE, stream)
-        });
+        self.queued("download/4KiB", || unsafe { transfer.download(host.as_mut_ptr(), from.ptr(), PAGE, stream) });
         to.close()?;
         Ok(from.close()?)
     }
@@ -255,8 +236,6 @@ impl Bench {
         };
         let stream = self.stream.get();
         // SAFETY: 1. the stream's owner is `self`.
-        self.queued("call_host", || unsafe {
-            calls.call_host(stream, Box::new(|| ()))
-        });
+        self.queued("call_host", || unsafe { calls.call_host(stream, Box::new(|| ())) });
     }
 }

@@ -15,19 +15,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut criterion = setup::criterion();
     for bytes in [1 << 10, 1 << 20, 16 << 20] {
         let owned = Owned::new(Allocator::new(target.device.clone()), 1)?;
-        bench(
-            &mut criterion,
-            &format!("{}/pair", target.backend),
-            bytes,
-            &owned,
-        );
+        bench(&mut criterion, &format!("{}/pair", target.backend), bytes, &owned);
         let raw = Raw::new(Allocator::new(target.device.clone()), 1)?;
-        bench(
-            &mut criterion,
-            &format!("{}/pair by address", target.backend),
-            bytes,
-            &raw,
-        );
+        bench(&mut criterion, &format!("{}/pair by address", target.backend), bytes, &raw);
     }
     let pinned = Pinned::new(Allocator::new(target.device.clone()));
     let name = format!("{}/pinned pair", target.backend);

@@ -26,8 +26,7 @@ impl Count {
     /// Whether the count is within its bound.
     #[must_use]
     pub fn holds(&self) -> bool {
-        self.bound
-            .is_none_or(|bound| self.instructions_per_pair <= f64::from(bound))
+        self.bound.is_none_or(|bound| self.instructions_per_pair <= f64::from(bound))
     }
 }
 
@@ -36,11 +35,7 @@ impl Count {
 pub fn measure(case: Case) -> Result<Count, CallgrindError> {
     let (once, twice) = (count(case, false)?, count(case, true)?);
     let more = twice.saturating_sub(once) as f64;
-    Ok(Count {
-        workload: case.name(),
-        instructions_per_pair: more / case.pairs() as f64,
-        bound: case.bound(),
-    })
+    Ok(Count { workload: case.name(), instructions_per_pair: more / case.pairs() as f64, bound: case.bound() })
 }
 
 #[cfg(test)]
@@ -49,11 +44,7 @@ mod tests {
 
     #[test]
     fn a_bound_holds_up_to_itself() {
-        let count = |instructions_per_pair, bound| Count {
-            workload: "pair",
-            instructions_per_pair,
-            bound,
-        };
+        let count = |instructions_per_pair, bound| Count { workload: "pair", instructions_per_pair, bound };
         assert!(count(250.0, Some(250)).holds());
         assert!(!count(250.1, Some(250)).holds());
         assert!(count(1e6, None).holds());

@@ -25,20 +25,14 @@ impl SplitMix64 {
 
     /// The next number, from 0 up to but not including 1.
     #[inline]
-    #[expect(
-        clippy::cast_precision_loss,
-        reason = "53 bits are what an f64 holds exactly"
-    )]
+    #[expect(clippy::cast_precision_loss, reason = "53 bits are what an f64 holds exactly")]
     pub const fn unit(&mut self) -> f64 {
         (self.draw() >> 11) as f64 * (1.0 / 9_007_199_254_740_992.0)
     }
 
     /// The next number, below `bound`.
     #[inline]
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "the remainder is below a usize"
-    )]
+    #[expect(clippy::cast_possible_truncation, reason = "the remainder is below a usize")]
     pub const fn below(&mut self, bound: usize) -> usize {
         (self.draw() % bound as u64) as usize
     }
@@ -55,15 +49,9 @@ pub struct LogUniform {
 
 impl LogUniform {
     /// From 512 B up to, and not including, 64 MiB.
-    pub const TO_64_MIB: Self = Self {
-        low: 9.0,
-        high: 26.0,
-    };
+    pub const TO_64_MIB: Self = Self { low: 9.0, high: 26.0 };
     /// From 512 B up to, and not including, 1 MiB.
-    pub const TO_1_MIB: Self = Self {
-        low: 9.0,
-        high: 20.0,
-    };
+    pub const TO_1_MIB: Self = Self { low: 9.0, high: 20.0 };
 
     /// The next size in bytes.
     #[inline]

@@ -60,10 +60,7 @@ pub struct Outcome {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<u64>,
     /// Why the replay ended early; absent if it did not.
-    #[serde(
-        skip_serializing_if = "Option::is_none",
-        serialize_with = "failure::as_text"
-    )]
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "failure::as_text")]
     pub error: Option<Failure>,
 }
 
@@ -100,11 +97,7 @@ pub fn replay(
 }
 
 /// An empty allocator, and the calls it makes.
-fn allocator(
-    device: &AnyDevice,
-    config: &Config,
-    limit: Option<u64>,
-) -> (Allocator<Device>, Arc<Counts>) {
+fn allocator(device: &AnyDevice, config: &Config, limit: Option<u64>) -> (Allocator<Device>, Arc<Counts>) {
     let counts = Arc::new(Counts::new());
     let device = Traced::new(Arc::clone(device), Arc::clone(&counts));
     let allocator = Allocator::with_config(device, config);
@@ -168,11 +161,7 @@ struct Spent {
 impl Spent {
     fn until_now(counts: &Counts) -> Self {
         let done = |call| counts.of(call) - counts.failures_of(call);
-        Self {
-            calls: counts.total(),
-            created: done(Call::CreateBacking),
-            mapped: done(Call::Map),
-        }
+        Self { calls: counts.total(), created: done(Call::CreateBacking), mapped: done(Call::Map) }
     }
 
     fn since(before: Self, counts: &Counts) -> Self {
@@ -190,10 +179,7 @@ impl Spent {
     }
 }
 
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "a ratio needs far fewer digits than are kept"
-)]
+#[expect(clippy::cast_precision_loss, reason = "a ratio needs far fewer digits than are kept")]
 fn ratio(bytes: u64, requested: u64) -> f64 {
     bytes as f64 / requested as f64
 }

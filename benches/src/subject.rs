@@ -37,10 +37,7 @@ impl<D: Device> Owned<D> {
     }
 }
 
-#[expect(
-    clippy::inline_always,
-    reason = "what is counted is the allocator, not a call around it"
-)]
+#[expect(clippy::inline_always, reason = "what is counted is the allocator, not a call around it")]
 impl<D: Device> Subject for Owned<D> {
     type Memory = Allocation<D>;
 
@@ -71,18 +68,11 @@ impl<D: Device> Raw<D> {
     pub fn new(allocator: Allocator<D>, streams: usize) -> Result<Self, Error> {
         let streams = create_streams(&allocator, streams)?;
         let handles = streams.iter().map(Stream::get).collect();
-        Ok(Self {
-            allocator,
-            streams,
-            handles,
-        })
+        Ok(Self { allocator, streams, handles })
     }
 }
 
-#[expect(
-    clippy::inline_always,
-    reason = "what is counted is the allocator, not a call around it"
-)]
+#[expect(clippy::inline_always, reason = "what is counted is the allocator, not a call around it")]
 impl<D: Device> Subject for Raw<D> {
     type Memory = u64;
 
@@ -113,10 +103,7 @@ impl<D: Device> Pinned<D> {
     }
 }
 
-#[expect(
-    clippy::inline_always,
-    reason = "what is counted is the allocator, not a call around it"
-)]
+#[expect(clippy::inline_always, reason = "what is counted is the allocator, not a call around it")]
 impl<D: Device> Subject for Pinned<D> {
     type Memory = PinnedAllocation<D>;
 
@@ -133,9 +120,6 @@ impl<D: Device> Subject for Pinned<D> {
     }
 }
 
-fn create_streams<D: Device>(
-    allocator: &Allocator<D>,
-    count: usize,
-) -> Result<Vec<Stream<D>>, Error> {
+fn create_streams<D: Device>(allocator: &Allocator<D>, count: usize) -> Result<Vec<Stream<D>>, Error> {
     (0..count).map(|_| allocator.create_stream()).collect()
 }

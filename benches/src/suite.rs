@@ -50,17 +50,9 @@ pub struct Effort {
 
 impl Effort {
     /// Enough for figures.
-    pub const FULL: Self = Self {
-        pairs: 20_000,
-        steps: 50_000,
-        thread_pairs: 100_000,
-    };
+    pub const FULL: Self = Self { pairs: 20_000, steps: 50_000, thread_pairs: 100_000 };
     /// Enough to see that everything runs.
-    pub const QUICK: Self = Self {
-        pairs: 200,
-        steps: 500,
-        thread_pairs: 200,
-    };
+    pub const QUICK: Self = Self { pairs: 200, steps: 500, thread_pairs: 200 };
 }
 
 /// What was measured.
@@ -81,9 +73,7 @@ impl Workload {
         let pairs = [1 << 10, 1 << 20, 16 << 20].map(|bytes| Self::Pair { bytes });
         let churn = |slots, sizes| Self::Churn(Churn { slots, sizes });
         let mut rows = pairs.to_vec();
-        rows.push(Self::PinnedPair {
-            bytes: PINNED_BYTES,
-        });
+        rows.push(Self::PinnedPair { bytes: PINNED_BYTES });
         rows.push(churn(1000, LogUniform::TO_64_MIB));
         rows.push(churn(1000, LogUniform::TO_1_MIB));
         rows.push(churn(10_000, LogUniform::TO_1_MIB));
@@ -92,10 +82,7 @@ impl Workload {
             rows.push(churn(1_000_000, LogUniform::TO_1_MIB));
         }
         for own_stream in [true, false] {
-            rows.extend(threads.iter().map(|&threads| Self::Threads {
-                threads,
-                own_stream,
-            }));
+            rows.extend(threads.iter().map(|&threads| Self::Threads { threads, own_stream }));
         }
         rows
     }
@@ -144,19 +131,12 @@ impl Workload {
             Self::Pair { bytes } => pair_ns(&subject, bytes, effort.pairs)?,
             Self::PinnedPair { bytes } => pair_ns(&Pinned::new(allocator), bytes, effort.pairs)?,
             Self::Churn(churn) => churn.ns(&subject, effort.steps)?,
-            Self::Threads {
-                threads,
-                own_stream,
-            } => {
+            Self::Threads { threads, own_stream } => {
                 let pairs = effort.thread_pairs;
                 threads_ns(&subject, THREAD_BYTES, threads, own_stream, pairs)?
             }
         };
-        Ok(Measurement {
-            workload: self.name(),
-            parameter: self.parameter(),
-            ns_per_pair,
-        })
+        Ok(Measurement { workload: self.name(), parameter: self.parameter(), ns_per_pair })
     }
 }
 
@@ -192,10 +172,7 @@ mod tests {
     #[test]
     fn the_rows_have_the_names_of_the_other_programs() {
         let rows = Workload::rows(&[2], true);
-        let names: Vec<_> = rows
-            .iter()
-            .map(|row| format!("{},{}", row.name(), row.parameter()))
-            .collect();
+        let names: Vec<_> = rows.iter().map(|row| format!("{},{}", row.name(), row.parameter())).collect();
         assert_eq!(
             names,
             [
@@ -228,10 +205,7 @@ mod tests {
     #[test]
     fn a_device_that_is_too_small_is_an_error() {
         let target = Target::host(Ordinal(0), 1 << 30).unwrap();
-        let churn = Workload::Churn(Churn {
-            slots: 1000,
-            sizes: LogUniform::TO_64_MIB,
-        });
+        let churn = Workload::Churn(Churn { slots: 1000, sizes: LogUniform::TO_64_MIB });
         let error = churn.measure(&target.device, Effort::QUICK).unwrap_err();
         assert!(matches!(error, Error::OutOfMemory(_)), "{error}");
     }

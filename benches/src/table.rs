@@ -13,9 +13,7 @@ impl<const N: usize> Table<N> {
     /// A table without rows.
     #[must_use]
     pub fn new(headings: [&str; N]) -> Self {
-        Self {
-            rows: vec![headings.map(str::to_owned)],
-        }
+        Self { rows: vec![headings.map(str::to_owned)] }
     }
 
     /// Adds a row at the end.

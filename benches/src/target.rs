@@ -30,10 +30,7 @@ impl Target {
             None => Backends::names()
                 .filter(|name| *name != HOST)
                 .find_map(usable)
-                .map_or_else(
-                    || Self::host(ordinal, phantom),
-                    |backend| Self::on(&*backend, ordinal),
-                ),
+                .map_or_else(|| Self::host(ordinal, phantom), |backend| Self::on(&*backend, ordinal)),
         }
     }
 
@@ -41,10 +38,7 @@ impl Target {
     pub fn host(ordinal: Ordinal, phantom: u64) -> Result<Self, OpenError> {
         let config = HostConfig::default().phantom(true).capacity(phantom);
         let target = Self::on(&*Backends::host(config)?, ordinal)?;
-        Ok(Self {
-            phantom: Some(phantom),
-            ..target
-        })
+        Ok(Self { phantom: Some(phantom), ..target })
     }
 
     fn on(backend: &dyn Backend, ordinal: Ordinal) -> Result<Self, OpenError> {

@@ -37,9 +37,7 @@ pub fn threads_ns<S: Subject>(
     own_stream: bool,
     pairs: usize,
 ) -> Result<f64, Error> {
-    let took = median(THREAD_REPETITIONS, || {
-        threads_time(subject, bytes, threads, own_stream, pairs)
-    })?;
+    let took = median(THREAD_REPETITIONS, || threads_time(subject, bytes, threads, own_stream, pairs))?;
     Ok(ns_each(took, pairs * threads))
 }
 
@@ -65,9 +63,8 @@ pub fn threads_time<S: Subject>(
         Ok((start, Instant::now()))
     };
     let times = thread::scope(|scope| {
-        let running: Vec<_> = (0..threads)
-            .map(|thread| scope.spawn(move || work(if own_stream { thread } else { 0 })))
-            .collect();
+        let running: Vec<_> =
+            (0..threads).map(|thread| scope.spawn(move || work(if own_stream { thread } else { 0 }))).collect();
         let finished = running.into_iter().map(|it| match it.join() {
             Ok(result) => result,
             Err(panic) => std::panic::resume_unwind(panic),
@@ -76,9 +73,7 @@ pub fn threads_time<S: Subject>(
     })?;
     let start = times.iter().map(|(start, _)| *start).min();
     let end = times.iter().map(|(_, end)| *end).max();
-    Ok(start
-        .zip(end)
-        .map_or(Duration::ZERO, |(start, end)| end - start))
+    Ok(start.zip(end).map_or(Duration::ZERO, |(start, end)| end - start))
 }
 
 /// Slots that are full of memory; each step frees one at random and fills it again.
@@ -109,12 +104,7 @@ impl Churn {
             subject.allocate(bytes, 0).map(Some)
         });
         let live = fill.collect::<Result<_, Error>>()?;
-        Ok(Churning {
-            subject,
-            churn: self,
-            random,
-            live,
-        })
+        Ok(Churning { subject, churn: self, random, live })
     }
 
     /// Nanoseconds a step, after as many steps again to warm up. The steps are drawn before the clock starts: it is
@@ -179,20 +169,12 @@ fn refill<S: Subject>(subject: &S, slot: &mut Option<S::Memory>, bytes: u64) -> 
 
 /// Takes `pairs` pairs.
 #[inline]
-pub fn repeat<S: Subject>(
-    subject: &S,
-    bytes: u64,
-    stream: usize,
-    pairs: usize,
-) -> Result<(), Error> {
+pub fn repeat<S: Subject>(subject: &S, bytes: u64, stream: usize, pairs: usize) -> Result<(), Error> {
     (0..pairs).try_for_each(|_| subject.pair(bytes, stream))
 }
 
 /// The middle one of `count` times.
-fn median(
-    count: usize,
-    mut time: impl FnMut() -> Result<Duration, Error>,
-) -> Result<Duration, Error> {
+fn median(count: usize, mut time: impl FnMut() -> Result<Duration, Error>) -> Result<Duration, Error> {
     let times = (0..count).map(|_| time());
     let mut times = times.collect::<Result<Vec<_>, Error>>()?;
     times.sort();
@@ -200,10 +182,7 @@ fn median(
 }
 
 /// The share of each of `count` in `took`, in nanoseconds.
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "a mean needs far fewer digits than are kept"
-)]
+#[expect(clippy::cast_precision_loss, reason = "a mean needs far fewer digits than are kept")]
 pub(crate) fn ns_each(took: Duration, count: usize) -> f64 {
     took.as_secs_f64() * 1e9 / count as f64
 }
@@ -240,10 +219,7 @@ mod tests {
         }
     }
 
-    const SMALL: Churn = Churn {
-        slots: 3,
-        sizes: LogUniform::TO_64_MIB,
-    };
+    const SMALL: Churn = Churn { slots: 3, sizes: LogUniform::TO_64_MIB };
 
     #[test]
     fn a_churn_asks_for_what_the_other_programs_ask_for() {
@@ -270,9 +246,7 @@ mod tests {
             let add = |sum: u64, drawn: u64| sum.wrapping_mul(31).wrapping_add(drawn);
             let filled = diary.sizes('a').into_iter().fold(0, add);
             let plan = churning.plan(100_000);
-            let drawn = plan.iter().fold(filled, |sum, (slot, bytes)| {
-                add(add(sum, *slot as u64), *bytes)
-            });
+            let drawn = plan.iter().fold(filled, |sum, (slot, bytes)| add(add(sum, *slot as u64), *bytes));
             assert_eq!(drawn, sum);
         }
     }

@@ -35,11 +35,7 @@ fn text_of(trace: &Trace) -> String {
     let mut text = String::new();
     for operation in trace.operations() {
         let line = match *operation {
-            Operation::Allocate {
-                slot,
-                stream,
-                bytes,
-            } => writeln!(text, "a {slot} {bytes} {stream}"),
+            Operation::Allocate { slot, stream, bytes } => writeln!(text, "a {slot} {bytes} {stream}"),
             Operation::Free { slot } => writeln!(text, "f {slot}"),
         };
         line.expect("a string takes everything");
@@ -59,11 +55,7 @@ fn traces_that_were_damaged() {
         let path = file.holding(mutant);
         let (read, used) = usage(|| Trace::open(path));
         // A packed file can unpack to a thousand times its size.
-        let unpacked = if mutant.starts_with(&[0x1F, 0x8B]) {
-            1100
-        } else {
-            1
-        };
+        let unpacked = if mutant.starts_with(&[0x1F, 0x8B]) { 1100 } else { 1 };
         let most = 64 * unpacked * mutant.len() + (256 << 10);
         assert!(used.peak <= most, "{used:?} of {}", mutant.len());
         assert!(used.total <= 4 * most, "{used:?} of {}", mutant.len());
@@ -91,18 +83,12 @@ fn snapshots_that_were_damaged_are_replayed_or_refused() {
     files.extend(corpus(folder("json")));
     // Some of them have no history.
     files.retain(|content| Trace::open_recorded(file.holding(content), None).is_ok());
-    let run = Run {
-        files: &files,
-        words: &[],
-        mutants: 2_000,
-    };
-    run.try_all(
-        |mutant| match Trace::open_recorded(file.holding(mutant), None) {
-            Ok(trace) => {
-                assert!(!trace.operations().is_empty());
-                Outcome::Accepted
-            }
-            Err(_) => Outcome::Refused,
-        },
-    );
+    let run = Run { files: &files, words: &[], mutants: 2_000 };
+    run.try_all(|mutant| match Trace::open_recorded(file.holding(mutant), None) {
+        Ok(trace) => {
+            assert!(!trace.operations().is_empty());
+            Outcome::Accepted
+        }
+        Err(_) => Outcome::Refused,
+    });
 }

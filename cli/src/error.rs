@@ -20,11 +20,7 @@ pub(crate) enum CliError {
     CasesFailed { failed: usize, total: usize },
     /// A row of the microbenchmarks could not be measured.
     #[error("{workload} {parameter} could not be measured: {error}")]
-    NotMeasured {
-        workload: &'static str,
-        parameter: String,
-        error: cachette::Error,
-    },
+    NotMeasured { workload: &'static str, parameter: String, error: cachette::Error },
     /// Replays ended early; the table says which.
     #[error("{failed} of {total} replays failed")]
     ReplaysFailed { failed: usize, total: usize },
@@ -51,10 +47,7 @@ pub(crate) enum CliError {
     SnapshotEnding { path: PathBuf },
     /// What needs phantom memory was asked for where memory is real.
     #[error("{option} is for the backend host alone; leave it out for {backend}")]
-    HostAlone {
-        option: &'static str,
-        backend: String,
-    },
+    HostAlone { option: &'static str, backend: String },
     /// The allocator does not know what is to be compared.
     #[error("bad configuration: {0}")]
     Config(#[from] ConfigError),
@@ -62,13 +55,8 @@ pub(crate) enum CliError {
     #[error("--limit {} is more than the {} of the device; ask for less, or leave it out", Bytes(*limit), Bytes(*total))]
     LimitTooLarge { limit: u64, total: u64 },
     /// A configuration limits memory where an option does.
-    #[error(
-        "the configuration '{config}' limits memory, and so does {option}; leave one of them out"
-    )]
-    LimitTwice {
-        config: String,
-        option: &'static str,
-    },
+    #[error("the configuration '{config}' limits memory, and so does {option}; leave one of them out")]
+    LimitTwice { config: String, option: &'static str },
     /// The file asked for cannot be written.
     #[error("cannot write to '{}': {error}; name a file in a folder that exists", path.display())]
     OutputFile { path: PathBuf, error: io::Error },
@@ -84,10 +72,7 @@ impl CliError {
 
     const fn code(&self) -> u8 {
         match self {
-            Self::CasesFailed { .. }
-            | Self::NotMeasured { .. }
-            | Self::ReplaysFailed { .. }
-            | Self::Output(_) => 1,
+            Self::CasesFailed { .. } | Self::NotMeasured { .. } | Self::ReplaysFailed { .. } | Self::Output(_) => 1,
             Self::Open(_)
             | Self::Filter(_)
             | Self::Run(_)

@@ -19,23 +19,14 @@ pub(crate) struct JsonFile {
 
 impl JsonFile {
     pub(crate) fn create(path: &Path) -> Result<Self, CliError> {
-        let file = File::create(path).map_err(|error| CliError::OutputFile {
-            path: path.to_owned(),
-            error,
-        })?;
-        Ok(Self {
-            path: path.to_owned(),
-            file,
-        })
+        let file = File::create(path).map_err(|error| CliError::OutputFile { path: path.to_owned(), error })?;
+        Ok(Self { path: path.to_owned(), file })
     }
 
     pub(crate) fn write(mut self, results: &impl Serialize) -> Result<(), CliError> {
         let written = serde_json::to_writer_pretty(&mut self.file, results)
             .map_err(Into::into)
             .and_then(|()| writeln!(self.file));
-        written.map_err(|error| CliError::OutputFile {
-            path: self.path,
-            error,
-        })
+        written.map_err(|error| CliError::OutputFile { path: self.path, error })
     }
 }

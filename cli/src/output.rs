@@ -10,23 +10,14 @@ use crate::error::CliError;
 /// Writes a file by way of another beside it that then takes its name.
 ///
 /// Whoever looks sees the old file or the new one. What is no file, such as `/dev/stdout`, is written as it is.
-pub(crate) fn replace(
-    path: &Path,
-    write: impl FnOnce(&mut File) -> io::Result<()>,
-) -> Result<(), CliError> {
+pub(crate) fn replace(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> Result<(), CliError> {
     let written = match fs::canonicalize(path) {
         // A link leads to the file that it stands for.
         Ok(target) if target.is_file() => by_rename(&target, write),
-        Ok(target) => OpenOptions::new()
-            .write(true)
-            .open(target)
-            .and_then(|mut file| write(&mut file)),
+        Ok(target) => OpenOptions::new().write(true).open(target).and_then(|mut file| write(&mut file)),
         Err(_) => by_rename(path, write),
     };
-    written.map_err(|error| CliError::OutputFile {
-        path: path.to_owned(),
-        error,
-    })
+    written.map_err(|error| CliError::OutputFile { path: path.to_owned(), error })
 }
 
 /// An error if a file could not be written there; nothing is changed.
@@ -36,10 +27,7 @@ pub(crate) fn check(path: &Path) -> Result<(), CliError> {
         Ok(target) => OpenOptions::new().write(true).open(target).map(drop),
         Err(_) => probe(path),
     };
-    checked.map_err(|error| CliError::OutputFile {
-        path: path.to_owned(),
-        error,
-    })
+    checked.map_err(|error| CliError::OutputFile { path: path.to_owned(), error })
 }
 
 /// Makes a file beside another, and takes it away again.

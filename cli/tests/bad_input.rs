@@ -13,10 +13,7 @@ use program::{NO_LIBRARY, run};
 fn refused(arguments: &[&str], expected: &str) {
     let ran = run(arguments);
     assert_eq!(ran.code, Some(2), "{arguments:?}: {ran:?}");
-    assert!(
-        ran.stderr.starts_with("error: ") || ran.stderr.contains("Usage: "),
-        "{ran:?}"
-    );
+    assert!(ran.stderr.starts_with("error: ") || ran.stderr.contains("Usage: "), "{ran:?}");
     assert!(ran.stderr.contains(expected), "{arguments:?}: {ran:?}");
     assert_eq!(ran.stdout, "", "{arguments:?}");
 }
@@ -37,10 +34,7 @@ fn a_missing_or_unknown_command() {
 
 #[test]
 fn an_unknown_format() {
-    refused(
-        &["devices", "--format", "xml"],
-        "[possible values: text, json]",
-    );
+    refused(&["devices", "--format", "xml"], "[possible values: text, json]");
     refused_by_host(&["--format", "xml"], "[possible values: text, json, junit]");
 }
 
@@ -48,8 +42,7 @@ fn an_unknown_format() {
 fn an_unknown_or_missing_backend() {
     refused(&["conformance"], "--backend <BACKEND>");
     for name in ["vulkan", "host:0", "HOST", ""] {
-        let expected =
-            format!("error: there is no backend named '{name}'; choose one of cuda, hip, host\n");
+        let expected = format!("error: there is no backend named '{name}'; choose one of cuda, hip, host\n");
         refused(&["conformance", "--backend", name], &expected);
     }
 }
@@ -57,9 +50,7 @@ fn an_unknown_or_missing_backend() {
 #[test]
 fn a_backend_whose_library_is_not_there() {
     for name in ["cuda", "hip"] {
-        let expected = format!(
-            "the backend '{name}' cannot be used here: no driver library could be opened; tried"
-        );
+        let expected = format!("the backend '{name}' cannot be used here: no driver library could be opened; tried");
         refused(&["conformance", "--backend", name], &expected);
         refused(&["conformance", "--backend", name], NO_LIBRARY);
     }
@@ -74,10 +65,7 @@ fn a_device_that_is_no_number() {
 
 #[test]
 fn a_device_beyond_the_last() {
-    refused_by_host(
-        &["--device", "2"],
-        "error: there is no device host:2; it has 2 devices, numbers 0 to 1\n",
-    );
+    refused_by_host(&["--device", "2"], "error: there is no device host:2; it has 2 devices, numbers 0 to 1\n");
 }
 
 #[test]
@@ -101,10 +89,7 @@ fn a_filter_that_matches_nothing() {
 #[test]
 fn a_report_that_cannot_be_written() {
     let path = "/nonexistent/report.xml";
-    refused_by_host(
-        &["--output", path],
-        &format!("error: cannot write to '{path}': "),
-    );
+    refused_by_host(&["--output", path], &format!("error: cannot write to '{path}': "));
     refused_by_host(&["--output", "/"], "name a file in a folder that exists");
 }
 
@@ -113,10 +98,7 @@ fn a_wrong_request_leaves_an_older_report_alone() {
     let path = temp_dir().join(format!("cachette-cli-{}-older", process::id()));
     fs::write(&path, "older").unwrap();
     let file = path.to_str().unwrap();
-    refused_by_host(
-        &["--output", file, "--filter", "nonsense"],
-        "no case matches",
-    );
+    refused_by_host(&["--output", file, "--filter", "nonsense"], "no case matches");
     refused_by_host(&["--output", file, "--device", "9"], "no device host:9");
     assert_eq!(fs::read_to_string(&path).unwrap(), "older");
     fs::remove_file(&path).unwrap();

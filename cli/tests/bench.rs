@@ -25,23 +25,11 @@ const ROWS: [&str; 11] = [
 #[test]
 fn every_row_is_printed_and_written() {
     let file = Scratch::new(".json");
-    let ran = run(&[
-        "bench",
-        "--backend",
-        "host",
-        "--quick",
-        "--threads",
-        "1,2",
-        "--json",
-        file.path(),
-    ]);
+    let ran = run(&["bench", "--backend", "host", "--quick", "--threads", "1,2", "--json", file.path()]);
     assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{ran:?}");
     let lines: Vec<&str> = ran.stdout.lines().collect();
     assert!(lines[0].starts_with("host:0  "), "{ran:?}");
-    assert!(
-        lines[0].ends_with("1024.00 GiB of phantom memory"),
-        "{ran:?}"
-    );
+    assert!(lines[0].ends_with("1024.00 GiB of phantom memory"), "{ran:?}");
     let json = file.json();
     let rows = json.as_array().unwrap();
     assert_eq!(rows.len(), ROWS.len());
@@ -49,10 +37,7 @@ fn every_row_is_printed_and_written() {
         let keys: Vec<_> = row.as_object().unwrap().keys().collect();
         assert_eq!(keys, ["ns_per_pair", "parameter", "workload"]);
         let text = |key: &str| row[key].as_str().unwrap();
-        assert_eq!(
-            format!("{} {}", text("workload"), text("parameter")),
-            expected
-        );
+        assert_eq!(format!("{} {}", text("workload"), text("parameter")), expected);
         let ns = row["ns_per_pair"].as_f64().unwrap();
         assert!(ns > 0.0, "{row}");
         let cells: Vec<_> = line.split_whitespace().collect();
@@ -79,24 +64,15 @@ fn wrong_numbers_of_threads() {
 
 #[test]
 fn devices_that_are_not_there() {
-    refused(
-        &["--backend", "vulkan"],
-        "there is no backend named 'vulkan'",
-    );
-    refused(
-        &["--backend", "host", "--device", "1"],
-        "there is no device host:1",
-    );
+    refused(&["--backend", "vulkan"], "there is no backend named 'vulkan'");
+    refused(&["--backend", "host", "--device", "1"], "there is no device host:1");
     refused(&["--device", "x"], "a device is a whole number from 0 up");
 }
 
 #[test]
 fn a_wrong_request_leaves_older_results_alone() {
     let older = Scratch::holding("older", ".json");
-    refused(
-        &["--device", "9", "--backend", "host", "--json", older.path()],
-        "no device host:9",
-    );
+    refused(&["--device", "9", "--backend", "host", "--json", older.path()], "no device host:9");
     assert_eq!(fs::read_to_string(older.path()).unwrap(), "older");
 }
 

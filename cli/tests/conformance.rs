@@ -61,10 +61,7 @@ fn the_junit_report_goes_to_the_file_and_the_text_to_the_terminal() {
     fs::remove_file(&path).unwrap();
     assert_eq!(ran.code, Some(0), "{ran:?}");
     assert!(xml.starts_with("<?xml version=\"1.0\""), "{xml}");
-    let cases = ran
-        .stdout
-        .lines()
-        .filter(|line| line.starts_with("  errors::"));
+    let cases = ran.stdout.lines().filter(|line| line.starts_with("  errors::"));
     assert_eq!(xml.matches("<testcase ").count(), cases.count(), "{xml}");
 }
 
@@ -98,11 +95,7 @@ fn a_failing_case_gives_exit_code_1_and_is_reported() {
 
 #[test]
 fn a_reader_that_leaves_early_does_not_hide_a_failure() {
-    let mut child = starved()
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut child = starved().stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     drop(child.stdout.take());
     let ran = Ran::of(&child.wait_with_output().unwrap());
     assert_eq!(ran.code, Some(1), "{ran:?}");

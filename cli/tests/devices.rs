@@ -18,10 +18,7 @@ fn listing() -> Value {
 fn every_backend_is_listed_and_an_absent_one_says_why() {
     let listing = listing();
     let backends = listing["backends"].as_array().unwrap();
-    let names: Vec<_> = backends
-        .iter()
-        .map(|it| it["name"].as_str().unwrap())
-        .collect();
+    let names: Vec<_> = backends.iter().map(|it| it["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["cuda", "hip", "host"]);
     for backend in backends {
         match backend["status"].as_str().unwrap() {
@@ -58,11 +55,7 @@ fn every_feature_is_present_or_absent_with_a_reason() {
     assert_eq!(features[0]["name"], "virtual memory");
     for feature in features {
         assert!(feature["name"].is_string(), "{feature}");
-        assert_eq!(
-            feature["status"] == "absent",
-            feature["reason"].is_string(),
-            "{feature}"
-        );
+        assert_eq!(feature["status"] == "absent", feature["reason"].is_string(), "{feature}");
     }
 }
 
@@ -70,32 +63,15 @@ fn every_feature_is_present_or_absent_with_a_reason() {
 fn the_text_has_the_same_facts() {
     let ran = run(&["devices"]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
-    assert!(
-        ran.stdout.contains("\nhost: host version "),
-        "{}",
-        ran.stdout
-    );
+    assert!(ran.stdout.contains("\nhost: host version "), "{}", ran.stdout);
     assert!(ran.stdout.contains("\n  host:0  "), "{}", ran.stdout);
-    assert!(
-        ran.stdout
-            .contains("    memory                 1024.00 MiB, 1024.00 MiB free\n"),
-        "{}",
-        ran.stdout
-    );
-    assert!(
-        ran.stdout.contains("    virtual memory         yes\n"),
-        "{}",
-        ran.stdout
-    );
+    assert!(ran.stdout.contains("    memory                 1024.00 MiB, 1024.00 MiB free\n"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("    virtual memory         yes\n"), "{}", ran.stdout);
 }
 
 #[test]
 fn a_reader_that_leaves_early_is_no_error() {
-    let mut child = cachette(&["devices"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut child = cachette(&["devices"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     drop(child.stdout.take());
     let ran = Ran::of(&child.wait_with_output().unwrap());
     assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""));
@@ -107,9 +83,5 @@ fn output_that_cannot_be_written_is_a_failure() {
     let output = cachette(&["devices"]).stdout(full).output().unwrap();
     let ran = Ran::of(&output);
     assert_eq!(ran.code, Some(1), "{ran:?}");
-    assert!(
-        ran.stderr
-            .starts_with("error: could not write the output: "),
-        "{ran:?}"
-    );
+    assert!(ran.stderr.starts_with("error: could not write the output: "), "{ran:?}");
 }

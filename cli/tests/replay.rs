@@ -63,14 +63,8 @@ fn the_figures_are_printed_and_written() {
     assert!(row["steady_ns_per_op"].as_f64().unwrap() > 0.0);
     assert_eq!(row["steady_driver_calls"], 0);
     let lines: Vec<_> = table.lines().collect();
-    assert!(
-        lines[0].ends_with("141.00 GiB of phantom memory"),
-        "{table}"
-    );
-    assert!(
-        lines[2].contains(" 10.00 MiB  12.00 MiB  1.200 "),
-        "{table}"
-    );
+    assert!(lines[0].ends_with("141.00 GiB of phantom memory"), "{table}");
+    assert!(lines[2].contains(" 10.00 MiB  12.00 MiB  1.200 "), "{table}");
 }
 
 #[test]
@@ -87,10 +81,7 @@ fn each_configuration_gives_a_row_for_each_trace() {
         "large_segment_size_mb: 40, max_split_size_mb:64",
     ];
     let (rows, table) = rows_of(&options, 0);
-    let configs: Vec<_> = rows
-        .iter()
-        .map(|row| row["config"].as_str().unwrap())
-        .collect();
+    let configs: Vec<_> = rows.iter().map(|row| row["config"].as_str().unwrap()).collect();
     let other = "large_segment_size_mb:40,max_split_size_mb:64";
     assert_eq!(configs, ["default", other, "default", other]);
     assert!(table.contains("80.00 GiB of phantom memory"), "{table}");
@@ -124,73 +115,38 @@ fn the_traces_of_the_project_need_what_the_reference_needs() {
 #[test]
 fn running_out_of_memory_is_a_row_with_the_figures() {
     let trace = small();
-    let options = [
-        trace.path(),
-        "--phantom",
-        "11M",
-        "--config",
-        "",
-        "--config",
-        "memory_limit:1M",
-    ];
+    let options = [trace.path(), "--phantom", "11M", "--config", "", "--config", "memory_limit:1M"];
     let (rows, table) = rows_of(&options, 1);
     assert_eq!(rows.len(), 2);
     assert_eq!(rows[0]["peak_reserved"], 10 * MIB);
     assert_eq!(rows[0]["cold_ns_per_op"], Value::Null);
     let error = rows[0]["error"].as_str().unwrap();
-    assert!(
-        error.starts_with("operation 4 of the first pass failed: out of memory"),
-        "{error}"
-    );
+    assert!(error.starts_with("operation 4 of the first pass failed: out of memory"), "{error}");
     assert_eq!(rows[1]["peak_reserved"], 0);
     assert!(table.contains(" out of memory "), "{table}");
-    assert!(
-        table.contains("with memory_limit:1M: operation 1 of the first pass"),
-        "{table}"
-    );
+    assert!(table.contains("with memory_limit:1M: operation 1 of the first pass"), "{table}");
 }
 
 #[test]
 fn a_request_larger_than_any_device_is_a_row_too() {
     let trace = Scratch::holding("a 0 1152921504606846976 0\n", ".trace");
     let (rows, _) = rows_of(&[trace.path(), "--backend", "host"], 1);
-    assert!(
-        rows[0]["error"].as_str().unwrap().contains("1 EiB"),
-        "{rows:?}"
-    );
+    assert!(rows[0]["error"].as_str().unwrap().contains("1 EiB"), "{rows:?}");
 }
 
 #[test]
 fn traces_that_are_none() {
     refused(&[], "<TRACE>");
-    refused(
-        &["/nonexistent/x.trace"],
-        "trace '/nonexistent/x.trace': cannot be read: ",
-    );
-    let packed = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../benches/traces/gnn_sampled.trace.gz"
-    );
+    refused(&["/nonexistent/x.trace"], "trace '/nonexistent/x.trace': cannot be read: ");
+    let packed = concat!(env!("CARGO_MANIFEST_DIR"), "/../benches/traces/gnn_sampled.trace.gz");
     let whole = fs::read(packed).unwrap();
     for (content, expected) in [
-        (
-            &b""[..],
-            "there is no operation in it; expected lines 'a ID SIZE STREAM' or 'f ID'",
-        ),
-        (
-            b"a 0 512 0\nb 0\n",
-            "line 2: expected 'a ID SIZE STREAM' or 'f ID', found 'b 0'",
-        ),
-        (
-            b"a 0 512\n",
-            "line 1: expected 'a ID SIZE STREAM' or 'f ID', found 'a 0 512'",
-        ),
+        (&b""[..], "there is no operation in it; expected lines 'a ID SIZE STREAM' or 'f ID'"),
+        (b"a 0 512 0\nb 0\n", "line 2: expected 'a ID SIZE STREAM' or 'f ID', found 'b 0'"),
+        (b"a 0 512\n", "line 1: expected 'a ID SIZE STREAM' or 'f ID', found 'a 0 512'"),
         (b"a 0 512 0\nf 1\n", "line 2: 1 is freed but not allocated"),
         (b"a 0 512 0\na 0 512 0\n", "line 2: 0 is allocated already"),
-        (
-            b"a 0 512 0\nf 0",
-            "line 2: the last line has no end; the file is cut short",
-        ),
+        (b"a 0 512 0\nf 0", "line 2: the last line has no end; the file is cut short"),
         (&whole[..whole.len() / 2], "the packed data end too early"),
     ] {
         let trace = Scratch::holding(content, ".trace");
@@ -203,17 +159,10 @@ fn traces_that_are_none() {
 fn a_configuration_that_is_wrong_says_where() {
     let trace = small();
     refused(
-        &[
-            trace.path(),
-            "--config",
-            "max_split_size_mb:20,never_blok:True",
-        ],
+        &[trace.path(), "--config", "max_split_size_mb:20,never_blok:True"],
         "at byte 21: there is no key 'never_blok' (did you mean 'never_block'?)",
     );
-    refused(
-        &[trace.path(), "--config", "never_block:yes"],
-        "at byte 12: ",
-    );
+    refused(&[trace.path(), "--config", "never_block:yes"], "at byte 12: ");
 }
 
 #[test]
@@ -226,29 +175,17 @@ fn sizes_and_devices_that_are_not_there() {
     for options in [&["--phantom", "80G"][..], &["--fit"]] {
         refused(
             &[&[trace.path(), "--backend", "cuda"], options].concat(),
-            &format!(
-                "{} is for the backend host alone; leave it out for cuda",
-                options[0]
-            ),
+            &format!("{} is for the backend host alone; leave it out for cuda", options[0]),
         );
     }
-    refused(
-        &[trace.path(), "--backend", "vulkan"],
-        "there is no backend named 'vulkan'",
-    );
-    refused(
-        &[trace.path(), "--backend", "host", "--device", "1"],
-        "there is no device host:1",
-    );
+    refused(&[trace.path(), "--backend", "vulkan"], "there is no backend named 'vulkan'");
+    refused(&[trace.path(), "--backend", "host", "--device", "1"], "there is no device host:1");
 }
 
 #[test]
 fn a_wrong_request_leaves_older_results_alone() {
     let older = Scratch::holding("older", ".json");
-    refused(
-        &["/nonexistent/x.trace", "--json", older.path()],
-        "cannot be read",
-    );
+    refused(&["/nonexistent/x.trace", "--json", older.path()], "cannot be read");
     assert_eq!(fs::read_to_string(older.path()).unwrap(), "older");
 }
 
@@ -257,8 +194,5 @@ fn a_file_that_cannot_be_written() {
     let trace = small();
     let path = "/nonexistent/replay.json";
     let expected = format!("error: cannot write to '{path}': ");
-    refused(
-        &[trace.path(), "--backend", "host", "--json", path],
-        &expected,
-    );
+    refused(&[trace.path(), "--backend", "host", "--json", path], &expected);
 }

@@ -24,9 +24,7 @@ fn rows_named<'a>(rows: &'a [Value], name: &str) -> Vec<&'a Value> {
 
 /// The geometric mean of a figure over `rows`.
 fn mean_of(rows: &[&Value], figure: &str) -> f64 {
-    let logarithms = rows
-        .iter()
-        .filter_map(|row| Some(row[figure].as_f64()?.ln()));
+    let logarithms = rows.iter().filter_map(|row| Some(row[figure].as_f64()?.ln()));
     let (sum, count) = logarithms.fold((0.0, 0.0), |(sum, count), next| (sum + next, count + 1.0));
     f64::exp(sum / count)
 }
@@ -42,10 +40,7 @@ fn direct_segments_need_what_they_always_did_and_elastic_ones_no_more() {
     for ((name, ratio), (direct, elastic)) in PINNED.iter().zip(direct.iter().zip(&elastic)) {
         assert_eq!(direct["trace"], *name);
         let found = direct["ratio"].as_f64().unwrap();
-        assert!(
-            (found - ratio).abs() < 6e-4,
-            "{name}: {found} instead of {ratio}"
-        );
+        assert!((found - ratio).abs() < 6e-4, "{name}: {found} instead of {ratio}");
         let elastic = elastic["ratio"].as_f64().unwrap();
         assert!(elastic <= found, "{name}: {elastic} above {found}");
     }
@@ -58,14 +53,8 @@ fn direct_segments_need_what_they_always_did_and_elastic_ones_no_more() {
             assert!(off.abs() < 1e-9, "{figure}: {mean}");
         }
     }
-    let means: Vec<_> = table
-        .lines()
-        .filter(|line| line.starts_with("geometric mean "))
-        .collect();
-    assert!(
-        means[0].contains("  direct  ") && means[0].contains("  1.476  "),
-        "{table}"
-    );
+    let means: Vec<_> = table.lines().filter(|line| line.starts_with("geometric mean ")).collect();
+    assert!(means[0].contains("  direct  ") && means[0].contains("  1.476  "), "{table}");
 }
 
 fn small() -> Scratch {
@@ -88,13 +77,7 @@ fn each_kind_of_segment_has_its_rows() {
 
 #[test]
 fn the_settings_of_elastic_segments_are_asked_for() {
-    let names = [
-        "direct",
-        "elastic, no recycling",
-        "elastic",
-        "compact",
-        "quick",
-    ];
+    let names = ["direct", "elastic, no recycling", "elastic", "compact", "quick"];
     compared("--compare=settings", &names);
 }
 
@@ -102,10 +85,7 @@ fn the_settings_of_elastic_segments_are_asked_for() {
 fn a_row_says_which_configuration_its_name_stands_for() {
     let trace = small();
     let (rows, _) = rows_of(&[trace.path(), "--backend", "host", "--compare"], 0);
-    for (name, config) in [
-        ("direct", "default"),
-        ("elastic", "expandable_segments:True"),
-    ] {
+    for (name, config) in [("direct", "default"), ("elastic", "expandable_segments:True")] {
         assert_eq!(rows_named(&rows, name).len(), 2);
         for row in rows_named(&rows, name) {
             assert_eq!(row["config"], config);
@@ -127,12 +107,6 @@ fn a_trace_that_fails_leaves_no_mean() {
 #[test]
 fn comparisons_that_contradict_or_do_not_exist() {
     let trace = small();
-    refused(
-        &[trace.path(), "--compare", "--config", ""],
-        "cannot be used with",
-    );
-    refused(
-        &[trace.path(), "--compare=peers"],
-        "[possible values: segments, settings]",
-    );
+    refused(&[trace.path(), "--compare", "--config", ""], "cannot be used with");
+    refused(&[trace.path(), "--compare=peers"], "[possible values: segments, settings]");
 }

@@ -28,34 +28,19 @@ fn the_smallest_limit_is_exact() {
     let keys: Vec<_> = rows[0].as_object().unwrap().keys().collect();
     assert_eq!(
         keys,
-        [
-            "backend",
-            "config",
-            "confirmed",
-            "fit_bytes",
-            "fit_ratio",
-            "peak_requested",
-            "peak_reserved",
-            "trace"
-        ]
+        ["backend", "config", "confirmed", "fit_bytes", "fit_ratio", "peak_requested", "peak_reserved", "trace"]
     );
     // 2 MiB for the 100 bytes, and a segment for each of the others, of which only the last must be there.
     assert_eq!(rows[0]["peak_requested"], 40 * MIB + 100);
     assert_eq!(rows[0]["peak_reserved"], 64 * MIB);
     assert_eq!(rows[0]["fit_bytes"], 42 * MIB);
     assert_eq!(rows[0]["confirmed"], true);
-    assert!(
-        table.contains(" 40.00 MiB  64.00 MiB  42.00 MiB  44040192  1.050\n"),
-        "{table}"
-    );
+    assert!(table.contains(" 40.00 MiB  64.00 MiB  42.00 MiB  44040192  1.050\n"), "{table}");
 }
 
 #[test]
 fn a_trace_fits_in_what_was_found_and_not_in_less() {
-    let packed = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../benches/traces/resnet_multiscale.trace.gz"
-    );
+    let packed = concat!(env!("CARGO_MANIFEST_DIR"), "/../benches/traces/resnet_multiscale.trace.gz");
     let (rows, _) = rows_of(&[packed, "--fit", "--compare"], 0);
     for name in ["direct", "elastic"] {
         let of_name = || rows.iter().filter(|row| row["name"] == name);
@@ -88,10 +73,7 @@ fn a_trace_larger_than_the_device_fits_nowhere() {
     let (rows, table) = rows_of(&[trace.path(), "--fit", "--phantom", "16M"], 1);
     assert_eq!(rows[0]["fit_bytes"], Value::Null);
     let error = rows[0]["error"].as_str().unwrap();
-    assert!(
-        error.starts_with("operation 6 of the first pass failed: "),
-        "{error}"
-    );
+    assert!(error.starts_with("operation 6 of the first pass failed: "), "{error}");
     assert!(table.contains("  out of memory  "), "{table}");
 }
 
@@ -139,10 +121,7 @@ fn limits_that_are_none_or_contradict() {
         &[trace.path(), "--phantom", "8G", "--limit", "9G"],
         "error: --limit 9.00 GiB is more than the 8.00 GiB of the device; ask for less, or leave it out\n",
     );
-    refused(
-        &[trace.path(), "--limit", "8G", "--fit"],
-        "cannot be used with",
-    );
+    refused(&[trace.path(), "--limit", "8G", "--fit"], "cannot be used with");
     for (config, options) in [
         ("memory_limit:4G", &["--limit", "8G"][..]),
         ("memory_limit:4G", &["--fit"]),
@@ -155,8 +134,5 @@ fn limits_that_are_none_or_contradict() {
         let arguments = [trace.path(), "--phantom", "16G", "--config", config];
         refused(&[&arguments[..], options].concat(), &expected);
     }
-    refused(
-        &["/nonexistent/x.trace", "--fit", "--compare"],
-        "cannot be read",
-    );
+    refused(&["/nonexistent/x.trace", "--fit", "--compare"], "cannot be read");
 }

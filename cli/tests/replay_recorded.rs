@@ -22,14 +22,8 @@ fn the_last_line_says_what_the_run_would_have_needed() {
     assert_eq!(rows[0]["peak_requested"], 34 * MIB);
     assert_eq!(rows[0]["recorded_peak_reserved"], 64 * MIB);
     let last = table.lines().next_back().unwrap();
-    assert_eq!(
-        last, "this run would have needed 70.00 MiB instead of 64.00 MiB",
-        "{table}"
-    );
-    assert!(
-        table.contains(": allocations older than the history, made first: 1\n"),
-        "{table}"
-    );
+    assert_eq!(last, "this run would have needed 70.00 MiB instead of 64.00 MiB", "{table}");
+    assert!(table.contains(": allocations older than the history, made first: 1\n"), "{table}");
 }
 
 #[test]
@@ -38,12 +32,7 @@ fn each_configuration_has_its_line() {
     let (rows, table) = rows_of(&[file.path(), "--backend", "host", "--compare"], 0);
     let elastic = rows.iter().find(|row| row["name"] == "elastic").unwrap();
     assert_eq!(elastic["peak_reserved"], 34 * MIB);
-    assert!(
-        table.ends_with(
-            "this run would have needed 34.00 MiB with 'elastic' instead of 64.00 MiB\n"
-        ),
-        "{table}"
-    );
+    assert!(table.ends_with("this run would have needed 34.00 MiB with 'elastic' instead of 64.00 MiB\n"), "{table}");
 }
 
 #[test]
@@ -63,14 +52,8 @@ fn one_of_several_devices_is_chosen() {
     second.events.truncate(2);
     snapshot.traces.push(second);
     let file = pickled(&snapshot);
-    refused(
-        &[file.path()],
-        "the snapshot has the histories of devices 0, 3; choose one with --recorded-device",
-    );
-    refused(
-        &[file.path(), "--recorded-device", "1"],
-        "device 1 has no history in the snapshot; these have: 0, 3",
-    );
+    refused(&[file.path()], "the snapshot has the histories of devices 0, 3; choose one with --recorded-device");
+    refused(&[file.path(), "--recorded-device", "1"], "device 1 has no history in the snapshot; these have: 0, 3");
     let options = [file.path(), "--recorded-device", "3", "--backend", "host"];
     let (rows, _) = rows_of(&options, 0);
     assert_eq!(rows[0]["operations"], 1);
@@ -81,13 +64,7 @@ fn snapshots_that_cannot_be_replayed() {
     let file = pickled(&Snapshot::default());
     refused(&[file.path()], "the snapshot has no history to replay");
     let cut = Scratch::holding(b"\x80\x02}", ".pickle");
-    refused(
-        &[cut.path()],
-        &format!(
-            "error: trace '{}': at byte 3: the pickle ends too early",
-            cut.path()
-        ),
-    );
+    refused(&[cut.path()], &format!("error: trace '{}': at byte 3: the pickle ends too early", cut.path()));
 }
 
 #[test]
@@ -121,12 +98,6 @@ fn a_page_shows_where_memory_ran_out() {
 fn a_page_that_cannot_be_drawn() {
     let trace = Scratch::holding("a 0 100 0\n", ".trace");
     let path = "/nonexistent/page.html";
-    refused(
-        &[trace.path(), "--backend", "host", "--html", path],
-        &format!("error: cannot write to '{path}': "),
-    );
-    refused(
-        &[trace.path(), "--fit", "--html", "page.html"],
-        "cannot be used with",
-    );
+    refused(&[trace.path(), "--backend", "host", "--html", path], &format!("error: cannot write to '{path}': "));
+    refused(&[trace.path(), "--fit", "--html", "page.html"], "cannot be used with");
 }

@@ -58,11 +58,7 @@ fn a_snapshot_of_nothing_says_so() {
 #[test]
 fn formats_turn_into_each_other() {
     let snapshot = run_of_three();
-    let (pickle, json, again) = (
-        pickled(&snapshot),
-        Scratch::new(".json"),
-        Scratch::new(".pickle"),
-    );
+    let (pickle, json, again) = (pickled(&snapshot), Scratch::new(".json"), Scratch::new(".pickle"));
     for (from, to) in [(&pickle, &json), (&json, &again)] {
         let ran = run(&["snapshot", "convert", from.path(), to.path()]);
         assert_eq!(ran.code, Some(0), "{ran:?}");
@@ -90,10 +86,7 @@ fn a_page_stands_by_itself() {
 fn files_that_are_no_snapshots() {
     refused(&["info", "/nonexistent/x.pickle"], "cannot be read: ");
     let foreign = Scratch::holding("a 0 512 0\n", ".pickle");
-    refused(
-        &["info", foreign.path()],
-        &format!("error: snapshot '{}': it begins with", foreign.path()),
-    );
+    refused(&["info", foreign.path()], &format!("error: snapshot '{}': it begins with", foreign.path()));
     let code = Scratch::holding(b"\x80\x02cos\nsystem\n.", ".pickle");
     refused(&["info", code.path()], "it asks for 'os.system'");
     refused(&["info"], "<FILE>");
@@ -112,16 +105,10 @@ fn an_ending_that_names_no_format() {
 #[test]
 fn a_file_that_cannot_be_written_leaves_the_older_one() {
     let file = pickled(&run_of_three());
-    refused(
-        &["convert", file.path(), "/nonexistent/x.json"],
-        "error: cannot write to '/nonexistent/x.json': ",
-    );
+    refused(&["convert", file.path(), "/nonexistent/x.json"], "error: cannot write to '/nonexistent/x.json': ");
     let older = Scratch::holding("older", ".json");
     let damaged = Scratch::holding(b"\x80\x02", ".pickle");
-    refused(
-        &["convert", damaged.path(), older.path()],
-        "the pickle ends too early",
-    );
+    refused(&["convert", damaged.path(), older.path()], "the pickle ends too early");
     assert_eq!(fs::read_to_string(older.path()).unwrap(), "older");
 }
 
@@ -132,9 +119,6 @@ fn a_full_disk_says_so() {
         return;
     }
     let file = pickled(&run_of_three());
-    refused(
-        &["view", file.path(), "-o", "/dev/full"],
-        "error: cannot write to '/dev/full': No space left on device",
-    );
+    refused(&["view", file.path(), "-o", "/dev/full"], "error: cannot write to '/dev/full': No space left on device");
     assert!(fs::exists("/dev/full").unwrap(), "it is still a device");
 }

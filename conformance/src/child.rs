@@ -68,10 +68,7 @@ fn play(fixture: &Arc<dyn Fixture>, role: &str) -> Verdict<String> {
         .flat_map(|roles| roles.iter())
         .find(|known| known.name == role)
         .ok_or_else(|| Stop::failed(format!("no role is called '{role}'")))?;
-    let ordinal = env::var(DEVICE)
-        .ok()
-        .and_then(|text| text.parse().ok())
-        .unwrap_or(Ordinal(0));
+    let ordinal = env::var(DEVICE).ok().and_then(|text| text.parse().ok()).unwrap_or(Ordinal(0));
     let arguments = env::var(ARGUMENTS).unwrap_or_default();
     let subject = Subject::open(Arc::clone(fixture), ordinal)?;
     (role.play)(&subject, &arguments)
@@ -79,12 +76,7 @@ fn play(fixture: &Arc<dyn Fixture>, role: &str) -> Verdict<String> {
 
 impl Subject {
     /// Runs a child to its end and returns its answer; `stdin`, if any, becomes its standard input.
-    pub(crate) fn child(
-        &self,
-        role: &Role,
-        arguments: &str,
-        stdin: Option<OwnedFd>,
-    ) -> Verdict<String> {
+    pub(crate) fn child(&self, role: &Role, arguments: &str, stdin: Option<OwnedFd>) -> Verdict<String> {
         let program = env::current_exe().map_err(|error| refused("find this program", &error))?;
         let child = Command::new(program)
             .args(env::args_os().skip(1))
@@ -121,18 +113,14 @@ fn finish(mut child: Child) -> Verdict<(ExitStatus, String)> {
                 let _ = child.kill();
                 let _ = child.wait();
                 let seconds = LIMIT.as_secs();
-                return Err(Stop::failed(format!(
-                    "the child took more than {seconds} s"
-                )));
+                return Err(Stop::failed(format!("the child took more than {seconds} s")));
             }
             Err(error) => return Err(refused("wait for the child", &error)),
         }
     };
     let mut output = String::new();
     if let Some(mut stdout) = child.stdout.take() {
-        stdout
-            .read_to_string(&mut output)
-            .map_err(|error| refused("read the child's answer", &error))?;
+        stdout.read_to_string(&mut output).map_err(|error| refused("read the child's answer", &error))?;
     }
     Ok((status, output))
 }

@@ -47,15 +47,8 @@ impl Deviation {
 /// Judges what a case came to, in the light of the deviations listed for `backend`.
 ///
 /// A listed case that fails is no failure; one that passes is, so that the list stays true.
-pub(crate) fn judge(
-    listed: &[Deviation],
-    backend: &BackendInfo,
-    case: &str,
-    outcome: Outcome,
-) -> Outcome {
-    let known = listed
-        .iter()
-        .find(|deviation| deviation.case == case && deviation.concerns(backend));
+pub(crate) fn judge(listed: &[Deviation], backend: &BackendInfo, case: &str, outcome: Outcome) -> Outcome {
+    let known = listed.iter().find(|deviation| deviation.case == case && deviation.concerns(backend));
     let Some(known) = known else {
         return outcome;
     };
@@ -84,9 +77,7 @@ mod tests {
     }
 
     fn failed() -> Outcome {
-        Outcome::Failed {
-            text: "poll failed".into(),
-        }
+        Outcome::Failed { text: "poll failed".into() }
     }
 
     #[test]
@@ -102,11 +93,7 @@ mod tests {
         let backend = driver(Vendor::Amd, Version::new(6, 0));
         let outcome = judge(&[OLD], &backend, OLD.case, Outcome::Passed);
         assert!(outcome.is_failure());
-        assert!(
-            outcome
-                .to_string()
-                .contains("no longer deviates: remove it")
-        );
+        assert!(outcome.to_string().contains("no longer deviates: remove it"));
     }
 
     #[test]
@@ -125,11 +112,7 @@ mod tests {
     #[test]
     fn every_deviation_names_a_case() {
         for deviation in DEVIATIONS {
-            assert!(
-                cases().iter().any(|case| case.name == deviation.case),
-                "{} is no case",
-                deviation.case
-            );
+            assert!(cases().iter().any(|case| case.name == deviation.case), "{} is no case", deviation.case);
         }
     }
 }

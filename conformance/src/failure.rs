@@ -42,18 +42,12 @@ impl Failure {
     /// A failure noticed at the caller's line.
     #[track_caller]
     pub(crate) fn here(text: impl Into<String>) -> Self {
-        Self {
-            text: text.into(),
-            place: Some(Location::caller()),
-        }
+        Self { text: text.into(), place: Some(Location::caller()) }
     }
 
     /// A failure noticed from outside the case, such as a hang.
     pub(crate) fn outside(text: impl Into<String>) -> Self {
-        Self {
-            text: text.into(),
-            place: None,
-        }
+        Self { text: text.into(), place: None }
     }
 }
 
@@ -146,10 +140,6 @@ mod tests {
         let Err(Stop::Failed(failure)) = check() else {
             panic!("one is not two");
         };
-        assert!(
-            failure
-                .to_string()
-                .starts_with("the count: found 1, promised 2")
-        );
+        assert!(failure.to_string().starts_with("the count: found 1, promised 2"));
     }
 }

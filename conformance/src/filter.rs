@@ -19,9 +19,7 @@ pub enum FilterError {
     #[error("the filter is empty; leave it out to run every case")]
     Empty,
     /// It holds something that no name holds.
-    #[error(
-        "'{text}' is no filter: '{character}' is in no case's name; use a-z, 0-9, '_', ':' and '*'"
-    )]
+    #[error("'{text}' is no filter: '{character}' is in no case's name; use a-z, 0-9, '_', ':' and '*'")]
     Malformed {
         /// The filter.
         text: String,
@@ -45,10 +43,7 @@ impl Filter {
             return Err(FilterError::Empty);
         }
         match text.chars().find(|c| !is_legal(*c)) {
-            Some(character) => Err(FilterError::Malformed {
-                text: text.to_owned(),
-                character,
-            }),
+            Some(character) => Err(FilterError::Malformed { text: text.to_owned(), character }),
             None => Ok(Self(text.to_owned())),
         }
     }
@@ -67,10 +62,7 @@ impl Filter {
 
     /// Those of `cases` that match; none is an error.
     pub fn select<'c>(&self, cases: &'c [Case]) -> Result<Vec<&'c Case>, FilterError> {
-        let chosen: Vec<_> = cases
-            .iter()
-            .filter(|case| self.matches(case.name))
-            .collect();
+        let chosen: Vec<_> = cases.iter().filter(|case| self.matches(case.name)).collect();
         if chosen.is_empty() {
             let groups: BTreeSet<_> = cases.iter().map(Case::group).collect();
             return Err(FilterError::NoMatch {
@@ -94,9 +86,7 @@ fn matches_whole(pattern: &str, name: &str) -> bool {
     let Some(name) = name.strip_prefix(head) else {
         return false;
     };
-    (0..=name.len())
-        .filter(|at| name.is_char_boundary(*at))
-        .any(|at| matches_whole(rest, &name[at..]))
+    (0..=name.len()).filter(|at| name.is_char_boundary(*at)).any(|at| matches_whole(rest, &name[at..]))
 }
 
 #[cfg(test)]
@@ -117,15 +107,9 @@ mod tests {
 
     #[test]
     fn a_star_stands_for_anything_within_a_whole_name() {
-        assert!(matches(
-            "events::*_done",
-            "events::poll_before_record_is_done"
-        ));
+        assert!(matches("events::*_done", "events::poll_before_record_is_done"));
         assert!(matches("*memory::*", "virtual_memory::aliases"));
-        assert!(!matches(
-            "events::*_don",
-            "events::poll_before_record_is_done"
-        ));
+        assert!(!matches("events::*_don", "events::poll_before_record_is_done"));
         assert!(matches("*", "anything"));
     }
 
@@ -134,14 +118,8 @@ mod tests {
         assert_eq!(Filter::parse(""), Err(FilterError::Empty));
         let error = Filter::parse("events poll").unwrap_err().to_string();
         assert!(error.contains("' ' is in no case's name"), "{error}");
-        let error = Filter::parse("nonsense")
-            .unwrap()
-            .select(cases())
-            .unwrap_err();
+        let error = Filter::parse("nonsense").unwrap().select(cases()).unwrap_err();
         let text = error.to_string();
-        assert!(
-            text.starts_with("no case matches 'nonsense'; groups are capture, "),
-            "{text}"
-        );
+        assert!(text.starts_with("no case matches 'nonsense'; groups are capture, "), "{text}");
     }
 }

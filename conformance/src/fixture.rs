@@ -108,10 +108,7 @@ where
 
 impl<F> fmt::Debug for Joined<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Joined")
-            .field("name", &self.name)
-            .field("ordinal", &self.ordinal)
-            .finish_non_exhaustive()
+        f.debug_struct("Joined").field("name", &self.name).field("ordinal", &self.ordinal).finish_non_exhaustive()
     }
 }
 

@@ -27,10 +27,7 @@ pub fn main(fixture: impl Fixture + 'static) -> ExitCode {
             let bench = Arc::new(bench);
             cases().iter().map(|case| trial(&bench, case)).collect()
         }
-        Err(error) => cases()
-            .iter()
-            .map(|case| absent(case, &error, &*fixture))
-            .collect(),
+        Err(error) => cases().iter().map(|case| absent(case, &error, &*fixture)).collect(),
     };
     let conclusion = libtest_mimic::run(&arguments, trials);
     leave_if_hung(if conclusion.has_failed() { 101 } else { 0 });
@@ -45,9 +42,7 @@ fn trial(bench: &Arc<Bench>, case: &'static Case) -> Trial {
         let outcome = bench.run(case, LIMIT).outcome;
         match outcome {
             Outcome::Passed => Ok(Completion::Completed),
-            Outcome::Skipped { .. } | Outcome::Deviates { .. } => {
-                Ok(Completion::ignored_with(outcome))
-            }
+            Outcome::Skipped { .. } | Outcome::Deviates { .. } => Ok(Completion::ignored_with(outcome)),
             Outcome::Failed { .. } | Outcome::DeviationGone { .. } => {
                 Err(Failed::from(format!("{outcome}\npromise: {}", case.about)))
             }

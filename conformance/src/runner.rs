@@ -37,12 +37,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self {
-            filter: None,
-            ordinal: None,
-            threads: 1,
-            limit: LIMIT,
-        }
+        Self { filter: None, ordinal: None, threads: 1, limit: LIMIT }
     }
 }
 
@@ -71,11 +66,7 @@ pub fn run(fixture: &Arc<dyn Fixture>, options: &Options) -> Result<Report, RunE
         None => cases().iter().collect(),
     };
     let bench = Bench::open(fixture, options.ordinal)?;
-    let threads = if fixture.is_isolated() {
-        options.threads.max(1)
-    } else {
-        1
-    };
+    let threads = if fixture.is_isolated() { options.threads.max(1) } else { 1 };
     let next = AtomicUsize::new(0);
     let done = Mutex::new(Vec::with_capacity(chosen.len()));
     thread::scope(|scope| {
@@ -109,25 +100,12 @@ pub(crate) struct Bench {
 }
 
 impl Bench {
-    pub(crate) fn open(
-        fixture: &Arc<dyn Fixture>,
-        ordinal: Option<Ordinal>,
-    ) -> Result<Self, RunError> {
+    pub(crate) fn open(fixture: &Arc<dyn Fixture>, ordinal: Option<Ordinal>) -> Result<Self, RunError> {
         let ordinal = ordinal.unwrap_or_else(|| fixture.ordinal());
         let backend = fixture.open().map_err(RunError::Backend)?;
-        let device = backend
-            .open(ordinal)
-            .map_err(|error| RunError::Device(ordinal, error))?;
-        let count = backend
-            .device_count()
-            .map_err(|error| RunError::Device(ordinal, error))?;
-        Ok(Self {
-            fixture: Arc::clone(fixture),
-            backend,
-            device,
-            ordinal,
-            count,
-        })
+        let device = backend.open(ordinal).map_err(|error| RunError::Device(ordinal, error))?;
+        let count = backend.device_count().map_err(|error| RunError::Device(ordinal, error))?;
+        Ok(Self { fixture: Arc::clone(fixture), backend, device, ordinal, count })
     }
 
     pub(crate) fn header(&self) -> Header {
@@ -158,15 +136,11 @@ impl Bench {
 /// Runs a case on a thread of its own and gives it up after `limit`.
 fn watch(fixture: Arc<dyn Fixture>, ordinal: Ordinal, case: Case, limit: Duration) -> Outcome {
     let (send, receive) = mpsc::sync_channel(1);
-    let spawned = thread::Builder::new()
-        .name(case.name.to_owned())
-        .spawn(move || {
-            let verdict = catch_unwind(AssertUnwindSafe(|| {
-                (case.run)(&Subject::open(fixture, ordinal)?)
-            }));
-            // Nobody listens any more where the case was given up.
-            let _ = send.send(verdict);
-        });
+    let spawned = thread::Builder::new().name(case.name.to_owned()).spawn(move || {
+        let verdict = catch_unwind(AssertUnwindSafe(|| (case.run)(&Subject::open(fixture, ordinal)?)));
+        // Nobody listens any more where the case was given up.
+        let _ = send.send(verdict);
+    });
     if let Err(error) = spawned {
         return failed(&Failure::outside(format!("no thread to run on: {error}")));
     }
@@ -174,11 +148,7 @@ fn watch(fixture: Arc<dyn Fixture>, ordinal: Ordinal, case: Case, limit: Duratio
         return outcome(verdict);
     }
     note_hang();
-    failed(&Failure::outside(format!(
-        "hung: {} did not finish within {} s",
-        case.name,
-        limit.as_secs_f32()
-    )))
+    failed(&Failure::outside(format!("hung: {} did not finish within {} s", case.name, limit.as_secs_f32())))
 }
 
 fn outcome(verdict: thread::Result<Verdict>) -> Outcome {
@@ -191,9 +161,7 @@ fn outcome(verdict: thread::Result<Verdict>) -> Outcome {
 }
 
 fn failed(failure: &Failure) -> Outcome {
-    Outcome::Failed {
-        text: failure.to_string(),
-    }
+    Outcome::Failed { text: failure.to_string() }
 }
 
 /// The text a panic carries.
@@ -220,19 +188,15 @@ mod tests {
 
     fn host() -> Arc<dyn Fixture> {
         Arc::new(|| {
-            let backend =
-                cachette_hal_host::HostBackend::new(cachette_hal_host::HostConfig::default())
-                    .map_err(|error| error.to_string())?;
+            let backend = cachette_hal_host::HostBackend::new(cachette_hal_host::HostConfig::default())
+                .map_err(|error| error.to_string())?;
             Ok(Arc::new(backend) as Arc<dyn Backend>)
         })
     }
 
     fn outcome_of(run: fn(&Subject) -> Verdict, limit: Duration) -> Outcome {
         let case = Case { run, ..CASE };
-        Bench::open(&host(), None)
-            .unwrap()
-            .run(&case, limit)
-            .outcome
+        Bench::open(&host(), None).unwrap().run(&case, limit).outcome
     }
 
     #[test]
@@ -248,10 +212,7 @@ mod tests {
             Ok(())
         };
         let outcome = outcome_of(hang, Duration::from_millis(50));
-        assert!(
-            outcome.to_string().contains("hung: runner::case"),
-            "{outcome}"
-        );
+        assert!(outcome.to_string().contains("hung: runner::case"), "{outcome}");
     }
 
     #[test]
@@ -263,10 +224,7 @@ mod tests {
     #[test]
     fn too_few_devices_skip_a_case() {
         let case = CASE.on_devices(9);
-        let outcome = Bench::open(&host(), None)
-            .unwrap()
-            .run(&case, LIMIT)
-            .outcome;
+        let outcome = Bench::open(&host(), None).unwrap().run(&case, LIMIT).outcome;
         assert_eq!(outcome.to_string(), "skipped: needs 9 devices, found 1");
     }
 
@@ -275,23 +233,14 @@ mod tests {
         let absent: Arc<dyn Fixture> = Arc::new(|| Err("not installed".to_owned()));
         let error = run(&absent, &Options::default()).unwrap_err();
         assert_eq!(error.to_string(), "the backend did not open: not installed");
-        let options = Options {
-            ordinal: Some(Ordinal(7)),
-            ..Options::default()
-        };
+        let options = Options { ordinal: Some(Ordinal(7)), ..Options::default() };
         let error = run(&host(), &options).unwrap_err();
-        assert!(
-            error.to_string().starts_with("device 7 did not open"),
-            "{error}"
-        );
+        assert!(error.to_string().starts_with("device 7 did not open"), "{error}");
     }
 
     #[test]
     fn a_filter_that_matches_nothing_runs_nothing() {
-        let options = Options {
-            filter: Some("events::nothing".into()),
-            ..Options::default()
-        };
+        let options = Options { filter: Some("events::nothing".into()), ..Options::default() };
         assert!(matches!(run(&host(), &options), Err(RunError::Filter(_))));
     }
 }

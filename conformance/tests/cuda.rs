@@ -25,11 +25,7 @@ fn choose() {
     match CudaBackend::load() {
         Ok(backend) => {
             let info = backend.info();
-            let whose = if info.emulated {
-                "emulated"
-            } else {
-                "NVIDIA's"
-            };
+            let whose = if info.emulated { "emulated" } else { "NVIDIA's" };
             eprintln!("CUDA {} ({whose}), from {}", info.version, info.library);
         }
         Err(why) => eprintln!("CUDA does not load: {why}"),

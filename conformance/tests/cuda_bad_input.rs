@@ -77,25 +77,17 @@ fn trials() -> Vec<Trial> {
         ("a_device_that_vanishes_is_lost", lost_device),
         ("a_leaving_process_is_told_so", leaving),
     ];
-    cases
-        .iter()
-        .map(|(name, case)| Trial::test(*name, *case))
-        .collect()
+    cases.iter().map(|(name, case)| Trial::test(*name, *case)).collect()
 }
 
 /// Opens every device, and says what came of it.
 fn open() -> Said {
     let backend = CudaBackend::load()?;
     let count = backend.device_count()?;
-    let mut lines = vec![format!(
-        "{count} devices, emulated: {}",
-        backend.info().emulated
-    )];
+    let mut lines = vec![format!("{count} devices, emulated: {}", backend.info().emulated)];
     for ordinal in (0..count).map(Ordinal) {
         let device = backend.device(ordinal)?;
-        let missing = Feature::ALL
-            .iter()
-            .filter_map(|feature| device.missing(*feature));
+        let missing = Feature::ALL.iter().filter_map(|feature| device.missing(*feature));
         lines.extend(missing.map(|missing| missing.to_string()));
         device.allocate(4096)?;
     }
@@ -110,9 +102,7 @@ fn share() -> Said {
     let bytes = memory.granularity().minimum;
     let mut lines = Vec::new();
     for sharing in Sharing::ALL {
-        let shares = memory
-            .shares(sharing)
-            .map_or_else(|why| why.to_string(), |()| "yes".into());
+        let shares = memory.shares(sharing).map_or_else(|why| why.to_string(), |()| "yes".into());
         let made = memory.create_backing(bytes, sharing);
         let made = made.map_or_else(|error| error.to_string(), |_| "made".into());
         lines.push(format!("{sharing}: {shares}; {made}"));
@@ -154,10 +144,7 @@ fn leave() {
 extern "C" fn use_the_device() {
     if let Some(device) = LEFT.get() {
         let answer = device.allocate(4096);
-        println!(
-            "{}",
-            answer.map_or_else(|error| error.to_string(), |ptr| ptr.to_string())
-        );
+        println!("{}", answer.map_or_else(|error| error.to_string(), |ptr| ptr.to_string()));
     }
 }
 
@@ -203,10 +190,7 @@ fn no_library() -> Result<(), Failed> {
 
 fn missing_file() -> Result<(), Failed> {
     let said = child(OPEN, Path::new("/nowhere/libcuda.so.1"), &[])?;
-    expect(
-        &said,
-        "no driver library could be opened; tried /nowhere/libcuda.so.1 (No such file or directory)",
-    )
+    expect(&said, "no driver library could be opened; tried /nowhere/libcuda.so.1 (No such file or directory)")
 }
 
 fn text_file() -> Result<(), Failed> {
@@ -215,10 +199,7 @@ fn text_file() -> Result<(), Failed> {
     fs::write(&path, "This is no library.\n".repeat(100))?;
     let said = child(OPEN, &path, &[]);
     fs::remove_file(&path)?;
-    let promised = format!(
-        "no driver library could be opened; tried {} (invalid ELF header)",
-        path.display()
-    );
+    let promised = format!("no driver library could be opened; tried {} (invalid ELF header)", path.display());
     expect(&said?, &promised)
 }
 
@@ -234,10 +215,7 @@ fn other_library() -> Result<(), Failed> {
 fn old_driver() -> Result<(), Failed> {
     let library = emulated_driver();
     let said = child(OPEN, &library, &[("CACHETTE_EMULATED_VERSION", "11080")])?;
-    let promised = format!(
-        "{} is version 11.8, which is too old; install 12.0 or newer",
-        library.display()
-    );
+    let promised = format!("{} is version 11.8, which is too old; install 12.0 or newer", library.display());
     expect(&said, &promised)
 }
 
@@ -292,28 +270,16 @@ fn no_fabric() -> Result<(), Failed> {
 }
 
 fn network_cards() -> Result<(), Failed> {
-    let said = child(
-        SHARE,
-        &emulated_driver(),
-        &[("CACHETTE_EMULATED_RDMA", "1")],
-    )?;
-    let promised =
-        "private backing: yes; made\nfile descriptors: yes; made\nfabric handles: yes; made";
+    let said = child(SHARE, &emulated_driver(), &[("CACHETTE_EMULATED_RDMA", "1")])?;
+    let promised = "private backing: yes; made\nfile descriptors: yes; made\nfabric handles: yes; made";
     expect(&said, promised)
 }
 
 fn second_mapping() -> Result<(), Failed> {
     let said = child(ALIAS, &emulated_driver(), &[])?;
     expect(&said, "mapped")?;
-    let said = child(
-        ALIAS,
-        &emulated_driver(),
-        &[("CACHETTE_EMULATED_ALIASES", "0")],
-    )?;
-    expect(
-        &said,
-        "cuMemMap failed: not supported (status 999); do without it on this device; mapped later",
-    )
+    let said = child(ALIAS, &emulated_driver(), &[("CACHETTE_EMULATED_ALIASES", "0")])?;
+    expect(&said, "cuMemMap failed: not supported (status 999); do without it on this device; mapped later")
 }
 
 fn lost_device() -> Result<(), Failed> {
@@ -331,8 +297,5 @@ fn lost_device() -> Result<(), Failed> {
 
 fn leaving() -> Result<(), Failed> {
     let said = child(LEAVE, &emulated_driver(), &[])?;
-    expect(
-        &said,
-        "cuCtxGetCurrent failed: the driver is shutting down (status 4); stop using the device",
-    )
+    expect(&said, "cuCtxGetCurrent failed: the driver is shutting down (status 4); stop using the device")
 }

@@ -9,8 +9,8 @@ use std::ptr::{self, NonNull};
 
 use cachette_hal::load::{Candidate, Library};
 use cachette_hal::{
-    Access, Backend, CaptureMode, Device, DevicePtr, IpcToken, LoadError, Ordinal, Result, Sharing,
-    StreamRef, symbol_table,
+    Access, Backend, CaptureMode, Device, DevicePtr, IpcToken, LoadError, Ordinal, Result, Sharing, StreamRef,
+    symbol_table,
 };
 use cachette_hal_cuda::{CudaBackend, CudaDevice};
 use libtest_mimic::{Arguments, Trial};
@@ -86,11 +86,7 @@ fn use_every_group(device: &CudaDevice) -> Result<()> {
     assert!(begun.is_err());
     assert!(device.peer_access()?.can_reach(Ordinal(4000)).is_err());
     // SAFETY: 1. as above.
-    unsafe {
-        device
-            .host_calls()?
-            .call_host(stream.borrow(), Box::new(|| ()))
-    }?;
+    unsafe { device.host_calls()?.call_host(stream.borrow(), Box::new(|| ())) }?;
     // SAFETY: 1. as above.
     unsafe { device.synchronize(stream.borrow()) }?;
     // SAFETY: 1. as above.

@@ -5,9 +5,7 @@ use std::env;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use cachette_conformance::{
-    Case, Fixture, Joined, Opened, Options, Outcome, cases, child, leave_if_hung, run,
-};
+use cachette_conformance::{Case, Fixture, Joined, Opened, Options, Outcome, cases, child, leave_if_hung, run};
 use cachette_emulated_hip::{Personality, install};
 use cachette_hal::Backend;
 use cachette_hal_hip::{Candidate, HipBackend};
@@ -82,15 +80,10 @@ fn announce(subject: Subject) {
 /// Runs one case, alone on its device.
 fn run_case(subject: Subject, case: &Case, device: &Mutex<()>) -> Result<Completion, Failed> {
     let _alone = device.lock().unwrap_or_else(PoisonError::into_inner);
-    let options = Options {
-        filter: Some(case.name.to_owned()),
-        ..Options::default()
-    };
+    let options = Options { filter: Some(case.name.to_owned()), ..Options::default() };
     let report = run(&subject.fixture(), &options)?;
     let found = report.cases.iter().find(|found| found.name == case.name);
-    let outcome = found
-        .map(|found| &found.outcome)
-        .ok_or("the case did not run")?;
+    let outcome = found.map(|found| &found.outcome).ok_or("the case did not run")?;
     match outcome {
         Outcome::Passed => Ok(Completion::Completed),
         Outcome::Skipped { .. } | Outcome::Deviates { .. } => Ok(Completion::ignored_with(outcome)),
@@ -106,10 +99,7 @@ fn main() -> ExitCode {
     }
     let subjects = subjects();
     subjects.iter().copied().for_each(announce);
-    let devices: BTreeMap<_, Arc<Mutex<()>>> = subjects
-        .into_iter()
-        .map(|subject| (subject, Arc::default()))
-        .collect();
+    let devices: BTreeMap<_, Arc<Mutex<()>>> = subjects.into_iter().map(|subject| (subject, Arc::default())).collect();
     // Neighbours are of different versions, so that cases wait for each other as little as they can.
     let trials = cases().iter().flat_map(|case| {
         devices.iter().map(move |(subject, device)| {

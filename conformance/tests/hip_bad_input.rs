@@ -56,10 +56,7 @@ fn trials() -> Vec<Trial> {
         ("a_device_that_vanishes_is_lost", lost_device),
         ("a_leaving_process_is_told_so", leaving),
     ];
-    cases
-        .iter()
-        .map(|(name, case)| Trial::ignorable_test(*name, *case))
-        .collect()
+    cases.iter().map(|(name, case)| Trial::ignorable_test(*name, *case)).collect()
 }
 
 /// Opens every device, and says what came of it.
@@ -67,15 +64,10 @@ fn open() -> Result<String, String> {
     let text = |error: cachette_hal::Error| error.to_string();
     let backend = HipBackend::load().map_err(|error| error.to_string())?;
     let (info, count) = (backend.info(), backend.device_count().map_err(text)?);
-    let mut lines = vec![format!(
-        "{count} devices of {}, emulated: {}",
-        info.version, info.emulated
-    )];
+    let mut lines = vec![format!("{count} devices of {}, emulated: {}", info.version, info.emulated)];
     for ordinal in (0..count).map(Ordinal) {
         let device = backend.device(ordinal).map_err(text)?;
-        let missing = Feature::ALL
-            .iter()
-            .filter_map(|feature| device.missing(*feature));
+        let missing = Feature::ALL.iter().filter_map(|feature| device.missing(*feature));
         lines.extend(missing.map(|missing| missing.to_string()));
         device.allocate(4096).map_err(text)?;
     }
@@ -108,9 +100,7 @@ fn leave() -> Result<String, String> {
     // SAFETY: the handler uses nothing that has ended by then.
     unsafe { atexit(use_the_device) };
     let backend = HipBackend::load().map_err(|error| error.to_string())?;
-    let device = backend
-        .device(Ordinal(0))
-        .map_err(|error| error.to_string())?;
+    let device = backend.device(Ordinal(0)).map_err(|error| error.to_string())?;
     LEFT.set(device).map_err(|_| "it is set once")?;
     Ok("leaving".to_owned())
 }
@@ -124,10 +114,7 @@ extern "C" fn use_the_device() {
 
 fn missing_file() -> Result<Completion, Failed> {
     let said = child("open", Path::new("/nowhere/libamdhip64.so.7"), &[])?;
-    expect(
-        &said,
-        "no driver library could be opened; tried /nowhere/libamdhip64.so.7 (No such file or directory)",
-    )
+    expect(&said, "no driver library could be opened; tried /nowhere/libamdhip64.so.7 (No such file or directory)")
 }
 
 fn text_file() -> Result<Completion, Failed> {
@@ -142,19 +129,12 @@ fn text_file() -> Result<Completion, Failed> {
 
 fn other_library() -> Result<Completion, Failed> {
     let said = child("open", Path::new("libm.so.6"), &[])?;
-    expect(
-        &said,
-        "libm.so.6 is not a usable driver: it lacks hipRuntimeGetVersion",
-    )
+    expect(&said, "libm.so.6 is not a usable driver: it lacks hipRuntimeGetVersion")
 }
 
 fn old_library() -> Result<Completion, Failed> {
     let library = seven()?;
-    let said = child(
-        "open",
-        &library,
-        &[("CACHETTE_EMULATED_VERSION", "50221153")],
-    )?;
+    let said = child("open", &library, &[("CACHETTE_EMULATED_VERSION", "50221153")])?;
     let library = library.display();
     let promised = format!("{library} is version 5.2, which is too old; install 6.0 or newer");
     expect(&said, &promised)
@@ -166,10 +146,7 @@ fn debians_library() -> Result<Completion, Failed> {
     if said.contains("cannot open shared object") || said.contains("No such file") {
         return Ok(Completion::ignored_with("libamdhip64-5 is not installed"));
     }
-    expect(
-        &said,
-        "libamdhip64.so.5 is version 5.2, which is too old; install 6.0 or newer",
-    )
+    expect(&said, "libamdhip64.so.5 is version 5.2, which is too old; install 6.0 or newer")
 }
 
 /// What is said where no device is shown.
@@ -200,23 +177,11 @@ fn hidden_devices() -> Result<Completion, Failed> {
         let said = child("open", &library, &[variable])?;
         expect(&said, &none_shown(&library))?;
     }
-    let (one, all) = (
-        "1 devices of 7.2, emulated: true",
-        "2 devices of 7.2, emulated: true",
-    );
-    expect(
-        &child("open", &library, &[("HIP_VISIBLE_DEVICES", "1,7,0")])?,
-        one,
-    )?;
+    let (one, all) = ("1 devices of 7.2, emulated: true", "2 devices of 7.2, emulated: true");
+    expect(&child("open", &library, &[("HIP_VISIBLE_DEVICES", "1,7,0")])?, one)?;
     // Empty is as good as not set; HIP's own comes before CUDA's.
-    expect(
-        &child("open", &library, &[("HIP_VISIBLE_DEVICES", "")])?,
-        all,
-    )?;
-    let both = [
-        ("HIP_VISIBLE_DEVICES", "0,1"),
-        ("CUDA_VISIBLE_DEVICES", "-1"),
-    ];
+    expect(&child("open", &library, &[("HIP_VISIBLE_DEVICES", "")])?, all)?;
+    let both = [("HIP_VISIBLE_DEVICES", "0,1"), ("CUDA_VISIBLE_DEVICES", "-1")];
     expect(&child("open", &library, &both)?, all)
 }
 
@@ -252,10 +217,7 @@ fn both_vendors() -> Result<Completion, Failed> {
 }
 
 fn every_feature() -> Result<Completion, Failed> {
-    expect(
-        &child("open", &seven()?, &[])?,
-        "2 devices of 7.2, emulated: true",
-    )
+    expect(&child("open", &seven()?, &[])?, "2 devices of 7.2, emulated: true")
 }
 
 fn lost_device() -> Result<Completion, Failed> {

@@ -3,9 +3,7 @@
 use cachette_emulated_hip::{Personality, install};
 use cachette_hal::load::{Candidate, Library};
 use cachette_hal::owned::OwnedEvent;
-use cachette_hal::{
-    Access, Backend, Device, ErrorKind, Ordinal, Progress, Sharing, StreamRef, Vendor, symbol_table,
-};
+use cachette_hal::{Access, Backend, Device, ErrorKind, Ordinal, Progress, Sharing, StreamRef, Vendor, symbol_table};
 use cachette_hal_hip::{AllocationKind, HipBackend};
 
 symbol_table! {
@@ -48,17 +46,12 @@ impl Caller {
 
 /// The emulated library of a version, as a backend and as another part of the process sees it.
 fn load(personality: Personality) -> (HipBackend, Caller) {
-    let names = [Candidate::Path(
-        install(personality).expect("the library was built"),
-    )];
+    let names = [Candidate::Path(install(personality).expect("the library was built"))];
     // SAFETY: the emulated library keeps to AMD's C interface.
     let backend = unsafe { HipBackend::load_from(&names) }.expect("it loads");
     // SAFETY: as above.
     let library = unsafe { Library::open_first(&names) }.expect("it opens");
-    (
-        backend,
-        Caller::resolve(&library).expect("it has every function"),
-    )
+    (backend, Caller::resolve(&library).expect("it has every function"))
 }
 
 #[test]
@@ -75,17 +68,9 @@ fn the_current_device_stays_on_every_path() {
                 unsafe { device.free(ptr) }.unwrap();
                 device.memory_info().unwrap();
                 device.stream_ordered().unwrap();
-                device
-                    .peer_access()
-                    .unwrap()
-                    .can_reach(Ordinal(9))
-                    .unwrap_err();
+                device.peer_access().unwrap().can_reach(Ordinal(9)).unwrap_err();
                 device.synchronize_device().unwrap();
-                assert_eq!(
-                    caller.current(),
-                    chosen,
-                    "{personality}, after calls on {ordinal}"
-                );
+                assert_eq!(caller.current(), chosen, "{personality}, after calls on {ordinal}");
             }
         }
     }
@@ -97,11 +82,7 @@ fn each_device_takes_its_own_memory() {
     for personality in Personality::ALL {
         let (backend, caller) = load(personality);
         let devices = [0, 1].map(|ordinal| backend.device(Ordinal(ordinal)).unwrap());
-        let free = || {
-            devices
-                .each_ref()
-                .map(|device| device.memory_info().unwrap().free)
-        };
+        let free = || devices.each_ref().map(|device| device.memory_info().unwrap().free);
         for (chosen, other) in [(0, 1), (1, 0)] {
             caller.choose(other);
             let (device, before) = (&devices[chosen], free());
@@ -173,10 +154,7 @@ fn the_legacy_stream_is_the_default_one() {
 fn what_is_mapped_is_known_to_every_backend_of_the_library() {
     for personality in Personality::ALL {
         let (first, second) = (load(personality).0, load(personality).0);
-        let (one, two) = (
-            first.device(Ordinal(0)).unwrap(),
-            second.device(Ordinal(0)).unwrap(),
-        );
+        let (one, two) = (first.device(Ordinal(0)).unwrap(), second.device(Ordinal(0)).unwrap());
         let (here, there) = (one.virtual_memory().unwrap(), two.virtual_memory().unwrap());
         let bytes = here.granularity().minimum;
         let at = here.reserve(bytes, None).unwrap();
@@ -235,8 +213,6 @@ fn every_kind_of_memory_is_allocated_and_freed() {
         // SAFETY: 1. it was allocated just now. 2. Nothing has used it.
         unsafe { device.free(ptr) }.unwrap();
     }
-    let error = device
-        .allocate_kind(0, AllocationKind::FineGrained)
-        .unwrap_err();
+    let error = device.allocate_kind(0, AllocationKind::FineGrained).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidValue);
 }

@@ -35,21 +35,14 @@ fn trials() -> Vec<Trial> {
         ("a_bad_pool_is_not_offered", bad_pool),
         ("a_second_end_does_not_reach_the_driver", second_end),
     ];
-    cases
-        .iter()
-        .map(|(name, case)| Trial::ignorable_test(*name, *case))
-        .collect()
+    cases.iter().map(|(name, case)| Trial::ignorable_test(*name, *case)).collect()
 }
 
 /// Lists the features that the first device lacks.
 fn list_missing() -> Result<String, String> {
     let backend = HipBackend::load().map_err(|error| error.to_string())?;
-    let device = backend
-        .open(Ordinal(0))
-        .map_err(|error| error.to_string())?;
-    let missing = Feature::ALL
-        .iter()
-        .filter_map(|feature| device.missing(*feature));
+    let device = backend.open(Ordinal(0)).map_err(|error| error.to_string())?;
+    let missing = Feature::ALL.iter().filter_map(|feature| device.missing(*feature));
     let lines: Vec<_> = missing.map(|missing| missing.to_string()).collect();
     Ok(lines.join("\n"))
 }
@@ -57,18 +50,12 @@ fn list_missing() -> Result<String, String> {
 /// Makes backings until there is no descriptor left, and says what is said then.
 fn exhaust() -> Result<String, String> {
     let backend = HipBackend::load().map_err(|error| error.to_string())?;
-    let device = backend
-        .open(Ordinal(0))
-        .map_err(|error| error.to_string())?;
-    let memory = device
-        .virtual_memory()
-        .map_err(|missing| missing.to_string())?;
+    let device = backend.open(Ordinal(0)).map_err(|error| error.to_string())?;
+    let memory = device.virtual_memory().map_err(|missing| missing.to_string())?;
     let bytes = memory.granularity().minimum;
     for _ in 0..200 {
         // They go with the process.
-        let _backing = memory
-            .create_backing(bytes, Sharing::Private)
-            .map_err(|error| error.to_string())?;
+        let _backing = memory.create_backing(bytes, Sharing::Private).map_err(|error| error.to_string())?;
     }
     Ok("there was no end".to_owned())
 }
@@ -78,14 +65,10 @@ fn grant_both() -> Result<String, String> {
     let text = |error: cachette_hal::Error| error.to_string();
     let backend = HipBackend::load().map_err(|error| error.to_string())?;
     let device = backend.open(Ordinal(0)).map_err(text)?;
-    let memory = device
-        .virtual_memory()
-        .map_err(|missing| missing.to_string())?;
+    let memory = device.virtual_memory().map_err(|missing| missing.to_string())?;
     let bytes = memory.granularity().minimum;
     let at = memory.reserve(bytes, None).map_err(text)?;
-    let backing = memory
-        .create_backing(bytes, Sharing::Private)
-        .map_err(text)?;
+    let backing = memory.create_backing(bytes, Sharing::Private).map_err(text)?;
     // SAFETY: 1. the backing was created above.
     unsafe { memory.map(at, &backing) }.map_err(text)?;
     let both = [0, 1].map(|ordinal| Access::ReadWrite(Ordinal(ordinal)));
@@ -119,11 +102,7 @@ fn end_twice() -> Result<String, String> {
     };
     // SAFETY: 1. as above.
     let begin = || unsafe { capture.begin_capture(stream.borrow(), CaptureMode::Relaxed) };
-    let said = [
-        end(),
-        end(),
-        begin().map_or_else(text, |()| "begun".to_owned()),
-    ];
+    let said = [end(), end(), begin().map_or_else(text, |()| "begun".to_owned())];
     Ok(said.join("\n"))
 }
 
@@ -146,13 +125,8 @@ fn second_end() -> Result<Completion, Failed> {
 
 fn no_descriptors() -> Result<Completion, Failed> {
     let mut child = Command::new("sh");
-    child
-        .arg("-c")
-        .arg("ulimit -n 64 && exec \"$0\"")
-        .arg(env::current_exe()?);
-    child
-        .env(PART, "exhaust descriptors")
-        .env(LIBRARY, seven()?);
+    child.arg("-c").arg("ulimit -n 64 && exec \"$0\"").arg(env::current_exe()?);
+    child.env(PART, "exhaust descriptors").env(LIBRARY, seven()?);
     expect(
         &said_by(child)?,
         "hipMemCreate failed: refused by the operating system (status 2); raise the limit or grant the \
@@ -165,8 +139,7 @@ fn refused_right() -> Result<Completion, Failed> {
         let library = install(version)?;
         expect(&child("grant both", &library, &[])?, "both were granted")?;
         let apart = child("grant both", &library, &[("CACHETTE_EMULATED_PEERS", "0")])?;
-        let promised =
-            "hipMemSetAccess failed: not supported (status 801); do without it on this device";
+        let promised = "hipMemSetAccess failed: not supported (status 801); do without it on this device";
         expect(&apart, promised)?;
     }
     Ok(Completion::Completed)
@@ -185,20 +158,12 @@ fn guarded() -> Result<Completion, Failed> {
             return Err(format!("said:     {said}\npromised: {promised}").into());
         }
     }
-    let force = [
-        bad,
-        ("CACHETTE_HIP_FORCE_VIRTUAL_MEMORY", "1"),
-        ("CACHETTE_HIP_FORCE_STREAM_ORDERED", "1"),
-    ];
+    let force = [bad, ("CACHETTE_HIP_FORCE_VIRTUAL_MEMORY", "1"), ("CACHETTE_HIP_FORCE_STREAM_ORDERED", "1")];
     expect(&child("list what is missing", &library, &force)?, "")
 }
 
 fn bad_pool() -> Result<Completion, Failed> {
-    let said = child(
-        "list what is missing",
-        &seven()?,
-        &[("CACHETTE_EMULATED_BAD_POOL", "1")],
-    )?;
+    let said = child("list what is missing", &seven()?, &[("CACHETTE_EMULATED_BAD_POOL", "1")])?;
     let promised = "no stream-ordered memory: it failed its self-test: it gave out an address where nothing \
                     is mapped";
     if said.contains(promised) {

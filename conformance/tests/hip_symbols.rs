@@ -36,23 +36,9 @@ const GROUPS: &[(Feature, &[&str])] = &[
     ),
     (
         Feature::HostMemory,
-        &[
-            "hipHostMalloc",
-            "hipHostFree",
-            "hipHostRegister",
-            "hipHostUnregister",
-            "hipHostGetDevicePointer",
-        ],
+        &["hipHostMalloc", "hipHostFree", "hipHostRegister", "hipHostUnregister", "hipHostGetDevicePointer"],
     ),
-    (
-        Feature::Ipc,
-        &[
-            "hipIpcGetMemHandle",
-            "hipIpcOpenMemHandle",
-            "hipIpcCloseMemHandle",
-            "hipMemGetAddressRange",
-        ],
-    ),
+    (Feature::Ipc, &["hipIpcGetMemHandle", "hipIpcOpenMemHandle", "hipIpcCloseMemHandle", "hipMemGetAddressRange"]),
     (
         Feature::Capture,
         &[
@@ -66,23 +52,8 @@ const GROUPS: &[(Feature, &[&str])] = &[
             "hipThreadExchangeStreamCaptureMode",
         ],
     ),
-    (
-        Feature::PeerAccess,
-        &[
-            "hipDeviceCanAccessPeer",
-            "hipDeviceEnablePeerAccess",
-            "hipDeviceDisablePeerAccess",
-        ],
-    ),
-    (
-        Feature::Transfer,
-        &[
-            "hipMemsetAsync",
-            "hipMemcpyDtoDAsync",
-            "hipMemcpyHtoDAsync",
-            "hipMemcpyDtoHAsync",
-        ],
-    ),
+    (Feature::PeerAccess, &["hipDeviceCanAccessPeer", "hipDeviceEnablePeerAccess", "hipDeviceDisablePeerAccess"]),
+    (Feature::Transfer, &["hipMemsetAsync", "hipMemcpyDtoDAsync", "hipMemcpyHtoDAsync", "hipMemcpyDtoHAsync"]),
     (Feature::HostCalls, &["hipLaunchHostFunc"]),
 ];
 
@@ -145,11 +116,7 @@ fn without_dependencies_of_nodes_all_else_can_be_captured() {
 fn a_function_that_is_missing_takes_its_feature_along() {
     for (feature, symbols) in GROUPS {
         for symbol in *symbols {
-            let device = Without::new(symbol)
-                .load()
-                .unwrap()
-                .device(Ordinal(0))
-                .unwrap();
+            let device = Without::new(symbol).load().unwrap().device(Ordinal(0)).unwrap();
             let missing = device.missing(*feature).unwrap();
             assert_eq!(missing.reason, Reason::NoSymbol(symbol));
             for other in Feature::ALL.into_iter().filter(|other| other != feature) {
@@ -176,14 +143,9 @@ fn calls_of_a_missing_feature_are_unsupported() {
 fn a_kind_of_memory_without_its_function_is_unsupported() {
     let device = Without::new("hipExtMallocWithFlags").load().unwrap();
     let device = device.device(Ordinal(0)).unwrap();
-    let error = device
-        .allocate_kind(4096, AllocationKind::FineGrained)
-        .unwrap_err();
+    let error = device.allocate_kind(4096, AllocationKind::FineGrained).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
-    let missing: Vec<_> = Feature::ALL
-        .into_iter()
-        .filter_map(|one| device.missing(one))
-        .collect();
+    let missing: Vec<_> = Feature::ALL.into_iter().filter_map(|one| device.missing(one)).collect();
     assert_eq!(missing, []);
 }
 

@@ -37,16 +37,9 @@ fn without_sharing(sharing: Sharing) -> Arc<dyn Fixture> {
 }
 
 fn report(fixture: &Arc<dyn Fixture>) -> Result<Report, Failed> {
-    let options = Options {
-        threads: 4,
-        ..Options::default()
-    };
+    let options = Options { threads: 4, ..Options::default() };
     let report = run(fixture, &options).map_err(Failed::from)?;
-    if report.is_success() {
-        Ok(report)
-    } else {
-        Err(Failed::from(report))
-    }
+    if report.is_success() { Ok(report) } else { Err(Failed::from(report)) }
 }
 
 /// The reason a case was skipped for.
@@ -105,19 +98,13 @@ fn devices_apart_are_asked_what_others_are_not() -> Result<(), Failed> {
     let found = reason(&report, "peer_access::an_unreachable_device_is_refused");
     ensure(found.is_none(), || format!("it was skipped: {found:?}"))?;
     let found = reason(&report, "peer_access::a_copy_to_a_peer_is_exact");
-    ensure(found == Some("device 0 cannot reach device 1"), || {
-        format!("it says {found:?}")
-    })
+    ensure(found == Some("device 0 cannot reach device 1"), || format!("it says {found:?}"))
 }
 
 fn main() -> ExitCode {
     if let Some(name) = child::fixture_name() {
-        let lacking = Feature::ALL
-            .into_iter()
-            .find(|feature| feature.name() == name);
-        let unshared = Sharing::ALL
-            .into_iter()
-            .find(|sharing| sharing.name() == name);
+        let lacking = Feature::ALL.into_iter().find(|feature| feature.name() == name);
+        let unshared = Sharing::ALL.into_iter().find(|sharing| sharing.name() == name);
         let fixture = match (lacking, unshared, name.as_str()) {
             (Some(feature), ..) => without(feature),
             (_, Some(sharing), _) => without_sharing(sharing),
@@ -127,29 +114,15 @@ fn main() -> ExitCode {
         child::play_if_child(&fixture);
     }
     let mut trials = vec![
-        Trial::test(
-            "one_device_skips_what_needs_two",
-            one_device_skips_what_needs_two,
-        ),
-        Trial::test(
-            "devices_apart_are_asked_what_others_are_not",
-            devices_apart_are_asked_what_others_are_not,
-        ),
+        Trial::test("one_device_skips_what_needs_two", one_device_skips_what_needs_two),
+        Trial::test("devices_apart_are_asked_what_others_are_not", devices_apart_are_asked_what_others_are_not),
     ];
-    for (sharing, group) in [
-        (Sharing::FileDescriptor, "descriptors"),
-        (Sharing::Fabric, "fabric"),
-    ] {
+    for (sharing, group) in [(Sharing::FileDescriptor, "descriptors"), (Sharing::Fabric, "fabric")] {
         let name = format!("skips_what_is_shared_by::{group}");
-        trials.push(Trial::test(name, move || {
-            skips_what_is_shared_by(sharing, group)
-        }));
+        trials.push(Trial::test(name, move || skips_what_is_shared_by(sharing, group)));
     }
     for feature in Feature::ALL {
-        let name = format!(
-            "skips_what_needs::{}",
-            feature.name().replace([' ', '-'], "_")
-        );
+        let name = format!("skips_what_needs::{}", feature.name().replace([' ', '-'], "_"));
         trials.push(Trial::test(name, move || skips_what_needs(feature)));
     }
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()

@@ -56,9 +56,7 @@ fn child(seconds: &str) -> ExitCode {
 
 /// How a child ends, and what it says.
 fn ended(seconds: &str) -> Result<(Option<i32>, String), Failed> {
-    let output = Command::new(env::current_exe()?)
-        .env(SECONDS, seconds)
-        .output()?;
+    let output = Command::new(env::current_exe()?).env(SECONDS, seconds).output()?;
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     Ok((output.status.code(), said))
 }

@@ -26,9 +26,7 @@ const fn meant_for(defect: Defect) -> &'static [&'static str] {
             "virtual_memory::aliases_are_coherent_between_streams_behind_an_event",
         ],
         Defect::HostWaitReturnsEarly => &["events::wait_blocks_until_the_work_finished"],
-        Defect::SynchronizeReturnsEarly => {
-            &["streams::synchronize_blocks_until_queued_work_finished"]
-        }
+        Defect::SynchronizeReturnsEarly => &["streams::synchronize_blocks_until_queued_work_finished"],
         Defect::AllocationsOverlap => &["memory::live_ranges_do_not_overlap"],
         Defect::CapacityNeverReturned => &["memory::free_memory_rises_with_a_free"],
         Defect::CapacityNotEnforced => &["memory::more_than_the_device_has_is_out_of_memory"],
@@ -43,19 +41,11 @@ const fn meant_for(defect: Defect) -> &'static [&'static str] {
         Defect::HandlesReused => &["events::live_ones_have_different_handles"],
         Defect::MisalignedAllocation => &["memory::addresses_are_aligned"],
         Defect::FirstRecordSticks => &["events::a_later_record_replaces_an_earlier_one"],
-        Defect::StreamWaitFollowsLaterRecords => {
-            &["events::stream_wait_is_for_the_record_of_that_moment"]
-        }
-        Defect::DestroyedBackingLosesMapping => {
-            &["virtual_memory::a_destroyed_backing_stays_while_mapped"]
-        }
+        Defect::StreamWaitFollowsLaterRecords => &["events::stream_wait_is_for_the_record_of_that_moment"],
+        Defect::DestroyedBackingLosesMapping => &["virtual_memory::a_destroyed_backing_stays_while_mapped"],
         Defect::AccessNotEnforced => &["faults::touching_without_a_right_is_reported"],
-        Defect::ReleaseWithMappings => {
-            &["virtual_memory::releasing_with_a_mapping_inside_is_an_invalid_value"]
-        }
-        Defect::DeviceAddressOfAnything => {
-            &["host_memory::an_unknown_pointer_has_no_device_address"]
-        }
+        Defect::ReleaseWithMappings => &["virtual_memory::releasing_with_a_mapping_inside_is_an_invalid_value"],
+        Defect::DeviceAddressOfAnything => &["host_memory::an_unknown_pointer_has_no_device_address"],
         Defect::GraphRunsOnce => &["capture::every_launch_runs_it_again"],
         Defect::CaptureIdReused => &["capture::numbers_of_captures_differ"],
         Defect::FreshCaptureHasNodes => &["capture::a_fresh_one_has_no_node_or_one_root"],
@@ -75,9 +65,7 @@ const fn meant_for(defect: Defect) -> &'static [&'static str] {
         Defect::EnableTwiceFails => &["peer_access::enabling_twice_is_enabling_once"],
         Defect::TokenIsCopy => &["ipc::the_parent_reads_what_a_child_wrote"],
         Defect::TrimDoesNothing => &["stream_ordered::trim_gives_memory_back"],
-        Defect::StreamOrderedFreeEarly => {
-            &["stream_ordered::memory_freed_in_a_held_stream_is_not_written_by_another"]
-        }
+        Defect::StreamOrderedFreeEarly => &["stream_ordered::memory_freed_in_a_held_stream_is_not_written_by_another"],
         Defect::MemoryInfoFixed => &["memory::free_memory_falls_with_an_allocation"],
         Defect::FillShort => &["transfer::fill_sets_every_byte"],
         Defect::DownloadEager => &["transfer::download_happens_in_stream_order"],
@@ -91,10 +79,7 @@ const fn meant_for(defect: Defect) -> &'static [&'static str] {
             "fabric::a_child_reads_what_the_parent_wrote",
             "fabric::the_parent_reads_what_a_child_wrote",
         ],
-        Defect::FabricImportsAnything => &[
-            "fabric::a_forged_handle_is_refused",
-            "fabric::a_wrong_size_is_noticed",
-        ],
+        Defect::FabricImportsAnything => &["fabric::a_forged_handle_is_refused", "fabric::a_wrong_size_is_noticed"],
         Defect::VirtualMemoryWaits => &[
             "virtual_memory::mapping_does_not_wait_for_a_held_stream",
             "virtual_memory::unmapping_does_not_wait_for_a_held_stream",
@@ -102,26 +87,14 @@ const fn meant_for(defect: Defect) -> &'static [&'static str] {
             "virtual_memory::unmapping_an_alias_leaves_held_work_through_the_other",
             "virtual_memory::making_and_giving_back_do_not_wait_for_a_held_stream",
         ],
-        Defect::UnmapTakesNeighbour => {
-            &["virtual_memory::unmapping_one_of_several_leaves_its_neighbours"]
-        }
-        Defect::RemapShowsOldContent => {
-            &["virtual_memory::addresses_show_the_backing_of_the_moment"]
-        }
-        Defect::AccessStopsAtFirstMapping => {
-            &["virtual_memory::access_is_set_over_several_mappings_at_once"]
-        }
-        Defect::AccessTakesFromNeighbour => {
-            &["virtual_memory::rights_to_one_mapping_leave_its_neighbours"]
-        }
-        Defect::AliasedMemoryFreedEarly => {
-            &["virtual_memory::memory_stays_taken_until_the_last_alias_is_unmapped"]
-        }
+        Defect::UnmapTakesNeighbour => &["virtual_memory::unmapping_one_of_several_leaves_its_neighbours"],
+        Defect::RemapShowsOldContent => &["virtual_memory::addresses_show_the_backing_of_the_moment"],
+        Defect::AccessStopsAtFirstMapping => &["virtual_memory::access_is_set_over_several_mappings_at_once"],
+        Defect::AccessTakesFromNeighbour => &["virtual_memory::rights_to_one_mapping_leave_its_neighbours"],
+        Defect::AliasedMemoryFreedEarly => &["virtual_memory::memory_stays_taken_until_the_last_alias_is_unmapped"],
         Defect::MapFailsBesideUnmap => &["threads::one_backing_is_mapped_and_unmapped_by_many"],
         Defect::ReservationsRunOut => &["virtual_memory::many_reservations_live_at_once"],
-        Defect::ReservationBoundByMemory => {
-            &["virtual_memory::a_reservation_may_exceed_the_device"]
-        }
+        Defect::ReservationBoundByMemory => &["virtual_memory::a_reservation_may_exceed_the_device"],
     }
 }
 
@@ -141,24 +114,14 @@ fn fixture(defect: Option<Defect>) -> Arc<dyn Fixture> {
 }
 
 fn report(defect: Option<Defect>, limit: Duration, case: Option<&str>) -> Result<Report, Failed> {
-    let options = Options {
-        filter: case.map(str::to_owned),
-        threads: THREADS,
-        limit,
-        ..Options::default()
-    };
+    let options = Options { filter: case.map(str::to_owned), threads: THREADS, limit, ..Options::default() };
     run(&fixture(defect), &options).map_err(Failed::from)
 }
 
 fn is_caught(defect: Defect) -> Result<(), Failed> {
     let report = report(Some(defect), LIMIT, None)?;
     let caught: Vec<_> = report.failures().map(|case| case.name).collect();
-    println!(
-        "{} fails {}: {}",
-        defect.name(),
-        caught.len(),
-        caught.join(", ")
-    );
+    println!("{} fails {}: {}", defect.name(), caught.len(), caught.join(", "));
     for meant in meant_for(defect) {
         if !caught.contains(meant) && !notices_later(defect, meant)? {
             return Err(Failed::from(format!("{meant} does not notice")));
@@ -179,25 +142,15 @@ fn notices_later(defect: Defect, case: &str) -> Result<bool, Failed> {
 
 fn soundness_is_not_blamed() -> Result<(), Failed> {
     let report = report(None, cachette_conformance::LIMIT, None)?;
-    if report.is_success() {
-        Ok(())
-    } else {
-        Err(Failed::from(report))
-    }
+    if report.is_success() { Ok(()) } else { Err(Failed::from(report)) }
 }
 
 fn main() -> ExitCode {
     if let Some(name) = child::fixture_name() {
-        let defect = Defect::ALL
-            .iter()
-            .copied()
-            .find(|defect| defect.name() == name);
+        let defect = Defect::ALL.iter().copied().find(|defect| defect.name() == name);
         child::play_if_child(&fixture(defect));
     }
-    let mut trials = vec![Trial::test(
-        "soundness_is_not_blamed",
-        soundness_is_not_blamed,
-    )];
+    let mut trials = vec![Trial::test("soundness_is_not_blamed", soundness_is_not_blamed)];
     for defect in Defect::ALL.iter().copied() {
         let name = format!("is_caught::{}", defect.name());
         trials.push(Trial::test(name, move || is_caught(defect)));

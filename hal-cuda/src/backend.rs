@@ -33,17 +33,8 @@ impl CudaBackend {
     pub unsafe fn load_from(candidates: &[Candidate]) -> Result<Self, LoadError> {
         // SAFETY: the caller's promise.
         let driver = unsafe { Driver::load(candidates) }?;
-        let info = BackendInfo::new(
-            "cuda",
-            Vendor::Nvidia,
-            driver.version,
-            driver.library.clone(),
-            driver.emulated,
-        );
-        Ok(Self {
-            driver: Arc::new(driver),
-            info,
-        })
+        let info = BackendInfo::new("cuda", Vendor::Nvidia, driver.version, driver.library.clone(), driver.emulated);
+        Ok(Self { driver: Arc::new(driver), info })
     }
 
     /// Opens one device as its own type.

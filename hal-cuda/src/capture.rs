@@ -6,8 +6,7 @@ use std::slice;
 use std::sync::Arc;
 
 use cachette_hal::{
-    Capture, CaptureId, CaptureMode, CaptureNode, CaptureStatus, Error, ErrorKind, Graph, Reason,
-    Result, StreamRef,
+    Capture, CaptureId, CaptureMode, CaptureNode, CaptureStatus, Error, ErrorKind, Graph, Reason, Result, StreamRef,
 };
 use cudarc::driver::sys::{
     CUgraph, CUgraphInstantiate_flags as Instantiate, CUgraphNode, CUstreamCaptureMode as Mode,
@@ -39,10 +38,7 @@ pub(crate) struct CudaCapture {
 impl CudaCapture {
     /// Looks for what the group needs.
     pub(crate) fn probe(context: &Arc<Context>) -> Result<Self, Reason> {
-        Ok(Self {
-            calls: context.driver().capture?,
-            context: Arc::clone(context),
-        })
+        Ok(Self { calls: context.driver().capture?, context: Arc::clone(context) })
     }
 
     /// Puts the thread into `mode`, and returns the mode it was in.
@@ -86,11 +82,7 @@ impl Capture for CudaCapture {
         told(status, state, id)
     }
 
-    unsafe fn frontier(
-        &self,
-        stream: StreamRef,
-        nodes: &mut Vec<CaptureNode>,
-    ) -> Result<CaptureStatus> {
+    unsafe fn frontier(&self, stream: StreamRef, nodes: &mut Vec<CaptureNode>) -> Result<CaptureStatus> {
         let _entered = self.context.enter()?;
         let (mut state, mut id) = (IDLE, 0);
         let (mut found, mut count) = (ptr::null(), 0);
@@ -109,11 +101,7 @@ impl Capture for CudaCapture {
         if matches!(status, CaptureStatus::Active(_)) && count > 0 {
             // SAFETY: the driver's list is that long, and stays as it is until the next call for the stream.
             let found = unsafe { slice::from_raw_parts(found, count) };
-            nodes.extend(
-                found
-                    .iter()
-                    .map(|node| CaptureNode::from_raw(handle(*node))),
-            );
+            nodes.extend(found.iter().map(|node| CaptureNode::from_raw(handle(*node))));
         }
         Ok(status)
     }

@@ -33,11 +33,7 @@ impl Context {
             DEVICE_UNAVAILABLE => retold(error, ErrorKind::Refused),
             _ => error,
         })?;
-        Ok(Arc::new(Self {
-            driver,
-            device,
-            handle: handle(context),
-        }))
+        Ok(Arc::new(Self { driver, device, handle: handle(context) }))
     }
 
     /// The driver's functions.
@@ -74,11 +70,7 @@ impl Context {
             let status = unsafe { (self.core().push_context)(self.raw()) };
             check("cuCtxPushCurrent_v2", status)?;
         }
-        Ok(Entered {
-            context: self,
-            pushed,
-            thread: PhantomData,
-        })
+        Ok(Entered { context: self, pushed, thread: PhantomData })
     }
 }
 

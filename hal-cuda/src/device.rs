@@ -4,9 +4,8 @@ use std::ptr;
 use std::sync::Arc;
 
 use cachette_hal::{
-    Capture, Device, DeviceInfo, DevicePtr, Error, ErrorKind, Event, Feature, HostCalls,
-    HostMemory, Ipc, MemoryInfo, Missing, Ordinal, PeerAccess, Progress, Reason, Result, Stream,
-    StreamOrdered, StreamRef, Transfer, VirtualMemory,
+    Capture, Device, DeviceInfo, DevicePtr, Error, ErrorKind, Event, Feature, HostCalls, HostMemory, Ipc, MemoryInfo,
+    Missing, Ordinal, PeerAccess, Progress, Reason, Result, Stream, StreamOrdered, StreamRef, Transfer, VirtualMemory,
 };
 use cudarc::driver::sys::{CUdevice, CUevent_flags, CUstream_flags};
 
@@ -66,9 +65,7 @@ impl CudaDevice {
             context: Arc::clone(&context),
         };
         drop(entered);
-        Ok(Self {
-            parts: Arc::new(parts),
-        })
+        Ok(Self { parts: Arc::new(parts) })
     }
 
     /// The device's primary context.
@@ -87,10 +84,7 @@ pub(crate) fn current_memory(core: &CoreCalls) -> Result<MemoryInfo> {
     // SAFETY: the driver writes two sizes.
     let status = unsafe { (core.memory_info)(&raw mut free, &raw mut total) };
     check("cuMemGetInfo_v2", status)?;
-    Ok(MemoryInfo {
-        free: free as u64,
-        total: total as u64,
-    })
+    Ok(MemoryInfo { free: free as u64, total: total as u64 })
 }
 
 /// The driver's number for the device at `ordinal`.

@@ -22,24 +22,10 @@ const NAME_BYTES: u8 = 128;
 pub(crate) fn facts(context: &Context, ordinal: Ordinal) -> Result<DeviceInfo> {
     let (core, device) = (context.core(), context.device());
     let total = current_memory(core)?.total;
-    let mut info = DeviceInfo::new(
-        ordinal,
-        Vendor::Nvidia,
-        name(context)?,
-        total,
-        BASE_ALIGNMENT,
-    );
+    let mut info = DeviceInfo::new(ordinal, Vendor::Nvidia, name(context)?, total, BASE_ALIGNMENT);
     info.uuid = uuid(context)?;
-    let major = number(
-        core,
-        device,
-        Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR as u32,
-    )?;
-    let minor = number(
-        core,
-        device,
-        Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR as u32,
-    )?;
+    let major = number(core, device, Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR as u32)?;
+    let minor = number(core, device, Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR as u32)?;
     info.architecture = Some(format!("sm_{major}{minor}"));
     info.integrated = Property::INTEGRATED.has(core, device);
     Ok(info)

@@ -24,10 +24,7 @@ pub(crate) struct CudaHostCalls {
 impl CudaHostCalls {
     /// Looks for what the group needs.
     pub(crate) fn probe(context: &Arc<Context>) -> Result<Self, Reason> {
-        Ok(Self {
-            calls: context.driver().host_calls?,
-            context: Arc::clone(context),
-        })
+        Ok(Self { calls: context.driver().host_calls?, context: Arc::clone(context) })
     }
 
     /// Refuses a stream that is captured: its graph would run the function again and again.

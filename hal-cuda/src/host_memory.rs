@@ -29,10 +29,7 @@ impl CudaHostMemory {
     pub(crate) fn probe(context: &Arc<Context>) -> Result<Self, Reason> {
         let calls = context.driver().host_memory?;
         Property::MAPS_HOST_MEMORY.need(context.core(), context.device())?;
-        Ok(Self {
-            context: Arc::clone(context),
-            calls,
-        })
+        Ok(Self { context: Arc::clone(context), calls })
     }
 }
 

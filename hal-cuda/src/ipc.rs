@@ -24,10 +24,7 @@ impl CudaIpc {
     pub(crate) fn probe(context: &Arc<Context>) -> Result<Self, Reason> {
         let calls = context.driver().ipc?;
         Property::IPC.need(context.core(), context.device())?;
-        Ok(Self {
-            context: Arc::clone(context),
-            calls,
-        })
+        Ok(Self { context: Arc::clone(context), calls })
     }
 
     /// Where the allocation begins that holds `at`.
@@ -58,9 +55,7 @@ impl Ipc for CudaIpc {
     fn open_token(&self, token: &IpcToken) -> Result<DevicePtr> {
         let call = "cuIpcOpenMemHandle_v2";
         let _entered = self.context.enter()?;
-        let token = CUipcMemHandle {
-            reserved: token.0.map(|byte| c_char::from_ne_bytes([byte])),
-        };
+        let token = CUipcMemHandle { reserved: token.0.map(|byte| c_char::from_ne_bytes([byte])) };
         let flags = CUipcMem_flags::CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS as u32;
         let mut at = 0;
         // SAFETY: the driver checks the token, and writes one address.
@@ -90,8 +85,8 @@ fn nameless(error: Error) -> Error {
 /// The driver answers a token of this very process by an invalid context, one whose memory is gone by a
 /// map that failed, and one that nobody made by either or by an invalid value.
 fn refused(error: Error) -> Error {
-    let by_token = matches!(error.kind(), ErrorKind::Other | ErrorKind::NoSuchDevice)
-        || error.recovery() == Recovery::FixCaller;
+    let by_token =
+        matches!(error.kind(), ErrorKind::Other | ErrorKind::NoSuchDevice) || error.recovery() == Recovery::FixCaller;
     if by_token {
         return retold(error, ErrorKind::InvalidValue);
     }

@@ -9,8 +9,8 @@ use cachette_hal::{LoadError, Reason, Result, Version};
 use crate::probe::group;
 use crate::status::{NO_DEVICE, check};
 use crate::symbols::{
-    CaptureCalls, CoreCalls, HostCallCalls, HostMemoryCalls, IpcCalls, PeerAccessCalls,
-    StreamOrderedCalls, TransferCalls, VirtualMemoryCalls,
+    CaptureCalls, CoreCalls, HostCallCalls, HostMemoryCalls, IpcCalls, PeerAccessCalls, StreamOrderedCalls,
+    TransferCalls, VirtualMemoryCalls,
 };
 
 /// The variable that names the library's file.
@@ -89,23 +89,14 @@ impl Driver {
 
 /// Checks the version, starts the driver, and looks for devices.
 fn start(core: &CoreCalls, library: &str) -> Result<Version, LoadError> {
-    let failed = |error| LoadError::Start {
-        library: library.to_owned(),
-        error,
-    };
+    let failed = |error| LoadError::Start { library: library.to_owned(), error };
     let found = version(core).map_err(failed)?;
     if found < OLDEST {
-        return Err(LoadError::TooOld {
-            library: library.to_owned(),
-            needs: OLDEST,
-            found,
-        });
+        return Err(LoadError::TooOld { library: library.to_owned(), needs: OLDEST, found });
     }
     // SAFETY: the only flag defined is none.
     let status = unsafe { (core.init)(0) };
-    let none = LoadError::NoDevice {
-        library: library.to_owned(),
-    };
+    let none = LoadError::NoDevice { library: library.to_owned() };
     if status == NO_DEVICE {
         return Err(none);
     }

@@ -67,11 +67,7 @@ mod tests {
         let made = Cell::new(0);
         let result = patiently("cuMemMap", || {
             made.set(made.get() + 1);
-            if made.get() <= failures {
-                UNKNOWN
-            } else {
-                status
-            }
+            if made.get() <= failures { UNKNOWN } else { status }
         });
         (result, made.get())
     }
@@ -94,9 +90,6 @@ mod tests {
     fn what_keeps_failing_for_no_reason_is_not_supported() {
         let (result, made) = after(u32::MAX, 0);
         let error = result.unwrap_err();
-        assert_eq!(
-            (error.kind(), error.status(), made),
-            (ErrorKind::Unsupported, Some(UNKNOWN), TRIES)
-        );
+        assert_eq!((error.kind(), error.status(), made), (ErrorKind::Unsupported, Some(UNKNOWN), TRIES));
     }
 }

@@ -51,10 +51,7 @@ impl Property {
     /// Physical memory leaves the process by a fabric handle.
     ///
     /// By number: cudarc has the name only where it is built for CUDA 12.4 or newer.
-    pub(crate) const FABRIC: Self = Self {
-        attribute: 128,
-        name: "CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED",
-    };
+    pub(crate) const FABRIC: Self = Self { attribute: 128, name: "CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED" };
 
     /// Whether the device has it; what the driver does not know, the device does not have.
     pub(crate) fn has(self, core: &CoreCalls, device: CUdevice) -> bool {
@@ -63,11 +60,7 @@ impl Property {
 
     /// The reason for a feature to be absent, unless the device has the property.
     pub(crate) fn need(self, core: &CoreCalls, device: CUdevice) -> Result<(), Reason> {
-        if self.has(core, device) {
-            Ok(())
-        } else {
-            Err(Reason::DeviceLacks(self.name))
-        }
+        if self.has(core, device) { Ok(()) } else { Err(Reason::DeviceLacks(self.name)) }
     }
 }
 
@@ -83,9 +76,9 @@ pub(crate) fn number(core: &CoreCalls, device: CUdevice, attribute: c_uint) -> R
 /// A group's functions, or the first that the library lacks.
 pub(crate) fn group<T>(resolved: Result<T, LoadError>) -> Result<T, Reason> {
     resolved.map_err(|error| match error {
-        LoadError::SymbolsMissing { symbols, .. } => symbols
-            .first()
-            .map_or(Reason::NotImplemented, |symbol| Reason::NoSymbol(symbol)),
+        LoadError::SymbolsMissing { symbols, .. } => {
+            symbols.first().map_or(Reason::NotImplemented, |symbol| Reason::NoSymbol(symbol))
+        }
         _ => Reason::NotImplemented,
     })
 }
@@ -96,10 +89,8 @@ mod tests {
 
     #[test]
     fn a_group_without_a_symbol_is_missing_for_that_symbol() {
-        let lacking: Result<(), _> = Err(LoadError::SymbolsMissing {
-            library: "libcuda.so.1".into(),
-            symbols: vec!["cuMemMap", "cuMemUnmap"],
-        });
+        let lacking: Result<(), _> =
+            Err(LoadError::SymbolsMissing { library: "libcuda.so.1".into(), symbols: vec!["cuMemMap", "cuMemUnmap"] });
         assert_eq!(group(lacking), Err(Reason::NoSymbol("cuMemMap")));
         assert_eq!(group(Ok(7)), Ok(7));
     }

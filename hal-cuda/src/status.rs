@@ -18,8 +18,7 @@ pub(crate) const UNKNOWN: Status = Code::CUDA_ERROR_UNKNOWN as Status;
 /// The device is held by another process, or switched off for computing.
 pub(crate) const DEVICE_UNAVAILABLE: Status = 46;
 /// Access to the peer was enabled before.
-pub(crate) const PEER_ALREADY_ENABLED: Status =
-    Code::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED as Status;
+pub(crate) const PEER_ALREADY_ENABLED: Status = Code::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED as Status;
 /// Access to the peer was not enabled, or not any more.
 pub(crate) const PEER_NOT_ENABLED: Status = Code::CUDA_ERROR_PEER_ACCESS_NOT_ENABLED as Status;
 /// The default stream was asked about while a stream that waits for it is captured.
@@ -66,9 +65,7 @@ const fn kind(status: Status) -> ErrorKind {
         // NOT_INITIALIZED (it was, so this is a forked child), DEVICE_UNAVAILABLE, ECC_UNCORRECTABLE,
         // NVLINK_UNCORRECTABLE, CONTAINED, LAUNCH_TIMEOUT, CONTEXT_IS_DESTROYED, ASSERT,
         // HARDWARE_STACK_ERROR, ILLEGAL_INSTRUCTION, INVALID_PC, MPS_CLIENT_TERMINATED, EXTERNAL_DEVICE
-        3 | 46 | 214 | 220 | 226 | 702 | 709 | 710 | 714 | 715 | 718 | 810 | 911 => {
-            ErrorKind::DeviceLost
-        }
+        3 | 46 | 214 | 220 | 226 | 702 | 709 | 710 | 714 | 715 | 718 | 810 | 911 => ErrorKind::DeviceLost,
         // STREAM_CAPTURE_UNSUPPORTED, _MERGE, _ISOLATION, _IMPLICIT, CAPTURED_EVENT, _WRONG_THREAD
         900 | 902 | 905..=908 => ErrorKind::CaptureForbids,
         // STREAM_CAPTURE_INVALIDATED, _UNJOINED
@@ -96,36 +93,18 @@ mod tests {
         (Code::CUDA_ERROR_INVALID_CONTEXT, ErrorKind::InvalidHandle),
         (Code::CUDA_ERROR_INVALID_HANDLE, ErrorKind::InvalidHandle),
         (Code::CUDA_ERROR_ECC_UNCORRECTABLE, ErrorKind::DeviceLost),
-        (
-            Code::CUDA_ERROR_PEER_ACCESS_UNSUPPORTED,
-            ErrorKind::Unsupported,
-        ),
+        (Code::CUDA_ERROR_PEER_ACCESS_UNSUPPORTED, ErrorKind::Unsupported),
         (Code::CUDA_ERROR_OPERATING_SYSTEM, ErrorKind::Refused),
         (Code::CUDA_ERROR_ILLEGAL_ADDRESS, ErrorKind::Fault),
         (Code::CUDA_ERROR_LAUNCH_FAILED, ErrorKind::Fault),
         (Code::CUDA_ERROR_CONTEXT_IS_DESTROYED, ErrorKind::DeviceLost),
-        (
-            Code::CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED,
-            ErrorKind::InvalidValue,
-        ),
+        (Code::CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED, ErrorKind::InvalidValue),
         (Code::CUDA_ERROR_NOT_SUPPORTED, ErrorKind::Unsupported),
         (Code::CUDA_ERROR_SYSTEM_NOT_READY, ErrorKind::Refused),
-        (
-            Code::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
-            ErrorKind::CaptureForbids,
-        ),
-        (
-            Code::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED,
-            ErrorKind::CaptureBroken,
-        ),
-        (
-            Code::CUDA_ERROR_STREAM_CAPTURE_UNMATCHED,
-            ErrorKind::InvalidValue,
-        ),
-        (
-            Code::CUDA_ERROR_STREAM_CAPTURE_UNJOINED,
-            ErrorKind::CaptureBroken,
-        ),
+        (Code::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, ErrorKind::CaptureForbids),
+        (Code::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, ErrorKind::CaptureBroken),
+        (Code::CUDA_ERROR_STREAM_CAPTURE_UNMATCHED, ErrorKind::InvalidValue),
+        (Code::CUDA_ERROR_STREAM_CAPTURE_UNJOINED, ErrorKind::CaptureBroken),
         (Code::CUDA_ERROR_CAPTURED_EVENT, ErrorKind::CaptureForbids),
         (Code::CUDA_ERROR_UNKNOWN, ErrorKind::Other),
     ];
@@ -135,10 +114,7 @@ mod tests {
         for (code, meant) in KNOWN {
             assert_eq!(kind(*code as Status), *meant, "{code:?}");
         }
-        assert_eq!(
-            DEVICE_UNAVAILABLE,
-            Code::CUDA_ERROR_DEVICE_UNAVAILABLE as Status
-        );
+        assert_eq!(DEVICE_UNAVAILABLE, Code::CUDA_ERROR_DEVICE_UNAVAILABLE as Status);
     }
 
     #[test]

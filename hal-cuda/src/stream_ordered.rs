@@ -30,11 +30,7 @@ impl CudaStreamOrdered {
         let status = unsafe { (calls.default_pool)(&raw mut pool, context.device()) };
         check("cuDeviceGetDefaultMemPool", status)
             .map_err(|_| Reason::SelfTestFailed("cuDeviceGetDefaultMemPool gave no pool"))?;
-        Ok(Self {
-            context: Arc::clone(context),
-            calls,
-            pool: handle(pool),
-        })
+        Ok(Self { context: Arc::clone(context), calls, pool: handle(pool) })
     }
 }
 

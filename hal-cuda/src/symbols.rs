@@ -4,9 +4,8 @@ use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ulonglong, c_void};
 
 use cachette_hal::symbol_table;
 use cudarc::driver::sys::{
-    CUcontext, CUdevice, CUdeviceptr, CUevent, CUgraph, CUgraphExec, CUgraphNode, CUhostFn,
-    CUipcMemHandle, CUmemAllocationHandleType, CUmemGenericAllocationHandle, CUmemoryPool,
-    CUstream, CUuuid,
+    CUcontext, CUdevice, CUdeviceptr, CUevent, CUgraph, CUgraphExec, CUgraphNode, CUhostFn, CUipcMemHandle,
+    CUmemAllocationHandleType, CUmemGenericAllocationHandle, CUmemoryPool, CUstream, CUuuid,
 };
 
 use crate::types::{AccessRight, BackingProperties, Status};

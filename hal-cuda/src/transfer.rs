@@ -20,10 +20,7 @@ pub(crate) struct CudaTransfer {
 impl CudaTransfer {
     /// Looks for what the group needs.
     pub(crate) fn probe(context: &Arc<Context>) -> Result<Self, Reason> {
-        Ok(Self {
-            calls: context.driver().transfer?,
-            context: Arc::clone(context),
-        })
+        Ok(Self { calls: context.driver().transfer?, context: Arc::clone(context) })
     }
 }
 
@@ -38,13 +35,7 @@ impl Transfer for CudaTransfer {
         check(call, status)
     }
 
-    unsafe fn copy(
-        &self,
-        to: DevicePtr,
-        from: DevicePtr,
-        bytes: u64,
-        stream: StreamRef,
-    ) -> Result<()> {
+    unsafe fn copy(&self, to: DevicePtr, from: DevicePtr, bytes: u64, stream: StreamRef) -> Result<()> {
         let call = "cuMemcpyDtoDAsync_v2";
         check_size(call, bytes)?;
         let _entered = self.context.enter()?;
@@ -54,13 +45,7 @@ impl Transfer for CudaTransfer {
         check(call, status)
     }
 
-    unsafe fn upload(
-        &self,
-        to: DevicePtr,
-        from: *const u8,
-        bytes: usize,
-        stream: StreamRef,
-    ) -> Result<()> {
+    unsafe fn upload(&self, to: DevicePtr, from: *const u8, bytes: usize, stream: StreamRef) -> Result<()> {
         let call = "cuMemcpyHtoDAsync_v2";
         check_size(call, bytes as u64)?;
         let _entered = self.context.enter()?;
@@ -70,13 +55,7 @@ impl Transfer for CudaTransfer {
         check(call, status)
     }
 
-    unsafe fn download(
-        &self,
-        to: *mut u8,
-        from: DevicePtr,
-        bytes: usize,
-        stream: StreamRef,
-    ) -> Result<()> {
+    unsafe fn download(&self, to: *mut u8, from: DevicePtr, bytes: usize, stream: StreamRef) -> Result<()> {
         let call = "cuMemcpyDtoHAsync_v2";
         check_size(call, bytes as u64)?;
         let _entered = self.context.enter()?;

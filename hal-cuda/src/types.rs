@@ -24,10 +24,7 @@ pub(crate) struct Location {
 impl Location {
     /// A device.
     pub(crate) const fn device(device: sys::CUdevice) -> Self {
-        Self {
-            kind: sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE as c_uint,
-            id: device,
-        }
+        Self { kind: sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE as c_uint, id: device }
     }
 }
 
@@ -48,11 +45,7 @@ pub(crate) struct BackingProperties {
 
 impl BackingProperties {
     /// Memory of `device`, which may leave the process by the handles named.
-    pub(crate) fn new(
-        device: sys::CUdevice,
-        handles: sys::CUmemAllocationHandleType,
-        rdma: bool,
-    ) -> Self {
+    pub(crate) fn new(device: sys::CUdevice, handles: sys::CUmemAllocationHandleType, rdma: bool) -> Self {
         Self {
             kind: sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED as c_uint,
             handle_types: handles.0,
@@ -77,10 +70,7 @@ pub(crate) struct AccessRight {
 
 impl AccessRight {
     pub(crate) const fn new(device: sys::CUdevice, flags: sys::CUmemAccess_flags) -> Self {
-        Self {
-            location: Location::device(device),
-            flags: flags as c_uint,
-        }
+        Self { location: Location::device(device), flags: flags as c_uint }
     }
 }
 
@@ -89,30 +79,18 @@ const _: () = {
     assert!(offset_of!(Location, kind) == offset_of!(sys::CUmemLocation, type_));
     assert!(size_of::<BackingProperties>() == size_of::<sys::CUmemAllocationProp>());
     assert!(align_of::<BackingProperties>() == align_of::<sys::CUmemAllocationProp>());
+    assert!(offset_of!(BackingProperties, handle_types) == offset_of!(sys::CUmemAllocationProp, requestedHandleTypes));
+    assert!(offset_of!(BackingProperties, location) == offset_of!(sys::CUmemAllocationProp, location));
+    assert!(offset_of!(BackingProperties, win32_metadata) == offset_of!(sys::CUmemAllocationProp, win32HandleMetaData));
     assert!(
-        offset_of!(BackingProperties, handle_types)
-            == offset_of!(sys::CUmemAllocationProp, requestedHandleTypes)
-    );
-    assert!(
-        offset_of!(BackingProperties, location) == offset_of!(sys::CUmemAllocationProp, location)
-    );
-    assert!(
-        offset_of!(BackingProperties, win32_metadata)
-            == offset_of!(sys::CUmemAllocationProp, win32HandleMetaData)
-    );
-    assert!(
-        offset_of!(BackingProperties, rdma)
-            == offset_of!(sys::CUmemAllocationProp, allocFlags.gpuDirectRDMACapable)
+        offset_of!(BackingProperties, rdma) == offset_of!(sys::CUmemAllocationProp, allocFlags.gpuDirectRDMACapable)
     );
     assert!(size_of::<AccessRight>() == size_of::<sys::CUmemAccessDesc>());
     assert!(offset_of!(AccessRight, flags) == offset_of!(sys::CUmemAccessDesc, flags));
 };
 
 /// A size as C counts it.
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "the contract needs a 64-bit target, and asserts it"
-)]
+#[expect(clippy::cast_possible_truncation, reason = "the contract needs a 64-bit target, and asserts it")]
 pub(crate) const fn size(bytes: u64) -> usize {
     bytes as usize
 }

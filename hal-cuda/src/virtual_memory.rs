@@ -5,8 +5,8 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 
 use cachette_hal::{
-    Access, Backing, DevicePtr, Error, ErrorKind, FabricHandle, Granularity, Ordinal, Reason,
-    Result, Sharing, VirtualMemory,
+    Access, Backing, DevicePtr, Error, ErrorKind, FabricHandle, Granularity, Ordinal, Reason, Result, Sharing,
+    VirtualMemory,
 };
 use cudarc::driver::sys::{
     CUdevice, CUmemAccess_flags as Flags, CUmemAllocationGranularity_flags as Which,
@@ -81,11 +81,7 @@ impl CudaVirtualMemory {
     fn check_one_mapping(&self, at: DevicePtr, bytes: u64) -> Result<()> {
         let invalid = Error::new(ErrorKind::InvalidValue, "cuMemUnmap");
         let last = at.address().checked_add(bytes - 1).ok_or(invalid)?;
-        if self.mapped_at(at.address())? == self.mapped_at(last)? {
-            Ok(())
-        } else {
-            Err(invalid)
-        }
+        if self.mapped_at(at.address())? == self.mapped_at(last)? { Ok(()) } else { Err(invalid) }
     }
 
     /// Makes memory that may leave the process by the handles named.
@@ -94,8 +90,7 @@ impl CudaVirtualMemory {
         let properties = BackingProperties::new(self.context.device(), handles, self.rdma);
         let mut backing = 0;
         // SAFETY: the driver reads the properties and writes one handle.
-        let status =
-            unsafe { (self.calls.create)(&raw mut backing, size(bytes), &raw const properties, 0) };
+        let status = unsafe { (self.calls.create)(&raw mut backing, size(bytes), &raw const properties, 0) };
         check("cuMemCreate", status)?;
         Ok(Backing::from_raw(size(backing), bytes))
     }
@@ -103,18 +98,9 @@ impl CudaVirtualMemory {
     /// The rights that the driver is to set.
     fn rights(access: &[Access]) -> Result<Vec<AccessRight>> {
         let right = |access: &Access| match *access {
-            Access::None(on) => Ok(AccessRight::new(
-                number(on)?,
-                Flags::CU_MEM_ACCESS_FLAGS_PROT_NONE,
-            )),
-            Access::Read(on) => Ok(AccessRight::new(
-                number(on)?,
-                Flags::CU_MEM_ACCESS_FLAGS_PROT_READ,
-            )),
-            Access::ReadWrite(on) => Ok(AccessRight::new(
-                number(on)?,
-                Flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
-            )),
+            Access::None(on) => Ok(AccessRight::new(number(on)?, Flags::CU_MEM_ACCESS_FLAGS_PROT_NONE)),
+            Access::Read(on) => Ok(AccessRight::new(number(on)?, Flags::CU_MEM_ACCESS_FLAGS_PROT_READ)),
+            Access::ReadWrite(on) => Ok(AccessRight::new(number(on)?, Flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE)),
             _ => Err(Error::new(ErrorKind::Unsupported, "cuMemSetAccess")),
         };
         access.iter().map(right).collect()
@@ -127,11 +113,7 @@ fn number(ordinal: Ordinal) -> Result<CUdevice> {
     CUdevice::try_from(ordinal.0).map_err(|_| none)
 }
 
-fn granularity(
-    calls: &VirtualMemoryCalls,
-    properties: &BackingProperties,
-    which: Which,
-) -> Result<u64, Reason> {
+fn granularity(calls: &VirtualMemoryCalls, properties: &BackingProperties, which: Which) -> Result<u64, Reason> {
     let mut bytes = 0;
     // SAFETY: the driver reads the properties and writes one size.
     let status = unsafe { (calls.granularity)(&raw mut bytes, properties, which as u32) };
@@ -237,9 +219,7 @@ impl VirtualMemory for CudaVirtualMemory {
         let _entered = self.context.enter()?;
         patiently(call, || {
             // SAFETY: 2. is the caller's promise; the driver reads as many rights as there are.
-            unsafe {
-                (self.calls.set_access)(at.address(), size(bytes), rights.as_ptr(), rights.len())
-            }
+            unsafe { (self.calls.set_access)(at.address(), size(bytes), rights.as_ptr(), rights.len()) }
         })
     }
 
@@ -270,8 +250,7 @@ impl VirtualMemory for CudaVirtualMemory {
         let _entered = self.context.enter()?;
         let mut backing = 0;
         // SAFETY: for this kind of handle the pointer is the descriptor's number, and it is open.
-        let status =
-            unsafe { (self.calls.import)(&raw mut backing, pointer(descriptor), DESCRIPTOR) };
+        let status = unsafe { (self.calls.import)(&raw mut backing, pointer(descriptor), DESCRIPTOR) };
         check(call, status).map_err(foreign)?;
         Ok(Backing::from_raw(size(backing), bytes))
     }
@@ -322,10 +301,9 @@ fn unreached(error: Error) -> Error {
 /// according to what a descriptor is of.
 fn foreign(error: Error) -> Error {
     match error.kind() {
-        ErrorKind::Refused
-        | ErrorKind::NoSuchDevice
-        | ErrorKind::InvalidHandle
-        | ErrorKind::Other => retold(error, ErrorKind::InvalidValue),
+        ErrorKind::Refused | ErrorKind::NoSuchDevice | ErrorKind::InvalidHandle | ErrorKind::Other => {
+            retold(error, ErrorKind::InvalidValue)
+        }
         _ => error,
     }
 }

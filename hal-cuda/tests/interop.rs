@@ -12,10 +12,7 @@ fn a_stream_of_the_primary_context_is_accepted_and_no_other() {
         Ok(backend) => backend,
         // cudarc's own loader panics here, so there is no more to test.
         Err(error) => {
-            let absent = matches!(
-                error,
-                LoadError::LibraryMissing { .. } | LoadError::NoDevice { .. }
-            );
+            let absent = matches!(error, LoadError::LibraryMissing { .. } | LoadError::NoDevice { .. });
             assert!(absent, "{error}");
             return;
         }

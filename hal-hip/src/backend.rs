@@ -34,10 +34,7 @@ impl HipBackend {
 
     /// Opens one device as its own type.
     pub fn device(&self, ordinal: Ordinal) -> Result<HipDevice> {
-        Ok(HipDevice {
-            unit: self.driver.unit(ordinal)?,
-            driver: Arc::clone(&self.driver),
-        })
+        Ok(HipDevice { unit: self.driver.unit(ordinal)?, driver: Arc::clone(&self.driver) })
     }
 }
 

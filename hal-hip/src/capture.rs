@@ -6,8 +6,7 @@ use std::ptr;
 use std::slice;
 
 use cachette_hal::{
-    Capture, CaptureId, CaptureMode, CaptureNode, CaptureStatus, Device, Error, ErrorKind, Graph,
-    Result, StreamRef,
+    Capture, CaptureId, CaptureMode, CaptureNode, CaptureStatus, Device, Error, ErrorKind, Graph, Result, StreamRef,
 };
 
 use cachette_hal::owned::RelaxedCapture;
@@ -16,29 +15,20 @@ use crate::device::{HipDevice, handle};
 use crate::ends::Found;
 use crate::symbols::CaptureSymbols;
 use crate::types::{
-    CAPTURE_MODE_GLOBAL, CAPTURE_MODE_RELAXED, CAPTURE_MODE_THREAD_LOCAL, CAPTURE_STATUS_ACTIVE,
-    CAPTURE_STATUS_NONE, GraphHandle, NodeHandle, Status, StreamHandle,
+    CAPTURE_MODE_GLOBAL, CAPTURE_MODE_RELAXED, CAPTURE_MODE_THREAD_LOCAL, CAPTURE_STATUS_ACTIVE, CAPTURE_STATUS_NONE,
+    GraphHandle, NodeHandle, Status, StreamHandle,
 };
 
 /// `hipGraphNodeGetDependencies`.
-type NodeDependencies =
-    unsafe extern "C" fn(node: NodeHandle, nodes: *mut NodeHandle, count: *mut usize) -> Status;
+type NodeDependencies = unsafe extern "C" fn(node: NodeHandle, nodes: *mut NodeHandle, count: *mut usize) -> Status;
 
 impl HipDevice {
-    fn capture_call(
-        &self,
-        call: &'static str,
-        make: impl FnOnce(&CaptureSymbols) -> Status,
-    ) -> Result<()> {
+    fn capture_call(&self, call: &'static str, make: impl FnOnce(&CaptureSymbols) -> Status) -> Result<()> {
         self.call_in(&self.driver.symbols.capture, call, make)
     }
 
     /// Asks the function that not every library has.
-    fn nodes_call(
-        &self,
-        call: &'static str,
-        make: impl FnOnce(NodeDependencies) -> Status,
-    ) -> Result<()> {
+    fn nodes_call(&self, call: &'static str, make: impl FnOnce(NodeDependencies) -> Status) -> Result<()> {
         let group = self.driver.symbols.capture;
         let function = group.and_then(|group| group.hipGraphNodeGetDependencies());
         self.call_in(&function, call, |function| make(*function))
@@ -64,9 +54,7 @@ impl HipDevice {
         }
         let mut graph = 0;
         // SAFETY: 1. the caller's promise; the out-parameter outlives the call, and no capture is ended twice.
-        let ended = self.capture_call(call, |hip| unsafe {
-            (hip.hipStreamEndCapture)(stream, &raw mut graph)
-        });
+        let ended = self.capture_call(call, |hip| unsafe { (hip.hipStreamEndCapture)(stream, &raw mut graph) });
         let is_broken = ended.is_err_and(|error| error.kind() == ErrorKind::CaptureBroken);
         // What cannot be taken off now is tried again when the stream is next captured, or this called again.
         // SAFETY: 1. the caller's promise.
@@ -106,13 +94,9 @@ impl HipDevice {
         })?;
         let mut graph = 0;
         // SAFETY: 1. the caller's promise; the out-parameter outlives the call.
-        self.capture_call("hipStreamEndCapture", |hip| unsafe {
-            (hip.hipStreamEndCapture)(stream, &raw mut graph)
-        })?;
+        self.capture_call("hipStreamEndCapture", |hip| unsafe { (hip.hipStreamEndCapture)(stream, &raw mut graph) })?;
         // SAFETY: the graph was made above and is destroyed once.
-        self.capture_call("hipGraphDestroy", |hip| unsafe {
-            (hip.hipGraphDestroy)(graph)
-        })
+        self.capture_call("hipGraphDestroy", |hip| unsafe { (hip.hipGraphDestroy)(graph) })
     }
 }
 
@@ -128,23 +112,12 @@ impl Capture for HipDevice {
         let (graph, nodes, count) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
         // SAFETY: 1. the caller's promise; the out-parameters outlive the call, or are null as they may be.
         self.capture_call(call, |hip| unsafe {
-            (hip.hipStreamGetCaptureInfo_v2)(
-                stream,
-                &raw mut status,
-                &raw mut id,
-                graph,
-                nodes,
-                count,
-            )
+            (hip.hipStreamGetCaptureInfo_v2)(stream, &raw mut status, &raw mut id, graph, nodes, count)
         })?;
         told(call, status, id)
     }
 
-    unsafe fn frontier(
-        &self,
-        stream: StreamRef,
-        nodes: &mut Vec<CaptureNode>,
-    ) -> Result<CaptureStatus> {
+    unsafe fn frontier(&self, stream: StreamRef, nodes: &mut Vec<CaptureNode>) -> Result<CaptureStatus> {
         let call = "hipStreamGetCaptureInfo_v2";
         let stream = handle(stream);
         if stream == StreamRef::DEFAULT.raw() {
@@ -176,18 +149,14 @@ impl Capture for HipDevice {
         let call = "hipGraphNodeGetDependencies";
         let mut count = 0;
         // SAFETY: 1. the caller's promise; the library writes how many there are.
-        self.nodes_call(call, |function| unsafe {
-            function(node.raw(), ptr::null_mut(), &raw mut count)
-        })?;
+        self.nodes_call(call, |function| unsafe { function(node.raw(), ptr::null_mut(), &raw mut count) })?;
         if count == 0 {
             return Ok(());
         }
         let mut found = vec![0; count];
         let list = found.as_mut_ptr();
         // SAFETY: 1. the caller's promise; there is room for as many as are said to be.
-        self.nodes_call(call, |function| unsafe {
-            function(node.raw(), list, &raw mut count)
-        })?;
+        self.nodes_call(call, |function| unsafe { function(node.raw(), list, &raw mut count) })?;
         let found = found.into_iter().take(count);
         nodes.extend(found.map(CaptureNode::from_raw));
         Ok(())
@@ -221,9 +190,7 @@ impl Capture for HipDevice {
         drop(relaxed);
         // What is ready to launch does not need what it was made from.
         // SAFETY: the graph was made above and is destroyed once.
-        let destroyed = self.capture_call("hipGraphDestroy", |hip| unsafe {
-            (hip.hipGraphDestroy)(graph)
-        });
+        let destroyed = self.capture_call("hipGraphDestroy", |hip| unsafe { (hip.hipGraphDestroy)(graph) });
         ready?;
         let exec = Graph::from_raw(exec);
         if let Err(error) = destroyed {
@@ -236,25 +203,19 @@ impl Capture for HipDevice {
 
     unsafe fn launch(&self, graph: &Graph, stream: StreamRef) -> Result<()> {
         // SAFETY: 1, 3 and 4. The caller's promises.
-        self.capture_call("hipGraphLaunch", |hip| unsafe {
-            (hip.hipGraphLaunch)(graph.raw(), handle(stream))
-        })
+        self.capture_call("hipGraphLaunch", |hip| unsafe { (hip.hipGraphLaunch)(graph.raw(), handle(stream)) })
     }
 
     unsafe fn destroy_graph(&self, graph: Graph) -> Result<()> {
         // SAFETY: 1. the caller's promise.
-        self.capture_call("hipGraphExecDestroy", |hip| unsafe {
-            (hip.hipGraphExecDestroy)(graph.raw())
-        })
+        self.capture_call("hipGraphExecDestroy", |hip| unsafe { (hip.hipGraphExecDestroy)(graph.raw()) })
     }
 
     fn exchange_capture_mode(&self, mode: CaptureMode) -> Result<CaptureMode> {
         let call = "hipThreadExchangeStreamCaptureMode";
         let mut mode = to_number(mode);
         // SAFETY: the parameter is read and written in place, and outlives the call.
-        self.capture_call(call, |hip| unsafe {
-            (hip.hipThreadExchangeStreamCaptureMode)(&raw mut mode)
-        })?;
+        self.capture_call(call, |hip| unsafe { (hip.hipThreadExchangeStreamCaptureMode)(&raw mut mode) })?;
         match mode {
             CAPTURE_MODE_GLOBAL => Ok(CaptureMode::Global),
             CAPTURE_MODE_THREAD_LOCAL => Ok(CaptureMode::ThreadLocal),

@@ -6,9 +6,9 @@ use std::thread;
 use std::time::Duration;
 
 use cachette_hal::{
-    Capture, Device, DeviceInfo, DevicePtr, Error, ErrorKind, Event, Feature, Granularity,
-    HostCalls, HostMemory, Ipc, MemoryInfo, Missing, PeerAccess, Progress, Reason, Result, Stream,
-    StreamOrdered, StreamRef, Transfer, VirtualMemory,
+    Capture, Device, DeviceInfo, DevicePtr, Error, ErrorKind, Event, Feature, Granularity, HostCalls, HostMemory, Ipc,
+    MemoryInfo, Missing, PeerAccess, Progress, Reason, Result, Stream, StreamOrdered, StreamRef, Transfer,
+    VirtualMemory,
 };
 
 use crate::context::Current;
@@ -17,9 +17,9 @@ use crate::library::Driver;
 use crate::status::NOT_READY;
 use crate::symbols::Core;
 use crate::types::{
-    DEVICE_MALLOC_CONTIGUOUS, DEVICE_MALLOC_DEFAULT, DEVICE_MALLOC_FINE_GRAINED,
-    DEVICE_MALLOC_SIGNAL, DEVICE_MALLOC_UNCACHED, EVENT_DISABLE_TIMING, EVENT_RELEASE_TO_SYSTEM,
-    PoolHandle, STREAM_NON_BLOCKING, Status, StreamHandle,
+    DEVICE_MALLOC_CONTIGUOUS, DEVICE_MALLOC_DEFAULT, DEVICE_MALLOC_FINE_GRAINED, DEVICE_MALLOC_SIGNAL,
+    DEVICE_MALLOC_UNCACHED, EVENT_DISABLE_TIMING, EVENT_RELEASE_TO_SYSTEM, PoolHandle, STREAM_NON_BLOCKING, Status,
+    StreamHandle,
 };
 use crate::{limits, probe};
 
@@ -85,15 +85,7 @@ impl Unit {
             limits::raise();
         }
         let pool = probe::stream_ordered(driver, device, &facts);
-        Ok(Self {
-            info,
-            facts,
-            device,
-            granularity,
-            pool,
-            default_pool: OnceLock::new(),
-            pool_test: OnceLock::new(),
-        })
+        Ok(Self { info, facts, device, granularity, pool, default_pool: OnceLock::new(), pool_test: OnceLock::new() })
     }
 }
 
@@ -122,18 +114,12 @@ impl HipDevice {
         let function = function.map_err(|_| Error::new(ErrorKind::Unsupported, call))?;
         let mut at = 0;
         // SAFETY: the out-parameter outlives the call.
-        self.call(call, |_| unsafe {
-            function(&raw mut at, bytes, kind.flags())
-        })?;
+        self.call(call, |_| unsafe { function(&raw mut at, bytes, kind.flags()) })?;
         address(call, at)
     }
 
     /// Makes a call with this device current.
-    pub(crate) fn call(
-        &self,
-        call: &'static str,
-        make: impl FnOnce(&Core) -> Status,
-    ) -> Result<()> {
+    pub(crate) fn call(&self, call: &'static str, make: impl FnOnce(&Core) -> Status) -> Result<()> {
         let _current = self.current()?;
         let status = make(&self.driver.symbols.core);
         self.driver.check(call, status)
@@ -146,9 +132,7 @@ impl HipDevice {
         call: &'static str,
         make: impl FnOnce(&T) -> Status,
     ) -> Result<()> {
-        let group = group
-            .as_ref()
-            .map_err(|_| Error::new(ErrorKind::Unsupported, call))?;
+        let group = group.as_ref().map_err(|_| Error::new(ErrorKind::Unsupported, call))?;
         let _current = self.current()?;
         let status = make(group);
         self.driver.check(call, status)
@@ -176,9 +160,7 @@ impl Device for HipDevice {
     fn memory_info(&self) -> Result<MemoryInfo> {
         let (mut free, mut total) = (0, 0);
         // SAFETY: the out-parameters outlive the call.
-        self.call("hipMemGetInfo", |hip| unsafe {
-            (hip.hipMemGetInfo)(&raw mut free, &raw mut total)
-        })?;
+        self.call("hipMemGetInfo", |hip| unsafe { (hip.hipMemGetInfo)(&raw mut free, &raw mut total) })?;
         Ok(MemoryInfo { free, total })
     }
 
@@ -187,9 +169,7 @@ impl Device for HipDevice {
         check_size("hipMalloc", bytes)?;
         let mut at = 0;
         // SAFETY: the out-parameter outlives the call.
-        self.call("hipMalloc", |hip| unsafe {
-            (hip.hipMalloc)(&raw mut at, bytes)
-        })?;
+        self.call("hipMalloc", |hip| unsafe { (hip.hipMalloc)(&raw mut at, bytes) })?;
         address("hipMalloc", at)
     }
 
@@ -209,25 +189,19 @@ impl Device for HipDevice {
 
     unsafe fn destroy_stream(&self, stream: Stream) -> Result<()> {
         // SAFETY: 1. the caller's promise.
-        self.call("hipStreamDestroy", |hip| unsafe {
-            (hip.hipStreamDestroy)(stream.raw())
-        })?;
+        self.call("hipStreamDestroy", |hip| unsafe { (hip.hipStreamDestroy)(stream.raw()) })?;
         self.driver.ends.forget(stream.raw());
         Ok(())
     }
 
     unsafe fn synchronize(&self, stream: StreamRef) -> Result<()> {
         // SAFETY: 1. the caller's promise.
-        self.call("hipStreamSynchronize", |hip| unsafe {
-            (hip.hipStreamSynchronize)(handle(stream))
-        })
+        self.call("hipStreamSynchronize", |hip| unsafe { (hip.hipStreamSynchronize)(handle(stream)) })
     }
 
     fn synchronize_device(&self) -> Result<()> {
         // SAFETY: it takes nothing.
-        self.call("hipDeviceSynchronize", |hip| unsafe {
-            (hip.hipDeviceSynchronize)()
-        })
+        self.call("hipDeviceSynchronize", |hip| unsafe { (hip.hipDeviceSynchronize)() })
     }
 
     fn create_event(&self) -> Result<Event> {
@@ -235,24 +209,18 @@ impl Device for HipDevice {
         let flags = EVENT_DISABLE_TIMING | EVENT_RELEASE_TO_SYSTEM;
         let mut event = 0;
         // SAFETY: the out-parameter outlives the call.
-        self.call("hipEventCreateWithFlags", |hip| unsafe {
-            (hip.hipEventCreateWithFlags)(&raw mut event, flags)
-        })?;
+        self.call("hipEventCreateWithFlags", |hip| unsafe { (hip.hipEventCreateWithFlags)(&raw mut event, flags) })?;
         Ok(Event::from_raw(event))
     }
 
     unsafe fn destroy_event(&self, event: Event) -> Result<()> {
         // SAFETY: 1. the caller's promise.
-        self.call("hipEventDestroy", |hip| unsafe {
-            (hip.hipEventDestroy)(event.raw())
-        })
+        self.call("hipEventDestroy", |hip| unsafe { (hip.hipEventDestroy)(event.raw()) })
     }
 
     unsafe fn record(&self, event: &Event, stream: StreamRef) -> Result<()> {
         // SAFETY: 1. the caller's promise.
-        self.call("hipEventRecord", |hip| unsafe {
-            (hip.hipEventRecord)(event.raw(), handle(stream))
-        })
+        self.call("hipEventRecord", |hip| unsafe { (hip.hipEventRecord)(event.raw(), handle(stream)) })
     }
 
     unsafe fn poll(&self, event: &Event) -> Result<Progress> {
@@ -280,27 +248,22 @@ impl Device for HipDevice {
 
     unsafe fn stream_wait(&self, stream: StreamRef, event: &Event) -> Result<()> {
         // SAFETY: 1. the caller's promise.
-        self.call("hipStreamWaitEvent", |hip| unsafe {
-            (hip.hipStreamWaitEvent)(handle(stream), event.raw(), 0)
-        })
+        self.call("hipStreamWaitEvent", |hip| unsafe { (hip.hipStreamWaitEvent)(handle(stream), event.raw(), 0) })
     }
 
     fn virtual_memory(&self) -> Result<&dyn VirtualMemory, Missing> {
         let found = &self.unit.granularity;
-        self.with(Feature::VirtualMemory, found)
-            .map(|device| device as _)
+        self.with(Feature::VirtualMemory, found).map(|device| device as _)
     }
 
     fn stream_ordered(&self) -> Result<&dyn StreamOrdered, Missing> {
         let found = &self.tested_pool();
-        self.with(Feature::StreamOrdered, found)
-            .map(|device| device as _)
+        self.with(Feature::StreamOrdered, found).map(|device| device as _)
     }
 
     fn host_memory(&self) -> Result<&dyn HostMemory, Missing> {
         let found = &self.driver.symbols.host_memory;
-        self.with(Feature::HostMemory, found)
-            .map(|device| device as _)
+        self.with(Feature::HostMemory, found).map(|device| device as _)
     }
 
     fn ipc(&self) -> Result<&dyn Ipc, Missing> {
@@ -315,20 +278,17 @@ impl Device for HipDevice {
 
     fn peer_access(&self) -> Result<&dyn PeerAccess, Missing> {
         let found = &self.driver.symbols.peer_access;
-        self.with(Feature::PeerAccess, found)
-            .map(|device| device as _)
+        self.with(Feature::PeerAccess, found).map(|device| device as _)
     }
 
     fn transfer(&self) -> Result<&dyn Transfer, Missing> {
         let found = &self.driver.symbols.transfer;
-        self.with(Feature::Transfer, found)
-            .map(|device| device as _)
+        self.with(Feature::Transfer, found).map(|device| device as _)
     }
 
     fn host_calls(&self) -> Result<&dyn HostCalls, Missing> {
         let found = &self.driver.symbols.host_calls;
-        self.with(Feature::HostCalls, found)
-            .map(|device| device as _)
+        self.with(Feature::HostCalls, found).map(|device| device as _)
     }
 }
 

@@ -5,9 +5,7 @@ use std::ffi::{CStr, c_char, c_int};
 use cachette_hal::{DeviceInfo, Ordinal, Result, Vendor};
 
 use crate::library::Driver;
-use crate::types::{
-    ATTRIBUTE_FINE_GRAIN, ATTRIBUTE_LARGE_BAR, ATTRIBUTE_UNIFIED_ADDRESSING, DeviceProp,
-};
+use crate::types::{ATTRIBUTE_FINE_GRAIN, ATTRIBUTE_LARGE_BAR, ATTRIBUTE_UNIFIED_ADDRESSING, DeviceProp};
 
 /// What every address of `hipMalloc` is a multiple of; real ones are multiples of a page.
 const BASE_ALIGNMENT: u64 = 512;
@@ -15,10 +13,7 @@ const BASE_ALIGNMENT: u64 = 512;
 /// Facts about an AMD device that never change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "each is a question that the driver answers with yes or no"
-)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a question that the driver answers with yes or no")]
 pub struct HipFacts {
     /// The architecture with its features, such as `gfx942:sramecc+:xnack-`.
     pub architecture: String,
@@ -89,8 +84,7 @@ impl HipFacts {
 pub(crate) fn has(driver: &Driver, device: c_int, attribute: c_int) -> bool {
     let mut value = 0;
     // SAFETY: the out-parameter outlives the call.
-    let status =
-        unsafe { (driver.symbols.core.hipDeviceGetAttribute)(&raw mut value, attribute, device) };
+    let status = unsafe { (driver.symbols.core.hipDeviceGetAttribute)(&raw mut value, attribute, device) };
     driver.check("hipDeviceGetAttribute", status).is_ok() && value != 0
 }
 
@@ -105,11 +99,7 @@ fn xnack(architecture: &str) -> Option<bool> {
 
 /// A text that ends at its zero byte, or at its end.
 fn text(characters: &[c_char]) -> String {
-    let bytes: Vec<u8> = characters
-        .iter()
-        .map(|c| c.to_ne_bytes()[0])
-        .chain([0])
-        .collect();
+    let bytes: Vec<u8> = characters.iter().map(|c| c.to_ne_bytes()[0]).chain([0]).collect();
     let text = CStr::from_bytes_until_nul(&bytes).unwrap_or_default();
     text.to_string_lossy().into_owned()
 }

@@ -3,9 +3,7 @@
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use cachette_hal::{
-    Capture, CaptureStatus, Error, ErrorKind, HostCalls, HostFunction, Result, StreamRef,
-};
+use cachette_hal::{Capture, CaptureStatus, Error, ErrorKind, HostCalls, HostFunction, Result, StreamRef};
 
 use crate::device::{HipDevice, handle};
 

@@ -32,10 +32,8 @@ impl Ipc for HipDevice {
         }
         let mut token = IpcMemHandle { reserved: [0; 64] };
         // SAFETY: 1. the caller's promise; the out-parameter outlives the call.
-        self.ipc_call(call, |hip| unsafe {
-            (hip.hipIpcGetMemHandle)(&raw mut token, base.address())
-        })
-        .map_err(refused)?;
+        self.ipc_call(call, |hip| unsafe { (hip.hipIpcGetMemHandle)(&raw mut token, base.address()) })
+            .map_err(refused)?;
         Ok(IpcToken(token.reserved))
     }
 
@@ -53,9 +51,7 @@ impl Ipc for HipDevice {
 
     unsafe fn close_token(&self, base: DevicePtr) -> Result<()> {
         // SAFETY: 1 and 2. The caller's promises.
-        self.ipc_call("hipIpcCloseMemHandle", |hip| unsafe {
-            (hip.hipIpcCloseMemHandle)(base.address())
-        })
+        self.ipc_call("hipIpcCloseMemHandle", |hip| unsafe { (hip.hipIpcCloseMemHandle)(base.address()) })
     }
 }
 

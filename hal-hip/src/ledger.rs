@@ -35,14 +35,8 @@ impl Mapping {
     /// The rights to put back on the devices that `changed` names.
     pub(crate) fn before(&self, changed: &[MemAccessDesc]) -> Vec<MemAccessDesc> {
         let before = |change: &MemAccessDesc| {
-            let known = self
-                .rights
-                .iter()
-                .find(|right| right.location == change.location);
-            let nothing = MemAccessDesc {
-                flags: 0,
-                ..*change
-            };
+            let known = self.rights.iter().find(|right| right.location == change.location);
+            let nothing = MemAccessDesc { flags: 0, ..*change };
             known.copied().unwrap_or(nothing)
         };
         changed.iter().map(before).collect()
@@ -106,11 +100,7 @@ impl Ledger {
         let mut state = self.state();
         let free = state.is_reserved(at, bytes) && !state.overlaps(at, bytes);
         if free {
-            let mapping = Mapping {
-                bytes,
-                proof: Proof::Busy,
-                rights: Vec::new(),
-            };
+            let mapping = Mapping { bytes, proof: Proof::Busy, rights: Vec::new() };
             state.mappings.insert(at, mapping);
         }
         free
@@ -175,9 +165,7 @@ impl Ledger {
         };
         mapping.proof = Proof::Proven;
         for change in access {
-            mapping
-                .rights
-                .retain(|right| right.location != change.location);
+            mapping.rights.retain(|right| right.location != change.location);
             mapping.rights.push(*change);
         }
     }
@@ -201,10 +189,7 @@ impl Ledger {
 mod tests {
     use super::*;
 
-    const RIGHT: MemAccessDesc = MemAccessDesc {
-        location: crate::types::MemLocation { kind: 1, id: 0 },
-        flags: 3,
-    };
+    const RIGHT: MemAccessDesc = MemAccessDesc { location: crate::types::MemLocation { kind: 1, id: 0 }, flags: 3 };
 
     fn ledger() -> Ledger {
         let ledger = Ledger::default();
@@ -220,12 +205,7 @@ mod tests {
     #[test]
     fn only_reserved_and_free_addresses_are_mapped() {
         let ledger = ledger();
-        for (at, bytes) in [
-            (0, 0x1000),
-            (0x4000, 0x2000),
-            (0x5000, 0x1000),
-            (0x2000, u64::MAX),
-        ] {
+        for (at, bytes) in [(0, 0x1000), (0x4000, 0x2000), (0x5000, 0x1000), (0x2000, u64::MAX)] {
             assert!(!ledger.begin_map(at, bytes), "{at:#x}+{bytes:#x}");
         }
         map(&ledger, 0x2000, 0x1000);
@@ -280,10 +260,7 @@ mod tests {
         map(&ledger, 0x3000, 0x1000);
         assert!(!ledger.begin_release(0x1000, 0x4000), "something is mapped");
         assert_eq!(ledger.begin_unmap(0x3000, 0x1000), Some(Proof::Unproven));
-        assert!(
-            !ledger.begin_release(0x1000, 0x4000),
-            "it is being unmapped"
-        );
+        assert!(!ledger.begin_release(0x1000, 0x4000), "it is being unmapped");
         ledger.end_unmap(0x3000, None);
         assert!(!ledger.begin_release(0x1000, 0x2000), "a part");
         assert!(ledger.holds(0x4fff));

@@ -22,12 +22,7 @@ pub const LIBRARY_VARIABLE: &str = "CACHETTE_HIP_LIBRARY";
 pub const OLDEST: Version = Version::new(6, 0);
 
 /// Sonames by HIP's major version, newest first. The last is found only to be called too old.
-const NAMES: [&str; 4] = [
-    "libamdhip64.so.7",
-    "libamdhip64.so.6",
-    "libamdhip64.so",
-    "libamdhip64.so.5",
-];
+const NAMES: [&str; 4] = ["libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so", "libamdhip64.so.5"];
 /// How the file of every copy begins.
 const STEM: &str = "libamdhip64";
 /// Exported by a library that imitates AMD's.
@@ -39,19 +34,11 @@ const EMULATED: &str = "cachette_emulated_library";
 /// a name of its own, as in wheels of PyTorch. Where [`LIBRARY_VARIABLE`] is set, nothing else is tried.
 #[must_use]
 pub fn candidates() -> Vec<Candidate> {
-    list(
-        env::var_os(LIBRARY_VARIABLE),
-        env::var_os("ROCM_PATH"),
-        loaded_file(STEM),
-    )
+    list(env::var_os(LIBRARY_VARIABLE), env::var_os("ROCM_PATH"), loaded_file(STEM))
 }
 
 /// The candidates, given what the two variables say and which file is loaded.
-fn list(
-    library: Option<OsString>,
-    rocm: Option<OsString>,
-    packed: Option<PathBuf>,
-) -> Vec<Candidate> {
+fn list(library: Option<OsString>, rocm: Option<OsString>, packed: Option<PathBuf>) -> Vec<Candidate> {
     if let Some(path) = library.filter(|path| !path.is_empty()) {
         return vec![Candidate::Path(path.into())];
     }
@@ -101,9 +88,7 @@ impl Driver {
     fn shared(symbols: &Symbols, info: BackendInfo) -> Arc<Self> {
         static DRIVERS: Mutex<Vec<Arc<Driver>>> = Mutex::new(Vec::new());
         let mut drivers = DRIVERS.lock().unwrap_or_else(PoisonError::into_inner);
-        let same = |driver: &&Arc<Self>| {
-            std::ptr::fn_addr_eq(driver.symbols.core.hipInit, symbols.core.hipInit)
-        };
+        let same = |driver: &&Arc<Self>| std::ptr::fn_addr_eq(driver.symbols.core.hipInit, symbols.core.hipInit);
         if let Some(driver) = drivers.iter().find(same) {
             return Arc::clone(driver);
         }
@@ -189,11 +174,7 @@ fn version(library: &Library) -> Result<Version, LoadError> {
     }
     let found = version_of(number);
     if found < OLDEST {
-        return Err(LoadError::TooOld {
-            library: library.name().to_owned(),
-            needs: OLDEST,
-            found,
-        });
+        return Err(LoadError::TooOld { library: library.name().to_owned(), needs: OLDEST, found });
     }
     Ok(found)
 }
@@ -206,9 +187,7 @@ const fn version_of(number: c_int) -> Version {
 
 /// Starts the runtime, and sees that it shows a device.
 fn start(library: &Library, symbols: &Symbols) -> Result<(), LoadError> {
-    let no_device = || LoadError::NoDevice {
-        library: library.name().to_owned(),
-    };
+    let no_device = || LoadError::NoDevice { library: library.name().to_owned() };
     // SAFETY: it takes numbers alone.
     match unsafe { (symbols.core.hipInit)(0) } {
         SUCCESS => {}
@@ -226,10 +205,7 @@ fn start(library: &Library, symbols: &Symbols) -> Result<(), LoadError> {
 }
 
 fn did_not_start(library: &Library, call: &'static str, status: Status) -> LoadError {
-    LoadError::Start {
-        library: library.name().to_owned(),
-        error: Error::from_status(kind_of(status), call, status),
-    }
+    LoadError::Start { library: library.name().to_owned(), error: Error::from_status(kind_of(status), call, status) }
 }
 
 #[cfg(test)]

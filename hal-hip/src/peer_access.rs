@@ -41,9 +41,8 @@ impl PeerAccess for HipDevice {
         let call = "hipDeviceEnablePeerAccess";
         let peer = self.other(call, peer)?;
         // SAFETY: it takes numbers alone.
-        let enabled = self.call_in(&self.driver.symbols.peer_access, call, |hip| unsafe {
-            (hip.hipDeviceEnablePeerAccess)(peer, 0)
-        });
+        let enabled = self
+            .call_in(&self.driver.symbols.peer_access, call, |hip| unsafe { (hip.hipDeviceEnablePeerAccess)(peer, 0) });
         done_before(enabled, PEER_ACCESS_ALREADY_ENABLED)
     }
 
@@ -51,9 +50,8 @@ impl PeerAccess for HipDevice {
         let call = "hipDeviceDisablePeerAccess";
         let peer = self.other(call, peer)?;
         // SAFETY: it takes numbers alone.
-        let disabled = self.call_in(&self.driver.symbols.peer_access, call, |hip| unsafe {
-            (hip.hipDeviceDisablePeerAccess)(peer)
-        });
+        let disabled = self
+            .call_in(&self.driver.symbols.peer_access, call, |hip| unsafe { (hip.hipDeviceDisablePeerAccess)(peer) });
         done_before(disabled, PEER_ACCESS_NOT_ENABLED)
     }
 }

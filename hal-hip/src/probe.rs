@@ -13,8 +13,7 @@ use crate::facts::{HipFacts, has};
 use crate::library::Driver;
 use crate::symbols::VirtualMemorySymbols;
 use crate::types::{
-    ATTRIBUTE_MEMORY_POOLS, ATTRIBUTE_VIRTUAL_MEMORY, MEM_GRANULARITY_MINIMUM,
-    MEM_GRANULARITY_RECOMMENDED,
+    ATTRIBUTE_MEMORY_POOLS, ATTRIBUTE_VIRTUAL_MEMORY, MEM_GRANULARITY_MINIMUM, MEM_GRANULARITY_RECOMMENDED,
 };
 use crate::virtual_memory::properties;
 
@@ -54,23 +53,13 @@ fn is_forced(variable: &str) -> bool {
 }
 
 /// The granularity of a device's virtual memory, or why it has none; the device is the current one.
-pub(crate) fn virtual_memory(
-    driver: &Driver,
-    device: c_int,
-    facts: &HipFacts,
-) -> Result<Granularity, Reason> {
+pub(crate) fn virtual_memory(driver: &Driver, device: c_int, facts: &HipFacts) -> Result<Granularity, Reason> {
     let table = driver.symbols.virtual_memory?;
     if !has(driver, device, ATTRIBUTE_VIRTUAL_MEMORY) {
-        return Err(Reason::DeviceLacks(
-            "hipDeviceAttributeVirtualMemoryManagementSupported",
-        ));
+        return Err(Reason::DeviceLacks("hipDeviceAttributeVirtualMemoryManagementSupported"));
     }
     // An emulated device has no kernel module.
-    let drm = if driver.info.emulated {
-        None
-    } else {
-        drm_version(Path::new("/dev/dri"))
-    };
+    let drm = if driver.info.emulated { None } else { drm_version(Path::new("/dev/dri")) };
     if let Some(reason) = virtual_memory_guard(facts.family(), drm)
         && !is_forced(FORCE_VIRTUAL_MEMORY)
     {
@@ -109,38 +98,23 @@ pub(crate) fn frees_under_reservation(found: Version) -> Result<(), Reason> {
 }
 
 /// Asks for both granularities and takes the coarser, which must also reach the floor.
-fn granularity(
-    driver: &Driver,
-    table: &VirtualMemorySymbols,
-    device: c_int,
-) -> Result<Granularity> {
+fn granularity(driver: &Driver, table: &VirtualMemorySymbols, device: c_int) -> Result<Granularity> {
     let mut coarsest = FLOOR;
     for option in [MEM_GRANULARITY_MINIMUM, MEM_GRANULARITY_RECOMMENDED] {
         let (wanted, mut found) = (properties(device, 0), 0);
         // SAFETY: both structures outlive the call.
-        let status = unsafe {
-            (table.hipMemGetAllocationGranularity)(&raw mut found, &raw const wanted, option)
-        };
+        let status = unsafe { (table.hipMemGetAllocationGranularity)(&raw mut found, &raw const wanted, option) };
         driver.check("hipMemGetAllocationGranularity", status)?;
         coarsest = coarsest.max(found.next_power_of_two());
     }
-    Ok(Granularity {
-        minimum: coarsest,
-        recommended: coarsest,
-    })
+    Ok(Granularity { minimum: coarsest, recommended: coarsest })
 }
 
 /// Why the pool is not even tried; a device that passes must still pass the test of its pool.
-pub(crate) fn stream_ordered(
-    driver: &Driver,
-    device: c_int,
-    facts: &HipFacts,
-) -> Result<(), Reason> {
+pub(crate) fn stream_ordered(driver: &Driver, device: c_int, facts: &HipFacts) -> Result<(), Reason> {
     driver.symbols.stream_ordered?;
     if !has(driver, device, ATTRIBUTE_MEMORY_POOLS) {
-        return Err(Reason::DeviceLacks(
-            "hipDeviceAttributeMemoryPoolsSupported",
-        ));
+        return Err(Reason::DeviceLacks("hipDeviceAttributeMemoryPoolsSupported"));
     }
     match stream_ordered_guard(facts.family()) {
         Some(reason) if !is_pool_forced() => Err(reason),
@@ -155,9 +129,7 @@ pub(crate) fn is_pool_forced() -> bool {
 
 fn stream_ordered_guard(family: Option<&str>) -> Option<Reason> {
     let bad = ["gfx90c", "gfx1100", "gfx1101", "gfx1201"];
-    family
-        .is_some_and(|family| bad.contains(&family))
-        .then_some(BAD_POOL)
+    family.is_some_and(|family| bad.contains(&family)).then_some(BAD_POOL)
 }
 
 /// `struct drm_version` of Linux.
@@ -180,9 +152,7 @@ const DRM_IOCTL_VERSION: Opcode = opcode::read_write::<DrmVersion>(b'd', 0);
 /// The oldest version that the amdgpu nodes of a folder answer with; `None` if none answers.
 fn drm_version(folder: &Path) -> Option<Version> {
     let entries = fs::read_dir(folder).ok()?;
-    let nodes = entries
-        .flatten()
-        .filter(|entry| entry.file_name().to_string_lossy().starts_with("renderD"));
+    let nodes = entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with("renderD"));
     nodes.filter_map(|node| amdgpu_version(&node.path())).min()
 }
 
@@ -205,12 +175,8 @@ fn amdgpu_version(node: &Path) -> Option<Version> {
     let request = unsafe { Updater::<DRM_IOCTL_VERSION, DrmVersion>::new(&mut answer) };
     // SAFETY: the structure and the name outlive the call, and the other texts have no room to be written.
     unsafe { ioctl(&file, request) }.ok()?;
-    let (major, minor) = (
-        u32::try_from(answer.major).ok()?,
-        u32::try_from(answer.minor).ok()?,
-    );
-    name.starts_with(b"amdgpu")
-        .then_some(Version::new(major, minor))
+    let (major, minor) = (u32::try_from(answer.major).ok()?, u32::try_from(answer.minor).ok()?);
+    name.starts_with(b"amdgpu").then_some(Version::new(major, minor))
 }
 
 #[cfg(test)]
@@ -228,10 +194,7 @@ mod tests {
 
     #[test]
     fn architectures_that_lose_data_are_held_back() {
-        assert_eq!(
-            virtual_memory_guard(Some("gfx1201"), None),
-            Some(LOST_STORES)
-        );
+        assert_eq!(virtual_memory_guard(Some("gfx1201"), None), Some(LOST_STORES));
         assert_eq!(stream_ordered_guard(Some("gfx90c")), Some(BAD_POOL));
         assert_eq!(stream_ordered_guard(Some("gfx942")), None);
         assert_eq!(stream_ordered_guard(None), None);

@@ -75,12 +75,11 @@ pub(crate) const fn kind_of(status: Status) -> ErrorKind {
         | CAPTURE_UNMATCHED
         | CAPTURE_WRONG_THREAD => ErrorKind::InvalidValue,
         // The last is what HIP says of a stream that it does not know.
-        INVALID_DEVICE_POINTER | INVALID_CONTEXT | INVALID_HANDLE | CONTEXT_IS_DESTROYED => {
-            ErrorKind::InvalidHandle
-        }
+        INVALID_DEVICE_POINTER | INVALID_CONTEXT | INVALID_HANDLE | CONTEXT_IS_DESTROYED => ErrorKind::InvalidHandle,
         INVALID_DEVICE => ErrorKind::NoSuchDevice,
-        CAPTURE_UNSUPPORTED | CAPTURE_MERGE | CAPTURE_ISOLATION | CAPTURE_IMPLICIT
-        | CAPTURED_EVENT => ErrorKind::CaptureForbids,
+        CAPTURE_UNSUPPORTED | CAPTURE_MERGE | CAPTURE_ISOLATION | CAPTURE_IMPLICIT | CAPTURED_EVENT => {
+            ErrorKind::CaptureForbids
+        }
         CAPTURE_INVALIDATED | CAPTURE_UNJOINED => ErrorKind::CaptureBroken,
         NOT_SUPPORTED | PEER_ACCESS_UNSUPPORTED => ErrorKind::Unsupported,
         OPERATING_SYSTEM => ErrorKind::Refused,

@@ -3,9 +3,7 @@
 use std::ffi::c_void;
 
 use cachette_hal::owned::{OwnedStream, RelaxedCapture};
-use cachette_hal::{
-    DevicePtr, Error, ErrorKind, Reason, Result, StreamOrdered, StreamRef, Transfer,
-};
+use cachette_hal::{DevicePtr, Error, ErrorKind, Reason, Result, StreamOrdered, StreamRef, Transfer};
 
 use crate::device::{HipDevice, address, check_size, handle};
 use crate::probe;
@@ -66,12 +64,7 @@ impl HipDevice {
     }
 
     /// Writes one block and reads it back.
-    fn test_block(
-        &self,
-        block: DevicePtr,
-        byte: u8,
-        stream: &OwnedStream<&Self>,
-    ) -> Result<(), Trouble> {
+    fn test_block(&self, block: DevicePtr, byte: u8, stream: &OwnedStream<&Self>) -> Result<(), Trouble> {
         let mut found = vec![!byte; TEST_BYTES];
         // SAFETY: 1. the stream's owner lives. 3. So does the block until it is freed in this stream.
         unsafe { self.fill(block, byte, TEST_BYTES as u64, stream.get()) }?;
@@ -80,11 +73,7 @@ impl HipDevice {
         // Before anything returns, for the buffer goes with this function.
         stream.synchronize()?;
         queued?;
-        if found.iter().all(|found| *found == byte) {
-            Ok(())
-        } else {
-            Err(Trouble::Content)
-        }
+        if found.iter().all(|found| *found == byte) { Ok(()) } else { Err(Trouble::Content) }
     }
 
     /// The device's default pool, whichever pool somebody may have made current.
@@ -133,9 +122,7 @@ enum Trouble {
 impl Trouble {
     fn reason(self) -> Reason {
         Reason::SelfTestFailed(match self {
-            Self::Call(_) => {
-                "a call failed; set CACHETTE_HIP_FORCE_STREAM_ORDERED=1 to use it all the same"
-            }
+            Self::Call(_) => "a call failed; set CACHETTE_HIP_FORCE_STREAM_ORDERED=1 to use it all the same",
             Self::Unknown => {
                 "it gave out an address where nothing is mapped; DEBUG_HIP_MEM_POOL_VMHEAP=0 may help, and \
                  CACHETTE_HIP_FORCE_STREAM_ORDERED=1 uses it all the same"
@@ -155,10 +142,7 @@ impl From<Error> for Trouble {
 }
 
 fn is_about_capture(error: Error) -> bool {
-    matches!(
-        error.kind(),
-        ErrorKind::CaptureForbids | ErrorKind::CaptureBroken
-    )
+    matches!(error.kind(), ErrorKind::CaptureForbids | ErrorKind::CaptureBroken)
 }
 
 impl StreamOrdered for HipDevice {
@@ -176,18 +160,14 @@ impl StreamOrdered for HipDevice {
 
     unsafe fn free_on(&self, ptr: DevicePtr, stream: StreamRef) -> Result<()> {
         // SAFETY: 1 and 2. The caller's promises.
-        self.call_in(
-            &self.driver.symbols.stream_ordered,
-            "hipFreeAsync",
-            |hip| unsafe { (hip.hipFreeAsync)(ptr.address(), handle(stream)) },
-        )
+        self.call_in(&self.driver.symbols.stream_ordered, "hipFreeAsync", |hip| unsafe {
+            (hip.hipFreeAsync)(ptr.address(), handle(stream))
+        })
     }
 
     fn trim(&self, keep: u64) -> Result<()> {
         let (group, pool) = (&self.driver.symbols.stream_ordered, self.default_pool()?);
         // SAFETY: the pool is the device's own and lives as long as the driver.
-        self.call_in(group, "hipMemPoolTrimTo", |hip| unsafe {
-            (hip.hipMemPoolTrimTo)(pool, keep)
-        })
+        self.call_in(group, "hipMemPoolTrimTo", |hip| unsafe { (hip.hipMemPoolTrimTo)(pool, keep) })
     }
 }

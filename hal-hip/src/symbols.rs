@@ -11,9 +11,8 @@ use cachette_hal::load::Library;
 use cachette_hal::{LoadError, Reason, symbol_table};
 
 use crate::types::{
-    Address, BackingHandle, Bytes, DeviceProp, EventHandle, GraphExecHandle, GraphHandle, HostFn,
-    IpcMemHandle, MemAccessDesc, MemAllocationProp, NodeHandle, PointerAttribute, PoolHandle,
-    Status, StreamHandle,
+    Address, BackingHandle, Bytes, DeviceProp, EventHandle, GraphExecHandle, GraphHandle, HostFn, IpcMemHandle,
+    MemAccessDesc, MemAllocationProp, NodeHandle, PointerAttribute, PoolHandle, Status, StreamHandle,
 };
 
 symbol_table! {
@@ -315,9 +314,9 @@ impl Symbols {
 /// The reason that a group is missing: the first of the symbols it lacks.
 fn group<T>(resolved: Result<T, LoadError>) -> Result<T, Reason> {
     resolved.map_err(|error| match error {
-        LoadError::SymbolsMissing { symbols, .. } => symbols
-            .first()
-            .map_or(Reason::NotImplemented, |symbol| Reason::NoSymbol(symbol)),
+        LoadError::SymbolsMissing { symbols, .. } => {
+            symbols.first().map_or(Reason::NotImplemented, |symbol| Reason::NoSymbol(symbol))
+        }
         _ => Reason::NotImplemented,
     })
 }

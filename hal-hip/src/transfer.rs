@@ -9,11 +9,7 @@ use crate::symbols::TransferSymbols;
 use crate::types::Status;
 
 impl HipDevice {
-    fn transfer_call(
-        &self,
-        call: &'static str,
-        make: impl FnOnce(&TransferSymbols) -> Status,
-    ) -> Result<()> {
+    fn transfer_call(&self, call: &'static str, make: impl FnOnce(&TransferSymbols) -> Status) -> Result<()> {
         self.call_in(&self.driver.symbols.transfer, call, make)
     }
 }
@@ -28,13 +24,7 @@ impl Transfer for HipDevice {
         })
     }
 
-    unsafe fn copy(
-        &self,
-        to: DevicePtr,
-        from: DevicePtr,
-        bytes: u64,
-        stream: StreamRef,
-    ) -> Result<()> {
+    unsafe fn copy(&self, to: DevicePtr, from: DevicePtr, bytes: u64, stream: StreamRef) -> Result<()> {
         let call = "hipMemcpyDtoDAsync";
         check_size(call, bytes)?;
         // SAFETY: 1 and 3. The caller's promises.
@@ -43,13 +33,7 @@ impl Transfer for HipDevice {
         })
     }
 
-    unsafe fn upload(
-        &self,
-        to: DevicePtr,
-        from: *const u8,
-        bytes: usize,
-        stream: StreamRef,
-    ) -> Result<()> {
+    unsafe fn upload(&self, to: DevicePtr, from: *const u8, bytes: usize, stream: StreamRef) -> Result<()> {
         let call = "hipMemcpyHtoDAsync";
         if bytes == 0 {
             return Err(Error::new(ErrorKind::InvalidValue, call));
@@ -60,13 +44,7 @@ impl Transfer for HipDevice {
         })
     }
 
-    unsafe fn download(
-        &self,
-        to: *mut u8,
-        from: DevicePtr,
-        bytes: usize,
-        stream: StreamRef,
-    ) -> Result<()> {
+    unsafe fn download(&self, to: *mut u8, from: DevicePtr, bytes: usize, stream: StreamRef) -> Result<()> {
         let call = "hipMemcpyDtoHAsync";
         if bytes == 0 {
             return Err(Error::new(ErrorKind::InvalidValue, call));

@@ -8,8 +8,8 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 
 use cachette_hal::{
-    Access, Backing, DevicePtr, Error, ErrorKind, FabricHandle, Granularity, Ordinal, Reason,
-    Result, Sharing, Version, VirtualMemory,
+    Access, Backing, DevicePtr, Error, ErrorKind, FabricHandle, Granularity, Ordinal, Reason, Result, Sharing, Version,
+    VirtualMemory,
 };
 
 use crate::device::{HipDevice, address};
@@ -18,8 +18,8 @@ use crate::limits;
 use crate::symbols::VirtualMemorySymbols;
 use crate::types::{
     MEM_ACCESS_NONE, MEM_ACCESS_READ, MEM_ACCESS_READ_WRITE, MEM_ALLOCATION_TYPE_PINNED,
-    MEM_HANDLE_TYPE_FILE_DESCRIPTOR, MEM_HANDLE_TYPE_NONE, MEM_LOCATION_TYPE_DEVICE, MemAccessDesc,
-    MemAllocationFlags, MemAllocationProp, MemLocation, Status,
+    MEM_HANDLE_TYPE_FILE_DESCRIPTOR, MEM_HANDLE_TYPE_NONE, MEM_LOCATION_TYPE_DEVICE, MemAccessDesc, MemAllocationFlags,
+    MemAllocationProp, MemLocation, Status,
 };
 
 /// Since this version a descriptor is imported by value, before it by a pointer to it.
@@ -32,19 +32,12 @@ pub(crate) const fn properties(device: c_int, handle_type: c_int) -> MemAllocati
         requested_handle_type: handle_type,
         location: location(device),
         win32_handle_meta_data: ptr::null_mut(),
-        flags: MemAllocationFlags {
-            compression_type: 0,
-            gpu_direct_rdma_capable: 0,
-            usage: 0,
-        },
+        flags: MemAllocationFlags { compression_type: 0, gpu_direct_rdma_capable: 0, usage: 0 },
     }
 }
 
 const fn location(device: c_int) -> MemLocation {
-    MemLocation {
-        kind: MEM_LOCATION_TYPE_DEVICE,
-        id: device,
-    }
+    MemLocation { kind: MEM_LOCATION_TYPE_DEVICE, id: device }
 }
 
 const fn invalid(call: &'static str) -> Error {
@@ -52,11 +45,7 @@ const fn invalid(call: &'static str) -> Error {
 }
 
 impl HipDevice {
-    fn vm_call(
-        &self,
-        call: &'static str,
-        make: impl FnOnce(&VirtualMemorySymbols) -> Status,
-    ) -> Result<()> {
+    fn vm_call(&self, call: &'static str, make: impl FnOnce(&VirtualMemorySymbols) -> Status) -> Result<()> {
         self.call_in(&self.driver.symbols.virtual_memory, call, make)
     }
 
@@ -74,9 +63,7 @@ impl HipDevice {
         let alignment = self.granularity().recommended;
         let mut start = 0;
         // SAFETY: the out-parameter outlives the call.
-        self.vm_call(call, |hip| unsafe {
-            (hip.hipMemAddressReserve)(&raw mut start, bytes, alignment, wish, 0)
-        })?;
+        self.vm_call(call, |hip| unsafe { (hip.hipMemAddressReserve)(&raw mut start, bytes, alignment, wish, 0) })?;
         let start = address(call, start)?;
         self.driver.ledger.reserve(start.address(), bytes);
         if start.address().is_multiple_of(alignment) {
@@ -139,10 +126,7 @@ impl HipDevice {
 
     /// A right of this device.
     fn own_right(&self, flags: c_int) -> MemAccessDesc {
-        MemAccessDesc {
-            location: location(self.unit.device),
-            flags,
-        }
+        MemAccessDesc { location: location(self.unit.device), flags }
     }
 
     /// Whether something is really mapped.
@@ -171,10 +155,7 @@ fn explain(error: Error) -> Error {
 impl VirtualMemory for HipDevice {
     fn granularity(&self) -> Granularity {
         // Without the feature no size is a multiple of it.
-        self.unit.granularity.unwrap_or(Granularity {
-            minimum: 1 << 63,
-            recommended: 1 << 63,
-        })
+        self.unit.granularity.unwrap_or(Granularity { minimum: 1 << 63, recommended: 1 << 63 })
     }
 
     /// Fabric handles are not used: HIP has none before 7.14, and nobody has proven those of 7.14.
@@ -197,9 +178,7 @@ impl VirtualMemory for HipDevice {
         self.check_granularity("hipMemAddressReserve", bytes)?;
         match wish {
             // Whether a place that is taken fails or gives another differs by version.
-            Some(wish) => self
-                .reserve_at(bytes, wish.address())
-                .or_else(|_| self.reserve_at(bytes, 0)),
+            Some(wish) => self.reserve_at(bytes, wish.address()).or_else(|_| self.reserve_at(bytes, 0)),
             None => self.reserve_at(bytes, 0),
         }
     }
@@ -230,18 +209,15 @@ impl VirtualMemory for HipDevice {
         let wanted = properties(self.unit.device, kind);
         let mut handle = 0;
         // SAFETY: both structures outlive the call.
-        let created = self.vm_call(call, |hip| unsafe {
-            (hip.hipMemCreate)(&raw mut handle, bytes, &raw const wanted, 0)
-        });
+        let created =
+            self.vm_call(call, |hip| unsafe { (hip.hipMemCreate)(&raw mut handle, bytes, &raw const wanted, 0) });
         created.map_err(explain)?;
         Ok(Backing::from_raw(handle, bytes))
     }
 
     unsafe fn destroy_backing(&self, backing: Backing) -> Result<()> {
         // SAFETY: 1. the caller's promise.
-        self.vm_call("hipMemRelease", |hip| unsafe {
-            (hip.hipMemRelease)(backing.raw())
-        })
+        self.vm_call("hipMemRelease", |hip| unsafe { (hip.hipMemRelease)(backing.raw()) })
     }
 
     unsafe fn map(&self, at: DevicePtr, backing: &Backing) -> Result<()> {
@@ -253,9 +229,7 @@ impl VirtualMemory for HipDevice {
             return Err(invalid(call));
         }
         // SAFETY: 1. the caller's promise; the range is reserved and free.
-        let mapped = self.vm_call(call, |hip| unsafe {
-            (hip.hipMemMap)(at, bytes, 0, backing.raw(), 0)
-        });
+        let mapped = self.vm_call(call, |hip| unsafe { (hip.hipMemMap)(at, bytes, 0, backing.raw(), 0) });
         self.driver.ledger.end_map(at, mapped.is_ok());
         mapped
     }
@@ -279,9 +253,7 @@ impl VirtualMemory for HipDevice {
         let call = "hipMemSetAccess";
         let rights = self.rights(access)?;
         let mappings = self.driver.ledger.mappings(at.address(), bytes);
-        let mappings = mappings
-            .filter(|_| !rights.is_empty())
-            .ok_or(invalid(call))?;
+        let mappings = mappings.filter(|_| !rights.is_empty()).ok_or(invalid(call))?;
         for (done, (at, mapping)) in mappings.iter().enumerate() {
             let Err(error) = self.grant(*at, mapping, &rights) else {
                 continue;
@@ -324,26 +296,16 @@ impl VirtualMemory for HipDevice {
         // SAFETY: the out-parameter and the descriptor outlive the call, and the latter is passed as this
         // version wants it.
         self.vm_call(call, |hip| unsafe {
-            (hip.hipMemImportFromShareableHandle)(
-                &raw mut handle,
-                shareable,
-                MEM_HANDLE_TYPE_FILE_DESCRIPTOR,
-            )
+            (hip.hipMemImportFromShareableHandle)(&raw mut handle, shareable, MEM_HANDLE_TYPE_FILE_DESCRIPTOR)
         })?;
         Ok(Backing::from_raw(handle, bytes))
     }
 
     unsafe fn export_fabric(&self, _: &Backing) -> Result<FabricHandle> {
-        Err(Error::new(
-            ErrorKind::NoFabric,
-            "hipMemExportToShareableHandle",
-        ))
+        Err(Error::new(ErrorKind::NoFabric, "hipMemExportToShareableHandle"))
     }
 
     fn import_fabric(&self, _: &FabricHandle, _: u64) -> Result<Backing> {
-        Err(Error::new(
-            ErrorKind::NoFabric,
-            "hipMemImportFromShareableHandle",
-        ))
+        Err(Error::new(ErrorKind::NoFabric, "hipMemImportFromShareableHandle"))
     }
 }

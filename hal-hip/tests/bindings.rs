@@ -8,8 +8,7 @@ use cachette_hal_hip::symbols::{
     StreamOrderedSymbols, TransferSymbols, VirtualMemorySymbols,
 };
 use cachette_hal_hip::types::{
-    CONSTANTS, DeviceProp, IpcMemHandle, MemAccessDesc, MemAllocationProp, MemLocation,
-    PointerAttribute,
+    CONSTANTS, DeviceProp, IpcMemHandle, MemAccessDesc, MemAllocationProp, MemLocation, PointerAttribute,
 };
 
 /// Constants of the bindings, by name.
@@ -107,11 +106,9 @@ const WITNESS: &[(&str, i64)] = constants! {
 #[test]
 fn constants_are_those_of_the_headers() {
     for (name, value) in CONSTANTS.iter().chain(STATUSES) {
-        let found = WITNESS.iter().find(|(known, _)| {
-            known
-                .strip_suffix(name)
-                .is_some_and(|kind| kind.is_empty() || kind.ends_with('_'))
-        });
+        let found = WITNESS
+            .iter()
+            .find(|(known, _)| known.strip_suffix(name).is_some_and(|kind| kind.is_empty() || kind.ends_with('_')));
         assert_eq!(found.map(|(_, value)| value), Some(value), "{name}");
     }
 }
@@ -150,14 +147,8 @@ fn structures_are_laid_out_as_in_the_headers() {
         is_managed = isManaged,
         allocation_flags = allocationFlags
     });
-    assert_eq!(
-        size_of::<IpcMemHandle>(),
-        size_of::<hip_sys::hipIpcMemHandle_t>()
-    );
-    assert_eq!(
-        align_of::<IpcMemHandle>(),
-        align_of::<hip_sys::hipIpcMemHandle_t>()
-    );
+    assert_eq!(size_of::<IpcMemHandle>(), size_of::<hip_sys::hipIpcMemHandle_t>());
+    assert_eq!(align_of::<IpcMemHandle>(), align_of::<hip_sys::hipIpcMemHandle_t>());
     same_layout!(DeviceProp, hipDeviceProp_tR0600 {
         name = name,
         uuid = uuid,

@@ -5,8 +5,8 @@ use std::mem::{align_of, offset_of, size_of};
 
 use cachette_hal_hip::status::STATUSES;
 use cachette_hal_hip::types::{
-    Address, BackingHandle, CONSTANTS, DeviceProp, IpcMemHandle, MemAccessDesc, MemAllocationProp,
-    MemLocation, PointerAttribute,
+    Address, BackingHandle, CONSTANTS, DeviceProp, IpcMemHandle, MemAccessDesc, MemAllocationProp, MemLocation,
+    PointerAttribute,
 };
 
 /// What was printed, by version.
@@ -43,12 +43,7 @@ fn own_layouts() -> HashMap<String, String> {
         win32_handle_meta_data = "win32HandleMetaData",
         flags = "allocFlags"
     );
-    layout!(
-        MemAccessDesc,
-        "hipMemAccessDesc",
-        location = "location",
-        flags = "flags"
-    );
+    layout!(MemAccessDesc, "hipMemAccessDesc", location = "location", flags = "flags");
     layout!(
         PointerAttribute,
         "hipPointerAttribute_t",
@@ -103,11 +98,7 @@ fn every_layout_is_the_one_that_was_printed() {
     for (version, printed) in PRINTED {
         let facts: HashMap<_, _> = printed.lines().filter_map(fact).collect();
         for (subject, says) in &own {
-            assert_eq!(
-                facts.get(subject.as_str()),
-                Some(&says.as_str()),
-                "{subject} of {version}"
-            );
+            assert_eq!(facts.get(subject.as_str()), Some(&says.as_str()), "{subject} of {version}");
         }
     }
 }
@@ -123,9 +114,6 @@ fn every_constant_is_the_one_that_was_printed() {
                 compared += 1;
             }
         }
-        assert!(
-            compared >= 55,
-            "only {compared} constants are known of {version}"
-        );
+        assert!(compared >= 55, "only {compared} constants are known of {version}");
     }
 }

@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use cachette_hal::{
-    AnyDevice, Backend, BackendInfo, Error, ErrorKind, Ordinal, Result, Vendor, Version,
-};
+use cachette_hal::{AnyDevice, Backend, BackendInfo, Error, ErrorKind, Ordinal, Result, Vendor, Version};
 
 use crate::config::{ConfigError, HostConfig};
 use crate::defect::Defect;
@@ -31,22 +29,10 @@ impl HostBackend {
     /// Makes devices as configured.
     pub fn new(config: HostConfig) -> Result<Self, ConfigError> {
         config.check()?;
-        let library = if config.phantom {
-            "phantom memory"
-        } else {
-            "host memory"
-        };
-        let info = BackendInfo::new(
-            "host",
-            Vendor::Host,
-            Version::new(0, 1),
-            library.to_owned(),
-            false,
-        );
+        let library = if config.phantom { "phantom memory" } else { "host memory" };
+        let info = BackendInfo::new("host", Vendor::Host, Version::new(0, 1), library.to_owned(), false);
         let machine = Machine::new(config);
-        Ok(Self {
-            owner: Arc::new(Owner { info, machine }),
-        })
+        Ok(Self { owner: Arc::new(Owner { info, machine }) })
     }
 
     /// Opens one device as its own type.

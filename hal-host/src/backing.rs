@@ -28,19 +28,8 @@ pub(crate) struct BackingMemory {
 
 impl BackingMemory {
     /// Joins memory with what was paid for it.
-    pub(crate) const fn new(
-        bytes: u64,
-        sharing: Sharing,
-        memory: Option<Memory>,
-        charge: Option<Charge>,
-    ) -> Self {
-        Self {
-            bytes,
-            sharing,
-            memory,
-            charge: Mutex::new(charge),
-            unmapping: AtomicUsize::new(0),
-        }
+    pub(crate) const fn new(bytes: u64, sharing: Sharing, memory: Option<Memory>, charge: Option<Charge>) -> Self {
+        Self { bytes, sharing, memory, charge: Mutex::new(charge), unmapping: AtomicUsize::new(0) }
     }
 
     /// Bytes of it.

@@ -1,8 +1,6 @@
 //! Streams captured into graphs.
 
-use cachette_hal::{
-    Call, Capture, CaptureMode, CaptureNode, CaptureStatus, Graph, Result, StreamRef,
-};
+use cachette_hal::{Call, Capture, CaptureMode, CaptureNode, CaptureStatus, Graph, Result, StreamRef};
 
 use crate::device::HostDevice;
 use crate::engine::exchange_thread_mode;
@@ -13,11 +11,7 @@ impl Capture for HostDevice {
         self.machine().capture_status(self.index(), stream)
     }
 
-    unsafe fn frontier(
-        &self,
-        stream: StreamRef,
-        nodes: &mut Vec<CaptureNode>,
-    ) -> Result<CaptureStatus> {
+    unsafe fn frontier(&self, stream: StreamRef, nodes: &mut Vec<CaptureNode>) -> Result<CaptureStatus> {
         self.enter(Call::Frontier)?;
         self.machine().frontier(self.index(), stream, nodes)
     }

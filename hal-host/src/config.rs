@@ -47,10 +47,7 @@ impl Default for HostConfig {
         Self {
             devices: 1,
             capacity: DEFAULT_CAPACITY,
-            granularity: Granularity {
-                minimum: DEFAULT_GRANULARITY,
-                recommended: DEFAULT_GRANULARITY,
-            },
+            granularity: Granularity { minimum: DEFAULT_GRANULARITY, recommended: DEFAULT_GRANULARITY },
             alignment: DEFAULT_ALIGNMENT,
             seed: None,
             phantom: false,
@@ -113,10 +110,7 @@ impl HostConfig {
     /// Smallest legal and best granularity of virtual memory, in bytes.
     #[must_use]
     pub fn granularity(mut self, minimum: u64, recommended: u64) -> Self {
-        self.granularity = Granularity {
-            minimum,
-            recommended,
-        };
+        self.granularity = Granularity { minimum, recommended };
         self
     }
 
@@ -178,10 +172,7 @@ impl HostConfig {
 
     /// Whether the devices have this defect: never, without the feature that plants them.
     #[cfg(not(feature = "defects"))]
-    #[expect(
-        clippy::unused_self,
-        reason = "the same signature with and without defects"
-    )]
+    #[expect(clippy::unused_self, reason = "the same signature with and without defects")]
     pub(crate) const fn lies(&self, _: Defect) -> bool {
         false
     }
@@ -197,16 +188,10 @@ impl HostConfig {
         if !self.alignment.is_power_of_two() {
             return Err(ConfigError::Alignment(self.alignment));
         }
-        let Granularity {
-            minimum,
-            recommended,
-        } = self.granularity;
+        let Granularity { minimum, recommended } = self.granularity;
         let smallest = if self.phantom { 1 } else { page_bytes() };
         if !minimum.is_power_of_two() || !recommended.is_power_of_two() || recommended < minimum {
-            return Err(ConfigError::Granularity {
-                minimum,
-                recommended,
-            });
+            return Err(ConfigError::Granularity { minimum, recommended });
         }
         if minimum < smallest {
             return Err(ConfigError::GranularityBelowPage { minimum, smallest });
@@ -279,23 +264,13 @@ mod tests {
             assert!(error.contains("asked for"), "{error}");
         }
         assert_eq!(
-            HostConfig::default()
-                .devices(0)
-                .check()
-                .unwrap_err()
-                .to_string(),
+            HostConfig::default().devices(0).check().unwrap_err().to_string(),
             "0 devices were asked for; 1 to 64 are allowed"
         );
     }
 
     #[test]
     fn phantom_memory_may_be_finer_than_a_page() {
-        assert_eq!(
-            HostConfig::default()
-                .phantom(true)
-                .granularity(512, 1024)
-                .check(),
-            Ok(())
-        );
+        assert_eq!(HostConfig::default().phantom(true).granularity(512, 1024).check(), Ok(()));
     }
 }

@@ -1,9 +1,6 @@
 //! Lies a device can be told to tell, so that a suite can prove it would notice them.
 
-#![cfg_attr(
-    not(feature = "defects"),
-    expect(unreachable_pub, reason = "public only where the feature is on")
-)]
+#![cfg_attr(not(feature = "defects"), expect(unreachable_pub, reason = "public only where the feature is on"))]
 
 /// Declares [`Defect`] from the list of its variants.
 macro_rules! defects {
@@ -149,8 +146,7 @@ mod tests {
 
     #[test]
     fn every_defect_has_a_name_of_its_own() {
-        let names: std::collections::BTreeSet<_> =
-            Defect::ALL.iter().map(|defect| defect.name()).collect();
+        let names: std::collections::BTreeSet<_> = Defect::ALL.iter().map(|defect| defect.name()).collect();
         assert_eq!(names.len(), Defect::ALL.len());
         assert!(names.contains("FillShort"));
     }

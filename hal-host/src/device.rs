@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use cachette_hal::{
-    Call, Capture, Device, DeviceInfo, DevicePtr, Error, ErrorKind, Event, Feature, HostCalls,
-    HostMemory, Ipc, MemoryInfo, Missing, PeerAccess, Progress, Reason, Result, Stream,
-    StreamOrdered, StreamRef, Transfer, VirtualMemory,
+    Call, Capture, Device, DeviceInfo, DevicePtr, Error, ErrorKind, Event, Feature, HostCalls, HostMemory, Ipc,
+    MemoryInfo, Missing, PeerAccess, Progress, Reason, Result, Stream, StreamOrdered, StreamRef, Transfer,
+    VirtualMemory,
 };
 
 use crate::backend::Owner;
@@ -62,20 +62,14 @@ impl HostDevice {
     /// The failure of a call that could not get memory.
     pub(crate) fn no_memory(&self, call: Call, kind: ErrorKind) -> Error {
         let kind = match kind {
-            ErrorKind::OutOfMemory if self.lies(Defect::WrongKindOnExhaustion) => {
-                ErrorKind::InvalidValue
-            }
+            ErrorKind::OutOfMemory if self.lies(Defect::WrongKindOnExhaustion) => ErrorKind::InvalidValue,
             kind => kind,
         };
         Error::new(kind, call.name())
     }
 
     /// Takes memory and enters it in the table.
-    pub(crate) fn take_memory(
-        &self,
-        bytes: u64,
-        kind: impl FnOnce(Extent) -> Kind,
-    ) -> Result<u64, ErrorKind> {
+    pub(crate) fn take_memory(&self, bytes: u64, kind: impl FnOnce(Extent) -> Kind) -> Result<u64, ErrorKind> {
         let machine = self.machine();
         let off = u64::from(self.lies(Defect::MisalignedAllocation));
         let (extent, mut space) = Extent::take(
@@ -86,22 +80,15 @@ impl HostDevice {
             machine.config.phantom,
         )?;
         let at = extent.start() + off;
-        let range = Range {
-            bytes,
-            owner: self.index,
-            kind: kind(extent),
-        };
+        let range = Range { bytes, owner: self.index, kind: kind(extent) };
         space.insert(at, range);
         Ok(at)
     }
 
     /// An address inside a live allocation with room for `bytes`; a defect.
     fn overlapping(&self, space: &Space, bytes: u64) -> Option<u64> {
-        let room = |range: &Range| {
-            range.owner == self.index
-                && matches!(range.kind, Kind::Direct(_))
-                && range.bytes >= bytes
-        };
+        let room =
+            |range: &Range| range.owner == self.index && matches!(range.kind, Kind::Direct(_)) && range.bytes >= bytes;
         let found = space.ranges().find(|(_, range)| room(range));
         found.map(|(at, _)| at)
     }
@@ -129,11 +116,7 @@ impl Device for HostDevice {
         self.enter(Call::MemoryInfo)?;
         let physical = &self.unit().physical;
         let total = physical.capacity();
-        let used = if self.lies(Defect::MemoryInfoFixed) {
-            0
-        } else {
-            physical.used()
-        };
+        let used = if self.lies(Defect::MemoryInfoFixed) { 0 } else { physical.used() };
         let free = total.saturating_sub(used);
         Ok(MemoryInfo { free, total })
     }
@@ -159,11 +142,7 @@ impl Device for HostDevice {
         let direct = |range: &Range| matches!(range.kind, Kind::Direct(_));
         let own = |range: &Range| range.owner == self.index && direct(range);
         let (machine, at) = (self.machine(), ptr.address());
-        let found = machine
-            .read_space()
-            .at(at)
-            .filter(|range| own(range))
-            .map(|range| range.bytes);
+        let found = machine.read_space().at(at).filter(|range| own(range)).map(|range| range.bytes);
         let Some(bytes) = found else {
             return fail(call, ErrorKind::InvalidValue);
         };
@@ -200,8 +179,7 @@ impl Device for HostDevice {
         if self.lies(Defect::SynchronizeReturnsEarly) {
             return Ok(());
         }
-        self.machine()
-            .wait_idle(Call::SynchronizeDevice, self.index)
+        self.machine().wait_idle(Call::SynchronizeDevice, self.index)
     }
 
     fn create_event(&self) -> Result<Event> {

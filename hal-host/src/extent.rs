@@ -53,20 +53,11 @@ impl Extent {
         let mut space = write(space);
         let start = match (&real, &mut space.addresses) {
             (Some((_, region)), _) => region.start(),
-            (None, Some(addresses)) => addresses
-                .take(bytes, alignment, None)
-                .ok_or(ErrorKind::OutOfMemory)?,
+            (None, Some(addresses)) => addresses.take(bytes, alignment, None).ok_or(ErrorKind::OutOfMemory)?,
             (None, None) => return Err(ErrorKind::Other),
         };
         let (memory, region) = real.unzip();
-        let extent = Self {
-            start,
-            bytes,
-            alignment,
-            memory,
-            _region: region,
-            _charge: Some(charge),
-        };
+        let extent = Self { start, bytes, alignment, memory, _region: region, _charge: Some(charge) };
         Ok((extent, space))
     }
 
@@ -74,14 +65,7 @@ impl Extent {
     pub(crate) fn open(memory: Memory, bytes: u64, writes: Writes) -> Result<Self, ErrorKind> {
         let alignment = page_bytes();
         let region = Region::of(&memory, bytes, alignment, writes).map_err(kind_of)?;
-        Ok(Self {
-            start: region.start(),
-            bytes,
-            alignment,
-            memory: Some(memory),
-            _region: Some(region),
-            _charge: None,
-        })
+        Ok(Self { start: region.start(), bytes, alignment, memory: Some(memory), _region: Some(region), _charge: None })
     }
 
     /// First address.

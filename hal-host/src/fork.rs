@@ -25,10 +25,7 @@ const HERE: u32 = 1;
 impl ForkGuard {
     /// Remembers this process.
     pub(crate) fn new() -> Self {
-        Self {
-            pid: getpid(),
-            page: Region::anonymous(page_bytes()).ok().and_then(mark),
-        }
+        Self { pid: getpid(), page: Region::anonymous(page_bytes()).ok().and_then(mark) }
     }
 
     /// Whether this is a child of the process the guard was made in.
@@ -68,10 +65,7 @@ mod tests {
     fn the_process_itself_is_no_child() {
         let guard = ForkGuard::new();
         assert!(!guard.is_child());
-        let by_number = ForkGuard {
-            pid: getpid(),
-            page: None,
-        };
+        let by_number = ForkGuard { pid: getpid(), page: None };
         assert!(!by_number.is_child());
     }
 

@@ -10,7 +10,6 @@ impl HostCalls for HostDevice {
         let call = Call::CallHost;
         self.enter(call)?;
         let work = Work::HostCall(function);
-        self.machine()
-            .submit_uncaptured(call, self.index(), stream, work)
+        self.machine().submit_uncaptured(call, self.index(), stream, work)
     }
 }

@@ -12,12 +12,7 @@ use crate::space::{Kind, Range};
 
 impl HostDevice {
     /// Takes out the range at `ptr`, if it is of this device and `wanted`.
-    fn remove_host(
-        &self,
-        call: Call,
-        ptr: NonNull<u8>,
-        wanted: impl FnOnce(&Range) -> bool,
-    ) -> Result<Range> {
+    fn remove_host(&self, call: Call, ptr: NonNull<u8>, wanted: impl FnOnce(&Range) -> bool) -> Result<Range> {
         let mut space = self.machine().write_space();
         let removed = space.remove(address(ptr), self.index(), wanted);
         removed.ok_or(Error::new(ErrorKind::InvalidValue, call.name()))
@@ -34,14 +29,9 @@ impl HostMemory for HostDevice {
         let Some(pages) = pages else {
             return Err(self.no_memory(call, ErrorKind::OutOfMemory));
         };
-        let region =
-            Region::anonymous(pages).map_err(|error| self.no_memory(call, kind_of(error)))?;
+        let region = Region::anonymous(pages).map_err(|error| self.no_memory(call, kind_of(error)))?;
         let start = region.start();
-        let range = Range {
-            bytes,
-            owner: self.index(),
-            kind: Kind::Pinned { _region: region },
-        };
+        let range = Range { bytes, owner: self.index(), kind: Kind::Pinned { _region: region } };
         self.machine().write_space().insert(start, range);
         let pointer = ptr::with_exposed_provenance_mut(host_len(start));
         NonNull::new(pointer).ok_or(Error::new(ErrorKind::Other, call.name()))
@@ -51,12 +41,7 @@ impl HostMemory for HostDevice {
         let call = Call::FreePinned;
         self.enter(call)?;
         let pinned = |range: &Range| matches!(range.kind, Kind::Pinned { .. });
-        if !self
-            .machine()
-            .read_space()
-            .at(address(ptr))
-            .is_some_and(pinned)
-        {
+        if !self.machine().read_space().at(address(ptr)).is_some_and(pinned) {
             return fail(call, ErrorKind::InvalidValue);
         }
         self.machine().wait_idle(call, self.index())?;
@@ -72,11 +57,7 @@ impl HostMemory for HostDevice {
         if address(ptr).checked_add(bytes).is_none() || space.overlaps(address(ptr), bytes) {
             return fail(call, ErrorKind::InvalidValue);
         }
-        let range = Range {
-            bytes,
-            owner: self.index(),
-            kind: Kind::Registered,
-        };
+        let range = Range { bytes, owner: self.index(), kind: Kind::Registered };
         space.insert(address(ptr), range);
         Ok(())
     }
@@ -93,9 +74,7 @@ impl HostMemory for HostDevice {
         self.enter(call)?;
         let locked = |range: &Range| matches!(range.kind, Kind::Pinned { .. } | Kind::Registered);
         let space = self.machine().read_space();
-        let known = space
-            .containing(address(ptr))
-            .is_some_and(|(_, range)| locked(range));
+        let known = space.containing(address(ptr)).is_some_and(|(_, range)| locked(range));
         if !known && !self.lies(Defect::DeviceAddressOfAnything) {
             return fail(call, ErrorKind::InvalidValue);
         }

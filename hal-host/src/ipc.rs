@@ -54,23 +54,10 @@ impl Ipc for HostDevice {
             }
             return device_ptr(call, at);
         }
-        let writes = if self.lies(Defect::TokenIsCopy) {
-            Writes::Private
-        } else {
-            Writes::Shared
-        };
-        let extent = Extent::open(memory, key.memory_bytes, writes)
-            .map_err(|kind| self.no_memory(call, kind))?;
+        let writes = if self.lies(Defect::TokenIsCopy) { Writes::Private } else { Writes::Shared };
+        let extent = Extent::open(memory, key.memory_bytes, writes).map_err(|kind| self.no_memory(call, kind))?;
         let at = extent.start();
-        let range = Range {
-            bytes: key.bytes,
-            owner: self.index(),
-            kind: Kind::Opened {
-                extent,
-                key,
-                count: 1,
-            },
-        };
+        let range = Range { bytes: key.bytes, owner: self.index(), kind: Kind::Opened { extent, key, count: 1 } };
         space.insert(at, range);
         device_ptr(call, at)
     }
@@ -95,7 +82,6 @@ impl Ipc for HostDevice {
 impl HostDevice {
     /// Whether the range is this allocation, opened by this device.
     fn has_open(&self, range: &Range, wanted: &TokenKey) -> bool {
-        range.owner == self.index()
-            && matches!(&range.kind, Kind::Opened { key, .. } if key == wanted)
+        range.owner == self.index() && matches!(&range.kind, Kind::Opened { key, .. } if key == wanted)
     }
 }

@@ -53,9 +53,7 @@ pub(crate) struct Unit {
 impl Machine {
     /// Makes the devices; the configuration has been checked.
     pub(crate) fn new(config: HostConfig) -> Arc<Self> {
-        let units: Vec<_> = (0..config.devices)
-            .map(|ordinal| Unit::new(&config, ordinal))
-            .collect();
+        let units: Vec<_> = (0..config.devices).map(|ordinal| Unit::new(&config, ordinal)).collect();
         Arc::new(Self {
             space: RwLock::new(Space::new(units.len(), config.phantom)),
             engine: Engine::new(config.seed, units.len()),
@@ -100,11 +98,7 @@ impl Machine {
     /// A number that no handle has had.
     pub(crate) fn handle(&self) -> usize {
         static NEXT: AtomicUsize = AtomicUsize::new(FIRST_HANDLE);
-        let next = if self.config.seed.is_some() {
-            &self.next_handle
-        } else {
-            &NEXT
-        };
+        let next = if self.config.seed.is_some() { &self.next_handle } else { &NEXT };
         // Relaxed: only that no two calls get the same matters.
         next.fetch_add(1, Ordering::Relaxed)
     }

@@ -27,9 +27,7 @@ pub(crate) fn host_len(bytes: u64) -> usize {
 /// What the operating system's refusal means to a caller of the device.
 pub(crate) fn kind_of(error: Errno) -> ErrorKind {
     match error {
-        Errno::NOMEM | Errno::NOSPC | Errno::FBIG | Errno::INVAL | Errno::OVERFLOW => {
-            ErrorKind::OutOfMemory
-        }
+        Errno::NOMEM | Errno::NOSPC | Errno::FBIG | Errno::INVAL | Errno::OVERFLOW => ErrorKind::OutOfMemory,
         _ => ErrorKind::Refused,
     }
 }
@@ -66,10 +64,7 @@ impl Memory {
         let ours = target.to_bytes() == wanted
             && u64::try_from(status.st_size) == Ok(bytes)
             && seals.contains(SealFlags::SHRINK);
-        ours.then_some(Self {
-            descriptor,
-            inode: status.st_ino,
-        })
+        ours.then_some(Self { descriptor, inode: status.st_ino })
     }
 
     /// Number that no other live memory of the host has.
@@ -97,10 +92,7 @@ fn raise_descriptor_limit() {
     static RAISED: Once = Once::new();
     RAISED.call_once(|| {
         let limit = rustix::process::getrlimit(Resource::Nofile);
-        let raised = Rlimit {
-            current: limit.maximum,
-            maximum: limit.maximum,
-        };
+        let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
         // Where it cannot be raised, the limit that is there is met later and reported then.
         let _ = rustix::process::setrlimit(Resource::Nofile, raised);
     });
@@ -145,10 +137,7 @@ impl Region {
         if alignment <= page_bytes() {
             return Self::anywhere(bytes, ProtFlags::empty());
         }
-        let whole = Self::anywhere(
-            bytes.checked_add(alignment).ok_or(Errno::NOMEM)?,
-            ProtFlags::empty(),
-        )?;
+        let whole = Self::anywhere(bytes.checked_add(alignment).ok_or(Errno::NOMEM)?, ProtFlags::empty())?;
         Ok(whole.cut(bytes, alignment))
     }
 
@@ -158,12 +147,7 @@ impl Region {
     }
 
     /// Maps memory from its beginning.
-    pub(crate) fn of(
-        memory: &Memory,
-        bytes: u64,
-        alignment: u64,
-        writes: Writes,
-    ) -> Result<Self, Errno> {
+    pub(crate) fn of(memory: &Memory, bytes: u64, alignment: u64, writes: Writes) -> Result<Self, Errno> {
         let region = Self::reserve(bytes, alignment, None)?;
         region.place(region.start, bytes, memory, writes)?;
         Ok(region)
@@ -175,27 +159,12 @@ impl Region {
     }
 
     /// Puts the first `bytes` bytes of `memory` at the address `at` of this region.
-    pub(crate) fn place(
-        &self,
-        at: u64,
-        bytes: u64,
-        memory: &Memory,
-        writes: Writes,
-    ) -> Result<(), Errno> {
+    pub(crate) fn place(&self, at: u64, bytes: u64, memory: &Memory, writes: Writes) -> Result<(), Errno> {
         let address = self.inside(at, bytes)?;
         let rights = ProtFlags::READ | ProtFlags::WRITE;
         let flags = writes.flags() | MapFlags::FIXED | MapFlags::NORESERVE;
         // SAFETY: what is replaced lies inside this region, which nobody else uses.
-        unsafe {
-            mmap(
-                address,
-                host_len(bytes),
-                rights,
-                flags,
-                &memory.descriptor,
-                0,
-            )
-        }?;
+        unsafe { mmap(address, host_len(bytes), rights, flags, &memory.descriptor, 0) }?;
         Ok(())
     }
 
@@ -256,10 +225,7 @@ impl Region {
         let _ = std::mem::ManuallyDrop::new(self);
         for (from, to) in [(start, kept), (kept + bytes, end)] {
             if from < to {
-                drop(Self {
-                    start: from,
-                    bytes: to - from,
-                });
+                drop(Self { start: from, bytes: to - from });
             }
         }
         Self { start: kept, bytes }

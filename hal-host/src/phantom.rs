@@ -20,10 +20,7 @@ pub(crate) struct Addresses {
 impl Addresses {
     /// The whole space, unused.
     pub(crate) fn new() -> Self {
-        Self {
-            next: FIRST,
-            returned: HashMap::new(),
-        }
+        Self { next: FIRST, returned: HashMap::new() }
     }
 
     /// Takes `bytes` addresses aligned to `alignment`; `None` where the space ends.
@@ -32,10 +29,7 @@ impl Addresses {
     pub(crate) fn take(&mut self, bytes: u64, alignment: u64, wish: Option<u64>) -> Option<u64> {
         let wish = wish.filter(|at| *at >= self.next && at.is_multiple_of(alignment));
         if wish.is_none()
-            && let Some(start) = self
-                .returned
-                .get_mut(&(bytes, alignment))
-                .and_then(Vec::pop)
+            && let Some(start) = self.returned.get_mut(&(bytes, alignment)).and_then(Vec::pop)
         {
             return Some(start);
         }
@@ -50,10 +44,7 @@ impl Addresses {
 
     /// Takes back what [`take`](Self::take) gave for the same size and alignment.
     pub(crate) fn give_back(&mut self, start: u64, bytes: u64, alignment: u64) {
-        self.returned
-            .entry((bytes, alignment))
-            .or_default()
-            .push(start);
+        self.returned.entry((bytes, alignment)).or_default().push(start);
     }
 }
 

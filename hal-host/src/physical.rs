@@ -48,13 +48,8 @@ impl Physical {
             (self.boundless || sum <= self.capacity).then_some(sum)
         };
         // Relaxed: the count guards no other memory.
-        let taken = self
-            .used
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, grown);
-        taken.ok().map(|_| Charge {
-            physical: Arc::clone(self),
-            bytes,
-        })
+        let taken = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, grown);
+        taken.ok().map(|_| Charge { physical: Arc::clone(self), bytes })
     }
 }
 

@@ -51,9 +51,7 @@ impl Pool {
         let fits = |held: &Held| {
             let free = match held.state {
                 HeldState::Live => false,
-                HeldState::Freeing { stream: other, .. } => {
-                    other == stream || reuse == Reuse::Early
-                }
+                HeldState::Freeing { stream: other, .. } => other == stream || reuse == Reuse::Early,
                 HeldState::Idle => true,
             };
             free && held.bytes == bytes
@@ -87,8 +85,7 @@ impl Pool {
 
     fn settle(&mut self, at: u64, wanted: u64, state: HeldState) -> bool {
         match self.ranges.get_mut(&at) {
-            Some(held) if matches!(held.state, HeldState::Freeing { ticket, .. } if ticket == wanted) =>
-            {
+            Some(held) if matches!(held.state, HeldState::Freeing { ticket, .. } if ticket == wanted) => {
                 held.state = state;
                 true
             }
@@ -99,12 +96,7 @@ impl Pool {
     /// Takes out idle ranges until at most `keep` idle bytes are left.
     pub(crate) fn trim(&mut self, keep: u64) -> Vec<u64> {
         let idle = |held: &Held| held.state == HeldState::Idle;
-        let mut left: u64 = self
-            .ranges
-            .values()
-            .filter(|held| idle(held))
-            .map(|held| held.bytes)
-            .sum();
+        let mut left: u64 = self.ranges.values().filter(|held| idle(held)).map(|held| held.bytes).sum();
         let mut out = Vec::new();
         self.ranges.retain(|at, held| {
             let goes = idle(held) && left > keep;

@@ -61,11 +61,7 @@ impl Script {
     /// Lets the `nth` call from now fail; of one kind, or of any if `call` is `None`.
     pub(crate) fn plan(&self, call: Option<Call>, nth: u64, kind: ErrorKind) {
         let mut planned = self.planned();
-        planned.push(Planned {
-            call,
-            left: nth.max(1),
-            kind,
-        });
+        planned.push(Planned { call, left: nth.max(1), kind });
         // Release: pairs with the acquire in `count`.
         self.armed.store(true, Ordering::Release);
     }

@@ -2,9 +2,7 @@
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-use cachette_hal::{
-    Backing, Call, Error, ErrorKind, FabricHandle, Reason, Result, Sharing, VirtualMemory,
-};
+use cachette_hal::{Backing, Call, Error, ErrorKind, FabricHandle, Reason, Result, Sharing, VirtualMemory};
 
 use crate::backing::{BACKING, BackingMemory};
 use crate::defect::Defect;
@@ -51,12 +49,7 @@ impl HostDevice {
     }
 
     /// A backing of the memory behind a descriptor.
-    pub(crate) fn of_descriptor(
-        &self,
-        call: Call,
-        fd: BorrowedFd<'_>,
-        bytes: u64,
-    ) -> Result<Backing> {
+    pub(crate) fn of_descriptor(&self, call: Call, fd: BorrowedFd<'_>, bytes: u64) -> Result<Backing> {
         self.check_sharing(call, Sharing::FileDescriptor)?;
         let descriptor = rustix::io::fcntl_dupfd_cloexec(fd, 0);
         let descriptor = descriptor.map_err(|error| Error::new(kind_of(error), call.name()))?;
@@ -93,11 +86,8 @@ impl HostDevice {
             Some(_) => self.lies(Defect::FabricIsOtherMemory),
             None => self.lies(Defect::FabricImportsAnything),
         };
-        let memory = if other {
-            Memory::create(BACKING, bytes).ok()
-        } else {
-            key.and_then(|key| key.reach(Named::Backing))
-        };
+        let memory =
+            if other { Memory::create(BACKING, bytes).ok() } else { key.and_then(|key| key.reach(Named::Backing)) };
         match memory {
             Some(memory) => Ok(self.enter_foreign(memory, bytes, Sharing::Fabric)),
             None => fail(call, ErrorKind::InvalidValue),

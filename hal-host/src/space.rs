@@ -173,12 +173,7 @@ impl Space {
     }
 
     /// Takes out the range that starts here, if it is of this device and `wanted`.
-    pub(crate) fn remove(
-        &mut self,
-        at: u64,
-        owner: usize,
-        wanted: impl FnOnce(&Range) -> bool,
-    ) -> Option<Range> {
+    pub(crate) fn remove(&mut self, at: u64, owner: usize, wanted: impl FnOnce(&Range) -> bool) -> Option<Range> {
         let range = self.ranges.get(&at)?;
         if range.owner != owner || !wanted(range) {
             return None;
@@ -217,9 +212,7 @@ impl Space {
 
     /// Whether exactly this was reserved by the device.
     pub(crate) fn is_reservation(&self, at: u64, bytes: u64, owner: usize) -> bool {
-        self.reservations
-            .get(&at)
-            .is_some_and(|found| found.bytes == bytes && found.owner == owner)
+        self.reservations.get(&at).is_some_and(|found| found.bytes == bytes && found.owner == owner)
     }
 
     /// Takes out the reservation that starts here; `alignment` is what it was made with.
@@ -255,9 +248,7 @@ impl Space {
 impl Kind {
     const fn extent(&self) -> Option<&Extent> {
         match self {
-            Self::Direct(extent) | Self::Pooled { extent, .. } | Self::Opened { extent, .. } => {
-                Some(extent)
-            }
+            Self::Direct(extent) | Self::Pooled { extent, .. } | Self::Opened { extent, .. } => Some(extent),
             Self::Mapping(_) | Self::Pinned { .. } | Self::Registered => None,
         }
     }
@@ -268,11 +259,7 @@ mod tests {
     use super::*;
 
     fn direct(owner: usize, bytes: u64) -> Range {
-        Range {
-            bytes,
-            owner,
-            kind: Kind::Registered,
-        }
+        Range { bytes, owner, kind: Kind::Registered }
     }
 
     #[test]

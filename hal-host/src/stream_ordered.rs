@@ -60,11 +60,7 @@ impl StreamOrdered for HostDevice {
         self.check_size(call, bytes)?;
         let machine = self.machine();
         let key = machine.uncaptured(call, self.index(), stream)?;
-        let reuse = if self.lies(Defect::StreamOrderedFreeEarly) {
-            Reuse::Early
-        } else {
-            Reuse::Ordered
-        };
+        let reuse = if self.lies(Defect::StreamOrderedFreeEarly) { Reuse::Early } else { Reuse::Ordered };
         let mut pool = self.unit().pool();
         if let Some(at) = pool.reuse(bytes, key, reuse) {
             machine.set_idle(at, false);

@@ -90,10 +90,7 @@ impl TokenKey {
         ];
         let mut token = [0; 64];
         let bytes = fields.into_iter().flatten();
-        token
-            .iter_mut()
-            .zip(bytes)
-            .for_each(|(to, from)| *to = *from);
+        token.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
         token
     }
 
@@ -104,10 +101,8 @@ impl TokenKey {
         if magic != named.magic() || take(&mut rest).map(u32::from_le_bytes)? != VERSION {
             return None;
         }
-        let process = Process {
-            pid: i32::from_le_bytes(take(&mut rest)?),
-            began: u64::from_le_bytes(take(&mut rest)?),
-        };
+        let process =
+            Process { pid: i32::from_le_bytes(take(&mut rest)?), began: u64::from_le_bytes(take(&mut rest)?) };
         let key = Self {
             process,
             descriptor: i32::try_from(i64::from_le_bytes(take(&mut rest)?)).ok()?,
@@ -129,8 +124,7 @@ impl TokenKey {
         let descriptor = rustix::fs::open(path, flags, Mode::empty()).ok()?;
         // The descriptor is open: from here on nobody can take its number for another file.
         let memory = Memory::adopt(descriptor, named.file(), self.memory_bytes)?;
-        let same =
-            memory.inode() == self.inode && Process::find(self.process.pid) == Some(self.process);
+        let same = memory.inode() == self.inode && Process::find(self.process.pid) == Some(self.process);
         same.then_some(memory)
     }
 }
@@ -147,13 +141,7 @@ mod tests {
     use super::*;
 
     fn key() -> TokenKey {
-        TokenKey {
-            process: Process::own().unwrap(),
-            descriptor: 7,
-            inode: 99,
-            bytes: 1000,
-            memory_bytes: 4096,
-        }
+        TokenKey { process: Process::own().unwrap(), descriptor: 7, inode: 99, bytes: 1000, memory_bytes: 4096 }
     }
 
     #[test]

@@ -20,43 +20,20 @@ impl Transfer for HostDevice {
         self.queue(Call::Fill, stream, bytes, Task::Fill { at, byte, bytes })
     }
 
-    unsafe fn copy(
-        &self,
-        to: DevicePtr,
-        from: DevicePtr,
-        bytes: u64,
-        stream: StreamRef,
-    ) -> Result<()> {
+    unsafe fn copy(&self, to: DevicePtr, from: DevicePtr, bytes: u64, stream: StreamRef) -> Result<()> {
         self.enter(Call::Copy)?;
         let (to, from) = (to.address(), from.address());
         self.queue(Call::Copy, stream, bytes, Task::Copy { to, from, bytes })
     }
 
-    unsafe fn upload(
-        &self,
-        to: DevicePtr,
-        from: *const u8,
-        bytes: usize,
-        stream: StreamRef,
-    ) -> Result<()> {
+    unsafe fn upload(&self, to: DevicePtr, from: *const u8, bytes: usize, stream: StreamRef) -> Result<()> {
         self.enter(Call::Upload)?;
         let (from, bytes) = (from.expose_provenance() as u64, bytes as u64);
         let to = to.address();
-        self.queue(
-            Call::Upload,
-            stream,
-            bytes,
-            Task::Upload { to, from, bytes },
-        )
+        self.queue(Call::Upload, stream, bytes, Task::Upload { to, from, bytes })
     }
 
-    unsafe fn download(
-        &self,
-        to: *mut u8,
-        from: DevicePtr,
-        bytes: usize,
-        stream: StreamRef,
-    ) -> Result<()> {
+    unsafe fn download(&self, to: *mut u8, from: DevicePtr, bytes: usize, stream: StreamRef) -> Result<()> {
         self.enter(Call::Download)?;
         let (to, bytes) = (to.expose_provenance() as u64, bytes as u64);
         let from = from.address();

@@ -34,17 +34,13 @@ impl HostDevice {
     pub(crate) fn is_refused_reservation(&self, space: &Space, bytes: u64) -> bool {
         let many = space.reservations_of(self.index()) >= FEW;
         let large = bytes > self.unit().physical.capacity();
-        (many && self.lies(Defect::ReservationsRunOut))
-            || (large && self.lies(Defect::ReservationBoundByMemory))
+        (many && self.lies(Defect::ReservationsRunOut)) || (large && self.lies(Defect::ReservationBoundByMemory))
     }
 
     /// Puts zeroed memory in the place of a backing wherever it is mapped.
     pub(crate) fn detach(&self, backing: &Arc<BackingMemory>) {
         let space = self.machine().read_space();
-        for (at, _) in space
-            .ranges()
-            .filter(|(_, range)| is_mapping_of(range, backing))
-        {
+        for (at, _) in space.ranges().filter(|(_, range)| is_mapping_of(range, backing)) {
             let reservation = space.reservation(at, backing.bytes(), self.index());
             if let Some(region) = reservation.and_then(|found| found.region.as_ref()) {
                 let _ = region.renew(at, backing.bytes());

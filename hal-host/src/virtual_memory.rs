@@ -7,8 +7,8 @@ use std::sync::Arc;
 use rustix::io::Errno;
 
 use cachette_hal::{
-    Access, Backing, Call, DevicePtr, Error, ErrorKind, FabricHandle, Granularity, Reason, Result,
-    Sharing, VirtualMemory,
+    Access, Backing, Call, DevicePtr, Error, ErrorKind, FabricHandle, Granularity, Reason, Result, Sharing,
+    VirtualMemory,
 };
 
 use crate::backing::{BACKING, BackingMemory};
@@ -123,13 +123,8 @@ impl VirtualMemory for HostDevice {
             let region = Region::reserve(bytes, alignment, wish).map_err(no_memory)?;
             (region.start(), Some(region))
         };
-        let reservation = Reservation {
-            bytes,
-            owner: self.index(),
-            region,
-            stale: BTreeMap::new(),
-            withheld: Vec::new(),
-        };
+        let reservation =
+            Reservation { bytes, owner: self.index(), region, stale: BTreeMap::new(), withheld: Vec::new() };
         space.reserve(at, reservation);
         device_ptr(call, at)
     }
@@ -196,19 +191,11 @@ impl VirtualMemory for HostDevice {
         let Some(reservation) = reservation.filter(|_| !taken) else {
             return fail(call, ErrorKind::InvalidValue);
         };
-        let again = |space: &Space| {
-            space
-                .ranges()
-                .any(|(_, range)| is_mapping_of(range, &found))
-        };
+        let again = |space: &Space| space.ranges().any(|(_, range)| is_mapping_of(range, &found));
         if self.machine().config.habits.refuses_aliases && again(&space) {
             return fail(call, ErrorKind::Unsupported);
         }
-        let writes = if self.lies(Defect::MapIsCopy) && again(&space) {
-            Writes::Private
-        } else {
-            Writes::Shared
-        };
+        let writes = if self.lies(Defect::MapIsCopy) && again(&space) { Writes::Private } else { Writes::Shared };
         let stale = reservation.stale.get(&at) == Some(&bytes);
         if let (Some(region), Some(memory), false) = (&reservation.region, found.memory(), stale) {
             let placed = region.place(at, bytes, memory, writes);
@@ -217,11 +204,7 @@ impl VirtualMemory for HostDevice {
         let range = Range {
             bytes,
             owner: self.index(),
-            kind: Kind::Mapping(Mapping {
-                backing: found,
-                readers: 0,
-                writers: 0,
-            }),
+            kind: Kind::Mapping(Mapping { backing: found, readers: 0, writers: 0 }),
         };
         space.insert(at, range);
         Ok(())
@@ -233,10 +216,7 @@ impl VirtualMemory for HostDevice {
         let at = at.address();
         self.keep_from_mapping(at);
         let mut space = self.machine().write_space();
-        if self
-            .whole_mappings(&space, at, bytes)
-            .is_none_or(|found| found.len() != 1)
-        {
+        if self.whole_mappings(&space, at, bytes).is_none_or(|found| found.len() != 1) {
             return fail(call, ErrorKind::InvalidValue);
         }
         if self.lies(Defect::UnmapDoesNothing) {
@@ -265,8 +245,7 @@ impl VirtualMemory for HostDevice {
         let rights = self.rights(access)?;
         let mut space = self.machine().write_space();
         let starts = self.whole_mappings(&space, at.address(), bytes);
-        let Some(mut starts) = starts.filter(|found| !found.is_empty() && !rights.is_empty())
-        else {
+        let Some(mut starts) = starts.filter(|found| !found.is_empty() && !rights.is_empty()) else {
             return fail(call, ErrorKind::InvalidValue);
         };
         if self.lies(Defect::AccessStopsAtFirstMapping) {

@@ -23,20 +23,8 @@ pub struct BackendInfo {
 impl BackendInfo {
     /// Facts for the driver called `name`, loaded from `library`.
     #[must_use]
-    pub const fn new(
-        name: &'static str,
-        vendor: Vendor,
-        version: Version,
-        library: String,
-        emulated: bool,
-    ) -> Self {
-        Self {
-            name,
-            vendor,
-            version,
-            library,
-            emulated,
-        }
+    pub const fn new(name: &'static str, vendor: Vendor, version: Version, library: String, emulated: bool) -> Self {
+        Self { name, vendor, version, library, emulated }
     }
 }
 

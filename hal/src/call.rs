@@ -102,11 +102,7 @@ impl FromStr for Call {
     type Err = UnknownCall;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Self::ALL
-            .iter()
-            .copied()
-            .find(|call| call.name() == text)
-            .ok_or_else(|| UnknownCall(text.to_owned()))
+        Self::ALL.iter().copied().find(|call| call.name() == text).ok_or_else(|| UnknownCall(text.to_owned()))
     }
 }
 
@@ -119,9 +115,6 @@ mod tests {
         for call in Call::ALL {
             assert_eq!(call.name().parse(), Ok(*call));
         }
-        assert_eq!(
-            "alocate".parse::<Call>().unwrap_err().to_string(),
-            "there is no driver call named 'alocate'"
-        );
+        assert_eq!("alocate".parse::<Call>().unwrap_err().to_string(), "there is no driver call named 'alocate'");
     }
 }

@@ -83,11 +83,7 @@ pub trait Capture: Debug + Send + Sync {
     /// a list of their own, which such a call changes.
     #[doc(alias = "cuStreamGetCaptureInfo_v2")]
     #[doc(alias = "hipStreamGetCaptureInfo_v2")]
-    unsafe fn frontier(
-        &self,
-        stream: StreamRef,
-        nodes: &mut Vec<CaptureNode>,
-    ) -> Result<CaptureStatus>;
+    unsafe fn frontier(&self, stream: StreamRef, nodes: &mut Vec<CaptureNode>) -> Result<CaptureStatus>;
 
     /// Appends the nodes that a node directly depends on: those that have finished when it begins.
     ///

@@ -4,9 +4,8 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use crate::{
-    Capture, DeviceInfo, DevicePtr, Event, Feature, HostCalls, HostMemory, Ipc, MemoryInfo,
-    Missing, PeerAccess, Progress, Result, Stream, StreamOrdered, StreamRef, Transfer,
-    VirtualMemory,
+    Capture, DeviceInfo, DevicePtr, Event, Feature, HostCalls, HostMemory, Ipc, MemoryInfo, Missing, PeerAccess,
+    Progress, Result, Stream, StreamOrdered, StreamRef, Transfer, VirtualMemory,
 };
 
 /// Any device, chosen at run time.

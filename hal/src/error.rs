@@ -122,14 +122,10 @@ impl Recovery {
     pub const fn advice(self) -> &'static str {
         match self {
             Self::ReleaseAndRetry => "give memory back and try again",
-            Self::RetryOutsideCapture => {
-                "end the capture or use relaxed capture mode, then try again"
-            }
+            Self::RetryOutsideCapture => "end the capture or use relaxed capture mode, then try again",
             Self::FixCaller => "the call was wrong; change the caller",
             Self::DoWithout => "do without it on this device",
-            Self::UseDescriptor => {
-                "use a file descriptor, or give the process a channel to the fabric"
-            }
+            Self::UseDescriptor => "use a file descriptor, or give the process a channel to the fabric",
             Self::FixSystem => "raise the limit or grant the right it needs",
             Self::Abandon => "stop using the device",
         }
@@ -148,21 +144,13 @@ impl Error {
     /// Describes a call that failed without a status from the driver.
     #[must_use]
     pub const fn new(kind: ErrorKind, call: &'static str) -> Self {
-        Self {
-            kind,
-            call,
-            status: None,
-        }
+        Self { kind, call, status: None }
     }
 
     /// Describes a call that the driver answered with `status`.
     #[must_use]
     pub const fn from_status(kind: ErrorKind, call: &'static str, status: i32) -> Self {
-        Self {
-            kind,
-            call,
-            status: Some(status),
-        }
+        Self { kind, call, status: Some(status) }
     }
 
     /// The class of the failure.
@@ -212,10 +200,7 @@ mod tests {
     #[test]
     fn the_text_names_the_call_the_status_and_the_remedy() {
         let error = Error::from_status(ErrorKind::OutOfMemory, "cuMemAlloc_v2", 2);
-        assert_eq!(
-            error.to_string(),
-            "cuMemAlloc_v2 failed: out of memory (status 2); give memory back and try again"
-        );
+        assert_eq!(error.to_string(), "cuMemAlloc_v2 failed: out of memory (status 2); give memory back and try again");
     }
 
     #[test]

@@ -91,13 +91,7 @@ pub struct DeviceInfo {
 impl DeviceInfo {
     /// Facts for a device called `name`; the remaining fields hold what is usual and may be set.
     #[must_use]
-    pub const fn new(
-        ordinal: Ordinal,
-        vendor: Vendor,
-        name: String,
-        total_memory: u64,
-        base_alignment: u64,
-    ) -> Self {
+    pub const fn new(ordinal: Ordinal, vendor: Vendor, name: String, total_memory: u64, base_alignment: u64) -> Self {
         Self {
             ordinal,
             vendor,

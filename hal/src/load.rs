@@ -113,15 +113,9 @@ impl Library {
             // SAFETY: the caller's promise.
             match unsafe { candidate.open() } {
                 Ok(library) => {
-                    return Ok(Self {
-                        name: candidate.to_string(),
-                        library: ManuallyDrop::new(library),
-                    });
+                    return Ok(Self { name: candidate.to_string(), library: ManuallyDrop::new(library) });
                 }
-                Err(why) => tried.push(Tried {
-                    name: candidate.to_string(),
-                    why,
-                }),
+                Err(why) => tried.push(Tried { name: candidate.to_string(), why }),
             }
         }
         Err(LoadError::LibraryMissing { tried })
@@ -163,9 +157,7 @@ pub fn loaded_file(stem: &str) -> Option<PathBuf> {
 /// Finds a file in the list of a process's mappings.
 fn find_file(maps: &str, stem: &str) -> Option<PathBuf> {
     // A line has five fields and the path, which may have spaces of its own.
-    let paths = maps
-        .lines()
-        .filter_map(|line| line.find('/').map(|at| Path::new(&line[at..])));
+    let paths = maps.lines().filter_map(|line| line.find('/').map(|at| Path::new(&line[at..])));
     let is_such = |path: &&Path| {
         let name = path.file_name().and_then(OsStr::to_str);
         name.is_some_and(|name| name.starts_with(stem))

@@ -84,14 +84,8 @@ mod tests {
     fn a_missing_library_lists_every_name_tried() {
         let error = LoadError::LibraryMissing {
             tried: vec![
-                Tried {
-                    name: "liba.so.1".into(),
-                    why: "not found".into(),
-                },
-                Tried {
-                    name: "/x/liba.so".into(),
-                    why: "not a library".into(),
-                },
+                Tried { name: "liba.so.1".into(), why: "not found".into() },
+                Tried { name: "/x/liba.so".into(), why: "not a library".into() },
             ],
         };
         assert_eq!(

@@ -141,15 +141,9 @@ mod tests {
     fn a_missing_feature_says_which_and_why() {
         let missing = Missing::new(
             Feature::VirtualMemory,
-            Reason::DriverTooOld {
-                needs: Version::new(11, 3),
-                found: Version::new(11, 1),
-            },
+            Reason::DriverTooOld { needs: Version::new(11, 3), found: Version::new(11, 1) },
         );
-        assert_eq!(
-            missing.to_string(),
-            "no virtual memory: needs driver 11.3, found 11.1"
-        );
+        assert_eq!(missing.to_string(), "no virtual memory: needs driver 11.3, found 11.1");
         assert_eq!(Error::from(missing).kind(), ErrorKind::Unsupported);
     }
 

@@ -25,13 +25,7 @@ pub trait Transfer: Debug + Send + Sync {
     /// Promises 1 and 3; the ranges do not overlap.
     #[doc(alias = "cuMemcpyDtoDAsync_v2")]
     #[doc(alias = "hipMemcpyDtoDAsync")]
-    unsafe fn copy(
-        &self,
-        to: DevicePtr,
-        from: DevicePtr,
-        bytes: u64,
-        stream: StreamRef,
-    ) -> Result<()>;
+    unsafe fn copy(&self, to: DevicePtr, from: DevicePtr, bytes: u64, stream: StreamRef) -> Result<()>;
 
     /// Copies from the host to the device.
     ///
@@ -40,13 +34,7 @@ pub trait Transfer: Debug + Send + Sync {
     /// Promises 1, 3 and 4.
     #[doc(alias = "cuMemcpyHtoDAsync_v2")]
     #[doc(alias = "hipMemcpyHtoDAsync")]
-    unsafe fn upload(
-        &self,
-        to: DevicePtr,
-        from: *const u8,
-        bytes: usize,
-        stream: StreamRef,
-    ) -> Result<()>;
+    unsafe fn upload(&self, to: DevicePtr, from: *const u8, bytes: usize, stream: StreamRef) -> Result<()>;
 
     /// Copies from the device to the host.
     ///
@@ -55,13 +43,7 @@ pub trait Transfer: Debug + Send + Sync {
     /// Promises 1, 3 and 4.
     #[doc(alias = "cuMemcpyDtoHAsync_v2")]
     #[doc(alias = "hipMemcpyDtoHAsync")]
-    unsafe fn download(
-        &self,
-        to: *mut u8,
-        from: DevicePtr,
-        bytes: usize,
-        stream: StreamRef,
-    ) -> Result<()>;
+    unsafe fn download(&self, to: *mut u8, from: DevicePtr, bytes: usize, stream: StreamRef) -> Result<()>;
 }
 
 const _: Option<&dyn Transfer> = None;

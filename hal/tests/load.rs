@@ -147,10 +147,7 @@ fn a_table_is_resolved_and_called() {
     // SAFETY: this is C's `double sin(double)`.
     let zero = unsafe { sin(0.0) };
     assert!(zero.abs() < 1e-12);
-    assert_eq!(
-        table.tesseract().unwrap_err(),
-        Reason::NoSymbol("tesseract_v2")
-    );
+    assert_eq!(table.tesseract().unwrap_err(), Reason::NoSymbol("tesseract_v2"));
 }
 
 #[test]

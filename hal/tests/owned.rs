@@ -1,23 +1,13 @@
 //! Owners give memory back only where no work can use it any more.
 
-#![expect(
-    clippy::unwrap_used,
-    reason = "what tests share is not marked as a test itself"
-)]
+#![expect(clippy::unwrap_used, reason = "what tests share is not marked as a test itself")]
 
-#[expect(
-    dead_code,
-    unused_imports,
-    unused_macros,
-    reason = "tests of other things use the rest of it"
-)]
+#[expect(dead_code, unused_imports, unused_macros, reason = "tests of other things use the rest of it")]
 mod fake;
 
 use std::fmt::Debug;
 
-use cachette_hal::owned::{
-    NotClosed, OpenedToken, OwnedBacking, OwnedMemory, OwnedPinned, OwnedReservation,
-};
+use cachette_hal::owned::{NotClosed, OpenedToken, OwnedBacking, OwnedMemory, OwnedPinned, OwnedReservation};
 use cachette_hal::{Call, Error, ErrorKind, IpcToken, Sharing};
 
 use fake::{Fake, STRIDE};
@@ -38,11 +28,7 @@ fn each_owner(test: impl Fn(&Fake, Call, &mut dyn FnMut() -> Result<(), Error>))
     }
     let device = Fake::new();
     let memory = OwnedMemory::allocate(&device, 64).unwrap();
-    test(
-        &device,
-        Call::Free,
-        &mut closing(Some(memory), OwnedMemory::close),
-    );
+    test(&device, Call::Free, &mut closing(Some(memory), OwnedMemory::close));
     let device = Fake::new();
     let pinned = OwnedPinned::allocate(&device, 64).unwrap();
     let mut close = closing(Some(pinned), OwnedPinned::close);
@@ -65,10 +51,7 @@ fn a_close_whose_wait_fails_gives_nothing_back() {
         device.fail_next();
         let error = close().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Other);
-        assert!(
-            !device.calls().contains(&end),
-            "{end:?} after a failed wait"
-        );
+        assert!(!device.calls().contains(&end), "{end:?} after a failed wait");
         close().unwrap();
         assert!(device.calls().contains(&end), "{end:?} when closed again");
     });

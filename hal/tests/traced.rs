@@ -10,9 +10,8 @@ use std::time::Duration;
 
 use cachette_hal::traced::{Counts, DriverCall, Observer};
 use cachette_hal::{
-    Call, Capture, CaptureMode, CaptureNode, Device, DevicePtr, ErrorKind, Feature, HostCalls,
-    HostMemory, Ipc, IpcToken, Ordinal, PeerAccess, Sharing, StreamOrdered, StreamRef, Traced,
-    Transfer, VirtualMemory,
+    Call, Capture, CaptureMode, CaptureNode, Device, DevicePtr, ErrorKind, Feature, HostCalls, HostMemory, Ipc,
+    IpcToken, Ordinal, PeerAccess, Sharing, StreamOrdered, StreamRef, Traced, Transfer, VirtualMemory,
 };
 
 use fake::{Fake, STRIDE, call};
@@ -53,20 +52,14 @@ fn a_call_is_told_with_its_facts() {
     device.device().reuse(0xabc00);
     let ptr = device.allocate(4096).unwrap();
     let heard = log.last();
-    assert_eq!(
-        (heard.call, heard.subject, heard.bytes),
-        (Call::Allocate, 0xabc00, 4096)
-    );
+    assert_eq!((heard.call, heard.subject, heard.bytes), (Call::Allocate, 0xabc00, 4096));
     assert_eq!((heard.stream, heard.outcome), (None, Ok(())));
 
     let stream = device.create_stream().unwrap();
     assert_eq!(log.last().subject, stream.raw() as u64);
     call!(device.fill(ptr, 0, 64, stream.borrow())).unwrap();
     let heard = log.last();
-    assert_eq!(
-        (heard.call, heard.subject, heard.bytes),
-        (Call::Fill, 0xabc00, 64)
-    );
+    assert_eq!((heard.call, heard.subject, heard.bytes), (Call::Fill, 0xabc00, 64));
     assert_eq!(heard.stream, Some(stream.borrow()));
 
     let event = device.create_event().unwrap();
@@ -233,10 +226,7 @@ fn counts_are_kept_per_call() {
     assert!(counts.total_time() >= counts.time_of(Call::Allocate));
 
     let table = counts.to_string();
-    let rows: Vec<Vec<&str>> = table
-        .lines()
-        .map(|row| row.split_whitespace().collect())
-        .collect();
+    let rows: Vec<Vec<&str>> = table.lines().map(|row| row.split_whitespace().collect()).collect();
     assert_eq!(rows.len(), 4, "{table}");
     assert_eq!(rows[0], ["call", "count", "failed", "total", "µs"]);
     assert_eq!(rows[1][..3], ["allocate", "2", "0"]);
@@ -248,9 +238,7 @@ fn counts_are_kept_per_call() {
 fn a_closure_observes() {
     let (sender, heard) = std::sync::mpsc::channel();
     let device = Traced::new(Fake::new(), move |call: &DriverCall| {
-        sender
-            .send(call.call)
-            .expect("the test outlives its device");
+        sender.send(call.call).expect("the test outlives its device");
     });
     device.memory_info().unwrap();
     assert_eq!(heard.try_iter().collect::<Vec<_>>(), [Call::MemoryInfo]);

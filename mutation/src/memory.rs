@@ -38,10 +38,7 @@ fn note(taken: usize, given: usize) {
         held.set(now.wrapping_sub_unsigned(given));
         let now = usize::try_from(held.get()).unwrap_or(0);
         let _ = USAGE.try_with(|usage| {
-            usage.set(Usage {
-                peak: usage.get().peak.max(now),
-                total: usage.get().total.saturating_add(taken),
-            });
+            usage.set(Usage { peak: usage.get().peak.max(now), total: usage.get().total.saturating_add(taken) });
         });
     });
 }

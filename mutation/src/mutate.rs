@@ -51,9 +51,7 @@ fn damage(random: &mut Random, bytes: &mut Vec<u8>, files: &[Vec<u8>], words: &[
         // Bytes come in between.
         2 => {
             let count = 1 + random.below(8);
-            let more: Vec<u8> = (0..count)
-                .map(|_| random.number().to_le_bytes()[0])
-                .collect();
+            let more: Vec<u8> = (0..count).map(|_| random.number().to_le_bytes()[0]).collect();
             bytes.splice(place..place, more);
         }
         // Bytes are missing.
@@ -127,8 +125,6 @@ fn digits_near(bytes: &[u8], place: usize) -> std::ops::Range<usize> {
     let Some(start) = rest.iter().position(u8::is_ascii_digit) else {
         return place..place;
     };
-    let digits = rest[start..]
-        .iter()
-        .take_while(|byte| byte.is_ascii_digit());
+    let digits = rest[start..].iter().take_while(|byte| byte.is_ascii_digit());
     place + start..place + start + digits.count()
 }

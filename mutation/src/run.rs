@@ -67,11 +67,7 @@ impl Run<'_> {
         let (mut tried, mut accepted) = (0_u64, 0_u64);
         while soak.map_or(tried < self.mutants, |soak| begun.elapsed() < soak) {
             let mutant = mutate(&mut random, self.files, self.words);
-            let last_words = LastWords {
-                seed,
-                tried,
-                mutant: &mutant,
-            };
+            let last_words = LastWords { seed, tried, mutant: &mutant };
             accepted += u64::from(try_one(last_words.mutant) == Outcome::Accepted);
             tried += 1;
         }

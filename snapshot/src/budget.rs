@@ -26,12 +26,7 @@ pub(crate) struct Budget {
 
 impl Budget {
     pub(crate) const fn new(limits: Limits) -> Self {
-        Self {
-            limits,
-            read: Cell::new(0),
-            charged: Cell::new(0),
-            items: Cell::new(0),
-        }
+        Self { limits, read: Cell::new(0), charged: Cell::new(0), items: Cell::new(0) }
     }
 
     pub(crate) const fn limits(&self) -> &Limits {
@@ -94,10 +89,7 @@ mod tests {
 
     #[test]
     fn a_list_never_has_more_room_than_was_charged() {
-        let budget = Budget::new(Limits {
-            memory: 4096,
-            ..Limits::DEFAULT
-        });
+        let budget = Budget::new(Limits { memory: 4096, ..Limits::DEFAULT });
         let mut list: Vec<u64> = Vec::new();
         while budget.reserve(&mut list, 1).is_ok() {
             list.push(0);

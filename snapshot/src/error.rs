@@ -17,19 +17,13 @@ pub struct SnapshotError {
 impl SnapshotError {
     /// The same of a file.
     pub(crate) fn of(self, path: &Path) -> Self {
-        Self {
-            path: Some(path.to_owned()),
-            ..self
-        }
+        Self { path: Some(path.to_owned()), ..self }
     }
 }
 
 impl From<SnapshotProblem> for SnapshotError {
     fn from(problem: SnapshotProblem) -> Self {
-        Self {
-            path: None,
-            problem,
-        }
+        Self { path: None, problem }
     }
 }
 

@@ -77,11 +77,7 @@ impl Snapshot {
 fn open(path: &Path) -> Result<Box<dyn BufRead>, SnapshotError> {
     let mut file = BufReader::new(File::open(path).map_err(unreadable)?);
     let packed = file.fill_buf().map_err(unreadable)?.starts_with(&PACKED);
-    Ok(if packed {
-        Box::new(BufReader::new(MultiGzDecoder::new(file)))
-    } else {
-        Box::new(file)
-    })
+    Ok(if packed { Box::new(BufReader::new(MultiGzDecoder::new(file))) } else { Box::new(file) })
 }
 
 pub(crate) fn unreadable(error: io::Error) -> SnapshotProblem {

@@ -53,15 +53,7 @@ impl Snapshot {
 
 fn problem(error: serde_json::Error, purse: &Purse) -> SnapshotProblem {
     if let Some(excess) = purse.excess() {
-        return SnapshotProblem::JsonExcess {
-            line: error.line(),
-            column: error.column(),
-            excess,
-        };
+        return SnapshotProblem::JsonExcess { line: error.line(), column: error.column(), excess };
     }
-    if error.is_io() {
-        unreadable(error.into())
-    } else {
-        SnapshotProblem::Json(error)
-    }
+    if error.is_io() { unreadable(error.into()) } else { SnapshotProblem::Json(error) }
 }

@@ -17,12 +17,7 @@ pub struct Limits {
 
 impl Limits {
     /// More than any history that can still be looked at.
-    pub const DEFAULT: Self = Self {
-        bytes: (4 << 30) - 1,
-        memory: 8 << 30,
-        items: 1 << 26,
-        depth: 128,
-    };
+    pub const DEFAULT: Self = Self { bytes: (4 << 30) - 1, memory: 8 << 30, items: 1 << 26, depth: 128 };
 }
 
 impl Default for Limits {

@@ -18,17 +18,12 @@ impl Snapshot {
             }
         }
         self.segments.append(&mut other.segments);
-        self.segments
-            .sort_by_key(|segment| (segment.device, segment.address));
+        self.segments.sort_by_key(|segment| (segment.device, segment.address));
         for mut trace in other.traces {
             for event in &mut trace.events {
                 numbers.rename(event);
             }
-            match self
-                .traces
-                .iter_mut()
-                .find(|own| own.device == trace.device)
-            {
+            match self.traces.iter_mut().find(|own| own.device == trace.device) {
                 None => self.traces.push(trace),
                 Some(own) => {
                     own.events.append(&mut trace.events);
@@ -38,8 +33,7 @@ impl Snapshot {
         }
         self.traces.sort_by_key(|trace| trace.device);
         self.annotations.append(&mut other.annotations);
-        self.annotations
-            .sort_by(|a, b| (a.time_us, a.device, &a.name).cmp(&(b.time_us, b.device, &b.name)));
+        self.annotations.sort_by(|a, b| (a.time_us, a.device, &a.name).cmp(&(b.time_us, b.device, &b.name)));
         self.annotations.dedup();
         for (key, value) in other.settings {
             if self.settings.iter().all(|(own, _)| *own != key) {
@@ -70,11 +64,7 @@ impl Snapshot {
         let stacks = other.stacks.ids().map(stack_of).collect();
         let texts = other.texts.all().iter();
         let texts = texts.map(|text| self.texts.add(text)).collect();
-        Numbers {
-            pools,
-            stacks,
-            texts,
-        }
+        Numbers { pools, stacks, texts }
     }
 }
 
@@ -113,9 +103,7 @@ impl Numbers {
 
 #[cfg(test)]
 mod tests {
-    use crate::{
-        Action, Annotation, Block, BlockState, Frame, Kind, PoolId, Segment, Setting, Stage, Trace,
-    };
+    use crate::{Action, Annotation, Block, BlockState, Frame, Kind, PoolId, Segment, Setting, Stage, Trace};
 
     use super::*;
 
@@ -124,18 +112,10 @@ mod tests {
         let mut snapshot = Snapshot {
             pools: vec![PoolId::default(), pool],
             settings: vec![("caching".to_owned(), Setting::Switch(device == 0))],
-            annotations: vec![Annotation {
-                name: "step".to_owned(),
-                stage: Stage::Start,
-                device: 0,
-                time_us: 7,
-            }],
+            annotations: vec![Annotation { name: "step".to_owned(), stage: Stage::Start, device: 0, time_us: 7 }],
             ..Snapshot::default()
         };
-        let frame = |name: &str| Frame {
-            name: name.to_owned(),
-            ..Frame::default()
-        };
+        let frame = |name: &str| Frame { name: name.to_owned(), ..Frame::default() };
         let stack = snapshot.stacks.add([frame(place), frame("main")]);
         let metadata = snapshot.texts.add(place);
         snapshot.segments.push(Segment {
@@ -148,13 +128,7 @@ mod tests {
             elastic: false,
             order: 0,
             stack,
-            blocks: vec![Block {
-                address,
-                bytes: 512,
-                requested: 9,
-                state: BlockState::Allocated,
-                stack,
-            }],
+            blocks: vec![Block { address, bytes: 512, requested: 9, state: BlockState::Allocated, stack }],
         });
         snapshot.traces.push(Trace {
             device,
@@ -197,11 +171,7 @@ mod tests {
         let mut wanted = told(&second);
         wanted.extend(told(&first));
         assert_eq!(told(&both), wanted);
-        let places: Vec<_> = both
-            .segments
-            .iter()
-            .map(|s| (s.device, s.address))
-            .collect();
+        let places: Vec<_> = both.segments.iter().map(|s| (s.device, s.address)).collect();
         assert_eq!(places, [(0, 8192), (1, 4096)]);
         for (segment, place) in both.segments.iter().zip(["b", "a"]) {
             for stack in [segment.stack, segment.blocks[0].stack] {

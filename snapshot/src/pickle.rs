@@ -52,10 +52,8 @@ impl Snapshot {
         if bytes.is_empty() {
             return Err(SnapshotProblem::Empty.into());
         }
-        let failed = |failure: tree::Failure| SnapshotProblem::Pickle {
-            offset: failure.offset,
-            problem: failure.problem,
-        };
+        let failed =
+            |failure: tree::Failure| SnapshotProblem::Pickle { offset: failure.offset, problem: failure.problem };
         let tree = machine::run(&bytes, &budget).map_err(failed)?;
         Ok(shape::snapshot(&tree).map_err(failed)?)
     }

@@ -88,13 +88,8 @@ mod tests {
 
     #[test]
     fn a_sum_beyond_all_numbers_is_the_largest() {
-        let block = |state| Block {
-            address: 0,
-            bytes: u64::MAX - 1,
-            requested: u64::MAX - 1,
-            state,
-            stack: StackId::NONE,
-        };
+        let block =
+            |state| Block { address: 0, bytes: u64::MAX - 1, requested: u64::MAX - 1, state, stack: StackId::NONE };
         let segment = Segment {
             device: 0,
             address: 0,
@@ -105,19 +100,12 @@ mod tests {
             elastic: false,
             order: 0,
             stack: StackId::NONE,
-            blocks: vec![
-                block(BlockState::Allocated),
-                block(BlockState::Allocated),
-                block(BlockState::Pending),
-            ],
+            blocks: vec![block(BlockState::Allocated), block(BlockState::Allocated), block(BlockState::Pending)],
         };
         assert_eq!(segment.requested(), u64::MAX);
         assert_eq!(segment.bytes_in(BlockState::Allocated), u64::MAX);
         assert_eq!(segment.bytes_in(BlockState::Pending), u64::MAX - 1);
-        let snapshot = crate::Snapshot {
-            segments: vec![segment],
-            ..crate::Snapshot::default()
-        };
+        let snapshot = crate::Snapshot { segments: vec![segment], ..crate::Snapshot::default() };
         snapshot.write_pickle(std::io::sink()).unwrap();
     }
 }

@@ -26,10 +26,7 @@ pub enum Setting {
 
 impl Setting {
     /// A whole number; beyond those that can be kept, the nearest fraction.
-    #[expect(
-        clippy::cast_precision_loss,
-        reason = "such numbers say 'no limit', and no digit of them matters"
-    )]
+    #[expect(clippy::cast_precision_loss, reason = "such numbers say 'no limit', and no digit of them matters")]
     pub(crate) fn whole(number: u64) -> Self {
         i64::try_from(number).map_or(Self::Number(number as f64), Self::Integer)
     }
@@ -40,8 +37,5 @@ pub(crate) const fn check_count(count: usize, depth: usize) -> Result<(), Excess
     if count <= MOST && depth <= DEEPEST {
         return Ok(());
     }
-    Err(Excess::TooMany {
-        what: "are more settings, or deeper ones,",
-        limit: MOST as u64,
-    })
+    Err(Excess::TooMany { what: "are more settings, or deeper ones,", limit: MOST as u64 })
 }

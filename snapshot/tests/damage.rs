@@ -42,14 +42,8 @@ fn nothing_in_a_pickle_is_run() {
         b"\x80\x02cos\nsystem\nX\x02\x00\x00\x00ls\x85R.",
         "at byte 2: it asks for 'os.system', and nothing in a pickle is ever run; load it where you trust it",
     );
-    refused(
-        b"\x80\x04\x8c\x08builtins\x8c\x04eval\x93.",
-        "at byte 18: it asks for 'builtins.eval', and nothing",
-    );
-    refused(
-        b"\x80\x04N)R.",
-        "at byte 4: it asks for something to be called",
-    );
+    refused(b"\x80\x04\x8c\x08builtins\x8c\x04eval\x93.", "at byte 18: it asks for 'builtins.eval', and nothing");
+    refused(b"\x80\x04N)R.", "at byte 4: it asks for something to be called");
     refused(b"\x80\x02(ios\nsystem\n.", "'os.system'");
     refused(b"\x80\x04\x93.", "it asks for '?.?'");
 }
@@ -64,19 +58,13 @@ fn a_length_beyond_the_file_takes_no_memory() {
     ] {
         refused(prefix, "the pickle ends too early");
     }
-    refused(
-        b"\x80\x02Nr\xff\xff\xff\xff.",
-        "at byte 3: a memo is numbered beyond what was kept",
-    );
+    refused(b"\x80\x02Nr\xff\xff\xff\xff.", "at byte 3: a memo is numbered beyond what was kept");
 }
 
 #[test]
 fn values_that_do_not_fit_their_operation() {
     for (bytes, expected) in [
-        (
-            &b"\x80\x02."[..],
-            "at byte 2: an operation has too few values",
-        ),
+        (&b"\x80\x02."[..], "at byte 2: an operation has too few values"),
         (b"\x80\x02t.", "a container ends that did not begin"),
         (b"\x80\x02(.", "an operation has too few values"),
         (b"\x80\x02NN\x87.", "an operation has too few values"),
@@ -86,10 +74,7 @@ fn values_that_do_not_fit_their_operation() {
         (b"\x80\x02(Nd.", "a dict has a key without a value"),
         (b"\x80\x02h\x05.", "a memo is asked for that was not kept"),
         (b"\x80\x02\xfe.", "at byte 2: 0xfe is no operation"),
-        (
-            b"\x80\x06N.",
-            "a pickle of protocol 6; expected one of 2 to 5",
-        ),
+        (b"\x80\x06N.", "a pickle of protocol 6; expected one of 2 to 5"),
         (b"N.", "at byte 0: 0x4e is no operation"),
         (b"\x80\x02((0000.", "an operation has too few values"),
     ] {
@@ -100,23 +85,11 @@ fn values_that_do_not_fit_their_operation() {
 #[test]
 fn data_that_is_no_snapshot_says_what_is_missing() {
     for (bytes, expected) in [
-        (
-            &b"\x80\x02N."[..],
-            "the pickle is None, no snapshot; expected what torch.cuda.memory._snapshot() gives",
-        ),
+        (&b"\x80\x02N."[..], "the pickle is None, no snapshot; expected what torch.cuda.memory._snapshot() gives"),
         (b"\x80\x02}.", "the pickle has no 'segments'"),
-        (
-            b"\x80\x04}\x8c\x08segments]}as.",
-            "at byte 14: a segment has no 'address'",
-        ),
-        (
-            b"\x80\x04}(\x8c\x08segmentsK\x05u.",
-            "'segments' is a whole number, no list",
-        ),
-        (
-            b"\x80\x04}(\x8c\x08segments]\x8c\x0ddevice_traces]]}aau.",
-            "an event has no 'action'",
-        ),
+        (b"\x80\x04}\x8c\x08segments]}as.", "at byte 14: a segment has no 'address'"),
+        (b"\x80\x04}(\x8c\x08segmentsK\x05u.", "'segments' is a whole number, no list"),
+        (b"\x80\x04}(\x8c\x08segments]\x8c\x0ddevice_traces]]}aau.", "an event has no 'action'"),
         (
             b"\x80\x04}(\x8c\x08segments]\x8c\x0ddevice_traces]]}\x8c\x06action\x8c\x04fizzsaau.",
             "'action' 'fizz' is not known",
@@ -139,15 +112,10 @@ fn sharing_does_not_multiply() {
     bytes.extend([b'h', 2].repeat(100_000));
     bytes.extend(b"eu.");
     refused(&bytes, "bytes of memory; record a shorter history");
-    let limits = Limits {
-        items: 50_000,
-        ..Limits::DEFAULT
-    };
+    let limits = Limits { items: 50_000, ..Limits::DEFAULT };
     let error = Snapshot::read_pickle_within(&*bytes, &limits).unwrap_err();
     assert!(
-        error
-            .to_string()
-            .contains("there are more events, blocks, segments and annotations than 50000"),
+        error.to_string().contains("there are more events, blocks, segments and annotations than 50000"),
         "{error}"
     );
 }
@@ -186,45 +154,27 @@ fn nesting_has_an_end() {
     refused(&bytes, "containers inside of each other than 128");
     let lists = [&b"\x80\x02"[..], &b"]q\x00"[..], &b"h\x00a"[..], b"."].concat();
     refused(&lists, "an entry of 'segments' is a list, no dict");
-    let deep = [
-        &b"{\"format\":\"cachette-snapshot\",\"version\":1,\"settings\":"[..],
-        &b"{\"a\":".repeat(1 << 16),
-    ]
-    .concat();
+    let deep =
+        [&b"{\"format\":\"cachette-snapshot\",\"version\":1,\"settings\":"[..], &b"{\"a\":".repeat(1 << 16)].concat();
     let error = Snapshot::read_json(&*deep).unwrap_err().to_string();
     assert!(error.contains("more settings, or deeper ones,"), "{error}");
 }
 
 #[test]
 fn a_file_beyond_the_limit_is_refused_by_its_size() {
-    let limits = Limits {
-        bytes: 100,
-        ..Limits::DEFAULT
-    };
+    let limits = Limits { bytes: 100, ..Limits::DEFAULT };
     let error = Snapshot::read_pickle_within(&*as_pickle(&small()), &limits).unwrap_err();
-    assert!(
-        error.to_string().contains("larger than 100 bytes"),
-        "{error}"
-    );
-    let limits = Limits {
-        memory: 1000,
-        ..Limits::DEFAULT
-    };
+    assert!(error.to_string().contains("larger than 100 bytes"), "{error}");
+    let limits = Limits { memory: 1000, ..Limits::DEFAULT };
     let error = Snapshot::read_pickle_within(&*as_pickle(&small()), &limits).unwrap_err();
-    assert!(
-        error.to_string().contains("more than 1000 bytes of memory"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("more than 1000 bytes of memory"), "{error}");
 }
 
 #[test]
 fn json_that_is_no_snapshot_or_names_what_is_not_there() {
     for (text, expected) in [
         ("{}", "missing field `format`"),
-        (
-            "{\"format\":\"x\"}",
-            "the format is not 'cachette-snapshot'",
-        ),
+        ("{\"format\":\"x\"}", "the format is not 'cachette-snapshot'"),
         (
             "{\"format\":\"cachette-snapshot\",\"version\":2,\"new\":1}",
             "version 2 is not known here, only 1; use a newer cachette",
@@ -246,9 +196,7 @@ fn json_that_is_no_snapshot_or_names_what_is_not_there() {
             "a stack names frame 3, but there are only 0",
         ),
     ] {
-        let error = Snapshot::read_json(text.as_bytes())
-            .unwrap_err()
-            .to_string();
+        let error = Snapshot::read_json(text.as_bytes()).unwrap_err().to_string();
         assert!(error.contains(expected), "{text}: {error}");
     }
 }
@@ -286,10 +234,7 @@ fn a_file_says_by_itself_what_it_is() {
     let packed = packed(&pickle);
     for (content, expected) in [
         (&b""[..], "the file is empty; write the snapshot again"),
-        (
-            b"a 0 512 0\n",
-            "it begins with 'a 0 512 ', which is neither JSON nor a pickle",
-        ),
+        (b"a 0 512 0\n", "it begins with 'a 0 512 ', which is neither JSON nor a pickle"),
         (b"PK\x03\x04rest", "a zip archive, as torch.save writes"),
         (b"\x7fELF", "it begins with '\\x7fELF'"),
         (&packed[..packed.len() / 2], "the packed data end too early"),
@@ -297,16 +242,10 @@ fn a_file_says_by_itself_what_it_is() {
         let file = Scratch::holding(content, "foreign");
         let error = Snapshot::read(&file.0).unwrap_err().to_string();
         let start = format!("snapshot '{}': ", file.0.display());
-        assert!(
-            error.starts_with(&start) && error.contains(expected),
-            "{error}"
-        );
+        assert!(error.starts_with(&start) && error.contains(expected), "{error}");
     }
     let missing = Snapshot::read("/nonexistent/x.pickle".as_ref()).unwrap_err();
-    assert!(
-        missing.to_string().contains("cannot be read: "),
-        "{missing}"
-    );
+    assert!(missing.to_string().contains("cannot be read: "), "{missing}");
 }
 
 #[test]
@@ -324,12 +263,6 @@ fn a_full_disk_is_an_error() {
 fn a_device_beyond_all_lists_is_refused_before_they_are_written() {
     let mut snapshot = small();
     snapshot.traces[0].device = u32::MAX;
-    let error = snapshot
-        .write_pickle(std::io::sink())
-        .unwrap_err()
-        .to_string();
-    assert!(
-        error.contains("device 4294967295 is not below 1024; write it as JSON"),
-        "{error}"
-    );
+    let error = snapshot.write_pickle(std::io::sink()).unwrap_err().to_string();
+    assert!(error.contains("device 4294967295 is not below 1024; write it as JSON"), "{error}");
 }

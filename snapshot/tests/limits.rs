@@ -68,10 +68,7 @@ const TABLES: [(&str, &str); 13] = [
 ];
 
 fn read_json(file: &[u8], memory: usize) -> (Result<Snapshot, String>, Usage) {
-    let limits = Limits {
-        memory: memory as u64,
-        ..Limits::DEFAULT
-    };
+    let limits = Limits { memory: memory as u64, ..Limits::DEFAULT };
     let read = || Snapshot::read_json_within(file, &limits).map_err(|error| error.to_string());
     usage(read)
 }
@@ -81,10 +78,7 @@ fn no_table_in_json_takes_more_memory_than_is_allowed() {
     for (table, entry) in TABLES {
         let (read, used) = read_json(&json(table, entry, MOST), MEMORY);
         let error = read.expect_err(table);
-        assert!(
-            error.contains(": reading it needs more than 131072 bytes of memory"),
-            "{table}: {error}"
-        );
+        assert!(error.contains(": reading it needs more than 131072 bytes of memory"), "{table}: {error}");
         assert!(error.contains("at line 1 column "), "{table}: {error}");
         assert!(used.peak <= MEMORY + BESIDES, "{table}: {used:?}");
     }
@@ -110,10 +104,7 @@ fn what_is_accepted_takes_no_more_than_was_charged() {
 
 #[test]
 fn items_in_json_are_counted_over_all_tables() {
-    let limits = Limits {
-        items: 5,
-        ..Limits::DEFAULT
-    };
+    let limits = Limits { items: 5, ..Limits::DEFAULT };
     for (table, entry) in TABLES {
         // A segment is an item itself.
         let own = usize::from(table == "blocks");
@@ -128,10 +119,7 @@ fn items_in_json_are_counted_over_all_tables() {
         }
     }
     let file = as_json(&small());
-    let items = |items| Limits {
-        items,
-        ..Limits::DEFAULT
-    };
+    let items = |items| Limits { items, ..Limits::DEFAULT };
     assert!(Snapshot::read_json_within(&*file, &items(8)).is_ok());
     assert!(Snapshot::read_json_within(&*file, &items(7)).is_err());
     let file = as_pickle(&small());
@@ -153,31 +141,21 @@ fn settings_in_json_are_as_few_as_in_a_pickle() {
     assert!(Snapshot::read_json(&*closed(16)).is_ok());
     for file in [of(4097), closed(18)] {
         let error = Snapshot::read_json(&*file).unwrap_err().to_string();
-        assert!(
-            error.contains("more settings, or deeper ones, than 4096"),
-            "{error}"
-        );
+        assert!(error.contains("more settings, or deeper ones, than 4096"), "{error}");
     }
 }
 
 #[test]
 fn a_file_in_json_beyond_the_limit_is_refused_by_its_size() {
-    let limits = Limits {
-        bytes: 100,
-        ..Limits::DEFAULT
-    };
+    let limits = Limits { bytes: 100, ..Limits::DEFAULT };
     let error = Snapshot::read_json_within(&*as_json(&small()), &limits).unwrap_err();
-    assert!(
-        error.to_string().contains("larger than 100 bytes"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("larger than 100 bytes"), "{error}");
 }
 
 /// One long text, which every entry of a long dict names, would be copied each time.
 #[test]
 fn a_text_that_a_dict_names_many_times_is_copied_once() {
-    let mut file =
-        b"\x80\x04}(\x8c\x08segments](}(\x8c\x07addressK\x01\x8c\x0atotal_sizeK\x01".to_vec();
+    let mut file = b"\x80\x04}(\x8c\x08segments](}(\x8c\x07addressK\x01\x8c\x0atotal_sizeK\x01".to_vec();
     file.extend(b"\x8c\x06frames](}(\x8c\x04nameq\x00X\x00\x00\x01\x00");
     file.extend(b"x".repeat(1 << 16));
     file.extend(b"q\x01");

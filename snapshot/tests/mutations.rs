@@ -10,12 +10,7 @@ use sample::{as_json, as_pickle, small};
 static COUNTING: Counting = Counting;
 
 /// Small, so that a mutant can pass it.
-const LIMITS: Limits = Limits {
-    bytes: 1 << 15,
-    memory: 1 << 18,
-    items: 1 << 10,
-    depth: 32,
-};
+const LIMITS: Limits = Limits { bytes: 1 << 15, memory: 1 << 18, items: 1 << 10, depth: 32 };
 /// Copies of a file, and a buffer, that a reader has besides.
 const BESIDES: usize = 3 * (1 << 15) + (64 << 10);
 
@@ -23,11 +18,7 @@ const BESIDES: usize = 3 * (1 << 15) + (64 << 10);
 fn try_all(folder: &str, words: &[&[u8]], read: fn(&[u8]) -> Result<Snapshot, SnapshotError>) {
     let folder = format!("{}/corpus/{folder}", env!("CARGO_MANIFEST_DIR"));
     let files = corpus(folder);
-    let run = Run {
-        files: &files,
-        words,
-        mutants: 20_000,
-    };
+    let run = Run { files: &files, words, mutants: 20_000 };
     run.try_all(|mutant| {
         let (read, used) = usage(|| read(mutant));
         assert!(used.peak <= (1 << 18) + BESIDES, "{used:?}");
@@ -40,10 +31,7 @@ fn try_all(folder: &str, words: &[&[u8]], read: fn(&[u8]) -> Result<Snapshot, Sn
             }
             Err(error) => {
                 let text = error.to_string();
-                assert!(
-                    text.starts_with("snapshot: ") && text.len() < 1000,
-                    "{text}"
-                );
+                assert!(text.starts_with("snapshot: ") && text.len() < 1000, "{text}");
                 Outcome::Refused
             }
         }
@@ -57,10 +45,7 @@ fn check_round_trips(snapshot: &Snapshot) {
         return;
     }
     let json = as_json(snapshot);
-    assert_eq!(
-        &Snapshot::read_json(&*json).expect("what was written is read"),
-        snapshot
-    );
+    assert_eq!(&Snapshot::read_json(&*json).expect("what was written is read"), snapshot);
     // Devices beyond all lists are JSON's alone.
     let mut pickle = Vec::new();
     if snapshot.write_pickle(&mut pickle).is_ok() {
@@ -76,10 +61,7 @@ fn check_round_trips(snapshot: &Snapshot) {
 #[test]
 fn the_corpus_has_what_is_written_today() {
     let written = [as_json(&small()), as_pickle(&small())];
-    let kept = [
-        &include_bytes!("../corpus/json/whole.json")[..],
-        include_bytes!("../corpus/pickle/own.pickle"),
-    ];
+    let kept = [&include_bytes!("../corpus/json/whole.json")[..], include_bytes!("../corpus/pickle/own.pickle")];
     assert_eq!(written, kept, "write both files again");
 }
 
@@ -103,9 +85,7 @@ fn pickles_that_were_damaged() {
         b"0",
         b"N",
     ];
-    try_all("pickle", &words, |bytes| {
-        Snapshot::read_pickle_within(bytes, &LIMITS)
-    });
+    try_all("pickle", &words, |bytes| Snapshot::read_pickle_within(bytes, &LIMITS));
 }
 
 #[test]
@@ -124,7 +104,5 @@ fn json_that_was_damaged() {
         b"[0,0,0,0,0],",
         b"18446744073709551615",
     ];
-    try_all("json", &words, |bytes| {
-        Snapshot::read_json_within(bytes, &LIMITS)
-    });
+    try_all("json", &words, |bytes| Snapshot::read_json_within(bytes, &LIMITS));
 }

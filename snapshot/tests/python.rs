@@ -146,10 +146,7 @@ fn check(snapshot: &Snapshot) {
     assert_eq!((segment.elastic, segment.stack), (true, StackId::NONE));
     assert_eq!(snapshot.pools[segment.pool as usize], PoolId(0, 3));
     let states: Vec<_> = segment.blocks.iter().map(|block| block.state).collect();
-    assert_eq!(
-        states,
-        [BlockState::Allocated, BlockState::Pending, BlockState::Free]
-    );
+    assert_eq!(states, [BlockState::Allocated, BlockState::Pending, BlockState::Free]);
     let [first, second, third] = segment.blocks[..] else {
         panic!("three blocks");
     };

@@ -3,8 +3,8 @@
 mod sample;
 
 use cachette_snapshot::{
-    Action, Annotation, Block, BlockState, Event, Frame, Kind, PoolId, Segment, Setting, Snapshot,
-    StackId, Stage, TextId, Trace,
+    Action, Annotation, Block, BlockState, Event, Frame, Kind, PoolId, Segment, Setting, Snapshot, StackId, Stage,
+    TextId, Trace,
 };
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
@@ -22,29 +22,17 @@ fn said(snapshot: &Snapshot) -> impl PartialEq + std::fmt::Debug + use<> {
             let blocks = segment.blocks.iter();
             let blocks: Vec<_> = blocks
                 .map(|block| {
-                    let bare = Block {
-                        stack: StackId::NONE,
-                        ..*block
-                    };
+                    let bare = Block { stack: StackId::NONE, ..*block };
                     (bare, stack(block.stack))
                 })
                 .collect();
-            let bare = Segment {
-                pool: 0,
-                stack: StackId::NONE,
-                blocks: Vec::new(),
-                ..segment.clone()
-            };
+            let bare = Segment { pool: 0, stack: StackId::NONE, blocks: Vec::new(), ..segment.clone() };
             let pool = pool(segment.pool).unwrap_or_default();
             (bare, pool, stack(segment.stack), blocks)
         })
         .collect();
     let mut traces: Vec<(u32, Vec<_>)> = Vec::new();
-    for trace in snapshot
-        .traces
-        .iter()
-        .filter(|trace| !trace.events.is_empty())
-    {
+    for trace in snapshot.traces.iter().filter(|trace| !trace.events.is_empty()) {
         let events = trace.events.iter().map(|event| {
             let bare = Event {
                 stack: StackId::NONE,
@@ -60,12 +48,7 @@ fn said(snapshot: &Snapshot) -> impl PartialEq + std::fmt::Debug + use<> {
         });
         traces.push((trace.device, events.collect()));
     }
-    (
-        segments,
-        traces,
-        snapshot.annotations.clone(),
-        snapshot.settings.clone(),
-    )
+    (segments, traces, snapshot.annotations.clone(), snapshot.settings.clone())
 }
 
 fn setting() -> impl Strategy<Value = Setting> {
@@ -77,8 +60,7 @@ fn setting() -> impl Strategy<Value = Setting> {
         ".{0,12}".prop_map(Setting::Text),
     ];
     leaf.prop_recursive(3, 12, 4, |inner| {
-        btree_map("[a-z]{1,4}", inner, 0..4)
-            .prop_map(|table| Setting::Table(table.into_iter().collect()))
+        btree_map("[a-z]{1,4}", inner, 0..4).prop_map(|table| Setting::Table(table.into_iter().collect()))
     })
 }
 

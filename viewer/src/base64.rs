@@ -11,11 +11,7 @@ pub(crate) fn encode(bytes: &[u8]) -> String {
         let word = u32::from_be_bytes(word);
         for place in 0..4 {
             let sextet = (word >> (18 - 6 * place)) & 63;
-            let letter = if place <= group.len() {
-                LETTERS[sextet as usize]
-            } else {
-                b'='
-            };
+            let letter = if place <= group.len() { LETTERS[sextet as usize] } else { b'=' };
             text.push(char::from(letter));
         }
     }
@@ -29,9 +25,7 @@ mod tests {
     #[test]
     fn every_length_of_the_last_group_is_padded() {
         let words = ["", "f", "fo", "foo", "foob", "fooba", "foobar"];
-        let texts = [
-            "", "Zg==", "Zm8=", "Zm9v", "Zm9vYg==", "Zm9vYmE=", "Zm9vYmFy",
-        ];
+        let texts = ["", "Zg==", "Zm8=", "Zm9v", "Zm9vYg==", "Zm9vYmE=", "Zm9vYmFy"];
         for (word, text) in words.iter().zip(texts) {
             assert_eq!(encode(word.as_bytes()), text);
         }
@@ -41,9 +35,6 @@ mod tests {
     fn only_letters_that_html_leaves_alone_appear() {
         let bytes: Vec<u8> = (0..=255).collect();
         let text = encode(&bytes);
-        assert!(
-            text.bytes()
-                .all(|b| b.is_ascii_alphanumeric() || b"+/=".contains(&b))
-        );
+        assert!(text.bytes().all(|b| b.is_ascii_alphanumeric() || b"+/=".contains(&b)));
     }
 }

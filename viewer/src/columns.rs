@@ -48,10 +48,7 @@ impl Columns {
             let number = number.min(LARGEST);
             let difference = number.cast_signed() - before;
             before = number.cast_signed();
-            varint(
-                bytes,
-                ((difference << 1) ^ (difference >> 63)).cast_unsigned(),
-            );
+            varint(bytes, ((difference << 1) ^ (difference >> 63)).cast_unsigned());
         })
     }
 
@@ -72,12 +69,7 @@ impl Columns {
             write(&mut self.bytes, number);
             count += 1;
         }
-        Column {
-            form,
-            offset,
-            bytes: self.bytes.len() - offset,
-            count,
-        }
+        Column { form, offset, bytes: self.bytes.len() - offset, count }
     }
 }
 

@@ -6,9 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use cachette_snapshot::{
-    Action, Block, BlockState, Event, Segment, Snapshot, StackId, TextId, Trace,
-};
+use cachette_snapshot::{Action, Block, BlockState, Event, Segment, Snapshot, StackId, TextId, Trace};
 
 /// Memory that a caller had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,24 +88,15 @@ struct Walk<'a> {
 impl<'a> History<'a> {
     /// The history of a device.
     pub(crate) fn of(snapshot: &'a Snapshot, device: u32) -> Self {
-        let mut walk = Walk {
-            now: i64::MIN,
-            ..Walk::default()
-        };
-        let traces = snapshot
-            .traces
-            .iter()
-            .filter(|trace: &&Trace| trace.device == device);
+        let mut walk = Walk { now: i64::MIN, ..Walk::default() };
+        let traces = snapshot.traces.iter().filter(|trace: &&Trace| trace.device == device);
         for event in traces.flat_map(|trace| &trace.events) {
             walk.event(event);
         }
         if walk.now == i64::MIN {
             walk.now = 0;
         }
-        let segments = snapshot
-            .segments
-            .iter()
-            .filter(|segment| segment.device == device);
+        let segments = snapshot.segments.iter().filter(|segment| segment.device == device);
         for segment in segments {
             for block in &segment.blocks {
                 walk.block(segment, block);
@@ -226,8 +215,7 @@ impl<'a> Walk<'a> {
         if self.seen.contains(&block.address) {
             self.begin(allocation);
         } else {
-            self.held
-                .insert(block.address, Number::Before(self.before.len()));
+            self.held.insert(block.address, Number::Before(self.before.len()));
             self.before.push(allocation);
         }
         if block.state == BlockState::Pending
@@ -253,17 +241,9 @@ impl<'a> Walk<'a> {
             Number::Since(index) => before + index,
         };
         let steps = self.steps.into_iter();
-        let steps = steps.map(|(time_us, op, number, other)| Step {
-            time_us,
-            op,
-            subject: number.map_or(other, place),
-        });
-        History {
-            before,
-            steps: steps.collect(),
-            allocations: [self.before, self.since].concat(),
-            others: self.others,
-        }
+        let steps =
+            steps.map(|(time_us, op, number, other)| Step { time_us, op, subject: number.map_or(other, place) });
+        History { before, steps: steps.collect(), allocations: [self.before, self.since].concat(), others: self.others }
     }
 }
 

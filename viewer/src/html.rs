@@ -39,14 +39,10 @@ pub(crate) fn write(bytes: &[u8], out: &mut impl Write) -> io::Result<()> {
         match slot {
             "nonce" => out.write_all(nonce.as_bytes())?,
             "style" => out.write_all(STYLE.as_bytes())?,
-            "script" => SCRIPTS
-                .iter()
-                .try_for_each(|script| out.write_all(script.as_bytes()))?,
+            "script" => SCRIPTS.iter().try_for_each(|script| out.write_all(script.as_bytes()))?,
             "data" => out.write_all(base64::encode(bytes).as_bytes())?,
             other => {
-                return Err(io::Error::other(format!(
-                    "the page has a slot {other} that nothing fills"
-                )));
+                return Err(io::Error::other(format!("the page has a slot {other} that nothing fills")));
             }
         }
         rest = after;
@@ -94,17 +90,8 @@ mod tests {
 
     #[test]
     fn words_are_shown_as_text_alone() {
-        for word in [
-            "innerHTML",
-            "outerHTML",
-            "insertAdjacentHTML",
-            "document.write",
-            "eval(",
-        ] {
-            assert!(
-                SCRIPTS.iter().all(|script| !script.contains(word)),
-                "{word}"
-            );
+        for word in ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval("] {
+            assert!(SCRIPTS.iter().all(|script| !script.contains(word)), "{word}");
         }
     }
 }

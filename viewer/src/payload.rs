@@ -50,8 +50,7 @@ struct Device {
 pub(crate) fn compressed(snapshot: &Snapshot) -> io::Result<Vec<u8>> {
     let mut encoder = ZlibEncoder::new(Vec::new(), Compression::default());
     let (head, columns) = parts(snapshot)?;
-    let length = u32::try_from(head.len())
-        .map_err(|_| io::Error::other("the stacks and words are over 4 GiB"))?;
+    let length = u32::try_from(head.len()).map_err(|_| io::Error::other("the stacks and words are over 4 GiB"))?;
     encoder.write_all(&length.to_le_bytes())?;
     encoder.write_all(&head)?;
     encoder.write_all(&columns)?;
@@ -63,32 +62,17 @@ fn parts(snapshot: &Snapshot) -> io::Result<(Vec<u8>, Vec<u8>)> {
     let mut tables = Tables::new(&streams);
     let devices = devices(snapshot);
     let devices = devices.into_iter();
-    let devices = devices
-        .map(|number| device(snapshot, number, &mut tables))
-        .collect();
+    let devices = devices.map(|number| device(snapshot, number, &mut tables)).collect();
     let columns = &mut tables.columns;
     let stacks = &snapshot.stacks;
     let head = Head {
-        frames: stacks
-            .frames()
-            .iter()
-            .map(|f| (f.name.clone(), f.file.clone(), f.line))
-            .collect(),
+        frames: stacks.frames().iter().map(|f| (f.name.clone(), f.file.clone(), f.line)).collect(),
         texts: snapshot.texts.all().to_vec(),
         pools: snapshot.pools.iter().map(pool_name).collect(),
         streams: streams.iter().map(u64::to_string).collect(),
-        settings: snapshot
-            .settings
-            .iter()
-            .map(|(key, value)| (key.clone(), setting(value)))
-            .collect(),
+        settings: snapshot.settings.iter().map(|(key, value)| (key.clone(), setting(value))).collect(),
         stack_lengths: columns.numbers(stacks.ids().map(|id| stacks.numbers_of(id).len() as u64)),
-        stack_frames: columns.numbers(
-            stacks
-                .ids()
-                .flat_map(|id| stacks.numbers_of(id))
-                .map(|&n| n.into()),
-        ),
+        stack_frames: columns.numbers(stacks.ids().flat_map(|id| stacks.numbers_of(id)).map(|&n| n.into())),
         devices,
     };
     Ok((serde_json::to_vec(&head)?, tables.columns.into_bytes()))
@@ -97,34 +81,16 @@ fn parts(snapshot: &Snapshot) -> io::Result<(Vec<u8>, Vec<u8>)> {
 /// Every stream, the smallest handle first.
 fn streams(snapshot: &Snapshot) -> BTreeSet<u64> {
     let events = snapshot.traces.iter().flat_map(|trace| &trace.events);
-    let events = events
-        .filter(|event| event.action != Action::Snapshot)
-        .map(|event| event.stream);
-    snapshot
-        .segments
-        .iter()
-        .map(|segment| segment.stream)
-        .chain(events)
-        .collect()
+    let events = events.filter(|event| event.action != Action::Snapshot).map(|event| event.stream);
+    snapshot.segments.iter().map(|segment| segment.stream).chain(events).collect()
 }
 
 /// Every device that held something or has a history.
 fn devices(snapshot: &Snapshot) -> BTreeSet<u32> {
-    let traces = snapshot
-        .traces
-        .iter()
-        .filter(|trace| !trace.events.is_empty());
-    let devices: BTreeSet<u32> = snapshot
-        .segments
-        .iter()
-        .map(|segment| segment.device)
-        .chain(traces.map(|trace| trace.device))
-        .collect();
-    if devices.is_empty() {
-        BTreeSet::from([0])
-    } else {
-        devices
-    }
+    let traces = snapshot.traces.iter().filter(|trace| !trace.events.is_empty());
+    let devices: BTreeSet<u32> =
+        snapshot.segments.iter().map(|segment| segment.device).chain(traces.map(|trace| trace.device)).collect();
+    if devices.is_empty() { BTreeSet::from([0]) } else { devices }
 }
 
 fn device(snapshot: &Snapshot, number: u32, tables: &mut Tables) -> Device {
@@ -142,9 +108,7 @@ fn device(snapshot: &Snapshot, number: u32, tables: &mut Tables) -> Device {
         events: traces.map(|trace| trace.events.len()).sum(),
         start_us,
         before: history.before,
-        annotations: annotations
-            .map(|a| (a.name.clone(), a.stage == Stage::Start, since(a.time_us)))
-            .collect(),
+        annotations: annotations.map(|a| (a.name.clone(), a.stage == Stage::Start, since(a.time_us))).collect(),
         steps: tables.steps(&history.steps, start_us),
         allocations: tables.allocations(&history.allocations),
         others: tables.others(&history.others),
@@ -167,11 +131,7 @@ fn setting(value: &Setting) -> Value {
         Setting::Integer(number) => json!(number),
         Setting::Number(number) => json!(number),
         Setting::Text(text) => json!(text),
-        Setting::Table(rows) => Value::Object(
-            rows.iter()
-                .map(|(key, row)| (key.clone(), setting(row)))
-                .collect(),
-        ),
+        Setting::Table(rows) => Value::Object(rows.iter().map(|(key, row)| (key.clone(), setting(row))).collect()),
     }
 }
 

@@ -23,10 +23,7 @@ impl Tables {
     /// Nothing yet; tables name streams by their place among these.
     pub(crate) fn new(streams: &BTreeSet<u64>) -> Self {
         let streams = streams.iter().copied().zip(0..).collect();
-        Self {
-            columns: Columns::default(),
-            streams,
-        }
+        Self { columns: Columns::default(), streams }
     }
 
     /// Steps, with their times after `start_us`.
@@ -36,10 +33,7 @@ impl Tables {
         Table::from([
             ("time", columns.differences(list.iter().map(time))),
             ("op", columns.octets(list.iter().map(|s| s.op as u8))),
-            (
-                "subject",
-                columns.differences(list.iter().map(|s| s.subject as u64)),
-            ),
+            ("subject", columns.differences(list.iter().map(|s| s.subject as u64))),
         ])
     }
 
@@ -52,22 +46,10 @@ impl Tables {
             ("bytes", columns.numbers(list.iter().map(|a| a.bytes))),
             ("stream", columns.numbers(list.iter().map(stream))),
             ("pool", columns.numbers(list.iter().map(|a| a.pool.into()))),
-            (
-                "stack",
-                columns.numbers(list.iter().map(|a| a.stack.0.into())),
-            ),
-            (
-                "forward",
-                columns.numbers(list.iter().map(|a| a.forward_stack.0.into())),
-            ),
-            (
-                "metadata",
-                columns.numbers(list.iter().map(|a| a.metadata.0.into())),
-            ),
-            (
-                "context",
-                columns.numbers(list.iter().map(|a| a.context.0.into())),
-            ),
+            ("stack", columns.numbers(list.iter().map(|a| a.stack.0.into()))),
+            ("forward", columns.numbers(list.iter().map(|a| a.forward_stack.0.into()))),
+            ("metadata", columns.numbers(list.iter().map(|a| a.metadata.0.into()))),
+            ("context", columns.numbers(list.iter().map(|a| a.context.0.into()))),
         ])
     }
 
@@ -78,14 +60,8 @@ impl Tables {
         Table::from([
             ("address", columns.words(list.iter().map(|e| e.address))),
             ("bytes", columns.numbers(list.iter().map(|e| e.bytes))),
-            (
-                "stack",
-                columns.numbers(list.iter().map(|e| e.stack.0.into())),
-            ),
-            (
-                "metadata",
-                columns.numbers(list.iter().map(|e| e.metadata.0.into())),
-            ),
+            ("stack", columns.numbers(list.iter().map(|e| e.stack.0.into()))),
+            ("metadata", columns.numbers(list.iter().map(|e| e.metadata.0.into()))),
             ("stream", columns.numbers(list.iter().map(stream))),
             ("pool", columns.numbers(list.iter().map(|e| e.pool.into()))),
         ])
@@ -102,10 +78,7 @@ impl Tables {
             ("stream", columns.numbers(list.iter().map(stream))),
             ("pool", columns.numbers(list.iter().map(|s| s.pool.into()))),
             ("flags", columns.octets(list.iter().map(flags))),
-            (
-                "blocks",
-                columns.numbers(list.iter().map(|s| s.blocks.len() as u64)),
-            ),
+            ("blocks", columns.numbers(list.iter().map(|s| s.blocks.len() as u64))),
         ])
     }
 
@@ -114,10 +87,7 @@ impl Tables {
         let Self { columns, .. } = self;
         let offsets = |s: &&Segment| {
             let base = s.address;
-            s.blocks
-                .iter()
-                .map(move |b| b.address.wrapping_sub(base))
-                .collect::<Vec<_>>()
+            s.blocks.iter().map(move |b| b.address.wrapping_sub(base)).collect::<Vec<_>>()
         };
         let list: Vec<&Block> = segments.iter().flat_map(|s| &s.blocks).collect();
         let allocation = |b: &&Block| match places.get(&b.address) {
@@ -127,10 +97,7 @@ impl Tables {
         Table::from([
             ("offset", columns.numbers(segments.iter().flat_map(offsets))),
             ("bytes", columns.numbers(list.iter().map(|b| b.bytes))),
-            (
-                "requested",
-                columns.numbers(list.iter().map(|b| b.requested)),
-            ),
+            ("requested", columns.numbers(list.iter().map(|b| b.requested))),
             ("state", columns.octets(list.iter().map(|b| state(b.state)))),
             ("allocation", columns.numbers(list.iter().map(allocation))),
         ])

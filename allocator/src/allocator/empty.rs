@@ -35,8 +35,7 @@ impl<D: Device> Allocator<D> {
             // What fails is tried again below, and told then.
             let _ = heap.tend();
         }
-        let (elastic, direct): (Vec<_>, Vec<_>) =
-            heaps.iter().partition(|heap| heap.elastic().is_some());
+        let (elastic, direct): (Vec<_>, Vec<_>) = heaps.iter().partition(|heap| heap.elastic().is_some());
         for fence in elastic.iter().flat_map(|heap| heap.all_fences()) {
             if !matches!(fence.passes_soon(), Ok(true)) {
                 break;

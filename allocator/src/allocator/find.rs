@@ -15,12 +15,7 @@ impl<D: Device> Inner<D> {
     ///
     /// Every request in a forked child comes here, and goes no further.
     #[cold]
-    pub(crate) fn find_slowly(
-        &self,
-        heap: &Arc<Heap<D>>,
-        ask: Ask,
-        taken: Option<Taken>,
-    ) -> Result<Found<D>, Error> {
+    pub(crate) fn find_slowly(&self, heap: &Arc<Heap<D>>, ask: Ask, taken: Option<Taken>) -> Result<Found<D>, Error> {
         self.shared.origin.check()?;
         let _gathered = self.shared.history.gather(Level::State);
         let mut found = match taken {
@@ -70,11 +65,7 @@ impl<D: Device> Inner<D> {
     fn find_in_pool(&self, heap: &Arc<Heap<D>>, ask: Ask) -> Result<Found<D>, Error> {
         Self::check_awake(heap)?;
         let retired = heap.is_retired();
-        let heap = &if retired {
-            self.partner_of(heap)?
-        } else {
-            Arc::clone(heap)
-        };
+        let heap = &if retired { self.partner_of(heap)? } else { Arc::clone(heap) };
         if retired && let Some(taken) = heap.take(None, ask) {
             return Ok(Found::of(heap, taken));
         }

@@ -29,10 +29,7 @@ impl<D: Device> Allocator<D> {
 
     /// The fraction of the device's memory that the allocator may hold; 1 without a bound.
     #[must_use]
-    #[expect(
-        clippy::cast_precision_loss,
-        reason = "a fraction of bytes needs no more digits than a float has"
-    )]
+    #[expect(clippy::cast_precision_loss, reason = "a fraction of bytes needs no more digits than a float has")]
     pub fn memory_fraction(&self) -> f64 {
         let total = self.device_info().total_memory;
         match self.memory_limit() {

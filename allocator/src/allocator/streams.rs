@@ -12,8 +12,7 @@ use crate::lane::{Lane, Stream};
 use crate::policy::Policy;
 
 /// More streams than any driver has.
-pub(crate) const NO_HEAP: hal::Error =
-    hal::Error::new(hal::ErrorKind::OutOfMemory, "create_stream");
+pub(crate) const NO_HEAP: hal::Error = hal::Error::new(hal::ErrorKind::OutOfMemory, "create_stream");
 
 impl<D: Device> Allocator<D> {
     /// Makes a stream of the device, which lives as long as anything that was allocated on it.
@@ -53,20 +52,13 @@ impl<D: Device> Inner<D> {
         let make = || {
             let policy = Policy::of(&self.shared.settings.config());
             let lane = Arc::new(lane);
-            let heap = self
-                .heaps
-                .add(|number| Heap::new(lane, &policy, number, self.is_elastic()))?;
+            let heap = self.heaps.add(|number| Heap::new(lane, &policy, number, self.is_elastic()))?;
             heap.set_routed(self.routes.are_there());
             Some(heap.number())
         };
         let number = self.streams.get_or_add(stream, make);
-        let heap = number
-            .and_then(|number| self.heaps.get(number))
-            .ok_or(NO_HEAP)?;
-        Ok(Stream {
-            lane: Arc::clone(heap.lane()),
-            heap: Arc::clone(heap),
-        })
+        let heap = number.and_then(|number| self.heaps.get(number)).ok_or(NO_HEAP)?;
+        Ok(Stream { lane: Arc::clone(heap.lane()), heap: Arc::clone(heap) })
     }
 
     /// Whether requests are served from elastic segments.

@@ -12,11 +12,7 @@ impl<D: Device> Allocator<D> {
     #[must_use]
     pub fn largest_free(&self) -> u64 {
         let heaps = self.inner.heaps.all();
-        heaps
-            .iter()
-            .map(|heap| heap.largest_free())
-            .max()
-            .unwrap_or(0)
+        heaps.iter().map(|heap| heap.largest_free()).max().unwrap_or(0)
     }
 
     /// The largest request that could be served now: from a free block, or from what the device has free.

@@ -13,13 +13,7 @@ struct Stubborn {
 
 impl Stubborn {
     fn new(count: HalResult<u32>) -> Self {
-        let info = BackendInfo::new(
-            "cuda",
-            Vendor::Nvidia,
-            Version::new(12, 4),
-            "libstubborn.so".to_owned(),
-            true,
-        );
+        let info = BackendInfo::new("cuda", Vendor::Nvidia, Version::new(12, 4), "libstubborn.so".to_owned(), true);
         Self { info, count }
     }
 }
@@ -41,18 +35,12 @@ impl Backend for Stubborn {
 const LOST: cachette_hal::Error = cachette_hal::Error::new(ErrorKind::DeviceLost, "open");
 
 fn found(name: &'static str, backend: Stubborn) -> Found {
-    Found {
-        name,
-        backend: Ok(Arc::new(backend)),
-    }
+    Found { name, backend: Ok(Arc::new(backend)) }
 }
 
 #[test]
 fn every_backend_is_listed_once_whether_compiled_in_or_not() {
-    let names: Vec<_> = Backends::available()
-        .iter()
-        .map(|found| found.name)
-        .collect();
+    let names: Vec<_> = Backends::available().iter().map(|found| found.name).collect();
     assert_eq!(names, ["cuda", "hip", "host"]);
     assert!(Backends::names().eq(names));
 }
@@ -61,8 +49,7 @@ fn every_backend_is_listed_once_whether_compiled_in_or_not() {
 #[test]
 fn a_backend_that_is_not_compiled_in_names_its_feature() {
     for name in ["cuda", "hip"] {
-        let expected =
-            format!("the backend '{name}' is not compiled in; compile with the feature `{name}`");
+        let expected = format!("the backend '{name}' is not compiled in; compile with the feature `{name}`");
         assert_eq!(Backends::load(name).unwrap_err().to_string(), expected);
         assert_eq!(Backends::open(name).unwrap_err().to_string(), expected);
     }
@@ -83,40 +70,23 @@ fn an_unknown_name_is_answered_with_the_known_ones() {
 fn a_bad_device_number_is_answered_with_how_to_write_one() {
     for number in ["", "x", "-1", " 1", "1:2", "0x1", "4294967296"] {
         assert_eq!(
-            Backends::open(&format!("host:{number}"))
-                .unwrap_err()
-                .to_string(),
-            format!(
-                "'{number}' is not a device number; write a whole number from 0 up, as in 'host:0'"
-            )
+            Backends::open(&format!("host:{number}")).unwrap_err().to_string(),
+            format!("'{number}' is not a device number; write a whole number from 0 up, as in 'host:0'")
         );
     }
 }
 
 #[test]
 fn an_ordinal_beyond_the_last_is_answered_with_how_many_there_are() {
-    let text = |count, ordinal| {
-        Backends::open_on(&Stubborn::new(Ok(count)), Ordinal(ordinal))
-            .unwrap_err()
-            .to_string()
-    };
+    let text = |count, ordinal| Backends::open_on(&Stubborn::new(Ok(count)), Ordinal(ordinal)).unwrap_err().to_string();
     assert_eq!(text(0, 0), "there is no device cuda:0; it shows no device");
-    assert_eq!(
-        text(1, 1),
-        "there is no device cuda:1; it has 1 device, number 0"
-    );
-    assert_eq!(
-        text(4, 9),
-        "there is no device cuda:9; it has 4 devices, numbers 0 to 3"
-    );
+    assert_eq!(text(1, 1), "there is no device cuda:1; it has 1 device, number 0");
+    assert_eq!(text(4, 9), "there is no device cuda:9; it has 4 devices, numbers 0 to 3");
 }
 
 #[test]
 fn a_driver_that_fails_keeps_its_own_error() {
-    let expected = OpenError::Driver {
-        backend: "cuda",
-        error: LOST,
-    };
+    let expected = OpenError::Driver { backend: "cuda", error: LOST };
     for count in [Ok(1), Err(LOST)] {
         let opened = Backends::open_on(&Stubborn::new(count), Ordinal(0));
         assert_eq!(opened.unwrap_err(), expected);
@@ -127,10 +97,7 @@ fn a_driver_that_fails_keeps_its_own_error() {
 fn where_nothing_answers_every_reason_is_listed() {
     let all = vec![
         found("cuda", Stubborn::new(Ok(0))),
-        Found {
-            name: "hip",
-            backend: Err(OpenError::NotCompiled { backend: "hip" }),
-        },
+        Found { name: "hip", backend: Err(OpenError::NotCompiled { backend: "hip" }) },
         found("host", Stubborn::new(Err(LOST))),
     ];
     assert_eq!(
@@ -147,13 +114,7 @@ fn the_host_is_opened_by_name_by_number_and_where_no_gpu_answers() {
     for device in [
         Backends::open("host"),
         Backends::open("host:0"),
-        first_of(vec![
-            found("cuda", Stubborn::new(Ok(1))),
-            Found {
-                name: "host",
-                backend: host(),
-            },
-        ]),
+        first_of(vec![found("cuda", Stubborn::new(Ok(1))), Found { name: "host", backend: host() }]),
     ] {
         let device = device.unwrap();
         assert_eq!(device.info().vendor, Vendor::Host);
@@ -173,8 +134,5 @@ fn an_impossible_host_is_refused_with_what_is_allowed() {
     let error = Backends::host(HostConfig::default().devices(0)).unwrap_err();
     assert!(matches!(error, OpenError::HostConfig(_)), "{error}");
     let text = error.to_string();
-    assert!(
-        text.starts_with("no such host device can be made: 0 devices "),
-        "{text}"
-    );
+    assert!(text.starts_with("no such host device can be made: 0 devices "), "{text}");
 }

@@ -210,19 +210,10 @@ mod tests {
         let builder = Config::builder;
         for (builder, key) in [
             (builder().large_segment_bytes(10 << 20), Key::LargeSegment),
-            (
-                builder().large_segment_bytes((20 << 20) + 1),
-                Key::LargeSegment,
-            ),
+            (builder().large_segment_bytes((20 << 20) + 1), Key::LargeSegment),
             (builder().max_split_bytes(19 << 20), Key::MaxSplit),
-            (
-                builder().max_non_split_rounding_bytes(0),
-                Key::MaxNonSplitRounding,
-            ),
-            (
-                builder().elastic_largest_chunk_bytes(1 << 20),
-                Key::ElasticLargestChunk,
-            ),
+            (builder().max_non_split_rounding_bytes(0), Key::MaxNonSplitRounding),
+            (builder().elastic_largest_chunk_bytes(1 << 20), Key::ElasticLargestChunk),
             (builder().elastic_slack_thousandths(1000), Key::ElasticSlack),
             (builder().gc_threshold(0.0), Key::GcThreshold),
             (builder().gc_threshold(f64::NAN), Key::GcThreshold),
@@ -232,18 +223,9 @@ mod tests {
             (builder().memory_limit(0), Key::MemoryLimit),
             (builder().pinned_register_threads(0), Key::PinnedThreads),
             (builder().pinned_register_threads(256), Key::PinnedThreads),
-            (
-                builder().pinned_reserve_segment_bytes(0),
-                Key::PinnedReserve,
-            ),
-            (
-                builder().expandable_segments_reserve(Reserve::Fraction(2.0)),
-                Key::Reserve,
-            ),
-            (
-                builder().expandable_segments_reserve(Reserve::Bytes(0)),
-                Key::Reserve,
-            ),
+            (builder().pinned_reserve_segment_bytes(0), Key::PinnedReserve),
+            (builder().expandable_segments_reserve(Reserve::Fraction(2.0)), Key::Reserve),
+            (builder().expandable_segments_reserve(Reserve::Bytes(0)), Key::Reserve),
         ] {
             assert_eq!(refused(builder), key);
         }
@@ -251,11 +233,8 @@ mod tests {
 
     #[test]
     fn a_refusal_shows_the_value_and_what_is_allowed() {
-        let error = Config::builder()
-            .large_segment_bytes(25 << 20)
-            .max_split_bytes((20 << 20) + 1)
-            .build()
-            .unwrap_err();
+        let error =
+            Config::builder().large_segment_bytes(25 << 20).max_split_bytes((20 << 20) + 1).build().unwrap_err();
         assert_eq!(
             error.to_string(),
             "max_split_size_mb: '20971521 bytes' is not allowed; \
@@ -265,10 +244,7 @@ mod tests {
 
     #[test]
     fn values_that_mean_the_default_are_the_default() {
-        let config = Config::builder()
-            .max_non_split_rounding_bytes(20 << 20)
-            .memory_fraction(1.0)
-            .build();
+        let config = Config::builder().max_non_split_rounding_bytes(20 << 20).memory_fraction(1.0).build();
         assert_eq!(config, Ok(Config::default()));
     }
 

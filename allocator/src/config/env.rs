@@ -6,18 +6,11 @@ use super::{Config, ConfigError};
 const OWN: &str = "CACHETTE_ALLOC_CONF";
 
 /// PyTorch's variables, in its order; the first that is set is read, even if it is empty.
-const OF_PYTORCH: [&str; 3] = [
-    "PYTORCH_CUDA_ALLOC_CONF",
-    "PYTORCH_HIP_ALLOC_CONF",
-    "PYTORCH_ALLOC_CONF",
-];
+const OF_PYTORCH: [&str; 3] = ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_ALLOC_CONF"];
 
 /// The variables of which any, set to `1`, switches caching off.
-const NO_CACHING: [&str; 3] = [
-    "CACHETTE_NO_MEMORY_CACHING",
-    "PYTORCH_NO_CUDA_MEMORY_CACHING",
-    "PYTORCH_NO_HIP_MEMORY_CACHING",
-];
+const NO_CACHING: [&str; 3] =
+    ["CACHETTE_NO_MEMORY_CACHING", "PYTORCH_NO_CUDA_MEMORY_CACHING", "PYTORCH_NO_HIP_MEMORY_CACHING"];
 
 impl Config {
     /// Reads the configuration from the environment.
@@ -45,27 +38,17 @@ impl Config {
         left_out.into_iter().next().map_or(Ok(config), Err)
     }
 
-    fn read(
-        lookup: impl Fn(&str) -> Option<String>,
-    ) -> Result<(Self, Vec<ConfigError>), ConfigError> {
+    fn read(lookup: impl Fn(&str) -> Option<String>) -> Result<(Self, Vec<ConfigError>), ConfigError> {
         let (mut config, mut left_out) = (Self::default(), Vec::new());
         let own = lookup(OWN).filter(|text| !text.trim().is_empty());
         if let Some(text) = own {
-            config
-                .update(&text)
-                .map_err(|error| error.in_variable(OWN))?;
-        } else if let Some((name, text)) = OF_PYTORCH
-            .into_iter()
-            .find_map(|name| Some((name, lookup(name)?)))
-        {
+            config.update(&text).map_err(|error| error.in_variable(OWN))?;
+        } else if let Some((name, text)) = OF_PYTORCH.into_iter().find_map(|name| Some((name, lookup(name)?))) {
             let known = config.update_known(&text);
             let known = known.map_err(|error| error.in_variable(name))?;
             left_out.extend(known.into_iter().map(|error| error.in_variable(name)));
         }
-        if NO_CACHING
-            .into_iter()
-            .any(|name| lookup(name).is_some_and(|value| value == "1"))
-        {
+        if NO_CACHING.into_iter().any(|name| lookup(name).is_some_and(|value| value == "1")) {
             config.caching = false;
         }
         Ok((config, left_out))
@@ -84,10 +67,7 @@ mod tests {
 
     fn read(variables: &[(&str, &str)]) -> Result<Config, ConfigError> {
         Config::from_lookup(|wanted| {
-            variables
-                .iter()
-                .find(|(name, _)| *name == wanted)
-                .map(|(_, value)| (*value).to_owned())
+            variables.iter().find(|(name, _)| *name == wanted).map(|(_, value)| (*value).to_owned())
         })
     }
 
@@ -105,25 +85,16 @@ mod tests {
             ("CACHETTE_ALLOC_CONF", "never_block:True"),
         ];
         assert_eq!(read(&all).unwrap().to_string(), "never_block:True");
-        assert_eq!(
-            read(&all[..3]).unwrap().to_string(),
-            "expandable_segments:True"
-        );
+        assert_eq!(read(&all[..3]).unwrap().to_string(), "expandable_segments:True");
 
         let mut emptied = all;
         emptied[3].1 = " ";
-        assert_eq!(
-            read(&emptied).unwrap().to_string(),
-            "expandable_segments:True"
-        );
+        assert_eq!(read(&emptied).unwrap().to_string(), "expandable_segments:True");
     }
 
     #[test]
     fn of_pytorchs_variables_the_first_that_is_set_counts() {
-        let both = [
-            ("PYTORCH_CUDA_ALLOC_CONF", ""),
-            ("PYTORCH_ALLOC_CONF", "expandable_segments:True"),
-        ];
+        let both = [("PYTORCH_CUDA_ALLOC_CONF", ""), ("PYTORCH_ALLOC_CONF", "expandable_segments:True")];
         assert_eq!(read(&both), Ok(Config::default()));
         assert!(read(&both[1..]).unwrap().expandable_segments());
     }
@@ -137,9 +108,7 @@ mod tests {
         let (config, left_out) = read("PYTORCH_ALLOC_CONF").unwrap();
         assert_eq!(config.to_string(), "max_split_size_mb:64");
         let said: Vec<String> = left_out.iter().map(ToString::to_string).collect();
-        assert!(
-            said[0].starts_with("PYTORCH_ALLOC_CONF: at byte 0: there is no key 'pinned_future")
-        );
+        assert!(said[0].starts_with("PYTORCH_ALLOC_CONF: at byte 0: there is no key 'pinned_future"));
         assert!(said[1].contains("there is no key 'future'") && said.len() == 2);
         let own = read("CACHETTE_ALLOC_CONF").unwrap_err();
         assert_eq!(own.variable(), Some("CACHETTE_ALLOC_CONF"));
@@ -149,11 +118,7 @@ mod tests {
     fn a_mistake_names_its_variable() {
         let error = read(&[("PYTORCH_HIP_ALLOC_CONF", "caching:no")]).unwrap_err();
         assert_eq!(error.variable(), Some("PYTORCH_HIP_ALLOC_CONF"));
-        assert!(
-            error
-                .to_string()
-                .starts_with("PYTORCH_HIP_ALLOC_CONF: at byte 8: caching: 'no' is not allowed")
-        );
+        assert!(error.to_string().starts_with("PYTORCH_HIP_ALLOC_CONF: at byte 8: caching: 'no' is not allowed"));
     }
 
     /// M23: any of three variables switches caching off.
@@ -180,10 +145,7 @@ mod tests {
         assert_eq!(read("1").unwrap().memory_fraction(), None);
         for value in ["-0.1", "1.1"] {
             let error = read(value).unwrap_err().to_string();
-            assert!(
-                error.contains("is not allowed; use a number from 0 to 1"),
-                "{error}"
-            );
+            assert!(error.contains("is not allowed; use a number from 0 to 1"), "{error}");
         }
     }
 }

@@ -88,23 +88,12 @@ pub enum Problem {
 impl ConfigError {
     /// A mistake in values that were never text.
     pub(super) const fn without_text(problem: Problem) -> Self {
-        Self {
-            problem,
-            place: None,
-            variable: None,
-        }
+        Self { problem, place: None, variable: None }
     }
 
     /// Says where in `text` the fault lies.
     pub(super) fn in_text(fault: Fault, text: &str) -> Self {
-        Self {
-            problem: fault.problem,
-            place: Some(Place {
-                text: text.to_owned(),
-                span: fault.span,
-            }),
-            variable: None,
-        }
+        Self { problem: fault.problem, place: Some(Place { text: text.to_owned(), span: fault.span }), variable: None }
     }
 
     /// Says which environment variable held the text.
@@ -161,10 +150,7 @@ pub(super) struct Fault {
 impl Fault {
     /// Joins a problem with its place.
     pub(super) fn new(problem: Problem, span: &Range<usize>) -> Self {
-        Self {
-            problem,
-            span: span.clone(),
-        }
+        Self { problem, span: span.clone() }
     }
 
     /// There is no key as `token` spells it.

@@ -81,10 +81,7 @@ pub(super) fn why_refused(text: &str) -> Option<&'static str> {
 impl Key {
     /// The key spelt `text`, if there is one.
     pub(super) fn find(text: &str) -> Option<Self> {
-        Self::ALL
-            .iter()
-            .copied()
-            .find(|key| key.spellings().contains(&text))
+        Self::ALL.iter().copied().find(|key| key.spellings().contains(&text))
     }
 
     /// The spelling most like `text`, if one is alike enough to be what was meant.
@@ -152,14 +149,8 @@ mod tests {
     #[test]
     fn a_misspelt_key_is_recognised_and_nonsense_is_not() {
         assert_eq!(Key::closest("max_split_size"), Some("max_split_size_mb"));
-        assert_eq!(
-            Key::closest("Expandable_Segment"),
-            Some("expandable_segments")
-        );
-        assert_eq!(
-            Key::closest("release_lock_on_hipmaloc"),
-            Some("release_lock_on_hipmalloc")
-        );
+        assert_eq!(Key::closest("Expandable_Segment"), Some("expandable_segments"));
+        assert_eq!(Key::closest("release_lock_on_hipmaloc"), Some("release_lock_on_hipmalloc"));
         assert_eq!(Key::closest("foo"), None);
         assert_eq!(Key::closest(""), None);
         assert_eq!(Key::closest(&"x".repeat(1 << 20)), None);

@@ -62,19 +62,10 @@ mod tests {
     #[test]
     fn words_and_symbols_know_where_they_stand() {
         let tokens = lex(" a b:[é>,");
-        let seen: Vec<_> = tokens
-            .iter()
-            .map(|t| (t.text.as_str(), t.span.clone(), t.is_word()))
-            .collect();
+        let seen: Vec<_> = tokens.iter().map(|t| (t.text.as_str(), t.span.clone(), t.is_word())).collect();
         assert_eq!(
             seen,
-            [
-                ("ab", 1..4, true),
-                (":", 4..5, false),
-                ("[", 5..6, false),
-                ("é>", 6..9, true),
-                (",", 9..10, false),
-            ]
+            [("ab", 1..4, true), (":", 4..5, false), ("[", 5..6, false), ("é>", 6..9, true), (",", 9..10, false),]
         );
         assert!(tokens[1].is(':') && !tokens[1].is(','));
         assert!(lex(" \t\n").is_empty());

@@ -83,10 +83,7 @@ pub use rule::Rule;
 /// # Ok::<(), cachette::config::ConfigError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "each is a switch that users name, independent of the others"
-)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch that users name, independent of the others")]
 pub struct Config {
     large_segment_bytes: u64,
     max_split_bytes: Option<u64>,
@@ -144,8 +141,7 @@ impl Config {
     /// How much larger than the request a block that may not be split can be and still serve it.
     #[must_use]
     pub fn max_non_split_rounding_bytes(&self) -> u64 {
-        self.max_non_split_rounding_bytes
-            .unwrap_or(self.large_segment_bytes)
+        self.max_non_split_rounding_bytes.unwrap_or(self.large_segment_bytes)
     }
 
     /// The fraction of the limit above which old blocks are given back before the device is asked for more.
@@ -204,9 +200,7 @@ impl Config {
     /// The lower of the two limits on a device with `total` bytes; `None` for no limit.
     #[must_use]
     pub fn limit_bytes(&self, total: u64) -> Option<u64> {
-        let fraction = self
-            .memory_fraction
-            .and_then(|fraction| scale(total, fraction));
+        let fraction = self.memory_fraction.and_then(|fraction| scale(total, fraction));
         [fraction, self.memory_limit].into_iter().flatten().min()
     }
 

@@ -23,11 +23,7 @@ pub(super) fn mebibytes(text: &str) -> Option<u64> {
 
 /// Writes bytes as a whole number of MiB, and says so where they are not.
 pub(super) fn mebibytes_text(bytes: u64) -> String {
-    if bytes.is_multiple_of(MEBIBYTE) {
-        (bytes / MEBIBYTE).to_string()
-    } else {
-        format!("{bytes} bytes")
-    }
+    if bytes.is_multiple_of(MEBIBYTE) { (bytes / MEBIBYTE).to_string() } else { format!("{bytes} bytes") }
 }
 
 /// Reads a decimal number, never an infinity or a NaN.
@@ -66,10 +62,7 @@ pub(super) fn size_with_unit(text: &str) -> Option<u64> {
 
 /// Writes a number of bytes in the largest unit that divides it.
 pub(super) fn size_text(bytes: u64) -> String {
-    let (letter, unit) = UNITS
-        .into_iter()
-        .find(|(_, unit)| bytes.is_multiple_of(*unit))
-        .unwrap_or(('B', 1));
+    let (letter, unit) = UNITS.into_iter().find(|(_, unit)| bytes.is_multiple_of(*unit)).unwrap_or(('B', 1));
     format!("{}{letter}", bytes / unit)
 }
 
@@ -102,10 +95,7 @@ mod tests {
     #[test]
     fn mebibytes_that_overflow_are_refused() {
         assert_eq!(mebibytes("20"), Some(20 << 20));
-        assert_eq!(
-            mebibytes(&MAX_MEBIBYTES.to_string()),
-            Some(MAX_MEBIBYTES * MEBIBYTE)
-        );
+        assert_eq!(mebibytes(&MAX_MEBIBYTES.to_string()), Some(MAX_MEBIBYTES * MEBIBYTE));
         assert_eq!(mebibytes(&(MAX_MEBIBYTES + 1).to_string()), None);
     }
 
@@ -124,30 +114,16 @@ mod tests {
         assert_eq!(size_with_unit("1.5g"), Some(3 << 29));
         assert_eq!(size_with_unit("3k"), Some(3072));
         assert_eq!(size_with_unit("7B"), Some(7));
-        for text in [
-            "",
-            "G",
-            "7",
-            "1.5B",
-            "-1G",
-            "1e20G",
-            "17179869184G",
-            "4T",
-            "1é",
-        ] {
+        for text in ["", "G", "7", "1.5B", "-1G", "1e20G", "17179869184G", "4T", "1é"] {
             assert_eq!(size_with_unit(text), None, "{text}");
         }
     }
 
     #[test]
     fn sizes_are_written_in_the_largest_unit_that_loses_nothing() {
-        for (bytes, text) in [
-            (40 << 30, "40G"),
-            (3 << 29, "1536M"),
-            (3072, "3K"),
-            (1025, "1025B"),
-            (u64::MAX, "18446744073709551615B"),
-        ] {
+        for (bytes, text) in
+            [(40 << 30, "40G"), (3 << 29, "1536M"), (3072, "3K"), (1025, "1025B"), (u64::MAX, "18446744073709551615B")]
+        {
             assert_eq!(size_text(bytes), text);
             assert_eq!(size_with_unit(text), Some(bytes));
         }

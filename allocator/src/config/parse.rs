@@ -46,14 +46,8 @@ pub(super) struct Pair {
 /// Reads every entry of `text`, in order; no key comes twice.
 ///
 /// `unknown` says what becomes of a key that there is not: an error, or an entry that is left out.
-pub(super) fn parse(
-    text: &str,
-    mut unknown: impl FnMut(Fault) -> Result<(), Fault>,
-) -> Result<Vec<Entry>, Fault> {
-    let mut parser = Parser {
-        tokens: lex(text),
-        next: 0,
-    };
+pub(super) fn parse(text: &str, mut unknown: impl FnMut(Fault) -> Result<(), Fault>) -> Result<Vec<Entry>, Fault> {
+    let mut parser = Parser { tokens: lex(text), next: 0 };
     let mut entries: Vec<Entry> = Vec::new();
     while parser.peek().is_some() {
         if let Some(entry) = parser.entry(&mut unknown)? {
@@ -91,24 +85,19 @@ impl Parser {
 
     /// Reads `symbol`.
     fn symbol(&mut self, symbol: char, expected: &'static str) -> Result<Token, Fault> {
-        self.take(|token| token.is(symbol))
-            .ok_or_else(|| self.unexpected(expected))
+        self.take(|token| token.is(symbol)).ok_or_else(|| self.unexpected(expected))
     }
 
     /// Reads a word.
     fn word(&mut self, expected: &'static str) -> Result<Token, Fault> {
-        self.take(Token::is_word)
-            .ok_or_else(|| self.unexpected(expected))
+        self.take(Token::is_word).ok_or_else(|| self.unexpected(expected))
     }
 
     /// Reads the word after `colon`, or makes an empty one where the entry ends.
     fn word_after(&mut self, colon: &Token) -> Result<Token, Fault> {
         match self.peek() {
             Some(token) if !token.is(',') && !token.is(']') => self.word("a value"),
-            _ => Ok(Token {
-                text: String::new(),
-                span: colon.span.clone(),
-            }),
+            _ => Ok(Token { text: String::new(), span: colon.span.clone() }),
         }
     }
 
@@ -123,10 +112,7 @@ impl Parser {
     }
 
     /// Reads a key and its value; `None` for a key that `unknown` lets pass.
-    fn entry(
-        &mut self,
-        unknown: &mut impl FnMut(Fault) -> Result<(), Fault>,
-    ) -> Result<Option<Entry>, Fault> {
+    fn entry(&mut self, unknown: &mut impl FnMut(Fault) -> Result<(), Fault>) -> Result<Option<Entry>, Fault> {
         let name = self.word("a key")?;
         let key = Key::find(&name.text);
         if key.is_none() {
@@ -186,49 +172,22 @@ mod tests {
             ("caching:True,,", 13, "a key", "','"),
             ("[caching:True]", 0, "a key", "'['"),
             (":", 0, "a key", "':'"),
-            (
-                "roundup_power2_divisions:[64:8>:2]",
-                31,
-                "',' or ']'",
-                "':'",
-            ),
-            (
-                "roundup_power2_divisions:[64]",
-                28,
-                "':' and a value after the name of the entry",
-                "']'",
-            ),
-            (
-                "roundup_power2_divisions:[,64:8]",
-                26,
-                "an entry of the list or ']'",
-                "','",
-            ),
+            ("roundup_power2_divisions:[64:8>:2]", 31, "',' or ']'", "':'"),
+            ("roundup_power2_divisions:[64]", 28, "':' and a value after the name of the entry", "']'"),
+            ("roundup_power2_divisions:[,64:8]", 26, "an entry of the list or ']'", "','"),
             ("roundup_power2_divisions:[64:[8]]", 29, "a value", "'['"),
-            (
-                "roundup_power2_divisions:[64:8]]",
-                31,
-                "',' or the end",
-                "']'",
-            ),
+            ("roundup_power2_divisions:[64:8]]", 31, "',' or the end", "']'"),
         ] {
             let error = error(text);
             let found = found.to_owned();
-            assert_eq!(
-                *error.problem(),
-                Problem::Unexpected { expected, found },
-                "{text}"
-            );
+            assert_eq!(*error.problem(), Problem::Unexpected { expected, found }, "{text}");
             assert_eq!(error.span().unwrap().start, at, "{text}");
         }
     }
 
     #[test]
     fn a_list_without_end_is_marked_at_its_beginning() {
-        for text in [
-            "roundup_power2_divisions:[",
-            "roundup_power2_divisions:[64:8,",
-        ] {
+        for text in ["roundup_power2_divisions:[", "roundup_power2_divisions:[64:8,"] {
             let error = error(text);
             assert_eq!(*error.problem(), Problem::Unclosed);
             assert_eq!(error.span(), Some(25..26));
@@ -259,9 +218,7 @@ mod tests {
 
     #[test]
     fn white_space_and_a_last_comma_are_nothing() {
-        let plain: Config = "caching:False,roundup_power2_divisions:[64:8,>:2]"
-            .parse()
-            .unwrap();
+        let plain: Config = "caching:False,roundup_power2_divisions:[64:8,>:2]".parse().unwrap();
         let spaced = " caching : False ,\n\troundup_power2_divisions : [ 64 : 8 , > : 2 , ] , ";
         assert_eq!(spaced.parse(), Ok(plain));
         assert_eq!("".parse(), Ok(Config::default()));

@@ -28,9 +28,7 @@ impl Reserve {
     pub fn bytes(self, total: u64) -> u64 {
         let full = Self::full(total);
         match self {
-            Self::Fraction(fraction) => {
-                scale(total, fraction).map_or(full, |bytes| bytes.min(full))
-            }
+            Self::Fraction(fraction) => scale(total, fraction).map_or(full, |bytes| bytes.min(full)),
             Self::Bytes(bytes) => bytes.min(full),
         }
     }

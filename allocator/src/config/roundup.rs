@@ -42,16 +42,12 @@ impl Roundup {
         let mut named = Vec::new();
         let mut above = 0;
         for Pair { name, value } in pairs {
-            let interval = read_interval(&name.text)
-                .ok_or_else(|| Fault::invalid(key, name, Rule::Interval))?;
-            let divisions = read_divisions(&value.text)
-                .ok_or_else(|| Fault::invalid(key, value, Rule::IntervalDivisions))?;
+            let interval = read_interval(&name.text).ok_or_else(|| Fault::invalid(key, name, Rule::Interval))?;
+            let divisions =
+                read_divisions(&value.text).ok_or_else(|| Fault::invalid(key, value, Rule::IntervalDivisions))?;
             if named.contains(&interval) {
                 let entry = name.text.clone();
-                return Err(Fault::new(
-                    Problem::RepeatedEntry { key, entry },
-                    &name.span,
-                ));
+                return Err(Fault::new(Problem::RepeatedEntry { key, entry }, &name.span));
             }
             match interval {
                 Interval::At(i) => {
@@ -177,18 +173,9 @@ mod tests {
     #[test]
     fn s6_a_list_back_fills_below_and_fills_above() {
         let config = config("[64:8,128:2,256:4,512:2,1024:4,>:1]");
-        for (mebibytes, divisions) in [
-            (1, 8),
-            (32, 8),
-            (64, 8),
-            (128, 2),
-            (256, 4),
-            (512, 2),
-            (1024, 4),
-            (2048, 1),
-            (4096, 1),
-            (8192, 1),
-        ] {
+        for (mebibytes, divisions) in
+            [(1, 8), (32, 8), (64, 8), (128, 2), (256, 4), (512, 2), (1024, 4), (2048, 1), (4096, 1), (8192, 1)]
+        {
             assert_eq!(config.divisions(mebibytes * MIB), divisions, "{mebibytes}");
         }
     }

@@ -53,12 +53,10 @@ impl Rule {
     pub(super) const fn of(key: Key, config: &Config) -> Self {
         match key {
             Key::Backend => Self::Backend,
-            Key::LargeSegment => Self::Mebibytes {
-                least: LEAST_LARGE_SEGMENT,
-            },
-            Key::MaxSplit | Key::MaxNonSplitRounding => Self::Mebibytes {
-                least: config.large_segment_bytes / MEBIBYTE,
-            },
+            Key::LargeSegment => Self::Mebibytes { least: LEAST_LARGE_SEGMENT },
+            Key::MaxSplit | Key::MaxNonSplitRounding => {
+                Self::Mebibytes { least: config.large_segment_bytes / MEBIBYTE }
+            }
             Key::PinnedReserve => Self::Mebibytes { least: 1 },
             Key::ElasticLargestChunk => Self::Mebibytes { least: 2 },
             Key::ElasticSetting => Self::ElasticSetting,
@@ -98,14 +96,8 @@ pub(super) fn holds(config: &Config, key: Key) -> bool {
         Key::ElasticLargestChunk => config.elastic_largest_chunk_bytes.is_none_or(whole),
         Key::ElasticSlack => config.elastic_slack_thousandths.is_none_or(|t| t < 1000),
         Key::GcThreshold => config.gc_threshold.is_none_or(|t| t > 0.0 && t < 1.0),
-        Key::MemoryFraction => config
-            .memory_fraction
-            .is_none_or(|f| (0.0..=1.0).contains(&f)),
-        Key::Roundup => config
-            .roundup
-            .by_interval()
-            .iter()
-            .all(|d| is_divisions(*d)),
+        Key::MemoryFraction => config.memory_fraction.is_none_or(|f| (0.0..=1.0).contains(&f)),
+        Key::Roundup => config.roundup.by_interval().iter().all(|d| is_divisions(*d)),
         Key::PinnedThreads => {
             let threads = config.pinned_register_threads;
             threads.is_power_of_two() && threads <= MOST_THREADS
@@ -138,9 +130,7 @@ impl fmt::Display for Rule {
             Self::Backend => "native, or leave the key out: Cachette has its own cache",
             Self::OpenFraction => "a number above 0 and below 1, such as 0.8",
             Self::ClosedFraction => "a number from 0 to 1, such as 0.5",
-            Self::Divisions => {
-                "a power of two up to 2147483648, or a list such as [64:8,128:4,>:2]"
-            }
+            Self::Divisions => "a power of two up to 2147483648, or a list such as [64:8,128:4,>:2]",
             Self::IntervalDivisions => "0 or a power of two up to 2147483648",
             Self::Interval => "a power of two in MiB, or > for all that follow",
             Self::Threads => "a power of two from 1 to 128",
@@ -150,9 +140,7 @@ impl fmt::Display for Rule {
                  or a size with K, M or G, such as 40G"
             }
             Self::ElasticSetting => "default, compact or quick",
-            Self::Thousandths => {
-                "a number from 0 to 0.999 with at most three decimals, such as 0.02"
-            }
+            Self::Thousandths => "a number from 0 to 0.999 with at most three decimals, such as 0.02",
         };
         f.write_str(words)
     }

@@ -3,8 +3,7 @@
 use super::elastic::ElasticSetting;
 use super::error::{ConfigError, Fault, Problem};
 use super::number::{
-    decimal, mebibytes, mebibytes_text, size_text, size_with_unit, thousandths, thousandths_text,
-    whole,
+    decimal, mebibytes, mebibytes_text, size_text, size_with_unit, thousandths, thousandths_text, whole,
 };
 use super::parse::{Entry, Value, parse};
 use super::reserve::Reserve;
@@ -21,9 +20,7 @@ pub(super) fn apply(
     let located = |fault| ConfigError::in_text(fault, text);
     let entries = parse(text, unknown).map_err(located)?;
     // The size of large segments bounds other values, wherever in the text it stands.
-    let (first, rest): (Vec<_>, Vec<_>) = entries
-        .iter()
-        .partition(|entry| entry.key == Key::LargeSegment);
+    let (first, rest): (Vec<_>, Vec<_>) = entries.iter().partition(|entry| entry.key == Key::LargeSegment);
     for entry in first.into_iter().chain(rest) {
         apply_entry(config, entry, text).map_err(located)?;
     }
@@ -112,8 +109,9 @@ pub(super) fn value(config: &Config, key: Key) -> Option<String> {
         Key::PinnedBackground => on(config.pinned_use_background_threads),
         Key::PinnedCatchAll => on(config.pinned_free_catch_all),
         Key::MemoryLimit => config.memory_limit.map(size_text),
-        Key::ElasticSetting => (config.elastic_setting != default.elastic_setting)
-            .then(|| config.elastic_setting.to_string()),
+        Key::ElasticSetting => {
+            (config.elastic_setting != default.elastic_setting).then(|| config.elastic_setting.to_string())
+        }
         Key::ElasticLargestChunk => config.elastic_largest_chunk_bytes.map(mebibytes_text),
         Key::ElasticSlack => config.elastic_slack_thousandths.map(thousandths_text),
         Key::ElasticRecycling => changed(config.elastic_recycling, default.elastic_recycling),

@@ -26,11 +26,7 @@ impl Config {
         Ok(left_out)
     }
 
-    fn update_with(
-        &mut self,
-        text: &str,
-        unknown: impl FnMut(Fault) -> Result<(), Fault>,
-    ) -> Result<(), ConfigError> {
+    fn update_with(&mut self, text: &str, unknown: impl FnMut(Fault) -> Result<(), Fault>) -> Result<(), ConfigError> {
         let default = Self::default();
         let mut updated = Self {
             max_split_bytes: default.max_split_bytes,
@@ -48,9 +44,7 @@ impl Config {
     /// Gives values that mean the same the same form.
     pub(super) fn settle(&mut self) {
         let large = self.large_segment_bytes;
-        self.max_non_split_rounding_bytes = self
-            .max_non_split_rounding_bytes
-            .filter(|bytes| *bytes != large);
+        self.max_non_split_rounding_bytes = self.max_non_split_rounding_bytes.filter(|bytes| *bytes != large);
         self.memory_fraction = self.memory_fraction.filter(|fraction| *fraction < 1.0);
     }
 }

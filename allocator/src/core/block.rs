@@ -148,10 +148,7 @@ pub(crate) struct BlockTable {
 
 impl Default for BlockTable {
     fn default() -> Self {
-        Self {
-            blocks: Vec::new(),
-            vacant: BlockId::NONE,
-        }
+        Self { blocks: Vec::new(), vacant: BlockId::NONE }
     }
 }
 

@@ -25,10 +25,7 @@ pub(crate) struct SegmentCopy {
 
 impl ShelfCopy {
     /// The blocks of a segment, by address.
-    pub(crate) fn blocks_of(
-        &self,
-        segment: &SegmentCopy,
-    ) -> impl Iterator<Item = (BlockId, &Block)> {
+    pub(crate) fn blocks_of(&self, segment: &SegmentCopy) -> impl Iterator<Item = (BlockId, &Block)> {
         let at = |id: BlockId| self.blocks.get(id.index()).map(|block| (id, block));
         std::iter::successors(at(segment.first), move |(_, block)| at(block.after))
     }
@@ -36,18 +33,14 @@ impl ShelfCopy {
     /// What the memory of a range is for: a range of an elastic segment is small if all its chunks are.
     pub(crate) fn kind_of(&self, segment: &SegmentCopy, start: u64, end: u64) -> Kind {
         let first = self.chunks.partition_point(|chunk| chunk.end() <= start);
-        let mut under = self.chunks[first..]
-            .iter()
-            .take_while(|chunk| chunk.at < end);
+        let mut under = self.chunks[first..].iter().take_while(|chunk| chunk.at < end);
         let small = self.elastic && under.all(|chunk| chunk.kind == Kind::Small);
         if small { Kind::Small } else { segment.kind }
     }
 
     /// Every block of every segment.
     pub(crate) fn blocks(&self) -> impl Iterator<Item = (BlockId, &Block)> {
-        self.segments
-            .iter()
-            .flat_map(|segment| self.blocks_of(segment))
+        self.segments.iter().flat_map(|segment| self.blocks_of(segment))
     }
 }
 
@@ -69,16 +62,14 @@ impl<G> Shelf<G> {
         copy.elastic = self.ground.is_some();
         copy.blocks.extend_from_slice(self.blocks.all());
         let ground = self.ground.iter();
-        copy.chunks
-            .extend(ground.flat_map(|ground| ground.chunks()));
+        copy.chunks.extend(ground.flat_map(|ground| ground.chunks()));
         let segments = self.segments.iter();
-        copy.segments
-            .extend(segments.map(|(_, segment)| SegmentCopy {
-                base: segment.base,
-                kind: segment.kind,
-                order: segment.order,
-                first: segment.first,
-            }));
+        copy.segments.extend(segments.map(|(_, segment)| SegmentCopy {
+            base: segment.base,
+            kind: segment.kind,
+            order: segment.order,
+            first: segment.first,
+        }));
     }
 }
 

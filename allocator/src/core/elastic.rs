@@ -123,8 +123,7 @@ impl<G: Guard> Shelf<G> {
     fn split_off(&mut self, id: BlockId, new: BlockId, at: u64) {
         let front = &self.blocks[id];
         let grains = grains_of(at - front.address);
-        let (rank, segment, after, guarded) =
-            (front.rank, front.segment, front.after, front.guarded);
+        let (rank, segment, after, guarded) = (front.rank, front.segment, front.after, front.guarded);
         let (kind, born) = (front.kind, front.born);
         let left = front.grains - grains;
         let block = &mut self.blocks[new];
@@ -218,10 +217,7 @@ impl Block {
 }
 
 /// Bytes in grains; less than the segment they are of, which has no more than fit.
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "a segment has at most 2^32 grains"
-)]
+#[expect(clippy::cast_possible_truncation, reason = "a segment has at most 2^32 grains")]
 const fn grains_of(bytes: u64) -> u32 {
     (bytes / GRAIN) as u32
 }

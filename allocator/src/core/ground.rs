@@ -81,20 +81,14 @@ impl Ground {
 
     /// The chunks that lie wholly in a range, by address.
     pub(super) fn inside(&self, start: u64, end: u64) -> impl Iterator<Item = Chunk> + '_ {
-        self.chunks
-            .range(start..end)
-            .map(|(_, chunk)| *chunk)
-            .filter(move |chunk| chunk.end() <= end)
+        self.chunks.range(start..end).map(|(_, chunk)| *chunk).filter(move |chunk| chunk.end() <= end)
     }
 
     /// The chunks that a range touches, by address.
     pub(super) fn under(&self, start: u64, end: u64) -> impl Iterator<Item = Chunk> + '_ {
         let first = self.chunks.range(..=start).next_back();
         let first = first.map_or(start, |(at, _)| *at);
-        self.chunks
-            .range(first..end)
-            .map(|(_, chunk)| *chunk)
-            .filter(move |chunk| chunk.end() > start)
+        self.chunks.range(first..end).map(|(_, chunk)| *chunk).filter(move |chunk| chunk.end() > start)
     }
 
     /// The chunk that begins at an address.

@@ -28,11 +28,7 @@ pub(crate) struct LargeBins {
 
 impl Default for LargeBins {
     fn default() -> Self {
-        Self {
-            summary: 0,
-            words: [0; WORDS],
-            roots: Box::new([BlockId::NONE; BINS]),
-        }
+        Self { summary: 0, words: [0; WORDS], roots: Box::new([BlockId::NONE; BINS]) }
     }
 }
 
@@ -200,8 +196,7 @@ impl LargeBins {
 
     /// Whether the bits say exactly which bins are not empty.
     pub(crate) fn bits_agree(&self) -> bool {
-        let words = (0..BINS)
-            .all(|bin| (self.words[bin / 64] >> (bin % 64) & 1 == 1) == self.roots[bin].is_some());
+        let words = (0..BINS).all(|bin| (self.words[bin / 64] >> (bin % 64) & 1 == 1) == self.roots[bin].is_some());
         let summary = (0..WORDS).all(|w| (self.summary >> w & 1 == 1) == (self.words[w] != 0));
         words && summary
     }
@@ -227,11 +222,7 @@ fn order(a: &Block, b: &Block) -> Ordering {
 /// On which side of the block at `at` the block `new` belongs.
 #[inline]
 fn side(new: &Block, at: BlockId, there: &Block) -> Slot {
-    if order(new, there) == Ordering::Less {
-        Slot::Left(at)
-    } else {
-        Slot::Right(at)
-    }
+    if order(new, there) == Ordering::Less { Slot::Left(at) } else { Slot::Right(at) }
 }
 
 #[cfg(test)]

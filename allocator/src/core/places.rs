@@ -20,10 +20,7 @@ pub(crate) struct Places {
     /// The grains of the largest block in each leaf.
     largest: Vec<u32>,
     /// None is empty.
-    #[expect(
-        clippy::vec_box,
-        reason = "a leaf is a kilobyte, and those after a new one move"
-    )]
+    #[expect(clippy::vec_box, reason = "a leaf is a kilobyte, and those after a new one move")]
     leaves: Vec<Box<Leaf>>,
 }
 
@@ -37,12 +34,7 @@ struct Leaf {
 }
 
 impl Leaf {
-    const EMPTY: Self = Self {
-        count: 0,
-        places: [0; LEAF],
-        grains: [0; LEAF],
-        ids: [BlockId::NONE; LEAF],
-    };
+    const EMPTY: Self = Self { count: 0, places: [0; LEAF], grains: [0; LEAF], ids: [BlockId::NONE; LEAF] };
 
     fn largest(&self) -> u32 {
         // What is not in use counts as well: zero, so that the loop has a fixed length.

@@ -71,8 +71,6 @@ impl Segments {
 
     /// Every segment, by index.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (SegmentId, &Segment)> {
-        (0_u32..)
-            .zip(&self.slots)
-            .filter_map(|(index, slot)| slot.as_ref().map(|segment| (SegmentId(index), segment)))
+        (0_u32..).zip(&self.slots).filter_map(|(index, slot)| slot.as_ref().map(|segment| (SegmentId(index), segment)))
     }
 }

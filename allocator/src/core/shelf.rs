@@ -155,10 +155,7 @@ impl<G: Guard> Shelf<G> {
         self.unlist(id, kind);
         let mut gone = Split { blocks: 1, bytes };
         if policy.splits(kind, rounded, bytes - rounded) && self.part(id, grains, kind) {
-            gone = Split {
-                blocks: 0,
-                bytes: rounded,
-            };
+            gone = Split { blocks: 0, bytes: rounded };
             if whole {
                 self.split_grows(kind, 1, bytes - rounded);
             }
@@ -171,12 +168,7 @@ impl<G: Guard> Shelf<G> {
     }
 
     /// Takes a block for `rounded` bytes from a segment that was just added, whatever else would fit.
-    pub(crate) fn take_from(
-        &mut self,
-        policy: &Policy,
-        segment: SegmentId,
-        rounded: u64,
-    ) -> Option<BlockId> {
+    pub(crate) fn take_from(&mut self, policy: &Policy, segment: SegmentId, rounded: u64) -> Option<BlockId> {
         let first = self.segments.get(segment)?.first;
         let grains = u32::try_from(rounded / GRAIN).ok()?;
         if self.blocks[first].state != BlockState::Free || self.blocks[first].grains < grains {

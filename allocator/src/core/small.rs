@@ -21,11 +21,7 @@ pub(crate) struct SmallBins {
 
 impl Default for SmallBins {
     fn default() -> Self {
-        Self {
-            summary: 0,
-            words: [0; WORDS],
-            heads: Box::new([BlockId::NONE; CLASSES]),
-        }
+        Self { summary: 0, words: [0; WORDS], heads: Box::new([BlockId::NONE; CLASSES]) }
     }
 }
 
@@ -60,11 +56,7 @@ impl SmallBins {
         let class = class_of(block.grains);
         let head = std::mem::replace(&mut self.heads[class], id);
         block.right = head;
-        let (next, left) = if head.is_some() {
-            (head, id)
-        } else {
-            (id, BlockId::NONE)
-        };
+        let (next, left) = if head.is_some() { (head, id) } else { (id, BlockId::NONE) };
         block.left = BlockId::NONE;
         blocks[next.index()].left = left;
         self.words[class / 64] |= 1 << (class % 64);
@@ -93,9 +85,7 @@ impl SmallBins {
 
     /// Every listed block, by size.
     pub(crate) fn iter<'a>(&'a self, blocks: &'a BlockTable) -> impl Iterator<Item = BlockId> + 'a {
-        self.heads.iter().flat_map(move |head| {
-            std::iter::successors(head.get(), move |id| blocks[*id].right.get())
-        })
+        self.heads.iter().flat_map(move |head| std::iter::successors(head.get(), move |id| blocks[*id].right.get()))
     }
 
     /// Whether the bits say exactly which lists are not empty.

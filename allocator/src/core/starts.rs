@@ -37,10 +37,7 @@ impl Starts {
             Kind::Large => (SMALL_LIMIT / GRAIN).ilog2(),
         };
         let stretches = (bytes / GRAIN).div_ceil(1 << shift);
-        Self::Even {
-            blocks: (0..stretches).map(|_| BlockId::NONE).collect(),
-            shift,
-        }
+        Self::Even { blocks: (0..stretches).map(|_| BlockId::NONE).collect(), shift }
     }
 
     /// None yet, for an elastic segment.

@@ -94,33 +94,19 @@ impl<G> Shelf<G> {
                 let block = &self.blocks[view.id];
                 let at = format!("block {:?} of segment {id:?}", view.id);
                 let free = block.state == BlockState::Free;
-                ensure(view.offset == end && view.bytes > 0, || {
-                    format!("{at} does not tile")
+                ensure(view.offset == end && view.bytes > 0, || format!("{at} does not tile"))?;
+                ensure(block.segment == id && block.before == before, || format!("{at} is mislinked"))?;
+                ensure(block.address == segment.base + view.offset, || format!("{at} has a wrong address"))?;
+                ensure(block.rank == rank_of(segment.age) + u64::from(block.offset()), || {
+                    format!("{at} has a wrong age")
                 })?;
-                ensure(block.segment == id && block.before == before, || {
-                    format!("{at} is mislinked")
-                })?;
-                ensure(block.address == segment.base + view.offset, || {
-                    format!("{at} has a wrong address")
-                })?;
-                ensure(
-                    block.rank == rank_of(segment.age) + u64::from(block.offset()),
-                    || format!("{at} has a wrong age"),
-                )?;
                 ensure(!(free && was_free), || format!("{at} was not merged"))?;
-                ensure(free == listed.contains(&view.id), || {
-                    format!("{at} is listed wrongly")
+                ensure(free == listed.contains(&view.id), || format!("{at} is listed wrongly"))?;
+                ensure(block.state != BlockState::Vacant, || format!("{at} is vacant"))?;
+                ensure((block.state == BlockState::Recent) == (self.recent == view.id), || {
+                    format!("{at} is not the recent one")
                 })?;
-                ensure(block.state != BlockState::Vacant, || {
-                    format!("{at} is vacant")
-                })?;
-                ensure(
-                    (block.state == BlockState::Recent) == (self.recent == view.id),
-                    || format!("{at} is not the recent one"),
-                )?;
-                ensure(block.guarded == self.guards.contains_key(&view.id), || {
-                    format!("{at} has lost its guards")
-                })?;
+                ensure(block.guarded == self.guards.contains_key(&view.id), || format!("{at} has lost its guards"))?;
                 if free && !block.is_whole() && self.ground.is_none() {
                     split[segment.kind as usize].blocks += 1;
                     split[segment.kind as usize].bytes += view.bytes;
@@ -128,16 +114,10 @@ impl<G> Shelf<G> {
                 (end, before, was_free) = (end + view.bytes, view.id, free);
                 blocks += 1;
             }
-            ensure(end == segment.bytes, || {
-                format!("segment {id:?} is not covered")
-            })?;
+            ensure(end == segment.bytes, || format!("segment {id:?} is not covered"))?;
         }
-        ensure(split == self.split, || {
-            format!("split counts {:?} are not {split:?}", self.split)
-        })?;
-        ensure(blocks == self.blocks.len(), || {
-            "a block belongs to no segment".to_owned()
-        })?;
+        ensure(split == self.split, || format!("split counts {:?} are not {split:?}", self.split))?;
+        ensure(blocks == self.blocks.len(), || "a block belongs to no segment".to_owned())?;
         self.check_ground()
     }
 
@@ -150,28 +130,20 @@ impl<G> Shelf<G> {
         let blocks = || {
             view.iter().flat_map(|segment| {
                 let place = |block: &BlockView| (segment.base + block.offset, block.bytes);
-                segment
-                    .blocks
-                    .iter()
-                    .map(move |block| (place(block), block))
+                segment.blocks.iter().map(move |block| (place(block), block))
             })
         };
         for (_, block) in blocks() {
             let hole = block.state == BlockState::Hole;
-            ensure(
-                hole == (ground.holes.get(&self.blocks[block.id].place()) == Some(&block.id)),
-                || format!("hole {:?} is listed wrongly", block.id),
-            )?;
+            ensure(hole == (ground.holes.get(&self.blocks[block.id].place()) == Some(&block.id)), || {
+                format!("hole {:?} is listed wrongly", block.id)
+            })?;
             let kind = Kind::of(block.bytes);
             let unlisted = matches!(block.state, BlockState::Held | BlockState::Stale);
-            ensure(block.kind == kind || unlisted, || {
-                format!("block {:?} is not of kind {kind:?}", block.id)
-            })?;
+            ensure(block.kind == kind || unlisted, || format!("block {:?} is not of kind {kind:?}", block.id))?;
         }
         let holes = blocks().filter(|(_, block)| block.state == BlockState::Hole);
-        ensure(holes.count() == ground.holes.len(), || {
-            "a hole is nowhere".to_owned()
-        })?;
+        ensure(holes.count() == ground.holes.len(), || "a hole is nowhere".to_owned())?;
         // Where somebody works there may be memory, or not yet.
         if blocks().any(|(_, block)| block.state == BlockState::Held) {
             return Ok(());
@@ -181,27 +153,19 @@ impl<G> Shelf<G> {
             .map(|(place, _)| place)
             .collect::<Vec<_>>();
         filled.sort_unstable();
-        let mut chunks: Vec<_> = ground
-            .chunks()
-            .map(|chunk| (chunk.at, chunk.bytes))
-            .collect();
+        let mut chunks: Vec<_> = ground.chunks().map(|chunk| (chunk.at, chunk.bytes)).collect();
         chunks.sort_unstable();
         let (filled, chunks) = (merged(&filled), merged(&chunks));
-        ensure(filled == chunks, || {
-            format!("chunks lie at {chunks:x?} and blocks at {filled:x?}")
-        })
+        ensure(filled == chunks, || format!("chunks lie at {chunks:x?} and blocks at {filled:x?}"))
     }
 
     /// Checks the free structures alone, and returns what they list.
     fn check_lists(&self) -> Result<HashSet<BlockId>, String> {
-        ensure(self.small.bits_agree() && self.large.bits_agree(), || {
-            "the bits disagree with the lists".to_owned()
-        })?;
+        ensure(self.small.bits_agree() && self.large.bits_agree(), || "the bits disagree with the lists".to_owned())?;
         let places = self.ground.as_ref().map(|ground| &ground.places);
-        ensure(
-            places.is_none_or(|places| places.agrees(&self.blocks)),
-            || "the places disagree with the blocks".to_owned(),
-        )?;
+        ensure(places.is_none_or(|places| places.agrees(&self.blocks)), || {
+            "the places disagree with the blocks".to_owned()
+        })?;
         let small: Vec<_> = self.small.iter(&self.blocks).collect();
         let large = match places {
             Some(places) => places.iter().collect(),
@@ -215,22 +179,16 @@ impl<G> Shelf<G> {
                     Some(ground) => ground.is_by_place(self.blocks[*id].kind) == by_place,
                     None => segment.kind == kind,
                 };
-                ensure(segment.is_some_and(fits), || {
-                    format!("block {id:?} is listed among the {kind:?}")
-                })?;
+                ensure(segment.is_some_and(fits), || format!("block {id:?} is listed among the {kind:?}"))?;
             }
         }
         for pair in large.windows(2).filter(|_| places.is_none()) {
             let (a, b) = (&self.blocks[pair[0]], &self.blocks[pair[1]]);
-            ensure((a.grains, a.rank) < (b.grains, b.rank), || {
-                format!("large blocks {pair:?} are out of order")
-            })?;
+            ensure((a.grains, a.rank) < (b.grains, b.rank), || format!("large blocks {pair:?} are out of order"))?;
         }
         let count = small.len() + large.len();
         let listed: HashSet<_> = small.into_iter().chain(large).collect();
-        ensure(listed.len() == count, || {
-            "a block is listed twice".to_owned()
-        })?;
+        ensure(listed.len() == count, || "a block is listed twice".to_owned())?;
         Ok(listed)
     }
 }

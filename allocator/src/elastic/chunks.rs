@@ -4,9 +4,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use cachette_hal::{
-    self as hal, Backing, Device, DevicePtr, ErrorKind, FabricHandle, Sharing, VirtualMemory,
-};
+use cachette_hal::{self as hal, Backing, Device, DevicePtr, ErrorKind, FabricHandle, Sharing, VirtualMemory};
 
 use crate::core::ChunkId;
 
@@ -79,11 +77,7 @@ impl Chunks {
     pub(crate) fn crest(&self, (used, then): (u64, u64), requests: u64) -> Crest {
         let mut crest = self.crest.lock().unwrap_or_else(PoisonError::into_inner);
         if used > crest.used {
-            *crest = Crest {
-                used,
-                requests: then,
-                held: 0,
-            };
+            *crest = Crest { used, requests: then, held: 0 };
         }
         if crest.held == 0 && requests / 2 > crest.requests {
             crest.held = self.bytes();
@@ -114,15 +108,9 @@ impl Chunks {
                 Ok(backing) => {
                     let refused = u8::try_from(way).unwrap_or(0);
                     self.refused.store(refused, Relaxed);
-                    return Ok(Physical {
-                        backing,
-                        sharing,
-                        fastened: false,
-                    });
+                    return Ok(Physical { backing, sharing, fastened: false });
                 }
-                Err(error)
-                    if matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::NoFabric) =>
-                {
+                Err(error) if matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::NoFabric) => {
                     last = Some(error);
                 }
                 Err(error) => return Err(error),
@@ -153,20 +141,15 @@ impl Chunks {
     /// hold the chunk, which keeps the handle alive.
     fn physical(&self, id: ChunkId, call: &'static str) -> hal::Result<(Backing, Sharing)> {
         match self.table().slots.get(id.0 as usize) {
-            Some(Some(Physical {
-                backing, sharing, ..
-            })) => Ok((Backing::from_raw(backing.raw(), backing.bytes()), *sharing)),
+            Some(Some(Physical { backing, sharing, .. })) => {
+                Ok((Backing::from_raw(backing.raw(), backing.bytes()), *sharing))
+            }
             _ => Err(hal::Error::new(ErrorKind::InvalidHandle, call)),
         }
     }
 
     /// Maps a chunk whole, which the caller holds; nobody may touch it there yet.
-    pub(crate) fn map(
-        &self,
-        memory: &dyn VirtualMemory,
-        id: ChunkId,
-        at: DevicePtr,
-    ) -> hal::Result<()> {
+    pub(crate) fn map(&self, memory: &dyn VirtualMemory, id: ChunkId, at: DevicePtr) -> hal::Result<()> {
         let (backing, _) = self.physical(id, "map")?;
         // SAFETY: 1. the table holds only live backings of this device, and this one stays: nobody but the holder of a
         // chunk gives it back.
@@ -207,21 +190,14 @@ impl Chunks {
     /// Gives the memory of a chunk back to the device, and keeps its number for [`resume`](Self::resume). After a
     /// failure it is still there. Zero bytes mean that it had none.
     pub(crate) fn suspend(&self, memory: &dyn VirtualMemory, id: ChunkId) -> hal::Result<u64> {
-        let taken = self
-            .table()
-            .slots
-            .get_mut(id.0 as usize)
-            .and_then(Option::take);
+        let taken = self.table().slots.get_mut(id.0 as usize).and_then(Option::take);
         let Some(physical) = taken else {
             return Ok(0);
         };
         let (raw, bytes) = (physical.backing.raw(), physical.backing.bytes());
         // SAFETY: 1. the backing was made by this device and leaves the table here.
         if let Err(error) = unsafe { memory.destroy_backing(physical.backing) } {
-            self.table().slots[id.0 as usize] = Some(Physical {
-                backing: Backing::from_raw(raw, bytes),
-                ..physical
-            });
+            self.table().slots[id.0 as usize] = Some(Physical { backing: Backing::from_raw(raw, bytes), ..physical });
             return Err(error);
         }
         self.bytes.fetch_sub(bytes, Relaxed);
@@ -229,12 +205,7 @@ impl Chunks {
     }
 
     /// Gets memory for a chunk that was suspended.
-    pub(crate) fn resume(
-        &self,
-        memory: &dyn VirtualMemory,
-        id: ChunkId,
-        bytes: u64,
-    ) -> hal::Result<()> {
+    pub(crate) fn resume(&self, memory: &dyn VirtualMemory, id: ChunkId, bytes: u64) -> hal::Result<()> {
         let backing = self.create_backing(memory, bytes)?;
         self.bytes.fetch_add(bytes, Relaxed);
         self.table().slots[id.0 as usize] = Some(backing);
@@ -263,11 +234,7 @@ impl Chunks {
     }
 
     /// Reserves addresses of which no pool that sleeps wants any.
-    pub(crate) fn reserve_unwanted(
-        &self,
-        memory: &dyn VirtualMemory,
-        bytes: u64,
-    ) -> hal::Result<DevicePtr> {
+    pub(crate) fn reserve_unwanted(&self, memory: &dyn VirtualMemory, bytes: u64) -> hal::Result<DevicePtr> {
         let mut aside = Vec::new();
         let found = loop {
             match memory.reserve(bytes, None) {
@@ -286,8 +253,7 @@ impl Chunks {
 
     fn is_wanted(&self, start: DevicePtr, bytes: u64) -> bool {
         let (start, end) = (start.address(), start.address() + bytes);
-        let overlaps =
-            |(at, length): &(DevicePtr, u64)| at.address() < end && start < at.address() + length;
+        let overlaps = |(at, length): &(DevicePtr, u64)| at.address() < end && start < at.address() + length;
         self.wanted().iter().any(overlaps)
     }
 

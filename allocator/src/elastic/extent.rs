@@ -25,11 +25,7 @@ impl<D: Device> Allocator<D> {
         let segments = heaps.iter().map(|heap| ElasticSegment {
             stream: heap.lane().stream(),
             addresses: heap.address_bytes(),
-            mapped: if heap.elastic().is_some() {
-                heap.reserved()
-            } else {
-                0
-            },
+            mapped: if heap.elastic().is_some() { heap.reserved() } else { 0 },
         });
         segments.filter(|segment| segment.addresses > 0).collect()
     }

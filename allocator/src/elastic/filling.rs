@@ -49,11 +49,7 @@ pub(crate) struct Unfilled {
 
 impl From<hal::Error> for Unfilled {
     fn from(error: hal::Error) -> Self {
-        Self {
-            error,
-            left: Vec::new(),
-            refused: Vec::new(),
-        }
+        Self { error, left: Vec::new(), refused: Vec::new() }
     }
 }
 
@@ -81,11 +77,7 @@ impl Stopped<'_> {
 /// Fills every hole of `fills`, which are in order of address, for a request of a kind; the chunks as they lie then.
 ///
 /// After a failure nothing has changed, but for what the error names.
-pub(crate) fn fill<D: Device>(
-    shared: &Shared<D>,
-    fills: &[Fill],
-    kind: Kind,
-) -> Result<Vec<Chunk>, Unfilled> {
+pub(crate) fn fill<D: Device>(shared: &Shared<D>, fills: &[Fill], kind: Kind) -> Result<Vec<Chunk>, Unfilled> {
     let memory = memory_of(&shared.device)?;
     let mut done: Vec<Leftover> = Vec::with_capacity(fills.len());
     match fill_each(shared, memory, fills, kind, &mut done) {
@@ -97,11 +89,7 @@ pub(crate) fn fill<D: Device>(
                 let cleared = unsafe { clear(shared, memory, &mut left) };
                 cleared.err().map(|_| left)
             });
-            Err(Unfilled {
-                error: stopped.error,
-                left: left.collect(),
-                refused: stopped.refused(),
-            })
+            Err(Unfilled { error: stopped.error, left: left.collect(), refused: stopped.refused() })
         }
     }
 }
@@ -132,12 +120,7 @@ fn fill_each<'a, D: Device>(
         if let Some(last) = done.last_mut() {
             last.mapped = true;
         }
-        chunks.push(Chunk {
-            id,
-            at: fill.at,
-            bytes: fill.bytes,
-            kind,
-        });
+        chunks.push(Chunk { id, at: fill.at, bytes: fill.bytes, kind });
     }
     let access = shared.access();
     for range in fills.chunk_by(|a, b| a.end() == b.at) {

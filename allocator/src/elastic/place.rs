@@ -41,12 +41,7 @@ pub(crate) fn choose(runs: &[Run], bytes: u64, page: u64) -> Option<Place> {
         }
     }
     let (missing, run, at) = best?;
-    Some(Place {
-        run,
-        at,
-        missing,
-        holes: holes(&runs[run], at, bytes, page).collect(),
-    })
+    Some(Place { run, at, missing, holes: holes(&runs[run], at, bytes, page).collect() })
 }
 
 /// The place at the start of the longest hole; `None` if none is long enough for `bytes`.
@@ -56,17 +51,8 @@ pub(crate) fn longest_hole(runs: &[Run], bytes: u64, page: u64) -> Option<Place>
     let all = all.flat_map(|(index, run)| of_run(run).map(move |hole| (hole, index)));
     let ((length, start), run) = all.max_by_key(|(hole, _)| hole.0)?;
     let missing = bytes.next_multiple_of(page);
-    let hole = Hole {
-        start,
-        needed: start + missing,
-        end: start + length,
-    };
-    (length >= missing).then(|| Place {
-        run,
-        at: start,
-        missing,
-        holes: vec![hole],
-    })
+    let hole = Hole { start, needed: start + missing, end: start + length };
+    (length >= missing).then(|| Place { run, at: start, missing, holes: vec![hole] })
 }
 
 /// Addresses in a run that may be best: every free block is used from its start, or up to its end.
@@ -77,10 +63,7 @@ fn candidates(run: &Run, bytes: u64, page: u64) -> impl Iterator<Item = u64> + '
         Some(aligned(run, at, page))
     });
     let last = run.end - bytes;
-    std::iter::once(run.start)
-        .chain(starts)
-        .chain(ends)
-        .filter(move |at| *at <= last)
+    std::iter::once(run.start).chain(starts).chain(ends).filter(move |at| *at <= last)
 }
 
 /// The last address up to `at` where a block may begin: in a hole only at whole pages.

@@ -128,12 +128,7 @@ fn plan_at(facts: &Facts<'_>, place: &Place) -> Decision {
             offered => spares = [offered.unwrap_or(&[]), &own].concat(),
         }
     }
-    let plan = Plan {
-        run: place.run,
-        at: place.at,
-        request: facts.request,
-        fills: fill(facts, place, spares),
-    };
+    let plan = Plan { run: place.run, at: place.at, request: facts.request, fills: fill(facts, place, spares) };
     if plan.new_bytes() > facts.room {
         return Decision::NoMemory;
     }
@@ -213,11 +208,7 @@ fn largest_new(facts: &Facts<'_>) -> u64 {
 fn unit_of(facts: &Facts<'_>, place: &Place) -> u64 {
     let most = place.missing + LARGE_SEGMENT * place.holes.len() as u64;
     let whole = facts.tuning.whole && Kind::of(facts.request) == Kind::Large && !facts.pressed;
-    if whole && most <= facts.room && LARGE_SEGMENT.is_multiple_of(facts.page) {
-        LARGE_SEGMENT
-    } else {
-        facts.page
-    }
+    if whole && most <= facts.room && LARGE_SEGMENT.is_multiple_of(facts.page) { LARGE_SEGMENT } else { facts.page }
 }
 
 #[cfg(test)]

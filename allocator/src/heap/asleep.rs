@@ -28,9 +28,7 @@ impl<D: Device> Heap<D> {
 
     /// Bytes of chunks that have no memory now.
     pub(crate) fn slept(&self) -> u64 {
-        self.elastic
-            .as_ref()
-            .map_or(0, |elastic| elastic.slept.load(Relaxed))
+        self.elastic.as_ref().map_or(0, |elastic| elastic.slept.load(Relaxed))
     }
 
     /// Every chunk, and the addresses in it whose bytes somebody may still read: those in use, or all if `whole`.
@@ -42,9 +40,10 @@ impl<D: Device> Heap<D> {
             .view()
             .iter()
             .flat_map(|segment| {
-                let used = segment.blocks.iter().filter(|block| {
-                    matches!(block.state, BlockState::Allocated | BlockState::Pending)
-                });
+                let used = segment
+                    .blocks
+                    .iter()
+                    .filter(|block| matches!(block.state, BlockState::Allocated | BlockState::Pending));
                 used.map(|block| {
                     let start = segment.base + block.offset;
                     start..start + block.bytes
@@ -61,10 +60,7 @@ impl<D: Device> Heap<D> {
             }
             parts_within(&used, chunk)
         };
-        chunks
-            .into_iter()
-            .map(|chunk| (chunk, within(&chunk)))
-            .collect()
+        chunks.into_iter().map(|chunk| (chunk, within(&chunk))).collect()
     }
 
     /// Whether a stream that uses an allocated block is captured: what it was told before cannot be waited for.
@@ -92,8 +88,7 @@ impl<D: Device> Heap<D> {
         let Some(elastic) = &self.elastic else { return };
         let state = self.state.lock();
         elastic.slept.fetch_add(chunk.bytes, Relaxed);
-        self.counters
-            .lower(Counted::ReservedBytes, chunk.kind, chunk.bytes);
+        self.counters.lower(Counted::ReservedBytes, chunk.kind, chunk.bytes);
         drop(state);
         let totals = &self.shared.totals;
         totals.reserved.fetch_sub(chunk.bytes, Relaxed);
@@ -107,8 +102,7 @@ impl<D: Device> Heap<D> {
         self.shared.totals.device_allocs.fetch_add(1, Relaxed);
         let state = self.state.lock();
         elastic.slept.fetch_sub(chunk.bytes, Relaxed);
-        self.counters
-            .raise(Counted::ReservedBytes, chunk.kind, chunk.bytes);
+        self.counters.raise(Counted::ReservedBytes, chunk.kind, chunk.bytes);
         drop(state);
         self.shared.ledger.note(&self.counters);
         self.tell(Action::SegmentMap, chunk.at, chunk.bytes);
@@ -154,11 +148,7 @@ impl<D: Device> Heap<D> {
     /// # Safety
     ///
     /// 1. The range is one of [`address_ranges`](Self::address_ranges), and nothing is mapped in it.
-    pub(crate) unsafe fn lose_addresses(
-        &self,
-        memory: &dyn VirtualMemory,
-        range: (DevicePtr, u64),
-    ) -> hal::Result<()> {
+    pub(crate) unsafe fn lose_addresses(&self, memory: &dyn VirtualMemory, range: (DevicePtr, u64)) -> hal::Result<()> {
         // Before they are released, since the next to reserve may get them at once.
         self.shared.chunks.want(range);
         // SAFETY: 1. the caller's promise 1.
@@ -174,11 +164,7 @@ impl<D: Device> Heap<D> {
     }
 
     /// Reserves a range of addresses again that was lost; fails if they belong to another owner.
-    pub(crate) fn regain_addresses(
-        &self,
-        memory: &dyn VirtualMemory,
-        range: (DevicePtr, u64),
-    ) -> hal::Result<()> {
+    pub(crate) fn regain_addresses(&self, memory: &dyn VirtualMemory, range: (DevicePtr, u64)) -> hal::Result<()> {
         let (start, bytes) = range;
         let found = memory.reserve(bytes, Some(start))?;
         if found != start {
@@ -217,12 +203,7 @@ mod tests {
 
     #[test]
     fn what_lies_side_by_side_in_a_chunk_is_one_part() {
-        let chunk = Chunk {
-            id: ChunkId(0),
-            at: 10,
-            bytes: 20,
-            kind: Kind::Small,
-        };
+        let chunk = Chunk { id: ChunkId(0), at: 10, bytes: 20, kind: Kind::Small };
         let used = [0..4, 8..12, 12..14, 14..15, 20..22, 28..40, 40..44];
         assert_eq!(parts_within(&used, &chunk), [10..15, 20..22, 28..30]);
     }

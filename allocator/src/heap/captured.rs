@@ -38,11 +38,7 @@ impl<D: Device> Heap<D> {
     /// A block that is freed now, during a capture, with what its reuse has to come after.
     pub(super) fn deferred(&self, block: BlockId, uses: Uses<D>) -> Deferred<D> {
         let markers = self.markers(&uses);
-        Deferred {
-            block,
-            uses,
-            markers,
-        }
+        Deferred { block, uses, markers }
     }
 
     /// Where the heap's own stream and all that use the block stand, if reuse is wanted, all of them take part in

@@ -16,16 +16,9 @@ use crate::stats::{Counted, Row};
 impl<D: Device> Heap<D> {
     /// Takes the free block that fits best, unless the cache is off or blocks wait that may be free by now.
     #[cold]
-    pub(super) fn take_unless_pending(
-        self: &Arc<Self>,
-        state: Guard<'_, D>,
-        ask: Ask,
-    ) -> Option<Taken> {
+    pub(super) fn take_unless_pending(self: &Arc<Self>, state: Guard<'_, D>, ask: Ask) -> Option<Taken> {
         let (state, _gathered) = self.gather(state, Level::State);
-        if state.away.any()
-            || state.pending.needs_tending()
-            || !self.shared.settings.caches.load(Relaxed)
-        {
+        if state.away.any() || state.pending.needs_tending() || !self.shared.settings.caches.load(Relaxed) {
             return None;
         }
         self.take_carefully(state, ask)
@@ -52,9 +45,7 @@ impl<D: Device> Heap<D> {
         }
         let State { shelf, policy, .. } = &mut *state;
         let id = shelf.take(policy, policy.round(ask.requested));
-        let taken = id
-            .get()
-            .map(|id| self.hand_out_carefully(&mut state, id, ask));
+        let taken = id.get().map(|id| self.hand_out_carefully(&mut state, id, ask));
         if state.shelf.is_loud() {
             self.publish(&mut state);
         }
@@ -70,12 +61,7 @@ impl<D: Device> Heap<D> {
     }
 
     /// Hands out a block, and sees to it that the heap stays as long as it is allocated.
-    pub(super) fn hand_out_carefully(
-        self: &Arc<Self>,
-        state: &mut State<D>,
-        id: BlockId,
-        ask: Ask,
-    ) -> (Taken, bool) {
+    pub(super) fn hand_out_carefully(self: &Arc<Self>, state: &mut State<D>, id: BlockId, ask: Ask) -> (Taken, bool) {
         if state.keepalive.is_none() {
             state.keepalive = Some(Arc::clone(self));
             state.refresh(&self.shared);
@@ -142,12 +128,7 @@ impl<D: Device> Heap<D> {
     }
 
     /// Gives back a block that no other stream uses; the heap, where it had to be held or may end now.
-    fn give_plainly(
-        &self,
-        mut state: Guard<'_, D>,
-        id: BlockId,
-        guards: Vec<Arc<Fence<D>>>,
-    ) -> Option<Arc<Self>> {
+    fn give_plainly(&self, mut state: Guard<'_, D>, id: BlockId, guards: Vec<Arc<Fence<D>>>) -> Option<Arc<Self>> {
         let block = state.shelf.block(id);
         let (address, requested) = (block.address, block.requested);
         if state.policy.ages {
@@ -169,12 +150,7 @@ impl<D: Device> Heap<D> {
     }
 
     /// Moves a block that no other stream uses from its caller to the free ones.
-    pub(super) fn become_free_now(
-        &self,
-        state: &mut State<D>,
-        id: BlockId,
-        guards: Vec<Arc<Fence<D>>>,
-    ) {
+    pub(super) fn become_free_now(&self, state: &mut State<D>, id: BlockId, guards: Vec<Arc<Fence<D>>>) {
         let block = state.shelf.block(id);
         let (kind, bytes) = (block.kind, block.bytes());
         let (address, requested) = (block.address, block.requested);
@@ -190,10 +166,6 @@ impl<D: Device> Heap<D> {
     /// What keeps the heap alive, once it is closed and nothing is allocated any more.
     pub(super) fn let_go(&self, state: &mut State<D>) -> Option<Arc<Self>> {
         let unused = self.counters.now(Row::All, Counted::Allocations) == 0;
-        if state.closed && unused {
-            state.keepalive.take()
-        } else {
-            None
-        }
+        if state.closed && unused { state.keepalive.take() } else { None }
     }
 }

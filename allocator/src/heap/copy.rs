@@ -21,10 +21,7 @@ pub(crate) struct HeapCopy {
 impl HeapCopy {
     /// Whether a block is free to be handed out.
     pub(crate) const fn is_free(block: &Block) -> bool {
-        matches!(
-            block.state,
-            BlockState::Free | BlockState::Recent | BlockState::Leaving
-        )
+        matches!(block.state, BlockState::Free | BlockState::Recent | BlockState::Leaving)
     }
 }
 

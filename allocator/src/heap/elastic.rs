@@ -143,31 +143,16 @@ impl<D: Device> Heap<D> {
     }
 
     /// Plans how to serve a request, and holds everything of this heap that the plan touches.
-    fn begin(
-        &self,
-        ask: Ask,
-        offers: Option<&[Offer<D>]>,
-        tuning: Tuning,
-        pressed: bool,
-    ) -> hal::Result<Begin> {
+    fn begin(&self, ask: Ask, offers: Option<&[Offer<D>]>, tuning: Tuning, pressed: bool) -> hal::Result<Begin> {
         let page = elastic::page(memory_of(&self.shared.device)?);
-        let offered: Option<Vec<Chunk>> = offers.map(|offers| {
-            offers
-                .iter()
-                .flat_map(|offer| offer.chunks.clone())
-                .collect()
-        });
+        let offered: Option<Vec<Chunk>> =
+            offers.map(|offers| offers.iter().flat_map(|offer| offer.chunks.clone()).collect());
         let ledger = &self.shared.ledger;
         let requests = ledger.allocations();
-        let crest = self
-            .shared
-            .chunks
-            .crest(ledger.highest_allocated(), requests);
+        let crest = self.shared.chunks.crest(ledger.highest_allocated(), requests);
         let mut state = self.state.lock();
         let (runs, mut spares) = (state.shelf.runs(), state.shelf.spares());
-        self.shared
-            .chunks
-            .retain_loose(&mut spares, |spare| spare.chunk.id);
+        self.shared.chunks.retain_loose(&mut spares, |spare| spare.chunk.id);
         let request = state.policy.round(ask.requested);
         let decision = policy::decide(&Facts {
             page,
@@ -187,9 +172,7 @@ impl<D: Device> Heap<D> {
         });
         self.publish(&mut state);
         Ok(match decision {
-            Decision::Fill(plan) => {
-                hold(&mut state, plan, &runs, &spares).map_or(Begin::NoMemory, Begin::Begun)
-            }
+            Decision::Fill(plan) => hold(&mut state, plan, &runs, &spares).map_or(Begin::NoMemory, Begin::Begun),
             Decision::NoPlace(bytes) => Begin::NoPlace(bytes),
             Decision::AskOthers => Begin::AskOthers,
             Decision::NoMemory => Begin::NoMemory,
@@ -198,15 +181,8 @@ impl<D: Device> Heap<D> {
 }
 
 /// Holds the place of a plan, and the chunks of the heap itself that it moves; `None` when the tables are full.
-fn hold<D: Device>(
-    state: &mut State<D>,
-    plan: Plan,
-    runs: &[Run],
-    spares: &[Spare],
-) -> Option<Begun> {
-    let place = state
-        .shelf
-        .hold(runs[plan.run].anchor, plan.at, plan.end())?;
+fn hold<D: Device>(state: &mut State<D>, plan: Plan, runs: &[Run], spares: &[Spare]) -> Option<Begun> {
+    let place = state.shelf.hold(runs[plan.run].anchor, plan.at, plan.end())?;
     let mut moved = Moved::none();
     for spare in spares {
         let chunk = spare.chunk;
@@ -218,9 +194,7 @@ fn hold<D: Device>(
             state.shelf.put_back(held.chain(place).collect());
             return None;
         };
-        moved
-            .chunks
-            .extend(held.into_iter().map(|held| (chunk, held)));
+        moved.chunks.extend(held.into_iter().map(|held| (chunk, held)));
     }
     Some(Begun { plan, place, moved })
 }

@@ -29,9 +29,7 @@ impl<D: Device> Given<D> {
 
     #[cold]
     pub(super) fn careful(result: hal::Result<()>, heap: Option<Arc<Heap<D>>>) -> Self {
-        Self {
-            more: heap.map(|heap| Box::new((result, heap))),
-        }
+        Self { more: heap.map(|heap| Box::new((result, heap))) }
     }
 
     /// Whether the driver failed.
@@ -47,10 +45,7 @@ impl<D: Device> Given<D> {
 
     #[cold]
     #[inline(never)]
-    #[expect(
-        clippy::boxed_local,
-        reason = "what the hot path hands over is one word"
-    )]
+    #[expect(clippy::boxed_local, reason = "what the hot path hands over is one word")]
     fn end_with(more: Box<More<D>>) -> hal::Result<()> {
         let (result, heap) = *more;
         drop(heap);
@@ -104,8 +99,7 @@ impl<D: Device> Heap<D> {
         if state.plain
             && let Some(block) = state.shelf.give_aside(id)
         {
-            self.counters
-                .freed(block.kind, block.bytes(), block.requested);
+            self.counters.freed(block.kind, block.bytes(), block.requested);
             return Given::DONE;
         }
         self.give_and_settle(state, id)
@@ -117,8 +111,7 @@ impl<D: Device> Heap<D> {
         if block.used || !state.plain {
             return self.give_carefully(state, id);
         }
-        self.counters
-            .freed(block.kind, block.bytes(), block.requested);
+        self.counters.freed(block.kind, block.bytes(), block.requested);
         state.shelf.give(id);
         if state.shelf.is_loud() {
             self.publish(&mut state);

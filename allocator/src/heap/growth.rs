@@ -34,10 +34,7 @@ impl<D: Device> Heap<D> {
             let release = self.shared.underway.release();
             self.forget_made(segment);
             self.free_memory(segment, &[], &mut Told::default())?;
-            self.shared
-                .totals
-                .reserved
-                .fetch_sub(segment.bytes, Relaxed);
+            self.shared.totals.reserved.fetch_sub(segment.bytes, Relaxed);
             // Memory that this request cannot use is no reason for it to try again.
             release.cancel();
             return Ok(None);
@@ -75,10 +72,7 @@ impl<D: Device> Heap<D> {
 
     /// Lets the segment's addresses be found.
     fn index(&self, segment: Segment, id: SegmentId) {
-        let home = Home {
-            heap: self.number,
-            segment: id,
-        };
+        let home = Home { heap: self.number, segment: id };
         let index = &self.shared.index;
         index.insert(segment.base.address(), segment.bytes, home);
     }
@@ -126,11 +120,7 @@ impl<D: Device> Heap<D> {
     fn begin_leaving(&self, idle: IdleSegment) -> Option<(Segment, Vec<Arc<Fence<D>>>)> {
         let mut state = self.state.lock();
         let (segment, guards) = state.shelf.begin_leaving(idle.id)?;
-        let segment = Segment {
-            base: DevicePtr::new(segment.base)?,
-            bytes: segment.bytes,
-            kind: segment.kind,
-        };
+        let segment = Segment { base: DevicePtr::new(segment.base)?, bytes: segment.bytes, kind: segment.kind };
         self.publish(&mut state);
         Some((segment, guards))
     }
@@ -143,9 +133,7 @@ impl<D: Device> Heap<D> {
     /// Asks the device, or the source of the heap's pool, for a segment; `None` if there is no memory.
     pub(crate) fn obtain(&self, bytes: u64) -> Result<Option<DevicePtr>, Error> {
         let pool = self.pool();
-        let with_source = pool
-            .as_ref()
-            .and_then(|pool| Some((pool, pool.source.as_ref()?)));
+        let with_source = pool.as_ref().and_then(|pool| Some((pool, pool.source.as_ref()?)));
         let Some((pool, source)) = with_source else {
             return match self.shared.device.allocate(bytes) {
                 Ok(base) => Ok(Some(base)),
@@ -165,11 +153,7 @@ impl<D: Device> Heap<D> {
                 // SAFETY: 1. 2. it was made just now, and nobody knows it.
                 unsafe { source.free(base, bytes, &self.place()) }?;
                 Err(SourceError::other(
-                    format!(
-                        "{} gave the unaligned address {:#x}",
-                        source.name(),
-                        base.address()
-                    ),
+                    format!("{} gave the unaligned address {:#x}", source.name(), base.address()),
                     "return multiples of 512",
                 )
                 .into())
@@ -187,12 +171,7 @@ impl<D: Device> Heap<D> {
     }
 
     /// Waits for those who may still use a segment, and gives its memory back to the device.
-    fn free_memory(
-        &self,
-        segment: Segment,
-        guards: &[Arc<Fence<D>>],
-        told: &mut Told,
-    ) -> hal::Result<()> {
+    fn free_memory(&self, segment: Segment, guards: &[Arc<Fence<D>>], told: &mut Told) -> hal::Result<()> {
         Fence::record(&self.lane)?.wait()?;
         for guard in guards {
             guard.wait()?;
@@ -275,12 +254,7 @@ impl<'a, D: Device> Leaving<'a, D> {
         let index = &heap.shared.index;
         index.remove(segment.base.address(), segment.bytes);
         heap.forget_made(segment);
-        Self {
-            heap,
-            id,
-            segment,
-            has_left: false,
-        }
+        Self { heap, id, segment, has_left: false }
     }
 
     /// Forgets the segment, whose memory is gone.

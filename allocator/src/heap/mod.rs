@@ -142,23 +142,14 @@ struct Uses<D: Device> {
 
 impl<D: Device> Default for Uses<D> {
     fn default() -> Self {
-        Self {
-            lanes: Vec::new(),
-            captured: 0,
-            lent: false,
-            offers: 0,
-        }
+        Self { lanes: Vec::new(), captured: 0, lent: false, offers: 0 }
     }
 }
 
 impl<D: Device> Uses<D> {
     /// The use of a block that serves `lane` instead of the heap's own stream.
     fn lent_to(lane: Arc<Lane<D>>) -> Self {
-        Self {
-            lanes: vec![lane],
-            lent: true,
-            ..Self::default()
-        }
+        Self { lanes: vec![lane], lent: true, ..Self::default() }
     }
 
     /// The stream that the block serves instead of the heap's own.
@@ -172,11 +163,7 @@ impl<D: Device> Heap<D> {
     /// A heap for `lane`, whose segments are elastic or the device's own.
     pub(crate) fn new(lane: Arc<Lane<D>>, policy: &Policy, number: u32, elastic: bool) -> Self {
         let shared = Arc::clone(lane.shared());
-        let mut shelf = if elastic {
-            Shelf::elastic()
-        } else {
-            Shelf::default()
-        };
+        let mut shelf = if elastic { Shelf::elastic() } else { Shelf::default() };
         shelf.pack(shared.settings.tuning().packs);
         let counters = Arc::new(Counters::default());
         shared.ledger.enlist(&counters);
@@ -203,11 +190,7 @@ impl<D: Device> Heap<D> {
             number,
             pool: RwLock::new(None),
         };
-        heap.state.lock().notes = heap
-            .shared
-            .history
-            .current()
-            .map(|recording| Box::new(heap.notes_for(&recording)));
+        heap.state.lock().notes = heap.shared.history.current().map(|recording| Box::new(heap.notes_for(&recording)));
         heap
     }
 
@@ -218,10 +201,7 @@ impl<D: Device> Heap<D> {
 
     /// The pool it belongs to; `None` for the default one.
     pub(crate) fn pool(&self) -> Option<Arc<PoolCore>> {
-        self.pool
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.pool.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Gives an empty heap to a pool.
@@ -346,11 +326,7 @@ impl<D: Device> Heap<D> {
 
     /// Tells the trackers, with the heap not locked.
     fn tell(&self, action: Action, address: u64, bytes: u64) -> Told {
-        if self.is_told(action) {
-            self.tell_trackers(action, address, bytes)
-        } else {
-            Told::default()
-        }
+        if self.is_told(action) { self.tell_trackers(action, address, bytes) } else { Told::default() }
     }
 
     /// Tells the trackers of an allocation, after what `before` told them.

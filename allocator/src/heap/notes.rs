@@ -51,9 +51,7 @@ impl Notes {
     fn write(&mut self, action: Action, address: u64, bytes: u64, stack: u32) {
         let event = (action, address, bytes);
         let (place, last) = (self.place, self.last);
-        self.last = self
-            .recording
-            .write(&mut self.pen, last, event, place, stack);
+        self.last = self.recording.write(&mut self.pen, last, event, place, stack);
     }
 }
 
@@ -138,10 +136,7 @@ impl<D: Device> Heap<D> {
     pub(super) fn notes_for(&self, recording: &Arc<Recording>) -> Notes {
         let pool = self.pool().map_or(PoolId::DEFAULT, |pool| pool.id);
         Notes {
-            place: Place {
-                stream: self.lane.stream().raw() as u64,
-                pool: recording.number_of(pool),
-            },
+            place: Place { stream: self.lane.stream().raw() as u64, pool: recording.number_of(pool) },
             recording: Arc::clone(recording),
             pen: Pen::default(),
             last: 0,
@@ -159,11 +154,7 @@ impl<D: Device> Heap<D> {
     /// Asks where the program is, if the history wants to know that of what `level` is for. The lock is let go
     /// meanwhile: others may have changed everything but what is the caller's alone.
     #[inline]
-    pub(super) fn gather<'a>(
-        &'a self,
-        state: Guard<'a, D>,
-        level: Level,
-    ) -> (Guard<'a, D>, Option<Gathered>) {
+    pub(super) fn gather<'a>(&'a self, state: Guard<'a, D>, level: Level) -> (Guard<'a, D>, Option<Gathered>) {
         let asks = |notes: &Notes| notes.recording.source_for(level).is_some();
         if gathered() != 0 || !state.notes.as_deref().is_some_and(asks) {
             return (state, None);

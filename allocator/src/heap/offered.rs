@@ -52,11 +52,7 @@ impl<D: Device> Heap<D> {
         };
         state.shelf.block_mut(id).used = true;
         state.uses.entry(id).or_default().offers += 1;
-        Ok(OfferedBlock {
-            address,
-            bytes,
-            lies,
-        })
+        Ok(OfferedBlock { address, bytes, lies })
     }
 
     /// Ends one offer. If it was the last, a block that was freed meanwhile goes on as if it were freed now.

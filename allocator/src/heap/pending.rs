@@ -60,14 +60,10 @@ impl<D: Device> Pending<D> {
 
     /// Lets a block wait for points.
     fn push(&mut self, block: BlockId, fences: Vec<Fence<D>>) {
-        self.left
-            .insert(block, u32::try_from(fences.len()).unwrap_or(u32::MAX));
+        self.left.insert(block, u32::try_from(fences.len()).unwrap_or(u32::MAX));
         for fence in fences {
             let (lane, _) = fence.point();
-            let waiting = Waiting {
-                fence: Arc::new(fence),
-                block,
-            };
+            let waiting = Waiting { fence: Arc::new(fence), block };
             match self.queues.iter_mut().find(|(of, _)| *of == lane) {
                 Some((_, queue)) => queue.push_back(waiting),
                 None => self.queues.push((lane, VecDeque::from([waiting]))),
@@ -174,12 +170,7 @@ impl<D: Device> Heap<D> {
     }
 
     /// Gives back a block that other streams use, for a caller that holds the heap.
-    pub(super) fn give_used(
-        &self,
-        mut state: Guard<'_, D>,
-        id: BlockId,
-        uses: Uses<D>,
-    ) -> hal::Result<()> {
+    pub(super) fn give_used(&self, mut state: Guard<'_, D>, id: BlockId, uses: Uses<D>) -> hal::Result<()> {
         let (address, requested) = self.become_pending(&mut state, id);
         // The caller holds the heap too.
         drop(self.let_go(&mut state));
@@ -262,8 +253,7 @@ impl<D: Device> Heap<D> {
                 return Ok(None);
             }
         }
-        let fences: hal::Result<Vec<_>> =
-            uses.lanes.iter().map(|lane| Fence::record(lane)).collect();
+        let fences: hal::Result<Vec<_>> = uses.lanes.iter().map(|lane| Fence::record(lane)).collect();
         fences.map(Some)
     }
 
@@ -282,11 +272,7 @@ impl<D: Device> Heap<D> {
     }
 
     /// Ends the wait of blocks, each with what must stand before its next use.
-    pub(super) fn become_free(
-        &self,
-        mut state: Guard<'_, D>,
-        blocks: Vec<(BlockId, Vec<Arc<Fence<D>>>)>,
-    ) {
+    pub(super) fn become_free(&self, mut state: Guard<'_, D>, blocks: Vec<(BlockId, Vec<Arc<Fence<D>>>)>) {
         let mut told = Vec::new();
         for (id, guards) in blocks {
             let bytes = state.shelf.block(id).bytes();
@@ -297,8 +283,7 @@ impl<D: Device> Heap<D> {
             state.note_free_completed(id, address, requested);
             self.counters.lower(Counted::Pending, kind, 1);
             self.counters.lower(Counted::PendingBytes, kind, bytes);
-            self.counters
-                .lower(Counted::RequestedBytes, kind, requested);
+            self.counters.lower(Counted::RequestedBytes, kind, requested);
             state.shelf.give_guarded(id, guards);
         }
         self.publish(&mut state);
@@ -320,10 +305,7 @@ impl<D: Device> Heap<D> {
         let (unmarked, deferred) = {
             let pending = &mut self.state.lock().pending;
             pending.reach = Reach::default();
-            (
-                std::mem::take(&mut pending.unmarked),
-                std::mem::take(&mut pending.deferred),
-            )
+            (std::mem::take(&mut pending.unmarked), std::mem::take(&mut pending.deferred))
         };
         let mut result = Ok(());
         for (id, uses) in unmarked {

@@ -39,11 +39,7 @@ impl Reach {
         mut before: impl FnMut(CaptureNode, &mut Vec<CaptureNode>) -> hal::Result<()>,
     ) -> hal::Result<()> {
         let last = std::mem::take(self);
-        let mut next = Self {
-            capture: Some(capture),
-            frontier,
-            nodes: HashSet::new(),
-        };
+        let mut next = Self { capture: Some(capture), frontier, nodes: HashSet::new() };
         if last.capture == Some(capture) {
             next.nodes = last.nodes;
             let mut unmet: HashSet<CaptureNode> = last.frontier.into_iter().collect();
@@ -149,9 +145,7 @@ mod tests {
     fn what_a_failure_left_half_done_is_done_again() {
         let mut reach = Reach::default();
         follow(&mut reach, 1, &[2]);
-        let failed = reach.follow(capture(1), nodes(&[5]), |_, _| {
-            Err(Error::new(ErrorKind::Other, "dependencies"))
-        });
+        let failed = reach.follow(capture(1), nodes(&[5]), |_, _| Err(Error::new(ErrorKind::Other, "dependencies")));
         assert!(failed.is_err());
         assert!(reach.capture().is_none() && !reach.covers(&nodes(&[1])));
         assert_eq!(follow(&mut reach, 1, &[5]), 5);

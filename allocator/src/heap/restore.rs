@@ -130,22 +130,14 @@ impl<D: Device> Heap<D> {
             let Some(id) = state.shelf.take_exactly(block.address, block.bytes) else {
                 continue;
             };
-            let ask = Ask {
-                requested: block.requested,
-                raw: true,
-            };
+            let ask = Ask { requested: block.requested, raw: true };
             self.hand_out_carefully(&mut state, id, ask);
             if let Some(lane) = block.borrower.and_then(&lane_of) {
                 state.shelf.block_mut(id).used = true;
                 state.uses.insert(id, Uses::lent_to(lane));
             }
             taken.push(block);
-            probes::malloc(
-                &self.shared,
-                block.address,
-                block.requested,
-                self.lane.stream(),
-            );
+            probes::malloc(&self.shared, block.address, block.requested, self.lane.stream());
         }
         self.publish(&mut state);
         drop(state);

@@ -30,12 +30,7 @@ pub(crate) struct Elastic<D: Device> {
 
 impl<D: Device> Default for Elastic<D> {
     fn default() -> Self {
-        Self {
-            ranges: Mutex::default(),
-            stale: Mutex::default(),
-            moves: Arc::default(),
-            slept: AtomicU64::new(0),
-        }
+        Self { ranges: Mutex::default(), stale: Mutex::default(), moves: Arc::default(), slept: AtomicU64::new(0) }
     }
 }
 
@@ -81,24 +76,13 @@ impl<D: Device> Heap<D> {
     /// Bytes of addresses that are reserved.
     pub(crate) fn address_bytes(&self) -> u64 {
         let ranges = self.elastic.iter().map(|elastic| elastic.ranges());
-        ranges
-            .map(|ranges| ranges.iter().map(|(_, bytes)| bytes).sum::<u64>())
-            .sum()
+        ranges.map(|ranges| ranges.iter().map(|(_, bytes)| bytes).sum::<u64>()).sum()
     }
 
     /// Lets addresses be unmapped once `fences` have passed.
-    pub(super) fn add_stale(
-        &self,
-        block: BlockId,
-        left: Vec<Leftover>,
-        fences: Vec<Arc<Fence<D>>>,
-    ) {
+    pub(super) fn add_stale(&self, block: BlockId, left: Vec<Leftover>, fences: Vec<Arc<Fence<D>>>) {
         if let Some(elastic) = &self.elastic {
-            elastic.stale().push(Stale {
-                block,
-                left,
-                fences,
-            });
+            elastic.stale().push(Stale { block, left, fences });
         }
     }
 
@@ -108,8 +92,7 @@ impl<D: Device> Heap<D> {
         if lost {
             let _state = self.state.lock();
             for (chunk, _) in &moved.chunks {
-                self.counters
-                    .lower(Counted::ReservedBytes, chunk.kind, chunk.bytes);
+                self.counters.lower(Counted::ReservedBytes, chunk.kind, chunk.bytes);
             }
         }
         self.abandon(moved, fences, |_| None)
@@ -121,12 +104,7 @@ impl<D: Device> Heap<D> {
     }
 
     /// Makes the addresses of chunks stale, and says with `last` which chunk goes with its mapping.
-    fn abandon(
-        &self,
-        moved: Moved,
-        fences: &[Arc<Fence<D>>],
-        last: impl Fn(&Chunk) -> Option<ChunkId>,
-    ) -> Told {
+    fn abandon(&self, moved: Moved, fences: &[Arc<Fence<D>>], last: impl Fn(&Chunk) -> Option<ChunkId>) -> Told {
         let Moved { chunks, begun } = moved;
         let mut told = Told::default();
         let mut left_behind = Vec::with_capacity(chunks.len());
@@ -144,13 +122,8 @@ impl<D: Device> Heap<D> {
         drop(state);
         for (chunk, block, fences) in left_behind {
             told = told.and(self.tell(Action::SegmentUnmap, chunk.at, chunk.bytes));
-            let left = Leftover {
-                at: chunk.at,
-                bytes: chunk.bytes,
-                chunk: last(&chunk),
-                kind: chunk.kind,
-                mapped: true,
-            };
+            let left =
+                Leftover { at: chunk.at, bytes: chunk.bytes, chunk: last(&chunk), kind: chunk.kind, mapped: true };
             self.add_stale(block, vec![left], fences);
         }
         // They lie in the list by now.
@@ -218,10 +191,7 @@ impl<D: Device> Heap<D> {
                 match unsafe { filling::clear(&self.shared, memory, left) } {
                     Ok(bytes) => {
                         freed[left.kind as usize] += bytes;
-                        self.shared
-                            .totals
-                            .device_frees
-                            .fetch_add(u64::from(bytes > 0), Relaxed);
+                        self.shared.totals.device_frees.fetch_add(u64::from(bytes > 0), Relaxed);
                         false
                     }
                     Err(error) => {
@@ -242,8 +212,7 @@ impl<D: Device> Heap<D> {
             state.shelf.become_hole(block);
         }
         for kind in [Kind::Small, Kind::Large] {
-            self.counters
-                .lower(Counted::ReservedBytes, kind, freed[kind as usize]);
+            self.counters.lower(Counted::ReservedBytes, kind, freed[kind as usize]);
         }
         drop(state);
         let freed = freed.iter().sum();
@@ -290,9 +259,7 @@ impl<D: Device> Heap<D> {
         };
         let stale = elastic.stale();
         let left = stale.iter().flat_map(|stale| &stale.left);
-        left.filter(|left| left.chunk.is_some() && left.kind == kind)
-            .map(|left| left.bytes)
-            .sum()
+        left.filter(|left| left.chunk.is_some() && left.kind == kind).map(|left| left.bytes).sum()
     }
 
     /// Gives everything back, after waiting for whoever may still use it.
@@ -313,10 +280,7 @@ impl<D: Device> Heap<D> {
             return Vec::new();
         };
         let stale = elastic.stale();
-        stale
-            .iter()
-            .flat_map(|stale| stale.fences.clone())
-            .collect()
+        stale.iter().flat_map(|stale| stale.fences.clone()).collect()
     }
 
     /// Releases the ranges of addresses, unless the driver refused to unmap something in them.

@@ -34,12 +34,7 @@ impl Taken {
     fn note(block: &mut Block, id: BlockId, ask: Ask) -> Self {
         block.requested = ask.requested;
         block.raw = ask.raw;
-        Self {
-            address: block.address,
-            bytes: block.bytes(),
-            id,
-            guarded: block.guarded,
-        }
+        Self { address: block.address, bytes: block.bytes(), id, guarded: block.guarded }
     }
 }
 
@@ -58,11 +53,7 @@ impl<D: Device> Heap<D> {
         if let Some(again) = state.shelf.again(grains)
             && !again.block.guarded
             && (again.block.indexed || !ask.raw)
-            && self.counters.allocated_below_peak(
-                again.block.kind,
-                again.block.bytes(),
-                ask.requested,
-            )
+            && self.counters.allocated_below_peak(again.block.kind, again.block.bytes(), ask.requested)
         {
             let id = again.id;
             return Ok(Taken::note(again.take(), id, ask));
@@ -104,9 +95,7 @@ impl<D: Device> Heap<D> {
     #[inline(always)]
     pub(super) fn hand_out(&self, block: &mut Block, id: BlockId, ask: Ask) -> (Taken, bool) {
         let taken = Taken::note(block, id, ask);
-        let peak = self
-            .counters
-            .allocated(block.kind, taken.bytes, ask.requested);
+        let peak = self.counters.allocated(block.kind, taken.bytes, ask.requested);
         (taken, peak)
     }
 }

@@ -38,10 +38,7 @@ impl<D: Device> Heap<D> {
         let mut state = self.state.lock();
         state.shelf.settle();
         self.publish(&mut state);
-        HeapView {
-            segments: state.shelf.view(),
-            last_points: state.pending.last_points(),
-        }
+        HeapView { segments: state.shelf.view(), last_points: state.pending.last_points() }
     }
 
     /// Settles the block freed last, so that the counters say what a search would find.
@@ -124,15 +121,8 @@ impl<D: Device> Heap<D> {
 
     /// Whether nothing is allocated, waits, or is held from the device.
     pub(crate) fn is_empty(&self) -> bool {
-        let counted = [
-            Counted::Allocations,
-            Counted::Pending,
-            Counted::ReservedBytes,
-        ];
-        counted
-            .iter()
-            .all(|counted| self.count(Row::All, *counted) == 0)
-            && self.slept() == 0
+        let counted = [Counted::Allocations, Counted::Pending, Counted::ReservedBytes];
+        counted.iter().all(|counted| self.count(Row::All, *counted) == 0) && self.slept() == 0
     }
 
     /// Leaves an allocated block to whoever knows its address.
@@ -146,9 +136,7 @@ impl<D: Device> Heap<D> {
         state.shelf.check()?;
         let view = state.shelf.view();
         for kind in [Kind::Small, Kind::Large] {
-            let segments = view
-                .iter()
-                .filter(|segment| segment.kind == kind && !segment.elastic);
+            let segments = view.iter().filter(|segment| segment.kind == kind && !segment.elastic);
             let blocks = || {
                 let blocks = view.iter().flat_map(|segment| &segment.blocks);
                 blocks.filter(|block| block.kind == kind)
@@ -165,8 +153,7 @@ impl<D: Device> Heap<D> {
                 let requested: u64 = of().map(|block| block.requested).sum();
                 (of().count() as u64, bytes, requested)
             };
-            let (allocated, pending) =
-                (counted(BlockState::Allocated), counted(BlockState::Pending));
+            let (allocated, pending) = (counted(BlockState::Allocated), counted(BlockState::Pending));
             for (what, is) in [
                 (Counted::Allocations, allocated.0),
                 (Counted::AllocatedBytes, allocated.1),
@@ -174,10 +161,7 @@ impl<D: Device> Heap<D> {
                 (Counted::Pending, pending.0),
                 (Counted::PendingBytes, pending.1),
                 (Counted::Segments, segments.clone().count() as u64),
-                (
-                    Counted::ReservedBytes,
-                    segments.clone().map(|s| s.bytes).sum::<u64>() + chunks,
-                ),
+                (Counted::ReservedBytes, segments.clone().map(|s| s.bytes).sum::<u64>() + chunks),
             ] {
                 let says = self.counters.now(Row::from(kind), what);
                 if says != is {
@@ -185,11 +169,7 @@ impl<D: Device> Heap<D> {
                 }
             }
         }
-        for counted in [
-            Counted::Allocations,
-            Counted::ReservedBytes,
-            Counted::RequestedBytes,
-        ] {
+        for counted in [Counted::Allocations, Counted::ReservedBytes, Counted::RequestedBytes] {
             let of = |row| self.counters.now(row, counted);
             if of(Row::All) != of(Row::Small) + of(Row::Large) {
                 return Err(format!("{counted:?} of all is not the sum of its kinds"));

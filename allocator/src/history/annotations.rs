@@ -43,12 +43,7 @@ pub fn annotate(name: &str, stage: Stage, device: Ordinal) {
     if noted.len() == MOST_ANNOTATIONS {
         noted.pop_front();
     }
-    noted.push_back(Noted {
-        name,
-        stage,
-        device,
-        ticks,
-    });
+    noted.push_back(Noted { name, stage, device, ticks });
 }
 
 /// What was said, oldest first.

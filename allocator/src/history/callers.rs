@@ -91,10 +91,7 @@ impl StackSource for Callers {
     }
 
     fn resolve(&self, stacks: &[RawStack]) -> Vec<ResolvedStack> {
-        let resolved = stacks.iter().map(|stack| ResolvedStack {
-            frames: self.frames_of(*stack),
-            forward: Vec::new(),
-        });
+        let resolved = stacks.iter().map(|stack| ResolvedStack { frames: self.frames_of(*stack), forward: Vec::new() });
         resolved.collect()
     }
 }
@@ -105,9 +102,7 @@ fn symbolise(address: usize) -> Vec<Frame> {
     // An address on a stack is where a call returns to; the call itself lies before it.
     let call = std::ptr::without_provenance_mut(address.saturating_sub(1));
     backtrace::resolve(call, |symbol| {
-        let name = symbol
-            .name()
-            .map_or_else(String::new, |name| format!("{name:#}"));
+        let name = symbol.name().map_or_else(String::new, |name| format!("{name:#}"));
         let file = symbol.filename();
         frames.push(Frame {
             name,
@@ -116,10 +111,7 @@ fn symbolise(address: usize) -> Vec<Frame> {
         });
     });
     if frames.is_empty() {
-        frames.push(Frame {
-            name: format!("{address:#x}"),
-            ..Frame::default()
-        });
+        frames.push(Frame { name: format!("{address:#x}"), ..Frame::default() });
     }
     frames
 }
@@ -127,11 +119,7 @@ fn symbolise(address: usize) -> Vec<Frame> {
 /// Whether a function is the allocator's own, or is called by it to get here.
 fn is_own(name: &str) -> bool {
     const OWN: [&str; 2] = ["cachette::", "backtrace::"];
-    const AROUND: [&str; 3] = [
-        "core::ptr::drop_in_place<",
-        "core::ptr::drop_glue<",
-        "core::mem::drop",
-    ];
+    const AROUND: [&str; 3] = ["core::ptr::drop_in_place<", "core::ptr::drop_glue<", "core::mem::drop"];
     let bare = name.trim_start_matches('<');
     let is_own = OWN.iter().any(|own| bare.starts_with(own));
     is_own || AROUND.iter().any(|around| bare.starts_with(around))
@@ -163,10 +151,7 @@ mod tests {
     fn every_number_leads_back_to_its_stack() {
         let callers = Callers::default();
         let stacks: Vec<Vec<usize>> = (1..2000).map(|n| vec![n, n * 7, n + 3]).collect();
-        let numbers: Vec<_> = stacks
-            .iter()
-            .map(|stack| callers.number_of(stack).unwrap())
-            .collect();
+        let numbers: Vec<_> = stacks.iter().map(|stack| callers.number_of(stack).unwrap()).collect();
         for (stack, number) in stacks.iter().zip(&numbers) {
             assert_eq!(callers.addresses_of(*number).as_deref(), Some(&stack[..]));
         }

@@ -18,11 +18,7 @@ fn clock() -> &'static Clock {
     CLOCK.get_or_init(|| {
         let counts_cycles = has_steady_cycles();
         let (ticks, instant) = together(cycles, Instant::now);
-        Clock {
-            counts_cycles,
-            ticks: if counts_cycles { ticks } else { 0 },
-            instant,
-        }
+        Clock { counts_cycles, ticks: if counts_cycles { ticks } else { 0 }, instant }
     })
 }
 
@@ -53,11 +49,7 @@ fn together<T>(ticks: impl Fn() -> u64, clock: impl Fn() -> T) -> (u64, T) {
 #[inline]
 pub(crate) fn now() -> u64 {
     let clock = clock();
-    if clock.counts_cycles {
-        cycles()
-    } else {
-        nanoseconds(clock.instant)
-    }
+    if clock.counts_cycles { cycles() } else { nanoseconds(clock.instant) }
 }
 
 #[cold]
@@ -77,10 +69,7 @@ pub(crate) struct Scale {
 
 impl Scale {
     /// The scale between the first point that is known and now.
-    #[expect(
-        clippy::cast_precision_loss,
-        reason = "53 bits of microseconds last for centuries"
-    )]
+    #[expect(clippy::cast_precision_loss, reason = "53 bits of microseconds last for centuries")]
     pub(crate) fn now() -> Self {
         let first = clock();
         let (ticks, (instant, time)) = together(now, || (Instant::now(), SystemTime::now()));
@@ -156,10 +145,7 @@ mod tests {
         for (before, ticks, after) in taken {
             let time = scale.epoch_us(ticks);
             // The clock of the day is corrected now and then, and the counter is not.
-            assert!(
-                (before - 2000..=after + 2000).contains(&time),
-                "{time} is not from {before} to {after}"
-            );
+            assert!((before - 2000..=after + 2000).contains(&time), "{time} is not from {before} to {after}");
         }
     }
 

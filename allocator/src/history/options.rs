@@ -97,10 +97,7 @@ impl HistoryOptions {
     }
 
     /// Leaves some actions out, by name.
-    pub fn skip_named<'a>(
-        self,
-        names: impl IntoIterator<Item = &'a str>,
-    ) -> Result<Self, UnknownAction> {
+    pub fn skip_named<'a>(self, names: impl IntoIterator<Item = &'a str>) -> Result<Self, UnknownAction> {
         let actions: Result<Vec<Action>, _> = names.into_iter().map(str::parse).collect();
         Ok(self.skip(actions?))
     }

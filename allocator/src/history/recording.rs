@@ -35,19 +35,12 @@ impl History {
     }
 
     /// Begins or ends a history, and lets `tell` say so to every heap.
-    pub(crate) fn switch(
-        &self,
-        options: Option<HistoryOptions>,
-        tell: impl FnOnce(Option<&Arc<Recording>>),
-    ) {
+    pub(crate) fn switch(&self, options: Option<HistoryOptions>, tell: impl FnOnce(Option<&Arc<Recording>>)) {
         let _alone = self.switch.lock().unwrap_or_else(PoisonError::into_inner);
         let before = self.current();
         let next = options.map(|options| Arc::new(Recording::after(before.as_deref(), options)));
         // Before the heaps are told: a heap that is made meanwhile looks here.
-        self.current
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone_from(&next);
+        self.current.write().unwrap_or_else(PoisonError::into_inner).clone_from(&next);
         tell(next.as_ref());
     }
 
@@ -102,14 +95,10 @@ impl Recording {
             options.level = Level::None;
             options.source = before.and_then(|before| before.options.source.clone());
         }
-        let pools = before.map_or_else(
-            || Arc::new(Mutex::new(vec![PoolId::DEFAULT])),
-            |before| Arc::clone(&before.pools),
-        );
+        let pools =
+            before.map_or_else(|| Arc::new(Mutex::new(vec![PoolId::DEFAULT])), |before| Arc::clone(&before.pools));
         let ring = match before {
-            Some(before) if before.options.max_entries == options.max_entries => {
-                Arc::clone(&before.ring)
-            }
+            Some(before) if before.options.max_entries == options.max_entries => Arc::clone(&before.ring),
             _ => Arc::new(Ring::new(options.max_entries)),
         };
         if let Some(before) = before.filter(|before| !Arc::ptr_eq(&before.ring, &ring)) {
@@ -118,13 +107,7 @@ impl Recording {
                 ring.write(&mut pen, words_of(&noted));
             }
         }
-        Self {
-            options,
-            ring,
-            pools,
-            own: Mutex::default(),
-            listener: Listener::new(),
-        }
+        Self { options, ring, pools, own: Mutex::default(), listener: Listener::new() }
     }
 
     /// Whether its stacks mean what they would with `options`.
@@ -225,11 +208,7 @@ impl Recording {
     )]
     fn newest(&self, most: u64) -> impl ExactSizeIterator<Item = Option<Noted>> + '_ {
         let mut keys = Vec::with_capacity(self.ring.len());
-        keys.extend(
-            self.ring
-                .all()
-                .map(|written| (written.words[0], written.ticket)),
-        );
+        keys.extend(self.ring.all().map(|written| (written.words[0], written.ticket)));
         keys.sort();
         let most = usize::try_from(most).unwrap_or(usize::MAX);
         let older = keys.len().saturating_sub(most);
@@ -265,10 +244,7 @@ fn noted_of(written: &Written<WORDS>) -> Option<Noted> {
         stream,
         pool: what >> 8,
         stack,
-        said: Said {
-            metadata: TextId(metadata),
-            context: TextId(context),
-        },
+        said: Said { metadata: TextId(metadata), context: TextId(context) },
         action: *Action::ALL.get((what & 0xFF) as usize)?,
     })
 }

@@ -67,16 +67,8 @@ impl<const WORDS: usize> Ring<WORDS> {
 
     /// A ring of `length` places, a multiple of `run`, of which `patience` may be claimed before a pen gives up its own.
     pub(crate) fn with(length: u64, run: u64, patience: u64) -> Self {
-        let slot = |_| Slot {
-            version: AtomicU64::new(0),
-            words: std::array::from_fn(|_| AtomicU64::new(0)),
-        };
-        Self {
-            slots: (0..length).map(slot).collect(),
-            claimed: AtomicU64::new(0),
-            run,
-            patience,
-        }
+        let slot = |_| Slot { version: AtomicU64::new(0), words: std::array::from_fn(|_| AtomicU64::new(0)) };
+        Self { slots: (0..length).map(slot).collect(), claimed: AtomicU64::new(0), run, patience }
     }
 
     /// Writes an event.
@@ -106,11 +98,7 @@ impl<const WORDS: usize> Ring<WORDS> {
     #[cold]
     fn claim(&self) -> Pen {
         let ticket = self.claimed.fetch_add(self.run, Ordering::Relaxed);
-        Pen {
-            ticket,
-            place: index(ticket % self.slots.len() as u64),
-            left: self.run,
-        }
+        Pen { ticket, place: index(ticket % self.slots.len() as u64), left: self.run }
     }
 
     /// Writes one place; `false` if somebody who came later has it.
@@ -119,11 +107,7 @@ impl<const WORDS: usize> Ring<WORDS> {
         let before = version.load(Ordering::Relaxed);
         let taken = before % 2 == 1 || before > 2 * ticket;
         // Acquire pairs with the release below of whoever wrote the place before: their words come before these.
-        if taken
-            || version
-                .compare_exchange(before, 2 * ticket + 1, Ordering::Acquire, Ordering::Relaxed)
-                .is_err()
-        {
+        if taken || version.compare_exchange(before, 2 * ticket + 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
             return false;
         }
         // Pairs with the fence in `read`: who sees one of these words sees that the version is odd, or later.
@@ -146,10 +130,7 @@ impl<const WORDS: usize> Ring<WORDS> {
         let words = std::array::from_fn(|word| words[word].load(Ordering::Relaxed));
         fence(Ordering::Acquire);
         let whole = version.load(Ordering::Relaxed) == before;
-        whole.then_some(Written {
-            ticket: before / 2 - 1,
-            words,
-        })
+        whole.then_some(Written { ticket: before / 2 - 1, words })
     }
 
     /// What was written with a ticket, if it is still there.

@@ -61,9 +61,7 @@ impl Gathered {
         }
         let stack = source.capture()?;
         GATHERED.set(stack.0.get());
-        Some(Self {
-            of_thread: PhantomData,
-        })
+        Some(Self { of_thread: PhantomData })
     }
 }
 

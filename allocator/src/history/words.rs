@@ -51,10 +51,7 @@ pub fn enter_context(text: &str) -> Context {
     let context = texts().add(text);
     let before = said();
     SAID.set(Said { context, ..before });
-    Context {
-        before: before.context,
-        of_thread: PhantomData,
-    }
+    Context { before: before.context, of_thread: PhantomData }
 }
 
 /// While it lives, events of its thread name what is being compiled.
@@ -67,9 +64,6 @@ pub struct Context {
 impl Drop for Context {
     fn drop(&mut self) {
         let _ = self.of_thread;
-        SAID.set(Said {
-            context: self.before,
-            ..said()
-        });
+        SAID.set(Said { context: self.before, ..said() });
     }
 }

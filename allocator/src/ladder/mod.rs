@@ -54,11 +54,7 @@ pub(crate) struct Found<D: Device> {
 impl<D: Device> Found<D> {
     /// A block that was taken from its heap.
     pub(crate) fn of(heap: &Arc<Heap<D>>, taken: Taken) -> Self {
-        Self {
-            heap: Arc::clone(heap),
-            taken,
-            guard: None,
-        }
+        Self { heap: Arc::clone(heap), taken, guard: None }
     }
 }
 
@@ -93,9 +89,7 @@ impl<'a, D: Device> Climb<'a, D> {
             rounded,
             segment: heap
                 .page()
-                .map_or(size::segment_bytes(rounded, policy.large_segment), |page| {
-                    rounded.next_multiple_of(page)
-                }),
+                .map_or(size::segment_bytes(rounded, policy.large_segment), |page| rounded.next_multiple_of(page)),
             kind: Kind::of(rounded),
         };
         Self {
@@ -158,11 +152,7 @@ impl<'a, D: Device> Climb<'a, D> {
         let Some(source) = &pool.source else {
             return Ok(());
         };
-        let text = format!(
-            "pool {} needs memory of {} inside a call of that source",
-            pool.id,
-            source.name()
-        );
+        let text = format!("pool {} needs memory of {} inside a call of that source", pool.id, source.name());
         let advice = "allocate from the default pool or from another pool there";
         Err(SourceError::other(text, advice).into())
     }
@@ -299,11 +289,7 @@ impl<'a, D: Device> Climb<'a, D> {
             match Fence::record(other.lane()) {
                 Ok(fence) => {
                     other.lend(taken.id, self.heap.lane());
-                    return Ok(Some(Found {
-                        heap: other,
-                        taken,
-                        guard: Some(fence),
-                    }));
+                    return Ok(Some(Found { heap: other, taken, guard: Some(fence) }));
                 }
                 Err(error) => {
                     let guards = other.guards_of(&taken, self.heap.lane());
@@ -330,15 +316,8 @@ impl<'a, D: Device> Climb<'a, D> {
         };
         reservation.keep(bytes);
         self.shared.totals.device_allocs.fetch_add(1, Relaxed);
-        let segment = Segment {
-            base,
-            bytes,
-            kind: self.need.kind,
-        };
-        Ok(self
-            .heap
-            .grow(segment, self.ask)?
-            .map(|taken| self.found(taken)))
+        let segment = Segment { base, bytes, kind: self.need.kind };
+        Ok(self.heap.grow(segment, self.ask)?.map(|taken| self.found(taken)))
     }
 
     /// Fills holes of an elastic heap; when `pressed`, with every chunk that nobody uses.
@@ -374,11 +353,7 @@ pub(crate) fn pass_guards<D: Device>(found: &mut Found<D>, lane: &Lane<D>) -> ha
     let device = &lane.shared().device;
     let _relaxed = captured.then(|| RelaxedCapture::enter(device).ok());
     for guard in &guards {
-        let passed = if captured {
-            guard.wait()
-        } else {
-            guard.hold_back(lane)
-        };
+        let passed = if captured { guard.wait() } else { guard.hold_back(lane) };
         if let Err(error) = passed {
             found.heap.put_back(found.taken, guards);
             return Err(error);

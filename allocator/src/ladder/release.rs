@@ -17,17 +17,11 @@ impl<D: Device> Climb<'_, D> {
     /// count for that average.
     pub(super) fn collect(&self) -> hal::Result<()> {
         let settings = &self.shared.settings;
-        let (Some(limit), Some(threshold)) = (settings.limit(), settings.config().gc_threshold())
-        else {
+        let (Some(limit), Some(threshold)) = (settings.limit(), settings.config().gc_threshold()) else {
             return Ok(());
         };
         let allowed = crate::shared::fraction_of(threshold, limit);
-        let target = self
-            .shared
-            .totals
-            .reserved
-            .load(Relaxed)
-            .saturating_sub(allowed);
+        let target = self.shared.totals.reserved.load(Relaxed).saturating_sub(allowed);
         let mut reclaimed = 0;
         while reclaimed < target {
             let released = self.collect_older_half()?;
@@ -48,9 +42,7 @@ impl<D: Device> Climb<'_, D> {
         }
         let ages: u64 = idle.iter().map(|(_, idle)| u64::from(idle.age)).sum();
         let count = idle.len() as u64;
-        let old = idle
-            .iter()
-            .filter(|(_, idle)| u64::from(idle.age) * count >= ages);
+        let old = idle.iter().filter(|(_, idle)| u64::from(idle.age) * count >= ages);
         sum_all(old.map(|(heap, idle)| heap.release(*idle)))
     }
 
@@ -93,9 +85,7 @@ pub(super) fn release_whole<D: Device>(heap: &Heap<D>) -> hal::Result<()> {
     if heap.lane().ask_capturing()? {
         return Ok(());
     }
-    heap.stale_fences()
-        .iter()
-        .try_for_each(|fence| fence.wait())?;
+    heap.stale_fences().iter().try_for_each(|fence| fence.wait())?;
     // Nothing is used any more, so what is left then is what the driver refused: it is asked once more.
     heap.unmap_stale();
     heap.unmap_stale();

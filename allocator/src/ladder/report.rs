@@ -55,9 +55,8 @@ impl<D: Device> Climb<'_, D> {
             rejected,
             never_block: !self.may_wait(),
             capturing: self.heap.lane().is_capturing(),
-            elastic: (shared.device.virtual_memory().is_ok()
-                && pool.is_none_or(|pool| pool.permits_elastic()))
-            .then(|| self.heap.elastic().is_some()),
+            elastic: (shared.device.virtual_memory().is_ok() && pool.is_none_or(|pool| pool.permits_elastic()))
+                .then(|| self.heap.elastic().is_some()),
         }
     }
 
@@ -77,10 +76,7 @@ impl<D: Device> Climb<'_, D> {
         free.fold((0, 0), |(largest, fragmented), (_, block)| {
             let bytes = block.bytes();
             let too_small = bytes < self.need.rounded;
-            (
-                bytes.max(largest),
-                fragmented + if too_small { bytes } else { 0 },
-            )
+            (bytes.max(largest), fragmented + if too_small { bytes } else { 0 })
         })
     }
 
@@ -136,16 +132,8 @@ impl<D: Device> Climb<'_, D> {
         holders.truncate(MOST_HOLDERS);
         let stacks: Vec<_> = holders.iter().map(|(stack, _)| RawStack(*stack)).collect();
         let source = recording.source();
-        let resolved = source
-            .map(|source| source.resolve(&stacks))
-            .unwrap_or_default();
+        let resolved = source.map(|source| source.resolve(&stacks)).unwrap_or_default();
         let holders = holders.into_iter().zip(resolved);
-        holders
-            .map(|((_, (bytes, blocks)), stack)| Holder {
-                bytes,
-                blocks,
-                frames: stack.frames,
-            })
-            .collect()
+        holders.map(|((_, (bytes, blocks)), stack)| Holder { bytes, blocks, frames: stack.frames }).collect()
     }
 }

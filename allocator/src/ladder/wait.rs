@@ -154,19 +154,13 @@ fn joined(view: &HeapView, run: &[BlockView], bytes: u64) -> Option<(u64, Vec<Bl
 /// The waiting blocks of every segment that would be unused once their points have passed. An elastic segment
 /// gives back its chunks one by one, so each of its blocks is waited for alone.
 fn segments_to_come(view: &HeapView) -> Vec<Vec<BlockId>> {
-    let (elastic, direct): (Vec<_>, Vec<_>) =
-        view.segments.iter().partition(|segment| segment.elastic);
+    let (elastic, direct): (Vec<_>, Vec<_>) = view.segments.iter().partition(|segment| segment.elastic);
     let blocks = elastic.iter().flat_map(|segment| &segment.blocks);
     let waiting = blocks.filter(|block| view.last_points.contains_key(&block.id));
     let singles = waiting.map(|block| vec![block.id]);
     let whole = direct
         .iter()
-        .filter(|segment| {
-            segment
-                .blocks
-                .iter()
-                .all(|block| can_come_free(view, block))
-        })
+        .filter(|segment| segment.blocks.iter().all(|block| can_come_free(view, block)))
         .map(|segment| {
             let ids = segment.blocks.iter().map(|block| block.id);
             ids.filter(|id| view.last_points.contains_key(id)).collect()
@@ -189,9 +183,7 @@ mod tests {
     fn view(points: [Option<u64>; 4]) -> (HeapView, Vec<BlockId>) {
         let mut shelf: Shelf<()> = Shelf::default();
         shelf.add_segment(1 << 40, MIB, Kind::Small);
-        let ids: Vec<_> = (0..4)
-            .map(|_| shelf.take(&Policy::default(), MIB / 4))
-            .collect();
+        let ids: Vec<_> = (0..4).map(|_| shelf.take(&Policy::default(), MIB / 4)).collect();
         let mut segments: Vec<SegmentView> = shelf.view();
         let mut last_points = HashMap::new();
         for (block, point) in segments[0].blocks.iter_mut().zip(points) {
@@ -204,13 +196,7 @@ mod tests {
                 }
             }
         }
-        (
-            HeapView {
-                segments,
-                last_points,
-            },
-            ids,
-        )
+        (HeapView { segments, last_points }, ids)
     }
 
     #[test]
@@ -219,11 +205,7 @@ mod tests {
         let sets = |bytes| sufficient(&view, Kind::Small, bytes);
         let single = |of: usize| vec![ids[of]];
         assert_eq!(sets(MIB / 4), [single(3), single(1), single(2), single(0)]);
-        let pairs = [
-            vec![ids[1], ids[2]],
-            vec![ids[2], ids[3]],
-            vec![ids[0], ids[1]],
-        ];
+        let pairs = [vec![ids[1], ids[2]], vec![ids[2], ids[3]], vec![ids[0], ids[1]]];
         assert_eq!(sets(MIB / 2), pairs);
         assert_eq!(sets(MIB), std::slice::from_ref(&ids));
         assert!(sets(2 * MIB).is_empty());

@@ -19,9 +19,7 @@
 use std::ptr;
 
 use super::spin::Spin;
-use crate::sync::{
-    AtomicPtr, AtomicU32, AtomicUsize, Ordering, back_off, heavy_barrier, light_barrier,
-};
+use crate::sync::{AtomicPtr, AtomicU32, AtomicUsize, Ordering, back_off, heavy_barrier, light_barrier};
 
 /// How many turns in a row make an owner once there was another.
 const FIRST_PATIENCE: u32 = 1 << 6;
@@ -148,9 +146,7 @@ impl Biased {
 
     #[cold]
     fn take_rights(&self) {
-        self.rights
-            .favoured
-            .store(ptr::null_mut(), Ordering::Relaxed);
+        self.rights.favoured.store(ptr::null_mut(), Ordering::Relaxed);
         heavy_barrier();
         let patience = self.turns.patience.load(Ordering::Relaxed) * 2;
         let patience = patience.clamp(FIRST_PATIENCE, LAST_PATIENCE);
@@ -170,12 +166,7 @@ impl Biased {
     /// Counts a turn, and makes its thread the owner if it had enough of them. For the holder of `spin`.
     #[inline]
     fn count(&self, me: Option<&'static Badge>, alone: bool) {
-        let Turns {
-            last,
-            streak,
-            patience,
-            ..
-        } = &self.turns;
+        let Turns { last, streak, patience, .. } = &self.turns;
         let mine = me.map_or(ptr::null_mut(), |me| ptr::from_ref(me).cast_mut());
         let turns = if alone && last.load(Ordering::Relaxed) == mine {
             streak.load(Ordering::Relaxed) + 1

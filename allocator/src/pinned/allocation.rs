@@ -32,23 +32,13 @@ unsafe impl<D: Device> Sync for PinnedAllocation<D> {}
 impl<D: Device> PinnedAllocation<D> {
     /// No memory.
     pub(super) const fn empty() -> Self {
-        Self {
-            cache: NonNull::dangling(),
-            ptr: NonNull::dangling(),
-            requested: 0,
-            place: Place::NOWHERE,
-        }
+        Self { cache: NonNull::dangling(), ptr: NonNull::dangling(), requested: 0, place: Place::NOWHERE }
     }
 
     /// Owns a block that was taken from `cache`.
     #[inline(always)]
     pub(super) fn new(cache: &Cache<D>, taken: Taken, requested: usize) -> Self {
-        Self {
-            cache: NonNull::from(cache),
-            ptr: taken.ptr,
-            requested,
-            place: taken.place,
-        }
+        Self { cache: NonNull::from(cache), ptr: taken.ptr, requested, place: taken.place }
     }
 
     /// The first byte, as the host sees it; dangling for an allocation of no bytes.

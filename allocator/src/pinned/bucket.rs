@@ -22,10 +22,7 @@ pub(super) struct Place {
 
 impl Place {
     /// No block.
-    pub(super) const NOWHERE: Self = Self {
-        bucket: u8::MAX,
-        slot: 0,
-    };
+    pub(super) const NOWHERE: Self = Self { bucket: u8::MAX, slot: 0 };
 
     /// The bytes of the block.
     pub(super) const fn bytes(self) -> usize {
@@ -74,13 +71,7 @@ struct Slot<D: Device> {
 
 impl<D: Device> Default for Bucket<D> {
     fn default() -> Self {
-        Self {
-            slots: Vec::new(),
-            free: Vec::new(),
-            vacant: Vec::new(),
-            counts: Counts::default(),
-            closed: false,
-        }
+        Self { slots: Vec::new(), free: Vec::new(), vacant: Vec::new(), counts: Counts::default(), closed: false }
     }
 }
 
@@ -127,12 +118,7 @@ impl<D: Device> Bucket<D> {
 
     /// Adds a block that was just made for a caller; its slot.
     pub(super) fn add(&mut self, memory: Memory, requested: usize, raw: bool) -> u32 {
-        let slot = Slot {
-            memory,
-            state: if raw { State::Raw } else { State::Owned },
-            requested,
-            uses: None,
-        };
+        let slot = Slot { memory, state: if raw { State::Raw } else { State::Owned }, requested, uses: None };
         self.counts.raise();
         if let Some(index) = self.vacant.pop() {
             self.slots[index as usize] = slot;

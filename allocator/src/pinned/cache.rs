@@ -125,10 +125,7 @@ impl<D: Device> Cache<D> {
             None => lock::share_often(lock, &self.shared.origin)?,
         };
         let taken = entered.take(bytes, raw);
-        taken.map(|(slot, ptr)| Taken {
-            place: Place { bucket, slot },
-            ptr,
-        })
+        taken.map(|(slot, ptr)| Taken { place: Place { bucket, slot }, ptr })
     }
 
     /// Takes a block back from its caller, but not in a forked child. Where that is not all, the rest is
@@ -156,12 +153,7 @@ impl<D: Device> Cache<D> {
         // As long as the block has its owner, the cache lives.
         let cache = self.me.upgrade().expect("the cache outlives its blocks");
         let (uses, closed) = bucket.suspend(place.slot);
-        Given {
-            cache,
-            place,
-            uses,
-            closed,
-        }
+        Given { cache, place, uses, closed }
     }
 
     #[inline(always)]
@@ -179,9 +171,7 @@ impl<D: Device> Cache<D> {
         self.tend()?;
         let (bytes, result) = self.give_back_free();
         match result {
-            Err(error) if !self.shared.settings.config().pinned_free_catch_all() => {
-                Err(error.into())
-            }
+            Err(error) if !self.shared.settings.config().pinned_free_catch_all() => Err(error.into()),
             _ => Ok(bytes),
         }
     }
@@ -194,10 +184,7 @@ impl<D: Device> Cache<D> {
         for (index, bucket) in (0..).zip(&self.buckets) {
             let leaving = bucket.lock().begin_leaving();
             for (slot, memory) in leaving {
-                let place = Place {
-                    bucket: index,
-                    slot,
-                };
+                let place = Place { bucket: index, slot };
                 let gone = self.give_back(place, memory);
                 bytes += gone.map_or(0, |()| place.bytes() as u64);
                 result = result.and(gone);
@@ -273,11 +260,7 @@ impl<D: Device> Cache<D> {
     pub(crate) fn close(&self) {
         self.worker.stop();
         *unpoisoned(&self.keep) = self.me.upgrade();
-        let owned: usize = self
-            .buckets
-            .iter()
-            .map(|bucket| bucket.lock().close())
-            .sum();
+        let owned: usize = self.buckets.iter().map(|bucket| bucket.lock().close()).sum();
         self.shed();
         self.leave(i64::try_from(owned).unwrap_or(i64::MAX));
     }
@@ -320,12 +303,7 @@ impl<D: Device> Cache<D> {
 impl<D: Device> Given<D> {
     /// Marks the uses of the block, so that it becomes free after them.
     pub(super) fn end(self) -> hal::Result<()> {
-        let Self {
-            cache,
-            place,
-            uses,
-            closed,
-        } = self;
+        let Self { cache, place, uses, closed } = self;
         let marked = cache.mark(place, uses);
         if closed {
             cache.shed();
@@ -357,10 +335,7 @@ impl<D: Device> Drop for Cache<D> {
 /// log2 of the smallest power of two that holds `bytes`, of which there is at least one.
 #[inline(always)]
 fn log2_ceil(bytes: usize) -> u8 {
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "a number of bits is at most 64"
-    )]
+    #[expect(clippy::cast_possible_truncation, reason = "a number of bits is at most 64")]
     let log2 = (usize::BITS - (bytes - 1).leading_zeros()) as u8;
     log2
 }

@@ -34,26 +34,16 @@ unsafe impl Send for Memory {}
 
 impl Memory {
     /// Makes memory in the way that `config` says; every byte is initialised.
-    pub(super) fn make(
-        driver: &dyn HostMemory,
-        bytes: usize,
-        config: &Config,
-    ) -> hal::Result<Self> {
+    pub(super) fn make(driver: &dyn HostMemory, bytes: usize, config: &Config) -> hal::Result<Self> {
         if config.pinned_use_host_register() {
             return Self::register(driver, bytes, config.pinned_register_threads() as usize);
         }
-        Ok(Self {
-            ptr: driver.allocate_pinned(bytes)?,
-            origin: Origin::Driver,
-        })
+        Ok(Self { ptr: driver.allocate_pinned(bytes)?, origin: Origin::Driver })
     }
 
     /// A part of the reserve segment.
     pub(super) const fn of_reserve(ptr: NonNull<u8>) -> Self {
-        Self {
-            ptr,
-            origin: Origin::Reserve,
-        }
+        Self { ptr, origin: Origin::Reserve }
     }
 
     fn register(driver: &dyn HostMemory, bytes: usize, threads: usize) -> hal::Result<Self> {
@@ -64,10 +54,7 @@ impl Memory {
         let layout = Layout::from_size_align(bytes + PAGE, 1).map_err(|_| exhausted)?;
         // SAFETY: the layout has at least a page.
         let base = NonNull::new(unsafe { alloc::alloc_zeroed(layout) }).ok_or(exhausted)?;
-        let memory = Self {
-            ptr: next_page(base),
-            origin: Origin::Registered { base, layout },
-        };
+        let memory = Self { ptr: next_page(base), origin: Origin::Registered { base, layout } };
         // SAFETY: `bytes` bytes from the first page on lie in what was allocated just now, and nobody knows them.
         unsafe { prefault::touch(memory.ptr, bytes, threads) };
         // SAFETY: the range is allocated, and stays so until it is unregistered.

@@ -18,12 +18,7 @@ impl<D: Device> Cache<D> {
     /// one from the driver again after it has got all free blocks back, or after all uses have ended.
     #[cold]
     #[inline(never)]
-    pub(super) fn take_slowly(
-        &self,
-        bucket: u8,
-        requested: usize,
-        raw: bool,
-    ) -> Result<Taken, Error> {
+    pub(super) fn take_slowly(&self, bucket: u8, requested: usize, raw: bool) -> Result<Taken, Error> {
         self.shared.origin.check()?;
         self.driver()?;
         lock::prepare();

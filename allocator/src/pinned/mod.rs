@@ -64,9 +64,7 @@ impl<D: Device> Allocator<D> {
     /// Pinned host memory, which the device copies from and to asynchronously.
     #[must_use]
     pub fn pinned(&self) -> Pinned<'_, D> {
-        Pinned {
-            inner: self.inner(),
-        }
+        Pinned { inner: self.inner() }
     }
 }
 

@@ -39,11 +39,7 @@ pub(super) struct Waiter {
 
 impl<D: Device> Default for Pending<D> {
     fn default() -> Self {
-        Self {
-            queues: Vec::new(),
-            unmarked: Vec::new(),
-            kept: Vec::new(),
-        }
+        Self { queues: Vec::new(), unmarked: Vec::new(), kept: Vec::new() }
     }
 }
 
@@ -63,10 +59,7 @@ impl<D: Device> Pending<D> {
         let waiter = Arc::new(waiter);
         for fence in fences {
             let (lane, _) = fence.point();
-            let waiting = Waiting {
-                fence: Arc::new(fence),
-                waiter: Arc::clone(&waiter),
-            };
+            let waiting = Waiting { fence: Arc::new(fence), waiter: Arc::clone(&waiter) };
             match self.queues.iter_mut().find(|(of, _)| *of == lane) {
                 Some((_, queue)) => queue.push_back(waiting),
                 None => self.queues.push((lane, VecDeque::from([waiting]))),
@@ -108,9 +101,7 @@ impl<D: Device> Pending<D> {
     pub(super) fn pass(&mut self, lanes: &[u64]) -> Vec<Waiter> {
         let passing = self.queues.iter_mut().filter(|(of, _)| lanes.contains(of));
         let passed = passing.filter_map(|(_, queue)| queue.pop_front());
-        let done = passed
-            .filter_map(|waiting| Arc::into_inner(waiting.waiter))
-            .collect();
+        let done = passed.filter_map(|waiting| Arc::into_inner(waiting.waiter)).collect();
         self.queues.retain(|(_, queue)| !queue.is_empty());
         done
     }

@@ -74,15 +74,7 @@ mod tests {
 
     #[test]
     fn n4_every_page_is_touched_whatever_the_threads() {
-        for (pages, threads) in [
-            (1, 1),
-            (1, 128),
-            (7, 4),
-            (8, 4),
-            (9, 4),
-            (64, 128),
-            (200, 128),
-        ] {
+        for (pages, threads) in [(1, 1), (1, 128), (7, 4), (8, 4), (9, 4), (64, 128), (200, 128)] {
             assert_eq!(touched(pages, threads), pages, "{pages} by {threads}");
         }
     }

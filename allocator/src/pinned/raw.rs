@@ -92,15 +92,12 @@ impl<D: Device> Cache<D> {
             Some((start, place)) => {
                 let state = self.bucket(place).lock().state_at(place.slot, start);
                 match state {
-                    State::Raw | State::Owned if start != address => PointerProblem::Interior {
-                        start: start as u64,
-                        offset: (address - start) as u64,
-                    },
+                    State::Raw | State::Owned if start != address => {
+                        PointerProblem::Interior { start: start as u64, offset: (address - start) as u64 }
+                    }
                     State::Owned => PointerProblem::Owned,
                     State::Pending => PointerProblem::FreedTwice,
-                    State::Raw | State::Free | State::Leaving | State::Vacant => {
-                        PointerProblem::Free
-                    }
+                    State::Raw | State::Free | State::Leaving | State::Vacant => PointerProblem::Free,
                 }
             }
         };

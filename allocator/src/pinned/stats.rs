@@ -57,11 +57,7 @@ impl TimeStat {
 
     fn add(&mut self, took: Duration) {
         let took = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-        self.min = if self.count == 0 {
-            took
-        } else {
-            self.min.min(took)
-        };
+        self.min = if self.count == 0 { took } else { self.min.min(took) };
         self.max = self.max.max(took);
         self.total = self.total.saturating_add(took);
         self.count += 1;
@@ -150,11 +146,7 @@ impl Totals {
 
     /// Forgets all sums; what is held stays.
     pub(super) fn reset_totals(&mut self) {
-        let kept = |stat: Stat| Stat {
-            allocated: 0,
-            freed: 0,
-            ..stat
-        };
+        let kept = |stat: Stat| Stat { allocated: 0, freed: 0, ..stat };
         self.0 = PinnedStats {
             allocations: kept(self.0.allocations),
             allocated_bytes: kept(self.0.allocated_bytes),
@@ -192,12 +184,7 @@ mod tests {
         for micros in [30, 10, 50] {
             time.add(Duration::from_micros(micros));
         }
-        let expected = TimeStat {
-            total: 90,
-            max: 50,
-            min: 10,
-            count: 3,
-        };
+        let expected = TimeStat { total: 90, max: 50, min: 10, count: 3 };
         assert_eq!((time, time.avg()), (expected, 30));
     }
 }

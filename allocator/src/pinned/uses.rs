@@ -50,10 +50,7 @@ impl Keeper {
 
 impl<D: Device> Default for Uses<D> {
     fn default() -> Self {
-        Self {
-            lanes: Vec::new(),
-            keepers: Vec::new(),
-        }
+        Self { lanes: Vec::new(), keepers: Vec::new() }
     }
 }
 
@@ -104,8 +101,7 @@ impl<D: Device> Cache<D> {
             self.pending.lock().postpone(place, uses);
             return Ok(());
         }
-        let fences: hal::Result<Vec<_>> =
-            uses.lanes.iter().map(|lane| Fence::record(lane)).collect();
+        let fences: hal::Result<Vec<_>> = uses.lanes.iter().map(|lane| Fence::record(lane)).collect();
         match fences {
             Ok(fences) => {
                 let keepers = uses.keepers;

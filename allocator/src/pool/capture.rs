@@ -39,11 +39,7 @@ impl<D: Device> Allocator<D> {
 
 impl<D: Device> Pool<D> {
     /// Begins to capture `stream`, with memory from the pool.
-    pub fn begin_capture(
-        &self,
-        stream: &Stream<D>,
-        mode: CaptureMode,
-    ) -> Result<Capture<D>, Error> {
+    pub fn begin_capture(&self, stream: &Stream<D>, mode: CaptureMode) -> Result<Capture<D>, Error> {
         if stream.get() == StreamRef::DEFAULT {
             return Err(PoolProblem::DefaultStream.of(self.id()));
         }
@@ -64,11 +60,7 @@ impl<D: Device> Pool<D> {
             return Err(error.into());
         }
         user.core.keep();
-        let begun = Capture {
-            user,
-            stream: stream.clone(),
-            open: true,
-        };
+        let begun = Capture { user, stream: stream.clone(), open: true };
         begun.route_by_capture()?;
         Ok(begun)
     }
@@ -96,11 +88,7 @@ impl<D: Device> Capture<D> {
     pub fn end(mut self) -> Result<Graph<D>, Error> {
         let ended = self.close()?;
         let user = self.user.allocator.open_pool(self.user.id())?;
-        Ok(Graph {
-            shared: Arc::clone(&user.allocator.inner().shared),
-            handle: Some(ended),
-            user,
-        })
+        Ok(Graph { shared: Arc::clone(&user.allocator.inner().shared), handle: Some(ended), user })
     }
 
     fn close(&mut self) -> Result<hal::Graph, Error> {

@@ -62,10 +62,7 @@ impl<D: Device> Pool<D> {
             let blocks = heap.save().map_err(|why| why.of(self.id()))?;
             heaps.push((heap.number(), blocks));
         }
-        Ok(Checkpoint {
-            pool: self.id(),
-            heaps,
-        })
+        Ok(Checkpoint { pool: self.id(), heaps })
     }
 
     /// Brings back a state: frees what is allocated, and allocates what was.
@@ -94,9 +91,7 @@ impl<D: Device> Pool<D> {
         };
         for heap in &heaps {
             // What the heap's own stream has yet to do at a borrowed place comes before the borrower's next use.
-            let borrowers = saved(heap.number())
-                .iter()
-                .filter_map(|block| block.borrower);
+            let borrowers = saved(heap.number()).iter().filter_map(|block| block.borrower);
             for lane in borrowers.filter_map(lane_of) {
                 Fence::record(heap.lane())?.hold_back(&lane)?;
             }

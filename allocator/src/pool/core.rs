@@ -57,12 +57,7 @@ pub(crate) struct PoolCore {
 }
 
 impl PoolCore {
-    pub(super) fn new(
-        id: PoolId,
-        source: Option<Arc<dyn Source>>,
-        no_split: bool,
-        use_on_oom: bool,
-    ) -> Self {
+    pub(super) fn new(id: PoolId, source: Option<Arc<dyn Source>>, no_split: bool, use_on_oom: bool) -> Self {
         Self {
             id,
             streams: StreamTable::default(),
@@ -186,9 +181,7 @@ impl PoolCore {
         let mut queueing = unpoisoned(&self.queueing);
         self.check_awake()?;
         *queueing += 1;
-        Ok(Awake {
-            core: Arc::clone(self),
-        })
+        Ok(Awake { core: Arc::clone(self) })
     }
 
     /// The right to let it fall asleep or wake. It fails on the thread that has it already, which a function that is
@@ -200,10 +193,7 @@ impl PoolCore {
         }
         let held = unpoisoned(&self.turn);
         *unpoisoned(&self.turning) = here;
-        Ok(Turn {
-            core: self,
-            _held: held,
-        })
+        Ok(Turn { core: self, _held: held })
     }
 
     /// Whether its heaps may be elastic, if the allocator's are.
@@ -304,12 +294,9 @@ mod tests {
         let core = PoolCore::gone(PoolId::of_user());
         let start = 0x7000_0000_0000 + 4096;
         assert_eq!(core.note_made(start, 4 * MIB), Ok(()));
-        for (base, bytes) in [
-            (start, 2 * MIB),
-            (start - MIB, 2 * MIB),
-            (start + 3 * MIB, 2 * MIB),
-            (start - MIB, 8 * MIB),
-        ] {
+        for (base, bytes) in
+            [(start, 2 * MIB), (start - MIB, 2 * MIB), (start + 3 * MIB, 2 * MIB), (start - MIB, 8 * MIB)]
+        {
             assert_eq!(core.note_made(base, bytes), Err(start), "{base:#x}");
         }
         assert_eq!(core.note_made(start - 2 * MIB, 2 * MIB), Ok(()));

@@ -14,29 +14,20 @@ pub struct PoolId {
 
 impl PoolId {
     /// The pool that serves requests which no other pool does.
-    pub const DEFAULT: Self = Self {
-        capture: 0,
-        user: 0,
-    };
+    pub const DEFAULT: Self = Self { capture: 0, user: 0 };
 
     /// A new name for a pool that a user makes.
     pub(super) fn of_user() -> Self {
         /// Relaxed: only the numbers must differ.
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        Self {
-            capture: 0,
-            user: NEXT.fetch_add(1, Relaxed),
-        }
+        Self { capture: 0, user: NEXT.fetch_add(1, Relaxed) }
     }
 
     /// A new name for a pool that is made for captures.
     pub(super) fn of_capture() -> Self {
         /// Relaxed: only the numbers must differ.
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        Self {
-            capture: NEXT.fetch_add(1, Relaxed),
-            user: 0,
-        }
+        Self { capture: NEXT.fetch_add(1, Relaxed), user: 0 }
     }
 
     /// The name as a pair, as sources and other languages know it.

@@ -32,25 +32,15 @@ pub(crate) struct Launches<D: Device> {
 
 impl<D: Device> Default for Launches<D> {
     fn default() -> Self {
-        Self {
-            count: 0,
-            lanes: Vec::new(),
-            ends: Vec::new(),
-        }
+        Self { count: 0, lanes: Vec::new(), ends: Vec::new() }
     }
 }
 
 impl<D: Device> Allocator<D> {
     /// Allocates from the pool that this thread entered last, if it serves the stream.
     #[inline(never)]
-    pub(crate) fn allocate_inside(
-        &self,
-        bytes: u64,
-        stream: &Stream<D>,
-    ) -> Result<Allocation<D>, Error> {
-        let heap = self
-            .inner()
-            .heap_inside(stream.get(), || Ok(&stream.lane))?;
+    pub(crate) fn allocate_inside(&self, bytes: u64, stream: &Stream<D>) -> Result<Allocation<D>, Error> {
+        let heap = self.inner().heap_inside(stream.get(), || Ok(&stream.lane))?;
         self.allocate_from(bytes, heap.unwrap_or(&stream.heap))
     }
 }
@@ -77,11 +67,7 @@ impl<D: Device> Inner<D> {
     }
 
     #[cold]
-    fn find_heap_inside(
-        &self,
-        stream: StreamRef,
-        lane: &Arc<Lane<D>>,
-    ) -> Result<Option<&Arc<Heap<D>>>, Error> {
+    fn find_heap_inside(&self, stream: StreamRef, lane: &Arc<Lane<D>>) -> Result<Option<&Arc<Heap<D>>>, Error> {
         let Some(pool) = route::pool_inside(self.identity(), stream) else {
             return Ok(None);
         };
@@ -91,11 +77,7 @@ impl<D: Device> Inner<D> {
     }
 
     /// The heap of a stream in a pool.
-    pub(super) fn heap_in(
-        &self,
-        pool: &Arc<PoolCore>,
-        stream: &Stream<D>,
-    ) -> Result<&Arc<Heap<D>>, Error> {
+    pub(super) fn heap_in(&self, pool: &Arc<PoolCore>, stream: &Stream<D>) -> Result<&Arc<Heap<D>>, Error> {
         if !Arc::ptr_eq(stream.heap.shared(), &self.shared) {
             return Err(Error::ForeignStream);
         }
@@ -103,18 +85,13 @@ impl<D: Device> Inner<D> {
     }
 
     /// The heap of a lane in a pool, made if there is none yet.
-    pub(crate) fn heap_of_lane(
-        &self,
-        pool: &Arc<PoolCore>,
-        lane: &Arc<Lane<D>>,
-    ) -> Result<&Arc<Heap<D>>, Error> {
+    pub(crate) fn heap_of_lane(&self, pool: &Arc<PoolCore>, lane: &Arc<Lane<D>>) -> Result<&Arc<Heap<D>>, Error> {
         let make = || {
             let elastic = self.is_elastic() && pool.permits_elastic();
             let heap = self.idle_heap(lane, elastic).or_else(|| {
                 let policy = Policy::of(&self.shared.settings.config());
                 let lane = Arc::clone(lane);
-                self.heaps
-                    .add(|number| Heap::new(lane, &policy, number, elastic))
+                self.heaps.add(|number| Heap::new(lane, &policy, number, elastic))
             })?;
             heap.set_pool(pool);
             heap.set_elastic(elastic);
@@ -138,9 +115,7 @@ impl<D: Device> Inner<D> {
         let is_such = |heap: &Heap<D>| heap.elastic().is_some() == elastic;
         let fits = |number| {
             let heap = self.heaps.get(number);
-            heap.is_some_and(|heap| {
-                Arc::ptr_eq(heap.lane(), lane) && (is_such(heap) || heap.partner().is_some())
-            })
+            heap.is_some_and(|heap| Arc::ptr_eq(heap.lane(), lane) && (is_such(heap) || heap.partner().is_some()))
         };
         let heap = self.heaps.get(self.pools.idle_heap(fits)?)?;
         if is_such(heap) {
@@ -212,9 +187,8 @@ impl<D: Device> Inner<D> {
     /// the next look is at the same points, and work that came after the launches delays nothing.
     fn settle_launches(&self, core: &PoolCore, waits: bool) -> hal::Result<bool> {
         let locked = || self.launches.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some((count, lanes, mut ends)) = locked()
-            .get(&core.id)
-            .map(|known| (known.count, known.lanes.clone(), known.ends.clone()))
+        let Some((count, lanes, mut ends)) =
+            locked().get(&core.id).map(|known| (known.count, known.lanes.clone(), known.ends.clone()))
         else {
             return Ok(true);
         };
@@ -241,9 +215,7 @@ impl<D: Device> Inner<D> {
             }
         }
         let mut launches = locked();
-        let over = launches
-            .get(&core.id)
-            .is_none_or(|launches| launches.count == count);
+        let over = launches.get(&core.id).is_none_or(|launches| launches.count == count);
         if over {
             launches.remove(&core.id);
             core.set_running(false);
@@ -271,9 +243,7 @@ impl<D: Device> Inner<D> {
             for heap in self.heaps_of(id) {
                 if !heap.lane().is_capturing() {
                     // What fails keeps the pool.
-                    heap.stale_fences()
-                        .iter()
-                        .for_each(|fence| _ = fence.wait());
+                    heap.stale_fences().iter().for_each(|fence| _ = fence.wait());
                     heap.unmap_stale();
                 }
             }
@@ -300,13 +270,7 @@ impl<D: Device> Inner<D> {
                     heap.elastic().is_none() && mutual.is_some_and(|own| Arc::ptr_eq(&own, heap))
                 }
             };
-            Some(
-                heaps
-                    .iter()
-                    .filter(leads)
-                    .map(|heap| heap.number())
-                    .collect(),
-            )
+            Some(heaps.iter().filter(leads).map(|heap| heap.number()).collect())
         });
     }
 
@@ -324,11 +288,7 @@ impl<D: Device> Inner<D> {
 
     /// The addresses that are allocated in a pool, in order.
     pub(super) fn live_in(&self, core: &PoolCore) -> Vec<u64> {
-        let mut live: Vec<u64> = self
-            .heaps_of(core.id)
-            .iter()
-            .flat_map(|heap| heap.live())
-            .collect();
+        let mut live: Vec<u64> = self.heaps_of(core.id).iter().flat_map(|heap| heap.live()).collect();
         live.sort_unstable();
         live
     }
@@ -415,13 +375,9 @@ mod tests {
         for _ in 0..50 {
             set(&allocator, "");
             let pools = [allocator.create_pool(), allocator.create_pool()];
-            let [one, two] = pools
-                .each_ref()
-                .map(|pool| pool.allocate(512, &stream).unwrap());
+            let [one, two] = pools.each_ref().map(|pool| pool.allocate(512, &stream).unwrap());
             set(&allocator, ELASTIC);
-            let [three, four] = pools
-                .each_ref()
-                .map(|pool| pool.allocate(3 << 20, &stream).unwrap());
+            let [three, four] = pools.each_ref().map(|pool| pool.allocate(3 << 20, &stream).unwrap());
             for (pool, live) in pools.iter().zip([[&one, &three], [&two, &four]]) {
                 assert!(pool.holds_exactly(&live.map(Allocation::address)));
             }

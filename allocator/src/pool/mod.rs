@@ -88,16 +88,10 @@ impl<D: Device> Allocator<D> {
             let core = PoolCore::new(name(), None, false, false);
             if self.is_inherited() {
                 // A pool that nothing can be done with, as the allocator.
-                return Pool {
-                    allocator: self.clone(),
-                    core: Arc::new(core),
-                };
+                return Pool { allocator: self.clone(), core: Arc::new(core) };
             }
             if let Ok(core) = self.inner().pools.add(core) {
-                return Pool {
-                    allocator: self.clone(),
-                    core,
-                };
+                return Pool { allocator: self.clone(), core };
             }
         }
     }
@@ -124,20 +118,14 @@ impl<D: Device> Allocator<D> {
         if let Some(source) = &core.source {
             source.started(self.device_info().ordinal.0 + 1);
         }
-        Ok(Pool {
-            allocator: self.clone(),
-            core,
-        })
+        Ok(Pool { allocator: self.clone(), core })
     }
 
     /// Becomes one more user of a pool. One that was released may be opened as long as anything lives in it.
     pub fn open_pool(&self, id: PoolId) -> Result<Pool<D>, Error> {
         self.inner().shared.origin.check()?;
         self.inner().forget_lifeless(id);
-        Ok(Pool {
-            allocator: self.clone(),
-            core: self.inner().pools.open(id)?,
-        })
+        Ok(Pool { allocator: self.clone(), core: self.inner().pools.open(id)? })
     }
 
     /// Becomes one more user of every pool with a tag.
@@ -245,11 +233,7 @@ impl<D: Device> Pool<D> {
         }
         let allocator = self.allocator.inner().identity();
         let ticket = route::enter(allocator, stream.map(Stream::get), Arc::clone(&self.core));
-        Inside {
-            pool: self,
-            ticket,
-            of_thread: route::OfThread::default(),
-        }
+        Inside { pool: self, ticket, of_thread: route::OfThread::default() }
     }
 
     /// Gives every unused segment of the pool back; the bytes that came free. While graphs may use its memory, none

@@ -30,17 +30,13 @@ pub enum PoolProblem {
         address: u64,
     },
     /// A block has an owner that the saved state does not know.
-    #[error(
-        "the allocation at {address:#x} has an owner and is not in the saved state; drop it first"
-    )]
+    #[error("the allocation at {address:#x} has an owner and is not in the saved state; drop it first")]
     Owned {
         /// Where it is.
         address: u64,
     },
     /// Memory that was saved is not there any more.
-    #[error(
-        "there is no memory of the pool at {address:#x} any more; the saved state cannot be restored"
-    )]
+    #[error("there is no memory of the pool at {address:#x} any more; the saved state cannot be restored")]
     Changed {
         /// Where it was.
         address: u64,
@@ -52,17 +48,13 @@ pub enum PoolProblem {
     #[error("this thread lets the pool fall asleep or wake; do this after that call has returned")]
     Changing,
     /// A pool with segments of the device's own cannot sleep.
-    #[error(
-        "addresses can be kept only in elastic segments; set expandable_segments:True before the pool is used"
-    )]
+    #[error("addresses can be kept only in elastic segments; set expandable_segments:True before the pool is used")]
     NotElastic,
     /// A stream of the pool is captured.
     #[error("a stream that uses the pool is captured; end the capture first")]
     Captured,
     /// Other processes may have memory of the pool.
-    #[error(
-        "memory of it is shared with other processes; drop what shares it, and let them close it"
-    )]
+    #[error("memory of it is shared with other processes; drop what shares it, and let them close it")]
     Offered,
     /// The host has no memory for the contents.
     #[error("the host has too little memory for its contents; free some, or let them be dropped")]

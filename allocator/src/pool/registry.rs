@@ -28,9 +28,7 @@ impl Pools {
     pub(super) fn add(&self, core: PoolCore) -> Result<Arc<PoolCore>, Error> {
         let id = core.id;
         match self.lock().pools.entry(id) {
-            Entry::Vacant(free) if id != PoolId::DEFAULT => {
-                Ok(Arc::clone(free.insert(Arc::new(core))))
-            }
+            Entry::Vacant(free) if id != PoolId::DEFAULT => Ok(Arc::clone(free.insert(Arc::new(core)))),
             _ => Err(PoolProblem::Exists.of(id)),
         }
     }
@@ -99,12 +97,7 @@ impl Pools {
     /// The pools whose free blocks serve other requests before those fail, by name.
     pub(crate) fn on_oom(&self) -> Vec<Arc<PoolCore>> {
         let book = self.lock();
-        let mut pools: Vec<_> = book
-            .pools
-            .values()
-            .filter(|core| core.serves_on_oom())
-            .map(Arc::clone)
-            .collect();
+        let mut pools: Vec<_> = book.pools.values().filter(|core| core.serves_on_oom()).map(Arc::clone).collect();
         pools.sort_by_key(|core| core.id);
         pools
     }

@@ -41,12 +41,7 @@ struct Entered {
 impl Entered {
     fn new(allocator: u64, stream: Option<StreamRef>, pool: Arc<PoolCore>, ticket: u64) -> Self {
         pool.entered.fetch_add(1, Relaxed);
-        Self {
-            allocator,
-            stream,
-            pool,
-            ticket,
-        }
+        Self { allocator, stream, pool, ticket }
     }
 }
 
@@ -68,11 +63,7 @@ pub(crate) fn is_inside() -> bool {
 pub(crate) fn last(allocator: u64, stream: StreamRef) -> Option<NonNull<()>> {
     let (of, last, heap) = LAST.get();
     let known = of == allocator && last == stream;
-    if known {
-        NonNull::new(heap.cast_mut())
-    } else {
-        None
-    }
+    if known { NonNull::new(heap.cast_mut()) } else { None }
 }
 
 /// Remembers which heap serves `stream` until a pool is entered or left.
@@ -85,9 +76,7 @@ pub(crate) fn pool_inside(allocator: u64, stream: StreamRef) -> Option<Arc<PoolC
     // At the end of the thread it is inside nothing any more.
     let found = ENTERED.try_with(|entered| {
         let entered = entered.borrow();
-        let serves = |entry: &&Entered| {
-            entry.allocator == allocator && entry.stream.is_none_or(|only| only == stream)
-        };
+        let serves = |entry: &&Entered| entry.allocator == allocator && entry.stream.is_none_or(|only| only == stream);
         let entry = entered.iter().rev().find(serves);
         entry.map(|entry| Arc::clone(&entry.pool))
     });
@@ -151,11 +140,7 @@ impl Filter {
     }
 
     /// Whether a request for `stream` is led; `capture` tells the stream's capture.
-    fn leads(
-        &self,
-        stream: StreamRef,
-        capture: impl Fn() -> hal::Result<Option<CaptureId>>,
-    ) -> hal::Result<bool> {
+    fn leads(&self, stream: StreamRef, capture: impl Fn() -> hal::Result<Option<CaptureId>>) -> hal::Result<bool> {
         Ok(match self {
             Self::All => true,
             Self::Stream(only) => *only == stream,

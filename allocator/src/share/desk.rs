@@ -41,9 +41,7 @@ struct Running<D: Device> {
 
 impl<D: Device> Default for Exports<D> {
     fn default() -> Self {
-        Self {
-            running: Mutex::new(None),
-        }
+        Self { running: Mutex::new(None) }
     }
 }
 
@@ -72,17 +70,10 @@ impl<D: Device> Exports<D> {
             return Ok(Arc::clone(&running.desk));
         }
         let name = link::random()?;
-        let entrance = Entrance {
-            listener: link::listen(&name)?,
-            door: Some(Door::open(&name)?),
-        };
+        let entrance = Entrance { listener: link::listen(&name)?, door: Some(Door::open(&name)?) };
         let number = entrance.door.as_ref().map_or(0, Door::number);
         let desk = Arc::new(Desk {
-            place: Place {
-                pid: std::process::id(),
-                socket: name,
-                door: number,
-            },
+            place: Place { pid: std::process::id(), socket: name, door: number },
             wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             state: Mutex::default(),
             settled: Condvar::new(),
@@ -92,20 +83,13 @@ impl<D: Device> Exports<D> {
         let named = thread::Builder::new().name("cachette-share".to_owned());
         let at = Arc::clone(&desk);
         let thread = named.spawn(move || serve(&at, entrance))?;
-        *running = Some(Running {
-            desk: Arc::clone(&desk),
-            thread,
-        });
+        *running = Some(Running { desk: Arc::clone(&desk), thread });
         Ok(desk)
     }
 
     /// Ends the offers. The thread ends at once, or when the last process has closed what it had opened.
     pub(crate) fn close(&self) {
-        let running = self
-            .running
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(running) = running
             && running.desk.close()
         {
@@ -142,13 +126,7 @@ struct State<D: Device> {
 
 impl<D: Device> Default for State<D> {
     fn default() -> Self {
-        Self {
-            offers: HashMap::new(),
-            numbers: 0,
-            leases: 0,
-            closed: false,
-            settled: false,
-        }
+        Self { offers: HashMap::new(), numbers: 0, leases: 0, closed: false, settled: false }
     }
 }
 
@@ -179,9 +157,7 @@ impl<D: Device> Desk<D> {
         // It can only fail where the thread is to wake already.
         let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
         // Who has closed everything by now is noticed by then.
-        let state = self
-            .settled
-            .wait_while(self.state(), |state| !state.settled);
+        let state = self.settled.wait_while(self.state(), |state| !state.settled);
         state.unwrap_or_else(PoisonError::into_inner).leases == 0
     }
 
@@ -207,10 +183,7 @@ impl<D: Device> Desk<D> {
         }
         state.leases += 1;
         offer.leases.fetch_add(1, Relaxed);
-        Some(Lease {
-            offer,
-            desk: Arc::clone(self),
-        })
+        Some(Lease { offer, desk: Arc::clone(self) })
     }
 
     /// The offer of a number, for whoever knows its key.

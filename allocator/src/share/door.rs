@@ -98,9 +98,9 @@ pub(super) fn knock(place: &Place, limit: Duration) -> Result<OwnedFd, Shut> {
                 std::thread::sleep(Duration::from_millis(1));
             }
             io::ErrorKind::WouldBlock => return Err(Shut::NoAnswer),
-            io::ErrorKind::BrokenPipe
-            | io::ErrorKind::ConnectionReset
-            | io::ErrorKind::NotConnected => return Err(Shut::Gone),
+            io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset | io::ErrorKind::NotConnected => {
+                return Err(Shut::Gone);
+            }
             _ => return Err(Shut::System(error)),
         }
     }
@@ -133,11 +133,7 @@ fn check(door: BorrowedFd<'_>, place: &Place) -> Result<(), Shut> {
     if maker.pid != i64::from(place.pid) {
         return Err(Shut::Gone);
     }
-    if maker.is_same_user() {
-        Ok(())
-    } else {
-        Err(Shut::OtherUser)
-    }
+    if maker.is_same_user() { Ok(()) } else { Err(Shut::OtherUser) }
 }
 
 #[cfg(test)]
@@ -149,11 +145,7 @@ mod tests {
     fn door() -> (Door, Place) {
         let socket = link::random().unwrap();
         let door = Door::open(&socket).unwrap();
-        let place = Place {
-            pid: std::process::id(),
-            socket,
-            door: door.number(),
-        };
+        let place = Place { pid: std::process::id(), socket, door: door.number() };
         (door, place)
     }
 
@@ -214,18 +206,8 @@ mod tests {
         let file = File::open("/dev/null").unwrap();
         let (plain, _end) = link::pair().unwrap();
         let number = |file: &dyn AsRawFd| u32::try_from(file.as_raw_fd()).unwrap();
-        for wrong in [
-            theirs.door,
-            number(&file),
-            number(&plain),
-            closed,
-            u32::MAX,
-            i32::MAX.cast_unsigned(),
-        ] {
-            let place = Place {
-                door: wrong,
-                ..place
-            };
+        for wrong in [theirs.door, number(&file), number(&plain), closed, u32::MAX, i32::MAX.cast_unsigned()] {
+            let place = Place { door: wrong, ..place };
             let Some(knocked) = knocks(&place) else {
                 return;
             };
@@ -241,10 +223,7 @@ mod tests {
     fn a_door_says_who_made_it() {
         let (door, place) = door();
         check(door.outer.as_fd(), &place).unwrap();
-        let other = Place {
-            pid: place.pid + 1,
-            ..place
-        };
+        let other = Place { pid: place.pid + 1, ..place };
         assert!(matches!(check(door.outer.as_fd(), &other), Err(Shut::Gone)));
     }
 

@@ -55,23 +55,13 @@ impl Link {
         let process = super::this_process();
         let process = process.ok_or_else(|| system(&io::Error::from(io::ErrorKind::Other)))?;
         let socket = reach(&handle.place, PATIENCE)?;
-        let link = Self {
-            socket,
-            pid,
-            origin: Origin::here(),
-        };
-        let open = Request::Open {
-            offer: handle.offer,
-            key: handle.key,
-            process,
-        };
+        let link = Self { socket, pid, origin: Origin::here() };
+        let open = Request::Open { offer: handle.offer, key: handle.key, process };
         link.ask(&open)?;
         let (greeting, span) = match (link.hear()?.0, handle.kind) {
             (Reply::Token(token, span), Kind::Direct) => (Greeting::Token(token), span),
             (Reply::Local(span), Kind::Direct) => (Greeting::Local(link.base_of(handle)?), span),
-            (Reply::Chunks(count, span), Kind::Elastic) if count > 0 => {
-                (Greeting::Chunks(count), span)
-            }
+            (Reply::Chunks(count, span), Kind::Elastic) if count > 0 => (Greeting::Chunks(count), span),
             _ => return Err(link.misunderstood()),
         };
         // The checksum of a handle keeps accidents out, and the exporter knows what is true.
@@ -90,12 +80,7 @@ impl Link {
 
     /// Begins to ask for all chunks, of which there are `count`.
     pub(super) fn batches(&self, count: u32) -> Result<Batches<'_>, ShareProblem> {
-        let batches = Batches {
-            link: self,
-            heard: 0,
-            count,
-            most: room_behind(self.socket.as_raw_fd()),
-        };
+        let batches = Batches { link: self, heard: 0, count, most: room_behind(self.socket.as_raw_fd()) };
         batches.ask()?;
         Ok(batches)
     }

@@ -126,21 +126,8 @@ pub(super) struct Handle {
 
 impl Handle {
     /// Says where memory of `device` is offered.
-    pub(super) fn new(
-        device: &DeviceInfo,
-        place: Place,
-        (offer, key): (u64, Key),
-        (kind, span): (Kind, Span),
-    ) -> Self {
-        Self {
-            kind,
-            vendor: vendor_byte(device.vendor),
-            place,
-            device: device.uuid,
-            offer,
-            key,
-            span,
-        }
+    pub(super) fn new(device: &DeviceInfo, place: Place, (offer, key): (u64, Key), (kind, span): (Kind, Span)) -> Self {
+        Self { kind, vendor: vendor_byte(device.vendor), place, device: device.uuid, offer, key, span }
     }
 
     /// The handle as bytes.
@@ -161,10 +148,7 @@ impl Handle {
 
     /// Reads a handle.
     pub(super) fn decode(bytes: &[u8]) -> Result<Self, ShareProblem> {
-        let short = ShareProblem::WrongLength {
-            given: bytes.len(),
-            whole: LENGTH,
-        };
+        let short = ShareProblem::WrongLength { given: bytes.len(), whole: LENGTH };
         if !bytes.iter().zip(&MAGIC).all(|(one, two)| one == two) {
             return Err(ShareProblem::NotAHandle);
         }
@@ -172,10 +156,7 @@ impl Handle {
         if let Some(version) = bytes.get(MAGIC.len())
             && *version > VERSION
         {
-            return Err(ShareProblem::FutureVersion {
-                version: *version,
-                known: VERSION,
-            });
+            return Err(ShareProblem::FutureVersion { version: *version, known: VERSION });
         }
         if bytes.len() != LENGTH {
             return Err(short);
@@ -188,10 +169,7 @@ impl Handle {
         let [version] = take(&mut rest).ok_or(ShareProblem::Damaged)?;
         // Who made it answers in a language that is not spoken here any more.
         if version < VERSION {
-            return Err(ShareProblem::PastVersion {
-                version,
-                known: VERSION,
-            });
+            return Err(ShareProblem::PastVersion { version, known: VERSION });
         }
         Self::decode_fields(&mut rest).ok_or(ShareProblem::Damaged)
     }
@@ -205,11 +183,7 @@ impl Handle {
         let mut handle = Self {
             kind,
             vendor,
-            place: Place {
-                pid,
-                socket,
-                door: 0,
-            },
+            place: Place { pid, socket, door: 0 },
             device,
             offer: u64::from_le_bytes(take(rest)?),
             key: Key(take(rest)?),
@@ -271,19 +245,11 @@ mod tests {
     }
 
     fn place() -> Place {
-        Place {
-            pid: 4711,
-            socket: [3; 16],
-            door: 12,
-        }
+        Place { pid: 4711, socket: [3; 16], door: 12 }
     }
 
     fn handle() -> Handle {
-        let span = Span {
-            bytes: 5 << 20,
-            offset: 512,
-            extent: 6 << 20,
-        };
+        let span = Span { bytes: 5 << 20, offset: 512, extent: 6 << 20 };
         let offer = (42, Key([9; 16]));
         let device = device(Vendor::Host, 7);
         Handle::new(&device, place(), offer, (Kind::Elastic, span))
@@ -311,11 +277,7 @@ mod tests {
             (4711, u32::MAX, false),
         ] {
             let mut given = handle();
-            given.place = Place {
-                pid,
-                door,
-                ..place()
-            };
+            given.place = Place { pid, door, ..place() };
             let read = Handle::decode(&given.encode()).map(|read| read.place);
             let promised = Some(given.place).filter(|_| right);
             assert_eq!(read, promised.ok_or(ShareProblem::Damaged));
@@ -328,17 +290,11 @@ mod tests {
         let whole = handle().encode();
         for length in 0..whole.len() {
             let problem = Handle::decode(&whole[..length]).unwrap_err();
-            let promised = ShareProblem::WrongLength {
-                given: length,
-                whole: LENGTH,
-            };
+            let promised = ShareProblem::WrongLength { given: length, whole: LENGTH };
             assert_eq!(problem, promised);
         }
         let long = [whole, vec![0]].concat();
-        assert!(matches!(
-            Handle::decode(&long),
-            Err(ShareProblem::WrongLength { .. })
-        ));
+        assert!(matches!(Handle::decode(&long), Err(ShareProblem::WrongLength { .. })));
     }
 
     #[test]
@@ -349,10 +305,7 @@ mod tests {
             let problem = Handle::decode(&bytes).unwrap_err();
             let promised = match place {
                 0..8 => ShareProblem::NotAHandle,
-                8 => ShareProblem::FutureVersion {
-                    version: VERSION ^ 0x40,
-                    known: VERSION,
-                },
+                8 => ShareProblem::FutureVersion { version: VERSION ^ 0x40, known: VERSION },
                 _ => ShareProblem::Damaged,
             };
             assert_eq!(problem, promised, "byte {place}");
@@ -386,10 +339,7 @@ mod tests {
         for (offset, bytes) in [(u64::MAX, 2), (2 << 20, 5 << 20), (0, 0)] {
             let mut wrong = handle();
             (wrong.span.offset, wrong.span.bytes) = (offset, bytes);
-            assert_eq!(
-                Handle::decode(&wrong.encode()).unwrap_err(),
-                ShareProblem::Damaged
-            );
+            assert_eq!(Handle::decode(&wrong.encode()).unwrap_err(), ShareProblem::Damaged);
         }
     }
 

@@ -54,9 +54,7 @@ impl<D: Device> Imported<D> {
 
 impl<D: Device> Clone for Imported<D> {
     fn clone(&self) -> Self {
-        Self {
-            opened: Arc::clone(&self.opened),
-        }
+        Self { opened: Arc::clone(&self.opened) }
     }
 }
 
@@ -107,10 +105,7 @@ struct Base<D: Device> {
 impl<D: Device> Base<D> {
     fn open(common: &Arc<Common<D>>, token: &IpcToken) -> Result<Self, Error> {
         let start = common.device.ipc()?.open_token(token)?;
-        Ok(Self {
-            common: Arc::clone(common),
-            start,
-        })
+        Ok(Self { common: Arc::clone(common), start })
     }
 
     fn close(&self) -> hal::Result<()> {
@@ -148,12 +143,7 @@ struct Table<D: Device> {
 
 impl<D: Device> Default for Imports<D> {
     fn default() -> Self {
-        Self {
-            table: Mutex::new(Table {
-                opened: HashMap::new(),
-                bases: HashMap::new(),
-            }),
-        }
+        Self { table: Mutex::new(Table { opened: HashMap::new(), bases: HashMap::new() }) }
     }
 }
 
@@ -242,12 +232,7 @@ impl<D: Device> Table<D> {
 }
 
 /// Maps all chunks side by side, for nobody yet.
-fn map_all<D: Device>(
-    common: &Arc<Common<D>>,
-    link: &Link,
-    handle: &Handle,
-    count: u32,
-) -> Result<Mapped<D>, Error> {
+fn map_all<D: Device>(common: &Arc<Common<D>>, link: &Link, handle: &Handle, count: u32) -> Result<Mapped<D>, Error> {
     // First, so that the other process has begun when this one has addresses.
     let mut batches = link.batches(count)?;
     let mut mapped = Mapped::reserve(common, handle.span.extent)?;

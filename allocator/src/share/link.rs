@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType,
 };
 
 use super::wire::{BATCH, LONGEST};
@@ -124,11 +124,7 @@ impl Peer {
 
 /// Who is at the other end, as the kernel knows it since the connection or the pair was made.
 pub(super) fn peer(socket: BorrowedFd<'_>) -> io::Result<Peer> {
-    let mut peer = libc::ucred {
-        pid: 0,
-        uid: u32::MAX,
-        gid: u32::MAX,
-    };
+    let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
     let mut length = libc::socklen_t::try_from(size_of::<libc::ucred>()).unwrap_or(0);
     // SAFETY: both pointers are to live variables of the types that this option has, and `length` says so.
     let status = unsafe {
@@ -140,22 +136,11 @@ pub(super) fn peer(socket: BorrowedFd<'_>) -> io::Result<Peer> {
             &raw mut length,
         )
     };
-    if status == 0 {
-        Ok(Peer {
-            pid: i64::from(peer.pid),
-            user: peer.uid,
-        })
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    if status == 0 { Ok(Peer { pid: i64::from(peer.pid), user: peer.uid }) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Sends one message, with descriptors beside it; it never blocks.
-pub(super) fn send(
-    socket: BorrowedFd<'_>,
-    bytes: &[u8],
-    descriptors: &[BorrowedFd<'_>],
-) -> io::Result<()> {
+pub(super) fn send(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); RIGHTS];
     let mut rights = SendAncillaryBuffer::new(&mut space);
     if !descriptors.is_empty() && !rights.push(SendAncillaryMessage::ScmRights(descriptors)) {
@@ -163,11 +148,7 @@ pub(super) fn send(
     }
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
     let sent = rustix::net::sendmsg(socket, &[IoSlice::new(bytes)], &mut rights, flags)?;
-    if sent == bytes.len() {
-        Ok(())
-    } else {
-        Err(io::ErrorKind::WriteZero.into())
-    }
+    if sent == bytes.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
 }
 
 /// Receives one message, with the descriptors beside it; it never blocks. No bytes: the other end has closed.
@@ -189,10 +170,7 @@ pub(super) fn receive(socket: BorrowedFd<'_>) -> io::Result<(Vec<u8>, Vec<OwnedF
 }
 
 /// Receives one message, and waits for it as long as `limit`.
-pub(super) fn receive_within(
-    socket: BorrowedFd<'_>,
-    limit: Duration,
-) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
+pub(super) fn receive_within(socket: BorrowedFd<'_>, limit: Duration) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
     let deadline = Instant::now() + limit;
     loop {
         match receive(socket) {

@@ -26,13 +26,7 @@ impl<D: Device> Mapped<D> {
     /// Reserves addresses.
     pub(super) fn reserve(common: &Arc<Common<D>>, bytes: u64) -> hal::Result<Self> {
         let start = memory_of(&common.device)?.reserve(bytes, None)?;
-        Ok(Self {
-            common: Arc::clone(common),
-            start: Some(start),
-            bytes,
-            mappings: Vec::new(),
-            handles: Vec::new(),
-        })
+        Ok(Self { common: Arc::clone(common), start: Some(start), bytes, mappings: Vec::new(), handles: Vec::new() })
     }
 
     /// The first address; zero once they are released.
@@ -52,9 +46,7 @@ impl<D: Device> Mapped<D> {
         let common = Arc::clone(&self.common);
         let memory = memory_of(&common.device)?;
         let backing = match &piece.name {
-            Exported::Descriptor(descriptor) => {
-                memory.import_backing(descriptor.as_fd(), piece.bytes)
-            }
+            Exported::Descriptor(descriptor) => memory.import_backing(descriptor.as_fd(), piece.bytes),
             Exported::Fabric(name) => memory.import_fabric(name, piece.bytes),
         }?;
         let filled = self.bytes - self.missing();

@@ -123,11 +123,7 @@ pub(super) struct Answer {
 
 impl From<Reply> for Answer {
     fn from(reply: Reply) -> Self {
-        Self {
-            reply,
-            descriptors: Vec::new(),
-            has_more: false,
-        }
+        Self { reply, descriptors: Vec::new(), has_more: false }
     }
 }
 
@@ -146,23 +142,11 @@ pub(super) struct Offer<D: Device> {
 
 impl<D: Device> Offer<D> {
     /// Offers an allocated block.
-    pub(super) fn new(
-        heap: &Arc<Heap<D>>,
-        id: BlockId,
-        number: u64,
-        key: Key,
-    ) -> Result<Self, Error> {
+    pub(super) fn new(heap: &Arc<Heap<D>>, id: BlockId, number: u64, key: Key) -> Result<Self, Error> {
         let found = heap.begin_offer(id).map_err(|why| refused(heap, id, why))?;
         // From here on every way out ends the offer.
-        let block = OfferedOf {
-            heap: Arc::clone(heap),
-            block: id,
-        };
-        let OfferedBlock {
-            address,
-            bytes,
-            lies,
-        } = found;
+        let block = OfferedOf { heap: Arc::clone(heap), block: id };
+        let OfferedBlock { address, bytes, lies } = found;
         let (parts, start, extent) = match lies {
             Lies::Segment(base, extent) => {
                 let token = token_of(heap, base)?;
@@ -178,11 +162,7 @@ impl<D: Device> Offer<D> {
         Ok(Self {
             number,
             key,
-            span: Span {
-                bytes,
-                offset: address - start,
-                extent,
-            },
+            span: Span { bytes, offset: address - start, extent },
             parts,
             leases: AtomicUsize::new(0),
             block,
@@ -237,26 +217,15 @@ impl<D: Device> Offer<D> {
             return Err(Refusal::Withdrawn);
         }
         let has_more = sizes.len() < left.len();
-        let names = if names.is_empty() {
-            Names::Descriptors
-        } else {
-            Names::Fabric(names)
-        };
-        Ok(Answer {
-            reply: Reply::Batch { sizes, names },
-            descriptors,
-            has_more,
-        })
+        let names = if names.is_empty() { Names::Descriptors } else { Names::Fabric(names) };
+        Ok(Answer { reply: Reply::Batch { sizes, names }, descriptors, has_more })
     }
 }
 
 fn refused<D: Device>(heap: &Heap<D>, id: BlockId, why: NotOffered) -> Error {
     match (why, heap.pool()) {
         (NotOffered::Asleep, Some(pool)) => PoolProblem::Asleep.of(pool.id),
-        _ => Error::InvalidPointer {
-            address: heap.address_of(id),
-            why: PointerProblem::Free,
-        },
+        _ => Error::InvalidPointer { address: heap.address_of(id), why: PointerProblem::Free },
     }
 }
 
@@ -281,9 +250,5 @@ fn check_sharing<D: Device>(heap: &Heap<D>, chunks: &[Chunk]) -> Result<(), Erro
         let sharing = shared.sharing(chunk.id);
         sharing.is_some_and(|sharing| sharing != Sharing::Private)
     };
-    if chunks.iter().all(may_leave) {
-        Ok(())
-    } else {
-        Err(ShareProblem::PrivateChunks.into())
-    }
+    if chunks.iter().all(may_leave) { Ok(()) } else { Err(ShareProblem::PrivateChunks.into()) }
 }

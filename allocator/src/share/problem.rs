@@ -12,9 +12,7 @@ pub enum ShareProblem {
     #[error("the allocation has no bytes; share one that has some")]
     Empty,
     /// The memory came past the cache.
-    #[error(
-        "the memory came past the cache, which nobody keeps for others; share memory that was cached"
-    )]
+    #[error("the memory came past the cache, which nobody keeps for others; share memory that was cached")]
     PastCache,
     /// The driver makes no memory that can leave the process.
     #[error(
@@ -35,9 +33,7 @@ pub enum ShareProblem {
     #[error("these bytes are no handle of shared memory; pass what Shared::handle gave")]
     NotAHandle,
     /// Bytes are missing from a handle, or there are too many.
-    #[error(
-        "the handle has {given} bytes and should have {whole}; pass all of what Shared::handle gave, and no more"
-    )]
+    #[error("the handle has {given} bytes and should have {whole}; pass all of what Shared::handle gave, and no more")]
     WrongLength {
         /// Bytes given.
         given: usize,
@@ -48,9 +44,7 @@ pub enum ShareProblem {
     #[error("the handle was changed on its way; pass what Shared::handle gave, byte by byte")]
     Damaged,
     /// A handle was made by a newer Cachette.
-    #[error(
-        "the handle is of the future version {version}, and this one reads up to {known}; update the reader"
-    )]
+    #[error("the handle is of the future version {version}, and this one reads up to {known}; update the reader")]
     FutureVersion {
         /// Its version.
         version: u8,
@@ -105,17 +99,13 @@ pub enum ShareProblem {
         why: String,
     },
     /// The environment allows a way that there is not.
-    #[error(
-        "CACHETTE_SHARE_BY is {given:?}; set it to name or to pidfd, or unset it for whichever works"
-    )]
+    #[error("CACHETTE_SHARE_BY is {given:?}; set it to name or to pidfd, or unset it for whichever works")]
     UnknownWay {
         /// What it says.
         given: String,
     },
     /// The memory is not shared any more, or never was under this key.
-    #[error(
-        "process {pid} does not share this any more; keep what Allocator::share gave until all have opened it"
-    )]
+    #[error("process {pid} does not share this any more; keep what Allocator::share gave until all have opened it")]
     Withdrawn {
         /// Its number, as it knows itself.
         pid: u32,
@@ -168,9 +158,6 @@ pub enum ShareProblem {
 impl ShareProblem {
     /// The operating system refused.
     pub(super) fn system(what: &'static str, error: &std::io::Error) -> Self {
-        Self::System {
-            what,
-            why: error.to_string(),
-        }
+        Self::System { what, why: error.to_string() }
     }
 }

@@ -82,11 +82,7 @@ pub(super) fn serve<D: Device>(desk: &Arc<Desk<D>>, entrance: Entrance) {
                 return;
             }
         }
-        let limit = if closed && !settled {
-            Some(Duration::ZERO)
-        } else {
-            patience_with(&connections)
-        };
+        let limit = if closed && !settled { Some(Duration::ZERO) } else { patience_with(&connections) };
         let Ok((came, said)) = listen_to(desk, entrance.as_ref(), &connections, limit) else {
             thread::sleep(REST);
             continue;
@@ -100,9 +96,7 @@ pub(super) fn serve<D: Device>(desk: &Arc<Desk<D>>, entrance: Entrance) {
         if let Some(entrance) = &mut entrance {
             kept = kept.or_else(|| spare(desk.wake()));
             if came.by_name {
-                welcome(&mut connections, &mut kept, || {
-                    link::accept(entrance.listener.as_fd()).map(Some)
-                });
+                welcome(&mut connections, &mut kept, || link::accept(entrance.listener.as_fd()).map(Some));
             }
             if let Some(door) = entrance.door.as_ref().filter(|_| came.by_door) {
                 welcome(&mut connections, &mut kept, || door.answer());
@@ -171,11 +165,7 @@ fn listen_to<D: Device>(
         let at = way.and_then(|_| happened.next());
         at.unwrap_or(PollFlags::empty())
     });
-    let came = Came {
-        by_name: !name.is_empty(),
-        by_door: !door.is_empty(),
-        broke_door: door.intersects(ended),
-    };
+    let came = Came { by_name: !name.is_empty(), by_door: !door.is_empty(), broke_door: door.intersects(ended) };
     Ok((came, happened.map(|said| !said.is_empty()).collect()))
 }
 
@@ -214,21 +204,12 @@ fn welcome<D: Device>(
             continue;
         }
         let is_stranger = |known: &Connection<D>| known.lease.is_none();
-        if connections
-            .iter()
-            .filter(|known| is_stranger(known))
-            .count()
-            >= STRANGERS
+        if connections.iter().filter(|known| is_stranger(known)).count() >= STRANGERS
             && let Some(oldest) = connections.iter().position(is_stranger)
         {
             connections.remove(oldest);
         }
-        connections.push(Connection {
-            socket,
-            since: Instant::now(),
-            exported: None,
-            lease: None,
-        });
+        connections.push(Connection { socket, since: Instant::now(), exported: None, lease: None });
     }
 }
 
@@ -244,11 +225,9 @@ fn hear<D: Device>(desk: &Arc<Desk<D>>, connection: &mut Connection<D>) -> bool 
         Err(error) => return error.kind() == io::ErrorKind::WouldBlock,
     };
     let answer = match request {
-        Some(Request::Open {
-            offer,
-            key,
-            process,
-        }) if connection.lease.is_none() => open(desk, connection, offer, &key, &process),
+        Some(Request::Open { offer, key, process }) if connection.lease.is_none() => {
+            open(desk, connection, offer, &key, &process)
+        }
         Some(Request::Next { first, most }) => match &connection.lease {
             Some(lease) => lease.offer.batch(first, most),
             None => return false,

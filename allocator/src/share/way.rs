@@ -43,9 +43,7 @@ impl Way {
         match value.to_str() {
             Some("name") => Ok(Self::Name),
             Some("pidfd") => Ok(Self::Pidfd),
-            _ => Err(ShareProblem::UnknownWay {
-                given: value.to_string_lossy().into_owned(),
-            }),
+            _ => Err(ShareProblem::UnknownWay { given: value.to_string_lossy().into_owned() }),
         }
     }
 }
@@ -98,9 +96,7 @@ fn by_door(place: &Place, limit: Duration, way: Way) -> Result<OwnedFd, SharePro
         Shut::NoAnswer => ShareProblem::NoAnswer { pid },
         Shut::System(error) => system(&error),
         // Its name would be found here, so the door would not help.
-        Shut::Refused(_) if way == Way::Both && is_of_this_network(pid) => {
-            ShareProblem::Gone { pid }
-        }
+        Shut::Refused(_) if way == Way::Both && is_of_this_network(pid) => ShareProblem::Gone { pid },
         Shut::Refused(why) => ShareProblem::OutOfReach {
             pid,
             why: match way {

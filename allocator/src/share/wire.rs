@@ -39,11 +39,7 @@ pub(super) const KNOCK: &[u8] = b"K";
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Request {
     /// For an offer; `process` tells whether both are the same process.
-    Open {
-        offer: u64,
-        key: Key,
-        process: [u8; 16],
-    },
+    Open { offer: u64, key: Key, process: [u8; 16] },
     /// For chunks, from one on; `most` is not zero and not above [`BATCH`].
     Next { first: u32, most: u8 },
 }
@@ -51,11 +47,7 @@ pub(super) enum Request {
 impl Request {
     pub(super) fn encode(&self) -> Vec<u8> {
         match self {
-            Self::Open {
-                offer,
-                key,
-                process,
-            } => [&b"O"[..], &offer.to_le_bytes(), &key.0, process].concat(),
+            Self::Open { offer, key, process } => [&b"O"[..], &offer.to_le_bytes(), &key.0, process].concat(),
             Self::Next { first, most } => [&b"N"[..], &first.to_le_bytes(), &[*most]].concat(),
         }
     }
@@ -177,9 +169,7 @@ fn fits(count: u8) -> bool {
 
 fn decode_batch(kind: u8, rest: &mut &[u8]) -> Option<Reply> {
     let [count] = take(rest).filter(|[count]| fits(*count))?;
-    let sizes: Option<Vec<u64>> = (0..count)
-        .map(|_| take(rest).map(u64::from_le_bytes))
-        .collect();
+    let sizes: Option<Vec<u64>> = (0..count).map(|_| take(rest).map(u64::from_le_bytes)).collect();
     let names = if kind == b'D' {
         Names::Descriptors
     } else {
@@ -195,24 +185,14 @@ mod tests {
     use super::*;
 
     fn replies() -> Vec<Reply> {
-        let span = Span {
-            bytes: 512,
-            offset: 1024,
-            extent: 2 << 20,
-        };
+        let span = Span { bytes: 512, offset: 1024, extent: 2 << 20 };
         let names = (0..BATCH).map(|name| FabricHandle([u8::try_from(name).unwrap(); 64]));
         vec![
             Reply::Token(IpcToken([7; 64]), span),
             Reply::Local(span),
             Reply::Chunks(1000, span),
-            Reply::Batch {
-                sizes: vec![2 << 20, 16 << 20],
-                names: Names::Descriptors,
-            },
-            Reply::Batch {
-                sizes: vec![2 << 20; BATCH],
-                names: Names::Fabric(names.collect()),
-            },
+            Reply::Batch { sizes: vec![2 << 20, 16 << 20], names: Names::Descriptors },
+            Reply::Batch { sizes: vec![2 << 20; BATCH], names: Names::Fabric(names.collect()) },
             Reply::Refused(Refusal::Withdrawn),
             Reply::Refused(Refusal::OtherUser),
             Reply::Refused(Refusal::Full),
@@ -245,15 +225,8 @@ mod tests {
 
     #[test]
     fn requests_arrive_as_they_were_sent_and_nothing_else_does() {
-        let open = Request::Open {
-            offer: 3,
-            key: Key([1; 16]),
-            process: [2; 16],
-        };
-        let next = Request::Next {
-            first: 506,
-            most: 16,
-        };
+        let open = Request::Open { offer: 3, key: Key([1; 16]), process: [2; 16] };
+        let next = Request::Next { first: 506, most: 16 };
         for request in [open, next] {
             let bytes = request.encode();
             let read = Request::decode(&bytes).unwrap();
@@ -282,10 +255,7 @@ mod tests {
     #[test]
     fn a_batch_of_no_chunks_or_of_too_many_is_none() {
         for count in [0, BATCH + 1, 255] {
-            let batch = Reply::Batch {
-                sizes: vec![2 << 20; count],
-                names: Names::Descriptors,
-            };
+            let batch = Reply::Batch { sizes: vec![2 << 20; count], names: Names::Descriptors };
             assert_eq!(Reply::decode(&batch.encode()), None, "{count}");
         }
     }

@@ -85,18 +85,11 @@ impl<D: Device> Inner<D> {
             let _ = slumber.bring_back(&self.store, &mut |_| {});
             return Err(error.into());
         }
-        Ok(Slept {
-            released: slumber.away(),
-            saved: slumber.saved(),
-        })
+        Ok(Slept { released: slumber.away(), saved: slumber.saved() })
     }
 
     /// Gets memory for a pool again; its bytes.
-    pub(super) fn wake_up(
-        &self,
-        core: &PoolCore,
-        progress: &mut dyn FnMut(Progress),
-    ) -> Result<u64, Error> {
+    pub(super) fn wake_up(&self, core: &PoolCore, progress: &mut dyn FnMut(Progress)) -> Result<u64, Error> {
         self.shared.origin.check()?;
         let _turn = core.turn()?;
         if !core.is_asleep() {

@@ -24,9 +24,7 @@ impl Saved {
     fn within(self, used: &[Range<u64>]) -> impl Iterator<Item = Self> {
         let (start, end) = (self.at.address(), self.at.address() + self.bytes as u64);
         let first = used.partition_point(|range| range.end <= start);
-        let used = used[first..]
-            .iter()
-            .take_while(move |range| range.start < end);
+        let used = used[first..].iter().take_while(move |range| range.start < end);
         used.filter_map(move |range| {
             let (from, to) = (range.start.max(start), range.end.min(end));
             let offset = usize::try_from(from - start).ok()?;
@@ -54,10 +52,7 @@ impl<D: Device> Grant<D> {
         let room = room.ok_or(hal::Error::new(ErrorKind::OutOfMemory, "wake"))?;
         // A function that is told of progress may ask for memory meanwhile, so the room counts as held at once.
         room.keep(bytes);
-        Ok(Self {
-            shared: Arc::clone(shared),
-            left: bytes,
-        })
+        Ok(Self { shared: Arc::clone(shared), left: bytes })
     }
 }
 
@@ -97,12 +92,7 @@ unsafe impl<D: Device> Send for Entry<D> {}
 impl<D: Device> Entry<D> {
     /// A chunk that is awake.
     pub(super) const fn new(heap: Arc<Heap<D>>, chunk: Chunk, saved: Vec<Saved>) -> Self {
-        Self {
-            heap,
-            chunk,
-            saved,
-            stage: Stage::Filled,
-        }
+        Self { heap, chunk, saved, stage: Stage::Filled }
     }
 
     /// Whether a step is missing.

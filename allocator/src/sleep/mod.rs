@@ -102,11 +102,7 @@ impl<D: Device> Pool<D> {
     }
 
     /// As [`sleep`](Self::sleep), and tells how far it has come.
-    pub fn sleep_with(
-        &self,
-        contents: Contents,
-        mut progress: impl FnMut(Progress),
-    ) -> Result<Slept, Error> {
+    pub fn sleep_with(&self, contents: Contents, mut progress: impl FnMut(Progress)) -> Result<Slept, Error> {
         let inner = self.allocator().inner();
         inner.shared.origin.check()?;
         inner.put_to_sleep(self.core(), contents, &mut progress)
@@ -124,10 +120,7 @@ impl<D: Device> Pool<D> {
         let inner = self.allocator().inner();
         inner.shared.origin.check()?;
         match inner.wake_up(self.core(), &mut progress) {
-            Err(Error::Pool {
-                why: PoolProblem::NoMemory { .. },
-                ..
-            }) => {
+            Err(Error::Pool { why: PoolProblem::NoMemory { .. }, .. }) => {
                 self.allocator().empty_cache()?;
                 inner.wake_up(self.core(), &mut progress)
             }
@@ -174,9 +167,7 @@ impl<D: Device> Allocator<D> {
     /// Wakes every pool with this tag; the bytes of their memory.
     pub fn wake_tagged(&self, tag: &str) -> Result<u64, Error> {
         let pools = self.pools_tagged(tag)?;
-        pools
-            .iter()
-            .try_fold(0, |bytes, pool| Ok(bytes + pool.wake()?))
+        pools.iter().try_fold(0, |bytes, pool| Ok(bytes + pool.wake()?))
     }
 
     /// Gets host memory for the contents of `bytes` of memory now, so that the first sleep need not: 32 GiB of it take
@@ -192,10 +183,7 @@ impl<D: Device> Allocator<D> {
 
     /// Gives host memory back that kept the contents of pools which are awake now. Until then it serves the next
     /// sleep; its bytes.
-    #[expect(
-        clippy::must_use_candidate,
-        reason = "the figure is for those who want it"
-    )]
+    #[expect(clippy::must_use_candidate, reason = "the figure is for those who want it")]
     pub fn release_contents(&self) -> u64 {
         if self.is_inherited() {
             return 0;

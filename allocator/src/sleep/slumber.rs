@@ -70,13 +70,7 @@ impl<D: Device> Slumber<D> {
                 Entry::new(heap, chunk, saved)
             })
             .collect();
-        Some(Self {
-            shared: Arc::clone(shared),
-            entries,
-            slabs,
-            copies: None,
-            lost: Vec::new(),
-        })
+        Some(Self { shared: Arc::clone(shared), entries, slabs, copies: None, lost: Vec::new() })
     }
 
     /// Bytes of memory that are away.
@@ -111,14 +105,13 @@ impl<D: Device> Slumber<D> {
             let contents = heap.contents(whole).into_iter();
             used.extend(contents.map(|(chunk, used)| (chunk.at, (chunk, used))));
         }
-        self.entries
-            .retain_mut(|entry| match used.get(&entry.chunk.at) {
-                Some((chunk, used)) if *chunk == entry.chunk => {
-                    entry.keep_only(used);
-                    true
-                }
-                _ => false,
-            });
+        self.entries.retain_mut(|entry| match used.get(&entry.chunk.at) {
+            Some((chunk, used)) if *chunk == entry.chunk => {
+                entry.keep_only(used);
+                true
+            }
+            _ => false,
+        });
     }
 
     fn heaps(&self) -> Vec<Arc<Heap<D>>> {
@@ -149,11 +142,7 @@ impl<D: Device> Slumber<D> {
     }
 
     /// Copies the contents to the host, and takes the memory away.
-    pub(super) fn send_away(
-        &mut self,
-        store: &Store<D>,
-        progress: &mut dyn FnMut(Progress),
-    ) -> hal::Result<()> {
+    pub(super) fn send_away(&mut self, store: &Store<D>, progress: &mut dyn FnMut(Progress)) -> hal::Result<()> {
         let shared = Arc::clone(&self.shared);
         let memory = memory_of(&shared.device)?;
         let copies = self.begin_copies(store)?;
@@ -195,21 +184,13 @@ impl<D: Device> Slumber<D> {
 
     /// Gets memory for everything again, with its contents. After a failure it has been taken away again, as far as
     /// the driver let it.
-    pub(super) fn bring_back(
-        &mut self,
-        store: &Store<D>,
-        progress: &mut dyn FnMut(Progress),
-    ) -> hal::Result<()> {
+    pub(super) fn bring_back(&mut self, store: &Store<D>, progress: &mut dyn FnMut(Progress)) -> hal::Result<()> {
         let shared = Arc::clone(&self.shared);
         let memory = memory_of(&shared.device)?;
         self.regain_addresses(memory)?;
         let mut room = Grant::of(&shared, self.away())?;
         let copies = self.begin_copies(store)?;
-        let transfer = if self.saves() {
-            Some(shared.device.transfer()?)
-        } else {
-            None
-        };
+        let transfer = if self.saves() { Some(shared.device.transfer()?) } else { None };
         let mut meter = Meter::new(self.total(), progress);
         let mut woken = Ok(());
         for entry in &mut self.entries {
@@ -342,11 +323,7 @@ impl<'a, D: Device> Room<'a, D> {
             let bytes = left.min(slab.bytes() - self.used);
             // SAFETY: the slab has more than `used` bytes.
             let host = unsafe { slab.start().add(self.used) };
-            pieces.push(Saved {
-                at: address,
-                bytes,
-                host,
-            });
+            pieces.push(Saved { at: address, bytes, host });
             at += bytes as u64;
             self.used += bytes;
             if self.used == slab.bytes() {

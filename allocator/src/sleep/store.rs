@@ -40,12 +40,7 @@ impl<D: Device> Slab<D> {
         let layout = Layout::from_size_align(bytes, LARGE_PAGE).ok()?;
         // SAFETY: a slab has bytes.
         let start = NonNull::new(unsafe { alloc::alloc(layout) })?;
-        let mut slab = Self {
-            shared: Arc::clone(shared),
-            start,
-            layout,
-            registered: false,
-        };
+        let mut slab = Self { shared: Arc::clone(shared), start, layout, registered: false };
         slab.touch();
         if let Ok(host) = shared.device.host_memory() {
             // SAFETY: the range is valid until the slab goes, which undoes this first.
@@ -120,10 +115,7 @@ pub(crate) struct Store<D: Device> {
 
 impl<D: Device> Default for Store<D> {
     fn default() -> Self {
-        Self {
-            idle: Mutex::new(Vec::new()),
-            copies: Mutex::new(None),
-        }
+        Self { idle: Mutex::new(Vec::new()), copies: Mutex::new(None) }
     }
 }
 

@@ -23,10 +23,7 @@ impl<'a> Building<'a> {
         Self {
             device,
             recording,
-            snapshot: Snapshot {
-                pools: vec![pool_of(pool::PoolId::DEFAULT)],
-                ..Snapshot::default()
-            },
+            snapshot: Snapshot { pools: vec![pool_of(pool::PoolId::DEFAULT)], ..Snapshot::default() },
         }
     }
 
@@ -53,14 +50,7 @@ impl<'a> Building<'a> {
     }
 
     /// Adds a segment, or a part of one that has memory throughout; nothing for no blocks.
-    fn add_segment(
-        &mut self,
-        heap: &HeapCopy,
-        segment: &SegmentCopy,
-        pool: u32,
-        address: u64,
-        blocks: Vec<Block>,
-    ) {
+    fn add_segment(&mut self, heap: &HeapCopy, segment: &SegmentCopy, pool: u32, address: u64, blocks: Vec<Block>) {
         let bytes: u64 = blocks.iter().map(|block| block.bytes).sum();
         if bytes == 0 {
             return;
@@ -109,9 +99,7 @@ impl<'a> Building<'a> {
             let pools = recording.pools();
             self.snapshot.pools = pools.iter().copied().map(pool_of).collect();
         }
-        self.snapshot
-            .segments
-            .sort_by_key(|segment| segment.address);
+        self.snapshot.segments.sort_by_key(|segment| segment.address);
         self.resolve_stacks();
         self.snapshot
     }
@@ -130,9 +118,7 @@ impl<'a> Building<'a> {
             table[index].used = index > 0;
         });
         let numbers = || (0_u32..).zip(&table).filter(|(_, numbers)| numbers.used);
-        let raw: Vec<RawStack> = numbers()
-            .filter_map(|(number, _)| NonZeroU32::new(number).map(RawStack))
-            .collect();
+        let raw: Vec<RawStack> = numbers().filter_map(|(number, _)| NonZeroU32::new(number).map(RawStack)).collect();
         let resolved = source.resolve(&raw);
         for (raw, resolved) in raw.iter().zip(resolved) {
             let numbers = &mut table[raw.0.get() as usize];
@@ -179,13 +165,8 @@ const fn state_of(block: &core::Block) -> Option<BlockState> {
     match block.state {
         core::BlockState::Allocated => Some(BlockState::Allocated),
         core::BlockState::Pending => Some(BlockState::Pending),
-        core::BlockState::Free | core::BlockState::Recent | core::BlockState::Leaving => {
-            Some(BlockState::Free)
-        }
-        core::BlockState::Vacant
-        | core::BlockState::Hole
-        | core::BlockState::Held
-        | core::BlockState::Stale => None,
+        core::BlockState::Free | core::BlockState::Recent | core::BlockState::Leaving => Some(BlockState::Free),
+        core::BlockState::Vacant | core::BlockState::Hole | core::BlockState::Held | core::BlockState::Stale => None,
     }
 }
 

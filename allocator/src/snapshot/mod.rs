@@ -23,8 +23,8 @@ mod settings;
 mod trace;
 
 pub use cachette_snapshot::{
-    Action, Annotation, Block, BlockState, Event, Frame, Kind, PoolId, Segment, Setting, Snapshot,
-    StackId, Stacks, Stage, TextId, Texts, Trace,
+    Action, Annotation, Block, BlockState, Event, Frame, Kind, PoolId, Segment, Setting, Snapshot, StackId, Stacks,
+    Stage, TextId, Texts, Trace,
 };
 pub use save::{SaveError, save};
 
@@ -47,10 +47,7 @@ pub struct SnapshotOptions {
 
 impl Default for SnapshotOptions {
     fn default() -> Self {
-        Self {
-            traces: true,
-            pool: None,
-        }
+        Self { traces: true, pool: None }
     }
 }
 
@@ -115,10 +112,7 @@ impl<D: Device> Allocator<D> {
     fn note_snapshot(&self, pool: pool::PoolId, used: u64) {
         let shared = &self.inner().shared;
         if let Some(recording) = shared.history.current() {
-            let place = Place {
-                stream: 0,
-                pool: recording.number_of(pool),
-            };
+            let place = Place { stream: 0, pool: recording.number_of(pool) };
             recording.write_own((Action::Snapshot, 0, used), place);
         }
         if shared.observers.is_tracked() {

@@ -10,12 +10,7 @@ use crate::pool::PoolId;
 
 impl Building<'_> {
     /// Adds what happened; in one pool alone if there is an `only`.
-    pub(super) fn add_trace(
-        &mut self,
-        recording: &Arc<Recording>,
-        only: Option<PoolId>,
-        scale: &Scale,
-    ) {
+    pub(super) fn add_trace(&mut self, recording: &Arc<Recording>, only: Option<PoolId>, scale: &Scale) {
         let only = only.map(|only| recording.number_of(only));
         let noted = recording.events();
         let mut words = Words::default();
@@ -32,10 +27,7 @@ impl Building<'_> {
             self.snapshot.texts.add(known.get(text));
         }
         drop(known);
-        self.snapshot.traces.push(Trace {
-            device: self.device(),
-            events,
-        });
+        self.snapshot.traces.push(Trace { device: self.device(), events });
     }
 }
 

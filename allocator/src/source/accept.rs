@@ -10,10 +10,7 @@ use crate::human::Bytes;
 /// Refuses a size that no source can make.
 pub(crate) fn check_bytes(name: &str, bytes: u64) -> Result<(), SourceError> {
     if bytes == 0 {
-        return Err(SourceError::other(
-            format!("{name} was asked for zero bytes"),
-            "ask for at least one",
-        ));
+        return Err(SourceError::other(format!("{name} was asked for zero bytes"), "ask for at least one"));
     }
     if i64::try_from(bytes).is_err() {
         let text = format!("{name} was asked for {bytes} bytes, more than any device has");
@@ -23,17 +20,10 @@ pub(crate) fn check_bytes(name: &str, bytes: u64) -> Result<(), SourceError> {
 }
 
 /// Accepts an address from the function of `name`; zero means that there is no memory.
-pub(crate) fn not_null(
-    name: &str,
-    address: u64,
-    bytes: u64,
-    place: &Place,
-) -> Result<DevicePtr, SourceError> {
+pub(crate) fn not_null(name: &str, address: u64, bytes: u64, place: &Place) -> Result<DevicePtr, SourceError> {
     DevicePtr::new(address).ok_or_else(|| {
         let (bytes, device) = (Bytes(bytes), place.device);
-        SourceError::out_of_memory(format!(
-            "{name} gave no memory for {bytes} on device {device}"
-        ))
+        SourceError::out_of_memory(format!("{name} gave no memory for {bytes} on device {device}"))
     })
 }
 

@@ -3,11 +3,9 @@
 use std::ffi::{c_double, c_int, c_void};
 
 /// `void *allocate(ssize_t size, int device, void *stream)`; null means that there is no memory.
-pub type CAllocate =
-    unsafe extern "C" fn(bytes: isize, device: c_int, stream: *mut c_void) -> *mut c_void;
+pub type CAllocate = unsafe extern "C" fn(bytes: isize, device: c_int, stream: *mut c_void) -> *mut c_void;
 /// `void free(void *ptr, ssize_t size, int device, void *stream)`.
-pub type CFree =
-    unsafe extern "C" fn(ptr: *mut c_void, bytes: isize, device: c_int, stream: *mut c_void);
+pub type CFree = unsafe extern "C" fn(ptr: *mut c_void, bytes: isize, device: c_int, stream: *mut c_void);
 /// `void init(int device_count)`.
 pub type CInit = unsafe extern "C" fn(devices: c_int);
 /// `void reset(void)`.
@@ -67,10 +65,7 @@ pub struct CHooks {
 
 /// The symbols under which a library has the functions of [`CHooks`]; what is `None` is not looked for.
 #[derive(Clone, Copy, Debug, Default)]
-#[expect(
-    missing_docs,
-    reason = "each is the symbol of the function of the same name"
-)]
+#[expect(missing_docs, reason = "each is the symbol of the function of the same name")]
 pub struct HookNames<'n> {
     pub init: Option<&'n str>,
     pub reset: Option<&'n str>,

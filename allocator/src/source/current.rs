@@ -11,11 +11,7 @@ use super::SourceError;
 use super::convert::number;
 use super::library::Sought;
 
-const CUDA: Sought = Sought {
-    what: "the NVIDIA driver",
-    names: &["libcuda.so.1"],
-    variable: "CACHETTE_CUDA_LIBRARY",
-};
+const CUDA: Sought = Sought { what: "the NVIDIA driver", names: &["libcuda.so.1"], variable: "CACHETTE_CUDA_LIBRARY" };
 const HIP: Sought = Sought {
     what: "the HIP runtime",
     names: &["libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so"],
@@ -65,14 +61,11 @@ impl Current {
             Vendor::Nvidia => Contexts::load().map(Self::Cuda),
             Vendor::Amd => {
                 let library = HIP.find()?;
-                HipCalls::resolve(&library)
-                    .map(Self::Hip)
-                    .map_err(|error| HIP.missing(error))
+                HipCalls::resolve(&library).map(Self::Hip).map_err(|error| HIP.missing(error))
             }
-            other => Err(SourceError::unavailable(
-                format!("{other} devices have no such library"),
-                "use a FunctionSource",
-            )),
+            other => {
+                Err(SourceError::unavailable(format!("{other} devices have no such library"), "use a FunctionSource"))
+            }
         }
     }
 
@@ -140,10 +133,7 @@ impl Contexts {
 
 impl Drop for Contexts {
     fn drop(&mut self) {
-        let retained = self
-            .retained
-            .get_mut()
-            .unwrap_or_else(PoisonError::into_inner);
+        let retained = self.retained.get_mut().unwrap_or_else(PoisonError::into_inner);
         for (device, _) in retained.drain(..) {
             // A driver that is shut down says so, and has let go of the context itself.
             // SAFETY: it was retained once, by `context`.

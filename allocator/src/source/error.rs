@@ -30,16 +30,8 @@ pub struct SourceError {
 
 impl SourceError {
     /// Describes a failure by what happened and by what to do about it.
-    pub fn new(
-        kind: SourceErrorKind,
-        text: impl Into<String>,
-        advice: impl Into<Cow<'static, str>>,
-    ) -> Self {
-        Self {
-            kind,
-            text: text.into(),
-            advice: advice.into(),
-        }
+    pub fn new(kind: SourceErrorKind, text: impl Into<String>, advice: impl Into<Cow<'static, str>>) -> Self {
+        Self { kind, text: text.into(), advice: advice.into() }
     }
 
     /// The source has no memory left for this request.
@@ -80,16 +72,10 @@ impl SourceError {
     pub(crate) fn from_load(what: &str, advice: String, error: LoadError) -> Self {
         let text = match error {
             LoadError::LibraryMissing { tried } => {
-                format!(
-                    "no library of {what} could be opened; tried {}",
-                    list(&tried)
-                )
+                format!("no library of {what} could be opened; tried {}", list(&tried))
             }
             LoadError::SymbolsMissing { library, symbols } => {
-                format!(
-                    "{library} is not usable as {what}: it lacks {}",
-                    symbols.join(", ")
-                )
+                format!("{library} is not usable as {what}: it lacks {}", symbols.join(", "))
             }
             other => format!("{what} cannot be used: {other}"),
         };
@@ -116,8 +102,6 @@ impl std::error::Error for SourceError {}
 
 /// Writes what was tried as `a (why), b (why)`.
 pub(crate) fn list(tried: &[Tried]) -> String {
-    let each = tried
-        .iter()
-        .map(|tried| format!("{} ({})", tried.name, tried.why));
+    let each = tried.iter().map(|tried| format!("{} ({})", tried.name, tried.why));
     each.collect::<Vec<_>>().join(", ")
 }

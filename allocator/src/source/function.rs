@@ -69,10 +69,7 @@ impl FunctionSource {
     /// If it is not a power of two.
     #[must_use]
     pub fn aligned_to(mut self, alignment: u64) -> Self {
-        assert!(
-            alignment.is_power_of_two(),
-            "an alignment is a power of two, and {alignment} is not"
-        );
+        assert!(alignment.is_power_of_two(), "an alignment is a power of two, and {alignment} is not");
         self.alignment = alignment;
         self
     }
@@ -117,10 +114,7 @@ impl FunctionSource {
 
     /// Is told that another stream uses memory.
     #[must_use]
-    pub fn on_record_stream(
-        mut self,
-        hook: impl Fn(DevicePtr, StreamRef) + Send + Sync + 'static,
-    ) -> Self {
+    pub fn on_record_stream(mut self, hook: impl Fn(DevicePtr, StreamRef) + Send + Sync + 'static) -> Self {
         self.hooks.record_stream = Some(Box::new(hook));
         self
     }
@@ -166,9 +160,7 @@ unsafe impl Source for FunctionSource {
     unsafe fn allocate(&self, bytes: u64, place: &Place) -> Result<DevicePtr, SourceError> {
         check_bytes(&self.name, bytes)?;
         let ptr = (self.allocate)(bytes, place)?;
-        aligned(&self.name, ptr, self.alignment, || {
-            (self.free)(ptr, bytes, place)
-        })
+        aligned(&self.name, ptr, self.alignment, || (self.free)(ptr, bytes, place))
     }
 
     unsafe fn free(&self, ptr: DevicePtr, bytes: u64, place: &Place) -> Result<(), SourceError> {
@@ -202,10 +194,7 @@ unsafe impl Source for FunctionSource {
     }
 
     unsafe fn base_allocation(&self, ptr: DevicePtr) -> Option<(DevicePtr, u64)> {
-        self.hooks
-            .base_allocation
-            .as_ref()
-            .and_then(|hook| hook(ptr))
+        self.hooks.base_allocation.as_ref().and_then(|hook| hook(ptr))
     }
 
     unsafe fn record_stream(&self, ptr: DevicePtr, stream: StreamRef) {

@@ -52,10 +52,7 @@ impl Sought {
         if let Some(path) = named.filter(|path| !path.is_empty()) {
             return vec![Candidate::Path(path.into())];
         }
-        let loaded = self
-            .names
-            .iter()
-            .map(|&name| Candidate::Loaded(name.into()));
+        let loaded = self.names.iter().map(|&name| Candidate::Loaded(name.into()));
         let found = self.names.iter().map(|&name| Candidate::Name(name.into()));
         loaded.chain(found).collect()
     }
@@ -68,9 +65,7 @@ impl Sought {
 /// 1. The library's initialisers are sound to run.
 pub(crate) unsafe fn open_own(path: &Path) -> Result<Library, SourceError> {
     let shown = path.display();
-    let searched = path
-        .parent()
-        .is_none_or(|folder| folder.as_os_str().is_empty());
+    let searched = path.parent().is_none_or(|folder| folder.as_os_str().is_empty());
     if !searched && !path.exists() {
         return Err(SourceError::unavailable(
             format!("there is no file {shown}"),

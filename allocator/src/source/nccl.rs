@@ -13,16 +13,10 @@ use super::current::Current;
 use super::library::Sought;
 use super::{ALIGNMENT, Place, Source, SourceError};
 
-const NCCL: Sought = Sought {
-    what: "NCCL 2.19 or newer",
-    names: &["libnccl.so.2", "libnccl.so"],
-    variable: "CACHETTE_NCCL_LIBRARY",
-};
-const RCCL: Sought = Sought {
-    what: "RCCL 2.19 or newer",
-    names: &["librccl.so.1", "librccl.so"],
-    variable: "CACHETTE_RCCL_LIBRARY",
-};
+const NCCL: Sought =
+    Sought { what: "NCCL 2.19 or newer", names: &["libnccl.so.2", "libnccl.so"], variable: "CACHETTE_NCCL_LIBRARY" };
+const RCCL: Sought =
+    Sought { what: "RCCL 2.19 or newer", names: &["librccl.so.1", "librccl.so"], variable: "CACHETTE_RCCL_LIBRARY" };
 /// A call of the driver failed, for want of memory perhaps.
 const UNHANDLED_DEVICE_ERROR: c_int = 1;
 
@@ -79,11 +73,7 @@ impl Nccl {
 
     fn with(vendor: Vendor, sought: Sought, library: &Library) -> Result<Self, SourceError> {
         Ok(Self {
-            name: if vendor == Vendor::Amd {
-                "RCCL"
-            } else {
-                "NCCL"
-            },
+            name: if vendor == Vendor::Amd { "RCCL" } else { "NCCL" },
             calls: Calls::resolve(library).map_err(|error| sought.missing(error))?,
             current: Current::load(vendor)?,
             library: library.name().to_owned(),

@@ -51,11 +51,7 @@ impl Nvshmem {
     }
 
     pub(crate) const fn new(library: NvshmemLibrary, current: Current, device: Ordinal) -> Self {
-        Self {
-            library,
-            current,
-            device,
-        }
+        Self { library, current, device }
     }
 
     /// The library.

@@ -33,9 +33,7 @@ static ENTRIES: RwLock<Vec<Entry>> = RwLock::new(Vec::new());
 #[non_exhaustive]
 pub enum RegistryError {
     /// The vendor has a source already.
-    #[error(
-        "{offered} cannot be the source for {vendor} devices: {present} is; unregister that one first"
-    )]
+    #[error("{offered} cannot be the source for {vendor} devices: {present} is; unregister that one first")]
     Taken {
         /// The vendor.
         vendor: Vendor,
@@ -74,10 +72,7 @@ pub fn register(vendor: Vendor, source: Arc<dyn Source>) -> Result<(), RegistryE
 pub fn find(vendor: Vendor) -> Result<Arc<dyn Source>, RegistryError> {
     let entries = read();
     let found = entries.iter().find(|(known, _)| *known == vendor);
-    found.map_or_else(
-        || Err(missing(vendor)),
-        |(_, source)| Ok(Arc::clone(source)),
-    )
+    found.map_or_else(|| Err(missing(vendor)), |(_, source)| Ok(Arc::clone(source)))
 }
 
 /// Every vendor with its source, in the order they were registered.

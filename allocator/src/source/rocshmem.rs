@@ -14,11 +14,7 @@ use super::library::Sought;
 use super::{ALIGNMENT, Place, Source, SourceError};
 
 const NAME: &str = "rocSHMEM";
-const ROCSHMEM: Sought = Sought {
-    what: "rocSHMEM",
-    names: &["librocshmem.so"],
-    variable: "CACHETTE_ROCSHMEM_LIBRARY",
-};
+const ROCSHMEM: Sought = Sought { what: "rocSHMEM", names: &["librocshmem.so"], variable: "CACHETTE_ROCSHMEM_LIBRARY" };
 /// C's name, which a library of wrappers may have, and the one that C++ makes of it in its namespace.
 const ALLOCATE: [&str; 2] = ["rocshmem_malloc", "_ZN8rocshmem15rocshmem_mallocEm"];
 const FREE: [&str; 2] = ["rocshmem_free", "_ZN8rocshmem13rocshmem_freeEPv"];
@@ -85,12 +81,7 @@ impl Rocshmem {
         free: unsafe extern "C" fn(ptr: *mut c_void),
         device: Ordinal,
     ) -> Result<Self, SourceError> {
-        Ok(Self {
-            allocate,
-            free,
-            current: Current::load(Vendor::Amd)?,
-            device,
-        })
+        Ok(Self { allocate, free, current: Current::load(Vendor::Amd)?, device })
     }
 
     /// # Safety
@@ -98,9 +89,7 @@ impl Rocshmem {
     /// 1. The library is rocSHMEM, initialised for `device`.
     unsafe fn with(library: &Library, device: Ordinal) -> Result<Self, SourceError> {
         // SAFETY: 1. says what the functions are.
-        let allocate = ALLOCATE
-            .iter()
-            .find_map(|name| unsafe { library.find(name) });
+        let allocate = ALLOCATE.iter().find_map(|name| unsafe { library.find(name) });
         // SAFETY: 1. says what the functions are.
         let free = FREE.iter().find_map(|name| unsafe { library.find(name) });
         let (Some(allocate), Some(free)) = (allocate, free) else {
@@ -108,11 +97,7 @@ impl Rocshmem {
             let missing = each.iter().filter(|(missing, _)| *missing);
             let names: Vec<_> = missing.map(|(_, names)| names.join(" or ")).collect();
             return Err(SourceError::unavailable(
-                format!(
-                    "{} is not usable as rocSHMEM: it lacks {}",
-                    library.name(),
-                    names.join(", ")
-                ),
+                format!("{} is not usable as rocSHMEM: it lacks {}", library.name(), names.join(", ")),
                 "rocSHMEM is a static library; link it into the program and use `from_functions`",
             ));
         };

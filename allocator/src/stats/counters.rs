@@ -115,11 +115,9 @@ impl Counters {
 
     #[inline(always)]
     fn put_allocated(&self, kind: Kind, bytes: u64, requested: u64) {
-        for (counted, by) in [
-            (Counted::Allocations, 1),
-            (Counted::AllocatedBytes, bytes),
-            (Counted::RequestedBytes, requested),
-        ] {
+        for (counted, by) in
+            [(Counted::Allocations, 1), (Counted::AllocatedBytes, bytes), (Counted::RequestedBytes, requested)]
+        {
             let cell = self.cell(counted, kind);
             cell.total.store(cell.total.load(Relaxed) + by, Relaxed);
             cell.now.store(cell.now.load(Relaxed) + by, Relaxed);
@@ -170,10 +168,7 @@ impl Counters {
         let mut peak = false;
         for kind in [Kind::Small, Kind::Large] {
             let Split { blocks, bytes } = split[kind as usize];
-            for (counted, value) in [
-                (Counted::InactiveSplit, blocks),
-                (Counted::InactiveSplitBytes, bytes),
-            ] {
+            for (counted, value) in [(Counted::InactiveSplit, blocks), (Counted::InactiveSplitBytes, bytes)] {
                 let cell = self.cell(counted, kind);
                 let more = value.saturating_sub(cell.now.load(Relaxed));
                 cell.total.store(cell.total.load(Relaxed) + more, Relaxed);

@@ -82,12 +82,7 @@ struct Group {
 
 impl Group {
     const fn new(counted: Counted, alone: Measure) -> Self {
-        Self {
-            often: counted,
-            seldom: None,
-            alone,
-            both: None,
-        }
+        Self { often: counted, seldom: None, alone, both: None }
     }
 
     /// Whether a heap has gone beyond its share of one of them.
@@ -211,11 +206,7 @@ impl Ledger {
             book.raise(row, measure);
             book.stat(row, measure)
         };
-        StatArray {
-            all: of(Row::All),
-            small_pool: of(Row::Small),
-            large_pool: of(Row::Large),
-        }
+        StatArray { all: of(Row::All), small_pool: of(Row::Small), large_pool: of(Row::Large) }
     }
 
     /// The present value over all rows.
@@ -344,10 +335,7 @@ impl Book {
 
     fn sum(&self, row: Row, measure: Measure) -> u64 {
         let parts = measure.parts();
-        self.heaps
-            .iter()
-            .flat_map(|heap| parts.iter().map(|part| heap.now(row, *part)))
-            .sum()
+        self.heaps.iter().flat_map(|heap| parts.iter().map(|part| heap.now(row, *part))).sum()
     }
 
     /// The sum of increases. Whatever becomes active was allocated first, so that part alone counts.

@@ -94,11 +94,7 @@ impl Stats {
 impl fmt::Display for Stats {
     /// A table: one line a figure, the two kinds of segment indented below their sum.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(
-            f,
-            "{:<24}{:>14}{:>14}{:>16}{:>16}",
-            "", "current", "peak", "allocated", "freed"
-        )?;
+        writeln!(f, "{:<24}{:>14}{:>14}{:>16}{:>16}", "", "current", "peak", "allocated", "freed")?;
         for (name, array) in self.arrays() {
             let bytes = name.ends_with("bytes");
             line(f, name, &array.all, bytes)?;
@@ -121,11 +117,7 @@ impl fmt::Display for Stats {
 
 fn line(f: &mut fmt::Formatter<'_>, name: &str, stat: &Stat, bytes: bool) -> fmt::Result {
     let show = |figure: u64| {
-        if bytes {
-            Bytes(figure).to_string()
-        } else {
-            figure.to_string()
-        }
+        if bytes { Bytes(figure).to_string() } else { figure.to_string() }
     };
     writeln!(
         f,

@@ -64,8 +64,7 @@ impl Bed {
 
     /// The same on the first device made like `host`.
     pub(crate) fn elastic_on(host: HostConfig, text: &str) -> Self {
-        let text =
-            format!("expandable_segments:True,elastic_largest_chunk_mb:2,elastic_slack:0{text}");
+        let text = format!("expandable_segments:True,elastic_largest_chunk_mb:2,elastic_slack:0{text}");
         Self::on(host, &text)
     }
 
@@ -77,15 +76,11 @@ impl Bed {
     }
 
     pub(crate) fn stream(&self) -> Lane {
-        self.allocator
-            .create_stream()
-            .expect("the device makes streams")
+        self.allocator.create_stream().expect("the device makes streams")
     }
 
     pub(crate) fn allocate(&self, bytes: u64, stream: &Lane) -> Memory {
-        self.allocator
-            .allocate(bytes, stream)
-            .expect("there is room")
+        self.allocator.allocate(bytes, stream).expect("there is room")
     }
 
     /// Allocates by address.
@@ -120,8 +115,7 @@ impl Bed {
         let mut read = vec![0; length];
         // SAFETY: 1. the stream is live. 3. the memory is allocated. 4. `read` is not touched before the stream
         // has been waited for.
-        unsafe { transfer.download(read.as_mut_ptr(), from, length, stream.get()) }
-            .expect("a download is queued");
+        unsafe { transfer.download(read.as_mut_ptr(), from, length, stream.get()) }.expect("a download is queued");
         stream.synchronize().expect("the stream runs dry");
         let first = read[0];
         (read == vec![first; length]).then_some(first)
@@ -172,10 +166,7 @@ impl Bed {
         assert_eq!(stats.segment.all.allocated, 0, "X9: chunks are no segments");
         let held = stats.num_device_alloc - stats.num_device_free;
         assert_eq!(self.device.live().backings as u64, held);
-        assert_eq!(
-            self.device.physical_bytes(),
-            stats.reserved_bytes.all.current
-        );
+        assert_eq!(self.device.physical_bytes(), stats.reserved_bytes.all.current);
         let mapped = self.allocator.elastic_segments();
         let mapped: u64 = mapped.iter().map(|segment| segment.mapped).sum();
         assert_eq!(mapped, stats.reserved_bytes.all.current);
@@ -193,15 +184,12 @@ impl Bed {
 /// The first device made like `host`.
 pub(crate) fn device(host: HostConfig) -> HostDevice {
     let backend = HostBackend::new(host).expect("such a device can be made");
-    backend
-        .device(Ordinal(0))
-        .expect("there is always a first device")
+    backend.device(Ordinal(0)).expect("there is always a first device")
 }
 
 /// Begins to capture `stream` in the strictest mode, with memory of `pool`.
 pub(crate) fn begin_capture(pool: &Room, stream: &Lane) -> Capture<HostDevice> {
-    pool.begin_capture(stream, CaptureMode::Global)
-        .expect("the capture begins")
+    pool.begin_capture(stream, CaptureMode::Global).expect("the capture begins")
 }
 
 /// The configuration that `text` says.
@@ -214,10 +202,7 @@ pub(crate) fn assert_sound<D: Device>(allocator: &Allocator<D>) {
     assert_consistent(allocator);
     let stats = allocator.stats();
     let held = stats.num_device_alloc - stats.num_device_free;
-    assert_eq!(
-        held, stats.segment.all.current,
-        "segments are not what the device gave and got"
-    );
+    assert_eq!(held, stats.segment.all.current, "segments are not what the device gave and got");
 }
 
 /// The same, whatever the segments are made of.
@@ -241,10 +226,7 @@ pub(crate) fn assert_consistent<D: Device>(allocator: &Allocator<D>) {
     assert!(now("allocation") <= now("active"));
     assert!(now("requested_bytes") <= now("active_bytes"));
     let in_split = now("active_bytes") + now("inactive_split_bytes");
-    assert!(
-        in_split <= now("reserved_bytes"),
-        "more is used than is held"
-    );
+    assert!(in_split <= now("reserved_bytes"), "more is used than is held");
 }
 
 /// Tells threads to stop when dropped. A test that fails drops it too, so that its threads do not go on.
@@ -284,9 +266,7 @@ pub(crate) fn start<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static
     let (answer, answers) = mpsc::channel();
     let (number, numbers) = mpsc::channel();
     thread::spawn(move || {
-        number
-            .send(rustix::thread::gettid())
-            .expect("the test waits for it");
+        number.send(rustix::thread::gettid()).expect("the test waits for it");
         // A test that has given up does not hear the answer.
         drop(answer.send(work()));
     });
@@ -309,11 +289,7 @@ pub(crate) fn is_waiting<T>(started: &Started<T>) -> bool {
         // The state is the letter behind the name, which is in brackets.
         let stat = std::fs::read_to_string(&started.stat).unwrap_or_default();
         let state = stat.rsplit(") ").next().unwrap_or_default();
-        blocked = if state.starts_with('S') {
-            blocked + 1
-        } else {
-            0
-        };
+        blocked = if state.starts_with('S') { blocked + 1 } else { 0 };
     }
     true
 }

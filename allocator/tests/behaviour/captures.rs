@@ -9,11 +9,7 @@ use cachette_hal_host::HostDevice;
 
 use crate::bed::{Bed, KIB, Lane, MIB, Memory, Room, begin_capture};
 
-const MODES: [CaptureMode; 3] = [
-    CaptureMode::Global,
-    CaptureMode::ThreadLocal,
-    CaptureMode::Relaxed,
-];
+const MODES: [CaptureMode; 3] = [CaptureMode::Global, CaptureMode::ThreadLocal, CaptureMode::Relaxed];
 
 /// Runs a graph, and waits for its end.
 fn run(graph: &Graph<HostDevice>, stream: &Lane) {
@@ -79,13 +75,8 @@ fn m5_elastic_pools_serve_captures_too() {
 
 #[test]
 fn p12_a_capture_has_every_size_of_segment_that_its_requests_need() {
-    let sizes = [
-        (512, 2 * MIB),
-        (MIB, 2 * MIB),
-        (MIB + 512, 20 * MIB),
-        (10 * MIB - 512, 20 * MIB),
-        (10 * MIB + 512, 12 * MIB),
-    ];
+    let sizes =
+        [(512, 2 * MIB), (MIB, 2 * MIB), (MIB + 512, 20 * MIB), (10 * MIB - 512, 20 * MIB), (10 * MIB + 512, 12 * MIB)];
     for (bytes, segment) in sizes {
         let bed = Bed::new();
         let stream = bed.stream();
@@ -198,11 +189,7 @@ fn p12_graphs_share_a_pool_and_its_memory_stays_until_the_last_is_gone() {
         let (first, memory) = filling(&bed, &pool, &stream, 1);
         let (second, other) = filling(&bed, &pool, &stream, 2);
         assert_eq!(pool.use_count(), 3);
-        assert_eq!(
-            pool.stats().segments,
-            1,
-            "the second used what the first left"
-        );
+        assert_eq!(pool.stats().segments, 1, "the second used what the first left");
         drop(pool);
         drop((memory, other));
         assert_eq!(bed.allocator.empty_cache().expect("nothing fails"), 0);
@@ -227,10 +214,7 @@ fn p12_want_of_memory_takes_nothing_from_graphs() {
     drop(bed.allocate(20 * MIB, &stream));
     let graph = capture.end().expect("it is whole");
     assert!(bed.allocator.allocate(20 * MIB, &stream).is_err());
-    assert!(
-        pool.allocate(26 * MIB, &stream).is_err(),
-        "not for the pool itself"
-    );
+    assert!(pool.allocate(26 * MIB, &stream).is_err(), "not for the pool itself");
     assert_eq!(pool.stats().reserved_bytes, 20 * MIB);
     run(&graph, &stream);
     drop((graph, pool));
@@ -249,11 +233,7 @@ fn p12_a_result_outlives_its_graph() {
         let graph = capture.end().expect("it is whole");
         run(&graph, &stream);
         drop((graph, pool));
-        assert_eq!(
-            bed.device.physical_bytes(),
-            2 * MIB,
-            "only its segment stays"
-        );
+        assert_eq!(bed.device.physical_bytes(), 2 * MIB, "only its segment stays");
         assert_eq!(bed.content(&result, &stream), Some(6));
         drop(result);
     }
@@ -271,9 +251,7 @@ fn p12_a_launch_under_way_keeps_the_memory_of_a_graph_that_is_gone() {
         }
         drop((graph, pool));
         assert_eq!(bed.device.physical_bytes(), 0);
-        elsewhere
-            .synchronize()
-            .expect("it touched nothing that was gone");
+        elsewhere.synchronize().expect("it touched nothing that was gone");
         bed.assert_sound();
     }
 }
@@ -331,13 +309,7 @@ fn p12_two_captures_at_once_have_a_pool_each() {
     assert!(two.holds_exactly(&[memory[1].address()]));
     let third = bed.stream();
     let refused = one.begin_capture(&third, CaptureMode::Global);
-    assert!(matches!(
-        refused,
-        Err(Error::Pool {
-            why: PoolProblem::Begun,
-            ..
-        })
-    ));
+    assert!(matches!(refused, Err(Error::Pool { why: PoolProblem::Begun, .. })));
     let graphs = [second, first].map(|capture| capture.end().expect("it is whole"));
     drop((memory, graphs));
     bed.assert_sound();
@@ -355,14 +327,9 @@ fn p4_a_route_by_capture_can_be_made_by_hand() {
     let Ok(cachette::hal::CaptureStatus::Active(id)) = status else {
         panic!("{status:?}");
     };
-    bed.allocator
-        .begin_route(routed.id(), Filter::Capture(id))
-        .expect("it begins");
+    bed.allocator.begin_route(routed.id(), Filter::Capture(id)).expect("it begins");
     let memory = bed.allocate(MIB, &stream);
-    assert!(
-        routed.holds_exactly(&[memory.address()]),
-        "the route begun last"
-    );
+    assert!(routed.holds_exactly(&[memory.address()]), "the route begun last");
     bed.allocator.end_route(routed.id()).expect("it was begun");
     let more = bed.allocate(MIB, &stream);
     assert!(serving.holds_exactly(&[more.address()]));

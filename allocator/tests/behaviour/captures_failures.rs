@@ -11,10 +11,7 @@ use crate::bed::{Bed, Lane, MIB, Room, begin_capture};
 fn assert_usable(bed: &Bed, pool: &Room, stream: &Lane) {
     assert_eq!(pool.use_count(), 1);
     let outside = bed.allocate(MIB, stream);
-    assert!(
-        !pool.holds_exactly(&[outside.address()]),
-        "no request is led to it"
-    );
+    assert!(!pool.holds_exactly(&[outside.address()]), "no request is led to it");
     bed.fill(&outside, 1, stream);
     assert_eq!(bed.content(&outside, stream), Some(1));
     let capture = begin_capture(pool, stream);
@@ -79,11 +76,7 @@ fn work_after_a_graph_does_not_keep_the_memory_of_its_pool() {
     bed.device.fail_next(Call::Wait, 1, ErrorKind::Other);
     drop(pool);
     bed.allocator.empty_cache().expect("nothing fails");
-    assert_eq!(
-        bed.device.physical_bytes(),
-        2 * MIB,
-        "the graph has not run"
-    );
+    assert_eq!(bed.device.physical_bytes(), 2 * MIB, "the graph has not run");
     let third = bed.stream();
     bed.follow(&third, &other);
     let _after = bed.hold(&other);
@@ -163,8 +156,7 @@ fn p12_a_capture_that_the_driver_refuses_leaves_everything_as_it_was() {
     let bed = Bed::new();
     let stream = bed.stream();
     let pool = bed.allocator.create_pool();
-    bed.device
-        .fail_next(Call::BeginCapture, 1, ErrorKind::Other);
+    bed.device.fail_next(Call::BeginCapture, 1, ErrorKind::Other);
     let refused = pool.begin_capture(&stream, CaptureMode::Global);
     assert_eq!(kind(refused), Some(ErrorKind::Other));
     drop(pool.allocate(12 * MIB, &stream).expect("there is room"));
@@ -303,10 +295,7 @@ fn m5_other_streams_are_served_under_pressure_during_a_capture() {
     let pool = bed.allocator.create_capture_pool();
     let capture = begin_capture(&pool, &stream);
     let memory = bed.allocate(26 * MIB, &other);
-    assert!(
-        bed.is_captured(&stream),
-        "segments of other streams went back meanwhile"
-    );
+    assert!(bed.is_captured(&stream), "segments of other streams went back meanwhile");
     capture.end().expect("it is whole");
     drop(memory);
     assert_usable(&bed, &pool, &stream);
@@ -347,9 +336,7 @@ fn p12_graphs_may_go_while_the_stream_they_ran_in_is_captured() {
         drop((graph, old));
         assert!(bed.is_captured(&stream));
         capture.end().expect("it is whole");
-        stream
-            .synchronize()
-            .expect("it touched nothing that was gone");
+        stream.synchronize().expect("it touched nothing that was gone");
         bed.allocator.empty_cache().expect("nothing fails");
         assert_eq!(bed.device.physical_bytes(), 0, "it went once that could be");
         assert_usable(&bed, &pool, &stream);

@@ -13,8 +13,7 @@ fn a_request_whose_capture_cannot_be_told_gets_no_other_memory() {
         let stream = bed.stream();
         let pool = bed.allocator.create_capture_pool();
         let capture = begin_capture(&pool, &stream);
-        bed.device
-            .fail_next(Call::CaptureStatus, 1, ErrorKind::Other);
+        bed.device.fail_next(Call::CaptureStatus, 1, ErrorKind::Other);
         let asked = bed.allocator.allocate(MIB, &stream);
         assert!(matches!(asked, Err(Error::Device(_))), "{asked:?}");
         let memory = bed.allocate(MIB, &stream);
@@ -39,8 +38,7 @@ fn recorded(step: Step, nth: u64) -> (u64, bool) {
     let capture = begin_capture(&graphs, &side);
     let calls = || [Call::CaptureStatus, Call::Record].map(|call| bed.device.calls(call));
     let before = calls();
-    bed.device
-        .fail_next(Call::CaptureStatus, nth, ErrorKind::Other);
+    bed.device.fail_next(Call::CaptureStatus, nth, ErrorKind::Other);
     step(&bed, &pool, memory);
     let [asked, events] = std::array::from_fn(|at| calls()[at] - before[at]);
     bed.device.clear_failures();
@@ -69,10 +67,7 @@ fn a_question_about_a_capture_that_fails_marks_nothing_in_it() {
         let failing: Vec<_> = failing.take_while(|(_, (_, reached))| *reached).collect();
         assert!(!failing.is_empty(), "{name} asks");
         for (nth, (events, _)) in failing {
-            assert!(
-                events <= usual,
-                "{name}: {events} after question {nth} failed"
-            );
+            assert!(events <= usual, "{name}: {events} after question {nth} failed");
         }
     }
 }

@@ -32,11 +32,7 @@ fn e5_memory_that_is_freed_in_a_capture_with_uses_waits_for_its_end() {
         bed.follow(&stream, &side);
         let graph = capture.end().expect("it is whole");
         let third = pool.allocate(MIB, &stream).expect("there is room");
-        assert_eq!(
-            third.address(),
-            address,
-            "E7: the graph's own use is not waited for"
-        );
+        assert_eq!(third.address(), address, "E7: the graph's own use is not waited for");
         drop((second, third, graph));
         bed.assert_sound();
     }
@@ -52,10 +48,7 @@ fn e5_what_waits_is_active_and_not_allocated() {
     memory.record_stream(&side);
     drop(memory);
     let stats = bed.stats();
-    assert_eq!(
-        (stats.allocation.all.current, stats.active.all.current),
-        (0, 1)
-    );
+    assert_eq!((stats.allocation.all.current, stats.active.all.current), (0, 1));
     assert!(pool.holds_exactly(&[]));
     capture.end().expect("it is whole");
     drop(pool.allocate(MIB, &stream).expect("there is room"));

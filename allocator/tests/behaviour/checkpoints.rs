@@ -19,11 +19,8 @@ pub(crate) fn problem<T: std::fmt::Debug>(result: Result<T, Error>) -> PoolProbl
     }
 }
 
-pub(crate) const CONFIGS: [&str; 3] = [
-    "",
-    "expandable_segments:True",
-    "expandable_segments:True,elastic_setting:compact",
-];
+pub(crate) const CONFIGS: [&str; 3] =
+    ["", "expandable_segments:True", "expandable_segments:True,elastic_setting:compact"];
 
 #[test]
 fn p13_the_live_set_of_a_pool_is_told_exactly() {
@@ -59,9 +56,7 @@ fn p15_p16_a_state_comes_back_block_by_block_and_both_lists_are_told() {
         // Everything changes: some are freed, others come, another segment is obtained.
         bed.allocator.free_raw(first[2]).unwrap();
         bed.allocator.free_raw(first[3]).unwrap();
-        let later: Vec<u64> = [5 * MIB, 300 * KIB, 20 * MIB]
-            .map(|bytes| raw(&bed, &pool, bytes, &stream))
-            .to_vec();
+        let later: Vec<u64> = [5 * MIB, 300 * KIB, 20 * MIB].map(|bytes| raw(&bed, &pool, bytes, &stream)).to_vec();
         let reserved = bed.stats().reserved_bytes.all.current;
         let restored = pool.restore(&saved).unwrap();
         bed.allocator.check().unwrap();
@@ -93,10 +88,7 @@ fn p15_a_state_whose_memory_is_gone_is_refused_and_nothing_changes() {
     bed.allocator.free_raw(block).unwrap();
     pool.empty_cache().unwrap();
     let other = raw(&bed, &pool, KIB, &stream);
-    assert_eq!(
-        problem(pool.restore(&saved)),
-        PoolProblem::Changed { address: block }
-    );
+    assert_eq!(problem(pool.restore(&saved)), PoolProblem::Changed { address: block });
     assert!(pool.holds_exactly(&[other]));
     bed.allocator.free_raw(other).unwrap();
 }
@@ -150,10 +142,7 @@ fn p15_what_its_owner_dropped_comes_back_by_address() {
         let saved = pool.checkpoint().unwrap();
         drop(owned);
         let restored = pool.restore(&saved).unwrap();
-        assert_eq!(
-            (restored.freed, restored.allocated),
-            (vec![], vec![address])
-        );
+        assert_eq!((restored.freed, restored.allocated), (vec![], vec![address]));
         // It has no owner now: a second restore frees it and brings it back.
         let restored = pool.restore(&saved).unwrap();
         assert_eq!(restored.freed, restored.allocated);

@@ -24,8 +24,7 @@ fn use_elsewhere(bed: &Bed, address: u64, bytes: u64, side: &Lane) -> Hold {
     // SAFETY: 1. the stream lives. 3. the segment of the memory stays.
     unsafe { transfer.fill(at, 1, bytes, side.get()) }.expect("a fill is queued");
     // SAFETY: 1. 2. the stream is this allocator's own.
-    unsafe { bed.allocator.record_stream_raw(address, side.get()) }
-        .expect("the memory is allocated");
+    unsafe { bed.allocator.record_stream_raw(address, side.get()) }.expect("the memory is allocated");
     hold
 }
 
@@ -59,10 +58,7 @@ fn p15_a_block_in_use_elsewhere_stays_if_it_was_saved() {
     let (address, hold) = used_block(&bed, &pool, &stream, &side);
     let saved = pool.checkpoint().unwrap();
     let restored = pool.restore(&saved).unwrap();
-    assert_eq!(
-        (restored.freed, restored.allocated),
-        (vec![address], vec![address])
-    );
+    assert_eq!((restored.freed, restored.allocated), (vec![address], vec![address]));
     // The recorded use is still waited for.
     bed.allocator.free_raw(address).unwrap();
     assert_eq!(bed.stats().active.all.current, 1);
@@ -81,10 +77,7 @@ fn p15_a_saved_place_in_use_elsewhere_is_refused() {
     bed.allocator.free_raw(small).unwrap();
     let (address, hold) = used_block(&bed, &pool, &stream, &side);
     assert_eq!(address, small, "it takes the place of the saved block");
-    assert_eq!(
-        problem(pool.restore(&saved)),
-        PoolProblem::Waiting { address }
-    );
+    assert_eq!(problem(pool.restore(&saved)), PoolProblem::Waiting { address });
     assert!(pool.holds_exactly(&[address]), "nothing has changed");
     hold.release();
     side.synchronize().unwrap();
@@ -101,10 +94,7 @@ fn p15_a_saved_place_behind_a_guard_is_refused() {
         let hold = bed.hold(&side);
         bed.fill(&owned, 1, &side);
         owned.release_after(&[&side]).unwrap();
-        assert_eq!(
-            problem(pool.restore(&saved)),
-            PoolProblem::Changed { address }
-        );
+        assert_eq!(problem(pool.restore(&saved)), PoolProblem::Changed { address });
         assert!(pool.holds_exactly(&[]), "{config}: nothing has changed");
         hold.release();
     }
@@ -141,10 +131,7 @@ fn p15_every_part_of_a_saved_place_is_looked_at() {
     let hold = use_elsewhere(&bed, back, 6 * MIB, &side);
     assert_eq!((front, back), (whole, whole + 6 * MIB));
     bed.allocator.free_raw(front).unwrap();
-    assert_eq!(
-        problem(pool.restore(&saved)),
-        PoolProblem::Waiting { address: back }
-    );
+    assert_eq!(problem(pool.restore(&saved)), PoolProblem::Waiting { address: back });
     assert!(pool.holds_exactly(&[back]), "nothing has changed");
     hold.release();
     side.synchronize().unwrap();
@@ -159,8 +146,7 @@ fn p16_trackers_hear_of_every_free_of_a_restore() {
     let (used, hold) = used_block(&bed, &pool, &stream, &side);
     let seen: Arc<Mutex<Vec<(Action, u64)>>> = Arc::default();
     let log = Arc::clone(&seen);
-    bed.allocator
-        .track(move |event| log.lock().unwrap().push((event.action, event.address)));
+    bed.allocator.track(move |event| log.lock().unwrap().push((event.action, event.address)));
     pool.restore(&empty).unwrap();
     let told = seen.lock().unwrap().clone();
     for address in [plain, used] {
@@ -184,10 +170,7 @@ fn p15_neighbours_in_use_elsewhere_are_not_what_changed() {
     owned.release_after(&[&side]).unwrap();
     for neighbour in [before, after] {
         let hold = use_elsewhere(&bed, neighbour, 6 * MIB, &side);
-        assert_eq!(
-            problem(pool.restore(&saved)),
-            PoolProblem::Changed { address }
-        );
+        assert_eq!(problem(pool.restore(&saved)), PoolProblem::Changed { address });
         hold.release();
         side.synchronize().unwrap();
     }

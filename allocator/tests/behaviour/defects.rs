@@ -70,10 +70,7 @@ fn d1_a_segment_that_came_free_on_another_stream_is_given_back_and_serves() {
 fn d2_only_the_blocks_that_are_enough_are_waited_for() {
     let bed = Bed::on(HostConfig::default().capacity(24 * MIB).stepped(7), "");
     let (stream, quick, stuck) = (bed.stream(), bed.stream(), bed.stream());
-    let (first, second) = (
-        bed.allocate(12 * MIB, &stream),
-        bed.allocate(12 * MIB, &stream),
-    );
+    let (first, second) = (bed.allocate(12 * MIB, &stream), bed.allocate(12 * MIB, &stream));
     let address = first.address();
     free_in_use(&bed, first, &quick);
     let hold = bed.hold(&stuck);
@@ -91,10 +88,7 @@ fn d2_of_several_segments_only_the_one_that_is_enough_is_waited_for() {
     let bed = Bed::on(HostConfig::default().capacity(40 * MIB).stepped(7), "");
     let (stream, stuck) = (bed.stream(), bed.stream());
     let quick = [bed.stream(), bed.stream()];
-    let halves = [
-        bed.allocate(9 * MIB, &stream),
-        bed.allocate(9 * MIB, &stream),
-    ];
+    let halves = [bed.allocate(9 * MIB, &stream), bed.allocate(9 * MIB, &stream)];
     let whole = bed.allocate(20 * MIB, &stream);
     let address = halves[0].address();
     for (half, side) in halves.into_iter().zip(&quick) {
@@ -112,10 +106,7 @@ fn d2_of_several_segments_only_the_one_that_is_enough_is_waited_for() {
 fn d2_a_block_freed_earlier_and_stuck_does_not_keep_a_later_one_from_serving() {
     let bed = Bed::of(24 * MIB, "");
     let (stream, quick, stuck) = (bed.stream(), bed.stream(), bed.stream());
-    let (first, second) = (
-        bed.allocate(12 * MIB, &stream),
-        bed.allocate(12 * MIB, &stream),
-    );
+    let (first, second) = (bed.allocate(12 * MIB, &stream), bed.allocate(12 * MIB, &stream));
     let address = second.address();
     let (forever, briefly) = (bed.hold(&stuck), bed.hold(&quick));
     free_in_use(&bed, first, &stuck);
@@ -126,11 +117,7 @@ fn d2_a_block_freed_earlier_and_stuck_does_not_keep_a_later_one_from_serving() {
     briefly.release();
     let next = in_time(move || next.recv().unwrap().unwrap().address());
     forever.release();
-    assert_eq!(
-        next,
-        Some(address),
-        "the request waits for the stuck stream"
-    );
+    assert_eq!(next, Some(address), "the request waits for the stuck stream");
 }
 
 #[test]
@@ -144,9 +131,7 @@ fn d2_a_request_that_may_not_block_fails_instead_of_waiting() {
     let (allocator, on) = (bed.allocator.clone(), stream.clone());
     let failed = in_time(move || allocator.allocate(20 * MIB, &on).map(drop));
     hold.release();
-    let Some(Err(Error::OutOfMemory(report))) = failed else {
-        panic!("{failed:?}")
-    };
+    let Some(Err(Error::OutOfMemory(report))) = failed else { panic!("{failed:?}") };
     assert!(report.never_block);
     assert_eq!(report.pending, 20 * MIB);
     let text = report.to_string();

@@ -26,10 +26,7 @@ fn places(bed: &Bed, seed: u64) -> Vec<Place> {
     for _ in 0..1500 {
         let memory = step(bed, &streams, &mut random, &mut live);
         if let Some(memory) = memory {
-            let (base, _) = bed
-                .allocator
-                .base_allocation(memory.address())
-                .expect("it is live");
+            let (base, _) = bed.allocator.base_allocation(memory.address()).expect("it is live");
             let segments = segments.lock().expect("no tracker holds it");
             let number = segments.iter().rposition(|start| *start == base);
             found.push((number, memory.address() - base));
@@ -43,9 +40,7 @@ fn places(bed: &Bed, seed: u64) -> Vec<Place> {
 /// One request or one free, drawn from `random`.
 fn step(bed: &Bed, streams: &[Lane], random: &mut u64, live: &mut Vec<Memory>) -> Option<Memory> {
     let mut draw = |below: u64| {
-        *random = random
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
+        *random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (*random >> 33) % below
     };
     let index = |drawn: u64| usize::try_from(drawn).expect("it is small");
@@ -54,9 +49,7 @@ fn step(bed: &Bed, streams: &[Lane], random: &mut u64, live: &mut Vec<Memory>) -
         let memory = live.swap_remove(index(draw(live.len() as u64)));
         match draw(3) {
             0 => memory.record_stream(&streams[index(draw(3))]),
-            1 => memory
-                .release_after(&[&streams[index(draw(3))]])
-                .expect("nothing fails"),
+            1 => memory.release_after(&[&streams[index(draw(3))]]).expect("nothing fails"),
             _ => {}
         }
         return None;
@@ -67,10 +60,7 @@ fn step(bed: &Bed, streams: &[Lane], random: &mut u64, live: &mut Vec<Memory>) -
 
 /// A device whose allocations begin at other addresses, and are aligned otherwise.
 fn elsewhere(text: &str) -> Bed {
-    let host = HostConfig::default()
-        .capacity(16 * GIB)
-        .phantom(true)
-        .base_alignment(64 * MIB);
+    let host = HostConfig::default().capacity(16 * GIB).phantom(true).base_alignment(64 * MIB);
     let bed = Bed::on(host, text);
     let stream = bed.stream();
     drop(bed.allocate(300 * MIB, &stream));
@@ -81,11 +71,7 @@ fn elsewhere(text: &str) -> Bed {
 
 #[test]
 fn s9_the_same_requests_get_the_same_places_in_every_allocator() {
-    for text in [
-        "",
-        "lend_across_streams:True",
-        "max_split_size_mb:20,large_segment_size_mb:16",
-    ] {
+    for text in ["", "lend_across_streams:True", "max_split_size_mb:20,large_segment_size_mb:16"] {
         for seed in [1, 2, 3] {
             let first = places(&Bed::phantom(16 * GIB, text), seed);
             let second = places(&Bed::phantom(16 * GIB, text), seed);

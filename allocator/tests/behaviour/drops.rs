@@ -59,13 +59,9 @@ fn dropping_the_allocator_loses_at_most_what_the_one_failing_call_was_to_give_ba
                 break;
             }
             let may = lost(call);
-            let more = left.allocations > may.allocations
-                || left.events > may.events
-                || left.streams > may.streams;
+            let more = left.allocations > may.allocations || left.events > may.events || left.streams > may.streams;
             if more {
-                complaints.push(format!(
-                    "{call} number {nth} failed, and {left:?} were lost"
-                ));
+                complaints.push(format!("{call} number {nth} failed, and {left:?} were lost"));
             }
         }
     }
@@ -161,11 +157,7 @@ fn a_segment_that_could_not_be_given_back_keeps_the_waits_before_its_next_use() 
         bed.fill(&next, 2, &stream);
         hold.release();
         side.synchronize().unwrap();
-        assert_eq!(
-            bed.content(&next, &stream),
-            Some(2),
-            "the old use came after the new"
-        );
+        assert_eq!(bed.content(&next, &stream), Some(2), "the old use came after the new");
     }
 }
 
@@ -188,10 +180,7 @@ fn t1_a_segment_that_could_not_be_given_back_was_never_gone() {
 fn m10_emptying_that_failed_half_way_can_be_finished() {
     let bed = Bed::new();
     let (stream, side) = (bed.stream(), bed.stream());
-    drop((
-        bed.allocate(12 * MIB, &stream),
-        bed.allocate(14 * MIB, &stream),
-    ));
+    drop((bed.allocate(12 * MIB, &stream), bed.allocate(14 * MIB, &stream)));
     drop(bed.allocate(16 * MIB, &side));
     bed.device.fail_next(Call::Free, 1, ErrorKind::Other);
     assert!(bed.allocator.empty_cache().is_err());

@@ -19,11 +19,7 @@ fn x1_one_segment_of_a_stream_serves_every_size() {
     assert!(bases.iter().all(|base| *base == bases[0]));
     let other = bed.stream();
     let apart = bed.allocate(KIB, &other);
-    assert_eq!(
-        bed.device.live().reservations,
-        2,
-        "another stream has its own"
-    );
+    assert_eq!(bed.device.live().reservations, 2, "another stream has its own");
     bed.assert_elastic_sound();
     drop((live, apart, stream, other));
     bed.assert_returns_everything();
@@ -70,11 +66,7 @@ fn x4_only_what_is_missing_is_mapped_in_whole_pages() {
     let first = bed.allocate(3 * MIB, &stream);
     assert_eq!(bed.device.physical_bytes(), 4 * MIB);
     let second = bed.allocate(MIB, &stream);
-    assert_eq!(
-        bed.device.physical_bytes(),
-        4 * MIB,
-        "the rest of a page serves"
-    );
+    assert_eq!(bed.device.physical_bytes(), 4 * MIB, "the rest of a page serves");
     assert_eq!(second.address(), first.address() + 3 * MIB);
     let access = bed.calls_of(Call::SetAccess, || {
         drop(bed.allocate(20 * MIB, &stream));
@@ -95,11 +87,7 @@ fn x5_only_whole_unused_chunks_go_back_and_the_rest_stays_free() {
     bed.fill(&third, 3, &stream);
     drop(second);
     bed.device.run_until_idle();
-    assert_eq!(
-        bed.allocator.empty_cache(),
-        Ok(6 * MIB),
-        "from 3 to 11 there are three pages"
-    );
+    assert_eq!(bed.allocator.empty_cache(), Ok(6 * MIB), "from 3 to 11 there are three pages");
     bed.assert_elastic_sound();
     assert_eq!(bed.content(&first, &stream), Some(1));
     assert_eq!(bed.content(&third, &stream), Some(3));
@@ -108,10 +96,7 @@ fn x5_only_whole_unused_chunks_go_back_and_the_rest_stays_free() {
         let offsets = left.each_ref().map(|left| left.address() - first.address());
         assert!([3, 10].iter().all(|mib| offsets.contains(&(mib * MIB))));
     });
-    assert_eq!(
-        created, 0,
-        "what is left of the pages at both ends serves on"
-    );
+    assert_eq!(created, 0, "what is left of the pages at both ends serves on");
     drop((first, third));
     assert_eq!(bed.allocator.empty_cache(), Ok(6 * MIB));
     assert_eq!(bed.device.physical_bytes(), 0);
@@ -125,9 +110,7 @@ fn a_fresh_gibibyte_takes_no_more_than_twenty_chunks() {
             let text = format!("expandable_segments:True,elastic_setting:{setting}");
             let bed = Bed::phantom(8 * GIB, &text);
             let stream = bed.stream();
-            let small: Vec<_> = (0..before)
-                .map(|_| bed.allocate(10 * KIB, &stream))
-                .collect();
+            let small: Vec<_> = (0..before).map(|_| bed.allocate(10 * KIB, &stream)).collect();
             let created = bed.calls_of(Call::CreateBacking, || {
                 drop(bed.allocate(GIB, &stream));
             });
@@ -141,10 +124,7 @@ fn a_fresh_gibibyte_takes_no_more_than_twenty_chunks() {
 fn x6_chunks_can_be_shared_where_the_driver_makes_such_and_are_private_elsewhere() {
     use cachette::hal::Sharing;
     let host = || HostConfig::default().stepped(1);
-    for (host, calls) in [
-        (host(), 4),
-        (host().without_sharing(Sharing::FileDescriptor), 5),
-    ] {
+    for (host, calls) in [(host(), 4), (host().without_sharing(Sharing::FileDescriptor), 5)] {
         let bed = Bed::elastic_on(host, "");
         let stream = bed.stream();
         let created = bed.calls_of(Call::CreateBacking, || {
@@ -159,8 +139,7 @@ fn x6_chunks_can_be_shared_where_the_driver_makes_such_and_are_private_elsewhere
 fn x6_a_failure_says_nothing_about_how_chunks_can_be_shared() {
     let bed = Bed::elastic("");
     let stream = bed.stream();
-    bed.device
-        .fail_next(Call::CreateBacking, 1, ErrorKind::Other);
+    bed.device.fail_next(Call::CreateBacking, 1, ErrorKind::Other);
     let created = bed.calls_of(Call::CreateBacking, || {
         assert!(bed.allocator.allocate(2 * MIB, &stream).is_err());
     });
@@ -179,10 +158,7 @@ fn x9_mapping_changes_reserved_bytes_and_device_calls_and_nothing_of_segments() 
     assert_eq!((stats.num_device_alloc, stats.num_device_free), (5, 0));
     drop(first);
     let stats = bed.stats();
-    assert_eq!(
-        stats.inactive_split.all.peak, 0,
-        "what is free can be given back"
-    );
+    assert_eq!(stats.inactive_split.all.peak, 0, "what is free can be given back");
     assert_eq!(stats.inactive_split_bytes.all.peak, 0);
     assert_eq!(bed.allocator.empty_cache(), Ok(6 * MIB));
     let stats = bed.stats();
@@ -230,10 +206,7 @@ fn x12_every_stream_says_what_it_has() {
     assert_eq!(bed.allocator.elastic_segments(), []);
     let live = [bed.allocate(3 * MIB, &one), bed.allocate(KIB, &two)];
     let segments = bed.allocator.elastic_segments();
-    let mapped: Vec<_> = segments
-        .iter()
-        .map(|has| (has.stream, has.mapped))
-        .collect();
+    let mapped: Vec<_> = segments.iter().map(|has| (has.stream, has.mapped)).collect();
     assert_eq!(mapped, [(one.get(), 4 * MIB), (two.get(), 2 * MIB)]);
     assert!(segments.iter().all(|has| has.addresses >= 1024 * MIB));
     drop(live);

@@ -11,8 +11,7 @@ const TIB: u64 = 1 << 40;
 /// Lets every reservation fail from the `nth` on, and as many as any operation here could make.
 fn refuse_reservations(bed: &Bed, nth: u64) {
     for call in nth..nth + 400 {
-        bed.device
-            .fail_next(Call::Reserve, call, ErrorKind::OutOfMemory);
+        bed.device.fail_next(Call::Reserve, call, ErrorKind::OutOfMemory);
     }
 }
 
@@ -33,20 +32,12 @@ fn x2_a_smaller_reserve_is_a_setting_and_more_is_reserved_where_it_does_not_fit(
     assert_eq!(bed.allocator.elastic_segments()[0].addresses, 16 * MIB);
     let second = bed.allocate(10 * MIB, &stream);
     let third = bed.allocate(100 * MIB, &stream);
-    assert_eq!(
-        bed.device.live().reservations,
-        3,
-        "X1: more where one does not fit"
-    );
+    assert_eq!(bed.device.live().reservations, 3, "X1: more where one does not fit");
     let addresses = bed.allocator.elastic_segments()[0].addresses;
     assert_eq!(addresses, 2 * 16 * MIB + 100 * MIB);
     bed.assert_elastic_sound();
     drop((first, second, third));
-    assert!(
-        bed.allocator
-            .empty_cache()
-            .is_ok_and(|bytes| bytes == 120 * MIB)
-    );
+    assert!(bed.allocator.empty_cache().is_ok_and(|bytes| bytes == 120 * MIB));
     drop(stream);
     bed.assert_returns_everything();
 }
@@ -56,10 +47,8 @@ fn d7_hundreds_of_streams_leave_addresses_over() {
     let host = HostConfig::default().capacity(141 * GIB).phantom(true);
     let bed = Bed::elastic_on(host, "");
     let streams: Vec<_> = (0..300).map(|_| bed.stream()).collect();
-    let live: Vec<_> = streams
-        .iter()
-        .map(|stream| (bed.allocate(KIB, stream), bed.allocate(300 * MIB, stream)))
-        .collect();
+    let live: Vec<_> =
+        streams.iter().map(|stream| (bed.allocate(KIB, stream), bed.allocate(300 * MIB, stream))).collect();
     let segments = bed.allocator.elastic_segments();
     assert_eq!(segments.len(), 300);
     let all: u64 = segments.iter().map(|segment| segment.addresses).sum();
@@ -77,11 +66,7 @@ fn chunks_and_blocks_are_right_at_every_granularity() {
             let bed = Bed::elastic_on(host.stepped(3), "");
             let stream = bed.stream();
             let small = bed.allocate(KIB, &stream);
-            assert_eq!(
-                bed.device.physical_bytes(),
-                page,
-                "granularity {granularity}"
-            );
+            assert_eq!(bed.device.physical_bytes(), page, "granularity {granularity}");
             let large = bed.allocate(page + page / 2, &stream);
             bed.fill(&small, 1, &stream);
             bed.fill(&large, 2, &stream);
@@ -126,15 +111,11 @@ fn fewer_addresses_do_where_many_are_not_to_be_had() {
         let bed = Bed::elastic("");
         let stream = bed.stream();
         for nth in 1..=refused {
-            bed.device
-                .fail_next(Call::Reserve, nth, ErrorKind::OutOfMemory);
+            bed.device.fail_next(Call::Reserve, nth, ErrorKind::OutOfMemory);
         }
         let memory = bed.allocate(2 * MIB, &stream);
         let has = bed.allocator.elastic_segments()[0].addresses;
-        assert!(
-            (2 * MIB..GIB).contains(&has),
-            "{has} after {refused} refusals"
-        );
+        assert!((2 * MIB..GIB).contains(&has), "{has} after {refused} refusals");
         bed.assert_elastic_sound();
         drop(memory);
     }

@@ -31,11 +31,7 @@ fn is_whole(bed: &Bed, stream: &Lane) -> bool {
     matches!(status, Ok(CaptureStatus::Active(_)))
 }
 
-const MODES: [CaptureMode; 3] = [
-    CaptureMode::Global,
-    CaptureMode::ThreadLocal,
-    CaptureMode::Relaxed,
-];
+const MODES: [CaptureMode; 3] = [CaptureMode::Global, CaptureMode::ThreadLocal, CaptureMode::Relaxed];
 
 #[test]
 fn memory_is_made_and_no_chunk_moves_while_the_stream_is_captured() {
@@ -43,10 +39,7 @@ fn memory_is_made_and_no_chunk_moves_while_the_stream_is_captured() {
         let bed = Bed::elastic("");
         let stream = bed.stream();
         let other = bed.stream();
-        let (spare, kept) = (
-            bed.allocate(8 * MIB, &stream),
-            bed.allocate(2 * MIB, &stream),
-        );
+        let (spare, kept) = (bed.allocate(8 * MIB, &stream), bed.allocate(2 * MIB, &stream));
         drop(bed.allocate(4 * MIB, &other));
         drop(spare);
         begin(&bed, &stream, mode);

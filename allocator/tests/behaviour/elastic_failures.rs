@@ -33,13 +33,7 @@ impl Rig {
         let watched = Arc::new(Checked::new(host.clone()));
         let allocator = Allocator::with_config(Arc::clone(&watched), &config(text));
         let streams = std::array::from_fn(|_| allocator.create_stream().expect("nothing fails"));
-        Self {
-            host,
-            watched,
-            allocator,
-            streams,
-            live: Vec::new(),
-        }
+        Self { host, watched, allocator, streams, live: Vec::new() }
     }
 
     fn allocate(&self, mib: u64, stream: usize) -> Allocation<Watched> {
@@ -67,8 +61,7 @@ impl Rig {
             let from = memory.ptr().expect("it has an address");
             // SAFETY: 1. the stream is live. 3. the memory is allocated. 4. `read` is not touched before the
             // device is idle.
-            unsafe { transfer.download(read.as_mut_ptr(), from, length, memory.stream()) }
-                .expect("it is queued");
+            unsafe { transfer.download(read.as_mut_ptr(), from, length, memory.stream()) }.expect("it is queued");
             self.host.run_until_idle();
             assert!(read == vec![*byte; length], "{byte} was lost");
         }
@@ -78,9 +71,7 @@ impl Rig {
     fn assert_sound(&self) {
         assert_consistent(&self.allocator);
         self.host.run_until_idle();
-        self.allocator
-            .empty_cache()
-            .expect("nothing fails any more");
+        self.allocator.empty_cache().expect("nothing fails any more");
         assert_consistent(&self.allocator);
         let stats = self.allocator.stats();
         let held = stats.reserved_bytes.all.current;
@@ -107,11 +98,7 @@ fn enumerate<T>(prepare: impl Fn(&mut Rig), act: impl Fn(&Rig) -> Result<T, Erro
 }
 
 /// The same on a device of `mib` MiB.
-fn enumerate_on<T>(
-    mib: u64,
-    prepare: impl Fn(&mut Rig),
-    act: impl Fn(&Rig) -> Result<T, Error>,
-) -> u64 {
+fn enumerate_on<T>(mib: u64, prepare: impl Fn(&mut Rig), act: impl Fn(&Rig) -> Result<T, Error>) -> u64 {
     let mut calls = 0;
     for kind in KINDS {
         for nth in 1.. {
@@ -147,10 +134,7 @@ fn enumerate_on<T>(
 
 #[test]
 fn d3_the_first_growth_survives_every_failure() {
-    let calls = enumerate(
-        |_| {},
-        |rig| rig.allocator.allocate(5 * MIB, &rig.streams[0]),
-    );
+    let calls = enumerate(|_| {}, |rig| rig.allocator.allocate(5 * MIB, &rig.streams[0]));
     // A reservation, three chunks made and mapped, the right to use them.
     assert!(calls >= 8, "{calls} calls");
 }
@@ -199,8 +183,7 @@ fn d3_a_move_behind_work_under_way_survives_every_failure() {
         let at = own.ptr().expect("it has an address");
         for _ in 0..4 {
             // SAFETY: 1. the stream is live. 3. the memory stays mapped until the stream has come so far.
-            unsafe { transfer.fill(at, 99, own.bytes(), rig.streams[0].get()) }
-                .expect("it is queued");
+            unsafe { transfer.fill(at, 99, own.bytes(), rig.streams[0].get()) }.expect("it is queued");
         }
         drop(own);
     };
@@ -236,11 +219,7 @@ fn d3_a_request_that_a_full_device_refuses_survives_every_failure() {
 
 #[test]
 fn d3_a_rollback_that_fails_too_is_finished_later() {
-    for (call, nth) in [
-        (Call::Unmap, 1),
-        (Call::Unmap, 2),
-        (Call::DestroyBacking, 1),
-    ] {
+    for (call, nth) in [(Call::Unmap, 1), (Call::Unmap, 2), (Call::DestroyBacking, 1)] {
         let mut rig = Rig::new();
         let own = rig.allocate(4, 0);
         rig.keep(2, 0);
@@ -250,11 +229,7 @@ fn d3_a_rollback_that_fails_too_is_finished_later() {
         assert!(rig.allocator.allocate(8 * MIB, &rig.streams[0]).is_err());
         assert_consistent(&rig.allocator);
         let reserved = rig.allocator.stats().reserved_bytes.all.current;
-        assert_eq!(
-            rig.host.physical_bytes(),
-            reserved,
-            "D5: what is left is counted"
-        );
+        assert_eq!(rig.host.physical_bytes(), reserved, "D5: what is left is counted");
         rig.assert_contents();
         rig.assert_sound();
         rig.close();
@@ -292,13 +267,7 @@ fn a_destructor_tries_again_what_failed() {
             rig.keep(2, 0);
             drop(own);
             drop(rig.allocate(8, 0));
-            let Rig {
-                host,
-                allocator,
-                streams,
-                live,
-                ..
-            } = rig;
+            let Rig { host, allocator, streams, live, .. } = rig;
             host.run_until_idle();
             drop(live);
             host.fail_nth_call(nth, kind);
@@ -324,9 +293,5 @@ fn addresses_stay_reserved_while_something_is_mapped_there() {
     host.clear_failures();
     let wrong: Vec<String> = checked.misuses().iter().map(ToString::to_string).collect();
     assert!(wrong.is_empty(), "{wrong:?}");
-    assert_eq!(
-        host.live().reservations,
-        1,
-        "the mapping needs its addresses"
-    );
+    assert_eq!(host.live().reservations, 1, "the mapping needs its addresses");
 }

@@ -14,11 +14,7 @@ fn graphs_pool(bed: &Bed) -> Room {
 
 /// What is held now for requests of a kind.
 fn current(stat: &StatArray, small: bool) -> u64 {
-    let row = if small {
-        &stat.small_pool
-    } else {
-        &stat.large_pool
-    };
+    let row = if small { &stat.small_pool } else { &stat.large_pool };
     row.current
 }
 
@@ -27,21 +23,13 @@ fn large_blocks(bed: &Bed) -> Vec<(u64, BlockState)> {
     let snapshot = bed.allocator.snapshot();
     let large = snapshot.segments.iter().filter(|it| it.kind == Kind::Large);
     let blocks = large.flat_map(|segment| &segment.blocks);
-    blocks
-        .map(|block| (block.bytes / MIB, block.state))
-        .collect()
+    blocks.map(|block| (block.bytes / MIB, block.state)).collect()
 }
 
 #[test]
 fn figures_of_a_graphs_pool_are_pytorchs() {
     // Bytes of a tensor; MiB that its graph holds; MiB once the graph is gone and one tensor is left.
-    let cases = [
-        (512, 2, 2),
-        (MIB, 4, 2),
-        (MIB + 512, 20, 20),
-        (10 * MIB - 512, 40, 40),
-        (10 * MIB + 512, 40, 20),
-    ];
+    let cases = [(512, 2, 2), (MIB, 4, 2), (MIB + 512, 20, 20), (10 * MIB - 512, 40, 40), (10 * MIB + 512, 40, 20)];
     for (bytes, with_graph, without) in cases {
         let small = bytes <= MIB;
         let bed = Bed::elastic("");
@@ -119,18 +107,7 @@ fn a_pool_looks_the_same_after_its_state_came_back() {
         let bed = Bed::with(config);
         let (stream, pool) = (bed.stream(), graphs_pool(&bed));
         let capture = begin_capture(&pool, &stream);
-        let sizes = [
-            8 * MIB,
-            8 * MIB,
-            MIB,
-            MIB,
-            MIB,
-            512,
-            512,
-            MIB,
-            30 * MIB,
-            512,
-        ];
+        let sizes = [8 * MIB, 8 * MIB, MIB, MIB, MIB, 512, 512, MIB, 30 * MIB, 512];
         let all = sizes.map(|bytes| bed.allocate_raw(bytes, &stream));
         for freed in [0, 2, 3, 5, 7] {
             bed.allocator.free_raw(all[freed]).expect("it is live");

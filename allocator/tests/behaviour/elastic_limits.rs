@@ -31,11 +31,8 @@ fn a_full_device_is_shared_out_anew() {
         let bed = Bed::on(host, &text);
         let (one, two) = (bed.stream(), bed.stream());
         let pieces: Vec<_> = (0..32).map(|_| bed.allocate(2 * MIB, &one)).collect();
-        let kept: Vec<_> = pieces
-            .into_iter()
-            .enumerate()
-            .filter_map(|(at, piece)| (at % 2 == 0).then_some(piece))
-            .collect();
+        let kept: Vec<_> =
+            pieces.into_iter().enumerate().filter_map(|(at, piece)| (at % 2 == 0).then_some(piece)).collect();
         // Half of the memory is free, in pieces of 2 MiB; only moving it makes one block of it.
         let half = bed.allocate(32 * MIB, &two);
         assert_eq!(bed.device.physical_bytes(), 64 * MIB, "{setting}");
@@ -48,9 +45,7 @@ fn a_full_device_is_shared_out_anew() {
 #[test]
 fn never_block_recycles_and_gives_back_but_does_not_wait() {
     for setting in ["default", "compact", "quick"] {
-        let text = format!(
-            "expandable_segments:True,elastic_setting:{setting},memory_limit:128M,never_block:True"
-        );
+        let text = format!("expandable_segments:True,elastic_setting:{setting},memory_limit:128M,never_block:True");
         let bed = Bed::on(HostConfig::default().stepped(5), &text);
         let (one, two) = (bed.stream(), bed.stream());
         // Chunks of all sizes, then blocks that they do not fit under.
@@ -111,11 +106,7 @@ fn m19_the_figures_of_a_failure_are_those_of_elastic_segments() {
         panic!("{refused:?}");
     };
     assert_eq!(report.requested, 7 * MIB);
-    assert_eq!(
-        report.segment,
-        8 * MIB,
-        "whole pages, and no segment of 20 MiB"
-    );
+    assert_eq!(report.segment, 8 * MIB, "whole pages, and no segment of 20 MiB");
     assert_eq!(report.limit, Some(16 * MIB));
     assert_eq!(report.allocated, 11 * MIB);
     assert_eq!(report.reserved, bed.device.physical_bytes());
@@ -131,9 +122,7 @@ fn m19_the_figures_of_a_failure_are_those_of_elastic_segments() {
 
 #[test]
 fn m21_a_request_is_refused_at_once_only_if_its_own_pages_are_too_many() {
-    let bed = Bed::elastic(
-        ",memory_limit:16M,throw_on_cudamalloc_oom:True,per_process_memory_fraction:1.0",
-    );
+    let bed = Bed::elastic(",memory_limit:16M,throw_on_cudamalloc_oom:True,per_process_memory_fraction:1.0");
     let stream = bed.stream();
     let first = bed.allocate(12 * MIB, &stream);
     // As a segment of the device's own it would take 20 MiB.
@@ -156,10 +145,7 @@ fn a_lower_limit_binds_what_comes_after() {
     assert!(bed.allocator.allocate(2 * MIB, &stream).is_err());
     drop(second);
     let third = bed.allocate(10 * MIB, &stream);
-    assert!(
-        bed.allocator.allocate(8 * MIB, &stream).is_err(),
-        "it may not grow"
-    );
+    assert!(bed.allocator.allocate(8 * MIB, &stream).is_err(), "it may not grow");
     bed.assert_elastic_sound();
     drop((first, third));
 }

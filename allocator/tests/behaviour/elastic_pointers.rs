@@ -18,25 +18,13 @@ fn s18_only_the_start_of_an_allocation_is_freed_and_only_once() {
     let address = bed.allocate_raw(5 * MIB, &stream);
     let owned = bed.allocate(3 * MIB, &stream);
     let interior = problem(bed.allocator.free_raw(address + 2 * MIB));
-    let expected = PointerProblem::Interior {
-        start: address,
-        offset: 2 * MIB,
-    };
+    let expected = PointerProblem::Interior { start: address, offset: 2 * MIB };
     assert_eq!(interior, expected);
-    assert_eq!(
-        problem(bed.allocator.free_raw(owned.address())),
-        PointerProblem::Owned
-    );
+    assert_eq!(problem(bed.allocator.free_raw(owned.address())), PointerProblem::Owned);
     assert_eq!(bed.allocator.free_raw(address), Ok(()));
-    assert_eq!(
-        problem(bed.allocator.free_raw(address)),
-        PointerProblem::Free
-    );
+    assert_eq!(problem(bed.allocator.free_raw(address)), PointerProblem::Free);
     let beyond = address + 512 * MIB;
-    assert_eq!(
-        problem(bed.allocator.free_raw(beyond)),
-        PointerProblem::Foreign
-    );
+    assert_eq!(problem(bed.allocator.free_raw(beyond)), PointerProblem::Foreign);
     bed.assert_elastic_sound();
     drop(owned);
 }
@@ -49,10 +37,7 @@ fn s18_an_address_whose_chunk_has_moved_is_nobodys() {
     let kept = bed.allocate_raw(2 * MIB, &stream);
     assert_eq!(bed.allocator.free_raw(old), Ok(()));
     let moved = bed.allocate_raw(10 * MIB, &stream);
-    assert_eq!(
-        problem(bed.allocator.free_raw(old)),
-        PointerProblem::Foreign
-    );
+    assert_eq!(problem(bed.allocator.free_raw(old)), PointerProblem::Foreign);
     assert_eq!(bed.allocator.free_raw(moved), Ok(()));
     assert_eq!(bed.allocator.free_raw(kept), Ok(()));
     bed.assert_elastic_sound();
@@ -66,10 +51,7 @@ fn the_base_of_an_elastic_block_is_that_of_its_segment() {
     let first = bed.allocate(5 * MIB, &stream);
     let second = bed.allocate(5 * MIB, &stream);
     for memory in [&first, &second] {
-        let (base, bytes) = bed
-            .allocator
-            .base_allocation(memory.address())
-            .expect("the memory is allocated");
+        let (base, bytes) = bed.allocator.base_allocation(memory.address()).expect("the memory is allocated");
         assert_eq!(base, first.address());
         assert_eq!(bytes, GIB + GIB / 8, "X2: the addresses, mapped or not");
     }
@@ -113,9 +95,7 @@ fn s17_addresses_of_all_chunks_are_found_after_they_moved() {
     let (one, two) = (bed.stream(), bed.stream());
     for round in 1..20_u64 {
         let stream = if round % 2 == 0 { &one } else { &two };
-        let live: Vec<u64> = (1..6)
-            .map(|part| bed.allocate_raw(part * round * 300 * KIB, stream))
-            .collect();
+        let live: Vec<u64> = (1..6).map(|part| bed.allocate_raw(part * round * 300 * KIB, stream)).collect();
         for address in live {
             assert_eq!(bed.allocator.free_raw(address), Ok(()), "round {round}");
         }

@@ -33,10 +33,7 @@ fn chunks_freed_on_a_stream_serve_a_larger_request_elsewhere() {
 #[test]
 fn chunks_do_not_move_when_recycling_is_off_or_aliases_are_not_safe() {
     let host = || HostConfig::default().stepped(5);
-    for (host, text) in [
-        (host(), ",elastic_recycling:False"),
-        (host().without_aliases(), ""),
-    ] {
+    for (host, text) in [(host(), ",elastic_recycling:False"), (host().without_aliases(), "")] {
         let bed = Bed::elastic_on(host, text);
         let stream = bed.stream();
         let first = bed.allocate(8 * MIB, &stream);
@@ -77,11 +74,7 @@ fn chunks_of_an_idle_stream_serve_others_and_those_of_a_held_one_do_not() {
     hold.release();
     bed.device.run_until_idle();
     let after = bed.allocate(8 * MIB, &two);
-    assert_eq!(
-        bed.device.physical_bytes(),
-        16 * MIB,
-        "what came idle serves"
-    );
+    assert_eq!(bed.device.physical_bytes(), 16 * MIB, "what came idle serves");
     bed.assert_elastic_sound();
     drop((while_held, after));
     assert_eq!(bed.stats().num_sync_all_streams, 0);
@@ -103,10 +96,7 @@ fn old_addresses_are_unmapped_only_after_the_work_that_may_use_them() {
             drop(bed.allocate(12 * MIB, &stream));
             bed.allocator.empty_cache().expect("nothing fails");
         }
-        assert!(
-            bed.device.live().mappings > 6,
-            "old and new addresses are mapped"
-        );
+        assert!(bed.device.live().mappings > 6, "old and new addresses are mapped");
         drop(moved);
     });
     assert_eq!(unmapped, 0, "the stream has not come so far");
@@ -139,11 +129,7 @@ fn work_under_way_reads_what_it_should_through_old_addresses() {
     bed.fill(&moved, 6, &one);
     assert_eq!(bed.device.physical_bytes(), 16 * MIB);
     hold.release();
-    assert_eq!(
-        bed.content(&copy, &two),
-        Some(5),
-        "the read comes before the next use"
-    );
+    assert_eq!(bed.content(&copy, &two), Some(5), "the read comes before the next use");
     assert_eq!(bed.content(&moved, &one), Some(6));
     bed.assert_elastic_sound();
     drop((kept, copy, moved));
@@ -317,11 +303,7 @@ fn a_chunk_that_moves_keeps_its_guards() {
     memory.release_after(&[&side]).expect("nothing fails");
     let before = bed.device.physical_bytes();
     let moved = bed.allocate(8 * MIB, &stream);
-    assert_eq!(
-        bed.device.physical_bytes() - before,
-        2 * MIB,
-        "chunks moved"
-    );
+    assert_eq!(bed.device.physical_bytes() - before, 2 * MIB, "chunks moved");
     bed.fill(&moved, 6, &stream);
     // Everything runs that does not wait for the held stream.
     bed.device.run_until_idle();

@@ -56,11 +56,7 @@ fn x8_segments_of_the_devices_own_serve_on_beside_elastic_ones() {
     set(&bed.allocator, ON);
     let segments = bed.stats().segment.all.current;
     let within = bed.allocate(5 * MIB, &stream);
-    assert_eq!(
-        within.address(),
-        kept.address() + 5 * MIB,
-        "what is free serves first"
-    );
+    assert_eq!(within.address(), kept.address() + 5 * MIB, "what is free serves first");
     let elastic = bed.allocate(40 * MIB, &stream);
     assert_eq!(bed.stats().segment.all.current, segments);
     assert_eq!(bed.allocator.elastic_segments().len(), 1);
@@ -98,10 +94,7 @@ fn x8_switching_to_and_fro_loses_nothing() {
             assert_eq!(bed.content(&memory, &streams[at]), Some(byte));
         }
         assert_consistent(&bed.allocator);
-        assert_eq!(
-            bed.device.physical_bytes(),
-            bed.stats().reserved_bytes.all.current
-        );
+        assert_eq!(bed.device.physical_bytes(), bed.stats().reserved_bytes.all.current);
     }
     for (memory, byte, at) in live {
         assert_eq!(bed.content(&memory, &streams[at]), Some(byte));

@@ -48,16 +48,12 @@ impl Owners {
 #[test]
 fn a_request_that_loses_its_chunks_to_others_every_time_gets_new_memory() {
     const OWNERS: usize = 16;
-    let owners = Arc::new(Owners {
-        last: AtomicUsize::new(OWNERS),
-        ..Owners::default()
-    });
+    let owners = Arc::new(Owners { last: AtomicUsize::new(OWNERS), ..Owners::default() });
     let heard = Arc::clone(&owners);
     let host = device(HostConfig::default().stepped(5));
     let traced = Traced::new(host, move |call: &DriverCall| heard.hear(call));
     // Steps that wait would come to its help.
-    let text =
-        "expandable_segments:True,elastic_largest_chunk_mb:2,elastic_slack:0,never_block:True";
+    let text = "expandable_segments:True,elastic_largest_chunk_mb:2,elastic_slack:0,never_block:True";
     let allocator = Allocator::with_config(traced, &config(text));
     let stream = || allocator.create_stream().expect("the device makes streams");
     let streams: Vec<_> = (0..OWNERS).map(|_| stream()).collect();
@@ -80,10 +76,7 @@ const THREADS: u64 = 6;
 
 /// Takes blocks of many sizes one after the other, and looks whether what is written at both ends stays there.
 fn churn(allocator: &Allocator<Watched>, stream: &Stream<Watched>, number: u64) {
-    let transfer = allocator
-        .device()
-        .transfer()
-        .expect("the host device copies");
+    let transfer = allocator.device().transfer().expect("the host device copies");
     let _kept = allocator.allocate(4000, stream).expect("there is room");
     let mut last = None;
     for turn in 0..60 {
@@ -93,10 +86,7 @@ fn churn(allocator: &Allocator<Watched>, stream: &Stream<Watched>, number: u64) 
         let mark = u8::try_from(THREADS * turn % 251 + number).expect("it is small");
         let tail = DevicePtr::new(memory.address() + bytes - 1).expect("it is no null");
         let mut read = [0; 2];
-        for (at, byte) in [memory.ptr().expect("it has an address"), tail]
-            .into_iter()
-            .zip(&mut read)
-        {
+        for (at, byte) in [memory.ptr().expect("it has an address"), tail].into_iter().zip(&mut read) {
             // SAFETY: 1. the stream is live. 3. the memory is allocated.
             unsafe { transfer.fill(at, mark, 1, stream.get()) }.expect("a fill is queued");
             // SAFETY: 1. 3. as above. 4. `read` is not touched before the stream has been waited for.
@@ -122,8 +112,7 @@ fn threads_are_served_where_the_driver_maps_nothing_twice() {
 fn to_and_fro(host: HostConfig) {
     let host = device(host);
     let watched = Arc::new(Checked::new(host.clone()));
-    let allocator =
-        Allocator::with_config(Arc::clone(&watched), &config("expandable_segments:True"));
+    let allocator = Allocator::with_config(Arc::clone(&watched), &config("expandable_segments:True"));
     let stream = |_| allocator.create_stream().expect("the device makes streams");
     let streams: Vec<_> = (0..2 * THREADS).map(stream).collect();
     for round in 0..6 {

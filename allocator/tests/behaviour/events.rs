@@ -36,11 +36,7 @@ fn e4_events_are_used_again() {
         let memory = bed.allocate(KIB, &stream);
         memory.record_stream(&side);
     }
-    assert!(
-        bed.device.calls(Call::CreateEvent) <= 2,
-        "{} events",
-        bed.device.calls(Call::CreateEvent)
-    );
+    assert!(bed.device.calls(Call::CreateEvent) <= 2, "{} events", bed.device.calls(Call::CreateEvent));
     assert_eq!(bed.device.calls(Call::Record), 500);
     assert_eq!(bed.device.calls(Call::DestroyEvent), 0);
 }

@@ -25,11 +25,7 @@ impl Rig {
         let host = device(HostConfig::default().capacity(24 * MIB).stepped(11));
         let watched = Arc::new(Checked::new(host.clone()));
         let allocator = Allocator::with_config(Arc::clone(&watched), &config(text));
-        Self {
-            host,
-            watched,
-            allocator,
-        }
+        Self { host, watched, allocator }
     }
 
     fn stream(&self) -> Stream<Watched> {
@@ -38,11 +34,7 @@ impl Rig {
 
     /// Takes `bytes` on `stream` and frees them again.
     fn cache(&self, bytes: u64, stream: &Stream<Watched>) {
-        drop(
-            self.allocator
-                .allocate(bytes, stream)
-                .expect("there is room"),
-        );
+        drop(self.allocator.allocate(bytes, stream).expect("there is room"));
     }
 
     /// Takes `bytes` on `stream` and frees them while `side` uses them.
@@ -58,20 +50,14 @@ impl Rig {
         assert!(live.iter().all(Result::is_ok), "{live:?}");
         drop(live);
         assert!(self.allocator.allocate(20 * MIB, &stream).is_ok());
-        self.allocator
-            .empty_cache()
-            .expect("nothing fails any more");
+        self.allocator.empty_cache().expect("nothing fails any more");
     }
 
     /// Ends everything; the device must have everything back, and no wrong call been made.
     fn close(self) {
         drop(self.allocator);
         assert_eq!(self.host.live(), Live::default());
-        assert!(
-            self.watched.misuses().is_empty(),
-            "{:?}",
-            self.watched.misuses()
-        );
+        assert!(self.watched.misuses().is_empty(), "{:?}", self.watched.misuses());
     }
 }
 
@@ -113,12 +99,7 @@ fn enumerate(text: &str, operation: impl Fn(&Rig, &Fuse<'_>) -> Result<(), Error
     for kind in KINDS {
         for nth in 1..100 {
             let rig = Rig::new(text);
-            let fuse = Fuse {
-                host: &rig.host,
-                nth,
-                kind,
-                blown: Cell::new(false),
-            };
+            let fuse = Fuse { host: &rig.host, nth, kind, blown: Cell::new(false) };
             let outcome = operation(&rig, &fuse);
             assert!(fuse.explains(&outcome), "call {nth}, {kind:?}: {outcome:?}");
             let blown = fuse.blown.get();
@@ -323,17 +304,14 @@ fn m18_running_out_survives_every_failure() {
 
 #[test]
 fn m9_giving_back_unsplittable_segments_survives_every_failure() {
-    enumerate(
-        "large_segment_size_mb:11,max_split_size_mb:12",
-        |rig, fuse| {
-            let stream = rig.stream();
-            rig.cache(12 * MIB, &stream);
-            rig.cache(10 * MIB, &stream);
-            let next = fuse.burn(|| rig.allocator.allocate(14 * MIB, &stream));
-            assert_sound(&rig.allocator);
-            next.map(drop)
-        },
-    );
+    enumerate("large_segment_size_mb:11,max_split_size_mb:12", |rig, fuse| {
+        let stream = rig.stream();
+        rig.cache(12 * MIB, &stream);
+        rig.cache(10 * MIB, &stream);
+        let next = fuse.burn(|| rig.allocator.allocate(14 * MIB, &stream));
+        assert_sound(&rig.allocator);
+        next.map(drop)
+    });
 }
 
 #[test]
@@ -388,10 +366,7 @@ fn m23_requests_past_the_cache_survive_every_failure() {
         if freed.is_err() {
             // It counts as freed all the same.
             let again = rig.allocator.free_raw(raw);
-            assert!(
-                matches!(again, Err(Error::InvalidPointer { .. })),
-                "{again:?}"
-            );
+            assert!(matches!(again, Err(Error::InvalidPointer { .. })), "{again:?}");
             rig.allocator.empty_cache()?;
         }
         freed
@@ -413,11 +388,7 @@ fn emptying_the_cache_goes_on_after_a_failure() {
         }
         bed.device.fail_next(Call::Free, 1, ErrorKind::Other);
         let empty = || {
-            if pool {
-                user.empty_cache()
-            } else {
-                bed.allocator.empty_cache()
-            }
+            if pool { user.empty_cache() } else { bed.allocator.empty_cache() }
         };
         assert!(empty().is_err());
         assert_eq!(bed.stats().reserved_bytes.all.current, 12 * MIB);

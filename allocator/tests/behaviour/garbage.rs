@@ -34,10 +34,7 @@ fn m16_m17_the_old_goes_and_the_young_stays() {
 #[test]
 fn m16_a_hit_collects_nothing() {
     let (bed, stream) = bed_with_ages();
-    assert_eq!(
-        bed.calls_during(|| drop(bed.allocate(20 * MIB, &stream))),
-        0
-    );
+    assert_eq!(bed.calls_during(|| drop(bed.allocate(20 * MIB, &stream))), 0);
 }
 
 #[test]

@@ -69,9 +69,7 @@ fn d9_elastic_segments_are_not_recommended_where_they_are_on() {
 
 #[test]
 fn d9_elastic_segments_are_not_recommended_where_the_device_cannot_have_them() {
-    let lacking = HostConfig::default()
-        .capacity(60 * MIB)
-        .without(cachette::hal::Feature::VirtualMemory);
+    let lacking = HostConfig::default().capacity(60 * MIB).without(cachette::hal::Feature::VirtualMemory);
     let bed = Bed::on(lacking, "");
     let stream = bed.stream();
     let kept = in_pieces(&bed, &stream);
@@ -103,10 +101,7 @@ fn d9_waiting_memory_is_named_where_there_is_some() {
 fn d9_never_block_is_blamed_only_where_it_is_set_and_there_was_something_to_wait_for() {
     let bed = Bed::of(64 * MIB, "never_block:True");
     let (stream, side) = (bed.stream(), bed.stream());
-    assert_eq!(
-        report_on(&bed, 70 * MIB, &stream).hints(),
-        [Hint::AskForLess]
-    );
+    assert_eq!(report_on(&bed, 70 * MIB, &stream).hints(), [Hint::AskForLess]);
     drop(bed.allocate(40 * MIB, &side));
     let unused = report_on(&bed, 40 * MIB, &stream);
     assert_eq!(unused.hints(), [Hint::NeverBlock]);
@@ -144,8 +139,7 @@ fn d9_others_are_named_where_they_use_enough() {
 #[test]
 fn d11_nobody_is_blamed_where_the_driver_does_not_say() {
     let bed = Bed::of(64 * MIB, "");
-    bed.device
-        .fail_next(Call::MemoryInfo, 1, ErrorKind::Unsupported);
+    bed.device.fail_next(Call::MemoryInfo, 1, ErrorKind::Unsupported);
     let report = report(&bed, 100 * MIB);
     assert_eq!(report.elsewhere, None);
     assert_eq!(report.hints(), [Hint::AskForLess]);
@@ -170,23 +164,11 @@ fn m19_every_pool_is_listed_with_what_it_holds() {
     drop(pool.allocate(14 * MIB, &stream).unwrap());
     let outside = bed.allocate(16 * MIB, &stream);
     let report = report_on(&bed, 50 * MIB, &stream);
-    let figures: Vec<_> = report
-        .pools
-        .iter()
-        .map(|pool| (pool.id, pool.allocated, pool.reserved, pool.largest_free))
-        .collect();
-    assert_eq!(
-        figures,
-        [
-            (PoolId::DEFAULT, 16 * MIB, 16 * MIB, 0),
-            (pool.id(), 12 * MIB, 26 * MIB, 14 * MIB)
-        ]
-    );
+    let figures: Vec<_> =
+        report.pools.iter().map(|pool| (pool.id, pool.allocated, pool.reserved, pool.largest_free)).collect();
+    assert_eq!(figures, [(PoolId::DEFAULT, 16 * MIB, 16 * MIB, 0), (pool.id(), 12 * MIB, 26 * MIB, 14 * MIB)]);
     let text = report.to_string();
-    let wanted = format!(
-        "pool {} holds 26.00 MiB, 14.00 MiB of them unused",
-        pool.id()
-    );
+    let wanted = format!("pool {} holds 26.00 MiB, 14.00 MiB of them unused", pool.id());
     assert!(text.contains(&wanted), "{text}");
     drop((inside, outside));
 }

@@ -75,10 +75,7 @@ fn h4_the_end_of_a_free_is_kept_when_other_streams_are_done() {
     hold.release();
     side.synchronize().unwrap();
     let again = bed.allocate(MIB, &stream);
-    assert_eq!(
-        told(&bed)[1..],
-        [(Action::FreeCompleted, at, MIB), (Action::Alloc, at, MIB)]
-    );
+    assert_eq!(told(&bed)[1..], [(Action::FreeCompleted, at, MIB), (Action::Alloc, at, MIB)]);
     drop(again);
 }
 
@@ -135,8 +132,7 @@ fn h3_the_oldest_events_are_overwritten_and_no_more_than_asked_are_kept() {
     for most in [1, 2, 7, 100, 5000, 70_000] {
         let bed = Bed::phantom(1 << 40, "");
         let stream = bed.stream();
-        bed.allocator
-            .record_history(HistoryOptions::new().stacks(false).max_entries(most));
+        bed.allocator.record_history(HistoryOptions::new().stacks(false).max_entries(most));
         let pairs = 2 * most + 3;
         for n in 1..=pairs {
             drop(bed.allocate(n, &stream));
@@ -144,18 +140,8 @@ fn h3_the_oldest_events_are_overwritten_and_no_more_than_asked_are_kept() {
         let events = events(&bed);
         assert_eq!(events.len() as u64, most, "of {most}");
         if most > 3 {
-            let last: Vec<_> = events[events.len() - 3..]
-                .iter()
-                .map(|event| (event.action, event.bytes))
-                .collect();
-            assert_eq!(
-                last,
-                [
-                    (Action::Alloc, pairs),
-                    (Action::FreeRequested, pairs),
-                    (Action::FreeCompleted, pairs)
-                ]
-            );
+            let last: Vec<_> = events[events.len() - 3..].iter().map(|event| (event.action, event.bytes)).collect();
+            assert_eq!(last, [(Action::Alloc, pairs), (Action::FreeRequested, pairs), (Action::FreeCompleted, pairs)]);
         }
         // Without a gap, whatever was overwritten.
         let allocs = events.iter().filter(|event| event.action == Action::Alloc);
@@ -169,8 +155,7 @@ fn h3_streams_that_write_seldom_lose_nothing_to_one_that_writes_often() {
     let bed = Bed::phantom(1 << 40, "");
     let streams: Vec<_> = (0..33).map(|_| bed.stream()).collect();
     let most = 20_000;
-    bed.allocator
-        .record_history(HistoryOptions::new().stacks(false).max_entries(most));
+    bed.allocator.record_history(HistoryOptions::new().stacks(false).max_entries(most));
     let mut made = 0;
     for round in 0..4000_u64 {
         let rare = &streams[usize::try_from(round % 32).unwrap()];
@@ -233,11 +218,8 @@ fn h4_actions_are_left_out_by_name() {
         bed.allocator.empty_cache().unwrap();
         drop(bed.allocator.snapshot());
         let snapshot = bed.allocator.snapshot();
-        let mut names: Vec<String> = snapshot.traces[0]
-            .events
-            .iter()
-            .map(|event| format!("{:?}", event.action))
-            .collect();
+        let mut names: Vec<String> =
+            snapshot.traces[0].events.iter().map(|event| format!("{:?}", event.action)).collect();
         names.sort();
         let mut wanted: Vec<String> = [
             Action::Alloc,
@@ -259,9 +241,7 @@ fn h4_actions_are_left_out_by_name() {
 
 #[test]
 fn h4_an_unknown_action_is_named() {
-    let error = events_only()
-        .skip_named(["alloc", "frobnicate"])
-        .unwrap_err();
+    let error = events_only().skip_named(["alloc", "frobnicate"]).unwrap_err();
     assert_eq!(error.to_string(), "Unknown TraceEntry action: frobnicate");
     for action in Action::ALL {
         assert_eq!(action.name().parse(), Ok(action));
@@ -286,10 +266,7 @@ fn h15_times_are_microseconds_since_1970() {
     let times: Vec<i64> = events(&bed).iter().map(|event| event.time_us).collect();
     assert!(times.is_sorted());
     let tolerance = 5000;
-    for (range, times) in [
-        (before..=between, &times[..2]),
-        (between..=after, &times[2..]),
-    ] {
+    for (range, times) in [(before..=between, &times[..2]), (between..=after, &times[2..])] {
         for time in times {
             let (from, to) = (range.start() - tolerance, range.end() + tolerance);
             assert!((from..=to).contains(time), "{time} in {range:?}");

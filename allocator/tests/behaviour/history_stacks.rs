@@ -40,16 +40,14 @@ fn names(snapshot: &Snapshot, stack: StackId, function: &str) -> bool {
 fn named(snapshot: &Snapshot, function: &str) -> Vec<(Action, bool)> {
     let events = snapshot.traces[0].events.iter();
     let told = events.map(|event| (event.action, names(snapshot, event.stack, function)));
-    told.filter(|(action, _)| *action != Action::Snapshot)
-        .collect()
+    told.filter(|(action, _)| *action != Action::Snapshot).collect()
 }
 
 /// A history at a level in which a block was allocated, freed and given back; and a live one.
 fn recorded(level: Level) -> (Bed, Memory, Snapshot) {
     let bed = Bed::new();
     let stream = bed.stream();
-    bed.allocator
-        .record_history(HistoryOptions::new().level(level));
+    bed.allocator.record_history(HistoryOptions::new().level(level));
     let memory = the_alloc(&bed, 12 * MIB, &stream);
     the_free(memory);
     the_emptying(&bed);
@@ -120,10 +118,7 @@ fn h16_the_allocator_is_not_among_its_own_callers() {
     let (bed, live, _) = recorded(Level::All);
     let stack = bed.allocator.allocation_stack(live.address()).unwrap();
     let first = &stack.frames[0].name;
-    assert!(
-        first.contains("Bed") && first.contains("allocate"),
-        "{first}"
-    );
+    assert!(first.contains("Bed") && first.contains("allocate"), "{first}");
 }
 
 #[test]
@@ -156,8 +151,7 @@ fn h16_nothing_is_known_of_what_is_freed_or_was_never_there() {
 fn h1_what_waits_for_other_streams_is_known_until_it_is_free() {
     let bed = Bed::new();
     let (stream, side) = (bed.stream(), bed.stream());
-    bed.allocator
-        .record_history(HistoryOptions::new().level(Level::Alloc));
+    bed.allocator.record_history(HistoryOptions::new().level(Level::Alloc));
     let memory = the_alloc(&bed, MIB, &stream);
     let hold = bed.hold(&side);
     memory.record_stream(&side);
@@ -202,12 +196,7 @@ impl StackSource for Counting {
     }
 
     fn resolve(&self, stacks: &[RawStack]) -> Vec<ResolvedStack> {
-        let frame = |name: String| {
-            vec![Frame {
-                name,
-                ..Frame::default()
-            }]
-        };
+        let frame = |name: String| vec![Frame { name, ..Frame::default() }];
         let resolved = stacks.iter().map(|stack| ResolvedStack {
             frames: frame(format!("call {}", stack.0)),
             forward: frame(format!("forward of {}", stack.0)),
@@ -221,8 +210,7 @@ fn h5_another_source_says_where_it_was_and_where_the_forward_pass_was() {
     let bed = Bed::new();
     let stream = bed.stream();
     let source = Arc::new(Counting::default());
-    bed.allocator
-        .record_history(HistoryOptions::new().stack_source(Arc::<Counting>::clone(&source)));
+    bed.allocator.record_history(HistoryOptions::new().stack_source(Arc::<Counting>::clone(&source)));
     drop(bed.allocate(700, &stream));
     let calls = source.0.load(Relaxed);
     let snapshot = bed.allocator.snapshot();
@@ -258,8 +246,7 @@ fn h5_another_source_says_where_it_was_and_where_the_forward_pass_was() {
 fn what_another_source_said_is_forgotten_with_it() {
     let bed = Bed::new();
     let stream = bed.stream();
-    bed.allocator
-        .record_history(HistoryOptions::new().stack_source(Arc::new(Counting::default())));
+    bed.allocator.record_history(HistoryOptions::new().stack_source(Arc::new(Counting::default())));
     let live = bed.allocate(700, &stream);
     bed.allocator.record_history(HistoryOptions::new());
     assert!(bed.allocator.allocation_stack(live.address()).is_none());
@@ -272,8 +259,7 @@ fn what_a_source_with_the_same_numbers_said_stays() {
     let stream = bed.stream();
     let first = Arc::new(Counting::default());
     let record = |source| {
-        bed.allocator
-            .record_history(HistoryOptions::new().stack_source(source));
+        bed.allocator.record_history(HistoryOptions::new().stack_source(source));
     };
     record(Arc::<Counting>::clone(&first) as Arc<dyn StackSource>);
     let live = bed.allocate(700, &stream);
@@ -293,8 +279,7 @@ fn m19_the_report_names_the_largest_holders_if_the_history_knows_them() {
     };
     let unseen = bed.allocate(12 * MIB, &stream);
     assert!(failed().holders.is_empty());
-    bed.allocator
-        .record_history(HistoryOptions::new().level(Level::State));
+    bed.allocator.record_history(HistoryOptions::new().level(Level::State));
     let small = bed.allocate(700, &stream);
     let large = [12, 14].map(|mib| the_alloc(&bed, mib * MIB, &stream));
     let report = failed();

@@ -51,8 +51,7 @@ fn h3_no_event_is_torn_while_threads_write_and_another_reads() {
         let bed = Bed::phantom(1 << 40, "");
         let streams: Vec<_> = (0..THREADS).map(|_| bed.stream()).collect();
         let raw: Vec<u64> = streams.iter().map(|s| s.get().raw() as u64).collect();
-        bed.allocator
-            .record_history(HistoryOptions::new().stacks(false).max_entries(most));
+        bed.allocator.record_history(HistoryOptions::new().stacks(false).max_entries(most));
         let done = AtomicBool::new(false);
         thread::scope(|scope| {
             let stop = Stop(&done);
@@ -93,11 +92,7 @@ fn h3_no_event_is_torn_while_threads_write_and_another_reads() {
             assert!(lives.follows(event), "{event:?} comes out of order");
         }
         let wanted = most.min(THREADS * 7999 * 3);
-        assert!(
-            events.len() as u64 >= wanted,
-            "{} of {wanted}",
-            events.len()
-        );
+        assert!(events.len() as u64 >= wanted, "{} of {wanted}", events.len());
     }
 }
 
@@ -105,8 +100,7 @@ fn h3_no_event_is_torn_while_threads_write_and_another_reads() {
 fn h3_threads_that_share_a_stream_write_in_the_order_of_what_they_did() {
     let bed = Bed::phantom(1 << 40, "");
     let stream = bed.stream();
-    bed.allocator
-        .record_history(HistoryOptions::new().stacks(false).max_entries(1 << 20));
+    bed.allocator.record_history(HistoryOptions::new().stacks(false).max_entries(1 << 20));
     thread::scope(|scope| {
         for _ in 0..THREADS {
             scope.spawn(|| {
@@ -118,9 +112,7 @@ fn h3_threads_that_share_a_stream_write_in_the_order_of_what_they_did() {
     });
     let snapshot = bed.allocator.snapshot();
     let events = &snapshot.traces[0].events;
-    let blocks = events
-        .iter()
-        .filter(|event| !matches!(event.action, Action::SegmentAlloc | Action::Snapshot));
+    let blocks = events.iter().filter(|event| !matches!(event.action, Action::SegmentAlloc | Action::Snapshot));
     assert_eq!(blocks.clone().count() as u64, THREADS * 2999 * 3);
     let mut lives = Lives::default();
     for event in events {

@@ -15,12 +15,7 @@ type Act = (Call, Option<StreamRef>, Box<dyn FnOnce() + Send>);
 
 impl Hook {
     /// Does `act` after the next such call, of any stream if none is named.
-    pub(crate) fn set(
-        &self,
-        call: Call,
-        stream: Option<StreamRef>,
-        act: impl FnOnce() + Send + 'static,
-    ) {
+    pub(crate) fn set(&self, call: Call, stream: Option<StreamRef>, act: impl FnOnce() + Send + 'static) {
         *self.act.lock().expect("no test failed in it") = Some((call, stream, Box::new(act)));
     }
 }

@@ -15,8 +15,7 @@ fn m1_a_hit_asks_neither_helpers_nor_the_device() {
     let bed = Bed::new();
     let stream = bed.stream();
     drop(bed.allocate(MIB, &stream));
-    bed.allocator
-        .on_pressure(|| panic!("nothing is short of memory"));
+    bed.allocator.on_pressure(|| panic!("nothing is short of memory"));
     assert_eq!(bed.calls_during(|| drop(bed.allocate(MIB, &stream))), 0);
 }
 
@@ -27,8 +26,7 @@ fn m1_m3_helpers_are_asked_before_the_device() {
     let kept = Arc::new(Mutex::new(Some(bed.allocate(12 * MIB, &stream))));
     let address = kept.lock().unwrap().as_ref().unwrap().address();
     let cache = Arc::clone(&kept);
-    bed.allocator
-        .on_pressure(move || cache.lock().unwrap().take().is_some());
+    bed.allocator.on_pressure(move || cache.lock().unwrap().take().is_some());
     let calls = bed.calls_of(Call::Allocate, || {
         assert_eq!(bed.allocate(12 * MIB, &stream).address(), address);
     });
@@ -83,22 +81,14 @@ fn m4_the_segment_counts_against_the_limit_and_not_the_request() {
 
 #[test]
 fn m6_exhaustion_of_the_device_is_climbed_and_anything_else_is_reported_at_once() {
-    for kind in [
-        ErrorKind::Other,
-        ErrorKind::Fault,
-        ErrorKind::DeviceLost,
-        ErrorKind::Refused,
-    ] {
+    for kind in [ErrorKind::Other, ErrorKind::Fault, ErrorKind::DeviceLost, ErrorKind::Refused] {
         let bed = Bed::new();
         let (stream, side) = (bed.stream(), bed.stream());
         drop(bed.allocate(12 * MIB, &side));
         bed.device.fail_next(Call::Allocate, 1, kind);
         let frees = bed.calls_of(Call::Free, || {
             let error = bed.allocator.allocate(40 * MIB, &stream).unwrap_err();
-            assert!(
-                matches!(error, Error::Device(device) if device.kind() == kind),
-                "{error}"
-            );
+            assert!(matches!(error, Error::Device(device) if device.kind() == kind), "{error}");
         });
         assert_eq!((frees, bed.device.calls(Call::Allocate)), (0, 2));
         let stats = bed.stats();
@@ -115,8 +105,7 @@ fn m6_m10_after_exhaustion_the_cache_is_given_back_and_the_device_asked_again() 
     drop(bed.allocate(12 * MIB, &side));
     drop(bed.allocate(512, &side));
     drop(bed.allocate(12 * MIB, &stream));
-    bed.device
-        .fail_next(Call::Allocate, 1, ErrorKind::OutOfMemory);
+    bed.device.fail_next(Call::Allocate, 1, ErrorKind::OutOfMemory);
     let memory = bed.allocate(40 * MIB, &stream);
     let stats = bed.stats();
     assert_eq!(stats.segment.all.current, 1);

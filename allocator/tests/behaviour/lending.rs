@@ -29,11 +29,7 @@ fn an_idle_block_serves_a_stream_that_would_otherwise_grow() {
         assert_eq!(bed.stats().segment.all.current, 1);
         bed.fill(&lent, 2, &borrower);
         hold.release();
-        assert_eq!(
-            bed.content(&lent, &borrower),
-            Some(2),
-            "the owner's work came after"
-        );
+        assert_eq!(bed.content(&lent, &borrower), Some(2), "the owner's work came after");
         assert_eq!(bed.device.calls(Call::Poll), 0);
         drop(lent);
         bed.assert_sound();
@@ -147,10 +143,7 @@ fn lending_to_and_fro_costs_the_same_every_time() {
             drop(bed.allocate(KIB, &owner));
         }
     });
-    assert!(
-        waits <= 800,
-        "400 requests made the streams wait {waits} times"
-    );
+    assert!(waits <= 800, "400 requests made the streams wait {waits} times");
     let events = bed.device.live().events;
     assert!(events <= 8, "{events} events");
     drop(rest);
@@ -169,10 +162,6 @@ fn what_is_left_of_a_lent_block_keeps_its_guards() {
     assert_eq!(bed.stats().segment.all.current, 1);
     bed.fill(&rest, 2, &owner);
     hold.release();
-    assert_eq!(
-        bed.content(&rest, &owner),
-        Some(2),
-        "the old use came after the new"
-    );
+    assert_eq!(bed.content(&rest, &owner), Some(2), "the old use came after the new");
     drop((lent, rest));
 }

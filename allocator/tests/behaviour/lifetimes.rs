@@ -16,9 +16,7 @@ fn everything_goes_back_with_the_allocator() {
         let memory = bed.allocate(bytes, &stream);
         memory.record_stream(&side);
         drop(memory);
-        bed.allocate(bytes, &side)
-            .release_after(&[&stream])
-            .unwrap();
+        bed.allocate(bytes, &side).release_after(&[&stream]).unwrap();
     }
     drop((stream, side));
     bed.assert_returns_everything();
@@ -28,17 +26,12 @@ fn everything_goes_back_with_the_allocator() {
 fn allocations_outlive_the_allocator() {
     let bed = Bed::new();
     let stream = bed.stream();
-    let live: Vec<_> = [KIB, 3 * MIB, 12 * MIB]
-        .map(|bytes| bed.allocate(bytes, &stream))
-        .into();
+    let live: Vec<_> = [KIB, 3 * MIB, 12 * MIB].map(|bytes| bed.allocate(bytes, &stream)).into();
     for memory in &live {
         bed.fill(memory, 3, &stream);
     }
     let keeper = bed.device.clone();
-    let held = Bed {
-        device: bed.device.clone(),
-        allocator: Allocator::new(bed.device.clone()),
-    };
+    let held = Bed { device: bed.device.clone(), allocator: Allocator::new(bed.device.clone()) };
     drop(bed);
     for memory in &live {
         assert_eq!(held.content(memory, &stream), Some(3));
@@ -168,10 +161,7 @@ fn claim(live: &Mutex<std::collections::BTreeMap<u64, u64>>, memory: &Memory) {
     let (start, end) = (memory.address(), memory.address() + memory.bytes());
     let mut live = live.lock().expect("no claim failed before");
     let before = live.range(..end).next_back().map(|(_, end)| *end);
-    assert!(
-        before.is_none_or(|before| before <= start),
-        "memory overlaps"
-    );
+    assert!(before.is_none_or(|before| before <= start), "memory overlaps");
     live.insert(start, end);
 }
 
@@ -181,8 +171,7 @@ fn memory_known_by_address_alone_is_reported_when_the_allocator_goes() {
     let stream = bed.stream();
     let reported: Arc<Mutex<Vec<Leak>>> = Arc::default();
     let log = Arc::clone(&reported);
-    bed.allocator
-        .on_leak(move |leaks| log.lock().unwrap().extend_from_slice(leaks));
+    bed.allocator.on_leak(move |leaks| log.lock().unwrap().extend_from_slice(leaks));
     let first = bed.allocate_raw(1000, &stream);
     let second = bed.allocate(12 * MIB, &stream).into_raw();
     let freed = bed.allocate_raw(KIB, &stream);
@@ -195,12 +184,8 @@ fn memory_known_by_address_alone_is_reported_when_the_allocator_goes() {
     drop((bed, stream));
     assert!(reported.lock().unwrap().is_empty());
     drop(clone);
-    let leaks: Vec<_> = reported
-        .lock()
-        .unwrap()
-        .iter()
-        .map(|leak| (leak.address, leak.requested, leak.stream))
-        .collect();
+    let leaks: Vec<_> =
+        reported.lock().unwrap().iter().map(|leak| (leak.address, leak.requested, leak.stream)).collect();
     assert_eq!(leaks, [(first, 1000, on), (second, 12 * MIB, on)]);
     drop(owned);
 }

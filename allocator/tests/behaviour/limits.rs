@@ -11,15 +11,7 @@ fn m15_a_fraction_outside_0_to_1_is_refused() {
     assert!((bed.allocator.memory_fraction() - 1.0).abs() < 1e-9);
     bed.allocator.set_memory_fraction(0.5).unwrap();
     assert!((bed.allocator.memory_fraction() - 0.5).abs() < 1e-9);
-    for wrong in [
-        -0.1,
-        1.1,
-        -f64::MIN_POSITIVE,
-        1.0 + f64::EPSILON,
-        f64::NAN,
-        f64::INFINITY,
-        f64::NEG_INFINITY,
-    ] {
+    for wrong in [-0.1, 1.1, -f64::MIN_POSITIVE, 1.0 + f64::EPSILON, f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
         let error = bed.allocator.set_memory_fraction(wrong).unwrap_err();
         assert!(matches!(error, Error::InvalidFraction(_)), "{wrong}");
         assert!(error.to_string().contains("from 0 to 1"), "{error}");
@@ -127,15 +119,10 @@ fn m21_a_request_beyond_the_bound_is_rejected_at_once_if_so_configured() {
     drop(bed.allocate(30 * MIB, &side));
     let calls = bed.calls_of(Call::Free, || {
         let error = bed.allocator.allocate(12 * MIB, &stream).unwrap_err();
-        let Error::OutOfMemory(report) = error else {
-            panic!("{error}")
-        };
+        let Error::OutOfMemory(report) = error else { panic!("{error}") };
         assert!(report.rejected);
     });
-    assert_eq!(
-        calls, 0,
-        "nothing is given back for a request that is rejected"
-    );
+    assert_eq!(calls, 0, "nothing is given back for a request that is rejected");
     assert_eq!(bed.stats().num_oom_rejections, 1);
     assert_eq!(bed.device.calls(Call::Allocate), 1);
     // Within the bound everything is as always.

@@ -10,16 +10,11 @@ fn samples(page: &str) -> BTreeMap<String, f64> {
     for line in page.lines() {
         if let Some(rest) = line.strip_prefix("# ") {
             let mut words = rest.splitn(3, ' ');
-            let (kind, name) = (
-                words.next().expect("the line is whole"),
-                words.next().expect("the line is whole"),
-            );
+            let (kind, name) = (words.next().expect("the line is whole"), words.next().expect("the line is whole"));
             match kind {
                 "HELP" => assert!(!words.next().expect("the line is whole").is_empty()),
                 "TYPE" => {
-                    assert!(
-                        ["gauge", "counter"].contains(&words.next().expect("the line is whole"))
-                    );
+                    assert!(["gauge", "counter"].contains(&words.next().expect("the line is whole")));
                     assert!(!typed.contains(&name.to_owned()), "{name} twice");
                     typed.push(name.to_owned());
                 }
@@ -31,10 +26,7 @@ fn samples(page: &str) -> BTreeMap<String, f64> {
         let name = sample.split('{').next().expect("the line is whole");
         assert_eq!(typed.last().map(String::as_str), Some(name), "untyped");
         let value = value.replace("+Inf", "inf").parse().expect("a number");
-        assert!(
-            samples.insert(sample.to_owned(), value).is_none(),
-            "{sample} twice"
-        );
+        assert!(samples.insert(sample.to_owned(), value).is_none(), "{sample} twice");
     }
     samples
 }
@@ -52,23 +44,11 @@ fn t7_every_figure_is_on_the_page_with_its_type_and_device() {
     assert!(samples.keys().all(|name| name.starts_with("cachette_")));
     let mib = 1_048_576.0;
     for (name, value) in [
-        (
-            "cachette_allocated_bytes{device=\"0\",kind=\"all\"}",
-            1024.0,
-        ),
-        (
-            "cachette_requested_bytes{device=\"0\",kind=\"small\"}",
-            1000.0,
-        ),
+        ("cachette_allocated_bytes{device=\"0\",kind=\"all\"}", 1024.0),
+        ("cachette_requested_bytes{device=\"0\",kind=\"small\"}", 1000.0),
         ("cachette_reserved_bytes{device=\"0\",kind=\"large\"}", 0.0),
-        (
-            "cachette_reserved_bytes_peak{device=\"0\",kind=\"large\"}",
-            12.0 * mib,
-        ),
-        (
-            "cachette_reserved_bytes{device=\"0\",kind=\"all\"}",
-            2.0 * mib,
-        ),
+        ("cachette_reserved_bytes_peak{device=\"0\",kind=\"large\"}", 12.0 * mib),
+        ("cachette_reserved_bytes{device=\"0\",kind=\"all\"}", 2.0 * mib),
         ("cachette_allocated_total{device=\"0\"}", 2.0),
         ("cachette_freed_total{device=\"0\"}", 1.0),
         ("cachette_out_of_memory_total{device=\"0\"}", 1.0),
@@ -76,9 +56,7 @@ fn t7_every_figure_is_on_the_page_with_its_type_and_device() {
         ("cachette_device_memory_bytes{device=\"0\"}", 64.0 * mib),
         ("cachette_device_free_bytes{device=\"0\"}", 62.0 * mib),
     ] {
-        let found = samples
-            .get(name)
-            .unwrap_or_else(|| panic!("{name}:\n{page}"));
+        let found = samples.get(name).unwrap_or_else(|| panic!("{name}:\n{page}"));
         assert!((found - value).abs() < 0.5, "{name} is {found}");
     }
     drop(memory);
@@ -89,10 +67,7 @@ fn labels_are_added_and_escaped() {
     let bed = Bed::new();
     let mut page = String::new();
     let labels = [("job", "a \"quoted\" \\ word"), ("rank", "1\n2")];
-    bed.allocator
-        .metrics()
-        .write_prometheus(&mut page, &labels)
-        .unwrap();
+    bed.allocator.metrics().write_prometheus(&mut page, &labels).unwrap();
     let wanted = r#"cachette_limit_bytes{device="0",job="a \"quoted\" \\ word",rank="1\n2"} +Inf"#;
     assert!(page.lines().any(|line| line == wanted), "{page}");
 }
@@ -100,10 +75,7 @@ fn labels_are_added_and_escaped() {
 #[test]
 fn d11_a_device_that_does_not_say_what_is_free_has_no_such_figures() {
     let bed = Bed::new();
-    let (call, kind) = (
-        cachette::hal::Call::MemoryInfo,
-        cachette::hal::ErrorKind::Unsupported,
-    );
+    let (call, kind) = (cachette::hal::Call::MemoryInfo, cachette::hal::ErrorKind::Unsupported);
     bed.device.fail_next(call, 1, kind);
     let page = bed.allocator.metrics().to_string();
     assert!(!page.contains("device_free_bytes"), "{page}");

@@ -16,8 +16,7 @@ type Seen<T> = Arc<Mutex<Vec<T>>>;
 fn track(bed: &Bed) -> Seen<TraceEvent> {
     let seen: Seen<TraceEvent> = Arc::default();
     let log = Arc::clone(&seen);
-    bed.allocator
-        .track(move |event| log.lock().expect("no test failed in it").push(*event));
+    bed.allocator.track(move |event| log.lock().expect("no test failed in it").push(*event));
     seen
 }
 
@@ -35,21 +34,9 @@ fn h14_trackers_hear_of_everything_in_order() {
     let seen = track(&bed);
     let memory = bed.allocate(1000, &stream);
     let at = memory.address();
-    assert_eq!(
-        told(&seen),
-        [
-            (Action::SegmentAlloc, at, 2 * MIB),
-            (Action::Alloc, at, 1000)
-        ]
-    );
+    assert_eq!(told(&seen), [(Action::SegmentAlloc, at, 2 * MIB), (Action::Alloc, at, 1000)]);
     drop(memory);
-    assert_eq!(
-        told(&seen),
-        [
-            (Action::FreeRequested, at, 1000),
-            (Action::FreeCompleted, at, 1000)
-        ]
-    );
+    assert_eq!(told(&seen), [(Action::FreeRequested, at, 1000), (Action::FreeCompleted, at, 1000)]);
     bed.allocator.empty_cache().unwrap();
     assert_eq!(told(&seen), [(Action::SegmentFree, at, 2 * MIB)]);
 }
@@ -67,10 +54,7 @@ fn e2_the_end_of_a_free_is_told_when_other_streams_are_done() {
     hold.release();
     side.synchronize().unwrap();
     let again = bed.allocate(MIB, &stream);
-    assert_eq!(
-        told(&seen),
-        [(Action::FreeCompleted, at, MIB), (Action::Alloc, at, MIB)]
-    );
+    assert_eq!(told(&seen), [(Action::FreeCompleted, at, MIB), (Action::Alloc, at, MIB)]);
     drop(again);
 }
 
@@ -84,15 +68,7 @@ fn h17_trackers_hear_of_raw_memory_and_of_its_stream() {
     let events = seen.lock().unwrap();
     assert!(events.iter().all(|event| event.stream == stream.get()));
     let actions: Vec<_> = events.iter().map(|event| event.action).collect();
-    assert_eq!(
-        actions,
-        [
-            Action::SegmentAlloc,
-            Action::Alloc,
-            Action::FreeRequested,
-            Action::FreeCompleted
-        ]
-    );
+    assert_eq!(actions, [Action::SegmentAlloc, Action::Alloc, Action::FreeRequested, Action::FreeCompleted]);
 }
 
 #[test]
@@ -130,11 +106,7 @@ fn m14_a_segment_whose_free_failed_is_not_left_told_as_gone() {
                 _ => {}
             }
         }
-        assert_eq!(
-            held.into_values().collect::<Vec<_>>(),
-            [1],
-            "{call} failed, and the segment is still held"
-        );
+        assert_eq!(held.into_values().collect::<Vec<_>>(), [1], "{call} failed, and the segment is still held");
     }
 }
 
@@ -145,18 +117,14 @@ fn m18_observers_hear_of_exhaustion_before_the_request_returns() {
     let reports: Seen<OutOfMemory> = Arc::default();
     for _ in 0..2 {
         let log = Arc::clone(&reports);
-        bed.allocator
-            .on_out_of_memory(move |report| log.lock().unwrap().push(report.clone()));
+        bed.allocator.on_out_of_memory(move |report| log.lock().unwrap().push(report.clone()));
     }
     let seen = track(&bed);
     let error = bed.allocator.allocate(99 * MIB, &stream).unwrap_err();
     let reports = reports.lock().unwrap();
     assert_eq!(reports.len(), 2);
     assert_eq!(cachette::Error::from(reports[0].clone()), error);
-    assert_eq!(
-        (reports[0].requested, reports[0].segment),
-        (99 * MIB, 100 * MIB)
-    );
+    assert_eq!((reports[0].requested, reports[0].segment), (99 * MIB, 100 * MIB));
     // The tracker hears the device's free bytes and the rounded size.
     assert_eq!(told(&seen), [(Action::OutOfMemory, 64 * MIB, 99 * MIB)]);
     assert_eq!(bed.stats().num_ooms, 1);
@@ -200,10 +168,7 @@ fn panic_at(bed: &Bed, action: Action) -> Arc<AtomicBool> {
     let armed = Arc::new(AtomicBool::new(true));
     let also = Arc::clone(&armed);
     bed.allocator.track(move |event| {
-        assert!(
-            !(also.load(SeqCst) && event.action == action),
-            "the tracker panics"
-        );
+        assert!(!(also.load(SeqCst) && event.action == action), "the tracker panics");
     });
     armed
 }
@@ -263,10 +228,7 @@ fn h14_a_tracker_that_panics_at_a_free_loses_no_use() {
 
 #[test]
 fn h14_a_tracker_that_panics_as_memory_goes_loses_none() {
-    for (text, action) in [
-        ("", Action::SegmentFree),
-        ("expandable_segments:True", Action::SegmentUnmap),
-    ] {
+    for (text, action) in [("", Action::SegmentFree), ("expandable_segments:True", Action::SegmentUnmap)] {
         let bed = Bed::with(text);
         let stream = bed.stream();
         drop(bed.allocate(12 * MIB, &stream));

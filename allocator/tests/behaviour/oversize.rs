@@ -33,10 +33,7 @@ fn s14_a_request_from_the_bound_on_takes_a_block_that_it_nearly_fills() {
     let stream = bed.stream();
     let address = bed.allocate(60 * MIB, &stream).address();
     // 20 MiB too large is too much, and one step less is not.
-    let (far, near) = (
-        bed.allocate(40 * MIB, &stream),
-        bed.allocate(42 * MIB, &stream),
-    );
+    let (far, near) = (bed.allocate(40 * MIB, &stream), bed.allocate(42 * MIB, &stream));
     assert_ne!(far.address(), address);
     assert_eq!((near.address(), near.bytes()), (address, 60 * MIB));
 }
@@ -66,15 +63,11 @@ fn m9_a_single_block_that_is_enough_is_given_back() {
     let blocks = [44, 100, 70].map(|mib| bed.allocate(mib * MIB, &stream));
     drop(blocks);
     drop(bed.allocate(12 * MIB, &stream));
-    bed.device
-        .fail_next(Call::Allocate, 1, ErrorKind::OutOfMemory);
+    bed.device.fail_next(Call::Allocate, 1, ErrorKind::OutOfMemory);
     let frees = bed.calls_of(Call::Free, || drop(bed.allocate(46 * MIB, &stream)));
     // 70 MiB is the smallest that is enough; 44 MiB, 100 MiB and what may be split stay.
     assert_eq!(frees, 1);
-    assert_eq!(
-        bed.stats().reserved_bytes.all.current,
-        (44 + 100 + 12 + 46) * MIB
-    );
+    assert_eq!(bed.stats().reserved_bytes.all.current, (44 + 100 + 12 + 46) * MIB);
     bed.assert_sound();
 }
 
@@ -84,14 +77,10 @@ fn m9_otherwise_the_largest_are_given_back_until_they_are_enough() {
     let stream = bed.stream();
     let blocks = [40, 60, 50, 44].map(|mib| bed.allocate(mib * MIB, &stream));
     drop(blocks);
-    bed.device
-        .fail_next(Call::Allocate, 1, ErrorKind::OutOfMemory);
+    bed.device.fail_next(Call::Allocate, 1, ErrorKind::OutOfMemory);
     let frees = bed.calls_of(Call::Free, || drop(bed.allocate(100 * MIB, &stream)));
     assert_eq!(frees, 2);
-    assert_eq!(
-        bed.stats().reserved_bytes.all.current,
-        (40 + 44 + 100) * MIB
-    );
+    assert_eq!(bed.stats().reserved_bytes.all.current, (40 + 44 + 100) * MIB);
 }
 
 #[test]
@@ -100,14 +89,12 @@ fn m9_other_streams_keep_theirs() {
     let (stream, side) = (bed.stream(), bed.stream());
     drop(bed.allocate(80 * MIB, &side));
     drop(bed.allocate(60 * MIB, &stream));
-    bed.device
-        .fail_next(Call::Allocate, 1, ErrorKind::OutOfMemory);
+    bed.device.fail_next(Call::Allocate, 1, ErrorKind::OutOfMemory);
     drop(bed.allocate(100 * MIB, &stream));
     // The stream's own were not enough, so everything was given back.
     assert_eq!(bed.stats().reserved_bytes.all.current, 100 * MIB);
     drop(bed.allocate(80 * MIB, &side));
-    bed.device
-        .fail_next(Call::Allocate, 1, ErrorKind::OutOfMemory);
+    bed.device.fail_next(Call::Allocate, 1, ErrorKind::OutOfMemory);
     drop(bed.allocate(60 * MIB, &stream));
     // This time they were, and the other stream's block stays.
     assert_eq!(bed.stats().reserved_bytes.all.current, (80 + 60) * MIB);
@@ -119,8 +106,7 @@ fn m9_without_a_bound_nothing_is_given_back_piecemeal() {
     let stream = bed.stream();
     let blocks = [44, 100, 70].map(|mib| bed.allocate(mib * MIB, &stream));
     drop(blocks);
-    bed.device
-        .fail_next(Call::Allocate, 1, ErrorKind::OutOfMemory);
+    bed.device.fail_next(Call::Allocate, 1, ErrorKind::OutOfMemory);
     let frees = bed.calls_of(Call::Free, || drop(bed.allocate(120 * MIB, &stream)));
     assert_eq!(frees, 3);
 }

@@ -21,12 +21,7 @@ impl Bed {
 
     /// Driver calls for pinned memory so far.
     pub(crate) fn pinning_calls(&self) -> u64 {
-        let calls = [
-            Call::AllocatePinned,
-            Call::FreePinned,
-            Call::Register,
-            Call::Unregister,
-        ];
+        let calls = [Call::AllocatePinned, Call::FreePinned, Call::Register, Call::Unregister];
         calls.map(|call| self.device.calls(call)).iter().sum()
     }
 }
@@ -149,18 +144,11 @@ fn n7_every_figure_is_counted_and_reset() {
     assert_eq!(bytes(stats.allocations), [2, 2, 2, 0]);
     drop(small);
     let stats = pinned.stats();
-    assert_eq!(
-        bytes(stats.active_bytes),
-        [128 << 10, both, both, 64 << 10],
-        "a freed block is not active"
-    );
+    assert_eq!(bytes(stats.active_bytes), [128 << 10, both, both, 64 << 10], "a freed block is not active");
     assert_eq!(bytes(stats.allocations), [2, 2, 2, 0], "and still held");
     assert_eq!(pinned.empty_cache(), Ok(64 << 10));
     let stats = pinned.stats();
-    assert_eq!(
-        bytes(stats.allocated_bytes),
-        [128 << 10, both, both, 64 << 10]
-    );
+    assert_eq!(bytes(stats.allocated_bytes), [128 << 10, both, both, 64 << 10]);
     assert_eq!((stats.num_host_free, stats.host_free_time.count), (1, 1));
     pinned.reset_peak_stats();
     pinned.reset_accumulated_stats();
@@ -282,9 +270,7 @@ fn memory_may_be_dropped_by_threads_while_its_allocator_goes() {
     for round in 0..100 {
         let bed = Bed::new();
         let stream = bed.stream();
-        let owners: Vec<Vec<Staged>> = (0..3)
-            .map(|_| (0..8).map(|log2| bed.pin(1 << log2)).collect())
-            .collect();
+        let owners: Vec<Vec<Staged>> = (0..3).map(|_| (0..8).map(|log2| bed.pin(1 << log2)).collect()).collect();
         for memory in owners.iter().flatten().step_by(1 + round % 3) {
             memory.record_stream(&stream);
         }

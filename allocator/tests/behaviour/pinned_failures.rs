@@ -13,8 +13,7 @@ const KIB: usize = 1 << 10;
 /// Lets the next `times` calls for memory find none.
 fn exhaust(bed: &Bed, times: u64) {
     for nth in 1..=times {
-        bed.device
-            .fail_next(Call::AllocatePinned, nth, ErrorKind::OutOfMemory);
+        bed.device.fail_next(Call::AllocatePinned, nth, ErrorKind::OutOfMemory);
     }
 }
 
@@ -58,12 +57,7 @@ fn exhaustion_is_told_with_its_figures_and_passes() {
     exhaust(&bed, 2);
     let error = bed.allocator.pinned().allocate(40 * KIB);
     let error = error.expect_err("there is none");
-    let expected = Error::OutOfPinnedMemory {
-        requested: 40 << 10,
-        block: 64 << 10,
-        held: 4 << 10,
-        active: 4 << 10,
-    };
+    let expected = Error::OutOfPinnedMemory { requested: 40 << 10, block: 64 << 10, held: 4 << 10, active: 4 << 10 };
     assert_eq!(error, expected);
     assert!(
         error.to_string().starts_with(
@@ -90,10 +84,7 @@ fn more_than_the_host_has_is_refused_and_nothing_is_lost() {
     for text in ["", "pinned_use_cuda_host_register:True"] {
         let bed = Bed::with(text);
         let error = bed.allocator.pinned().allocate(1 << 59);
-        assert!(
-            matches!(error, Err(Error::OutOfPinnedMemory { .. })),
-            "{error:?}"
-        );
+        assert!(matches!(error, Err(Error::OutOfPinnedMemory { .. })), "{error:?}");
         drop(bed.pin(KIB));
         bed.assert_returns_everything();
     }
@@ -102,11 +93,7 @@ fn more_than_the_host_has_is_refused_and_nothing_is_lost() {
 #[test]
 fn n8_a_block_that_cannot_be_freed_stays_and_the_others_go() {
     for catch_all in [false, true] {
-        let text = if catch_all {
-            "pinned_free_catch_all:True"
-        } else {
-            ""
-        };
+        let text = if catch_all { "pinned_free_catch_all:True" } else { "" };
         let bed = Bed::with(text);
         drop([(); 3].map(|()| bed.pin(KIB)));
         bed.device.fail_next(Call::FreePinned, 2, ErrorKind::Other);
@@ -138,11 +125,7 @@ impl Rig {
         let host = device(HostConfig::default().stepped(11));
         let watched = Arc::new(Checked::new(host.clone()));
         let allocator = Allocator::with_config(Arc::clone(&watched), &config(text));
-        Self {
-            host,
-            watched,
-            allocator,
-        }
+        Self { host, watched, allocator }
     }
 
     /// Makes memory, frees it in use, finds it again, makes more, empties the cache.
@@ -176,12 +159,7 @@ impl Rig {
 
 #[test]
 fn every_call_may_fail_and_nothing_is_lost() {
-    for text in [
-        "",
-        "pinned_use_hip_host_register:True",
-        "pinned_reserve_segment_size_mb:1",
-        "never_block:True",
-    ] {
+    for text in ["", "pinned_use_hip_host_register:True", "pinned_reserve_segment_size_mb:1", "never_block:True"] {
         for kind in [ErrorKind::OutOfMemory, ErrorKind::Other, ErrorKind::Fault] {
             for nth in 1.. {
                 let rig = Rig::new(text);
@@ -197,22 +175,10 @@ fn every_call_may_fail_and_nothing_is_lost() {
                 };
                 assert!(blown || errors.is_empty(), "call {nth}: {errors:?}");
                 assert!(errors.iter().all(explained), "call {nth}: {errors:?}");
-                assert_eq!(
-                    rig.work(),
-                    [],
-                    "usable after call {nth} failed with {kind:?}"
-                );
+                assert_eq!(rig.work(), [], "usable after call {nth} failed with {kind:?}");
                 drop(rig.allocator);
-                assert_eq!(
-                    rig.host.live(),
-                    Live::default(),
-                    "{text}: call {nth}, {kind:?}"
-                );
-                assert!(
-                    rig.watched.misuses().is_empty(),
-                    "{:?}",
-                    rig.watched.misuses()
-                );
+                assert_eq!(rig.host.live(), Live::default(), "{text}: call {nth}, {kind:?}");
+                assert!(rig.watched.misuses().is_empty(), "{:?}", rig.watched.misuses());
                 if !blown {
                     break;
                 }

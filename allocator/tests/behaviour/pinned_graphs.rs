@@ -109,9 +109,7 @@ fn n6_two_graphs_keep_their_memory_apart_whether_they_share_a_pool_or_not() {
             assert_eq!(bed.content(&two, &stream), Some(2), "shared: {shared}");
         }
         drop((first, first_pool, one));
-        let freed = scribble(&bed, 3)
-            .iter()
-            .any(|memory| memory.ptr().addr().get() == at);
+        let freed = scribble(&bed, 3).iter().any(|memory| memory.ptr().addr().get() == at);
         assert_eq!(freed, !shared, "a pool keeps until its last graph is gone");
         launch(&second, &stream);
         assert_eq!(bed.content(&two, &stream), Some(2));

@@ -35,10 +35,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 /// Checks that live blocks do not overlap.
 fn assert_apart(live: &[Staged]) {
-    let mut ranges: Vec<_> = live
-        .iter()
-        .map(|memory| (memory.ptr().addr().get(), memory.bytes()))
-        .collect();
+    let mut ranges: Vec<_> = live.iter().map(|memory| (memory.ptr().addr().get(), memory.bytes())).collect();
     ranges.sort_unstable();
     for two in ranges.windows(2) {
         assert!(two[0].0 + two[0].1 <= two[1].0, "{ranges:x?}");
@@ -79,11 +76,7 @@ fn take(step: &Step, bed: &Bed, stream: &Lane, model: &mut Model, live: &mut Vec
         }
         Step::Free(..) => {}
         Step::Empty => {
-            let free: usize = model
-                .free
-                .drain()
-                .map(|(block, list)| block * list.len())
-                .sum();
+            let free: usize = model.free.drain().map(|(block, list)| block * list.len()).sum();
             assert_eq!(bed.allocator.pinned().empty_cache(), Ok(free as u64));
         }
     }

@@ -34,9 +34,7 @@ fn n4_registered_memory_is_pinned_and_cached() {
 fn n4_small_blocks_do_not_share_a_page() {
     let bed = Bed::with(REGISTER);
     let blocks = [(); 20].map(|()| bed.pin(16));
-    let mut pages = blocks
-        .each_ref()
-        .map(|block| block.ptr().addr().get() / PAGE);
+    let mut pages = blocks.each_ref().map(|block| block.ptr().addr().get() / PAGE);
     pages.sort_unstable();
     assert!(pages.windows(2).all(|two| two[0] < two[1]), "{pages:?}");
 }
@@ -84,11 +82,7 @@ fn n5_the_reserve_segment_serves_in_steps_of_a_page_and_never_goes_back() {
         assert_eq!(bed.pinning_calls(), 1, "one call for all");
         assert_eq!(bed.allocator.pinned().stats().num_host_alloc, 1);
         let (reused, outside) = (third.ptr(), bed.pin(1 << 20));
-        assert_eq!(
-            bed.pinning_calls(),
-            2,
-            "what does not fit is made by itself"
-        );
+        assert_eq!(bed.pinning_calls(), 2, "what does not fit is made by itself");
         drop((first, second, third, outside));
         assert_eq!(bed.allocator.pinned().empty_cache(), Ok(1 << 20));
         assert_eq!(bed.device.live().pinned, 1, "the segment stays");
@@ -115,8 +109,7 @@ fn n5_the_whole_reserve_segment_is_used() {
 fn n5_without_room_for_the_segment_blocks_are_made_by_themselves() {
     use cachette::hal::ErrorKind;
     let bed = Bed::with("pinned_reserve_segment_size_mb:1");
-    bed.device
-        .fail_next(Call::AllocatePinned, 1, ErrorKind::OutOfMemory);
+    bed.device.fail_next(Call::AllocatePinned, 1, ErrorKind::OutOfMemory);
     let alone = bed.pin(KIB);
     let cut = bed.pin(KIB);
     assert_eq!(bed.device.live().pinned, 2, "the segment came second");

@@ -132,10 +132,7 @@ fn n3_streams_of_other_devices_are_waited_for() {
     let at = memory.ptr();
     memory.record_stream(&stream);
     drop(memory);
-    assert_ne!(
-        here.pinned().allocate(KIB).expect("there is room").ptr(),
-        at
-    );
+    assert_ne!(here.pinned().allocate(KIB).expect("there is room").ptr(), at);
     drop(held);
     stream.synchronize().expect("it runs dry");
     let both = [(); 2].map(|()| here.pinned().allocate(KIB).expect("there is room"));
@@ -201,11 +198,7 @@ fn n3_the_background_thread_can_be_switched_on_and_off() {
     stream.synchronize().expect("it runs dry");
     let stats = bed.allocator.pinned().stats();
     assert_eq!(stats.active_requests.current, 1, "nobody asked");
-    for text in [
-        "pinned_use_background_threads:True",
-        "",
-        "pinned_use_background_threads:True",
-    ] {
+    for text in ["pinned_use_background_threads:True", "", "pinned_use_background_threads:True"] {
         bed.allocator.set_config(&config(text));
         free_in_use(&bed, &stream);
         if text.is_empty() {

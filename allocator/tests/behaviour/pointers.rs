@@ -149,10 +149,7 @@ fn s18_the_base_is_that_of_the_segment() {
     let inside = second.address() + 512;
     let error = bed.allocator.base_allocation(inside).unwrap_err();
     let (start, offset) = (second.address(), 512);
-    assert_eq!(
-        problem(inside, error),
-        PointerProblem::Interior { start, offset }
-    );
+    assert_eq!(problem(inside, error), PointerProblem::Interior { start, offset });
     let address = first.address();
     drop(first);
     let error = bed.allocator.base_allocation(address).unwrap_err();
@@ -170,10 +167,7 @@ fn s18_memory_that_was_freed_and_only_waits_has_no_base() {
     drop(memory);
     let base = bed.allocator.base_allocation(address);
     hold.release();
-    assert_eq!(
-        problem(address, base.unwrap_err()),
-        PointerProblem::FreedTwice
-    );
+    assert_eq!(problem(address, base.unwrap_err()), PointerProblem::FreedTwice);
 }
 
 #[test]
@@ -187,10 +181,7 @@ fn e1_a_record_on_memory_that_was_freed_is_refused() {
     assert_eq!(record(address), Ok(()));
     let error = record(address + 512).unwrap_err();
     let (start, offset) = (address, 512);
-    assert_eq!(
-        problem(address + 512, error),
-        PointerProblem::Interior { start, offset }
-    );
+    assert_eq!(problem(address + 512, error), PointerProblem::Interior { start, offset });
     let hold = bed.hold(&side);
     bed.allocator.free_raw(address).unwrap();
     let error = record(address).unwrap_err();

@@ -6,20 +6,12 @@ use cachette::{Allocation, Error, PoolOptions};
 use crate::bed::{Bed, KIB, MIB, Room, config};
 
 fn stats(pool: &Room) -> [u64; 4] {
-    let PoolStats {
-        allocations,
-        allocated_bytes,
-        segments,
-        reserved_bytes,
-        ..
-    } = pool.stats();
+    let PoolStats { allocations, allocated_bytes, segments, reserved_bytes, .. } = pool.stats();
     [allocations, allocated_bytes, segments, reserved_bytes]
 }
 
 fn with(bed: &Bed, options: PoolOptions) -> Room {
-    bed.allocator
-        .create_pool_with(options)
-        .expect("its name is new")
+    bed.allocator.create_pool_with(options).expect("its name is new")
 }
 
 #[test]
@@ -81,11 +73,7 @@ fn p8_a_pool_that_does_not_split_has_one_block_a_segment() {
         drop(held);
         let again = [allocate(MIB), allocate(MIB), allocate(512)];
         assert_eq!(pool.stats().segments, 3, "whole segments are used again");
-        assert!(
-            again
-                .iter()
-                .all(|memory| addresses.contains(&memory.address()))
-        );
+        assert!(again.iter().all(|memory| addresses.contains(&memory.address())));
         assert_eq!(bed.stats().inactive_split.all.current, 0);
         let ordinary = bed.allocator.create_pool();
         let two = [(); 2].map(|()| ordinary.allocate(MIB, &stream).expect("there is room"));
@@ -121,8 +109,7 @@ fn p8_a_heap_that_is_used_again_splits_as_its_new_pool_says() {
         let pool = with(&bed, PoolOptions::new().no_split(no_split));
         let two = [(); 2].map(|()| pool.allocate(MIB, &stream).expect("there is room"));
         assert_eq!(pool.stats().segments, if no_split { 2 } else { 1 });
-        bed.allocator
-            .set_config(&config("garbage_collection_threshold:0.9"));
+        bed.allocator.set_config(&config("garbage_collection_threshold:0.9"));
         let third = pool.allocate(MIB, &stream).expect("there is room");
         assert_eq!(pool.stats().segments, if no_split { 3 } else { 2 });
         drop((two, third));
@@ -131,16 +118,10 @@ fn p8_a_heap_that_is_used_again_splits_as_its_new_pool_says() {
 
 #[test]
 fn m2_a_pool_that_agreed_to_serves_others_before_they_fail() {
-    for bed in [
-        Bed::of(40 * MIB, ""),
-        Bed::of(40 * MIB, "expandable_segments:True"),
-    ] {
+    for bed in [Bed::of(40 * MIB, ""), Bed::of(40 * MIB, "expandable_segments:True")] {
         let stream = bed.stream();
         let pool = with(&bed, PoolOptions::new().use_on_oom(true));
-        let address = pool
-            .allocate(30 * MIB, &stream)
-            .expect("there is room")
-            .address();
+        let address = pool.allocate(30 * MIB, &stream).expect("there is room").address();
         let served = bed.allocate(30 * MIB, &stream);
         assert_eq!(served.address(), address);
         assert_eq!(pool.stats().allocations, 1);
@@ -163,10 +144,7 @@ fn m2_a_pool_that_did_not_agree_serves_nobody() {
     assert!(matches!(refused, Err(Error::OutOfMemory(_))));
     pool.set_use_on_oom(true);
     let elsewhere = bed.allocator.allocate(30 * MIB, &other);
-    assert!(
-        elsewhere.is_err(),
-        "nor a stream whose order it does not know"
-    );
+    assert!(elsewhere.is_err(), "nor a stream whose order it does not know");
 }
 
 #[test]
@@ -192,9 +170,7 @@ fn m10_a_pool_gives_its_own_unused_memory_for_its_own_requests() {
     let pool = bed.allocator.create_pool();
     drop(pool.allocate(20 * MIB, &stream).expect("there is room"));
     drop(bed.allocate(14 * MIB, &stream));
-    let memory = pool
-        .allocate(36 * MIB, &other)
-        .expect("everything else goes");
+    let memory = pool.allocate(36 * MIB, &other).expect("everything else goes");
     assert_eq!(stats(&pool), [1, 36 * MIB, 1, 36 * MIB]);
     drop(memory);
 }
@@ -214,11 +190,7 @@ fn p10_a_plain_pool_is_elastic_where_the_allocator_is() {
     bed.assert_elastic_sound();
     drop(memory);
     let grown = pool.allocate(10 * MIB, &stream).expect("there is room");
-    assert_eq!(
-        pool.stats().reserved_bytes,
-        10 * MIB,
-        "it grew where it was"
-    );
+    assert_eq!(pool.stats().reserved_bytes, 10 * MIB, "it grew where it was");
     drop((grown, pool, outside));
     bed.device.run_until_idle();
     bed.allocator.empty_cache().expect("nothing fails");
@@ -234,15 +206,12 @@ fn p10_switching_moves_a_pool_to_the_other_kind_and_its_memory_stays_its_own() {
         let [one, other] = [bed.allocator.create_pool(), bed.allocator.create_pool()];
         let allocate = |pool: &Room| pool.allocate(3 * MIB, &stream).expect("there is room");
         let direct = allocate(&one);
-        bed.allocator
-            .set_config(&config("expandable_segments:True"));
+        bed.allocator.set_config(&config("expandable_segments:True"));
         let elastic = [(); 5].map(|()| allocate(&one));
         let apart = allocate(&other);
         bed.allocator.set_config(&config(""));
         let back = allocate(&other);
-        let addresses = |of: &[&crate::bed::Memory]| -> Vec<u64> {
-            of.iter().map(|memory| memory.address()).collect()
-        };
+        let addresses = |of: &[&crate::bed::Memory]| -> Vec<u64> { of.iter().map(|memory| memory.address()).collect() };
         let mut of_one: Vec<_> = elastic.iter().collect();
         of_one.push(&direct);
         assert!(one.holds_exactly(&addresses(&of_one)));
@@ -260,10 +229,8 @@ fn t6_a_pool_has_figures_of_its_own_and_counts_in_the_whole() {
     let (stream, other) = (bed.stream(), bed.stream());
     let pool = bed.allocator.create_pool();
     assert_eq!(stats(&pool), [0; 4]);
-    let memory = [
-        pool.allocate(700, &stream).expect("there is room"),
-        pool.allocate(3 * MIB, &other).expect("there is room"),
-    ];
+    let memory =
+        [pool.allocate(700, &stream).expect("there is room"), pool.allocate(3 * MIB, &other).expect("there is room")];
     let outside = bed.allocate(12 * MIB, &stream);
     assert_eq!(stats(&pool), [2, KIB + 3 * MIB, 2, 22 * MIB]);
     let whole = bed.stats();
@@ -279,10 +246,8 @@ fn p13_live_memory_is_known_exactly() {
     let (stream, other) = (bed.stream(), bed.stream());
     let pool = bed.allocator.create_pool();
     assert!(pool.holds_exactly(&[]));
-    let memory = [
-        pool.allocate(MIB, &stream).expect("there is room"),
-        pool.allocate(MIB, &other).expect("there is room"),
-    ];
+    let memory =
+        [pool.allocate(MIB, &stream).expect("there is room"), pool.allocate(MIB, &other).expect("there is room")];
     let [one, two] = memory.each_ref().map(Allocation::address);
     assert!(pool.holds_exactly(&[two, one]) && pool.holds_exactly(&[one, two]));
     assert!(!pool.holds_exactly(&[one]) && !pool.holds_exactly(&[one, two, 0]));

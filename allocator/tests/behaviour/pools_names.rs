@@ -20,10 +20,7 @@ fn problem<T>(result: Result<T, Error>) -> Option<(PoolId, PoolProblem)> {
 #[test]
 fn p1_a_name_says_who_made_the_pool() {
     let bed = Bed::new();
-    let (made, captures) = (
-        bed.allocator.create_pool(),
-        bed.allocator.create_capture_pool(),
-    );
+    let (made, captures) = (bed.allocator.create_pool(), bed.allocator.create_capture_pool());
     let (made, captures) = (made.id(), captures.id());
     assert_eq!((made.capture, captures.user), (0, 0));
     assert!(made.user > 0 && captures.capture > 0);
@@ -34,10 +31,7 @@ fn p1_a_name_says_who_made_the_pool() {
 
 #[test]
 fn p1_a_name_is_written_as_a_pair() {
-    let id = PoolId {
-        capture: 0,
-        user: 7,
-    };
+    let id = PoolId { capture: 0, user: 7 };
     assert_eq!(id.to_string(), "{0, 7}");
     assert_eq!(PoolId::DEFAULT.to_string(), "{0, 0}");
 }
@@ -47,10 +41,7 @@ fn p1_no_name_comes_twice_on_any_thread_or_allocator() {
     let (one, other) = (Bed::new(), Bed::new());
     let make = |bed: &Bed| {
         let names = (0..50).flat_map(|_| {
-            let pools = [
-                bed.allocator.create_pool(),
-                bed.allocator.create_capture_pool(),
-            ];
+            let pools = [bed.allocator.create_pool(), bed.allocator.create_capture_pool()];
             let handle = Pool::<HostDevice>::handle();
             [pools[0].id(), pools[1].id(), handle]
         });
@@ -58,10 +49,7 @@ fn p1_no_name_comes_twice_on_any_thread_or_allocator() {
     };
     let names: Vec<PoolId> = thread::scope(|scope| {
         let threads = [&one, &one, &other, &other].map(|bed| scope.spawn(move || make(bed)));
-        threads
-            .into_iter()
-            .flat_map(|thread| thread.join().expect("no thread panics"))
-            .collect()
+        threads.into_iter().flat_map(|thread| thread.join().expect("no thread panics")).collect()
     });
     let different: HashSet<_> = names.iter().collect();
     assert_eq!((different.len(), names.len()), (600, 600));
@@ -76,10 +64,7 @@ fn p1_a_handle_is_a_name_and_no_pool() {
     let unknown = Some((handle, PoolProblem::Unknown));
     assert_eq!(problem(bed.allocator.open_pool(handle)), unknown);
     let options = PoolOptions::new().id(handle);
-    let pool = bed
-        .allocator
-        .create_pool_with(options)
-        .expect("the name is free");
+    let pool = bed.allocator.create_pool_with(options).expect("the name is free");
     assert_eq!((pool.id(), pool.use_count()), (handle, 1));
 }
 
@@ -112,10 +97,7 @@ fn p1_nobody_can_make_or_open_the_default_pool() {
     let made = bed.allocator.create_pool_with(options);
     assert_eq!(problem(made), Some((PoolId::DEFAULT, PoolProblem::Exists)));
     let opened = bed.allocator.open_pool(PoolId::DEFAULT);
-    assert_eq!(
-        problem(opened),
-        Some((PoolId::DEFAULT, PoolProblem::Unknown))
-    );
+    assert_eq!(problem(opened), Some((PoolId::DEFAULT, PoolProblem::Unknown)));
 }
 
 #[test]
@@ -147,10 +129,7 @@ fn p2_a_pool_that_is_gone_is_an_error_that_says_what_to_do() {
     let id = bed.allocator.create_pool().id();
     let gone = bed.allocator.open_pool(id).expect_err("it is gone");
     let text = gone.to_string();
-    assert!(
-        text.contains(&id.to_string()) && text.contains("create one"),
-        "{text}"
-    );
+    assert!(text.contains(&id.to_string()) && text.contains("create one"), "{text}");
     assert_eq!(problem::<Room>(Err(gone)), Some((id, PoolProblem::Unknown)));
     let elsewhere = Bed::new();
     let pool = bed.allocator.create_pool();
@@ -168,11 +147,7 @@ fn p2_a_released_pool_in_which_something_lives_can_be_opened_again() {
     let again = bed.allocator.open_pool(id).expect("its memory lives");
     assert_eq!((again.use_count(), again.stats().allocations), (1, 1));
     let more = again.allocate(MIB, &stream).expect("there is room");
-    assert_eq!(
-        again.stats().segments,
-        1,
-        "it went on with the segment it had"
-    );
+    assert_eq!(again.stats().segments, 1, "it went on with the segment it had");
     drop((memory, more));
     bed.assert_sound();
     drop(again);

@@ -11,11 +11,7 @@ use cachette_hal_host::HostConfig;
 use crate::bed::{Bed, KIB, MIB, Room, is_waiting, start};
 
 fn segments(pool: &Room) -> (u64, u64) {
-    let PoolStats {
-        segments,
-        reserved_bytes,
-        ..
-    } = pool.stats();
+    let PoolStats { segments, reserved_bytes, .. } = pool.stats();
     (segments, reserved_bytes)
 }
 
@@ -44,9 +40,7 @@ fn p6_work_that_is_queued_is_waited_for_before_memory_goes_back() {
         drop(memory);
         drop(pool);
         assert_eq!(bed.device.physical_bytes(), 0);
-        bed.device
-            .synchronize_device()
-            .expect("nothing was touched that is gone");
+        bed.device.synchronize_device().expect("nothing was touched that is gone");
         bed.assert_sound();
     }
 }
@@ -175,10 +169,7 @@ fn d12_inside_a_pool_the_default_pool_is_still_emptied() {
     let pool = bed.allocator.create_pool();
     drop(bed.allocate(14 * MIB, &stream));
     let _inside = pool.enter_all();
-    assert_eq!(
-        bed.allocator.empty_cache().expect("nothing fails"),
-        14 * MIB
-    );
+    assert_eq!(bed.allocator.empty_cache().expect("nothing fails"), 14 * MIB);
     let outside = thread::scope(|scope| {
         let default = scope.spawn(|| bed.allocate(20 * MIB, &stream));
         default.join().expect("no thread panics")
@@ -232,9 +223,7 @@ fn p6_pools_of_every_kind_come_and_go_on_many_threads() {
             scope.spawn(move || {
                 let stream = bed.stream();
                 for round in 0..100_u64 {
-                    let options = PoolOptions::new()
-                        .no_split(round % 3 == number % 3)
-                        .use_on_oom(round % 2 == 0);
+                    let options = PoolOptions::new().no_split(round % 3 == number % 3).use_on_oom(round % 2 == 0);
                     let pool = bed.allocator.create_pool_with(options).expect("it is new");
                     let _inside = pool.enter_all();
                     let memory = bed.allocate((1 + round % 7) * MIB, &stream);
@@ -313,14 +302,9 @@ fn p6_a_pool_without_users_and_memory_in_use_is_gone() {
     drop(memory);
     let id = pool.id();
     drop(pool);
-    assert!(
-        bed.device.physical_bytes() > 0,
-        "the stream has not passed the work in the chunks"
-    );
+    assert!(bed.device.physical_bytes() > 0, "the stream has not passed the work in the chunks");
     assert!(bed.allocator.open_pool(id).is_err());
     assert_eq!(bed.device.physical_bytes(), 0);
-    let again = bed
-        .allocator
-        .create_pool_with(PoolOptions::default().id(id));
+    let again = bed.allocator.create_pool_with(PoolOptions::default().id(id));
     again.expect("the name is free again");
 }

@@ -48,11 +48,7 @@ fn p4_a_guard_leads_its_stream_and_no_other() {
 #[test]
 fn p4_a_guard_for_every_stream_leads_them_all_the_default_one_too() {
     let bed = Bed::new();
-    let streams = [
-        bed.stream(),
-        bed.stream(),
-        bed.allocator.default_stream().expect("there is one"),
-    ];
+    let streams = [bed.stream(), bed.stream(), bed.allocator.default_stream().expect("there is one")];
     let pool = bed.allocator.create_pool();
     let inside = pool.enter_all();
     assert!(streams.iter().all(|stream| serves(&pool, &bed, stream)));
@@ -181,9 +177,7 @@ fn p7_raw_memory_is_led_as_well() {
     };
     let outside = bed.allocate_raw(MIB, &stream);
     assert!(pool.holds_exactly(&[led]));
-    bed.allocator
-        .begin_route(pool.id(), Filter::All)
-        .expect("it begins");
+    bed.allocator.begin_route(pool.id(), Filter::All).expect("it begins");
     let routed = bed.allocate_raw(MIB, &stream);
     assert!(pool.holds_exactly(&[led, routed]));
     bed.allocator.end_route(pool.id()).expect("it was begun");
@@ -201,25 +195,15 @@ fn p3_a_route_leads_every_thread_until_it_is_ended() {
         let pool = bed.allocator.create_pool();
         let warm = bed.allocate(MIB, &stream);
         drop(warm);
-        bed.allocator
-            .begin_route(pool.id(), Filter::All)
-            .expect("it begins");
+        bed.allocator.begin_route(pool.id(), Filter::All).expect("it begins");
         thread::scope(|scope| {
             let elsewhere = scope.spawn(|| serves(&pool, &bed, &stream));
             assert!(elsewhere.join().expect("no thread panics"));
         });
         let late = bed.stream();
-        assert!(
-            [&stream, &other, &late]
-                .iter()
-                .all(|stream| serves(&pool, &bed, stream))
-        );
+        assert!([&stream, &other, &late].iter().all(|stream| serves(&pool, &bed, stream)));
         bed.allocator.end_route(pool.id()).expect("it was begun");
-        assert!(
-            ![&stream, &other, &late]
-                .iter()
-                .any(|stream| serves(&pool, &bed, stream))
-        );
+        assert!(![&stream, &other, &late].iter().any(|stream| serves(&pool, &bed, stream)));
         bed.assert_sound();
     }
 }
@@ -234,9 +218,7 @@ fn p4_a_route_by_stream_leads_that_stream_alone() {
     begin(&by_stream, Filter::Stream(stream.get())).expect("it begins");
     assert!(serves(&by_stream, &bed, &stream), "the route begun last");
     assert!(serves(&by_all, &bed, &other));
-    bed.allocator
-        .end_route(by_stream.id())
-        .expect("it was begun");
+    bed.allocator.end_route(by_stream.id()).expect("it was begun");
     assert!(serves(&by_all, &bed, &stream));
     bed.allocator.end_route(by_all.id()).expect("it was begun");
 }
@@ -247,9 +229,7 @@ fn p4_a_guard_comes_before_a_route() {
     let stream = bed.stream();
     let [routed, entered] = [bed.allocator.create_pool(), bed.allocator.create_pool()];
     let inside = entered.enter(&stream).expect("it is there");
-    bed.allocator
-        .begin_route(routed.id(), Filter::All)
-        .expect("it begins");
+    bed.allocator.begin_route(routed.id(), Filter::All).expect("it begins");
     assert!(serves(&entered, &bed, &stream));
     drop(inside);
     assert!(serves(&routed, &bed, &stream));
@@ -263,17 +243,12 @@ fn p3_p5_a_route_is_begun_once_and_ended_once() {
     let id = pool.id();
     let ended = bed.allocator.end_route(id);
     assert_eq!(why(ended), Some(PoolProblem::NotBegun));
-    bed.allocator
-        .begin_route(id, Filter::All)
-        .expect("it begins");
+    bed.allocator.begin_route(id, Filter::All).expect("it begins");
     let again = bed.allocator.begin_route(id, Filter::Stream(stream.get()));
     assert_eq!(why(again), Some(PoolProblem::Begun));
     assert!(serves(&pool, &bed, &stream));
     bed.allocator.end_route(id).expect("it was begun");
-    assert_eq!(
-        why(bed.allocator.end_route(id)),
-        Some(PoolProblem::NotBegun)
-    );
+    assert_eq!(why(bed.allocator.end_route(id)), Some(PoolProblem::NotBegun));
     let unknown = Pool::<HostDevice>::handle();
     let begun = bed.allocator.begin_route(unknown, Filter::All);
     assert_eq!(why(begun), Some(PoolProblem::Unknown));
@@ -286,9 +261,7 @@ fn p3_a_route_is_a_user_of_its_pool() {
     let stream = bed.stream();
     let pool = bed.allocator.create_pool();
     let id = pool.id();
-    bed.allocator
-        .begin_route(id, Filter::All)
-        .expect("it begins");
+    bed.allocator.begin_route(id, Filter::All).expect("it begins");
     assert_eq!(pool.use_count(), 2);
     drop(pool);
     let led = bed.allocate(MIB, &stream);
@@ -314,9 +287,7 @@ fn p4_a_route_by_a_function_leads_the_streams_it_names() {
         let asked = Arc::clone(&named);
         let filter = Filter::function(move |stream| *asked.lock().expect("sound") == stream);
         assert_eq!(format!("{filter:?}"), "Function(..)");
-        bed.allocator
-            .begin_route(pool.id(), filter)
-            .expect("it begins");
+        bed.allocator.begin_route(pool.id(), filter).expect("it begins");
         assert!(serves(&pool, &bed, &stream));
         assert!(!serves(&pool, &bed, &other));
         // It is asked at every request, as a capture may begin later than its route.
@@ -324,11 +295,7 @@ fn p4_a_route_by_a_function_leads_the_streams_it_names() {
         assert!(!serves(&pool, &bed, &stream));
         assert!(serves(&pool, &bed, &other));
         bed.allocator.end_route(pool.id()).expect("it was begun");
-        assert_eq!(
-            Arc::strong_count(&named),
-            1,
-            "the function is dropped with it"
-        );
+        assert_eq!(Arc::strong_count(&named), 1, "the function is dropped with it");
         assert!(!serves(&pool, &bed, &other));
         bed.assert_sound();
     }

@@ -24,12 +24,10 @@ fn source(device: &HostDevice, calls: &Calls) -> FunctionSource {
     let (allocated, freed) = (note(calls), note(calls));
     let (started, began, ended, released) = (note(calls), note(calls), note(calls), note(calls));
     let allocate = move |bytes, _: &Place| {
-        let made = of_allocate
-            .allocate(bytes)
-            .map_err(|error| match error.kind() {
-                ErrorKind::OutOfMemory => SourceError::out_of_memory("no room"),
-                _ => SourceError::other("broken", "mend it"),
-            })?;
+        let made = of_allocate.allocate(bytes).map_err(|error| match error.kind() {
+            ErrorKind::OutOfMemory => SourceError::out_of_memory("no room"),
+            _ => SourceError::other("broken", "mend it"),
+        })?;
         allocated(format!("allocate {}", bytes / MIB));
         Ok(made)
     };
@@ -69,13 +67,8 @@ fn m8_the_source_is_told_of_uses_limits_and_emptying() {
     let used = format!("use {} {}", memory.address(), side.get().raw());
     assert_eq!(asked(&calls), [used]);
     bed.allocate(MIB, &stream).record_stream(&side);
-    assert!(
-        asked(&calls).is_empty(),
-        "the default pool is not its affair"
-    );
-    bed.allocator
-        .set_memory_fraction(0.5)
-        .expect("it is a fraction");
+    assert!(asked(&calls).is_empty(), "the default pool is not its affair");
+    bed.allocator.set_memory_fraction(0.5).expect("it is a fraction");
     assert_eq!(asked(&calls), ["limit 0.5 0"]);
     pool.empty_cache().expect("nothing fails");
     bed.allocator.empty_cache().expect("nothing fails");
@@ -92,9 +85,7 @@ fn pool_over(bed: &Bed) -> (Room, Calls) {
 
 fn with(bed: &Bed, source: Arc<FunctionSource>) -> Room {
     let options = PoolOptions::new().source(source);
-    bed.allocator
-        .create_pool_with(options)
-        .expect("its name is new")
+    bed.allocator.create_pool_with(options).expect("its name is new")
 }
 
 /// What was asked since the last time.
@@ -103,9 +94,7 @@ fn asked(calls: &Calls) -> Vec<String> {
 }
 
 /// A source that answers every request with `answer`.
-fn answering(
-    answer: impl Fn() -> Result<DevicePtr, SourceError> + Send + Sync + 'static,
-) -> Arc<FunctionSource> {
+fn answering(answer: impl Fn() -> Result<DevicePtr, SourceError> + Send + Sync + 'static) -> Arc<FunctionSource> {
     // SAFETY: 1. 2. 3. the answers are errors.
     Arc::new(unsafe { FunctionSource::new("stubborn", move |_, _| answer(), |_, _, _| Ok(())) })
 }
@@ -122,11 +111,7 @@ fn m8_segments_come_from_the_source_are_cut_kept_and_given_back() {
         assert_eq!(bed.content(&memory[0], &stream), Some(6));
         drop(memory);
         drop(allocate(MIB));
-        assert_eq!(
-            asked(&calls),
-            ["allocate 2"],
-            "the cache is above the source"
-        );
+        assert_eq!(asked(&calls), ["allocate 2"], "the cache is above the source");
         drop(allocate(30 * MIB));
         assert_eq!(pool.empty_cache().expect("nothing fails"), 32 * MIB);
         let mut given = asked(&calls);
@@ -136,14 +121,7 @@ fn m8_segments_come_from_the_source_are_cut_kept_and_given_back() {
         let id = pool.id().user;
         drop(allocate(MIB));
         drop(pool);
-        assert_eq!(
-            asked(&calls),
-            [
-                "allocate 2".into(),
-                format!("release {id}"),
-                "free 2".into()
-            ]
-        );
+        assert_eq!(asked(&calls), ["allocate 2".into(), format!("release {id}"), "free 2".into()]);
         assert_eq!(bed.device.physical_bytes(), 0);
     }
 }
@@ -173,9 +151,7 @@ fn m8_the_source_is_told_who_is_served() {
     assert_eq!(asked(&calls), pair);
     drop(pool.enter_all());
     assert_eq!(asked(&calls), pair);
-    bed.allocator
-        .begin_route(pool.id(), Filter::All)
-        .expect("it begins");
+    bed.allocator.begin_route(pool.id(), Filter::All).expect("it begins");
     bed.allocator.end_route(pool.id()).expect("it was begun");
     assert_eq!(asked(&calls), pair);
     let second = bed.allocator.open_pool(pool.id()).expect("it is there");
@@ -228,13 +204,7 @@ fn p10_a_pool_with_a_source_is_never_elastic() {
         bed.allocator.set_config(&config(text));
         drop(pool.allocate(more * MIB, &stream).expect("there is room"));
     }
-    let made = [
-        "start 1",
-        "allocate 12",
-        "allocate 14",
-        "allocate 16",
-        "allocate 18",
-    ];
+    let made = ["start 1", "allocate 12", "allocate 14", "allocate 16", "allocate 18"];
     assert_eq!(asked(&calls), made);
     assert!(bed.allocator.elastic_segments().is_empty());
     drop(held);
@@ -246,9 +216,7 @@ fn m8_a_source_without_memory_is_out_of_memory_and_others_may_help() {
     let stream = bed.stream();
     let (pool, calls) = pool_over(&bed);
     drop(bed.allocate(30 * MIB, &stream));
-    let memory = pool
-        .allocate(30 * MIB, &stream)
-        .expect("the default pool gives way");
+    let memory = pool.allocate(30 * MIB, &stream).expect("the default pool gives way");
     assert_eq!(bed.device.physical_bytes(), 30 * MIB);
     let refused = pool.allocate(30 * MIB, &stream);
     assert!(matches!(refused, Err(Error::OutOfMemory(_))), "{refused:?}");
@@ -287,10 +255,7 @@ fn m8_an_address_that_is_not_aligned_is_given_back_and_refused() {
         let refused = pool.allocate(MIB, &stream).expect_err("it is not aligned");
         let text = refused.to_string();
         assert!(matches!(refused, Error::Source(_)), "{text}");
-        assert!(
-            text.contains("crooked") && text.contains("0x10040"),
-            "{text}"
-        );
+        assert!(text.contains("crooked") && text.contains("0x10040"), "{text}");
         assert_eq!(freed.swap(0, Relaxed), 0x10040 + 2 * MIB);
         assert_usable(&bed, &pool, &stream);
     }
@@ -301,18 +266,12 @@ fn m8_another_failure_of_a_source_is_told_at_once() {
     let bed = Bed::new();
     let stream = bed.stream();
     drop(bed.allocate(12 * MIB, &stream));
-    let pool = with(
-        &bed,
-        answering(|| Err(SourceError::other("the link is down", "call the operator"))),
-    );
+    let pool = with(&bed, answering(|| Err(SourceError::other("the link is down", "call the operator"))));
     let failed = pool.allocate(MIB, &stream).expect_err("it is down");
     let Error::Source(error) = &failed else {
         panic!("{failed}");
     };
-    assert_eq!(
-        (error.kind(), error.text()),
-        (SourceErrorKind::Other, "the link is down")
-    );
+    assert_eq!((error.kind(), error.text()), (SourceErrorKind::Other, "the link is down"));
     assert_eq!(bed.device.physical_bytes(), 12 * MIB, "nothing was climbed");
     assert_usable(&bed, &pool, &stream);
 }
@@ -325,8 +284,7 @@ fn m8_a_source_that_fails_to_free_loses_nothing() {
     let memory = pool.allocate(12 * MIB, &stream).expect("there is room");
     let address = memory.address();
     drop(memory);
-    bed.device
-        .fail_next(cachette::hal::Call::Free, 1, ErrorKind::Other);
+    bed.device.fail_next(cachette::hal::Call::Free, 1, ErrorKind::Other);
     assert!(pool.empty_cache().is_err());
     assert_eq!(pool.stats().reserved_bytes, 12 * MIB);
     let again = pool.allocate(12 * MIB, &stream).expect("it is still there");
@@ -360,10 +318,7 @@ fn m14_segments_of_a_source_are_told_to_trackers() {
 /// Checks that the pool and its allocator are as if nothing had been asked.
 fn assert_usable(bed: &Bed, pool: &Room, stream: &Lane) {
     let stats = pool.stats();
-    assert_eq!(
-        (stats.allocations, stats.segments, stats.reserved_bytes),
-        (0, 0, 0)
-    );
+    assert_eq!((stats.allocations, stats.segments, stats.reserved_bytes), (0, 0, 0));
     bed.assert_sound();
     drop(bed.allocate(MIB, stream));
 }

@@ -71,9 +71,7 @@ fn m8_memory_whose_free_panics_serves_again() {
     bed.assert_sound();
     let again = pool.allocate(12 * MIB, &stream).expect("it is still there");
     assert_eq!(again.address(), address);
-    bed.allocator
-        .free_raw(again.into_raw())
-        .expect("it is found");
+    bed.allocator.free_raw(again.into_raw()).expect("it is found");
     panics.store(false, Relaxed);
     assert_eq!(pool.empty_cache(), Ok(12 * MIB));
     bed.assert_sound();
@@ -113,11 +111,7 @@ fn m8_a_request_of_a_source_to_its_own_pool_is_refused() {
         let answer = in_time(move || {
             let bed = Bed::new();
             let stream = bed.stream();
-            let inner = if same_stream {
-                stream.clone()
-            } else {
-                bed.stream()
-            };
+            let inner = if same_stream { stream.clone() } else { bed.stream() };
             let own: Arc<Mutex<Option<Room>>> = Arc::default();
             let (inside, make) = (Arc::clone(&own), makes(&bed));
             let allocate = move |bytes| {

@@ -20,18 +20,10 @@ fn released_memory_serves_the_next_request_at_once() {
         assert_eq!(next.address(), address);
         bed.fill(&next, 2, &stream);
         hold.release();
-        assert_eq!(
-            bed.content(&next, &stream),
-            Some(2),
-            "the old use came after the new"
-        );
+        assert_eq!(bed.content(&next, &stream), Some(2), "the old use came after the new");
     });
     assert_eq!(waits, 1);
-    assert_eq!(
-        bed.device.calls(Call::Poll),
-        0,
-        "a wait on the device needs no question"
-    );
+    assert_eq!(bed.device.calls(Call::Poll), 0, "a wait on the device needs no question");
     bed.assert_sound();
 }
 
@@ -143,10 +135,7 @@ fn a_wait_is_made_once_for_each_stream_however_many_blocks_it_used() {
         let again: Vec<_> = (0..200).map(|_| bed.allocate(KIB, &stream)).collect();
         drop(again);
     });
-    assert!(
-        waits <= 200,
-        "200 requests made the stream wait {waits} times"
-    );
+    assert!(waits <= 200, "200 requests made the stream wait {waits} times");
     assert!(bed.device.live().events <= 200);
 }
 
@@ -158,11 +147,7 @@ fn events_of_released_memory_are_used_again() {
         let memory = bed.allocate(KIB, &stream);
         memory.release_after(&[&side]).unwrap();
     }
-    assert!(
-        bed.device.calls(Call::CreateEvent) <= 2,
-        "{} events",
-        bed.device.calls(Call::CreateEvent)
-    );
+    assert!(bed.device.calls(Call::CreateEvent) <= 2, "{} events", bed.device.calls(Call::CreateEvent));
     drop((stream, side));
     bed.assert_returns_everything();
 }

@@ -25,16 +25,12 @@ fn m18_m19_the_report_carries_the_figures_of_the_moment() {
     let hold = bed.hold(&side);
     waiting.record_stream(&side);
     drop(waiting);
-    bed.allocator
-        .set_config(&crate::bed::config("never_block:True"));
+    bed.allocator.set_config(&crate::bed::config("never_block:True"));
     let report = report(&bed, 33 * MIB);
     hold.release();
     assert_eq!(report.device.0, 0);
     assert_eq!((report.requested, report.segment), (33 * MIB, 34 * MIB));
-    assert_eq!(
-        (report.total, report.free),
-        (Some(64 * MIB), Some(18 * MIB))
-    );
+    assert_eq!((report.total, report.free), (Some(64 * MIB), Some(18 * MIB)));
     assert_eq!(report.limit, Some(60 * MIB));
     assert_eq!(report.allocated, (12 + 3) * MIB);
     assert_eq!(report.reserved, (12 + 14 + 20) * MIB);
@@ -62,18 +58,13 @@ fn m18_m19_the_report_carries_the_figures_of_the_moment() {
 
 #[test]
 fn m19_the_report_names_the_device() {
-    let backend =
-        cachette_hal_host::HostBackend::new(HostConfig::default().devices(3).phantom(true))
-            .unwrap();
+    let backend = cachette_hal_host::HostBackend::new(HostConfig::default().devices(3).phantom(true)).unwrap();
     let device = backend.device(cachette::hal::Ordinal(2)).unwrap();
     let allocator = cachette::Allocator::new(device);
     let stream = allocator.create_stream().unwrap();
     let error = allocator.allocate(8 * GIB, &stream).unwrap_err();
     let text = error.to_string();
-    assert!(
-        text.contains("device 2") && text.contains("8.00 GiB"),
-        "{text}"
-    );
+    assert!(text.contains("device 2") && text.contains("8.00 GiB"), "{text}");
 }
 
 #[test]
@@ -83,20 +74,14 @@ fn m20_figures_are_written_in_the_unit_that_suits_them() {
     assert!(text.contains("100 bytes"), "{text}");
     assert!(text.contains("1024.00 KiB"), "{text}");
     let text = report(&bed, 1536 * KIB).to_string();
-    assert!(
-        text.contains("1.50 MiB") && text.contains("20.00 MiB"),
-        "{text}"
-    );
+    assert!(text.contains("1.50 MiB") && text.contains("20.00 MiB"), "{text}");
 }
 
 #[test]
 fn d9_only_hints_that_apply_are_given() {
     let hints = |bed: &Bed, bytes| {
         let hints = report(bed, bytes).hints().into_iter();
-        hints
-            .map(|hint| hint.to_string())
-            .collect::<Vec<_>>()
-            .join("; ")
+        hints.map(|hint| hint.to_string()).collect::<Vec<_>>().join("; ")
     };
     let plain = hints(&Bed::of(64 * MIB, ""), 100 * MIB);
     for other in ["limit", "streams", "pieces", "expandable", "never_block"] {
@@ -117,14 +102,7 @@ fn d9_only_hints_that_apply_are_given() {
 fn d9_fragmentation_is_named_only_where_there_is_some() {
     let bed = Bed::of(60 * MIB, "");
     let stream = bed.stream();
-    let parts: Vec<_> = (0..3)
-        .map(|_| {
-            (
-                bed.allocate(9 * MIB, &stream),
-                bed.allocate(9 * MIB, &stream),
-            )
-        })
-        .collect();
+    let parts: Vec<_> = (0..3).map(|_| (bed.allocate(9 * MIB, &stream), bed.allocate(9 * MIB, &stream))).collect();
     let full = report(&bed, 30 * MIB).hints();
     assert!(!full.contains(&Hint::Fragmented), "{full:?}");
     let kept: Vec<_> = parts.into_iter().map(|(kept, _)| kept).collect();

@@ -18,8 +18,7 @@ fn s19_the_size_of_segments_can_change_at_run_time() {
     let bed = Bed::new();
     let stream = bed.stream();
     let before = bed.allocate(2 * MIB, &stream);
-    bed.allocator
-        .set_config(&config("large_segment_size_mb:40"));
+    bed.allocator.set_config(&config("large_segment_size_mb:40"));
     // What is cached still serves; the next segment is of the new size.
     let cached = bed.allocate(9 * MIB, &stream);
     let rest = bed.allocate(9 * MIB, &stream);
@@ -35,15 +34,11 @@ fn s5_rounding_can_change_at_run_time() {
     let bed = Bed::new();
     let stream = bed.stream();
     let plain = bed.allocate(84 * MIB, &stream);
-    bed.allocator
-        .set_config(&config("roundup_power2_divisions:4"));
+    bed.allocator.set_config(&config("roundup_power2_divisions:4"));
     let rounded = bed.allocate(84 * MIB, &stream);
     bed.allocator.set_config(&Config::default());
     let again = bed.allocate(84 * MIB + 1, &stream);
-    assert_eq!(
-        [plain.bytes(), rounded.bytes(), again.bytes()],
-        [84 * MIB, 96 * MIB, 84 * MIB + 512]
-    );
+    assert_eq!([plain.bytes(), rounded.bytes(), again.bytes()], [84 * MIB, 96 * MIB, 84 * MIB + 512]);
     drop((plain, rounded, again));
     bed.assert_sound();
 }
@@ -67,8 +62,7 @@ fn lending_can_change_at_run_time() {
     let bed = Bed::new();
     let (owner, borrower) = (bed.stream(), bed.stream());
     let address = bed.allocate(12 * MIB, &owner).address();
-    bed.allocator
-        .set_config(&config("lend_across_streams:True"));
+    bed.allocator.set_config(&config("lend_across_streams:True"));
     let lent = bed.allocate(12 * MIB, &borrower);
     assert_eq!(lent.address(), address);
     bed.allocator.set_config(&Config::default());
@@ -85,8 +79,7 @@ fn lending_can_change_at_run_time() {
 #[test]
 fn streams_made_after_a_change_follow_it() {
     let bed = Bed::new();
-    bed.allocator
-        .set_config(&config("large_segment_size_mb:40"));
+    bed.allocator.set_config(&config("large_segment_size_mb:40"));
     let stream = bed.stream();
     let memory = bed.allocate(2 * MIB, &stream);
     assert_eq!(bed.device.physical_bytes(), 40 * MIB);

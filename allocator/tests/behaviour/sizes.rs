@@ -18,10 +18,7 @@ fn s2_no_bytes_are_no_memory_and_no_call() {
     let calls = bed.calls_during(|| {
         let empty = bed.allocate(0, &stream);
         assert!(empty.is_empty());
-        assert_eq!(
-            (empty.address(), empty.bytes(), empty.requested()),
-            (0, 0, 0)
-        );
+        assert_eq!((empty.address(), empty.bytes(), empty.requested()), (0, 0, 0));
         assert_eq!(empty.ptr(), None);
         assert_eq!(bed.allocate_raw(0, &stream), 0);
         bed.allocator.free_raw(0).unwrap();
@@ -85,14 +82,7 @@ fn s3_a_device_larger_than_a_segment_can_be_fails_cleanly() {
 #[test]
 fn s4_requests_are_rounded_up_to_multiples_of_512() {
     let bed = Bed::new();
-    for (asked, given) in [
-        (1, 512),
-        (511, 512),
-        (512, 512),
-        (513, 1024),
-        (1200, 1536),
-        (MIB, MIB),
-    ] {
+    for (asked, given) in [(1, 512), (511, 512), (512, 512), (513, 1024), (1200, 1536), (MIB, MIB)] {
         assert_eq!(rounded(&bed, asked), given, "{asked}");
     }
 }
@@ -113,10 +103,7 @@ fn s5_divisions_round_to_even_steps_between_powers_of_two() {
 
 #[test]
 fn s6_each_interval_of_sizes_has_its_own_divisions() {
-    let bed = Bed::phantom(
-        256 * GIB,
-        "roundup_power2_divisions:[1:8,16:0,256:1,512:2,>:4]",
-    );
+    let bed = Bed::phantom(256 * GIB, "roundup_power2_divisions:[1:8,16:0,256:1,512:2,>:4]");
     assert_eq!(rounded(&bed, 36 * KIB + 1), 40 * KIB);
     assert_eq!(rounded(&bed, 9 * MIB + 1), 9 * MIB + 512);
     assert_eq!(rounded(&bed, 16 * MIB + 1), 16 * MIB + 512);
@@ -185,11 +172,8 @@ fn s8_a_chain_of_temporaries_takes_exactly_the_segments_of_the_reference() {
         let last = chain(&bed, bytes);
         let stats = bed.stats();
         let array = |array: &cachette::StatArray| {
-            let (own, other) = if bytes <= MIB {
-                (array.small_pool, array.large_pool)
-            } else {
-                (array.large_pool, array.small_pool)
-            };
+            let (own, other) =
+                if bytes <= MIB { (array.small_pool, array.large_pool) } else { (array.large_pool, array.small_pool) };
             assert_eq!((own.current, other.current), (array.all.current, 0));
             own.current
         };
@@ -240,19 +224,10 @@ fn s15_large_blocks_are_split_only_if_more_than_1_mib_is_left() {
 
 #[test]
 fn s16_freed_neighbours_become_one_block_in_every_order() {
-    for order in [
-        [0, 1, 2],
-        [0, 2, 1],
-        [1, 0, 2],
-        [1, 2, 0],
-        [2, 0, 1],
-        [2, 1, 0],
-    ] {
+    for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
         let bed = Bed::new();
         let stream = bed.stream();
-        let mut blocks: Vec<_> = (0..3)
-            .map(|_| Some(bed.allocate(6 * MIB, &stream)))
-            .collect();
+        let mut blocks: Vec<_> = (0..3).map(|_| Some(bed.allocate(6 * MIB, &stream))).collect();
         let start = blocks[0].as_ref().map(cachette::Allocation::address);
         for index in order {
             blocks[index] = None;
@@ -313,10 +288,7 @@ fn s9_equals_serve_in_the_order_of_their_segments_whatever_order_they_were_freed
     };
     let first = served([0, 1, 2, 3]);
     assert!(first.iter().all(Option::is_some), "{first:?}");
-    assert!(
-        first.is_sorted() || first.iter().rev().is_sorted(),
-        "{first:?}"
-    );
+    assert!(first.is_sorted() || first.iter().rev().is_sorted(), "{first:?}");
     for order in [[3, 2, 1, 0], [2, 0, 3, 1], [1, 3, 0, 2]] {
         assert_eq!(served(order), first, "{order:?}");
     }

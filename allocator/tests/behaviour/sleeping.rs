@@ -6,15 +6,12 @@ use cachette::sleep::{Contents, Progress, Slept};
 use cachette::{Error, PoolOptions};
 use cachette_hal_host::HostConfig;
 
-use crate::bed::{
-    Bed, GIB, Lane, MIB, Memory, Room, Stop, begin_capture, config, is_waiting, start,
-};
+use crate::bed::{Bed, GIB, Lane, MIB, Memory, Room, Stop, begin_capture, config, is_waiting, start};
 
 /// A pool with three pieces of memory, filled with 1, 2 and 3.
 pub(crate) fn filled(bed: &Bed) -> (Lane, Room, [Memory; 3]) {
     let (stream, pool) = (bed.stream(), bed.allocator.create_pool());
-    let memory = [5 * MIB, MIB / 2, 9 * MIB]
-        .map(|bytes| pool.allocate(bytes, &stream).expect("there is room"));
+    let memory = [5 * MIB, MIB / 2, 9 * MIB].map(|bytes| pool.allocate(bytes, &stream).expect("there is room"));
     for (byte, memory) in (1..).zip(&memory) {
         bed.fill(memory, byte, &stream);
     }
@@ -83,9 +80,7 @@ fn a_hundred_nights_keep_every_byte_and_leave_no_growth() {
     assert!(held.windows(2).all(|pair| pair[0] == pair[1]), "{held:?}");
     assert!(bed.allocator.release_contents() > 0);
     assert_eq!(bed.allocator.release_contents(), 0);
-    bed.allocator
-        .prepare_contents(64 * MIB)
-        .expect("the host has that");
+    bed.allocator.prepare_contents(64 * MIB).expect("the host has that");
     let registered = bed.calls_of(Call::Register, || {
         pool.sleep(Contents::Keep).expect("it can sleep");
     });
@@ -159,23 +154,14 @@ fn a_pool_that_sleeps_serves_nobody_and_says_so() {
     drop(pool.allocate(MIB, &stream).unwrap());
     pool.sleep(Contents::Keep).expect("it can sleep");
     assert_eq!(problem(pool.allocate(MIB, &stream)), PoolProblem::Asleep);
-    assert_eq!(
-        problem(pool.allocate(MIB, &bed.stream())),
-        PoolProblem::Asleep
-    );
+    assert_eq!(problem(pool.allocate(MIB, &bed.stream())), PoolProblem::Asleep);
     {
         let _inside = pool.enter(&stream).expect("a thread may enter");
-        assert_eq!(
-            problem(bed.allocator.allocate(512, &stream)),
-            PoolProblem::Asleep
-        );
+        assert_eq!(problem(bed.allocator.allocate(512, &stream)), PoolProblem::Asleep);
     }
     assert_eq!(problem(pool.checkpoint()), PoolProblem::Asleep);
     let mode = cachette::hal::CaptureMode::Global;
-    assert_eq!(
-        problem(pool.begin_capture(&stream, mode)),
-        PoolProblem::Asleep
-    );
+    assert_eq!(problem(pool.begin_capture(&stream, mode)), PoolProblem::Asleep);
     bed.allocator.empty_cache().expect("others are emptied");
     pool.wake().expect("there is memory");
     drop(pool.allocate(MIB, &stream).expect("it serves again"));
@@ -195,10 +181,7 @@ fn memory_may_be_freed_while_its_pool_sleeps() {
     assert_asleep_sound(&bed);
     pool.wake().expect("there is memory");
     assert_eq!(bed.content(&third, &stream), Some(3));
-    assert!(
-        bed.device.physical_bytes() < 14 * MIB,
-        "what was freed is not got again"
-    );
+    assert!(bed.device.physical_bytes() < 14 * MIB, "what was freed is not got again");
     bed.assert_elastic_sound();
     drop((third, pool, stream));
     bed.assert_returns_everything();
@@ -221,14 +204,9 @@ fn a_pool_may_go_while_it_sleeps() {
     pool.sleep(Contents::Keep).expect("it can sleep");
     drop((pool, third));
     bed.allocator.empty_cache().expect("nothing fails");
-    assert!(matches!(
-        bed.allocator.open_pool(id),
-        Err(Error::Pool { .. })
-    ));
+    assert!(matches!(bed.allocator.open_pool(id), Err(Error::Pool { .. })));
     let next = bed.allocator.create_pool();
-    let memory = next
-        .allocate(4 * MIB, &stream)
-        .expect("its heap is used again");
+    let memory = next.allocate(4 * MIB, &stream).expect("its heap is used again");
     bed.fill(&memory, 5, &stream);
     assert_eq!(bed.content(&memory, &stream), Some(5));
     bed.assert_elastic_sound();
@@ -265,17 +243,8 @@ fn a_graph_runs_after_its_pool_has_slept() {
     let run = || unsafe { graph.launch(&stream) };
     run().expect("it is queued");
     let slept = pool.sleep(Contents::Keep).expect("it can sleep");
-    assert_eq!(
-        slept.saved, slept.released,
-        "all that a graph may read is kept"
-    );
-    assert!(matches!(
-        run(),
-        Err(Error::Pool {
-            why: PoolProblem::Asleep,
-            ..
-        })
-    ));
+    assert_eq!(slept.saved, slept.released, "all that a graph may read is kept");
+    assert!(matches!(run(), Err(Error::Pool { why: PoolProblem::Asleep, .. })));
     pool.wake().expect("there is memory");
     assert_eq!(bed.content(&kept, &stream), Some(8));
     bed.fill(&kept, 1, &stream);
@@ -293,27 +262,14 @@ fn pools_of_one_tag_sleep_and_wake_as_one() {
     let options = || PoolOptions::new().tag("weights");
     let pools = [(); 2].map(|()| bed.allocator.create_pool_with(options()).unwrap());
     let other = bed.allocator.create_pool();
-    let memory = pools
-        .each_ref()
-        .map(|pool| pool.allocate(2 * MIB, &stream).unwrap());
+    let memory = pools.each_ref().map(|pool| pool.allocate(2 * MIB, &stream).unwrap());
     let apart = other.allocate(2 * MIB, &stream).unwrap();
-    let slept = bed
-        .allocator
-        .sleep_tagged("weights", Contents::Keep)
-        .expect("they can sleep");
+    let slept = bed.allocator.sleep_tagged("weights", Contents::Keep).expect("they can sleep");
     assert_eq!(slept.released, 4 * MIB);
     assert!(pools.iter().all(Room::is_asleep) && !other.is_asleep());
-    assert_eq!(
-        bed.allocator
-            .wake_tagged("weights")
-            .expect("there is memory"),
-        4 * MIB
-    );
+    assert_eq!(bed.allocator.wake_tagged("weights").expect("there is memory"), 4 * MIB);
     assert!(!pools.iter().any(Room::is_asleep));
-    assert_eq!(
-        problem(bed.allocator.wake_tagged("wieghts")),
-        PoolProblem::NoTag
-    );
+    assert_eq!(problem(bed.allocator.wake_tagged("wieghts")), PoolProblem::NoTag);
     drop((memory, apart));
 }
 
@@ -352,11 +308,9 @@ fn progress_is_told_up_to_the_end() {
         assert_eq!((last.done, last.total), (held, held));
     };
     let mut told = Vec::new();
-    pool.sleep_with(Contents::Keep, |progress| told.push(progress))
-        .expect("it can sleep");
+    pool.sleep_with(Contents::Keep, |progress| told.push(progress)).expect("it can sleep");
     check(std::mem::take(&mut told));
-    pool.wake_with(|progress| told.push(progress))
-        .expect("there is memory");
+    pool.wake_with(|progress| told.push(progress)).expect("there is memory");
     check(told);
 }
 

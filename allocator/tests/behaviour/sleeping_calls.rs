@@ -22,10 +22,7 @@ fn bed() -> Bed {
 /// A buffer of a pool, filled with `byte`.
 fn buffer(bed: &Bed, pool: &Room, stream: &Lane, byte: u8) -> Buffer<u8, HostDevice> {
     let _inside = pool.enter(stream).expect("a thread may enter");
-    let mut buffer = bed
-        .allocator
-        .allocate_buffer::<u8>(BYTES, stream)
-        .expect("there is room");
+    let mut buffer = bed.allocator.allocate_buffer::<u8>(BYTES, stream).expect("there is room");
     buffer.fill(byte).expect("a fill is queued");
     buffer
 }
@@ -68,9 +65,7 @@ fn a_progress_function_that_panics_loses_nothing() {
 fn a_pool_that_a_panic_left_asleep_may_go() {
     let bed = bed();
     let (stream, pool, memory) = filled(&bed);
-    let changed = catch_unwind(AssertUnwindSafe(|| {
-        pool.sleep_with(Contents::Keep, |_| panic!("as it should"))
-    }));
+    let changed = catch_unwind(AssertUnwindSafe(|| pool.sleep_with(Contents::Keep, |_| panic!("as it should"))));
     assert!(changed.is_err(), "the panic goes on");
     drop((memory, pool, stream));
     bed.assert_returns_everything();
@@ -172,12 +167,9 @@ fn addresses_of_a_pool_that_sleeps_go_to_no_other_heap() {
     let bed = Bed::elastic_on(host, ",expandable_segments_reserve:64M");
     let (stream, pool) = (bed.stream(), bed.allocator.create_pool());
     let asleep = buffer(&bed, &pool, &stream, 1);
-    bed.device
-        .fail_next(Call::Reserve, 1, ErrorKind::OutOfMemory);
+    bed.device.fail_next(Call::Reserve, 1, ErrorKind::OutOfMemory);
     pool.sleep(Contents::Keep).expect("it can sleep");
-    let others: Vec<_> = (0..6)
-        .map(|_| buffer(&bed, &bed.allocator.create_pool(), &bed.stream(), 5))
-        .collect();
+    let others: Vec<_> = (0..6).map(|_| buffer(&bed, &bed.allocator.create_pool(), &bed.stream(), 5)).collect();
     assert!(others.iter().all(|other| other.ptr() != asleep.ptr()));
     pool.wake().expect("its addresses are free");
     assert_holds(&asleep, 1);
@@ -193,8 +185,7 @@ fn addresses_that_another_owner_has_got_stay_with_it() {
     let (stream, pool) = (bed.stream(), bed.allocator.create_pool());
     let asleep = buffer(&bed, &pool, &stream, 1);
     let address = asleep.ptr();
-    bed.device
-        .fail_next(Call::Reserve, 1, ErrorKind::OutOfMemory);
+    bed.device.fail_next(Call::Reserve, 1, ErrorKind::OutOfMemory);
     pool.sleep(Contents::Keep).expect("it can sleep");
     let text = "expandable_segments:True,expandable_segments_reserve:64M";
     let other = Allocator::with_config(bed.device.clone(), &config(text));
@@ -216,8 +207,7 @@ fn waking_takes_no_more_than_the_limit_leaves() {
     pool.sleep(Contents::Keep).expect("it can sleep");
     bed.allocator.set_memory_limit(Some(8 * MIB));
     let (other, mut taken) = (bed.stream(), None);
-    let woken =
-        pool.wake_with(|_| taken = taken.take().or(bed.allocator.allocate(MIB, &other).ok()));
+    let woken = pool.wake_with(|_| taken = taken.take().or(bed.allocator.allocate(MIB, &other).ok()));
     assert!(bed.allocator.reserved_bytes() <= 8 * MIB);
     assert_eq!((woken, taken.is_none()), (Ok(8 * MIB), true));
     pool.sleep(Contents::Keep).expect("it can sleep");
@@ -235,9 +225,7 @@ fn what_was_freed_asleep_is_neither_copied_nor_given_memory() {
     let bed = bed();
     let (stream, pool) = (bed.stream(), bed.allocator.create_pool());
     let side = bed.stream();
-    let memory: Vec<_> = (0..4)
-        .map(|_| pool.allocate(2 * MIB, &stream).unwrap())
-        .collect();
+    let memory: Vec<_> = (0..4).map(|_| pool.allocate(2 * MIB, &stream).unwrap()).collect();
     memory[1].record_stream(&side);
     pool.sleep(Contents::Keep).expect("it can sleep");
     drop(memory);
@@ -254,8 +242,7 @@ fn what_was_freed_asleep_is_neither_copied_nor_given_memory() {
 fn a_freed_part_of_a_chunk_is_not_copied_back() {
     let bed = bed();
     let (stream, pool) = (bed.stream(), bed.allocator.create_pool());
-    let [first, second, third] =
-        [MIB / 2; 3].map(|bytes| pool.allocate(bytes, &stream).expect("there is room"));
+    let [first, second, third] = [MIB / 2; 3].map(|bytes| pool.allocate(bytes, &stream).expect("there is room"));
     for (byte, memory) in (1..).zip([&first, &second, &third]) {
         bed.fill(memory, byte, &stream);
     }
@@ -347,11 +334,7 @@ fn host_memory_that_a_copy_may_use_serves_no_other_sleep() {
             pool.sleep(Contents::Keep).expect("it can sleep");
         }
         fail_waits(&bed, nth);
-        let changed = if waking > 0 {
-            pool.wake()
-        } else {
-            pool.sleep(Contents::Keep).map(|slept| slept.released)
-        };
+        let changed = if waking > 0 { pool.wake() } else { pool.sleep(Contents::Keep).map(|slept| slept.released) };
         bed.device.clear_failures();
         if changed.is_err() && pool.is_asleep() {
             // Copies were queued, and nothing has told whether they ended.

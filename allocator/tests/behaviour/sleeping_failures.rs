@@ -56,11 +56,7 @@ fn survives_every_failure(kind: ErrorKind, waking: bool, host: &HostConfig, real
         }
         bed.device.fail_nth_call(nth, kind);
         let before = bed.device.total_calls();
-        let done = if waking {
-            pool.wake().map(|_| ())
-        } else {
-            pool.sleep(Contents::Keep).map(|_| ())
-        };
+        let done = if waking { pool.wake().map(|_| ()) } else { pool.sleep(Contents::Keep).map(|_| ()) };
         let reached = bed.device.total_calls() - before >= nth;
         bed.device.clear_failures();
         bed.allocator.check().expect("every invariant holds");
@@ -69,8 +65,7 @@ fn survives_every_failure(kind: ErrorKind, waking: bool, host: &HostConfig, real
         if real {
             bed.assert_elastic_sound();
         }
-        pool.sleep(Contents::Keep)
-            .expect("nothing stands in the way");
+        pool.sleep(Contents::Keep).expect("nothing stands in the way");
         pool.wake().expect("nothing stands in the way");
         assert_filled(&bed, &memory, &stream);
         drop((memory, pool, stream));

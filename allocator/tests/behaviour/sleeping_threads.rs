@@ -30,16 +30,9 @@ impl Scene {
         let traced = Traced::new(host.clone(), Arc::clone(&hook));
         let text = "expandable_segments:True,elastic_largest_chunk_mb:2,elastic_slack:0";
         let allocator = Allocator::with_config(Arc::new(Checked::new(traced)), &config(text));
-        let streams =
-            [(); 2].map(|()| allocator.create_stream().expect("the device makes streams"));
+        let streams = [(); 2].map(|()| allocator.create_stream().expect("the device makes streams"));
         let pool = Arc::new(allocator.create_pool());
-        Self {
-            host,
-            hook,
-            allocator,
-            pool,
-            streams,
-        }
+        Self { host, hook, allocator, pool, streams }
     }
 
     /// Puts the pool to sleep on another thread in the middle of `act`, after such a call of the driver for the first
@@ -47,13 +40,8 @@ impl Scene {
     fn sleep_amid(self, call: Call, with_stream: bool, act: impl FnOnce(&Self)) {
         let mut buffer = {
             let _inside = self.pool.enter_all();
-            let spare = self
-                .allocator
-                .allocate(2 * MIB, &self.streams[0])
-                .expect("nothing fails");
-            let buffer = self
-                .allocator
-                .allocate_buffer::<u8>(2 << 20, &self.streams[0]);
+            let spare = self.allocator.allocate(2 * MIB, &self.streams[0]).expect("nothing fails");
+            let buffer = self.allocator.allocate_buffer::<u8>(2 << 20, &self.streams[0]);
             drop(spare);
             buffer.expect("nothing fails")
         };
@@ -66,11 +54,7 @@ impl Scene {
         self.hook.set(call, stream, move || {
             thread::spawn(move || sender.send(pool.sleep(Contents::Keep)));
             // A sleep that waits for this thread is still under way then.
-            let _ = tell.send(
-                slept
-                    .recv_timeout(Duration::from_millis(200))
-                    .map_err(|_| slept),
-            );
+            let _ = tell.send(slept.recv_timeout(Duration::from_millis(200)).map_err(|_| slept));
         });
 
         act(&self);
@@ -79,13 +63,7 @@ impl Scene {
         let slept = early.unwrap_or_else(|slept| slept.recv().expect("it sleeps at last"));
         slept.expect("nothing forbids it");
         self.pool.wake().expect("there is room");
-        assert!(
-            buffer
-                .read()
-                .expect("nothing fails")
-                .iter()
-                .all(|byte| *byte == 7)
-        );
+        assert!(buffer.read().expect("nothing fails").iter().all(|byte| *byte == 7));
         drop(buffer);
         assert_consistent(&self.allocator);
         self.end();
@@ -132,12 +110,7 @@ fn a_sleep_waits_for_chunks_that_move_to_another_stream() {
     for host in devices() {
         Scene::new(host).sleep_amid(Call::Map, false, |scene| {
             let _inside = scene.pool.enter_all();
-            drop(
-                scene
-                    .allocator
-                    .allocate(2 * MIB, &scene.streams[1])
-                    .unwrap(),
-            );
+            drop(scene.allocator.allocate(2 * MIB, &scene.streams[1]).unwrap());
         });
     }
 }

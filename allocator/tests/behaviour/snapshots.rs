@@ -53,11 +53,7 @@ fn h8_h9_segments_come_by_address_with_their_blocks_and_states() {
     waiting.record_stream(&side);
     drop(waiting);
     let snapshot = bed.allocator.snapshot();
-    assert!(
-        snapshot
-            .segments
-            .is_sorted_by_key(|segment| segment.address)
-    );
+    assert!(snapshot.segments.is_sorted_by_key(|segment| segment.address));
     let of = |address: u64| {
         let mut segments = snapshot.segments.iter();
         let found = segments.find(|s| (s.address..s.address + s.bytes).contains(&address));
@@ -67,22 +63,12 @@ fn h8_h9_segments_come_by_address_with_their_blocks_and_states() {
     assert_eq!((segment.kind, segment.bytes), (Kind::Small, 2 * MIB));
     assert_eq!(
         blocks(segment),
-        [
-            (BlockState::Allocated, 1024, 1000),
-            (BlockState::Pending, MIB, MIB - 100),
-            (BlockState::Free, MIB - 1024, 0)
-        ]
+        [(BlockState::Allocated, 1024, 1000), (BlockState::Pending, MIB, MIB - 100), (BlockState::Free, MIB - 1024, 0)]
     );
     let segment = of(large.address());
     assert_eq!((segment.kind, segment.bytes), (Kind::Large, 20 * MIB));
     assert_eq!(segment.stream, side.get().raw() as u64);
-    assert_eq!(
-        blocks(segment),
-        [
-            (BlockState::Allocated, 5 * MIB, 5 * MIB),
-            (BlockState::Free, 15 * MIB, 0)
-        ]
-    );
+    assert_eq!(blocks(segment), [(BlockState::Allocated, 5 * MIB, 5 * MIB), (BlockState::Free, 15 * MIB, 0)]);
     assert!(!segment.elastic);
     assert_eq!((segment.device, segment.pool), (0, 0));
     assert_tiles(&snapshot, &bed);
@@ -94,11 +80,7 @@ fn h8_h9_segments_come_by_address_with_their_blocks_and_states() {
 fn h8_segments_say_in_which_order_they_were_obtained() {
     let bed = Bed::new();
     let (stream, side) = (bed.stream(), bed.stream());
-    let held = [
-        bed.allocate(12 * MIB, &stream),
-        bed.allocate(12 * MIB, &side),
-        bed.allocate(12 * MIB, &stream),
-    ];
+    let held = [bed.allocate(12 * MIB, &stream), bed.allocate(12 * MIB, &side), bed.allocate(12 * MIB, &stream)];
     let snapshot = bed.allocator.snapshot();
     for (order, memory) in (0_u64..).zip(&held) {
         let mut segments = snapshot.segments.iter();
@@ -145,11 +127,7 @@ fn h8_an_elastic_segment_is_one_segment_for_each_range_that_has_memory() {
     bed.device.run_until_idle();
     bed.allocator.empty_cache().unwrap();
     let holed = bed.allocator.snapshot();
-    let ranges: Vec<_> = holed
-        .segments
-        .iter()
-        .map(|s| (s.address, s.bytes))
-        .collect();
+    let ranges: Vec<_> = holed.segments.iter().map(|s| (s.address, s.bytes)).collect();
     assert_eq!(ranges, [(at[0], 4 * MIB), (at[2], 4 * MIB)]);
     assert_tiles(&holed, &bed);
     drop((first, last));
@@ -186,10 +164,7 @@ fn h10_settings_have_the_keys_that_readers_know() {
     let text = setting("PYTORCH_CUDA_ALLOC_CONF");
     assert_eq!(*text, Setting::Text(bed.allocator.config().to_string()));
     assert_eq!(*setting("max_split_size"), Setting::Integer(64 << 20));
-    assert_eq!(
-        *setting("garbage_collection_threshold"),
-        Setting::Number(0.0)
-    );
+    assert_eq!(*setting("garbage_collection_threshold"), Setting::Number(0.0));
     for key in [
         "expandable_segments",
         "release_lock_on_cudamalloc",
@@ -220,11 +195,8 @@ fn h7_snapshots_of_two_devices_become_one() {
     for allocator in &allocators {
         allocator.record_history(HistoryOptions::new());
     }
-    let held: Vec<_> = allocators
-        .iter()
-        .zip(&streams)
-        .map(|(allocator, stream)| allocator.allocate(700, stream).unwrap())
-        .collect();
+    let held: Vec<_> =
+        allocators.iter().zip(&streams).map(|(allocator, stream)| allocator.allocate(700, stream).unwrap()).collect();
     let [one, two] = allocators.each_ref().map(Allocator::snapshot);
     let both = two.merge(one);
     let devices: Vec<_> = both.traces.iter().map(|trace| trace.device).collect();

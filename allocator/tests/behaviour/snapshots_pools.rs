@@ -17,8 +17,7 @@ fn is_of(snapshot: &Snapshot, pool: PoolId) -> bool {
     let pool_at = |place: u32| snapshot.pools[place as usize];
     let events = snapshot.traces.iter().flat_map(|trace| &trace.events);
     let mut segments = snapshot.segments.iter();
-    segments.all(|segment| pool_at(segment.pool) == pool)
-        && events.clone().all(|event| pool_at(event.pool) == pool)
+    segments.all(|segment| pool_at(segment.pool) == pool) && events.clone().all(|event| pool_at(event.pool) == pool)
 }
 
 #[test]
@@ -27,21 +26,14 @@ fn p8_h11_a_pool_shows_its_own_segments_and_events() {
     let stream = bed.stream();
     bed.allocator.record_history(events_only());
     let pools = [bed.allocator.create_pool(), bed.allocator.create_pool()];
-    let held: Vec<_> = pools
-        .iter()
-        .map(|pool| pool.allocate(3 * MIB, &stream).unwrap())
-        .collect();
+    let held: Vec<_> = pools.iter().map(|pool| pool.allocate(3 * MIB, &stream).unwrap()).collect();
     let outside = bed.allocate(700, &stream);
     for (pool, memory) in pools.iter().zip(&held) {
         let snapshot = pool.snapshot();
         assert_eq!(snapshot.segments.len(), 1);
         assert_eq!(snapshot.segments[0].address, memory.address());
         assert!(is_of(&snapshot, name(pool)));
-        let actions: Vec<_> = snapshot.traces[0]
-            .events
-            .iter()
-            .map(|event| event.action)
-            .collect();
+        let actions: Vec<_> = snapshot.traces[0].events.iter().map(|event| event.action).collect();
         assert_eq!(actions, [Action::SegmentAlloc, Action::Alloc]);
     }
     let default = SnapshotOptions::new().pool(cachette::PoolId::DEFAULT);

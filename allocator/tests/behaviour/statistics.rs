@@ -13,12 +13,7 @@ fn t1_t3_an_allocation_moves_every_figure_by_what_it_is() {
     }
     let memory = bed.allocate(1000, &stream);
     let stats = bed.stats();
-    let one = |figure| Stat {
-        current: figure,
-        peak: figure,
-        allocated: figure,
-        freed: 0,
-    };
+    let one = |figure| Stat { current: figure, peak: figure, allocated: figure, freed: 0 };
     for (array, figure) in [
         (stats.allocation, 1),
         (stats.segment, 1),
@@ -37,15 +32,7 @@ fn t1_t3_an_allocation_moves_every_figure_by_what_it_is() {
     assert_eq!((stats.num_device_alloc, stats.num_device_free), (1, 0));
     drop(memory);
     let stats = bed.stats();
-    assert_eq!(
-        stats.active_bytes.all,
-        Stat {
-            current: 0,
-            peak: 1024,
-            allocated: 1024,
-            freed: 1024
-        }
-    );
+    assert_eq!(stats.active_bytes.all, Stat { current: 0, peak: 1024, allocated: 1024, freed: 1024 });
     assert_eq!(stats.requested_bytes.all.freed, 1000);
     assert_eq!(stats.reserved_bytes.all, one(2 * MIB));
     assert_eq!(stats.inactive_split.all.current, 0);
@@ -81,10 +68,7 @@ fn t1_large_and_small_are_counted_apart() {
     assert_eq!(stats.reserved_bytes.large_pool.current, 20 * MIB);
     assert_eq!(stats.allocated_bytes.all.current, 2 * MIB + 512);
     assert_eq!(stats.requested_bytes.large_pool.current, MIB + 1);
-    assert_eq!(
-        stats.inactive_split_bytes.large_pool.current,
-        19 * MIB - 512
-    );
+    assert_eq!(stats.inactive_split_bytes.large_pool.current, 19 * MIB - 512);
     drop((small, large));
     bed.assert_sound();
 }
@@ -95,10 +79,7 @@ fn t4_a_free_part_counts_until_its_segment_is_whole() {
     let stream = bed.stream();
     let split = || {
         let stats = bed.stats();
-        (
-            stats.inactive_split.all.current,
-            stats.inactive_split_bytes.all.current,
-        )
+        (stats.inactive_split.all.current, stats.inactive_split_bytes.all.current)
     };
     let blocks: Vec<_> = (0..4).map(|_| bed.allocate(512 * KIB, &stream)).collect();
     assert_eq!(split(), (0, 0));

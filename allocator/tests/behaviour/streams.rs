@@ -27,10 +27,7 @@ fn s10_a_block_never_serves_another_stream() {
     let streams: Vec<_> = (0..3).map(|_| bed.stream()).collect();
     let default = bed.allocator.default_stream().unwrap();
     for bytes in [KIB, 2 * MIB, 24 * MIB] {
-        let freed: Vec<_> = streams
-            .iter()
-            .map(|stream| bed.allocate(bytes, stream).address())
-            .collect();
+        let freed: Vec<_> = streams.iter().map(|stream| bed.allocate(bytes, stream).address()).collect();
         let memory = bed.allocate(bytes, &default);
         assert!(!freed.contains(&memory.address()), "{bytes}");
         assert_eq!(memory.stream(), default.get());
@@ -60,10 +57,7 @@ fn s10_work_of_one_stream_keeps_its_order_when_memory_is_used_again() {
 fn s10_every_one_of_many_streams_keeps_its_own() {
     let bed = Bed::phantom(64 << 30, "");
     let streams: Vec<_> = (0..700).map(|_| bed.stream()).collect();
-    let homes: Vec<_> = streams
-        .iter()
-        .map(|stream| bed.allocate_raw(KIB, stream))
-        .collect();
+    let homes: Vec<_> = streams.iter().map(|stream| bed.allocate_raw(KIB, stream)).collect();
     for address in &homes {
         bed.allocator.free_raw(*address).unwrap();
     }
@@ -253,10 +247,7 @@ fn s16_a_waiting_neighbour_is_not_merged() {
 #[test]
 fn e1_a_stream_of_another_device_can_be_recorded() {
     let two = Two::new();
-    let (stream, side) = (
-        two.near.stream(),
-        two.far.create_stream().expect("it makes streams"),
-    );
+    let (stream, side) = (two.near.stream(), two.far.create_stream().expect("it makes streams"));
     let memory = two.near.allocate(MIB, &stream);
     let address = memory.address();
     let hold = two.far.device().hold(side.get()).unwrap();
@@ -280,11 +271,7 @@ fn e1_the_default_streams_of_two_devices_are_two_streams() {
     drop(memory);
     let next = two.near.allocate(MIB, &stream);
     hold.release();
-    assert_ne!(
-        next.address(),
-        address,
-        "the other device may still use the memory"
-    );
+    assert_ne!(next.address(), address, "the other device may still use the memory");
 }
 
 /// An allocator for each of two devices of one backend.
@@ -295,15 +282,12 @@ struct Two {
 
 impl Two {
     fn new() -> Self {
-        let backend = cachette_hal_host::HostBackend::new(HostConfig::default().devices(2))
-            .expect("two devices can be made");
+        let backend =
+            cachette_hal_host::HostBackend::new(HostConfig::default().devices(2)).expect("two devices can be made");
         let open = |ordinal| backend.device(cachette::hal::Ordinal(ordinal));
         let device = open(0).expect("there is a first device");
         Self {
-            near: Bed {
-                allocator: cachette::Allocator::new(device.clone()),
-                device,
-            },
+            near: Bed { allocator: cachette::Allocator::new(device.clone()), device },
             far: cachette::Allocator::new(open(1).expect("there is a second device")),
         }
     }

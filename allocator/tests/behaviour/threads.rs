@@ -15,10 +15,7 @@ struct Random(u64);
 
 impl Random {
     fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % bound
     }
 }
@@ -71,12 +68,7 @@ fn index(drawn: u64) -> usize {
 
 /// Four threads, every two of which share their streams.
 fn crowd(bed: &Bed) {
-    let lanes: Vec<_> = (0..2)
-        .map(|_| Lanes {
-            own: bed.stream(),
-            side: bed.stream(),
-        })
-        .collect();
+    let lanes: Vec<_> = (0..2).map(|_| Lanes { own: bed.stream(), side: bed.stream() }).collect();
     thread::scope(|scope| {
         for (lanes, seed) in lanes.iter().chain(&lanes).zip(1..) {
             scope.spawn(move || churn(bed, lanes, seed, 300));
@@ -114,10 +106,8 @@ fn s17_an_address_is_found_by_every_thread_whoever_allocated_it() {
     let streams: Vec<Lane> = (0..THREADS).map(|_| bed.stream()).collect();
     let sizes = [512, 40 * KIB, MIB + 1, 12 * MIB];
     for round in 0..20 {
-        let addresses: Vec<u64> = streams
-            .iter()
-            .flat_map(|stream| sizes.map(|bytes| bed.allocate_raw(bytes, stream)))
-            .collect();
+        let addresses: Vec<u64> =
+            streams.iter().flat_map(|stream| sizes.map(|bytes| bed.allocate_raw(bytes, stream))).collect();
         thread::scope(|scope| {
             for thread in 0..THREADS {
                 let (addresses, bed) = (&addresses, &bed);

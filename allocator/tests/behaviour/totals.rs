@@ -62,10 +62,7 @@ fn t5_sums_go_on_from_zero_after_a_reset() {
         bed.allocator.reset_totals();
         drop(bed.allocate(2 * KIB, &stream));
         let stat = bed.stats().allocated_bytes.all;
-        assert_eq!(
-            (stat.current, stat.allocated, stat.freed),
-            (KIB, 2 * KIB, 2 * KIB)
-        );
+        assert_eq!((stat.current, stat.allocated, stat.freed), (KIB, 2 * KIB, 2 * KIB));
     }
     drop(kept);
 }
@@ -86,23 +83,11 @@ fn t2_allocations_and_segments_from_the_bound_on_count_as_oversize() {
     assert_eq!(stats.oversize_segments.current, 2);
     drop((below, at, above));
     let stats = bed.stats();
-    assert_eq!(
-        (
-            stats.oversize_allocations.current,
-            stats.oversize_allocations.peak
-        ),
-        (0, 2)
-    );
+    assert_eq!((stats.oversize_allocations.current, stats.oversize_allocations.peak), (0, 2));
     assert_eq!(stats.oversize_segments.current, 2);
     bed.allocator.empty_cache().unwrap();
     let stats = bed.stats();
-    assert_eq!(
-        (
-            stats.oversize_segments.current,
-            stats.oversize_segments.freed
-        ),
-        (0, 2)
-    );
+    assert_eq!((stats.oversize_segments.current, stats.oversize_segments.freed), (0, 2));
     bed.allocator.reset_peaks();
     bed.allocator.reset_totals();
     assert_eq!(bed.stats().oversize_segments, cachette::Stat::default());
@@ -112,8 +97,7 @@ fn t2_allocations_and_segments_from_the_bound_on_count_as_oversize() {
 #[test]
 fn t2_the_bound_that_is_reported_is_the_one_at_the_start() {
     let bed = Bed::with("max_split_size_mb:64");
-    bed.allocator
-        .set_config(&crate::bed::config("max_split_size_mb:32"));
+    bed.allocator.set_config(&crate::bed::config("max_split_size_mb:32"));
     assert_eq!(bed.stats().max_split_size, 64 * MIB);
     assert_eq!(Bed::new().stats().max_split_size, u64::MAX);
 }

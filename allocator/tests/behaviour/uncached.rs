@@ -95,8 +95,7 @@ fn m23_raw_memory_without_the_cache_is_among_the_leaks() {
     let stream = bed.stream();
     let reported: Arc<Mutex<Vec<Leak>>> = Arc::default();
     let log = Arc::clone(&reported);
-    bed.allocator
-        .on_leak(move |leaks| log.lock().unwrap().extend_from_slice(leaks));
+    bed.allocator.on_leak(move |leaks| log.lock().unwrap().extend_from_slice(leaks));
     let address = bed.allocate_raw(1000, &stream);
     assert_eq!(bed.allocator.raw_allocations().len(), 1);
     drop((stream, bed));
@@ -137,9 +136,7 @@ fn m23_bad_sizes_are_answered_as_ever() {
     let error = bed.allocator.allocate(1 << 60, &stream).unwrap_err();
     assert_eq!(error, Error::TooLarge { bytes: 1 << 60 });
     let error = bed.allocator.allocate(1 << 59, &stream).unwrap_err();
-    let Error::Device(device) = error else {
-        panic!("{error}")
-    };
+    let Error::Device(device) = error else { panic!("{error}") };
     assert_eq!(device.kind(), ErrorKind::OutOfMemory);
 }
 
@@ -187,10 +184,7 @@ fn m23_memory_whose_free_failed_goes_with_the_next_emptying() {
         if raw {
             let address = bed.allocate_raw(4 * MIB, &stream);
             assert!(bed.allocator.free_raw(address).is_err());
-            assert!(
-                bed.allocator.free_raw(address).is_err(),
-                "it counts as freed"
-            );
+            assert!(bed.allocator.free_raw(address).is_err(), "it counts as freed");
         } else {
             drop(bed.allocate(4 * MIB, &stream));
         }

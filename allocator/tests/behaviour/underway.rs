@@ -28,10 +28,9 @@ impl Slow {
             let served = answers.recv().unwrap_or(false);
             inside();
             let none = |_| SourceError::out_of_memory("none");
-            served.then(|| makes.allocate(bytes)).map_or_else(
-                || Err(SourceError::out_of_memory("none")),
-                |made| made.map_err(none),
-            )
+            served
+                .then(|| makes.allocate(bytes))
+                .map_or_else(|| Err(SourceError::out_of_memory("none")), |made| made.map_err(none))
         };
         let free = move |ptr, _, _: &Place| {
             // SAFETY: 1. it was made above. 2. the allocator gives back what nobody uses.
@@ -41,11 +40,7 @@ impl Slow {
         let source = Arc::new(unsafe { FunctionSource::new("slow", allocate, free) });
         let options = PoolOptions::new().source(source);
         let pool = bed.allocator.create_pool_with(options);
-        Self {
-            pool: pool.expect("its name is new"),
-            entered,
-            answer,
-        }
+        Self { pool: pool.expect("its name is new"), entered, answer }
     }
 }
 
@@ -96,11 +91,7 @@ fn m10_a_request_that_may_not_block_waits_for_no_release() {
 
 #[test]
 fn m4_an_attempt_that_fails_takes_no_room_from_others() {
-    for text in [
-        "",
-        "expandable_segments:True",
-        "throw_on_cudamalloc_oom:True",
-    ] {
+    for text in ["", "expandable_segments:True", "throw_on_cudamalloc_oom:True"] {
         let bed = Bed::with(text);
         bed.allocator.set_memory_limit(Some(64 * MIB));
         let slow = Slow::new(&bed, || ());
@@ -150,10 +141,7 @@ fn m4_no_request_waits_for_room_that_would_not_do() {
     let refused = ask(&bed, 20 * MIB).recv().expect("it does not wait");
     assert!(is_exhausted(&refused), "{refused:?}");
     slow.answer.send(false).expect("the source listens");
-    attempt
-        .recv()
-        .expect("it answers")
-        .expect_err("it is refused");
+    attempt.recv().expect("it answers").expect_err("it is refused");
     drop(held);
 }
 
@@ -164,11 +152,7 @@ fn m4_a_source_may_use_the_heap_of_a_request_that_waits() {
     let (stream, waits) = (bed.stream(), bed.stream());
     let (allocator, shared) = (bed.allocator.clone(), waits.clone());
     let tables = move || drop(allocator.allocate(MIB, &shared).expect("there is room"));
-    let Slow {
-        pool,
-        entered,
-        answer,
-    } = Slow::new(&bed, tables);
+    let Slow { pool, entered, answer } = Slow::new(&bed, tables);
     let attempt = start(move || pool.allocate(60 * MIB, &stream).map(drop));
     entered.recv().expect("the source is asked");
     let allocator = bed.allocator.clone();

@@ -34,11 +34,7 @@ fn streams(allocator: &Allocator<HostDevice>) -> (Lane, Lane) {
 }
 
 /// A buffer on `stream` with `content`.
-fn buffer<T: Pod>(
-    allocator: &Allocator<HostDevice>,
-    stream: &Lane,
-    content: &[T],
-) -> Buffer<T, HostDevice> {
+fn buffer<T: Pod>(allocator: &Allocator<HostDevice>, stream: &Lane, content: &[T]) -> Buffer<T, HostDevice> {
     let mut buffer = allocator.allocate_buffer(content.len(), stream).unwrap();
     buffer.write(content).unwrap();
     buffer

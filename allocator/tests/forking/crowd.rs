@@ -15,9 +15,7 @@ const FORKS: usize = 200;
 
 /// Allocates and frees in every way until it is told to stop.
 fn keep_busy(held: &Held, stop: &AtomicBool) {
-    let Held {
-        allocator, pool, ..
-    } = held;
+    let Held { allocator, pool, .. } = held;
     let stream = allocator.create_stream().unwrap();
     for round in 0_u64.. {
         if stop.load(Relaxed) {

@@ -2,9 +2,7 @@
 
 use cachette::hal::{CaptureMode, Ordinal, StreamRef};
 use cachette::pool::{Capture, Checkpoint, Graph};
-use cachette::{
-    Allocation, Allocator, Buffer, Config, Error, PinnedAllocation, Pool, PoolOptions, Stream,
-};
+use cachette::{Allocation, Allocator, Buffer, Config, Error, PinnedAllocation, Pool, PoolOptions, Stream};
 use cachette_hal_host::{HostBackend, HostConfig, HostDevice, Live};
 
 /// What every piece of memory has.
@@ -95,9 +93,7 @@ impl Held {
 /// A device of its own.
 pub(crate) fn device() -> HostDevice {
     let backend = HostBackend::new(HostConfig::default()).expect("such a device can be made");
-    backend
-        .device(Ordinal(0))
-        .expect("there is always a first device")
+    backend.device(Ordinal(0)).expect("there is always a first device")
 }
 
 pub(crate) fn config(text: &str) -> Config {
@@ -105,10 +101,7 @@ pub(crate) fn config(text: &str) -> Config {
 }
 
 /// Allocates by address, on a stream of the allocator's own.
-pub(crate) fn allocate_raw(
-    allocator: &Allocator<HostDevice>,
-    stream: StreamRef,
-) -> Result<u64, Error> {
+pub(crate) fn allocate_raw(allocator: &Allocator<HostDevice>, stream: StreamRef) -> Result<u64, Error> {
     // SAFETY: 1. 2. the stream is this allocator's own, and lives as long as it.
     unsafe { allocator.allocate_raw(BYTES, stream) }
 }

@@ -21,9 +21,7 @@ fn refused<T: Debug>(answer: Result<T, Error>) {
 
 /// Asks for everything that can be refused.
 fn ask_for_everything(held: &mut Held) {
-    let Held {
-        allocator, stream, ..
-    } = &*held;
+    let Held { allocator, stream, .. } = &*held;
     refused(allocator.allocate(BYTES, stream));
     refused(allocator.allocate(3 << 20, stream));
     refused(allocate_raw(allocator, stream.get()));
@@ -42,11 +40,7 @@ fn ask_for_everything(held: &mut Held) {
     refused(allocator.pinned().empty_cache());
     refused(held.pinned.device_address());
     // SAFETY: 1. 2. the stream is this allocator's own, and lives as long as it.
-    refused(unsafe {
-        allocator
-            .pinned()
-            .record_stream_raw(held.pinned_raw, stream.get())
-    });
+    refused(unsafe { allocator.pinned().record_stream_raw(held.pinned_raw, stream.get()) });
     let lost = stream.synchronize().unwrap_err();
     assert_eq!(lost.kind(), ErrorKind::DeviceLost);
     let lost = allocator.largest_available().unwrap_err();
@@ -58,12 +52,7 @@ fn ask_for_everything(held: &mut Held) {
 
 /// Asks pools and graphs for everything that can be refused.
 fn ask_pools(held: &Held) {
-    let Held {
-        allocator,
-        stream,
-        pool,
-        ..
-    } = held;
+    let Held { allocator, stream, pool, .. } = held;
     for pool in [pool, &allocator.create_pool()] {
         refused(pool.allocate(BYTES, stream));
         refused(pool.enter(stream));
@@ -90,9 +79,7 @@ fn ask_pools(held: &Held) {
 
 /// Makes every call that has no way to refuse.
 fn ask_the_rest(held: &Held) {
-    let Held {
-        allocator, stream, ..
-    } = held;
+    let Held { allocator, stream, .. } = held;
     held.memory.record_stream(stream);
     held.pinned.record_stream(stream);
     allocator.set_config(&config("max_split_size_mb:64"));
@@ -123,26 +110,14 @@ fn ask_the_rest(held: &Held) {
 
 /// Frees everything, in every way that there is.
 pub(crate) fn free_everything(held: Held) {
-    let Held {
-        allocator, stream, ..
-    } = &held;
+    let Held { allocator, stream, .. } = &held;
     for address in [held.raw, held.uncached_raw, 0x1234] {
         assert_eq!(allocator.free_raw(address), Ok(()));
         assert_eq!(allocator.free_raw(address), Ok(()), "freed or not");
     }
     assert_eq!(allocator.pinned().free_raw(held.pinned_raw), Ok(()));
     drop(stream.clone());
-    let Held {
-        allocator,
-        memory,
-        used,
-        uncached,
-        pinned,
-        capture,
-        stream,
-        pooled,
-        ..
-    } = held;
+    let Held { allocator, memory, used, uncached, pinned, capture, stream, pooled, .. } = held;
     drop(allocator);
     let (address, pooled_address) = (memory.address(), pooled.address());
     assert_eq!(memory.into_raw(), address);
@@ -241,20 +216,14 @@ fn a_child_of_a_child_is_refused_by_both() {
 #[test]
 fn the_error_says_what_to_do() {
     let text = Error::Forked.to_string();
-    assert!(
-        text.contains("forked") && text.contains("spawn or exec"),
-        "{text}"
-    );
+    assert!(text.contains("forked") && text.contains("spawn or exec"), "{text}");
 }
 
 #[test]
 fn a_pool_made_in_a_child_has_a_name_and_nothing_else() {
     let held = Held::new();
     in_child(|| {
-        let pools: [Pool<_>; 2] = [
-            held.allocator.create_pool(),
-            held.allocator.create_capture_pool(),
-        ];
+        let pools: [Pool<_>; 2] = [held.allocator.create_pool(), held.allocator.create_capture_pool()];
         assert_ne!(pools[0].id(), pools[1].id());
         assert_eq!(pools[0].use_count(), 1);
     });

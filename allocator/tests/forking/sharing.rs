@@ -30,13 +30,7 @@ impl Exporter {
         let stream = allocator.create_stream().unwrap();
         let memory = allocator.allocate(BYTES, &stream).unwrap();
         let shared = allocator.share(&memory).unwrap();
-        Self {
-            device,
-            allocator,
-            stream,
-            memory,
-            shared,
-        }
+        Self { device, allocator, stream, memory, shared }
     }
 
     fn assert_returns_everything(self) {
@@ -61,13 +55,7 @@ fn what_a_parent_shares_is_not_withdrawn_by_its_child() {
         let mut exporter = Some(Exporter::new(text));
         let handle = exporter.as_ref().map(|it| it.shared.handle()).unwrap();
         in_child(|| {
-            let Exporter {
-                device,
-                allocator,
-                stream,
-                memory,
-                shared,
-            } = exporter.take().unwrap();
+            let Exporter { device, allocator, stream, memory, shared } = exporter.take().unwrap();
             assert_eq!(shared.handle(), handle, "it is the parent's");
             assert!(matches!(allocator.share(&memory), Err(Error::Forked)));
             assert!(matches!(allocator.open_shared(&handle), Err(Error::Forked)));

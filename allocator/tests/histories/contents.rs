@@ -47,30 +47,13 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 /// Histories on elastic segments: blocks of several chunks, so that chunks come free and move.
 fn elastic_steps() -> impl Strategy<Value = Vec<Step>> {
-    let sizes =
-        prop_oneof![3 => 1..=8 * KIB, 1 => 100 * KIB..=1100 * KIB, 3 => 1100 * KIB..=3000 * KIB];
-    let calls = [
-        Call::Reserve,
-        Call::CreateBacking,
-        Call::DestroyBacking,
-        Call::Map,
-        Call::Unmap,
-        Call::SetAccess,
-    ];
+    let sizes = prop_oneof![3 => 1..=8 * KIB, 1 => 100 * KIB..=1100 * KIB, 3 => 1100 * KIB..=3000 * KIB];
+    let calls = [Call::Reserve, Call::CreateBacking, Call::DestroyBacking, Call::Map, Call::Unmap, Call::SetAccess];
     steps_of(sizes, &calls)
 }
 
-fn steps_of<S: Strategy<Value = u64>>(
-    sizes: S,
-    calls: &[Call],
-) -> impl Strategy<Value = Vec<Step>> + use<S> {
-    let always = [
-        Call::CreateEvent,
-        Call::Record,
-        Call::Poll,
-        Call::Wait,
-        Call::StreamWait,
-    ];
+fn steps_of<S: Strategy<Value = u64>>(sizes: S, calls: &[Call]) -> impl Strategy<Value = Vec<Step>> + use<S> {
+    let always = [Call::CreateEvent, Call::Record, Call::Poll, Call::Wait, Call::StreamWait];
     let calls = prop::sample::select([calls, &always].concat());
     let kinds = prop::sample::select(vec![ErrorKind::OutOfMemory, ErrorKind::Other]);
     let step = prop_oneof![
@@ -107,17 +90,8 @@ impl History {
         let device = HostBackend::new(host).unwrap().device(Ordinal(0)).unwrap();
         let config: Config = config.parse().unwrap();
         let allocator = Allocator::with_config(device.clone(), &config);
-        let streams = (0..STREAMS)
-            .map(|_| allocator.create_stream().unwrap())
-            .collect();
-        Self {
-            device,
-            allocator,
-            streams,
-            live: Vec::new(),
-            downloads: Vec::new(),
-            next: 1,
-        }
+        let streams = (0..STREAMS).map(|_| allocator.create_stream().unwrap()).collect();
+        Self { device, allocator, streams, live: Vec::new(), downloads: Vec::new(), next: 1 }
     }
 
     fn run(&mut self, step: &Step) -> Result<(), TestCaseError> {
@@ -179,22 +153,13 @@ impl History {
     }
 
     /// Lets `stream` read the allocation after its own stream has come so far.
-    fn use_on(
-        &mut self,
-        allocation: &Allocation<HostDevice>,
-        home: usize,
-        stream: usize,
-        byte: u8,
-    ) {
+    fn use_on(&mut self, allocation: &Allocation<HostDevice>, home: usize, stream: usize, byte: u8) {
         let order = || -> cachette::hal::Result<()> {
             let event = cachette::hal::owned::OwnedEvent::create(&self.device)?;
             // SAFETY: 1. both streams live as long as the allocator.
             unsafe { event.record_raw(self.streams[home].get()) }?;
             // SAFETY: as above.
-            unsafe {
-                self.device
-                    .stream_wait(self.streams[stream].get(), event.get())
-            }
+            unsafe { self.device.stream_wait(self.streams[stream].get(), event.get()) }
         };
         // Without the order the read would be wrong, and not the allocator's fault.
         if order().is_ok() {

@@ -113,13 +113,9 @@ impl Model {
             (block.bytes, tie)
         })?;
         let (s, b, _, block) = best;
-        let admitted = self.max_split.is_none_or(|bound| {
-            if rounded < bound {
-                block.bytes < bound
-            } else {
-                block.bytes < rounded + 20 * MIB
-            }
-        });
+        let admitted = self
+            .max_split
+            .is_none_or(|bound| if rounded < bound { block.bytes < bound } else { block.bytes < rounded + 20 * MIB });
         admitted.then_some((s, b))
     }
 
@@ -129,27 +125,15 @@ impl Model {
         let splittable = self.max_split.is_none_or(|bound| rounded < bound);
         let segment = &mut self.streams[stream][s];
         let left = segment.blocks[b].bytes - rounded;
-        let splits = if segment.small {
-            left >= 512
-        } else {
-            splittable && left > MIB
-        };
+        let splits = if segment.small { left >= 512 } else { splittable && left > MIB };
         segment.blocks[b].free_since = None;
         let offset = segment.blocks[b].offset;
         if splits {
             segment.blocks[b].bytes = rounded;
-            let rest = Block {
-                offset: offset + rounded,
-                bytes: left,
-                free_since: Some(clock),
-            };
+            let rest = Block { offset: offset + rounded, bytes: left, free_since: Some(clock) };
             segment.blocks.insert(b + 1, rest);
         }
-        Place {
-            stream,
-            segment: segment.number,
-            offset,
-        }
+        Place { stream, segment: segment.number, offset }
     }
 
     fn grow(&mut self, stream: usize, rounded: u64) -> bool {
@@ -170,11 +154,7 @@ impl Model {
             number,
             bytes,
             small: rounded <= MIB,
-            blocks: vec![Block {
-                offset: 0,
-                bytes,
-                free_since: Some(self.clock),
-            }],
+            blocks: vec![Block { offset: 0, bytes, free_since: Some(self.clock) }],
         });
         true
     }
@@ -182,9 +162,7 @@ impl Model {
     /// Gives every unused segment back.
     pub(crate) fn release_all(&mut self) {
         for segments in &mut self.streams {
-            segments.retain(|segment| {
-                segment.blocks.len() > 1 || segment.blocks[0].free_since.is_none()
-            });
+            segments.retain(|segment| segment.blocks.len() > 1 || segment.blocks[0].free_since.is_none());
         }
     }
 

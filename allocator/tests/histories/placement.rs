@@ -62,14 +62,9 @@ impl Pair {
     fn new(max_split_mib: Option<u64>) -> Self {
         let host = HostConfig::default().phantom(true).capacity(1 << 40);
         let device = HostBackend::new(host).unwrap().device(Ordinal(0)).unwrap();
-        let config = Config::builder()
-            .max_split_bytes(max_split_mib.map(|mib| mib * MIB))
-            .build()
-            .unwrap();
+        let config = Config::builder().max_split_bytes(max_split_mib.map(|mib| mib * MIB)).build().unwrap();
         let allocator = Allocator::with_config(device, &config);
-        let streams = (0..STREAMS)
-            .map(|_| allocator.create_stream().unwrap())
-            .collect();
+        let streams = (0..STREAMS).map(|_| allocator.create_stream().unwrap()).collect();
         Self {
             allocator,
             streams,
@@ -104,16 +99,10 @@ impl Pair {
 
     fn allocate(&mut self, stream: usize, bytes: u64) -> Result<(), TestCaseError> {
         let expected = self.model.allocate(stream, bytes);
-        match (
-            self.allocator.allocate(bytes, &self.streams[stream]),
-            expected,
-        ) {
+        match (self.allocator.allocate(bytes, &self.streams[stream]), expected) {
             (Ok(allocation), Some((place, size))) => {
                 prop_assert_eq!(allocation.bytes(), size);
-                let (base, _) = self
-                    .allocator
-                    .base_allocation(allocation.address())
-                    .unwrap();
+                let (base, _) = self.allocator.base_allocation(allocation.address()).unwrap();
                 prop_assert_eq!(allocation.address() - base, place.offset);
                 let known = self.bases.entry((stream, place.segment)).or_insert(base);
                 prop_assert_eq!(*known, base);

@@ -29,16 +29,10 @@ struct Held(Mutex<BTreeMap<u64, u64>>);
 
 impl Held {
     fn take(&self, allocation: &Allocation<HostDevice>) {
-        let (start, end) = (
-            allocation.address(),
-            allocation.address() + allocation.bytes(),
-        );
+        let (start, end) = (allocation.address(), allocation.address() + allocation.bytes());
         let mut held = self.0.lock().unwrap();
         let before = held.range(..end).next_back();
-        assert!(
-            before.is_none_or(|(_, other)| *other <= start),
-            "two threads hold {start:#x}"
-        );
+        assert!(before.is_none_or(|(_, other)| *other <= start), "two threads hold {start:#x}");
         held.insert(start, end);
     }
 
@@ -59,11 +53,7 @@ fn work(
         let stream = &streams[usize::try_from(draw.below(streams.len() as u64)).unwrap()];
         match draw.below(8) {
             0..=3 => {
-                let most = if draw.below(4) == 0 {
-                    3000 * KIB
-                } else {
-                    4 * KIB
-                };
+                let most = if draw.below(4) == 0 { 3000 * KIB } else { 4 * KIB };
                 let bytes = 1 + draw.below(most);
                 match allocator.allocate(bytes, stream) {
                     Ok(allocation) => {
@@ -139,19 +129,10 @@ fn threads_never_share_a_byte_of_elastic_segments() {
         let host = HostConfig::default().phantom(true).capacity(64 << 20);
         let setting = ["default", "compact", "quick"][usize::try_from(seed % 3).unwrap()];
         let limit = 24 + seed % 2 * 40;
-        let text =
-            format!("expandable_segments:True,elastic_setting:{setting},memory_limit:{limit}M");
+        let text = format!("expandable_segments:True,elastic_setting:{setting},memory_limit:{limit}M");
         // Every other time the device has threads of its own.
-        let host = if seed % 4 < 2 {
-            host
-        } else {
-            host.stepped(seed)
-        };
-        let host = if seed % 5 == 0 {
-            host.refusing_aliases()
-        } else {
-            host
-        };
+        let host = if seed % 4 < 2 { host } else { host.stepped(seed) };
+        let host = if seed % 5 == 0 { host.refusing_aliases() } else { host };
         run(host, &text, seed);
     }
 }
@@ -180,12 +161,7 @@ fn find_what_they_wrote(host: HostConfig) {
     assert_eq!(device.physical_bytes(), 0);
 }
 
-fn write_and_read(
-    allocator: &Allocator<HostDevice>,
-    streams: &[Stream<HostDevice>],
-    device: &HostDevice,
-    thread: u8,
-) {
+fn write_and_read(allocator: &Allocator<HostDevice>, streams: &[Stream<HostDevice>], device: &HostDevice, thread: u8) {
     let transfer = device.transfer().unwrap();
     let mut draw = Draw(u64::from(thread));
     for round in 0..60_u8 {

@@ -119,11 +119,7 @@ fn register(argument: &str) -> i32 {
 
 /// Where the program is loaded.
 fn start() -> usize {
-    extern "C" fn first(
-        info: *mut libc::dl_phdr_info,
-        _: usize,
-        start: *mut libc::c_void,
-    ) -> libc::c_int {
+    extern "C" fn first(info: *mut libc::dl_phdr_info, _: usize, start: *mut libc::c_void) -> libc::c_int {
         // SAFETY: the loader gave it for the length of the call.
         let at = unsafe { (*info).dlpi_addr };
         // SAFETY: it is what the caller below handed over.

@@ -1,12 +1,7 @@
 //! The promises of the static probes: tools find them in the program, and are told what its callers know.
 //!
 //! The program is its own tool here. It reads the notes of its own file, and puts breakpoints where they lead.
-#![cfg(all(
-    feature = "probes",
-    target_os = "linux",
-    target_arch = "x86_64",
-    target_endian = "little"
-))]
+#![cfg(all(feature = "probes", target_os = "linux", target_arch = "x86_64", target_endian = "little"))]
 
 #[path = "../behaviour/bed.rs"]
 #[expect(dead_code, reason = "most of it serves other tests")]
@@ -42,10 +37,7 @@ fn t7_tools_find_the_probes_and_their_arguments() {
     let mut notes = notes::read();
     notes.sort_by(|one, other| one.name.cmp(&other.name));
     // One place each: a note that leads nowhere would keep tools from the others.
-    let found: Vec<_> = notes
-        .iter()
-        .map(|note| (&*note.provider, &*note.name, note.arguments.len()))
-        .collect();
+    let found: Vec<_> = notes.iter().map(|note| (&*note.provider, &*note.name, note.arguments.len())).collect();
     assert_eq!(found, [("cachette", "free", 1), ("cachette", "malloc", 4)]);
     assert!(notes.iter().all(|note| note.semaphore != 0), "{notes:?}");
 }
@@ -111,12 +103,8 @@ fn t7_memory_past_the_cache_is_told_too() {
     drop(owned);
     let second = raw(&bed, 3 * MIB, &stream);
     bed.allocator.free_raw(second).unwrap();
-    let expected = [
-        malloc(first, 0, 1000, stream.get()),
-        free(first),
-        malloc(second, 0, 3 * MIB, stream.get()),
-        free(second),
-    ];
+    let expected =
+        [malloc(first, 0, 1000, stream.get()), free(first), malloc(second, 0, 3 * MIB, stream.get()), free(second)];
     assert_eq!(listener.end(), expected);
 }
 
@@ -154,19 +142,12 @@ fn t7_a_restored_state_is_told_as_what_is_freed_and_allocated() {
     let (stream, pool) = (bed.stream(), bed.allocator.create_pool());
     let inside = pool.enter_all();
     let (kept, gone) = (raw(&bed, KIB, &stream), raw(&bed, 3 * MIB, &stream));
-    let mut expected = vec![
-        malloc(kept, 0, KIB, stream.get()),
-        malloc(gone, 0, 3 * MIB, stream.get()),
-    ];
+    let mut expected = vec![malloc(kept, 0, KIB, stream.get()), malloc(gone, 0, 3 * MIB, stream.get())];
     let saved = pool.checkpoint().unwrap();
     bed.allocator.free_raw(gone).unwrap();
     expected.push(free(gone));
     pool.restore(&saved).unwrap();
-    expected.extend([
-        free(kept),
-        malloc(kept, 0, KIB, stream.get()),
-        malloc(gone, 0, 3 * MIB, stream.get()),
-    ]);
+    expected.extend([free(kept), malloc(kept, 0, KIB, stream.get()), malloc(gone, 0, 3 * MIB, stream.get())]);
     assert_eq!(listener.end(), expected);
     drop(inside);
     for address in [kept, gone] {

@@ -35,9 +35,8 @@ pub(crate) fn read() -> Vec<Note> {
 
 /// One, without its head: three addresses, the second of them for files that were linked anew, and three texts.
 fn note(bytes: &[u8]) -> Note {
-    let mut texts = bytes[24..]
-        .split(|byte| *byte == 0)
-        .map(|text| String::from_utf8(text.to_vec()).expect("names are text"));
+    let mut texts =
+        bytes[24..].split(|byte| *byte == 0).map(|text| String::from_utf8(text.to_vec()).expect("names are text"));
     let mut text = || texts.next().expect("a note has three texts");
     Note {
         provider: text(),

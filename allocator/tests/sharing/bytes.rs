@@ -27,8 +27,7 @@ pub(crate) fn put(device: &impl Device, at: u64, bytes: u64, seed: u64) {
     let transfer = device.transfer().expect("the device copies");
     // SAFETY: 1. the default stream is always there. 3. the memory is live. 4. `content` stays until the device has
     // been waited for.
-    unsafe { transfer.upload(at, content.as_ptr(), content.len(), StreamRef::DEFAULT) }
-        .expect("an upload is queued");
+    unsafe { transfer.upload(at, content.as_ptr(), content.len(), StreamRef::DEFAULT) }.expect("an upload is queued");
     device.synchronize_device().expect("the device runs dry");
 }
 
@@ -39,8 +38,7 @@ pub(crate) fn holds(device: &impl Device, at: u64, bytes: u64, seed: u64) -> boo
     let transfer = device.transfer().expect("the device copies");
     // SAFETY: 1. the default stream is always there. 3. the memory is live. 4. `read` is touched after the device has
     // been waited for.
-    unsafe { transfer.download(read.as_mut_ptr(), at, read.len(), StreamRef::DEFAULT) }
-        .expect("a download is queued");
+    unsafe { transfer.download(read.as_mut_ptr(), at, read.len(), StreamRef::DEFAULT) }.expect("a download is queued");
     device.synchronize_device().expect("the device runs dry");
     read == pattern(seed, read.len())
 }

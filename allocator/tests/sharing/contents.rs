@@ -91,17 +91,13 @@ fn descriptors_are_closed_with_the_memory_and_sooner() {
     assert_eq!(importer.ask("holds it 5").unwrap(), "true");
     importer.ask("close it").unwrap();
     let here = count(&mut importer);
-    eventually("the first connection has closed", || {
-        exporter.ask("readers").unwrap() == "0"
-    });
+    eventually("the first connection has closed", || exporter.ask("readers").unwrap() == "0");
     let there = count(&mut exporter);
     for _ in 0..5 {
         importer.open("it", &handle).unwrap();
         // The connection, and one for each chunk, since host memory is mapped so.
         assert_eq!(count(&mut importer), here + 1 + 40);
-        eventually("only the connection is open", || {
-            count(&mut exporter) == there + 1
-        });
+        eventually("only the connection is open", || count(&mut exporter) == there + 1);
         importer.ask("close it").unwrap();
         assert_eq!(count(&mut importer), here);
         eventually("nothing is open", || count(&mut exporter) == there);
@@ -118,18 +114,12 @@ fn a_block_inside_a_segment_is_found_by_its_offset() {
             put(&bed.device, block.address(), block.bytes(), seed);
         }
         let mut second = Second::start();
-        let shared: Vec<_> = blocks
-            .iter()
-            .map(|block| bed.allocator.share(block).unwrap())
-            .collect();
+        let shared: Vec<_> = blocks.iter().map(|block| bed.allocator.share(block).unwrap()).collect();
         for (seed, shared) in (10..).zip(&shared) {
             second.open(&format!("b{seed}"), &shared.handle()).unwrap();
         }
         for seed in 10..15 {
-            assert_eq!(
-                second.ask(&format!("holds b{seed} {seed}")).unwrap(),
-                "true"
-            );
+            assert_eq!(second.ask(&format!("holds b{seed} {seed}")).unwrap(), "true");
         }
         second.ask("put b12 99").unwrap();
         for (seed, block) in (10..).zip(&blocks) {

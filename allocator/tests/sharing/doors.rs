@@ -8,8 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown, SocketFlags,
-    SocketType,
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown, SocketFlags, SocketType,
 };
 
 use crate::bytes::{from_hex, holds, put};
@@ -28,13 +27,7 @@ pub(crate) fn came_in(opened: Result<String, String>) -> bool {
 
 #[track_caller]
 fn assert_is_refusal(why: &str) {
-    for part in [
-        "cannot be reached",
-        "pidfd_",
-        "same network namespace",
-        "ptrace_scope=0",
-        "CAP_SYS_PTRACE",
-    ] {
+    for part in ["cannot be reached", "pidfd_", "same network namespace", "ptrace_scope=0", "CAP_SYS_PTRACE"] {
         assert!(why.contains(part), "{why}");
     }
 }
@@ -77,9 +70,7 @@ fn d8_memory_is_opened_by_pidfd_and_its_closing_is_noticed() {
         assert!(why.contains("has ended or has closed"), "{why}");
         assert_eq!(second.ask("holds again 2").unwrap(), "true", "{config}");
         second.kill();
-        eventually("the memory is free", || {
-            bed.allocator.stats().active_bytes.all.current == 0
-        });
+        eventually("the memory is free", || bed.allocator.stats().active_bytes.all.current == 0);
         bed.assert_returns_everything();
     }
 }
@@ -106,9 +97,7 @@ fn d8_a_forged_number_leads_nowhere_and_harms_nobody() {
         let why = second.open("it", &forged).unwrap_err();
         assert!(why.contains("has ended or has closed"), "{number}: {why}");
     }
-    let why = second
-        .open("it", &with_door(handle.clone(), u32::MAX))
-        .unwrap_err();
+    let why = second.open("it", &with_door(handle.clone(), u32::MAX)).unwrap_err();
     assert!(why.contains("was changed on its way"), "{why}");
     second.open("it", &handle).unwrap();
     drop((second, shared, memory, other));
@@ -148,14 +137,13 @@ fn d8_another_network_namespace_is_reached_by_pidfd_and_not_by_name() {
     let memory = bed.allocate(4 * MIB);
     put(&bed.device, memory.address(), memory.bytes(), 1);
     let shared = bed.allocator.share(&memory).unwrap();
-    let (mut either, mut named) =
-        match (Second::start_apart(None), Second::start_apart(Some("name"))) {
-            (Ok(either), Ok(named)) => (either, named),
-            (Err(error), _) | (_, Err(error)) => {
-                eprintln!("not tried, as there is no second network namespace: {error}");
-                return;
-            }
-        };
+    let (mut either, mut named) = match (Second::start_apart(None), Second::start_apart(Some("name"))) {
+        (Ok(either), Ok(named)) => (either, named),
+        (Err(error), _) | (_, Err(error)) => {
+            eprintln!("not tried, as there is no second network namespace: {error}");
+            return;
+        }
+    };
     let why = named.open("it", &shared.handle()).unwrap_err();
     assert!(why.contains("cannot be reached from here"), "{why}");
     if came_in(either.open("it", &shared.handle())) {

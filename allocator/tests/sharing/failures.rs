@@ -12,11 +12,7 @@ const KINDS: [ErrorKind; 2] = [ErrorKind::OutOfMemory, ErrorKind::Other];
 #[test]
 fn any_failure_of_the_driver_leaves_nothing_behind() {
     let unnamed = HostConfig::default().without_sharing(Sharing::FileDescriptor);
-    for (config, host) in [
-        (DIRECT, HostConfig::default()),
-        (ELASTIC, HostConfig::default()),
-        (ELASTIC, unnamed),
-    ] {
+    for (config, host) in [(DIRECT, HostConfig::default()), (ELASTIC, HostConfig::default()), (ELASTIC, unnamed)] {
         let exporter = Bed::on(host, config);
         // More chunks than come at once, so that some come while others are mapped.
         let memory = exporter.allocate(40 * MIB);
@@ -25,11 +21,7 @@ fn any_failure_of_the_driver_leaves_nothing_behind() {
         let mut second = Second::start();
         let foreign = from_hex(&second.ask(&format!("share {config} 40 5")).unwrap());
         // Tokens of this very process are not opened, so for them the other process shares.
-        let handle = if config == DIRECT {
-            foreign
-        } else {
-            shared.handle()
-        };
+        let handle = if config == DIRECT { foreign } else { shared.handle() };
         for kind in KINDS {
             let bed = Bed::new(config);
             let before = (bed.device.live(), bed.device.physical_bytes());
@@ -63,13 +55,7 @@ fn any_failure_of_the_driver_while_closing_is_made_good() {
         let handle = from_hex(&second.ask(&format!("share {config} 6 5")).unwrap());
         let bed = Bed::new(config);
         let before = (bed.device.live(), bed.device.physical_bytes());
-        for call in [
-            Call::SynchronizeDevice,
-            Call::Unmap,
-            Call::Release,
-            Call::DestroyBacking,
-            Call::CloseToken,
-        ] {
+        for call in [Call::SynchronizeDevice, Call::Unmap, Call::Release, Call::DestroyBacking, Call::CloseToken] {
             for nth in 1..=3 {
                 let opened = bed.allocator.open_shared(&handle).unwrap();
                 bed.device.fail_next(call, nth, ErrorKind::Other);
@@ -91,8 +77,7 @@ fn a_failure_of_the_exporters_driver_is_told_to_the_importer() {
     let mut second = Second::start();
     // In the first batch, and in the next.
     for nth in [1, 2, 4, 16, 17, 20] {
-        bed.device
-            .fail_next(Call::ExportBacking, nth, ErrorKind::OutOfMemory);
+        bed.device.fail_next(Call::ExportBacking, nth, ErrorKind::OutOfMemory);
         let why = second.open("it", &shared.handle()).unwrap_err();
         assert!(why.contains("could not hand the memory over"), "{why}");
         eventually("nobody has it open", || shared.readers() == 0);

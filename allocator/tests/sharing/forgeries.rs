@@ -21,11 +21,7 @@ fn with_span(handle: &[u8], bytes: u64, offset: u64, extent: u64) -> Vec<u8> {
 
 /// The numbers of a true handle.
 fn span_of(handle: &[u8]) -> [u64; 3] {
-    let number = |place: usize| {
-        handle[place..place + 8]
-            .try_into()
-            .expect("it has that many")
-    };
+    let number = |place: usize| handle[place..place + 8].try_into().expect("it has that many");
     [72, 80, 88].map(|place| u64::from_le_bytes(number(place)))
 }
 
@@ -53,10 +49,7 @@ fn a_handle_of_more_than_is_shared_is_refused() {
             let here = bed.allocator.open_shared(&forged).unwrap_err();
             assert_eq!(here, Error::Share(ShareProblem::Damaged), "{config}");
             let there = second.open("it", &forged).unwrap_err();
-            assert!(
-                there.contains("was changed on its way"),
-                "{config}: {there}"
-            );
+            assert!(there.contains("was changed on its way"), "{config}: {there}");
         }
         second.open("it", &handle).unwrap();
         drop(bed.allocator.open_shared(&handle).unwrap());

@@ -114,13 +114,7 @@ fn an_exporter_that_fails_half_way_leaves_nothing_behind() {
         (Some(b"C\x28\0\0\0"), ShareProblem::Misunderstood { pid }),
         (Some(&too_many), ShareProblem::Misunderstood { pid }),
         (Some(b"W"), ShareProblem::Withdrawn { pid }),
-        (
-            Some(b"Eit is tired"),
-            ShareProblem::NotHandedOver {
-                pid,
-                why: "it is tired".to_owned(),
-            },
-        ),
+        (Some(b"Eit is tired"), ShareProblem::NotHandedOver { pid, why: "it is tired".to_owned() }),
     ];
     let bed = bed();
     let memory = bed.allocate(2 * CHUNKS * MIB);
@@ -132,11 +126,7 @@ fn an_exporter_that_fails_half_way_leaves_nothing_behind() {
             let wrong = wrong.map(<[u8]>::to_vec);
             let (handle, passing) = between(&shared.handle(), move |number, answer| {
                 let is_meant = number == nth;
-                if is_meant {
-                    wrong.clone()
-                } else {
-                    Some(answer)
-                }
+                if is_meant { wrong.clone() } else { Some(answer) }
             });
             let error = bed.allocator.open_shared(&handle).unwrap_err();
             assert_eq!(error, Error::Share(problem.clone()), "answer {nth}");

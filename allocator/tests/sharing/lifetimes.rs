@@ -37,9 +37,7 @@ fn freed_memory_serves_nobody_while_it_is_shared() {
         bed.allocator.empty_cache().unwrap();
         assert_eq!(second.ask("holds it 1").unwrap(), "true");
         second.ask("close it").unwrap();
-        eventually("the memory is free", || {
-            bed.allocator.stats().active_bytes.all.current == 0
-        });
+        eventually("the memory is free", || bed.allocator.stats().active_bytes.all.current == 0);
         bed.allocator.empty_cache().unwrap();
         assert_eq!(bed.device.physical_bytes(), 0);
         bed.assert_returns_everything();
@@ -120,10 +118,7 @@ fn memory_of_a_process_that_is_gone_does_not_open() {
 fn who_comes_too_late_is_told_so() {
     let bed = Bed::new(ELASTIC);
     let memory = bed.allocate(4 * MIB);
-    let (kept, shared) = (
-        bed.allocator.share(&memory).unwrap(),
-        bed.allocator.share(&memory).unwrap(),
-    );
+    let (kept, shared) = (bed.allocator.share(&memory).unwrap(), bed.allocator.share(&memory).unwrap());
     let handle = shared.handle();
     drop(shared);
     let mut second = Second::start();
@@ -146,25 +141,16 @@ fn memory_stays_with_its_readers_when_the_allocator_goes() {
         let mut second = Second::start();
         second.open("it", &handle).unwrap();
         drop((memory, shared));
-        let Bed {
-            device,
-            allocator,
-            stream,
-        } = bed;
+        let Bed { device, allocator, stream } = bed;
         drop((allocator, stream));
         assert!(device.physical_bytes() >= 4 * MIB);
         assert_eq!(second.ask("holds it 6").unwrap(), "true");
         assert_eq!(second.ask("kept it").unwrap(), "true");
         let mut third = Second::start();
         let why = third.open("it", &handle).unwrap_err();
-        assert!(
-            why.contains("has ended or has closed its allocator"),
-            "{why}"
-        );
+        assert!(why.contains("has ended or has closed its allocator"), "{why}");
         second.ask("close it").unwrap();
-        eventually("the device has everything back", || {
-            device.live() == cachette_hal_host::Live::default()
-        });
+        eventually("the device has everything back", || device.live() == cachette_hal_host::Live::default());
         assert_eq!(device.physical_bytes(), 0);
     }
 }
@@ -174,11 +160,7 @@ fn what_shares_memory_outlives_its_allocator() {
     let bed = Bed::new(DIRECT);
     let memory = bed.allocate(4 * MIB);
     let shared = bed.allocator.share(&memory).unwrap();
-    let Bed {
-        device,
-        allocator,
-        stream,
-    } = bed;
+    let Bed { device, allocator, stream } = bed;
     drop((memory, allocator, stream));
     assert!(device.physical_bytes() >= 4 * MIB);
     drop(shared);

@@ -43,17 +43,11 @@ impl Bed {
 
     fn on(host: HostConfig, text: &str) -> Self {
         let backend = HostBackend::new(host).expect("such a device can be made");
-        let device = backend
-            .device(Ordinal(0))
-            .expect("there is always a first device");
+        let device = backend.device(Ordinal(0)).expect("there is always a first device");
         let config = text.parse().expect("the configuration is right");
         let allocator = Allocator::with_config(device.clone(), &config);
         let stream = allocator.create_stream().expect("the device makes streams");
-        Self {
-            device,
-            allocator,
-            stream,
-        }
+        Self { device, allocator, stream }
     }
 
     fn allocate(&self, bytes: u64) -> Allocation<HostDevice> {
@@ -63,11 +57,7 @@ impl Bed {
 
     /// Drops the allocator, and checks that the device has everything back.
     fn assert_returns_everything(self) {
-        let Self {
-            device,
-            allocator,
-            stream,
-        } = self;
+        let Self { device, allocator, stream } = self;
         allocator.check().expect("every invariant holds");
         drop((stream, allocator));
         assert_eq!(device.live(), Live::default());

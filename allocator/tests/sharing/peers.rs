@@ -46,9 +46,7 @@ fn a_peer_reaches_memory_that_was_there_and_memory_that_comes() {
         allocator.allow_peer(&two).unwrap();
         let after = allocator.allocate(40 * MIB, &stream).unwrap();
         put(&one, after.address(), after.bytes(), 2);
-        let reaches = |memory: &Allocation<HostDevice>, seed| {
-            copies_from(&two, memory.address(), memory.bytes(), seed)
-        };
+        let reaches = |memory: &Allocation<HostDevice>, seed| copies_from(&two, memory.address(), memory.bytes(), seed);
         assert!(reaches(&before, 1), "{config}: what was there");
         assert!(reaches(&after, 2), "{config}: what came");
     }
@@ -95,8 +93,7 @@ fn a_peer_reaches_memory_that_has_slept() {
 #[test]
 fn a_peer_reaches_what_was_opened_of_another_process() {
     let mut second = Second::start();
-    let mut handle =
-        |seed: u64| from_hex(&second.ask(&format!("share {ELASTIC} 4 {seed}")).unwrap());
+    let mut handle = |seed: u64| from_hex(&second.ask(&format!("share {ELASTIC} 4 {seed}")).unwrap());
     let [one, two] = devices(HostConfig::default());
     let allocator = allocator(&one, ELASTIC);
     let before = allocator.open_shared(&handle(4)).unwrap();

@@ -36,9 +36,7 @@ fn readers_leave_an_exporter_descriptors_of_its_own() {
     }
     assert!(full.to_string().contains("raise its limit of open files"));
     drop(leases);
-    eventually("a reader is let in again", || {
-        bed.allocator.open_shared(&handle).is_ok()
-    });
+    eventually("a reader is let in again", || bed.allocator.open_shared(&handle).is_ok());
 }
 
 #[test]
@@ -73,8 +71,5 @@ fn a_name_that_another_user_took_is_as_good_as_free() {
     squatter.ask(&format!("squat {handle}")).unwrap();
     let bed = Bed::new(ELASTIC);
     let why = bed.allocator.open_shared(&from_hex(&handle)).unwrap_err();
-    assert!(
-        matches!(why, Error::Share(ShareProblem::Gone { .. })),
-        "{why}"
-    );
+    assert!(matches!(why, Error::Share(ShareProblem::Gone { .. })), "{why}");
 }

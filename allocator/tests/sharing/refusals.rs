@@ -45,15 +45,10 @@ fn whoever_guesses_the_key_gets_nothing() {
         // Another offer's number.
         let mut forged = shared.handle();
         forged[48] ^= 1;
-        assert!(matches!(
-            problem(&bed, &sealed(forged)),
-            ShareProblem::Withdrawn { .. }
-        ));
+        assert!(matches!(problem(&bed, &sealed(forged)), ShareProblem::Withdrawn { .. }));
         assert_eq!(bed.device.total_calls(), calls, "the driver was not asked");
         assert_eq!(shared.readers(), 0);
-        bed.allocator
-            .open_shared(&shared.handle())
-            .expect("the true one opens");
+        bed.allocator.open_shared(&shared.handle()).expect("the true one opens");
     }
 }
 
@@ -61,14 +56,10 @@ fn whoever_guesses_the_key_gets_nothing() {
 fn the_refusal_of_a_token_says_what_the_driver_said() {
     let bed = Bed::new(DIRECT);
     let memory = bed.allocate(4 * MIB);
-    bed.device
-        .fail_next(Call::ExportToken, 1, ErrorKind::InvalidValue);
+    bed.device.fail_next(Call::ExportToken, 1, ErrorKind::InvalidValue);
     let why = bed.allocator.share(&memory).unwrap_err();
     let said = cachette::hal::Error::new(ErrorKind::InvalidValue, Call::ExportToken.name());
-    assert!(
-        matches!(&why, Error::Share(ShareProblem::NoToken(found)) if *found == said),
-        "{why:?}"
-    );
+    assert!(matches!(&why, Error::Share(ShareProblem::NoToken(found)) if *found == said), "{why:?}");
     assert!(why.to_string().contains(&said.to_string()), "{why}");
     bed.allocator.share(&memory).expect("the next one works");
 }
@@ -117,10 +108,7 @@ fn another_kind_of_device_and_another_device_are_refused() {
     let shared = bed.allocator.share(&memory).unwrap();
     let mut nvidia = shared.handle();
     nvidia[10] = b'n';
-    assert!(matches!(
-        problem(&bed, &sealed(nvidia)),
-        ShareProblem::OtherVendor { .. }
-    ));
+    assert!(matches!(problem(&bed, &sealed(nvidia)), ShareProblem::OtherVendor { .. }));
     let mut other = shared.handle();
     other[31] ^= 1;
     assert_eq!(problem(&bed, &sealed(other)), ShareProblem::OtherDevice);
@@ -151,9 +139,7 @@ pub(crate) fn is_root() -> bool {
 
 #[test]
 fn what_cannot_leave_the_process_is_not_shared() {
-    let none = HostConfig::default()
-        .without_sharing(Sharing::FileDescriptor)
-        .without_sharing(Sharing::Fabric);
+    let none = HostConfig::default().without_sharing(Sharing::FileDescriptor).without_sharing(Sharing::Fabric);
     let bed = Bed::on(none, ELASTIC);
     let memory = bed.allocate(4 * MIB);
     let error = bed.allocator.share(&memory).unwrap_err();
@@ -179,10 +165,7 @@ fn only_an_allocation_is_shared() {
     let memory = bed.allocate(MIB);
     let address = memory.address();
     let inside = bed.allocator.share_raw(address + 512).unwrap_err();
-    let why = PointerProblem::Interior {
-        start: address,
-        offset: 512,
-    };
+    let why = PointerProblem::Interior { start: address, offset: 512 };
     let address = address + 512;
     assert_eq!(inside, Error::InvalidPointer { address, why });
     let other = Bed::new(DIRECT);

@@ -51,10 +51,7 @@ impl Second {
     /// One that may have so many descriptors.
     pub(crate) fn start_within(descriptors: u64) -> Self {
         let mut command = Self::command("host");
-        let limit = libc::rlimit {
-            rlim_cur: descriptors,
-            rlim_max: descriptors,
-        };
+        let limit = libc::rlimit { rlim_cur: descriptors, rlim_max: descriptors };
         let lower = move || {
             // SAFETY: it is a system call, which reads a live variable.
             match unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) } {
@@ -96,10 +93,7 @@ impl Second {
     fn command(target: &str) -> Command {
         let program = env::current_exe().expect("a program knows where it is");
         let mut command = Command::new(program);
-        command
-            .args(["second::second_process", "--exact", "--nocapture"])
-            .env(TARGET, target)
-            .env_remove(WAY);
+        command.args(["second::second_process", "--exact", "--nocapture"]).env(TARGET, target).env_remove(WAY);
         command
     }
 
@@ -176,12 +170,8 @@ fn second_process() {
         return;
     };
     let device = Backends::open(&target).expect("the device opens");
-    let mut player = Player {
-        allocator: Allocator::new(device),
-        imported: BTreeMap::new(),
-        shared: Vec::new(),
-        idle: Vec::new(),
-    };
+    let mut player =
+        Player { allocator: Allocator::new(device), imported: BTreeMap::new(), shared: Vec::new(), idle: Vec::new() };
     for line in stdin().lines() {
         let line = line.expect("the first process writes text");
         let words: Vec<&str> = line.split(' ').collect();
@@ -267,21 +257,13 @@ impl Player {
     }
 
     fn share(&mut self, config: &str, mib: &str, seed: &str) -> Result<String, String> {
-        let (mib, seed): (u64, u64) = (
-            mib.parse().map_err(|_| "no size")?,
-            seed.parse().map_err(|_| "no seed")?,
-        );
+        let (mib, seed): (u64, u64) = (mib.parse().map_err(|_| "no size")?, seed.parse().map_err(|_| "no seed")?);
         let config = config.parse().map_err(|_| "no configuration")?;
         self.allocator.set_config(&config);
         let stream = self.allocator.create_stream().map_err(|e| e.to_string())?;
         let memory = self.allocator.allocate(mib << 20, &stream);
         let memory = memory.map_err(|error| error.to_string())?;
-        put(
-            self.allocator.device(),
-            memory.address(),
-            memory.bytes(),
-            seed,
-        );
+        put(self.allocator.device(), memory.address(), memory.bytes(), seed);
         let shared = self.allocator.share(&memory).map_err(|e| e.to_string())?;
         let answer = to_hex(&shared.handle());
         self.shared.push((memory, shared));

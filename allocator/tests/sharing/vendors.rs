@@ -22,9 +22,7 @@ fn assert_shares(target: &str) {
         let allocator = Allocator::with_config(device, &config.parse().expect("it is right"));
         let stream = allocator.create_stream().expect("the device makes streams");
         let _before = allocator.allocate(700_000, &stream).expect("there is room");
-        let memory = allocator
-            .allocate(41 * MIB, &stream)
-            .expect("there is room");
+        let memory = allocator.allocate(41 * MIB, &stream).expect("there is room");
         let (device, at, bytes) = (allocator.device(), memory.address(), memory.bytes());
         put(device, at, bytes, 1);
         let shared = allocator.share(&memory).expect("it can be shared");
@@ -43,10 +41,7 @@ fn assert_shares(target: &str) {
         let handle = handle.expect("it can be shared");
         let opened = allocator.open_shared(&from_hex(&handle));
         let opened = opened.expect("it opens");
-        assert!(
-            holds(device, opened.address(), opened.bytes(), 3),
-            "{config}"
-        );
+        assert!(holds(device, opened.address(), opened.bytes(), 3), "{config}");
     }
 }
 

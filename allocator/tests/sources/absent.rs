@@ -55,8 +55,5 @@ fn a_library_of_another_kind_tells_what_it_lacks() {
 #[test]
 fn host_memory_has_no_such_library() {
     let error = Nccl::load(Vendor::Host).unwrap_err();
-    assert_eq!(
-        error.text(),
-        "neither NCCL nor RCCL has memory for host devices"
-    );
+    assert_eq!(error.text(), "neither NCCL nor RCCL has memory for host devices");
 }

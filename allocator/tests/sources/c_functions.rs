@@ -59,10 +59,7 @@ unsafe extern "C" fn end_pool(device: c_int, pool: CPoolId) {
 }
 
 unsafe extern "C" fn release_pool(device: c_int, pool: CPoolId) {
-    note(format!(
-        "release {}/{} on {device}",
-        pool.first, pool.second
-    ));
+    note(format!("release {}/{} on {device}", pool.first, pool.second));
 }
 
 unsafe extern "C" fn no_memory(_: isize, _: c_int, _: *mut c_void) -> *mut c_void {
@@ -132,10 +129,7 @@ fn null_is_out_of_memory() {
     // SAFETY: 1. the default stream.
     let error = unsafe { source.allocate(2 << 20, &super::HERE) }.unwrap_err();
     assert_eq!(error.kind(), SourceErrorKind::OutOfMemory);
-    assert_eq!(
-        error.to_string(),
-        "empty gave no memory for 2.00 MiB on device 0; give memory back and try again"
-    );
+    assert_eq!(error.to_string(), "empty gave no memory for 2.00 MiB on device 0; give memory back and try again");
 }
 
 #[test]
@@ -163,10 +157,7 @@ fn a_base_allocation_of_null_is_not_known() {
     unsafe extern "C" fn unknown(_: *mut c_void, _: *mut usize) -> *mut c_void {
         ptr::null_mut()
     }
-    let hooks = CHooks {
-        base_allocation: Some(unknown),
-        ..CHooks::default()
-    };
+    let hooks = CHooks { base_allocation: Some(unknown), ..CHooks::default() };
     // SAFETY: 1. it gives out nothing. 2. it is part of this program.
     let source = unsafe { FunctionSource::from_c("empty", no_memory, forget) };
     // SAFETY: 1. and 2. it is part of this program.

@@ -44,10 +44,7 @@ fn what_is_made_goes_back_with_the_same_size_and_place() {
     assert_eq!(ptr.address(), 0x4000);
     // SAFETY: 1. it came from there. 2. nobody uses it.
     unsafe { source.free(ptr, 4096, &HERE) }.unwrap();
-    assert_eq!(
-        *log.lock().unwrap(),
-        ["allocate 4096 on 0", "free 0x4000 of 4096 on 0"]
-    );
+    assert_eq!(*log.lock().unwrap(), ["allocate 4096 on 0", "free 0x4000 of 4096 on 0"]);
 }
 
 #[test]
@@ -60,10 +57,7 @@ fn an_unaligned_address_is_given_back_and_told() {
         error.to_string(),
         "logged returned 0x4100, which is not a multiple of 512; it was given back; align what it returns"
     );
-    assert_eq!(
-        *log.lock().unwrap(),
-        ["allocate 4096 on 0", "free 0x4100 of 4096 on 0"]
-    );
+    assert_eq!(*log.lock().unwrap(), ["allocate 4096 on 0", "free 0x4100 of 4096 on 0"]);
     // What suffices is for whoever made the source to say.
     assert!(allocate(&source.aligned_to(256), 4096).is_ok());
 }
@@ -73,13 +67,9 @@ fn an_unaligned_address_that_cannot_be_given_back_is_told_as_lost() {
     let at = DevicePtr::new(0x4001).unwrap();
     let stuck = || SourceError::other("it is stuck", "restart");
     // SAFETY: 1. 2. 3. the address is not used.
-    let source =
-        unsafe { FunctionSource::new("stuck", move |_, _| Ok(at), move |_, _, _| Err(stuck())) };
+    let source = unsafe { FunctionSource::new("stuck", move |_, _| Ok(at), move |_, _, _| Err(stuck())) };
     let error = allocate(&source, 1).unwrap_err().to_string();
-    assert!(
-        error.contains("so it is lost: it is stuck; restart"),
-        "{error}"
-    );
+    assert!(error.contains("so it is lost: it is stuck; restart"), "{error}");
 }
 
 #[test]
@@ -88,16 +78,12 @@ fn errors_of_the_functions_come_through() {
     let source = logged(&log, 0);
     let error = allocate(&source, 4096).unwrap_err();
     assert_eq!(error.kind(), SourceErrorKind::OutOfMemory);
-    assert_eq!(
-        error.to_string(),
-        "nothing is left; give memory back and try again"
-    );
+    assert_eq!(error.to_string(), "nothing is left; give memory back and try again");
 
     let at = DevicePtr::new(0x4000).unwrap();
     let busy = || SourceError::other("the memory is registered", "deregister it");
     // SAFETY: 1. 2. 3. the address is not used.
-    let source =
-        unsafe { FunctionSource::new("busy", move |_, _| Ok(at), move |_, _, _| Err(busy())) };
+    let source = unsafe { FunctionSource::new("busy", move |_, _| Ok(at), move |_, _, _| Err(busy())) };
     let ptr = allocate(&source, 512).unwrap();
     // SAFETY: 1. it came from there. 2. nobody uses it.
     let error = unsafe { source.free(ptr, 512, &HERE) }.unwrap_err();

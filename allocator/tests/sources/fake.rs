@@ -21,17 +21,11 @@ fn build() -> Option<PathBuf> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/sources/fake.c");
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     // Another run of the tests may have the last one open.
-    let (fresh, library) = (
-        format!("libfake-{}.so", process::id()),
-        folder.join("libfake.so"),
-    );
+    let (fresh, library) = (format!("libfake-{}.so", process::id()), folder.join("libfake.so"));
     let fresh = folder.join(fresh);
     let compiler = env::var("CC").unwrap_or_else(|_| "cc".into());
     let mut command = Command::new(&compiler);
-    command
-        .args(["-shared", "-fPIC", "-O1", "-o"])
-        .arg(&fresh)
-        .arg(source);
+    command.args(["-shared", "-fPIC", "-O1", "-o"]).arg(&fresh).arg(source);
     match command.status() {
         Ok(status) => {
             assert!(status.success(), "{compiler} does not compile fake.c");
@@ -56,30 +50,19 @@ pub(crate) fn second_process(name: &str, settings: &[(&str, &str)], body: impl F
     if let Some(library) = library() {
         let said = start(name, settings, library);
         // A name that no test has would succeed as well.
-        assert!(
-            said.contains(" 1 passed; 0 failed"),
-            "the second process of {name} says:\n{said}"
-        );
+        assert!(said.contains(" 1 passed; 0 failed"), "the second process of {name} says:\n{said}");
     }
 }
 
 /// Starts the second process, and returns all that it said.
 fn start(name: &str, settings: &[(&str, &str)], library: &Path) -> String {
     let mut command = Command::new(env::current_exe().expect("this program has a file"));
-    command
-        .args(["--exact", name, "--nocapture"])
-        .env(SECOND, library);
+    command.args(["--exact", name, "--nocapture"]).env(SECOND, library);
     for vendor in ["CUDA", "HIP", "NCCL", "RCCL", "NVSHMEM", "ROCSHMEM"] {
         command.env(format!("CACHETTE_{vendor}_LIBRARY"), library);
     }
-    let said = command
-        .envs(settings.iter().copied())
-        .output()
-        .expect("this program starts");
-    let (out, err) = (
-        String::from_utf8_lossy(&said.stdout),
-        String::from_utf8_lossy(&said.stderr),
-    );
+    let said = command.envs(settings.iter().copied()).output().expect("this program starts");
+    let (out, err) = (String::from_utf8_lossy(&said.stdout), String::from_utf8_lossy(&said.stderr));
     format!("{out}{err}")
 }
 

@@ -34,11 +34,7 @@ fn memory_of_a_real_library_is_made_used_and_freed() {
 #[test]
 fn hooks_are_found_by_their_names() {
     let Some(path) = library() else { return };
-    let names = HookNames {
-        init: Some("my_init"),
-        reset: Some("my_reset"),
-        ..HookNames::default()
-    };
+    let names = HookNames { init: Some("my_init"), reset: Some("my_reset"), ..HookNames::default() };
     let source = load(path, "my_alloc", "my_free").unwrap();
     // SAFETY: 1. and 2. it is the fake.
     let source = unsafe { source.load_hooks(path, &names) }.unwrap();
@@ -56,27 +52,18 @@ fn every_missing_symbol_is_named() {
                export it with C linkage under this name, or name another";
     assert!(error.to_string().ends_with(end), "{error}");
 
-    let names = HookNames {
-        reset: Some("their_reset"),
-        ..HookNames::default()
-    };
+    let names = HookNames { reset: Some("their_reset"), ..HookNames::default() };
     let source = load(path, "my_alloc", "my_free").unwrap();
     // SAFETY: 1. and 2. it is the fake.
     let error = unsafe { source.load_hooks(path, &names) }.unwrap_err();
-    assert!(
-        error.text().ends_with("has no function their_reset"),
-        "{error}"
-    );
+    assert!(error.text().ends_with("has no function their_reset"), "{error}");
 }
 
 #[test]
 fn a_file_that_is_not_there_is_told() {
     let error = load(Path::new("/nowhere/libmine.so"), "a", "f").unwrap_err();
     assert_eq!(error.kind(), SourceErrorKind::Unavailable);
-    assert_eq!(
-        error.to_string(),
-        "there is no file /nowhere/libmine.so; check the path, and build the library first"
-    );
+    assert_eq!(error.to_string(), "there is no file /nowhere/libmine.so; check the path, and build the library first");
 }
 
 #[test]
@@ -90,18 +77,9 @@ fn a_name_that_the_system_does_not_find_is_told() {
 #[test]
 fn a_file_that_is_no_library_is_told() {
     let path: PathBuf = Path::new(env!("CARGO_TARGET_TMPDIR")).join("not-a-library.so");
-    fs::write(
-        &path,
-        "these are words, and enough of them to be longer than any header is",
-    )
-    .unwrap();
+    fs::write(&path, "these are words, and enough of them to be longer than any header is").unwrap();
     let error = load(&path, "a", "f").unwrap_err();
     assert_eq!(error.kind(), SourceErrorKind::Unavailable);
-    assert!(
-        error
-            .text()
-            .starts_with("not a library that can be opened: "),
-        "{error}"
-    );
+    assert!(error.text().starts_with("not a library that can be opened: "), "{error}");
     assert!(error.text().contains("not-a-library.so ("), "{error}");
 }

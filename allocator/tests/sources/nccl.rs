@@ -36,16 +36,10 @@ fn rccl_has_the_same_functions() {
         let second = Place::new(Ordinal(1), StreamRef::DEFAULT);
         // SAFETY: 1. the default stream.
         let ptr = unsafe { source.allocate(2 << 20, &second) }.unwrap();
-        assert_eq!(
-            (fake.asked("fake_made_on"), fake.asked("fake_hip_device")),
-            (1, 0)
-        );
+        assert_eq!((fake.asked("fake_made_on"), fake.asked("fake_hip_device")), (1, 0));
         // SAFETY: 1. it came from there. 2. nobody uses it.
         unsafe { source.free(ptr, 2 << 20, &second) }.unwrap();
-        assert_eq!(
-            (fake.asked("fake_live"), fake.asked("fake_hip_device")),
-            (0, 0)
-        );
+        assert_eq!((fake.asked("fake_live"), fake.asked("fake_hip_device")), (0, 0));
     });
 }
 

@@ -1,9 +1,7 @@
 //! NVSHMEM's memory, over the fake, which checks the structures that it is given.
 
 use cachette::hal::{Ordinal, StreamRef};
-use cachette::source::{
-    Nvshmem, NvshmemLibrary, NvshmemStatus, Place, Source, SourceErrorKind, UniqueId,
-};
+use cachette::source::{Nvshmem, NvshmemLibrary, NvshmemStatus, Place, Source, SourceErrorKind, UniqueId};
 
 use super::HERE;
 use super::fake::second_process;
@@ -19,19 +17,13 @@ fn one_process_starts_it_makes_memory_and_closes_it() {
         assert_eq!(source.library().status(), NvshmemStatus::Initialised);
         // SAFETY: 1. the default stream.
         let ptr = unsafe { source.allocate(2 << 20, &SECOND) }.unwrap();
-        assert_eq!(
-            (fake.asked("fake_made_on"), fake.asked("fake_live")),
-            (1, 1)
-        );
+        assert_eq!((fake.asked("fake_made_on"), fake.asked("fake_live")), (1, 1));
         // SAFETY: 1. it came from there. 2. nobody uses it.
         unsafe { source.free(ptr, 2 << 20, &SECOND) }.unwrap();
         assert_eq!((fake.asked("fake_live"), fake.asked("fake_depth")), (0, 0));
         // SAFETY: 1. nothing is in use. 2. `single` made it.
         unsafe { source.close() }.unwrap();
-        assert_eq!(
-            NvshmemLibrary::find().unwrap().status(),
-            NvshmemStatus::NotInitialised
-        );
+        assert_eq!(NvshmemLibrary::find().unwrap().status(), NvshmemStatus::NotInitialised);
         assert_eq!(fake.asked("fake_retained"), 0);
     });
 }
@@ -67,12 +59,7 @@ fn what_is_initialised_is_adopted_and_not_initialised_again() {
         assert!(early.text().ends_with("is not initialised"), "{early}");
         let first = Nvshmem::single(Ordinal(0)).unwrap();
         let twice = Nvshmem::single(Ordinal(0)).unwrap_err();
-        assert!(
-            twice
-                .to_string()
-                .ends_with("is initialised already; use `adopt`"),
-            "{twice}"
-        );
+        assert!(twice.to_string().ends_with("is initialised already; use `adopt`"), "{twice}");
         // SAFETY: 1. the line above.
         let second = unsafe { Nvshmem::adopt(Ordinal(0)) }.unwrap();
         drop(first);
@@ -103,10 +90,7 @@ fn memory_after_the_end_and_for_other_devices_is_refused() {
         let source = Nvshmem::single(Ordinal(0)).unwrap();
         // SAFETY: 1. the default stream.
         let error = unsafe { source.allocate(4096, &SECOND) }.unwrap_err();
-        assert_eq!(
-            error.text(),
-            "NVSHMEM serves device 0 in this process, not device 1"
-        );
+        assert_eq!(error.text(), "NVSHMEM serves device 0 in this process, not device 1");
         // SAFETY: 1. the first line.
         let other = unsafe { Nvshmem::adopt(Ordinal(0)) }.unwrap();
         // SAFETY: 1. nothing is in use. 2. `single` made it.
@@ -158,9 +142,6 @@ fn threads_take_turns() {
                 });
             }
         });
-        assert_eq!(
-            (fake.asked("fake_total"), fake.asked("fake_live")),
-            (400, 0)
-        );
+        assert_eq!((fake.asked("fake_total"), fake.asked("fake_live")), (400, 0));
     });
 }

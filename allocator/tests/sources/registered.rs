@@ -25,11 +25,7 @@ fn a_vendor_has_the_source_that_was_registered_until_it_is_taken_out() {
     let found = registry::find(vendor).unwrap();
     assert!(Arc::ptr_eq(&found, &symmetric));
     let listed = registry::list();
-    assert!(
-        listed
-            .iter()
-            .any(|(known, source)| *known == vendor && source.name() == "symmetric")
-    );
+    assert!(listed.iter().any(|(known, source)| *known == vendor && source.name() == "symmetric"));
 
     let taken = registry::unregister(vendor).unwrap();
     assert!(Arc::ptr_eq(&taken, &symmetric));
@@ -44,10 +40,7 @@ fn a_vendor_has_the_source_that_was_registered_until_it_is_taken_out() {
 fn a_second_source_is_refused_and_the_first_stays() {
     registry::register(Vendor::Host, source("first")).unwrap();
     let error = registry::register(Vendor::Host, source("second")).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "second cannot be the source for host devices: first is; unregister that one first"
-    );
+    assert_eq!(error.to_string(), "second cannot be the source for host devices: first is; unregister that one first");
     assert!(matches!(error, RegistryError::Taken { .. }));
     assert_eq!(registry::find(Vendor::Host).unwrap().name(), "first");
     registry::unregister(Vendor::Host).unwrap();

@@ -18,19 +18,13 @@ fn its_cpp_names_are_found_and_its_device_is_made_current() {
         let place = Place::new(Ordinal(1), StreamRef::DEFAULT);
         // SAFETY: 1. the default stream.
         let ptr = unsafe { source.allocate(2 << 20, &place) }.unwrap();
-        assert_eq!(
-            (fake.asked("fake_made_on"), fake.asked("fake_hip_device")),
-            (1, 0)
-        );
+        assert_eq!((fake.asked("fake_made_on"), fake.asked("fake_hip_device")), (1, 0));
         // SAFETY: 1. it came from there. 2. nobody uses it.
         unsafe { source.free(ptr, 2 << 20, &place) }.unwrap();
         assert_eq!(fake.asked("fake_live"), 0);
         // SAFETY: 1. the default stream.
         let error = unsafe { source.allocate(4096, &HERE) }.unwrap_err();
-        assert_eq!(
-            error.text(),
-            "rocSHMEM serves device 1 in this process, not device 0"
-        );
+        assert_eq!(error.text(), "rocSHMEM serves device 1 in this process, not device 0");
     });
 }
 

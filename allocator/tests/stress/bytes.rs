@@ -30,10 +30,7 @@ pub(crate) fn assert_filled(read: &[u8], byte: u8, what: &str) {
     }
     let at = read.iter().position(|found| *found != byte).unwrap_or(0);
     let length = read.len();
-    panic!(
-        "{what}: byte {at} of {length} is {} instead of {byte}",
-        read[at]
-    );
+    panic!("{what}: byte {at} of {length} is {} instead of {byte}", read[at]);
 }
 
 fn place(address: u64) -> DevicePtr {
@@ -47,18 +44,9 @@ impl World {
     }
 
     /// Queues that memory is filled, by its own stream.
-    pub(crate) fn fill(
-        &self,
-        address: u64,
-        byte: u8,
-        bytes: u64,
-        stream: &Lane,
-    ) -> Result<(), Error> {
+    pub(crate) fn fill(&self, address: u64, byte: u8, bytes: u64, stream: &Lane) -> Result<(), Error> {
         // SAFETY: 1. the stream is live. 3. the memory is the worker's, allocated for the stream.
-        let filled = unsafe {
-            self.transfer()
-                .fill(place(address), byte, bytes, stream.get())
-        };
+        let filled = unsafe { self.transfer().fill(place(address), byte, bytes, stream.get()) };
         Ok(filled?)
     }
 
@@ -86,16 +74,9 @@ impl World {
         let to = into.as_mut_ptr();
         // SAFETY: 1. the stream is live. 3. the memory is not given to others before the stream has come so far, which
         // is what is tested. 4. `into` is not touched before the stream was waited for.
-        let queued = unsafe {
-            self.transfer()
-                .download(to, place(address), length, stream.get())
-        };
+        let queued = unsafe { self.transfer().download(to, place(address), length, stream.get()) };
         self.done(queued)?;
-        Some(Download {
-            into,
-            byte,
-            stream: stream.clone(),
-        })
+        Some(Download { into, byte, stream: stream.clone() })
     }
 
     /// Makes `stream` wait for what `other` has to do now.

@@ -22,53 +22,25 @@ impl Setting {
 }
 
 const fn fixed(name: &'static str, config: &'static str) -> Setting {
-    Setting {
-        name,
-        config,
-        changes: &[],
-    }
+    Setting { name, config, changes: &[] }
 }
 
 /// An odd number of settings, so that they meet every habit of the device.
 pub(crate) const SETTINGS: [Setting; 13] = [
     fixed("direct", ""),
-    fixed(
-        "elastic",
-        "expandable_segments:True,elastic_largest_chunk_mb:2,elastic_slack:0",
-    ),
+    fixed("elastic", "expandable_segments:True,elastic_largest_chunk_mb:2,elastic_slack:0"),
     fixed("direct, lent", "lend_across_streams:True"),
     fixed(
         "elastic, lent",
         "expandable_segments:True,elastic_largest_chunk_mb:2,elastic_slack:0,lend_across_streams:True",
     ),
-    fixed(
-        "direct, collected",
-        "garbage_collection_threshold:0.3,memory_limit:32M",
-    ),
-    fixed(
-        "elastic, collected",
-        "expandable_segments:True,garbage_collection_threshold:0.3,memory_limit:32M",
-    ),
-    fixed(
-        "direct, split",
-        "max_split_size_mb:20,roundup_power2_divisions:4,pinned_use_cuda_host_register:True",
-    ),
-    fixed(
-        "elastic, compact",
-        "expandable_segments:True,elastic_setting:compact",
-    ),
-    fixed(
-        "elastic, limited",
-        "expandable_segments:True,memory_limit:24M",
-    ),
-    fixed(
-        "elastic, unblocked",
-        "expandable_segments:True,elastic_setting:quick,never_block:True",
-    ),
-    fixed(
-        "graphs reused",
-        "graph_capture_record_stream_reuse:True,memory_limit:36M",
-    ),
+    fixed("direct, collected", "garbage_collection_threshold:0.3,memory_limit:32M"),
+    fixed("elastic, collected", "expandable_segments:True,garbage_collection_threshold:0.3,memory_limit:32M"),
+    fixed("direct, split", "max_split_size_mb:20,roundup_power2_divisions:4,pinned_use_cuda_host_register:True"),
+    fixed("elastic, compact", "expandable_segments:True,elastic_setting:compact"),
+    fixed("elastic, limited", "expandable_segments:True,memory_limit:24M"),
+    fixed("elastic, unblocked", "expandable_segments:True,elastic_setting:quick,never_block:True"),
+    fixed("graphs reused", "graph_capture_record_stream_reuse:True,memory_limit:36M"),
     Setting {
         name: "changing",
         config: "",
@@ -117,12 +89,7 @@ pub(crate) const KINDS: usize = SETTINGS.len() * 2;
 
 impl Kind {
     pub(crate) fn of(seed: u64) -> Self {
-        let habits = [
-            Habit::Plain,
-            Habit::NoAliases,
-            Habit::RefusesAliases,
-            Habit::Withholds,
-        ];
+        let habits = [Habit::Plain, Habit::NoAliases, Habit::RefusesAliases, Habit::Withholds];
         let pick = |among: usize| usize::try_from(seed % among as u64).expect("it is small");
         let number = pick(KINDS);
         Self {

@@ -106,25 +106,13 @@ fn run(way: &str, round: fn(Kind) -> Tally) {
 fn summarise(way: &str, rows: &[Row; KINDS], failed: &[u64]) {
     for (number, row) in rows.iter().enumerate() {
         let name = kind::SETTINGS[number / 2].name;
-        let fails = if number % 2 == 1 {
-            ", failing calls"
-        } else {
-            ""
-        };
-        let Row {
-            rounds,
-            steps,
-            failures,
-        } = row;
-        say(&format!(
-            "{way}: {name}{fails}: {rounds} rounds, {steps} operations, {failures} calls failed"
-        ));
+        let fails = if number % 2 == 1 { ", failing calls" } else { "" };
+        let Row { rounds, steps, failures } = row;
+        say(&format!("{way}: {name}{fails}: {rounds} rounds, {steps} operations, {failures} calls failed"));
     }
     let calls = Call::ALL.iter().zip(failed);
-    let calls: Vec<String> = calls
-        .filter(|(_, failed)| **failed > 0)
-        .map(|(call, failed)| format!("{call} {failed}"))
-        .collect();
+    let calls: Vec<String> =
+        calls.filter(|(_, failed)| **failed > 0).map(|(call, failed)| format!("{call} {failed}")).collect();
     say(&format!("{way}: calls that failed: {}", calls.join(", ")));
 }
 

@@ -122,12 +122,9 @@ fn with<'a>(kind: &Kind, worker: &mut Worker<'a>, act: impl FnOnce(&mut Worker<'
 /// Says where a round failed, and how to repeat it.
 fn tell(kind: &Kind, worker: Option<&Worker<'_>>) {
     match worker {
-        Some(Worker {
-            number,
-            steps,
-            doing,
-            ..
-        }) => eprintln!("failed: {kind}; worker {number}, step {steps}: {doing}"),
+        Some(Worker { number, steps, doing, .. }) => {
+            eprintln!("failed: {kind}; worker {number}, step {steps}: {doing}")
+        }
         None => eprintln!("failed: {kind}; when everything was freed"),
     }
     let seed = kind.seed;

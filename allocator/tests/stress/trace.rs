@@ -37,10 +37,7 @@ struct Written {
 impl Tape {
     /// Counts failures, and writes every call down if `writes`.
     pub(crate) fn new(writes: bool) -> Self {
-        Self {
-            failed: Call::ALL.iter().map(|_| AtomicU64::new(0)).collect(),
-            written: writes.then(Mutex::default),
-        }
+        Self { failed: Call::ALL.iter().map(|_| AtomicU64::new(0)).collect(), written: writes.then(Mutex::default) }
     }
 
     /// How many calls of a kind failed.
@@ -72,28 +69,19 @@ impl Observer for Tape {
 
 impl Written {
     fn write(&mut self, call: &DriverCall) {
-        let makes_range = matches!(
-            call.call,
-            Call::Allocate | Call::Reserve | Call::AllocatePinned | Call::Register
-        );
+        let makes_range = matches!(call.call, Call::Allocate | Call::Reserve | Call::AllocatePinned | Call::Register);
         if makes_range && call.outcome.is_ok() {
-            self.ranges
-                .insert(call.subject, (call.bytes, self.lines.len()));
+            self.ranges.insert(call.subject, (call.bytes, self.lines.len()));
         }
         let line = Line {
             call: call.call,
             subject: self.place(call.subject),
             bytes: call.bytes,
-            stream: call
-                .stream
-                .map_or(0, |stream| self.handle(stream.raw() as u64)),
+            stream: call.stream.map_or(0, |stream| self.handle(stream.raw() as u64)),
             failed: call.outcome.err().map(|error| error.kind()),
         };
         self.lines.push(line);
-        let ends_range = matches!(
-            call.call,
-            Call::Free | Call::Release | Call::FreePinned | Call::Unregister
-        );
+        let ends_range = matches!(call.call, Call::Free | Call::Release | Call::FreePinned | Call::Unregister);
         if ends_range && call.outcome.is_ok() {
             self.ranges.remove(&call.subject);
         }
@@ -101,9 +89,7 @@ impl Written {
 
     fn place(&mut self, subject: u64) -> (usize, u64) {
         match self.ranges.range(..=subject).next_back() {
-            Some((start, (bytes, number))) if subject - start < *bytes => {
-                (*number, subject - start)
-            }
+            Some((start, (bytes, number))) if subject - start < *bytes => (*number, subject - start),
             _ => (self.handle(subject), 0),
         }
     }

@@ -54,11 +54,7 @@ impl World {
     /// A device whose streams have threads, or that runs when it is told to and writes down every call.
     pub(crate) fn new(kind: Kind, stepped: bool) -> Self {
         let host = kind.host();
-        let host = if stepped {
-            host.stepped(kind.seed)
-        } else {
-            host
-        };
+        let host = if stepped { host.stepped(kind.seed) } else { host };
         let backend = HostBackend::new(host).expect("such a device can be made");
         let host = backend.device(Ordinal(0)).expect("there is a first device");
         let tape = Arc::new(Tape::new(stepped));
@@ -159,15 +155,7 @@ impl World {
             let read = item.buffer.read().expect("no call fails any more");
             assert_filled(&read, item.byte, "exchanged memory");
         }
-        let Self {
-            kind,
-            host,
-            tape,
-            allocator,
-            streams,
-            pools,
-            ..
-        } = self;
+        let Self { kind, host, tape, allocator, streams, pools, .. } = self;
         drop(pools);
         // Where waiting is forbidden, an emptying marks where streams stand, and the next one gives back what has ended.
         for turn in 0..10 {
@@ -192,21 +180,13 @@ impl World {
         let active = pinned.active_requests.current;
         assert!(active <= kept, "{active} pieces of pinned memory in use");
         let kept = kind.withholds();
-        assert!(
-            kept || host.physical_bytes() == 0,
-            "{} bytes are left on the device",
-            host.physical_bytes()
-        );
+        assert!(kept || host.physical_bytes() == 0, "{} bytes are left on the device", host.physical_bytes());
         let device = Arc::clone(allocator.device());
         drop((streams, allocator));
         assert_nothing_left(&host, &tape);
         let misuses = device.misuses();
         assert!(misuses.is_empty(), "{misuses:?}");
-        Tally {
-            steps: 0,
-            failed: Call::ALL.iter().map(|call| tape.failed(*call)).collect(),
-            lines: tape.lines(),
-        }
+        Tally { steps: 0, failed: Call::ALL.iter().map(|call| tape.failed(*call)).collect(), lines: tape.lines() }
     }
 }
 

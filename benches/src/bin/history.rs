@@ -56,10 +56,7 @@ fn pairs(arguments: &Arguments) -> Result<Table<3>, Box<dyn Error>> {
     for (name, options) in [
         ("off", None),
         ("events", Some(events)),
-        (
-            "callers of allocations",
-            Some(callers.clone().level(Level::Alloc)),
-        ),
+        ("callers of allocations", Some(callers.clone().level(Level::Alloc))),
         ("callers of everything", Some(callers)),
     ] {
         let (allocator, stream) = allocator()?;
@@ -108,12 +105,7 @@ fn snapshots(arguments: &Arguments) -> Result<Table<4>, Box<dyn Error>> {
             held = snapshot.segments.iter().map(|s| s.blocks.len()).sum();
             happened = snapshot.traces.iter().map(|t| t.events.len()).sum();
         }
-        table.push([
-            name.to_owned(),
-            held.to_string(),
-            happened.to_string(),
-            format!("{best:.1}"),
-        ]);
+        table.push([name.to_owned(), held.to_string(), happened.to_string(), format!("{best:.1}")]);
     }
     drop(blocks);
     Ok(table)

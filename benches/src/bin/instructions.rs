@@ -35,9 +35,7 @@ struct Arguments {
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let ended = match arguments.run {
-        Some(case) => case
-            .run(arguments.twice, || process::exit(0))
-            .map(|()| true),
+        Some(case) => case.run(arguments.twice, || process::exit(0)).map(|()| true),
         None => report(&arguments),
     };
     match ended {
@@ -78,8 +76,7 @@ fn report(arguments: &Arguments) -> Result<bool, Box<dyn Error>> {
     }
     write!(io::stdout(), "{}", table(&counts))?;
     if let Some(path) = &arguments.json {
-        let mut file = File::create(path)
-            .map_err(|error| format!("cannot write to '{}': {error}", path.display()))?;
+        let mut file = File::create(path).map_err(|error| format!("cannot write to '{}': {error}", path.display()))?;
         serde_json::to_writer_pretty(&mut file, &counts)?;
         writeln!(file)?;
     }
@@ -92,9 +89,7 @@ fn table(counts: &[Count]) -> Table<4> {
         table.push([
             count.workload.to_owned(),
             format!("{:.1}", count.instructions_per_pair),
-            count
-                .bound
-                .map_or_else(|| "-".to_owned(), |bound| bound.to_string()),
+            count.bound.map_or_else(|| "-".to_owned(), |bound| bound.to_string()),
             if count.holds() { "" } else { "exceeded" }.to_owned(),
         ]);
     }

@@ -43,10 +43,7 @@ pub fn count(case: Case, twice: bool) -> Result<u64, CallgrindError> {
     })?;
     let text = String::from_utf8_lossy(&output.stderr);
     let count = output.status.success().then(|| collected(&text)).flatten();
-    count.ok_or_else(|| CallgrindError::NoCount {
-        case: case.name(),
-        output: text.into_owned(),
-    })
+    count.ok_or_else(|| CallgrindError::NoCount { case: case.name(), output: text.into_owned() })
 }
 
 /// The count in what callgrind writes at its end, as in `==17== Collected : 12345`.

@@ -88,11 +88,7 @@ impl Case {
     ///
     /// A process that leaves there does not count how everything is taken apart.
     pub fn run(self, twice: bool, end: impl FnOnce()) -> Result<(), Stopped> {
-        let pairs = if twice {
-            2 * self.pairs()
-        } else {
-            self.pairs()
-        };
+        let pairs = if twice { 2 * self.pairs() } else { self.pairs() };
         match self {
             Self::Pair => run_pairs(&Owned::new(allocator()?, 1)?, pairs)?,
             Self::PairRaw => run_pairs(&Raw::new(allocator()?, 1)?, pairs)?,
@@ -123,13 +119,7 @@ impl Case {
     }
 
     /// All steps are drawn before any is taken, and in both runs alike, so that drawing does not count.
-    fn churn(
-        self,
-        slots: usize,
-        sizes: LogUniform,
-        steps: usize,
-        end: impl FnOnce(),
-    ) -> Result<(), Stopped> {
+    fn churn(self, slots: usize, sizes: LogUniform, steps: usize, end: impl FnOnce()) -> Result<(), Stopped> {
         let subject = Owned::new(allocator()?, 1)?;
         let mut churning = Churn { slots, sizes }.begin(&subject)?;
         churning.run(WARM_STEPS.max(2 * slots))?;
@@ -142,9 +132,7 @@ impl Case {
 
 fn allocator() -> Result<Allocator<HostDevice>, Stopped> {
     let config = HostConfig::default().phantom(true).capacity(CAPACITY);
-    Ok(Allocator::new(
-        HostBackend::new(config)?.device(Ordinal(0))?,
-    ))
+    Ok(Allocator::new(HostBackend::new(config)?.device(Ordinal(0))?))
 }
 
 /// An allocator with a history.
@@ -177,14 +165,9 @@ mod tests {
 
     #[test]
     fn the_cases_end_once() {
-        for case in [
-            Case::Pair,
-            Case::PairRaw,
-            Case::PairPinned,
-            Case::PairHistory,
-            Case::PairTwoStreams,
-            Case::Churn1k,
-        ] {
+        for case in
+            [Case::Pair, Case::PairRaw, Case::PairPinned, Case::PairHistory, Case::PairTwoStreams, Case::Churn1k]
+        {
             for twice in [false, true] {
                 let mut ends = 0;
                 case.run(twice, || ends += 1).unwrap();

@@ -46,26 +46,13 @@ impl Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            pass,
-            operation,
-            error,
-        } = self;
-        write!(
-            f,
-            "operation {operation} of the {pass} pass failed: {error}"
-        )
+        let Self { pass, operation, error } = self;
+        write!(f, "operation {operation} of the {pass} pass failed: {error}")
     }
 }
 
-#[expect(
-    clippy::ref_option,
-    reason = "the signature that the derived code calls"
-)]
-pub(super) fn as_text<S: serde::Serializer>(
-    error: &Option<Failure>,
-    out: S,
-) -> Result<S::Ok, S::Error> {
+#[expect(clippy::ref_option, reason = "the signature that the derived code calls")]
+pub(super) fn as_text<S: serde::Serializer>(error: &Option<Failure>, out: S) -> Result<S::Ok, S::Error> {
     match error {
         Some(failure) => out.collect_str(failure),
         None => out.serialize_none(),

@@ -26,10 +26,7 @@ pub struct Fit {
     /// Whether two more runs showed that the trace fits and that it does not with [`FIT_STEP`] less.
     pub confirmed: bool,
     /// Why no limit was found; absent if one was.
-    #[serde(
-        skip_serializing_if = "Option::is_none",
-        serialize_with = "failure::as_text"
-    )]
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "failure::as_text")]
     pub error: Option<Failure>,
 }
 
@@ -48,11 +45,7 @@ pub fn fit(trace: &Trace, device: &AnyDevice, config: &Config) -> Fit {
         confirmed: false,
         error: None,
     };
-    let probe = Probe {
-        trace,
-        device,
-        config,
-    };
+    let probe = Probe { trace, device, config };
     let ended = found.search(&probe);
     found.error = ended.err();
     found
@@ -152,11 +145,7 @@ mod tests {
 
     /// 100 bytes that stay, and `sizes` one after the other.
     fn trace(sizes: &[u64]) -> Trace {
-        let allocate = |slot, bytes| Operation::Allocate {
-            slot,
-            stream: 0,
-            bytes,
-        };
+        let allocate = |slot, bytes| Operation::Allocate { slot, stream: 0, bytes };
         let mut operations = vec![allocate(0, 100)];
         for bytes in sizes {
             operations.extend([allocate(1, *bytes), Operation::Free { slot: 1 }]);
@@ -185,10 +174,7 @@ mod tests {
         let fit = found(&trace(&[10 * MIB, 12 * MIB, 40 * MIB]), 1 << 30, "");
         assert_eq!(fit.peak_reserved, 64 * MIB);
         assert_eq!(fit.fit_bytes, Some(42 * MIB));
-        assert!(
-            fit.fit_ratio
-                .is_some_and(|ratio| (ratio - 1.05).abs() < 1e-3)
-        );
+        assert!(fit.fit_ratio.is_some_and(|ratio| (ratio - 1.05).abs() < 1e-3));
         assert!(fit.confirmed);
         assert_eq!(fit.error, None);
     }
@@ -214,11 +200,7 @@ mod tests {
 
     #[test]
     fn halving_ends_at_the_smallest_that_is_enough() {
-        let bounds = Bounds {
-            requested: 9 * MIB,
-            reserved: 40 * MIB,
-            total: 1001 * MIB,
-        };
+        let bounds = Bounds { requested: 9 * MIB, reserved: 40 * MIB, total: 1001 * MIB };
         let smallest = |steps: u64| {
             let mut probes = 0;
             let ended = bounds.smallest(|limit| {
@@ -242,11 +224,7 @@ mod tests {
 
     #[test]
     fn nothing_fits_in_nothing() {
-        let bounds = Bounds {
-            requested: 0,
-            reserved: 0,
-            total: 0,
-        };
+        let bounds = Bounds { requested: 0, reserved: 0, total: 0 };
         assert_eq!(bounds.smallest(|_| Err(())), Ok(0));
     }
 }

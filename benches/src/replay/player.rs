@@ -24,20 +24,12 @@ impl<'a> Player<'a> {
         Ok(Self {
             trace,
             allocator,
-            streams: streams.map_err(|error| Failure {
-                pass: Pass::First,
-                operation: 0,
-                error,
-            })?,
+            streams: streams.map_err(|error| Failure { pass: Pass::First, operation: 0, error })?,
         })
     }
 
     /// How long the trace took. What it leaves live is freed afterwards, untimed.
-    pub(super) fn play(
-        &self,
-        pass: Pass,
-        progress: &mut dyn FnMut(usize),
-    ) -> Result<Duration, Failure> {
+    pub(super) fn play(&self, pass: Pass, progress: &mut dyn FnMut(usize)) -> Result<Duration, Failure> {
         let mut live: Vec<Option<Allocation<Device>>> = Vec::new();
         live.resize_with(self.trace.slots, || None);
         let mut took = Duration::ZERO;
@@ -72,17 +64,9 @@ impl<'a> Player<'a> {
     }
 
     #[inline]
-    fn step(
-        &self,
-        operation: Operation,
-        live: &mut [Option<Allocation<Device>>],
-    ) -> Result<(), Error> {
+    fn step(&self, operation: Operation, live: &mut [Option<Allocation<Device>>]) -> Result<(), Error> {
         match operation {
-            Operation::Allocate {
-                slot,
-                stream,
-                bytes,
-            } => {
+            Operation::Allocate { slot, stream, bytes } => {
                 let stream = &self.streams[stream as usize];
                 live[slot as usize] = Some(self.allocator.allocate(bytes, stream)?);
             }

@@ -10,11 +10,7 @@ const MIB: u64 = 1 << 20;
 
 /// 10 MiB, freed and asked for again; 100 bytes on another stream, never freed.
 fn trace() -> Trace {
-    let allocate = |slot, stream, bytes| Operation::Allocate {
-        slot,
-        stream,
-        bytes,
-    };
+    let allocate = |slot, stream, bytes| Operation::Allocate { slot, stream, bytes };
     Trace {
         name: "small".into(),
         operations: vec![
@@ -32,19 +28,10 @@ fn trace() -> Trace {
 
 /// 2 MiB on one stream, and once they are free as many on another.
 fn handing_over() -> Trace {
-    let allocate = |slot, stream| Operation::Allocate {
-        slot,
-        stream,
-        bytes: 2 * MIB,
-    };
+    let allocate = |slot, stream| Operation::Allocate { slot, stream, bytes: 2 * MIB };
     Trace {
         name: "handing over".into(),
-        operations: vec![
-            allocate(0, 0),
-            Operation::Free { slot: 0 },
-            allocate(1, 1),
-            Operation::Free { slot: 1 },
-        ],
+        operations: vec![allocate(0, 0), Operation::Free { slot: 0 }, allocate(1, 1), Operation::Free { slot: 1 }],
         slots: 2,
         streams: 2,
         peak_requested: 2 * MIB,
@@ -91,11 +78,7 @@ fn running_out_of_memory_keeps_the_figures_so_far() {
     assert_eq!((failure.pass, failure.operation), (Pass::First, 4));
     assert!(failure.is_out_of_memory());
     assert_eq!(outcome.peak_reserved, 10 * MIB);
-    let times = [
-        outcome.cold_ns_per_op,
-        outcome.warm_ns_per_op,
-        outcome.steady_ns_per_op,
-    ];
+    let times = [outcome.cold_ns_per_op, outcome.warm_ns_per_op, outcome.steady_ns_per_op];
     assert_eq!(times, [None; PASSES]);
     assert_eq!(outcome.steady_driver_calls, None);
     let memory = target.device.memory_info().unwrap();
@@ -107,11 +90,7 @@ fn the_configuration_is_obeyed() {
     let (outcome, ..) = replayed(1 << 30, "memory_limit:4M", None);
     let failure = outcome.error.unwrap();
     assert_eq!(failure.operation, 1);
-    assert!(
-        failure
-            .to_string()
-            .starts_with("operation 1 of the first pass failed: out of")
-    );
+    assert!(failure.to_string().starts_with("operation 1 of the first pass failed: out of"));
 }
 
 #[test]
@@ -135,11 +114,7 @@ fn chunks_are_counted_as_they_are_made_and_as_they_move() {
     let (outcome, ..) = replayed(1 << 30, "", None);
     assert_eq!((outcome.created_chunks, outcome.moved_chunks), (0, 0));
     // Five chunks of 2 MiB for the first stream and one for the second; all of them stay.
-    let (outcome, ..) = replayed(
-        1 << 30,
-        "expandable_segments:True,elastic_setting:compact",
-        None,
-    );
+    let (outcome, ..) = replayed(1 << 30, "expandable_segments:True,elastic_setting:compact", None);
     assert_eq!((outcome.created_chunks, outcome.moved_chunks), (6, 0));
     assert_eq!(outcome.steady_created_chunks, Some(0));
     assert_eq!(outcome.steady_moved_chunks, Some(0));
@@ -171,16 +146,8 @@ fn a_timeline_shows_the_most_of_every_moment() {
     let target = Target::host(Ordinal(0), 1 << 30).unwrap();
     let line = timeline(&trace(), &target.device, &Config::default(), None);
     assert_eq!(line.step, 1);
-    assert_eq!(
-        line.requested,
-        [10 * MIB, 0, 10 * MIB, 10 * MIB + 100],
-        "one moment an operation"
-    );
-    assert_eq!(
-        line.reserved,
-        [10 * MIB, 10 * MIB, 10 * MIB, 12 * MIB],
-        "nothing is given back"
-    );
+    assert_eq!(line.requested, [10 * MIB, 0, 10 * MIB, 10 * MIB + 100], "one moment an operation");
+    assert_eq!(line.reserved, [10 * MIB, 10 * MIB, 10 * MIB, 12 * MIB], "nothing is given back");
     assert_eq!(line.failed, None);
     let tight = timeline(&trace(), &target.device, &Config::default(), Some(11 * MIB));
     assert_eq!((tight.reserved.len(), tight.failed), (3, Some(4)));
@@ -191,15 +158,8 @@ fn a_timeline_shows_the_most_of_every_moment() {
 #[test]
 fn a_long_timeline_has_as_many_moments_as_a_picture_has_columns() {
     let mut long = trace();
-    long.operations = [
-        Operation::Allocate {
-            slot: 0,
-            stream: 0,
-            bytes: 2 * MIB,
-        },
-        Operation::Free { slot: 0 },
-    ]
-    .repeat(2001);
+    long.operations =
+        [Operation::Allocate { slot: 0, stream: 0, bytes: 2 * MIB }, Operation::Free { slot: 0 }].repeat(2001);
     let target = Target::host(Ordinal(0), 1 << 30).unwrap();
     let line = timeline(&long, &target.device, &Config::default(), None);
     assert_eq!((line.step, line.requested.len()), (3, 1334));

@@ -26,17 +26,12 @@ pub struct Timeline {
 /// Goes once through `trace` with a new allocator, and notes what it holds.
 ///
 /// The clock of [`replay`](super::replay) would count the looking, so this is a pass of its own.
-pub fn timeline(
-    trace: &Trace,
-    device: &AnyDevice,
-    config: &Config,
-    limit: Option<u64>,
-) -> Timeline {
+pub fn timeline(trace: &Trace, device: &AnyDevice, config: &Config, limit: Option<u64>) -> Timeline {
     let (allocator, _) = allocator(device, config, limit);
     let step = trace.operations.len().div_ceil(MOMENTS).max(1);
     let mut reserved = Moments::new(step);
-    let ended = Player::new(&allocator, trace)
-        .and_then(|player| player.watch(|| reserved.note(allocator.reserved_bytes())));
+    let ended =
+        Player::new(&allocator, trace).and_then(|player| player.watch(|| reserved.note(allocator.reserved_bytes())));
     Timeline {
         step,
         reserved: reserved.most,
@@ -71,11 +66,7 @@ struct Moments {
 
 impl Moments {
     const fn new(step: usize) -> Self {
-        Self {
-            step,
-            count: 0,
-            most: Vec::new(),
-        }
+        Self { step, count: 0, most: Vec::new() }
     }
 
     /// Notes the figure after one more operation.

@@ -24,12 +24,7 @@ impl Builder {
         self.live.contains_key(&id)
     }
 
-    pub(super) fn allocate(
-        &mut self,
-        id: u64,
-        bytes: u64,
-        stream: u64,
-    ) -> Result<(), TraceProblem> {
+    pub(super) fn allocate(&mut self, id: u64, bytes: u64, stream: u64) -> Result<(), TraceProblem> {
         if self.is_live(id) {
             return Err(TraceProblem::AlreadyLive(id));
         }
@@ -42,11 +37,7 @@ impl Builder {
         self.peak_requested = self.peak_requested.max(self.requested);
         let next = u32::try_from(self.streams.len()).map_err(|_| TraceProblem::TooMuch)?;
         let stream = *self.streams.entry(stream).or_insert(next);
-        self.operations.push(Operation::Allocate {
-            slot,
-            stream,
-            bytes,
-        });
+        self.operations.push(Operation::Allocate { slot, stream, bytes });
         Ok(())
     }
 

@@ -51,9 +51,7 @@ pub enum TraceProblem {
     #[error("{0} is allocated already; expected an ID that is new or was freed")]
     AlreadyLive(u64),
     /// Memory is freed that is not allocated.
-    #[error(
-        "{0} is freed but not allocated; expected the ID of an 'a' line above that was not freed since"
-    )]
+    #[error("{0} is freed but not allocated; expected the ID of an 'a' line above that was not freed since")]
     NotLive(u64),
     /// More is live at once than can be counted.
     #[error("more is live here than any device has; expected less than 2^64 bytes")]

@@ -17,20 +17,12 @@ const LONGEST: usize = 128;
 const SHOWN: usize = 40;
 
 pub(super) fn open(path: &Path) -> Result<Trace, TraceError> {
-    let fail = |line, problem| TraceError {
-        path: path.to_owned(),
-        line,
-        problem,
-    };
+    let fail = |line, problem| TraceError { path: path.to_owned(), line, problem };
     let unreadable = |error| fail(None, TraceProblem::Unreadable(error));
     let mut file = BufReader::new(File::open(path).map_err(unreadable)?);
     let packed = file.fill_buf().map_err(unreadable)?.starts_with(&PACKED);
     let mut reader = Reader::default();
-    let read = if packed {
-        reader.read(BufReader::new(MultiGzDecoder::new(file)))
-    } else {
-        reader.read(file)
-    };
+    let read = if packed { reader.read(BufReader::new(MultiGzDecoder::new(file))) } else { reader.read(file) };
     read.map_err(|problem| fail(Some(reader.line), problem))?;
     if reader.builder.operations.is_empty() {
         return Err(fail(None, TraceProblem::Empty));
@@ -101,21 +93,14 @@ fn number(field: &'static str, text: &str) -> Result<u64, TraceProblem> {
     // `parse` would take a plus sign.
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
     let number = digits.then(|| text.parse().ok()).flatten();
-    number.ok_or_else(|| TraceProblem::Number {
-        field,
-        text: shown(text),
-    })
+    number.ok_or_else(|| TraceProblem::Number { field, text: shown(text) })
 }
 
 /// The beginning of a text, without what would upset a terminal.
 fn shown(text: &str) -> String {
     let mut characters = text.escape_debug();
     let start: String = characters.by_ref().take(SHOWN).collect();
-    let more = if characters.next().is_some() {
-        "…"
-    } else {
-        ""
-    };
+    let more = if characters.next().is_some() { "…" } else { "" };
     format!("{start}{more}")
 }
 

@@ -26,11 +26,7 @@ const ENDINGS: [&str; 2] = [".pickle", ".json"];
 
 /// Reads the history of one device from the snapshot in a file.
 pub(super) fn open(path: &Path, device: Option<u32>) -> Result<Trace, TraceError> {
-    let fail = |problem| TraceError {
-        path: path.to_owned(),
-        line: None,
-        problem,
-    };
+    let fail = |problem| TraceError { path: path.to_owned(), line: None, problem };
     let snapshot = Snapshot::read(path).map_err(|error| fail(error.problem.into()))?;
     let device = choose(&snapshot, device).map_err(fail)?;
     trace(&snapshot, device, name_of(path)).map_err(fail)
@@ -47,10 +43,7 @@ fn name_of(path: &Path) -> String {
 /// The device whose history is replayed: the one asked for, or the only one there is.
 fn choose(snapshot: &Snapshot, device: Option<u32>) -> Result<u32, TraceProblem> {
     let traces = snapshot.traces.iter();
-    let known: Vec<u32> = traces
-        .filter(|trace| !trace.events.is_empty())
-        .map(|trace| trace.device)
-        .collect();
+    let known: Vec<u32> = traces.filter(|trace| !trace.events.is_empty()).map(|trace| trace.device).collect();
     let listed = || {
         let known: Vec<_> = known.iter().map(u32::to_string).collect();
         known.join(", ")
@@ -60,20 +53,13 @@ fn choose(snapshot: &Snapshot, device: Option<u32>) -> Result<u32, TraceProblem>
         (None, [only]) => Ok(*only),
         (None, _) => Err(TraceProblem::SeveralDevices(listed())),
         (Some(device), known) if known.contains(&device) => Ok(device),
-        (Some(device), _) => Err(TraceProblem::NoSuchDevice {
-            device,
-            known: listed(),
-        }),
+        (Some(device), _) => Err(TraceProblem::NoSuchDevice { device, known: listed() }),
     }
 }
 
 fn trace(snapshot: &Snapshot, device: u32, name: String) -> Result<Trace, TraceProblem> {
-    let events: Vec<&Event> = snapshot
-        .traces
-        .iter()
-        .filter(|trace| trace.device == device)
-        .flat_map(|trace| &trace.events)
-        .collect();
+    let events: Vec<&Event> =
+        snapshot.traces.iter().filter(|trace| trace.device == device).flat_map(|trace| &trace.events).collect();
     let freed = freeing(&events);
     let earlier = earlier(snapshot, device, &events, freed);
     let mut builder = Builder::default();
@@ -100,25 +86,15 @@ fn trace(snapshot: &Snapshot, device: u32, name: String) -> Result<Trace, TraceP
         return Err(TraceProblem::NoHistory);
     }
     let mut trace = builder.finish(name);
-    trace.recorded = Some(Recorded {
-        device,
-        peak_reserved: held.peak,
-        earlier: earlier.len(),
-        reserved: held.changes,
-    });
+    trace.recorded =
+        Some(Recorded { device, peak_reserved: held.peak, earlier: earlier.len(), reserved: held.changes });
     Ok(trace)
 }
 
 /// The events that give memory back: when it is free for others, or when that was not recorded, when it was asked.
 fn freeing(events: &[&Event]) -> Action {
-    let completed = events
-        .iter()
-        .any(|event| event.action == Action::FreeCompleted);
-    if completed {
-        Action::FreeCompleted
-    } else {
-        Action::FreeRequested
-    }
+    let completed = events.iter().any(|event| event.action == Action::FreeCompleted);
+    if completed { Action::FreeCompleted } else { Action::FreeRequested }
 }
 
 /// An allocation that is older than the history.
@@ -139,19 +115,13 @@ fn earlier(snapshot: &Snapshot, device: u32, events: &[&Event], freed: Action) -
         if event.action == Action::Alloc {
             live.insert(event.address, true);
         } else if event.action == freed && live.insert(event.address, false).is_none() {
-            older.push(Older {
-                address: event.address,
-                bytes: event.bytes,
-                stream: event.stream,
-            });
+            older.push(Older { address: event.address, bytes: event.bytes, stream: event.stream });
         }
     }
     let segments = snapshot.segments.iter();
     for segment in segments.filter(|segment| segment.device == device) {
-        let used = segment
-            .blocks
-            .iter()
-            .filter(|block| block.state != BlockState::Free && !live.contains_key(&block.address));
+        let used =
+            segment.blocks.iter().filter(|block| block.state != BlockState::Free && !live.contains_key(&block.address));
         older.extend(used.map(|block| Older {
             address: block.address,
             bytes: block.requested,
@@ -181,11 +151,7 @@ impl Held {
             let (gained, lost) = moved(event);
             now.saturating_sub(gained).saturating_add(lost)
         });
-        Self {
-            now,
-            peak: now,
-            changes: Vec::new(),
-        }
+        Self { now, peak: now, changes: Vec::new() }
     }
 
     /// Follows one event; whether it changed anything.

@@ -66,10 +66,7 @@ pub unsafe extern "C" fn cachette_open(
             Some(target) => Backends::open(target)?,
             None => Backends::open_first()?,
         };
-        *out = give(AllocatorHandle {
-            inner: Allocator::with_config(device, &config),
-            streams: OwnStreams::default(),
-        });
+        *out = give(AllocatorHandle { inner: Allocator::with_config(device, &config), streams: OwnStreams::default() });
         Ok(())
     })
 }
@@ -103,10 +100,7 @@ pub unsafe extern "C" fn cachette_close(allocator: *mut AllocatorHandle) -> Stat
 /// alone.
 #[doc = include_str!("safety.md")]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cachette_empty_cache(
-    allocator: *mut AllocatorHandle,
-    out_bytes: *mut u64,
-) -> Status {
+pub unsafe extern "C" fn cachette_empty_cache(allocator: *mut AllocatorHandle, out_bytes: *mut u64) -> Status {
     // SAFETY: 1. and 2. are the caller's promises.
     unsafe { write_bytes(allocator, out_bytes, Allocator::empty_cache) }
 }

@@ -55,9 +55,7 @@ pub unsafe extern "C" fn cachette_pool_begin_capture(
         let mode = mode_of(mode)?;
         // SAFETY: 4. is the caller's promise.
         let stream = unsafe { pool.stream(stream) }?;
-        *out = give(CaptureHandle {
-            inner: pool.inner.begin_capture(&stream, mode)?,
-        });
+        *out = give(CaptureHandle { inner: pool.inner.begin_capture(&stream, mode)? });
         Ok(())
     })
 }
@@ -67,9 +65,7 @@ fn mode_of(mode: u32) -> Result<CaptureMode, Failure> {
         CACHETTE_CAPTURE_GLOBAL => Ok(CaptureMode::Global),
         CACHETTE_CAPTURE_THREAD_LOCAL => Ok(CaptureMode::ThreadLocal),
         CACHETTE_CAPTURE_RELAXED => Ok(CaptureMode::Relaxed),
-        _ => Err(Failure::argument(format!(
-            "{mode} is no mode of a capture; use a CACHETTE_CAPTURE_ constant"
-        ))),
+        _ => Err(Failure::argument(format!("{mode} is no mode of a capture; use a CACHETTE_CAPTURE_ constant"))),
     }
 }
 
@@ -78,10 +74,7 @@ fn mode_of(mode: u32) -> Result<CaptureMode, Failure> {
 /// Destroy the graph with `cachette_graph_destroy`.
 #[doc = include_str!("safety.md")]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cachette_capture_end(
-    capture: *mut CaptureHandle,
-    out_graph: *mut *mut GraphHandle,
-) -> Status {
+pub unsafe extern "C" fn cachette_capture_end(capture: *mut CaptureHandle, out_graph: *mut *mut GraphHandle) -> Status {
     guard(|| {
         // SAFETY: 2. is the caller's promise.
         let out = unsafe { out(out_graph, ptr::null_mut(), "out_graph") };
@@ -89,9 +82,7 @@ pub unsafe extern "C" fn cachette_capture_end(
         let capture = unsafe { take(capture) }.ok_or_else(|| Failure::null("capture"))?;
         // Without a place for the graph the capture is thrown away, so that the handle is gone on every path.
         let out = out?;
-        *out = give(GraphHandle {
-            inner: capture.inner.end()?,
-        });
+        *out = give(GraphHandle { inner: capture.inner.end()? });
         Ok(())
     })
 }
@@ -110,10 +101,7 @@ pub unsafe extern "C" fn cachette_capture_abandon(capture: *mut CaptureHandle) -
 /// Queues everything that the graph recorded. No other graph of the same pool runs at the same time.
 #[doc = include_str!("safety.md")]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cachette_graph_launch(
-    graph: *mut GraphHandle,
-    stream: *mut c_void,
-) -> Status {
+pub unsafe extern "C" fn cachette_graph_launch(graph: *mut GraphHandle, stream: *mut c_void) -> Status {
     guard(|| {
         // SAFETY: 1. is the caller's promise.
         let graph = &unsafe { handle(graph, "graph") }?.inner;

@@ -31,9 +31,7 @@ pub unsafe extern "C" fn cachette_pool_checkpoint(
         let out = unsafe { out(out_checkpoint, ptr::null_mut(), "out_checkpoint") }?;
         // SAFETY: 1. is the caller's promise.
         let pool = unsafe { handle(pool, "pool") }?;
-        *out = give(CheckpointHandle {
-            inner: pool.inner.checkpoint()?,
-        });
+        *out = give(CheckpointHandle { inner: pool.inner.checkpoint()? });
         Ok(())
     })
 }
@@ -42,10 +40,7 @@ pub unsafe extern "C" fn cachette_pool_checkpoint(
 /// failure nothing has changed. To learn what it frees, save the state before it.
 #[doc = include_str!("safety.md")]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cachette_pool_restore(
-    pool: *mut PoolHandle,
-    checkpoint: *const CheckpointHandle,
-) -> Status {
+pub unsafe extern "C" fn cachette_pool_restore(pool: *mut PoolHandle, checkpoint: *const CheckpointHandle) -> Status {
     guard(|| {
         // SAFETY: 1. is the caller's promise.
         let pool = unsafe { handle(pool, "pool") }?;

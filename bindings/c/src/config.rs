@@ -32,10 +32,7 @@ pub unsafe extern "C" fn cachette_config(
 /// Bounds on memory are not part of it: see `cachette_set_memory_limit`.
 #[doc = include_str!("safety.md")]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cachette_set_config(
-    allocator: *mut AllocatorHandle,
-    config: *const c_char,
-) -> Status {
+pub unsafe extern "C" fn cachette_set_config(allocator: *mut AllocatorHandle, config: *const c_char) -> Status {
     guard(|| {
         // SAFETY: 1. is the caller's promise.
         let allocator = unsafe { handle(allocator, "allocator") }?;

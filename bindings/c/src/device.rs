@@ -80,10 +80,7 @@ impl From<&DeviceInfo> for DeviceFacts {
 /// `CACHETTE_ERROR_NO_BACKEND` if its driver cannot be used here; `cachette_last_error` says why.
 #[doc = include_str!("safety.md")]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cachette_device_count(
-    backend: *const c_char,
-    out_count: *mut u32,
-) -> Status {
+pub unsafe extern "C" fn cachette_device_count(backend: *const c_char, out_count: *mut u32) -> Status {
     guard(|| {
         // SAFETY: 2. is the caller's promise.
         let out = unsafe { out(out_count, 0, "out_count") }?;

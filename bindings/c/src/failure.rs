@@ -20,11 +20,7 @@ pub(crate) struct Failure {
 
 impl Failure {
     pub(crate) fn new(status: Status, text: impl Into<String>) -> Self {
-        Self {
-            status,
-            text: text.into(),
-            figures: None,
-        }
+        Self { status, text: text.into(), figures: None }
     }
 
     /// The call was wrong.
@@ -39,9 +35,7 @@ impl Failure {
 
     /// A buffer has room for `capacity` entries, and there are more.
     pub(crate) fn too_small(capacity: usize, needed: usize) -> Self {
-        let text = format!(
-            "the buffer has room for {capacity} and needs it for {needed}; pass a larger one"
-        );
+        let text = format!("the buffer has room for {capacity} and needs it for {needed}; pass a larger one");
         Self::new(Status::BufferTooSmall, text)
     }
 
@@ -60,9 +54,9 @@ impl From<Error> for Failure {
             Error::OutOfMemory(_) | Error::OutOfPinnedMemory { .. } => Status::OutOfMemory,
             Error::TooLarge { .. } | Error::TooManyElements { .. } => Status::TooLarge,
             Error::LengthMismatch { .. } | Error::InvalidFraction(_) => Status::InvalidArgument,
-            Error::ForeignBuffer
-            | Error::InvalidPointer { .. }
-            | Error::InvalidPinnedPointer { .. } => Status::InvalidPointer,
+            Error::ForeignBuffer | Error::InvalidPointer { .. } | Error::InvalidPinnedPointer { .. } => {
+                Status::InvalidPointer
+            }
             Error::Missing(_) => Status::Unsupported,
             Error::Device(error) => status_of(error.kind()),
             Error::ForeignStream | Error::UnknownStream { .. } => Status::ForeignStream,
@@ -76,11 +70,7 @@ impl From<Error> for Failure {
             Error::OutOfMemory(figures) => Some(figures),
             _ => None,
         };
-        Self {
-            status,
-            text,
-            figures,
-        }
+        Self { status, text, figures }
     }
 }
 
@@ -121,9 +111,7 @@ impl From<SaveError> for Failure {
 impl From<OpenError> for Failure {
     fn from(error: OpenError) -> Self {
         let status = match &error {
-            OpenError::UnknownBackend { .. } | OpenError::BadOrdinal { .. } => {
-                Status::InvalidArgument
-            }
+            OpenError::UnknownBackend { .. } | OpenError::BadOrdinal { .. } => Status::InvalidArgument,
             OpenError::NotCompiled { .. } | OpenError::Load { .. } => Status::NoBackend,
             OpenError::NoSuchDevice { .. } | OpenError::NoneUsable { .. } => Status::NoDevice,
             OpenError::Driver { error, .. } => status_of(error.kind()),

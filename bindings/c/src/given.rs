@@ -45,11 +45,7 @@ pub(crate) unsafe fn any_handle<'a, T>(pointer: *const T, name: &str) -> Result<
 /// # Safety
 ///
 /// Promise 2 of the crate, for as long as the reference is used.
-pub(crate) unsafe fn out<'a, T: Copy>(
-    pointer: *mut T,
-    empty: T,
-    name: &str,
-) -> Result<&'a mut T, Failure> {
+pub(crate) unsafe fn out<'a, T: Copy>(pointer: *mut T, empty: T, name: &str) -> Result<&'a mut T, Failure> {
     if pointer.is_null() {
         return Err(Failure::null(name));
     }
@@ -84,11 +80,7 @@ pub(crate) unsafe fn take<T>(pointer: *mut T) -> Option<T> {
 /// # Safety
 ///
 /// Promise 3 of the crate, for as long as the list is used.
-pub(crate) unsafe fn list<'a, T>(
-    pointer: *const T,
-    count: usize,
-    name: &str,
-) -> Result<&'a [T], Failure> {
+pub(crate) unsafe fn list<'a, T>(pointer: *const T, count: usize, name: &str) -> Result<&'a [T], Failure> {
     if count == 0 {
         return Ok(&[]);
     }
@@ -104,11 +96,7 @@ pub(crate) unsafe fn list<'a, T>(
 /// # Safety
 ///
 /// Promise 2 of the crate.
-pub(crate) unsafe fn copy_out<T: Copy>(
-    values: &[T],
-    to: *mut T,
-    capacity: usize,
-) -> Result<(), Failure> {
+pub(crate) unsafe fn copy_out<T: Copy>(values: &[T], to: *mut T, capacity: usize) -> Result<(), Failure> {
     if to.is_null() {
         return match capacity {
             0 => Ok(()),

@@ -28,10 +28,7 @@ fn fail(failure: Failure) -> Status {
 }
 
 fn describe(payload: &(dyn Any + Send)) -> String {
-    let said = payload
-        .downcast_ref::<&str>()
-        .copied()
-        .or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+    let said = payload.downcast_ref::<&str>().copied().or_else(|| payload.downcast_ref::<String>().map(String::as_str));
     let said = said.unwrap_or("it said nothing");
     format!("a fault of the library: {said}; please report it, and close the allocator")
 }
@@ -59,10 +56,7 @@ mod tests {
     #[test]
     fn a_failure_is_kept_and_a_success_changes_nothing() {
         assert_eq!(last_text(), "");
-        assert_eq!(
-            guard(|| Err(Failure::null("this"))),
-            Status::InvalidArgument
-        );
+        assert_eq!(guard(|| Err(Failure::null("this"))), Status::InvalidArgument);
         assert_eq!(guard(|| Ok(())), Status::Ok);
         assert_eq!(last_text(), "`this` is null; pass what it is to point to");
     }

@@ -131,10 +131,7 @@ pub unsafe extern "C" fn cachette_stop_history(allocator: *mut AllocatorHandle) 
 /// Writes whether a history is recorded.
 #[doc = include_str!("safety.md")]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cachette_records_history(
-    allocator: *const AllocatorHandle,
-    out_records: *mut bool,
-) -> Status {
+pub unsafe extern "C" fn cachette_records_history(allocator: *const AllocatorHandle, out_records: *mut bool) -> Status {
     guard(|| {
         // SAFETY: 2. is the caller's promise.
         let out = unsafe { out(out_records, false, "out_records") }?;

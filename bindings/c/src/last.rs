@@ -101,8 +101,7 @@ pub(crate) fn keep(failure: Failure) {
 /// thread; one that succeeds leaves it as it is.
 #[unsafe(no_mangle)]
 pub extern "C" fn cachette_last_error() -> *const c_char {
-    LAST.try_with(|last| last.borrow().text.as_ptr())
-        .unwrap_or(c"".as_ptr())
+    LAST.try_with(|last| last.borrow().text.as_ptr()).unwrap_or(c"".as_ptr())
 }
 
 /// The figures of the last request that failed on this thread for want of memory.
@@ -110,10 +109,7 @@ pub extern "C" fn cachette_last_error() -> *const c_char {
 /// `CACHETTE_ERROR_NOT_FOUND` if none has. `size` is `sizeof *out`.
 #[doc = include_str!("safety.md")]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cachette_last_out_of_memory(
-    out: *mut OutOfMemoryFigures,
-    size: usize,
-) -> Status {
+pub unsafe extern "C" fn cachette_last_out_of_memory(out: *mut OutOfMemoryFigures, size: usize) -> Status {
     guard(|| {
         structure::check(out, size)?;
         let figures = of_report(|report| OutOfMemoryFigures::from(report))?;
@@ -143,9 +139,8 @@ pub unsafe extern "C" fn cachette_last_out_of_memory_text(
 
 /// Asks the report of the last request of this thread that ran out of memory.
 fn of_report<T>(ask: impl FnOnce(&OutOfMemory) -> T) -> Result<T, Failure> {
-    LAST.with_borrow(|last| last.report.as_deref().map(ask))
-        .ok_or_else(|| {
-            let text = "no request of this thread has run out of memory; ask after CACHETTE_ERROR_OUT_OF_MEMORY";
-            Failure::new(Status::NotFound, text)
-        })
+    LAST.with_borrow(|last| last.report.as_deref().map(ask)).ok_or_else(|| {
+        let text = "no request of this thread has run out of memory; ask after CACHETTE_ERROR_OUT_OF_MEMORY";
+        Failure::new(Status::NotFound, text)
+    })
 }

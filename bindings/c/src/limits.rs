@@ -10,10 +10,7 @@ use crate::status::Status;
 /// only keeps it from growing.
 #[doc = include_str!("safety.md")]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cachette_set_memory_limit(
-    allocator: *mut AllocatorHandle,
-    bytes: u64,
-) -> Status {
+pub unsafe extern "C" fn cachette_set_memory_limit(allocator: *mut AllocatorHandle, bytes: u64) -> Status {
     guard(|| {
         // SAFETY: 1. is the caller's promise.
         let allocator = unsafe { handle(allocator, "allocator") }?;
@@ -26,17 +23,12 @@ pub unsafe extern "C" fn cachette_set_memory_limit(
 /// Writes what the allocator may hold, in bytes, or `CACHETTE_NO_LIMIT`.
 #[doc = include_str!("safety.md")]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cachette_memory_limit(
-    allocator: *const AllocatorHandle,
-    out_bytes: *mut u64,
-) -> Status {
+pub unsafe extern "C" fn cachette_memory_limit(allocator: *const AllocatorHandle, out_bytes: *mut u64) -> Status {
     guard(|| {
         // SAFETY: 2. is the caller's promise.
         let out = unsafe { out(out_bytes, 0, "out_bytes") }?;
         // SAFETY: 1. is the caller's promise.
-        let limit = unsafe { handle(allocator, "allocator") }?
-            .inner
-            .memory_limit();
+        let limit = unsafe { handle(allocator, "allocator") }?.inner.memory_limit();
         *out = limit.unwrap_or(CACHETTE_NO_LIMIT);
         Ok(())
     })
@@ -45,10 +37,7 @@ pub unsafe extern "C" fn cachette_memory_limit(
 /// Bounds what the allocator may hold to a fraction of the device's memory, from 0 to 1; 1 is no bound.
 #[doc = include_str!("safety.md")]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cachette_set_memory_fraction(
-    allocator: *mut AllocatorHandle,
-    fraction: f64,
-) -> Status {
+pub unsafe extern "C" fn cachette_set_memory_fraction(allocator: *mut AllocatorHandle, fraction: f64) -> Status {
     guard(|| {
         // SAFETY: 1. is the caller's promise.
         let allocator = unsafe { handle(allocator, "allocator") }?;
@@ -59,27 +48,19 @@ pub unsafe extern "C" fn cachette_set_memory_fraction(
 /// Writes the bound as a fraction of the device's memory; 1 if there is none, or one beyond the device.
 #[doc = include_str!("safety.md")]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cachette_memory_fraction(
-    allocator: *const AllocatorHandle,
-    out_fraction: *mut f64,
-) -> Status {
+pub unsafe extern "C" fn cachette_memory_fraction(allocator: *const AllocatorHandle, out_fraction: *mut f64) -> Status {
     guard(|| {
         // SAFETY: 2. is the caller's promise.
         let out = unsafe { out(out_fraction, 0.0, "out_fraction") }?;
         // SAFETY: 1. is the caller's promise.
         let allocator = &unsafe { handle(allocator, "allocator") }?.inner;
         let total = allocator.device_info().total_memory;
-        *out = allocator
-            .memory_limit()
-            .map_or(1.0, |limit| fraction(limit, total));
+        *out = allocator.memory_limit().map_or(1.0, |limit| fraction(limit, total));
         Ok(())
     })
 }
 
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "a fraction of a device needs no single bytes"
-)]
+#[expect(clippy::cast_precision_loss, reason = "a fraction of a device needs no single bytes")]
 fn fraction(limit: u64, total: u64) -> f64 {
     (limit as f64 / total as f64).min(1.0)
 }

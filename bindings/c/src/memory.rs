@@ -41,10 +41,7 @@ pub unsafe extern "C" fn cachette_allocate(
 /// it, say so first: `cachette_record_stream`. Any thread may free it.
 #[doc = include_str!("safety.md")]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cachette_free(
-    allocator: *mut AllocatorHandle,
-    address: *mut c_void,
-) -> Status {
+pub unsafe extern "C" fn cachette_free(allocator: *mut AllocatorHandle, address: *mut c_void) -> Status {
     guard(|| {
         // SAFETY: 1. is the caller's promise.
         let allocator = unsafe { any_handle(allocator, "allocator") }?;

@@ -75,20 +75,13 @@ impl From<&TraceEvent> for Event {
             Action::OutOfMemory => (0, event.address),
             _ => (event.address, 0),
         };
-        Self {
-            address: pointer_to(address),
-            bytes: event.bytes,
-            stream: handle_of(event.stream),
-            device_free,
-            action,
-        }
+        Self { address: pointer_to(address), bytes: event.bytes, stream: handle_of(event.stream), device_free, action }
     }
 }
 
 /// Is told of a request that ends in out-of-memory, before it returns. The report is valid during the call; later
 /// versions may add fields at its end.
-pub type OutOfMemoryCallback =
-    Option<unsafe extern "C" fn(user: *mut c_void, report: *const OutOfMemoryFigures)>;
+pub type OutOfMemoryCallback = Option<unsafe extern "C" fn(user: *mut c_void, report: *const OutOfMemoryFigures)>;
 
 /// Is asked to free memory, and says whether it freed any: not 0 if it did. It may free memory of the allocator; it
 /// may not allocate.

@@ -30,12 +30,7 @@ pub struct TimeFigure {
 
 impl From<TimeStat> for TimeFigure {
     fn from(time: TimeStat) -> Self {
-        Self {
-            total: time.total,
-            max: time.max,
-            min: time.min,
-            count: time.count,
-        }
+        Self { total: time.total, max: time.max, min: time.min, count: time.count }
     }
 }
 
@@ -104,10 +99,7 @@ pub unsafe extern "C" fn cachette_pinned_allocate(
 /// Frees pinned memory; NULL is nothing. It serves again once the streams that were recorded for it have come so far.
 #[doc = include_str!("safety.md")]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cachette_pinned_free(
-    allocator: *mut AllocatorHandle,
-    address: *mut c_void,
-) -> Status {
+pub unsafe extern "C" fn cachette_pinned_free(allocator: *mut AllocatorHandle, address: *mut c_void) -> Status {
     guard(|| {
         // SAFETY: 1. is the caller's promise.
         let allocator = unsafe { any_handle(allocator, "allocator") }?;
@@ -137,16 +129,9 @@ pub unsafe extern "C" fn cachette_pinned_record_stream(
 /// bytes that were. `cachette_empty_cache` leaves pinned memory alone.
 #[doc = include_str!("safety.md")]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cachette_pinned_empty_cache(
-    allocator: *mut AllocatorHandle,
-    out_bytes: *mut u64,
-) -> Status {
+pub unsafe extern "C" fn cachette_pinned_empty_cache(allocator: *mut AllocatorHandle, out_bytes: *mut u64) -> Status {
     // SAFETY: 1. and 2. are the caller's promises.
-    unsafe {
-        write_bytes(allocator, out_bytes, |allocator| {
-            allocator.pinned().empty_cache()
-        })
-    }
+    unsafe { write_bytes(allocator, out_bytes, |allocator| allocator.pinned().empty_cache()) }
 }
 
 /// Writes the figures of pinned memory. `size` is `sizeof *out`.

@@ -27,9 +27,7 @@ pub struct PoolHandle {
 
 impl PoolHandle {
     fn new(pool: Pool<AnyDevice>) -> Self {
-        Self {
-            inner: Arc::new(pool),
-        }
+        Self { inner: Arc::new(pool) }
     }
 
     /// A stream of the pool's device as the allocator knows it.
@@ -139,10 +137,7 @@ pub unsafe extern "C" fn cachette_pool_release(pool: *mut PoolHandle) -> Status 
 /// Writes the pool's name.
 #[doc = include_str!("safety.md")]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cachette_pool_id(
-    pool: *const PoolHandle,
-    out_id: *mut PoolName,
-) -> Status {
+pub unsafe extern "C" fn cachette_pool_id(pool: *const PoolHandle, out_id: *mut PoolName) -> Status {
     guard(|| {
         // SAFETY: 2. is the caller's promise.
         let out = unsafe { out(out_id, PoolName::NONE, "out_id") }?;
@@ -155,10 +150,7 @@ pub unsafe extern "C" fn cachette_pool_id(
 /// Writes how many users the pool has: owners, routes, captures and graphs.
 #[doc = include_str!("safety.md")]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cachette_pool_use_count(
-    pool: *const PoolHandle,
-    out_count: *mut u64,
-) -> Status {
+pub unsafe extern "C" fn cachette_pool_use_count(pool: *const PoolHandle, out_count: *mut u64) -> Status {
     guard(|| {
         // SAFETY: 2. is the caller's promise.
         let out = unsafe { out(out_count, 0, "out_count") }?;
@@ -205,10 +197,7 @@ pub unsafe extern "C" fn cachette_pool_allocate(
 /// memory, none is.
 #[doc = include_str!("safety.md")]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cachette_pool_empty_cache(
-    pool: *mut PoolHandle,
-    out_bytes: *mut u64,
-) -> Status {
+pub unsafe extern "C" fn cachette_pool_empty_cache(pool: *mut PoolHandle, out_bytes: *mut u64) -> Status {
     guard(|| {
         // SAFETY: 2. is the caller's promise.
         let out = unsafe { out(out_bytes, 0, "out_bytes") }?;
@@ -221,11 +210,7 @@ pub unsafe extern "C" fn cachette_pool_empty_cache(
 /// Writes what the pool holds. `size` is `sizeof *out`.
 #[doc = include_str!("safety.md")]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cachette_pool_stats(
-    pool: *const PoolHandle,
-    out: *mut PoolFigures,
-    size: usize,
-) -> Status {
+pub unsafe extern "C" fn cachette_pool_stats(pool: *const PoolHandle, out: *mut PoolFigures, size: usize) -> Status {
     guard(|| {
         // SAFETY: 1. is the caller's promise.
         let figures = unsafe { handle(pool, "pool") }?.inner.stats().into();

@@ -18,10 +18,7 @@ pub struct PoolName {
 }
 
 impl PoolName {
-    pub(crate) const NONE: Self = Self {
-        capture: 0,
-        user: 0,
-    };
+    pub(crate) const NONE: Self = Self { capture: 0, user: 0 };
 }
 
 impl From<PoolId> for PoolName {

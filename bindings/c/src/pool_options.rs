@@ -24,25 +24,12 @@ pub const CACHETTE_POOL_USE_ON_OOM: u64 = 2;
 /// Makes a segment: `bytes` bytes on a device, at a multiple of 512, for a request of `stream`. NULL means that there
 /// is no memory. The segment overlaps nothing that is in use, and stays valid until it is taken back. Calls come from
 /// any thread, several at once. The function must not ask a pool with a source for memory.
-pub type SourceAllocate = Option<
-    unsafe extern "C" fn(
-        user: *mut c_void,
-        bytes: u64,
-        device: u32,
-        stream: *mut c_void,
-    ) -> *mut c_void,
->;
+pub type SourceAllocate =
+    Option<unsafe extern "C" fn(user: *mut c_void, bytes: u64, device: u32, stream: *mut c_void) -> *mut c_void>;
 
 /// Takes a segment back, which nothing uses any more. Calls come from any thread, several at once.
-pub type SourceFree = Option<
-    unsafe extern "C" fn(
-        user: *mut c_void,
-        address: *mut c_void,
-        bytes: u64,
-        device: u32,
-        stream: *mut c_void,
-    ),
->;
+pub type SourceFree =
+    Option<unsafe extern "C" fn(user: *mut c_void, address: *mut c_void, bytes: u64, device: u32, stream: *mut c_void)>;
 
 /// Is told, once, that the source is not needed any more and `user` may go.
 pub type SourceClose = Option<unsafe extern "C" fn(user: *mut c_void)>;
@@ -135,11 +122,7 @@ impl GivenOptions {
     ///
     /// Promise 6 of the crate.
     unsafe fn functions(&self, user: &Arc<SourceUser>) -> Arc<dyn Source> {
-        let Self {
-            source_allocate,
-            source_free,
-            ..
-        } = *self;
+        let Self { source_allocate, source_free, .. } = *self;
         let (of_allocate, of_free) = (Arc::clone(user), Arc::clone(user));
         let allocate = move |bytes, place: &Place| {
             let (device, stream) = (place.device, handle_of(place.stream));
@@ -147,12 +130,10 @@ impl GivenOptions {
                 // SAFETY: 6. is the promise of whoever made the pool.
                 unsafe { make(of_allocate.pointer, bytes, device.0, stream) }
             });
-            made.and_then(|made| DevicePtr::new(address_of(made)))
-                .ok_or_else(|| {
-                    let text =
-                        format!("the program's source has no {bytes} bytes for device {device}");
-                    SourceError::out_of_memory(text)
-                })
+            made.and_then(|made| DevicePtr::new(address_of(made))).ok_or_else(|| {
+                let text = format!("the program's source has no {bytes} bytes for device {device}");
+                SourceError::out_of_memory(text)
+            })
         };
         let free = move |ptr: DevicePtr, bytes, place: &Place| {
             let (at, stream) = (pointer_to(ptr.address()), handle_of(place.stream));
@@ -182,11 +163,7 @@ unsafe impl Sync for SourceUser {}
 
 impl SourceUser {
     const fn new(pointer: *mut c_void, close: SourceClose) -> Self {
-        Self {
-            pointer,
-            close,
-            armed: AtomicBool::new(false),
-        }
+        Self { pointer, close, armed: AtomicBool::new(false) }
     }
 
     /// From now on the program is told of the end.

@@ -34,11 +34,7 @@ impl InsideHandle {
         let pool = Arc::clone(pool);
         // SAFETY: the pool lives as long as the handle has a share in it, and the guard is dropped before that.
         let shared: &'static Pool<AnyDevice> = unsafe { &*Arc::as_ptr(&pool) };
-        Ok(Self {
-            _guard: enter(shared)?,
-            _pool: pool,
-            thread: thread::current().id(),
-        })
+        Ok(Self { _guard: enter(shared)?, _pool: pool, thread: thread::current().id() })
     }
 }
 
@@ -66,10 +62,7 @@ pub unsafe extern "C" fn cachette_pool_enter(
 /// Leads this thread's requests for every stream to the pool until `cachette_pool_leave`.
 #[doc = include_str!("safety.md")]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cachette_pool_enter_all(
-    pool: *mut PoolHandle,
-    out_inside: *mut *mut InsideHandle,
-) -> Status {
+pub unsafe extern "C" fn cachette_pool_enter_all(pool: *mut PoolHandle, out_inside: *mut *mut InsideHandle) -> Status {
     guard(|| {
         // SAFETY: 2. is the caller's promise.
         let out = unsafe { out(out_inside, ptr::null_mut(), "out_inside") }?;
@@ -114,10 +107,7 @@ pub unsafe extern "C" fn cachette_pool_route_all(pool: *mut PoolHandle) -> Statu
 /// Leads requests of every thread for a stream to the pool until `cachette_pool_end_route`.
 #[doc = include_str!("safety.md")]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cachette_pool_route_stream(
-    pool: *mut PoolHandle,
-    stream: *mut c_void,
-) -> Status {
+pub unsafe extern "C" fn cachette_pool_route_stream(pool: *mut PoolHandle, stream: *mut c_void) -> Status {
     guard(|| {
         // SAFETY: 1. is the caller's promise.
         let pool = unsafe { handle(pool, "pool") }?;
@@ -129,16 +119,12 @@ pub unsafe extern "C" fn cachette_pool_route_stream(
 /// is known by its number: see `cachette_stream_capture_id`.
 #[doc = include_str!("safety.md")]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cachette_pool_route_capture(
-    pool: *mut PoolHandle,
-    capture_id: u64,
-) -> Status {
+pub unsafe extern "C" fn cachette_pool_route_capture(pool: *mut PoolHandle, capture_id: u64) -> Status {
     guard(|| {
         // SAFETY: 1. is the caller's promise.
         let pool = unsafe { handle(pool, "pool") }?;
-        let id = NonZeroU64::new(capture_id).ok_or_else(|| {
-            Failure::argument("no capture has the number 0; begin one, and ask for its number")
-        })?;
+        let id = NonZeroU64::new(capture_id)
+            .ok_or_else(|| Failure::argument("no capture has the number 0; begin one, and ask for its number"))?;
         begin(pool, Filter::Capture(CaptureId(id)))
     })
 }

@@ -28,10 +28,7 @@ impl Structure for SleptFigures {
 
 impl From<Slept> for SleptFigures {
     fn from(slept: Slept) -> Self {
-        Self {
-            released: slept.released,
-            saved: slept.saved,
-        }
+        Self { released: slept.released, saved: slept.saved }
     }
 }
 
@@ -54,11 +51,7 @@ unsafe fn teller(progress: ProgressCallback, user: *mut c_void) -> impl FnMut(Pr
 }
 
 const fn contents(keep: i32) -> Contents {
-    if keep == 0 {
-        Contents::Drop
-    } else {
-        Contents::Keep
-    }
+    if keep == 0 { Contents::Drop } else { Contents::Keep }
 }
 
 /// Gives all memory of the pool back to the device, and keeps every address. `size` is `sizeof *out`.
@@ -113,10 +106,7 @@ pub unsafe extern "C" fn cachette_pool_wake(
 /// Writes whether the pool sleeps.
 #[doc = include_str!("safety.md")]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cachette_pool_is_asleep(
-    pool: *const PoolHandle,
-    out_asleep: *mut bool,
-) -> Status {
+pub unsafe extern "C" fn cachette_pool_is_asleep(pool: *const PoolHandle, out_asleep: *mut bool) -> Status {
     guard(|| {
         // SAFETY: 2. is the caller's promise.
         let out = unsafe { out(out_asleep, false, "out_asleep") }?;
@@ -172,14 +162,7 @@ pub unsafe extern "C" fn cachette_wake_tagged(
 /// serves the next sleep.
 #[doc = include_str!("safety.md")]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cachette_release_contents(
-    allocator: *mut AllocatorHandle,
-    out_bytes: *mut u64,
-) -> Status {
+pub unsafe extern "C" fn cachette_release_contents(allocator: *mut AllocatorHandle, out_bytes: *mut u64) -> Status {
     // SAFETY: 1. and 2. are the caller's promises.
-    unsafe {
-        write_bytes(allocator, out_bytes, |allocator| {
-            Ok(allocator.release_contents())
-        })
-    }
+    unsafe { write_bytes(allocator, out_bytes, |allocator| Ok(allocator.release_contents())) }
 }

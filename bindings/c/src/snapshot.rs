@@ -18,29 +18,20 @@ use crate::text;
 /// is there whole or not at all.
 #[doc = include_str!("safety.md")]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cachette_save_snapshot(
-    allocator: *const AllocatorHandle,
-    path: *const c_char,
-) -> Status {
+pub unsafe extern "C" fn cachette_save_snapshot(allocator: *const AllocatorHandle, path: *const c_char) -> Status {
     guard(|| {
         // SAFETY: 1. is the caller's promise.
         let allocator = unsafe { handle(allocator, "allocator") }?;
         // SAFETY: 3. is the caller's promise.
         let path = unsafe { text::required(path, "path") }?;
-        Ok(snapshot::save(
-            &allocator.inner.snapshot(),
-            Path::new(path),
-        )?)
+        Ok(snapshot::save(&allocator.inner.snapshot(), Path::new(path))?)
     })
 }
 
 /// The same of one pool alone.
 #[doc = include_str!("safety.md")]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cachette_pool_save_snapshot(
-    pool: *const PoolHandle,
-    path: *const c_char,
-) -> Status {
+pub unsafe extern "C" fn cachette_pool_save_snapshot(pool: *const PoolHandle, path: *const c_char) -> Status {
     guard(|| {
         // SAFETY: 1. is the caller's promise.
         let pool = unsafe { handle(pool, "pool") }?;

@@ -27,12 +27,7 @@ pub struct Figure {
 
 impl From<Stat> for Figure {
     fn from(stat: Stat) -> Self {
-        Self {
-            current: stat.current,
-            peak: stat.peak,
-            allocated: stat.allocated,
-            freed: stat.freed,
-        }
+        Self { current: stat.current, peak: stat.peak, allocated: stat.allocated, freed: stat.freed }
     }
 }
 
@@ -50,11 +45,7 @@ pub struct Figures {
 
 impl From<StatArray> for Figures {
     fn from(array: StatArray) -> Self {
-        Self {
-            all: array.all.into(),
-            small_pool: array.small_pool.into(),
-            large_pool: array.large_pool.into(),
-        }
+        Self { all: array.all.into(), small_pool: array.small_pool.into(), large_pool: array.large_pool.into() }
     }
 }
 
@@ -187,31 +178,17 @@ pub unsafe extern "C" fn cachette_metrics_text(
 /// Writes how many bytes of blocks callers hold now. It is much cheaper than `cachette_stats`.
 #[doc = include_str!("safety.md")]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cachette_allocated_bytes(
-    allocator: *const AllocatorHandle,
-    out_bytes: *mut u64,
-) -> Status {
+pub unsafe extern "C" fn cachette_allocated_bytes(allocator: *const AllocatorHandle, out_bytes: *mut u64) -> Status {
     // SAFETY: 1. and 2. are the caller's promises.
-    unsafe {
-        write_bytes(allocator, out_bytes, |allocator| {
-            Ok(allocator.allocated_bytes())
-        })
-    }
+    unsafe { write_bytes(allocator, out_bytes, |allocator| Ok(allocator.allocated_bytes())) }
 }
 
 /// Writes how many bytes are held from the device now. It is much cheaper than `cachette_stats`.
 #[doc = include_str!("safety.md")]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cachette_reserved_bytes(
-    allocator: *const AllocatorHandle,
-    out_bytes: *mut u64,
-) -> Status {
+pub unsafe extern "C" fn cachette_reserved_bytes(allocator: *const AllocatorHandle, out_bytes: *mut u64) -> Status {
     // SAFETY: 1. and 2. are the caller's promises.
-    unsafe {
-        write_bytes(allocator, out_bytes, |allocator| {
-            Ok(allocator.reserved_bytes())
-        })
-    }
+    unsafe { write_bytes(allocator, out_bytes, |allocator| Ok(allocator.reserved_bytes())) }
 }
 
 /// Makes every peak the present value.

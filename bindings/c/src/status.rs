@@ -83,9 +83,7 @@ impl Status {
 /// A status in a few words, which live for ever. For what happened and what to do, see `cachette_last_error`.
 #[unsafe(no_mangle)]
 pub extern "C" fn cachette_status_text(status: i32) -> *const c_char {
-    let known = usize::try_from(status)
-        .ok()
-        .and_then(|at| Status::ALL.get(at));
+    let known = usize::try_from(status).ok().and_then(|at| Status::ALL.get(at));
     known.map_or(c"unknown status", |(_, text)| text).as_ptr()
 }
 

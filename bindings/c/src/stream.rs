@@ -89,10 +89,7 @@ pub unsafe extern "C" fn cachette_stream_create(
 /// Memory that was allocated on it stays valid. The allocator keeps the stream, and may hand it out again.
 #[doc = include_str!("safety.md")]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cachette_stream_destroy(
-    allocator: *mut AllocatorHandle,
-    stream: *mut c_void,
-) -> Status {
+pub unsafe extern "C" fn cachette_stream_destroy(allocator: *mut AllocatorHandle, stream: *mut c_void) -> Status {
     guard(|| {
         // SAFETY: 1. is the caller's promise.
         let allocator = unsafe { handle(allocator, "allocator") }?;
@@ -106,10 +103,7 @@ pub unsafe extern "C" fn cachette_stream_destroy(
 /// Waits until everything that was queued in a stream so far has finished.
 #[doc = include_str!("safety.md")]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cachette_stream_synchronize(
-    allocator: *mut AllocatorHandle,
-    stream: *mut c_void,
-) -> Status {
+pub unsafe extern "C" fn cachette_stream_synchronize(allocator: *mut AllocatorHandle, stream: *mut c_void) -> Status {
     guard(|| {
         // SAFETY: 1. is the caller's promise.
         let allocator = unsafe { handle(allocator, "allocator") }?;

@@ -39,11 +39,7 @@ pub(crate) fn check<T: Structure>(pointer: *const T, size: usize) -> Result<(), 
 /// # Safety
 ///
 /// 1. `to` is null or may be written for `size` bytes.
-pub(crate) unsafe fn write<T: Structure>(
-    value: &T,
-    to: *mut T,
-    size: usize,
-) -> Result<(), Failure> {
+pub(crate) unsafe fn write<T: Structure>(value: &T, to: *mut T, size: usize) -> Result<(), Failure> {
     check(to, size)?;
     let shared = size.min(size_of::<T>());
     let to = to.cast::<u8>();
@@ -98,10 +94,7 @@ mod tests {
         const FIRST_SIZE: usize = 8;
     }
 
-    const PAIR: Pair = Pair {
-        first: 1,
-        second: 2,
-    };
+    const PAIR: Pair = Pair { first: 1, second: 2 };
 
     fn written(size: usize) -> Result<[u64; 4], Failure> {
         let mut room = [9; 4];

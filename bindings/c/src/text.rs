@@ -10,10 +10,7 @@ use crate::given::out;
 /// # Safety
 ///
 /// Promise 3 of the crate, for as long as the text is used.
-pub(crate) unsafe fn optional<'a>(
-    text: *const c_char,
-    name: &str,
-) -> Result<Option<&'a str>, Failure> {
+pub(crate) unsafe fn optional<'a>(text: *const c_char, name: &str) -> Result<Option<&'a str>, Failure> {
     if text.is_null() {
         return Ok(None);
     }
@@ -21,9 +18,7 @@ pub(crate) unsafe fn optional<'a>(
     let text = unsafe { CStr::from_ptr(text) };
     text.to_str().map(Some).map_err(|error| {
         let at = error.valid_up_to();
-        Failure::argument(format!(
-            "`{name}` is not UTF-8 from its byte {at} on; pass UTF-8"
-        ))
+        Failure::argument(format!("`{name}` is not UTF-8 from its byte {at} on; pass UTF-8"))
     })
 }
 
@@ -71,11 +66,7 @@ pub(crate) unsafe fn write(
     let end = unsafe { buffer.add(written.len()) };
     // SAFETY: as above.
     unsafe { end.write(0) };
-    if fits {
-        Ok(())
-    } else {
-        Err(Failure::too_small(capacity, *needed))
-    }
+    if fits { Ok(()) } else { Err(Failure::too_small(capacity, *needed)) }
 }
 
 /// The beginning of `text` as an array that ends with a zero; cut where a character ends.
@@ -99,9 +90,6 @@ mod tests {
     fn a_text_that_is_too_long_for_its_array_is_cut_between_characters() {
         let cut = array::<4>("aéé").map(|c| c.to_ne_bytes()[0]);
         assert_eq!(cut, [b'a', 0xc3, 0xa9, 0]);
-        assert_eq!(
-            array::<4>("é").map(|c| c.to_ne_bytes()[0]),
-            [0xc3, 0xa9, 0, 0]
-        );
+        assert_eq!(array::<4>("é").map(|c| c.to_ne_bytes()[0]), [0xc3, 0xa9, 0, 0]);
     }
 }

@@ -6,11 +6,10 @@ use std::ffi::{CStr, c_char};
 /// under the same SONAME.
 pub const CACHETTE_API_VERSION: u32 = 2;
 
-const VERSION: &CStr =
-    match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_VERSION"), "\0").as_bytes()) {
-        Ok(version) => version,
-        Err(_) => panic!("a version has no zero inside"),
-    };
+const VERSION: &CStr = match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_VERSION"), "\0").as_bytes()) {
+    Ok(version) => version,
+    Err(_) => panic!("a version has no zero inside"),
+};
 
 /// The library's version, such as `0.1.0`; the text lives for ever.
 #[unsafe(no_mangle)]

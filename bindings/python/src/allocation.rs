@@ -20,23 +20,15 @@ pub(crate) struct PyAllocation {
 }
 
 impl PyAllocation {
-    pub(crate) const fn new(
-        allocator: Allocator<AnyDevice>,
-        allocation: Allocation<AnyDevice>,
-    ) -> Self {
-        Self {
-            allocator,
-            inner: Mutex::new(Some(allocation)),
-        }
+    pub(crate) const fn new(allocator: Allocator<AnyDevice>, allocation: Allocation<AnyDevice>) -> Self {
+        Self { allocator, inner: Mutex::new(Some(allocation)) }
     }
 
     /// Asks the allocation, unless it was freed.
     fn ask<T>(&self, question: impl FnOnce(&Allocation<AnyDevice>) -> T) -> PyResult<T> {
         let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let allocation = inner.as_ref();
-        allocation
-            .map(question)
-            .ok_or_else(|| error::error("this memory was freed; allocate anew"))
+        allocation.map(question).ok_or_else(|| error::error("this memory was freed; allocate anew"))
     }
 }
 
@@ -75,11 +67,7 @@ impl PyAllocation {
 
     /// Gives the memory back; a second call does nothing.
     fn free(&self, py: Python<'_>) {
-        let taken = self
-            .inner
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        let taken = self.inner.lock().unwrap_or_else(PoisonError::into_inner).take();
         let _noted = Noted::here();
         py.detach(|| drop(taken));
     }
@@ -94,13 +82,7 @@ impl PyAllocation {
     }
 
     fn __repr__(&self) -> String {
-        self.ask(|it| {
-            format!(
-                "<cachette.Allocation of {} bytes at {:#x}>",
-                it.requested(),
-                it.address()
-            )
-        })
-        .unwrap_or_else(|_| "<cachette.Allocation, freed>".to_owned())
+        self.ask(|it| format!("<cachette.Allocation of {} bytes at {:#x}>", it.requested(), it.address()))
+            .unwrap_or_else(|_| "<cachette.Allocation, freed>".to_owned())
     }
 }

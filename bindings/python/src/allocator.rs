@@ -37,10 +37,7 @@ impl PyAllocator {
         let config = config::read(config)?;
         let opened = py.detach(|| Backends::open(device));
         let opened = opened.map_err(|why| error::of_open(&why))?;
-        Ok(Self {
-            device: device.to_owned(),
-            inner: Allocator::with_config(opened, &config),
-        })
+        Ok(Self { device: device.to_owned(), inner: Allocator::with_config(opened, &config) })
     }
 
     /// The device, as it was named.
@@ -60,26 +57,17 @@ impl PyAllocator {
     /// A handle is a number such as `torch.cuda.Stream.cuda_stream`, and no index. It must stay a live stream of this
     /// device until the allocator and the memory are gone.
     #[pyo3(signature = (bytes, stream=None))]
-    fn allocate(
-        &self,
-        py: Python<'_>,
-        bytes: u64,
-        stream: Option<Named<'_>>,
-    ) -> PyResult<PyAllocation> {
+    fn allocate(&self, py: Python<'_>, bytes: u64, stream: Option<Named<'_>>) -> PyResult<PyAllocation> {
         let stream = Named::open(stream, &self.inner)?;
         let _noted = Noted::here();
-        let allocation = py
-            .detach(|| self.inner.allocate(bytes, &stream))
-            .map_err(error::of_allocator)?;
+        let allocation = py.detach(|| self.inner.allocate(bytes, &stream)).map_err(error::of_allocator)?;
         Ok(PyAllocation::new(self.inner.clone(), allocation))
     }
 
     /// Makes a stream of the device.
     fn create_stream(&self) -> PyResult<PyStream> {
         let stream = self.inner.create_stream();
-        Ok(PyStream {
-            inner: stream.map_err(error::of_allocator)?,
-        })
+        Ok(PyStream { inner: stream.map_err(error::of_allocator)? })
     }
 
     /// Makes a pool: memory of its own for some requests.
@@ -88,17 +76,8 @@ impl PyAllocator {
     /// `"rocshmem"`. With `no_split` every allocation has a segment of its own; with `use_on_oom` its free memory
     /// serves other requests before those fail. Pools with the same `tag` sleep and wake as one.
     #[pyo3(signature = (source=None, *, no_split=false, use_on_oom=false, tag=""))]
-    fn create_pool(
-        &self,
-        source: Option<&str>,
-        no_split: bool,
-        use_on_oom: bool,
-        tag: &str,
-    ) -> PyResult<PyPool> {
-        let options = pool::options(&self.inner, source)?
-            .no_split(no_split)
-            .use_on_oom(use_on_oom)
-            .tag(tag);
+    fn create_pool(&self, source: Option<&str>, no_split: bool, use_on_oom: bool, tag: &str) -> PyResult<PyPool> {
+        let options = pool::options(&self.inner, source)?.no_split(no_split).use_on_oom(use_on_oom).tag(tag);
         PyPool::create(&self.inner, options)
     }
 
@@ -149,8 +128,7 @@ impl PyAllocator {
     /// Gives unused memory back to the device, and says how many bytes that were.
     fn empty_cache(&self, py: Python<'_>) -> PyResult<u64> {
         let _noted = Noted::here();
-        py.detach(|| self.inner.empty_cache())
-            .map_err(error::of_allocator)
+        py.detach(|| self.inner.empty_cache()).map_err(error::of_allocator)
     }
 
     /// Bounds what the allocator may hold to a fraction of the device's memory; 1 is no bound.
@@ -202,9 +180,7 @@ impl PyAllocator {
 
     /// Pinned host memory, which the device copies from and to asynchronously.
     fn pinned(&self) -> PyPinned {
-        PyPinned {
-            allocator: self.inner.clone(),
-        }
+        PyPinned { allocator: self.inner.clone() }
     }
 
     /// The figures in the text form that Prometheus reads, with `labels` beside the device.
@@ -229,14 +205,7 @@ impl PyAllocator {
         clear_history: bool,
         skip_actions: Vec<String>,
     ) -> PyResult<()> {
-        let asked = Asked {
-            enabled,
-            context,
-            stacks,
-            max_entries,
-            clear_history,
-            skip_actions,
-        };
+        let asked = Asked { enabled, context, stacks, max_entries, clear_history, skip_actions };
         history::switch(&self.inner, asked.options()?);
         Ok(())
     }
@@ -261,11 +230,7 @@ impl PyAllocator {
     }
 
     /// Where the allocation that begins at `address` was made; `None` if the history does not know.
-    fn allocation_traceback<'py>(
-        &self,
-        py: Python<'py>,
-        address: u64,
-    ) -> PyResult<Option<Bound<'py, PyList>>> {
+    fn allocation_traceback<'py>(&self, py: Python<'py>, address: u64) -> PyResult<Option<Bound<'py, PyList>>> {
         let stack = py.detach(|| self.inner.allocation_stack(address));
         stack.map(|stack| history::frames(py, &stack)).transpose()
     }

@@ -20,17 +20,8 @@ struct Functions {
 
 /// Lets histories ask these functions of PyTorch; the first call in a process counts.
 #[pyfunction]
-pub(crate) fn ask_torch(
-    py: Python<'_>,
-    current_node: Py<PyAny>,
-    gather: Py<PyAny>,
-    symbolize: Py<PyAny>,
-) {
-    let functions = Functions {
-        current_node,
-        gather,
-        symbolize,
-    };
+pub(crate) fn ask_torch(py: Python<'_>, current_node: Py<PyAny>, gather: Py<PyAny>, symbolize: Py<PyAny>) {
+    let functions = Functions { current_node, gather, symbolize };
     let _ = TORCH.set(py, functions);
 }
 
@@ -66,9 +57,7 @@ pub(crate) fn forward(py: Python<'_>) -> PyResult<Vec<Frame>> {
         return Ok(Vec::new());
     }
     let metadata = node.getattr(intern!(py, "metadata"))?;
-    let lines = metadata
-        .cast::<PyDict>()?
-        .get_item(intern!(py, "traceback_"))?;
+    let lines = metadata.cast::<PyDict>()?.get_item(intern!(py, "traceback_"))?;
     let lines: Vec<String> = lines.map_or_else(|| Ok(Vec::new()), |lines| lines.extract())?;
     let frames = lines.into_iter().map(|line| Frame {
         // A snapshot ends every line again.

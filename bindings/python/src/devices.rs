@@ -46,10 +46,7 @@ pub(crate) fn devices(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
         let found = Backends::available().into_iter();
         found.map(of_backend).collect::<Vec<_>>()
     });
-    found
-        .into_iter()
-        .map(|entry| entry.into_pyobject(py))
-        .collect()
+    found.into_iter().map(|entry| entry.into_pyobject(py)).collect()
 }
 
 /// Why no device of a backend can be used; `None` where one can.
@@ -94,11 +91,7 @@ fn of_devices(name: &str, backend: &Arc<dyn Backend>) -> hal::Result<Vec<DeviceE
         let device = format!("{name}:{ordinal}");
         match backend.open(Ordinal(ordinal)) {
             Ok(opened) => of_device(device, &*opened),
-            Err(why) => DeviceEntry {
-                device,
-                reason: Some(why.to_string()),
-                ..DeviceEntry::default()
-            },
+            Err(why) => DeviceEntry { device, reason: Some(why.to_string()), ..DeviceEntry::default() },
         }
     };
     Ok((0..count).map(entry).collect())
@@ -107,10 +100,9 @@ fn of_devices(name: &str, backend: &Arc<dyn Backend>) -> hal::Result<Vec<DeviceE
 fn of_device(name: String, device: &dyn Device) -> DeviceEntry {
     let info = device.info();
     let missing = Feature::ALL.into_iter().filter_map(|feature| {
-        device.missing(feature).map(|missing| MissingEntry {
-            feature: feature.name(),
-            reason: missing.reason.to_string(),
-        })
+        device
+            .missing(feature)
+            .map(|missing| MissingEntry { feature: feature.name(), reason: missing.reason.to_string() })
     });
     DeviceEntry {
         device: name,

@@ -26,9 +26,7 @@ pub(crate) fn error(text: impl Into<String>) -> PyErr {
 pub(crate) fn of_allocator(why: Error) -> PyErr {
     let text = why.to_string();
     match why {
-        Error::OutOfMemory(report) => {
-            python::OutOfMemoryError::new_err((text, Figures::of(&report)))
-        }
+        Error::OutOfMemory(report) => python::OutOfMemoryError::new_err((text, Figures::of(&report))),
         Error::TooLarge { bytes } => {
             let figures = Figures::of_request(bytes, text.clone());
             python::OutOfMemoryError::new_err((text, figures))

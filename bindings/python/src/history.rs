@@ -23,8 +23,7 @@ impl Asked<'_> {
     /// The options; `None` if nothing is to be recorded.
     pub(crate) fn options(&self) -> PyResult<Option<HistoryOptions>> {
         let entries = match self.enabled {
-            Some("all") => cachette_torch::history_entries(self.max_entries)
-                .map_err(|why| wrong(&why.to_string()))?,
+            Some("all") => cachette_torch::history_entries(self.max_entries).map_err(|why| wrong(&why.to_string()))?,
             Some("state") | None => 1,
             Some(_) => return Err(wrong("expected state to be 'state', 'all', or None")),
         };

@@ -81,11 +81,7 @@ pub(crate) fn callers(py: Python<'_>) -> PyResult<Vec<Place>> {
         let code = unsafe { Bound::from_owned_ptr(py, code.cast()) };
         let instruction = frame.getattr(intern!(py, "f_lasti"))?;
         let back = frame.getattr(intern!(py, "f_back"))?;
-        places.push(Place {
-            code: code.unbind(),
-            instruction: instruction.extract()?,
-            frame: frame.unbind(),
-        });
+        places.push(Place { code: code.unbind(), instruction: instruction.extract()?, frame: frame.unbind() });
         next = (!back.is_none()).then_some(back);
     }
     Ok(places)

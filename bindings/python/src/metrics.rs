@@ -8,21 +8,13 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 /// The figures of `allocator` in the text form that Prometheus reads.
-pub(crate) fn text(
-    allocator: &Allocator<AnyDevice>,
-    labels: BTreeMap<String, String>,
-) -> PyResult<String> {
+pub(crate) fn text(allocator: &Allocator<AnyDevice>, labels: BTreeMap<String, String>) -> PyResult<String> {
     if let Some(wrong) = labels.keys().find(|name| !is_label(name)) {
-        let text = format!(
-            "'{wrong}' is no name of a label; use letters, digits and underscores, and no digit first"
-        );
+        let text = format!("'{wrong}' is no name of a label; use letters, digits and underscores, and no digit first");
         return Err(PyValueError::new_err(text));
     }
     let labels: Vec<(String, String)> = labels.into_iter().collect();
-    let labels: Vec<(&str, &str)> = labels
-        .iter()
-        .map(|(name, value)| (name.as_str(), value.as_str()))
-        .collect();
+    let labels: Vec<(&str, &str)> = labels.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
     let mut page = String::new();
     let written = allocator.metrics().write_prometheus(&mut page, &labels);
     written.map_err(|why| PyValueError::new_err(why.to_string()))?;

@@ -24,10 +24,7 @@ impl PyPinned {
         let allocated = py.detach(|| self.allocator.pinned().allocate(bytes));
         Ok(PyPinnedAllocation {
             allocator: self.allocator.clone(),
-            inner: Mutex::new(Held {
-                allocation: Some(allocated.map_err(error::of_allocator)?),
-                view: None,
-            }),
+            inner: Mutex::new(Held { allocation: Some(allocated.map_err(error::of_allocator)?), view: None }),
         })
     }
 
@@ -38,8 +35,7 @@ impl PyPinned {
 
     /// Gives every free block back to the driver, which waits for the whole device; how many bytes that were.
     fn empty_cache(&self, py: Python<'_>) -> PyResult<u64> {
-        py.detach(|| self.allocator.pinned().empty_cache())
-            .map_err(error::of_allocator)
+        py.detach(|| self.allocator.pinned().empty_cache()).map_err(error::of_allocator)
     }
 
     /// Makes every peak the present value.
@@ -72,9 +68,7 @@ impl PyPinnedAllocation {
     fn ask<T>(&self, question: impl FnOnce(&PinnedAllocation<AnyDevice>) -> T) -> PyResult<T> {
         let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let allocation = inner.allocation.as_ref();
-        allocation
-            .map(question)
-            .ok_or_else(|| error::error("this memory was freed; allocate anew"))
+        allocation.map(question).ok_or_else(|| error::error("this memory was freed; allocate anew"))
     }
 
     /// What Python sees the memory through, if anybody does.
@@ -90,13 +84,7 @@ impl PyPinnedAllocation {
     /// The address of the first byte, as the host sees it; 0 for an allocation of no bytes.
     #[getter]
     fn address(&self) -> PyResult<usize> {
-        self.ask(|it| {
-            if it.is_empty() {
-                0
-            } else {
-                it.ptr().addr().get()
-            }
-        })
+        self.ask(|it| if it.is_empty() { 0 } else { it.ptr().addr().get() })
     }
 
     /// The address of the first byte, as the device sees it; 0 for an allocation of no bytes.
@@ -135,10 +123,7 @@ impl PyPinnedAllocation {
             Some(shown) => shown,
             None => this.get().show(this, address, bytes)?,
         };
-        let view = py
-            .import("builtins")?
-            .getattr("memoryview")?
-            .call1((shown,))?;
+        let view = py.import("builtins")?.getattr("memoryview")?.call1((shown,))?;
         view.call_method1("cast", ("B",))
     }
 
@@ -151,16 +136,9 @@ impl PyPinnedAllocation {
     /// Gives the memory back; a second call does nothing.
     fn free(&self, py: Python<'_>) -> PyResult<()> {
         if self.shown(py).is_some() {
-            return Err(error::error(
-                "a view of this memory is still there; release it before the memory is freed",
-            ));
+            return Err(error::error("a view of this memory is still there; release it before the memory is freed"));
         }
-        let taken = self
-            .inner
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .allocation
-            .take();
+        let taken = self.inner.lock().unwrap_or_else(PoisonError::into_inner).allocation.take();
         py.detach(|| drop(taken));
         Ok(())
     }
@@ -187,12 +165,7 @@ impl PyPinnedAllocation {
     /// Makes what Python sees the memory through.
     ///
     /// The stable ABI has no buffers before Python 3.11, so it is an array of `ctypes`; it holds on to this object.
-    fn show<'py>(
-        &self,
-        this: &Bound<'py, Self>,
-        address: usize,
-        bytes: usize,
-    ) -> PyResult<Bound<'py, PyAny>> {
+    fn show<'py>(&self, this: &Bound<'py, Self>, address: usize, bytes: usize) -> PyResult<Bound<'py, PyAny>> {
         let py = this.py();
         let kind = py.import("ctypes")?.getattr("c_ubyte")?.mul(bytes)?;
         let shown = match bytes {
@@ -218,39 +191,16 @@ fn figures<'py>(py: Python<'py>, stats: &PinnedStats) -> PyResult<Bound<'py, PyD
         ("active_requests", stats.active_requests),
         ("active_bytes", stats.active_bytes),
     ];
-    for (
-        name,
-        Stat {
-            current,
-            peak,
-            allocated,
-            freed,
-            ..
-        },
-    ) in counts
-    {
+    for (name, Stat { current, peak, allocated, freed, .. }) in counts {
         dict.set_item(format!("{name}.current"), current)?;
         dict.set_item(format!("{name}.peak"), peak)?;
         dict.set_item(format!("{name}.allocated"), allocated)?;
         dict.set_item(format!("{name}.freed"), freed)?;
     }
-    let times = [
-        ("host_alloc_time", stats.host_alloc_time),
-        ("host_free_time", stats.host_free_time),
-    ];
+    let times = [("host_alloc_time", stats.host_alloc_time), ("host_free_time", stats.host_free_time)];
     for (name, time) in times {
-        let TimeStat {
-            total,
-            max,
-            min,
-            count,
-        } = time;
-        let figures = [
-            ("total", total),
-            ("max", max),
-            ("min", min),
-            ("count", count),
-        ];
+        let TimeStat { total, max, min, count } = time;
+        let figures = [("total", total), ("max", max), ("min", min), ("count", count)];
         for (figure, value) in figures.into_iter().chain([("avg", time.avg())]) {
             dict.set_item(format!("{name}.{figure}"), value)?;
         }

@@ -126,25 +126,16 @@ impl Places {
             return Vec::new();
         }
         let mut table = self.table();
-        let Table {
-            told,
-            frames: known,
-            ..
-        } = &mut *table;
-        let numbers = frames.into_iter().map(|frame| {
-            *told
-                .entry(frame)
-                .or_insert_with_key(|frame| push(known, frame.clone()))
-        });
+        let Table { told, frames: known, .. } = &mut *table;
+        let numbers =
+            frames.into_iter().map(|frame| *told.entry(frame).or_insert_with_key(|frame| push(known, frame.clone())));
         numbers.collect()
     }
 
     fn number_all(&self, py: Python<'_>, places: Vec<Place>) -> Vec<u32> {
         let known: Vec<Option<u32>> = {
             let table = self.table();
-            let known = places
-                .iter()
-                .map(|it| table.numbers.get(&it.key()).copied());
+            let known = places.iter().map(|it| table.numbers.get(&it.key()).copied());
             known.collect()
         };
         let numbers = places.into_iter().zip(known).map(|(place, known)| {

@@ -22,8 +22,8 @@ pub(crate) mod plugin {
     use crate::pool::{self, PyPool};
     #[pymodule_export]
     use crate::recording::{
-        allocation_traceback, devices, dump_snapshot, is_history_enabled, last_out_of_memory,
-        metrics_text, record_history, release_contents, sleep_tagged, take_snapshot, wake_tagged,
+        allocation_traceback, devices, dump_snapshot, is_history_enabled, last_out_of_memory, metrics_text,
+        record_history, release_contents, sleep_tagged, take_snapshot, wake_tagged,
     };
     use crate::{config, error, stats};
 
@@ -32,8 +32,7 @@ pub(crate) mod plugin {
     #[pyo3(signature = (backend, config=None))]
     fn start(py: Python<'_>, backend: &str, config: Option<&str>) -> PyResult<()> {
         let config = config::read(config)?;
-        py.detach(|| cachette_torch::start(backend, &config))
-            .map_err(|why| error::error(why.to_string()))
+        py.detach(|| cachette_torch::start(backend, &config)).map_err(|why| error::error(why.to_string()))
     }
 
     /// Whether the plug-in was started.
@@ -99,9 +98,7 @@ pub(crate) mod plugin {
     fn empty_cache(py: Python<'_>) -> PyResult<u64> {
         py.detach(|| {
             let mut devices = cachette_torch::opened();
-            devices.try_fold(0, |bytes, (_, allocator)| {
-                Ok(bytes + allocator.empty_cache()?)
-            })
+            devices.try_fold(0, |bytes, (_, allocator)| Ok(bytes + allocator.empty_cache()?))
         })
         .map_err(error::of_allocator)
     }
@@ -136,12 +133,7 @@ pub(crate) mod plugin {
     /// Makes a pool of the device, whose segments come from the source called `source`.
     #[pyfunction]
     #[pyo3(signature = (device, source=None, no_split=false, tag=""))]
-    fn create_pool(
-        device: u32,
-        source: Option<&str>,
-        no_split: bool,
-        tag: &str,
-    ) -> PyResult<PyPool> {
+    fn create_pool(device: u32, source: Option<&str>, no_split: bool, tag: &str) -> PyResult<PyPool> {
         let allocator = allocator(device)?;
         let options = pool::options(allocator, source)?;
         let options = options.id(cachette_torch::new_pool_id());
@@ -150,11 +142,7 @@ pub(crate) mod plugin {
 
     /// Whether exactly `addresses` are allocated in a pool, in whatever order.
     #[pyfunction]
-    fn pool_holds_exactly(
-        device: u32,
-        pool: (u64, u64),
-        addresses: HashSet<u64>,
-    ) -> PyResult<bool> {
+    fn pool_holds_exactly(device: u32, pool: (u64, u64), addresses: HashSet<u64>) -> PyResult<bool> {
         let (capture, user) = pool;
         let pool = allocator(device)?.open_pool(PoolId { capture, user });
         let pool = pool.map_err(error::of_allocator)?;
@@ -190,9 +178,7 @@ pub(crate) fn allocator(device: u32) -> PyResult<&'static Allocator<AnyDevice>> 
 
 /// The statistics of a device; zeros where nothing was asked of it yet.
 fn stats_of(device: u32) -> Stats {
-    cachette_torch::find(device as usize)
-        .map(Allocator::stats)
-        .unwrap_or_default()
+    cachette_torch::find(device as usize).map(Allocator::stats).unwrap_or_default()
 }
 
 /// Calls an observer with PyTorch's four numbers; what it raises goes to `sys.unraisablehook`, and once the interpreter

@@ -39,10 +39,7 @@ thread_local! {
 }
 
 /// Options of a pool of `allocator` whose segments come from the source called `source`.
-pub(crate) fn options(
-    allocator: &Allocator<AnyDevice>,
-    source: Option<&str>,
-) -> PyResult<PoolOptions> {
+pub(crate) fn options(allocator: &Allocator<AnyDevice>, source: Option<&str>) -> PyResult<PoolOptions> {
     let options = PoolOptions::new();
     let Some(name) = source else {
         return Ok(options);
@@ -54,10 +51,7 @@ impl PyPool {
     pub(crate) fn create(allocator: &Allocator<AnyDevice>, options: PoolOptions) -> PyResult<Self> {
         let pool = allocator.create_pool_with(options);
         let pool = pool.map_err(error::of_allocator)?;
-        Ok(Self {
-            id: pool.id().pair(),
-            inner: Mutex::new(Some(Arc::new(pool))),
-        })
+        Ok(Self { id: pool.id().pair(), inner: Mutex::new(Some(Arc::new(pool))) })
     }
 
     /// The pool, unless it was released.
@@ -78,18 +72,11 @@ impl PyPool {
 
     /// Allocates `bytes` bytes from the pool for work in `stream`; see `Allocator.allocate`.
     #[pyo3(signature = (bytes, stream=None))]
-    fn allocate(
-        &self,
-        py: Python<'_>,
-        bytes: u64,
-        stream: Option<Named<'_>>,
-    ) -> PyResult<PyAllocation> {
+    fn allocate(&self, py: Python<'_>, bytes: u64, stream: Option<Named<'_>>) -> PyResult<PyAllocation> {
         let pool = self.pool()?;
         let stream = Named::open(stream, pool.allocator())?;
         let _noted = Noted::here();
-        let allocation = py
-            .detach(|| pool.allocate(bytes, &stream))
-            .map_err(error::of_allocator)?;
+        let allocation = py.detach(|| pool.allocate(bytes, &stream)).map_err(error::of_allocator)?;
         Ok(PyAllocation::new(pool.allocator().clone(), allocation))
     }
 
@@ -101,8 +88,7 @@ impl PyPool {
     /// Gives every unused segment of the pool back, and says how many bytes that were.
     fn empty_cache(&self, py: Python<'_>) -> PyResult<u64> {
         let pool = self.pool()?;
-        py.detach(|| pool.empty_cache())
-            .map_err(error::of_allocator)
+        py.detach(|| pool.empty_cache()).map_err(error::of_allocator)
     }
 
     /// Gives all memory of the pool back to the device, and keeps every address; what went back and what is kept.
@@ -110,12 +96,7 @@ impl PyPool {
     /// Its memory must not be used until it wakes. With `keep` the bytes are kept in host memory. `progress` is called
     /// with the bytes that are done and all there are.
     #[pyo3(signature = (keep=true, progress=None))]
-    fn sleep(
-        &self,
-        py: Python<'_>,
-        keep: bool,
-        progress: Option<Py<PyAny>>,
-    ) -> PyResult<SleptEntry> {
+    fn sleep(&self, py: Python<'_>, keep: bool, progress: Option<Py<PyAny>>) -> PyResult<SleptEntry> {
         let pool = self.pool()?;
         sleep::sleep(py, &pool, keep, progress)
     }
@@ -135,11 +116,7 @@ impl PyPool {
 
     /// Stops using the pool. Memory that is allocated stays valid; a second call does nothing.
     fn release(&self, py: Python<'_>) {
-        let taken = self
-            .inner
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        let taken = self.inner.lock().unwrap_or_else(PoisonError::into_inner).take();
         py.detach(|| drop(taken));
     }
 
@@ -147,10 +124,7 @@ impl PyPool {
         let pool = this.pool()?;
         // SAFETY: `Entered` keeps the pool at its place for as long as it keeps the guard that borrows from it.
         let borrowed: &'static Pool<AnyDevice> = unsafe { &*Arc::as_ptr(&pool) };
-        let entered = Entered {
-            _guard: borrowed.enter_all(),
-            pool,
-        };
+        let entered = Entered { _guard: borrowed.enter_all(), pool };
         ENTERED.with_borrow_mut(|list| list.push(entered));
         Ok(this)
     }
@@ -163,9 +137,7 @@ impl PyPool {
         });
         match left {
             Some(_) => Ok(()),
-            None => Err(error::error(
-                "this thread has not entered the pool; leave it on the thread that entered it",
-            )),
+            None => Err(error::error("this thread has not entered the pool; leave it on the thread that entered it")),
         }
     }
 

@@ -24,14 +24,7 @@ pub(crate) fn record_history(
     clear_history: bool,
     skip_actions: Vec<String>,
 ) -> PyResult<()> {
-    let asked = Asked {
-        enabled,
-        context,
-        stacks,
-        max_entries,
-        clear_history,
-        skip_actions,
-    };
+    let asked = Asked { enabled, context, stacks, max_entries, clear_history, skip_actions };
     cachette_torch::record_history(asked.options()?);
     Ok(())
 }
@@ -72,13 +65,8 @@ fn all(device: Option<u32>, pool: Option<(u64, u64)>, traces: bool) -> Snapshot 
 
 /// Where the allocation that begins at `address` was made, on whichever device; `None` if the history does not know.
 #[pyfunction]
-pub(crate) fn allocation_traceback(
-    py: Python<'_>,
-    address: u64,
-) -> PyResult<Option<Bound<'_, PyList>>> {
-    let stack = py.detach(|| {
-        cachette_torch::opened().find_map(|(_, allocator)| allocator.allocation_stack(address))
-    });
+pub(crate) fn allocation_traceback(py: Python<'_>, address: u64) -> PyResult<Option<Bound<'_, PyList>>> {
+    let stack = py.detach(|| cachette_torch::opened().find_map(|(_, allocator)| allocator.allocation_stack(address)));
     stack.map(|stack| history::frames(py, &stack)).transpose()
 }
 
@@ -91,9 +79,7 @@ pub(crate) fn metrics_text(device: u32, labels: BTreeMap<String, String>) -> PyR
 /// The last request that failed for want of memory, on whichever device and thread.
 #[pyfunction]
 pub(crate) fn last_out_of_memory() -> Option<Figures> {
-    cachette_torch::last_out_of_memory()
-        .as_deref()
-        .map(Figures::of)
+    cachette_torch::last_out_of_memory().as_deref().map(Figures::of)
 }
 
 /// The numbers of the devices that were used so far.
@@ -119,9 +105,5 @@ pub(crate) fn wake_tagged(py: Python<'_>, tag: &str) -> PyResult<u64> {
 /// Gives host memory back that kept the contents of pools which are awake now, on every device.
 #[pyfunction]
 pub(crate) fn release_contents(py: Python<'_>) -> u64 {
-    py.detach(|| {
-        cachette_torch::opened()
-            .map(|(_, it)| it.release_contents())
-            .sum()
-    })
+    py.detach(|| cachette_torch::opened().map(|(_, it)| it.release_contents()).sum())
 }

@@ -79,11 +79,7 @@ impl Figures {
 
     /// Only what was asked for.
     pub(crate) fn of_request(requested: u64, report: String) -> Self {
-        Self {
-            requested,
-            report,
-            ..Self::default()
-        }
+        Self { requested, report, ..Self::default() }
     }
 }
 
@@ -106,11 +102,7 @@ fn holders_of(report: &OutOfMemory) -> Vec<HolderEntry> {
             filename: frame.file.clone(),
             line: frame.line,
         });
-        HolderEntry {
-            bytes: holder.bytes,
-            blocks: holder.blocks,
-            frames: frames.collect(),
-        }
+        HolderEntry { bytes: holder.bytes, blocks: holder.blocks, frames: frames.collect() }
     });
     entries.collect()
 }

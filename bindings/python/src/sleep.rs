@@ -33,21 +33,15 @@ pub(crate) fn sleep(
     keep: bool,
     progress: Option<Py<PyAny>>,
 ) -> PyResult<SleptEntry> {
-    let slept =
-        py.detach(move || pool.sleep_with(contents(keep), |done| tell(progress.as_ref(), done)));
+    let slept = py.detach(move || pool.sleep_with(contents(keep), |done| tell(progress.as_ref(), done)));
     let mut entry = SleptEntry::default();
     entry.add(slept.map_err(error::of_allocator)?);
     Ok(entry)
 }
 
 /// Wakes a pool, and calls `progress(done, total)` meanwhile; the bytes of its memory.
-pub(crate) fn wake(
-    py: Python<'_>,
-    pool: &Pool<AnyDevice>,
-    progress: Option<Py<PyAny>>,
-) -> PyResult<u64> {
-    py.detach(move || pool.wake_with(|done| tell(progress.as_ref(), done)))
-        .map_err(error::of_allocator)
+pub(crate) fn wake(py: Python<'_>, pool: &Pool<AnyDevice>, progress: Option<Py<PyAny>>) -> PyResult<u64> {
+    py.detach(move || pool.wake_with(|done| tell(progress.as_ref(), done))).map_err(error::of_allocator)
 }
 
 /// Lets every pool with a tag sleep, whichever of `allocators` has them; all of them or none.
@@ -81,16 +75,9 @@ pub(crate) fn sleep_tagged(
 }
 
 /// Wakes every pool with a tag; the bytes of their memory.
-pub(crate) fn wake_tagged(
-    py: Python<'_>,
-    allocators: &[&Allocator<AnyDevice>],
-    tag: &str,
-) -> PyResult<u64> {
-    py.detach(|| {
-        with_tag(allocators, |it| it.wake_tagged(tag))
-            .try_fold(0, |bytes, woken| Ok(bytes + woken?.1))
-    })
-    .map_err(error::of_allocator)
+pub(crate) fn wake_tagged(py: Python<'_>, allocators: &[&Allocator<AnyDevice>], tag: &str) -> PyResult<u64> {
+    py.detach(|| with_tag(allocators, |it| it.wake_tagged(tag)).try_fold(0, |bytes, woken| Ok(bytes + woken?.1)))
+        .map_err(error::of_allocator)
 }
 
 /// Does `work` with each allocator. That one of several has no pool with the tag is no failure; that none has is one.
@@ -104,9 +91,7 @@ fn with_tag<'a, T>(
         left -= 1;
         let done = work(allocator);
         let why = PoolProblem::NoTag;
-        if matches!(&done, Err(Error::Pool { why: problem, .. }) if *problem == why)
-            && (found || left > 0)
-        {
+        if matches!(&done, Err(Error::Pool { why: problem, .. }) if *problem == why) && (found || left > 0) {
             return None;
         }
         found = true;

@@ -17,16 +17,11 @@ impl PySlot {
     #[new]
     #[pyo3(signature = (source=None, config=None, no_split=false))]
     fn new(source: Option<&str>, config: Option<&str>, no_split: bool) -> PyResult<Self> {
-        let options = SlotOptions {
-            config: config::read(config)?,
-            source: source.map(source::named).transpose()?,
-            no_split,
-        };
+        let options =
+            SlotOptions { config: config::read(config)?, source: source.map(source::named).transpose()?, no_split };
         // SAFETY: 1. that NVSHMEM and rocSHMEM are initialised is the caller's promise, as the documentation says.
         let slot = unsafe { Slot::create(options) };
-        Ok(Self {
-            inner: slot.map_err(|why| error::error(why.to_string()))?,
-        })
+        Ok(Self { inner: slot.map_err(|why| error::error(why.to_string()))? })
     }
 
     /// The address of the function that allocates.

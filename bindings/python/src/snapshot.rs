@@ -28,6 +28,5 @@ pub(crate) fn to_python<'py>(py: Python<'py>, snapshot: &Snapshot) -> PyResult<B
 
 /// Writes a snapshot in the format that the ending of the name says.
 pub(crate) fn dump(py: Python<'_>, snapshot: &Snapshot, path: PathBuf) -> PyResult<()> {
-    py.detach(move || snapshot::save(snapshot, &path))
-        .map_err(|why| error::error(why.to_string()))
+    py.detach(move || snapshot::save(snapshot, &path)).map_err(|why| error::error(why.to_string()))
 }

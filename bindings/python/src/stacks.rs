@@ -57,10 +57,7 @@ impl PythonStacks {
 
     fn new(native: bool) -> Arc<Self> {
         static SHARED: Mutex<Weak<Known>> = Mutex::new(Weak::new());
-        let known = places::shared(&SHARED, || Known {
-            places: Places::shared(),
-            table: Mutex::default(),
-        });
+        let known = places::shared(&SHARED, || Known { places: Places::shared(), table: Mutex::default() });
         Arc::new(Self { native, known })
     }
 }
@@ -77,10 +74,7 @@ impl Known {
             resolved.map_or_else(Vec::new, |resolved| without_own(resolved.frames))
         });
         frames.extend(self.places.frames_of(&stack.python.callers));
-        ResolvedStack {
-            frames,
-            forward: self.places.frames_of(&stack.python.forward),
-        }
+        ResolvedStack { frames, forward: self.places.frames_of(&stack.python.forward) }
     }
 }
 
@@ -130,9 +124,7 @@ impl StackSource for PythonStacks {
 
 impl fmt::Debug for PythonStacks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PythonStacks")
-            .field("native", &self.native)
-            .finish_non_exhaustive()
+        f.debug_struct("PythonStacks").field("native", &self.native).finish_non_exhaustive()
     }
 }
 

@@ -46,10 +46,7 @@ pub(crate) fn flat<'py>(py: Python<'py>, stats: &Stats) -> PyResult<Bound<'py, P
 }
 
 /// What a pool holds; zeros for one that has served nobody.
-pub(crate) fn of_pool<'py>(
-    py: Python<'py>,
-    stats: Option<&PoolStats>,
-) -> PyResult<Bound<'py, PyDict>> {
+pub(crate) fn of_pool<'py>(py: Python<'py>, stats: Option<&PoolStats>) -> PyResult<Bound<'py, PyDict>> {
     let figure = |read: fn(&PoolStats) -> u64| stats.map_or(0, read);
     let dict = PyDict::new(py);
     dict.set_item("allocations", figure(|stats| stats.allocations))?;
@@ -75,27 +72,15 @@ fn counts(stats: &Stats) -> [(&'static str, i64); 7] {
 }
 
 const fn kinds_of(array: &StatArray) -> [(&'static str, &Stat); 3] {
-    [
-        ("all", &array.all),
-        ("small_pool", &array.small_pool),
-        ("large_pool", &array.large_pool),
-    ]
+    [("all", &array.all), ("small_pool", &array.small_pool), ("large_pool", &array.large_pool)]
 }
 
 const fn oversize(stats: &Stats) -> [(&'static str, &Stat); 2] {
-    [
-        ("oversize_allocations", &stats.oversize_allocations),
-        ("oversize_segments", &stats.oversize_segments),
-    ]
+    [("oversize_allocations", &stats.oversize_allocations), ("oversize_segments", &stats.oversize_segments)]
 }
 
 const fn figures(stat: &Stat) -> [(&'static str, u64); 4] {
-    [
-        ("current", stat.current),
-        ("peak", stat.peak),
-        ("allocated", stat.allocated),
-        ("freed", stat.freed),
-    ]
+    [("current", stat.current), ("peak", stat.peak), ("allocated", stat.allocated), ("freed", stat.freed)]
 }
 
 fn of_stat<'py>(py: Python<'py>, stat: &Stat) -> PyResult<Bound<'py, PyDict>> {

@@ -22,8 +22,7 @@ impl PyStream {
 
     /// Waits until everything queued in the stream so far has finished.
     fn synchronize(&self, py: Python<'_>) -> PyResult<()> {
-        py.detach(|| self.inner.synchronize())
-            .map_err(error::of_device)
+        py.detach(|| self.inner.synchronize()).map_err(error::of_device)
     }
 
     fn __repr__(&self) -> String {
@@ -40,18 +39,13 @@ pub(crate) enum Named<'py> {
 
 impl Named<'_> {
     /// The stream of `allocator` that a caller named; the default one where none was.
-    pub(crate) fn open(
-        named: Option<Self>,
-        allocator: &Allocator<AnyDevice>,
-    ) -> PyResult<Stream<AnyDevice>> {
+    pub(crate) fn open(named: Option<Self>, allocator: &Allocator<AnyDevice>) -> PyResult<Stream<AnyDevice>> {
         match named {
             None => allocator.default_stream(),
             Some(Self::Ours(stream)) => Ok(stream.get().inner.clone()),
             // SAFETY: a handle is its caller's to answer for, as the documentation of every call that takes one
             // says: a live stream of this device until the allocator and what it gave out are gone.
-            Some(Self::Handle(handle)) => unsafe {
-                allocator.adopt_stream(StreamRef::from_raw(handle))
-            },
+            Some(Self::Handle(handle)) => unsafe { allocator.adopt_stream(StreamRef::from_raw(handle)) },
         }
         .map_err(error::of_allocator)
     }

@@ -27,12 +27,8 @@ mod shares;
 mod watching;
 mod words;
 
-pub use checkpoints::{
-    Noted, cachette_adapter_checkpoint, cachette_adapter_drop_checkpoint, cachette_adapter_restore,
-};
-pub use contents::{
-    BlockEntry, EventEntry, SegmentEntry, Text, Visitor, cachette_adapter_snapshot,
-};
+pub use checkpoints::{Noted, cachette_adapter_checkpoint, cachette_adapter_drop_checkpoint, cachette_adapter_restore};
+pub use contents::{BlockEntry, EventEntry, SegmentEntry, Text, Visitor, cachette_adapter_snapshot};
 pub use figures::{
     Figures, cachette_adapter_allow_peer, cachette_adapter_caches, cachette_adapter_largest,
     cachette_adapter_memory_fraction, cachette_adapter_reset_peaks, cachette_adapter_reset_totals,
@@ -40,13 +36,10 @@ pub use figures::{
 };
 pub use memory::{cachette_adapter_bytes, cachette_adapter_free};
 pub use pools::{
-    PoolSource, cachette_adapter_empty_pool, cachette_adapter_pool_holds,
-    cachette_adapter_pool_uses, cachette_adapter_set_no_split, cachette_adapter_set_use_on_oom,
-    cachette_adapter_use_pool,
+    PoolSource, cachette_adapter_empty_pool, cachette_adapter_pool_holds, cachette_adapter_pool_uses,
+    cachette_adapter_set_no_split, cachette_adapter_set_use_on_oom, cachette_adapter_use_pool,
 };
-pub use shares::{
-    Opened, cachette_adapter_close_shared, cachette_adapter_open_shared, cachette_adapter_share,
-};
+pub use shares::{Opened, cachette_adapter_close_shared, cachette_adapter_open_shared, cachette_adapter_share};
 pub use watching::{
     cachette_adapter_on_out_of_memory, cachette_adapter_on_pressure, cachette_adapter_on_rejection,
     cachette_adapter_record_history, cachette_adapter_records_history, cachette_adapter_track,
@@ -85,22 +78,14 @@ unsafe impl Send for User {}
 unsafe impl Sync for User {}
 
 /// What the allocator answers that knows an address, of all devices that were used; no two of them share one.
-fn ask_owner<T>(
-    ask: impl Fn(&'static Allocator<AnyDevice>) -> Result<T, cachette::Error>,
-) -> Result<T, Error> {
+fn ask_owner<T>(ask: impl Fn(&'static Allocator<AnyDevice>) -> Result<T, cachette::Error>) -> Result<T, Error> {
     let mut unknown = Error::Unopened { device: 0 };
     for (_, allocator) in state::opened() {
         let error = match ask(allocator) {
             Ok(answer) => return Ok(answer),
             Err(error) => error,
         };
-        let is_foreign = matches!(
-            error,
-            cachette::Error::InvalidPointer {
-                why: PointerProblem::Foreign,
-                ..
-            }
-        );
+        let is_foreign = matches!(error, cachette::Error::InvalidPointer { why: PointerProblem::Foreign, .. });
         unknown = of_memory(allocator, error);
         if !is_foreign {
             break;

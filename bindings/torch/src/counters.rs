@@ -46,9 +46,7 @@ pub(crate) struct Mishaps {
 
 impl Mishaps {
     const fn new() -> Self {
-        Self {
-            count: AtomicU64::new(0),
-        }
+        Self { count: AtomicU64::new(0) }
     }
 
     /// Counts one.

@@ -22,11 +22,7 @@ use crate::{fork, processes, state, throw};
 /// 1. `stream` is a live stream of `device`, or null.
 /// 2. It stays so as long as the process allocates on the device.
 #[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn cachette_torch_alloc(
-    size: usize,
-    device: c_int,
-    stream: *mut c_void,
-) -> *mut c_void {
+pub unsafe extern "C-unwind" fn cachette_torch_alloc(size: usize, device: c_int, stream: *mut c_void) -> *mut c_void {
     let stream = StreamRef::from_raw(stream as usize);
     // SAFETY: 1. and 2. are the caller's promises.
     match guarded(|| unsafe { allocate(size, device, stream) }) {
@@ -46,12 +42,7 @@ pub unsafe extern "C-unwind" fn cachette_torch_alloc(
 ///
 /// 1. Work in the stream of the allocation, and in streams recorded for it, is all that uses the memory.
 #[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn cachette_torch_free(
-    ptr: *mut c_void,
-    size: usize,
-    device: c_int,
-    stream: *mut c_void,
-) {
+pub unsafe extern "C-unwind" fn cachette_torch_free(ptr: *mut c_void, size: usize, device: c_int, stream: *mut c_void) {
     let _ = (size, stream);
     if ptr.is_null() || fork::is_forked() {
         return;
@@ -78,9 +69,7 @@ unsafe fn allocate(size: usize, device: c_int, stream: StreamRef) -> Result<u64,
 #[inline]
 fn free(address: u64, device: c_int) -> Result<(), Error> {
     let allocator = usize::try_from(device).ok().and_then(state::find);
-    let allocator = allocator.ok_or(Error::Unopened {
-        device: device.into(),
-    })?;
+    let allocator = allocator.ok_or(Error::Unopened { device: device.into() })?;
     let freed = allocator.free_raw(address);
     freed.map_err(|error| of_memory(allocator, error))
 }
@@ -94,9 +83,7 @@ pub(crate) fn allocator_of(device: c_int) -> Result<&'static Allocator<AnyDevice
 /// The number of a device as PyTorch gives it.
 #[inline]
 pub(crate) fn number_of(device: c_int) -> Result<u32, Error> {
-    u32::try_from(device).map_err(|_| Error::NoSuchDevice {
-        device: device.into(),
-    })
+    u32::try_from(device).map_err(|_| Error::NoSuchDevice { device: device.into() })
 }
 
 /// A failure of an allocator, told as its vendor's.
@@ -107,11 +94,7 @@ pub(crate) fn of_memory(allocator: &Allocator<AnyDevice>, error: cachette::Error
         cachette::Error::OutOfMemory(_) => processes::of(info.uuid),
         _ => Vec::new(),
     };
-    Error::Memory {
-        vendor: info.vendor,
-        error,
-        processes,
-    }
+    Error::Memory { vendor: info.vendor, error, processes }
 }
 
 /// Counts a free that did not work; a destructor has nobody to tell.
@@ -119,13 +102,11 @@ pub(crate) fn of_memory(allocator: &Allocator<AnyDevice>, error: cachette::Error
 pub(crate) fn tell_of_free(error: &Error) {
     match error {
         _ if error.is_shutting_down() => {}
-        Error::Memory {
-            error: cachette::Error::Device(_) | cachette::Error::Source(_),
-            ..
-        } => FAILED_FREES.tell(format_args!("memory could not be freed yet: {error}")),
-        _ => UNKNOWN_FREES.tell(format_args!(
-            "memory was not freed: {error}; this is said once, and counted from now on"
-        )),
+        Error::Memory { error: cachette::Error::Device(_) | cachette::Error::Source(_), .. } => {
+            FAILED_FREES.tell(format_args!("memory could not be freed yet: {error}"))
+        }
+        _ => UNKNOWN_FREES
+            .tell(format_args!("memory was not freed: {error}; this is said once, and counted from now on")),
     }
 }
 
@@ -155,10 +136,7 @@ fn text_of(panic: &(dyn Any + Send)) -> String {
 }
 
 /// An address as C knows it. It is the device's: nobody here looks behind it.
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "the crate `cachette_hal` builds only where both have 64 bits"
-)]
+#[expect(clippy::cast_possible_truncation, reason = "the crate `cachette_hal` builds only where both have 64 bits")]
 pub(crate) const fn pointer(address: u64) -> *mut c_void {
     ptr::without_provenance_mut(address as usize)
 }

@@ -83,9 +83,7 @@ pub enum Error {
         id: (u64, u64),
     },
     /// All slots are taken.
-    #[error(
-        "all {most} slots for memory pools are taken; drop one, and free all that was allocated by it"
-    )]
+    #[error("all {most} slots for memory pools are taken; drop one, and free all that was allocated by it")]
     NoSlot {
         /// How many there are.
         most: usize,
@@ -119,9 +117,7 @@ impl Error {
             return false;
         };
         match error {
-            Memory::OutOfMemory(_) | Memory::TooLarge { .. } | Memory::TooManyElements { .. } => {
-                true
-            }
+            Memory::OutOfMemory(_) | Memory::TooLarge { .. } | Memory::TooManyElements { .. } => true,
             Memory::Device(error) => matches!(error.kind(), hal::ErrorKind::OutOfMemory),
             _ => false,
         }
@@ -129,11 +125,7 @@ impl Error {
 
     /// Whether the driver was shut down because the process is leaving.
     pub(crate) const fn is_shutting_down(&self) -> bool {
-        let Self::Memory {
-            error: cachette::Error::Device(error),
-            ..
-        } = self
-        else {
+        let Self::Memory { error: cachette::Error::Device(error), .. } = self else {
             return false;
         };
         matches!(error.kind(), hal::ErrorKind::ShuttingDown)

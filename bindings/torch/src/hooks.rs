@@ -23,18 +23,12 @@ pub struct MempoolId {
 
 impl MempoolId {
     /// PyTorch's word for no pool of its own.
-    pub const DEFAULT: Self = Self {
-        first: 0,
-        second: 0,
-    };
+    pub const DEFAULT: Self = Self { first: 0, second: 0 };
 }
 
 impl From<MempoolId> for PoolId {
     fn from(id: MempoolId) -> Self {
-        Self {
-            capture: id.first,
-            user: id.second,
-        }
+        Self { capture: id.first, user: id.second }
     }
 }
 
@@ -91,10 +85,7 @@ pub unsafe extern "C-unwind" fn cachette_torch_memory_fraction(fraction: f64, de
 ///
 /// 1. `size` is null, or a number that may be written.
 #[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn cachette_torch_base_alloc(
-    ptr: *mut c_void,
-    size: *mut usize,
-) -> *mut c_void {
+pub unsafe extern "C-unwind" fn cachette_torch_base_alloc(ptr: *mut c_void, size: *mut usize) -> *mut c_void {
     let find = || {
         let found = state::opened().find_map(|(_, each)| each.base_allocation(ptr as u64).ok());
         Ok(found)
@@ -118,10 +109,7 @@ pub unsafe extern "C-unwind" fn cachette_torch_base_alloc(
 /// 1. `stream` is a live stream of the memory's device, or null.
 /// 2. It stays so as long as the process allocates on the device.
 #[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn cachette_torch_record_stream(
-    ptr: *mut c_void,
-    stream: *mut c_void,
-) {
+pub unsafe extern "C-unwind" fn cachette_torch_record_stream(ptr: *mut c_void, stream: *mut c_void) {
     if ptr.is_null() || fork::is_forked() {
         return;
     }

@@ -56,16 +56,16 @@ pub use counters::{Counters, counters};
 pub use entry::{cachette_torch_alloc, cachette_torch_free};
 pub use error::{Error, StartError};
 pub use hooks::{
-    MempoolId, cachette_torch_base_alloc, cachette_torch_begin_allocate_to_pool,
-    cachette_torch_end_allocate_to_pool, cachette_torch_init, cachette_torch_memory_fraction,
-    cachette_torch_record_stream, cachette_torch_release_pool, cachette_torch_reset,
+    MempoolId, cachette_torch_base_alloc, cachette_torch_begin_allocate_to_pool, cachette_torch_end_allocate_to_pool,
+    cachette_torch_init, cachette_torch_memory_fraction, cachette_torch_record_stream, cachette_torch_release_pool,
+    cachette_torch_reset,
 };
 pub use pools::new_pool_id;
 pub use processes::Process;
 pub use slots::{NamedSource, Slot, SlotOptions, UnknownSource};
 pub use state::{
-    MOST_DEVICES, allocator, backend, caches, config, find, history_entries, is_started,
-    last_out_of_memory, observed, on_out_of_memory, on_pressure, opened, record_history,
-    records_history, set_caching, snapshot, start, start_on, track, update_config,
+    MOST_DEVICES, allocator, backend, caches, config, find, history_entries, is_started, last_out_of_memory, observed,
+    on_out_of_memory, on_pressure, opened, record_history, records_history, set_caching, snapshot, start, start_on,
+    track, update_config,
 };
 pub use std_function::StdFunction;

@@ -43,10 +43,7 @@ impl Sentences<'_> {
     fn write_device(&self, f: &mut fmt::Formatter<'_>, figures: &OutOfMemory) -> fmt::Result {
         if let (Some(total), Some(free)) = (figures.total, figures.free) {
             let (device, total, free) = (figures.device.0, Bytes(total), Bytes(free));
-            write!(
-                f,
-                "GPU {device} has a total capacity of {total} of which {free} is free. "
-            )?;
+            write!(f, "GPU {device} has a total capacity of {total} of which {free} is free. ")?;
         }
         for process in self.processes {
             let Some(bytes) = process.bytes() else {
@@ -72,21 +69,9 @@ fn write_use(f: &mut fmt::Formatter<'_>, figures: &OutOfMemory) -> fmt::Result {
     let private = pools.filter(|pool| pool.id != PoolId::DEFAULT);
     let private: u64 = private.map(cachette::PoolFigures::unallocated).sum();
     let allocated = figures.allocated.saturating_add(private);
-    write!(
-        f,
-        "Of the allocated memory {} is allocated by PyTorch, ",
-        Bytes(allocated)
-    )?;
+    write!(f, "Of the allocated memory {} is allocated by PyTorch, ", Bytes(allocated))?;
     if private > 0 {
-        write!(
-            f,
-            "with {} allocated in private pools (e.g., CUDA Graphs), ",
-            Bytes(private)
-        )?;
+        write!(f, "with {} allocated in private pools (e.g., CUDA Graphs), ", Bytes(private))?;
     }
-    write!(
-        f,
-        "and {} is reserved by PyTorch but unallocated. ",
-        Bytes(figures.reserved.saturating_sub(allocated))
-    )
+    write!(f, "and {} is reserved by PyTorch but unallocated. ", Bytes(figures.reserved.saturating_sub(allocated)))
 }

@@ -24,10 +24,7 @@ static USERS: Mutex<BTreeMap<Name, Vec<Pool<AnyDevice>>>> = Mutex::new(BTreeMap:
 pub fn new_pool_id() -> PoolId {
     /// Relaxed: only the numbers must differ.
     static NEXT: AtomicU64 = AtomicU64::new(1 << 62);
-    PoolId {
-        capture: 0,
-        user: NEXT.fetch_add(1, Relaxed),
-    }
+    PoolId { capture: 0, user: NEXT.fetch_add(1, Relaxed) }
 }
 
 /// Leads requests to the pool of a name, which is made if there is none, and becomes a user of it.
@@ -98,10 +95,9 @@ fn open_or_create(
     options: PoolOptions,
 ) -> Result<Pool<AnyDevice>, cachette::Error> {
     match allocator.open_pool(id) {
-        Err(cachette::Error::Pool {
-            why: PoolProblem::Unknown,
-            ..
-        }) => allocator.create_pool_with(options.id(id).whole_segments(true)),
+        Err(cachette::Error::Pool { why: PoolProblem::Unknown, .. }) => {
+            allocator.create_pool_with(options.id(id).whole_segments(true))
+        }
         opened => opened,
     }
 }

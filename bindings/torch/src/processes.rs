@@ -95,12 +95,5 @@ fn ask(nvml: &Nvml, uuid: [u8; 16]) -> Option<Vec<Process>> {
 fn name_of(uuid: [u8; 16]) -> String {
     let digits = format!("{:032x}", u128::from_be_bytes(uuid));
     let part = |range: Range<usize>| &digits[range];
-    format!(
-        "GPU-{}-{}-{}-{}-{}",
-        part(0..8),
-        part(8..12),
-        part(12..16),
-        part(16..20),
-        part(20..32)
-    )
+    format!("GPU-{}-{}-{}-{}-{}", part(0..8), part(8..12), part(12..16), part(16..20), part(20..32))
 }

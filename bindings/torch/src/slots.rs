@@ -47,12 +47,8 @@ pub enum NamedSource {
 }
 
 impl NamedSource {
-    const NAMES: [(Self, &'static str); 4] = [
-        (Self::Nccl, "nccl"),
-        (Self::Nvshmem, "nvshmem"),
-        (Self::Rccl, "rccl"),
-        (Self::Rocshmem, "rocshmem"),
-    ];
+    const NAMES: [(Self, &'static str); 4] =
+        [(Self::Nccl, "nccl"), (Self::Nvshmem, "nvshmem"), (Self::Rccl, "rccl"), (Self::Rocshmem, "rocshmem")];
 
     /// The name that [`FromStr`] reads.
     #[must_use]
@@ -99,9 +95,7 @@ impl FromStr for NamedSource {
 
     fn from_str(name: &str) -> Result<Self, Self::Err> {
         let named = Self::NAMES.iter().find(|(_, known)| *known == name);
-        named.map(|(source, _)| *source).ok_or(UnknownSource {
-            name: name.to_owned(),
-        })
+        named.map(|(source, _)| *source).ok_or(UnknownSource { name: name.to_owned() })
     }
 }
 
@@ -135,8 +129,7 @@ impl Slot {
     ///    memory is first asked for and until the last of it is freed.
     pub unsafe fn create(options: SlotOptions) -> Result<Self, Error> {
         let mut table = TABLE.write().unwrap_or_else(PoisonError::into_inner);
-        let is_unused =
-            |place: &Option<Arc<Serving>>| place.as_ref().is_none_or(|serving| serving.is_over());
+        let is_unused = |place: &Option<Arc<Serving>>| place.as_ref().is_none_or(|serving| serving.is_over());
         let number = table.iter().position(is_unused);
         let number = number.ok_or(Error::NoSlot { most: SLOTS })?;
         let serving = Arc::new(Serving::new(options));

@@ -26,8 +26,7 @@ pub(crate) const MOST_ENTRIES: u64 = 100_000_000;
 const LOADED: [(&str, &str); 2] = [("libcuda.so", "cuda"), ("libamdhip64", "hip")];
 
 /// The allocators, each made when its device is first used, and never dropped: the driver may be gone by then.
-static DEVICES: [OnceLock<Allocator<AnyDevice>>; MOST_DEVICES] =
-    [const { OnceLock::new() }; MOST_DEVICES];
+static DEVICES: [OnceLock<Allocator<AnyDevice>>; MOST_DEVICES] = [const { OnceLock::new() }; MOST_DEVICES];
 /// How many places of these may be taken. Relaxed: who knows memory of a device has seen it opened.
 static PLACES: AtomicUsize = AtomicUsize::new(0);
 static PLUGIN: OnceLock<Plugin> = OnceLock::new();
@@ -83,21 +82,13 @@ pub fn start(backend: &str, config: &Config) -> Result<(), StartError> {
         let name = backend.to_owned();
         return Err(OpenError::UnknownBackend { name }.into());
     }
-    set(Plugin {
-        name: backend.to_owned(),
-        config: config.clone(),
-        backend: OnceLock::new(),
-    })
+    set(Plugin { name: backend.to_owned(), config: config.clone(), backend: OnceLock::new() })
 }
 
 /// Starts the plug-in with a backend that is loaded already; once in a process.
 pub fn start_on(backend: Arc<dyn Backend>, config: &Config) -> Result<(), StartError> {
     let name = backend.info().name.to_owned();
-    set(Plugin {
-        name,
-        config: config.clone(),
-        backend: OnceLock::from(backend),
-    })?;
+    set(Plugin { name, config: config.clone(), backend: OnceLock::from(backend) })?;
     fork::driver_is_used();
     Ok(())
 }
@@ -105,9 +96,7 @@ pub fn start_on(backend: Arc<dyn Backend>, config: &Config) -> Result<(), StartE
 fn set(plugin: Plugin) -> Result<(), StartError> {
     PLUGIN.set(plugin).map_err(|_| {
         let started = PLUGIN.get().map(|plugin| plugin.name.clone());
-        StartError::Started {
-            backend: started.unwrap_or_default(),
-        }
+        StartError::Started { backend: started.unwrap_or_default() }
     })
 }
 
@@ -300,9 +289,7 @@ pub fn update_config(text: &str) -> Result<Vec<ConfigError>, Error> {
     change_config(|config| config.update_known(text))
 }
 
-fn change_config<T>(
-    change: impl FnOnce(&mut Config) -> Result<T, ConfigError>,
-) -> Result<T, Error> {
+fn change_config<T>(change: impl FnOnce(&mut Config) -> Result<T, ConfigError>) -> Result<T, Error> {
     let plugin = plugin()?;
     let mut watched = watched();
     let before = current(plugin, &watched);
@@ -364,7 +351,5 @@ fn watched() -> MutexGuard<'static, Watched> {
 }
 
 fn last_exhaustion() -> MutexGuard<'static, Option<Arc<OutOfMemory>>> {
-    LAST_EXHAUSTION
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
+    LAST_EXHAUSTION.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -12,8 +12,7 @@ use cachette::hal::StreamRef;
 /// What is stored: a small function object, or the address of a large one.
 type Storage = [MaybeUninit<usize>; 2];
 /// Does `operation` with what is stored.
-type Manage =
-    unsafe extern "C-unwind" fn(to: *mut Storage, from: *const Storage, operation: c_int) -> bool;
+type Manage = unsafe extern "C-unwind" fn(to: *mut Storage, from: *const Storage, operation: c_int) -> bool;
 /// Calls what is stored; the argument goes by its address.
 type Invoke = unsafe extern "C-unwind" fn(stored: *const Storage, stream: *mut *mut c_void) -> bool;
 
@@ -33,9 +32,7 @@ pub struct StdFunction {
 
 impl fmt::Debug for StdFunction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StdFunction")
-            .field("empty", &self.manage.is_none())
-            .finish_non_exhaustive()
+        f.debug_struct("StdFunction").field("empty", &self.manage.is_none()).finish_non_exhaustive()
     }
 }
 
@@ -62,18 +59,11 @@ impl StdFunction {
     /// 2. What it holds may be called and destroyed by any thread.
     pub(crate) unsafe fn copy(&self) -> Option<Owned> {
         let (manage, invoke) = (self.manage?, self.invoke?);
-        let mut function = Box::new(Self {
-            storage: [MaybeUninit::uninit(); 2],
-            manage: Some(manage),
-            invoke: Some(invoke),
-        });
+        let mut function =
+            Box::new(Self { storage: [MaybeUninit::uninit(); 2], manage: Some(manage), invoke: Some(invoke) });
         // SAFETY: 1. says what it does: it copies into storage that holds nothing yet.
         unsafe { manage(&raw mut function.storage, &raw const self.storage, CLONE) };
-        Some(Owned {
-            function,
-            manage,
-            invoke,
-        })
+        Some(Owned { function, manage, invoke })
     }
 }
 

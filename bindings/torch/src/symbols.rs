@@ -33,17 +33,10 @@ impl Symbols {
             unsafe { libc::dlopen(path.as_ptr(), flags) }
         };
         let paths = loaded();
-        let wanted = STEMS
-            .iter()
-            .flat_map(|stem| paths.iter().filter(|path| has_stem(path, stem)));
+        let wanted = STEMS.iter().flat_map(|stem| paths.iter().filter(|path| has_stem(path, stem)));
         let handles = wanted.map(|path| open(&path));
         let everyone = libc::RTLD_DEFAULT;
-        Self {
-            handles: handles
-                .filter(|handle| !handle.is_null())
-                .chain([everyone])
-                .collect(),
-        }
+        Self { handles: handles.filter(|handle| !handle.is_null()).chain([everyone]).collect() }
     }
 
     /// The address of an object.
@@ -72,11 +65,7 @@ impl Symbols {
 /// The paths of everything that is loaded. The loader finds a library by name only under the name that it was linked by,
 /// and distributions add the version to that.
 fn loaded() -> Vec<CString> {
-    unsafe extern "C" fn add(
-        object: *mut libc::dl_phdr_info,
-        _: usize,
-        paths: *mut c_void,
-    ) -> c_int {
+    unsafe extern "C" fn add(object: *mut libc::dl_phdr_info, _: usize, paths: *mut c_void) -> c_int {
         // SAFETY: the loader passes a whole object, whose name ends with a zero or is null.
         let name = unsafe { (*object).dlpi_name };
         if !name.is_null() {
@@ -109,11 +98,7 @@ mod tests {
 
     #[test]
     fn a_library_is_known_by_its_stem_alone() {
-        for path in [
-            c"libc10.so",
-            c"/usr/lib/libc10.so.2.12",
-            c"/a-b/libc10-1a2b.so",
-        ] {
+        for path in [c"libc10.so", c"/usr/lib/libc10.so.2.12", c"/a-b/libc10-1a2b.so"] {
             assert!(has_stem(path, b"libc10"), "{path:?}");
         }
         for path in [c"", c"/x/libc10_cuda.so", c"/libc10/libm.so.6", c"libc10"] {

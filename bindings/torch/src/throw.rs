@@ -60,11 +60,8 @@ struct SourceLocation {
 }
 
 /// Where exceptions are said to come from.
-const HERE: SourceLocation = SourceLocation {
-    function: c"cachette_torch_alloc".as_ptr(),
-    file: c"cachette".as_ptr(),
-    line: 0,
-};
+const HERE: SourceLocation =
+    SourceLocation { function: c"cachette_torch_alloc".as_ptr(), file: c"cachette".as_ptr(), line: 0 };
 
 /// Room for a `std::string`, which has 32 bytes.
 type StdString = MaybeUninit<[u64; 8]>;
@@ -72,27 +69,17 @@ type StdString = MaybeUninit<[u64; 8]>;
 /// `void *__cxa_allocate_exception(size_t)`.
 type AllocateException = unsafe extern "C" fn(bytes: usize) -> *mut c_void;
 /// `void __cxa_throw(void *exception, std::type_info *type, void (*destroy)(void *))`.
-type Throw = unsafe extern "C-unwind" fn(
-    exception: *mut c_void,
-    type_info: *mut c_void,
-    destroy: *mut c_void,
-) -> !;
+type Throw = unsafe extern "C-unwind" fn(exception: *mut c_void, type_info: *mut c_void, destroy: *mut c_void) -> !;
 /// `std::string::string(const char *, const std::allocator<char> &)`; it throws where memory has run out.
-type MakeString =
-    unsafe extern "C-unwind" fn(this: *mut StdString, text: *const c_char, allocator: *const u8);
+type MakeString = unsafe extern "C-unwind" fn(this: *mut StdString, text: *const c_char, allocator: *const u8);
 /// `std::string::~string()`.
 type DestroyString = unsafe extern "C" fn(this: *mut StdString);
 /// `c10::Error::Error(c10::SourceLocation, std::string)`. The string goes by its address, and stays the caller's to
 /// destroy.
-type MakeError =
-    unsafe extern "C-unwind" fn(this: *mut c_void, place: SourceLocation, text: *mut StdString);
+type MakeError = unsafe extern "C-unwind" fn(this: *mut c_void, place: SourceLocation, text: *mut StdString);
 /// `void c10::detail::torchCheckFail(const char *, const char *, uint32_t, const char *)`.
-type CheckFail = unsafe extern "C-unwind" fn(
-    function: *const c_char,
-    file: *const c_char,
-    line: u32,
-    text: *const c_char,
-) -> !;
+type CheckFail =
+    unsafe extern "C-unwind" fn(function: *const c_char, file: *const c_char, line: u32, text: *const c_char) -> !;
 
 const MAKE_STRING: &CStr = c"_ZNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEC1EPKcRKS3_";
 const DESTROY_STRING: &CStr = c"_ZNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEED1Ev";

@@ -29,12 +29,7 @@ pub(crate) struct Bench {
     #[command(flatten)]
     choice: Choice,
     /// The numbers of threads to measure
-    #[arg(
-        long,
-        value_name = "N,N,…",
-        value_delimiter = ',',
-        default_value = "1,2,4,8,16"
-    )]
+    #[arg(long, value_name = "N,N,…", value_delimiter = ',', default_value = "1,2,4,8,16")]
     #[arg(value_parser = thread_count, allow_hyphen_values = true)]
     threads: Vec<usize>,
     /// Measures 100,000 and 1,000,000 live blocks too; they need 140 GB
@@ -53,11 +48,7 @@ impl Bench {
         let target = self.choice.open(PHANTOM)?;
         let file = self.json.as_deref().map(JsonFile::create).transpose()?;
         let rows = Workload::rows(&self.threads, self.scale);
-        let effort = if self.quick {
-            Effort::QUICK
-        } else {
-            Effort::FULL
-        };
+        let effort = if self.quick { Effort::QUICK } else { Effort::FULL };
         let mut measured = Vec::new();
         let ended = measure(&target, &rows, effort, &mut measured);
         stdout::print(|out| {
@@ -98,10 +89,7 @@ pub(super) fn device_line(target: &Target) -> String {
     let (backend, info) = (&target.backend, target.device.info());
     let (ordinal, name) = (info.ordinal, &info.name);
     match target.phantom {
-        Some(bytes) => format!(
-            "{backend}:{ordinal}  {name}, {} of phantom memory",
-            Bytes(bytes)
-        ),
+        Some(bytes) => format!("{backend}:{ordinal}  {name}, {} of phantom memory", Bytes(bytes)),
         None => format!("{backend}:{ordinal}  {name}"),
     }
 }
@@ -109,11 +97,7 @@ pub(super) fn device_line(target: &Target) -> String {
 fn table(measured: &[Measurement]) -> Table<3> {
     let mut table = Table::new(["workload", "parameter", "ns per pair"]);
     for row in measured {
-        table.push([
-            row.workload.to_owned(),
-            row.parameter.clone(),
-            format!("{:.1}", row.ns_per_pair),
-        ]);
+        table.push([row.workload.to_owned(), row.parameter.clone(), format!("{:.1}", row.ns_per_pair)]);
     }
     table
 }

@@ -26,6 +26,5 @@ impl Choice {
 
 /// Reads `--device`.
 pub(super) fn ordinal(text: &str) -> Result<Ordinal, &'static str> {
-    text.parse()
-        .map_err(|_| "a device is a whole number from 0 up")
+    text.parse().map_err(|_| "a device is a whole number from 0 up")
 }

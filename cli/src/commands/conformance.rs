@@ -76,10 +76,7 @@ impl Conformance {
 }
 
 fn create(path: &Path) -> Result<File, CliError> {
-    File::create(path).map_err(|error| CliError::OutputFile {
-        path: path.to_owned(),
-        error,
-    })
+    File::create(path).map_err(|error| CliError::OutputFile { path: path.to_owned(), error })
 }
 
 fn write(out: &mut impl Write, report: &Report, format: Format) -> io::Result<()> {
@@ -94,8 +91,5 @@ fn judge(report: &Report) -> Result<(), CliError> {
     if report.is_success() {
         return Ok(());
     }
-    Err(CliError::CasesFailed {
-        failed: report.failures().count(),
-        total: report.cases.len(),
-    })
+    Err(CliError::CasesFailed { failed: report.failures().count(), total: report.cases.len() })
 }

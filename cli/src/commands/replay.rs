@@ -89,10 +89,7 @@ impl Replay {
             output::check(path)?;
         }
         let file = self.json.as_deref().map(JsonFile::create).transpose()?;
-        let results = Results {
-            target: &target,
-            file,
-        };
+        let results = Results { target: &target, file };
         let averaged = self.compare.map_or(0, |_| configs.len());
         if self.fit {
             let rows = fits::fit_all(&target, &traces, &configs);
@@ -117,11 +114,7 @@ impl Replay {
 
     fn open_traces(&self) -> Result<Vec<Trace>, CliError> {
         let open = |path: &PathBuf| {
-            if Snapshot::is_likely(path) {
-                Trace::open_recorded(path, self.recorded_device)
-            } else {
-                Trace::open(path)
-            }
+            if Snapshot::is_likely(path) { Trace::open_recorded(path, self.recorded_device) } else { Trace::open(path) }
         };
         let traces = self.traces.iter().map(open);
         Ok(traces.collect::<Result<_, _>>()?)
@@ -154,10 +147,7 @@ impl Replay {
         let limiting = options.into_iter().find(|(_, given)| *given);
         let limited = configs.iter().find(|named| named.is_limited());
         match (limiting, limited) {
-            (Some((option, _)), Some(named)) => Err(CliError::LimitTwice {
-                config: named.text(),
-                option,
-            }),
+            (Some((option, _)), Some(named)) => Err(CliError::LimitTwice { config: named.text(), option }),
             _ => Ok(()),
         }
     }

@@ -32,10 +32,6 @@ pub(crate) fn run(arguments: &[&str]) -> Ran {
 impl Ran {
     pub(crate) fn of(output: &Output) -> Self {
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("the output is text");
-        Self {
-            code: output.status.code(),
-            stdout: text(&output.stdout),
-            stderr: text(&output.stderr),
-        }
+        Self { code: output.status.code(), stdout: text(&output.stdout), stderr: text(&output.stderr) }
     }
 }

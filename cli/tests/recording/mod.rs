@@ -1,8 +1,7 @@
 //! Snapshots for the program to read.
 
 use cachette_snapshot::{
-    Action, Block, BlockState, Event, Frame, Kind, PoolId, Segment, Snapshot, StackId, TextId,
-    Trace,
+    Action, Block, BlockState, Event, Frame, Kind, PoolId, Segment, Snapshot, StackId, TextId, Trace,
 };
 
 use crate::scratch::Scratch;
@@ -12,26 +11,11 @@ pub(crate) const MIB: u64 = 1 << 20;
 /// A run that keeps 4 MiB from before it was recorded, takes 10, 20 and 30 MiB one after the other, each in a segment
 /// of its own, and fails to get 1 GiB. At the end it holds 64 MiB, of which 4 and 30 are in use.
 pub(crate) fn run_of_three() -> Snapshot {
-    let mut snapshot = Snapshot {
-        pools: vec![PoolId::default(), PoolId(0, 3)],
-        ..Snapshot::default()
-    };
-    let frame = |name: &str, line| Frame {
-        name: name.to_owned(),
-        file: "train.py".to_owned(),
-        line,
-    };
+    let mut snapshot = Snapshot { pools: vec![PoolId::default(), PoolId(0, 3)], ..Snapshot::default() };
+    let frame = |name: &str, line| Frame { name: name.to_owned(), file: "train.py".to_owned(), line };
     let stack = snapshot.stacks.add([frame("step", 10), frame("main", 3)]);
-    snapshot.traces.push(Trace {
-        device: 0,
-        events: events(stack),
-    });
-    let segments = [
-        (0, 4, true),
-        (100, 10, false),
-        (200, 20, false),
-        (300, 30, true),
-    ];
+    snapshot.traces.push(Trace { device: 0, events: events(stack) });
+    let segments = [(0, 4, true), (100, 10, false), (200, 20, false), (300, 30, true)];
     snapshot.segments = (0..)
         .zip(segments)
         .map(|(order, (place, size, used))| segment(order, place * MIB, size * MIB, used, stack))
@@ -72,11 +56,7 @@ fn events(stack: StackId) -> Vec<Event> {
 }
 
 fn segment(order: u64, address: u64, bytes: u64, used: bool, stack: StackId) -> Segment {
-    let (state, requested) = if used {
-        (BlockState::Allocated, bytes)
-    } else {
-        (BlockState::Free, 0)
-    };
+    let (state, requested) = if used { (BlockState::Allocated, bytes) } else { (BlockState::Free, 0) };
     Segment {
         device: 0,
         address,
@@ -87,13 +67,7 @@ fn segment(order: u64, address: u64, bytes: u64, used: bool, stack: StackId) -> 
         elastic: false,
         order,
         stack: StackId::NONE,
-        blocks: vec![Block {
-            address,
-            bytes,
-            requested,
-            state,
-            stack,
-        }],
+        blocks: vec![Block { address, bytes, requested, state, stack }],
     }
 }
 

@@ -11,8 +11,7 @@ use crate::abi::{Answer, abi, put};
 use crate::ledger::Ledger;
 use crate::settings::{Fabric, Settings};
 use crate::status::{
-    DEINITIALIZED, DEVICE_UNAVAILABLE, INVALID_DEVICE, INVALID_VALUE, NO_DEVICE, NOT_INITIALIZED,
-    Status, told,
+    DEINITIALIZED, DEVICE_UNAVAILABLE, INVALID_DEVICE, INVALID_VALUE, NO_DEVICE, NOT_INITIALIZED, Status, told,
 };
 
 /// The driver, once it was started.
@@ -76,9 +75,7 @@ impl Driver {
         if settings.visible.is_empty() {
             return Err(NO_DEVICE);
         }
-        let mut config = HostConfig::default()
-            .devices(settings.devices)
-            .capacity(settings.capacity);
+        let mut config = HostConfig::default().devices(settings.devices).capacity(settings.capacity);
         if settings.fabric != Fabric::Open {
             config = config.without_sharing(Sharing::Fabric);
         }
@@ -87,19 +84,12 @@ impl Driver {
         }
         let backend = HostBackend::new(config).map_err(|_| INVALID_VALUE)?;
         let open = |(index, device): (usize, &u32)| {
-            Ok(Unit {
-                index,
-                device: backend.open(Ordinal(*device)).map_err(told)?,
-                retained: AtomicU32::new(0),
-            })
+            Ok(Unit { index, device: backend.open(Ordinal(*device)).map_err(told)?, retained: AtomicU32::new(0) })
         };
         let units: Answer<Vec<_>> = settings.visible.iter().enumerate().map(open).collect();
         // SAFETY: the handler touches nothing but a flag.
         unsafe { atexit(leave) };
-        Ok(Self {
-            units: units?,
-            ledger: Ledger::default(),
-        })
+        Ok(Self { units: units?, ledger: Ledger::default() })
     }
 
     /// The device at a position.

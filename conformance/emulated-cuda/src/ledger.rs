@@ -63,10 +63,7 @@ pub(crate) struct Recording {
 
 impl Recording {
     pub(crate) const fn new(device: AnyDevice, graph: Graph) -> Self {
-        Self {
-            device,
-            graph: Some(graph),
-        }
+        Self { device, graph: Some(graph) }
     }
 
     /// The contract's graph.

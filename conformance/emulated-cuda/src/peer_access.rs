@@ -7,9 +7,7 @@ use cachette_hal::{Device, PeerAccess};
 use crate::abi::{Answer, abi, put};
 use crate::context::{current, unit_of};
 use crate::driver::{Unit, driver};
-use crate::status::{
-    INVALID_DEVICE, INVALID_VALUE, PEER_ALREADY_ENABLED, PEER_NOT_ENABLED, absent, told,
-};
+use crate::status::{INVALID_DEVICE, INVALID_VALUE, PEER_ALREADY_ENABLED, PEER_NOT_ENABLED, absent, told};
 
 fn peers(unit: &Unit) -> Answer<&dyn PeerAccess> {
     unit.device.peer_access().map_err(absent)

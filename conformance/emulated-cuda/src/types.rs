@@ -60,25 +60,10 @@ mod tests {
         assert_eq!(size_of::<Token>(), size_of::<sys::CUipcMemHandle>());
         assert_eq!(size_of::<Location>(), size_of::<sys::CUmemLocation>());
         assert_eq!(size_of::<Right>(), size_of::<sys::CUmemAccessDesc>());
-        assert_eq!(
-            offset_of!(Right, flags),
-            offset_of!(sys::CUmemAccessDesc, flags)
-        );
-        assert_eq!(
-            size_of::<Properties>(),
-            size_of::<sys::CUmemAllocationProp>()
-        );
-        assert_eq!(
-            offset_of!(Properties, handle_types),
-            offset_of!(sys::CUmemAllocationProp, requestedHandleTypes)
-        );
-        assert_eq!(
-            offset_of!(Properties, location),
-            offset_of!(sys::CUmemAllocationProp, location)
-        );
-        assert_eq!(
-            offset_of!(Properties, rdma),
-            offset_of!(sys::CUmemAllocationProp, allocFlags.gpuDirectRDMACapable)
-        );
+        assert_eq!(offset_of!(Right, flags), offset_of!(sys::CUmemAccessDesc, flags));
+        assert_eq!(size_of::<Properties>(), size_of::<sys::CUmemAllocationProp>());
+        assert_eq!(offset_of!(Properties, handle_types), offset_of!(sys::CUmemAllocationProp, requestedHandleTypes));
+        assert_eq!(offset_of!(Properties, location), offset_of!(sys::CUmemAllocationProp, location));
+        assert_eq!(offset_of!(Properties, rdma), offset_of!(sys::CUmemAllocationProp, allocFlags.gpuDirectRDMACapable));
     }
 }

@@ -74,12 +74,7 @@ pub(crate) fn physical(handle: u64) -> Answer<(Physical, &'static Unit, Backing)
 
 /// Enters a backing in the ledger, and tells its handle.
 pub(crate) fn enter(unit: &Unit, backing: &Backing) -> Answer<u64> {
-    let found = Physical {
-        bytes: backing.bytes(),
-        holders: 1,
-        is_live: true,
-        unit: unit.index,
-    };
+    let found = Physical { bytes: backing.bytes(), holders: 1, is_live: true, unit: unit.index };
     let handle = backing.raw() as u64;
     driver()?.ledger.backings().insert(handle, found);
     Ok(handle)

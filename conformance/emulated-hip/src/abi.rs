@@ -11,9 +11,8 @@ use std::ptr::NonNull;
 
 use cachette_hal::{Error, ErrorKind};
 use cachette_hal_hip::status::{
-    CAPTURE_INVALIDATED, CAPTURE_UNSUPPORTED, CONTEXT_IS_DESTROYED, DEINITIALIZED, ILLEGAL_ADDRESS,
-    INVALID_DEVICE, INVALID_HANDLE, INVALID_VALUE, NOT_READY, NOT_SUPPORTED, OPERATING_SYSTEM,
-    OUT_OF_MEMORY, SUCCESS, UNKNOWN,
+    CAPTURE_INVALIDATED, CAPTURE_UNSUPPORTED, CONTEXT_IS_DESTROYED, DEINITIALIZED, ILLEGAL_ADDRESS, INVALID_DEVICE,
+    INVALID_HANDLE, INVALID_VALUE, NOT_READY, NOT_SUPPORTED, OPERATING_SYSTEM, OUT_OF_MEMORY, SUCCESS, UNKNOWN,
 };
 use cachette_hal_hip::types::Status;
 
@@ -98,9 +97,7 @@ pub(crate) fn crash(why: &str) -> ! {
 /// A device's position in the list, if there is such a device.
 pub(crate) fn position(machine: &Machine, device: c_int) -> Answer<usize> {
     let position = usize::try_from(device).ok();
-    position
-        .filter(|position| *position < machine.devices.len())
-        .ok_or(INVALID_DEVICE)
+    position.filter(|position| *position < machine.devices.len()).ok_or(INVALID_DEVICE)
 }
 
 /// A device's number.

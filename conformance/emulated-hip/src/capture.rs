@@ -5,13 +5,10 @@ use std::thread;
 use std::time::Duration;
 
 use cachette_hal::{CaptureMode, CaptureStatus, Device, ErrorKind, Graph, StreamRef};
-use cachette_hal_hip::status::{
-    CAPTURE_UNSUPPORTED, ILLEGAL_STATE, INVALID_HANDLE, INVALID_VALUE, NOT_SUPPORTED,
-};
+use cachette_hal_hip::status::{CAPTURE_UNSUPPORTED, ILLEGAL_STATE, INVALID_HANDLE, INVALID_VALUE, NOT_SUPPORTED};
 use cachette_hal_hip::types::{
     CAPTURE_MODE_GLOBAL, CAPTURE_MODE_RELAXED, CAPTURE_MODE_THREAD_LOCAL, CAPTURE_STATUS_ACTIVE,
-    CAPTURE_STATUS_INVALIDATED, CAPTURE_STATUS_NONE, GraphExecHandle, GraphHandle, Status,
-    StreamHandle,
+    CAPTURE_STATUS_INVALIDATED, CAPTURE_STATUS_NONE, GraphExecHandle, GraphHandle, Status, StreamHandle,
 };
 
 use crate::abi::{Answer, Out, enter, status_of};
@@ -56,10 +53,7 @@ const fn numbers_of(status: CaptureStatus) -> (c_int, u64) {
 }
 
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipStreamIsCapturing(
-    stream: StreamHandle,
-    status: *mut c_int,
-) -> Status {
+pub(crate) unsafe extern "C" fn hipStreamIsCapturing(stream: StreamHandle, status: *mut c_int) -> Status {
     enter(|machine| {
         // SAFETY: the caller's pointer is null or valid.
         let out = unsafe { Out::new(status) }?;
@@ -92,10 +86,7 @@ pub(crate) unsafe extern "C" fn hipStreamBeginCapture(stream: StreamHandle, mode
 }
 
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipStreamEndCapture(
-    stream: StreamHandle,
-    graph: *mut GraphHandle,
-) -> Status {
+pub(crate) unsafe extern "C" fn hipStreamEndCapture(stream: StreamHandle, graph: *mut GraphHandle) -> Status {
     enter(|machine| {
         // SAFETY: the caller's pointer is null or valid.
         let out = unsafe { Out::new(graph) }?;
@@ -157,10 +148,7 @@ pub(crate) unsafe extern "C" fn hipGraphDestroy(graph: GraphHandle) -> Status {
 }
 
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipGraphLaunch(
-    exec: GraphExecHandle,
-    stream: StreamHandle,
-) -> Status {
+pub(crate) unsafe extern "C" fn hipGraphLaunch(exec: GraphExecHandle, stream: StreamHandle) -> Status {
     enter(|machine| {
         let known = machine.state().execs.contains_key(&exec);
         let (_, device, stream) = machine.stream(stream)?;
@@ -191,9 +179,7 @@ pub(crate) unsafe extern "C" fn hipThreadExchangeStreamCaptureMode(mode: *mut c_
         // SAFETY: it is not null, for it was accepted above.
         let wanted = mode_of(unsafe { mode.read() })?;
         let capture = machine.current().1.capture().map_err(lacking)?;
-        out.write(number_of(
-            capture.exchange_capture_mode(wanted).map_err(status_of)?,
-        ));
+        out.write(number_of(capture.exchange_capture_mode(wanted).map_err(status_of)?));
         Ok(())
     })
 }

@@ -70,9 +70,7 @@ impl Captures {
         match member.part {
             Part::Unjoined => (CAPTURE_STATUS_ACTIVE, member.id),
             Part::Invalidated => (CAPTURE_STATUS_INVALIDATED, 0),
-            Part::Recording
-                if beneath.0 == CAPTURE_STATUS_INVALIDATED && self.is_hidden(member) =>
-            {
+            Part::Recording if beneath.0 == CAPTURE_STATUS_INVALIDATED && self.is_hidden(member) => {
                 (CAPTURE_STATUS_ACTIVE, member.id)
             }
             Part::Recording | Part::Ending => beneath,
@@ -98,11 +96,7 @@ impl Captures {
 
     /// Enters a stream that a capture was begun on.
     pub(crate) fn begun(&mut self, stream: StreamHandle, id: u64) {
-        let member = Member {
-            origin: stream,
-            id,
-            part: Part::Recording,
-        };
+        let member = Member { origin: stream, id, part: Part::Recording };
         self.0.insert(stream, member);
     }
 
@@ -144,8 +138,7 @@ impl Captures {
 
     /// Lets the streams of a capture go that ended with a graph, or whose origin is destroyed.
     pub(crate) fn release(&mut self, origin: StreamHandle) {
-        self.0
-            .retain(|stream, member| member.origin != origin && *stream != origin);
+        self.0.retain(|stream, member| member.origin != origin && *stream != origin);
     }
 
     /// Leaves a capture without a graph on its streams, and gives the status of that.

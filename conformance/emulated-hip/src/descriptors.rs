@@ -23,15 +23,11 @@ pub(crate) unsafe extern "C" fn hipMemExportToShareableHandle(
         // SAFETY: the caller's pointer is null, or that of an `int` as this kind wants it.
         let out = unsafe { Out::new(shareable.cast::<c_int>()) }?;
         let entry = machine.state().vm.handles.get(&handle).cloned();
-        let entry = entry
-            .filter(|entry| entry.is_shareable)
-            .ok_or(INVALID_VALUE)?;
+        let entry = entry.filter(|entry| entry.is_shareable).ok_or(INVALID_VALUE)?;
         if kind != MEM_HANDLE_TYPE_FILE_DESCRIPTOR || flags != 0 {
             return Err(INVALID_VALUE);
         }
-        let memory = machine.devices[entry.device]
-            .virtual_memory()
-            .map_err(lacking)?;
+        let memory = machine.devices[entry.device].virtual_memory().map_err(lacking)?;
         let descriptor = match &entry.physical {
             Physical::Made(raw) => {
                 let backing = Backing::from_raw(*raw, entry.bytes);
@@ -59,9 +55,7 @@ unsafe fn named<'a>(machine: &Machine, shareable: *mut c_void) -> Answer<Borrowe
         c_int::try_from(shareable.addr()).map_err(|_| INVALID_VALUE)?
     } else {
         if shareable.addr() < usize::from(u16::MAX) {
-            crash(
-                "hipMemImportFromShareableHandle was given a descriptor where it wants a pointer",
-            );
+            crash("hipMemImportFromShareableHandle was given a descriptor where it wants a pointer");
         }
         // SAFETY: it is a pointer to an `int`, as the caller promises.
         unsafe { shareable.cast::<c_int>().read() }
@@ -76,16 +70,10 @@ unsafe fn named<'a>(machine: &Machine, shareable: *mut c_void) -> Answer<Borrowe
 /// Whether a descriptor is one of physical memory; the device beneath is asked to try.
 fn is_memory(machine: &Machine, descriptor: &OwnedFd) -> Answer {
     let memory = machine.current().1.virtual_memory().map_err(lacking)?;
-    let size = rustix::fs::fstat(descriptor)
-        .map_err(|_| INVALID_VALUE)?
-        .st_size;
+    let size = rustix::fs::fstat(descriptor).map_err(|_| INVALID_VALUE)?.st_size;
     let size = u64::try_from(size).unwrap_or(0);
     // Some drivers' descriptors have no size; to try, any will do.
-    let bytes = if size == 0 {
-        memory.granularity().minimum
-    } else {
-        size
-    };
+    let bytes = if size == 0 { memory.granularity().minimum } else { size };
     let tried = memory.import_backing(descriptor.as_fd(), bytes.next_multiple_of(PAGE));
     // SAFETY: 1. it was made just now, and nobody else knows of it.
     unsafe { memory.destroy_backing(tried.map_err(|_| INVALID_VALUE)?) }.map_err(status_of)

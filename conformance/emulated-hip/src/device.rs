@@ -6,15 +6,12 @@ use std::ffi::{c_char, c_int, c_uint};
 use cachette_hal::{AnyDevice, Device};
 use cachette_hal_hip::status::{INVALID_DEVICE, INVALID_VALUE, NO_DEVICE, SUCCESS};
 use cachette_hal_hip::types::{
-    ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, ATTRIBUTE_FINE_GRAIN, ATTRIBUTE_INTEGRATED,
-    ATTRIBUTE_LARGE_BAR, ATTRIBUTE_MANAGED_MEMORY, ATTRIBUTE_MEMORY_POOLS,
-    ATTRIBUTE_PAGEABLE_MEMORY_ACCESS, ATTRIBUTE_UNIFIED_ADDRESSING, ATTRIBUTE_VIRTUAL_MEMORY,
-    Bytes, DeviceProp, Status,
+    ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, ATTRIBUTE_FINE_GRAIN, ATTRIBUTE_INTEGRATED, ATTRIBUTE_LARGE_BAR,
+    ATTRIBUTE_MANAGED_MEMORY, ATTRIBUTE_MEMORY_POOLS, ATTRIBUTE_PAGEABLE_MEMORY_ACCESS, ATTRIBUTE_UNIFIED_ADDRESSING,
+    ATTRIBUTE_VIRTUAL_MEMORY, Bytes, DeviceProp, Status,
 };
 
-use crate::abi::{
-    Out, current, enter, last_error, number, position, set_current, status_of, take_last_error,
-};
+use crate::abi::{Out, current, enter, last_error, number, position, set_current, status_of, take_last_error};
 use crate::machine::{machine, relaxed};
 use crate::personality::Personality;
 
@@ -49,13 +46,7 @@ pub(crate) extern "C" fn hipInit(flags: c_uint) -> Status {
     if machine().err() == Some(NO_DEVICE) && version() < FIRST_WITH_NO_DEVICE {
         return INVALID_DEVICE;
     }
-    enter(|_| {
-        if flags == 0 {
-            Ok(())
-        } else {
-            Err(INVALID_VALUE)
-        }
-    })
+    enter(|_| if flags == 0 { Ok(()) } else { Err(INVALID_VALUE) })
 }
 
 #[unsafe(no_mangle)]
@@ -109,10 +100,7 @@ fn set_text(to: &mut [c_char], text: &str) {
 }
 
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipGetDevicePropertiesR0600(
-    properties: *mut DeviceProp,
-    device: c_int,
-) -> Status {
+pub(crate) unsafe extern "C" fn hipGetDevicePropertiesR0600(properties: *mut DeviceProp, device: c_int) -> Status {
     enter(|machine| {
         // SAFETY: the caller's pointer is null or valid.
         let out = unsafe { Out::new(properties) }?;
@@ -137,11 +125,7 @@ pub(crate) unsafe extern "C" fn hipGetDevicePropertiesR0600(
 }
 
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipDeviceGetAttribute(
-    value: *mut c_int,
-    attribute: c_int,
-    device: c_int,
-) -> Status {
+pub(crate) unsafe extern "C" fn hipDeviceGetAttribute(value: *mut c_int, attribute: c_int, device: c_int) -> Status {
     enter(|machine| {
         // SAFETY: the caller's pointer is null or valid.
         let out = unsafe { Out::new(value) }?;
@@ -149,14 +133,9 @@ pub(crate) unsafe extern "C" fn hipDeviceGetAttribute(
         out.write(c_int::from(match attribute {
             ATTRIBUTE_INTEGRATED => device.info().integrated,
             // The flag says nothing of health: it is up even where the pool does not work.
-            ATTRIBUTE_MEMORY_POOLS
-            | ATTRIBUTE_LARGE_BAR
-            | ATTRIBUTE_FINE_GRAIN
-            | ATTRIBUTE_UNIFIED_ADDRESSING => true,
+            ATTRIBUTE_MEMORY_POOLS | ATTRIBUTE_LARGE_BAR | ATTRIBUTE_FINE_GRAIN | ATTRIBUTE_UNIFIED_ADDRESSING => true,
             ATTRIBUTE_VIRTUAL_MEMORY => device.virtual_memory().is_ok(),
-            ATTRIBUTE_MANAGED_MEMORY
-            | ATTRIBUTE_CONCURRENT_MANAGED_ACCESS
-            | ATTRIBUTE_PAGEABLE_MEMORY_ACCESS => false,
+            ATTRIBUTE_MANAGED_MEMORY | ATTRIBUTE_CONCURRENT_MANAGED_ACCESS | ATTRIBUTE_PAGEABLE_MEMORY_ACCESS => false,
             _ => return Err(INVALID_VALUE),
         }));
         Ok(())

@@ -5,9 +5,7 @@ use std::sync::{Arc, PoisonError};
 
 use cachette_hal::{Device, Event, Progress};
 use cachette_hal_hip::status::{INVALID_HANDLE, INVALID_VALUE, NOT_READY};
-use cachette_hal_hip::types::{
-    EVENT_DISABLE_TIMING, EVENT_RELEASE_TO_SYSTEM, EventHandle, Status, StreamHandle,
-};
+use cachette_hal_hip::types::{EVENT_DISABLE_TIMING, EVENT_RELEASE_TO_SYSTEM, EventHandle, Status, StreamHandle};
 
 use crate::abi::{Out, enter, status_of};
 
@@ -27,10 +25,7 @@ const fn is_legal(flags: c_uint) -> bool {
 }
 
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipEventCreateWithFlags(
-    event: *mut EventHandle,
-    flags: c_uint,
-) -> Status {
+pub(crate) unsafe extern "C" fn hipEventCreateWithFlags(event: *mut EventHandle, flags: c_uint) -> Status {
     enter(|machine| {
         // SAFETY: the caller's pointer is null or valid.
         let out = unsafe { Out::new(event) }?;
@@ -39,10 +34,7 @@ pub(crate) unsafe extern "C" fn hipEventCreateWithFlags(
         }
         let (position, device) = machine.current();
         let event = device.create_event().map_err(status_of)?.raw();
-        machine
-            .state()
-            .events
-            .insert(event, (position, Arc::default()));
+        machine.state().events.insert(event, (position, Arc::default()));
         out.write(event);
         Ok(())
     })

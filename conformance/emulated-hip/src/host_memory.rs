@@ -4,12 +4,8 @@ use std::ffi::{c_uint, c_void};
 use std::ptr::{self, NonNull};
 
 use cachette_hal::{self as hal, Device, HostMemory};
-use cachette_hal_hip::status::{
-    HOST_MEMORY_ALREADY_REGISTERED, HOST_MEMORY_NOT_REGISTERED, INVALID_VALUE,
-};
-use cachette_hal_hip::types::{
-    Address, HOST_MALLOC_COHERENT, HOST_REGISTER_MAPPED, HOST_REGISTER_PORTABLE, Status,
-};
+use cachette_hal_hip::status::{HOST_MEMORY_ALREADY_REGISTERED, HOST_MEMORY_NOT_REGISTERED, INVALID_VALUE};
+use cachette_hal_hip::types::{Address, HOST_MALLOC_COHERENT, HOST_REGISTER_MAPPED, HOST_REGISTER_PORTABLE, Status};
 
 use crate::abi::{Answer, Out, enter, status_of};
 use crate::machine::{Allocation, Kind, Machine, lacking};
@@ -19,11 +15,7 @@ const NON_COHERENT: c_uint = 0x8000_0000;
 const FLAGS: c_uint = 7 | 0x2000_0000 | HOST_MALLOC_COHERENT | NON_COHERENT;
 
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipHostMalloc(
-    at: *mut *mut c_void,
-    bytes: usize,
-    flags: c_uint,
-) -> Status {
+pub(crate) unsafe extern "C" fn hipHostMalloc(at: *mut *mut c_void, bytes: usize, flags: c_uint) -> Status {
     enter(|machine| {
         // SAFETY: the caller's pointer is null or valid.
         let out = unsafe { Out::new(at) }?;
@@ -38,15 +30,8 @@ pub(crate) unsafe extern "C" fn hipHostMalloc(
         let (position, device) = machine.current();
         let host = device.host_memory().map_err(lacking)?;
         let ptr = host.allocate_pinned(bytes).map_err(status_of)?;
-        let allocation = Allocation {
-            bytes: bytes as u64,
-            device: position,
-            kind: Kind::Host,
-        };
-        machine
-            .state()
-            .allocations
-            .insert(ptr.as_ptr().addr() as u64, allocation);
+        let allocation = Allocation { bytes: bytes as u64, device: position, kind: Kind::Host };
+        machine.state().allocations.insert(ptr.as_ptr().addr() as u64, allocation);
         out.write(ptr.as_ptr().cast());
         Ok(())
     })
@@ -67,11 +52,7 @@ pub(crate) unsafe extern "C" fn hipHostFree(at: *mut c_void) -> Status {
 }
 
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipHostRegister(
-    at: *mut c_void,
-    bytes: usize,
-    flags: c_uint,
-) -> Status {
+pub(crate) unsafe extern "C" fn hipHostRegister(at: *mut c_void, bytes: usize, flags: c_uint) -> Status {
     enter(|machine| {
         let ptr = NonNull::new(at.cast::<u8>()).ok_or(INVALID_VALUE)?;
         if bytes == 0 || flags & !(HOST_REGISTER_PORTABLE | HOST_REGISTER_MAPPED) != 0 {
@@ -85,11 +66,7 @@ pub(crate) unsafe extern "C" fn hipHostRegister(
         let host = device.host_memory().map_err(lacking)?;
         // SAFETY: the range is valid, as the caller promises.
         unsafe { host.register(ptr, bytes) }.map_err(status_of)?;
-        let allocation = Allocation {
-            bytes: bytes as u64,
-            device: position,
-            kind: Kind::Host,
-        };
+        let allocation = Allocation { bytes: bytes as u64, device: position, kind: Kind::Host };
         machine.state().allocations.insert(address, allocation);
         Ok(())
     })
@@ -116,16 +93,9 @@ pub(crate) unsafe extern "C" fn hipHostGetDevicePointer(
     enter(|machine| {
         // SAFETY: the caller's pointer is null or valid.
         let out = unsafe { Out::new(address) }?;
-        let ptr = NonNull::new(at.cast::<u8>())
-            .filter(|_| flags == 0)
-            .ok_or(INVALID_VALUE)?;
-        let (_, found) = machine
-            .state()
-            .allocation_of(at.addr() as u64)
-            .ok_or(INVALID_VALUE)?;
-        let host = machine.devices[found.device]
-            .host_memory()
-            .map_err(lacking)?;
+        let ptr = NonNull::new(at.cast::<u8>()).filter(|_| flags == 0).ok_or(INVALID_VALUE)?;
+        let (_, found) = machine.state().allocation_of(at.addr() as u64).ok_or(INVALID_VALUE)?;
+        let host = machine.devices[found.device].host_memory().map_err(lacking)?;
         out.write(host.device_address(ptr).map_err(status_of)?.address());
         Ok(())
     })

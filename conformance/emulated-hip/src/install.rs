@@ -37,12 +37,10 @@ pub fn install(personality: Personality) -> io::Result<PathBuf> {
 fn find() -> io::Result<PathBuf> {
     let program = env::current_exe()?;
     let folders = program.ancestors().skip(1).take(3);
-    let places =
-        folders.flat_map(|folder| [folder.join(LIBRARY), folder.join("deps").join(LIBRARY)]);
+    let places = folders.flat_map(|folder| [folder.join(LIBRARY), folder.join("deps").join(LIBRARY)]);
     let found = places.filter(|place| place.is_file());
     // Cargo may leave an old one in one of the places.
-    let newest =
-        found.max_by_key(|place| fs::metadata(place).and_then(|file| file.modified()).ok());
+    let newest = found.max_by_key(|place| fs::metadata(place).and_then(|file| file.modified()).ok());
     newest.ok_or_else(|| {
         let text = format!("{LIBRARY} is not beside {}", program.display());
         io::Error::new(io::ErrorKind::NotFound, text)

@@ -18,10 +18,7 @@ fn refused(error: Error) -> Status {
 }
 
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipIpcGetMemHandle(
-    handle: *mut IpcMemHandle,
-    address: Address,
-) -> Status {
+pub(crate) unsafe extern "C" fn hipIpcGetMemHandle(handle: *mut IpcMemHandle, address: Address) -> Status {
     enter(|machine| {
         // SAFETY: the caller's pointer is null or valid.
         let out = unsafe { Out::new(handle) }?;
@@ -32,10 +29,7 @@ pub(crate) unsafe extern "C" fn hipIpcGetMemHandle(
             return Err(INVALID_VALUE);
         }
         // A token of an interior address names the whole allocation.
-        let (start, found) = machine
-            .state()
-            .allocation_of(address)
-            .ok_or(INVALID_VALUE)?;
+        let (start, found) = machine.state().allocation_of(address).ok_or(INVALID_VALUE)?;
         let start = DevicePtr::new(start).filter(|_| found.kind == Kind::Direct);
         let ipc = machine.devices[found.device].ipc().map_err(lacking)?;
         // SAFETY: 1. the table has it.

@@ -8,12 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use cachette_hal::owned::RelaxedCapture;
 use cachette_hal::{AnyDevice, Backend, Device, Ordinal, StreamRef};
-use cachette_hal_hip::status::{
-    CONTEXT_IS_DESTROYED, DEINITIALIZED, INVALID_HANDLE, NO_DEVICE, NOT_SUPPORTED,
-};
-use cachette_hal_hip::types::{
-    EventHandle, GraphExecHandle, GraphHandle, NodeHandle, Status, StreamHandle,
-};
+use cachette_hal_hip::status::{CONTEXT_IS_DESTROYED, DEINITIALIZED, INVALID_HANDLE, NO_DEVICE, NOT_SUPPORTED};
+use cachette_hal_hip::types::{EventHandle, GraphExecHandle, GraphHandle, NodeHandle, Status, StreamHandle};
 use cachette_hal_host::{HostBackend, HostConfig};
 
 use crate::abi::{Answer, crash, current, status_of};
@@ -126,10 +122,7 @@ impl Machine {
     fn new() -> Option<Self> {
         let all = devices()?;
         let shown = shown(all.len(), is_over_cuda());
-        let devices: Vec<_> = shown
-            .into_iter()
-            .map(|position| all[position].clone())
-            .collect();
+        let devices: Vec<_> = shown.into_iter().map(|position| all[position].clone()).collect();
         if devices.is_empty() {
             return None;
         }
@@ -189,10 +182,7 @@ impl Machine {
     }
 
     /// The device of a stream, with its position; that of a default stream is the calling thread's.
-    pub(crate) fn any_stream(
-        &self,
-        stream: StreamHandle,
-    ) -> Answer<(usize, &AnyDevice, StreamRef)> {
+    pub(crate) fn any_stream(&self, stream: StreamHandle) -> Answer<(usize, &AnyDevice, StreamRef)> {
         match stream {
             0 | PER_THREAD_STREAM => {
                 let (position, device) = self.current();
@@ -202,22 +192,14 @@ impl Machine {
             stream => {
                 let known = self.state().streams.get(&stream).copied();
                 let position = known.ok_or(CONTEXT_IS_DESTROYED)?;
-                Ok((
-                    position,
-                    &self.devices[position],
-                    StreamRef::from_raw(stream),
-                ))
+                Ok((position, &self.devices[position], StreamRef::from_raw(stream)))
             }
         }
     }
 
     /// The device of an event, with its position.
     pub(crate) fn event(&self, event: EventHandle) -> Answer<(usize, &AnyDevice)> {
-        let known = self
-            .state()
-            .events
-            .get(&event)
-            .map(|(position, _)| *position);
+        let known = self.state().events.get(&event).map(|(position, _)| *position);
         let position = known.ok_or(INVALID_HANDLE)?;
         Ok((position, &self.devices[position]))
     }
@@ -230,10 +212,7 @@ impl Machine {
 }
 
 /// Does something with a device while no capture binds the calling thread.
-pub(crate) fn relaxed(
-    device: &AnyDevice,
-    act: impl FnOnce(&AnyDevice) -> cachette_hal::Result<()>,
-) -> Answer {
+pub(crate) fn relaxed(device: &AnyDevice, act: impl FnOnce(&AnyDevice) -> cachette_hal::Result<()>) -> Answer {
     let _relaxed = match device.capture() {
         Ok(_) => Some(RelaxedCapture::enter(device).map_err(status_of)?),
         Err(_) => None,
@@ -256,11 +235,7 @@ fn number(variable: &str) -> Option<i64> {
 
 /// The backend whose devices are shown.
 fn beneath() -> Option<Box<dyn Backend>> {
-    if is_over_cuda() {
-        over_cuda()
-    } else {
-        over_host()
-    }
+    if is_over_cuda() { over_cuda() } else { over_host() }
 }
 
 /// Whether the devices beneath are NVIDIA's.

@@ -7,8 +7,8 @@ use std::os::fd::AsFd;
 use cachette_hal::{Access, Backing, Device, DevicePtr, StreamRef};
 use cachette_hal_hip::status::INVALID_VALUE;
 use cachette_hal_hip::types::{
-    Address, BackingHandle, Bytes, MEM_ACCESS_NONE, MEM_ACCESS_READ, MEM_ACCESS_READ_WRITE,
-    MEM_LOCATION_TYPE_DEVICE, MemAccessDesc, Status,
+    Address, BackingHandle, Bytes, MEM_ACCESS_NONE, MEM_ACCESS_READ, MEM_ACCESS_READ_WRITE, MEM_LOCATION_TYPE_DEVICE,
+    MemAccessDesc, Status,
 };
 
 use crate::abi::{Answer, crash, enter, position, status_of};
@@ -22,9 +22,7 @@ fn wait_for_default_stream(machine: &Machine) -> Answer {
         return Ok(());
     }
     // SAFETY: 1. the default stream always lives.
-    relaxed(machine.current().1, |device| unsafe {
-        device.synchronize(StreamRef::DEFAULT)
-    })
+    relaxed(machine.current().1, |device| unsafe { device.synchronize(StreamRef::DEFAULT) })
 }
 
 #[unsafe(no_mangle)]
@@ -46,40 +44,22 @@ pub(crate) unsafe extern "C" fn hipMemMap(
         if !is_part && map_beneath(machine, address, bytes, handle, &entry).is_err() {
             // Nothing is mapped, whatever is said of it.
             let swallowed = machine.personality.swallows_map_errors();
-            return if swallowed {
-                Ok(())
-            } else {
-                Err(INVALID_VALUE)
-            };
+            return if swallowed { Ok(()) } else { Err(INVALID_VALUE) };
         }
-        let mapping = Mapping {
-            bytes,
-            handle,
-            device: entry.device,
-            is_part,
-            users: BTreeSet::new(),
-        };
+        let mapping = Mapping { bytes, handle, device: entry.device, is_part, users: BTreeSet::new() };
         machine.state().vm.mappings.insert(address, mapping);
         Ok(())
     })
 }
 
 /// Maps a handle whole on the device beneath.
-fn map_beneath(
-    machine: &Machine,
-    address: Address,
-    bytes: Bytes,
-    handle: BackingHandle,
-    entry: &Handle,
-) -> Answer {
+fn map_beneath(machine: &Machine, address: Address, bytes: Bytes, handle: BackingHandle, entry: &Handle) -> Answer {
     let at = DevicePtr::new(address).ok_or(INVALID_VALUE)?;
     let reserved = machine.state().vm.reservation_of(address, bytes).is_some();
     if !reserved || machine.state().vm.overlaps(address, bytes) {
         return Err(INVALID_VALUE);
     }
-    let memory = machine.devices[entry.device]
-        .virtual_memory()
-        .map_err(lacking)?;
+    let memory = machine.devices[entry.device].virtual_memory().map_err(lacking)?;
     let raw = match &entry.physical {
         Physical::Made(raw) => *raw,
         Physical::Imported(descriptor) => {
@@ -118,9 +98,7 @@ pub(crate) unsafe extern "C" fn hipMemUnmap(address: Address, bytes: Bytes) -> S
                 found.is_spoiled = true;
             }
         }
-        whole
-            .into_iter()
-            .try_for_each(|start| unmap_one(machine, start))
+        whole.into_iter().try_for_each(|start| unmap_one(machine, start))
     })
 }
 
@@ -135,9 +113,7 @@ fn unmap_one(machine: &Machine, start: u64) -> Answer {
         }
     }
     if !found.is_part {
-        let memory = machine.devices[found.device]
-            .virtual_memory()
-            .map_err(lacking)?;
+        let memory = machine.devices[found.device].virtual_memory().map_err(lacking)?;
         let at = DevicePtr::new(start).ok_or(INVALID_VALUE)?;
         // SAFETY: 2. the promise of whoever called `hipMemUnmap`.
         unsafe { memory.unmap(at, found.bytes) }.map_err(status_of)?;
@@ -156,11 +132,7 @@ fn right(machine: &Machine, wanted: &MemAccessDesc) -> Answer<(usize, Access)> {
         MEM_ACCESS_READ_WRITE => Access::ReadWrite(ordinal),
         _ => return Err(INVALID_VALUE),
     };
-    if wanted.location.kind == MEM_LOCATION_TYPE_DEVICE {
-        Ok((position, access))
-    } else {
-        Err(INVALID_VALUE)
-    }
+    if wanted.location.kind == MEM_LOCATION_TYPE_DEVICE { Ok((position, access)) } else { Err(INVALID_VALUE) }
 }
 
 #[unsafe(no_mangle)]
@@ -176,10 +148,7 @@ pub(crate) unsafe extern "C" fn hipMemSetAccess(
         }
         // SAFETY: the caller's list is as long as it says.
         let wanted = unsafe { std::slice::from_raw_parts(access, count) };
-        let rights: Vec<_> = wanted
-            .iter()
-            .map(|one| right(machine, one))
-            .collect::<Answer<_>>()?;
+        let rights: Vec<_> = wanted.iter().map(|one| right(machine, one)).collect::<Answer<_>>()?;
         let starts = if machine.personality.accepts_parts() {
             machine.state().vm.touched(address, bytes)
         } else {
@@ -200,17 +169,13 @@ fn set_rights(machine: &Machine, start: u64, rights: &[(usize, Access)]) -> Answ
         let accepted = machine.personality.accepts_parts();
         return if accepted { Ok(()) } else { Err(INVALID_VALUE) };
     }
-    let memory = machine.devices[found.device]
-        .virtual_memory()
-        .map_err(lacking)?;
+    let memory = machine.devices[found.device].virtual_memory().map_err(lacking)?;
     let access: Vec<_> = rights.iter().map(|(_, access)| *access).collect();
     let at = DevicePtr::new(start).ok_or(INVALID_VALUE)?;
     // SAFETY: 2. the promise of whoever called `hipMemSetAccess`.
     unsafe { memory.set_access(at, found.bytes, &access) }.map_err(status_of)?;
     if let Some(mapping) = machine.state().vm.mappings.get_mut(&start) {
-        mapping
-            .users
-            .extend(rights.iter().map(|(position, _)| *position));
+        mapping.users.extend(rights.iter().map(|(position, _)| *position));
     }
     Ok(())
 }

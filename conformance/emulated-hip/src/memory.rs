@@ -4,9 +4,7 @@ use std::ffi::c_uint;
 
 use cachette_hal::{Device, DevicePtr};
 use cachette_hal_hip::status::INVALID_VALUE;
-use cachette_hal_hip::types::{
-    Address, Bytes, DEVICE_MALLOC_CONTIGUOUS, DEVICE_MALLOC_SIGNAL, Status,
-};
+use cachette_hal_hip::types::{Address, Bytes, DEVICE_MALLOC_CONTIGUOUS, DEVICE_MALLOC_SIGNAL, Status};
 
 use crate::abi::{Answer, Out, enter, status_of};
 use crate::machine::{Allocation, Kind, Machine};
@@ -19,11 +17,7 @@ fn take(machine: &Machine, out: Out<Address>, bytes: Bytes) -> Answer {
     }
     let (position, device) = machine.current();
     let address = device.allocate(bytes).map_err(status_of)?.address();
-    let allocation = Allocation {
-        bytes,
-        device: position,
-        kind: Kind::Direct,
-    };
+    let allocation = Allocation { bytes, device: position, kind: Kind::Direct };
     machine.state().allocations.insert(address, allocation);
     out.write(address);
     Ok(())
@@ -38,11 +32,7 @@ pub(crate) unsafe extern "C" fn hipMalloc(address: *mut Address, bytes: Bytes) -
 }
 
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipExtMallocWithFlags(
-    address: *mut Address,
-    bytes: Bytes,
-    flags: c_uint,
-) -> Status {
+pub(crate) unsafe extern "C" fn hipExtMallocWithFlags(address: *mut Address, bytes: Bytes, flags: c_uint) -> Status {
     enter(|machine| {
         // SAFETY: the caller's pointer is null or valid.
         let out = unsafe { Out::new(address) }?;

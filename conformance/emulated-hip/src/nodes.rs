@@ -12,10 +12,7 @@ use crate::capture::status_and_id;
 use crate::machine::{Machine, lacking};
 
 /// The state of a stream's capture, its number, and the handles of the stream's frontier.
-fn with_frontier(
-    machine: &Machine,
-    stream: StreamHandle,
-) -> Answer<((c_int, u64), Vec<NodeHandle>)> {
+fn with_frontier(machine: &Machine, stream: StreamHandle) -> Answer<((c_int, u64), Vec<NodeHandle>)> {
     let (_, device, beneath) = machine.any_stream(stream)?;
     let status = status_and_id(machine, stream)?;
     if beneath == StreamRef::DEFAULT {
@@ -58,11 +55,8 @@ pub(crate) unsafe extern "C" fn hipStreamGetCaptureInfo_v2(
             return Err(NOT_SUPPORTED);
         }
         let wanted = !dependencies.is_null() || !count.is_null();
-        let ((status, number), nodes) = if wanted {
-            with_frontier(machine, stream)?
-        } else {
-            (status_and_id(machine, stream)?, Vec::new())
-        };
+        let ((status, number), nodes) =
+            if wanted { with_frontier(machine, stream)? } else { (status_and_id(machine, stream)?, Vec::new()) };
         out.write(status);
         // SAFETY: the caller's pointer is null or valid.
         if let Ok(id) = unsafe { Out::new(id) } {
@@ -96,12 +90,12 @@ pub(crate) unsafe extern "C" fn hipGraphNodeGetDependencies(
         let capture = machine.current().1.capture().map_err(lacking)?;
         let mut nodes = Vec::new();
         // SAFETY: 1. the caller's promise.
-        unsafe { capture.dependencies(CaptureNode::from_raw(node), &mut nodes) }.map_err(
-            |error| match error.kind() {
+        unsafe { capture.dependencies(CaptureNode::from_raw(node), &mut nodes) }.map_err(|error| {
+            match error.kind() {
                 ErrorKind::InvalidHandle => INVALID_VALUE,
                 _ => status_of(error),
-            },
-        )?;
+            }
+        })?;
         if dependencies.is_null() {
             out.write(nodes.len());
             return Ok(());

@@ -4,8 +4,7 @@ use std::ffi::{c_int, c_uint};
 
 use cachette_hal::{Device, Ordinal};
 use cachette_hal_hip::status::{
-    INVALID_DEVICE, INVALID_VALUE, PEER_ACCESS_ALREADY_ENABLED, PEER_ACCESS_NOT_ENABLED,
-    PEER_ACCESS_UNSUPPORTED,
+    INVALID_DEVICE, INVALID_VALUE, PEER_ACCESS_ALREADY_ENABLED, PEER_ACCESS_NOT_ENABLED, PEER_ACCESS_UNSUPPORTED,
 };
 use cachette_hal_hip::types::Status;
 
@@ -23,11 +22,7 @@ fn can_reach(machine: &Machine, device: usize, peer: usize) -> Answer<bool> {
 }
 
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipDeviceCanAccessPeer(
-    can: *mut c_int,
-    device: c_int,
-    peer: c_int,
-) -> Status {
+pub(crate) unsafe extern "C" fn hipDeviceCanAccessPeer(can: *mut c_int, device: c_int, peer: c_int) -> Status {
     enter(|machine| {
         // SAFETY: the caller's pointer is null or valid.
         let out = unsafe { Out::new(can) }?;
@@ -74,8 +69,6 @@ pub(crate) extern "C" fn hipDeviceDisablePeerAccess(peer: c_int) -> Status {
             return Err(PEER_ACCESS_NOT_ENABLED);
         }
         let peers = machine.devices[device].peer_access().map_err(lacking)?;
-        peers
-            .disable_peer(beneath(machine, peer))
-            .map_err(status_of)
+        peers.disable_peer(beneath(machine, peer)).map_err(status_of)
     })
 }

@@ -49,18 +49,9 @@ impl Personality {
     /// The personality that this process asks for.
     pub(crate) fn chosen() -> Self {
         let asked = env::var("CACHETTE_EMULATED_HIP").ok();
-        let folder = || {
-            own_path()?
-                .parent()?
-                .file_name()?
-                .to_str()
-                .map(str::to_owned)
-        };
+        let folder = || own_path()?.parent()?.file_name()?.to_str().map(str::to_owned);
         let parse = |text: String| text.parse().ok();
-        asked
-            .and_then(parse)
-            .or_else(|| folder().and_then(parse))
-            .unwrap_or(Self::V7_2)
+        asked.and_then(parse).or_else(|| folder().and_then(parse)).unwrap_or(Self::V7_2)
     }
 
     /// What `hipRuntimeGetVersion` answers.
@@ -176,9 +167,7 @@ impl FromStr for Personality {
 fn own_path() -> Option<PathBuf> {
     let own = own_path as *const () as usize;
     let maps = fs::read_to_string("/proc/self/maps").ok()?;
-    let line = maps
-        .lines()
-        .find(|line| holds(line, own).unwrap_or(false))?;
+    let line = maps.lines().find(|line| holds(line, own).unwrap_or(false))?;
     let path = line.split_ascii_whitespace().nth(5)?;
     Some(Path::new(path).to_owned())
 }

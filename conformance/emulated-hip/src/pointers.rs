@@ -4,8 +4,7 @@ use std::ptr;
 
 use cachette_hal_hip::status::{INVALID_VALUE, NOT_FOUND};
 use cachette_hal_hip::types::{
-    Address, Bytes, MEMORY_TYPE_DEVICE, MEMORY_TYPE_HOST, MEMORY_TYPE_UNREGISTERED,
-    PointerAttribute, Status,
+    Address, Bytes, MEMORY_TYPE_DEVICE, MEMORY_TYPE_HOST, MEMORY_TYPE_UNREGISTERED, PointerAttribute, Status,
 };
 
 use crate::abi::{Out, crash, enter, number};
@@ -27,15 +26,8 @@ pub(crate) unsafe extern "C" fn hipMemGetAddressRange(
         let bytes = unsafe { Out::new(bytes) }?;
         let state = machine.state();
         // Of mapped memory it is the mapping, not the reservation.
-        let mapped = state
-            .vm
-            .mapping_of(address)
-            .map(|(start, mapping)| (start, mapping.bytes));
-        let plain = || {
-            state
-                .allocation_of(address)
-                .map(|(start, found)| (start, found.bytes))
-        };
+        let mapped = state.vm.mapping_of(address).map(|(start, mapping)| (start, mapping.bytes));
+        let plain = || state.allocation_of(address).map(|(start, found)| (start, found.bytes));
         let (start, size) = mapped.or_else(plain).ok_or(NOT_FOUND)?;
         base.write(start);
         bytes.write(size);
@@ -44,10 +36,7 @@ pub(crate) unsafe extern "C" fn hipMemGetAddressRange(
 }
 
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipPointerGetAttributes(
-    attributes: *mut PointerAttribute,
-    address: Address,
-) -> Status {
+pub(crate) unsafe extern "C" fn hipPointerGetAttributes(attributes: *mut PointerAttribute, address: Address) -> Status {
     enter(|machine| {
         // SAFETY: the caller's pointer is null or valid.
         let out = unsafe { Out::new(attributes) }?;

@@ -6,8 +6,8 @@ use cachette_hal_hip::symbols::{
 };
 
 use crate::{
-    capture, descriptors, device, events, host_calls, host_memory, ipc, mappings, memory, nodes,
-    peer_access, pointers, stream_ordered, streams, transfer, virtual_memory,
+    capture, descriptors, device, events, host_calls, host_memory, ipc, mappings, memory, nodes, peer_access, pointers,
+    stream_ordered, streams, transfer, virtual_memory,
 };
 
 /// Puts functions of a module beside those of a table, which compiles where their types are the same.
@@ -64,13 +64,9 @@ same! {
 }
 
 const _: fn(&Core) = |table| {
-    let _ = table
-        .hipExtMallocWithFlags()
-        .map(|found| [found, memory::hipExtMallocWithFlags]);
+    let _ = table.hipExtMallocWithFlags().map(|found| [found, memory::hipExtMallocWithFlags]);
 };
 
 const _: fn(&CaptureSymbols) = |table| {
-    let _ = table
-        .hipGraphNodeGetDependencies()
-        .map(|found| [found, nodes::hipGraphNodeGetDependencies]);
+    let _ = table.hipGraphNodeGetDependencies().map(|found| [found, nodes::hipGraphNodeGetDependencies]);
 };

@@ -44,14 +44,8 @@ pub(crate) unsafe extern "C" fn hipMallocFromPoolAsync(
         }
         let pool = device.stream_ordered().map_err(lacking)?;
         // SAFETY: 1. the table has the stream.
-        let address = unsafe { pool.allocate_on(bytes, stream) }
-            .map_err(status_of)?
-            .address();
-        let allocation = Allocation {
-            bytes,
-            device: position,
-            kind: Kind::Pooled,
-        };
+        let address = unsafe { pool.allocate_on(bytes, stream) }.map_err(status_of)?.address();
+        let allocation = Allocation { bytes, device: position, kind: Kind::Pooled };
         machine.state().allocations.insert(address, allocation);
         out.write(address);
         Ok(())
@@ -97,10 +91,7 @@ pub(crate) fn free_pooled(machine: &Machine, device: &AnyDevice, ptr: DevicePtr)
 }
 
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipDeviceGetDefaultMemPool(
-    pool: *mut PoolHandle,
-    device: c_int,
-) -> Status {
+pub(crate) unsafe extern "C" fn hipDeviceGetDefaultMemPool(pool: *mut PoolHandle, device: c_int) -> Status {
     enter(|machine| {
         // SAFETY: the caller's pointer is null or valid.
         let out = unsafe { Out::new(pool) }?;

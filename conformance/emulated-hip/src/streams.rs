@@ -5,18 +5,14 @@ use std::ffi::c_uint;
 use cachette_hal::{Device, Event, Progress, Stream, StreamRef};
 use cachette_hal_hip::status::{CAPTURE_UNSUPPORTED, INVALID_HANDLE, INVALID_VALUE, NOT_READY};
 use cachette_hal_hip::types::{
-    CAPTURE_STATUS_ACTIVE, CAPTURE_STATUS_NONE, EventHandle, STREAM_NON_BLOCKING, Status,
-    StreamHandle,
+    CAPTURE_STATUS_ACTIVE, CAPTURE_STATUS_NONE, EventHandle, STREAM_NON_BLOCKING, Status, StreamHandle,
 };
 
 use crate::abi::{Out, enter, status_of};
 use crate::capture::status_and_id;
 
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipStreamCreateWithFlags(
-    stream: *mut StreamHandle,
-    flags: c_uint,
-) -> Status {
+pub(crate) unsafe extern "C" fn hipStreamCreateWithFlags(stream: *mut StreamHandle, flags: c_uint) -> Status {
     enter(|machine| {
         // SAFETY: the caller's pointer is null or valid.
         let out = unsafe { Out::new(stream) }?;
@@ -83,11 +79,7 @@ pub(crate) unsafe extern "C" fn hipStreamQuery(stream: StreamHandle) -> Status {
 }
 
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipStreamWaitEvent(
-    stream: StreamHandle,
-    event: EventHandle,
-    flags: c_uint,
-) -> Status {
+pub(crate) unsafe extern "C" fn hipStreamWaitEvent(stream: StreamHandle, event: EventHandle, flags: c_uint) -> Status {
     enter(|machine| {
         machine.event(event)?;
         machine.state().captures.check_work(stream)?;

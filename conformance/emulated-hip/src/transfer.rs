@@ -74,15 +74,10 @@ pub(crate) unsafe extern "C" fn hipMemcpyHtoDAsync(
     stream: StreamHandle,
 ) -> Status {
     let places = || Ok((device_ptr(to)?, host_ptr(from.cast_mut())?));
-    queue(
-        bytes as u64,
-        stream,
-        places,
-        |transfer, (to, from), stream| {
-            // SAFETY: 1. the table has the stream. 3 and 4. The caller's promises.
-            unsafe { transfer.upload(to, from.cast(), bytes, stream) }
-        },
-    )
+    queue(bytes as u64, stream, places, |transfer, (to, from), stream| {
+        // SAFETY: 1. the table has the stream. 3 and 4. The caller's promises.
+        unsafe { transfer.upload(to, from.cast(), bytes, stream) }
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -93,13 +88,8 @@ pub(crate) unsafe extern "C" fn hipMemcpyDtoHAsync(
     stream: StreamHandle,
 ) -> Status {
     let places = || Ok((host_ptr(to)?, device_ptr(from)?));
-    queue(
-        bytes as u64,
-        stream,
-        places,
-        |transfer, (to, from), stream| {
-            // SAFETY: 1. the table has the stream. 3 and 4. The caller's promises.
-            unsafe { transfer.download(to.cast(), from, bytes, stream) }
-        },
-    )
+    queue(bytes as u64, stream, places, |transfer, (to, from), stream| {
+        // SAFETY: 1. the table has the stream. 3 and 4. The caller's promises.
+        unsafe { transfer.download(to.cast(), from, bytes, stream) }
+    })
 }

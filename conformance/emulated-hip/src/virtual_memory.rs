@@ -5,9 +5,8 @@ use std::ffi::{c_int, c_ulonglong};
 use cachette_hal::{Backing, Device, DevicePtr, ErrorKind, Sharing};
 use cachette_hal_hip::status::{INVALID_VALUE, OUT_OF_MEMORY, UNKNOWN};
 use cachette_hal_hip::types::{
-    Address, BackingHandle, Bytes, MEM_ALLOCATION_TYPE_PINNED, MEM_GRANULARITY_MINIMUM,
-    MEM_GRANULARITY_RECOMMENDED, MEM_HANDLE_TYPE_FILE_DESCRIPTOR, MEM_HANDLE_TYPE_NONE,
-    MEM_LOCATION_TYPE_DEVICE, MemAllocationProp, Status,
+    Address, BackingHandle, Bytes, MEM_ALLOCATION_TYPE_PINNED, MEM_GRANULARITY_MINIMUM, MEM_GRANULARITY_RECOMMENDED,
+    MEM_HANDLE_TYPE_FILE_DESCRIPTOR, MEM_HANDLE_TYPE_NONE, MEM_LOCATION_TYPE_DEVICE, MemAllocationProp, Status,
 };
 
 use crate::abi::{Answer, Out, crash, enter, position, status_of};
@@ -34,11 +33,7 @@ unsafe fn properties(from: *const MemAllocationProp) -> Answer<MemAllocationProp
     let accepted = found.kind == MEM_ALLOCATION_TYPE_PINNED
         && found.location.kind == MEM_LOCATION_TYPE_DEVICE
         && kinds.contains(&found.requested_handle_type);
-    if accepted {
-        Ok(found)
-    } else {
-        Err(INVALID_VALUE)
-    }
+    if accepted { Ok(found) } else { Err(INVALID_VALUE) }
 }
 
 #[unsafe(no_mangle)]
@@ -85,19 +80,9 @@ pub(crate) unsafe extern "C" fn hipMemAddressReserve(
         }
         let (position, device) = machine.current();
         let memory = device.virtual_memory().map_err(lacking)?;
-        let start = memory
-            .reserve(bytes, DevicePtr::new(wish))
-            .map_err(status_of)?;
-        let reservation = Reservation {
-            bytes,
-            device: position,
-            is_spoiled: false,
-        };
-        machine
-            .state()
-            .vm
-            .reservations
-            .insert(start.address(), reservation);
+        let start = memory.reserve(bytes, DevicePtr::new(wish)).map_err(status_of)?;
+        let reservation = Reservation { bytes, device: position, is_spoiled: false };
+        machine.state().vm.reservations.insert(start.address(), reservation);
         out.write(start.address());
         Ok(())
     })
@@ -107,15 +92,11 @@ pub(crate) unsafe extern "C" fn hipMemAddressReserve(
 pub(crate) unsafe extern "C" fn hipMemAddressFree(address: Address, bytes: Bytes) -> Status {
     enter(|machine| {
         let found = machine.state().vm.reservations.get(&address).copied();
-        let found = found
-            .filter(|found| found.bytes == bytes)
-            .ok_or(INVALID_VALUE)?;
+        let found = found.filter(|found| found.bytes == bytes).ok_or(INVALID_VALUE)?;
         if found.is_spoiled || machine.state().vm.overlaps(address, bytes) {
             return Err(UNKNOWN);
         }
-        let memory = machine.devices[found.device]
-            .virtual_memory()
-            .map_err(lacking)?;
+        let memory = machine.devices[found.device].virtual_memory().map_err(lacking)?;
         let start = DevicePtr::new(address).ok_or(INVALID_VALUE)?;
         // SAFETY: 1. the table has it, whole.
         unsafe { memory.release(start, bytes) }.map_err(status_of)?;
@@ -143,17 +124,9 @@ pub(crate) unsafe extern "C" fn hipMemCreate(
             return Err(machine.personality.half_page());
         }
         let named = position(machine, wanted.location.id).map_err(|_| INVALID_VALUE)?;
-        let device = if machine.personality.ignores_location() {
-            machine.current().0
-        } else {
-            named
-        };
+        let device = if machine.personality.ignores_location() { machine.current().0 } else { named };
         let is_shareable = wanted.requested_handle_type == MEM_HANDLE_TYPE_FILE_DESCRIPTOR;
-        let sharing = if is_shareable {
-            Sharing::FileDescriptor
-        } else {
-            Sharing::Private
-        };
+        let sharing = if is_shareable { Sharing::FileDescriptor } else { Sharing::Private };
         let memory = machine.devices[device].virtual_memory().map_err(lacking)?;
         let made = memory.create_backing(bytes, sharing);
         // Without a descriptor left it is said to be without memory.
@@ -163,13 +136,7 @@ pub(crate) unsafe extern "C" fn hipMemCreate(
         })?;
         let mut state = machine.state();
         let handle = state.handle();
-        let entry = Handle {
-            device,
-            bytes,
-            is_shareable,
-            references: 1,
-            physical: Physical::Made(made.raw()),
-        };
+        let entry = Handle { device, bytes, is_shareable, references: 1, physical: Physical::Made(made.raw()) };
         state.vm.handles.insert(handle, entry);
         out.write(handle);
         Ok(())
@@ -190,28 +157,19 @@ pub(crate) unsafe extern "C" fn hipMemRelease(handle: BackingHandle) -> Status {
         let Physical::Made(raw) = removed.physical else {
             return Ok(());
         };
-        let memory = machine.devices[removed.device]
-            .virtual_memory()
-            .map_err(lacking)?;
+        let memory = machine.devices[removed.device].virtual_memory().map_err(lacking)?;
         // SAFETY: 1. the table had it until now.
         unsafe { memory.destroy_backing(Backing::from_raw(raw, removed.bytes)) }.map_err(status_of)
     })
 }
 
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipMemRetainAllocationHandle(
-    handle: *mut BackingHandle,
-    address: Address,
-) -> Status {
+pub(crate) unsafe extern "C" fn hipMemRetainAllocationHandle(handle: *mut BackingHandle, address: Address) -> Status {
     enter(|machine| {
         // SAFETY: the caller's pointer is null or valid.
         let out = unsafe { Out::new(handle) }?;
         let mut state = machine.state();
-        let Some(handle) = state
-            .vm
-            .mapping_of(address)
-            .map(|(_, mapping)| mapping.handle)
-        else {
+        let Some(handle) = state.vm.mapping_of(address).map(|(_, mapping)| mapping.handle) else {
             if machine.personality.crashes_retaining_plain_memory() {
                 crash("hipMemRetainAllocationHandle of memory that was not mapped");
             }

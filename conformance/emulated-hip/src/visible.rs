@@ -11,12 +11,7 @@ pub(crate) fn shown(count: usize, over_cuda: bool) -> Vec<usize> {
     select(
         count,
         env::var("ROCR_VISIBLE_DEVICES").ok().as_deref(),
-        re_indexes(
-            variable("HIP_VISIBLE_DEVICES"),
-            variable("CUDA_VISIBLE_DEVICES"),
-            over_cuda,
-        )
-        .as_deref(),
+        re_indexes(variable("HIP_VISIBLE_DEVICES"), variable("CUDA_VISIBLE_DEVICES"), over_cuda).as_deref(),
     )
 }
 
@@ -33,9 +28,7 @@ fn select(count: usize, rocr: Option<&str>, hip: Option<&str>) -> Vec<usize> {
 
 /// The devices that a list names, up to the first that it names wrongly.
 fn pick(from: &[usize], list: &str) -> Vec<usize> {
-    let named = list
-        .split(',')
-        .map(|name| name.trim().parse::<usize>().ok());
+    let named = list.split(',').map(|name| name.trim().parse::<usize>().ok());
     named.map_while(|index| from.get(index?).copied()).collect()
 }
 

@@ -17,11 +17,7 @@ pub(super) const CASES: &[Case] = &[
         [Capture, Transfer],
         "Launching a graph runs the work that was recorded."
     ),
-    case!(
-        capture::every_launch_runs_it_again,
-        [Capture, Transfer],
-        "A graph launched many times runs each time."
-    ),
+    case!(capture::every_launch_runs_it_again, [Capture, Transfer], "A graph launched many times runs each time."),
     case!(
         capture::launches_in_one_stream_accumulate,
         [Capture, Transfer],
@@ -52,11 +48,7 @@ pub(super) const CASES: &[Case] = &[
         [Capture, Transfer],
         "A graph runs in streams other than the one it was captured from."
     ),
-    case!(
-        capture::two_graphs_are_independent,
-        [Capture, Transfer],
-        "Launching one graph runs nothing of another."
-    ),
+    case!(capture::two_graphs_are_independent, [Capture, Transfer], "Launching one graph runs nothing of another."),
     case!(
         capture::a_destroyed_graph_still_runs_what_was_launched,
         [Capture, Transfer, HostCalls],
@@ -166,11 +158,7 @@ fn recorded_order_is_kept(on: &Subject) -> Verdict {
 }
 
 fn a_joined_stream_is_recorded_in_order(on: &Subject) -> Verdict {
-    let (x, y, z) = (
-        on.filled(BYTES, 1)?,
-        on.filled(BYTES, 2)?,
-        on.filled(BYTES, 3)?,
-    );
+    let (x, y, z) = (on.filled(BYTES, 1)?, on.filled(BYTES, 2)?, on.filled(BYTES, 3)?);
     let (origin, joined) = (on.stream()?, on.stream()?);
     let (fork, join) = (on.event()?, on.event()?);
     let capturing = Capturing::begin(on, &origin, CaptureMode::Relaxed)?;
@@ -194,11 +182,7 @@ fn a_joined_stream_is_recorded_in_order(on: &Subject) -> Verdict {
 }
 
 fn a_launch_keeps_its_place_in_the_stream(on: &Subject) -> Verdict {
-    let (x, before, after) = (
-        on.filled(BYTES, 1)?,
-        on.filled(BYTES, 2)?,
-        on.filled(BYTES, 3)?,
-    );
+    let (x, before, after) = (on.filled(BYTES, 1)?, on.filled(BYTES, 2)?, on.filled(BYTES, 3)?);
     let stream = on.stream()?;
     let graph = captured_fill(on, &x, 7, &stream)?;
     on.fill(x.span(), 5, &stream)?;

@@ -61,11 +61,7 @@ fn a_fresh_one_has_no_node_or_one_root(on: &Subject) -> Verdict {
     let capturing = Capturing::begin(on, &stream, CaptureMode::Relaxed)?;
     let (status, nodes) = on.frontier(&stream)?;
     ensure_eq!(status, on.capture_status(&stream)?, "the status told");
-    ensure!(
-        nodes.len() <= 1,
-        "a fresh frontier has {} nodes",
-        nodes.len()
-    );
+    ensure!(nodes.len() <= 1, "a fresh frontier has {} nodes", nodes.len());
     let reached = on.reach(&stream)?.len();
     ensure_eq!(reached, nodes.len(), "the nodes of a fresh capture");
     capturing.end()?;
@@ -82,10 +78,7 @@ fn work_becomes_the_frontier_of_its_stream(on: &Subject) -> Verdict {
         let (status, frontier) = on.frontier(&stream)?;
         ensure_eq!(status, on.capture_status(&stream)?, "the status told");
         let fresh = frontier.iter().all(|node| !before.contains(node));
-        ensure!(
-            !frontier.is_empty() && fresh,
-            "work did not move the frontier"
-        );
+        ensure!(!frontier.is_empty() && fresh, "work did not move the frontier");
         let after = on.reach(&stream)?;
         ensure!(after.is_superset(&before), "work left something behind");
         before = after;

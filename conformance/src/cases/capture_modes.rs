@@ -40,11 +40,7 @@ pub(super) const CASES: &[Case] = &[
         [Capture],
         "A thread in relaxed mode polls events of other streams during a capture, which goes on."
     ),
-    case!(
-        capture::threads_begin_in_global_mode,
-        [Capture],
-        "A new thread is in global mode, whatever others are in."
-    ),
+    case!(capture::threads_begin_in_global_mode, [Capture], "A new thread is in global mode, whatever others are in."),
     case!(
         capture::a_relaxed_guard_restores_the_mode,
         [Capture],
@@ -63,17 +59,9 @@ fn allocating_is_forbidden_and_breaks_it(on: &Subject) -> Verdict {
             // SAFETY: 1. the memory was allocated just now. 2. Nothing has used it.
             unsafe { on.device().free(ptr) }?;
         }
-        refuse(
-            memory,
-            &[ErrorKind::CaptureForbids],
-            "an allocation during capture",
-        )?;
+        refuse(memory, &[ErrorKind::CaptureForbids], "an allocation during capture")?;
         ensure_eq!(status, CaptureStatus::Broken, "the stream after it");
-        refuse(
-            ended,
-            &[ErrorKind::CaptureBroken],
-            "the end of the broken capture",
-        )?;
+        refuse(ended, &[ErrorKind::CaptureBroken], "the end of the broken capture")?;
     }
     Ok(on.memory(MIB)?.close()?)
 }
@@ -94,16 +82,8 @@ fn allocating_on_another_thread_is_forbidden(on: &Subject) -> Verdict {
     let capturing = Capturing::begin(on, &stream, CaptureMode::Global)?;
     let allocated = allocate_elsewhere(on);
     let ended = capturing.end();
-    refuse(
-        allocated,
-        &[ErrorKind::CaptureForbids],
-        "an allocation on another thread",
-    )?;
-    refuse(
-        ended,
-        &[ErrorKind::CaptureBroken],
-        "the end of the broken capture",
-    )?;
+    refuse(allocated, &[ErrorKind::CaptureForbids], "an allocation on another thread")?;
+    refuse(ended, &[ErrorKind::CaptureBroken], "the end of the broken capture")?;
     Ok(())
 }
 
@@ -158,10 +138,7 @@ fn a_relaxed_thread_may_poll(on: &Subject) -> Verdict {
     let capturing = Capturing::begin(on, &stream, CaptureMode::Global)?;
     {
         let _relaxed = RelaxedCapture::enter(on.device())?;
-        ensure!(
-            event.poll()?.is_done(),
-            "an event that had passed is pending"
-        );
+        ensure!(event.poll()?.is_done(), "an event that had passed is pending");
     }
     capturing.end()?;
     Ok(())
@@ -186,30 +163,14 @@ fn threads_begin_in_global_mode(on: &Subject) -> Verdict {
 fn a_relaxed_guard_restores_the_mode(on: &Subject) -> Verdict {
     let capture = on.device().capture()?;
     let outer = RelaxedCapture::enter(on.device())?;
-    ensure_eq!(
-        mode_here(on)?,
-        CaptureMode::Relaxed,
-        "the mode under a guard"
-    );
+    ensure_eq!(mode_here(on)?, CaptureMode::Relaxed, "the mode under a guard");
     drop(RelaxedCapture::enter(on.device())?);
-    ensure_eq!(
-        mode_here(on)?,
-        CaptureMode::Relaxed,
-        "the mode after a nested guard"
-    );
+    ensure_eq!(mode_here(on)?, CaptureMode::Relaxed, "the mode after a nested guard");
     drop(outer);
-    ensure_eq!(
-        mode_here(on)?,
-        CaptureMode::Global,
-        "the mode after the guard"
-    );
+    ensure_eq!(mode_here(on)?, CaptureMode::Global, "the mode after the guard");
     capture.exchange_capture_mode(CaptureMode::ThreadLocal)?;
     drop(RelaxedCapture::enter(on.device())?);
     let found = capture.exchange_capture_mode(CaptureMode::Global)?;
-    ensure_eq!(
-        found,
-        CaptureMode::ThreadLocal,
-        "the mode after another guard"
-    );
+    ensure_eq!(found, CaptureMode::ThreadLocal, "the mode after another guard");
     Ok(())
 }

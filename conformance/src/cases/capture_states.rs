@@ -25,21 +25,9 @@ pub(super) const CASES: &[Case] = &[
         [Capture],
         "A stream that waits for an event of a captured stream is captured under its number."
     ),
-    case!(
-        capture::other_streams_stay_idle,
-        [Capture, Transfer],
-        "A stream that did not join runs its work at once."
-    ),
-    case!(
-        capture::the_default_stream_is_refused,
-        [Capture],
-        "The default stream cannot be captured."
-    ),
-    case!(
-        capture::beginning_twice_is_refused,
-        [Capture],
-        "A stream that is captured cannot be captured again."
-    ),
+    case!(capture::other_streams_stay_idle, [Capture, Transfer], "A stream that did not join runs its work at once."),
+    case!(capture::the_default_stream_is_refused, [Capture], "The default stream cannot be captured."),
+    case!(capture::beginning_twice_is_refused, [Capture], "A stream that is captured cannot be captured again."),
     case!(
         capture::ending_what_was_not_begun_is_refused,
         [Capture],
@@ -98,11 +86,7 @@ fn id_of(on: &Subject, stream: &Stream) -> Verdict<CaptureId> {
 fn work_again(on: &Subject, streams: &[&Stream]) -> Verdict {
     let area = on.filled(64 * KIB, 1)?;
     for stream in streams {
-        ensure_eq!(
-            on.capture_status(*stream)?,
-            CaptureStatus::Idle,
-            "a stream afterwards"
-        );
+        ensure_eq!(on.capture_status(*stream)?, CaptureStatus::Idle, "a stream afterwards");
         on.fill(area.span(), 5, *stream)?;
         stream.synchronize()?;
         on.expect_byte(area.span(), 5, "what the stream wrote afterwards")?;
@@ -123,20 +107,12 @@ fn capture(on: &Subject) -> Verdict<&dyn Capture> {
 fn a_stream_is_idle_active_and_idle_again(on: &Subject) -> Verdict {
     let stream = on.stream()?;
     ensure_eq!(on.capture_status(&stream)?, CaptureStatus::Idle, "before");
-    for mode in [
-        CaptureMode::Global,
-        CaptureMode::ThreadLocal,
-        CaptureMode::Relaxed,
-    ] {
+    for mode in [CaptureMode::Global, CaptureMode::ThreadLocal, CaptureMode::Relaxed] {
         let capturing = Capturing::begin(on, &stream, mode)?;
         let id = id_of(on, &stream)?;
         ensure_eq!(id_of(on, &stream)?, id, "the number, asked again");
         capturing.end()?;
-        ensure_eq!(
-            on.capture_status(&stream)?,
-            CaptureStatus::Idle,
-            "afterwards"
-        );
+        ensure_eq!(on.capture_status(&stream)?, CaptureStatus::Idle, "afterwards");
     }
     Ok(())
 }
@@ -164,19 +140,11 @@ fn a_joined_stream_has_the_captures_number(on: &Subject) -> Verdict {
     let capturing = Capturing::begin(on, &origin, CaptureMode::Relaxed)?;
     fork.record(&origin)?;
     fork.hold_back(&joined)?;
-    ensure_eq!(
-        id_of(on, &joined)?,
-        id_of(on, &origin)?,
-        "the joined stream's number"
-    );
+    ensure_eq!(id_of(on, &joined)?, id_of(on, &origin)?, "the joined stream's number");
     join.record(&joined)?;
     join.hold_back(&origin)?;
     capturing.end()?;
-    ensure_eq!(
-        on.capture_status(&joined)?,
-        CaptureStatus::Idle,
-        "the joined stream afterwards"
-    );
+    ensure_eq!(on.capture_status(&joined)?, CaptureStatus::Idle, "the joined stream afterwards");
     Ok(())
 }
 
@@ -184,11 +152,7 @@ fn other_streams_stay_idle(on: &Subject) -> Verdict {
     let area = on.filled(64 * KIB, 1)?;
     let (captured, other) = (on.stream()?, on.stream()?);
     let capturing = Capturing::begin(on, &captured, CaptureMode::Relaxed)?;
-    ensure_eq!(
-        on.capture_status(&other)?,
-        CaptureStatus::Idle,
-        "the other stream"
-    );
+    ensure_eq!(on.capture_status(&other)?, CaptureStatus::Idle, "the other stream");
     on.fill(area.span(), 7, &other)?;
     other.synchronize()?;
     capturing.end()?;
@@ -199,11 +163,7 @@ fn the_default_stream_is_refused(on: &Subject) -> Verdict {
     let capture = capture(on)?;
     // SAFETY: 1. the default stream always lives.
     let begun = unsafe { capture.begin_capture(StreamRef::DEFAULT, CaptureMode::Relaxed) };
-    let kinds = [
-        ErrorKind::InvalidValue,
-        ErrorKind::CaptureForbids,
-        ErrorKind::Unsupported,
-    ];
+    let kinds = [ErrorKind::InvalidValue, ErrorKind::CaptureForbids, ErrorKind::Unsupported];
     refuse(begun, &kinds, "a capture of the default stream")?;
     Ok(on.device().synchronize_device()?)
 }
@@ -227,11 +187,7 @@ fn ending_what_was_not_begun_is_refused(on: &Subject) -> Verdict {
     let ended = unsafe { capture.end_capture(stream.get()) };
     let kinds = [ErrorKind::InvalidValue, ErrorKind::CaptureForbids];
     refuse(ended, &kinds, "the end of no capture")?;
-    ensure_eq!(
-        on.capture_status(&stream)?,
-        CaptureStatus::Idle,
-        "the stream"
-    );
+    ensure_eq!(on.capture_status(&stream)?, CaptureStatus::Idle, "the stream");
     Ok(stream.synchronize()?)
 }
 
@@ -242,11 +198,7 @@ fn a_stream_not_joined_back_breaks_it(on: &Subject) -> Verdict {
     fork.record(&origin)?;
     fork.hold_back(&stray)?;
     on.fill(area.span(), 7, &stray)?;
-    refuse(
-        capturing.end(),
-        &[ErrorKind::CaptureBroken],
-        "a stream left behind",
-    )?;
+    refuse(capturing.end(), &[ErrorKind::CaptureBroken], "a stream left behind")?;
     work_again(on, &[&origin, &stray])
 }
 
@@ -255,16 +207,8 @@ fn synchronizing_with_a_captured_stream_is_forbidden(on: &Subject) -> Verdict {
     let capturing = Capturing::begin(on, &stream, CaptureMode::Relaxed)?;
     let synchronized = stream.synchronize();
     let ended = capturing.end();
-    refuse(
-        synchronized,
-        &[ErrorKind::CaptureForbids],
-        "waiting for a captured stream",
-    )?;
-    refuse(
-        ended,
-        &[ErrorKind::CaptureBroken],
-        "the end of the broken capture",
-    )?;
+    refuse(synchronized, &[ErrorKind::CaptureForbids], "waiting for a captured stream")?;
+    refuse(ended, &[ErrorKind::CaptureBroken], "the end of the broken capture")?;
     Ok(stream.synchronize()?)
 }
 
@@ -275,11 +219,7 @@ fn host_functions_are_forbidden(on: &Subject) -> Verdict {
     // SAFETY: 1. the stream's owner lives.
     let queued = unsafe { calls.call_host(stream.get(), Box::new(|| ())) };
     drop(capturing);
-    refuse(
-        queued,
-        &[ErrorKind::CaptureForbids],
-        "a host function in a captured stream",
-    )?;
+    refuse(queued, &[ErrorKind::CaptureForbids], "a host function in a captured stream")?;
     Ok(stream.synchronize()?)
 }
 
@@ -294,16 +234,8 @@ fn a_stream_works_after_a_broken_capture(on: &Subject) -> Verdict {
 fn break_it(on: &Subject, capturing: Capturing<'_>) -> Verdict {
     let forbidden = on.device().synchronize_device();
     let ended = capturing.end();
-    refuse(
-        forbidden,
-        &[ErrorKind::CaptureForbids],
-        "waiting for the device",
-    )?;
-    refuse(
-        ended,
-        &[ErrorKind::CaptureBroken],
-        "the end of the broken capture",
-    )?;
+    refuse(forbidden, &[ErrorKind::CaptureForbids], "waiting for the device")?;
+    refuse(ended, &[ErrorKind::CaptureBroken], "the end of the broken capture")?;
     Ok(())
 }
 
@@ -330,16 +262,8 @@ fn a_joined_stream_may_break_it(on: &Subject) -> Verdict {
     on.fill(area.span(), 7, &joined)?;
     let synchronized = joined.synchronize();
     let ended = capturing.end();
-    refuse(
-        synchronized,
-        &[ErrorKind::CaptureForbids],
-        "waiting for a joined stream",
-    )?;
-    refuse(
-        ended,
-        &[ErrorKind::CaptureBroken],
-        "the end of the broken capture",
-    )?;
+    refuse(synchronized, &[ErrorKind::CaptureForbids], "waiting for a joined stream")?;
+    refuse(ended, &[ErrorKind::CaptureBroken], "the end of the broken capture")?;
     work_again(on, &[&joined, &origin])
 }
 
@@ -359,11 +283,7 @@ fn ending_twice_is_refused(on: &Subject) -> Verdict {
     fork.record(&stream)?;
     fork.hold_back(&stray)?;
     on.fill(area.span(), 7, &stray)?;
-    refuse(
-        capturing.end(),
-        &[ErrorKind::CaptureBroken],
-        "a stream left behind",
-    )?;
+    refuse(capturing.end(), &[ErrorKind::CaptureBroken], "a stream left behind")?;
     again()?;
     work_again(on, &[&stream, &stray])
 }

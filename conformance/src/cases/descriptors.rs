@@ -57,14 +57,8 @@ pub(super) const CASES: &[Case] = &[
 ];
 
 pub(super) const ROLES: &[Role] = &[
-    Role {
-        name: "read_descriptor",
-        play: read_descriptor,
-    },
-    Role {
-        name: "write_descriptor",
-        play: write_descriptor,
-    },
+    Role { name: "read_descriptor", play: read_descriptor },
+    Role { name: "write_descriptor", play: write_descriptor },
 ];
 
 impl Subject {
@@ -91,10 +85,7 @@ fn an_imported_backing_is_the_same_memory(on: &Subject) -> Verdict {
 }
 
 /// Maps the descriptor that is this child's standard input, and does something with it.
-fn with_descriptor(
-    on: &Subject,
-    act: impl FnOnce(crate::rig::Span<'_>) -> Verdict,
-) -> Verdict<String> {
+fn with_descriptor(on: &Subject, act: impl FnOnce(crate::rig::Span<'_>) -> Verdict) -> Verdict<String> {
     let reservation = on.chunk_reservation(1)?;
     let backing = on.import(&io::stdin())?;
     let mapping = on.map(&reservation, 0, &backing)?;
@@ -157,17 +148,9 @@ fn private_backing_is_not_exported(on: &Subject) -> Verdict {
 fn a_foreign_descriptor_is_an_invalid_value(on: &Subject) -> Verdict {
     let backing = on.exportable()?;
     let null = File::open("/dev/null").map_err(|error| Stop::failed(error.to_string()))?;
-    refuse(
-        on.import(&null),
-        &[ErrorKind::InvalidValue],
-        "the descriptor of /dev/null",
-    )?;
+    refuse(on.import(&null), &[ErrorKind::InvalidValue], "the descriptor of /dev/null")?;
     let (reader, writer) = io::pipe().map_err(|error| Stop::failed(error.to_string()))?;
-    refuse(
-        on.import(&reader),
-        &[ErrorKind::InvalidValue],
-        "the descriptor of a pipe",
-    )?;
+    refuse(on.import(&reader), &[ErrorKind::InvalidValue], "the descriptor of a pipe")?;
     drop(writer);
     on.import(&backing.export()?)?.close()?;
     Ok(backing.close()?)

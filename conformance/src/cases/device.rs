@@ -9,42 +9,17 @@ use crate::failure::{Stop, Verdict, ensure, ensure_eq};
 use crate::rig::{Event, KIB, Memory, Place, Stream, Subject};
 
 pub(super) const CASES: &[Case] = &[
-    case!(
-        device::facts_name_the_ordinal_that_was_opened,
-        [],
-        "A device knows its position in the driver's list."
-    ),
+    case!(device::facts_name_the_ordinal_that_was_opened, [], "A device knows its position in the driver's list."),
     case!(
         device::facts_agree_with_memory_info,
         [],
         "The total of a device's facts and of its memory information is one number."
     ),
-    case!(
-        device::base_alignment_is_a_power_of_two,
-        [],
-        "The alignment that a device states is a power of two."
-    ),
-    case!(
-        device::its_vendor_is_that_of_its_backend,
-        [],
-        "A backend opens devices of its own vendor."
-    ),
-    case!(
-        device::every_device_that_is_counted_opens,
-        [],
-        "Each ordinal below the count opens, and knows itself."
-    ),
-    case!(
-        device::identities_differ,
-        [],
-        "Two devices that state an identity state different ones."
-    )
-    .on_devices(2),
-    case!(
-        device::missing_features_name_themselves,
-        [],
-        "What is said about an absent feature is about that feature."
-    ),
+    case!(device::base_alignment_is_a_power_of_two, [], "The alignment that a device states is a power of two."),
+    case!(device::its_vendor_is_that_of_its_backend, [], "A backend opens devices of its own vendor."),
+    case!(device::every_device_that_is_counted_opens, [], "Each ordinal below the count opens, and knows itself."),
+    case!(device::identities_differ, [], "Two devices that state an identity state different ones.").on_devices(2),
+    case!(device::missing_features_name_themselves, [], "What is said about an absent feature is about that feature."),
     case!(
         device::opened_twice_it_shares_its_memory,
         [Transfer],
@@ -55,11 +30,7 @@ pub(super) const CASES: &[Case] = &[
         [HostCalls],
         "Streams and events of one object are valid with another object for the same device."
     ),
-    case!(
-        device::it_outlives_its_backend,
-        [],
-        "An open device works after its backend was dropped."
-    ),
+    case!(device::it_outlives_its_backend, [], "An open device works after its backend was dropped."),
 ];
 
 fn facts_name_the_ordinal_that_was_opened(on: &Subject) -> Verdict {
@@ -70,10 +41,7 @@ fn facts_name_the_ordinal_that_was_opened(on: &Subject) -> Verdict {
 fn facts_agree_with_memory_info(on: &Subject) -> Verdict {
     let memory = on.device().memory_info()?;
     ensure_eq!(memory.total, on.device().info().total_memory, "the total");
-    ensure!(
-        memory.free <= memory.total,
-        "more is free than there is: {memory:?}"
-    );
+    ensure!(memory.free <= memory.total, "more is free than there is: {memory:?}");
     Ok(())
 }
 
@@ -128,10 +96,7 @@ fn opened_twice_it_shares_streams_and_events(on: &Subject) -> Verdict {
     on.record(&event, &stream)?;
     // SAFETY: 1. the event's owner lives.
     let held = unsafe { on.device().poll(event.get()) }?;
-    ensure!(
-        !held.is_done(),
-        "an event of the other object is done while its stream is held"
-    );
+    ensure!(!held.is_done(), "an event of the other object is done while its stream is held");
     gate.release();
     // SAFETY: 1. the event's owner lives.
     unsafe { on.device().wait(event.get()) }?;

@@ -12,31 +12,15 @@ pub(super) const CASES: &[Case] = &[
         [],
         "Opening a device that the driver does not show fails as no such device."
     ),
-    case!(
-        errors::a_wrong_ordinal_leaves_the_backend_usable,
-        [],
-        "After a wrong ordinal, right ones still open."
-    ),
-    case!(
-        errors::exhaustion_says_to_release_and_retry,
-        [],
-        "Out of memory carries the remedy an allocator acts on."
-    ),
+    case!(errors::a_wrong_ordinal_leaves_the_backend_usable, [], "After a wrong ordinal, right ones still open."),
+    case!(errors::exhaustion_says_to_release_and_retry, [], "Out of memory carries the remedy an allocator acts on."),
     case!(
         errors::a_wrong_size_says_to_fix_the_caller,
         [],
         "An invalid value carries the remedy that the caller is at fault."
     ),
-    case!(
-        errors::they_name_the_call_that_failed,
-        [],
-        "An error names a call, and its text says what to do."
-    ),
-    case!(
-        errors::a_failed_allocation_takes_no_memory,
-        [],
-        "Many failed allocations leave free memory as it was."
-    ),
+    case!(errors::they_name_the_call_that_failed, [], "An error names a call, and its text says what to do."),
+    case!(errors::a_failed_allocation_takes_no_memory, [], "Many failed allocations leave free memory as it was."),
     case!(
         errors::a_failure_does_not_stick,
         [Transfer],
@@ -53,11 +37,7 @@ fn an_ordinal_past_the_last_is_no_such_device(on: &Subject) -> Verdict {
     let count = on.backend().device_count()?;
     for wrong in [count, count + 1, u32::MAX] {
         let opened = on.backend().open(Ordinal(wrong));
-        refuse(
-            opened,
-            &[ErrorKind::NoSuchDevice],
-            &format!("ordinal {wrong} of {count}"),
-        )?;
+        refuse(opened, &[ErrorKind::NoSuchDevice], &format!("ordinal {wrong} of {count}"))?;
     }
     Ok(())
 }
@@ -74,11 +54,7 @@ fn a_wrong_ordinal_leaves_the_backend_usable(on: &Subject) -> Verdict {
 
 fn exhaustion_says_to_release_and_retry(on: &Subject) -> Verdict {
     let bytes = on.device().info().total_memory + 64 * MIB;
-    let error = refuse(
-        on.memory(bytes),
-        &[ErrorKind::OutOfMemory],
-        "too large a size",
-    )?;
+    let error = refuse(on.memory(bytes), &[ErrorKind::OutOfMemory], "too large a size")?;
     ensure_eq!(error.recovery(), Recovery::ReleaseAndRetry, "the remedy");
     Ok(())
 }
@@ -96,15 +72,8 @@ fn they_name_the_call_that_failed(on: &Subject) -> Verdict {
         let error = refuse(result, &kinds, "a wrong size")?;
         ensure!(!error.call().is_empty(), "{error:?} names no call");
         let text = error.to_string();
-        ensure!(
-            text.contains(error.call()),
-            "{text} does not name {}",
-            error.call()
-        );
-        ensure!(
-            text.contains(error.recovery().advice()),
-            "{text} gives no advice"
-        );
+        ensure!(text.contains(error.call()), "{text} does not name {}", error.call());
+        ensure!(text.contains(error.recovery().advice()), "{text} gives no advice");
     }
     Ok(())
 }
@@ -116,11 +85,7 @@ fn a_failed_allocation_takes_no_memory(on: &Subject) -> Verdict {
     for _ in 0..8 {
         let before = on.free_memory()?;
         for _ in 0..32 {
-            refuse(
-                on.memory(bytes),
-                &[ErrorKind::OutOfMemory],
-                "too large a size",
-            )?;
+            refuse(on.memory(bytes), &[ErrorKind::OutOfMemory], "too large a size")?;
         }
         let fall = before.saturating_sub(on.free_memory()?);
         if fall < 32 * MIB {
@@ -136,11 +101,7 @@ fn a_failure_does_not_stick(on: &Subject) -> Verdict {
     let (area, stream, event) = (on.filled(64 * KIB, 1)?, on.stream()?, on.event()?);
     let bytes = on.device().info().total_memory + 64 * MIB;
     for byte in 2..6 {
-        refuse(
-            on.memory(bytes),
-            &[ErrorKind::OutOfMemory],
-            "too large a size",
-        )?;
+        refuse(on.memory(bytes), &[ErrorKind::OutOfMemory], "too large a size")?;
         refuse(on.memory(0), &[ErrorKind::InvalidValue], "a size of zero")?;
         on.fill(area.span(), byte, &stream)?;
         event.record(&stream)?;

@@ -10,21 +10,9 @@ use crate::failure::{Stop, Verdict, ensure, ensure_eq};
 use crate::rig::{KIB, Place, Subject, blocks_until_released, settle};
 
 pub(super) const CASES: &[Case] = &[
-    case!(
-        events::poll_before_record_is_done,
-        [],
-        "An event counts as passed until it is recorded."
-    ),
-    case!(
-        events::wait_before_record_returns,
-        [],
-        "Waiting for an event that was never recorded returns."
-    ),
-    case!(
-        events::live_ones_have_different_handles,
-        [],
-        "No two live events share a handle."
-    ),
+    case!(events::poll_before_record_is_done, [], "An event counts as passed until it is recorded."),
+    case!(events::wait_before_record_returns, [], "Waiting for an event that was never recorded returns."),
+    case!(events::live_ones_have_different_handles, [], "No two live events share a handle."),
     case!(
         events::poll_is_pending_while_work_is_held,
         [HostCalls],
@@ -80,11 +68,7 @@ pub(super) const CASES: &[Case] = &[
         [HostCalls],
         "Records made after a stream was told to wait do not matter to it."
     ),
-    case!(
-        events::one_holds_many_streams,
-        [HostCalls],
-        "Any number of streams may wait for one event."
-    ),
+    case!(events::one_holds_many_streams, [HostCalls], "Any number of streams may wait for one event."),
     case!(
         events::a_destroyed_one_is_still_waited_for,
         [HostCalls],
@@ -126,10 +110,7 @@ fn live_ones_have_different_handles(on: &Subject) -> Verdict {
 }
 
 /// Lets an owner's handle live until its backend is gone.
-#[expect(
-    clippy::mem_forget,
-    reason = "a handle given out twice has no owner that may destroy it"
-)]
+#[expect(clippy::mem_forget, reason = "a handle given out twice has no owner that may destroy it")]
 fn leak(event: crate::rig::Event) {
     std::mem::forget(event);
 }
@@ -138,17 +119,9 @@ fn poll_is_pending_while_work_is_held(on: &Subject) -> Verdict {
     let (stream, event) = (on.stream()?, on.event()?);
     let _gate = on.hold(&stream)?;
     event.record(&stream)?;
-    ensure_eq!(
-        event.poll()?,
-        Progress::Pending,
-        "an event behind a held stream"
-    );
+    ensure_eq!(event.poll()?, Progress::Pending, "an event behind a held stream");
     settle();
-    ensure_eq!(
-        event.poll()?,
-        Progress::Pending,
-        "the same event a while later"
-    );
+    ensure_eq!(event.poll()?, Progress::Pending, "the same event a while later");
     Ok(())
 }
 
@@ -159,11 +132,7 @@ fn poll_is_done_after_wait(on: &Subject) -> Verdict {
     gate.release();
     event.wait()?;
     for _ in 0..4 {
-        ensure_eq!(
-            event.poll()?,
-            Progress::Done,
-            "an event that was waited for"
-        );
+        ensure_eq!(event.poll()?, Progress::Done, "an event that was waited for");
     }
     Ok(())
 }
@@ -173,11 +142,7 @@ fn poll_ignores_work_after_the_record(on: &Subject) -> Verdict {
     event.record(&stream)?;
     let _gate = on.hold(&stream)?;
     event.wait()?;
-    ensure_eq!(
-        event.poll()?,
-        Progress::Done,
-        "an event before the held work"
-    );
+    ensure_eq!(event.poll()?, Progress::Done, "an event before the held work");
     Ok(())
 }
 
@@ -196,10 +161,7 @@ fn record_and_stream_wait_do_not_block_the_host(on: &Subject) -> Verdict {
     first.hold_back(&other)?;
     second.record(&other)?;
     ensure!(!first.poll()?.is_done(), "the stream was not held any more");
-    ensure!(
-        !second.poll()?.is_done(),
-        "the waiting stream was not held any more"
-    );
+    ensure!(!second.poll()?.is_done(), "the waiting stream was not held any more");
     Ok(())
 }
 
@@ -212,11 +174,7 @@ fn a_later_record_replaces_an_earlier_one(on: &Subject) -> Verdict {
     ensure_eq!(event.poll()?, Progress::Pending, "the second record");
     gate.release();
     event.wait()?;
-    ensure_eq!(
-        event.poll()?,
-        Progress::Done,
-        "the second record after its work"
-    );
+    ensure_eq!(event.poll()?, Progress::Done, "the second record after its work");
     Ok(())
 }
 
@@ -227,11 +185,7 @@ fn a_record_elsewhere_replaces_a_pending_one(on: &Subject) -> Verdict {
     event.record(&held)?;
     event.record(&idle)?;
     event.wait()?;
-    ensure_eq!(
-        event.poll()?,
-        Progress::Done,
-        "the record in the idle stream"
-    );
+    ensure_eq!(event.poll()?, Progress::Done, "the record in the idle stream");
     Ok(())
 }
 
@@ -311,11 +265,7 @@ fn one_holds_many_streams(on: &Subject) -> Verdict {
     }
     settle();
     for (_, after) in &waiting {
-        ensure_eq!(
-            after.poll()?,
-            Progress::Pending,
-            "one of the waiting streams"
-        );
+        ensure_eq!(after.poll()?, Progress::Pending, "one of the waiting streams");
     }
     gate.release();
     for (_, after) in &waiting {
@@ -333,11 +283,7 @@ fn a_destroyed_one_is_still_waited_for(on: &Subject) -> Verdict {
     marks.close()?;
     after.record(&other)?;
     settle();
-    ensure_eq!(
-        after.poll()?,
-        Progress::Pending,
-        "work behind the destroyed event"
-    );
+    ensure_eq!(after.poll()?, Progress::Pending, "work behind the destroyed event");
     gate.release();
     after.wait()?;
     Ok(())

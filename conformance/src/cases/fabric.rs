@@ -52,14 +52,8 @@ pub(super) const CASES: &[Case] = &[
     ),
 ];
 
-const READ: Role = Role {
-    name: "read_fabric",
-    play: read_fabric,
-};
-const WRITE: Role = Role {
-    name: "write_fabric",
-    play: write_fabric,
-};
+const READ: Role = Role { name: "read_fabric", play: read_fabric };
+const WRITE: Role = Role { name: "write_fabric", play: write_fabric };
 
 pub(super) const ROLES: &[Role] = &[READ, WRITE];
 
@@ -116,9 +110,7 @@ fn with_name(on: &Subject, name: &str, act: impl FnOnce(Span<'_>) -> Verdict) ->
 }
 
 fn read_fabric(on: &Subject, name: &str) -> Verdict<String> {
-    with_name(on, name, |all| {
-        on.expect_pattern(all, 1, "the imported memory")
-    })
+    with_name(on, name, |all| on.expect_pattern(all, 1, "the imported memory"))
 }
 
 fn write_fabric(on: &Subject, name: &str) -> Verdict<String> {
@@ -155,21 +147,13 @@ fn imported_memory_outlives_the_exporters_handle(on: &Subject) -> Verdict {
 fn only_what_was_made_for_it_is_named(on: &Subject) -> Verdict {
     let named = on.nameable()?;
     let kinds = [ErrorKind::InvalidValue, ErrorKind::Unsupported];
-    refuse(
-        on.chunk_backing()?.export_fabric(),
-        &kinds,
-        "the name of a private backing",
-    )?;
+    refuse(on.chunk_backing()?.export_fabric(), &kinds, "the name of a private backing")?;
     refuse(
         on.shared_backing(Sharing::FileDescriptor)?.export_fabric(),
         &kinds,
         "the name of a backing made for descriptors",
     )?;
-    refuse(
-        named.export(),
-        &kinds,
-        "the descriptor of a backing made for the fabric",
-    )?;
+    refuse(named.export(), &kinds, "the descriptor of a backing made for the fabric")?;
     named.export_fabric()?;
     Ok(())
 }
@@ -180,18 +164,9 @@ fn a_forged_handle_is_refused(on: &Subject) -> Verdict {
     random.copy_from_slice(&pattern(5, 64));
     let mut changed = backing.export_fabric()?;
     changed.0[0] ^= 0x55;
-    let forged = [
-        FabricHandle(random),
-        FabricHandle([0; 64]),
-        FabricHandle([0xff; 64]),
-        changed,
-    ];
+    let forged = [FabricHandle(random), FabricHandle([0; 64]), FabricHandle([0xff; 64]), changed];
     for name in forged {
-        refuse(
-            on.import_named(&name),
-            &[ErrorKind::InvalidValue, ErrorKind::NoFabric],
-            "a forged name",
-        )?;
+        refuse(on.import_named(&name), &[ErrorKind::InvalidValue, ErrorKind::NoFabric], "a forged name")?;
     }
     on.import_named(&backing.export_fabric()?)?.close()?;
     Ok(())

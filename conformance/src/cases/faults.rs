@@ -47,30 +47,12 @@ pub(super) const CASES: &[Case] = &[
 ];
 
 pub(super) const ROLES: &[Role] = &[
-    Role {
-        name: "read_unmapped",
-        play: read_unmapped,
-    },
-    Role {
-        name: "write_reserved",
-        play: write_reserved,
-    },
-    Role {
-        name: "write_beyond",
-        play: write_beyond,
-    },
-    Role {
-        name: "touch_ungranted",
-        play: touch_ungranted,
-    },
-    Role {
-        name: "touch_revoked",
-        play: touch_revoked,
-    },
-    Role {
-        name: "write_read_only",
-        play: write_read_only,
-    },
+    Role { name: "read_unmapped", play: read_unmapped },
+    Role { name: "write_reserved", play: write_reserved },
+    Role { name: "write_beyond", play: write_beyond },
+    Role { name: "touch_ungranted", play: touch_ungranted },
+    Role { name: "touch_revoked", play: touch_revoked },
+    Role { name: "write_read_only", play: write_read_only },
 ];
 
 /// Lets a child fault, and checks that this process goes on.

@@ -7,31 +7,17 @@ use cachette_hal::{Device, HostFunction};
 
 use crate::case::{Case, case};
 use crate::failure::{Verdict, ensure, ensure_eq};
-use crate::rig::{
-    AsStream, DefaultStream, KIB, Place, Subject, read_pinned_byte, settle, write_pinned,
-};
+use crate::rig::{AsStream, DefaultStream, KIB, Place, Subject, read_pinned_byte, settle, write_pinned};
 
 pub(super) const CASES: &[Case] = &[
-    case!(
-        host_calls::a_function_runs_once,
-        [HostCalls],
-        "A function queued once runs once."
-    ),
+    case!(host_calls::a_function_runs_once, [HostCalls], "A function queued once runs once."),
     case!(
         host_calls::functions_of_one_stream_run_in_order,
         [HostCalls],
         "Functions of one stream run one after the other, in the order they were queued."
     ),
-    case!(
-        host_calls::functions_of_several_streams_all_run,
-        [HostCalls],
-        "Functions of different streams all run."
-    ),
-    case!(
-        host_calls::a_function_runs_in_the_default_stream,
-        [HostCalls],
-        "The default stream runs functions too."
-    ),
+    case!(host_calls::functions_of_several_streams_all_run, [HostCalls], "Functions of different streams all run."),
+    case!(host_calls::a_function_runs_in_the_default_stream, [HostCalls], "The default stream runs functions too."),
     case!(
         host_calls::a_function_runs_after_earlier_work,
         [HostCalls, Transfer, HostMemory],
@@ -130,10 +116,7 @@ fn a_function_runs_after_earlier_work(on: &Subject) -> Verdict {
     // A weak reference: the last owner must not be dropped where the driver may not be called.
     let look = move || {
         if let Some(host) = reads.upgrade() {
-            note.store(
-                u32::from(read_pinned_byte(&host, 65_535)),
-                Ordering::Relaxed,
-            );
+            note.store(u32::from(read_pinned_byte(&host, 65_535)), Ordering::Relaxed);
         }
     };
     on.call_host(&stream, Box::new(look))?;
@@ -163,11 +146,7 @@ fn queueing_does_not_wait_for_the_function(on: &Subject) -> Verdict {
         on.call_host(&stream, counting(&count))?;
     }
     event.record(&stream)?;
-    ensure_eq!(
-        count.load(Ordering::Relaxed),
-        0,
-        "how many ran behind the held one"
-    );
+    ensure_eq!(count.load(Ordering::Relaxed), 0, "how many ran behind the held one");
     ensure!(!event.poll()?.is_done(), "the stream was not held any more");
     gate.release();
     stream.synchronize()?;
@@ -184,10 +163,6 @@ fn what_a_function_holds_is_dropped(on: &Subject) -> Verdict {
     }
     stream.synchronize()?;
     settle();
-    ensure_eq!(
-        Arc::strong_count(&held),
-        1,
-        "owners of what the functions held"
-    );
+    ensure_eq!(Arc::strong_count(&held), 1, "owners of what the functions held");
     Ok(())
 }

@@ -14,11 +14,7 @@ pub(super) const CASES: &[Case] = &[
         [HostMemory],
         "Page-locked memory is ordinary memory to the host, over its whole length."
     ),
-    case!(
-        host_memory::live_ranges_do_not_overlap,
-        [HostMemory],
-        "No two live page-locked allocations share a byte."
-    ),
+    case!(host_memory::live_ranges_do_not_overlap, [HostMemory], "No two live page-locked allocations share a byte."),
     case!(
         host_memory::content_goes_to_the_device_and_back,
         [HostMemory, Transfer],
@@ -44,11 +40,7 @@ pub(super) const CASES: &[Case] = &[
         [HostMemory],
         "A pointer that is not page-locked has no device address."
     ),
-    case!(
-        host_memory::zero_bytes_is_an_invalid_value,
-        [HostMemory],
-        "An allocation of no bytes is an invalid value."
-    ),
+    case!(host_memory::zero_bytes_is_an_invalid_value, [HostMemory], "An allocation of no bytes is an invalid value."),
     case!(
         host_memory::registered_memory_is_reached_by_the_device,
         [HostMemory, Transfer],
@@ -81,17 +73,11 @@ fn the_host_reads_what_it_wrote(on: &Subject) -> Verdict {
 fn live_ranges_do_not_overlap(on: &Subject) -> Verdict {
     let live: Result<Vec<_>> = (1..24).map(|i| on.pinned(i * 1000)).collect();
     let live = live?;
-    let mut ranges: Vec<_> = live
-        .iter()
-        .map(|pinned| (pinned.ptr().addr().get(), pinned.bytes()))
-        .collect();
+    let mut ranges: Vec<_> = live.iter().map(|pinned| (pinned.ptr().addr().get(), pinned.bytes())).collect();
     ranges.sort_unstable();
     for pair in ranges.windows(2) {
         let ((start, bytes), (next, _)) = (pair[0], pair[1]);
-        ensure!(
-            start + bytes <= next,
-            "{start:#x}+{bytes:#x} reaches {next:#x}"
-        );
+        ensure!(start + bytes <= next, "{start:#x}+{bytes:#x} reaches {next:#x}");
     }
     Ok(())
 }
@@ -141,11 +127,7 @@ fn an_interior_pointer_has_an_interior_address(on: &Subject) -> Verdict {
         // SAFETY: the offset lies inside the owner's memory.
         let interior = unsafe { pinned.ptr().add(offset) };
         let address = host.device_address(interior)?;
-        ensure_eq!(
-            address,
-            first.add(offset as u64),
-            "the address {offset} bytes inside"
-        );
+        ensure_eq!(address, first.add(offset as u64), "the address {offset} bytes inside");
     }
     Ok(())
 }
@@ -155,11 +137,7 @@ fn an_unknown_pointer_has_no_device_address(on: &Subject) -> Verdict {
     let mut heap = vec![0_u8; 4 * BYTES];
     let unknown = NonNull::from(heap.as_mut_slice()).cast();
     let address = on.device().host_memory()?.device_address(unknown);
-    refuse(
-        address,
-        &[ErrorKind::InvalidValue],
-        "the address of unknown memory",
-    )?;
+    refuse(address, &[ErrorKind::InvalidValue], "the address of unknown memory")?;
     Ok(())
 }
 
@@ -183,12 +161,7 @@ impl<'s> Registered<'s> {
         let mut pages = vec![0; BYTES + (64 << 10)];
         let skip = pages.as_ptr().align_offset(64 << 10);
         pages[skip..skip + BYTES].copy_from_slice(content);
-        let mut this = Self {
-            host: on.device().host_memory()?,
-            pages,
-            skip,
-            is_live: false,
-        };
+        let mut this = Self { host: on.device().host_memory()?, pages, skip, is_live: false };
         this.register()?;
         Ok(this)
     }
@@ -248,11 +221,7 @@ fn unregistered_memory_is_unknown_again(on: &Subject) -> Verdict {
         host.device_address(pages.ptr())?;
         pages.unregister()?;
         let address = host.device_address(pages.ptr());
-        refuse(
-            address,
-            &[ErrorKind::InvalidValue],
-            "the address of unregistered memory",
-        )?;
+        refuse(address, &[ErrorKind::InvalidValue], "the address of unregistered memory")?;
         pages.register()?;
     }
     Ok(())

@@ -45,58 +45,24 @@ pub(super) const CASES: &[Case] = &[
         "A token whose allocation was freed is an invalid value."
     )
     .with_child(),
-    case!(
-        ipc::a_token_of_a_dead_process_is_refused,
-        [Ipc],
-        "A token whose process has ended is an invalid value."
-    )
-    .with_child(),
+    case!(ipc::a_token_of_a_dead_process_is_refused, [Ipc], "A token whose process has ended is an invalid value.")
+        .with_child(),
     case!(
         ipc::a_token_no_driver_made_is_refused,
         [Ipc],
         "Random bytes, and none at all, are an invalid value, and the device goes on."
     ),
-    case!(
-        ipc::an_interior_address_has_no_token,
-        [Ipc],
-        "An address inside an allocation is an invalid value."
-    ),
-    case!(
-        ipc::mapped_backing_has_no_token,
-        [Ipc, VirtualMemory],
-        "Mapped backing is an invalid value."
-    ),
-    case!(
-        ipc::tokens_of_different_allocations_differ,
-        [Ipc],
-        "Two live allocations have different tokens."
-    ),
+    case!(ipc::an_interior_address_has_no_token, [Ipc], "An address inside an allocation is an invalid value."),
+    case!(ipc::mapped_backing_has_no_token, [Ipc, VirtualMemory], "Mapped backing is an invalid value."),
+    case!(ipc::tokens_of_different_allocations_differ, [Ipc], "Two live allocations have different tokens."),
 ];
 
-const READ: Role = Role {
-    name: "read_token",
-    play: read_token,
-};
-const WRITE: Role = Role {
-    name: "write_token",
-    play: write_token,
-};
-const READ_TWO: Role = Role {
-    name: "read_two_tokens",
-    play: read_two_tokens,
-};
-const REOPEN: Role = Role {
-    name: "reopen_token",
-    play: reopen_token,
-};
-const BE_REFUSED: Role = Role {
-    name: "be_refused_token",
-    play: be_refused,
-};
-const EXPORT: Role = Role {
-    name: "export_token",
-    play: export_and_end,
-};
+const READ: Role = Role { name: "read_token", play: read_token };
+const WRITE: Role = Role { name: "write_token", play: write_token };
+const READ_TWO: Role = Role { name: "read_two_tokens", play: read_two_tokens };
+const REOPEN: Role = Role { name: "reopen_token", play: reopen_token };
+const BE_REFUSED: Role = Role { name: "be_refused_token", play: be_refused };
+const EXPORT: Role = Role { name: "export_token", play: export_and_end };
 
 pub(super) const ROLES: &[Role] = &[READ, WRITE, READ_TWO, REOPEN, BE_REFUSED, EXPORT];
 
@@ -110,10 +76,7 @@ fn export(on: &Subject, base: DevicePtr) -> Result<IpcToken> {
 }
 
 fn open(on: &Subject, text: &str) -> Verdict<OpenedToken<AnyDevice>> {
-    Ok(OpenedToken::open(
-        on.device().clone(),
-        &IpcToken(from_hex(text)?),
-    )?)
+    Ok(OpenedToken::open(on.device().clone(), &IpcToken(from_hex(text)?))?)
 }
 
 /// Memory with the pattern of `seed`, and its token as text.
@@ -233,11 +196,7 @@ fn an_interior_address_has_no_token(on: &Subject) -> Verdict {
     let memory = on.memory(BYTES)?;
     for offset in [512, MIB, BYTES - 512] {
         let token = export(on, memory.ptr().add(offset));
-        refuse(
-            token,
-            &[ErrorKind::InvalidValue],
-            "the token of an interior address",
-        )?;
+        refuse(token, &[ErrorKind::InvalidValue], "the token of an interior address")?;
     }
     export(on, memory.ptr())?;
     Ok(())
@@ -247,11 +206,7 @@ fn mapped_backing_has_no_token(on: &Subject) -> Verdict {
     let (reservation, backing) = (on.chunk_reservation(1)?, on.chunk_backing()?);
     let mapping = on.map(&reservation, 0, &backing)?;
     let token = export(on, mapping.ptr());
-    refuse(
-        token,
-        &[ErrorKind::InvalidValue],
-        "the token of mapped backing",
-    )?;
+    refuse(token, &[ErrorKind::InvalidValue], "the token of mapped backing")?;
     Ok(())
 }
 

@@ -7,31 +7,15 @@ use crate::failure::{Verdict, ensure};
 use crate::rig::{KIB, MIB, Memory, Place, Subject, refuse};
 
 pub(super) const CASES: &[Case] = &[
-    case!(
-        memory::addresses_are_aligned,
-        [],
-        "Every address is a multiple of the device's base alignment."
-    ),
-    case!(
-        memory::live_ranges_do_not_overlap,
-        [],
-        "No two live allocations share a byte."
-    ),
+    case!(memory::addresses_are_aligned, [], "Every address is a multiple of the device's base alignment."),
+    case!(memory::live_ranges_do_not_overlap, [], "No two live allocations share a byte."),
     case!(
         memory::many_small_allocations_live_together,
         [],
         "Hundreds of small allocations live at once without sharing a byte."
     ),
-    case!(
-        memory::content_is_kept,
-        [Transfer],
-        "What is written to one allocation stays while others are written."
-    ),
-    case!(
-        memory::a_single_byte_can_be_allocated,
-        [Transfer],
-        "An allocation of one byte holds that byte."
-    ),
+    case!(memory::content_is_kept, [Transfer], "What is written to one allocation stays while others are written."),
+    case!(memory::a_single_byte_can_be_allocated, [Transfer], "An allocation of one byte holds that byte."),
     case!(
         memory::freeing_one_keeps_its_neighbours,
         [Transfer],
@@ -42,11 +26,7 @@ pub(super) const CASES: &[Case] = &[
         [Transfer],
         "An allocation made after a free holds what is written to it."
     ),
-    case!(
-        memory::zero_bytes_is_an_invalid_value,
-        [],
-        "A size of zero is an invalid value."
-    ),
+    case!(memory::zero_bytes_is_an_invalid_value, [], "A size of zero is an invalid value."),
     case!(
         memory::more_than_the_device_has_is_out_of_memory,
         [],
@@ -67,11 +47,7 @@ pub(super) const CASES: &[Case] = &[
         [],
         "Memory information shows less free memory after an allocation."
     ),
-    case!(
-        memory::free_memory_rises_with_a_free,
-        [],
-        "Memory information shows more free memory after a free."
-    ),
+    case!(memory::free_memory_rises_with_a_free, [], "Memory information shows more free memory after a free."),
     case!(
         memory::nothing_is_lost_over_many_rounds,
         [],
@@ -90,10 +66,7 @@ fn addresses_are_aligned(on: &Subject) -> Verdict {
     for bytes in [1, 3, 511, 513, 4097, 64 * KIB, MIB + 1] {
         let memory = on.memory(bytes)?;
         let ptr = memory.ptr();
-        ensure!(
-            ptr.address().is_multiple_of(alignment),
-            "{bytes} bytes at {ptr} are not aligned to {alignment}"
-        );
+        ensure!(ptr.address().is_multiple_of(alignment), "{bytes} bytes at {ptr} are not aligned to {alignment}");
         live.push(memory);
     }
     Ok(())
@@ -196,11 +169,7 @@ fn exhaustion_leaves_the_device_usable(on: &Subject) -> Verdict {
     on.put_pattern(before.span(), 1)?;
     let total = on.device().info().total_memory;
     for _ in 0..4 {
-        refuse(
-            on.memory(total + MIB),
-            &[ErrorKind::OutOfMemory],
-            "too large a size",
-        )?;
+        refuse(on.memory(total + MIB), &[ErrorKind::OutOfMemory], "too large a size")?;
     }
     let after = on.memory(MIB)?;
     on.put_pattern(after.span(), 2)?;
@@ -220,10 +189,7 @@ fn free_memory_falls_with_an_allocation(on: &Subject) -> Verdict {
         }
         falls.push(fall);
     }
-    ensure!(
-        falls.is_empty(),
-        "{LARGE} bytes were taken, and free memory fell by {falls:?}"
-    );
+    ensure!(falls.is_empty(), "{LARGE} bytes were taken, and free memory fell by {falls:?}");
     Ok(())
 }
 
@@ -239,10 +205,7 @@ fn free_memory_rises_with_a_free(on: &Subject) -> Verdict {
         }
         rises.push(rise);
     }
-    ensure!(
-        rises.is_empty(),
-        "{LARGE} bytes were given back, and free memory rose by {rises:?}"
-    );
+    ensure!(rises.is_empty(), "{LARGE} bytes were given back, and free memory rose by {rises:?}");
     Ok(())
 }
 
@@ -260,9 +223,6 @@ fn nothing_is_lost_over_many_rounds(on: &Subject) -> Verdict {
         }
         losses.push(loss);
     }
-    ensure!(
-        losses.is_empty(),
-        "rounds of allocating and freeing lost {losses:?} bytes"
-    );
+    ensure!(losses.is_empty(), "rounds of allocating and freeing lost {losses:?} bytes");
     Ok(())
 }

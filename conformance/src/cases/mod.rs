@@ -56,8 +56,7 @@ const GROUPS: &[&[Case]] = &[
 ];
 
 /// Parts that children of these cases play.
-pub(crate) const ROLES: &[&[Role]] =
-    &[descriptors::ROLES, fabric::ROLES, faults::ROLES, ipc::ROLES];
+pub(crate) const ROLES: &[&[Role]] = &[descriptors::ROLES, fabric::ROLES, faults::ROLES, ipc::ROLES];
 
 /// Every case of the suite, group by group.
 #[must_use]

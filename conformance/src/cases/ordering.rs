@@ -20,11 +20,7 @@ pub(super) const CASES: &[Case] = &[
         [Transfer, HostCalls],
         "Order passes from stream to stream through several events."
     ),
-    case!(
-        ordering::fan_out_holds,
-        [Transfer, HostCalls],
-        "Several streams that wait for one see what it wrote."
-    ),
+    case!(ordering::fan_out_holds, [Transfer, HostCalls], "Several streams that wait for one see what it wrote."),
     case!(
         ordering::fan_in_holds,
         [Transfer, HostCalls],
@@ -99,11 +95,7 @@ fn a_writer_waits_for_a_reader(on: &Subject) -> Verdict {
 }
 
 fn a_chain_of_three_streams_holds(on: &Subject) -> Verdict {
-    let (x, y, z) = (
-        on.filled(BYTES, 1)?,
-        on.filled(BYTES, 2)?,
-        on.filled(BYTES, 3)?,
-    );
+    let (x, y, z) = (on.filled(BYTES, 1)?, on.filled(BYTES, 2)?, on.filled(BYTES, 3)?);
     let (first, second, third) = (on.stream()?, on.stream()?, on.stream()?);
     let gate = on.hold_warm(&first)?;
     on.fill(x.span(), 7, &first)?;
@@ -240,11 +232,7 @@ fn one_event_can_carry_many_hand_overs(on: &Subject) -> Verdict {
         on.fill(part, round + 1, &writer)?;
         event.record(&writer)?;
         event.hold_back(&reader)?;
-        on.copy(
-            seen.span().part(u64::from(round) * BYTES, BYTES),
-            part,
-            &reader,
-        )?;
+        on.copy(seen.span().part(u64::from(round) * BYTES, BYTES), part, &reader)?;
     }
     reader.synchronize()?;
     for round in 0..ROUNDS {

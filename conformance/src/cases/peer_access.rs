@@ -7,22 +7,14 @@ use crate::failure::{Stop, Verdict, ensure, ensure_eq};
 use crate::rig::{KIB, Memory, Place, Stream, Subject, refuse};
 
 pub(super) const CASES: &[Case] = &[
-    case!(
-        peer_access::a_device_does_not_reach_itself,
-        [PeerAccess],
-        "A device is no peer of its own."
-    ),
+    case!(peer_access::a_device_does_not_reach_itself, [PeerAccess], "A device is no peer of its own."),
     case!(
         peer_access::an_unknown_device_is_no_such_device,
         [PeerAccess],
         "Asking about, enabling or disabling a device that does not exist fails."
     ),
-    case!(
-        peer_access::enabling_twice_is_enabling_once,
-        [PeerAccess],
-        "A peer that is enabled can be enabled again."
-    )
-    .on_devices(2),
+    case!(peer_access::enabling_twice_is_enabling_once, [PeerAccess], "A peer that is enabled can be enabled again.")
+        .on_devices(2),
     case!(
         peer_access::disabling_twice_is_disabling_once,
         [PeerAccess],
@@ -71,9 +63,7 @@ impl Subject {
         if peers.can_reach(other)? {
             Ok(peers)
         } else {
-            Err(Stop::skipped(format!(
-                "device {one} cannot reach device {other}"
-            )))
+            Err(Stop::skipped(format!("device {one} cannot reach device {other}")))
         }
     }
 
@@ -106,21 +96,9 @@ fn an_unknown_device_is_no_such_device(on: &Subject) -> Verdict {
     let peers = on.device().peer_access()?;
     for unknown in [Ordinal(on.backend().device_count()?), Ordinal(4000)] {
         let kinds = [ErrorKind::NoSuchDevice];
-        refuse(
-            peers.can_reach(unknown),
-            &kinds,
-            "asking about an unknown device",
-        )?;
-        refuse(
-            peers.enable_peer(unknown),
-            &kinds,
-            "enabling an unknown device",
-        )?;
-        refuse(
-            peers.disable_peer(unknown),
-            &kinds,
-            "disabling an unknown device",
-        )?;
+        refuse(peers.can_reach(unknown), &kinds, "asking about an unknown device")?;
+        refuse(peers.enable_peer(unknown), &kinds, "enabling an unknown device")?;
+        refuse(peers.disable_peer(unknown), &kinds, "disabling an unknown device")?;
     }
     Ok(())
 }
@@ -202,9 +180,6 @@ fn an_unreachable_device_is_refused(on: &Subject) -> Verdict {
         return Err(Stop::skipped("the devices reach each other"));
     }
     let enabled = peers.enable_peer(on.other_ordinal());
-    ensure!(
-        enabled.is_err(),
-        "a device that cannot be reached was enabled"
-    );
+    ensure!(enabled.is_err(), "a device that cannot be reached was enabled");
     Ok(())
 }

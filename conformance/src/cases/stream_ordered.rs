@@ -42,11 +42,7 @@ pub(super) const CASES: &[Case] = &[
         [StreamOrdered, Transfer, HostCalls],
         "Work queued before a free finds the memory as it was."
     ),
-    case!(
-        stream_ordered::zero_bytes_is_an_invalid_value,
-        [StreamOrdered],
-        "A size of zero is an invalid value."
-    ),
+    case!(stream_ordered::zero_bytes_is_an_invalid_value, [StreamOrdered], "A size of zero is an invalid value."),
     case!(
         stream_ordered::more_than_the_device_has_is_out_of_memory,
         [StreamOrdered, Transfer],
@@ -113,11 +109,7 @@ fn memory_reused_in_one_stream_is_in_order(on: &Subject) -> Verdict {
     for round in 0..ROUNDS {
         let pooled = on.pooled(BYTES, &stream)?;
         on.fill(pooled.span(), round + 1, &stream)?;
-        on.copy(
-            seen.span().part(u64::from(round) * BYTES, BYTES),
-            pooled.span(),
-            &stream,
-        )?;
+        on.copy(seen.span().part(u64::from(round) * BYTES, BYTES), pooled.span(), &stream)?;
         pooled.free()?;
     }
     stream.synchronize()?;
@@ -186,22 +178,14 @@ fn freed_memory_stays_for_earlier_work(on: &Subject) -> Verdict {
 
 fn zero_bytes_is_an_invalid_value(on: &Subject) -> Verdict {
     let stream = on.stream()?;
-    refuse(
-        on.pooled(0, &stream),
-        &[ErrorKind::InvalidValue],
-        "a size of zero",
-    )?;
+    refuse(on.pooled(0, &stream), &[ErrorKind::InvalidValue], "a size of zero")?;
     Ok(())
 }
 
 fn more_than_the_device_has_is_out_of_memory(on: &Subject) -> Verdict {
     let (stream, total) = (on.stream()?, on.device().info().total_memory);
     let kinds = [ErrorKind::OutOfMemory];
-    refuse(
-        on.pooled(total + 2 * MIB, &stream),
-        &kinds,
-        "more than the device has",
-    )?;
+    refuse(on.pooled(total + 2 * MIB, &stream), &kinds, "more than the device has")?;
     let pooled = on.pooled(MIB, &stream)?;
     on.fill(pooled.span(), 5, &stream)?;
     stream.synchronize()?;
@@ -226,10 +210,7 @@ fn trim_gives_memory_back(on: &Subject) -> Verdict {
         }
         rises.push(rise);
     }
-    ensure!(
-        rises.is_empty(),
-        "{LARGE} bytes were freed and trimmed, and free memory rose by {rises:?}"
-    );
+    ensure!(rises.is_empty(), "{LARGE} bytes were freed and trimmed, and free memory rose by {rises:?}");
     Ok(())
 }
 

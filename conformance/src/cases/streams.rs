@@ -7,9 +7,7 @@ use cachette_hal::{Device, ErrorKind};
 
 use crate::case::{Case, case};
 use crate::failure::{Verdict, ensure};
-use crate::rig::{
-    DefaultStream, Event, KIB, Place, Stream, Subject, blocks_until_released, refuse,
-};
+use crate::rig::{DefaultStream, Event, KIB, Place, Stream, Subject, blocks_until_released, refuse};
 
 pub(super) const CASES: &[Case] = &[
     case!(
@@ -27,11 +25,7 @@ pub(super) const CASES: &[Case] = &[
         [Transfer, HostCalls],
         "Work that piled up in a stream still runs in order."
     ),
-    case!(
-        streams::a_held_one_does_not_hold_another,
-        [Transfer, HostCalls],
-        "A stream runs while another is held."
-    ),
+    case!(streams::a_held_one_does_not_hold_another, [Transfer, HostCalls], "A stream runs while another is held."),
     case!(
         streams::created_ones_do_not_wait_for_the_default_stream,
         [HostCalls],
@@ -42,11 +36,7 @@ pub(super) const CASES: &[Case] = &[
         [HostCalls],
         "The default stream runs while a created stream is held."
     ),
-    case!(
-        streams::the_default_stream_runs_work,
-        [Transfer],
-        "Work queued in the default stream runs in order."
-    ),
+    case!(streams::the_default_stream_runs_work, [Transfer], "Work queued in the default stream runs in order."),
     case!(
         streams::synchronize_blocks_until_queued_work_finished,
         [HostCalls],
@@ -72,11 +62,7 @@ pub(super) const CASES: &[Case] = &[
         [Transfer, HostCalls],
         "Work that was queued before a stream was destroyed runs to its end."
     ),
-    case!(
-        streams::many_live_together,
-        [Transfer],
-        "Dozens of streams live at once, and each does its own work."
-    ),
+    case!(streams::many_live_together, [Transfer], "Dozens of streams live at once, and each does its own work."),
     case!(
         streams::one_of_another_device_is_answered,
         [Transfer],
@@ -90,11 +76,7 @@ fn live_ones_have_different_handles(on: &Subject) -> Verdict {
     let live = live?;
     let mut seen = HashSet::from([cachette_hal::StreamRef::DEFAULT]);
     for stream in &live {
-        ensure!(
-            seen.insert(stream.get()),
-            "{:?} was given out twice",
-            stream.get()
-        );
+        ensure!(seen.insert(stream.get()), "{:?} was given out twice", stream.get());
     }
     Ok(())
 }
@@ -105,11 +87,7 @@ fn queue_staircase(on: &Subject, area: &crate::rig::Memory, stream: &Stream) -> 
     let first = area.span().part(0, bytes);
     for part in 1..16_u8 {
         on.fill(first, part, stream)?;
-        on.copy(
-            area.span().part(u64::from(part) * bytes, bytes),
-            first,
-            stream,
-        )?;
+        on.copy(area.span().part(u64::from(part) * bytes, bytes), first, stream)?;
     }
     on.fill(first, 0xff, stream)?;
     Ok(())
@@ -239,11 +217,7 @@ fn many_live_together(on: &Subject) -> Verdict {
     let streams: Result<Vec<_>, _> = (0..48).map(|_| on.stream()).collect();
     let streams = streams?;
     for (i, stream) in (0_u8..).zip(&streams) {
-        on.fill(
-            area.span().part(u64::from(i) * 4 * KIB, 4 * KIB),
-            i + 1,
-            stream,
-        )?;
+        on.fill(area.span().part(u64::from(i) * 4 * KIB, 4 * KIB), i + 1, stream)?;
     }
     for stream in &streams {
         stream.synchronize()?;

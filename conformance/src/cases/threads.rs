@@ -35,11 +35,7 @@ pub(super) const CASES: &[Case] = &[
         [Transfer, HostCalls],
         "An event recorded by one thread holds another until the work is done."
     ),
-    case!(
-        threads::several_wait_for_one_event,
-        [HostCalls],
-        "Any number of threads may wait for one event."
-    ),
+    case!(threads::several_wait_for_one_event, [HostCalls], "Any number of threads may wait for one event."),
     case!(
         threads::streams_and_events_are_destroyed_by_others,
         [],
@@ -65,11 +61,7 @@ pub(super) const CASES: &[Case] = &[
         [Transfer, HostCalls],
         "Work queued by a thread that has ended is done."
     ),
-    case!(
-        threads::devices_are_opened_by_many,
-        [],
-        "Threads that open the same device at once all get it."
-    ),
+    case!(threads::devices_are_opened_by_many, [], "Threads that open the same device at once all get it."),
 ];
 
 const THREADS: u8 = 8;
@@ -150,9 +142,7 @@ fn one_stream_takes_work_from_many(on: &Subject) -> Verdict {
     })?;
     stream.synchronize()?;
     for number in 0..THREADS {
-        let own = area
-            .span()
-            .part(u64::from(number) * PARTS * KIB, PARTS * KIB);
+        let own = area.span().part(u64::from(number) * PARTS * KIB, PARTS * KIB);
         on.expect_byte(own, number, "the part of one thread")?;
     }
     Ok(())
@@ -182,11 +172,7 @@ fn several_wait_for_one_event(on: &Subject) -> Verdict {
         event.wait()?;
         Ok(event.poll()?.is_done())
     })?;
-    ensure_eq!(
-        done,
-        vec![true; usize::from(THREADS)],
-        "whether it had passed for each"
-    );
+    ensure_eq!(done, vec![true; usize::from(THREADS)], "whether it had passed for each");
     Ok(())
 }
 

@@ -4,9 +4,7 @@ use cachette_hal::{Device, ErrorKind};
 
 use crate::case::{Case, case};
 use crate::failure::{Stop, Verdict, ensure, ensure_eq};
-use crate::rig::{
-    KIB, MIB, Place, Subject, pattern, read_pinned, refuse, same, settle, write_pinned,
-};
+use crate::rig::{KIB, MIB, Place, Subject, pattern, read_pinned, refuse, same, settle, write_pinned};
 
 pub(super) const CASES: &[Case] = &[
     case!(
@@ -19,11 +17,7 @@ pub(super) const CASES: &[Case] = &[
         [Transfer],
         "A fill leaves the bytes before and behind its range, at any offset and size."
     ),
-    case!(
-        transfer::copy_is_exact,
-        [Transfer],
-        "A copy brings every byte to its place, at any offset and size."
-    ),
+    case!(transfer::copy_is_exact, [Transfer], "A copy brings every byte to its place, at any offset and size."),
     case!(
         transfer::copy_touches_nothing_else,
         [Transfer],
@@ -39,11 +33,7 @@ pub(super) const CASES: &[Case] = &[
         [Transfer],
         "Bytes that went to the device and back are the same, from one byte to eight mebibytes."
     ),
-    case!(
-        transfer::upload_touches_nothing_else,
-        [Transfer],
-        "An upload leaves the bytes around its range."
-    ),
+    case!(transfer::upload_touches_nothing_else, [Transfer], "An upload leaves the bytes around its range."),
     case!(
         transfer::download_touches_nothing_else,
         [Transfer, HostMemory],
@@ -77,16 +67,7 @@ pub(super) const CASES: &[Case] = &[
 ];
 
 /// Offsets and sizes around word, page and line boundaries.
-const ODD: [(u64, u64); 8] = [
-    (0, 1),
-    (1, 1),
-    (3, 5),
-    (7, 64),
-    (15, 4097),
-    (512, 511),
-    (4095, 4098),
-    (1, 65_533),
-];
+const ODD: [(u64, u64); 8] = [(0, 1), (1, 1), (3, 5), (7, 64), (15, 4097), (512, 511), (4095, 4098), (1, 65_533)];
 const AREA: u64 = 72 * KIB;
 
 fn fill_sets_every_byte(on: &Subject) -> Verdict {
@@ -127,16 +108,10 @@ fn copy_is_exact(on: &Subject) -> Verdict {
     on.put_pattern(from.span(), 1)?;
     let source = on.get(from.span())?;
     for (at, bytes) in ODD {
-        on.copy(
-            to.span().part(3, bytes),
-            from.span().part(at, bytes),
-            &stream,
-        )?;
+        on.copy(to.span().part(3, bytes), from.span().part(at, bytes), &stream)?;
         stream.synchronize()?;
         let found = on.get(to.span().part(3, bytes))?;
-        let promised = source
-            .iter()
-            .skip(usize::try_from(at).unwrap_or(usize::MAX));
+        let promised = source.iter().skip(usize::try_from(at).unwrap_or(usize::MAX));
         let promised: Vec<u8> = promised.copied().take(found.len()).collect();
         let what = format!("a copy of {bytes} bytes from offset {at}");
         same(&found, &promised, &what).map_err(Stop::failed)?;
@@ -149,11 +124,7 @@ fn copy_touches_nothing_else(on: &Subject) -> Verdict {
     on.put_pattern(from.span(), 1)?;
     for (at, bytes) in ODD {
         on.put_pattern(to.span(), 2)?;
-        on.copy(
-            to.span().part(at, bytes),
-            from.span().part(0, bytes),
-            &stream,
-        )?;
+        on.copy(to.span().part(at, bytes), from.span().part(0, bytes), &stream)?;
         stream.synchronize()?;
         expect_replaced(on, &to, 2, at, &pattern(1, bytes))?;
     }
@@ -164,11 +135,7 @@ fn copy_works_within_one_allocation(on: &Subject) -> Verdict {
     let (area, stream) = (on.memory(2 * MIB)?, on.stream()?);
     on.put_pattern(area.span().part(0, MIB), 1)?;
     on.put_pattern(area.span().part(MIB, MIB), 2)?;
-    on.copy(
-        area.span().part(MIB, MIB),
-        area.span().part(0, MIB),
-        &stream,
-    )?;
+    on.copy(area.span().part(MIB, MIB), area.span().part(0, MIB), &stream)?;
     stream.synchronize()?;
     on.expect_pattern(area.span().part(0, MIB), 1, "the source half")?;
     on.expect_pattern(area.span().part(MIB, MIB), 1, "the target half")
@@ -276,16 +243,8 @@ fn zero_bytes_is_an_invalid_value(on: &Subject) -> Verdict {
     let (x, y, stream) = (on.filled(KIB, 1)?, on.filled(KIB, 2)?, on.stream()?);
     let invalid = [ErrorKind::InvalidValue];
     let (nothing_x, nothing_y) = (x.span().part(0, 0), y.span().part(0, 0));
-    refuse(
-        on.fill(nothing_x, 9, &stream),
-        &invalid,
-        "a fill of no bytes",
-    )?;
-    refuse(
-        on.copy(nothing_y, nothing_x, &stream),
-        &invalid,
-        "a copy of no bytes",
-    )?;
+    refuse(on.fill(nothing_x, 9, &stream), &invalid, "a fill of no bytes")?;
+    refuse(on.copy(nothing_y, nothing_x, &stream), &invalid, "a copy of no bytes")?;
     let transfer = on.device().transfer()?;
     let mut byte = 0_u8;
     // SAFETY: 1. the stream lives. 3 and 4. The range is empty, and so is what is read.

@@ -124,22 +124,14 @@ fn releasing_with_a_mapping_inside_is_an_invalid_value(on: &Subject) -> Verdict 
     let memory = on.device().virtual_memory()?;
     // SAFETY: 1. the reservation lives; the call is documented to refuse it.
     let released = unsafe { memory.release(reservation.start(), reservation.bytes()) };
-    refuse(
-        released,
-        &[ErrorKind::InvalidValue],
-        "a release with a mapping inside",
-    )?;
+    refuse(released, &[ErrorKind::InvalidValue], "a release with a mapping inside")?;
     on.expect_pattern(mapping.span(), 1, "the mapping inside")?;
     mapping.close()?;
     Ok(reservation.close()?)
 }
 
 fn released_addresses_can_be_reserved_again(on: &Subject) -> Verdict {
-    let bytes = on
-        .device()
-        .info()
-        .total_memory
-        .next_multiple_of(on.chunk()?);
+    let bytes = on.device().info().total_memory.next_multiple_of(on.chunk()?);
     for _ in 0..256 {
         on.reservation(bytes)?.close()?;
     }
@@ -185,17 +177,11 @@ fn access_can_be_given_to_another_device(on: &Subject) -> Verdict {
     let other = on.other_device()?;
     let (reservation, backing) = (on.chunk_reservation(1)?, on.chunk_backing()?);
     let mapping = reservation.map(0, &backing)?;
-    let both = [
-        Access::ReadWrite(on.ordinal()),
-        Access::ReadWrite(on.other_ordinal()),
-    ];
+    let both = [Access::ReadWrite(on.ordinal()), Access::ReadWrite(on.other_ordinal())];
     mapping.set_access(&both)?;
     on.put_pattern(mapping.span().part(0, 64 * KIB), 1)?;
     let stream = Stream::create(other.clone())?;
-    let (from, to) = (
-        mapping.span().part(0, 64 * KIB),
-        mapping.span().part(MIB, 64 * KIB),
-    );
+    let (from, to) = (mapping.span().part(0, 64 * KIB), mapping.span().part(MIB, 64 * KIB));
     copy_by(&other, to, from, &stream)?;
     stream.synchronize()?;
     on.expect_pattern(to, 1, "what the other device copied")
@@ -213,11 +199,7 @@ fn mapping_does_not_wait_for_a_held_stream(on: &Subject) -> Verdict {
     // SAFETY: 2. no right is taken away.
     unsafe { memory.set_access(mapping.ptr(), chunk, &on.read_write()) }?;
     on.fill(mapping.span(), 6, &other)?;
-    on.copy(
-        seen.span(),
-        mapping.span().part(chunk - 64 * KIB, 64 * KIB),
-        &other,
-    )?;
+    on.copy(seen.span(), mapping.span().part(chunk - 64 * KIB, 64 * KIB), &other)?;
     other.synchronize()?;
     ensure!(!event.poll()?.is_done(), "the held stream was waited for");
     gate.release();
@@ -249,26 +231,15 @@ fn a_chunk_moves_behind_work_in_flight(on: &Subject) -> Verdict {
     let memory = on.device().virtual_memory()?;
     // SAFETY: 2. no right is taken away.
     unsafe { memory.set_access(new.ptr(), chunk, &on.read_write()) }?;
-    ensure!(
-        !event.poll()?.is_done(),
-        "the work in flight was waited for"
-    );
+    ensure!(!event.poll()?.is_done(), "the work in flight was waited for");
     on.copy(seen.span(), new.span().part(0, 64 * KIB), &stream)?;
     gate.release();
     stream.synchronize()?;
-    on.expect_byte(
-        seen.span(),
-        6,
-        "what the old address was given, read at the new one",
-    )
+    on.expect_byte(seen.span(), 6, "what the old address was given, read at the new one")
 }
 
 fn a_reservation_takes_no_memory(on: &Subject) -> Verdict {
-    let bytes = on
-        .device()
-        .info()
-        .total_memory
-        .next_multiple_of(on.chunk()?);
+    let bytes = on.device().info().total_memory.next_multiple_of(on.chunk()?);
     let mut falls = Vec::new();
     for _ in 0..ATTEMPTS {
         let before = on.free_memory()?;
@@ -298,10 +269,7 @@ fn a_backing_takes_memory(on: &Subject) -> Verdict {
         }
         accounts.push((before, during, after));
     }
-    ensure!(
-        accounts.is_empty(),
-        "free before, during and after {bytes} bytes: {accounts:?}"
-    );
+    ensure!(accounts.is_empty(), "free before, during and after {bytes} bytes: {accounts:?}");
     Ok(())
 }
 
@@ -322,9 +290,6 @@ fn memory_stays_taken_while_mapped(on: &Subject) -> Verdict {
         }
         accounts.push((mapped, destroyed, unmapped));
     }
-    ensure!(
-        accounts.is_empty(),
-        "free when mapped, destroyed and unmapped: {accounts:?}"
-    );
+    ensure!(accounts.is_empty(), "free when mapped, destroyed and unmapped: {accounts:?}");
     Ok(())
 }

@@ -67,11 +67,8 @@ fn aliases_are_coherent_between_streams_behind_an_event(on: &Subject) -> Verdict
     let gate = on.hold_warm(&first)?;
     for round in 0..ROUNDS {
         // Who reads in one round writes in the next, so one event a round is enough.
-        let ((writer, written), (reader, read)) = if round % 2 == 0 {
-            ((&first, &one), (&second, &two))
-        } else {
-            ((&second, &two), (&first, &one))
-        };
+        let ((writer, written), (reader, read)) =
+            if round % 2 == 0 { ((&first, &one), (&second, &two)) } else { ((&second, &two), (&first, &one)) };
         on.fill(written.span().part(0, PART), round, writer)?;
         event.record(writer)?;
         on.stream_wait(reader, &event)?;
@@ -124,10 +121,7 @@ fn memory_stays_taken_until_the_last_alias_is_unmapped(on: &Subject) -> Verdict 
         }
         accounts.push((aliased, single, none));
     }
-    ensure!(
-        accounts.is_empty(),
-        "free with two mappings, one and none: {accounts:?}"
-    );
+    ensure!(accounts.is_empty(), "free with two mappings, one and none: {accounts:?}");
     Ok(())
 }
 
@@ -167,20 +161,12 @@ fn unmapping_one_of_several_leaves_its_neighbours(on: &Subject) -> Verdict {
     // Half a chunk, the new one, and half of the next.
     on.fill(all.part(chunk / 2, 2 * chunk), 6, &stream)?;
     stream.synchronize()?;
-    on.expect_byte(
-        all.part(chunk / 2, 2 * chunk),
-        6,
-        "the range with its gap filled",
-    )
+    on.expect_byte(all.part(chunk / 2, 2 * chunk), 6, "the range with its gap filled")
 }
 
 fn addresses_show_the_backing_of_the_moment(on: &Subject) -> Verdict {
     let reservation = on.chunk_reservation(1)?;
-    let backings = [
-        on.chunk_backing()?,
-        on.chunk_backing()?,
-        on.chunk_backing()?,
-    ];
+    let backings = [on.chunk_backing()?, on.chunk_backing()?, on.chunk_backing()?];
     for (seed, backing) in (1..).zip(&backings) {
         let mapping = on.map(&reservation, 0, backing)?;
         on.put_pattern(mapping.span(), seed)?;

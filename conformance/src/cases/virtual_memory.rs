@@ -108,8 +108,7 @@ fn granularities_are_sound(on: &Subject) -> Verdict {
     let granularity = on.device().virtual_memory()?.granularity();
     ensure!(granularity.minimum.is_power_of_two(), "{granularity:?}");
     ensure!(
-        granularity.recommended >= granularity.minimum
-            && granularity.recommended.is_multiple_of(granularity.minimum),
+        granularity.recommended >= granularity.minimum && granularity.recommended.is_multiple_of(granularity.minimum),
         "{granularity:?}"
     );
     Ok(())
@@ -121,10 +120,7 @@ fn reservations_are_aligned(on: &Subject) -> Verdict {
     for grains in [1, 3, 1, 7, 64] {
         let reservation = on.reservation(grains * grain)?;
         let start = reservation.start();
-        ensure!(
-            start.address().is_multiple_of(grain),
-            "{start} is not aligned to {grain}"
-        );
+        ensure!(start.address().is_multiple_of(grain), "{start} is not aligned to {grain}");
         live.push(reservation);
     }
     Ok(())
@@ -134,18 +130,13 @@ fn reservations_do_not_overlap(on: &Subject) -> Verdict {
     let memory = on.memory(MIB)?;
     let live: Result<Vec<_>> = (1..24).map(|chunks| on.chunk_reservation(chunks)).collect();
     let live = live?;
-    let mut ranges: Vec<_> = live
-        .iter()
-        .map(|reservation| (reservation.start().address(), reservation.bytes()))
-        .collect();
+    let mut ranges: Vec<_> =
+        live.iter().map(|reservation| (reservation.start().address(), reservation.bytes())).collect();
     ranges.push((memory.ptr().address(), memory.bytes()));
     ranges.sort_unstable();
     for pair in ranges.windows(2) {
         let ((start, bytes), (next, _)) = (pair[0], pair[1]);
-        ensure!(
-            start + bytes <= next,
-            "{start:#x}+{bytes:#x} reaches {next:#x}"
-        );
+        ensure!(start + bytes <= next, "{start:#x}+{bytes:#x} reaches {next:#x}");
     }
     Ok(())
 }
@@ -184,11 +175,7 @@ fn a_backing_of_odd_size_is_an_invalid_value(on: &Subject) -> Verdict {
     for bytes in [1, minimum - 1, minimum + 1, minimum * 2 + 4096] {
         if !bytes.is_multiple_of(minimum) {
             let backing = on.backing(bytes, cachette_hal::Sharing::Private);
-            refuse(
-                backing,
-                &[ErrorKind::InvalidValue],
-                &format!("a backing of {bytes} bytes"),
-            )?;
+            refuse(backing, &[ErrorKind::InvalidValue], &format!("a backing of {bytes} bytes"))?;
         }
     }
     Ok(())
@@ -198,11 +185,7 @@ fn a_backing_larger_than_the_device_is_out_of_memory(on: &Subject) -> Verdict {
     let chunk = on.chunk()?;
     let bytes = on.device().info().total_memory.next_multiple_of(chunk) + chunk;
     let backing = on.backing(bytes, cachette_hal::Sharing::Private);
-    refuse(
-        backing,
-        &[ErrorKind::OutOfMemory],
-        "more than the device has",
-    )?;
+    refuse(backing, &[ErrorKind::OutOfMemory], "more than the device has")?;
     Ok(on.chunk_backing()?.close()?)
 }
 
@@ -212,9 +195,7 @@ fn live_backings_have_different_handles(on: &Subject) -> Verdict {
     let live = live?;
     for (i, backing) in live.iter().enumerate() {
         ensure_eq!(backing.get().bytes(), chunk, "a backing's size");
-        let again = live[..i]
-            .iter()
-            .any(|earlier| earlier.get().raw() == backing.get().raw());
+        let again = live[..i].iter().any(|earlier| earlier.get().raw() == backing.get().raw());
         ensure!(!again, "{:?} was given out twice", backing.get());
     }
     Ok(())
@@ -266,11 +247,7 @@ fn aliases_are_coherent_in_stream_order(on: &Subject) -> Verdict {
     let two = on.map(&reservation, chunk, &backing)?;
     let (stream, seen) = (on.stream()?, on.filled(16 * BYTES, 0xff)?);
     for round in 0..16_u8 {
-        let (writes, reads) = if round % 2 == 0 {
-            (&one, &two)
-        } else {
-            (&two, &one)
-        };
+        let (writes, reads) = if round % 2 == 0 { (&one, &two) } else { (&two, &one) };
         on.fill(writes.span().part(0, BYTES), round, &stream)?;
         let place = seen.span().part(u64::from(round) * BYTES, BYTES);
         on.copy(place, reads.span().part(0, BYTES), &stream)?;
@@ -351,11 +328,7 @@ fn mapping_outside_a_reservation_is_an_invalid_value(on: &Subject) -> Verdict {
     let start = gone.start();
     gone.close()?;
     for at in [Some(start), DevicePtr::new(chunk)].into_iter().flatten() {
-        refuse(
-            map_anywhere(on, at, &backing),
-            &[ErrorKind::InvalidValue],
-            "unreserved addresses",
-        )?;
+        refuse(map_anywhere(on, at, &backing), &[ErrorKind::InvalidValue], "unreserved addresses")?;
     }
     Ok(on.map(&reservation, 0, &backing)?.close()?)
 }

@@ -77,10 +77,7 @@ mod tests {
     #[test]
     fn everything_is_escaped_and_counted() {
         let xml = sample().to_junit();
-        assert!(
-            xml.contains("tests=\"5\" failures=\"2\" errors=\"0\" skipped=\"2\""),
-            "{xml}"
-        );
+        assert!(xml.contains("tests=\"5\" failures=\"2\" errors=\"0\" skipped=\"2\""), "{xml}");
         assert!(xml.contains("Host &lt;0&gt;"), "{xml}");
         assert!(!xml.contains("a < b"), "{xml}");
         assert_eq!(xml.matches("<testcase ").count(), 5);
@@ -90,9 +87,6 @@ mod tests {
 
     #[test]
     fn no_control_character_survives() {
-        assert_eq!(
-            escape("a\u{1}\n<&\"'>"),
-            "a\u{fffd}&#10;&lt;&amp;&quot;&apos;&gt;"
-        );
+        assert_eq!(escape("a\u{1}\n<&\"'>"), "a\u{fffd}&#10;&lt;&amp;&quot;&apos;&gt;");
     }
 }

@@ -155,11 +155,7 @@ impl Report {
                 Outcome::DeviationGone { .. } => &mut totals.deviation_gone,
             } += 1;
         }
-        Self {
-            header,
-            totals,
-            cases,
-        }
+        Self { header, totals, cases }
     }
 
     /// Whether nothing failed.
@@ -195,10 +191,7 @@ mod tests {
             Outcome::Passed,
             Outcome::Failed { text: tricky() },
             Outcome::Skipped { reason: tricky() },
-            Outcome::Deviates {
-                reason: tricky(),
-                text: tricky(),
-            },
+            Outcome::Deviates { reason: tricky(), text: tricky() },
             Outcome::DeviationGone { reason: tricky() },
         ];
         let cases = outcomes
@@ -226,13 +219,7 @@ mod tests {
     #[test]
     fn totals_count_each_outcome_once() {
         let report = sample();
-        let one_each = Totals {
-            passed: 1,
-            failed: 1,
-            skipped: 1,
-            deviates: 1,
-            deviation_gone: 1,
-        };
+        let one_each = Totals { passed: 1, failed: 1, skipped: 1, deviates: 1, deviation_gone: 1 };
         assert_eq!(report.totals, one_each);
         assert!(!report.is_success());
         assert_eq!(report.failures().count(), 2);

@@ -45,13 +45,7 @@ mod tests {
         let text = sample().to_string();
         let first = "host: host 1.0 from none, emulated; device 0: Host <0>\n";
         assert!(text.starts_with(first), "{text}");
-        assert!(
-            text.contains("    promise: What is written stays.\n"),
-            "{text}"
-        );
-        assert!(
-            text.ends_with("1 passed, 2 failed, 1 skipped, 1 deviate"),
-            "{text}"
-        );
+        assert!(text.contains("    promise: What is written stays.\n"), "{text}");
+        assert!(text.ends_with("1 passed, 2 failed, 1 skipped, 1 deviate"), "{text}");
     }
 }

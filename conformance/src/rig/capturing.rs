@@ -21,11 +21,7 @@ impl<'s> Capturing<'s> {
         let capture = on.device().capture()?;
         // SAFETY: 1. the stream's owner lives.
         unsafe { capture.begin_capture(stream.get(), mode) }?;
-        Ok(Self {
-            on,
-            stream,
-            ended: false,
-        })
+        Ok(Self { on, stream, ended: false })
     }
 
     /// Ends the capture.
@@ -61,10 +57,7 @@ impl Subject {
     }
 
     /// The state of a stream's capture, and the stream's frontier; skips the case where no driver tells.
-    pub(crate) fn frontier(
-        &self,
-        stream: &impl AsStream,
-    ) -> Verdict<(CaptureStatus, Vec<CaptureNode>)> {
+    pub(crate) fn frontier(&self, stream: &impl AsStream) -> Verdict<(CaptureStatus, Vec<CaptureNode>)> {
         let capture = self.device().capture()?;
         let mut nodes = Vec::new();
         // SAFETY: 1. the stream lives.

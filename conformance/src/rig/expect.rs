@@ -14,25 +14,18 @@ pub(crate) fn refuse<T>(result: Result<T>, kinds: &[ErrorKind], what: &str) -> V
     match result {
         Ok(accepted) => {
             drop(accepted);
-            Err(Stop::failed(format!(
-                "{what} was accepted, promised {kinds:?}"
-            )))
+            Err(Stop::failed(format!("{what} was accepted, promised {kinds:?}")))
         }
         Err(error) if kinds.contains(&error.kind()) => Ok(error),
         Err(error) => {
             let kind = error.kind();
-            Err(Stop::failed(format!(
-                "{what}: found {kind:?}, promised {kinds:?} ({error})"
-            )))
+            Err(Stop::failed(format!("{what}: found {kind:?}, promised {kinds:?} ({error})")))
         }
     }
 }
 
 /// Checks that a call does not return before the gate is released, and does so after.
-pub(crate) fn blocks_until_released(
-    gate: &Gate,
-    call: impl FnOnce() -> Result<()> + Send,
-) -> Verdict {
+pub(crate) fn blocks_until_released(gate: &Gate, call: impl FnOnce() -> Result<()> + Send) -> Verdict {
     let returned = AtomicBool::new(false);
     thread::scope(|scope| {
         let waiter = scope.spawn(|| {

@@ -30,11 +30,7 @@ struct State {
 impl Gate {
     /// Lets the stream go on.
     pub(crate) fn release(&self) {
-        let mut open = self
-            .state
-            .open
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut open = self.state.open.lock().unwrap_or_else(PoisonError::into_inner);
         *open = true;
         self.state.opened.notify_all();
     }
@@ -56,10 +52,7 @@ impl State {
     fn pass(&self) {
         let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         // Whether it was released or ran out of time, the stream goes on.
-        let _ = self
-            .opened
-            .wait_timeout_while(open, LIMIT, |open| !*open)
-            .unwrap_or_else(PoisonError::into_inner);
+        let _ = self.opened.wait_timeout_while(open, LIMIT, |open| !*open).unwrap_or_else(PoisonError::into_inner);
         // Release pairs with the acquire in `has_passed`.
         self.passed.store(true, Ordering::Release);
     }
@@ -82,11 +75,7 @@ impl Subject {
     /// Drivers load the code of fills and copies when it is first used, which may wait for the device.
     pub(crate) fn hold_warm(&self, stream: &impl AsStream) -> Verdict<Gate> {
         let scratch = self.filled(64, 0)?;
-        self.copy(
-            scratch.span().part(0, 32),
-            scratch.span().part(32, 32),
-            stream,
-        )?;
+        self.copy(scratch.span().part(0, 32), scratch.span().part(32, 32), stream)?;
         self.synchronize(stream)?;
         drop(scratch);
         self.hold(stream)

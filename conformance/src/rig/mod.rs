@@ -22,7 +22,5 @@ pub(crate) use pattern::pattern;
 pub(crate) use pinned::{read_pinned, read_pinned_byte, write_pinned};
 pub(crate) use pooled::Pooled;
 pub(crate) use span::{AsStream, DefaultStream, Place, Span};
-pub(crate) use subject::{
-    Backing, Event, Graph, KIB, MIB, Mapping, Memory, Pinned, Reservation, Stream, settle,
-};
+pub(crate) use subject::{Backing, Event, Graph, KIB, MIB, Mapping, Memory, Pinned, Reservation, Stream, settle};
 pub(crate) use transfer::{copy_by, same};

@@ -58,12 +58,6 @@ impl Subject {
         let pool = self.device().stream_ordered()?;
         // SAFETY: 1. the stream's owner lives.
         let ptr = unsafe { pool.allocate_on(bytes, stream.get()) }?;
-        Ok(Pooled {
-            pool,
-            stream,
-            ptr,
-            bytes,
-            freed: false,
-        })
+        Ok(Pooled { pool, stream, ptr, bytes, freed: false })
     }
 }

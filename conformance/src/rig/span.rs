@@ -20,11 +20,7 @@ pub(crate) struct Span<'m> {
 
 impl<'m> Span<'m> {
     pub(super) const fn new(start: DevicePtr, bytes: u64) -> Self {
-        Self {
-            start,
-            bytes,
-            owner: PhantomData,
-        }
+        Self { start, bytes, owner: PhantomData }
     }
 
     /// The first `bytes` of memory of another process; its owner says how many there are.

@@ -5,8 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use cachette_hal::owned::{
-    OwnedBacking, OwnedEvent, OwnedGraph, OwnedMapping, OwnedMemory, OwnedPinned, OwnedReservation,
-    OwnedStream,
+    OwnedBacking, OwnedEvent, OwnedGraph, OwnedMapping, OwnedMemory, OwnedPinned, OwnedReservation, OwnedStream,
 };
 use cachette_hal::{AnyDevice, Backend, Ordinal, Result, Sharing};
 
@@ -62,19 +61,10 @@ impl std::fmt::Debug for Subject {
 impl Subject {
     /// Opens a fresh backend and one device of it.
     pub(crate) fn open(fixture: Arc<dyn Fixture>, ordinal: Ordinal) -> Verdict<Self> {
-        let backend = fixture
-            .open()
-            .map_err(|why| Stop::failed(format!("the backend did not open: {why}")))?;
+        let backend = fixture.open().map_err(|why| Stop::failed(format!("the backend did not open: {why}")))?;
         let device = backend.open(ordinal)?;
         let side = Stream::create(Arc::clone(&device))?;
-        Ok(Self {
-            side,
-            device,
-            backend,
-            fixture,
-            ordinal,
-            staging: Mutex::default(),
-        })
+        Ok(Self { side, device, backend, fixture, ordinal, staging: Mutex::default() })
     }
 
     pub(crate) fn fixture(&self) -> &Arc<dyn Fixture> {

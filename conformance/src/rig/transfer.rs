@@ -93,22 +93,14 @@ impl Subject {
     /// Keeps host memory for a transfer and says where it lies.
     fn stage(&self, mut memory: Vec<u8>) -> *mut u8 {
         let start = memory.as_mut_ptr();
-        let mut staging = self
-            .staging()
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut staging = self.staging().lock().unwrap_or_else(PoisonError::into_inner);
         staging.push(memory);
         start
     }
 }
 
 /// Queues a copy of the whole of `from`, by a device of the case's choice.
-pub(crate) fn copy_by(
-    device: &AnyDevice,
-    to: Span<'_>,
-    from: Span<'_>,
-    stream: &impl AsStream,
-) -> Result<()> {
+pub(crate) fn copy_by(device: &AnyDevice, to: Span<'_>, from: Span<'_>, stream: &impl AsStream) -> Result<()> {
     assert_eq!(to.bytes(), from.bytes(), "sizes agree");
     let transfer = device.transfer()?;
     // SAFETY: 1. the stream lives. 3. Both owners live, and wait before they give back.
@@ -122,12 +114,9 @@ pub(crate) fn same(found: &[u8], promised: &[u8], what: &str) -> Result<(), Stri
     }
     let differs = found.iter().zip(promised).position(|(f, p)| f != p);
     Err(match differs {
-        Some(at) => format!(
-            "{what}: byte {at} of {} is {:#04x}, promised {:#04x}",
-            found.len(),
-            found[at],
-            promised[at]
-        ),
+        Some(at) => {
+            format!("{what}: byte {at} of {} is {:#04x}, promised {:#04x}", found.len(), found[at], promised[at])
+        }
         None => format!("{what}: {} bytes, promised {}", found.len(), promised.len()),
     })
 }

@@ -24,11 +24,10 @@ impl Subject {
         let memory = self.device().virtual_memory()?;
         let lacked = |reason| Stop::skipped(format!("no {sharing}: {reason}"));
         memory.shares(sharing).map_err(lacked)?;
-        self.backing(self.chunk()?, sharing)
-            .map_err(|error| match error.kind() {
-                ErrorKind::NoFabric => Stop::skipped(error.to_string()),
-                _ => error.into(),
-            })
+        self.backing(self.chunk()?, sharing).map_err(|error| match error.kind() {
+            ErrorKind::NoFabric => Stop::skipped(error.to_string()),
+            _ => error.into(),
+        })
     }
 
     /// Addresses for `chunks` chunks.
@@ -42,12 +41,7 @@ impl Subject {
     }
 
     /// Maps `backing` and lets the device under test read and write it.
-    pub(crate) fn map<'r>(
-        &self,
-        reservation: &'r Reservation,
-        offset: u64,
-        backing: &Backing,
-    ) -> Result<Mapping<'r>> {
+    pub(crate) fn map<'r>(&self, reservation: &'r Reservation, offset: u64, backing: &Backing) -> Result<Mapping<'r>> {
         let mapping = reservation.map(offset, backing)?;
         mapping.set_access(&self.read_write())?;
         Ok(mapping)

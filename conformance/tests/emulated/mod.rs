@@ -10,7 +10,5 @@ pub(crate) fn library(file: &str) -> PathBuf {
     let program = env::current_exe().expect("a program knows where it is");
     let folders = program.ancestors().skip(1).take(2);
     let mut files = folders.map(|folder| folder.join(file));
-    files
-        .find(|file| file.exists())
-        .unwrap_or_else(|| panic!("{file} was not built beside {}", program.display()))
+    files.find(|file| file.exists()).unwrap_or_else(|| panic!("{file} was not built beside {}", program.display()))
 }

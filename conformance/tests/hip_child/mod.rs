@@ -27,11 +27,7 @@ pub(crate) fn said_by(mut child: Command) -> Result<String, Failed> {
 }
 
 /// What a child says that loads `library` under the variables given.
-pub(crate) fn child(
-    part: &str,
-    library: &Path,
-    variables: &[(&str, &str)],
-) -> Result<String, Failed> {
+pub(crate) fn child(part: &str, library: &Path, variables: &[(&str, &str)]) -> Result<String, Failed> {
     let mut child = Command::new(env::current_exe()?);
     child.env(PART, part).env(LIBRARY, library);
     child.envs(variables.iter().copied());

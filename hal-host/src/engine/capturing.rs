@@ -7,9 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, ThreadId};
 
-use cachette_hal::{
-    Call, CaptureId, CaptureMode, CaptureStatus, ErrorKind, Graph, Result, StreamRef,
-};
+use cachette_hal::{Call, CaptureId, CaptureMode, CaptureStatus, ErrorKind, Graph, Result, StreamRef};
 
 use super::State;
 use super::graph::{GraphBody, GraphState, Node};
@@ -75,11 +73,7 @@ impl CaptureState {
 
 impl State {
     /// The capture a stream takes part in; `None` if it takes part in none.
-    fn capture_of(
-        &mut self,
-        call: Call,
-        key: StreamKey,
-    ) -> Result<Option<(u64, &mut CaptureState)>> {
+    fn capture_of(&mut self, call: Call, key: StreamKey) -> Result<Option<(u64, &mut CaptureState)>> {
         let id = self.streams.get(&key).and_then(|stream| stream.capture);
         let Some((id, capture)) = id.and_then(|id| Some((id, self.captures.get_mut(&id)?))) else {
             return Ok(None);
@@ -92,11 +86,7 @@ impl State {
 
     /// Adds work to the stream's capture; `false` if it has none.
     pub(super) fn capture_task(&mut self, call: Call, key: StreamKey, task: &Task) -> Result<bool> {
-        let Some(device) = self
-            .streams
-            .get(&key)
-            .map(super::stream::StreamState::device)
-        else {
+        let Some(device) = self.streams.get(&key).map(super::stream::StreamState::device) else {
             return Ok(false);
         };
         let Some((_, capture)) = self.capture_of(call, key)? else {
@@ -109,11 +99,7 @@ impl State {
     }
 
     /// The stream's capture and its present end in it; `None` if it has none.
-    pub(super) fn capture_end(
-        &mut self,
-        call: Call,
-        key: StreamKey,
-    ) -> Result<Option<(u64, Vec<Node>)>> {
+    pub(super) fn capture_end(&mut self, call: Call, key: StreamKey) -> Result<Option<(u64, Vec<Node>)>> {
         let capture = self.capture_of(call, key)?;
         Ok(capture.map(|(id, capture)| (id, capture.ends.get(&key).cloned().unwrap_or_default())))
     }
@@ -132,9 +118,8 @@ impl Machine {
             mode => mode,
         };
         let mut state = self.state();
-        let bound = |(id, capture): (&u64, &CaptureState)| {
-            (capture.device == device && capture.binds(mode)).then_some(*id)
-        };
+        let bound =
+            |(id, capture): (&u64, &CaptureState)| (capture.device == device && capture.binds(mode)).then_some(*id);
         let broken: Vec<_> = state.captures.iter().filter_map(bound).collect();
         if broken.is_empty() {
             return Ok(());
@@ -156,12 +141,7 @@ impl Machine {
     }
 
     /// Fails if the stream is being captured, and breaks the capture.
-    pub(super) fn forbid_in_capture(
-        &self,
-        state: &mut State,
-        call: Call,
-        key: StreamKey,
-    ) -> Result<()> {
+    pub(super) fn forbid_in_capture(&self, state: &mut State, call: Call, key: StreamKey) -> Result<()> {
         let Some((id, _)) = state.capture_of(call, key)? else {
             return Ok(());
         };
@@ -170,13 +150,7 @@ impl Machine {
     }
 
     /// Makes a stream part of a capture, its next work coming after these nodes.
-    pub(super) fn join_capture(
-        &self,
-        state: &mut State,
-        key: StreamKey,
-        id: u64,
-        after: &[Node],
-    ) -> Result<()> {
+    pub(super) fn join_capture(&self, state: &mut State, key: StreamKey, id: u64, after: &[Node]) -> Result<()> {
         let call = Call::StreamWait;
         let joined = state.capture_of(call, key)?.map(|(joined, _)| joined);
         let Some(stream) = state.streams.get_mut(&key) else {
@@ -211,11 +185,7 @@ impl Machine {
             return;
         };
         self.break_capture(state, id);
-        if state
-            .captures
-            .get(&id)
-            .is_some_and(|capture| capture.origin == key)
-        {
+        if state.captures.get(&id).is_some_and(|capture| capture.origin == key) {
             remove(state, id);
         }
     }
@@ -242,12 +212,7 @@ impl Machine {
     }
 
     /// Begins to capture a stream.
-    pub(crate) fn begin_capture(
-        &self,
-        device: usize,
-        stream: StreamRef,
-        mode: CaptureMode,
-    ) -> Result<()> {
+    pub(crate) fn begin_capture(&self, device: usize, stream: StreamRef, mode: CaptureMode) -> Result<()> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let call = Call::BeginCapture;
         let mut state = self.state();
@@ -283,12 +248,7 @@ impl Machine {
         let mut state = self.state();
         let key = state.find_stream(call, device, stream)?;
         let id = state.streams.get(&key).and_then(|stream| stream.capture);
-        let begun = |id: &u64| {
-            state
-                .captures
-                .get(id)
-                .is_some_and(|found| found.origin == key)
-        };
+        let begun = |id: &u64| state.captures.get(id).is_some_and(|found| found.origin == key);
         let Some(capture) = id.filter(begun).and_then(|id| remove(&mut state, id)) else {
             return fail(call, ErrorKind::InvalidValue);
         };

@@ -97,12 +97,7 @@ impl Machine {
     }
 
     /// Marks the present end of a stream.
-    pub(crate) fn record(
-        self: &Arc<Self>,
-        device: usize,
-        event: &Event,
-        stream: StreamRef,
-    ) -> Result<()> {
+    pub(crate) fn record(self: &Arc<Self>, device: usize, event: &Event, stream: StreamRef) -> Result<()> {
         let call = Call::Record;
         let mut state = self.state();
         let key = state.find_any_stream(call, device, stream)?;
@@ -159,12 +154,7 @@ impl Machine {
     }
 
     /// Makes a stream wait for the mark an event has now.
-    pub(crate) fn stream_wait(
-        self: &Arc<Self>,
-        device: usize,
-        stream: StreamRef,
-        event: &Event,
-    ) -> Result<()> {
+    pub(crate) fn stream_wait(self: &Arc<Self>, device: usize, stream: StreamRef, event: &Event) -> Result<()> {
         let call = Call::StreamWait;
         let mut state = self.state();
         let key = state.find_any_stream(call, device, stream)?;
@@ -174,15 +164,11 @@ impl Machine {
         }
         match last {
             Record::Never => Ok(()),
-            Record::Captured { capture, after } => {
-                self.join_capture(&mut state, key, capture, &after)
-            }
+            Record::Captured { capture, after } => self.join_capture(&mut state, key, capture, &after),
             Record::Marked(marker) => {
                 // A graph cannot depend on what happened to run before it.
                 self.forbid_in_capture(&mut state, call, key)?;
-                let follow = self
-                    .lies(Defect::StreamWaitFollowsLaterRecords)
-                    .then(|| event.raw());
+                let follow = self.lies(Defect::StreamWaitFollowsLaterRecords).then(|| event.raw());
                 self.enqueue(call, &mut state, key, Work::Wait { marker, follow })
             }
         }

@@ -42,11 +42,7 @@ pub(super) struct Step {
 impl GraphBody {
     /// Adds work behind some nodes that are there already.
     pub(super) fn push(&mut self, device: usize, task: Task, after: Vec<Node>) -> Node {
-        self.steps.push(Step {
-            device,
-            task,
-            after,
-        });
+        self.steps.push(Step { device, task, after });
         self.steps.len() - 1
     }
 
@@ -79,9 +75,7 @@ impl GraphBody {
         let mut ran = vec![false; self.steps.len()];
         let mut order = Vec::with_capacity(ran.len());
         while order.len() < ran.len() {
-            let can_run = |node: &Node| {
-                !ran[*node] && self.steps[*node].after.iter().all(|before| ran[*before])
-            };
+            let can_run = |node: &Node| !ran[*node] && self.steps[*node].after.iter().all(|before| ran[*before]);
             let ready: Vec<_> = (0..ran.len()).filter(can_run).collect();
             let chosen = ready[random.below(ready.len())];
             ran[chosen] = true;
@@ -118,12 +112,7 @@ impl State {
 
 impl Machine {
     /// Queues a graph as one piece of work, or adds it to the stream's capture.
-    pub(crate) fn launch(
-        self: &Arc<Self>,
-        device: usize,
-        graph: &Graph,
-        stream: StreamRef,
-    ) -> Result<()> {
+    pub(crate) fn launch(self: &Arc<Self>, device: usize, graph: &Graph, stream: StreamRef) -> Result<()> {
         let body = self.state().find_graph(Call::Launch, device, graph)?;
         if body.mark_launched() && self.lies(Defect::GraphRunsOnce) {
             return Ok(());
@@ -151,11 +140,7 @@ mod tests {
     use super::*;
 
     fn task() -> Task {
-        Task::Fill {
-            at: 0,
-            byte: 0,
-            bytes: 1,
-        }
+        Task::Fill { at: 0, byte: 0, bytes: 1 }
     }
 
     /// Two chains that join: 0 → 1 and 0 → 2, then both → 3.
@@ -170,9 +155,7 @@ mod tests {
 
     #[test]
     fn every_order_drawn_respects_the_edges_and_both_occur() {
-        let mut orders: Vec<_> = (0..64)
-            .map(|seed| diamond().order(Some(&mut SplitMix64::new(seed))))
-            .collect();
+        let mut orders: Vec<_> = (0..64).map(|seed| diamond().order(Some(&mut SplitMix64::new(seed)))).collect();
         orders.sort();
         orders.dedup();
         assert_eq!(orders, [[0, 1, 2, 3], [0, 2, 1, 3]]);

@@ -68,9 +68,7 @@ impl Engine {
     /// An engine with nothing but the default stream of every device.
     pub(crate) fn new(seed: Option<u64>, devices: usize) -> Self {
         let state = State {
-            streams: (0..devices)
-                .map(|device| (StreamKey::default_of(device), StreamState::new(device)))
-                .collect(),
+            streams: (0..devices).map(|device| (StreamKey::default_of(device), StreamState::new(device))).collect(),
             events: HashMap::new(),
             graphs: HashMap::new(),
             captures: HashMap::new(),
@@ -79,12 +77,7 @@ impl Engine {
             idle_polls: 0,
             stop: false,
         };
-        Self {
-            state: Mutex::new(state),
-            progress: Condvar::new(),
-            turn: Mutex::new(()),
-            workers: Mutex::default(),
-        }
+        Self { state: Mutex::new(state), progress: Condvar::new(), turn: Mutex::new(()), workers: Mutex::default() }
     }
 }
 
@@ -98,13 +91,7 @@ impl Machine {
     ///
     /// Work that cannot block runs at once if nothing is before it, so that a stream which is only ever
     /// told such things needs no thread.
-    fn enqueue(
-        self: &Arc<Self>,
-        call: Call,
-        state: &mut State,
-        key: StreamKey,
-        work: Work,
-    ) -> Result<()> {
+    fn enqueue(self: &Arc<Self>, call: Call, state: &mut State, key: StreamKey, work: Work) -> Result<()> {
         let threaded = state.random.is_none();
         let instant = threaded && work.is_instant(self.config.phantom, state);
         let Some(stream) = state.streams.get_mut(&key) else {
@@ -131,9 +118,7 @@ impl Machine {
         if let Some(stream) = state.streams.get_mut(&key) {
             stream.finish();
             // Release: pairs with the acquire in `wait_idle`.
-            self.units[stream.device()]
-                .pending
-                .fetch_sub(1, Ordering::Release);
+            self.units[stream.device()].pending.fetch_sub(1, Ordering::Release);
         }
         self.engine.progress.notify_all();
     }

@@ -70,11 +70,7 @@ impl Machine {
     }
 
     /// Appends the nodes that a node directly depends on, of whichever device they are.
-    pub(crate) fn dependencies(
-        &self,
-        node: CaptureNode,
-        nodes: &mut Vec<CaptureNode>,
-    ) -> Result<()> {
+    pub(crate) fn dependencies(&self, node: CaptureNode, nodes: &mut Vec<CaptureNode>) -> Result<()> {
         let call = Call::Dependencies;
         let state = self.state();
         let found = place(node).and_then(|(id, node)| {

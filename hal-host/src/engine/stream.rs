@@ -39,11 +39,7 @@ impl StreamKey {
 
     /// The handle by which callers know it.
     pub(super) const fn stream(self, device: usize) -> StreamRef {
-        if self.is_default_of(device) {
-            StreamRef::DEFAULT
-        } else {
-            StreamRef::from_raw(self.0)
-        }
+        if self.is_default_of(device) { StreamRef::DEFAULT } else { StreamRef::from_raw(self.0) }
     }
 }
 
@@ -98,12 +94,7 @@ impl StreamState {
         let mut place = self.queue.len();
         if config.lies(Defect::CopiesOutOfOrder) && matches!(work, Work::Task(Task::Copy { .. })) {
             let fill = |queued: &Work| matches!(queued, Work::Task(Task::Fill { .. }));
-            place -= self
-                .queue
-                .iter()
-                .rev()
-                .take_while(|queued| fill(queued))
-                .count();
+            place -= self.queue.iter().rev().take_while(|queued| fill(queued)).count();
         }
         self.queue.insert(place, work);
         self.issued += 1;
@@ -134,20 +125,13 @@ impl StreamState {
 
     /// The tasks that have not finished.
     pub(super) fn in_flight(&self) -> impl Iterator<Item = &Task> {
-        self.current
-            .iter()
-            .chain(self.queue.iter().filter_map(task_of))
+        self.current.iter().chain(self.queue.iter().filter_map(task_of))
     }
 }
 
 impl State {
     /// The stream's key, if the handle is one of the device's live streams.
-    pub(super) fn find_stream(
-        &self,
-        call: Call,
-        device: usize,
-        stream: StreamRef,
-    ) -> Result<StreamKey> {
+    pub(super) fn find_stream(&self, call: Call, device: usize, stream: StreamRef) -> Result<StreamKey> {
         let key = StreamKey::new(device, stream);
         match self.streams.get(&key) {
             Some(found) if found.device == device && !found.destroyed => Ok(key),
@@ -156,12 +140,7 @@ impl State {
     }
 
     /// The stream's key, if the handle is a live stream of any device: events tie devices together.
-    pub(super) fn find_any_stream(
-        &self,
-        call: Call,
-        device: usize,
-        stream: StreamRef,
-    ) -> Result<StreamKey> {
+    pub(super) fn find_any_stream(&self, call: Call, device: usize, stream: StreamRef) -> Result<StreamKey> {
         let key = StreamKey::new(device, stream);
         let owner = self.streams.get(&key).map_or(device, StreamState::device);
         self.find_stream(call, owner, stream)
@@ -169,9 +148,7 @@ impl State {
 
     /// Whether everything up to `issued` has finished in a stream.
     fn has_reached(&self, key: StreamKey, issued: u64) -> bool {
-        self.streams
-            .get(&key)
-            .is_none_or(|stream| stream.finished >= issued)
+        self.streams.get(&key).is_none_or(|stream| stream.finished >= issued)
     }
 }
 
@@ -216,21 +193,13 @@ impl Machine {
             }
             stream.finished += 1;
             // Release: pairs with the acquire in `wait_idle`.
-            self.units[stream.device]
-                .pending
-                .fetch_sub(1, Ordering::Release);
+            self.units[stream.device].pending.fetch_sub(1, Ordering::Release);
         }
         self.engine.progress.notify_all();
     }
 
     /// Queues work in a stream, or adds it to the stream's capture.
-    pub(crate) fn submit(
-        self: &Arc<Self>,
-        call: Call,
-        device: usize,
-        stream: StreamRef,
-        task: Task,
-    ) -> Result<()> {
+    pub(crate) fn submit(self: &Arc<Self>, call: Call, device: usize, stream: StreamRef, task: Task) -> Result<()> {
         let mut state = self.state();
         let key = state.find_stream(call, device, stream)?;
         if state.capture_task(call, key, &task)? && !self.lies(Defect::CaptureExecutesEagerly) {
@@ -254,12 +223,7 @@ impl Machine {
     }
 
     /// The stream's key, if it is not being captured; a capture is broken by the attempt.
-    pub(crate) fn uncaptured(
-        &self,
-        call: Call,
-        device: usize,
-        stream: StreamRef,
-    ) -> Result<StreamKey> {
+    pub(crate) fn uncaptured(&self, call: Call, device: usize, stream: StreamRef) -> Result<StreamKey> {
         let mut state = self.state();
         let key = state.find_stream(call, device, stream)?;
         self.forbid_in_capture(&mut state, call, key)?;
@@ -280,11 +244,7 @@ impl Machine {
         if self.lies(Defect::SynchronizeReturnsEarly) {
             return Ok(());
         }
-        let issued = self
-            .state()
-            .streams
-            .get(&key)
-            .map_or(0, |found| found.issued);
+        let issued = self.state().streams.get(&key).map_or(0, |found| found.issued);
         self.block_until(call, |state| state.has_reached(key, issued))?;
         self.check_fault(device, call)
     }
@@ -293,14 +253,10 @@ impl Machine {
     pub(crate) fn wait_idle(&self, call: Call, device: usize) -> Result<()> {
         // Acquire: pairs with the release where work is counted as finished.
         if self.units[device].pending.load(Ordering::Acquire) != 0 {
-            let own = |(key, stream): (&StreamKey, &StreamState)| {
-                (stream.device == device).then_some((*key, stream.issued))
-            };
+            let own =
+                |(key, stream): (&StreamKey, &StreamState)| (stream.device == device).then_some((*key, stream.issued));
             let ends: Vec<_> = self.state().streams.iter().filter_map(own).collect();
-            self.block_until(call, |state| {
-                ends.iter()
-                    .all(|(key, issued)| state.has_reached(*key, *issued))
-            })?;
+            self.block_until(call, |state| ends.iter().all(|(key, issued)| state.has_reached(*key, *issued)))?;
         }
         self.check_fault(device, call)
     }

@@ -9,19 +9,14 @@ use crate::machine::{Machine, lock};
 
 impl Machine {
     /// Starts the stream's worker, if it has none.
-    pub(super) fn start_worker(
-        self: &Arc<Self>,
-        stream: &mut StreamState,
-        key: StreamKey,
-    ) -> io::Result<()> {
+    pub(super) fn start_worker(self: &Arc<Self>, stream: &mut StreamState, key: StreamKey) -> io::Result<()> {
         if stream.wake.is_some() {
             return Ok(());
         }
         let wake = Arc::<Condvar>::default();
         let (machine, told) = (Arc::clone(self), Arc::clone(&wake));
-        let worker = thread::Builder::new()
-            .name("cachette-stream".to_owned())
-            .spawn(move || machine.work(key, &told))?;
+        let worker =
+            thread::Builder::new().name("cachette-stream".to_owned()).spawn(move || machine.work(key, &told))?;
         let mut workers = lock(&self.engine.workers);
         workers.retain(|worker| !worker.is_finished());
         workers.push(worker);
@@ -72,10 +67,7 @@ impl Machine {
     pub(crate) fn shut_down(&self) {
         let mut state = self.state();
         state.stop = true;
-        let wakes = state
-            .streams
-            .values()
-            .filter_map(|stream| stream.wake.as_ref());
+        let wakes = state.streams.values().filter_map(|stream| stream.wake.as_ref());
         wakes.for_each(|wake| wake.notify_all());
         self.engine.progress.notify_all();
         drop(state);

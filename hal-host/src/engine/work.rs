@@ -149,10 +149,7 @@ impl Hold {
     /// A closed hold of this machine's, and the work that waits for it.
     pub(super) fn new(machine: &Arc<Machine>) -> (Self, Work) {
         let gate = Arc::<Gate>::default();
-        let hold = Self {
-            gate: Arc::clone(&gate),
-            machine: Arc::downgrade(machine),
-        };
+        let hold = Self { gate: Arc::clone(&gate), machine: Arc::downgrade(machine) };
         (hold, Work::Hold(gate))
     }
 

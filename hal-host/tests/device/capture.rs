@@ -2,9 +2,7 @@
 
 use std::thread;
 
-use cachette_hal::{
-    Capture, CaptureMode, CaptureNode, CaptureStatus, Device, ErrorKind, Result, StreamRef,
-};
+use cachette_hal::{Capture, CaptureMode, CaptureNode, CaptureStatus, Device, ErrorKind, Result, StreamRef};
 
 use crate::rig::{MIB, Rig, rig, stepped, threaded};
 
@@ -19,9 +17,7 @@ fn two_joined_streams_replay_in_an_order_their_events_permit() {
         let memory = device.allocate(64).unwrap();
         let (one, two) = (device.stream(), device.stream());
         let (fork, join) = (device.event(), device.event());
-        device
-            .begin_capture(one.borrow(), CaptureMode::Global)
-            .unwrap();
+        device.begin_capture(one.borrow(), CaptureMode::Global).unwrap();
         device.fill(memory, 1, 64, one.borrow()).unwrap();
         device.record(&fork, one.borrow()).unwrap();
         device.stream_wait(two.borrow(), &fork).unwrap();
@@ -29,9 +25,7 @@ fn two_joined_streams_replay_in_an_order_their_events_permit() {
         device.fill(memory.add(16), 3, 16, one.borrow()).unwrap();
         device.record(&join, two.borrow()).unwrap();
         device.stream_wait(one.borrow(), &join).unwrap();
-        device
-            .copy(memory.add(32), memory, 32, one.borrow())
-            .unwrap();
+        device.copy(memory.add(32), memory, 32, one.borrow()).unwrap();
         let graph = device.end_capture(one.borrow()).unwrap();
         assert_eq!(device.capture_status(two.borrow()), CaptureStatus::Idle);
         assert_eq!(device.read(memory, 64), [0; 64], "nothing ran");
@@ -56,18 +50,13 @@ fn a_graph_can_hold_a_graph_and_run_again() {
     let inner = device.end_capture(stream).unwrap();
     device.begin_capture(stream, CaptureMode::Relaxed).unwrap();
     device.launch(&inner, stream).unwrap();
-    device
-        .copy(memory.add(16), memory.add(8), 8, stream)
-        .unwrap();
+    device.copy(memory.add(16), memory.add(8), 8, stream).unwrap();
     let outer = device.end_capture(stream).unwrap();
     device.destroy_graph(inner).unwrap();
     for byte in [1, 9] {
         device.fill(memory, byte, 8, stream).unwrap();
         device.launch(&outer, stream).unwrap();
-        assert_eq!(
-            device.read_on(memory.add(16), 8, stream).unwrap(),
-            [byte; 8]
-        );
+        assert_eq!(device.read_on(memory.add(16), 8, stream).unwrap(), [byte; 8]);
     }
 }
 
@@ -77,9 +66,7 @@ fn a_stream_that_was_not_joined_back_breaks_the_capture() {
     let memory = device.allocate(8).unwrap();
     let (one, two, event) = (device.stream(), device.stream(), device.event());
     let capture = |joined_back: bool| {
-        device
-            .begin_capture(one.borrow(), CaptureMode::Global)
-            .unwrap();
+        device.begin_capture(one.borrow(), CaptureMode::Global).unwrap();
         device.record(&event, one.borrow()).unwrap();
         device.stream_wait(two.borrow(), &event).unwrap();
         device.fill(memory, 1, 4, two.borrow()).unwrap();
@@ -147,12 +134,8 @@ fn what_cannot_be_captured_breaks_the_capture() {
     type Attempt = fn(&Rig, StreamRef) -> Result<()>;
     let attempts: [(&str, Attempt); 4] = [
         ("synchronize", |device, stream| device.synchronize(stream)),
-        ("call_host", |device, stream| {
-            device.call_host(stream, || {})
-        }),
-        ("allocate_on", |device, stream| {
-            device.allocate_on(8, stream).map(drop)
-        }),
+        ("call_host", |device, stream| device.call_host(stream, || {})),
+        ("allocate_on", |device, stream| device.allocate_on(8, stream).map(drop)),
         ("hold", |device, stream| device.hold(stream).map(drop)),
     ];
     for (name, attempt) in attempts {
@@ -160,21 +143,9 @@ fn what_cannot_be_captured_breaks_the_capture() {
         let stream = device.stream();
         let stream = stream.borrow();
         device.begin_capture(stream, CaptureMode::Relaxed).unwrap();
-        assert_eq!(
-            kind(attempt(&device, stream)),
-            ErrorKind::CaptureForbids,
-            "{name}"
-        );
-        assert_eq!(
-            device.capture_status(stream),
-            CaptureStatus::Broken,
-            "{name}"
-        );
-        assert_eq!(
-            kind(device.end_capture(stream)),
-            ErrorKind::CaptureBroken,
-            "{name}"
-        );
+        assert_eq!(kind(attempt(&device, stream)), ErrorKind::CaptureForbids, "{name}");
+        assert_eq!(device.capture_status(stream), CaptureStatus::Broken, "{name}");
+        assert_eq!(kind(device.end_capture(stream)), ErrorKind::CaptureBroken, "{name}");
         assert_eq!(device.capture_status(stream), CaptureStatus::Idle, "{name}");
         attempt(&device, stream).unwrap();
     }
@@ -185,10 +156,7 @@ fn an_event_of_a_capture_can_neither_be_polled_nor_waited_for() {
     let device = rig(threaded());
     let (stream, event) = (device.stream(), device.event());
     let stream = stream.borrow();
-    for ask in [
-        |d: &Rig, e: &_| d.poll(e).map(drop),
-        |d: &Rig, e: &_| d.wait(e),
-    ] {
+    for ask in [|d: &Rig, e: &_| d.poll(e).map(drop), |d: &Rig, e: &_| d.wait(e)] {
         device.begin_capture(stream, CaptureMode::Relaxed).unwrap();
         device.record(&event, stream).unwrap();
         assert_eq!(kind(ask(&device, &event)), ErrorKind::CaptureForbids);
@@ -204,56 +172,27 @@ fn captures_do_not_mix() {
     let (one, two) = (device.stream(), device.stream());
     let (before, inside) = (device.event(), device.event());
     device.record(&before, two.borrow()).unwrap();
-    device
-        .begin_capture(one.borrow(), CaptureMode::Relaxed)
-        .unwrap();
+    device.begin_capture(one.borrow(), CaptureMode::Relaxed).unwrap();
     let outside = device.stream_wait(one.borrow(), &before);
-    assert_eq!(
-        kind(outside),
-        ErrorKind::CaptureForbids,
-        "work from before the capture"
-    );
-    assert_eq!(
-        kind(device.end_capture(one.borrow())),
-        ErrorKind::CaptureBroken
-    );
+    assert_eq!(kind(outside), ErrorKind::CaptureForbids, "work from before the capture");
+    assert_eq!(kind(device.end_capture(one.borrow())), ErrorKind::CaptureBroken);
 
-    device
-        .begin_capture(one.borrow(), CaptureMode::Relaxed)
-        .unwrap();
-    device
-        .begin_capture(two.borrow(), CaptureMode::Relaxed)
-        .unwrap();
+    device.begin_capture(one.borrow(), CaptureMode::Relaxed).unwrap();
+    device.begin_capture(two.borrow(), CaptureMode::Relaxed).unwrap();
     device.record(&inside, one.borrow()).unwrap();
     let merged = device.stream_wait(two.borrow(), &inside);
     assert_eq!(kind(merged), ErrorKind::CaptureForbids, "another capture");
     for stream in [&one, &two] {
-        assert_eq!(
-            kind(device.end_capture(stream.borrow())),
-            ErrorKind::CaptureBroken
-        );
+        assert_eq!(kind(device.end_capture(stream.borrow())), ErrorKind::CaptureBroken);
     }
 
-    device
-        .begin_capture(one.borrow(), CaptureMode::Relaxed)
-        .unwrap();
+    device.begin_capture(one.borrow(), CaptureMode::Relaxed).unwrap();
     device.record(&inside, one.borrow()).unwrap();
     let default = device.stream_wait(StreamRef::DEFAULT, &inside);
-    assert_eq!(
-        kind(default),
-        ErrorKind::CaptureForbids,
-        "the default stream"
-    );
-    assert_eq!(
-        kind(device.end_capture(one.borrow())),
-        ErrorKind::CaptureBroken
-    );
+    assert_eq!(kind(default), ErrorKind::CaptureForbids, "the default stream");
+    assert_eq!(kind(device.end_capture(one.borrow())), ErrorKind::CaptureBroken);
     let over = device.stream_wait(two.borrow(), &inside);
-    assert_eq!(
-        kind(over),
-        ErrorKind::CaptureForbids,
-        "a capture that is over"
-    );
+    assert_eq!(kind(over), ErrorKind::CaptureForbids, "a capture that is over");
 }
 
 #[test]
@@ -262,10 +201,7 @@ fn captures_begin_and_end_where_they_can() {
     let (one, two, event) = (device.stream(), device.stream(), device.event());
     let begin = |stream| device.begin_capture(stream, CaptureMode::Global);
     assert_eq!(kind(begin(StreamRef::DEFAULT)), ErrorKind::InvalidValue);
-    assert_eq!(
-        kind(device.end_capture(one.borrow())),
-        ErrorKind::InvalidValue
-    );
+    assert_eq!(kind(device.end_capture(one.borrow())), ErrorKind::InvalidValue);
     begin(one.borrow()).unwrap();
     assert_eq!(kind(begin(one.borrow())), ErrorKind::InvalidValue);
     device.record(&event, one.borrow()).unwrap();
@@ -274,10 +210,7 @@ fn captures_begin_and_end_where_they_can() {
     assert!(matches!(status, CaptureStatus::Active(_)));
     assert_eq!(device.capture_status(two.borrow()), status);
     assert_eq!(kind(begin(two.borrow())), ErrorKind::InvalidValue);
-    assert_eq!(
-        kind(device.end_capture(two.borrow())),
-        ErrorKind::InvalidValue
-    );
+    assert_eq!(kind(device.end_capture(two.borrow())), ErrorKind::InvalidValue);
     let graph = device.end_capture(one.borrow()).unwrap();
     device.destroy_graph(graph).unwrap();
     assert_eq!(device.live().graphs, 0);
@@ -287,9 +220,7 @@ fn captures_begin_and_end_where_they_can() {
 fn destroying_the_stream_of_a_capture_ends_it() {
     let device = rig(threaded());
     let (one, two, event) = (device.stream(), device.stream(), device.event());
-    device
-        .begin_capture(one.borrow(), CaptureMode::Global)
-        .unwrap();
+    device.begin_capture(one.borrow(), CaptureMode::Global).unwrap();
     device.record(&event, one.borrow()).unwrap();
     device.stream_wait(two.borrow(), &event).unwrap();
     device.destroy_stream(one).unwrap();
@@ -318,11 +249,7 @@ fn nodes_are_known_until_their_capture_ends() {
     device.stream_wait(one, &event).unwrap();
     assert_eq!(device.frontier(one), [first[0], second[0]]);
     let graph = device.end_capture(one).unwrap();
-    for node in [
-        first[0],
-        CaptureNode::from_raw(0),
-        CaptureNode::from_raw(usize::MAX),
-    ] {
+    for node in [first[0], CaptureNode::from_raw(0), CaptureNode::from_raw(usize::MAX)] {
         assert_eq!(kind(device.dependencies(node)), ErrorKind::InvalidHandle);
     }
     device.destroy_graph(graph).unwrap();

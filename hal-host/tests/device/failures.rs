@@ -10,10 +10,7 @@ fn the_nth_call_of_a_kind_fails_once_and_has_no_effect() {
     device.fail_next(Call::Allocate, 2, ErrorKind::OutOfMemory);
     device.allocate(MIB).unwrap();
     let error = device.allocate(MIB).unwrap_err();
-    assert_eq!(
-        (error.kind(), error.call()),
-        (ErrorKind::OutOfMemory, "allocate")
-    );
+    assert_eq!((error.kind(), error.call()), (ErrorKind::OutOfMemory, "allocate"));
     assert_eq!(device.physical_bytes(), MIB);
     device.allocate(MIB).unwrap();
     assert_eq!(device.calls(Call::Allocate), 3);
@@ -43,12 +40,7 @@ fn failures_are_a_devices_own_and_can_be_cleared() {
 
 #[test]
 fn every_call_of_a_transaction_can_fail() {
-    let calls = [
-        Call::Reserve,
-        Call::CreateBacking,
-        Call::Map,
-        Call::SetAccess,
-    ];
+    let calls = [Call::Reserve, Call::CreateBacking, Call::Map, Call::SetAccess];
     for call in calls {
         let device = rig(threaded());
         device.fail_next(call, 1, ErrorKind::OutOfMemory);
@@ -60,10 +52,7 @@ fn every_call_of_a_transaction_can_fail() {
             device.grant(at, chunk)
         };
         let error = transaction().unwrap_err();
-        assert_eq!(
-            (error.kind(), error.call()),
-            (ErrorKind::OutOfMemory, call.name())
-        );
+        assert_eq!((error.kind(), error.call()), (ErrorKind::OutOfMemory, call.name()));
         transaction().unwrap();
     }
 }

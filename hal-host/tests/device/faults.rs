@@ -1,8 +1,7 @@
 //! Bad accesses: reported, sticky, and without harm.
 
 use cachette_hal::{
-    Access, Call, Device, DevicePtr, ErrorKind, Ordinal, PeerAccess, Progress, Sharing, StreamRef,
-    VirtualMemory,
+    Access, Call, Device, DevicePtr, ErrorKind, Ordinal, PeerAccess, Progress, Sharing, StreamRef, VirtualMemory,
 };
 
 use crate::rig::{MIB, Rig, rig, rigs, stepped, threaded};
@@ -22,10 +21,7 @@ fn a_bad_access_is_reported_by_every_later_call() {
     let nowhere = DevicePtr::new(0x10).unwrap();
     device.fill(nowhere, 1, 16, STREAM).unwrap();
     let error = device.synchronize(STREAM).unwrap_err();
-    assert_eq!(
-        (error.kind(), error.call()),
-        (ErrorKind::Fault, "synchronize")
-    );
+    assert_eq!((error.kind(), error.call()), (ErrorKind::Fault, "synchronize"));
     for _ in 0..2 {
         assert_eq!(device.allocate(1).unwrap_err().kind(), ErrorKind::Fault);
         assert_eq!(device.create_event().unwrap_err().kind(), ErrorKind::Fault);
@@ -59,11 +55,7 @@ fn nothing_is_touched_by_a_bad_access_nor_after_it() {
     device.fill(memory, 1, 4097, stream.borrow()).unwrap();
     device.fill(memory, 2, 4096, stream.borrow()).unwrap();
     assert!(is_faulty(&device));
-    assert_eq!(
-        other.read(memory, 4096),
-        [0; 4096],
-        "seen by a device that is whole"
-    );
+    assert_eq!(other.read(memory, 4096), [0; 4096], "seen by a device that is whole");
 }
 
 #[test]
@@ -104,11 +96,7 @@ fn rights_to_a_mapping_are_enforced() {
         (&[], false, false),
         (&[Access::Read(Ordinal(0))], true, false),
         (&[Access::ReadWrite(Ordinal(0))], true, true),
-        (
-            &[Access::ReadWrite(Ordinal(0)), Access::None(Ordinal(0))],
-            false,
-            false,
-        ),
+        (&[Access::ReadWrite(Ordinal(0)), Access::None(Ordinal(0))], false, false),
     ];
     for (access, reads, writes) in rights {
         for (write, permitted) in [(false, reads), (true, writes)] {

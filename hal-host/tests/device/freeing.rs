@@ -1,8 +1,6 @@
 //! A `free` that does not wait for work.
 
-use cachette_hal::{
-    CaptureMode, Device, DevicePtr, ErrorKind, Ordinal, PeerAccess, StreamRef, Transfer,
-};
+use cachette_hal::{CaptureMode, Device, DevicePtr, ErrorKind, Ordinal, PeerAccess, StreamRef, Transfer};
 use cachette_hal_host::HostConfig;
 
 use crate::rig::{MIB, Rig, rig, rigs, stepped, threaded};
@@ -24,9 +22,7 @@ const USES: [Use; 5] = [
     },
     |device, used, _| {
         let stream = device.stream();
-        device
-            .begin_capture(stream.borrow(), CaptureMode::Relaxed)
-            .unwrap();
+        device.begin_capture(stream.borrow(), CaptureMode::Relaxed).unwrap();
         device.fill(used, 1, 64, stream.borrow()).unwrap();
         let graph = device.end_capture(stream.borrow()).unwrap();
         device.launch(&graph, STREAM).unwrap();

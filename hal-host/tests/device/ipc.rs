@@ -33,11 +33,7 @@ fn run_child(token: &IpcToken) -> Result<(), String> {
         .unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(text.contains("running 1 test"), "{text}");
-    output
-        .status
-        .success()
-        .then_some(())
-        .ok_or(text.into_owned())
+    output.status.success().then_some(()).ok_or(text.into_owned())
 }
 
 /// Opens the token twice, checks what the parent wrote, and writes its own.
@@ -56,10 +52,7 @@ fn child() {
     device.fill(first, 2, 50, StreamRef::DEFAULT).unwrap();
     device.synchronize_device().unwrap();
     close(&device, first).unwrap();
-    assert_eq!(
-        close(&device, first).unwrap_err().kind(),
-        ErrorKind::InvalidValue
-    );
+    assert_eq!(close(&device, first).unwrap_err().kind(), ErrorKind::InvalidValue);
 }
 
 #[test]
@@ -80,10 +73,7 @@ fn a_token_ends_with_its_allocation() {
     device.free(memory).unwrap();
     let _other = device.allocate(100).unwrap();
     let text = run_child(&token).unwrap_err();
-    assert!(
-        text.contains("kind: InvalidValue, call: \"open_token\""),
-        "{text}"
-    );
+    assert!(text.contains("kind: InvalidValue, call: \"open_token\""), "{text}");
 }
 
 #[test]
@@ -93,18 +83,9 @@ fn only_the_start_of_an_allocation_has_a_token_and_its_owner_cannot_open_it() {
     let inside = export(&device, memory.add(1)).unwrap_err();
     assert_eq!(inside.kind(), ErrorKind::InvalidValue);
     let pooled = device.allocate_on(100, StreamRef::DEFAULT).unwrap();
-    assert_eq!(
-        export(&device, pooled).unwrap_err().kind(),
-        ErrorKind::InvalidValue
-    );
+    assert_eq!(export(&device, pooled).unwrap_err().kind(), ErrorKind::InvalidValue);
     let token = export(&device, memory).unwrap();
-    assert_eq!(
-        device.open_token(&token).unwrap_err().kind(),
-        ErrorKind::InvalidValue
-    );
+    assert_eq!(device.open_token(&token).unwrap_err().kind(), ErrorKind::InvalidValue);
     let garbage = IpcToken([0x5a; 64]);
-    assert_eq!(
-        device.open_token(&garbage).unwrap_err().kind(),
-        ErrorKind::InvalidValue
-    );
+    assert_eq!(device.open_token(&garbage).unwrap_err().kind(), ErrorKind::InvalidValue);
 }

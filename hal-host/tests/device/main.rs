@@ -2,10 +2,7 @@
 //!
 //! The contract itself is tested by the conformance suite, which runs on this device too.
 
-#![expect(
-    clippy::unwrap_used,
-    reason = "what tests share is not marked as a test itself"
-)]
+#![expect(clippy::unwrap_used, reason = "what tests share is not marked as a test itself")]
 
 mod capture;
 mod failures;

@@ -2,9 +2,7 @@
 
 use std::ptr::NonNull;
 
-use cachette_hal::{
-    Backend, Device, ErrorKind, Feature, HostMemory, Ordinal, Reason, StreamOrdered, StreamRef,
-};
+use cachette_hal::{Backend, Device, ErrorKind, Feature, HostMemory, Ordinal, Reason, StreamOrdered, StreamRef};
 use cachette_hal_host::{HostBackend, HostConfig};
 
 use crate::rig::{MIB, rig, rigs, threaded};
@@ -16,26 +14,14 @@ fn a_device_is_as_it_was_configured() {
     assert_eq!(backend.device_count(), Ok(3));
     assert_eq!(backend.info().name, "host");
     let device = backend.open(Ordinal(2)).unwrap();
-    assert_eq!(
-        (device.info().ordinal, device.info().total_memory),
-        (Ordinal(2), 64 * MIB)
-    );
+    assert_eq!((device.info().ordinal, device.info().total_memory), (Ordinal(2), 64 * MIB));
     let reason = device.missing(Feature::Capture).unwrap().reason;
-    assert_eq!(
-        reason,
-        Reason::SwitchedOff("the host device's configuration")
-    );
-    for feature in Feature::ALL
-        .into_iter()
-        .filter(|other| *other != Feature::Capture)
-    {
+    assert_eq!(reason, Reason::SwitchedOff("the host device's configuration"));
+    for feature in Feature::ALL.into_iter().filter(|other| *other != Feature::Capture) {
         assert_eq!(device.missing(feature), None);
     }
     let error = backend.open(Ordinal(3)).unwrap_err();
-    assert_eq!(
-        (error.kind(), error.call()),
-        (ErrorKind::NoSuchDevice, "open")
-    );
+    assert_eq!((error.kind(), error.call()), (ErrorKind::NoSuchDevice, "open"));
 }
 
 #[test]
@@ -66,14 +52,8 @@ fn memory_is_charged_in_pages_up_to_the_capacity() {
     assert_eq!(error.kind(), ErrorKind::OutOfMemory);
     device.free(all[3]).unwrap();
     device.allocate(1).unwrap();
-    assert_eq!(
-        device.allocate(0).unwrap_err().kind(),
-        ErrorKind::InvalidValue
-    );
-    assert_eq!(
-        device.allocate(u64::MAX).unwrap_err().kind(),
-        ErrorKind::OutOfMemory
-    );
+    assert_eq!(device.allocate(0).unwrap_err().kind(), ErrorKind::InvalidValue);
+    assert_eq!(device.allocate(u64::MAX).unwrap_err().kind(), ErrorKind::OutOfMemory);
 }
 
 #[test]
@@ -99,10 +79,7 @@ fn the_pool_keeps_what_is_freed_until_it_is_trimmed() {
     let memory = device.allocate_on(MIB, stream).unwrap();
     device.free_on(memory, stream).unwrap();
     device.synchronize(stream).unwrap();
-    assert_eq!(
-        (device.physical_bytes(), device.live().allocations),
-        (MIB, 0)
-    );
+    assert_eq!((device.physical_bytes(), device.live().allocations), (MIB, 0));
     device.trim(MIB).unwrap();
     assert_eq!(device.physical_bytes(), MIB);
     device.trim(0).unwrap();
@@ -150,10 +127,7 @@ fn page_locked_memory_is_one_address_to_host_and_device() {
     // SAFETY: 1. the device looks the address up.
     let twice = unsafe { device.free_pinned(pinned) }.unwrap_err();
     assert_eq!(twice.kind(), ErrorKind::InvalidValue);
-    assert_eq!(
-        device.device_address(pinned).unwrap_err().kind(),
-        ErrorKind::InvalidValue
-    );
+    assert_eq!(device.device_address(pinned).unwrap_err().kind(), ErrorKind::InvalidValue);
 }
 
 #[test]

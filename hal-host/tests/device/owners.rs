@@ -8,11 +8,7 @@ use crate::rig::{MIB, rig, threaded};
 const STREAM: StreamRef = StreamRef::DEFAULT;
 
 /// Failures of a wait after which work may still run.
-const PASSING: [ErrorKind; 3] = [
-    ErrorKind::CaptureForbids,
-    ErrorKind::Refused,
-    ErrorKind::Other,
-];
+const PASSING: [ErrorKind; 3] = [ErrorKind::CaptureForbids, ErrorKind::Refused, ErrorKind::Other];
 
 #[test]
 fn memory_stays_if_the_wait_for_its_work_fails() {
@@ -46,11 +42,7 @@ fn a_close_that_fails_gives_the_owner_back() {
 
 #[test]
 fn a_lost_device_gets_its_memory_back() {
-    for kind in [
-        ErrorKind::Fault,
-        ErrorKind::DeviceLost,
-        ErrorKind::ShuttingDown,
-    ] {
+    for kind in [ErrorKind::Fault, ErrorKind::DeviceLost, ErrorKind::ShuttingDown] {
         let device = rig(threaded());
         let memory = OwnedMemory::allocate(&*device, MIB).unwrap();
         device.fail_next(Call::SynchronizeDevice, 1, kind);

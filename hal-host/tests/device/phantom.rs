@@ -1,8 +1,6 @@
 //! Phantom memory: accounting without bytes.
 
-use cachette_hal::{
-    CaptureMode, Device, DevicePtr, ErrorKind, Feature, Reason, Sharing, StreamRef, VirtualMemory,
-};
+use cachette_hal::{CaptureMode, Device, DevicePtr, ErrorKind, Feature, Reason, Sharing, StreamRef, VirtualMemory};
 
 use crate::rig::{MIB, Rig, rig, threaded};
 
@@ -17,10 +15,7 @@ fn a_hundred_gibibytes_are_accounted_for() {
     let device = card();
     let all: Vec<_> = (0..100).map(|_| device.allocate(GIB).unwrap()).collect();
     assert_eq!(device.memory_info().unwrap().free, 0);
-    assert_eq!(
-        device.allocate(1).unwrap_err().kind(),
-        ErrorKind::OutOfMemory
-    );
+    assert_eq!(device.allocate(1).unwrap_err().kind(), ErrorKind::OutOfMemory);
     let mut starts: Vec<_> = all.iter().map(|ptr| ptr.address()).collect();
     starts.sort_unstable();
     assert!(starts.windows(2).all(|pair| pair[1] - pair[0] >= GIB));
@@ -29,34 +24,18 @@ fn a_hundred_gibibytes_are_accounted_for() {
     }
     assert_eq!(device.physical_bytes(), 0);
     let again = device.allocate(GIB).unwrap();
-    assert!(
-        starts.contains(&again.address()),
-        "addresses are used again"
-    );
+    assert!(starts.contains(&again.address()), "addresses are used again");
 }
 
 #[test]
 fn accesses_are_checked_and_nothing_is_touched() {
     let device = card();
     let memory = device.allocate(50 * GIB).unwrap();
-    device
-        .fill(memory, 1, 50 * GIB, StreamRef::DEFAULT)
-        .unwrap();
-    device
-        .copy(memory, memory.add(25 * GIB), 25 * GIB, StreamRef::DEFAULT)
-        .unwrap();
-    assert_eq!(
-        device.read(memory, 8),
-        [0; 8],
-        "the host's bytes stay as they were"
-    );
-    device
-        .fill(memory.add(1), 1, 50 * GIB, StreamRef::DEFAULT)
-        .unwrap();
-    assert_eq!(
-        device.synchronize_device().unwrap_err().kind(),
-        ErrorKind::Fault
-    );
+    device.fill(memory, 1, 50 * GIB, StreamRef::DEFAULT).unwrap();
+    device.copy(memory, memory.add(25 * GIB), 25 * GIB, StreamRef::DEFAULT).unwrap();
+    assert_eq!(device.read(memory, 8), [0; 8], "the host's bytes stay as they were");
+    device.fill(memory.add(1), 1, 50 * GIB, StreamRef::DEFAULT).unwrap();
+    assert_eq!(device.synchronize_device().unwrap_err().kind(), ErrorKind::Fault);
 }
 
 #[test]
@@ -67,10 +46,7 @@ fn virtual_memory_works_by_the_same_rules() {
     assert_eq!(at.address() % device.granularity().recommended, 0);
     let backing = device.create_backing(chunk, Sharing::Private).unwrap();
     device.map(at, &backing).unwrap();
-    assert_eq!(
-        device.map(at, &backing).unwrap_err().kind(),
-        ErrorKind::InvalidValue
-    );
+    assert_eq!(device.map(at, &backing).unwrap_err().kind(), ErrorKind::InvalidValue);
     device.map(at.add(chunk), &backing).unwrap();
     device.destroy_backing(backing).unwrap();
     assert_eq!(device.physical_bytes(), chunk);
@@ -122,11 +98,7 @@ fn graphs_and_the_pool_need_no_bytes_either() {
     device.synchronize(stream).unwrap();
     device.launch(&graph, stream).unwrap();
     let error = device.synchronize(stream).unwrap_err();
-    assert_eq!(
-        error.kind(),
-        ErrorKind::Fault,
-        "the memory is the pool's again"
-    );
+    assert_eq!(error.kind(), ErrorKind::Fault, "the memory is the pool's again");
 }
 
 #[test]

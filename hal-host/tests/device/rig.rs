@@ -3,9 +3,8 @@
 use std::ops::Deref;
 
 use cachette_hal::{
-    Access, Backing, Capture, CaptureMode, CaptureNode, CaptureStatus, Device, DevicePtr, Event,
-    Graph, HostCalls, Ordinal, Progress, Result, Stream, StreamOrdered, StreamRef, Transfer,
-    VirtualMemory,
+    Access, Backing, Capture, CaptureMode, CaptureNode, CaptureStatus, Device, DevicePtr, Event, Graph, HostCalls,
+    Ordinal, Progress, Result, Stream, StreamOrdered, StreamRef, Transfer, VirtualMemory,
 };
 use cachette_hal_host::{HostBackend, HostConfig, HostDevice};
 
@@ -98,35 +97,18 @@ impl Rig {
         unsafe { self.0.stream_wait(stream, event) }
     }
 
-    pub(crate) fn fill(
-        &self,
-        at: DevicePtr,
-        byte: u8,
-        bytes: u64,
-        stream: StreamRef,
-    ) -> Result<()> {
+    pub(crate) fn fill(&self, at: DevicePtr, byte: u8, bytes: u64, stream: StreamRef) -> Result<()> {
         // SAFETY: 1. and 3. the device looks handle and range up.
         unsafe { self.0.fill(at, byte, bytes, stream) }
     }
 
-    pub(crate) fn copy(
-        &self,
-        to: DevicePtr,
-        from: DevicePtr,
-        n: u64,
-        stream: StreamRef,
-    ) -> Result<()> {
+    pub(crate) fn copy(&self, to: DevicePtr, from: DevicePtr, n: u64, stream: StreamRef) -> Result<()> {
         // SAFETY: 1. and 3. the device looks handle and ranges up.
         unsafe { self.0.copy(to, from, n, stream) }
     }
 
     /// Reads device memory in the order of a stream, and waits for it.
-    pub(crate) fn read_on(
-        &self,
-        from: DevicePtr,
-        bytes: usize,
-        stream: StreamRef,
-    ) -> Result<Vec<u8>> {
+    pub(crate) fn read_on(&self, from: DevicePtr, bytes: usize, stream: StreamRef) -> Result<Vec<u8>> {
         let mut host = vec![0; bytes];
         // SAFETY: 1. and 3. the device looks handle and range up. 4. `host` outlives the wait below.
         unsafe { self.0.download(host.as_mut_ptr(), from, bytes, stream) }?;
@@ -139,11 +121,7 @@ impl Rig {
         self.read_on(from, bytes, StreamRef::DEFAULT).unwrap()
     }
 
-    pub(crate) fn call_host(
-        &self,
-        stream: StreamRef,
-        f: impl FnOnce() + Send + 'static,
-    ) -> Result<()> {
+    pub(crate) fn call_host(&self, stream: StreamRef, f: impl FnOnce() + Send + 'static) -> Result<()> {
         // SAFETY: 1. the device looks the handle up.
         unsafe { self.0.call_host(stream, Box::new(f)) }
     }

@@ -37,9 +37,7 @@ fn the_same_seed_gives_the_same_interleaving() {
 
 #[test]
 fn other_seeds_give_other_interleavings() {
-    let all: HashSet<_> = (0..20)
-        .map(|seed| three_streams(&rig(stepped(seed))))
-        .collect();
+    let all: HashSet<_> = (0..20).map(|seed| three_streams(&rig(stepped(seed)))).collect();
     assert!(all.len() > 15, "{} of 20 differ", all.len());
 }
 
@@ -48,10 +46,7 @@ fn a_wait_never_runs_before_its_record() {
     for seed in 0..50 {
         let log = three_streams(&rig(stepped(seed)));
         let place = |kind| log.iter().position(|step| step.work == kind).unwrap();
-        assert!(
-            place(WorkKind::Record) < place(WorkKind::Wait),
-            "seed {seed}"
-        );
+        assert!(place(WorkKind::Record) < place(WorkKind::Wait), "seed {seed}");
     }
 }
 
@@ -66,10 +61,7 @@ fn nothing_runs_before_a_step_and_one_thing_in_each() {
     assert_eq!(device.step().unwrap().work, WorkKind::Fill);
     assert_eq!(device.poll(&event), Ok(Progress::Pending));
     let step = device.step().unwrap();
-    assert_eq!(
-        (step.work, step.stream),
-        (WorkKind::Record, stream.borrow())
-    );
+    assert_eq!((step.work, step.stream), (WorkKind::Record, stream.borrow()));
     assert_eq!(device.poll(&event), Ok(Progress::Done));
     assert_eq!(device.step(), None);
     assert_eq!(device.read(memory, 8), [7; 8]);

@@ -2,9 +2,7 @@
 
 use std::os::fd::AsFd;
 
-use cachette_hal::{
-    Access, Backing, DevicePtr, ErrorKind, Ordinal, Result, Sharing, StreamRef, VirtualMemory,
-};
+use cachette_hal::{Access, Backing, DevicePtr, ErrorKind, Ordinal, Result, Sharing, StreamRef, VirtualMemory};
 
 use crate::rig::{Rig, rig, rigs, threaded};
 
@@ -53,11 +51,7 @@ fn mappings_are_made_and_undone_whole() {
     let (invalid, end) = (ErrorKind::InvalidValue, at.add(3 * chunk));
     assert_eq!(kind(device.map(at, &backing)), invalid, "mapped already");
     assert_eq!(kind(device.map(end, &backing)), invalid, "not reserved");
-    assert_eq!(
-        kind(device.map(end.add(4096), &backing)),
-        invalid,
-        "not aligned"
-    );
+    assert_eq!(kind(device.map(end.add(4096), &backing)), invalid, "not aligned");
     assert_eq!(kind(device.unmap(at, 2 * chunk)), invalid, "two mappings");
     assert_eq!(kind(device.unmap(at, chunk / 2)), invalid, "half a mapping");
     let nothing = device.unmap(at.add(2 * chunk), chunk);
@@ -74,11 +68,7 @@ fn rights_are_given_to_whole_mappings_and_known_devices() {
     let invalid = ErrorKind::InvalidValue;
     assert_eq!(kind(device.grant(at, chunk / 2)), invalid, "half a mapping");
     assert_eq!(kind(device.grant(at, 3 * chunk)), invalid, "a gap");
-    assert_eq!(
-        kind(device.set_access(at, chunk, &[])),
-        invalid,
-        "for nobody"
-    );
+    assert_eq!(kind(device.set_access(at, chunk, &[])), invalid, "for nobody");
     let unknown = device.set_access(at, chunk, &[Access::Read(Ordinal(1))]);
     assert_eq!(kind(unknown), ErrorKind::NoSuchDevice);
     device.grant(at, 2 * chunk).unwrap();
@@ -129,9 +119,7 @@ fn reservations_are_aligned_to_what_is_recommended_and_mapped_by_what_is_least()
         let backing = device.create_backing(4096, Sharing::Private).unwrap();
         device.map(at.add(4096), &backing).unwrap();
         device.grant(at.add(4096), 4096).unwrap();
-        device
-            .fill(at.add(4096), 2, 4096, StreamRef::DEFAULT)
-            .unwrap();
+        device.fill(at.add(4096), 2, 4096, StreamRef::DEFAULT).unwrap();
         assert_eq!(device.read(at.add(8184), 8), [2; 8]);
     }
 }
@@ -140,9 +128,7 @@ fn reservations_are_aligned_to_what_is_recommended_and_mapped_by_what_is_least()
 fn a_descriptor_names_the_same_bytes_and_is_not_paid_for_twice() {
     let (device, chunk, at, _private) = chunks(2);
     let before = device.physical_bytes();
-    let shared = device
-        .create_backing(chunk, Sharing::FileDescriptor)
-        .unwrap();
+    let shared = device.create_backing(chunk, Sharing::FileDescriptor).unwrap();
     // SAFETY: 1. created above.
     let descriptor = unsafe { device.export_backing(&shared) }.unwrap();
     let imported = device.import_backing(descriptor.as_fd(), chunk).unwrap();
@@ -161,13 +147,8 @@ fn only_descriptors_of_shared_backing_are_made_and_taken() {
     let exported = unsafe { device.export_backing(&private) };
     assert_eq!(kind(exported), ErrorKind::InvalidValue);
     let file = std::fs::File::open("/proc/self/exe").unwrap();
-    assert_eq!(
-        kind(device.import_backing(file.as_fd(), chunk)),
-        ErrorKind::InvalidValue
-    );
-    let shared = device
-        .create_backing(chunk, Sharing::FileDescriptor)
-        .unwrap();
+    assert_eq!(kind(device.import_backing(file.as_fd(), chunk)), ErrorKind::InvalidValue);
+    let shared = device.create_backing(chunk, Sharing::FileDescriptor).unwrap();
     // SAFETY: 1. created above.
     let descriptor = unsafe { device.export_backing(&shared) }.unwrap();
     let wrong = device.import_backing(descriptor.as_fd(), 2 * chunk);

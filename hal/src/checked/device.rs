@@ -2,9 +2,8 @@
 
 use super::{Checked, Resource};
 use crate::{
-    Call, Capture, Device, DeviceInfo, DevicePtr, Event, HostCalls, HostMemory, Ipc, MemoryInfo,
-    Missing, PeerAccess, Progress, Result, Stream, StreamOrdered, StreamRef, Transfer,
-    VirtualMemory,
+    Call, Capture, Device, DeviceInfo, DevicePtr, Event, HostCalls, HostMemory, Ipc, MemoryInfo, Missing, PeerAccess,
+    Progress, Result, Stream, StreamOrdered, StreamRef, Transfer, VirtualMemory,
 };
 
 impl<D: Device> Device for Checked<D> {
@@ -18,8 +17,7 @@ impl<D: Device> Device for Checked<D> {
 
     fn allocate(&self, bytes: u64) -> Result<DevicePtr> {
         let ptr = self.device.allocate(bytes)?;
-        self.watch
-            .note(Call::Allocate, Resource::Memory, ptr.address(), bytes);
+        self.watch.note(Call::Allocate, Resource::Memory, ptr.address(), bytes);
         Ok(ptr)
     }
 
@@ -34,8 +32,7 @@ impl<D: Device> Device for Checked<D> {
     fn create_stream(&self) -> Result<Stream> {
         let stream = self.device.create_stream()?;
         let number = stream.raw() as u64;
-        self.watch
-            .note(Call::CreateStream, Resource::Stream, number, 0);
+        self.watch.note(Call::CreateStream, Resource::Stream, number, 0);
         Ok(stream)
     }
 
@@ -62,8 +59,7 @@ impl<D: Device> Device for Checked<D> {
     fn create_event(&self) -> Result<Event> {
         let event = self.device.create_event()?;
         let number = event.raw() as u64;
-        self.watch
-            .note(Call::CreateEvent, Resource::Event, number, 0);
+        self.watch.note(Call::CreateEvent, Resource::Event, number, 0);
         Ok(event)
     }
 

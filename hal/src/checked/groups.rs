@@ -4,9 +4,8 @@ use std::ptr::NonNull;
 
 use super::{Checked, Resource};
 use crate::{
-    Call, Capture, CaptureMode, CaptureNode, CaptureStatus, Device, DevicePtr, Graph, HostCalls,
-    HostFunction, HostMemory, Ipc, IpcToken, Ordinal, PeerAccess, Result, StreamOrdered, StreamRef,
-    Transfer,
+    Call, Capture, CaptureMode, CaptureNode, CaptureStatus, Device, DevicePtr, Graph, HostCalls, HostFunction,
+    HostMemory, Ipc, IpcToken, Ordinal, PeerAccess, Result, StreamOrdered, StreamRef, Transfer,
 };
 
 impl<D: Device> StreamOrdered for Checked<D> {
@@ -16,8 +15,7 @@ impl<D: Device> StreamOrdered for Checked<D> {
         // SAFETY: 1. Checked above.
         let ptr = unsafe { group.allocate_on(bytes, stream) }?;
         let resource = Resource::StreamOrderedMemory;
-        self.watch
-            .note(Call::AllocateOn, resource, ptr.address(), bytes);
+        self.watch.note(Call::AllocateOn, resource, ptr.address(), bytes);
         Ok(ptr)
     }
 
@@ -41,8 +39,7 @@ impl<D: Device> HostMemory for Checked<D> {
     fn allocate_pinned(&self, bytes: usize) -> Result<NonNull<u8>> {
         let ptr = self.device.host_memory()?.allocate_pinned(bytes)?;
         let resource = Resource::PinnedMemory;
-        self.watch
-            .note(Call::AllocatePinned, resource, address(ptr), bytes as u64);
+        self.watch.note(Call::AllocatePinned, resource, address(ptr), bytes as u64);
         Ok(ptr)
     }
 
@@ -60,8 +57,7 @@ impl<D: Device> HostMemory for Checked<D> {
         // SAFETY: the caller's promise about the range.
         unsafe { group.register(ptr, bytes) }?;
         let resource = Resource::RegisteredMemory;
-        self.watch
-            .note(Call::Register, resource, address(ptr), bytes as u64);
+        self.watch.note(Call::Register, resource, address(ptr), bytes as u64);
         Ok(())
     }
 
@@ -76,9 +72,7 @@ impl<D: Device> HostMemory for Checked<D> {
 
     fn device_address(&self, ptr: NonNull<u8>) -> Result<DevicePtr> {
         let seen_at = self.device.host_memory()?.device_address(ptr)?;
-        self.watch
-            .ledger()
-            .note_alias(address(ptr), seen_at.address());
+        self.watch.ledger().note_alias(address(ptr), seen_at.address());
         Ok(seen_at)
     }
 }
@@ -86,16 +80,14 @@ impl<D: Device> HostMemory for Checked<D> {
 impl<D: Device> Ipc for Checked<D> {
     unsafe fn export_token(&self, base: DevicePtr) -> Result<IpcToken> {
         let group = self.device.ipc()?;
-        self.watch
-            .check(|ledger| ledger.known(Call::ExportToken, base.address()))?;
+        self.watch.check(|ledger| ledger.known(Call::ExportToken, base.address()))?;
         // SAFETY: 1. Checked above.
         unsafe { group.export_token(base) }
     }
 
     fn open_token(&self, token: &IpcToken) -> Result<DevicePtr> {
         let base = self.device.ipc()?.open_token(token)?;
-        self.watch
-            .note(Call::OpenToken, Resource::OpenedMemory, base.address(), 0);
+        self.watch.note(Call::OpenToken, Resource::OpenedMemory, base.address(), 0);
         Ok(base)
     }
 
@@ -117,11 +109,7 @@ impl<D: Device> Capture for Checked<D> {
         unsafe { group.capture_status(stream) }
     }
 
-    unsafe fn frontier(
-        &self,
-        stream: StreamRef,
-        nodes: &mut Vec<CaptureNode>,
-    ) -> Result<CaptureStatus> {
+    unsafe fn frontier(&self, stream: StreamRef, nodes: &mut Vec<CaptureNode>) -> Result<CaptureStatus> {
         let group = self.device.capture()?;
         self.check_stream(Call::Frontier, stream)?;
         // SAFETY: 1. Checked above.
@@ -163,8 +151,7 @@ impl<D: Device> Capture for Checked<D> {
 
     unsafe fn launch(&self, graph: &Graph, stream: StreamRef) -> Result<()> {
         let group = self.device.capture()?;
-        self.watch
-            .used(Call::Launch, Resource::Graph, graph.raw())?;
+        self.watch.used(Call::Launch, Resource::Graph, graph.raw())?;
         self.check_stream(Call::Launch, stream)?;
         // SAFETY: 1. Both checked above. 3 and 4. The caller's promises.
         unsafe { group.launch(graph, stream) }
@@ -211,13 +198,7 @@ impl<D: Device> Transfer for Checked<D> {
         unsafe { group.fill(at, byte, bytes, stream) }
     }
 
-    unsafe fn copy(
-        &self,
-        to: DevicePtr,
-        from: DevicePtr,
-        bytes: u64,
-        stream: StreamRef,
-    ) -> Result<()> {
+    unsafe fn copy(&self, to: DevicePtr, from: DevicePtr, bytes: u64, stream: StreamRef) -> Result<()> {
         let group = self.device.transfer()?;
         self.check_range(Call::Copy, to, bytes)?;
         self.check_range(Call::Copy, from, bytes)?;
@@ -226,13 +207,7 @@ impl<D: Device> Transfer for Checked<D> {
         unsafe { group.copy(to, from, bytes, stream) }
     }
 
-    unsafe fn upload(
-        &self,
-        to: DevicePtr,
-        from: *const u8,
-        bytes: usize,
-        stream: StreamRef,
-    ) -> Result<()> {
+    unsafe fn upload(&self, to: DevicePtr, from: *const u8, bytes: usize, stream: StreamRef) -> Result<()> {
         let group = self.device.transfer()?;
         self.check_range(Call::Upload, to, bytes as u64)?;
         self.check_stream(Call::Upload, stream)?;
@@ -240,13 +215,7 @@ impl<D: Device> Transfer for Checked<D> {
         unsafe { group.upload(to, from, bytes, stream) }
     }
 
-    unsafe fn download(
-        &self,
-        to: *mut u8,
-        from: DevicePtr,
-        bytes: usize,
-        stream: StreamRef,
-    ) -> Result<()> {
+    unsafe fn download(&self, to: *mut u8, from: DevicePtr, bytes: usize, stream: StreamRef) -> Result<()> {
         let group = self.device.transfer()?;
         self.check_range(Call::Download, from, bytes as u64)?;
         self.check_stream(Call::Download, stream)?;
@@ -270,8 +239,7 @@ impl<D: Device> Checked<D> {
         if bytes == 0 {
             return Ok(());
         }
-        self.watch
-            .check(|ledger| ledger.reachable(call, at.address(), bytes))
+        self.watch.check(|ledger| ledger.reachable(call, at.address(), bytes))
     }
 }
 

@@ -33,14 +33,7 @@ pub(super) struct Entry {
 
 impl Entry {
     fn new(bytes: u64, origin: Option<Origin>) -> Self {
-        Self {
-            bytes,
-            origin,
-            holds: 1,
-            ending: None,
-            capture: None,
-            alias: None,
-        }
+        Self { bytes, origin, holds: 1, ending: None, capture: None, alias: None }
     }
 
     /// Whether it may be used.
@@ -84,21 +77,15 @@ pub(super) struct Ledger {
 impl Ledger {
     /// A ledger that knows the default stream alone.
     pub(super) fn new() -> Self {
-        let mut ledger = Self {
-            live: BTreeMap::new(),
-            ended: VecDeque::new(),
-            peers: BTreeSet::new(),
-            misuses: Vec::new(),
-        };
+        let mut ledger =
+            Self { live: BTreeMap::new(), ended: VecDeque::new(), peers: BTreeSet::new(), misuses: Vec::new() };
         ledger.adopt(Resource::Stream, StreamRef::DEFAULT.raw() as u64, 0);
         ledger
     }
 
     /// Notes something made elsewhere, unless it is known already.
     pub(super) fn adopt(&mut self, resource: Resource, number: u64, bytes: u64) {
-        self.live
-            .entry((resource, number))
-            .or_insert_with(|| Entry::new(bytes, None));
+        self.live.entry((resource, number)).or_insert_with(|| Entry::new(bytes, None));
     }
 
     /// Notes something the driver has just made.
@@ -123,12 +110,7 @@ impl Ledger {
 
     /// Takes back a note whose call failed after all.
     pub(super) fn strike(&mut self, key: Key, sequence: u64) {
-        let is_ours = |entry: &Entry| {
-            entry
-                .origin
-                .as_ref()
-                .is_some_and(|o| o.sequence == sequence)
-        };
+        let is_ours = |entry: &Entry| entry.origin.as_ref().is_some_and(|o| o.sequence == sequence);
         if self.live.get(&key).is_some_and(is_ours) {
             self.live.remove(&key);
         }
@@ -197,10 +179,7 @@ impl Ledger {
             return Ok(());
         };
         let misuse = Misuse::of(MisuseKind::StillCaptured, call, key.0, key.1, 0);
-        Err(Box::new(Misuse {
-            origin: Some(begun),
-            ..misuse
-        }))
+        Err(Box::new(Misuse { origin: Some(begun), ..misuse }))
     }
 
     /// Demands that a capture was begun on a stream, and forgets it.
@@ -218,24 +197,13 @@ impl Ledger {
 
     /// Moves something that is being ended to the memory of what was.
     fn bury(&mut self, key: Key) {
-        let Some(Entry {
-            bytes,
-            origin,
-            ending: Some(by),
-            ..
-        }) = self.live.remove(&key)
-        else {
+        let Some(Entry { bytes, origin, ending: Some(by), .. }) = self.live.remove(&key) else {
             return;
         };
         if self.ended.len() == REMEMBERED {
             self.ended.pop_front();
         }
-        self.ended.push_back(Ended {
-            key,
-            bytes,
-            origin,
-            by,
-        });
+        self.ended.push_back(Ended { key, bytes, origin, by });
     }
 
     /// What is live now, as leaks; what was adopted is not ours to end.
@@ -265,10 +233,7 @@ impl Ledger {
 
     /// The range of one kind in which an address lies.
     pub(super) fn containing(&self, resource: Resource, address: u64) -> Option<(Key, &Entry)> {
-        let (&key, entry) = self
-            .live
-            .range((resource, 0)..=(resource, address))
-            .next_back()?;
+        let (&key, entry) = self.live.range((resource, 0)..=(resource, address)).next_back()?;
         (address - key.1 < entry.bytes.max(1)).then_some((key, entry))
     }
 

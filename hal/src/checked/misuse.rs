@@ -112,23 +112,15 @@ impl Origin {
         Self {
             call,
             sequence,
-            thread: thread
-                .name()
-                .map_or_else(|| format!("{:?}", thread.id()), str::to_owned),
-            backtrace: (backtrace.status() == BacktraceStatus::Captured)
-                .then(|| Arc::new(backtrace)),
+            thread: thread.name().map_or_else(|| format!("{:?}", thread.id()), str::to_owned),
+            backtrace: (backtrace.status() == BacktraceStatus::Captured).then(|| Arc::new(backtrace)),
         }
     }
 }
 
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            call,
-            sequence,
-            thread,
-            ..
-        } = self;
+        let Self { call, sequence, thread, .. } = self;
         write!(f, "{call} (call {sequence}, thread {thread})")
     }
 }
@@ -171,11 +163,9 @@ impl MisuseKind {
     /// The kind of the error that the wrong call is answered with.
     pub(super) const fn error_kind(self) -> ErrorKind {
         match self {
-            Self::EndedTwice
-            | Self::UsedAfterEnd
-            | Self::Foreign
-            | Self::WrongCall
-            | Self::Leaked => ErrorKind::InvalidHandle,
+            Self::EndedTwice | Self::UsedAfterEnd | Self::Foreign | Self::WrongCall | Self::Leaked => {
+                ErrorKind::InvalidHandle
+            }
             Self::Interior
             | Self::NotMapped
             | Self::AlreadyMapped
@@ -216,24 +206,8 @@ pub struct Misuse {
 
 impl Misuse {
     /// Misuse of something about which nothing is known.
-    pub(super) const fn of(
-        what: MisuseKind,
-        call: Call,
-        resource: Resource,
-        subject: u64,
-        bytes: u64,
-    ) -> Self {
-        Self {
-            what,
-            call,
-            subject,
-            bytes,
-            resource,
-            start: subject,
-            size: 0,
-            origin: None,
-            ended: None,
-        }
+    pub(super) const fn of(what: MisuseKind, call: Call, resource: Resource, subject: u64, bytes: u64) -> Self {
+        Self { what, call, subject, bytes, resource, start: subject, size: 0, origin: None, ended: None }
     }
 
     /// How far inside the resource the subject lies.
@@ -251,17 +225,10 @@ impl Misuse {
             }
             MisuseKind::Foreign => write!(f, "this {resource} was never seen here, it is foreign"),
             MisuseKind::WrongCall if self.origin.is_none() => {
-                write!(
-                    f,
-                    "this {resource} was only adopted, whoever made it must end it"
-                )
+                write!(f, "this {resource} was only adopted, whoever made it must end it")
             }
             MisuseKind::WrongCall => {
-                write!(
-                    f,
-                    "this {resource} is to be {participle} by {}",
-                    resource.ended_by()
-                )
+                write!(f, "this {resource} is to be {participle} by {}", resource.ended_by())
             }
             MisuseKind::Interior => self.write_place(f),
             MisuseKind::NotMapped if self.size > 0 => {
@@ -305,12 +272,7 @@ impl Misuse {
 
     /// Writes the resource with its start and size.
     fn write_extent(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            resource,
-            start,
-            size,
-            ..
-        } = self;
+        let Self { resource, start, size, .. } = self;
         write!(f, "the {resource} at {start:#x} of {size} bytes")
     }
 }

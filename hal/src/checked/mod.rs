@@ -50,10 +50,7 @@ impl<D: Device> Checked<D> {
     /// Watches over `device`, on which nothing is live yet but the default stream.
     #[must_use]
     pub fn new(device: D) -> Self {
-        Self {
-            device,
-            watch: Watch::new(),
-        }
+        Self { device, watch: Watch::new() }
     }
 
     /// Tells `observer` of every misuse as it happens, on the thread that makes the wrong call, and of
@@ -97,10 +94,6 @@ impl<D: Device> Checked<D> {
     pub fn finish(self) -> Result<D, Vec<Misuse>> {
         let mut misuses = self.misuses();
         misuses.extend(self.leaks());
-        if misuses.is_empty() {
-            Ok(self.device)
-        } else {
-            Err(misuses)
-        }
+        if misuses.is_empty() { Ok(self.device) } else { Err(misuses) }
     }
 }

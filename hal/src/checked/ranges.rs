@@ -5,12 +5,8 @@ use super::misuse::{Misuse, MisuseKind, Origin, Resource};
 use crate::Call;
 
 /// Memory that one call of the driver gives whole: a transfer stays inside one of them.
-const WHOLE: [Resource; 4] = [
-    Resource::Memory,
-    Resource::StreamOrderedMemory,
-    Resource::PinnedMemory,
-    Resource::RegisteredMemory,
-];
+const WHOLE: [Resource; 4] =
+    [Resource::Memory, Resource::StreamOrderedMemory, Resource::PinnedMemory, Resource::RegisteredMemory];
 
 /// All memory that a transfer may touch.
 const REACHABLE: [Resource; 6] = [
@@ -27,13 +23,9 @@ impl Ledger {
     pub(super) fn begin_map(&mut self, at: u64, bytes: u64, by: Origin) -> Finding {
         let misuse = |what| Misuse::of(what, by.call, Resource::Mapping, at, bytes);
         let home = self.containing(Resource::Reservation, at);
-        let is_inside =
-            |(key, entry): &(Key, &Entry)| entry.is_live() && bytes <= entry.bytes - (at - key.1);
+        let is_inside = |(key, entry): &(Key, &Entry)| entry.is_live() && bytes <= entry.bytes - (at - key.1);
         if !home.as_ref().is_some_and(is_inside) {
-            let misuse = Misuse {
-                resource: Resource::Reservation,
-                ..misuse(MisuseKind::NotReserved)
-            };
+            let misuse = Misuse { resource: Resource::Reservation, ..misuse(MisuseKind::NotReserved) };
             return Err(self.describe_near(&[Resource::Reservation], misuse));
         }
         if let Some(key) = self.overlapping(Resource::Mapping, at, bytes).pop() {
@@ -64,8 +56,7 @@ impl Ledger {
             self.sized(by.call, key, bytes)?;
             self.empty(by.call, start, bytes)?;
         }
-        self.begin_end(key, by)
-            .map_err(|misuse| Box::new(Misuse { bytes, ..*misuse }))
+        self.begin_end(key, by).map_err(|misuse| Box::new(Misuse { bytes, ..*misuse }))
     }
 
     /// Demands that exactly this range was made by one call of its kind.
@@ -134,11 +125,7 @@ impl Ledger {
                 Some(_) => MisuseKind::UsedAfterEnd,
                 None => MisuseKind::Foreign,
             };
-            Box::new(Misuse {
-                what,
-                bytes: 0,
-                ..*misuse
-            })
+            Box::new(Misuse { what, bytes: 0, ..*misuse })
         })
     }
 
@@ -148,9 +135,7 @@ impl Ledger {
             return false;
         };
         let is_inside = |(key, entry): (Key, &Entry)| entry.is_live() && end - key.1 <= entry.bytes;
-        WHOLE
-            .iter()
-            .any(|&resource| self.containing(resource, at).is_some_and(is_inside))
+        WHOLE.iter().any(|&resource| self.containing(resource, at).is_some_and(is_inside))
             || self.is_mapped(at, end)
             || self.is_aliased(at, end)
             || self.may_be_opened(at, end)
@@ -183,8 +168,7 @@ impl Ledger {
     /// Nobody tells how long that is, so it is believed to reach up to the next thing known.
     fn may_be_opened(&self, at: u64, end: u64) -> bool {
         let resource = Resource::OpenedMemory;
-        let Some(((_, start), entry)) = self.live.range((resource, 0)..=(resource, at)).next_back()
-        else {
+        let Some(((_, start), entry)) = self.live.range((resource, 0)..=(resource, at)).next_back() else {
             return false;
         };
         let in_between = |kind: &Resource| {

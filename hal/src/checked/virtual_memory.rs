@@ -4,17 +4,13 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 
 use super::{Checked, Resource};
 use crate::{
-    Access, Backing, Call, Device, DevicePtr, FabricHandle, Granularity, Reason, Result, Sharing,
-    VirtualMemory,
+    Access, Backing, Call, Device, DevicePtr, FabricHandle, Granularity, Reason, Result, Sharing, VirtualMemory,
 };
 
 impl<D: Device> VirtualMemory for Checked<D> {
     /// One byte where the device has no virtual memory, and nothing can be reserved.
     fn granularity(&self) -> Granularity {
-        let nothing = Granularity {
-            minimum: 1,
-            recommended: 1,
-        };
+        let nothing = Granularity { minimum: 1, recommended: 1 };
         let group = self.device.virtual_memory();
         group.map_or(nothing, VirtualMemory::granularity)
     }
@@ -31,15 +27,12 @@ impl<D: Device> VirtualMemory for Checked<D> {
 
     fn frees_under_reservation(&self) -> Result<(), Reason> {
         let group = self.device.virtual_memory();
-        group
-            .map_err(|missing| missing.reason)?
-            .frees_under_reservation()
+        group.map_err(|missing| missing.reason)?.frees_under_reservation()
     }
 
     fn reserve(&self, bytes: u64, wish: Option<DevicePtr>) -> Result<DevicePtr> {
         let start = self.device.virtual_memory()?.reserve(bytes, wish)?;
-        self.watch
-            .note(Call::Reserve, Resource::Reservation, start.address(), bytes);
+        self.watch.note(Call::Reserve, Resource::Reservation, start.address(), bytes);
         Ok(start)
     }
 
@@ -50,9 +43,7 @@ impl<D: Device> VirtualMemory for Checked<D> {
             return unsafe { group.release(start, bytes) };
         }
         let by = self.watch.origin(Call::Release);
-        let ending = self
-            .watch
-            .check(|ledger| ledger.begin_release(start.address(), bytes, by))?;
+        let ending = self.watch.check(|ledger| ledger.begin_release(start.address(), bytes, by))?;
         // SAFETY: 1. The ledger holds exactly this reservation, with nothing mapped in it.
         let answer = unsafe { group.release(start, bytes) };
         self.watch.settle(ending, answer)
@@ -83,8 +74,7 @@ impl<D: Device> VirtualMemory for Checked<D> {
         }
         let by = self.watch.origin(Call::Map);
         let sequence = by.sequence;
-        self.watch
-            .check(|ledger| ledger.begin_map(at.address(), backing.bytes(), by))?;
+        self.watch.check(|ledger| ledger.begin_map(at.address(), backing.bytes(), by))?;
         // SAFETY: 1. Checked above.
         let answer = unsafe { group.map(at, backing) };
         if answer.is_err() {
@@ -101,9 +91,7 @@ impl<D: Device> VirtualMemory for Checked<D> {
             return unsafe { group.unmap(at, bytes) };
         }
         let by = self.watch.origin(Call::Unmap);
-        let ending = self
-            .watch
-            .check(|ledger| ledger.begin_unmap(at.address(), bytes, by))?;
+        let ending = self.watch.check(|ledger| ledger.begin_unmap(at.address(), bytes, by))?;
         // SAFETY: 2. The caller's promise.
         let answer = unsafe { group.unmap(at, bytes) };
         self.watch.settle(ending, answer)
@@ -112,8 +100,7 @@ impl<D: Device> VirtualMemory for Checked<D> {
     unsafe fn set_access(&self, at: DevicePtr, bytes: u64, access: &[Access]) -> Result<()> {
         let group = self.device.virtual_memory()?;
         let call = Call::SetAccess;
-        self.watch
-            .check(|ledger| ledger.tiled(call, at.address(), bytes))?;
+        self.watch.check(|ledger| ledger.tiled(call, at.address(), bytes))?;
         // SAFETY: 2. The caller's promise.
         unsafe { group.set_access(at, bytes, access) }
     }
@@ -150,8 +137,7 @@ impl<D: Device> Checked<D> {
     /// Notes a backing that the driver has just made.
     fn note_backing(&self, call: Call, backing: &Backing) {
         let number = backing.raw() as u64;
-        self.watch
-            .note(call, Resource::Backing, number, backing.bytes());
+        self.watch.note(call, Resource::Backing, number, backing.bytes());
     }
 
     /// Demands that a backing is live.

@@ -23,11 +23,7 @@ pub(super) struct Watch {
 
 impl Watch {
     pub(super) fn new() -> Self {
-        Self {
-            ledger: Mutex::new(Ledger::new()),
-            observers: Vec::new(),
-            sequence: AtomicU64::new(0),
-        }
+        Self { ledger: Mutex::new(Ledger::new()), observers: Vec::new(), sequence: AtomicU64::new(0) }
     }
 
     pub(super) fn add_observer(&mut self, observer: Observer) {
@@ -64,9 +60,7 @@ impl Watch {
         let finding = {
             let mut ledger = self.ledger();
             let finding = check(&mut ledger);
-            ledger
-                .misuses
-                .extend(finding.as_ref().err().map(|misuse| Misuse::clone(misuse)));
+            ledger.misuses.extend(finding.as_ref().err().map(|misuse| Misuse::clone(misuse)));
             finding
         };
         finding.map_err(|misuse| {

@@ -15,10 +15,7 @@ impl<D: Device> OwnedEvent<D> {
     /// Makes an event of `device`.
     pub fn create(device: D) -> Result<Self> {
         let event = device.create_event()?;
-        Ok(Self {
-            device,
-            event: Some(event),
-        })
+        Ok(Self { device, event: Some(event) })
     }
 
     /// The event, for calls that take one.
@@ -27,9 +24,7 @@ impl<D: Device> OwnedEvent<D> {
     ///
     /// Never: only the destructor empties an owner.
     pub const fn get(&self) -> &Event {
-        self.event
-            .as_ref()
-            .expect("the owner holds its event until it is dropped")
+        self.event.as_ref().expect("the owner holds its event until it is dropped")
     }
 
     /// Marks the present end of a stream.

@@ -24,10 +24,7 @@ impl<D: Device> OwnedGraph<D> {
         let capture = device.capture()?;
         // SAFETY: 1. the caller answers for the stream.
         let graph = unsafe { capture.end_capture(stream) }?;
-        Ok(Self {
-            device,
-            graph: Some(graph),
-        })
+        Ok(Self { device, graph: Some(graph) })
     }
 
     /// Queues everything the graph recorded.
@@ -36,10 +33,7 @@ impl<D: Device> OwnedGraph<D> {
     ///
     /// Never: only the destructor empties an owner.
     pub fn launch<E: Device>(&self, stream: &OwnedStream<E>) -> Result<()> {
-        let graph = self
-            .graph
-            .as_ref()
-            .expect("the owner holds its graph until it is dropped");
+        let graph = self.graph.as_ref().expect("the owner holds its graph until it is dropped");
         let capture = self.device.capture()?;
         // SAFETY: 1. both owners are alive. 3 and 4. The caller of `end_capture` answered for them.
         unsafe { capture.launch(graph, stream.get()) }
@@ -82,14 +76,8 @@ pub struct RelaxedCapture<D: Device> {
 impl<D: Device> RelaxedCapture<D> {
     /// Puts the calling thread into [`CaptureMode::Relaxed`].
     pub fn enter(device: D) -> Result<Self> {
-        let before = device
-            .capture()?
-            .exchange_capture_mode(CaptureMode::Relaxed)?;
-        Ok(Self {
-            device,
-            before,
-            bound_to_thread: PhantomData,
-        })
+        let before = device.capture()?.exchange_capture_mode(CaptureMode::Relaxed)?;
+        Ok(Self { device, before, bound_to_thread: PhantomData })
     }
 }
 

@@ -17,12 +17,7 @@ impl<D: Device> OwnedMemory<D> {
     /// Takes `bytes` bytes from `device`.
     pub fn allocate(device: D, bytes: u64) -> Result<Self> {
         let ptr = device.allocate(bytes)?;
-        Ok(Self {
-            device,
-            ptr,
-            bytes,
-            freed: false,
-        })
+        Ok(Self { device, ptr, bytes, freed: false })
     }
 
     /// The first address.

@@ -26,12 +26,7 @@ impl<D: Device> OwnedPinned<D> {
     /// Allocates `bytes` bytes of page-locked memory.
     pub fn allocate(device: D, bytes: usize) -> Result<Self> {
         let ptr = device.host_memory()?.allocate_pinned(bytes)?;
-        Ok(Self {
-            device,
-            ptr,
-            bytes,
-            freed: false,
-        })
+        Ok(Self { device, ptr, bytes, freed: false })
     }
 
     /// The first byte, as the host sees it.

@@ -15,11 +15,7 @@ impl<D: Device> OwnedStream<D> {
     /// Makes a stream of `device`.
     pub fn create(device: D) -> Result<Self> {
         let stream = device.create_stream()?;
-        Ok(Self {
-            device,
-            borrowed: stream.borrow(),
-            stream: Some(stream),
-        })
+        Ok(Self { device, borrowed: stream.borrow(), stream: Some(stream) })
     }
 
     /// The stream, for calls that take one; valid while the owner lives.

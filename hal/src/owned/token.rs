@@ -16,11 +16,7 @@ impl<D: Device> OpenedToken<D> {
     /// Opens `token`.
     pub fn open(device: D, token: &IpcToken) -> Result<Self> {
         let base = device.ipc()?.open_token(token)?;
-        Ok(Self {
-            device,
-            base,
-            closed: false,
-        })
+        Ok(Self { device, base, closed: false })
     }
 
     /// The first address of the shared allocation, in this process.

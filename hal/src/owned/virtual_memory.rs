@@ -19,12 +19,7 @@ impl<D: Device> OwnedReservation<D> {
     /// Reserves `bytes` addresses, anywhere.
     pub fn reserve(device: D, bytes: u64) -> Result<Self> {
         let start = device.virtual_memory()?.reserve(bytes, None)?;
-        Ok(Self {
-            device,
-            start,
-            bytes,
-            released: false,
-        })
+        Ok(Self { device, start, bytes, released: false })
     }
 
     /// The first address.
@@ -40,21 +35,12 @@ impl<D: Device> OwnedReservation<D> {
     }
 
     /// Maps `backing` whole, `offset` bytes from the start, for nobody yet.
-    pub fn map<E: Device>(
-        &self,
-        offset: u64,
-        backing: &OwnedBacking<E>,
-    ) -> Result<OwnedMapping<'_, D>> {
+    pub fn map<E: Device>(&self, offset: u64, backing: &OwnedBacking<E>) -> Result<OwnedMapping<'_, D>> {
         let at = self.start.add(offset);
         let memory = self.device.virtual_memory()?;
         // SAFETY: 1. the backing's owner is alive.
         unsafe { memory.map(at, backing.get()) }?;
-        Ok(OwnedMapping {
-            reservation: self,
-            at,
-            bytes: backing.get().bytes(),
-            unmapped: false,
-        })
+        Ok(OwnedMapping { reservation: self, at, bytes: backing.get().bytes(), unmapped: false })
     }
 
     /// Sets who may touch a range made of whole mappings, after waiting for the device.
@@ -161,28 +147,19 @@ impl<D: Device> OwnedBacking<D> {
     /// Makes `bytes` bytes of physical memory.
     pub fn create(device: D, bytes: u64, sharing: Sharing) -> Result<Self> {
         let backing = device.virtual_memory()?.create_backing(bytes, sharing)?;
-        Ok(Self {
-            device,
-            backing: Some(backing),
-        })
+        Ok(Self { device, backing: Some(backing) })
     }
 
     /// Makes a backing from what another process, or this one, exported.
     pub fn import(device: D, fd: BorrowedFd<'_>, bytes: u64) -> Result<Self> {
         let backing = device.virtual_memory()?.import_backing(fd, bytes)?;
-        Ok(Self {
-            device,
-            backing: Some(backing),
-        })
+        Ok(Self { device, backing: Some(backing) })
     }
 
     /// Makes a backing from what another process of the fabric, or this one, exported.
     pub fn import_fabric(device: D, handle: &FabricHandle, bytes: u64) -> Result<Self> {
         let backing = device.virtual_memory()?.import_fabric(handle, bytes)?;
-        Ok(Self {
-            device,
-            backing: Some(backing),
-        })
+        Ok(Self { device, backing: Some(backing) })
     }
 
     /// The backing, for calls that take one.
@@ -191,9 +168,7 @@ impl<D: Device> OwnedBacking<D> {
     ///
     /// Never: only the destructor empties an owner.
     pub const fn get(&self) -> &Backing {
-        self.backing
-            .as_ref()
-            .expect("the owner holds its backing until it is dropped")
+        self.backing.as_ref().expect("the owner holds its backing until it is dropped")
     }
 
     /// Gives the backing a descriptor for another process.

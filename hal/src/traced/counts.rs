@@ -28,9 +28,7 @@ impl Counts {
     /// Begins at zero.
     #[must_use]
     pub fn new() -> Self {
-        Self {
-            rows: Call::ALL.iter().map(|_| Row::default()).collect(),
-        }
+        Self { rows: Call::ALL.iter().map(|_| Row::default()).collect() }
     }
 
     /// How many calls of one kind were made.
@@ -81,19 +79,14 @@ impl Observer for Counts {
         let nanoseconds = u64::try_from(call.took.as_nanos()).unwrap_or(u64::MAX);
         // Relaxed: each figure stands alone; whoever compares them joins the threads first.
         row.calls.fetch_add(1, Ordering::Relaxed);
-        row.failures
-            .fetch_add(u64::from(call.outcome.is_err()), Ordering::Relaxed);
+        row.failures.fetch_add(u64::from(call.outcome.is_err()), Ordering::Relaxed);
         row.nanoseconds.fetch_add(nanoseconds, Ordering::Relaxed);
     }
 }
 
 impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(
-            f,
-            "{:<22}{:>10}{:>10}{:>14}",
-            "call", "count", "failed", "total µs"
-        )?;
+        writeln!(f, "{:<22}{:>10}{:>10}{:>14}", "call", "count", "failed", "total µs")?;
         for (call, row) in Call::ALL.iter().zip(&self.rows) {
             let calls = read(&row.calls);
             if calls > 0 {

@@ -2,9 +2,8 @@
 
 use super::{Facts, Traced};
 use crate::{
-    Call, Capture, Device, DeviceInfo, DevicePtr, Event, HostCalls, HostMemory, Ipc, MemoryInfo,
-    Missing, PeerAccess, Progress, Result, Stream, StreamOrdered, StreamRef, Transfer,
-    VirtualMemory,
+    Call, Capture, Device, DeviceInfo, DevicePtr, Event, HostCalls, HostMemory, Ipc, MemoryInfo, Missing, PeerAccess,
+    Progress, Result, Stream, StreamOrdered, StreamRef, Transfer, VirtualMemory,
 };
 
 impl<D: Device> Device for Traced<D> {
@@ -35,9 +34,7 @@ impl<D: Device> Device for Traced<D> {
     }
 
     unsafe fn destroy_stream(&self, stream: Stream) -> Result<()> {
-        let facts = Facts::of(Call::DestroyStream)
-            .subject(stream.raw() as u64)
-            .stream(stream.borrow());
+        let facts = Facts::of(Call::DestroyStream).subject(stream.raw() as u64).stream(stream.borrow());
         self.tell(facts, || {
             // SAFETY: the caller's promises are passed on unchanged.
             unsafe { self.device.destroy_stream(stream) }
@@ -52,9 +49,7 @@ impl<D: Device> Device for Traced<D> {
     }
 
     fn synchronize_device(&self) -> Result<()> {
-        self.tell(Facts::of(Call::SynchronizeDevice), || {
-            self.device.synchronize_device()
-        })
+        self.tell(Facts::of(Call::SynchronizeDevice), || self.device.synchronize_device())
     }
 
     fn create_event(&self) -> Result<Event> {

@@ -5,18 +5,15 @@ use std::ptr::NonNull;
 
 use super::{Facts, Traced};
 use crate::{
-    Access, Backing, Call, Capture, CaptureMode, CaptureNode, CaptureStatus, Device, DevicePtr,
-    FabricHandle, Granularity, Graph, HostCalls, HostFunction, HostMemory, Ipc, IpcToken, Ordinal,
-    PeerAccess, Reason, Result, Sharing, StreamOrdered, StreamRef, Transfer, VirtualMemory,
+    Access, Backing, Call, Capture, CaptureMode, CaptureNode, CaptureStatus, Device, DevicePtr, FabricHandle,
+    Granularity, Graph, HostCalls, HostFunction, HostMemory, Ipc, IpcToken, Ordinal, PeerAccess, Reason, Result,
+    Sharing, StreamOrdered, StreamRef, Transfer, VirtualMemory,
 };
 
 impl<D: Device> VirtualMemory for Traced<D> {
     /// One byte where the device has no virtual memory, and nothing can be reserved.
     fn granularity(&self) -> Granularity {
-        let nothing = Granularity {
-            minimum: 1,
-            recommended: 1,
-        };
+        let nothing = Granularity { minimum: 1, recommended: 1 };
         let group = self.device.virtual_memory();
         group.map_or(nothing, VirtualMemory::granularity)
     }
@@ -33,9 +30,7 @@ impl<D: Device> VirtualMemory for Traced<D> {
 
     fn frees_under_reservation(&self) -> Result<(), Reason> {
         let group = self.device.virtual_memory();
-        group
-            .map_err(|missing| missing.reason)?
-            .frees_under_reservation()
+        group.map_err(|missing| missing.reason)?.frees_under_reservation()
     }
 
     fn reserve(&self, bytes: u64, wish: Option<DevicePtr>) -> Result<DevicePtr> {
@@ -151,11 +146,7 @@ impl<D: Device> HostMemory for Traced<D> {
     fn allocate_pinned(&self, bytes: usize) -> Result<NonNull<u8>> {
         let group = self.device.host_memory()?;
         let facts = Facts::of(Call::AllocatePinned).bytes(bytes as u64);
-        self.tell_made(
-            facts,
-            || group.allocate_pinned(bytes),
-            |made| address(*made),
-        )
+        self.tell_made(facts, || group.allocate_pinned(bytes), |made| address(*made))
     }
 
     unsafe fn free_pinned(&self, ptr: NonNull<u8>) -> Result<()> {
@@ -223,11 +214,7 @@ impl<D: Device> Capture for Traced<D> {
         })
     }
 
-    unsafe fn frontier(
-        &self,
-        stream: StreamRef,
-        nodes: &mut Vec<CaptureNode>,
-    ) -> Result<CaptureStatus> {
+    unsafe fn frontier(&self, stream: StreamRef, nodes: &mut Vec<CaptureNode>) -> Result<CaptureStatus> {
         let group = self.device.capture()?;
         self.tell(Facts::of(Call::Frontier).stream(stream), || {
             // SAFETY: the caller's promises are passed on unchanged.
@@ -282,9 +269,7 @@ impl<D: Device> Capture for Traced<D> {
 
     fn exchange_capture_mode(&self, mode: CaptureMode) -> Result<CaptureMode> {
         let group = self.device.capture()?;
-        self.tell(Facts::of(Call::ExchangeCaptureMode), || {
-            group.exchange_capture_mode(mode)
-        })
+        self.tell(Facts::of(Call::ExchangeCaptureMode), || group.exchange_capture_mode(mode))
     }
 }
 
@@ -301,9 +286,7 @@ impl<D: Device> PeerAccess for Traced<D> {
 
     fn disable_peer(&self, peer: Ordinal) -> Result<()> {
         let group = self.device.peer_access()?;
-        self.tell(of_peer(Call::DisablePeer, peer), || {
-            group.disable_peer(peer)
-        })
+        self.tell(of_peer(Call::DisablePeer, peer), || group.disable_peer(peer))
     }
 }
 
@@ -316,13 +299,7 @@ impl<D: Device> Transfer for Traced<D> {
         })
     }
 
-    unsafe fn copy(
-        &self,
-        to: DevicePtr,
-        from: DevicePtr,
-        bytes: u64,
-        stream: StreamRef,
-    ) -> Result<()> {
+    unsafe fn copy(&self, to: DevicePtr, from: DevicePtr, bytes: u64, stream: StreamRef) -> Result<()> {
         let group = self.device.transfer()?;
         self.tell(of_range(Call::Copy, to, bytes).stream(stream), || {
             // SAFETY: the caller's promises are passed on unchanged.
@@ -330,13 +307,7 @@ impl<D: Device> Transfer for Traced<D> {
         })
     }
 
-    unsafe fn upload(
-        &self,
-        to: DevicePtr,
-        from: *const u8,
-        bytes: usize,
-        stream: StreamRef,
-    ) -> Result<()> {
+    unsafe fn upload(&self, to: DevicePtr, from: *const u8, bytes: usize, stream: StreamRef) -> Result<()> {
         let group = self.device.transfer()?;
         let facts = of_range(Call::Upload, to, bytes as u64).stream(stream);
         self.tell(facts, || {
@@ -345,13 +316,7 @@ impl<D: Device> Transfer for Traced<D> {
         })
     }
 
-    unsafe fn download(
-        &self,
-        to: *mut u8,
-        from: DevicePtr,
-        bytes: usize,
-        stream: StreamRef,
-    ) -> Result<()> {
+    unsafe fn download(&self, to: *mut u8, from: DevicePtr, bytes: usize, stream: StreamRef) -> Result<()> {
         let group = self.device.transfer()?;
         let facts = of_range(Call::Download, from, bytes as u64).stream(stream);
         self.tell(facts, || {

@@ -85,10 +85,7 @@ impl<D: Device> Traced<D> {
     /// Tells `observer` of every call to `device`.
     #[must_use]
     pub fn new(device: D, observer: impl Observer + 'static) -> Self {
-        Self {
-            device,
-            observer: Box::new(observer),
-        }
+        Self { device, observer: Box::new(observer) }
     }
 
     /// The device inside.
@@ -107,12 +104,7 @@ impl<D: Device> Traced<D> {
     }
 
     /// Runs one call that makes something, and tells of it by the number that `number` reads.
-    fn tell_made<T>(
-        &self,
-        facts: Facts,
-        run: impl FnOnce() -> Result<T>,
-        number: impl FnOnce(&T) -> u64,
-    ) -> Result<T> {
+    fn tell_made<T>(&self, facts: Facts, run: impl FnOnce() -> Result<T>, number: impl FnOnce(&T) -> u64) -> Result<T> {
         let started = Instant::now();
         let answer = run();
         let took = started.elapsed();
@@ -131,9 +123,7 @@ impl<D: Device> Traced<D> {
 
 impl<D: fmt::Debug> fmt::Debug for Traced<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Traced")
-            .field("device", &self.device)
-            .finish_non_exhaustive()
+        f.debug_struct("Traced").field("device", &self.device).finish_non_exhaustive()
     }
 }
 
@@ -149,12 +139,7 @@ struct Facts {
 impl Facts {
     /// A call that names nothing.
     const fn of(call: Call) -> Self {
-        Self {
-            call,
-            subject: 0,
-            bytes: 0,
-            stream: None,
-        }
+        Self { call, subject: 0, bytes: 0, stream: None }
     }
 
     const fn subject(self, subject: u64) -> Self {
@@ -166,9 +151,6 @@ impl Facts {
     }
 
     const fn stream(self, stream: StreamRef) -> Self {
-        Self {
-            stream: Some(stream),
-            ..self
-        }
+        Self { stream: Some(stream), ..self }
     }
 }

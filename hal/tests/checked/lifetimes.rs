@@ -14,9 +14,7 @@ use crate::{caught, subject};
 fn overheard() -> (Checked<Fake>, Receiver<String>) {
     let (observer, heard) = mpsc::channel();
     let device = Checked::new(Fake::new()).on_misuse(move |misuse| {
-        observer
-            .send(misuse.to_string())
-            .expect("the test outlives its device");
+        observer.send(misuse.to_string()).expect("the test outlives its device");
     });
     (device, heard)
 }
@@ -54,15 +52,8 @@ fn what_is_never_given_back_is_a_leak() {
     assert!(texts[1].starts_with(handle), "{}", texts[1]);
 
     call!(device.destroy_event(event)).unwrap();
-    caught(&device, MisuseKind::Interior, &[], || {
-        call!(device.free(ptr.add(1)))
-    });
-    let kinds: Vec<MisuseKind> = device
-        .finish()
-        .unwrap_err()
-        .iter()
-        .map(|m| m.what)
-        .collect();
+    caught(&device, MisuseKind::Interior, &[], || call!(device.free(ptr.add(1))));
+    let kinds: Vec<MisuseKind> = device.finish().unwrap_err().iter().map(|m| m.what).collect();
     assert_eq!(kinds, [MisuseKind::Interior, MisuseKind::Leaked]);
 }
 
@@ -91,9 +82,7 @@ fn a_number_may_come_back_after_its_end() {
     call!(device.fill(ptr, 0, 64, StreamRef::DEFAULT)).unwrap();
     call!(device.free(ptr)).unwrap();
     let parts = ["from allocate (call 3", "freed by free (call 4"];
-    caught(&device, MisuseKind::EndedTwice, &parts, || {
-        call!(device.free(ptr))
-    });
+    caught(&device, MisuseKind::EndedTwice, &parts, || call!(device.free(ptr)));
 }
 
 #[test]
@@ -121,13 +110,9 @@ fn what_is_being_freed_cannot_be_freed_or_used() {
     let other = Arc::clone(&device);
     device.device().during_next(move || {
         let parts = ["already freed", "it was freed by free (call 2"];
-        caught(&other, MisuseKind::EndedTwice, &parts, || {
-            call!(other.free(ptr))
-        });
+        caught(&other, MisuseKind::EndedTwice, &parts, || call!(other.free(ptr)));
         let parts = ["not inside live memory", "it was freed by free (call 2"];
-        caught(&other, MisuseKind::OutOfBounds, &parts, || {
-            call!(other.fill(ptr, 0, 16, StreamRef::DEFAULT))
-        });
+        caught(&other, MisuseKind::OutOfBounds, &parts, || call!(other.fill(ptr, 0, 16, StreamRef::DEFAULT)));
     });
     call!(device.free(ptr)).unwrap();
     assert_eq!(device.misuses().len(), 2);

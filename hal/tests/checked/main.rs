@@ -24,12 +24,7 @@ fn subject() -> Subject {
 }
 
 /// Makes a wrong call: it must be caught as `what`, say each of `parts`, and not reach the driver.
-fn caught<T: Debug>(
-    device: &Subject,
-    what: MisuseKind,
-    parts: &[&str],
-    wrong: impl FnOnce() -> Result<T>,
-) -> Misuse {
+fn caught<T: Debug>(device: &Subject, what: MisuseKind, parts: &[&str], wrong: impl FnOnce() -> Result<T>) -> Misuse {
     let reached = device.device().calls();
     let known = device.misuses().len();
     let error = wrong().expect_err("the call is wrong");
@@ -39,10 +34,7 @@ fn caught<T: Debug>(
     let misuse = misuses.pop().expect("there is one more than before");
     assert_eq!(misuse.what, what, "{misuse}");
     assert_eq!(error.call(), misuse.call.name());
-    assert!(matches!(
-        error.kind(),
-        ErrorKind::InvalidHandle | ErrorKind::InvalidValue
-    ));
+    assert!(matches!(error.kind(), ErrorKind::InvalidHandle | ErrorKind::InvalidValue));
     let text = misuse.to_string();
     for part in parts {
         assert!(text.contains(part), "'{part}' is not in: {text}");

@@ -5,19 +5,16 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 
 use cachette_hal::{
-    Access, Backing, Call, Capture, CaptureMode, CaptureNode, CaptureStatus, DevicePtr,
-    FabricHandle, Granularity, Graph, HostCalls, HostFunction, HostMemory, Ipc, IpcToken, Ordinal,
-    PeerAccess, Reason, Result, Sharing, StreamOrdered, StreamRef, Transfer, VirtualMemory,
+    Access, Backing, Call, Capture, CaptureMode, CaptureNode, CaptureStatus, DevicePtr, FabricHandle, Granularity,
+    Graph, HostCalls, HostFunction, HostMemory, Ipc, IpcToken, Ordinal, PeerAccess, Reason, Result, Sharing,
+    StreamOrdered, StreamRef, Transfer, VirtualMemory,
 };
 
 use super::{Fake, STRIDE};
 
 impl VirtualMemory for Fake {
     fn granularity(&self) -> Granularity {
-        Granularity {
-            minimum: 4096,
-            recommended: 8192,
-        }
+        Granularity { minimum: 4096, recommended: 8192 }
     }
     fn shares(&self, _sharing: Sharing) -> Result<(), Reason> {
         Ok(())
@@ -120,11 +117,7 @@ impl Capture for Fake {
     unsafe fn capture_status(&self, _stream: StreamRef) -> Result<CaptureStatus> {
         self.answer(Call::CaptureStatus, CaptureStatus::Idle)
     }
-    unsafe fn frontier(
-        &self,
-        _stream: StreamRef,
-        nodes: &mut Vec<CaptureNode>,
-    ) -> Result<CaptureStatus> {
+    unsafe fn frontier(&self, _stream: StreamRef, nodes: &mut Vec<CaptureNode>) -> Result<CaptureStatus> {
         let raw = self.make_handle(Call::Frontier)?;
         nodes.push(CaptureNode::from_raw(raw));
         Ok(CaptureStatus::Idle)

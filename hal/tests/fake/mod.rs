@@ -6,9 +6,9 @@ use std::fmt;
 use std::sync::{Mutex, MutexGuard};
 
 use cachette_hal::{
-    Call, Capture, Device, DeviceInfo, DevicePtr, Error, ErrorKind, Event, Feature, HostCalls,
-    HostMemory, Ipc, MemoryInfo, Missing, Ordinal, PeerAccess, Progress, Result, Stream,
-    StreamOrdered, StreamRef, Transfer, Vendor, VirtualMemory,
+    Call, Capture, Device, DeviceInfo, DevicePtr, Error, ErrorKind, Event, Feature, HostCalls, HostMemory, Ipc,
+    MemoryInfo, Missing, Ordinal, PeerAccess, Progress, Result, Stream, StreamOrdered, StreamRef, Transfer, Vendor,
+    VirtualMemory,
 };
 
 /// Makes a call whose promises the fake does not need.
@@ -54,10 +54,7 @@ impl Fake {
 
     /// A device without any group.
     pub(crate) fn bare() -> Self {
-        Self {
-            has_groups: false,
-            ..Self::new()
-        }
+        Self { has_groups: false, ..Self::new() }
     }
 
     /// Every call so far.
@@ -110,8 +107,7 @@ impl Fake {
     }
 
     fn make_address(&self, call: Call) -> Result<DevicePtr> {
-        self.make(call)
-            .map(|number| DevicePtr::new(number).expect("numbers begin at one stride"))
+        self.make(call).map(|number| DevicePtr::new(number).expect("numbers begin at one stride"))
     }
 
     fn make_handle(&self, call: Call) -> Result<usize> {
@@ -120,9 +116,7 @@ impl Fake {
     }
 
     fn group(&self, feature: Feature) -> Result<&Self, Missing> {
-        self.has_groups
-            .then_some(self)
-            .ok_or(Missing::unimplemented(feature))
+        self.has_groups.then_some(self).ok_or(Missing::unimplemented(feature))
     }
 }
 

@@ -139,19 +139,12 @@ impl<'de> Visitor<'de> for TraceSeed<'_> {
                 TraceKey::Unknown => drop(map.next_value::<IgnoredAny>()?),
             }
         }
-        Ok(Trace {
-            device: there(device, "device")?,
-            events: there(events, "events")?,
-        })
+        Ok(Trace { device: there(device, "device")?, events: there(events, "events")? })
     }
 }
 
 /// Keeps a value, unless there is one already.
-pub(super) fn once<T, E: Error>(
-    place: &mut Option<T>,
-    name: &'static str,
-    found: T,
-) -> Result<(), E> {
+pub(super) fn once<T, E: Error>(place: &mut Option<T>, name: &'static str, found: T) -> Result<(), E> {
     match place.replace(found) {
         None => Ok(()),
         Some(_) => Err(E::duplicate_field(name)),

@@ -14,8 +14,8 @@ use crate::budget::Budget;
 use crate::stacks::{charge_frame, charge_stack};
 use crate::texts::charge_text;
 use crate::{
-    Annotation, Frame, PoolId, Segment, Setting, Snapshot, SnapshotProblem, StackId, Stacks, Stage,
-    TextId, Texts, Trace,
+    Annotation, Frame, PoolId, Segment, Setting, Snapshot, SnapshotProblem, StackId, Stacks, Stage, TextId, Texts,
+    Trace,
 };
 
 /// The file, whichever order it is in.
@@ -73,9 +73,7 @@ impl<'de> Visitor<'de> for FileSeed<'_> {
         while let Some(key) = map.next_key::<Key>()? {
             if key != Key::Unknown {
                 if met.contains(&key) {
-                    return Err(A::Error::custom(
-                        format!("{key:?} is there twice").to_lowercase(),
-                    ));
+                    return Err(A::Error::custom(format!("{key:?} is there twice").to_lowercase()));
                 }
                 met.push(key);
             }
@@ -92,12 +90,7 @@ impl<'de> Visitor<'de> for FileSeed<'_> {
 
 impl FileSeed<'_> {
     /// Reads what stands under a key.
-    fn read<'de, A: MapAccess<'de>>(
-        &self,
-        key: Key,
-        map: &mut A,
-        file: &mut File,
-    ) -> Result<(), A::Error> {
+    fn read<'de, A: MapAccess<'de>>(&self, key: Key, map: &mut A, file: &mut File) -> Result<(), A::Error> {
         let purse = self.0;
         match key {
             Key::Format => format(&map.next_value::<String>()?)?,
@@ -135,10 +128,7 @@ impl FileSeed<'_> {
                 file.frames = frames.into_iter().map(|FrameRow(frame)| frame).collect();
             }
             Key::Stacks => {
-                let numbers = List {
-                    purse,
-                    each: Plain::<u32>::NEW,
-                };
+                let numbers = List { purse, each: Plain::<u32>::NEW };
                 let each = Charged {
                     purse,
                     each: numbers,
@@ -201,12 +191,7 @@ struct AnnotationRow(Annotation);
 impl From<(String, u8, u32, i64)> for AnnotationRow {
     fn from((name, stage, device, time_us): (String, u8, u32, i64)) -> Self {
         let stage = if stage == 0 { Stage::Start } else { Stage::End };
-        Self(Annotation {
-            name,
-            stage,
-            device,
-            time_us,
-        })
+        Self(Annotation { name, stage, device, time_us })
     }
 }
 
@@ -256,17 +241,9 @@ struct Tables {
 }
 
 impl Tables {
-    fn of(
-        frames: Vec<Frame>,
-        lists: Vec<Vec<u32>>,
-        words: &[String],
-        pools: usize,
-    ) -> Result<Self, SnapshotProblem> {
+    fn of(frames: Vec<Frame>, lists: Vec<Vec<u32>>, words: &[String], pools: usize) -> Result<Self, SnapshotProblem> {
         let mut stacks = Stacks::new();
-        let numbers: Vec<u32> = frames
-            .into_iter()
-            .map(|frame| stacks.add_frame(frame))
-            .collect();
+        let numbers: Vec<u32> = frames.into_iter().map(|frame| stacks.add_frame(frame)).collect();
         let mut stack_ids = vec![StackId::NONE];
         for list in lists {
             let list = list.into_iter();
@@ -276,13 +253,7 @@ impl Tables {
         let mut texts = Texts::new();
         let mut text_ids = vec![TextId::NONE];
         text_ids.extend(words.iter().map(|text| texts.add(text)));
-        Ok(Self {
-            stacks,
-            stack_ids,
-            texts,
-            text_ids,
-            pools,
-        })
+        Ok(Self { stacks, stack_ids, texts, text_ids, pools })
     }
 
     /// Gives what a segment names the numbers of the snapshot.
@@ -322,17 +293,7 @@ impl Tables {
 }
 
 /// What a place in the file is called in the snapshot.
-fn place<T: Copy>(
-    table: &[T],
-    what: &'static str,
-    kind: &'static str,
-    number: u32,
-) -> Result<T, SnapshotProblem> {
+fn place<T: Copy>(table: &[T], what: &'static str, kind: &'static str, number: u32) -> Result<T, SnapshotProblem> {
     let found = table.get(number as usize).copied();
-    found.ok_or(SnapshotProblem::Dangling {
-        what,
-        kind,
-        number: number.into(),
-        count: table.len(),
-    })
+    found.ok_or(SnapshotProblem::Dangling { what, kind, number: number.into(), count: table.len() })
 }

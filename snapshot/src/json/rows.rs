@@ -55,11 +55,8 @@ impl<'de, const LEAST: usize, const MOST: usize> Visitor<'de> for RowVisitor<LEA
     fn visit_seq<A: SeqAccess<'de>>(self, mut row: A) -> Result<Self::Value, A::Error> {
         let mut numbers = [0; MOST];
         for (place, number) in numbers.iter_mut().enumerate() {
-            let next = if place == SIGNED {
-                row.next_element::<i64>()?.map(i64::cast_unsigned)
-            } else {
-                row.next_element()?
-            };
+            let next =
+                if place == SIGNED { row.next_element::<i64>()?.map(i64::cast_unsigned) } else { row.next_element()? };
             match next {
                 Some(next) => *number = next,
                 None if place < LEAST => return Err(A::Error::invalid_length(place, &self)),

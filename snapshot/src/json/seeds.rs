@@ -20,10 +20,7 @@ pub(super) struct Purse {
 
 impl Purse {
     pub(super) const fn new(budget: Budget) -> Self {
-        Self {
-            budget,
-            excess: std::cell::Cell::new(None),
-        }
+        Self { budget, excess: std::cell::Cell::new(None) }
     }
 
     /// The limit that was passed.

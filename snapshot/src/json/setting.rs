@@ -48,11 +48,7 @@ pub(super) struct TableSeed<'a> {
 impl<'a> TableSeed<'a> {
     /// Counts in `count` how many there are.
     pub(super) const fn new(purse: &'a Purse, count: &'a Cell<usize>) -> Self {
-        Self {
-            purse,
-            count,
-            depth: 0,
-        }
+        Self { purse, count, depth: 0 }
     }
 
     /// Takes room for a text.
@@ -82,11 +78,9 @@ impl<'de> Visitor<'de> for TableSeed<'_> {
         let mut entries = Vec::new();
         while let Some(key) = map.next_key::<String>()? {
             self.count.set(self.count.get() + 1);
-            self.purse
-                .within(check_count(self.count.get(), self.depth))?;
+            self.purse.within(check_count(self.count.get(), self.depth))?;
             let value = map.next_value_seed(ValueSeed(self))?;
-            self.purse
-                .within(self.purse.budget.reserve(&mut entries, 1))?;
+            self.purse.within(self.purse.budget.reserve(&mut entries, 1))?;
             entries.push((self.keep(&key)?, value));
         }
         Ok(entries)
@@ -137,10 +131,7 @@ impl<'de> Visitor<'de> for ValueSeed<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Setting, A::Error> {
-        let deeper = TableSeed {
-            depth: self.0.depth + 1,
-            ..self.0
-        };
+        let deeper = TableSeed { depth: self.0.depth + 1, ..self.0 };
         deeper.visit_map(map).map(Setting::Table)
     }
 }

@@ -64,12 +64,7 @@ fn annotations<S: Serializer>(annotations: &[Annotation], out: S) -> Result<S::O
             Stage::Start => 0,
             Stage::End => 1,
         };
-        let Annotation {
-            name,
-            device,
-            time_us,
-            ..
-        } = annotation;
+        let Annotation { name, device, time_us, .. } = annotation;
         (name, stage, device, time_us)
     }))
 }
@@ -115,8 +110,5 @@ struct TraceEntry<'a> {
 }
 
 fn traces<S: Serializer>(traces: &[crate::Trace], out: S) -> Result<S::Ok, S::Error> {
-    out.collect_seq(traces.iter().map(|trace| TraceEntry {
-        device: trace.device,
-        events: Events(&trace.events),
-    }))
+    out.collect_seq(traces.iter().map(|trace| TraceEntry { device: trace.device, events: Events(&trace.events) }))
 }

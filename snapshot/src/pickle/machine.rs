@@ -27,10 +27,7 @@ pub(super) fn run<'a>(bytes: &'a [u8], budget: &'a Budget) -> Result<Tree<'a>, F
                     PickleProblem::CutShort => bytes.len(),
                     _ => offset,
                 };
-                return Err(Failure {
-                    offset: offset as u64,
-                    problem,
-                });
+                return Err(Failure { offset: offset as u64, problem });
             }
         }
     }
@@ -168,9 +165,7 @@ impl<'a> Machine<'a> {
         let value = *self.stack.last().ok_or(TOO_LITTLE)?;
         // Whoever counts from zero is far below the number of bytes.
         if index > self.offset {
-            return Err(PickleProblem::Damaged(
-                "a memo is numbered beyond what was kept",
-            ));
+            return Err(PickleProblem::Damaged("a memo is numbered beyond what was kept"));
         }
         if index >= self.memo.len() {
             let more = index + 1 - self.memo.len();
@@ -228,11 +223,7 @@ impl<'a> Machine<'a> {
 
     /// Takes a value that lies above the last mark.
     fn pop(&mut self) -> Step<Value> {
-        if self
-            .marks
-            .last()
-            .is_some_and(|&mark| mark >= self.stack.len())
-        {
+        if self.marks.last().is_some_and(|&mark| mark >= self.stack.len()) {
             return Err(TOO_LITTLE);
         }
         self.stack.pop().ok_or(TOO_LITTLE)
@@ -254,11 +245,7 @@ impl<'a> Machine<'a> {
     }
 
     fn paired(&self, node: Node) -> Step<Value> {
-        if self.tree.len(node).is_multiple_of(2) {
-            Ok(Value::Dict(node))
-        } else {
-            Err(UNPAIRED)
-        }
+        if self.tree.len(node).is_multiple_of(2) { Ok(Value::Dict(node)) } else { Err(UNPAIRED) }
     }
 
     /// Puts the uppermost values into the container below them.
@@ -283,9 +270,7 @@ impl<'a> Machine<'a> {
 
     fn recall(&self, index: u32) -> Step<Value> {
         let found = self.memo.get(index as usize).copied().flatten();
-        found.ok_or(PickleProblem::Damaged(
-            "a memo is asked for that was not kept",
-        ))
+        found.ok_or(PickleProblem::Damaged("a memo is asked for that was not kept"))
     }
 
     fn text(&mut self, width: usize) -> Step<Value> {

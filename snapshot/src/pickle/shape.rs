@@ -49,10 +49,7 @@ struct Pools {
 impl Pools {
     fn new() -> Self {
         let default = PoolId::default();
-        Self {
-            list: vec![default],
-            numbers: HashMap::from([(default, 0)]),
-        }
+        Self { list: vec![default], numbers: HashMap::from([(default, 0)]) }
     }
 
     fn number(&mut self, pool: PoolId) -> u32 {
@@ -71,13 +68,7 @@ type Made<T> = Result<T, Failure>;
 
 impl<'t, 'a> Builder<'t, 'a> {
     fn new(tree: &'t Tree<'a>) -> Self {
-        Self {
-            tree,
-            interned: Interned::default(),
-            texts: Texts::new(),
-            text_ids: HashMap::new(),
-            pools: Pools::new(),
-        }
+        Self { tree, interned: Interned::default(), texts: Texts::new(), text_ids: HashMap::new(), pools: Pools::new() }
     }
 
     /// Makes room for the numbers of stacks and frames.
@@ -143,11 +134,7 @@ impl<'t, 'a> Builder<'t, 'a> {
     fn word(&self, value: Value) -> &'a str {
         let bytes = self.tree.raw(value).unwrap_or(b"");
         // A long text may be named by every entry of a long dict, and no word that is known is long.
-        let bytes = if bytes.len() > LONGEST_WORD {
-            b""
-        } else {
-            bytes
-        };
+        let bytes = if bytes.len() > LONGEST_WORD { b"" } else { bytes };
         std::str::from_utf8(bytes).unwrap_or("")
     }
 
@@ -216,8 +203,7 @@ impl<'t, 'a> Builder<'t, 'a> {
     /// The number of a device.
     fn device(&self, value: Value, node: Node) -> Made<u32> {
         let number = self.whole_number(value, node, key::DEVICE)?;
-        u32::try_from(number)
-            .map_err(|_| self.amiss(Some(node), "'device'", format!("is {number}")))
+        u32::try_from(number).map_err(|_| self.amiss(Some(node), "'device'", format!("is {number}")))
     }
 
     /// The number of a pool; anything that is no pair of numbers is the default pool.
@@ -243,18 +229,12 @@ impl<'t, 'a> Builder<'t, 'a> {
 
     /// That something is not what a snapshot has there.
     fn amiss(&self, node: Option<Node>, what: impl Display, found: impl Into<String>) -> Failure {
-        let problem = PickleProblem::Shape {
-            what: what.to_string(),
-            found: found.into(),
-        };
+        let problem = PickleProblem::Shape { what: what.to_string(), found: found.into() };
         self.failure(node, problem)
     }
 
     fn failure(&self, node: Option<Node>, problem: PickleProblem) -> Failure {
-        Failure {
-            offset: node.map_or(0, |node| self.tree.offset_of(node)),
-            problem,
-        }
+        Failure { offset: node.map_or(0, |node| self.tree.offset_of(node)), problem }
     }
 }
 

@@ -83,13 +83,7 @@ pub(super) struct Tree<'a> {
 
 impl<'a> Tree<'a> {
     pub(super) fn new(bytes: &'a [u8], budget: &'a Budget) -> Self {
-        Self {
-            bytes,
-            root: Value::None,
-            items: Vec::new(),
-            containers: Vec::new(),
-            budget,
-        }
+        Self { bytes, root: Value::None, items: Vec::new(), containers: Vec::new(), budget }
     }
 
     /// How many containers there are.
@@ -101,10 +95,7 @@ impl<'a> Tree<'a> {
     pub(super) fn add(&mut self, offset: usize) -> Result<Node, PickleProblem> {
         self.budget.reserve(&mut self.containers, 1)?;
         let node = Node(short(self.containers.len())?);
-        self.containers.push(Container {
-            offset: short(offset)?,
-            ..Container::default()
-        });
+        self.containers.push(Container { offset: short(offset)?, ..Container::default() });
         Ok(node)
     }
 
@@ -143,8 +134,7 @@ impl<'a> Tree<'a> {
     /// The keys and values of a dict.
     pub(super) fn entries(&self, node: Node) -> impl Iterator<Item = (Value, Value)> + '_ {
         // Keys and values come in pairs, so no pair lies in two runs.
-        self.runs(node)
-            .flat_map(|run| run.chunks_exact(2).map(|pair| (pair[0], pair[1])))
+        self.runs(node).flat_map(|run| run.chunks_exact(2).map(|pair| (pair[0], pair[1])))
     }
 
     fn runs(&self, node: Node) -> impl Iterator<Item = &[Value]> + '_ {
@@ -177,10 +167,6 @@ impl<'a> Tree<'a> {
 
 /// A number of 32 bits; files and what is made of them are below four thousand million of anything.
 pub(super) fn short(number: usize) -> Result<u32, PickleProblem> {
-    u32::try_from(number).map_err(|_| {
-        PickleProblem::Excess(Excess::TooMany {
-            what: "is more in it",
-            limit: u32::MAX.into(),
-        })
-    })
+    u32::try_from(number)
+        .map_err(|_| PickleProblem::Excess(Excess::TooMany { what: "is more in it", limit: u32::MAX.into() }))
 }

@@ -7,8 +7,8 @@ use super::key;
 use super::opcode as op;
 use super::writer::{BATCH, Memo, Writer, invalid};
 use crate::{
-    Action, Annotation, Block, BlockState, Event, Frame, Kind, PoolId, Segment, Setting, Snapshot,
-    StackId, Stage, TextId,
+    Action, Annotation, Block, BlockState, Event, Frame, Kind, PoolId, Segment, Setting, Snapshot, StackId, Stage,
+    TextId,
 };
 
 /// There is one list of events for each device up to the last.
@@ -262,11 +262,7 @@ impl<'a, W: Write> Pickler<'a, W> {
     }
 
     /// A list of what `write` writes of each item.
-    fn list<T>(
-        &mut self,
-        items: &[T],
-        mut write: impl FnMut(&mut Self, &T) -> io::Result<()>,
-    ) -> io::Result<()> {
+    fn list<T>(&mut self, items: &[T], mut write: impl FnMut(&mut Self, &T) -> io::Result<()>) -> io::Result<()> {
         self.out.op(op::EMPTY_LIST)?;
         for batch in items.chunks(BATCH) {
             self.out.op(op::MARK)?;

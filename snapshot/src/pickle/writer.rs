@@ -64,8 +64,7 @@ impl<W: Write> Writer<W> {
         }
         let bytes = value.to_le_bytes();
         let length = shortest(value);
-        self.out
-            .write_all(&[op::LONG1, u8::try_from(length).unwrap_or(8)])?;
+        self.out.write_all(&[op::LONG1, u8::try_from(length).unwrap_or(8)])?;
         self.out.write_all(&bytes[..length])
     }
 
@@ -116,11 +115,7 @@ impl<W: Write> Writer<W> {
 
 /// How many bytes a number needs.
 fn shortest(value: i64) -> usize {
-    let unused = if value < 0 {
-        value.leading_ones()
-    } else {
-        value.leading_zeros()
-    };
+    let unused = if value < 0 { value.leading_ones() } else { value.leading_zeros() };
     // One of the bits that repeat the sign must stay.
     8 - (unused as usize - 1) / 8
 }

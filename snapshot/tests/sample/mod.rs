@@ -1,25 +1,16 @@
 //! Snapshots to write and read.
 
 use cachette_snapshot::{
-    Action, Annotation, Block, BlockState, Event, Frame, Kind, PoolId, Segment, Setting, Snapshot,
-    StackId, Stage, TextId, Trace,
+    Action, Annotation, Block, BlockState, Event, Frame, Kind, PoolId, Segment, Setting, Snapshot, StackId, Stage,
+    TextId, Trace,
 };
 
 /// A small snapshot that has one of everything.
 pub(crate) fn small() -> Snapshot {
-    let mut snapshot = Snapshot {
-        pools: vec![PoolId(0, 0), PoolId(1, 7)],
-        ..Snapshot::default()
-    };
-    let frame = |name: &str, line| Frame {
-        name: name.to_owned(),
-        file: "train.py".to_owned(),
-        line,
-    };
+    let mut snapshot = Snapshot { pools: vec![PoolId(0, 0), PoolId(1, 7)], ..Snapshot::default() };
+    let frame = |name: &str, line| Frame { name: name.to_owned(), file: "train.py".to_owned(), line };
     let stack = snapshot.stacks.add([frame("step", 10), frame("main", 3)]);
-    let forward = snapshot
-        .stacks
-        .add([frame("forward", 20), frame("main", 3)]);
+    let forward = snapshot.stacks.add([frame("forward", 20), frame("main", 3)]);
     let metadata = snapshot.texts.add("epoch 1");
     let context = snapshot.texts.add("1/0");
     let event = |action, address, time_us| Event {
@@ -80,37 +71,24 @@ pub(crate) fn small() -> Snapshot {
         time_us: -5,
     });
     snapshot.settings = vec![
-        (
-            "PYTORCH_CUDA_ALLOC_CONF".to_owned(),
-            Setting::Text("a:1".to_owned()),
-        ),
+        ("PYTORCH_CUDA_ALLOC_CONF".to_owned(), Setting::Text("a:1".to_owned())),
         ("max_split_size".to_owned(), Setting::Integer(-1)),
-        (
-            "garbage_collection_threshold".to_owned(),
-            Setting::Number(0.8),
-        ),
+        ("garbage_collection_threshold".to_owned(), Setting::Number(0.8)),
         ("expandable_segments".to_owned(), Setting::Switch(true)),
         ("nothing".to_owned(), Setting::None),
-        (
-            "roundup_power2_divisions".to_owned(),
-            Setting::Table(vec![("1".to_owned(), Setting::Integer(0))]),
-        ),
+        ("roundup_power2_divisions".to_owned(), Setting::Table(vec![("1".to_owned(), Setting::Integer(0))])),
     ];
     snapshot
 }
 
 pub(crate) fn as_json(snapshot: &Snapshot) -> Vec<u8> {
     let mut out = Vec::new();
-    snapshot
-        .write_json(&mut out)
-        .expect("memory takes everything");
+    snapshot.write_json(&mut out).expect("memory takes everything");
     out
 }
 
 pub(crate) fn as_pickle(snapshot: &Snapshot) -> Vec<u8> {
     let mut out = Vec::new();
-    snapshot
-        .write_pickle(&mut out)
-        .expect("memory takes everything");
+    snapshot.write_pickle(&mut out).expect("memory takes everything");
     out
 }

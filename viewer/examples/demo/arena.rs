@@ -62,18 +62,8 @@ impl Arena {
         if found - size >= if home.2 { SMALL } else { GRAIN } {
             self.list(home, address + size, found - size);
         }
-        let taken = if self.blocks.contains_key(&(address + size)) {
-            size
-        } else {
-            found
-        };
-        let block = Block {
-            address,
-            bytes: taken,
-            requested: bytes,
-            state: BlockState::Allocated,
-            stack: self.stack,
-        };
+        let taken = if self.blocks.contains_key(&(address + size)) { size } else { found };
+        let block = Block { address, bytes: taken, requested: bytes, state: BlockState::Allocated, stack: self.stack };
         self.blocks.insert(address, block);
         self.homes.insert(address, home);
         self.tell(Action::Alloc, address, bytes, home);
@@ -83,10 +73,7 @@ impl Arena {
     /// Gives back; other streams may still use it.
     pub(crate) fn request_free(&mut self, ticket: Ticket) {
         let home = self.homes[&ticket];
-        let block = self
-            .blocks
-            .get_mut(&ticket)
-            .expect("a ticket that was given out");
+        let block = self.blocks.get_mut(&ticket).expect("a ticket that was given out");
         block.state = BlockState::Pending;
         let bytes = block.requested;
         self.tell(Action::FreeRequested, ticket, bytes, home);
@@ -94,10 +81,7 @@ impl Arena {
 
     /// Other streams are done with it.
     pub(crate) fn complete_free(&mut self, ticket: Ticket) {
-        let home = self
-            .homes
-            .remove(&ticket)
-            .expect("a ticket that was given out");
+        let home = self.homes.remove(&ticket).expect("a ticket that was given out");
         let block = self.blocks[&ticket];
         self.tell(Action::FreeCompleted, ticket, block.requested, home);
         let (mut address, mut bytes) = (ticket, block.bytes);
@@ -106,13 +90,8 @@ impl Arena {
         {
             bytes += right.bytes;
         }
-        let left = self
-            .blocks
-            .range(..ticket)
-            .next_back()
-            .map(|(_, left)| *left);
-        if let Some(left) = left
-            .filter(|left| !self.starts.contains(&ticket) && left.address + left.bytes == ticket)
+        let left = self.blocks.range(..ticket).next_back().map(|(_, left)| *left);
+        if let Some(left) = left.filter(|left| !self.starts.contains(&ticket) && left.address + left.bytes == ticket)
             && self.take_free(home, left.address).is_some()
         {
             address = left.address;
@@ -131,11 +110,7 @@ impl Arena {
     pub(crate) fn into_segments(mut self) -> (Vec<Segment>, Vec<Event>) {
         for segment in &mut self.segments {
             let end = segment.address + segment.bytes;
-            segment.blocks = self
-                .blocks
-                .range(segment.address..end)
-                .map(|(_, block)| *block)
-                .collect();
+            segment.blocks = self.blocks.range(segment.address..end).map(|(_, block)| *block).collect();
         }
         self.segments.sort_by_key(|segment| segment.address);
         (self.segments, self.events)
@@ -146,35 +121,21 @@ impl Arena {
     }
 
     fn list(&mut self, home: Home, address: u64, bytes: u64) {
-        let block = Block {
-            address,
-            bytes,
-            requested: 0,
-            state: BlockState::Free,
-            stack: StackId::NONE,
-        };
+        let block = Block { address, bytes, requested: 0, state: BlockState::Free, stack: StackId::NONE };
         self.blocks.insert(address, block);
         self.free.entry(home).or_default().insert((bytes, address));
     }
 
     fn take_free(&mut self, home: Home, address: u64) -> Option<Block> {
         let block = *self.blocks.get(&address)?;
-        let was_free = self
-            .free
-            .entry(home)
-            .or_default()
-            .remove(&(block.bytes, address));
+        let was_free = self.free.entry(home).or_default().remove(&(block.bytes, address));
         was_free.then(|| self.blocks.remove(&address)).flatten()
     }
 
     /// Streams other than the default have elastic segments, in ranges with holes between them.
     fn grow(&mut self, home: Home, size: u64) -> Option<()> {
         let elastic = home.2 && home.0 != 0;
-        let bytes = if home.2 {
-            size.next_multiple_of(2 << 20).max(256 << 20)
-        } else {
-            2 << 20
-        };
+        let bytes = if home.2 { size.next_multiple_of(2 << 20).max(256 << 20) } else { 2 << 20 };
         if bytes > self.capacity {
             let free = self.capacity;
             self.tell(Action::OutOfMemory, free, size, home);
@@ -198,16 +159,7 @@ impl Arena {
         });
         self.starts.insert(address);
         self.list(home, address, bytes);
-        self.tell(
-            if elastic {
-                Action::SegmentMap
-            } else {
-                Action::SegmentAlloc
-            },
-            address,
-            bytes,
-            home,
-        );
+        self.tell(if elastic { Action::SegmentMap } else { Action::SegmentAlloc }, address, bytes, home);
         Some(())
     }
 

@@ -29,23 +29,14 @@ pub(crate) fn snapshot(events: usize) -> Snapshot {
         settings: vec![
             ("expandable_segments".to_owned(), Setting::Switch(true)),
             ("max_split_size_mb".to_owned(), Setting::Integer(256)),
-            (
-                "garbage_collection_threshold".to_owned(),
-                Setting::Number(0.8),
-            ),
+            ("garbage_collection_threshold".to_owned(), Setting::Number(0.8)),
         ],
         ..Snapshot::default()
     };
     for (device, events) in [(0, events), (1, events / 50)] {
         let arena = Arena::new(device, (25 << 10) * MIB);
-        let mut program = Program {
-            arena,
-            snapshot: &mut snapshot,
-            device,
-            limit: events,
-            seed: 7,
-            stacks: HashMap::new(),
-        };
+        let mut program =
+            Program { arena, snapshot: &mut snapshot, device, limit: events, seed: 7, stacks: HashMap::new() };
         program.run();
         let (segments, events) = program.arena.into_segments();
         snapshot.segments.extend(segments);
@@ -103,13 +94,7 @@ impl Program<'_> {
         let count = (self.limit / 10).min(100_000);
         let mut pages = Vec::with_capacity(count);
         for page in 0..count {
-            self.at(
-                "take_page",
-                "data/page_cache.py",
-                118,
-                page % 5,
-                "fill_cache",
-            );
+            self.at("take_page", "data/page_cache.py", 118, page % 5, "fill_cache");
             let bytes = 2048 << self.random(5);
             pages.extend(self.arena.allocate(bytes, COPY, 2));
         }
@@ -136,10 +121,7 @@ impl Program<'_> {
         self.annotate("forward", Stage::Start);
         self.metadata("forward");
         self.at("next_batch", "data/loader.py", 52, 0, "train_step");
-        let batch = self
-            .arena
-            .allocate(96 * MIB, COPY, 0)
-            .expect("room for a batch");
+        let batch = self.arena.allocate(96 * MIB, COPY, 0).expect("room for a batch");
         let mut kept = Vec::new();
         // Every fourth batch is longer, and the sixth more than the card can take.
         let length = if step == 5 {
@@ -196,13 +178,7 @@ impl Program<'_> {
             gradients.extend(self.arena.allocate(bytes, COMPUTE, 0));
             self.temporaries(bytes, 3);
             self.arena.free(ticket);
-            self.at(
-                "reduce_gradients",
-                "parallel/reducer.py",
-                140,
-                part,
-                "train_step",
-            );
+            self.at("reduce_gradients", "parallel/reducer.py", 140, part, "train_step");
             if let Some(bucket) = self.arena.allocate(bytes, COMMUNICATE, 0) {
                 self.arena.request_free(bucket);
                 sent.push(bucket);
@@ -223,13 +199,7 @@ impl Program<'_> {
     fn first_states(&mut self, weights: &[u64], states: &mut Vec<Ticket>) {
         self.metadata("optimizer");
         for (index, &bytes) in weights.iter().enumerate() {
-            self.at(
-                "init_state",
-                "optim/adam.py",
-                61,
-                index % 6,
-                "optimizer_step",
-            );
+            self.at("init_state", "optim/adam.py", 61, index % 6, "optimizer_step");
             states.extend(self.arena.allocate(2 * bytes, COMPUTE, 0));
         }
     }
@@ -253,62 +223,31 @@ impl Program<'_> {
         }
         for _ in 0..100 {
             let place = self.random(pages.len());
-            self.at(
-                "take_page",
-                "data/page_cache.py",
-                118,
-                place % 5,
-                "refresh_cache",
-            );
+            self.at("take_page", "data/page_cache.py", 118, place % 5, "refresh_cache");
             self.arena.free(pages[place]);
             let bytes = 2048 << self.random(5);
-            pages[place] = self
-                .arena
-                .allocate(bytes, COPY, 2)
-                .expect("room for a page");
+            pages[place] = self.arena.allocate(bytes, COPY, 2).expect("room for a page");
         }
     }
 
     /// Says where in the program what follows happens.
-    fn at(
-        &mut self,
-        name: &'static str,
-        file: &'static str,
-        line: u32,
-        which: usize,
-        phase: &'static str,
-    ) {
+    fn at(&mut self, name: &'static str, file: &'static str, line: u32, which: usize, phase: &'static str) {
         self.arena.stack = self.stack_of(name, file, line, which, phase);
     }
 
-    fn stack_of(
-        &mut self,
-        name: &'static str,
-        file: &str,
-        line: u32,
-        which: usize,
-        phase: &str,
-    ) -> StackId {
+    fn stack_of(&mut self, name: &'static str, file: &str, line: u32, which: usize, phase: &str) -> StackId {
         let phase_line = phase.bytes().map(u32::from).sum::<u32>() % 90 + 100;
         let key = (name, which, phase_line);
         if let Some(&stack) = self.stacks.get(&key) {
             return stack;
         }
-        let frame = |name: &str, file: &str, line| Frame {
-            name: name.to_owned(),
-            file: file.to_owned(),
-            line,
-        };
+        let frame = |name: &str, file: &str, line| Frame { name: name.to_owned(), file: file.to_owned(), line };
         let library = "/opt/python/site-packages/tensors";
         let stack = self.snapshot.stacks.add([
             frame("tensors::empty(Shape const&)", "", 0),
             frame("linear", &format!("{library}/functional.py"), 310),
             frame(name, &format!("/home/ada/run/{file}"), line),
-            frame(
-                &format!("layer_{which}"),
-                "/home/ada/run/model/stack.py",
-                20,
-            ),
+            frame(&format!("layer_{which}"), "/home/ada/run/model/stack.py", 20),
             frame("__call__", &format!("{library}/module.py"), 77),
             frame(phase, "/home/ada/run/train.py", phase_line),
             frame("main", "/home/ada/run/train.py", 230),
@@ -323,12 +262,7 @@ impl Program<'_> {
 
     fn annotate(&mut self, name: &str, stage: Stage) {
         let (device, time_us) = (self.device, self.arena.now_us);
-        self.snapshot.annotations.push(Annotation {
-            name: name.to_owned(),
-            stage,
-            device,
-            time_us,
-        });
+        self.snapshot.annotations.push(Annotation { name: name.to_owned(), stage, device, time_us });
     }
 
     /// Less than `limit`, the same in every run.

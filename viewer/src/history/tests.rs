@@ -20,20 +20,11 @@ fn event(action: Action, address: u64, time_us: i64) -> Event {
 }
 
 fn block(address: u64, state: BlockState) -> Block {
-    Block {
-        address,
-        bytes: 512,
-        requested: 500,
-        state,
-        stack: StackId(2),
-    }
+    Block { address, bytes: 512, requested: 500, state, stack: StackId(2) }
 }
 
 fn snapshot(events: &[(Action, u64)], blocks: &[(u64, BlockState)]) -> Snapshot {
-    let events = events
-        .iter()
-        .zip(10..)
-        .map(|(&(action, address), time)| event(action, address, time));
+    let events = events.iter().zip(10..).map(|(&(action, address), time)| event(action, address, time));
     let segment = Segment {
         device: 0,
         address: 0,
@@ -44,17 +35,11 @@ fn snapshot(events: &[(Action, u64)], blocks: &[(u64, BlockState)]) -> Snapshot 
         elastic: false,
         order: 0,
         stack: StackId::NONE,
-        blocks: blocks
-            .iter()
-            .map(|&(address, state)| block(address, state))
-            .collect(),
+        blocks: blocks.iter().map(|&(address, state)| block(address, state)).collect(),
     };
     Snapshot {
         segments: vec![segment],
-        traces: vec![Trace {
-            device: 0,
-            events: events.collect(),
-        }],
+        traces: vec![Trace { device: 0, events: events.collect() }],
         ..Snapshot::default()
     }
 }
@@ -62,11 +47,7 @@ fn snapshot(events: &[(Action, u64)], blocks: &[(u64, BlockState)]) -> Snapshot 
 /// The steps without their times.
 fn steps(snapshot: &Snapshot) -> Vec<(Op, usize)> {
     let history = History::of(snapshot, 0);
-    history
-        .steps
-        .iter()
-        .map(|step| (step.op, step.subject))
-        .collect()
+    history.steps.iter().map(|step| (step.op, step.subject)).collect()
 }
 
 use Action::{Alloc, FreeCompleted, FreeRequested, OutOfMemory, SegmentAlloc};
@@ -74,43 +55,22 @@ use Op::{Begin, Done, End, Grow};
 
 #[test]
 fn one_address_serves_many_allocations() {
-    let events = [
-        (Alloc, 0),
-        (FreeRequested, 0),
-        (FreeCompleted, 0),
-        (Alloc, 0),
-    ];
+    let events = [(Alloc, 0), (FreeRequested, 0), (FreeCompleted, 0), (Alloc, 0)];
     let snapshot = snapshot(&events, &[(0, BlockState::Allocated)]);
-    assert_eq!(
-        steps(&snapshot),
-        [(Begin, 0), (End, 0), (Done, 0), (Begin, 1)]
-    );
-    assert_eq!(
-        History::of(&snapshot, 0).at_the_end(),
-        HashMap::from([(0, 1)])
-    );
+    assert_eq!(steps(&snapshot), [(Begin, 0), (End, 0), (Done, 0), (Begin, 1)]);
+    assert_eq!(History::of(&snapshot, 0).at_the_end(), HashMap::from([(0, 1)]));
 }
 
 /// H3: the ring has lost the oldest events.
 #[test]
 fn what_was_made_before_the_first_event_comes_first() {
     let events = [(Alloc, 0), (FreeRequested, 512), (FreeCompleted, 512)];
-    let snapshot = snapshot(
-        &events,
-        &[(0, BlockState::Allocated), (1024, BlockState::Allocated)],
-    );
+    let snapshot = snapshot(&events, &[(0, BlockState::Allocated), (1024, BlockState::Allocated)]);
     let history = History::of(&snapshot, 0);
     assert_eq!(history.before, 2);
     assert_eq!(steps(&snapshot), [(Begin, 2), (End, 0), (Done, 0)]);
-    assert_eq!(
-        history.allocations[0].stack,
-        StackId::NONE,
-        "the stack of the end is not where it was made"
-    );
-    assert_eq!(
-        (history.allocations[1].stack, history.allocations[1].bytes),
-        (StackId(2), 500)
-    );
+    assert_eq!(history.allocations[0].stack, StackId::NONE, "the stack of the end is not where it was made");
+    assert_eq!((history.allocations[1].stack, history.allocations[1].bytes), (StackId(2), 500));
     assert_eq!(history.at_the_end(), HashMap::from([(0, 2), (1024, 1)]));
 }
 
@@ -121,46 +81,28 @@ fn kinds_of_events_that_were_left_out_are_made_up_for() {
     assert_eq!(steps(&no_requested), [(Begin, 0), (End, 0), (Done, 0)]);
 
     let no_completed = snapshot(&[(Alloc, 0), (FreeRequested, 0), (Alloc, 0)], &[]);
-    assert_eq!(
-        steps(&no_completed),
-        [(Begin, 0), (End, 0), (Done, 0), (Begin, 1)]
-    );
+    assert_eq!(steps(&no_completed), [(Begin, 0), (End, 0), (Done, 0), (Begin, 1)]);
 
     let no_free = snapshot(&[(Alloc, 0), (Alloc, 0)], &[]);
-    assert_eq!(
-        steps(&no_free),
-        [(Begin, 0), (End, 0), (Done, 0), (Begin, 1)]
-    );
+    assert_eq!(steps(&no_free), [(Begin, 0), (End, 0), (Done, 0), (Begin, 1)]);
 
-    let no_alloc = snapshot(
-        &[(FreeCompleted, 0), (FreeCompleted, 0)],
-        &[(0, BlockState::Allocated)],
-    );
+    let no_alloc = snapshot(&[(FreeCompleted, 0), (FreeCompleted, 0)], &[(0, BlockState::Allocated)]);
     assert_eq!(steps(&no_alloc), [(End, 0), (Done, 0), (Begin, 1)]);
 }
 
 #[test]
 fn what_other_streams_still_use_is_given_back_but_not_free() {
-    let in_the_history = snapshot(
-        &[(Alloc, 0), (FreeRequested, 0)],
-        &[(0, BlockState::Pending)],
-    );
+    let in_the_history = snapshot(&[(Alloc, 0), (FreeRequested, 0)], &[(0, BlockState::Pending)]);
     assert_eq!(steps(&in_the_history), [(Begin, 0), (End, 0)]);
     let before_it = snapshot(&[], &[(0, BlockState::Pending)]);
     assert_eq!(steps(&before_it), [(End, 0)]);
-    assert_eq!(
-        History::of(&before_it, 0).at_the_end(),
-        HashMap::from([(0, 0)])
-    );
+    assert_eq!(History::of(&before_it, 0).at_the_end(), HashMap::from([(0, 0)]));
 }
 
 #[test]
 fn other_events_are_kept_beside() {
     let snapshot = snapshot(&[(SegmentAlloc, 0), (Alloc, 0), (OutOfMemory, 77)], &[]);
-    assert_eq!(
-        steps(&snapshot),
-        [(Grow, 0), (Begin, 0), (Op::OutOfMemory, 1)]
-    );
+    assert_eq!(steps(&snapshot), [(Grow, 0), (Begin, 0), (Op::OutOfMemory, 1)]);
     assert_eq!(History::of(&snapshot, 0).others[1].address, 77);
 }
 
@@ -169,14 +111,7 @@ fn times_never_go_back() {
     let mut snapshot = snapshot(&[(Alloc, 0), (FreeRequested, 0)], &[]);
     snapshot.traces[0].events[1].time_us = 3;
     let history = History::of(&snapshot, 0);
-    assert_eq!(
-        history
-            .steps
-            .iter()
-            .map(|step| step.time_us)
-            .collect::<Vec<_>>(),
-        [10, 10]
-    );
+    assert_eq!(history.steps.iter().map(|step| step.time_us).collect::<Vec<_>>(), [10, 10]);
 }
 
 #[test]

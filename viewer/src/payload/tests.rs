@@ -23,25 +23,12 @@ fn event(action: Action, address: u64, bytes: u64, stack: StackId) -> Event {
 }
 
 fn snapshot() -> Snapshot {
-    let mut snapshot = Snapshot {
-        pools: vec![PoolId(0, 0), PoolId(0, 3)],
-        ..Snapshot::default()
-    };
-    let frame = |name: &str| Frame {
-        name: name.to_owned(),
-        file: "<b>\u{1F980}</b>".to_owned(),
-        line: 7,
-    };
+    let mut snapshot = Snapshot { pools: vec![PoolId(0, 0), PoolId(0, 3)], ..Snapshot::default() };
+    let frame = |name: &str| Frame { name: name.to_owned(), file: "<b>\u{1F980}</b>".to_owned(), line: 7 };
     let stack = snapshot.stacks.add([frame("inner"), frame("outer")]);
     snapshot.texts.add("</script>");
-    snapshot.settings.push((
-        "table".to_owned(),
-        Setting::Table(vec![("1".to_owned(), Setting::Integer(4))]),
-    ));
-    let events = vec![
-        event(Action::Alloc, 1 << 60, 300, stack),
-        event(Action::OutOfMemory, 5, u64::MAX, stack),
-    ];
+    snapshot.settings.push(("table".to_owned(), Setting::Table(vec![("1".to_owned(), Setting::Integer(4))])));
+    let events = vec![event(Action::Alloc, 1 << 60, 300, stack), event(Action::OutOfMemory, 5, u64::MAX, stack)];
     snapshot.traces.push(Trace { device: 3, events });
     snapshot
 }
@@ -50,15 +37,10 @@ fn snapshot() -> Snapshot {
 fn unpacked(snapshot: &Snapshot) -> (Value, Vec<u8>) {
     let bytes = compressed(snapshot).unwrap();
     let mut plain = Vec::new();
-    ZlibDecoder::new(bytes.as_slice())
-        .read_to_end(&mut plain)
-        .unwrap();
+    ZlibDecoder::new(bytes.as_slice()).read_to_end(&mut plain).unwrap();
     let columns = plain.split_off(4);
     let length = u32::from_le_bytes(plain.try_into().unwrap()) as usize;
-    (
-        serde_json::from_slice(&columns[..length]).unwrap(),
-        columns[length..].to_vec(),
-    )
+    (serde_json::from_slice(&columns[..length]).unwrap(), columns[length..].to_vec())
 }
 
 /// The bytes of one column.
@@ -70,20 +52,10 @@ fn column<'b>(bytes: &'b [u8], column: &Value) -> &'b [u8] {
 #[test]
 fn words_travel_as_they_are() {
     let (head, _) = unpacked(&snapshot());
-    assert_eq!(
-        head["frames"],
-        json!([
-            ["inner", "<b>\u{1F980}</b>", 7],
-            ["outer", "<b>\u{1F980}</b>", 7]
-        ])
-    );
+    assert_eq!(head["frames"], json!([["inner", "<b>\u{1F980}</b>", 7], ["outer", "<b>\u{1F980}</b>", 7]]));
     assert_eq!(head["texts"], json!(["</script>"]));
     assert_eq!(head["pools"], json!(["default pool", "pool 0.3"]));
-    assert_eq!(
-        head["streams"],
-        json!([u64::MAX.to_string()]),
-        "no digit is lost"
-    );
+    assert_eq!(head["streams"], json!([u64::MAX.to_string()]), "no digit is lost");
     assert_eq!(head["settings"], json!([["table", { "1": 4 }]]));
 }
 
@@ -91,25 +63,15 @@ fn words_travel_as_they_are() {
 fn numbers_travel_in_columns() {
     let (head, bytes) = unpacked(&snapshot());
     let device = &head["devices"][0];
-    assert_eq!(
-        (&device["number"], &device["events"]),
-        (&json!(3), &json!(2))
-    );
+    assert_eq!((&device["number"], &device["events"]), (&json!(3), &json!(2)));
     assert_eq!(device["start_us"], json!(1_700_000_000_000_000_u64));
     assert_eq!(column(&bytes, &head["stack_lengths"]), [2]);
     assert_eq!(column(&bytes, &head["stack_frames"]), [0, 1]);
-    assert_eq!(
-        column(&bytes, &device["allocations"]["address"]),
-        (1_u64 << 60).to_le_bytes()
-    );
+    assert_eq!(column(&bytes, &device["allocations"]["address"]), (1_u64 << 60).to_le_bytes());
     assert_eq!(column(&bytes, &device["allocations"]["bytes"]), [0xAC, 2]);
     assert_eq!(column(&bytes, &device["steps"]["op"]), [0, 5]);
     assert_eq!(column(&bytes, &device["steps"]["time"]), [0, 0]);
-    assert_eq!(
-        column(&bytes, &device["others"]["bytes"]).len(),
-        8,
-        "as much as a browser holds"
-    );
+    assert_eq!(column(&bytes, &device["others"]["bytes"]).len(), 8, "as much as a browser holds");
 }
 
 #[test]
@@ -127,18 +89,12 @@ fn no_word_of_a_user_reaches_the_html() {
     let page = String::from_utf8(page).unwrap();
     let (before, rest) = page.split_once("id=\"data\">").unwrap();
     let (data, after) = rest.split_once("</script>").unwrap();
-    assert!(
-        data.bytes()
-            .all(|b| b.is_ascii_alphanumeric() || b"+/=".contains(&b))
-    );
+    assert!(data.bytes().all(|b| b.is_ascii_alphanumeric() || b"+/=".contains(&b)));
     let mut other = Vec::new();
     crate::page(&Snapshot::default(), &mut other).unwrap();
     let other = String::from_utf8(other).unwrap();
     let length = |part: &str| part.len();
     let (other_before, other_rest) = other.split_once("id=\"data\">").unwrap();
     let (_, other_after) = other_rest.split_once("</script>").unwrap();
-    assert_eq!(
-        (length(before), length(after)),
-        (length(other_before), length(other_after))
-    );
+    assert_eq!((length(before), length(after)), (length(other_before), length(other_after)));
 }

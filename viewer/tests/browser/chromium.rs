@@ -13,12 +13,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-const NAMES: [&str; 4] = [
-    "chromium",
-    "chromium-browser",
-    "google-chrome",
-    "google-chrome-stable",
-];
+const NAMES: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
 const PATIENCE: Duration = Duration::from_secs(60);
 const FLAGS: &str = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking \
     --disable-component-update --disable-sync --disable-dev-shm-usage --hide-scrollbars --remote-debugging-pipe";
@@ -27,9 +22,7 @@ const FLAGS: &str = "--headless --no-sandbox --disable-gpu --disable-quic --no-f
 pub(crate) fn installed() -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     let folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
-    let files = NAMES
-        .iter()
-        .flat_map(|name| folders.iter().map(move |folder| folder.join(name)));
+    let files = NAMES.iter().flat_map(|name| folders.iter().map(move |folder| folder.join(name)));
     files.into_iter().find(|file| file.is_file())
 }
 
@@ -51,11 +44,8 @@ impl Chromium {
     /// Starts a browser; `name` tells its files from those of others.
     pub(crate) fn start(name: &str) -> Self {
         let program = installed().expect("looked for before");
-        let profile =
-            std::env::temp_dir().join(format!("cachette-viewer-{}-{name}", std::process::id()));
-        let script = format!(
-            "exec \"$0\" {FLAGS} --user-data-dir=\"$1\" 3<&0 4>&1 </dev/null >/dev/null 2>/dev/null"
-        );
+        let profile = std::env::temp_dir().join(format!("cachette-viewer-{}-{name}", std::process::id()));
+        let script = format!("exec \"$0\" {FLAGS} --user-data-dir=\"$1\" 3<&0 4>&1 </dev/null >/dev/null 2>/dev/null");
         let mut child = Command::new("sh")
             .args(["-c", &script])
             .args([&program, &profile])
@@ -68,10 +58,7 @@ impl Chromium {
         let (sender, messages) = channel();
         thread::spawn(move || {
             let mut message = Vec::new();
-            while output
-                .read_until(0, &mut message)
-                .is_ok_and(|length| length > 0)
-            {
+            while output.read_until(0, &mut message).is_ok_and(|length| length > 0) {
                 message.pop();
                 let value = serde_json::from_slice(&message).expect("messages are JSON");
                 message.clear();
@@ -81,31 +68,16 @@ impl Chromium {
             }
         });
         let (complaints, requests) = (VecDeque::new(), 0);
-        let mut browser = Self {
-            child,
-            input,
-            messages,
-            session: None,
-            calls: 0,
-            profile,
-            complaints,
-            requests,
-        };
+        let mut browser = Self { child, input, messages, session: None, calls: 0, profile, complaints, requests };
         browser.attach();
         browser
     }
 
     fn attach(&mut self) {
         let target = self.call("Target.createTarget", &json!({ "url": "about:blank" }));
-        let attached = self.call(
-            "Target.attachToTarget",
-            &json!({ "targetId": target["targetId"], "flatten": true }),
-        );
+        let attached = self.call("Target.attachToTarget", &json!({ "targetId": target["targetId"], "flatten": true }));
         self.session = attached["sessionId"].as_str().map(str::to_owned);
-        self.call(
-            "Performance.enable",
-            &json!({ "timeDomain": "threadTicks" }),
-        );
+        self.call("Performance.enable", &json!({ "timeDomain": "threadTicks" }));
         for domain in ["Page", "Runtime", "Log", "Network"] {
             self.call(&format!("{domain}.enable"), &json!({}));
         }
@@ -124,10 +96,7 @@ impl Chromium {
         bytes.push(0);
         self.input.write_all(&bytes).expect("the browser listens");
         loop {
-            let mut message = self
-                .messages
-                .recv_timeout(PATIENCE)
-                .expect("the browser answers");
+            let mut message = self.messages.recv_timeout(PATIENCE).expect("the browser answers");
             if message["id"] == self.calls {
                 assert!(message["error"].is_null(), "{method}: {}", message["error"]);
                 return message["result"].take();
@@ -150,54 +119,36 @@ impl Chromium {
     pub(crate) fn open(&mut self, file: &Path, hash: &str) -> f64 {
         self.call("Page.navigate", &json!({ "url": "about:blank" }));
         self.requests = 0;
-        self.call(
-            "Page.navigate",
-            &json!({ "url": format!("file://{}#{hash}", file.display()) }),
-        );
+        self.call("Page.navigate", &json!({ "url": format!("file://{}#{hash}", file.display()) }));
         let begun = Instant::now();
         while begun.elapsed() < PATIENCE {
-            if let Some(opened) = self
-                .evaluate("Number(document.documentElement?.dataset.opened ?? 0)")
-                .as_f64()
+            if let Some(opened) = self.evaluate("Number(document.documentElement?.dataset.opened ?? 0)").as_f64()
                 && opened > 0.0
             {
                 return opened;
             }
             thread::sleep(Duration::from_millis(20));
         }
-        panic!(
-            "the page did not open; the browser said {:?}",
-            self.complaints
-        );
+        panic!("the page did not open; the browser said {:?}", self.complaints);
     }
 
     /// The value of an expression on the page.
     pub(crate) fn evaluate(&mut self, expression: &str) -> Value {
-        let params =
-            &json!({ "expression": expression, "awaitPromise": true, "returnByValue": true });
+        let params = &json!({ "expression": expression, "awaitPromise": true, "returnByValue": true });
         let mut answer = self.call("Runtime.evaluate", params);
-        assert!(
-            answer["exceptionDetails"].is_null(),
-            "{expression}: {}",
-            answer["exceptionDetails"]
-        );
+        assert!(answer["exceptionDetails"].is_null(), "{expression}: {}", answer["exceptionDetails"]);
         answer["result"]["value"].take()
     }
 
     /// The same for text.
     pub(crate) fn text(&mut self, expression: &str) -> String {
-        self.evaluate(expression)
-            .as_str()
-            .unwrap_or_default()
-            .to_owned()
+        self.evaluate(expression).as_str().unwrap_or_default().to_owned()
     }
 
     /// The same for whole numbers from zero on.
     pub(crate) fn count(&mut self, expression: &str) -> u64 {
         let value = self.evaluate(expression);
-        value
-            .as_u64()
-            .unwrap_or_else(|| panic!("{expression} is {value}"))
+        value.as_u64().unwrap_or_else(|| panic!("{expression} is {value}"))
     }
 
     /// The same for numbers.
@@ -207,9 +158,7 @@ impl Chromium {
 
     /// Waits until what was done is drawn.
     pub(crate) fn settle(&mut self) {
-        self.evaluate(
-            "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))",
-        );
+        self.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))");
     }
 
     pub(crate) fn move_to(&mut self, x: f64, y: f64) {
@@ -244,14 +193,8 @@ impl Chromium {
 
     pub(crate) fn key(&mut self, key: &str) {
         let text = if key.len() == 1 { key } else { "" };
-        self.call(
-            "Input.dispatchKeyEvent",
-            &json!({ "type": "keyDown", "key": key, "text": text }),
-        );
-        self.call(
-            "Input.dispatchKeyEvent",
-            &json!({ "type": "keyUp", "key": key }),
-        );
+        self.call("Input.dispatchKeyEvent", &json!({ "type": "keyDown", "key": key, "text": text }));
+        self.call("Input.dispatchKeyEvent", &json!({ "type": "keyUp", "key": key }));
         self.settle();
     }
 
@@ -264,11 +207,8 @@ impl Chromium {
     pub(crate) fn work_s(&mut self) -> f64 {
         let metrics = self.call("Performance.getMetrics", &json!({}));
         let metrics = metrics["metrics"].as_array().expect("a list of metrics");
-        let work = metrics
-            .iter()
-            .find(|metric| metric["name"] == "TaskDuration");
-        work.and_then(|metric| metric["value"].as_f64())
-            .expect("seconds")
+        let work = metrics.iter().find(|metric| metric["name"] == "TaskDuration");
+        work.and_then(|metric| metric["value"].as_f64()).expect("seconds")
     }
 
     /// Exceptions and refusals since the last look.
@@ -286,13 +226,9 @@ impl Chromium {
 impl Drop for Chromium {
     fn drop(&mut self) {
         self.session = None;
-        let _ = self
-            .input
-            .write_all(b"{\"id\":0,\"method\":\"Browser.close\"}\0");
+        let _ = self.input.write_all(b"{\"id\":0,\"method\":\"Browser.close\"}\0");
         let begun = Instant::now();
-        while begun.elapsed() < Duration::from_secs(5)
-            && !matches!(self.child.try_wait(), Ok(Some(_)))
-        {
+        while begun.elapsed() < Duration::from_secs(5) && !matches!(self.child.try_wait(), Ok(Some(_))) {
             thread::sleep(Duration::from_millis(20));
         }
         let _ = self.child.kill();

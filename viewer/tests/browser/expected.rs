@@ -46,21 +46,14 @@ pub(crate) fn peak(events: &[Event]) -> (u64, usize) {
 /// The innermost frame of a stack that is the program's own.
 pub(crate) fn owner(snapshot: &Snapshot, stack: StackId) -> &Frame {
     let mut frames = snapshot.stacks.frames_of(stack);
-    frames
-        .find(|frame| frame.file.starts_with("/home/"))
-        .expect("every stack has one")
+    frames.find(|frame| frame.file.starts_with("/home/")).expect("every stack has one")
 }
 
 /// Bytes and blocks of each owner.
-pub(crate) fn holders(
-    snapshot: &Snapshot,
-    held: &HashMap<u64, Event>,
-) -> BTreeMap<String, (u64, u64)> {
+pub(crate) fn holders(snapshot: &Snapshot, held: &HashMap<u64, Event>) -> BTreeMap<String, (u64, u64)> {
     let mut holders: BTreeMap<String, (u64, u64)> = BTreeMap::new();
     for event in held.values() {
-        let holder = holders
-            .entry(owner(snapshot, event.stack).name.clone())
-            .or_default();
+        let holder = holders.entry(owner(snapshot, event.stack).name.clone()).or_default();
         *holder = (holder.0 + event.bytes, holder.1 + 1);
     }
     holders
@@ -70,12 +63,7 @@ pub(crate) fn holders(
 pub(crate) fn hits(snapshot: &Snapshot, events: &[Event], text: &str) -> (usize, usize) {
     let has = |frame: &Frame| frame.name.contains(text) || frame.file.contains(text);
     let allocations = events.iter().filter(|event| event.action == Action::Alloc);
-    let found: Vec<&Event> = allocations
-        .filter(|event| snapshot.stacks.frames_of(event.stack).any(has))
-        .collect();
-    let owners: HashSet<&Frame> = found
-        .iter()
-        .map(|event| owner(snapshot, event.stack))
-        .collect();
+    let found: Vec<&Event> = allocations.filter(|event| snapshot.stacks.frames_of(event.stack).any(has)).collect();
+    let owners: HashSet<&Frame> = found.iter().map(|event| owner(snapshot, event.stack)).collect();
     (found.len(), owners.len())
 }

@@ -11,14 +11,8 @@ const PATIENCE_S: f64 = 2.0;
 
 pub(crate) const PROMISES: &[(&str, fn())] = &[
     ("the_figures_at_the_head_are_the_snapshots", head),
-    (
-        "the_table_shows_who_holds_what_at_the_end",
-        holders_at_the_end,
-    ),
-    (
-        "pointing_at_the_peak_shows_who_held_what_there",
-        holders_at_the_peak,
-    ),
+    ("the_table_shows_who_holds_what_at_the_end", holders_at_the_end),
+    ("pointing_at_the_peak_shows_who_held_what_there", holders_at_the_peak),
     ("no_peak_is_lost_between_two_columns", no_peak_is_lost),
     ("the_moment_memory_ran_out_is_a_key_away", out_of_memory),
     ("devices_are_shown_one_at_a_time", devices),
@@ -28,29 +22,13 @@ pub(crate) const PROMISES: &[(&str, fn())] = &[
 fn head() {
     let (snapshot, mut browser) = a_run("head");
     let events = expected::events(&snapshot, 0);
-    let held: u64 = expected::held_after(events)
-        .values()
-        .map(|event| event.bytes)
-        .sum();
-    let reserved: u64 = snapshot
-        .segments
-        .iter()
-        .filter(|s| s.device == 0)
-        .map(|s| s.bytes)
-        .sum();
-    assert_eq!(
-        figure(&mut browser, "peak-allocated"),
-        expected::peak(events).0
-    );
+    let held: u64 = expected::held_after(events).values().map(|event| event.bytes).sum();
+    let reserved: u64 = snapshot.segments.iter().filter(|s| s.device == 0).map(|s| s.bytes).sum();
+    assert_eq!(figure(&mut browser, "peak-allocated"), expected::peak(events).0);
     assert_eq!(figure(&mut browser, "end-allocated"), held);
     assert_eq!(figure(&mut browser, "end-reserved"), reserved);
-    assert_eq!(
-        figure(&mut browser, "peak-reserved"),
-        reserved,
-        "nothing was given back to the device"
-    );
-    let count =
-        "Number(find('[data-figure=events] dd').firstChild.textContent.replace(/\\D/g, ''))";
+    assert_eq!(figure(&mut browser, "peak-reserved"), reserved, "nothing was given back to the device");
+    let count = "Number(find('[data-figure=events] dd').firstChild.textContent.replace(/\\D/g, ''))";
     assert_eq!(browser.count(count), events.len() as u64);
     assert_calm(&mut browser);
 }
@@ -78,22 +56,14 @@ fn holders_at_the_peak() {
 fn out_of_memory() {
     let (snapshot, mut browser) = a_run("out");
     let events = expected::events(&snapshot, 0);
-    let at = events
-        .iter()
-        .position(|event| event.action == Action::OutOfMemory);
+    let at = events.iter().position(|event| event.action == Action::OutOfMemory);
     let at = at.expect("the run asks for too much");
     browser.key("o");
     let details = words(&mut browser, "#details");
     let asked = browser.text(&format!("bytesText({})", events[at].bytes));
     let free = browser.text(&format!("bytesText({})", events[at].address));
-    assert!(
-        details.contains(&format!("Out of memory: {asked} requested")),
-        "{details}"
-    );
-    assert!(
-        details.contains(&format!("Free on device{free}")),
-        "{details}"
-    );
+    assert!(details.contains(&format!("Out of memory: {asked} requested")), "{details}");
+    assert!(details.contains(&format!("Free on device{free}")), "{details}");
     let held = expected::held_after(&events[..at]);
     assert_eq!(rows(&mut browser), expected::holders(&snapshot, &held));
     let share = browser.number("(view.axis.to - view.axis.from) / view.axis.length");
@@ -103,13 +73,9 @@ fn out_of_memory() {
 fn devices() {
     let snapshot = training::snapshot(100_000);
     let annotations = snapshot.annotations.iter();
-    let begun = annotations
-        .filter(|a| a.device == 1 && a.stage == Stage::Start)
-        .count();
+    let begun = annotations.filter(|a| a.device == 1 && a.stage == Stage::Start).count();
     let mut browser = crate::shown::shown(&snapshot, "devices");
-    browser.evaluate(
-        "Object.assign(find('#device'), { selectedIndex: 1 }).dispatchEvent(new Event('change'))",
-    );
+    browser.evaluate("Object.assign(find('#device'), { selectedIndex: 1 }).dispatchEvent(new Event('change'))");
     browser.settle();
     let (peak, _) = expected::peak(expected::events(&snapshot, 1));
     assert_eq!(figure(&mut browser, "peak-allocated"), peak);
@@ -120,29 +86,20 @@ fn devices() {
 /// The time is that of the page's thread, which other programs on the machine do not change; both are printed.
 fn a_million() {
     let snapshot = training::snapshot(1_000_000);
-    let blocks: usize = snapshot
-        .segments
-        .iter()
-        .map(|segment| segment.blocks.len())
-        .sum();
+    let blocks: usize = snapshot.segments.iter().map(|segment| segment.blocks.len()).sum();
     assert!(blocks > 100_000, "{blocks} blocks");
     let page = Page::of(&snapshot, "million");
     let mut browser = Chromium::start("million");
     let before = browser.work_s();
     let opened = browser.open(&page.0, "light");
     let work = browser.work_s() - before;
-    eprintln!(
-        "a million events and {blocks} blocks: {work:.2} s of work, drawn after {opened:.0} ms"
-    );
+    eprintln!("a million events and {blocks} blocks: {work:.2} s of work, drawn after {opened:.0} ms");
     assert!(work < PATIENCE_S, "{work} s");
     let (peak, _) = expected::peak(expected::events(&snapshot, 0));
     assert_eq!(figure(&mut browser, "peak-allocated"), peak);
     let before = browser.work_s();
     browser.evaluate("draw()");
-    eprintln!(
-        "drawn again with {:.3} s of work",
-        browser.work_s() - before
-    );
+    eprintln!("drawn again with {:.3} s of work", browser.work_s() - before);
     let (x, y) = place(&mut browser, 500_000, 4 << 30);
     browser.move_to(x, y);
     assert!(words(&mut browser, "#tip").contains("block of"));

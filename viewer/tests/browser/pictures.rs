@@ -8,14 +8,8 @@ use crate::expected;
 use crate::shown::{Page, a_run, assert_calm, place, rows, stack, words, zoom_to};
 
 pub(crate) const PROMISES: &[(&str, fn())] = &[
-    (
-        "clicking_the_picture_pins_the_block_that_lies_there",
-        pinned_in_the_picture,
-    ),
-    (
-        "clicking_a_block_of_a_segment_shows_its_stack",
-        pinned_in_a_segment,
-    ),
+    ("clicking_the_picture_pins_the_block_that_lies_there", pinned_in_the_picture),
+    ("clicking_a_block_of_a_segment_shows_its_stack", pinned_in_a_segment),
     ("keys_wheel_and_drag_zoom_and_move", zoom),
     ("clicking_an_owner_singles_it_out", single_owner),
     ("light_and_dark_are_a_key_apart", theme),
@@ -39,16 +33,9 @@ fn pinned_in_the_picture() {
     let held = expected::held_after(&events[..state]);
     let event = held.get(&address).expect("what is pinned was held then");
     let frames = snapshot.stacks.frames_of(event.stack);
-    assert_eq!(
-        stack(&mut browser),
-        frames.map(|frame| frame.name.clone()).collect::<Vec<_>>()
-    );
+    assert_eq!(stack(&mut browser), frames.map(|frame| frame.name.clone()).collect::<Vec<_>>());
     browser.move_to(5.0, 5.0);
-    assert_eq!(
-        rows(&mut browser),
-        expected::holders(&snapshot, &held),
-        "the moment stays too"
-    );
+    assert_eq!(rows(&mut browser), expected::holders(&snapshot, &held), "the moment stays too");
     browser.key("Escape");
     assert_eq!(browser.evaluate("view.pin"), Value::Null);
     assert_eq!(words(&mut browser, "#moment"), "at the end");
@@ -57,10 +44,7 @@ fn pinned_in_the_picture() {
 fn pinned_in_a_segment() {
     let (snapshot, mut browser) = a_run("segment");
     let segment = &snapshot.segments[0];
-    let block = segment
-        .blocks
-        .iter()
-        .find(|block| block.state == BlockState::Allocated);
+    let block = segment.blocks.iter().find(|block| block.state == BlockState::Allocated);
     let block = block.expect("the first segment holds weights");
     let middle = block.address - segment.address + block.bytes / 2;
     let corner = "find('#strip-canvas').getBoundingClientRect()";
@@ -72,27 +56,19 @@ fn pinned_in_a_segment() {
     assert!(words(&mut browser, "#tip").contains(owner));
     browser.click(x, y);
     let frames = snapshot.stacks.frames_of(block.stack);
-    assert_eq!(
-        stack(&mut browser),
-        frames.map(|frame| frame.name.clone()).collect::<Vec<_>>()
-    );
+    assert_eq!(stack(&mut browser), frames.map(|frame| frame.name.clone()).collect::<Vec<_>>());
     let details = words(&mut browser, "#details");
-    assert!(
-        details.contains(&format!("0x{:012x}", block.address)),
-        "{details}"
-    );
+    assert!(details.contains(&format!("0x{:012x}", block.address)), "{details}");
     sorted(&mut browser, "size", "view.device.segments.bytes");
     sorted(&mut browser, "free", "view.fragments.free");
 }
 
 /// After this choice the strips are in descending order of these numbers.
 fn sorted(browser: &mut Chromium, choice: &str, numbers: &str) {
-    browser.evaluate(&format!(
-        "Object.assign(find('#sort'), {{ value: '{choice}' }}).dispatchEvent(new Event('change'))"
-    ));
+    browser
+        .evaluate(&format!("Object.assign(find('#sort'), {{ value: '{choice}' }}).dispatchEvent(new Event('change'))"));
     browser.settle();
-    let falls =
-        format!("strips.order.every((s, i, all) => !i || {numbers}[all[i - 1]] >= {numbers}[s])");
+    let falls = format!("strips.order.every((s, i, all) => !i || {numbers}[all[i - 1]] >= {numbers}[s])");
     assert_eq!(browser.evaluate(&falls), true, "{choice}");
 }
 
@@ -116,17 +92,9 @@ fn zoom() {
     assert_eq!(browser.evaluate("view.axis.isWhole"), true);
     browser.drag(x, x + 100.0, y);
     let drawn = browser.number("timeline.wide");
-    assert!(
-        (browser.number(SHARE) - 100.0 / drawn).abs() < 0.01,
-        "a drag shows what it selects"
-    );
-    browser.evaluate(
-        "Object.assign(find('#axis'), { value: 'events' }).dispatchEvent(new Event('change'))",
-    );
-    assert_eq!(
-        browser.count("view.axis.length - 1"),
-        browser.count("view.device.last")
-    );
+    assert!((browser.number(SHARE) - 100.0 / drawn).abs() < 0.01, "a drag shows what it selects");
+    browser.evaluate("Object.assign(find('#axis'), { value: 'events' }).dispatchEvent(new Event('change'))");
+    assert_eq!(browser.count("view.axis.length - 1"), browser.count("view.device.last"));
     assert_calm(&mut browser);
 }
 
@@ -140,11 +108,7 @@ fn single_owner() {
     browser.evaluate("globalThis.values = new Float64Array(view.layers.count)");
     browser.evaluate("view.layers.read(view.device.last, values)");
     let (bytes, _) = expected::holders(&snapshot, &held)[&name];
-    assert_eq!(
-        browser.count("values[0]"),
-        bytes,
-        "the lowest layer is the owner's"
-    );
+    assert_eq!(browser.count("values[0]"), bytes, "the lowest layer is the owner's");
     assert_eq!(browser.count("view.layers.owners.length"), 1);
     browser.key("Escape");
     assert_eq!(browser.evaluate("find('#filter').hidden"), true);

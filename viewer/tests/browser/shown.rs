@@ -41,19 +41,13 @@ pub(crate) fn shown(snapshot: &Snapshot, name: &str) -> Chromium {
     let page = Page::of(snapshot, name);
     let mut browser = Chromium::start(name);
     browser.open(&page.0, "light");
-    assert_eq!(
-        browser.requests(),
-        1,
-        "the page asks for nothing but itself"
-    );
+    assert_eq!(browser.requests(), 1, "the page asks for nothing but itself");
     browser
 }
 
 /// One of the figures at the head, in bytes.
 pub(crate) fn figure(browser: &mut Chromium, name: &str) -> u64 {
-    browser.count(&format!(
-        "Number(find('[data-figure={name}] dd').dataset.bytes)"
-    ))
+    browser.count(&format!("Number(find('[data-figure={name}] dd').dataset.bytes)"))
 }
 
 /// The rows of the table: bytes and blocks by name.
@@ -65,9 +59,7 @@ pub(crate) fn rows(browser: &mut Chromium) -> BTreeMap<String, (u64, u64)> {
             Number(row.cells[2].textContent.replace(/\\D/g, ''))])",
     );
     let rows: Vec<(String, u64, u64)> = serde_json::from_value(rows).expect("rows of three");
-    rows.into_iter()
-        .map(|(name, bytes, blocks)| (name, (bytes, blocks)))
-        .collect()
+    rows.into_iter().map(|(name, bytes, blocks)| (name, (bytes, blocks))).collect()
 }
 
 /// Zooms to a few states around one, so that each has columns of its own.
@@ -88,9 +80,7 @@ pub(crate) fn place(browser: &mut Chromium, state: usize, bytes: u64) -> (f64, f
 /// The functions of the stack in the details.
 pub(crate) fn stack(browser: &mut Chromium) -> Vec<String> {
     let items = "find('#details ol.stack')?.children ?? []";
-    let names = browser.evaluate(&format!(
-        "Array.from({items}, (item) => item.firstChild.textContent)"
-    ));
+    let names = browser.evaluate(&format!("Array.from({items}, (item) => item.firstChild.textContent)"));
     serde_json::from_value(names).expect("a list of names")
 }
 

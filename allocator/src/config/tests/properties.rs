@@ -14,10 +14,7 @@ fn survives(text: &str) {
         Ok(config) => assert_eq!(config.to_string().parse(), Ok(config), "{text}"),
         Err(error) => {
             let span = error.span().expect("an error in a text has a place");
-            assert!(
-                text.get(span.clone())
-                    .is_some_and(|marked| !marked.is_empty())
-            );
+            assert!(text.get(span.clone()).is_some_and(|marked| !marked.is_empty()));
             let shown = error.to_string();
             assert_eq!(shown.lines().count(), 3, "{shown}");
         }
@@ -38,11 +35,7 @@ fn every_small_damage_is_read_or_diagnosed_inside_the_text() {
 }
 
 fn divisions() -> impl Strategy<Value = [u32; 16]> {
-    prop::array::uniform16(prop_oneof![
-        Just(0),
-        (0..32u32).prop_map(|log| 1 << log),
-        Just(2)
-    ])
+    prop::array::uniform16(prop_oneof![Just(0), (0..32u32).prop_map(|log| 1 << log), Just(2)])
 }
 
 fn reserve() -> impl Strategy<Value = Reserve> {

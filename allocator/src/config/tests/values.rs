@@ -24,10 +24,7 @@ fn every_key_reaches_its_value() {
     assert_eq!(config.gc_threshold(), Some(0.5));
     assert_eq!(config.divisions(128 * MIB), 2);
     assert!(config.expandable_segments());
-    assert_eq!(
-        config.expandable_segments_reserve(),
-        Some(Reserve::Fraction(0.9))
-    );
+    assert_eq!(config.expandable_segments_reserve(), Some(Reserve::Fraction(0.9)));
     assert!(config.release_lock_on_malloc());
     assert_eq!(config.memory_fraction(), Some(0.75));
     assert!(config.throw_on_driver_oom());
@@ -61,10 +58,7 @@ fn the_written_form_uses_the_first_spelling_and_leaves_the_backend_out() {
 #[test]
 fn both_vendors_spellings_are_one_key() {
     for key in Key::ALL.iter().filter(|key| key.spellings().len() > 1) {
-        let by_spelling = key
-            .spellings()
-            .iter()
-            .map(|name| format!("{name}:True").parse::<Config>().unwrap());
+        let by_spelling = key.spellings().iter().map(|name| format!("{name}:True").parse::<Config>().unwrap());
         for config in by_spelling {
             assert_eq!(config.to_string(), format!("{key}:True"));
         }
@@ -76,37 +70,15 @@ fn both_vendors_spellings_are_one_key() {
 fn s19_the_large_segment_bounds_what_limits_splitting() {
     let least = |least| Rule::Mebibytes { least };
     for (text, key, value, rule) in [
-        (
-            "large_segment_size_mb:10",
-            Key::LargeSegment,
-            "10",
-            least(11),
-        ),
+        ("large_segment_size_mb:10", Key::LargeSegment, "10", least(11)),
         ("max_split_size_mb:19", Key::MaxSplit, "19", least(20)),
-        (
-            "max_non_split_rounding_mb:19",
-            Key::MaxNonSplitRounding,
-            "19",
-            least(20),
-        ),
-        (
-            "max_split_size_mb:20,large_segment_size_mb:25",
-            Key::MaxSplit,
-            "20",
-            least(25),
-        ),
-        (
-            "max_non_split_rounding_mb:24,large_segment_size_mb:25",
-            Key::MaxNonSplitRounding,
-            "24",
-            least(25),
-        ),
+        ("max_non_split_rounding_mb:19", Key::MaxNonSplitRounding, "19", least(20)),
+        ("max_split_size_mb:20,large_segment_size_mb:25", Key::MaxSplit, "20", least(25)),
+        ("max_non_split_rounding_mb:24,large_segment_size_mb:25", Key::MaxNonSplitRounding, "24", least(25)),
     ] {
         assert_eq!(refused(text), (key, value.to_owned(), rule), "{text}");
     }
-    let config: Config = "max_split_size_mb:11,large_segment_size_mb:11"
-        .parse()
-        .unwrap();
+    let config: Config = "max_split_size_mb:11,large_segment_size_mb:11".parse().unwrap();
     assert_eq!(config.max_split_bytes(), Some(11 * MIB));
     assert_eq!(config.max_non_split_rounding_bytes(), 11 * MIB);
 }
@@ -139,13 +111,9 @@ fn m16_the_threshold_excludes_both_ends() {
 #[test]
 fn m21_switches_are_spelt_exactly() {
     let config = Config::default();
-    let switches = Key::ALL
-        .iter()
-        .filter(|key| Rule::of(**key, &config) == Rule::Switch);
+    let switches = Key::ALL.iter().filter(|key| Rule::of(**key, &config) == Rule::Switch);
     for key in switches {
-        for value in [
-            "true", "FALSE", "1", "0", "yes", "none", "", "[]", "[a:True]",
-        ] {
+        for value in ["true", "FALSE", "1", "0", "yes", "none", "", "[]", "[a:True]"] {
             let text = format!("{key}:{value}");
             assert_eq!(refused(&text), (*key, value.to_owned(), Rule::Switch));
         }
@@ -166,90 +134,26 @@ fn x2_a_bad_reserve_is_refused() {
 #[test]
 fn values_out_of_range_are_refused() {
     for (text, key, rule) in [
-        (
-            "max_split_size_mb:2",
-            Key::MaxSplit,
-            Rule::Mebibytes { least: 20 },
-        ),
-        (
-            "max_split_size_mb:17592186044416",
-            Key::MaxSplit,
-            Rule::Mebibytes { least: 20 },
-        ),
-        (
-            "garbage_collection_threshold:1.2",
-            Key::GcThreshold,
-            Rule::OpenFraction,
-        ),
-        (
-            "release_lock_on_cudamalloc:none",
-            Key::ReleaseLock,
-            Rule::Switch,
-        ),
-        (
-            "pinned_use_cuda_host_register:none",
-            Key::PinnedHostRegister,
-            Rule::Switch,
-        ),
-        (
-            "pinned_num_register_threads:none",
-            Key::PinnedThreads,
-            Rule::Threads,
-        ),
-        (
-            "pinned_num_register_threads:3",
-            Key::PinnedThreads,
-            Rule::Threads,
-        ),
-        (
-            "pinned_num_register_threads:1024",
-            Key::PinnedThreads,
-            Rule::Threads,
-        ),
-        (
-            "pinned_num_register_threads:4294967297",
-            Key::PinnedThreads,
-            Rule::Threads,
-        ),
-        (
-            "pinned_reserve_segment_size_mb:0",
-            Key::PinnedReserve,
-            Rule::Mebibytes { least: 1 },
-        ),
+        ("max_split_size_mb:2", Key::MaxSplit, Rule::Mebibytes { least: 20 }),
+        ("max_split_size_mb:17592186044416", Key::MaxSplit, Rule::Mebibytes { least: 20 }),
+        ("garbage_collection_threshold:1.2", Key::GcThreshold, Rule::OpenFraction),
+        ("release_lock_on_cudamalloc:none", Key::ReleaseLock, Rule::Switch),
+        ("pinned_use_cuda_host_register:none", Key::PinnedHostRegister, Rule::Switch),
+        ("pinned_num_register_threads:none", Key::PinnedThreads, Rule::Threads),
+        ("pinned_num_register_threads:3", Key::PinnedThreads, Rule::Threads),
+        ("pinned_num_register_threads:1024", Key::PinnedThreads, Rule::Threads),
+        ("pinned_num_register_threads:4294967297", Key::PinnedThreads, Rule::Threads),
+        ("pinned_reserve_segment_size_mb:0", Key::PinnedReserve, Rule::Mebibytes { least: 1 }),
         ("memory_limit:0", Key::MemoryLimit, Rule::Size),
         ("memory_limit:4T", Key::MemoryLimit, Rule::Size),
-        (
-            "memory_limit:99999999999999999999",
-            Key::MemoryLimit,
-            Rule::Size,
-        ),
+        ("memory_limit:99999999999999999999", Key::MemoryLimit, Rule::Size),
         ("roundup_power2_divisions:3", Key::Roundup, Rule::Divisions),
         ("roundup_power2_divisions:0", Key::Roundup, Rule::Divisions),
-        (
-            "roundup_power2_divisions:4294967296",
-            Key::Roundup,
-            Rule::Divisions,
-        ),
-        (
-            "roundup_power2_divisions:[64:3]",
-            Key::Roundup,
-            Rule::IntervalDivisions,
-        ),
-        (
-            "roundup_power2_divisions:[64:]",
-            Key::Roundup,
-            Rule::IntervalDivisions,
-        ),
-        (
-            "roundup_power2_divisions:[3:4]",
-            Key::Roundup,
-            Rule::Interval,
-        ),
-        (
-            "roundup_power2_divisions:[0:4]",
-            Key::Roundup,
-            Rule::Interval,
-        ),
+        ("roundup_power2_divisions:4294967296", Key::Roundup, Rule::Divisions),
+        ("roundup_power2_divisions:[64:3]", Key::Roundup, Rule::IntervalDivisions),
+        ("roundup_power2_divisions:[64:]", Key::Roundup, Rule::IntervalDivisions),
+        ("roundup_power2_divisions:[3:4]", Key::Roundup, Rule::Interval),
+        ("roundup_power2_divisions:[0:4]", Key::Roundup, Rule::Interval),
         ("backend:cudaMallocAsync", Key::Backend, Rule::Backend),
         ("backend:hipMallocAsync", Key::Backend, Rule::Backend),
         ("backend:other", Key::Backend, Rule::Backend),
@@ -286,9 +190,7 @@ fn an_update_resets_four_settings_and_keeps_the_rest() {
     kept.roundup = Roundup::default();
     assert_eq!(config, kept);
 
-    config
-        .update("expandable_segments:False,max_split_size_mb:25")
-        .unwrap();
+    config.update("expandable_segments:False,max_split_size_mb:25").unwrap();
     assert!(!config.expandable_segments());
     assert_eq!(config.max_split_bytes(), Some(25 * MIB));
 }

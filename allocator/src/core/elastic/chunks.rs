@@ -13,11 +13,7 @@ impl<G: Guard> Shelf<G> {
         for block in ground.places.iter() {
             let free = &self.blocks[block];
             let (start, within) = (free.address, free.bytes());
-            spares.extend(ground.inside(start, start + within).map(|chunk| Spare {
-                chunk,
-                block,
-                within,
-            }));
+            spares.extend(ground.inside(start, start + within).map(|chunk| Spare { chunk, block, within }));
         }
         spares
     }

@@ -140,9 +140,7 @@ impl<G: Guard> Shelf<G> {
 
     /// Whether free blocks of a kind are listed by place.
     fn is_by_place(&self, kind: Kind) -> bool {
-        self.ground
-            .as_ref()
-            .is_some_and(|ground| ground.is_by_place(kind))
+        self.ground.as_ref().is_some_and(|ground| ground.is_by_place(kind))
     }
 
     /// Lists small free blocks by place, as large ones are, so that a request gets the first that fits; or by size.

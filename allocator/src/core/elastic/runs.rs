@@ -13,10 +13,7 @@ impl<G: Guard> Shelf<G> {
         let mut runs: Vec<Run> = Vec::new();
         for hole in ground.holes.values() {
             let at = self.blocks[*hole].address;
-            if runs
-                .last()
-                .is_none_or(|last| !(last.start..last.end).contains(&at))
-            {
+            if runs.last().is_none_or(|last| !(last.start..last.end).contains(&at)) {
                 runs.push(self.run_around(*hole));
             }
         }
@@ -31,12 +28,7 @@ impl<G: Guard> Shelf<G> {
             first = before;
         }
         let start = self.blocks[first].address;
-        let mut run = Run {
-            anchor,
-            start,
-            end: start,
-            free: Vec::new(),
-        };
+        let mut run = Run { anchor, start, end: start, free: Vec::new() };
         let mut at = first.get();
         while let Some(id) = at
             && self.blocks[id].can_be_placed_on()

@@ -27,13 +27,8 @@ impl<G: Guard> Shelf<G> {
     }
 
     /// Puts a segment into the tables, with one block that is not listed; `None` when they are full.
-    pub(in crate::core) fn put_segment(
-        &mut self,
-        segment: Segment,
-    ) -> Option<(SegmentId, BlockId)> {
-        let grains = u32::try_from(segment.bytes / GRAIN)
-            .ok()
-            .filter(|grains| *grains > 0)?;
+    pub(in crate::core) fn put_segment(&mut self, segment: Segment) -> Option<(SegmentId, BlockId)> {
+        let grains = u32::try_from(segment.bytes / GRAIN).ok().filter(|grains| *grains > 0)?;
         let (address, age, kind) = (segment.base, segment.age, segment.kind);
         let segment = self.segments.add(segment)?;
         let Some(first) = self.blocks.claim() else {

@@ -11,11 +11,7 @@ use crate::core::{BlockId, ChunkId};
 use crate::size::GRAIN;
 
 const PAGE: u64 = 2 << 20;
-const SETTINGS: [ElasticSetting; 3] = [
-    ElasticSetting::Default,
-    ElasticSetting::Compact,
-    ElasticSetting::Quick,
-];
+const SETTINGS: [ElasticSetting; 3] = [ElasticSetting::Default, ElasticSetting::Compact, ElasticSetting::Quick];
 
 /// What the device and the allocator are like at one moment, to borrow [`Facts`] from.
 #[derive(Clone, Debug)]
@@ -75,12 +71,7 @@ fn run_of((lead, holes, trail): &Shape, start: u64) -> Run {
     // The first hole begins at a whole page, as every chunk does.
     let first = (start + lead * GRAIN).next_multiple_of(PAGE);
     let start = first - lead * GRAIN;
-    let mut run = Run {
-        anchor: BlockId::NONE,
-        start,
-        end: first,
-        free: Vec::new(),
-    };
+    let mut run = Run { anchor: BlockId::NONE, start, end: first, free: Vec::new() };
     if *lead > 0 {
         run.free.push((start, first));
     }
@@ -105,12 +96,7 @@ fn chunks_in(start: u64, end: u64, sizes: &[u64], spares: &mut Vec<Spare>) {
         let bytes = wanted.min((end - at) / PAGE * PAGE);
         let id = ChunkId(u32::try_from(spares.len()).unwrap_or(0));
         spares.push(Spare {
-            chunk: Chunk {
-                id,
-                at,
-                bytes,
-                kind: Kind::Large,
-            },
+            chunk: Chunk { id, at, bytes, kind: Kind::Large },
             block: BlockId::NONE,
             within: end - start,
         });
@@ -367,29 +353,17 @@ fn a_new_chunk_is_a_small_part_of_what_is_held_unless_much_is_asked_for_at_once(
     assert_eq!(pieces(default, 8192 * mib, 0), [512 * mib; 16]);
     assert_eq!(pieces(quick, 64 * mib, 1 << 30), [64 * mib; 1]);
     assert_eq!(pieces(quick, 8192 * mib, 0), [512 * mib; 16]);
-    assert_eq!(
-        pieces(ElasticSetting::Compact, 64 * mib, 80 << 30),
-        [2 * mib; 32]
-    );
+    assert_eq!(pieces(ElasticSetting::Compact, 64 * mib, 80 << 30), [2 * mib; 32]);
 }
 
 #[test]
 fn a_very_large_request_comes_in_sixteen_pieces_at_most_whatever_was_paid() {
-    let requests = [
-        256 << 20,
-        (256 << 20) + GRAIN,
-        1 << 30,
-        (1 << 30) + GRAIN,
-        7 << 30,
-    ];
+    let requests = [256 << 20, (256 << 20) + GRAIN, 1 << 30, (1 << 30) + GRAIN, 7 << 30];
     for setting in [ElasticSetting::Default, ElasticSetting::Quick] {
         for spent in [0, 10, 100, 10_000] {
             let pieces = requests.map(|request| pieces_after(spent, setting, request, 0).len());
             assert!(pieces.iter().all(|pieces| *pieces <= 16), "{pieces:?}");
         }
     }
-    assert_eq!(
-        pieces_after(0, ElasticSetting::Compact, 1 << 30, 0).len(),
-        512
-    );
+    assert_eq!(pieces_after(0, ElasticSetting::Compact, 1 << 30, 0).len(), 512);
 }

@@ -17,12 +17,7 @@ use crate::stats::Counted;
 
 impl<D: Device> Heap<D> {
     /// Carries out a plan. There is no memory if the device or the limit says so.
-    pub(super) fn carry_out(
-        self: &Arc<Self>,
-        ask: Ask,
-        begun: Begun,
-        lent: Vec<Lent<D>>,
-    ) -> hal::Result<Tried> {
+    pub(super) fn carry_out(self: &Arc<Self>, ask: Ask, begun: Begun, lent: Vec<Lent<D>>) -> hal::Result<Tried> {
         let new = begun.plan.new_bytes();
         let totals = &self.shared.totals;
         let Some(reservation) = self.shared.reserve(new) else {
@@ -32,40 +27,21 @@ impl<D: Device> Heap<D> {
         let filled = self
             .fence_for(&begun)
             .map_err(Unfilled::from)
-            .and_then(|fence| {
-                Ok((
-                    fence,
-                    filling::fill(&self.shared, &begun.plan.fills, begun.plan.kind())?,
-                ))
-            });
+            .and_then(|fence| Ok((fence, filling::fill(&self.shared, &begun.plan.fills, begun.plan.kind())?)));
         match filled {
             Ok((fence, chunks)) => {
                 reservation.keep(new);
-                let made = begun
-                    .plan
-                    .fills
-                    .iter()
-                    .filter(|fill| fill.spare.is_none())
-                    .count();
+                let made = begun.plan.fills.iter().filter(|fill| fill.spare.is_none()).count();
                 totals.device_allocs.fetch_add(made as u64, Relaxed);
-                self.shared
-                    .chunks
-                    .spent
-                    .fetch_add(begun.plan.fills.len() as u64, Relaxed);
+                self.shared.chunks.spent.fetch_add(begun.plan.fills.len() as u64, Relaxed);
                 let taken = self.commit(ask, begun, lent, &chunks, fence.as_ref());
                 Ok(Tried::Served(taken))
             }
-            Err(Unfilled {
-                error,
-                left,
-                refused,
-            }) => {
+            Err(Unfilled { error, left, refused }) => {
                 let kept = || left.iter().filter(|left| left.chunk.is_some());
                 let bytes: u64 = kept().map(|left| left.bytes).sum();
                 // What could not be given back counts as got, so that giving it back later adds up.
-                totals
-                    .device_allocs
-                    .fetch_add(kept().count() as u64, Relaxed);
+                totals.device_allocs.fetch_add(kept().count() as u64, Relaxed);
                 reservation.keep(bytes);
                 self.give_up(begun, lent, &left);
                 for id in &refused {
@@ -105,12 +81,7 @@ impl<D: Device> Heap<D> {
         let kind = plan.kind();
         let mut gained = plan.new_bytes();
         for lent in lent {
-            gained += lent
-                .moved
-                .chunks
-                .iter()
-                .map(|(chunk, _)| chunk.bytes)
-                .sum::<u64>();
+            gained += lent.moved.chunks.iter().map(|(chunk, _)| chunk.bytes).sum::<u64>();
             guards.extend(lent.guards);
             told = told.and(lent.heap.let_go_of(lent.moved, &[], true));
         }
@@ -128,10 +99,8 @@ impl<D: Device> Heap<D> {
         }
         let rounded = state.policy.round(ask.requested);
         let id = state.shelf.commit(&place, rounded, guards);
-        self.counters
-            .lower(Counted::ReservedBytes, kind.other(), turned);
-        self.counters
-            .raise(Counted::ReservedBytes, kind, gained + turned);
+        self.counters.lower(Counted::ReservedBytes, kind.other(), turned);
+        self.counters.raise(Counted::ReservedBytes, kind, gained + turned);
         let (taken, _) = self.hand_out_carefully(&mut state, id, ask);
         self.publish(&mut state);
         drop(state);
@@ -144,20 +113,12 @@ impl<D: Device> Heap<D> {
     }
 
     fn index_chunk(&self, state: &State<D>, place: Held, chunk: Chunk) {
-        let home = Home {
-            heap: self.number,
-            segment: state.shelf.block(place.block).segment,
-        };
+        let home = Home { heap: self.number, segment: state.shelf.block(place.block).segment };
         self.shared.index.insert(chunk.at, chunk.bytes, home);
     }
 
     /// Puts everything back that a plan held, but for addresses where something is left on the device.
-    pub(super) fn give_up(
-        &self,
-        begun: Begun,
-        lent: Vec<Lent<D>>,
-        leftovers: &[filling::Leftover],
-    ) {
+    pub(super) fn give_up(&self, begun: Begun, lent: Vec<Lent<D>>, leftovers: &[filling::Leftover]) {
         for Lent { heap, moved, .. } in lent {
             heap.put_back_chunks(&moved);
         }
@@ -166,18 +127,13 @@ impl<D: Device> Heap<D> {
         for held in begun.place {
             let block = state.shelf.block(held.block);
             let range = block.address..block.address + block.bytes();
-            let here: Vec<_> = leftovers
-                .iter()
-                .filter(|left| range.contains(&left.at))
-                .copied()
-                .collect();
+            let here: Vec<_> = leftovers.iter().filter(|left| range.contains(&left.at)).copied().collect();
             if here.is_empty() {
                 state.shelf.put_back(vec![held]);
                 continue;
             }
             for left in here.iter().filter(|left| left.chunk.is_some()) {
-                self.counters
-                    .raise(Counted::ReservedBytes, left.kind, left.bytes);
+                self.counters.raise(Counted::ReservedBytes, left.kind, left.bytes);
             }
             state.shelf.abandon(held);
             self.add_stale(held.block, here, Vec::new());

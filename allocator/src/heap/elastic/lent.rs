@@ -42,13 +42,8 @@ impl<D: Device> Heap<D> {
                 continue;
             }
             let mut chunks = spares.iter().map(|spare| spare.chunk).collect();
-            self.shared
-                .chunks
-                .retain_loose(&mut chunks, |chunk: &Chunk| chunk.id);
-            offers.push(Offer {
-                heap: Arc::clone(heap),
-                chunks,
-            });
+            self.shared.chunks.retain_loose(&mut chunks, |chunk: &Chunk| chunk.id);
+            offers.push(Offer { heap: Arc::clone(heap), chunks });
         }
         Ok(offers)
     }
@@ -90,19 +85,13 @@ impl<D: Device> Heap<D> {
 
     pub(super) fn guards_of_moved(&self, moved: &Moved) -> Vec<Arc<Fence<D>>> {
         let state = self.state.lock();
-        let guards = moved
-            .chunks
-            .iter()
-            .flat_map(|(_, held)| state.shelf.guards_of(*held));
+        let guards = moved.chunks.iter().flat_map(|(_, held)| state.shelf.guards_of(*held));
         guards.collect()
     }
 }
 
 /// Takes the chunks of other heaps that a plan uses; `None` if one of them is not to be had any more.
-pub(super) fn borrow<D: Device>(
-    plan: &Plan,
-    offers: &[Offer<D>],
-) -> hal::Result<Option<Vec<Lent<D>>>> {
+pub(super) fn borrow<D: Device>(plan: &Plan, offers: &[Offer<D>]) -> hal::Result<Option<Vec<Lent<D>>>> {
     let mut lent = Vec::new();
     for offer in offers {
         let used = |chunk: &&Chunk| plan.fills.iter().any(|fill| fill.spare == Some(chunk.id));
@@ -113,11 +102,7 @@ pub(super) fn borrow<D: Device>(
         let moved = offer.heap.hold_chunks(&wanted);
         let all = moved.chunks.len() == wanted.len();
         let guards = offer.heap.guards_of_moved(&moved);
-        lent.push(Lent {
-            heap: Arc::clone(&offer.heap),
-            moved,
-            guards,
-        });
+        lent.push(Lent { heap: Arc::clone(&offer.heap), moved, guards });
         // Held now, they can get no further work, so what is in the stream now is all that there will be.
         let idle = if all { offer.heap.is_idle() } else { Ok(false) };
         if matches!(idle, Ok(true)) {

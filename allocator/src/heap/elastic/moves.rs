@@ -56,9 +56,6 @@ pub(in crate::heap) struct Moved {
 impl Moved {
     /// No chunks.
     pub(in crate::heap) const fn none() -> Self {
-        Self {
-            chunks: Vec::new(),
-            begun: None,
-        }
+        Self { chunks: Vec::new(), begun: None }
     }
 }

@@ -124,11 +124,7 @@ impl FunctionSource {
     /// 1. The library's initialisers are sound to run.
     /// 2. The symbols are functions of the types [`CAllocate`] and [`CFree`].
     /// 3. They keep the promises of [`Source`](crate::source::Source), from any thread.
-    pub unsafe fn load(
-        path: impl AsRef<Path>,
-        allocate: &str,
-        free: &str,
-    ) -> Result<Self, SourceError> {
+    pub unsafe fn load(path: impl AsRef<Path>, allocate: &str, free: &str) -> Result<Self, SourceError> {
         let path = path.as_ref();
         // SAFETY: 1. is the caller's promise.
         let library = unsafe { open_own(path) }?;
@@ -140,10 +136,7 @@ impl FunctionSource {
         let (Some(allocate), Some(free)) = (found_allocate, found_free) else {
             return Err(SourceError::lacks(&library, &missing));
         };
-        let name = path
-            .file_name()
-            .unwrap_or(path.as_os_str())
-            .to_string_lossy();
+        let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
         // SAFETY: 3. is the caller's promise, and the library is never closed.
         Ok(unsafe { Self::from_c(name, allocate, free) })
     }
@@ -154,11 +147,7 @@ impl FunctionSource {
     ///
     /// 1. The library's initialisers are sound to run.
     /// 2. The symbols are functions of the types in [`CHooks`], and can be called from any thread.
-    pub unsafe fn load_hooks(
-        self,
-        path: impl AsRef<Path>,
-        names: &HookNames<'_>,
-    ) -> Result<Self, SourceError> {
+    pub unsafe fn load_hooks(self, path: impl AsRef<Path>, names: &HookNames<'_>) -> Result<Self, SourceError> {
         // SAFETY: 1. is the caller's promise.
         let library = unsafe { open_own(path.as_ref()) }?;
         let mut missing = Vec::new();
@@ -193,11 +182,7 @@ impl FunctionSource {
 /// # Safety
 ///
 /// 1. `F` is the type of pointers to the function called `name`.
-unsafe fn find<'n, F: Copy>(
-    library: &Library,
-    name: Option<&'n str>,
-    missing: &mut Vec<&'n str>,
-) -> Option<F> {
+unsafe fn find<'n, F: Copy>(library: &Library, name: Option<&'n str>, missing: &mut Vec<&'n str>) -> Option<F> {
     let name = name?;
     // SAFETY: 1. is the caller's promise.
     let found = unsafe { library.find::<F>(name) };

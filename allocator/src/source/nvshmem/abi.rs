@@ -8,15 +8,8 @@ use std::ptr;
 /// The second version of two of them only adds the number of the device. The library takes the current device where it
 /// is not told one, and a release from before the second version should know the first.
 const fn version_of(bytes: usize) -> c_int {
-    assert!(
-        bytes < 1 << 16,
-        "the size has the lower half of the version"
-    );
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_possible_wrap,
-        reason = "it is less than 65,536"
-    )]
+    assert!(bytes < 1 << 16, "the size has the lower half of the version");
+    #[expect(clippy::cast_possible_truncation, clippy::cast_possible_wrap, reason = "it is less than 65,536")]
     let bytes = bytes as c_int;
     (1 << 16) + bytes
 }
@@ -32,10 +25,7 @@ pub struct UniqueId {
 impl UniqueId {
     /// An id that the library has yet to fill.
     pub(super) const fn empty() -> Self {
-        Self {
-            version: version_of(size_of::<Self>()),
-            internal: [0; 124],
-        }
+        Self { version: version_of(size_of::<Self>()), internal: [0; 124] }
     }
 
     /// The id from what [`to_bytes`](Self::to_bytes) gave in another process.
@@ -45,10 +35,7 @@ impl UniqueId {
         let mut id = Self::empty();
         let bytes = id.internal.iter_mut().zip(internal);
         bytes.for_each(|(to, from)| *to = c_char::from_ne_bytes([*from]));
-        id.version = version
-            .iter()
-            .rev()
-            .fold(0, |all, byte| all << 8 | c_int::from(*byte));
+        id.version = version.iter().rev().fold(0, |all, byte| all << 8 | c_int::from(*byte));
         id
     }
 
@@ -101,22 +88,9 @@ const _: () = assert!(size_of::<InitAttributes>() == 144);
 impl InitAttributes {
     /// Attributes for one of `ranks` ranks, which `id` joins.
     pub(super) fn new(id: *mut UniqueId, rank: c_int, ranks: c_int) -> Self {
-        let unique_id = UniqueIdArguments {
-            version: version_of(size_of::<UniqueIdArguments>()),
-            id,
-            rank,
-            ranks,
-        };
-        let arguments = InitArguments {
-            version: version_of(size_of::<InitArguments>()),
-            unique_id,
-            content: [0; 96],
-        };
-        Self {
-            version: version_of(size_of::<Self>()),
-            mpi_communicator: ptr::null_mut(),
-            arguments,
-        }
+        let unique_id = UniqueIdArguments { version: version_of(size_of::<UniqueIdArguments>()), id, rank, ranks };
+        let arguments = InitArguments { version: version_of(size_of::<InitArguments>()), unique_id, content: [0; 96] };
+        Self { version: version_of(size_of::<Self>()), mpi_communicator: ptr::null_mut(), arguments }
     }
 }
 

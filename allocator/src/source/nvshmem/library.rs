@@ -149,17 +149,9 @@ impl NvshmemLibrary {
     }
 
     /// Initialises the library for one of several ranks, on `device`; returns when all of them have come.
-    pub fn join(
-        self,
-        device: Ordinal,
-        id: UniqueId,
-        rank: u32,
-        ranks: u32,
-    ) -> Result<Nvshmem, SourceError> {
+    pub fn join(self, device: Ordinal, id: UniqueId, rank: u32, ranks: u32) -> Result<Nvshmem, SourceError> {
         self.check_unused()?;
-        let (Ok(rank), Ok(ranks), true) =
-            (c_int::try_from(rank), c_int::try_from(ranks), rank < ranks)
-        else {
+        let (Ok(rank), Ok(ranks), true) = (c_int::try_from(rank), c_int::try_from(ranks), rank < ranks) else {
             return Err(SourceError::other(
                 format!("there is no rank {rank} of {ranks}"),
                 "ranks count from zero, and each is less than their number",
@@ -174,10 +166,7 @@ impl NvshmemLibrary {
         if self.status() == NvshmemStatus::NotInitialised {
             return Ok(());
         }
-        Err(SourceError::other(
-            format!("{} is initialised already", self.name),
-            "use `adopt`",
-        ))
+        Err(SourceError::other(format!("{} is initialised already", self.name), "use `adopt`"))
     }
 
     fn start(
@@ -197,9 +186,7 @@ impl NvshmemLibrary {
         // The library reports success also where it met no device that it can use.
         if status != 0 || self.status_under(&turn) != NvshmemStatus::Initialised {
             return Err(SourceError::unavailable(
-                format!(
-                    "nvshmemx_hostlib_init_attr did not set up device {device} (status {status})"
-                ),
+                format!("nvshmemx_hostlib_init_attr did not set up device {device} (status {status})"),
                 "run with NVSHMEM_DEBUG=INFO to see why; without InfiniBand, \
                  NVSHMEM_REMOTE_TRANSPORT=none may help",
             ));

@@ -63,10 +63,7 @@ impl Model {
     }
 
     fn is_empty(&self) -> bool {
-        self.allocated.is_empty()
-            && self.pending.is_empty()
-            && self.segments.is_empty()
-            && self.split == [(0, 0); 2]
+        self.allocated.is_empty() && self.pending.is_empty() && self.segments.is_empty() && self.split == [(0, 0); 2]
     }
 
     /// Changes the heap and its counters; whether the ledger must look.

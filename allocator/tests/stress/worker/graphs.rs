@@ -23,11 +23,7 @@ pub(super) struct Graphs {
 impl Graphs {
     pub(super) fn new(world: &World) -> Self {
         let lane = world.allocator.create_stream();
-        Self {
-            lane: lane.expect("nothing fails yet"),
-            recording: None,
-            made: Vec::new(),
-        }
+        Self { lane: lane.expect("nothing fails yet"), recording: None, made: Vec::new() }
     }
 }
 

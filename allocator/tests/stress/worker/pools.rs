@@ -22,15 +22,8 @@ pub(super) struct Room {
 impl Room {
     pub(super) fn new(world: &World, number: u64) -> Self {
         let tag = format!("worker {number}");
-        let pool = world
-            .allocator
-            .create_pool_with(PoolOptions::new().tag(&*tag));
-        Self {
-            pool: pool.expect("nothing fails yet"),
-            tag,
-            held: Vec::new(),
-            dropped: false,
-        }
+        let pool = world.allocator.create_pool_with(PoolOptions::new().tag(&*tag));
+        Self { pool: pool.expect("nothing fails yet"), tag, held: Vec::new(), dropped: false }
     }
 }
 
@@ -44,11 +37,7 @@ pub(super) struct Saved {
 
 impl Saved {
     pub(super) fn new(world: &World) -> Self {
-        Self {
-            pool: world.allocator.create_pool(),
-            raw: Vec::new(),
-            state: None,
-        }
+        Self { pool: world.allocator.create_pool(), raw: Vec::new(), state: None }
     }
 }
 
@@ -73,11 +62,7 @@ impl Worker<'_> {
             self.wake();
         } else {
             let drops = self.draw.once_in(5);
-            let contents = if drops {
-                Contents::Drop
-            } else {
-                Contents::Keep
-            };
+            let contents = if drops { Contents::Drop } else { Contents::Keep };
             let slept = if self.draw.once_in(3) {
                 let allocator = &self.world.allocator;
                 allocator.sleep_tagged(&self.room.tag, contents)
@@ -131,10 +116,7 @@ impl Worker<'_> {
         if self.room.pool.is_asleep() {
             // A device that withholds memory may have none left for it.
             let woken = self.wake();
-            assert!(
-                woken || self.world.kind.withholds(),
-                "there is room to wake"
-            );
+            assert!(woken || self.world.kind.withholds(), "there is room to wake");
         }
         self.after_waking();
         self.room.held.clear();
@@ -186,10 +168,7 @@ impl Worker<'_> {
                 self.saved.raw = raw.iter().filter_map(filled).collect();
             }
             // Another worker has emptied the cache.
-            Err(Error::Pool {
-                why: PoolProblem::Changed { .. },
-                ..
-            }) => {}
+            Err(Error::Pool { why: PoolProblem::Changed { .. }, .. }) => {}
             Err(error) => assert!(world.allows(&error), "{error}"),
         }
     }

@@ -39,12 +39,7 @@ impl Worker<'_> {
             self.world.done(self.world.allocator.free_raw(address));
             return None;
         }
-        Some(Raw {
-            address,
-            bytes,
-            stream: stream.clone(),
-            byte,
-        })
+        Some(Raw { address, bytes, stream: stream.clone(), byte })
     }
 
     pub(super) fn check_raw(&self, raw: &Raw, what: &str) {

@@ -48,11 +48,7 @@ const GOOD: &str = "a 7 1000 3\na 9 24 0\nf 7\na 7 500 3\nf 9\nf 7\n";
 #[test]
 fn slots_and_streams_are_numbered_from_zero() {
     let trace = Scratch::new(GOOD.as_bytes(), ".trace").open().unwrap();
-    let allocate = |slot, stream, bytes| Operation::Allocate {
-        slot,
-        stream,
-        bytes,
-    };
+    let allocate = |slot, stream, bytes| Operation::Allocate { slot, stream, bytes };
     assert_eq!(
         trace.operations(),
         [
@@ -95,10 +91,7 @@ fn wrong_lines_are_refused_with_their_number_and_what_is_expected() {
         ("a -1 2 3", "ID is '-1'; expected a whole number".into()),
         ("a 1 2.5 3", "SIZE is '2.5'; expected a whole number".into()),
         ("a 1 2 +3", "STREAM is '+3'; expected a whole number".into()),
-        (
-            "a 1 18446744073709551616 0",
-            "SIZE is '18446744073709551616'".into(),
-        ),
+        ("a 1 18446744073709551616 0", "SIZE is '18446744073709551616'".into()),
         ("a 0 8 0", "0 is allocated already".into()),
         ("f 5", "5 is freed but not allocated".into()),
         ("a 1 18446744073709551615 0", "more is live here".into()),
@@ -113,9 +106,7 @@ fn wrong_lines_are_refused_with_their_number_and_what_is_expected() {
 
 #[test]
 fn an_id_may_be_freed_once() {
-    let error = Scratch::new(b"a 0 1 0\nf 0\nf 0\n", ".trace")
-        .open()
-        .unwrap_err();
+    let error = Scratch::new(b"a 0 1 0\nf 0\nf 0\n", ".trace").open().unwrap_err();
     assert_eq!(error.line, Some(3));
     assert!(matches!(error.problem, TraceProblem::NotLive(0)));
 }
@@ -129,13 +120,8 @@ fn a_trace_cut_short_anywhere_is_refused() {
     let whole = packed(GOOD);
     // Below two bytes it cannot be known for a packed file, and is refused as a line.
     for length in 1..whole.len() {
-        let error = Scratch::new(&whole[..length], ".trace.gz")
-            .open()
-            .unwrap_err();
-        let cut = matches!(
-            error.problem,
-            TraceProblem::PackedCutShort | TraceProblem::LineCutShort
-        );
+        let error = Scratch::new(&whole[..length], ".trace.gz").open().unwrap_err();
+        let cut = matches!(error.problem, TraceProblem::PackedCutShort | TraceProblem::LineCutShort);
         assert!(cut, "{length}: {error}");
     }
 }
@@ -146,23 +132,14 @@ fn packed_data_that_are_damaged_are_refused() {
     let checksum = damaged.len() - 6;
     damaged[checksum] ^= 1;
     let error = Scratch::new(&damaged, ".trace.gz").open().unwrap_err();
-    assert!(
-        matches!(error.problem, TraceProblem::Unreadable(_)),
-        "{error}"
-    );
+    assert!(matches!(error.problem, TraceProblem::Unreadable(_)), "{error}");
 }
 
 #[test]
 fn an_empty_trace_is_refused() {
     for content in [Vec::new(), packed("")] {
-        let message = Scratch::new(&content, ".trace")
-            .open()
-            .unwrap_err()
-            .to_string();
-        assert!(
-            message.ends_with("expected lines 'a ID SIZE STREAM' or 'f ID'"),
-            "{message}"
-        );
+        let message = Scratch::new(&content, ".trace").open().unwrap_err().to_string();
+        assert!(message.ends_with("expected lines 'a ID SIZE STREAM' or 'f ID'"), "{message}");
     }
 }
 
@@ -181,37 +158,18 @@ fn a_line_without_an_end_is_not_gathered() {
         let line = "0".repeat(length);
         for content in [line.clone().into_bytes(), packed(&line)] {
             let error = Scratch::new(&content, "").open().unwrap_err();
-            assert!(
-                matches!(error.problem, TraceProblem::LineTooLong(LONGEST)),
-                "{error}"
-            );
+            assert!(matches!(error.problem, TraceProblem::LineTooLong(LONGEST)), "{error}");
             assert_eq!(error.line, Some(1));
         }
     }
     let largest = u64::MAX;
-    let longest = format!(
-        "a {largest} 0 {largest}\n{}f {largest}\n",
-        " ".repeat(LONGEST - 23)
-    );
-    assert_eq!(
-        Scratch::new(longest.as_bytes(), "")
-            .open()
-            .unwrap()
-            .operations()
-            .len(),
-        2
-    );
+    let longest = format!("a {largest} 0 {largest}\n{}f {largest}\n", " ".repeat(LONGEST - 23));
+    assert_eq!(Scratch::new(longest.as_bytes(), "").open().unwrap().operations().len(), 2);
 }
 
 #[test]
 fn a_long_line_is_shown_by_its_beginning() {
     let line = format!("{}\n", "z".repeat(LONGEST - 1));
-    let message = Scratch::new(line.as_bytes(), "")
-        .open()
-        .unwrap_err()
-        .to_string();
-    assert!(
-        message.ends_with(&format!("'{}…'", "z".repeat(SHOWN))),
-        "{message}"
-    );
+    let message = Scratch::new(line.as_bytes(), "").open().unwrap_err().to_string();
+    assert!(message.ends_with(&format!("'{}…'", "z".repeat(SHOWN))), "{message}");
 }

@@ -28,19 +28,11 @@ fn segment(device: u32, address: u64, bytes: u64, live: &[u64]) -> Segment {
     let mut blocks = Vec::new();
     let rest = bytes - live.iter().sum::<u64>();
     for (index, &bytes) in live.iter().chain([&rest]).enumerate() {
-        let state = if index < live.len() {
-            BlockState::Allocated
-        } else {
-            BlockState::Free
-        };
+        let state = if index < live.len() { BlockState::Allocated } else { BlockState::Free };
         blocks.push(Block {
             address: place,
             bytes,
-            requested: if state == BlockState::Free {
-                0
-            } else {
-                bytes - 1
-            },
+            requested: if state == BlockState::Free { 0 } else { bytes - 1 },
             state,
             stack: StackId::NONE,
         });
@@ -61,11 +53,7 @@ fn segment(device: u32, address: u64, bytes: u64, live: &[u64]) -> Segment {
 }
 
 fn snapshot(events: Vec<Event>, segments: Vec<Segment>) -> Snapshot {
-    Snapshot {
-        segments,
-        traces: vec![cachette_snapshot::Trace { device: 0, events }],
-        ..Snapshot::default()
-    }
+    Snapshot { segments, traces: vec![cachette_snapshot::Trace { device: 0, events }], ..Snapshot::default() }
 }
 
 fn traced(snapshot: &Snapshot) -> Trace {
@@ -73,11 +61,7 @@ fn traced(snapshot: &Snapshot) -> Trace {
 }
 
 fn allocate(slot: u32, stream: u32, bytes: u64) -> Operation {
-    Operation::Allocate {
-        slot,
-        stream,
-        bytes,
-    }
+    Operation::Allocate { slot, stream, bytes }
 }
 
 #[test]
@@ -93,14 +77,7 @@ fn an_address_may_be_used_again() {
         vec![segment(0, 0, 20 * MIB, &[])],
     );
     let trace = traced(&snapshot);
-    assert_eq!(
-        trace.operations,
-        [
-            allocate(0, 0, 100),
-            Operation::Free { slot: 0 },
-            allocate(0, 1, 200)
-        ]
-    );
+    assert_eq!(trace.operations, [allocate(0, 0, 100), Operation::Free { slot: 0 }, allocate(0, 1, 200)]);
     assert_eq!((trace.streams, trace.peak_requested), (2, 200));
 }
 
@@ -117,10 +94,7 @@ fn what_is_older_than_the_history_comes_first() {
             event(Action::FreeCompleted, 7 * MIB, 70, 0),
         ],
         // The first two are live and older; the third was allocated in the history. The other device is another's.
-        vec![
-            segment(0, 0, 20 * MIB, &[2 * MIB, MIB, MIB]),
-            segment(1, 100 * MIB, 20 * MIB, &[MIB]),
-        ],
+        vec![segment(0, 0, 20 * MIB, &[2 * MIB, MIB, MIB]), segment(1, 100 * MIB, 20 * MIB, &[MIB])],
     );
     let trace = traced(&snapshot);
     let recorded = trace.recorded().unwrap();
@@ -152,9 +126,7 @@ fn without_the_end_of_a_free_its_request_counts() {
         vec![],
     );
     let operations = traced(&snapshot).operations;
-    let frees = operations
-        .iter()
-        .filter(|operation| matches!(operation, Operation::Free { .. }));
+    let frees = operations.iter().filter(|operation| matches!(operation, Operation::Free { .. }));
     assert_eq!((operations.len(), frees.count()), (5, 2));
 }
 
@@ -175,10 +147,7 @@ fn what_the_program_held_itself_is_found_backwards() {
     let trace = traced(&snapshot);
     let recorded = trace.recorded().unwrap();
     assert_eq!(recorded.peak_reserved, 52 * MIB);
-    assert_eq!(
-        recorded.reserved,
-        [(0, 20 * MIB), (1, 52 * MIB), (2, 20 * MIB)]
-    );
+    assert_eq!(recorded.reserved, [(0, 20 * MIB), (1, 52 * MIB), (2, 20 * MIB)]);
 }
 
 #[test]
@@ -186,10 +155,7 @@ fn one_device_is_chosen_or_has_to_be() {
     let mut snapshot = snapshot(vec![event(Action::Alloc, 64, 100, 0)], vec![]);
     assert_eq!(choose(&snapshot, None).unwrap(), 0);
     let wrong = choose(&snapshot, Some(3)).unwrap_err().to_string();
-    assert_eq!(
-        wrong,
-        "device 3 has no history in the snapshot; these have: 0"
-    );
+    assert_eq!(wrong, "device 3 has no history in the snapshot; these have: 0");
     let mut second = snapshot.traces[0].clone();
     second.device = 2;
     snapshot.traces.push(second);

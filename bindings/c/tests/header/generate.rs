@@ -79,9 +79,7 @@ const ENUMERATORS: [(&str, &str); 4] = [
 
 /// The whole header.
 pub(crate) fn header() -> String {
-    let sections = SECTIONS
-        .iter()
-        .map(|(file, title)| format!("\n/* ---- {title} ---- */\n\n{}", section(file)));
+    let sections = SECTIONS.iter().map(|(file, title)| format!("\n/* ---- {title} ---- */\n\n{}", section(file)));
     let sections: Vec<String> = sections.collect();
     format!("{PREAMBLE}{}{END}", sections.concat())
 }
@@ -116,9 +114,6 @@ fn config() -> Config {
     config.enumeration.rename_variants = RenameRule::QualifiedScreamingSnakeCase;
     // No function of their own sections refers to them.
     config.export.include = ["Status", "GivenOptions"].map(str::to_owned).to_vec();
-    config.export.rename = TYPES
-        .iter()
-        .map(|(rust, c)| ((*rust).to_owned(), (*c).to_owned()))
-        .collect();
+    config.export.rename = TYPES.iter().map(|(rust, c)| ((*rust).to_owned(), (*c).to_owned())).collect();
     config
 }

@@ -51,9 +51,7 @@ fn every_function_of_the_header_is_called_by_a_program_in_c() {
     let functions = functions(&header);
     assert!(functions.len() > 50, "the header is read: {functions:?}");
     let programs = fs::read_dir(folder("tests/c")).expect("the folder is there");
-    let programs: Vec<String> = programs
-        .map(|entry| read(&entry.expect("it can be read").path()))
-        .collect();
+    let programs: Vec<String> = programs.map(|entry| read(&entry.expect("it can be read").path())).collect();
     let is_called = |name: &&&str| {
         let call = format!("{name}(");
         programs.iter().any(|program| program.contains(&call))
@@ -68,10 +66,7 @@ fn every_function_of_the_sources_is_in_the_header() {
     let declared = functions(&header);
     for file in fs::read_dir(folder("src")).expect("the folder is there") {
         let source = read(&file.expect("it can be read").path());
-        for (_, after) in source
-            .match_indices("extern \"C\" fn cachette_")
-            .map(|(at, _)| source.split_at(at))
-        {
+        for (_, after) in source.match_indices("extern \"C\" fn cachette_").map(|(at, _)| source.split_at(at)) {
             let name = after.trim_start_matches("extern \"C\" fn ");
             let name = name.split('(').next().expect("there is a first part");
             assert!(declared.contains(&name), "{name} is not in the header");

@@ -42,31 +42,16 @@ impl Language {
 pub(crate) fn program(source: &Path, language: Language) -> Option<PathBuf> {
     let (variable, usual) = language.compiler();
     let compiler = env::var(variable).unwrap_or_else(|_| usual.into());
-    let name = source
-        .file_stem()
-        .expect("a source has a name")
-        .to_string_lossy();
+    let name = source.file_stem().expect("a source has a name").to_string_lossy();
     let program = folder().join(format!("{name}-{}", language.suffix()));
     let fresh = unfinished(&program);
     let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("include");
     let mut command = Command::new(&compiler);
     command
         .args(language.flags())
-        .args([
-            "-Wall",
-            "-Wextra",
-            "-Werror",
-            "-pedantic",
-            "-O1",
-            "-pthread",
-        ])
+        .args(["-Wall", "-Wextra", "-Werror", "-pedantic", "-O1", "-pthread"])
         .args([OsStr::new("-I"), include.as_os_str(), source.as_os_str()])
-        .args([
-            OsStr::new("-o"),
-            fresh.as_os_str(),
-            OsStr::new("-L"),
-            folder().as_os_str(),
-        ])
+        .args([OsStr::new("-o"), fresh.as_os_str(), OsStr::new("-L"), folder().as_os_str()])
         .arg("-lcachette")
         .arg(format!("-Wl,-rpath,{}", folder().display()));
     match command.output() {
@@ -112,7 +97,5 @@ pub(crate) fn built(file: &str) -> PathBuf {
     let program = env::current_exe().expect("a program knows where it is");
     let folders = program.ancestors().skip(1).take(2);
     let mut files = folders.map(|folder| folder.join(file));
-    files
-        .find(|file| file.exists())
-        .unwrap_or_else(|| panic!("{file} was not built beside {}", program.display()))
+    files.find(|file| file.exists()).unwrap_or_else(|| panic!("{file} was not built beside {}", program.display()))
 }

@@ -19,31 +19,15 @@ fn folder(name: &str) -> PathBuf {
 fn run(program: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> String {
     let mut command = Command::new(program);
     // What the user's shell sets must not change what the programs find.
-    for name in [
-        "CACHETTE_ALLOC_CONF",
-        "PYTORCH_CUDA_ALLOC_CONF",
-        "PYTORCH_HIP_ALLOC_CONF",
-        "PYTORCH_ALLOC_CONF",
-    ] {
+    for name in ["CACHETTE_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_ALLOC_CONF"] {
         command.env_remove(name);
     }
     // No driver that a machine may have: the programs are written for host memory.
-    command.envs([
-        ("CACHETTE_CUDA_LIBRARY", "/none"),
-        ("CACHETTE_HIP_LIBRARY", "/none"),
-    ]);
+    command.envs([("CACHETTE_CUDA_LIBRARY", "/none"), ("CACHETTE_HIP_LIBRARY", "/none")]);
     command.args(arguments).envs(variables.iter().copied());
     let said = command.output().expect("a program that was built starts");
-    let (out, err) = (
-        String::from_utf8_lossy(&said.stdout),
-        String::from_utf8_lossy(&said.stderr),
-    );
-    assert!(
-        said.status.success(),
-        "{}: {}\n{out}{err}",
-        program.display(),
-        said.status
-    );
+    let (out, err) = (String::from_utf8_lossy(&said.stdout), String::from_utf8_lossy(&said.stderr));
+    assert!(said.status.success(), "{}: {}\n{out}{err}", program.display(), said.status);
     out.into_owned()
 }
 
@@ -97,12 +81,7 @@ fn every_program_is_run() {
     let mut names: Vec<String> = files
         .map(|file| file.expect("it can be read").path())
         .filter(|path| path.extension().is_some_and(|end| end == "c"))
-        .map(|path| {
-            path.file_stem()
-                .expect("it has a name")
-                .to_string_lossy()
-                .into_owned()
-        })
+        .map(|path| path.file_stem().expect("it has a name").to_string_lossy().into_owned())
         .collect();
     names.retain(|name| name != "emulated");
     names.sort();
@@ -115,10 +94,7 @@ fn the_example_runs_on_host_memory() {
     if let Some(program) = build::program(&source, Language::C) {
         let said = run(&program, &["host"], &[]);
         assert!(said.contains("the last number is 255"), "{said}");
-        assert!(
-            said.contains("requests: 1000, of them asked of the driver: 1"),
-            "{said}"
-        );
+        assert!(said.contains("requests: 1000, of them asked of the driver: 1"), "{said}");
     }
 }
 
@@ -127,10 +103,7 @@ fn the_example_runs_on_host_memory() {
 fn a_vendor_s_device_is_used_from_c() {
     let emulated = build::built("libcachette_emulated_cuda.so");
     let emulated = emulated.to_str().expect("the path is UTF-8");
-    let variables = [
-        ("CACHETTE_CUDA_LIBRARY", emulated),
-        ("CACHETTE_NCCL_LIBRARY", "/none"),
-    ];
+    let variables = [("CACHETTE_CUDA_LIBRARY", emulated), ("CACHETTE_NCCL_LIBRARY", "/none")];
     let source = folder("tests/c/emulated.c");
     if let Some(program) = build::program(&source, Language::C) {
         run(&program, &[], &variables);

@@ -19,16 +19,11 @@ pub type Noted = unsafe extern "C-unwind" fn(user: User, ptr: *mut c_void);
 ///
 /// There is nothing to promise.
 #[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn cachette_adapter_checkpoint(
-    device: c_int,
-    id: MempoolId,
-) -> *mut Checkpoint {
+pub unsafe extern "C-unwind" fn cachette_adapter_checkpoint(device: c_int, id: MempoolId) -> *mut Checkpoint {
     let saved = or_raise(|| {
         let pool = pools::open(number_of(device)?, id.into())?;
         let saved = pool.checkpoint();
-        Ok(Some(
-            saved.map_err(|error| of_memory(pool.allocator(), error))?,
-        ))
+        Ok(Some(saved.map_err(|error| of_memory(pool.allocator(), error))?))
     });
     saved.map_or(ptr::null_mut(), |saved| Box::into_raw(Box::new(saved)))
 }

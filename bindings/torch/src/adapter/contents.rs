@@ -20,10 +20,7 @@ pub struct Text {
 
 impl Text {
     const fn new(text: &str) -> Self {
-        Self {
-            start: text.as_ptr(),
-            bytes: text.len(),
-        }
+        Self { start: text.as_ptr(), bytes: text.len() }
     }
 }
 
@@ -115,11 +112,7 @@ pub struct Visitor {
 ///
 /// 1. The functions of `visitor` may be called with its user.
 #[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn cachette_adapter_snapshot(
-    pool: MempoolId,
-    traces: bool,
-    visitor: *const Visitor,
-) {
+pub unsafe extern "C-unwind" fn cachette_adapter_snapshot(pool: MempoolId, traces: bool, visitor: *const Visitor) {
     let mut options = SnapshotOptions::new().traces(traces);
     if pool != MempoolId::DEFAULT {
         options = options.pool(PoolId::from(pool));
@@ -185,10 +178,7 @@ fn event_entry(taken: &Snapshot, device: u32, event: &Event) -> EventEntry {
 
 fn pool_of(taken: &Snapshot, place: u32) -> MempoolId {
     let found = taken.pools.get(place as usize);
-    found.map_or(MempoolId::DEFAULT, |id| MempoolId {
-        first: id.0,
-        second: id.1,
-    })
+    found.map_or(MempoolId::DEFAULT, |id| MempoolId { first: id.0, second: id.1 })
 }
 
 /// An event as it happens; its words are the thread's, and not told here.
@@ -199,10 +189,7 @@ pub(super) fn event_now(device: u32, event: &cachette::TraceEvent) -> EventEntry
         address: event.address,
         bytes: event.bytes,
         stream: event.stream.raw() as u64,
-        pool: MempoolId {
-            first: event.pool.capture,
-            second: event.pool.user,
-        },
+        pool: MempoolId { first: event.pool.capture, second: event.pool.user },
         time_us: 0,
         context: Text::new(""),
         metadata: Text::new(""),

@@ -18,12 +18,7 @@ use crate::{pools, state};
 #[repr(C)]
 pub struct PoolSource {
     /// Makes a segment for a stream; null if there is no memory. It throws nothing.
-    pub allocate: unsafe extern "C" fn(
-        user: User,
-        bytes: u64,
-        device: c_int,
-        stream: *mut c_void,
-    ) -> *mut c_void,
+    pub allocate: unsafe extern "C" fn(user: User, bytes: u64, device: c_int, stream: *mut c_void) -> *mut c_void,
     /// Takes a segment back. It throws nothing.
     pub free: unsafe extern "C" fn(user: User, ptr: *mut c_void),
     /// The source is not needed any more.
@@ -73,11 +68,7 @@ impl PoolSource {
 ///
 /// 1. `source` is null or one whose functions may be called by any thread until it is closed.
 #[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn cachette_adapter_use_pool(
-    device: c_int,
-    id: MempoolId,
-    source: *const PoolSource,
-) {
+pub unsafe extern "C-unwind" fn cachette_adapter_use_pool(device: c_int, id: MempoolId, source: *const PoolSource) {
     or_raise(|| {
         // SAFETY: 1. is the caller's promise.
         let source = unsafe { source.as_ref() }.map(|source| source.open());
@@ -105,11 +96,7 @@ pub unsafe extern "C-unwind" fn cachette_adapter_pool_uses(device: c_int, id: Me
 ///
 /// There is nothing to promise.
 #[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn cachette_adapter_set_use_on_oom(
-    device: c_int,
-    id: MempoolId,
-    on: bool,
-) {
+pub unsafe extern "C-unwind" fn cachette_adapter_set_use_on_oom(device: c_int, id: MempoolId, on: bool) {
     or_raise(|| {
         pools::open(number_of(device)?, id.into())?.set_use_on_oom(on);
         Ok(())

@@ -72,9 +72,7 @@ pub unsafe extern "C-unwind" fn cachette_adapter_track(
 ///
 /// 1. `reliever` may be called by any thread, as long as the process lives, and throws nothing.
 #[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn cachette_adapter_on_pressure(
-    reliever: unsafe extern "C" fn() -> bool,
-) {
+pub unsafe extern "C-unwind" fn cachette_adapter_on_pressure(reliever: unsafe extern "C" fn() -> bool) {
     state::on_pressure(move || {
         // SAFETY: 1. is the caller's promise.
         unsafe { reliever() }

@@ -31,11 +31,7 @@ pub(super) static FREE: [FreeFunction; SLOTS] = for_each_slot!(free:
 /// # Safety
 ///
 /// As for [`cachette_torch_alloc`](crate::cachette_torch_alloc).
-unsafe extern "C-unwind" fn allocate<const N: usize>(
-    size: usize,
-    device: c_int,
-    stream: *mut c_void,
-) -> *mut c_void {
+unsafe extern "C-unwind" fn allocate<const N: usize>(size: usize, device: c_int, stream: *mut c_void) -> *mut c_void {
     let stream = StreamRef::from_raw(stream as usize);
     let allocate = || {
         let serving = serving(N).ok_or(Error::SlotDropped)?;
@@ -59,12 +55,7 @@ unsafe extern "C-unwind" fn allocate<const N: usize>(
 /// # Safety
 ///
 /// As for [`cachette_torch_free`](crate::cachette_torch_free).
-unsafe extern "C-unwind" fn free<const N: usize>(
-    ptr: *mut c_void,
-    size: usize,
-    device: c_int,
-    stream: *mut c_void,
-) {
+unsafe extern "C-unwind" fn free<const N: usize>(ptr: *mut c_void, size: usize, device: c_int, stream: *mut c_void) {
     let _ = (size, stream);
     if ptr.is_null() || fork::is_forked() {
         return;

@@ -56,9 +56,7 @@ impl Serving {
             return Err(Error::Forked);
         }
         let place = self.devices.get(device as usize);
-        let place = place.ok_or(Error::NoSuchDevice {
-            device: device.into(),
-        })?;
+        let place = place.ok_or(Error::NoSuchDevice { device: device.into() })?;
         if let Some(pool) = place.get() {
             return Ok(pool);
         }
@@ -84,12 +82,7 @@ impl Serving {
     /// # Safety
     ///
     /// As for [`cachette_torch_alloc`](crate::cachette_torch_alloc).
-    pub(super) unsafe fn allocate(
-        &self,
-        bytes: u64,
-        device: c_int,
-        stream: StreamRef,
-    ) -> Result<u64, Error> {
+    pub(super) unsafe fn allocate(&self, bytes: u64, device: c_int, stream: StreamRef) -> Result<u64, Error> {
         if bytes == 0 {
             return Ok(0);
         }

@@ -6,15 +6,14 @@ use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use cachette_torch::adapter::{
-    BlockEntry, EventEntry, Figures, PoolSource, SegmentEntry, Text, User, Visitor,
-    cachette_adapter_bytes, cachette_adapter_caches, cachette_adapter_checkpoint,
-    cachette_adapter_drop_checkpoint, cachette_adapter_empty_pool, cachette_adapter_free,
-    cachette_adapter_largest, cachette_adapter_memory_fraction, cachette_adapter_on_out_of_memory,
-    cachette_adapter_on_pressure, cachette_adapter_pool_holds, cachette_adapter_pool_uses,
-    cachette_adapter_record_history, cachette_adapter_records_history,
+    BlockEntry, EventEntry, Figures, PoolSource, SegmentEntry, Text, User, Visitor, cachette_adapter_bytes,
+    cachette_adapter_caches, cachette_adapter_checkpoint, cachette_adapter_drop_checkpoint,
+    cachette_adapter_empty_pool, cachette_adapter_free, cachette_adapter_largest, cachette_adapter_memory_fraction,
+    cachette_adapter_on_out_of_memory, cachette_adapter_on_pressure, cachette_adapter_pool_holds,
+    cachette_adapter_pool_uses, cachette_adapter_record_history, cachette_adapter_records_history,
     cachette_adapter_reset_peaks, cachette_adapter_restore, cachette_adapter_set_caching,
-    cachette_adapter_set_no_split, cachette_adapter_snapshot, cachette_adapter_stats,
-    cachette_adapter_track, cachette_adapter_use_pool,
+    cachette_adapter_set_no_split, cachette_adapter_snapshot, cachette_adapter_stats, cachette_adapter_track,
+    cachette_adapter_use_pool,
 };
 use cachette_torch::{MempoolId, cachette_torch_memory_fraction, counters};
 
@@ -30,17 +29,11 @@ pub(crate) const CASES: &[Case] = &[
     ("m23_caching_is_switched_off_for_every_device", uncached),
     ("p2_whoever_joins_a_pool_is_a_user_of_it", users),
     ("p4_a_pool_takes_its_segments_from_its_source", sourced),
-    (
-        "p5_a_pool_that_never_splits_has_a_segment_for_each",
-        unsplit,
-    ),
+    ("p5_a_pool_that_never_splits_has_a_segment_for_each", unsplit),
     ("k1_a_saved_state_comes_back_at_its_addresses", restored),
     ("h5_a_snapshot_tells_every_piece", pieces),
     ("m18_observers_and_trackers_are_told_of_every_device", told),
-    (
-        "m17_memory_is_asked_back_before_a_device_gives_more",
-        pressed,
-    ),
+    ("m17_memory_is_asked_back_before_a_device_gives_more", pressed),
 ];
 
 fn free(memory: *mut c_void) {
@@ -165,10 +158,7 @@ fn users() {
     assert!(holds(&[memory as u64]) && !holds(&[]));
     free(memory);
     release(0, POOL);
-    assert_eq!(
-        (uses(POOL), bed::allocator(0).reserved_bytes()),
-        (1, 30 * MIB)
-    );
+    assert_eq!((uses(POOL), bed::allocator(0).reserved_bytes()), (1, 30 * MIB));
     release(0, POOL);
     assert_eq!((uses(POOL), bed::allocator(0).reserved_bytes()), (0, 0));
 }
@@ -191,12 +181,7 @@ fn source() -> PoolSource {
     unsafe extern "C" fn close(_: User) {
         CLOSED.fetch_add(1, Relaxed);
     }
-    PoolSource {
-        allocate: make,
-        free: take_back,
-        close,
-        user: User(ptr::without_provenance_mut(77)),
-    }
+    PoolSource { allocate: make, free: take_back, close, user: User(ptr::without_provenance_mut(77)) }
 }
 
 fn counts() -> [u64; 3] {
@@ -285,10 +270,7 @@ fn pieces() {
         assert_eq!((segment.device, segment.pool), (0, MempoolId::DEFAULT));
         assert_eq!((segment.large, segment.elastic), (true, false));
         assert_eq!(segment.order, 0, "it is the first");
-        assert_eq!(
-            (segment.allocated, segment.requested),
-            (3 * MIB, 3 * MIB - 5)
-        );
+        assert_eq!((segment.allocated, segment.requested), (3 * MIB, 3 * MIB - 5));
         hear('s', segment.bytes);
     }
     unsafe extern "C-unwind" fn block(_: User, block: *const BlockEntry) {
@@ -304,21 +286,13 @@ fn pieces() {
         hear('e', u64::try_from(event.action).unwrap());
     }
     bed::start("");
-    let skip = Text {
-        start: c"free_completed,oom".as_ptr().cast(),
-        bytes: 18,
-    };
+    let skip = Text { start: c"free_completed,oom".as_ptr().cast(), bytes: 18 };
     // SAFETY: 1. it may be read.
     unsafe { cachette_adapter_record_history(true, 0, 1000, false, skip) };
     // SAFETY: there is nothing to promise.
     assert!(unsafe { cachette_adapter_records_history() });
     let memory = allocate(3 * MIB - 5, 0, DEFAULT);
-    let visitor = Visitor {
-        segment,
-        block,
-        event,
-        user: NOBODY,
-    };
+    let visitor = Visitor { segment, block, event, user: NOBODY };
     // SAFETY: 1. they take nobody.
     unsafe { cachette_adapter_snapshot(MempoolId::DEFAULT, true, &raw const visitor) };
     let told = HEARD.take();
@@ -338,10 +312,7 @@ fn told() {
     unsafe extern "C" fn track(_: User, event: *const EventEntry) {
         // SAFETY: it lives during the call.
         let event = unsafe { &*event };
-        hear(
-            't',
-            u64::try_from(event.action * 10 + event.device).unwrap(),
-        );
+        hear('t', u64::try_from(event.action * 10 + event.device).unwrap());
     }
     bed::start("");
     let memory = allocate(30 * MIB, 0, DEFAULT);
@@ -353,10 +324,7 @@ fn told() {
     assert!(allocate(300 * MIB, 1, DEFAULT).is_null());
     let told = HEARD.take();
     assert!(told.starts_with(&[('t', 10), ('t', 20)]), "{told:?}");
-    assert!(
-        told.contains(&('o', 301)) && told.contains(&('t', 81)),
-        "{told:?}"
-    );
+    assert!(told.contains(&('o', 301)) && told.contains(&('t', 81)), "{told:?}");
 }
 
 fn pressed() {

@@ -12,17 +12,11 @@ use super::pools::release;
 pub(crate) const CASES: &[Case] = &[
     ("p4_a_large_filter_leads_its_stream_alone", large),
     ("p4_a_small_filter_leads_its_stream_alone", small),
-    (
-        "p12_a_route_that_begins_before_its_capture_serves_it",
-        capture,
-    ),
+    ("p12_a_route_that_begins_before_its_capture_serves_it", capture),
     ("p3_mistakes_with_pools_are_thrown", mistakes),
 ];
 
-const POOL: MempoolId = MempoolId {
-    first: 7,
-    second: 0,
-};
+const POOL: MempoolId = MempoolId { first: 7, second: 0 };
 
 fn by_filter(small: bool) {
     let Some(caller) = Caller::new(true) else {
@@ -32,16 +26,9 @@ fn by_filter(small: bool) {
     let (led, other) = (bed::stream(0), bed::stream(0));
     let before = allocate(30 * MIB, 0, led.get());
     free(before, 0);
-    assert_eq!(
-        caller.begin(0, POOL, handle(led.get()), small),
-        Outcome::Returned
-    );
+    assert_eq!(caller.begin(0, POOL, handle(led.get()), small), Outcome::Returned);
     let held = i64::from(!small);
-    assert_eq!(
-        caller.filters_held(),
-        held,
-        "the one copy is the allocator's"
-    );
+    assert_eq!(caller.filters_held(), held, "the one copy is the allocator's");
     let inside = allocate(30 * MIB, 0, led.get());
     assert_ne!(inside, before, "the pool's memory is its own");
     let outside = allocate(30 * MIB, 0, other.get());
@@ -73,10 +60,7 @@ fn capture() {
     let backend = bed::start("");
     let device = bed::device(&backend, 0);
     let stream = bed::stream(0);
-    assert_eq!(
-        caller.begin(0, POOL, handle(stream.get()), false),
-        Outcome::Returned
-    );
+    assert_eq!(caller.begin(0, POOL, handle(stream.get()), false), Outcome::Returned);
     let capture = device.capture().unwrap();
     // SAFETY: 1. the stream lives as long as the case.
     unsafe { capture.begin_capture(stream.get(), CaptureMode::Global) }.unwrap();
@@ -89,11 +73,7 @@ fn capture() {
     let graph = unsafe { capture.end_capture(stream.get()) }.unwrap();
     assert_eq!(caller.end(0, POOL), Outcome::Returned);
     bed::allocator(0).empty_cache().unwrap();
-    assert_eq!(
-        bed::allocator(0).reserved_bytes(),
-        30 * MIB,
-        "the graph has it"
-    );
+    assert_eq!(bed::allocator(0).reserved_bytes(), 30 * MIB, "the graph has it");
 
     // A launch that runs while the last user goes is waited for: its memory is the graph's until then.
     // SAFETY: 1. both live; 3. the graph touches nothing.
@@ -113,18 +93,12 @@ fn mistakes() {
     let Outcome::Error(text) = caller.end(0, POOL) else {
         panic!("it was never begun");
     };
-    assert_eq!(
-        text,
-        "pool {7, 0}: no requests are led to it; begin that first"
-    );
+    assert_eq!(text, "pool {7, 0}: no requests are led to it; begin that first");
     assert_eq!(caller.begin(0, POOL, stream, false), Outcome::Returned);
     let Outcome::Error(text) = caller.begin(0, POOL, stream, false) else {
         panic!("it was begun twice");
     };
-    assert_eq!(
-        text,
-        "pool {7, 0}: requests are led to it already; end that first"
-    );
+    assert_eq!(text, "pool {7, 0}: requests are led to it already; end that first");
     assert_eq!(caller.filters_held(), 1, "the refused one was destroyed");
     assert_eq!(caller.live_errors(), 0);
 }

@@ -48,10 +48,7 @@ pub(crate) struct Folder(PathBuf);
 impl Folder {
     /// `None`, after saying so, where no C++ compiler is installed.
     pub(crate) fn new() -> Option<Self> {
-        let asked = Command::new("c++")
-            .arg("--version")
-            .stdout(Stdio::null())
-            .status();
+        let asked = Command::new("c++").arg("--version").stdout(Stdio::null()).status();
         if !asked.is_ok_and(|status| status.success()) {
             eprintln!("{SKIPPED}there is no C++ compiler");
             return None;
@@ -80,19 +77,8 @@ impl Folder {
         let mut soname = OsString::from("-Wl,-soname,");
         soname.push(name);
         let mut command = Command::new("c++");
-        command.args([
-            "-std=c++17",
-            "-O1",
-            "-fPIC",
-            "-shared",
-            "-fvisibility=hidden",
-        ]);
-        command
-            .arg(soname)
-            .arg("-o")
-            .arg(&built)
-            .arg(source)
-            .args(links);
+        command.args(["-std=c++17", "-O1", "-fPIC", "-shared", "-fvisibility=hidden"]);
+        command.arg(soname).arg("-o").arg(&built).arg(source).args(links);
         let output = command.output().expect("the compiler can be started");
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{name} cannot be built:\n{said}");
@@ -142,18 +128,9 @@ pub(crate) enum Outcome {
 type Allocate = unsafe extern "C-unwind" fn(usize, c_int, *mut c_void) -> *mut c_void;
 type Begin = unsafe extern "C-unwind" fn(c_int, MempoolId, *const StdFunction);
 type End = unsafe extern "C-unwind" fn(c_int, MempoolId);
-type CallAllocate = unsafe extern "C" fn(
-    Allocate,
-    usize,
-    c_int,
-    *mut c_void,
-    *mut *mut c_void,
-    *mut bool,
-    *mut c_char,
-    usize,
-) -> c_int;
-type CallBegin =
-    unsafe extern "C" fn(Begin, c_int, u64, u64, *mut c_void, *mut c_char, usize) -> c_int;
+type CallAllocate =
+    unsafe extern "C" fn(Allocate, usize, c_int, *mut c_void, *mut *mut c_void, *mut bool, *mut c_char, usize) -> c_int;
+type CallBegin = unsafe extern "C" fn(Begin, c_int, u64, u64, *mut c_void, *mut c_char, usize) -> c_int;
 type CallEnd = unsafe extern "C" fn(End, c_int, u64, u64, *mut c_char, usize) -> c_int;
 
 /// The library that calls the plug-in.
@@ -215,18 +192,8 @@ impl Caller {
     }
 
     /// Leads the requests for a stream to a pool; `small` says whether the filter fits into its function object.
-    pub(crate) fn begin(
-        &self,
-        device: c_int,
-        id: MempoolId,
-        stream: *mut c_void,
-        small: bool,
-    ) -> Outcome {
-        let name = if small {
-            "call_begin_small"
-        } else {
-            "call_begin"
-        };
+    pub(crate) fn begin(&self, device: c_int, id: MempoolId, stream: *mut c_void, small: bool) -> Outcome {
+        let name = if small { "call_begin_small" } else { "call_begin" };
         // SAFETY: 1. is what the library exports.
         let call: CallBegin = unsafe { function(self.library, name) };
         let begin = cachette_torch::cachette_torch_begin_allocate_to_pool;
@@ -249,8 +216,7 @@ impl Caller {
     /// How many exceptions live.
     pub(crate) fn live_errors(&self) -> c_int {
         // SAFETY: 1. is what the library exports.
-        let count: unsafe extern "C" fn() -> c_int =
-            unsafe { function(self.library, "live_errors") };
+        let count: unsafe extern "C" fn() -> c_int = unsafe { function(self.library, "live_errors") };
         // SAFETY: it reads a number.
         unsafe { count() }
     }
@@ -258,8 +224,7 @@ impl Caller {
     /// How many copies of large filters live.
     pub(crate) fn filters_held(&self) -> i64 {
         // SAFETY: 1. is what the library exports.
-        let count: unsafe extern "C" fn() -> i64 =
-            unsafe { function(self.library, "filters_held") };
+        let count: unsafe extern "C" fn() -> i64 = unsafe { function(self.library, "filters_held") };
         // SAFETY: it reads a number.
         unsafe { count() }
     }
@@ -269,11 +234,7 @@ impl Caller {
 fn told(call: impl FnOnce(*mut c_char, usize) -> c_int) -> Outcome {
     let mut room = vec![0_u8; 4096];
     let outcome = call(room.as_mut_ptr().cast(), room.len());
-    room.truncate(
-        room.iter()
-            .position(|byte| *byte == 0)
-            .expect("it ends with a zero"),
-    );
+    room.truncate(room.iter().position(|byte| *byte == 0).expect("it ends with a zero"));
     let text = String::from_utf8(room).expect("texts are UTF-8");
     match outcome {
         0 => Outcome::Returned,

@@ -9,29 +9,14 @@ use super::bed::{self, MIB};
 use super::cpp::{Caller, Folder, Outcome};
 
 pub(crate) const CASES: &[Case] = &[
-    (
-        "m18_exhaustion_is_thrown_as_out_of_memory_error",
-        out_of_memory,
-    ),
-    (
-        "s3_more_than_any_device_has_is_thrown_as_out_of_memory_error",
-        too_large,
-    ),
+    ("m18_exhaustion_is_thrown_as_out_of_memory_error", out_of_memory),
+    ("s3_more_than_any_device_has_is_thrown_as_out_of_memory_error", too_large),
     ("m20_every_figure_of_pytorch_is_in_its_sentences", figures),
     ("m20_processes_that_use_the_device_are_named", processes),
     ("other_failures_are_thrown_as_error", other),
-    (
-        "without_the_class_exhaustion_is_thrown_as_error",
-        without_class,
-    ),
-    (
-        "libraries_of_distributions_are_found_by_their_stem",
-        of_distribution,
-    ),
-    (
-        "without_pytorchs_exceptions_a_standard_one_is_thrown",
-        alone,
-    ),
+    ("without_the_class_exhaustion_is_thrown_as_error", without_class),
+    ("libraries_of_distributions_are_found_by_their_stem", of_distribution),
+    ("without_pytorchs_exceptions_a_standard_one_is_thrown", alone),
     ("in_a_forked_child_the_error_says_what_to_do", forked),
     ("a_slot_throws_nothing", slot),
 ];
@@ -62,17 +47,10 @@ fn out_of_memory() {
                     256.00 MiB is free. Of the allocated memory 0 bytes is allocated by PyTorch, and 0 bytes is reserved by \
                     PyTorch but unallocated. Cachette: out of memory on device 1: ";
         assert!(text.starts_with(head), "{text}");
-        assert!(
-            text.contains("of its 256.00 MiB 256.00 MiB are free"),
-            "{text}"
-        );
+        assert!(text.contains("of its 256.00 MiB 256.00 MiB are free"), "{text}");
         assert_eq!(caller.live_errors(), 0, "each is destroyed once");
     }
-    assert_eq!(
-        allocate(&caller, 100 * MIB, 1),
-        Ok(()),
-        "all is usable after"
-    );
+    assert_eq!(allocate(&caller, 100 * MIB, 1), Ok(()), "all is usable after");
 }
 
 fn too_large() {
@@ -92,9 +70,7 @@ fn sentences(thrown: Outcome) -> String {
     let Outcome::OutOfMemory(text) = thrown else {
         panic!("{thrown:?}");
     };
-    let own = text
-        .find("Cachette: ")
-        .expect("the allocator's words follow");
+    let own = text.find("Cachette: ").expect("the allocator's words follow");
     text[..own].to_owned()
 }
 
@@ -126,14 +102,8 @@ fn processes() {
     let used = "is free. Including non-PyTorch memory, this process has 2.00 GiB memory in use. Process 4241 has 3.00 MiB \
                 memory in use. ";
     assert!(text.contains(used), "{text}");
-    assert!(
-        text.contains("Process 4259 has 3.00 MiB memory in use. Of the allocated"),
-        "{text}"
-    );
-    assert!(
-        !text.contains("Process 4242"),
-        "its use is not told: {text}"
-    );
+    assert!(text.contains("Process 4259 has 3.00 MiB memory in use. Of the allocated"), "{text}");
+    assert!(!text.contains("Process 4242"), "its use is not told: {text}");
 }
 
 /// A library with twenty processes, of which the third has an unknown use.

@@ -5,8 +5,7 @@ use std::ptr;
 
 use cachette::Config;
 use cachette_torch::{
-    Error, Slot, SlotOptions, cachette_torch_record_stream, cachette_torch_release_pool,
-    cachette_torch_reset, counters,
+    Error, Slot, SlotOptions, cachette_torch_record_stream, cachette_torch_release_pool, cachette_torch_reset, counters,
 };
 
 use super::Case;
@@ -14,14 +13,8 @@ use super::bed::{self, DEFAULT, MIB, allocate, free};
 use super::pools::POOL;
 
 pub(crate) const CASES: &[Case] = &[
-    (
-        "a_child_of_a_parent_that_used_the_device_is_told_so",
-        after_use,
-    ),
-    (
-        "a_child_of_a_parent_that_only_started_may_use_the_device",
-        before_use,
-    ),
+    ("a_child_of_a_parent_that_used_the_device_is_told_so", after_use),
+    ("a_child_of_a_parent_that_only_started_may_use_the_device", before_use),
 ];
 
 /// Runs `work` in a child, and fails where it did.
@@ -59,11 +52,7 @@ fn after_use() {
         unsafe { cachette_torch_reset() };
         // SAFETY: 1. there is no graph.
         unsafe { cachette_torch_release_pool(0, POOL) };
-        assert_eq!(
-            counters(),
-            cachette_torch::Counters::default(),
-            "all silent"
-        );
+        assert_eq!(counters(), cachette_torch::Counters::default(), "all silent");
     });
     free(memory, 0);
     assert_eq!(allocate(MIB, 0, DEFAULT), memory, "the parent goes on");

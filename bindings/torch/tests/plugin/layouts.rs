@@ -11,15 +11,10 @@ use cachette_torch::adapter::{
 use super::Case;
 use super::cpp::Folder;
 
-pub(crate) const CASES: &[Case] = &[
-    ("layouts_are_the_same_on_both_sides", same),
-    ("every_function_that_the_class_asks_is_there", there),
-];
+pub(crate) const CASES: &[Case] =
+    &[("layouts_are_the_same_on_both_sides", same), ("every_function_that_the_class_asks_is_there", there)];
 
-const HEADER: &str = concat!(
-    env!("CARGO_MANIFEST_DIR"),
-    "/../python/python/cachette/torch/adapter/interface.hpp"
-);
+const HEADER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../python/python/cachette/torch/adapter/interface.hpp");
 const INTERFACE: &str = include_str!("../../../python/python/cachette/torch/adapter/interface.hpp");
 const SOURCES: [&str; 11] = [
     include_str!("../../src/entry.rs"),
@@ -49,11 +44,7 @@ macro_rules! layout {
 fn same() {
     let Some(folder) = Folder::new() else { return };
     let mut text = format!("#include \"{HEADER}\"\nusing namespace cachette;\n");
-    writeln!(
-        text,
-        "static_assert(interface_version == {ADAPTER_VERSION});"
-    )
-    .unwrap();
+    writeln!(text, "static_assert(interface_version == {ADAPTER_VERSION});").unwrap();
     layout!(text, MempoolId, "PoolId", first, second);
     layout!(text, Figures, "Figures", arrays, oversize, counts);
     layout!(text, Text, "Text", start, bytes);
@@ -73,13 +64,8 @@ fn same() {
         large,
         elastic
     );
-    layout!(
-        text, BlockEntry, "Block", address, bytes, requested, allocated, active
-    );
-    layout!(
-        text, EventEntry, "Event", action, device, address, bytes, stream, pool, time_us, context,
-        metadata
-    );
+    layout!(text, BlockEntry, "Block", address, bytes, requested, allocated, active);
+    layout!(text, EventEntry, "Event", action, device, address, bytes, stream, pool, time_us, context, metadata);
     layout!(text, Visitor, "Visitor", segment, block, event, user);
     layout!(text, PoolSource, "PoolSource", allocate, free, close, user);
     folder.build("liblayouts.so", &text, &[]);

@@ -29,12 +29,8 @@ const CASE: &str = "CACHETTE_TORCH_CASE";
 type Case = (&'static str, fn());
 
 /// Variables that would change what a case finds.
-const CONFIGURATIONS: [&str; 4] = [
-    "CACHETTE_ALLOC_CONF",
-    "PYTORCH_CUDA_ALLOC_CONF",
-    "PYTORCH_HIP_ALLOC_CONF",
-    "PYTORCH_ALLOC_CONF",
-];
+const CONFIGURATIONS: [&str; 4] =
+    ["CACHETTE_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_ALLOC_CONF"];
 
 /// Every case, with whether it needs what stands for PyTorch.
 fn cases() -> impl Iterator<Item = (Case, bool)> {

@@ -7,8 +7,8 @@ use std::thread;
 
 use cachette::hal::{Call, ErrorKind};
 use cachette_torch::{
-    cachette_torch_base_alloc, cachette_torch_init, cachette_torch_memory_fraction,
-    cachette_torch_record_stream, cachette_torch_reset, counters,
+    cachette_torch_base_alloc, cachette_torch_init, cachette_torch_memory_fraction, cachette_torch_record_stream,
+    cachette_torch_reset, counters,
 };
 
 use super::Case;
@@ -21,22 +21,13 @@ pub(crate) const CASES: &[Case] = &[
     ("m4_exhaustion_leaves_all_usable", exhaustion),
     ("s3_more_than_any_device_has_is_refused", too_large),
     ("threads_share_the_devices", threads),
-    (
-        "s18_an_unknown_address_is_counted_and_never_thrown",
-        unknown_free,
-    ),
-    (
-        "a_driver_that_is_shut_down_is_not_complained_about",
-        shut_down,
-    ),
+    ("s18_an_unknown_address_is_counted_and_never_thrown", unknown_free),
+    ("a_driver_that_is_shut_down_is_not_complained_about", shut_down),
     ("a_failing_driver_is_counted", failing),
     ("e1_recorded_uses_hold_memory_back", recorded),
     ("e1_what_is_not_ours_is_ignored", not_recorded),
     ("reset_gives_unused_memory_of_all_devices_back", reset),
-    (
-        "reset_empties_every_device_although_one_fails",
-        reset_with_failure,
-    ),
+    ("reset_empties_every_device_although_one_fails", reset_with_failure),
     ("m15_a_fraction_bounds_the_device", fraction),
     ("base_alloc_finds_the_segment", base),
 ];
@@ -190,11 +181,7 @@ fn recorded() {
     // SAFETY: the stream lives as long as the case.
     unsafe { cachette_torch_record_stream(memory, handle(other.get())) };
     free(memory, 0);
-    assert_ne!(
-        allocate(MIB, 0, own.get()),
-        memory,
-        "the other stream still uses it"
-    );
+    assert_ne!(allocate(MIB, 0, own.get()), memory, "the other stream still uses it");
     drop(hold);
     other.synchronize().unwrap();
     assert_eq!(allocate(MIB, 0, own.get()), memory);
@@ -211,21 +198,10 @@ fn not_recorded() {
     };
     record(ptr::null_mut(), handle(own.get()));
     record(memory, handle(own.get()));
-    assert_eq!(
-        counters().unknown_uses,
-        0,
-        "null and the own stream are fine"
-    );
+    assert_eq!(counters().unknown_uses, 0, "null and the own stream are fine");
     free(memory, 0);
-    assert_eq!(
-        allocate(MIB, 0, own.get()),
-        memory,
-        "the own stream holds nothing back"
-    );
-    record(
-        ptr::without_provenance_mut(0x1234_5678_9000),
-        handle(own.get()),
-    );
+    assert_eq!(allocate(MIB, 0, own.get()), memory, "the own stream holds nothing back");
+    record(ptr::without_provenance_mut(0x1234_5678_9000), handle(own.get()));
     assert_eq!(counters().unknown_uses, 1);
 }
 
@@ -267,11 +243,7 @@ fn fraction() {
     assert!(allocate(bed::CAPACITY / 2 + MIB, 0, DEFAULT).is_null());
     assert!(!allocate(bed::CAPACITY / 2 - MIB, 0, DEFAULT).is_null());
     set(1.5, 0);
-    assert_eq!(
-        bed::allocator(0).memory_limit(),
-        Some(bed::CAPACITY / 2),
-        "it was refused"
-    );
+    assert_eq!(bed::allocator(0).memory_limit(), Some(bed::CAPACITY / 2), "it was refused");
     assert!(!allocate(bed::CAPACITY / 2 + MIB, 1, DEFAULT).is_null());
 }
 

@@ -3,32 +3,23 @@
 use std::ptr;
 
 use cachette_torch::{
-    MempoolId, cachette_torch_begin_allocate_to_pool, cachette_torch_end_allocate_to_pool,
-    cachette_torch_release_pool, cachette_torch_reset, counters,
+    MempoolId, cachette_torch_begin_allocate_to_pool, cachette_torch_end_allocate_to_pool, cachette_torch_release_pool,
+    cachette_torch_reset, counters,
 };
 
 use super::Case;
 use super::bed::{self, DEFAULT, MIB, allocate, free};
 
 pub(crate) const CASES: &[Case] = &[
-    (
-        "p6_memory_of_a_pool_stays_until_its_last_user_is_gone",
-        stays,
-    ),
-    (
-        "p6_memory_of_a_pool_stays_at_its_addresses_in_elastic_segments",
-        stays_elastic,
-    ),
+    ("p6_memory_of_a_pool_stays_until_its_last_user_is_gone", stays),
+    ("p6_memory_of_a_pool_stays_at_its_addresses_in_elastic_segments", stays_elastic),
     ("p2_every_begin_is_one_more_user", users),
     ("p3_a_pool_is_begun_once_at_a_time", begun_twice),
     ("p6_a_pool_without_users_is_counted_and_not_thrown", no_user),
     ("p6_what_lives_in_a_pool_outlives_its_users", outlives),
 ];
 
-pub(crate) const POOL: MempoolId = MempoolId {
-    first: 0,
-    second: 1,
-};
+pub(crate) const POOL: MempoolId = MempoolId { first: 0, second: 1 };
 
 /// Leads every request of a device to a pool.
 pub(crate) fn begin(device: i32, id: MempoolId) {
@@ -61,11 +52,7 @@ fn stays() {
     assert_ne!(outside, memory, "the pool's memory is its own");
     free(outside, 0);
     reset();
-    assert_eq!(
-        bed::allocator(0).reserved_bytes(),
-        30 * MIB,
-        "a graph may use it"
-    );
+    assert_eq!(bed::allocator(0).reserved_bytes(), 30 * MIB, "a graph may use it");
     release(0, POOL);
     assert_eq!(bed::allocator(0).reserved_bytes(), 0);
     assert_eq!(counters(), cachette_torch::Counters::default());
@@ -80,28 +67,15 @@ fn stays_elastic() {
     // Together they need more than the device has, so chunks of the pool would have to move.
     let first = allocate(100 * MIB, 0, DEFAULT);
     assert!(!first.is_null());
-    assert!(
-        allocate(100 * MIB, 0, bed::stream(0).get()).is_null(),
-        "none does"
-    );
+    assert!(allocate(100 * MIB, 0, bed::stream(0).get()).is_null(), "none does");
     begin(0, POOL);
-    assert_eq!(
-        allocate(100 * MIB, 0, DEFAULT),
-        memory,
-        "it is where it was"
-    );
+    assert_eq!(allocate(100 * MIB, 0, DEFAULT), memory, "it is where it was");
     free(memory, 0);
     end(0, POOL);
     release(0, POOL);
-    assert!(
-        allocate(100 * MIB, 0, bed::stream(0).get()).is_null(),
-        "one user is left"
-    );
+    assert!(allocate(100 * MIB, 0, bed::stream(0).get()).is_null(), "one user is left");
     release(0, POOL);
-    assert!(
-        !allocate(100 * MIB, 0, bed::stream(0).get()).is_null(),
-        "now they do"
-    );
+    assert!(!allocate(100 * MIB, 0, bed::stream(0).get()).is_null(), "now they do");
 }
 
 fn users() {

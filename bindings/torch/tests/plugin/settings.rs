@@ -7,20 +7,11 @@ use super::bed::{self, CAPACITY, DEFAULT, MIB, allocate, free};
 
 pub(crate) const CASES: &[Case] = &[
     ("settings_reach_devices_opened_before_and_after", reach),
-    (
-        "keys_that_a_later_text_leaves_out_do_as_pytorchs_do",
-        left_out,
-    ),
-    (
-        "a_key_that_pytorch_alone_has_is_returned_and_changes_nothing",
-        unsupported,
-    ),
+    ("keys_that_a_later_text_leaves_out_do_as_pytorchs_do", left_out),
+    ("a_key_that_pytorch_alone_has_is_returned_and_changes_nothing", unsupported),
     ("a_mistake_leaves_every_setting_as_it_was", mistaken),
     ("m15_a_memory_fraction_holds_once_a_text_names_it", fraction),
-    (
-        "m23_other_settings_leave_caching_as_it_was_switched",
-        caching,
-    ),
+    ("m23_other_settings_leave_caching_as_it_was_switched", caching),
     ("x8_elastic_segments_come_and_go_within_a_limit", elastic),
 ];
 
@@ -56,10 +47,7 @@ fn left_out() {
     update("garbage_collection_threshold:0.5,max_split_size_mb:40");
     assert_eq!(block(42 * MIB, 0), 42 * MIB);
     let text = cachette_torch::config().unwrap().to_string();
-    assert_eq!(
-        text,
-        "max_split_size_mb:40,garbage_collection_threshold:0.5,expandable_segments:True"
-    );
+    assert_eq!(text, "max_split_size_mb:40,garbage_collection_threshold:0.5,expandable_segments:True");
     update("");
     let text = cachette_torch::config().unwrap().to_string();
     assert_eq!(text, "expandable_segments:True");
@@ -115,10 +103,7 @@ fn caching() {
 fn elastic() {
     let (on, off) = ("expandable_segments:True", "expandable_segments:False");
     bed::start("memory_limit:120M");
-    for (rest, whole) in [
-        ("max_split_size_mb:40", 120 * MIB),
-        ("garbage_collection_threshold:0.5", 80 * MIB),
-    ] {
+    for (rest, whole) in [("max_split_size_mb:40", 120 * MIB), ("garbage_collection_threshold:0.5", 80 * MIB)] {
         let set = |switch| update(&format!("{switch},{rest}"));
         set(off);
         let first = allocate(40 * MIB, 0, DEFAULT);

@@ -5,9 +5,9 @@ use std::ffi::c_void;
 use std::ptr;
 
 use cachette_torch::adapter::{
-    Text, User, cachette_adapter_close_shared, cachette_adapter_enter_context,
-    cachette_adapter_free, cachette_adapter_leave_context, cachette_adapter_metadata,
-    cachette_adapter_open_shared, cachette_adapter_set_metadata, cachette_adapter_share,
+    Text, User, cachette_adapter_close_shared, cachette_adapter_enter_context, cachette_adapter_free,
+    cachette_adapter_leave_context, cachette_adapter_metadata, cachette_adapter_open_shared,
+    cachette_adapter_set_metadata, cachette_adapter_share,
 };
 
 use super::Case;
@@ -41,8 +41,7 @@ fn share(memory: *mut c_void) -> Vec<u8> {
 fn open(handle: &[u8]) -> *mut c_void {
     let mut at = ptr::null_mut();
     // SAFETY: 1. they are as many. 2. it may be written.
-    let opened =
-        unsafe { cachette_adapter_open_shared(0, handle.as_ptr(), handle.len(), &raw mut at) };
+    let opened = unsafe { cachette_adapter_open_shared(0, handle.as_ptr(), handle.len(), &raw mut at) };
     assert_eq!(opened.is_null(), at.is_null());
     // SAFETY: 1. it is used no more.
     unsafe { cachette_adapter_close_shared(opened) };
@@ -71,10 +70,7 @@ fn refused() {
 }
 
 fn text(words: &str) -> Text {
-    Text {
-        start: words.as_ptr(),
-        bytes: words.len(),
-    }
+    Text { start: words.as_ptr(), bytes: words.len() }
 }
 
 fn said() -> String {

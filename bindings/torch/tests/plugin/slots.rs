@@ -15,10 +15,7 @@ pub(crate) const CASES: &[Case] = &[
     ("m8_an_exhausted_slot_gives_null", exhausted),
     ("p8_no_split_gives_each_request_a_segment", no_split),
     ("every_slot_has_functions_of_its_own", all_slots),
-    (
-        "a_dropped_slot_serves_no_more_and_its_functions_serve_another",
-        dropped,
-    ),
+    ("a_dropped_slot_serves_no_more_and_its_functions_serve_another", dropped),
     ("a_source_that_is_missing_is_told", missing_source),
     ("sources_are_known_by_name", names),
     ("threads_share_a_slot", threads),
@@ -66,16 +63,8 @@ fn serves() {
     let device = bed::device(&backend, 0);
     assert_eq!(device.physical_bytes(), 20 * MIB);
     free(slot.free_address(), memory, 0);
-    assert_eq!(
-        device.physical_bytes(),
-        0,
-        "PyTorch caches, the slot does not"
-    );
-    assert_eq!(
-        cachette_torch::opened().count(),
-        0,
-        "it is apart from the plug-in's own"
-    );
+    assert_eq!(device.physical_bytes(), 0, "PyTorch caches, the slot does not");
+    assert_eq!(cachette_torch::opened().count(), 0, "it is apart from the plug-in's own");
     assert_eq!(counters(), cachette_torch::Counters::default());
 }
 
@@ -92,10 +81,7 @@ fn exhausted() {
 fn no_split() {
     bed::start("");
     for (no_split, segments) in [(false, 1), (true, 2)] {
-        let options = SlotOptions {
-            no_split,
-            ..SlotOptions::default()
-        };
+        let options = SlotOptions { no_split, ..SlotOptions::default() };
         let slot = create(options).unwrap();
         allocate(&slot, 2 * MIB, 0);
         allocate(&slot, 2 * MIB, 0);
@@ -105,9 +91,7 @@ fn no_split() {
 
 fn all_slots() {
     bed::start("");
-    let mut slots: Vec<Slot> = (0..32)
-        .map(|_| create(SlotOptions::default()).unwrap())
-        .collect();
+    let mut slots: Vec<Slot> = (0..32).map(|_| create(SlotOptions::default()).unwrap()).collect();
     let both = |slot: &Slot| [slot.alloc_address(), slot.free_address()];
     let addresses: HashSet<usize> = slots.iter().flat_map(both).collect();
     assert_eq!(addresses.len(), 64);
@@ -115,10 +99,7 @@ fn all_slots() {
     assert_eq!(error, Error::NoSlot { most: 32 });
     assert!(error.to_string().contains("drop one"), "it says what to do");
     let memory = allocate(&slots[9], 2 * MIB, 0);
-    let taken: Vec<u64> = slots
-        .iter()
-        .map(|slot| slot.stats(0).map_or(0, |stats| stats.allocations))
-        .collect();
+    let taken: Vec<u64> = slots.iter().map(|slot| slot.stats(0).map_or(0, |stats| stats.allocations)).collect();
     assert_eq!(taken.iter().sum::<u64>(), 1);
     assert_eq!(taken[9], 1);
     free(slots[9].free_address(), memory, 0);
@@ -129,11 +110,7 @@ fn all_slots() {
 fn dropped() {
     bed::start("");
     let slot = create(SlotOptions::default()).unwrap();
-    let (memory, number, address) = (
-        allocate(&slot, 2 * MIB, 0),
-        slot.number(),
-        slot.free_address(),
-    );
+    let (memory, number, address) = (allocate(&slot, 2 * MIB, 0), slot.number(), slot.free_address());
     let function = allocate_function(&slot);
     drop(slot);
     // SAFETY: the default stream always exists.
@@ -151,10 +128,7 @@ fn dropped() {
 /// No source has memory of host devices, and where no library is installed none is found.
 fn missing_source() {
     bed::start("");
-    let options = SlotOptions {
-        source: Some(NamedSource::Rccl),
-        ..SlotOptions::default()
-    };
+    let options = SlotOptions { source: Some(NamedSource::Rccl), ..SlotOptions::default() };
     let slot = create(options).unwrap();
     if slot.open(0).is_ok() {
         return;

@@ -12,27 +12,12 @@ use super::cpp;
 
 pub(crate) const CASES: &[Case] = &[
     ("it_starts_once_and_says_so_the_second_time", once),
-    (
-        "an_unknown_backend_is_answered_with_those_there_are",
-        unknown_backend,
-    ),
+    ("an_unknown_backend_is_answered_with_those_there_are", unknown_backend),
     ("devices_are_opened_at_first_use", first_use),
-    (
-        "a_device_that_is_not_there_is_told_with_their_number",
-        no_such_device,
-    ),
-    (
-        "without_a_driver_it_does_not_start_by_itself",
-        nothing_loaded,
-    ),
-    (
-        "it_starts_by_itself_with_the_driver_that_is_loaded",
-        by_itself,
-    ),
-    (
-        "m18_observers_see_exhaustion_on_devices_opened_before_and_after",
-        observers,
-    ),
+    ("a_device_that_is_not_there_is_told_with_their_number", no_such_device),
+    ("without_a_driver_it_does_not_start_by_itself", nothing_loaded),
+    ("it_starts_by_itself_with_the_driver_that_is_loaded", by_itself),
+    ("m18_observers_see_exhaustion_on_devices_opened_before_and_after", observers),
 ];
 
 fn once() {
@@ -45,32 +30,17 @@ fn once() {
     assert_eq!(cachette_torch::config(), Some(config.clone()));
 
     let again = cachette_torch::start("cuda", &Config::default()).unwrap_err();
-    assert_eq!(
-        again,
-        StartError::Started {
-            backend: "host".into()
-        }
-    );
+    assert_eq!(again, StartError::Started { backend: "host".into() });
     let text = again.to_string();
-    assert!(
-        text.contains("started before, with the backend 'host'"),
-        "{text}"
-    );
+    assert!(text.contains("started before, with the backend 'host'"), "{text}");
     assert!(text.contains("update_config"), "it says what to do: {text}");
-    assert_eq!(
-        cachette_torch::config(),
-        Some(config.clone()),
-        "the first stays"
-    );
+    assert_eq!(cachette_torch::config(), Some(config.clone()), "the first stays");
 }
 
 fn unknown_backend() {
     let error = cachette_torch::start("metal", &Config::default()).unwrap_err();
     let text = error.to_string();
-    assert!(
-        text.contains("'metal'; choose one of cuda, hip, host"),
-        "{text}"
-    );
+    assert!(text.contains("'metal'; choose one of cuda, hip, host"), "{text}");
     assert!(!cachette_torch::is_started(), "another name may follow");
 }
 
@@ -92,28 +62,16 @@ fn first_use() {
 fn no_such_device() {
     bed::start("");
     let text = |device| cachette_torch::allocator(device).unwrap_err().to_string();
-    assert_eq!(
-        text(2),
-        "there is no device host:2; it has 2 devices, numbers 0 to 1"
-    );
-    assert_eq!(
-        text(1000),
-        "there is no device 1000; the numbers are 0 to 63"
-    );
+    assert_eq!(text(2), "there is no device host:2; it has 2 devices, numbers 0 to 1");
+    assert_eq!(text(1000), "there is no device 1000; the numbers are 0 to 63");
     assert!(allocate(MIB, -1, DEFAULT).is_null());
 }
 
 fn nothing_loaded() {
     let error = cachette_torch::allocator(0).unwrap_err();
     assert_eq!(error, Error::Start(StartError::NothingLoaded));
-    assert!(
-        error.to_string().contains("import PyTorch"),
-        "it says what to do"
-    );
-    assert!(
-        allocate(MIB, 0, DEFAULT).is_null(),
-        "there is no PyTorch to tell"
-    );
+    assert!(error.to_string().contains("import PyTorch"), "it says what to do");
+    assert!(allocate(MIB, 0, DEFAULT).is_null(), "there is no PyTorch to tell");
     assert!(!cachette_torch::is_started());
 }
 

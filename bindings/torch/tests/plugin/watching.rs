@@ -4,27 +4,16 @@ use std::ptr;
 use std::sync::{Arc, Mutex};
 
 use cachette::history::{HistoryOptions, Level};
-use cachette_torch::adapter::{
-    Figures, User, cachette_adapter_on_rejection, cachette_adapter_stats,
-};
+use cachette_torch::adapter::{Figures, User, cachette_adapter_on_rejection, cachette_adapter_stats};
 use cachette_torch::{last_out_of_memory, record_history, records_history};
 
 use crate::Case;
 use crate::bed::{self, CAPACITY, DEFAULT, MIB};
 
 pub(crate) const CASES: &[Case] = &[
-    (
-        "h3_a_history_is_of_every_device_whenever_that_is_first_used",
-        histories,
-    ),
-    (
-        "m18_observers_find_the_report_of_the_request_they_are_told_of",
-        reports,
-    ),
-    (
-        "m21_observers_of_rejections_are_told_what_is_reserved",
-        rejections,
-    ),
+    ("h3_a_history_is_of_every_device_whenever_that_is_first_used", histories),
+    ("m18_observers_find_the_report_of_the_request_they_are_told_of", reports),
+    ("m21_observers_of_rejections_are_told_what_is_reserved", rejections),
 ];
 
 /// How many events a device has recorded.
@@ -55,10 +44,7 @@ fn reports() {
     cachette_torch::on_out_of_memory(move |report| {
         let last = last_out_of_memory().expect("it is kept before anybody is told");
         assert_eq!(*last, *report);
-        of_observer
-            .lock()
-            .unwrap()
-            .push((last.device.0, last.requested));
+        of_observer.lock().unwrap().push((last.device.0, last.requested));
     });
     for device in [0, 1] {
         assert!(bed::allocate(2 * CAPACITY, device, DEFAULT).is_null());

@@ -25,10 +25,7 @@ impl Target {
     pub(super) fn find(name: &str, ordinal: Ordinal) -> Result<Self, OpenError> {
         let backend = load(name)?;
         Backends::open_on(&*backend, ordinal)?;
-        Ok(Self {
-            backend: backend.info().name,
-            ordinal,
-        })
+        Ok(Self { backend: backend.info().name, ordinal })
     }
 
     fn is_host(&self) -> bool {
@@ -63,8 +60,6 @@ fn load(name: &str) -> Result<Arc<dyn Backend>, OpenError> {
     if name != "host" {
         return Backends::load(name);
     }
-    let config = HostConfig::default()
-        .devices(HOST_DEVICES)
-        .capacity(HOST_CAPACITY);
+    let config = HostConfig::default().devices(HOST_DEVICES).capacity(HOST_CAPACITY);
     Backends::host(config)
 }

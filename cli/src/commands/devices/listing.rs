@@ -22,9 +22,7 @@ impl<T> Presence<T> {
     fn of(found: Result<T, impl ToString>) -> Self {
         match found {
             Ok(it) => Self::Present(it),
-            Err(why) => Self::Absent {
-                reason: why.to_string(),
-            },
+            Err(why) => Self::Absent { reason: why.to_string() },
         }
     }
 }
@@ -95,9 +93,7 @@ impl Listing {
     /// Asks every backend and every device.
     pub(super) fn gather() -> Self {
         let backends = Backends::available().into_iter().map(backend_entry);
-        Self {
-            backends: backends.collect(),
-        }
+        Self { backends: backends.collect() }
     }
 }
 
@@ -106,10 +102,7 @@ fn backend_entry(found: Found) -> BackendEntry {
         .backend
         .map_err(|why| why.to_string())
         .and_then(|backend| backend_facts(&backend).map_err(|why| why.to_string()));
-    BackendEntry {
-        name: found.name,
-        presence: Presence::of(facts),
-    }
+    BackendEntry { name: found.name, presence: Presence::of(facts) }
 }
 
 fn backend_facts(backend: &Arc<dyn Backend>) -> cachette_hal::Result<BackendFacts> {
@@ -141,10 +134,7 @@ fn device_facts(device: &dyn Device) -> DeviceFacts {
         free_memory: device.memory_info().ok().map(|memory| memory.free),
         base_alignment: info.base_alignment,
         granularity: granularity(device),
-        features: Feature::ALL
-            .into_iter()
-            .map(|feature| feature_entry(device, feature))
-            .collect(),
+        features: Feature::ALL.into_iter().map(|feature| feature_entry(device, feature)).collect(),
         sharing: sharing(device),
     }
 }
@@ -154,10 +144,7 @@ fn feature_entry(device: &dyn Device, feature: Feature) -> FeatureEntry {
         Some(missing) => Err(missing.reason),
         None => Ok(()),
     };
-    FeatureEntry {
-        name: feature.name(),
-        presence: Presence::of(found),
-    }
+    FeatureEntry { name: feature.name(), presence: Presence::of(found) }
 }
 
 /// What backing may do: leave the process in one way or another, and move while work uses it; or why not.
@@ -165,26 +152,15 @@ fn sharing(device: &dyn Device) -> Vec<FeatureEntry> {
     let Ok(memory) = device.virtual_memory() else {
         return Vec::new();
     };
-    let ways = Sharing::ALL
-        .into_iter()
-        .filter(|way| *way != Sharing::Private);
-    let entry = |way: Sharing| FeatureEntry {
-        name: way.name(),
-        presence: Presence::of(memory.shares(way)),
-    };
-    let aliases = FeatureEntry {
-        name: "elastic recycling",
-        presence: Presence::of(memory.aliases()),
-    };
+    let ways = Sharing::ALL.into_iter().filter(|way| *way != Sharing::Private);
+    let entry = |way: Sharing| FeatureEntry { name: way.name(), presence: Presence::of(memory.shares(way)) };
+    let aliases = FeatureEntry { name: "elastic recycling", presence: Presence::of(memory.aliases()) };
     ways.map(entry).chain([aliases]).collect()
 }
 
 fn granularity(device: &dyn Device) -> Option<GranularityFacts> {
     let granularity = device.virtual_memory().ok()?.granularity();
-    Some(GranularityFacts {
-        minimum: granularity.minimum,
-        recommended: granularity.recommended,
-    })
+    Some(GranularityFacts { minimum: granularity.minimum, recommended: granularity.recommended })
 }
 
 fn hexadecimal(bytes: &[u8]) -> String {

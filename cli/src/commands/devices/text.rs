@@ -8,9 +8,7 @@ use super::listing::{BackendEntry, DeviceEntry, DeviceFacts, FeatureEntry, Listi
 
 impl fmt::Display for Listing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.backends
-            .iter()
-            .try_for_each(|backend| write_backend(f, backend))
+        self.backends.iter().try_for_each(|backend| write_backend(f, backend))
     }
 }
 
@@ -20,15 +18,8 @@ fn write_backend(f: &mut fmt::Formatter<'_>, backend: &BackendEntry) -> fmt::Res
         Presence::Absent { reason } => writeln!(f, "{name}: absent; {reason}"),
         Presence::Present(facts) => {
             let emulated = if facts.emulated { ", emulated" } else { "" };
-            writeln!(
-                f,
-                "{name}: {} version {} from {}{emulated}",
-                facts.vendor, facts.version, facts.library
-            )?;
-            facts
-                .devices
-                .iter()
-                .try_for_each(|device| write_device(f, name, device))
+            writeln!(f, "{name}: {} version {} from {}{emulated}", facts.vendor, facts.version, facts.library)?;
+            facts.devices.iter().try_for_each(|device| write_device(f, name, device))
         }
     }
 }
@@ -53,11 +44,7 @@ fn write_facts(f: &mut fmt::Formatter<'_>, facts: &DeviceFacts) -> fmt::Result {
         None => write_line(f, "memory", format_args!("{total}"))?,
     }
     if facts.integrated {
-        write_line(
-            f,
-            "integrated",
-            format_args!("shares its memory with the host"),
-        )?;
+        write_line(f, "integrated", format_args!("shares its memory with the host"))?;
     }
     if let Some(architecture) = &facts.architecture {
         write_line(f, "architecture", format_args!("{architecture}"))?;
@@ -102,9 +89,7 @@ mod tests {
                     emulated: true,
                     devices: vec![DeviceEntry {
                         ordinal: 3,
-                        presence: Presence::Absent {
-                            reason: "it fell off the bus".into(),
-                        },
+                        presence: Presence::Absent { reason: "it fell off the bus".into() },
                     }],
                 }),
             }],

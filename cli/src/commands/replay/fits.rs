@@ -37,25 +37,11 @@ pub(super) fn fit_all(target: &Target, traces: &[Trace], configs: &[Named]) -> V
 
 /// The means of all rows of each configuration.
 pub(super) fn means_of(rows: &[Row<Fit>], configs: usize) -> Vec<Row<Means>> {
-    means(rows, configs, |found| Means {
-        fit_ratio: geometric(found.iter().map(|fit| fit.fit_ratio)),
-    })
+    means(rows, configs, |found| Means { fit_ratio: geometric(found.iter().map(|fit| fit.fit_ratio)) })
 }
 
-pub(super) fn write(
-    out: &mut dyn Write,
-    rows: &[Row<Fit>],
-    means: &[Row<Means>],
-) -> io::Result<()> {
-    let mut table = Table::new([
-        "trace",
-        "config",
-        "requested",
-        "reserved",
-        "fits in",
-        "bytes",
-        "ratio",
-    ]);
+pub(super) fn write(out: &mut dyn Write, rows: &[Row<Fit>], means: &[Row<Means>]) -> io::Result<()> {
+    let mut table = Table::new(["trace", "config", "requested", "reserved", "fits in", "bytes", "ratio"]);
     for row in rows {
         table.push(cells(row));
     }
@@ -85,8 +71,7 @@ fn cells(row: &Row<Fit>) -> [String; 7] {
         row.label().to_owned(),
         Bytes(fit.peak_requested).to_string(),
         Bytes(fit.peak_reserved).to_string(),
-        fit.fit_bytes
-            .map_or_else(|| missing(fit).to_owned(), |bytes| Bytes(bytes).to_string()),
+        fit.fit_bytes.map_or_else(|| missing(fit).to_owned(), |bytes| Bytes(bytes).to_string()),
         or_dash(fit.fit_bytes.map(|bytes| bytes.to_string())),
         or_dash(fit.fit_ratio.map(|ratio| format!("{ratio:.3}"))),
     ]

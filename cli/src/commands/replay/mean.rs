@@ -25,17 +25,9 @@ impl<'a, T, M> Entry<'a, T, M> {
 /// A row for each of `configs` configurations, whose figures `mean` takes from the rows of it.
 ///
 /// `rows` has the configurations of the first trace first, then in the same order those of the next.
-pub(super) fn means<T, M>(
-    rows: &[Row<T>],
-    configs: usize,
-    mean: impl Fn(&[&T]) -> M,
-) -> Vec<Row<M>> {
+pub(super) fn means<T, M>(rows: &[Row<T>], configs: usize, mean: impl Fn(&[&T]) -> M) -> Vec<Row<M>> {
     let of = |first: usize| -> Row<M> {
-        let found: Vec<&T> = rows[first..]
-            .iter()
-            .step_by(configs)
-            .map(|row| &row.found)
-            .collect();
+        let found: Vec<&T> = rows[first..].iter().step_by(configs).map(|row| &row.found).collect();
         let row = &rows[first];
         Row {
             trace: MEAN.to_owned(),

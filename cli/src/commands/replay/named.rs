@@ -16,22 +16,10 @@ pub(super) enum Compare {
 /// What `--compare` knows: the least that must be asked for, the name, and the text of the configuration.
 const COMPARED: [(Compare, &str, &str); 5] = [
     (Compare::Segments, "direct", ""),
-    (
-        Compare::Segments,
-        "elastic, no recycling",
-        "expandable_segments:True,elastic_recycling:False",
-    ),
+    (Compare::Segments, "elastic, no recycling", "expandable_segments:True,elastic_recycling:False"),
     (Compare::Segments, "elastic", "expandable_segments:True"),
-    (
-        Compare::Settings,
-        "compact",
-        "expandable_segments:True,elastic_setting:compact",
-    ),
-    (
-        Compare::Settings,
-        "quick",
-        "expandable_segments:True,elastic_setting:quick",
-    ),
+    (Compare::Settings, "compact", "expandable_segments:True,elastic_setting:compact"),
+    (Compare::Settings, "quick", "expandable_segments:True,elastic_setting:quick"),
 ];
 
 /// A configuration that traces are replayed with, and its name if it has one.
@@ -52,23 +40,14 @@ impl Named {
         COMPARED
             .iter()
             .filter(|(least, ..)| *least <= compare)
-            .map(|(_, name, text)| {
-                Ok(Self {
-                    name: Some(name),
-                    config: text.parse()?,
-                })
-            })
+            .map(|(_, name, text)| Ok(Self { name: Some(name), config: text.parse()? }))
             .collect()
     }
 
     /// What differs from the default, or that nothing does.
     pub(super) fn text(&self) -> String {
         let text = self.config.to_string();
-        if text.is_empty() {
-            "default".to_owned()
-        } else {
-            text
-        }
+        if text.is_empty() { "default".to_owned() } else { text }
     }
 
     /// Whether it limits memory by itself.

@@ -47,21 +47,13 @@ pub(super) fn replay_all(
 /// The means of all rows of each configuration.
 pub(super) fn means_of(rows: &[Row<Outcome>], configs: usize) -> Vec<Row<Means>> {
     means(rows, configs, |found| Means {
-        ratio: geometric(
-            found
-                .iter()
-                .map(|outcome| outcome.error.is_none().then_some(outcome.ratio)),
-        ),
+        ratio: geometric(found.iter().map(|outcome| outcome.error.is_none().then_some(outcome.ratio))),
         cold_ns_per_op: geometric(found.iter().map(|outcome| outcome.cold_ns_per_op)),
         steady_ns_per_op: geometric(found.iter().map(|outcome| outcome.steady_ns_per_op)),
     })
 }
 
-pub(super) fn write(
-    out: &mut dyn Write,
-    rows: &[Row<Outcome>],
-    means: &[Row<Means>],
-) -> io::Result<()> {
+pub(super) fn write(out: &mut dyn Write, rows: &[Row<Outcome>], means: &[Row<Means>]) -> io::Result<()> {
     let mut table = Table::new([
         "trace",
         "config",
@@ -87,8 +79,7 @@ fn cells(row: &Row<Outcome>) -> [String; 10] {
     let outcome = &row.found;
     // The reason stands in the place of the first figure that is missing.
     let mut reason = Some(missing(outcome));
-    let mut or_reason =
-        |figure: Option<String>| figure.unwrap_or_else(|| reason.take().unwrap_or("-").to_owned());
+    let mut or_reason = |figure: Option<String>| figure.unwrap_or_else(|| reason.take().unwrap_or("-").to_owned());
     [
         row.trace.clone(),
         row.label().to_owned(),
@@ -104,11 +95,7 @@ fn cells(row: &Row<Outcome>) -> [String; 10] {
 }
 
 fn mean_cells(mean: &Row<Means>) -> [String; 10] {
-    let Means {
-        ratio,
-        cold_ns_per_op,
-        steady_ns_per_op,
-    } = mean.found;
+    let Means { ratio, cold_ns_per_op, steady_ns_per_op } = mean.found;
     let ns = |figure: Option<f64>| figure.map_or_else(|| "-".to_owned(), tenths);
     [
         mean.trace.clone(),

@@ -11,19 +11,12 @@ use super::row::Row;
 /// Writes a line for each row whose trace says what its program held itself.
 ///
 /// `rows` has those of the first trace first, as many for each.
-pub(super) fn write(
-    out: &mut dyn Write,
-    traces: &[Trace],
-    rows: &[Row<Outcome>],
-) -> io::Result<()> {
+pub(super) fn write(out: &mut dyn Write, traces: &[Trace], rows: &[Row<Outcome>]) -> io::Result<()> {
     for trace in traces {
         let earlier = trace.recorded().map_or(0, |recorded| recorded.earlier);
         if earlier > 0 {
             let name = trace.name();
-            writeln!(
-                out,
-                "{name}: allocations older than the history, made first: {earlier}"
-            )?;
+            writeln!(out, "{name}: allocations older than the history, made first: {earlier}")?;
         }
     }
     let configs = rows.len() / traces.len().max(1);
@@ -40,10 +33,7 @@ pub(super) fn write(
             _ => format!(" with '{}'", row.label()),
         };
         let (needed, recorded) = (Bytes(outcome.peak_reserved), Bytes(recorded));
-        writeln!(
-            out,
-            "this run would have needed {needed}{with} instead of {recorded}"
-        )?;
+        writeln!(out, "this run would have needed {needed}{with} instead of {recorded}")?;
     }
     Ok(())
 }

@@ -50,12 +50,7 @@ struct Chart {
 }
 
 /// Goes once more through every trace with every configuration, and draws what is held.
-pub(super) fn page(
-    target: &Target,
-    traces: &[Trace],
-    configs: &[Named],
-    limit: Option<u64>,
-) -> String {
+pub(super) fn page(target: &Target, traces: &[Trace], configs: &[Named], limit: Option<u64>) -> String {
     let charts: Vec<Chart> = traces
         .iter()
         .map(|trace| {
@@ -96,12 +91,7 @@ impl Chart {
                 failed: line.failed,
             });
         }
-        Self {
-            name: trace.name().to_owned(),
-            operations,
-            step,
-            series,
-        }
+        Self { name: trace.name().to_owned(), operations, step, series }
     }
 }
 
@@ -130,12 +120,8 @@ mod tests {
 
     #[test]
     fn a_moment_has_the_most_of_what_changed_in_it() {
-        let recorded = Recorded {
-            device: 0,
-            peak_reserved: 9,
-            earlier: 0,
-            reserved: vec![(0, 4), (3, 9), (4, 2), (7, 5)],
-        };
+        let recorded =
+            Recorded { device: 0, peak_reserved: 9, earlier: 0, reserved: vec![(0, 4), (3, 9), (4, 2), (7, 5)] };
         assert_eq!(moments(&recorded, 8, 2), [4, 9, 2, 5]);
         assert_eq!(moments(&recorded, 8, 1), [4, 4, 4, 9, 2, 2, 2, 5]);
     }

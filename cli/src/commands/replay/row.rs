@@ -90,8 +90,5 @@ pub(super) fn judge<T: Found>(rows: &[Row<T>]) -> Result<(), CliError> {
     if failed == 0 {
         return Ok(());
     }
-    Err(CliError::ReplaysFailed {
-        failed,
-        total: rows.len(),
-    })
+    Err(CliError::ReplaysFailed { failed, total: rows.len() })
 }

@@ -52,10 +52,7 @@ impl fmt::Display for Shortage<'_> {
         let mut order = " first";
         for ((pass, operation), labels) in &self.places {
             let labels = quoted(labels);
-            write!(
-                f,
-                "{order} with {labels} (operation {operation} of the {pass} pass)"
-            )?;
+            write!(f, "{order} with {labels} (operation {operation} of the {pass} pass)")?;
             order = ", then";
         }
         if !self.enough.is_empty() {

@@ -1,18 +1,11 @@
 //! Sizes as users write them.
 
 /// The letters that may end a size.
-const UNITS: [(char, u64); 4] = [
-    ('K', 1 << 10),
-    ('M', 1 << 20),
-    ('G', 1 << 30),
-    ('T', 1 << 40),
-];
+const UNITS: [(char, u64); 4] = [('K', 1 << 10), ('M', 1 << 20), ('G', 1 << 30), ('T', 1 << 40)];
 
 /// Reads bytes, such as `80G` or `4096`; never zero.
 pub(super) fn bytes(text: &str) -> Result<u64, &'static str> {
-    read(text).ok_or(
-        "a size is a whole number of bytes above 0, or such a number with K, M, G or T, as in 80G",
-    )
+    read(text).ok_or("a size is a whole number of bytes above 0, or such a number with K, M, G or T, as in 80G")
 }
 
 fn read(text: &str) -> Option<u64> {
@@ -44,19 +37,7 @@ mod tests {
 
     #[test]
     fn everything_else_is_refused_with_what_is_allowed() {
-        for text in [
-            "",
-            "G",
-            "0",
-            "0G",
-            "-1",
-            "+1",
-            "1.5G",
-            "80g",
-            "80GB",
-            "16777216T",
-            "é",
-        ] {
+        for text in ["", "G", "0", "0G", "-1", "+1", "1.5G", "80g", "80GB", "16777216T", "é"] {
             assert!(bytes(text).unwrap_err().ends_with("as in 80G"), "{text}");
         }
     }

@@ -43,8 +43,6 @@ fn format_of(path: &Path) -> Result<Format, CliError> {
     match path.extension().and_then(OsStr::to_str) {
         Some("json") => Ok(Format::Json),
         Some("pickle" | "pkl") => Ok(Format::Pickle),
-        _ => Err(CliError::SnapshotEnding {
-            path: path.to_owned(),
-        }),
+        _ => Err(CliError::SnapshotEnding { path: path.to_owned() }),
     }
 }

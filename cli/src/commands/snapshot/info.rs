@@ -33,10 +33,7 @@ impl Info {
     pub(super) fn run(self) -> Result<(), CliError> {
         let snapshot = Snapshot::read(&self.file)?;
         let summaries = Summary::all(&snapshot);
-        let page = Page {
-            snapshot: &snapshot,
-            holders: self.holders,
-        };
+        let page = Page { snapshot: &snapshot, holders: self.holders };
         stdout::print(|out| {
             if summaries.is_empty() {
                 writeln!(out, "the snapshot is empty: no segments and no events")?;
@@ -72,10 +69,7 @@ impl Page<'_> {
         let total = summary.holders.len();
         let shown = total.min(self.holders);
         writeln!(out, "largest holders ({shown} of {total})")?;
-        let used = summary
-            .memory
-            .allocated
-            .saturating_add(summary.memory.pending);
+        let used = summary.memory.allocated.saturating_add(summary.memory.pending);
         for holder in &summary.holders[..shown] {
             let (bytes, blocks) = (Bytes(holder.bytes), holder.blocks);
             let percent = 100.0 * share(holder.bytes, used.max(1));
@@ -102,11 +96,7 @@ impl Page<'_> {
                 text.escape_debug().to_string()
             })
             .collect();
-        if frames.is_empty() {
-            "no stack recorded".to_owned()
-        } else {
-            frames.join(" < ")
-        }
+        if frames.is_empty() { "no stack recorded".to_owned() } else { frames.join(" < ") }
     }
 
     fn events(&self, out: &mut dyn Write, summary: &Summary<'_>) -> io::Result<()> {
@@ -118,10 +108,7 @@ impl Page<'_> {
         for (action, count) in summary.actions() {
             writeln!(out, "  {count:>12}  {}", action.name())?;
         }
-        let shortages = summary
-            .events
-            .iter()
-            .filter(|event| event.action == Action::OutOfMemory);
+        let shortages = summary.events.iter().filter(|event| event.action == Action::OutOfMemory);
         let count = shortages.clone().count();
         for event in shortages.take(MOST_SHORTAGES) {
             let after = share(event.time_us.abs_diff(first), 1_000_000);
@@ -152,18 +139,10 @@ impl Page<'_> {
 }
 
 fn write_memory(out: &mut dyn Write, memory: &Memory) -> io::Result<()> {
-    let percent = |part: Option<f64>| {
-        part.map_or_else(|| "-".to_owned(), |part| format!("{:.1} %", 100.0 * part))
-    };
-    let Memory {
-        segments, elastic, ..
-    } = memory;
+    let percent = |part: Option<f64>| part.map_or_else(|| "-".to_owned(), |part| format!("{:.1} %", 100.0 * part));
+    let Memory { segments, elastic, .. } = memory;
     let noun = plural(*segments, "segment", "segments");
-    writeln!(
-        out,
-        "  reserved       {:>12}  in {segments} {noun}, {elastic} of them elastic",
-        Bytes(memory.reserved)
-    )?;
+    writeln!(out, "  reserved       {:>12}  in {segments} {noun}, {elastic} of them elastic", Bytes(memory.reserved))?;
     for (name, bytes) in [
         ("allocated", memory.allocated),
         ("pending", memory.pending),
@@ -173,10 +152,7 @@ fn write_memory(out: &mut dyn Write, memory: &Memory) -> io::Result<()> {
     ] {
         writeln!(out, "  {name:<14} {:>12}", Bytes(bytes))?;
     }
-    for (name, part) in [
-        ("fragmentation", memory.fragmentation()),
-        ("rounding", memory.rounding()),
-    ] {
+    for (name, part) in [("fragmentation", memory.fragmentation()), ("rounding", memory.rounding())] {
         writeln!(out, "  {name:<14} {:>12}", percent(part))?;
     }
     Ok(())
@@ -186,14 +162,7 @@ fn write_pools(out: &mut dyn Write, summary: &Summary<'_>) -> io::Result<()> {
     if summary.pools.is_empty() {
         return Ok(());
     }
-    let mut table = Table::new([
-        "pool",
-        "segments",
-        "reserved",
-        "allocated",
-        "pending",
-        "free",
-    ]);
+    let mut table = Table::new(["pool", "segments", "reserved", "allocated", "pending", "free"]);
     for (PoolId(first, second), memory) in &summary.pools {
         let name = match (first, second) {
             (0, 0) => "default".to_owned(),
@@ -220,9 +189,8 @@ fn text_of(setting: &Setting) -> String {
         Setting::Text(text) => format!("'{}'", text.escape_debug()),
         Setting::Table(table) => {
             let entries = table.iter();
-            let entries: Vec<_> = entries
-                .map(|(key, value)| format!("{}: {}", key.escape_debug(), text_of(value)))
-                .collect();
+            let entries: Vec<_> =
+                entries.map(|(key, value)| format!("{}: {}", key.escape_debug(), text_of(value))).collect();
             format!("{{{}}}", entries.join(", "))
         }
     }

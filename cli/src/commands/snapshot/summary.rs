@@ -2,9 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use cachette_snapshot::{
-    Action, Block, BlockState, Event, PoolId, Segment, Snapshot, StackId, Trace,
-};
+use cachette_snapshot::{Action, Block, BlockState, Event, PoolId, Segment, Snapshot, StackId, Trace};
 
 /// Bytes in segments, by what they are used for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,10 +54,7 @@ const fn is_free(block: &Block) -> bool {
 }
 
 /// One number as a part of another.
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "a share needs far fewer digits than are kept"
-)]
+#[expect(clippy::cast_precision_loss, reason = "a share needs far fewer digits than are kept")]
 pub(super) fn share(part: u64, whole: u64) -> f64 {
     part as f64 / whole as f64
 }
@@ -105,10 +100,7 @@ impl<'a> Summary<'a> {
         for segment in segments {
             memory.add(segment);
             let pool = snapshot.pools.get(segment.pool as usize);
-            pools
-                .entry(pool.copied().unwrap_or_default())
-                .or_default()
-                .add(segment);
+            pools.entry(pool.copied().unwrap_or_default()).or_default().add(segment);
             for block in segment.blocks.iter().filter(|block| !is_free(block)) {
                 let (bytes, blocks) = stacks.entry(block.stack).or_default();
                 *bytes = bytes.saturating_add(block.bytes);
@@ -118,13 +110,7 @@ impl<'a> Summary<'a> {
         if pools.keys().eq([&PoolId::default()]) {
             pools.clear();
         }
-        Self {
-            device,
-            memory,
-            pools,
-            holders: holders(stacks),
-            events: events(&snapshot.traces, device),
-        }
+        Self { device, memory, pools, holders: holders(stacks), events: events(&snapshot.traces, device) }
     }
 
     /// How many events there are of each action that has any.
@@ -146,13 +132,7 @@ impl<'a> Summary<'a> {
 
 fn holders(stacks: BTreeMap<StackId, (u64, usize)>) -> Vec<Holder> {
     let stacks = stacks.into_iter();
-    let mut holders: Vec<Holder> = stacks
-        .map(|(stack, (bytes, blocks))| Holder {
-            stack,
-            bytes,
-            blocks,
-        })
-        .collect();
+    let mut holders: Vec<Holder> = stacks.map(|(stack, (bytes, blocks))| Holder { stack, bytes, blocks }).collect();
     holders.sort_by_key(|holder| (std::cmp::Reverse(holder.bytes), holder.stack));
     holders
 }

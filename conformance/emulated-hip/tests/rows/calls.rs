@@ -15,16 +15,10 @@ pub(crate) const ROWS: &[super::Row] = &[
     ("no_bytes_are_null", no_bytes),
     ("freeing_null_in_stream_order", free_null),
     ("a_pending_event_and_the_last_error", pending_event),
-    (
-        "an_event_that_was_never_recorded_has_passed",
-        unrecorded_event,
-    ),
+    ("an_event_that_was_never_recorded_has_passed", unrecorded_event),
     ("a_null_event_is_an_invalid_handle", null_event),
     ("an_unknown_stream_is_a_destroyed_context", unknown_stream),
-    (
-        "a_query_blocks_while_a_thread_waits_for_the_event",
-        query_while_waiting,
-    ),
+    ("a_query_blocks_while_a_thread_waits_for_the_event", query_while_waiting),
     ("a_device_and_itself", own_peer),
     ("peers_enabled_twice", peers_twice),
 ];
@@ -45,11 +39,7 @@ unsafe extern "C" fn pass(gate: *mut c_void) {
 
 impl Gate {
     fn hold(&self, hip: &Hip, stream: StreamHandle) {
-        let calls = hip
-            .symbols
-            .host_calls
-            .as_ref()
-            .expect("it has every function");
+        let calls = hip.symbols.host_calls.as_ref().expect("it has every function");
         let data = ptr::from_ref(self).cast_mut().cast();
         // SAFETY: the caller keeps the gate until the stream has passed it.
         let status = unsafe { (calls.hipLaunchHostFunc)(stream, Some(pass), data) };
@@ -68,11 +58,7 @@ fn no_bytes(hip: &Hip) {
 }
 
 fn free_null(hip: &Hip) {
-    let pool = hip
-        .symbols
-        .stream_ordered
-        .as_ref()
-        .expect("it has every function");
+    let pool = hip.symbols.stream_ordered.as_ref().expect("it has every function");
     // SAFETY: there is nothing to free.
     let status = unsafe { (pool.hipFreeAsync)(0, 0) };
     assert_eq!(status, hip.seen([1, 0, 0]));
@@ -168,11 +154,7 @@ fn unknown_stream(hip: &Hip) {
 }
 
 fn own_peer(hip: &Hip) {
-    let peers = hip
-        .symbols
-        .peer_access
-        .as_ref()
-        .expect("it has every function");
+    let peers = hip.symbols.peer_access.as_ref().expect("it has every function");
     let mut can = -1;
     // SAFETY: the out-parameter outlives the call.
     let status = unsafe { (peers.hipDeviceCanAccessPeer)(&raw mut can, 0, 0) };
@@ -184,11 +166,7 @@ fn own_peer(hip: &Hip) {
 }
 
 fn peers_twice(hip: &Hip) {
-    let peers = hip
-        .symbols
-        .peer_access
-        .as_ref()
-        .expect("it has every function");
+    let peers = hip.symbols.peer_access.as_ref().expect("it has every function");
     hip.set_device(0);
     for promised in [0, 704] {
         // SAFETY: it takes numbers alone.

@@ -161,21 +161,13 @@ fn relaxed(hip: &Hip) {
     assert_eq!(exchange(hip, 2), 0, "the mode before comes back in place");
     hip.free(hip.malloc(4096));
     hip.destroy(hip.create(2 << 20));
-    let host = hip
-        .symbols
-        .host_memory
-        .as_ref()
-        .expect("it has every function");
+    let host = hip.symbols.host_memory.as_ref().expect("it has every function");
     let mut at = ptr::null_mut();
     // SAFETY: the out-parameter outlives the call.
     assert_eq!(unsafe { (host.hipHostMalloc)(&raw mut at, 4096, 0) }, 0);
     // SAFETY: it was allocated just now.
     assert_eq!(unsafe { (host.hipHostFree)(at) }, 0);
-    let pool = hip
-        .symbols
-        .stream_ordered
-        .as_ref()
-        .expect("it has every function");
+    let pool = hip.symbols.stream_ordered.as_ref().expect("it has every function");
     let (mut default, mut pooled) = (0, 0);
     // SAFETY: the out-parameter outlives the call.
     let status = unsafe { (pool.hipDeviceGetDefaultMemPool)(&raw mut default, 0) };

@@ -25,18 +25,8 @@ struct Crash {
 }
 
 const CRASHES: &[Crash] = &[
-    Crash {
-        name: "unmapping_nothing",
-        act: unmap_nothing,
-        crashes: [true, false, false],
-        status: 1,
-    },
-    Crash {
-        name: "unmapping_what_failed_to_map",
-        act: unmap_failed,
-        crashes: [true, false, false],
-        status: 1,
-    },
+    Crash { name: "unmapping_nothing", act: unmap_nothing, crashes: [true, false, false], status: 1 },
+    Crash { name: "unmapping_what_failed_to_map", act: unmap_failed, crashes: [true, false, false], status: 1 },
     Crash {
         name: "retaining_plain_memory",
         act: |hip| {
@@ -47,12 +37,7 @@ const CRASHES: &[Crash] = &[
         crashes: [true, true, false],
         status: 1,
     },
-    Crash {
-        name: "a_token_of_mapped_memory",
-        act: mapped_token,
-        crashes: [true, true, false],
-        status: 1,
-    },
+    Crash { name: "a_token_of_mapped_memory", act: mapped_token, crashes: [true, true, false], status: 1 },
     Crash {
         name: "a_descriptor_by_value",
         act: |hip| {
@@ -64,18 +49,8 @@ const CRASHES: &[Crash] = &[
         crashes: [true, false, false],
         status: 1,
     },
-    Crash {
-        name: "the_legacy_stream",
-        act: |hip| hip.synchronize(1),
-        crashes: [true, true, true],
-        status: 0,
-    },
-    Crash {
-        name: "a_second_end_of_a_broken_capture",
-        act: end_twice,
-        crashes: [true, true, true],
-        status: 0,
-    },
+    Crash { name: "the_legacy_stream", act: |hip| hip.synchronize(1), crashes: [true, true, true], status: 0 },
+    Crash { name: "a_second_end_of_a_broken_capture", act: end_twice, crashes: [true, true, true], status: 0 },
     Crash {
         name: "a_range_written_to_null",
         act: |hip| {
@@ -159,11 +134,7 @@ fn child(part: &str, personality: Personality, variables: &[(&str, &str)]) -> Ou
 }
 
 fn expect(holds: bool, output: &Output) -> Result<(), Failed> {
-    if holds {
-        Ok(())
-    } else {
-        Err(format!("{output:?}").into())
-    }
+    if holds { Ok(()) } else { Err(format!("{output:?}").into()) }
 }
 
 fn crash(crash: &Crash, personality: Personality) -> Result<(), Failed> {
@@ -193,7 +164,5 @@ pub(crate) fn trials(personality: Personality) -> Vec<Trial> {
         Trial::test(name, move || crash(row, personality))
     });
     let name = format!("{personality}::without_devices_nothing_works_but_the_version");
-    crashes
-        .chain([Trial::test(name, move || no_devices(personality))])
-        .collect()
+    crashes.chain([Trial::test(name, move || no_devices(personality))]).collect()
 }

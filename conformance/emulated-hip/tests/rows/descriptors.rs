@@ -38,11 +38,7 @@ fn export(hip: &Hip, handle: BackingHandle) -> Result<OwnedFd, Status> {
 }
 
 /// Imports a descriptor in the way of 7.1 and later, or in that of earlier versions.
-fn import_descriptor(
-    hip: &Hip,
-    descriptor: &impl AsRawFd,
-    by_value: bool,
-) -> Result<BackingHandle, Status> {
+fn import_descriptor(hip: &Hip, descriptor: &impl AsRawFd, by_value: bool) -> Result<BackingHandle, Status> {
     let mut number: c_int = descriptor.as_raw_fd();
     let argument = if by_value {
         ptr::without_provenance_mut(usize::try_from(number).expect("it is open"))
@@ -51,8 +47,7 @@ fn import_descriptor(
     };
     let mut handle = 0;
     // SAFETY: the out-parameter and the descriptor outlive the call.
-    let status =
-        unsafe { (hip.vm().hipMemImportFromShareableHandle)(&raw mut handle, argument, 1) };
+    let status = unsafe { (hip.vm().hipMemImportFromShareableHandle)(&raw mut handle, argument, 1) };
     if status == 0 { Ok(handle) } else { Err(status) }
 }
 
@@ -69,11 +64,7 @@ fn import(hip: &Hip) {
     let imported = import_descriptor(hip, &descriptor, by_value);
     hip.destroy(imported.expect("it was exported"));
     if by_value {
-        assert_eq!(
-            import_descriptor(hip, &descriptor, false),
-            Err(1),
-            "a pointer is no descriptor"
-        );
+        assert_eq!(import_descriptor(hip, &descriptor, false), Err(1), "a pointer is no descriptor");
     }
     hip.destroy(handle);
 }
@@ -107,21 +98,14 @@ fn open(hip: &Hip, token: IpcMemHandle, flags: u32) -> Status {
 
 fn own_token(hip: &Hip) {
     let at = hip.malloc(CHUNK);
-    assert_eq!(
-        open(hip, token(hip, at).expect("it is plain memory"), 1),
-        201
-    );
+    assert_eq!(open(hip, token(hip, at).expect("it is plain memory"), 1), 201);
     hip.free(at);
 }
 
 fn token_flags(hip: &Hip) {
     let at = hip.malloc(CHUNK);
     for flags in [0, 2] {
-        assert_eq!(
-            open(hip, token(hip, at).expect("it is plain memory"), flags),
-            1,
-            "flags {flags}"
-        );
+        assert_eq!(open(hip, token(hip, at).expect("it is plain memory"), flags), 1, "flags {flags}");
     }
     hip.free(at);
 }
@@ -134,11 +118,7 @@ fn interior_token(hip: &Hip) {
 }
 
 fn attributes(hip: &Hip, at: u64) -> (Status, c_int, c_int) {
-    let pool = hip
-        .symbols
-        .stream_ordered
-        .as_ref()
-        .expect("it has every function");
+    let pool = hip.symbols.stream_ordered.as_ref().expect("it has every function");
     let mut found = PointerAttribute {
         kind: -1,
         device: -1,
@@ -163,10 +143,7 @@ fn null(hip: &Hip) {
 }
 
 fn mapped_memory(hip: &Hip) {
-    let (at, handle) = (
-        hip.reserve(CHUNK, 0).expect("there are addresses"),
-        hip.create(CHUNK),
-    );
+    let (at, handle) = (hip.reserve(CHUNK, 0).expect("there are addresses"), hip.create(CHUNK));
     assert_eq!(hip.map(at, CHUNK, handle), 0);
     assert_eq!(attributes(hip, at + 8), (0, 2, 0));
     assert_eq!(hip.unmap(at, CHUNK), 0);

@@ -8,8 +8,8 @@ use cachette_hal::load::{Candidate, Library};
 use cachette_hal::symbol_table;
 use cachette_hal_hip::symbols::{Symbols, VirtualMemorySymbols};
 use cachette_hal_hip::types::{
-    Address, BackingHandle, EventHandle, MemAccessDesc, MemAllocationFlags, MemAllocationProp,
-    MemLocation, Status, StreamHandle,
+    Address, BackingHandle, EventHandle, MemAccessDesc, MemAllocationFlags, MemAllocationProp, MemLocation, Status,
+    StreamHandle,
 };
 
 symbol_table! {
@@ -54,10 +54,7 @@ impl Hip {
     }
 
     pub(crate) fn vm(&self) -> &VirtualMemorySymbols {
-        self.symbols
-            .virtual_memory
-            .as_ref()
-            .expect("it has every function")
+        self.symbols.virtual_memory.as_ref().expect("it has every function")
     }
 
     pub(crate) fn set_device(&self, device: c_int) {
@@ -109,8 +106,7 @@ impl Hip {
     pub(crate) fn reserve(&self, bytes: u64, alignment: u64) -> Result<Address, Status> {
         let mut at = 0;
         // SAFETY: the out-parameter outlives the call.
-        let status =
-            unsafe { (self.vm().hipMemAddressReserve)(&raw mut at, bytes, alignment, 0, 0) };
+        let status = unsafe { (self.vm().hipMemAddressReserve)(&raw mut at, bytes, alignment, 0, 0) };
         if status == 0 { Ok(at) } else { Err(status) }
     }
 
@@ -120,17 +116,11 @@ impl Hip {
     }
 
     /// Makes physical memory.
-    pub(crate) fn create_on(
-        &self,
-        device: c_int,
-        bytes: u64,
-        kind: c_int,
-    ) -> Result<BackingHandle, Status> {
+    pub(crate) fn create_on(&self, device: c_int, bytes: u64, kind: c_int) -> Result<BackingHandle, Status> {
         let wanted = properties(device, kind);
         let mut handle = 0;
         // SAFETY: both structures outlive the call.
-        let status =
-            unsafe { (self.vm().hipMemCreate)(&raw mut handle, bytes, &raw const wanted, 0) };
+        let status = unsafe { (self.vm().hipMemCreate)(&raw mut handle, bytes, &raw const wanted, 0) };
         if status == 0 { Ok(handle) } else { Err(status) }
     }
 
@@ -155,10 +145,7 @@ impl Hip {
 
     /// Lets device 0 read and write.
     pub(crate) fn grant(&self, at: Address, bytes: u64) -> Status {
-        let access = MemAccessDesc {
-            location: MemLocation { kind: 1, id: 0 },
-            flags: 3,
-        };
+        let access = MemAccessDesc { location: MemLocation { kind: 1, id: 0 }, flags: 3 };
         // SAFETY: the list outlives the call.
         unsafe { (self.vm().hipMemSetAccess)(at, bytes, &raw const access, 1) }
     }
@@ -169,10 +156,7 @@ pub(crate) fn properties(device: c_int, kind: c_int) -> MemAllocationProp {
     MemAllocationProp {
         kind: 1,
         requested_handle_type: kind,
-        location: MemLocation {
-            kind: 1,
-            id: device,
-        },
+        location: MemLocation { kind: 1, id: device },
         win32_handle_meta_data: ptr::null_mut::<c_void>(),
         flags: MemAllocationFlags::default(),
     }

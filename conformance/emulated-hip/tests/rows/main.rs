@@ -25,12 +25,7 @@ fn main() -> ExitCode {
     let mut trials = Vec::new();
     for personality in Personality::ALL {
         let hip = Arc::new(Hip::load(personality));
-        for rows in [
-            virtual_memory::ROWS,
-            descriptors::ROWS,
-            calls::ROWS,
-            captures::ROWS,
-        ] {
+        for rows in [virtual_memory::ROWS, descriptors::ROWS, calls::ROWS, captures::ROWS] {
             for (name, row) in rows {
                 let hip = Arc::clone(&hip);
                 let name = format!("{personality}::{name}");

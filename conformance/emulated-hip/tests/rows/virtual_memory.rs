@@ -32,9 +32,7 @@ fn granularities(hip: &Hip) {
     let ask = |option| {
         let (wanted, mut found) = (properties(0, 0), 0);
         // SAFETY: both structures outlive the call.
-        let status = unsafe {
-            (hip.vm().hipMemGetAllocationGranularity)(&raw mut found, &raw const wanted, option)
-        };
+        let status = unsafe { (hip.vm().hipMemGetAllocationGranularity)(&raw mut found, &raw const wanted, option) };
         assert_eq!(status, 0);
         found
     };
@@ -67,10 +65,7 @@ fn tebibyte(hip: &Hip) {
 }
 
 fn offset(hip: &Hip) {
-    let (at, handle) = (
-        hip.reserve(CHUNK, 0).expect("there are addresses"),
-        hip.create(CHUNK),
-    );
+    let (at, handle) = (hip.reserve(CHUNK, 0).expect("there are addresses"), hip.create(CHUNK));
     // SAFETY: the library checks all of them.
     let status = unsafe { (hip.vm().hipMemMap)(at, PAGE, PAGE, handle, 0) };
     assert_eq!(status, 1);
@@ -98,19 +93,12 @@ fn map_over_mapping(hip: &Hip) {
 fn map_outside(hip: &Hip) {
     let handle = hip.create(CHUNK);
     assert_eq!(hip.map(CHUNK, CHUNK, handle), hip.seen([0, 0, 1]));
-    assert_eq!(
-        hip.grant(CHUNK, CHUNK),
-        1,
-        "setting rights tells that nothing was mapped"
-    );
+    assert_eq!(hip.grant(CHUNK, CHUNK), 1, "setting rights tells that nothing was mapped");
     hip.destroy(handle);
 }
 
 fn map_of_less(hip: &Hip) {
-    let (at, handle) = (
-        hip.reserve(CHUNK, 0).expect("there are addresses"),
-        hip.create(CHUNK),
-    );
+    let (at, handle) = (hip.reserve(CHUNK, 0).expect("there are addresses"), hip.create(CHUNK));
     assert_eq!(hip.map(at, CHUNK / 2, handle), 0);
     assert_eq!(hip.grant(at, CHUNK / 2), hip.seen([0, 1, 1]));
     assert_eq!(hip.unmap(at, CHUNK / 2), 0);
@@ -161,10 +149,7 @@ fn rights_to_nothing(hip: &Hip) {
 }
 
 fn unmap_of_part(hip: &Hip) {
-    let (at, handle) = (
-        hip.reserve(CHUNK, 0).expect("there are addresses"),
-        hip.create(CHUNK),
-    );
+    let (at, handle) = (hip.reserve(CHUNK, 0).expect("there are addresses"), hip.create(CHUNK));
     assert_eq!(hip.map(at, CHUNK, handle), 0);
     assert_eq!(hip.unmap(at, CHUNK / 2), hip.seen([0, 1, 1]));
     assert_eq!(hip.unmap(at, CHUNK), 0, "it was all there");
@@ -180,10 +165,7 @@ fn unmap_of_two(hip: &Hip) {
 }
 
 fn release_before_unmap(hip: &Hip) {
-    let (at, handle) = (
-        hip.reserve(CHUNK, 0).expect("there are addresses"),
-        hip.create(CHUNK),
-    );
+    let (at, handle) = (hip.reserve(CHUNK, 0).expect("there are addresses"), hip.create(CHUNK));
     assert_eq!(hip.map(at, CHUNK, handle), 0);
     hip.destroy(handle);
     assert_eq!(hip.grant(at, CHUNK), 0);
@@ -193,11 +175,7 @@ fn release_before_unmap(hip: &Hip) {
 
 /// Fills one range, copies it to another, and reads a byte of that.
 fn fill_and_copy(hip: &Hip, from: u64, to: u64, bytes: u64) -> u8 {
-    let transfer = hip
-        .symbols
-        .transfer
-        .as_ref()
-        .expect("it has every function");
+    let transfer = hip.symbols.transfer.as_ref().expect("it has every function");
     let (stream, mut found) = (hip.stream(), 0_u8);
     // SAFETY: rows pass ranges that are mapped, and wait for the stream before they undo that.
     let status = unsafe { (transfer.hipMemsetAsync)(from, 0x5a, bytes, stream) };
@@ -215,10 +193,7 @@ fn fill_and_copy(hip: &Hip, from: u64, to: u64, bytes: u64) -> u8 {
 }
 
 fn aliases(hip: &Hip) {
-    let (at, handle) = (
-        hip.reserve(2 * CHUNK, 0).expect("there are addresses"),
-        hip.create(CHUNK),
-    );
+    let (at, handle) = (hip.reserve(2 * CHUNK, 0).expect("there are addresses"), hip.create(CHUNK));
     for at in [at, at + CHUNK] {
         assert_eq!(hip.map(at, CHUNK, handle), 0);
         assert_eq!(hip.grant(at, CHUNK), 0);
@@ -249,11 +224,7 @@ fn address_range(hip: &Hip) {
         let inside = at + CHUNK + PAGE;
         // SAFETY: the out-parameters outlive the call.
         let status = unsafe { (ipc.hipMemGetAddressRange)(&raw mut base, &raw mut bytes, inside) };
-        assert_eq!(
-            (status, base, bytes),
-            (0, at + CHUNK, CHUNK),
-            "the mapping, and no more"
-        );
+        assert_eq!((status, base, bytes), (0, at + CHUNK, CHUNK), "the mapping, and no more");
         undo_two(hip, at);
     });
 }
@@ -274,10 +245,7 @@ fn location(hip: &Hip) {
 }
 
 fn retain(hip: &Hip) {
-    let (at, handle) = (
-        hip.reserve(CHUNK, 0).expect("there are addresses"),
-        hip.create(CHUNK),
-    );
+    let (at, handle) = (hip.reserve(CHUNK, 0).expect("there are addresses"), hip.create(CHUNK));
     assert_eq!(hip.map(at, CHUNK, handle), 0);
     let mut again = 0;
     // SAFETY: the out-parameter outlives the call.

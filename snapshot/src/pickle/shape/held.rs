@@ -59,11 +59,7 @@ impl Builder<'_, '_> {
         match self.word(value) {
             key::SMALL => Ok(Kind::Small),
             key::LARGE => Ok(Kind::Large),
-            _ => Err(self.amiss(
-                Some(node),
-                "'segment_type'",
-                holds(value, "neither 'small' nor 'large'"),
-            )),
+            _ => Err(self.amiss(Some(node), "'segment_type'", holds(value, "neither 'small' nor 'large'"))),
         }
     }
 
@@ -103,13 +99,7 @@ impl Builder<'_, '_> {
             BlockState::Free => 0,
             BlockState::Allocated | BlockState::Pending => requested.unwrap_or(bytes),
         };
-        Ok(Block {
-            address,
-            bytes,
-            requested,
-            state,
-            stack,
-        })
+        Ok(Block { address, bytes, requested, state, stack })
     }
 
     fn state(&self, value: Value, node: Node) -> Made<BlockState> {

@@ -14,12 +14,7 @@ impl Builder<'_, '_> {
         }
     }
 
-    fn table(
-        &mut self,
-        node: Node,
-        depth: usize,
-        count: &mut usize,
-    ) -> Made<Vec<(String, Setting)>> {
+    fn table(&mut self, node: Node, depth: usize, count: &mut usize) -> Made<Vec<(String, Setting)>> {
         let mut table = Vec::new();
         for (name, value) in self.tree.entries(node) {
             *count += 1;
@@ -41,13 +36,7 @@ impl Builder<'_, '_> {
     }
 
     /// A setting; nothing for what is not known to be one.
-    fn setting(
-        &mut self,
-        value: Value,
-        node: Node,
-        depth: usize,
-        count: &mut usize,
-    ) -> Made<Option<Setting>> {
+    fn setting(&mut self, value: Value, node: Node, depth: usize, count: &mut usize) -> Made<Option<Setting>> {
         Ok(Some(match value {
             Value::None => Setting::None,
             Value::Bool(on) => Setting::Switch(on),

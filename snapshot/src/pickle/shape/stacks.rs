@@ -68,13 +68,7 @@ impl Builder<'_, '_> {
             Value::Text { .. } => {
                 let name = self.tree.text(value).unwrap_or_default();
                 let name = name.strip_suffix('\n').unwrap_or(&name).to_owned();
-                return self.add_frame(
-                    list,
-                    Frame {
-                        name,
-                        ..Frame::default()
-                    },
-                );
+                return self.add_frame(list, Frame { name, ..Frame::default() });
             }
             other => return Err(self.amiss(Some(list), "a frame", holds(other, "no dict"))),
         };
@@ -93,11 +87,7 @@ impl Builder<'_, '_> {
         }
         // Only now: a dict may name them many times.
         let text = |value| self.tree.text(value).unwrap_or_default().into_owned();
-        let frame = Frame {
-            name: text(name),
-            file: text(file),
-            line,
-        };
+        let frame = Frame { name: text(name), file: text(file), line };
         let number = self.add_frame(node, frame)?;
         self.interned.frames[node.0 as usize] = number;
         Ok(number)

@@ -83,12 +83,7 @@ impl Builder<'_, '_> {
     }
 
     fn annotation(&mut self, node: Node) -> Made<Annotation> {
-        let mut annotation = Annotation {
-            name: String::new(),
-            stage: Stage::Start,
-            device: 0,
-            time_us: 0,
-        };
+        let mut annotation = Annotation { name: String::new(), stage: Stage::Start, device: 0, time_us: 0 };
         let mut named = Value::None;
         for (name, value) in self.tree.entries(node) {
             match self.word(name) {

@@ -13,20 +13,12 @@ pub(super) struct Axis {
     pub(super) marks: u32,
 }
 
-const UNITS: [(u64, &str); 4] = [
-    (1 << 30, "GiB"),
-    (1 << 20, "MiB"),
-    (1 << 10, "KiB"),
-    (1, "bytes"),
-];
+const UNITS: [(u64, &str); 4] = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "bytes")];
 
 impl Axis {
     /// For bytes up to `most`, with about `marks` marks.
     pub(super) fn bytes(most: u64, marks: u32) -> Self {
-        let (unit, name) = UNITS
-            .into_iter()
-            .find(|(unit, _)| most >= *unit)
-            .unwrap_or((1, "bytes"));
+        let (unit, name) = UNITS.into_iter().find(|(unit, _)| most >= *unit).unwrap_or((1, "bytes"));
         Self::new(most, marks, unit, name)
     }
 
@@ -45,22 +37,10 @@ impl Axis {
         let most = (most as f64 / unit as f64).max(f64::MIN_POSITIVE);
         let rough = most / f64::from(marks);
         let power = 10_f64.powf(rough.log10().floor());
-        let factor = [1.0, 2.0, 5.0, 10.0]
-            .into_iter()
-            .find(|factor| factor * power >= rough * 0.999)
-            .unwrap_or(10.0);
+        let factor = [1.0, 2.0, 5.0, 10.0].into_iter().find(|factor| factor * power >= rough * 0.999).unwrap_or(10.0);
         // Nothing that is counted in ones has marks between them.
-        let step = if unit == 1 {
-            (factor * power).max(1.0)
-        } else {
-            factor * power
-        };
-        Self {
-            unit,
-            name,
-            step,
-            marks: (most / step - 1e-9).ceil().max(1.0) as u32,
-        }
+        let step = if unit == 1 { (factor * power).max(1.0) } else { factor * power };
+        Self { unit, name, step, marks: (most / step - 1e-9).ceil().max(1.0) as u32 }
     }
 
     /// The marks, as the part of the whole axis that they are at, and their texts.
@@ -82,18 +62,11 @@ impl Axis {
             usize::from(digits > 0.5)
         };
         let text = grouped(&format!("{number:.digits$}"));
-        if self.name.is_empty() {
-            text
-        } else {
-            format!("{text} {}", self.name)
-        }
+        if self.name.is_empty() { text } else { format!("{text} {}", self.name) }
     }
 
     /// The whole axis, in what is measured.
-    #[expect(
-        clippy::cast_precision_loss,
-        reason = "a picture has a few thousand points"
-    )]
+    #[expect(clippy::cast_precision_loss, reason = "a picture has a few thousand points")]
     pub(super) fn length(self) -> f64 {
         f64::from(self.marks) * self.step * self.unit as f64
     }

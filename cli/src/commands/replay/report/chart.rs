@@ -35,10 +35,7 @@ struct Plot {
     operations: f64,
 }
 
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "a picture has a few thousand points"
-)]
+#[expect(clippy::cast_precision_loss, reason = "a picture has a few thousand points")]
 impl Plot {
     fn new(chart: &Chart) -> Self {
         let most = chart.series.iter().map(Series::peak).max().unwrap_or(0);
@@ -84,11 +81,7 @@ impl Plot {
             )?;
         }
         let middle = LEFT.midpoint(right);
-        write!(
-            out,
-            "<text class=\"column\" x=\"{middle:.1}\" y=\"{:.1}\">operations</text>",
-            HEIGHT - 8.0
-        )
+        write!(out, "<text class=\"column\" x=\"{middle:.1}\" y=\"{:.1}\">operations</text>", HEIGHT - 8.0)
     }
 
     fn write_series(&self, out: &mut String, series: &Series, step: usize) -> fmt::Result {
@@ -115,12 +108,7 @@ impl Plot {
     }
 
     /// Writes the values as steps, and gives where they end.
-    fn write_steps(
-        &self,
-        out: &mut String,
-        series: &Series,
-        step: usize,
-    ) -> Result<Option<(f64, f64)>, fmt::Error> {
+    fn write_steps(&self, out: &mut String, series: &Series, step: usize) -> Result<Option<(f64, f64)>, fmt::Error> {
         let mut end = None;
         let mut before = None;
         for (moment, value) in series.values.iter().enumerate() {
@@ -157,9 +145,5 @@ pub(super) fn write(out: &mut String, chart: &Chart) -> fmt::Result {
     for series in &chart.series {
         plot.write_series(out, series, chart.step)?;
     }
-    write!(
-        out,
-        "<line class=\"cursor\" y1=\"{TOP}\" y2=\"{:.1}\" x1=\"0\" x2=\"0\"/></svg>",
-        HEIGHT - BOTTOM
-    )
+    write!(out, "<line class=\"cursor\" y1=\"{TOP}\" y2=\"{:.1}\" x1=\"0\" x2=\"0\"/></svg>", HEIGHT - BOTTOM)
 }

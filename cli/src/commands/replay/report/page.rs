@@ -35,10 +35,7 @@ fn write_page(out: &mut String, device: &str, charts: &[Chart]) -> fmt::Result {
     for chart in charts {
         write_section(out, chart)?;
     }
-    write!(
-        out,
-        "</main>\n<script>\n{SCRIPT}</script>\n</body>\n</html>\n"
-    )
+    write!(out, "</main>\n<script>\n{SCRIPT}</script>\n</body>\n</html>\n")
 }
 
 fn write_section(out: &mut String, chart: &Chart) -> fmt::Result {
@@ -59,9 +56,7 @@ fn write_section(out: &mut String, chart: &Chart) -> fmt::Result {
 fn write_legend(out: &mut String, chart: &Chart) -> fmt::Result {
     let peak_of = |look| {
         let mut series = chart.series.iter();
-        series
-            .find(|series| series.look == look)
-            .map(super::Series::peak)
+        series.find(|series| series.look == look).map(super::Series::peak)
     };
     let (requested, recorded) = (peak_of(Look::Requested), peak_of(Look::Recorded));
     out.push_str("<table>\n<tr><th></th><th>peak</th><th>× requested</th>");
@@ -83,18 +78,15 @@ fn write_legend(out: &mut String, chart: &Chart) -> fmt::Result {
         if recorded.is_some() {
             write!(out, "<td>{}</td>", part(peak, recorded))?;
         }
-        let failed = series.failed.map_or_else(String::new, |operation| {
-            format!("fails at operation {}", grouped(&operation.to_string()))
-        });
+        let failed = series
+            .failed
+            .map_or_else(String::new, |operation| format!("fails at operation {}", grouped(&operation.to_string())));
         writeln!(out, "<td class=\"note\">{failed}</td></tr>")?;
     }
     writeln!(out, "</table>")
 }
 
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "a ratio needs far fewer digits than are kept"
-)]
+#[expect(clippy::cast_precision_loss, reason = "a ratio needs far fewer digits than are kept")]
 fn part(peak: u64, whole: Option<u64>) -> String {
     match whole {
         Some(whole) if whole > 0 => format!("{:.3}", peak as f64 / whole as f64),
@@ -104,11 +96,8 @@ fn part(peak: u64, whole: Option<u64>) -> String {
 
 /// What the script shows under the pointer.
 fn write_data(out: &mut String, chart: &Chart) -> fmt::Result {
-    let series: Vec<_> = chart
-        .series
-        .iter()
-        .map(|series| json!([series.label, series.look.class(), series.values]))
-        .collect();
+    let series: Vec<_> =
+        chart.series.iter().map(|series| json!([series.label, series.look.class(), series.values])).collect();
     let data = json!({
         "operations": chart.operations,
         "step": chart.step,
@@ -116,10 +105,7 @@ fn write_data(out: &mut String, chart: &Chart) -> fmt::Result {
     });
     // No text of a user must end the element it lies in.
     let data = data.to_string().replace('<', "\\u003c");
-    writeln!(
-        out,
-        "<script type=\"application/json\" class=\"data\">{data}</script>"
-    )
+    writeln!(out, "<script type=\"application/json\" class=\"data\">{data}</script>")
 }
 
 /// A text that is no part of the page's own.
