@@ -50,9 +50,9 @@ fn capture(pool: &Pool<AnyDevice>, stream: &Stream<AnyDevice>, byte: u8, out: &M
     let between = allocator.allocate(BYTES as u64, stream)?;
     let (from, to) = (between.ptr().ok_or("no memory")?, out.ptr().ok_or("no memory")?);
     // SAFETY: 1. the stream is live. 3. both are live, and the graph keeps the pool's memory.
-    unsafe { transfer.fill(from, byte, BYTES as u64, stream.get()) }?;
+    unsafe { transfer.fill(from, byte, BYTES as u64, stream.handle()) }?;
     // SAFETY: as above.
-    unsafe { transfer.copy(to, from, BYTES as u64, stream.get()) }?;
+    unsafe { transfer.copy(to, from, BYTES as u64, stream.handle()) }?;
     drop(between);
     Ok(capture.end()?)
 }
@@ -121,9 +121,9 @@ fn reuse(allocator: &Allocator<AnyDevice>) -> Result<usize> {
         let to = out.ptr().ok_or("no memory")?;
         let to = to.add(BYTES as u64 * u64::from(round));
         // SAFETY: 1. the stream is live. 3. it is live, and the graph keeps the pool's memory.
-        unsafe { transfer.fill(from, round + 1, BYTES as u64, side.get()) }?;
+        unsafe { transfer.fill(from, round + 1, BYTES as u64, side.handle()) }?;
         // SAFETY: as above, and `to` is the round's part of `out`.
-        unsafe { transfer.copy(to, from, BYTES as u64, side.get()) }?;
+        unsafe { transfer.copy(to, from, BYTES as u64, side.handle()) }?;
         drop(between);
         follow(allocator, &stream, &side)?;
     }
@@ -146,9 +146,9 @@ fn follow(allocator: &Allocator<AnyDevice>, stream: &Stream<AnyDevice>, other: &
     let device = allocator.device();
     let event = OwnedEvent::create(AnyDevice::clone(device))?;
     // SAFETY: 1. both are live.
-    unsafe { device.record(event.get(), other.get()) }?;
+    unsafe { device.record(event.get(), other.handle()) }?;
     // SAFETY: 1. both are live.
-    unsafe { device.stream_wait(stream.get(), event.get()) }?;
+    unsafe { device.stream_wait(stream.handle(), event.get()) }?;
     Ok(())
 }
 
@@ -163,7 +163,7 @@ fn read(
     let from = memory.ptr().ok_or("no memory")?;
     let transfer = allocator.device().transfer()?;
     // SAFETY: 1. the stream is live. 3. 4. both outlive the synchronization below.
-    unsafe { transfer.download(seen.as_mut_ptr(), from, seen.len(), stream.get()) }?;
+    unsafe { transfer.download(seen.as_mut_ptr(), from, seen.len(), stream.handle()) }?;
     stream.synchronize()?;
     Ok(seen)
 }

@@ -40,14 +40,14 @@ fn copies(allocator: &Allocator<AnyDevice>) -> Result<(f64, f64)> {
         let began = Instant::now();
         for _ in 0..rounds {
             // SAFETY: 1. the stream is live. 3. and 4. both stay until it has run dry.
-            unsafe { transfer.download(host.ptr().as_ptr(), at, 1 << 30, stream.get()) }?;
+            unsafe { transfer.download(host.ptr().as_ptr(), at, 1 << 30, stream.handle()) }?;
         }
         stream.synchronize()?;
         times[0] = times[0].min(began.elapsed());
         let began = Instant::now();
         for _ in 0..rounds {
             // SAFETY: as above.
-            unsafe { transfer.upload(at, host.ptr().as_ptr(), 1 << 30, stream.get()) }?;
+            unsafe { transfer.upload(at, host.ptr().as_ptr(), 1 << 30, stream.handle()) }?;
         }
         stream.synchronize()?;
         times[1] = times[1].min(began.elapsed());
@@ -132,9 +132,9 @@ fn graph(allocator: &Allocator<AnyDevice>, stream: &Stream<AnyDevice>) -> Result
     let between = allocator.allocate(4 << 20, stream)?;
     let at = |memory: &Memory| memory.ptr().ok_or("no memory");
     // SAFETY: 1. the stream is live. 3. all are live, and the graph keeps the pool's memory.
-    unsafe { transfer.copy(at(&between)?, at(&input)?, 4 << 20, stream.get()) }?;
+    unsafe { transfer.copy(at(&between)?, at(&input)?, 4 << 20, stream.handle()) }?;
     // SAFETY: as above.
-    unsafe { transfer.copy(at(&output)?, at(&between)?, 4 << 20, stream.get()) }?;
+    unsafe { transfer.copy(at(&output)?, at(&between)?, 4 << 20, stream.handle()) }?;
     drop(between);
     let graph = capture.end()?;
     for byte in 1..=5 {
@@ -153,7 +153,7 @@ fn fill(allocator: &Allocator<AnyDevice>, memory: &Memory, byte: u8, stream: &St
     let at = memory.ptr().ok_or("no memory")?;
     let transfer = allocator.device().transfer()?;
     // SAFETY: 1. the stream is live. 3. the memory is allocated.
-    unsafe { transfer.fill(at, byte, memory.bytes(), stream.get()) }?;
+    unsafe { transfer.fill(at, byte, memory.bytes(), stream.handle()) }?;
     Ok(())
 }
 
@@ -163,7 +163,7 @@ fn check(allocator: &Allocator<AnyDevice>, memory: &Memory, byte: u8, stream: &S
     let from = memory.ptr().ok_or("no memory")?;
     let transfer = allocator.device().transfer()?;
     // SAFETY: 1. the stream is live. 3. the memory is allocated. 4. `read` is touched after the stream has run dry.
-    unsafe { transfer.download(read.as_mut_ptr(), from, bytes, stream.get()) }?;
+    unsafe { transfer.download(read.as_mut_ptr(), from, bytes, stream.handle()) }?;
     stream.synchronize()?;
     if read.iter().any(|other| *other != byte) {
         return Err(format!("memory filled with {byte} holds something else").into());

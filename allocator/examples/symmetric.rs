@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use cachette::hal::owned::OwnedStream;
 use cachette::hal::{AnyDevice, Device, DevicePtr, Ordinal, StreamRef, Vendor};
-use cachette::source::{FunctionSource, Nccl, Nvshmem, NvshmemLibrary, Place, Source, SourceError};
+use cachette::source::{AllocContext, FunctionSource, Nccl, Nvshmem, NvshmemLibrary, Source, SourceError};
 use cachette::{Allocator, Backends, PoolOptions};
 
 const DEVICE: Ordinal = Ordinal(0);
@@ -76,8 +76,8 @@ fn nvshmem(path: Option<&str>) -> Result<(), Box<dyn Error>> {
 fn host() -> Result<(), Box<dyn Error>> {
     let device = Backends::open("host")?;
     let (makes, frees) = (AnyDevice::clone(&device), AnyDevice::clone(&device));
-    let allocate = move |bytes, _: &Place| makes.allocate(bytes).map_err(as_source_error);
-    let free = move |ptr, _, _: &Place| {
+    let allocate = move |bytes, _: &AllocContext| makes.allocate(bytes).map_err(as_source_error);
+    let free = move |ptr, _, _: &AllocContext| {
         // SAFETY: 1. the line above made it. 2. The promise of who frees it.
         unsafe { frees.free(ptr) }.map_err(as_source_error)
     };
@@ -120,14 +120,14 @@ unsafe impl Source for Watched {
         self.source.name()
     }
 
-    unsafe fn allocate(&self, bytes: u64, place: &Place) -> Result<DevicePtr, SourceError> {
+    unsafe fn allocate(&self, bytes: u64, place: &AllocContext) -> Result<DevicePtr, SourceError> {
         // SAFETY: 1. The caller's promise.
         let ptr = unsafe { self.source.allocate(bytes, place) }?;
         self.live().insert(ptr.address(), bytes);
         Ok(ptr)
     }
 
-    unsafe fn free(&self, ptr: DevicePtr, bytes: u64, place: &Place) -> Result<(), SourceError> {
+    unsafe fn free(&self, ptr: DevicePtr, bytes: u64, place: &AllocContext) -> Result<(), SourceError> {
         self.live().remove(&ptr.address());
         // SAFETY: 1. and 2. are the caller's promises.
         unsafe { self.source.free(ptr, bytes, place) }
@@ -156,7 +156,7 @@ fn pooled(device: &AnyDevice, source: Arc<dyn Source>) -> Result<(), Box<dyn Err
         if !watched.holds(at.address(), bytes) {
             return Err(format!("{bytes} bytes at {at} are not of the source").into());
         }
-        check(device, stream.get(), at, bytes, seed)?;
+        check(device, stream.handle(), at, bytes, seed)?;
     }
     let (held, segments) = (pool.stats(), watched.live().len() as u64);
     let of_source: u64 = watched.live().values().sum();
@@ -182,7 +182,7 @@ fn pooled(device: &AnyDevice, source: Arc<dyn Source>) -> Result<(), Box<dyn Err
 /// Makes memory of every size at once, fills it, reads it back, and frees it; returns how much it was.
 fn exercise(device: &AnyDevice, source: &dyn Source) -> Result<u64, Box<dyn Error>> {
     let stream = OwnedStream::create(AnyDevice::clone(device))?;
-    let place = Place::new(DEVICE, stream.get());
+    let place = AllocContext::new(DEVICE, stream.get());
     let mut made = Vec::new();
     for bytes in SIZES {
         // SAFETY: 1. the stream is the device's own.

@@ -109,7 +109,7 @@ impl<T: Pod, D: Device> Buffer<T, D> {
     /// Gives up the type and keeps the memory.
     #[must_use = "dropping it frees the memory"]
     pub fn into_allocation(mut self) -> Allocation<D> {
-        let empty = Allocation::empty(self.stream.get());
+        let empty = Allocation::empty(self.stream.handle());
         mem::replace(&mut self.allocation, empty)
     }
 
@@ -161,7 +161,7 @@ impl<T: Pod, D: Device> Buffer<T, D> {
         };
         // SAFETY: 1. the work's stream is live. 3. the memory is allocated for that stream, and its segment is
         // not given back before the stream has passed this point.
-        unsafe { work.transfer.fill(work.at, byte, bytes, work.stream.get()) }?;
+        unsafe { work.transfer.fill(work.at, byte, bytes, work.stream.handle()) }?;
         Ok(())
     }
 
@@ -182,7 +182,7 @@ impl<T: Pod, D: Device> Buffer<T, D> {
         // SAFETY: 1. the work's stream is live. 3. both ranges are allocated, and are not used again before the
         // stream has passed this point: one is of this stream, the other knows of it. Two allocations do not
         // overlap.
-        unsafe { work.transfer.copy(work.at, source.at, bytes, work.stream.get()) }?;
+        unsafe { work.transfer.copy(work.at, source.at, bytes, work.stream.handle()) }?;
         Ok(())
     }
 
@@ -198,7 +198,7 @@ impl<T: Pod, D: Device> Buffer<T, D> {
         };
         let (first, bytes) = (from.as_ptr().cast(), size_of_val(from));
         // SAFETY: 1. the work's stream is live. 3. as in `fill`; the lengths are equal. 4. the caller's promise 1.
-        unsafe { work.transfer.upload(work.at, first, bytes, work.stream.get()) }?;
+        unsafe { work.transfer.upload(work.at, first, bytes, work.stream.handle()) }?;
         Ok(())
     }
 
@@ -215,7 +215,7 @@ impl<T: Pod, D: Device> Buffer<T, D> {
         };
         let (first, bytes) = (to.as_mut_ptr().cast(), size_of_val(to));
         // SAFETY: 1. the work's stream is live. 3. as in `fill`; the lengths are equal. 4. the caller's promise 1.
-        unsafe { work.transfer.download(first, work.at, bytes, work.stream.get()) }?;
+        unsafe { work.transfer.download(first, work.at, bytes, work.stream.handle()) }?;
         Ok(())
     }
 

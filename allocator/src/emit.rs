@@ -3,15 +3,15 @@
 #![forbid(unsafe_code)]
 
 use crate::exhaustion::OutOfMemory;
-use crate::observe::{Action, TraceEvent};
+use crate::observe::{TraceAction, TraceEvent};
 
 cfg_if::cfg_if! {
     if #[cfg(feature = "tracing")] {
         /// Whether anybody is told of an action.
-        pub(crate) const fn tells_of(action: Action) -> bool {
+        pub(crate) const fn tells_of(action: TraceAction) -> bool {
             !matches!(
                 action,
-                Action::Alloc | Action::FreeRequested | Action::FreeCompleted
+                TraceAction::Alloc | TraceAction::FreeRequested | TraceAction::FreeCompleted
             )
         }
 
@@ -31,7 +31,7 @@ cfg_if::cfg_if! {
         pub(crate) fn exhausted(report: &OutOfMemory) {
             tracing::warn!(
                 target: "cachette",
-                action = Action::OutOfMemory.name(),
+                action = TraceAction::OutOfMemory.name(),
                 device = report.device.0,
                 requested = report.requested,
                 reserved = report.reserved,
@@ -45,7 +45,7 @@ cfg_if::cfg_if! {
         }
     } else {
         /// Whether anybody is told of an action.
-        pub(crate) const fn tells_of(_action: Action) -> bool {
+        pub(crate) const fn tells_of(_action: TraceAction) -> bool {
             false
         }
 

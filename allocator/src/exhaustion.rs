@@ -44,7 +44,7 @@ pub struct OutOfMemory {
     /// What every pool holds that holds anything, the default pool first.
     pub pools: Vec<PoolFigures>,
     /// Where in the program most of what is allocated was, as far as the history knows; the largest first.
-    pub holders: Vec<Holder>,
+    pub holders: Vec<TopAllocationSite>,
     /// Whether the request was refused because of the limit, without asking the device.
     pub rejected: bool,
     /// Whether the configuration, or a capture, forbids to wait for the device.
@@ -88,7 +88,7 @@ impl PoolFigures {
 /// What was allocated at one place of the program, and is still in use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Holder {
+pub struct TopAllocationSite {
     /// Bytes of its blocks.
     pub bytes: u64,
     /// How many blocks.
@@ -100,7 +100,7 @@ pub struct Holder {
 /// What could be done about a request that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Hint {
+pub enum OomHint {
     /// The allocator may hold no more.
     Limit,
     /// Freed memory waits for other streams.
@@ -119,7 +119,7 @@ pub enum Hint {
     AskForLess,
 }
 
-impl fmt::Display for Hint {
+impl fmt::Display for OomHint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Limit => "the limit of this allocator is in the way: raise it or free memory",
@@ -152,7 +152,7 @@ impl OutOfMemory {
 
     /// What the caller could do; only what applies.
     #[must_use]
-    pub fn hints(&self) -> Vec<Hint> {
+    pub fn hints(&self) -> Vec<OomHint> {
         let limited = |limit| self.reserved.saturating_add(self.segment) > limit;
         let over_limit = self.limit.is_some_and(limited);
         let in_pieces = self.fragmented >= self.requested && self.largest_free < self.requested;
@@ -162,18 +162,18 @@ impl OutOfMemory {
             .zip(self.free)
             .is_some_and(|(used, free)| used > 0 && free < self.segment && used.saturating_add(free) >= self.segment);
         let all = [
-            (Hint::Limit, over_limit),
-            (Hint::Pending, self.pending > 0),
-            (Hint::NeverBlock, forbidden && (self.pending > 0 || self.unallocated() > 0)),
-            (Hint::Fragmented, in_pieces),
-            (Hint::Elastic, in_pieces && self.elastic == Some(false)),
-            (Hint::OtherPool, self.other_pool_could_serve()),
-            (Hint::Elsewhere, others_have && !over_limit),
+            (OomHint::Limit, over_limit),
+            (OomHint::Pending, self.pending > 0),
+            (OomHint::NeverBlock, forbidden && (self.pending > 0 || self.unallocated() > 0)),
+            (OomHint::Fragmented, in_pieces),
+            (OomHint::Elastic, in_pieces && self.elastic == Some(false)),
+            (OomHint::OtherPool, self.other_pool_could_serve()),
+            (OomHint::Elsewhere, others_have && !over_limit),
         ];
         let applies = all.into_iter().filter(|(_, applies)| *applies);
-        let mut hints: Vec<Hint> = applies.map(|(hint, _)| hint).collect();
+        let mut hints: Vec<OomHint> = applies.map(|(hint, _)| hint).collect();
         if hints.is_empty() {
-            hints.push(Hint::AskForLess);
+            hints.push(OomHint::AskForLess);
         }
         hints
     }

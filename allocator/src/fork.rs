@@ -20,7 +20,7 @@
 //! # How a child knows
 //!
 //! A handler of `pthread_atfork` runs in every child, before `fork` returns there. It does two things. It counts, so
-//! that whatever knows its [`Origin`] sees that it is inherited. And it takes the badge of the thread, which is all that
+//! that whatever knows its [`ProcessGuard`] sees that it is inherited. And it takes the badge of the thread, which is all that
 //! lets a thread into the lock of a heap on the short way. New threads of a child get no badge either. So a request in a
 //! child always comes by the long way, where the origin is looked at, and the short way does not have to know.
 //!
@@ -55,12 +55,12 @@ const FIRST: u64 = 1;
 
 /// The process that something is of, so that a forked child knows that it is not its own.
 #[derive(Debug)]
-pub struct Origin {
+pub struct ProcessGuard {
     /// The process, as its parents count; zero for none yet.
     generation: AtomicU64,
 }
 
-impl Origin {
+impl ProcessGuard {
     /// Of no process yet.
     #[must_use]
     pub const fn unknown() -> Self {
@@ -150,15 +150,15 @@ mod tests {
 
     #[test]
     fn what_this_process_made_is_its_own() {
-        let unknown = Origin::unknown();
-        assert!(!unknown.is_inherited() && !Origin::here().is_inherited());
+        let unknown = ProcessGuard::unknown();
+        assert!(!unknown.is_inherited() && !ProcessGuard::here().is_inherited());
         unknown.note();
         assert!(!unknown.is_inherited() && unknown.check().is_ok());
     }
 
     #[test]
     fn what_another_process_made_is_inherited_and_kept() {
-        let (inherited, own) = (Origin::here(), Origin::here());
+        let (inherited, own) = (ProcessGuard::here(), ProcessGuard::here());
         inherited.generation.store(u64::MAX, Relaxed);
         assert_eq!(inherited.check(), Err(Error::Forked));
         inherited.note();

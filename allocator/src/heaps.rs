@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use cachette_hal::{Device, StreamRef};
 
-use crate::fork::Origin;
+use crate::fork::ProcessGuard;
 use crate::heap::Heap;
 use crate::slots::Slots;
 
@@ -26,7 +26,7 @@ pub(crate) struct Heaps<D: Device> {
     parts: [OnceLock<Part<D>>; PARTS],
     /// How many heaps there are; held while one is added.
     count: Mutex<u32>,
-    origin: Origin,
+    origin: ProcessGuard,
 }
 
 type Part<D> = Box<[OnceLock<Arc<Heap<D>>>]>;
@@ -37,7 +37,7 @@ impl<D: Device> Default for Heaps<D> {
             first: [const { OnceLock::new() }; FIRST],
             parts: [const { OnceLock::new() }; PARTS],
             count: Mutex::new(0),
-            origin: Origin::here(),
+            origin: ProcessGuard::here(),
         }
     }
 }

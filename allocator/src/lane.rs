@@ -147,7 +147,7 @@ pub struct Stream<D: Device> {
 impl<D: Device> Stream<D> {
     /// The driver's stream, to queue work in.
     #[must_use]
-    pub fn get(&self) -> StreamRef {
+    pub fn handle(&self) -> StreamRef {
         self.lane.stream()
     }
 

@@ -9,7 +9,7 @@ use crate::heaps::Heaps;
 /// Memory that is known by its address alone: until the allocator goes it can be freed, and then it leaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Leak {
+pub struct LeakedAllocation {
     /// The first byte.
     pub address: u64,
     /// Bytes asked for.
@@ -19,13 +19,17 @@ pub struct Leak {
 }
 
 /// Everything that is allocated by address, stream by stream.
-pub(crate) fn leaks_of<D: Device>(heaps: &Heaps<D>) -> Vec<Leak> {
+pub(crate) fn leaks_of<D: Device>(heaps: &Heaps<D>) -> Vec<LeakedAllocation> {
     let heaps = heaps.all();
     heaps
         .iter()
         .flat_map(|heap| {
             let stream = heap.lane().stream();
-            heap.raw_blocks().into_iter().map(move |(address, requested)| Leak { address, requested, stream })
+            heap.raw_blocks().into_iter().map(move |(address, requested)| LeakedAllocation {
+                address,
+                requested,
+                stream,
+            })
         })
         .collect()
 }

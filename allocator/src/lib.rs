@@ -30,7 +30,7 @@
 //! | [`Allocation`] | bytes of device memory; they go back when it is dropped |
 //! | [`Buffer`] | elements of device memory that can be written, read and copied |
 //! | [`PinnedAllocation`] | page-locked host memory, for copies that run asynchronously; see [`pinned`] |
-//! | [`Shared`], [`Imported`] | memory that several processes use; see [`share`] |
+//! | [`SharedMemory`], [`ImportedMemory`] | memory that several processes use; see [`share`] |
 //! | [`Config`] | how an allocator behaves, as a value and as text |
 //! | [`Error`], [`OutOfMemory`] | why a request failed, with the figures of that moment |
 //! | [`Stats`] | what an allocator has done and holds |
@@ -199,16 +199,16 @@ pub use cachette_hal as hal;
 pub use config::Config;
 pub use elastic::ElasticSegment;
 pub use error::{Error, PointerProblem};
-pub use exhaustion::{Hint, Holder, OutOfMemory, PoolFigures};
+pub use exhaustion::{OomHint, OutOfMemory, PoolFigures, TopAllocationSite};
 pub use lane::Stream;
-pub use leak::Leak;
+pub use leak::LeakedAllocation;
 pub use metrics::Metrics;
-pub use observe::{Action, TraceEvent};
+pub use observe::{TraceAction, TraceEvent};
 pub use pinned::{Pinned, PinnedAllocation, PinnedStats};
 pub use pool::{Pool, PoolId, PoolOptions};
 #[cfg(target_os = "linux")]
-pub use share::{Imported, ShareProblem, Shared};
-pub use size::Kind;
+pub use share::{ImportedMemory, ShareProblem, SharedMemory};
+pub use size::SegmentKind;
 pub use snapshot::Snapshot;
 pub use source::{Source, SourceError};
 pub use stats::{Stat, StatArray, Stats};

@@ -11,7 +11,7 @@ mod spin;
 
 use std::ptr;
 
-use crate::fork::{self, Origin};
+use crate::fork::{self, ProcessGuard};
 use crate::sync::{AtomicBool, AtomicPtr, AtomicU32};
 use biased::{Biased, Rights, Turns};
 use spin::Spin;
@@ -48,13 +48,13 @@ pub(crate) fn enter<T>(lock: &Lock<T>) -> Option<Guard<'_, T>> {
 /// the origin is inherited the lock may be held for ever, and `None` says so.
 #[cold]
 #[inline(never)]
-pub(crate) fn share<'a, T>(lock: &'a Lock<T>, origin: &Origin) -> Option<Guard<'a, T>> {
+pub(crate) fn share<'a, T>(lock: &'a Lock<T>, origin: &ProcessGuard) -> Option<Guard<'a, T>> {
     share_often(lock, origin)
 }
 
 /// The same for what threads share as a rule.
 #[inline(never)]
-pub(crate) fn share_often<'a, T>(lock: &'a Lock<T>, origin: &Origin) -> Option<Guard<'a, T>> {
+pub(crate) fn share_often<'a, T>(lock: &'a Lock<T>, origin: &ProcessGuard) -> Option<Guard<'a, T>> {
     (!origin.is_inherited()).then(|| lock.lock())
 }
 

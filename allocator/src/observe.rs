@@ -10,10 +10,10 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::thread;
 
 use cachette_hal::StreamRef;
-pub use cachette_snapshot::Action;
+pub use cachette_snapshot::TraceAction;
 
 use crate::exhaustion::OutOfMemory;
-use crate::leak::Leak;
+use crate::leak::LeakedAllocation;
 use crate::pool::PoolId;
 
 /// One thing that happened.
@@ -21,10 +21,10 @@ use crate::pool::PoolId;
 #[non_exhaustive]
 pub struct TraceEvent {
     /// What happened.
-    pub action: Action,
-    /// Where; for [`Action::OutOfMemory`] the device's free bytes.
+    pub action: TraceAction,
+    /// Where; for [`TraceAction::OutOfMemory`] the device's free bytes.
     pub address: u64,
-    /// What the caller asked for, or the size of the segment; for [`Action::Snapshot`] the bytes in use.
+    /// What the caller asked for, or the size of the segment; for [`TraceAction::Snapshot`] the bytes in use.
     pub bytes: u64,
     /// The stream of the block or segment.
     pub stream: StreamRef,
@@ -34,7 +34,7 @@ pub struct TraceEvent {
 
 type Tracker = dyn Fn(&TraceEvent) + Send + Sync;
 type OomObserver = dyn Fn(&OutOfMemory) + Send + Sync;
-type LeakObserver = dyn Fn(&[Leak]) + Send + Sync;
+type LeakObserver = dyn Fn(&[LeakedAllocation]) + Send + Sync;
 type Reliever = dyn Fn() -> bool + Send + Sync;
 
 /// Those who watch an allocator. They are called on the thread of the request, with no lock held.
@@ -87,7 +87,7 @@ impl Observers {
         }
     }
 
-    pub(crate) fn report_leaks(&self, leaks: &[Leak]) {
+    pub(crate) fn report_leaks(&self, leaks: &[LeakedAllocation]) {
         for observer in copy(&self.leaks) {
             observer(leaks);
         }

@@ -1,7 +1,7 @@
 //! The settings that decide placement, copied into every heap so that a hit reads nothing shared.
 
 use crate::config::{Config, Roundup};
-use crate::size::{self, Kind};
+use crate::size::{self, SegmentKind};
 
 /// The settings that decide placement.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,10 +83,10 @@ impl Policy {
 
     /// Whether what is left of a block after `rounded` bytes becomes a block of its own.
     #[inline]
-    pub(crate) fn splits(&self, kind: Kind, rounded: u64, left: u64) -> bool {
+    pub(crate) fn splits(&self, kind: SegmentKind, rounded: u64, left: u64) -> bool {
         let least = match kind {
-            Kind::Small => size::GRAIN,
-            Kind::Large => size::SMALL_LIMIT + 1,
+            SegmentKind::Small => size::GRAIN,
+            SegmentKind::Large => size::SMALL_LIMIT + 1,
         };
         // Small requests are far below any bound on splitting, so one test serves both kinds.
         left >= least && rounded < self.max_split && !self.no_split
@@ -116,12 +116,12 @@ mod tests {
     #[test]
     fn s15_the_remainder_becomes_a_block_if_it_is_worth_one() {
         let policy = Policy { max_split: 100 * MIB, ..Policy::default() };
-        assert!(policy.splits(Kind::Small, 512, 512));
-        assert!(!policy.splits(Kind::Small, 512, 0));
-        assert!(!policy.splits(Kind::Large, 20 * MIB, MIB));
-        assert!(policy.splits(Kind::Large, 20 * MIB, MIB + 512));
-        assert!(!policy.splits(Kind::Large, 100 * MIB, 10 * MIB));
+        assert!(policy.splits(SegmentKind::Small, 512, 512));
+        assert!(!policy.splits(SegmentKind::Small, 512, 0));
+        assert!(!policy.splits(SegmentKind::Large, 20 * MIB, MIB));
+        assert!(policy.splits(SegmentKind::Large, 20 * MIB, MIB + 512));
+        assert!(!policy.splits(SegmentKind::Large, 100 * MIB, 10 * MIB));
         let whole = Policy { no_split: true, ..Policy::default() };
-        assert!(!whole.splits(Kind::Small, 512, MIB));
+        assert!(!whole.splits(SegmentKind::Small, 512, MIB));
     }
 }

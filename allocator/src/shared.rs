@@ -5,9 +5,9 @@ use std::sync::{Mutex, PoisonError, RwLock};
 
 use cachette_hal::{Access, Device, Event, Ordinal, VirtualMemory};
 
-use crate::config::{Config, Reserve};
+use crate::config::{AddressReserve, Config};
 use crate::elastic::{self, Chunks, Tuning};
-use crate::fork::Origin;
+use crate::fork::ProcessGuard;
 use crate::history::History;
 use crate::index::Index;
 use crate::observe::Observers;
@@ -27,7 +27,7 @@ const LONGEST_RANGE: u64 = 1 << 40;
 #[derive(Debug)]
 pub(crate) struct Shared<D: Device> {
     pub(crate) device: D,
-    pub(crate) origin: Origin,
+    pub(crate) origin: ProcessGuard,
     pub(crate) ledger: Ledger,
     pub(crate) index: Index,
     pub(crate) observers: Observers,
@@ -48,7 +48,7 @@ impl<D: Device> Shared<D> {
         let total = device.info().total_memory;
         Self {
             device,
-            origin: Origin::here(),
+            origin: ProcessGuard::here(),
             ledger: Ledger::default(),
             index: Index::default(),
             observers: Observers::default(),
@@ -80,7 +80,7 @@ impl<D: Device> Shared<D> {
         let page = elastic::page(memory);
         let total = self.device.info().total_memory;
         let reserve = self.settings.config().expandable_segments_reserve();
-        let full = reserve.map_or(Reserve::full(total), |reserve| reserve.bytes(total));
+        let full = reserve.map_or(AddressReserve::full(total), |reserve| reserve.bytes(total));
         // The first few ranges hold all that the device has; later ones are smaller, so that however many
         // streams there are, addresses do not run out.
         let nth = self.chunks.ranges.fetch_add(1, Relaxed);

@@ -17,14 +17,14 @@ pub(crate) const TOO_LARGE: u64 = 1 << 60;
 
 /// Which segments a block lives in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum SegmentKind {
     /// Blocks of at most 1 MiB, in segments of 2 MiB.
     Small,
     /// Everything larger.
     Large,
 }
 
-impl Kind {
+impl SegmentKind {
     /// The kind that serves a request of `rounded` bytes.
     pub(crate) const fn of(rounded: u64) -> Self {
         if rounded <= SMALL_LIMIT { Self::Small } else { Self::Large }
@@ -121,8 +121,8 @@ mod tests {
 
     #[test]
     fn s7_the_rounded_size_chooses_the_kind() {
-        assert_eq!(Kind::of(round(MIB, 0)), Kind::Small);
-        assert_eq!(Kind::of(round(MIB + 1, 0)), Kind::Large);
+        assert_eq!(SegmentKind::of(round(MIB, 0)), SegmentKind::Small);
+        assert_eq!(SegmentKind::of(round(MIB + 1, 0)), SegmentKind::Large);
     }
 
     #[test]

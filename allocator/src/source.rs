@@ -11,7 +11,7 @@
 //! | [`Rocshmem`] | symmetric on AMD's devices |
 //!
 //! ```
-//! use cachette::source::{FunctionSource, Place, Source, SourceError};
+//! use cachette::source::{FunctionSource, AllocContext, Source, SourceError};
 //! use cachette::hal::{DevicePtr, Ordinal, StreamRef};
 //!
 //! // SAFETY: 1. 2. 3. no work uses the numbers as addresses, and each is given once.
@@ -22,7 +22,7 @@
 //!         |_ptr, _bytes, _place| Ok(()),
 //!     )
 //! };
-//! let place = Place::new(Ordinal(0), StreamRef::DEFAULT);
+//! let place = AllocContext::new(Ordinal(0), StreamRef::DEFAULT);
 //! // SAFETY: the functions do not look at the stream.
 //! let ptr = unsafe { source.allocate(4096, &place) }?;
 //! assert_eq!(ptr.address(), 0x7000);
@@ -66,14 +66,14 @@ pub const ALIGNMENT: u64 = 512;
 
 /// Where memory is wanted, and who will use it first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Place {
+pub struct AllocContext {
     /// The device.
     pub device: Ordinal,
     /// The stream whose request needs the memory; when it goes back, the same one.
     pub stream: StreamRef,
 }
 
-impl Place {
+impl AllocContext {
     /// A place on `device`, for `stream`.
     #[must_use]
     pub const fn new(device: Ordinal, stream: StreamRef) -> Self {
@@ -113,7 +113,7 @@ pub unsafe trait Source: Debug + Send + Sync {
     /// # Safety
     ///
     /// 1. `place.stream` is a live stream of `place.device`, or the default one.
-    unsafe fn allocate(&self, bytes: u64, place: &Place) -> Result<DevicePtr, SourceError>;
+    unsafe fn allocate(&self, bytes: u64, place: &AllocContext) -> Result<DevicePtr, SourceError>;
 
     /// Takes back what [`allocate`](Self::allocate) made.
     ///
@@ -121,7 +121,7 @@ pub unsafe trait Source: Debug + Send + Sync {
     ///
     /// 1. `ptr` was made by this source, with these `bytes` and at this place, and was not freed since.
     /// 2. No work uses it, neither queued nor running.
-    unsafe fn free(&self, ptr: DevicePtr, bytes: u64, place: &Place) -> Result<(), SourceError>;
+    unsafe fn free(&self, ptr: DevicePtr, bytes: u64, place: &AllocContext) -> Result<(), SourceError>;
 
     /// What every address is a multiple of; a power of two, and at least [`ALIGNMENT`] to be of use to an allocator.
     fn alignment(&self) -> u64 {

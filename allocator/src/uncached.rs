@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use cachette_hal::{self as hal, Device, DevicePtr, StreamRef};
 
 use crate::heap::sum_all;
-use crate::leak::Leak;
+use crate::leak::LeakedAllocation;
 use crate::probes;
 use crate::shared::Shared;
 
@@ -99,7 +99,7 @@ impl UncachedMemory {
     }
 
     /// Memory that is known by its address alone.
-    pub(crate) fn raw(&self) -> Vec<Leak> {
+    pub(crate) fn raw(&self) -> Vec<LeakedAllocation> {
         let raw = |record: &&Record| record.held == HeldBy::Address;
         self.lock().values().filter(raw).map(Record::leak).collect()
     }
@@ -160,7 +160,7 @@ impl UncachedMemory {
 }
 
 impl Record {
-    const fn leak(&self) -> Leak {
-        Leak { address: self.ptr.address(), requested: self.bytes, stream: self.stream }
+    const fn leak(&self) -> LeakedAllocation {
+        LeakedAllocation { address: self.ptr.address(), requested: self.bytes, stream: self.stream }
     }
 }

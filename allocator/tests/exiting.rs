@@ -162,7 +162,7 @@ fn inside_at_the_end() {
 fn busy_stream() {
     static HOLD: OnceLock<Hold> = OnceLock::new();
     let Held { device, stream, .. } = held();
-    HOLD.get_or_init(|| device.hold(stream.get()).unwrap());
+    HOLD.get_or_init(|| device.hold(stream.handle()).unwrap());
     let memory = held().allocator.allocate(4096, stream).unwrap();
     let other = held().allocator.create_stream().unwrap();
     memory.record_stream(stream);

@@ -67,7 +67,7 @@ impl<D: Device> Raw<D> {
     /// Uses `allocator` on `streams` new streams.
     pub fn new(allocator: Allocator<D>, streams: usize) -> Result<Self, Error> {
         let streams = create_streams(&allocator, streams)?;
-        let handles = streams.iter().map(Stream::get).collect();
+        let handles = streams.iter().map(Stream::handle).collect();
         Ok(Self { allocator, streams, handles })
     }
 }

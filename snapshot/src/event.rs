@@ -8,7 +8,7 @@ use crate::{StackId, TextId};
 /// What happened to memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
-pub enum Action {
+pub enum TraceAction {
     /// A caller got a block.
     Alloc,
     /// A caller gave a block back.
@@ -29,7 +29,7 @@ pub enum Action {
     OutOfMemory,
 }
 
-impl Action {
+impl TraceAction {
     /// All of them, in the order of their numbers.
     pub const ALL: [Self; 9] = [
         Self::Alloc,
@@ -66,7 +66,7 @@ impl Action {
     }
 }
 
-impl fmt::Display for Action {
+impl fmt::Display for TraceAction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
     }
@@ -77,7 +77,7 @@ impl fmt::Display for Action {
 #[error("Unknown TraceEntry action: {0}")]
 pub struct UnknownAction(pub String);
 
-impl FromStr for Action {
+impl FromStr for TraceAction {
     type Err = UnknownAction;
 
     fn from_str(name: &str) -> Result<Self, UnknownAction> {
@@ -88,9 +88,9 @@ impl FromStr for Action {
 /// One thing that happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// Where; for [`Action::OutOfMemory`] the device's free bytes.
+    /// Where; for [`TraceAction::OutOfMemory`] the device's free bytes.
     pub address: u64,
-    /// What the caller asked for, or the size of the segment; for [`Action::Snapshot`] the bytes in use.
+    /// What the caller asked for, or the size of the segment; for [`TraceAction::Snapshot`] the bytes in use.
     pub bytes: u64,
     /// The stream's handle.
     pub stream: u64,
@@ -107,7 +107,7 @@ pub struct Event {
     /// The pool, by its place in [`Snapshot::pools`](crate::Snapshot::pools).
     pub pool: u32,
     /// What happened.
-    pub action: Action,
+    pub action: TraceAction,
 }
 
 /// What happened to the memory of one device, oldest first.

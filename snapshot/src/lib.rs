@@ -33,9 +33,9 @@ mod stacks;
 mod texts;
 
 pub use error::{Excess, PickleProblem, SnapshotError, SnapshotProblem};
-pub use event::{Action, Annotation, Event, Stage, Trace, UnknownAction};
+pub use event::{Annotation, Event, Stage, Trace, TraceAction, UnknownAction};
 pub use limits::Limits;
-pub use segment::{Block, BlockState, Kind, PoolId, Segment};
+pub use segment::{Block, BlockState, PoolId, Segment, SegmentKind};
 pub use setting::Setting;
 pub use stacks::{Frame, StackId, Stacks};
 pub use texts::{TextId, Texts};

@@ -103,7 +103,9 @@ impl Numbers {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Action, Annotation, Block, BlockState, Frame, Kind, PoolId, Segment, Setting, Stage, Trace};
+    use crate::{
+        Annotation, Block, BlockState, Frame, PoolId, Segment, SegmentKind, Setting, Stage, Trace, TraceAction,
+    };
 
     use super::*;
 
@@ -123,7 +125,7 @@ mod tests {
             address,
             bytes: 512,
             stream: 0,
-            kind: Kind::Small,
+            kind: SegmentKind::Small,
             pool: 1,
             elastic: false,
             order: 0,
@@ -142,7 +144,7 @@ mod tests {
                 metadata,
                 context: TextId::NONE,
                 pool: 1,
-                action: Action::Alloc,
+                action: TraceAction::Alloc,
             }],
         });
         snapshot

@@ -8,7 +8,7 @@ pub struct PoolId(pub u64, pub u64);
 
 /// Which requests a segment serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum SegmentKind {
     /// Those up to 1 MiB.
     Small,
     /// Those above.
@@ -27,7 +27,7 @@ pub struct Segment {
     /// The stream's handle.
     pub stream: u64,
     /// Which requests it serves.
-    pub kind: Kind,
+    pub kind: SegmentKind,
     /// The pool, by its place in [`Snapshot::pools`](crate::Snapshot::pools).
     pub pool: u32,
     /// Whether memory is mapped into it as needed.
@@ -95,7 +95,7 @@ mod tests {
             address: 0,
             bytes: 0,
             stream: 0,
-            kind: Kind::Large,
+            kind: SegmentKind::Large,
             pool: 0,
             elastic: false,
             order: 0,

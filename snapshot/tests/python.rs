@@ -5,7 +5,7 @@ mod sample;
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use cachette_snapshot::{Action, BlockState, Kind, PoolId, Setting, Snapshot, StackId};
+use cachette_snapshot::{BlockState, PoolId, SegmentKind, Setting, Snapshot, StackId, TraceAction};
 use sample::{as_json, as_pickle, small};
 
 /// What a Python program writes, given this on its standard input; `None` where there is no Python.
@@ -142,7 +142,7 @@ fn what_python_writes_is_read() {
 fn check(snapshot: &Snapshot) {
     let segment = &snapshot.segments[0];
     assert_eq!(segment.address, 4096_u64.wrapping_neg());
-    assert_eq!((segment.stream, segment.kind), (1 << 63, Kind::Small));
+    assert_eq!((segment.stream, segment.kind), (1 << 63, SegmentKind::Small));
     assert_eq!((segment.elastic, segment.stack), (true, StackId::NONE));
     assert_eq!(snapshot.pools[segment.pool as usize], PoolId(0, 3));
     let states: Vec<_> = segment.blocks.iter().map(|block| block.state).collect();
@@ -158,7 +158,7 @@ fn check(snapshot: &Snapshot) {
     };
     assert_eq!((trace.device, trace.events.len()), (1, 2502));
     let (alloc, freed, oom) = (trace.events[0], trace.events[2500], trace.events[2501]);
-    assert_eq!(alloc.action, Action::Alloc);
+    assert_eq!(alloc.action, TraceAction::Alloc);
     assert_eq!(alloc.stack, first.stack);
     assert_eq!(snapshot.stacks.len(), 2);
     let frames: Vec<_> = snapshot.stacks.frames_of(alloc.stack).collect();
@@ -167,7 +167,7 @@ fn check(snapshot: &Snapshot) {
     let forward = snapshot.stacks.frames_of(freed.forward_stack).next();
     let forward = forward.expect("a frame");
     assert_eq!(forward.name, "File \"train.py\", line 9");
-    assert_eq!((oom.action, oom.address), (Action::OutOfMemory, 12345));
+    assert_eq!((oom.action, oom.address), (TraceAction::OutOfMemory, 12345));
     assert_eq!(snapshot.texts.get(oom.metadata), "step 9");
     assert_eq!(snapshot.texts.get(oom.context), "");
 

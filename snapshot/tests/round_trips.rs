@@ -3,8 +3,8 @@
 mod sample;
 
 use cachette_snapshot::{
-    Action, Annotation, Block, BlockState, Event, Frame, Kind, PoolId, Segment, Setting, Snapshot, StackId, Stage,
-    TextId, Trace,
+    Annotation, Block, BlockState, Event, Frame, PoolId, Segment, SegmentKind, Setting, Snapshot, StackId, Stage,
+    TextId, Trace, TraceAction,
 };
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
@@ -80,7 +80,7 @@ prop_compose! {
             metadata: TextId(tables.2),
             context: TextId(tables.3),
             pool: tables.4,
-            action: Action::ALL[action],
+            action: TraceAction::ALL[action],
         }
     }
 }
@@ -114,7 +114,7 @@ prop_compose! {
             address: numbers.1,
             bytes: numbers.2,
             stream: numbers.3,
-            kind: if switches.0 { Kind::Small } else { Kind::Large },
+            kind: if switches.0 { SegmentKind::Small } else { SegmentKind::Large },
             pool: tables.0,
             elastic: switches.1,
             order: numbers.4,

@@ -6,7 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use cachette_snapshot::{Action, Block, BlockState, Event, Segment, Snapshot, StackId, TextId, Trace};
+use cachette_snapshot::{Block, BlockState, Event, Segment, Snapshot, StackId, TextId, Trace, TraceAction};
 
 /// Memory that a caller had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,13 +133,13 @@ impl<'a> Walk<'a> {
     fn event(&mut self, event: &'a Event) {
         self.now = self.now.max(event.time_us);
         match event.action {
-            Action::Alloc => self.begin(event.into()),
-            Action::FreeRequested => self.end(event),
-            Action::FreeCompleted => self.done(event),
-            Action::SegmentAlloc | Action::SegmentMap => self.other(Op::Grow, event),
-            Action::SegmentFree | Action::SegmentUnmap => self.other(Op::Shrink, event),
-            Action::OutOfMemory => self.other(Op::OutOfMemory, event),
-            Action::Snapshot => self.other(Op::Snapshot, event),
+            TraceAction::Alloc => self.begin(event.into()),
+            TraceAction::FreeRequested => self.end(event),
+            TraceAction::FreeCompleted => self.done(event),
+            TraceAction::SegmentAlloc | TraceAction::SegmentMap => self.other(Op::Grow, event),
+            TraceAction::SegmentFree | TraceAction::SegmentUnmap => self.other(Op::Shrink, event),
+            TraceAction::OutOfMemory => self.other(Op::OutOfMemory, event),
+            TraceAction::Snapshot => self.other(Op::Snapshot, event),
         }
     }
 

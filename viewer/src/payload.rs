@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 
-use cachette_snapshot::{Action, PoolId, Segment, Setting, Snapshot, Stage};
+use cachette_snapshot::{PoolId, Segment, Setting, Snapshot, Stage, TraceAction};
 use flate2::Compression;
 use flate2::write::ZlibEncoder;
 use serde::Serialize;
@@ -81,7 +81,7 @@ fn parts(snapshot: &Snapshot) -> io::Result<(Vec<u8>, Vec<u8>)> {
 /// Every stream, the smallest handle first.
 fn streams(snapshot: &Snapshot) -> BTreeSet<u64> {
     let events = snapshot.traces.iter().flat_map(|trace| &trace.events);
-    let events = events.filter(|event| event.action != Action::Snapshot).map(|event| event.stream);
+    let events = events.filter(|event| event.action != TraceAction::Snapshot).map(|event| event.stream);
     snapshot.segments.iter().map(|segment| segment.stream).chain(events).collect()
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use cachette_snapshot::{Block, BlockState, Event, Kind, Segment};
+use cachette_snapshot::{Block, BlockState, Event, Segment, SegmentKind};
 
 use crate::columns::{Column, Columns};
 use crate::history::{Allocation, Step};
@@ -71,7 +71,7 @@ impl Tables {
     pub(crate) fn segments(&mut self, list: &[&Segment]) -> Table {
         let Self { columns, streams } = self;
         let stream = |s: &&Segment| place(streams, s.stream);
-        let flags = |s: &&Segment| u8::from(s.kind == Kind::Large) | u8::from(s.elastic) << 1;
+        let flags = |s: &&Segment| u8::from(s.kind == SegmentKind::Large) | u8::from(s.elastic) << 1;
         Table::from([
             ("address", columns.words(list.iter().map(|s| s.address))),
             ("bytes", columns.numbers(list.iter().map(|s| s.bytes))),

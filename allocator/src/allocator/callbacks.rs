@@ -6,7 +6,7 @@ use cachette_hal::Device;
 
 use super::Allocator;
 use crate::exhaustion::OutOfMemory;
-use crate::leak::Leak;
+use crate::leak::LeakedAllocation;
 use crate::observe::TraceEvent;
 
 impl<D: Device> Allocator<D> {
@@ -41,7 +41,7 @@ impl<D: Device> Allocator<D> {
 
     /// Calls `observer` when the allocator goes while memory is still allocated by address, which nobody can
     /// free any more. Memory with an owner is not among it: that stays until its owner is dropped.
-    pub fn on_leak(&self, observer: impl Fn(&[Leak]) + Send + Sync + 'static) {
+    pub fn on_leak(&self, observer: impl Fn(&[LeakedAllocation]) + Send + Sync + 'static) {
         if !self.is_inherited() {
             self.shared().observers.on_leak(Arc::new(observer));
         }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use cachette_hal::{self as hal, Device};
 
 use super::{Allocator, Inner};
-use crate::leak::{Leak, leaks_of};
+use crate::leak::{LeakedAllocation, leaks_of};
 
 impl<D: Device> Allocator<D> {
     /// The largest block that is free, in bytes.
@@ -26,7 +26,7 @@ impl<D: Device> Allocator<D> {
 
     /// Memory that is allocated by address, and not freed yet.
     #[must_use]
-    pub fn raw_allocations(&self) -> Vec<Leak> {
+    pub fn raw_allocations(&self) -> Vec<LeakedAllocation> {
         if self.is_inherited() {
             return Vec::new();
         }
@@ -51,7 +51,7 @@ impl<D: Device> Allocator<D> {
 
 impl<D: Device> Inner<D> {
     /// What is allocated by address, in the cache and past it.
-    pub(super) fn leaks(&self) -> Vec<Leak> {
+    pub(super) fn leaks(&self) -> Vec<LeakedAllocation> {
         let mut leaks = leaks_of(&self.heaps);
         leaks.extend(self.shared.uncached.raw());
         leaks.extend(self.pinned.raw());

@@ -1,7 +1,7 @@
 //! Builds a configuration from values.
 
 use super::error::{ConfigError, Problem};
-use super::reserve::Reserve;
+use super::reserve::AddressReserve;
 use super::roundup::{INTERVALS, Roundup};
 use super::rule::{Rule, holds};
 use super::{Config, ElasticSetting, Key, text};
@@ -84,7 +84,7 @@ impl ConfigBuilder {
     }
 
     /// The address space an expandable segment reserves, or `None` for the full reserve.
-    pub fn expandable_segments_reserve(mut self, reserve: impl Into<Option<Reserve>>) -> Self {
+    pub fn expandable_segments_reserve(mut self, reserve: impl Into<Option<AddressReserve>>) -> Self {
         self.config.reserve = reserve.into();
         self
     }
@@ -224,8 +224,8 @@ mod tests {
             (builder().pinned_register_threads(0), Key::PinnedThreads),
             (builder().pinned_register_threads(256), Key::PinnedThreads),
             (builder().pinned_reserve_segment_bytes(0), Key::PinnedReserve),
-            (builder().expandable_segments_reserve(Reserve::Fraction(2.0)), Key::Reserve),
-            (builder().expandable_segments_reserve(Reserve::Bytes(0)), Key::Reserve),
+            (builder().expandable_segments_reserve(AddressReserve::Fraction(2.0)), Key::AddressReserve),
+            (builder().expandable_segments_reserve(AddressReserve::Bytes(0)), Key::AddressReserve),
         ] {
             assert_eq!(refused(builder), key);
         }

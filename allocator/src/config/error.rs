@@ -42,7 +42,7 @@ pub enum Problem {
     #[error("this '[' is never closed; add ']' after the last entry")]
     Unclosed,
     /// There is no such key.
-    #[error("there is no key '{key}'{}; the keys are {}", Hint(*closest), Names)]
+    #[error("there is no key '{key}'{}; the keys are {}", Suggestion(*closest), Names)]
     UnknownKey {
         /// The key as it was written.
         key: String,
@@ -171,9 +171,9 @@ impl Fault {
 }
 
 /// Writes ` (did you mean 'x'?)`, or nothing.
-struct Hint(Option<&'static str>);
+struct Suggestion(Option<&'static str>);
 
-impl fmt::Display for Hint {
+impl fmt::Display for Suggestion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Some(name) => write!(f, " (did you mean '{name}'?)"),

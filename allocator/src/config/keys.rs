@@ -46,7 +46,7 @@ keys! {
     GcThreshold = "garbage_collection_threshold",
     Roundup = "roundup_power2_divisions",
     ExpandableSegments = "expandable_segments",
-    Reserve = "expandable_segments_reserve",
+    AddressReserve = "expandable_segments_reserve",
     ReleaseLock = "release_lock_on_cudamalloc" | "release_lock_on_hipmalloc",
     MemoryFraction = "per_process_memory_fraction",
     ThrowOnDriverOom = "throw_on_cudamalloc_oom" | "throw_on_hipmalloc_oom",

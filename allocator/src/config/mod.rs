@@ -66,7 +66,7 @@ pub use builder::ConfigBuilder;
 pub use elastic::ElasticSetting;
 pub use error::{ConfigError, Problem};
 pub use keys::Key;
-pub use reserve::Reserve;
+pub use reserve::AddressReserve;
 pub use rule::Rule;
 
 /// How the allocator behaves.
@@ -92,7 +92,7 @@ pub struct Config {
     gc_threshold: Option<f64>,
     roundup: Roundup,
     expandable_segments: bool,
-    reserve: Option<Reserve>,
+    reserve: Option<AddressReserve>,
     release_lock_on_malloc: bool,
     /// Never 1, which is no limit and therefore `None`.
     memory_fraction: Option<f64>,
@@ -173,9 +173,9 @@ impl Config {
         self.expandable_segments
     }
 
-    /// How much address space an expandable segment reserves; `None` means [`Reserve::full`].
+    /// How much address space an expandable segment reserves; `None` means [`AddressReserve::full`].
     #[must_use]
-    pub const fn expandable_segments_reserve(&self) -> Option<Reserve> {
+    pub const fn expandable_segments_reserve(&self) -> Option<AddressReserve> {
         self.reserve
     }
 

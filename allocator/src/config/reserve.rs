@@ -9,14 +9,14 @@ const FULL: f64 = 1.125;
 
 /// How much address space an expandable segment reserves.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Reserve {
+pub enum AddressReserve {
     /// A fraction of the device's memory, above 0 and up to 1.125.
     Fraction(f64),
     /// A number of bytes, above 0.
     Bytes(u64),
 }
 
-impl Reserve {
+impl AddressReserve {
     /// The full reserve of a device with `total` bytes: those and an eighth.
     #[must_use]
     pub const fn full(total: u64) -> u64 {
@@ -51,7 +51,7 @@ impl Reserve {
     }
 }
 
-impl fmt::Display for Reserve {
+impl fmt::Display for AddressReserve {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Fraction(fraction) => write!(f, "{fraction}"),
@@ -69,28 +69,28 @@ mod tests {
     /// X2: a fraction is of the device's memory, a unit makes it absolute, and the full reserve caps both.
     #[test]
     fn x2_a_reserve_resolves_against_the_device_and_is_capped() {
-        assert_eq!(Reserve::Fraction(0.25).bytes(TOTAL), TOTAL / 4);
-        assert_eq!(Reserve::Bytes(40 << 30).bytes(TOTAL), 40 << 30);
-        assert_eq!(Reserve::Fraction(1.125).bytes(TOTAL), TOTAL + TOTAL / 8);
-        assert_eq!(Reserve::Bytes(u64::MAX).bytes(TOTAL), TOTAL + TOTAL / 8);
-        assert_eq!(Reserve::Bytes(u64::MAX).bytes(u64::MAX), u64::MAX);
-        assert_eq!(Reserve::Fraction(1.0).bytes(u64::MAX), u64::MAX);
+        assert_eq!(AddressReserve::Fraction(0.25).bytes(TOTAL), TOTAL / 4);
+        assert_eq!(AddressReserve::Bytes(40 << 30).bytes(TOTAL), 40 << 30);
+        assert_eq!(AddressReserve::Fraction(1.125).bytes(TOTAL), TOTAL + TOTAL / 8);
+        assert_eq!(AddressReserve::Bytes(u64::MAX).bytes(TOTAL), TOTAL + TOTAL / 8);
+        assert_eq!(AddressReserve::Bytes(u64::MAX).bytes(u64::MAX), u64::MAX);
+        assert_eq!(AddressReserve::Fraction(1.0).bytes(u64::MAX), u64::MAX);
     }
 
     #[test]
     fn x2_a_reserve_is_read_and_written() {
         for (text, reserve) in [
-            ("0.5", Reserve::Fraction(0.5)),
-            ("1", Reserve::Fraction(1.0)),
-            ("40G", Reserve::Bytes(40 << 30)),
-            ("512M", Reserve::Bytes(512 << 20)),
-            ("1000B", Reserve::Bytes(1000)),
+            ("0.5", AddressReserve::Fraction(0.5)),
+            ("1", AddressReserve::Fraction(1.0)),
+            ("40G", AddressReserve::Bytes(40 << 30)),
+            ("512M", AddressReserve::Bytes(512 << 20)),
+            ("1000B", AddressReserve::Bytes(1000)),
         ] {
-            assert_eq!(Reserve::read(text), Some(reserve), "{text}");
+            assert_eq!(AddressReserve::read(text), Some(reserve), "{text}");
             assert_eq!(reserve.to_string(), text);
         }
         for text in ["", "0", "-1", "40", "G", "0G", "12X", "abc", "inf", "1e20G"] {
-            assert_eq!(Reserve::read(text), None, "{text}");
+            assert_eq!(AddressReserve::read(text), None, "{text}");
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::number::{MAX_MEBIBYTES, MEBIBYTE};
-use super::reserve::Reserve;
+use super::reserve::AddressReserve;
 use super::roundup::is_divisions;
 use super::{Config, Key};
 
@@ -41,7 +41,7 @@ pub enum Rule {
     /// A number of bytes.
     Size,
     /// How much address space to reserve.
-    Reserve,
+    AddressReserve,
     /// The name of a way to weigh memory against calls.
     ElasticSetting,
     /// A fraction with at most three decimals, below 1.
@@ -66,7 +66,7 @@ impl Rule {
             Key::Roundup => Self::Divisions,
             Key::PinnedThreads => Self::Threads,
             Key::MemoryLimit => Self::Size,
-            Key::Reserve => Self::Reserve,
+            Key::AddressReserve => Self::AddressReserve,
             Key::ExpandableSegments
             | Key::ReleaseLock
             | Key::ThrowOnDriverOom
@@ -103,7 +103,7 @@ pub(super) fn holds(config: &Config, key: Key) -> bool {
             threads.is_power_of_two() && threads <= MOST_THREADS
         }
         Key::MemoryLimit => config.memory_limit != Some(0),
-        Key::Reserve => config.reserve.is_none_or(Reserve::is_sound),
+        Key::AddressReserve => config.reserve.is_none_or(AddressReserve::is_sound),
         Key::Backend
         | Key::ExpandableSegments
         | Key::ReleaseLock
@@ -135,7 +135,7 @@ impl fmt::Display for Rule {
             Self::Interval => "a power of two in MiB, or > for all that follow",
             Self::Threads => "a power of two from 1 to 128",
             Self::Size => "a size above 0, in bytes or with K, M or G, such as 40G",
-            Self::Reserve => {
+            Self::AddressReserve => {
                 "a fraction of the device's memory above 0 and up to 1.125, such as 0.5, \
                  or a size with K, M or G, such as 40G"
             }

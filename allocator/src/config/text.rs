@@ -6,7 +6,7 @@ use super::number::{
     decimal, mebibytes, mebibytes_text, size_text, size_with_unit, thousandths, thousandths_text, whole,
 };
 use super::parse::{Entry, Value, parse};
-use super::reserve::Reserve;
+use super::reserve::AddressReserve;
 use super::roundup::Roundup;
 use super::rule::holds;
 use super::{Config, Key, Rule};
@@ -59,7 +59,7 @@ fn set(config: &mut Config, key: Key, word: &str) -> Option<()> {
         Key::GcThreshold => config.gc_threshold = Some(decimal(word)?),
         Key::Roundup => config.roundup = Roundup::read(word)?,
         Key::ExpandableSegments => config.expandable_segments = switch(word)?,
-        Key::Reserve => config.reserve = Some(Reserve::read(word)?),
+        Key::AddressReserve => config.reserve = Some(AddressReserve::read(word)?),
         Key::ReleaseLock => config.release_lock_on_malloc = switch(word)?,
         Key::MemoryFraction => config.memory_fraction = Some(decimal(word)?),
         Key::ThrowOnDriverOom => config.throw_on_driver_oom = switch(word)?,
@@ -97,7 +97,7 @@ pub(super) fn value(config: &Config, key: Key) -> Option<String> {
         Key::GcThreshold => config.gc_threshold.map(|value| value.to_string()),
         Key::Roundup => (config.roundup != default.roundup).then(|| config.roundup.to_string()),
         Key::ExpandableSegments => on(config.expandable_segments),
-        Key::Reserve => config.reserve.map(|value| value.to_string()),
+        Key::AddressReserve => config.reserve.map(|value| value.to_string()),
         Key::ReleaseLock => on(config.release_lock_on_malloc),
         Key::MemoryFraction => config.memory_fraction.map(|value| value.to_string()),
         Key::ThrowOnDriverOom => on(config.throw_on_driver_oom),

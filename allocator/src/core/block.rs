@@ -1,7 +1,7 @@
 //! The table of blocks, linked by index.
 
 use crate::core::SegmentId;
-use crate::size::{GRAIN, Kind};
+use crate::size::{GRAIN, SegmentKind};
 
 /// Index of a block in its heap's table; a freed index is used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -93,7 +93,7 @@ pub(crate) struct Block {
     pub(crate) born: u32,
     pub(crate) state: BlockState,
     /// The kind of the segment; in an elastic one the kind that requests of this size are of.
-    pub(crate) kind: Kind,
+    pub(crate) kind: SegmentKind,
     /// Whether the block was given out by its address alone, and not to an owner; only while allocated.
     pub(crate) raw: bool,
     /// Whether the segment knows where the block begins.
@@ -182,7 +182,7 @@ impl BlockTable {
             right: BlockId::NONE,
             born: 0,
             state: BlockState::Vacant,
-            kind: Kind::Small,
+            kind: SegmentKind::Small,
             raw: false,
             indexed: false,
             used: false,

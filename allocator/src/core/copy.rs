@@ -1,7 +1,7 @@
 //! A shelf copied as it stands, to be walked when its lock is free again.
 
 use crate::core::{Block, BlockId, Chunk, SegmentId, Shelf};
-use crate::size::Kind;
+use crate::size::SegmentKind;
 
 /// The tables of a shelf at one moment.
 #[derive(Debug, Default)]
@@ -18,7 +18,7 @@ pub(crate) struct ShelfCopy {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SegmentCopy {
     pub(crate) base: u64,
-    pub(crate) kind: Kind,
+    pub(crate) kind: SegmentKind,
     pub(crate) order: u64,
     first: BlockId,
 }
@@ -31,11 +31,11 @@ impl ShelfCopy {
     }
 
     /// What the memory of a range is for: a range of an elastic segment is small if all its chunks are.
-    pub(crate) fn kind_of(&self, segment: &SegmentCopy, start: u64, end: u64) -> Kind {
+    pub(crate) fn kind_of(&self, segment: &SegmentCopy, start: u64, end: u64) -> SegmentKind {
         let first = self.chunks.partition_point(|chunk| chunk.end() <= start);
         let mut under = self.chunks[first..].iter().take_while(|chunk| chunk.at < end);
-        let small = self.elastic && under.all(|chunk| chunk.kind == Kind::Small);
-        if small { Kind::Small } else { segment.kind }
+        let small = self.elastic && under.all(|chunk| chunk.kind == SegmentKind::Small);
+        if small { SegmentKind::Small } else { segment.kind }
     }
 
     /// Every block of every segment.

@@ -23,7 +23,7 @@ use crate::core::guard::add_guards;
 use crate::core::segment::Segment;
 use crate::core::starts::Starts;
 use crate::core::{BlockId, BlockState, Guard, SegmentId, Shelf};
-use crate::size::{GRAIN, Kind};
+use crate::size::{GRAIN, SegmentKind};
 
 /// A part of the addresses that somebody works on, and what it was before.
 #[derive(Clone, Copy, Debug)]
@@ -45,7 +45,7 @@ impl<G: Guard> Shelf<G> {
         let segment = Segment {
             base,
             bytes,
-            kind: Kind::Large,
+            kind: SegmentKind::Large,
             first: BlockId::NONE,
             age: self.segments.next_age()?,
             order: 0,
@@ -176,7 +176,7 @@ impl<G: Guard> Shelf<G> {
         }
         let block = &mut self.blocks[first];
         block.state = BlockState::Allocated;
-        block.kind = Kind::of(block.bytes());
+        block.kind = SegmentKind::of(block.bytes());
         self.again = BlockId::NONE;
         first
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::core::BlockId;
 use crate::core::places::Places;
-use crate::size::Kind;
+use crate::size::SegmentKind;
 
 /// A chunk: physical memory that is mapped, moved and given back whole. The number is its owner's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -17,7 +17,7 @@ pub(crate) struct Chunk {
     pub(crate) at: u64,
     pub(crate) bytes: u64,
     /// What the request was that it was mapped for.
-    pub(crate) kind: Kind,
+    pub(crate) kind: SegmentKind,
 }
 
 impl Chunk {
@@ -67,8 +67,8 @@ pub(crate) struct Ground {
 
 impl Ground {
     /// Whether free blocks of a kind are listed by place.
-    pub(super) fn is_by_place(&self, kind: Kind) -> bool {
-        self.packs || kind == Kind::Large
+    pub(super) fn is_by_place(&self, kind: SegmentKind) -> bool {
+        self.packs || kind == SegmentKind::Large
     }
 
     pub(super) fn add(&mut self, chunk: Chunk) {

@@ -1,7 +1,7 @@
 //! Blocks put back exactly where they were.
 
 use crate::core::{BlockId, BlockState, Guard, SegmentId, Shelf, Split};
-use crate::size::Kind;
+use crate::size::SegmentKind;
 
 impl<G: Guard> Shelf<G> {
     /// Whether nothing but free blocks and those of callers lies at the addresses, all in one segment, so that
@@ -48,7 +48,7 @@ impl<G: Guard> Shelf<G> {
         let block = &mut self.blocks[held.block];
         block.state = BlockState::Allocated;
         if elastic {
-            block.kind = Kind::of(bytes);
+            block.kind = SegmentKind::of(bytes);
         }
         self.again = BlockId::NONE;
         self.recount();

@@ -2,7 +2,7 @@
 
 use crate::core::BlockId;
 use crate::core::starts::Starts;
-use crate::size::Kind;
+use crate::size::SegmentKind;
 
 /// Index of a segment in its heap; a released index is used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -16,7 +16,7 @@ pub(crate) struct Segment {
     /// Size in bytes; whole grains, at most 2^32 of them. Of an elastic segment: the addresses, with memory or not.
     pub(crate) bytes: u64,
     /// Which requests it serves; an elastic segment serves both kinds, whatever this says.
-    pub(crate) kind: Kind,
+    pub(crate) kind: SegmentKind,
     /// The block at offset zero.
     pub(crate) first: BlockId,
     /// Segments of one heap in the order in which they were obtained; never used twice.

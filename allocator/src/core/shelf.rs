@@ -13,7 +13,7 @@ use crate::core::segment::Segments;
 use crate::core::small::SmallBins;
 use crate::core::{BlockId, BlockState, Ground, Guard, Segment, SegmentId};
 use crate::policy::Policy;
-use crate::size::{GRAIN, Kind};
+use crate::size::{GRAIN, SegmentKind};
 
 pub(crate) use segments::IdleSegment;
 pub(super) use segments::rank_of;
@@ -130,10 +130,10 @@ impl<G: Guard> Shelf<G> {
             return self.search_elastic(policy, grains);
         }
         self.settle_here();
-        let kind = Kind::of(rounded);
+        let kind = SegmentKind::of(rounded);
         let id = match kind {
-            Kind::Small => self.small.best(grains),
-            Kind::Large => self.large.best(&self.blocks, grains),
+            SegmentKind::Small => self.small.best(grains),
+            SegmentKind::Large => self.large.best(&self.blocks, grains),
         };
         if !id.is_some() {
             return id;
@@ -181,7 +181,7 @@ impl<G: Guard> Shelf<G> {
     /// Leaves `grains` to the block and makes the rest a free block of its own; `false` if there is no room
     /// for another block, which only means that this one stays larger than it need be.
     #[inline(always)]
-    fn part(&mut self, id: BlockId, grains: u32, kind: Kind) -> bool {
+    fn part(&mut self, id: BlockId, grains: u32, kind: SegmentKind) -> bool {
         let Some(rest) = self.blocks.claim() else {
             return false;
         };
@@ -285,18 +285,18 @@ impl<G: Guard> Shelf<G> {
     }
 
     #[inline]
-    pub(super) fn list(&mut self, id: BlockId, kind: Kind) {
+    pub(super) fn list(&mut self, id: BlockId, kind: SegmentKind) {
         match kind {
-            Kind::Small => self.small.insert(&mut self.blocks, id),
-            Kind::Large => self.large.insert(&mut self.blocks, id),
+            SegmentKind::Small => self.small.insert(&mut self.blocks, id),
+            SegmentKind::Large => self.large.insert(&mut self.blocks, id),
         }
     }
 
     #[inline]
-    pub(super) fn unlist(&mut self, id: BlockId, kind: Kind) {
+    pub(super) fn unlist(&mut self, id: BlockId, kind: SegmentKind) {
         match kind {
-            Kind::Small => self.small.remove(&mut self.blocks, id),
-            Kind::Large => self.large.remove(&mut self.blocks, id),
+            SegmentKind::Small => self.small.remove(&mut self.blocks, id),
+            SegmentKind::Large => self.large.remove(&mut self.blocks, id),
         }
     }
 }

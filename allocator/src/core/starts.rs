@@ -1,7 +1,7 @@
 //! From an offset in a segment to the block that begins there.
 
 use crate::core::BlockId;
-use crate::size::{GRAIN, Kind, SMALL_LIMIT};
+use crate::size::{GRAIN, SMALL_LIMIT, SegmentKind};
 
 /// log2 of the grains in a part of an elastic segment.
 const PART_SHIFT: u32 = 12;
@@ -30,11 +30,11 @@ pub(crate) enum Part {
 
 impl Starts {
     /// None yet, for a segment of `bytes` bytes whose blocks are of one kind.
-    pub(crate) fn even(bytes: u64, kind: Kind) -> Self {
+    pub(crate) fn even(bytes: u64, kind: SegmentKind) -> Self {
         // Blocks of large segments are longer than the small limit, so no two begin in one stretch of it.
         let shift = match kind {
-            Kind::Small => 0,
-            Kind::Large => (SMALL_LIMIT / GRAIN).ilog2(),
+            SegmentKind::Small => 0,
+            SegmentKind::Large => (SMALL_LIMIT / GRAIN).ilog2(),
         };
         let stretches = (bytes / GRAIN).div_ceil(1 << shift);
         Self::Even { blocks: (0..stretches).map(|_| BlockId::NONE).collect(), shift }

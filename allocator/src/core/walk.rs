@@ -4,14 +4,14 @@ use std::collections::HashSet;
 
 use crate::core::shelf::rank_of;
 use crate::core::{BlockId, BlockState, Segment, Shelf, Split};
-use crate::size::{GRAIN, Kind};
+use crate::size::{GRAIN, SegmentKind};
 
 /// A segment as it is now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentView {
     pub(crate) base: u64,
     pub(crate) bytes: u64,
-    pub(crate) kind: Kind,
+    pub(crate) kind: SegmentKind,
     pub(crate) age: u32,
     /// Whether it is elastic: it serves both kinds, and some of its blocks have no memory.
     pub(crate) elastic: bool,
@@ -20,7 +20,7 @@ pub(crate) struct SegmentView {
 
 impl SegmentView {
     /// Whether its blocks serve requests of `kind`.
-    pub(crate) fn serves(&self, kind: Kind) -> bool {
+    pub(crate) fn serves(&self, kind: SegmentKind) -> bool {
         self.elastic || self.kind == kind
     }
 }
@@ -34,7 +34,7 @@ pub(crate) struct BlockView {
     pub(crate) bytes: u64,
     pub(crate) requested: u64,
     pub(crate) state: BlockState,
-    pub(crate) kind: Kind,
+    pub(crate) kind: SegmentKind,
 }
 
 impl<G> Shelf<G> {
@@ -138,7 +138,7 @@ impl<G> Shelf<G> {
             ensure(hole == (ground.holes.get(&self.blocks[block.id].place()) == Some(&block.id)), || {
                 format!("hole {:?} is listed wrongly", block.id)
             })?;
-            let kind = Kind::of(block.bytes);
+            let kind = SegmentKind::of(block.bytes);
             let unlisted = matches!(block.state, BlockState::Held | BlockState::Stale);
             ensure(block.kind == kind || unlisted, || format!("block {:?} is not of kind {kind:?}", block.id))?;
         }
@@ -171,10 +171,10 @@ impl<G> Shelf<G> {
             Some(places) => places.iter().collect(),
             None => self.large.in_order(&self.blocks),
         };
-        for (kind, ids) in [(Kind::Small, &small), (Kind::Large, &large)] {
+        for (kind, ids) in [(SegmentKind::Small, &small), (SegmentKind::Large, &large)] {
             for id in ids {
                 let segment = self.segments.get(self.blocks[*id].segment);
-                let by_place = kind == Kind::Large;
+                let by_place = kind == SegmentKind::Large;
                 let fits = |segment: &Segment| match &self.ground {
                     Some(ground) => ground.is_by_place(self.blocks[*id].kind) == by_place,
                     None => segment.kind == kind,

@@ -7,7 +7,7 @@ use cachette_hal::{self as hal, Device, DevicePtr, ErrorKind, VirtualMemory};
 use super::chunks::memory_of;
 use crate::core::{Chunk, ChunkId};
 use crate::shared::Shared;
-use crate::size::Kind;
+use crate::size::SegmentKind;
 
 /// A hole to be filled with one chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub(crate) struct Leftover {
     pub(crate) bytes: u64,
     pub(crate) chunk: Option<ChunkId>,
     /// What the chunk was mapped for.
-    pub(crate) kind: Kind,
+    pub(crate) kind: SegmentKind,
     /// Whether it is still mapped.
     pub(crate) mapped: bool,
 }
@@ -77,7 +77,7 @@ impl Stopped<'_> {
 /// Fills every hole of `fills`, which are in order of address, for a request of a kind; the chunks as they lie then.
 ///
 /// After a failure nothing has changed, but for what the error names.
-pub(crate) fn fill<D: Device>(shared: &Shared<D>, fills: &[Fill], kind: Kind) -> Result<Vec<Chunk>, Unfilled> {
+pub(crate) fn fill<D: Device>(shared: &Shared<D>, fills: &[Fill], kind: SegmentKind) -> Result<Vec<Chunk>, Unfilled> {
     let memory = memory_of(&shared.device)?;
     let mut done: Vec<Leftover> = Vec::with_capacity(fills.len());
     match fill_each(shared, memory, fills, kind, &mut done) {
@@ -98,7 +98,7 @@ fn fill_each<'a, D: Device>(
     shared: &Shared<D>,
     memory: &dyn VirtualMemory,
     fills: &'a [Fill],
-    kind: Kind,
+    kind: SegmentKind,
     done: &mut Vec<Leftover>,
 ) -> Result<Vec<Chunk>, Stopped<'a>> {
     let stopped = |fills: &'a [Fill]| move |error| Stopped { error, fills };

@@ -16,7 +16,7 @@
 use super::place::{Place, choose, longest_hole};
 use super::{Fill, Tuning};
 use crate::core::{Chunk, Run, Spare};
-use crate::size::{Kind, LARGE_SEGMENT};
+use crate::size::{LARGE_SEGMENT, SegmentKind};
 
 /// A new chunk is at most this part of what may still be asked of the device: what comes last is cut finest.
 const PART_OF_ROOM: u64 = 256;
@@ -76,8 +76,8 @@ impl Plan {
     }
 
     /// What kind of request it serves.
-    pub(crate) const fn kind(&self) -> Kind {
-        Kind::of(self.request)
+    pub(crate) const fn kind(&self) -> SegmentKind {
+        SegmentKind::of(self.request)
     }
 
     /// Bytes of new chunks.
@@ -207,7 +207,7 @@ fn largest_new(facts: &Facts<'_>) -> u64 {
 /// wanted and may be asked of the device, and a page otherwise.
 fn unit_of(facts: &Facts<'_>, place: &Place) -> u64 {
     let most = place.missing + LARGE_SEGMENT * place.holes.len() as u64;
-    let whole = facts.tuning.whole && Kind::of(facts.request) == Kind::Large && !facts.pressed;
+    let whole = facts.tuning.whole && SegmentKind::of(facts.request) == SegmentKind::Large && !facts.pressed;
     if whole && most <= facts.room && LARGE_SEGMENT.is_multiple_of(facts.page) { LARGE_SEGMENT } else { facts.page }
 }
 

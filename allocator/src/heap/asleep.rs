@@ -10,7 +10,7 @@ use cachette_hal::{self as hal, Device, DevicePtr, ErrorKind, VirtualMemory};
 use super::Heap;
 use crate::core::{BlockState, Chunk};
 use crate::lane::Lane;
-use crate::observe::Action;
+use crate::observe::TraceAction;
 use crate::stats::Counted;
 
 impl<D: Device> Heap<D> {
@@ -93,7 +93,7 @@ impl<D: Device> Heap<D> {
         let totals = &self.shared.totals;
         totals.reserved.fetch_sub(chunk.bytes, Relaxed);
         totals.device_frees.fetch_add(1, Relaxed);
-        self.tell(Action::SegmentUnmap, chunk.at, chunk.bytes);
+        self.tell(TraceAction::SegmentUnmap, chunk.at, chunk.bytes);
     }
 
     /// Counts a chunk that has memory again. Its bytes are counted under the limit already.
@@ -105,7 +105,7 @@ impl<D: Device> Heap<D> {
         self.counters.raise(Counted::ReservedBytes, chunk.kind, chunk.bytes);
         drop(state);
         self.shared.ledger.note(&self.counters);
-        self.tell(Action::SegmentMap, chunk.at, chunk.bytes);
+        self.tell(TraceAction::SegmentMap, chunk.at, chunk.bytes);
     }
 
     /// Forgets the chunks that sleep and that nobody uses. Nothing of them is on the device.
@@ -199,11 +199,11 @@ fn parts_within(used: &[Range<u64>], chunk: &Chunk) -> Vec<Range<u64>> {
 mod tests {
     use super::*;
     use crate::core::ChunkId;
-    use crate::size::Kind;
+    use crate::size::SegmentKind;
 
     #[test]
     fn what_lies_side_by_side_in_a_chunk_is_one_part() {
-        let chunk = Chunk { id: ChunkId(0), at: 10, bytes: 20, kind: Kind::Small };
+        let chunk = Chunk { id: ChunkId(0), at: 10, bytes: 20, kind: SegmentKind::Small };
         let used = [0..4, 8..12, 12..14, 14..15, 20..22, 28..40, 40..44];
         assert_eq!(parts_within(&used, &chunk), [10..15, 20..22, 28..30]);
     }

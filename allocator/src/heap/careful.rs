@@ -10,7 +10,7 @@ use crate::core::BlockId;
 use crate::fence::Fence;
 use crate::history::Level;
 use crate::lane::Lane;
-use crate::observe::{Action, Told};
+use crate::observe::{Told, TraceAction};
 use crate::stats::{Counted, Row};
 
 impl<D: Device> Heap<D> {
@@ -54,7 +54,7 @@ impl<D: Device> Heap<D> {
         if peak {
             self.shared.ledger.note(&self.counters);
         }
-        if self.is_told(Action::Alloc) {
+        if self.is_told(TraceAction::Alloc) {
             self.tell_alloc(&taken, ask.requested, Told::default());
         }
         Some(taken)
@@ -138,13 +138,13 @@ impl<D: Device> Heap<D> {
         if state.shelf.is_loud() {
             self.publish(&mut state);
         }
-        let is_told = self.is_told(Action::FreeRequested);
+        let is_told = self.is_told(TraceAction::FreeRequested);
         let held = is_told.then(|| state.keepalive.clone()).flatten();
         let last = self.let_go(&mut state);
         drop(state);
         if is_told {
-            self.tell(Action::FreeRequested, address, requested);
-            self.tell(Action::FreeCompleted, address, requested);
+            self.tell(TraceAction::FreeRequested, address, requested);
+            self.tell(TraceAction::FreeCompleted, address, requested);
         }
         last.or(held)
     }

@@ -10,9 +10,9 @@ use crate::core::{IdleSegment, SegmentId};
 use crate::error::Error;
 use crate::fence::Fence;
 use crate::index::Home;
-use crate::observe::{Action, Told};
-use crate::size::{GRAIN, Kind};
-use crate::source::{Place, SourceError, SourceErrorKind};
+use crate::observe::{Told, TraceAction};
+use crate::size::{GRAIN, SegmentKind};
+use crate::source::{AllocContext, SourceError, SourceErrorKind};
 use crate::stats::{Counted, Row};
 
 /// A segment on its way into a heap.
@@ -20,7 +20,7 @@ use crate::stats::{Counted, Row};
 pub(crate) struct Segment {
     pub(crate) base: DevicePtr,
     pub(crate) bytes: u64,
-    pub(crate) kind: Kind,
+    pub(crate) kind: SegmentKind,
 }
 
 impl<D: Device> Heap<D> {
@@ -40,7 +40,7 @@ impl<D: Device> Heap<D> {
             return Ok(None);
         };
         let base = segment.base.address();
-        state.note_gain(Action::SegmentAlloc, base, segment.bytes);
+        state.note_gain(TraceAction::SegmentAlloc, base, segment.bytes);
         let State { shelf, policy, .. } = &mut *state;
         let taken = shelf
             .take_from(policy, id, policy.round(ask.requested))
@@ -48,7 +48,7 @@ impl<D: Device> Heap<D> {
         self.publish(&mut state);
         drop(state);
         self.shared.ledger.note(&self.counters);
-        let told = self.tell(Action::SegmentAlloc, base, segment.bytes);
+        let told = self.tell(TraceAction::SegmentAlloc, base, segment.bytes);
         if let Some(taken) = &taken {
             self.tell_alloc(taken, ask.requested, told);
         }
@@ -126,8 +126,8 @@ impl<D: Device> Heap<D> {
     }
 
     /// Where the heap's memory is wanted.
-    fn place(&self) -> Place {
-        Place::new(self.shared.device.info().ordinal, self.lane.stream())
+    fn place(&self) -> AllocContext {
+        AllocContext::new(self.shared.device.info().ordinal, self.lane.stream())
     }
 
     /// Asks the device, or the source of the heap's pool, for a segment; `None` if there is no memory.
@@ -177,8 +177,8 @@ impl<D: Device> Heap<D> {
             guard.wait()?;
         }
         let (address, bytes) = (segment.base.address(), segment.bytes);
-        self.note_segment(Action::SegmentFree, address, bytes);
-        *told = self.tell(Action::SegmentFree, address, bytes);
+        self.note_segment(TraceAction::SegmentFree, address, bytes);
+        *told = self.tell(TraceAction::SegmentFree, address, bytes);
         let pool = self.pool();
         let _called = pool.as_ref().map(|pool| pool.call_source());
         let freed = match pool.as_ref().and_then(|pool| pool.source.as_ref()) {
@@ -192,9 +192,9 @@ impl<D: Device> Heap<D> {
         if freed.is_ok() {
             self.shared.totals.device_frees.fetch_add(1, Relaxed);
         } else {
-            self.note_segment(Action::SegmentAlloc, address, bytes);
+            self.note_segment(TraceAction::SegmentAlloc, address, bytes);
             let before = std::mem::take(told);
-            *told = before.and(self.tell(Action::SegmentAlloc, address, bytes));
+            *told = before.and(self.tell(TraceAction::SegmentAlloc, address, bytes));
         }
         freed
     }
@@ -283,7 +283,7 @@ impl<D: Device> Drop for Leaving<'_, D> {
         self.heap.index(self.segment, self.id);
         state.shelf.stay(self.id);
         if std::thread::panicking() {
-            state.note_gain(Action::SegmentAlloc, base.address(), bytes);
+            state.note_gain(TraceAction::SegmentAlloc, base.address(), bytes);
         }
     }
 }

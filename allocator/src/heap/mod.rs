@@ -27,7 +27,7 @@ use crate::emit;
 use crate::fence::Fence;
 use crate::lane::Lane;
 use crate::lock::{self, Lock};
-use crate::observe::{Action, Told, TraceEvent};
+use crate::observe::{Told, TraceAction, TraceEvent};
 use crate::policy::Policy;
 use crate::pool::PoolId;
 use crate::pool::core::PoolCore;
@@ -320,12 +320,12 @@ impl<D: Device> Heap<D> {
 
     /// Whether an action is told to anyone.
     #[inline]
-    fn is_told(&self, action: Action) -> bool {
+    fn is_told(&self, action: TraceAction) -> bool {
         self.shared.observers.is_tracked() || emit::tells_of(action)
     }
 
     /// Tells the trackers, with the heap not locked.
-    fn tell(&self, action: Action, address: u64, bytes: u64) -> Told {
+    fn tell(&self, action: TraceAction, address: u64, bytes: u64) -> Told {
         if self.is_told(action) { self.tell_trackers(action, address, bytes) } else { Told::default() }
     }
 
@@ -334,7 +334,7 @@ impl<D: Device> Heap<D> {
     /// If a tracker panicked, the caller gets no allocation, so the block becomes free again.
     #[cold]
     fn tell_alloc(&self, taken: &Taken, requested: u64, before: Told) {
-        let told = before.and(self.tell(Action::Alloc, taken.address, requested));
+        let told = before.and(self.tell(TraceAction::Alloc, taken.address, requested));
         if told.is_panic() {
             let guards = self.guards_of(taken, &self.lane);
             self.put_back(*taken, guards);
@@ -342,7 +342,7 @@ impl<D: Device> Heap<D> {
     }
 
     #[cold]
-    pub(crate) fn tell_trackers(&self, action: Action, address: u64, bytes: u64) -> Told {
+    pub(crate) fn tell_trackers(&self, action: TraceAction, address: u64, bytes: u64) -> Told {
         let event = TraceEvent {
             action,
             address,
@@ -350,7 +350,7 @@ impl<D: Device> Heap<D> {
             stream: self.lane.stream(),
             pool: self.pool().map_or(PoolId::DEFAULT, |pool| pool.id),
         };
-        if emit::tells_of(action) && action != Action::OutOfMemory {
+        if emit::tells_of(action) && action != TraceAction::OutOfMemory {
             emit::happened(&event);
         }
         self.shared.observers.event(&event)

@@ -8,7 +8,7 @@ use cachette_hal::Device;
 use super::{Guard, Heap, State};
 use crate::core::BlockId;
 use crate::history::{Gathered, Level, Pen, Place, Recording, gathered};
-use crate::observe::Action;
+use crate::observe::TraceAction;
 use crate::pool::PoolId;
 
 /// What a heap needs to write into the history, and what it keeps for it.
@@ -48,7 +48,7 @@ impl Stacks {
 }
 
 impl Notes {
-    fn write(&mut self, action: Action, address: u64, bytes: u64, stack: u32) {
+    fn write(&mut self, action: TraceAction, address: u64, bytes: u64, stack: u32) {
         let event = (action, address, bytes);
         let (place, last) = (self.place, self.last);
         self.last = self.recording.write(&mut self.pen, last, event, place, stack);
@@ -62,7 +62,7 @@ impl<D: Device> State<D> {
         if let Some(notes) = &mut self.notes {
             let stack = gathered();
             notes.stacks.set(id, stack);
-            notes.write(Action::Alloc, address, requested, stack);
+            notes.write(TraceAction::Alloc, address, requested, stack);
         }
     }
 
@@ -71,7 +71,7 @@ impl<D: Device> State<D> {
     pub(super) fn note_free_requested(&mut self, id: BlockId, address: u64, requested: u64) {
         if let Some(notes) = &mut self.notes {
             let stack = known_or(gathered(), notes.stacks.of(id));
-            notes.write(Action::FreeRequested, address, requested, stack);
+            notes.write(TraceAction::FreeRequested, address, requested, stack);
         }
     }
 
@@ -81,12 +81,12 @@ impl<D: Device> State<D> {
         if let Some(notes) = &mut self.notes {
             let stack = known_or(gathered(), notes.stacks.of(id));
             notes.stacks.set(id, 0);
-            notes.write(Action::FreeCompleted, address, requested, stack);
+            notes.write(TraceAction::FreeCompleted, address, requested, stack);
         }
     }
 
     /// Notes that a segment or a chunk came.
-    pub(super) fn note_gain(&mut self, action: Action, address: u64, bytes: u64) {
+    pub(super) fn note_gain(&mut self, action: TraceAction, address: u64, bytes: u64) {
         if let Some(notes) = &mut self.notes {
             let stack = gathered();
             if stack != 0 && notes.recording.keeps_of_events() {
@@ -97,7 +97,7 @@ impl<D: Device> State<D> {
     }
 
     /// Notes that a segment or a chunk goes.
-    pub(super) fn note_loss(&mut self, action: Action, address: u64, bytes: u64) {
+    pub(super) fn note_loss(&mut self, action: TraceAction, address: u64, bytes: u64) {
         if let Some(notes) = &mut self.notes {
             let came = notes.stacks.memory.remove(&address).unwrap_or(0);
             notes.write(action, address, bytes, known_or(gathered(), came));
@@ -167,15 +167,15 @@ impl<D: Device> Heap<D> {
     /// Notes a request that failed.
     pub(crate) fn note_exhaustion(&self, free: u64, rounded: u64) {
         if let Some(notes) = &mut self.state.lock().notes {
-            notes.write(Action::OutOfMemory, free, rounded, gathered());
+            notes.write(TraceAction::OutOfMemory, free, rounded, gathered());
         }
     }
 
     /// Notes that a segment comes or goes, at a moment when the heap is not held.
-    pub(super) fn note_segment(&self, action: Action, address: u64, bytes: u64) {
+    pub(super) fn note_segment(&self, action: TraceAction, address: u64, bytes: u64) {
         let mut state = self.state.lock();
         match action {
-            Action::SegmentFree => state.note_loss(action, address, bytes),
+            TraceAction::SegmentFree => state.note_loss(action, address, bytes),
             _ => state.note_gain(action, address, bytes),
         }
     }

@@ -12,7 +12,7 @@ use super::{Given, Guard, Heap, State, Uses};
 use crate::core::{BlockId, BlockState};
 use crate::fence::Fence;
 use crate::lane::Lane;
-use crate::observe::Action;
+use crate::observe::TraceAction;
 use crate::stats::Counted;
 
 /// Blocks that their callers freed while other streams still use them.
@@ -183,7 +183,7 @@ impl<D: Device> Heap<D> {
         };
         drop(state);
         // The uses are marked even if a tracker panics.
-        let _told = self.tell(Action::FreeRequested, address, requested);
+        let _told = self.tell(TraceAction::FreeRequested, address, requested);
         self.shared.ledger.note(&self.counters);
         unoffered.map_or(Ok(()), |uses| self.mark(id, uses))
     }
@@ -290,7 +290,7 @@ impl<D: Device> Heap<D> {
         state.refresh(&self.shared);
         drop(state);
         for (address, requested) in told {
-            self.tell(Action::FreeCompleted, address, requested);
+            self.tell(TraceAction::FreeCompleted, address, requested);
         }
     }
 

@@ -7,7 +7,7 @@ use cachette_hal::{Device, StreamRef};
 use super::{Ask, Heap, State, Uses};
 use crate::core::{BlockId, BlockState};
 use crate::lane::Lane;
-use crate::observe::{Action, Told};
+use crate::observe::{Told, TraceAction};
 use crate::pool::PoolProblem;
 use crate::probes;
 
@@ -160,9 +160,9 @@ impl<D: Device> Heap<D> {
         };
         for block in freed {
             let (address, requested) = (block.address, block.requested);
-            told = told.and(self.tell(Action::FreeRequested, address, requested));
+            told = told.and(self.tell(TraceAction::FreeRequested, address, requested));
             if !waits.contains(&address) {
-                told = told.and(self.tell(Action::FreeCompleted, address, requested));
+                told = told.and(self.tell(TraceAction::FreeCompleted, address, requested));
             }
         }
         for (id, uses) in behind {
@@ -170,7 +170,7 @@ impl<D: Device> Heap<D> {
             let _ = self.mark(id, uses);
         }
         for block in taken {
-            told = told.and(self.tell(Action::Alloc, block.address, block.requested));
+            told = told.and(self.tell(TraceAction::Alloc, block.address, block.requested));
         }
     }
 }

@@ -12,8 +12,8 @@ use crate::core::{BlockId, Chunk, ChunkId};
 use crate::elastic::chunks::memory_of;
 use crate::elastic::filling::{self, Leftover};
 use crate::fence::Fence;
-use crate::observe::{Action, Told};
-use crate::size::Kind;
+use crate::observe::{Told, TraceAction};
+use crate::size::SegmentKind;
 use crate::stats::Counted;
 
 /// What an elastic heap has besides blocks.
@@ -115,13 +115,13 @@ impl<D: Device> Heap<D> {
             self.shared.index.remove(chunk.at, chunk.bytes);
             state.shelf.remove_chunk(chunk.at);
             state.shelf.abandon(held);
-            state.note_loss(Action::SegmentUnmap, chunk.at, chunk.bytes);
+            state.note_loss(TraceAction::SegmentUnmap, chunk.at, chunk.bytes);
             left_behind.push((chunk, held.block, before));
         }
         self.publish(&mut state);
         drop(state);
         for (chunk, block, fences) in left_behind {
-            told = told.and(self.tell(Action::SegmentUnmap, chunk.at, chunk.bytes));
+            told = told.and(self.tell(TraceAction::SegmentUnmap, chunk.at, chunk.bytes));
             let left =
                 Leftover { at: chunk.at, bytes: chunk.bytes, chunk: last(&chunk), kind: chunk.kind, mapped: true };
             self.add_stale(block, vec![left], fences);
@@ -211,7 +211,7 @@ impl<D: Device> Heap<D> {
         for block in holes {
             state.shelf.become_hole(block);
         }
-        for kind in [Kind::Small, Kind::Large] {
+        for kind in [SegmentKind::Small, SegmentKind::Large] {
             self.counters.lower(Counted::ReservedBytes, kind, freed[kind as usize]);
         }
         drop(state);
@@ -253,7 +253,7 @@ impl<D: Device> Heap<D> {
     }
 
     /// Bytes of chunks of a kind that are on their way back to the device.
-    pub(super) fn leaving_bytes(&self, kind: Kind) -> u64 {
+    pub(super) fn leaving_bytes(&self, kind: SegmentKind) -> u64 {
         let Some(elastic) = &self.elastic else {
             return 0;
         };

@@ -9,7 +9,7 @@ use cachette_hal::Device;
 use super::Heap;
 use crate::core::{BlockId, BlockState, BlockView, SegmentId, SegmentView};
 use crate::fence::Fence;
-use crate::size::Kind;
+use crate::size::SegmentKind;
 use crate::stats::{Counted, Row};
 
 /// A heap as it is at one moment.
@@ -135,7 +135,7 @@ impl<D: Device> Heap<D> {
         let state = self.state.lock();
         state.shelf.check()?;
         let view = state.shelf.view();
-        for kind in [Kind::Small, Kind::Large] {
+        for kind in [SegmentKind::Small, SegmentKind::Large] {
             let segments = view.iter().filter(|segment| segment.kind == kind && !segment.elastic);
             let blocks = || {
                 let blocks = view.iter().flat_map(|segment| &segment.blocks);

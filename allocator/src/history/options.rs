@@ -6,7 +6,7 @@ use cachette_snapshot::UnknownAction;
 
 use super::callers::Callers;
 use super::stacks::StackSource;
-use crate::observe::Action;
+use crate::observe::TraceAction;
 
 /// For what the history asks where in the program it happens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -27,11 +27,11 @@ pub enum Level {
 pub(crate) struct Actions(u16);
 
 impl Actions {
-    fn add(&mut self, action: Action) {
+    fn add(&mut self, action: TraceAction) {
         self.0 |= 1 << action as u16;
     }
 
-    pub(crate) const fn contain(self, action: Action) -> bool {
+    pub(crate) const fn contain(self, action: TraceAction) -> bool {
         self.0 & (1 << action as u16) != 0
     }
 }
@@ -89,7 +89,7 @@ impl HistoryOptions {
     }
 
     /// Leaves some actions out.
-    pub fn skip(mut self, actions: impl IntoIterator<Item = Action>) -> Self {
+    pub fn skip(mut self, actions: impl IntoIterator<Item = TraceAction>) -> Self {
         for action in actions {
             self.skip.add(action);
         }
@@ -98,7 +98,7 @@ impl HistoryOptions {
 
     /// Leaves some actions out, by name.
     pub fn skip_named<'a>(self, names: impl IntoIterator<Item = &'a str>) -> Result<Self, UnknownAction> {
-        let actions: Result<Vec<Action>, _> = names.into_iter().map(str::parse).collect();
+        let actions: Result<Vec<TraceAction>, _> = names.into_iter().map(str::parse).collect();
         Ok(self.skip(actions?))
     }
 

@@ -10,7 +10,7 @@ use super::options::{HistoryOptions, Level};
 use super::ring::{Pen, Ring, Written};
 use super::stacks::{Gathered, StackSource};
 use super::words::{Said, said};
-use crate::observe::Action;
+use crate::observe::TraceAction;
 use crate::pool::PoolId;
 
 /// Pools that an event can name; further ones share the last number.
@@ -75,7 +75,7 @@ pub(crate) struct Noted {
     pub(crate) pool: u32,
     pub(crate) stack: u32,
     pub(crate) said: Said,
-    pub(crate) action: Action,
+    pub(crate) action: TraceAction,
 }
 
 /// Where an event happened.
@@ -167,7 +167,7 @@ impl Recording {
         &self,
         pen: &mut Pen,
         earliest: u64,
-        (action, address, bytes): (Action, u64, u64),
+        (action, address, bytes): (TraceAction, u64, u64),
         place: Place,
         stack: u32,
     ) -> u64 {
@@ -190,7 +190,7 @@ impl Recording {
     }
 
     /// Writes an event that is no heap's.
-    pub(crate) fn write_own(&self, event: (Action, u64, u64), place: Place) {
+    pub(crate) fn write_own(&self, event: (TraceAction, u64, u64), place: Place) {
         let mut pen = self.own.lock().unwrap_or_else(PoisonError::into_inner);
         self.write(&mut pen, 0, event, place, super::stacks::gathered());
     }
@@ -245,6 +245,6 @@ fn noted_of(written: &Written<WORDS>) -> Option<Noted> {
         pool: what >> 8,
         stack,
         said: Said { metadata: TextId(metadata), context: TextId(context) },
-        action: *Action::ALL.get((what & 0xFF) as usize)?,
+        action: *TraceAction::ALL.get((what & 0xFF) as usize)?,
     })
 }

@@ -38,7 +38,7 @@ use crate::lane::Lane;
 use crate::policy::Policy;
 use crate::pool::Pools;
 use crate::shared::Shared;
-use crate::size::{self, Kind};
+use crate::size::{self, SegmentKind};
 use crate::source::SourceError;
 use crate::underway::Ended;
 
@@ -64,7 +64,7 @@ struct Need {
     rounded: u64,
     /// The size of the segment that would serve it; of an elastic one, the whole pages.
     segment: u64,
-    kind: Kind,
+    kind: SegmentKind,
 }
 
 /// One request on its way up the ladder.
@@ -90,7 +90,7 @@ impl<'a, D: Device> Climb<'a, D> {
             segment: heap
                 .page()
                 .map_or(size::segment_bytes(rounded, policy.large_segment), |page| rounded.next_multiple_of(page)),
-            kind: Kind::of(rounded),
+            kind: SegmentKind::of(rounded),
         };
         Self {
             shared: &inner.shared,

@@ -8,7 +8,7 @@ use cachette_hal::{self as hal, Device};
 use super::Climb;
 use crate::core::IdleSegment;
 use crate::heap::{Heap, sum_all};
-use crate::size::Kind;
+use crate::size::SegmentKind;
 
 impl<D: Device> Climb<'_, D> {
     /// Gives back segments that have been unused for long, once more than a share of the limit is held.
@@ -37,7 +37,7 @@ impl<D: Device> Climb<'_, D> {
         let mut idle: Vec<(Arc<Heap<D>>, IdleSegment)> = Vec::new();
         for heap in self.givers() {
             let of_heap = heap.idle_segments()?.into_iter();
-            let large = of_heap.filter(|idle| idle.kind == Kind::Large);
+            let large = of_heap.filter(|idle| idle.kind == SegmentKind::Large);
             idle.extend(large.map(|idle| (Arc::clone(&heap), idle)));
         }
         let ages: u64 = idle.iter().map(|(_, idle)| u64::from(idle.age)).sum();

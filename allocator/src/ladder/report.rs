@@ -8,10 +8,10 @@ use cachette_hal::Device;
 
 use super::Climb;
 use crate::core::BlockState;
-use crate::exhaustion::{Holder, OutOfMemory, PoolFigures};
+use crate::exhaustion::{OutOfMemory, PoolFigures, TopAllocationSite};
 use crate::heap::HeapCopy;
 use crate::history::RawStack;
-use crate::observe::Action;
+use crate::observe::TraceAction;
 use crate::pool::PoolId;
 use crate::stats::Measure;
 
@@ -65,7 +65,7 @@ impl<D: Device> Climb<'_, D> {
         let rounded = self.need.rounded;
         self.heap.note_exhaustion(free, rounded);
         if self.shared.observers.is_tracked() {
-            self.heap.tell_trackers(Action::OutOfMemory, free, rounded);
+            self.heap.tell_trackers(TraceAction::OutOfMemory, free, rounded);
         }
     }
 
@@ -112,7 +112,7 @@ impl<D: Device> Climb<'_, D> {
     }
 
     /// Where in the program most of what is in use was allocated, as far as the history knows.
-    fn holders(&self, heaps: &[HeapCopy]) -> Vec<Holder> {
+    fn holders(&self, heaps: &[HeapCopy]) -> Vec<TopAllocationSite> {
         let Some(recording) = self.shared.history.current() else {
             return Vec::new();
         };
@@ -134,6 +134,6 @@ impl<D: Device> Climb<'_, D> {
         let source = recording.source();
         let resolved = source.map(|source| source.resolve(&stacks)).unwrap_or_default();
         let holders = holders.into_iter().zip(resolved);
-        holders.map(|((_, (bytes, blocks)), stack)| Holder { bytes, blocks, frames: stack.frames }).collect()
+        holders.map(|((_, (bytes, blocks)), stack)| TopAllocationSite { bytes, blocks, frames: stack.frames }).collect()
     }
 }

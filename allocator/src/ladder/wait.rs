@@ -14,7 +14,7 @@ use crate::emit;
 use crate::error::Error;
 use crate::fence::Fence;
 use crate::heap::{Heap, HeapView};
-use crate::size::Kind;
+use crate::size::SegmentKind;
 
 impl<D: Device> Climb<'_, D> {
     /// Waits for whichever set of uses ends first and makes a block large enough; `false` if there is none.
@@ -100,7 +100,7 @@ fn all_passed<D: Device>(set: &[Arc<Fence<D>>]) -> hal::Result<bool> {
 
 /// Sets of blocks, each of which joins to `bytes` with its free neighbours once its uses have ended; the set
 /// whose last point was marked first comes first. Every set is as small as can be from where it begins.
-fn sufficient(view: &HeapView, kind: Kind, bytes: u64) -> Vec<Vec<BlockId>> {
+fn sufficient(view: &HeapView, kind: SegmentKind, bytes: u64) -> Vec<Vec<BlockId>> {
     let segments = view.segments.iter().filter(|segment| segment.serves(kind));
     let mut sets: Vec<(u64, Vec<BlockId>)> = segments
         .flat_map(|segment| {
@@ -182,7 +182,7 @@ mod tests {
     /// A segment of four blocks of 256 KiB, with the points they wait for; `None` is allocated, zero is free.
     fn view(points: [Option<u64>; 4]) -> (HeapView, Vec<BlockId>) {
         let mut shelf: Shelf<()> = Shelf::default();
-        shelf.add_segment(1 << 40, MIB, Kind::Small);
+        shelf.add_segment(1 << 40, MIB, SegmentKind::Small);
         let ids: Vec<_> = (0..4).map(|_| shelf.take(&Policy::default(), MIB / 4)).collect();
         let mut segments: Vec<SegmentView> = shelf.view();
         let mut last_points = HashMap::new();
@@ -202,22 +202,22 @@ mod tests {
     #[test]
     fn d2_sets_of_uses_are_no_larger_than_need_be_and_the_earliest_comes_first() {
         let (view, ids) = view([Some(9), Some(3), Some(4), Some(1)]);
-        let sets = |bytes| sufficient(&view, Kind::Small, bytes);
+        let sets = |bytes| sufficient(&view, SegmentKind::Small, bytes);
         let single = |of: usize| vec![ids[of]];
         assert_eq!(sets(MIB / 4), [single(3), single(1), single(2), single(0)]);
         let pairs = [vec![ids[1], ids[2]], vec![ids[2], ids[3]], vec![ids[0], ids[1]]];
         assert_eq!(sets(MIB / 2), pairs);
         assert_eq!(sets(MIB), std::slice::from_ref(&ids));
         assert!(sets(2 * MIB).is_empty());
-        assert!(sufficient(&view, Kind::Large, MIB / 4).is_empty());
+        assert!(sufficient(&view, SegmentKind::Large, MIB / 4).is_empty());
         assert_eq!(segments_to_come(&view), [ids]);
     }
 
     #[test]
     fn d2_free_neighbours_are_used_and_allocated_ones_part() {
         let (view, ids) = view([Some(5), Some(0), None, Some(2)]);
-        assert_eq!(sufficient(&view, Kind::Small, MIB / 2), [vec![ids[0]]]);
-        assert!(sufficient(&view, Kind::Small, 3 * MIB / 4).is_empty());
+        assert_eq!(sufficient(&view, SegmentKind::Small, MIB / 2), [vec![ids[0]]]);
+        assert!(sufficient(&view, SegmentKind::Small, 3 * MIB / 4).is_empty());
         assert!(segments_to_come(&view).is_empty());
     }
 }

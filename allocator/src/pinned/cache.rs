@@ -19,7 +19,7 @@ use super::stats::{PinnedStats, Totals};
 use super::uses::Uses;
 use super::worker::{self, Worker};
 use crate::error::Error;
-use crate::leak::Leak;
+use crate::leak::LeakedAllocation;
 use crate::lock::{self, Lock};
 use crate::pool::route::Routes;
 use crate::shared::Shared;
@@ -243,11 +243,11 @@ impl<D: Device> Cache<D> {
     }
 
     /// Memory that is known by its address alone; it is of no stream, so the default one is named.
-    pub(crate) fn raw(&self) -> Vec<Leak> {
+    pub(crate) fn raw(&self) -> Vec<LeakedAllocation> {
         let mut raw = Vec::new();
         for bucket in &self.buckets {
             let bucket = bucket.lock();
-            raw.extend(bucket.raw().map(|(address, requested)| Leak {
+            raw.extend(bucket.raw().map(|(address, requested)| LeakedAllocation {
                 address: address as u64,
                 requested: requested as u64,
                 stream: StreamRef::DEFAULT,

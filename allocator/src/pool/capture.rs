@@ -40,7 +40,7 @@ impl<D: Device> Allocator<D> {
 impl<D: Device> Pool<D> {
     /// Begins to capture `stream`, with memory from the pool.
     pub fn begin_capture(&self, stream: &Stream<D>, mode: CaptureMode) -> Result<Capture<D>, Error> {
-        if stream.get() == StreamRef::DEFAULT {
+        if stream.handle() == StreamRef::DEFAULT {
             return Err(PoolProblem::DefaultStream.of(self.id()));
         }
         self.allocator.inner().shared.origin.check()?;
@@ -52,11 +52,11 @@ impl<D: Device> Pool<D> {
         let shared = &user.allocator.inner().shared;
         let capture = shared.device.capture()?;
         // The pool first: whatever the capture itself needs must not come from elsewhere.
-        let by_stream = Filter::Stream(stream.get());
-        user.allocator.begin_route(user.id(), by_stream)?;
+        let by_stream = Filter::Stream(stream.handle());
+        user.allocator.begin_allocate_to_pool(user.id(), by_stream)?;
         // SAFETY: 1. the stream is kept alive by its handle.
-        if let Err(error) = unsafe { capture.begin_capture(stream.get(), mode) } {
-            user.allocator.end_route(user.id())?;
+        if let Err(error) = unsafe { capture.begin_capture(stream.handle(), mode) } {
+            user.allocator.end_allocate_to_pool(user.id())?;
             return Err(error.into());
         }
         user.core.keep();
@@ -97,8 +97,8 @@ impl<D: Device> Capture<D> {
         allocator.inner().shared.origin.check()?;
         let capture = allocator.inner().shared.device.capture()?;
         // SAFETY: 1. the stream is kept alive by its handle.
-        let graph = unsafe { capture.end_capture(self.stream.get()) };
-        allocator.end_route(self.user.id())?;
+        let graph = unsafe { capture.end_capture(self.stream.handle()) };
+        allocator.end_allocate_to_pool(self.user.id())?;
         Ok(graph?)
     }
 }
@@ -143,7 +143,7 @@ impl<D: Device> Graph<D> {
         let inner = self.user.allocator.inner();
         inner.note_launch(&self.user.core, &stream.lane);
         // SAFETY: 1. graph and stream are kept alive by their handles. 3 and 4. The caller's promises.
-        unsafe { capture.launch(graph, stream.get()) }?;
+        unsafe { capture.launch(graph, stream.handle()) }?;
         Ok(())
     }
 }

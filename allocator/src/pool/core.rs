@@ -291,7 +291,7 @@ mod tests {
     #[test]
     fn a_segment_that_overlaps_another_is_refused() {
         const MIB: u64 = 1 << 20;
-        let core = PoolCore::gone(PoolId::of_user());
+        let core = PoolCore::gone(PoolId::new());
         let start = 0x7000_0000_0000 + 4096;
         assert_eq!(core.note_made(start, 4 * MIB), Ok(()));
         for (base, bytes) in

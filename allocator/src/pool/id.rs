@@ -16,8 +16,11 @@ impl PoolId {
     /// The pool that serves requests which no other pool does.
     pub const DEFAULT: Self = Self { capture: 0, user: 0 };
 
-    /// A new name for a pool that a user makes.
-    pub(super) fn of_user() -> Self {
+    /// A new name, for a pool that is created later. PyTorch calls it a pool handle.
+    #[doc(alias = "graph_pool_handle")]
+    #[expect(clippy::new_without_default, reason = "every call gives another name")]
+    #[must_use]
+    pub fn new() -> Self {
         /// Relaxed: only the numbers must differ.
         static NEXT: AtomicU64 = AtomicU64::new(1);
         Self { capture: 0, user: NEXT.fetch_add(1, Relaxed) }

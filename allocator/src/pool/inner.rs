@@ -40,7 +40,7 @@ impl<D: Device> Allocator<D> {
     /// Allocates from the pool that this thread entered last, if it serves the stream.
     #[inline(never)]
     pub(crate) fn allocate_inside(&self, bytes: u64, stream: &Stream<D>) -> Result<Allocation<D>, Error> {
-        let heap = self.inner().heap_inside(stream.get(), || Ok(&stream.lane))?;
+        let heap = self.inner().heap_inside(stream.handle(), || Ok(&stream.lane))?;
         self.allocate_from(bytes, heap.unwrap_or(&stream.heap))
     }
 }
@@ -171,7 +171,7 @@ impl<D: Device> Inner<D> {
     }
 
     /// Remembers that graphs whose memory is of a pool may run in any stream.
-    pub(super) fn note_foreign_launches(&self, core: &PoolCore) {
+    pub(super) fn mark_external_graph_use(&self, core: &PoolCore) {
         for heap in self.heaps.all() {
             self.note_launch(core, heap.lane());
         }
@@ -294,7 +294,7 @@ impl<D: Device> Inner<D> {
     }
 
     /// Begins a route, which uses the pool until it is ended.
-    pub(super) fn begin_route(&self, filter: Filter, id: PoolId) -> Result<(), Error> {
+    pub(super) fn begin_allocate_to_pool(&self, filter: Filter, id: PoolId) -> Result<(), Error> {
         let core = self.pools.open(id)?;
         if let Err(error) = self.routes.begin(filter, &core) {
             self.release_pool(&core);
@@ -311,7 +311,7 @@ impl<D: Device> Inner<D> {
         Ok(())
     }
 
-    pub(super) fn end_route(&self, id: PoolId) -> Result<(), Error> {
+    pub(super) fn end_allocate_to_pool(&self, id: PoolId) -> Result<(), Error> {
         let core = self.routes.end(id)?;
         self.refresh_routes();
         for heap in self.heaps_of(id) {
@@ -379,7 +379,7 @@ mod tests {
             set(&allocator, ELASTIC);
             let [three, four] = pools.each_ref().map(|pool| pool.allocate(3 << 20, &stream).unwrap());
             for (pool, live) in pools.iter().zip([[&one, &three], [&two, &four]]) {
-                assert!(pool.holds_exactly(&live.map(Allocation::address)));
+                assert!(pool.check_live_allocations(&live.map(Allocation::address)));
             }
             drop((one, two, three, four, pools));
             allocator.empty_cache().unwrap();

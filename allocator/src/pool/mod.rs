@@ -79,7 +79,7 @@ impl<D: Device> Allocator<D> {
     /// Makes a pool.
     #[must_use]
     pub fn create_pool(&self) -> Pool<D> {
-        self.create_named(PoolId::of_user)
+        self.create_named(PoolId::new)
     }
 
     /// Makes a pool with a new name; one that somebody made up before it came up is left out.
@@ -104,7 +104,7 @@ impl<D: Device> Allocator<D> {
         }
         let (source, tag) = (options.source, options.tag);
         let core = loop {
-            let id = options.id.unwrap_or_else(PoolId::of_user);
+            let id = options.id.unwrap_or_else(PoolId::new);
             let (no_split, use_on_oom) = (options.no_split, options.use_on_oom);
             let mut core = PoolCore::new(id, source.clone(), no_split, use_on_oom);
             core.tag.clone_from(&tag);
@@ -138,26 +138,20 @@ impl<D: Device> Allocator<D> {
         ids.into_iter().map(|id| self.open_pool(id)).collect()
     }
 
-    /// Leads requests of every thread to a pool, and uses it, until [`end_route`](Self::end_route).
-    pub fn begin_route(&self, id: PoolId, filter: Filter) -> Result<(), Error> {
+    /// Leads requests of every thread to a pool, and uses it, until [`end_allocate_to_pool`](Self::end_allocate_to_pool).
+    pub fn begin_allocate_to_pool(&self, id: PoolId, filter: Filter) -> Result<(), Error> {
         self.inner().shared.origin.check()?;
-        self.inner().begin_route(filter, id)
+        self.inner().begin_allocate_to_pool(filter, id)
     }
 
     /// Leads no more requests to a pool, but for what threads have entered.
-    pub fn end_route(&self, id: PoolId) -> Result<(), Error> {
+    pub fn end_allocate_to_pool(&self, id: PoolId) -> Result<(), Error> {
         self.inner().shared.origin.check()?;
-        self.inner().end_route(id)
+        self.inner().end_allocate_to_pool(id)
     }
 }
 
 impl<D: Device> Pool<D> {
-    /// A name for a pool that is made later; no pool has it yet.
-    #[must_use]
-    pub fn handle() -> PoolId {
-        PoolId::of_user()
-    }
-
     /// The pool's name.
     #[must_use]
     pub fn id(&self) -> PoolId {
@@ -189,8 +183,8 @@ impl<D: Device> Pool<D> {
     /// Says that graphs which somebody else launched may still use its memory, in any stream that the allocator knows.
     ///
     /// What is queued in those streams when the last user goes is waited for before the memory serves elsewhere.
-    pub fn note_foreign_launches(&self) {
-        self.allocator.inner().note_foreign_launches(&self.core);
+    pub fn mark_external_graph_use(&self) {
+        self.allocator.inner().mark_external_graph_use(&self.core);
     }
 
     /// Lets its free blocks serve other requests before those fail, or not.
@@ -213,7 +207,7 @@ impl<D: Device> Pool<D> {
     }
 
     /// Leads this thread's requests for `stream` to the pool while the guard lives. The pool entered last serves.
-    pub fn enter(&self, stream: &Stream<D>) -> Result<Inside<'_, D>, Error> {
+    pub fn enter(&self, stream: &Stream<D>) -> Result<PoolGuard<'_, D>, Error> {
         self.allocator.inner().shared.origin.check()?;
         self.allocator.inner().heap_in(&self.core, stream)?;
         Ok(self.enter_for(Some(stream)))
@@ -221,19 +215,19 @@ impl<D: Device> Pool<D> {
 
     /// Leads this thread's requests for every stream to the pool while the guard lives.
     #[must_use = "the pool is left when the guard is dropped"]
-    pub fn enter_all(&self) -> Inside<'_, D> {
+    pub fn enter_all(&self) -> PoolGuard<'_, D> {
         self.enter_for(None)
     }
 
-    fn enter_for(&self, stream: Option<&Stream<D>>) -> Inside<'_, D> {
+    fn enter_for(&self, stream: Option<&Stream<D>>) -> PoolGuard<'_, D> {
         if let Some(source) = &self.core.source
             && !self.allocator.is_inherited()
         {
             source.began(self.allocator.device_info().ordinal, self.core.id.pair());
         }
         let allocator = self.allocator.inner().identity();
-        let ticket = route::enter(allocator, stream.map(Stream::get), Arc::clone(&self.core));
-        Inside { pool: self, ticket, of_thread: route::OfThread::default() }
+        let ticket = route::enter(allocator, stream.map(Stream::handle), Arc::clone(&self.core));
+        PoolGuard { pool: self, ticket, of_thread: route::OfThread::default() }
     }
 
     /// Gives every unused segment of the pool back; the bytes that came free. While graphs may use its memory, none
@@ -255,7 +249,7 @@ impl<D: Device> Pool<D> {
 
     /// Whether exactly `addresses` are allocated in the pool, in whatever order.
     #[must_use]
-    pub fn holds_exactly(&self, addresses: &[u64]) -> bool {
+    pub fn check_live_allocations(&self, addresses: &[u64]) -> bool {
         let mut wanted = addresses.to_vec();
         wanted.sort_unstable();
         wanted == self.allocator.inner().live_in(&self.core)
@@ -274,13 +268,13 @@ impl<D: Device> Drop for Pool<D> {
 
 /// While it lives, requests of its thread are led to a pool.
 #[must_use = "the pool is left when the guard is dropped"]
-pub struct Inside<'a, D: Device> {
+pub struct PoolGuard<'a, D: Device> {
     pool: &'a Pool<D>,
     ticket: u64,
     of_thread: route::OfThread,
 }
 
-impl<D: Device> Drop for Inside<'_, D> {
+impl<D: Device> Drop for PoolGuard<'_, D> {
     fn drop(&mut self) {
         let _ = self.of_thread;
         route::leave(self.ticket);
@@ -293,8 +287,8 @@ impl<D: Device> Drop for Inside<'_, D> {
     }
 }
 
-impl<D: Device> fmt::Debug for Inside<'_, D> {
+impl<D: Device> fmt::Debug for PoolGuard<'_, D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Inside").field(&self.pool.core.id).finish()
+        f.debug_tuple("PoolGuard").field(&self.pool.core.id).finish()
     }
 }

@@ -23,7 +23,7 @@ impl PoolOptions {
         Self::default()
     }
 
-    /// Calls it by a name from [`Pool::handle`](super::Pool::handle).
+    /// Calls it by a name from [`PoolId::new`](super::PoolId::new).
     pub const fn id(mut self, id: PoolId) -> Self {
         self.id = Some(id);
         self

@@ -19,7 +19,7 @@ use super::door::Door;
 use super::handle::{Key, Place};
 use super::here::{self, Here};
 use super::link;
-use super::offer::{Offer, Shared};
+use super::offer::{Offer, SharedMemory};
 use super::problem::ShareProblem;
 use super::server::{Entrance, serve};
 use crate::core::BlockId;
@@ -47,7 +47,7 @@ impl<D: Device> Default for Exports<D> {
 
 impl<D: Device> Exports<D> {
     /// Offers an allocated block. The first offer begins the thread that answers.
-    pub(super) fn offer(&self, heap: &Arc<Heap<D>>, id: BlockId) -> Result<Shared<D>, Error>
+    pub(super) fn offer(&self, heap: &Arc<Heap<D>>, id: BlockId) -> Result<SharedMemory<D>, Error>
     where
         D: 'static,
     {
@@ -57,7 +57,7 @@ impl<D: Device> Exports<D> {
         let number = desk.next_number();
         let offer = Arc::new(Offer::new(heap, id, number, key)?);
         desk.state().offers.insert(number, Arc::clone(&offer));
-        Ok(Shared::new(offer, desk))
+        Ok(SharedMemory::new(offer, desk))
     }
 
     /// The desk, with its thread begun.

@@ -9,14 +9,14 @@ use std::time::Duration;
 use cachette_hal::IpcToken;
 
 use super::descriptors::room_behind;
-use super::handle::{Handle, Kind};
+use super::handle::{Handle, HandleKind};
 use super::here;
 use super::link;
 use super::problem::ShareProblem;
 use super::way::{reach, system};
 use super::wire::{Names, Refusal, Reply, Request};
 use crate::elastic::chunks::Exported;
-use crate::fork::Origin;
+use crate::fork::ProcessGuard;
 
 /// How long the other process may take for one answer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -45,7 +45,7 @@ pub(super) struct Link {
     socket: OwnedFd,
     pid: u32,
     /// The process that asked: its forked children have the connection too, and do not end it.
-    origin: Origin,
+    origin: ProcessGuard,
 }
 
 impl Link {
@@ -55,13 +55,13 @@ impl Link {
         let process = super::this_process();
         let process = process.ok_or_else(|| system(&io::Error::from(io::ErrorKind::Other)))?;
         let socket = reach(&handle.place, PATIENCE)?;
-        let link = Self { socket, pid, origin: Origin::here() };
+        let link = Self { socket, pid, origin: ProcessGuard::here() };
         let open = Request::Open { offer: handle.offer, key: handle.key, process };
         link.ask(&open)?;
         let (greeting, span) = match (link.hear()?.0, handle.kind) {
-            (Reply::Token(token, span), Kind::Direct) => (Greeting::Token(token), span),
-            (Reply::Local(span), Kind::Direct) => (Greeting::Local(link.base_of(handle)?), span),
-            (Reply::Chunks(count, span), Kind::Elastic) if count > 0 => (Greeting::Chunks(count), span),
+            (Reply::Token(token, span), HandleKind::Direct) => (Greeting::Token(token), span),
+            (Reply::Local(span), HandleKind::Direct) => (Greeting::Local(link.base_of(handle)?), span),
+            (Reply::Chunks(count, span), HandleKind::Elastic) if count > 0 => (Greeting::Chunks(count), span),
             _ => return Err(link.misunderstood()),
         };
         // The checksum of a handle keeps accidents out, and the exporter knows what is true.

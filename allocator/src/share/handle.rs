@@ -34,14 +34,14 @@ impl std::fmt::Debug for Key {
 
 /// How the memory was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum HandleKind {
     /// By the device in one piece.
     Direct,
     /// In chunks, as part of an elastic segment.
     Elastic,
 }
 
-impl Kind {
+impl HandleKind {
     pub(super) const fn byte(self) -> u8 {
         match self {
             Self::Direct => b'c',
@@ -113,7 +113,7 @@ impl Span {
 /// What a handle says.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Handle {
-    pub(super) kind: Kind,
+    pub(super) kind: HandleKind,
     pub(super) vendor: u8,
     pub(super) place: Place,
     /// The device, stable across processes; all zero where the driver gives none.
@@ -126,7 +126,12 @@ pub(super) struct Handle {
 
 impl Handle {
     /// Says where memory of `device` is offered.
-    pub(super) fn new(device: &DeviceInfo, place: Place, (offer, key): (u64, Key), (kind, span): (Kind, Span)) -> Self {
+    pub(super) fn new(
+        device: &DeviceInfo,
+        place: Place,
+        (offer, key): (u64, Key),
+        (kind, span): (HandleKind, Span),
+    ) -> Self {
         Self { kind, vendor: vendor_byte(device.vendor), place, device: device.uuid, offer, key, span }
     }
 
@@ -176,7 +181,7 @@ impl Handle {
 
     fn decode_fields(rest: &mut &[u8]) -> Option<Self> {
         let [kind, vendor, _] = take(rest)?;
-        let kind = Kind::of_byte(kind)?;
+        let kind = HandleKind::of_byte(kind)?;
         let pid = u32::from_le_bytes(take(rest)?);
         let device = take(rest)?;
         let socket = take(rest)?;
@@ -252,7 +257,7 @@ mod tests {
         let span = Span { bytes: 5 << 20, offset: 512, extent: 6 << 20 };
         let offer = (42, Key([9; 16]));
         let device = device(Vendor::Host, 7);
-        Handle::new(&device, place(), offer, (Kind::Elastic, span))
+        Handle::new(&device, place(), offer, (HandleKind::Elastic, span))
     }
 
     /// I1.

@@ -21,11 +21,11 @@ use crate::shared::Shared as Common;
 /// The memory stays as long as this does, even if its allocation is freed, and memory in chunks even if the other
 /// process ends.
 #[derive(Debug)]
-pub struct Imported<D: Device> {
+pub struct ImportedMemory<D: Device> {
     opened: Arc<Opened<D>>,
 }
 
-impl<D: Device> Imported<D> {
+impl<D: Device> ImportedMemory<D> {
     /// The address of the first byte, in this process.
     #[must_use]
     pub fn address(&self) -> u64 {
@@ -52,7 +52,7 @@ impl<D: Device> Imported<D> {
     }
 }
 
-impl<D: Device> Clone for Imported<D> {
+impl<D: Device> Clone for ImportedMemory<D> {
     fn clone(&self) -> Self {
         Self { opened: Arc::clone(&self.opened) }
     }
@@ -149,11 +149,11 @@ impl<D: Device> Default for Imports<D> {
 
 impl<D: Device> Imports<D> {
     /// Opens what a handle tells of, or finds it open.
-    pub(super) fn open(&self, common: &Arc<Common<D>>, bytes: &[u8]) -> Result<Imported<D>, Error> {
+    pub(super) fn open(&self, common: &Arc<Common<D>>, bytes: &[u8]) -> Result<ImportedMemory<D>, Error> {
         let handle = Handle::decode(bytes)?;
         handle.check_device(common.device.info())?;
         if let Some(opened) = self.table().find(bytes) {
-            return Ok(Imported { opened });
+            return Ok(ImportedMemory { opened });
         }
         let (link, greeting) = Link::open(&handle)?;
         // A capture may be under way, which must not be broken.
@@ -166,7 +166,7 @@ impl<D: Device> Imports<D> {
         // Another thread may have been faster: then what was mapped here goes again.
         if let Some(opened) = table.find(bytes) {
             drop(table);
-            return Ok(Imported { opened });
+            return Ok(ImportedMemory { opened });
         }
         let (start, memory) = match (greeting, mapped) {
             (Greeting::Token(token), _) => {
@@ -191,7 +191,7 @@ impl<D: Device> Imports<D> {
         });
         table.opened.insert(bytes.to_vec(), Arc::downgrade(&opened));
         drop(table);
-        Ok(Imported { opened })
+        Ok(ImportedMemory { opened })
     }
 
     /// Lets the peers of the device touch everything that is mapped.

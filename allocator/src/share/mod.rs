@@ -1,7 +1,7 @@
 //! Memory that several processes use.
 //!
 //! One process allocates memory and shares it; others of the same user open it and see the same bytes. What travels
-//! between them is a [handle](Shared::handle) of some hundred bytes, by whatever means they have.
+//! between them is a [handle](SharedMemory::handle) of some hundred bytes, by whatever means they have.
 //!
 //! ```
 //! use cachette::{Allocator, Backends};
@@ -22,16 +22,16 @@
 //! # Who keeps what
 //!
 //! Whoever opens memory keeps a connection to the process that shared it. As long as there is one, and as long as the
-//! [`Shared`] lives, the memory stays where it is and serves nobody else, even if its allocation is freed. A process
+//! [`SharedMemory`] lives, the memory stays where it is and serves nobody else, even if its allocation is freed. A process
 //! that ends, in whatever way, loses its connections; so nothing is kept for the dead.
 //!
 //! If the process that shared the memory ends, memory in chunks stays with those who have opened it. Of memory that the
-//! device made in one piece the driver decides: [`Imported::is_kept`] says when it is time to close it.
+//! device made in one piece the driver decides: [`ImportedMemory::is_kept`] says when it is time to close it.
 //!
 //! # Order
 //!
 //! Streams are not shared. Before another process reads what was written, the writer waits for its stream; and before
-//! it closes what it opened, [`Imported`] waits for the device.
+//! it closes what it opened, [`ImportedMemory`] waits for the device.
 //!
 //! | who | does |
 //! |---|---|
@@ -69,9 +69,9 @@ use crate::allocator::Allocator;
 use crate::error::Error;
 
 pub(crate) use desk::Exports;
-pub use import::Imported;
+pub use import::ImportedMemory;
 pub(crate) use import::Imports;
-pub use offer::Shared;
+pub use offer::SharedMemory;
 pub use problem::ShareProblem;
 
 impl<D: Device + 'static> Allocator<D> {
@@ -79,12 +79,12 @@ impl<D: Device + 'static> Allocator<D> {
     ///
     /// They see all bytes of its chunks or its segment, those of neighbours too. A pool whose memory is shared cannot
     /// sleep, and one that sleeps cannot share.
-    pub fn share(&self, allocation: &Allocation<D>) -> Result<Shared<D>, Error> {
+    pub fn share(&self, allocation: &Allocation<D>) -> Result<SharedMemory<D>, Error> {
         self.share_raw(allocation.address())
     }
 
     /// As [`share`](Self::share), for memory that is known by its address.
-    pub fn share_raw(&self, address: u64) -> Result<Shared<D>, Error> {
+    pub fn share_raw(&self, address: u64) -> Result<SharedMemory<D>, Error> {
         self.inner().shared.origin.check()?;
         if address == 0 {
             return Err(ShareProblem::Empty.into());
@@ -98,10 +98,10 @@ impl<D: Device + 'static> Allocator<D> {
 }
 
 impl<D: Device> Allocator<D> {
-    /// Opens memory that another process has shared, by its [handle](Shared::handle).
+    /// Opens memory that another process has shared, by its [handle](SharedMemory::handle).
     ///
     /// Opened once more it is at the same addresses. It takes no more addresses than the memory needs.
-    pub fn open_shared(&self, handle: &[u8]) -> Result<Imported<D>, Error> {
+    pub fn open_shared(&self, handle: &[u8]) -> Result<ImportedMemory<D>, Error> {
         self.inner().shared.origin.check()?;
         let inner = self.inner();
         inner.imports.open(&inner.shared, handle)

@@ -8,7 +8,7 @@ use cachette_hal::owned::RelaxedCapture;
 use cachette_hal::{Device, DevicePtr, ErrorKind, IpcToken, Sharing};
 
 use super::desk::Desk;
-use super::handle::{Handle, Key, Kind, Span};
+use super::handle::{Handle, HandleKind, Key, Span};
 use super::problem::ShareProblem;
 use super::wire::{Names, Refusal, Reply};
 use crate::core::{BlockId, Chunk};
@@ -23,12 +23,12 @@ use crate::pool::PoolProblem;
 /// has opened it keeps it. The allocation may be freed at any time: its memory serves others once this is dropped and
 /// every process that opened it has closed it or ended.
 #[derive(Debug)]
-pub struct Shared<D: Device> {
+pub struct SharedMemory<D: Device> {
     offer: Arc<Offer<D>>,
     desk: Arc<Desk<D>>,
 }
 
-impl<D: Device> Shared<D> {
+impl<D: Device> SharedMemory<D> {
     pub(super) const fn new(offer: Arc<Offer<D>>, desk: Arc<Desk<D>>) -> Self {
         Self { offer, desk }
     }
@@ -67,7 +67,7 @@ impl<D: Device> Shared<D> {
     }
 }
 
-impl<D: Device> Drop for Shared<D> {
+impl<D: Device> Drop for SharedMemory<D> {
     fn drop(&mut self) {
         let origin = &self.offer.block.heap.shared().origin;
         if origin.is_inherited() {
@@ -103,10 +103,10 @@ enum Parts {
 }
 
 impl Parts {
-    const fn kind(&self) -> Kind {
+    const fn kind(&self) -> HandleKind {
         match self {
-            Self::Token(..) => Kind::Direct,
-            Self::Chunks(_) => Kind::Elastic,
+            Self::Token(..) => HandleKind::Direct,
+            Self::Chunks(_) => HandleKind::Elastic,
         }
     }
 }
@@ -127,7 +127,7 @@ impl From<Reply> for Answer {
     }
 }
 
-/// One offer, kept by its [`Shared`] and by everybody who has opened it.
+/// One offer, kept by its [`SharedMemory`] and by everybody who has opened it.
 #[derive(Debug)]
 pub(super) struct Offer<D: Device> {
     pub(super) number: u64,

@@ -30,10 +30,12 @@ pub enum ShareProblem {
         cachette_hal::Error,
     ),
     /// The bytes are no handle.
-    #[error("these bytes are no handle of shared memory; pass what Shared::handle gave")]
+    #[error("these bytes are no handle of shared memory; pass what SharedMemory::handle gave")]
     NotAHandle,
     /// Bytes are missing from a handle, or there are too many.
-    #[error("the handle has {given} bytes and should have {whole}; pass all of what Shared::handle gave, and no more")]
+    #[error(
+        "the handle has {given} bytes and should have {whole}; pass all of what SharedMemory::handle gave, and no more"
+    )]
     WrongLength {
         /// Bytes given.
         given: usize,
@@ -41,7 +43,7 @@ pub enum ShareProblem {
         whole: usize,
     },
     /// A handle was changed on its way.
-    #[error("the handle was changed on its way; pass what Shared::handle gave, byte by byte")]
+    #[error("the handle was changed on its way; pass what SharedMemory::handle gave, byte by byte")]
     Damaged,
     /// A handle was made by a newer Cachette.
     #[error("the handle is of the future version {version}, and this one reads up to {known}; update the reader")]

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use cachette_hal::owned::RelaxedCapture;
 use cachette_hal::{Device, ErrorKind};
 
-use super::{Contents, Progress, Slept, Slumber};
+use super::{Contents, Progress, SleepStats, Slumber};
 use crate::allocator::Inner;
 use crate::error::Error;
 use crate::fence::Fence;
@@ -21,11 +21,11 @@ impl<D: Device> Inner<D> {
         core: &PoolCore,
         contents: Contents,
         progress: &mut dyn FnMut(Progress),
-    ) -> Result<Slept, Error> {
+    ) -> Result<SleepStats, Error> {
         self.shared.origin.check()?;
         let _turn = core.turn()?;
         if core.is_asleep() {
-            return Ok(Slept::default());
+            return Ok(SleepStats::default());
         }
         // A capture of another pool may be under way, which must not be broken.
         let _relaxed = RelaxedCapture::enter(&self.shared.device).ok();
@@ -50,7 +50,7 @@ impl<D: Device> Inner<D> {
         core: &PoolCore,
         contents: Contents,
         progress: &mut dyn FnMut(Progress),
-    ) -> Result<Slept, Error> {
+    ) -> Result<SleepStats, Error> {
         let heaps = self.heaps_of(core.id);
         for heap in &heaps {
             heap.set_asleep(true);
@@ -85,7 +85,7 @@ impl<D: Device> Inner<D> {
             let _ = slumber.bring_back(&self.store, &mut |_| {});
             return Err(error.into());
         }
-        Ok(Slept { released: slumber.away(), saved: slumber.saved() })
+        Ok(SleepStats { released: slumber.away(), saved: slumber.saved() })
     }
 
     /// Gets memory for a pool again; its bytes.

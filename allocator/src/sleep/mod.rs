@@ -69,13 +69,13 @@ pub enum Contents {
     /// They are kept in page-locked host memory, and are there again when the pool wakes.
     Keep,
     /// They are lost; what is there when the pool wakes is not defined.
-    Drop,
+    Discard,
 }
 
 /// What falling asleep did. All zero if the pool slept already.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Slept {
+pub struct SleepStats {
     /// Bytes that went back to the device.
     pub released: u64,
     /// Bytes that are kept in host memory.
@@ -97,12 +97,12 @@ impl<D: Device> Pool<D> {
     ///
     /// It first waits for everything that is queued in streams of this allocator, and for buffer calls under way. Work
     /// in streams that the allocator never saw is the caller's to wait for.
-    pub fn sleep(&self, contents: Contents) -> Result<Slept, Error> {
+    pub fn sleep(&self, contents: Contents) -> Result<SleepStats, Error> {
         self.sleep_with(contents, |_| {})
     }
 
     /// As [`sleep`](Self::sleep), and tells how far it has come.
-    pub fn sleep_with(&self, contents: Contents, mut progress: impl FnMut(Progress)) -> Result<Slept, Error> {
+    pub fn sleep_with(&self, contents: Contents, mut progress: impl FnMut(Progress)) -> Result<SleepStats, Error> {
         let inner = self.allocator().inner();
         inner.shared.origin.check()?;
         inner.put_to_sleep(self.core(), contents, &mut progress)
@@ -139,8 +139,8 @@ impl<D: Device> Allocator<D> {
     /// Lets every pool with this tag sleep; see [`Pool::sleep`].
     ///
     /// If one of them cannot, those that fell asleep in this call are woken again.
-    pub fn sleep_tagged(&self, tag: &str, contents: Contents) -> Result<Slept, Error> {
-        let mut all = Slept::default();
+    pub fn sleep_tagged(&self, tag: &str, contents: Contents) -> Result<SleepStats, Error> {
+        let mut all = SleepStats::default();
         let mut asleep: Vec<Pool<D>> = Vec::new();
         for pool in self.pools_tagged(tag)? {
             let was = pool.is_asleep();

@@ -53,7 +53,7 @@ impl<D: Device> Slumber<D> {
             let chunks = heap.contents(whole).into_iter();
             parts.extend(chunks.map(|(chunk, used)| (Arc::clone(heap), chunk, used)));
         }
-        if contents == Contents::Drop {
+        if contents == Contents::Discard {
             for (_, _, used) in &mut parts {
                 used.clear();
             }

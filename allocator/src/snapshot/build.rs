@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use cachette_snapshot::{Block, BlockState, Kind, PoolId, Segment, Setting, Snapshot, StackId};
+use cachette_snapshot::{Block, BlockState, PoolId, Segment, SegmentKind, Setting, Snapshot, StackId};
 
 use crate::core::{self, BlockId, SegmentCopy};
 use crate::heap::HeapCopy;
@@ -62,8 +62,8 @@ impl<'a> Building<'a> {
             bytes,
             stream: heap.stream.raw() as u64,
             kind: match heap.shelf.kind_of(segment, address, address + bytes) {
-                size::Kind::Small => Kind::Small,
-                size::Kind::Large => Kind::Large,
+                size::SegmentKind::Small => SegmentKind::Small,
+                size::SegmentKind::Large => SegmentKind::Large,
             },
             pool,
             elastic: heap.shelf.elastic,

@@ -23,8 +23,8 @@ mod settings;
 mod trace;
 
 pub use cachette_snapshot::{
-    Action, Annotation, Block, BlockState, Event, Frame, Kind, PoolId, Segment, Setting, Snapshot, StackId, Stacks,
-    Stage, TextId, Texts, Trace,
+    Annotation, Block, BlockState, Event, Frame, PoolId, Segment, SegmentKind, Setting, Snapshot, StackId, Stacks,
+    Stage, TextId, Texts, Trace, TraceAction,
 };
 pub use save::{SaveError, save};
 
@@ -113,11 +113,11 @@ impl<D: Device> Allocator<D> {
         let shared = &self.inner().shared;
         if let Some(recording) = shared.history.current() {
             let place = Place { stream: 0, pool: recording.number_of(pool) };
-            recording.write_own((Action::Snapshot, 0, used), place);
+            recording.write_own((TraceAction::Snapshot, 0, used), place);
         }
         if shared.observers.is_tracked() {
             shared.observers.event(&TraceEvent {
-                action: Action::Snapshot,
+                action: TraceAction::Snapshot,
                 address: 0,
                 bytes: used,
                 stream: StreamRef::DEFAULT,

@@ -4,7 +4,7 @@
 
 use cachette_hal::DevicePtr;
 
-use super::{Place, SourceError};
+use super::{AllocContext, SourceError};
 use crate::human::Bytes;
 
 /// Refuses a size that no source can make.
@@ -20,7 +20,7 @@ pub(crate) fn check_bytes(name: &str, bytes: u64) -> Result<(), SourceError> {
 }
 
 /// Accepts an address from the function of `name`; zero means that there is no memory.
-pub(crate) fn not_null(name: &str, address: u64, bytes: u64, place: &Place) -> Result<DevicePtr, SourceError> {
+pub(crate) fn not_null(name: &str, address: u64, bytes: u64, place: &AllocContext) -> Result<DevicePtr, SourceError> {
     DevicePtr::new(address).ok_or_else(|| {
         let (bytes, device) = (Bytes(bytes), place.device);
         SourceError::out_of_memory(format!("{name} gave no memory for {bytes} on device {device}"))

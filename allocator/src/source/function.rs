@@ -7,10 +7,10 @@ use std::fmt;
 use cachette_hal::{DevicePtr, Ordinal, StreamRef};
 
 use super::accept::{aligned, check_bytes};
-use super::{ALIGNMENT, Place, PoolPair, Source, SourceError};
+use super::{ALIGNMENT, AllocContext, PoolPair, Source, SourceError};
 
-type Allocate = dyn Fn(u64, &Place) -> Result<DevicePtr, SourceError> + Send + Sync;
-type Free = dyn Fn(DevicePtr, u64, &Place) -> Result<(), SourceError> + Send + Sync;
+type Allocate = dyn Fn(u64, &AllocContext) -> Result<DevicePtr, SourceError> + Send + Sync;
+type Free = dyn Fn(DevicePtr, u64, &AllocContext) -> Result<(), SourceError> + Send + Sync;
 type OnPool = dyn Fn(Ordinal, PoolPair) + Send + Sync;
 type BaseAllocation = dyn Fn(DevicePtr) -> Option<(DevicePtr, u64)> + Send + Sync;
 
@@ -49,8 +49,8 @@ impl FunctionSource {
     /// 1. 2. 3. The functions keep the promises of [`Source`].
     pub unsafe fn new(
         name: impl Into<String>,
-        allocate: impl Fn(u64, &Place) -> Result<DevicePtr, SourceError> + Send + Sync + 'static,
-        free: impl Fn(DevicePtr, u64, &Place) -> Result<(), SourceError> + Send + Sync + 'static,
+        allocate: impl Fn(u64, &AllocContext) -> Result<DevicePtr, SourceError> + Send + Sync + 'static,
+        free: impl Fn(DevicePtr, u64, &AllocContext) -> Result<(), SourceError> + Send + Sync + 'static,
     ) -> Self {
         Self {
             name: name.into(),
@@ -157,13 +157,13 @@ unsafe impl Source for FunctionSource {
         &self.name
     }
 
-    unsafe fn allocate(&self, bytes: u64, place: &Place) -> Result<DevicePtr, SourceError> {
+    unsafe fn allocate(&self, bytes: u64, place: &AllocContext) -> Result<DevicePtr, SourceError> {
         check_bytes(&self.name, bytes)?;
         let ptr = (self.allocate)(bytes, place)?;
         aligned(&self.name, ptr, self.alignment, || (self.free)(ptr, bytes, place))
     }
 
-    unsafe fn free(&self, ptr: DevicePtr, bytes: u64, place: &Place) -> Result<(), SourceError> {
+    unsafe fn free(&self, ptr: DevicePtr, bytes: u64, place: &AllocContext) -> Result<(), SourceError> {
         (self.free)(ptr, bytes, place)
     }
 

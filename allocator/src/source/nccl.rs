@@ -11,7 +11,7 @@ use super::accept::{aligned, check_bytes, not_null};
 use super::convert::{address, pointer, size};
 use super::current::Current;
 use super::library::Sought;
-use super::{ALIGNMENT, Place, Source, SourceError};
+use super::{ALIGNMENT, AllocContext, Source, SourceError};
 
 const NCCL: Sought =
     Sought { what: "NCCL 2.19 or newer", names: &["libnccl.so.2", "libnccl.so"], variable: "CACHETTE_NCCL_LIBRARY" };
@@ -153,7 +153,7 @@ unsafe impl Source for Nccl {
         self.name
     }
 
-    unsafe fn allocate(&self, bytes: u64, place: &Place) -> Result<DevicePtr, SourceError> {
+    unsafe fn allocate(&self, bytes: u64, place: &AllocContext) -> Result<DevicePtr, SourceError> {
         check_bytes(self.name, bytes)?;
         let _entered = self.current.enter(place.device)?;
         let mut at = ptr::null_mut();
@@ -167,7 +167,7 @@ unsafe impl Source for Nccl {
         aligned(self.name, ptr, ALIGNMENT, || unsafe { self.give_back(at) })
     }
 
-    unsafe fn free(&self, ptr: DevicePtr, _bytes: u64, place: &Place) -> Result<(), SourceError> {
+    unsafe fn free(&self, ptr: DevicePtr, _bytes: u64, place: &AllocContext) -> Result<(), SourceError> {
         let _entered = self.current.enter(place.device)?;
         // SAFETY: the caller's promises are passed on unchanged.
         unsafe { self.give_back(pointer(ptr)) }

@@ -10,7 +10,7 @@ use cachette_hal::{DevicePtr, Ordinal};
 use super::accept::{aligned, check_bytes, not_null};
 use super::convert::{address, pointer, size};
 use super::current::Current;
-use super::{ALIGNMENT, Place, Source, SourceError};
+use super::{ALIGNMENT, AllocContext, Source, SourceError};
 pub use abi::UniqueId;
 pub use library::{NvshmemLibrary, NvshmemStatus};
 use library::{Turn, one_at_a_time};
@@ -107,7 +107,7 @@ impl Nvshmem {
         ))
     }
 
-    fn check_place(&self, place: &Place) -> Result<(), SourceError> {
+    fn check_place(&self, place: &AllocContext) -> Result<(), SourceError> {
         if place.device == self.device {
             return Ok(());
         }
@@ -139,7 +139,7 @@ unsafe impl Source for Nvshmem {
         NAME
     }
 
-    unsafe fn allocate(&self, bytes: u64, place: &Place) -> Result<DevicePtr, SourceError> {
+    unsafe fn allocate(&self, bytes: u64, place: &AllocContext) -> Result<DevicePtr, SourceError> {
         check_bytes(NAME, bytes)?;
         self.check_place(place)?;
         let turn = one_at_a_time();
@@ -154,7 +154,7 @@ unsafe impl Source for Nvshmem {
         })
     }
 
-    unsafe fn free(&self, ptr: DevicePtr, _bytes: u64, place: &Place) -> Result<(), SourceError> {
+    unsafe fn free(&self, ptr: DevicePtr, _bytes: u64, place: &AllocContext) -> Result<(), SourceError> {
         self.check_place(place)?;
         let turn = one_at_a_time();
         self.check_ready(&turn)?;

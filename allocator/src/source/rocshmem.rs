@@ -11,7 +11,7 @@ use super::accept::{aligned, check_bytes, not_null};
 use super::convert::{address, pointer, size};
 use super::current::Current;
 use super::library::Sought;
-use super::{ALIGNMENT, Place, Source, SourceError};
+use super::{ALIGNMENT, AllocContext, Source, SourceError};
 
 const NAME: &str = "rocSHMEM";
 const ROCSHMEM: Sought = Sought { what: "rocSHMEM", names: &["librocshmem.so"], variable: "CACHETTE_ROCSHMEM_LIBRARY" };
@@ -105,7 +105,7 @@ impl Rocshmem {
         unsafe { Self::from_functions(allocate, free, device) }
     }
 
-    fn check_place(&self, place: &Place) -> Result<(), SourceError> {
+    fn check_place(&self, place: &AllocContext) -> Result<(), SourceError> {
         if place.device == self.device {
             return Ok(());
         }
@@ -123,7 +123,7 @@ unsafe impl Source for Rocshmem {
         NAME
     }
 
-    unsafe fn allocate(&self, bytes: u64, place: &Place) -> Result<DevicePtr, SourceError> {
+    unsafe fn allocate(&self, bytes: u64, place: &AllocContext) -> Result<DevicePtr, SourceError> {
         check_bytes(NAME, bytes)?;
         self.check_place(place)?;
         let _turn = one_at_a_time();
@@ -138,7 +138,7 @@ unsafe impl Source for Rocshmem {
         })
     }
 
-    unsafe fn free(&self, ptr: DevicePtr, _bytes: u64, place: &Place) -> Result<(), SourceError> {
+    unsafe fn free(&self, ptr: DevicePtr, _bytes: u64, place: &AllocContext) -> Result<(), SourceError> {
         self.check_place(place)?;
         let _turn = one_at_a_time();
         let _entered = self.current.enter(self.device)?;

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::core::Split;
-use crate::size::Kind;
+use crate::size::SegmentKind;
 
 /// What a heap counts; the rest of the statistics is derived from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,11 +44,11 @@ impl Row {
     pub(crate) const EVERY: [Self; 3] = [Self::All, Self::Small, Self::Large];
 }
 
-impl From<Kind> for Row {
-    fn from(kind: Kind) -> Self {
+impl From<SegmentKind> for Row {
+    fn from(kind: SegmentKind) -> Self {
         match kind {
-            Kind::Small => Self::Small,
-            Kind::Large => Self::Large,
+            SegmentKind::Small => Self::Small,
+            SegmentKind::Large => Self::Large,
         }
     }
 }
@@ -89,7 +89,7 @@ pub(crate) struct Counters {
 impl Counters {
     /// Counts a block that goes to a caller; `true` if the ledger must look for a new peak.
     #[inline(always)]
-    pub(crate) fn allocated(&self, kind: Kind, bytes: u64, requested: u64) -> bool {
+    pub(crate) fn allocated(&self, kind: SegmentKind, bytes: u64, requested: u64) -> bool {
         let below = self.allocated_below_peak(kind, bytes, requested);
         if !below {
             self.put_allocated(kind, bytes, requested);
@@ -99,7 +99,7 @@ impl Counters {
 
     /// Does the same, unless the ledger would have to look; whether it did.
     #[inline(always)]
-    pub(crate) fn allocated_below_peak(&self, kind: Kind, bytes: u64, requested: u64) -> bool {
+    pub(crate) fn allocated_below_peak(&self, kind: SegmentKind, bytes: u64, requested: u64) -> bool {
         let below = |counted: Counted, by: u64| {
             let value = self.cell(counted, kind).now.load(Relaxed) + by;
             !self.passes(counted, kind, value)
@@ -114,7 +114,7 @@ impl Counters {
     }
 
     #[inline(always)]
-    fn put_allocated(&self, kind: Kind, bytes: u64, requested: u64) {
+    fn put_allocated(&self, kind: SegmentKind, bytes: u64, requested: u64) {
         for (counted, by) in
             [(Counted::Allocations, 1), (Counted::AllocatedBytes, bytes), (Counted::RequestedBytes, requested)]
         {
@@ -126,7 +126,7 @@ impl Counters {
 
     /// Counts a block that its caller freed and that is free at once.
     #[inline(always)]
-    pub(crate) fn freed(&self, kind: Kind, bytes: u64, requested: u64) {
+    pub(crate) fn freed(&self, kind: SegmentKind, bytes: u64, requested: u64) {
         self.lower(Counted::Allocations, kind, 1);
         self.lower(Counted::AllocatedBytes, kind, bytes);
         self.lower(Counted::RequestedBytes, kind, requested);
@@ -134,7 +134,7 @@ impl Counters {
 
     /// Counts an increase; `true` if the ledger must look for a new peak.
     #[inline(always)]
-    pub(crate) fn raise(&self, counted: Counted, kind: Kind, by: u64) -> bool {
+    pub(crate) fn raise(&self, counted: Counted, kind: SegmentKind, by: u64) -> bool {
         let cell = self.cell(counted, kind);
         cell.total.store(cell.total.load(Relaxed) + by, Relaxed);
         self.set(counted, kind, cell.now.load(Relaxed) + by)
@@ -142,21 +142,21 @@ impl Counters {
 
     /// Counts a decrease.
     #[inline(always)]
-    pub(crate) fn lower(&self, counted: Counted, kind: Kind, by: u64) {
+    pub(crate) fn lower(&self, counted: Counted, kind: SegmentKind, by: u64) {
         let now = &self.cell(counted, kind).now;
         now.store(now.load(Relaxed).wrapping_sub(by), Relaxed);
     }
 
     /// Makes the present value this; `true` if the ledger must look for a new peak.
     #[inline(always)]
-    fn set(&self, counted: Counted, kind: Kind, value: u64) -> bool {
+    fn set(&self, counted: Counted, kind: SegmentKind, value: u64) -> bool {
         self.cell(counted, kind).now.store(value, Relaxed);
         self.passes(counted, kind, value)
     }
 
     /// Whether the ledger must look for a new peak if the present value is this.
     #[inline(always)]
-    fn passes(&self, counted: Counted, kind: Kind, value: u64) -> bool {
+    fn passes(&self, counted: Counted, kind: SegmentKind, value: u64) -> bool {
         let sum = value + self.cell(counted, kind.other()).now.load(Relaxed);
         value > self.cell(counted, kind).bound.limit.load(Relaxed)
             || sum > self.sums[counted as usize].limit.load(Relaxed)
@@ -166,7 +166,7 @@ impl Counters {
     /// peak.
     pub(crate) fn set_split(&self, split: [Split; 2]) -> bool {
         let mut peak = false;
-        for kind in [Kind::Small, Kind::Large] {
+        for kind in [SegmentKind::Small, SegmentKind::Large] {
             let Split { blocks, bytes } = split[kind as usize];
             for (counted, value) in [(Counted::InactiveSplit, blocks), (Counted::InactiveSplitBytes, bytes)] {
                 let cell = self.cell(counted, kind);
@@ -181,14 +181,14 @@ impl Counters {
     /// How far the free parts of each kind of segment may rise before a peak can have been passed.
     pub(crate) fn quiet_split(&self) -> [Split; 2] {
         // Both kinds may rise at once, so each gets half of what both together may.
-        let of = |kind: Kind, counted: Counted| {
+        let of = |kind: SegmentKind, counted: Counted| {
             let cell = self.cell(counted, kind);
             let now = cell.now.load(Relaxed);
             let mine = cell.bound.limit.load(Relaxed).saturating_sub(now);
             let all = self.sums[counted as usize].limit.load(Relaxed);
             now + mine.min(all.saturating_sub(self.now(Row::All, counted)) / 2)
         };
-        [Kind::Small, Kind::Large].map(|kind| Split {
+        [SegmentKind::Small, SegmentKind::Large].map(|kind| Split {
             blocks: of(kind, Counted::InactiveSplit),
             bytes: of(kind, Counted::InactiveSplitBytes),
         })
@@ -202,7 +202,7 @@ impl Counters {
     /// The present value in every row.
     pub(crate) fn rows(&self, counted: Counted) -> [u64; 3] {
         let of = |kind| self.cell(counted, kind).now.load(Relaxed);
-        let (small, large) = (of(Kind::Small), of(Kind::Large));
+        let (small, large) = (of(SegmentKind::Small), of(SegmentKind::Large));
         [small + large, small, large]
     }
 
@@ -219,9 +219,9 @@ impl Counters {
     fn sum(&self, row: Row, counted: Counted, of: impl Fn(&Cell) -> &AtomicU64) -> u64 {
         let of = |kind| of(self.cell(counted, kind)).load(Relaxed);
         match row {
-            Row::All => of(Kind::Small) + of(Kind::Large),
-            Row::Small => of(Kind::Small),
-            Row::Large => of(Kind::Large),
+            Row::All => of(SegmentKind::Small) + of(SegmentKind::Large),
+            Row::Small => of(SegmentKind::Small),
+            Row::Large => of(SegmentKind::Large),
         }
     }
 
@@ -256,13 +256,13 @@ impl Counters {
     const fn bound(&self, row: Row, counted: Counted) -> &Bound {
         match row {
             Row::All => &self.sums[counted as usize],
-            Row::Small => &self.cell(counted, Kind::Small).bound,
-            Row::Large => &self.cell(counted, Kind::Large).bound,
+            Row::Small => &self.cell(counted, SegmentKind::Small).bound,
+            Row::Large => &self.cell(counted, SegmentKind::Large).bound,
         }
     }
 
     #[inline(always)]
-    const fn cell(&self, counted: Counted, kind: Kind) -> &Cell {
+    const fn cell(&self, counted: Counted, kind: SegmentKind) -> &Cell {
         &self.cells[counted as usize][kind as usize]
     }
 }

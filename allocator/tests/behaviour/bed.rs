@@ -86,7 +86,7 @@ impl Bed {
     /// Allocates by address.
     pub(crate) fn allocate_raw(&self, bytes: u64, stream: &Lane) -> u64 {
         // SAFETY: 1. 2. the stream is this allocator's own, and lives as long as it.
-        unsafe { self.allocator.allocate_raw(bytes, stream.get()) }.expect("there is room")
+        unsafe { self.allocator.allocate_raw(bytes, stream.handle()) }.expect("there is room")
     }
 
     pub(crate) fn stats(&self) -> Stats {
@@ -95,7 +95,7 @@ impl Bed {
 
     /// Keeps a stream from going on.
     pub(crate) fn hold(&self, stream: &Lane) -> Hold {
-        self.device.hold(stream.get()).expect("the stream is live")
+        self.device.hold(stream.handle()).expect("the stream is live")
     }
 
     /// Sets every byte of `memory`, when `stream` gets there.
@@ -104,7 +104,7 @@ impl Bed {
         let at = memory.ptr().expect("the memory has an address");
         // SAFETY: 1. the stream is live. 3. the memory stays mapped: its segment is not given back before the
         // device is idle.
-        unsafe { transfer.fill(at, byte, memory.bytes(), stream.get()) }.expect("a fill is queued");
+        unsafe { transfer.fill(at, byte, memory.bytes(), stream.handle()) }.expect("a fill is queued");
     }
 
     /// The byte that fills the whole of `memory`, once `stream` has run dry; `None` if there are several.
@@ -115,7 +115,7 @@ impl Bed {
         let mut read = vec![0; length];
         // SAFETY: 1. the stream is live. 3. the memory is allocated. 4. `read` is not touched before the stream
         // has been waited for.
-        unsafe { transfer.download(read.as_mut_ptr(), from, length, stream.get()) }.expect("a download is queued");
+        unsafe { transfer.download(read.as_mut_ptr(), from, length, stream.handle()) }.expect("a download is queued");
         stream.synchronize().expect("the stream runs dry");
         let first = read[0];
         (read == vec![first; length]).then_some(first)
@@ -125,16 +125,16 @@ impl Bed {
     pub(crate) fn follow(&self, stream: &Lane, other: &Lane) {
         let event = OwnedEvent::create(&self.device).expect("the device makes events");
         // SAFETY: 1. both live.
-        unsafe { self.device.record(event.get(), other.get()) }.expect("a point is marked");
+        unsafe { self.device.record(event.get(), other.handle()) }.expect("a point is marked");
         // SAFETY: 1. both live.
-        unsafe { self.device.stream_wait(stream.get(), event.get()) }.expect("a wait is queued");
+        unsafe { self.device.stream_wait(stream.handle(), event.get()) }.expect("a wait is queued");
     }
 
     /// Whether a stream takes part in a capture that nothing has broken.
     pub(crate) fn is_captured(&self, stream: &Lane) -> bool {
         let capture = self.device.capture().expect("the host device captures");
         // SAFETY: 1. the stream lives.
-        let status = unsafe { capture.capture_status(stream.get()) };
+        let status = unsafe { capture.capture_status(stream.handle()) };
         matches!(status, Ok(CaptureStatus::Active(_)))
     }
 

@@ -39,12 +39,12 @@ fn m5_a_capture_gets_memory_from_its_pool_and_the_default_pool_is_left_alone() {
             let pool = bed.allocator.create_capture_pool();
             let capture = pool.begin_capture(&stream, mode).expect("it begins");
             let memory = bed.allocate(12 * MIB, &stream);
-            assert!(pool.holds_exactly(&[memory.address()]));
+            assert!(pool.check_live_allocations(&[memory.address()]));
             assert_eq!(bed.device.physical_bytes(), 24 * MIB);
             assert!(bed.is_captured(&stream), "{mode:?}: a segment was obtained");
             let graph = capture.end().expect("it is whole");
             let after = bed.allocate(12 * MIB, &stream);
-            assert!(pool.holds_exactly(&[memory.address()]), "it serves no more");
+            assert!(pool.check_live_allocations(&[memory.address()]), "it serves no more");
             assert_eq!(bed.device.physical_bytes(), 24 * MIB);
             drop((memory, after, graph));
             bed.assert_sound();
@@ -101,11 +101,11 @@ fn p12_a_stream_that_joins_is_served_by_the_same_pool() {
         let pool = bed.allocator.create_capture_pool();
         let capture = begin_capture(&pool, &stream);
         let before = bed.allocate(MIB, &side);
-        assert!(pool.holds_exactly(&[]), "it has not joined yet");
+        assert!(pool.check_live_allocations(&[]), "it has not joined yet");
         bed.follow(&side, &stream);
         let memory = [bed.allocate(MIB, &stream), bed.allocate(MIB, &side)];
         let other = bed.allocate(MIB, &apart);
-        assert!(pool.holds_exactly(&memory.each_ref().map(Allocation::address)));
+        assert!(pool.check_live_allocations(&memory.each_ref().map(Allocation::address)));
         assert_eq!(pool.stats().segments, 2, "one a stream");
         bed.fill(&memory[0], 1, &stream);
         bed.fill(&memory[1], 2, &side);
@@ -137,7 +137,7 @@ fn p12_other_threads_and_streams_go_on_meanwhile() {
         worker.join().expect("no thread panics");
     });
     assert!(bed.is_captured(&stream));
-    assert!(pool.holds_exactly(&[]));
+    assert!(pool.check_live_allocations(&[]));
     capture.end().expect("it is whole");
 }
 
@@ -305,8 +305,8 @@ fn p12_two_captures_at_once_have_a_pool_each() {
     let [one, two] = [(); 2].map(|()| bed.allocator.create_capture_pool());
     let (first, second) = (begin_capture(&one, &stream), begin_capture(&two, &other));
     let memory = [bed.allocate(MIB, &stream), bed.allocate(MIB, &other)];
-    assert!(one.holds_exactly(&[memory[0].address()]));
-    assert!(two.holds_exactly(&[memory[1].address()]));
+    assert!(one.check_live_allocations(&[memory[0].address()]));
+    assert!(two.check_live_allocations(&[memory[1].address()]));
     let third = bed.stream();
     let refused = one.begin_capture(&third, CaptureMode::Global);
     assert!(matches!(refused, Err(Error::Pool { why: PoolProblem::Begun, .. })));
@@ -323,16 +323,16 @@ fn p4_a_route_by_capture_can_be_made_by_hand() {
     let capture = begin_capture(&serving, &stream);
     let driver = cachette::hal::Device::capture(&bed.device).expect("the host device captures");
     // SAFETY: 1. the stream lives.
-    let status = unsafe { driver.capture_status(stream.get()) };
+    let status = unsafe { driver.capture_status(stream.handle()) };
     let Ok(cachette::hal::CaptureStatus::Active(id)) = status else {
         panic!("{status:?}");
     };
-    bed.allocator.begin_route(routed.id(), Filter::Capture(id)).expect("it begins");
+    bed.allocator.begin_allocate_to_pool(routed.id(), Filter::Capture(id)).expect("it begins");
     let memory = bed.allocate(MIB, &stream);
-    assert!(routed.holds_exactly(&[memory.address()]), "the route begun last");
-    bed.allocator.end_route(routed.id()).expect("it was begun");
+    assert!(routed.check_live_allocations(&[memory.address()]), "the route begun last");
+    bed.allocator.end_allocate_to_pool(routed.id()).expect("it was begun");
     let more = bed.allocate(MIB, &stream);
-    assert!(serving.holds_exactly(&[more.address()]));
+    assert!(serving.check_live_allocations(&[more.address()]));
     capture.end().expect("it is whole");
     drop((memory, more));
 }
@@ -345,7 +345,7 @@ fn p12_raw_memory_is_led_to_the_capture_too() {
     let capture = begin_capture(&pool, &stream);
     let calls = bed.calls_of(Call::Poll, || {
         let address = bed.allocate_raw(4 * KIB, &stream);
-        assert!(pool.holds_exactly(&[address]));
+        assert!(pool.check_live_allocations(&[address]));
         bed.allocator.free_raw(address).expect("it is allocated");
     });
     assert_eq!(calls, 0);

@@ -25,7 +25,7 @@ impl Bed {
         let ends = to.ptr().zip(from.ptr());
         let (to, from) = ends.expect("both have addresses");
         // SAFETY: 1. the stream is live. 3. both are of segments that stay until the device is idle.
-        unsafe { transfer.copy(to, from, MIB, stream.get()) }.expect("a copy is queued");
+        unsafe { transfer.copy(to, from, MIB, stream.handle()) }.expect("a copy is queued");
     }
 }
 
@@ -337,12 +337,12 @@ fn e6_e7_in_the_next_capture_the_uses_of_the_last_are_over() {
     let (stream, side) = (bed.stream(), bed.stream());
     let begin = || {
         // SAFETY: 1. the stream lives.
-        let begun = unsafe { bed.device.begin_capture(stream.get(), CaptureMode::Relaxed) };
+        let begun = unsafe { bed.device.begin_capture(stream.handle(), CaptureMode::Relaxed) };
         begun.expect("the capture begins");
     };
     let end = || {
         // SAFETY: 1. the stream lives.
-        let graph = unsafe { bed.device.end_capture(stream.get()) }.expect("it is whole");
+        let graph = unsafe { bed.device.end_capture(stream.handle()) }.expect("it is whole");
         // SAFETY: 1. it was made just now.
         unsafe { bed.device.destroy_graph(graph) }.expect("it is known");
     };

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use cachette::hal::{Device, DevicePtr};
 use cachette::pool::PoolProblem;
-use cachette::{Action, Pool};
+use cachette::{Pool, TraceAction};
 use cachette_hal_host::{Hold, HostDevice};
 
 use crate::bed::{Bed, Lane, MIB};
@@ -22,9 +22,9 @@ fn use_elsewhere(bed: &Bed, address: u64, bytes: u64, side: &Lane) -> Hold {
     let transfer = bed.device.transfer().expect("the host device copies");
     let at = DevicePtr::new(address).expect("the memory has an address");
     // SAFETY: 1. the stream lives. 3. the segment of the memory stays.
-    unsafe { transfer.fill(at, 1, bytes, side.get()) }.expect("a fill is queued");
+    unsafe { transfer.fill(at, 1, bytes, side.handle()) }.expect("a fill is queued");
     // SAFETY: 1. 2. the stream is this allocator's own.
-    unsafe { bed.allocator.record_stream_raw(address, side.get()) }.expect("the memory is allocated");
+    unsafe { bed.allocator.record_stream_raw(address, side.handle()) }.expect("the memory is allocated");
     hold
 }
 
@@ -37,7 +37,7 @@ fn p15_a_block_in_use_elsewhere_is_freed_behind_that_use() {
         let empty = pool.checkpoint().unwrap();
         let (address, hold) = used_block(&bed, &pool, &stream, &side);
         assert_eq!(pool.restore(&empty).unwrap().freed, [address]);
-        assert!(pool.holds_exactly(&[]));
+        assert!(pool.check_live_allocations(&[]));
         let next = pool.allocate(12 * MIB, &stream).unwrap();
         bed.fill(&next, 2, &stream);
         stream.synchronize().unwrap();
@@ -78,7 +78,7 @@ fn p15_a_saved_place_in_use_elsewhere_is_refused() {
     let (address, hold) = used_block(&bed, &pool, &stream, &side);
     assert_eq!(address, small, "it takes the place of the saved block");
     assert_eq!(problem(pool.restore(&saved)), PoolProblem::Waiting { address });
-    assert!(pool.holds_exactly(&[address]), "nothing has changed");
+    assert!(pool.check_live_allocations(&[address]), "nothing has changed");
     hold.release();
     side.synchronize().unwrap();
 }
@@ -95,7 +95,7 @@ fn p15_a_saved_place_behind_a_guard_is_refused() {
         bed.fill(&owned, 1, &side);
         owned.release_after(&[&side]).unwrap();
         assert_eq!(problem(pool.restore(&saved)), PoolProblem::Changed { address });
-        assert!(pool.holds_exactly(&[]), "{config}: nothing has changed");
+        assert!(pool.check_live_allocations(&[]), "{config}: nothing has changed");
         hold.release();
     }
 }
@@ -113,7 +113,7 @@ fn p15_a_place_beside_a_block_in_use_elsewhere_comes_back() {
         bed.allocator.free_raw(beside).unwrap();
         let restored = pool.restore(&saved).unwrap();
         assert_eq!(restored.allocated, [used, beside], "{config}");
-        assert!(pool.holds_exactly(&[used, beside]), "{config}");
+        assert!(pool.check_live_allocations(&[used, beside]), "{config}");
         hold.release();
         side.synchronize().unwrap();
     }
@@ -132,7 +132,7 @@ fn p15_every_part_of_a_saved_place_is_looked_at() {
     assert_eq!((front, back), (whole, whole + 6 * MIB));
     bed.allocator.free_raw(front).unwrap();
     assert_eq!(problem(pool.restore(&saved)), PoolProblem::Waiting { address: back });
-    assert!(pool.holds_exactly(&[back]), "nothing has changed");
+    assert!(pool.check_live_allocations(&[back]), "nothing has changed");
     hold.release();
     side.synchronize().unwrap();
 }
@@ -144,16 +144,16 @@ fn p16_trackers_hear_of_every_free_of_a_restore() {
     let empty = pool.checkpoint().unwrap();
     let plain = raw(&bed, &pool, 6 * MIB, &stream);
     let (used, hold) = used_block(&bed, &pool, &stream, &side);
-    let seen: Arc<Mutex<Vec<(Action, u64)>>> = Arc::default();
+    let seen: Arc<Mutex<Vec<(TraceAction, u64)>>> = Arc::default();
     let log = Arc::clone(&seen);
     bed.allocator.track(move |event| log.lock().unwrap().push((event.action, event.address)));
     pool.restore(&empty).unwrap();
     let told = seen.lock().unwrap().clone();
     for address in [plain, used] {
-        assert!(told.contains(&(Action::FreeRequested, address)));
+        assert!(told.contains(&(TraceAction::FreeRequested, address)));
     }
-    assert!(told.contains(&(Action::FreeCompleted, plain)));
-    assert!(!told.contains(&(Action::FreeCompleted, used)), "it waits");
+    assert!(told.contains(&(TraceAction::FreeCompleted, plain)));
+    assert!(!told.contains(&(TraceAction::FreeCompleted, used)), "it waits");
     hold.release();
     side.synchronize().unwrap();
 }
@@ -196,7 +196,7 @@ fn p15_a_borrowed_block_comes_back_as_borrowed() {
     let fill = |byte, stream: &Lane| {
         let transfer = bed.device.transfer().unwrap();
         // SAFETY: 1. the stream lives. 3. the segment of the memory stays.
-        unsafe { transfer.fill(place, byte, 12 * MIB, stream.get()) }.unwrap();
+        unsafe { transfer.fill(place, byte, 12 * MIB, stream.handle()) }.unwrap();
     };
     fill(4, &borrower);
     behind.release();
@@ -204,7 +204,7 @@ fn p15_a_borrowed_block_comes_back_as_borrowed() {
     let read = bed.allocator.allocate(12 * MIB, &borrower).unwrap();
     let transfer = bed.device.transfer().unwrap();
     // SAFETY: 1. the stream lives. 3. both are allocated.
-    unsafe { transfer.copy(read.ptr().unwrap(), place, 12 * MIB, borrower.get()) }.unwrap();
+    unsafe { transfer.copy(read.ptr().unwrap(), place, 12 * MIB, borrower.handle()) }.unwrap();
     assert_eq!(bed.content(&read, &borrower), Some(4));
     drop(read);
     let hold = bed.hold(&borrower);

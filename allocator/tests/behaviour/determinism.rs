@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use cachette::Action;
+use cachette::TraceAction;
 use cachette_hal_host::HostConfig;
 
 use crate::bed::{Bed, GIB, KIB, Lane, MIB, Memory};
@@ -15,7 +15,7 @@ fn places(bed: &Bed, seed: u64) -> Vec<Place> {
     let segments: Arc<Mutex<Vec<u64>>> = Arc::default();
     let log = Arc::clone(&segments);
     bed.allocator.track(move |event| {
-        if event.action == Action::SegmentAlloc {
+        if event.action == TraceAction::SegmentAlloc {
             log.lock().expect("no test holds it").push(event.address);
         }
     });

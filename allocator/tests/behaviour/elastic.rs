@@ -207,7 +207,7 @@ fn x12_every_stream_says_what_it_has() {
     let live = [bed.allocate(3 * MIB, &one), bed.allocate(KIB, &two)];
     let segments = bed.allocator.elastic_segments();
     let mapped: Vec<_> = segments.iter().map(|has| (has.stream, has.mapped)).collect();
-    assert_eq!(mapped, [(one.get(), 4 * MIB), (two.get(), 2 * MIB)]);
+    assert_eq!(mapped, [(one.handle(), 4 * MIB), (two.handle(), 2 * MIB)]);
     assert!(segments.iter().all(|has| has.addresses >= 1024 * MIB));
     drop(live);
     bed.allocator.empty_cache().expect("nothing fails");

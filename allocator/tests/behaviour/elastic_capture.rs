@@ -8,14 +8,14 @@ use crate::bed::{Bed, Lane, MIB};
 fn begin(bed: &Bed, stream: &Lane, mode: CaptureMode) {
     let capture = bed.device.capture().expect("the host device captures");
     // SAFETY: 1. the stream lives.
-    unsafe { capture.begin_capture(stream.get(), mode) }.expect("it begins");
+    unsafe { capture.begin_capture(stream.handle(), mode) }.expect("it begins");
 }
 
 /// Ends the capture of a stream, which must be whole.
 fn end(bed: &Bed, stream: &Lane) -> Graph {
     let capture = bed.device.capture().expect("the host device captures");
     // SAFETY: 1. the stream lives.
-    unsafe { capture.end_capture(stream.get()) }.expect("the capture is whole")
+    unsafe { capture.end_capture(stream.handle()) }.expect("the capture is whole")
 }
 
 fn destroy(bed: &Bed, graph: Graph) {
@@ -27,7 +27,7 @@ fn destroy(bed: &Bed, graph: Graph) {
 fn is_whole(bed: &Bed, stream: &Lane) -> bool {
     let capture = bed.device.capture().expect("the host device captures");
     // SAFETY: 1. the stream lives.
-    let status = unsafe { capture.capture_status(stream.get()) };
+    let status = unsafe { capture.capture_status(stream.handle()) };
     matches!(status, Ok(CaptureStatus::Active(_)))
 }
 
@@ -54,7 +54,7 @@ fn memory_is_made_and_no_chunk_moves_while_the_stream_is_captured() {
         bed.fill(&memory, 1, &stream);
         let capture = bed.device.capture().expect("the host device captures");
         // SAFETY: 1. the graph and the stream live. 3. what was captured is still allocated.
-        unsafe { capture.launch(&graph, stream.get()) }.expect("the graph runs");
+        unsafe { capture.launch(&graph, stream.handle()) }.expect("the graph runs");
         assert_eq!(bed.content(&memory, &stream), Some(4));
         bed.assert_elastic_sound();
         destroy(&bed, graph);

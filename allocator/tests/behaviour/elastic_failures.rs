@@ -183,7 +183,7 @@ fn d3_a_move_behind_work_under_way_survives_every_failure() {
         let at = own.ptr().expect("it has an address");
         for _ in 0..4 {
             // SAFETY: 1. the stream is live. 3. the memory stays mapped until the stream has come so far.
-            unsafe { transfer.fill(at, 99, own.bytes(), rig.streams[0].get()) }.expect("it is queued");
+            unsafe { transfer.fill(at, 99, own.bytes(), rig.streams[0].handle()) }.expect("it is queued");
         }
         drop(own);
     };

@@ -1,6 +1,6 @@
 //! Graphs' pools in elastic memory, with the figures that PyTorch's programs count on.
 
-use cachette::snapshot::{BlockState, Kind};
+use cachette::snapshot::{BlockState, SegmentKind};
 use cachette::{PoolOptions, StatArray};
 
 use crate::bed::{Bed, Lane, MIB, Room, begin_capture};
@@ -21,7 +21,7 @@ fn current(stat: &StatArray, small: bool) -> u64 {
 /// The large blocks that have memory, by address.
 fn large_blocks(bed: &Bed) -> Vec<(u64, BlockState)> {
     let snapshot = bed.allocator.snapshot();
-    let large = snapshot.segments.iter().filter(|it| it.kind == Kind::Large);
+    let large = snapshot.segments.iter().filter(|it| it.kind == SegmentKind::Large);
     let blocks = large.flat_map(|segment| &segment.blocks);
     blocks.map(|block| (block.bytes / MIB, block.state)).collect()
 }

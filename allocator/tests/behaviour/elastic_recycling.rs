@@ -123,7 +123,7 @@ fn work_under_way_reads_what_it_should_through_old_addresses() {
     let transfer = bed.device.transfer().expect("the device copies");
     let (to, from) = (copy.ptr().expect("memory"), first.ptr().expect("memory"));
     // SAFETY: 1. the stream lives. 3. both stay mapped until the stream has come so far.
-    unsafe { transfer.copy(to, from, 6 * MIB, two.get()) }.expect("a copy is queued");
+    unsafe { transfer.copy(to, from, 6 * MIB, two.handle()) }.expect("a copy is queued");
     first.release_after(&[&two]).expect("nothing fails");
     let moved = bed.allocate(8 * MIB, &one);
     bed.fill(&moved, 6, &one);
@@ -299,7 +299,7 @@ fn a_chunk_that_moves_keeps_its_guards() {
     let transfer = bed.device.transfer().expect("the device copies");
     let (to, from) = (copy.ptr().expect("memory"), memory.ptr().expect("memory"));
     // SAFETY: 1. the stream lives. 3. both stay mapped until the stream has come so far.
-    unsafe { transfer.copy(to, from, 6 * MIB, side.get()) }.expect("a copy is queued");
+    unsafe { transfer.copy(to, from, 6 * MIB, side.handle()) }.expect("a copy is queued");
     memory.release_after(&[&side]).expect("nothing fails");
     let before = bed.device.physical_bytes();
     let moved = bed.allocate(8 * MIB, &stream);
@@ -325,7 +325,7 @@ fn what_is_left_of_a_block_whose_chunk_moved_keeps_its_guards() {
     let transfer = bed.device.transfer().expect("the device copies");
     let (to, from) = (copy.ptr().expect("memory"), memory.ptr().expect("memory"));
     // SAFETY: 1. the stream lives. 3. both stay mapped until the stream has come so far.
-    unsafe { transfer.copy(to, from, 8 * MIB, side.get()) }.expect("a copy is queued");
+    unsafe { transfer.copy(to, from, 8 * MIB, side.handle()) }.expect("a copy is queued");
     memory.release_after(&[&side]).expect("nothing fails");
     let moved = bed.allocate(2 * MIB, &borrower);
     assert_eq!(bed.device.physical_bytes(), 16 * MIB, "a chunk moved");

@@ -30,7 +30,7 @@ impl Owners {
         let Some((allocator, streams)) = self.parts.get() else {
             return;
         };
-        let asked = |stream: &Stream<Told>| Some(stream.get()) == call.stream;
+        let asked = |stream: &Stream<Told>| Some(stream.handle()) == call.stream;
         let asked = streams.iter().position(asked);
         let Some(asked) = asked.filter(|_| call.call == Call::Record) else {
             return;
@@ -88,9 +88,9 @@ fn churn(allocator: &Allocator<Watched>, stream: &Stream<Watched>, number: u64) 
         let mut read = [0; 2];
         for (at, byte) in [memory.ptr().expect("it has an address"), tail].into_iter().zip(&mut read) {
             // SAFETY: 1. the stream is live. 3. the memory is allocated.
-            unsafe { transfer.fill(at, mark, 1, stream.get()) }.expect("a fill is queued");
+            unsafe { transfer.fill(at, mark, 1, stream.handle()) }.expect("a fill is queued");
             // SAFETY: 1. 3. as above. 4. `read` is not touched before the stream has been waited for.
-            unsafe { transfer.download(byte, at, 1, stream.get()) }.expect("a download is queued");
+            unsafe { transfer.download(byte, at, 1, stream.handle()) }.expect("a download is queued");
         }
         stream.synchronize().expect("the stream runs dry");
         assert_eq!(read, [mark; 2], "thread {number}, turn {turn}");
@@ -152,13 +152,13 @@ fn a_stream_that_works_again_lends_no_chunk() {
     let (also, stream, device) = (allocator.clone(), owner.clone(), host.clone());
     let held = Arc::new(Mutex::new(None));
     let holding = Arc::clone(&held);
-    hook.set(Call::Record, Some(owner.get()), move || {
+    hook.set(Call::Record, Some(owner.handle()), move || {
         device.run_until_idle();
-        *holding.lock().unwrap() = Some(device.hold(stream.get()).unwrap());
+        *holding.lock().unwrap() = Some(device.hold(stream.handle()).unwrap());
         let memory = also.allocate(4 * MIB, &stream).unwrap();
         let transfer = device.transfer().unwrap();
         // SAFETY: 1. the stream lives. 3. memory that its stream may still use stays mapped.
-        unsafe { transfer.fill(memory.ptr().unwrap(), 1, 4 * MIB, stream.get()) }.unwrap();
+        unsafe { transfer.fill(memory.ptr().unwrap(), 1, 4 * MIB, stream.handle()) }.unwrap();
     });
     let mut buffer = allocator.allocate_buffer::<u8>(4 << 20, &late).unwrap();
     buffer.fill(2).unwrap();
@@ -178,7 +178,7 @@ fn a_stream_that_is_captured_meanwhile_lends_no_chunk() {
     let (also, stream) = (allocator.clone(), owner.clone());
     let captures = Arc::new(Mutex::new(None));
     let begun = Arc::clone(&captures);
-    hook.set(Call::Record, Some(owner.get()), move || {
+    hook.set(Call::Record, Some(owner.handle()), move || {
         let pool = also.create_capture_pool();
         let capture = pool.begin_capture(&stream, CaptureMode::Relaxed);
         *begun.lock().unwrap() = Some(capture.unwrap());
@@ -195,15 +195,15 @@ fn a_borrower_waits_for_what_its_lender_waits_for_only_later() {
     let (host, allocator, hook) = hooked("lend_across_streams:True");
     let [owner, side, late] = [(); 3].map(|()| allocator.create_stream().unwrap());
     let [wanted, other] = [24, 12].map(|mib| allocator.allocate(mib * MIB, &owner).unwrap());
-    let hold = host.hold(side.get()).unwrap();
+    let hold = host.hold(side.handle()).unwrap();
     let transfer = host.transfer().unwrap();
     // SAFETY: 1. the stream lives. 3. the memory stays: no segment goes before its streams are done.
-    unsafe { transfer.fill(wanted.ptr().unwrap(), 1, 24 * MIB, side.get()) }.unwrap();
+    unsafe { transfer.fill(wanted.ptr().unwrap(), 1, 24 * MIB, side.handle()) }.unwrap();
     wanted.release_after(&[&side]).unwrap();
     other.release_after(&[&side]).unwrap();
     // The owner is made to wait for the side stream just after the borrower has marked its end.
     let (also, stream) = (allocator.clone(), owner.clone());
-    hook.set(Call::Record, Some(owner.get()), move || {
+    hook.set(Call::Record, Some(owner.handle()), move || {
         let _ = also.allocate(12 * MIB, &stream).unwrap().into_raw();
     });
     let mut lent = allocator.allocate_buffer::<u8>(24 << 20, &late).unwrap();

@@ -332,7 +332,7 @@ fn raw_memory_survives_every_failure() {
     enumerate("", |rig, fuse| {
         let (stream, side) = (rig.stream(), rig.stream());
         // SAFETY: 1. 2. the stream is this allocator's own.
-        let raw = fuse.burn(|| unsafe { rig.allocator.allocate_raw(MIB, stream.get()) })?;
+        let raw = fuse.burn(|| unsafe { rig.allocator.allocate_raw(MIB, stream.handle()) })?;
         rig.allocator.free_raw(raw)?;
         drop(side);
         Ok(())
@@ -340,9 +340,9 @@ fn raw_memory_survives_every_failure() {
     enumerate("", |rig, fuse| {
         let (stream, side) = (rig.stream(), rig.stream());
         // SAFETY: 1. 2. the stream is this allocator's own.
-        let raw = unsafe { rig.allocator.allocate_raw(MIB, stream.get()) }?;
+        let raw = unsafe { rig.allocator.allocate_raw(MIB, stream.handle()) }?;
         // SAFETY: 1. 2. the stream is this allocator's own.
-        unsafe { rig.allocator.record_stream_raw(raw, side.get()) }?;
+        unsafe { rig.allocator.record_stream_raw(raw, side.handle()) }?;
         let freed = fuse.burn(|| rig.allocator.free_raw(raw));
         // It counts as freed all the same.
         assert!(rig.allocator.free_raw(raw).is_err());
@@ -361,7 +361,7 @@ fn m23_requests_past_the_cache_survive_every_failure() {
     enumerate("caching:False", |rig, fuse| {
         let stream = rig.stream();
         // SAFETY: 1. 2. the stream is this allocator's own.
-        let raw = unsafe { rig.allocator.allocate_raw(MIB, stream.get()) }?;
+        let raw = unsafe { rig.allocator.allocate_raw(MIB, stream.handle()) }?;
         let freed = fuse.burn(|| rig.allocator.free_raw(raw));
         if freed.is_err() {
             // It counts as freed all the same.

@@ -1,7 +1,7 @@
 //! What a failed request advises: each hint where it applies, and not where it does not (D9).
 
 use cachette::hal::{Call, ErrorKind};
-use cachette::{Error, Hint, OutOfMemory, PoolId, PoolOptions};
+use cachette::{Error, OomHint, OutOfMemory, PoolId, PoolOptions};
 use cachette_hal_host::HostConfig;
 
 use crate::bed::{Bed, Lane, MIB, begin_capture};
@@ -21,7 +21,7 @@ fn report(bed: &Bed, bytes: u64) -> OutOfMemory {
 #[test]
 fn d9_with_nothing_in_the_way_but_the_need_there_is_one_plain_hint() {
     let report = report(&Bed::of(64 * MIB, ""), 100 * MIB);
-    assert_eq!(report.hints(), [Hint::AskForLess]);
+    assert_eq!(report.hints(), [OomHint::AskForLess]);
     assert_eq!((report.fragmented, report.elsewhere), (0, Some(0)));
     assert!(report.pools.is_empty() && report.holders.is_empty());
 }
@@ -29,9 +29,9 @@ fn d9_with_nothing_in_the_way_but_the_need_there_is_one_plain_hint() {
 #[test]
 fn d9_the_limit_is_named_where_it_is_in_the_way() {
     let limited = report(&Bed::of(64 * MIB, "memory_limit:30M"), 40 * MIB);
-    assert_eq!(limited.hints(), [Hint::Limit]);
+    assert_eq!(limited.hints(), [OomHint::Limit]);
     let beyond = report(&Bed::of(64 * MIB, "memory_limit:900M"), 100 * MIB);
-    assert_eq!(beyond.hints(), [Hint::AskForLess]);
+    assert_eq!(beyond.hints(), [OomHint::AskForLess]);
 }
 
 /// Three segments of 20 MiB on a full device, with 9 MiB in use at the start of each.
@@ -47,11 +47,11 @@ fn d9_elastic_segments_are_recommended_where_they_would_help() {
     let kept = in_pieces(&bed, &stream);
     let report = report_on(&bed, 30 * MIB, &stream);
     assert_eq!(report.fragmented, 33 * MIB);
-    assert_eq!(report.hints(), [Hint::Fragmented, Hint::Elastic]);
+    assert_eq!(report.hints(), [OomHint::Fragmented, OomHint::Elastic]);
     assert!(report.to_string().contains("expandable_segments:True"));
     // More than all pieces together: no arrangement of them would do.
     let beyond = report_on(&bed, 34 * MIB, &stream);
-    assert_eq!(beyond.hints(), [Hint::AskForLess]);
+    assert_eq!(beyond.hints(), [OomHint::AskForLess]);
     drop(kept);
 }
 
@@ -62,7 +62,7 @@ fn d9_elastic_segments_are_not_recommended_where_they_are_on() {
     let kept = bed.allocate(50 * MIB, &stream);
     let report = report_on(&bed, 30 * MIB, &stream);
     assert_eq!(report.elastic, Some(true));
-    assert!(!report.hints().contains(&Hint::Elastic));
+    assert!(!report.hints().contains(&OomHint::Elastic));
     assert!(!report.to_string().contains("expandable"));
     drop(kept);
 }
@@ -75,7 +75,7 @@ fn d9_elastic_segments_are_not_recommended_where_the_device_cannot_have_them() {
     let kept = in_pieces(&bed, &stream);
     let report = report_on(&bed, 30 * MIB, &stream);
     assert_eq!(report.elastic, None);
-    assert_eq!(report.hints(), [Hint::Fragmented]);
+    assert_eq!(report.hints(), [OomHint::Fragmented]);
     drop(kept);
 }
 
@@ -89,22 +89,22 @@ fn d9_waiting_memory_is_named_where_there_is_some() {
     drop(memory);
     let waiting = report_on(&bed, 40 * MIB, &stream);
     assert_eq!(waiting.pending, 40 * MIB);
-    assert_eq!(waiting.hints(), [Hint::Pending, Hint::NeverBlock]);
+    assert_eq!(waiting.hints(), [OomHint::Pending, OomHint::NeverBlock]);
     hold.release();
     side.synchronize().unwrap();
     let passed = report_on(&bed, 65 * MIB, &stream);
     assert_eq!(passed.pending, 0);
-    assert!(!passed.hints().contains(&Hint::Pending));
+    assert!(!passed.hints().contains(&OomHint::Pending));
 }
 
 #[test]
 fn d9_never_block_is_blamed_only_where_it_is_set_and_there_was_something_to_wait_for() {
     let bed = Bed::of(64 * MIB, "never_block:True");
     let (stream, side) = (bed.stream(), bed.stream());
-    assert_eq!(report_on(&bed, 70 * MIB, &stream).hints(), [Hint::AskForLess]);
+    assert_eq!(report_on(&bed, 70 * MIB, &stream).hints(), [OomHint::AskForLess]);
     drop(bed.allocate(40 * MIB, &side));
     let unused = report_on(&bed, 40 * MIB, &stream);
-    assert_eq!(unused.hints(), [Hint::NeverBlock]);
+    assert_eq!(unused.hints(), [OomHint::NeverBlock]);
     // A capture cannot wait either, but no setting is to blame for that.
     let bed = Bed::of(64 * MIB, "");
     let (stream, side) = (bed.stream(), bed.stream());
@@ -113,7 +113,7 @@ fn d9_never_block_is_blamed_only_where_it_is_set_and_there_was_something_to_wait
     let capture = begin_capture(&pool, &stream);
     let captured = report_on(&bed, 40 * MIB, &stream);
     assert!(captured.capturing && captured.never_block);
-    assert!(!captured.hints().contains(&Hint::NeverBlock));
+    assert!(!captured.hints().contains(&OomHint::NeverBlock));
     drop(capture.end().unwrap());
 }
 
@@ -125,11 +125,11 @@ fn d9_others_are_named_where_they_use_enough() {
     let own = bed.allocate(12 * MIB, &bed.stream());
     let enough = report(&bed, 30 * MIB);
     assert_eq!(enough.elsewhere, Some(40 * MIB));
-    assert_eq!(enough.hints(), [Hint::Elsewhere]);
+    assert_eq!(enough.hints(), [OomHint::Elsewhere]);
     assert!(enough.to_string().contains("40.00 MiB are used outside"));
     // Without them there would not be enough either.
     let more = report(&bed, 54 * MIB);
-    assert_eq!(more.hints(), [Hint::AskForLess]);
+    assert_eq!(more.hints(), [OomHint::AskForLess]);
     drop((foreign, own));
     assert_eq!(report(&bed, 65 * MIB).elsewhere, Some(40 * MIB));
     other.empty_cache().unwrap();
@@ -142,7 +142,7 @@ fn d11_nobody_is_blamed_where_the_driver_does_not_say() {
     bed.device.fail_next(Call::MemoryInfo, 1, ErrorKind::Unsupported);
     let report = report(&bed, 100 * MIB);
     assert_eq!(report.elsewhere, None);
-    assert_eq!(report.hints(), [Hint::AskForLess]);
+    assert_eq!(report.hints(), [OomHint::AskForLess]);
 }
 
 #[test]
@@ -180,13 +180,13 @@ fn d9_another_pool_is_named_where_it_has_enough_and_keeps_it() {
     let pool = bed.allocator.create_pool();
     drop(pool.allocate(40 * MIB, &side).unwrap());
     let kept = report_on(&bed, 30 * MIB, &stream);
-    assert!(kept.hints().contains(&Hint::OtherPool));
+    assert!(kept.hints().contains(&OomHint::OtherPool));
     let more = report_on(&bed, 41 * MIB, &stream);
-    assert!(!more.hints().contains(&Hint::OtherPool));
+    assert!(!more.hints().contains(&OomHint::OtherPool));
     pool.set_use_on_oom(true);
     let serves = report_on(&bed, 30 * MIB, &stream);
     assert!(serves.pools[0].use_on_oom);
-    assert!(!serves.hints().contains(&Hint::OtherPool));
+    assert!(!serves.hints().contains(&OomHint::OtherPool));
     pool.empty_cache().unwrap();
     assert!(bed.allocator.allocate(30 * MIB, &stream).is_ok());
 }
@@ -201,5 +201,5 @@ fn d9_a_request_inside_a_pool_is_not_told_to_use_that_pool() {
         panic!("there is no room");
     };
     assert_eq!(report.pool, pool.id());
-    assert!(!report.hints().contains(&Hint::OtherPool));
+    assert!(!report.hints().contains(&OomHint::OtherPool));
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use cachette::Action;
+use cachette::TraceAction;
 use cachette::history::HistoryOptions;
 use cachette::snapshot::{self, Event};
 
@@ -17,12 +17,12 @@ pub(crate) fn events_only() -> HistoryOptions {
 pub(crate) fn events(bed: &Bed) -> Vec<Event> {
     let mut snapshot = bed.allocator.snapshot();
     let mut events = snapshot.traces.pop().map_or_else(Vec::new, |t| t.events);
-    events.retain(|event| event.action != Action::Snapshot);
+    events.retain(|event| event.action != TraceAction::Snapshot);
     events
 }
 
 /// What happened so far, as (action, address, bytes).
-fn told(bed: &Bed) -> Vec<(Action, u64, u64)> {
+fn told(bed: &Bed) -> Vec<(TraceAction, u64, u64)> {
     let facts = |event: &Event| (event.action, event.address, event.bytes);
     events(bed).iter().map(facts).collect()
 }
@@ -50,14 +50,14 @@ fn h4_h6_every_event_is_kept_with_what_was_asked_for_or_held() {
     assert_eq!(
         told(&bed),
         [
-            (Action::SegmentAlloc, at, 2 * MIB),
-            (Action::Alloc, at, 1000),
-            (Action::FreeRequested, at, 1000),
-            (Action::FreeCompleted, at, 1000),
-            (Action::SegmentFree, at, 2 * MIB),
+            (TraceAction::SegmentAlloc, at, 2 * MIB),
+            (TraceAction::Alloc, at, 1000),
+            (TraceAction::FreeRequested, at, 1000),
+            (TraceAction::FreeCompleted, at, 1000),
+            (TraceAction::SegmentFree, at, 2 * MIB),
         ]
     );
-    let raw = stream.get().raw() as u64;
+    let raw = stream.handle().raw() as u64;
     assert!(events(&bed).iter().all(|event| event.stream == raw));
 }
 
@@ -71,11 +71,11 @@ fn h4_the_end_of_a_free_is_kept_when_other_streams_are_done() {
     let hold = bed.hold(&side);
     memory.record_stream(&side);
     drop(memory);
-    assert_eq!(told(&bed), [(Action::FreeRequested, at, MIB)]);
+    assert_eq!(told(&bed), [(TraceAction::FreeRequested, at, MIB)]);
     hold.release();
     side.synchronize().unwrap();
     let again = bed.allocate(MIB, &stream);
-    assert_eq!(told(&bed)[1..], [(Action::FreeCompleted, at, MIB), (Action::Alloc, at, MIB)]);
+    assert_eq!(told(&bed)[1..], [(TraceAction::FreeCompleted, at, MIB), (TraceAction::Alloc, at, MIB)]);
     drop(again);
 }
 
@@ -93,9 +93,9 @@ fn h4_chunks_of_elastic_segments_are_mapped_and_unmapped() {
         chosen.map(|(_, at, bytes)| (at, bytes)).collect::<Vec<_>>()
     };
     let chunks = [(at, 2 * MIB), (at + 2 * MIB, 2 * MIB)];
-    assert_eq!(of(Action::SegmentMap), chunks);
-    assert_eq!(of(Action::SegmentUnmap), chunks);
-    assert_eq!(of(Action::SegmentAlloc), []);
+    assert_eq!(of(TraceAction::SegmentMap), chunks);
+    assert_eq!(of(TraceAction::SegmentUnmap), chunks);
+    assert_eq!(of(TraceAction::SegmentAlloc), []);
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn h5_h6_exhaustion_carries_what_the_device_has_free_and_the_rounded_size() {
     let stream = bed.stream();
     bed.allocator.record_history(events_only());
     assert!(bed.allocator.allocate(99 * MIB - 1, &stream).is_err());
-    assert_eq!(told(&bed), [(Action::OutOfMemory, 64 * MIB, 99 * MIB)]);
+    assert_eq!(told(&bed), [(TraceAction::OutOfMemory, 64 * MIB, 99 * MIB)]);
 }
 
 #[test]
@@ -118,11 +118,11 @@ fn h6_a_snapshot_is_an_event_that_the_next_one_tells() {
     waiting.record_stream(&side);
     drop(waiting);
     let first = bed.allocator.snapshot();
-    let is_snapshot = |event: &Event| event.action == Action::Snapshot;
+    let is_snapshot = |event: &Event| event.action == TraceAction::Snapshot;
     assert!(!first.traces[0].events.iter().any(is_snapshot));
     let second = bed.allocator.snapshot();
     let last = second.traces[0].events.last().unwrap();
-    assert_eq!((last.action, last.bytes), (Action::Snapshot, 1024 + MIB));
+    assert_eq!((last.action, last.bytes), (TraceAction::Snapshot, 1024 + MIB));
     hold.release();
     drop(live);
 }
@@ -141,10 +141,13 @@ fn h3_the_oldest_events_are_overwritten_and_no_more_than_asked_are_kept() {
         assert_eq!(events.len() as u64, most, "of {most}");
         if most > 3 {
             let last: Vec<_> = events[events.len() - 3..].iter().map(|event| (event.action, event.bytes)).collect();
-            assert_eq!(last, [(Action::Alloc, pairs), (Action::FreeRequested, pairs), (Action::FreeCompleted, pairs)]);
+            assert_eq!(
+                last,
+                [(TraceAction::Alloc, pairs), (TraceAction::FreeRequested, pairs), (TraceAction::FreeCompleted, pairs)]
+            );
         }
         // Without a gap, whatever was overwritten.
-        let allocs = events.iter().filter(|event| event.action == Action::Alloc);
+        let allocs = events.iter().filter(|event| event.action == TraceAction::Alloc);
         let sizes: Vec<u64> = allocs.map(|event| event.bytes).collect();
         assert!(sizes.windows(2).all(|pair| pair[1] == pair[0] + 1));
     }
@@ -168,7 +171,7 @@ fn h3_streams_that_write_seldom_lose_nothing_to_one_that_writes_often() {
     let events = events(&bed);
     assert_eq!(events.len() as u64, most);
     let of = |bytes| {
-        let allocs = events.iter().filter(|event| event.action == Action::Alloc);
+        let allocs = events.iter().filter(|event| event.action == TraceAction::Alloc);
         allocs.filter(|event| event.bytes == bytes).count()
     };
     let (rare, often) = (of(1 << 13 | 1), of(512));
@@ -180,7 +183,7 @@ fn h3_streams_that_write_seldom_lose_nothing_to_one_that_writes_often() {
 fn h3_what_was_recorded_stays_unless_it_is_to_be_forgotten() {
     let bed = Bed::new();
     let stream = bed.stream();
-    let options = || events_only().skip([Action::Snapshot]);
+    let options = || events_only().skip([TraceAction::Snapshot]);
     let alloc = || drop(bed.allocate(700, &stream));
     bed.allocator.record_history(options());
     alloc();
@@ -208,7 +211,7 @@ fn h3_what_was_recorded_stays_unless_it_is_to_be_forgotten() {
 
 #[test]
 fn h4_actions_are_left_out_by_name() {
-    for skipped in Action::ALL {
+    for skipped in TraceAction::ALL {
         let bed = Bed::new();
         let stream = bed.stream();
         let options = events_only().skip_named([skipped.name()]).unwrap();
@@ -222,13 +225,13 @@ fn h4_actions_are_left_out_by_name() {
             snapshot.traces[0].events.iter().map(|event| format!("{:?}", event.action)).collect();
         names.sort();
         let mut wanted: Vec<String> = [
-            Action::Alloc,
-            Action::FreeCompleted,
-            Action::FreeRequested,
-            Action::OutOfMemory,
-            Action::SegmentAlloc,
-            Action::SegmentFree,
-            Action::Snapshot,
+            TraceAction::Alloc,
+            TraceAction::FreeCompleted,
+            TraceAction::FreeRequested,
+            TraceAction::OutOfMemory,
+            TraceAction::SegmentAlloc,
+            TraceAction::SegmentFree,
+            TraceAction::Snapshot,
         ]
         .iter()
         .filter(|action| **action != skipped)
@@ -243,7 +246,7 @@ fn h4_actions_are_left_out_by_name() {
 fn h4_an_unknown_action_is_named() {
     let error = events_only().skip_named(["alloc", "frobnicate"]).unwrap_err();
     assert_eq!(error.to_string(), "Unknown TraceEntry action: frobnicate");
-    for action in Action::ALL {
+    for action in TraceAction::ALL {
         assert_eq!(action.name().parse(), Ok(action));
     }
 }

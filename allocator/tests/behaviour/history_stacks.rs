@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use cachette::history::{Frame, HistoryOptions, Level, RawStack, ResolvedStack, StackSource};
-use cachette::snapshot::{Action, StackId};
+use cachette::snapshot::{StackId, TraceAction};
 use cachette::{Error, Snapshot};
 
 use crate::bed::{Bed, Lane, MIB, Memory};
@@ -37,10 +37,10 @@ fn names(snapshot: &Snapshot, stack: StackId, function: &str) -> bool {
 }
 
 /// For each action of the trace, whether `function` is among the callers.
-fn named(snapshot: &Snapshot, function: &str) -> Vec<(Action, bool)> {
+fn named(snapshot: &Snapshot, function: &str) -> Vec<(TraceAction, bool)> {
     let events = snapshot.traces[0].events.iter();
     let told = events.map(|event| (event.action, names(snapshot, event.stack, function)));
-    told.filter(|(action, _)| *action != Action::Snapshot).collect()
+    told.filter(|(action, _)| *action != TraceAction::Snapshot).collect()
 }
 
 /// A history at a level in which a block was allocated, freed and given back; and a live one.
@@ -56,14 +56,14 @@ fn recorded(level: Level) -> (Bed, Memory, Snapshot) {
     (bed, live, snapshot)
 }
 
-const ACTIONS: [Action; 7] = [
-    Action::SegmentAlloc,
-    Action::Alloc,
-    Action::FreeRequested,
-    Action::FreeCompleted,
-    Action::SegmentFree,
-    Action::SegmentAlloc,
-    Action::Alloc,
+const ACTIONS: [TraceAction; 7] = [
+    TraceAction::SegmentAlloc,
+    TraceAction::Alloc,
+    TraceAction::FreeRequested,
+    TraceAction::FreeCompleted,
+    TraceAction::SegmentFree,
+    TraceAction::SegmentAlloc,
+    TraceAction::Alloc,
 ];
 
 #[test]
@@ -214,7 +214,7 @@ fn h5_another_source_says_where_it_was_and_where_the_forward_pass_was() {
     drop(bed.allocate(700, &stream));
     let calls = source.0.load(Relaxed);
     let snapshot = bed.allocator.snapshot();
-    let told: Vec<(Action, String, String)> = snapshot.traces[0]
+    let told: Vec<(TraceAction, String, String)> = snapshot.traces[0]
         .events
         .iter()
         .map(|event| {
@@ -230,10 +230,10 @@ fn h5_another_source_says_where_it_was_and_where_the_forward_pass_was() {
     assert_eq!(
         told,
         [
-            with(Action::SegmentAlloc, 2),
-            with(Action::Alloc, 2),
-            with(Action::FreeRequested, 3),
-            with(Action::FreeCompleted, 3),
+            with(TraceAction::SegmentAlloc, 2),
+            with(TraceAction::Alloc, 2),
+            with(TraceAction::FreeRequested, 3),
+            with(TraceAction::FreeCompleted, 3),
         ]
     );
     assert_eq!(calls, 3);

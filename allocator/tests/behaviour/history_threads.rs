@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 
 use cachette::history::HistoryOptions;
-use cachette::snapshot::{Action, Event};
+use cachette::snapshot::{Event, TraceAction};
 
 use crate::bed::{Bed, Stop};
 
@@ -15,7 +15,7 @@ const THREADS: u64 = 4;
 #[derive(Default)]
 struct Lives {
     /// What each address was last seen doing, and with how many bytes.
-    last: HashMap<u64, (Action, u64)>,
+    last: HashMap<u64, (TraceAction, u64)>,
 }
 
 impl Lives {
@@ -26,9 +26,9 @@ impl Lives {
             return true;
         };
         match event.action {
-            Action::Alloc => matches!(action, Action::FreeCompleted | Action::SegmentAlloc),
-            Action::FreeRequested => (action, bytes) == (Action::Alloc, event.bytes),
-            Action::FreeCompleted => (action, bytes) == (Action::FreeRequested, event.bytes),
+            TraceAction::Alloc => matches!(action, TraceAction::FreeCompleted | TraceAction::SegmentAlloc),
+            TraceAction::FreeRequested => (action, bytes) == (TraceAction::Alloc, event.bytes),
+            TraceAction::FreeCompleted => (action, bytes) == (TraceAction::FreeRequested, event.bytes),
             _ => true,
         }
     }
@@ -37,7 +37,7 @@ impl Lives {
 /// Every thread asks for sizes that are its own, so an event whose parts do not belong together shows.
 fn is_whole(event: &Event, streams: &[u64]) -> bool {
     match event.action {
-        Action::Alloc | Action::FreeRequested | Action::FreeCompleted => {
+        TraceAction::Alloc | TraceAction::FreeRequested | TraceAction::FreeCompleted => {
             let thread = usize::try_from(event.bytes % THREADS).expect("it fits");
             streams[thread] == event.stream
         }
@@ -50,7 +50,7 @@ fn h3_no_event_is_torn_while_threads_write_and_another_reads() {
     for most in [50, 3000, 200_000] {
         let bed = Bed::phantom(1 << 40, "");
         let streams: Vec<_> = (0..THREADS).map(|_| bed.stream()).collect();
-        let raw: Vec<u64> = streams.iter().map(|s| s.get().raw() as u64).collect();
+        let raw: Vec<u64> = streams.iter().map(|s| s.handle().raw() as u64).collect();
         bed.allocator.record_history(HistoryOptions::new().stacks(false).max_entries(most));
         let done = AtomicBool::new(false);
         thread::scope(|scope| {
@@ -112,7 +112,8 @@ fn h3_threads_that_share_a_stream_write_in_the_order_of_what_they_did() {
     });
     let snapshot = bed.allocator.snapshot();
     let events = &snapshot.traces[0].events;
-    let blocks = events.iter().filter(|event| !matches!(event.action, Action::SegmentAlloc | Action::Snapshot));
+    let blocks =
+        events.iter().filter(|event| !matches!(event.action, TraceAction::SegmentAlloc | TraceAction::Snapshot));
     assert_eq!(blocks.clone().count() as u64, THREADS * 2999 * 3);
     let mut lives = Lives::default();
     for event in events {

@@ -25,7 +25,7 @@ fn an_idle_block_serves_a_stream_that_would_otherwise_grow() {
         bed.fill(&first, 1, &owner);
         drop(first);
         let lent = bed.allocate(bytes, &borrower);
-        assert_eq!((lent.address(), lent.stream()), (address, borrower.get()));
+        assert_eq!((lent.address(), lent.stream()), (address, borrower.handle()));
         assert_eq!(bed.stats().segment.all.current, 1);
         bed.fill(&lent, 2, &borrower);
         hold.release();

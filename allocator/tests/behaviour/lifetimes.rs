@@ -3,7 +3,7 @@
 use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::thread;
 
-use cachette::{Action, Allocation, Allocator, Leak};
+use cachette::{Allocation, Allocator, LeakedAllocation, TraceAction};
 use cachette_hal_host::{HostDevice, Live};
 
 use crate::bed::{Bed, KIB, MIB, Memory};
@@ -169,7 +169,7 @@ fn claim(live: &Mutex<std::collections::BTreeMap<u64, u64>>, memory: &Memory) {
 fn memory_known_by_address_alone_is_reported_when_the_allocator_goes() {
     let bed = Bed::new();
     let stream = bed.stream();
-    let reported: Arc<Mutex<Vec<Leak>>> = Arc::default();
+    let reported: Arc<Mutex<Vec<LeakedAllocation>>> = Arc::default();
     let log = Arc::clone(&reported);
     bed.allocator.on_leak(move |leaks| log.lock().unwrap().extend_from_slice(leaks));
     let first = bed.allocate_raw(1000, &stream);
@@ -180,7 +180,7 @@ fn memory_known_by_address_alone_is_reported_when_the_allocator_goes() {
     assert_eq!(bed.allocator.raw_allocations().len(), 2);
     assert!(reported.lock().unwrap().is_empty());
     let clone = bed.allocator.clone();
-    let on = stream.get();
+    let on = stream.handle();
     drop((bed, stream));
     assert!(reported.lock().unwrap().is_empty());
     drop(clone);
@@ -224,7 +224,7 @@ fn a_heap_outlives_a_free_that_is_under_way() {
     let ends = Mutex::new((reached, may_go_on));
     let address = first.address();
     bed.allocator.track(move |event| {
-        if event.action == Action::FreeRequested && event.address == address {
+        if event.action == TraceAction::FreeRequested && event.address == address {
             let ends = ends.lock().unwrap();
             ends.0.send(()).unwrap();
             ends.1.recv().unwrap();

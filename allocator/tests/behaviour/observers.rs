@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
 use cachette::hal::{Call, ErrorKind};
-use cachette::{Action, OutOfMemory, TraceEvent};
+use cachette::{OutOfMemory, TraceAction, TraceEvent};
 
 use crate::bed::{Bed, MIB};
 
@@ -21,7 +21,7 @@ fn track(bed: &Bed) -> Seen<TraceEvent> {
 }
 
 /// What was told since the last look, as (action, address, bytes).
-fn told(seen: &Seen<TraceEvent>) -> Vec<(Action, u64, u64)> {
+fn told(seen: &Seen<TraceEvent>) -> Vec<(TraceAction, u64, u64)> {
     let events = std::mem::take(&mut *seen.lock().expect("no tracker failed in it"));
     let facts = |event: TraceEvent| (event.action, event.address, event.bytes);
     events.into_iter().map(facts).collect()
@@ -34,11 +34,11 @@ fn h14_trackers_hear_of_everything_in_order() {
     let seen = track(&bed);
     let memory = bed.allocate(1000, &stream);
     let at = memory.address();
-    assert_eq!(told(&seen), [(Action::SegmentAlloc, at, 2 * MIB), (Action::Alloc, at, 1000)]);
+    assert_eq!(told(&seen), [(TraceAction::SegmentAlloc, at, 2 * MIB), (TraceAction::Alloc, at, 1000)]);
     drop(memory);
-    assert_eq!(told(&seen), [(Action::FreeRequested, at, 1000), (Action::FreeCompleted, at, 1000)]);
+    assert_eq!(told(&seen), [(TraceAction::FreeRequested, at, 1000), (TraceAction::FreeCompleted, at, 1000)]);
     bed.allocator.empty_cache().unwrap();
-    assert_eq!(told(&seen), [(Action::SegmentFree, at, 2 * MIB)]);
+    assert_eq!(told(&seen), [(TraceAction::SegmentFree, at, 2 * MIB)]);
 }
 
 #[test]
@@ -50,11 +50,11 @@ fn e2_the_end_of_a_free_is_told_when_other_streams_are_done() {
     let hold = bed.hold(&side);
     memory.record_stream(&side);
     drop(memory);
-    assert_eq!(told(&seen), [(Action::FreeRequested, at, MIB)]);
+    assert_eq!(told(&seen), [(TraceAction::FreeRequested, at, MIB)]);
     hold.release();
     side.synchronize().unwrap();
     let again = bed.allocate(MIB, &stream);
-    assert_eq!(told(&seen), [(Action::FreeCompleted, at, MIB), (Action::Alloc, at, MIB)]);
+    assert_eq!(told(&seen), [(TraceAction::FreeCompleted, at, MIB), (TraceAction::Alloc, at, MIB)]);
     drop(again);
 }
 
@@ -66,9 +66,12 @@ fn h17_trackers_hear_of_raw_memory_and_of_its_stream() {
     let address = bed.allocate_raw(700, &stream);
     bed.allocator.free_raw(address).unwrap();
     let events = seen.lock().unwrap();
-    assert!(events.iter().all(|event| event.stream == stream.get()));
+    assert!(events.iter().all(|event| event.stream == stream.handle()));
     let actions: Vec<_> = events.iter().map(|event| event.action).collect();
-    assert_eq!(actions, [Action::SegmentAlloc, Action::Alloc, Action::FreeRequested, Action::FreeCompleted]);
+    assert_eq!(
+        actions,
+        [TraceAction::SegmentAlloc, TraceAction::Alloc, TraceAction::FreeRequested, TraceAction::FreeCompleted]
+    );
 }
 
 #[test]
@@ -79,7 +82,7 @@ fn m14_a_segment_is_told_to_go_before_it_goes() {
     let (device, order) = (bed.device.clone(), Arc::new(Mutex::new(None)));
     let frees = Arc::clone(&order);
     bed.allocator.track(move |event| {
-        if event.action == Action::SegmentFree {
+        if event.action == TraceAction::SegmentFree {
             *frees.lock().unwrap() = Some(device.calls(Call::Free));
         }
     });
@@ -101,8 +104,8 @@ fn m14_a_segment_whose_free_failed_is_not_left_told_as_gone() {
         for event in seen.lock().unwrap().iter() {
             let known = held.entry(event.address).or_insert(0_i32);
             match event.action {
-                Action::SegmentAlloc => *known += 1,
-                Action::SegmentFree => *known -= 1,
+                TraceAction::SegmentAlloc => *known += 1,
+                TraceAction::SegmentFree => *known -= 1,
                 _ => {}
             }
         }
@@ -126,7 +129,7 @@ fn m18_observers_hear_of_exhaustion_before_the_request_returns() {
     assert_eq!(cachette::Error::from(reports[0].clone()), error);
     assert_eq!((reports[0].requested, reports[0].segment), (99 * MIB, 100 * MIB));
     // The tracker hears the device's free bytes and the rounded size.
-    assert_eq!(told(&seen), [(Action::OutOfMemory, 64 * MIB, 99 * MIB)]);
+    assert_eq!(told(&seen), [(TraceAction::OutOfMemory, 64 * MIB, 99 * MIB)]);
     assert_eq!(bed.stats().num_ooms, 1);
 }
 
@@ -164,7 +167,7 @@ fn m3_a_helper_may_drop_allocations_of_any_stream() {
 }
 
 /// A tracker that panics at every `action`, until the switch is off.
-fn panic_at(bed: &Bed, action: Action) -> Arc<AtomicBool> {
+fn panic_at(bed: &Bed, action: TraceAction) -> Arc<AtomicBool> {
     let armed = Arc::new(AtomicBool::new(true));
     let also = Arc::clone(&armed);
     bed.allocator.track(move |event| {
@@ -181,14 +184,14 @@ fn panics(act: impl FnOnce()) -> bool {
 #[test]
 fn h14_a_tracker_that_panics_at_an_allocation_loses_no_block() {
     for text in ["", "expandable_segments:True"] {
-        for action in [Action::Alloc, Action::SegmentAlloc, Action::SegmentMap] {
+        for action in [TraceAction::Alloc, TraceAction::SegmentAlloc, TraceAction::SegmentMap] {
             let bed = Bed::with(text);
             let stream = bed.stream();
             let armed = panic_at(&bed, action);
             let asked = panics(|| drop(bed.allocate(12 * MIB, &stream)));
             let is_told = match action {
-                Action::SegmentAlloc => text.is_empty(),
-                Action::SegmentMap => !text.is_empty(),
+                TraceAction::SegmentAlloc => text.is_empty(),
+                TraceAction::SegmentMap => !text.is_empty(),
                 _ => true,
             };
             assert_eq!(asked, is_told, "{text} {action:?}");
@@ -205,20 +208,20 @@ fn h14_a_tracker_that_panics_at_an_allocation_loses_no_block() {
 
 #[test]
 fn h14_a_tracker_that_panics_at_a_free_loses_no_use() {
-    for action in [Action::FreeRequested, Action::FreeCompleted] {
+    for action in [TraceAction::FreeRequested, TraceAction::FreeCompleted] {
         let bed = Bed::new();
         let (stream, side) = (bed.stream(), bed.stream());
         let memory = bed.allocate(12 * MIB, &stream);
         let (address, hold) = (memory.address(), bed.hold(&side));
         memory.record_stream(&side);
         let armed = panic_at(&bed, action);
-        assert_eq!(panics(|| drop(memory)), action == Action::FreeRequested);
+        assert_eq!(panics(|| drop(memory)), action == TraceAction::FreeRequested);
         assert_ne!(bed.allocate(12 * MIB, &stream).into_raw(), address);
         hold.release();
         side.synchronize().unwrap();
         let mut next = None;
         let told = panics(|| next = Some(bed.allocate(12 * MIB, &stream)));
-        assert_eq!(told, action == Action::FreeCompleted);
+        assert_eq!(told, action == TraceAction::FreeCompleted);
         armed.store(false, SeqCst);
         let next = next.unwrap_or_else(|| bed.allocate(12 * MIB, &stream));
         assert_eq!(next.address(), address);
@@ -228,7 +231,7 @@ fn h14_a_tracker_that_panics_at_a_free_loses_no_use() {
 
 #[test]
 fn h14_a_tracker_that_panics_as_memory_goes_loses_none() {
-    for (text, action) in [("", Action::SegmentFree), ("expandable_segments:True", Action::SegmentUnmap)] {
+    for (text, action) in [("", TraceAction::SegmentFree), ("expandable_segments:True", TraceAction::SegmentUnmap)] {
         let bed = Bed::with(text);
         let stream = bed.stream();
         drop(bed.allocate(12 * MIB, &stream));

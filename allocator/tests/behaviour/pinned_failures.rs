@@ -146,7 +146,7 @@ impl Rig {
         match pinned.allocate_raw(KIB) {
             Ok(raw) => {
                 // SAFETY: 1. 2. the stream is the allocator's own.
-                errors.extend(unsafe { pinned.record_stream_raw(raw, stream.get()) }.err());
+                errors.extend(unsafe { pinned.record_stream_raw(raw, stream.handle()) }.err());
                 errors.extend(pinned.free_raw(raw).err());
             }
             Err(error) => errors.push(error),

@@ -173,13 +173,13 @@ fn n6_a_graph_that_the_allocator_does_not_know_keeps_memory_until_the_end() {
     let stream = bed.stream();
     let capture = bed.device.capture().expect("the host device captures");
     // SAFETY: 1. the stream is live.
-    unsafe { capture.begin_capture(stream.get(), CaptureMode::Global) }.expect("it begins");
+    unsafe { capture.begin_capture(stream.handle(), CaptureMode::Global) }.expect("it begins");
     let memory = bed.pin(KIB);
     let at = memory.ptr();
     memory.record_stream(&stream);
     drop(memory);
     // SAFETY: 1. the stream is live.
-    let graph = unsafe { capture.end_capture(stream.get()) }.expect("it is whole");
+    let graph = unsafe { capture.end_capture(stream.handle()) }.expect("it is whole");
     assert_ne!(bed.pin(KIB).ptr(), at);
     // SAFETY: 1. the graph is this test's own.
     unsafe { capture.destroy_graph(graph) }.expect("it is live");

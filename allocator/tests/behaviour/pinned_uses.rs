@@ -19,7 +19,7 @@ impl Bed {
         let at = to.ptr().expect("the memory has an address");
         let (source, bytes) = (from.ptr().as_ptr(), from.requested());
         // SAFETY: 1. the stream is live. 3. the memory is allocated. 4. the test writes only after the copy.
-        unsafe { transfer.upload(at, source, bytes, stream.get()) }.expect("a copy is queued");
+        unsafe { transfer.upload(at, source, bytes, stream.handle()) }.expect("a copy is queued");
     }
 }
 
@@ -112,7 +112,7 @@ fn n3_uses_can_be_recorded_by_address() {
     let raw = pinned.allocate_raw(KIB).expect("there is room");
     let held = bed.hold(&stream);
     // SAFETY: 1. 2. the stream is the allocator's own.
-    unsafe { pinned.record_stream_raw(raw, stream.get()) }.expect("it is allocated");
+    unsafe { pinned.record_stream_raw(raw, stream.handle()) }.expect("it is allocated");
     assert_eq!(pinned.free_raw(raw), Ok(()));
     assert_ne!(bed.pin(KIB).ptr().as_ptr(), raw);
     drop(held);
@@ -127,7 +127,7 @@ fn n3_streams_of_other_devices_are_waited_for() {
     let [one, two] = [0, 1].map(|at| backend.device(Ordinal(at)).expect("it is there"));
     let (here, there) = (Allocator::new(one), Allocator::new(two.clone()));
     let stream = there.create_stream().expect("it is made");
-    let held = two.hold(stream.get()).expect("it is live");
+    let held = two.hold(stream.handle()).expect("it is live");
     let memory = here.pinned().allocate(KIB).expect("there is room");
     let at = memory.ptr();
     memory.record_stream(&stream);

@@ -62,7 +62,7 @@ fn s18_a_second_free_is_refused_while_the_block_waits() {
     let address = bed.allocate_raw(KIB, &stream);
     let hold = bed.hold(&side);
     // SAFETY: 1. 2. the stream is this allocator's own.
-    unsafe { bed.allocator.record_stream_raw(address, side.get()) }.unwrap();
+    unsafe { bed.allocator.record_stream_raw(address, side.handle()) }.unwrap();
     bed.allocator.free_raw(address).unwrap();
     assert_eq!(refusal(&bed, address), PointerProblem::FreedTwice);
     bed.assert_sound();
@@ -175,7 +175,7 @@ fn e1_a_record_on_memory_that_was_freed_is_refused() {
     let bed = Bed::new();
     let (stream, side) = (bed.stream(), bed.stream());
     // SAFETY: 1. 2. the stream is this allocator's own.
-    let record = |address| unsafe { bed.allocator.record_stream_raw(address, side.get()) };
+    let record = |address| unsafe { bed.allocator.record_stream_raw(address, side.handle()) };
     let address = bed.allocate_raw(KIB, &stream);
     assert_eq!(record(0), Ok(()));
     assert_eq!(record(address), Ok(()));
@@ -200,7 +200,7 @@ fn e1_e2_raw_memory_waits_for_recorded_streams_like_any_other() {
     let (stream, side) = (bed.stream(), bed.stream());
     let address = bed.allocate_raw(MIB, &stream);
     // SAFETY: 1. 2. the stream is this allocator's own.
-    unsafe { bed.allocator.record_stream_raw(address, side.get()) }.unwrap();
+    unsafe { bed.allocator.record_stream_raw(address, side.handle()) }.unwrap();
     let hold = bed.hold(&side);
     bed.allocator.free_raw(address).unwrap();
     assert_ne!(bed.allocate(MIB, &stream).address(), address);

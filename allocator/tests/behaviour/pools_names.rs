@@ -4,8 +4,7 @@ use std::collections::HashSet;
 use std::thread;
 
 use cachette::pool::PoolProblem;
-use cachette::{Error, Pool, PoolId, PoolOptions};
-use cachette_hal_host::HostDevice;
+use cachette::{Error, PoolId, PoolOptions};
 
 use crate::bed::{Bed, MIB, Room};
 
@@ -42,7 +41,7 @@ fn p1_no_name_comes_twice_on_any_thread_or_allocator() {
     let make = |bed: &Bed| {
         let names = (0..50).flat_map(|_| {
             let pools = [bed.allocator.create_pool(), bed.allocator.create_capture_pool()];
-            let handle = Pool::<HostDevice>::handle();
+            let handle = PoolId::new();
             [pools[0].id(), pools[1].id(), handle]
         });
         names.collect::<Vec<_>>()
@@ -59,7 +58,7 @@ fn p1_no_name_comes_twice_on_any_thread_or_allocator() {
 #[test]
 fn p1_a_handle_is_a_name_and_no_pool() {
     let bed = Bed::new();
-    let handle = Pool::<HostDevice>::handle();
+    let handle = PoolId::new();
     assert_eq!(handle.capture, 0);
     let unknown = Some((handle, PoolProblem::Unknown));
     assert_eq!(problem(bed.allocator.open_pool(handle)), unknown);
@@ -77,7 +76,7 @@ fn p1_a_name_that_somebody_made_up_is_never_given_out_as_well() {
         made.expect("another name is free")
     };
     for make in [&|| bed.allocator.create_pool(), &with_options] as [&dyn Fn() -> Room; 2] {
-        let mut ahead = Pool::<HostDevice>::handle();
+        let mut ahead = PoolId::new();
         ahead.user += 20;
         let options = PoolOptions::new().id(ahead);
         let taken = bed.allocator.create_pool_with(options);

@@ -227,7 +227,7 @@ fn p6_pools_of_every_kind_come_and_go_on_many_threads() {
                     let pool = bed.allocator.create_pool_with(options).expect("it is new");
                     let _inside = pool.enter_all();
                     let memory = bed.allocate((1 + round % 7) * MIB, &stream);
-                    assert!(pool.holds_exactly(&[memory.address()]));
+                    assert!(pool.check_live_allocations(&[memory.address()]));
                     bed.allocator.empty_cache().expect("nothing fails");
                 }
             });
@@ -263,7 +263,7 @@ fn p6_launches_by_somebody_else_are_waited_for_before_memory_goes_back() {
         let pool = bed.allocator.create_pool();
         drop(pool.allocate(12 * MIB, &stream).expect("there is room"));
         let hold = bed.hold(&other);
-        pool.note_foreign_launches();
+        pool.mark_external_graph_use();
         let gone = start(move || drop(pool));
         assert!(is_waiting(&gone));
         assert_eq!(bed.device.physical_bytes(), 12 * MIB);
@@ -281,7 +281,7 @@ fn p6_a_wait_that_failed_does_not_stand_for_later_launches() {
     let (stream, other) = (bed.stream(), bed.stream());
     let pool = bed.allocator.create_pool();
     drop(pool.allocate(12 * MIB, &stream).expect("there is room"));
-    pool.note_foreign_launches();
+    pool.mark_external_graph_use();
     bed.device.fail_next(Call::Wait, 1, ErrorKind::Other);
     assert!(pool.empty_cache().is_err());
     let hold = bed.hold(&other);

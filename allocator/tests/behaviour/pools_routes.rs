@@ -6,7 +6,6 @@ use std::thread;
 use cachette::hal::CaptureMode;
 use cachette::pool::{Filter, PoolProblem};
 use cachette::{Error, Pool};
-use cachette_hal_host::HostDevice;
 
 use crate::bed::{Bed, Lane, MIB, Memory, Room};
 
@@ -176,15 +175,15 @@ fn p7_raw_memory_is_led_as_well() {
         bed.allocate_raw(MIB, &stream)
     };
     let outside = bed.allocate_raw(MIB, &stream);
-    assert!(pool.holds_exactly(&[led]));
-    bed.allocator.begin_route(pool.id(), Filter::All).expect("it begins");
+    assert!(pool.check_live_allocations(&[led]));
+    bed.allocator.begin_allocate_to_pool(pool.id(), Filter::All).expect("it begins");
     let routed = bed.allocate_raw(MIB, &stream);
-    assert!(pool.holds_exactly(&[led, routed]));
-    bed.allocator.end_route(pool.id()).expect("it was begun");
+    assert!(pool.check_live_allocations(&[led, routed]));
+    bed.allocator.end_allocate_to_pool(pool.id()).expect("it was begun");
     for address in [led, outside, routed] {
         bed.allocator.free_raw(address).expect("it is allocated");
     }
-    assert!(pool.holds_exactly(&[]));
+    assert!(pool.check_live_allocations(&[]));
     bed.assert_sound();
 }
 
@@ -195,14 +194,14 @@ fn p3_a_route_leads_every_thread_until_it_is_ended() {
         let pool = bed.allocator.create_pool();
         let warm = bed.allocate(MIB, &stream);
         drop(warm);
-        bed.allocator.begin_route(pool.id(), Filter::All).expect("it begins");
+        bed.allocator.begin_allocate_to_pool(pool.id(), Filter::All).expect("it begins");
         thread::scope(|scope| {
             let elsewhere = scope.spawn(|| serves(&pool, &bed, &stream));
             assert!(elsewhere.join().expect("no thread panics"));
         });
         let late = bed.stream();
         assert!([&stream, &other, &late].iter().all(|stream| serves(&pool, &bed, stream)));
-        bed.allocator.end_route(pool.id()).expect("it was begun");
+        bed.allocator.end_allocate_to_pool(pool.id()).expect("it was begun");
         assert!(![&stream, &other, &late].iter().any(|stream| serves(&pool, &bed, stream)));
         bed.assert_sound();
     }
@@ -213,14 +212,14 @@ fn p4_a_route_by_stream_leads_that_stream_alone() {
     let bed = Bed::new();
     let (stream, other) = (bed.stream(), bed.stream());
     let [by_stream, by_all] = [bed.allocator.create_pool(), bed.allocator.create_pool()];
-    let begin = |pool: &Room, filter| bed.allocator.begin_route(pool.id(), filter);
+    let begin = |pool: &Room, filter| bed.allocator.begin_allocate_to_pool(pool.id(), filter);
     begin(&by_all, Filter::All).expect("it begins");
-    begin(&by_stream, Filter::Stream(stream.get())).expect("it begins");
+    begin(&by_stream, Filter::Stream(stream.handle())).expect("it begins");
     assert!(serves(&by_stream, &bed, &stream), "the route begun last");
     assert!(serves(&by_all, &bed, &other));
-    bed.allocator.end_route(by_stream.id()).expect("it was begun");
+    bed.allocator.end_allocate_to_pool(by_stream.id()).expect("it was begun");
     assert!(serves(&by_all, &bed, &stream));
-    bed.allocator.end_route(by_all.id()).expect("it was begun");
+    bed.allocator.end_allocate_to_pool(by_all.id()).expect("it was begun");
 }
 
 #[test]
@@ -229,7 +228,7 @@ fn p4_a_guard_comes_before_a_route() {
     let stream = bed.stream();
     let [routed, entered] = [bed.allocator.create_pool(), bed.allocator.create_pool()];
     let inside = entered.enter(&stream).expect("it is there");
-    bed.allocator.begin_route(routed.id(), Filter::All).expect("it begins");
+    bed.allocator.begin_allocate_to_pool(routed.id(), Filter::All).expect("it begins");
     assert!(serves(&entered, &bed, &stream));
     drop(inside);
     assert!(serves(&routed, &bed, &stream));
@@ -241,16 +240,16 @@ fn p3_p5_a_route_is_begun_once_and_ended_once() {
     let stream = bed.stream();
     let pool = bed.allocator.create_pool();
     let id = pool.id();
-    let ended = bed.allocator.end_route(id);
+    let ended = bed.allocator.end_allocate_to_pool(id);
     assert_eq!(why(ended), Some(PoolProblem::NotBegun));
-    bed.allocator.begin_route(id, Filter::All).expect("it begins");
-    let again = bed.allocator.begin_route(id, Filter::Stream(stream.get()));
+    bed.allocator.begin_allocate_to_pool(id, Filter::All).expect("it begins");
+    let again = bed.allocator.begin_allocate_to_pool(id, Filter::Stream(stream.handle()));
     assert_eq!(why(again), Some(PoolProblem::Begun));
     assert!(serves(&pool, &bed, &stream));
-    bed.allocator.end_route(id).expect("it was begun");
-    assert_eq!(why(bed.allocator.end_route(id)), Some(PoolProblem::NotBegun));
-    let unknown = Pool::<HostDevice>::handle();
-    let begun = bed.allocator.begin_route(unknown, Filter::All);
+    bed.allocator.end_allocate_to_pool(id).expect("it was begun");
+    assert_eq!(why(bed.allocator.end_allocate_to_pool(id)), Some(PoolProblem::NotBegun));
+    let unknown = cachette::PoolId::new();
+    let begun = bed.allocator.begin_allocate_to_pool(unknown, Filter::All);
     assert_eq!(why(begun), Some(PoolProblem::Unknown));
     assert!(!serves(&pool, &bed, &stream));
 }
@@ -261,17 +260,17 @@ fn p3_a_route_is_a_user_of_its_pool() {
     let stream = bed.stream();
     let pool = bed.allocator.create_pool();
     let id = pool.id();
-    bed.allocator.begin_route(id, Filter::All).expect("it begins");
+    bed.allocator.begin_allocate_to_pool(id, Filter::All).expect("it begins");
     assert_eq!(pool.use_count(), 2);
     drop(pool);
     let led = bed.allocate(MIB, &stream);
     let opened = bed.allocator.open_pool(id).expect("the route uses it");
     let other = bed.allocator.create_pool();
-    assert!(opened.holds_exactly(&[led.address()]));
+    assert!(opened.check_live_allocations(&[led.address()]));
     let apart = other.allocate(MIB, &stream).expect("there is room");
-    assert!(other.holds_exactly(&[apart.address()]));
+    assert!(other.check_live_allocations(&[apart.address()]));
     drop(opened);
-    bed.allocator.end_route(id).expect("it was begun");
+    bed.allocator.end_allocate_to_pool(id).expect("it was begun");
     drop((led, apart, other));
     bed.allocator.empty_cache().expect("nothing fails");
     assert_eq!(bed.device.physical_bytes(), 0);
@@ -283,18 +282,18 @@ fn p4_a_route_by_a_function_leads_the_streams_it_names() {
     for bed in Bed::both("") {
         let (stream, other) = (bed.stream(), bed.stream());
         let pool = bed.allocator.create_pool();
-        let named = Arc::new(Mutex::new(stream.get()));
+        let named = Arc::new(Mutex::new(stream.handle()));
         let asked = Arc::clone(&named);
         let filter = Filter::function(move |stream| *asked.lock().expect("sound") == stream);
         assert_eq!(format!("{filter:?}"), "Function(..)");
-        bed.allocator.begin_route(pool.id(), filter).expect("it begins");
+        bed.allocator.begin_allocate_to_pool(pool.id(), filter).expect("it begins");
         assert!(serves(&pool, &bed, &stream));
         assert!(!serves(&pool, &bed, &other));
         // It is asked at every request, as a capture may begin later than its route.
-        *named.lock().expect("sound") = other.get();
+        *named.lock().expect("sound") = other.handle();
         assert!(!serves(&pool, &bed, &stream));
         assert!(serves(&pool, &bed, &other));
-        bed.allocator.end_route(pool.id()).expect("it was begun");
+        bed.allocator.end_allocate_to_pool(pool.id()).expect("it was begun");
         assert_eq!(Arc::strong_count(&named), 1, "the function is dropped with it");
         assert!(!serves(&pool, &bed, &other));
         bed.assert_sound();

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use cachette::hal::{Device, DevicePtr, ErrorKind};
 use cachette::pool::Filter;
-use cachette::source::{FunctionSource, Place, SourceError, SourceErrorKind};
-use cachette::{Action, Error, PoolOptions};
+use cachette::source::{AllocContext, FunctionSource, SourceError, SourceErrorKind};
+use cachette::{Error, PoolOptions, TraceAction};
 use cachette_hal_host::HostDevice;
 
 use crate::bed::{Bed, Lane, MIB, Room, config};
@@ -23,7 +23,7 @@ fn source(device: &HostDevice, calls: &Calls) -> FunctionSource {
     let (of_allocate, of_free) = (device.clone(), device.clone());
     let (allocated, freed) = (note(calls), note(calls));
     let (started, began, ended, released) = (note(calls), note(calls), note(calls), note(calls));
-    let allocate = move |bytes, _: &Place| {
+    let allocate = move |bytes, _: &AllocContext| {
         let made = of_allocate.allocate(bytes).map_err(|error| match error.kind() {
             ErrorKind::OutOfMemory => SourceError::out_of_memory("no room"),
             _ => SourceError::other("broken", "mend it"),
@@ -31,7 +31,7 @@ fn source(device: &HostDevice, calls: &Calls) -> FunctionSource {
         allocated(format!("allocate {}", bytes / MIB));
         Ok(made)
     };
-    let free = move |ptr, bytes, _: &Place| {
+    let free = move |ptr, bytes, _: &AllocContext| {
         freed(format!("free {}", bytes / MIB));
         // SAFETY: 1. it was allocated above. 2. the allocator gives back what nobody uses.
         unsafe { of_free.free(ptr) }.map_err(|_| SourceError::other("stuck", "try again"))
@@ -64,7 +64,7 @@ fn m8_the_source_is_told_of_uses_limits_and_emptying() {
     let pool = with(&bed, Arc::new(source));
     let memory = pool.allocate(12 * MIB, &stream).expect("there is room");
     memory.record_stream(&side);
-    let used = format!("use {} {}", memory.address(), side.get().raw());
+    let used = format!("use {} {}", memory.address(), side.handle().raw());
     assert_eq!(asked(&calls), [used]);
     bed.allocate(MIB, &stream).record_stream(&side);
     assert!(asked(&calls).is_empty(), "the default pool is not its affair");
@@ -151,8 +151,8 @@ fn m8_the_source_is_told_who_is_served() {
     assert_eq!(asked(&calls), pair);
     drop(pool.enter_all());
     assert_eq!(asked(&calls), pair);
-    bed.allocator.begin_route(pool.id(), Filter::All).expect("it begins");
-    bed.allocator.end_route(pool.id()).expect("it was begun");
+    bed.allocator.begin_allocate_to_pool(pool.id(), Filter::All).expect("it begins");
+    bed.allocator.end_allocate_to_pool(pool.id()).expect("it was begun");
     assert_eq!(asked(&calls), pair);
     let second = bed.allocator.open_pool(pool.id()).expect("it is there");
     drop(pool);
@@ -244,8 +244,8 @@ fn m8_an_address_that_is_not_aligned_is_given_back_and_refused() {
     let freed = Arc::new(AtomicU64::new(0));
     for alignment in [512, 64] {
         let back = Arc::clone(&freed);
-        let allocate = |_, _: &Place| Ok(DevicePtr::new(0x10040).expect("it is not null"));
-        let free = move |ptr: DevicePtr, bytes, _: &Place| {
+        let allocate = |_, _: &AllocContext| Ok(DevicePtr::new(0x10040).expect("it is not null"));
+        let free = move |ptr: DevicePtr, bytes, _: &AllocContext| {
             back.store(ptr.address() + bytes, Relaxed);
             Ok(())
         };
@@ -301,7 +301,7 @@ fn m14_segments_of_a_source_are_told_to_trackers() {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let tracker = Arc::clone(&seen);
     bed.allocator.track(move |event| {
-        if matches!(event.action, Action::SegmentAlloc | Action::SegmentFree) {
+        if matches!(event.action, TraceAction::SegmentAlloc | TraceAction::SegmentFree) {
             let mut seen = tracker.lock().expect("nobody panicked");
             seen.push((event.action, event.address, event.bytes, event.stream));
         }
@@ -310,8 +310,8 @@ fn m14_segments_of_a_source_are_told_to_trackers() {
     let memory = pool.allocate(12 * MIB, &stream).expect("there is room");
     let address = memory.address();
     drop((memory, pool));
-    let told = |action| (action, address, 12 * MIB, stream.get());
-    let expected = [told(Action::SegmentAlloc), told(Action::SegmentFree)];
+    let told = |action| (action, address, 12 * MIB, stream.handle());
+    let expected = [told(TraceAction::SegmentAlloc), told(TraceAction::SegmentFree)];
     assert_eq!(*seen.lock().expect("nobody panicked"), expected);
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use cachette::hal::{Device, DevicePtr};
-use cachette::source::{FunctionSource, Place, SourceError};
+use cachette::source::{AllocContext, FunctionSource, SourceError};
 use cachette::{Error, PoolOptions};
 
 use crate::bed::{Bed, MIB, Room, in_time};
@@ -19,8 +19,8 @@ fn pool(
     free: impl Fn() + Send + Sync + 'static,
 ) -> Room {
     let frees = bed.device.clone();
-    let allocate = move |bytes, _: &Place| allocate(bytes);
-    let free = move |ptr, _, _: &Place| {
+    let allocate = move |bytes, _: &AllocContext| allocate(bytes);
+    let free = move |ptr, _, _: &AllocContext| {
         free();
         // SAFETY: 1. the tests make it by the device. 2. the allocator gives back what nobody uses.
         unsafe { frees.free(ptr) }.map_err(|_| SourceError::other("stuck", "try again"))
@@ -154,7 +154,7 @@ fn m8_a_source_may_use_a_pool_with_another_source() {
     let stream = bed.stream();
     let (inner, lower) = (pool(&bed, makes(&bed), || ()), stream.clone());
     let below = bed.allocator.open_pool(inner.id()).expect("it is there");
-    let allocate = move |bytes, _: &Place| {
+    let allocate = move |bytes, _: &AllocContext| {
         let memory = below.allocate(bytes, &lower).expect("there is room");
         Ok(DevicePtr::new(memory.into_raw()).expect("it has bytes"))
     };

@@ -1,7 +1,7 @@
 //! What a failed request says.
 
 use cachette::hal::{Call, ErrorKind};
-use cachette::{Error, Hint, OutOfMemory};
+use cachette::{Error, OomHint, OutOfMemory};
 use cachette_hal_host::HostConfig;
 
 use crate::bed::{Bed, GIB, KIB, MIB};
@@ -104,10 +104,10 @@ fn d9_fragmentation_is_named_only_where_there_is_some() {
     let stream = bed.stream();
     let parts: Vec<_> = (0..3).map(|_| (bed.allocate(9 * MIB, &stream), bed.allocate(9 * MIB, &stream))).collect();
     let full = report(&bed, 30 * MIB).hints();
-    assert!(!full.contains(&Hint::Fragmented), "{full:?}");
+    assert!(!full.contains(&OomHint::Fragmented), "{full:?}");
     let kept: Vec<_> = parts.into_iter().map(|(kept, _)| kept).collect();
     let fragmented = report(&bed, 30 * MIB).hints();
-    assert!(fragmented.contains(&Hint::Fragmented), "{fragmented:?}");
+    assert!(fragmented.contains(&OomHint::Fragmented), "{fragmented:?}");
     drop(kept);
 }
 
@@ -118,7 +118,7 @@ fn d9_other_streams_are_blamed_only_where_memory_waits_for_them() {
     drop(bed.allocate(40 * MIB, &stream));
     let report = report(&bed, 40 * MIB);
     assert_eq!(report.pending, 0);
-    assert!(!report.hints().contains(&Hint::Pending));
+    assert!(!report.hints().contains(&OomHint::Pending));
 }
 
 #[test]

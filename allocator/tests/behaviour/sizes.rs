@@ -48,7 +48,7 @@ fn s3_an_exbibyte_is_refused_before_anything_is_tried() {
             assert_eq!(error, Error::TooLarge { bytes });
             assert!(error.to_string().contains("EiB"), "{error}");
             // SAFETY: 1. 2. the stream is this allocator's own.
-            let raw = unsafe { bed.allocator.allocate_raw(bytes, stream.get()) };
+            let raw = unsafe { bed.allocator.allocate_raw(bytes, stream.handle()) };
             assert_eq!(raw, Err(Error::TooLarge { bytes }));
         });
         assert_eq!(calls, 0);

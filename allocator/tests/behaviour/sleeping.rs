@@ -2,7 +2,7 @@
 
 use cachette::hal::{Call, Device};
 use cachette::pool::PoolProblem;
-use cachette::sleep::{Contents, Progress, Slept};
+use cachette::sleep::{Contents, Progress, SleepStats};
 use cachette::{Error, PoolOptions};
 use cachette_hal_host::HostConfig;
 
@@ -92,7 +92,7 @@ fn contents_that_are_dropped_need_no_host_memory_and_no_copies() {
     let bed = Bed::elastic_on(HostConfig::default(), "");
     let (stream, pool, memory) = filled(&bed);
     let copies = bed.calls_of(Call::Download, || {
-        let slept = pool.sleep(Contents::Drop).expect("it can sleep");
+        let slept = pool.sleep(Contents::Discard).expect("it can sleep");
         assert_eq!(slept.saved, 0);
     });
     assert_eq!((copies, bed.device.calls(Call::Register)), (0, 0));
@@ -140,8 +140,8 @@ fn sleeping_twice_is_sleeping_once_and_waking_the_awake_changes_nothing() {
     let (stream, pool, memory) = filled(&bed);
     assert_eq!(pool.wake().expect("it is awake"), 0);
     pool.sleep(Contents::Keep).expect("it can sleep");
-    let again = pool.sleep(Contents::Drop).expect("it sleeps");
-    assert_eq!(again, Slept::default());
+    let again = pool.sleep(Contents::Discard).expect("it sleeps");
+    assert_eq!(again, SleepStats::default());
     pool.wake().expect("there is memory");
     assert_eq!(pool.wake().expect("it is awake"), 0);
     assert_filled(&bed, &memory, &stream);

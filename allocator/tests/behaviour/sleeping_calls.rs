@@ -283,7 +283,7 @@ fn functions_that_are_told_of_progress_may_call_back() {
         let mut buffer = buffer(&bed, &pool, &stream, 1);
         let mut calls_back = || {
             assert_eq!(problem(pool.wake()), PoolProblem::Changing);
-            assert_eq!(problem(pool.sleep(Contents::Drop)), PoolProblem::Changing);
+            assert_eq!(problem(pool.sleep(Contents::Discard)), PoolProblem::Changing);
             assert_eq!(problem(pool.allocate(MIB, &stream)), PoolProblem::Asleep);
             assert_eq!(problem(buffer.fill(2)), PoolProblem::Asleep);
             pool.empty_cache().expect("it is left as it is");
@@ -305,7 +305,7 @@ fn chunks_of_a_pool_that_sleeps_serve_no_other_heap() {
     let bed = Bed::elastic_on(HostConfig::default().capacity(16 * MIB), "");
     let (stream, pool) = (bed.stream(), bed.allocator.create_pool());
     let memory = pool.allocate(8 * MIB, &stream).unwrap();
-    pool.sleep(Contents::Drop).expect("it can sleep");
+    pool.sleep(Contents::Discard).expect("it can sleep");
     drop((pool, memory));
     // Nothing uses the pool any more, so other heaps look for memory in it.
     let other = bed.allocate(12 * MIB, &bed.stream());

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use cachette::hal::{Call, Checked, Traced};
-use cachette::sleep::{Contents, Slept};
+use cachette::sleep::{Contents, SleepStats};
 use cachette::{Allocator, Error, Pool, Stream};
 use cachette_hal_host::{HostConfig, HostDevice, Live};
 
@@ -47,10 +47,10 @@ impl Scene {
         };
         buffer.fill(7).expect("nothing fails");
         self.streams[0].synchronize().expect("nothing fails");
-        let (sender, slept) = mpsc::channel::<Result<Slept, Error>>();
+        let (sender, slept) = mpsc::channel::<Result<SleepStats, Error>>();
         let pool = Arc::clone(&self.pool);
         let (tell, told) = mpsc::channel();
-        let stream = with_stream.then(|| self.streams[0].get());
+        let stream = with_stream.then(|| self.streams[0].handle());
         self.hook.set(call, stream, move || {
             thread::spawn(move || sender.send(pool.sleep(Contents::Keep)));
             // A sleep that waits for this thread is still under way then.

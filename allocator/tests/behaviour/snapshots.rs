@@ -2,7 +2,7 @@
 
 use cachette::hal::Ordinal;
 use cachette::history::HistoryOptions;
-use cachette::snapshot::{BlockState, Kind, Segment, Setting, SnapshotOptions};
+use cachette::snapshot::{BlockState, Segment, SegmentKind, Setting, SnapshotOptions};
 use cachette::{Allocator, Snapshot};
 use cachette_hal_host::{HostBackend, HostConfig};
 
@@ -60,14 +60,14 @@ fn h8_h9_segments_come_by_address_with_their_blocks_and_states() {
         found.expect("it is held")
     };
     let segment = of(small.address());
-    assert_eq!((segment.kind, segment.bytes), (Kind::Small, 2 * MIB));
+    assert_eq!((segment.kind, segment.bytes), (SegmentKind::Small, 2 * MIB));
     assert_eq!(
         blocks(segment),
         [(BlockState::Allocated, 1024, 1000), (BlockState::Pending, MIB, MIB - 100), (BlockState::Free, MIB - 1024, 0)]
     );
     let segment = of(large.address());
-    assert_eq!((segment.kind, segment.bytes), (Kind::Large, 20 * MIB));
-    assert_eq!(segment.stream, side.get().raw() as u64);
+    assert_eq!((segment.kind, segment.bytes), (SegmentKind::Large, 20 * MIB));
+    assert_eq!(segment.stream, side.handle().raw() as u64);
     assert_eq!(blocks(segment), [(BlockState::Allocated, 5 * MIB, 5 * MIB), (BlockState::Free, 15 * MIB, 0)]);
     assert!(!segment.elastic);
     assert_eq!((segment.device, segment.pool), (0, 0));
@@ -101,7 +101,7 @@ fn h8_after_the_cache_is_emptied_what_went_back_is_not_there() {
     let snapshot = bed.allocator.snapshot();
     assert_eq!(snapshot.segments.len(), 1);
     let last = snapshot.traces[0].events.last().unwrap();
-    assert_eq!(last.action, cachette::snapshot::Action::SegmentFree);
+    assert_eq!(last.action, cachette::snapshot::TraceAction::SegmentFree);
     assert_tiles(&snapshot, &bed);
     drop(kept);
     bed.allocator.empty_cache().unwrap();

@@ -1,7 +1,7 @@
 //! Snapshots of one pool alone.
 
 use cachette::Snapshot;
-use cachette::snapshot::{Action, PoolId, SnapshotOptions};
+use cachette::snapshot::{PoolId, SnapshotOptions, TraceAction};
 
 use crate::bed::{Bed, MIB, Room};
 use crate::history::events_only;
@@ -34,7 +34,7 @@ fn p8_h11_a_pool_shows_its_own_segments_and_events() {
         assert_eq!(snapshot.segments[0].address, memory.address());
         assert!(is_of(&snapshot, name(pool)));
         let actions: Vec<_> = snapshot.traces[0].events.iter().map(|event| event.action).collect();
-        assert_eq!(actions, [Action::SegmentAlloc, Action::Alloc]);
+        assert_eq!(actions, [TraceAction::SegmentAlloc, TraceAction::Alloc]);
     }
     let default = SnapshotOptions::new().pool(cachette::PoolId::DEFAULT);
     let default = bed.allocator.snapshot_with(default);

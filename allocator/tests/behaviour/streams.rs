@@ -30,7 +30,7 @@ fn s10_a_block_never_serves_another_stream() {
         let freed: Vec<_> = streams.iter().map(|stream| bed.allocate(bytes, stream).address()).collect();
         let memory = bed.allocate(bytes, &default);
         assert!(!freed.contains(&memory.address()), "{bytes}");
-        assert_eq!(memory.stream(), default.get());
+        assert_eq!(memory.stream(), default.handle());
     }
     // Four streams, three sizes that share no segment.
     assert_eq!(bed.stats().segment.all.current, 12);
@@ -64,7 +64,7 @@ fn s10_every_one_of_many_streams_keeps_its_own() {
     for (stream, address) in streams.iter().zip(&homes).rev() {
         assert_eq!(bed.allocate(KIB, stream).address(), *address);
         // SAFETY: 1. the stream is this allocator's own. 2. it lives as long as it.
-        let adopted = unsafe { bed.allocator.adopt_stream(stream.get()) }.unwrap();
+        let adopted = unsafe { bed.allocator.adopt_stream(stream.handle()) }.unwrap();
         assert_eq!(bed.allocate(KIB, &adopted).address(), *address);
     }
     assert_eq!(bed.stats().segment.all.current, 700);
@@ -250,7 +250,7 @@ fn e1_a_stream_of_another_device_can_be_recorded() {
     let (stream, side) = (two.near.stream(), two.far.create_stream().expect("it makes streams"));
     let memory = two.near.allocate(MIB, &stream);
     let address = memory.address();
-    let hold = two.far.device().hold(side.get()).unwrap();
+    let hold = two.far.device().hold(side.handle()).unwrap();
     memory.record_stream(&side);
     drop(memory);
     assert_ne!(two.near.allocate(MIB, &stream).address(), address);
@@ -266,7 +266,7 @@ fn e1_the_default_streams_of_two_devices_are_two_streams() {
     let side = two.far.default_stream().unwrap();
     let memory = two.near.allocate(MIB, &stream);
     let address = memory.address();
-    let hold = two.far.device().hold(side.get()).unwrap();
+    let hold = two.far.device().hold(side.handle()).unwrap();
     memory.record_stream(&side);
     drop(memory);
     let next = two.near.allocate(MIB, &stream);

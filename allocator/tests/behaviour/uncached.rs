@@ -4,7 +4,7 @@ use std::sync::{Arc, Barrier, Mutex};
 use std::thread::{self, ScopedJoinHandle};
 
 use cachette::hal::{Call, ErrorKind};
-use cachette::{Error, Leak, PointerProblem};
+use cachette::{Error, LeakedAllocation, PointerProblem};
 
 use crate::bed::{Bed, KIB, MIB, begin_capture, config};
 
@@ -16,7 +16,7 @@ fn m23_every_request_goes_to_the_device_and_nothing_is_counted() {
     let stream = bed.stream();
     for bytes in [1, 1000, MIB, 3 * MIB] {
         let memory = bed.allocate(bytes, &stream);
-        assert_eq!((memory.requested(), memory.stream()), (bytes, stream.get()));
+        assert_eq!((memory.requested(), memory.stream()), (bytes, stream.handle()));
         assert_eq!(bed.device.live().allocations, 1);
         drop(memory);
         assert_eq!(bed.device.live().allocations, 0);
@@ -73,7 +73,7 @@ fn m23_a_record_on_raw_memory_is_accepted_without_the_cache() {
     let (stream, side) = (bed.stream(), bed.stream());
     let address = bed.allocate_raw(1000, &stream);
     // SAFETY: 1. 2. the stream is this allocator's own.
-    let recorded = unsafe { bed.allocator.record_stream_raw(address, side.get()) };
+    let recorded = unsafe { bed.allocator.record_stream_raw(address, side.handle()) };
     bed.allocator.free_raw(address).unwrap();
     assert_eq!(recorded, Ok(()));
 }
@@ -93,7 +93,7 @@ fn m23_memory_without_the_cache_is_not_called_foreign() {
 fn m23_raw_memory_without_the_cache_is_among_the_leaks() {
     let bed = Bed::with(OFF);
     let stream = bed.stream();
-    let reported: Arc<Mutex<Vec<Leak>>> = Arc::default();
+    let reported: Arc<Mutex<Vec<LeakedAllocation>>> = Arc::default();
     let log = Arc::clone(&reported);
     bed.allocator.on_leak(move |leaks| log.lock().unwrap().extend_from_slice(leaks));
     let address = bed.allocate_raw(1000, &stream);

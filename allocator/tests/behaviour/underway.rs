@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 
 use cachette::hal::{Device, DevicePtr};
-use cachette::source::{FunctionSource, Place, SourceError};
+use cachette::source::{AllocContext, FunctionSource, SourceError};
 use cachette::{Error, PoolOptions};
 
 use crate::bed::{Bed, MIB, Room, Started, in_time, is_waiting, start};
@@ -22,7 +22,7 @@ impl Slow {
         let (answer, answers) = mpsc::channel();
         let answers = Mutex::new(answers);
         let (makes, frees) = (bed.device.clone(), bed.device.clone());
-        let allocate = move |bytes, _: &Place| -> Result<DevicePtr, SourceError> {
+        let allocate = move |bytes, _: &AllocContext| -> Result<DevicePtr, SourceError> {
             enter.send(()).expect("the test listens");
             let answers = answers.lock().unwrap_or_else(PoisonError::into_inner);
             let served = answers.recv().unwrap_or(false);
@@ -32,7 +32,7 @@ impl Slow {
                 .then(|| makes.allocate(bytes))
                 .map_or_else(|| Err(SourceError::out_of_memory("none")), |made| made.map_err(none))
         };
-        let free = move |ptr, _, _: &Place| {
+        let free = move |ptr, _, _: &AllocContext| {
             // SAFETY: 1. it was made above. 2. the allocator gives back what nobody uses.
             unsafe { frees.free(ptr) }.map_err(|_| SourceError::other("stuck", "try again"))
         };

@@ -64,7 +64,7 @@ fn what_is_written_is_read() {
         let bytes = size_of_val(content) as u64;
         assert_eq!(buffer.allocation().requested(), bytes);
         assert_eq!(buffer.ptr(), buffer.allocation().ptr());
-        assert_eq!(buffer.stream().get(), stream.get());
+        assert_eq!(buffer.stream().handle(), stream.handle());
         assert_eq!(buffer.read().unwrap(), content);
         drop((buffer, stream));
         assert_returns_everything(&device, allocator);
@@ -80,7 +80,7 @@ fn a_fill_sets_every_byte_in_stream_order() {
     let (device, allocator) = bed();
     let stream = allocator.create_stream().unwrap();
     let mut buffer = buffer(&allocator, &stream, &[7_u32; 1000]);
-    let hold = device.hold(stream.get()).unwrap();
+    let hold = device.hold(stream.handle()).unwrap();
     buffer.fill(0xAB).unwrap();
     let reading = start(move || buffer.read());
     assert!(is_waiting(&reading));
@@ -93,7 +93,7 @@ fn work_without_waiting_keeps_its_order() {
     let (device, allocator) = bed();
     let stream = allocator.create_stream().unwrap();
     let mut buffer = allocator.allocate_buffer::<u64>(2, &stream).unwrap();
-    let hold = device.hold(stream.get()).unwrap();
+    let hold = device.hold(stream.handle()).unwrap();
     let (from, mut to) = ([3, 4], [0, 0]);
     // SAFETY: 1. `from` lives, unchanged, beyond the wait below.
     unsafe { buffer.write_async(&from) }.unwrap();
@@ -183,7 +183,7 @@ fn a_copy_comes_after_what_the_sources_stream_had_to_write() {
     let (stream, side) = streams(&allocator);
     let mut from = buffer(&allocator, &stream, &[1_u8; 5000]);
     let mut to = buffer(&allocator, &side, &[2_u8; 5000]);
-    let hold = device.hold(stream.get()).unwrap();
+    let hold = device.hold(stream.handle()).unwrap();
     from.fill(3).unwrap();
     to.copy_from(&from).unwrap();
     let reading = start(move || to.read());
@@ -198,7 +198,7 @@ fn a_write_into_the_source_comes_after_the_copy() {
     let (stream, side) = streams(&allocator);
     let mut from = buffer(&allocator, &stream, &[1_u8; 5000]);
     let mut to = buffer(&allocator, &side, &[2_u8; 5000]);
-    let hold = device.hold(side.get()).unwrap();
+    let hold = device.hold(side.handle()).unwrap();
     to.copy_from(&from).unwrap();
     // Reading disturbs nobody, so it does not wait.
     assert_eq!(from.read().unwrap(), [1; 5000]);
@@ -236,7 +236,7 @@ fn a_source_that_is_dropped_keeps_its_memory_until_the_copy_is_done() {
     let from = buffer(&allocator, &stream, &[1_u8; 5000]);
     let mut to = buffer(&allocator, &side, &[2_u8; 5000]);
     let address = from.ptr();
-    let hold = device.hold(side.get()).unwrap();
+    let hold = device.hold(side.handle()).unwrap();
     to.copy_from(&from).unwrap();
     drop(from);
     let next = buffer(&allocator, &stream, &[9_u8; 5000]);
@@ -271,7 +271,7 @@ fn lent_memory_is_copied_in_order_too() {
     let address = buffer(&allocator, &owner, &[1_u8; 5000]).ptr();
     let from = buffer(&allocator, &borrower, &[2_u8; 5000]);
     assert_eq!(from.ptr(), address);
-    let hold = device.hold(owner.get()).unwrap();
+    let hold = device.hold(owner.handle()).unwrap();
     let mut to = allocator.allocate_buffer::<u8>(5000, &owner).unwrap();
     to.copy_from(&from).unwrap();
     drop(from);

@@ -11,7 +11,7 @@ fn host_memory_is_not_in_use_after_a_wait_that_failed() {
     let (device, allocator) = bed();
     let stream = allocator.create_stream().unwrap();
     let mut buffer = buffer(&allocator, &stream, &[1_u8; 700]);
-    let hold = device.hold(stream.get()).unwrap();
+    let hold = device.hold(stream.handle()).unwrap();
     device.fail_next(Call::Synchronize, 1, ErrorKind::Refused);
     let writing = start(move || {
         let failed = buffer.write(&[2; 700]);
@@ -36,7 +36,7 @@ fn a_read_that_no_wait_ends_leaves_its_memory_to_the_device() {
     let (device, allocator) = bed();
     let stream = allocator.create_stream().unwrap();
     let buffer = buffer(&allocator, &stream, &vec![0x49_u8; 64 << 10]);
-    let hold = device.hold(stream.get()).unwrap();
+    let hold = device.hold(stream.handle()).unwrap();
     fail_waits(&device, 1, ErrorKind::Other);
     assert!(buffer.read().is_err());
     let mine = [(); 16].map(|()| vec![0_u8; 64 << 10]);
@@ -51,7 +51,7 @@ fn a_write_returns_once_the_device_has_read() {
     let (device, allocator) = bed();
     let stream = allocator.create_stream().unwrap();
     let mut buffer = buffer(&allocator, &stream, &[1_u8; 700]);
-    let hold = device.hold(stream.get()).unwrap();
+    let hold = device.hold(stream.handle()).unwrap();
     for nth in 1..=3 {
         fail_waits(&device, nth, ErrorKind::Other);
     }
@@ -96,7 +96,7 @@ fn a_wait_that_fails_forgets_no_reader() {
         let (stream, side) = streams(&allocator);
         let mut from = buffer(&allocator, &stream, &[1_u8; 5000]);
         let mut to = buffer(&allocator, &side, &[2_u8; 5000]);
-        let hold = device.hold(side.get()).unwrap();
+        let hold = device.hold(side.handle()).unwrap();
         to.copy_from(&from).unwrap();
         device.fail_next(call, 1, ErrorKind::Other);
         assert!(from.fill(3).is_err());

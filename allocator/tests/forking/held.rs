@@ -45,10 +45,10 @@ impl Held {
         let (stream, side) = (allocator.create_stream()?, allocator.create_stream()?);
         let used = allocator.allocate(BYTES, &stream)?;
         used.record_stream(&side);
-        let raw = allocate_raw(&allocator, stream.get())?;
+        let raw = allocate_raw(&allocator, stream.handle())?;
         allocator.set_config(&config("caching:False"));
         let uncached = allocator.allocate(BYTES, &stream)?;
-        let uncached_raw = allocate_raw(&allocator, stream.get())?;
+        let uncached_raw = allocate_raw(&allocator, stream.handle())?;
         allocator.set_config(&Config::default());
         let pool = allocator.create_pool_with(PoolOptions::new().tag("all"))?;
         let pooled = pool.allocate(BYTES, &stream)?;

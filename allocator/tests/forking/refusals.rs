@@ -24,7 +24,7 @@ fn ask_for_everything(held: &mut Held) {
     let Held { allocator, stream, .. } = &*held;
     refused(allocator.allocate(BYTES, stream));
     refused(allocator.allocate(3 << 20, stream));
-    refused(allocate_raw(allocator, stream.get()));
+    refused(allocate_raw(allocator, stream.handle()));
     refused(allocate_raw(allocator, StreamRef::from_raw(0x5000)));
     refused(allocator.allocate_buffer::<u8>(16, stream));
     refused(allocator.create_stream());
@@ -33,14 +33,14 @@ fn ask_for_everything(held: &mut Held) {
     refused(allocator.set_memory_fraction(0.5));
     refused(allocator.base_allocation(held.raw));
     // SAFETY: 1. 2. the stream is this allocator's own, and lives as long as it.
-    refused(unsafe { allocator.record_stream_raw(held.raw, stream.get()) });
+    refused(unsafe { allocator.record_stream_raw(held.raw, stream.handle()) });
     assert!(allocator.check().unwrap_err().contains("forked"));
     refused(allocator.pinned().allocate(4096));
     refused(allocator.pinned().allocate_raw(4096));
     refused(allocator.pinned().empty_cache());
     refused(held.pinned.device_address());
     // SAFETY: 1. 2. the stream is this allocator's own, and lives as long as it.
-    refused(unsafe { allocator.pinned().record_stream_raw(held.pinned_raw, stream.get()) });
+    refused(unsafe { allocator.pinned().record_stream_raw(held.pinned_raw, stream.handle()) });
     let lost = stream.synchronize().unwrap_err();
     assert_eq!(lost.kind(), ErrorKind::DeviceLost);
     let lost = allocator.largest_available().unwrap_err();
@@ -62,16 +62,16 @@ fn ask_pools(held: &Held) {
         refused(pool.wake());
         refused(pool.begin_capture(stream, CaptureMode::Relaxed));
         refused(allocator.open_pool(pool.id()));
-        refused(allocator.begin_route(pool.id(), Filter::All));
-        refused(allocator.end_route(pool.id()));
+        refused(allocator.begin_allocate_to_pool(pool.id(), Filter::All));
+        refused(allocator.end_allocate_to_pool(pool.id()));
         let inside = pool.enter_all();
         refused(allocator.allocate(BYTES, stream));
-        refused(allocate_raw(allocator, stream.get()));
+        refused(allocate_raw(allocator, stream.handle()));
         drop(inside);
     }
     refused(pool.restore(&held.checkpoint));
     refused(allocator.create_pool_with(PoolOptions::new()));
-    refused(allocator.sleep_tagged("all", Contents::Drop));
+    refused(allocator.sleep_tagged("all", Contents::Discard));
     refused(allocator.wake_tagged("all"));
     // SAFETY: 1. the graph is empty. 2. No other runs. 3. The stream is of this allocator.
     refused(unsafe { held.graph.launch(stream) });
@@ -92,7 +92,7 @@ fn ask_the_rest(held: &Held) {
     allocator.pinned().reset_peak_stats();
     allocator.pinned().reset_accumulated_stats();
     held.pool.keep();
-    held.pool.note_foreign_launches();
+    held.pool.mark_external_graph_use();
     held.pool.set_use_on_oom(true);
     assert_eq!(allocator.config(), Config::default());
     assert_eq!(allocator.stats(), Stats::default());
@@ -104,7 +104,7 @@ fn ask_the_rest(held: &Held) {
     assert_eq!(allocator.raw_allocations(), []);
     assert_eq!(allocator.elastic_segments(), []);
     assert_eq!(held.pool.stats().allocations, 0);
-    assert!(held.pool.holds_exactly(&[]));
+    assert!(held.pool.check_live_allocations(&[]));
     assert!(format!("{allocator:?}").contains("Allocator"));
 }
 
@@ -169,7 +169,7 @@ fn threads_of_a_child_are_refused_too() {
             for _ in 0..3 {
                 scope.spawn(|| {
                     refused(held.allocator.allocate(BYTES, &held.stream));
-                    refused(allocate_raw(&held.allocator, held.stream.get()));
+                    refused(allocate_raw(&held.allocator, held.stream.handle()));
                     ask_pools(&held);
                     ask_the_rest(&held);
                     assert_eq!(held.allocator.free_raw(held.raw), Ok(()));

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
-use cachette::{Allocation, Allocator, Error, Imported, Shared, Stream};
+use cachette::{Allocation, Allocator, Error, ImportedMemory, SharedMemory, Stream};
 use cachette_hal_host::{HostDevice, Live};
 
 use super::child::{Stop, in_child};
@@ -20,7 +20,7 @@ struct Exporter {
     allocator: Allocator<HostDevice>,
     stream: Stream<HostDevice>,
     memory: Allocation<HostDevice>,
-    shared: Shared<HostDevice>,
+    shared: SharedMemory<HostDevice>,
 }
 
 impl Exporter {
@@ -81,7 +81,7 @@ fn what_a_parent_has_opened_is_not_closed_by_its_child() {
             let allocator = Allocator::with_config(device.clone(), &config(text));
             let opened = allocator.open_shared(&handle).unwrap();
             let live = device.live();
-            let mut held: Option<Imported<_>> = Some(opened);
+            let mut held: Option<ImportedMemory<_>> = Some(opened);
             in_child(|| {
                 let opened = held.take().unwrap();
                 assert_eq!(opened.bytes(), BYTES);

@@ -99,7 +99,7 @@ impl History {
             Step::Allocate { stream, bytes } => self.allocate(stream, bytes)?,
             Step::Free(index) => {
                 if let Some((allocation, stream, byte)) = self.pick(index) {
-                    self.download(&allocation, byte, self.streams[stream].get());
+                    self.download(&allocation, byte, self.streams[stream].handle());
                     drop(allocation);
                 }
             }
@@ -147,7 +147,7 @@ impl History {
         let at = allocation.ptr().unwrap();
         let transfer = self.device.transfer().unwrap();
         // SAFETY: 1. the stream is live. 3. the allocation is live, and freed in stream order.
-        unsafe { transfer.fill(at, byte, bytes, self.streams[stream].get()) }.unwrap();
+        unsafe { transfer.fill(at, byte, bytes, self.streams[stream].handle()) }.unwrap();
         self.live.push((allocation, stream, byte));
         Ok(())
     }
@@ -157,13 +157,13 @@ impl History {
         let order = || -> cachette::hal::Result<()> {
             let event = cachette::hal::owned::OwnedEvent::create(&self.device)?;
             // SAFETY: 1. both streams live as long as the allocator.
-            unsafe { event.record_raw(self.streams[home].get()) }?;
+            unsafe { event.record_raw(self.streams[home].handle()) }?;
             // SAFETY: as above.
-            unsafe { self.device.stream_wait(self.streams[stream].get(), event.get()) }
+            unsafe { self.device.stream_wait(self.streams[stream].handle(), event.get()) }
         };
         // Without the order the read would be wrong, and not the allocator's fault.
         if order().is_ok() {
-            self.download(allocation, byte, self.streams[stream].get());
+            self.download(allocation, byte, self.streams[stream].handle());
         }
     }
 
@@ -181,7 +181,7 @@ impl History {
     fn finish(mut self) -> Result<(), TestCaseError> {
         self.device.clear_failures();
         for (allocation, stream, byte) in std::mem::take(&mut self.live) {
-            self.download(&allocation, byte, self.streams[stream].get());
+            self.download(&allocation, byte, self.streams[stream].handle());
             drop(allocation);
         }
         self.device.synchronize_device().unwrap();

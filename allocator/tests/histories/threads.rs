@@ -176,9 +176,9 @@ fn write_and_read(allocator: &Allocator<HostDevice>, streams: &[Stream<HostDevic
         let (at, length) = (memory.ptr().unwrap(), usize::try_from(bytes).unwrap());
         let mut read = vec![0; length];
         // SAFETY: 1. the stream is live. 3. the memory is allocated.
-        unsafe { transfer.fill(at, byte, bytes, stream.get()) }.unwrap();
+        unsafe { transfer.fill(at, byte, bytes, stream.handle()) }.unwrap();
         // SAFETY: as above, and 4. `read` is not touched before the stream has been waited for.
-        unsafe { transfer.download(read.as_mut_ptr(), at, length, stream.get()) }.unwrap();
+        unsafe { transfer.download(read.as_mut_ptr(), at, length, stream.handle()) }.unwrap();
         drop(memory);
         stream.synchronize().unwrap();
         assert!(read == vec![byte; length], "thread {thread}, round {round}");

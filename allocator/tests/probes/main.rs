@@ -29,7 +29,7 @@ fn free(address: u64) -> (&'static str, Vec<u64>) {
 /// Allocates for a caller who keeps the address alone.
 fn raw(bed: &Bed, bytes: u64, stream: &bed::Lane) -> u64 {
     // SAFETY: the stream outlives the allocator's use of it; the caller keeps both.
-    unsafe { bed.allocator.allocate_raw(bytes, stream.get()) }.expect("there is enough memory")
+    unsafe { bed.allocator.allocate_raw(bytes, stream.handle()) }.expect("there is enough memory")
 }
 
 #[test]
@@ -51,21 +51,21 @@ fn t7_every_allocation_and_free_is_told_whether_hit_or_miss() {
     // A miss, and then hits.
     for _ in 0..3 {
         let memory = bed.allocate(1000, &stream);
-        expected.push(malloc(memory.address(), 0, 1000, stream.get()));
+        expected.push(malloc(memory.address(), 0, 1000, stream.handle()));
         expected.push(free(memory.address()));
     }
     let memory = bed.allocate(12 * MIB, &side);
-    expected.push(malloc(memory.address(), 0, 12 * MIB, side.get()));
+    expected.push(malloc(memory.address(), 0, 12 * MIB, side.handle()));
     expected.push(free(memory.address()));
     memory.record_stream(&stream);
     drop(memory);
     let memory = bed.allocate(3 * MIB, &stream);
-    expected.push(malloc(memory.address(), 0, 3 * MIB, stream.get()));
+    expected.push(malloc(memory.address(), 0, 3 * MIB, stream.handle()));
     expected.push(free(memory.address()));
     memory.release_after(&[&side]).unwrap();
     // Guards stand before this one.
     let memory = bed.allocate(3 * MIB, &stream);
-    expected.push(malloc(memory.address(), 0, 3 * MIB, stream.get()));
+    expected.push(malloc(memory.address(), 0, 3 * MIB, stream.handle()));
     expected.push(free(memory.address()));
     drop(memory);
     assert_eq!(listener.end(), expected);
@@ -81,13 +81,13 @@ fn t7_memory_by_address_is_told_as_memory_with_an_owner_is() {
     for bytes in [KIB, KIB, 3 * MIB] {
         let address = raw(&bed, bytes, &stream);
         bed.allocator.free_raw(address).unwrap();
-        expected.push(malloc(address, 0, bytes, stream.get()));
+        expected.push(malloc(address, 0, bytes, stream.handle()));
         expected.push(free(address));
     }
     // Who owns it changes, and that is neither.
     let address = bed.allocate(KIB, &stream).into_raw();
     bed.allocator.free_raw(address).unwrap();
-    expected.push(malloc(address, 0, KIB, stream.get()));
+    expected.push(malloc(address, 0, KIB, stream.handle()));
     expected.push(free(address));
     assert_eq!(listener.end(), expected);
     bed.assert_sound();
@@ -103,8 +103,12 @@ fn t7_memory_past_the_cache_is_told_too() {
     drop(owned);
     let second = raw(&bed, 3 * MIB, &stream);
     bed.allocator.free_raw(second).unwrap();
-    let expected =
-        [malloc(first, 0, 1000, stream.get()), free(first), malloc(second, 0, 3 * MIB, stream.get()), free(second)];
+    let expected = [
+        malloc(first, 0, 1000, stream.handle()),
+        free(first),
+        malloc(second, 0, 3 * MIB, stream.handle()),
+        free(second),
+    ];
     assert_eq!(listener.end(), expected);
 }
 
@@ -115,7 +119,7 @@ fn t7_the_device_is_told_by_its_number() {
     let allocator = Allocator::new(backend.device(Ordinal(2)).unwrap());
     let stream = allocator.create_stream().unwrap();
     let address = allocator.allocate(KIB, &stream).unwrap().address();
-    let expected = [malloc(address, 2, KIB, stream.get()), free(address)];
+    let expected = [malloc(address, 2, KIB, stream.handle()), free(address)];
     assert_eq!(listener.end(), expected);
 }
 
@@ -127,9 +131,9 @@ fn t7_the_stream_of_lent_memory_is_the_borrowers() {
     let address = bed.allocate(12 * MIB, &owner).address();
     assert_eq!(bed.allocate(12 * MIB, &borrower).address(), address);
     let expected = [
-        malloc(address, 0, 12 * MIB, owner.get()),
+        malloc(address, 0, 12 * MIB, owner.handle()),
         free(address),
-        malloc(address, 0, 12 * MIB, borrower.get()),
+        malloc(address, 0, 12 * MIB, borrower.handle()),
         free(address),
     ];
     assert_eq!(listener.end(), expected);
@@ -142,12 +146,12 @@ fn t7_a_restored_state_is_told_as_what_is_freed_and_allocated() {
     let (stream, pool) = (bed.stream(), bed.allocator.create_pool());
     let inside = pool.enter_all();
     let (kept, gone) = (raw(&bed, KIB, &stream), raw(&bed, 3 * MIB, &stream));
-    let mut expected = vec![malloc(kept, 0, KIB, stream.get()), malloc(gone, 0, 3 * MIB, stream.get())];
+    let mut expected = vec![malloc(kept, 0, KIB, stream.handle()), malloc(gone, 0, 3 * MIB, stream.handle())];
     let saved = pool.checkpoint().unwrap();
     bed.allocator.free_raw(gone).unwrap();
     expected.push(free(gone));
     pool.restore(&saved).unwrap();
-    expected.extend([free(kept), malloc(kept, 0, KIB, stream.get()), malloc(gone, 0, 3 * MIB, stream.get())]);
+    expected.extend([free(kept), malloc(kept, 0, KIB, stream.handle()), malloc(gone, 0, 3 * MIB, stream.handle())]);
     assert_eq!(listener.end(), expected);
     drop(inside);
     for address in [kept, gone] {

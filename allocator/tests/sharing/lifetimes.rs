@@ -68,7 +68,7 @@ fn recorded_uses_are_waited_for_once_nobody_has_the_memory_open() {
     let memory = bed.allocate(4 * MIB);
     let shared = bed.allocator.share(&memory).unwrap();
     memory.record_stream(&other);
-    let hold = bed.device.hold(other.get()).unwrap();
+    let hold = bed.device.hold(other.handle()).unwrap();
     drop(memory);
     drop(shared);
     let active = || bed.allocator.stats().active_bytes.all.current;
@@ -232,7 +232,7 @@ fn a_recorded_use_outlasts_a_share_that_is_over() {
     let other = bed.allocator.create_stream().unwrap();
     let memory = bed.allocate(4 * MIB);
     memory.record_stream(&other);
-    let hold = bed.device.hold(other.get()).unwrap();
+    let hold = bed.device.hold(other.handle()).unwrap();
     drop(bed.allocator.share(&memory).unwrap());
     drop(memory);
     let active = || bed.allocator.stats().active_bytes.all.current;

@@ -28,7 +28,7 @@ fn copies_from(peer: &HostDevice, address: u64, bytes: u64, seed: u64) -> bool {
     let from = DevicePtr::new(address).expect("there is memory");
     let transfer = peer.transfer().expect("the host device copies");
     // SAFETY: 1. the stream lives. 3. both are live; whether the peer may reach the source is what is asked.
-    let queued = unsafe { transfer.copy(to, from, bytes, stream.get()) };
+    let queued = unsafe { transfer.copy(to, from, bytes, stream.handle()) };
     let ran = queued.and_then(|()| peer.synchronize_device());
     ran.is_ok() && holds(peer, memory.address(), bytes, seed)
 }

@@ -13,7 +13,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio, abort};
 
 use cachette::hal::AnyDevice;
-use cachette::{Allocation, Allocator, Backends, Imported, Shared};
+use cachette::{Allocation, Allocator, Backends, ImportedMemory, SharedMemory};
 
 use crate::bytes::{from_hex, holds, put, to_hex};
 use crate::refusals::socket_of;
@@ -157,8 +157,8 @@ impl Drop for Second {
 /// What the second process has.
 struct Player {
     allocator: Allocator<AnyDevice>,
-    imported: BTreeMap<String, Imported<AnyDevice>>,
-    shared: Vec<(Allocation<AnyDevice>, Shared<AnyDevice>)>,
+    imported: BTreeMap<String, ImportedMemory<AnyDevice>>,
+    shared: Vec<(Allocation<AnyDevice>, SharedMemory<AnyDevice>)>,
     /// What it keeps open for no use.
     idle: Vec<OwnedFd>,
 }
@@ -251,7 +251,7 @@ impl Player {
         }
     }
 
-    fn find(&self, name: &str) -> Result<&Imported<AnyDevice>, String> {
+    fn find(&self, name: &str) -> Result<&ImportedMemory<AnyDevice>, String> {
         let found = self.imported.get(name);
         found.ok_or_else(|| format!("nothing is open as {name}"))
     }

@@ -5,7 +5,7 @@ use std::ptr;
 use std::sync::Mutex;
 
 use cachette::hal::{DevicePtr, Ordinal, StreamRef};
-use cachette::source::{CHooks, CPoolId, FunctionSource, Place, Source, SourceErrorKind};
+use cachette::source::{AllocContext, CHooks, CPoolId, FunctionSource, Source, SourceErrorKind};
 
 /// What the functions were called with, in order. Only one test uses those that write here.
 static CALLS: Mutex<Vec<String>> = Mutex::new(Vec::new());
@@ -91,7 +91,7 @@ fn every_function_is_called_with_pytorchs_arguments() {
     // SAFETY: 1. they write down what they get. 2. they are part of this program.
     let source = unsafe { source.with_c_hooks(hooks) };
 
-    let place = Place::new(Ordinal(3), StreamRef::from_raw(77));
+    let place = AllocContext::new(Ordinal(3), StreamRef::from_raw(77));
     source.started(4);
     source.began(Ordinal(3), (0, 5));
     // SAFETY: 1. the function writes the stream down.
@@ -146,7 +146,7 @@ fn an_unaligned_pointer_is_given_back() {
 fn a_device_that_no_driver_shows_is_refused() {
     // SAFETY: 1. nobody uses what it gives. 2. it is part of this program.
     let source = unsafe { FunctionSource::from_c("far", unaligned, forget) };
-    let far = Place::new(Ordinal(u32::MAX), StreamRef::DEFAULT);
+    let far = AllocContext::new(Ordinal(u32::MAX), StreamRef::DEFAULT);
     // SAFETY: 1. the default stream.
     let error = unsafe { source.allocate(512, &far) }.unwrap_err();
     assert_eq!(error.text(), "no driver shows a device 4294967295");

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use cachette::hal::{DevicePtr, Ordinal, StreamRef};
-use cachette::source::{ALIGNMENT, FunctionSource, Place, Source, SourceError, SourceErrorKind};
+use cachette::source::{ALIGNMENT, AllocContext, FunctionSource, Source, SourceError, SourceErrorKind};
 
 use super::HERE;
 
@@ -17,12 +17,12 @@ fn note(log: &Log, line: String) {
 /// A source that answers with `address` and writes down its calls.
 fn logged(log: &Log, address: u64) -> FunctionSource {
     let (allocations, frees) = (Arc::clone(log), Arc::clone(log));
-    let allocate = move |bytes: u64, place: &Place| {
+    let allocate = move |bytes: u64, place: &AllocContext| {
         let line = format!("allocate {bytes} on {}", place.device);
         note(&allocations, line);
         DevicePtr::new(address).ok_or_else(|| SourceError::out_of_memory("nothing is left"))
     };
-    let free = move |ptr: DevicePtr, bytes: u64, place: &Place| {
+    let free = move |ptr: DevicePtr, bytes: u64, place: &AllocContext| {
         let line = format!("free {ptr} of {bytes} on {}", place.device);
         note(&frees, line);
         Ok(())

@@ -13,7 +13,7 @@ mod registered;
 mod rocshmem;
 
 use cachette::hal::{Ordinal, StreamRef};
-use cachette::source::Place;
+use cachette::source::AllocContext;
 
 /// A place on the first device.
-const HERE: Place = Place::new(Ordinal(0), StreamRef::DEFAULT);
+const HERE: AllocContext = AllocContext::new(Ordinal(0), StreamRef::DEFAULT);

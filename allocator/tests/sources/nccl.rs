@@ -1,7 +1,7 @@
 //! NCCL's and RCCL's memory, over the fake.
 
 use cachette::hal::{Ordinal, StreamRef, Vendor};
-use cachette::source::{Nccl, Place, Source, SourceErrorKind};
+use cachette::source::{AllocContext, Nccl, Source, SourceErrorKind};
 
 use super::HERE;
 use super::fake::second_process;
@@ -12,7 +12,7 @@ fn nccl_makes_memory_on_the_place_and_leaves_the_current_device_alone() {
     second_process(name, &[], |fake| {
         let source = Nccl::load(Vendor::Nvidia).unwrap();
         assert_eq!((source.name(), source.version()), ("NCCL", Some(22705)));
-        let second = Place::new(Ordinal(1), StreamRef::DEFAULT);
+        let second = AllocContext::new(Ordinal(1), StreamRef::DEFAULT);
         for place in [HERE, second, HERE] {
             // SAFETY: 1. the default stream.
             let ptr = unsafe { source.allocate(2 << 20, &place) }.unwrap();
@@ -33,7 +33,7 @@ fn rccl_has_the_same_functions() {
     second_process("nccl::rccl_has_the_same_functions", &[], |fake| {
         let source = Nccl::load(Vendor::Amd).unwrap();
         assert_eq!(source.name(), "RCCL");
-        let second = Place::new(Ordinal(1), StreamRef::DEFAULT);
+        let second = AllocContext::new(Ordinal(1), StreamRef::DEFAULT);
         // SAFETY: 1. the default stream.
         let ptr = unsafe { source.allocate(2 << 20, &second) }.unwrap();
         assert_eq!((fake.asked("fake_made_on"), fake.asked("fake_hip_device")), (1, 0));
@@ -91,7 +91,7 @@ fn unaligned_memory_goes_back() {
 fn a_device_that_is_not_there_is_told() {
     second_process("nccl::a_device_that_is_not_there_is_told", &[], |fake| {
         let source = Nccl::load(Vendor::Nvidia).unwrap();
-        let third = Place::new(Ordinal(2), StreamRef::DEFAULT);
+        let third = AllocContext::new(Ordinal(2), StreamRef::DEFAULT);
         // SAFETY: 1. the default stream.
         let error = unsafe { source.allocate(4096, &third) }.unwrap_err();
         let text = "the device cannot be made current: cuDeviceGet failed with status 101";

@@ -1,12 +1,12 @@
 //! NVSHMEM's memory, over the fake, which checks the structures that it is given.
 
 use cachette::hal::{Ordinal, StreamRef};
-use cachette::source::{Nvshmem, NvshmemLibrary, NvshmemStatus, Place, Source, SourceErrorKind, UniqueId};
+use cachette::source::{AllocContext, Nvshmem, NvshmemLibrary, NvshmemStatus, Source, SourceErrorKind, UniqueId};
 
 use super::HERE;
 use super::fake::second_process;
 
-const SECOND: Place = Place::new(Ordinal(1), StreamRef::DEFAULT);
+const SECOND: AllocContext = AllocContext::new(Ordinal(1), StreamRef::DEFAULT);
 
 #[test]
 fn one_process_starts_it_makes_memory_and_closes_it() {

@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::ptr;
 
 use cachette::hal::{Ordinal, StreamRef};
-use cachette::source::{Place, Rocshmem, Source, SourceErrorKind};
+use cachette::source::{AllocContext, Rocshmem, Source, SourceErrorKind};
 
 use super::HERE;
 use super::fake::second_process;
@@ -15,7 +15,7 @@ fn its_cpp_names_are_found_and_its_device_is_made_current() {
     second_process(name, &[], |fake| {
         // SAFETY: 1. the fake needs no initialisation.
         let source = unsafe { Rocshmem::adopt(Ordinal(1)) }.unwrap();
-        let place = Place::new(Ordinal(1), StreamRef::DEFAULT);
+        let place = AllocContext::new(Ordinal(1), StreamRef::DEFAULT);
         // SAFETY: 1. the default stream.
         let ptr = unsafe { source.allocate(2 << 20, &place) }.unwrap();
         assert_eq!((fake.asked("fake_made_on"), fake.asked("fake_hip_device")), (1, 0));

@@ -46,7 +46,7 @@ impl World {
     /// Queues that memory is filled, by its own stream.
     pub(crate) fn fill(&self, address: u64, byte: u8, bytes: u64, stream: &Lane) -> Result<(), Error> {
         // SAFETY: 1. the stream is live. 3. the memory is the worker's, allocated for the stream.
-        let filled = unsafe { self.transfer().fill(place(address), byte, bytes, stream.get()) };
+        let filled = unsafe { self.transfer().fill(place(address), byte, bytes, stream.handle()) };
         Ok(filled?)
     }
 
@@ -74,7 +74,7 @@ impl World {
         let to = into.as_mut_ptr();
         // SAFETY: 1. the stream is live. 3. the memory is not given to others before the stream has come so far, which
         // is what is tested. 4. `into` is not touched before the stream was waited for.
-        let queued = unsafe { self.transfer().download(to, place(address), length, stream.get()) };
+        let queued = unsafe { self.transfer().download(to, place(address), length, stream.handle()) };
         self.done(queued)?;
         Some(Download { into, byte, stream: stream.clone() })
     }
@@ -84,9 +84,9 @@ impl World {
         let device = self.allocator.device();
         let event = self.done(OwnedEvent::create(device))?;
         // SAFETY: 1. the stream is live.
-        self.done(unsafe { event.record_raw(other.get()) })?;
+        self.done(unsafe { event.record_raw(other.handle()) })?;
         // SAFETY: 1. both are live.
-        self.done(unsafe { device.stream_wait(stream.get(), event.get()) })
+        self.done(unsafe { device.stream_wait(stream.handle(), event.get()) })
     }
 
     /// Waits until a stream has run dry, also if a wait fails.

@@ -92,7 +92,7 @@ fn measure(device: &AnyDevice, config: &Config, step: Step) -> Result<Duration, 
 fn hold(allocator: &Allocator<AnyDevice>, stream: &Stream<AnyDevice>) -> Result<(), Box<dyn Error>> {
     let calls = allocator.device().host_calls()?;
     // SAFETY: 1. the stream lives as long as the allocator.
-    unsafe { calls.call_host(stream.get(), Box::new(|| thread::sleep(HOLD))) }?;
+    unsafe { calls.call_host(stream.handle(), Box::new(|| thread::sleep(HOLD))) }?;
     // Until the function has begun.
     thread::sleep(HOLD / 10);
     Ok(())

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use cachette_snapshot::{Action, BlockState, Event, Snapshot};
+use cachette_snapshot::{BlockState, Event, Snapshot, TraceAction};
 
 use super::build::Builder;
 use super::{Trace, TraceError, TraceProblem};
@@ -70,7 +70,7 @@ fn trace(snapshot: &Snapshot, device: u32, name: String) -> Result<Trace, TraceP
     held.note(builder.operations.len());
     for event in events {
         let id = event.address;
-        if event.action == Action::Alloc {
+        if event.action == TraceAction::Alloc {
             // Whoever does not record when memory is given back still shows when it is used again.
             if builder.is_live(id) {
                 builder.free(id)?;
@@ -92,9 +92,9 @@ fn trace(snapshot: &Snapshot, device: u32, name: String) -> Result<Trace, TraceP
 }
 
 /// The events that give memory back: when it is free for others, or when that was not recorded, when it was asked.
-fn freeing(events: &[&Event]) -> Action {
-    let completed = events.iter().any(|event| event.action == Action::FreeCompleted);
-    if completed { Action::FreeCompleted } else { Action::FreeRequested }
+fn freeing(events: &[&Event]) -> TraceAction {
+    let completed = events.iter().any(|event| event.action == TraceAction::FreeCompleted);
+    if completed { TraceAction::FreeCompleted } else { TraceAction::FreeRequested }
 }
 
 /// An allocation that is older than the history.
@@ -107,12 +107,12 @@ struct Older {
 
 /// What was live when the history began, by address: what is freed in it without being allocated, and what is still
 /// live of which it says nothing.
-fn earlier(snapshot: &Snapshot, device: u32, events: &[&Event], freed: Action) -> Vec<Older> {
+fn earlier(snapshot: &Snapshot, device: u32, events: &[&Event], freed: TraceAction) -> Vec<Older> {
     let mut older = Vec::new();
     // Whether the address is live now, if the history says anything of it.
     let mut live: HashMap<u64, bool> = HashMap::new();
     for event in events {
-        if event.action == Action::Alloc {
+        if event.action == TraceAction::Alloc {
             live.insert(event.address, true);
         } else if event.action == freed && live.insert(event.address, false).is_none() {
             older.push(Older { address: event.address, bytes: event.bytes, stream: event.stream });
@@ -174,8 +174,8 @@ impl Held {
 /// The bytes that an event takes from the device, and those that it gives back.
 const fn moved(event: &Event) -> (u64, u64) {
     match event.action {
-        Action::SegmentAlloc | Action::SegmentMap => (event.bytes, 0),
-        Action::SegmentFree | Action::SegmentUnmap => (0, event.bytes),
+        TraceAction::SegmentAlloc | TraceAction::SegmentMap => (event.bytes, 0),
+        TraceAction::SegmentFree | TraceAction::SegmentUnmap => (0, event.bytes),
         _ => (0, 0),
     }
 }

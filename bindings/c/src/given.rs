@@ -3,7 +3,7 @@
 use std::slice;
 
 use cachette::Error;
-use cachette::fork::Origin;
+use cachette::fork::ProcessGuard;
 
 use crate::failure::Failure;
 
@@ -12,7 +12,7 @@ use crate::failure::Failure;
 struct Given<T> {
     /// It comes first, so that its address is the handle.
     value: T,
-    origin: Origin,
+    origin: ProcessGuard,
 }
 
 /// The value behind a handle, unless a parent of this process opened it.
@@ -57,7 +57,7 @@ pub(crate) unsafe fn out<'a, T: Copy>(pointer: *mut T, empty: T, name: &str) -> 
 
 /// Hands a value over to C, which gives it back with [`take`].
 pub(crate) fn give<T>(value: T) -> *mut T {
-    let origin = Origin::here();
+    let origin = ProcessGuard::here();
     Box::into_raw(Box::new(Given { value, origin })).cast()
 }
 

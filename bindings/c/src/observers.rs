@@ -36,18 +36,18 @@ pub enum Action {
     Other = 8,
 }
 
-impl From<cachette::Action> for Action {
-    fn from(action: cachette::Action) -> Self {
+impl From<cachette::TraceAction> for Action {
+    fn from(action: cachette::TraceAction) -> Self {
         match action {
-            cachette::Action::Alloc => Self::Alloc,
-            cachette::Action::FreeRequested => Self::FreeRequested,
-            cachette::Action::FreeCompleted => Self::FreeCompleted,
-            cachette::Action::SegmentAlloc => Self::SegmentAlloc,
-            cachette::Action::SegmentFree => Self::SegmentFree,
-            cachette::Action::SegmentMap => Self::SegmentMap,
-            cachette::Action::SegmentUnmap => Self::SegmentUnmap,
-            cachette::Action::OutOfMemory => Self::OutOfMemory,
-            cachette::Action::Snapshot => Self::Other,
+            cachette::TraceAction::Alloc => Self::Alloc,
+            cachette::TraceAction::FreeRequested => Self::FreeRequested,
+            cachette::TraceAction::FreeCompleted => Self::FreeCompleted,
+            cachette::TraceAction::SegmentAlloc => Self::SegmentAlloc,
+            cachette::TraceAction::SegmentFree => Self::SegmentFree,
+            cachette::TraceAction::SegmentMap => Self::SegmentMap,
+            cachette::TraceAction::SegmentUnmap => Self::SegmentUnmap,
+            cachette::TraceAction::OutOfMemory => Self::OutOfMemory,
+            cachette::TraceAction::Snapshot => Self::Other,
         }
     }
 }

@@ -222,7 +222,7 @@ pub unsafe extern "C" fn cachette_pool_stats(pool: *const PoolHandle, out: *mut 
 /// Writes whether exactly these addresses are allocated in the pool, in whatever order.
 #[doc = include_str!("safety.md")]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cachette_pool_holds_exactly(
+pub unsafe extern "C" fn cachette_pool_check_live_allocations(
     pool: *const PoolHandle,
     addresses: *const *mut c_void,
     count: usize,
@@ -236,7 +236,7 @@ pub unsafe extern "C" fn cachette_pool_holds_exactly(
         // SAFETY: 3. is the caller's promise.
         let addresses = unsafe { list(addresses, count, "addresses") }?;
         let addresses: Vec<u64> = addresses.iter().map(|at| address_of(*at)).collect();
-        *out = pool.inner.holds_exactly(&addresses);
+        *out = pool.inner.check_live_allocations(&addresses);
         Ok(())
     })
 }

@@ -1,7 +1,6 @@
 //! The names of pools.
 
-use cachette::hal::AnyDevice;
-use cachette::{Pool, PoolId};
+use cachette::PoolId;
 
 use crate::given::out;
 use crate::guard::guard;
@@ -41,7 +40,7 @@ pub unsafe extern "C" fn cachette_pool_new_id(out_id: *mut PoolName) -> Status {
     guard(|| {
         // SAFETY: 2. is the caller's promise.
         let out = unsafe { out(out_id, PoolName::NONE, "out_id") }?;
-        *out = Pool::<AnyDevice>::handle().into();
+        *out = PoolId::new().into();
         Ok(())
     })
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use cachette::PoolOptions;
 use cachette::hal::{DeviceInfo, DevicePtr, Vendor};
-use cachette::source::{FunctionSource, Nccl, Nvshmem, Place, Rocshmem, Source, SourceError};
+use cachette::source::{AllocContext, FunctionSource, Nccl, Nvshmem, Rocshmem, Source, SourceError};
 
 use crate::convert::{address_of, handle_of, pointer_to};
 use crate::failure::Failure;
@@ -124,7 +124,7 @@ impl GivenOptions {
     unsafe fn functions(&self, user: &Arc<SourceUser>) -> Arc<dyn Source> {
         let Self { source_allocate, source_free, .. } = *self;
         let (of_allocate, of_free) = (Arc::clone(user), Arc::clone(user));
-        let allocate = move |bytes, place: &Place| {
+        let allocate = move |bytes, place: &AllocContext| {
             let (device, stream) = (place.device, handle_of(place.stream));
             let made = source_allocate.map(|make| {
                 // SAFETY: 6. is the promise of whoever made the pool.
@@ -135,7 +135,7 @@ impl GivenOptions {
                 SourceError::out_of_memory(text)
             })
         };
-        let free = move |ptr: DevicePtr, bytes, place: &Place| {
+        let free = move |ptr: DevicePtr, bytes, place: &AllocContext| {
             let (at, stream) = (pointer_to(ptr.address()), handle_of(place.stream));
             if let Some(free) = source_free {
                 // SAFETY: 6. is the promise of whoever made the pool.

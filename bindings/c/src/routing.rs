@@ -8,7 +8,7 @@ use std::thread::{self, ThreadId};
 
 use cachette::Pool;
 use cachette::hal::{AnyDevice, CaptureId};
-use cachette::pool::{Filter, Inside};
+use cachette::pool::{Filter, PoolGuard};
 
 use crate::convert::stream_of;
 use crate::failure::Failure;
@@ -21,7 +21,7 @@ use crate::status::Status;
 // The fields are dropped in this order: the guard borrows the pool.
 #[derive(Debug)]
 pub struct InsideHandle {
-    _guard: Inside<'static, AnyDevice>,
+    _guard: PoolGuard<'static, AnyDevice>,
     _pool: Arc<Pool<AnyDevice>>,
     thread: ThreadId,
 }
@@ -29,7 +29,7 @@ pub struct InsideHandle {
 impl InsideHandle {
     fn new(
         pool: &Arc<Pool<AnyDevice>>,
-        enter: impl FnOnce(&'static Pool<AnyDevice>) -> Result<Inside<'static, AnyDevice>, Failure>,
+        enter: impl FnOnce(&'static Pool<AnyDevice>) -> Result<PoolGuard<'static, AnyDevice>, Failure>,
     ) -> Result<Self, Failure> {
         let pool = Arc::clone(pool);
         // SAFETY: the pool lives as long as the handle has a share in it, and the guard is dropped before that.
@@ -136,11 +136,11 @@ pub unsafe extern "C" fn cachette_pool_end_route(pool: *mut PoolHandle) -> Statu
     guard(|| {
         // SAFETY: 1. is the caller's promise.
         let pool = &unsafe { handle(pool, "pool") }?.inner;
-        Ok(pool.allocator().end_route(pool.id())?)
+        Ok(pool.allocator().end_allocate_to_pool(pool.id())?)
     })
 }
 
 fn begin(pool: &PoolHandle, filter: Filter) -> Result<(), Failure> {
     let pool = &pool.inner;
-    Ok(pool.allocator().begin_route(pool.id(), filter)?)
+    Ok(pool.allocator().begin_allocate_to_pool(pool.id(), filter)?)
 }

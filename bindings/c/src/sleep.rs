@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_void};
 
-use cachette::sleep::{Contents, Progress, Slept};
+use cachette::sleep::{Contents, Progress, SleepStats};
 
 use crate::allocator::{AllocatorHandle, write_bytes};
 use crate::given::{handle, out};
@@ -26,8 +26,8 @@ impl Structure for SleptFigures {
     const FIRST_SIZE: usize = 16;
 }
 
-impl From<Slept> for SleptFigures {
-    fn from(slept: Slept) -> Self {
+impl From<SleepStats> for SleptFigures {
+    fn from(slept: SleepStats) -> Self {
         Self { released: slept.released, saved: slept.saved }
     }
 }
@@ -51,7 +51,7 @@ unsafe fn teller(progress: ProgressCallback, user: *mut c_void) -> impl FnMut(Pr
 }
 
 const fn contents(keep: i32) -> Contents {
-    if keep == 0 { Contents::Drop } else { Contents::Keep }
+    if keep == 0 { Contents::Discard } else { Contents::Keep }
 }
 
 /// Gives all memory of the pool back to the device, and keeps every address. `size` is `sizeof *out`.

@@ -34,7 +34,7 @@ impl OwnStreams {
     fn create(&self, allocator: &Allocator) -> Result<StreamRef, Failure> {
         let idle = self.lock().idle.pop();
         let stream = idle.map_or_else(|| allocator.create_stream(), Ok)?;
-        let raw = stream.get();
+        let raw = stream.handle();
         self.lock().used.push(stream);
         Ok(raw)
     }
@@ -56,7 +56,7 @@ impl OwnStreams {
 
     fn take_used(&self, raw: StreamRef) -> Option<Stream<AnyDevice>> {
         let used = &mut self.lock().used;
-        let at = used.iter().position(|stream| stream.get() == raw)?;
+        let at = used.iter().position(|stream| stream.handle() == raw)?;
         Some(used.swap_remove(at))
     }
 

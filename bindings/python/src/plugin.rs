@@ -142,12 +142,12 @@ pub(crate) mod plugin {
 
     /// Whether exactly `addresses` are allocated in a pool, in whatever order.
     #[pyfunction]
-    fn pool_holds_exactly(device: u32, pool: (u64, u64), addresses: HashSet<u64>) -> PyResult<bool> {
+    fn pool_check_live_allocations(device: u32, pool: (u64, u64), addresses: HashSet<u64>) -> PyResult<bool> {
         let (capture, user) = pool;
         let pool = allocator(device)?.open_pool(PoolId { capture, user });
         let pool = pool.map_err(error::of_allocator)?;
         let addresses: Vec<_> = addresses.into_iter().collect();
-        Ok(pool.holds_exactly(&addresses))
+        Ok(pool.check_live_allocations(&addresses))
     }
 }
 

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cachette::hal::AnyDevice;
-use cachette::pool::Inside;
+use cachette::pool::PoolGuard;
 use cachette::{Allocator, Pool, PoolOptions};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -29,7 +29,7 @@ pub(crate) struct PyPool {
 ///
 /// The guard is declared, and so dropped, before the pool that it borrows from.
 struct Entered {
-    _guard: Inside<'static, AnyDevice>,
+    _guard: PoolGuard<'static, AnyDevice>,
     pool: Arc<Pool<AnyDevice>>,
 }
 

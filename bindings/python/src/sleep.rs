@@ -2,7 +2,7 @@
 
 use cachette::hal::AnyDevice;
 use cachette::pool::PoolProblem;
-use cachette::sleep::{Contents, Progress, Slept};
+use cachette::sleep::{Contents, Progress, SleepStats};
 use cachette::{Allocator, Error, Pool};
 use pyo3::prelude::*;
 
@@ -16,14 +16,14 @@ pub(crate) struct SleptEntry {
 }
 
 impl SleptEntry {
-    fn add(&mut self, slept: Slept) {
+    fn add(&mut self, slept: SleepStats) {
         self.released += slept.released;
         self.saved += slept.saved;
     }
 }
 
 fn contents(keep: bool) -> Contents {
-    if keep { Contents::Keep } else { Contents::Drop }
+    if keep { Contents::Keep } else { Contents::Discard }
 }
 
 /// Lets a pool sleep, and calls `progress(done, total)` meanwhile.

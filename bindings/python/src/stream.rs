@@ -17,7 +17,7 @@ impl PyStream {
     /// The driver's own handle, as a number.
     #[getter]
     fn handle(&self) -> usize {
-        self.inner.get().raw()
+        self.inner.handle().raw()
     }
 
     /// Waits until everything queued in the stream so far has finished.
@@ -26,7 +26,7 @@ impl PyStream {
     }
 
     fn __repr__(&self) -> String {
-        format!("<cachette.Stream {:#x}>", self.inner.get().raw())
+        format!("<cachette.Stream {:#x}>", self.inner.handle().raw())
     }
 }
 

@@ -128,8 +128,8 @@ begin(0, pool, None)
 inside = alloc(1 << 20, 0, None)
 end(0, pool)
 outside = alloc(1 << 20, 0, None)
-assert plugin.pool_holds_exactly(0, (0, 77), {inside})
-assert not plugin.pool_holds_exactly(0, (0, 77), {inside, outside})
+assert plugin.pool_check_live_allocations(0, (0, 77), {inside})
+assert not plugin.pool_check_live_allocations(0, (0, 77), {inside, outside})
 free(inside, 1 << 20, 0, None)
 reset()   # neither the pool's memory nor that of `outside` goes back
 assert torch.memory_reserved(0) == 4 << 20
@@ -150,7 +150,7 @@ with ours[0]:
     inside = alloc(1 << 20, 0, None)
 assert ours[0].stats()["allocations"] == 1
 assert all(pool.stats()["allocations"] == 0 for pool in ours[1:])
-assert all(plugin.pool_holds_exactly(0, (0, number), set()) for number in range(1, 20))
+assert all(plugin.pool_check_live_allocations(0, (0, number), set()) for number in range(1, 20))
 """))
 
 

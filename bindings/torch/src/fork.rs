@@ -2,10 +2,10 @@
 
 #![forbid(unsafe_code)]
 
-use cachette::fork::Origin;
+use cachette::fork::ProcessGuard;
 
 /// The process that used the driver first.
-static DRIVER: Origin = Origin::unknown();
+static DRIVER: ProcessGuard = ProcessGuard::unknown();
 
 /// Notes that the driver is used from now on.
 pub(crate) fn driver_is_used() {

@@ -37,7 +37,7 @@ pub(crate) fn begin(device: u32, id: PoolId, filter: Option<Owned>) -> Result<()
     let pool = open_or_create(allocator, id, PoolOptions::new()).map_err(failed)?;
     pool.keep();
     let filter = filter.map_or(Filter::All, |filter| by_function(allocator, filter));
-    allocator.begin_route(id, filter).map_err(failed)?;
+    allocator.begin_allocate_to_pool(id, filter).map_err(failed)?;
     users.entry((device, id)).or_default().push(pool);
     Ok(())
 }
@@ -67,7 +67,7 @@ pub(crate) fn open(device: u32, id: PoolId) -> Result<Pool<AnyDevice>, Error> {
 /// Leads no more requests to a pool; its users stay.
 pub(crate) fn end(device: u32, id: PoolId) -> Result<(), Error> {
     let allocator = state::allocator(device)?;
-    let ended = allocator.end_route(id);
+    let ended = allocator.end_allocate_to_pool(id);
     ended.map_err(|error| of_memory(allocator, error))
 }
 
@@ -83,7 +83,7 @@ pub(crate) fn release(device: u32, id: PoolId) -> Result<(), Error> {
     let id = id.pair();
     let user = user.ok_or(Error::NoUser { device, id })?;
     // PyTorch launches its graphs past the allocator.
-    user.note_foreign_launches();
+    user.mark_external_graph_use();
     drop(user);
     Ok(())
 }

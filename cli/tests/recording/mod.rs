@@ -1,7 +1,7 @@
 //! Snapshots for the program to read.
 
 use cachette_snapshot::{
-    Action, Block, BlockState, Event, Frame, Kind, PoolId, Segment, Snapshot, StackId, TextId, Trace,
+    Block, BlockState, Event, Frame, PoolId, Segment, SegmentKind, Snapshot, StackId, TextId, Trace, TraceAction,
 };
 
 use crate::scratch::Scratch;
@@ -44,14 +44,14 @@ fn events(stack: StackId) -> Vec<Event> {
     };
     for place in 1..=3 {
         let (address, bytes) = (place * 100 * MIB, place * 10 * MIB);
-        happened(Action::SegmentAlloc, address, bytes);
-        happened(Action::Alloc, address, bytes);
+        happened(TraceAction::SegmentAlloc, address, bytes);
+        happened(TraceAction::Alloc, address, bytes);
         if place < 3 {
-            happened(Action::FreeRequested, address, bytes);
-            happened(Action::FreeCompleted, address, bytes);
+            happened(TraceAction::FreeRequested, address, bytes);
+            happened(TraceAction::FreeCompleted, address, bytes);
         }
     }
-    happened(Action::OutOfMemory, 5 * MIB, 1 << 30);
+    happened(TraceAction::OutOfMemory, 5 * MIB, 1 << 30);
     events
 }
 
@@ -62,7 +62,7 @@ fn segment(order: u64, address: u64, bytes: u64, used: bool, stack: StackId) -> 
         address,
         bytes,
         stream: 0,
-        kind: Kind::Large,
+        kind: SegmentKind::Large,
         pool: 0,
         elastic: false,
         order,

@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer};
 
 use super::rows::{BlocksSeed, EventsSeed};
 use super::seeds::Purse;
-use crate::{Kind, Segment, StackId, Trace};
+use crate::{Segment, SegmentKind, StackId, Trace};
 
 /// Reads a segment; its stacks and its pool are still the numbers of the file.
 #[derive(Clone, Copy, Debug)]
@@ -20,7 +20,7 @@ enum SegmentKey {
     Address,
     Bytes,
     Stream,
-    Kind,
+    SegmentKind,
     Pool,
     Elastic,
     Order,
@@ -37,7 +37,7 @@ enum KindName {
     Large,
 }
 
-impl From<KindName> for Kind {
+impl From<KindName> for SegmentKind {
     fn from(name: KindName) -> Self {
         match name {
             KindName::Small => Self::Small,
@@ -72,7 +72,7 @@ impl<'de> Visitor<'de> for SegmentSeed<'_> {
                 SegmentKey::Address => once(&mut address, "address", map.next_value()?)?,
                 SegmentKey::Bytes => once(&mut bytes, "bytes", map.next_value()?)?,
                 SegmentKey::Stream => once(&mut stream, "stream", map.next_value()?)?,
-                SegmentKey::Kind => once(&mut kind, "kind", map.next_value::<KindName>()?)?,
+                SegmentKey::SegmentKind => once(&mut kind, "kind", map.next_value::<KindName>()?)?,
                 SegmentKey::Pool => once(&mut pool, "pool", map.next_value()?)?,
                 SegmentKey::Elastic => once(&mut elastic, "elastic", map.next_value()?)?,
                 SegmentKey::Order => once(&mut order, "order", map.next_value()?)?,

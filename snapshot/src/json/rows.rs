@@ -7,7 +7,7 @@ use serde::ser::SerializeSeq;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::seeds::Purse;
-use crate::{Action, Block, BlockState, Event, StackId, TextId};
+use crate::{Block, BlockState, Event, StackId, TextId, TraceAction};
 
 /// `MOST` numbers, of which at least `LEAST` are written.
 ///
@@ -127,7 +127,7 @@ impl<'de> Visitor<'de> for EventsSeed<'_> {
 }
 
 fn event<E: Error>(row: &[u64; 10], time_us: i64) -> Result<Event, E> {
-    let actions = Action::ALL.get(usize::try_from(row[0]).unwrap_or(usize::MAX));
+    let actions = TraceAction::ALL.get(usize::try_from(row[0]).unwrap_or(usize::MAX));
     Ok(Event {
         action: *actions.ok_or_else(|| E::custom(format!("{} is no action", row[0])))?,
         address: row[1],

@@ -5,7 +5,7 @@ use serde::{Serialize, Serializer};
 use super::rows::{Blocks, Events};
 use super::setting::Table;
 use super::{FORMAT, VERSION};
-use crate::{Annotation, Kind, PoolId, Segment, Setting, Snapshot, Stacks, Stage};
+use crate::{Annotation, PoolId, Segment, SegmentKind, Setting, Snapshot, Stacks, Stage};
 
 /// The file, in the order it is written.
 #[derive(Debug, Serialize)]
@@ -91,8 +91,8 @@ fn segments<S: Serializer>(segments: &[Segment], out: S) -> Result<S::Ok, S::Err
         bytes: segment.bytes,
         stream: segment.stream,
         kind: match segment.kind {
-            Kind::Small => "small",
-            Kind::Large => "large",
+            SegmentKind::Small => "small",
+            SegmentKind::Large => "large",
         },
         pool: segment.pool,
         elastic: segment.elastic,

@@ -7,8 +7,8 @@ use super::key;
 use super::opcode as op;
 use super::writer::{BATCH, Memo, Writer, invalid};
 use crate::{
-    Action, Annotation, Block, BlockState, Event, Frame, Kind, PoolId, Segment, Setting, Snapshot, StackId, Stage,
-    TextId,
+    Annotation, Block, BlockState, Event, Frame, PoolId, Segment, SegmentKind, Setting, Snapshot, StackId, Stage,
+    TextId, TraceAction,
 };
 
 /// There is one list of events for each device up to the last.
@@ -90,8 +90,8 @@ impl<'a, W: Write> Pickler<'a, W> {
         self.number(key::STREAM, segment.stream)?;
         self.word(key::SEGMENT_TYPE)?;
         self.word(match segment.kind {
-            Kind::Small => key::SMALL,
-            Kind::Large => key::LARGE,
+            SegmentKind::Small => key::SMALL,
+            SegmentKind::Large => key::LARGE,
         })?;
         self.word(key::SEGMENT_POOL_ID)?;
         self.pool(segment.pool)?;
@@ -126,7 +126,7 @@ impl<'a, W: Write> Pickler<'a, W> {
         self.word(key::ACTION)?;
         self.word(event.action.name())?;
         let address = match event.action {
-            Action::OutOfMemory => key::DEVICE_FREE,
+            TraceAction::OutOfMemory => key::DEVICE_FREE,
             _ => key::ADDR,
         };
         self.number(address, event.address)?;

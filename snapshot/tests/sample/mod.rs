@@ -1,8 +1,8 @@
 //! Snapshots to write and read.
 
 use cachette_snapshot::{
-    Action, Annotation, Block, BlockState, Event, Frame, Kind, PoolId, Segment, Setting, Snapshot, StackId, Stage,
-    TextId, Trace,
+    Annotation, Block, BlockState, Event, Frame, PoolId, Segment, SegmentKind, Setting, Snapshot, StackId, Stage,
+    TextId, Trace, TraceAction,
 };
 
 /// A small snapshot that has one of everything.
@@ -29,16 +29,16 @@ pub(crate) fn small() -> Snapshot {
     snapshot.traces.push(Trace {
         device: 1,
         events: vec![
-            event(Action::SegmentAlloc, base, 1_700_000_000_000_000),
+            event(TraceAction::SegmentAlloc, base, 1_700_000_000_000_000),
             Event {
                 forward_stack: forward,
                 metadata,
                 context,
                 pool: 1,
                 stream: u64::MAX,
-                ..event(Action::Alloc, base, 1_700_000_000_000_005)
+                ..event(TraceAction::Alloc, base, 1_700_000_000_000_005)
             },
-            event(Action::OutOfMemory, 4096, 1_700_000_000_000_003),
+            event(TraceAction::OutOfMemory, 4096, 1_700_000_000_000_003),
         ],
     });
     let block = |offset, bytes, requested, state| Block {
@@ -53,7 +53,7 @@ pub(crate) fn small() -> Snapshot {
         address: base,
         bytes: 2 << 20,
         stream: 5,
-        kind: Kind::Small,
+        kind: SegmentKind::Small,
         pool: 1,
         elastic: true,
         order: 4,

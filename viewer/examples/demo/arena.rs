@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use cachette_snapshot::{Action, Block, BlockState, Event, Kind, Segment, StackId, TextId};
+use cachette_snapshot::{Block, BlockState, Event, Segment, SegmentKind, StackId, TextId, TraceAction};
 
 const GRAIN: u64 = 512;
 const SMALL: u64 = 1 << 20;
@@ -66,7 +66,7 @@ impl Arena {
         let block = Block { address, bytes: taken, requested: bytes, state: BlockState::Allocated, stack: self.stack };
         self.blocks.insert(address, block);
         self.homes.insert(address, home);
-        self.tell(Action::Alloc, address, bytes, home);
+        self.tell(TraceAction::Alloc, address, bytes, home);
         Some(address)
     }
 
@@ -76,14 +76,14 @@ impl Arena {
         let block = self.blocks.get_mut(&ticket).expect("a ticket that was given out");
         block.state = BlockState::Pending;
         let bytes = block.requested;
-        self.tell(Action::FreeRequested, ticket, bytes, home);
+        self.tell(TraceAction::FreeRequested, ticket, bytes, home);
     }
 
     /// Other streams are done with it.
     pub(crate) fn complete_free(&mut self, ticket: Ticket) {
         let home = self.homes.remove(&ticket).expect("a ticket that was given out");
         let block = self.blocks[&ticket];
-        self.tell(Action::FreeCompleted, ticket, block.requested, home);
+        self.tell(TraceAction::FreeCompleted, ticket, block.requested, home);
         let (mut address, mut bytes) = (ticket, block.bytes);
         if !self.starts.contains(&(address + bytes))
             && let Some(right) = self.take_free(home, address + bytes)
@@ -138,13 +138,13 @@ impl Arena {
         let bytes = if home.2 { size.next_multiple_of(2 << 20).max(256 << 20) } else { 2 << 20 };
         if bytes > self.capacity {
             let free = self.capacity;
-            self.tell(Action::OutOfMemory, free, size, home);
+            self.tell(TraceAction::OutOfMemory, free, size, home);
             return None;
         }
         self.capacity -= bytes;
         let address = self.next_address;
         self.next_address += bytes + if elastic { 40 << 20 } else { 0 };
-        let kind = if home.2 { Kind::Large } else { Kind::Small };
+        let kind = if home.2 { SegmentKind::Large } else { SegmentKind::Small };
         self.segments.push(Segment {
             device: self.device,
             address,
@@ -159,11 +159,11 @@ impl Arena {
         });
         self.starts.insert(address);
         self.list(home, address, bytes);
-        self.tell(if elastic { Action::SegmentMap } else { Action::SegmentAlloc }, address, bytes, home);
+        self.tell(if elastic { TraceAction::SegmentMap } else { TraceAction::SegmentAlloc }, address, bytes, home);
         Some(())
     }
 
-    fn tell(&mut self, action: Action, address: u64, bytes: u64, home: Home) {
+    fn tell(&mut self, action: TraceAction, address: u64, bytes: u64, home: Home) {
         self.now_us += 3 + (address >> 9).cast_signed() % 11;
         self.events.push(Event {
             address,

@@ -1,10 +1,10 @@
 //! Events become steps whichever of them were recorded.
 
-use cachette_snapshot::Kind;
+use cachette_snapshot::SegmentKind;
 
 use super::*;
 
-fn event(action: Action, address: u64, time_us: i64) -> Event {
+fn event(action: TraceAction, address: u64, time_us: i64) -> Event {
     Event {
         address,
         bytes: 512,
@@ -23,14 +23,14 @@ fn block(address: u64, state: BlockState) -> Block {
     Block { address, bytes: 512, requested: 500, state, stack: StackId(2) }
 }
 
-fn snapshot(events: &[(Action, u64)], blocks: &[(u64, BlockState)]) -> Snapshot {
+fn snapshot(events: &[(TraceAction, u64)], blocks: &[(u64, BlockState)]) -> Snapshot {
     let events = events.iter().zip(10..).map(|(&(action, address), time)| event(action, address, time));
     let segment = Segment {
         device: 0,
         address: 0,
         bytes: 4096,
         stream: 0,
-        kind: Kind::Small,
+        kind: SegmentKind::Small,
         pool: 0,
         elastic: false,
         order: 0,
@@ -50,8 +50,8 @@ fn steps(snapshot: &Snapshot) -> Vec<(Op, usize)> {
     history.steps.iter().map(|step| (step.op, step.subject)).collect()
 }
 
-use Action::{Alloc, FreeCompleted, FreeRequested, OutOfMemory, SegmentAlloc};
 use Op::{Begin, Done, End, Grow};
+use TraceAction::{Alloc, FreeCompleted, FreeRequested, OutOfMemory, SegmentAlloc};
 
 #[test]
 fn one_address_serves_many_allocations() {

@@ -7,7 +7,7 @@ use flate2::read::ZlibDecoder;
 
 use super::*;
 
-fn event(action: Action, address: u64, bytes: u64, stack: StackId) -> Event {
+fn event(action: TraceAction, address: u64, bytes: u64, stack: StackId) -> Event {
     Event {
         address,
         bytes,
@@ -28,7 +28,8 @@ fn snapshot() -> Snapshot {
     let stack = snapshot.stacks.add([frame("inner"), frame("outer")]);
     snapshot.texts.add("</script>");
     snapshot.settings.push(("table".to_owned(), Setting::Table(vec![("1".to_owned(), Setting::Integer(4))])));
-    let events = vec![event(Action::Alloc, 1 << 60, 300, stack), event(Action::OutOfMemory, 5, u64::MAX, stack)];
+    let events =
+        vec![event(TraceAction::Alloc, 1 << 60, 300, stack), event(TraceAction::OutOfMemory, 5, u64::MAX, stack)];
     snapshot.traces.push(Trace { device: 3, events });
     snapshot
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use cachette_snapshot::{Action, Event, Frame, Snapshot, StackId};
+use cachette_snapshot::{Event, Frame, Snapshot, StackId, TraceAction};
 
 /// The events of a device.
 pub(crate) fn events(snapshot: &Snapshot, device: u32) -> &[Event] {
@@ -15,10 +15,10 @@ pub(crate) fn held_after(events: &[Event]) -> HashMap<u64, Event> {
     let mut held = HashMap::new();
     for event in events {
         match event.action {
-            Action::Alloc => {
+            TraceAction::Alloc => {
                 held.insert(event.address, *event);
             }
-            Action::FreeRequested => {
+            TraceAction::FreeRequested => {
                 held.remove(&event.address);
             }
             _ => {}
@@ -32,8 +32,8 @@ pub(crate) fn peak(events: &[Event]) -> (u64, usize) {
     let (mut held, mut best) = (0, (0, 0));
     for (index, event) in events.iter().enumerate() {
         match event.action {
-            Action::Alloc => held += event.bytes,
-            Action::FreeRequested => held -= event.bytes,
+            TraceAction::Alloc => held += event.bytes,
+            TraceAction::FreeRequested => held -= event.bytes,
             _ => {}
         }
         if held > best.0 {
@@ -62,7 +62,7 @@ pub(crate) fn holders(snapshot: &Snapshot, held: &HashMap<u64, Event>) -> BTreeM
 /// How many allocations and owners have a text in a frame.
 pub(crate) fn hits(snapshot: &Snapshot, events: &[Event], text: &str) -> (usize, usize) {
     let has = |frame: &Frame| frame.name.contains(text) || frame.file.contains(text);
-    let allocations = events.iter().filter(|event| event.action == Action::Alloc);
+    let allocations = events.iter().filter(|event| event.action == TraceAction::Alloc);
     let found: Vec<&Event> = allocations.filter(|event| snapshot.stacks.frames_of(event.stack).any(has)).collect();
     let owners: HashSet<&Frame> = found.iter().map(|event| owner(snapshot, event.stack)).collect();
     (found.len(), owners.len())

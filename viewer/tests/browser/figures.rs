@@ -1,6 +1,6 @@
 //! Figures on the page are those of the snapshot, for the whole and for every moment.
 
-use cachette_snapshot::{Action, Stage};
+use cachette_snapshot::{Stage, TraceAction};
 
 use crate::chromium::Chromium;
 use crate::shown::{Page, a_run, assert_calm, figure, place, rows, words, zoom_to};
@@ -56,7 +56,7 @@ fn holders_at_the_peak() {
 fn out_of_memory() {
     let (snapshot, mut browser) = a_run("out");
     let events = expected::events(&snapshot, 0);
-    let at = events.iter().position(|event| event.action == Action::OutOfMemory);
+    let at = events.iter().position(|event| event.action == TraceAction::OutOfMemory);
     let at = at.expect("the run asks for too much");
     browser.key("o");
     let details = words(&mut browser, "#details");

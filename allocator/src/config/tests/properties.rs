@@ -4,7 +4,7 @@ use proptest::option;
 use proptest::prelude::*;
 
 use super::FULL;
-use crate::config::{Config, ConfigBuilder, Key, Reserve};
+use crate::config::{AddressReserve, Config, ConfigBuilder, Key};
 
 const MIB: u64 = 1 << 20;
 
@@ -38,11 +38,11 @@ fn divisions() -> impl Strategy<Value = [u32; 16]> {
     prop::array::uniform16(prop_oneof![Just(0), (0..32u32).prop_map(|log| 1 << log), Just(2)])
 }
 
-fn reserve() -> impl Strategy<Value = Reserve> {
+fn reserve() -> impl Strategy<Value = AddressReserve> {
     prop_oneof![
-        (f64::MIN_POSITIVE..=1.125).prop_map(Reserve::Fraction),
-        (1..=u64::MAX).prop_map(Reserve::Bytes),
-        (1..1000u64).prop_map(|gibibytes| Reserve::Bytes(gibibytes << 30)),
+        (f64::MIN_POSITIVE..=1.125).prop_map(AddressReserve::Fraction),
+        (1..=u64::MAX).prop_map(AddressReserve::Bytes),
+        (1..1000u64).prop_map(|gibibytes| AddressReserve::Bytes(gibibytes << 30)),
     ]
 }
 

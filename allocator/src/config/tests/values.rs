@@ -2,7 +2,7 @@
 
 use super::FULL;
 use crate::config::roundup::Roundup;
-use crate::config::{Config, ElasticSetting, Key, Problem, Reserve, Rule};
+use crate::config::{AddressReserve, Config, ElasticSetting, Key, Problem, Rule};
 
 const MIB: u64 = 1 << 20;
 
@@ -24,7 +24,7 @@ fn every_key_reaches_its_value() {
     assert_eq!(config.gc_threshold(), Some(0.5));
     assert_eq!(config.divisions(128 * MIB), 2);
     assert!(config.expandable_segments());
-    assert_eq!(config.expandable_segments_reserve(), Some(Reserve::Fraction(0.9)));
+    assert_eq!(config.expandable_segments_reserve(), Some(AddressReserve::Fraction(0.9)));
     assert!(config.release_lock_on_malloc());
     assert_eq!(config.memory_fraction(), Some(0.75));
     assert!(config.throw_on_driver_oom());
@@ -125,8 +125,8 @@ fn m21_switches_are_spelt_exactly() {
 fn x2_a_bad_reserve_is_refused() {
     for value in ["abc", "G", "-1", "0", "40", "1e20G", "12X", ""] {
         let value = value.to_owned();
-        let expected = (Key::Reserve, value.clone(), Rule::Reserve);
-        assert_eq!(refused(&format!("{}:{value}", Key::Reserve)), expected);
+        let expected = (Key::AddressReserve, value.clone(), Rule::AddressReserve);
+        assert_eq!(refused(&format!("{}:{value}", Key::AddressReserve)), expected);
     }
 }
 

@@ -7,7 +7,7 @@ use super::grains_of;
 use crate::core::block::Block;
 use crate::core::{BlockId, BlockState, Guard, Shelf};
 use crate::policy::Policy;
-use crate::size::{GRAIN, Kind, SMALL_LIMIT};
+use crate::size::{GRAIN, SMALL_LIMIT, SegmentKind};
 
 /// Grains of the largest small request.
 const SMALL_GRAINS: u32 = grains_of(SMALL_LIMIT);
@@ -24,7 +24,7 @@ impl<G: Guard> Shelf<G> {
         let block = &self.blocks[id];
         let (place, left) = (block.place(), block.grains - grains);
         let end = block.address + u64::from(grains) * GRAIN;
-        let by_place = self.is_by_place(Kind::of(u64::from(left) * GRAIN));
+        let by_place = self.is_by_place(SegmentKind::of(u64::from(left) * GRAIN));
         let rest = (left > 0 && !policy.no_split).then(|| self.blocks.claim());
         match rest.flatten() {
             Some(rest) if by_place => {
@@ -39,7 +39,7 @@ impl<G: Guard> Shelf<G> {
             None => self.withdraw(id),
         }
         let block = &mut self.blocks[id];
-        block.kind = Kind::of(block.bytes());
+        block.kind = SegmentKind::of(block.bytes());
         block.state = BlockState::Allocated;
         self.again = id;
         id
@@ -78,7 +78,7 @@ impl<G: Guard> Shelf<G> {
         let block = &mut self.blocks[id];
         block.state = state;
         if self.ground.is_some() {
-            block.kind = Kind::of(block.bytes());
+            block.kind = SegmentKind::of(block.bytes());
         }
         let (kind, place) = (block.kind, block.place());
         match self.ground.as_deref_mut() {
@@ -132,14 +132,14 @@ impl<G: Guard> Shelf<G> {
     fn take_entry_over(&mut self, place: u64, id: BlockId) {
         let block = &mut self.blocks[id];
         block.state = BlockState::Free;
-        block.kind = Kind::of(block.bytes());
+        block.kind = SegmentKind::of(block.bytes());
         if let Some(ground) = &mut self.ground {
             ground.places.replace(&self.blocks, place, id);
         }
     }
 
     /// Whether free blocks of a kind are listed by place.
-    fn is_by_place(&self, kind: Kind) -> bool {
+    fn is_by_place(&self, kind: SegmentKind) -> bool {
         self.ground.as_ref().is_some_and(|ground| ground.is_by_place(kind))
     }
 

@@ -5,11 +5,11 @@
 
 use crate::core::starts::Starts;
 use crate::core::{BlockId, BlockState, Guard, Segment, SegmentId, Shelf};
-use crate::size::{GRAIN, Kind};
+use crate::size::{GRAIN, SegmentKind};
 
 impl<G: Guard> Shelf<G> {
     /// Adds a segment as one free block; `None` when the tables are full.
-    pub(crate) fn add_segment(&mut self, base: u64, bytes: u64, kind: Kind) -> Option<SegmentId> {
+    pub(crate) fn add_segment(&mut self, base: u64, bytes: u64, kind: SegmentKind) -> Option<SegmentId> {
         let segment = Segment {
             base,
             bytes,
@@ -130,7 +130,7 @@ pub(crate) struct IdleSegment {
     /// Place among the heap's segments in the order they were obtained.
     pub(crate) order: u32,
     pub(crate) bytes: u64,
-    pub(crate) kind: Kind,
+    pub(crate) kind: SegmentKind,
     /// Requests since it became idle.
     pub(crate) age: u32,
 }

@@ -1,7 +1,7 @@
 //! Counting the free parts of segments, and noticing when they may have passed a peak.
 
 use crate::core::Shelf;
-use crate::size::Kind;
+use crate::size::SegmentKind;
 
 /// Free blocks that are only a part of their segment: memory that cannot be given back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -13,7 +13,7 @@ pub(crate) struct Split {
 impl<G> Shelf<G> {
     /// Counts free parts of segments that came about.
     #[inline]
-    pub(super) fn split_grows(&mut self, kind: Kind, blocks: u64, bytes: u64) {
+    pub(super) fn split_grows(&mut self, kind: SegmentKind, blocks: u64, bytes: u64) {
         let split = &mut self.split[kind as usize];
         split.blocks += blocks;
         split.bytes += bytes;

@@ -39,7 +39,7 @@ proptest! {
         notes in prop::collection::vec((0..32_u32, 0..64_usize), 0..40),
     ) {
         let ids = ids();
-        let mut starts = Starts::even(64 << 20, Kind::Large);
+        let mut starts = Starts::even(64 << 20, SegmentKind::Large);
         let mut model: HashMap<u32, BlockId> = HashMap::new();
         for (stretch, id) in notes {
             let offset = stretch * 4096;

@@ -96,7 +96,7 @@ fn chunks_in(start: u64, end: u64, sizes: &[u64], spares: &mut Vec<Spare>) {
         let bytes = wanted.min((end - at) / PAGE * PAGE);
         let id = ChunkId(u32::try_from(spares.len()).unwrap_or(0));
         spares.push(Spare {
-            chunk: Chunk { id, at, bytes, kind: Kind::Large },
+            chunk: Chunk { id, at, bytes, kind: SegmentKind::Large },
             block: BlockId::NONE,
             within: end - start,
         });
@@ -140,7 +140,7 @@ fn moments() -> impl Strategy<Value = Moment> {
                 id: ChunkId(id),
                 at: (1 << 50) + u64::from(id) * 64 * PAGE,
                 bytes: pages * PAGE,
-                kind: Kind::Large,
+                kind: SegmentKind::Large,
             };
             (100_000..).zip(pages).map(chunk).collect()
         });

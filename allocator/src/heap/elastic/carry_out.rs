@@ -12,7 +12,7 @@ use crate::elastic::filling::{self, Unfilled};
 use crate::fence::Fence;
 use crate::heap::{Ask, Heap, State, Taken};
 use crate::index::Home;
-use crate::observe::{Action, Told};
+use crate::observe::{Told, TraceAction};
 use crate::stats::Counted;
 
 impl<D: Device> Heap<D> {
@@ -95,7 +95,7 @@ impl<D: Device> Heap<D> {
         for chunk in chunks {
             state.shelf.add_chunk(*chunk);
             self.index_chunk(&state, place[0], *chunk);
-            state.note_gain(Action::SegmentMap, chunk.at, chunk.bytes);
+            state.note_gain(TraceAction::SegmentMap, chunk.at, chunk.bytes);
         }
         let rounded = state.policy.round(ask.requested);
         let id = state.shelf.commit(&place, rounded, guards);
@@ -106,7 +106,7 @@ impl<D: Device> Heap<D> {
         drop(state);
         self.shared.ledger.note(&self.counters);
         for chunk in chunks {
-            told = told.and(self.tell(Action::SegmentMap, chunk.at, chunk.bytes));
+            told = told.and(self.tell(TraceAction::SegmentMap, chunk.at, chunk.bytes));
         }
         self.tell_alloc(&taken, ask.requested, told);
         taken

@@ -12,7 +12,7 @@ use crate::source::accept::not_null;
 use crate::source::c_functions::{CAllocate, CFree, CHooks, CPoolId, EMPTY_FILTER, HookNames};
 use crate::source::convert::{address, number, pointer, stream};
 use crate::source::library::open_own;
-use crate::source::{Place, PoolPair, SourceError};
+use crate::source::{AllocContext, PoolPair, SourceError};
 
 impl FunctionSource {
     /// A source called `name`, of C functions with the signatures of PyTorch's pluggable allocator.
@@ -24,13 +24,13 @@ impl FunctionSource {
     pub unsafe fn from_c(name: impl Into<String>, allocate: CAllocate, free: CFree) -> Self {
         let name = name.into();
         let caller = name.clone();
-        let allocate = move |bytes: u64, place: &Place| {
+        let allocate = move |bytes: u64, place: &AllocContext| {
             let (signed, device) = (signed(bytes), number(place.device)?);
             // SAFETY: 1. and 2. of `from_c`; the stream is live by the promise of `allocate`.
             let made = unsafe { allocate(signed, device, stream(place.stream)) };
             not_null(&caller, address(made), bytes, place)
         };
-        let free = move |ptr: DevicePtr, bytes: u64, place: &Place| {
+        let free = move |ptr: DevicePtr, bytes: u64, place: &AllocContext| {
             let (signed, device) = (signed(bytes), number(place.device)?);
             // SAFETY: 1. and 2. of `from_c`; the memory is idle by the promise of `free`.
             unsafe { free(pointer(ptr), signed, device, stream(place.stream)) };

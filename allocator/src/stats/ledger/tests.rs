@@ -5,7 +5,7 @@ use proptest::sample::Index;
 
 use super::*;
 use crate::core::Split;
-use crate::size::Kind;
+use crate::size::SegmentKind;
 
 /// What can happen to a heap.
 #[derive(Clone, Debug)]
@@ -28,23 +28,23 @@ enum Step {
 #[derive(Debug, Default)]
 struct Model {
     counters: Arc<Counters>,
-    allocated: Vec<(Kind, u64)>,
-    pending: Vec<(Kind, u64)>,
-    segments: Vec<(Kind, u64)>,
+    allocated: Vec<(SegmentKind, u64)>,
+    pending: Vec<(SegmentKind, u64)>,
+    segments: Vec<(SegmentKind, u64)>,
     split: [(u64, u64); 2],
 }
 
 impl Model {
     /// What it adds to a measure.
     fn sum(&self, row: Row, measure: Measure) -> u64 {
-        let fits = |kind: Kind| matches!(row, Row::All) || Row::from(kind) == row;
-        let count = |list: &[(Kind, u64)]| list.iter().filter(|one| fits(one.0)).count() as u64;
-        let bytes = |list: &[(Kind, u64)]| -> u64 {
+        let fits = |kind: SegmentKind| matches!(row, Row::All) || Row::from(kind) == row;
+        let count = |list: &[(SegmentKind, u64)]| list.iter().filter(|one| fits(one.0)).count() as u64;
+        let bytes = |list: &[(SegmentKind, u64)]| -> u64 {
             let fitting = list.iter().filter(|one| fits(one.0));
             fitting.map(|one| one.1).sum()
         };
         let split = |of: fn(&(u64, u64)) -> u64| -> u64 {
-            let kinds = [Kind::Small, Kind::Large].into_iter().zip(&self.split);
+            let kinds = [SegmentKind::Small, SegmentKind::Large].into_iter().zip(&self.split);
             let fitting = kinds.filter(|(kind, _)| fits(*kind));
             fitting.map(|(_, split)| of(split)).sum()
         };
@@ -68,7 +68,7 @@ impl Model {
 
     /// Changes the heap and its counters; whether the ledger must look.
     fn take(&mut self, step: &Step) -> bool {
-        let kind_of = |large: bool| if large { Kind::Large } else { Kind::Small };
+        let kind_of = |large: bool| if large { SegmentKind::Large } else { SegmentKind::Small };
         let counters = &self.counters;
         match step {
             Step::Allocate(_, large, bytes) => {
@@ -214,11 +214,11 @@ proptest! {
 fn a_new_heap_has_no_share_and_asks_at_its_first_step() {
     let (ledger, first, second) = <(Ledger, Arc<Counters>, Arc<Counters>)>::default();
     ledger.enlist(&first);
-    assert!(first.allocated(Kind::Small, 512, 500));
+    assert!(first.allocated(SegmentKind::Small, 512, 500));
     ledger.note(&first);
     ledger.enlist(&second);
     assert_eq!(second.limit(Row::All, Counted::Allocations), 0);
-    assert!(second.allocated(Kind::Small, 512, 500));
+    assert!(second.allocated(SegmentKind::Small, 512, 500));
     ledger.note(&second);
     assert_eq!(ledger.stat(Measure::Allocation).all.peak, 2);
 }

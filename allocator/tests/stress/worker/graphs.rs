@@ -84,7 +84,7 @@ impl Worker<'_> {
     fn take_off(&self) {
         let host = &self.world.host;
         let capture = host.capture().expect("the host device captures");
-        let lane = self.graphs.lane.get();
+        let lane = self.graphs.lane.handle();
         loop {
             // SAFETY: 1. the stream is live.
             let status = unsafe { capture.capture_status(lane) };

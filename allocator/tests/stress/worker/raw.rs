@@ -23,7 +23,7 @@ impl Worker<'_> {
             owned.map(cachette::Allocation::into_raw)
         } else {
             // SAFETY: 1. 2. the stream is the allocator's, and lives as long as the round.
-            unsafe { world.allocator.allocate_raw(bytes, stream.get()) }
+            unsafe { world.allocator.allocate_raw(bytes, stream.handle()) }
         };
         match world.done(made) {
             Some(address) => self.raw.extend(self.filled(address, bytes, stream)),
@@ -77,7 +77,7 @@ impl Worker<'_> {
         };
         let allocator = &self.world.allocator;
         // SAFETY: 1. 2. the stream is the allocator's, and lives as long as the round.
-        let noted = unsafe { allocator.record_stream_raw(raw.address, stream.get()) };
+        let noted = unsafe { allocator.record_stream_raw(raw.address, stream.handle()) };
         noted.expect("the address is right");
         self.downloads.push(read);
     }

@@ -54,7 +54,7 @@ impl Worker<'_> {
             }
             return;
         }
-        let stream = self.stream().get();
+        let stream = self.stream().handle();
         if let Ok(hold) = self.world.host.hold(stream) {
             thread::sleep(Duration::from_micros(moment as u64));
             hold.release();

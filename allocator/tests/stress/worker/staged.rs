@@ -47,7 +47,7 @@ impl Worker<'_> {
         // SAFETY: the memory is this worker's, and has so many bytes.
         unsafe { staged.write_bytes(byte, length) };
         let to = DevicePtr::new(raw.address).expect("memory has an address");
-        let stream = raw.stream.get();
+        let stream = raw.stream.handle();
         // SAFETY: 1. the stream is live. 3. both have so many bytes. 4. the use is recorded below.
         let queued = unsafe { world.transfer().upload(to, staged, length, stream) };
         if world.done(queued).is_some() {

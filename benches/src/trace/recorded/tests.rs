@@ -1,13 +1,13 @@
 //! A history becomes what its program asked for.
 
-use cachette_snapshot::{Block, Kind, Segment, StackId, TextId};
+use cachette_snapshot::{Block, Segment, SegmentKind, StackId, TextId};
 
 use super::*;
 use crate::trace::Operation;
 
 const MIB: u64 = 1 << 20;
 
-fn event(action: Action, address: u64, bytes: u64, stream: u64) -> Event {
+fn event(action: TraceAction, address: u64, bytes: u64, stream: u64) -> Event {
     Event {
         address,
         bytes,
@@ -43,7 +43,7 @@ fn segment(device: u32, address: u64, bytes: u64, live: &[u64]) -> Segment {
         address,
         bytes,
         stream: 9,
-        kind: Kind::Large,
+        kind: SegmentKind::Large,
         pool: 0,
         elastic: false,
         order: 0,
@@ -68,11 +68,11 @@ fn allocate(slot: u32, stream: u32, bytes: u64) -> Operation {
 fn an_address_may_be_used_again() {
     let snapshot = snapshot(
         vec![
-            event(Action::SegmentAlloc, 0, 20 * MIB, 5),
-            event(Action::Alloc, 64, 100, 5),
-            event(Action::FreeRequested, 64, 100, 5),
-            event(Action::FreeCompleted, 64, 100, 5),
-            event(Action::Alloc, 64, 200, 7),
+            event(TraceAction::SegmentAlloc, 0, 20 * MIB, 5),
+            event(TraceAction::Alloc, 64, 100, 5),
+            event(TraceAction::FreeRequested, 64, 100, 5),
+            event(TraceAction::FreeCompleted, 64, 100, 5),
+            event(TraceAction::Alloc, 64, 200, 7),
         ],
         vec![segment(0, 0, 20 * MIB, &[])],
     );
@@ -85,13 +85,13 @@ fn an_address_may_be_used_again() {
 fn what_is_older_than_the_history_comes_first() {
     let snapshot = snapshot(
         vec![
-            event(Action::Alloc, 3 * MIB, 300, 0),
+            event(TraceAction::Alloc, 3 * MIB, 300, 0),
             // Freed, and never allocated here.
-            event(Action::FreeCompleted, 7 * MIB, 700, 4),
-            event(Action::Alloc, 7 * MIB, 70, 0),
+            event(TraceAction::FreeCompleted, 7 * MIB, 700, 4),
+            event(TraceAction::Alloc, 7 * MIB, 70, 0),
             // Freed twice: the second time says nothing.
-            event(Action::FreeCompleted, 7 * MIB, 70, 0),
-            event(Action::FreeCompleted, 7 * MIB, 70, 0),
+            event(TraceAction::FreeCompleted, 7 * MIB, 70, 0),
+            event(TraceAction::FreeCompleted, 7 * MIB, 70, 0),
         ],
         // The first two are live and older; the third was allocated in the history. The other device is another's.
         vec![segment(0, 0, 20 * MIB, &[2 * MIB, MIB, MIB]), segment(1, 100 * MIB, 20 * MIB, &[MIB])],
@@ -117,11 +117,11 @@ fn what_is_older_than_the_history_comes_first() {
 fn without_the_end_of_a_free_its_request_counts() {
     let snapshot = snapshot(
         vec![
-            event(Action::Alloc, 64, 100, 0),
-            event(Action::FreeRequested, 64, 100, 0),
-            event(Action::Alloc, 64, 100, 0),
+            event(TraceAction::Alloc, 64, 100, 0),
+            event(TraceAction::FreeRequested, 64, 100, 0),
+            event(TraceAction::Alloc, 64, 100, 0),
             // Not recorded that it was given back.
-            event(Action::Alloc, 64, 100, 0),
+            event(TraceAction::Alloc, 64, 100, 0),
         ],
         vec![],
     );
@@ -135,12 +135,12 @@ fn without_the_end_of_a_free_its_request_counts() {
 fn what_the_program_held_itself_is_found_backwards() {
     let snapshot = snapshot(
         vec![
-            event(Action::Alloc, 64, 100, 0),
-            event(Action::SegmentAlloc, 100 * MIB, 30 * MIB, 0),
-            event(Action::SegmentMap, 200 * MIB, 2 * MIB, 0),
-            event(Action::Alloc, 100 * MIB, 100, 0),
-            event(Action::SegmentFree, 100 * MIB, 30 * MIB, 0),
-            event(Action::SegmentUnmap, 200 * MIB, 2 * MIB, 0),
+            event(TraceAction::Alloc, 64, 100, 0),
+            event(TraceAction::SegmentAlloc, 100 * MIB, 30 * MIB, 0),
+            event(TraceAction::SegmentMap, 200 * MIB, 2 * MIB, 0),
+            event(TraceAction::Alloc, 100 * MIB, 100, 0),
+            event(TraceAction::SegmentFree, 100 * MIB, 30 * MIB, 0),
+            event(TraceAction::SegmentUnmap, 200 * MIB, 2 * MIB, 0),
         ],
         vec![segment(0, 0, 20 * MIB, &[])],
     );
@@ -152,7 +152,7 @@ fn what_the_program_held_itself_is_found_backwards() {
 
 #[test]
 fn one_device_is_chosen_or_has_to_be() {
-    let mut snapshot = snapshot(vec![event(Action::Alloc, 64, 100, 0)], vec![]);
+    let mut snapshot = snapshot(vec![event(TraceAction::Alloc, 64, 100, 0)], vec![]);
     assert_eq!(choose(&snapshot, None).unwrap(), 0);
     let wrong = choose(&snapshot, Some(3)).unwrap_err().to_string();
     assert_eq!(wrong, "device 3 has no history in the snapshot; these have: 0");
@@ -168,6 +168,6 @@ fn one_device_is_chosen_or_has_to_be() {
 
 #[test]
 fn a_history_without_requests_cannot_be_replayed() {
-    let snapshot = snapshot(vec![event(Action::Snapshot, 0, 0, 0)], vec![]);
+    let snapshot = snapshot(vec![event(TraceAction::Snapshot, 0, 0, 0)], vec![]);
     assert!(trace(&snapshot, 0, String::new()).is_err());
 }

@@ -78,7 +78,7 @@ static inline uint64_t reserved(const cachette_allocator_t *allocator) {
 /* Whether just these addresses are allocated in the pool. */
 static inline bool holds(const cachette_pool_t *pool, void *const *addresses, size_t count) {
     bool answer = false;
-    OK(cachette_pool_holds_exactly(pool, addresses, count, &answer));
+    OK(cachette_pool_check_live_allocations(pool, addresses, count, &answer));
     return answer;
 }
 

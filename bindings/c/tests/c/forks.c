@@ -104,7 +104,7 @@ static void refuses_of_pools(void) {
     REFUSED(cachette_pool_allocate(p, MIB, its.stream, &address));
     REFUSED(cachette_pool_empty_cache(p, &number));
     REFUSED(cachette_pool_stats(p, &stats, sizeof stats));
-    REFUSED(cachette_pool_holds_exactly(p, NULL, 0, &yes));
+    REFUSED(cachette_pool_check_live_allocations(p, NULL, 0, &yes));
     REFUSED(cachette_pool_enter(p, its.stream, &inside));
     REFUSED(cachette_pool_enter_all(p, &inside));
     REFUSED(cachette_pool_route_all(p));

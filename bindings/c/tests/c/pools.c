@@ -126,10 +126,10 @@ static void nulls(cachette_allocator_t *allocator) {
     WRONG(cachette_pool_stats(NULL, &stats, sizeof stats), "`pool` is null");
     WRONG(cachette_pool_stats(pool, NULL, sizeof stats), "`out` is null");
     WRONG(cachette_pool_stats(pool, &stats, 31), "a multiple of 8 from 32 to");
-    WRONG(cachette_pool_holds_exactly(NULL, NULL, 0, &answer), "`pool` is null");
+    WRONG(cachette_pool_check_live_allocations(NULL, NULL, 0, &answer), "`pool` is null");
     CHECK(!answer);
-    WRONG(cachette_pool_holds_exactly(pool, NULL, 1, &answer), "`addresses` is null");
-    WRONG(cachette_pool_holds_exactly(pool, NULL, 0, NULL), "`out_holds` is null");
+    WRONG(cachette_pool_check_live_allocations(pool, NULL, 1, &answer), "`addresses` is null");
+    WRONG(cachette_pool_check_live_allocations(pool, NULL, 0, NULL), "`out_holds` is null");
     CHECK(holds(pool, NULL, 0));
     OK(cachette_pool_release(pool));
     OK(cachette_pool_release(NULL));

@@ -287,7 +287,7 @@ class plugin:
     def create_pool(device: int, source: str | None = None, no_split: bool = False, tag: str = "") -> Pool:
         """Makes a pool of the device, whose segments come from the source called `source`."""
     @staticmethod
-    def pool_holds_exactly(device: int, pool: tuple[int, int], addresses: set[int]) -> bool:
+    def pool_check_live_allocations(device: int, pool: tuple[int, int], addresses: set[int]) -> bool:
         """Whether exactly `addresses` are allocated in a pool, in whatever order."""
     @staticmethod
     def record_history(

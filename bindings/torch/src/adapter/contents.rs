@@ -1,7 +1,7 @@
 //! What is held and what happened, piece by piece.
 
 use cachette::PoolId;
-use cachette::snapshot::{BlockState, Event, Kind, Segment, Snapshot, SnapshotOptions};
+use cachette::snapshot::{BlockState, Event, Segment, SegmentKind, Snapshot, SnapshotOptions};
 
 use super::User;
 use crate::entry::or_raise;
@@ -157,7 +157,7 @@ fn segment_entry(taken: &Snapshot, segment: &Segment) -> SegmentEntry {
         order: segment.order,
         pool: pool_of(taken, segment.pool),
         device: segment.device.cast_signed(),
-        large: segment.kind == Kind::Large,
+        large: segment.kind == SegmentKind::Large,
         elastic: segment.elastic,
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use cachette::PoolOptions;
 use cachette::hal::DevicePtr;
-use cachette::source::{FunctionSource, Place, Source, SourceError};
+use cachette::source::{AllocContext, FunctionSource, Source, SourceError};
 
 use super::User;
 use crate::entry::{number_of, of_memory, or_raise, pointer};
@@ -42,7 +42,7 @@ impl PoolSource {
     fn open(self) -> Arc<dyn Source> {
         let keeper = Arc::new(Closing(self));
         let kept = Arc::clone(&keeper);
-        let allocate = move |bytes, place: &Place| {
+        let allocate = move |bytes, place: &AllocContext| {
             let PoolSource { allocate, user, .. } = keeper.0;
             let device = c_int::try_from(place.device.0).unwrap_or(c_int::MAX);
             // SAFETY: the source is open, and the stream is a live one of the device.
@@ -50,7 +50,7 @@ impl PoolSource {
             let none = || SourceError::out_of_memory("the pool's allocator has no memory");
             DevicePtr::new(made as u64).ok_or_else(none)
         };
-        let free = move |ptr: DevicePtr, _, _: &Place| {
+        let free = move |ptr: DevicePtr, _, _: &AllocContext| {
             let PoolSource { free, user, .. } = kept.0;
             // SAFETY: the source is open, and made this; nobody uses it.
             unsafe { free(user, pointer(ptr.address())) };
@@ -134,7 +134,7 @@ pub unsafe extern "C-unwind" fn cachette_adapter_pool_holds(
             // SAFETY: 1. is the caller's promise.
             _ => unsafe { slice::from_raw_parts(addresses, count) },
         };
-        Ok(pools::open(number_of(device)?, id.into())?.holds_exactly(addresses))
+        Ok(pools::open(number_of(device)?, id.into())?.check_live_allocations(addresses))
     })
 }
 

@@ -8,18 +8,18 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cachette::hal::AnyDevice;
-use cachette::{Imported, Shared};
+use cachette::{ImportedMemory, SharedMemory};
 
 use super::{User, ask_owner};
 use crate::entry::{allocator_of, of_memory, or_raise, pointer};
 use crate::error::Error;
 
 /// What is offered to other processes, by address, until it is freed: whoever has opened it by then keeps it.
-static OFFERED: Mutex<Option<HashMap<u64, Shared<AnyDevice>>>> = Mutex::new(None);
+static OFFERED: Mutex<Option<HashMap<u64, SharedMemory<AnyDevice>>>> = Mutex::new(None);
 /// Whether anything was ever offered. Relaxed: who frees an allocation has seen it offered.
 static ANY: AtomicBool = AtomicBool::new(false);
 
-fn offered() -> MutexGuard<'static, Option<HashMap<u64, Shared<AnyDevice>>>> {
+fn offered() -> MutexGuard<'static, Option<HashMap<u64, SharedMemory<AnyDevice>>>> {
     // Each change is one step, so a panic leaves it whole.
     OFFERED.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -36,7 +36,7 @@ pub(super) fn withdraw(address: u64) {
 
 /// Memory of another process, opened here.
 #[derive(Debug)]
-pub struct Opened(Imported<AnyDevice>);
+pub struct Opened(ImportedMemory<AnyDevice>);
 
 /// Lets other processes of this user open an allocation, as long as it is allocated, and tells `write` its handle.
 ///

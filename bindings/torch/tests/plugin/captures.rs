@@ -24,21 +24,21 @@ fn by_filter(small: bool) {
     };
     bed::start("");
     let (led, other) = (bed::stream(0), bed::stream(0));
-    let before = allocate(30 * MIB, 0, led.get());
+    let before = allocate(30 * MIB, 0, led.handle());
     free(before, 0);
-    assert_eq!(caller.begin(0, POOL, handle(led.get()), small), Outcome::Returned);
+    assert_eq!(caller.begin(0, POOL, handle(led.handle()), small), Outcome::Returned);
     let held = i64::from(!small);
     assert_eq!(caller.filters_held(), held, "the one copy is the allocator's");
-    let inside = allocate(30 * MIB, 0, led.get());
+    let inside = allocate(30 * MIB, 0, led.handle());
     assert_ne!(inside, before, "the pool's memory is its own");
-    let outside = allocate(30 * MIB, 0, other.get());
+    let outside = allocate(30 * MIB, 0, other.handle());
     free(inside, 0);
-    assert_eq!(allocate(30 * MIB, 0, led.get()), inside);
-    assert_ne!(allocate(30 * MIB, 0, other.get()), outside);
+    assert_eq!(allocate(30 * MIB, 0, led.handle()), inside);
+    assert_ne!(allocate(30 * MIB, 0, other.handle()), outside);
     free(inside, 0);
     assert_eq!(caller.end(0, POOL), Outcome::Returned);
     assert_eq!(caller.filters_held(), 0, "it was destroyed with its route");
-    assert_eq!(allocate(30 * MIB, 0, led.get()), before);
+    assert_eq!(allocate(30 * MIB, 0, led.handle()), before);
     let reserved = bed::allocator(0).reserved_bytes();
     release(0, POOL);
     assert_eq!(bed::allocator(0).reserved_bytes(), reserved - 30 * MIB);
@@ -60,24 +60,24 @@ fn capture() {
     let backend = bed::start("");
     let device = bed::device(&backend, 0);
     let stream = bed::stream(0);
-    assert_eq!(caller.begin(0, POOL, handle(stream.get()), false), Outcome::Returned);
+    assert_eq!(caller.begin(0, POOL, handle(stream.handle()), false), Outcome::Returned);
     let capture = device.capture().unwrap();
     // SAFETY: 1. the stream lives as long as the case.
-    unsafe { capture.begin_capture(stream.get(), CaptureMode::Global) }.unwrap();
-    let memory = allocate(30 * MIB, 0, stream.get());
+    unsafe { capture.begin_capture(stream.handle(), CaptureMode::Global) }.unwrap();
+    let memory = allocate(30 * MIB, 0, stream.handle());
     assert!(!memory.is_null());
     free(memory, 0);
-    assert_eq!(allocate(30 * MIB, 0, stream.get()), memory);
+    assert_eq!(allocate(30 * MIB, 0, stream.handle()), memory);
     free(memory, 0);
     // SAFETY: 1. the stream lives as long as the case.
-    let graph = unsafe { capture.end_capture(stream.get()) }.unwrap();
+    let graph = unsafe { capture.end_capture(stream.handle()) }.unwrap();
     assert_eq!(caller.end(0, POOL), Outcome::Returned);
     bed::allocator(0).empty_cache().unwrap();
     assert_eq!(bed::allocator(0).reserved_bytes(), 30 * MIB, "the graph has it");
 
     // A launch that runs while the last user goes is waited for: its memory is the graph's until then.
     // SAFETY: 1. both live; 3. the graph touches nothing.
-    unsafe { capture.launch(&graph, stream.get()) }.unwrap();
+    unsafe { capture.launch(&graph, stream.handle()) }.unwrap();
     release(0, POOL);
     assert_eq!(bed::allocator(0).reserved_bytes(), 0);
     // SAFETY: 1. it was made above.
@@ -89,7 +89,7 @@ fn mistakes() {
         return;
     };
     bed::start("");
-    let stream = handle(bed::stream(0).get());
+    let stream = handle(bed::stream(0).handle());
     let Outcome::Error(text) = caller.end(0, POOL) else {
         panic!("it was never begun");
     };

@@ -66,7 +66,7 @@ fn nothing() {
 
 fn pairs() {
     bed::start("");
-    let stream = bed::stream(0).get();
+    let stream = bed::stream(0).handle();
     let first = allocate(1000, 0, stream);
     assert_eq!(bed::allocator(0).allocated_bytes(), 1024);
     free(first, 0);
@@ -78,7 +78,7 @@ fn pairs() {
 fn quiet() {
     let backend = bed::start("");
     let device = bed::device(&backend, 0);
-    let stream = bed::stream(0).get();
+    let stream = bed::stream(0).handle();
     let all = || {
         for bytes in [1000, MIB, 16 * MIB] {
             free(allocate(bytes, 0, stream), 0);
@@ -118,7 +118,7 @@ fn threads() {
                 for round in 0..500 {
                     let bytes = 512 << (round % 12);
                     // Every other block is of the stream that all threads share.
-                    let stream = if round % 2 == 0 { own.get() } else { DEFAULT };
+                    let stream = if round % 2 == 0 { own.handle() } else { DEFAULT };
                     let memory = allocate(bytes, device, stream);
                     assert!(!memory.is_null());
                     free(memory, device);
@@ -152,9 +152,9 @@ fn unknown_free() {
 fn free_with(kind: ErrorKind) {
     let backend = bed::start("");
     let (own, other) = (bed::stream(0), bed::stream(0));
-    let memory = allocate(MIB, 0, own.get());
+    let memory = allocate(MIB, 0, own.handle());
     // SAFETY: the stream lives as long as the case.
-    unsafe { cachette_torch_record_stream(memory, handle(other.get())) };
+    unsafe { cachette_torch_record_stream(memory, handle(other.handle())) };
     let device = bed::device(&backend, 0);
     device.fail_next(Call::Record, 1, kind);
     device.fail_next(Call::CreateEvent, 1, kind);
@@ -176,32 +176,32 @@ fn failing() {
 fn recorded() {
     let backend = bed::start("");
     let (own, other) = (bed::stream(0), bed::stream(0));
-    let memory = allocate(MIB, 0, own.get());
-    let hold = bed::device(&backend, 0).hold(other.get()).unwrap();
+    let memory = allocate(MIB, 0, own.handle());
+    let hold = bed::device(&backend, 0).hold(other.handle()).unwrap();
     // SAFETY: the stream lives as long as the case.
-    unsafe { cachette_torch_record_stream(memory, handle(other.get())) };
+    unsafe { cachette_torch_record_stream(memory, handle(other.handle())) };
     free(memory, 0);
-    assert_ne!(allocate(MIB, 0, own.get()), memory, "the other stream still uses it");
+    assert_ne!(allocate(MIB, 0, own.handle()), memory, "the other stream still uses it");
     drop(hold);
     other.synchronize().unwrap();
-    assert_eq!(allocate(MIB, 0, own.get()), memory);
+    assert_eq!(allocate(MIB, 0, own.handle()), memory);
     assert_eq!(counters().unknown_uses, 0);
 }
 
 fn not_recorded() {
     bed::start("");
     let own = bed::stream(0);
-    let memory = allocate(MIB, 0, own.get());
+    let memory = allocate(MIB, 0, own.handle());
     let record = |memory, stream| {
         // SAFETY: the streams live as long as the case.
         unsafe { cachette_torch_record_stream(memory, stream) };
     };
-    record(ptr::null_mut(), handle(own.get()));
-    record(memory, handle(own.get()));
+    record(ptr::null_mut(), handle(own.handle()));
+    record(memory, handle(own.handle()));
     assert_eq!(counters().unknown_uses, 0, "null and the own stream are fine");
     free(memory, 0);
-    assert_eq!(allocate(MIB, 0, own.get()), memory, "the own stream holds nothing back");
-    record(ptr::without_provenance_mut(0x1234_5678_9000), handle(own.get()));
+    assert_eq!(allocate(MIB, 0, own.handle()), memory, "the own stream holds nothing back");
+    record(ptr::without_provenance_mut(0x1234_5678_9000), handle(own.handle()));
     assert_eq!(counters().unknown_uses, 1);
 }
 
@@ -210,7 +210,7 @@ fn reset() {
     for device in [0, 1] {
         free(allocate(30 * MIB, device, DEFAULT), device);
     }
-    let kept = allocate(30 * MIB, 1, bed::stream(1).get());
+    let kept = allocate(30 * MIB, 1, bed::stream(1).handle());
     let reserved = || [0, 1].map(|device| bed::allocator(device).reserved_bytes());
     assert_eq!(reserved(), [30 * MIB, 60 * MIB]);
     // SAFETY: there is nothing to promise.

@@ -67,15 +67,15 @@ fn stays_elastic() {
     // Together they need more than the device has, so chunks of the pool would have to move.
     let first = allocate(100 * MIB, 0, DEFAULT);
     assert!(!first.is_null());
-    assert!(allocate(100 * MIB, 0, bed::stream(0).get()).is_null(), "none does");
+    assert!(allocate(100 * MIB, 0, bed::stream(0).handle()).is_null(), "none does");
     begin(0, POOL);
     assert_eq!(allocate(100 * MIB, 0, DEFAULT), memory, "it is where it was");
     free(memory, 0);
     end(0, POOL);
     release(0, POOL);
-    assert!(allocate(100 * MIB, 0, bed::stream(0).get()).is_null(), "one user is left");
+    assert!(allocate(100 * MIB, 0, bed::stream(0).handle()).is_null(), "one user is left");
     release(0, POOL);
-    assert!(!allocate(100 * MIB, 0, bed::stream(0).get()).is_null(), "now they do");
+    assert!(!allocate(100 * MIB, 0, bed::stream(0).handle()).is_null(), "now they do");
 }
 
 fn users() {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use cachette::human::Bytes;
 use cachette_benches::table::Table;
-use cachette_snapshot::{Action, PoolId, Setting, Snapshot, StackId};
+use cachette_snapshot::{PoolId, Setting, Snapshot, StackId, TraceAction};
 use clap::Args;
 
 use super::summary::{Memory, Summary, share};
@@ -108,7 +108,7 @@ impl Page<'_> {
         for (action, count) in summary.actions() {
             writeln!(out, "  {count:>12}  {}", action.name())?;
         }
-        let shortages = summary.events.iter().filter(|event| event.action == Action::OutOfMemory);
+        let shortages = summary.events.iter().filter(|event| event.action == TraceAction::OutOfMemory);
         let count = shortages.clone().count();
         for event in shortages.take(MOST_SHORTAGES) {
             let after = share(event.time_us.abs_diff(first), 1_000_000);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use cachette_snapshot::{Action, Block, BlockState, Event, PoolId, Segment, Snapshot, StackId, Trace};
+use cachette_snapshot::{Block, BlockState, Event, PoolId, Segment, Snapshot, StackId, Trace, TraceAction};
 
 /// Bytes in segments, by what they are used for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -114,12 +114,12 @@ impl<'a> Summary<'a> {
     }
 
     /// How many events there are of each action that has any.
-    pub(super) fn actions(&self) -> impl Iterator<Item = (Action, usize)> {
-        let mut counts = [0; Action::ALL.len()];
+    pub(super) fn actions(&self) -> impl Iterator<Item = (TraceAction, usize)> {
+        let mut counts = [0; TraceAction::ALL.len()];
         for event in &self.events {
             counts[event.action as usize] += 1;
         }
-        let counted = Action::ALL.into_iter().zip(counts);
+        let counted = TraceAction::ALL.into_iter().zip(counts);
         counted.filter(|(_, count)| *count > 0)
     }
 

@@ -3,7 +3,7 @@
 use super::super::key;
 use super::super::tree::{Node, Value};
 use super::{Builder, Made, holds};
-use crate::{Block, BlockState, Kind, Segment, StackId};
+use crate::{Block, BlockState, Segment, SegmentKind, StackId};
 
 impl Builder<'_, '_> {
     pub(super) fn segments(&mut self, value: Value) -> Made<Vec<Segment>> {
@@ -23,7 +23,7 @@ impl Builder<'_, '_> {
             address: 0,
             bytes: 0,
             stream: 0,
-            kind: Kind::Large,
+            kind: SegmentKind::Large,
             pool: 0,
             elastic: false,
             order,
@@ -55,10 +55,10 @@ impl Builder<'_, '_> {
         Ok(segment)
     }
 
-    fn kind(&self, value: Value, node: Node) -> Made<Kind> {
+    fn kind(&self, value: Value, node: Node) -> Made<SegmentKind> {
         match self.word(value) {
-            key::SMALL => Ok(Kind::Small),
-            key::LARGE => Ok(Kind::Large),
+            key::SMALL => Ok(SegmentKind::Small),
+            key::LARGE => Ok(SegmentKind::Large),
             _ => Err(self.amiss(Some(node), "'segment_type'", holds(value, "neither 'small' nor 'large'"))),
         }
     }

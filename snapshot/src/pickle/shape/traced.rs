@@ -3,7 +3,7 @@
 use super::super::key;
 use super::super::tree::{Node, Value};
 use super::{Builder, Made, holds};
-use crate::{Action, Annotation, Event, StackId, Stage, TextId};
+use crate::{Annotation, Event, StackId, Stage, TextId, TraceAction};
 
 impl Builder<'_, '_> {
     pub(super) fn events(&mut self, value: Value, device: u32) -> Made<Vec<Event>> {
@@ -29,7 +29,7 @@ impl Builder<'_, '_> {
             metadata: TextId::NONE,
             context: TextId::NONE,
             pool: 0,
-            action: Action::Alloc,
+            action: TraceAction::Alloc,
         };
         for (name, value) in self.tree.entries(node) {
             match self.word(name) {
@@ -57,9 +57,9 @@ impl Builder<'_, '_> {
         Ok(event)
     }
 
-    fn action(&self, value: Value, node: Node) -> Made<Action> {
+    fn action(&self, value: Value, node: Node) -> Made<TraceAction> {
         let name = self.word(value);
-        Action::named(name).ok_or_else(|| {
+        TraceAction::named(name).ok_or_else(|| {
             let name: String = name.escape_debug().take(40).collect();
             self.amiss(Some(node), "'action'", format!("'{name}' is not known"))
         })

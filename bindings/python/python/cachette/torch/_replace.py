@@ -41,9 +41,9 @@ def _attach_observer(observer: Callable[[int, int, int, int], object]) -> None:
     _plugin.on_out_of_memory(observer)
 
 
-def _holds_exactly(device: int, mempool_id: tuple[int, int], expected_live_allocations: set[int]) -> bool:
+def _check_live_allocations(device: int, mempool_id: tuple[int, int], expected_live_allocations: set[int]) -> bool:
     """Whether just these addresses are allocated in a pool."""
-    return _plugin.pool_holds_exactly(device, mempool_id, expected_live_allocations)
+    return _plugin.pool_check_live_allocations(device, mempool_id, expected_live_allocations)
 
 
 def _record_history(enabled: str | None, context: str | None, stacks: str = "all", max_entries: int = sys.maxsize,
@@ -93,7 +93,7 @@ ANSWERS: dict[str, Callable[..., Any]] = {
     "_cuda_resetAccumulatedMemoryStats": _reset_totals,
     "_cuda_getMemoryFraction": _memory_fraction,
     "_cuda_attach_out_of_memory_observer": _attach_observer,
-    "_cuda_checkPoolLiveAllocations": _holds_exactly,
+    "_cuda_checkPoolLiveAllocations": _check_live_allocations,
     "_accelerator_getDeviceStats": _memory_stats,
     "_accelerator_resetPeakStats": _reset_peaks,
     "_accelerator_resetAccumulatedStats": _reset_totals,
