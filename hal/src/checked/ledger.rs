@@ -93,7 +93,12 @@ impl Ledger {
     /// The driver may reuse a number before the call that ends its last bearer has returned, so what is
     /// still being ended here gives way.
     pub(super) fn note(&mut self, resource: Resource, number: u64, bytes: u64, origin: Origin) {
-        for key in self.overlapping(resource, number, bytes.max(1)) {
+        let replaced = if ADDRESSED.contains(&resource) {
+            self.overlapping(resource, number, bytes.max(1))
+        } else {
+            vec![(resource, number)]
+        };
+        for key in replaced {
             if self.live.get(&key).is_some_and(|entry| !entry.is_live()) {
                 self.bury(key);
             }

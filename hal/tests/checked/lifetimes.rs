@@ -5,9 +5,9 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread;
 
 use cachette_hal::checked::{Misuse, MisuseKind};
-use cachette_hal::{Call, Checked, Device, DevicePtr, Event, StreamRef, Transfer, VirtualMemory};
+use cachette_hal::{Backing, Call, Checked, Device, DevicePtr, Event, Sharing, StreamRef, Transfer, VirtualMemory};
 
-use crate::fake::{Fake, call};
+use crate::fake::{Fake, STRIDE, call};
 use crate::{caught, subject};
 
 /// A checked fake, and the texts that its observer hears.
@@ -137,6 +137,25 @@ fn the_driver_may_reuse_an_address_before_its_free_returns() {
         call!(device.free(younger)).unwrap();
         assert!(device.misuses().is_empty());
     }
+}
+
+#[test]
+fn a_backing_that_could_not_be_destroyed_stays_beside_a_new_one() {
+    let device = Arc::new(subject());
+    // Handles are no addresses: those of two backings may differ by less than the backings have bytes.
+    let bytes = 4 * STRIDE;
+    let backing = device.create_backing(bytes, Sharing::Private).unwrap();
+    let again = Backing::from_raw(backing.raw(), bytes);
+    let other = Arc::clone(&device);
+    device.device().during_next(move || {
+        let made = other.create_backing(bytes, Sharing::Private).unwrap();
+        call!(other.destroy_backing(made)).unwrap();
+    });
+    device.device().fail_next();
+    call!(device.destroy_backing(backing)).unwrap_err();
+    call!(device.destroy_backing(again)).unwrap();
+    assert!(device.misuses().is_empty(), "{:?}", device.misuses());
+    assert!(device.leaks().is_empty());
 }
 
 #[test]
