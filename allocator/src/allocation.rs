@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use cachette_hal::{self as hal, Device, DevicePtr, StreamRef};
 
-use crate::core::BlockId;
+use crate::blocks::BlockId;
 use crate::error::Error;
 use crate::heap::{Heap, Taken};
-use crate::lane::{Lane, Stream};
+use crate::observe::probes;
 use crate::pool::core::Awake;
-use crate::probes;
+use crate::stream_state::{Lane, Stream};
 use crate::uncached::Uncached;
 
 /// Device memory that goes back to its allocator when dropped.

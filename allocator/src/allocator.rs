@@ -1,11 +1,13 @@
 //! The allocator: the front door.
 
-mod callbacks;
-mod empty;
-mod find;
-mod settings;
-mod streams;
-mod view;
+pub(crate) mod callbacks;
+pub(crate) mod empty;
+pub(crate) mod find;
+pub(crate) mod raw;
+pub(crate) mod settings;
+pub(crate) mod stats;
+pub(crate) mod streams;
+pub(crate) mod view;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -15,19 +17,19 @@ use cachette_hal::{AnyDevice, Device, DeviceInfo, StreamRef};
 
 use crate::allocation::Allocation;
 use crate::config::Config;
+use crate::device_state::Shared;
 use crate::error::Error;
 use crate::heap::{Ask, Guard, Heap};
 use crate::heaps::{Heaps, StreamTable};
-use crate::ladder::Found;
-use crate::lane::Stream;
 use crate::pinned;
 use crate::pool::route::{self, Routes};
 use crate::pool::{Launches, PoolId, Pools};
+use crate::retry::Found;
 #[cfg(target_os = "linux")]
 use crate::share::{Exports, Imports};
-use crate::shared::Shared;
 use crate::size::TOO_LARGE;
 use crate::sleep::{Slumber, Store};
+use crate::stream_state::Stream;
 use crate::uncached::Uncached;
 
 pub(crate) use streams::NO_HEAP;

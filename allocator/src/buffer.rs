@@ -14,8 +14,8 @@ use crate::allocation::Allocation;
 use crate::allocator::Allocator;
 use crate::error::Error;
 use crate::fence::Fence;
-use crate::lane::{Lane, Stream, Unsettled};
 use crate::pool::core::Awake;
+use crate::stream_state::{Lane, Stream, Unsettled};
 
 /// How long every wait may fail, before [`Buffer::write`] ends the process.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -4,8 +4,8 @@
 
 use cachette_hal::{self as hal, Ordinal, StreamRef};
 
-use crate::exhaustion::OutOfMemory;
 use crate::human::Bytes;
+use crate::out_of_memory::OutOfMemory;
 use crate::pool::{PoolId, PoolProblem};
 #[cfg(target_os = "linux")]
 use crate::share::ShareProblem;

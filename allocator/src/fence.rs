@@ -5,9 +5,9 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use cachette_hal::{Device, ErrorKind, Event, Progress, Result};
 
-use crate::core::Guard;
-use crate::lane::Lane;
-use crate::shared::Shared;
+use crate::blocks::Guard;
+use crate::device_state::Shared;
+use crate::stream_state::Lane;
 
 /// How often a point is polled before its stream counts as busy.
 const POLLS: usize = 48;

@@ -136,7 +136,7 @@ cfg_if::cfg_if! {
         /// Runs in every child, on its one thread, before `fork` returns there.
         unsafe extern "C" fn child() {
             GENERATION.fetch_add(1, Relaxed);
-            crate::lock::take_badge_off();
+            crate::sync::lock::take_badge_off();
         }
     } else {
         /// There is nothing to watch for: processes are not forked.

@@ -8,7 +8,7 @@ use cachette_hal::{Device, StreamRef};
 
 use crate::fork::ProcessGuard;
 use crate::heap::Heap;
-use crate::slots::Slots;
+use crate::sync::stream_map::Slots;
 
 /// How many heaps come before the parts; the first part is as long, and every further one twice as long.
 const FIRST: usize = 32;

@@ -148,48 +148,38 @@
 //! Freeing walks back as far as the heap, into `heap/give.rs`. `heap/pending.rs` keeps what other streams still use,
 //! `fence.rs` marks points in streams, `index.rs` leads from an address to its heap, `stats/` adds up.
 
+mod address_index;
 mod allocation;
 mod allocator;
 pub mod backends;
+mod blocks;
 mod buffer;
 pub mod config;
-mod core;
+mod device_state;
 mod elastic;
-mod emit;
 mod error;
-mod exhaustion;
 mod fence;
-mod figures;
 pub mod fork;
 mod heap;
 mod heaps;
-pub mod history;
 pub mod human;
-mod index;
-mod ladder;
-mod lane;
-mod leak;
-mod lock;
-mod metrics;
+mod in_flight;
 mod observe;
+mod out_of_memory;
 mod peers;
 pub mod pinned;
 mod policy;
 pub mod pool;
-mod probes;
-mod raw;
+mod retry;
 #[cfg(target_os = "linux")]
 pub mod share;
-mod shared;
 mod size;
 pub mod sleep;
-mod slots;
-pub mod snapshot;
 pub mod source;
 mod stats;
+mod stream_state;
 mod sync;
 mod uncached;
-mod underway;
 
 pub use allocation::Allocation;
 pub use allocator::Allocator;
@@ -199,11 +189,8 @@ pub use cachette_hal as hal;
 pub use config::Config;
 pub use elastic::ElasticSegment;
 pub use error::{Error, PointerProblem};
-pub use exhaustion::{OomHint, OutOfMemory, PoolFigures, TopAllocationSite};
-pub use lane::Stream;
-pub use leak::LeakedAllocation;
-pub use metrics::Metrics;
-pub use observe::{TraceAction, TraceEvent};
+pub use observe::{LeakedAllocation, Metrics, TraceAction, TraceEvent, history, snapshot};
+pub use out_of_memory::{OomHint, OutOfMemory, PoolFigures, TopAllocationSite};
 pub use pinned::{Pinned, PinnedAllocation, PinnedStats};
 pub use pool::{Pool, PoolId, PoolOptions};
 #[cfg(target_os = "linux")]
@@ -212,3 +199,4 @@ pub use size::SegmentKind;
 pub use snapshot::Snapshot;
 pub use source::{Source, SourceError};
 pub use stats::{Stat, StatArray, Stats};
+pub use stream_state::Stream;

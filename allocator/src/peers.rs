@@ -4,7 +4,7 @@ use cachette_hal::owned::RelaxedCapture;
 use cachette_hal::{Device, DevicePtr, Ordinal};
 
 use crate::allocator::{Allocator, Inner};
-use crate::elastic::chunks::memory_of;
+use crate::elastic::chunk_table::memory_of;
 use crate::error::Error;
 use crate::heap::Heap;
 

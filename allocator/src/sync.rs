@@ -1,9 +1,16 @@
 //! The atomics of the lock-free protocols, in one place: `tests/protocols.rs` compiles the same files over a
 //! model checker's.
 
+pub(crate) mod asymmetric_fence;
+pub(crate) mod biased_lock;
+pub(crate) mod lock;
+pub(crate) mod owner_slot;
+pub(crate) mod spin;
+pub(crate) mod stream_map;
+
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
-pub(crate) use crate::lock::barrier::{heavy_barrier, light_barrier};
+pub(crate) use asymmetric_fence::{heavy_barrier, light_barrier};
 
 /// The longest pause is two to this power of the processor's own: some microseconds.
 const LONGEST: u32 = 8;

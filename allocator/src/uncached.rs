@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cachette_hal::{self as hal, Device, DevicePtr, StreamRef};
 
+use crate::device_state::Shared;
 use crate::heap::sum_all;
-use crate::leak::LeakedAllocation;
-use crate::probes;
-use crate::shared::Shared;
+use crate::observe::leak::LeakedAllocation;
+use crate::observe::probes;
 
 /// Memory past the cache, with an owner.
 #[derive(Debug)]

@@ -18,16 +18,16 @@ mod sync {
     }
 }
 
-#[path = "../src/lock/biased.rs"]
+#[path = "../src/sync/biased_lock.rs"]
 #[expect(dead_code, reason = "the model needs only a part of it")]
 mod biased;
-#[path = "../src/history/ring.rs"]
+#[path = "../src/observe/history/ring.rs"]
 #[expect(dead_code, reason = "the model needs only a part of it")]
 mod ring;
-#[path = "../src/slots.rs"]
+#[path = "../src/sync/stream_map.rs"]
 #[expect(dead_code, reason = "the model needs only a part of it")]
 mod slots;
-#[path = "../src/lock/spin.rs"]
+#[path = "../src/sync/spin.rs"]
 mod spin;
 
 use std::ptr;

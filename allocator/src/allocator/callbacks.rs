@@ -5,9 +5,9 @@ use std::sync::Arc;
 use cachette_hal::Device;
 
 use super::Allocator;
-use crate::exhaustion::OutOfMemory;
-use crate::leak::LeakedAllocation;
-use crate::observe::TraceEvent;
+use crate::observe::callbacks::TraceEvent;
+use crate::observe::leak::LeakedAllocation;
+use crate::out_of_memory::OutOfMemory;
 
 impl<D: Device> Allocator<D> {
     /// Calls `observer` with the figures whenever a request ends in out-of-memory, before it returns.

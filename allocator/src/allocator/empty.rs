@@ -6,10 +6,10 @@ use cachette_hal::Device;
 use cachette_hal::owned::RelaxedCapture;
 
 use super::Allocator;
-use crate::emit;
 use crate::error::Error;
 use crate::heap::sum_all;
-use crate::history::Level;
+use crate::observe::history::Level;
+use crate::observe::tracing;
 
 impl<D: Device> Allocator<D> {
     /// Gives every unused segment back to the device, and says how many bytes that were.
@@ -45,7 +45,7 @@ impl<D: Device> Allocator<D> {
         if !fences.is_empty() && !self.shared().settings.never_block.load(Relaxed) {
             self.shared().totals.waits.fetch_add(1, Relaxed);
             // A block whose wait fails stays, and the others do not.
-            emit::waiting(|| {
+            tracing::waiting(|| {
                 for fence in &fences {
                     let _ = fence.wait();
                 }

@@ -7,8 +7,8 @@ use cachette_hal::Device;
 use super::Inner;
 use crate::error::Error;
 use crate::heap::{Ask, Heap, Taken};
-use crate::history::Level;
-use crate::ladder::{Climb, Found, pass_guards};
+use crate::observe::history::Level;
+use crate::retry::{Climb, Found, pass_guards};
 
 impl<D: Device> Inner<D> {
     /// Finds a block where none fits or guards stand before it, and makes the heap's stream wait for them.

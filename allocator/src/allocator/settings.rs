@@ -6,9 +6,9 @@ use cachette_hal::Device;
 
 use super::Allocator;
 use crate::config::Config;
+use crate::device_state::fraction_of;
 use crate::error::Error;
 use crate::policy::Policy;
-use crate::shared::fraction_of;
 
 impl<D: Device> Allocator<D> {
     /// Bounds what the allocator may hold to a fraction of the device's memory; 1 is no bound.

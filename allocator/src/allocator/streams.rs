@@ -8,8 +8,8 @@ use cachette_hal::{self as hal, Device, StreamRef};
 use super::{Allocator, Inner};
 use crate::error::Error;
 use crate::heap::Heap;
-use crate::lane::{Lane, Stream};
 use crate::policy::Policy;
+use crate::stream_state::{Lane, Stream};
 
 /// More streams than any driver has.
 pub(crate) const NO_HEAP: hal::Error = hal::Error::new(hal::ErrorKind::OutOfMemory, "create_stream");

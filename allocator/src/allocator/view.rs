@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use cachette_hal::{self as hal, Device};
 
 use super::{Allocator, Inner};
-use crate::leak::{LeakedAllocation, leaks_of};
+use crate::observe::leak::{LeakedAllocation, leaks_of};
 
 impl<D: Device> Allocator<D> {
     /// The largest block that is free, in bytes.

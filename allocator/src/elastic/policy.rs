@@ -3,7 +3,7 @@
 //! Three choices are made for a request that finds no free block. `docs/elastic.md` tells what each of them
 //! gains, and what else was tried.
 //!
-//! * **Where** ([`place`](super::place)): where the fewest bytes are missing, and there at the first place. Free blocks
+//! * **Where** ([`place`](crate::elastic::placement)): where the fewest bytes are missing, and there at the first place. Free blocks
 //!   that are too small by themselves are used up first, and what is missing is rounded to whole pages least often.
 //! * **From what**: new memory, as long as hardly more is held than was ever in use at once; then spare chunks, of
 //!   this heap and of others whose stream is idle; and new memory again if those do not suffice. A program that
@@ -13,9 +13,9 @@
 //!   little get fine chunks, and programs that ask for much at once get few. What is very large comes in few
 //!   pieces whatever was paid, as another process may have to open each.
 
-use super::place::{Place, choose, longest_hole};
 use super::{Fill, Tuning};
-use crate::core::{Chunk, Run, Spare};
+use crate::blocks::{Chunk, Run, Spare};
+use crate::elastic::placement::{Place, choose, longest_hole};
 use crate::size::{LARGE_SEGMENT, SegmentKind};
 
 /// A new chunk is at most this part of what may still be asked of the device: what comes last is cut finest.

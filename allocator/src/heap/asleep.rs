@@ -8,10 +8,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use cachette_hal::{self as hal, Device, DevicePtr, ErrorKind, VirtualMemory};
 
 use super::Heap;
-use crate::core::{BlockState, Chunk};
-use crate::lane::Lane;
-use crate::observe::TraceAction;
+use crate::blocks::{BlockState, Chunk};
+use crate::observe::callbacks::TraceAction;
 use crate::stats::Counted;
+use crate::stream_state::Lane;
 
 impl<D: Device> Heap<D> {
     /// Takes no requests any more, or takes them again.
@@ -198,7 +198,7 @@ fn parts_within(used: &[Range<u64>], chunk: &Chunk) -> Vec<Range<u64>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::ChunkId;
+    use crate::blocks::ChunkId;
     use crate::size::SegmentKind;
 
     #[test]

@@ -3,8 +3,8 @@
 use cachette_hal::{Device, StreamRef};
 
 use super::Heap;
-use super::notes::Stacks;
-use crate::core::{Block, BlockState, ShelfCopy};
+use crate::blocks::{Block, BlockState, ShelfCopy};
+use crate::heap::history::Stacks;
 use crate::pool::PoolId;
 
 /// A heap at one moment.

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use cachette_hal::{Device, StreamRef};
 
 use super::{Ask, Heap, State, Uses};
-use crate::core::{BlockId, BlockState};
-use crate::lane::Lane;
-use crate::observe::{Told, TraceAction};
+use crate::blocks::{BlockId, BlockState};
+use crate::observe::callbacks::{Told, TraceAction};
+use crate::observe::probes;
 use crate::pool::PoolProblem;
-use crate::probes;
+use crate::stream_state::Lane;
 
 /// An allocation as it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use cachette_hal::Device;
 
 use super::Heap;
-use crate::core::{BlockId, BlockState, BlockView, SegmentId, SegmentView};
+use crate::blocks::{BlockId, BlockState, BlockView, SegmentId, SegmentView};
 use crate::fence::Fence;
 use crate::size::SegmentKind;
 use crate::stats::{Counted, Row};

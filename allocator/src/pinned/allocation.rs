@@ -9,7 +9,7 @@ use cachette_hal::{AnyDevice, Device, DevicePtr};
 use super::bucket::Place;
 use super::cache::{Cache, Taken};
 use crate::error::Error;
-use crate::lane::Stream;
+use crate::stream_state::Stream;
 
 /// Pinned host memory that goes back to its allocator when dropped.
 ///

@@ -10,7 +10,7 @@ use cachette_hal::Device;
 use super::memory::Memory;
 use super::stats::Counts;
 use super::uses::{Keeper, Uses};
-use crate::lane::Lane;
+use crate::stream_state::Lane;
 
 /// Which block: the bucket it is of, and its slot there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -18,12 +18,12 @@ use super::reserve::Reserve;
 use super::stats::{PinnedStats, Totals};
 use super::uses::Uses;
 use super::worker::{self, Worker};
+use crate::device_state::Shared;
 use crate::error::Error;
-use crate::leak::LeakedAllocation;
-use crate::lock::{self, Lock};
+use crate::observe::leak::LeakedAllocation;
 use crate::pool::route::Routes;
-use crate::shared::Shared;
 use crate::size::TOO_LARGE;
+use crate::sync::lock::{self, Lock};
 
 /// One bucket for every power of two.
 const BUCKETS: usize = 64;

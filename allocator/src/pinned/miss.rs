@@ -11,7 +11,7 @@ use super::cache::{Cache, Taken, unpoisoned};
 use super::memory::Memory;
 use crate::config::Config;
 use crate::error::Error;
-use crate::lock;
+use crate::sync::lock;
 
 impl<D: Device> Cache<D> {
     /// Finds a block where none was free: one whose uses have ended, one from the driver, and if that has none left,

@@ -9,8 +9,8 @@ use super::bucket::Place;
 use super::cache::{Cache, unpoisoned};
 use super::pending::Waiter;
 use crate::fence::Fence;
-use crate::lane::Lane;
 use crate::pool::core::PoolCore;
+use crate::stream_state::Lane;
 
 /// Who was recorded to use a block.
 #[derive(Debug)]

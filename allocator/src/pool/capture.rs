@@ -6,9 +6,9 @@ use cachette_hal::{self as hal, CaptureMode, Device, StreamRef};
 
 use super::{Filter, Pool, PoolId, PoolProblem};
 use crate::allocator::Allocator;
+use crate::device_state::Shared;
 use crate::error::Error;
-use crate::lane::Stream;
-use crate::shared::Shared;
+use crate::stream_state::Stream;
 
 /// A capture under way; requests for streams that take part are served by its pool.
 ///

@@ -22,7 +22,7 @@ use super::link;
 use super::offer::{Offer, SharedMemory};
 use super::problem::ShareProblem;
 use super::server::{Entrance, serve};
-use crate::core::BlockId;
+use crate::blocks::BlockId;
 use crate::error::Error;
 use crate::heap::Heap;
 

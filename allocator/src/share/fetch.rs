@@ -15,7 +15,7 @@ use super::link;
 use super::problem::ShareProblem;
 use super::way::{reach, system};
 use super::wire::{Names, Refusal, Reply, Request};
-use crate::elastic::chunks::Exported;
+use crate::elastic::chunk_table::Exported;
 use crate::fork::ProcessGuard;
 
 /// How long the other process may take for one answer.

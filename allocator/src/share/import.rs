@@ -10,8 +10,8 @@ use super::fetch::{Greeting, Link};
 use super::handle::Handle;
 use super::mapped::Mapped;
 use super::problem::ShareProblem;
+use crate::device_state::Shared as Common;
 use crate::error::Error;
-use crate::shared::Shared as Common;
 
 /// Memory of another process.
 ///

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use cachette_hal::{self as hal, Backing, Device, DevicePtr, VirtualMemory};
 
 use super::fetch::Piece;
-use crate::elastic::chunks::{Exported, memory_of};
-use crate::shared::Shared as Common;
+use crate::device_state::Shared as Common;
+use crate::elastic::chunk_table::{Exported, memory_of};
 
 /// Chunks of another process, mapped side by side in just as many addresses as they need.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use crate::core::Split;
+use crate::blocks::Split;
 use crate::size::SegmentKind;
 
 /// What a heap counts; the rest of the statistics is derived from it.

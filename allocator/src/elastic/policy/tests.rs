@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 
 use super::*;
+use crate::blocks::{BlockId, ChunkId};
 use crate::config::ElasticSetting;
-use crate::core::{BlockId, ChunkId};
 use crate::size::GRAIN;
 
 const PAGE: u64 = 2 << 20;

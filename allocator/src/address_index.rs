@@ -1,0 +1,195 @@
+//! From an address to the segment it lies in, without a lock.
+//!
+//! The address space is cut into pages of 2 MiB. No segment is smaller, so at most two touch one page: one that
+//! covers its start, and one that begins inside it. A page names both by heap and segment; two levels of tables
+//! lead to it, the lower ones made when first needed. An answer is a hint that the heap checks under its lock.
+
+#![forbid(unsafe_code)]
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use crate::blocks::SegmentId;
+
+const PAGE_SHIFT: u32 = 21;
+const LEAF_SHIFT: u32 = 14;
+const ROOT_SHIFT: u32 = 13;
+/// Addresses from here on, which few systems have, are kept in a plain map.
+const FAR: u64 = 1 << (PAGE_SHIFT + LEAF_SHIFT + ROOT_SHIFT);
+
+/// A segment, by its heap and its place there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Home {
+    pub(crate) heap: u32,
+    pub(crate) segment: SegmentId,
+}
+
+impl Home {
+    /// Zero stands for no segment, so the segment's number is kept one higher.
+    const fn pack(self) -> u64 {
+        (self.heap as u64) << 32 | (self.segment.0 as u64 + 1)
+    }
+
+    #[inline]
+    fn unpack(packed: u64) -> Option<Self> {
+        let segment = u32::try_from((packed & 0xFFFF_FFFF).checked_sub(1)?).ok()?;
+        Some(Self { heap: u32::try_from(packed >> 32).ok()?, segment: SegmentId(segment) })
+    }
+}
+
+/// The segments that touch one page.
+#[derive(Debug, Default)]
+struct Page {
+    /// The one that covers the page's first byte.
+    over: AtomicU64,
+    /// The one that begins inside the page.
+    within: AtomicU64,
+}
+
+type Leaf = Box<[Page]>;
+
+/// From an address to the segment it lies in.
+pub(crate) struct Index {
+    root: Box<[OnceLock<Leaf>]>,
+    far: Mutex<BTreeMap<u64, (u64, Home)>>,
+}
+
+impl fmt::Debug for Index {
+    /// Counts, since the tables are megabytes long.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let leaves = self.root.iter().filter(|leaf| leaf.get().is_some());
+        f.debug_struct("Index").field("tables", &leaves.count()).finish_non_exhaustive()
+    }
+}
+
+impl Default for Index {
+    fn default() -> Self {
+        Self { root: (0..1 << ROOT_SHIFT).map(|_| OnceLock::new()).collect(), far: Mutex::default() }
+    }
+}
+
+impl Index {
+    /// Remembers where the segment at `base` lives.
+    pub(crate) fn insert(&self, base: u64, bytes: u64, home: Home) {
+        if base + bytes > FAR {
+            self.far().insert(base, (bytes, home));
+            return;
+        }
+        self.write(base, bytes, home.pack());
+    }
+
+    /// Forgets the segment at `base`.
+    pub(crate) fn remove(&self, base: u64, bytes: u64) {
+        if base + bytes > FAR {
+            self.far().remove(&base);
+            return;
+        }
+        self.write(base, bytes, 0);
+    }
+
+    fn write(&self, base: u64, bytes: u64, packed: u64) {
+        for page in base >> PAGE_SHIFT..=(base + bytes - 1) >> PAGE_SHIFT {
+            let slot = self.page_or_make(page);
+            let entry = if base <= page << PAGE_SHIFT { &slot.over } else { &slot.within };
+            // Pairs with the loads in `find`. Whoever owns an address got it after this store.
+            entry.store(packed, Ordering::Release);
+        }
+    }
+
+    /// The segments in which `address` can lie: the one that begins in its page, and the one that covers its start.
+    #[inline]
+    pub(crate) fn find(&self, address: u64) -> [Option<Home>; 2] {
+        if address >= FAR {
+            return [self.find_far(address), None];
+        }
+        let page = address >> PAGE_SHIFT;
+        let (root, leaf) = places(page);
+        let Some(page) = self.root[root].get().map(|table| &table[leaf]) else {
+            return [None, None];
+        };
+        // Both pair with the store in `write`.
+        let over = page.over.load(Ordering::Acquire);
+        let within = page.within.load(Ordering::Acquire);
+        [Home::unpack(over), Home::unpack(within)]
+    }
+
+    fn find_far(&self, address: u64) -> Option<Home> {
+        let far = self.far();
+        let (base, (bytes, home)) = far.range(..=address).next_back()?;
+        (address < base + bytes).then_some(*home)
+    }
+
+    fn page_or_make(&self, page: u64) -> &Page {
+        let (root, leaf) = places(page);
+        let table = self.root[root].get_or_init(|| (0..1 << LEAF_SHIFT).map(|_| Page::default()).collect());
+        &table[leaf]
+    }
+
+    fn far(&self) -> MutexGuard<'_, BTreeMap<u64, (u64, Home)>> {
+        self.far.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Where a page is: its place in the root, and in the table below.
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "both are masked to less than 16 bits")]
+const fn places(page: u64) -> (usize, usize) {
+    ((page >> LEAF_SHIFT) as usize & ((1 << ROOT_SHIFT) - 1), page as usize & ((1 << LEAF_SHIFT) - 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use cachette_hal::Ordinal;
+    use cachette_hal_host::{HostBackend, HostConfig};
+
+    use super::*;
+    use crate::Allocator;
+
+    const MIB: u64 = 1 << 20;
+
+    fn home(heap: u32) -> Home {
+        Home { heap, segment: SegmentId(heap * 7) }
+    }
+
+    #[test]
+    fn neighbours_that_share_a_page_are_told_apart() {
+        let index = Index::default();
+        let start = 0x7000_0000_0000 + 4096;
+        index.insert(start, 2 * MIB, home(1));
+        index.insert(start + 2 * MIB, 4 * MIB, home(2));
+        assert_eq!(index.find(start), [None, Some(home(1))]);
+        let shared = index.find(start + 2 * MIB);
+        assert_eq!(shared, [Some(home(1)), Some(home(2))]);
+        index.remove(start, 2 * MIB);
+        assert_eq!(index.find(start + 2 * MIB), [None, Some(home(2))]);
+        assert_eq!(index.find(start + 5 * MIB), [Some(home(2)), None]);
+    }
+
+    #[test]
+    fn far_addresses_are_found_too() {
+        let index = Index::default();
+        index.insert(FAR + 2 * MIB, 2 * MIB, home(3));
+        assert_eq!(index.find(FAR + 3 * MIB), [Some(home(3)), None]);
+        assert_eq!(index.find(FAR + 4 * MIB), [None, None]);
+        assert_eq!(index.find(u64::MAX), [None, None]);
+        index.remove(FAR + 2 * MIB, 2 * MIB);
+        assert_eq!(index.find(FAR + 3 * MIB), [None, None]);
+    }
+
+    #[test]
+    fn segments_and_chunks_that_left_the_cache_are_forgotten() {
+        for keys in ["", "expandable_segments:True"] {
+            let backend = HostBackend::new(HostConfig::default().phantom(true)).unwrap();
+            let device = backend.device(Ordinal(0)).unwrap();
+            let allocator = Allocator::with_config(device, &keys.parse().unwrap());
+            let stream = allocator.create_stream().unwrap();
+            let index = &allocator.inner().shared.index;
+            let address = allocator.allocate(4 * MIB, &stream).unwrap().address();
+            assert_ne!(index.find(address), [None, None], "{keys}");
+            allocator.empty_cache().unwrap();
+            assert_eq!(index.find(address), [None, None], "{keys}");
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! Memory by address alone, for callers in other languages.
+
+use std::sync::Arc;
+
+use cachette_hal::{Device, StreamRef};
+
+use crate::allocator::Allocator;
+use crate::blocks::{BlockId, BlockState};
+use crate::error::{Error, PointerProblem};
+use crate::heap::{Ask, Heap};
+use crate::observe::probes;
+use crate::pool::route;
+use crate::size::TOO_LARGE;
+use crate::uncached::Uncached;
+
+impl<D: Device> Allocator<D> {
+    /// Allocates for work in a stream that the caller keeps; the address, zero for no bytes.
+    ///
+    /// # Safety
+    ///
+    /// As for [`adopt_stream`](Self::adopt_stream).
+    #[inline]
+    pub unsafe fn allocate_raw(&self, bytes: u64, stream: StreamRef) -> Result<u64, Error> {
+        if bytes.wrapping_sub(1) >= TOO_LARGE - 1 {
+            return self.allocate_raw_oddly(bytes, stream);
+        }
+        let mut heap = self.inner().heap_of_raw(stream)?;
+        if route::is_inside() {
+            let inside = self.inner().heap_inside(stream, || Ok(heap.lane()))?;
+            heap = inside.unwrap_or(heap);
+        }
+        let ask = Ask { requested: bytes, raw: true };
+        let taken = match heap.take_again(ask) {
+            Ok(taken) => taken,
+            Err(held) => match heap.take(held, ask) {
+                Some(taken) if !taken.guarded => taken,
+                None if self.passes_cache(heap) => return self.allocate_raw_oddly(bytes, stream),
+                taken => self.inner().find_slowly(heap, ask, taken)?.taken,
+            },
+        };
+        probes::malloc(heap.shared(), taken.address, bytes, stream);
+        Ok(taken.address)
+    }
+
+    #[cold]
+    fn allocate_raw_oddly(&self, bytes: u64, stream: StreamRef) -> Result<u64, Error> {
+        if bytes == 0 {
+            return Ok(0);
+        }
+        if bytes >= TOO_LARGE {
+            return Err(Error::TooLarge { bytes });
+        }
+        self.inner().shared.origin.check()?;
+        let memory = Uncached::allocate(&self.inner().shared, bytes, stream)?;
+        let address = memory.address();
+        memory.make_raw();
+        Ok(address)
+    }
+
+    /// Frees what [`allocate_raw`](Self::allocate_raw) gave, or
+    /// [`Allocation::into_raw`](crate::Allocation::into_raw); zero is nothing.
+    ///
+    /// After a failure of the driver the memory counts as freed all the same, and becomes free later. In a forked
+    /// child nothing happens.
+    #[inline]
+    pub fn free_raw(&self, address: u64) -> Result<(), Error> {
+        if address == 0 {
+            return Ok(());
+        }
+        let [over, within] = self.inner().shared.index.find(address);
+        for home in [over, within] {
+            let Some(home) = home else { continue };
+            let Some(heap) = self.inner().heaps.get(home.heap) else {
+                continue;
+            };
+            if let Ok(given) = heap.give_at(home.segment, address) {
+                return given.end().map_err(Error::from);
+            }
+        }
+        self.free_uncached(address)
+    }
+
+    #[cold]
+    fn free_uncached(&self, address: u64) -> Result<(), Error> {
+        let shared = &self.inner().shared;
+        if shared.origin.is_inherited() {
+            return Ok(());
+        }
+        if let Some(freed) = shared.uncached.free_raw(&shared.device, address) {
+            return Ok(freed?);
+        }
+        let why = self.diagnose(address);
+        Err(Error::InvalidPointer { address, why })
+    }
+
+    /// Says that `stream` uses the memory at `address` too; see
+    /// [`Allocation::record_stream`](crate::Allocation::record_stream). Zero is nothing.
+    ///
+    /// # Safety
+    ///
+    /// As for [`adopt_stream`](Self::adopt_stream).
+    pub unsafe fn record_stream_raw(&self, address: u64, stream: StreamRef) -> Result<(), Error> {
+        self.inner().shared.origin.check()?;
+        if address == 0 || self.inner().shared.uncached.knows(address) {
+            return Ok(());
+        }
+        let (heap, id) = self.find(address)?;
+        let lane = Arc::clone(self.inner().heap_of_raw(stream)?.lane());
+        heap.record_use(id, &lane);
+        Ok(())
+    }
+
+    /// The memory of the device that an allocation lies in: its first address and its bytes.
+    pub fn base_allocation(&self, address: u64) -> Result<(u64, u64), Error> {
+        self.inner().shared.origin.check()?;
+        if let Some(bytes) = self.inner().shared.uncached.bytes_at(address) {
+            return Ok((address, bytes));
+        }
+        let (heap, id) = self.find(address)?;
+        heap.segment_of(id).ok_or(Error::InvalidPointer { address, why: PointerProblem::Free })
+    }
+
+    /// The bytes of the allocation that begins at `address`.
+    pub fn bytes_at(&self, address: u64) -> Result<u64, Error> {
+        self.inner().shared.origin.check()?;
+        if let Some(bytes) = self.inner().shared.uncached.bytes_at(address) {
+            return Ok(bytes);
+        }
+        let (heap, id) = self.find(address)?;
+        Ok(heap.bytes_of(id))
+    }
+
+    /// The allocation that begins at `address`.
+    pub(crate) fn find(&self, address: u64) -> Result<(Arc<Heap<D>>, BlockId), Error> {
+        let homes = self.inner().shared.index.find(address);
+        for home in homes.into_iter().flatten() {
+            if let Some(heap) = self.inner().heaps.get(home.heap)
+                && let Some((id, held)) = heap.find(home.segment, address)
+            {
+                if held {
+                    return Ok((Arc::clone(heap), id));
+                }
+                let why = PointerProblem::FreedTwice;
+                return Err(Error::InvalidPointer { address, why });
+            }
+        }
+        let why = self.diagnose(address);
+        Err(Error::InvalidPointer { address, why })
+    }
+
+    /// What is wrong with an address that cannot be freed.
+    fn diagnose(&self, address: u64) -> PointerProblem {
+        for home in self.inner().shared.index.find(address).into_iter().flatten() {
+            let Some(heap) = self.inner().heaps.get(home.heap) else {
+                continue;
+            };
+            let view = heap.view();
+            let Some(segment) =
+                view.segments.iter().find(|segment| (segment.base..segment.base + segment.bytes).contains(&address))
+            else {
+                continue;
+            };
+            let block = segment.blocks.iter().find(|block| {
+                let start = segment.base + block.offset;
+                (start..start + block.bytes).contains(&address)
+            });
+            let Some(block) = block else { continue };
+            let start = segment.base + block.offset;
+            return match block.state {
+                BlockState::Allocated if address == start => PointerProblem::Owned,
+                BlockState::Allocated => PointerProblem::Interior { start, offset: address - start },
+                BlockState::Pending => PointerProblem::FreedTwice,
+                _ => PointerProblem::Free,
+            };
+        }
+        PointerProblem::Foreign
+    }
+}

@@ -1,0 +1,37 @@
+//! The core: which block serves a request, without a device, a lock or a line of `unsafe`.
+//!
+//! Everything here is about offsets and indices. A [`Shelf`] holds the segments of one heap, the blocks that
+//! tile them, and the free ones in order:
+//!
+//! ```text
+//! segment   |  block   | block |      block       | block |     blocks tile their segment
+//!           | allocated| free  |     allocated    | free  |
+//!                         │                           │
+//!                SmallBins: one list a size      LargeBins: one tree a range of sizes
+//! ```
+//!
+//! Two free blocks never lie side by side, with one exception: the block freed last stays as it is until the
+//! next request shows whether it can be used again just so (see [`Shelf`]).
+
+#![forbid(unsafe_code)]
+
+pub(crate) mod address_list;
+pub(crate) mod check;
+pub(crate) mod copy;
+pub(crate) mod guard;
+pub(crate) mod heap_blocks;
+pub(crate) mod large_bins;
+pub(crate) mod restore;
+pub(crate) mod segment;
+pub(crate) mod small_bins;
+pub(crate) mod start_index;
+pub(crate) mod table;
+
+pub(crate) use crate::elastic::blocks::Held;
+pub(crate) use crate::elastic::chunk_map::{Chunk, ChunkId, Ground, Run, Spare};
+pub(crate) use check::{BlockView, SegmentView};
+pub(crate) use copy::{SegmentCopy, ShelfCopy};
+pub(crate) use guard::Guard;
+pub(crate) use heap_blocks::{IdleSegment, Shelf, Split};
+pub(crate) use segment::{Segment, SegmentId};
+pub(crate) use table::{Block, BlockId, BlockState};

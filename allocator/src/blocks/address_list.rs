@@ -1,0 +1,210 @@
+//! Free blocks in order of place, and the first of them that is large enough.
+//!
+//! A list in leaves of up to [`LEAF`] blocks. Each leaf knows its first place and the largest of its blocks, so a search
+//! looks at one number a leaf and then at those of one leaf; they lie side by side, and a processor compares several at
+//! once. A block that grows, shrinks or goes over to another index keeps its entry as long as the order stays.
+
+use crate::blocks::BlockId;
+use crate::blocks::table::{Block, BlockTable};
+
+/// The most blocks in a leaf.
+const LEAF: usize = 64;
+/// Leaves side by side that have no more blocks than this become one.
+const FEW: usize = LEAF / 2;
+
+/// Free blocks in order of [`Block::place`]: the oldest segment first, and by address there.
+#[derive(Debug, Default)]
+pub(crate) struct Places {
+    /// The first place in each leaf.
+    starts: Vec<u64>,
+    /// The grains of the largest block in each leaf.
+    largest: Vec<u32>,
+    /// None is empty.
+    #[expect(clippy::vec_box, reason = "a leaf is a kilobyte, and those after a new one move")]
+    leaves: Vec<Box<Leaf>>,
+}
+
+/// Blocks side by side.
+#[derive(Debug)]
+struct Leaf {
+    count: usize,
+    places: [u64; LEAF],
+    grains: [u32; LEAF],
+    ids: [BlockId; LEAF],
+}
+
+impl Leaf {
+    const EMPTY: Self = Self { count: 0, places: [0; LEAF], grains: [0; LEAF], ids: [BlockId::NONE; LEAF] };
+
+    fn largest(&self) -> u32 {
+        // What is not in use counts as well: zero, so that the loop has a fixed length.
+        self.grains.iter().fold(0, |most, grains| most.max(*grains))
+    }
+
+    /// The number of blocks before a place.
+    fn before(&self, place: u64) -> usize {
+        self.places[..self.count].partition_point(|known| *known < place)
+    }
+
+    fn set(&mut self, at: usize, block: &Block, id: BlockId) {
+        self.places[at] = block.place();
+        self.grains[at] = block.grains;
+        self.ids[at] = id;
+    }
+
+    fn insert(&mut self, at: usize, block: &Block, id: BlockId) {
+        let last = self.count;
+        self.places.copy_within(at..last, at + 1);
+        self.grains.copy_within(at..last, at + 1);
+        self.ids.copy_within(at..last, at + 1);
+        self.count += 1;
+        self.set(at, block, id);
+    }
+
+    fn remove(&mut self, at: usize) {
+        let last = self.count;
+        self.places.copy_within(at + 1..last, at);
+        self.grains.copy_within(at + 1..last, at);
+        self.ids.copy_within(at + 1..last, at);
+        self.count -= 1;
+        self.grains[self.count] = 0;
+    }
+
+    /// Moves the blocks from one on to the end of another leaf, which has room for them.
+    fn move_to(&mut self, from: usize, other: &mut Self) {
+        let (moved, end) = (self.count - from, other.count);
+        other.places[end..end + moved].copy_from_slice(&self.places[from..self.count]);
+        other.grains[end..end + moved].copy_from_slice(&self.grains[from..self.count]);
+        other.ids[end..end + moved].copy_from_slice(&self.ids[from..self.count]);
+        other.count += moved;
+        self.grains[from..].fill(0);
+        self.count = from;
+    }
+}
+
+impl Places {
+    /// The first block of at least `grains`.
+    pub(crate) fn first(&self, grains: u32) -> BlockId {
+        let fits = |has: &u32| *has >= grains;
+        let Some(leaf) = self.largest.iter().position(fits) else {
+            return BlockId::NONE;
+        };
+        let leaf = &self.leaves[leaf];
+        let at = leaf.grains.iter().position(fits);
+        at.map_or(BlockId::NONE, |at| leaf.ids[at])
+    }
+
+    /// Lists a free block.
+    pub(crate) fn insert(&mut self, blocks: &BlockTable, id: BlockId) {
+        let block = &blocks[id];
+        if self.leaves.is_empty() {
+            self.add_leaf(0, Box::new(Leaf::EMPTY));
+        }
+        let mut leaf = self.leaf_of(block.place());
+        if self.leaves[leaf].count == LEAF {
+            let mut upper = Box::new(Leaf::EMPTY);
+            self.leaves[leaf].move_to(LEAF / 2, &mut upper);
+            let belongs_above = block.place() > upper.places[0];
+            self.add_leaf(leaf + 1, upper);
+            self.refresh(leaf);
+            leaf += usize::from(belongs_above);
+        }
+        let there = &mut self.leaves[leaf];
+        there.insert(there.before(block.place()), block, id);
+        self.starts[leaf] = there.places[0];
+        self.largest[leaf] = self.largest[leaf].max(block.grains);
+    }
+
+    /// Takes the block at a place out.
+    pub(crate) fn remove(&mut self, place: u64) {
+        let leaf = self.leaf_of(place);
+        let there = &mut self.leaves[leaf];
+        there.remove(there.before(place));
+        if there.count > 0 {
+            self.refresh(leaf);
+        } else {
+            self.drop_leaf(leaf);
+        }
+        self.thin_out(leaf);
+        self.thin_out(leaf.wrapping_sub(1));
+    }
+
+    /// Lists `id` instead of the block that was at a place; no other is between the two.
+    pub(crate) fn replace(&mut self, blocks: &BlockTable, place: u64, id: BlockId) {
+        let block = &blocks[id];
+        let leaf = self.leaf_of(place);
+        let there = &mut self.leaves[leaf];
+        let at = there.before(place);
+        let had = there.grains[at];
+        there.set(at, block, id);
+        self.starts[leaf] = there.places[0];
+        if block.grains >= self.largest[leaf] {
+            self.largest[leaf] = block.grains;
+        } else if had == self.largest[leaf] {
+            self.largest[leaf] = there.largest();
+        }
+    }
+
+    /// Every listed block, by place.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = BlockId> + '_ {
+        let leaves = self.leaves.iter();
+        leaves.flat_map(|leaf| leaf.ids[..leaf.count].iter().copied())
+    }
+
+    /// Whether every entry is as its block, in order, and every leaf knows its blocks.
+    pub(crate) fn agrees(&self, blocks: &BlockTable) -> bool {
+        let sorted = self.iter().is_sorted_by_key(|id| blocks[id].place());
+        let leaves = self.leaves.iter().enumerate().all(|(at, leaf)| {
+            let ids = leaf.ids[..leaf.count].iter().enumerate();
+            let same = |(at, id): (usize, &BlockId)| {
+                let block = &blocks[*id];
+                (leaf.places[at], leaf.grains[at]) == (block.place(), block.grains)
+            };
+            leaf.count > 0
+                && self.starts[at] == leaf.places[0]
+                && self.largest[at] == leaf.largest()
+                && ids.into_iter().all(same)
+        });
+        sorted && leaves
+    }
+
+    /// The leaf that a place belongs to; there is one.
+    fn leaf_of(&self, place: u64) -> usize {
+        let after = self.starts.partition_point(|start| *start <= place);
+        after.saturating_sub(1)
+    }
+
+    /// Brings up to date what is known of a leaf.
+    fn refresh(&mut self, leaf: usize) {
+        let there = &self.leaves[leaf];
+        self.starts[leaf] = there.places[0];
+        self.largest[leaf] = there.largest();
+    }
+
+    fn add_leaf(&mut self, at: usize, leaf: Box<Leaf>) {
+        self.starts.insert(at, leaf.places[0]);
+        self.largest.insert(at, leaf.largest());
+        self.leaves.insert(at, leaf);
+    }
+
+    fn drop_leaf(&mut self, at: usize) -> Box<Leaf> {
+        self.starts.remove(at);
+        self.largest.remove(at);
+        self.leaves.remove(at)
+    }
+
+    /// Makes one leaf of this and the next, if both have few blocks.
+    fn thin_out(&mut self, leaf: usize) {
+        let (this, next) = (self.leaves.get(leaf), self.leaves.get(leaf.wrapping_add(1)));
+        let count = |leaf: Option<&Box<Leaf>>| leaf.map_or(LEAF, |leaf| leaf.count);
+        if count(this) + count(next) > FEW {
+            return;
+        }
+        let mut next = self.drop_leaf(leaf + 1);
+        next.move_to(0, &mut self.leaves[leaf]);
+        self.refresh(leaf);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,104 @@
+//! The list beside a sorted one that is simple.
+
+use proptest::prelude::*;
+
+use crate::blocks::address_list::*;
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// Lists a block of so many grains at a place.
+    Insert {
+        place: u64,
+        grains: u32,
+    },
+    Remove(usize),
+    /// Another block takes over: it begins so much later, and has so many grains.
+    Replace {
+        index: usize,
+        later: u64,
+        grains: u32,
+    },
+    First(u32),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        12 => (0..1000_u64, 1..50_u32).prop_map(|(place, grains)| Step::Insert { place: place * 8, grains }),
+        6 => any::<usize>().prop_map(Step::Remove),
+        4 => (any::<usize>(), 0..8_u64, 1..50_u32)
+            .prop_map(|(index, later, grains)| Step::Replace { index, later, grains }),
+        4 => (1..60_u32).prop_map(Step::First),
+    ];
+    prop::collection::vec(step, 1..600)
+}
+
+/// A block of so many grains at a place.
+fn block_at(blocks: &mut BlockTable, place: u64, grains: u32) -> BlockId {
+    let id = blocks.claim().expect("there is room");
+    blocks[id].rank = place ^ (0xFFFF_FFFF << 32);
+    blocks[id].grains = grains;
+    assert_eq!(blocks[id].place(), place);
+    id
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_list_finds_what_a_simple_one_finds(steps in steps()) {
+        let (mut places, mut blocks) = (Places::default(), BlockTable::default());
+        // By place: the block and its grains.
+        let mut model: Vec<(u64, BlockId, u32)> = Vec::new();
+        for step in steps {
+            match step {
+                Step::Insert { place, grains } => {
+                    // Whole multiples of 8, and what took one over.
+                    if model.iter().any(|(known, ..)| known / 8 == place / 8) {
+                        continue;
+                    }
+                    let id = block_at(&mut blocks, place, grains);
+                    places.insert(&blocks, id);
+                    model.push((place, id, grains));
+                    model.sort_unstable_by_key(|(place, ..)| *place);
+                }
+                Step::Remove(index) if !model.is_empty() => {
+                    let (place, id, _) = model.remove(index % model.len());
+                    places.remove(place);
+                    blocks.remove(id);
+                }
+                Step::Replace { index, later, grains } if !model.is_empty() => {
+                    let index = index % model.len();
+                    let (place, old, _) = model[index];
+                    let id = block_at(&mut blocks, place / 8 * 8 + later, grains);
+                    places.replace(&blocks, place, id);
+                    blocks.remove(old);
+                    model[index] = (place / 8 * 8 + later, id, grains);
+                }
+                Step::Remove(_) | Step::Replace { .. } => {}
+                Step::First(grains) => {
+                    let first = model.iter().find(|(.., has)| *has >= grains);
+                    let expected = first.map_or(BlockId::NONE, |(_, id, _)| *id);
+                    prop_assert_eq!(places.first(grains), expected);
+                }
+            }
+        }
+        prop_assert!(places.agrees(&blocks));
+        let expected: Vec<_> = model.iter().map(|(_, id, _)| *id).collect();
+        prop_assert_eq!(places.iter().collect::<Vec<_>>(), expected);
+    }
+}
+
+#[test]
+fn leaves_that_few_blocks_are_left_in_become_one() {
+    let (mut places, mut blocks) = (Places::default(), BlockTable::default());
+    for place in 0..10_000 {
+        let id = block_at(&mut blocks, place, 1);
+        places.insert(&blocks, id);
+    }
+    for place in (0..10_000).filter(|place| place % 100 != 0) {
+        places.remove(place);
+    }
+    assert!(places.agrees(&blocks));
+    assert_eq!(places.iter().count(), 100);
+    assert!(places.leaves.len() <= 10, "{} leaves", places.leaves.len());
+}

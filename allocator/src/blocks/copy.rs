@@ -1,0 +1,81 @@
+//! A shelf copied as it stands, to be walked when its lock is free again.
+
+use crate::blocks::{Block, BlockId, Chunk, SegmentId, Shelf};
+use crate::size::SegmentKind;
+
+/// The tables of a shelf at one moment.
+#[derive(Debug, Default)]
+pub(crate) struct ShelfCopy {
+    pub(crate) segments: Vec<SegmentCopy>,
+    blocks: Vec<Block>,
+    /// By address; none where segments are not elastic.
+    chunks: Vec<Chunk>,
+    /// Whether the segments are elastic.
+    pub(crate) elastic: bool,
+}
+
+/// A segment at one moment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SegmentCopy {
+    pub(crate) base: u64,
+    pub(crate) kind: SegmentKind,
+    pub(crate) order: u64,
+    first: BlockId,
+}
+
+impl ShelfCopy {
+    /// The blocks of a segment, by address.
+    pub(crate) fn blocks_of(&self, segment: &SegmentCopy) -> impl Iterator<Item = (BlockId, &Block)> {
+        let at = |id: BlockId| self.blocks.get(id.index()).map(|block| (id, block));
+        std::iter::successors(at(segment.first), move |(_, block)| at(block.after))
+    }
+
+    /// What the memory of a range is for: a range of an elastic segment is small if all its chunks are.
+    pub(crate) fn kind_of(&self, segment: &SegmentCopy, start: u64, end: u64) -> SegmentKind {
+        let first = self.chunks.partition_point(|chunk| chunk.end() <= start);
+        let mut under = self.chunks[first..].iter().take_while(|chunk| chunk.at < end);
+        let small = self.elastic && under.all(|chunk| chunk.kind == SegmentKind::Small);
+        if small { SegmentKind::Small } else { segment.kind }
+    }
+
+    /// Every block of every segment.
+    pub(crate) fn blocks(&self) -> impl Iterator<Item = (BlockId, &Block)> {
+        self.segments.iter().flat_map(|segment| self.blocks_of(segment))
+    }
+}
+
+impl<G> Shelf<G> {
+    /// Says how many segments the allocator had obtained before this one.
+    pub(crate) fn set_order(&mut self, segment: SegmentId, order: u64) {
+        if let Some(segment) = self.segments.get_mut(segment) {
+            segment.order = order;
+        }
+    }
+
+    /// How many blocks a copy holds.
+    pub(crate) fn table_len(&self) -> usize {
+        self.blocks.all().len()
+    }
+
+    /// Copies the tables, without a walk: that costs as little time as can be.
+    pub(crate) fn copy_into(&self, copy: &mut ShelfCopy) {
+        copy.elastic = self.ground.is_some();
+        copy.blocks.extend_from_slice(self.blocks.all());
+        let ground = self.ground.iter();
+        copy.chunks.extend(ground.flat_map(|ground| ground.chunks()));
+        let segments = self.segments.iter();
+        copy.segments.extend(segments.map(|(_, segment)| SegmentCopy {
+            base: segment.base,
+            kind: segment.kind,
+            order: segment.order,
+            first: segment.first,
+        }));
+    }
+}
+
+impl ShelfCopy {
+    /// Makes room, so that copying need not.
+    pub(crate) fn reserve(&mut self, blocks: usize) {
+        self.blocks.reserve(blocks);
+    }
+}

@@ -1,0 +1,321 @@
+//! One heap's segments and blocks: taking, giving back, splitting and merging.
+
+mod guards;
+mod raw;
+mod segments;
+mod split;
+
+use std::collections::HashMap;
+
+use crate::blocks::large_bins::LargeBins;
+use crate::blocks::segment::Segments;
+use crate::blocks::small_bins::SmallBins;
+use crate::blocks::table::{Block, BlockTable};
+use crate::blocks::{BlockId, BlockState, Ground, Guard, Segment, SegmentId};
+use crate::policy::Policy;
+use crate::size::{GRAIN, SegmentKind};
+
+pub(crate) use segments::IdleSegment;
+pub(crate) use segments::rank_of;
+pub(crate) use split::Split;
+
+/// One heap's segments and blocks.
+///
+/// A block that is given back stays aside, neither merged nor listed, until the next request. If that request is
+/// the very one the block was taken for, and no other block was listed meanwhile, a merge and a search would end
+/// where they ended before: the block is handed out as it is. Otherwise it is settled first, so that no search
+/// ever misses it. Programs that free and ask again pay for no merge and no split, and placement is the same as
+/// without this.
+///
+/// `G` is a guard: something that stands before the next use of a free block. Guards follow their bytes
+/// through splits and merges.
+#[derive(Debug)]
+pub(crate) struct Shelf<G> {
+    pub(crate) blocks: BlockTable,
+    pub(crate) segments: Segments,
+    pub(crate) small: SmallBins,
+    pub(crate) large: LargeBins,
+    /// The one block in state [`BlockState::Recent`].
+    pub(crate) recent: BlockId,
+    /// The block that the last search took, if nothing was listed since: given back and asked for again, a
+    /// search would take it again.
+    pub(crate) again: BlockId,
+    /// Counts requests while ages matter; the heap keeps it.
+    pub(crate) clock: u32,
+    /// For small and large segments: the free blocks that are listed and not whole.
+    pub(crate) split: [Split; 2],
+    /// As long as `split` stays at or below this, no peak can have been passed.
+    quiet: [Split; 2],
+    /// The highest that `split` was above `quiet`.
+    high: [Split; 2],
+    /// Whether `split` was above `quiet`.
+    loud: bool,
+    /// For every block that is `guarded`, its guards.
+    pub(crate) guards: HashMap<BlockId, Vec<G>>,
+    /// What lies under the blocks, if the segments are elastic.
+    pub(crate) ground: Option<Box<Ground>>,
+}
+
+/// The block that was given back last, and may be taken again as it is.
+pub(crate) struct Again<'a> {
+    pub(crate) id: BlockId,
+    pub(crate) block: &'a mut Block,
+    recent: &'a mut BlockId,
+}
+
+impl<'a> Again<'a> {
+    /// Takes the block.
+    #[inline(always)]
+    pub(crate) fn take(self) -> &'a mut Block {
+        *self.recent = BlockId::NONE;
+        self.block.state = BlockState::Allocated;
+        self.block
+    }
+}
+
+impl<G> Default for Shelf<G> {
+    fn default() -> Self {
+        Self {
+            blocks: BlockTable::default(),
+            segments: Segments::default(),
+            small: SmallBins::default(),
+            large: LargeBins::default(),
+            recent: BlockId::NONE,
+            again: BlockId::NONE,
+            clock: 0,
+            split: [Split::default(); 2],
+            quiet: [Split::default(); 2],
+            high: [Split::default(); 2],
+            loud: false,
+            guards: HashMap::new(),
+            ground: None,
+        }
+    }
+}
+
+impl<G: Guard> Shelf<G> {
+    /// Takes the block that fits `rounded` bytes best; `BlockId::NONE` if none does.
+    #[inline(always)]
+    pub(crate) fn take(&mut self, policy: &Policy, rounded: u64) -> BlockId {
+        let Ok(grains) = u32::try_from(rounded / GRAIN) else {
+            return BlockId::NONE;
+        };
+        let recent = self.recent;
+        if recent.is_some() && recent == self.again {
+            let block = &mut self.blocks[recent];
+            if block.grains == grains {
+                block.state = BlockState::Allocated;
+                self.recent = BlockId::NONE;
+                return recent;
+            }
+        }
+        self.search(policy, rounded, grains)
+    }
+
+    /// The block that was given back last, if a search for `grains` would find it.
+    #[inline(always)]
+    pub(crate) fn again(&mut self, grains: u64) -> Option<Again<'_>> {
+        let id = self.recent;
+        let block = self.blocks.get_mut(id)?;
+        if id != self.again || u64::from(block.grains) != grains {
+            return None;
+        }
+        let recent = &mut self.recent;
+        Some(Again { id, block, recent })
+    }
+
+    #[inline(always)]
+    fn search(&mut self, policy: &Policy, rounded: u64, grains: u32) -> BlockId {
+        if self.ground.is_some() {
+            return self.search_elastic(policy, grains);
+        }
+        self.settle_here();
+        let kind = SegmentKind::of(rounded);
+        let id = match kind {
+            SegmentKind::Small => self.small.best(grains),
+            SegmentKind::Large => self.large.best(&self.blocks, grains),
+        };
+        if !id.is_some() {
+            return id;
+        }
+        if !policy.admits(rounded, self.blocks[id].bytes()) {
+            return BlockId::NONE;
+        }
+        self.carve(policy, id, rounded, grains);
+        self.again = id;
+        id
+    }
+
+    /// Takes a block off the lists for a request, and leaves what the request does not need.
+    #[inline(always)]
+    fn carve(&mut self, policy: &Policy, id: BlockId, rounded: u64, grains: u32) {
+        let block = &mut self.blocks[id];
+        let (bytes, whole, kind) = (block.bytes(), block.is_whole(), block.kind);
+        block.state = BlockState::Allocated;
+        self.unlist(id, kind);
+        let mut gone = Split { blocks: 1, bytes };
+        if policy.splits(kind, rounded, bytes - rounded) && self.part(id, grains, kind) {
+            gone = Split { blocks: 0, bytes: rounded };
+            if whole {
+                self.split_grows(kind, 1, bytes - rounded);
+            }
+        }
+        if !whole {
+            let split = &mut self.split[kind as usize];
+            split.blocks -= gone.blocks;
+            split.bytes -= gone.bytes;
+        }
+    }
+
+    /// Takes a block for `rounded` bytes from a segment that was just added, whatever else would fit.
+    pub(crate) fn take_from(&mut self, policy: &Policy, segment: SegmentId, rounded: u64) -> Option<BlockId> {
+        let first = self.segments.get(segment)?.first;
+        let grains = u32::try_from(rounded / GRAIN).ok()?;
+        if self.blocks[first].state != BlockState::Free || self.blocks[first].grains < grains {
+            return None;
+        }
+        self.carve(policy, first, rounded, grains);
+        Some(first)
+    }
+
+    /// Leaves `grains` to the block and makes the rest a free block of its own; `false` if there is no room
+    /// for another block, which only means that this one stays larger than it need be.
+    #[inline(always)]
+    fn part(&mut self, id: BlockId, grains: u32, kind: SegmentKind) -> bool {
+        let Some(rest) = self.blocks.claim() else {
+            return false;
+        };
+        let blocks = self.blocks.slots();
+        let front = &mut blocks[id.index()];
+        let (address, rank, segment) = (front.address, front.rank, front.segment);
+        let (left, after, guarded) = (front.grains - grains, front.after, front.guarded);
+        front.grains = grains;
+        front.after = rest;
+        let block = &mut blocks[rest.index()];
+        block.address = address + u64::from(grains) * GRAIN;
+        block.rank = rank + u64::from(grains);
+        block.grains = left;
+        block.segment = segment;
+        block.before = id;
+        block.after = after;
+        block.state = BlockState::Free;
+        block.kind = kind;
+        if let Some(next) = blocks.get_mut(after.index()) {
+            next.before = rest;
+        }
+        if guarded {
+            self.copy_guards(id, rest);
+        }
+        self.list(rest, kind);
+        true
+    }
+
+    /// Puts an allocated block back that no other stream uses, if that leaves nothing to settle; the block, if it did.
+    #[inline(always)]
+    pub(crate) fn give_aside(&mut self, id: BlockId) -> Option<&Block> {
+        let block = self.blocks.get_mut(id)?;
+        if self.recent.is_some() || block.used {
+            return None;
+        }
+        block.state = BlockState::Recent;
+        self.recent = id;
+        Some(block)
+    }
+
+    /// Puts an allocated or pending block back.
+    #[inline(always)]
+    pub(crate) fn give(&mut self, id: BlockId) {
+        if self.recent.is_some() {
+            self.settle();
+        }
+        self.blocks[id].state = BlockState::Recent;
+        self.recent = id;
+    }
+
+    /// Merges the block freed last with its free neighbours and lists it.
+    #[inline(never)]
+    pub(crate) fn settle(&mut self) {
+        self.settle_here();
+    }
+
+    #[inline(always)]
+    fn settle_here(&mut self) {
+        let Some(mut id) = std::mem::replace(&mut self.recent, BlockId::NONE).get() else {
+            return;
+        };
+        self.again = BlockId::NONE;
+        if self.ground.is_some() {
+            return self.become_free(id);
+        }
+        let block = &self.blocks[id];
+        let (before, after, kind, bytes) = (block.before, block.after, block.kind, block.bytes());
+        let mut absorbed = 0;
+        if self.blocks.get(before).is_some_and(Block::is_free) {
+            self.unlist(before, kind);
+            self.join(before, id);
+            id = before;
+            absorbed = 1;
+        }
+        if self.blocks.get(after).is_some_and(Block::is_free) {
+            self.unlist(after, kind);
+            self.join(id, after);
+            absorbed += 1;
+        }
+        let block = &mut self.blocks[id];
+        block.state = BlockState::Free;
+        block.born = self.clock;
+        let (whole, joined) = (block.is_whole(), block.bytes());
+        self.list(id, kind);
+        let split = &mut self.split[kind as usize];
+        split.blocks -= absorbed;
+        if whole {
+            split.bytes -= joined - bytes;
+        } else {
+            self.split_grows(kind, 1, bytes);
+        }
+    }
+
+    /// Joins `left` with `right`, the block after it; the index of `left` remains.
+    #[inline(always)]
+    pub(crate) fn join(&mut self, left: BlockId, right: BlockId) {
+        if self.blocks[right].guarded {
+            self.join_guards(left, right);
+        }
+        self.blocks.join(left, right);
+    }
+
+    #[inline]
+    pub(crate) fn list(&mut self, id: BlockId, kind: SegmentKind) {
+        match kind {
+            SegmentKind::Small => self.small.insert(&mut self.blocks, id),
+            SegmentKind::Large => self.large.insert(&mut self.blocks, id),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn unlist(&mut self, id: BlockId, kind: SegmentKind) {
+        match kind {
+            SegmentKind::Small => self.small.remove(&mut self.blocks, id),
+            SegmentKind::Large => self.large.remove(&mut self.blocks, id),
+        }
+    }
+}
+
+impl<G> Shelf<G> {
+    /// The block itself.
+    #[inline]
+    pub(crate) fn block(&self, id: BlockId) -> &Block {
+        &self.blocks[id]
+    }
+
+    /// The block itself, to be changed in what callers may change: `requested` and `used`.
+    #[inline]
+    pub(crate) fn block_mut(&mut self, id: BlockId) -> &mut Block {
+        &mut self.blocks[id]
+    }
+
+    /// The segment a block lies in.
+    pub(crate) fn segment_of(&self, id: BlockId) -> Option<&Segment> {
+        self.segments.get(self.blocks[id].segment)
+    }
+}

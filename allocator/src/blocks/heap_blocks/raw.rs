@@ -1,0 +1,47 @@
+//! Finding a block by the address where it begins.
+
+use crate::blocks::{BlockId, BlockState, SegmentId, Shelf};
+use crate::size::GRAIN;
+
+impl<G> Shelf<G> {
+    /// Lets the block be known by its address alone.
+    #[inline]
+    pub(crate) fn make_raw(&mut self, id: BlockId) {
+        let block = &mut self.blocks[id];
+        block.raw = true;
+        if !block.indexed {
+            self.index(id);
+        }
+    }
+
+    /// Lets the segment know where the block begins. Owners know their block, so only blocks that are known by
+    /// address need it.
+    #[cold]
+    fn index(&mut self, id: BlockId) {
+        let block = &mut self.blocks[id];
+        block.indexed = true;
+        if let Some(segment) = self.segments.get_mut(block.segment) {
+            segment.starts.note(block.offset(), id);
+        }
+    }
+
+    /// The block that begins at `address` in `segment`, is in use and known by its address.
+    #[inline]
+    pub(crate) fn find_raw(&self, segment: SegmentId, address: u64) -> Option<BlockId> {
+        let record = self.segments.get(segment)?;
+        let grain = u32::try_from(address.checked_sub(record.base)? / GRAIN).ok()?;
+        let id = record.starts.hint(grain).get()?;
+        let block = &self.blocks[id];
+        let in_use = matches!(block.state, BlockState::Allocated | BlockState::Pending);
+        (block.address == address && in_use).then_some(id)
+    }
+
+    /// The block that begins at `address` in `segment` and is in use.
+    pub(crate) fn find(&self, segment: SegmentId, address: u64) -> Option<BlockId> {
+        let first = self.segments.get(segment)?.first;
+        let mut chain = std::iter::successors(first.get(), |id| self.blocks[*id].after.get());
+        let id = chain.find(|id| self.blocks[*id].address == address)?;
+        let state = self.blocks[id].state;
+        matches!(state, BlockState::Allocated | BlockState::Pending).then_some(id)
+    }
+}

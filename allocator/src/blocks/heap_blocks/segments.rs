@@ -1,0 +1,136 @@
+//! Segments that come onto a shelf and leave it.
+//!
+//! Leaving takes two steps, since the source may refuse to take a segment back: nobody gets it from the first on, and
+//! the second forgets it or lets it serve again.
+
+use crate::blocks::start_index::Starts;
+use crate::blocks::{BlockId, BlockState, Guard, Segment, SegmentId, Shelf};
+use crate::size::{GRAIN, SegmentKind};
+
+impl<G: Guard> Shelf<G> {
+    /// Adds a segment as one free block; `None` when the tables are full.
+    pub(crate) fn add_segment(&mut self, base: u64, bytes: u64, kind: SegmentKind) -> Option<SegmentId> {
+        let segment = Segment {
+            base,
+            bytes,
+            kind,
+            first: BlockId::NONE,
+            age: self.segments.next_age()?,
+            order: 0,
+            starts: Starts::even(bytes, kind),
+        };
+        let (segment, first) = self.put_segment(segment)?;
+        self.blocks[first].state = BlockState::Free;
+        self.list(first, kind);
+        self.again = BlockId::NONE;
+        Some(segment)
+    }
+
+    /// Puts a segment into the tables, with one block that is not listed; `None` when they are full.
+    pub(crate) fn put_segment(&mut self, segment: Segment) -> Option<(SegmentId, BlockId)> {
+        let grains = u32::try_from(segment.bytes / GRAIN).ok().filter(|grains| *grains > 0)?;
+        let (address, age, kind) = (segment.base, segment.age, segment.kind);
+        let segment = self.segments.add(segment)?;
+        let Some(first) = self.blocks.claim() else {
+            self.segments.remove(segment);
+            return None;
+        };
+        let block = &mut self.blocks[first];
+        block.address = address;
+        block.rank = rank_of(age);
+        block.grains = grains;
+        block.segment = segment;
+        block.before = BlockId::NONE;
+        block.after = BlockId::NONE;
+        block.born = self.clock;
+        block.kind = kind;
+        if let Some(segment) = self.segments.get_mut(segment) {
+            segment.first = first;
+        }
+        Some((segment, first))
+    }
+
+    /// Lets a segment leave whose one block is free: nobody gets it any more. Its memory, and the guards before
+    /// it; `None` if it is in use.
+    ///
+    /// [`leave`](Self::leave) or [`stay`](Self::stay) must follow.
+    pub(crate) fn begin_leaving(&mut self, id: SegmentId) -> Option<(&Segment, Vec<G>)> {
+        self.settle();
+        let segment = self.segments.get(id)?;
+        let (first, kind) = (segment.first, segment.kind);
+        let block = &self.blocks[first];
+        if block.state != BlockState::Free || !block.is_whole() {
+            return None;
+        }
+        self.unlist(first, kind);
+        self.blocks[first].state = BlockState::Leaving;
+        let guards = self.guards.get(&first).cloned().unwrap_or_default();
+        Some((self.segments.get(id)?, guards))
+    }
+
+    /// Forgets a segment that has left.
+    pub(crate) fn leave(&mut self, id: SegmentId) {
+        if let Some(segment) = self.segments.remove(id) {
+            self.take_guards(segment.first);
+            self.blocks.remove(segment.first);
+        }
+    }
+
+    /// Takes a segment back that could not leave.
+    pub(crate) fn stay(&mut self, id: SegmentId) {
+        if let Some(segment) = self.segments.get(id) {
+            let (first, kind) = (segment.first, segment.kind);
+            self.blocks[first].state = BlockState::Free;
+            self.blocks[first].born = self.clock;
+            self.list(first, kind);
+            self.again = BlockId::NONE;
+        }
+    }
+
+    /// Segments whose one block is free, oldest first.
+    ///
+    /// An elastic segment is never among them: it gives back chunks, and not itself.
+    pub(crate) fn idle_segments(&mut self) -> Vec<IdleSegment> {
+        self.settle();
+        if self.ground.is_some() {
+            return Vec::new();
+        }
+        let mut idle: Vec<_> = self
+            .segments
+            .iter()
+            .filter_map(|(id, segment)| {
+                let block = &self.blocks[segment.first];
+                (block.state == BlockState::Free && block.is_whole()).then(|| IdleSegment {
+                    id,
+                    order: segment.age,
+                    bytes: segment.bytes,
+                    kind: segment.kind,
+                    age: self.clock.wrapping_sub(block.born),
+                })
+            })
+            .collect();
+        idle.sort_by_key(|segment| segment.order);
+        idle
+    }
+}
+
+/// The rank of a segment's first block: the younger the segment, the lower, and the sooner it is taken among
+/// equals in size.
+///
+/// The reference orders equals by address, and drivers hand addresses out downwards; so this is the order its
+/// users see, without depending on any address.
+pub(crate) const fn rank_of(age: u32) -> u64 {
+    (!age as u64) << 32
+}
+
+/// A segment that nobody uses.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct IdleSegment {
+    pub(crate) id: SegmentId,
+    /// Place among the heap's segments in the order they were obtained.
+    pub(crate) order: u32,
+    pub(crate) bytes: u64,
+    pub(crate) kind: SegmentKind,
+    /// Requests since it became idle.
+    pub(crate) age: u32,
+}

@@ -1,0 +1,51 @@
+//! Counting the free parts of segments, and noticing when they may have passed a peak.
+
+use crate::blocks::Shelf;
+use crate::size::SegmentKind;
+
+/// Free blocks that are only a part of their segment: memory that cannot be given back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Split {
+    pub(crate) blocks: u64,
+    pub(crate) bytes: u64,
+}
+
+impl<G> Shelf<G> {
+    /// Counts free parts of segments that came about.
+    #[inline]
+    pub(crate) fn split_grows(&mut self, kind: SegmentKind, blocks: u64, bytes: u64) {
+        let split = &mut self.split[kind as usize];
+        split.blocks += blocks;
+        split.bytes += bytes;
+        let quiet = &self.quiet[kind as usize];
+        if split.blocks > quiet.blocks || split.bytes > quiet.bytes {
+            let high = &mut self.high[kind as usize];
+            high.blocks = high.blocks.max(split.blocks);
+            high.bytes = high.bytes.max(split.bytes);
+            self.loud = true;
+        }
+    }
+
+    /// Whether the free parts of segments may have passed a peak.
+    #[inline]
+    pub(crate) const fn is_loud(&self) -> bool {
+        self.loud
+    }
+
+    /// Free parts of segments, by kind: now, and the highest since this was last called.
+    pub(crate) fn take_split(&mut self) -> [(Split, Split); 2] {
+        self.loud = false;
+        let high = std::mem::take(&mut self.high);
+        std::array::from_fn(|kind| {
+            let now = self.split[kind];
+            let blocks = high[kind].blocks.max(now.blocks);
+            let bytes = high[kind].bytes.max(now.bytes);
+            (now, Split { blocks, bytes })
+        })
+    }
+
+    /// Lets the free parts of segments rise so far before they may have passed a peak.
+    pub(crate) const fn set_quiet(&mut self, quiet: [Split; 2]) {
+        self.quiet = quiet;
+    }
+}

@@ -1,0 +1,245 @@
+//! Free blocks of large segments: ordered by size, youth of the segment and address.
+//!
+//! Sizes fall into bins, 32 to each doubling, found through two levels of bits; the blocks of a bin form a
+//! search tree whose shape comes from their indices (a treap). A bin holds few blocks, so a search takes few
+//! steps however many there are in all, and nothing is allocated.
+
+use std::cmp::Ordering;
+
+use crate::blocks::BlockId;
+use crate::blocks::table::{Block, BlockTable};
+
+/// Below this size in grains every size has a bin of its own.
+const EXACT: u32 = 64;
+/// log2 of the bins to each doubling from there on.
+const FINE: u32 = 5;
+const BINS: usize = EXACT as usize + ((32 - 6) << FINE);
+const WORDS: usize = BINS.div_ceil(64);
+
+/// Free blocks of large segments.
+#[derive(Debug)]
+pub(crate) struct LargeBins {
+    /// Bit `w` says that `words[w]` is not zero.
+    summary: u32,
+    /// Bit `b` of word `w` says that bin `64 * w + b` is not empty.
+    words: [u64; WORDS],
+    roots: Box<[BlockId; BINS]>,
+}
+
+impl Default for LargeBins {
+    fn default() -> Self {
+        Self { summary: 0, words: [0; WORDS], roots: Box::new([BlockId::NONE; BINS]) }
+    }
+}
+
+/// Where a link to a block is stored.
+#[derive(Clone, Copy)]
+enum Slot {
+    Root(usize),
+    Left(BlockId),
+    Right(BlockId),
+}
+
+impl LargeBins {
+    /// The block that fits `grains` best: the smallest that is large enough, in the youngest segment, at the lowest
+    /// address.
+    pub(crate) fn best(&self, blocks: &BlockTable, grains: u32) -> BlockId {
+        let bin = bin_of(grains);
+        let mut best = BlockId::NONE;
+        let mut at = self.roots[bin];
+        while at.is_some() {
+            let block = &blocks[at];
+            if block.grains >= grains {
+                best = at;
+                at = block.left;
+            } else {
+                at = block.right;
+            }
+        }
+        if best.is_some() {
+            return best;
+        }
+        self.bin_after(bin).map_or(BlockId::NONE, |bin| {
+            let mut first = self.roots[bin];
+            while blocks[first].left.is_some() {
+                first = blocks[first].left;
+            }
+            first
+        })
+    }
+
+    /// The first bin after `bin` that is not empty.
+    fn bin_after(&self, bin: usize) -> Option<usize> {
+        let word = bin / 64;
+        let here = self.words[word] & (!1_u64 << (bin % 64));
+        if here != 0 {
+            return Some(word * 64 + here.trailing_zeros() as usize);
+        }
+        let above = (self.summary >> word) >> 1;
+        if above == 0 {
+            return None;
+        }
+        let word = word + 1 + above.trailing_zeros() as usize;
+        Some(word * 64 + self.words[word].trailing_zeros() as usize)
+    }
+
+    /// Lists a free block.
+    pub(crate) fn insert(&mut self, blocks: &mut BlockTable, id: BlockId) {
+        let block = &mut blocks[id];
+        let bin = bin_of(block.grains);
+        let mut at = self.roots[bin];
+        if !at.is_some() {
+            block.left = BlockId::NONE;
+            block.right = BlockId::NONE;
+            self.roots[bin] = id;
+            self.words[bin / 64] |= 1 << (bin % 64);
+            self.summary |= 1 << (bin / 64);
+            return;
+        }
+        let priority = id.scatter();
+        let mut slot = Slot::Root(bin);
+        while at.is_some() && at.scatter() > priority {
+            slot = side(&blocks[id], at, &blocks[at]);
+            at = self.link(blocks, slot);
+        }
+        self.set_link(blocks, slot, id);
+        self.part(blocks, at, id);
+    }
+
+    /// Parts the tree at `at` into what comes before and after `id`, and hangs both below it.
+    fn part(&mut self, blocks: &mut BlockTable, mut at: BlockId, id: BlockId) {
+        let (mut before, mut after) = (Slot::Left(id), Slot::Right(id));
+        while at.is_some() {
+            if order(&blocks[at], &blocks[id]) == Ordering::Less {
+                self.set_link(blocks, before, at);
+                before = Slot::Right(at);
+                at = blocks[at].right;
+            } else {
+                self.set_link(blocks, after, at);
+                after = Slot::Left(at);
+                at = blocks[at].left;
+            }
+        }
+        self.set_link(blocks, before, BlockId::NONE);
+        self.set_link(blocks, after, BlockId::NONE);
+    }
+
+    /// Takes a listed block out.
+    pub(crate) fn remove(&mut self, blocks: &mut BlockTable, id: BlockId) {
+        let block = &blocks[id];
+        let (mut left, mut right) = (block.left, block.right);
+        let bin = bin_of(block.grains);
+        let mut slot = Slot::Root(bin);
+        let mut at = self.roots[bin];
+        while at != id {
+            slot = side(&blocks[id], at, &blocks[at]);
+            at = self.link(blocks, slot);
+        }
+        // Joins the two subtrees: the one whose root has the higher priority goes on top.
+        while left.is_some() && right.is_some() {
+            if left.scatter() > right.scatter() {
+                self.set_link(blocks, slot, left);
+                slot = Slot::Right(left);
+                left = blocks[left].right;
+            } else {
+                self.set_link(blocks, slot, right);
+                slot = Slot::Left(right);
+                right = blocks[right].left;
+            }
+        }
+        self.set_link(blocks, slot, if left.is_some() { left } else { right });
+        if !self.roots[bin].is_some() {
+            self.words[bin / 64] &= !(1 << (bin % 64));
+            if self.words[bin / 64] == 0 {
+                self.summary &= !(1 << (bin / 64));
+            }
+        }
+    }
+
+    #[inline]
+    fn link(&self, blocks: &BlockTable, slot: Slot) -> BlockId {
+        match slot {
+            Slot::Root(bin) => self.roots[bin],
+            Slot::Left(id) => blocks[id].left,
+            Slot::Right(id) => blocks[id].right,
+        }
+    }
+
+    #[inline]
+    fn set_link(&mut self, blocks: &mut BlockTable, slot: Slot, to: BlockId) {
+        match slot {
+            Slot::Root(bin) => self.roots[bin] = to,
+            Slot::Left(id) => blocks[id].left = to,
+            Slot::Right(id) => blocks[id].right = to,
+        }
+    }
+
+    /// Every listed block, in order.
+    pub(crate) fn in_order(&self, blocks: &BlockTable) -> Vec<BlockId> {
+        let mut found = Vec::new();
+        let mut path = Vec::new();
+        for root in self.roots.iter() {
+            let mut at = *root;
+            while at.is_some() || !path.is_empty() {
+                while at.is_some() {
+                    path.push(at);
+                    at = blocks[at].left;
+                }
+                if let Some(id) = path.pop() {
+                    found.push(id);
+                    at = blocks[id].right;
+                }
+            }
+        }
+        found
+    }
+
+    /// Whether the bits say exactly which bins are not empty.
+    pub(crate) fn bits_agree(&self) -> bool {
+        let words = (0..BINS).all(|bin| (self.words[bin / 64] >> (bin % 64) & 1 == 1) == self.roots[bin].is_some());
+        let summary = (0..WORDS).all(|w| (self.summary >> w & 1 == 1) == (self.words[w] != 0));
+        words && summary
+    }
+}
+
+/// The bin of a size in grains; bins are in order of size.
+#[inline]
+const fn bin_of(grains: u32) -> usize {
+    if grains < EXACT {
+        return grains as usize;
+    }
+    let octave = grains.ilog2();
+    let fine = (grains >> (octave - FINE)) & ((1 << FINE) - 1);
+    (EXACT + ((octave - 6) << FINE) + fine) as usize
+}
+
+/// The order of the trees: size, then youth of the segment, then address.
+#[inline]
+fn order(a: &Block, b: &Block) -> Ordering {
+    (a.grains, a.rank).cmp(&(b.grains, b.rank))
+}
+
+/// On which side of the block at `at` the block `new` belongs.
+#[inline]
+fn side(new: &Block, at: BlockId, there: &Block) -> Slot {
+    if order(new, there) == Ordering::Less { Slot::Left(at) } else { Slot::Right(at) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bins_are_in_order_of_size_and_cover_every_size() {
+        let mut last = bin_of(1);
+        for bin in (1..100_000).map(bin_of) {
+            assert!(bin == last || bin == last + 1, "{bin} after {last}");
+            last = bin;
+        }
+        for bin in (100_000..u32::MAX).step_by(99_991).map(bin_of) {
+            assert!(bin >= last, "{bin} after {last}");
+            last = bin;
+        }
+        assert_eq!(bin_of(u32::MAX), BINS - 1);
+    }
+}

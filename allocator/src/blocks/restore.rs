@@ -1,0 +1,83 @@
+//! Blocks put back exactly where they were.
+
+use crate::blocks::{BlockId, BlockState, Guard, SegmentId, Shelf, Split};
+use crate::size::SegmentKind;
+
+impl<G: Guard> Shelf<G> {
+    /// Whether nothing but free blocks and those of callers lies at the addresses, all in one segment, so that
+    /// exactly they could be taken once the callers' are free. A block that other streams use is not free at once.
+    pub(crate) fn could_hold(&mut self, at: u64, bytes: u64) -> bool {
+        self.settle();
+        let Some(first) = self.first_around(at) else {
+            return false;
+        };
+        let mut next = Some(first);
+        while let Some(id) = next {
+            let block = &self.blocks[id];
+            let end = block.address + block.bytes();
+            let free = matches!(block.state, BlockState::Free | BlockState::Allocated);
+            if end > at && (!free || block.guarded || block.used) {
+                return false;
+            }
+            if end >= at + bytes {
+                return true;
+            }
+            next = block.after.get();
+        }
+        false
+    }
+
+    /// Takes exactly these addresses, which are free; `None` if they are not, or if the tables are full.
+    pub(crate) fn take_exactly(&mut self, at: u64, bytes: u64) -> Option<BlockId> {
+        self.settle();
+        let first = self.first_around(at)?;
+        let chain = std::iter::successors(Some(first), |id| self.blocks[*id].after.get());
+        let around = chain.into_iter().find(|id| {
+            let block = &self.blocks[*id];
+            block.address <= at && at + bytes <= block.address + block.bytes()
+        })?;
+        if self.blocks[around].state != BlockState::Free {
+            return None;
+        }
+        let held = self.hold(around, at, at + bytes)?;
+        let [held] = held[..] else {
+            self.put_back(held);
+            return None;
+        };
+        let elastic = self.ground.is_some();
+        let block = &mut self.blocks[held.block];
+        block.state = BlockState::Allocated;
+        if elastic {
+            block.kind = SegmentKind::of(bytes);
+        }
+        self.again = BlockId::NONE;
+        self.recount();
+        Some(held.block)
+    }
+
+    /// The first block of the segment that an address lies in.
+    fn first_around(&self, at: u64) -> Option<BlockId> {
+        let around = |(_, segment): &(SegmentId, &crate::blocks::Segment)| {
+            (segment.base..segment.base + segment.bytes).contains(&at)
+        };
+        let (_, segment) = self.segments.iter().find(around)?;
+        segment.first.get()
+    }
+
+    /// Counts anew which free blocks are parts of their segment.
+    fn recount(&mut self) {
+        if self.ground.is_some() {
+            return;
+        }
+        let mut split = [Split::default(); 2];
+        for segment in self.view() {
+            for block in &segment.blocks {
+                if block.state == BlockState::Free && block.bytes < segment.bytes {
+                    split[segment.kind as usize].blocks += 1;
+                    split[segment.kind as usize].bytes += block.bytes;
+                }
+            }
+        }
+        self.split = split;
+    }
+}

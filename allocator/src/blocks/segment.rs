@@ -1,0 +1,76 @@
+//! The segments of one heap.
+
+use crate::blocks::BlockId;
+use crate::blocks::start_index::Starts;
+use crate::size::SegmentKind;
+
+/// Index of a segment in its heap; a released index is used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct SegmentId(pub(crate) u32);
+
+/// Memory obtained from the source.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    /// Address of the first byte.
+    pub(crate) base: u64,
+    /// Size in bytes; whole grains, at most 2^32 of them. Of an elastic segment: the addresses, with memory or not.
+    pub(crate) bytes: u64,
+    /// Which requests it serves; an elastic segment serves both kinds, whatever this says.
+    pub(crate) kind: SegmentKind,
+    /// The block at offset zero.
+    pub(crate) first: BlockId,
+    /// Segments of one heap in the order in which they were obtained; never used twice.
+    pub(crate) age: u32,
+    /// How many segments the allocator had obtained before this one.
+    pub(crate) order: u64,
+    /// The blocks in it that are known by their address.
+    pub(crate) starts: Starts,
+}
+
+/// The segments of one heap.
+#[derive(Debug, Default)]
+pub(crate) struct Segments {
+    slots: Vec<Option<Segment>>,
+    vacant: Vec<SegmentId>,
+    next_age: u32,
+}
+
+impl Segments {
+    /// The age the next segment gets; `None` when four billion were obtained.
+    pub(crate) fn next_age(&mut self) -> Option<u32> {
+        let age = self.next_age;
+        self.next_age = age.checked_add(1)?;
+        Some(age)
+    }
+
+    pub(crate) fn add(&mut self, segment: Segment) -> Option<SegmentId> {
+        if let Some(id) = self.vacant.pop() {
+            self.slots[id.0 as usize] = Some(segment);
+            return Some(id);
+        }
+        let id = SegmentId(u32::try_from(self.slots.len()).ok()?);
+        self.slots.push(Some(segment));
+        Some(id)
+    }
+
+    pub(crate) fn remove(&mut self, id: SegmentId) -> Option<Segment> {
+        let segment = self.slots.get_mut(id.0 as usize)?.take()?;
+        self.vacant.push(id);
+        Some(segment)
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, id: SegmentId) -> Option<&Segment> {
+        self.slots.get(id.0 as usize)?.as_ref()
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, id: SegmentId) -> Option<&mut Segment> {
+        self.slots.get_mut(id.0 as usize)?.as_mut()
+    }
+
+    /// Every segment, by index.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (SegmentId, &Segment)> {
+        (0_u32..).zip(&self.slots).filter_map(|(index, slot)| slot.as_ref().map(|segment| (SegmentId(index), segment)))
+    }
+}

@@ -1,0 +1,106 @@
+//! Free blocks of small segments: one list for every size, found through two levels of bits.
+
+use crate::blocks::BlockId;
+use crate::blocks::table::BlockTable;
+
+/// Sizes in grains run from 1 to the whole of a small segment.
+const CLASSES: usize = 4096;
+const WORDS: usize = CLASSES / 64;
+
+/// Free blocks of small segments.
+///
+/// Class `c` lists the free blocks of `c + 1` grains, the one freed last first.
+#[derive(Debug)]
+pub(crate) struct SmallBins {
+    /// Bit `w` says that `words[w]` is not zero.
+    summary: u64,
+    /// Bit `b` of word `w` says that the list of class `64 * w + b` is not empty.
+    words: [u64; WORDS],
+    heads: Box<[BlockId; CLASSES]>,
+}
+
+impl Default for SmallBins {
+    fn default() -> Self {
+        Self { summary: 0, words: [0; WORDS], heads: Box::new([BlockId::NONE; CLASSES]) }
+    }
+}
+
+impl SmallBins {
+    /// The block that fits `grains` best: the smallest that is large enough.
+    #[inline]
+    pub(crate) fn best(&self, grains: u32) -> BlockId {
+        let class = class_of(grains);
+        let (word, bit) = (class / 64, class % 64);
+        let here = self.words[word] >> bit;
+        if here != 0 {
+            return self.heads[class + here.trailing_zeros() as usize];
+        }
+        // The shift by `word + 1` in two steps: the last word has none above it.
+        let above = (self.summary >> word) >> 1;
+        if above == 0 {
+            return BlockId::NONE;
+        }
+        let word = word + 1 + above.trailing_zeros() as usize;
+        let bit = self.words[word].trailing_zeros() as usize;
+        self.heads[(word * 64 + bit) & (CLASSES - 1)]
+    }
+
+    /// Lists a free block.
+    ///
+    /// Whether a list is empty cannot be foreseen, so no branch asks: a link of no use is written into the block
+    /// itself, and a bit that is set is set again.
+    #[inline]
+    pub(crate) fn insert(&mut self, blocks: &mut BlockTable, id: BlockId) {
+        let blocks = blocks.slots();
+        let block = &mut blocks[id.index()];
+        let class = class_of(block.grains);
+        let head = std::mem::replace(&mut self.heads[class], id);
+        block.right = head;
+        let (next, left) = if head.is_some() { (head, id) } else { (id, BlockId::NONE) };
+        block.left = BlockId::NONE;
+        blocks[next.index()].left = left;
+        self.words[class / 64] |= 1 << (class % 64);
+        self.summary |= 1 << (class / 64);
+    }
+
+    /// Takes a listed block out.
+    ///
+    /// Its place in the list cannot be foreseen either: where there is no neighbour, the block takes its place.
+    #[inline]
+    pub(crate) fn remove(&mut self, blocks: &mut BlockTable, id: BlockId) {
+        let blocks = blocks.slots();
+        let block = &blocks[id.index()];
+        let (left, right, class) = (block.left, block.right, class_of(block.grains));
+        let next = if right.is_some() { right } else { id };
+        blocks[next.index()].left = left;
+        if let Some(previous) = blocks.get_mut(left.index()) {
+            previous.right = right;
+            return;
+        }
+        self.heads[class] = right;
+        let (word, bit) = (&mut self.words[class / 64], class % 64);
+        *word = *word & !(1 << bit) | u64::from(right.is_some()) << bit;
+        self.summary &= !(u64::from(*word == 0) << (class / 64));
+    }
+
+    /// Every listed block, by size.
+    pub(crate) fn iter<'a>(&'a self, blocks: &'a BlockTable) -> impl Iterator<Item = BlockId> + 'a {
+        self.heads.iter().flat_map(move |head| std::iter::successors(head.get(), move |id| blocks[*id].right.get()))
+    }
+
+    /// Whether the bits say exactly which lists are not empty.
+    pub(crate) fn bits_agree(&self) -> bool {
+        let words = (0..CLASSES).all(|class| {
+            let bit = self.words[class / 64] >> (class % 64) & 1 == 1;
+            bit == self.heads[class].is_some()
+        });
+        let summary = (0..WORDS).all(|w| (self.summary >> w & 1 == 1) == (self.words[w] != 0));
+        words && summary
+    }
+}
+
+/// Sizes beyond the last class cannot be: no small segment is larger.
+#[inline]
+const fn class_of(grains: u32) -> usize {
+    (grains as usize - 1) & (CLASSES - 1)
+}

@@ -1,0 +1,100 @@
+//! From an offset in a segment to the block that begins there.
+
+use crate::blocks::BlockId;
+use crate::size::{GRAIN, SMALL_LIMIT, SegmentKind};
+
+/// log2 of the grains in a part of an elastic segment.
+const PART_SHIFT: u32 = 12;
+const PART: usize = 1 << PART_SHIFT;
+
+/// The blocks of a segment that are known by their address.
+///
+/// Entries are hints, checked against the block: merging leaves stale ones behind.
+#[derive(Debug)]
+pub(crate) enum Starts {
+    /// For every stretch of `1 << shift` grains, the block that last began in it.
+    Even { blocks: Box<[BlockId]>, shift: u32 },
+    /// Blocks of all sizes in many more addresses than are ever used: a part of 2 MiB costs one entry until
+    /// blocks begin in two places of it.
+    Parts(Vec<Part>),
+}
+
+/// The blocks that begin in one part of an elastic segment.
+#[derive(Debug)]
+pub(crate) enum Part {
+    /// In one place at most: the offset in the part, and the block.
+    One(u32, BlockId),
+    /// In any place.
+    Many(Box<[BlockId; PART]>),
+}
+
+impl Starts {
+    /// None yet, for a segment of `bytes` bytes whose blocks are of one kind.
+    pub(crate) fn even(bytes: u64, kind: SegmentKind) -> Self {
+        // Blocks of large segments are longer than the small limit, so no two begin in one stretch of it.
+        let shift = match kind {
+            SegmentKind::Small => 0,
+            SegmentKind::Large => (SMALL_LIMIT / GRAIN).ilog2(),
+        };
+        let stretches = (bytes / GRAIN).div_ceil(1 << shift);
+        Self::Even { blocks: (0..stretches).map(|_| BlockId::NONE).collect(), shift }
+    }
+
+    /// None yet, for an elastic segment.
+    pub(crate) const fn parts() -> Self {
+        Self::Parts(Vec::new())
+    }
+
+    /// Remembers that `id` begins at `offset` grains.
+    #[inline]
+    pub(crate) fn note(&mut self, offset: u32, id: BlockId) {
+        match self {
+            Self::Even { blocks, shift } => blocks[(offset >> *shift) as usize] = id,
+            Self::Parts(parts) => note_in_part(parts, offset, id),
+        }
+    }
+
+    /// The block that may begin at `offset` grains.
+    #[inline]
+    pub(crate) fn hint(&self, offset: u32) -> BlockId {
+        match self {
+            Self::Even { blocks, shift } => {
+                let hint = blocks.get((offset >> *shift) as usize);
+                hint.copied().unwrap_or(BlockId::NONE)
+            }
+            Self::Parts(parts) => match parts.get((offset >> PART_SHIFT) as usize) {
+                None => BlockId::NONE,
+                Some(Part::One(_, id)) => *id,
+                Some(Part::Many(ids)) => ids[within(offset)],
+            },
+        }
+    }
+}
+
+fn note_in_part(parts: &mut Vec<Part>, offset: u32, id: BlockId) {
+    let index = (offset >> PART_SHIFT) as usize;
+    if parts.len() <= index {
+        parts.resize_with(index + 1, || Part::One(0, BlockId::NONE));
+    }
+    match &mut parts[index] {
+        Part::One(at, known) if !known.is_some() || within(*at) == within(offset) => {
+            (*at, *known) = (offset, id);
+        }
+        Part::One(at, known) => {
+            let mut ids = Box::new([BlockId::NONE; PART]);
+            ids[within(*at)] = *known;
+            ids[within(offset)] = id;
+            parts[index] = Part::Many(ids);
+        }
+        Part::Many(ids) => ids[within(offset)] = id,
+    }
+}
+
+/// The place of an offset in its part.
+#[inline]
+const fn within(offset: u32) -> usize {
+    offset as usize & (PART - 1)
+}
+
+#[cfg(test)]
+mod tests;

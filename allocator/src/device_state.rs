@@ -1,0 +1,304 @@
+//! What all heaps of one allocator share: the device, the totals, the settings that can change.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError, RwLock};
+
+use cachette_hal::{Access, Device, Event, Ordinal, VirtualMemory};
+
+use crate::address_index::Index;
+use crate::config::{AddressReserve, Config};
+use crate::elastic::{self, Chunks, Tuning};
+use crate::fork::ProcessGuard;
+use crate::in_flight::{Reservation, Underway};
+use crate::observe::callbacks::Observers;
+use crate::observe::history::History;
+use crate::policy::Policy;
+use crate::stats::{Ledger, Stat};
+use crate::uncached::UncachedMemory;
+
+/// How many ranges of addresses are as long as each other, before the next are half as long.
+const FULL_RANGES: u32 = 8;
+/// log2 of how much shorter the shortest are.
+const SMALLEST_RANGE: u32 = 6;
+/// The longest range whose grains can be numbered.
+const LONGEST_RANGE: u64 = 1 << 40;
+
+/// What all heaps of one allocator share.
+#[derive(Debug)]
+pub(crate) struct Shared<D: Device> {
+    pub(crate) device: D,
+    pub(crate) origin: ProcessGuard,
+    pub(crate) ledger: Ledger,
+    pub(crate) index: Index,
+    pub(crate) observers: Observers,
+    pub(crate) history: History,
+    pub(crate) totals: Totals,
+    pub(crate) settings: Settings,
+    pub(crate) uncached: UncachedMemory,
+    pub(crate) chunks: Chunks,
+    pub(crate) underway: Underway,
+    /// Other devices that may touch whatever is mapped.
+    peers: RwLock<Vec<Ordinal>>,
+    /// Events that nobody waits for, the one used last first. They are destroyed with the allocator.
+    events: Mutex<Vec<Event>>,
+}
+
+impl<D: Device> Shared<D> {
+    pub(crate) fn new(device: D, config: &Config) -> Self {
+        let total = device.info().total_memory;
+        Self {
+            device,
+            origin: ProcessGuard::here(),
+            ledger: Ledger::default(),
+            index: Index::default(),
+            observers: Observers::default(),
+            history: History::default(),
+            totals: Totals::new(config),
+            settings: Settings::new(config, total),
+            uncached: UncachedMemory::default(),
+            chunks: Chunks::default(),
+            underway: Underway::default(),
+            peers: RwLock::default(),
+            events: Mutex::default(),
+        }
+    }
+
+    /// Counts bytes that are about to be asked of the device as held; `None` if the limit does not allow them.
+    pub(crate) fn reserve(&self, bytes: u64) -> Option<Reservation<'_>> {
+        let limit = self.settings.limit.load(Relaxed);
+        self.underway.reserve(bytes, &self.totals.reserved, limit)
+    }
+
+    /// Bytes that may be asked of the device yet, for a request that needs no more than `wanted`.
+    pub(crate) fn room(&self, wanted: u64) -> u64 {
+        let limit = self.settings.limit.load(Relaxed);
+        self.underway.room(wanted, &self.totals.reserved, limit)
+    }
+
+    /// How many addresses an elastic segment needs to hold `bytes` more, and how many it should have.
+    pub(crate) fn range_sizes(&self, memory: &dyn VirtualMemory, bytes: u64) -> (u64, u64) {
+        let page = elastic::page(memory);
+        let total = self.device.info().total_memory;
+        let reserve = self.settings.config().expandable_segments_reserve();
+        let full = reserve.map_or(AddressReserve::full(total), |reserve| reserve.bytes(total));
+        // The first few ranges hold all that the device has; later ones are smaller, so that however many
+        // streams there are, addresses do not run out.
+        let nth = self.chunks.ranges.fetch_add(1, Relaxed);
+        let wish = full >> (nth / FULL_RANGES).min(SMALLEST_RANGE);
+        let least = bytes.next_multiple_of(page);
+        (least, wish.min(LONGEST_RANGE).next_multiple_of(page).max(least))
+    }
+
+    /// Who may touch memory that is mapped from now on: the device, and its peers.
+    pub(crate) fn access(&self) -> Vec<Access> {
+        let peers = self.peers.read().unwrap_or_else(PoisonError::into_inner);
+        let all = std::iter::once(self.device.info().ordinal).chain(peers.iter().copied());
+        all.map(Access::ReadWrite).collect()
+    }
+
+    /// Lets a peer touch what is mapped from now on; `false` if it may already.
+    pub(crate) fn add_peer(&self, peer: Ordinal) -> bool {
+        let mut peers = self.peers.write().unwrap_or_else(PoisonError::into_inner);
+        let new = !peers.contains(&peer);
+        if new {
+            peers.push(peer);
+        }
+        new
+    }
+
+    /// Forgets a peer again.
+    pub(crate) fn remove_peer(&self, peer: Ordinal) {
+        let mut peers = self.peers.write().unwrap_or_else(PoisonError::into_inner);
+        peers.retain(|known| *known != peer);
+    }
+
+    /// The idle events.
+    pub(crate) fn events(&self) -> std::sync::MutexGuard<'_, Vec<Event>> {
+        self.events.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<D: Device> Drop for Shared<D> {
+    fn drop(&mut self) {
+        // A destructor cannot return a failure.
+        let _ = self.uncached.free_again(&self.device);
+        for event in std::mem::take(&mut *self.events()) {
+            // SAFETY: 1. every event in the pool was created by this device and is in the pool once.
+            // A destructor has nobody to tell of a failure.
+            let _ = unsafe { self.device.destroy_event(event) };
+        }
+    }
+}
+
+/// Counts of rare things, over all heaps. All accesses are relaxed: each stands for itself.
+#[derive(Debug)]
+pub(crate) struct Totals {
+    /// Bytes held from the device, or about to be; what the limit is measured against.
+    pub(crate) reserved: AtomicU64,
+    pub(crate) retries: AtomicU64,
+    pub(crate) ooms: AtomicU64,
+    pub(crate) waits: AtomicU64,
+    pub(crate) device_allocs: AtomicU64,
+    pub(crate) device_frees: AtomicU64,
+    /// How many segments were obtained; the number orders them.
+    pub(crate) segments: AtomicU64,
+    pub(crate) rejections: AtomicU64,
+    /// How many points were marked in streams; the number orders them.
+    pub(crate) points: AtomicU64,
+    pub(crate) oversize_allocations: Oversize,
+    pub(crate) oversize_segments: Oversize,
+    /// The bound on splitting when the allocator was made.
+    pub(crate) max_split: u64,
+}
+
+impl Totals {
+    fn new(config: &Config) -> Self {
+        Self {
+            reserved: AtomicU64::new(0),
+            retries: AtomicU64::new(0),
+            ooms: AtomicU64::new(0),
+            waits: AtomicU64::new(0),
+            device_allocs: AtomicU64::new(0),
+            device_frees: AtomicU64::new(0),
+            segments: AtomicU64::new(0),
+            rejections: AtomicU64::new(0),
+            points: AtomicU64::new(0),
+            oversize_allocations: Oversize::default(),
+            oversize_segments: Oversize::default(),
+            max_split: Policy::of(config).max_split,
+        }
+    }
+
+    /// Makes every count zero that is one; what is held stays.
+    pub(crate) fn reset(&self) {
+        for count in [&self.retries, &self.ooms, &self.waits, &self.device_allocs, &self.device_frees, &self.rejections]
+        {
+            count.store(0, Relaxed);
+        }
+        self.oversize_allocations.reset_totals();
+        self.oversize_segments.reset_totals();
+    }
+}
+
+/// A figure that changes seldom enough to be shared by all heaps.
+#[derive(Debug, Default)]
+pub(crate) struct Oversize(Mutex<Stat>);
+
+impl Oversize {
+    pub(crate) fn raise(&self) {
+        let mut stat = self.lock();
+        stat.current += 1;
+        stat.allocated += 1;
+        stat.peak = stat.peak.max(stat.current);
+    }
+
+    pub(crate) fn lower(&self) {
+        let mut stat = self.lock();
+        stat.current = stat.current.saturating_sub(1);
+        stat.freed += 1;
+    }
+
+    pub(crate) fn stat(&self) -> Stat {
+        *self.lock()
+    }
+
+    pub(crate) fn reset_peak(&self) {
+        let mut stat = self.lock();
+        stat.peak = stat.current;
+    }
+
+    fn reset_totals(&self) {
+        let mut stat = self.lock();
+        stat.allocated = 0;
+        stat.freed = 0;
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Stat> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Settings that can change while the allocator works.
+///
+/// Those that a miss looks at are atomics, relaxed: a change takes effect some time during a request that
+/// overlaps it.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    config: RwLock<Config>,
+    tuning: RwLock<Tuning>,
+    /// Bytes that may be held from the device; `u64::MAX` for no limit.
+    pub(crate) limit: AtomicU64,
+    pub(crate) never_block: AtomicBool,
+    pub(crate) lends: AtomicBool,
+    pub(crate) caches: AtomicBool,
+    /// Whether memory that is freed in a capture may be reused inside it although other streams used it.
+    pub(crate) reuses_in_captures: AtomicBool,
+    /// Whether segments are to be elastic, on a device that can have such.
+    pub(crate) elastic: AtomicBool,
+    /// Whether a request beyond the limit is refused at once.
+    pub(crate) rejects: AtomicBool,
+    /// Counts requests while garbage collection is on; blocks take their age from it.
+    pub(crate) clock: AtomicU32,
+}
+
+impl Settings {
+    fn new(config: &Config, total_memory: u64) -> Self {
+        let settings = Self {
+            config: RwLock::new(config.clone()),
+            tuning: RwLock::default(),
+            limit: AtomicU64::new(u64::MAX),
+            never_block: AtomicBool::new(false),
+            lends: AtomicBool::new(false),
+            caches: AtomicBool::new(true),
+            reuses_in_captures: AtomicBool::new(false),
+            elastic: AtomicBool::new(false),
+            rejects: AtomicBool::new(false),
+            clock: AtomicU32::new(0),
+        };
+        settings.apply(config);
+        settings.limit.store(config.limit_bytes(total_memory).unwrap_or(u64::MAX), Relaxed);
+        settings
+    }
+
+    /// Takes over a changed configuration, but for the limit, which is read once.
+    pub(crate) fn apply(&self, config: &Config) {
+        self.never_block.store(config.never_block(), Relaxed);
+        self.lends.store(config.lend_across_streams(), Relaxed);
+        self.caches.store(config.caching(), Relaxed);
+        let reuses = config.graph_capture_record_stream_reuse();
+        self.reuses_in_captures.store(reuses, Relaxed);
+        self.elastic.store(config.expandable_segments(), Relaxed);
+        self.rejects.store(config.throw_on_driver_oom(), Relaxed);
+        *self.tuning.write().unwrap_or_else(PoisonError::into_inner) = Tuning::of(config);
+        *self.config.write().unwrap_or_else(PoisonError::into_inner) = config.clone();
+    }
+
+    /// The configuration as it was last set.
+    pub(crate) fn config(&self) -> Config {
+        self.config.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// How elastic segments are filled.
+    pub(crate) fn tuning(&self) -> Tuning {
+        *self.tuning.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The limit, if there is one.
+    pub(crate) fn limit(&self) -> Option<u64> {
+        Some(self.limit.load(Relaxed)).filter(|limit| *limit != u64::MAX)
+    }
+}
+
+/// `fraction` of `total`; all of it means no limit.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    reason = "a fraction of a memory size needs no more than 53 bits, and is not negative"
+)]
+pub(crate) fn fraction_of(fraction: f64, total: u64) -> u64 {
+    if fraction >= 1.0 {
+        return u64::MAX;
+    }
+    (total as f64 * fraction) as u64
+}

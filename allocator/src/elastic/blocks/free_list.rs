@@ -1,0 +1,176 @@
+//! The free blocks of elastic segments: where they are listed, and which of them serves a request.
+//!
+//! Small ones are listed by size and large ones by place; by the setting, all of them by place. A block that takes the
+//! place of another in the order by place takes over its entry, which costs less than removing and inserting.
+
+use crate::blocks::table::Block;
+use crate::blocks::{BlockId, BlockState, Guard, Shelf};
+use crate::elastic::blocks::grains_of;
+use crate::policy::Policy;
+use crate::size::{GRAIN, SMALL_LIMIT, SegmentKind};
+
+/// Grains of the largest small request.
+const SMALL_GRAINS: u32 = grains_of(SMALL_LIMIT);
+
+impl<G: Guard> Shelf<G> {
+    /// Takes a free block that fits, and leaves what the request does not need.
+    #[inline(never)]
+    pub(crate) fn search_elastic(&mut self, policy: &Policy, grains: u32) -> BlockId {
+        self.settle();
+        let id = self.find_free(grains);
+        if !id.is_some() {
+            return id;
+        }
+        let block = &self.blocks[id];
+        let (place, left) = (block.place(), block.grains - grains);
+        let end = block.address + u64::from(grains) * GRAIN;
+        let by_place = self.is_by_place(SegmentKind::of(u64::from(left) * GRAIN));
+        let rest = (left > 0 && !policy.no_split).then(|| self.blocks.claim());
+        match rest.flatten() {
+            Some(rest) if by_place => {
+                self.split_off(id, rest, end);
+                self.take_entry_over(place, rest);
+            }
+            Some(rest) => {
+                self.withdraw(id);
+                self.split_off(id, rest, end);
+                self.return_as(rest, BlockState::Free);
+            }
+            None => self.withdraw(id),
+        }
+        let block = &mut self.blocks[id];
+        block.kind = SegmentKind::of(block.bytes());
+        block.state = BlockState::Allocated;
+        self.again = id;
+        id
+    }
+
+    /// The free block for a request: the small one that fits best, or else the first by place. The blocks of an elastic
+    /// segment are listed by their own size, and serve both kinds.
+    fn find_free(&self, grains: u32) -> BlockId {
+        if grains <= SMALL_GRAINS {
+            let id = self.small.best(grains);
+            if id.is_some() {
+                return id;
+            }
+        }
+        let ground = self.ground.as_ref();
+        ground.map_or(BlockId::NONE, |ground| ground.places.first(grains))
+    }
+
+    /// Takes a free block off the lists, or a hole off the holes.
+    pub(crate) fn withdraw(&mut self, id: BlockId) {
+        let (state, kind, place) = {
+            let block = &self.blocks[id];
+            (block.state, block.kind, block.place())
+        };
+        match self.ground.as_deref_mut() {
+            Some(ground) if state != BlockState::Free => {
+                ground.holes.remove(&place);
+            }
+            Some(ground) if ground.is_by_place(kind) => ground.places.remove(place),
+            _ => self.unlist(id, kind),
+        }
+    }
+
+    /// Lists a block that is free or a hole, and merged already; of any shelf, as restoring one needs that.
+    pub(crate) fn return_as(&mut self, id: BlockId, state: BlockState) {
+        let block = &mut self.blocks[id];
+        block.state = state;
+        if self.ground.is_some() {
+            block.kind = SegmentKind::of(block.bytes());
+        }
+        let (kind, place) = (block.kind, block.place());
+        match self.ground.as_deref_mut() {
+            Some(ground) if state != BlockState::Free => {
+                ground.holes.insert(place, id);
+            }
+            Some(ground) if ground.is_by_place(kind) => ground.places.insert(&self.blocks, id),
+            _ => self.list(id, kind),
+        }
+    }
+
+    /// Makes a block free that has memory.
+    ///
+    /// It is joined with its free neighbours, and takes over the entry of one of them that was listed by place.
+    pub(crate) fn become_free(&mut self, mut id: BlockId) {
+        self.again = BlockId::NONE;
+        let (before, after) = (self.blocks[id].before, self.blocks[id].after);
+        let mut entry = None;
+        if self.blocks.get(after).is_some_and(Block::is_free) {
+            entry = self.give_entry_up(after);
+            self.join(id, after);
+        }
+        if self.blocks.get(before).is_some_and(Block::is_free) {
+            if let Some(place) = self.give_entry_up(before)
+                && let Some(second) = entry.replace(place)
+                && let Some(ground) = &mut self.ground
+            {
+                ground.places.remove(second);
+            }
+            self.join(before, id);
+            id = before;
+        }
+        match entry {
+            Some(place) => self.take_entry_over(place, id),
+            None => self.return_as(id, BlockState::Free),
+        }
+    }
+
+    /// The entry by place of a free block that is about to go, for another to take over. A block that has none is not
+    /// listed any more.
+    fn give_entry_up(&mut self, id: BlockId) -> Option<u64> {
+        let block = &self.blocks[id];
+        if self.is_by_place(block.kind) {
+            return Some(block.place());
+        }
+        self.withdraw(id);
+        None
+    }
+
+    /// Lists a free block in the entry of one that is gone, with none between them.
+    fn take_entry_over(&mut self, place: u64, id: BlockId) {
+        let block = &mut self.blocks[id];
+        block.state = BlockState::Free;
+        block.kind = SegmentKind::of(block.bytes());
+        if let Some(ground) = &mut self.ground {
+            ground.places.replace(&self.blocks, place, id);
+        }
+    }
+
+    /// Whether free blocks of a kind are listed by place.
+    fn is_by_place(&self, kind: SegmentKind) -> bool {
+        self.ground.as_ref().is_some_and(|ground| ground.is_by_place(kind))
+    }
+
+    /// Lists small free blocks by place, as large ones are, so that a request gets the first that fits; or by size.
+    pub(crate) fn pack(&mut self, packs: bool) {
+        self.settle();
+        let Some(ground) = &self.ground else { return };
+        if ground.packs == packs {
+            return;
+        }
+        let free = self.listed();
+        for id in &free {
+            self.withdraw(*id);
+        }
+        if let Some(ground) = &mut self.ground {
+            ground.packs = packs;
+        }
+        for id in free {
+            self.return_as(id, BlockState::Free);
+        }
+        self.again = BlockId::NONE;
+    }
+}
+
+impl<G> Shelf<G> {
+    /// Every free block that a search can find.
+    pub(crate) fn listed(&self) -> Vec<BlockId> {
+        let small = self.small.iter(&self.blocks);
+        match &self.ground {
+            Some(ground) => small.chain(ground.places.iter()).collect(),
+            None => small.chain(self.large.in_order(&self.blocks)).collect(),
+        }
+    }
+}

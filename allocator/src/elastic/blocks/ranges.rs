@@ -1,0 +1,52 @@
+//! Runs: free blocks and holes side by side, where a request can be placed.
+
+use crate::blocks::table::Block;
+use crate::blocks::{BlockId, BlockState, Guard, Run, Shelf};
+
+impl<G: Guard> Shelf<G> {
+    /// Every run, by place.
+    pub(crate) fn runs(&mut self) -> Vec<Run> {
+        self.settle();
+        let Some(ground) = &self.ground else {
+            return Vec::new();
+        };
+        let mut runs: Vec<Run> = Vec::new();
+        for hole in ground.holes.values() {
+            let at = self.blocks[*hole].address;
+            if runs.last().is_none_or(|last| !(last.start..last.end).contains(&at)) {
+                runs.push(self.run_around(*hole));
+            }
+        }
+        runs
+    }
+
+    fn run_around(&self, anchor: BlockId) -> Run {
+        let mut first = anchor;
+        while let Some(before) = self.blocks[first].before.get()
+            && self.blocks[before].can_be_placed_on()
+        {
+            first = before;
+        }
+        let start = self.blocks[first].address;
+        let mut run = Run { anchor, start, end: start, free: Vec::new() };
+        let mut at = first.get();
+        while let Some(id) = at
+            && self.blocks[id].can_be_placed_on()
+        {
+            let block = &self.blocks[id];
+            if block.state == BlockState::Free {
+                run.free.push((run.end, block.end()));
+            }
+            run.end = block.end();
+            at = block.after.get();
+        }
+        run
+    }
+}
+
+impl Block {
+    /// Whether a request can be placed here, once there is memory.
+    const fn can_be_placed_on(&self) -> bool {
+        matches!(self.state, BlockState::Free | BlockState::Hole)
+    }
+}

@@ -1,0 +1,327 @@
+//! The physical memory of every chunk of an allocator.
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use cachette_hal::{self as hal, Backing, Device, DevicePtr, ErrorKind, FabricHandle, Sharing, VirtualMemory};
+
+use crate::blocks::ChunkId;
+
+/// The physical memory of every chunk of an allocator, and how much there is.
+#[derive(Debug, Default)]
+pub(crate) struct Chunks {
+    table: Mutex<Table>,
+    /// Bytes of all chunks; relaxed, as each reader looks at it alone.
+    bytes: AtomicU64,
+    /// Ranges of addresses that were reserved so far; they get smaller as there are more.
+    pub(crate) ranges: AtomicU32,
+    /// Chunks that were created or moved so far.
+    pub(crate) spent: AtomicU64,
+    /// The most bytes that were ever in use at once.
+    crest: Mutex<Crest>,
+    /// How many of the ways in [`WAYS`] the driver has refused.
+    refused: AtomicU8,
+    /// Whether any chunk was ever fastened; relaxed, as the table tells which.
+    any_fastened: AtomicBool,
+    /// Ranges of addresses that a pool which sleeps had to release, and needs again: start and bytes.
+    wanted: Mutex<Vec<(DevicePtr, u64)>>,
+}
+
+/// How the memory of a chunk may leave the process, the best first.
+const WAYS: [Sharing; 3] = [Sharing::FileDescriptor, Sharing::Fabric, Sharing::Private];
+
+/// A chunk as another process can be given it.
+#[derive(Debug)]
+pub(crate) enum Exported {
+    /// By a descriptor, which its owner closes.
+    Descriptor(OwnedFd),
+    /// By a name of the fabric, which nobody closes.
+    Fabric(FabricHandle),
+}
+
+/// The most bytes that were ever in use at once.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Crest {
+    /// So many.
+    pub(crate) used: u64,
+    /// Requests until it was first seen.
+    pub(crate) requests: u64,
+    /// Bytes of all chunks when there had been twice as many; zero until then.
+    pub(crate) held: u64,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    slots: Vec<Option<Physical>>,
+    vacant: Vec<ChunkId>,
+}
+
+/// The memory of one chunk.
+#[derive(Debug)]
+struct Physical {
+    backing: Backing,
+    sharing: Sharing,
+    /// Whether the driver has refused to map it a second time.
+    fastened: bool,
+}
+
+impl Chunks {
+    /// Bytes of all chunks.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Relaxed)
+    }
+
+    /// Notes a peak of bytes in use, with how many requests there were then, and how many there are now. The highest
+    /// there ever was, whoever reset the peak.
+    pub(crate) fn crest(&self, (used, then): (u64, u64), requests: u64) -> Crest {
+        let mut crest = self.crest.lock().unwrap_or_else(PoisonError::into_inner);
+        if used > crest.used {
+            *crest = Crest { used, requests: then, held: 0 };
+        }
+        if crest.held == 0 && requests / 2 > crest.requests {
+            crest.held = self.bytes();
+        }
+        *crest
+    }
+
+    /// Makes a chunk.
+    pub(crate) fn create(&self, memory: &dyn VirtualMemory, bytes: u64) -> hal::Result<ChunkId> {
+        let backing = self.create_backing(memory, bytes)?;
+        self.bytes.fetch_add(bytes, Relaxed);
+        let mut table = self.table();
+        if let Some(id) = table.vacant.pop() {
+            table.slots[id.0 as usize] = Some(backing);
+            return Ok(id);
+        }
+        let id = u32::try_from(table.slots.len()).unwrap_or(u32::MAX);
+        table.slots.push(Some(backing));
+        Ok(ChunkId(id))
+    }
+
+    /// Memory that other processes can be given, if the driver makes such.
+    fn create_backing(&self, memory: &dyn VirtualMemory, bytes: u64) -> hal::Result<Physical> {
+        let refused = usize::from(self.refused.load(Relaxed));
+        let mut last = None;
+        for (way, sharing) in WAYS.into_iter().enumerate().skip(refused) {
+            match memory.create_backing(bytes, sharing) {
+                Ok(backing) => {
+                    let refused = u8::try_from(way).unwrap_or(0);
+                    self.refused.store(refused, Relaxed);
+                    return Ok(Physical { backing, sharing, fastened: false });
+                }
+                Err(error) if matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::NoFabric) => {
+                    last = Some(error);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Err(last.unwrap_or(hal::Error::new(ErrorKind::Unsupported, "create_backing")))
+    }
+
+    /// How a chunk may leave the process; `None` if it has no memory now.
+    pub(crate) fn sharing(&self, id: ChunkId) -> Option<Sharing> {
+        let table = self.table();
+        let physical = table.slots.get(id.0 as usize)?.as_ref()?;
+        Some(physical.sharing)
+    }
+
+    /// Exports a chunk, in the way that it was made for. The caller offers a block on it.
+    pub(crate) fn export(&self, memory: &dyn VirtualMemory, id: ChunkId) -> hal::Result<Exported> {
+        let (backing, sharing) = self.physical(id, "export_backing")?;
+        if sharing == Sharing::Fabric {
+            // SAFETY: 1. the backing is live: the caller offers a block on the chunk, and so the chunk stays.
+            return unsafe { memory.export_fabric(&backing) }.map(Exported::Fabric);
+        }
+        // SAFETY: 1. as above.
+        unsafe { memory.export_backing(&backing) }.map(Exported::Descriptor)
+    }
+
+    /// The driver's handle of a chunk. Driver calls can be slow, so callers make them without the table's lock; they
+    /// hold the chunk, which keeps the handle alive.
+    fn physical(&self, id: ChunkId, call: &'static str) -> hal::Result<(Backing, Sharing)> {
+        match self.table().slots.get(id.0 as usize) {
+            Some(Some(Physical { backing, sharing, .. })) => {
+                Ok((Backing::from_raw(backing.raw(), backing.bytes()), *sharing))
+            }
+            _ => Err(hal::Error::new(ErrorKind::InvalidHandle, call)),
+        }
+    }
+
+    /// Maps a chunk whole, which the caller holds; nobody may touch it there yet.
+    pub(crate) fn map(&self, memory: &dyn VirtualMemory, id: ChunkId, at: DevicePtr) -> hal::Result<()> {
+        let (backing, _) = self.physical(id, "map")?;
+        // SAFETY: 1. the table holds only live backings of this device, and this one stays: nobody but the holder of a
+        // chunk gives it back.
+        unsafe { memory.map(at, &backing) }
+    }
+
+    /// Notes that the driver would not map a chunk a second time: with the memory it has now it is not moved again.
+    pub(crate) fn fasten(&self, id: ChunkId) {
+        if let Some(Some(physical)) = self.table().slots.get_mut(id.0 as usize) {
+            physical.fastened = true;
+            self.any_fastened.store(true, Relaxed);
+        }
+    }
+
+    /// Keeps only what is about chunks that may be moved.
+    pub(crate) fn retain_loose<T>(&self, all: &mut Vec<T>, chunk: impl Fn(&T) -> ChunkId) {
+        if !self.any_fastened.load(Relaxed) {
+            return;
+        }
+        let table = self.table();
+        let fastened = |id: ChunkId| {
+            let physical = table.slots.get(id.0 as usize).and_then(Option::as_ref);
+            physical.is_some_and(|physical| physical.fastened)
+        };
+        all.retain(|each| !fastened(chunk(each)));
+    }
+
+    /// Gives a chunk back to the device; the memory goes with its last mapping. After a failure it is still
+    /// there, and this may be tried again.
+    pub(crate) fn destroy(&self, memory: &dyn VirtualMemory, id: ChunkId) -> hal::Result<u64> {
+        let bytes = self.suspend(memory, id)?;
+        if bytes > 0 {
+            self.forget(id);
+        }
+        Ok(bytes)
+    }
+
+    /// Gives the memory of a chunk back to the device, and keeps its number for [`resume`](Self::resume). After a
+    /// failure it is still there. Zero bytes mean that it had none.
+    pub(crate) fn suspend(&self, memory: &dyn VirtualMemory, id: ChunkId) -> hal::Result<u64> {
+        let taken = self.table().slots.get_mut(id.0 as usize).and_then(Option::take);
+        let Some(physical) = taken else {
+            return Ok(0);
+        };
+        let (raw, bytes) = (physical.backing.raw(), physical.backing.bytes());
+        // SAFETY: 1. the backing was made by this device and leaves the table here.
+        if let Err(error) = unsafe { memory.destroy_backing(physical.backing) } {
+            self.table().slots[id.0 as usize] = Some(Physical { backing: Backing::from_raw(raw, bytes), ..physical });
+            return Err(error);
+        }
+        self.bytes.fetch_sub(bytes, Relaxed);
+        Ok(bytes)
+    }
+
+    /// Gets memory for a chunk that was suspended.
+    pub(crate) fn resume(&self, memory: &dyn VirtualMemory, id: ChunkId, bytes: u64) -> hal::Result<()> {
+        let backing = self.create_backing(memory, bytes)?;
+        self.bytes.fetch_add(bytes, Relaxed);
+        self.table().slots[id.0 as usize] = Some(backing);
+        Ok(())
+    }
+
+    /// Whether a chunk has memory.
+    pub(crate) fn has_memory(&self, id: ChunkId) -> bool {
+        let table = self.table();
+        table.slots.get(id.0 as usize).is_some_and(Option::is_some)
+    }
+
+    /// Lets the number of a suspended chunk be used again.
+    pub(crate) fn forget(&self, id: ChunkId) {
+        self.table().vacant.push(id);
+    }
+
+    /// Keeps other heaps from a range of addresses that is about to be released.
+    pub(crate) fn want(&self, range: (DevicePtr, u64)) {
+        self.wanted().push(range);
+    }
+
+    /// Forgets a range of addresses that is reserved again.
+    pub(crate) fn unwant(&self, range: (DevicePtr, u64)) {
+        self.wanted().retain(|known| *known != range);
+    }
+
+    /// Reserves addresses of which no pool that sleeps wants any.
+    pub(crate) fn reserve_unwanted(&self, memory: &dyn VirtualMemory, bytes: u64) -> hal::Result<DevicePtr> {
+        let mut aside = Vec::new();
+        let found = loop {
+            match memory.reserve(bytes, None) {
+                // Kept until another range is found, so that the driver does not choose it again.
+                Ok(start) if self.is_wanted(start, bytes) => aside.push(start),
+                found => break found,
+            }
+        };
+        for start in aside {
+            // SAFETY: 1. the range was reserved just now, and no one else knows it.
+            // Addresses that the driver does not take back are lost, and the request is served all the same.
+            let _ = unsafe { memory.release(start, bytes) };
+        }
+        found
+    }
+
+    fn is_wanted(&self, start: DevicePtr, bytes: u64) -> bool {
+        let (start, end) = (start.address(), start.address() + bytes);
+        let overlaps = |(at, length): &(DevicePtr, u64)| at.address() < end && start < at.address() + length;
+        self.wanted().iter().any(overlaps)
+    }
+
+    fn wanted(&self) -> MutexGuard<'_, Vec<(DevicePtr, u64)>> {
+        self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        // Every change to the table is one step, so a panic leaves it sound.
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Memory apart from addresses on `device`, if it has that.
+pub(crate) fn memory_of<D: Device>(device: &D) -> hal::Result<&dyn VirtualMemory> {
+    Ok(device.virtual_memory()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use cachette_hal::Ordinal;
+    use cachette_hal_host::{HostBackend, HostConfig};
+
+    use super::*;
+
+    #[test]
+    fn the_number_of_a_chunk_that_is_gone_is_used_again_once() {
+        let backend = HostBackend::new(HostConfig::default().phantom(true)).unwrap();
+        let device = backend.device(Ordinal(0)).unwrap();
+        let memory = memory_of(&device).unwrap();
+        let chunks = Chunks::default();
+        let create = || chunks.create(memory, 1 << 21).unwrap();
+        let (first, second) = (create(), create());
+        assert_eq!(chunks.destroy(memory, first), Ok(1 << 21));
+        assert_eq!(create(), first);
+        assert_eq!(chunks.destroy(memory, first), Ok(1 << 21));
+        assert_eq!(chunks.destroy(memory, first), Ok(0), "it is gone already");
+        let (again, third) = (create(), create());
+        assert_eq!(again, first);
+        assert!(![first, second].contains(&third));
+        for id in [first, second, third] {
+            chunks.destroy(memory, id).unwrap();
+        }
+        assert_eq!(chunks.bytes(), 0);
+    }
+
+    /// What is known after a look at a peak of `used` bytes, when so many bytes are held.
+    fn look(chunks: &Chunks, used: (u64, u64), requests: u64, held: u64) -> (u64, u64, u64) {
+        chunks.bytes.store(held, Relaxed);
+        let crest = chunks.crest(used, requests);
+        (crest.used, crest.requests, crest.held)
+    }
+
+    #[test]
+    fn the_first_sight_of_the_highest_peak_counts() {
+        let chunks = Chunks::default();
+        assert_eq!(look(&chunks, (10, 5), 5, 16), (10, 5, 0));
+        assert_eq!(look(&chunks, (10, 7), 8, 16), (10, 5, 0));
+        assert_eq!(look(&chunks, (9, 9), 9, 16), (10, 5, 0));
+        assert_eq!(look(&chunks, (11, 9), 9, 16), (11, 9, 0));
+    }
+
+    #[test]
+    fn what_is_held_is_noted_once_the_requests_have_doubled() {
+        let chunks = Chunks::default();
+        assert_eq!(look(&chunks, (10, 5), 11, 16), (10, 5, 0));
+        assert_eq!(look(&chunks, (10, 5), 14, 17), (10, 5, 17));
+        assert_eq!(look(&chunks, (10, 5), 15, 18), (10, 5, 17));
+        assert_eq!(look(&chunks, (12, 20), 20, 19), (12, 20, 0));
+    }
+}

@@ -1,0 +1,196 @@
+//! How an elastic heap gets memory where a request needs it.
+//!
+//! 1. Plan, under the heap's lock: see `elastic::policy`. Everything the plan touches is held from then on, so
+//!    that nobody else gets it.
+//! 2. Carry the plan out on the device, with no lock of a heap held: see `carry_out`.
+//! 3. Commit it, or put everything back, under the lock again.
+//!
+//! Chunks of other heaps are taken only when their stream is past its last use of them: see `lent`.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use cachette_hal::{self as hal, Device};
+
+use crate::blocks::{Chunk, Held, Run, Spare};
+use crate::elastic::chunk_table::memory_of;
+use crate::elastic::donors::{Offer, borrow};
+use crate::elastic::moves::Moved;
+use crate::elastic::policy::{self, Decision, Facts, Plan};
+use crate::elastic::unmap::Elastic;
+use crate::elastic::{self, Tuning};
+use crate::heap::{Ask, Heap, State, Taken};
+
+/// How often a plan may fail for the sake of the spare chunks in it, before others are not asked for theirs any more.
+const PATIENCE: usize = 3;
+/// How often a plan is made anew because it lacked something: addresses, or the offers of others.
+const TRIES: usize = 4;
+
+/// A plan with everything it touches in its own heap held.
+#[derive(Debug)]
+pub(crate) struct Begun {
+    pub(crate) plan: Plan,
+    pub(crate) place: Vec<Held>,
+    /// The heap's own spare chunks that move, and the addresses they leave.
+    pub(crate) moved: Moved,
+}
+
+/// What came of planning.
+#[derive(Debug)]
+enum Begin {
+    Begun(Begun),
+    NoPlace(u64),
+    AskOthers,
+    NoMemory,
+}
+
+/// What came of a try to serve a request.
+#[derive(Debug)]
+pub(crate) enum Tried {
+    Served(Taken),
+    /// Chunks of another heap that the plan counted on were gone, or their stream at work again.
+    Beaten,
+    /// The driver would not map a spare chunk a second time; it is fastened now.
+    Refused,
+    NoMemory,
+}
+
+impl<D: Device> Heap<D> {
+    /// What makes the heap elastic; `None` if its segments are the device's own.
+    pub(crate) const fn elastic(&self) -> Option<&Elastic<D>> {
+        self.elastic.as_ref()
+    }
+
+    /// What chunks are multiples of; `None` if the heap is not elastic.
+    pub(crate) fn page(&self) -> Option<u64> {
+        self.elastic.as_ref()?;
+        memory_of(&self.shared.device).ok().map(elastic::page)
+    }
+
+    /// Serves a request by filling holes; `None` if there is no memory for it.
+    ///
+    /// `others` are the heaps whose spare chunks may serve. When `pressed` nothing that is spare stays so while
+    /// memory is wanting. The caller holds [`grow_alone`](Self::grow_alone), on a thread that no capture binds.
+    pub(crate) fn fill_for(
+        self: &Arc<Self>,
+        ask: Ask,
+        others: &[Arc<Self>],
+        pressed: bool,
+    ) -> hal::Result<Option<Taken>> {
+        // No device has more.
+        if self.policy().round(ask.requested) > self.shared.device.info().total_memory {
+            return Ok(None);
+        }
+        let capturing = self.lane.ask_capturing()?;
+        if !capturing {
+            self.unmap_stale();
+        }
+        let mut tuning = self.shared.settings.tuning();
+        let pinned = self.pool().is_some_and(|pool| pool.is_pinned());
+        let stays = capturing || pinned || memory_of(&self.shared.device)?.aliases().is_err();
+        if stays {
+            tuning = tuning.without_recycling();
+        }
+        tuning.whole = self.pool().is_some_and(|pool| pool.whole_segments);
+        for tries in 0.. {
+            // Others may be faster every time, or the driver refuse, and that is no want of memory: at last nobody is
+            // asked, and nothing is moved.
+            let others = if tries < PATIENCE { others } else { &[] };
+            match self.try_to_fill(ask, others, tuning, pressed)? {
+                Tried::Served(taken) => return Ok(Some(taken)),
+                Tried::Refused if tries >= PATIENCE => tuning = tuning.without_recycling(),
+                Tried::Beaten | Tried::Refused => {}
+                Tried::NoMemory => break,
+            }
+        }
+        Ok(None)
+    }
+
+    /// Serves a request by one plan; without `others` nobody can be faster.
+    fn try_to_fill(
+        self: &Arc<Self>,
+        ask: Ask,
+        others: &[Arc<Self>],
+        tuning: Tuning,
+        pressed: bool,
+    ) -> hal::Result<Tried> {
+        let mut offers = None;
+        for _ in 0..TRIES {
+            match self.begin(ask, offers.as_deref(), tuning, pressed)? {
+                Begin::Begun(begun) => {
+                    return match borrow(&begun.plan, offers.as_deref().unwrap_or(&[])) {
+                        Ok(Some(lent)) => self.carry_out(ask, begun, lent),
+                        missed => {
+                            self.give_up(begun, Vec::new(), &[]);
+                            missed.map(|_| Tried::Beaten)
+                        }
+                    };
+                }
+                Begin::NoPlace(bytes) => {
+                    if !self.reserve_addresses(bytes)? {
+                        break;
+                    }
+                }
+                Begin::AskOthers => offers = Some(self.offers(others)?),
+                Begin::NoMemory => break,
+            }
+        }
+        Ok(Tried::NoMemory)
+    }
+
+    /// Plans how to serve a request, and holds everything of this heap that the plan touches.
+    fn begin(&self, ask: Ask, offers: Option<&[Offer<D>]>, tuning: Tuning, pressed: bool) -> hal::Result<Begin> {
+        let page = elastic::page(memory_of(&self.shared.device)?);
+        let offered: Option<Vec<Chunk>> =
+            offers.map(|offers| offers.iter().flat_map(|offer| offer.chunks.clone()).collect());
+        let ledger = &self.shared.ledger;
+        let requests = ledger.allocations();
+        let crest = self.shared.chunks.crest(ledger.highest_allocated(), requests);
+        let mut state = self.state.lock();
+        let (runs, mut spares) = (state.shelf.runs(), state.shelf.spares());
+        self.shared.chunks.retain_loose(&mut spares, |spare| spare.chunk.id);
+        let request = state.policy.round(ask.requested);
+        let decision = policy::decide(&Facts {
+            page,
+            request,
+            runs: &runs,
+            spares: &spares,
+            offered: offered.as_deref(),
+            held: self.shared.chunks.bytes(),
+            requests,
+            until_most: crest.requests,
+            held_then: crest.held,
+            spent: self.shared.chunks.spent.load(Relaxed),
+            used: crest.used,
+            room: self.shared.room(request),
+            pressed,
+            tuning,
+        });
+        self.publish(&mut state);
+        Ok(match decision {
+            Decision::Fill(plan) => hold(&mut state, plan, &runs, &spares).map_or(Begin::NoMemory, Begin::Begun),
+            Decision::NoPlace(bytes) => Begin::NoPlace(bytes),
+            Decision::AskOthers => Begin::AskOthers,
+            Decision::NoMemory => Begin::NoMemory,
+        })
+    }
+}
+
+/// Holds the place of a plan, and the chunks of the heap itself that it moves; `None` when the tables are full.
+fn hold<D: Device>(state: &mut State<D>, plan: Plan, runs: &[Run], spares: &[Spare]) -> Option<Begun> {
+    let place = state.shelf.hold(runs[plan.run].anchor, plan.at, plan.end())?;
+    let mut moved = Moved::none();
+    for spare in spares {
+        let chunk = spare.chunk;
+        if !plan.fills.iter().any(|fill| fill.spare == Some(chunk.id)) {
+            continue;
+        }
+        let Some(held) = state.shelf.hold(spare.block, chunk.at, chunk.end()) else {
+            let held = moved.chunks.into_iter().map(|(_, held)| held);
+            state.shelf.put_back(held.chain(place).collect());
+            return None;
+        };
+        moved.chunks.extend(held.into_iter().map(|held| (chunk, held)));
+    }
+    Some(Begun { plan, place, moved })
+}

@@ -1,0 +1,303 @@
+//! What an elastic heap has outgrown: addresses to unmap, and chunks to give back to the device.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use cachette_hal::owned::RelaxedCapture;
+use cachette_hal::{self as hal, Device, DevicePtr};
+
+use crate::blocks::{BlockId, Chunk, ChunkId};
+use crate::elastic::chunk_table::memory_of;
+use crate::elastic::fill::{self, Leftover};
+use crate::elastic::moves::{Move, Moved, Moves};
+use crate::fence::Fence;
+use crate::heap::{Heap, State};
+use crate::observe::callbacks::{Told, TraceAction};
+use crate::size::SegmentKind;
+use crate::stats::Counted;
+
+/// What an elastic heap has besides blocks.
+#[derive(Debug)]
+pub(crate) struct Elastic<D: Device> {
+    /// The ranges of addresses, as they were reserved.
+    ranges: Mutex<Vec<(DevicePtr, u64)>>,
+    /// Addresses that lost their memory and are not unmapped yet.
+    stale: Mutex<Vec<Stale<D>>>,
+    moves: Arc<Moves>,
+    /// Bytes of chunks that have no memory because their pool sleeps; changed under the heap's lock.
+    pub(crate) slept: AtomicU64,
+}
+
+impl<D: Device> Default for Elastic<D> {
+    fn default() -> Self {
+        Self { ranges: Mutex::default(), stale: Mutex::default(), moves: Arc::default(), slept: AtomicU64::new(0) }
+    }
+}
+
+impl<D: Device> Elastic<D> {
+    fn stale(&self) -> MutexGuard<'_, Vec<Stale<D>>> {
+        // Entries are pushed and taken whole, so a panic leaves the list sound.
+        self.stale.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn ranges(&self) -> MutexGuard<'_, Vec<(DevicePtr, u64)>> {
+        self.ranges.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Addresses that lost their memory and are not unmapped yet.
+#[derive(Debug)]
+struct Stale<D: Device> {
+    block: BlockId,
+    left: Vec<Leftover>,
+    /// What must have passed before they may be unmapped.
+    fences: Vec<Arc<Fence<D>>>,
+}
+
+impl<D: Device> Stale<D> {
+    /// Whether every use of the addresses has ended.
+    fn is_ready(&self) -> hal::Result<bool> {
+        for fence in &self.fences {
+            if !fence.poll()?.is_done() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+impl<D: Device> Heap<D> {
+    pub(crate) fn note_range(&self, start: DevicePtr, bytes: u64) {
+        if let Some(elastic) = &self.elastic {
+            elastic.ranges().push((start, bytes));
+        }
+    }
+
+    /// Bytes of addresses that are reserved.
+    pub(crate) fn address_bytes(&self) -> u64 {
+        let ranges = self.elastic.iter().map(|elastic| elastic.ranges());
+        ranges.map(|ranges| ranges.iter().map(|(_, bytes)| bytes).sum::<u64>()).sum()
+    }
+
+    /// Lets addresses be unmapped once `fences` have passed.
+    pub(crate) fn add_stale(&self, block: BlockId, left: Vec<Leftover>, fences: Vec<Arc<Fence<D>>>) {
+        if let Some(elastic) = &self.elastic {
+            elastic.stale().push(Stale { block, left, fences });
+        }
+    }
+
+    /// Gives up chunks that serve elsewhere from now on: in this heap, or in another if they are `lost`. Their
+    /// addresses are unmapped once `fences`, and what stood before their next use, have passed.
+    pub(crate) fn let_go_of(&self, moved: Moved, fences: &[Arc<Fence<D>>], lost: bool) -> Told {
+        if lost {
+            let _state = self.state.lock();
+            for (chunk, _) in &moved.chunks {
+                self.counters.lower(Counted::ReservedBytes, chunk.kind, chunk.bytes);
+            }
+        }
+        self.abandon(moved, fences, |_| None)
+    }
+
+    /// Lets chunks leave for the device once `fence`, and what stood before their next use, have passed.
+    fn let_leave(&self, moved: Moved, fence: &Arc<Fence<D>>) -> Told {
+        self.abandon(moved, std::slice::from_ref(fence), |chunk| Some(chunk.id))
+    }
+
+    /// Makes the addresses of chunks stale, and says with `last` which chunk goes with its mapping.
+    fn abandon(&self, moved: Moved, fences: &[Arc<Fence<D>>], last: impl Fn(&Chunk) -> Option<ChunkId>) -> Told {
+        let Moved { chunks, begun } = moved;
+        let mut told = Told::default();
+        let mut left_behind = Vec::with_capacity(chunks.len());
+        let mut state = self.state.lock();
+        for (chunk, held) in chunks {
+            let mut before = state.shelf.guards_of(held);
+            before.extend_from_slice(fences);
+            self.shared.index.remove(chunk.at, chunk.bytes);
+            state.shelf.remove_chunk(chunk.at);
+            state.shelf.abandon(held);
+            state.note_loss(TraceAction::SegmentUnmap, chunk.at, chunk.bytes);
+            left_behind.push((chunk, held.block, before));
+        }
+        self.publish(&mut state);
+        drop(state);
+        for (chunk, block, fences) in left_behind {
+            told = told.and(self.tell(TraceAction::SegmentUnmap, chunk.at, chunk.bytes));
+            let left =
+                Leftover { at: chunk.at, bytes: chunk.bytes, chunk: last(&chunk), kind: chunk.kind, mapped: true };
+            self.add_stale(block, vec![left], fences);
+        }
+        // They lie in the list by now.
+        drop(begun);
+        told
+    }
+
+    /// Unmaps the addresses whose last use has ended, and gives back the chunks that go with them; the bytes that
+    /// came free. What fails is tried again next time.
+    pub(crate) fn unmap_stale(&self) -> u64 {
+        let Some(elastic) = &self.elastic else {
+            return 0;
+        };
+        if elastic.stale().is_empty() {
+            return 0;
+        }
+        let begun = self.begin_move(&self.state.lock());
+        let freed = begun.map(|_move| self.try_to_unmap_stale().0);
+        freed.unwrap_or(0)
+    }
+
+    /// Begins to move or unmap chunks; `None` if the pool sleeps, which decides alone then.
+    pub(crate) fn begin_move(&self, state: &State<D>) -> Option<Move> {
+        let elastic = self.elastic.as_ref().filter(|_| !state.away.asleep)?;
+        Some(elastic.moves.begin())
+    }
+
+    /// Waits until no other thread moves or unmaps chunks. The pool falls asleep, so that none begins again.
+    pub(crate) fn wait_for_moves(&self) {
+        if let Some(elastic) = &self.elastic {
+            elastic.moves.wait();
+        }
+    }
+
+    /// The same as [`unmap_stale`](Self::unmap_stale), with the first failure of the driver; for a thread that has
+    /// begun to move chunks, or that puts the pool to sleep.
+    pub(crate) fn try_to_unmap_stale(&self) -> (u64, hal::Result<()>) {
+        let Some(elastic) = &self.elastic else {
+            return (0, Ok(()));
+        };
+        let memory = match memory_of(&self.shared.device) {
+            Ok(memory) => memory,
+            Err(error) => return (0, Err(error)),
+        };
+        if elastic.stale().is_empty() {
+            return (0, Ok(()));
+        }
+        let release = self.shared.underway.release();
+        let all = std::mem::take(&mut *elastic.stale());
+        let _relaxed = RelaxedCapture::enter(&self.shared.device).ok();
+        let (mut holes, mut keep, mut freed) = (Vec::new(), Vec::new(), [0; 2]);
+        let mut result = Ok(());
+        for mut stale in all {
+            match stale.is_ready() {
+                Ok(true) => {}
+                unready => {
+                    result = result.and(unready.map(|_| ()));
+                    keep.push(stale);
+                    continue;
+                }
+            }
+            stale.left.retain_mut(|left| {
+                // SAFETY: 1. the points after the last use of the addresses have passed, and nobody gets a stale
+                // block.
+                match unsafe { fill::clear(&self.shared, memory, left) } {
+                    Ok(bytes) => {
+                        freed[left.kind as usize] += bytes;
+                        self.shared.totals.device_frees.fetch_add(u64::from(bytes > 0), Relaxed);
+                        false
+                    }
+                    Err(error) => {
+                        result = result.and(Err(error));
+                        true
+                    }
+                }
+            });
+            if stale.left.is_empty() {
+                holes.push(stale.block);
+            } else {
+                keep.push(stale);
+            }
+        }
+        elastic.stale().extend(keep);
+        let mut state = self.state.lock();
+        for block in holes {
+            state.shelf.become_hole(block);
+        }
+        for kind in [SegmentKind::Small, SegmentKind::Large] {
+            self.counters.lower(Counted::ReservedBytes, kind, freed[kind as usize]);
+        }
+        drop(state);
+        let freed = freed.iter().sum();
+        self.shared.totals.reserved.fetch_sub(freed, Relaxed);
+        if freed == 0 {
+            release.cancel();
+        }
+        (freed, result)
+    }
+
+    /// Gives every spare chunk back to the device as soon as the heap's stream is past its last use; the bytes
+    /// that came free at once. The rest follows when the heap next looks.
+    pub(crate) fn release_spares(&self) -> hal::Result<u64> {
+        if self.is_asleep() || self.lane.ask_capturing()? {
+            return Ok(0);
+        }
+        // A capture of another stream may be under way.
+        let _relaxed = RelaxedCapture::enter(&self.shared.device).ok();
+        let spares: Vec<Chunk> = {
+            let spares = self.state.lock().shelf.spares();
+            spares.into_iter().map(|spare| spare.chunk).collect()
+        };
+        let moved = self.hold_chunks(&spares);
+        if !moved.chunks.is_empty() {
+            let fence = match Fence::record(&self.lane) {
+                Ok(fence) => Arc::new(fence),
+                Err(error) => {
+                    self.put_back_chunks(&moved);
+                    return Err(error);
+                }
+            };
+            // A tracker's panic waits until the chunks are gone.
+            let _told = self.let_leave(moved, &fence);
+            fence.passes_soon()?;
+            return Ok(self.unmap_stale());
+        }
+        Ok(self.unmap_stale())
+    }
+
+    /// Bytes of chunks of a kind that are on their way back to the device.
+    pub(crate) fn leaving_bytes(&self, kind: SegmentKind) -> u64 {
+        let Some(elastic) = &self.elastic else {
+            return 0;
+        };
+        let stale = elastic.stale();
+        let left = stale.iter().flat_map(|stale| &stale.left);
+        left.filter(|left| left.chunk.is_some() && left.kind == kind).map(|left| left.bytes).sum()
+    }
+
+    /// Gives everything back, after waiting for whoever may still use it.
+    pub(crate) fn release_spares_at_last(&self) {
+        // Its pool may have slept, wholly or in part: what has memory goes as if it were awake.
+        self.forget_spares();
+        self.set_asleep(false);
+        let _ = self.release_spares();
+        for fence in self.stale_fences() {
+            let _ = fence.wait();
+        }
+        self.unmap_stale();
+    }
+
+    /// Everything that must pass before all that is stale can be unmapped.
+    pub(crate) fn stale_fences(&self) -> Vec<Arc<Fence<D>>> {
+        let Some(elastic) = &self.elastic else {
+            return Vec::new();
+        };
+        let stale = elastic.stale();
+        stale.iter().flat_map(|stale| stale.fences.clone()).collect()
+    }
+
+    /// Releases the ranges of addresses, unless the driver refused to unmap something in them.
+    pub(crate) fn release_addresses(&self) {
+        let Some(elastic) = &self.elastic else { return };
+        // The chunks of a sleeping heap are not mapped.
+        let is_mapped = !self.is_asleep() && !self.chunks().is_empty();
+        if is_mapped || !elastic.stale().is_empty() {
+            return;
+        }
+        let Ok(memory) = memory_of(&self.shared.device) else {
+            return;
+        };
+        for (start, bytes) in std::mem::take(&mut *elastic.ranges()) {
+            // SAFETY: 1. the range was reserved by this heap, which is at its end, and nothing is mapped in it.
+            // A destructor has nobody to tell of a failure.
+            let _ = unsafe { memory.release(start, bytes) };
+        }
+    }
+}

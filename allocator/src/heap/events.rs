@@ -1,0 +1,324 @@
+//! Blocks that their callers freed while other streams still use them.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use cachette_hal::owned::RelaxedCapture;
+use cachette_hal::{self as hal, Device, DevicePtr, Progress};
+
+use crate::blocks::{BlockId, BlockState};
+use crate::fence::Fence;
+use crate::heap::ancestors::Reach;
+use crate::heap::graph_reuse::Deferred;
+use crate::heap::{Given, Guard, Heap, State, Uses};
+use crate::observe::callbacks::TraceAction;
+use crate::stats::Counted;
+use crate::stream_state::Lane;
+
+/// Blocks that their callers freed while other streams still use them.
+#[derive(Debug)]
+pub(crate) struct Pending<D: Device> {
+    /// For every lane that uses such blocks, by number, the points to wait for, in the order they were marked.
+    queues: Vec<(u64, VecDeque<Waiting<D>>)>,
+    /// How many points every such block still waits for.
+    left: HashMap<BlockId, u32>,
+    /// Blocks whose uses could not be marked yet, because the driver failed.
+    unmarked: Vec<(BlockId, Uses<D>)>,
+    /// Blocks that were freed while a stream that uses them, or their own, was captured: nothing can be marked there.
+    pub(crate) deferred: Vec<Deferred<D>>,
+    /// How far back the heap's own stream reaches in its capture, once that was asked.
+    pub(crate) reach: Reach,
+    /// Blocks that were freed while other processes may have them; whoever ends the last offer of one goes on.
+    pub(crate) offered: HashMap<BlockId, Uses<D>>,
+}
+
+#[derive(Debug)]
+struct Waiting<D: Device> {
+    fence: Arc<Fence<D>>,
+    block: BlockId,
+}
+
+impl<D: Device> Default for Pending<D> {
+    fn default() -> Self {
+        Self {
+            queues: Vec::new(),
+            left: HashMap::new(),
+            unmarked: Vec::new(),
+            deferred: Vec::new(),
+            reach: Reach::default(),
+            offered: HashMap::new(),
+        }
+    }
+}
+
+impl<D: Device> Pending<D> {
+    /// Whether any block waits for anything.
+    #[inline]
+    pub(crate) fn needs_tending(&self) -> bool {
+        !self.queues.is_empty() || !self.unmarked.is_empty() || !self.deferred.is_empty()
+    }
+
+    /// Lets a block wait for points.
+    fn push(&mut self, block: BlockId, fences: Vec<Fence<D>>) {
+        self.left.insert(block, u32::try_from(fences.len()).unwrap_or(u32::MAX));
+        for fence in fences {
+            let (lane, _) = fence.point();
+            let waiting = Waiting { fence: Arc::new(fence), block };
+            match self.queues.iter_mut().find(|(of, _)| *of == lane) {
+                Some((_, queue)) => queue.push_back(waiting),
+                None => self.queues.push((lane, VecDeque::from([waiting]))),
+            }
+        }
+    }
+
+    /// Polls the first point of every stream until one has not passed; the blocks that wait for nothing more.
+    fn passed(&mut self, done: &mut Vec<BlockId>) -> hal::Result<()> {
+        let mut result = Ok(());
+        for (_, queue) in &mut self.queues {
+            while let Some(first) = queue.front() {
+                match first.fence.poll() {
+                    Ok(Progress::Done) => {}
+                    Ok(Progress::Pending) => break,
+                    Err(error) => {
+                        result = Err(error);
+                        break;
+                    }
+                }
+                let Some(first) = queue.pop_front() else {
+                    break;
+                };
+                if let Some(left) = self.left.get_mut(&first.block) {
+                    *left -= 1;
+                    if *left == 0 {
+                        self.left.remove(&first.block);
+                        done.push(first.block);
+                    }
+                }
+            }
+        }
+        self.queues.retain(|(_, queue)| !queue.is_empty());
+        result
+    }
+
+    /// The last point that each waiting block waits for; blocks whose uses are not marked are not among them.
+    pub(crate) fn last_points(&self) -> HashMap<BlockId, u64> {
+        let mut last = HashMap::new();
+        for waiting in self.queues.iter().flat_map(|(_, queue)| queue) {
+            let (_, order) = waiting.fence.point();
+            let last = last.entry(waiting.block).or_insert(order);
+            *last = order.max(*last);
+        }
+        last
+    }
+
+    /// Every point that one of `blocks` waits for.
+    pub(crate) fn fences_of(&self, blocks: &[BlockId]) -> Vec<Arc<Fence<D>>> {
+        self.queues
+            .iter()
+            .flat_map(|(_, queue)| queue)
+            .filter(|waiting| blocks.contains(&waiting.block))
+            .map(|waiting| Arc::clone(&waiting.fence))
+            .collect()
+    }
+}
+
+impl<D: Device> Heap<D> {
+    /// Remembers that `lane` uses an allocated block.
+    pub(crate) fn record_use(&self, id: BlockId, lane: &Arc<Lane<D>>) {
+        self.note_use(id, lane, false);
+        if self.elastic.is_none()
+            && let Some(source) = self.pool().and_then(|pool| pool.source.clone())
+        {
+            let address = self.state.lock().shelf.block(id).address;
+            if let Some(ptr) = DevicePtr::new(address) {
+                // SAFETY: 1. the block is allocated, in a segment that its pool's source made. 2. The lane keeps its
+                // stream alive.
+                unsafe { source.record_stream(ptr, lane.stream()) };
+            }
+        }
+    }
+
+    /// Remembers that a block serves `lane` instead of the heap's own stream.
+    pub(crate) fn lend(&self, id: BlockId, lane: &Arc<Lane<D>>) {
+        self.note_use(id, lane, true);
+    }
+
+    fn note_use(&self, id: BlockId, lane: &Arc<Lane<D>>, lent: bool) {
+        if lane.number() == self.lane.number() {
+            return;
+        }
+        let captured = lane.is_capturing();
+        let mut state = self.state.lock();
+        state.shelf.block_mut(id).used = true;
+        let uses = state.uses.entry(id).or_default();
+        uses.lent |= lent;
+        if let Some(at) = uses.lanes.iter().position(|known| Arc::ptr_eq(known, lane)) {
+            let was_captured = at >= uses.lanes.len() - uses.captured;
+            if captured || !was_captured {
+                return;
+            }
+            // This use is no graph's affair.
+            uses.lanes.remove(at);
+            uses.captured -= 1;
+        }
+        if captured {
+            uses.lanes.push(Arc::clone(lane));
+            uses.captured += 1;
+        } else {
+            uses.lanes.insert(0, Arc::clone(lane));
+        }
+    }
+
+    /// Gives back a block that other streams use, for a caller that holds the heap.
+    pub(crate) fn give_used(&self, mut state: Guard<'_, D>, id: BlockId, uses: Uses<D>) -> hal::Result<()> {
+        let (address, requested) = self.become_pending(&mut state, id);
+        // The caller holds the heap too.
+        drop(self.let_go(&mut state));
+        let unoffered = if uses.offers == 0 {
+            Some(uses)
+        } else {
+            // In the same turn, so that whoever ends the offer finds it.
+            state.pending.offered.insert(id, uses);
+            None
+        };
+        drop(state);
+        // The uses are marked even if a tracker panics.
+        let _told = self.tell(TraceAction::FreeRequested, address, requested);
+        self.shared.ledger.note(&self.counters);
+        unoffered.map_or(Ok(()), |uses| self.mark(id, uses))
+    }
+
+    /// Gives back a block that becomes free at once, but whose next use waits for `lanes`.
+    pub(crate) fn give_after(&self, id: BlockId, lanes: &[Arc<Lane<D>>]) -> Given<D> {
+        for lane in lanes {
+            self.note_use(id, lane, true);
+        }
+        self.give(id)
+    }
+
+    /// Moves a block from its caller to those who wait; returns its address and requested size.
+    pub(crate) fn become_pending(&self, state: &mut State<D>, id: BlockId) -> (u64, u64) {
+        let (address, bytes) = (state.shelf.block(id).address, state.shelf.block(id).bytes());
+        let block = state.shelf.block_mut(id);
+        block.state = BlockState::Pending;
+        let (kind, requested) = (block.kind, block.requested);
+        // What was asked for counts until the block is free, so only allocation itself ends here.
+        self.counters.freed(kind, bytes, 0);
+        self.counters.raise(Counted::Pending, kind, 1);
+        self.counters.raise(Counted::PendingBytes, kind, bytes);
+        if bytes >= self.shared.totals.max_split {
+            self.shared.totals.oversize_allocations.lower();
+        }
+        state.note_free_requested(id, address, requested);
+        (address, requested)
+    }
+
+    /// Marks the present end of every stream that uses the block. On failure the uses are kept and marked later.
+    ///
+    /// During a capture nothing is marked: the block waits until the capture is over, or its order allows reuse.
+    pub(crate) fn mark(&self, id: BlockId, uses: Uses<D>) -> hal::Result<()> {
+        let Some(fences) = self.points(&uses).transpose() else {
+            let deferred = self.deferred(id, uses);
+            let mut state = self.state.lock();
+            state.pending.deferred.push(deferred);
+            state.refresh(&self.shared);
+            return Ok(());
+        };
+        let mut state = self.state.lock();
+        match fences {
+            // What another allocator's stream uses is polled, and does not become free at once.
+            Ok(fences) if uses.lent && fences.iter().all(|fence| fence.is_of(&self.shared)) => {
+                let guards = fences.into_iter().map(Arc::new).collect();
+                self.become_free(state, vec![(id, guards)]);
+                Ok(())
+            }
+            Ok(fences) => {
+                state.pending.push(id, fences);
+                state.refresh(&self.shared);
+                Ok(())
+            }
+            Err(error) => {
+                state.pending.unmarked.push((id, uses));
+                state.refresh(&self.shared);
+                Err(error)
+            }
+        }
+    }
+
+    /// Marks the present end of every stream that uses a block; `None` during a capture of one of them, or of the
+    /// heap's own.
+    fn points(&self, uses: &Uses<D>) -> hal::Result<Option<Vec<Fence<D>>>> {
+        for lane in uses.lanes.iter().chain([&self.lane]) {
+            if lane.ask_capturing()? {
+                return Ok(None);
+            }
+        }
+        let fences: hal::Result<Vec<_>> = uses.lanes.iter().map(|lane| Fence::record(lane)).collect();
+        fences.map(Some)
+    }
+
+    /// Marks the uses of a block that was freed during a capture. Those that were captured are the graph's own affair:
+    /// its memory stays the pool's.
+    fn mark_after_capture(&self, id: BlockId, mut uses: Uses<D>) -> hal::Result<()> {
+        if !uses.lanes.iter().any(|lane| lane.is_capturing()) {
+            uses.lanes.truncate(uses.lanes.len() - uses.captured);
+            uses.captured = 0;
+        }
+        if uses.lanes.is_empty() {
+            self.become_free(self.state.lock(), vec![(id, Vec::new())]);
+            return Ok(());
+        }
+        self.mark(id, uses)
+    }
+
+    /// Ends the wait of blocks, each with what must stand before its next use.
+    pub(crate) fn become_free(&self, mut state: Guard<'_, D>, blocks: Vec<(BlockId, Vec<Arc<Fence<D>>>)>) {
+        let mut told = Vec::new();
+        for (id, guards) in blocks {
+            let bytes = state.shelf.block(id).bytes();
+            let block = state.shelf.block(id);
+            let (kind, requested) = (block.kind, block.requested);
+            let address = block.address;
+            told.push((address, requested));
+            state.note_free_completed(id, address, requested);
+            self.counters.lower(Counted::Pending, kind, 1);
+            self.counters.lower(Counted::PendingBytes, kind, bytes);
+            self.counters.lower(Counted::RequestedBytes, kind, requested);
+            state.shelf.give_guarded(id, guards);
+        }
+        self.publish(&mut state);
+        state.refresh(&self.shared);
+        drop(state);
+        for (address, requested) in told {
+            self.tell(TraceAction::FreeCompleted, address, requested);
+        }
+    }
+
+    /// Marks what could not be marked before, and frees the blocks that wait for nothing more.
+    #[cold]
+    pub(crate) fn tend(&self) -> hal::Result<()> {
+        if !self.state.lock().pending.needs_tending() || self.lane.ask_capturing()? {
+            return Ok(());
+        }
+        // Another stream's capture may be under way, and forbids to ask whether a point has passed.
+        let _relaxed = RelaxedCapture::enter(&self.shared.device).ok();
+        let (unmarked, deferred) = {
+            let pending = &mut self.state.lock().pending;
+            pending.reach = Reach::default();
+            (std::mem::take(&mut pending.unmarked), std::mem::take(&mut pending.deferred))
+        };
+        let mut result = Ok(());
+        for (id, uses) in unmarked {
+            result = result.and(self.mark(id, uses));
+        }
+        for Deferred { block, uses, .. } in deferred {
+            result = result.and(self.mark_after_capture(block, uses));
+        }
+        let mut state = self.state.lock();
+        let mut done = Vec::new();
+        result = result.and(state.pending.passed(&mut done));
+        let done = done.into_iter().map(|id| (id, Vec::new())).collect();
+        self.become_free(state, done);
+        result
+    }
+}

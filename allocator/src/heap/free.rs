@@ -1,0 +1,121 @@
+//! Giving a block back to its heap, by the block or by its address.
+
+use std::sync::Arc;
+
+use cachette_hal::{self as hal, Device};
+
+use crate::blocks::{BlockId, BlockState, SegmentId};
+use crate::heap::{Guard, Heap};
+use crate::observe::probes;
+use crate::sync::lock;
+
+/// What is left to do after a block was given back; nothing, as a rule.
+///
+/// A careful free may go on after its block no longer counts as allocated, and another thread may free the last block
+/// meanwhile. Then the careful free holds the heap, and passes it on to be dropped when no reference to it is left.
+#[derive(Debug)]
+#[must_use = "the result says whether the driver failed"]
+pub(crate) struct Given<D: Device> {
+    /// Boxed because it is rare: what passes through the hot path is one word.
+    more: Option<Box<More<D>>>,
+}
+
+/// The driver's answer, and the heap to let go.
+type More<D> = (hal::Result<()>, Arc<Heap<D>>);
+
+impl<D: Device> Given<D> {
+    /// Nothing is left to do.
+    pub(crate) const DONE: Self = Self { more: None };
+
+    #[cold]
+    pub(crate) fn careful(result: hal::Result<()>, heap: Option<Arc<Heap<D>>>) -> Self {
+        Self { more: heap.map(|heap| Box::new((result, heap))) }
+    }
+
+    /// Whether the driver failed.
+    ///
+    /// If nothing needs the heap any more it ends here, so no reference to it may be used after.
+    #[inline]
+    pub(crate) fn end(self) -> hal::Result<()> {
+        match self.more {
+            None => Ok(()),
+            Some(more) => Self::end_with(more),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    #[expect(clippy::boxed_local, reason = "what the hot path hands over is one word")]
+    fn end_with(more: Box<More<D>>) -> hal::Result<()> {
+        let (result, heap) = *more;
+        drop(heap);
+        result
+    }
+}
+
+/// No allocation that is known by its address alone begins at an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NotFreed;
+
+impl<D: Device> Heap<D> {
+    /// Gives a block back for its caller.
+    ///
+    /// A failure loses nothing: the block waits until its uses by other streams could be marked. In a forked child
+    /// nothing happens.
+    #[inline(always)]
+    pub(crate) fn give(&self, id: BlockId) -> Given<D> {
+        match lock::enter(&self.state) {
+            Some(state) => self.give_locked(state, id),
+            None => self.give_shared(id),
+        }
+    }
+
+    #[inline(never)]
+    fn give_shared(&self, id: BlockId) -> Given<D> {
+        match lock::share(&self.state, &self.shared.origin) {
+            Some(state) => self.give_locked(state, id),
+            None => Given::DONE,
+        }
+    }
+
+    /// Gives the block back that begins at `address`; not in a forked child.
+    #[inline]
+    pub(crate) fn give_at(&self, segment: SegmentId, address: u64) -> Result<Given<D>, NotFreed> {
+        let state = match lock::enter(&self.state) {
+            Some(state) => state,
+            None => lock::share(&self.state, &self.shared.origin).ok_or(NotFreed)?,
+        };
+        let id = state.shelf.find_raw(segment, address).ok_or(NotFreed)?;
+        let block = state.shelf.block(id);
+        if block.state == BlockState::Pending || !block.raw {
+            return Err(NotFreed);
+        }
+        Ok(self.give_locked(state, id))
+    }
+
+    #[inline(always)]
+    fn give_locked(&self, mut state: Guard<'_, D>, id: BlockId) -> Given<D> {
+        probes::free(|| state.shelf.block(id).address);
+        if state.plain
+            && let Some(block) = state.shelf.give_aside(id)
+        {
+            self.counters.freed(block.kind, block.bytes(), block.requested);
+            return Given::DONE;
+        }
+        self.give_and_settle(state, id)
+    }
+
+    #[inline(never)]
+    fn give_and_settle(&self, mut state: Guard<'_, D>, id: BlockId) -> Given<D> {
+        let block = state.shelf.block(id);
+        if block.used || !state.plain {
+            return self.give_carefully(state, id);
+        }
+        self.counters.freed(block.kind, block.bytes(), block.requested);
+        state.shelf.give(id);
+        if state.shelf.is_loud() {
+            self.publish(&mut state);
+        }
+        Given::DONE
+    }
+}

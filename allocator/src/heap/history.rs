@@ -1,0 +1,189 @@
+//! What a heap writes into the history, under its own lock.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use cachette_hal::Device;
+
+use crate::blocks::BlockId;
+use crate::heap::{Guard, Heap, State};
+use crate::observe::callbacks::TraceAction;
+use crate::observe::history::{Gathered, Level, Pen, Place, Recording, gathered};
+use crate::pool::PoolId;
+
+/// What a heap needs to write into the history, and what it keeps for it.
+#[derive(Debug)]
+pub(crate) struct Notes {
+    recording: Arc<Recording>,
+    pen: Pen,
+    place: Place,
+    /// When the last event was written, so that none is before another.
+    last: u64,
+    stacks: Stacks,
+}
+
+/// Where in the program what the heap holds was made; zero where that is not known.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Stacks {
+    /// Of every block in use, by its index.
+    pub(crate) blocks: Vec<u32>,
+    /// Of segments and chunks, by address.
+    pub(crate) memory: HashMap<u64, u32>,
+}
+
+impl Stacks {
+    /// That of a block.
+    pub(crate) fn of(&self, id: BlockId) -> u32 {
+        self.blocks.get(id.index()).copied().unwrap_or(0)
+    }
+
+    fn set(&mut self, id: BlockId, stack: u32) {
+        if let Some(known) = self.blocks.get_mut(id.index()) {
+            *known = stack;
+        } else if stack != 0 {
+            self.blocks.resize(id.index() + 1, 0);
+            self.blocks[id.index()] = stack;
+        }
+    }
+}
+
+impl Notes {
+    fn write(&mut self, action: TraceAction, address: u64, bytes: u64, stack: u32) {
+        let event = (action, address, bytes);
+        let (place, last) = (self.place, self.last);
+        self.last = self.recording.write(&mut self.pen, last, event, place, stack);
+    }
+}
+
+impl<D: Device> State<D> {
+    /// Notes that a caller got a block.
+    #[inline]
+    pub(crate) fn note_alloc(&mut self, id: BlockId, address: u64, requested: u64) {
+        if let Some(notes) = &mut self.notes {
+            let stack = gathered();
+            notes.stacks.set(id, stack);
+            notes.write(TraceAction::Alloc, address, requested, stack);
+        }
+    }
+
+    /// Notes that a caller gave a block back.
+    #[inline]
+    pub(crate) fn note_free_requested(&mut self, id: BlockId, address: u64, requested: u64) {
+        if let Some(notes) = &mut self.notes {
+            let stack = known_or(gathered(), notes.stacks.of(id));
+            notes.write(TraceAction::FreeRequested, address, requested, stack);
+        }
+    }
+
+    /// Notes that a block is free for others.
+    #[inline]
+    pub(crate) fn note_free_completed(&mut self, id: BlockId, address: u64, requested: u64) {
+        if let Some(notes) = &mut self.notes {
+            let stack = known_or(gathered(), notes.stacks.of(id));
+            notes.stacks.set(id, 0);
+            notes.write(TraceAction::FreeCompleted, address, requested, stack);
+        }
+    }
+
+    /// Notes that a segment or a chunk came.
+    pub(crate) fn note_gain(&mut self, action: TraceAction, address: u64, bytes: u64) {
+        if let Some(notes) = &mut self.notes {
+            let stack = gathered();
+            if stack != 0 && notes.recording.keeps_of_events() {
+                notes.stacks.memory.insert(address, stack);
+            }
+            notes.write(action, address, bytes, stack);
+        }
+    }
+
+    /// Notes that a segment or a chunk goes.
+    pub(crate) fn note_loss(&mut self, action: TraceAction, address: u64, bytes: u64) {
+        if let Some(notes) = &mut self.notes {
+            let came = notes.stacks.memory.remove(&address).unwrap_or(0);
+            notes.write(action, address, bytes, known_or(gathered(), came));
+        }
+    }
+
+    /// A copy of where what the heap holds was made.
+    pub(crate) fn stacks(&self) -> Stacks {
+        let notes = self.notes.as_ref();
+        notes.map(|notes| notes.stacks.clone()).unwrap_or_default()
+    }
+}
+
+const fn known_or(stack: u32, other: u32) -> u32 {
+    if stack == 0 { other } else { stack }
+}
+
+impl<D: Device> Heap<D> {
+    /// Writes into another history from now on, or into none.
+    pub(crate) fn set_recording(&self, recording: Option<&Arc<Recording>>) {
+        let mut notes = recording.map(|recording| Box::new(self.notes_for(recording)));
+        let mut state = self.state.lock();
+        if let (Some(notes), Some(before)) = (&mut notes, &mut state.notes)
+            && notes.recording.goes_on(&before.recording)
+        {
+            notes.stacks = std::mem::take(&mut before.stacks);
+            notes.last = before.last;
+        }
+        let before = std::mem::replace(&mut state.notes, notes);
+        state.refresh(&self.shared);
+        drop(state);
+        drop(before);
+    }
+
+    /// What the heap needs to write into a history.
+    pub(crate) fn notes_for(&self, recording: &Arc<Recording>) -> Notes {
+        let pool = self.pool().map_or(PoolId::DEFAULT, |pool| pool.id);
+        Notes {
+            place: Place { stream: self.lane.stream().raw() as u64, pool: recording.number_of(pool) },
+            recording: Arc::clone(recording),
+            pen: Pen::default(),
+            last: 0,
+            stacks: Stacks::default(),
+        }
+    }
+
+    /// Lets events say that the heap is another pool's now.
+    pub(crate) fn note_pool(state: &mut State<D>, pool: PoolId) {
+        if let Some(notes) = &mut state.notes {
+            notes.place.pool = notes.recording.number_of(pool);
+        }
+    }
+
+    /// Asks where the program is, if the history wants to know that of what `level` is for. The lock is let go
+    /// meanwhile: others may have changed everything but what is the caller's alone.
+    #[inline]
+    pub(crate) fn gather<'a>(&'a self, state: Guard<'a, D>, level: Level) -> (Guard<'a, D>, Option<Gathered>) {
+        let asks = |notes: &Notes| notes.recording.source_for(level).is_some();
+        if gathered() != 0 || !state.notes.as_deref().is_some_and(asks) {
+            return (state, None);
+        }
+        drop(state);
+        let gathered = self.shared.history.gather(level);
+        (self.state.lock(), gathered)
+    }
+
+    /// Notes a request that failed.
+    pub(crate) fn note_exhaustion(&self, free: u64, rounded: u64) {
+        if let Some(notes) = &mut self.state.lock().notes {
+            notes.write(TraceAction::OutOfMemory, free, rounded, gathered());
+        }
+    }
+
+    /// Notes that a segment comes or goes, at a moment when the heap is not held.
+    pub(crate) fn note_segment(&self, action: TraceAction, address: u64, bytes: u64) {
+        let mut state = self.state.lock();
+        match action {
+            TraceAction::SegmentFree => state.note_loss(action, address, bytes),
+            _ => state.note_gain(action, address, bytes),
+        }
+    }
+
+    /// Where in the program a block was allocated; zero if that is not known.
+    pub(crate) fn stack_of(&self, id: BlockId) -> u32 {
+        let state = self.state.lock();
+        let notes = state.notes.as_ref();
+        notes.map_or(0, |notes| notes.stacks.of(id))
+    }
+}

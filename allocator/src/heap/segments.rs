@@ -1,0 +1,309 @@
+//! How a heap gets segments, and gives them back.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use cachette_hal::{self as hal, Device, DevicePtr};
+
+use crate::address_index::Home;
+use crate::blocks::{IdleSegment, SegmentId};
+use crate::error::Error;
+use crate::fence::Fence;
+use crate::heap::{Ask, Heap, State, Taken};
+use crate::observe::callbacks::{Told, TraceAction};
+use crate::size::{GRAIN, SegmentKind};
+use crate::source::{AllocContext, SourceError, SourceErrorKind};
+use crate::stats::{Counted, Row};
+
+/// A segment on its way into a heap.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Segment {
+    pub(crate) base: DevicePtr,
+    pub(crate) bytes: u64,
+    pub(crate) kind: SegmentKind,
+}
+
+impl<D: Device> Heap<D> {
+    /// Adds a segment and takes a block for what was asked, before anyone else can.
+    ///
+    /// `None` if the heap's tables are full; the segment is then given back to the device.
+    pub(crate) fn grow(self: &Arc<Self>, segment: Segment, ask: Ask) -> hal::Result<Option<Taken>> {
+        let mut state = self.state.lock();
+        let Some(id) = self.put_in(&mut state, segment) else {
+            drop(state);
+            let release = self.shared.underway.release();
+            self.forget_made(segment);
+            self.free_memory(segment, &[], &mut Told::default())?;
+            self.shared.totals.reserved.fetch_sub(segment.bytes, Relaxed);
+            // Memory that this request cannot use is no reason for it to try again.
+            release.cancel();
+            return Ok(None);
+        };
+        let base = segment.base.address();
+        state.note_gain(TraceAction::SegmentAlloc, base, segment.bytes);
+        let State { shelf, policy, .. } = &mut *state;
+        let taken = shelf
+            .take_from(policy, id, policy.round(ask.requested))
+            .map(|id| self.hand_out_carefully(&mut state, id, ask).0);
+        self.publish(&mut state);
+        drop(state);
+        self.shared.ledger.note(&self.counters);
+        let told = self.tell(TraceAction::SegmentAlloc, base, segment.bytes);
+        if let Some(taken) = &taken {
+            self.tell_alloc(taken, ask.requested, told);
+        }
+        Ok(taken)
+    }
+
+    /// Puts a segment into the shelf, the index and the counters; `None` if the tables are full.
+    fn put_in(&self, state: &mut State<D>, segment: Segment) -> Option<SegmentId> {
+        let Segment { base, bytes, kind } = segment;
+        let id = state.shelf.add_segment(base.address(), bytes, kind)?;
+        let order = self.shared.totals.segments.fetch_add(1, Relaxed);
+        state.shelf.set_order(id, order);
+        self.index(segment, id);
+        self.counters.raise(Counted::Segments, kind, 1);
+        self.counters.raise(Counted::ReservedBytes, kind, bytes);
+        if bytes >= self.shared.totals.max_split {
+            self.shared.totals.oversize_segments.raise();
+        }
+        Some(id)
+    }
+
+    /// Lets the segment's addresses be found.
+    fn index(&self, segment: Segment, id: SegmentId) {
+        let home = Home { heap: self.number, segment: id };
+        let index = &self.shared.index;
+        index.insert(segment.base.address(), segment.bytes, home);
+    }
+
+    /// The segments that can be given back now, the oldest first: the unused ones, unless the stream is captured.
+    ///
+    /// To give one back, a point is marked in the stream and waited for. That would break a capture.
+    pub(crate) fn idle_segments(&self) -> hal::Result<Vec<IdleSegment>> {
+        if self.lane.ask_capturing()? {
+            return Ok(Vec::new());
+        }
+        let mut state = self.state.lock();
+        if state.policy.ages {
+            state.shelf.clock = self.shared.settings.clock.load(Relaxed);
+        }
+        let idle = state.shelf.idle_segments();
+        self.publish(&mut state);
+        Ok(idle)
+    }
+
+    /// Gives one idle segment back to the device; the bytes that came free, zero if it was taken meanwhile.
+    ///
+    /// A failure changes nothing, nor does a panic of the pool's source.
+    pub(crate) fn release(&self, idle: IdleSegment) -> hal::Result<u64> {
+        // Before the segment is out of sight.
+        let release = self.shared.underway.release();
+        let Some((segment, guards)) = self.begin_leaving(idle) else {
+            release.cancel();
+            return Ok(0);
+        };
+        // A tracker's panic goes on once the segment is gone.
+        let mut told = Told::default();
+        let leaving = Leaving::begin(self, idle.id, segment);
+        self.free_memory(segment, &guards, &mut told)?;
+        leaving.end();
+        let totals = &self.shared.totals;
+        totals.reserved.fetch_sub(segment.bytes, Relaxed);
+        if segment.bytes >= totals.max_split {
+            totals.oversize_segments.lower();
+        }
+        Ok(segment.bytes)
+    }
+
+    /// Lets an idle segment leave the heap; `None` if it is idle no longer.
+    fn begin_leaving(&self, idle: IdleSegment) -> Option<(Segment, Vec<Arc<Fence<D>>>)> {
+        let mut state = self.state.lock();
+        let (segment, guards) = state.shelf.begin_leaving(idle.id)?;
+        let segment = Segment { base: DevicePtr::new(segment.base)?, bytes: segment.bytes, kind: segment.kind };
+        self.publish(&mut state);
+        Some((segment, guards))
+    }
+
+    /// Where the heap's memory is wanted.
+    fn place(&self) -> AllocContext {
+        AllocContext::new(self.shared.device.info().ordinal, self.lane.stream())
+    }
+
+    /// Asks the device, or the source of the heap's pool, for a segment; `None` if there is no memory.
+    pub(crate) fn obtain(&self, bytes: u64) -> Result<Option<DevicePtr>, Error> {
+        let pool = self.pool();
+        let with_source = pool.as_ref().and_then(|pool| Some((pool, pool.source.as_ref()?)));
+        let Some((pool, source)) = with_source else {
+            return match self.shared.device.allocate(bytes) {
+                Ok(base) => Ok(Some(base)),
+                Err(error) if error.kind() == hal::ErrorKind::OutOfMemory => Ok(None),
+                Err(error) => Err(error.into()),
+            };
+        };
+        let _called = pool.call_source();
+        // SAFETY: 1. the lane keeps its stream alive.
+        match unsafe { source.allocate(bytes, &self.place()) } {
+            Ok(base) if base.address().is_multiple_of(GRAIN) => {
+                let made = pool.note_made(base.address(), bytes);
+                made.map_err(|other| overlap(source.name(), base, other))?;
+                Ok(Some(base))
+            }
+            Ok(base) => {
+                // SAFETY: 1. 2. it was made just now, and nobody knows it.
+                unsafe { source.free(base, bytes, &self.place()) }?;
+                Err(SourceError::other(
+                    format!("{} gave the unaligned address {:#x}", source.name(), base.address()),
+                    "return multiples of 512",
+                )
+                .into())
+            }
+            Err(error) if error.kind() == SourceErrorKind::OutOfMemory => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Forgets that the source of the heap's pool has made a segment.
+    fn forget_made(&self, segment: Segment) {
+        if let Some(pool) = self.pool() {
+            pool.forget_made(segment.base.address());
+        }
+    }
+
+    /// Waits for those who may still use a segment, and gives its memory back to the device.
+    fn free_memory(&self, segment: Segment, guards: &[Arc<Fence<D>>], told: &mut Told) -> hal::Result<()> {
+        Fence::record(&self.lane)?.wait()?;
+        for guard in guards {
+            guard.wait()?;
+        }
+        let (address, bytes) = (segment.base.address(), segment.bytes);
+        self.note_segment(TraceAction::SegmentFree, address, bytes);
+        *told = self.tell(TraceAction::SegmentFree, address, bytes);
+        let pool = self.pool();
+        let _called = pool.as_ref().map(|pool| pool.call_source());
+        let freed = match pool.as_ref().and_then(|pool| pool.source.as_ref()) {
+            // SAFETY: 1. 2. as below; the heap belongs to one pool as long as it has a segment.
+            Some(source) => unsafe { source.free(segment.base, bytes, &self.place()) }
+                .map_err(|_| hal::Error::new(hal::ErrorKind::Other, "free of a pool's source")),
+            // SAFETY: 1. the segment came from this device, and nobody but its heap knows it any more. 2. Nobody
+            // holds a block of it, and what its own stream and others had to finish was waited for above.
+            None => unsafe { self.shared.device.free(segment.base) },
+        };
+        if freed.is_ok() {
+            self.shared.totals.device_frees.fetch_add(1, Relaxed);
+        } else {
+            self.note_segment(TraceAction::SegmentAlloc, address, bytes);
+            let before = std::mem::take(told);
+            *told = before.and(self.tell(TraceAction::SegmentAlloc, address, bytes));
+        }
+        freed
+    }
+
+    /// Gives back every idle segment that `which` names. A failure stops none of the others.
+    ///
+    /// Of an elastic heap: every spare chunk.
+    pub(crate) fn release_where(&self, which: impl Fn(&IdleSegment) -> bool) -> hal::Result<u64> {
+        if self.elastic.is_some() {
+            return self.release_spares();
+        }
+        let idle = self.idle_segments()?.into_iter().filter(which);
+        sum_all(idle.map(|idle| self.release(idle)))
+    }
+
+    /// Gives back everything that is unused, and what waited for other streams and need not any more.
+    pub(crate) fn empty(&self) -> hal::Result<u64> {
+        let tended = self.tend();
+        let bytes = self.release_where(|_| true);
+        tended.and(bytes)
+    }
+
+    /// Bytes held from the device.
+    pub(crate) fn reserved(&self) -> u64 {
+        self.counters.now(Row::All, Counted::ReservedBytes)
+    }
+}
+
+/// The sum, or the first failure; a failure stops none of the others.
+pub(crate) fn sum_all(bytes: impl Iterator<Item = hal::Result<u64>>) -> hal::Result<u64> {
+    let mut sum = Ok(0);
+    for bytes in bytes {
+        sum = sum.and_then(|sum| bytes.map(|bytes| sum + bytes));
+    }
+    sum
+}
+
+/// Memory that a source gave twice. It stays with the source's user: a free of it could take the other segment away.
+fn overlap(source: &str, base: DevicePtr, other: u64) -> SourceError {
+    SourceError::other(
+        format!("{source} gave {base}, which overlaps the segment at {other:#x} that is in use"),
+        "return memory that nothing else uses",
+    )
+}
+
+/// A segment on its way out of a heap. Dropped before its end, the segment serves again.
+struct Leaving<'a, D: Device> {
+    heap: &'a Heap<D>,
+    id: SegmentId,
+    segment: Segment,
+    has_left: bool,
+}
+
+impl<'a, D: Device> Leaving<'a, D> {
+    fn begin(heap: &'a Heap<D>, id: SegmentId, segment: Segment) -> Self {
+        // Before the device can give the addresses to another heap.
+        let index = &heap.shared.index;
+        index.remove(segment.base.address(), segment.bytes);
+        heap.forget_made(segment);
+        Self { heap, id, segment, has_left: false }
+    }
+
+    /// Forgets the segment, whose memory is gone.
+    fn end(mut self) {
+        self.has_left = true;
+        let Segment { kind, bytes, .. } = self.segment;
+        let counters = &self.heap.counters;
+        let mut state = self.heap.state.lock();
+        state.shelf.leave(self.id);
+        counters.lower(Counted::Segments, kind, 1);
+        counters.lower(Counted::ReservedBytes, kind, bytes);
+    }
+}
+
+impl<D: Device> Drop for Leaving<'_, D> {
+    fn drop(&mut self) {
+        if self.has_left {
+            return;
+        }
+        let Segment { base, bytes, .. } = self.segment;
+        if let Some(pool) = self.heap.pool() {
+            // It was there before, so it overlaps no other.
+            let _ = pool.note_made(base.address(), bytes);
+        }
+        let mut state = self.heap.state.lock();
+        self.heap.index(self.segment, self.id);
+        state.shelf.stay(self.id);
+        if std::thread::panicking() {
+            state.note_gain(TraceAction::SegmentAlloc, base.address(), bytes);
+        }
+    }
+}
+
+impl<D: Device> Drop for Heap<D> {
+    /// Nothing is allocated here any more, so everything can go. A destructor has nobody to tell of a failure; it
+    /// goes on with the rest, and tries once more what failed.
+    fn drop(&mut self) {
+        for _ in 0..2 {
+            let _ = self.tend();
+            for fence in self.all_fences() {
+                let _ = fence.wait();
+            }
+            let _ = self.tend();
+            for idle in self.idle_segments().unwrap_or_default() {
+                let _ = self.release(idle);
+            }
+            self.release_spares_at_last();
+        }
+        self.release_addresses();
+        self.shared.ledger.retire(&self.counters);
+    }
+}

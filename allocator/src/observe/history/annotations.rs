@@ -1,0 +1,79 @@
+//! What the program says it is doing, for all allocators of the process.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use cachette_hal::Ordinal;
+pub use cachette_snapshot::Stage;
+use cachette_snapshot::{Annotation, TextId};
+
+use crate::observe::history::clock::{self, Scale};
+use crate::observe::history::metadata::texts;
+
+/// How many are kept; older ones are forgotten.
+pub const MOST_ANNOTATIONS: usize = 1 << 16;
+
+#[derive(Clone, Copy, Debug)]
+struct Noted {
+    name: TextId,
+    stage: Stage,
+    device: Ordinal,
+    ticks: u64,
+}
+
+/// How many histories are recorded. Relaxed: whoever begins one now may miss what is said now.
+static RECORDED: AtomicUsize = AtomicUsize::new(0);
+static NOTED: Mutex<VecDeque<Noted>> = Mutex::new(VecDeque::new());
+
+fn noted() -> MutexGuard<'static, VecDeque<Noted>> {
+    NOTED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Says that something begins or ends on a device. Nobody listens, and it costs nothing, while no history is recorded.
+///
+/// The last [`MOST_ANNOTATIONS`] of the process are kept.
+pub fn annotate(name: &str, stage: Stage, device: Ordinal) {
+    if RECORDED.load(Relaxed) == 0 {
+        return;
+    }
+    let name = texts().add(name);
+    let ticks = clock::now();
+    let mut noted = noted();
+    if noted.len() == MOST_ANNOTATIONS {
+        noted.pop_front();
+    }
+    noted.push_back(Noted { name, stage, device, ticks });
+}
+
+/// What was said, oldest first.
+pub(crate) fn annotations(scale: &Scale) -> Vec<Annotation> {
+    let noted: Vec<_> = noted().iter().copied().collect();
+    let texts = texts();
+    let annotations = noted.into_iter().map(|noted| Annotation {
+        name: texts.get(noted.name).to_owned(),
+        stage: noted.stage,
+        device: noted.device.0,
+        time_us: scale.epoch_us(noted.ticks),
+    });
+    annotations.collect()
+}
+
+/// Somebody who listens; while there is none, nothing is kept.
+#[derive(Debug)]
+pub(crate) struct Listener(());
+
+impl Listener {
+    pub(crate) fn new() -> Self {
+        RECORDED.fetch_add(1, Relaxed);
+        Self(())
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if RECORDED.fetch_sub(1, Relaxed) == 1 {
+            noted().clear();
+        }
+    }
+}

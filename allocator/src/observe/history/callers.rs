@@ -1,0 +1,185 @@
+//! The callers of a Rust program: its own stack, walked.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::num::NonZeroU32;
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+
+use crate::observe::history::stacks::{Frame, RawStack, ResolvedStack, StackSource};
+
+/// Callers further out are left out.
+const DEEPEST: usize = 64;
+/// log2 of how many parts the table has, so that threads seldom meet.
+const PART_BITS: u32 = 4;
+
+/// The callers of the program itself, innermost first, without those inside the allocator.
+///
+/// On the way only addresses are gathered. Names, files and lines are looked up when they are asked for, as far as the
+/// program has kept them.
+#[derive(Debug, Default)]
+pub struct Callers {
+    parts: [Mutex<Part>; 1 << PART_BITS],
+    hasher: RandomState,
+    /// The frames at an address, several where calls were inlined.
+    names: Mutex<HashMap<usize, Vec<Frame>>>,
+}
+
+/// A part of the table: stacks by content and by number.
+#[derive(Debug, Default)]
+struct Part {
+    numbers: HashMap<Arc<[usize]>, u32>,
+    stacks: Vec<Arc<[usize]>>,
+}
+
+impl Callers {
+    /// The one that all allocators of the process share.
+    #[must_use]
+    pub fn shared() -> Arc<Self> {
+        static SHARED: LazyLock<Arc<Callers>> = LazyLock::new(Arc::default);
+        Arc::clone(&SHARED)
+    }
+
+    /// The number of a stack, the same each time.
+    fn number_of(&self, addresses: &[usize]) -> Option<RawStack> {
+        let hash = self.hasher.hash_one(addresses);
+        // The upper bits, since the table inside a part uses the lower ones.
+        let part_number = u32::try_from(hash >> (u64::BITS - PART_BITS)).ok()?;
+        let mut part = lock(&self.parts[part_number as usize]);
+        let index = if let Some(&known) = part.numbers.get(addresses) {
+            known
+        } else {
+            let index = u32::try_from(part.stacks.len()).ok()?;
+            let stack: Arc<[usize]> = addresses.into();
+            part.stacks.push(Arc::clone(&stack));
+            part.numbers.insert(stack, index);
+            index
+        };
+        let number = index.checked_mul(1 << PART_BITS)? | part_number;
+        NonZeroU32::new(number.checked_add(1)?).map(RawStack)
+    }
+
+    fn addresses_of(&self, stack: RawStack) -> Option<Arc<[usize]>> {
+        let number = stack.0.get() - 1;
+        let part = lock(&self.parts[(number % (1 << PART_BITS)) as usize]);
+        let stack = part.stacks.get((number >> PART_BITS) as usize)?;
+        Some(Arc::clone(stack))
+    }
+
+    fn frames_of(&self, stack: RawStack) -> Vec<Frame> {
+        let Some(addresses) = self.addresses_of(stack) else {
+            return Vec::new();
+        };
+        let mut names = lock(&self.names);
+        let frames = addresses.iter().flat_map(|&address| {
+            let frames = names.entry(address).or_insert_with(|| symbolise(address));
+            frames.clone()
+        });
+        let own = |frame: &Frame| is_own(&frame.name);
+        frames.skip_while(own).collect()
+    }
+}
+
+impl StackSource for Callers {
+    fn capture(&self) -> Option<RawStack> {
+        let (mut addresses, mut depth) = ([0; DEEPEST], 0);
+        backtrace::trace(|frame| {
+            addresses[depth] = frame.ip().addr();
+            depth += 1;
+            depth < DEEPEST
+        });
+        self.number_of(&addresses[..depth])
+    }
+
+    fn resolve(&self, stacks: &[RawStack]) -> Vec<ResolvedStack> {
+        let resolved = stacks.iter().map(|stack| ResolvedStack { frames: self.frames_of(*stack), forward: Vec::new() });
+        resolved.collect()
+    }
+}
+
+/// The frames at an address, innermost first; one without a name where nothing is known.
+fn symbolise(address: usize) -> Vec<Frame> {
+    let mut frames = Vec::new();
+    // An address on a stack is where a call returns to; the call itself lies before it.
+    let call = std::ptr::without_provenance_mut(address.saturating_sub(1));
+    backtrace::resolve(call, |symbol| {
+        let name = symbol.name().map_or_else(String::new, |name| format!("{name:#}"));
+        let file = symbol.filename();
+        frames.push(Frame {
+            name,
+            file: file.map_or_else(String::new, |file| file.display().to_string()),
+            line: symbol.lineno().unwrap_or(0),
+        });
+    });
+    if frames.is_empty() {
+        frames.push(Frame { name: format!("{address:#x}"), ..Frame::default() });
+    }
+    frames
+}
+
+/// Whether a function is the allocator's own, or is called by it to get here.
+fn is_own(name: &str) -> bool {
+    const OWN: [&str; 2] = ["cachette::", "backtrace::"];
+    const AROUND: [&str; 3] = ["core::ptr::drop_in_place<", "core::ptr::drop_glue<", "core::mem::drop"];
+    let bare = name.trim_start_matches('<');
+    let is_own = OWN.iter().any(|own| bare.starts_with(own));
+    is_own || AROUND.iter().any(|around| bare.starts_with(around))
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Entries are added whole, so a panic leaves the tables sound.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[inline(never)]
+    fn captured(callers: &Callers) -> RawStack {
+        callers.capture().unwrap()
+    }
+
+    #[test]
+    fn one_place_has_one_number_and_two_have_two() {
+        let callers = Callers::default();
+        let same: Vec<_> = (0..3).map(|_| captured(&callers)).collect();
+        assert!(same.iter().all(|stack| *stack == same[0]), "{same:?}");
+        assert_ne!(captured(&callers), same[0]);
+    }
+
+    #[test]
+    fn every_number_leads_back_to_its_stack() {
+        let callers = Callers::default();
+        let stacks: Vec<Vec<usize>> = (1..2000).map(|n| vec![n, n * 7, n + 3]).collect();
+        let numbers: Vec<_> = stacks.iter().map(|stack| callers.number_of(stack).unwrap()).collect();
+        for (stack, number) in stacks.iter().zip(&numbers) {
+            assert_eq!(callers.addresses_of(*number).as_deref(), Some(&stack[..]));
+        }
+        let largest = numbers.iter().map(|number| number.0.get()).max().unwrap();
+        assert!(largest < 8000, "numbers up to {largest} for 2000 stacks");
+        let unknown = RawStack(NonZeroU32::new(1 << 30).unwrap());
+        assert_eq!(callers.resolve(&[unknown]), [ResolvedStack::default()]);
+    }
+
+    #[test]
+    fn names_of_cpp_callers_are_demangled() {
+        let name = backtrace::SymbolName::new(b"_ZN2at6native4randEl");
+        assert_eq!(format!("{name:#}"), "at::native::rand(long)");
+    }
+
+    #[test]
+    fn the_allocator_is_not_among_its_own_callers() {
+        for name in [
+            "cachette::allocator::Allocator<D>::allocate",
+            "<cachette::allocation::Allocation<D> as core::ops::drop::Drop>::drop",
+            "core::ptr::drop_in_place<cachette::allocation::Allocation<D>>",
+            "core::mem::drop",
+            "backtrace::backtrace::trace",
+        ] {
+            assert!(is_own(name), "{name}");
+        }
+        for name in ["trainer::step", "cachettes::f", "my::cachette::f", ""] {
+            assert!(!is_own(name), "{name}");
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! One history under way: what it keeps, and where.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use cachette_snapshot::TextId;
+
+use crate::observe::callbacks::TraceAction;
+use crate::observe::history::annotations::Listener;
+use crate::observe::history::clock;
+use crate::observe::history::metadata::{Said, said};
+use crate::observe::history::options::{HistoryOptions, Level};
+use crate::observe::history::ring::{Pen, Ring, Written};
+use crate::observe::history::stacks::{Gathered, StackSource};
+use crate::pool::PoolId;
+
+/// Pools that an event can name; further ones share the last number.
+const MOST_POOLS: usize = 1 << 24;
+
+/// Words of an event.
+const WORDS: usize = 6;
+
+/// The history of one allocator, if it has one.
+#[derive(Debug, Default)]
+pub(crate) struct History {
+    /// Held while a history begins or ends, so that all heaps end up with the same.
+    switch: Mutex<()>,
+    current: RwLock<Option<Arc<Recording>>>,
+}
+
+impl History {
+    /// What is recorded now.
+    pub(crate) fn current(&self) -> Option<Arc<Recording>> {
+        let current = self.current.read();
+        current.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Begins or ends a history, and lets `tell` say so to every heap.
+    pub(crate) fn switch(&self, options: Option<HistoryOptions>, tell: impl FnOnce(Option<&Arc<Recording>>)) {
+        let _alone = self.switch.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = self.current();
+        let next = options.map(|options| Arc::new(Recording::after(before.as_deref(), options)));
+        // Before the heaps are told: a heap that is made meanwhile looks here.
+        self.current.write().unwrap_or_else(PoisonError::into_inner).clone_from(&next);
+        tell(next.as_ref());
+    }
+
+    /// Asks where the program is, if the history wants to know that of what `level` is for.
+    pub(crate) fn gather(&self, level: Level) -> Option<Gathered> {
+        let current = self.current()?;
+        Gathered::from(current.source_for(level)?)
+    }
+}
+
+/// One history under way.
+#[derive(Debug)]
+pub(crate) struct Recording {
+    options: HistoryOptions,
+    ring: Arc<Ring<WORDS>>,
+    /// The pools that events name by their place here; the first is the default pool.
+    pools: Arc<Mutex<Vec<PoolId>>>,
+    /// Writes what is no heap's.
+    own: Mutex<Pen>,
+    /// Annotations are kept while it lives.
+    #[expect(dead_code, reason = "held for what its end does")]
+    listener: Listener,
+}
+
+/// An event as it was written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Noted {
+    pub(crate) ticks: u64,
+    pub(crate) address: u64,
+    pub(crate) bytes: u64,
+    pub(crate) stream: u64,
+    pub(crate) pool: u32,
+    pub(crate) stack: u32,
+    pub(crate) said: Said,
+    pub(crate) action: TraceAction,
+}
+
+/// Where an event happened.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pub(crate) stream: u64,
+    /// By its place in the recording's list.
+    pub(crate) pool: u32,
+}
+
+impl Recording {
+    /// Goes on with what was recorded before, unless it is to be forgotten.
+    fn after(before: Option<&Self>, mut options: HistoryOptions) -> Self {
+        let before = before.filter(|before| !options.clear && before.has_source_of(&options));
+        if options.source.is_none() {
+            // It is asked for nothing any more, and still knows what earlier numbers mean.
+            options.level = Level::None;
+            options.source = before.and_then(|before| before.options.source.clone());
+        }
+        let pools =
+            before.map_or_else(|| Arc::new(Mutex::new(vec![PoolId::DEFAULT])), |before| Arc::clone(&before.pools));
+        let ring = match before {
+            Some(before) if before.options.max_entries == options.max_entries => Arc::clone(&before.ring),
+            _ => Arc::new(Ring::new(options.max_entries)),
+        };
+        if let Some(before) = before.filter(|before| !Arc::ptr_eq(&before.ring, &ring)) {
+            let mut pen = Pen::default();
+            for noted in before.newest(options.max_entries).flatten() {
+                ring.write(&mut pen, words_of(&noted));
+            }
+        }
+        Self { options, ring, pools, own: Mutex::default(), listener: Listener::new() }
+    }
+
+    /// Whether its stacks mean what they would with `options`.
+    fn has_source_of(&self, options: &HistoryOptions) -> bool {
+        match (&self.options.source, &options.source) {
+            (Some(one), Some(other)) => one.numbering() == other.numbering(),
+            (None, _) | (_, None) => true,
+        }
+    }
+
+    /// Whether what was known of live blocks before holds here too.
+    pub(crate) fn goes_on(&self, before: &Self) -> bool {
+        !self.options.clear && before.has_source_of(&self.options)
+    }
+
+    /// Who knows where the program is, if that is wanted of what `level` is for.
+    #[inline]
+    pub(crate) fn source_for(&self, level: Level) -> Option<&dyn StackSource> {
+        if self.options.level < level {
+            return None;
+        }
+        self.options.source.as_deref()
+    }
+
+    /// Whether stacks are kept for events and segments too, and not for blocks in use alone.
+    #[inline]
+    pub(crate) fn keeps_of_events(&self) -> bool {
+        self.options.level >= Level::Alloc
+    }
+
+    /// Who knows what stacks mean.
+    pub(crate) fn source(&self) -> Option<&Arc<dyn StackSource>> {
+        self.options.source.as_ref()
+    }
+
+    /// The number of a pool, for events.
+    pub(crate) fn number_of(&self, pool: PoolId) -> u32 {
+        let mut pools = self.pools();
+        let number = pools.iter().position(|known| *known == pool);
+        let number = number.unwrap_or_else(|| {
+            if pools.len() < MOST_POOLS {
+                pools.push(pool);
+            }
+            pools.len() - 1
+        });
+        u32::try_from(number).unwrap_or(0)
+    }
+
+    /// The pools that events name.
+    pub(crate) fn pools(&self) -> MutexGuard<'_, Vec<PoolId>> {
+        self.pools.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes an event that is not before `earliest`; when it is.
+    #[inline]
+    pub(crate) fn write(
+        &self,
+        pen: &mut Pen,
+        earliest: u64,
+        (action, address, bytes): (TraceAction, u64, u64),
+        place: Place,
+        stack: u32,
+    ) -> u64 {
+        if self.options.skip.contain(action) {
+            return earliest;
+        }
+        let ticks = clock::now().max(earliest);
+        let noted = Noted {
+            ticks,
+            address,
+            bytes,
+            stream: place.stream,
+            pool: place.pool,
+            stack: if self.keeps_of_events() { stack } else { 0 },
+            said: said(),
+            action,
+        };
+        self.ring.write(pen, words_of(&noted));
+        ticks
+    }
+
+    /// Writes an event that is no heap's.
+    pub(crate) fn write_own(&self, event: (TraceAction, u64, u64), place: Place) {
+        let mut pen = self.own.lock().unwrap_or_else(PoisonError::into_inner);
+        self.write(&mut pen, 0, event, place, crate::observe::history::stacks::gathered());
+    }
+
+    /// The newest events, as many as are to be kept, oldest first.
+    pub(crate) fn events(&self) -> impl ExactSizeIterator<Item = Option<Noted>> + '_ {
+        self.newest(self.options.max_entries)
+    }
+
+    /// They are put in order by their times and tickets alone, and read again one by one: what was overwritten since
+    /// is `None`.
+    #[expect(
+        clippy::stable_sort_primitive,
+        reason = "what each heap wrote is in order already, and only a stable sort makes use of that"
+    )]
+    fn newest(&self, most: u64) -> impl ExactSizeIterator<Item = Option<Noted>> + '_ {
+        let mut keys = Vec::with_capacity(self.ring.len());
+        keys.extend(self.ring.all().map(|written| (written.words[0], written.ticket)));
+        keys.sort();
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
+        let older = keys.len().saturating_sub(most);
+        let newest = keys.into_iter().skip(older);
+        newest.map(|(_, ticket)| noted_of(&self.ring.find(ticket)?))
+    }
+}
+
+/// An event as six words: when, where, how much, which stream; action, pool and stack; what the thread said.
+#[inline]
+fn words_of(noted: &Noted) -> [u64; WORDS] {
+    let two = |upper: u32, lower: u32| u64::from(upper) << 32 | u64::from(lower);
+    let what = noted.pool << 8 | u32::from(noted.action as u8);
+    [
+        noted.ticks,
+        noted.address,
+        noted.bytes,
+        noted.stream,
+        two(noted.stack, what),
+        two(noted.said.metadata.0, noted.said.context.0),
+    ]
+}
+
+/// The reverse; `None` for what was not written here.
+fn noted_of(written: &Written<WORDS>) -> Option<Noted> {
+    let [ticks, address, bytes, stream, what, said] = written.words;
+    let halves = |word: u64| ((word >> 32) as u32, (word & 0xFFFF_FFFF) as u32);
+    let ((stack, what), (metadata, context)) = (halves(what), halves(said));
+    Some(Noted {
+        ticks,
+        address,
+        bytes,
+        stream,
+        pool: what >> 8,
+        stack,
+        said: Said { metadata: TextId(metadata), context: TextId(context) },
+        action: *TraceAction::ALL.get((what & 0xFF) as usize)?,
+    })
+}

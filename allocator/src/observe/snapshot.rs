@@ -1,0 +1,150 @@
+//! What an allocator holds and did, as a value: taking snapshots.
+//!
+//! ```
+//! use cachette::snapshot::{BlockState, SnapshotOptions};
+//! use cachette::{Allocator, Backends};
+//!
+//! let allocator = Allocator::new(Backends::open("host")?);
+//! let stream = allocator.create_stream()?;
+//! let memory = allocator.allocate(1 << 20, &stream)?;
+//! let snapshot = allocator.snapshot_with(SnapshotOptions::new().traces(false));
+//! assert_eq!(snapshot.segments[0].bytes_in(BlockState::Allocated), memory.bytes());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Each heap is copied under its own lock, one after the other and as plain data; everything else happens after.
+//! So every heap is as it was at one moment, but two heaps may be from two moments: memory that moves between streams
+//! meanwhile can be in both or in neither. The history is read last, and has at least everything that led to what the
+//! snapshot shows.
+
+mod build;
+mod save;
+mod settings;
+mod trace;
+
+pub use cachette_snapshot::{
+    Annotation, Block, BlockState, Event, Frame, PoolId, Segment, SegmentKind, Setting, Snapshot, StackId, Stacks,
+    Stage, TextId, Texts, Trace, TraceAction,
+};
+pub use save::{SaveError, save};
+
+use cachette_hal::{Device, StreamRef};
+
+use crate::allocator::Allocator;
+use crate::heap::HeapCopy;
+use crate::observe::callbacks::TraceEvent;
+use crate::observe::history::{self, Place, Scale};
+use crate::observe::snapshot::build::Building;
+use crate::pool::{self, Pool};
+
+/// What a snapshot is to hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub struct SnapshotOptions {
+    traces: bool,
+    pool: Option<pool::PoolId>,
+}
+
+impl Default for SnapshotOptions {
+    fn default() -> Self {
+        Self { traces: true, pool: None }
+    }
+}
+
+impl SnapshotOptions {
+    /// Everything.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Holds what happened, and what the program said it was doing; or only what there is.
+    pub const fn traces(mut self, on: bool) -> Self {
+        self.traces = on;
+        self
+    }
+
+    /// Holds one pool alone.
+    pub const fn pool(mut self, id: pool::PoolId) -> Self {
+        self.pool = Some(id);
+        self
+    }
+}
+
+impl<D: Device> Allocator<D> {
+    /// What the allocator holds and did.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        self.snapshot_with(SnapshotOptions::new())
+    }
+
+    /// What the allocator holds and did, or a part of it.
+    #[must_use]
+    pub fn snapshot_with(&self, options: SnapshotOptions) -> Snapshot {
+        let shared = &self.inner().shared;
+        if shared.origin.is_inherited() {
+            return Snapshot::default();
+        }
+        let recording = shared.history.current();
+        let _gathered = shared.history.gather(history::Level::All);
+        let device = self.device_info().ordinal.0;
+        let mut building = Building::new(device, recording.as_ref());
+        let mut used = 0;
+        for heap in self.inner().heaps.all() {
+            let of = heap.pool().map_or(pool::PoolId::DEFAULT, |pool| pool.id);
+            if options.pool.is_none_or(|only| only == of) {
+                let copy = heap.copy();
+                used += used_bytes(&copy);
+                building.add_heap(&copy);
+            }
+        }
+        if let Some(recording) = recording.as_ref().filter(|_| options.traces) {
+            let scale = Scale::now();
+            building.add_trace(recording, options.pool, &scale);
+            building.add_annotations(&scale);
+        }
+        // After the events are read: a snapshot tells of those before it, as the reference's does.
+        let pool = options.pool.unwrap_or(pool::PoolId::DEFAULT);
+        self.note_snapshot(pool, used);
+        building.end(settings::settings(&self.config()))
+    }
+
+    /// Lets the history and those who watch know of a snapshot.
+    fn note_snapshot(&self, pool: pool::PoolId, used: u64) {
+        let shared = &self.inner().shared;
+        if let Some(recording) = shared.history.current() {
+            let place = Place { stream: 0, pool: recording.number_of(pool) };
+            recording.write_own((TraceAction::Snapshot, 0, used), place);
+        }
+        if shared.observers.is_tracked() {
+            shared.observers.event(&TraceEvent {
+                action: TraceAction::Snapshot,
+                address: 0,
+                bytes: used,
+                stream: StreamRef::DEFAULT,
+                pool,
+            });
+        }
+    }
+}
+
+impl<D: Device> Pool<D> {
+    /// What the pool holds and did.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        self.snapshot_with(SnapshotOptions::new())
+    }
+
+    /// What the pool holds, and did if that is wanted.
+    #[must_use]
+    pub fn snapshot_with(&self, options: SnapshotOptions) -> Snapshot {
+        self.allocator().snapshot_with(options.pool(self.id()))
+    }
+}
+
+/// Bytes of blocks that are not free.
+fn used_bytes(heap: &HeapCopy) -> u64 {
+    use crate::blocks::BlockState::{Allocated, Pending};
+    let blocks = heap.shelf.blocks().map(|(_, block)| block);
+    let used = blocks.filter(|block| matches!(block.state, Allocated | Pending));
+    used.map(crate::blocks::Block::bytes).sum()
+}

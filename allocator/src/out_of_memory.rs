@@ -1,0 +1,253 @@
+//! Out of memory: the figures of the moment, and what could be done.
+
+#![forbid(unsafe_code)]
+
+use std::fmt;
+
+use cachette_hal::Ordinal;
+
+use crate::human::Bytes;
+use crate::observe::history::Frame;
+use crate::pool::PoolId;
+
+/// A request that failed for want of memory, with the figures of that moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct OutOfMemory {
+    /// The device.
+    pub device: Ordinal,
+    /// The pool that was asked.
+    pub pool: PoolId,
+    /// What the caller asked for.
+    pub requested: u64,
+    /// What was asked of the device for it.
+    pub segment: u64,
+    /// The device's memory; `None` where the driver would not say.
+    pub total: Option<u64>,
+    /// What of it is free; `None` where the driver would not say.
+    pub free: Option<u64>,
+    /// What of it is used, but not by this allocator: by other processes, and by others in this one. `None` where the
+    /// driver would not say.
+    pub elsewhere: Option<u64>,
+    /// The bound on what this allocator may hold, if there is one.
+    pub limit: Option<u64>,
+    /// Bytes of blocks held by callers.
+    pub allocated: u64,
+    /// Bytes held from the device.
+    pub reserved: u64,
+    /// Bytes that callers freed and other streams still use.
+    pub pending: u64,
+    /// The largest free block.
+    pub largest_free: u64,
+    /// Bytes of free blocks that are each too small for the request.
+    pub fragmented: u64,
+    /// What every pool holds that holds anything, the default pool first.
+    pub pools: Vec<PoolFigures>,
+    /// Where in the program most of what is allocated was, as far as the history knows; the largest first.
+    pub holders: Vec<TopAllocationSite>,
+    /// Whether the request was refused because of the limit, without asking the device.
+    pub rejected: bool,
+    /// Whether the configuration, or a capture, forbids to wait for the device.
+    pub never_block: bool,
+    /// Whether the stream is being captured.
+    pub capturing: bool,
+    /// Whether segments are elastic; `None` if the device or the pool's source cannot have such.
+    pub elastic: Option<bool>,
+}
+
+/// What one pool holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PoolFigures {
+    /// Its name.
+    pub id: PoolId,
+    /// Bytes of blocks held by callers.
+    pub allocated: u64,
+    /// Bytes that callers freed and other streams still use.
+    pub pending: u64,
+    /// Bytes held from the device, or from its source.
+    pub reserved: u64,
+    /// Its largest free block.
+    pub largest_free: u64,
+    /// Whether its free blocks serve other requests before those fail.
+    pub use_on_oom: bool,
+}
+
+impl PoolFigures {
+    pub(crate) const fn new(id: PoolId) -> Self {
+        Self { id, allocated: 0, pending: 0, reserved: 0, largest_free: 0, use_on_oom: false }
+    }
+
+    /// Bytes held that no caller uses.
+    #[must_use]
+    pub const fn unallocated(&self) -> u64 {
+        self.reserved.saturating_sub(self.allocated).saturating_sub(self.pending)
+    }
+}
+
+/// What was allocated at one place of the program, and is still in use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TopAllocationSite {
+    /// Bytes of its blocks.
+    pub bytes: u64,
+    /// How many blocks.
+    pub blocks: u64,
+    /// The place, innermost first.
+    pub frames: Vec<Frame>,
+}
+
+/// What could be done about a request that failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum OomHint {
+    /// The allocator may hold no more.
+    Limit,
+    /// Freed memory waits for other streams.
+    Pending,
+    /// Steps that would wait were left out, and there was something to wait for.
+    NeverBlock,
+    /// Enough is free, in pieces that are too small.
+    Fragmented,
+    /// Elastic segments would make one of the pieces.
+    Elastic,
+    /// Another pool holds enough that nobody uses.
+    OtherPool,
+    /// Others use enough of the device.
+    Elsewhere,
+    /// Nothing is in the way but the need.
+    AskForLess,
+}
+
+impl fmt::Display for OomHint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Limit => "the limit of this allocator is in the way: raise it or free memory",
+            Self::Pending => {
+                "freed memory waits for other streams that were recorded as its users: let them get there first, or \
+                 free it with `release_after`"
+            }
+            Self::NeverBlock => {
+                "never_block:True forbids to wait for memory that is used no more: allow it, or empty the cache before"
+            }
+            Self::Fragmented => "enough is free, but in pieces too small: free what lies between them",
+            Self::Elastic => "expandable_segments:True would make one piece of the free ones, wherever they lie",
+            Self::OtherPool => {
+                "another pool holds enough that nobody uses: empty it, or let it serve others with `use_on_oom`"
+            }
+            Self::Elsewhere => {
+                "others use enough of this device, outside this allocator: end them, or use another device"
+            }
+            Self::AskForLess => "free memory, or ask for less",
+        })
+    }
+}
+
+impl OutOfMemory {
+    /// Bytes held from the device that no caller uses.
+    #[must_use]
+    pub const fn unallocated(&self) -> u64 {
+        self.reserved.saturating_sub(self.allocated).saturating_sub(self.pending)
+    }
+
+    /// What the caller could do; only what applies.
+    #[must_use]
+    pub fn hints(&self) -> Vec<OomHint> {
+        let limited = |limit| self.reserved.saturating_add(self.segment) > limit;
+        let over_limit = self.limit.is_some_and(limited);
+        let in_pieces = self.fragmented >= self.requested && self.largest_free < self.requested;
+        let forbidden = self.never_block && !self.capturing;
+        let others_have = self
+            .elsewhere
+            .zip(self.free)
+            .is_some_and(|(used, free)| used > 0 && free < self.segment && used.saturating_add(free) >= self.segment);
+        let all = [
+            (OomHint::Limit, over_limit),
+            (OomHint::Pending, self.pending > 0),
+            (OomHint::NeverBlock, forbidden && (self.pending > 0 || self.unallocated() > 0)),
+            (OomHint::Fragmented, in_pieces),
+            (OomHint::Elastic, in_pieces && self.elastic == Some(false)),
+            (OomHint::OtherPool, self.other_pool_could_serve()),
+            (OomHint::Elsewhere, others_have && !over_limit),
+        ];
+        let applies = all.into_iter().filter(|(_, applies)| *applies);
+        let mut hints: Vec<OomHint> = applies.map(|(hint, _)| hint).collect();
+        if hints.is_empty() {
+            hints.push(OomHint::AskForLess);
+        }
+        hints
+    }
+
+    /// Whether a pool that serves none but its own requests has enough that nobody uses.
+    fn other_pool_could_serve(&self) -> bool {
+        self.pools.iter().any(|pool| {
+            let serves = pool.use_on_oom && self.pool == PoolId::DEFAULT;
+            pool.id != self.pool && !serves && pool.unallocated() >= self.requested
+        })
+    }
+}
+
+impl fmt::Display for OutOfMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "out of memory on device {}: {} were asked for, which takes {} from the device",
+            self.device,
+            Bytes(self.requested),
+            Bytes(self.segment),
+        )?;
+        match (self.total, self.free) {
+            (Some(total), Some(free)) => {
+                write!(f, "; of its {} {} are free", Bytes(total), Bytes(free))?;
+            }
+            _ => f.write_str("; the driver does not say how much it has free")?,
+        }
+        if let Some(elsewhere) = self.elsewhere.filter(|bytes| *bytes > 0) {
+            write!(f, " and {} are used outside this allocator", Bytes(elsewhere))?;
+        }
+        if let Some(limit) = self.limit {
+            write!(f, "; this allocator may hold {}", Bytes(limit))?;
+        }
+        write!(
+            f,
+            "; it holds {}: {} allocated, {} waiting for other streams, {} unused, the largest piece {}",
+            Bytes(self.reserved),
+            Bytes(self.allocated),
+            Bytes(self.pending),
+            Bytes(self.unallocated()),
+            Bytes(self.largest_free),
+        )?;
+        self.write_pools(f)?;
+        for holder in &self.holders {
+            let frame = holder.frames.first();
+            let name = frame.map_or("an unknown place", |frame| frame.name.as_str());
+            let (bytes, blocks) = (Bytes(holder.bytes), holder.blocks);
+            write!(f, "; {bytes} in {blocks} blocks were allocated in {name}")?;
+        }
+        for hint in self.hints() {
+            write!(f, "; {hint}")?;
+        }
+        Ok(())
+    }
+}
+
+impl OutOfMemory {
+    /// Writes what every pool holds, if there is more than the default pool.
+    fn write_pools(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.pools.iter().all(|pool| pool.id == PoolId::DEFAULT) {
+            return Ok(());
+        }
+        for pool in &self.pools {
+            write!(
+                f,
+                "; of that pool {} holds {}, {} of them unused",
+                pool.id,
+                Bytes(pool.reserved),
+                Bytes(pool.unallocated()),
+            )?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for OutOfMemory {}

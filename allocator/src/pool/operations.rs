@@ -1,0 +1,391 @@
+//! What an allocator does for its pools.
+
+use std::ptr::NonNull;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, PoisonError};
+
+use cachette_hal::owned::RelaxedCapture;
+use cachette_hal::{self as hal, Device, StreamRef};
+
+use crate::allocation::Allocation;
+use crate::allocator::{Allocator, Inner, NO_HEAP};
+use crate::error::Error;
+use crate::fence::Fence;
+use crate::heap::{Heap, sum_all};
+use crate::observe::history::Level;
+use crate::policy::Policy;
+use crate::pool::core::PoolCore;
+use crate::pool::route::{self, Filter};
+use crate::pool::{PoolId, PoolStats};
+use crate::stats::{Counted, Row};
+use crate::stream_state::{Lane, Stream};
+
+/// The streams in which graphs of one pool were launched.
+#[derive(Debug)]
+pub(crate) struct Launches<D: Device> {
+    /// How many were, so that one which comes during a wait is noticed.
+    count: u64,
+    lanes: Vec<Arc<Lane<D>>>,
+    /// A point after the last launch in each of these streams, once a look has marked them.
+    ends: Vec<Arc<Fence<D>>>,
+}
+
+impl<D: Device> Default for Launches<D> {
+    fn default() -> Self {
+        Self { count: 0, lanes: Vec::new(), ends: Vec::new() }
+    }
+}
+
+impl<D: Device> Allocator<D> {
+    /// Allocates from the pool that this thread entered last, if it serves the stream.
+    #[inline(never)]
+    pub(crate) fn allocate_inside(&self, bytes: u64, stream: &Stream<D>) -> Result<Allocation<D>, Error> {
+        let heap = self.inner().heap_inside(stream.handle(), || Ok(&stream.lane))?;
+        self.allocate_from(bytes, heap.unwrap_or(&stream.heap))
+    }
+}
+
+impl<D: Device> Inner<D> {
+    /// A number that no other allocator ever has: a thread may have forgotten to leave a pool of one that is gone.
+    pub(crate) const fn identity(&self) -> u64 {
+        self.identity
+    }
+
+    /// The heap of the pool that this thread entered last, if it serves the stream, whose lane `lane` tells.
+    #[inline]
+    pub(crate) fn heap_inside<'a>(
+        &'a self,
+        stream: StreamRef,
+        lane: impl FnOnce() -> Result<&'a Arc<Lane<D>>, Error>,
+    ) -> Result<Option<&'a Arc<Heap<D>>>, Error> {
+        if let Some(known) = route::last(self.identity(), stream) {
+            // SAFETY: it was remembered below for this very allocator, whose number no other ever has, and an
+            // allocator keeps its heaps as long as it lives.
+            return Ok(Some(unsafe { known.cast::<Arc<Heap<D>>>().as_ref() }));
+        }
+        self.find_heap_inside(stream, lane()?)
+    }
+
+    #[cold]
+    fn find_heap_inside(&self, stream: StreamRef, lane: &Arc<Lane<D>>) -> Result<Option<&Arc<Heap<D>>>, Error> {
+        let Some(pool) = route::pool_inside(self.identity(), stream) else {
+            return Ok(None);
+        };
+        let heap = self.heap_of_lane(&pool, lane)?;
+        route::remember(self.identity(), stream, NonNull::from(heap).cast());
+        Ok(Some(heap))
+    }
+
+    /// The heap of a stream in a pool.
+    pub(super) fn heap_in(&self, pool: &Arc<PoolCore>, stream: &Stream<D>) -> Result<&Arc<Heap<D>>, Error> {
+        if !Arc::ptr_eq(stream.heap.shared(), &self.shared) {
+            return Err(Error::ForeignStream);
+        }
+        self.heap_of_lane(pool, &stream.lane)
+    }
+
+    /// The heap of a lane in a pool, made if there is none yet.
+    pub(crate) fn heap_of_lane(&self, pool: &Arc<PoolCore>, lane: &Arc<Lane<D>>) -> Result<&Arc<Heap<D>>, Error> {
+        let make = || {
+            let elastic = self.is_elastic() && pool.permits_elastic();
+            let heap = self.idle_heap(lane, elastic).or_else(|| {
+                let policy = Policy::of(&self.shared.settings.config());
+                let lane = Arc::clone(lane);
+                self.heaps.add(|number| Heap::new(lane, &policy, number, elastic))
+            })?;
+            heap.set_pool(pool);
+            heap.set_elastic(elastic);
+            if let Some(partner) = heap.partner() {
+                partner.set_pool(pool);
+                partner.set_elastic(elastic);
+            }
+            Some(heap.number())
+        };
+        let mut number = pool.streams.get(lane.stream());
+        if number.is_none() {
+            self.shared.origin.check()?;
+            number = pool.streams.get_or_add(lane.stream(), make);
+        }
+        let heap = number.and_then(|number| self.heaps.get(number));
+        Ok(heap.ok_or(NO_HEAP)?)
+    }
+
+    /// An empty heap of the same lane and kind that an earlier pool left behind.
+    fn idle_heap(&self, lane: &Arc<Lane<D>>, elastic: bool) -> Option<&Arc<Heap<D>>> {
+        let is_such = |heap: &Heap<D>| heap.elastic().is_some() == elastic;
+        let fits = |number| {
+            let heap = self.heaps.get(number);
+            heap.is_some_and(|heap| Arc::ptr_eq(heap.lane(), lane) && (is_such(heap) || heap.partner().is_some()))
+        };
+        let heap = self.heaps.get(self.pools.idle_heap(fits)?)?;
+        if is_such(heap) {
+            return Some(heap);
+        }
+        self.heaps.get(heap.partner()?.number())
+    }
+
+    /// The heaps of a pool, those with the other source among them.
+    pub(crate) fn heaps_of(&self, id: PoolId) -> Vec<Arc<Heap<D>>> {
+        let mut heaps = self.heaps.all();
+        heaps.retain(|heap| heap.pool().is_some_and(|pool| pool.id == id));
+        heaps
+    }
+
+    /// Gives the unused memory of a pool back; the bytes that came free.
+    pub(super) fn empty_pool(&self, core: &PoolCore) -> Result<u64, Error> {
+        self.forget_freed_asleep(core);
+        let _gathered = self.shared.history.gather(Level::All);
+        // A capture may be under way, which must not be broken.
+        let _relaxed = RelaxedCapture::enter(&self.shared.device).ok();
+        if !core.gives_back() || !self.wait_for_launches(core)? {
+            return Ok(0);
+        }
+        let heaps = self.heaps_of(core.id);
+        Ok(sum_all(heaps.iter().map(|heap| heap.empty()))?)
+    }
+
+    /// Takes a user of a pool away, and gives its memory back after the last.
+    pub(super) fn release_pool(&self, core: &PoolCore) {
+        if !self.pools.release(core) {
+            return;
+        }
+        core.set_use_on_oom(false);
+        if let Some(source) = &core.source {
+            source.released(self.shared.device.info().ordinal, core.id.pair());
+        }
+        // A destructor has nobody to tell of a failure; what stays goes with the next emptying.
+        let _ = self.empty_pool(core);
+        self.forget_pools();
+    }
+
+    /// Remembers that a graph whose memory is of a pool runs in a lane's stream.
+    pub(super) fn note_launch(&self, core: &PoolCore, lane: &Arc<Lane<D>>) {
+        let mut launches = self.launches.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_pool = launches.entry(core.id).or_default();
+        of_pool.count += 1;
+        of_pool.ends.clear();
+        if !of_pool.lanes.iter().any(|known| Arc::ptr_eq(known, lane)) {
+            of_pool.lanes.push(Arc::clone(lane));
+        }
+        core.set_running(true);
+    }
+
+    /// Remembers that graphs whose memory is of a pool may run in any stream.
+    pub(super) fn mark_external_graph_use(&self, core: &PoolCore) {
+        for heap in self.heaps.all() {
+            self.note_launch(core, heap.lane());
+        }
+    }
+
+    /// Waits until no graph whose memory is of a pool runs any more; `false` if that cannot be waited for now, because
+    /// a stream in which one was launched is captured, or because more are launched meanwhile.
+    pub(crate) fn wait_for_launches(&self, core: &PoolCore) -> hal::Result<bool> {
+        self.settle_launches(core, true)
+    }
+
+    /// The same, but it only looks unless it `waits`. Only the pool of no user is looked at, which no graph uses anew. So
+    /// the next look is at the same points, and work that came after the launches delays nothing.
+    fn settle_launches(&self, core: &PoolCore, waits: bool) -> hal::Result<bool> {
+        let locked = || self.launches.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((count, lanes, mut ends)) =
+            locked().get(&core.id).map(|known| (known.count, known.lanes.clone(), known.ends.clone()))
+        else {
+            return Ok(true);
+        };
+        for lane in &lanes {
+            if lane.ask_capturing()? {
+                return Ok(false);
+            }
+        }
+        if waits || ends.is_empty() {
+            let marked = lanes.iter().map(|lane| Fence::record(lane).map(Arc::new));
+            ends = marked.collect::<hal::Result<_>>()?;
+        }
+        if !waits
+            && let Some(known) = locked().get_mut(&core.id)
+            && known.count == count
+        {
+            known.ends.clone_from(&ends);
+        }
+        for end in &ends {
+            if waits {
+                end.wait()?;
+            } else if !end.passes_soon()? {
+                return Ok(false);
+            }
+        }
+        let mut launches = locked();
+        let over = launches.get(&core.id).is_none_or(|launches| launches.count == count);
+        if over {
+            launches.remove(&core.id);
+            core.set_running(false);
+        }
+        Ok(over)
+    }
+
+    /// Waits for the graphs of pools that have no user any more, as far as that can be. Where the configuration forbids
+    /// to wait, it looks whether they have ended.
+    pub(crate) fn wait_for_left_graphs(&self) -> hal::Result<()> {
+        let waits = !self.shared.settings.never_block.load(Relaxed);
+        for core in self.pools.released() {
+            self.settle_launches(&core, waits)?;
+        }
+        Ok(())
+    }
+
+    /// Forgets a pool that has no user and in which nothing lives. Chunks that its streams are not past yet are waited
+    /// for, since they alone keep it.
+    pub(super) fn forget_lifeless(&self, id: PoolId) {
+        if !self.pools.released().iter().any(|core| core.id == id) {
+            return;
+        }
+        if !self.shared.settings.never_block.load(Relaxed) {
+            for heap in self.heaps_of(id) {
+                if !heap.lane().is_capturing() {
+                    // What fails keeps the pool.
+                    heap.stale_fences().iter().for_each(|fence| _ = fence.wait());
+                    heap.unmap_stale();
+                }
+            }
+        }
+        self.forget_pools();
+    }
+
+    /// Forgets the pools that nobody uses and that hold nothing any more.
+    pub(crate) fn forget_pools(&self) {
+        self.pools.forget(|core| {
+            let heaps = self.heaps_of(core.id);
+            if !heaps.iter().all(|heap| heap.is_empty()) {
+                return None;
+            }
+            let gone = Arc::new(PoolCore::gone(core.id));
+            for heap in &heaps {
+                heap.set_pool(&gone);
+            }
+            // Of two partners one is enough: it leads to the other.
+            let leads = |heap: &&Arc<Heap<D>>| match heap.partner() {
+                None => true,
+                Some(partner) => {
+                    let mutual = partner.partner();
+                    heap.elastic().is_none() && mutual.is_some_and(|own| Arc::ptr_eq(&own, heap))
+                }
+            };
+            Some(heaps.iter().filter(leads).map(|heap| heap.number()).collect())
+        });
+    }
+
+    /// What a pool holds.
+    pub(super) fn pool_stats(&self, core: &PoolCore) -> PoolStats {
+        let heaps = self.heaps_of(core.id);
+        let sum = |counted| heaps.iter().map(|heap| heap.count(Row::All, counted)).sum();
+        PoolStats {
+            allocations: sum(Counted::Allocations),
+            allocated_bytes: sum(Counted::AllocatedBytes),
+            segments: sum(Counted::Segments),
+            reserved_bytes: sum(Counted::ReservedBytes),
+        }
+    }
+
+    /// The addresses that are allocated in a pool, in order.
+    pub(super) fn live_in(&self, core: &PoolCore) -> Vec<u64> {
+        let mut live: Vec<u64> = self.heaps_of(core.id).iter().flat_map(|heap| heap.live()).collect();
+        live.sort_unstable();
+        live
+    }
+
+    /// Begins a route, which uses the pool until it is ended.
+    pub(super) fn begin_allocate_to_pool(&self, filter: Filter, id: PoolId) -> Result<(), Error> {
+        let core = self.pools.open(id)?;
+        if let Err(error) = self.routes.begin(filter, &core) {
+            self.release_pool(&core);
+            return Err(error);
+        }
+        self.refresh_routes();
+        for heap in self.heaps_of(id) {
+            // A capture that begins now cannot look at events. What fails is tried again at the next request.
+            let _ = heap.tend();
+        }
+        if let Some(source) = &core.source {
+            source.began(self.shared.device.info().ordinal, id.pair());
+        }
+        Ok(())
+    }
+
+    pub(super) fn end_allocate_to_pool(&self, id: PoolId) -> Result<(), Error> {
+        let core = self.routes.end(id)?;
+        self.refresh_routes();
+        for heap in self.heaps_of(id) {
+            heap.tend_after_capture();
+        }
+        if let Some(source) = &core.source {
+            source.ended(self.shared.device.info().ordinal, id.pair());
+        }
+        self.release_pool(&core);
+        Ok(())
+    }
+
+    /// Lets every heap of the default pool know whether there are routes.
+    fn refresh_routes(&self) {
+        let routed = self.routes.are_there();
+        for heap in self.heaps.all() {
+            heap.set_routed(routed && heap.pool().is_none());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cachette_hal::Ordinal;
+    use cachette_hal_host::{HostBackend, HostConfig, HostDevice};
+
+    use crate::{Allocation, Allocator, Config};
+
+    const ELASTIC: &str = "expandable_segments:True";
+
+    fn allocator() -> Allocator<HostDevice> {
+        let backend = HostBackend::new(HostConfig::default().phantom(true)).unwrap();
+        Allocator::new(backend.device(Ordinal(0)).unwrap())
+    }
+
+    fn set(allocator: &Allocator<HostDevice>, text: &str) {
+        let config: Config = text.parse().unwrap();
+        allocator.set_config(&config);
+    }
+
+    #[test]
+    fn p6_pools_that_come_after_others_use_their_heaps_again() {
+        let allocator = allocator();
+        let streams = [(); 3].map(|()| allocator.create_stream().unwrap());
+        let mut counts = Vec::new();
+        for _ in 0..1000 {
+            let pool = allocator.create_pool();
+            for stream in &streams {
+                drop(pool.allocate(512, stream).unwrap());
+            }
+            counts.push(allocator.inner().heaps.all().len());
+        }
+        assert!(counts.iter().all(|count| *count == 6), "{counts:?}");
+    }
+
+    #[test]
+    fn p6_partners_are_used_again_as_one() {
+        let allocator = allocator();
+        let stream = allocator.create_stream().unwrap();
+        let mut counts = Vec::new();
+        for _ in 0..50 {
+            set(&allocator, "");
+            let pools = [allocator.create_pool(), allocator.create_pool()];
+            let [one, two] = pools.each_ref().map(|pool| pool.allocate(512, &stream).unwrap());
+            set(&allocator, ELASTIC);
+            let [three, four] = pools.each_ref().map(|pool| pool.allocate(3 << 20, &stream).unwrap());
+            for (pool, live) in pools.iter().zip([[&one, &three], [&two, &four]]) {
+                assert!(pool.check_live_allocations(&live.map(Allocation::address)));
+            }
+            drop((one, two, three, four, pools));
+            allocator.empty_cache().unwrap();
+            counts.push(allocator.inner().heaps.all().len());
+        }
+        // The stream's own, and two of each kind.
+        assert!(counts.iter().all(|count| *count == 5), "{counts:?}");
+    }
+}

@@ -1,0 +1,364 @@
+//! What happens when no free block fits: a ladder of steps, each tried only if all before it failed.
+//!
+//! | step | what it does | may wait for the device |
+//! |---|---|---|
+//! | relieve | asks the program's own helpers to free memory | no |
+//! | collect | gives back old unused segments, if the configuration says from when on | yes |
+//! | borrow | takes a block that is idle on another stream, behind a wait on the device (opt-in) | no |
+//! | obtain | asks the device for a segment, within the limit | only if its driver does |
+//! | release enough | gives back unsplittable segments of this stream, as many as the request needs | yes |
+//! | wait | waits for the cheapest set of other streams' uses that makes a block large enough | yes |
+//! | release all | gives back every unused segment of every stream | yes |
+//! | wait on | waits for one segment after the other to come free, the earliest first | yes |
+//!
+//! The heap is searched again after every step that can have freed something. Before a request fails, it waits for
+//! the memory that other threads give back and for the room that they may give up, and climbs again ([`underway`]).
+//! With `never_block` the steps that may wait are left out, and so is this.
+
+#![forbid(unsafe_code)]
+
+mod release;
+mod report;
+mod wait;
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use cachette_hal::owned::RelaxedCapture;
+use cachette_hal::{self as hal, Device};
+
+use crate::allocator::Inner;
+use crate::device_state::Shared;
+use crate::error::Error;
+use crate::fence::Fence;
+use crate::heap::{Ask, Heap, Segment, Taken};
+use crate::heaps::Heaps;
+use crate::in_flight::Ended;
+use crate::observe::tracing;
+use crate::policy::Policy;
+use crate::pool::Pools;
+use crate::size::{self, SegmentKind};
+use crate::source::SourceError;
+use crate::stream_state::Lane;
+
+/// A block that was found, and the heap it is of.
+#[derive(Debug)]
+pub(crate) struct Found<D: Device> {
+    pub(crate) heap: Arc<Heap<D>>,
+    pub(crate) taken: Taken,
+    /// What the next use must wait for, besides the guards of the block itself.
+    pub(crate) guard: Option<Fence<D>>,
+}
+
+impl<D: Device> Found<D> {
+    /// A block that was taken from its heap.
+    pub(crate) fn of(heap: &Arc<Heap<D>>, taken: Taken) -> Self {
+        Self { heap: Arc::clone(heap), taken, guard: None }
+    }
+}
+
+/// What a request needs from the device.
+#[derive(Clone, Copy, Debug)]
+struct Need {
+    rounded: u64,
+    /// The size of the segment that would serve it; of an elastic one, the whole pages.
+    segment: u64,
+    kind: SegmentKind,
+}
+
+/// One request on its way up the ladder.
+#[derive(Debug)]
+pub(crate) struct Climb<'a, D: Device> {
+    shared: &'a Arc<Shared<D>>,
+    heaps: &'a Heaps<D>,
+    pools: &'a Pools,
+    heap: &'a Arc<Heap<D>>,
+    policy: Policy,
+    ask: Ask,
+    need: Need,
+    /// What had ended when the device was last asked.
+    tried: Cell<Ended>,
+}
+
+impl<'a, D: Device> Climb<'a, D> {
+    pub(crate) fn new(inner: &'a Inner<D>, heap: &'a Arc<Heap<D>>, ask: Ask) -> Self {
+        let policy = heap.policy();
+        let rounded = policy.round(ask.requested);
+        let need = Need {
+            rounded,
+            segment: heap
+                .page()
+                .map_or(size::segment_bytes(rounded, policy.large_segment), |page| rounded.next_multiple_of(page)),
+            kind: SegmentKind::of(rounded),
+        };
+        Self {
+            shared: &inner.shared,
+            heaps: &inner.heaps,
+            pools: &inner.pools,
+            heap,
+            policy,
+            ask,
+            need,
+            tried: Cell::default(),
+        }
+    }
+
+    /// Climbs until a step succeeds.
+    #[cold]
+    pub(crate) fn run(&self) -> Result<Found<D>, Error> {
+        if let Some(found) = self.search()? {
+            return Ok(found);
+        }
+        if self.shared.observers.relieve()
+            && let Some(found) = self.search()?
+        {
+            return Ok(found);
+        }
+        self.check_nested()?;
+        let failed = loop {
+            // One request at a time makes a heap larger; the next one may find what the first left over.
+            let alone = self.heap.grow_alone();
+            // Its pool may have fallen asleep meanwhile.
+            Inner::check_awake(self.heap)?;
+            // Another stream's capture, or this one's, may be under way, and forbids what the steps do.
+            let _relaxed = RelaxedCapture::enter(&self.shared.device).ok();
+            if let Some(found) = self.climb()? {
+                return Ok(found);
+            }
+            if let Some(found) = self.take_from_pools()? {
+                return Ok(found);
+            }
+            let tried = self.tried.get();
+            if !self.may_wait() || !self.shared.underway.may_change(tried) {
+                break self.report();
+            }
+            // What is under way may need the heap: a source may ask for memory while it makes some.
+            drop(alone);
+            tracing::waiting(|| self.shared.underway.wait(tried));
+        };
+        Inner::check_awake(self.heap)?;
+        self.shared.totals.ooms.fetch_add(1, Relaxed);
+        tracing::exhausted(&failed);
+        self.shared.observers.report_oom(&failed);
+        Err(failed.into())
+    }
+
+    /// Refuses to ask a source while this thread is inside a call of it: the request would wait for itself.
+    fn check_nested(&self) -> Result<(), Error> {
+        let Some(pool) = self.heap.pool().filter(|pool| pool.is_in_source()) else {
+            return Ok(());
+        };
+        let Some(source) = &pool.source else {
+            return Ok(());
+        };
+        let text = format!("pool {} needs memory of {} inside a call of that source", pool.id, source.name());
+        let advice = "allocate from the default pool or from another pool there";
+        Err(SourceError::other(text, advice).into())
+    }
+
+    fn climb(&self) -> Result<Option<Found<D>>, Error> {
+        if let Some(found) = self.search()? {
+            return Ok(Some(found));
+        }
+        let may_wait = self.may_wait();
+        // A heap that fails stops no other. Its failure is told if the others cannot serve the request.
+        let mut failed = Ok(());
+        if may_wait {
+            failed = self.collect();
+        }
+        self.tried.set(self.shared.underway.begin_attempt());
+        if self.shared.settings.rejects.load(Relaxed) && !self.within_limit() {
+            return Ok(None);
+        }
+        if let Some(found) = self.borrow()? {
+            return Ok(Some(found));
+        }
+        let mut frees = self.frees();
+        if let Some(found) = self.obtain()? {
+            return Ok(Some(found));
+        }
+        if self.heap.elastic().is_some()
+            && let Some(found) = self.fill(true)?
+        {
+            return Ok(Some(found));
+        }
+        if !may_wait {
+            return Ok(None);
+        }
+        if self.release_enough()? {
+            frees = self.frees();
+            if let Some(found) = self.obtain_again()? {
+                return Ok(Some(found));
+            }
+        }
+        if self.wait_for_cheapest()?
+            && let Some(found) = self.search()?
+        {
+            return Ok(Some(found));
+        }
+        // Uses that could not be marked before are marked now, so that the steps below see them.
+        for heap in self.heaps.all() {
+            failed = failed.and(heap.tend());
+        }
+        failed = failed.and(self.release_all());
+        // Another thread may have been faster, and has then given it back for all.
+        if self.frees() != frees
+            && let Some(found) = self.obtain_again()?
+        {
+            return Ok(Some(found));
+        }
+        match self.wait_on()? {
+            None => Ok(failed.map(|()| None)?),
+            found => Ok(found),
+        }
+    }
+
+    /// Whether steps that wait are allowed; in a stream that is captured nothing would ever come to pass.
+    fn may_wait(&self) -> bool {
+        !self.shared.settings.never_block.load(Relaxed) && !self.heap.lane().is_capturing()
+    }
+
+    /// The heaps whose unused memory may go for this request: those of no pool that is used, and of its own unless
+    /// graphs may use it.
+    fn givers(&self) -> Vec<Arc<Heap<D>>> {
+        let own = self.heap.pool();
+        let gives = |heap: &Arc<Heap<D>>| match (heap.pool(), &own) {
+            (Some(pool), Some(own)) if pool.id == own.id => own.gives_back(),
+            _ => heap.gives_back(),
+        };
+        let heaps = self.heaps.all().into_iter();
+        heaps.filter(gives).collect()
+    }
+
+    /// Takes a free block of a pool that serves others before they fail.
+    fn take_from_pools(&self) -> hal::Result<Option<Found<D>>> {
+        if self.heap.pool().is_some() {
+            return Ok(None);
+        }
+        for pool in self.pools.on_oom() {
+            let heap = pool.streams.get(self.heap.lane().stream());
+            let Some(heap) = heap.and_then(|number| self.heaps.get(number)) else {
+                continue;
+            };
+            if let Some(taken) = heap.take_tended(self.ask)? {
+                return Ok(Some(Found::of(heap, taken)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Searches the heap.
+    fn search(&self) -> hal::Result<Option<Found<D>>> {
+        let taken = self.heap.take_tended(self.ask)?;
+        Ok(taken.map(|taken| self.found(taken)))
+    }
+
+    fn found(&self, taken: Taken) -> Found<D> {
+        Found::of(self.heap, taken)
+    }
+
+    /// How often anybody has given memory back to the device.
+    fn frees(&self) -> u64 {
+        self.shared.totals.device_frees.load(Relaxed)
+    }
+
+    /// Whether another segment would stay within the limit.
+    fn within_limit(&self) -> bool {
+        let bytes = self.need.segment;
+        self.shared.room(bytes) >= bytes
+    }
+
+    /// Takes a block that is idle on another stream, and makes this one wait for that.
+    fn borrow(&self) -> hal::Result<Option<Found<D>>> {
+        // What is captured cannot wait for what is not.
+        if !self.shared.settings.lends.load(Relaxed) || self.heap.lane().ask_capturing()? {
+            return Ok(None);
+        }
+        let pool = self.heap.pool().map(|pool| pool.id);
+        for other in self.heaps.all() {
+            // What is elastic serves nobody once that is off.
+            let off = other.elastic().is_some() && other.is_retired();
+            let apart = other.pool().map(|pool| pool.id) != pool;
+            if Arc::ptr_eq(&other, self.heap) || off || apart || other.lane().ask_capturing()? {
+                continue;
+            }
+            let Some(taken) = other.take_tended(self.ask)? else {
+                continue;
+            };
+            match Fence::record(other.lane()) {
+                Ok(fence) => {
+                    other.lend(taken.id, self.heap.lane());
+                    return Ok(Some(Found { heap: other, taken, guard: Some(fence) }));
+                }
+                Err(error) => {
+                    let guards = other.guards_of(&taken, self.heap.lane());
+                    other.put_back(taken, guards);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Asks the device for a segment; `None` if the limit or the device says no.
+    fn obtain(&self) -> Result<Option<Found<D>>, Error> {
+        if self.heap.elastic().is_some() {
+            return self.fill(false);
+        }
+        self.tried.set(self.shared.underway.begin_attempt());
+        let bytes = self.need.segment;
+        let Some(reservation) = self.shared.reserve(bytes) else {
+            return Ok(None);
+        };
+        let Some(base) = self.heap.obtain(bytes)? else {
+            return Ok(None);
+        };
+        reservation.keep(bytes);
+        self.shared.totals.device_allocs.fetch_add(1, Relaxed);
+        let segment = Segment { base, bytes, kind: self.need.kind };
+        Ok(self.heap.grow(segment, self.ask)?.map(|taken| self.found(taken)))
+    }
+
+    /// Fills holes of an elastic heap; when `pressed`, with every chunk that nobody uses.
+    fn fill(&self, pressed: bool) -> Result<Option<Found<D>>, Error> {
+        self.tried.set(self.shared.underway.begin_attempt());
+        let own = self.heap.pool().map(|pool| pool.id);
+        let mut others = self.givers();
+        others.retain(|heap| own.is_none() || heap.pool().map(|pool| pool.id) == own);
+        let taken = self.heap.fill_for(self.ask, &others, pressed)?;
+        Ok(taken.map(|taken| self.found(taken)))
+    }
+
+    /// Asks the device again, after memory was given back to it.
+    fn obtain_again(&self) -> Result<Option<Found<D>>, Error> {
+        self.shared.totals.retries.fetch_add(1, Relaxed);
+        if self.heap.elastic().is_some() {
+            return self.fill(true);
+        }
+        self.obtain()
+    }
+}
+
+/// Makes later work in `lane` wait for what stands before the block. On failure the block is put back.
+#[cold]
+pub(crate) fn pass_guards<D: Device>(found: &mut Found<D>, lane: &Lane<D>) -> hal::Result<()> {
+    let mut guards = found.heap.guards_of(&found.taken, lane);
+    guards.extend(found.guard.take().map(Arc::new));
+    if guards.is_empty() {
+        return Ok(());
+    }
+    // A stream that is captured cannot be made to wait for what is not, so the host does.
+    let captured = lane.is_capturing();
+    let device = &lane.shared().device;
+    let _relaxed = captured.then(|| RelaxedCapture::enter(device).ok());
+    for guard in &guards {
+        let passed = if captured { guard.wait() } else { guard.hold_back(lane) };
+        if let Err(error) = passed {
+            found.heap.put_back(found.taken, guards);
+            return Err(error);
+        }
+    }
+    found.heap.note_waits(&guards, lane);
+    Ok(())
+}

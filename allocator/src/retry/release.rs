@@ -1,0 +1,93 @@
+//! The steps that give unused segments back to the device.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use cachette_hal::{self as hal, Device};
+
+use crate::blocks::IdleSegment;
+use crate::heap::{Heap, sum_all};
+use crate::retry::Climb;
+use crate::size::SegmentKind;
+
+impl<D: Device> Climb<'_, D> {
+    /// Gives back segments that have been unused for long, once more than a share of the limit is held.
+    ///
+    /// Each round gives back what is at least as old as the average; only segments that can be given back
+    /// count for that average.
+    pub(super) fn collect(&self) -> hal::Result<()> {
+        let settings = &self.shared.settings;
+        let (Some(limit), Some(threshold)) = (settings.limit(), settings.config().gc_threshold()) else {
+            return Ok(());
+        };
+        let allowed = crate::device_state::fraction_of(threshold, limit);
+        let target = self.shared.totals.reserved.load(Relaxed).saturating_sub(allowed);
+        let mut reclaimed = 0;
+        while reclaimed < target {
+            let released = self.collect_older_half()?;
+            if released == 0 {
+                break;
+            }
+            reclaimed += released;
+        }
+        Ok(())
+    }
+
+    fn collect_older_half(&self) -> hal::Result<u64> {
+        let mut idle: Vec<(Arc<Heap<D>>, IdleSegment)> = Vec::new();
+        for heap in self.givers() {
+            let of_heap = heap.idle_segments()?.into_iter();
+            let large = of_heap.filter(|idle| idle.kind == SegmentKind::Large);
+            idle.extend(large.map(|idle| (Arc::clone(&heap), idle)));
+        }
+        let ages: u64 = idle.iter().map(|(_, idle)| u64::from(idle.age)).sum();
+        let count = idle.len() as u64;
+        let old = idle.iter().filter(|(_, idle)| u64::from(idle.age) * count >= ages);
+        sum_all(old.map(|(heap, idle)| heap.release(*idle)))
+    }
+
+    /// Gives back unsplittable segments of this stream: the smallest that alone is enough, or else the largest
+    /// ones until they are. Whether they are.
+    pub(super) fn release_enough(&self) -> hal::Result<bool> {
+        if self.policy.max_split == u64::MAX {
+            return Ok(false);
+        }
+        let enough = self.need.rounded.max(self.policy.max_split);
+        let mut idle = self.heap.idle_segments()?;
+        idle.retain(|idle| idle.kind == self.need.kind && idle.bytes >= self.policy.max_split);
+        idle.sort_by_key(|idle| (idle.bytes, idle.order));
+        if let Some(single) = idle.iter().find(|idle| idle.bytes >= enough) {
+            return Ok(self.heap.release(*single)? > 0);
+        }
+        let mut released = 0;
+        for idle in idle.into_iter().rev() {
+            if released >= enough {
+                break;
+            }
+            released += self.heap.release(idle)?;
+        }
+        Ok(released >= enough)
+    }
+
+    /// Gives back every unused segment and every spare chunk of every stream. A failure stops none of the others.
+    pub(super) fn release_all(&self) -> hal::Result<()> {
+        let mut result = Ok(());
+        for heap in self.givers() {
+            result = result.and(release_whole(&heap));
+        }
+        result
+    }
+}
+
+/// Gives back everything of a heap that nobody uses, after waiting for its stream.
+pub(super) fn release_whole<D: Device>(heap: &Heap<D>) -> hal::Result<()> {
+    heap.release_where(|_| true)?;
+    if heap.lane().ask_capturing()? {
+        return Ok(());
+    }
+    heap.stale_fences().iter().try_for_each(|fence| fence.wait())?;
+    // Nothing is used any more, so what is left then is what the driver refused: it is asked once more.
+    heap.unmap_stale();
+    heap.unmap_stale();
+    Ok(())
+}

@@ -1,0 +1,223 @@
+//! The steps that wait for other streams' uses to end.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread;
+use std::time::Duration;
+
+use cachette_hal::{self as hal, Device};
+
+use crate::blocks::{BlockId, BlockState, BlockView};
+use crate::error::Error;
+use crate::fence::Fence;
+use crate::heap::{Heap, HeapView};
+use crate::observe::tracing;
+use crate::retry::release::release_whole;
+use crate::retry::{Climb, Found};
+use crate::size::SegmentKind;
+
+impl<D: Device> Climb<'_, D> {
+    /// Waits for whichever set of uses ends first and makes a block large enough; `false` if there is none.
+    pub(super) fn wait_for_cheapest(&self) -> hal::Result<bool> {
+        let view = self.heap.view();
+        let sets = sufficient(&view, self.need.kind, self.need.rounded);
+        if sets.is_empty() {
+            return Ok(false);
+        }
+        let sets: Vec<_> = sets.iter().map(|set| self.heap.fences_of(set)).collect();
+        self.wait_for_any(&sets)?;
+        self.heap.tend()?;
+        Ok(true)
+    }
+
+    /// Waits for one segment after the other to come free, whichever does first, until the request can be
+    /// served.
+    pub(super) fn wait_on(&self) -> Result<Option<Found<D>>, Error> {
+        let mut waiting: Vec<(Arc<Heap<D>>, Points<D>)> = Vec::new();
+        for heap in self.givers() {
+            let segments = segments_to_come(&heap.view());
+            let with_heap = |blocks: &Vec<BlockId>| (Arc::clone(&heap), heap.fences_of(blocks));
+            waiting.extend(segments.iter().map(with_heap));
+        }
+        while !waiting.is_empty() {
+            let sets: Vec<_> = waiting.iter().map(|(_, set)| set.clone()).collect();
+            let frees = self.frees();
+            let first = self.wait_for_any(&sets)?;
+            let (heap, _) = waiting.swap_remove(first);
+            heap.tend()?;
+            if let Some(found) = self.search()? {
+                return Ok(Some(found));
+            }
+            release_whole(&heap)?;
+            if self.frees() != frees
+                && let Some(found) = self.obtain_again()?
+            {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Waits until all points of one set have passed, and says which; sets that stay behind hold up no other.
+    fn wait_for_any(&self, sets: &[Points<D>]) -> hal::Result<usize> {
+        self.shared.totals.waits.fetch_add(1, Relaxed);
+        tracing::waiting(|| first_passed(sets))
+    }
+}
+
+/// Which of some sets passed first, once one has.
+fn first_passed<D: Device>(sets: &[Points<D>]) -> hal::Result<usize> {
+    if let [only] = sets {
+        only.iter().try_for_each(|fence| fence.wait())?;
+        return Ok(0);
+    }
+    let mut pause = Duration::from_micros(1);
+    loop {
+        for (index, set) in sets.iter().enumerate() {
+            if all_passed(set)? {
+                return Ok(index);
+            }
+        }
+        thread::sleep(pause);
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// Points that must all have passed.
+type Points<D> = Vec<Arc<Fence<D>>>;
+
+/// Between two looks at points that have not passed.
+const LONGEST_PAUSE: Duration = Duration::from_micros(100);
+
+fn all_passed<D: Device>(set: &[Arc<Fence<D>>]) -> hal::Result<bool> {
+    for fence in set {
+        if !fence.poll()?.is_done() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Sets of blocks, each of which joins to `bytes` with its free neighbours once its uses have ended; the set
+/// whose last point was marked first comes first. Every set is as small as can be from where it begins.
+fn sufficient(view: &HeapView, kind: SegmentKind, bytes: u64) -> Vec<Vec<BlockId>> {
+    let segments = view.segments.iter().filter(|segment| segment.serves(kind));
+    let mut sets: Vec<(u64, Vec<BlockId>)> = segments
+        .flat_map(|segment| {
+            segment
+                .blocks
+                .split(|block| !can_come_free(view, block))
+                .flat_map(|run| (0..run.len()).filter_map(|at| joined(view, &run[at..], bytes)))
+        })
+        .collect();
+    sets.sort();
+    sets.dedup();
+    sets.truncate(MOST_SETS);
+    sets.into_iter().map(|(_, set)| set).collect()
+}
+
+/// More sets than this are not looked at: the first to pass is likely among the first.
+const MOST_SETS: usize = 64;
+
+/// Whether a block is free, or waits for points that are known.
+fn can_come_free(view: &HeapView, block: &BlockView) -> bool {
+    match block.state {
+        BlockState::Free | BlockState::Recent => true,
+        BlockState::Pending => view.last_points.contains_key(&block.id),
+        BlockState::Allocated
+        | BlockState::Leaving
+        | BlockState::Vacant
+        | BlockState::Hole
+        | BlockState::Held
+        | BlockState::Stale => false,
+    }
+}
+
+/// The blocks to wait for so that the first ones of a run join to `bytes`, and the last of their points; `None` if
+/// the run is too short, or if nothing in it waits.
+fn joined(view: &HeapView, run: &[BlockView], bytes: u64) -> Option<(u64, Vec<BlockId>)> {
+    let mut size = 0;
+    let (mut last, mut blocks) = (0, Vec::new());
+    for block in run {
+        size += block.bytes;
+        if let Some(point) = view.last_points.get(&block.id) {
+            last = last.max(*point);
+            blocks.push(block.id);
+        }
+        if size >= bytes {
+            return (!blocks.is_empty()).then_some((last, blocks));
+        }
+    }
+    None
+}
+
+/// The waiting blocks of every segment that would be unused once their points have passed. An elastic segment
+/// gives back its chunks one by one, so each of its blocks is waited for alone.
+fn segments_to_come(view: &HeapView) -> Vec<Vec<BlockId>> {
+    let (elastic, direct): (Vec<_>, Vec<_>) = view.segments.iter().partition(|segment| segment.elastic);
+    let blocks = elastic.iter().flat_map(|segment| &segment.blocks);
+    let waiting = blocks.filter(|block| view.last_points.contains_key(&block.id));
+    let singles = waiting.map(|block| vec![block.id]);
+    let whole = direct
+        .iter()
+        .filter(|segment| segment.blocks.iter().all(|block| can_come_free(view, block)))
+        .map(|segment| {
+            let ids = segment.blocks.iter().map(|block| block.id);
+            ids.filter(|id| view.last_points.contains_key(id)).collect()
+        })
+        .filter(|waiting: &Vec<BlockId>| !waiting.is_empty());
+    whole.chain(singles).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+    use crate::blocks::{SegmentView, Shelf};
+    use crate::policy::Policy;
+
+    const MIB: u64 = 1 << 20;
+
+    /// A segment of four blocks of 256 KiB, with the points they wait for; `None` is allocated, zero is free.
+    fn view(points: [Option<u64>; 4]) -> (HeapView, Vec<BlockId>) {
+        let mut shelf: Shelf<()> = Shelf::default();
+        shelf.add_segment(1 << 40, MIB, SegmentKind::Small);
+        let ids: Vec<_> = (0..4).map(|_| shelf.take(&Policy::default(), MIB / 4)).collect();
+        let mut segments: Vec<SegmentView> = shelf.view();
+        let mut last_points = HashMap::new();
+        for (block, point) in segments[0].blocks.iter_mut().zip(points) {
+            match point {
+                None => {}
+                Some(0) => block.state = BlockState::Free,
+                Some(point) => {
+                    block.state = BlockState::Pending;
+                    last_points.insert(block.id, point);
+                }
+            }
+        }
+        (HeapView { segments, last_points }, ids)
+    }
+
+    #[test]
+    fn d2_sets_of_uses_are_no_larger_than_need_be_and_the_earliest_comes_first() {
+        let (view, ids) = view([Some(9), Some(3), Some(4), Some(1)]);
+        let sets = |bytes| sufficient(&view, SegmentKind::Small, bytes);
+        let single = |of: usize| vec![ids[of]];
+        assert_eq!(sets(MIB / 4), [single(3), single(1), single(2), single(0)]);
+        let pairs = [vec![ids[1], ids[2]], vec![ids[2], ids[3]], vec![ids[0], ids[1]]];
+        assert_eq!(sets(MIB / 2), pairs);
+        assert_eq!(sets(MIB), std::slice::from_ref(&ids));
+        assert!(sets(2 * MIB).is_empty());
+        assert!(sufficient(&view, SegmentKind::Large, MIB / 4).is_empty());
+        assert_eq!(segments_to_come(&view), [ids]);
+    }
+
+    #[test]
+    fn d2_free_neighbours_are_used_and_allocated_ones_part() {
+        let (view, ids) = view([Some(5), Some(0), None, Some(2)]);
+        assert_eq!(sufficient(&view, SegmentKind::Small, MIB / 2), [vec![ids[0]]]);
+        assert!(sufficient(&view, SegmentKind::Small, 3 * MIB / 4).is_empty());
+        assert!(segments_to_come(&view).is_empty());
+    }
+}

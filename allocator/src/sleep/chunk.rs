@@ -1,0 +1,187 @@
+//! One chunk of a pool that sleeps: what of it is there, and where its contents are.
+
+use std::ops::Range;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use cachette_hal::{self as hal, Device, DevicePtr, ErrorKind, StreamRef, Transfer, VirtualMemory};
+
+use crate::blocks::Chunk;
+use crate::device_state::Shared;
+use crate::heap::Heap;
+
+/// Contents of a chunk, and where they are kept.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Saved {
+    pub(super) at: DevicePtr,
+    pub(super) bytes: usize,
+    pub(super) host: NonNull<u8>,
+}
+
+impl Saved {
+    /// The parts of it that lie in ranges, which are in order of address.
+    fn within(self, used: &[Range<u64>]) -> impl Iterator<Item = Self> {
+        let (start, end) = (self.at.address(), self.at.address() + self.bytes as u64);
+        let first = used.partition_point(|range| range.end <= start);
+        let used = used[first..].iter().take_while(move |range| range.start < end);
+        used.filter_map(move |range| {
+            let (from, to) = (range.start.max(start), range.end.min(end));
+            let offset = usize::try_from(from - start).ok()?;
+            Some(Self {
+                at: DevicePtr::new(from)?,
+                bytes: usize::try_from(to - from).ok()?,
+                // SAFETY: the part begins inside the place that the bytes have in their slab.
+                host: unsafe { self.host.add(offset) },
+            })
+        })
+    }
+}
+
+/// Bytes under the limit that waking was granted and has not used yet; what is left goes back.
+#[derive(Debug)]
+pub(super) struct Grant<D: Device> {
+    shared: Arc<Shared<D>>,
+    left: u64,
+}
+
+impl<D: Device> Grant<D> {
+    /// Asks for room for `bytes` in one piece, so that waking does not fail half-way.
+    pub(super) fn of(shared: &Arc<Shared<D>>, bytes: u64) -> hal::Result<Self> {
+        let room = shared.reserve(bytes);
+        let room = room.ok_or(hal::Error::new(ErrorKind::OutOfMemory, "wake"))?;
+        // A function that is told of progress may ask for memory meanwhile, so the room counts as held at once.
+        room.keep(bytes);
+        Ok(Self { shared: Arc::clone(shared), left: bytes })
+    }
+}
+
+impl<D: Device> Drop for Grant<D> {
+    fn drop(&mut self) {
+        self.shared.totals.reserved.fetch_sub(self.left, Relaxed);
+    }
+}
+
+/// How far a chunk is on its way from sleep to waking; each stage stands on the one before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Stage {
+    /// It has no memory.
+    Away,
+    /// It has memory that lies nowhere.
+    Backed,
+    /// The memory is mapped at the chunk's address.
+    Mapped,
+    /// The device may touch it. Its contents may be on their way.
+    Granted,
+    /// Its contents are there.
+    Filled,
+}
+
+/// One chunk of a pool that sleeps.
+#[derive(Debug)]
+pub(super) struct Entry<D: Device> {
+    pub(super) heap: Arc<Heap<D>>,
+    pub(super) chunk: Chunk,
+    pub(super) saved: Vec<Saved>,
+    stage: Stage,
+}
+
+// SAFETY: pointers into slabs are followed only by whoever has the slumber that owns both.
+unsafe impl<D: Device> Send for Entry<D> {}
+
+impl<D: Device> Entry<D> {
+    /// A chunk that is awake.
+    pub(super) const fn new(heap: Arc<Heap<D>>, chunk: Chunk, saved: Vec<Saved>) -> Self {
+        Self { heap, chunk, saved, stage: Stage::Filled }
+    }
+
+    /// Whether a step is missing.
+    pub(super) fn is_asleep(&self) -> bool {
+        self.stage < Stage::Filled
+    }
+
+    /// Whether it has no memory.
+    pub(super) fn is_away(&self) -> bool {
+        self.stage == Stage::Away
+    }
+
+    fn address(&self) -> hal::Result<DevicePtr> {
+        DevicePtr::new(self.chunk.at).ok_or(hal::Error::new(ErrorKind::InvalidValue, "map"))
+    }
+
+    /// Says that the copies of its contents have ended.
+    pub(super) fn note_filled(&mut self) {
+        self.stage = Stage::Filled;
+    }
+
+    /// Forgets contents outside of `used`, which is in order of address: that memory was freed.
+    pub(super) fn keep_only(&mut self, used: &[Range<u64>]) {
+        let kept = self.saved.iter().flat_map(|saved| saved.within(used));
+        self.saved = kept.collect();
+    }
+
+    /// Queues copies of the contents to the host.
+    pub(super) fn download(&self, transfer: &dyn Transfer, stream: StreamRef) -> hal::Result<()> {
+        for saved in &self.saved {
+            // SAFETY: 1. the caller made the stream. 3. the range is mapped, and its pool takes no requests. 4. The
+            // slab stays with the slumber until the copy has ended.
+            unsafe { transfer.download(saved.host.as_ptr(), saved.at, saved.bytes, stream) }?;
+        }
+        Ok(())
+    }
+
+    /// Takes the memory away. After a failure this may be tried again, or the entry woken.
+    pub(super) fn send_away(&mut self, memory: &dyn VirtualMemory) -> hal::Result<()> {
+        let (at, bytes) = (self.address()?, self.chunk.bytes);
+        if self.stage >= Stage::Mapped {
+            self.stage = Stage::Mapped;
+            // SAFETY: 2. all streams were waited for, the pool takes no requests, and the copies have ended.
+            unsafe { memory.unmap(at, bytes) }?;
+            self.stage = Stage::Backed;
+        }
+        if self.stage == Stage::Backed {
+            self.heap.shared().chunks.suspend(memory, self.chunk.id)?;
+            self.stage = Stage::Away;
+            self.heap.note_slept(self.chunk);
+        }
+        Ok(())
+    }
+
+    /// Gets memory again and queues copies of the contents from the host. After a failure this may be tried again, or
+    /// the entry sent away. Once the copies have ended, [`note_filled`](Self::note_filled) says so.
+    pub(super) fn bring_back(
+        &mut self,
+        memory: &dyn VirtualMemory,
+        transfer: Option<&dyn Transfer>,
+        stream: StreamRef,
+        room: &mut Grant<D>,
+    ) -> hal::Result<()> {
+        let (at, Chunk { id, bytes, .. }) = (self.address()?, self.chunk);
+        let shared = Arc::clone(self.heap.shared());
+        if self.stage == Stage::Away {
+            shared.chunks.resume(memory, id, bytes)?;
+            self.stage = Stage::Backed;
+            room.left -= bytes;
+            self.heap.note_woken(self.chunk);
+        }
+        if self.stage == Stage::Backed {
+            shared.chunks.map(memory, id, at)?;
+            self.stage = Stage::Mapped;
+        }
+        if self.stage == Stage::Mapped {
+            let access = shared.access();
+            // SAFETY: 2. a right is given, not taken away.
+            unsafe { memory.set_access(at, bytes, &access) }?;
+            self.stage = Stage::Granted;
+        }
+        if self.stage == Stage::Granted {
+            for saved in &self.saved {
+                let Some(transfer) = transfer else { break };
+                // SAFETY: 1. the caller made the stream. 3. the range is mapped, and nobody else touches it yet. 4. The
+                // slab stays with the slumber until the copy has ended.
+                unsafe { transfer.upload(saved.at, saved.host.as_ptr(), saved.bytes, stream) }?;
+            }
+        }
+        Ok(())
+    }
+}

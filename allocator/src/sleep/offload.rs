@@ -1,0 +1,335 @@
+//! A pool's sleep: its chunks, their contents, and how they go and come.
+
+use std::collections::HashMap;
+use std::mem::{self, ManuallyDrop};
+use std::ops::Range;
+use std::sync::Arc;
+
+use cachette_hal::{self as hal, Device, DevicePtr, VirtualMemory};
+
+use crate::blocks::Chunk;
+use crate::device_state::Shared;
+use crate::elastic::chunk_table::memory_of;
+use crate::fence::Fence;
+use crate::heap::Heap;
+use crate::sleep::chunk::{Entry, Grant, Saved};
+use crate::sleep::staging::{Slab, Store};
+use crate::sleep::{Contents, Progress};
+use crate::stream_state::Lane;
+
+/// Bytes that are copied before the next are queued behind them: enough to keep the copy engine busy while the host
+/// unmaps what is done.
+const BATCH: u64 = 256 << 20;
+
+/// The sleep of one pool.
+#[derive(Debug)]
+pub(crate) struct Slumber<D: Device> {
+    shared: Arc<Shared<D>>,
+    entries: Vec<Entry<D>>,
+    slabs: Vec<Slab<D>>,
+    /// The stream of copies that may still read or write the slabs.
+    copies: Option<Arc<Lane<D>>>,
+    /// Ranges of addresses that had to be given up so that their memory came free, and are wanted again.
+    lost: Vec<Lost<D>>,
+}
+
+/// A range of addresses that a heap had to give up: start and bytes.
+type Lost<D> = (Arc<Heap<D>>, (DevicePtr, u64));
+
+/// A chunk to be sent to sleep, with the parts of it that somebody may still read.
+type Part<D> = (Arc<Heap<D>>, Chunk, Vec<Range<u64>>);
+
+impl<D: Device> Slumber<D> {
+    /// Everything that `heaps` hold, still awake; `None` if the host has too little memory for the contents.
+    pub(super) fn plan(
+        shared: &Arc<Shared<D>>,
+        heaps: &[Arc<Heap<D>>],
+        contents: Contents,
+        whole: bool,
+        store: &Store<D>,
+    ) -> Option<Self> {
+        let mut parts: Vec<Part<D>> = Vec::new();
+        for heap in heaps {
+            let chunks = heap.contents(whole).into_iter();
+            parts.extend(chunks.map(|(chunk, used)| (Arc::clone(heap), chunk, used)));
+        }
+        if contents == Contents::Discard {
+            for (_, _, used) in &mut parts {
+                used.clear();
+            }
+        }
+        let used = parts.iter().flat_map(|(_, _, used)| used);
+        let bytes = used.map(|range| range.end - range.start).sum();
+        let slabs = store.take(shared, bytes)?;
+        let mut room = Room::new(&slabs);
+        let entries = parts
+            .into_iter()
+            .map(|(heap, chunk, used)| {
+                let saved = used.into_iter().flat_map(|range| room.take(range));
+                let saved = saved.collect();
+                Entry::new(heap, chunk, saved)
+            })
+            .collect();
+        Some(Self { shared: Arc::clone(shared), entries, slabs, copies: None, lost: Vec::new() })
+    }
+
+    /// Bytes of memory that are away.
+    pub(super) fn away(&self) -> u64 {
+        let away = self.entries.iter().filter(|entry| entry.is_away());
+        away.map(|entry| entry.chunk.bytes).sum()
+    }
+
+    /// Bytes of contents that are kept.
+    pub(super) fn saved(&self) -> u64 {
+        let saved = self.entries.iter().flat_map(|entry| &entry.saved);
+        saved.map(|saved| saved.bytes as u64).sum()
+    }
+
+    /// Whether any of it is asleep, or may still be copied.
+    pub(super) fn is_asleep(&self) -> bool {
+        !self.lost.is_empty() || self.copies.is_some() || self.entries.iter().any(Entry::is_asleep)
+    }
+
+    /// Gives the host memory back to the store, unless a copy may still use it.
+    pub(super) fn end(&mut self, store: &Store<D>) {
+        if self.settle().is_ok() {
+            store.put_back(mem::take(&mut self.slabs));
+        }
+    }
+
+    /// Forgets chunks whose heap has forgotten them, and contents that were freed. Of a chunk that graphs may use, all
+    /// stays: `whole`.
+    pub(super) fn forget_freed(&mut self, whole: bool) {
+        let mut used = HashMap::new();
+        for heap in self.heaps() {
+            let contents = heap.contents(whole).into_iter();
+            used.extend(contents.map(|(chunk, used)| (chunk.at, (chunk, used))));
+        }
+        self.entries.retain_mut(|entry| match used.get(&entry.chunk.at) {
+            Some((chunk, used)) if *chunk == entry.chunk => {
+                entry.keep_only(used);
+                true
+            }
+            _ => false,
+        });
+    }
+
+    fn heaps(&self) -> Vec<Arc<Heap<D>>> {
+        let mut heaps: Vec<_> = self.entries.iter().map(|entry| &entry.heap).collect();
+        heaps.dedup_by(|a, b| Arc::ptr_eq(a, b));
+        heaps.into_iter().map(Arc::clone).collect()
+    }
+
+    /// The stream of copies, from now on in use.
+    fn begin_copies(&mut self, store: &Store<D>) -> hal::Result<Arc<Lane<D>>> {
+        let lane = store.copies(&self.shared)?;
+        self.copies = Some(Arc::clone(&lane));
+        Ok(lane)
+    }
+
+    /// Waits for every copy. After a failure the slabs may still be in use, unless another wait succeeded.
+    fn settle(&mut self) -> hal::Result<()> {
+        let Some(lane) = &self.copies else {
+            return Ok(());
+        };
+        match lane.settle() {
+            Err(failed) if !failed.is_over => Err(failed.error),
+            ended => {
+                self.copies = None;
+                ended.map_err(|failed| failed.error)
+            }
+        }
+    }
+
+    /// Copies the contents to the host, and takes the memory away.
+    pub(super) fn send_away(&mut self, store: &Store<D>, progress: &mut dyn FnMut(Progress)) -> hal::Result<()> {
+        let shared = Arc::clone(&self.shared);
+        let memory = memory_of(&shared.device)?;
+        let copies = self.begin_copies(store)?;
+        let mut meter = Meter::new(self.total(), progress);
+        let mut queued: Option<(Range<usize>, Fence<D>)> = None;
+        for batch in self.batches() {
+            if self.saves() {
+                let transfer = shared.device.transfer()?;
+                for entry in &self.entries[batch.clone()] {
+                    entry.download(transfer, copies.stream())?;
+                }
+            }
+            let fence = Fence::record(&copies)?;
+            if let Some(before) = queued.replace((batch, fence)) {
+                self.unmap(before, memory, &mut meter)?;
+            }
+        }
+        if let Some(last) = queued {
+            self.unmap(last, memory, &mut meter)?;
+        }
+        // Each batch was waited for.
+        self.copies = None;
+        self.renew_addresses(memory)
+    }
+
+    fn unmap(
+        &mut self,
+        (batch, copied): (Range<usize>, Fence<D>),
+        memory: &dyn VirtualMemory,
+        meter: &mut Meter<'_>,
+    ) -> hal::Result<()> {
+        copied.wait()?;
+        for entry in &mut self.entries[batch] {
+            entry.send_away(memory)?;
+            meter.add(entry.chunk.bytes);
+        }
+        Ok(())
+    }
+
+    /// Gets memory for everything again, with its contents. After a failure it has been taken away again, as far as
+    /// the driver let it.
+    pub(super) fn bring_back(&mut self, store: &Store<D>, progress: &mut dyn FnMut(Progress)) -> hal::Result<()> {
+        let shared = Arc::clone(&self.shared);
+        let memory = memory_of(&shared.device)?;
+        self.regain_addresses(memory)?;
+        let mut room = Grant::of(&shared, self.away())?;
+        let copies = self.begin_copies(store)?;
+        let transfer = if self.saves() { Some(shared.device.transfer()?) } else { None };
+        let mut meter = Meter::new(self.total(), progress);
+        let mut woken = Ok(());
+        for entry in &mut self.entries {
+            woken = entry.bring_back(memory, transfer, copies.stream(), &mut room);
+            if woken.is_err() {
+                break;
+            }
+            meter.add(entry.chunk.bytes);
+        }
+        if let Err(error) = woken.and(self.settle()) {
+            self.take_back(memory);
+            return Err(error);
+        }
+        self.entries.iter_mut().for_each(Entry::note_filled);
+        Ok(())
+    }
+
+    /// Takes memory away again that waking has got, as far as the driver lets it. The contents are still on the host.
+    fn take_back(&mut self, memory: &dyn VirtualMemory) {
+        // What a copy may still write to must stay; the next call to wake goes on from there.
+        let _ = self.settle();
+        if self.copies.is_some() {
+            return;
+        }
+        let half_awake = |entry: &&mut Entry<D>| entry.is_asleep() && !entry.is_away();
+        for entry in self.entries.iter_mut().filter(half_awake) {
+            let _ = entry.send_away(memory);
+        }
+    }
+
+    fn total(&self) -> u64 {
+        self.entries.iter().map(|entry| entry.chunk.bytes).sum()
+    }
+
+    fn saves(&self) -> bool {
+        self.entries.iter().any(|entry| !entry.saved.is_empty())
+    }
+
+    /// The entries in batches of about as many bytes.
+    fn batches(&self) -> Vec<Range<usize>> {
+        let mut batches = Vec::new();
+        let (mut start, mut bytes) = (0, 0);
+        for (index, entry) in self.entries.iter().enumerate() {
+            bytes += entry.chunk.bytes;
+            if bytes >= BATCH || index + 1 == self.entries.len() {
+                batches.push(start..index + 1);
+                (start, bytes) = (index + 1, 0);
+            }
+        }
+        batches
+    }
+
+    /// Releases the addresses and reserves them again, where the driver keeps memory that was mapped there until
+    /// then.
+    fn renew_addresses(&mut self, memory: &dyn VirtualMemory) -> hal::Result<()> {
+        if memory.frees_under_reservation().is_ok() {
+            return Ok(());
+        }
+        for heap in self.heaps() {
+            for range in heap.address_ranges() {
+                // SAFETY: 1. the range is the heap's, all of its chunks are away, and nothing of it is stale.
+                unsafe { heap.lose_addresses(memory, range) }?;
+                self.lost.push((Arc::clone(&heap), range));
+            }
+        }
+        // What another owner has got meanwhile, waking tries to get again.
+        let _ = self.regain_addresses(memory);
+        Ok(())
+    }
+
+    fn regain_addresses(&mut self, memory: &dyn VirtualMemory) -> hal::Result<()> {
+        let mut regained = Ok(());
+        self.lost.retain(|(heap, range)| {
+            let found = heap.regain_addresses(memory, *range);
+            regained = regained.and(found);
+            found.is_err()
+        });
+        regained
+    }
+}
+
+impl<D: Device> Drop for Slumber<D> {
+    fn drop(&mut self) {
+        // Slabs that a copy may still use are left to the process.
+        if self.settle().is_err() && self.copies.is_some() {
+            let _ = ManuallyDrop::new(mem::take(&mut self.slabs));
+        }
+    }
+}
+
+/// Tells how far it has come.
+struct Meter<'a> {
+    progress: &'a mut dyn FnMut(Progress),
+    now: Progress,
+}
+
+impl<'a> Meter<'a> {
+    fn new(total: u64, progress: &'a mut dyn FnMut(Progress)) -> Self {
+        let now = Progress { done: 0, total };
+        Self { progress, now }
+    }
+
+    fn add(&mut self, bytes: u64) {
+        self.now.done += bytes;
+        (self.progress)(self.now);
+    }
+}
+
+/// Places in slabs, handed out in order.
+struct Room<'a, D: Device> {
+    slabs: &'a [Slab<D>],
+    /// Of the first slab.
+    used: usize,
+}
+
+impl<'a, D: Device> Room<'a, D> {
+    const fn new(slabs: &'a [Slab<D>]) -> Self {
+        Self { slabs, used: 0 }
+    }
+
+    /// Places for the bytes of a range, in as many pieces as it takes; there is room for all.
+    fn take(&mut self, range: Range<u64>) -> Vec<Saved> {
+        let mut pieces = Vec::new();
+        let mut at = range.start;
+        while at < range.end
+            && let Some(slab) = self.slabs.first()
+            && let Some(address) = DevicePtr::new(at)
+        {
+            let left = usize::try_from(range.end - at).unwrap_or(usize::MAX);
+            let bytes = left.min(slab.bytes() - self.used);
+            // SAFETY: the slab has more than `used` bytes.
+            let host = unsafe { slab.start().add(self.used) };
+            pieces.push(Saved { at: address, bytes, host });
+            at += bytes as u64;
+            self.used += bytes;
+            if self.used == slab.bytes() {
+                (self.slabs, self.used) = (&self.slabs[1..], 0);
+            }
+        }
+        pieces
+    }
+}

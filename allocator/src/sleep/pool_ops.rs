@@ -1,0 +1,229 @@
+//! What an allocator does for pools that fall asleep and wake.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use cachette_hal::owned::RelaxedCapture;
+use cachette_hal::{Device, ErrorKind};
+
+use crate::allocator::Inner;
+use crate::error::Error;
+use crate::fence::Fence;
+use crate::heap::Heap;
+use crate::pool::core::PoolCore;
+use crate::pool::{PoolId, PoolProblem};
+use crate::sleep::{Contents, Progress, SleepStats, Slumber};
+
+impl<D: Device> Inner<D> {
+    /// Takes the memory of a pool away, and keeps its addresses.
+    pub(super) fn put_to_sleep(
+        &self,
+        core: &PoolCore,
+        contents: Contents,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<SleepStats, Error> {
+        self.shared.origin.check()?;
+        let _turn = core.turn()?;
+        if core.is_asleep() {
+            return Ok(SleepStats::default());
+        }
+        // A capture of another pool may be under way, which must not be broken.
+        let _relaxed = RelaxedCapture::enter(&self.shared.device).ok();
+        self.check_sleepiness(core)?;
+        self.drain(core)?;
+        if !core.keeps() {
+            for heap in self.heaps_of(core.id) {
+                heap.release_where(|_| true)?;
+            }
+        }
+        core.set_asleep(true);
+        let slept = self.fall_asleep(core, contents, progress);
+        if slept.is_err() && !self.is_anything_away(core) {
+            self.let_serve(core);
+        }
+        slept
+    }
+
+    /// The pool takes no requests any more.
+    fn fall_asleep(
+        &self,
+        core: &PoolCore,
+        contents: Contents,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<SleepStats, Error> {
+        let heaps = self.heaps_of(core.id);
+        for heap in &heaps {
+            heap.set_asleep(true);
+        }
+        // A request that makes a heap larger at this moment finishes first; the next one sees that the pool sleeps.
+        for heap in &heaps {
+            drop(heap.grow_alone());
+        }
+        // So does a thread that moves chunks to another heap or to the device.
+        for heap in &heaps {
+            heap.wait_for_moves();
+        }
+        self.check_sleepiness(core)?;
+        self.drain(core)?;
+        // Of streams that are captured by now too, which the drain left out.
+        let fences = |heap: &Arc<Heap<D>>| [heap.all_fences(), heap.stale_fences()].concat();
+        for fence in heaps.iter().flat_map(fences) {
+            fence.wait()?;
+        }
+        for heap in &heaps {
+            // Addresses that stay mapped keep their memory, and cannot be released.
+            heap.try_to_unmap_stale().1?;
+        }
+        let slumber = Slumber::plan(&self.shared, &heaps, contents, core.keeps(), &self.store);
+        let slumber = slumber.ok_or(PoolProblem::NoHostMemory.of(core.id))?;
+        // It stays there whatever happens, a panic of `progress` included, until nothing of the pool is away.
+        let slumber = Arc::new(Mutex::new(slumber));
+        self.slumbers().insert(core.id, Arc::clone(&slumber));
+        let mut slumber = unpoisoned(&slumber);
+        if let Err(error) = slumber.send_away(&self.store, progress) {
+            // What cannot be undone now, waking undoes.
+            let _ = slumber.bring_back(&self.store, &mut |_| {});
+            return Err(error.into());
+        }
+        Ok(SleepStats { released: slumber.away(), saved: slumber.saved() })
+    }
+
+    /// Gets memory for a pool again; its bytes.
+    pub(super) fn wake_up(&self, core: &PoolCore, progress: &mut dyn FnMut(Progress)) -> Result<u64, Error> {
+        self.shared.origin.check()?;
+        let _turn = core.turn()?;
+        if !core.is_asleep() {
+            return Ok(0);
+        }
+        let _relaxed = RelaxedCapture::enter(&self.shared.device).ok();
+        for heap in self.heaps_of(core.id) {
+            heap.tend()?;
+        }
+        self.forget_freed(core);
+        let mut bytes = 0;
+        if let Some(slumber) = self.slumber(core) {
+            let mut slumber = unpoisoned(&slumber);
+            bytes = slumber.away();
+            if let Err(error) = slumber.bring_back(&self.store, progress) {
+                return Err(match error.kind() {
+                    ErrorKind::OutOfMemory => PoolProblem::NoMemory { bytes }.of(core.id),
+                    _ => error.into(),
+                });
+            }
+        }
+        self.let_serve(core);
+        Ok(bytes)
+    }
+
+    /// Lets a pool serve requests again, of which nothing is away.
+    fn let_serve(&self, core: &PoolCore) {
+        let slumber = self.slumbers().remove(&core.id);
+        if let Some(slumber) = slumber {
+            unpoisoned(&slumber).end(&self.store);
+        }
+        core.set_asleep(false);
+        for heap in self.heaps_of(core.id) {
+            heap.set_asleep(false);
+        }
+    }
+
+    /// Why a pool cannot sleep now.
+    fn check_sleepiness(&self, core: &PoolCore) -> Result<(), Error> {
+        for heap in self.heaps_of(core.id) {
+            if heap.elastic().is_none() && heap.reserved() > 0 {
+                return Err(PoolProblem::NotElastic.of(core.id));
+            }
+            if heap.is_offering() {
+                return Err(PoolProblem::Offered.of(core.id));
+            }
+            if heap.lane().ask_capturing()? || heap.is_used_by_a_capture()? {
+                return Err(PoolProblem::Captured.of(core.id));
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for everything that was queued in a stream of the allocator, and for the graphs of a pool.
+    fn drain(&self, core: &PoolCore) -> Result<(), Error> {
+        if !self.wait_for_launches(core)? {
+            return Err(PoolProblem::Captured.of(core.id));
+        }
+        let mut done = Vec::new();
+        for heap in self.heaps.all() {
+            let lane = heap.lane();
+            // What is captured does not run before it is launched.
+            if done.contains(&lane.number()) || lane.ask_capturing()? {
+                continue;
+            }
+            done.push(lane.number());
+            Fence::record(lane)?.wait()?;
+        }
+        for heap in self.heaps_of(core.id) {
+            heap.tend()?;
+        }
+        Ok(())
+    }
+
+    /// Forgets what was freed while its pool slept; a pool of which nothing is left is awake.
+    pub(crate) fn forget_freed_asleep(&self, core: &PoolCore) {
+        // A function that is told of progress may come here; what was freed is forgotten later.
+        let Ok(_turn) = core.turn() else { return };
+        if !core.is_asleep() {
+            return;
+        }
+        self.forget_freed(core);
+        if !self.is_anything_away(core) {
+            self.let_serve(core);
+        }
+    }
+
+    /// Whether any memory or address of a pool is away, or may still be copied.
+    fn is_anything_away(&self, core: &PoolCore) -> bool {
+        let slumber = self.slumber(core);
+        slumber.is_some_and(|slumber| unpoisoned(&slumber).is_asleep())
+    }
+
+    /// Forgets the chunks and contents of a pool that were freed while it slept, unless graphs may use them.
+    fn forget_freed(&self, core: &PoolCore) {
+        if core.gives_back() {
+            for heap in self.heaps_of(core.id) {
+                heap.forget_spares();
+            }
+        }
+        if let Some(slumber) = self.slumber(core) {
+            let whole = core.keeps();
+            unpoisoned(&slumber).forget_freed(whole);
+        }
+    }
+
+    /// The sleep of a pool.
+    fn slumber(&self, core: &PoolCore) -> Option<Arc<Mutex<Slumber<D>>>> {
+        self.slumbers().get(&core.id).map(Arc::clone)
+    }
+
+    fn slumbers(&self) -> MutexGuard<'_, HashMap<PoolId, Arc<Mutex<Slumber<D>>>>> {
+        unpoisoned(&self.slumbers)
+    }
+}
+
+/// Locks what is sound after a panic too: every chunk of a sleep knows how far it is.
+fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<D: Device> Inner<D> {
+    /// Whether a heap takes no requests because its pool sleeps.
+    pub(crate) fn check_awake(heap: &Arc<Heap<D>>) -> Result<(), Error> {
+        if !heap.is_asleep() {
+            return Ok(());
+        }
+        match heap.pool() {
+            Some(pool) if pool.is_asleep() => Err(PoolProblem::Asleep.of(pool.id)),
+            // It was made while its pool woke.
+            _ => {
+                heap.set_asleep(false);
+                Ok(())
+            }
+        }
+    }
+}

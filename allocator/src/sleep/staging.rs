@@ -1,0 +1,174 @@
+//! Host memory that keeps the contents of what sleeps.
+
+use std::alloc::{self, Layout};
+use std::ptr::{self, NonNull};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, available_parallelism};
+
+use cachette_hal::{self as hal, Device};
+
+use crate::device_state::Shared;
+use crate::stream_state::Lane;
+
+/// The size of every piece but the last: large enough for full speed, small enough to be found.
+const SLAB: u64 = 256 << 20;
+/// What slabs are aligned to, so that the host can give them large pages.
+const LARGE_PAGE: usize = 2 << 20;
+/// The smallest page there is.
+const PAGE: usize = 4 << 10;
+/// As many threads touch the pages of a slab as there are processors, but no more than this.
+const MOST_TOUCHERS: usize = 16;
+
+/// Host memory of one piece: page-locked where the device can do that, so that copies run at full speed.
+#[derive(Debug)]
+pub(super) struct Slab<D: Device> {
+    shared: Arc<Shared<D>>,
+    start: NonNull<u8>,
+    layout: Layout,
+    registered: bool,
+}
+
+// SAFETY: the memory has no thread of its own, and whoever has the slab is alone with it.
+unsafe impl<D: Device> Send for Slab<D> {}
+
+impl<D: Device> Slab<D> {
+    /// Makes one; `None` if the host has no memory.
+    ///
+    /// The driver's own allocation touches every page on one thread, which takes twenty seconds for 32 GiB; so the
+    /// memory is ordinary, touched by many threads, and registered then.
+    fn allocate(shared: &Arc<Shared<D>>, bytes: usize) -> Option<Self> {
+        let layout = Layout::from_size_align(bytes, LARGE_PAGE).ok()?;
+        // SAFETY: a slab has bytes.
+        let start = NonNull::new(unsafe { alloc::alloc(layout) })?;
+        let mut slab = Self { shared: Arc::clone(shared), start, layout, registered: false };
+        slab.touch();
+        if let Ok(host) = shared.device.host_memory() {
+            // SAFETY: the range is valid until the slab goes, which undoes this first.
+            slab.registered = unsafe { host.register(start, bytes) }.is_ok();
+        }
+        Some(slab)
+    }
+
+    pub(super) const fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+
+    pub(super) const fn bytes(&self) -> usize {
+        self.layout.size()
+    }
+
+    /// Writes to every page, on many threads.
+    fn touch(&self) {
+        self.ask_for_large_pages();
+        let threads = available_parallelism().map_or(1, |count| count.get().min(MOST_TOUCHERS));
+        let part = self.bytes().div_ceil(threads).next_multiple_of(PAGE);
+        let start = self.start.as_ptr().expose_provenance();
+        thread::scope(|scope| {
+            for offset in (0..self.bytes()).step_by(part) {
+                let end = self.bytes().min(offset + part);
+                scope.spawn(move || {
+                    for page in (offset..end).step_by(PAGE) {
+                        let at = ptr::with_exposed_provenance_mut::<u8>(start + page);
+                        // SAFETY: the page is the slab's, and each is touched by one thread.
+                        unsafe { at.write_volatile(0) };
+                    }
+                });
+            }
+        });
+    }
+
+    #[cfg(target_os = "linux")]
+    fn ask_for_large_pages(&self) {
+        use rustix::mm::{Advice, madvise};
+        let (at, bytes) = (self.start.as_ptr().cast(), self.bytes());
+        // SAFETY: the range is the slab's. A kernel without large pages says so, and that is all.
+        let _ = unsafe { madvise(at, bytes, Advice::LinuxHugepage) };
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn ask_for_large_pages(&self) {}
+}
+
+impl<D: Device> Drop for Slab<D> {
+    fn drop(&mut self) {
+        if self.registered
+            && let Ok(host) = self.shared.device.host_memory()
+        {
+            // SAFETY: 1. it was registered with this device. 2. No copy is under way when a slab goes.
+            // A destructor has nobody to tell of a failure; memory that the driver still knows must stay.
+            if unsafe { host.unregister(self.start) }.is_err() {
+                return;
+            }
+        }
+        // SAFETY: it was allocated with this layout, and the slab was alone with it.
+        unsafe { alloc::dealloc(self.start.as_ptr(), self.layout) };
+    }
+}
+
+/// Slabs that nobody needs now, for the next to sleep.
+#[derive(Debug)]
+pub(crate) struct Store<D: Device> {
+    idle: Mutex<Vec<Slab<D>>>,
+    /// The stream of all copies to the host and back.
+    copies: Mutex<Option<Arc<Lane<D>>>>,
+}
+
+impl<D: Device> Default for Store<D> {
+    fn default() -> Self {
+        Self { idle: Mutex::new(Vec::new()), copies: Mutex::new(None) }
+    }
+}
+
+impl<D: Device> Store<D> {
+    /// The stream of all copies to the host and back.
+    pub(super) fn copies(&self, shared: &Arc<Shared<D>>) -> hal::Result<Arc<Lane<D>>> {
+        let mut copies = self.copies.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(lane) = &*copies {
+            return Ok(Arc::clone(lane));
+        }
+        let lane = Arc::new(Lane::create(Arc::clone(shared))?);
+        *copies = Some(Arc::clone(&lane));
+        Ok(lane)
+    }
+
+    /// Slabs of `bytes` in all, at least; `None` if the host has too little memory.
+    pub(super) fn take(&self, shared: &Arc<Shared<D>>, bytes: u64) -> Option<Vec<Slab<D>>> {
+        let mut taken: Vec<Slab<D>> = Vec::new();
+        let mut left = bytes;
+        while left > 0 {
+            let idle = self.idle().pop();
+            let Some(slab) = idle.or_else(|| {
+                let size = usize::try_from(left.min(SLAB)).ok()?;
+                Slab::allocate(shared, size)
+            }) else {
+                self.put_back(taken);
+                return None;
+            };
+            left = left.saturating_sub(slab.bytes() as u64);
+            taken.push(slab);
+        }
+        Some(taken)
+    }
+
+    /// Makes slabs ahead, so that the next to sleep need not wait for `bytes` of them; `false` if the host has too
+    /// little memory.
+    pub(super) fn prepare(&self, shared: &Arc<Shared<D>>, bytes: u64) -> bool {
+        let slabs = self.take(shared, bytes);
+        slabs.map(|slabs| self.put_back(slabs)).is_some()
+    }
+
+    /// Keeps slabs for the next to sleep.
+    pub(super) fn put_back(&self, slabs: Vec<Slab<D>>) {
+        self.idle().extend(slabs);
+    }
+
+    /// Gives what is idle back to the host; its bytes.
+    pub(crate) fn clear(&self) -> u64 {
+        let idle = std::mem::take(&mut *self.idle());
+        idle.iter().map(|slab| slab.bytes() as u64).sum()
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<Slab<D>>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,11 @@
+//! Statistics: counted per heap, summed when read, with peaks that are exact.
+
+#![forbid(unsafe_code)]
+
+mod counters;
+mod peaks;
+mod report;
+
+pub(crate) use counters::{Counted, Counters, Row};
+pub(crate) use peaks::{Ledger, Measure};
+pub use report::{Stat, StatArray, Stats};

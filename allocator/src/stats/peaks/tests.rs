@@ -1,0 +1,224 @@
+//! Peaks are those of a naive sum after every step, however many heaps come and go.
+
+use proptest::prelude::*;
+use proptest::sample::Index;
+
+use crate::blocks::Split;
+use crate::size::SegmentKind;
+use crate::stats::peaks::*;
+
+/// What can happen to a heap.
+#[derive(Clone, Debug)]
+enum Step {
+    Enlist,
+    /// A heap is retired once it is empty.
+    Retire(Index),
+    Allocate(Index, bool, u64),
+    /// The oldest allocation of a heap becomes free, or pending first.
+    Free(Index, bool),
+    /// The oldest pending block becomes free.
+    Settle(Index),
+    Segment(Index, bool, u64),
+    Release(Index),
+    Split(Index, [(u64, u64); 2]),
+    ResetPeaks,
+}
+
+/// A heap, naively: lists of what it has.
+#[derive(Debug, Default)]
+struct Model {
+    counters: Arc<Counters>,
+    allocated: Vec<(SegmentKind, u64)>,
+    pending: Vec<(SegmentKind, u64)>,
+    segments: Vec<(SegmentKind, u64)>,
+    split: [(u64, u64); 2],
+}
+
+impl Model {
+    /// What it adds to a measure.
+    fn sum(&self, row: Row, measure: Measure) -> u64 {
+        let fits = |kind: SegmentKind| matches!(row, Row::All) || Row::from(kind) == row;
+        let count = |list: &[(SegmentKind, u64)]| list.iter().filter(|one| fits(one.0)).count() as u64;
+        let bytes = |list: &[(SegmentKind, u64)]| -> u64 {
+            let fitting = list.iter().filter(|one| fits(one.0));
+            fitting.map(|one| one.1).sum()
+        };
+        let split = |of: fn(&(u64, u64)) -> u64| -> u64 {
+            let kinds = [SegmentKind::Small, SegmentKind::Large].into_iter().zip(&self.split);
+            let fitting = kinds.filter(|(kind, _)| fits(*kind));
+            fitting.map(|(_, split)| of(split)).sum()
+        };
+        match measure {
+            Measure::Allocation => count(&self.allocated),
+            Measure::Segment => count(&self.segments),
+            Measure::Active => count(&self.allocated) + count(&self.pending),
+            Measure::InactiveSplit => split(|split| split.0),
+            Measure::AllocatedBytes => bytes(&self.allocated),
+            Measure::ReservedBytes => bytes(&self.segments),
+            Measure::ActiveBytes => bytes(&self.allocated) + bytes(&self.pending),
+            Measure::InactiveSplitBytes => split(|split| split.1),
+            // Callers ask for half of what they get, until the block is free.
+            Measure::RequestedBytes => u64::midpoint(bytes(&self.allocated), bytes(&self.pending)),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.allocated.is_empty() && self.pending.is_empty() && self.segments.is_empty() && self.split == [(0, 0); 2]
+    }
+
+    /// Changes the heap and its counters; whether the ledger must look.
+    fn take(&mut self, step: &Step) -> bool {
+        let kind_of = |large: bool| if large { SegmentKind::Large } else { SegmentKind::Small };
+        let counters = &self.counters;
+        match step {
+            Step::Allocate(_, large, bytes) => {
+                let (kind, bytes) = (kind_of(*large), bytes * 2);
+                self.allocated.push((kind, bytes));
+                counters.allocated(kind, bytes, bytes / 2)
+            }
+            Step::Free(_, pends) if !self.allocated.is_empty() => {
+                let (kind, bytes) = self.allocated.remove(0);
+                if !pends {
+                    counters.freed(kind, bytes, bytes / 2);
+                    return false;
+                }
+                self.pending.push((kind, bytes));
+                counters.lower(Counted::Allocations, kind, 1);
+                counters.lower(Counted::AllocatedBytes, kind, bytes);
+                let one = counters.raise(Counted::Pending, kind, 1);
+                counters.raise(Counted::PendingBytes, kind, bytes) | one
+            }
+            Step::Settle(_) if !self.pending.is_empty() => {
+                let (kind, bytes) = self.pending.remove(0);
+                counters.lower(Counted::Pending, kind, 1);
+                counters.lower(Counted::PendingBytes, kind, bytes);
+                counters.lower(Counted::RequestedBytes, kind, bytes / 2);
+                false
+            }
+            Step::Segment(_, large, bytes) => {
+                let kind = kind_of(*large);
+                self.segments.push((kind, *bytes));
+                let one = counters.raise(Counted::Segments, kind, 1);
+                counters.raise(Counted::ReservedBytes, kind, *bytes) | one
+            }
+            Step::Release(_) if !self.segments.is_empty() => {
+                let (kind, bytes) = self.segments.remove(0);
+                counters.lower(Counted::Segments, kind, 1);
+                counters.lower(Counted::ReservedBytes, kind, bytes);
+                false
+            }
+            Step::Split(_, split) => {
+                self.split = *split;
+                counters.set_split(split.map(|(blocks, bytes)| Split { blocks, bytes }))
+            }
+            _ => false,
+        }
+    }
+}
+
+/// A ledger beside a model of it.
+#[derive(Debug, Default)]
+struct Bench {
+    ledger: Ledger,
+    heaps: Vec<Model>,
+    peaks: [[u64; 9]; 3],
+}
+
+impl Bench {
+    fn take(&mut self, step: &Step) {
+        match step {
+            Step::Enlist => {
+                let heap = Model::default();
+                self.ledger.enlist(&heap.counters);
+                self.heaps.push(heap);
+            }
+            Step::ResetPeaks => {
+                self.ledger.reset_peaks();
+                self.peaks = [[0; 9]; 3];
+            }
+            Step::Retire(which)
+            | Step::Allocate(which, ..)
+            | Step::Free(which, _)
+            | Step::Settle(which)
+            | Step::Segment(which, ..)
+            | Step::Release(which)
+            | Step::Split(which, _) => {
+                if self.heaps.is_empty() {
+                    return;
+                }
+                let index = which.index(self.heaps.len());
+                if matches!(step, Step::Retire(_)) {
+                    if self.heaps[index].is_empty() {
+                        self.ledger.retire(&self.heaps.remove(index).counters);
+                    }
+                } else if self.heaps[index].take(step) {
+                    self.ledger.note(&self.heaps[index].counters);
+                }
+            }
+        }
+        self.check();
+    }
+
+    /// Compares the peaks as they are noted: asking the ledger for one would raise it.
+    fn check(&mut self) {
+        for row in Row::EVERY {
+            for measure in Measure::EVERY {
+                let sum: u64 = self.heaps.iter().map(|heap| heap.sum(row, measure)).sum();
+                let peak = &mut self.peaks[row as usize][measure as usize];
+                *peak = sum.max(*peak);
+                let book = self.ledger.lock();
+                let noted = book.figures[row as usize][measure as usize].peak;
+                assert_eq!(noted, *peak, "{row:?}, {measure:?}");
+                let limit = |heap: &Model| -> u64 {
+                    let parts = measure.parts().iter();
+                    parts.map(|part| heap.counters.limit(row, *part)).sum()
+                };
+                let limits: u64 = self.heaps.iter().map(limit).sum();
+                assert!(limits <= *peak, "{row:?}, {measure:?}: {limits} of {peak}");
+            }
+        }
+    }
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let which = any::<Index>;
+    let bytes = 1..5_000_u64;
+    let split = prop::array::uniform2((0..9_u64, 0..9_000_u64));
+    let step = prop_oneof![
+        2 => Just(Step::Enlist),
+        1 => which().prop_map(Step::Retire),
+        8 => (which(), any::<bool>(), bytes.clone()).prop_map(|(at, kind, by)| Step::Allocate(at, kind, by)),
+        7 => (which(), any::<bool>()).prop_map(|(at, pends)| Step::Free(at, pends)),
+        3 => which().prop_map(Step::Settle),
+        3 => (which(), any::<bool>(), bytes).prop_map(|(at, kind, by)| Step::Segment(at, kind, by)),
+        2 => which().prop_map(Step::Release),
+        3 => (which(), split).prop_map(|(at, split)| Step::Split(at, split)),
+        1 => Just(Step::ResetPeaks),
+    ];
+    prop::collection::vec(step, 1..200)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 200, ..ProptestConfig::default() })]
+
+    #[test]
+    fn peaks_are_those_of_a_naive_sum_after_every_step(steps in steps()) {
+        let mut bench = Bench::default();
+        for step in &steps {
+            bench.take(step);
+        }
+    }
+}
+
+#[test]
+fn a_new_heap_has_no_share_and_asks_at_its_first_step() {
+    let (ledger, first, second) = <(Ledger, Arc<Counters>, Arc<Counters>)>::default();
+    ledger.enlist(&first);
+    assert!(first.allocated(SegmentKind::Small, 512, 500));
+    ledger.note(&first);
+    ledger.enlist(&second);
+    assert_eq!(second.limit(Row::All, Counted::Allocations), 0);
+    assert!(second.allocated(SegmentKind::Small, 512, 500));
+    ledger.note(&second);
+    assert_eq!(ledger.stat(Measure::Allocation).all.peak, 2);
+}

@@ -1,0 +1,175 @@
+//! A stream as the allocator knows it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use cachette_hal::{self as hal, CaptureId, CaptureNode, CaptureStatus, Device, StreamRef};
+
+use crate::device_state::Shared;
+use crate::heap::Heap;
+
+/// A stream as the allocator knows it, kept alive by every heap that is bound to it.
+#[derive(Debug)]
+pub(crate) struct Lane<D: Device> {
+    shared: Arc<Shared<D>>,
+    stream: StreamRef,
+    /// No other lane has it; streams of two devices may share a handle, such as that of the default stream.
+    number: u64,
+    /// The handle, if the stream is the allocator's own to destroy.
+    owned: Option<hal::Stream>,
+}
+
+impl<D: Device> Lane<D> {
+    /// Makes a stream of the allocator's own.
+    pub(crate) fn create(shared: Arc<Shared<D>>) -> hal::Result<Self> {
+        let owned = shared.device.create_stream()?;
+        let mut lane = Self::adopt(shared, owned.borrow());
+        lane.owned = Some(owned);
+        Ok(lane)
+    }
+
+    /// Takes over a stream that someone else destroys, after this allocator is gone.
+    pub(crate) fn adopt(shared: Arc<Shared<D>>, stream: StreamRef) -> Self {
+        /// Relaxed: only the numbers must differ.
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self { shared, stream, number: NEXT.fetch_add(1, Ordering::Relaxed), owned: None }
+    }
+
+    pub(crate) const fn number(&self) -> u64 {
+        self.number
+    }
+
+    pub(crate) const fn stream(&self) -> StreamRef {
+        self.stream
+    }
+
+    /// Whether the driver says that it does not know a stream that the caller made. Not every driver can tell.
+    pub(crate) fn is_unknown(&self) -> bool {
+        if self.owned.is_some() || self.stream == StreamRef::DEFAULT {
+            return false;
+        }
+        let invalid = |error: hal::Error| error.kind() == hal::ErrorKind::InvalidHandle;
+        self.capture_status().is_some_and(|status| status.is_err_and(invalid))
+    }
+
+    /// Whether work in the stream is being captured, and not run; if the driver cannot say, it is not.
+    pub(crate) fn is_capturing(&self) -> bool {
+        self.ask_capturing().unwrap_or(false)
+    }
+
+    /// Whether work in the stream is being captured, for callers that must not guess: an event would break a capture.
+    /// A stream that the driver does not know is in no capture.
+    pub(crate) fn ask_capturing(&self) -> hal::Result<bool> {
+        match self.capture_status() {
+            None => Ok(false),
+            Some(Ok(status)) => Ok(status != CaptureStatus::Idle),
+            Some(Err(error)) if error.kind() == hal::ErrorKind::InvalidHandle => Ok(false),
+            Some(Err(error)) => Err(error),
+        }
+    }
+
+    /// The capture that the stream takes part in. A stream that the driver does not know is in none.
+    pub(crate) fn capture(&self) -> hal::Result<Option<CaptureId>> {
+        match self.capture_status() {
+            Some(Ok(CaptureStatus::Active(id))) => Ok(Some(id)),
+            Some(Err(error)) if error.kind() != hal::ErrorKind::InvalidHandle => Err(error),
+            _ => Ok(None),
+        }
+    }
+
+    /// Appends what the stream's next captured work depends on; the capture that it takes part in, or `None` if it
+    /// takes part in none or the driver cannot say.
+    pub(crate) fn frontier(&self, nodes: &mut Vec<CaptureNode>) -> Option<CaptureId> {
+        let capture = self.shared.device.capture().ok()?;
+        // SAFETY: 1. the lane keeps its stream alive; who wants reuse in captures has promised that one thread at a
+        // time uses the streams of one.
+        match unsafe { capture.frontier(self.stream, nodes) }.ok()? {
+            CaptureStatus::Active(id) => Some(id),
+            _ => None,
+        }
+    }
+
+    /// `None` if the device cannot capture.
+    fn capture_status(&self) -> Option<hal::Result<CaptureStatus>> {
+        let capture = self.shared.device.capture().ok()?;
+        // SAFETY: 1. the lane keeps its stream alive, or its creator has promised to.
+        Some(unsafe { capture.capture_status(self.stream) })
+    }
+
+    pub(crate) const fn shared(&self) -> &Arc<Shared<D>> {
+        &self.shared
+    }
+
+    /// Blocks the host until everything queued in the stream so far has ended.
+    ///
+    /// A wait that fails does not show that the work has ended, so the device is waited for then.
+    pub(crate) fn settle(&self) -> Result<(), Unsettled> {
+        let device = &self.shared.device;
+        // SAFETY: 1. the lane keeps its stream alive.
+        let Err(error) = (unsafe { device.synchronize(self.stream) }) else {
+            return Ok(());
+        };
+        Err(Unsettled { error, is_over: device.synchronize_device().is_ok() })
+    }
+}
+
+/// A wait for a stream that failed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unsettled {
+    pub(crate) error: hal::Error,
+    /// Whether another wait has shown that the work has ended; else it may still run.
+    pub(crate) is_over: bool,
+}
+
+impl<D: Device> Drop for Lane<D> {
+    fn drop(&mut self) {
+        if let Some(stream) = self.owned.take()
+            && !self.shared.origin.is_inherited()
+        {
+            // SAFETY: 1. the stream was created for this lane, and nothing refers to the lane any more.
+            // A destructor has nobody to tell of a failure.
+            let _ = unsafe { self.shared.device.destroy_stream(stream) };
+        }
+    }
+}
+
+/// A stream of the device on which memory is allocated.
+///
+/// It is a handle: clones name the same stream. The driver's stream lives as long as the allocator and everything
+/// allocated on it, so no allocation can be left behind on a stream that is gone.
+#[derive(Debug)]
+pub struct Stream<D: Device> {
+    pub(crate) lane: Arc<Lane<D>>,
+    /// The heap of this stream in the default pool.
+    pub(crate) heap: Arc<Heap<D>>,
+}
+
+impl<D: Device> Stream<D> {
+    /// The driver's stream, to queue work in.
+    #[must_use]
+    pub fn handle(&self) -> StreamRef {
+        self.lane.stream()
+    }
+
+    /// Blocks the host until everything queued in the stream so far has finished.
+    pub fn synchronize(&self) -> hal::Result<()> {
+        if self.lane.shared().origin.is_inherited() {
+            return Err(hal::Error::new(hal::ErrorKind::DeviceLost, "synchronize"));
+        }
+        // SAFETY: 1. the lane keeps its stream alive.
+        unsafe { self.lane.shared().device.synchronize(self.lane.stream()) }
+    }
+}
+
+impl<D: Device> Drop for Stream<D> {
+    fn drop(&mut self) {
+        // The heap leads to its lane, and the lane to the rest.
+        self.heap.shared().origin.keep(&self.heap);
+    }
+}
+
+impl<D: Device> Clone for Stream<D> {
+    fn clone(&self) -> Self {
+        Self { lane: Arc::clone(&self.lane), heap: Arc::clone(&self.heap) }
+    }
+}

@@ -1,0 +1,104 @@
+//! The lock around a heap: free for the thread that uses it alone, one atomic exchange for threads that share it.
+//!
+//! A heap is held for some tens of instructions and never across a driver call that can block, so a waiting
+//! thread spins briefly and then lets others run, instead of paying on every release for the question whether
+//! anyone waits.
+
+use std::ptr;
+
+use crate::fork::{self, ProcessGuard};
+use crate::sync::biased_lock::{Biased, Rights, Turns};
+use crate::sync::spin::Spin;
+use crate::sync::{AtomicBool, AtomicPtr, AtomicU32};
+use crate::sync::{asymmetric_fence, owner_slot};
+
+/// A mutex for what is held very shortly.
+///
+/// A child of `fork` must not wait for one of its parent's: a thread that was inside never leaves.
+pub(crate) type Lock<T> = lock_api::Mutex<RawLock, T>;
+/// A [`Lock`], held.
+pub(crate) type Guard<'a, T> = lock_api::MutexGuard<'a, RawLock, T>;
+
+/// Gets ready to make locks free for the threads that use them alone; takes milliseconds the first time.
+pub(crate) fn prepare() {
+    if !fork::is_child() {
+        asymmetric_fence::is_available();
+    }
+}
+
+/// Takes this thread's badge off, in a forked child: it owns locks of the parent's, which are not to be entered.
+pub(crate) use crate::sync::owner_slot::take_off as take_badge_off;
+
+/// Takes a lock if this thread is its owner: no call is made, so a caller that gives up otherwise needs none either.
+#[inline(always)]
+pub(crate) fn enter<T>(lock: &Lock<T>) -> Option<Guard<'_, T>> {
+    // SAFETY: the raw lock is taken here, and left by the guard alone.
+    let raw = unsafe { lock.raw() };
+    raw.0.enter(owner_slot::worn()).then(|| {
+        // SAFETY: the lock was just taken, and no other guard was made for it.
+        unsafe { lock.make_guard_unchecked() }
+    })
+}
+
+/// Takes a lock of something that has an origin, where this thread is not the owner. In a forked child no thread is: if
+/// the origin is inherited the lock may be held for ever, and `None` says so.
+#[cold]
+#[inline(never)]
+pub(crate) fn share<'a, T>(lock: &'a Lock<T>, origin: &ProcessGuard) -> Option<Guard<'a, T>> {
+    share_often(lock, origin)
+}
+
+/// The same for what threads share as a rule.
+#[inline(never)]
+pub(crate) fn share_often<'a, T>(lock: &'a Lock<T>, origin: &ProcessGuard) -> Option<Guard<'a, T>> {
+    (!origin.is_inherited()).then(|| lock.lock())
+}
+
+/// The state of a [`Lock`].
+#[derive(Debug)]
+pub(crate) struct RawLock(Biased);
+
+// SAFETY: `Biased` lets one taker in at a time, and the next only after `unlock`, which comes from the same
+// thread: the guards cannot be sent.
+unsafe impl lock_api::RawMutex for RawLock {
+    const INIT: Self = Self(Biased {
+        rights: Rights { favoured: AtomicPtr::new(ptr::null_mut()), owner: AtomicPtr::new(ptr::null_mut()) },
+        turns: Turns {
+            spin: Spin::new(AtomicBool::new(false)),
+            last: AtomicPtr::new(ptr::null_mut()),
+            streak: AtomicU32::new(0),
+            patience: AtomicU32::new(0),
+        },
+    });
+
+    type GuardMarker = lock_api::GuardNoSend;
+
+    #[inline(always)]
+    fn lock(&self) {
+        if !self.0.enter(owner_slot::worn()) {
+            self.share();
+        }
+    }
+
+    #[inline]
+    fn try_lock(&self) -> bool {
+        // In a forked child the owner may be a thread that is not there, and whoever only tries can do without.
+        self.0.enter(owner_slot::worn()) || (!fork::is_child() && self.0.try_take(owner_slot::mine()))
+    }
+
+    #[inline(always)]
+    unsafe fn unlock(&self) {
+        self.0.leave();
+    }
+}
+
+impl RawLock {
+    #[cold]
+    #[inline(never)]
+    fn share(&self) {
+        self.0.take(owner_slot::mine());
+    }
+}
+
+#[cfg(test)]
+mod tests;
