@@ -21,12 +21,12 @@ const FAR: u64 = 1 << (PAGE_SHIFT + LEAF_SHIFT + ROOT_SHIFT);
 
 /// A segment, by its heap and its place there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Home {
+pub(crate) struct SegmentRef {
     pub(crate) heap: u32,
     pub(crate) segment: SegmentId,
 }
 
-impl Home {
+impl SegmentRef {
     /// Zero stands for no segment, so the segment's number is kept one higher.
     const fn pack(self) -> u64 {
         (self.heap as u64) << 32 | (self.segment.0 as u64 + 1)
@@ -41,19 +41,19 @@ impl Home {
 
 /// The segments that touch one page.
 #[derive(Debug, Default)]
-struct Page {
+struct IndexPage {
     /// The one that covers the page's first byte.
     over: AtomicU64,
     /// The one that begins inside the page.
     within: AtomicU64,
 }
 
-type Leaf = Box<[Page]>;
+type IndexLeaf = Box<[IndexPage]>;
 
 /// From an address to the segment it lies in.
 pub(crate) struct Index {
-    root: Box<[OnceLock<Leaf>]>,
-    far: Mutex<BTreeMap<u64, (u64, Home)>>,
+    root: Box<[OnceLock<IndexLeaf>]>,
+    far: Mutex<BTreeMap<u64, (u64, SegmentRef)>>,
 }
 
 impl fmt::Debug for Index {
@@ -72,7 +72,7 @@ impl Default for Index {
 
 impl Index {
     /// Remembers where the segment at `base` lives.
-    pub(crate) fn insert(&self, base: u64, bytes: u64, home: Home) {
+    pub(crate) fn insert(&self, base: u64, bytes: u64, home: SegmentRef) {
         if base + bytes > FAR {
             self.far().insert(base, (bytes, home));
             return;
@@ -100,7 +100,7 @@ impl Index {
 
     /// The segments in which `address` can lie: the one that begins in its page, and the one that covers its start.
     #[inline]
-    pub(crate) fn find(&self, address: u64) -> [Option<Home>; 2] {
+    pub(crate) fn find(&self, address: u64) -> [Option<SegmentRef>; 2] {
         if address >= FAR {
             return [self.find_far(address), None];
         }
@@ -112,22 +112,22 @@ impl Index {
         // Both pair with the store in `write`.
         let over = page.over.load(Ordering::Acquire);
         let within = page.within.load(Ordering::Acquire);
-        [Home::unpack(over), Home::unpack(within)]
+        [SegmentRef::unpack(over), SegmentRef::unpack(within)]
     }
 
-    fn find_far(&self, address: u64) -> Option<Home> {
+    fn find_far(&self, address: u64) -> Option<SegmentRef> {
         let far = self.far();
         let (base, (bytes, home)) = far.range(..=address).next_back()?;
         (address < base + bytes).then_some(*home)
     }
 
-    fn page_or_make(&self, page: u64) -> &Page {
+    fn page_or_make(&self, page: u64) -> &IndexPage {
         let (root, leaf) = places(page);
-        let table = self.root[root].get_or_init(|| (0..1 << LEAF_SHIFT).map(|_| Page::default()).collect());
+        let table = self.root[root].get_or_init(|| (0..1 << LEAF_SHIFT).map(|_| IndexPage::default()).collect());
         &table[leaf]
     }
 
-    fn far(&self) -> MutexGuard<'_, BTreeMap<u64, (u64, Home)>> {
+    fn far(&self) -> MutexGuard<'_, BTreeMap<u64, (u64, SegmentRef)>> {
         self.far.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -149,8 +149,8 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    fn home(heap: u32) -> Home {
-        Home { heap, segment: SegmentId(heap * 7) }
+    fn home(heap: u32) -> SegmentRef {
+        SegmentRef { heap, segment: SegmentId(heap * 7) }
     }
 
     #[test]

@@ -9,10 +9,10 @@ use cachette_hal::{self as hal, Device, DevicePtr, StreamRef};
 
 use crate::blocks::BlockId;
 use crate::error::Error;
-use crate::heap::{Heap, Taken};
+use crate::heap::{Allocated, Heap};
 use crate::observe::probes;
-use crate::pool::core::Awake;
-use crate::stream_state::{Lane, Stream};
+use crate::pool::core::AwakeState;
+use crate::stream_state::{Stream, StreamState};
 use crate::uncached::Uncached;
 
 /// Device memory that goes back to its allocator when dropped.
@@ -31,15 +31,15 @@ pub struct Allocation<D: Device> {
     bytes: u64,
     requested: u64,
     stream: StreamRef,
-    place: Place,
+    place: BlockPlace,
     owner: PhantomData<Owner<D>>,
 }
 
 /// What an allocation's home is: the number of a block if it is a heap.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Place(u64);
+struct BlockPlace(u64);
 
-impl Place {
+impl BlockPlace {
     /// No home: no memory, or given back already.
     const NOBODY: Self = Self(u64::MAX);
     /// The home is memory past the cache.
@@ -80,14 +80,14 @@ impl<D: Device> Allocation<D> {
             bytes: 0,
             requested: 0,
             stream,
-            place: Place::NOBODY,
+            place: BlockPlace::NOBODY,
             owner: PhantomData,
         }
     }
 
     /// Owns a block that was taken from `heap` for `stream`.
     #[inline]
-    pub(crate) fn of_block(heap: &Arc<Heap<D>>, taken: &Taken, requested: u64, stream: StreamRef) -> Self {
+    pub(crate) fn of_block(heap: &Arc<Heap<D>>, taken: &Allocated, requested: u64, stream: StreamRef) -> Self {
         probes::malloc(heap.shared(), taken.address, requested, stream);
         Self {
             home: NonNull::from(&**heap).cast(),
@@ -95,7 +95,7 @@ impl<D: Device> Allocation<D> {
             bytes: taken.bytes,
             requested,
             stream,
-            place: Place(taken.id.index() as u64),
+            place: BlockPlace(taken.id.index() as u64),
             owner: PhantomData,
         }
     }
@@ -108,7 +108,7 @@ impl<D: Device> Allocation<D> {
             bytes: requested,
             requested,
             stream,
-            place: Place::DEVICE,
+            place: BlockPlace::DEVICE,
             owner: PhantomData,
         }
     }
@@ -154,7 +154,7 @@ impl<D: Device> Allocation<D> {
     fn owner(&self) -> Owner<D> {
         if let Ok(number) = u32::try_from(self.place.0) {
             Owner::Heap(self.home.cast(), BlockId::new(number))
-        } else if self.place == Place::DEVICE {
+        } else if self.place == BlockPlace::DEVICE {
             Owner::Device(self.home.cast())
         } else {
             Owner::Nobody
@@ -163,7 +163,7 @@ impl<D: Device> Allocation<D> {
 
     /// Keeps the pool of the memory awake while work on it is queued; fails if the pool sleeps. `None` if it cannot
     /// sleep.
-    pub(crate) fn stay_awake(&self) -> Result<Option<Awake>, Error> {
+    pub(crate) fn stay_awake(&self) -> Result<Option<AwakeState>, Error> {
         let Owner::Heap(heap, _) = self.owner() else {
             return Ok(None);
         };
@@ -197,8 +197,8 @@ impl<D: Device> Allocation<D> {
         let Owner::Heap(heap, id) = self.owner() else {
             return Ok(());
         };
-        self.place = Place::NOBODY;
-        let lanes: Vec<Arc<Lane<D>>> = streams.iter().map(|s| Arc::clone(&s.lane)).collect();
+        self.place = BlockPlace::NOBODY;
+        let lanes: Vec<Arc<StreamState<D>>> = streams.iter().map(|s| Arc::clone(&s.lane)).collect();
         // SAFETY: as in `record_stream`; the block is given back by this call and not used after it.
         let heap = unsafe { heap.as_ref() };
         if heap.shared().origin.is_inherited() {
@@ -212,7 +212,7 @@ impl<D: Device> Allocation<D> {
     #[must_use = "the address is the only way to free the memory"]
     pub fn into_raw(mut self) -> u64 {
         let owner = self.owner();
-        self.place = Place::NOBODY;
+        self.place = BlockPlace::NOBODY;
         match owner {
             Owner::Heap(heap, id) => {
                 // SAFETY: as in `record_stream`.

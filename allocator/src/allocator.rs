@@ -17,18 +17,18 @@ use cachette_hal::{AnyDevice, Device, DeviceInfo, StreamRef};
 
 use crate::allocation::Allocation;
 use crate::config::Config;
-use crate::device_state::Shared;
+use crate::device_state::DeviceState;
 use crate::error::Error;
-use crate::heap::{Ask, Guard, Heap};
+use crate::heap::{Guard, Heap, Request};
 use crate::heaps::{Heaps, StreamTable};
 use crate::pinned;
 use crate::pool::route::{self, Routes};
 use crate::pool::{Launches, PoolId, Pools};
-use crate::retry::Found;
+use crate::retry::FoundBlock;
 #[cfg(target_os = "linux")]
 use crate::share::{Exports, Imports};
 use crate::size::TOO_LARGE;
-use crate::sleep::{Slumber, Store};
+use crate::sleep::{OffloadState, StagingStore};
 use crate::stream_state::Stream;
 use crate::uncached::Uncached;
 
@@ -50,12 +50,12 @@ pub(crate) use streams::NO_HEAP;
 /// ```
 #[derive(Debug)]
 pub struct Allocator<D: Device = AnyDevice> {
-    inner: Arc<Inner<D>>,
+    inner: Arc<AllocatorState<D>>,
 }
 
 #[derive(Debug)]
-pub(crate) struct Inner<D: Device> {
-    pub(crate) shared: Arc<Shared<D>>,
+pub(crate) struct AllocatorState<D: Device> {
+    pub(crate) shared: Arc<DeviceState<D>>,
     /// No other allocator ever has it; zero is none.
     pub(crate) identity: u64,
     /// The heaps of all pools.
@@ -68,9 +68,9 @@ pub(crate) struct Inner<D: Device> {
     /// The streams in which graphs were launched, by the pool of their memory.
     pub(crate) launches: Mutex<HashMap<PoolId, Launches<D>>>,
     /// The sleep of every pool that sleeps.
-    pub(crate) slumbers: Mutex<HashMap<PoolId, Arc<Mutex<Slumber<D>>>>>,
+    pub(crate) slumbers: Mutex<HashMap<PoolId, Arc<Mutex<OffloadState<D>>>>>,
     /// Where contents are kept meanwhile.
-    pub(crate) store: Store<D>,
+    pub(crate) store: StagingStore<D>,
     /// What other processes may open.
     #[cfg(target_os = "linux")]
     pub(crate) exports: Exports<D>,
@@ -99,10 +99,10 @@ impl<D: Device> Allocator<D> {
     where
         D: 'static,
     {
-        let shared = Arc::new(Shared::new(device, config));
+        let shared = Arc::new(DeviceState::new(device, config));
         let routes = Arc::default();
         Self {
-            inner: Arc::new(Inner {
+            inner: Arc::new(AllocatorState {
                 pinned: pinned::Cache::new(&shared, &routes),
                 shared,
                 identity: next_identity(),
@@ -112,7 +112,7 @@ impl<D: Device> Allocator<D> {
                 routes,
                 launches: Mutex::default(),
                 slumbers: Mutex::default(),
-                store: Store::default(),
+                store: StagingStore::default(),
                 #[cfg(target_os = "linux")]
                 exports: Exports::default(),
                 #[cfg(target_os = "linux")]
@@ -121,11 +121,11 @@ impl<D: Device> Allocator<D> {
         }
     }
 
-    pub(crate) fn inner(&self) -> &Inner<D> {
+    pub(crate) fn inner(&self) -> &AllocatorState<D> {
         &self.inner
     }
 
-    fn shared(&self) -> &Arc<Shared<D>> {
+    fn shared(&self) -> &Arc<DeviceState<D>> {
         &self.inner.shared
     }
 
@@ -166,7 +166,7 @@ impl<D: Device> Allocator<D> {
         if bytes.wrapping_sub(1) >= TOO_LARGE - 1 {
             return self.allocate_oddly(bytes, heap.lane().stream());
         }
-        let ask = Ask { requested: bytes, raw: false };
+        let ask = Request { requested: bytes, raw: false };
         match heap.take_again(ask) {
             Ok(taken) => {
                 let stream = heap.lane().stream();
@@ -180,7 +180,7 @@ impl<D: Device> Allocator<D> {
     ///
     /// Apart from [`allocate`](Self::allocate), so that this one has nothing to save on the stack.
     #[inline(never)]
-    fn search(&self, held: Option<Guard<'_, D>>, ask: Ask, heap: &Arc<Heap<D>>) -> Result<Allocation<D>, Error> {
+    fn search(&self, held: Option<Guard<'_, D>>, ask: Request, heap: &Arc<Heap<D>>) -> Result<Allocation<D>, Error> {
         let bytes = ask.requested;
         match heap.take(held, ask) {
             Some(taken) if !taken.guarded => {
@@ -190,7 +190,7 @@ impl<D: Device> Allocator<D> {
             None if self.passes_cache(heap) => self.allocate_oddly(bytes, heap.lane().stream()),
             taken => {
                 let stream = heap.lane().stream();
-                let Found { heap, taken, .. } = self.inner.find_slowly(heap, ask, taken)?;
+                let FoundBlock { heap, taken, .. } = self.inner.find_slowly(heap, ask, taken)?;
                 Ok(Allocation::of_block(&heap, &taken, bytes, stream))
             }
         }
@@ -229,7 +229,7 @@ impl<D: Device> Drop for Allocator<D> {
     }
 }
 
-impl<D: Device> Drop for Inner<D> {
+impl<D: Device> Drop for AllocatorState<D> {
     fn drop(&mut self) {
         let leaks = self.leaks();
         if !leaks.is_empty() {

@@ -1,6 +1,6 @@
 //! The core: which block serves a request, without a device, a lock or a line of `unsafe`.
 //!
-//! Everything here is about offsets and indices. A [`Shelf`] holds the segments of one heap, the blocks that
+//! Everything here is about offsets and indices. A [`HeapBlocks`] holds the segments of one heap, the blocks that
 //! tile them, and the free ones in order:
 //!
 //! ```text
@@ -11,7 +11,7 @@
 //! ```
 //!
 //! Two free blocks never lie side by side, with one exception: the block freed last stays as it is until the
-//! next request shows whether it can be used again just so (see [`Shelf`]).
+//! next request shows whether it can be used again just so (see [`HeapBlocks`]).
 
 #![forbid(unsafe_code)]
 
@@ -27,11 +27,11 @@ pub(crate) mod small_bins;
 pub(crate) mod start_index;
 pub(crate) mod table;
 
-pub(crate) use crate::elastic::blocks::Held;
-pub(crate) use crate::elastic::chunk_map::{Chunk, ChunkId, Ground, Run, Spare};
+pub(crate) use crate::elastic::blocks::ReservedBlock;
+pub(crate) use crate::elastic::chunk_map::{Chunk, ChunkId, ChunkMap, FreeRange, IdleChunk};
 pub(crate) use check::{BlockView, SegmentView};
-pub(crate) use copy::{SegmentCopy, ShelfCopy};
-pub(crate) use guard::Guard;
-pub(crate) use heap_blocks::{IdleSegment, Shelf, Split};
+pub(crate) use copy::{HeapBlocksCopy, SegmentCopy};
+pub(crate) use guard::ReuseGuard;
+pub(crate) use heap_blocks::{HeapBlocks, IdleSegment, Split};
 pub(crate) use segment::{Segment, SegmentId};
 pub(crate) use table::{Block, BlockId, BlockState};

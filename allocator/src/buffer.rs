@@ -14,8 +14,8 @@ use crate::allocation::Allocation;
 use crate::allocator::Allocator;
 use crate::error::Error;
 use crate::fence::Fence;
-use crate::pool::core::Awake;
-use crate::stream_state::{Lane, Stream, Unsettled};
+use crate::pool::core::AwakeState;
+use crate::stream_state::{Stream, StreamState, WaitFailure};
 
 /// How long every wait may fail, before [`Buffer::write`] ends the process.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -53,7 +53,7 @@ pub struct Buffer<T: Pod, D: Device = AnyDevice> {
     /// `len * size_of::<T>()` is what `allocation` was asked for.
     len: usize,
     /// Other streams that were told to copy from here, and that the next write has to wait for.
-    readers: Mutex<Vec<Arc<Lane<D>>>>,
+    readers: Mutex<Vec<Arc<StreamState<D>>>>,
     element: PhantomData<T>,
 }
 
@@ -63,7 +63,7 @@ struct Work<'a, D: Device> {
     at: DevicePtr,
     stream: &'a Stream<D>,
     /// The memory stays mapped until the work is queued; a pool that falls asleep then waits for the work.
-    _awake: Option<Awake>,
+    _awake: Option<AwakeState>,
 }
 
 impl<D: Device> Allocator<D> {
@@ -270,7 +270,7 @@ impl<T: Pod, D: Device> Buffer<T, D> {
         Ok(())
     }
 
-    fn readers(&self) -> MutexGuard<'_, Vec<Arc<Lane<D>>>> {
+    fn readers(&self) -> MutexGuard<'_, Vec<Arc<StreamState<D>>>> {
         self.readers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -287,7 +287,7 @@ impl<T: Pod, D: Device> Buffer<T, D> {
     }
 
     /// Blocks the host until everything queued so far has ended.
-    fn finish(&self) -> Result<(), Unsettled> {
+    fn finish(&self) -> Result<(), WaitFailure> {
         if self.ptr().is_none() {
             return Ok(());
         }
@@ -299,7 +299,7 @@ impl<T: Pod, D: Device> Buffer<T, D> {
     /// To return would let the owner free the memory, and to try for ever would hide that the driver fails, so in the
     /// end the process is aborted.
     #[cold]
-    fn outlast(&self, first: Unsettled) -> hal::Error {
+    fn outlast(&self, first: WaitFailure) -> hal::Error {
         let begun = Instant::now();
         let (mut last, mut pause) = (first, Duration::from_millis(1));
         while !last.is_over && !last.error.kind().stops_work() {

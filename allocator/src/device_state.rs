@@ -7,13 +7,13 @@ use cachette_hal::{Access, Device, Event, Ordinal, VirtualMemory};
 
 use crate::address_index::Index;
 use crate::config::{AddressReserve, Config};
-use crate::elastic::{self, Chunks, Tuning};
+use crate::elastic::{self, ChunkTable, Tuning};
 use crate::fork::ProcessGuard;
-use crate::in_flight::{Reservation, Underway};
-use crate::observe::callbacks::Observers;
+use crate::in_flight::{InFlight, Reservation};
+use crate::observe::callbacks::Callbacks;
 use crate::observe::history::History;
 use crate::policy::Policy;
-use crate::stats::{Ledger, Stat};
+use crate::stats::{PeakTracker, Stat};
 use crate::uncached::UncachedMemory;
 
 /// How many ranges of addresses are as long as each other, before the next are half as long.
@@ -25,39 +25,39 @@ const LONGEST_RANGE: u64 = 1 << 40;
 
 /// What all heaps of one allocator share.
 #[derive(Debug)]
-pub(crate) struct Shared<D: Device> {
+pub(crate) struct DeviceState<D: Device> {
     pub(crate) device: D,
     pub(crate) origin: ProcessGuard,
-    pub(crate) ledger: Ledger,
+    pub(crate) ledger: PeakTracker,
     pub(crate) index: Index,
-    pub(crate) observers: Observers,
+    pub(crate) observers: Callbacks,
     pub(crate) history: History,
     pub(crate) totals: Totals,
     pub(crate) settings: Settings,
     pub(crate) uncached: UncachedMemory,
-    pub(crate) chunks: Chunks,
-    pub(crate) underway: Underway,
+    pub(crate) chunks: ChunkTable,
+    pub(crate) underway: InFlight,
     /// Other devices that may touch whatever is mapped.
     peers: RwLock<Vec<Ordinal>>,
     /// Events that nobody waits for, the one used last first. They are destroyed with the allocator.
     events: Mutex<Vec<Event>>,
 }
 
-impl<D: Device> Shared<D> {
+impl<D: Device> DeviceState<D> {
     pub(crate) fn new(device: D, config: &Config) -> Self {
         let total = device.info().total_memory;
         Self {
             device,
             origin: ProcessGuard::here(),
-            ledger: Ledger::default(),
+            ledger: PeakTracker::default(),
             index: Index::default(),
-            observers: Observers::default(),
+            observers: Callbacks::default(),
             history: History::default(),
             totals: Totals::new(config),
             settings: Settings::new(config, total),
             uncached: UncachedMemory::default(),
-            chunks: Chunks::default(),
-            underway: Underway::default(),
+            chunks: ChunkTable::default(),
+            underway: InFlight::default(),
             peers: RwLock::default(),
             events: Mutex::default(),
         }
@@ -118,7 +118,7 @@ impl<D: Device> Shared<D> {
     }
 }
 
-impl<D: Device> Drop for Shared<D> {
+impl<D: Device> Drop for DeviceState<D> {
     fn drop(&mut self) {
         // A destructor cannot return a failure.
         let _ = self.uncached.free_again(&self.device);

@@ -30,7 +30,7 @@ pub(crate) mod segment;
 pub(crate) mod tuning;
 pub(crate) mod unmap;
 
-pub(crate) use chunk_table::Chunks;
+pub(crate) use chunk_table::ChunkTable;
 pub(crate) use fill::Fill;
 pub use segment::ElasticSegment;
 pub(crate) use tuning::Tuning;

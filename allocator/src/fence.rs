@@ -5,9 +5,9 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use cachette_hal::{Device, ErrorKind, Event, Progress, Result};
 
-use crate::blocks::Guard;
-use crate::device_state::Shared;
-use crate::stream_state::Lane;
+use crate::blocks::ReuseGuard;
+use crate::device_state::DeviceState;
+use crate::stream_state::StreamState;
 
 /// How often a point is polled before its stream counts as busy.
 const POLLS: usize = 48;
@@ -15,7 +15,7 @@ const POLLS: usize = 48;
 /// A point in a stream that others wait for.
 #[derive(Debug)]
 pub(crate) struct Fence<D: Device> {
-    shared: Arc<Shared<D>>,
+    shared: Arc<DeviceState<D>>,
     /// `None` only while it is being dropped.
     event: Option<Event>,
     /// The number of the lane it is a point of.
@@ -29,7 +29,7 @@ impl<D: Device> Fence<D> {
     ///
     /// A stream that the driver does not know any more was destroyed too early, and its work may still run. Then the
     /// host waits for the whole device, and the fence has passed.
-    pub(crate) fn record(lane: &Lane<D>) -> Result<Self> {
+    pub(crate) fn record(lane: &StreamState<D>) -> Result<Self> {
         let shared = Arc::clone(lane.shared());
         let idle = shared.events().pop();
         let event = match idle {
@@ -54,7 +54,7 @@ impl<D: Device> Fence<D> {
 
     /// Whether it is a point in a stream of the same allocator. Only the streams of that allocator can be made to wait
     /// for it on the device: another one may have another driver.
-    pub(crate) fn is_of(&self, shared: &Arc<Shared<D>>) -> bool {
+    pub(crate) fn is_of(&self, shared: &Arc<DeviceState<D>>) -> bool {
         Arc::ptr_eq(&self.shared, shared)
     }
 
@@ -88,7 +88,7 @@ impl<D: Device> Fence<D> {
     }
 
     /// Makes later work in `lane` wait for the point.
-    pub(crate) fn hold_back(&self, lane: &Lane<D>) -> Result<()> {
+    pub(crate) fn hold_back(&self, lane: &StreamState<D>) -> Result<()> {
         let device = &lane.shared().device;
         // SAFETY: 1. the fence owns the event; the lane keeps its stream alive.
         unsafe { device.stream_wait(lane.stream(), self.event()) }
@@ -99,7 +99,7 @@ impl<D: Device> Fence<D> {
     }
 }
 
-impl<D: Device> Guard for Arc<Fence<D>> {
+impl<D: Device> ReuseGuard for Arc<Fence<D>> {
     /// A stream runs in order, so a later point covers an earlier one.
     fn covers(&self, other: &Self) -> bool {
         self.lane == other.lane && self.order >= other.order

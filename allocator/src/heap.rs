@@ -20,41 +20,41 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 
 use cachette_hal::{Device, StreamRef};
 
-use crate::blocks::{BlockId, Shelf};
-use crate::device_state::Shared;
+use crate::blocks::{BlockId, HeapBlocks};
+use crate::device_state::DeviceState;
 use crate::fence::Fence;
-use crate::observe::callbacks::{Told, TraceAction, TraceEvent};
+use crate::observe::callbacks::{CallbackOutcome, TraceAction, TraceEvent};
 use crate::observe::tracing;
 use crate::policy::Policy;
 use crate::pool::PoolId;
 use crate::pool::core::PoolCore;
 use crate::stats::Counters;
-use crate::stream_state::Lane;
+use crate::stream_state::StreamState;
 use crate::sync::lock::{self, Lock};
 
-use crate::elastic::unmap::Elastic;
-use crate::heap::events::Pending;
-use crate::heap::history::Notes;
-pub(crate) use allocate::{Ask, Taken};
+use crate::elastic::unmap::ElasticState;
+use crate::heap::events::PendingFrees;
+use crate::heap::history::HeapHistory;
+pub(crate) use allocate::{Allocated, Request};
 pub(crate) use copy::HeapCopy;
 pub(crate) use export::{Lies, NotOffered, OfferedBlock};
-pub(crate) use free::Given;
-pub(crate) use restore::Saved;
-pub(crate) use segments::{Segment, sum_all};
+pub(crate) use free::Freed;
+pub(crate) use restore::SavedHeap;
+pub(crate) use segments::{NewSegment, sum_all};
 pub(crate) use view::HeapView;
 
 /// The free blocks of one stream in one pool.
 pub(crate) struct Heap<D: Device> {
-    pub(crate) state: Lock<State<D>>,
+    pub(crate) state: Lock<HeapState<D>>,
     pub(crate) counters: Arc<Counters>,
     /// Held by the one request that may make the heap larger; hits do not wait for it.
     growth: Mutex<()>,
     /// What makes the heap elastic; `None` if its segments are the device's own.
-    pub(crate) elastic: Option<Elastic<D>>,
+    pub(crate) elastic: Option<ElasticState<D>>,
     /// The heap of the same stream with the other source, once the configuration has changed between them.
     partner: OnceLock<Weak<Heap<D>>>,
-    pub(crate) lane: Arc<Lane<D>>,
-    pub(crate) shared: Arc<Shared<D>>,
+    pub(crate) lane: Arc<StreamState<D>>,
+    pub(crate) shared: Arc<DeviceState<D>>,
     /// Place in the allocator's list of heaps.
     pub(crate) number: u32,
     /// The pool it belongs to; `None` for the default one.
@@ -63,12 +63,12 @@ pub(crate) struct Heap<D: Device> {
 
 /// What a heap's lock guards.
 #[derive(Debug)]
-pub(crate) struct State<D: Device> {
-    pub(crate) shelf: Shelf<Arc<Fence<D>>>,
+pub(crate) struct HeapState<D: Device> {
+    pub(crate) shelf: HeapBlocks<Arc<Fence<D>>>,
     pub(crate) policy: Policy,
     /// For every block that is `used`, the streams that use it besides the heap's own.
-    uses: HashMap<BlockId, Uses<D>>,
-    pending: Pending<D>,
+    uses: HashMap<BlockId, StreamUses<D>>,
+    pending: PendingFrees<D>,
     /// For every lane, by number, the last of its points that the heap's own stream was made to wait for.
     waited: HashMap<u64, u64>,
     /// The heap itself, from its first allocation until it is closed and empty: allocations point to the
@@ -77,26 +77,26 @@ pub(crate) struct State<D: Device> {
     /// Whether the allocator is gone, and only allocations still need the heap.
     closed: bool,
     /// Where requests may have to go instead.
-    pub(crate) away: Away,
+    pub(crate) away: Redirect,
     /// What the history needs, while there is one.
-    notes: Option<Box<Notes>>,
+    notes: Option<Box<HeapHistory>>,
     /// Whether nothing out of the ordinary has to be looked after when a block is taken or given: the cache is
     /// on, no block waits, nobody tracks or records, no ages and no oversize blocks are counted, and the heap keeps itself
     /// alive.
     ///
-    /// Derived from everything else by [`refresh`](State::refresh); a hit looks at this alone.
+    /// Derived from everything else by [`refresh`](HeapState::refresh); a hit looks at this alone.
     plain: bool,
 }
 
-impl<D: Device> State<D> {
+impl<D: Device> HeapState<D> {
     /// Takes away the streams that use a block besides the heap's own; `None` if there are none.
-    fn take_uses(&mut self, id: BlockId) -> Option<Uses<D>> {
+    fn take_uses(&mut self, id: BlockId) -> Option<StreamUses<D>> {
         let used = std::mem::take(&mut self.shelf.block_mut(id).used);
         used.then(|| self.uses.remove(&id)).flatten()
     }
 
     /// Brings `plain` up to date.
-    fn refresh(&mut self, shared: &Shared<D>) {
+    fn refresh(&mut self, shared: &DeviceState<D>) {
         self.plain = self.keepalive.is_some()
             && !self.closed
             && !self.away.any()
@@ -111,7 +111,7 @@ impl<D: Device> State<D> {
 
 /// Where requests may have to go instead of the heap.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Away {
+pub(crate) struct Redirect {
     /// To its partner, whose source the configuration names.
     partner: bool,
     /// To another pool, if a route says so.
@@ -120,7 +120,7 @@ pub(crate) struct Away {
     pub(crate) asleep: bool,
 }
 
-impl Away {
+impl Redirect {
     const fn any(self) -> bool {
         self.partner || self.route || self.asleep
     }
@@ -128,8 +128,8 @@ impl Away {
 
 /// The streams that use an allocated block besides the heap's own.
 #[derive(Debug)]
-pub(crate) struct Uses<D: Device> {
-    lanes: Vec<Arc<Lane<D>>>,
+pub(crate) struct StreamUses<D: Device> {
+    lanes: Vec<Arc<StreamState<D>>>,
     /// How many of them, the last ones, were recorded while they were captured.
     captured: usize,
     /// Whether the block serves another stream altogether, so that its next use must wait for that one.
@@ -138,15 +138,15 @@ pub(crate) struct Uses<D: Device> {
     offers: u32,
 }
 
-impl<D: Device> Default for Uses<D> {
+impl<D: Device> Default for StreamUses<D> {
     fn default() -> Self {
         Self { lanes: Vec::new(), captured: 0, lent: false, offers: 0 }
     }
 }
 
-impl<D: Device> Uses<D> {
+impl<D: Device> StreamUses<D> {
     /// The use of a block that serves `lane` instead of the heap's own stream.
-    fn lent_to(lane: Arc<Lane<D>>) -> Self {
+    fn lent_to(lane: Arc<StreamState<D>>) -> Self {
         Self { lanes: vec![lane], lent: true, ..Self::default() }
     }
 
@@ -159,29 +159,29 @@ impl<D: Device> Uses<D> {
 
 impl<D: Device> Heap<D> {
     /// A heap for `lane`, whose segments are elastic or the device's own.
-    pub(crate) fn new(lane: Arc<Lane<D>>, policy: &Policy, number: u32, elastic: bool) -> Self {
+    pub(crate) fn new(lane: Arc<StreamState<D>>, policy: &Policy, number: u32, elastic: bool) -> Self {
         let shared = Arc::clone(lane.shared());
-        let mut shelf = if elastic { Shelf::elastic() } else { Shelf::default() };
+        let mut shelf = if elastic { HeapBlocks::elastic() } else { HeapBlocks::default() };
         shelf.pack(shared.settings.tuning().packs);
         let counters = Arc::new(Counters::default());
         shared.ledger.enlist(&counters);
         lock::prepare();
         let heap = Self {
-            state: Lock::new(State {
+            state: Lock::new(HeapState {
                 shelf,
                 policy: policy.for_source(elastic),
                 uses: HashMap::new(),
-                pending: Pending::default(),
+                pending: PendingFrees::default(),
                 waited: HashMap::new(),
                 keepalive: None,
                 closed: false,
-                away: Away::default(),
+                away: Redirect::default(),
                 notes: None,
                 plain: false,
             }),
             counters,
             growth: Mutex::new(()),
-            elastic: elastic.then(Elastic::default),
+            elastic: elastic.then(ElasticState::default),
             partner: OnceLock::new(),
             lane,
             shared,
@@ -242,12 +242,12 @@ impl<D: Device> Heap<D> {
     }
 
     #[inline]
-    pub(crate) const fn lane(&self) -> &Arc<Lane<D>> {
+    pub(crate) const fn lane(&self) -> &Arc<StreamState<D>> {
         &self.lane
     }
 
     #[inline]
-    pub(crate) const fn shared(&self) -> &Arc<Shared<D>> {
+    pub(crate) const fn shared(&self) -> &Arc<DeviceState<D>> {
         &self.shared
     }
 
@@ -297,7 +297,7 @@ impl<D: Device> Heap<D> {
 
     /// Brings the counters of free parts up to date, and the peaks with them.
     #[inline(never)]
-    pub(crate) fn publish(&self, state: &mut State<D>) {
+    pub(crate) fn publish(&self, state: &mut HeapState<D>) {
         let split = state.shelf.take_split();
         if self.counters.set_split(split.map(|(_, high)| high)) {
             self.shared.ledger.note(&self.counters);
@@ -323,15 +323,15 @@ impl<D: Device> Heap<D> {
     }
 
     /// Tells the trackers, with the heap not locked.
-    pub(crate) fn tell(&self, action: TraceAction, address: u64, bytes: u64) -> Told {
-        if self.is_told(action) { self.tell_trackers(action, address, bytes) } else { Told::default() }
+    pub(crate) fn tell(&self, action: TraceAction, address: u64, bytes: u64) -> CallbackOutcome {
+        if self.is_told(action) { self.tell_trackers(action, address, bytes) } else { CallbackOutcome::default() }
     }
 
     /// Tells the trackers of an allocation, after what `before` told them.
     ///
     /// If a tracker panicked, the caller gets no allocation, so the block becomes free again.
     #[cold]
-    pub(crate) fn tell_alloc(&self, taken: &Taken, requested: u64, before: Told) {
+    pub(crate) fn tell_alloc(&self, taken: &Allocated, requested: u64, before: CallbackOutcome) {
         let told = before.and(self.tell(TraceAction::Alloc, taken.address, requested));
         if told.is_panic() {
             let guards = self.guards_of(taken, &self.lane);
@@ -340,7 +340,7 @@ impl<D: Device> Heap<D> {
     }
 
     #[cold]
-    pub(crate) fn tell_trackers(&self, action: TraceAction, address: u64, bytes: u64) -> Told {
+    pub(crate) fn tell_trackers(&self, action: TraceAction, address: u64, bytes: u64) -> CallbackOutcome {
         let event = TraceEvent {
             action,
             address,
@@ -356,4 +356,4 @@ impl<D: Device> Heap<D> {
 }
 
 /// The lock of a heap, held.
-pub(crate) type Guard<'a, D> = lock::Guard<'a, State<D>>;
+pub(crate) type Guard<'a, D> = lock::Guard<'a, HeapState<D>>;

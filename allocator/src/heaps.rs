@@ -8,7 +8,7 @@ use cachette_hal::{Device, StreamRef};
 
 use crate::fork::ProcessGuard;
 use crate::heap::Heap;
-use crate::sync::stream_map::Slots;
+use crate::sync::stream_map::StreamMap;
 
 /// How many heaps come before the parts; the first part is as long, and every further one twice as long.
 const FIRST: usize = 32;
@@ -23,13 +23,13 @@ pub(crate) struct Heaps<D: Device> {
     /// The first heaps, in reach without a detour: most programs have no more.
     first: [OnceLock<Arc<Heap<D>>>; FIRST],
     /// The rest, in parts each of which is made when it is needed.
-    parts: [OnceLock<Part<D>>; PARTS],
+    parts: [OnceLock<HeapPage<D>>; PARTS],
     /// How many heaps there are; held while one is added.
     count: Mutex<u32>,
     origin: ProcessGuard,
 }
 
-type Part<D> = Box<[OnceLock<Arc<Heap<D>>>]>;
+type HeapPage<D> = Box<[OnceLock<Arc<Heap<D>>>]>;
 
 impl<D: Device> Default for Heaps<D> {
     fn default() -> Self {
@@ -91,7 +91,7 @@ impl<D: Device> Heaps<D> {
 /// From the driver's stream to the number of its heap in one pool.
 #[derive(Debug)]
 pub(crate) struct StreamTable {
-    tables: [OnceLock<Slots>; TABLES],
+    tables: [OnceLock<StreamMap>; TABLES],
     /// How many streams are in; held while one is added.
     count: Mutex<usize>,
 }
@@ -136,9 +136,9 @@ impl StreamTable {
     }
 
     /// The first table that is not full when `used` streams are in.
-    fn table_with_room(&self, mut used: usize) -> Option<&Slots> {
+    fn table_with_room(&self, mut used: usize) -> Option<&StreamMap> {
         for (bits, table) in (FIRST_TABLE..).step_by(3).zip(&self.tables) {
-            let table = table.get_or_init(|| Slots::new(bits));
+            let table = table.get_or_init(|| StreamMap::new(bits));
             if used < table.capacity() {
                 return Some(table);
             }
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn every_key_keeps_its_value_until_the_table_is_full() {
-        let slots = Slots::new(6);
+        let slots = StreamMap::new(6);
         for key in 0..64 {
             assert_eq!(slots.get(key * 512), None);
             assert!(slots.insert(key * 512, u32::try_from(key).unwrap() + 7));

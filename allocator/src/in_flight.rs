@@ -23,21 +23,21 @@ thread_local! {
 
 /// Memory on its way to or from the device.
 #[derive(Debug, Default)]
-pub(crate) struct Underway {
-    state: Mutex<State>,
+pub(crate) struct InFlight {
+    state: Mutex<InFlightState>,
     changed: Condvar,
     /// Bytes of the reservations that are not decided; changed under the lock.
     undecided: AtomicU64,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct InFlightState {
     /// Releases that have begun and not ended.
     releases: u32,
     ended: Ended,
 }
 
-impl State {
+impl InFlightState {
     /// Whether something came back that this thread's attempt lacked.
     fn has_changed(&self, since: Ended) -> bool {
         let room = LIMITED.get() && self.ended.reservations != since.reservations;
@@ -54,7 +54,7 @@ pub(crate) struct Ended {
     reservations: u64,
 }
 
-impl Underway {
+impl InFlight {
     /// Begins an attempt to get memory; what has ended before it.
     pub(crate) fn begin_attempt(&self) -> Ended {
         LIMITED.set(false);
@@ -111,7 +111,7 @@ impl Underway {
     }
 
     /// Whether something is under way that this thread's attempt can wait for.
-    fn is_open(&self, state: &State) -> bool {
+    fn is_open(&self, state: &InFlightState) -> bool {
         state.releases > 0 || LIMITED.get() && self.undecided() > 0
     }
 
@@ -120,7 +120,7 @@ impl Underway {
         self.undecided.load(Ordering::Acquire)
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, InFlightState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -133,7 +133,7 @@ fn is_busy() -> bool {
 /// Memory that goes back to the device, until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Release<'a> {
-    underway: &'a Underway,
+    underway: &'a InFlight,
     useful: bool,
     _busy: Busy,
 }
@@ -157,7 +157,7 @@ impl Drop for Release<'_> {
 /// Room under the limit for bytes that are asked of the device. It is given up when dropped, by a panic too.
 #[derive(Debug)]
 pub(crate) struct Reservation<'a> {
-    underway: &'a Underway,
+    underway: &'a InFlight,
     held: &'a AtomicU64,
     bytes: u64,
     kept: u64,

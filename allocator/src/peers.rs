@@ -3,7 +3,7 @@
 use cachette_hal::owned::RelaxedCapture;
 use cachette_hal::{Device, DevicePtr, Ordinal};
 
-use crate::allocator::{Allocator, Inner};
+use crate::allocator::{Allocator, AllocatorState};
 use crate::elastic::chunk_table::memory_of;
 use crate::error::Error;
 use crate::heap::Heap;
@@ -48,7 +48,7 @@ impl<D: Device> Allocator<D> {
     }
 }
 
-impl<D: Device> Inner<D> {
+impl<D: Device> AllocatorState<D> {
     /// Lets all peers touch what is mapped now.
     fn grant_everywhere(&self) -> Result<(), Error> {
         for heap in self.heaps.all() {

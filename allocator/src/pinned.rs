@@ -46,7 +46,7 @@ mod worker;
 use cachette_hal::Device;
 use cachette_hal::owned::RelaxedCapture;
 
-use crate::allocator::{Allocator, Inner};
+use crate::allocator::{Allocator, AllocatorState};
 use crate::error::Error;
 
 pub(crate) use cache::Cache;
@@ -57,7 +57,7 @@ pub use stats::{PinnedStats, TimeStat};
 /// The pinned host memory of an allocator: [`Allocator::pinned`].
 #[derive(Clone, Copy, Debug)]
 pub struct Pinned<'a, D: Device> {
-    inner: &'a Inner<D>,
+    inner: &'a AllocatorState<D>,
 }
 
 impl<D: Device> Allocator<D> {

@@ -28,11 +28,11 @@ use std::sync::atomic::Ordering::Relaxed;
 use cachette_hal::owned::RelaxedCapture;
 use cachette_hal::{self as hal, Device};
 
-use crate::allocator::Inner;
-use crate::device_state::Shared;
+use crate::allocator::AllocatorState;
+use crate::device_state::DeviceState;
 use crate::error::Error;
 use crate::fence::Fence;
-use crate::heap::{Ask, Heap, Segment, Taken};
+use crate::heap::{Allocated, Heap, NewSegment, Request};
 use crate::heaps::Heaps;
 use crate::in_flight::Ended;
 use crate::observe::tracing;
@@ -40,20 +40,20 @@ use crate::policy::Policy;
 use crate::pool::Pools;
 use crate::size::{self, SegmentKind};
 use crate::source::SourceError;
-use crate::stream_state::Lane;
+use crate::stream_state::StreamState;
 
 /// A block that was found, and the heap it is of.
 #[derive(Debug)]
-pub(crate) struct Found<D: Device> {
+pub(crate) struct FoundBlock<D: Device> {
     pub(crate) heap: Arc<Heap<D>>,
-    pub(crate) taken: Taken,
+    pub(crate) taken: Allocated,
     /// What the next use must wait for, besides the guards of the block itself.
     pub(crate) guard: Option<Fence<D>>,
 }
 
-impl<D: Device> Found<D> {
+impl<D: Device> FoundBlock<D> {
     /// A block that was taken from its heap.
-    pub(crate) fn of(heap: &Arc<Heap<D>>, taken: Taken) -> Self {
+    pub(crate) fn of(heap: &Arc<Heap<D>>, taken: Allocated) -> Self {
         Self { heap: Arc::clone(heap), taken, guard: None }
     }
 }
@@ -69,20 +69,20 @@ struct Need {
 
 /// One request on its way up the ladder.
 #[derive(Debug)]
-pub(crate) struct Climb<'a, D: Device> {
-    shared: &'a Arc<Shared<D>>,
+pub(crate) struct Retry<'a, D: Device> {
+    shared: &'a Arc<DeviceState<D>>,
     heaps: &'a Heaps<D>,
     pools: &'a Pools,
     heap: &'a Arc<Heap<D>>,
     policy: Policy,
-    ask: Ask,
+    ask: Request,
     need: Need,
     /// What had ended when the device was last asked.
     tried: Cell<Ended>,
 }
 
-impl<'a, D: Device> Climb<'a, D> {
-    pub(crate) fn new(inner: &'a Inner<D>, heap: &'a Arc<Heap<D>>, ask: Ask) -> Self {
+impl<'a, D: Device> Retry<'a, D> {
+    pub(crate) fn new(inner: &'a AllocatorState<D>, heap: &'a Arc<Heap<D>>, ask: Request) -> Self {
         let policy = heap.policy();
         let rounded = policy.round(ask.requested);
         let need = Need {
@@ -106,7 +106,7 @@ impl<'a, D: Device> Climb<'a, D> {
 
     /// Climbs until a step succeeds.
     #[cold]
-    pub(crate) fn run(&self) -> Result<Found<D>, Error> {
+    pub(crate) fn run(&self) -> Result<FoundBlock<D>, Error> {
         if let Some(found) = self.search()? {
             return Ok(found);
         }
@@ -120,7 +120,7 @@ impl<'a, D: Device> Climb<'a, D> {
             // One request at a time makes a heap larger; the next one may find what the first left over.
             let alone = self.heap.grow_alone();
             // Its pool may have fallen asleep meanwhile.
-            Inner::check_awake(self.heap)?;
+            AllocatorState::check_awake(self.heap)?;
             // Another stream's capture, or this one's, may be under way, and forbids what the steps do.
             let _relaxed = RelaxedCapture::enter(&self.shared.device).ok();
             if let Some(found) = self.climb()? {
@@ -137,7 +137,7 @@ impl<'a, D: Device> Climb<'a, D> {
             drop(alone);
             tracing::waiting(|| self.shared.underway.wait(tried));
         };
-        Inner::check_awake(self.heap)?;
+        AllocatorState::check_awake(self.heap)?;
         self.shared.totals.ooms.fetch_add(1, Relaxed);
         tracing::exhausted(&failed);
         self.shared.observers.report_oom(&failed);
@@ -157,7 +157,7 @@ impl<'a, D: Device> Climb<'a, D> {
         Err(SourceError::other(text, advice).into())
     }
 
-    fn climb(&self) -> Result<Option<Found<D>>, Error> {
+    fn climb(&self) -> Result<Option<FoundBlock<D>>, Error> {
         if let Some(found) = self.search()? {
             return Ok(Some(found));
         }
@@ -232,7 +232,7 @@ impl<'a, D: Device> Climb<'a, D> {
     }
 
     /// Takes a free block of a pool that serves others before they fail.
-    fn take_from_pools(&self) -> hal::Result<Option<Found<D>>> {
+    fn take_from_pools(&self) -> hal::Result<Option<FoundBlock<D>>> {
         if self.heap.pool().is_some() {
             return Ok(None);
         }
@@ -242,20 +242,20 @@ impl<'a, D: Device> Climb<'a, D> {
                 continue;
             };
             if let Some(taken) = heap.take_tended(self.ask)? {
-                return Ok(Some(Found::of(heap, taken)));
+                return Ok(Some(FoundBlock::of(heap, taken)));
             }
         }
         Ok(None)
     }
 
     /// Searches the heap.
-    fn search(&self) -> hal::Result<Option<Found<D>>> {
+    fn search(&self) -> hal::Result<Option<FoundBlock<D>>> {
         let taken = self.heap.take_tended(self.ask)?;
         Ok(taken.map(|taken| self.found(taken)))
     }
 
-    fn found(&self, taken: Taken) -> Found<D> {
-        Found::of(self.heap, taken)
+    fn found(&self, taken: Allocated) -> FoundBlock<D> {
+        FoundBlock::of(self.heap, taken)
     }
 
     /// How often anybody has given memory back to the device.
@@ -270,7 +270,7 @@ impl<'a, D: Device> Climb<'a, D> {
     }
 
     /// Takes a block that is idle on another stream, and makes this one wait for that.
-    fn borrow(&self) -> hal::Result<Option<Found<D>>> {
+    fn borrow(&self) -> hal::Result<Option<FoundBlock<D>>> {
         // What is captured cannot wait for what is not.
         if !self.shared.settings.lends.load(Relaxed) || self.heap.lane().ask_capturing()? {
             return Ok(None);
@@ -289,7 +289,7 @@ impl<'a, D: Device> Climb<'a, D> {
             match Fence::record(other.lane()) {
                 Ok(fence) => {
                     other.lend(taken.id, self.heap.lane());
-                    return Ok(Some(Found { heap: other, taken, guard: Some(fence) }));
+                    return Ok(Some(FoundBlock { heap: other, taken, guard: Some(fence) }));
                 }
                 Err(error) => {
                     let guards = other.guards_of(&taken, self.heap.lane());
@@ -302,7 +302,7 @@ impl<'a, D: Device> Climb<'a, D> {
     }
 
     /// Asks the device for a segment; `None` if the limit or the device says no.
-    fn obtain(&self) -> Result<Option<Found<D>>, Error> {
+    fn obtain(&self) -> Result<Option<FoundBlock<D>>, Error> {
         if self.heap.elastic().is_some() {
             return self.fill(false);
         }
@@ -316,12 +316,12 @@ impl<'a, D: Device> Climb<'a, D> {
         };
         reservation.keep(bytes);
         self.shared.totals.device_allocs.fetch_add(1, Relaxed);
-        let segment = Segment { base, bytes, kind: self.need.kind };
+        let segment = NewSegment { base, bytes, kind: self.need.kind };
         Ok(self.heap.grow(segment, self.ask)?.map(|taken| self.found(taken)))
     }
 
     /// Fills holes of an elastic heap; when `pressed`, with every chunk that nobody uses.
-    fn fill(&self, pressed: bool) -> Result<Option<Found<D>>, Error> {
+    fn fill(&self, pressed: bool) -> Result<Option<FoundBlock<D>>, Error> {
         self.tried.set(self.shared.underway.begin_attempt());
         let own = self.heap.pool().map(|pool| pool.id);
         let mut others = self.givers();
@@ -331,7 +331,7 @@ impl<'a, D: Device> Climb<'a, D> {
     }
 
     /// Asks the device again, after memory was given back to it.
-    fn obtain_again(&self) -> Result<Option<Found<D>>, Error> {
+    fn obtain_again(&self) -> Result<Option<FoundBlock<D>>, Error> {
         self.shared.totals.retries.fetch_add(1, Relaxed);
         if self.heap.elastic().is_some() {
             return self.fill(true);
@@ -342,7 +342,7 @@ impl<'a, D: Device> Climb<'a, D> {
 
 /// Makes later work in `lane` wait for what stands before the block. On failure the block is put back.
 #[cold]
-pub(crate) fn pass_guards<D: Device>(found: &mut Found<D>, lane: &Lane<D>) -> hal::Result<()> {
+pub(crate) fn pass_guards<D: Device>(found: &mut FoundBlock<D>, lane: &StreamState<D>) -> hal::Result<()> {
     let mut guards = found.heap.guards_of(&found.taken, lane);
     guards.extend(found.guard.take().map(Arc::new));
     if guards.is_empty() {

@@ -60,8 +60,8 @@ use crate::allocator::Allocator;
 use crate::error::Error;
 use crate::pool::{Pool, PoolId, PoolProblem};
 
-pub(crate) use offload::Slumber;
-pub(crate) use staging::Store;
+pub(crate) use offload::OffloadState;
+pub(crate) use staging::StagingStore;
 
 /// What becomes of the bytes in memory while it is away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

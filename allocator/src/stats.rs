@@ -7,5 +7,5 @@ mod peaks;
 mod report;
 
 pub(crate) use counters::{Counted, Counters, Row};
-pub(crate) use peaks::{Ledger, Measure};
+pub(crate) use peaks::{Measure, PeakTracker};
 pub use report::{Stat, StatArray, Stats};

@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use cachette_hal::{self as hal, CaptureId, CaptureNode, CaptureStatus, Device, StreamRef};
 
-use crate::device_state::Shared;
+use crate::device_state::DeviceState;
 use crate::heap::Heap;
 
 /// A stream as the allocator knows it, kept alive by every heap that is bound to it.
 #[derive(Debug)]
-pub(crate) struct Lane<D: Device> {
-    shared: Arc<Shared<D>>,
+pub(crate) struct StreamState<D: Device> {
+    shared: Arc<DeviceState<D>>,
     stream: StreamRef,
     /// No other lane has it; streams of two devices may share a handle, such as that of the default stream.
     number: u64,
@@ -19,9 +19,9 @@ pub(crate) struct Lane<D: Device> {
     owned: Option<hal::Stream>,
 }
 
-impl<D: Device> Lane<D> {
+impl<D: Device> StreamState<D> {
     /// Makes a stream of the allocator's own.
-    pub(crate) fn create(shared: Arc<Shared<D>>) -> hal::Result<Self> {
+    pub(crate) fn create(shared: Arc<DeviceState<D>>) -> hal::Result<Self> {
         let owned = shared.device.create_stream()?;
         let mut lane = Self::adopt(shared, owned.borrow());
         lane.owned = Some(owned);
@@ -29,7 +29,7 @@ impl<D: Device> Lane<D> {
     }
 
     /// Takes over a stream that someone else destroys, after this allocator is gone.
-    pub(crate) fn adopt(shared: Arc<Shared<D>>, stream: StreamRef) -> Self {
+    pub(crate) fn adopt(shared: Arc<DeviceState<D>>, stream: StreamRef) -> Self {
         /// Relaxed: only the numbers must differ.
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Self { shared, stream, number: NEXT.fetch_add(1, Ordering::Relaxed), owned: None }
@@ -96,32 +96,32 @@ impl<D: Device> Lane<D> {
         Some(unsafe { capture.capture_status(self.stream) })
     }
 
-    pub(crate) const fn shared(&self) -> &Arc<Shared<D>> {
+    pub(crate) const fn shared(&self) -> &Arc<DeviceState<D>> {
         &self.shared
     }
 
     /// Blocks the host until everything queued in the stream so far has ended.
     ///
     /// A wait that fails does not show that the work has ended, so the device is waited for then.
-    pub(crate) fn settle(&self) -> Result<(), Unsettled> {
+    pub(crate) fn settle(&self) -> Result<(), WaitFailure> {
         let device = &self.shared.device;
         // SAFETY: 1. the lane keeps its stream alive.
         let Err(error) = (unsafe { device.synchronize(self.stream) }) else {
             return Ok(());
         };
-        Err(Unsettled { error, is_over: device.synchronize_device().is_ok() })
+        Err(WaitFailure { error, is_over: device.synchronize_device().is_ok() })
     }
 }
 
 /// A wait for a stream that failed.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Unsettled {
+pub(crate) struct WaitFailure {
     pub(crate) error: hal::Error,
     /// Whether another wait has shown that the work has ended; else it may still run.
     pub(crate) is_over: bool,
 }
 
-impl<D: Device> Drop for Lane<D> {
+impl<D: Device> Drop for StreamState<D> {
     fn drop(&mut self) {
         if let Some(stream) = self.owned.take()
             && !self.shared.origin.is_inherited()
@@ -139,7 +139,7 @@ impl<D: Device> Drop for Lane<D> {
 /// allocated on it, so no allocation can be left behind on a stream that is gone.
 #[derive(Debug)]
 pub struct Stream<D: Device> {
-    pub(crate) lane: Arc<Lane<D>>,
+    pub(crate) lane: Arc<StreamState<D>>,
     /// The heap of this stream in the default pool.
     pub(crate) heap: Arc<Heap<D>>,
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cachette_hal::{self as hal, Device, DevicePtr, StreamRef};
 
-use crate::device_state::Shared;
+use crate::device_state::DeviceState;
 use crate::heap::sum_all;
 use crate::observe::leak::LeakedAllocation;
 use crate::observe::probes;
@@ -13,13 +13,13 @@ use crate::observe::probes;
 /// Memory past the cache, with an owner.
 #[derive(Debug)]
 pub(crate) struct Uncached<D: Device> {
-    shared: Arc<Shared<D>>,
+    shared: Arc<DeviceState<D>>,
     /// `None` once the address is all that is left of it.
     ptr: Option<DevicePtr>,
 }
 
 impl<D: Device> Uncached<D> {
-    pub(crate) fn allocate(shared: &Arc<Shared<D>>, bytes: u64, stream: StreamRef) -> hal::Result<Self> {
+    pub(crate) fn allocate(shared: &Arc<DeviceState<D>>, bytes: u64, stream: StreamRef) -> hal::Result<Self> {
         let ptr = shared.device.allocate(bytes)?;
         let record = Record { ptr, bytes, stream, held: HeldBy::Owner };
         shared.uncached.lock().insert(ptr.address(), record);

@@ -20,15 +20,15 @@ mod sync {
 
 #[path = "../src/sync/biased_lock.rs"]
 #[expect(dead_code, reason = "the model needs only a part of it")]
-mod biased;
+mod biased_lock;
 #[path = "../src/observe/history/ring.rs"]
 #[expect(dead_code, reason = "the model needs only a part of it")]
 mod ring;
-#[path = "../src/sync/stream_map.rs"]
-#[expect(dead_code, reason = "the model needs only a part of it")]
-mod slots;
 #[path = "../src/sync/spin.rs"]
 mod spin;
+#[path = "../src/sync/stream_map.rs"]
+#[expect(dead_code, reason = "the model needs only a part of it")]
+mod stream_map;
 
 use std::ptr;
 
@@ -36,10 +36,10 @@ use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
 
-use biased::{Badge, Biased, Rights, Turns};
-use ring::{Pen, Ring, Written};
-use slots::Slots;
+use biased_lock::{BiasedLock, OwnerSlot, Rights, Turns};
+use ring::{Ring, RingEntry, RingWriter};
 use spin::Spin;
+use stream_map::StreamMap;
 
 /// Something only the holder of the lock may touch; the model reports any overlap.
 struct Guarded<L> {
@@ -80,9 +80,9 @@ impl Guarded<Spin> {
     }
 }
 
-impl Guarded<Biased> {
+impl Guarded<BiasedLock> {
     /// Adds one if nobody holds the lock, as its owner if the badge is; how many it added.
-    fn try_add_one(&self, me: &'static Badge) -> u32 {
+    fn try_add_one(&self, me: &'static OwnerSlot) -> u32 {
         let taken = self.lock.enter(me) || self.lock.try_take(Some(me));
         if taken {
             self.add_one();
@@ -92,7 +92,7 @@ impl Guarded<Biased> {
     }
 
     /// Does the same, and becomes the owner if it is not, however recently another was.
-    fn try_add_one_and_own(&self, me: &'static Badge) -> u32 {
+    fn try_add_one_and_own(&self, me: &'static OwnerSlot) -> u32 {
         let patience = &self.lock.turns.patience;
         patience.store(0, sync::Ordering::Relaxed);
         self.try_add_one(me)
@@ -100,14 +100,14 @@ impl Guarded<Biased> {
 }
 
 /// The badge of a thread of the model. Badges last for ever, in the model as in a program.
-fn badge() -> &'static Badge {
-    Box::leak(Box::new(Badge::new(sync::AtomicUsize::new(0))))
+fn badge() -> &'static OwnerSlot {
+    Box::leak(Box::new(OwnerSlot::new(sync::AtomicUsize::new(0))))
 }
 
 /// A lock without an owner, of which the first taker becomes the owner, and any taker with enough turns.
-fn biased(patience: u32) -> Biased {
+fn biased(patience: u32) -> BiasedLock {
     let nobody = || sync::AtomicPtr::new(ptr::null_mut());
-    Biased {
+    BiasedLock {
         rights: Rights { favoured: nobody(), owner: nobody() },
         turns: Turns {
             spin: Spin::new(sync::AtomicBool::new(false)),
@@ -195,7 +195,7 @@ fn an_owner_seen_in_its_other_lock_has_published_what_it_did_in_this_one() {
 #[test]
 fn whoever_sees_a_stream_in_the_table_sees_its_heap() {
     loom::model(|| {
-        let slots = Arc::new(Slots::new(1));
+        let slots = Arc::new(StreamMap::new(1));
         let reader = {
             let slots = Arc::clone(&slots);
             thread::spawn(move || {
@@ -218,7 +218,7 @@ const fn event(word: u64) -> [u64; 2] {
 
 /// Whether a place holds nothing, or one of these events whole.
 fn holds(ring: &Ring<2>, place: usize, events: &[u64]) -> bool {
-    let is_one = |written: Written<2>| events.iter().any(|word| written.words == event(*word));
+    let is_one = |written: RingEntry<2>| events.iter().any(|word| written.words == event(*word));
     ring.read(place).is_none_or(is_one)
 }
 
@@ -263,9 +263,9 @@ fn no_two_claim_the_same_places() {
         let ring = Arc::new(Ring::<2>::with(4, 2, 4));
         let other = {
             let ring = Arc::clone(&ring);
-            thread::spawn(move || ring.write(&mut Pen::default(), event(1)))
+            thread::spawn(move || ring.write(&mut RingWriter::default(), event(1)))
         };
-        ring.write(&mut Pen::default(), event(2));
+        ring.write(&mut RingWriter::default(), event(2));
         other.join().unwrap();
         let mut left: Vec<u64> = ring.all().map(|written| written.words[0]).collect();
         left.sort_unstable();

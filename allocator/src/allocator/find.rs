@@ -4,22 +4,27 @@ use std::sync::Arc;
 
 use cachette_hal::Device;
 
-use super::Inner;
+use super::AllocatorState;
 use crate::error::Error;
-use crate::heap::{Ask, Heap, Taken};
+use crate::heap::{Allocated, Heap, Request};
 use crate::observe::history::Level;
-use crate::retry::{Climb, Found, pass_guards};
+use crate::retry::{FoundBlock, Retry, pass_guards};
 
-impl<D: Device> Inner<D> {
+impl<D: Device> AllocatorState<D> {
     /// Finds a block where none fits or guards stand before it, and makes the heap's stream wait for them.
     ///
     /// Every request in a forked child comes here, and goes no further.
     #[cold]
-    pub(crate) fn find_slowly(&self, heap: &Arc<Heap<D>>, ask: Ask, taken: Option<Taken>) -> Result<Found<D>, Error> {
+    pub(crate) fn find_slowly(
+        &self,
+        heap: &Arc<Heap<D>>,
+        ask: Request,
+        taken: Option<Allocated>,
+    ) -> Result<FoundBlock<D>, Error> {
         self.shared.origin.check()?;
         let _gathered = self.shared.history.gather(Level::State);
         let mut found = match taken {
-            Some(taken) => Found::of(heap, taken),
+            Some(taken) => FoundBlock::of(heap, taken),
             None => self.find_elsewhere(heap, ask)?,
         };
         pass_guards(&mut found, heap.lane())?;
@@ -27,7 +32,7 @@ impl<D: Device> Inner<D> {
     }
 
     /// Finds a block where the heap had none that fits, in its partner if the configuration has changed.
-    fn find_elsewhere(&self, heap: &Arc<Heap<D>>, ask: Ask) -> Result<Found<D>, Error> {
+    fn find_elsewhere(&self, heap: &Arc<Heap<D>>, ask: Request) -> Result<FoundBlock<D>, Error> {
         if heap.is_routed() {
             return self.find_by_route(heap, ask);
         }
@@ -35,7 +40,7 @@ impl<D: Device> Inner<D> {
     }
 
     /// Finds a block in the pool that a request is led to, if it is.
-    fn find_by_route(&self, heap: &Arc<Heap<D>>, ask: Ask) -> Result<Found<D>, Error> {
+    fn find_by_route(&self, heap: &Arc<Heap<D>>, ask: Request) -> Result<FoundBlock<D>, Error> {
         let lane = heap.lane();
         let led = self.routes.pool_for(lane.stream(), || lane.capture())?;
         let heap = match led {
@@ -45,7 +50,7 @@ impl<D: Device> Inner<D> {
         if !heap.is_retired()
             && let Some(taken) = heap.take_tended(ask)?
         {
-            return Ok(Found::of(heap, taken));
+            return Ok(FoundBlock::of(heap, taken));
         }
         self.find_in_pool(heap, ask)
     }
@@ -62,20 +67,20 @@ impl<D: Device> Inner<D> {
         led.map_or(true, |pool| pool.is_some_and(|pool| pool.keeps()))
     }
 
-    fn find_in_pool(&self, heap: &Arc<Heap<D>>, ask: Ask) -> Result<Found<D>, Error> {
+    fn find_in_pool(&self, heap: &Arc<Heap<D>>, ask: Request) -> Result<FoundBlock<D>, Error> {
         Self::check_awake(heap)?;
         let retired = heap.is_retired();
         let heap = &if retired { self.partner_of(heap)? } else { Arc::clone(heap) };
         if retired && let Some(taken) = heap.take(None, ask) {
-            return Ok(Found::of(heap, taken));
+            return Ok(FoundBlock::of(heap, taken));
         }
         // What is left in segments of the device's own may still serve; what is elastic may not once that is off.
         if heap.elastic().is_some()
             && let Some(partner) = heap.partner()
             && let Some(taken) = partner.take_tended(ask)?
         {
-            return Ok(Found::of(&partner, taken));
+            return Ok(FoundBlock::of(&partner, taken));
         }
-        Climb::new(self, heap, ask).run()
+        Retry::new(self, heap, ask).run()
     }
 }

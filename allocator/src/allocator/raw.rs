@@ -7,7 +7,7 @@ use cachette_hal::{Device, StreamRef};
 use crate::allocator::Allocator;
 use crate::blocks::{BlockId, BlockState};
 use crate::error::{Error, PointerProblem};
-use crate::heap::{Ask, Heap};
+use crate::heap::{Heap, Request};
 use crate::observe::probes;
 use crate::pool::route;
 use crate::size::TOO_LARGE;
@@ -29,7 +29,7 @@ impl<D: Device> Allocator<D> {
             let inside = self.inner().heap_inside(stream, || Ok(heap.lane()))?;
             heap = inside.unwrap_or(heap);
         }
-        let ask = Ask { requested: bytes, raw: true };
+        let ask = Request { requested: bytes, raw: true };
         let taken = match heap.take_again(ask) {
             Ok(taken) => taken,
             Err(held) => match heap.take(held, ask) {

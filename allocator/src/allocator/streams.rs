@@ -5,11 +5,11 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use cachette_hal::{self as hal, Device, StreamRef};
 
-use super::{Allocator, Inner};
+use super::{Allocator, AllocatorState};
 use crate::error::Error;
 use crate::heap::Heap;
 use crate::policy::Policy;
-use crate::stream_state::{Lane, Stream};
+use crate::stream_state::{Stream, StreamState};
 
 /// More streams than any driver has.
 pub(crate) const NO_HEAP: hal::Error = hal::Error::new(hal::ErrorKind::OutOfMemory, "create_stream");
@@ -18,13 +18,13 @@ impl<D: Device> Allocator<D> {
     /// Makes a stream of the device, which lives as long as anything that was allocated on it.
     pub fn create_stream(&self) -> Result<Stream<D>, Error> {
         self.shared().origin.check()?;
-        let lane = Lane::create(Arc::clone(self.shared()))?;
+        let lane = StreamState::create(Arc::clone(self.shared()))?;
         self.inner.stream_of(lane)
     }
 
     /// The device's default stream.
     pub fn default_stream(&self) -> Result<Stream<D>, Error> {
-        let lane = Lane::adopt(Arc::clone(self.shared()), StreamRef::DEFAULT);
+        let lane = StreamState::adopt(Arc::clone(self.shared()), StreamRef::DEFAULT);
         self.inner.stream_of(lane)
     }
 
@@ -35,14 +35,14 @@ impl<D: Device> Allocator<D> {
     /// 1. `stream` is a live stream of this allocator's device.
     /// 2. It stays so until this allocator and every allocation made on the stream are gone.
     pub unsafe fn adopt_stream(&self, stream: StreamRef) -> Result<Stream<D>, Error> {
-        let lane = Lane::adopt(Arc::clone(self.shared()), stream);
+        let lane = StreamState::adopt(Arc::clone(self.shared()), stream);
         self.inner.stream_of(lane)
     }
 }
 
-impl<D: Device> Inner<D> {
+impl<D: Device> AllocatorState<D> {
     /// The stream of a lane, with the heap it has in the default pool.
-    pub(super) fn stream_of(&self, lane: Lane<D>) -> Result<Stream<D>, Error> {
+    pub(super) fn stream_of(&self, lane: StreamState<D>) -> Result<Stream<D>, Error> {
         self.shared.origin.check()?;
         let stream = lane.stream();
         // Asked once: a handle that the driver refuses would fail every later call that has to wait for the stream.
@@ -73,7 +73,7 @@ impl<D: Device> Inner<D> {
         {
             return Ok(heap);
         }
-        self.stream_of(Lane::adopt(Arc::clone(&self.shared), stream))?;
+        self.stream_of(StreamState::adopt(Arc::clone(&self.shared), stream))?;
         let number = self.streams.get(stream).ok_or(NO_HEAP)?;
         Ok(self.heaps.get(number).ok_or(NO_HEAP)?)
     }

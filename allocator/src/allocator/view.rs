@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use cachette_hal::{self as hal, Device};
 
-use super::{Allocator, Inner};
+use super::{Allocator, AllocatorState};
 use crate::observe::leak::{LeakedAllocation, leaks_of};
 
 impl<D: Device> Allocator<D> {
@@ -49,7 +49,7 @@ impl<D: Device> Allocator<D> {
     }
 }
 
-impl<D: Device> Inner<D> {
+impl<D: Device> AllocatorState<D> {
     /// What is allocated by address, in the cache and past it.
     pub(super) fn leaks(&self) -> Vec<LeakedAllocation> {
         let mut leaks = leaks_of(&self.heaps);

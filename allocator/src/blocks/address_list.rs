@@ -14,26 +14,26 @@ const FEW: usize = LEAF / 2;
 
 /// Free blocks in order of [`Block::place`]: the oldest segment first, and by address there.
 #[derive(Debug, Default)]
-pub(crate) struct Places {
+pub(crate) struct AddressList {
     /// The first place in each leaf.
     starts: Vec<u64>,
     /// The grains of the largest block in each leaf.
     largest: Vec<u32>,
     /// None is empty.
     #[expect(clippy::vec_box, reason = "a leaf is a kilobyte, and those after a new one move")]
-    leaves: Vec<Box<Leaf>>,
+    leaves: Vec<Box<AddressLeaf>>,
 }
 
 /// Blocks side by side.
 #[derive(Debug)]
-struct Leaf {
+struct AddressLeaf {
     count: usize,
     places: [u64; LEAF],
     grains: [u32; LEAF],
     ids: [BlockId; LEAF],
 }
 
-impl Leaf {
+impl AddressLeaf {
     const EMPTY: Self = Self { count: 0, places: [0; LEAF], grains: [0; LEAF], ids: [BlockId::NONE; LEAF] };
 
     fn largest(&self) -> u32 {
@@ -82,7 +82,7 @@ impl Leaf {
     }
 }
 
-impl Places {
+impl AddressList {
     /// The first block of at least `grains`.
     pub(crate) fn first(&self, grains: u32) -> BlockId {
         let fits = |has: &u32| *has >= grains;
@@ -98,11 +98,11 @@ impl Places {
     pub(crate) fn insert(&mut self, blocks: &BlockTable, id: BlockId) {
         let block = &blocks[id];
         if self.leaves.is_empty() {
-            self.add_leaf(0, Box::new(Leaf::EMPTY));
+            self.add_leaf(0, Box::new(AddressLeaf::EMPTY));
         }
         let mut leaf = self.leaf_of(block.place());
         if self.leaves[leaf].count == LEAF {
-            let mut upper = Box::new(Leaf::EMPTY);
+            let mut upper = Box::new(AddressLeaf::EMPTY);
             self.leaves[leaf].move_to(LEAF / 2, &mut upper);
             let belongs_above = block.place() > upper.places[0];
             self.add_leaf(leaf + 1, upper);
@@ -181,13 +181,13 @@ impl Places {
         self.largest[leaf] = there.largest();
     }
 
-    fn add_leaf(&mut self, at: usize, leaf: Box<Leaf>) {
+    fn add_leaf(&mut self, at: usize, leaf: Box<AddressLeaf>) {
         self.starts.insert(at, leaf.places[0]);
         self.largest.insert(at, leaf.largest());
         self.leaves.insert(at, leaf);
     }
 
-    fn drop_leaf(&mut self, at: usize) -> Box<Leaf> {
+    fn drop_leaf(&mut self, at: usize) -> Box<AddressLeaf> {
         self.starts.remove(at);
         self.largest.remove(at);
         self.leaves.remove(at)
@@ -196,7 +196,7 @@ impl Places {
     /// Makes one leaf of this and the next, if both have few blocks.
     fn thin_out(&mut self, leaf: usize) {
         let (this, next) = (self.leaves.get(leaf), self.leaves.get(leaf.wrapping_add(1)));
-        let count = |leaf: Option<&Box<Leaf>>| leaf.map_or(LEAF, |leaf| leaf.count);
+        let count = |leaf: Option<&Box<AddressLeaf>>| leaf.map_or(LEAF, |leaf| leaf.count);
         if count(this) + count(next) > FEW {
             return;
         }

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use crate::blocks::heap_blocks::rank_of;
-use crate::blocks::{BlockId, BlockState, Segment, Shelf, Split};
+use crate::blocks::{BlockId, BlockState, HeapBlocks, Segment, Split};
 use crate::size::{GRAIN, SegmentKind};
 
 /// A segment as it is now.
@@ -37,7 +37,7 @@ pub(crate) struct BlockView {
     pub(crate) kind: SegmentKind,
 }
 
-impl<G> Shelf<G> {
+impl<G> HeapBlocks<G> {
     /// Every segment with its blocks, in the order they were obtained.
     pub(crate) fn view(&self) -> Vec<SegmentView> {
         let mut segments: Vec<_> = self

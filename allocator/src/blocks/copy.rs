@@ -1,11 +1,11 @@
 //! A shelf copied as it stands, to be walked when its lock is free again.
 
-use crate::blocks::{Block, BlockId, Chunk, SegmentId, Shelf};
+use crate::blocks::{Block, BlockId, Chunk, HeapBlocks, SegmentId};
 use crate::size::SegmentKind;
 
 /// The tables of a shelf at one moment.
 #[derive(Debug, Default)]
-pub(crate) struct ShelfCopy {
+pub(crate) struct HeapBlocksCopy {
     pub(crate) segments: Vec<SegmentCopy>,
     blocks: Vec<Block>,
     /// By address; none where segments are not elastic.
@@ -23,7 +23,7 @@ pub(crate) struct SegmentCopy {
     first: BlockId,
 }
 
-impl ShelfCopy {
+impl HeapBlocksCopy {
     /// The blocks of a segment, by address.
     pub(crate) fn blocks_of(&self, segment: &SegmentCopy) -> impl Iterator<Item = (BlockId, &Block)> {
         let at = |id: BlockId| self.blocks.get(id.index()).map(|block| (id, block));
@@ -44,7 +44,7 @@ impl ShelfCopy {
     }
 }
 
-impl<G> Shelf<G> {
+impl<G> HeapBlocks<G> {
     /// Says how many segments the allocator had obtained before this one.
     pub(crate) fn set_order(&mut self, segment: SegmentId, order: u64) {
         if let Some(segment) = self.segments.get_mut(segment) {
@@ -58,7 +58,7 @@ impl<G> Shelf<G> {
     }
 
     /// Copies the tables, without a walk: that costs as little time as can be.
-    pub(crate) fn copy_into(&self, copy: &mut ShelfCopy) {
+    pub(crate) fn copy_into(&self, copy: &mut HeapBlocksCopy) {
         copy.elastic = self.ground.is_some();
         copy.blocks.extend_from_slice(self.blocks.all());
         let ground = self.ground.iter();
@@ -73,7 +73,7 @@ impl<G> Shelf<G> {
     }
 }
 
-impl ShelfCopy {
+impl HeapBlocksCopy {
     /// Makes room, so that copying need not.
     pub(crate) fn reserve(&mut self, blocks: usize) {
         self.blocks.reserve(blocks);

@@ -11,7 +11,7 @@ use crate::blocks::large_bins::LargeBins;
 use crate::blocks::segment::Segments;
 use crate::blocks::small_bins::SmallBins;
 use crate::blocks::table::{Block, BlockTable};
-use crate::blocks::{BlockId, BlockState, Ground, Guard, Segment, SegmentId};
+use crate::blocks::{BlockId, BlockState, ChunkMap, ReuseGuard, Segment, SegmentId};
 use crate::policy::Policy;
 use crate::size::{GRAIN, SegmentKind};
 
@@ -30,7 +30,7 @@ pub(crate) use split::Split;
 /// `G` is a guard: something that stands before the next use of a free block. Guards follow their bytes
 /// through splits and merges.
 #[derive(Debug)]
-pub(crate) struct Shelf<G> {
+pub(crate) struct HeapBlocks<G> {
     pub(crate) blocks: BlockTable,
     pub(crate) segments: Segments,
     pub(crate) small: SmallBins,
@@ -53,17 +53,17 @@ pub(crate) struct Shelf<G> {
     /// For every block that is `guarded`, its guards.
     pub(crate) guards: HashMap<BlockId, Vec<G>>,
     /// What lies under the blocks, if the segments are elastic.
-    pub(crate) ground: Option<Box<Ground>>,
+    pub(crate) ground: Option<Box<ChunkMap>>,
 }
 
 /// The block that was given back last, and may be taken again as it is.
-pub(crate) struct Again<'a> {
+pub(crate) struct LastFreed<'a> {
     pub(crate) id: BlockId,
     pub(crate) block: &'a mut Block,
     recent: &'a mut BlockId,
 }
 
-impl<'a> Again<'a> {
+impl<'a> LastFreed<'a> {
     /// Takes the block.
     #[inline(always)]
     pub(crate) fn take(self) -> &'a mut Block {
@@ -73,7 +73,7 @@ impl<'a> Again<'a> {
     }
 }
 
-impl<G> Default for Shelf<G> {
+impl<G> Default for HeapBlocks<G> {
     fn default() -> Self {
         Self {
             blocks: BlockTable::default(),
@@ -93,7 +93,7 @@ impl<G> Default for Shelf<G> {
     }
 }
 
-impl<G: Guard> Shelf<G> {
+impl<G: ReuseGuard> HeapBlocks<G> {
     /// Takes the block that fits `rounded` bytes best; `BlockId::NONE` if none does.
     #[inline(always)]
     pub(crate) fn take(&mut self, policy: &Policy, rounded: u64) -> BlockId {
@@ -114,14 +114,14 @@ impl<G: Guard> Shelf<G> {
 
     /// The block that was given back last, if a search for `grains` would find it.
     #[inline(always)]
-    pub(crate) fn again(&mut self, grains: u64) -> Option<Again<'_>> {
+    pub(crate) fn again(&mut self, grains: u64) -> Option<LastFreed<'_>> {
         let id = self.recent;
         let block = self.blocks.get_mut(id)?;
         if id != self.again || u64::from(block.grains) != grains {
             return None;
         }
         let recent = &mut self.recent;
-        Some(Again { id, block, recent })
+        Some(LastFreed { id, block, recent })
     }
 
     #[inline(always)]
@@ -301,7 +301,7 @@ impl<G: Guard> Shelf<G> {
     }
 }
 
-impl<G> Shelf<G> {
+impl<G> HeapBlocks<G> {
     /// The block itself.
     #[inline]
     pub(crate) fn block(&self, id: BlockId) -> &Block {

@@ -34,7 +34,7 @@ impl Default for LargeBins {
 
 /// Where a link to a block is stored.
 #[derive(Clone, Copy)]
-enum Slot {
+enum TreapSlot {
     Root(usize),
     Left(BlockId),
     Right(BlockId),
@@ -97,7 +97,7 @@ impl LargeBins {
             return;
         }
         let priority = id.scatter();
-        let mut slot = Slot::Root(bin);
+        let mut slot = TreapSlot::Root(bin);
         while at.is_some() && at.scatter() > priority {
             slot = side(&blocks[id], at, &blocks[at]);
             at = self.link(blocks, slot);
@@ -108,15 +108,15 @@ impl LargeBins {
 
     /// Parts the tree at `at` into what comes before and after `id`, and hangs both below it.
     fn part(&mut self, blocks: &mut BlockTable, mut at: BlockId, id: BlockId) {
-        let (mut before, mut after) = (Slot::Left(id), Slot::Right(id));
+        let (mut before, mut after) = (TreapSlot::Left(id), TreapSlot::Right(id));
         while at.is_some() {
             if order(&blocks[at], &blocks[id]) == Ordering::Less {
                 self.set_link(blocks, before, at);
-                before = Slot::Right(at);
+                before = TreapSlot::Right(at);
                 at = blocks[at].right;
             } else {
                 self.set_link(blocks, after, at);
-                after = Slot::Left(at);
+                after = TreapSlot::Left(at);
                 at = blocks[at].left;
             }
         }
@@ -129,7 +129,7 @@ impl LargeBins {
         let block = &blocks[id];
         let (mut left, mut right) = (block.left, block.right);
         let bin = bin_of(block.grains);
-        let mut slot = Slot::Root(bin);
+        let mut slot = TreapSlot::Root(bin);
         let mut at = self.roots[bin];
         while at != id {
             slot = side(&blocks[id], at, &blocks[at]);
@@ -139,11 +139,11 @@ impl LargeBins {
         while left.is_some() && right.is_some() {
             if left.scatter() > right.scatter() {
                 self.set_link(blocks, slot, left);
-                slot = Slot::Right(left);
+                slot = TreapSlot::Right(left);
                 left = blocks[left].right;
             } else {
                 self.set_link(blocks, slot, right);
-                slot = Slot::Left(right);
+                slot = TreapSlot::Left(right);
                 right = blocks[right].left;
             }
         }
@@ -157,20 +157,20 @@ impl LargeBins {
     }
 
     #[inline]
-    fn link(&self, blocks: &BlockTable, slot: Slot) -> BlockId {
+    fn link(&self, blocks: &BlockTable, slot: TreapSlot) -> BlockId {
         match slot {
-            Slot::Root(bin) => self.roots[bin],
-            Slot::Left(id) => blocks[id].left,
-            Slot::Right(id) => blocks[id].right,
+            TreapSlot::Root(bin) => self.roots[bin],
+            TreapSlot::Left(id) => blocks[id].left,
+            TreapSlot::Right(id) => blocks[id].right,
         }
     }
 
     #[inline]
-    fn set_link(&mut self, blocks: &mut BlockTable, slot: Slot, to: BlockId) {
+    fn set_link(&mut self, blocks: &mut BlockTable, slot: TreapSlot, to: BlockId) {
         match slot {
-            Slot::Root(bin) => self.roots[bin] = to,
-            Slot::Left(id) => blocks[id].left = to,
-            Slot::Right(id) => blocks[id].right = to,
+            TreapSlot::Root(bin) => self.roots[bin] = to,
+            TreapSlot::Left(id) => blocks[id].left = to,
+            TreapSlot::Right(id) => blocks[id].right = to,
         }
     }
 
@@ -221,8 +221,8 @@ fn order(a: &Block, b: &Block) -> Ordering {
 
 /// On which side of the block at `at` the block `new` belongs.
 #[inline]
-fn side(new: &Block, at: BlockId, there: &Block) -> Slot {
-    if order(new, there) == Ordering::Less { Slot::Left(at) } else { Slot::Right(at) }
+fn side(new: &Block, at: BlockId, there: &Block) -> TreapSlot {
+    if order(new, there) == Ordering::Less { TreapSlot::Left(at) } else { TreapSlot::Right(at) }
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 //! Blocks put back exactly where they were.
 
-use crate::blocks::{BlockId, BlockState, Guard, SegmentId, Shelf, Split};
+use crate::blocks::{BlockId, BlockState, HeapBlocks, ReuseGuard, SegmentId, Split};
 use crate::size::SegmentKind;
 
-impl<G: Guard> Shelf<G> {
+impl<G: ReuseGuard> HeapBlocks<G> {
     /// Whether nothing but free blocks and those of callers lies at the addresses, all in one segment, so that
     /// exactly they could be taken once the callers' are free. A block that other streams use is not free at once.
     pub(crate) fn could_hold(&mut self, at: u64, bytes: u64) -> bool {

@@ -1,7 +1,7 @@
 //! The segments of one heap.
 
 use crate::blocks::BlockId;
-use crate::blocks::start_index::Starts;
+use crate::blocks::start_index::StartIndex;
 use crate::size::SegmentKind;
 
 /// Index of a segment in its heap; a released index is used again.
@@ -24,7 +24,7 @@ pub(crate) struct Segment {
     /// How many segments the allocator had obtained before this one.
     pub(crate) order: u64,
     /// The blocks in it that are known by their address.
-    pub(crate) starts: Starts,
+    pub(crate) starts: StartIndex,
 }
 
 /// The segments of one heap.

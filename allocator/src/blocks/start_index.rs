@@ -11,24 +11,24 @@ const PART: usize = 1 << PART_SHIFT;
 ///
 /// Entries are hints, checked against the block: merging leaves stale ones behind.
 #[derive(Debug)]
-pub(crate) enum Starts {
+pub(crate) enum StartIndex {
     /// For every stretch of `1 << shift` grains, the block that last began in it.
     Even { blocks: Box<[BlockId]>, shift: u32 },
     /// Blocks of all sizes in many more addresses than are ever used: a part of 2 MiB costs one entry until
     /// blocks begin in two places of it.
-    Parts(Vec<Part>),
+    Parts(Vec<StartPart>),
 }
 
 /// The blocks that begin in one part of an elastic segment.
 #[derive(Debug)]
-pub(crate) enum Part {
+pub(crate) enum StartPart {
     /// In one place at most: the offset in the part, and the block.
     One(u32, BlockId),
     /// In any place.
     Many(Box<[BlockId; PART]>),
 }
 
-impl Starts {
+impl StartIndex {
     /// None yet, for a segment of `bytes` bytes whose blocks are of one kind.
     pub(crate) fn even(bytes: u64, kind: SegmentKind) -> Self {
         // Blocks of large segments are longer than the small limit, so no two begin in one stretch of it.
@@ -64,29 +64,29 @@ impl Starts {
             }
             Self::Parts(parts) => match parts.get((offset >> PART_SHIFT) as usize) {
                 None => BlockId::NONE,
-                Some(Part::One(_, id)) => *id,
-                Some(Part::Many(ids)) => ids[within(offset)],
+                Some(StartPart::One(_, id)) => *id,
+                Some(StartPart::Many(ids)) => ids[within(offset)],
             },
         }
     }
 }
 
-fn note_in_part(parts: &mut Vec<Part>, offset: u32, id: BlockId) {
+fn note_in_part(parts: &mut Vec<StartPart>, offset: u32, id: BlockId) {
     let index = (offset >> PART_SHIFT) as usize;
     if parts.len() <= index {
-        parts.resize_with(index + 1, || Part::One(0, BlockId::NONE));
+        parts.resize_with(index + 1, || StartPart::One(0, BlockId::NONE));
     }
     match &mut parts[index] {
-        Part::One(at, known) if !known.is_some() || within(*at) == within(offset) => {
+        StartPart::One(at, known) if !known.is_some() || within(*at) == within(offset) => {
             (*at, *known) = (offset, id);
         }
-        Part::One(at, known) => {
+        StartPart::One(at, known) => {
             let mut ids = Box::new([BlockId::NONE; PART]);
             ids[within(*at)] = *known;
             ids[within(offset)] = id;
-            parts[index] = Part::Many(ids);
+            parts[index] = StartPart::Many(ids);
         }
-        Part::Many(ids) => ids[within(offset)] = id,
+        StartPart::Many(ids) => ids[within(offset)] = id,
     }
 }
 

@@ -14,13 +14,13 @@ use super::{Key, Rule};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
     problem: Problem,
-    place: Option<Place>,
+    place: Option<TextPlace>,
     variable: Option<&'static str>,
 }
 
 /// A part of the text that was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Place {
+struct TextPlace {
     text: String,
     /// In bytes; never empty, never beyond the text.
     span: Range<usize>,
@@ -93,7 +93,11 @@ impl ConfigError {
 
     /// Says where in `text` the fault lies.
     pub(super) fn in_text(fault: Fault, text: &str) -> Self {
-        Self { problem: fault.problem, place: Some(Place { text: text.to_owned(), span: fault.span }), variable: None }
+        Self {
+            problem: fault.problem,
+            place: Some(TextPlace { text: text.to_owned(), span: fault.span }),
+            variable: None,
+        }
     }
 
     /// Says which environment variable held the text.
@@ -126,7 +130,7 @@ impl fmt::Display for ConfigError {
         if let Some(variable) = self.variable {
             write!(f, "{variable}: ")?;
         }
-        let Some(Place { text, span }) = &self.place else {
+        let Some(TextPlace { text, span }) = &self.place else {
             return write!(f, "{}", self.problem);
         };
         writeln!(f, "at byte {}: {}", span.start, self.problem)?;

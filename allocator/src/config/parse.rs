@@ -15,7 +15,7 @@ use super::lex::{Token, lex};
 
 /// A key with its value.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct ConfigEntry {
     pub(super) key: Key,
     /// Where the key stands.
     pub(super) span: Range<usize>,
@@ -46,9 +46,12 @@ pub(super) struct Pair {
 /// Reads every entry of `text`, in order; no key comes twice.
 ///
 /// `unknown` says what becomes of a key that there is not: an error, or an entry that is left out.
-pub(super) fn parse(text: &str, mut unknown: impl FnMut(Fault) -> Result<(), Fault>) -> Result<Vec<Entry>, Fault> {
+pub(super) fn parse(
+    text: &str,
+    mut unknown: impl FnMut(Fault) -> Result<(), Fault>,
+) -> Result<Vec<ConfigEntry>, Fault> {
     let mut parser = Parser { tokens: lex(text), next: 0 };
-    let mut entries: Vec<Entry> = Vec::new();
+    let mut entries: Vec<ConfigEntry> = Vec::new();
     while parser.peek().is_some() {
         if let Some(entry) = parser.entry(&mut unknown)? {
             if let Some(first) = entries.iter().find(|first| first.key == entry.key) {
@@ -112,7 +115,7 @@ impl Parser {
     }
 
     /// Reads a key and its value; `None` for a key that `unknown` lets pass.
-    fn entry(&mut self, unknown: &mut impl FnMut(Fault) -> Result<(), Fault>) -> Result<Option<Entry>, Fault> {
+    fn entry(&mut self, unknown: &mut impl FnMut(Fault) -> Result<(), Fault>) -> Result<Option<ConfigEntry>, Fault> {
         let name = self.word("a key")?;
         let key = Key::find(&name.text);
         if key.is_none() {
@@ -124,7 +127,7 @@ impl Parser {
             None => Value::Word(self.word_after(&colon)?),
         };
         let span = name.span;
-        Ok(key.map(|key| Entry { key, span, value }))
+        Ok(key.map(|key| ConfigEntry { key, span, value }))
     }
 
     /// Reads the rest of the list that `open` begins.

@@ -5,7 +5,7 @@ use super::error::{ConfigError, Fault, Problem};
 use super::number::{
     decimal, mebibytes, mebibytes_text, size_text, size_with_unit, thousandths, thousandths_text, whole,
 };
-use super::parse::{Entry, Value, parse};
+use super::parse::{ConfigEntry, Value, parse};
 use super::reserve::AddressReserve;
 use super::roundup::Roundup;
 use super::rule::holds;
@@ -28,7 +28,7 @@ pub(super) fn apply(
 }
 
 /// Sets what one entry says.
-fn apply_entry(config: &mut Config, entry: &Entry, text: &str) -> Result<(), Fault> {
+fn apply_entry(config: &mut Config, entry: &ConfigEntry, text: &str) -> Result<(), Fault> {
     let key = entry.key;
     match (&entry.value, key) {
         (Value::Word(word), _) => {

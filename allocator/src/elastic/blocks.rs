@@ -20,19 +20,19 @@ mod ranges;
 
 use crate::blocks::guard::add_guards;
 use crate::blocks::segment::Segment;
-use crate::blocks::start_index::Starts;
+use crate::blocks::start_index::StartIndex;
 use crate::blocks::table::Block;
-use crate::blocks::{BlockId, BlockState, Guard, SegmentId, Shelf};
+use crate::blocks::{BlockId, BlockState, HeapBlocks, ReuseGuard, SegmentId};
 use crate::size::{GRAIN, SegmentKind};
 
 /// A part of the addresses that somebody works on, and what it was before.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Held {
+pub(crate) struct ReservedBlock {
     pub(crate) block: BlockId,
     was: BlockState,
 }
 
-impl<G: Guard> Shelf<G> {
+impl<G: ReuseGuard> HeapBlocks<G> {
     /// A shelf whose segments are elastic.
     pub(crate) fn elastic() -> Self {
         let mut shelf = Self::default();
@@ -49,7 +49,7 @@ impl<G: Guard> Shelf<G> {
             first: BlockId::NONE,
             age: self.segments.next_age()?,
             order: 0,
-            starts: Starts::parts(),
+            starts: StartIndex::parts(),
         };
         let (id, first) = self.put_segment(segment)?;
         self.become_hole(first);
@@ -60,7 +60,7 @@ impl<G: Guard> Shelf<G> {
     ///
     /// [`commit`](Self::commit), [`abandon`](Self::abandon) or [`put_back`](Self::put_back) must follow. `None`
     /// if the tables are full; then nothing is held.
-    pub(crate) fn hold(&mut self, near: BlockId, at: u64, end: u64) -> Option<Vec<Held>> {
+    pub(crate) fn hold(&mut self, near: BlockId, at: u64, end: u64) -> Option<Vec<ReservedBlock>> {
         let mut held = Vec::new();
         let mut next = at;
         let mut block = self.block_around(near, at);
@@ -89,7 +89,7 @@ impl<G: Guard> Shelf<G> {
     }
 
     /// Cuts the addresses from `at` to `end` out of a free block or a hole, and holds them.
-    fn cut(&mut self, id: BlockId, at: u64, end: u64) -> Option<Held> {
+    fn cut(&mut self, id: BlockId, at: u64, end: u64) -> Option<ReservedBlock> {
         let (start, stop) = (self.blocks[id].address, self.blocks[id].end());
         let middle = if at > start { self.blocks.claim()? } else { id };
         let back = if end < stop {
@@ -115,7 +115,7 @@ impl<G: Guard> Shelf<G> {
             self.return_as(back, was);
         }
         self.blocks[middle].state = BlockState::Held;
-        Some(Held { block: middle, was })
+        Some(ReservedBlock { block: middle, was })
     }
 
     /// Makes what `id` has from the address `at` on a block of its own, in the claimed index `new`; neither is
@@ -146,8 +146,8 @@ impl<G: Guard> Shelf<G> {
     }
 
     /// Puts everything back as it was.
-    pub(crate) fn put_back(&mut self, held: Vec<Held>) {
-        for Held { block, was } in held {
+    pub(crate) fn put_back(&mut self, held: Vec<ReservedBlock>) {
+        for ReservedBlock { block, was } in held {
             if was == BlockState::Free {
                 self.become_free(block);
             } else {
@@ -158,7 +158,7 @@ impl<G: Guard> Shelf<G> {
 
     /// Makes one allocated block of what is held and filled by now, and leaves what `rounded` does not need as a
     /// free block. `guards` stand before their next use, besides those that stood there.
-    pub(crate) fn commit(&mut self, held: &[Held], rounded: u64, guards: Vec<G>) -> BlockId {
+    pub(crate) fn commit(&mut self, held: &[ReservedBlock], rounded: u64, guards: Vec<G>) -> BlockId {
         let first = held[0].block;
         for piece in &held[1..] {
             self.join(first, piece.block);
@@ -182,7 +182,7 @@ impl<G: Guard> Shelf<G> {
     }
 
     /// Makes addresses stale whose chunk has gone.
-    pub(crate) fn abandon(&mut self, held: Held) {
+    pub(crate) fn abandon(&mut self, held: ReservedBlock) {
         self.take_guards(held.block);
         self.blocks[held.block].state = BlockState::Stale;
     }
@@ -204,7 +204,7 @@ impl<G: Guard> Shelf<G> {
     }
 
     /// Guards that stand before the next use of what is held.
-    pub(crate) fn guards_of(&self, held: Held) -> Vec<G> {
+    pub(crate) fn guards_of(&self, held: ReservedBlock) -> Vec<G> {
         self.guards.get(&held.block).cloned().unwrap_or_default()
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::blocks::BlockId;
-use crate::blocks::address_list::Places;
+use crate::blocks::address_list::AddressList;
 use crate::size::SegmentKind;
 
 /// A chunk: physical memory that is mapped, moved and given back whole. The number is its owner's.
@@ -29,7 +29,7 @@ impl Chunk {
 
 /// A chunk that lies wholly inside a free block, so that it may be moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Spare {
+pub(crate) struct IdleChunk {
     pub(crate) chunk: Chunk,
     /// The free block.
     pub(crate) block: BlockId,
@@ -43,7 +43,7 @@ pub(crate) struct Spare {
 /// Runs, like everything that is chosen among, are ordered by [`Block::place`](crate::blocks::Block::place): where the
 /// driver puts segments must not matter.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Run {
+pub(crate) struct FreeRange {
     /// One of its blocks.
     pub(crate) anchor: BlockId,
     pub(crate) start: u64,
@@ -54,18 +54,18 @@ pub(crate) struct Run {
 
 /// The chunks and holes of one shelf.
 #[derive(Debug, Default)]
-pub(crate) struct Ground {
+pub(crate) struct ChunkMap {
     /// By the address where it is mapped.
     chunks: BTreeMap<u64, Chunk>,
     /// The blocks that are holes, by place.
     pub(crate) holes: BTreeMap<u64, BlockId>,
     /// The large free blocks, by place: the first that fits serves.
-    pub(crate) places: Places,
+    pub(crate) places: AddressList,
     /// Whether the small ones are there as well, and not listed by size.
     pub(crate) packs: bool,
 }
 
-impl Ground {
+impl ChunkMap {
     /// Whether free blocks of a kind are listed by place.
     pub(crate) fn is_by_place(&self, kind: SegmentKind) -> bool {
         self.packs || kind == SegmentKind::Large

@@ -10,8 +10,8 @@ use crate::blocks::ChunkId;
 
 /// The physical memory of every chunk of an allocator, and how much there is.
 #[derive(Debug, Default)]
-pub(crate) struct Chunks {
-    table: Mutex<Table>,
+pub(crate) struct ChunkTable {
+    table: Mutex<ChunkSlots>,
     /// Bytes of all chunks; relaxed, as each reader looks at it alone.
     bytes: AtomicU64,
     /// Ranges of addresses that were reserved so far; they get smaller as there are more.
@@ -19,7 +19,7 @@ pub(crate) struct Chunks {
     /// Chunks that were created or moved so far.
     pub(crate) spent: AtomicU64,
     /// The most bytes that were ever in use at once.
-    crest: Mutex<Crest>,
+    crest: Mutex<UsePeak>,
     /// How many of the ways in [`WAYS`] the driver has refused.
     refused: AtomicU8,
     /// Whether any chunk was ever fastened; relaxed, as the table tells which.
@@ -42,7 +42,7 @@ pub(crate) enum Exported {
 
 /// The most bytes that were ever in use at once.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Crest {
+pub(crate) struct UsePeak {
     /// So many.
     pub(crate) used: u64,
     /// Requests until it was first seen.
@@ -52,7 +52,7 @@ pub(crate) struct Crest {
 }
 
 #[derive(Debug, Default)]
-struct Table {
+struct ChunkSlots {
     slots: Vec<Option<Physical>>,
     vacant: Vec<ChunkId>,
 }
@@ -66,7 +66,7 @@ struct Physical {
     fastened: bool,
 }
 
-impl Chunks {
+impl ChunkTable {
     /// Bytes of all chunks.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Relaxed)
@@ -74,10 +74,10 @@ impl Chunks {
 
     /// Notes a peak of bytes in use, with how many requests there were then, and how many there are now. The highest
     /// there ever was, whoever reset the peak.
-    pub(crate) fn crest(&self, (used, then): (u64, u64), requests: u64) -> Crest {
+    pub(crate) fn crest(&self, (used, then): (u64, u64), requests: u64) -> UsePeak {
         let mut crest = self.crest.lock().unwrap_or_else(PoisonError::into_inner);
         if used > crest.used {
-            *crest = Crest { used, requests: then, held: 0 };
+            *crest = UsePeak { used, requests: then, held: 0 };
         }
         if crest.held == 0 && requests / 2 > crest.requests {
             crest.held = self.bytes();
@@ -261,7 +261,7 @@ impl Chunks {
         self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
+    fn table(&self) -> MutexGuard<'_, ChunkSlots> {
         // Every change to the table is one step, so a panic leaves it sound.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -284,7 +284,7 @@ mod tests {
         let backend = HostBackend::new(HostConfig::default().phantom(true)).unwrap();
         let device = backend.device(Ordinal(0)).unwrap();
         let memory = memory_of(&device).unwrap();
-        let chunks = Chunks::default();
+        let chunks = ChunkTable::default();
         let create = || chunks.create(memory, 1 << 21).unwrap();
         let (first, second) = (create(), create());
         assert_eq!(chunks.destroy(memory, first), Ok(1 << 21));
@@ -301,7 +301,7 @@ mod tests {
     }
 
     /// What is known after a look at a peak of `used` bytes, when so many bytes are held.
-    fn look(chunks: &Chunks, used: (u64, u64), requests: u64, held: u64) -> (u64, u64, u64) {
+    fn look(chunks: &ChunkTable, used: (u64, u64), requests: u64, held: u64) -> (u64, u64, u64) {
         chunks.bytes.store(held, Relaxed);
         let crest = chunks.crest(used, requests);
         (crest.used, crest.requests, crest.held)
@@ -309,7 +309,7 @@ mod tests {
 
     #[test]
     fn the_first_sight_of_the_highest_peak_counts() {
-        let chunks = Chunks::default();
+        let chunks = ChunkTable::default();
         assert_eq!(look(&chunks, (10, 5), 5, 16), (10, 5, 0));
         assert_eq!(look(&chunks, (10, 7), 8, 16), (10, 5, 0));
         assert_eq!(look(&chunks, (9, 9), 9, 16), (10, 5, 0));
@@ -318,7 +318,7 @@ mod tests {
 
     #[test]
     fn what_is_held_is_noted_once_the_requests_have_doubled() {
-        let chunks = Chunks::default();
+        let chunks = ChunkTable::default();
         assert_eq!(look(&chunks, (10, 5), 11, 16), (10, 5, 0));
         assert_eq!(look(&chunks, (10, 5), 14, 17), (10, 5, 17));
         assert_eq!(look(&chunks, (10, 5), 15, 18), (10, 5, 17));

@@ -5,19 +5,24 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use cachette_hal::{self as hal, Device, ErrorKind};
 
-use crate::address_index::Home;
-use crate::blocks::{Chunk, Held};
-use crate::elastic::donors::Lent;
+use crate::address_index::SegmentRef;
+use crate::blocks::{Chunk, ReservedBlock};
+use crate::elastic::donors::DonatedChunks;
 use crate::elastic::fill::{self, Unfilled};
 pub(crate) use crate::elastic::grow::{Begun, Tried};
 use crate::fence::Fence;
-use crate::heap::{Ask, Heap, State, Taken};
-use crate::observe::callbacks::{Told, TraceAction};
+use crate::heap::{Allocated, Heap, HeapState, Request};
+use crate::observe::callbacks::{CallbackOutcome, TraceAction};
 use crate::stats::Counted;
 
 impl<D: Device> Heap<D> {
     /// Carries out a plan. There is no memory if the device or the limit says so.
-    pub(crate) fn carry_out(self: &Arc<Self>, ask: Ask, begun: Begun, lent: Vec<Lent<D>>) -> hal::Result<Tried> {
+    pub(crate) fn carry_out(
+        self: &Arc<Self>,
+        ask: Request,
+        begun: Begun,
+        lent: Vec<DonatedChunks<D>>,
+    ) -> hal::Result<Tried> {
         let new = begun.plan.new_bytes();
         let totals = &self.shared.totals;
         let Some(reservation) = self.shared.reserve(new) else {
@@ -69,14 +74,14 @@ impl<D: Device> Heap<D> {
     /// Makes a block of the place, now that there is memory under all of it.
     fn commit(
         self: &Arc<Self>,
-        ask: Ask,
+        ask: Request,
         begun: Begun,
-        lent: Vec<Lent<D>>,
+        lent: Vec<DonatedChunks<D>>,
         chunks: &[Chunk],
         fence: Option<&Arc<Fence<D>>>,
-    ) -> Taken {
+    ) -> Allocated {
         let Begun { plan, place, moved } = begun;
-        let mut told = Told::default();
+        let mut told = CallbackOutcome::default();
         let mut guards = Vec::new();
         let kind = plan.kind();
         let mut gained = plan.new_bytes();
@@ -112,14 +117,14 @@ impl<D: Device> Heap<D> {
         taken
     }
 
-    fn index_chunk(&self, state: &State<D>, place: Held, chunk: Chunk) {
-        let home = Home { heap: self.number, segment: state.shelf.block(place.block).segment };
+    fn index_chunk(&self, state: &HeapState<D>, place: ReservedBlock, chunk: Chunk) {
+        let home = SegmentRef { heap: self.number, segment: state.shelf.block(place.block).segment };
         self.shared.index.insert(chunk.at, chunk.bytes, home);
     }
 
     /// Puts everything back that a plan held, but for addresses where something is left on the device.
-    pub(crate) fn give_up(&self, begun: Begun, lent: Vec<Lent<D>>, leftovers: &[fill::Leftover]) {
-        for Lent { heap, moved, .. } in lent {
+    pub(crate) fn give_up(&self, begun: Begun, lent: Vec<DonatedChunks<D>>, leftovers: &[fill::Leftover]) {
+        for DonatedChunks { heap, moved, .. } in lent {
             heap.put_back_chunks(&moved);
         }
         self.put_back_chunks(&begun.moved);

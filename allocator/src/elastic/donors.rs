@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use cachette_hal::{self as hal, Device};
 
-use crate::blocks::{Chunk, Spare};
+use crate::blocks::{Chunk, IdleChunk};
 use crate::elastic::moves::Moved;
 use crate::elastic::policy::Plan;
 use crate::fence::Fence;
@@ -15,14 +15,14 @@ use crate::heap::Heap;
 
 /// Chunks that another heap could do without.
 #[derive(Debug)]
-pub(crate) struct Offer<D: Device> {
+pub(crate) struct DonorOffer<D: Device> {
     heap: Arc<Heap<D>>,
     pub(crate) chunks: Vec<Chunk>,
 }
 
 /// Chunks that another heap gives up.
 #[derive(Debug)]
-pub(crate) struct Lent<D: Device> {
+pub(crate) struct DonatedChunks<D: Device> {
     pub(crate) heap: Arc<Heap<D>>,
     pub(crate) moved: Moved,
     /// What stood before their next use there.
@@ -31,7 +31,7 @@ pub(crate) struct Lent<D: Device> {
 
 impl<D: Device> Heap<D> {
     /// What other elastic heaps could do without, of those whose stream is idle.
-    pub(crate) fn offers(&self, others: &[Arc<Self>]) -> hal::Result<Vec<Offer<D>>> {
+    pub(crate) fn offers(&self, others: &[Arc<Self>]) -> hal::Result<Vec<DonorOffer<D>>> {
         let mut offers = Vec::new();
         for heap in others {
             if std::ptr::eq(&raw const **heap, self) || heap.elastic.is_none() {
@@ -43,7 +43,7 @@ impl<D: Device> Heap<D> {
             }
             let mut chunks = spares.iter().map(|spare| spare.chunk).collect();
             self.shared.chunks.retain_loose(&mut chunks, |chunk: &Chunk| chunk.id);
-            offers.push(Offer { heap: Arc::clone(heap), chunks });
+            offers.push(DonorOffer { heap: Arc::clone(heap), chunks });
         }
         Ok(offers)
     }
@@ -70,7 +70,7 @@ impl<D: Device> Heap<D> {
             if !wanted.contains(&spare.chunk) {
                 continue;
             }
-            let Spare { chunk, block, .. } = spare;
+            let IdleChunk { chunk, block, .. } = spare;
             let held = state.shelf.hold(block, chunk.at, chunk.end());
             let held = held.into_iter().flatten();
             moved.chunks.extend(held.map(|held| (chunk, held)));
@@ -91,7 +91,7 @@ impl<D: Device> Heap<D> {
 }
 
 /// Takes the chunks of other heaps that a plan uses; `None` if one of them is not to be had any more.
-pub(crate) fn borrow<D: Device>(plan: &Plan, offers: &[Offer<D>]) -> hal::Result<Option<Vec<Lent<D>>>> {
+pub(crate) fn borrow<D: Device>(plan: &Plan, offers: &[DonorOffer<D>]) -> hal::Result<Option<Vec<DonatedChunks<D>>>> {
     let mut lent = Vec::new();
     for offer in offers {
         let used = |chunk: &&Chunk| plan.fills.iter().any(|fill| fill.spare == Some(chunk.id));
@@ -102,13 +102,13 @@ pub(crate) fn borrow<D: Device>(plan: &Plan, offers: &[Offer<D>]) -> hal::Result
         let moved = offer.heap.hold_chunks(&wanted);
         let all = moved.chunks.len() == wanted.len();
         let guards = offer.heap.guards_of_moved(&moved);
-        lent.push(Lent { heap: Arc::clone(&offer.heap), moved, guards });
+        lent.push(DonatedChunks { heap: Arc::clone(&offer.heap), moved, guards });
         // Held now, they can get no further work, so what is in the stream now is all that there will be.
         let idle = if all { offer.heap.is_idle() } else { Ok(false) };
         if matches!(idle, Ok(true)) {
             continue;
         }
-        for Lent { heap, moved, .. } in lent {
+        for DonatedChunks { heap, moved, .. } in lent {
             heap.put_back_chunks(&moved);
         }
         return idle.map(|_| None);

@@ -5,7 +5,7 @@ use std::slice;
 use cachette_hal::{self as hal, Device, DevicePtr, ErrorKind, VirtualMemory};
 
 use crate::blocks::{Chunk, ChunkId};
-use crate::device_state::Shared;
+use crate::device_state::DeviceState;
 use crate::elastic::chunk_table::memory_of;
 use crate::size::SegmentKind;
 
@@ -77,7 +77,11 @@ impl Stopped<'_> {
 /// Fills every hole of `fills`, which are in order of address, for a request of a kind; the chunks as they lie then.
 ///
 /// After a failure nothing has changed, but for what the error names.
-pub(crate) fn fill<D: Device>(shared: &Shared<D>, fills: &[Fill], kind: SegmentKind) -> Result<Vec<Chunk>, Unfilled> {
+pub(crate) fn fill<D: Device>(
+    shared: &DeviceState<D>,
+    fills: &[Fill],
+    kind: SegmentKind,
+) -> Result<Vec<Chunk>, Unfilled> {
     let memory = memory_of(&shared.device)?;
     let mut done: Vec<Leftover> = Vec::with_capacity(fills.len());
     match fill_each(shared, memory, fills, kind, &mut done) {
@@ -95,7 +99,7 @@ pub(crate) fn fill<D: Device>(shared: &Shared<D>, fills: &[Fill], kind: SegmentK
 }
 
 fn fill_each<'a, D: Device>(
-    shared: &Shared<D>,
+    shared: &DeviceState<D>,
     memory: &dyn VirtualMemory,
     fills: &'a [Fill],
     kind: SegmentKind,
@@ -140,7 +144,7 @@ fn fill_each<'a, D: Device>(
 /// 1. Whoever used the addresses is done with them, and nobody gets to know them again before they are filled
 ///    anew.
 pub(crate) unsafe fn clear<D: Device>(
-    shared: &Shared<D>,
+    shared: &DeviceState<D>,
     memory: &dyn VirtualMemory,
     left: &mut Leftover,
 ) -> hal::Result<u64> {

@@ -12,14 +12,14 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use cachette_hal::{self as hal, Device};
 
-use crate::blocks::{Chunk, Held, Run, Spare};
+use crate::blocks::{Chunk, FreeRange, IdleChunk, ReservedBlock};
 use crate::elastic::chunk_table::memory_of;
-use crate::elastic::donors::{Offer, borrow};
+use crate::elastic::donors::{DonorOffer, borrow};
 use crate::elastic::moves::Moved;
 use crate::elastic::policy::{self, Decision, Facts, Plan};
-use crate::elastic::unmap::Elastic;
+use crate::elastic::unmap::ElasticState;
 use crate::elastic::{self, Tuning};
-use crate::heap::{Ask, Heap, State, Taken};
+use crate::heap::{Allocated, Heap, HeapState, Request};
 
 /// How often a plan may fail for the sake of the spare chunks in it, before others are not asked for theirs any more.
 const PATIENCE: usize = 3;
@@ -30,7 +30,7 @@ const TRIES: usize = 4;
 #[derive(Debug)]
 pub(crate) struct Begun {
     pub(crate) plan: Plan,
-    pub(crate) place: Vec<Held>,
+    pub(crate) place: Vec<ReservedBlock>,
     /// The heap's own spare chunks that move, and the addresses they leave.
     pub(crate) moved: Moved,
 }
@@ -47,7 +47,7 @@ enum Begin {
 /// What came of a try to serve a request.
 #[derive(Debug)]
 pub(crate) enum Tried {
-    Served(Taken),
+    Served(Allocated),
     /// Chunks of another heap that the plan counted on were gone, or their stream at work again.
     Beaten,
     /// The driver would not map a spare chunk a second time; it is fastened now.
@@ -57,7 +57,7 @@ pub(crate) enum Tried {
 
 impl<D: Device> Heap<D> {
     /// What makes the heap elastic; `None` if its segments are the device's own.
-    pub(crate) const fn elastic(&self) -> Option<&Elastic<D>> {
+    pub(crate) const fn elastic(&self) -> Option<&ElasticState<D>> {
         self.elastic.as_ref()
     }
 
@@ -73,10 +73,10 @@ impl<D: Device> Heap<D> {
     /// memory is wanting. The caller holds [`grow_alone`](Self::grow_alone), on a thread that no capture binds.
     pub(crate) fn fill_for(
         self: &Arc<Self>,
-        ask: Ask,
+        ask: Request,
         others: &[Arc<Self>],
         pressed: bool,
-    ) -> hal::Result<Option<Taken>> {
+    ) -> hal::Result<Option<Allocated>> {
         // No device has more.
         if self.policy().round(ask.requested) > self.shared.device.info().total_memory {
             return Ok(None);
@@ -109,7 +109,7 @@ impl<D: Device> Heap<D> {
     /// Serves a request by one plan; without `others` nobody can be faster.
     fn try_to_fill(
         self: &Arc<Self>,
-        ask: Ask,
+        ask: Request,
         others: &[Arc<Self>],
         tuning: Tuning,
         pressed: bool,
@@ -139,7 +139,13 @@ impl<D: Device> Heap<D> {
     }
 
     /// Plans how to serve a request, and holds everything of this heap that the plan touches.
-    fn begin(&self, ask: Ask, offers: Option<&[Offer<D>]>, tuning: Tuning, pressed: bool) -> hal::Result<Begin> {
+    fn begin(
+        &self,
+        ask: Request,
+        offers: Option<&[DonorOffer<D>]>,
+        tuning: Tuning,
+        pressed: bool,
+    ) -> hal::Result<Begin> {
         let page = elastic::page(memory_of(&self.shared.device)?);
         let offered: Option<Vec<Chunk>> =
             offers.map(|offers| offers.iter().flat_map(|offer| offer.chunks.clone()).collect());
@@ -177,7 +183,7 @@ impl<D: Device> Heap<D> {
 }
 
 /// Holds the place of a plan, and the chunks of the heap itself that it moves; `None` when the tables are full.
-fn hold<D: Device>(state: &mut State<D>, plan: Plan, runs: &[Run], spares: &[Spare]) -> Option<Begun> {
+fn hold<D: Device>(state: &mut HeapState<D>, plan: Plan, runs: &[FreeRange], spares: &[IdleChunk]) -> Option<Begun> {
     let place = state.shelf.hold(runs[plan.run].anchor, plan.at, plan.end())?;
     let mut moved = Moved::none();
     for spare in spares {

@@ -7,7 +7,7 @@
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use crate::blocks::{Chunk, Held};
+use crate::blocks::{Chunk, ReservedBlock};
 
 /// How many moves of a heap's chunks are under way.
 #[derive(Debug, Default)]
@@ -48,7 +48,7 @@ impl Drop for Move {
 /// Chunks that are held to be moved, and the addresses that they leave.
 #[derive(Debug)]
 pub(crate) struct Moved {
-    pub(crate) chunks: Vec<(Chunk, Held)>,
+    pub(crate) chunks: Vec<(Chunk, ReservedBlock)>,
     /// What the moves of their heap count; none where the heap grows alone.
     pub(crate) begun: Option<Move>,
 }

@@ -14,8 +14,8 @@
 //!   pieces whatever was paid, as another process may have to open each.
 
 use super::{Fill, Tuning};
-use crate::blocks::{Chunk, Run, Spare};
-use crate::elastic::placement::{Place, choose, longest_hole};
+use crate::blocks::{Chunk, FreeRange, IdleChunk};
+use crate::elastic::placement::{Placement, choose, longest_hole};
 use crate::size::{LARGE_SEGMENT, SegmentKind};
 
 /// A new chunk is at most this part of what may still be asked of the device: what comes last is cut finest.
@@ -31,9 +31,9 @@ pub(crate) struct Facts<'a> {
     /// What the block needs, in bytes.
     pub(crate) request: u64,
     /// Where it could go.
-    pub(crate) runs: &'a [Run],
+    pub(crate) runs: &'a [FreeRange],
     /// Spare chunks of this heap.
-    pub(crate) spares: &'a [Spare],
+    pub(crate) spares: &'a [IdleChunk],
     /// Spare chunks of other heaps; `None` if nobody has looked yet.
     pub(crate) offered: Option<&'a [Chunk]>,
     /// Bytes of all chunks of the allocator.
@@ -117,7 +117,7 @@ pub(crate) fn decide(facts: &Facts<'_>) -> Decision {
 }
 
 /// Decides what fills the holes of a place.
-fn plan_at(facts: &Facts<'_>, place: &Place) -> Decision {
+fn plan_at(facts: &Facts<'_>, place: &Placement) -> Decision {
     let mut spares = Vec::new();
     if must_recycle(facts, place.missing) {
         let own = usable(facts, place);
@@ -149,14 +149,14 @@ fn must_recycle(facts: &Facts<'_>, missing: u64) -> bool {
 }
 
 /// The spare chunks of this heap that do not lie where the block goes.
-fn usable(facts: &Facts<'_>, place: &Place) -> Vec<Chunk> {
+fn usable(facts: &Facts<'_>, place: &Placement) -> Vec<Chunk> {
     let apart = |chunk: &Chunk| chunk.end() <= place.at || chunk.at >= place.at + facts.request;
     let chunks = facts.spares.iter().map(|spare| spare.chunk);
     chunks.filter(apart).collect()
 }
 
 /// Fills the holes of a place with spare chunks while they last, and with new ones.
-fn fill(facts: &Facts<'_>, place: &Place, mut spares: Vec<Chunk>) -> Vec<Fill> {
+fn fill(facts: &Facts<'_>, place: &Placement, mut spares: Vec<Chunk>) -> Vec<Fill> {
     let (largest, unit) = (largest_new(facts), unit_of(facts, place));
     let mut fills = Vec::new();
     for hole in &place.holes {
@@ -205,7 +205,7 @@ fn largest_new(facts: &Facts<'_>) -> u64 {
 
 /// What new chunks are rounded up to, as far as the hole has room: whole segments for large requests where those are
 /// wanted and may be asked of the device, and a page otherwise.
-fn unit_of(facts: &Facts<'_>, place: &Place) -> u64 {
+fn unit_of(facts: &Facts<'_>, place: &Placement) -> u64 {
     let most = place.missing + LARGE_SEGMENT * place.holes.len() as u64;
     let whole = facts.tuning.whole && SegmentKind::of(facts.request) == SegmentKind::Large && !facts.pressed;
     if whole && most <= facts.room && LARGE_SEGMENT.is_multiple_of(facts.page) { LARGE_SEGMENT } else { facts.page }

@@ -11,31 +11,31 @@ use crate::elastic::chunk_table::memory_of;
 use crate::elastic::fill::{self, Leftover};
 use crate::elastic::moves::{Move, Moved, Moves};
 use crate::fence::Fence;
-use crate::heap::{Heap, State};
-use crate::observe::callbacks::{Told, TraceAction};
+use crate::heap::{Heap, HeapState};
+use crate::observe::callbacks::{CallbackOutcome, TraceAction};
 use crate::size::SegmentKind;
 use crate::stats::Counted;
 
 /// What an elastic heap has besides blocks.
 #[derive(Debug)]
-pub(crate) struct Elastic<D: Device> {
+pub(crate) struct ElasticState<D: Device> {
     /// The ranges of addresses, as they were reserved.
     ranges: Mutex<Vec<(DevicePtr, u64)>>,
     /// Addresses that lost their memory and are not unmapped yet.
-    stale: Mutex<Vec<Stale<D>>>,
+    stale: Mutex<Vec<PendingUnmap<D>>>,
     moves: Arc<Moves>,
     /// Bytes of chunks that have no memory because their pool sleeps; changed under the heap's lock.
     pub(crate) slept: AtomicU64,
 }
 
-impl<D: Device> Default for Elastic<D> {
+impl<D: Device> Default for ElasticState<D> {
     fn default() -> Self {
         Self { ranges: Mutex::default(), stale: Mutex::default(), moves: Arc::default(), slept: AtomicU64::new(0) }
     }
 }
 
-impl<D: Device> Elastic<D> {
-    fn stale(&self) -> MutexGuard<'_, Vec<Stale<D>>> {
+impl<D: Device> ElasticState<D> {
+    fn stale(&self) -> MutexGuard<'_, Vec<PendingUnmap<D>>> {
         // Entries are pushed and taken whole, so a panic leaves the list sound.
         self.stale.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -47,14 +47,14 @@ impl<D: Device> Elastic<D> {
 
 /// Addresses that lost their memory and are not unmapped yet.
 #[derive(Debug)]
-struct Stale<D: Device> {
+struct PendingUnmap<D: Device> {
     block: BlockId,
     left: Vec<Leftover>,
     /// What must have passed before they may be unmapped.
     fences: Vec<Arc<Fence<D>>>,
 }
 
-impl<D: Device> Stale<D> {
+impl<D: Device> PendingUnmap<D> {
     /// Whether every use of the addresses has ended.
     fn is_ready(&self) -> hal::Result<bool> {
         for fence in &self.fences {
@@ -82,13 +82,13 @@ impl<D: Device> Heap<D> {
     /// Lets addresses be unmapped once `fences` have passed.
     pub(crate) fn add_stale(&self, block: BlockId, left: Vec<Leftover>, fences: Vec<Arc<Fence<D>>>) {
         if let Some(elastic) = &self.elastic {
-            elastic.stale().push(Stale { block, left, fences });
+            elastic.stale().push(PendingUnmap { block, left, fences });
         }
     }
 
     /// Gives up chunks that serve elsewhere from now on: in this heap, or in another if they are `lost`. Their
     /// addresses are unmapped once `fences`, and what stood before their next use, have passed.
-    pub(crate) fn let_go_of(&self, moved: Moved, fences: &[Arc<Fence<D>>], lost: bool) -> Told {
+    pub(crate) fn let_go_of(&self, moved: Moved, fences: &[Arc<Fence<D>>], lost: bool) -> CallbackOutcome {
         if lost {
             let _state = self.state.lock();
             for (chunk, _) in &moved.chunks {
@@ -99,14 +99,19 @@ impl<D: Device> Heap<D> {
     }
 
     /// Lets chunks leave for the device once `fence`, and what stood before their next use, have passed.
-    fn let_leave(&self, moved: Moved, fence: &Arc<Fence<D>>) -> Told {
+    fn let_leave(&self, moved: Moved, fence: &Arc<Fence<D>>) -> CallbackOutcome {
         self.abandon(moved, std::slice::from_ref(fence), |chunk| Some(chunk.id))
     }
 
     /// Makes the addresses of chunks stale, and says with `last` which chunk goes with its mapping.
-    fn abandon(&self, moved: Moved, fences: &[Arc<Fence<D>>], last: impl Fn(&Chunk) -> Option<ChunkId>) -> Told {
+    fn abandon(
+        &self,
+        moved: Moved,
+        fences: &[Arc<Fence<D>>],
+        last: impl Fn(&Chunk) -> Option<ChunkId>,
+    ) -> CallbackOutcome {
         let Moved { chunks, begun } = moved;
-        let mut told = Told::default();
+        let mut told = CallbackOutcome::default();
         let mut left_behind = Vec::with_capacity(chunks.len());
         let mut state = self.state.lock();
         for (chunk, held) in chunks {
@@ -146,7 +151,7 @@ impl<D: Device> Heap<D> {
     }
 
     /// Begins to move or unmap chunks; `None` if the pool sleeps, which decides alone then.
-    pub(crate) fn begin_move(&self, state: &State<D>) -> Option<Move> {
+    pub(crate) fn begin_move(&self, state: &HeapState<D>) -> Option<Move> {
         let elastic = self.elastic.as_ref().filter(|_| !state.away.asleep)?;
         Some(elastic.moves.begin())
     }

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use cachette_hal::Device;
 
 use crate::blocks::{Block, BlockId};
-use crate::heap::{Guard, Heap, State};
+use crate::heap::{Guard, Heap, HeapState};
 use crate::size;
 use crate::sync::lock;
 
 /// What a caller asks for.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ask {
+pub(crate) struct Request {
     /// Bytes, more than zero.
     pub(crate) requested: u64,
     /// Whether the caller keeps the address alone, and not an owner.
@@ -20,7 +20,7 @@ pub(crate) struct Ask {
 
 /// A block that was taken for a caller.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Taken {
+pub(crate) struct Allocated {
     pub(crate) address: u64,
     pub(crate) bytes: u64,
     pub(crate) id: BlockId,
@@ -28,10 +28,10 @@ pub(crate) struct Taken {
     pub(crate) guarded: bool,
 }
 
-impl Taken {
+impl Allocated {
     /// Writes into a block what was asked.
     #[inline(always)]
-    fn note(block: &mut Block, id: BlockId, ask: Ask) -> Self {
+    fn note(block: &mut Block, id: BlockId, ask: Request) -> Self {
         block.requested = ask.requested;
         block.raw = ask.raw;
         Self { address: block.address, bytes: block.bytes(), id, guarded: block.guarded }
@@ -44,7 +44,7 @@ impl<D: Device> Heap<D> {
     ///
     /// Otherwise nothing has happened, and [`take`](Self::take) goes on with the lock, if it was taken.
     #[inline(always)]
-    pub(crate) fn take_again(&self, ask: Ask) -> Result<Taken, Option<Guard<'_, D>>> {
+    pub(crate) fn take_again(&self, ask: Request) -> Result<Allocated, Option<Guard<'_, D>>> {
         let mut state = lock::enter(&self.state).ok_or(None)?;
         if !state.plain || state.policy.divides {
             return Err(Some(state));
@@ -56,7 +56,7 @@ impl<D: Device> Heap<D> {
             && self.counters.allocated_below_peak(again.block.kind, again.block.bytes(), ask.requested)
         {
             let id = again.id;
-            return Ok(Taken::note(again.take(), id, ask));
+            return Ok(Allocated::note(again.take(), id, ask));
         }
         Err(Some(state))
     }
@@ -64,7 +64,7 @@ impl<D: Device> Heap<D> {
     /// Takes the free block that fits best; `None` if there is none, or if blocks wait that may be free by now:
     /// then [`take_tended`](Self::take_tended) finds it. None, too, in a forked child.
     #[inline(always)]
-    pub(crate) fn take(self: &Arc<Self>, held: Option<Guard<'_, D>>, ask: Ask) -> Option<Taken> {
+    pub(crate) fn take(self: &Arc<Self>, held: Option<Guard<'_, D>>, ask: Request) -> Option<Allocated> {
         let mut state = match held {
             Some(state) => state,
             None => lock::share(&self.state, &self.shared.origin)?,
@@ -72,7 +72,7 @@ impl<D: Device> Heap<D> {
         if !state.plain {
             return self.take_unless_pending(state, ask);
         }
-        let State { shelf, policy, .. } = &mut *state;
+        let HeapState { shelf, policy, .. } = &mut *state;
         let id = shelf.take(policy, policy.round(ask.requested));
         if !id.is_some() {
             return None;
@@ -93,8 +93,8 @@ impl<D: Device> Heap<D> {
 
     /// Writes what was asked into a block and counts it; also says whether a peak may have been passed.
     #[inline(always)]
-    pub(crate) fn hand_out(&self, block: &mut Block, id: BlockId, ask: Ask) -> (Taken, bool) {
-        let taken = Taken::note(block, id, ask);
+    pub(crate) fn hand_out(&self, block: &mut Block, id: BlockId, ask: Request) -> (Allocated, bool) {
+        let taken = Allocated::note(block, id, ask);
         let peak = self.counters.allocated(block.kind, taken.bytes, ask.requested);
         (taken, peak)
     }

@@ -10,7 +10,7 @@ use cachette_hal::{self as hal, CaptureId, CaptureNode};
 ///
 /// It grows with the stream: only nodes that were not there before are asked for what they depend on.
 #[derive(Debug, Default)]
-pub(crate) struct Reach {
+pub(crate) struct Ancestors {
     capture: Option<CaptureId>,
     /// Where the stream stood when it was last followed.
     frontier: Vec<CaptureNode>,
@@ -18,7 +18,7 @@ pub(crate) struct Reach {
     nodes: HashSet<CaptureNode>,
 }
 
-impl Reach {
+impl Ancestors {
     /// The capture that the nodes are of.
     pub(crate) const fn capture(&self) -> Option<CaptureId> {
         self.capture
@@ -93,7 +93,7 @@ mod tests {
     }
 
     /// Follows to `frontier`; how many nodes were asked for.
-    fn follow(reach: &mut Reach, number: u64, frontier: &[usize]) -> usize {
+    fn follow(reach: &mut Ancestors, number: u64, frontier: &[usize]) -> usize {
         let mut asked = 0;
         reach
             .follow(capture(number), nodes(frontier), |node, ahead| {
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn a_stream_reaches_what_leads_to_its_frontier_and_no_more() {
-        let mut reach = Reach::default();
+        let mut reach = Ancestors::default();
         follow(&mut reach, 1, &[3]);
         assert!(reach.covers(&nodes(&[1, 2, 3])));
         assert!(!reach.covers(&nodes(&[4])) && !reach.covers(&nodes(&[3, 5])));
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn each_node_is_asked_for_once() {
-        let mut reach = Reach::default();
+        let mut reach = Ancestors::default();
         let asked = [&[1][..], &[2], &[2], &[2, 4], &[3, 4], &[5], &[5]];
         let asked = asked.map(|frontier| follow(&mut reach, 1, frontier));
         assert_eq!(asked, [1, 1, 0, 1, 1, 1, 0]);
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn another_capture_begins_anew() {
-        let mut reach = Reach::default();
+        let mut reach = Ancestors::default();
         follow(&mut reach, 1, &[5]);
         assert_eq!(follow(&mut reach, 2, &[2]), 2);
         assert!(!reach.covers(&nodes(&[3])));
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn a_frontier_that_was_taken_back_is_believed() {
-        let mut reach = Reach::default();
+        let mut reach = Ancestors::default();
         follow(&mut reach, 1, &[3]);
         follow(&mut reach, 1, &[4]);
         assert!(reach.covers(&nodes(&[1, 4])));
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn what_a_failure_left_half_done_is_done_again() {
-        let mut reach = Reach::default();
+        let mut reach = Ancestors::default();
         follow(&mut reach, 1, &[2]);
         let failed = reach.follow(capture(1), nodes(&[5]), |_, _| Err(Error::new(ErrorKind::Other, "dependencies")));
         assert!(failed.is_err());

@@ -11,7 +11,7 @@ use super::Heap;
 use crate::blocks::{BlockState, Chunk};
 use crate::observe::callbacks::TraceAction;
 use crate::stats::Counted;
-use crate::stream_state::Lane;
+use crate::stream_state::StreamState;
 
 impl<D: Device> Heap<D> {
     /// Takes no requests any more, or takes them again.
@@ -65,7 +65,7 @@ impl<D: Device> Heap<D> {
 
     /// Whether a stream that uses an allocated block is captured: what it was told before cannot be waited for.
     pub(crate) fn is_used_by_a_capture(&self) -> hal::Result<bool> {
-        let lanes: Vec<Arc<Lane<D>>> = {
+        let lanes: Vec<Arc<StreamState<D>>> = {
             let state = self.state.lock();
             let uses = state.uses.values();
             uses.flat_map(|uses| uses.lanes.iter().cloned()).collect()

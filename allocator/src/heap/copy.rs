@@ -3,14 +3,14 @@
 use cachette_hal::{Device, StreamRef};
 
 use super::Heap;
-use crate::blocks::{Block, BlockState, ShelfCopy};
+use crate::blocks::{Block, BlockState, HeapBlocksCopy};
 use crate::heap::history::Stacks;
 use crate::pool::PoolId;
 
 /// A heap at one moment.
 #[derive(Debug)]
 pub(crate) struct HeapCopy {
-    pub(crate) shelf: ShelfCopy,
+    pub(crate) shelf: HeapBlocksCopy,
     pub(crate) stacks: Stacks,
     pub(crate) stream: StreamRef,
     pub(crate) pool: PoolId,
@@ -28,7 +28,7 @@ impl HeapCopy {
 impl<D: Device> Heap<D> {
     /// The heap as it is, with the block freed last settled.
     pub(crate) fn copy(&self) -> HeapCopy {
-        let mut copied = ShelfCopy::default();
+        let mut copied = HeapBlocksCopy::default();
         let length = self.state.lock().shelf.table_len();
         // A few more may come before the lock is taken again.
         copied.reserve(length + length / 16 + 64);

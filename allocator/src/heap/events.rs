@@ -8,50 +8,50 @@ use cachette_hal::{self as hal, Device, DevicePtr, Progress};
 
 use crate::blocks::{BlockId, BlockState};
 use crate::fence::Fence;
-use crate::heap::ancestors::Reach;
+use crate::heap::ancestors::Ancestors;
 use crate::heap::graph_reuse::Deferred;
-use crate::heap::{Given, Guard, Heap, State, Uses};
+use crate::heap::{Freed, Guard, Heap, HeapState, StreamUses};
 use crate::observe::callbacks::TraceAction;
 use crate::stats::Counted;
-use crate::stream_state::Lane;
+use crate::stream_state::StreamState;
 
 /// Blocks that their callers freed while other streams still use them.
 #[derive(Debug)]
-pub(crate) struct Pending<D: Device> {
+pub(crate) struct PendingFrees<D: Device> {
     /// For every lane that uses such blocks, by number, the points to wait for, in the order they were marked.
-    queues: Vec<(u64, VecDeque<Waiting<D>>)>,
+    queues: Vec<(u64, VecDeque<PendingBlock<D>>)>,
     /// How many points every such block still waits for.
     left: HashMap<BlockId, u32>,
     /// Blocks whose uses could not be marked yet, because the driver failed.
-    unmarked: Vec<(BlockId, Uses<D>)>,
+    unmarked: Vec<(BlockId, StreamUses<D>)>,
     /// Blocks that were freed while a stream that uses them, or their own, was captured: nothing can be marked there.
     pub(crate) deferred: Vec<Deferred<D>>,
     /// How far back the heap's own stream reaches in its capture, once that was asked.
-    pub(crate) reach: Reach,
+    pub(crate) reach: Ancestors,
     /// Blocks that were freed while other processes may have them; whoever ends the last offer of one goes on.
-    pub(crate) offered: HashMap<BlockId, Uses<D>>,
+    pub(crate) offered: HashMap<BlockId, StreamUses<D>>,
 }
 
 #[derive(Debug)]
-struct Waiting<D: Device> {
+struct PendingBlock<D: Device> {
     fence: Arc<Fence<D>>,
     block: BlockId,
 }
 
-impl<D: Device> Default for Pending<D> {
+impl<D: Device> Default for PendingFrees<D> {
     fn default() -> Self {
         Self {
             queues: Vec::new(),
             left: HashMap::new(),
             unmarked: Vec::new(),
             deferred: Vec::new(),
-            reach: Reach::default(),
+            reach: Ancestors::default(),
             offered: HashMap::new(),
         }
     }
 }
 
-impl<D: Device> Pending<D> {
+impl<D: Device> PendingFrees<D> {
     /// Whether any block waits for anything.
     #[inline]
     pub(crate) fn needs_tending(&self) -> bool {
@@ -63,7 +63,7 @@ impl<D: Device> Pending<D> {
         self.left.insert(block, u32::try_from(fences.len()).unwrap_or(u32::MAX));
         for fence in fences {
             let (lane, _) = fence.point();
-            let waiting = Waiting { fence: Arc::new(fence), block };
+            let waiting = PendingBlock { fence: Arc::new(fence), block };
             match self.queues.iter_mut().find(|(of, _)| *of == lane) {
                 Some((_, queue)) => queue.push_back(waiting),
                 None => self.queues.push((lane, VecDeque::from([waiting]))),
@@ -124,7 +124,7 @@ impl<D: Device> Pending<D> {
 
 impl<D: Device> Heap<D> {
     /// Remembers that `lane` uses an allocated block.
-    pub(crate) fn record_use(&self, id: BlockId, lane: &Arc<Lane<D>>) {
+    pub(crate) fn record_use(&self, id: BlockId, lane: &Arc<StreamState<D>>) {
         self.note_use(id, lane, false);
         if self.elastic.is_none()
             && let Some(source) = self.pool().and_then(|pool| pool.source.clone())
@@ -139,11 +139,11 @@ impl<D: Device> Heap<D> {
     }
 
     /// Remembers that a block serves `lane` instead of the heap's own stream.
-    pub(crate) fn lend(&self, id: BlockId, lane: &Arc<Lane<D>>) {
+    pub(crate) fn lend(&self, id: BlockId, lane: &Arc<StreamState<D>>) {
         self.note_use(id, lane, true);
     }
 
-    fn note_use(&self, id: BlockId, lane: &Arc<Lane<D>>, lent: bool) {
+    fn note_use(&self, id: BlockId, lane: &Arc<StreamState<D>>, lent: bool) {
         if lane.number() == self.lane.number() {
             return;
         }
@@ -170,7 +170,7 @@ impl<D: Device> Heap<D> {
     }
 
     /// Gives back a block that other streams use, for a caller that holds the heap.
-    pub(crate) fn give_used(&self, mut state: Guard<'_, D>, id: BlockId, uses: Uses<D>) -> hal::Result<()> {
+    pub(crate) fn give_used(&self, mut state: Guard<'_, D>, id: BlockId, uses: StreamUses<D>) -> hal::Result<()> {
         let (address, requested) = self.become_pending(&mut state, id);
         // The caller holds the heap too.
         drop(self.let_go(&mut state));
@@ -189,7 +189,7 @@ impl<D: Device> Heap<D> {
     }
 
     /// Gives back a block that becomes free at once, but whose next use waits for `lanes`.
-    pub(crate) fn give_after(&self, id: BlockId, lanes: &[Arc<Lane<D>>]) -> Given<D> {
+    pub(crate) fn give_after(&self, id: BlockId, lanes: &[Arc<StreamState<D>>]) -> Freed<D> {
         for lane in lanes {
             self.note_use(id, lane, true);
         }
@@ -197,7 +197,7 @@ impl<D: Device> Heap<D> {
     }
 
     /// Moves a block from its caller to those who wait; returns its address and requested size.
-    pub(crate) fn become_pending(&self, state: &mut State<D>, id: BlockId) -> (u64, u64) {
+    pub(crate) fn become_pending(&self, state: &mut HeapState<D>, id: BlockId) -> (u64, u64) {
         let (address, bytes) = (state.shelf.block(id).address, state.shelf.block(id).bytes());
         let block = state.shelf.block_mut(id);
         block.state = BlockState::Pending;
@@ -216,7 +216,7 @@ impl<D: Device> Heap<D> {
     /// Marks the present end of every stream that uses the block. On failure the uses are kept and marked later.
     ///
     /// During a capture nothing is marked: the block waits until the capture is over, or its order allows reuse.
-    pub(crate) fn mark(&self, id: BlockId, uses: Uses<D>) -> hal::Result<()> {
+    pub(crate) fn mark(&self, id: BlockId, uses: StreamUses<D>) -> hal::Result<()> {
         let Some(fences) = self.points(&uses).transpose() else {
             let deferred = self.deferred(id, uses);
             let mut state = self.state.lock();
@@ -247,7 +247,7 @@ impl<D: Device> Heap<D> {
 
     /// Marks the present end of every stream that uses a block; `None` during a capture of one of them, or of the
     /// heap's own.
-    fn points(&self, uses: &Uses<D>) -> hal::Result<Option<Vec<Fence<D>>>> {
+    fn points(&self, uses: &StreamUses<D>) -> hal::Result<Option<Vec<Fence<D>>>> {
         for lane in uses.lanes.iter().chain([&self.lane]) {
             if lane.ask_capturing()? {
                 return Ok(None);
@@ -259,7 +259,7 @@ impl<D: Device> Heap<D> {
 
     /// Marks the uses of a block that was freed during a capture. Those that were captured are the graph's own affair:
     /// its memory stays the pool's.
-    fn mark_after_capture(&self, id: BlockId, mut uses: Uses<D>) -> hal::Result<()> {
+    fn mark_after_capture(&self, id: BlockId, mut uses: StreamUses<D>) -> hal::Result<()> {
         if !uses.lanes.iter().any(|lane| lane.is_capturing()) {
             uses.lanes.truncate(uses.lanes.len() - uses.captured);
             uses.captured = 0;
@@ -304,7 +304,7 @@ impl<D: Device> Heap<D> {
         let _relaxed = RelaxedCapture::enter(&self.shared.device).ok();
         let (unmarked, deferred) = {
             let pending = &mut self.state.lock().pending;
-            pending.reach = Reach::default();
+            pending.reach = Ancestors::default();
             (std::mem::take(&mut pending.unmarked), std::mem::take(&mut pending.deferred))
         };
         let mut result = Ok(());

@@ -11,7 +11,7 @@ pub(crate) enum Lies {
     /// In a segment of the device's own, with its first address and its bytes.
     Segment(u64, u64),
     /// On chunks, in order of address.
-    Chunks(Vec<Chunk>),
+    ChunkTable(Vec<Chunk>),
 }
 
 /// A block that was just offered.
@@ -46,7 +46,7 @@ impl<D: Device> Heap<D> {
         let (address, bytes) = (block.address, block.bytes());
         let segment = state.shelf.segment_of(id).ok_or(NotOffered::Free)?;
         let lies = if self.elastic.is_some() {
-            Lies::Chunks(state.shelf.chunks_under(address, address + bytes))
+            Lies::ChunkTable(state.shelf.chunks_under(address, address + bytes))
         } else {
             Lies::Segment(segment.base, segment.bytes)
         };

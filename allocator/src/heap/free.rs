@@ -15,7 +15,7 @@ use crate::sync::lock;
 /// meanwhile. Then the careful free holds the heap, and passes it on to be dropped when no reference to it is left.
 #[derive(Debug)]
 #[must_use = "the result says whether the driver failed"]
-pub(crate) struct Given<D: Device> {
+pub(crate) struct Freed<D: Device> {
     /// Boxed because it is rare: what passes through the hot path is one word.
     more: Option<Box<More<D>>>,
 }
@@ -23,7 +23,7 @@ pub(crate) struct Given<D: Device> {
 /// The driver's answer, and the heap to let go.
 type More<D> = (hal::Result<()>, Arc<Heap<D>>);
 
-impl<D: Device> Given<D> {
+impl<D: Device> Freed<D> {
     /// Nothing is left to do.
     pub(crate) const DONE: Self = Self { more: None };
 
@@ -63,7 +63,7 @@ impl<D: Device> Heap<D> {
     /// A failure loses nothing: the block waits until its uses by other streams could be marked. In a forked child
     /// nothing happens.
     #[inline(always)]
-    pub(crate) fn give(&self, id: BlockId) -> Given<D> {
+    pub(crate) fn give(&self, id: BlockId) -> Freed<D> {
         match lock::enter(&self.state) {
             Some(state) => self.give_locked(state, id),
             None => self.give_shared(id),
@@ -71,16 +71,16 @@ impl<D: Device> Heap<D> {
     }
 
     #[inline(never)]
-    fn give_shared(&self, id: BlockId) -> Given<D> {
+    fn give_shared(&self, id: BlockId) -> Freed<D> {
         match lock::share(&self.state, &self.shared.origin) {
             Some(state) => self.give_locked(state, id),
-            None => Given::DONE,
+            None => Freed::DONE,
         }
     }
 
     /// Gives the block back that begins at `address`; not in a forked child.
     #[inline]
-    pub(crate) fn give_at(&self, segment: SegmentId, address: u64) -> Result<Given<D>, NotFreed> {
+    pub(crate) fn give_at(&self, segment: SegmentId, address: u64) -> Result<Freed<D>, NotFreed> {
         let state = match lock::enter(&self.state) {
             Some(state) => state,
             None => lock::share(&self.state, &self.shared.origin).ok_or(NotFreed)?,
@@ -94,19 +94,19 @@ impl<D: Device> Heap<D> {
     }
 
     #[inline(always)]
-    fn give_locked(&self, mut state: Guard<'_, D>, id: BlockId) -> Given<D> {
+    fn give_locked(&self, mut state: Guard<'_, D>, id: BlockId) -> Freed<D> {
         probes::free(|| state.shelf.block(id).address);
         if state.plain
             && let Some(block) = state.shelf.give_aside(id)
         {
             self.counters.freed(block.kind, block.bytes(), block.requested);
-            return Given::DONE;
+            return Freed::DONE;
         }
         self.give_and_settle(state, id)
     }
 
     #[inline(never)]
-    fn give_and_settle(&self, mut state: Guard<'_, D>, id: BlockId) -> Given<D> {
+    fn give_and_settle(&self, mut state: Guard<'_, D>, id: BlockId) -> Freed<D> {
         let block = state.shelf.block(id);
         if block.used || !state.plain {
             return self.give_carefully(state, id);
@@ -116,6 +116,6 @@ impl<D: Device> Heap<D> {
         if state.shelf.is_loud() {
             self.publish(&mut state);
         }
-        Given::DONE
+        Freed::DONE
     }
 }

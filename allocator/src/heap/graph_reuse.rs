@@ -5,30 +5,30 @@ use std::sync::atomic::Ordering::Relaxed;
 use cachette_hal::{CaptureId, CaptureNode, Device};
 
 use crate::blocks::BlockId;
-use crate::heap::ancestors::Reach;
-use crate::heap::{Heap, Uses};
+use crate::heap::ancestors::Ancestors;
+use crate::heap::{Heap, StreamUses};
 
 /// A block that was freed while a stream that uses it, or its own, was captured.
 #[derive(Debug)]
 pub(crate) struct Deferred<D: Device> {
     pub(crate) block: BlockId,
-    pub(crate) uses: Uses<D>,
+    pub(crate) uses: StreamUses<D>,
     /// What its next use inside the capture must come after; `None` if it waits until the capture is over.
-    markers: Option<Markers>,
+    markers: Option<FrontierNodes>,
 }
 
 /// Where the streams that used a block stood when it was freed.
 #[derive(Debug)]
-struct Markers {
+struct FrontierNodes {
     capture: CaptureId,
     nodes: Vec<CaptureNode>,
 }
 
-impl Markers {
+impl FrontierNodes {
     /// Whether the uses come before all that follows in the stream that is followed by `reach`.
     ///
     /// Once that stream is in another capture, the one in which the block was used is over.
-    fn are_behind(&self, reach: &Reach) -> bool {
+    fn are_behind(&self, reach: &Ancestors) -> bool {
         let current = reach.capture() == Some(self.capture);
         !current || reach.covers(&self.nodes)
     }
@@ -36,7 +36,7 @@ impl Markers {
 
 impl<D: Device> Heap<D> {
     /// A block that is freed now, during a capture, with what its reuse has to come after.
-    pub(crate) fn deferred(&self, block: BlockId, uses: Uses<D>) -> Deferred<D> {
+    pub(crate) fn deferred(&self, block: BlockId, uses: StreamUses<D>) -> Deferred<D> {
         let markers = self.markers(&uses);
         Deferred { block, uses, markers }
     }
@@ -45,7 +45,7 @@ impl<D: Device> Heap<D> {
     /// one capture and every use was captured.
     ///
     /// If the driver fails to say it, the block waits for the end of the capture, as it would without.
-    fn markers(&self, uses: &Uses<D>) -> Option<Markers> {
+    fn markers(&self, uses: &StreamUses<D>) -> Option<FrontierNodes> {
         if !self.reuses_in_captures() || uses.captured < uses.lanes.len() {
             return None;
         }
@@ -58,7 +58,7 @@ impl<D: Device> Heap<D> {
         }
         nodes.sort_unstable();
         nodes.dedup();
-        Some(Markers { capture, nodes })
+        Some(FrontierNodes { capture, nodes })
     }
 
     /// Frees the blocks whose uses come before all that the heap's stream, which is captured, will do.
@@ -92,7 +92,7 @@ impl<D: Device> Heap<D> {
     }
 
     /// Follows the heap's stream to where it stands; `None` if the driver fails or the stream is not captured.
-    fn follow(&self, reach: &mut Reach) -> Option<()> {
+    fn follow(&self, reach: &mut Ancestors) -> Option<()> {
         let mut frontier = Vec::new();
         let id = self.lane.frontier(&mut frontier)?;
         let capture = self.shared.device.capture().ok()?;

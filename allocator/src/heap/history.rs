@@ -6,17 +6,17 @@ use std::sync::Arc;
 use cachette_hal::Device;
 
 use crate::blocks::BlockId;
-use crate::heap::{Guard, Heap, State};
+use crate::heap::{Guard, Heap, HeapState};
 use crate::observe::callbacks::TraceAction;
-use crate::observe::history::{Gathered, Level, Pen, Place, Recording, gathered};
+use crate::observe::history::{CallSite, Gathered, Level, Recording, RingWriter, gathered};
 use crate::pool::PoolId;
 
 /// What a heap needs to write into the history, and what it keeps for it.
 #[derive(Debug)]
-pub(crate) struct Notes {
+pub(crate) struct HeapHistory {
     recording: Arc<Recording>,
-    pen: Pen,
-    place: Place,
+    pen: RingWriter,
+    place: CallSite,
     /// When the last event was written, so that none is before another.
     last: u64,
     stacks: Stacks,
@@ -47,7 +47,7 @@ impl Stacks {
     }
 }
 
-impl Notes {
+impl HeapHistory {
     fn write(&mut self, action: TraceAction, address: u64, bytes: u64, stack: u32) {
         let event = (action, address, bytes);
         let (place, last) = (self.place, self.last);
@@ -55,7 +55,7 @@ impl Notes {
     }
 }
 
-impl<D: Device> State<D> {
+impl<D: Device> HeapState<D> {
     /// Notes that a caller got a block.
     #[inline]
     pub(crate) fn note_alloc(&mut self, id: BlockId, address: u64, requested: u64) {
@@ -133,19 +133,19 @@ impl<D: Device> Heap<D> {
     }
 
     /// What the heap needs to write into a history.
-    pub(crate) fn notes_for(&self, recording: &Arc<Recording>) -> Notes {
+    pub(crate) fn notes_for(&self, recording: &Arc<Recording>) -> HeapHistory {
         let pool = self.pool().map_or(PoolId::DEFAULT, |pool| pool.id);
-        Notes {
-            place: Place { stream: self.lane.stream().raw() as u64, pool: recording.number_of(pool) },
+        HeapHistory {
+            place: CallSite { stream: self.lane.stream().raw() as u64, pool: recording.number_of(pool) },
             recording: Arc::clone(recording),
-            pen: Pen::default(),
+            pen: RingWriter::default(),
             last: 0,
             stacks: Stacks::default(),
         }
     }
 
     /// Lets events say that the heap is another pool's now.
-    pub(crate) fn note_pool(state: &mut State<D>, pool: PoolId) {
+    pub(crate) fn note_pool(state: &mut HeapState<D>, pool: PoolId) {
         if let Some(notes) = &mut state.notes {
             notes.place.pool = notes.recording.number_of(pool);
         }
@@ -155,7 +155,7 @@ impl<D: Device> Heap<D> {
     /// meanwhile: others may have changed everything but what is the caller's alone.
     #[inline]
     pub(crate) fn gather<'a>(&'a self, state: Guard<'a, D>, level: Level) -> (Guard<'a, D>, Option<Gathered>) {
-        let asks = |notes: &Notes| notes.recording.source_for(level).is_some();
+        let asks = |notes: &HeapHistory| notes.recording.source_for(level).is_some();
         if gathered() != 0 || !state.notes.as_deref().is_some_and(asks) {
             return (state, None);
         }

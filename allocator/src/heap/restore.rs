@@ -4,16 +4,16 @@ use std::sync::Arc;
 
 use cachette_hal::{Device, StreamRef};
 
-use super::{Ask, Heap, State, Uses};
+use super::{Heap, HeapState, Request, StreamUses};
 use crate::blocks::{BlockId, BlockState};
-use crate::observe::callbacks::{Told, TraceAction};
+use crate::observe::callbacks::{CallbackOutcome, TraceAction};
 use crate::observe::probes;
 use crate::pool::PoolProblem;
-use crate::stream_state::Lane;
+use crate::stream_state::StreamState;
 
 /// An allocation as it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Saved {
+pub(crate) struct SavedHeap {
     pub(crate) address: u64,
     pub(crate) bytes: u64,
     pub(crate) requested: u64,
@@ -23,7 +23,7 @@ pub(crate) struct Saved {
     pub(crate) borrower: Option<StreamRef>,
 }
 
-impl Saved {
+impl SavedHeap {
     /// Whether it is an owner's, as `other` is, at the same place.
     fn is_still(&self, other: &Self) -> bool {
         let place = (self.address, self.bytes) == (other.address, other.bytes);
@@ -39,7 +39,7 @@ impl Saved {
 
 impl<D: Device> Heap<D> {
     /// What is allocated now.
-    pub(crate) fn save(&self) -> Result<Vec<Saved>, PoolProblem> {
+    pub(crate) fn save(&self) -> Result<Vec<SavedHeap>, PoolProblem> {
         let mut state = self.state.lock();
         state.shelf.settle();
         let mut views = state.shelf.view().into_iter();
@@ -55,7 +55,7 @@ impl<D: Device> Heap<D> {
     }
 
     /// Whether what was saved can be brought back.
-    pub(crate) fn check_restore(&self, saved: &[Saved]) -> Result<(), PoolProblem> {
+    pub(crate) fn check_restore(&self, saved: &[SavedHeap]) -> Result<(), PoolProblem> {
         if self.is_offering() {
             return Err(PoolProblem::Offered);
         }
@@ -97,8 +97,8 @@ impl<D: Device> Heap<D> {
     /// `lane_of` finds the stream that had borrowed a block.
     pub(crate) fn restore(
         self: &Arc<Self>,
-        saved: &[Saved],
-        lane_of: impl Fn(StreamRef) -> Option<Arc<Lane<D>>>,
+        saved: &[SavedHeap],
+        lane_of: impl Fn(StreamRef) -> Option<Arc<StreamState<D>>>,
     ) -> (Vec<u64>, Vec<u64>) {
         let mut state = self.state.lock();
         let mut saved = saved.to_vec();
@@ -130,11 +130,11 @@ impl<D: Device> Heap<D> {
             let Some(id) = state.shelf.take_exactly(block.address, block.bytes) else {
                 continue;
             };
-            let ask = Ask { requested: block.requested, raw: true };
+            let ask = Request { requested: block.requested, raw: true };
             self.hand_out_carefully(&mut state, id, ask);
             if let Some(lane) = block.borrower.and_then(&lane_of) {
                 state.shelf.block_mut(id).used = true;
-                state.uses.insert(id, Uses::lent_to(lane));
+                state.uses.insert(id, StreamUses::lent_to(lane));
             }
             taken.push(block);
             probes::malloc(&self.shared, block.address, block.requested, self.lane.stream());
@@ -143,7 +143,7 @@ impl<D: Device> Heap<D> {
         drop(state);
         self.shared.ledger.note(&self.counters);
         self.tell_restored(&freed, behind, &taken);
-        let addresses = |blocks: Vec<Saved>| {
+        let addresses = |blocks: Vec<SavedHeap>| {
             let addresses = blocks.into_iter().map(|block| block.address);
             addresses.chain(stays.iter().copied()).collect()
         };
@@ -151,11 +151,11 @@ impl<D: Device> Heap<D> {
     }
 
     /// Tells the trackers what a restore did, and marks the uses of the blocks that wait.
-    fn tell_restored(&self, freed: &[Saved], behind: Vec<(BlockId, Uses<D>)>, taken: &[Saved]) {
-        let mut told = Told::default();
+    fn tell_restored(&self, freed: &[SavedHeap], behind: Vec<(BlockId, StreamUses<D>)>, taken: &[SavedHeap]) {
+        let mut told = CallbackOutcome::default();
         let waits: Vec<u64> = {
             let state = self.state.lock();
-            let address = |(id, _): &(BlockId, Uses<D>)| state.shelf.block(*id).address;
+            let address = |(id, _): &(BlockId, StreamUses<D>)| state.shelf.block(*id).address;
             behind.iter().map(address).collect()
         };
         for block in freed {
@@ -176,7 +176,7 @@ impl<D: Device> Heap<D> {
 }
 
 /// What is allocated now, by its block.
-fn allocated<D: Device>(state: &State<D>) -> Vec<(BlockId, Saved)> {
+fn allocated<D: Device>(state: &HeapState<D>) -> Vec<(BlockId, SavedHeap)> {
     let blocks = state.shelf.view().into_iter().flat_map(|segment| {
         let base = segment.base;
         segment.blocks.into_iter().map(move |block| (base, block))
@@ -184,12 +184,12 @@ fn allocated<D: Device>(state: &State<D>) -> Vec<(BlockId, Saved)> {
     blocks
         .filter(|(_, block)| block.state == BlockState::Allocated)
         .map(|(base, block)| {
-            let saved = Saved {
+            let saved = SavedHeap {
                 address: base + block.offset,
                 bytes: block.bytes,
                 requested: block.requested,
                 owned: !state.shelf.block(block.id).raw,
-                borrower: state.uses.get(&block.id).and_then(Uses::borrower),
+                borrower: state.uses.get(&block.id).and_then(StreamUses::borrower),
             };
             (block.id, saved)
         })

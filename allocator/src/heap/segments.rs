@@ -5,19 +5,19 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use cachette_hal::{self as hal, Device, DevicePtr};
 
-use crate::address_index::Home;
+use crate::address_index::SegmentRef;
 use crate::blocks::{IdleSegment, SegmentId};
 use crate::error::Error;
 use crate::fence::Fence;
-use crate::heap::{Ask, Heap, State, Taken};
-use crate::observe::callbacks::{Told, TraceAction};
+use crate::heap::{Allocated, Heap, HeapState, Request};
+use crate::observe::callbacks::{CallbackOutcome, TraceAction};
 use crate::size::{GRAIN, SegmentKind};
 use crate::source::{AllocContext, SourceError, SourceErrorKind};
 use crate::stats::{Counted, Row};
 
 /// A segment on its way into a heap.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Segment {
+pub(crate) struct NewSegment {
     pub(crate) base: DevicePtr,
     pub(crate) bytes: u64,
     pub(crate) kind: SegmentKind,
@@ -27,13 +27,13 @@ impl<D: Device> Heap<D> {
     /// Adds a segment and takes a block for what was asked, before anyone else can.
     ///
     /// `None` if the heap's tables are full; the segment is then given back to the device.
-    pub(crate) fn grow(self: &Arc<Self>, segment: Segment, ask: Ask) -> hal::Result<Option<Taken>> {
+    pub(crate) fn grow(self: &Arc<Self>, segment: NewSegment, ask: Request) -> hal::Result<Option<Allocated>> {
         let mut state = self.state.lock();
         let Some(id) = self.put_in(&mut state, segment) else {
             drop(state);
             let release = self.shared.underway.release();
             self.forget_made(segment);
-            self.free_memory(segment, &[], &mut Told::default())?;
+            self.free_memory(segment, &[], &mut CallbackOutcome::default())?;
             self.shared.totals.reserved.fetch_sub(segment.bytes, Relaxed);
             // Memory that this request cannot use is no reason for it to try again.
             release.cancel();
@@ -41,7 +41,7 @@ impl<D: Device> Heap<D> {
         };
         let base = segment.base.address();
         state.note_gain(TraceAction::SegmentAlloc, base, segment.bytes);
-        let State { shelf, policy, .. } = &mut *state;
+        let HeapState { shelf, policy, .. } = &mut *state;
         let taken = shelf
             .take_from(policy, id, policy.round(ask.requested))
             .map(|id| self.hand_out_carefully(&mut state, id, ask).0);
@@ -56,8 +56,8 @@ impl<D: Device> Heap<D> {
     }
 
     /// Puts a segment into the shelf, the index and the counters; `None` if the tables are full.
-    fn put_in(&self, state: &mut State<D>, segment: Segment) -> Option<SegmentId> {
-        let Segment { base, bytes, kind } = segment;
+    fn put_in(&self, state: &mut HeapState<D>, segment: NewSegment) -> Option<SegmentId> {
+        let NewSegment { base, bytes, kind } = segment;
         let id = state.shelf.add_segment(base.address(), bytes, kind)?;
         let order = self.shared.totals.segments.fetch_add(1, Relaxed);
         state.shelf.set_order(id, order);
@@ -71,8 +71,8 @@ impl<D: Device> Heap<D> {
     }
 
     /// Lets the segment's addresses be found.
-    fn index(&self, segment: Segment, id: SegmentId) {
-        let home = Home { heap: self.number, segment: id };
+    fn index(&self, segment: NewSegment, id: SegmentId) {
+        let home = SegmentRef { heap: self.number, segment: id };
         let index = &self.shared.index;
         index.insert(segment.base.address(), segment.bytes, home);
     }
@@ -104,7 +104,7 @@ impl<D: Device> Heap<D> {
             return Ok(0);
         };
         // A tracker's panic goes on once the segment is gone.
-        let mut told = Told::default();
+        let mut told = CallbackOutcome::default();
         let leaving = Leaving::begin(self, idle.id, segment);
         self.free_memory(segment, &guards, &mut told)?;
         leaving.end();
@@ -117,10 +117,10 @@ impl<D: Device> Heap<D> {
     }
 
     /// Lets an idle segment leave the heap; `None` if it is idle no longer.
-    fn begin_leaving(&self, idle: IdleSegment) -> Option<(Segment, Vec<Arc<Fence<D>>>)> {
+    fn begin_leaving(&self, idle: IdleSegment) -> Option<(NewSegment, Vec<Arc<Fence<D>>>)> {
         let mut state = self.state.lock();
         let (segment, guards) = state.shelf.begin_leaving(idle.id)?;
-        let segment = Segment { base: DevicePtr::new(segment.base)?, bytes: segment.bytes, kind: segment.kind };
+        let segment = NewSegment { base: DevicePtr::new(segment.base)?, bytes: segment.bytes, kind: segment.kind };
         self.publish(&mut state);
         Some((segment, guards))
     }
@@ -164,14 +164,19 @@ impl<D: Device> Heap<D> {
     }
 
     /// Forgets that the source of the heap's pool has made a segment.
-    fn forget_made(&self, segment: Segment) {
+    fn forget_made(&self, segment: NewSegment) {
         if let Some(pool) = self.pool() {
             pool.forget_made(segment.base.address());
         }
     }
 
     /// Waits for those who may still use a segment, and gives its memory back to the device.
-    fn free_memory(&self, segment: Segment, guards: &[Arc<Fence<D>>], told: &mut Told) -> hal::Result<()> {
+    fn free_memory(
+        &self,
+        segment: NewSegment,
+        guards: &[Arc<Fence<D>>],
+        told: &mut CallbackOutcome,
+    ) -> hal::Result<()> {
         Fence::record(&self.lane)?.wait()?;
         for guard in guards {
             guard.wait()?;
@@ -244,12 +249,12 @@ fn overlap(source: &str, base: DevicePtr, other: u64) -> SourceError {
 struct Leaving<'a, D: Device> {
     heap: &'a Heap<D>,
     id: SegmentId,
-    segment: Segment,
+    segment: NewSegment,
     has_left: bool,
 }
 
 impl<'a, D: Device> Leaving<'a, D> {
-    fn begin(heap: &'a Heap<D>, id: SegmentId, segment: Segment) -> Self {
+    fn begin(heap: &'a Heap<D>, id: SegmentId, segment: NewSegment) -> Self {
         // Before the device can give the addresses to another heap.
         let index = &heap.shared.index;
         index.remove(segment.base.address(), segment.bytes);
@@ -260,7 +265,7 @@ impl<'a, D: Device> Leaving<'a, D> {
     /// Forgets the segment, whose memory is gone.
     fn end(mut self) {
         self.has_left = true;
-        let Segment { kind, bytes, .. } = self.segment;
+        let NewSegment { kind, bytes, .. } = self.segment;
         let counters = &self.heap.counters;
         let mut state = self.heap.state.lock();
         state.shelf.leave(self.id);
@@ -274,7 +279,7 @@ impl<D: Device> Drop for Leaving<'_, D> {
         if self.has_left {
             return;
         }
-        let Segment { base, bytes, .. } = self.segment;
+        let NewSegment { base, bytes, .. } = self.segment;
         if let Some(pool) = self.heap.pool() {
             // It was there before, so it overlaps no other.
             let _ = pool.note_made(base.address(), bytes);

@@ -7,16 +7,16 @@ use cachette_hal::{self as hal, Device};
 
 use crate::blocks::BlockId;
 use crate::fence::Fence;
-use crate::heap::{Ask, Given, Guard, Heap, State, Taken};
-use crate::observe::callbacks::{Told, TraceAction};
+use crate::heap::{Allocated, Freed, Guard, Heap, HeapState, Request};
+use crate::observe::callbacks::{CallbackOutcome, TraceAction};
 use crate::observe::history::Level;
 use crate::stats::{Counted, Row};
-use crate::stream_state::Lane;
+use crate::stream_state::StreamState;
 
 impl<D: Device> Heap<D> {
     /// Takes the free block that fits best, unless the cache is off or blocks wait that may be free by now.
     #[cold]
-    pub(crate) fn take_unless_pending(self: &Arc<Self>, state: Guard<'_, D>, ask: Ask) -> Option<Taken> {
+    pub(crate) fn take_unless_pending(self: &Arc<Self>, state: Guard<'_, D>, ask: Request) -> Option<Allocated> {
         let (state, _gathered) = self.gather(state, Level::State);
         if state.away.any() || state.pending.needs_tending() || !self.shared.settings.caches.load(Relaxed) {
             return None;
@@ -27,7 +27,7 @@ impl<D: Device> Heap<D> {
     /// Takes the free block that fits best for the heap's own stream, once those that waited and need not are free.
     ///
     /// A failure to find out whether they need to is told if no other block fits.
-    pub(crate) fn take_tended(self: &Arc<Self>, ask: Ask) -> hal::Result<Option<Taken>> {
+    pub(crate) fn take_tended(self: &Arc<Self>, ask: Request) -> hal::Result<Option<Allocated>> {
         let tended = self.tend();
         self.reuse_in_capture();
         match self.take_carefully(self.state.lock(), ask) {
@@ -36,14 +36,14 @@ impl<D: Device> Heap<D> {
         }
     }
 
-    fn take_carefully(self: &Arc<Self>, mut state: Guard<'_, D>, ask: Ask) -> Option<Taken> {
+    fn take_carefully(self: &Arc<Self>, mut state: Guard<'_, D>, ask: Request) -> Option<Allocated> {
         if state.away.asleep {
             return None;
         }
         if state.policy.ages {
             state.shelf.clock = self.shared.settings.clock.fetch_add(1, Relaxed);
         }
-        let State { shelf, policy, .. } = &mut *state;
+        let HeapState { shelf, policy, .. } = &mut *state;
         let id = shelf.take(policy, policy.round(ask.requested));
         let taken = id.get().map(|id| self.hand_out_carefully(&mut state, id, ask));
         if state.shelf.is_loud() {
@@ -55,13 +55,18 @@ impl<D: Device> Heap<D> {
             self.shared.ledger.note(&self.counters);
         }
         if self.is_told(TraceAction::Alloc) {
-            self.tell_alloc(&taken, ask.requested, Told::default());
+            self.tell_alloc(&taken, ask.requested, CallbackOutcome::default());
         }
         Some(taken)
     }
 
     /// Hands out a block, and sees to it that the heap stays as long as it is allocated.
-    pub(crate) fn hand_out_carefully(self: &Arc<Self>, state: &mut State<D>, id: BlockId, ask: Ask) -> (Taken, bool) {
+    pub(crate) fn hand_out_carefully(
+        self: &Arc<Self>,
+        state: &mut HeapState<D>,
+        id: BlockId,
+        ask: Request,
+    ) -> (Allocated, bool) {
         if state.keepalive.is_none() {
             state.keepalive = Some(Arc::clone(self));
             state.refresh(&self.shared);
@@ -78,7 +83,7 @@ impl<D: Device> Heap<D> {
     }
 
     /// Takes the guards of a block that was taken for `lane`, but for those that `lane` waited for before.
-    pub(crate) fn guards_of(&self, taken: &Taken, lane: &Lane<D>) -> Vec<Arc<Fence<D>>> {
+    pub(crate) fn guards_of(&self, taken: &Allocated, lane: &StreamState<D>) -> Vec<Arc<Fence<D>>> {
         let mut state = self.state.lock();
         let mut guards = state.shelf.take_guards(taken.id);
         if lane.number() == self.lane.number() {
@@ -91,7 +96,7 @@ impl<D: Device> Heap<D> {
     }
 
     /// Remembers that `lane` was made to wait for `guards`.
-    pub(crate) fn note_waits(&self, guards: &[Arc<Fence<D>>], lane: &Lane<D>) {
+    pub(crate) fn note_waits(&self, guards: &[Arc<Fence<D>>], lane: &StreamState<D>) {
         if lane.number() != self.lane.number() {
             return;
         }
@@ -103,7 +108,7 @@ impl<D: Device> Heap<D> {
     }
 
     /// Puts a block back that was taken and did not reach its caller, behind the guards it had.
-    pub(crate) fn put_back(&self, taken: Taken, guards: Vec<Arc<Fence<D>>>) {
+    pub(crate) fn put_back(&self, taken: Allocated, guards: Vec<Arc<Fence<D>>>) {
         let mut state = self.state.lock();
         state.uses.remove(&taken.id);
         state.shelf.block_mut(taken.id).used = false;
@@ -111,7 +116,7 @@ impl<D: Device> Heap<D> {
     }
 
     #[cold]
-    pub(crate) fn give_carefully(&self, mut state: Guard<'_, D>, id: BlockId) -> Given<D> {
+    pub(crate) fn give_carefully(&self, mut state: Guard<'_, D>, id: BlockId) -> Freed<D> {
         // While the lock is let go nobody else may free the block by its address.
         let raw = std::mem::take(&mut state.shelf.block_mut(id).raw);
         let (mut state, _gathered) = self.gather(state, Level::All);
@@ -119,11 +124,11 @@ impl<D: Device> Heap<D> {
         if let Some(uses) = state.take_uses(id) {
             // Once the block does not count any more, another thread may free the last one.
             let heap = state.keepalive.clone();
-            return Given::careful(self.give_used(state, id, uses), heap);
+            return Freed::careful(self.give_used(state, id, uses), heap);
         }
         match self.give_plainly(state, id, Vec::new()) {
-            None => Given::DONE,
-            heap => Given::careful(Ok(()), heap),
+            None => Freed::DONE,
+            heap => Freed::careful(Ok(()), heap),
         }
     }
 
@@ -150,7 +155,7 @@ impl<D: Device> Heap<D> {
     }
 
     /// Moves a block that no other stream uses from its caller to the free ones.
-    pub(crate) fn become_free_now(&self, state: &mut State<D>, id: BlockId, guards: Vec<Arc<Fence<D>>>) {
+    pub(crate) fn become_free_now(&self, state: &mut HeapState<D>, id: BlockId, guards: Vec<Arc<Fence<D>>>) {
         let block = state.shelf.block(id);
         let (kind, bytes) = (block.kind, block.bytes());
         let (address, requested) = (block.address, block.requested);
@@ -164,7 +169,7 @@ impl<D: Device> Heap<D> {
     }
 
     /// What keeps the heap alive, once it is closed and nothing is allocated any more.
-    pub(crate) fn let_go(&self, state: &mut State<D>) -> Option<Arc<Self>> {
+    pub(crate) fn let_go(&self, state: &mut HeapState<D>) -> Option<Arc<Self>> {
         let unused = self.counters.now(Row::All, Counted::Allocations) == 0;
         if state.closed && unused { state.keepalive.take() } else { None }
     }

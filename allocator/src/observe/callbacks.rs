@@ -32,37 +32,37 @@ pub struct TraceEvent {
     pub pool: PoolId,
 }
 
-type Tracker = dyn Fn(&TraceEvent) + Send + Sync;
-type OomObserver = dyn Fn(&OutOfMemory) + Send + Sync;
-type LeakObserver = dyn Fn(&[LeakedAllocation]) + Send + Sync;
-type Reliever = dyn Fn() -> bool + Send + Sync;
+type TraceCallback = dyn Fn(&TraceEvent) + Send + Sync;
+type OomCallback = dyn Fn(&OutOfMemory) + Send + Sync;
+type LeakCallback = dyn Fn(&[LeakedAllocation]) + Send + Sync;
+type FreeMemoryCallback = dyn Fn() -> bool + Send + Sync;
 
 /// Those who watch an allocator. They are called on the thread of the request, with no lock held.
 #[derive(Default)]
-pub(crate) struct Observers {
+pub(crate) struct Callbacks {
     /// Whether there is any tracker; relaxed, since a tracker added now may miss what happens now.
     tracked: AtomicBool,
-    trackers: RwLock<Vec<Arc<Tracker>>>,
-    oom: RwLock<Vec<Arc<OomObserver>>>,
-    relievers: RwLock<Vec<Arc<Reliever>>>,
-    leaks: RwLock<Vec<Arc<LeakObserver>>>,
+    trackers: RwLock<Vec<Arc<TraceCallback>>>,
+    oom: RwLock<Vec<Arc<OomCallback>>>,
+    relievers: RwLock<Vec<Arc<FreeMemoryCallback>>>,
+    leaks: RwLock<Vec<Arc<LeakCallback>>>,
 }
 
-impl Observers {
-    pub(crate) fn track(&self, tracker: Arc<Tracker>) {
+impl Callbacks {
+    pub(crate) fn track(&self, tracker: Arc<TraceCallback>) {
         push(&self.trackers, tracker);
         self.tracked.store(true, Ordering::Relaxed);
     }
 
-    pub(crate) fn on_oom(&self, observer: Arc<OomObserver>) {
+    pub(crate) fn on_oom(&self, observer: Arc<OomCallback>) {
         push(&self.oom, observer);
     }
 
-    pub(crate) fn on_pressure(&self, reliever: Arc<Reliever>) {
+    pub(crate) fn on_pressure(&self, reliever: Arc<FreeMemoryCallback>) {
         push(&self.relievers, reliever);
     }
 
-    pub(crate) fn on_leak(&self, observer: Arc<LeakObserver>) {
+    pub(crate) fn on_leak(&self, observer: Arc<LeakCallback>) {
         push(&self.leaks, observer);
     }
 
@@ -72,11 +72,11 @@ impl Observers {
     }
 
     /// Tells every tracker.
-    pub(crate) fn event(&self, event: &TraceEvent) -> Told {
-        let mut told = Told::default();
+    pub(crate) fn event(&self, event: &TraceEvent) -> CallbackOutcome {
+        let mut told = CallbackOutcome::default();
         for tracker in copy(&self.trackers) {
             let outcome = catch_unwind(AssertUnwindSafe(|| tracker(event)));
-            told = told.and(Told(outcome.err()));
+            told = told.and(CallbackOutcome(outcome.err()));
         }
         told
     }
@@ -104,9 +104,9 @@ impl Observers {
 /// If one of them panicked, the panic continues when this value is dropped. So the allocator can first finish what it
 /// began, and no block is lost.
 #[derive(Debug, Default)]
-pub(crate) struct Told(Option<Box<dyn Any + Send>>);
+pub(crate) struct CallbackOutcome(Option<Box<dyn Any + Send>>);
 
-impl Told {
+impl CallbackOutcome {
     /// Whether a tracker panicked.
     pub(crate) const fn is_panic(&self) -> bool {
         self.0.is_some()
@@ -118,7 +118,7 @@ impl Told {
     }
 }
 
-impl Drop for Told {
+impl Drop for CallbackOutcome {
     fn drop(&mut self) {
         if let Some(panic) = self.0.take()
             && !thread::panicking()
@@ -128,9 +128,9 @@ impl Drop for Told {
     }
 }
 
-impl fmt::Debug for Observers {
+impl fmt::Debug for Callbacks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Observers")
+        f.debug_struct("Callbacks")
             .field("trackers", &copy(&self.trackers).len())
             .field("oom", &copy(&self.oom).len())
             .field("relievers", &copy(&self.relievers).len())

@@ -54,7 +54,7 @@ impl Metrics {
         let device = self.device.0.to_string();
         let mut common = vec![("device", device.as_str())];
         common.extend_from_slice(labels);
-        let mut page = Page { out, labels: &common };
+        let mut page = MetricsText { out, labels: &common };
         for (name, help, array) in self.gauges() {
             page.array(name, help, array, |stat| stat.current)?;
             let peak = format!("{name}_peak");
@@ -127,12 +127,12 @@ impl fmt::Display for Metrics {
 }
 
 /// A page that is being written.
-struct Page<'a, W> {
+struct MetricsText<'a, W> {
     out: &'a mut W,
     labels: &'a [(&'a str, &'a str)],
 }
 
-impl<W: Write> Page<'_, W> {
+impl<W: Write> MetricsText<'_, W> {
     /// Writes what a figure is.
     fn head(&mut self, name: &str, help: &str, kind: &str) -> fmt::Result {
         writeln!(self.out, "# HELP cachette_{name} {help}")?;

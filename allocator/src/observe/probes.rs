@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use cachette_hal::{Device, StreamRef};
 
-use crate::device_state::Shared;
+use crate::device_state::DeviceState;
 
 cfg_if::cfg_if! {
     if #[cfg(all(feature = "probes", target_os = "linux"))] {
@@ -26,7 +26,7 @@ cfg_if::cfg_if! {
         /// Memory goes to its caller.
         #[inline(always)]
         pub(crate) fn malloc<D: Device>(
-            shared: &Arc<Shared<D>>,
+            shared: &Arc<DeviceState<D>>,
             address: u64,
             bytes: u64,
             stream: StreamRef,
@@ -47,7 +47,7 @@ cfg_if::cfg_if! {
         #[cold]
         #[inline(never)]
         fn tell_malloc<D: Device>(
-            shared: &Arc<Shared<D>>,
+            shared: &Arc<DeviceState<D>>,
             address: u64,
             bytes: u64,
             stream: StreamRef,
@@ -70,7 +70,7 @@ cfg_if::cfg_if! {
         /// Tells nobody.
         #[inline(always)]
         pub(crate) const fn malloc<D: Device>(
-            _shared: &Arc<Shared<D>>,
+            _shared: &Arc<DeviceState<D>>,
             _address: u64,
             _bytes: u64,
             _stream: StreamRef,

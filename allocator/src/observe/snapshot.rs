@@ -33,8 +33,8 @@ use cachette_hal::{Device, StreamRef};
 use crate::allocator::Allocator;
 use crate::heap::HeapCopy;
 use crate::observe::callbacks::TraceEvent;
-use crate::observe::history::{self, Place, Scale};
-use crate::observe::snapshot::build::Building;
+use crate::observe::history::{self, CallSite, Scale};
+use crate::observe::snapshot::build::SnapshotBuilder;
 use crate::pool::{self, Pool};
 
 /// What a snapshot is to hold.
@@ -87,7 +87,7 @@ impl<D: Device> Allocator<D> {
         let recording = shared.history.current();
         let _gathered = shared.history.gather(history::Level::All);
         let device = self.device_info().ordinal.0;
-        let mut building = Building::new(device, recording.as_ref());
+        let mut building = SnapshotBuilder::new(device, recording.as_ref());
         let mut used = 0;
         for heap in self.inner().heaps.all() {
             let of = heap.pool().map_or(pool::PoolId::DEFAULT, |pool| pool.id);
@@ -112,7 +112,7 @@ impl<D: Device> Allocator<D> {
     fn note_snapshot(&self, pool: pool::PoolId, used: u64) {
         let shared = &self.inner().shared;
         if let Some(recording) = shared.history.current() {
-            let place = Place { stream: 0, pool: recording.number_of(pool) };
+            let place = CallSite { stream: 0, pool: recording.number_of(pool) };
             recording.write_own((TraceAction::Snapshot, 0, used), place);
         }
         if shared.observers.is_tracked() {

@@ -6,8 +6,8 @@ use std::slice;
 
 use cachette_hal::{AnyDevice, Device, DevicePtr};
 
-use super::bucket::Place;
-use super::cache::{Cache, Taken};
+use super::bucket::PinnedPlace;
+use super::cache::{Cache, PinnedBlock};
 use crate::error::Error;
 use crate::stream_state::Stream;
 
@@ -20,7 +20,7 @@ pub struct PinnedAllocation<D: Device = AnyDevice> {
     cache: NonNull<Cache<D>>,
     ptr: NonNull<u8>,
     requested: usize,
-    place: Place,
+    place: PinnedPlace,
 }
 
 // SAFETY: the pointer to the cache is to something `Sync`; the memory is this owner's alone, and no thread's.
@@ -32,12 +32,12 @@ unsafe impl<D: Device> Sync for PinnedAllocation<D> {}
 impl<D: Device> PinnedAllocation<D> {
     /// No memory.
     pub(super) const fn empty() -> Self {
-        Self { cache: NonNull::dangling(), ptr: NonNull::dangling(), requested: 0, place: Place::NOWHERE }
+        Self { cache: NonNull::dangling(), ptr: NonNull::dangling(), requested: 0, place: PinnedPlace::NOWHERE }
     }
 
     /// Owns a block that was taken from `cache`.
     #[inline(always)]
-    pub(super) fn new(cache: &Cache<D>, taken: Taken, requested: usize) -> Self {
+    pub(super) fn new(cache: &Cache<D>, taken: PinnedBlock, requested: usize) -> Self {
         Self { cache: NonNull::from(cache), ptr: taken.ptr, requested, place: taken.place }
     }
 
@@ -124,14 +124,14 @@ impl<D: Device> PinnedAllocation<D> {
         if !cache.shared.origin.is_inherited() {
             cache.bucket(self.place).lock().make_raw(self.place.slot);
         }
-        self.place = Place::NOWHERE;
+        self.place = PinnedPlace::NOWHERE;
         self.ptr.as_ptr()
     }
 
     /// The cache that the block goes back to, if there is a block.
     #[inline(always)]
     fn cache(&self) -> Option<&Cache<D>> {
-        if self.place == Place::NOWHERE {
+        if self.place == PinnedPlace::NOWHERE {
             return None;
         }
         // SAFETY: it is alive while any block of it has an owner, and this is the owner of one.

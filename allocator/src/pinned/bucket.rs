@@ -7,20 +7,20 @@ use std::sync::Arc;
 
 use cachette_hal::Device;
 
-use super::memory::Memory;
+use super::memory::PinnedMemory;
 use super::stats::Counts;
-use super::uses::{Keeper, Uses};
-use crate::stream_state::Lane;
+use super::uses::{GraphOwner, PinnedUses};
+use crate::stream_state::StreamState;
 
 /// Which block: the bucket it is of, and its slot there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct PinnedPlace {
     /// log2 of the size.
     pub(super) bucket: u8,
     pub(super) slot: u32,
 }
 
-impl Place {
+impl PinnedPlace {
     /// No block.
     pub(super) const NOWHERE: Self = Self { bucket: u8::MAX, slot: 0 };
 
@@ -32,7 +32,7 @@ impl Place {
 
 /// Who has a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum PinnedState {
     /// There is no block in the slot.
     Vacant,
     /// Nobody; it is in the list of free blocks.
@@ -42,7 +42,7 @@ pub(super) enum State {
     /// Whoever knows its address.
     Raw,
     /// Streams or graphs; its caller has freed it.
-    Pending,
+    PinnedPending,
     /// The driver takes it back just now.
     Leaving,
 }
@@ -50,7 +50,7 @@ pub(super) enum State {
 /// The blocks of one size.
 #[derive(Debug)]
 pub(super) struct Bucket<D: Device> {
-    slots: Vec<Slot<D>>,
+    slots: Vec<PinnedSlot<D>>,
     /// The free blocks, the one freed last at the end; never longer than `slots`, which it has room for.
     free: Vec<u32>,
     vacant: Vec<u32>,
@@ -60,13 +60,13 @@ pub(super) struct Bucket<D: Device> {
 }
 
 #[derive(Debug)]
-struct Slot<D: Device> {
-    memory: Memory,
-    state: State,
+struct PinnedSlot<D: Device> {
+    memory: PinnedMemory,
+    state: PinnedState,
     /// What the caller asked for.
     requested: usize,
     /// Who was recorded to use it; empty unless it is `Owned` or `Raw`.
-    uses: Option<Box<Uses<D>>>,
+    uses: Option<Box<PinnedUses<D>>>,
 }
 
 impl<D: Device> Default for Bucket<D> {
@@ -81,7 +81,7 @@ impl<D: Device> Bucket<D> {
     pub(super) fn take(&mut self, requested: usize, raw: bool) -> Option<(u32, NonNull<u8>)> {
         let index = self.free.pop()?;
         let slot = &mut self.slots[index as usize];
-        slot.state = if raw { State::Raw } else { State::Owned };
+        slot.state = if raw { PinnedState::Raw } else { PinnedState::Owned };
         slot.requested = requested;
         let ptr = slot.memory.ptr;
         self.counts.raise();
@@ -94,7 +94,7 @@ impl<D: Device> Bucket<D> {
         let slot = &mut self.slots[index as usize];
         let plain = slot.uses.is_none() && !self.closed;
         if plain {
-            slot.state = State::Free;
+            slot.state = PinnedState::Free;
             self.free.push(index);
             self.counts.lower();
         }
@@ -102,23 +102,28 @@ impl<D: Device> Bucket<D> {
     }
 
     /// Takes a block back from its caller, to be freed later; who uses it, and whether the allocator is gone.
-    pub(super) fn suspend(&mut self, index: u32) -> (Uses<D>, bool) {
+    pub(super) fn suspend(&mut self, index: u32) -> (PinnedUses<D>, bool) {
         let slot = &mut self.slots[index as usize];
-        slot.state = State::Pending;
+        slot.state = PinnedState::PinnedPending;
         let uses = slot.uses.take().map(|uses| *uses);
         (uses.unwrap_or_default(), self.closed)
     }
 
     /// Frees a block that nobody uses any more.
     pub(super) fn free(&mut self, index: u32) {
-        self.slots[index as usize].state = State::Free;
+        self.slots[index as usize].state = PinnedState::Free;
         self.free.push(index);
         self.counts.lower();
     }
 
     /// Adds a block that was just made for a caller; its slot.
-    pub(super) fn add(&mut self, memory: Memory, requested: usize, raw: bool) -> u32 {
-        let slot = Slot { memory, state: if raw { State::Raw } else { State::Owned }, requested, uses: None };
+    pub(super) fn add(&mut self, memory: PinnedMemory, requested: usize, raw: bool) -> u32 {
+        let slot = PinnedSlot {
+            memory,
+            state: if raw { PinnedState::Raw } else { PinnedState::Owned },
+            requested,
+            uses: None,
+        };
         self.counts.raise();
         if let Some(index) = self.vacant.pop() {
             self.slots[index as usize] = slot;
@@ -130,14 +135,14 @@ impl<D: Device> Bucket<D> {
     }
 
     /// Takes every free block out of the list, but for those of the reserve segment.
-    pub(super) fn begin_leaving(&mut self) -> Vec<(u32, Memory)> {
+    pub(super) fn begin_leaving(&mut self) -> Vec<(u32, PinnedMemory)> {
         let slots = &mut self.slots;
         let mut leaving = Vec::new();
         self.free.retain(|index| {
             let slot = &mut slots[*index as usize];
             let stays = slot.memory.is_of_reserve();
             if !stays {
-                slot.state = State::Leaving;
+                slot.state = PinnedState::Leaving;
                 leaving.push((*index, slot.memory));
             }
             stays
@@ -149,50 +154,50 @@ impl<D: Device> Bucket<D> {
     pub(super) fn end_leaving(&mut self, index: u32, gone: bool) {
         let slot = &mut self.slots[index as usize];
         if gone {
-            slot.state = State::Vacant;
+            slot.state = PinnedState::Vacant;
             self.vacant.push(index);
         } else {
-            slot.state = State::Free;
+            slot.state = PinnedState::Free;
             self.free.push(index);
         }
     }
 
     /// Remembers a use of a block that a caller has.
-    pub(super) fn note_use(&mut self, index: u32, lane: &Arc<Lane<D>>, keeper: Option<Keeper>) {
+    pub(super) fn note_use(&mut self, index: u32, lane: &Arc<StreamState<D>>, keeper: Option<GraphOwner>) {
         let uses = &mut self.slots[index as usize].uses;
         uses.get_or_insert_default().add(lane, keeper);
     }
 
     /// Leaves an owned block to whoever knows its address.
     pub(super) fn make_raw(&mut self, index: u32) {
-        self.slots[index as usize].state = State::Raw;
+        self.slots[index as usize].state = PinnedState::Raw;
     }
 
     /// Who has the block in a slot, if it is the one at `address`.
-    pub(super) fn state_at(&self, index: u32, address: usize) -> State {
+    pub(super) fn state_at(&self, index: u32, address: usize) -> PinnedState {
         match self.slots.get(index as usize) {
             Some(slot) if slot.memory.address() == address => slot.state,
-            _ => State::Vacant,
+            _ => PinnedState::Vacant,
         }
     }
 
     /// Lets no freed block serve any more; how many have owners, who will free them.
     pub(super) fn close(&mut self) -> usize {
         self.closed = true;
-        let owned = |slot: &&Slot<D>| slot.state == State::Owned;
+        let owned = |slot: &&PinnedSlot<D>| slot.state == PinnedState::Owned;
         self.slots.iter().filter(owned).count()
     }
 
     /// The addresses of blocks known by these alone, and the bytes asked for.
     pub(super) fn raw(&self) -> impl Iterator<Item = (usize, usize)> {
-        let raw = |slot: &&Slot<D>| slot.state == State::Raw;
+        let raw = |slot: &&PinnedSlot<D>| slot.state == PinnedState::Raw;
         let blocks = self.slots.iter().filter(raw);
         blocks.map(|slot| (slot.memory.address(), slot.requested))
     }
 
     /// Whether a block of the reserve segment is not free.
     pub(super) fn uses_reserve(&self) -> bool {
-        let used = |slot: &Slot<D>| slot.memory.is_of_reserve() && slot.state != State::Free;
+        let used = |slot: &PinnedSlot<D>| slot.memory.is_of_reserve() && slot.state != PinnedState::Free;
         self.slots.iter().any(used)
     }
 }

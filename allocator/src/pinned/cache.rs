@@ -11,14 +11,14 @@ use std::time::Instant;
 use cachette_hal::owned::RelaxedCapture;
 use cachette_hal::{self as hal, Device, HostMemory, StreamRef};
 
-use super::bucket::{Bucket, Place};
-use super::memory::Memory;
-use super::pending::Pending;
-use super::reserve::Reserve;
-use super::stats::{PinnedStats, Totals};
-use super::uses::Uses;
+use super::bucket::{Bucket, PinnedPlace};
+use super::memory::PinnedMemory;
+use super::pending::PinnedPending;
+use super::reserve::PinnedReserve;
+use super::stats::{PinnedStats, PinnedTotals};
+use super::uses::PinnedUses;
 use super::worker::{self, Worker};
-use crate::device_state::Shared;
+use crate::device_state::DeviceState;
 use crate::error::Error;
 use crate::observe::leak::LeakedAllocation;
 use crate::pool::route::Routes;
@@ -33,18 +33,18 @@ const BUCKETS: usize = 64;
 /// No lock is taken inside another, and no driver call is made in one that a hit or a free takes.
 #[derive(Debug)]
 pub(crate) struct Cache<D: Device> {
-    pub(super) shared: Arc<Shared<D>>,
+    pub(super) shared: Arc<DeviceState<D>>,
     /// They tell the pool of a capture.
     pub(super) routes: Arc<Routes>,
     /// By log2 of the size.
     buckets: [Lock<Bucket<D>>; BUCKETS],
     /// Where each block is, by the address of its first byte.
-    pub(super) table: Lock<BTreeMap<usize, Place>>,
-    pub(super) pending: Lock<Pending<D>>,
+    pub(super) table: Lock<BTreeMap<usize, PinnedPlace>>,
+    pub(super) pending: Lock<PinnedPending<D>>,
     /// Held by the thread that asks whether points have passed.
     pub(super) turn: Mutex<()>,
-    pub(super) reserve: Mutex<Reserve>,
-    pub(super) totals: Mutex<Totals>,
+    pub(super) reserve: Mutex<PinnedReserve>,
+    pub(super) totals: Mutex<PinnedTotals>,
     pub(super) worker: Worker,
     pub(super) spawn: fn(Arc<Self>) -> io::Result<JoinHandle<()>>,
     /// Leads to itself.
@@ -57,21 +57,21 @@ pub(crate) struct Cache<D: Device> {
 
 /// A block for a caller.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Taken {
-    pub(super) place: Place,
+pub(super) struct PinnedBlock {
+    pub(super) place: PinnedPlace,
     pub(super) ptr: NonNull<u8>,
 }
 
 /// The lock of a bucket, held.
-pub(super) type Guard<'a, D> = lock::Guard<'a, Bucket<D>>;
+pub(super) type BucketGuard<'a, D> = lock::Guard<'a, Bucket<D>>;
 
 /// What is left to do for a block that its caller freed; it keeps the cache until that is done.
 #[derive(Debug)]
 #[must_use = "the block is lost without `end`"]
-pub(super) struct Given<D: Device> {
+pub(super) struct PinnedFreed<D: Device> {
     cache: Arc<Cache<D>>,
-    place: Place,
-    uses: Uses<D>,
+    place: PinnedPlace,
+    uses: PinnedUses<D>,
     closed: bool,
 }
 
@@ -81,7 +81,7 @@ pub(super) fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl<D: Device> Cache<D> {
-    pub(crate) fn new(shared: &Arc<Shared<D>>, routes: &Arc<Routes>) -> Arc<Self>
+    pub(crate) fn new(shared: &Arc<DeviceState<D>>, routes: &Arc<Routes>) -> Arc<Self>
     where
         D: 'static,
     {
@@ -104,7 +104,7 @@ impl<D: Device> Cache<D> {
 
     /// Takes a block for `bytes` bytes, of which there is at least one.
     #[inline]
-    pub(super) fn take(&self, bytes: usize, raw: bool) -> Result<Taken, Error> {
+    pub(super) fn take(&self, bytes: usize, raw: bool) -> Result<PinnedBlock, Error> {
         if bytes as u64 >= TOO_LARGE {
             let bytes = bytes as u64;
             return Err(Error::TooLarge { bytes });
@@ -118,20 +118,20 @@ impl<D: Device> Cache<D> {
 
     /// Takes the block of a bucket that was freed last; none in a forked child.
     #[inline(always)]
-    pub(super) fn take_free(&self, bucket: u8, bytes: usize, raw: bool) -> Option<Taken> {
+    pub(super) fn take_free(&self, bucket: u8, bytes: usize, raw: bool) -> Option<PinnedBlock> {
         let lock = &self.buckets[usize::from(bucket)];
         let mut entered = match lock::enter(lock) {
             Some(entered) => entered,
             None => lock::share_often(lock, &self.shared.origin)?,
         };
         let taken = entered.take(bytes, raw);
-        taken.map(|(slot, ptr)| Taken { place: Place { bucket, slot }, ptr })
+        taken.map(|(slot, ptr)| PinnedBlock { place: PinnedPlace { bucket, slot }, ptr })
     }
 
     /// Takes a block back from its caller, but not in a forked child. Where that is not all, the rest is
-    /// [`Given::end`].
+    /// [`PinnedFreed::end`].
     #[inline]
-    pub(super) fn give(&self, place: Place) -> Option<Given<D>> {
+    pub(super) fn give(&self, place: PinnedPlace) -> Option<PinnedFreed<D>> {
         let bucket = match lock::enter(self.bucket(place)) {
             Some(bucket) => bucket,
             None => lock::share_often(self.bucket(place), &self.shared.origin)?,
@@ -141,7 +141,7 @@ impl<D: Device> Cache<D> {
 
     /// The same with the lock of its bucket held.
     #[inline(always)]
-    pub(super) fn give_held(&self, mut bucket: Guard<'_, D>, place: Place) -> Option<Given<D>> {
+    pub(super) fn give_held(&self, mut bucket: BucketGuard<'_, D>, place: PinnedPlace) -> Option<PinnedFreed<D>> {
         if bucket.give(place.slot) {
             return None;
         }
@@ -149,15 +149,15 @@ impl<D: Device> Cache<D> {
     }
 
     #[cold]
-    fn suspend(&self, mut bucket: Guard<'_, D>, place: Place) -> Given<D> {
+    fn suspend(&self, mut bucket: BucketGuard<'_, D>, place: PinnedPlace) -> PinnedFreed<D> {
         // As long as the block has its owner, the cache lives.
         let cache = self.me.upgrade().expect("the cache outlives its blocks");
         let (uses, closed) = bucket.suspend(place.slot);
-        Given { cache, place, uses, closed }
+        PinnedFreed { cache, place, uses, closed }
     }
 
     #[inline(always)]
-    pub(super) fn bucket(&self, place: Place) -> &Lock<Bucket<D>> {
+    pub(super) fn bucket(&self, place: PinnedPlace) -> &Lock<Bucket<D>> {
         &self.buckets[usize::from(place.bucket)]
     }
 
@@ -184,7 +184,7 @@ impl<D: Device> Cache<D> {
         for (index, bucket) in (0..).zip(&self.buckets) {
             let leaving = bucket.lock().begin_leaving();
             for (slot, memory) in leaving {
-                let place = Place { bucket: index, slot };
+                let place = PinnedPlace { bucket: index, slot };
                 let gone = self.give_back(place, memory);
                 bytes += gone.map_or(0, |()| place.bytes() as u64);
                 result = result.and(gone);
@@ -194,7 +194,7 @@ impl<D: Device> Cache<D> {
     }
 
     /// Gives one block back that has left the list of free ones; after a failure it is there again.
-    fn give_back(&self, place: Place, memory: Memory) -> hal::Result<()> {
+    fn give_back(&self, place: PinnedPlace, memory: PinnedMemory) -> hal::Result<()> {
         // Before it goes: the driver may hand the same address to another thread at once.
         self.table.lock().remove(&memory.address());
         let gone = self.give_back_memory(memory);
@@ -208,7 +208,7 @@ impl<D: Device> Cache<D> {
         gone
     }
 
-    fn give_back_memory(&self, memory: Memory) -> hal::Result<()> {
+    fn give_back_memory(&self, memory: PinnedMemory) -> hal::Result<()> {
         let begun = Instant::now();
         // SAFETY: 1. the memory was made with this driver, and has just left the list that led to it. 2. It was free,
         // so its caller is done with it, and its recorded uses have ended.
@@ -300,7 +300,7 @@ impl<D: Device> Cache<D> {
     }
 }
 
-impl<D: Device> Given<D> {
+impl<D: Device> PinnedFreed<D> {
     /// Marks the uses of the block, so that it becomes free after them.
     pub(super) fn end(self) -> hal::Result<()> {
         let Self { cache, place, uses, closed } = self;

@@ -13,37 +13,37 @@ pub(super) const PAGE: usize = 4096;
 
 /// Pinned memory, and how it was made.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Memory {
+pub(super) struct PinnedMemory {
     pub(super) ptr: NonNull<u8>,
-    origin: Origin,
+    origin: PinnedOrigin,
 }
 
 /// How memory was made.
 #[derive(Clone, Copy, Debug)]
-enum Origin {
+enum PinnedOrigin {
     /// By the driver.
     Driver,
     /// By the program's own allocator, at `base`; then registered.
     Registered { base: NonNull<u8>, layout: Layout },
     /// It is a part of the reserve segment.
-    Reserve,
+    PinnedReserve,
 }
 
 // SAFETY: the pointers are only numbers here; the memory belongs to no thread.
-unsafe impl Send for Memory {}
+unsafe impl Send for PinnedMemory {}
 
-impl Memory {
+impl PinnedMemory {
     /// Makes memory in the way that `config` says; every byte is initialised.
     pub(super) fn make(driver: &dyn HostMemory, bytes: usize, config: &Config) -> hal::Result<Self> {
         if config.pinned_use_host_register() {
             return Self::register(driver, bytes, config.pinned_register_threads() as usize);
         }
-        Ok(Self { ptr: driver.allocate_pinned(bytes)?, origin: Origin::Driver })
+        Ok(Self { ptr: driver.allocate_pinned(bytes)?, origin: PinnedOrigin::Driver })
     }
 
     /// A part of the reserve segment.
     pub(super) const fn of_reserve(ptr: NonNull<u8>) -> Self {
-        Self { ptr, origin: Origin::Reserve }
+        Self { ptr, origin: PinnedOrigin::PinnedReserve }
     }
 
     fn register(driver: &dyn HostMemory, bytes: usize, threads: usize) -> hal::Result<Self> {
@@ -54,7 +54,7 @@ impl Memory {
         let layout = Layout::from_size_align(bytes + PAGE, 1).map_err(|_| exhausted)?;
         // SAFETY: the layout has at least a page.
         let base = NonNull::new(unsafe { alloc::alloc_zeroed(layout) }).ok_or(exhausted)?;
-        let memory = Self { ptr: next_page(base), origin: Origin::Registered { base, layout } };
+        let memory = Self { ptr: next_page(base), origin: PinnedOrigin::Registered { base, layout } };
         // SAFETY: `bytes` bytes from the first page on lie in what was allocated just now, and nobody knows them.
         unsafe { prefault::touch(memory.ptr, bytes, threads) };
         // SAFETY: the range is allocated, and stays so until it is unregistered.
@@ -75,20 +75,20 @@ impl Memory {
     pub(super) unsafe fn give_back(self, driver: &dyn HostMemory) -> hal::Result<()> {
         match self.origin {
             // SAFETY: 1. and 2. the caller's promises.
-            Origin::Driver => unsafe { driver.free_pinned(self.ptr) },
-            Origin::Registered { base, layout } => {
+            PinnedOrigin::Driver => unsafe { driver.free_pinned(self.ptr) },
+            PinnedOrigin::Registered { base, layout } => {
                 // SAFETY: 1. and 2. the caller's promises.
                 unsafe { driver.unregister(self.ptr) }?;
                 // SAFETY: it was allocated with this layout, and no driver has it any more.
                 unsafe { alloc::dealloc(base.as_ptr(), layout) };
                 Ok(())
             }
-            Origin::Reserve => Ok(()),
+            PinnedOrigin::PinnedReserve => Ok(()),
         }
     }
 
     pub(super) const fn is_of_reserve(self) -> bool {
-        matches!(self.origin, Origin::Reserve)
+        matches!(self.origin, PinnedOrigin::PinnedReserve)
     }
 
     /// The first byte, as a number.

@@ -6,9 +6,9 @@ use std::time::Instant;
 use cachette_hal::owned::RelaxedCapture;
 use cachette_hal::{self as hal, Device, ErrorKind};
 
-use super::bucket::Place;
-use super::cache::{Cache, Taken, unpoisoned};
-use super::memory::Memory;
+use super::bucket::PinnedPlace;
+use super::cache::{Cache, PinnedBlock, unpoisoned};
+use super::memory::PinnedMemory;
 use crate::config::Config;
 use crate::error::Error;
 use crate::sync::lock;
@@ -18,7 +18,7 @@ impl<D: Device> Cache<D> {
     /// one from the driver again after it has got all free blocks back, or after all uses have ended.
     #[cold]
     #[inline(never)]
-    pub(super) fn take_slowly(&self, bucket: u8, requested: usize, raw: bool) -> Result<Taken, Error> {
+    pub(super) fn take_slowly(&self, bucket: u8, requested: usize, raw: bool) -> Result<PinnedBlock, Error> {
         self.shared.origin.check()?;
         self.driver()?;
         lock::prepare();
@@ -51,7 +51,7 @@ impl<D: Device> Cache<D> {
     }
 
     /// Makes a block; `None` if there is no memory for it.
-    fn obtain(&self, bucket: u8, requested: usize, raw: bool) -> hal::Result<Option<Taken>> {
+    fn obtain(&self, bucket: u8, requested: usize, raw: bool) -> hal::Result<Option<PinnedBlock>> {
         let bytes = 1 << bucket;
         let config = self.shared.settings.config();
         let memory = match self.cut_reserve(bytes, &config) {
@@ -62,18 +62,18 @@ impl<D: Device> Cache<D> {
                 Err(error) => return Err(error),
             },
         };
-        let mut guard = self.bucket(Place { bucket, slot: 0 }).lock();
+        let mut guard = self.bucket(PinnedPlace { bucket, slot: 0 }).lock();
         let slot = guard.add(memory, requested, raw);
         drop(guard);
-        let place = Place { bucket, slot };
+        let place = PinnedPlace { bucket, slot };
         self.table.lock().insert(memory.address(), place);
         unpoisoned(&self.totals).added(bytes);
         let ptr = memory.ptr;
-        Ok(Some(Taken { place, ptr }))
+        Ok(Some(PinnedBlock { place, ptr }))
     }
 
     /// Cuts a block off the reserve segment, which is made at the first request if there is to be one.
-    fn cut_reserve(&self, bytes: usize, config: &Config) -> Option<Memory> {
+    fn cut_reserve(&self, bytes: usize, config: &Config) -> Option<PinnedMemory> {
         let wanted = usize::try_from(config.pinned_reserve_segment_bytes()?).ok()?;
         // Only misses come here. One that comes while the segment is being made wants a part of it.
         let mut reserve = unpoisoned(&self.reserve);
@@ -86,9 +86,9 @@ impl<D: Device> Cache<D> {
     }
 
     /// Asks the driver for memory.
-    fn make(&self, bytes: usize, config: &Config) -> hal::Result<Memory> {
+    fn make(&self, bytes: usize, config: &Config) -> hal::Result<PinnedMemory> {
         let begun = Instant::now();
-        let memory = Memory::make(self.driver()?, bytes, config)?;
+        let memory = PinnedMemory::make(self.driver()?, bytes, config)?;
         unpoisoned(&self.totals).made(begun.elapsed());
         Ok(memory)
     }

@@ -7,24 +7,24 @@ use std::sync::Arc;
 
 use cachette_hal::Device;
 
-use super::bucket::Place;
-use super::uses::{Keeper, Uses};
+use super::bucket::PinnedPlace;
+use super::uses::{GraphOwner, PinnedUses};
 use crate::fence::Fence;
 
 /// Blocks that their callers freed while streams or graphs still use them. Each is in one of the lists.
 #[derive(Debug)]
-pub(super) struct Pending<D: Device> {
+pub(super) struct PinnedPending<D: Device> {
     /// For every lane that uses such blocks, by number, the points to wait for, in the order they were marked.
-    queues: Vec<(u64, VecDeque<Waiting<D>>)>,
+    queues: Vec<(u64, VecDeque<PinnedWaiting<D>>)>,
     /// Blocks whose uses are not marked yet: the driver failed, or a stream that uses them is captured.
-    unmarked: Vec<(Place, Uses<D>)>,
+    unmarked: Vec<(PinnedPlace, PinnedUses<D>)>,
     /// Blocks that only graphs use.
     kept: Vec<Waiter>,
 }
 
 /// One point that a block waits for.
 #[derive(Debug)]
-struct Waiting<D: Device> {
+struct PinnedWaiting<D: Device> {
     fence: Arc<Fence<D>>,
     /// Shared by all points of the block, so that whoever lets go last knows that it waits for no more.
     waiter: Arc<Waiter>,
@@ -33,17 +33,17 @@ struct Waiting<D: Device> {
 /// A block that waits, and the graphs that keep it after that.
 #[derive(Debug)]
 pub(super) struct Waiter {
-    pub(super) place: Place,
-    pub(super) keepers: Vec<Keeper>,
+    pub(super) place: PinnedPlace,
+    pub(super) keepers: Vec<GraphOwner>,
 }
 
-impl<D: Device> Default for Pending<D> {
+impl<D: Device> Default for PinnedPending<D> {
     fn default() -> Self {
         Self { queues: Vec::new(), unmarked: Vec::new(), kept: Vec::new() }
     }
 }
 
-impl<D: Device> Pending<D> {
+impl<D: Device> PinnedPending<D> {
     /// Whether there is any such block.
     pub(super) fn is_any(&self) -> bool {
         self.awaits_streams() || !self.kept.is_empty()
@@ -59,7 +59,7 @@ impl<D: Device> Pending<D> {
         let waiter = Arc::new(waiter);
         for fence in fences {
             let (lane, _) = fence.point();
-            let waiting = Waiting { fence: Arc::new(fence), waiter: Arc::clone(&waiter) };
+            let waiting = PinnedWaiting { fence: Arc::new(fence), waiter: Arc::clone(&waiter) };
             match self.queues.iter_mut().find(|(of, _)| *of == lane) {
                 Some((_, queue)) => queue.push_back(waiting),
                 None => self.queues.push((lane, VecDeque::from([waiting]))),
@@ -68,7 +68,7 @@ impl<D: Device> Pending<D> {
     }
 
     /// Lets a block wait until its uses can be marked.
-    pub(super) fn postpone(&mut self, place: Place, uses: Uses<D>) {
+    pub(super) fn postpone(&mut self, place: PinnedPlace, uses: PinnedUses<D>) {
         self.unmarked.push((place, uses));
     }
 
@@ -78,13 +78,13 @@ impl<D: Device> Pending<D> {
     }
 
     /// The blocks whose uses are not marked yet; they are the caller's from now on.
-    pub(super) fn take_unmarked(&mut self) -> Vec<(Place, Uses<D>)> {
+    pub(super) fn take_unmarked(&mut self) -> Vec<(PinnedPlace, PinnedUses<D>)> {
         std::mem::take(&mut self.unmarked)
     }
 
     /// The first point of every lane, with the lane's number.
     pub(super) fn heads(&self) -> Vec<(u64, Arc<Fence<D>>)> {
-        let head = |(lane, queue): &(u64, VecDeque<Waiting<D>>)| {
+        let head = |(lane, queue): &(u64, VecDeque<PinnedWaiting<D>>)| {
             let first = queue.front()?;
             Some((*lane, Arc::clone(&first.fence)))
         };
@@ -108,12 +108,12 @@ impl<D: Device> Pending<D> {
 
     /// The blocks whose keepers are gone.
     pub(super) fn take_unkept(&mut self) -> Vec<Waiter> {
-        let gone = |waiter: &mut Waiter| waiter.keepers.iter().all(Keeper::is_gone);
+        let gone = |waiter: &mut Waiter| waiter.keepers.iter().all(GraphOwner::is_gone);
         self.kept.extract_if(.., gone).collect()
     }
 
     /// Every block; none waits any more.
-    pub(super) fn into_places(self) -> Vec<Place> {
+    pub(super) fn into_places(self) -> Vec<PinnedPlace> {
         let waiting = self.queues.into_iter().flat_map(|(_, queue)| queue);
         let waiters = waiting.filter_map(|waiting| Arc::into_inner(waiting.waiter));
         let unmarked = self.unmarked.into_iter().map(|(place, _)| place);

@@ -7,13 +7,13 @@ use super::memory::PAGE;
 
 /// Pages that one thread touches.
 #[derive(Clone, Copy)]
-struct Part {
+struct PrefaultPart {
     first: NonNull<u8>,
     pages: usize,
 }
 
 // SAFETY: no two parts share a page, so each may be written by a thread of its own.
-unsafe impl Send for Part {}
+unsafe impl Send for PrefaultPart {}
 
 /// Touches every page, with as many threads as have at least a page each, the calling one among them.
 ///
@@ -24,7 +24,7 @@ pub(super) unsafe fn touch(first: NonNull<u8>, bytes: usize, threads: usize) {
     let pages = bytes / PAGE;
     let threads = if pages >= threads { threads.max(1) } else { 1 };
     let share = pages.div_ceil(threads);
-    let part = |begin: usize| Part {
+    let part = |begin: usize| PrefaultPart {
         // SAFETY: `begin` is less than `pages`, so the place lies in the range.
         first: unsafe { first.add(begin * PAGE) },
         pages: share.min(pages - begin),
@@ -44,7 +44,7 @@ pub(super) unsafe fn touch(first: NonNull<u8>, bytes: usize, threads: usize) {
     });
 }
 
-impl Part {
+impl PrefaultPart {
     fn touch(self) {
         for page in 0..self.pages {
             // SAFETY: the pages lie in the range, by the promise to `touch`.

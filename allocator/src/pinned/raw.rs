@@ -3,8 +3,8 @@
 use cachette_hal::{Device, StreamRef};
 
 use super::Pinned;
-use super::bucket::{Place, State};
-use super::cache::{Cache, Given};
+use super::bucket::{PinnedPlace, PinnedState};
+use super::cache::{Cache, PinnedFreed};
 use crate::error::{Error, PointerProblem};
 
 impl<D: Device> Pinned<'_, D> {
@@ -53,11 +53,11 @@ impl<D: Device> Pinned<'_, D> {
 }
 
 impl<D: Device> Cache<D> {
-    /// Frees the block at `address`, which is known by that alone. Where that is not all, the rest is [`Given::end`].
-    fn give_raw(&self, address: usize) -> Result<Option<Given<D>>, Error> {
+    /// Frees the block at `address`, which is known by that alone. Where that is not all, the rest is [`PinnedFreed::end`].
+    fn give_raw(&self, address: usize) -> Result<Option<PinnedFreed<D>>, Error> {
         if let Some((start, place)) = self.block_over(address) {
             let bucket = self.bucket(place).lock();
-            if start == address && bucket.state_at(place.slot, start) == State::Raw {
+            if start == address && bucket.state_at(place.slot, start) == PinnedState::Raw {
                 return Ok(self.give_held(bucket, place));
             }
         }
@@ -65,12 +65,12 @@ impl<D: Device> Cache<D> {
     }
 
     /// The block at `address`, if a caller has it.
-    fn find(&self, address: usize) -> Result<Place, Error> {
+    fn find(&self, address: usize) -> Result<PinnedPlace, Error> {
         if let Some((start, place)) = self.block_over(address)
             && start == address
         {
             let state = self.bucket(place).lock().state_at(place.slot, start);
-            if matches!(state, State::Raw | State::Owned) {
+            if matches!(state, PinnedState::Raw | PinnedState::Owned) {
                 return Ok(place);
             }
         }
@@ -78,7 +78,7 @@ impl<D: Device> Cache<D> {
     }
 
     /// The block in which `address` lies, with its start. A hint: it may be gone by now.
-    fn block_over(&self, address: usize) -> Option<(usize, Place)> {
+    fn block_over(&self, address: usize) -> Option<(usize, PinnedPlace)> {
         let table = self.table.lock();
         let (start, place) = table.range(..=address).next_back()?;
         (address - start < place.bytes()).then_some((*start, *place))
@@ -92,12 +92,14 @@ impl<D: Device> Cache<D> {
             Some((start, place)) => {
                 let state = self.bucket(place).lock().state_at(place.slot, start);
                 match state {
-                    State::Raw | State::Owned if start != address => {
+                    PinnedState::Raw | PinnedState::Owned if start != address => {
                         PointerProblem::Interior { start: start as u64, offset: (address - start) as u64 }
                     }
-                    State::Owned => PointerProblem::Owned,
-                    State::Pending => PointerProblem::FreedTwice,
-                    State::Raw | State::Free | State::Leaving | State::Vacant => PointerProblem::Free,
+                    PinnedState::Owned => PointerProblem::Owned,
+                    PinnedState::PinnedPending => PointerProblem::FreedTwice,
+                    PinnedState::Raw | PinnedState::Free | PinnedState::Leaving | PinnedState::Vacant => {
+                        PointerProblem::Free
+                    }
                 }
             }
         };

@@ -111,9 +111,9 @@ impl Counts {
 
 /// What concerns the driver; the figures of active blocks are of the buckets.
 #[derive(Debug, Default)]
-pub(super) struct Totals(PinnedStats);
+pub(super) struct PinnedTotals(PinnedStats);
 
-impl Totals {
+impl PinnedTotals {
     /// A call for memory has ended well.
     pub(super) fn made(&mut self, took: Duration) {
         self.0.num_host_alloc += 1;

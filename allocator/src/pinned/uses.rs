@@ -5,32 +5,32 @@ use std::sync::Arc;
 use cachette_hal::owned::RelaxedCapture;
 use cachette_hal::{self as hal, CaptureStatus, Device, Progress};
 
-use super::bucket::Place;
+use super::bucket::PinnedPlace;
 use super::cache::{Cache, unpoisoned};
 use super::pending::Waiter;
 use crate::fence::Fence;
 use crate::pool::core::PoolCore;
-use crate::stream_state::Lane;
+use crate::stream_state::StreamState;
 
 /// Who was recorded to use a block.
 #[derive(Debug)]
-pub(super) struct Uses<D: Device> {
+pub(super) struct PinnedUses<D: Device> {
     /// Streams that run work with it.
-    lanes: Vec<Arc<Lane<D>>>,
+    lanes: Vec<Arc<StreamState<D>>>,
     /// Graphs that captured work with it.
-    keepers: Vec<Keeper>,
+    keepers: Vec<GraphOwner>,
 }
 
 /// What keeps a block whose use was captured: the graph reads or writes it at every launch.
 #[derive(Debug)]
-pub(super) enum Keeper {
+pub(super) enum GraphOwner {
     /// The pool that serves the capture, and lives as long as its graphs.
     Pool(Arc<PoolCore>),
     /// A graph that the allocator knows nothing of.
     Unknown,
 }
 
-impl Keeper {
+impl GraphOwner {
     /// Whether no graph can use the block any more.
     pub(super) fn is_gone(&self) -> bool {
         match self {
@@ -48,15 +48,15 @@ impl Keeper {
     }
 }
 
-impl<D: Device> Default for Uses<D> {
+impl<D: Device> Default for PinnedUses<D> {
     fn default() -> Self {
         Self { lanes: Vec::new(), keepers: Vec::new() }
     }
 }
 
-impl<D: Device> Uses<D> {
+impl<D: Device> PinnedUses<D> {
     /// Adds a use by a stream, or by the graph that it is captured into.
-    pub(super) fn add(&mut self, lane: &Arc<Lane<D>>, keeper: Option<Keeper>) {
+    pub(super) fn add(&mut self, lane: &Arc<StreamState<D>>, keeper: Option<GraphOwner>) {
         match keeper {
             Some(keeper) if !self.keepers.iter().any(|known| known.is(&keeper)) => {
                 self.keepers.push(keeper);
@@ -71,14 +71,14 @@ impl<D: Device> Uses<D> {
 
 impl<D: Device> Cache<D> {
     /// Remembers that `lane` uses a block that a caller has.
-    pub(super) fn record_use(&self, place: Place, lane: &Arc<Lane<D>>) {
+    pub(super) fn record_use(&self, place: PinnedPlace, lane: &Arc<StreamState<D>>) {
         let keeper = self.keeper(lane);
         let mut bucket = self.bucket(place).lock();
         bucket.note_use(place.slot, lane, keeper);
     }
 
     /// What keeps a block that `lane` uses, if the use is captured.
-    fn keeper(&self, lane: &Arc<Lane<D>>) -> Option<Keeper> {
+    fn keeper(&self, lane: &Arc<StreamState<D>>) -> Option<GraphOwner> {
         let capture = lane.shared().device.capture().ok()?;
         // SAFETY: 1. the lane keeps its stream alive.
         match unsafe { capture.capture_status(lane.stream()) } {
@@ -86,17 +86,17 @@ impl<D: Device> Cache<D> {
                 let own = Arc::ptr_eq(lane.shared(), &self.shared);
                 let led = || self.routes.pool_for(lane.stream(), || Ok(Some(id))).ok();
                 let pool = own.then(led).flatten();
-                Some(pool.flatten().map_or(Keeper::Unknown, Keeper::Pool))
+                Some(pool.flatten().map_or(GraphOwner::Unknown, GraphOwner::Pool))
             }
             Ok(_) => None,
             // It may be captured, and memory that serves too late does no harm.
-            Err(_) => Some(Keeper::Unknown),
+            Err(_) => Some(GraphOwner::Unknown),
         }
     }
 
     /// Marks the present end of every stream that uses a freed block. On failure, and during a capture, the uses are
     /// kept and marked later.
-    pub(super) fn mark(&self, place: Place, uses: Uses<D>) -> hal::Result<()> {
+    pub(super) fn mark(&self, place: PinnedPlace, uses: PinnedUses<D>) -> hal::Result<()> {
         if uses.lanes.iter().any(|lane| lane.is_capturing()) {
             self.pending.lock().postpone(place, uses);
             return Ok(());
@@ -122,7 +122,7 @@ impl<D: Device> Cache<D> {
 
     /// Frees a block that waits for no stream any more, unless a graph keeps it.
     fn end_wait(&self, waiter: Waiter) {
-        if waiter.keepers.iter().all(Keeper::is_gone) {
+        if waiter.keepers.iter().all(GraphOwner::is_gone) {
             self.bucket(waiter.place).lock().free(waiter.place.slot);
         } else {
             self.pending.lock().keep(waiter);

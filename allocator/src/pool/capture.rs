@@ -6,7 +6,7 @@ use cachette_hal::{self as hal, CaptureMode, Device, StreamRef};
 
 use super::{Filter, Pool, PoolId, PoolProblem};
 use crate::allocator::Allocator;
-use crate::device_state::Shared;
+use crate::device_state::DeviceState;
 use crate::error::Error;
 use crate::stream_state::Stream;
 
@@ -23,7 +23,7 @@ pub struct Capture<D: Device> {
 /// A captured graph. The memory it uses stays its own until the last graph of its pool is gone.
 #[derive(Debug)]
 pub struct Graph<D: Device> {
-    shared: Arc<Shared<D>>,
+    shared: Arc<DeviceState<D>>,
     /// `None` only while it is being dropped.
     handle: Option<hal::Graph>,
     user: Pool<D>,

@@ -7,7 +7,7 @@ use cachette_hal::Device;
 use super::{Pool, PoolId, PoolProblem};
 use crate::error::Error;
 use crate::fence::Fence;
-use crate::heap::Saved;
+use crate::heap::SavedHeap;
 
 /// What was allocated in a pool at one moment: where, and how much.
 ///
@@ -17,7 +17,7 @@ use crate::heap::Saved;
 pub struct Checkpoint {
     pool: PoolId,
     /// For every heap, by number, its blocks.
-    heaps: Vec<(u32, Vec<Saved>)>,
+    heaps: Vec<(u32, Vec<SavedHeap>)>,
 }
 
 impl Checkpoint {

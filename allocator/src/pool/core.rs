@@ -177,23 +177,23 @@ impl PoolCore {
     }
 
     /// Keeps the pool awake while the caller queues work on its memory; fails if it sleeps.
-    pub(crate) fn stay_awake(self: &Arc<Self>) -> Result<Awake, Error> {
+    pub(crate) fn stay_awake(self: &Arc<Self>) -> Result<AwakeState, Error> {
         let mut queueing = unpoisoned(&self.queueing);
         self.check_awake()?;
         *queueing += 1;
-        Ok(Awake { core: Arc::clone(self) })
+        Ok(AwakeState { core: Arc::clone(self) })
     }
 
     /// The right to let it fall asleep or wake. It fails on the thread that has it already, which a function that is
     /// told of progress may do.
-    pub(crate) fn turn(&self) -> Result<Turn<'_>, Error> {
+    pub(crate) fn turn(&self) -> Result<SleepTurn<'_>, Error> {
         let here = Some(thread::current().id());
         if *unpoisoned(&self.turning) == here {
             return Err(PoolProblem::Changing.of(self.id));
         }
         let held = unpoisoned(&self.turn);
         *unpoisoned(&self.turning) = here;
-        Ok(Turn { core: self, _held: held })
+        Ok(SleepTurn { core: self, _held: held })
     }
 
     /// Whether its heaps may be elastic, if the allocator's are.
@@ -236,11 +236,11 @@ impl PoolCore {
 
 /// A call that queues work on a pool's memory: the pool does not fall asleep before this goes.
 #[derive(Debug)]
-pub(crate) struct Awake {
+pub(crate) struct AwakeState {
     core: Arc<PoolCore>,
 }
 
-impl Drop for Awake {
+impl Drop for AwakeState {
     fn drop(&mut self) {
         let mut queueing = unpoisoned(&self.core.queueing);
         *queueing -= 1;
@@ -252,12 +252,12 @@ impl Drop for Awake {
 
 /// The right to let a pool fall asleep or wake.
 #[derive(Debug)]
-pub(crate) struct Turn<'a> {
+pub(crate) struct SleepTurn<'a> {
     core: &'a PoolCore,
     _held: MutexGuard<'a, ()>,
 }
 
-impl Drop for Turn<'_> {
+impl Drop for SleepTurn<'_> {
     fn drop(&mut self) {
         *unpoisoned(&self.core.turning) = None;
     }

@@ -8,7 +8,7 @@ use cachette_hal::owned::RelaxedCapture;
 use cachette_hal::{self as hal, Device, StreamRef};
 
 use crate::allocation::Allocation;
-use crate::allocator::{Allocator, Inner, NO_HEAP};
+use crate::allocator::{Allocator, AllocatorState, NO_HEAP};
 use crate::error::Error;
 use crate::fence::Fence;
 use crate::heap::{Heap, sum_all};
@@ -18,14 +18,14 @@ use crate::pool::core::PoolCore;
 use crate::pool::route::{self, Filter};
 use crate::pool::{PoolId, PoolStats};
 use crate::stats::{Counted, Row};
-use crate::stream_state::{Lane, Stream};
+use crate::stream_state::{Stream, StreamState};
 
 /// The streams in which graphs of one pool were launched.
 #[derive(Debug)]
 pub(crate) struct Launches<D: Device> {
     /// How many were, so that one which comes during a wait is noticed.
     count: u64,
-    lanes: Vec<Arc<Lane<D>>>,
+    lanes: Vec<Arc<StreamState<D>>>,
     /// A point after the last launch in each of these streams, once a look has marked them.
     ends: Vec<Arc<Fence<D>>>,
 }
@@ -45,7 +45,7 @@ impl<D: Device> Allocator<D> {
     }
 }
 
-impl<D: Device> Inner<D> {
+impl<D: Device> AllocatorState<D> {
     /// A number that no other allocator ever has: a thread may have forgotten to leave a pool of one that is gone.
     pub(crate) const fn identity(&self) -> u64 {
         self.identity
@@ -56,7 +56,7 @@ impl<D: Device> Inner<D> {
     pub(crate) fn heap_inside<'a>(
         &'a self,
         stream: StreamRef,
-        lane: impl FnOnce() -> Result<&'a Arc<Lane<D>>, Error>,
+        lane: impl FnOnce() -> Result<&'a Arc<StreamState<D>>, Error>,
     ) -> Result<Option<&'a Arc<Heap<D>>>, Error> {
         if let Some(known) = route::last(self.identity(), stream) {
             // SAFETY: it was remembered below for this very allocator, whose number no other ever has, and an
@@ -67,7 +67,7 @@ impl<D: Device> Inner<D> {
     }
 
     #[cold]
-    fn find_heap_inside(&self, stream: StreamRef, lane: &Arc<Lane<D>>) -> Result<Option<&Arc<Heap<D>>>, Error> {
+    fn find_heap_inside(&self, stream: StreamRef, lane: &Arc<StreamState<D>>) -> Result<Option<&Arc<Heap<D>>>, Error> {
         let Some(pool) = route::pool_inside(self.identity(), stream) else {
             return Ok(None);
         };
@@ -85,7 +85,11 @@ impl<D: Device> Inner<D> {
     }
 
     /// The heap of a lane in a pool, made if there is none yet.
-    pub(crate) fn heap_of_lane(&self, pool: &Arc<PoolCore>, lane: &Arc<Lane<D>>) -> Result<&Arc<Heap<D>>, Error> {
+    pub(crate) fn heap_of_lane(
+        &self,
+        pool: &Arc<PoolCore>,
+        lane: &Arc<StreamState<D>>,
+    ) -> Result<&Arc<Heap<D>>, Error> {
         let make = || {
             let elastic = self.is_elastic() && pool.permits_elastic();
             let heap = self.idle_heap(lane, elastic).or_else(|| {
@@ -111,7 +115,7 @@ impl<D: Device> Inner<D> {
     }
 
     /// An empty heap of the same lane and kind that an earlier pool left behind.
-    fn idle_heap(&self, lane: &Arc<Lane<D>>, elastic: bool) -> Option<&Arc<Heap<D>>> {
+    fn idle_heap(&self, lane: &Arc<StreamState<D>>, elastic: bool) -> Option<&Arc<Heap<D>>> {
         let is_such = |heap: &Heap<D>| heap.elastic().is_some() == elastic;
         let fits = |number| {
             let heap = self.heaps.get(number);
@@ -159,7 +163,7 @@ impl<D: Device> Inner<D> {
     }
 
     /// Remembers that a graph whose memory is of a pool runs in a lane's stream.
-    pub(super) fn note_launch(&self, core: &PoolCore, lane: &Arc<Lane<D>>) {
+    pub(super) fn note_launch(&self, core: &PoolCore, lane: &Arc<StreamState<D>>) {
         let mut launches = self.launches.lock().unwrap_or_else(PoisonError::into_inner);
         let of_pool = launches.entry(core.id).or_default();
         of_pool.count += 1;

@@ -13,11 +13,11 @@ use crate::source::Source;
 /// The pools of one allocator, by name.
 #[derive(Debug, Default)]
 pub(crate) struct Pools {
-    book: Mutex<Book>,
+    book: Mutex<PoolTable>,
 }
 
 #[derive(Debug, Default)]
-struct Book {
+struct PoolTable {
     pools: HashMap<PoolId, Arc<PoolCore>>,
     /// Empty heaps that pools left behind, by number.
     heaps: Vec<u32>,
@@ -74,7 +74,7 @@ impl Pools {
     pub(crate) fn forget(&self, is_empty: impl Fn(&PoolCore) -> Option<Vec<u32>>) {
         // A pool may be the last to hold its source, whose end is not this lock's affair.
         let mut gone = Vec::new();
-        let Book { pools, heaps } = &mut *self.lock();
+        let PoolTable { pools, heaps } = &mut *self.lock();
         pools.retain(|_, core| {
             let kept = core.is_used() || core.is_entered();
             let empty = if kept { None } else { is_empty(core) };
@@ -102,7 +102,7 @@ impl Pools {
         pools
     }
 
-    fn lock(&self) -> MutexGuard<'_, Book> {
+    fn lock(&self) -> MutexGuard<'_, PoolTable> {
         // Every change is one step, so a panic leaves the book sound.
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }

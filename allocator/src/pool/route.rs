@@ -23,12 +23,12 @@ thread_local! {
     /// The heap that last served this thread inside a pool: for which allocator and stream, and where it is.
     static LAST: Cell<(u64, StreamRef, *const ())> =
         const { Cell::new((0, StreamRef::DEFAULT, std::ptr::null())) };
-    static ENTERED: RefCell<Vec<Entered>> = const { RefCell::new(Vec::new()) };
+    static ENTERED: RefCell<Vec<EnteredPool>> = const { RefCell::new(Vec::new()) };
 }
 
 /// A pool that a thread has entered. While it is, the pool's heaps go to no other pool, even after a forgotten guard.
 #[derive(Debug)]
-struct Entered {
+struct EnteredPool {
     /// Which allocator's requests it serves, by its number.
     allocator: u64,
     /// Which stream's, if not every one's.
@@ -38,14 +38,14 @@ struct Entered {
     ticket: u64,
 }
 
-impl Entered {
+impl EnteredPool {
     fn new(allocator: u64, stream: Option<StreamRef>, pool: Arc<PoolCore>, ticket: u64) -> Self {
         pool.entered.fetch_add(1, Relaxed);
         Self { allocator, stream, pool, ticket }
     }
 }
 
-impl Drop for Entered {
+impl Drop for EnteredPool {
     fn drop(&mut self) {
         self.pool.entered.fetch_sub(1, Relaxed);
     }
@@ -76,7 +76,8 @@ pub(crate) fn pool_inside(allocator: u64, stream: StreamRef) -> Option<Arc<PoolC
     // At the end of the thread it is inside nothing any more.
     let found = ENTERED.try_with(|entered| {
         let entered = entered.borrow();
-        let serves = |entry: &&Entered| entry.allocator == allocator && entry.stream.is_none_or(|only| only == stream);
+        let serves =
+            |entry: &&EnteredPool| entry.allocator == allocator && entry.stream.is_none_or(|only| only == stream);
         let entry = entered.iter().rev().find(serves);
         entry.map(|entry| Arc::clone(&entry.pool))
     });
@@ -96,7 +97,7 @@ pub(super) fn enter(allocator: u64, stream: Option<StreamRef>, pool: Arc<PoolCor
     let ticket = NEXT.replace(NEXT.get() + 1);
     let _ = ENTERED.try_with(|entered| {
         let mut entered = entered.borrow_mut();
-        entered.push(Entered::new(allocator, stream, pool, ticket));
+        entered.push(EnteredPool::new(allocator, stream, pool, ticket));
         DEPTH.set(entered.len());
     });
     forget();

@@ -7,10 +7,10 @@ use cachette_hal::{self as hal, Device};
 
 use crate::blocks::IdleSegment;
 use crate::heap::{Heap, sum_all};
-use crate::retry::Climb;
+use crate::retry::Retry;
 use crate::size::SegmentKind;
 
-impl<D: Device> Climb<'_, D> {
+impl<D: Device> Retry<'_, D> {
     /// Gives back segments that have been unused for long, once more than a share of the limit is held.
     ///
     /// Each round gives back what is at least as old as the average; only segments that can be given back

@@ -12,13 +12,13 @@ use crate::observe::callbacks::TraceAction;
 use crate::observe::history::RawStack;
 use crate::out_of_memory::{OutOfMemory, PoolFigures, TopAllocationSite};
 use crate::pool::PoolId;
-use crate::retry::Climb;
+use crate::retry::Retry;
 use crate::stats::Measure;
 
 /// How many places of the program are named.
 const MOST_HOLDERS: usize = 5;
 
-impl<D: Device> Climb<'_, D> {
+impl<D: Device> Retry<'_, D> {
     /// The figures of this moment.
     pub(super) fn report(&self) -> OutOfMemory {
         let shared = self.shared;

@@ -13,10 +13,10 @@ use crate::fence::Fence;
 use crate::heap::{Heap, HeapView};
 use crate::observe::tracing;
 use crate::retry::release::release_whole;
-use crate::retry::{Climb, Found};
+use crate::retry::{FoundBlock, Retry};
 use crate::size::SegmentKind;
 
-impl<D: Device> Climb<'_, D> {
+impl<D: Device> Retry<'_, D> {
     /// Waits for whichever set of uses ends first and makes a block large enough; `false` if there is none.
     pub(super) fn wait_for_cheapest(&self) -> hal::Result<bool> {
         let view = self.heap.view();
@@ -32,7 +32,7 @@ impl<D: Device> Climb<'_, D> {
 
     /// Waits for one segment after the other to come free, whichever does first, until the request can be
     /// served.
-    pub(super) fn wait_on(&self) -> Result<Option<Found<D>>, Error> {
+    pub(super) fn wait_on(&self) -> Result<Option<FoundBlock<D>>, Error> {
         let mut waiting: Vec<(Arc<Heap<D>>, Points<D>)> = Vec::new();
         for heap in self.givers() {
             let segments = segments_to_come(&heap.view());
@@ -174,14 +174,14 @@ mod tests {
     use std::collections::HashMap;
 
     use super::*;
-    use crate::blocks::{SegmentView, Shelf};
+    use crate::blocks::{HeapBlocks, SegmentView};
     use crate::policy::Policy;
 
     const MIB: u64 = 1 << 20;
 
     /// A segment of four blocks of 256 KiB, with the points they wait for; `None` is allocated, zero is free.
     fn view(points: [Option<u64>; 4]) -> (HeapView, Vec<BlockId>) {
-        let mut shelf: Shelf<()> = Shelf::default();
+        let mut shelf: HeapBlocks<()> = HeapBlocks::default();
         shelf.add_segment(1 << 40, MIB, SegmentKind::Small);
         let ids: Vec<_> = (0..4).map(|_| shelf.take(&Policy::default(), MIB / 4)).collect();
         let mut segments: Vec<SegmentView> = shelf.view();

@@ -36,7 +36,7 @@ pub(super) enum Greeting {
     /// The address of the segment, which this process has.
     Local(u64),
     /// So many chunks are to be asked for.
-    Chunks(u32),
+    ChunkTable(u32),
 }
 
 /// The connection to the process that offers memory. While it is open, that one keeps the memory.
@@ -61,7 +61,7 @@ impl Link {
         let (greeting, span) = match (link.hear()?.0, handle.kind) {
             (Reply::Token(token, span), HandleKind::Direct) => (Greeting::Token(token), span),
             (Reply::Local(span), HandleKind::Direct) => (Greeting::Local(link.base_of(handle)?), span),
-            (Reply::Chunks(count, span), HandleKind::Elastic) if count > 0 => (Greeting::Chunks(count), span),
+            (Reply::ChunkTable(count, span), HandleKind::Elastic) if count > 0 => (Greeting::ChunkTable(count), span),
             _ => return Err(link.misunderstood()),
         };
         // The checksum of a handle keeps accidents out, and the exporter knows what is true.

@@ -10,7 +10,7 @@ use super::fetch::{Greeting, Link};
 use super::handle::Handle;
 use super::mapped::Mapped;
 use super::problem::ShareProblem;
-use crate::device_state::Shared as Common;
+use crate::device_state::DeviceState;
 use crate::error::Error;
 
 /// Memory of another process.
@@ -61,7 +61,7 @@ impl<D: Device> Clone for ImportedMemory<D> {
 /// Memory of another process, opened once.
 #[derive(Debug)]
 struct Opened<D: Device> {
-    common: Arc<Common<D>>,
+    common: Arc<DeviceState<D>>,
     address: u64,
     bytes: u64,
     memory: Memory<D>,
@@ -98,12 +98,12 @@ enum Memory<D: Device> {
 /// A segment of another process, opened once for all blocks in it.
 #[derive(Debug)]
 struct Base<D: Device> {
-    common: Arc<Common<D>>,
+    common: Arc<DeviceState<D>>,
     start: DevicePtr,
 }
 
 impl<D: Device> Base<D> {
-    fn open(common: &Arc<Common<D>>, token: &IpcToken) -> Result<Self, Error> {
+    fn open(common: &Arc<DeviceState<D>>, token: &IpcToken) -> Result<Self, Error> {
         let start = common.device.ipc()?.open_token(token)?;
         Ok(Self { common: Arc::clone(common), start })
     }
@@ -149,7 +149,7 @@ impl<D: Device> Default for Imports<D> {
 
 impl<D: Device> Imports<D> {
     /// Opens what a handle tells of, or finds it open.
-    pub(super) fn open(&self, common: &Arc<Common<D>>, bytes: &[u8]) -> Result<ImportedMemory<D>, Error> {
+    pub(super) fn open(&self, common: &Arc<DeviceState<D>>, bytes: &[u8]) -> Result<ImportedMemory<D>, Error> {
         let handle = Handle::decode(bytes)?;
         handle.check_device(common.device.info())?;
         if let Some(opened) = self.table().find(bytes) {
@@ -159,7 +159,7 @@ impl<D: Device> Imports<D> {
         // A capture may be under way, which must not be broken.
         let _relaxed = RelaxedCapture::enter(&common.device).ok();
         let mapped = match greeting {
-            Greeting::Chunks(count) => Some(map_all(common, &link, &handle, count)?),
+            Greeting::ChunkTable(count) => Some(map_all(common, &link, &handle, count)?),
             Greeting::Token(_) | Greeting::Local(_) => None,
         };
         let mut table = self.table();
@@ -174,8 +174,8 @@ impl<D: Device> Imports<D> {
                 (base.start.address(), Memory::Based { base })
             }
             (Greeting::Local(address), _) => (address, Memory::Local),
-            (Greeting::Chunks(_), None) => return Err(link.misunderstood().into()),
-            (Greeting::Chunks(_), Some(mapped)) => {
+            (Greeting::ChunkTable(_), None) => return Err(link.misunderstood().into()),
+            (Greeting::ChunkTable(_), Some(mapped)) => {
                 // Here, so that no peer is allowed between this and the entry in the table.
                 mapped.grant()?;
                 (mapped.address(), Memory::Mapped(mapped))
@@ -221,7 +221,7 @@ impl<D: Device> Table<D> {
     }
 
     /// The segment that a token names.
-    fn base(&mut self, common: &Arc<Common<D>>, token: &IpcToken) -> Result<Arc<Base<D>>, Error> {
+    fn base(&mut self, common: &Arc<DeviceState<D>>, token: &IpcToken) -> Result<Arc<Base<D>>, Error> {
         if let Some(base) = self.bases.get(token).and_then(Weak::upgrade) {
             return Ok(base);
         }
@@ -232,7 +232,12 @@ impl<D: Device> Table<D> {
 }
 
 /// Maps all chunks side by side, for nobody yet.
-fn map_all<D: Device>(common: &Arc<Common<D>>, link: &Link, handle: &Handle, count: u32) -> Result<Mapped<D>, Error> {
+fn map_all<D: Device>(
+    common: &Arc<DeviceState<D>>,
+    link: &Link,
+    handle: &Handle,
+    count: u32,
+) -> Result<Mapped<D>, Error> {
     // First, so that the other process has begun when this one has addresses.
     let mut batches = link.batches(count)?;
     let mut mapped = Mapped::reserve(common, handle.span.extent)?;

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use cachette_hal::{self as hal, Backing, Device, DevicePtr, VirtualMemory};
 
 use super::fetch::Piece;
-use crate::device_state::Shared as Common;
+use crate::device_state::DeviceState;
 use crate::elastic::chunk_table::{Exported, memory_of};
 
 /// Chunks of another process, mapped side by side in just as many addresses as they need.
 #[derive(Debug)]
 pub(super) struct Mapped<D: Device> {
-    common: Arc<Common<D>>,
+    common: Arc<DeviceState<D>>,
     /// `None` once they are released.
     start: Option<DevicePtr>,
     bytes: u64,
@@ -24,7 +24,7 @@ pub(super) struct Mapped<D: Device> {
 
 impl<D: Device> Mapped<D> {
     /// Reserves addresses.
-    pub(super) fn reserve(common: &Arc<Common<D>>, bytes: u64) -> hal::Result<Self> {
+    pub(super) fn reserve(common: &Arc<DeviceState<D>>, bytes: u64) -> hal::Result<Self> {
         let start = memory_of(&common.device)?.reserve(bytes, None)?;
         Ok(Self { common: Arc::clone(common), start: Some(start), bytes, mappings: Vec::new(), handles: Vec::new() })
     }

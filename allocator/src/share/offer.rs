@@ -56,7 +56,7 @@ impl<D: Device> SharedMemory<D> {
     pub fn chunks(&self) -> usize {
         match &self.offer.parts {
             Parts::Token(..) => 0,
-            Parts::Chunks(chunks) => chunks.len(),
+            Parts::ChunkTable(chunks) => chunks.len(),
         }
     }
 
@@ -99,14 +99,14 @@ enum Parts {
     /// A segment of the device's own, with its first address.
     Token(IpcToken, u64),
     /// Chunks, in order of address.
-    Chunks(Vec<Chunk>),
+    ChunkTable(Vec<Chunk>),
 }
 
 impl Parts {
     const fn kind(&self) -> HandleKind {
         match self {
             Self::Token(..) => HandleKind::Direct,
-            Self::Chunks(_) => HandleKind::Elastic,
+            Self::ChunkTable(_) => HandleKind::Elastic,
         }
     }
 }
@@ -152,11 +152,11 @@ impl<D: Device> Offer<D> {
                 let token = token_of(heap, base)?;
                 (Parts::Token(token, base), base, extent)
             }
-            Lies::Chunks(chunks) => {
+            Lies::ChunkTable(chunks) => {
                 let start = chunks.first().map_or(address, |chunk| chunk.at);
                 let extent = chunks.iter().map(|chunk| chunk.bytes).sum();
                 check_sharing(heap, &chunks)?;
-                (Parts::Chunks(chunks), start, extent)
+                (Parts::ChunkTable(chunks), start, extent)
             }
         };
         Ok(Self {
@@ -175,9 +175,9 @@ impl<D: Device> Offer<D> {
             // Not every driver opens a token of its own process.
             Parts::Token(..) if same_process => Reply::Local(self.span),
             Parts::Token(token, _) => Reply::Token(*token, self.span),
-            Parts::Chunks(chunks) => {
+            Parts::ChunkTable(chunks) => {
                 let count = u32::try_from(chunks.len()).unwrap_or(u32::MAX);
-                Reply::Chunks(count, self.span)
+                Reply::ChunkTable(count, self.span)
             }
         }
     }
@@ -186,13 +186,13 @@ impl<D: Device> Offer<D> {
     pub(super) const fn base(&self) -> Option<u64> {
         match self.parts {
             Parts::Token(_, base) => Some(base),
-            Parts::Chunks(_) => None,
+            Parts::ChunkTable(_) => None,
         }
     }
 
     /// Chunks from one on, `most` at most.
     pub(super) fn batch(&self, first: u32, most: u8) -> Result<Answer, Refusal> {
-        let Parts::Chunks(chunks) = &self.parts else {
+        let Parts::ChunkTable(chunks) = &self.parts else {
             return Err(Refusal::Withdrawn);
         };
         let shared = self.block.heap.shared();

@@ -100,7 +100,7 @@ pub(super) enum Reply {
     /// Both are the same process, which knows the segment's address; and where in it the memory lies.
     Local(Span),
     /// So many chunks are to be asked for; and where in them the memory lies.
-    Chunks(u32, Span),
+    ChunkTable(u32, Span),
     /// Chunks of these sizes.
     Batch { sizes: Vec<u64>, names: Names },
     /// No.
@@ -112,7 +112,7 @@ impl Reply {
         match self {
             Self::Token(token, span) => [&b"T"[..], &token.0, &span.encode()].concat(),
             Self::Local(span) => [&b"L"[..], &span.encode()].concat(),
-            Self::Chunks(count, span) => [&b"C"[..], &count.to_le_bytes(), &span.encode()].concat(),
+            Self::ChunkTable(count, span) => [&b"C"[..], &count.to_le_bytes(), &span.encode()].concat(),
             Self::Batch { sizes, names } => {
                 let kind = match names {
                     Names::Descriptors => b"D",
@@ -146,7 +146,7 @@ impl Reply {
             b'L' => Self::Local(Span::decode(&mut rest)?),
             b'C' => {
                 let count = u32::from_le_bytes(take(&mut rest)?);
-                Self::Chunks(count, Span::decode(&mut rest)?)
+                Self::ChunkTable(count, Span::decode(&mut rest)?)
             }
             b'D' | b'F' => decode_batch(kind, &mut rest)?,
             b'W' => Self::Refused(Refusal::Withdrawn),
@@ -190,7 +190,7 @@ mod tests {
         vec![
             Reply::Token(IpcToken([7; 64]), span),
             Reply::Local(span),
-            Reply::Chunks(1000, span),
+            Reply::ChunkTable(1000, span),
             Reply::Batch { sizes: vec![2 << 20, 16 << 20], names: Names::Descriptors },
             Reply::Batch { sizes: vec![2 << 20; BATCH], names: Names::Fabric(names.collect()) },
             Reply::Refused(Refusal::Withdrawn),

@@ -8,18 +8,18 @@ use std::sync::atomic::Ordering::Relaxed;
 use cachette_hal::{self as hal, Device, DevicePtr, ErrorKind, StreamRef, Transfer, VirtualMemory};
 
 use crate::blocks::Chunk;
-use crate::device_state::Shared;
+use crate::device_state::DeviceState;
 use crate::heap::Heap;
 
 /// Contents of a chunk, and where they are kept.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Saved {
+pub(super) struct SavedBytes {
     pub(super) at: DevicePtr,
     pub(super) bytes: usize,
     pub(super) host: NonNull<u8>,
 }
 
-impl Saved {
+impl SavedBytes {
     /// The parts of it that lie in ranges, which are in order of address.
     fn within(self, used: &[Range<u64>]) -> impl Iterator<Item = Self> {
         let (start, end) = (self.at.address(), self.at.address() + self.bytes as u64);
@@ -41,13 +41,13 @@ impl Saved {
 /// Bytes under the limit that waking was granted and has not used yet; what is left goes back.
 #[derive(Debug)]
 pub(super) struct Grant<D: Device> {
-    shared: Arc<Shared<D>>,
+    shared: Arc<DeviceState<D>>,
     left: u64,
 }
 
 impl<D: Device> Grant<D> {
     /// Asks for room for `bytes` in one piece, so that waking does not fail half-way.
-    pub(super) fn of(shared: &Arc<Shared<D>>, bytes: u64) -> hal::Result<Self> {
+    pub(super) fn of(shared: &Arc<DeviceState<D>>, bytes: u64) -> hal::Result<Self> {
         let room = shared.reserve(bytes);
         let room = room.ok_or(hal::Error::new(ErrorKind::OutOfMemory, "wake"))?;
         // A function that is told of progress may ask for memory meanwhile, so the room counts as held at once.
@@ -66,7 +66,7 @@ impl<D: Device> Drop for Grant<D> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Stage {
     /// It has no memory.
-    Away,
+    Released,
     /// It has memory that lies nowhere.
     Backed,
     /// The memory is mapped at the chunk's address.
@@ -79,19 +79,19 @@ enum Stage {
 
 /// One chunk of a pool that sleeps.
 #[derive(Debug)]
-pub(super) struct Entry<D: Device> {
+pub(super) struct SleepingChunk<D: Device> {
     pub(super) heap: Arc<Heap<D>>,
     pub(super) chunk: Chunk,
-    pub(super) saved: Vec<Saved>,
+    pub(super) saved: Vec<SavedBytes>,
     stage: Stage,
 }
 
 // SAFETY: pointers into slabs are followed only by whoever has the slumber that owns both.
-unsafe impl<D: Device> Send for Entry<D> {}
+unsafe impl<D: Device> Send for SleepingChunk<D> {}
 
-impl<D: Device> Entry<D> {
+impl<D: Device> SleepingChunk<D> {
     /// A chunk that is awake.
-    pub(super) const fn new(heap: Arc<Heap<D>>, chunk: Chunk, saved: Vec<Saved>) -> Self {
+    pub(super) const fn new(heap: Arc<Heap<D>>, chunk: Chunk, saved: Vec<SavedBytes>) -> Self {
         Self { heap, chunk, saved, stage: Stage::Filled }
     }
 
@@ -102,7 +102,7 @@ impl<D: Device> Entry<D> {
 
     /// Whether it has no memory.
     pub(super) fn is_away(&self) -> bool {
-        self.stage == Stage::Away
+        self.stage == Stage::Released
     }
 
     fn address(&self) -> hal::Result<DevicePtr> {
@@ -141,7 +141,7 @@ impl<D: Device> Entry<D> {
         }
         if self.stage == Stage::Backed {
             self.heap.shared().chunks.suspend(memory, self.chunk.id)?;
-            self.stage = Stage::Away;
+            self.stage = Stage::Released;
             self.heap.note_slept(self.chunk);
         }
         Ok(())
@@ -158,7 +158,7 @@ impl<D: Device> Entry<D> {
     ) -> hal::Result<()> {
         let (at, Chunk { id, bytes, .. }) = (self.address()?, self.chunk);
         let shared = Arc::clone(self.heap.shared());
-        if self.stage == Stage::Away {
+        if self.stage == Stage::Released {
             shared.chunks.resume(memory, id, bytes)?;
             self.stage = Stage::Backed;
             room.left -= bytes;

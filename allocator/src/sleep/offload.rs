@@ -8,14 +8,14 @@ use std::sync::Arc;
 use cachette_hal::{self as hal, Device, DevicePtr, VirtualMemory};
 
 use crate::blocks::Chunk;
-use crate::device_state::Shared;
+use crate::device_state::DeviceState;
 use crate::elastic::chunk_table::memory_of;
 use crate::fence::Fence;
 use crate::heap::Heap;
-use crate::sleep::chunk::{Entry, Grant, Saved};
-use crate::sleep::staging::{Slab, Store};
+use crate::sleep::chunk::{Grant, SavedBytes, SleepingChunk};
+use crate::sleep::staging::{StagingBuffer, StagingStore};
 use crate::sleep::{Contents, Progress};
-use crate::stream_state::Lane;
+use crate::stream_state::StreamState;
 
 /// Bytes that are copied before the next are queued behind them: enough to keep the copy engine busy while the host
 /// unmaps what is done.
@@ -23,12 +23,12 @@ const BATCH: u64 = 256 << 20;
 
 /// The sleep of one pool.
 #[derive(Debug)]
-pub(crate) struct Slumber<D: Device> {
-    shared: Arc<Shared<D>>,
-    entries: Vec<Entry<D>>,
-    slabs: Vec<Slab<D>>,
+pub(crate) struct OffloadState<D: Device> {
+    shared: Arc<DeviceState<D>>,
+    entries: Vec<SleepingChunk<D>>,
+    slabs: Vec<StagingBuffer<D>>,
     /// The stream of copies that may still read or write the slabs.
-    copies: Option<Arc<Lane<D>>>,
+    copies: Option<Arc<StreamState<D>>>,
     /// Ranges of addresses that had to be given up so that their memory came free, and are wanted again.
     lost: Vec<Lost<D>>,
 }
@@ -37,18 +37,18 @@ pub(crate) struct Slumber<D: Device> {
 type Lost<D> = (Arc<Heap<D>>, (DevicePtr, u64));
 
 /// A chunk to be sent to sleep, with the parts of it that somebody may still read.
-type Part<D> = (Arc<Heap<D>>, Chunk, Vec<Range<u64>>);
+type ChunkContents<D> = (Arc<Heap<D>>, Chunk, Vec<Range<u64>>);
 
-impl<D: Device> Slumber<D> {
+impl<D: Device> OffloadState<D> {
     /// Everything that `heaps` hold, still awake; `None` if the host has too little memory for the contents.
     pub(super) fn plan(
-        shared: &Arc<Shared<D>>,
+        shared: &Arc<DeviceState<D>>,
         heaps: &[Arc<Heap<D>>],
         contents: Contents,
         whole: bool,
-        store: &Store<D>,
+        store: &StagingStore<D>,
     ) -> Option<Self> {
-        let mut parts: Vec<Part<D>> = Vec::new();
+        let mut parts: Vec<ChunkContents<D>> = Vec::new();
         for heap in heaps {
             let chunks = heap.contents(whole).into_iter();
             parts.extend(chunks.map(|(chunk, used)| (Arc::clone(heap), chunk, used)));
@@ -61,13 +61,13 @@ impl<D: Device> Slumber<D> {
         let used = parts.iter().flat_map(|(_, _, used)| used);
         let bytes = used.map(|range| range.end - range.start).sum();
         let slabs = store.take(shared, bytes)?;
-        let mut room = Room::new(&slabs);
+        let mut room = StagingCursor::new(&slabs);
         let entries = parts
             .into_iter()
             .map(|(heap, chunk, used)| {
                 let saved = used.into_iter().flat_map(|range| room.take(range));
                 let saved = saved.collect();
-                Entry::new(heap, chunk, saved)
+                SleepingChunk::new(heap, chunk, saved)
             })
             .collect();
         Some(Self { shared: Arc::clone(shared), entries, slabs, copies: None, lost: Vec::new() })
@@ -87,11 +87,11 @@ impl<D: Device> Slumber<D> {
 
     /// Whether any of it is asleep, or may still be copied.
     pub(super) fn is_asleep(&self) -> bool {
-        !self.lost.is_empty() || self.copies.is_some() || self.entries.iter().any(Entry::is_asleep)
+        !self.lost.is_empty() || self.copies.is_some() || self.entries.iter().any(SleepingChunk::is_asleep)
     }
 
     /// Gives the host memory back to the store, unless a copy may still use it.
-    pub(super) fn end(&mut self, store: &Store<D>) {
+    pub(super) fn end(&mut self, store: &StagingStore<D>) {
         if self.settle().is_ok() {
             store.put_back(mem::take(&mut self.slabs));
         }
@@ -121,7 +121,7 @@ impl<D: Device> Slumber<D> {
     }
 
     /// The stream of copies, from now on in use.
-    fn begin_copies(&mut self, store: &Store<D>) -> hal::Result<Arc<Lane<D>>> {
+    fn begin_copies(&mut self, store: &StagingStore<D>) -> hal::Result<Arc<StreamState<D>>> {
         let lane = store.copies(&self.shared)?;
         self.copies = Some(Arc::clone(&lane));
         Ok(lane)
@@ -142,7 +142,7 @@ impl<D: Device> Slumber<D> {
     }
 
     /// Copies the contents to the host, and takes the memory away.
-    pub(super) fn send_away(&mut self, store: &Store<D>, progress: &mut dyn FnMut(Progress)) -> hal::Result<()> {
+    pub(super) fn send_away(&mut self, store: &StagingStore<D>, progress: &mut dyn FnMut(Progress)) -> hal::Result<()> {
         let shared = Arc::clone(&self.shared);
         let memory = memory_of(&shared.device)?;
         let copies = self.begin_copies(store)?;
@@ -184,7 +184,11 @@ impl<D: Device> Slumber<D> {
 
     /// Gets memory for everything again, with its contents. After a failure it has been taken away again, as far as
     /// the driver let it.
-    pub(super) fn bring_back(&mut self, store: &Store<D>, progress: &mut dyn FnMut(Progress)) -> hal::Result<()> {
+    pub(super) fn bring_back(
+        &mut self,
+        store: &StagingStore<D>,
+        progress: &mut dyn FnMut(Progress),
+    ) -> hal::Result<()> {
         let shared = Arc::clone(&self.shared);
         let memory = memory_of(&shared.device)?;
         self.regain_addresses(memory)?;
@@ -204,7 +208,7 @@ impl<D: Device> Slumber<D> {
             self.take_back(memory);
             return Err(error);
         }
-        self.entries.iter_mut().for_each(Entry::note_filled);
+        self.entries.iter_mut().for_each(SleepingChunk::note_filled);
         Ok(())
     }
 
@@ -215,7 +219,7 @@ impl<D: Device> Slumber<D> {
         if self.copies.is_some() {
             return;
         }
-        let half_awake = |entry: &&mut Entry<D>| entry.is_asleep() && !entry.is_away();
+        let half_awake = |entry: &&mut SleepingChunk<D>| entry.is_asleep() && !entry.is_away();
         for entry in self.entries.iter_mut().filter(half_awake) {
             let _ = entry.send_away(memory);
         }
@@ -272,7 +276,7 @@ impl<D: Device> Slumber<D> {
     }
 }
 
-impl<D: Device> Drop for Slumber<D> {
+impl<D: Device> Drop for OffloadState<D> {
     fn drop(&mut self) {
         // Slabs that a copy may still use are left to the process.
         if self.settle().is_err() && self.copies.is_some() {
@@ -300,19 +304,19 @@ impl<'a> Meter<'a> {
 }
 
 /// Places in slabs, handed out in order.
-struct Room<'a, D: Device> {
-    slabs: &'a [Slab<D>],
+struct StagingCursor<'a, D: Device> {
+    slabs: &'a [StagingBuffer<D>],
     /// Of the first slab.
     used: usize,
 }
 
-impl<'a, D: Device> Room<'a, D> {
-    const fn new(slabs: &'a [Slab<D>]) -> Self {
+impl<'a, D: Device> StagingCursor<'a, D> {
+    const fn new(slabs: &'a [StagingBuffer<D>]) -> Self {
         Self { slabs, used: 0 }
     }
 
     /// Places for the bytes of a range, in as many pieces as it takes; there is room for all.
-    fn take(&mut self, range: Range<u64>) -> Vec<Saved> {
+    fn take(&mut self, range: Range<u64>) -> Vec<SavedBytes> {
         let mut pieces = Vec::new();
         let mut at = range.start;
         while at < range.end
@@ -323,7 +327,7 @@ impl<'a, D: Device> Room<'a, D> {
             let bytes = left.min(slab.bytes() - self.used);
             // SAFETY: the slab has more than `used` bytes.
             let host = unsafe { slab.start().add(self.used) };
-            pieces.push(Saved { at: address, bytes, host });
+            pieces.push(SavedBytes { at: address, bytes, host });
             at += bytes as u64;
             self.used += bytes;
             if self.used == slab.bytes() {

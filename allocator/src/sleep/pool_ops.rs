@@ -6,15 +6,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use cachette_hal::owned::RelaxedCapture;
 use cachette_hal::{Device, ErrorKind};
 
-use crate::allocator::Inner;
+use crate::allocator::AllocatorState;
 use crate::error::Error;
 use crate::fence::Fence;
 use crate::heap::Heap;
 use crate::pool::core::PoolCore;
 use crate::pool::{PoolId, PoolProblem};
-use crate::sleep::{Contents, Progress, SleepStats, Slumber};
+use crate::sleep::{Contents, OffloadState, Progress, SleepStats};
 
-impl<D: Device> Inner<D> {
+impl<D: Device> AllocatorState<D> {
     /// Takes the memory of a pool away, and keeps its addresses.
     pub(super) fn put_to_sleep(
         &self,
@@ -74,7 +74,7 @@ impl<D: Device> Inner<D> {
             // Addresses that stay mapped keep their memory, and cannot be released.
             heap.try_to_unmap_stale().1?;
         }
-        let slumber = Slumber::plan(&self.shared, &heaps, contents, core.keeps(), &self.store);
+        let slumber = OffloadState::plan(&self.shared, &heaps, contents, core.keeps(), &self.store);
         let slumber = slumber.ok_or(PoolProblem::NoHostMemory.of(core.id))?;
         // It stays there whatever happens, a panic of `progress` included, until nothing of the pool is away.
         let slumber = Arc::new(Mutex::new(slumber));
@@ -197,11 +197,11 @@ impl<D: Device> Inner<D> {
     }
 
     /// The sleep of a pool.
-    fn slumber(&self, core: &PoolCore) -> Option<Arc<Mutex<Slumber<D>>>> {
+    fn slumber(&self, core: &PoolCore) -> Option<Arc<Mutex<OffloadState<D>>>> {
         self.slumbers().get(&core.id).map(Arc::clone)
     }
 
-    fn slumbers(&self) -> MutexGuard<'_, HashMap<PoolId, Arc<Mutex<Slumber<D>>>>> {
+    fn slumbers(&self) -> MutexGuard<'_, HashMap<PoolId, Arc<Mutex<OffloadState<D>>>>> {
         unpoisoned(&self.slumbers)
     }
 }
@@ -211,7 +211,7 @@ fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl<D: Device> Inner<D> {
+impl<D: Device> AllocatorState<D> {
     /// Whether a heap takes no requests because its pool sleeps.
     pub(crate) fn check_awake(heap: &Arc<Heap<D>>) -> Result<(), Error> {
         if !heap.is_asleep() {

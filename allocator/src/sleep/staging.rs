@@ -7,8 +7,8 @@ use std::thread::{self, available_parallelism};
 
 use cachette_hal::{self as hal, Device};
 
-use crate::device_state::Shared;
-use crate::stream_state::Lane;
+use crate::device_state::DeviceState;
+use crate::stream_state::StreamState;
 
 /// The size of every piece but the last: large enough for full speed, small enough to be found.
 const SLAB: u64 = 256 << 20;
@@ -21,22 +21,22 @@ const MOST_TOUCHERS: usize = 16;
 
 /// Host memory of one piece: page-locked where the device can do that, so that copies run at full speed.
 #[derive(Debug)]
-pub(super) struct Slab<D: Device> {
-    shared: Arc<Shared<D>>,
+pub(super) struct StagingBuffer<D: Device> {
+    shared: Arc<DeviceState<D>>,
     start: NonNull<u8>,
     layout: Layout,
     registered: bool,
 }
 
 // SAFETY: the memory has no thread of its own, and whoever has the slab is alone with it.
-unsafe impl<D: Device> Send for Slab<D> {}
+unsafe impl<D: Device> Send for StagingBuffer<D> {}
 
-impl<D: Device> Slab<D> {
+impl<D: Device> StagingBuffer<D> {
     /// Makes one; `None` if the host has no memory.
     ///
     /// The driver's own allocation touches every page on one thread, which takes twenty seconds for 32 GiB; so the
     /// memory is ordinary, touched by many threads, and registered then.
-    fn allocate(shared: &Arc<Shared<D>>, bytes: usize) -> Option<Self> {
+    fn allocate(shared: &Arc<DeviceState<D>>, bytes: usize) -> Option<Self> {
         let layout = Layout::from_size_align(bytes, LARGE_PAGE).ok()?;
         // SAFETY: a slab has bytes.
         let start = NonNull::new(unsafe { alloc::alloc(layout) })?;
@@ -89,7 +89,7 @@ impl<D: Device> Slab<D> {
     fn ask_for_large_pages(&self) {}
 }
 
-impl<D: Device> Drop for Slab<D> {
+impl<D: Device> Drop for StagingBuffer<D> {
     fn drop(&mut self) {
         if self.registered
             && let Ok(host) = self.shared.device.host_memory()
@@ -107,39 +107,39 @@ impl<D: Device> Drop for Slab<D> {
 
 /// Slabs that nobody needs now, for the next to sleep.
 #[derive(Debug)]
-pub(crate) struct Store<D: Device> {
-    idle: Mutex<Vec<Slab<D>>>,
+pub(crate) struct StagingStore<D: Device> {
+    idle: Mutex<Vec<StagingBuffer<D>>>,
     /// The stream of all copies to the host and back.
-    copies: Mutex<Option<Arc<Lane<D>>>>,
+    copies: Mutex<Option<Arc<StreamState<D>>>>,
 }
 
-impl<D: Device> Default for Store<D> {
+impl<D: Device> Default for StagingStore<D> {
     fn default() -> Self {
         Self { idle: Mutex::new(Vec::new()), copies: Mutex::new(None) }
     }
 }
 
-impl<D: Device> Store<D> {
+impl<D: Device> StagingStore<D> {
     /// The stream of all copies to the host and back.
-    pub(super) fn copies(&self, shared: &Arc<Shared<D>>) -> hal::Result<Arc<Lane<D>>> {
+    pub(super) fn copies(&self, shared: &Arc<DeviceState<D>>) -> hal::Result<Arc<StreamState<D>>> {
         let mut copies = self.copies.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(lane) = &*copies {
             return Ok(Arc::clone(lane));
         }
-        let lane = Arc::new(Lane::create(Arc::clone(shared))?);
+        let lane = Arc::new(StreamState::create(Arc::clone(shared))?);
         *copies = Some(Arc::clone(&lane));
         Ok(lane)
     }
 
     /// Slabs of `bytes` in all, at least; `None` if the host has too little memory.
-    pub(super) fn take(&self, shared: &Arc<Shared<D>>, bytes: u64) -> Option<Vec<Slab<D>>> {
-        let mut taken: Vec<Slab<D>> = Vec::new();
+    pub(super) fn take(&self, shared: &Arc<DeviceState<D>>, bytes: u64) -> Option<Vec<StagingBuffer<D>>> {
+        let mut taken: Vec<StagingBuffer<D>> = Vec::new();
         let mut left = bytes;
         while left > 0 {
             let idle = self.idle().pop();
             let Some(slab) = idle.or_else(|| {
                 let size = usize::try_from(left.min(SLAB)).ok()?;
-                Slab::allocate(shared, size)
+                StagingBuffer::allocate(shared, size)
             }) else {
                 self.put_back(taken);
                 return None;
@@ -152,13 +152,13 @@ impl<D: Device> Store<D> {
 
     /// Makes slabs ahead, so that the next to sleep need not wait for `bytes` of them; `false` if the host has too
     /// little memory.
-    pub(super) fn prepare(&self, shared: &Arc<Shared<D>>, bytes: u64) -> bool {
+    pub(super) fn prepare(&self, shared: &Arc<DeviceState<D>>, bytes: u64) -> bool {
         let slabs = self.take(shared, bytes);
         slabs.map(|slabs| self.put_back(slabs)).is_some()
     }
 
     /// Keeps slabs for the next to sleep.
-    pub(super) fn put_back(&self, slabs: Vec<Slab<D>>) {
+    pub(super) fn put_back(&self, slabs: Vec<StagingBuffer<D>>) {
         self.idle().extend(slabs);
     }
 
@@ -168,7 +168,7 @@ impl<D: Device> Store<D> {
         idle.iter().map(|slab| slab.bytes() as u64).sum()
     }
 
-    fn idle(&self) -> MutexGuard<'_, Vec<Slab<D>>> {
+    fn idle(&self) -> MutexGuard<'_, Vec<StagingBuffer<D>>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

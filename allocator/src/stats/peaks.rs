@@ -148,12 +148,12 @@ const GROUPS: [Group; 7] = [
 
 /// Peaks, and the heaps they are the peaks of.
 #[derive(Debug, Default)]
-pub(crate) struct Ledger {
-    book: Mutex<Book>,
+pub(crate) struct PeakTracker {
+    book: Mutex<PeakState>,
 }
 
 #[derive(Debug, Default)]
-struct Book {
+struct PeakState {
     heaps: Vec<Arc<Counters>>,
     figures: [[Figure; 9]; 3],
     /// Sums of increases by heaps that are gone.
@@ -171,7 +171,7 @@ struct Figure {
     reset_now: u64,
 }
 
-impl Ledger {
+impl PeakTracker {
     /// Adds a heap.
     pub(crate) fn enlist(&self, counters: &Arc<Counters>) {
         self.lock().heaps.push(Arc::clone(counters));
@@ -258,7 +258,7 @@ impl Ledger {
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Book> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, PeakState> {
         // Nothing in a book is ever left half-changed, so one that a panic left behind is still true.
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -277,7 +277,7 @@ const COUNTED: [Counted; Counted::COUNT] = [
     Counted::ReservedBytes,
 ];
 
-impl Book {
+impl PeakState {
     /// Raises the peaks of a group to the present sums, and deals out what is left below them: in the rows in which the
     /// heap that `asks` has gone beyond its share, or in all.
     ///

@@ -1,6 +1,6 @@
 //! A lock that a thread which uses it alone takes and leaves with plain loads and stores.
 //!
-//! Such a thread is the lock's owner. It says where it is in a [`Badge`] of its own, and nobody else writes there:
+//! Such a thread is the lock's owner. It says where it is in a [`OwnerSlot`] of its own, and nobody else writes there:
 //!
 //! ```text
 //! the owner                              anyone else, holding `spin`
@@ -29,12 +29,12 @@ const LAST_PATIENCE: u32 = 1 << 16;
 /// Which lock a thread has entered as its owner; on a cache line of its own, since it is written all the time.
 #[derive(Debug)]
 #[repr(align(128))]
-pub(crate) struct Badge {
+pub(crate) struct OwnerSlot {
     /// The address of the lock, zero for none. The thread enters no second one as its owner.
     inside: AtomicUsize,
 }
 
-impl Badge {
+impl OwnerSlot {
     pub(crate) const fn new(inside: AtomicUsize) -> Self {
         Self { inside }
     }
@@ -45,7 +45,7 @@ impl Badge {
 /// Who holds `spin` holds the lock if there is no owner. Only the holder of `spin` writes the other fields, and
 /// an owner's badge holds the lock while it says so.
 #[derive(Debug)]
-pub(crate) struct Biased {
+pub(crate) struct BiasedLock {
     pub(crate) rights: Rights,
     pub(crate) turns: Turns,
 }
@@ -55,9 +55,9 @@ pub(crate) struct Biased {
 #[repr(align(64))]
 pub(crate) struct Rights {
     /// The badge of the thread that may enter as owner; null, or the same as `owner`.
-    pub(crate) favoured: AtomicPtr<Badge>,
+    pub(crate) favoured: AtomicPtr<OwnerSlot>,
     /// The badge to be asked whether its thread is inside; null once a holder of `spin` knows that it is not.
-    pub(crate) owner: AtomicPtr<Badge>,
+    pub(crate) owner: AtomicPtr<OwnerSlot>,
 }
 
 /// What everyone else writes.
@@ -66,17 +66,17 @@ pub(crate) struct Rights {
 pub(crate) struct Turns {
     pub(crate) spin: Spin,
     /// The badge of the thread whose turn was the last.
-    pub(crate) last: AtomicPtr<Badge>,
+    pub(crate) last: AtomicPtr<OwnerSlot>,
     /// The turns it had in a row without finding the lock taken.
     pub(crate) streak: AtomicU32,
     /// How many of them make an owner; none for the first one.
     pub(crate) patience: AtomicU32,
 }
 
-impl Biased {
+impl BiasedLock {
     /// Takes the lock if the badge is the owner's, and the badge's thread is not inside another lock.
     #[inline(always)]
-    pub(crate) fn enter(&self, me: &Badge) -> bool {
+    pub(crate) fn enter(&self, me: &OwnerSlot) -> bool {
         if me.inside.load(Ordering::Relaxed) != 0 {
             return false;
         }
@@ -93,7 +93,7 @@ impl Biased {
     }
 
     /// Takes the lock, after whoever holds it; makes the badge's thread the owner when its time has come.
-    pub(crate) fn take(&self, me: Option<&'static Badge>) {
+    pub(crate) fn take(&self, me: Option<&'static OwnerSlot>) {
         let alone = self.turns.spin.try_take();
         if !alone {
             self.turns.spin.wait();
@@ -105,7 +105,7 @@ impl Biased {
     }
 
     /// Takes the lock if nobody holds it.
-    pub(crate) fn try_take(&self, me: Option<&'static Badge>) -> bool {
+    pub(crate) fn try_take(&self, me: Option<&'static OwnerSlot>) -> bool {
         if !self.turns.spin.try_take() {
             return false;
         }
@@ -165,7 +165,7 @@ impl Biased {
 
     /// Counts a turn, and makes its thread the owner if it had enough of them. For the holder of `spin`.
     #[inline]
-    fn count(&self, me: Option<&'static Badge>, alone: bool) {
+    fn count(&self, me: Option<&'static OwnerSlot>, alone: bool) {
         let Turns { last, streak, patience, .. } = &self.turns;
         let mine = me.map_or(ptr::null_mut(), |me| ptr::from_ref(me).cast_mut());
         let turns = if alone && last.load(Ordering::Relaxed) == mine {
@@ -183,7 +183,7 @@ impl Biased {
 
     /// Makes the holder of `spin` the owner, and lets its badge hold the lock instead.
     #[cold]
-    fn favour(&self, me: &'static Badge) {
+    fn favour(&self, me: &'static OwnerSlot) {
         if me.inside.load(Ordering::Relaxed) != 0 {
             return;
         }
@@ -196,7 +196,7 @@ impl Biased {
     }
 
     #[inline(always)]
-    fn owner(&self) -> Option<&'static Badge> {
+    fn owner(&self) -> Option<&'static OwnerSlot> {
         let owner = self.rights.owner.load(Ordering::Relaxed);
         // SAFETY: it is null, or was made in `favour` from a reference that holds for ever.
         unsafe { owner.as_ref() }

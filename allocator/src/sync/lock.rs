@@ -7,7 +7,7 @@
 use std::ptr;
 
 use crate::fork::{self, ProcessGuard};
-use crate::sync::biased_lock::{Biased, Rights, Turns};
+use crate::sync::biased_lock::{BiasedLock, Rights, Turns};
 use crate::sync::spin::Spin;
 use crate::sync::{AtomicBool, AtomicPtr, AtomicU32};
 use crate::sync::{asymmetric_fence, owner_slot};
@@ -56,12 +56,12 @@ pub(crate) fn share_often<'a, T>(lock: &'a Lock<T>, origin: &ProcessGuard) -> Op
 
 /// The state of a [`Lock`].
 #[derive(Debug)]
-pub(crate) struct RawLock(Biased);
+pub(crate) struct RawLock(BiasedLock);
 
-// SAFETY: `Biased` lets one taker in at a time, and the next only after `unlock`, which comes from the same
+// SAFETY: `BiasedLock` lets one taker in at a time, and the next only after `unlock`, which comes from the same
 // thread: the guards cannot be sent.
 unsafe impl lock_api::RawMutex for RawLock {
-    const INIT: Self = Self(Biased {
+    const INIT: Self = Self(BiasedLock {
         rights: Rights { favoured: AtomicPtr::new(ptr::null_mut()), owner: AtomicPtr::new(ptr::null_mut()) },
         turns: Turns {
             spin: Spin::new(AtomicBool::new(false)),

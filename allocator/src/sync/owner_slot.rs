@@ -8,24 +8,24 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::fork;
 use crate::sync::asymmetric_fence;
-use crate::sync::biased_lock::Badge;
+use crate::sync::biased_lock::OwnerSlot;
 
 /// What a thread has before its first lock: it seems to be inside some lock, and so enters none as its owner.
-static NONE: Badge = Badge::new(AtomicUsize::new(usize::MAX));
+static NONE: OwnerSlot = OwnerSlot::new(AtomicUsize::new(usize::MAX));
 
 /// Badges of threads that have ended.
 ///
 /// The next thread inherits the locks that the badge's last bearer owned; the mutex lets it see what that one did.
-static SPARE: Mutex<Vec<&'static Badge>> = Mutex::new(Vec::new());
+static SPARE: Mutex<Vec<&'static OwnerSlot>> = Mutex::new(Vec::new());
 
 thread_local! {
-    static MINE: Cell<&'static Badge> = const { Cell::new(&NONE) };
+    static MINE: Cell<&'static OwnerSlot> = const { Cell::new(&NONE) };
     static LOAN: Loan = Loan::begin();
 }
 
 /// This thread's badge, or one that opens nothing.
 #[inline(always)]
-pub(crate) fn worn() -> &'static Badge {
+pub(crate) fn worn() -> &'static OwnerSlot {
     MINE.get()
 }
 
@@ -36,7 +36,7 @@ pub(crate) fn take_off() {
 
 /// This thread's badge, given to it now if need be; `None` where no lock has an owner, and in a thread that ends.
 #[inline]
-pub(crate) fn mine() -> Option<&'static Badge> {
+pub(crate) fn mine() -> Option<&'static OwnerSlot> {
     let worn = worn();
     if std::ptr::eq(worn, &raw const NONE) {
         return receive();
@@ -45,7 +45,7 @@ pub(crate) fn mine() -> Option<&'static Badge> {
 }
 
 #[cold]
-fn receive() -> Option<&'static Badge> {
+fn receive() -> Option<&'static OwnerSlot> {
     // A badge of the parent's may own locks that a thread was in; the list of spare ones may be locked for ever.
     if fork::is_child() || !asymmetric_fence::is_available() {
         return None;
@@ -59,13 +59,13 @@ fn receive() -> Option<&'static Badge> {
 
 /// The time a thread has its badge.
 struct Loan {
-    badge: &'static Badge,
+    badge: &'static OwnerSlot,
 }
 
 impl Loan {
     fn begin() -> Self {
         let spare = spare().pop();
-        let badge = spare.unwrap_or_else(|| Box::leak(Box::new(Badge::new(AtomicUsize::new(0)))));
+        let badge = spare.unwrap_or_else(|| Box::leak(Box::new(OwnerSlot::new(AtomicUsize::new(0)))));
         Self { badge }
     }
 }
@@ -79,6 +79,6 @@ impl Drop for Loan {
     }
 }
 
-fn spare() -> MutexGuard<'static, Vec<&'static Badge>> {
+fn spare() -> MutexGuard<'static, Vec<&'static OwnerSlot>> {
     SPARE.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -6,21 +6,21 @@ use crate::sync::{AtomicU32, AtomicUsize, Ordering};
 
 /// A table from keys to values. Readers take no lock; writers take turns. Nothing is ever removed.
 #[derive(Debug)]
-pub(crate) struct Slots {
-    slots: Box<[Slot]>,
+pub(crate) struct StreamMap {
+    slots: Box<[MapSlot]>,
 }
 
 #[derive(Debug)]
-struct Slot {
+struct MapSlot {
     /// The key, plus one; zero while the slot is empty.
     key: AtomicUsize,
     value: AtomicU32,
 }
 
-impl Slots {
+impl StreamMap {
     /// A table of `1 << bits` slots.
     pub(crate) fn new(bits: u32) -> Self {
-        let slot = |_| Slot { key: AtomicUsize::new(0), value: AtomicU32::new(0) };
+        let slot = |_| MapSlot { key: AtomicUsize::new(0), value: AtomicU32::new(0) };
         Self { slots: (0..1_usize << bits).map(slot).collect() }
     }
 

@@ -46,7 +46,7 @@ proptest! {
 
     #[test]
     fn the_list_finds_what_a_simple_one_finds(steps in steps()) {
-        let (mut places, mut blocks) = (Places::default(), BlockTable::default());
+        let (mut places, mut blocks) = (AddressList::default(), BlockTable::default());
         // By place: the block and its grains.
         let mut model: Vec<(u64, BlockId, u32)> = Vec::new();
         for step in steps {
@@ -90,7 +90,7 @@ proptest! {
 
 #[test]
 fn leaves_that_few_blocks_are_left_in_become_one() {
-    let (mut places, mut blocks) = (Places::default(), BlockTable::default());
+    let (mut places, mut blocks) = (AddressList::default(), BlockTable::default());
     for place in 0..10_000 {
         let id = block_at(&mut blocks, place, 1);
         places.insert(&blocks, id);

@@ -2,9 +2,9 @@
 //! merges.
 
 use crate::blocks::guard::add_guards;
-use crate::blocks::{BlockId, Guard, Shelf};
+use crate::blocks::{BlockId, HeapBlocks, ReuseGuard};
 
-impl<G: Guard> Shelf<G> {
+impl<G: ReuseGuard> HeapBlocks<G> {
     /// Lets the guards of `right` stand before `left` too.
     #[cold]
     pub(crate) fn join_guards(&mut self, left: BlockId, right: BlockId) {

@@ -1,9 +1,9 @@
 //! Finding a block by the address where it begins.
 
-use crate::blocks::{BlockId, BlockState, SegmentId, Shelf};
+use crate::blocks::{BlockId, BlockState, HeapBlocks, SegmentId};
 use crate::size::GRAIN;
 
-impl<G> Shelf<G> {
+impl<G> HeapBlocks<G> {
     /// Lets the block be known by its address alone.
     #[inline]
     pub(crate) fn make_raw(&mut self, id: BlockId) {

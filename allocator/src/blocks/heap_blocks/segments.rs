@@ -3,11 +3,11 @@
 //! Leaving takes two steps, since the source may refuse to take a segment back: nobody gets it from the first on, and
 //! the second forgets it or lets it serve again.
 
-use crate::blocks::start_index::Starts;
-use crate::blocks::{BlockId, BlockState, Guard, Segment, SegmentId, Shelf};
+use crate::blocks::start_index::StartIndex;
+use crate::blocks::{BlockId, BlockState, HeapBlocks, ReuseGuard, Segment, SegmentId};
 use crate::size::{GRAIN, SegmentKind};
 
-impl<G: Guard> Shelf<G> {
+impl<G: ReuseGuard> HeapBlocks<G> {
     /// Adds a segment as one free block; `None` when the tables are full.
     pub(crate) fn add_segment(&mut self, base: u64, bytes: u64, kind: SegmentKind) -> Option<SegmentId> {
         let segment = Segment {
@@ -17,7 +17,7 @@ impl<G: Guard> Shelf<G> {
             first: BlockId::NONE,
             age: self.segments.next_age()?,
             order: 0,
-            starts: Starts::even(bytes, kind),
+            starts: StartIndex::even(bytes, kind),
         };
         let (segment, first) = self.put_segment(segment)?;
         self.blocks[first].state = BlockState::Free;

@@ -1,6 +1,6 @@
 //! Counting the free parts of segments, and noticing when they may have passed a peak.
 
-use crate::blocks::Shelf;
+use crate::blocks::HeapBlocks;
 use crate::size::SegmentKind;
 
 /// Free blocks that are only a part of their segment: memory that cannot be given back.
@@ -10,7 +10,7 @@ pub(crate) struct Split {
     pub(crate) bytes: u64,
 }
 
-impl<G> Shelf<G> {
+impl<G> HeapBlocks<G> {
     /// Counts free parts of segments that came about.
     #[inline]
     pub(crate) fn split_grows(&mut self, kind: SegmentKind, blocks: u64, bytes: u64) {

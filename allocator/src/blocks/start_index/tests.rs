@@ -20,7 +20,7 @@ proptest! {
         notes in prop::collection::vec((0..5_u32, 0..12_u32, 0..64_usize), 0..80),
     ) {
         let ids = ids();
-        let mut starts = Starts::parts();
+        let mut starts = StartIndex::parts();
         let mut model: HashMap<u32, BlockId> = HashMap::new();
         for (part, within, id) in notes {
             // Few places in each of a few parts far apart, so that notes meet.
@@ -39,7 +39,7 @@ proptest! {
         notes in prop::collection::vec((0..32_u32, 0..64_usize), 0..40),
     ) {
         let ids = ids();
-        let mut starts = Starts::even(64 << 20, SegmentKind::Large);
+        let mut starts = StartIndex::even(64 << 20, SegmentKind::Large);
         let mut model: HashMap<u32, BlockId> = HashMap::new();
         for (stretch, id) in notes {
             let offset = stretch * 4096;
@@ -55,13 +55,13 @@ proptest! {
 #[test]
 fn a_part_with_one_block_costs_one_entry() {
     let ids = ids();
-    let mut starts = Starts::parts();
+    let mut starts = StartIndex::parts();
     starts.note(7 << PART_SHIFT, ids[0]);
     starts.note(7 << PART_SHIFT, ids[1]);
-    let Starts::Parts(parts) = &starts else {
+    let StartIndex::Parts(parts) = &starts else {
         panic!("an elastic segment has parts");
     };
-    assert!(parts.iter().all(|part| matches!(part, Part::One(..))));
+    assert!(parts.iter().all(|part| matches!(part, StartPart::One(..))));
     starts.note((7 << PART_SHIFT) + 1, ids[2]);
     assert_eq!(starts.hint(7 << PART_SHIFT), ids[1]);
     assert_eq!(starts.hint((7 << PART_SHIFT) + 1), ids[2]);

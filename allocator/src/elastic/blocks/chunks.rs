@@ -1,10 +1,10 @@
 //! The chunks under the blocks of a shelf, and which of them may be moved.
 
-use crate::blocks::{Chunk, Guard, Shelf, Spare};
+use crate::blocks::{Chunk, HeapBlocks, IdleChunk, ReuseGuard};
 
-impl<G: Guard> Shelf<G> {
+impl<G: ReuseGuard> HeapBlocks<G> {
     /// The chunks that may be moved, by place.
-    pub(crate) fn spares(&mut self) -> Vec<Spare> {
+    pub(crate) fn spares(&mut self) -> Vec<IdleChunk> {
         self.settle();
         let Some(ground) = &self.ground else {
             return Vec::new();
@@ -13,7 +13,7 @@ impl<G: Guard> Shelf<G> {
         for block in ground.places.iter() {
             let free = &self.blocks[block];
             let (start, within) = (free.address, free.bytes());
-            spares.extend(ground.inside(start, start + within).map(|chunk| Spare { chunk, block, within }));
+            spares.extend(ground.inside(start, start + within).map(|chunk| IdleChunk { chunk, block, within }));
         }
         spares
     }

@@ -4,7 +4,7 @@
 //! place of another in the order by place takes over its entry, which costs less than removing and inserting.
 
 use crate::blocks::table::Block;
-use crate::blocks::{BlockId, BlockState, Guard, Shelf};
+use crate::blocks::{BlockId, BlockState, HeapBlocks, ReuseGuard};
 use crate::elastic::blocks::grains_of;
 use crate::policy::Policy;
 use crate::size::{GRAIN, SMALL_LIMIT, SegmentKind};
@@ -12,7 +12,7 @@ use crate::size::{GRAIN, SMALL_LIMIT, SegmentKind};
 /// Grains of the largest small request.
 const SMALL_GRAINS: u32 = grains_of(SMALL_LIMIT);
 
-impl<G: Guard> Shelf<G> {
+impl<G: ReuseGuard> HeapBlocks<G> {
     /// Takes a free block that fits, and leaves what the request does not need.
     #[inline(never)]
     pub(crate) fn search_elastic(&mut self, policy: &Policy, grains: u32) -> BlockId {
@@ -164,7 +164,7 @@ impl<G: Guard> Shelf<G> {
     }
 }
 
-impl<G> Shelf<G> {
+impl<G> HeapBlocks<G> {
     /// Every free block that a search can find.
     pub(crate) fn listed(&self) -> Vec<BlockId> {
         let small = self.small.iter(&self.blocks);

@@ -1,16 +1,16 @@
 //! Runs: free blocks and holes side by side, where a request can be placed.
 
 use crate::blocks::table::Block;
-use crate::blocks::{BlockId, BlockState, Guard, Run, Shelf};
+use crate::blocks::{BlockId, BlockState, FreeRange, HeapBlocks, ReuseGuard};
 
-impl<G: Guard> Shelf<G> {
+impl<G: ReuseGuard> HeapBlocks<G> {
     /// Every run, by place.
-    pub(crate) fn runs(&mut self) -> Vec<Run> {
+    pub(crate) fn runs(&mut self) -> Vec<FreeRange> {
         self.settle();
         let Some(ground) = &self.ground else {
             return Vec::new();
         };
-        let mut runs: Vec<Run> = Vec::new();
+        let mut runs: Vec<FreeRange> = Vec::new();
         for hole in ground.holes.values() {
             let at = self.blocks[*hole].address;
             if runs.last().is_none_or(|last| !(last.start..last.end).contains(&at)) {
@@ -20,7 +20,7 @@ impl<G: Guard> Shelf<G> {
         runs
     }
 
-    fn run_around(&self, anchor: BlockId) -> Run {
+    fn run_around(&self, anchor: BlockId) -> FreeRange {
         let mut first = anchor;
         while let Some(before) = self.blocks[first].before.get()
             && self.blocks[before].can_be_placed_on()
@@ -28,7 +28,7 @@ impl<G: Guard> Shelf<G> {
             first = before;
         }
         let start = self.blocks[first].address;
-        let mut run = Run { anchor, start, end: start, free: Vec::new() };
+        let mut run = FreeRange { anchor, start, end: start, free: Vec::new() };
         let mut at = first.get();
         while let Some(id) = at
             && self.blocks[id].can_be_placed_on()

@@ -17,8 +17,8 @@ const SETTINGS: [ElasticSetting; 3] = [ElasticSetting::Default, ElasticSetting::
 #[derive(Clone, Debug)]
 struct Moment {
     request: u64,
-    runs: Vec<Run>,
-    spares: Vec<Spare>,
+    runs: Vec<FreeRange>,
+    spares: Vec<IdleChunk>,
     offered: Option<Vec<Chunk>>,
     used: u64,
     requests: u64,
@@ -67,11 +67,11 @@ fn shapes() -> impl Strategy<Value = Vec<Shape>> {
 }
 
 /// Draws a run from `start` on.
-fn run_of((lead, holes, trail): &Shape, start: u64) -> Run {
+fn run_of((lead, holes, trail): &Shape, start: u64) -> FreeRange {
     // The first hole begins at a whole page, as every chunk does.
     let first = (start + lead * GRAIN).next_multiple_of(PAGE);
     let start = first - lead * GRAIN;
-    let mut run = Run { anchor: BlockId::NONE, start, end: first, free: Vec::new() };
+    let mut run = FreeRange { anchor: BlockId::NONE, start, end: first, free: Vec::new() };
     if *lead > 0 {
         run.free.push((start, first));
     }
@@ -88,14 +88,14 @@ fn run_of((lead, holes, trail): &Shape, start: u64) -> Run {
 }
 
 /// Chunks that lie wholly inside a free block, of `sizes` pages in turn.
-fn chunks_in(start: u64, end: u64, sizes: &[u64], spares: &mut Vec<Spare>) {
+fn chunks_in(start: u64, end: u64, sizes: &[u64], spares: &mut Vec<IdleChunk>) {
     let mut at = start.next_multiple_of(PAGE);
     let mut sizes = sizes.iter().cycle();
     while at + PAGE <= end {
         let wanted = sizes.next().copied().unwrap_or(1) * PAGE;
         let bytes = wanted.min((end - at) / PAGE * PAGE);
         let id = ChunkId(u32::try_from(spares.len()).unwrap_or(0));
-        spares.push(Spare {
+        spares.push(IdleChunk {
             chunk: Chunk { id, at, bytes, kind: SegmentKind::Large },
             block: BlockId::NONE,
             within: end - start,
@@ -162,7 +162,7 @@ fn moments() -> impl Strategy<Value = Moment> {
 }
 
 /// Holes of a run, as first address and the one after the last.
-fn holes(run: &Run) -> Vec<(u64, u64)> {
+fn holes(run: &FreeRange) -> Vec<(u64, u64)> {
     let mut holes = Vec::new();
     let mut at = run.start;
     for (start, end) in run.free.iter().copied().chain([(run.end, run.end)]) {
@@ -269,7 +269,7 @@ proptest! {
 
     #[test]
     fn the_chosen_place_has_the_fewest_bytes_missing(moment in moments()) {
-        let missing = |at: u64, run: &Run| -> u64 {
+        let missing = |at: u64, run: &FreeRange| -> u64 {
             let stop = at + moment.request;
             let under = holes(run).into_iter().map(|(start, end)| {
                 let start = start.max(at);

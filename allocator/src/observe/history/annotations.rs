@@ -15,7 +15,7 @@ use crate::observe::history::metadata::texts;
 pub const MOST_ANNOTATIONS: usize = 1 << 16;
 
 #[derive(Clone, Copy, Debug)]
-struct Noted {
+struct KeptAnnotation {
     name: TextId,
     stage: Stage,
     device: Ordinal,
@@ -24,9 +24,9 @@ struct Noted {
 
 /// How many histories are recorded. Relaxed: whoever begins one now may miss what is said now.
 static RECORDED: AtomicUsize = AtomicUsize::new(0);
-static NOTED: Mutex<VecDeque<Noted>> = Mutex::new(VecDeque::new());
+static NOTED: Mutex<VecDeque<KeptAnnotation>> = Mutex::new(VecDeque::new());
 
-fn noted() -> MutexGuard<'static, VecDeque<Noted>> {
+fn noted() -> MutexGuard<'static, VecDeque<KeptAnnotation>> {
     NOTED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -43,7 +43,7 @@ pub fn annotate(name: &str, stage: Stage, device: Ordinal) {
     if noted.len() == MOST_ANNOTATIONS {
         noted.pop_front();
     }
-    noted.push_back(Noted { name, stage, device, ticks });
+    noted.push_back(KeptAnnotation { name, stage, device, ticks });
 }
 
 /// What was said, oldest first.

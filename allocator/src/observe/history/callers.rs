@@ -18,7 +18,7 @@ const PART_BITS: u32 = 4;
 /// program has kept them.
 #[derive(Debug, Default)]
 pub struct Callers {
-    parts: [Mutex<Part>; 1 << PART_BITS],
+    parts: [Mutex<FrameList>; 1 << PART_BITS],
     hasher: RandomState,
     /// The frames at an address, several where calls were inlined.
     names: Mutex<HashMap<usize, Vec<Frame>>>,
@@ -26,7 +26,7 @@ pub struct Callers {
 
 /// A part of the table: stacks by content and by number.
 #[derive(Debug, Default)]
-struct Part {
+struct FrameList {
     numbers: HashMap<Arc<[usize]>, u32>,
     stacks: Vec<Arc<[usize]>>,
 }

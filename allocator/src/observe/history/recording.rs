@@ -9,7 +9,7 @@ use crate::observe::history::annotations::Listener;
 use crate::observe::history::clock;
 use crate::observe::history::metadata::{Said, said};
 use crate::observe::history::options::{HistoryOptions, Level};
-use crate::observe::history::ring::{Pen, Ring, Written};
+use crate::observe::history::ring::{Ring, RingEntry, RingWriter};
 use crate::observe::history::stacks::{Gathered, StackSource};
 use crate::pool::PoolId;
 
@@ -59,7 +59,7 @@ pub(crate) struct Recording {
     /// The pools that events name by their place here; the first is the default pool.
     pools: Arc<Mutex<Vec<PoolId>>>,
     /// Writes what is no heap's.
-    own: Mutex<Pen>,
+    own: Mutex<RingWriter>,
     /// Annotations are kept while it lives.
     #[expect(dead_code, reason = "held for what its end does")]
     listener: Listener,
@@ -80,7 +80,7 @@ pub(crate) struct Noted {
 
 /// Where an event happened.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct CallSite {
     pub(crate) stream: u64,
     /// By its place in the recording's list.
     pub(crate) pool: u32,
@@ -102,7 +102,7 @@ impl Recording {
             _ => Arc::new(Ring::new(options.max_entries)),
         };
         if let Some(before) = before.filter(|before| !Arc::ptr_eq(&before.ring, &ring)) {
-            let mut pen = Pen::default();
+            let mut pen = RingWriter::default();
             for noted in before.newest(options.max_entries).flatten() {
                 ring.write(&mut pen, words_of(&noted));
             }
@@ -165,10 +165,10 @@ impl Recording {
     #[inline]
     pub(crate) fn write(
         &self,
-        pen: &mut Pen,
+        pen: &mut RingWriter,
         earliest: u64,
         (action, address, bytes): (TraceAction, u64, u64),
-        place: Place,
+        place: CallSite,
         stack: u32,
     ) -> u64 {
         if self.options.skip.contain(action) {
@@ -190,7 +190,7 @@ impl Recording {
     }
 
     /// Writes an event that is no heap's.
-    pub(crate) fn write_own(&self, event: (TraceAction, u64, u64), place: Place) {
+    pub(crate) fn write_own(&self, event: (TraceAction, u64, u64), place: CallSite) {
         let mut pen = self.own.lock().unwrap_or_else(PoisonError::into_inner);
         self.write(&mut pen, 0, event, place, crate::observe::history::stacks::gathered());
     }
@@ -233,7 +233,7 @@ fn words_of(noted: &Noted) -> [u64; WORDS] {
 }
 
 /// The reverse; `None` for what was not written here.
-fn noted_of(written: &Written<WORDS>) -> Option<Noted> {
+fn noted_of(written: &RingEntry<WORDS>) -> Option<Noted> {
     let [ticks, address, bytes, stream, what, said] = written.words;
     let halves = |word: u64| ((word >> 32) as u32, (word & 0xFFFF_FFFF) as u32);
     let ((stack, what), (metadata, context)) = (halves(what), halves(said));

@@ -1,7 +1,7 @@
 //! A bounded ring of events that many heaps write at once without a lock.
 //!
 //! Heaps would fight over one counter if each event took its place from it. Instead a heap claims a run of places with
-//! one addition and fills them under its own lock, with a [`Pen`] that nobody else has. The oldest places are claimed
+//! one addition and fills them under its own lock, with a [`RingWriter`] that nobody else has. The oldest places are claimed
 //! again. A pen that was put down for long gives up the rest of its run, so that what is written last is also
 //! overwritten last.
 //!
@@ -18,7 +18,7 @@ const RUNS: u64 = 2048;
 /// One event, on a cache line of its own.
 #[derive(Debug)]
 #[repr(align(64))]
-struct Slot<const WORDS: usize> {
+struct RingSlot<const WORDS: usize> {
     /// Zero: never written. Odd: being written. Otherwise twice the ticket of what it holds, and two.
     version: AtomicU64,
     words: [AtomicU64; WORDS],
@@ -26,7 +26,7 @@ struct Slot<const WORDS: usize> {
 
 /// What one place holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Written<const WORDS: usize> {
+pub(crate) struct RingEntry<const WORDS: usize> {
     /// Which of all places claimed so far it is.
     pub(crate) ticket: u64,
     pub(crate) words: [u64; WORDS],
@@ -35,7 +35,7 @@ pub(crate) struct Written<const WORDS: usize> {
 /// A bounded ring of events of some words each.
 #[derive(Debug)]
 pub(crate) struct Ring<const WORDS: usize> {
-    slots: Box<[Slot<WORDS>]>,
+    slots: Box<[RingSlot<WORDS>]>,
     /// How many places were ever claimed. Relaxed: tickets must differ, and versions order everything else.
     claimed: AtomicU64,
     /// How many places a pen claims at once.
@@ -46,7 +46,7 @@ pub(crate) struct Ring<const WORDS: usize> {
 
 /// The rest of a run of places; only one thread at a time has it.
 #[derive(Debug, Default)]
-pub(crate) struct Pen {
+pub(crate) struct RingWriter {
     ticket: u64,
     place: usize,
     left: u64,
@@ -67,13 +67,13 @@ impl<const WORDS: usize> Ring<WORDS> {
 
     /// A ring of `length` places, a multiple of `run`, of which `patience` may be claimed before a pen gives up its own.
     pub(crate) fn with(length: u64, run: u64, patience: u64) -> Self {
-        let slot = |_| Slot { version: AtomicU64::new(0), words: std::array::from_fn(|_| AtomicU64::new(0)) };
+        let slot = |_| RingSlot { version: AtomicU64::new(0), words: std::array::from_fn(|_| AtomicU64::new(0)) };
         Self { slots: (0..length).map(slot).collect(), claimed: AtomicU64::new(0), run, patience }
     }
 
     /// Writes an event.
     #[inline]
-    pub(crate) fn write(&self, pen: &mut Pen, words: [u64; WORDS]) {
+    pub(crate) fn write(&self, pen: &mut RingWriter, words: [u64; WORDS]) {
         loop {
             if pen.left == 0 || self.is_late(pen) {
                 *pen = self.claim();
@@ -90,20 +90,20 @@ impl<const WORDS: usize> Ring<WORDS> {
     }
 
     /// Whether others have claimed so much since the pen did that what it writes would not last.
-    fn is_late(&self, pen: &Pen) -> bool {
+    fn is_late(&self, pen: &RingWriter) -> bool {
         let claimed = self.claimed.load(Ordering::Relaxed);
         claimed.saturating_sub(pen.ticket) > self.patience + self.run
     }
 
     #[cold]
-    fn claim(&self) -> Pen {
+    fn claim(&self) -> RingWriter {
         let ticket = self.claimed.fetch_add(self.run, Ordering::Relaxed);
-        Pen { ticket, place: index(ticket % self.slots.len() as u64), left: self.run }
+        RingWriter { ticket, place: index(ticket % self.slots.len() as u64), left: self.run }
     }
 
     /// Writes one place; `false` if somebody who came later has it.
     pub(crate) fn put(&self, place: usize, ticket: u64, words: [u64; WORDS]) -> bool {
-        let Slot { version, words: to } = &self.slots[place];
+        let RingSlot { version, words: to } = &self.slots[place];
         let before = version.load(Ordering::Relaxed);
         let taken = before % 2 == 1 || before > 2 * ticket;
         // Acquire pairs with the release below of whoever wrote the place before: their words come before these.
@@ -121,8 +121,8 @@ impl<const WORDS: usize> Ring<WORDS> {
     }
 
     /// What a place holds; `None` if that is nothing, or if it is being written.
-    pub(crate) fn read(&self, place: usize) -> Option<Written<WORDS>> {
-        let Slot { version, words } = self.slots.get(place)?;
+    pub(crate) fn read(&self, place: usize) -> Option<RingEntry<WORDS>> {
+        let RingSlot { version, words } = self.slots.get(place)?;
         let before = version.load(Ordering::Acquire);
         if before == 0 || before % 2 == 1 {
             return None;
@@ -130,17 +130,17 @@ impl<const WORDS: usize> Ring<WORDS> {
         let words = std::array::from_fn(|word| words[word].load(Ordering::Relaxed));
         fence(Ordering::Acquire);
         let whole = version.load(Ordering::Relaxed) == before;
-        whole.then_some(Written { ticket: before / 2 - 1, words })
+        whole.then_some(RingEntry { ticket: before / 2 - 1, words })
     }
 
     /// What was written with a ticket, if it is still there.
-    pub(crate) fn find(&self, ticket: u64) -> Option<Written<WORDS>> {
+    pub(crate) fn find(&self, ticket: u64) -> Option<RingEntry<WORDS>> {
         let written = self.read(index(ticket % self.slots.len() as u64))?;
         (written.ticket == ticket).then_some(written)
     }
 
     /// Everything it holds, about in the order of the tickets; what is being written this moment is left out.
-    pub(crate) fn all(&self) -> impl Iterator<Item = Written<WORDS>> + '_ {
+    pub(crate) fn all(&self) -> impl Iterator<Item = RingEntry<WORDS>> + '_ {
         let length = self.slots.len();
         let oldest = index(self.claimed.load(Ordering::Relaxed) % length as u64);
         let places = (oldest..length).chain(0..oldest);

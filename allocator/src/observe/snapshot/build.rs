@@ -12,13 +12,13 @@ use crate::{pool, size};
 
 /// A snapshot that is being made; stacks are still known by the numbers of their source.
 #[derive(Debug)]
-pub(super) struct Building<'a> {
+pub(super) struct SnapshotBuilder<'a> {
     device: u32,
     recording: Option<&'a Arc<Recording>>,
     pub(super) snapshot: Snapshot,
 }
 
-impl<'a> Building<'a> {
+impl<'a> SnapshotBuilder<'a> {
     pub(super) fn new(device: u32, recording: Option<&'a Arc<Recording>>) -> Self {
         Self {
             device,

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use cachette_snapshot::{Event, StackId, TextId, Trace};
 
 use crate::observe::history::{self, Noted, Recording, Scale};
-use crate::observe::snapshot::build::Building;
+use crate::observe::snapshot::build::SnapshotBuilder;
 use crate::pool::PoolId;
 
-impl Building<'_> {
+impl SnapshotBuilder<'_> {
     /// Adds what happened; in one pool alone if there is an `only`.
     pub(super) fn add_trace(&mut self, recording: &Arc<Recording>, only: Option<PoolId>, scale: &Scale) {
         let only = only.map(|only| recording.number_of(only));

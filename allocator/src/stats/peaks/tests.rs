@@ -119,7 +119,7 @@ impl Model {
 /// A ledger beside a model of it.
 #[derive(Debug, Default)]
 struct Bench {
-    ledger: Ledger,
+    ledger: PeakTracker,
     heaps: Vec<Model>,
     peaks: [[u64; 9]; 3],
 }
@@ -212,7 +212,7 @@ proptest! {
 
 #[test]
 fn a_new_heap_has_no_share_and_asks_at_its_first_step() {
-    let (ledger, first, second) = <(Ledger, Arc<Counters>, Arc<Counters>)>::default();
+    let (ledger, first, second) = <(PeakTracker, Arc<Counters>, Arc<Counters>)>::default();
     ledger.enlist(&first);
     assert!(first.allocated(SegmentKind::Small, 512, 500));
     ledger.note(&first);
