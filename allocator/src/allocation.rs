@@ -11,8 +11,9 @@ use crate::blocks::BlockId;
 use crate::error::Error;
 use crate::heap::{Allocated, Heap};
 use crate::observe::probes;
-use crate::pool::core::AwakeState;
-use crate::stream_state::{Stream, StreamState};
+use crate::pool::state::AwakeState;
+use crate::stream::Stream;
+use crate::stream_state::StreamState;
 use crate::uncached::Uncached;
 
 /// Device memory that goes back to its allocator when dropped.

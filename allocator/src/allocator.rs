@@ -9,7 +9,6 @@ pub(crate) mod stats;
 pub(crate) mod streams;
 pub(crate) mod view;
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
@@ -20,19 +19,19 @@ use crate::config::Config;
 use crate::device_state::DeviceState;
 use crate::error::Error;
 use crate::heap::{Guard, Heap, Request};
-use crate::heaps::{Heaps, StreamTable};
+use crate::heaps::Heaps;
 use crate::pinned;
-use crate::pool::route::{self, Routes};
-use crate::pool::{Launches, PoolId, Pools};
+use crate::pool::Pools;
+use crate::pool::route::{self};
 use crate::retry::FoundBlock;
 #[cfg(target_os = "linux")]
 use crate::share::{Exports, Imports};
 use crate::size::TOO_LARGE;
-use crate::sleep::{OffloadState, StagingStore};
-use crate::stream_state::Stream;
+use crate::sleep::StagingStore;
+use crate::state::AllocatorState;
+use crate::stream::Stream;
+use crate::sync::stream_table::StreamTable;
 use crate::uncached::Uncached;
-
-pub(crate) use streams::NO_HEAP;
 
 /// A caching allocator for one device.
 ///
@@ -51,32 +50,6 @@ pub(crate) use streams::NO_HEAP;
 #[derive(Debug)]
 pub struct Allocator<D: Device = AnyDevice> {
     inner: Arc<AllocatorState<D>>,
-}
-
-#[derive(Debug)]
-pub(crate) struct AllocatorState<D: Device> {
-    pub(crate) shared: Arc<DeviceState<D>>,
-    /// No other allocator ever has it; zero is none.
-    pub(crate) identity: u64,
-    /// The heaps of all pools.
-    pub(crate) heaps: Heaps<D>,
-    /// The heap of every stream in the default pool.
-    pub(crate) streams: StreamTable,
-    pub(crate) pools: Pools,
-    pub(crate) routes: Arc<Routes>,
-    pub(crate) pinned: Arc<pinned::Cache<D>>,
-    /// The streams in which graphs were launched, by the pool of their memory.
-    pub(crate) launches: Mutex<HashMap<PoolId, Launches<D>>>,
-    /// The sleep of every pool that sleeps.
-    pub(crate) slumbers: Mutex<HashMap<PoolId, Arc<Mutex<OffloadState<D>>>>>,
-    /// Where contents are kept meanwhile.
-    pub(crate) store: StagingStore<D>,
-    /// What other processes may open.
-    #[cfg(target_os = "linux")]
-    pub(crate) exports: Exports<D>,
-    /// What was opened of other processes.
-    #[cfg(target_os = "linux")]
-    pub(crate) imports: Imports<D>,
 }
 
 impl<D: Device> Clone for Allocator<D> {
@@ -226,20 +199,5 @@ fn next_identity() -> u64 {
 impl<D: Device> Drop for Allocator<D> {
     fn drop(&mut self) {
         self.shared().origin.keep(&self.inner);
-    }
-}
-
-impl<D: Device> Drop for AllocatorState<D> {
-    fn drop(&mut self) {
-        let leaks = self.leaks();
-        if !leaks.is_empty() {
-            self.shared.observers.report_leaks(&leaks);
-        }
-        #[cfg(target_os = "linux")]
-        self.exports.close();
-        for heap in self.heaps.all() {
-            heap.close();
-        }
-        self.pinned.close();
     }
 }

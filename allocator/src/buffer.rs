@@ -14,8 +14,9 @@ use crate::allocation::Allocation;
 use crate::allocator::Allocator;
 use crate::error::Error;
 use crate::fence::Fence;
-use crate::pool::core::AwakeState;
-use crate::stream_state::{Stream, StreamState, WaitFailure};
+use crate::pool::state::AwakeState;
+use crate::stream::Stream;
+use crate::stream_state::{StreamState, WaitFailure};
 
 /// How long every wait may fail, before [`Buffer::write`] ends the process.
 const PATIENCE: Duration = Duration::from_secs(10);

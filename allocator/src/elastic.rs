@@ -27,6 +27,7 @@ pub(crate) mod placement;
 pub(crate) mod policy;
 pub(crate) mod reserve;
 pub(crate) mod segment;
+pub(crate) mod state;
 pub(crate) mod tuning;
 pub(crate) mod unmap;
 

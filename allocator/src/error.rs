@@ -158,3 +158,21 @@ impl From<OutOfMemory> for Error {
         Self::OutOfMemory(Box::new(report))
     }
 }
+
+impl PoolProblem {
+    pub(crate) const fn of(self, pool: PoolId) -> Error {
+        Error::Pool { pool, why: self }
+    }
+}
+
+/// There are more streams than any driver has.
+pub(crate) const NO_HEAP: hal::Error = hal::Error::new(hal::ErrorKind::OutOfMemory, "create_stream");
+
+/// The sum, or the first failure; a failure stops none of the others.
+pub(crate) fn sum_all(bytes: impl Iterator<Item = hal::Result<u64>>) -> hal::Result<u64> {
+    let mut sum = Ok(0);
+    for bytes in bytes {
+        sum = sum.and_then(|sum| bytes.map(|bytes| sum + bytes));
+    }
+    sum
+}

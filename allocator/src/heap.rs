@@ -27,12 +27,12 @@ use crate::observe::callbacks::{CallbackOutcome, TraceAction, TraceEvent};
 use crate::observe::tracing;
 use crate::policy::Policy;
 use crate::pool::PoolId;
-use crate::pool::core::PoolCore;
+use crate::pool::state::PoolState;
 use crate::stats::Counters;
 use crate::stream_state::StreamState;
 use crate::sync::lock::{self, Lock};
 
-use crate::elastic::unmap::ElasticState;
+use crate::elastic::state::ElasticState;
 use crate::heap::events::PendingFrees;
 use crate::heap::history::HeapHistory;
 pub(crate) use allocate::{Allocated, Request};
@@ -40,7 +40,7 @@ pub(crate) use copy::HeapCopy;
 pub(crate) use export::{Lies, NotOffered, OfferedBlock};
 pub(crate) use free::Freed;
 pub(crate) use restore::SavedHeap;
-pub(crate) use segments::{NewSegment, sum_all};
+pub(crate) use segments::NewSegment;
 pub(crate) use view::HeapView;
 
 /// The free blocks of one stream in one pool.
@@ -58,7 +58,7 @@ pub(crate) struct Heap<D: Device> {
     /// Place in the allocator's list of heaps.
     pub(crate) number: u32,
     /// The pool it belongs to; `None` for the default one.
-    pool: RwLock<Option<Arc<PoolCore>>>,
+    pool: RwLock<Option<Arc<PoolState>>>,
 }
 
 /// What a heap's lock guards.
@@ -198,12 +198,12 @@ impl<D: Device> Heap<D> {
     }
 
     /// The pool it belongs to; `None` for the default one.
-    pub(crate) fn pool(&self) -> Option<Arc<PoolCore>> {
+    pub(crate) fn pool(&self) -> Option<Arc<PoolState>> {
         self.pool.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Gives an empty heap to a pool.
-    pub(crate) fn set_pool(&self, pool: &Arc<PoolCore>) {
+    pub(crate) fn set_pool(&self, pool: &Arc<PoolState>) {
         let mut state = self.state.lock();
         state.policy.no_split = pool.splits_never();
         state.away.asleep = pool.is_asleep();

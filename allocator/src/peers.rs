@@ -3,10 +3,11 @@
 use cachette_hal::owned::RelaxedCapture;
 use cachette_hal::{Device, DevicePtr, Ordinal};
 
-use crate::allocator::{Allocator, AllocatorState};
+use crate::allocator::Allocator;
 use crate::elastic::chunk_table::memory_of;
 use crate::error::Error;
 use crate::heap::Heap;
+use crate::state::AllocatorState;
 
 impl<D: Device> Allocator<D> {
     /// Whether this allocator's device could reach the memory of another of the same vendor.

@@ -46,8 +46,9 @@ mod worker;
 use cachette_hal::Device;
 use cachette_hal::owned::RelaxedCapture;
 
-use crate::allocator::{Allocator, AllocatorState};
+use crate::allocator::Allocator;
 use crate::error::Error;
+use crate::state::AllocatorState;
 
 pub(crate) use cache::Cache;
 

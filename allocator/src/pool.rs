@@ -25,13 +25,14 @@
 
 mod capture;
 mod checkpoint;
-pub(crate) mod core;
 mod id;
+pub(crate) mod launches;
 mod operations;
 mod options;
 mod problem;
 mod registry;
 pub(crate) mod route;
+pub(crate) mod state;
 
 use std::fmt;
 use std::sync::Arc;
@@ -42,13 +43,12 @@ use cachette_hal::Device;
 use crate::allocation::Allocation;
 use crate::allocator::Allocator;
 use crate::error::Error;
-use crate::stream_state::Stream;
-use core::PoolCore;
+use crate::stream::Stream;
+use state::PoolState;
 
 pub use capture::{Capture, Graph};
 pub use checkpoint::{Checkpoint, Restored};
 pub use id::PoolId;
-pub(crate) use operations::Launches;
 pub use options::PoolOptions;
 pub use problem::PoolProblem;
 pub(crate) use registry::Pools;
@@ -58,7 +58,7 @@ pub use route::Filter;
 #[derive(Debug)]
 pub struct Pool<D: Device> {
     allocator: Allocator<D>,
-    core: Arc<PoolCore>,
+    core: Arc<PoolState>,
 }
 
 /// What a pool holds.
@@ -85,7 +85,7 @@ impl<D: Device> Allocator<D> {
     /// Makes a pool with a new name; one that somebody made up before it came up is left out.
     fn create_named(&self, name: impl Fn() -> PoolId) -> Pool<D> {
         loop {
-            let core = PoolCore::new(name(), None, false, false);
+            let core = PoolState::new(name(), None, false, false);
             if self.is_inherited() {
                 // A pool that nothing can be done with, as the allocator.
                 return Pool { allocator: self.clone(), core: Arc::new(core) };
@@ -106,7 +106,7 @@ impl<D: Device> Allocator<D> {
         let core = loop {
             let id = options.id.unwrap_or_else(PoolId::new);
             let (no_split, use_on_oom) = (options.no_split, options.use_on_oom);
-            let mut core = PoolCore::new(id, source.clone(), no_split, use_on_oom);
+            let mut core = PoolState::new(id, source.clone(), no_split, use_on_oom);
             core.tag.clone_from(&tag);
             core.whole_segments = options.whole_segments;
             match self.inner().pools.add(core) {
@@ -164,7 +164,7 @@ impl<D: Device> Pool<D> {
         self.core.uses.load(Relaxed)
     }
 
-    pub(crate) const fn core(&self) -> &Arc<PoolCore> {
+    pub(crate) const fn core(&self) -> &Arc<PoolState> {
         &self.core
     }
 

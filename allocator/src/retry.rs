@@ -28,7 +28,6 @@ use std::sync::atomic::Ordering::Relaxed;
 use cachette_hal::owned::RelaxedCapture;
 use cachette_hal::{self as hal, Device};
 
-use crate::allocator::AllocatorState;
 use crate::device_state::DeviceState;
 use crate::error::Error;
 use crate::fence::Fence;
@@ -40,6 +39,7 @@ use crate::policy::Policy;
 use crate::pool::Pools;
 use crate::size::{self, SegmentKind};
 use crate::source::SourceError;
+use crate::state::AllocatorState;
 use crate::stream_state::StreamState;
 
 /// A block that was found, and the heap it is of.

@@ -50,9 +50,9 @@
 //! [`PoolOptions::tag`](crate::PoolOptions::tag), [`Allocator::sleep_tagged`], [`Allocator::wake_tagged`].
 
 mod chunk;
-mod offload;
+pub(crate) mod offload;
 mod pool_ops;
-mod staging;
+pub(crate) mod staging;
 
 use cachette_hal::Device;
 

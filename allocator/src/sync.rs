@@ -7,6 +7,7 @@ pub(crate) mod lock;
 pub(crate) mod owner_slot;
 pub(crate) mod spin;
 pub(crate) mod stream_map;
+pub(crate) mod stream_table;
 
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use cachette_hal::{self as hal, Device, DevicePtr, StreamRef};
 
 use crate::device_state::DeviceState;
-use crate::heap::sum_all;
+use crate::error::sum_all;
 use crate::observe::leak::LeakedAllocation;
 use crate::observe::probes;
 

@@ -6,8 +6,7 @@ use cachette_hal::Device;
 use cachette_hal::owned::RelaxedCapture;
 
 use super::Allocator;
-use crate::error::Error;
-use crate::heap::sum_all;
+use crate::error::{Error, sum_all};
 use crate::observe::history::Level;
 use crate::observe::tracing;
 

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use cachette_hal::Device;
 
-use super::AllocatorState;
 use crate::error::Error;
 use crate::heap::{Allocated, Heap, Request};
 use crate::observe::history::Level;
 use crate::retry::{FoundBlock, Retry, pass_guards};
+use crate::state::AllocatorState;
 
 impl<D: Device> AllocatorState<D> {
     /// Finds a block where none fits or guards stand before it, and makes the heap's stream wait for them.

@@ -3,16 +3,15 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use cachette_hal::{self as hal, Device, StreamRef};
+use cachette_hal::{Device, StreamRef};
 
-use super::{Allocator, AllocatorState};
-use crate::error::Error;
+use super::Allocator;
+use crate::error::{Error, NO_HEAP};
 use crate::heap::Heap;
 use crate::policy::Policy;
-use crate::stream_state::{Stream, StreamState};
-
-/// More streams than any driver has.
-pub(crate) const NO_HEAP: hal::Error = hal::Error::new(hal::ErrorKind::OutOfMemory, "create_stream");
+use crate::state::AllocatorState;
+use crate::stream::Stream;
+use crate::stream_state::StreamState;
 
 impl<D: Device> Allocator<D> {
     /// Makes a stream of the device, which lives as long as anything that was allocated on it.

@@ -4,8 +4,10 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use cachette_hal::{self as hal, Device};
 
-use super::{Allocator, AllocatorState};
-use crate::observe::leak::{LeakedAllocation, leaks_of};
+use super::Allocator;
+use crate::heaps::Heaps;
+use crate::observe::leak::LeakedAllocation;
+use crate::state::AllocatorState;
 
 impl<D: Device> Allocator<D> {
     /// The largest block that is free, in bytes.
@@ -51,10 +53,26 @@ impl<D: Device> Allocator<D> {
 
 impl<D: Device> AllocatorState<D> {
     /// What is allocated by address, in the cache and past it.
-    pub(super) fn leaks(&self) -> Vec<LeakedAllocation> {
+    pub(crate) fn leaks(&self) -> Vec<LeakedAllocation> {
         let mut leaks = leaks_of(&self.heaps);
         leaks.extend(self.shared.uncached.raw());
         leaks.extend(self.pinned.raw());
         leaks
     }
+}
+
+/// Everything that is allocated by address, stream by stream.
+fn leaks_of<D: Device>(heaps: &Heaps<D>) -> Vec<LeakedAllocation> {
+    let heaps = heaps.all();
+    heaps
+        .iter()
+        .flat_map(|heap| {
+            let stream = heap.lane().stream();
+            heap.raw_blocks().into_iter().map(move |(address, requested)| LeakedAllocation {
+                address,
+                requested,
+                stream,
+            })
+        })
+        .collect()
 }

@@ -17,7 +17,7 @@ use crate::elastic::chunk_table::memory_of;
 use crate::elastic::donors::{DonorOffer, borrow};
 use crate::elastic::moves::Moved;
 use crate::elastic::policy::{self, Decision, Facts, Plan};
-use crate::elastic::unmap::ElasticState;
+use crate::elastic::state::ElasticState;
 use crate::elastic::{self, Tuning};
 use crate::heap::{Allocated, Heap, HeapState, Request};
 

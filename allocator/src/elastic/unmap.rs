@@ -1,7 +1,7 @@
 //! What an elastic heap has outgrown: addresses to unmap, and chunks to give back to the device.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use cachette_hal::owned::RelaxedCapture;
 use cachette_hal::{self as hal, Device, DevicePtr};
@@ -9,62 +9,13 @@ use cachette_hal::{self as hal, Device, DevicePtr};
 use crate::blocks::{BlockId, Chunk, ChunkId};
 use crate::elastic::chunk_table::memory_of;
 use crate::elastic::fill::{self, Leftover};
-use crate::elastic::moves::{Move, Moved, Moves};
+use crate::elastic::moves::{Move, Moved};
+use crate::elastic::state::PendingUnmap;
 use crate::fence::Fence;
 use crate::heap::{Heap, HeapState};
 use crate::observe::callbacks::{CallbackOutcome, TraceAction};
 use crate::size::SegmentKind;
 use crate::stats::Counted;
-
-/// What an elastic heap has besides blocks.
-#[derive(Debug)]
-pub(crate) struct ElasticState<D: Device> {
-    /// The ranges of addresses, as they were reserved.
-    ranges: Mutex<Vec<(DevicePtr, u64)>>,
-    /// Addresses that lost their memory and are not unmapped yet.
-    stale: Mutex<Vec<PendingUnmap<D>>>,
-    moves: Arc<Moves>,
-    /// Bytes of chunks that have no memory because their pool sleeps; changed under the heap's lock.
-    pub(crate) slept: AtomicU64,
-}
-
-impl<D: Device> Default for ElasticState<D> {
-    fn default() -> Self {
-        Self { ranges: Mutex::default(), stale: Mutex::default(), moves: Arc::default(), slept: AtomicU64::new(0) }
-    }
-}
-
-impl<D: Device> ElasticState<D> {
-    fn stale(&self) -> MutexGuard<'_, Vec<PendingUnmap<D>>> {
-        // Entries are pushed and taken whole, so a panic leaves the list sound.
-        self.stale.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn ranges(&self) -> MutexGuard<'_, Vec<(DevicePtr, u64)>> {
-        self.ranges.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Addresses that lost their memory and are not unmapped yet.
-#[derive(Debug)]
-struct PendingUnmap<D: Device> {
-    block: BlockId,
-    left: Vec<Leftover>,
-    /// What must have passed before they may be unmapped.
-    fences: Vec<Arc<Fence<D>>>,
-}
-
-impl<D: Device> PendingUnmap<D> {
-    /// Whether every use of the addresses has ended.
-    fn is_ready(&self) -> hal::Result<bool> {
-        for fence in &self.fences {
-            if !fence.poll()?.is_done() {
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
-}
 
 impl<D: Device> Heap<D> {
     pub(crate) fn note_range(&self, start: DevicePtr, bytes: u64) {

@@ -7,7 +7,7 @@ use cachette_hal::{self as hal, Device, DevicePtr};
 
 use crate::address_index::SegmentRef;
 use crate::blocks::{IdleSegment, SegmentId};
-use crate::error::Error;
+use crate::error::{Error, sum_all};
 use crate::fence::Fence;
 use crate::heap::{Allocated, Heap, HeapState, Request};
 use crate::observe::callbacks::{CallbackOutcome, TraceAction};
@@ -226,15 +226,6 @@ impl<D: Device> Heap<D> {
     pub(crate) fn reserved(&self) -> u64 {
         self.counters.now(Row::All, Counted::ReservedBytes)
     }
-}
-
-/// The sum, or the first failure; a failure stops none of the others.
-pub(crate) fn sum_all(bytes: impl Iterator<Item = hal::Result<u64>>) -> hal::Result<u64> {
-    let mut sum = Ok(0);
-    for bytes in bytes {
-        sum = sum.and_then(|sum| bytes.map(|bytes| sum + bytes));
-    }
-    sum
 }
 
 /// Memory that a source gave twice. It stays with the source's user: a free of it could take the other segment away.

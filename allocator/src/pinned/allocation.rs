@@ -9,7 +9,7 @@ use cachette_hal::{AnyDevice, Device, DevicePtr};
 use super::bucket::PinnedPlace;
 use super::cache::{Cache, PinnedBlock};
 use crate::error::Error;
-use crate::stream_state::Stream;
+use crate::stream::Stream;
 
 /// Pinned host memory that goes back to its allocator when dropped.
 ///

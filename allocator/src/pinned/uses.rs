@@ -9,7 +9,7 @@ use super::bucket::PinnedPlace;
 use super::cache::{Cache, unpoisoned};
 use super::pending::Waiter;
 use crate::fence::Fence;
-use crate::pool::core::PoolCore;
+use crate::pool::state::PoolState;
 use crate::stream_state::StreamState;
 
 /// Who was recorded to use a block.
@@ -25,7 +25,7 @@ pub(super) struct PinnedUses<D: Device> {
 #[derive(Debug)]
 pub(super) enum GraphOwner {
     /// The pool that serves the capture, and lives as long as its graphs.
-    Pool(Arc<PoolCore>),
+    Pool(Arc<PoolState>),
     /// A graph that the allocator knows nothing of.
     Unknown,
 }

@@ -8,7 +8,7 @@ use super::{Filter, Pool, PoolId, PoolProblem};
 use crate::allocator::Allocator;
 use crate::device_state::DeviceState;
 use crate::error::Error;
-use crate::stream_state::Stream;
+use crate::stream::Stream;
 
 /// A capture under way; requests for streams that take part are served by its pool.
 ///

@@ -8,33 +8,19 @@ use cachette_hal::owned::RelaxedCapture;
 use cachette_hal::{self as hal, Device, StreamRef};
 
 use crate::allocation::Allocation;
-use crate::allocator::{Allocator, AllocatorState, NO_HEAP};
-use crate::error::Error;
+use crate::allocator::Allocator;
+use crate::error::{Error, NO_HEAP, sum_all};
 use crate::fence::Fence;
-use crate::heap::{Heap, sum_all};
+use crate::heap::Heap;
 use crate::observe::history::Level;
 use crate::policy::Policy;
-use crate::pool::core::PoolCore;
 use crate::pool::route::{self, Filter};
+use crate::pool::state::PoolState;
 use crate::pool::{PoolId, PoolStats};
+use crate::state::AllocatorState;
 use crate::stats::{Counted, Row};
-use crate::stream_state::{Stream, StreamState};
-
-/// The streams in which graphs of one pool were launched.
-#[derive(Debug)]
-pub(crate) struct Launches<D: Device> {
-    /// How many were, so that one which comes during a wait is noticed.
-    count: u64,
-    lanes: Vec<Arc<StreamState<D>>>,
-    /// A point after the last launch in each of these streams, once a look has marked them.
-    ends: Vec<Arc<Fence<D>>>,
-}
-
-impl<D: Device> Default for Launches<D> {
-    fn default() -> Self {
-        Self { count: 0, lanes: Vec::new(), ends: Vec::new() }
-    }
-}
+use crate::stream::Stream;
+use crate::stream_state::StreamState;
 
 impl<D: Device> Allocator<D> {
     /// Allocates from the pool that this thread entered last, if it serves the stream.
@@ -77,7 +63,7 @@ impl<D: Device> AllocatorState<D> {
     }
 
     /// The heap of a stream in a pool.
-    pub(super) fn heap_in(&self, pool: &Arc<PoolCore>, stream: &Stream<D>) -> Result<&Arc<Heap<D>>, Error> {
+    pub(super) fn heap_in(&self, pool: &Arc<PoolState>, stream: &Stream<D>) -> Result<&Arc<Heap<D>>, Error> {
         if !Arc::ptr_eq(stream.heap.shared(), &self.shared) {
             return Err(Error::ForeignStream);
         }
@@ -87,7 +73,7 @@ impl<D: Device> AllocatorState<D> {
     /// The heap of a lane in a pool, made if there is none yet.
     pub(crate) fn heap_of_lane(
         &self,
-        pool: &Arc<PoolCore>,
+        pool: &Arc<PoolState>,
         lane: &Arc<StreamState<D>>,
     ) -> Result<&Arc<Heap<D>>, Error> {
         let make = || {
@@ -136,7 +122,7 @@ impl<D: Device> AllocatorState<D> {
     }
 
     /// Gives the unused memory of a pool back; the bytes that came free.
-    pub(super) fn empty_pool(&self, core: &PoolCore) -> Result<u64, Error> {
+    pub(super) fn empty_pool(&self, core: &PoolState) -> Result<u64, Error> {
         self.forget_freed_asleep(core);
         let _gathered = self.shared.history.gather(Level::All);
         // A capture may be under way, which must not be broken.
@@ -149,7 +135,7 @@ impl<D: Device> AllocatorState<D> {
     }
 
     /// Takes a user of a pool away, and gives its memory back after the last.
-    pub(super) fn release_pool(&self, core: &PoolCore) {
+    pub(super) fn release_pool(&self, core: &PoolState) {
         if !self.pools.release(core) {
             return;
         }
@@ -163,7 +149,7 @@ impl<D: Device> AllocatorState<D> {
     }
 
     /// Remembers that a graph whose memory is of a pool runs in a lane's stream.
-    pub(super) fn note_launch(&self, core: &PoolCore, lane: &Arc<StreamState<D>>) {
+    pub(super) fn note_launch(&self, core: &PoolState, lane: &Arc<StreamState<D>>) {
         let mut launches = self.launches.lock().unwrap_or_else(PoisonError::into_inner);
         let of_pool = launches.entry(core.id).or_default();
         of_pool.count += 1;
@@ -175,7 +161,7 @@ impl<D: Device> AllocatorState<D> {
     }
 
     /// Remembers that graphs whose memory is of a pool may run in any stream.
-    pub(super) fn mark_external_graph_use(&self, core: &PoolCore) {
+    pub(super) fn mark_external_graph_use(&self, core: &PoolState) {
         for heap in self.heaps.all() {
             self.note_launch(core, heap.lane());
         }
@@ -183,13 +169,13 @@ impl<D: Device> AllocatorState<D> {
 
     /// Waits until no graph whose memory is of a pool runs any more; `false` if that cannot be waited for now, because
     /// a stream in which one was launched is captured, or because more are launched meanwhile.
-    pub(crate) fn wait_for_launches(&self, core: &PoolCore) -> hal::Result<bool> {
+    pub(crate) fn wait_for_launches(&self, core: &PoolState) -> hal::Result<bool> {
         self.settle_launches(core, true)
     }
 
     /// The same, but it only looks unless it `waits`. Only the pool of no user is looked at, which no graph uses anew. So
     /// the next look is at the same points, and work that came after the launches delays nothing.
-    fn settle_launches(&self, core: &PoolCore, waits: bool) -> hal::Result<bool> {
+    fn settle_launches(&self, core: &PoolState, waits: bool) -> hal::Result<bool> {
         let locked = || self.launches.lock().unwrap_or_else(PoisonError::into_inner);
         let Some((count, lanes, mut ends)) =
             locked().get(&core.id).map(|known| (known.count, known.lanes.clone(), known.ends.clone()))
@@ -262,7 +248,7 @@ impl<D: Device> AllocatorState<D> {
             if !heaps.iter().all(|heap| heap.is_empty()) {
                 return None;
             }
-            let gone = Arc::new(PoolCore::gone(core.id));
+            let gone = Arc::new(PoolState::gone(core.id));
             for heap in &heaps {
                 heap.set_pool(&gone);
             }
@@ -279,7 +265,7 @@ impl<D: Device> AllocatorState<D> {
     }
 
     /// What a pool holds.
-    pub(super) fn pool_stats(&self, core: &PoolCore) -> PoolStats {
+    pub(super) fn pool_stats(&self, core: &PoolState) -> PoolStats {
         let heaps = self.heaps_of(core.id);
         let sum = |counted| heaps.iter().map(|heap| heap.count(Row::All, counted)).sum();
         PoolStats {
@@ -291,7 +277,7 @@ impl<D: Device> AllocatorState<D> {
     }
 
     /// The addresses that are allocated in a pool, in order.
-    pub(super) fn live_in(&self, core: &PoolCore) -> Vec<u64> {
+    pub(super) fn live_in(&self, core: &PoolState) -> Vec<u64> {
         let mut live: Vec<u64> = self.heaps_of(core.id).iter().flat_map(|heap| heap.live()).collect();
         live.sort_unstable();
         live

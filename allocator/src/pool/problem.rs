@@ -1,7 +1,5 @@
 //! What can be wrong with a call that concerns a pool, each with what to do about it.
 
-use super::PoolId;
-use crate::error::Error;
 use crate::human::Bytes;
 
 /// What is wrong with what was asked of a pool.
@@ -71,10 +69,4 @@ pub enum PoolProblem {
     /// The default stream cannot be captured.
     #[error("the default stream cannot be captured; capture one that was created")]
     DefaultStream,
-}
-
-impl PoolProblem {
-    pub(crate) const fn of(self, pool: PoolId) -> Error {
-        Error::Pool { pool, why: self }
-    }
 }

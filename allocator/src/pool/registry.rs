@@ -5,7 +5,7 @@ use std::collections::hash_map::Entry;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::core::PoolCore;
+use super::state::PoolState;
 use super::{PoolId, PoolProblem};
 use crate::error::Error;
 use crate::source::Source;
@@ -18,14 +18,14 @@ pub(crate) struct Pools {
 
 #[derive(Debug, Default)]
 struct PoolTable {
-    pools: HashMap<PoolId, Arc<PoolCore>>,
+    pools: HashMap<PoolId, Arc<PoolState>>,
     /// Empty heaps that pools left behind, by number.
     heaps: Vec<u32>,
 }
 
 impl Pools {
     /// Adds a pool; its name must be new.
-    pub(super) fn add(&self, core: PoolCore) -> Result<Arc<PoolCore>, Error> {
+    pub(super) fn add(&self, core: PoolState) -> Result<Arc<PoolState>, Error> {
         let id = core.id;
         match self.lock().pools.entry(id) {
             Entry::Vacant(free) if id != PoolId::DEFAULT => Ok(Arc::clone(free.insert(Arc::new(core)))),
@@ -34,7 +34,7 @@ impl Pools {
     }
 
     /// Adds a user to the pool called `id`; one that was released and is not gone yet is open again.
-    pub(super) fn open(&self, id: PoolId) -> Result<Arc<PoolCore>, Error> {
+    pub(super) fn open(&self, id: PoolId) -> Result<Arc<PoolState>, Error> {
         let book = self.lock();
         let core = book.pools.get(&id).ok_or(PoolProblem::Unknown.of(id))?;
         core.uses.fetch_add(1, Relaxed);
@@ -51,7 +51,7 @@ impl Pools {
     }
 
     /// Takes a user away; whether it was the last.
-    pub(super) fn release(&self, core: &PoolCore) -> bool {
+    pub(super) fn release(&self, core: &PoolState) -> bool {
         let _book = self.lock();
         core.uses.fetch_sub(1, Relaxed) == 1
     }
@@ -64,14 +64,14 @@ impl Pools {
     }
 
     /// The pools that nobody uses and that are not gone yet.
-    pub(crate) fn released(&self) -> Vec<Arc<PoolCore>> {
+    pub(crate) fn released(&self) -> Vec<Arc<PoolState>> {
         let book = self.lock();
         let released = book.pools.values().filter(|core| !core.is_used());
         released.map(Arc::clone).collect()
     }
 
     /// Forgets every pool that has no user, that no thread is inside, and that `is_empty`; its heaps go to other pools.
-    pub(crate) fn forget(&self, is_empty: impl Fn(&PoolCore) -> Option<Vec<u32>>) {
+    pub(crate) fn forget(&self, is_empty: impl Fn(&PoolState) -> Option<Vec<u32>>) {
         // A pool may be the last to hold its source, whose end is not this lock's affair.
         let mut gone = Vec::new();
         let PoolTable { pools, heaps } = &mut *self.lock();
@@ -95,7 +95,7 @@ impl Pools {
     }
 
     /// The pools whose free blocks serve other requests before those fail, by name.
-    pub(crate) fn on_oom(&self) -> Vec<Arc<PoolCore>> {
+    pub(crate) fn on_oom(&self) -> Vec<Arc<PoolState>> {
         let book = self.lock();
         let mut pools: Vec<_> = book.pools.values().filter(|core| core.serves_on_oom()).map(Arc::clone).collect();
         pools.sort_by_key(|core| core.id);

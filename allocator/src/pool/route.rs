@@ -13,7 +13,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use cachette_hal::{self as hal, CaptureId, StreamRef};
 
-use super::core::PoolCore;
+use super::state::PoolState;
 use super::{PoolId, PoolProblem};
 use crate::error::Error;
 
@@ -33,13 +33,13 @@ struct EnteredPool {
     allocator: u64,
     /// Which stream's, if not every one's.
     stream: Option<StreamRef>,
-    pool: Arc<PoolCore>,
+    pool: Arc<PoolState>,
     /// Which guard leaves it.
     ticket: u64,
 }
 
 impl EnteredPool {
-    fn new(allocator: u64, stream: Option<StreamRef>, pool: Arc<PoolCore>, ticket: u64) -> Self {
+    fn new(allocator: u64, stream: Option<StreamRef>, pool: Arc<PoolState>, ticket: u64) -> Self {
         pool.entered.fetch_add(1, Relaxed);
         Self { allocator, stream, pool, ticket }
     }
@@ -72,7 +72,7 @@ pub(crate) fn remember(allocator: u64, stream: StreamRef, heap: NonNull<()>) {
 }
 
 /// The pool that this thread entered last, of those that serve this allocator and stream.
-pub(crate) fn pool_inside(allocator: u64, stream: StreamRef) -> Option<Arc<PoolCore>> {
+pub(crate) fn pool_inside(allocator: u64, stream: StreamRef) -> Option<Arc<PoolState>> {
     // At the end of the thread it is inside nothing any more.
     let found = ENTERED.try_with(|entered| {
         let entered = entered.borrow();
@@ -90,7 +90,7 @@ fn forget() {
 }
 
 /// Enters a pool on this thread; the number under which it is left. At the end of the thread nothing is entered.
-pub(super) fn enter(allocator: u64, stream: Option<StreamRef>, pool: Arc<PoolCore>) -> u64 {
+pub(super) fn enter(allocator: u64, stream: Option<StreamRef>, pool: Arc<PoolState>) -> u64 {
     thread_local! {
         static NEXT: Cell<u64> = const { Cell::new(0) };
     }
@@ -165,12 +165,12 @@ impl fmt::Debug for Filter {
 /// The routes of one allocator, besides what threads have entered.
 #[derive(Debug, Default)]
 pub(crate) struct Routes {
-    list: RwLock<Vec<(Filter, Arc<PoolCore>)>>,
+    list: RwLock<Vec<(Filter, Arc<PoolState>)>>,
 }
 
 impl Routes {
     /// Adds a route; a pool has one at most.
-    pub(super) fn begin(&self, filter: Filter, pool: &Arc<PoolCore>) -> Result<(), Error> {
+    pub(super) fn begin(&self, filter: Filter, pool: &Arc<PoolState>) -> Result<(), Error> {
         let mut list = self.list.write().unwrap_or_else(PoisonError::into_inner);
         if list.iter().any(|(_, other)| other.id == pool.id) {
             return Err(PoolProblem::Begun.of(pool.id));
@@ -188,7 +188,7 @@ impl Routes {
     }
 
     /// Ends the route to a pool.
-    pub(super) fn end(&self, id: PoolId) -> Result<Arc<PoolCore>, Error> {
+    pub(super) fn end(&self, id: PoolId) -> Result<Arc<PoolState>, Error> {
         let mut list = self.list.write().unwrap_or_else(PoisonError::into_inner);
         let index = list.iter().position(|(_, pool)| pool.id == id);
         let (filter, pool) = list.remove(index.ok_or(PoolProblem::NotBegun.of(id))?);
@@ -210,7 +210,7 @@ impl Routes {
         &self,
         stream: StreamRef,
         capture: impl Fn() -> hal::Result<Option<CaptureId>>,
-    ) -> hal::Result<Option<Arc<PoolCore>>> {
+    ) -> hal::Result<Option<Arc<PoolState>>> {
         let list = self.list.read().unwrap_or_else(PoisonError::into_inner);
         for (filter, pool) in list.iter().rev() {
             if filter.leads(stream, &capture)? {

@@ -6,7 +6,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use cachette_hal::{self as hal, Device};
 
 use crate::blocks::IdleSegment;
-use crate::heap::{Heap, sum_all};
+use crate::error::sum_all;
+use crate::heap::Heap;
 use crate::retry::Retry;
 use crate::size::SegmentKind;
 

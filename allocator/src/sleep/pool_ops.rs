@@ -6,19 +6,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use cachette_hal::owned::RelaxedCapture;
 use cachette_hal::{Device, ErrorKind};
 
-use crate::allocator::AllocatorState;
 use crate::error::Error;
 use crate::fence::Fence;
 use crate::heap::Heap;
-use crate::pool::core::PoolCore;
+use crate::pool::state::PoolState;
 use crate::pool::{PoolId, PoolProblem};
 use crate::sleep::{Contents, OffloadState, Progress, SleepStats};
+use crate::state::AllocatorState;
 
 impl<D: Device> AllocatorState<D> {
     /// Takes the memory of a pool away, and keeps its addresses.
     pub(super) fn put_to_sleep(
         &self,
-        core: &PoolCore,
+        core: &PoolState,
         contents: Contents,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<SleepStats, Error> {
@@ -47,7 +47,7 @@ impl<D: Device> AllocatorState<D> {
     /// The pool takes no requests any more.
     fn fall_asleep(
         &self,
-        core: &PoolCore,
+        core: &PoolState,
         contents: Contents,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<SleepStats, Error> {
@@ -89,7 +89,7 @@ impl<D: Device> AllocatorState<D> {
     }
 
     /// Gets memory for a pool again; its bytes.
-    pub(super) fn wake_up(&self, core: &PoolCore, progress: &mut dyn FnMut(Progress)) -> Result<u64, Error> {
+    pub(super) fn wake_up(&self, core: &PoolState, progress: &mut dyn FnMut(Progress)) -> Result<u64, Error> {
         self.shared.origin.check()?;
         let _turn = core.turn()?;
         if !core.is_asleep() {
@@ -116,7 +116,7 @@ impl<D: Device> AllocatorState<D> {
     }
 
     /// Lets a pool serve requests again, of which nothing is away.
-    fn let_serve(&self, core: &PoolCore) {
+    fn let_serve(&self, core: &PoolState) {
         let slumber = self.slumbers().remove(&core.id);
         if let Some(slumber) = slumber {
             unpoisoned(&slumber).end(&self.store);
@@ -128,7 +128,7 @@ impl<D: Device> AllocatorState<D> {
     }
 
     /// Why a pool cannot sleep now.
-    fn check_sleepiness(&self, core: &PoolCore) -> Result<(), Error> {
+    fn check_sleepiness(&self, core: &PoolState) -> Result<(), Error> {
         for heap in self.heaps_of(core.id) {
             if heap.elastic().is_none() && heap.reserved() > 0 {
                 return Err(PoolProblem::NotElastic.of(core.id));
@@ -144,7 +144,7 @@ impl<D: Device> AllocatorState<D> {
     }
 
     /// Waits for everything that was queued in a stream of the allocator, and for the graphs of a pool.
-    fn drain(&self, core: &PoolCore) -> Result<(), Error> {
+    fn drain(&self, core: &PoolState) -> Result<(), Error> {
         if !self.wait_for_launches(core)? {
             return Err(PoolProblem::Captured.of(core.id));
         }
@@ -165,7 +165,7 @@ impl<D: Device> AllocatorState<D> {
     }
 
     /// Forgets what was freed while its pool slept; a pool of which nothing is left is awake.
-    pub(crate) fn forget_freed_asleep(&self, core: &PoolCore) {
+    pub(crate) fn forget_freed_asleep(&self, core: &PoolState) {
         // A function that is told of progress may come here; what was freed is forgotten later.
         let Ok(_turn) = core.turn() else { return };
         if !core.is_asleep() {
@@ -178,13 +178,13 @@ impl<D: Device> AllocatorState<D> {
     }
 
     /// Whether any memory or address of a pool is away, or may still be copied.
-    fn is_anything_away(&self, core: &PoolCore) -> bool {
+    fn is_anything_away(&self, core: &PoolState) -> bool {
         let slumber = self.slumber(core);
         slumber.is_some_and(|slumber| unpoisoned(&slumber).is_asleep())
     }
 
     /// Forgets the chunks and contents of a pool that were freed while it slept, unless graphs may use them.
-    fn forget_freed(&self, core: &PoolCore) {
+    fn forget_freed(&self, core: &PoolState) {
         if core.gives_back() {
             for heap in self.heaps_of(core.id) {
                 heap.forget_spares();
@@ -197,7 +197,7 @@ impl<D: Device> AllocatorState<D> {
     }
 
     /// The sleep of a pool.
-    fn slumber(&self, core: &PoolCore) -> Option<Arc<Mutex<OffloadState<D>>>> {
+    fn slumber(&self, core: &PoolState) -> Option<Arc<Mutex<OffloadState<D>>>> {
         self.slumbers().get(&core.id).map(Arc::clone)
     }
 

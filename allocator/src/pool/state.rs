@@ -10,15 +10,15 @@ use std::thread::{self, ThreadId};
 
 use super::{PoolId, PoolProblem};
 use crate::error::Error;
-use crate::heaps::StreamTable;
 use crate::source::Source;
+use crate::sync::stream_table::StreamTable;
 
 /// What a pool is. Heaps refer to it, and it leads to them by number.
 ///
 /// All accesses to its atomics are relaxed: uses are counted under the lock of the registry, and the switches each
 /// stand for themselves.
 #[derive(Debug)]
-pub(crate) struct PoolCore {
+pub(crate) struct PoolState {
     pub(crate) id: PoolId,
     /// The heap of every stream that allocated here.
     pub(crate) streams: StreamTable,
@@ -56,7 +56,7 @@ pub(crate) struct PoolCore {
     pub(super) entered: AtomicU64,
 }
 
-impl PoolCore {
+impl PoolState {
     pub(super) fn new(id: PoolId, source: Option<Arc<dyn Source>>, no_split: bool, use_on_oom: bool) -> Self {
         Self {
             id,
@@ -237,7 +237,7 @@ impl PoolCore {
 /// A call that queues work on a pool's memory: the pool does not fall asleep before this goes.
 #[derive(Debug)]
 pub(crate) struct AwakeState {
-    core: Arc<PoolCore>,
+    core: Arc<PoolState>,
 }
 
 impl Drop for AwakeState {
@@ -253,7 +253,7 @@ impl Drop for AwakeState {
 /// The right to let a pool fall asleep or wake.
 #[derive(Debug)]
 pub(crate) struct SleepTurn<'a> {
-    core: &'a PoolCore,
+    core: &'a PoolState,
     _held: MutexGuard<'a, ()>,
 }
 
@@ -291,7 +291,7 @@ mod tests {
     #[test]
     fn a_segment_that_overlaps_another_is_refused() {
         const MIB: u64 = 1 << 20;
-        let core = PoolCore::gone(PoolId::new());
+        let core = PoolState::gone(PoolId::new());
         let start = 0x7000_0000_0000 + 4096;
         assert_eq!(core.note_made(start, 4 * MIB), Ok(()));
         for (base, bytes) in

@@ -1,0 +1,60 @@
+//! What an allocator consists of.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use cachette_hal::Device;
+
+use crate::device_state::DeviceState;
+use crate::heaps::Heaps;
+use crate::pinned;
+use crate::pool::launches::Launches;
+use crate::pool::route::Routes;
+use crate::pool::{PoolId, Pools};
+#[cfg(target_os = "linux")]
+use crate::share::{Exports, Imports};
+pub(crate) use crate::sleep::offload::OffloadState;
+pub(crate) use crate::sleep::staging::StagingStore;
+use crate::sync::stream_table::StreamTable;
+
+/// What an allocator consists of. [`Allocator`](crate::Allocator) is a handle to it.
+#[derive(Debug)]
+pub(crate) struct AllocatorState<D: Device> {
+    pub(crate) shared: Arc<DeviceState<D>>,
+    /// No other allocator ever has it; zero is none.
+    pub(crate) identity: u64,
+    /// The heaps of all pools.
+    pub(crate) heaps: Heaps<D>,
+    /// The heap of every stream in the default pool.
+    pub(crate) streams: StreamTable,
+    pub(crate) pools: Pools,
+    pub(crate) routes: Arc<Routes>,
+    pub(crate) pinned: Arc<pinned::Cache<D>>,
+    /// The streams in which graphs were launched, by the pool of their memory.
+    pub(crate) launches: Mutex<HashMap<PoolId, Launches<D>>>,
+    /// The sleep of every pool that sleeps.
+    pub(crate) slumbers: Mutex<HashMap<PoolId, Arc<Mutex<OffloadState<D>>>>>,
+    /// Where contents are kept meanwhile.
+    pub(crate) store: StagingStore<D>,
+    /// What other processes may open.
+    #[cfg(target_os = "linux")]
+    pub(crate) exports: Exports<D>,
+    /// What was opened of other processes.
+    #[cfg(target_os = "linux")]
+    pub(crate) imports: Imports<D>,
+}
+
+impl<D: Device> Drop for AllocatorState<D> {
+    fn drop(&mut self) {
+        let leaks = self.leaks();
+        if !leaks.is_empty() {
+            self.shared.observers.report_leaks(&leaks);
+        }
+        #[cfg(target_os = "linux")]
+        self.exports.close();
+        for heap in self.heaps.all() {
+            heap.close();
+        }
+        self.pinned.close();
+    }
+}

@@ -1,0 +1,49 @@
+//! A stream on which memory is allocated.
+
+use std::sync::Arc;
+
+use cachette_hal::{self as hal, Device, StreamRef};
+
+use crate::heap::Heap;
+use crate::stream_state::StreamState;
+
+/// A stream of the device on which memory is allocated.
+///
+/// It is a handle: clones name the same stream. The driver's stream lives as long as the allocator and everything
+/// allocated on it, so no allocation can be left behind on a stream that is gone.
+#[derive(Debug)]
+pub struct Stream<D: Device> {
+    pub(crate) lane: Arc<StreamState<D>>,
+    /// The heap of this stream in the default pool.
+    pub(crate) heap: Arc<Heap<D>>,
+}
+
+impl<D: Device> Stream<D> {
+    /// The driver's stream, to queue work in.
+    #[must_use]
+    pub fn handle(&self) -> StreamRef {
+        self.lane.stream()
+    }
+
+    /// Blocks the host until everything queued in the stream so far has finished.
+    pub fn synchronize(&self) -> hal::Result<()> {
+        if self.lane.shared().origin.is_inherited() {
+            return Err(hal::Error::new(hal::ErrorKind::DeviceLost, "synchronize"));
+        }
+        // SAFETY: 1. the lane keeps its stream alive.
+        unsafe { self.lane.shared().device.synchronize(self.lane.stream()) }
+    }
+}
+
+impl<D: Device> Drop for Stream<D> {
+    fn drop(&mut self) {
+        // The heap leads to its lane, and the lane to the rest.
+        self.heap.shared().origin.keep(&self.heap);
+    }
+}
+
+impl<D: Device> Clone for Stream<D> {
+    fn clone(&self) -> Self {
+        Self { lane: Arc::clone(&self.lane), heap: Arc::clone(&self.heap) }
+    }
+}

@@ -1,0 +1,73 @@
+//! From a stream to the number of its heap, without a lock.
+
+#![forbid(unsafe_code)]
+
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use cachette_hal::StreamRef;
+
+use super::stream_map::StreamMap;
+
+/// log2 of the size of the first table of streams; every further one is eight times as large.
+const FIRST_TABLE: u32 = 7;
+const TABLES: usize = 6;
+
+/// From the driver's stream to the number of its heap in one pool.
+#[derive(Debug)]
+pub(crate) struct StreamTable {
+    tables: [OnceLock<StreamMap>; TABLES],
+    /// How many streams are in; held while one is added.
+    count: Mutex<usize>,
+}
+
+impl Default for StreamTable {
+    fn default() -> Self {
+        Self { tables: [const { OnceLock::new() }; TABLES], count: Mutex::new(0) }
+    }
+}
+
+impl StreamTable {
+    /// The number of a stream's heap.
+    #[inline]
+    pub(crate) fn get(&self, stream: StreamRef) -> Option<u32> {
+        let first = self.tables[0].get()?;
+        match first.get(stream.raw()) {
+            Some(number) => Some(number),
+            None => self.get_later(stream),
+        }
+    }
+
+    #[cold]
+    fn get_later(&self, stream: StreamRef) -> Option<u32> {
+        let later = self.tables[1..].iter().map_while(OnceLock::get);
+        later.into_iter().find_map(|table| table.get(stream.raw()))
+    }
+
+    /// The number of a stream's heap, which `make` tells if the stream has none yet; `None` if it cannot, or if there
+    /// is no room for another stream.
+    pub(crate) fn get_or_add(&self, stream: StreamRef, make: impl FnOnce() -> Option<u32>) -> Option<u32> {
+        let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(number) = self.get(stream) {
+            return Some(number);
+        }
+        let table = self.table_with_room(*count)?;
+        let number = make()?;
+        if !table.insert(stream.raw(), number) {
+            return None;
+        }
+        *count += 1;
+        Some(number)
+    }
+
+    /// The first table that is not full when `used` streams are in.
+    fn table_with_room(&self, mut used: usize) -> Option<&StreamMap> {
+        for (bits, table) in (FIRST_TABLE..).step_by(3).zip(&self.tables) {
+            let table = table.get_or_init(|| StreamMap::new(bits));
+            if used < table.capacity() {
+                return Some(table);
+            }
+            used -= table.capacity();
+        }
+        None
+    }
+}
