@@ -250,7 +250,7 @@ impl<T: Pod, D: Device> Buffer<T, D> {
         let readers = readers.unwrap_or_else(PoisonError::into_inner);
         // Each leaves the list only once it is waited for, so that a failure forgets nobody.
         while let Some(reader) = readers.last() {
-            Fence::record(reader)?.hold_back(&self.stream.lane)?;
+            Fence::order(reader, &self.stream.lane)?;
             readers.pop();
         }
         self.begin_read()
@@ -262,7 +262,7 @@ impl<T: Pod, D: Device> Buffer<T, D> {
         if Arc::ptr_eq(&stream.lane, &self.stream.lane) {
             return Ok(());
         }
-        Fence::record(&self.stream.lane)?.hold_back(&stream.lane)?;
+        Fence::order(&self.stream.lane, &stream.lane)?;
         self.allocation.record_stream(stream);
         let mut readers = self.readers();
         if !readers.iter().any(|known| Arc::ptr_eq(known, &stream.lane)) {

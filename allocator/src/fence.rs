@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use cachette_hal::{Device, ErrorKind, Event, Progress, Result};
+use cachette_hal::{Device, Error, ErrorKind, Event, Progress, Result};
 
 use crate::blocks::ReuseGuard;
 use crate::device_state::DeviceState;
@@ -15,58 +15,94 @@ const POLLS: usize = 48;
 /// A point in a stream that others wait for.
 #[derive(Debug)]
 pub(crate) struct Fence<D: Device> {
-    shared: Arc<DeviceState<D>>,
+    stream: Arc<StreamState<D>>,
     /// `None` only while it is being dropped.
     event: Option<Event>,
-    /// The number of the lane it is a point of.
-    lane: u64,
     /// A later point has a higher number.
     order: u64,
 }
 
 impl<D: Device> Fence<D> {
-    /// Marks the present end of `lane`.
+    /// Marks the present end of `stream`, which the caller has found not to be captured.
     ///
     /// A stream that the driver does not know any more was destroyed too early, and its work may still run. Then the
     /// host waits for the whole device, and the fence has passed.
-    pub(crate) fn record(lane: &StreamState<D>) -> Result<Self> {
-        let shared = Arc::clone(lane.shared());
+    pub(crate) fn record(stream: &Arc<StreamState<D>>) -> Result<Self> {
+        let fence = Self::record_also_captured(stream)?;
+        fence.check_not_captured()?;
+        Ok(fence)
+    }
+
+    /// Makes later work in `to` wait for everything that is queued in `from`; both may be captured.
+    pub(crate) fn order(from: &Arc<StreamState<D>>, to: &StreamState<D>) -> Result<()> {
+        Self::record_also_captured(from)?.hold_back(to)
+    }
+
+    fn record_also_captured(stream: &Arc<StreamState<D>>) -> Result<Self> {
+        let shared = stream.shared();
         let idle = shared.events().pop();
         let event = match idle {
             Some(event) => event,
             None => shared.device.create_event()?,
         };
         let order = shared.totals.points.fetch_add(1, Relaxed);
-        let mut fence = Self { shared, event: Some(event), lane: lane.number(), order };
-        // SAFETY: 1. the fence owns the event; the lane keeps its stream alive.
-        match unsafe { fence.shared.device.record(fence.event(), lane.stream()) } {
+        let mut fence = Self { stream: Arc::clone(stream), event: Some(event), order };
+        match fence.mark() {
             Err(error) if error.kind() == ErrorKind::InvalidHandle => {
-                fence.shared.device.synchronize_device()?;
+                shared.device.synchronize_device()?;
                 // An event that was never recorded has passed.
-                let passed = fence.shared.device.create_event()?;
+                let passed = shared.device.create_event()?;
                 let unused = fence.event.replace(passed);
-                fence.shared.events().extend(unused);
+                shared.events().extend(unused);
                 Ok(fence)
             }
-            recorded => recorded.map(|()| fence),
+            marked => marked.map(|()| fence),
         }
+    }
+
+    /// Records the event at the present end of the stream.
+    fn mark(&self) -> Result<()> {
+        // SAFETY: 1. the fence owns the event, and keeps the stream alive.
+        unsafe { self.device().record(self.event(), self.stream.stream()) }
+    }
+
+    /// Another thread may have begun a capture just before the event was recorded. Then it is part of a graph, and
+    /// never passes; to wait for it would break the capture.
+    fn check_not_captured(&self) -> Result<()> {
+        if self.stream.ask_capturing()? {
+            return Err(Error::new(ErrorKind::CaptureForbids, "record"));
+        }
+        Ok(())
+    }
+
+    /// Marks a later point instead if the event became part of a capture that has ended since.
+    #[cold]
+    fn mark_again(&self, error: Error) -> Result<()> {
+        if error.kind() != ErrorKind::CaptureForbids || self.stream.ask_capturing()? {
+            return Err(error);
+        }
+        self.mark()?;
+        self.check_not_captured()
     }
 
     /// Whether it is a point in a stream of the same allocator. Only the streams of that allocator can be made to wait
     /// for it on the device: another one may have another driver.
     pub(crate) fn is_of(&self, shared: &Arc<DeviceState<D>>) -> bool {
-        Arc::ptr_eq(&self.shared, shared)
+        Arc::ptr_eq(self.stream.shared(), shared)
     }
 
     /// The number of the lane it is a point of, and of the point: later ones have higher numbers.
-    pub(crate) const fn point(&self) -> (u64, u64) {
-        (self.lane, self.order)
+    pub(crate) fn point(&self) -> (u64, u64) {
+        (self.stream.number(), self.order)
     }
 
     /// Whether everything before the point has finished.
     pub(crate) fn poll(&self) -> Result<Progress> {
         // SAFETY: 1. the fence owns the event.
-        unsafe { self.shared.device.poll(self.event()) }
+        match unsafe { self.device().poll(self.event()) } {
+            Err(error) => self.mark_again(error).map(|()| Progress::Pending),
+            polled => polled,
+        }
     }
 
     /// Whether everything before the point has finished, as far as a short look tells: a point that was just
@@ -84,7 +120,8 @@ impl<D: Device> Fence<D> {
     /// Blocks the host until everything before the point has finished.
     pub(crate) fn wait(&self) -> Result<()> {
         // SAFETY: 1. the fence owns the event.
-        unsafe { self.shared.device.wait(self.event()) }
+        let wait = || unsafe { self.device().wait(self.event()) };
+        wait().or_else(|error| self.mark_again(error).and_then(|()| wait()))
     }
 
     /// Makes later work in `lane` wait for the point.
@@ -92,6 +129,10 @@ impl<D: Device> Fence<D> {
         let device = &lane.shared().device;
         // SAFETY: 1. the fence owns the event; the lane keeps its stream alive.
         unsafe { device.stream_wait(lane.stream(), self.event()) }
+    }
+
+    fn device(&self) -> &D {
+        &self.stream.shared().device
     }
 
     const fn event(&self) -> &Event {
@@ -102,7 +143,7 @@ impl<D: Device> Fence<D> {
 impl<D: Device> ReuseGuard for Arc<Fence<D>> {
     /// A stream runs in order, so a later point covers an earlier one.
     fn covers(&self, other: &Self) -> bool {
-        self.lane == other.lane && self.order >= other.order
+        self.stream.number() == other.stream.number() && self.order >= other.order
     }
 }
 
@@ -110,7 +151,7 @@ impl<D: Device> Drop for Fence<D> {
     fn drop(&mut self) {
         // A stream that was told to wait keeps what the event marked then, so it may be recorded anew.
         if let Some(event) = self.event.take() {
-            self.shared.events().push(event);
+            self.stream.shared().events().push(event);
         }
     }
 }

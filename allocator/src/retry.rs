@@ -294,7 +294,10 @@ impl<'a, D: Device> Retry<'a, D> {
                 Err(error) => {
                     let guards = other.guards_of(&taken, self.heap.lane());
                     other.put_back(taken, guards);
-                    return Err(error);
+                    if error.kind() != hal::ErrorKind::CaptureForbids {
+                        return Err(error);
+                    }
+                    // Another thread has begun a capture in that stream meanwhile.
                 }
             }
         }

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use cachette_hal::{self as hal, Device};
+use cachette_hal::{self as hal, Device, ErrorKind};
 
 use crate::blocks::{Chunk, IdleChunk};
 use crate::elastic::moves::Moved;
@@ -55,7 +55,11 @@ impl<D: Device> Heap<D> {
         if self.lane.ask_capturing()? {
             return Ok(false);
         }
-        Fence::record(&self.lane)?.passes_soon()
+        match Fence::record(&self.lane) {
+            // Another thread has begun a capture meanwhile.
+            Err(error) if error.kind() == ErrorKind::CaptureForbids => Ok(false),
+            marked => marked?.passes_soon(),
+        }
     }
 
     /// Holds those chunks that are still spare.

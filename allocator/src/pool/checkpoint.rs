@@ -93,7 +93,7 @@ impl<D: Device> Pool<D> {
             // What the heap's own stream has yet to do at a borrowed place comes before the borrower's next use.
             let borrowers = saved(heap.number()).iter().filter_map(|block| block.borrower);
             for lane in borrowers.filter_map(lane_of) {
-                Fence::record(heap.lane())?.hold_back(&lane)?;
+                Fence::order(heap.lane(), &lane)?;
             }
         }
         let mut restored = Restored::default();

@@ -7,6 +7,7 @@ mod bed;
 mod captures;
 mod captures_failures;
 mod captures_questions;
+mod captures_races;
 mod captures_reuse;
 mod captures_uses;
 mod checkpoints;

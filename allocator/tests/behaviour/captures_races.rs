@@ -1,0 +1,71 @@
+//! Captures that another thread begins in the middle of a call: no memory waits for an event of a graph.
+
+use std::sync::{Arc, Mutex};
+
+use cachette::hal::{Call, CaptureMode, Traced};
+use cachette::{Allocation, Allocator, Stream};
+use cachette_hal_host::{HostConfig, HostDevice};
+
+use crate::bed::{MIB, assert_consistent, config, device};
+use crate::hook::Hook;
+
+type Told = Traced<HostDevice>;
+
+/// What is done with memory of the first stream: the part before the capture can begin, and the part in which it does.
+struct Scene {
+    before: fn(Allocation<Told>, &Stream<Told>) -> Option<Allocation<Told>>,
+    amid: fn(&Allocator<Told>, Option<Allocation<Told>>),
+    /// The stream that is captured.
+    captured: usize,
+}
+
+/// Begins a capture after the allocator has found that none uses a stream, and before it marks a point there. Then
+/// everything is freed.
+fn capture_amid(text: &str, scene: &Scene) {
+    let hook = Arc::new(Hook::default());
+    let traced = Traced::new(device(HostConfig::default()), Arc::clone(&hook));
+    let allocator = Allocator::with_config(traced, &config(text));
+    let streams: [Stream<Told>; 2] = [(); 2].map(|()| allocator.create_stream().expect("the device makes streams"));
+    let memory = allocator.allocate(4 * MIB, &streams[0]).expect("there is room");
+    let memory = (scene.before)(memory, &streams[1]);
+    let (also, stream) = (allocator.clone(), streams[scene.captured].clone());
+    let captures = Arc::new(Mutex::new(None));
+    let begun = Arc::clone(&captures);
+    hook.set(Call::CaptureStatus, Some(stream.handle()), move || {
+        let pool = also.create_capture_pool();
+        let capture = pool.begin_capture(&stream, CaptureMode::Relaxed);
+        *begun.lock().expect("no thread panics") = Some(capture.expect("no other capture is under way"));
+    });
+
+    (scene.amid)(&allocator, memory);
+
+    let capture = captures.lock().expect("no thread panics").take();
+    let graph = capture.expect("the allocator has asked").end().expect("it is whole");
+    drop(graph);
+    for _ in 0..3 {
+        allocator.empty_cache().expect("nothing fails");
+    }
+    assert_eq!(allocator.reserved_bytes(), 0, "{text}");
+    assert_consistent(&allocator);
+}
+
+const TEXTS: [&str; 2] = ["", "expandable_segments:True,elastic_largest_chunk_mb:2,elastic_slack:0"];
+
+#[test]
+fn a_capture_begun_amid_a_free_keeps_no_memory() {
+    let used_by_another = |memory: Allocation<Told>, other: &Stream<Told>| {
+        memory.record_stream(other);
+        Some(memory)
+    };
+    for text in TEXTS {
+        capture_amid(text, &Scene { before: used_by_another, amid: |_, memory| drop(memory), captured: 1 });
+    }
+}
+
+#[test]
+fn a_capture_begun_amid_an_emptying_keeps_no_memory() {
+    let empty = |allocator: &Allocator<Told>, _| drop(allocator.empty_cache());
+    for text in TEXTS {
+        capture_amid(text, &Scene { before: |_, _| None, amid: empty, captured: 0 });
+    }
+}
