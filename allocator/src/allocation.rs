@@ -89,7 +89,7 @@ impl<D: Device> Allocation<D> {
     /// Owns a block that was taken from `heap` for `stream`.
     #[inline]
     pub(crate) fn of_block(heap: &Arc<Heap<D>>, taken: &Allocated, requested: u64, stream: StreamRef) -> Self {
-        probes::malloc(heap.shared(), taken.address, requested, stream);
+        probes::malloc(&heap.shared().device, taken.address, requested, stream);
         Self {
             home: NonNull::from(&**heap).cast(),
             address: taken.address,

@@ -20,7 +20,7 @@ use crate::device_state::DeviceState;
 use crate::error::Error;
 use crate::heap::{Guard, Heap, Request};
 use crate::heaps::Heaps;
-use crate::pinned;
+use crate::pinned::cache::PinnedCache;
 use crate::pool::Pools;
 use crate::pool::route::{self};
 use crate::retry::FoundBlock;
@@ -76,7 +76,7 @@ impl<D: Device> Allocator<D> {
         let routes = Arc::default();
         Self {
             inner: Arc::new(AllocatorState {
-                pinned: pinned::Cache::new(&shared, &routes),
+                pinned: PinnedCache::new(&shared, &routes),
                 shared,
                 identity: next_identity(),
                 heaps: Heaps::default(),

@@ -14,7 +14,7 @@ use crate::observe::callbacks::Callbacks;
 use crate::observe::history::History;
 use crate::policy::Policy;
 use crate::stats::{PeakTracker, Stat};
-use crate::uncached::UncachedMemory;
+use crate::uncached::table::UncachedTable;
 
 /// How many ranges of addresses are as long as each other, before the next are half as long.
 const FULL_RANGES: u32 = 8;
@@ -34,7 +34,7 @@ pub(crate) struct DeviceState<D: Device> {
     pub(crate) history: History,
     pub(crate) totals: Totals,
     pub(crate) settings: Settings,
-    pub(crate) uncached: UncachedMemory,
+    pub(crate) uncached: UncachedTable,
     pub(crate) chunks: ChunkTable,
     pub(crate) underway: InFlight,
     /// Other devices that may touch whatever is mapped.
@@ -55,7 +55,7 @@ impl<D: Device> DeviceState<D> {
             history: History::default(),
             totals: Totals::new(config),
             settings: Settings::new(config, total),
-            uncached: UncachedMemory::default(),
+            uncached: UncachedTable::default(),
             chunks: ChunkTable::default(),
             underway: InFlight::default(),
             peers: RwLock::default(),

@@ -45,13 +45,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::error::Error;
-
-/// How many processes there were, from the first that used this library to this one.
-///
-/// Relaxed, everywhere: it changes only while a process has one thread.
-static GENERATION: AtomicU64 = AtomicU64::new(FIRST);
-/// The process that used this library first.
-const FIRST: u64 = 1;
+use crate::sync::{generation, owner_slot};
 
 /// The process that something is of, so that a forked child knows that it is not its own.
 #[derive(Debug)]
@@ -79,7 +73,7 @@ impl ProcessGuard {
     pub fn note(&self) {
         watch();
         // Relaxed: a failure means that another thread, or a parent, was first.
-        let here = GENERATION.load(Relaxed);
+        let here = generation::current();
         let _ = self.generation.compare_exchange(0, here, Relaxed, Relaxed);
     }
 
@@ -88,7 +82,7 @@ impl ProcessGuard {
     #[must_use]
     pub fn is_inherited(&self) -> bool {
         let generation = self.generation.load(Relaxed);
-        generation != 0 && generation != GENERATION.load(Relaxed)
+        generation != 0 && generation != generation::current()
     }
 
     /// Refuses what is asked of a parent's allocator.
@@ -107,41 +101,28 @@ impl ProcessGuard {
     }
 }
 
-/// Whether this process was forked from one that used allocators.
-#[inline]
-pub(crate) fn is_child() -> bool {
-    GENERATION.load(Relaxed) != FIRST
+/// Lets every child notice that it is one.
+///
+/// No lock is taken for it, which a child could find held. If two threads come here at once the handler runs
+/// twice, and a child is two generations away from its parent.
+fn watch() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    static WATCHED: AtomicBool = AtomicBool::new(false);
+    // Acquire, with the release below: who sees that the handler is there may fork.
+    if WATCHED.load(Ordering::Acquire) {
+        return;
+    }
+    // It fails for want of memory alone; then a child finds out from its driver.
+    // SAFETY: the handler is a function of this library, and touches nothing but a number and a thread's badge.
+    let _ = unsafe { libc::pthread_atfork(None, None, Some(child)) };
+    WATCHED.store(true, Ordering::Release);
 }
 
-cfg_if::cfg_if! {
-    if #[cfg(unix)] {
-        /// Lets every child notice that it is one.
-        ///
-        /// No lock is taken for it, which a child could find held. If two threads come here at once the handler runs
-        /// twice, and a child is two generations away from its parent.
-        fn watch() {
-            use std::sync::atomic::{AtomicBool, Ordering};
-
-            static WATCHED: AtomicBool = AtomicBool::new(false);
-            // Acquire, with the release below: who sees that the handler is there may fork.
-            if WATCHED.load(Ordering::Acquire) {
-                return;
-            }
-            // It fails for want of memory alone; then a child finds out from its driver.
-            // SAFETY: the handler is a function of this library, and touches nothing but a number and a thread's badge.
-            let _ = unsafe { libc::pthread_atfork(None, None, Some(child)) };
-            WATCHED.store(true, Ordering::Release);
-        }
-
-        /// Runs in every child, on its one thread, before `fork` returns there.
-        unsafe extern "C" fn child() {
-            GENERATION.fetch_add(1, Relaxed);
-            crate::sync::lock::take_badge_off();
-        }
-    } else {
-        /// There is nothing to watch for: processes are not forked.
-        const fn watch() {}
-    }
+/// Runs in every child, on its one thread, before `fork` returns there.
+unsafe extern "C" fn child() {
+    generation::advance();
+    owner_slot::clear();
 }
 
 #[cfg(test)]

@@ -32,7 +32,7 @@
 
 mod allocation;
 mod bucket;
-mod cache;
+pub(crate) mod cache;
 mod memory;
 mod miss;
 mod pending;
@@ -49,8 +49,6 @@ use cachette_hal::owned::RelaxedCapture;
 use crate::allocator::Allocator;
 use crate::error::Error;
 use crate::state::AllocatorState;
-
-pub(crate) use cache::Cache;
 
 pub use allocation::PinnedAllocation;
 pub use stats::{PinnedStats, TimeStat};

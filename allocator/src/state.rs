@@ -7,7 +7,7 @@ use cachette_hal::Device;
 
 use crate::device_state::DeviceState;
 use crate::heaps::Heaps;
-use crate::pinned;
+use crate::pinned::cache::PinnedCache;
 use crate::pool::launches::Launches;
 use crate::pool::route::Routes;
 use crate::pool::{PoolId, Pools};
@@ -29,7 +29,7 @@ pub(crate) struct AllocatorState<D: Device> {
     pub(crate) streams: StreamTable,
     pub(crate) pools: Pools,
     pub(crate) routes: Arc<Routes>,
-    pub(crate) pinned: Arc<pinned::Cache<D>>,
+    pub(crate) pinned: Arc<PinnedCache<D>>,
     /// The streams in which graphs were launched, by the pool of their memory.
     pub(crate) launches: Mutex<HashMap<PoolId, Launches<D>>>,
     /// The sleep of every pool that sleeps.

@@ -3,6 +3,7 @@
 
 pub(crate) mod asymmetric_fence;
 pub(crate) mod biased_lock;
+pub(crate) mod generation;
 pub(crate) mod lock;
 pub(crate) mod owner_slot;
 pub(crate) mod spin;

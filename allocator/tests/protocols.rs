@@ -36,7 +36,7 @@ use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
 
-use biased_lock::{BiasedLock, OwnerSlot, Rights, Turns};
+use biased_lock::{Bias, BiasedLock, Contended, OwnerSlot};
 use ring::{Ring, RingEntry, RingWriter};
 use spin::Spin;
 use stream_map::StreamMap;
@@ -93,8 +93,8 @@ impl Guarded<BiasedLock> {
 
     /// Does the same, and becomes the owner if it is not, however recently another was.
     fn try_add_one_and_own(&self, me: &'static OwnerSlot) -> u32 {
-        let patience = &self.lock.turns.patience;
-        patience.store(0, sync::Ordering::Relaxed);
+        let rebias_threshold = &self.lock.contended.rebias_threshold;
+        rebias_threshold.store(0, sync::Ordering::Relaxed);
         self.try_add_one(me)
     }
 }
@@ -105,15 +105,15 @@ fn badge() -> &'static OwnerSlot {
 }
 
 /// A lock without an owner, of which the first taker becomes the owner, and any taker with enough turns.
-fn biased(patience: u32) -> BiasedLock {
+fn biased(rebias_threshold: u32) -> BiasedLock {
     let nobody = || sync::AtomicPtr::new(ptr::null_mut());
     BiasedLock {
-        rights: Rights { favoured: nobody(), owner: nobody() },
-        turns: Turns {
+        bias: Bias { biased_to: nobody(), owner: nobody() },
+        contended: Contended {
             spin: Spin::new(sync::AtomicBool::new(false)),
             last: nobody(),
             streak: sync::AtomicU32::new(0),
-            patience: sync::AtomicU32::new(patience),
+            rebias_threshold: sync::AtomicU32::new(rebias_threshold),
         },
     }
 }

@@ -38,7 +38,7 @@ impl<D: Device> Allocator<D> {
                 taken => self.inner().find_slowly(heap, ask, taken)?.taken,
             },
         };
-        probes::malloc(heap.shared(), taken.address, bytes, stream);
+        probes::malloc(&heap.shared().device, taken.address, bytes, stream);
         Ok(taken.address)
     }
 

@@ -137,7 +137,7 @@ impl<D: Device> Heap<D> {
                 state.uses.insert(id, StreamUses::lent_to(lane));
             }
             taken.push(block);
-            probes::malloc(&self.shared, block.address, block.requested, self.lane.stream());
+            probes::malloc(&self.shared.device, block.address, block.requested, self.lane.stream());
         }
         self.publish(&mut state);
         drop(state);

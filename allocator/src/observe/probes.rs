@@ -1,19 +1,14 @@
-//! Static probes (USDT), for tools that look at a running program from outside; without that feature, and where there
-//! is no Linux, none.
+//! Static probes (USDT) for tools that observe a running program, with the feature `probes`.
 //!
-//! A tool that attaches to a probe raises its semaphore. While that is zero nothing is worked out for the probe.
+//! A tool that attaches to a probe raises its semaphore. While it is zero, no argument is computed.
 //!
-//! Each probe is one place in the program, in a function that is not generic. A probe that is copied into its callers
-//! leaves notes behind of those that the linker drops, which lead nowhere, and some tools then refuse all of them.
-
-use std::sync::Arc;
+//! Each probe is one place in the program, in a function that is not generic. A probe that is inlined into several
+//! callers leaves notes of callers that the linker drops, and some tools then refuse all probes.
 
 use cachette_hal::{Device, StreamRef};
 
-use crate::device_state::DeviceState;
-
 cfg_if::cfg_if! {
-    if #[cfg(all(feature = "probes", target_os = "linux"))] {
+    if #[cfg(feature = "probes")] {
         use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
 
         /// How many tools listen to `malloc`.
@@ -23,20 +18,15 @@ cfg_if::cfg_if! {
         #[unsafe(link_section = ".probes")]
         static FREE: AtomicU16 = AtomicU16::new(0);
 
-        /// Memory goes to its caller.
+        /// A caller gets memory.
         #[inline(always)]
-        pub(crate) fn malloc<D: Device>(
-            shared: &Arc<DeviceState<D>>,
-            address: u64,
-            bytes: u64,
-            stream: StreamRef,
-        ) {
+        pub(crate) fn malloc<D: Device>(device: &D, address: u64, bytes: u64, stream: StreamRef) {
             if MALLOC.load(Relaxed) != 0 {
-                tell_malloc(shared, address, bytes, stream);
+                tell_malloc(device, address, bytes, stream);
             }
         }
 
-        /// A caller gives memory back, and nobody else can have it yet.
+        /// A caller frees memory, before another request can get it.
         #[inline(always)]
         pub(crate) fn free(address: impl FnOnce() -> u64) {
             if FREE.load(Relaxed) != 0 {
@@ -46,14 +36,8 @@ cfg_if::cfg_if! {
 
         #[cold]
         #[inline(never)]
-        fn tell_malloc<D: Device>(
-            shared: &Arc<DeviceState<D>>,
-            address: u64,
-            bytes: u64,
-            stream: StreamRef,
-        ) {
-            let device = shared.device.info().ordinal.0;
-            malloc_here(address, device, bytes, stream.raw());
+        fn tell_malloc<D: Device>(device: &D, address: u64, bytes: u64, stream: StreamRef) {
+            malloc_here(address, device.info().ordinal.0, bytes, stream.raw());
         }
 
         #[inline(never)]
@@ -67,17 +51,12 @@ cfg_if::cfg_if! {
             probe::sdt!([sym "{}" FREE], cachette, free, address,);
         }
     } else {
-        /// Tells nobody.
+        /// Without the feature there is no probe.
         #[inline(always)]
-        pub(crate) const fn malloc<D: Device>(
-            _shared: &Arc<DeviceState<D>>,
-            _address: u64,
-            _bytes: u64,
-            _stream: StreamRef,
-        ) {
+        pub(crate) const fn malloc<D: Device>(_device: &D, _address: u64, _bytes: u64, _stream: StreamRef) {
         }
 
-        /// Tells nobody.
+        /// Without the feature there is no probe.
         #[inline(always)]
         pub(crate) fn free(_address: impl FnOnce() -> u64) {}
     }

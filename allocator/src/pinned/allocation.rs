@@ -7,7 +7,7 @@ use std::slice;
 use cachette_hal::{AnyDevice, Device, DevicePtr};
 
 use super::bucket::PinnedPlace;
-use super::cache::{Cache, PinnedBlock};
+use super::cache::{PinnedBlock, PinnedCache};
 use crate::error::Error;
 use crate::stream::Stream;
 
@@ -17,7 +17,7 @@ use crate::stream::Stream;
 /// waited for or [recorded](Self::record_stream).
 pub struct PinnedAllocation<D: Device = AnyDevice> {
     /// Alive while any block has an owner; dangling if there is no block.
-    cache: NonNull<Cache<D>>,
+    cache: NonNull<PinnedCache<D>>,
     ptr: NonNull<u8>,
     requested: usize,
     place: PinnedPlace,
@@ -37,7 +37,7 @@ impl<D: Device> PinnedAllocation<D> {
 
     /// Owns a block that was taken from `cache`.
     #[inline(always)]
-    pub(super) fn new(cache: &Cache<D>, taken: PinnedBlock, requested: usize) -> Self {
+    pub(super) fn new(cache: &PinnedCache<D>, taken: PinnedBlock, requested: usize) -> Self {
         Self { cache: NonNull::from(cache), ptr: taken.ptr, requested, place: taken.place }
     }
 
@@ -130,7 +130,7 @@ impl<D: Device> PinnedAllocation<D> {
 
     /// The cache that the block goes back to, if there is a block.
     #[inline(always)]
-    fn cache(&self) -> Option<&Cache<D>> {
+    fn cache(&self) -> Option<&PinnedCache<D>> {
         if self.place == PinnedPlace::NOWHERE {
             return None;
         }

@@ -32,7 +32,7 @@ const BUCKETS: usize = 64;
 ///
 /// No lock is taken inside another, and no driver call is made in one that a hit or a free takes.
 #[derive(Debug)]
-pub(crate) struct Cache<D: Device> {
+pub(crate) struct PinnedCache<D: Device> {
     pub(super) shared: Arc<DeviceState<D>>,
     /// They tell the pool of a capture.
     pub(super) routes: Arc<Routes>,
@@ -69,7 +69,7 @@ pub(super) type BucketGuard<'a, D> = lock::Guard<'a, Bucket<D>>;
 #[derive(Debug)]
 #[must_use = "the block is lost without `end`"]
 pub(super) struct PinnedFreed<D: Device> {
-    cache: Arc<Cache<D>>,
+    cache: Arc<PinnedCache<D>>,
     place: PinnedPlace,
     uses: PinnedUses<D>,
     closed: bool,
@@ -80,7 +80,7 @@ pub(super) fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl<D: Device> Cache<D> {
+impl<D: Device> PinnedCache<D> {
     pub(crate) fn new(shared: &Arc<DeviceState<D>>, routes: &Arc<Routes>) -> Arc<Self>
     where
         D: 'static,
@@ -315,7 +315,7 @@ impl<D: Device> PinnedFreed<D> {
     }
 }
 
-impl<D: Device> Drop for Cache<D> {
+impl<D: Device> Drop for PinnedCache<D> {
     fn drop(&mut self) {
         let shared = Arc::clone(&self.shared);
         let _relaxed = RelaxedCapture::enter(&shared.device).ok();

@@ -7,13 +7,13 @@ use cachette_hal::owned::RelaxedCapture;
 use cachette_hal::{self as hal, Device, ErrorKind};
 
 use super::bucket::PinnedPlace;
-use super::cache::{Cache, PinnedBlock, unpoisoned};
+use super::cache::{PinnedBlock, PinnedCache, unpoisoned};
 use super::memory::PinnedMemory;
 use crate::config::Config;
 use crate::error::Error;
 use crate::sync::lock;
 
-impl<D: Device> Cache<D> {
+impl<D: Device> PinnedCache<D> {
     /// Finds a block where none was free: one whose uses have ended, one from the driver, and if that has none left,
     /// one from the driver again after it has got all free blocks back, or after all uses have ended.
     #[cold]

@@ -4,7 +4,7 @@ use cachette_hal::{Device, StreamRef};
 
 use super::Pinned;
 use super::bucket::{PinnedPlace, PinnedState};
-use super::cache::{Cache, PinnedFreed};
+use super::cache::{PinnedCache, PinnedFreed};
 use crate::error::{Error, PointerProblem};
 
 impl<D: Device> Pinned<'_, D> {
@@ -52,7 +52,7 @@ impl<D: Device> Pinned<'_, D> {
     }
 }
 
-impl<D: Device> Cache<D> {
+impl<D: Device> PinnedCache<D> {
     /// Frees the block at `address`, which is known by that alone. Where that is not all, the rest is [`PinnedFreed::end`].
     fn give_raw(&self, address: usize) -> Result<Option<PinnedFreed<D>>, Error> {
         if let Some((start, place)) = self.block_over(address) {

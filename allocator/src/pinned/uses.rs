@@ -6,7 +6,7 @@ use cachette_hal::owned::RelaxedCapture;
 use cachette_hal::{self as hal, CaptureStatus, Device, Progress};
 
 use super::bucket::PinnedPlace;
-use super::cache::{Cache, unpoisoned};
+use super::cache::{PinnedCache, unpoisoned};
 use super::pending::Waiter;
 use crate::fence::Fence;
 use crate::pool::state::PoolState;
@@ -69,7 +69,7 @@ impl<D: Device> PinnedUses<D> {
     }
 }
 
-impl<D: Device> Cache<D> {
+impl<D: Device> PinnedCache<D> {
     /// Remembers that `lane` uses a block that a caller has.
     pub(super) fn record_use(&self, place: PinnedPlace, lane: &Arc<StreamState<D>>) {
         let keeper = self.keeper(lane);

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use cachette_hal::Device;
 
-use super::cache::{Cache, unpoisoned};
+use super::cache::{PinnedCache, unpoisoned};
 
 /// How long the thread rests while blocks wait for streams.
 const REST: Duration = Duration::from_micros(100);
@@ -39,7 +39,7 @@ impl Worker {
     }
 }
 
-impl<D: Device> Cache<D> {
+impl<D: Device> PinnedCache<D> {
     /// Lets the background thread know that a block waits, if there is to be such a thread.
     pub(super) fn wake(self: &Arc<Self>) {
         if !self.works_in_background() {
@@ -78,7 +78,7 @@ impl<D: Device> Cache<D> {
 
 /// Begins the thread of a cache. Only an allocator that outlives every borrow can have one, so this is chosen where
 /// that is known: when the allocator is made.
-pub(super) fn spawn<D: Device + 'static>(cache: Arc<Cache<D>>) -> io::Result<JoinHandle<()>> {
+pub(super) fn spawn<D: Device + 'static>(cache: Arc<PinnedCache<D>>) -> io::Result<JoinHandle<()>> {
     let named = thread::Builder::new().name("cachette-pinned".to_owned());
     named.spawn(move || cache.work())
 }

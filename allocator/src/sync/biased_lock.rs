@@ -1,36 +1,36 @@
-//! A lock that a thread which uses it alone takes and leaves with plain loads and stores.
+//! A biased lock: the thread that uses it alone takes and leaves it with plain loads and stores.
 //!
-//! Such a thread is the lock's owner. It says where it is in a [`OwnerSlot`] of its own, and nobody else writes there:
+//! That thread is the owner. It publishes which lock it is inside in its [`OwnerSlot`], which no other thread writes:
 //!
 //! ```text
-//! the owner                              anyone else, holding `spin`
-//!   badge.inside = this lock               favoured = nobody
+//! the owner                              another thread, holding `spin`
+//!   slot.inside = this lock                bias = null
 //!   (light barrier)                        (heavy barrier)
-//!   favoured is still me?  then in         badge.inside is another lock, or none?  then in
+//!   bias is still this slot? then in       slot.inside is another lock, or none? then in
 //! ```
 //!
-//! The barriers see to it that at least one of the two notices the other. The heavy one costs microseconds, so the
-//! owner's rights are not given back at once: only after a number of turns in a row that one thread had to itself,
-//! and twice as many after every time it was too soon. Threads that take turns soon have a plain spin lock.
+//! The two barriers make at least one thread see the other. The heavy barrier costs microseconds, so a revoked bias
+//! is not restored at once. A thread becomes the owner after a streak of uncontended turns, and every revocation
+//! doubles the length of that streak. Threads that alternate soon have a plain spin lock.
 //!
-//! That a thread writes only its own badge is what makes this sound: one that was the owner long ago, and learns
-//! only now that it is no more, takes back its own word and not that of the owner of today.
+//! Soundness: a thread writes only its own slot. A former owner that notices its revocation late clears its own slot,
+//! never that of the current owner.
 
 use std::ptr;
 
 use super::spin::Spin;
 use crate::sync::{AtomicPtr, AtomicU32, AtomicUsize, Ordering, back_off, heavy_barrier, light_barrier};
 
-/// How many turns in a row make an owner once there was another.
-const FIRST_PATIENCE: u32 = 1 << 6;
-/// The most that it takes: at this many, a heavy barrier for each is too little to be measured.
-const LAST_PATIENCE: u32 = 1 << 16;
+/// The streak that makes an owner after the first revocation.
+const FIRST_REBIAS_THRESHOLD: u32 = 1 << 6;
+/// The longest such streak. At this length the cost of a heavy barrier per streak cannot be measured.
+const LAST_REBIAS_THRESHOLD: u32 = 1 << 16;
 
-/// Which lock a thread has entered as its owner; on a cache line of its own, since it is written all the time.
+/// Which lock a thread has entered as its owner. It has a separate cache line, since every lock and unlock writes it.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct OwnerSlot {
-    /// The address of the lock, zero for none. The thread enters no second one as its owner.
+    /// The address of the lock, zero for none. A thread is inside one lock at a time as its owner.
     inside: AtomicUsize,
 }
 
@@ -42,131 +42,131 @@ impl OwnerSlot {
 
 /// A lock that may have an owner.
 ///
-/// Who holds `spin` holds the lock if there is no owner. Only the holder of `spin` writes the other fields, and
-/// an owner's badge holds the lock while it says so.
+/// The holder of `spin` holds the lock if there is no owner. Only the holder of `spin` writes the other fields. An
+/// owner holds the lock while its slot names the lock.
 #[derive(Debug)]
 pub(crate) struct BiasedLock {
-    pub(crate) rights: Rights,
-    pub(crate) turns: Turns,
+    pub(crate) bias: Bias,
+    pub(crate) contended: Contended,
 }
 
-/// What the owner reads; on a cache line that is hardly ever written.
+/// What the owner reads; its cache line is rarely written.
 #[derive(Debug)]
 #[repr(align(64))]
-pub(crate) struct Rights {
-    /// The badge of the thread that may enter as owner; null, or the same as `owner`.
-    pub(crate) favoured: AtomicPtr<OwnerSlot>,
-    /// The badge to be asked whether its thread is inside; null once a holder of `spin` knows that it is not.
+pub(crate) struct Bias {
+    /// The slot of the thread that may enter as owner; null, or the same as `owner`.
+    pub(crate) biased_to: AtomicPtr<OwnerSlot>,
+    /// The slot that tells whether the owner is inside; null once a holder of `spin` knows that it is not.
     pub(crate) owner: AtomicPtr<OwnerSlot>,
 }
 
-/// What everyone else writes.
+/// What threads other than the owner write.
 #[derive(Debug)]
 #[repr(align(64))]
-pub(crate) struct Turns {
+pub(crate) struct Contended {
     pub(crate) spin: Spin,
-    /// The badge of the thread whose turn was the last.
+    /// The slot of the last thread that took `spin`.
     pub(crate) last: AtomicPtr<OwnerSlot>,
-    /// The turns it had in a row without finding the lock taken.
+    /// How often in a row it took `spin` without contention.
     pub(crate) streak: AtomicU32,
-    /// How many of them make an owner; none for the first one.
-    pub(crate) patience: AtomicU32,
+    /// The streak that makes it the owner; zero for the first one.
+    pub(crate) rebias_threshold: AtomicU32,
 }
 
 impl BiasedLock {
-    /// Takes the lock if the badge is the owner's, and the badge's thread is not inside another lock.
+    /// Takes the lock if `me` is the owner and is not inside another lock.
     #[inline(always)]
     pub(crate) fn enter(&self, me: &OwnerSlot) -> bool {
         if me.inside.load(Ordering::Relaxed) != 0 {
             return false;
         }
-        // Release, with `recall`: whoever sees this thread in here sees all that it did in the lock before.
+        // Release, with `revoke`: a thread that sees this store sees all that was done in the lock before.
         me.inside.store(self.address(), Ordering::Release);
         light_barrier();
-        // Acquire: nothing that the lock guards is read before. Whether this is still true is for the barriers.
-        if ptr::eq(self.rights.favoured.load(Ordering::Acquire), me) {
+        // Acquire: nothing that the lock guards is read before. The barriers keep the answer true.
+        if ptr::eq(self.bias.biased_to.load(Ordering::Acquire), me) {
             return true;
         }
-        // Release, with `recall`, as above.
+        // Release, with `revoke`, as above.
         me.inside.store(0, Ordering::Release);
         false
     }
 
-    /// Takes the lock, after whoever holds it; makes the badge's thread the owner when its time has come.
+    /// Waits for the lock and takes it; makes `me` the owner after a long enough streak.
     pub(crate) fn take(&self, me: Option<&'static OwnerSlot>) {
-        let alone = self.turns.spin.try_take();
+        let alone = self.contended.spin.try_take();
         if !alone {
-            self.turns.spin.wait();
+            self.contended.spin.wait();
         }
-        if !self.recall() {
+        if !self.revoke() {
             self.wait_for_owner();
         }
         self.count(me, alone);
     }
 
-    /// Takes the lock if nobody holds it.
+    /// Takes the lock if it is free.
     pub(crate) fn try_take(&self, me: Option<&'static OwnerSlot>) -> bool {
-        if !self.turns.spin.try_take() {
+        if !self.contended.spin.try_take() {
             return false;
         }
-        if !self.recall() {
-            self.turns.spin.leave();
+        if !self.revoke() {
+            self.contended.spin.leave();
             return false;
         }
         self.count(me, true);
         true
     }
 
-    /// Leaves the lock to the next.
+    /// Releases the lock.
     #[inline(always)]
     pub(crate) fn leave(&self) {
         match self.owner() {
-            // Release, with `recall`: the next sees what was done in here.
+            // Release, with `revoke`: the next holder sees what was done.
             Some(owner) => owner.inside.store(0, Ordering::Release),
-            None => self.turns.spin.leave(),
+            None => self.contended.spin.leave(),
         }
     }
 
-    /// Keeps the owner from entering; `false` if it is inside. For the holder of `spin`.
+    /// Takes the bias from the owner; `false` if the owner is inside. Only the holder of `spin` calls this.
     #[inline]
-    fn recall(&self) -> bool {
+    fn revoke(&self) -> bool {
         let Some(owner) = self.owner() else {
             return true;
         };
-        if !self.rights.favoured.load(Ordering::Relaxed).is_null() {
-            self.take_rights();
+        if !self.bias.biased_to.load(Ordering::Relaxed).is_null() {
+            self.revoke_bias();
         }
         // Acquire, with the stores in `leave` and `enter`.
         if owner.inside.load(Ordering::Acquire) == self.address() {
             return false;
         }
-        self.rights.owner.store(ptr::null_mut(), Ordering::Relaxed);
+        self.bias.owner.store(ptr::null_mut(), Ordering::Relaxed);
         true
     }
 
     #[cold]
-    fn take_rights(&self) {
-        self.rights.favoured.store(ptr::null_mut(), Ordering::Relaxed);
+    fn revoke_bias(&self) {
+        self.bias.biased_to.store(ptr::null_mut(), Ordering::Relaxed);
         heavy_barrier();
-        let patience = self.turns.patience.load(Ordering::Relaxed) * 2;
-        let patience = patience.clamp(FIRST_PATIENCE, LAST_PATIENCE);
-        self.turns.patience.store(patience, Ordering::Relaxed);
+        let rebias_threshold = self.contended.rebias_threshold.load(Ordering::Relaxed) * 2;
+        let rebias_threshold = rebias_threshold.clamp(FIRST_REBIAS_THRESHOLD, LAST_REBIAS_THRESHOLD);
+        self.contended.rebias_threshold.store(rebias_threshold, Ordering::Relaxed);
     }
 
     #[cold]
     fn wait_for_owner(&self) {
         for round in 0.. {
             back_off(round);
-            if self.recall() {
+            if self.revoke() {
                 return;
             }
         }
     }
 
-    /// Counts a turn, and makes its thread the owner if it had enough of them. For the holder of `spin`.
+    /// Counts a turn of `me`, and makes it the owner after a long enough streak. Only the holder of `spin` calls this.
     #[inline]
     fn count(&self, me: Option<&'static OwnerSlot>, alone: bool) {
-        let Turns { last, streak, patience, .. } = &self.turns;
+        let Contended { last, streak, rebias_threshold, .. } = &self.contended;
         let mine = me.map_or(ptr::null_mut(), |me| ptr::from_ref(me).cast_mut());
         let turns = if alone && last.load(Ordering::Relaxed) == mine {
             streak.load(Ordering::Relaxed) + 1
@@ -174,31 +174,31 @@ impl BiasedLock {
             last.store(mine, Ordering::Relaxed);
             0
         };
-        if turns < patience.load(Ordering::Relaxed) {
+        if turns < rebias_threshold.load(Ordering::Relaxed) {
             streak.store(turns, Ordering::Relaxed);
         } else if let Some(me) = me {
-            self.favour(me);
+            self.bias_to(me);
         }
     }
 
-    /// Makes the holder of `spin` the owner, and lets its badge hold the lock instead.
+    /// Makes the holder of `spin` the owner, which then holds the lock by its slot.
     #[cold]
-    fn favour(&self, me: &'static OwnerSlot) {
+    fn bias_to(&self, me: &'static OwnerSlot) {
         if me.inside.load(Ordering::Relaxed) != 0 {
             return;
         }
         let mine = ptr::from_ref(me).cast_mut();
         me.inside.store(self.address(), Ordering::Release);
-        self.rights.owner.store(mine, Ordering::Relaxed);
-        self.rights.favoured.store(mine, Ordering::Relaxed);
-        // Whoever takes `spin` from here on sees the three stores.
-        self.turns.spin.leave();
+        self.bias.owner.store(mine, Ordering::Relaxed);
+        self.bias.biased_to.store(mine, Ordering::Relaxed);
+        // The next thread that takes `spin` sees the three stores.
+        self.contended.spin.leave();
     }
 
     #[inline(always)]
     fn owner(&self) -> Option<&'static OwnerSlot> {
-        let owner = self.rights.owner.load(Ordering::Relaxed);
-        // SAFETY: it is null, or was made in `favour` from a reference that holds for ever.
+        let owner = self.bias.owner.load(Ordering::Relaxed);
+        // SAFETY: it is null, or `bias_to` stored a reference with static lifetime.
         unsafe { owner.as_ref() }
     }
 

@@ -6,11 +6,11 @@
 
 use std::ptr;
 
-use crate::fork::{self, ProcessGuard};
-use crate::sync::biased_lock::{BiasedLock, Rights, Turns};
+use crate::fork::ProcessGuard;
+use crate::sync::biased_lock::{Bias, BiasedLock, Contended};
 use crate::sync::spin::Spin;
 use crate::sync::{AtomicBool, AtomicPtr, AtomicU32};
-use crate::sync::{asymmetric_fence, owner_slot};
+use crate::sync::{asymmetric_fence, generation, owner_slot};
 
 /// A mutex for what is held very shortly.
 ///
@@ -21,20 +21,17 @@ pub(crate) type Guard<'a, T> = lock_api::MutexGuard<'a, RawLock, T>;
 
 /// Gets ready to make locks free for the threads that use them alone; takes milliseconds the first time.
 pub(crate) fn prepare() {
-    if !fork::is_child() {
+    if !generation::is_child() {
         asymmetric_fence::is_available();
     }
 }
-
-/// Takes this thread's badge off, in a forked child: it owns locks of the parent's, which are not to be entered.
-pub(crate) use crate::sync::owner_slot::take_off as take_badge_off;
 
 /// Takes a lock if this thread is its owner: no call is made, so a caller that gives up otherwise needs none either.
 #[inline(always)]
 pub(crate) fn enter<T>(lock: &Lock<T>) -> Option<Guard<'_, T>> {
     // SAFETY: the raw lock is taken here, and left by the guard alone.
     let raw = unsafe { lock.raw() };
-    raw.0.enter(owner_slot::worn()).then(|| {
+    raw.0.enter(owner_slot::current()).then(|| {
         // SAFETY: the lock was just taken, and no other guard was made for it.
         unsafe { lock.make_guard_unchecked() }
     })
@@ -62,12 +59,12 @@ pub(crate) struct RawLock(BiasedLock);
 // thread: the guards cannot be sent.
 unsafe impl lock_api::RawMutex for RawLock {
     const INIT: Self = Self(BiasedLock {
-        rights: Rights { favoured: AtomicPtr::new(ptr::null_mut()), owner: AtomicPtr::new(ptr::null_mut()) },
-        turns: Turns {
+        bias: Bias { biased_to: AtomicPtr::new(ptr::null_mut()), owner: AtomicPtr::new(ptr::null_mut()) },
+        contended: Contended {
             spin: Spin::new(AtomicBool::new(false)),
             last: AtomicPtr::new(ptr::null_mut()),
             streak: AtomicU32::new(0),
-            patience: AtomicU32::new(0),
+            rebias_threshold: AtomicU32::new(0),
         },
     });
 
@@ -75,7 +72,7 @@ unsafe impl lock_api::RawMutex for RawLock {
 
     #[inline(always)]
     fn lock(&self) {
-        if !self.0.enter(owner_slot::worn()) {
+        if !self.0.enter(owner_slot::current()) {
             self.share();
         }
     }
@@ -83,7 +80,7 @@ unsafe impl lock_api::RawMutex for RawLock {
     #[inline]
     fn try_lock(&self) -> bool {
         // In a forked child the owner may be a thread that is not there, and whoever only tries can do without.
-        self.0.enter(owner_slot::worn()) || (!fork::is_child() && self.0.try_take(owner_slot::mine()))
+        self.0.enter(owner_slot::current()) || (!generation::is_child() && self.0.try_take(owner_slot::acquire()))
     }
 
     #[inline(always)]
@@ -96,7 +93,7 @@ impl RawLock {
     #[cold]
     #[inline(never)]
     fn share(&self) {
-        self.0.take(owner_slot::mine());
+        self.0.take(owner_slot::acquire());
     }
 }
 

@@ -1,4 +1,4 @@
-//! Which badge a thread has: one from its first lock to its end, and then another thread's.
+//! The owner slot of each thread: assigned with its first lock, and reused by another thread after its end.
 
 #![forbid(unsafe_code)]
 
@@ -6,75 +6,76 @@ use std::cell::Cell;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::fork;
 use crate::sync::asymmetric_fence;
 use crate::sync::biased_lock::OwnerSlot;
+use crate::sync::generation;
 
-/// What a thread has before its first lock: it seems to be inside some lock, and so enters none as its owner.
+/// The slot of a thread before its first lock. It claims to be inside a lock, so the thread enters none as owner.
 static NONE: OwnerSlot = OwnerSlot::new(AtomicUsize::new(usize::MAX));
 
-/// Badges of threads that have ended.
+/// Slots of threads that have ended.
 ///
-/// The next thread inherits the locks that the badge's last bearer owned; the mutex lets it see what that one did.
+/// The next thread inherits the locks that the slot owned. The mutex makes the writes of the last thread visible.
 static SPARE: Mutex<Vec<&'static OwnerSlot>> = Mutex::new(Vec::new());
 
 thread_local! {
-    static MINE: Cell<&'static OwnerSlot> = const { Cell::new(&NONE) };
-    static LOAN: Loan = Loan::begin();
+    static CURRENT: Cell<&'static OwnerSlot> = const { Cell::new(&NONE) };
+    static LEASE: SlotLease = SlotLease::begin();
 }
 
-/// This thread's badge, or one that opens nothing.
+/// This thread's slot, or one that owns no lock.
 #[inline(always)]
-pub(crate) fn worn() -> &'static OwnerSlot {
-    MINE.get()
+pub(crate) fn current() -> &'static OwnerSlot {
+    CURRENT.get()
 }
 
-/// Leaves this thread without its badge; in a forked child, where it gets no other.
-pub(crate) fn take_off() {
-    MINE.set(&NONE);
+/// Takes the slot from this thread. In a forked child it gets no other.
+pub(crate) fn clear() {
+    CURRENT.set(&NONE);
 }
 
-/// This thread's badge, given to it now if need be; `None` where no lock has an owner, and in a thread that ends.
+/// This thread's slot, assigned now if it has none. `None` where locks have no owners, and in a thread that ends.
 #[inline]
-pub(crate) fn mine() -> Option<&'static OwnerSlot> {
-    let worn = worn();
-    if std::ptr::eq(worn, &raw const NONE) {
-        return receive();
+pub(crate) fn acquire() -> Option<&'static OwnerSlot> {
+    let current = current();
+    if std::ptr::eq(current, &raw const NONE) {
+        return assign();
     }
-    Some(worn)
+    Some(current)
 }
 
 #[cold]
-fn receive() -> Option<&'static OwnerSlot> {
-    // A badge of the parent's may own locks that a thread was in; the list of spare ones may be locked for ever.
-    if fork::is_child() || !asymmetric_fence::is_available() {
+fn assign() -> Option<&'static OwnerSlot> {
+    // A slot of the parent may own locks that a thread was in, and the list of spare slots may stay locked.
+    if generation::is_child() || !asymmetric_fence::is_available() {
         return None;
     }
-    LOAN.try_with(|loan| {
-        MINE.set(loan.badge);
-        loan.badge
-    })
-    .ok()
+    LEASE
+        .try_with(|lease| {
+            CURRENT.set(lease.slot);
+            lease.slot
+        })
+        .ok()
 }
 
-/// The time a thread has its badge.
-struct Loan {
-    badge: &'static OwnerSlot,
+/// Gives the slot of a thread back when the thread ends.
+struct SlotLease {
+    slot: &'static OwnerSlot,
 }
 
-impl Loan {
+impl SlotLease {
     fn begin() -> Self {
         let spare = spare().pop();
-        let badge = spare.unwrap_or_else(|| Box::leak(Box::new(OwnerSlot::new(AtomicUsize::new(0)))));
-        Self { badge }
+        let slot = spare.unwrap_or_else(|| Box::leak(Box::new(OwnerSlot::new(AtomicUsize::new(0)))));
+        Self { slot }
     }
 }
 
-impl Drop for Loan {
+impl Drop for SlotLease {
     fn drop(&mut self) {
-        take_off();
-        if !fork::is_child() {
-            spare().push(self.badge);
+        clear();
+        if !generation::is_child() {
+            spare().push(self.slot);
         }
     }
 }

@@ -20,8 +20,8 @@ fn add(total: &Lock<u64>, times: u64) {
 fn owns<T>(lock: &Lock<T>) -> bool {
     // SAFETY: the raw lock is only looked at.
     let raw = unsafe { lock.raw() };
-    let mine = ptr::from_ref(owner_slot::worn()).cast_mut();
-    raw.0.rights.favoured.load(SeqCst) == mine
+    let mine = ptr::from_ref(owner_slot::current()).cast_mut();
+    raw.0.bias.biased_to.load(SeqCst) == mine
 }
 
 #[test]
