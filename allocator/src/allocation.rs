@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use cachette_hal::{self as hal, Device, DevicePtr, StreamRef};
 
+use crate::allocator::Answer;
 use crate::blocks::BlockId;
 use crate::error::Error;
 use crate::heap::{Allocated, Heap};
@@ -73,47 +74,6 @@ const fn homes_cross_threads<D: Device>() {
 }
 
 impl<D: Device> Allocation<D> {
-    /// An allocation of no bytes: it has no memory, and no address.
-    pub(crate) const fn empty(stream: StreamRef) -> Self {
-        Self {
-            home: NonNull::dangling(),
-            address: 0,
-            bytes: 0,
-            requested: 0,
-            stream,
-            place: BlockPlace::NOBODY,
-            owner: PhantomData,
-        }
-    }
-
-    /// Owns a block that was taken from `heap` for `stream`.
-    #[inline]
-    pub(crate) fn of_block(heap: &Arc<Heap<D>>, taken: &Allocated, requested: u64, stream: StreamRef) -> Self {
-        probes::malloc(&heap.shared().device, taken.address, requested, stream);
-        Self {
-            home: NonNull::from(&**heap).cast(),
-            address: taken.address,
-            bytes: taken.bytes,
-            requested,
-            stream,
-            place: BlockPlace(taken.id.index() as u64),
-            owner: PhantomData,
-        }
-    }
-
-    /// Owns memory that came past the cache.
-    pub(crate) fn of_device(memory: Uncached<D>, requested: u64, stream: StreamRef) -> Self {
-        Self {
-            address: memory.address(),
-            home: NonNull::from(Box::leak(Box::new(memory))).cast(),
-            bytes: requested,
-            requested,
-            stream,
-            place: BlockPlace::DEVICE,
-            owner: PhantomData,
-        }
-    }
-
     /// The address of the first byte; zero for an allocation of no bytes.
     #[must_use]
     pub const fn address(&self) -> u64 {
@@ -226,6 +186,51 @@ impl<D: Device> Allocation<D> {
             Owner::Nobody => {}
         }
         self.address
+    }
+}
+
+impl<D: Device> Answer<D> for Allocation<D> {
+    const RAW: bool = false;
+
+    /// An allocation of no bytes: it has no memory, and no address.
+    fn empty(stream: StreamRef) -> Self {
+        Self {
+            home: NonNull::dangling(),
+            address: 0,
+            bytes: 0,
+            requested: 0,
+            stream,
+            place: BlockPlace::NOBODY,
+            owner: PhantomData,
+        }
+    }
+
+    /// Owns a block that was taken from `heap` for `stream`.
+    #[inline(always)]
+    fn of_block(heap: &Arc<Heap<D>>, taken: &Allocated, requested: u64, stream: StreamRef) -> Self {
+        probes::malloc(&heap.shared().device, taken.address, requested, stream);
+        Self {
+            home: NonNull::from(&**heap).cast(),
+            address: taken.address,
+            bytes: taken.bytes,
+            requested,
+            stream,
+            place: BlockPlace(taken.id.index() as u64),
+            owner: PhantomData,
+        }
+    }
+
+    /// Owns memory that came past the cache.
+    fn of_device(memory: Uncached<D>, requested: u64, stream: StreamRef) -> Self {
+        Self {
+            address: memory.address(),
+            home: NonNull::from(Box::leak(Box::new(memory))).cast(),
+            bytes: requested,
+            requested,
+            stream,
+            place: BlockPlace::DEVICE,
+            owner: PhantomData,
+        }
     }
 }
 

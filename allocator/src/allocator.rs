@@ -18,7 +18,7 @@ use crate::allocation::Allocation;
 use crate::config::Config;
 use crate::device_state::DeviceState;
 use crate::error::Error;
-use crate::heap::{Guard, Heap, Request};
+use crate::heap::{Allocated, Guard, Heap, Request};
 use crate::heaps::Heaps;
 use crate::pinned::cache::PinnedCache;
 use crate::pool::Pools;
@@ -132,61 +132,72 @@ impl<D: Device> Allocator<D> {
         self.allocate_from(bytes, heap)
     }
 
-    /// Allocates from a heap of this allocator, for its stream.
+    /// Allocates from a heap of this allocator, for its stream: the fast path.
     #[inline(always)]
-    pub(crate) fn allocate_from(&self, bytes: u64, heap: &Arc<Heap<D>>) -> Result<Allocation<D>, Error> {
+    pub(crate) fn allocate_from<A: Answer<D>>(&self, bytes: u64, heap: &Arc<Heap<D>>) -> Result<A, Error> {
         // One comparison for both ends: zero wraps to the top.
         if bytes.wrapping_sub(1) >= TOO_LARGE - 1 {
-            return self.allocate_oddly(bytes, heap.lane().stream());
+            return self.allocate_uncached(bytes, heap.lane().stream());
         }
-        let ask = Request { requested: bytes, raw: false };
+        let ask = Request { requested: bytes, raw: A::RAW };
         match heap.take_again(ask) {
-            Ok(taken) => {
-                let stream = heap.lane().stream();
-                Ok(Allocation::of_block(heap, &taken, bytes, stream))
-            }
-            Err(held) => self.search(held, ask, heap),
+            Ok(taken) => Ok(A::of_block(heap, &taken, bytes, heap.lane().stream())),
+            Err(held) => self.allocate_slowly(held, ask, heap),
         }
     }
 
-    /// Allocates for a stream whose heap may be held already.
-    ///
-    /// Apart from [`allocate`](Self::allocate), so that this one has nothing to save on the stack.
+    /// The slow path. It is a separate function, so that the fast path saves no registers.
     #[inline(never)]
-    fn search(&self, held: Option<Guard<'_, D>>, ask: Request, heap: &Arc<Heap<D>>) -> Result<Allocation<D>, Error> {
-        let bytes = ask.requested;
+    fn allocate_slowly<A: Answer<D>>(
+        &self,
+        held: Option<Guard<'_, D>>,
+        ask: Request,
+        heap: &Arc<Heap<D>>,
+    ) -> Result<A, Error> {
+        let (bytes, stream) = (ask.requested, heap.lane().stream());
         match heap.take(held, ask) {
-            Some(taken) if !taken.guarded => {
-                let stream = heap.lane().stream();
-                Ok(Allocation::of_block(heap, &taken, bytes, stream))
-            }
-            None if self.passes_cache(heap) => self.allocate_oddly(bytes, heap.lane().stream()),
+            Some(taken) if !taken.guarded => Ok(A::of_block(heap, &taken, bytes, stream)),
+            None if self.bypasses_cache(heap) => self.allocate_uncached(bytes, stream),
             taken => {
-                let stream = heap.lane().stream();
                 let FoundBlock { heap, taken, .. } = self.inner.find_slowly(heap, ask, taken)?;
-                Ok(Allocation::of_block(&heap, &taken, bytes, stream))
+                Ok(A::of_block(&heap, &taken, bytes, stream))
             }
         }
     }
 
-    /// Whether a request to a heap goes past the cache. The memory of graphs does not: it must outlast its owners.
-    pub(crate) fn passes_cache(&self, heap: &Heap<D>) -> bool {
+    /// Whether a request to a heap bypasses the cache. The memory of graphs does not: it must outlast its owners.
+    fn bypasses_cache(&self, heap: &Heap<D>) -> bool {
         !self.shared().settings.caches.load(Relaxed) && !self.inner.serves_graphs(heap)
     }
 
-    /// Requests of no bytes, of more than any device has, and past the cache.
+    /// Serves requests of no bytes, of more than any device has, and those that bypass the cache.
     #[cold]
-    fn allocate_oddly(&self, bytes: u64, stream: StreamRef) -> Result<Allocation<D>, Error> {
+    pub(crate) fn allocate_uncached<A: Answer<D>>(&self, bytes: u64, stream: StreamRef) -> Result<A, Error> {
         if bytes == 0 {
-            return Ok(Allocation::empty(stream));
+            return Ok(A::empty(stream));
         }
         if bytes >= TOO_LARGE {
             return Err(Error::TooLarge { bytes });
         }
         self.shared().origin.check()?;
         let memory = Uncached::allocate(self.shared(), bytes, stream)?;
-        Ok(Allocation::of_device(memory, bytes, stream))
+        Ok(A::of_device(memory, bytes, stream))
     }
+}
+
+/// What a request is answered with: an owner of the memory, or its address alone.
+pub(crate) trait Answer<D: Device>: Sized {
+    /// Whether the caller gets the address alone.
+    const RAW: bool;
+
+    /// The answer to a request of no bytes.
+    fn empty(stream: StreamRef) -> Self;
+
+    /// A block that was allocated from `heap` for `stream`.
+    fn of_block(heap: &Arc<Heap<D>>, block: &Allocated, requested: u64, stream: StreamRef) -> Self;
+
+    /// Memory that bypasses the cache.
+    fn of_device(memory: Uncached<D>, requested: u64, stream: StreamRef) -> Self;
 }
 
 /// A number that no allocator has had yet.

@@ -11,7 +11,7 @@ use bytemuck::Pod;
 use cachette_hal::{self as hal, AnyDevice, Device, DevicePtr, ErrorKind, Transfer};
 
 use crate::allocation::Allocation;
-use crate::allocator::Allocator;
+use crate::allocator::{Allocator, Answer};
 use crate::error::Error;
 use crate::fence::Fence;
 use crate::pool::state::AwakeState;
@@ -110,7 +110,7 @@ impl<T: Pod, D: Device> Buffer<T, D> {
     /// Gives up the type and keeps the memory.
     #[must_use = "dropping it frees the memory"]
     pub fn into_allocation(mut self) -> Allocation<D> {
-        let empty = Allocation::empty(self.stream.handle());
+        let empty = Answer::empty(self.stream.handle());
         mem::replace(&mut self.allocation, empty)
     }
 

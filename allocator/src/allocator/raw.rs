@@ -4,14 +4,37 @@ use std::sync::Arc;
 
 use cachette_hal::{Device, StreamRef};
 
-use crate::allocator::Allocator;
+use crate::allocator::{Allocator, Answer};
 use crate::blocks::{BlockId, BlockState};
 use crate::error::{Error, PointerProblem};
-use crate::heap::{Heap, Request};
+use crate::heap::{Allocated, Heap};
 use crate::observe::probes;
 use crate::pool::route;
 use crate::size::TOO_LARGE;
 use crate::uncached::Uncached;
+
+/// The address of memory that its caller frees by that address; zero for no bytes.
+struct Address(u64);
+
+impl<D: Device> Answer<D> for Address {
+    const RAW: bool = true;
+
+    fn empty(_stream: StreamRef) -> Self {
+        Self(0)
+    }
+
+    #[inline(always)]
+    fn of_block(heap: &Arc<Heap<D>>, block: &Allocated, requested: u64, stream: StreamRef) -> Self {
+        probes::malloc(&heap.shared().device, block.address, requested, stream);
+        Self(block.address)
+    }
+
+    fn of_device(memory: Uncached<D>, _requested: u64, _stream: StreamRef) -> Self {
+        let address = memory.address();
+        memory.make_raw();
+        Self(address)
+    }
+}
 
 impl<D: Device> Allocator<D> {
     /// Allocates for work in a stream that the caller keeps; the address, zero for no bytes.
@@ -22,39 +45,14 @@ impl<D: Device> Allocator<D> {
     #[inline]
     pub unsafe fn allocate_raw(&self, bytes: u64, stream: StreamRef) -> Result<u64, Error> {
         if bytes.wrapping_sub(1) >= TOO_LARGE - 1 {
-            return self.allocate_raw_oddly(bytes, stream);
+            return self.allocate_uncached(bytes, stream).map(|Address(address)| address);
         }
         let mut heap = self.inner().heap_of_raw(stream)?;
         if route::is_inside() {
             let inside = self.inner().heap_inside(stream, || Ok(heap.lane()))?;
             heap = inside.unwrap_or(heap);
         }
-        let ask = Request { requested: bytes, raw: true };
-        let taken = match heap.take_again(ask) {
-            Ok(taken) => taken,
-            Err(held) => match heap.take(held, ask) {
-                Some(taken) if !taken.guarded => taken,
-                None if self.passes_cache(heap) => return self.allocate_raw_oddly(bytes, stream),
-                taken => self.inner().find_slowly(heap, ask, taken)?.taken,
-            },
-        };
-        probes::malloc(&heap.shared().device, taken.address, bytes, stream);
-        Ok(taken.address)
-    }
-
-    #[cold]
-    fn allocate_raw_oddly(&self, bytes: u64, stream: StreamRef) -> Result<u64, Error> {
-        if bytes == 0 {
-            return Ok(0);
-        }
-        if bytes >= TOO_LARGE {
-            return Err(Error::TooLarge { bytes });
-        }
-        self.inner().shared.origin.check()?;
-        let memory = Uncached::allocate(&self.inner().shared, bytes, stream)?;
-        let address = memory.address();
-        memory.make_raw();
-        Ok(address)
+        self.allocate_from(bytes, heap).map(|Address(address)| address)
     }
 
     /// Frees what [`allocate_raw`](Self::allocate_raw) gave, or

@@ -61,8 +61,7 @@ impl<D: Device> Heap<D> {
         Err(Some(state))
     }
 
-    /// Takes the free block that fits best; `None` if there is none, or if blocks wait that may be free by now:
-    /// then [`take_tended`](Self::take_tended) finds it. None, too, in a forked child.
+    /// Takes the free block that fits best; `None` if there is none, and in a forked child.
     #[inline(always)]
     pub(crate) fn take(self: &Arc<Self>, held: Option<Guard<'_, D>>, ask: Request) -> Option<Allocated> {
         let mut state = match held {
@@ -70,7 +69,7 @@ impl<D: Device> Heap<D> {
             None => lock::share(&self.state, &self.shared.origin)?,
         };
         if !state.plain {
-            return self.take_unless_pending(state, ask);
+            return self.take_slowly(state, ask);
         }
         let HeapState { shelf, policy, .. } = &mut *state;
         let id = shelf.take(policy, policy.round(ask.requested));

@@ -14,14 +14,19 @@ use crate::stats::{Counted, Row};
 use crate::stream_state::StreamState;
 
 impl<D: Device> Heap<D> {
-    /// Takes the free block that fits best, unless the cache is off or blocks wait that may be free by now.
+    /// Takes the free block that fits best, after pending frees whose events have passed; `None` if there is none, or if
+    /// requests go elsewhere. A failure of the driver is reported by the retry steps, which ask again.
     #[cold]
-    pub(crate) fn take_unless_pending(self: &Arc<Self>, state: Guard<'_, D>, ask: Request) -> Option<Allocated> {
+    pub(crate) fn take_slowly(self: &Arc<Self>, state: Guard<'_, D>, ask: Request) -> Option<Allocated> {
         let (state, _gathered) = self.gather(state, Level::State);
-        if state.away.any() || state.pending.needs_tending() || !self.shared.settings.caches.load(Relaxed) {
+        if state.away.any() || !self.shared.settings.caches.load(Relaxed) {
             return None;
         }
-        self.take_carefully(state, ask)
+        if !state.pending.needs_tending() {
+            return self.take_carefully(state, ask);
+        }
+        drop(state);
+        self.take_tended(ask).ok().flatten()
     }
 
     /// Takes the free block that fits best for the heap's own stream, once those that waited and need not are free.
