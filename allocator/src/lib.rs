@@ -87,7 +87,7 @@
 //! let (lender, borrower) = (allocator.create_stream()?, allocator.create_stream()?);
 //! let address = allocator.allocate(1 << 20, &lender)?.address();
 //! let lent = allocator.allocate(1 << 20, &borrower)?;
-//! assert_eq!((lent.address(), lent.stream()), (address, borrower.get()));
+//! assert_eq!((lent.address(), lent.stream()), (address, borrower.handle()));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
