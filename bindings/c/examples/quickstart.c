@@ -1,8 +1,8 @@
 /*
- * Allocates memory, uses it, frees it, and says what the allocator has done.
+ * Allocates memory, uses it, frees it, and prints the statistics of the allocator.
  *
- * Without an argument it takes whatever device answers; `quickstart cuda:0` takes that one. docs/c.md says how to
- * compile and link it.
+ * Without an argument it uses the first device; `quickstart cuda:0` uses that one. docs/c.md explains how to compile
+ * and link it.
  */
 #include <cachette.h>
 
@@ -30,7 +30,7 @@ int main(int argc, char **argv) {
     must(cachette_device_info(allocator, &device, sizeof device));
     printf("%s with %" PRIu64 " MiB\n", device.name, device.total_memory >> 20);
 
-    /* A stream of the vendor's own runtime would do as well. */
+    /* A stream of the vendor's runtime works too. */
     must(cachette_stream_create(allocator, &stream));
     for (i = 0; i < 256; i++) {
         sent[i] = (float)i;
@@ -39,7 +39,7 @@ int main(int argc, char **argv) {
         must(cachette_allocate(allocator, sizeof sent, stream, &memory));
         must(cachette_upload(allocator, memory, sent, sizeof sent, stream));
         must(cachette_download(allocator, received, memory, sizeof received, stream));
-        /* At once free for the next request of this stream; nobody has to wait for the copies. */
+        /* Free at once for the next request of this stream; the host does not wait for the copies. */
         must(cachette_free(allocator, memory));
     }
     must(cachette_stream_synchronize(allocator, stream));

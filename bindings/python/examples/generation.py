@@ -1,4 +1,4 @@
-"""A cache that grows token by token, and a captured graph, on Cachette's memory: python3 generation.py."""
+"""A cache that grows token by token, and a captured graph, on memory of Cachette: python3 generation.py."""
 
 import cachette.torch
 
@@ -27,9 +27,9 @@ with torch.inference_mode():
     for _ in range(500):
         token, keys, values = attend(token, keys, values)
     held, peak = torch.cuda.max_memory_reserved(), torch.cuda.max_memory_allocated()
-    print(f"{keys.shape[2]} positions; {held / peak:.3f} times what tensors had at most was held")
+    print(f"{keys.shape[2]} positions; {held / peak:.3f} times the peak of tensors was reserved")
 
-    # A captured graph has its memory in a pool that stays put.
+    # The memory of a captured graph is in a separate pool, at fixed addresses.
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         again, _, _ = attend(token, keys, values)

@@ -1,4 +1,4 @@
-"""Tensors in memory that NCCL can register, while PyTorch's own allocator stays in charge.
+"""Tensors in memory that NCCL can register, below PyTorch's own allocator.
 
     python3 nccl_pool.py                                # one process
     torchrun --nproc-per-node 2 nccl_pool.py            # one for each GPU
@@ -23,7 +23,7 @@ with torch.cuda.use_mem_pool(torch_pool):
     gradients = torch.ones(64 << 20, device=device)
 
 backend = dist.distributed_c10d._get_default_group()._get_backend(device)
-backend.register_mem_pool(torch_pool)               # from now on without copies
+backend.register_mem_pool(torch_pool)               # NCCL then needs no copies
 dist.all_reduce(gradients)
 torch.cuda.synchronize()
 print(f"rank {rank}: {gradients[0].item():.0f} of {ranks}; {pool.stats()}")

@@ -2,7 +2,7 @@
 
 import cachette.torch
 
-cachette.torch.enable("expandable_segments:True")  # addresses and memory must be apart
+cachette.torch.enable("expandable_segments:True")  # sleep needs elastic segments
 
 import torch  # noqa: E402 - PyTorch may be imported earlier, but no GPU used
 
@@ -25,12 +25,12 @@ with torch.no_grad():
 
 print(f"both awake:  {free()}")
 slept = cachette.torch.sleep("generation")  # or generation.sleep()
-print(f"one asleep:  {free()}; {slept['saved'] / 2**20:.0f} MiB wait in host memory")
-learner(batch).square().mean().backward()  # has the device to itself
+print(f"one asleep:  {free()}; {slept['saved'] / 2**20:.0f} MiB kept in host memory")
+learner(batch).square().mean().backward()  # uses the whole device
 
 training.sleep(keep=False)  # its weights are not needed again
 generation.wake(progress=lambda done, total: print(f"waking:      {done / total:4.0%}", end="\r"))
 print(f"other asleep: {free()}")
 with torch.no_grad():
     assert torch.equal(writer(batch), before)
-print("the weights are where they were, and what they were")
+print("the weights have the same addresses and values")

@@ -1,4 +1,4 @@
-"""Where a training's memory went.
+"""A snapshot of the memory of a training.
 
     python3 snapshot.py
     cachette snapshot view training.pickle -o training.html

@@ -1,4 +1,4 @@
-"""A small training on Cachette's memory: python3 training.py."""
+"""A small training on memory of Cachette: python3 training.py."""
 
 import cachette.torch
 
@@ -17,6 +17,6 @@ for step in range(100):
     optimizer.step()
 
 print(f"loss {loss.item():.4f}")
-print(f"at most {torch.cuda.max_memory_allocated() / 2**20:.1f} MiB in tensors, "
+print(f"peak: {torch.cuda.max_memory_allocated() / 2**20:.1f} MiB in tensors, "
       f"{torch.cuda.max_memory_reserved() / 2**20:.1f} MiB from the device")
 print(torch.cuda.memory_summary(abbreviated=True))
