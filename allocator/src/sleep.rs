@@ -110,7 +110,8 @@ impl<D: Device> Pool<D> {
 
     /// Gets memory for the pool again, at the same addresses and with the bytes that were kept; its bytes.
     ///
-    /// Where the device has too little, the unused memory of other pools goes first.
+    /// Where the device has too little, the unused memory of other pools goes first. That waits for streams that still
+    /// use it, unless the configuration forbids to wait.
     pub fn wake(&self) -> Result<u64, Error> {
         self.wake_with(|_| {})
     }
@@ -122,6 +123,7 @@ impl<D: Device> Pool<D> {
         match inner.wake_up(self.core(), &mut progress) {
             Err(Error::Pool { why: PoolProblem::NoMemory { .. }, .. }) => {
                 self.allocator().empty_cache()?;
+                inner.wait_for_unmaps()?;
                 inner.wake_up(self.core(), &mut progress)
             }
             woken => woken,

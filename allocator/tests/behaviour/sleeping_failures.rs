@@ -1,5 +1,8 @@
 //! Pools that cannot sleep or wake lose nothing, and may try again.
 
+use std::thread;
+use std::time::Duration;
+
 use cachette::Error;
 use cachette::hal::{Call, ErrorKind};
 use cachette::pool::{PoolOptions, PoolProblem};
@@ -23,6 +26,26 @@ fn a_pool_that_cannot_wake_sleeps_on_and_loses_nothing() {
     assert_asleep_sound(&bed);
     drop(greedy);
     pool.wake().expect("what others do not use goes first");
+    assert_filled(&bed, &memory, &stream);
+    bed.assert_elastic_sound();
+}
+
+#[test]
+fn waking_waits_for_free_memory_that_a_stream_still_uses() {
+    let bed = Bed::elastic_on(HostConfig::default().capacity(64 * MIB), "");
+    let (stream, pool, memory) = filled(&bed);
+    pool.sleep(Contents::Keep).expect("it can sleep");
+    let busy = bed.stream();
+    let used = bed.allocate(54 * MIB, &busy);
+    let hold = bed.hold(&busy);
+    bed.fill(&used, 1, &busy);
+    drop(used);
+    thread::scope(|scope| {
+        let woken = scope.spawn(|| pool.wake());
+        thread::sleep(Duration::from_millis(50));
+        hold.release();
+        woken.join().expect("no thread panics").expect("the memory comes free");
+    });
     assert_filled(&bed, &memory, &stream);
     bed.assert_elastic_sound();
 }
