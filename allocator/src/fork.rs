@@ -37,7 +37,7 @@
 //!   such a child may do is to start another program.
 //! * A fork inside an allocator, by a tracker, a helper, a source or a signal handler: the child returns into the
 //!   middle of the work, and may wait there for a thread that it does not have.
-//! * Locks outside allocators, as that of the [registry of sources](crate::source::registry).
+//! * Locks outside allocators.
 //!
 //! A child of a child is a child of both.
 

@@ -30,9 +30,6 @@
 //! unsafe { source.free(ptr, 4096, &place) }?;
 //! # Ok::<(), SourceError>(())
 //! ```
-//!
-//! [`registry`] keeps one source a vendor for the whole process, so that code can ask for "symmetric memory of this
-//! device" without naming a library.
 
 mod accept;
 mod c_functions;
@@ -43,7 +40,6 @@ mod function;
 mod library;
 mod nccl;
 mod nvshmem;
-pub mod registry;
 mod rocshmem;
 
 use std::fmt::Debug;
@@ -58,7 +54,6 @@ pub use error::{SourceError, SourceErrorKind};
 pub use function::FunctionSource;
 pub use nccl::Nccl;
 pub use nvshmem::{Nvshmem, NvshmemLibrary, NvshmemStatus, UniqueId};
-pub use registry::RegistryError;
 pub use rocshmem::Rocshmem;
 
 /// The alignment that an allocator needs of every segment: that of its blocks.

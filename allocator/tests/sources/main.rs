@@ -9,7 +9,6 @@ mod fake;
 mod loading;
 mod nccl;
 mod nvshmem;
-mod registered;
 mod rocshmem;
 
 use cachette::hal::{Ordinal, StreamRef};
