@@ -1,131 +1,110 @@
 //! Where segments come from, other than the device itself.
 //!
-//! A [`Source`] is two functions and some hooks. What an allocator takes from one it caches and cuts into blocks like
-//! any other segment; so memory that only a communication library can make serves ordinary requests.
-//!
-//! | source | memory |
-//! |---|---|
-//! | [`FunctionSource`] | of two functions: closures, C functions, or symbols of a shared library |
-//! | [`Nccl`] | that NCCL or RCCL can register without a copy |
-//! | [`Nvshmem`] | symmetric on NVIDIA's devices: at the same offset in every rank |
-//! | [`Rocshmem`] | symmetric on AMD's devices |
+//! A [`Source`] is two functions and some hooks. An allocator caches the segments of a source and splits them into
+//! blocks, like segments of the device. So memory that only a communication library can make serves ordinary requests.
+//! [`FunctionSource`] makes a source of two Rust functions. The crate `cachette-sources` has sources for C functions,
+//! NCCL, RCCL, NVSHMEM and rocSHMEM.
 //!
 //! ```
 //! use cachette::source::{FunctionSource, AllocContext, Source, SourceError};
 //! use cachette::hal::{DevicePtr, Ordinal, StreamRef};
 //!
-//! // SAFETY: 1. 2. 3. no work uses the numbers as addresses, and each is given once.
+//! // SAFETY: 1. 2. 3. no work uses the numbers as addresses, and each is returned once.
 //! let source = unsafe {
 //!     FunctionSource::new(
 //!         "numbers",
-//!         |_bytes, _place| DevicePtr::new(0x7000).ok_or(SourceError::out_of_memory("none")),
-//!         |_ptr, _bytes, _place| Ok(()),
+//!         |_bytes, _context| DevicePtr::new(0x7000).ok_or(SourceError::out_of_memory("none")),
+//!         |_ptr, _bytes, _context| Ok(()),
 //!     )
 //! };
-//! let place = AllocContext::new(Ordinal(0), StreamRef::DEFAULT);
+//! let context = AllocContext::new(Ordinal(0), StreamRef::DEFAULT);
 //! // SAFETY: the functions do not look at the stream.
-//! let ptr = unsafe { source.allocate(4096, &place) }?;
+//! let ptr = unsafe { source.allocate(4096, &context) }?;
 //! assert_eq!(ptr.address(), 0x7000);
-//! // SAFETY: nobody uses it, and it goes back as it came.
-//! unsafe { source.free(ptr, 4096, &place) }?;
+//! // SAFETY: no work uses it, and it was allocated with the same arguments.
+//! unsafe { source.free(ptr, 4096, &context) }?;
 //! # Ok::<(), SourceError>(())
 //! ```
 
-mod accept;
-mod c_functions;
-mod convert;
-mod current;
+pub mod checks;
 mod error;
 mod function;
-mod library;
-mod nccl;
-mod nvshmem;
-mod rocshmem;
 
 use std::fmt::Debug;
 
 use cachette_hal::{DevicePtr, Ordinal, StreamRef};
 
-pub use c_functions::{
-    CAllocate, CBaseAllocation, CBeginPool, CEndPool, CFree, CHooks, CInit, CMemoryFraction, CPoolId, CRecordStream,
-    CReset, HookNames,
-};
 pub use error::{SourceError, SourceErrorKind};
 pub use function::FunctionSource;
-pub use nccl::Nccl;
-pub use nvshmem::{Nvshmem, NvshmemLibrary, NvshmemStatus, UniqueId};
-pub use rocshmem::Rocshmem;
 
 /// The alignment that an allocator needs of every segment: that of its blocks.
 pub const ALIGNMENT: u64 = 512;
 
-/// Where memory is wanted, and who will use it first.
+/// The device and the stream that a segment is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AllocContext {
     /// The device.
     pub device: Ordinal,
-    /// The stream whose request needs the memory; when it goes back, the same one.
+    /// The stream whose request needs the segment. The segment is freed with the same stream.
     pub stream: StreamRef,
 }
 
 impl AllocContext {
-    /// A place on `device`, for `stream`.
+    /// A segment on `device`, for `stream`.
     #[must_use]
     pub const fn new(device: Ordinal, stream: StreamRef) -> Self {
         Self { device, stream }
     }
 }
 
-/// A pool's name as its source is told it: `(0, n)` made by a user, `(n, 0)` by a capture.
+/// A pool's id as the hooks of a source get it: `(0, n)` for a user's pool, `(n, 0)` for a capture's.
 pub type PoolPair = (u64, u64);
 
-/// Makes segments and takes them back.
+/// Allocates and frees segments.
 ///
-/// Calls come from any thread, several at once. A pool keeps its source alive until the last segment has gone back.
-/// Only the first three methods are needed; the rest are told what happens, and by default do not care.
+/// Calls come from any thread, several at once. A pool keeps its source alive until the last segment is freed.
+/// Only the first three methods are needed. The others are hooks, which do nothing by default.
 ///
-/// A source may ask the allocator for memory of other pools. A request inside `allocate` or `free` that needs a segment
-/// of the same source gets an error: it would wait for itself. Other requests may wait until a call returns. So a source
-/// must not wait for a thread that asks for memory, must not hold a lock while it asks, and two sources must not ask each
-/// other's pools.
+/// A source may allocate from other pools. A request inside `allocate` or `free` that needs a segment of the same source
+/// gets an error, because it would wait for itself. Other requests may wait until a call returns. So a source must not
+/// wait for a thread that allocates, and must not hold a lock while it allocates. Two sources must not allocate from
+/// each other's pools.
 ///
 /// # Safety
 ///
-/// Safe buffers write where a source says, so:
+/// Safe buffers write to the memory that a source returns, so:
 ///
-/// 1. [`allocate`](Self::allocate) returns memory of `place.device` that is `bytes` long and overlaps nothing live.
+/// 1. [`allocate`](Self::allocate) returns memory of `context.device` that is `bytes` long and overlaps nothing live.
 /// 2. The memory stays valid until it is freed.
 /// 3. A call that fails or panics has changed nothing: after a failed [`free`](Self::free) the memory is still valid.
 ///
-/// Memory that overlaps another segment of the same allocator is refused with an error. So is an address that is not a
-/// multiple of [`alignment`](Self::alignment).
+/// The allocator refuses memory that overlaps another of its segments, and an address that is not a multiple of
+/// [`alignment`](Self::alignment).
 pub unsafe trait Source: Debug + Send + Sync {
     /// The name that reports use.
     fn name(&self) -> &str;
 
-    /// Makes `bytes` bytes.
+    /// Allocates `bytes` bytes.
     ///
     /// # Safety
     ///
-    /// 1. `place.stream` is a live stream of `place.device`, or the default one.
-    unsafe fn allocate(&self, bytes: u64, place: &AllocContext) -> Result<DevicePtr, SourceError>;
+    /// 1. `context.stream` is a live stream of `context.device`, or the default one.
+    unsafe fn allocate(&self, bytes: u64, context: &AllocContext) -> Result<DevicePtr, SourceError>;
 
-    /// Takes back what [`allocate`](Self::allocate) made.
+    /// Frees memory of [`allocate`](Self::allocate).
     ///
     /// # Safety
     ///
-    /// 1. `ptr` was made by this source, with these `bytes` and at this place, and was not freed since.
+    /// 1. This source allocated `ptr`, with these `bytes` and this `context`, and has not freed it since.
     /// 2. No work uses it, neither queued nor running.
-    unsafe fn free(&self, ptr: DevicePtr, bytes: u64, place: &AllocContext) -> Result<(), SourceError>;
+    unsafe fn free(&self, ptr: DevicePtr, bytes: u64, context: &AllocContext) -> Result<(), SourceError>;
 
-    /// What every address is a multiple of; a power of two, and at least [`ALIGNMENT`] to be of use to an allocator.
+    /// The alignment of every address: a power of two. An allocator needs at least [`ALIGNMENT`].
     fn alignment(&self) -> u64 {
         ALIGNMENT
     }
 
-    /// Whether a pool may take elastic segments from the device beside those of this source.
-    ///
-    /// They would not be this source's memory. So it is no, unless whoever made the source said so.
+    /// Whether a pool may also use elastic segments, which are memory of the device and not of this source.
     fn permits_elastic(&self) -> bool {
         false
     }
@@ -143,11 +122,11 @@ pub unsafe trait Source: Debug + Send + Sync {
         let _ = (fraction, device);
     }
 
-    /// The allocation that `ptr` lies in, by its start and its size; `None` if the source does not know.
+    /// The start and the size of the allocation that contains `ptr`; `None` if the source does not know.
     ///
     /// # Safety
     ///
-    /// 1. `ptr` lies in memory that this source made and that is live.
+    /// 1. `ptr` lies in live memory of this source.
     unsafe fn base_allocation(&self, ptr: DevicePtr) -> Option<(DevicePtr, u64)> {
         let _ = ptr;
         None
@@ -157,23 +136,23 @@ pub unsafe trait Source: Debug + Send + Sync {
     ///
     /// # Safety
     ///
-    /// 1. `ptr` lies in memory that this source made and that is live.
+    /// 1. `ptr` lies in live memory of this source.
     /// 2. `stream` is a live stream of the same device, or the default one.
     unsafe fn record_stream(&self, ptr: DevicePtr, stream: StreamRef) {
         let _ = (ptr, stream);
     }
 
-    /// Requests on `device` begin to be served by a pool.
+    /// A pool begins to serve requests on `device`.
     fn began(&self, device: Ordinal, pool: PoolPair) {
         let _ = (device, pool);
     }
 
-    /// Requests on `device` are no longer served by the pool.
+    /// The pool no longer serves requests on `device`.
     fn ended(&self, device: Ordinal, pool: PoolPair) {
         let _ = (device, pool);
     }
 
-    /// The pool has no user any more.
+    /// The pool was released by its last user.
     fn released(&self, device: Ordinal, pool: PoolPair) {
         let _ = (device, pool);
     }

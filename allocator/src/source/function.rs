@@ -1,48 +1,44 @@
 //! A source made of two functions and optional hooks.
 
-mod c;
-
 use std::fmt;
 
 use cachette_hal::{DevicePtr, Ordinal, StreamRef};
 
-use super::accept::{aligned, check_bytes};
+use super::checks::{aligned, check_bytes};
 use super::{ALIGNMENT, AllocContext, PoolPair, Source, SourceError};
 
-type Allocate = dyn Fn(u64, &AllocContext) -> Result<DevicePtr, SourceError> + Send + Sync;
-type Free = dyn Fn(DevicePtr, u64, &AllocContext) -> Result<(), SourceError> + Send + Sync;
-type OnPool = dyn Fn(Ordinal, PoolPair) + Send + Sync;
-type BaseAllocation = dyn Fn(DevicePtr) -> Option<(DevicePtr, u64)> + Send + Sync;
+type AllocateFn = dyn Fn(u64, &AllocContext) -> Result<DevicePtr, SourceError> + Send + Sync;
+type FreeFn = dyn Fn(DevicePtr, u64, &AllocContext) -> Result<(), SourceError> + Send + Sync;
+type PoolHook = dyn Fn(Ordinal, PoolPair) + Send + Sync;
+type BaseAllocationHook = dyn Fn(DevicePtr) -> Option<(DevicePtr, u64)> + Send + Sync;
 
 /// A source made of two functions and optional hooks.
 ///
-/// The functions are closures ([`new`](Self::new)), C functions with the signatures of PyTorch's pluggable allocator
-/// ([`from_c`](Self::from_c)), or such functions in a shared library ([`load`](Self::load)). An address that is not
-/// a multiple of the promised alignment is given back and becomes an error; so does null.
+/// If `allocate` returns an address that is not a multiple of the alignment, the source frees it and returns an error.
 pub struct FunctionSource {
     name: String,
     alignment: u64,
     elastic: bool,
-    allocate: Box<Allocate>,
-    free: Box<Free>,
+    allocate: Box<AllocateFn>,
+    free: Box<FreeFn>,
     hooks: Hooks,
 }
 
-/// What is told besides; each of them may be missing.
+/// The optional hooks.
 #[derive(Default)]
 struct Hooks {
     start: Option<Box<dyn Fn(u32) + Send + Sync>>,
     empty: Option<Box<dyn Fn() + Send + Sync>>,
     limit: Option<Box<dyn Fn(f64, Ordinal) + Send + Sync>>,
-    base_allocation: Option<Box<BaseAllocation>>,
+    base_allocation: Option<Box<BaseAllocationHook>>,
     record_stream: Option<Box<dyn Fn(DevicePtr, StreamRef) + Send + Sync>>,
-    begin: Option<Box<OnPool>>,
-    end: Option<Box<OnPool>>,
-    release: Option<Box<OnPool>>,
+    begin: Option<Box<PoolHook>>,
+    end: Option<Box<PoolHook>>,
+    release: Option<Box<PoolHook>>,
 }
 
 impl FunctionSource {
-    /// A source called `name` that makes memory by `allocate` and takes it back by `free`.
+    /// A source called `name` that calls `allocate` and `free`.
     ///
     /// # Safety
     ///
@@ -62,7 +58,7 @@ impl FunctionSource {
         }
     }
 
-    /// Promises another alignment than [`ALIGNMENT`].
+    /// Sets another alignment than [`ALIGNMENT`].
     ///
     /// # Panics
     ///
@@ -74,35 +70,35 @@ impl FunctionSource {
         self
     }
 
-    /// Lets pools take elastic segments from the device beside those of the functions.
+    /// Lets pools also use elastic segments, which are memory of the device.
     #[must_use]
     pub fn permit_elastic(mut self) -> Self {
         self.elastic = true;
         self
     }
 
-    /// Is told that an allocator begins, and how many devices there are.
+    /// Calls `hook` when an allocator begins to use the source, with the number of devices.
     #[must_use]
     pub fn on_start(mut self, hook: impl Fn(u32) + Send + Sync + 'static) -> Self {
         self.hooks.start = Some(Box::new(hook));
         self
     }
 
-    /// Is told that the caches were emptied.
+    /// Calls `hook` when the caches were emptied.
     #[must_use]
     pub fn on_empty(mut self, hook: impl Fn() + Send + Sync + 'static) -> Self {
         self.hooks.empty = Some(Box::new(hook));
         self
     }
 
-    /// Is told the share of a device's memory that may be held.
+    /// Calls `hook` when the share of a device's memory that may be held is set.
     #[must_use]
     pub fn on_limit(mut self, hook: impl Fn(f64, Ordinal) + Send + Sync + 'static) -> Self {
         self.hooks.limit = Some(Box::new(hook));
         self
     }
 
-    /// Is asked in which allocation an address lies.
+    /// Calls `hook` to find the allocation that contains an address.
     #[must_use]
     pub fn with_base_allocation(
         mut self,
@@ -112,28 +108,28 @@ impl FunctionSource {
         self
     }
 
-    /// Is told that another stream uses memory.
+    /// Calls `hook` when another stream uses memory.
     #[must_use]
     pub fn on_record_stream(mut self, hook: impl Fn(DevicePtr, StreamRef) + Send + Sync + 'static) -> Self {
         self.hooks.record_stream = Some(Box::new(hook));
         self
     }
 
-    /// Is told that requests begin to be served by a pool.
+    /// Calls `hook` when a pool begins to serve requests.
     #[must_use]
     pub fn on_begin(mut self, hook: impl Fn(Ordinal, PoolPair) + Send + Sync + 'static) -> Self {
         self.hooks.begin = Some(Box::new(hook));
         self
     }
 
-    /// Is told that requests are no longer served by a pool.
+    /// Calls `hook` when a pool no longer serves requests.
     #[must_use]
     pub fn on_end(mut self, hook: impl Fn(Ordinal, PoolPair) + Send + Sync + 'static) -> Self {
         self.hooks.end = Some(Box::new(hook));
         self
     }
 
-    /// Is told that a pool has no user any more.
+    /// Calls `hook` when the last user of a pool has released it.
     #[must_use]
     pub fn on_release(mut self, hook: impl Fn(Ordinal, PoolPair) + Send + Sync + 'static) -> Self {
         self.hooks.release = Some(Box::new(hook));
@@ -157,14 +153,14 @@ unsafe impl Source for FunctionSource {
         &self.name
     }
 
-    unsafe fn allocate(&self, bytes: u64, place: &AllocContext) -> Result<DevicePtr, SourceError> {
+    unsafe fn allocate(&self, bytes: u64, context: &AllocContext) -> Result<DevicePtr, SourceError> {
         check_bytes(&self.name, bytes)?;
-        let ptr = (self.allocate)(bytes, place)?;
-        aligned(&self.name, ptr, self.alignment, || (self.free)(ptr, bytes, place))
+        let ptr = (self.allocate)(bytes, context)?;
+        aligned(&self.name, ptr, self.alignment, || (self.free)(ptr, bytes, context))
     }
 
-    unsafe fn free(&self, ptr: DevicePtr, bytes: u64, place: &AllocContext) -> Result<(), SourceError> {
-        (self.free)(ptr, bytes, place)
+    unsafe fn free(&self, ptr: DevicePtr, bytes: u64, context: &AllocContext) -> Result<(), SourceError> {
+        (self.free)(ptr, bytes, context)
     }
 
     fn alignment(&self) -> u64 {

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use cachette::PoolOptions;
 use cachette::hal::{DeviceInfo, DevicePtr, Vendor};
-use cachette::source::{AllocContext, FunctionSource, Nccl, Nvshmem, Rocshmem, Source, SourceError};
+use cachette::source::{AllocContext, FunctionSource, Source, SourceError};
+use cachette_sources::{Nccl, Nvshmem, Rocshmem};
 
 use crate::convert::{address_of, handle_of, pointer_to};
 use crate::failure::Failure;

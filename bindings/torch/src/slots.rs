@@ -16,7 +16,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 use cachette::Config;
 use cachette::hal::{Ordinal, Vendor};
 use cachette::pool::PoolStats;
-use cachette::source::{Nccl, Nvshmem, Rocshmem, Source, SourceError};
+use cachette::source::{Source, SourceError};
+use cachette_sources::{Nccl, Nvshmem, Rocshmem};
 
 use crate::error::Error;
 use functions::{ALLOCATE, FREE, SLOTS};

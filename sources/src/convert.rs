@@ -1,23 +1,22 @@
-//! The contract's numbers as C functions take them.
+//! Conversions between the types of `cachette-hal` and those of C.
 
 #![forbid(unsafe_code)]
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
 
+use cachette::source::SourceError;
 use cachette_hal::{DevicePtr, Ordinal, StreamRef};
-
-use super::SourceError;
 
 /// A device's number.
 pub(crate) fn number(device: Ordinal) -> Result<c_int, SourceError> {
     c_int::try_from(device.0).map_err(|_| {
         let text = format!("no driver shows a device {device}");
-        SourceError::other(text, "give the number of a device that is there")
+        SourceError::other(text, "give the number of an existing device")
     })
 }
 
-/// A number of bytes; the contract's targets are 64 bits wide.
+/// A number of bytes; every supported target has 64-bit addresses.
 pub(crate) fn size(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
@@ -32,7 +31,7 @@ pub(crate) fn stream(stream: StreamRef) -> *mut c_void {
     ptr::with_exposed_provenance_mut(stream.raw())
 }
 
-/// An address that a C function returned, as a number.
+/// An address that a C function returned.
 pub(crate) fn address(ptr: *mut c_void) -> u64 {
     ptr.expose_provenance() as u64
 }

@@ -1,13 +1,14 @@
-//! Sources of C functions, with the signatures of PyTorch's pluggable allocator.
+//! Sources of C functions.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::sync::Mutex;
 
 use cachette::hal::{DevicePtr, Ordinal, StreamRef};
-use cachette::source::{AllocContext, CHooks, CPoolId, FunctionSource, Source, SourceErrorKind};
+use cachette::source::{AllocContext, Source, SourceErrorKind};
+use cachette_sources::{CFunctions, CHooks, CPoolId};
 
-/// What the functions were called with, in order. Only one test uses those that write here.
+/// The calls in order. Only one test uses the functions that write here.
 static CALLS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 fn note(line: String) {
@@ -38,7 +39,7 @@ unsafe extern "C" fn memory_fraction(fraction: f64, device: c_int) {
 
 unsafe extern "C" fn base_allocation(ptr: *mut c_void, bytes: *mut usize) -> *mut c_void {
     note(format!("base of {:#x}", ptr.addr()));
-    // SAFETY: the caller's own number.
+    // SAFETY: a number of the caller.
     unsafe { *bytes = 4096 };
     ptr::with_exposed_provenance_mut(ptr.addr() & !0xfff)
 }
@@ -48,7 +49,7 @@ unsafe extern "C" fn record_stream(ptr: *mut c_void, stream: *mut c_void) {
 }
 
 unsafe extern "C" fn begin_pool(device: c_int, pool: CPoolId, filter: *const c_void) {
-    // SAFETY: 64 bytes that live for ever.
+    // SAFETY: 64 static bytes.
     let filter = unsafe { *filter.cast::<[u8; 64]>() };
     note(format!("begin {}/{} on {device}", pool.first, pool.second));
     assert_eq!(filter, [0; 64], "an empty std::function");
@@ -86,10 +87,9 @@ fn every_function_is_called_with_pytorchs_arguments() {
         end_pool: Some(end_pool),
         release_pool: Some(release_pool),
     };
-    // SAFETY: 1. they give out an address that nobody uses. 2. they are part of this program.
-    let source = unsafe { FunctionSource::from_c("mine", allocate, free) };
-    // SAFETY: 1. they write down what they get. 2. they are part of this program.
-    let source = unsafe { source.with_c_hooks(hooks) };
+    let functions = CFunctions::new("mine", allocate, free).with_hooks(hooks);
+    // SAFETY: 1. no code uses the address. 2. they are part of this program.
+    let source = unsafe { functions.into_source() };
 
     let place = AllocContext::new(Ordinal(3), StreamRef::from_raw(77));
     source.started(4);
@@ -102,7 +102,7 @@ fn every_function_is_called_with_pytorchs_arguments() {
     let base = unsafe { source.base_allocation(ptr.add(512)) };
     assert_eq!(base, Some((ptr, 4096)));
     source.ended(Ordinal(3), (0, 5));
-    // SAFETY: 1. it came from there. 2. nobody uses it.
+    // SAFETY: 1. it came from there. 2. no work uses it.
     unsafe { source.free(ptr, 2 << 20, &place) }.unwrap();
     source.released(Ordinal(3), (0, 5));
     source.limited(0.25, Ordinal(3));
@@ -124,28 +124,28 @@ fn every_function_is_called_with_pytorchs_arguments() {
 
 #[test]
 fn null_is_out_of_memory() {
-    // SAFETY: 1. it gives out nothing. 2. it is part of this program.
-    let source = unsafe { FunctionSource::from_c("empty", no_memory, forget) };
+    // SAFETY: 1. it returns no memory. 2. it is part of this program.
+    let source = unsafe { CFunctions::new("empty", no_memory, forget).into_source() };
     // SAFETY: 1. the default stream.
     let error = unsafe { source.allocate(2 << 20, &super::HERE) }.unwrap_err();
     assert_eq!(error.kind(), SourceErrorKind::OutOfMemory);
-    assert_eq!(error.to_string(), "empty gave no memory for 2.00 MiB on device 0; give memory back and try again");
+    assert_eq!(error.to_string(), "empty returned no memory for 2.00 MiB on device 0; free memory and try again");
 }
 
 #[test]
-fn an_unaligned_pointer_is_given_back() {
-    // SAFETY: 1. nobody uses what it gives. 2. it is part of this program.
-    let source = unsafe { FunctionSource::from_c("crooked", unaligned, forget) };
+fn an_unaligned_pointer_is_freed() {
+    // SAFETY: 1. no code uses the address. 2. it is part of this program.
+    let source = unsafe { CFunctions::new("crooked", unaligned, forget).into_source() };
     // SAFETY: 1. the default stream.
     let error = unsafe { source.allocate(512, &super::HERE) }.unwrap_err();
     assert_eq!(error.kind(), SourceErrorKind::Other);
-    assert!(error.text().ends_with("it was given back"), "{error}");
+    assert!(error.text().ends_with("it was freed"), "{error}");
 }
 
 #[test]
 fn a_device_that_no_driver_shows_is_refused() {
-    // SAFETY: 1. nobody uses what it gives. 2. it is part of this program.
-    let source = unsafe { FunctionSource::from_c("far", unaligned, forget) };
+    // SAFETY: 1. no code uses the address. 2. it is part of this program.
+    let source = unsafe { CFunctions::new("far", unaligned, forget).into_source() };
     let far = AllocContext::new(Ordinal(u32::MAX), StreamRef::DEFAULT);
     // SAFETY: 1. the default stream.
     let error = unsafe { source.allocate(512, &far) }.unwrap_err();
@@ -158,10 +158,9 @@ fn a_base_allocation_of_null_is_not_known() {
         ptr::null_mut()
     }
     let hooks = CHooks { base_allocation: Some(unknown), ..CHooks::default() };
-    // SAFETY: 1. it gives out nothing. 2. it is part of this program.
-    let source = unsafe { FunctionSource::from_c("empty", no_memory, forget) };
-    // SAFETY: 1. and 2. it is part of this program.
-    let source = unsafe { source.with_c_hooks(hooks) };
+    let functions = CFunctions::new("empty", no_memory, forget).with_hooks(hooks);
+    // SAFETY: 1. it returns no memory. 2. they are part of this program.
+    let source = unsafe { functions.into_source() };
     let anywhere = DevicePtr::new(512).unwrap();
     // SAFETY: the function looks at nothing.
     let base = unsafe { source.base_allocation(anywhere) };

@@ -1,29 +1,30 @@
-//! Sources of closures.
+//! Sources of Rust functions.
 
 use std::sync::{Arc, Mutex};
 
 use cachette::hal::{DevicePtr, Ordinal, StreamRef};
 use cachette::source::{ALIGNMENT, AllocContext, FunctionSource, Source, SourceError, SourceErrorKind};
 
-use super::HERE;
+/// The default stream of the first device.
+const HERE: AllocContext = AllocContext::new(Ordinal(0), StreamRef::DEFAULT);
 
-/// What functions were called, in order.
+/// The calls, in order.
 type Log = Arc<Mutex<Vec<String>>>;
 
 fn note(log: &Log, line: String) {
     log.lock().expect("no test panics under it").push(line);
 }
 
-/// A source that answers with `address` and writes down its calls.
+/// A source that returns `address` and logs its calls.
 fn logged(log: &Log, address: u64) -> FunctionSource {
     let (allocations, frees) = (Arc::clone(log), Arc::clone(log));
-    let allocate = move |bytes: u64, place: &AllocContext| {
-        let line = format!("allocate {bytes} on {}", place.device);
+    let allocate = move |bytes: u64, context: &AllocContext| {
+        let line = format!("allocate {bytes} on {}", context.device);
         note(&allocations, line);
         DevicePtr::new(address).ok_or_else(|| SourceError::out_of_memory("nothing is left"))
     };
-    let free = move |ptr: DevicePtr, bytes: u64, place: &AllocContext| {
-        let line = format!("free {ptr} of {bytes} on {}", place.device);
+    let free = move |ptr: DevicePtr, bytes: u64, context: &AllocContext| {
+        let line = format!("free {ptr} of {bytes} on {}", context.device);
         note(&frees, line);
         Ok(())
     };
@@ -37,62 +38,61 @@ fn allocate(source: &dyn Source, bytes: u64) -> Result<DevicePtr, SourceError> {
 }
 
 #[test]
-fn what_is_made_goes_back_with_the_same_size_and_place() {
+fn memory_is_freed_with_the_same_size_and_context() {
     let log = Log::default();
     let source = logged(&log, 0x4000);
     let ptr = allocate(&source, 4096).unwrap();
     assert_eq!(ptr.address(), 0x4000);
-    // SAFETY: 1. it came from there. 2. nobody uses it.
+    // SAFETY: 1. it came from there. 2. no work uses it.
     unsafe { source.free(ptr, 4096, &HERE) }.unwrap();
     assert_eq!(*log.lock().unwrap(), ["allocate 4096 on 0", "free 0x4000 of 4096 on 0"]);
 }
 
 #[test]
-fn an_unaligned_address_is_given_back_and_told() {
+fn an_unaligned_address_is_freed_and_an_error() {
     let log = Log::default();
     let source = logged(&log, 0x4100);
     let error = allocate(&source, 4096).unwrap_err();
     assert_eq!(error.kind(), SourceErrorKind::Other);
     assert_eq!(
         error.to_string(),
-        "logged returned 0x4100, which is not a multiple of 512; it was given back; align what it returns"
+        "logged returned 0x4100, which is not a multiple of 512; it was freed; align the addresses that it returns"
     );
     assert_eq!(*log.lock().unwrap(), ["allocate 4096 on 0", "free 0x4100 of 4096 on 0"]);
-    // What suffices is for whoever made the source to say.
     assert!(allocate(&source.aligned_to(256), 4096).is_ok());
 }
 
 #[test]
-fn an_unaligned_address_that_cannot_be_given_back_is_told_as_lost() {
+fn an_unaligned_address_that_cannot_be_freed_is_leaked() {
     let at = DevicePtr::new(0x4001).unwrap();
     let stuck = || SourceError::other("it is stuck", "restart");
     // SAFETY: 1. 2. 3. the address is not used.
     let source = unsafe { FunctionSource::new("stuck", move |_, _| Ok(at), move |_, _, _| Err(stuck())) };
     let error = allocate(&source, 1).unwrap_err().to_string();
-    assert!(error.contains("so it is lost: it is stuck; restart"), "{error}");
+    assert!(error.contains("so it is leaked: it is stuck; restart"), "{error}");
 }
 
 #[test]
-fn errors_of_the_functions_come_through() {
+fn errors_of_the_functions_are_returned() {
     let log = Log::default();
     let source = logged(&log, 0);
     let error = allocate(&source, 4096).unwrap_err();
     assert_eq!(error.kind(), SourceErrorKind::OutOfMemory);
-    assert_eq!(error.to_string(), "nothing is left; give memory back and try again");
+    assert_eq!(error.to_string(), "nothing is left; free memory and try again");
 
     let at = DevicePtr::new(0x4000).unwrap();
     let busy = || SourceError::other("the memory is registered", "deregister it");
     // SAFETY: 1. 2. 3. the address is not used.
     let source = unsafe { FunctionSource::new("busy", move |_, _| Ok(at), move |_, _, _| Err(busy())) };
     let ptr = allocate(&source, 512).unwrap();
-    // SAFETY: 1. it came from there. 2. nobody uses it.
+    // SAFETY: 1. it came from there. 2. no work uses it.
     let error = unsafe { source.free(ptr, 512, &HERE) }.unwrap_err();
     assert_eq!(error.kind(), SourceErrorKind::Other);
     assert_eq!(error.to_string(), "the memory is registered; deregister it");
 }
 
 #[test]
-fn sizes_that_nothing_can_have_do_not_reach_the_functions() {
+fn impossible_sizes_do_not_reach_the_functions() {
     let log = Log::default();
     let source = logged(&log, 0x4000);
     let none = allocate(&source, 0).unwrap_err();
@@ -104,7 +104,7 @@ fn sizes_that_nothing_can_have_do_not_reach_the_functions() {
 }
 
 #[test]
-fn hooks_are_called_in_order_with_what_they_are_told() {
+fn hooks_are_called_in_order_with_their_arguments() {
     let log = Log::default();
     let noted = |log: &Log| {
         let log = Arc::clone(log);
@@ -125,13 +125,13 @@ fn hooks_are_called_in_order_with_what_they_are_told() {
     let ptr = DevicePtr::new(0x4200).unwrap();
     source.started(2);
     source.began(Ordinal(1), (0, 7));
-    // SAFETY: the hook writes numbers down.
+    // SAFETY: the hook logs the numbers.
     unsafe { source.record_stream(ptr, StreamRef::from_raw(9)) };
     source.ended(Ordinal(1), (0, 7));
     source.released(Ordinal(1), (0, 7));
     source.limited(0.5, Ordinal(1));
     source.emptied();
-    let told = [
+    let calls = [
         "start 2",
         "begin (0, 7) on 1",
         "record 0x4200 in 9",
@@ -140,13 +140,13 @@ fn hooks_are_called_in_order_with_what_they_are_told() {
         "limit 0.5 on 1",
         "empty",
     ];
-    assert_eq!(*log.lock().unwrap(), told);
+    assert_eq!(*log.lock().unwrap(), calls);
     // SAFETY: the hook computes.
     let base = unsafe { source.base_allocation(ptr) };
     assert_eq!(base, DevicePtr::new(0x4000).map(|start| (start, 4096)));
 }
 
-/// P10: pools over custom functions have no elastic segments, unless the functions' maker permits it.
+/// P10: pools with a source have no elastic segments, unless the source permits it.
 #[test]
 fn p10_elastic_segments_need_permission() {
     let source = logged(&Log::default(), 0x4000);
@@ -155,7 +155,7 @@ fn p10_elastic_segments_need_permission() {
 }
 
 #[test]
-fn without_hooks_nothing_happens_and_nothing_is_known() {
+fn without_hooks_nothing_happens() {
     let source = logged(&Log::default(), 0x4000);
     source.started(1);
     source.began(Ordinal(0), (1, 0));
@@ -169,15 +169,15 @@ fn without_hooks_nothing_happens_and_nothing_is_known() {
     assert_eq!(base, None);
 }
 
-/// P9: whoever holds the source as an object can free after its maker has let go of it.
+/// P9: a clone of the `Arc` can free after the first owner has dropped the source.
 #[test]
-fn p9_a_pools_share_keeps_the_functions() {
+fn p9_a_clone_keeps_the_functions_alive() {
     let log = Log::default();
     let mine: Arc<dyn Source> = Arc::new(logged(&log, 0x4000));
     let pools = Arc::clone(&mine);
     let ptr = allocate(&*mine, 512).unwrap();
     drop(mine);
-    // SAFETY: 1. it came from there. 2. nobody uses it.
+    // SAFETY: 1. it came from there. 2. no work uses it.
     unsafe { pools.free(ptr, 512, &HERE) }.unwrap();
     assert_eq!(log.lock().unwrap().len(), 2);
 }

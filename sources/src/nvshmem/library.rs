@@ -1,20 +1,20 @@
-//! The host library of NVSHMEM, and the ways to initialise it.
+//! The host library of NVSHMEM and its initialisation.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use cachette::source::SourceError;
 use cachette_hal::load::Library;
 use cachette_hal::{Ordinal, Vendor, symbol_table};
 
 use super::Nvshmem;
 use super::abi::{InitAttributes, UniqueId};
-use crate::source::SourceError;
-use crate::source::current::Current;
-use crate::source::library::Sought;
+use crate::current_device::CurrentDevice;
+use crate::library::VendorLibrary;
 
-const NVSHMEM: Sought = Sought {
-    what: "NVSHMEM 3",
+const NVSHMEM: VendorLibrary = VendorLibrary {
+    product: "NVSHMEM 3",
     names: &["libnvshmem_host.so.3", "libnvshmem_host.so"],
     variable: "CACHETTE_NVSHMEM_LIBRARY",
 };
@@ -22,8 +22,8 @@ const NVSHMEM: Sought = Sought {
 const WITH_UNIQUE_ID: c_uint = 1 << 3;
 
 symbol_table! {
-    /// The functions that making memory and joining ranks need.
-    pub(crate) struct Calls {
+    /// The functions that allocate, and that join ranks.
+    pub(crate) struct NvshmemCalls {
         required {
             allocate as "nvshmem_malloc": fn(bytes: usize) -> *mut c_void;
             allocate_aligned as "nvshmem_align": fn(alignment: usize, bytes: usize) -> *mut c_void;
@@ -40,14 +40,14 @@ symbol_table! {
     }
 }
 
-/// How far the library is.
+/// The state of the library's initialisation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NvshmemStatus {
-    /// Nobody has initialised it.
+    /// It is not initialised.
     NotInitialised,
     /// The ranks know each other, and no device is set up.
     Bootstrapped,
-    /// It can make memory.
+    /// It can allocate memory.
     Initialised,
 }
 
@@ -55,14 +55,14 @@ pub enum NvshmemStatus {
 #[derive(Debug)]
 pub struct NvshmemLibrary {
     pub(crate) name: String,
-    pub(crate) calls: Calls,
+    pub(crate) calls: NvshmemCalls,
 }
 
 impl NvshmemLibrary {
     /// Finds the library.
     ///
-    /// `CACHETTE_NVSHMEM_LIBRARY` names its file. Otherwise it is the copy that the process has loaded, or the one
-    /// that the system finds.
+    /// `CACHETTE_NVSHMEM_LIBRARY` names its file. By default it is the copy that the process has loaded, or the
+    /// one that the system finds.
     pub fn find() -> Result<Self, SourceError> {
         Self::with(&NVSHMEM.find()?)
     }
@@ -71,7 +71,7 @@ impl NvshmemLibrary {
     ///
     /// # Safety
     ///
-    /// 1. The file is NVSHMEM's host library, or keeps to its C interface.
+    /// 1. The file is NVSHMEM's host library, or has its C interface.
     pub unsafe fn open(path: impl AsRef<Path>) -> Result<Self, SourceError> {
         // SAFETY: 1. is the caller's promise.
         Self::with(&unsafe { NVSHMEM.open(path.as_ref()) }?)
@@ -79,7 +79,7 @@ impl NvshmemLibrary {
 
     fn with(library: &Library) -> Result<Self, SourceError> {
         Ok(Self {
-            calls: Calls::resolve(library).map_err(|error| NVSHMEM.missing(error))?,
+            calls: NvshmemCalls::resolve(library).map_err(|error| NVSHMEM.missing(error))?,
             name: library.name().to_owned(),
         })
     }
@@ -90,26 +90,26 @@ impl NvshmemLibrary {
         &self.name
     }
 
-    /// How far the library is.
+    /// The state of the library's initialisation.
     #[must_use]
     pub fn status(&self) -> NvshmemStatus {
-        self.status_under(&one_at_a_time())
+        self.status_locked(&lock_library())
     }
 
-    /// The same, by whoever has the turn.
-    pub(crate) fn status_under(&self, _turn: &Turn) -> NvshmemStatus {
-        // SAFETY: it reads the library's own state.
+    /// The same, under the library's lock.
+    pub(crate) fn status_locked(&self, _lock: &LibraryLock) -> NvshmemStatus {
+        // SAFETY: it reads the library's state.
         match unsafe { (self.calls.status)() } {
             0 => NvshmemStatus::NotInitialised,
             1 => NvshmemStatus::Bootstrapped,
-            // Initialised, or that with several ranks on one device.
+            // Initialised, perhaps with several ranks on one device.
             _ => NvshmemStatus::Initialised,
         }
     }
 
-    /// Makes an id by which ranks find each other; one rank does it and sends the others the bytes.
+    /// Creates the id that joins ranks. One rank creates it and sends its bytes to the others.
     pub fn unique_id(&self) -> Result<UniqueId, SourceError> {
-        let _turn = one_at_a_time();
+        let _lock = lock_library();
         let mut id = UniqueId::empty();
         // SAFETY: it writes one id.
         let status = unsafe { (self.calls.unique_id)(&raw mut id) };
@@ -118,12 +118,12 @@ impl NvshmemLibrary {
         }
         Err(SourceError::unavailable(
             format!("nvshmemx_get_uniqueid failed with status {status}"),
-            "see that nvshmem_bootstrap_uid.so.3 lies beside the library and that the host has a \
+            "check that nvshmem_bootstrap_uid.so.3 lies beside the library and that the host has a \
              network interface, such as lo; NVSHMEM_DEBUG=INFO says more",
         ))
     }
 
-    /// Takes over a library that somebody else in the process has initialised, and will finalise.
+    /// Uses a library that other code of the process has initialised and will finalise.
     ///
     /// # Safety
     ///
@@ -135,20 +135,20 @@ impl NvshmemLibrary {
                 "initialise it first, or use `single` or `join`",
             ));
         }
-        let current = Current::load(Vendor::Nvidia)?;
+        let current = CurrentDevice::load(Vendor::Nvidia)?;
         Ok(Nvshmem::new(self, current, device))
     }
 
     /// Initialises the library for this process alone: one rank, on `device`.
     pub fn single(self, device: Ordinal) -> Result<Nvshmem, SourceError> {
         self.check_unused()?;
-        // Before the id: it is what fails where there is no driver.
-        let current = Current::load(Vendor::Nvidia)?;
+        // First, because it names the cause if there is no driver.
+        let current = CurrentDevice::load(Vendor::Nvidia)?;
         let id = self.unique_id()?;
         self.start(current, device, id, 0, 1)
     }
 
-    /// Initialises the library for one of several ranks, on `device`; returns when all of them have come.
+    /// Initialises the library for one of several ranks, on `device`; returns when all of them have joined.
     pub fn join(self, device: Ordinal, id: UniqueId, rank: u32, ranks: u32) -> Result<Nvshmem, SourceError> {
         self.check_unused()?;
         let (Ok(rank), Ok(ranks), true) = (c_int::try_from(rank), c_int::try_from(ranks), rank < ranks) else {
@@ -157,11 +157,11 @@ impl NvshmemLibrary {
                 "ranks count from zero, and each is less than their number",
             ));
         };
-        let current = Current::load(Vendor::Nvidia)?;
+        let current = CurrentDevice::load(Vendor::Nvidia)?;
         self.start(current, device, id, rank, ranks)
     }
 
-    /// A second initialisation would be counted, and its arguments ignored.
+    /// Refuses a second initialisation: the library would count it and ignore its arguments.
     fn check_unused(&self) -> Result<(), SourceError> {
         if self.status() == NvshmemStatus::NotInitialised {
             return Ok(());
@@ -171,36 +171,36 @@ impl NvshmemLibrary {
 
     fn start(
         self,
-        current: Current,
+        current: CurrentDevice,
         device: Ordinal,
         mut id: UniqueId,
         rank: c_int,
         ranks: c_int,
     ) -> Result<Nvshmem, SourceError> {
-        let turn = one_at_a_time();
-        let entered = current.enter(device)?;
+        let lock = lock_library();
+        let guard = current.enter(device)?;
         let mut attributes = InitAttributes::new(&raw mut id, rank, ranks);
-        // SAFETY: the attributes are of the version they say, and the id outlives the call.
+        // SAFETY: the attributes have the layout of their version, and the id outlives the call.
         let status = unsafe { (self.calls.init)(WITH_UNIQUE_ID, &raw mut attributes) };
-        drop(entered);
-        // The library reports success also where it met no device that it can use.
-        if status != 0 || self.status_under(&turn) != NvshmemStatus::Initialised {
+        drop(guard);
+        // The library also reports success when it has found no usable device.
+        if status != 0 || self.status_locked(&lock) != NvshmemStatus::Initialised {
             return Err(SourceError::unavailable(
                 format!("nvshmemx_hostlib_init_attr did not set up device {device} (status {status})"),
                 "run with NVSHMEM_DEBUG=INFO to see why; without InfiniBand, \
                  NVSHMEM_REMOTE_TRANSPORT=none may help",
             ));
         }
-        drop(turn);
+        drop(lock);
         Ok(Nvshmem::new(self, current, device))
     }
 }
 
-/// The right to call the library.
-pub(crate) type Turn = MutexGuard<'static, ()>;
+/// The lock of the library.
+pub(crate) type LibraryLock = MutexGuard<'static, ()>;
 
-/// Waits until no other thread is in the library, which does not stand two at once.
-pub(crate) fn one_at_a_time() -> Turn {
-    static TURN: Mutex<()> = Mutex::new(());
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+/// Locks the library, which is not thread-safe.
+pub(crate) fn lock_library() -> LibraryLock {
+    static LOCK: Mutex<()> = Mutex::new(());
+    LOCK.lock().unwrap_or_else(PoisonError::into_inner)
 }

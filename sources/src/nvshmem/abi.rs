@@ -3,18 +3,18 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr;
 
-/// The version by which NVSHMEM knows a structure of `bytes` bytes: the first.
+/// The version field of a structure of `bytes` bytes: version 1.
 ///
-/// The second version of two of them only adds the number of the device. The library takes the current device where it
-/// is not told one, and a release from before the second version should know the first.
+/// Version 2 of two structures only adds the device's number. Without it the library uses the current device, and older
+/// releases may know version 1 alone.
 const fn version_of(bytes: usize) -> c_int {
-    assert!(bytes < 1 << 16, "the size has the lower half of the version");
+    assert!(bytes < 1 << 16, "the size is the lower half of the version");
     #[expect(clippy::cast_possible_truncation, clippy::cast_possible_wrap, reason = "it is less than 65,536")]
     let bytes = bytes as c_int;
     (1 << 16) + bytes
 }
 
-/// What ranks that belong together have in common: `nvshmemx_uniqueid_t`.
+/// The id that joins the ranks of one job: `nvshmemx_uniqueid_t`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct UniqueId {
@@ -23,12 +23,12 @@ pub struct UniqueId {
 }
 
 impl UniqueId {
-    /// An id that the library has yet to fill.
+    /// An id for the library to fill.
     pub(super) const fn empty() -> Self {
         Self { version: version_of(size_of::<Self>()), internal: [0; 124] }
     }
 
-    /// The id from what [`to_bytes`](Self::to_bytes) gave in another process.
+    /// The id from the bytes of [`to_bytes`](Self::to_bytes) in another process.
     #[must_use]
     pub fn from_bytes(bytes: &[u8; 128]) -> Self {
         let (version, internal) = bytes.split_at(4);
@@ -39,7 +39,7 @@ impl UniqueId {
         id
     }
 
-    /// The id as bytes, to be sent to the other ranks.
+    /// The id as bytes, to send to the other ranks.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; 128] {
         let mut bytes = [0; 128];
@@ -79,14 +79,14 @@ pub(crate) struct InitAttributes {
     arguments: InitArguments,
 }
 
-// As the headers assert.
+// The headers assert the same sizes.
 const _: () = assert!(size_of::<UniqueId>() == 128);
 const _: () = assert!(size_of::<UniqueIdArguments>() == 24);
 const _: () = assert!(size_of::<InitArguments>() == 128);
 const _: () = assert!(size_of::<InitAttributes>() == 144);
 
 impl InitAttributes {
-    /// Attributes for one of `ranks` ranks, which `id` joins.
+    /// The attributes of one of `ranks` ranks that share `id`.
     pub(super) fn new(id: *mut UniqueId, rank: c_int, ranks: c_int) -> Self {
         let unique_id = UniqueIdArguments { version: version_of(size_of::<UniqueIdArguments>()), id, rank, ranks };
         let arguments = InitArguments { version: version_of(size_of::<InitArguments>()), unique_id, content: [0; 96] };

@@ -1,11 +1,12 @@
-//! Libraries that are not there, each with its reason.
+//! Errors for missing libraries.
 
 use cachette::hal::{Ordinal, Vendor};
-use cachette::source::{Nccl, NvshmemLibrary, Rocshmem, SourceError, SourceErrorKind};
+use cachette::source::{SourceError, SourceErrorKind};
+use cachette_sources::{Nccl, NvshmemLibrary, Rocshmem};
 
 const NOWHERE: &str = "/nowhere/libnothing.so";
 
-/// The reason has what was tried, why it failed, and what to do.
+/// The error has the names that were tried, why each failed, and what to do.
 fn check(error: &SourceError, what: &str, variable: &str) {
     assert_eq!(error.kind(), SourceErrorKind::Unavailable);
     assert_eq!(
@@ -18,7 +19,7 @@ fn check(error: &SourceError, what: &str, variable: &str) {
 }
 
 #[test]
-fn an_absent_library_tells_what_was_tried_and_what_to_do() {
+fn the_error_for_an_absent_library_says_what_to_do() {
     // SAFETY: there is no such file.
     let nccl = unsafe { Nccl::open(Vendor::Nvidia, NOWHERE) }.unwrap_err();
     check(&nccl, "NCCL 2.19 or newer", "CACHETTE_NCCL_LIBRARY");
@@ -34,7 +35,7 @@ fn an_absent_library_tells_what_was_tried_and_what_to_do() {
 }
 
 #[test]
-fn a_library_of_another_kind_tells_what_it_lacks() {
+fn the_error_for_another_library_says_what_it_lacks() {
     // SAFETY: the C library's part for mathematics runs nothing harmful.
     let Err(nccl) = (unsafe { Nccl::open(Vendor::Nvidia, "libm.so.6") }) else {
         panic!("mathematics is not NCCL");

@@ -1,27 +1,28 @@
-//! Libraries of sources: where they are looked for, and what is said where there is none.
+//! Libraries of sources: the names to try, and the errors for missing ones.
 
 use std::ffi::OsString;
 use std::path::Path;
 
-use cachette_hal::LoadError;
+use cachette::source::SourceError;
 use cachette_hal::load::{Candidate, Library};
+use cachette_hal::{LoadError, Tried};
 
-use super::SourceError;
-use super::error::list;
-
-/// What is looked for: the library's own name, its file names best first, and the variable that names a file.
+/// The names of a vendor's library.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Sought {
-    pub(crate) what: &'static str,
+pub(crate) struct VendorLibrary {
+    /// The product's name.
+    pub(crate) product: &'static str,
+    /// The file names, best first.
     pub(crate) names: &'static [&'static str],
+    /// The environment variable that names a file.
     pub(crate) variable: &'static str,
 }
 
-impl Sought {
-    /// Opens the file that the variable names, or what the process has loaded, or what the system finds.
+impl VendorLibrary {
+    /// Opens the file that the variable names, or the loaded copy, or the first one that the system finds.
     pub(crate) fn find(self) -> Result<Library, SourceError> {
         let candidates = self.candidates(std::env::var_os(self.variable));
-        // SAFETY: the names are the library's own; a file is named by whoever starts the program.
+        // SAFETY: the names are the library's own; the user who sets the variable names the library's file.
         let opened = unsafe { Library::open_first(&candidates) };
         opened.map_err(|error| self.missing(error))
     }
@@ -30,24 +31,32 @@ impl Sought {
     ///
     /// # Safety
     ///
-    /// 1. The file is the library sought, or one that keeps to its C interface.
+    /// 1. The file is this library, or one with its C interface.
     pub(crate) unsafe fn open(self, path: &Path) -> Result<Library, SourceError> {
         // SAFETY: 1. is the caller's promise.
         let opened = unsafe { Library::open_first(&[Candidate::Path(path.into())]) };
         opened.map_err(|error| self.missing(error))
     }
 
-    /// What to say where the library or a function of it is missing.
+    /// The error for a library that is missing or lacks functions.
     pub(crate) fn missing(self, error: LoadError) -> SourceError {
-        let Self { what, variable, .. } = self;
-        let advice = format!("install {what}, or name its file in {variable}");
-        SourceError::from_load(what, advice, error)
+        let Self { product, variable, .. } = self;
+        let text = match error {
+            LoadError::LibraryMissing { tried } => {
+                format!("no library of {product} could be opened; tried {}", list(&tried))
+            }
+            LoadError::SymbolsMissing { library, symbols } => {
+                format!("{library} is not usable as {product}: it lacks {}", symbols.join(", "))
+            }
+            other => format!("{product} cannot be used: {other}"),
+        };
+        SourceError::unavailable(text, format!("install {product}, or name its file in {variable}"))
     }
 
-    /// Where it is looked for, best first.
+    /// Where to look, best first.
     ///
-    /// A file that the variable names is the only candidate: whoever names one does not want another. A copy that
-    /// the process has loaded comes before the system's, for these libraries keep their state in themselves.
+    /// A file that the variable names is the only candidate. Otherwise a copy that the process has loaded comes before
+    /// the system's, because these libraries keep global state.
     fn candidates(self, named: Option<OsString>) -> Vec<Candidate> {
         if let Some(path) = named.filter(|path| !path.is_empty()) {
             return vec![Candidate::Path(path.into())];
@@ -58,12 +67,12 @@ impl Sought {
     }
 }
 
-/// Opens a library of the user's own; a name without a folder is one that the system searches for.
+/// Opens a user's library; the system searches for a name without a folder.
 ///
 /// # Safety
 ///
 /// 1. The library's initialisers are sound to run.
-pub(crate) unsafe fn open_own(path: &Path) -> Result<Library, SourceError> {
+pub(crate) unsafe fn open_user_library(path: &Path) -> Result<Library, SourceError> {
     let shown = path.display();
     let searched = path.parent().is_none_or(|folder| folder.as_os_str().is_empty());
     if !searched && !path.exists() {
@@ -85,38 +94,44 @@ pub(crate) unsafe fn open_own(path: &Path) -> Result<Library, SourceError> {
         };
         SourceError::unavailable(
             format!("not a library that can be opened: {why}"),
-            "give a shared library for this system, and see that all it needs is found",
+            "give a shared library for this system, and check that its dependencies are found",
         )
     })
+}
+
+/// Lists the attempts as `a (why), b (why)`.
+fn list(tried: &[Tried]) -> String {
+    let each = tried.iter().map(|tried| format!("{} ({})", tried.name, tried.why));
+    each.collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const SOUGHT: Sought = Sought {
-        what: "Nothing",
+    const NOTHING: VendorLibrary = VendorLibrary {
+        product: "Nothing",
         names: &["libcachette-nothing.so.1", "libcachette-nothing.so"],
         variable: "CACHETTE_NOTHING_LIBRARY",
     };
 
     #[test]
-    fn what_is_loaded_comes_before_what_is_found() {
-        let names = SOUGHT.candidates(None).into_iter();
+    fn loaded_copies_come_before_the_systems() {
+        let names = NOTHING.candidates(None).into_iter();
         let loaded = names.map(|name| matches!(name, Candidate::Loaded(_)));
         assert_eq!(loaded.collect::<Vec<_>>(), [true, true, false, false]);
     }
 
     #[test]
     fn a_file_that_the_variable_names_is_the_only_candidate() {
-        let named = SOUGHT.candidates(Some("/x/lib.so".into()));
+        let named = NOTHING.candidates(Some("/x/lib.so".into()));
         assert_eq!(named, [Candidate::Path("/x/lib.so".into())]);
-        assert_eq!(SOUGHT.candidates(Some("".into())).len(), 4);
+        assert_eq!(NOTHING.candidates(Some("".into())).len(), 4);
     }
 
     #[test]
-    fn an_absent_library_is_told_with_every_name_and_the_variable() {
-        let error = SOUGHT.find().unwrap_err().to_string();
+    fn the_error_for_an_absent_library_has_every_name() {
+        let error = NOTHING.find().unwrap_err().to_string();
         assert!(error.starts_with("no library of Nothing could be opened; tried "));
         assert!(error.contains("libcachette-nothing.so.1 (not loaded in this process)"));
         assert!(error.contains("libcachette-nothing.so (No such file or directory)"));

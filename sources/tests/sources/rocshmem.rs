@@ -4,24 +4,25 @@ use std::ffi::c_void;
 use std::ptr;
 
 use cachette::hal::{Ordinal, StreamRef};
-use cachette::source::{AllocContext, Rocshmem, Source, SourceErrorKind};
+use cachette::source::{AllocContext, Source, SourceErrorKind};
+use cachette_sources::Rocshmem;
 
 use super::HERE;
 use super::fake::second_process;
 
 #[test]
-fn its_cpp_names_are_found_and_its_device_is_made_current() {
-    let name = "rocshmem::its_cpp_names_are_found_and_its_device_is_made_current";
+fn cpp_names_are_found_and_the_device_is_made_current() {
+    let name = "rocshmem::cpp_names_are_found_and_the_device_is_made_current";
     second_process(name, &[], |fake| {
         // SAFETY: 1. the fake needs no initialisation.
         let source = unsafe { Rocshmem::adopt(Ordinal(1)) }.unwrap();
-        let place = AllocContext::new(Ordinal(1), StreamRef::DEFAULT);
+        let context = AllocContext::new(Ordinal(1), StreamRef::DEFAULT);
         // SAFETY: 1. the default stream.
-        let ptr = unsafe { source.allocate(2 << 20, &place) }.unwrap();
-        assert_eq!((fake.asked("fake_made_on"), fake.asked("fake_hip_device")), (1, 0));
-        // SAFETY: 1. it came from there. 2. nobody uses it.
-        unsafe { source.free(ptr, 2 << 20, &place) }.unwrap();
-        assert_eq!(fake.asked("fake_live"), 0);
+        let ptr = unsafe { source.allocate(2 << 20, &context) }.unwrap();
+        assert_eq!((fake.count("fake_made_on"), fake.count("fake_hip_device")), (1, 0));
+        // SAFETY: 1. it came from there. 2. no work uses it.
+        unsafe { source.free(ptr, 2 << 20, &context) }.unwrap();
+        assert_eq!(fake.count("fake_live"), 0);
         // SAFETY: 1. the default stream.
         let error = unsafe { source.allocate(4096, &HERE) }.unwrap_err();
         assert_eq!(error.text(), "rocSHMEM serves device 1 in this process, not device 0");
@@ -29,12 +30,12 @@ fn its_cpp_names_are_found_and_its_device_is_made_current() {
 }
 
 #[test]
-fn functions_that_are_linked_in_do_as_well() {
+fn linked_functions_work_too() {
     unsafe extern "C" fn none(_: usize) -> *mut c_void {
         ptr::null_mut()
     }
     unsafe extern "C" fn free(_: *mut c_void) {}
-    let name = "rocshmem::functions_that_are_linked_in_do_as_well";
+    let name = "rocshmem::linked_functions_work_too";
     second_process(name, &[], |_| {
         // SAFETY: 1. and 2. they stand for it.
         let source = unsafe { Rocshmem::from_functions(none, free, Ordinal(0)) }.unwrap();

@@ -1,31 +1,34 @@
-//! The calling thread's current device, borrowed for one call of a library that works on the current one.
+//! Makes a device current on the calling thread around one call of a vendor's library.
+//!
+//! `cachette-hal-cuda` and `cachette-hal-hip` do the same for an open device. A source has no open device: it serves
+//! every device of its vendor, and also with drivers that are too old for those crates.
 
 use std::ffi::{c_int, c_void};
 use std::marker::PhantomData;
 use std::ptr;
 use std::sync::{Mutex, PoisonError};
 
-use cachette_hal::{LoadError, Ordinal, Vendor, symbol_table};
+use cachette::source::SourceError;
+use cachette_hal::{Ordinal, Vendor, symbol_table};
 
-use super::SourceError;
-use super::convert::number;
-use super::library::Sought;
+use crate::convert::number;
+use crate::library::VendorLibrary;
 
-const CUDA: Sought = Sought { what: "the NVIDIA driver", names: &["libcuda.so.1"], variable: "CACHETTE_CUDA_LIBRARY" };
-const HIP: Sought = Sought {
-    what: "the HIP runtime",
+const CUDA: VendorLibrary =
+    VendorLibrary { product: "the NVIDIA driver", names: &["libcuda.so.1"], variable: "CACHETTE_CUDA_LIBRARY" };
+const HIP: VendorLibrary = VendorLibrary {
+    product: "the HIP runtime",
     names: &["libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so"],
     variable: "CACHETTE_HIP_LIBRARY",
 };
 
 symbol_table! {
-    /// What of libcuda makes a primary context current.
+    /// The functions of libcuda that make a primary context current.
     pub(crate) struct CudaCalls {
         required {
             init as "cuInit": fn(flags: u32) -> c_int;
             device as "cuDeviceGet": fn(device: *mut c_int, ordinal: c_int) -> c_int;
-            retain as "cuDevicePrimaryCtxRetain":
-                fn(context: *mut *mut c_void, device: c_int) -> c_int;
+            retain as "cuDevicePrimaryCtxRetain": fn(context: *mut *mut c_void, device: c_int) -> c_int;
             release as "cuDevicePrimaryCtxRelease_v2": fn(device: c_int) -> c_int;
             push as "cuCtxPushCurrent_v2": fn(context: *mut c_void) -> c_int;
             pop as "cuCtxPopCurrent_v2": fn(context: *mut *mut c_void) -> c_int;
@@ -35,7 +38,7 @@ symbol_table! {
 }
 
 symbol_table! {
-    /// What of libamdhip64 makes a device current.
+    /// The functions of libamdhip64 that make a device current.
     pub(crate) struct HipCalls {
         required {
             get as "hipGetDevice": fn(device: *mut c_int) -> c_int;
@@ -47,18 +50,18 @@ symbol_table! {
 
 /// Makes devices of one vendor current.
 #[derive(Debug)]
-pub(crate) enum Current {
-    /// NVIDIA's, by the primary context, which the vendor's own runtime takes for the current device.
-    Cuda(Contexts),
-    /// AMD's, by number.
+pub(crate) enum CurrentDevice {
+    /// NVIDIA: by the primary context, which the CUDA runtime takes for the current device.
+    Cuda(PrimaryContexts),
+    /// AMD: by number.
     Hip(HipCalls),
 }
 
-impl Current {
-    /// Finds the functions of the vendor's driver.
+impl CurrentDevice {
+    /// Loads the functions of the vendor's driver.
     pub(crate) fn load(vendor: Vendor) -> Result<Self, SourceError> {
         match vendor {
-            Vendor::Nvidia => Contexts::load().map(Self::Cuda),
+            Vendor::Nvidia => PrimaryContexts::load().map(Self::Cuda),
             Vendor::Amd => {
                 let library = HIP.find()?;
                 HipCalls::resolve(&library).map(Self::Hip).map_err(|error| HIP.missing(error))
@@ -70,46 +73,43 @@ impl Current {
     }
 
     /// Makes `device` current on this thread until the guard is dropped.
-    pub(crate) fn enter(&self, device: Ordinal) -> Result<Entered<'_>, SourceError> {
+    pub(crate) fn enter(&self, device: Ordinal) -> Result<CurrentDeviceGuard<'_>, SourceError> {
         let number = number(device)?;
-        let undo = match self {
+        let previous = match self {
             Self::Cuda(contexts) => {
                 let context = contexts.context(number)?;
                 // SAFETY: the context is retained as long as `contexts` lives.
                 let status = unsafe { (contexts.calls.push)(context) };
                 check("cuCtxPushCurrent_v2", status)?;
-                Undo::Pop(&contexts.calls)
+                PreviousDevice::Pop(&contexts.calls)
             }
             Self::Hip(calls) => {
-                let mut before = 0;
+                let mut previous = 0;
                 // SAFETY: the runtime writes one number.
-                check("hipGetDevice", unsafe { (calls.get)(&raw mut before) })?;
+                check("hipGetDevice", unsafe { (calls.get)(&raw mut previous) })?;
                 // SAFETY: it takes a number alone.
                 check("hipSetDevice", unsafe { (calls.set)(number) })?;
-                Undo::Set(calls, before)
+                PreviousDevice::Set(calls, previous)
             }
         };
-        let thread = PhantomData;
-        Ok(Entered { undo, thread })
+        Ok(CurrentDeviceGuard { previous, not_send: PhantomData })
     }
 }
 
-/// The primary contexts that were needed so far.
+/// The primary contexts that were retained so far.
 #[derive(Debug)]
-pub(crate) struct Contexts {
+pub(crate) struct PrimaryContexts {
     calls: CudaCalls,
     /// Devices and the addresses of their contexts, each retained once.
     retained: Mutex<Vec<(c_int, usize)>>,
 }
 
-impl Contexts {
+impl PrimaryContexts {
     fn load() -> Result<Self, SourceError> {
-        let missing = |error: LoadError| CUDA.missing(error);
-        let calls = CudaCalls::resolve(&CUDA.find()?).map_err(missing)?;
-        // SAFETY: the only flag defined is none.
+        let calls = CudaCalls::resolve(&CUDA.find()?).map_err(|error| CUDA.missing(error))?;
+        // SAFETY: zero is the only flag defined.
         check("cuInit", unsafe { (calls.init)(0) })?;
-        let retained = Mutex::default();
-        Ok(Self { calls, retained })
+        Ok(Self { calls, retained: Mutex::default() })
     }
 
     /// The primary context of the device at `ordinal`.
@@ -131,45 +131,46 @@ impl Contexts {
     }
 }
 
-impl Drop for Contexts {
+impl Drop for PrimaryContexts {
     fn drop(&mut self) {
         let retained = self.retained.get_mut().unwrap_or_else(PoisonError::into_inner);
         for (device, _) in retained.drain(..) {
-            // A driver that is shut down says so, and has let go of the context itself.
-            // SAFETY: it was retained once, by `context`.
+            // A driver that is shut down has released the context itself; its error is ignored.
+            // SAFETY: `context` retained it once.
             let _ = unsafe { (self.calls.release)(device) };
         }
     }
 }
 
-/// Keeps a device current on this thread; dropped, it puts back what was current before.
-#[must_use = "dropped at once, it changes nothing"]
+/// Keeps a device current on this thread; dropping it restores the previous one.
+#[must_use = "a guard that is dropped at once has no effect"]
 #[derive(Debug)]
-pub(crate) struct Entered<'c> {
-    undo: Undo<'c>,
-    /// What is current is a matter of one thread.
-    thread: PhantomData<*const ()>,
+pub(crate) struct CurrentDeviceGuard<'c> {
+    previous: PreviousDevice<'c>,
+    /// Each thread has its current device, so the guard must stay on its thread.
+    not_send: PhantomData<*const ()>,
 }
 
+/// How to restore the previous device.
 #[derive(Debug)]
-enum Undo<'c> {
+enum PreviousDevice<'c> {
     Pop(&'c CudaCalls),
     Set(&'c HipCalls, c_int),
 }
 
-impl Drop for Entered<'_> {
+impl Drop for CurrentDeviceGuard<'_> {
     fn drop(&mut self) {
-        // Either can only fail where the driver is shut down, and then nothing is current.
-        match self.undo {
-            Undo::Pop(calls) => {
+        // Both calls fail only after the driver has shut down, and then no device is current.
+        match self.previous {
+            PreviousDevice::Pop(calls) => {
                 let mut popped = ptr::null_mut();
-                // It pops what `enter` pushed, or what the library has put in its place.
+                // It pops the context that `enter` pushed, or the one that the library has put in its place.
                 // SAFETY: the driver writes one handle.
                 let _ = unsafe { (calls.pop)(&raw mut popped) };
             }
-            Undo::Set(calls, before) => {
+            PreviousDevice::Set(calls, previous) => {
                 // SAFETY: it takes a number alone.
-                let _ = unsafe { (calls.set)(before) };
+                let _ = unsafe { (calls.set)(previous) };
             }
         }
     }

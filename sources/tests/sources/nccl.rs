@@ -1,30 +1,31 @@
 //! NCCL's and RCCL's memory, over the fake.
 
 use cachette::hal::{Ordinal, StreamRef, Vendor};
-use cachette::source::{AllocContext, Nccl, Source, SourceErrorKind};
+use cachette::source::{AllocContext, Source, SourceErrorKind};
+use cachette_sources::Nccl;
 
 use super::HERE;
 use super::fake::second_process;
 
 #[test]
-fn nccl_makes_memory_on_the_place_and_leaves_the_current_device_alone() {
-    let name = "nccl::nccl_makes_memory_on_the_place_and_leaves_the_current_device_alone";
+fn nccl_uses_the_requests_device_and_restores_the_current_one() {
+    let name = "nccl::nccl_uses_the_requests_device_and_restores_the_current_one";
     second_process(name, &[], |fake| {
         let source = Nccl::load(Vendor::Nvidia).unwrap();
         assert_eq!((source.name(), source.version()), ("NCCL", Some(22705)));
         let second = AllocContext::new(Ordinal(1), StreamRef::DEFAULT);
-        for place in [HERE, second, HERE] {
+        for context in [HERE, second, HERE] {
             // SAFETY: 1. the default stream.
-            let ptr = unsafe { source.allocate(2 << 20, &place) }.unwrap();
-            assert_eq!(fake.asked("fake_made_on").unsigned_abs(), place.device.0);
-            assert_eq!(fake.asked("fake_live"), 1);
-            // SAFETY: 1. it came from there. 2. nobody uses it.
-            unsafe { source.free(ptr, 2 << 20, &place) }.unwrap();
-            assert_eq!((fake.asked("fake_live"), fake.asked("fake_depth")), (0, 0));
+            let ptr = unsafe { source.allocate(2 << 20, &context) }.unwrap();
+            assert_eq!(fake.count("fake_made_on").unsigned_abs(), context.device.0);
+            assert_eq!(fake.count("fake_live"), 1);
+            // SAFETY: 1. it came from there. 2. no work uses it.
+            unsafe { source.free(ptr, 2 << 20, &context) }.unwrap();
+            assert_eq!((fake.count("fake_live"), fake.count("fake_depth")), (0, 0));
         }
-        assert_eq!(fake.asked("fake_retained"), 2, "one context a device, once");
+        assert_eq!(fake.count("fake_retained"), 2, "each device's context is retained once");
         drop(source);
-        assert_eq!(fake.asked("fake_retained"), 0);
+        assert_eq!(fake.count("fake_retained"), 0);
     });
 }
 
@@ -36,17 +37,17 @@ fn rccl_has_the_same_functions() {
         let second = AllocContext::new(Ordinal(1), StreamRef::DEFAULT);
         // SAFETY: 1. the default stream.
         let ptr = unsafe { source.allocate(2 << 20, &second) }.unwrap();
-        assert_eq!((fake.asked("fake_made_on"), fake.asked("fake_hip_device")), (1, 0));
-        // SAFETY: 1. it came from there. 2. nobody uses it.
+        assert_eq!((fake.count("fake_made_on"), fake.count("fake_hip_device")), (1, 0));
+        // SAFETY: 1. it came from there. 2. no work uses it.
         unsafe { source.free(ptr, 2 << 20, &second) }.unwrap();
-        assert_eq!((fake.asked("fake_live"), fake.asked("fake_hip_device")), (0, 0));
+        assert_eq!((fake.count("fake_live"), fake.count("fake_hip_device")), (0, 0));
     });
 }
 
 #[test]
-fn want_of_memory_is_told_apart() {
+fn out_of_memory_has_its_kind() {
     let settings = [("FAKE_FULL", "1")];
-    second_process("nccl::want_of_memory_is_told_apart", &settings, |fake| {
+    second_process("nccl::out_of_memory_has_its_kind", &settings, |fake| {
         let source = Nccl::load(Vendor::Nvidia).unwrap();
         // SAFETY: 1. the default stream.
         let error = unsafe { source.allocate(4096, &HERE) }.unwrap_err();
@@ -56,46 +57,46 @@ fn want_of_memory_is_told_apart() {
             "ncclMemAlloc failed for 4096 bytes: status 1, unhandled cuda error, \
              Cuda failure 2 'out of memory'"
         );
-        assert_eq!(fake.asked("fake_depth"), 0);
+        assert_eq!(fake.count("fake_depth"), 0);
     });
 }
 
 #[test]
-fn a_free_that_fails_says_why() {
+fn a_failed_free_has_the_librarys_reason() {
     let settings = [("FAKE_STUCK", "1")];
-    second_process("nccl::a_free_that_fails_says_why", &settings, |fake| {
+    second_process("nccl::a_failed_free_has_the_librarys_reason", &settings, |fake| {
         let source = Nccl::load(Vendor::Nvidia).unwrap();
         // SAFETY: 1. the default stream.
         let ptr = unsafe { source.allocate(4096, &HERE) }.unwrap();
-        // SAFETY: 1. it came from there. 2. nobody uses it.
+        // SAFETY: 1. it came from there. 2. no work uses it.
         let error = unsafe { source.free(ptr, 4096, &HERE) }.unwrap_err();
         let text = "ncclMemFree failed: status 5, invalid usage, the memory is registered";
         assert_eq!((error.kind(), error.text()), (SourceErrorKind::Other, text));
-        assert_eq!((fake.asked("fake_live"), fake.asked("fake_depth")), (1, 0));
+        assert_eq!((fake.count("fake_live"), fake.count("fake_depth")), (1, 0));
     });
 }
 
 #[test]
-fn unaligned_memory_goes_back() {
+fn unaligned_memory_is_freed() {
     let settings = [("FAKE_SHIFT", "16")];
-    second_process("nccl::unaligned_memory_goes_back", &settings, |fake| {
+    second_process("nccl::unaligned_memory_is_freed", &settings, |fake| {
         let source = Nccl::load(Vendor::Nvidia).unwrap();
         // SAFETY: 1. the default stream.
         let error = unsafe { source.allocate(4096, &HERE) }.unwrap_err();
-        assert!(error.text().ends_with("it was given back"), "{error}");
-        assert_eq!((fake.asked("fake_total"), fake.asked("fake_live")), (1, 0));
+        assert!(error.text().ends_with("it was freed"), "{error}");
+        assert_eq!((fake.count("fake_total"), fake.count("fake_live")), (1, 0));
     });
 }
 
 #[test]
-fn a_device_that_is_not_there_is_told() {
-    second_process("nccl::a_device_that_is_not_there_is_told", &[], |fake| {
+fn a_missing_device_is_an_error() {
+    second_process("nccl::a_missing_device_is_an_error", &[], |fake| {
         let source = Nccl::load(Vendor::Nvidia).unwrap();
         let third = AllocContext::new(Ordinal(2), StreamRef::DEFAULT);
         // SAFETY: 1. the default stream.
         let error = unsafe { source.allocate(4096, &third) }.unwrap_err();
         let text = "the device cannot be made current: cuDeviceGet failed with status 101";
         assert_eq!(error.text(), text);
-        assert_eq!(fake.asked("fake_total"), 0);
+        assert_eq!(fake.count("fake_total"), 0);
     });
 }

@@ -1,33 +1,35 @@
-//! Sources of functions in a shared library.
+//! C functions in a shared library.
 
 use std::path::{Path, PathBuf};
 use std::{fs, slice};
 
-use cachette::source::{FunctionSource, HookNames, Source, SourceError, SourceErrorKind};
+use cachette::source::{Source, SourceError, SourceErrorKind};
+use cachette_sources::{CFunctions, HookNames};
 
 use super::HERE;
 use super::fake::{Fake, library};
 
-fn load(path: &Path, allocate: &str, free: &str) -> Result<FunctionSource, SourceError> {
-    // SAFETY: 1. to 3. it is the fake, or nothing that can be opened.
-    unsafe { FunctionSource::load(path, allocate, free) }
+fn load(path: &Path, allocate: &str, free: &str) -> Result<CFunctions, SourceError> {
+    // SAFETY: 1. and 2. it is the fake, or it cannot be opened.
+    unsafe { CFunctions::load(path, allocate, free) }
 }
 
 #[test]
-fn memory_of_a_real_library_is_made_used_and_freed() {
+fn memory_of_a_real_library_can_be_used() {
     let Some(path) = library() else { return };
-    let source = load(path, "my_alloc", "my_free").unwrap();
+    // SAFETY: 1. and 2. it is the fake, which stays loaded.
+    let source = unsafe { load(path, "my_alloc", "my_free").unwrap().into_source() };
     assert!(source.name().starts_with("libfake"));
     // SAFETY: 1. the default stream.
     let ptr = unsafe { source.allocate(1 << 20, &HERE) }.unwrap();
     let at = std::ptr::with_exposed_provenance_mut(usize::try_from(ptr.address()).unwrap());
-    // SAFETY: the fake's memory is the host's, and nobody else has it.
+    // SAFETY: the fake returns host memory, which no other code uses.
     let bytes: &mut [u8] = unsafe { slice::from_raw_parts_mut(at, 1 << 20) };
     bytes.fill(7);
     assert!(bytes.iter().all(|byte| *byte == 7));
     let fake = Fake::open(path);
-    assert!(fake.asked("fake_live") > 0);
-    // SAFETY: 1. it came from there. 2. nobody uses it any more.
+    assert!(fake.count("fake_live") > 0);
+    // SAFETY: 1. it came from there. 2. no work uses it.
     unsafe { source.free(ptr, 1 << 20, &HERE) }.unwrap();
 }
 
@@ -35,12 +37,14 @@ fn memory_of_a_real_library_is_made_used_and_freed() {
 fn hooks_are_found_by_their_names() {
     let Some(path) = library() else { return };
     let names = HookNames { init: Some("my_init"), reset: Some("my_reset"), ..HookNames::default() };
-    let source = load(path, "my_alloc", "my_free").unwrap();
+    let functions = load(path, "my_alloc", "my_free").unwrap();
     // SAFETY: 1. and 2. it is the fake.
-    let source = unsafe { source.load_hooks(path, &names) }.unwrap();
+    let functions = unsafe { functions.load_hooks(path, &names) }.unwrap();
+    // SAFETY: 1. and 2. it is the fake, which stays loaded.
+    let source = unsafe { functions.into_source() };
     source.started(3);
     source.emptied();
-    assert_eq!(Fake::open(path).asked("fake_told"), 13);
+    assert_eq!(Fake::open(path).count("fake_told"), 13);
 }
 
 #[test]
@@ -53,21 +57,21 @@ fn every_missing_symbol_is_named() {
     assert!(error.to_string().ends_with(end), "{error}");
 
     let names = HookNames { reset: Some("their_reset"), ..HookNames::default() };
-    let source = load(path, "my_alloc", "my_free").unwrap();
+    let functions = load(path, "my_alloc", "my_free").unwrap();
     // SAFETY: 1. and 2. it is the fake.
-    let error = unsafe { source.load_hooks(path, &names) }.unwrap_err();
+    let error = unsafe { functions.load_hooks(path, &names) }.unwrap_err();
     assert!(error.text().ends_with("has no function their_reset"), "{error}");
 }
 
 #[test]
-fn a_file_that_is_not_there_is_told() {
+fn a_missing_file_is_an_error() {
     let error = load(Path::new("/nowhere/libmine.so"), "a", "f").unwrap_err();
     assert_eq!(error.kind(), SourceErrorKind::Unavailable);
     assert_eq!(error.to_string(), "there is no file /nowhere/libmine.so; check the path, and build the library first");
 }
 
 #[test]
-fn a_name_that_the_system_does_not_find_is_told() {
+fn a_name_that_the_system_does_not_find_is_an_error() {
     let error = load(Path::new("libcachette-mine.so"), "a", "f").unwrap_err();
     assert_eq!(error.kind(), SourceErrorKind::Unavailable);
     let text = "not a library that can be opened: libcachette-mine.so (No such file or directory)";
@@ -75,7 +79,7 @@ fn a_name_that_the_system_does_not_find_is_told() {
 }
 
 #[test]
-fn a_file_that_is_no_library_is_told() {
+fn a_file_that_is_no_library_is_an_error() {
     let path: PathBuf = Path::new(env!("CARGO_TARGET_TMPDIR")).join("not-a-library.so");
     fs::write(&path, "these are words, and enough of them to be longer than any header is").unwrap();
     let error = load(&path, "a", "f").unwrap_err();

@@ -1,4 +1,4 @@
-//! A shared library that imitates those of the vendors, and programs that are told to use it.
+//! A shared library that imitates those of the vendors, and processes that use it.
 
 use std::ffi::c_int;
 use std::path::{Path, PathBuf};
@@ -6,12 +6,12 @@ use std::process::{self, Command};
 use std::sync::OnceLock;
 use std::{env, fs};
 
-use cachette::hal::load::{Candidate, Library};
+use cachette_hal::load::{Candidate, Library};
 
-/// The variable by which a test knows that it is the second process.
+/// The variable that is set in a second process.
 const SECOND: &str = "CACHETTE_TEST_SECOND_PROCESS";
 
-/// Builds the library once; `None`, with the reason on the screen, where there is no C compiler.
+/// Builds the library once; prints the reason and returns `None` if there is no C compiler.
 pub(crate) fn library() -> Option<&'static Path> {
     static BUILT: OnceLock<Option<PathBuf>> = OnceLock::new();
     BUILT.get_or_init(build).as_deref()
@@ -20,7 +20,7 @@ pub(crate) fn library() -> Option<&'static Path> {
 fn build() -> Option<PathBuf> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/sources/fake.c");
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    // Another run of the tests may have the last one open.
+    // Another run of the tests may have the last file open.
     let (fresh, library) = (format!("libfake-{}.so", process::id()), folder.join("libfake.so"));
     let fresh = folder.join(fresh);
     let compiler = env::var("CC").unwrap_or_else(|_| "cc".into());
@@ -41,32 +41,32 @@ fn build() -> Option<PathBuf> {
 
 /// Runs `body` in a second process of the test called `name`, in which every vendor's library is the fake.
 ///
-/// Its variables name the libraries, and its state is its own. `settings` are the fake's.
+/// The fake keeps global state, so each test has a process. `settings` are variables for the fake.
 pub(crate) fn second_process(name: &str, settings: &[(&str, &str)], body: impl FnOnce(&Fake)) {
     if let Some(path) = env::var_os(SECOND) {
         body(&Fake::open(Path::new(&path)));
         return;
     }
     if let Some(library) = library() {
-        let said = start(name, settings, library);
-        // A name that no test has would succeed as well.
-        assert!(said.contains(" 1 passed; 0 failed"), "the second process of {name} says:\n{said}");
+        let output = start(name, settings, library);
+        // A filter that matches no test would succeed too.
+        assert!(output.contains(" 1 passed; 0 failed"), "the second process of {name}:\n{output}");
     }
 }
 
-/// Starts the second process, and returns all that it said.
+/// Runs the second process, and returns its output.
 fn start(name: &str, settings: &[(&str, &str)], library: &Path) -> String {
     let mut command = Command::new(env::current_exe().expect("this program has a file"));
     command.args(["--exact", name, "--nocapture"]).env(SECOND, library);
     for vendor in ["CUDA", "HIP", "NCCL", "RCCL", "NVSHMEM", "ROCSHMEM"] {
         command.env(format!("CACHETTE_{vendor}_LIBRARY"), library);
     }
-    let said = command.envs(settings.iter().copied()).output().expect("this program starts");
-    let (out, err) = (String::from_utf8_lossy(&said.stdout), String::from_utf8_lossy(&said.stderr));
+    let output = command.envs(settings.iter().copied()).output().expect("this program starts");
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     format!("{out}{err}")
 }
 
-/// The fake, asked what it has seen.
+/// The counters of the fake.
 pub(crate) struct Fake(Library);
 
 impl Fake {
@@ -76,9 +76,9 @@ impl Fake {
         Self(opened.expect("it was built"))
     }
 
-    /// The answer of one of its functions that take nothing and return a number.
-    pub(crate) fn asked(&self, function: &str) -> c_int {
-        // SAFETY: those are the functions that the tests name.
+    /// Calls one of its functions without arguments.
+    pub(crate) fn count(&self, function: &str) -> c_int {
+        // SAFETY: the tests name functions of this type.
         let found = unsafe { self.0.find::<unsafe extern "C" fn() -> c_int>(function) };
         let function = found.expect("the fake has it");
         // SAFETY: it reads a number.
