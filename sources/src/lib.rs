@@ -15,6 +15,7 @@ mod c_functions;
 mod convert;
 mod current_device;
 mod library;
+mod named;
 mod nccl;
 mod nvshmem;
 mod rocshmem;
@@ -23,6 +24,7 @@ pub use c_functions::{
     CAllocate, CBaseAllocation, CBeginPool, CEndPool, CFree, CFunctions, CHooks, CInit, CMemoryFraction, CPoolId,
     CRecordStream, CReset, HookNames,
 };
+pub use named::{NamedSource, UnknownSource};
 pub use nccl::Nccl;
 pub use nvshmem::{Nvshmem, NvshmemLibrary, NvshmemStatus, UniqueId};
 pub use rocshmem::{Rocshmem, RocshmemFree, RocshmemMalloc};

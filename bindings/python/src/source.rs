@@ -1,10 +1,10 @@
-//! Libraries whose memory a pool gives out.
+//! Sources of pools, by name.
 
 use std::sync::Arc;
 
-use cachette::hal::{DeviceInfo, Vendor};
+use cachette::hal::DeviceInfo;
 use cachette::source::Source;
-use cachette_torch::NamedSource;
+use cachette_sources::NamedSource;
 use pyo3::prelude::*;
 
 use crate::error;
@@ -15,13 +15,10 @@ pub(crate) fn named(name: &str) -> PyResult<NamedSource> {
     named.map_err(|why| error::error(why.to_string()))
 }
 
-/// A source of memory of `device` by the library called `name`.
+/// The source called `name`, for `device`.
 pub(crate) fn find(name: &str, device: &DeviceInfo) -> PyResult<Arc<dyn Source>> {
     let library = named(name)?;
-    let vendor = match library {
-        NamedSource::Rccl | NamedSource::Rocshmem => Vendor::Amd,
-        _ => Vendor::Nvidia,
-    };
+    let vendor = library.vendor();
     if device.vendor != vendor {
         let text = format!(
             "the source '{name}' makes memory of {vendor} devices, and '{}' is of {}",

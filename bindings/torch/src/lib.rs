@@ -62,7 +62,7 @@ pub use hooks::{
 };
 pub use pools::new_pool_id;
 pub use processes::Process;
-pub use slots::{NamedSource, Slot, SlotOptions, UnknownSource};
+pub use slots::{Slot, SlotOptions};
 pub use state::{
     MOST_DEVICES, allocator, backend, caches, config, find, history_entries, is_started, last_out_of_memory, observed,
     on_out_of_memory, on_pressure, opened, record_history, records_history, set_caching, snapshot, start, start_on,

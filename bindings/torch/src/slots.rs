@@ -1,4 +1,4 @@
-//! Allocators below PyTorch's memory pools, each with two functions of its own.
+//! Allocators below PyTorch's memory pools, each with two C functions.
 //!
 //! A `MemPool` of PyTorch takes its segments from two C functions, and they have no user data. So there is a fixed number
 //! of pairs of functions, compiled in; a [`Slot`] takes one of them, and what it is made of is found by the pair's
@@ -9,15 +9,11 @@ mod functions;
 mod serving;
 
 use std::ffi::{c_int, c_void};
-use std::fmt;
-use std::str::FromStr;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use cachette::Config;
-use cachette::hal::{Ordinal, Vendor};
 use cachette::pool::PoolStats;
-use cachette::source::{Source, SourceError};
-use cachette_sources::{Nccl, Nvshmem, Rocshmem};
+use cachette_sources::NamedSource;
 
 use crate::error::Error;
 use functions::{ALLOCATE, FREE, SLOTS};
@@ -33,73 +29,6 @@ pub(crate) type FreeFunction =
 /// What stands behind each pair of functions; it stays there until another slot takes the pair.
 static TABLE: RwLock<[Option<Arc<Serving>>; SLOTS]> = RwLock::new([const { None }; SLOTS]);
 
-/// A library whose memory a slot gives out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum NamedSource {
-    /// NCCL, on NVIDIA's devices.
-    Nccl,
-    /// NVSHMEM, on the NVIDIA device that it was initialised for.
-    Nvshmem,
-    /// RCCL, on AMD's devices.
-    Rccl,
-    /// rocSHMEM, on the AMD device that it was initialised for.
-    Rocshmem,
-}
-
-impl NamedSource {
-    const NAMES: [(Self, &'static str); 4] =
-        [(Self::Nccl, "nccl"), (Self::Nvshmem, "nvshmem"), (Self::Rccl, "rccl"), (Self::Rocshmem, "rocshmem")];
-
-    /// The name that [`FromStr`] reads.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        let named = Self::NAMES.iter().find(|(source, _)| *source == self);
-        named.map_or("", |(_, name)| name)
-    }
-}
-
-impl fmt::Display for NamedSource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl NamedSource {
-    /// Opens the library as a source of memory of a device of its vendor.
-    ///
-    /// # Safety
-    ///
-    /// 1. NVSHMEM and rocSHMEM are initialised for the device, and stay so while the source is used.
-    pub unsafe fn open(self, device: Ordinal) -> Result<Arc<dyn Source>, SourceError> {
-        Ok(match self {
-            Self::Nccl => Arc::new(Nccl::load(Vendor::Nvidia)?),
-            Self::Rccl => Arc::new(Nccl::load(Vendor::Amd)?),
-            // SAFETY: 1. the caller's promise.
-            Self::Nvshmem => Arc::new(unsafe { Nvshmem::adopt(device) }?),
-            // SAFETY: 1. the caller's promise.
-            Self::Rocshmem => Arc::new(unsafe { Rocshmem::adopt(device) }?),
-        })
-    }
-}
-
-/// A name that no source has.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no source named '{name}'; choose nccl, nvshmem, rccl or rocshmem")]
-pub struct UnknownSource {
-    /// The name asked for.
-    pub name: String,
-}
-
-impl FromStr for NamedSource {
-    type Err = UnknownSource;
-
-    fn from_str(name: &str) -> Result<Self, Self::Err> {
-        let named = Self::NAMES.iter().find(|(_, known)| *known == name);
-        named.map(|(source, _)| *source).ok_or(UnknownSource { name: name.to_owned() })
-    }
-}
-
 /// What a slot is made like.
 #[derive(Clone, Debug, Default)]
 pub struct SlotOptions {
@@ -107,14 +36,14 @@ pub struct SlotOptions {
     pub config: Config,
     /// Whose memory it gives out; the device's own where none is named.
     pub source: Option<NamedSource>,
-    /// Whether each request gets a segment of its own.
+    /// Whether each request gets a separate segment.
     pub no_split: bool,
 }
 
-/// An allocator for a `MemPool` of PyTorch, with two functions of its own.
+/// An allocator for a `MemPool` of PyTorch, with two C functions.
 ///
-/// It has a pool of its own on every device, made at first use. Dropped, it gives out no more memory; its functions serve
-/// another slot once all that it gave out is freed.
+/// It has one pool per device, created at first use. A dropped slot allocates no more memory. Its functions serve another
+/// slot once all its memory is freed.
 #[derive(Debug)]
 pub struct Slot {
     number: usize,
@@ -122,7 +51,7 @@ pub struct Slot {
 }
 
 impl Slot {
-    /// Takes a pair of functions that serves nobody.
+    /// Takes an unused pair of functions.
     ///
     /// # Safety
     ///
@@ -165,7 +94,7 @@ impl Slot {
         FREE[self.number] as usize
     }
 
-    /// Opens its pool on a device now, so that what is missing is told here and not by a request.
+    /// Opens its pool on a device now, so that this call and not a later request reports a missing library.
     pub fn open(&self, device: u32) -> Result<(), Error> {
         self.serving.at(device).map(|_| ())
     }

@@ -5,7 +5,8 @@ use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::thread;
 
-use cachette_torch::{Error, NamedSource, Slot, SlotOptions, counters};
+use cachette_sources::NamedSource;
+use cachette_torch::{Error, Slot, SlotOptions, counters};
 
 use super::Case;
 use super::bed::{self, MIB};
@@ -17,7 +18,6 @@ pub(crate) const CASES: &[Case] = &[
     ("every_slot_has_functions_of_its_own", all_slots),
     ("a_dropped_slot_serves_no_more_and_its_functions_serve_another", dropped),
     ("a_source_that_is_missing_is_told", missing_source),
-    ("sources_are_known_by_name", names),
     ("threads_share_a_slot", threads),
 ];
 
@@ -137,15 +137,6 @@ fn missing_source() {
     assert!(text.contains("RCCL"), "{text}");
     assert!(allocate(&slot, 2 * MIB, 0).is_null());
     assert_eq!(counters().failed_slots, 1);
-}
-
-fn names() {
-    for name in ["nccl", "nvshmem", "rccl", "rocshmem"] {
-        let source: NamedSource = name.parse().unwrap();
-        assert_eq!(source.to_string(), name);
-    }
-    let error = "mpi".parse::<NamedSource>().unwrap_err().to_string();
-    assert!(error.contains("'mpi'; choose nccl"), "{error}");
 }
 
 fn threads() {
