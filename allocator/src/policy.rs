@@ -41,7 +41,7 @@ impl Policy {
     pub(crate) fn of(config: &Config) -> Self {
         Self {
             divides: config.roundup_divisions().iter().any(|steps| *steps > 1),
-            roundup: config.roundup().clone(),
+            roundup: config.roundup(),
             large_segment: config.large_segment_bytes(),
             max_split: config.max_split_bytes().unwrap_or(u64::MAX),
             max_non_split_rounding: config.max_non_split_rounding_bytes(),

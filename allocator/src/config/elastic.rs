@@ -2,21 +2,32 @@
 
 use std::fmt;
 
+use super::format::Format;
+
 /// How elastic segments weigh memory against calls to the driver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ElasticSetting {
-    /// Little memory is wasted, and a program that repeats itself soon needs no call.
+    /// Wastes little memory; a program that repeats itself soon needs no calls.
     #[default]
     Default,
-    /// As little memory as can be, whatever it costs.
+    /// Uses as little memory as possible, at any cost in calls.
     Compact,
-    /// Few calls, even at the start.
+    /// Makes few calls, even at the start.
     Quick,
 }
 
-impl ElasticSetting {
-    const ALL: [Self; 3] = [Self::Default, Self::Compact, Self::Quick];
+/// The name of a setting.
+pub(super) const ELASTIC_SETTING: Format<ElasticSetting> = Format {
+    read: |word| {
+        let all = [ElasticSetting::Default, ElasticSetting::Compact, ElasticSetting::Quick];
+        all.into_iter().find(|setting| setting.name() == word)
+    },
+    write: |setting| setting.to_string(),
+    allows: |_, _| true,
+    rule: |_| "default, compact or quick".into(),
+};
 
+impl ElasticSetting {
     /// The word that is read and written.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -25,11 +36,6 @@ impl ElasticSetting {
             Self::Compact => "compact",
             Self::Quick => "quick",
         }
-    }
-
-    /// The setting called `word`.
-    pub(super) fn read(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|setting| setting.name() == word)
     }
 }
 

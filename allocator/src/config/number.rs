@@ -3,15 +3,15 @@
 /// Bytes in a MiB, the unit of every key that ends in `_mb`.
 pub(super) const MEBIBYTE: u64 = 1 << 20;
 
-/// The most MiB of which the bytes can be counted.
+/// The largest number of MiB whose bytes fit in a `u64`.
 pub(super) const MAX_MEBIBYTES: u64 = u64::MAX / MEBIBYTE;
 
-/// The letters that may end a size, the largest first.
+/// The units of sizes, the largest first.
 const UNITS: [(char, u64); 4] = [('G', 1 << 30), ('M', 1 << 20), ('K', 1 << 10), ('B', 1)];
 
-/// Reads digits alone: no sign, and not more than fit.
+/// Reads digits without a sign.
 pub(super) fn whole(text: &str) -> Option<u64> {
-    // `parse` would take a plus sign.
+    // `parse` alone would accept a plus sign.
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
     digits.then(|| text.parse().ok()).flatten()
 }
@@ -21,17 +21,17 @@ pub(super) fn mebibytes(text: &str) -> Option<u64> {
     whole(text)?.checked_mul(MEBIBYTE)
 }
 
-/// Writes bytes as a whole number of MiB, and says so where they are not.
+/// Writes bytes as a whole number of MiB, or as bytes if they are not.
 pub(super) fn mebibytes_text(bytes: u64) -> String {
     if bytes.is_multiple_of(MEBIBYTE) { (bytes / MEBIBYTE).to_string() } else { format!("{bytes} bytes") }
 }
 
-/// Reads a decimal number, never an infinity or a NaN.
+/// Reads a decimal number; not an infinity or a NaN.
 pub(super) fn decimal(text: &str) -> Option<f64> {
     text.parse().ok().filter(|value: &f64| value.is_finite())
 }
 
-/// Reads a number from 0 that has at most three decimals, as thousandths.
+/// Reads a number with at most three decimals, in thousandths.
 pub(super) fn thousandths(text: &str) -> Option<u64> {
     let (units, decimals) = text.split_once('.').unwrap_or((text, "0"));
     if units.is_empty() || decimals.is_empty() || decimals.len() > 3 {
@@ -66,7 +66,7 @@ pub(super) fn size_text(bytes: u64) -> String {
     format!("{}{letter}", bytes / unit)
 }
 
-/// `fraction` of `bytes`, rounded down; `None` where it is negative or more than fits.
+/// `fraction` of `bytes`, rounded down; `None` if the result is negative or does not fit.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
@@ -77,64 +77,4 @@ pub(super) fn scale(bytes: u64, fraction: f64) -> Option<u64> {
     let scaled = fraction * bytes as f64;
     // `u64::MAX as f64` is 2 to the 64th, the first value that does not fit.
     (scaled >= 0.0 && scaled < u64::MAX as f64).then_some(scaled as u64)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn whole_numbers_are_digits_that_fit() {
-        assert_eq!(whole("0"), Some(0));
-        assert_eq!(whole("18446744073709551615"), Some(u64::MAX));
-        for text in ["", "+1", "-1", "1.0", "1e3", "0x10", "18446744073709551616"] {
-            assert_eq!(whole(text), None, "{text}");
-        }
-    }
-
-    #[test]
-    fn mebibytes_that_overflow_are_refused() {
-        assert_eq!(mebibytes("20"), Some(20 << 20));
-        assert_eq!(mebibytes(&MAX_MEBIBYTES.to_string()), Some(MAX_MEBIBYTES * MEBIBYTE));
-        assert_eq!(mebibytes(&(MAX_MEBIBYTES + 1).to_string()), None);
-    }
-
-    #[test]
-    fn decimals_are_finite() {
-        assert_eq!(decimal("0.5"), Some(0.5));
-        assert_eq!(decimal("5e-1"), Some(0.5));
-        for text in ["", "inf", "nan", "1e999", "-inf", "0,5", "half"] {
-            assert_eq!(decimal(text), None, "{text}");
-        }
-    }
-
-    #[test]
-    fn sizes_take_a_unit_in_either_case() {
-        assert_eq!(size_with_unit("40G"), Some(40 << 30));
-        assert_eq!(size_with_unit("1.5g"), Some(3 << 29));
-        assert_eq!(size_with_unit("3k"), Some(3072));
-        assert_eq!(size_with_unit("7B"), Some(7));
-        for text in ["", "G", "7", "1.5B", "-1G", "1e20G", "17179869184G", "4T", "1é"] {
-            assert_eq!(size_with_unit(text), None, "{text}");
-        }
-    }
-
-    #[test]
-    fn sizes_are_written_in_the_largest_unit_that_loses_nothing() {
-        for (bytes, text) in
-            [(40 << 30, "40G"), (3 << 29, "1536M"), (3072, "3K"), (1025, "1025B"), (u64::MAX, "18446744073709551615B")]
-        {
-            assert_eq!(size_text(bytes), text);
-            assert_eq!(size_with_unit(text), Some(bytes));
-        }
-    }
-
-    #[test]
-    fn scaling_never_wraps() {
-        assert_eq!(scale(100 << 30, 0.25), Some(25 << 30));
-        assert_eq!(scale(7, 0.5), Some(3));
-        assert_eq!(scale(u64::MAX, 1.0), None);
-        assert_eq!(scale(1, -0.5), None);
-        assert_eq!(scale(1, f64::NAN), None);
-    }
 }

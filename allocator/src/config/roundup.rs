@@ -2,52 +2,59 @@
 
 use std::fmt;
 
-use super::error::{Fault, Problem};
+use super::error::ConfigError;
+use super::format::Format;
+use super::lex::Token;
 use super::number::whole;
-use super::parse::Pair;
-use super::{Key, Rule};
 
 /// Intervals of sizes; each holds the sizes from one power of two to the next.
-pub(super) const INTERVALS: usize = 16;
+const INTERVALS: usize = 16;
 
-/// The logarithm of the size that opens the first interval, 1 MiB.
+/// The logarithm of the size where the first interval begins, 1 MiB.
 const FIRST_LOG: u32 = 20;
 
 /// The divisions of every interval; 0 and 1 leave sizes to the ordinary rounding.
 ///
-/// Interval `i` holds the sizes from `2^i` MiB up to twice that; the first also all smaller sizes, the
-/// last also all larger.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Roundup([u32; INTERVALS]);
+/// Interval `i` holds the sizes from `2^i` MiB up to twice that. The first interval also holds all smaller sizes, the
+/// last one all larger sizes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Roundup(pub(super) [u32; INTERVALS]);
+
+/// One number for every interval, or a list, which [`Roundup::from_list`] reads.
+pub(super) const DIVISIONS: Format<Roundup> = Format {
+    read: |word| {
+        read_divisions(word).filter(|divisions| *divisions > 0).map(|divisions| Roundup([divisions; INTERVALS]))
+    },
+    write: |roundup| roundup.to_string(),
+    allows: |roundup, _| roundup.0.into_iter().all(is_divisions),
+    rule: |_| "a power of two up to 2147483648, or a list such as [64:8,128:4,>:2]".into(),
+};
 
 impl Roundup {
-    /// Takes the divisions of each interval.
-    pub(super) const fn new(by_interval: [u32; INTERVALS]) -> Self {
-        Self(by_interval)
-    }
+    /// The key of this value, the only one that accepts a list.
+    pub(super) const KEY: &str = "roundup_power2_divisions";
 
-    /// Reads one number for every interval; 0 is not one of those.
-    pub(super) fn read(text: &str) -> Option<Self> {
-        let divisions = read_divisions(text).filter(|divisions| *divisions > 0)?;
-        Some(Self([divisions; INTERVALS]))
-    }
+    /// No interval is divided.
+    pub(super) const OFF: Self = Self([0; INTERVALS]);
 
     /// Reads a list such as `[64:8,128:4,>:2]`.
     ///
-    /// The first interval named passes its divisions to all smaller ones; `>` stands for all above the
-    /// one named before it; what is not named stays 0.
-    pub(super) fn from_list(pairs: &[Pair]) -> Result<Self, Fault> {
-        let key = Key::Roundup;
+    /// The first interval that is named also sets all smaller ones. `>` sets all intervals above the last one named
+    /// before it. All others stay 0.
+    pub(super) fn from_list(pairs: &[(Token, Token)]) -> Result<Self, ConfigError> {
+        let refuse = |token: &Token, rule| ConfigError::not_allowed(Self::KEY, &token.text, rule).at(&token.span);
         let mut divided = [0; INTERVALS];
         let mut named = Vec::new();
         let mut above = 0;
-        for Pair { name, value } in pairs {
-            let interval = read_interval(&name.text).ok_or_else(|| Fault::invalid(key, name, Rule::Interval))?;
+        for (name, value) in pairs {
+            let interval = read_interval(&name.text)
+                .ok_or_else(|| refuse(name, "a power of two in MiB, or > for all larger sizes"))?;
             let divisions =
-                read_divisions(&value.text).ok_or_else(|| Fault::invalid(key, value, Rule::IntervalDivisions))?;
+                read_divisions(&value.text).ok_or_else(|| refuse(value, "0 or a power of two up to 2147483648"))?;
             if named.contains(&interval) {
-                let entry = name.text.clone();
-                return Err(Fault::new(Problem::RepeatedEntry { key, entry }, &name.span));
+                let (key, entry) = (Self::KEY, &name.text);
+                let message = format!("{key}: the list already has an entry for '{entry}'; keep one of them");
+                return Err(ConfigError::new(message).at(&name.span));
             }
             match interval {
                 Interval::At(i) => {
@@ -63,11 +70,6 @@ impl Roundup {
         Ok(Self(divided))
     }
 
-    /// The divisions of each interval.
-    pub(super) const fn by_interval(&self) -> &[u32; INTERVALS] {
-        &self.0
-    }
-
     /// The divisions of the interval that holds `size`.
     pub(crate) fn divisions(&self, size: u64) -> u32 {
         let log = size.checked_ilog2().unwrap_or(0);
@@ -77,7 +79,7 @@ impl Roundup {
 }
 
 impl fmt::Display for Roundup {
-    /// Writes one number where all intervals agree on one, and otherwise a list without what goes unsaid.
+    /// Writes one number if all intervals have the same, else the shortest list.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let first = self.0[0];
         let last = self.0[INTERVALS - 1];
@@ -92,7 +94,7 @@ impl fmt::Display for Roundup {
                 write!(f, ",{}:{}", 1u64 << i, self.0[i])?;
             }
         }
-        // Above the last interval named there may be a gap, which `>` would fill.
+        // `>` would also fill a gap of zeros above the last interval named.
         if last > 0 {
             let start = INTERVALS - tail;
             let gap = start > head && self.0[start - 1] == 0;
@@ -107,12 +109,11 @@ impl fmt::Display for Roundup {
     }
 }
 
-/// Whether `divisions` can divide a power of two evenly; 0 stands for not dividing it.
-pub(super) const fn is_divisions(divisions: u32) -> bool {
+/// Whether `divisions` divides a power of two evenly; 0 means no division.
+const fn is_divisions(divisions: u32) -> bool {
     divisions == 0 || divisions.is_power_of_two()
 }
 
-/// Reads 0 or a power of two.
 fn read_divisions(text: &str) -> Option<u32> {
     let divisions = u32::try_from(whole(text)?).ok()?;
     is_divisions(divisions).then_some(divisions)
@@ -135,88 +136,4 @@ fn read_interval(text: &str) -> Option<Interval> {
     let start = whole(text).filter(|start| start.is_power_of_two())?;
     let index = start.ilog2() as usize;
     Some(Interval::At(index.min(INTERVALS - 1)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::config::Config;
-
-    const MIB: u64 = 1 << 20;
-
-    fn config(value: &str) -> Config {
-        format!("roundup_power2_divisions:{value}").parse().unwrap()
-    }
-
-    /// S6: sixteen intervals from 1 MiB, clamped at both ends.
-    #[test]
-    fn s6_the_interval_of_a_size_is_its_power_of_two() {
-        let mut by_interval = [0; INTERVALS];
-        for (i, divisions) in by_interval.iter_mut().enumerate() {
-            *divisions = 1 << i;
-        }
-        let roundup = Roundup::new(by_interval);
-        for size in [0, 1, 512, MIB - 1, MIB, 2 * MIB - 1] {
-            assert_eq!(roundup.divisions(size), 1, "{size}");
-        }
-        for i in 0..INTERVALS {
-            assert_eq!(roundup.divisions(MIB << i), 1 << i);
-            assert_eq!(roundup.divisions((MIB << i) + 1), 1 << i);
-        }
-        assert_eq!(roundup.divisions((32 << 30) - 1), 1 << 14);
-        for size in [32 << 30, 64 << 30, u64::MAX] {
-            assert_eq!(roundup.divisions(size), 1 << 15, "{size}");
-        }
-    }
-
-    /// `AllocatorConfig_test`: the first entry back-fills and `>` fills what follows.
-    #[test]
-    fn s6_a_list_back_fills_below_and_fills_above() {
-        let config = config("[64:8,128:2,256:4,512:2,1024:4,>:1]");
-        for (mebibytes, divisions) in
-            [(1, 8), (32, 8), (64, 8), (128, 2), (256, 4), (512, 2), (1024, 4), (2048, 1), (4096, 1), (8192, 1)]
-        {
-            assert_eq!(config.divisions(mebibytes * MIB), divisions, "{mebibytes}");
-        }
-    }
-
-    /// `AllocatorConfig_test`: an interval between two named ones stays 0.
-    #[test]
-    fn s6_a_gap_in_a_list_stays_zero() {
-        let config = config("[128:8,256:16,512:1,2048:8,>:2]");
-        assert_eq!(config.divisions(64 * MIB), 8);
-        assert_eq!(config.divisions(256 * MIB), 16);
-        assert_eq!(config.divisions(1024 * MIB), 0);
-        assert_eq!(config.divisions(2048 * MIB), 8);
-        assert_eq!(config.divisions(4096 * MIB), 2);
-    }
-
-    #[test]
-    fn s6_a_single_number_serves_all_sizes() {
-        assert_eq!(config("4").roundup_divisions(), &[4; INTERVALS]);
-        assert_eq!(config("[>:4]").roundup_divisions(), &[4; INTERVALS]);
-    }
-
-    #[test]
-    fn s6_intervals_above_the_last_belong_to_it() {
-        assert_eq!(config("[65536:4]").roundup_divisions(), &[4; INTERVALS]);
-    }
-
-    #[test]
-    fn s6_lists_are_written_short() {
-        for text in [
-            "4",
-            "[64:8,128:2,256:4,512:2,1024:4,>:1]",
-            "[128:8,256:16,512:1,2048:8,>:2]",
-            "[1:8]",
-            "[16384:8]",
-            "[16384:0,32768:2]",
-            "[1:4,64:2]",
-            "[1:4,8192:2,>:1]",
-            "[1:4,4096:2,16384:1,>:1]",
-        ] {
-            let written = config(text).to_string();
-            assert_eq!(written, format!("roundup_power2_divisions:{text}"));
-        }
-    }
 }

@@ -1,7 +1,15 @@
-//! Tests of the text form as a whole.
+//! Tests of the configuration.
 
+mod env;
+mod formats;
 mod properties;
+mod roundup;
+mod text;
 mod values;
+
+use super::{Config, ConfigError};
+
+const MIB: u64 = 1 << 20;
 
 /// A text that uses every key and every form of value.
 const FULL: &str = "backend:native,large_segment_size_mb:25,max_split_size_mb:40,\
@@ -14,3 +22,16 @@ const FULL: &str = "backend:native,large_segment_size_mb:25,max_split_size_mb:40
     pinned_use_background_threads:True,pinned_free_catch_all:True,memory_limit:40G,\
     elastic_setting:quick,elastic_largest_chunk_mb:32,elastic_slack:0.015,elastic_recycling:False,\
     never_block:True,lend_across_streams:True,caching:False";
+
+fn config(text: &str) -> Config {
+    text.parse().unwrap()
+}
+
+fn error(text: &str) -> ConfigError {
+    text.parse::<Config>().unwrap_err()
+}
+
+/// The rule for a whole number of MiB.
+fn mebibytes(least: u64) -> String {
+    format!("a whole number of MiB from {least} to 17592186044415")
+}

@@ -1,137 +1,78 @@
-//! The values of a configuration, to text and back.
+//! Reads a configuration from text and writes it.
 
-use super::elastic::ElasticSetting;
-use super::error::{ConfigError, Fault, Problem};
-use super::number::{
-    decimal, mebibytes, mebibytes_text, size_text, size_with_unit, thousandths, thousandths_text, whole,
-};
-use super::parse::{ConfigEntry, Value, parse};
-use super::reserve::AddressReserve;
-use super::roundup::Roundup;
-use super::rule::holds;
-use super::{Config, Key, Rule};
+use std::fmt;
+use std::str::FromStr;
 
-/// Sets on `config` what `text` says; after an error it is half set. `unknown` is told of every key that there is not.
-pub(super) fn apply(
-    config: &mut Config,
-    text: &str,
-    unknown: impl FnMut(Fault) -> Result<(), Fault>,
-) -> Result<(), ConfigError> {
-    let located = |fault| ConfigError::in_text(fault, text);
-    let entries = parse(text, unknown).map_err(located)?;
-    // The size of large segments bounds other values, wherever in the text it stands.
-    let (first, rest): (Vec<_>, Vec<_>) = entries.iter().partition(|entry| entry.key == Key::LargeSegment);
-    for entry in first.into_iter().chain(rest) {
-        apply_entry(config, entry, text).map_err(located)?;
+use super::parse::{ConfigEntry, parse};
+use super::{Config, ConfigError, KEYS, Roundup};
+
+impl Config {
+    /// Sets what `text` says.
+    ///
+    /// As in PyTorch, `max_split_size_mb`, `max_non_split_rounding_mb`, `garbage_collection_threshold` and
+    /// `roundup_power2_divisions` return to their defaults unless `text` names them. All other keys keep their values.
+    /// After an error nothing has changed.
+    pub fn update(&mut self, text: &str) -> Result<(), ConfigError> {
+        self.try_update(text, None).map_err(|error| error.in_text(text))
     }
-    Ok(())
+
+    /// Sets what `text` says, and skips unknown keys.
+    ///
+    /// Use it for text that PyTorch has accepted, so that a key of a newer PyTorch does not stop a program. The skipped
+    /// keys are returned, each as the error of [`update`](Self::update). Other mistakes are still errors.
+    pub fn update_known(&mut self, text: &str) -> Result<Vec<ConfigError>, ConfigError> {
+        let mut skipped = Vec::new();
+        self.try_update(text, Some(&mut skipped)).map_err(|error| error.in_text(text))?;
+        Ok(skipped.into_iter().map(|error| error.in_text(text)).collect())
+    }
+
+    fn try_update(&mut self, text: &str, skipped: Option<&mut Vec<ConfigError>>) -> Result<(), ConfigError> {
+        let mut entries = parse(text, skipped)?;
+        // The size of large segments bounds other values, wherever it stands in the text.
+        entries.sort_by_key(|entry| entry.key.name() != "large_segment_size_mb");
+        let mut updated = Self {
+            max_split_bytes: Self::DEFAULT.max_split_bytes,
+            max_non_split_rounding: Self::DEFAULT.max_non_split_rounding,
+            gc_threshold: Self::DEFAULT.gc_threshold,
+            roundup: Self::DEFAULT.roundup,
+            ..self.clone()
+        };
+        entries.iter().try_for_each(|entry| updated.apply(entry))?;
+        *self = updated.normalise();
+        Ok(())
+    }
+
+    fn apply(&mut self, entry: &ConfigEntry) -> Result<(), ConfigError> {
+        let ConfigEntry { key, value, pairs, .. } = entry;
+        // Every other key refuses the text of a list.
+        if let (Roundup::KEY, Some(pairs)) = (key.name(), pairs) {
+            self.roundup = Roundup::from_list(pairs)?;
+        } else if (key.set)(self, &value.text).is_none() || !(key.is_allowed)(self) {
+            return Err(key.refuse(&value.text, self).at(&value.span));
+        }
+        Ok(())
+    }
 }
 
-/// Sets what one entry says.
-fn apply_entry(config: &mut Config, entry: &ConfigEntry, text: &str) -> Result<(), Fault> {
-    let key = entry.key;
-    match (&entry.value, key) {
-        (Value::Word(word), _) => {
-            if set(config, key, &word.text).is_some() && holds(config, key) {
-                return Ok(());
+impl FromStr for Config {
+    type Err = ConfigError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let mut config = Self::default();
+        config.update(text)?;
+        Ok(config)
+    }
+}
+
+impl fmt::Display for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut comma = "";
+        for key in KEYS {
+            if let Some(value) = (key.text)(self) {
+                write!(f, "{comma}{}:{value}", key.name())?;
+                comma = ",";
             }
-            Err(Fault::invalid(key, word, Rule::of(key, config)))
         }
-        (Value::List { pairs, .. }, Key::Roundup) => {
-            config.roundup = Roundup::from_list(pairs)?;
-            Ok(())
-        }
-        (Value::List { span, .. }, _) => {
-            let value = text[span.clone()].split_whitespace().collect();
-            let rule = Rule::of(key, config);
-            Err(Fault::new(Problem::Invalid { key, value, rule }, span))
-        }
+        Ok(())
     }
-}
-
-/// Sets the value of `key` to what `word` says; `None` if it says nothing of the key's type.
-fn set(config: &mut Config, key: Key, word: &str) -> Option<()> {
-    match key {
-        Key::Backend => (word == "native").then_some(())?,
-        Key::LargeSegment => config.large_segment_bytes = mebibytes(word)?,
-        Key::MaxSplit => config.max_split_bytes = Some(mebibytes(word)?),
-        Key::MaxNonSplitRounding => config.max_non_split_rounding_bytes = Some(mebibytes(word)?),
-        Key::GcThreshold => config.gc_threshold = Some(decimal(word)?),
-        Key::Roundup => config.roundup = Roundup::read(word)?,
-        Key::ExpandableSegments => config.expandable_segments = switch(word)?,
-        Key::AddressReserve => config.reserve = Some(AddressReserve::read(word)?),
-        Key::ReleaseLock => config.release_lock_on_malloc = switch(word)?,
-        Key::MemoryFraction => config.memory_fraction = Some(decimal(word)?),
-        Key::ThrowOnDriverOom => config.throw_on_driver_oom = switch(word)?,
-        Key::CaptureReuse => config.graph_capture_record_stream_reuse = switch(word)?,
-        Key::PinnedHostRegister => config.pinned_use_host_register = switch(word)?,
-        Key::PinnedThreads => config.pinned_register_threads = whole(word)?.try_into().ok()?,
-        Key::PinnedReserve => config.pinned_reserve_segment_bytes = Some(mebibytes(word)?),
-        Key::PinnedBackground => config.pinned_use_background_threads = switch(word)?,
-        Key::PinnedCatchAll => config.pinned_free_catch_all = switch(word)?,
-        Key::MemoryLimit => {
-            config.memory_limit = Some(whole(word).or_else(|| size_with_unit(word))?);
-        }
-        Key::ElasticSetting => config.elastic_setting = ElasticSetting::read(word)?,
-        Key::ElasticLargestChunk => config.elastic_largest_chunk_bytes = Some(mebibytes(word)?),
-        Key::ElasticSlack => config.elastic_slack_thousandths = Some(thousandths(word)?),
-        Key::ElasticRecycling => config.elastic_recycling = switch(word)?,
-        Key::NeverBlock => config.never_block = switch(word)?,
-        Key::LendAcrossStreams => config.lend_across_streams = switch(word)?,
-        Key::Caching => config.caching = switch(word)?,
-    }
-    Some(())
-}
-
-/// The value of `key` in words that [`set`] reads, or `None` where it is the default.
-pub(super) fn value(config: &Config, key: Key) -> Option<String> {
-    let default = Config::default();
-    let changed = |value: bool, usual: bool| (value != usual).then(|| switch_text(value));
-    let on = |value: bool| changed(value, false);
-    match key {
-        Key::Backend => None,
-        Key::LargeSegment => (config.large_segment_bytes != default.large_segment_bytes)
-            .then(|| mebibytes_text(config.large_segment_bytes)),
-        Key::MaxSplit => config.max_split_bytes.map(mebibytes_text),
-        Key::MaxNonSplitRounding => config.max_non_split_rounding_bytes.map(mebibytes_text),
-        Key::GcThreshold => config.gc_threshold.map(|value| value.to_string()),
-        Key::Roundup => (config.roundup != default.roundup).then(|| config.roundup.to_string()),
-        Key::ExpandableSegments => on(config.expandable_segments),
-        Key::AddressReserve => config.reserve.map(|value| value.to_string()),
-        Key::ReleaseLock => on(config.release_lock_on_malloc),
-        Key::MemoryFraction => config.memory_fraction.map(|value| value.to_string()),
-        Key::ThrowOnDriverOom => on(config.throw_on_driver_oom),
-        Key::CaptureReuse => on(config.graph_capture_record_stream_reuse),
-        Key::PinnedHostRegister => on(config.pinned_use_host_register),
-        Key::PinnedThreads => (config.pinned_register_threads != default.pinned_register_threads)
-            .then(|| config.pinned_register_threads.to_string()),
-        Key::PinnedReserve => config.pinned_reserve_segment_bytes.map(mebibytes_text),
-        Key::PinnedBackground => on(config.pinned_use_background_threads),
-        Key::PinnedCatchAll => on(config.pinned_free_catch_all),
-        Key::MemoryLimit => config.memory_limit.map(size_text),
-        Key::ElasticSetting => {
-            (config.elastic_setting != default.elastic_setting).then(|| config.elastic_setting.to_string())
-        }
-        Key::ElasticLargestChunk => config.elastic_largest_chunk_bytes.map(mebibytes_text),
-        Key::ElasticSlack => config.elastic_slack_thousandths.map(thousandths_text),
-        Key::ElasticRecycling => changed(config.elastic_recycling, default.elastic_recycling),
-        Key::NeverBlock => on(config.never_block),
-        Key::LendAcrossStreams => on(config.lend_across_streams),
-        Key::Caching => changed(config.caching, default.caching),
-    }
-}
-
-/// Reads a switch, by the letter: `true` is a mistake here as it is in PyTorch.
-fn switch(word: &str) -> Option<bool> {
-    match word {
-        "True" => Some(true),
-        "False" => Some(false),
-        _ => None,
-    }
-}
-
-/// Writes a switch.
-fn switch_text(value: bool) -> String {
-    let word = if value { "True" } else { "False" };
-    word.to_owned()
 }

@@ -117,21 +117,3 @@ fn a_setting_of_the_reference_can_be_pasted() {
         }
     }
 }
-
-#[test]
-fn a_mistake_at_any_place_is_found_at_a_place_in_the_text() {
-    let right = "max_split_size_mb:64,roundup_power2_divisions:[64:8,>:2],caching:True";
-    assert!(right.parse::<Config>().is_ok());
-    for (at, _) in right.char_indices() {
-        for wrong in ["", "x", ":", ",", "[", "]", "é", "-"] {
-            let text = format!("{}{wrong}{}", &right[..at], &right[at + 1..]);
-            let Err(error) = text.parse::<Config>() else {
-                continue;
-            };
-            let span = error.span().unwrap();
-            assert!(span.start < span.end && span.end <= text.len(), "{text}");
-            assert!(text.is_char_boundary(span.start), "{text}");
-            assert!(error.to_string().contains('^'), "{error}");
-        }
-    }
-}

@@ -1,23 +1,31 @@
 //! What each key accepts, refuses and sets.
 
-use super::FULL;
-use crate::config::roundup::Roundup;
-use crate::config::{AddressReserve, Config, ElasticSetting, Key, Problem, Rule};
+use super::{FULL, MIB, config, error, mebibytes};
+use crate::config::{AddressReserve, Config, ElasticSetting, KEYS, Roundup};
 
-const MIB: u64 = 1 << 20;
+/// Asserts that the first key of `text` refuses `value`, with the values allowed.
+#[track_caller]
+fn refuses(text: &str, value: &str, rule: &str) {
+    let (key, _) = text.split_once(':').unwrap();
+    let message = match value {
+        "" => format!("{key}: the value is missing; use {rule}"),
+        _ => format!("{key}: '{value}' is not allowed; use {rule}"),
+    };
+    assert_eq!(error(text).message(), message, "{text}");
+}
 
-fn refused(text: &str) -> (Key, String, Rule) {
-    let error = text.parse::<Config>().unwrap_err();
-    match error.problem().clone() {
-        Problem::Invalid { key, value, rule } => (key, value, rule),
-        other => panic!("{text}: {other}"),
+/// Asserts that `key` refuses each of `values`.
+#[track_caller]
+fn refuses_all(key: &str, values: &[&str], rule: &str) {
+    for value in values {
+        refuses(&format!("{key}:{value}"), value, rule);
     }
 }
 
 /// `AllocatorConfig_test`: every key reaches its value.
 #[test]
 fn every_key_reaches_its_value() {
-    let config: Config = FULL.parse().unwrap();
+    let config = config(FULL);
     assert_eq!(config.large_segment_bytes(), 25 * MIB);
     assert_eq!(config.max_split_bytes(), Some(40 * MIB));
     assert_eq!(config.max_non_split_rounding_bytes(), 30 * MIB);
@@ -44,41 +52,15 @@ fn every_key_reaches_its_value() {
     assert!(!config.caching());
 }
 
-#[test]
-fn the_written_form_uses_the_first_spelling_and_leaves_the_backend_out() {
-    let written = FULL.parse::<Config>().unwrap().to_string();
-    let expected = FULL
-        .replace("backend:native,", "")
-        .replace("_on_hipmalloc", "_on_cudamalloc")
-        .replace("use_hip_host", "use_cuda_host");
-    assert_eq!(written, expected);
-    assert_eq!(Config::default().to_string(), "");
-}
-
-#[test]
-fn both_vendors_spellings_are_one_key() {
-    for key in Key::ALL.iter().filter(|key| key.spellings().len() > 1) {
-        let by_spelling = key.spellings().iter().map(|name| format!("{name}:True").parse::<Config>().unwrap());
-        for config in by_spelling {
-            assert_eq!(config.to_string(), format!("{key}:True"));
-        }
-    }
-}
-
 /// S19: the large segment is more than 10 MiB, and the floor of the two sizes that limit splitting.
 #[test]
 fn s19_the_large_segment_bounds_what_limits_splitting() {
-    let least = |least| Rule::Mebibytes { least };
-    for (text, key, value, rule) in [
-        ("large_segment_size_mb:10", Key::LargeSegment, "10", least(11)),
-        ("max_split_size_mb:19", Key::MaxSplit, "19", least(20)),
-        ("max_non_split_rounding_mb:19", Key::MaxNonSplitRounding, "19", least(20)),
-        ("max_split_size_mb:20,large_segment_size_mb:25", Key::MaxSplit, "20", least(25)),
-        ("max_non_split_rounding_mb:24,large_segment_size_mb:25", Key::MaxNonSplitRounding, "24", least(25)),
-    ] {
-        assert_eq!(refused(text), (key, value.to_owned(), rule), "{text}");
-    }
-    let config: Config = "max_split_size_mb:11,large_segment_size_mb:11".parse().unwrap();
+    refuses("large_segment_size_mb:10", "10", &mebibytes(11));
+    refuses("max_split_size_mb:19", "19", &mebibytes(20));
+    refuses("max_non_split_rounding_mb:19", "19", &mebibytes(20));
+    refuses("max_split_size_mb:20,large_segment_size_mb:25", "20", &mebibytes(25));
+    refuses("max_non_split_rounding_mb:24,large_segment_size_mb:25", "24", &mebibytes(25));
+    let config = config("max_split_size_mb:11,large_segment_size_mb:11");
     assert_eq!(config.max_split_bytes(), Some(11 * MIB));
     assert_eq!(config.max_non_split_rounding_bytes(), 11 * MIB);
 }
@@ -86,7 +68,7 @@ fn s19_the_large_segment_bounds_what_limits_splitting() {
 /// M15: the fraction is of the device's memory, and 1 is no limit.
 #[test]
 fn m15_the_lower_limit_counts() {
-    let limit = |text: &str| text.parse::<Config>().unwrap().limit_bytes(80 << 30);
+    let limit = |text| config(text).limit_bytes(80 << 30);
     assert_eq!(limit(""), None);
     assert_eq!(limit("per_process_memory_fraction:1.0"), None);
     assert_eq!(limit("per_process_memory_fraction:0"), Some(0));
@@ -100,105 +82,121 @@ fn m15_the_lower_limit_counts() {
 /// M16: the threshold is strictly between 0 and 1.
 #[test]
 fn m16_the_threshold_excludes_both_ends() {
-    for value in ["0", "1", "1.2", "-0.5", "nan", "0.8x"] {
-        let text = format!("garbage_collection_threshold:{value}");
-        let expected = (Key::GcThreshold, value.to_owned(), Rule::OpenFraction);
-        assert_eq!(refused(&text), expected);
-    }
+    let values = ["0", "1", "1.2", "-0.5", "nan", "0.8x"];
+    refuses_all("garbage_collection_threshold", &values, "a number above 0 and below 1, such as 0.8");
 }
 
 /// M21 and all other switches: exactly `True` or `False`.
 #[test]
 fn m21_switches_are_spelt_exactly() {
-    let config = Config::default();
-    let switches = Key::ALL.iter().filter(|key| Rule::of(**key, &config) == Rule::Switch);
+    let switches = KEYS.iter().filter(|key| (key.rule)(&Config::default()) == "True or False");
+    assert_eq!(switches.clone().count(), 11);
     for key in switches {
-        for value in ["true", "FALSE", "1", "0", "yes", "none", "", "[]", "[a:True]"] {
-            let text = format!("{key}:{value}");
-            assert_eq!(refused(&text), (*key, value.to_owned(), Rule::Switch));
-        }
+        let values = ["true", "FALSE", "1", "0", "yes", "none", "", "[]", "[a:True]"];
+        refuses_all(key.name(), &values, "True or False");
     }
 }
 
-/// X2: what the reference ignores with a warning is refused.
+/// X2: PyTorch ignores these values with a warning.
 #[test]
 fn x2_a_bad_reserve_is_refused() {
-    for value in ["abc", "G", "-1", "0", "40", "1e20G", "12X", ""] {
-        let value = value.to_owned();
-        let expected = (Key::AddressReserve, value.clone(), Rule::AddressReserve);
-        assert_eq!(refused(&format!("{}:{value}", Key::AddressReserve)), expected);
-    }
+    let rule = "a fraction of the device's memory above 0 and up to 1.125, such as 0.5, \
+                or a size with K, M or G, such as 40G";
+    let values = ["abc", "G", "-1", "0", "0G", "40", "1e20G", "12X", "inf", ""];
+    refuses_all("expandable_segments_reserve", &values, rule);
 }
 
 /// `test_allocator_settings` and its neighbours: what is refused, and why.
 #[test]
 fn values_out_of_range_are_refused() {
-    for (text, key, rule) in [
-        ("max_split_size_mb:2", Key::MaxSplit, Rule::Mebibytes { least: 20 }),
-        ("max_split_size_mb:17592186044416", Key::MaxSplit, Rule::Mebibytes { least: 20 }),
-        ("garbage_collection_threshold:1.2", Key::GcThreshold, Rule::OpenFraction),
-        ("release_lock_on_cudamalloc:none", Key::ReleaseLock, Rule::Switch),
-        ("pinned_use_cuda_host_register:none", Key::PinnedHostRegister, Rule::Switch),
-        ("pinned_num_register_threads:none", Key::PinnedThreads, Rule::Threads),
-        ("pinned_num_register_threads:3", Key::PinnedThreads, Rule::Threads),
-        ("pinned_num_register_threads:1024", Key::PinnedThreads, Rule::Threads),
-        ("pinned_num_register_threads:4294967297", Key::PinnedThreads, Rule::Threads),
-        ("pinned_reserve_segment_size_mb:0", Key::PinnedReserve, Rule::Mebibytes { least: 1 }),
-        ("memory_limit:0", Key::MemoryLimit, Rule::Size),
-        ("memory_limit:4T", Key::MemoryLimit, Rule::Size),
-        ("memory_limit:99999999999999999999", Key::MemoryLimit, Rule::Size),
-        ("roundup_power2_divisions:3", Key::Roundup, Rule::Divisions),
-        ("roundup_power2_divisions:0", Key::Roundup, Rule::Divisions),
-        ("roundup_power2_divisions:4294967296", Key::Roundup, Rule::Divisions),
-        ("roundup_power2_divisions:[64:3]", Key::Roundup, Rule::IntervalDivisions),
-        ("roundup_power2_divisions:[64:]", Key::Roundup, Rule::IntervalDivisions),
-        ("roundup_power2_divisions:[3:4]", Key::Roundup, Rule::Interval),
-        ("roundup_power2_divisions:[0:4]", Key::Roundup, Rule::Interval),
-        ("backend:cudaMallocAsync", Key::Backend, Rule::Backend),
-        ("backend:hipMallocAsync", Key::Backend, Rule::Backend),
-        ("backend:other", Key::Backend, Rule::Backend),
-    ] {
-        let (refused_key, _, refused_rule) = refused(text);
-        assert_eq!((refused_key, refused_rule), (key, rule), "{text}");
-    }
-    assert!("foo:1,bar:2".parse::<Config>().is_err());
+    let divisions = "a power of two up to 2147483648, or a list such as [64:8,128:4,>:2]";
+    refuses_all("max_split_size_mb", &["2", "17592186044416"], &mebibytes(20));
+    refuses_all("pinned_reserve_segment_size_mb", &["0"], &mebibytes(1));
+    refuses_all("elastic_largest_chunk_mb", &["1"], &mebibytes(2));
+    let threads = ["none", "3", "1024", "4294967297"];
+    refuses_all("pinned_num_register_threads", &threads, "a power of two from 1 to 128");
+    let sizes = ["0", "4T", "99999999999999999999"];
+    refuses_all("memory_limit", &sizes, "a size above 0, in bytes or with K, M or G, such as 40G");
+    refuses_all("roundup_power2_divisions", &["3", "0", "4294967296"], divisions);
+    let interval = "a power of two in MiB, or > for all larger sizes";
+    refuses("roundup_power2_divisions:[3:4]", "3", interval);
+    refuses("roundup_power2_divisions:[0:4]", "0", interval);
+    let steps = "0 or a power of two up to 2147483648";
+    refuses("roundup_power2_divisions:[64:3]", "3", steps);
+    refuses("roundup_power2_divisions:[64:]", "", steps);
+    refuses_all("elastic_setting", &["fast"], "default, compact or quick");
+    let slack = "a number from 0 to 0.999 with at most three decimals, such as 0.02";
+    refuses_all("elastic_slack", &["1", "0.0001", ".5"], slack);
+    let native = "native, or leave the key out: Cachette has its own cache";
+    refuses_all("backend", &["cudaMallocAsync", "hipMallocAsync", "other"], native);
 }
 
 #[test]
-fn another_backend_is_told_what_there_is_instead() {
-    let error = "backend:cudaMallocAsync".parse::<Config>().unwrap_err();
-    assert!(error.to_string().starts_with(
-        "at byte 8: backend: 'cudaMallocAsync' is not allowed; \
-         use native, or leave the key out: Cachette has its own cache\n"
-    ));
+fn the_builder_obeys_the_same_rules() {
+    let builder = Config::builder;
+    for (builder, refused) in [
+        (builder().large_segment_bytes(10 << 20), "large_segment_size_mb: '10'"),
+        (builder().large_segment_bytes((20 << 20) + 1), "large_segment_size_mb: '20971521 bytes'"),
+        (builder().max_split_bytes(19 << 20), "max_split_size_mb: '19'"),
+        (builder().max_non_split_rounding_bytes(0), "max_non_split_rounding_mb: '0'"),
+        (builder().elastic_largest_chunk_bytes(1 << 20), "elastic_largest_chunk_mb: '1'"),
+        (builder().elastic_slack_thousandths(1000), "elastic_slack: '1'"),
+        (builder().gc_threshold(0.0), "garbage_collection_threshold: '0'"),
+        (builder().gc_threshold(f64::NAN), "garbage_collection_threshold: 'NaN'"),
+        (builder().roundup_divisions([3; 16]), "roundup_power2_divisions: '3'"),
+        (builder().memory_fraction(1.1), "per_process_memory_fraction: '1.1'"),
+        (builder().memory_fraction(f64::NAN), "per_process_memory_fraction: 'NaN'"),
+        (builder().memory_limit(0), "memory_limit: '0G'"),
+        (builder().pinned_register_threads(0), "pinned_num_register_threads: '0'"),
+        (builder().pinned_register_threads(256), "pinned_num_register_threads: '256'"),
+        (builder().pinned_reserve_segment_bytes(0), "pinned_reserve_segment_size_mb: '0'"),
+        (builder().expandable_segments_reserve(AddressReserve::Fraction(2.0)), "expandable_segments_reserve: '2'"),
+        (builder().expandable_segments_reserve(AddressReserve::Bytes(0)), "expandable_segments_reserve: '0G'"),
+    ] {
+        let error = builder.build().unwrap_err();
+        assert_eq!(error.span(), None);
+        assert!(error.to_string().starts_with(&format!("{refused} is not allowed; use ")), "{error}");
+    }
+    let large = builder().large_segment_bytes(25 << 20);
+    let error = large.max_split_bytes((20 << 20) + 1).build().unwrap_err();
+    assert_eq!(error.to_string(), format!("max_split_size_mb: '20971521 bytes' is not allowed; use {}", mebibytes(25)));
+}
+
+#[test]
+fn the_builder_starts_from_any_configuration() {
+    let same = Config::builder().max_non_split_rounding_bytes(20 << 20).memory_fraction(1.0).build();
+    assert_eq!(same, Ok(Config::default()));
+    let changed = config("memory_limit:4G,never_block:True").to_builder().memory_limit(None).build().unwrap();
+    assert_eq!(changed.to_string(), "never_block:True");
 }
 
 /// `test_allocator_settings`: four settings return to their defaults, the others stay.
 #[test]
 fn an_update_resets_four_settings_and_keeps_the_rest() {
-    let mut config: Config = FULL.parse().unwrap();
-    config.update("").unwrap();
-    assert_eq!(config.max_split_bytes(), None);
-    assert_eq!(config.max_non_split_rounding_bytes(), 25 * MIB);
-    assert_eq!(config.gc_threshold(), None);
-    assert_eq!(config.roundup_divisions(), &[0; 16]);
+    let mut updated = config(FULL);
+    updated.update("").unwrap();
+    assert_eq!(updated.max_split_bytes(), None);
+    assert_eq!(updated.max_non_split_rounding_bytes(), 25 * MIB);
+    assert_eq!(updated.gc_threshold(), None);
+    assert_eq!(updated.roundup_divisions(), &[0; 16]);
 
-    let mut kept: Config = FULL.parse().unwrap();
-    kept.max_split_bytes = None;
-    kept.max_non_split_rounding_bytes = None;
-    kept.gc_threshold = None;
-    kept.roundup = Roundup::default();
-    assert_eq!(config, kept);
+    let reset = Config {
+        max_split_bytes: None,
+        max_non_split_rounding: None,
+        gc_threshold: None,
+        roundup: Roundup::default(),
+        ..config(FULL)
+    };
+    assert_eq!(updated, reset);
 
-    config.update("expandable_segments:False,max_split_size_mb:25").unwrap();
-    assert!(!config.expandable_segments());
-    assert_eq!(config.max_split_bytes(), Some(25 * MIB));
+    updated.update("expandable_segments:False,max_split_size_mb:25").unwrap();
+    assert!(!updated.expandable_segments());
+    assert_eq!(updated.max_split_bytes(), Some(25 * MIB));
 }
 
 #[test]
 fn an_update_that_fails_changes_nothing() {
-    let before: Config = FULL.parse().unwrap();
-    let mut config = before.clone();
-    assert!(config.update("caching:True,max_split_size_mb:24").is_err());
-    assert_eq!(config, before);
+    let mut updated = config(FULL);
+    assert!(updated.update("caching:True,max_split_size_mb:24").is_err());
+    assert_eq!(updated, config(FULL));
 }

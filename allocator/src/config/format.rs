@@ -1,0 +1,101 @@
+//! The formats of values: how each is read, written and limited.
+
+use super::number::{
+    MAX_MEBIBYTES, MEBIBYTE, decimal, mebibytes, mebibytes_text, size_text, size_with_unit, thousandths,
+    thousandths_text, whole,
+};
+
+/// How the values of a key are read, written and limited.
+///
+/// The size of large segments is an argument of `allows` and `rule` because it is the lower bound of some values.
+pub(super) struct Format<T> {
+    /// Reads a word; `None` if it has another form.
+    pub(super) read: fn(&str) -> Option<T>,
+    pub(super) write: fn(T) -> String,
+    pub(super) allows: fn(T, u64) -> bool,
+    /// The allowed values; completes the sentence "use …".
+    pub(super) rule: fn(u64) -> String,
+}
+
+impl<T> Format<T> {
+    /// Writes `value`, unless it is `default` or `None`.
+    pub(super) fn text<V: Into<Option<T>> + PartialEq>(&self, value: V, default: &V) -> Option<String> {
+        if value == *default { None } else { value.into().map(self.write) }
+    }
+
+    /// Whether `value` is allowed; `None` always is.
+    pub(super) fn is_allowed(&self, value: impl Into<Option<T>>, large_segment: u64) -> bool {
+        value.into().is_none_or(|value| (self.allows)(value, large_segment))
+    }
+}
+
+/// Only these two spellings, as in PyTorch.
+pub(super) const SWITCH: Format<bool> = Format {
+    read: |word| match word {
+        "True" => Some(true),
+        "False" => Some(false),
+        _ => None,
+    },
+    write: |on| if on { "True" } else { "False" }.into(),
+    allows: |_, _| true,
+    rule: |_| "True or False".into(),
+};
+
+/// A whole number of MiB, at least `LEAST`.
+pub(super) const fn mebibytes_from<const LEAST: u64>() -> Format<u64> {
+    Format {
+        read: mebibytes,
+        write: mebibytes_text,
+        allows: |bytes, _| is_mebibytes(bytes, LEAST * MEBIBYTE),
+        rule: |_| mebibytes_rule(LEAST * MEBIBYTE),
+    }
+}
+
+/// A whole number of MiB, at least the size of large segments.
+pub(super) const MEBIBYTES_FROM_LARGE_SEGMENT: Format<u64> =
+    Format { read: mebibytes, write: mebibytes_text, allows: is_mebibytes, rule: mebibytes_rule };
+
+fn is_mebibytes(bytes: u64, least: u64) -> bool {
+    bytes.is_multiple_of(MEBIBYTE) && bytes / MEBIBYTE >= least / MEBIBYTE
+}
+
+fn mebibytes_rule(least: u64) -> String {
+    format!("a whole number of MiB from {} to {MAX_MEBIBYTES}", least / MEBIBYTE)
+}
+
+pub(super) const OPEN_FRACTION: Format<f64> = Format {
+    read: decimal,
+    write: |fraction| fraction.to_string(),
+    allows: |fraction, _| fraction > 0.0 && fraction < 1.0,
+    rule: |_| "a number above 0 and below 1, such as 0.8".into(),
+};
+
+pub(super) const CLOSED_FRACTION: Format<f64> = Format {
+    read: decimal,
+    write: |fraction| fraction.to_string(),
+    allows: |fraction, _| (0.0..=1.0).contains(&fraction),
+    rule: |_| "a number from 0 to 1, such as 0.5".into(),
+};
+
+/// A fraction below 1, stored in thousandths.
+pub(super) const THOUSANDTHS: Format<u64> = Format {
+    read: thousandths,
+    write: thousandths_text,
+    allows: |thousandths, _| thousandths < 1000,
+    rule: |_| "a number from 0 to 0.999 with at most three decimals, such as 0.02".into(),
+};
+
+pub(super) const THREADS: Format<u32> = Format {
+    read: |word| whole(word)?.try_into().ok(),
+    write: |threads| threads.to_string(),
+    allows: |threads, _| threads.is_power_of_two() && threads <= 128,
+    rule: |_| "a power of two from 1 to 128".into(),
+};
+
+/// A number of bytes, with or without a unit.
+pub(super) const SIZE: Format<u64> = Format {
+    read: |word| whole(word).or_else(|| size_with_unit(word)),
+    write: size_text,
+    allows: |bytes, _| bytes > 0,
+    rule: |_| "a size above 0, in bytes or with K, M or G, such as 40G".into(),
+};

@@ -1,0 +1,90 @@
+//! The macro behind the table of keys.
+
+/// Generates [`Config`](super::Config) with its default and getters, the setters of its builder, the list of keys, and
+/// the table in the documentation.
+macro_rules! settings {
+    ($(
+        $(#[$doc:meta])*
+        $vis:vis $field:ident: $type:ident $(<$inner:ident>)? = $default:expr,
+            $name:literal $(| $alias:literal)*: $format:expr, $values:literal, $shown:literal;
+    )*) => {
+        /// How the allocator behaves.
+        ///
+        /// Every value is one that its key allows. The text form names only what differs from the default, and parses
+        /// to the same configuration.
+        ///
+        /// ```
+        /// # use cachette::config::Config;
+        /// let config: Config = "expandable_segments:True, max_split_size_mb:64".parse()?;
+        /// assert!(config.expandable_segments());
+        /// assert_eq!(config.max_split_bytes(), Some(64 << 20));
+        /// assert_eq!(config.to_string(), "max_split_size_mb:64,expandable_segments:True");
+        /// # Ok::<(), cachette::config::ConfigError>(())
+        /// ```
+        ///
+        /// | key | value | default |
+        /// |---|---|---|
+        /// | `backend` | only `native` | `native` |
+        $(#[doc = concat!("| `", $name, "`" $(, ", `", $alias, "`")*, " | ", $values, " | ", $shown, " |")])*
+        ///
+        /// A switch is exactly `True` or `False`. Two spellings in one row are the same key. The keys from
+        /// `memory_limit` on exist only in Cachette. PyTorch's `expandable_segments_reserve_by_class` is an error,
+        /// because Cachette has no stream classes. Each getter describes its key.
+        #[derive(Clone, Debug, PartialEq)]
+        pub struct Config {
+            $($field: $type $(<$inner>)?,)*
+        }
+
+        impl Config {
+            const DEFAULT: Self = Self { $($field: $default,)* };
+
+            $(
+                $(#[$doc])*
+                #[doc = concat!("\n\nThe key is `", $name, "`.")]
+                #[must_use]
+                $vis const fn $field(&self) -> $type $(<$inner>)? {
+                    self.$field
+                }
+            )*
+        }
+
+        impl Default for Config {
+            fn default() -> Self {
+                Self::DEFAULT
+            }
+        }
+
+        impl ConfigBuilder {
+            $(
+                $(#[$doc])*
+                $vis fn $field(mut self, value: $crate::config::table::argument!($type $(<$inner>)?)) -> Self {
+                    self.config.$field = value.into();
+                    self
+                }
+            )*
+        }
+
+        /// Every key, in the order in which a configuration is written.
+        static KEYS: &[ConfigKey] = &[
+            BACKEND,
+            $(ConfigKey {
+                spellings: &[$name $(, $alias)*],
+                set: |config, word| {
+                    config.$field = ($format.read)(word)?.into();
+                    Some(())
+                },
+                text: |config| $format.text(config.$field, &Config::DEFAULT.$field),
+                is_allowed: |config| $format.is_allowed(config.$field, config.large_segment_bytes),
+                rule: |config| ($format.rule)(config.large_segment_bytes),
+            },)*
+        ];
+    };
+}
+
+/// The type of a setter's argument: an optional field also accepts a plain value.
+macro_rules! argument {
+    (Option<$inner:ident>) => { impl Into<Option<$inner>> };
+    ($type:ident) => { $type };
+}
+
+pub(super) use {argument, settings};

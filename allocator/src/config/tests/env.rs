@@ -1,0 +1,83 @@
+//! What the environment sets.
+
+use crate::config::{Config, ConfigError};
+
+fn read(variables: &[(&str, &str)]) -> Result<Config, ConfigError> {
+    Config::from_lookup(|wanted| {
+        variables.iter().find(|(name, _)| *name == wanted).map(|(_, value)| (*value).to_owned())
+    })
+}
+
+#[test]
+fn one_variable_is_read_and_cachettes_first() {
+    assert_eq!(read(&[]), Ok(Config::default()));
+    let all = [
+        ("PYTORCH_ALLOC_CONF", "nonsense"),
+        ("PYTORCH_HIP_ALLOC_CONF", "nonsense"),
+        ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"),
+        ("CACHETTE_ALLOC_CONF", "never_block:True"),
+    ];
+    assert_eq!(read(&all).unwrap().to_string(), "never_block:True");
+    assert_eq!(read(&all[..3]).unwrap().to_string(), "expandable_segments:True");
+
+    let mut emptied = all;
+    emptied[3].1 = " ";
+    assert_eq!(read(&emptied).unwrap().to_string(), "expandable_segments:True");
+}
+
+#[test]
+fn the_first_of_pytorchs_variables_counts_even_if_empty() {
+    let both = [("PYTORCH_CUDA_ALLOC_CONF", ""), ("PYTORCH_ALLOC_CONF", "expandable_segments:True")];
+    assert_eq!(read(&both), Ok(Config::default()));
+    assert!(read(&both[1..]).unwrap().expandable_segments());
+}
+
+#[test]
+fn unknown_keys_of_pytorchs_variables_can_be_skipped() {
+    let read = |name: &'static str| {
+        let text = "pinned_future_key:[a:1,b:2],max_split_size_mb:64,future:7";
+        Config::read(move |wanted| (wanted == name).then(|| text.to_owned()))
+    };
+    let (config, skipped) = read("PYTORCH_ALLOC_CONF").unwrap();
+    assert_eq!(config.to_string(), "max_split_size_mb:64");
+    let said: Vec<String> = skipped.iter().map(ToString::to_string).collect();
+    assert!(said[0].starts_with("PYTORCH_ALLOC_CONF: at byte 0: there is no key 'pinned_future"));
+    assert!(said[1].contains("there is no key 'future'") && said.len() == 2);
+    let own = read("CACHETTE_ALLOC_CONF").unwrap_err();
+    assert_eq!(own.variable(), Some("CACHETTE_ALLOC_CONF"));
+}
+
+#[test]
+fn a_mistake_names_its_variable() {
+    let error = read(&[("PYTORCH_HIP_ALLOC_CONF", "caching:no")]).unwrap_err();
+    assert_eq!(error.variable(), Some("PYTORCH_HIP_ALLOC_CONF"));
+    assert!(error.to_string().starts_with("PYTORCH_HIP_ALLOC_CONF: at byte 8: caching: 'no' is not allowed"));
+}
+
+/// M23: any of three variables switches caching off.
+#[test]
+fn m23_the_environment_switches_caching_off() {
+    for name in ["CACHETTE_NO_MEMORY_CACHING", "PYTORCH_NO_CUDA_MEMORY_CACHING", "PYTORCH_NO_HIP_MEMORY_CACHING"] {
+        assert!(!read(&[(name, "1")]).unwrap().caching());
+        assert!(read(&[(name, "0")]).unwrap().caching());
+        assert!(read(&[(name, "")]).unwrap().caching());
+        let both = [(name, "1"), ("CACHETTE_ALLOC_CONF", "caching:True")];
+        assert!(!read(&both).unwrap().caching());
+    }
+}
+
+/// `test_allocator_memory_fraction_setting`: 0, 0.5 and 1 are good, -0.1 and 1.1 are not.
+#[test]
+fn m15_the_environment_sets_the_memory_fraction() {
+    let read = |value: &str| {
+        let text = format!("per_process_memory_fraction:{value}");
+        read(&[("PYTORCH_CUDA_ALLOC_CONF", text.as_str())])
+    };
+    assert_eq!(read("0").unwrap().memory_fraction(), Some(0.0));
+    assert_eq!(read("0.5").unwrap().memory_fraction(), Some(0.5));
+    assert_eq!(read("1").unwrap().memory_fraction(), None);
+    for value in ["-0.1", "1.1"] {
+        let error = read(value).unwrap_err().to_string();
+        assert!(error.contains("is not allowed; use a number from 0 to 1"), "{error}");
+    }
+}
