@@ -20,12 +20,12 @@ use crate::device_state::DeviceState;
 use crate::error::Error;
 use crate::heap::{Allocated, Guard, Heap, Request};
 use crate::heaps::Heaps;
+#[cfg(feature = "ipc")]
+use crate::ipc::import::IpcState;
 use crate::pinned::cache::PinnedCache;
 use crate::pool::Pools;
 use crate::pool::route::{self};
 use crate::retry::FoundBlock;
-#[cfg(target_os = "linux")]
-use crate::share::{Exports, Imports};
 use crate::size::TOO_LARGE;
 use crate::sleep::StagingStore;
 use crate::state::AllocatorState;
@@ -86,10 +86,8 @@ impl<D: Device> Allocator<D> {
                 launches: Mutex::default(),
                 slumbers: Mutex::default(),
                 store: StagingStore::default(),
-                #[cfg(target_os = "linux")]
-                exports: Exports::default(),
-                #[cfg(target_os = "linux")]
-                imports: Imports::default(),
+                #[cfg(feature = "ipc")]
+                ipc: IpcState::default(),
             }),
         }
     }

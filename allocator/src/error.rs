@@ -5,10 +5,10 @@
 use cachette_hal::{self as hal, Ordinal, StreamRef};
 
 use crate::human::Bytes;
+#[cfg(feature = "ipc")]
+use crate::ipc::IpcError;
 use crate::out_of_memory::OutOfMemory;
 use crate::pool::{PoolId, PoolProblem};
-#[cfg(target_os = "linux")]
-use crate::share::ShareProblem;
 use crate::source::SourceError;
 
 /// Why an allocator could not do what was asked.
@@ -111,9 +111,9 @@ pub enum Error {
     )]
     Forked,
     /// Memory cannot be shared with other processes, or not be opened.
-    #[cfg(target_os = "linux")]
+    #[cfg(feature = "ipc")]
     #[error("shared memory: {0}")]
-    Share(#[from] ShareProblem),
+    Ipc(#[from] IpcError),
     /// A device cannot reach the memory of another.
     #[error("device {peer} cannot reach the memory of device {device}; copy through the host")]
     PeerOutOfReach {

@@ -5,6 +5,7 @@ pub(crate) mod ancestors;
 pub(crate) mod asleep;
 pub(crate) mod copy;
 pub(crate) mod events;
+#[cfg(feature = "ipc")]
 pub(crate) mod export;
 pub(crate) mod free;
 pub(crate) mod graph_reuse;
@@ -37,7 +38,8 @@ use crate::heap::events::PendingFrees;
 use crate::heap::history::HeapHistory;
 pub(crate) use allocate::{Allocated, Request};
 pub(crate) use copy::HeapCopy;
-pub(crate) use export::{Lies, NotOffered, OfferedBlock};
+#[cfg(feature = "ipc")]
+pub(crate) use export::{BlockMemory, ExportRefusal, ExportedRange};
 pub(crate) use free::Freed;
 pub(crate) use restore::SavedHeap;
 pub(crate) use segments::NewSegment;

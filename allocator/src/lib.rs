@@ -30,7 +30,7 @@
 //! | [`Allocation`] | bytes of device memory; they go back when it is dropped |
 //! | [`Buffer`] | elements of device memory that can be written, read and copied |
 //! | [`PinnedAllocation`] | page-locked host memory, for copies that run asynchronously; see [`pinned`] |
-//! | [`SharedMemory`], [`ImportedMemory`] | memory that several processes use; see [`share`] |
+//! | [`SharedMemory`], [`ImportedMemory`] | memory that several processes use; see [`ipc`] |
 //! | [`Config`] | how an allocator behaves, as a value and as text |
 //! | [`Error`], [`OutOfMemory`] | why a request failed, with the figures of that moment |
 //! | [`Stats`] | what an allocator has done and holds |
@@ -129,6 +129,7 @@
 //! |---|---|
 //! | `host` | a device made of host memory; on by default |
 //! | `cuda`, `hip` | NVIDIA's and AMD's devices; neither needs anything of its vendor to build |
+//! | `ipc` | memory that several processes use; on by default |
 //! | `cudarc` | streams of the crate cudarc are accepted by NVIDIA's devices |
 //! | `tracing` | what happens seldom is told to the subscriber of the crate tracing |
 //! | `probes` | static probes `cachette:malloc` and `cachette:free` on Linux, for bpftrace, perf and gdb |
@@ -164,6 +165,8 @@ mod heap;
 mod heaps;
 pub mod human;
 mod in_flight;
+#[cfg(feature = "ipc")]
+pub mod ipc;
 mod observe;
 mod out_of_memory;
 mod peers;
@@ -171,8 +174,6 @@ pub mod pinned;
 mod policy;
 pub mod pool;
 mod retry;
-#[cfg(target_os = "linux")]
-pub mod share;
 mod size;
 pub mod sleep;
 pub mod source;
@@ -191,12 +192,12 @@ pub use cachette_hal as hal;
 pub use config::Config;
 pub use elastic::ElasticSegment;
 pub use error::{Error, PointerProblem};
+#[cfg(feature = "ipc")]
+pub use ipc::{ImportedMemory, IpcError, SharedMemory};
 pub use observe::{LeakedAllocation, Metrics, TraceAction, TraceEvent, history, snapshot};
 pub use out_of_memory::{OomHint, OutOfMemory, PoolFigures, TopAllocationSite};
 pub use pinned::{Pinned, PinnedAllocation, PinnedStats};
 pub use pool::{Pool, PoolId, PoolOptions};
-#[cfg(target_os = "linux")]
-pub use share::{ImportedMemory, ShareProblem, SharedMemory};
 pub use size::SegmentKind;
 pub use snapshot::Snapshot;
 pub use source::{Source, SourceError};

@@ -57,8 +57,8 @@ impl<D: Device> AllocatorState<D> {
                 self.grant(&heap)?;
             }
         }
-        #[cfg(target_os = "linux")]
-        self.imports.grant()?;
+        #[cfg(feature = "ipc")]
+        self.ipc.imports.grant()?;
         Ok(())
     }
 

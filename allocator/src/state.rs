@@ -7,14 +7,14 @@ use cachette_hal::Device;
 
 use crate::device_state::DeviceState;
 use crate::heaps::Heaps;
+#[cfg(feature = "ipc")]
+use crate::ipc::import::IpcState;
 use crate::pinned::cache::PinnedCache;
 use crate::pool::launches::Launches;
 use crate::pool::route::Routes;
 use crate::pool::{PoolId, Pools};
-#[cfg(target_os = "linux")]
-use crate::share::{Exports, Imports};
-pub(crate) use crate::sleep::offload::OffloadState;
-pub(crate) use crate::sleep::staging::StagingStore;
+use crate::sleep::offload::OffloadState;
+use crate::sleep::staging::StagingStore;
 use crate::sync::stream_table::StreamTable;
 
 /// What an allocator consists of. [`Allocator`](crate::Allocator) is a handle to it.
@@ -36,12 +36,9 @@ pub(crate) struct AllocatorState<D: Device> {
     pub(crate) slumbers: Mutex<HashMap<PoolId, Arc<Mutex<OffloadState<D>>>>>,
     /// Where contents are kept meanwhile.
     pub(crate) store: StagingStore<D>,
-    /// What other processes may open.
-    #[cfg(target_os = "linux")]
-    pub(crate) exports: Exports<D>,
-    /// What was opened of other processes.
-    #[cfg(target_os = "linux")]
-    pub(crate) imports: Imports<D>,
+    /// Memory shared with other processes, in both directions.
+    #[cfg(feature = "ipc")]
+    pub(crate) ipc: IpcState<D>,
 }
 
 impl<D: Device> Drop for AllocatorState<D> {
@@ -50,8 +47,8 @@ impl<D: Device> Drop for AllocatorState<D> {
         if !leaks.is_empty() {
             self.shared.observers.report_leaks(&leaks);
         }
-        #[cfg(target_os = "linux")]
-        self.exports.close();
+        #[cfg(feature = "ipc")]
+        self.ipc.exporter.close();
         for heap in self.heaps.all() {
             heap.close();
         }

@@ -84,13 +84,6 @@ impl ChunkMap {
         self.chunks.range(start..end).map(|(_, chunk)| *chunk).filter(move |chunk| chunk.end() <= end)
     }
 
-    /// The chunks that a range touches, by address.
-    pub(crate) fn under(&self, start: u64, end: u64) -> impl Iterator<Item = Chunk> + '_ {
-        let first = self.chunks.range(..=start).next_back();
-        let first = first.map_or(start, |(at, _)| *at);
-        self.chunks.range(first..end).map(|(_, chunk)| *chunk).filter(move |chunk| chunk.end() > start)
-    }
-
     /// The chunk that begins at an address.
     pub(crate) fn at(&self, at: u64) -> Option<Chunk> {
         self.chunks.get(&at).copied()

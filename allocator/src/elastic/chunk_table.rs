@@ -1,10 +1,9 @@
 //! The physical memory of every chunk of an allocator.
 
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use cachette_hal::{self as hal, Backing, Device, DevicePtr, ErrorKind, FabricHandle, Sharing, VirtualMemory};
+use cachette_hal::{self as hal, Backing, Device, DevicePtr, ErrorKind, Sharing, VirtualMemory};
 
 use crate::blocks::ChunkId;
 
@@ -30,15 +29,6 @@ pub(crate) struct ChunkTable {
 
 /// How the memory of a chunk may leave the process, the best first.
 const WAYS: [Sharing; 3] = [Sharing::FileDescriptor, Sharing::Fabric, Sharing::Private];
-
-/// A chunk as another process can be given it.
-#[derive(Debug)]
-pub(crate) enum Exported {
-    /// By a descriptor, which its owner closes.
-    Descriptor(OwnedFd),
-    /// By a name of the fabric, which nobody closes.
-    Fabric(FabricHandle),
-}
 
 /// The most bytes that were ever in use at once.
 #[derive(Clone, Copy, Debug, Default)]
@@ -119,27 +109,11 @@ impl ChunkTable {
         Err(last.unwrap_or(hal::Error::new(ErrorKind::Unsupported, "create_backing")))
     }
 
-    /// How a chunk may leave the process; `None` if it has no memory now.
-    pub(crate) fn sharing(&self, id: ChunkId) -> Option<Sharing> {
-        let table = self.table();
-        let physical = table.slots.get(id.0 as usize)?.as_ref()?;
-        Some(physical.sharing)
-    }
-
-    /// Exports a chunk, in the way that it was made for. The caller offers a block on it.
-    pub(crate) fn export(&self, memory: &dyn VirtualMemory, id: ChunkId) -> hal::Result<Exported> {
-        let (backing, sharing) = self.physical(id, "export_backing")?;
-        if sharing == Sharing::Fabric {
-            // SAFETY: 1. the backing is live: the caller offers a block on the chunk, and so the chunk stays.
-            return unsafe { memory.export_fabric(&backing) }.map(Exported::Fabric);
-        }
-        // SAFETY: 1. as above.
-        unsafe { memory.export_backing(&backing) }.map(Exported::Descriptor)
-    }
-
-    /// The driver's handle of a chunk. Driver calls can be slow, so callers make them without the table's lock; they
-    /// hold the chunk, which keeps the handle alive.
-    fn physical(&self, id: ChunkId, call: &'static str) -> hal::Result<(Backing, Sharing)> {
+    /// The driver's handle of a chunk, and how it may leave the process.
+    ///
+    /// Driver calls can be slow, so callers make them without the table's lock; they hold the chunk, which keeps the
+    /// handle alive.
+    pub(crate) fn physical(&self, id: ChunkId, call: &'static str) -> hal::Result<(Backing, Sharing)> {
         match self.table().slots.get(id.0 as usize) {
             Some(Some(Physical { backing, sharing, .. })) => {
                 Ok((Backing::from_raw(backing.raw(), backing.bytes()), *sharing))

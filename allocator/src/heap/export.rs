@@ -1,62 +1,64 @@
-//! Blocks that are offered to other processes: they keep their place and serve nobody else meanwhile.
+//! Blocks that other processes can open: they stay in place and are not reused meanwhile.
 
 use cachette_hal::Device;
 
 use crate::blocks::{BlockId, BlockState, Chunk};
 use crate::heap::Heap;
 
-/// Where an offered block lies.
+/// The memory under an exported block.
 #[derive(Debug)]
-pub(crate) enum Lies {
-    /// In a segment of the device's own, with its first address and its bytes.
-    Segment(u64, u64),
-    /// On chunks, in order of address.
-    ChunkTable(Vec<Chunk>),
+pub(crate) enum BlockMemory {
+    /// A direct segment.
+    Segment { base: u64, bytes: u64 },
+    /// Chunks, in order of address.
+    Chunks(Vec<Chunk>),
 }
 
-/// A block that was just offered.
+/// The addresses of an exported block.
 #[derive(Debug)]
-pub(crate) struct OfferedBlock {
+pub(crate) struct ExportedRange {
     pub(crate) address: u64,
     pub(crate) bytes: u64,
-    pub(crate) lies: Lies,
+    pub(crate) memory: BlockMemory,
 }
 
-/// Why a block cannot be offered.
+/// Why a block cannot be exported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NotOffered {
-    /// It was freed meanwhile.
+pub(crate) enum ExportRefusal {
+    /// The block is free.
     Free,
-    /// Its pool sleeps.
+    /// The pool sleeps.
     Asleep,
 }
 
 impl<D: Device> Heap<D> {
-    /// Offers an allocated block: from now on it keeps its place, and if it is freed it waits, until
-    /// [`end_offer`](Self::end_offer) was called as often.
-    pub(crate) fn begin_offer(&self, id: BlockId) -> Result<OfferedBlock, NotOffered> {
+    /// Exports an allocated block. It stays in place, and is not reused if it is freed, until
+    /// [`end_export`](Self::end_export) was called as often.
+    pub(crate) fn begin_export(&self, id: BlockId) -> Result<ExportedRange, ExportRefusal> {
         let mut state = self.state.lock();
         if state.away.asleep {
-            return Err(NotOffered::Asleep);
+            return Err(ExportRefusal::Asleep);
         }
         let block = state.shelf.block(id);
         if block.state != BlockState::Allocated {
-            return Err(NotOffered::Free);
+            return Err(ExportRefusal::Free);
         }
         let (address, bytes) = (block.address, block.bytes());
-        let segment = state.shelf.segment_of(id).ok_or(NotOffered::Free)?;
-        let lies = if self.elastic.is_some() {
-            Lies::ChunkTable(state.shelf.chunks_under(address, address + bytes))
+        let segment = state.shelf.segment_of(id).ok_or(ExportRefusal::Free)?;
+        let memory = if self.elastic.is_some() {
+            let mut chunks = state.shelf.chunks();
+            chunks.retain(|chunk| chunk.at < address + bytes && chunk.end() > address);
+            BlockMemory::Chunks(chunks)
         } else {
-            Lies::Segment(segment.base, segment.bytes)
+            BlockMemory::Segment { base: segment.base, bytes: segment.bytes }
         };
         state.shelf.block_mut(id).used = true;
         state.uses.entry(id).or_default().offers += 1;
-        Ok(OfferedBlock { address, bytes, lies })
+        Ok(ExportedRange { address, bytes, memory })
     }
 
-    /// Ends one offer. If it was the last, a block that was freed meanwhile goes on as if it were freed now.
-    pub(crate) fn end_offer(&self, id: BlockId) {
+    /// Ends one export. After the last one, a block that was freed meanwhile is freed now.
+    pub(crate) fn end_export(&self, id: BlockId) {
         let mut state = self.state.lock();
         if let Some(uses) = state.uses.get_mut(&id) {
             uses.offers -= 1;
@@ -81,24 +83,12 @@ impl<D: Device> Heap<D> {
             return;
         }
         drop(state);
-        // What could not be marked now is marked when the heap is next asked.
+        // If this fails, the next request of the heap retries it.
         let _ = self.mark(id, uses);
     }
 
     /// The first address of a block.
     pub(crate) fn address_of(&self, id: BlockId) -> u64 {
         self.state.lock().shelf.block(id).address
-    }
-
-    /// Whether any block is offered.
-    pub(crate) fn is_offering(&self) -> bool {
-        let state = self.state.lock();
-        let offered = state.uses.values().any(|uses| uses.offers > 0);
-        offered || !state.pending.offered.is_empty()
-    }
-
-    /// Every chunk, by address.
-    pub(crate) fn chunks(&self) -> Vec<Chunk> {
-        self.state.lock().shelf.chunks()
     }
 }

@@ -56,7 +56,7 @@ impl<D: Device> Heap<D> {
 
     /// Whether what was saved can be brought back.
     pub(crate) fn check_restore(&self, saved: &[SavedHeap]) -> Result<(), PoolProblem> {
-        if self.is_offering() {
+        if self.is_exporting() {
             return Err(PoolProblem::Offered);
         }
         for now in self.save()?.iter().filter(|now| now.owned) {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use cachette_hal::Device;
 
 use super::Heap;
-use crate::blocks::{BlockId, BlockState, BlockView, SegmentId, SegmentView};
+use crate::blocks::{BlockId, BlockState, BlockView, Chunk, SegmentId, SegmentView};
 use crate::fence::Fence;
 use crate::size::SegmentKind;
 use crate::stats::{Counted, Row};
@@ -123,6 +123,18 @@ impl<D: Device> Heap<D> {
     pub(crate) fn is_empty(&self) -> bool {
         let counted = [Counted::Allocations, Counted::Pending, Counted::ReservedBytes];
         counted.iter().all(|counted| self.count(Row::All, *counted) == 0) && self.slept() == 0
+    }
+
+    /// Whether any block is exported to other processes.
+    pub(crate) fn is_exporting(&self) -> bool {
+        let state = self.state.lock();
+        let exported = state.uses.values().any(|uses| uses.offers > 0);
+        exported || !state.pending.offered.is_empty()
+    }
+
+    /// Every chunk, by address.
+    pub(crate) fn chunks(&self) -> Vec<Chunk> {
+        self.state.lock().shelf.chunks()
     }
 
     /// Leaves an allocated block to whoever knows its address.

@@ -133,7 +133,7 @@ impl<D: Device> AllocatorState<D> {
             if heap.elastic().is_none() && heap.reserved() > 0 {
                 return Err(PoolProblem::NotElastic.of(core.id));
             }
-            if heap.is_offering() {
+            if heap.is_exporting() {
                 return Err(PoolProblem::Offered.of(core.id));
             }
             if heap.lane().ask_capturing()? || heap.is_used_by_a_capture()? {

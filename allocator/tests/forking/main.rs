@@ -7,7 +7,7 @@ mod child;
 mod crowd;
 mod gone;
 mod held;
+#[cfg(feature = "ipc")]
+mod ipc;
 mod refusals;
 mod renewal;
-#[cfg(target_os = "linux")]
-mod sharing;

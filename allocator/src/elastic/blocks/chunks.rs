@@ -38,12 +38,6 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         ground.flat_map(|ground| ground.chunks()).collect()
     }
 
-    /// The chunks that a range of addresses touches, by address.
-    pub(crate) fn chunks_under(&self, start: u64, end: u64) -> Vec<Chunk> {
-        let ground = self.ground.iter();
-        ground.flat_map(|ground| ground.under(start, end)).collect()
-    }
-
     /// The chunk that begins at an address.
     pub(crate) fn chunk_at(&self, at: u64) -> Option<Chunk> {
         self.ground.as_ref()?.at(at)

@@ -1,0 +1,93 @@
+//! Memory that several processes use.
+//!
+//! One process allocates memory and shares it; other processes of the same user open it and see the same bytes. They
+//! receive a [handle](SharedMemory::handle) of about a hundred bytes by any channel.
+//!
+//! ```
+//! use cachette::{Allocator, Backends};
+//!
+//! let config = "expandable_segments:True".parse()?;
+//! let allocator = Allocator::with_config(Backends::open("host")?, &config);
+//! let stream = allocator.create_stream()?;
+//! let memory = allocator.allocate(4 << 20, &stream)?;
+//! let shared = allocator.share(&memory)?;
+//! let handle = shared.handle();
+//!
+//! // … usually in another process …
+//! let imported = allocator.open_shared(&handle)?;
+//! assert_eq!((imported.bytes(), shared.readers()), (4 << 20, 1));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Lifetime
+//!
+//! Each importer keeps a socket open while it uses the memory. The block is not reused while such a socket is open or
+//! the [`SharedMemory`] lives, even if its allocation is freed. The kernel closes the sockets of a process that ends, even
+//! by a crash.
+//!
+//! If the exporter ends, importers keep memory in chunks. Memory of a direct segment depends on the driver:
+//! [`ImportedMemory::is_kept`] tells when to close it.
+//!
+//! # Order
+//!
+//! Streams are not shared. The writer waits for its stream before another process reads. [`ImportedMemory`] waits for the
+//! device before it closes.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`cachette_ipc`] | handles, the protocol, the server thread, the importer's connection |
+//! | `export` | a block that other processes can open |
+//! | `import`, `mapped` | memory of other processes, each opened once |
+//! | `device` | how a handle names a device |
+
+mod device;
+mod error;
+pub(crate) mod export;
+pub(crate) mod import;
+mod mapped;
+
+use cachette_hal::Device;
+
+use crate::allocation::Allocation;
+use crate::allocator::Allocator;
+use crate::error::Error;
+
+pub use cachette_ipc::OpenError;
+pub use error::IpcError;
+pub use export::SharedMemory;
+pub use import::ImportedMemory;
+
+impl<D: Device + 'static> Allocator<D> {
+    /// Lets other processes of this user open an allocation.
+    ///
+    /// They can access all bytes of its chunks or its segment, including neighbouring blocks. A pool with shared memory
+    /// cannot sleep, and memory of a sleeping pool cannot be shared.
+    pub fn share(&self, allocation: &Allocation<D>) -> Result<SharedMemory<D>, Error> {
+        self.share_raw(allocation.address())
+    }
+
+    /// As [`share`](Self::share), for memory that is known by its address.
+    pub fn share_raw(&self, address: u64) -> Result<SharedMemory<D>, Error> {
+        self.inner().shared.origin.check()?;
+        if address == 0 {
+            return Err(IpcError::Empty.into());
+        }
+        if self.inner().shared.uncached.knows(address) {
+            return Err(IpcError::Uncached.into());
+        }
+        let (heap, id) = self.find(address)?;
+        SharedMemory::new(&self.inner().ipc.exporter, &heap, id)
+    }
+}
+
+impl<D: Device> Allocator<D> {
+    /// Opens memory that another process has shared, by its [handle](SharedMemory::handle).
+    ///
+    /// A handle that is opened again gives the same addresses. The import reserves no more addresses than the memory
+    /// needs.
+    pub fn open_shared(&self, handle: &[u8]) -> Result<ImportedMemory<D>, Error> {
+        let inner = self.inner();
+        inner.shared.origin.check()?;
+        inner.ipc.imports.open(&inner.shared, handle)
+    }
+}

@@ -1,0 +1,186 @@
+//! Blocks that other processes can open.
+
+use std::sync::Arc;
+
+use cachette_hal::owned::RelaxedCapture;
+use cachette_hal::{Device, DevicePtr, ErrorKind, IpcToken, Sharing};
+use cachette_ipc::{ChunkHandle, Export, ExportGuard, ExportKind, ExportedChunk, Exporter, Span};
+
+use super::device;
+use super::error::IpcError;
+use crate::blocks::{BlockId, Chunk, ChunkId};
+use crate::device_state::DeviceState;
+use crate::elastic::chunk_table::memory_of;
+use crate::error::{Error, PointerProblem};
+use crate::heap::{BlockMemory, ExportRefusal, ExportedRange, Heap};
+use crate::pool::PoolProblem;
+
+/// Memory that other processes can open while this value lives.
+///
+/// Send its [`handle`](Self::handle) to them by any channel. After the drop no process can open the memory; importers
+/// that have opened it keep it. The allocation may be freed at any time. Its block is reused once this value is dropped
+/// and every importer has closed the memory or ended.
+#[derive(Debug)]
+pub struct SharedMemory<D: Device> {
+    guard: Arc<ExportGuard<ExportedBlock<D>>>,
+}
+
+impl<D: Device> SharedMemory<D> {
+    /// Exports an allocated block.
+    pub(super) fn new(exporter: &Exporter<ExportedBlock<D>>, heap: &Arc<Heap<D>>, id: BlockId) -> Result<Self, Error>
+    where
+        D: 'static,
+    {
+        let guard = exporter.export(ExportedBlock::new(heap, id)?).map_err(IpcError::from)?;
+        Ok(Self { guard: Arc::new(guard) })
+    }
+
+    /// The bytes that another process needs to open the memory. They contain a secret.
+    ///
+    /// Every process of the same user that knows them can read and write the memory.
+    #[must_use]
+    pub fn handle(&self) -> Vec<u8> {
+        let device = &self.guard.get().heap.shared().device;
+        self.guard.handle(device::tag(device.info())).encode()
+    }
+
+    /// Bytes that may be used.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.guard.get().span.bytes
+    }
+
+    /// How many chunks another process has to map; zero for memory of a direct segment.
+    #[must_use]
+    pub fn chunks(&self) -> usize {
+        self.guard.get().chunks.len()
+    }
+
+    /// How many importers have the memory open now.
+    #[must_use]
+    pub fn readers(&self) -> usize {
+        self.guard.readers()
+    }
+}
+
+impl<D: Device> Drop for SharedMemory<D> {
+    fn drop(&mut self) {
+        // In a forked child the export belongs to the parent, and must not end here.
+        self.guard.get().heap.shared().origin.keep(&self.guard);
+    }
+}
+
+/// A block that stays where it is, and is not reused, while this value lives.
+#[derive(Debug)]
+pub(crate) struct ExportedBlock<D: Device> {
+    heap: Arc<Heap<D>>,
+    id: BlockId,
+    span: Span,
+    kind: ExportKind,
+    /// In order of address; none for a direct segment.
+    chunks: Vec<Chunk>,
+}
+
+impl<D: Device> ExportedBlock<D> {
+    fn new(heap: &Arc<Heap<D>>, id: BlockId) -> Result<Self, Error> {
+        let range = heap.begin_export(id).map_err(|why| refused(heap, id, why))?;
+        // From here on, the drop of this value ends the export.
+        let span = Span { bytes: range.bytes, offset: 0, extent: range.bytes };
+        let kind = ExportKind::Chunks { count: 0 };
+        let mut exported = Self { heap: Arc::clone(heap), id, span, kind, chunks: Vec::new() };
+        exported.set_memory(range)?;
+        Ok(exported)
+    }
+
+    fn set_memory(&mut self, range: ExportedRange) -> Result<(), Error> {
+        let ExportedRange { address, bytes, memory } = range;
+        let (start, extent) = match memory {
+            BlockMemory::Segment { base, bytes } => {
+                let IpcToken(token) = token_of(&self.heap, base)?;
+                self.kind = ExportKind::Token { token, base };
+                (base, bytes)
+            }
+            BlockMemory::Chunks(chunks) => {
+                check_sharing(&self.heap, &chunks)?;
+                self.kind = ExportKind::Chunks { count: u32::try_from(chunks.len()).unwrap_or(u32::MAX) };
+                self.chunks = chunks;
+                let start = self.chunks.first().map_or(address, |chunk| chunk.at);
+                (start, self.chunks.iter().map(|chunk| chunk.bytes).sum())
+            }
+        };
+        self.span = Span { bytes, offset: address - start, extent };
+        Ok(())
+    }
+}
+
+impl<D: Device> Drop for ExportedBlock<D> {
+    fn drop(&mut self) {
+        self.heap.end_export(self.id);
+    }
+}
+
+impl<D: Device> Export for ExportedBlock<D> {
+    fn span(&self) -> Span {
+        self.span
+    }
+
+    fn kind(&self) -> ExportKind {
+        self.kind
+    }
+
+    fn chunks(&self, first: usize, most: usize) -> Result<Vec<ExportedChunk>, String> {
+        let state = self.heap.shared();
+        // Another thread may be capturing, and an unrelaxed driver call would break its capture.
+        let _relaxed = RelaxedCapture::enter(&state.device).ok();
+        let chunks = self.chunks.iter().skip(first).take(most);
+        let exported = chunks.map(|chunk| {
+            let handle = export_chunk(state, chunk.id)?;
+            Ok(ExportedChunk { bytes: chunk.bytes, handle })
+        });
+        exported.collect::<Result<_, cachette_hal::Error>>().map_err(|error| error.to_string())
+    }
+}
+
+/// Exports a chunk of an exported block.
+fn export_chunk<D: Device>(state: &DeviceState<D>, id: ChunkId) -> cachette_hal::Result<ChunkHandle> {
+    let memory = memory_of(&state.device)?;
+    let (backing, sharing) = state.chunks.physical(id, "export_backing")?;
+    if sharing == Sharing::Fabric {
+        // SAFETY: 1. the backing is live: a block on the chunk is exported, and so the chunk stays.
+        let name = unsafe { memory.export_fabric(&backing) }?;
+        return Ok(ChunkHandle::Fabric(name.0));
+    }
+    // SAFETY: 1. as above.
+    unsafe { memory.export_backing(&backing) }.map(ChunkHandle::Descriptor)
+}
+
+fn refused<D: Device>(heap: &Heap<D>, id: BlockId, why: ExportRefusal) -> Error {
+    match (why, heap.pool()) {
+        (ExportRefusal::Asleep, Some(pool)) => PoolProblem::Asleep.of(pool.id),
+        _ => Error::InvalidPointer { address: heap.address_of(id), why: PointerProblem::Free },
+    }
+}
+
+/// The token of a segment.
+fn token_of<D: Device>(heap: &Heap<D>, base: u64) -> Result<IpcToken, Error> {
+    let device = &heap.shared().device;
+    let ipc = device.ipc()?;
+    let base = DevicePtr::new(base).ok_or(IpcError::Empty)?;
+    let _relaxed = RelaxedCapture::enter(device).ok();
+    // SAFETY: 1. a block of the segment is exported, so the heap keeps the segment.
+    let token = unsafe { ipc.export_token(base) };
+    token.map_err(|error| match error.kind() {
+        ErrorKind::InvalidValue => IpcError::NoToken(error).into(),
+        _ => error.into(),
+    })
+}
+
+/// Whether all chunks may leave the process.
+fn check_sharing<D: Device>(heap: &Heap<D>, chunks: &[Chunk]) -> Result<(), Error> {
+    let table = &heap.shared().chunks;
+    let may_leave = |chunk: &Chunk| {
+        let physical = table.physical(chunk.id, "export_backing");
+        physical.is_ok_and(|(_, sharing)| sharing != Sharing::Private)
+    };
+    if chunks.iter().all(may_leave) { Ok(()) } else { Err(IpcError::PrivateChunks.into()) }
+}

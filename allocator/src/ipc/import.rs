@@ -1,0 +1,266 @@
+//! Memory of other processes, opened in this one.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use cachette_hal::owned::RelaxedCapture;
+use cachette_hal::{self as hal, Device, DevicePtr, IpcToken};
+use cachette_ipc::{Connection, Exporter, Handle, OpenError, OpenReply};
+
+use super::device;
+use super::error::IpcError;
+use super::export::ExportedBlock;
+use super::mapped::MappedChunks;
+use crate::device_state::DeviceState;
+use crate::error::Error;
+
+/// What an allocator shares with other processes.
+#[derive(Debug)]
+pub(crate) struct IpcState<D: Device> {
+    /// Its blocks that others can open.
+    pub(crate) exporter: Exporter<ExportedBlock<D>>,
+    /// The memory of others that it has opened.
+    pub(crate) imports: Imports<D>,
+}
+
+impl<D: Device> Default for IpcState<D> {
+    fn default() -> Self {
+        Self { exporter: Exporter::default(), imports: Imports::default() }
+    }
+}
+
+/// Memory of another process.
+///
+/// It is a handle: clones name the same memory, and opening the same memory again gives the same addresses. The drop of
+/// the last one waits for the device and closes the memory. So it must not be dropped while a stream is captured.
+///
+/// The memory stays while this value lives, even if its allocation is freed. Memory in chunks stays even if the exporter
+/// ends.
+#[derive(Debug)]
+pub struct ImportedMemory<D: Device> {
+    opened: Arc<OpenMemory<D>>,
+}
+
+impl<D: Device> ImportedMemory<D> {
+    /// The address of the first byte, in this process.
+    #[must_use]
+    pub fn address(&self) -> u64 {
+        self.opened.address
+    }
+
+    /// The first byte, in this process.
+    #[must_use]
+    pub fn ptr(&self) -> Option<DevicePtr> {
+        DevicePtr::new(self.opened.address)
+    }
+
+    /// Bytes that may be used.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.opened.bytes
+    }
+
+    /// Whether the exporter still keeps the memory for this process. Always false in a forked child.
+    #[must_use]
+    pub fn is_kept(&self) -> bool {
+        let inherited = self.opened.state.origin.is_inherited();
+        !inherited && self.opened.connection.is_alive()
+    }
+}
+
+impl<D: Device> Clone for ImportedMemory<D> {
+    fn clone(&self) -> Self {
+        Self { opened: Arc::clone(&self.opened) }
+    }
+}
+
+/// Memory of another process, opened once.
+#[derive(Debug)]
+struct OpenMemory<D: Device> {
+    state: Arc<DeviceState<D>>,
+    address: u64,
+    bytes: u64,
+    memory: ImportKind<D>,
+    // Last, so that it is closed when this process no longer maps the memory: then the exporter may reuse the block.
+    connection: Connection,
+}
+
+impl<D: Device> Drop for OpenMemory<D> {
+    fn drop(&mut self) {
+        // In a forked child the memory and the connection belong to the parent.
+        if self.state.origin.is_inherited() {
+            self.state.origin.keep(&self.state);
+            self.connection.detach();
+            return;
+        }
+        // It fails on a lost device, where no work runs any more.
+        let _ = self.state.device.synchronize_device();
+    }
+}
+
+/// How the memory was opened.
+#[derive(Debug)]
+enum ImportKind<D: Device> {
+    /// By the token of its segment.
+    Segment {
+        #[expect(dead_code, reason = "it keeps the segment open")]
+        segment: Arc<OpenSegment<D>>,
+    },
+    /// In chunks.
+    Chunks(MappedChunks<D>),
+    /// This process exports it.
+    Local,
+}
+
+/// A segment of another process, opened once for all blocks in it.
+#[derive(Debug)]
+struct OpenSegment<D: Device> {
+    state: Arc<DeviceState<D>>,
+    start: DevicePtr,
+}
+
+impl<D: Device> OpenSegment<D> {
+    fn open(state: &Arc<DeviceState<D>>, token: &IpcToken) -> Result<Self, Error> {
+        let start = state.device.ipc()?.open_token(token)?;
+        Ok(Self { state: Arc::clone(state), start })
+    }
+
+    fn close(&self) -> hal::Result<()> {
+        let ipc = self.state.device.ipc()?;
+        // SAFETY: 1. this value opened it, and is being dropped. 2. Its users have waited for the device.
+        unsafe { ipc.close_token(self.start) }
+    }
+}
+
+impl<D: Device> Drop for OpenSegment<D> {
+    fn drop(&mut self) {
+        // A destructor cannot report a failure, so it retries once.
+        if !self.state.origin.is_inherited() && self.close().is_err() {
+            let _ = self.close();
+        }
+    }
+}
+
+/// The memory of other processes that an allocator has opened.
+#[derive(Debug)]
+pub(crate) struct Imports<D: Device> {
+    table: Mutex<ImportTable<D>>,
+}
+
+#[derive(Debug)]
+struct ImportTable<D: Device> {
+    /// By handle.
+    opened: HashMap<Vec<u8>, Weak<OpenMemory<D>>>,
+    /// By token.
+    segments: HashMap<IpcToken, Weak<OpenSegment<D>>>,
+}
+
+impl<D: Device> Default for Imports<D> {
+    fn default() -> Self {
+        Self { table: Mutex::new(ImportTable { opened: HashMap::new(), segments: HashMap::new() }) }
+    }
+}
+
+impl<D: Device> Imports<D> {
+    /// Opens the memory that a handle names, or finds it open.
+    pub(super) fn open(&self, state: &Arc<DeviceState<D>>, bytes: &[u8]) -> Result<ImportedMemory<D>, Error> {
+        let handle = Handle::decode(bytes).map_err(IpcError::from)?;
+        device::check(handle.device, state.device.info())?;
+        if let Some(opened) = self.table().find(bytes) {
+            return Ok(ImportedMemory { opened });
+        }
+        let (connection, reply) = Connection::open(&handle).map_err(IpcError::from)?;
+        // A capture may be under way, and an unrelaxed driver call would break it.
+        let _relaxed = RelaxedCapture::enter(&state.device).ok();
+        let mapped = match reply {
+            OpenReply::Chunks(count) => Some(map_all(state, &connection, &handle, count)?),
+            OpenReply::Token(_) | OpenReply::Local(_) => None,
+        };
+        let mut table = self.table();
+        // Another thread may have opened it meanwhile: then this import is dropped.
+        if let Some(opened) = table.find(bytes) {
+            drop(table);
+            return Ok(ImportedMemory { opened });
+        }
+        let (start, memory) = match (reply, mapped) {
+            (OpenReply::Token(token), _) => {
+                let segment = table.segment(state, IpcToken(token))?;
+                (segment.start.address(), ImportKind::Segment { segment })
+            }
+            (OpenReply::Local(address), _) => (address, ImportKind::Local),
+            (OpenReply::Chunks(_), None) => return Err(IpcError::from(connection.protocol_error()).into()),
+            (OpenReply::Chunks(_), Some(mapped)) => {
+                // Under the lock, so that no peer is allowed between this and the entry in the table.
+                mapped.grant()?;
+                (mapped.address(), ImportKind::Chunks(mapped))
+            }
+        };
+        let address = handle.span.address(start).ok_or(IpcError::Open(OpenError::Damaged))?;
+        let bytes_open = handle.span.bytes;
+        let opened = Arc::new(OpenMemory { state: Arc::clone(state), address, bytes: bytes_open, memory, connection });
+        table.opened.insert(bytes.to_vec(), Arc::downgrade(&opened));
+        drop(table);
+        Ok(ImportedMemory { opened })
+    }
+
+    /// Lets the peers of the device access all mapped memory.
+    pub(crate) fn grant(&self) -> hal::Result<()> {
+        let all: Vec<Arc<OpenMemory<D>>> = {
+            let table = self.table();
+            table.opened.values().filter_map(Weak::upgrade).collect()
+        };
+        all.iter().try_for_each(|opened| match &opened.memory {
+            ImportKind::Chunks(mapped) => mapped.grant(),
+            ImportKind::Segment { .. } | ImportKind::Local => Ok(()),
+        })
+    }
+
+    fn table(&self) -> MutexGuard<'_, ImportTable<D>> {
+        // Each change is one step, so a panic leaves the table valid.
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<D: Device> ImportTable<D> {
+    /// The memory that is open by a handle. Removes entries of closed memory.
+    fn find(&mut self, handle: &[u8]) -> Option<Arc<OpenMemory<D>>> {
+        self.opened.retain(|_, opened| opened.strong_count() > 0);
+        self.segments.retain(|_, segment| segment.strong_count() > 0);
+        self.opened.get(handle)?.upgrade()
+    }
+
+    /// The segment that a token names.
+    fn segment(&mut self, state: &Arc<DeviceState<D>>, token: IpcToken) -> Result<Arc<OpenSegment<D>>, Error> {
+        if let Some(segment) = self.segments.get(&token).and_then(Weak::upgrade) {
+            return Ok(segment);
+        }
+        let segment = Arc::new(OpenSegment::open(state, &token)?);
+        self.segments.insert(token, Arc::downgrade(&segment));
+        Ok(segment)
+    }
+}
+
+/// Maps all chunks side by side, without access yet.
+fn map_all<D: Device>(
+    state: &Arc<DeviceState<D>>,
+    connection: &Connection,
+    handle: &Handle,
+    count: u32,
+) -> Result<MappedChunks<D>, Error> {
+    // First, so that the exporter works while this process reserves addresses.
+    let mut batches = connection.batches(count).map_err(IpcError::from)?;
+    let mut mapped = MappedChunks::reserve(state, handle.span.extent)?;
+    // The descriptors of a batch are closed before those of the next are received.
+    while let Some(chunks) = batches.receive().map_err(IpcError::from)? {
+        for chunk in chunks {
+            if chunk.bytes == 0 || chunk.bytes > mapped.missing() {
+                return Err(IpcError::from(connection.protocol_error()).into());
+            }
+            mapped.add(&chunk)?;
+        }
+    }
+    if mapped.missing() > 0 {
+        return Err(IpcError::from(OpenError::Damaged).into());
+    }
+    Ok(mapped)
+}

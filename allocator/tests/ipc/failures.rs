@@ -1,0 +1,150 @@
+//! Every driver call of sharing and opening fails once, in turn, and nothing is lost by it.
+
+use cachette::hal::{Call, ErrorKind, Sharing};
+use cachette_hal_host::HostConfig;
+
+use crate::bytes::{from_hex, holds, put};
+use crate::second::Second;
+use crate::{DIRECT, ELASTIC, MIB, TestAllocator, eventually};
+
+const KINDS: [ErrorKind; 2] = [ErrorKind::OutOfMemory, ErrorKind::Other];
+
+#[test]
+fn any_failure_of_the_driver_leaves_nothing_behind() {
+    let unnamed = HostConfig::default().without_sharing(Sharing::FileDescriptor);
+    for (config, host) in [(DIRECT, HostConfig::default()), (ELASTIC, HostConfig::default()), (ELASTIC, unnamed)] {
+        let exporter = TestAllocator::on(host, config);
+        // More chunks than come at once, so that some come while others are mapped.
+        let memory = exporter.allocate(40 * MIB);
+        put(&exporter.device, memory.address(), memory.bytes(), 5);
+        let shared = exporter.allocator.share(&memory).unwrap();
+        let mut second = Second::start();
+        let foreign = from_hex(&second.ask(&format!("share {config} 40 5")).unwrap());
+        // Tokens of this very process are not opened, so for them the other process shares.
+        let handle = if config == DIRECT { foreign } else { shared.handle() };
+        for kind in KINDS {
+            let test = TestAllocator::new(config);
+            let before = (test.device.live(), test.device.physical_bytes());
+            let calls = test.device.total_calls();
+            drop(test.allocator.open_shared(&handle).unwrap());
+            let calls = test.device.total_calls() - calls;
+            assert!(calls > 2);
+            let mut failed = 0;
+            for nth in 1..=calls {
+                test.device.fail_nth_call(nth, kind);
+                let opened = test.allocator.open_shared(&handle);
+                failed += u64::from(opened.is_err());
+                drop(opened);
+                test.device.clear_failures();
+                let after = (test.device.live(), test.device.physical_bytes());
+                assert_eq!(after, before, "{config}, call {nth}, {kind:?}");
+            }
+            assert!(failed > 0, "{config}: nothing failed");
+            let opened = test.allocator.open_shared(&handle).unwrap();
+            assert!(holds(&test.device, opened.address(), opened.bytes(), 5));
+            drop(opened);
+            test.assert_returns_everything();
+        }
+    }
+}
+
+#[test]
+fn any_failure_of_the_driver_while_closing_is_made_good() {
+    for config in [DIRECT, ELASTIC] {
+        let mut second = Second::start();
+        let handle = from_hex(&second.ask(&format!("share {config} 6 5")).unwrap());
+        let test = TestAllocator::new(config);
+        let before = (test.device.live(), test.device.physical_bytes());
+        for call in [Call::SynchronizeDevice, Call::Unmap, Call::Release, Call::DestroyBacking, Call::CloseToken] {
+            for nth in 1..=3 {
+                let opened = test.allocator.open_shared(&handle).unwrap();
+                test.device.fail_next(call, nth, ErrorKind::Other);
+                drop(opened);
+                test.device.clear_failures();
+                let after = (test.device.live(), test.device.physical_bytes());
+                assert_eq!(after, before, "{config}, {call:?} {nth}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_failure_of_the_exporters_driver_is_told_to_the_importer() {
+    let test = TestAllocator::new(ELASTIC);
+    let memory = test.allocate(40 * MIB);
+    put(&test.device, memory.address(), memory.bytes(), 1);
+    let shared = test.allocator.share(&memory).unwrap();
+    let mut second = Second::start();
+    // In the first batch, and in the next.
+    for nth in [1, 2, 4, 16, 17, 20] {
+        test.device.fail_next(Call::ExportBacking, nth, ErrorKind::OutOfMemory);
+        let why = second.open("it", &shared.handle()).unwrap_err();
+        assert!(why.contains("could not hand the memory over"), "{why}");
+        eventually("it is closed", || shared.readers() == 0);
+    }
+    second.open("it", &shared.handle()).unwrap();
+    assert_eq!(second.ask("holds it 1").unwrap(), "true");
+    drop((second, shared, memory));
+    test.assert_returns_everything();
+}
+
+#[test]
+fn a_token_that_the_driver_does_not_give_changes_nothing() {
+    let test = TestAllocator::new(DIRECT);
+    let memory = test.allocate(4 * MIB);
+    for kind in KINDS {
+        test.device.fail_next(Call::ExportToken, 1, kind);
+        assert!(test.allocator.share(&memory).is_err());
+    }
+    let address = memory.address();
+    drop(memory);
+    let again = test.allocate(4 * MIB);
+    assert_eq!(again.address(), address, "nothing holds it");
+    drop(again);
+    test.assert_returns_everything();
+}
+
+/// D7: neither addresses nor descriptors run out.
+#[test]
+fn a_thousand_openings_leave_nothing_behind() {
+    for config in [DIRECT, ELASTIC] {
+        let mut second = Second::start();
+        let handle = from_hex(&second.ask(&format!("share {config} 4 5")).unwrap());
+        let test = TestAllocator::new(config);
+        let descriptors = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+        let open = || {
+            let opened = test.allocator.open_shared(&handle).unwrap();
+            (opened.address(), test.device.live())
+        };
+        let (_, first) = open();
+        let before = test.device.live();
+        let held = descriptors();
+        for _ in 0..1000 {
+            let (_, live) = open();
+            assert_eq!(live, first);
+        }
+        assert_eq!(test.device.live(), before);
+        // Other tests of this process open and close files too.
+        assert!(descriptors() < held + 500);
+        test.assert_returns_everything();
+    }
+}
+
+/// D7: as many addresses as the memory needs, and no more.
+#[test]
+fn an_import_takes_no_more_addresses_than_it_needs() {
+    let mut second = Second::start();
+    let test = TestAllocator::new(ELASTIC);
+    let mut opened = Vec::new();
+    let mut ends = Vec::new();
+    for seed in 0..20 {
+        let handle = from_hex(&second.ask(&format!("share {ELASTIC} 2 {seed}")).unwrap());
+        let memory = test.allocator.open_shared(&handle).unwrap();
+        assert!(holds(&test.device, memory.address(), memory.bytes(), seed));
+        ends.push((memory.address(), memory.bytes()));
+        opened.push(memory);
+    }
+    assert_eq!(test.device.live().reservations, 20);
+    assert_eq!(test.device.live().backings, 0, "mappings alone keep it");
+    assert!(ends.iter().all(|(_, bytes)| *bytes == 2 * MIB));
+}

@@ -1,0 +1,77 @@
+//! The promises of memory that several processes use.
+//!
+//! The second process is this program again: [`second`] says how.
+
+#![cfg(feature = "ipc")]
+
+mod bytes;
+mod contents;
+mod failures;
+mod forgeries;
+mod lifetimes;
+mod peers;
+mod pidfd;
+mod readers;
+mod refusals;
+mod relay;
+mod second;
+mod vendors;
+
+use cachette::hal::Ordinal;
+use cachette::{Allocation, Allocator, Stream};
+use cachette_hal_host::{HostBackend, HostConfig, HostDevice, Live};
+
+const MIB: u64 = 1 << 20;
+
+/// Direct segments.
+const DIRECT: &str = "expandable_segments:False";
+/// Elastic segments, in chunks of 2 MiB.
+const ELASTIC: &str = "expandable_segments:True,elastic_largest_chunk_mb:2";
+
+/// An allocator on a host device.
+struct TestAllocator {
+    device: HostDevice,
+    allocator: Allocator<HostDevice>,
+    stream: Stream<HostDevice>,
+}
+
+impl TestAllocator {
+    /// A device of 1 GiB, and an allocator configured by `text`.
+    fn new(text: &str) -> Self {
+        Self::on(HostConfig::default(), text)
+    }
+
+    fn on(host: HostConfig, text: &str) -> Self {
+        let backend = HostBackend::new(host).expect("such a device can be made");
+        let device = backend.device(Ordinal(0)).expect("there is always a first device");
+        let config = text.parse().expect("the configuration is right");
+        let allocator = Allocator::with_config(device.clone(), &config);
+        let stream = allocator.create_stream().expect("the device makes streams");
+        Self { device, allocator, stream }
+    }
+
+    fn allocate(&self, bytes: u64) -> Allocation<HostDevice> {
+        let memory = self.allocator.allocate(bytes, &self.stream);
+        memory.expect("there is room")
+    }
+
+    /// Drops the allocator, and checks that the device has everything back.
+    fn assert_returns_everything(self) {
+        let Self { device, allocator, stream } = self;
+        allocator.check().expect("every invariant holds");
+        drop((stream, allocator));
+        assert_eq!(device.live(), Live::default());
+        assert_eq!(device.physical_bytes(), 0);
+    }
+}
+
+/// Waits until a condition holds, for five minutes at most.
+fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    for _ in 0..60_000 {
+        if is_so() {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    panic!("after five minutes still not: {what}");
+}
