@@ -69,7 +69,7 @@ fn any_failure_of_the_driver_while_closing_is_made_good() {
 }
 
 #[test]
-fn a_failure_of_the_exporters_driver_is_told_to_the_importer() {
+fn a_failure_of_the_exporters_driver_reaches_the_importer() {
     let test = TestAllocator::new(ELASTIC);
     let memory = test.allocate(40 * MIB);
     put(&test.device, memory.address(), memory.bytes(), 1);

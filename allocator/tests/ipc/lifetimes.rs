@@ -9,7 +9,7 @@ use crate::second::Second;
 use crate::{DIRECT, ELASTIC, MIB, TestAllocator, eventually};
 
 #[test]
-fn freed_memory_serves_nobody_while_it_is_shared() {
+fn freed_memory_is_not_reused_while_it_is_shared() {
     for config in [DIRECT, ELASTIC] {
         let test = TestAllocator::new(config);
         let memory = test.allocate(4 * MIB);
@@ -63,7 +63,7 @@ fn a_process_that_dies_gives_back_what_it_had_opened() {
 
 /// Uses by streams that were recorded are waited for after the last process has closed the memory.
 #[test]
-fn recorded_uses_are_waited_for_once_nobody_has_the_memory_open() {
+fn recorded_uses_delay_reuse_once_the_memory_is_closed() {
     let test = TestAllocator::new(ELASTIC);
     let other = test.allocator.create_stream().unwrap();
     let memory = test.allocate(4 * MIB);
@@ -116,7 +116,7 @@ fn memory_of_a_process_that_is_gone_does_not_open() {
 }
 
 #[test]
-fn who_comes_too_late_is_told_so() {
+fn a_late_importer_gets_the_reason() {
     let test = TestAllocator::new(ELASTIC);
     let memory = test.allocate(4 * MIB);
     let (kept, shared) = (test.allocator.share(&memory).unwrap(), test.allocator.share(&memory).unwrap());
@@ -170,7 +170,7 @@ fn what_shares_memory_outlives_its_allocator() {
 }
 
 #[test]
-fn a_pool_that_shares_memory_cannot_sleep_and_one_that_sleeps_cannot_share() {
+fn a_sharing_pool_cannot_sleep_and_a_sleeping_one_cannot_share() {
     let test = TestAllocator::new(ELASTIC);
     let pool = test.allocator.create_pool();
     let memory = pool.allocate(4 * MIB, &test.stream).unwrap();
@@ -197,7 +197,7 @@ fn a_pool_that_shares_memory_cannot_sleep_and_one_that_sleeps_cannot_share() {
 
 /// A saved state may name memory that other processes have.
 #[test]
-fn a_pool_that_shares_memory_is_not_brought_back_to_a_saved_state() {
+fn a_pool_that_shares_memory_cannot_be_restored() {
     let test = TestAllocator::new(ELASTIC);
     let pool = test.allocator.create_pool();
     let memory = pool.allocate(4 * MIB, &test.stream).unwrap();

@@ -14,22 +14,22 @@ use super::{User, ask_owner};
 use crate::entry::{allocator_of, of_memory, or_raise, pointer};
 use crate::error::Error;
 
-/// What is offered to other processes, by address, until it is freed: whoever has opened it by then keeps it.
-static OFFERED: Mutex<Option<HashMap<u64, SharedMemory<AnyDevice>>>> = Mutex::new(None);
-/// Whether anything was ever offered. Relaxed: who frees an allocation has seen it offered.
+/// Allocations that other processes can open, by address, until they are freed. Importers keep the memory longer.
+static EXPORTED: Mutex<Option<HashMap<u64, SharedMemory<AnyDevice>>>> = Mutex::new(None);
+/// Whether anything was ever exported. Relaxed: the thread that frees an allocation has seen its export.
 static ANY: AtomicBool = AtomicBool::new(false);
 
-fn offered() -> MutexGuard<'static, Option<HashMap<u64, SharedMemory<AnyDevice>>>> {
-    // Each change is one step, so a panic leaves it whole.
-    OFFERED.lock().unwrap_or_else(PoisonError::into_inner)
+fn exported() -> MutexGuard<'static, Option<HashMap<u64, SharedMemory<AnyDevice>>>> {
+    // Each change is one step, so a panic leaves it valid.
+    EXPORTED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Ends the offer of an allocation that is about to be freed, if there is one.
+/// Withdraws the export of an allocation that is about to be freed, if there is one.
 #[inline]
 pub(super) fn withdraw(address: u64) {
     if ANY.load(Relaxed) {
-        let withdrawn = offered().as_mut().and_then(|all| all.remove(&address));
-        // It is taken apart without the lock.
+        let withdrawn = exported().as_mut().and_then(|all| all.remove(&address));
+        // Without the lock, as the drop may free memory.
         drop(withdrawn);
     }
 }
@@ -38,7 +38,7 @@ pub(super) fn withdraw(address: u64) {
 #[derive(Debug)]
 pub struct Opened(ImportedMemory<AnyDevice>);
 
-/// Lets other processes of this user open an allocation, as long as it is allocated, and tells `write` its handle.
+/// Lets other processes of this user open an allocation until it is freed, and passes its handle to `write`.
 ///
 /// # Safety
 ///
@@ -55,17 +55,17 @@ pub unsafe extern "C-unwind" fn cachette_adapter_share(
 }
 
 fn share(address: u64) -> Result<Vec<u8>, Error> {
-    if let Some(known) = offered().as_ref().and_then(|all| all.get(&address)) {
+    if let Some(known) = exported().as_ref().and_then(|all| all.get(&address)) {
         return Ok(known.handle());
     }
     let shared = ask_owner(|allocator| allocator.share_raw(address))?;
     let handle = shared.handle();
     ANY.store(true, Relaxed);
-    offered().get_or_insert_default().insert(address, shared);
+    exported().get_or_insert_default().insert(address, shared);
     Ok(handle)
 }
 
-/// Opens what another process has shared, and writes where it is; to be given to [`cachette_adapter_close_shared`].
+/// Opens memory that another process has shared, and writes its address. [`cachette_adapter_close_shared`] closes it.
 ///
 /// # Safety
 ///
@@ -96,7 +96,7 @@ pub unsafe extern "C-unwind" fn cachette_adapter_open_shared(
     Box::into_raw(Box::new(Opened(opened)))
 }
 
-/// Closes what was opened, once the device is done with it; null is nothing.
+/// Waits for the device and closes the memory. Null is allowed.
 ///
 /// # Safety
 ///
