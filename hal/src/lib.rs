@@ -22,9 +22,8 @@
 //! Sizes and addresses of device memory are `u64`, lengths of host memory are `usize`. A size of zero
 //! is [`ErrorKind::InvalidValue`] everywhere.
 //!
-//! Around a device one may put [`Checked`], which knows every live handle and reports misuse, and
-//! [`Traced`], which tells an observer of every call. [`owned`] holds RAII owners, with which ordinary
-//! callers need no `unsafe`.
+//! [`owned`] holds RAII owners, with which ordinary callers need no `unsafe`. The crate `cachette-hal-testing` has
+//! wrappers around a device: `Checked` reports misuse, `Traced` reports every call.
 //!
 //! # Safety contract
 //!
@@ -53,7 +52,6 @@
 mod backend;
 mod call;
 mod capture;
-pub mod checked;
 mod device;
 mod error;
 mod handle;
@@ -68,14 +66,12 @@ mod missing;
 pub mod owned;
 mod peer_access;
 mod stream_ordered;
-pub mod traced;
 mod transfer;
 mod virtual_memory;
 
 pub use backend::{Backend, BackendInfo};
 pub use call::{Call, UnknownCall};
 pub use capture::{Capture, CaptureId, CaptureMode, CaptureNode, CaptureStatus};
-pub use checked::Checked;
 pub use device::{AnyDevice, Device};
 pub use error::{Error, ErrorKind, Recovery, Result};
 pub use handle::{Backing, DevicePtr, Event, Graph, Progress, Stream, StreamRef};
@@ -87,7 +83,6 @@ pub use load_error::{LoadError, Tried};
 pub use missing::{Feature, Missing, Reason};
 pub use peer_access::PeerAccess;
 pub use stream_ordered::StreamOrdered;
-pub use traced::Traced;
 pub use transfer::Transfer;
 pub use virtual_memory::{Access, FabricHandle, Granularity, Sharing, VirtualMemory};
 

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use cachette::hal::{Call, Checked, Device, ErrorKind};
+use cachette::hal::{Call, Device, ErrorKind};
 use cachette::{Allocation, Allocator, Error, Stream};
 use cachette_hal_host::{HostConfig, HostDevice, Live};
+use cachette_hal_testing::Checked;
 
 use crate::bed::{MIB, assert_consistent, config, device};
 

@@ -4,10 +4,11 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 
-use cachette::hal::traced::DriverCall;
-use cachette::hal::{Call, CaptureMode, Checked, Device, DevicePtr, Traced};
+use cachette::hal::{Call, CaptureMode, Device, DevicePtr};
 use cachette::{Allocation, Allocator, Stream};
 use cachette_hal_host::{HostConfig, HostDevice, Live};
+use cachette_hal_testing::traced::DriverCall;
+use cachette_hal_testing::{Checked, Traced};
 
 use crate::bed::{MIB, assert_consistent, config, device};
 use crate::hook::Hook;

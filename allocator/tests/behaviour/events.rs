@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use cachette::Allocator;
-use cachette::hal::traced::Counts;
-use cachette::hal::{Call, Traced};
+use cachette::hal::Call;
 use cachette_hal_host::HostConfig;
+use cachette_hal_testing::Traced;
+use cachette_hal_testing::traced::Counts;
 
 use crate::bed::{Bed, KIB, MIB, device};
 

@@ -3,9 +3,10 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
-use cachette::hal::{Call, Checked, ErrorKind};
+use cachette::hal::{Call, ErrorKind};
 use cachette::{Allocator, Error, Stream};
 use cachette_hal_host::{HostConfig, HostDevice, Live};
+use cachette_hal_testing::Checked;
 
 use crate::bed::{Bed, KIB, MIB, assert_sound, config, device};
 

@@ -2,8 +2,8 @@
 
 use std::sync::Mutex;
 
-use cachette::hal::traced::{DriverCall, Observer};
 use cachette::hal::{Call, StreamRef};
+use cachette_hal_testing::traced::{DriverCall, Observer};
 
 /// What to do once, after a driver call of one kind.
 #[derive(Default)]

@@ -3,10 +3,11 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, Mutex, OnceLock};
 
-use cachette::hal::traced::DriverCall;
-use cachette::hal::{Call, ErrorKind, Traced};
+use cachette::hal::{Call, ErrorKind};
 use cachette::{Allocator, Error};
 use cachette_hal_host::HostConfig;
+use cachette_hal_testing::Traced;
+use cachette_hal_testing::traced::DriverCall;
 
 use crate::bed::{Bed, KIB, MIB, config, device, in_time};
 

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use cachette::hal::{Call, Checked, ErrorKind};
+use cachette::hal::{Call, ErrorKind};
 use cachette::{Allocator, Error};
 use cachette_hal_host::{HostConfig, HostDevice, Live};
+use cachette_hal_testing::Checked;
 
 use crate::bed::{Bed, config, device};
 

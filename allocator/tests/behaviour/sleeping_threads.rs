@@ -4,10 +4,11 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use cachette::hal::{Call, Checked, Traced};
+use cachette::hal::Call;
 use cachette::sleep::{Contents, SleepStats};
 use cachette::{Allocator, Error, Pool, Stream};
 use cachette_hal_host::{HostConfig, HostDevice, Live};
+use cachette_hal_testing::{Checked, Traced};
 
 use crate::bed::{MIB, assert_consistent, config, device};
 use crate::hook::Hook;

@@ -3,10 +3,11 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use cachette::hal::{Call, Checked, Device, ErrorKind, Ordinal, Traced};
+use cachette::hal::{Call, Device, ErrorKind, Ordinal};
 use cachette::pool::PoolProblem;
 use cachette::{Allocator, Buffer, Config, Error, Pool, Stream};
 use cachette_hal_host::{HostBackend, HostDevice, Live};
+use cachette_hal_testing::{Checked, Traced};
 
 use crate::bytes::assert_filled;
 use crate::kind::Kind;

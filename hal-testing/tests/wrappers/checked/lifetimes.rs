@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
 
-use cachette_hal::checked::{Misuse, MisuseKind};
-use cachette_hal::{Backing, Call, Checked, Device, DevicePtr, Event, Sharing, StreamRef, Transfer, VirtualMemory};
+use cachette_hal::{Backing, Call, Device, DevicePtr, Event, Sharing, StreamRef, Transfer, VirtualMemory};
+use cachette_hal_testing::Checked;
+use cachette_hal_testing::checked::{Misuse, MisuseKind};
 
+use super::{caught, subject};
 use crate::fake::{Fake, STRIDE, call};
-use crate::{caught, subject};
 
 /// A checked fake, and the texts that its observer hears.
 fn overheard() -> (Checked<Fake>, Receiver<String>) {

@@ -1,16 +1,11 @@
 //! Owners give memory back only where no work can use it any more.
 
-#![expect(clippy::unwrap_used, reason = "what tests share is not marked as a test itself")]
-
-#[expect(dead_code, unused_imports, unused_macros, reason = "tests of other things use the rest of it")]
-mod fake;
-
 use std::fmt::Debug;
 
 use cachette_hal::owned::{NotClosed, OpenedToken, OwnedBacking, OwnedMemory, OwnedPinned, OwnedReservation};
 use cachette_hal::{Call, Error, ErrorKind, IpcToken, Sharing};
 
-use fake::{Fake, STRIDE};
+use crate::fake::{Fake, STRIDE};
 
 /// What each owner calls to give its memory back, and its close as a function.
 fn each_owner(test: impl Fn(&Fake, Call, &mut dyn FnMut() -> Result<(), Error>)) {

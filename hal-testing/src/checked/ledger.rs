@@ -1,14 +1,14 @@
-//! What is live on a device, what was, and where each came from.
+//! The live and the recently ended resources of a device, with the calls that made them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::misuse::{Misuse, MisuseKind, Origin, Resource};
-use crate::{Call, Ordinal, StreamRef};
+use cachette_hal::{Call, Ordinal, StreamRef};
 
 /// How many ended resources are remembered.
 const REMEMBERED: usize = 4096;
 
-/// What a check finds: nothing wrong, or one misuse.
+/// The result of a check.
 pub(super) type Finding<T = ()> = Result<T, Box<Misuse>>;
 
 /// A resource by its kind and its handle or start address.
@@ -17,17 +17,17 @@ pub(super) type Key = (Resource, u64);
 /// One live resource.
 #[derive(Debug)]
 pub(super) struct Entry {
-    /// Zero for handles, and for opened memory, whose size nobody tells.
+    /// Zero for handles, and for opened memory, whose size is not known.
     pub(super) bytes: u64,
-    /// `None` for what was adopted.
+    /// `None` for an adopted resource.
     pub(super) origin: Option<Origin>,
-    /// How often it must be ended: drivers give one handle again for what is opened or imported twice.
+    /// How often it must be ended: drivers return the same handle when memory is opened or imported twice.
     holds: u32,
-    /// The call that is ending it right now.
+    /// The call in progress that ends it.
     pub(super) ending: Option<Origin>,
     /// The call that began a capture on it.
     pub(super) capture: Option<Origin>,
-    /// The device's address of page-locked memory, where it was asked for.
+    /// The device's address of page-locked memory, once it was queried.
     pub(super) alias: Option<u64>,
 }
 
@@ -42,7 +42,7 @@ impl Entry {
     }
 }
 
-/// One resource that is no more.
+/// One resource that has ended.
 #[derive(Debug)]
 pub(super) struct Ended {
     pub(super) key: Key,
@@ -51,31 +51,31 @@ pub(super) struct Ended {
     by: Origin,
 }
 
-/// The right to end one resource, held while the driver is asked.
+/// The right to end one resource, held during the driver call.
 #[derive(Debug)]
-#[must_use = "an end that is not settled stays under way for ever"]
+#[must_use = "without `finish_end` the resource stays in the state of being ended"]
 pub(super) struct Ending {
     key: Key,
     by: Origin,
-    /// Whether others still hold the resource, so that it stays live.
+    /// Whether the resource has other holders, so that it stays live.
     shared: bool,
 }
 
-/// What is live on a device, what was, and where each came from.
+/// The live and the recently ended resources of a device, with the calls that made them.
 #[derive(Debug)]
 pub(super) struct Ledger {
-    /// Ranges of one kind that are live do not overlap, mappings included: aliases have addresses of their own.
+    /// Live ranges of one kind never overlap. This holds for mappings too: an alias has its separate addresses.
     pub(super) live: BTreeMap<Key, Entry>,
     /// The youngest at the back; at most [`REMEMBERED`].
     ended: VecDeque<Ended>,
-    /// Devices whose memory this one may reach, and of which this ledger knows nothing.
+    /// Devices whose memory this device may reach. This ledger does not know that memory.
     pub(super) peers: BTreeSet<Ordinal>,
     /// Every misuse so far, in order.
     pub(super) misuses: Vec<Misuse>,
 }
 
 impl Ledger {
-    /// A ledger that knows the default stream alone.
+    /// A ledger that holds the default stream only.
     pub(super) fn new() -> Self {
         let mut ledger =
             Self { live: BTreeMap::new(), ended: VecDeque::new(), peers: BTreeSet::new(), misuses: Vec::new() };
@@ -83,15 +83,15 @@ impl Ledger {
         ledger
     }
 
-    /// Notes something made elsewhere, unless it is known already.
+    /// Notes a resource made elsewhere, unless it is known already.
     pub(super) fn adopt(&mut self, resource: Resource, number: u64, bytes: u64) {
         self.live.entry((resource, number)).or_insert_with(|| Entry::new(bytes, None));
     }
 
-    /// Notes something the driver has just made.
+    /// Notes a resource that the driver has just created.
     ///
-    /// The driver may reuse a number before the call that ends its last bearer has returned, so what is
-    /// still being ended here gives way.
+    /// The driver may reuse a handle or an address before the call that ends its previous use has returned. An entry
+    /// that is still being ended is therefore replaced.
     pub(super) fn note(&mut self, resource: Resource, number: u64, bytes: u64, origin: Origin) {
         let replaced = if ADDRESSED.contains(&resource) {
             self.overlapping(resource, number, bytes.max(1))
@@ -100,7 +100,7 @@ impl Ledger {
         };
         for key in replaced {
             if self.live.get(&key).is_some_and(|entry| !entry.is_live()) {
-                self.bury(key);
+                self.retire(key);
             }
         }
         let shareable = matches!(resource, Resource::OpenedMemory | Resource::Backing);
@@ -113,15 +113,15 @@ impl Ledger {
         }
     }
 
-    /// Takes back a note whose call failed after all.
-    pub(super) fn strike(&mut self, key: Key, sequence: u64) {
+    /// Removes a note whose driver call failed.
+    pub(super) fn undo_note(&mut self, key: Key, sequence: u64) {
         let is_ours = |entry: &Entry| entry.origin.as_ref().is_some_and(|o| o.sequence == sequence);
         if self.live.get(&key).is_some_and(is_ours) {
             self.live.remove(&key);
         }
     }
 
-    /// Demands that a handle is live.
+    /// Fails unless the handle is live.
     pub(super) fn used(&self, call: Call, key: Key) -> Finding {
         if self.live.get(&key).is_some_and(Entry::is_live) {
             return Ok(());
@@ -130,7 +130,7 @@ impl Ledger {
         Err(self.describe_end(key, MisuseKind::UsedAfterEnd, misuse))
     }
 
-    /// Demands that something may be ended by `by`, and marks it as being ended.
+    /// Marks a resource as being ended by `by`; fails if it may not be.
     pub(super) fn begin_end(&mut self, key: Key, by: Origin) -> Finding<Ending> {
         let (resource, number) = key;
         let call = by.call;
@@ -155,8 +155,8 @@ impl Ledger {
         Err(misuse)
     }
 
-    /// Settles an end: the resource is gone, or it is as before where the driver refused.
-    pub(super) fn settle(&mut self, ending: Ending, is_ended: bool) {
+    /// Completes an end: the resource is gone, or live again if the driver refused.
+    pub(super) fn finish_end(&mut self, ending: Ending, is_ended: bool) {
         let Ending { key, by, shared } = ending;
         let Some(entry) = self.live.get_mut(&key) else {
             return;
@@ -166,18 +166,18 @@ impl Ledger {
             return;
         }
         let is_ours = |ending: &Origin| ending.sequence == by.sequence;
-        // A younger bearer of the number may have taken the place meanwhile.
+        // A newer resource with the same handle or address may have replaced the entry.
         if !entry.ending.as_ref().is_some_and(is_ours) {
             return;
         }
         if is_ended {
-            self.bury(key);
+            self.retire(key);
         } else {
             entry.ending = None;
         }
     }
 
-    /// Demands that a stream is not being captured; whether it is live is another question.
+    /// Fails if the stream is being captured. Does not check whether it is live.
     pub(super) fn not_captured(&self, call: Call, key: Key) -> Finding {
         let entry = self.live.get(&key).filter(|entry| entry.is_live());
         let Some(begun) = entry.and_then(|entry| entry.capture.clone()) else {
@@ -187,7 +187,7 @@ impl Ledger {
         Err(Box::new(Misuse { origin: Some(begun), ..misuse }))
     }
 
-    /// Demands that a capture was begun on a stream, and forgets it.
+    /// Removes the capture begun on a stream; fails if there is none.
     pub(super) fn take_capture(&mut self, call: Call, key: Key) -> Finding {
         self.used(call, key)?;
         let capture = self.live.get_mut(&key).map(|entry| entry.capture.take());
@@ -200,8 +200,8 @@ impl Ledger {
         }
     }
 
-    /// Moves something that is being ended to the memory of what was.
-    fn bury(&mut self, key: Key) {
+    /// Moves a resource that is being ended to the list of ended ones.
+    fn retire(&mut self, key: Key) {
         let Some(Entry { bytes, origin, ending: Some(by), .. }) = self.live.remove(&key) else {
             return;
         };
@@ -211,7 +211,7 @@ impl Ledger {
         self.ended.push_back(Ended { key, bytes, origin, by });
     }
 
-    /// What is live now, as leaks; what was adopted is not ours to end.
+    /// Every live resource as a leak, except the adopted ones, which are ended elsewhere.
     pub(super) fn leaks(&self) -> Vec<Misuse> {
         let made_here = self.live.iter().filter(|(_, entry)| entry.origin.is_some());
         made_here
@@ -224,13 +224,13 @@ impl Ledger {
             .collect()
     }
 
-    /// The keys of one kind of ranges that meet `[start, start + bytes)`.
+    /// The keys of one kind of ranges that overlap `[start, start + bytes)`.
     pub(super) fn overlapping(&self, resource: Resource, start: u64, bytes: u64) -> Vec<Key> {
         let end = start.saturating_add(bytes);
         self.live
             .range((resource, 0)..(resource, end))
             .rev()
-            // Ranges do not overlap, so the first that ends too early is followed by none that does not.
+            // Ranges do not overlap: once one ends before `start`, so do all below it.
             .take_while(|((_, at), entry)| at.saturating_add(entry.bytes.max(1)) > start)
             .map(|(&key, _)| key)
             .collect()
@@ -258,12 +258,12 @@ impl Ledger {
         }
     }
 
-    /// Says in what else the address of a foreign resource lies, if in anything.
+    /// Adds the known resource that contains the address of a foreign one, if any.
     fn describe_holder(&self, misuse: Box<Misuse>) -> Box<Misuse> {
         if !ADDRESSED.contains(&misuse.resource) {
             return misuse;
         }
-        // The kind that was meant comes first: a reservation begins where its first mapping does.
+        // The expected kind comes first: a reservation can begin at the same address as its first mapping.
         for resource in std::iter::once(misuse.resource).chain(ADDRESSED) {
             let Some((key, entry)) = self.containing(resource, misuse.subject) else {
                 continue;
@@ -278,7 +278,7 @@ impl Ledger {
     }
 }
 
-/// The kinds that are ranges of addresses; a mapping comes before the reservation around it.
+/// The kinds that are address ranges; a mapping comes before the reservation around it.
 const ADDRESSED: [Resource; 7] = [
     Resource::Memory,
     Resource::StreamOrderedMemory,

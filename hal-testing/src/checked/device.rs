@@ -1,15 +1,12 @@
 //! Memory, streams and events, checked.
 
+use cachette_hal::{Call, Device, DevicePtr, Event, MemoryInfo, Progress, Result, Stream, StreamRef};
+
 use super::{Checked, Resource};
-use crate::{
-    Call, Capture, Device, DeviceInfo, DevicePtr, Event, HostCalls, HostMemory, Ipc, MemoryInfo, Missing, PeerAccess,
-    Progress, Result, Stream, StreamOrdered, StreamRef, Transfer, VirtualMemory,
-};
+use crate::forward::forward_groups;
 
 impl<D: Device> Device for Checked<D> {
-    fn info(&self) -> &DeviceInfo {
-        self.device.info()
-    }
+    forward_groups!();
 
     fn memory_info(&self) -> Result<MemoryInfo> {
         self.device.memory_info()
@@ -96,47 +93,15 @@ impl<D: Device> Device for Checked<D> {
         // SAFETY: 1. Both checked above.
         unsafe { self.device.stream_wait(stream, event) }
     }
-
-    fn virtual_memory(&self) -> Result<&dyn VirtualMemory, Missing> {
-        self.device.virtual_memory().map(|_| self as _)
-    }
-
-    fn stream_ordered(&self) -> Result<&dyn StreamOrdered, Missing> {
-        self.device.stream_ordered().map(|_| self as _)
-    }
-
-    fn host_memory(&self) -> Result<&dyn HostMemory, Missing> {
-        self.device.host_memory().map(|_| self as _)
-    }
-
-    fn ipc(&self) -> Result<&dyn Ipc, Missing> {
-        self.device.ipc().map(|_| self as _)
-    }
-
-    fn capture(&self) -> Result<&dyn Capture, Missing> {
-        self.device.capture().map(|_| self as _)
-    }
-
-    fn peer_access(&self) -> Result<&dyn PeerAccess, Missing> {
-        self.device.peer_access().map(|_| self as _)
-    }
-
-    fn transfer(&self) -> Result<&dyn Transfer, Missing> {
-        self.device.transfer().map(|_| self as _)
-    }
-
-    fn host_calls(&self) -> Result<&dyn HostCalls, Missing> {
-        self.device.host_calls().map(|_| self as _)
-    }
 }
 
 impl<D: Device> Checked<D> {
-    /// Demands that a stream is live.
+    /// Fails unless the stream is live.
     pub(super) fn check_stream(&self, call: Call, stream: StreamRef) -> Result<()> {
         self.watch.used(call, Resource::Stream, stream.raw())
     }
 
-    /// Demands that an event is live.
+    /// Fails unless the event is live.
     fn check_event(&self, call: Call, event: &Event) -> Result<()> {
         self.watch.used(call, Resource::Event, event.raw())
     }

@@ -4,10 +4,11 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::{DriverCall, Observer};
-use crate::Call;
+use cachette_hal::Call;
 
-/// What is counted of one kind of call.
+use super::{DriverCall, Observer};
+
+/// The counters of one kind of call.
 #[derive(Debug, Default)]
 struct Row {
     calls: AtomicU64,
@@ -77,7 +78,7 @@ impl Observer for Counts {
     fn call(&self, call: &DriverCall) {
         let row = self.row(call.call);
         let nanoseconds = u64::try_from(call.took.as_nanos()).unwrap_or(u64::MAX);
-        // Relaxed: each figure stands alone; whoever compares them joins the threads first.
+        // Relaxed: the counters are independent; a reader that compares them joins the threads first.
         row.calls.fetch_add(1, Ordering::Relaxed);
         row.failures.fetch_add(u64::from(call.outcome.is_err()), Ordering::Relaxed);
         row.nanoseconds.fetch_add(nanoseconds, Ordering::Relaxed);

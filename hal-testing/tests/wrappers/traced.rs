@@ -1,6 +1,4 @@
-//! A traced device tells of every call, and of nothing else.
-
-mod fake;
+//! A traced device reports every driver call, and nothing else.
 
 use std::os::fd::AsFd;
 use std::ptr::NonNull;
@@ -8,13 +6,14 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use cachette_hal::traced::{Counts, DriverCall, Observer};
 use cachette_hal::{
     Call, Capture, CaptureMode, CaptureNode, Device, DevicePtr, ErrorKind, Feature, HostCalls, HostMemory, Ipc,
-    IpcToken, Ordinal, PeerAccess, Sharing, StreamOrdered, StreamRef, Traced, Transfer, VirtualMemory,
+    IpcToken, Ordinal, PeerAccess, Sharing, StreamOrdered, StreamRef, Transfer, VirtualMemory,
 };
+use cachette_hal_testing::Traced;
+use cachette_hal_testing::traced::{Counts, DriverCall, Observer};
 
-use fake::{Fake, STRIDE, call};
+use crate::fake::{Fake, STRIDE, call};
 
 /// An observer that keeps every call.
 #[derive(Default)]
@@ -39,7 +38,7 @@ impl Observer for Log {
     }
 }
 
-/// A traced fake and what is heard of it.
+/// A traced fake and the log of its calls.
 fn subject() -> (Traced<Arc<Fake>>, Arc<Log>) {
     let log = Arc::new(Log::default());
     let device = Traced::new(Arc::new(Fake::new()), Arc::clone(&log));
@@ -47,7 +46,7 @@ fn subject() -> (Traced<Arc<Fake>>, Arc<Log>) {
 }
 
 #[test]
-fn a_call_is_told_with_its_facts() {
+fn a_call_is_reported_with_its_facts() {
     let (device, log) = subject();
     device.device().reuse(0xabc00);
     let ptr = device.allocate(4096).unwrap();
@@ -70,7 +69,7 @@ fn a_call_is_told_with_its_facts() {
 }
 
 #[test]
-fn a_failure_is_told_and_passed_on() {
+fn a_failure_is_reported_and_returned() {
     let (device, log) = subject();
     device.device().fail_next();
     let error = device.allocate(4096).unwrap_err();
@@ -81,7 +80,7 @@ fn a_failure_is_told_and_passed_on() {
 }
 
 #[test]
-fn the_time_told_is_the_drivers() {
+fn the_reported_time_is_the_drivers() {
     let (device, log) = subject();
     let nap = Duration::from_millis(5);
     device.device().during_next(move || thread::sleep(nap));
@@ -117,7 +116,7 @@ fn a_device_without_groups_says_so_and_makes_no_call() {
 }
 
 #[test]
-fn every_call_of_the_contract_is_told_once() {
+fn every_call_of_the_contract_is_reported_once() {
     let (device, log) = subject();
     device_calls(&device);
     virtual_memory_calls(&device);

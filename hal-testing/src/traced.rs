@@ -1,7 +1,6 @@
-//! A device that tells an observer of every call.
+//! A device that reports every call to an observer.
 
 mod counts;
-mod device;
 mod groups;
 
 use std::fmt;
@@ -10,34 +9,34 @@ use std::time::{Duration, Instant};
 
 pub use counts::Counts;
 
-use crate::{Call, Device, Error, Result, StreamRef};
+use cachette_hal::{Call, Device, Error, Result, StreamRef};
 
-/// One call that the driver has answered.
+/// One call that the driver has completed.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct DriverCall {
     /// The call.
     pub call: Call,
-    /// The address or handle that it was given, or that it made; zero if none, or if it made none.
+    /// The address or handle that was passed, or that the call created; zero if there is none.
     pub subject: u64,
-    /// The size that it was given; zero if none.
+    /// The size that was passed; zero if none.
     pub bytes: u64,
-    /// The stream that it named.
+    /// The stream that was passed.
     pub stream: Option<StreamRef>,
     /// When the driver was called.
     pub started: Instant,
     /// How long the driver took.
     pub took: Duration,
-    /// What it answered.
+    /// What the driver returned.
     pub outcome: Result<(), Error>,
 }
 
-/// Someone who is told of every call, on the thread that made it.
+/// Receives every call, on the thread that made it.
 ///
-/// Closures over [`&DriverCall`](DriverCall) are observers. One must not call the device it observes,
-/// or it hears of itself without end.
+/// Closures over [`&DriverCall`](DriverCall) are observers. An observer must not call the device that it observes:
+/// that call would be reported too, and so on.
 pub trait Observer: Send + Sync {
-    /// Hears of one call, after the driver has answered it.
+    /// Receives one call, after the driver has returned.
     fn call(&self, call: &DriverCall);
 }
 
@@ -47,23 +46,24 @@ impl<F: Fn(&DriverCall) + Send + Sync> Observer for F {
     }
 }
 
-/// So that whoever made the observer can keep asking it.
+/// The creator of the observer can keep a reference to it.
 impl<O: Observer + ?Sized> Observer for Arc<O> {
     fn call(&self, call: &DriverCall) {
         (**self).call(call);
     }
 }
 
-/// A device that tells an observer of every call, with its time and outcome.
+/// A device that reports every call to an observer, with its time and outcome.
 ///
-/// Only what reaches the driver is a call: [`Device::info`], the accessors of groups and
-/// [`VirtualMemory::granularity`](crate::VirtualMemory::granularity) are none.
+/// Only what reaches the driver is reported. [`Device::info`], the accessors of groups and
+/// [`VirtualMemory::granularity`](cachette_hal::VirtualMemory::granularity) are not driver calls.
 ///
 /// ```
 /// use std::sync::Arc;
 ///
-/// use cachette_hal::traced::Counts;
-/// use cachette_hal::{Call, Device, Result, Traced};
+/// use cachette_hal::{Call, Device, Result};
+/// use cachette_hal_testing::Traced;
+/// use cachette_hal_testing::traced::Counts;
 ///
 /// fn count_events<D: Device>(device: D) -> Result<()> {
 ///     let counts = Arc::new(Counts::new());
@@ -82,7 +82,7 @@ pub struct Traced<D> {
 }
 
 impl<D: Device> Traced<D> {
-    /// Tells `observer` of every call to `device`.
+    /// Reports every call to `device` to `observer`.
     #[must_use]
     pub fn new(device: D, observer: impl Observer + 'static) -> Self {
         Self { device, observer: Box::new(observer) }
@@ -93,18 +93,23 @@ impl<D: Device> Traced<D> {
         &self.device
     }
 
-    /// Gives the device back.
+    /// Returns the device inside.
     pub fn into_inner(self) -> D {
         self.device
     }
 
-    /// Runs one call and tells of it.
-    fn tell<T>(&self, facts: Facts, run: impl FnOnce() -> Result<T>) -> Result<T> {
-        self.tell_made(facts, run, |_| facts.subject)
+    /// Makes one call and reports it.
+    fn report<T>(&self, facts: Facts, run: impl FnOnce() -> Result<T>) -> Result<T> {
+        self.report_new(facts, run, |_| facts.subject)
     }
 
-    /// Runs one call that makes something, and tells of it by the number that `number` reads.
-    fn tell_made<T>(&self, facts: Facts, run: impl FnOnce() -> Result<T>, number: impl FnOnce(&T) -> u64) -> Result<T> {
+    /// Makes one call that creates something, and reports it with the handle or address that `number` reads.
+    fn report_new<T>(
+        &self,
+        facts: Facts,
+        run: impl FnOnce() -> Result<T>,
+        number: impl FnOnce(&T) -> u64,
+    ) -> Result<T> {
         let started = Instant::now();
         let answer = run();
         let took = started.elapsed();

@@ -2,13 +2,13 @@
 
 use std::ptr::NonNull;
 
-use cachette_hal::checked::MisuseKind;
 use cachette_hal::{
     Device, DevicePtr, ErrorKind, HostMemory, Ipc, IpcToken, Ordinal, PeerAccess, StreamOrdered, StreamRef, Transfer,
 };
+use cachette_hal_testing::checked::MisuseKind;
 
+use super::{caught, subject};
 use crate::fake::{STRIDE, call};
-use crate::{caught, subject};
 
 const DEFAULT: StreamRef = StreamRef::DEFAULT;
 
@@ -170,7 +170,7 @@ fn transfers_reach_pinned_opened_adopted_and_stream_ordered_memory() {
     let opened = device.open_token(&IpcToken([1; 64])).unwrap();
     call!(device.fill(opened.add(4096), 0, 64, DEFAULT)).unwrap();
     let after = device.allocate(64).unwrap();
-    // How long opened memory is nobody tells, but it does not reach into what comes after it.
+    // The size of opened memory is not known, but it ends before the next known resource.
     caught(&device, MisuseKind::OutOfBounds, &[], || call!(device.fill(opened, 0, 2 * STRIDE, DEFAULT)));
     call!(device.fill(after, 0, 64, DEFAULT)).unwrap();
 

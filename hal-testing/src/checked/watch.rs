@@ -1,4 +1,4 @@
-//! The ledger under its lock, with those who want to hear of misuse.
+//! The ledger behind its lock, with the observers of misuse.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,12 +6,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::ledger::{Ending, Finding, Key, Ledger};
 use super::misuse::{Misuse, Origin, Resource};
-use crate::{Call, Error, Result};
+use cachette_hal::{Call, Error, Result};
 
-/// Someone who wants to hear of misuse.
+/// Receives every misuse.
 type Observer = Box<dyn Fn(&Misuse) + Send + Sync>;
 
-/// The ledger under its lock, with those who want to hear of misuse.
+/// The ledger behind its lock, with the observers of misuse.
 ///
 /// The lock is never held while the driver or an observer runs.
 pub(super) struct Watch {
@@ -39,23 +39,23 @@ impl Watch {
     }
 
     pub(super) fn ledger(&self) -> MutexGuard<'_, Ledger> {
-        // A thread that panicked in here leaves nothing half done.
+        // No update of the ledger can panic halfway.
         self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The present place in the program, with a number of its own.
+    /// The current thread and call stack, with a unique number.
     pub(super) fn origin(&self, call: Call) -> Origin {
-        // Relaxed: the number is only a name; the ledger's lock orders everything else.
+        // Relaxed: only uniqueness matters; the ledger's lock orders everything else.
         Origin::here(call, self.sequence.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
-    /// Notes something the driver has just made.
+    /// Notes a resource that the driver has just created.
     pub(super) fn note(&self, call: Call, resource: Resource, number: u64, bytes: u64) {
         let origin = self.origin(call);
         self.ledger().note(resource, number, bytes, origin);
     }
 
-    /// Runs a check; misuse is told to everyone and becomes the error that the caller sees.
+    /// Runs a check. Misuse is reported to every observer and becomes the caller's error.
     pub(super) fn check<T>(&self, check: impl FnOnce(&mut Ledger) -> Finding<T>) -> Result<T> {
         let finding = {
             let mut ledger = self.ledger();
@@ -64,30 +64,30 @@ impl Watch {
             finding
         };
         finding.map_err(|misuse| {
-            self.tell(&misuse);
+            self.report(&misuse);
             Error::new(misuse.what.error_kind(), misuse.call.name())
         })
     }
 
-    /// Demands that a handle is live.
+    /// Fails unless the handle is live.
     pub(super) fn used(&self, call: Call, resource: Resource, number: usize) -> Result<()> {
         self.check(|ledger| ledger.used(call, (resource, number as u64)))
     }
 
-    /// Ends a resource by `end`, unless that would be misuse.
+    /// Ends a resource by calling `end`, unless that would be misuse.
     pub(super) fn end(&self, call: Call, key: Key, end: impl FnOnce() -> Result<()>) -> Result<()> {
         let by = self.origin(call);
         let ending = self.check(|ledger| ledger.begin_end(key, by))?;
-        self.settle(ending, end())
+        self.finish_end(ending, end())
     }
 
-    /// Notes how an end came out.
-    pub(super) fn settle(&self, ending: Ending, answer: Result<()>) -> Result<()> {
-        self.ledger().settle(ending, answer.is_ok());
+    /// Notes whether the driver ended the resource.
+    pub(super) fn finish_end(&self, ending: Ending, answer: Result<()>) -> Result<()> {
+        self.ledger().finish_end(ending, answer.is_ok());
         answer
     }
 
-    fn tell(&self, misuse: &Misuse) {
+    fn report(&self, misuse: &Misuse) {
         for observer in &self.observers {
             observer(misuse);
         }
@@ -104,10 +104,10 @@ impl fmt::Debug for Watch {
 }
 
 impl Drop for Watch {
-    /// Tells the observers of everything that was never given back.
+    /// Reports every leak.
     fn drop(&mut self) {
         for leak in self.leaks() {
-            self.tell(&leak);
+            self.report(&leak);
         }
     }
 }

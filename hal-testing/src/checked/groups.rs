@@ -3,7 +3,7 @@
 use std::ptr::NonNull;
 
 use super::{Checked, Resource};
-use crate::{
+use cachette_hal::{
     Call, Capture, CaptureMode, CaptureNode, CaptureStatus, Device, DevicePtr, Graph, HostCalls, HostFunction,
     HostMemory, Ipc, IpcToken, Ordinal, PeerAccess, Result, StreamOrdered, StreamRef, Transfer,
 };
@@ -118,7 +118,7 @@ impl<D: Device> Capture for Checked<D> {
 
     unsafe fn dependencies(&self, node: CaptureNode, nodes: &mut Vec<CaptureNode>) -> Result<()> {
         let group = self.device.capture()?;
-        // SAFETY: 1. The caller's promise; nodes come and go with captures, unseen.
+        // SAFETY: 1. The caller's promise; the ledger does not track nodes.
         unsafe { group.dependencies(node, nodes) }
     }
 
@@ -234,7 +234,7 @@ impl<D: Device> HostCalls for Checked<D> {
 }
 
 impl<D: Device> Checked<D> {
-    /// Demands that a range lies in live memory; a range of zero bytes is the driver's to refuse.
+    /// Fails unless the range lies in live memory. The driver itself refuses a range of zero bytes.
     fn check_range(&self, call: Call, at: DevicePtr, bytes: u64) -> Result<()> {
         if bytes == 0 {
             return Ok(());

@@ -1,10 +1,10 @@
 //! Misuse of reservations and mappings.
 
-use cachette_hal::checked::MisuseKind;
 use cachette_hal::{Access, Backing, Device, DevicePtr, Ordinal, Sharing, StreamRef, Transfer, VirtualMemory};
+use cachette_hal_testing::checked::MisuseKind;
 
+use super::{Subject, caught, subject};
 use crate::fake::call;
-use crate::{Subject, caught, subject};
 
 const CHUNK: u64 = 4096;
 const OURS: [Access; 1] = [Access::ReadWrite(Ordinal(0))];

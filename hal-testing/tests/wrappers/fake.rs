@@ -1,4 +1,4 @@
-//! A device made of numbers that accepts whatever it is told.
+//! A device made of numbers that accepts every call.
 
 mod groups;
 
@@ -35,7 +35,7 @@ struct State {
     interlude: Option<Interlude>,
 }
 
-/// A device made of numbers that accepts whatever it is told.
+/// A device made of numbers that accepts every call.
 pub(crate) struct Fake {
     info: DeviceInfo,
     has_groups: bool,

@@ -1,13 +1,13 @@
 //! Misuse of streams, events, graphs and backings.
 
-use cachette_hal::checked::{MisuseKind, Resource};
 use cachette_hal::{
     Backing, Call, Capture, CaptureMode, Device, DevicePtr, Event, Graph, HostCalls, Sharing, Stream, StreamOrdered,
     StreamRef, Transfer, VirtualMemory,
 };
+use cachette_hal_testing::checked::{MisuseKind, Resource};
 
+use super::{caught, subject};
 use crate::fake::call;
-use crate::{caught, subject};
 
 #[test]
 fn handles_that_are_used_well_pass() {
@@ -68,7 +68,7 @@ fn an_event_a_graph_and_a_backing_destroyed_twice_are_caught() {
 }
 
 #[test]
-fn a_foreign_handle_is_told_from_one_that_has_ended() {
+fn a_foreign_handle_differs_from_an_ended_one() {
     let device = subject();
     let parts = ["destroy_event(0x77): this event was never seen here", "foreign"];
     let misuse = caught(&device, MisuseKind::Foreign, &parts, || call!(device.destroy_event(Event::from_raw(0x77))));
@@ -213,7 +213,7 @@ fn a_backing_of_the_fabric_is_known_like_any_other() {
 
 #[test]
 fn a_device_without_groups_says_so() {
-    let device = cachette_hal::Checked::new(crate::Fake::bare());
+    let device = cachette_hal_testing::Checked::new(crate::fake::Fake::bare());
     for feature in cachette_hal::Feature::ALL {
         assert_eq!(device.missing(feature), device.device().missing(feature));
         assert!(device.missing(feature).is_some());

@@ -2,9 +2,9 @@
 
 use super::ledger::{Ending, Entry, Finding, Key, Ledger, with_ended, with_entry};
 use super::misuse::{Misuse, MisuseKind, Origin, Resource};
-use crate::Call;
+use cachette_hal::Call;
 
-/// Memory that one call of the driver gives whole: a transfer stays inside one of them.
+/// Memory that one driver call creates as a whole: a transfer stays inside one such range.
 const WHOLE: [Resource; 4] =
     [Resource::Memory, Resource::StreamOrderedMemory, Resource::PinnedMemory, Resource::RegisteredMemory];
 
@@ -19,7 +19,7 @@ const REACHABLE: [Resource; 6] = [
 ];
 
 impl Ledger {
-    /// Demands that a range may be mapped, and notes the mapping ahead of the driver's answer.
+    /// Notes a mapping before the driver call; fails if the range may not be mapped.
     pub(super) fn begin_map(&mut self, at: u64, bytes: u64, by: Origin) -> Finding {
         let misuse = |what| Misuse::of(what, by.call, Resource::Mapping, at, bytes);
         let home = self.containing(Resource::Reservation, at);
@@ -35,7 +35,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Demands that a range is one mapping, and marks it as being ended.
+    /// Marks one mapping as being ended; fails if the range is not exactly one.
     pub(super) fn begin_unmap(&mut self, at: u64, bytes: u64, by: Origin) -> Finding<Ending> {
         let (key, call) = ((Resource::Mapping, at), by.call);
         self.sized(call, key, bytes)?;
@@ -49,7 +49,7 @@ impl Ledger {
         })
     }
 
-    /// Demands that a range is one reservation without mappings, and marks it as being ended.
+    /// Marks one reservation as being ended; fails if the range is not exactly one, or has mappings.
     pub(super) fn begin_release(&mut self, start: u64, bytes: u64, by: Origin) -> Finding<Ending> {
         let key = (Resource::Reservation, start);
         if self.live.get(&key).is_some_and(Entry::is_live) {
@@ -59,7 +59,7 @@ impl Ledger {
         self.begin_end(key, by).map_err(|misuse| Box::new(Misuse { bytes, ..*misuse }))
     }
 
-    /// Demands that exactly this range was made by one call of its kind.
+    /// Fails if a live resource starts there with another size.
     fn sized(&self, call: Call, key: Key, bytes: u64) -> Finding {
         match self.live.get(&key) {
             Some(entry) if entry.is_live() && entry.bytes != bytes => {
@@ -70,7 +70,7 @@ impl Ledger {
         }
     }
 
-    /// Demands that nothing is mapped in a reservation.
+    /// Fails if something is mapped in the reservation.
     fn empty(&self, call: Call, start: u64, bytes: u64) -> Finding {
         match self.overlapping(Resource::Mapping, start, bytes).pop() {
             None => Ok(()),
@@ -82,7 +82,7 @@ impl Ledger {
         }
     }
 
-    /// Demands that a range is a row of whole mappings.
+    /// Fails unless the range consists of adjacent whole mappings.
     pub(super) fn tiled(&self, call: Call, at: u64, bytes: u64) -> Finding {
         let mut rest = bytes;
         let mut next = at;
@@ -103,14 +103,14 @@ impl Ledger {
         Ok(())
     }
 
-    /// Demands that a range lies in live memory that the device may reach.
+    /// Fails unless the range lies in live memory that the device may reach.
     pub(super) fn reachable(&self, call: Call, at: u64, bytes: u64) -> Finding {
         if self.is_covered(at, bytes) {
             return Ok(());
         }
         let misuse = Misuse::of(MisuseKind::OutOfBounds, call, Resource::Memory, at, bytes);
         let misuse = self.describe_near(&REACHABLE, misuse);
-        // A peer's memory is known to the peer alone, and may lie where memory of this device was once.
+        // A peer's memory is not known here, and may have addresses that this device used before.
         let may_be_a_peers = misuse.size == 0 || misuse.ended.is_some();
         if may_be_a_peers && !self.peers.is_empty() {
             return Ok(());
@@ -118,7 +118,7 @@ impl Ledger {
         Err(misuse)
     }
 
-    /// Demands that an address lies in live memory, wherever in it.
+    /// Fails unless the address lies in live memory.
     pub(super) fn known(&self, call: Call, at: u64) -> Finding {
         self.reachable(call, at, 1).map_err(|misuse| {
             let what = match misuse.ended {
@@ -129,7 +129,7 @@ impl Ledger {
         })
     }
 
-    /// Whether a range lies inside one piece of memory, or in a row of mappings.
+    /// Whether a range lies inside one piece of memory, or in adjacent mappings.
     fn is_covered(&self, at: u64, bytes: u64) -> bool {
         let Some(end) = at.checked_add(bytes) else {
             return false;
@@ -153,7 +153,7 @@ impl Ledger {
         true
     }
 
-    /// Whether a range lies in page-locked memory by the device's own addresses.
+    /// Whether a range lies in page-locked memory, by the addresses that the device uses for it.
     fn is_aliased(&self, at: u64, end: u64) -> bool {
         [Resource::PinnedMemory, Resource::RegisteredMemory]
             .into_iter()
@@ -165,7 +165,7 @@ impl Ledger {
 
     /// Whether a range may lie in opened memory.
     ///
-    /// Nobody tells how long that is, so it is believed to reach up to the next thing known.
+    /// Its size is not known, so it is assumed to end at the next known resource.
     fn may_be_opened(&self, at: u64, end: u64) -> bool {
         let resource = Resource::OpenedMemory;
         let Some(((_, start), entry)) = self.live.range((resource, 0)..=(resource, at)).next_back() else {
@@ -199,7 +199,7 @@ impl Ledger {
         })
     }
 
-    /// Adds what is known of the resource in which the subject lies, or lay.
+    /// Adds what is known of the live or ended resource that contains the subject.
     fn describe_near(&self, kinds: &[Resource], misuse: Misuse) -> Box<Misuse> {
         let at = misuse.subject;
         let found = kinds.iter().find_map(|&kind| self.containing(kind, at));

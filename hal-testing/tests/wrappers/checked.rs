@@ -1,7 +1,5 @@
 //! A checked device catches every misuse before the driver sees it.
 
-#[path = "../fake/mod.rs"]
-mod fake;
 mod handles;
 mod lifetimes;
 mod mappings;
@@ -10,10 +8,11 @@ mod ranges;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use cachette_hal::checked::{Misuse, MisuseKind};
-use cachette_hal::{Checked, ErrorKind, Result};
+use cachette_hal::{ErrorKind, Result};
+use cachette_hal_testing::Checked;
+use cachette_hal_testing::checked::{Misuse, MisuseKind};
 
-use fake::Fake;
+use crate::fake::Fake;
 
 /// The device under test.
 type Subject = Checked<Arc<Fake>>;

@@ -1,13 +1,13 @@
-//! Misuse of a device, as a value that reads as a sentence.
+//! Misuse of a device, as a value whose `Display` is a sentence.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::fmt;
 use std::sync::Arc;
 use std::thread;
 
-use crate::{Call, ErrorKind};
+use cachette_hal::{Call, ErrorKind};
 
-/// What a caller of a device holds and must give back.
+/// A kind of resource that a caller of a device must give back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Resource {
@@ -36,7 +36,7 @@ pub enum Resource {
 }
 
 impl Resource {
-    /// The name that reports use.
+    /// The name used in reports.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -72,7 +72,7 @@ impl Resource {
         }
     }
 
-    /// What it has been once it was given back.
+    /// The participle of the verb that gives it back.
     const fn participle(self) -> &'static str {
         match self {
             Self::Memory | Self::StreamOrderedMemory | Self::PinnedMemory => "freed",
@@ -100,12 +100,12 @@ pub struct Origin {
     pub sequence: u64,
     /// The calling thread's name, or its number where it has none.
     pub thread: String,
-    /// The calling stack, where `RUST_BACKTRACE` asks for one.
+    /// The call stack, if `RUST_BACKTRACE` asks for one.
     pub backtrace: Option<Arc<Backtrace>>,
 }
 
 impl Origin {
-    /// The present place in the program.
+    /// The current thread and call stack.
     pub(super) fn here(call: Call, sequence: u64) -> Self {
         let thread = thread::current();
         let backtrace = Backtrace::capture();
@@ -133,15 +133,15 @@ pub enum MisuseKind {
     EndedTwice,
     /// Used after it was given back.
     UsedAfterEnd,
-    /// Never seen here.
+    /// Not known to this device.
     Foreign,
     /// Given back by a call that belongs to another [`Resource`], or though it was only adopted.
     WrongCall,
     /// An address inside something, where its start is needed.
     Interior,
-    /// The range is not one whole mapping, nor a row of them where that would do.
+    /// The range is not one whole mapping, nor adjacent whole mappings where those are allowed.
     NotMapped,
-    /// The range meets a live mapping.
+    /// The range overlaps a live mapping.
     AlreadyMapped,
     /// The range lies in no live reservation.
     NotReserved,
@@ -160,7 +160,7 @@ pub enum MisuseKind {
 }
 
 impl MisuseKind {
-    /// The kind of the error that the wrong call is answered with.
+    /// The kind of the error that the wrong call returns.
     pub(super) const fn error_kind(self) -> ErrorKind {
         match self {
             Self::EndedTwice | Self::UsedAfterEnd | Self::Foreign | Self::WrongCall | Self::Leaked => {
@@ -195,7 +195,7 @@ pub struct Misuse {
     pub resource: Resource,
     /// Where that resource starts; the subject itself where it is a handle.
     pub start: u64,
-    /// How many bytes that resource has; zero if it has none, or nobody knows.
+    /// How many bytes that resource has; zero if none, or if unknown.
     pub size: u64,
     /// The call that made that resource, `None` if none was seen; of
     /// [`MisuseKind::StillCaptured`], the call that began the capture.
@@ -205,7 +205,7 @@ pub struct Misuse {
 }
 
 impl Misuse {
-    /// Misuse of something about which nothing is known.
+    /// Misuse of a resource that is not known.
     pub(super) const fn of(what: MisuseKind, call: Call, resource: Resource, subject: u64, bytes: u64) -> Self {
         Self { what, call, subject, bytes, resource, start: subject, size: 0, origin: None, ended: None }
     }
@@ -225,7 +225,7 @@ impl Misuse {
             }
             MisuseKind::Foreign => write!(f, "this {resource} was never seen here, it is foreign"),
             MisuseKind::WrongCall if self.origin.is_none() => {
-                write!(f, "this {resource} was only adopted, whoever made it must end it")
+                write!(f, "this {resource} was only adopted, and must be ended where it was made")
             }
             MisuseKind::WrongCall => {
                 write!(f, "this {resource} is to be {participle} by {}", resource.ended_by())

@@ -1,34 +1,14 @@
-//! Addresses and physical memory apart, checked.
+//! Virtual memory, checked.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 
+use cachette_hal::{Access, Backing, Call, Device, DevicePtr, FabricHandle, Result, Sharing, VirtualMemory};
+
 use super::{Checked, Resource};
-use crate::{
-    Access, Backing, Call, Device, DevicePtr, FabricHandle, Granularity, Reason, Result, Sharing, VirtualMemory,
-};
+use crate::forward::forward_virtual_memory_facts;
 
 impl<D: Device> VirtualMemory for Checked<D> {
-    /// One byte where the device has no virtual memory, and nothing can be reserved.
-    fn granularity(&self) -> Granularity {
-        let nothing = Granularity { minimum: 1, recommended: 1 };
-        let group = self.device.virtual_memory();
-        group.map_or(nothing, VirtualMemory::granularity)
-    }
-
-    fn shares(&self, sharing: Sharing) -> Result<(), Reason> {
-        let group = self.device.virtual_memory();
-        group.map_err(|missing| missing.reason)?.shares(sharing)
-    }
-
-    fn aliases(&self) -> Result<(), Reason> {
-        let group = self.device.virtual_memory();
-        group.map_err(|missing| missing.reason)?.aliases()
-    }
-
-    fn frees_under_reservation(&self) -> Result<(), Reason> {
-        let group = self.device.virtual_memory();
-        group.map_err(|missing| missing.reason)?.frees_under_reservation()
-    }
+    forward_virtual_memory_facts!();
 
     fn reserve(&self, bytes: u64, wish: Option<DevicePtr>) -> Result<DevicePtr> {
         let start = self.device.virtual_memory()?.reserve(bytes, wish)?;
@@ -46,7 +26,7 @@ impl<D: Device> VirtualMemory for Checked<D> {
         let ending = self.watch.check(|ledger| ledger.begin_release(start.address(), bytes, by))?;
         // SAFETY: 1. The ledger holds exactly this reservation, with nothing mapped in it.
         let answer = unsafe { group.release(start, bytes) };
-        self.watch.settle(ending, answer)
+        self.watch.finish_end(ending, answer)
     }
 
     fn create_backing(&self, bytes: u64, sharing: Sharing) -> Result<Backing> {
@@ -79,7 +59,7 @@ impl<D: Device> VirtualMemory for Checked<D> {
         let answer = unsafe { group.map(at, backing) };
         if answer.is_err() {
             let key = (Resource::Mapping, at.address());
-            self.watch.ledger().strike(key, sequence);
+            self.watch.ledger().undo_note(key, sequence);
         }
         answer
     }
@@ -94,7 +74,7 @@ impl<D: Device> VirtualMemory for Checked<D> {
         let ending = self.watch.check(|ledger| ledger.begin_unmap(at.address(), bytes, by))?;
         // SAFETY: 2. The caller's promise.
         let answer = unsafe { group.unmap(at, bytes) };
-        self.watch.settle(ending, answer)
+        self.watch.finish_end(ending, answer)
     }
 
     unsafe fn set_access(&self, at: DevicePtr, bytes: u64, access: &[Access]) -> Result<()> {
@@ -134,13 +114,13 @@ impl<D: Device> VirtualMemory for Checked<D> {
 }
 
 impl<D: Device> Checked<D> {
-    /// Notes a backing that the driver has just made.
+    /// Notes a backing that the driver has just created.
     fn note_backing(&self, call: Call, backing: &Backing) {
         let number = backing.raw() as u64;
         self.watch.note(call, Resource::Backing, number, backing.bytes());
     }
 
-    /// Demands that a backing is live.
+    /// Fails unless the backing is live.
     fn check_backing(&self, call: Call, backing: &Backing) -> Result<()> {
         self.watch.used(call, Resource::Backing, backing.raw())
     }
