@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cachette_hal::load::Candidate;
-use cachette_hal::{AnyDevice, Backend, BackendInfo, LoadError, Ordinal, Result, Vendor};
+use cachette_hal::{AnyDevice, Backend, BackendInfo, LoadError, Ordinal, Result};
 
 use crate::device::CudaDevice;
 use crate::library::{Driver, candidates};
@@ -12,16 +12,15 @@ use crate::library::{Driver, candidates};
 #[derive(Clone, Debug)]
 pub struct CudaBackend {
     driver: Arc<Driver>,
-    info: BackendInfo,
 }
 
 impl CudaBackend {
     /// Loads the driver.
     ///
-    /// The file that `CACHETTE_CUDA_LIBRARY` names, if it is set; otherwise the copy of `libcuda.so.1` that
-    /// the process has loaded already, or the one that the system finds.
+    /// It uses the file that `CACHETTE_CUDA_LIBRARY` names, if that is set. Otherwise it uses the copy of
+    /// `libcuda.so.1` that the process has loaded already, or the one that the system finds.
     pub fn load() -> Result<Self, LoadError> {
-        // SAFETY: the names are the driver's own, and whoever sets the variable says that the file is one.
+        // SAFETY: the names are the driver's, and the user who sets the variable promises the same of the file.
         unsafe { Self::load_from(&candidates()) }
     }
 
@@ -29,12 +28,11 @@ impl CudaBackend {
     ///
     /// # Safety
     ///
-    /// Each candidate is the driver's library, or one that keeps to its C interface.
+    /// Each candidate is the driver's library, or one with the same C interface.
     pub unsafe fn load_from(candidates: &[Candidate]) -> Result<Self, LoadError> {
         // SAFETY: the caller's promise.
         let driver = unsafe { Driver::load(candidates) }?;
-        let info = BackendInfo::new("cuda", Vendor::Nvidia, driver.version, driver.library.clone(), driver.emulated);
-        Ok(Self { driver: Arc::new(driver), info })
+        Ok(Self { driver: Arc::new(driver) })
     }
 
     /// Opens one device as its own type.
@@ -45,7 +43,7 @@ impl CudaBackend {
 
 impl Backend for CudaBackend {
     fn info(&self) -> &BackendInfo {
-        &self.info
+        &self.driver.info
     }
 
     fn device_count(&self) -> Result<u32> {

@@ -36,27 +36,27 @@ pub(crate) struct CudaCapture {
 }
 
 impl CudaCapture {
-    /// Looks for what the group needs.
+    /// Checks what the group needs.
     pub(crate) fn probe(context: &Arc<Context>) -> Result<Self, Reason> {
         Ok(Self { calls: context.driver().capture?, context: Arc::clone(context) })
     }
 
-    /// Puts the thread into `mode`, and returns the mode it was in.
+    /// Sets the thread's capture mode, and returns the previous one.
     fn exchange(&self, mut mode: u32) -> Result<u32> {
         // SAFETY: the driver reads and writes one number.
-        let status = unsafe { (self.calls.exchange_mode)(&raw mut mode) };
+        let status = unsafe { (self.calls.cuThreadExchangeStreamCaptureMode)(&raw mut mode) };
         check("cuThreadExchangeStreamCaptureMode", status)?;
         Ok(mode)
     }
 
     /// Makes a recording ready to launch.
     ///
-    /// Done in relaxed mode: the driver may allocate here, which another capture must not be broken by.
+    /// The thread is in relaxed mode meanwhile: the driver may allocate, which would break another capture.
     fn instantiate(&self, recording: CUgraph) -> Result<Graph> {
         let mode = self.exchange(RELAXED)?;
         let mut executable = ptr::null_mut();
         // SAFETY: the recording lives, and the driver writes one handle.
-        let status = unsafe { (self.calls.instantiate)(&raw mut executable, recording, FLAGS) };
+        let status = unsafe { (self.calls.cuGraphInstantiateWithFlags)(&raw mut executable, recording, FLAGS) };
         self.exchange(mode)?;
         check("cuGraphInstantiateWithFlags", status)?;
         Ok(Graph::from_raw(handle(executable)))
@@ -67,10 +67,9 @@ impl Capture for CudaCapture {
     unsafe fn capture_status(&self, stream: StreamRef) -> Result<CaptureStatus> {
         let _entered = self.context.enter()?;
         let (mut state, mut id) = (IDLE, 0);
-        // SAFETY: 1. is the caller's promise; the driver writes two numbers, and no more where the other
-        // places are null.
+        // SAFETY: 1. is the caller's promise; the driver writes two numbers, and skips the null places.
         let status = unsafe {
-            (self.calls.status)(
+            (self.calls.cuStreamGetCaptureInfo_v2)(
                 pointer(stream.raw()),
                 &raw mut state,
                 &raw mut id,
@@ -79,7 +78,7 @@ impl Capture for CudaCapture {
                 ptr::null_mut(),
             )
         };
-        told(status, state, id)
+        read_status(status, state, id)
     }
 
     unsafe fn frontier(&self, stream: StreamRef, nodes: &mut Vec<CaptureNode>) -> Result<CaptureStatus> {
@@ -88,7 +87,7 @@ impl Capture for CudaCapture {
         let (mut found, mut count) = (ptr::null(), 0);
         // SAFETY: 1. is the caller's promise; the driver writes two numbers, a list and its length.
         let status = unsafe {
-            (self.calls.status)(
+            (self.calls.cuStreamGetCaptureInfo_v2)(
                 pointer(stream.raw()),
                 &raw mut state,
                 &raw mut id,
@@ -97,9 +96,9 @@ impl Capture for CudaCapture {
                 &raw mut count,
             )
         };
-        let status = told(status, state, id)?;
+        let status = read_status(status, state, id)?;
         if matches!(status, CaptureStatus::Active(_)) && count > 0 {
-            // SAFETY: the driver's list is that long, and stays as it is until the next call for the stream.
+            // SAFETY: the driver's list has `count` nodes, and does not change until the next call for the stream.
             let found = unsafe { slice::from_raw_parts(found, count) };
             nodes.extend(found.iter().map(|node| CaptureNode::from_raw(handle(*node))));
         }
@@ -108,30 +107,27 @@ impl Capture for CudaCapture {
 
     unsafe fn dependencies(&self, node: CaptureNode, nodes: &mut Vec<CaptureNode>) -> Result<()> {
         let call = "cuGraphNodeGetDependencies";
-        let function = self.calls.node_dependencies();
+        let function = self.calls.cuGraphNodeGetDependencies();
         let function = function.map_err(|_| Error::new(ErrorKind::Unsupported, call))?;
-        let _entered = self.context.enter()?;
         let (node, mut count): (CUgraphNode, _) = (pointer(node.raw()), 0);
         // SAFETY: 1. is the caller's promise; the driver writes how many there are.
-        let status = unsafe { function(node, ptr::null_mut(), &raw mut count) };
-        check(call, status)?;
+        self.context.call(call, || unsafe { function(node, ptr::null_mut(), &raw mut count) })?;
         if count == 0 {
             return Ok(());
         }
         let mut found = vec![ptr::null_mut(); count];
-        // SAFETY: 1. is the caller's promise; there is room for as many as are said to be.
-        let status = unsafe { function(node, found.as_mut_ptr(), &raw mut count) };
-        check(call, status)?;
+        // SAFETY: 1. is the caller's promise; the list has room for `count` nodes.
+        self.context.call(call, || unsafe { function(node, found.as_mut_ptr(), &raw mut count) })?;
         let found = found.into_iter().take(count);
         nodes.extend(found.map(|node| CaptureNode::from_raw(handle(node))));
         Ok(())
     }
 
     unsafe fn begin_capture(&self, stream: StreamRef, mode: CaptureMode) -> Result<()> {
-        let _entered = self.context.enter()?;
         // SAFETY: 1. is the caller's promise.
-        let status = unsafe { (self.calls.begin)(pointer(stream.raw()), number(mode)) };
-        check("cuStreamBeginCapture_v2", status)
+        self.context.call("cuStreamBeginCapture_v2", || unsafe {
+            (self.calls.cuStreamBeginCapture_v2)(pointer(stream.raw()), number(mode))
+        })
     }
 
     unsafe fn end_capture(&self, stream: StreamRef) -> Result<Graph> {
@@ -139,31 +135,29 @@ impl Capture for CudaCapture {
         let _entered = self.context.enter()?;
         let mut recording = ptr::null_mut();
         // SAFETY: 1. is the caller's promise; the driver writes one handle.
-        let status = unsafe { (self.calls.end)(pointer(stream.raw()), &raw mut recording) };
+        let status = unsafe { (self.calls.cuStreamEndCapture)(pointer(stream.raw()), &raw mut recording) };
         check(call, status)?;
         if recording.is_null() {
             return Err(Error::new(ErrorKind::CaptureBroken, call));
         }
         let graph = self.instantiate(recording);
-        // SAFETY: the recording was given out just now, and what was made from it does not need it.
-        let status = unsafe { (self.calls.destroy_recording)(recording) };
+        // SAFETY: the recording was returned just now, and the executable graph does not need it.
+        let status = unsafe { (self.calls.cuGraphDestroy)(recording) };
         let graph = graph?;
         check("cuGraphDestroy", status)?;
         Ok(graph)
     }
 
     unsafe fn launch(&self, graph: &Graph, stream: StreamRef) -> Result<()> {
-        let _entered = self.context.enter()?;
         // SAFETY: 1., 3. and 4. are the caller's promises.
-        let status = unsafe { (self.calls.launch)(pointer(graph.raw()), pointer(stream.raw())) };
-        check("cuGraphLaunch", status)
+        self.context.call("cuGraphLaunch", || unsafe {
+            (self.calls.cuGraphLaunch)(pointer(graph.raw()), pointer(stream.raw()))
+        })
     }
 
     unsafe fn destroy_graph(&self, graph: Graph) -> Result<()> {
-        let _entered = self.context.enter()?;
         // SAFETY: 1. is the caller's promise.
-        let status = unsafe { (self.calls.destroy)(pointer(graph.raw())) };
-        check("cuGraphExecDestroy", status)
+        self.context.call("cuGraphExecDestroy", || unsafe { (self.calls.cuGraphExecDestroy)(pointer(graph.raw())) })
     }
 
     fn exchange_capture_mode(&self, mode: CaptureMode) -> Result<CaptureMode> {
@@ -176,10 +170,10 @@ impl Capture for CudaCapture {
     }
 }
 
-/// What the driver answered when asked for a stream's state and the number of its capture.
-fn told(status: Status, state: u32, id: u64) -> Result<CaptureStatus> {
+/// The capture status of a stream, from the driver's answer.
+fn read_status(status: Status, state: u32, id: u64) -> Result<CaptureStatus> {
     if status == CAPTURE_IMPLICIT {
-        // The default stream itself is never captured.
+        // The default stream is never captured.
         return Ok(CaptureStatus::Idle);
     }
     check("cuStreamGetCaptureInfo_v2", status)?;

@@ -9,13 +9,13 @@ use cachette_hal::{ErrorKind, Result};
 use cudarc::driver::sys::{CUcontext, CUdevice};
 
 use crate::library::Driver;
-use crate::status::{DEVICE_UNAVAILABLE, check, retold};
+use crate::status::{DEVICE_UNAVAILABLE, check};
 use crate::symbols::CoreCalls;
-use crate::types::{handle, pointer};
+use crate::types::{Status, handle, pointer};
 
 /// A device's primary context: the one that every user of the device in this process shares.
 ///
-/// The driver counts who retains it, and destroys it with the last one.
+/// The driver counts its users and destroys it with the last one.
 pub(crate) struct Context {
     driver: Arc<Driver>,
     device: CUdevice,
@@ -27,10 +27,10 @@ impl Context {
     pub(crate) fn retain(driver: Arc<Driver>, device: CUdevice) -> Result<Arc<Self>> {
         let mut context = ptr::null_mut();
         // SAFETY: the driver writes one handle.
-        let status = unsafe { (driver.core.retain_context)(&raw mut context, device) };
+        let status = unsafe { (driver.core.cuDevicePrimaryCtxRetain)(&raw mut context, device) };
         check("cuDevicePrimaryCtxRetain", status).map_err(|error| match status {
-            // Nothing was lost yet: somebody else holds the device, or an administrator closed it.
-            DEVICE_UNAVAILABLE => retold(error, ErrorKind::Refused),
+            // The device is not lost: another process holds it, or an administrator closed it.
+            DEVICE_UNAVAILABLE => error.with_kind(ErrorKind::Refused),
             _ => error,
         })?;
         Ok(Arc::new(Self { driver, device, handle: handle(context) }))
@@ -58,26 +58,32 @@ impl Context {
 
     /// Makes the context current for this thread until the guard is dropped.
     ///
-    /// Asking first spares most callers two calls: whoever works with a device has its context current.
+    /// Most callers have it current already, so a query first saves two calls.
     pub(crate) fn enter(&self) -> Result<Entered<'_>> {
         let mut current = ptr::null_mut();
         // SAFETY: the driver writes one handle.
-        let status = unsafe { (self.core().current_context)(&raw mut current) };
+        let status = unsafe { (self.core().cuCtxGetCurrent)(&raw mut current) };
         check("cuCtxGetCurrent", status)?;
         let pushed = current != self.raw();
         if pushed {
             // SAFETY: the context is retained as long as `self` lives.
-            let status = unsafe { (self.core().push_context)(self.raw()) };
+            let status = unsafe { (self.core().cuCtxPushCurrent_v2)(self.raw()) };
             check("cuCtxPushCurrent_v2", status)?;
         }
         Ok(Entered { context: self, pushed, thread: PhantomData })
+    }
+
+    /// Makes a call with the context current.
+    pub(crate) fn call(&self, call: &'static str, make: impl FnOnce() -> Status) -> Result<()> {
+        let _entered = self.enter()?;
+        check(call, make())
     }
 }
 
 impl fmt::Debug for Context {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Context")
-            .field("library", &self.driver.library)
+            .field("library", &self.driver.info.library)
             .field("device", &self.device)
             .finish_non_exhaustive()
     }
@@ -85,18 +91,18 @@ impl fmt::Debug for Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // A driver that is shut down says so, and has let go of the context itself.
+        // A driver that has shut down fails here, and has released the context itself.
         // SAFETY: it was retained once, by `retain`.
-        let _ = unsafe { (self.core().release_context)(self.device) };
+        let _ = unsafe { (self.core().cuDevicePrimaryCtxRelease_v2)(self.device) };
     }
 }
 
-/// Keeps a context current on this thread; dropped, it puts back what was current before.
-#[must_use = "dropped at once, it changes nothing"]
+/// Keeps a context current on this thread; its drop restores the previous one.
+#[must_use = "the drop restores the previous context"]
 pub(crate) struct Entered<'c> {
     context: &'c Context,
     pushed: bool,
-    /// What is current is a matter of one thread.
+    /// The current context is a property of one thread.
     thread: PhantomData<*const ()>,
 }
 
@@ -104,9 +110,9 @@ impl Drop for Entered<'_> {
     fn drop(&mut self) {
         if self.pushed {
             let mut popped = ptr::null_mut();
-            // It can only fail where the driver is shut down, and then nothing is current.
+            // It fails only if the driver has shut down, and then no context is current.
             // SAFETY: the driver writes one handle; it pops what `enter` pushed.
-            let _ = unsafe { (self.context.core().pop_context)(&raw mut popped) };
+            let _ = unsafe { (self.context.core().cuCtxPopCurrent_v2)(&raw mut popped) };
         }
     }
 }

@@ -21,7 +21,7 @@ use crate::status::{INVALID_CONTEXT, NOT_READY, check};
 use crate::stream_ordered::CudaStreamOrdered;
 use crate::symbols::CoreCalls;
 use crate::transfer::CudaTransfer;
-use crate::types::{handle, pointer, size};
+use crate::types::{Status, handle, pointer, size};
 use crate::virtual_memory::CudaVirtualMemory;
 
 /// An NVIDIA device; clones are the same device.
@@ -30,7 +30,7 @@ pub struct CudaDevice {
     parts: Arc<Parts>,
 }
 
-/// What a device is made of: its context, and each group of calls or the reason it is absent.
+/// The state of a device: its context, and each group of calls or the reason why it is absent.
 #[derive(Debug)]
 struct Parts {
     info: DeviceInfo,
@@ -76,13 +76,18 @@ impl CudaDevice {
     fn core(&self) -> &CoreCalls {
         self.context().core()
     }
+
+    /// Makes a call with the context current.
+    fn call(&self, call: &'static str, make: impl FnOnce(&CoreCalls) -> Status) -> Result<()> {
+        self.context().call(call, || make(self.core()))
+    }
 }
 
 /// Free and total memory of the context that is current.
 pub(crate) fn current_memory(core: &CoreCalls) -> Result<MemoryInfo> {
     let (mut free, mut total) = (0, 0);
     // SAFETY: the driver writes two sizes.
-    let status = unsafe { (core.memory_info)(&raw mut free, &raw mut total) };
+    let status = unsafe { (core.cuMemGetInfo_v2)(&raw mut free, &raw mut total) };
     check("cuMemGetInfo_v2", status)?;
     Ok(MemoryInfo { free: free as u64, total: total as u64 })
 }
@@ -94,12 +99,12 @@ pub(crate) fn find(core: &CoreCalls, ordinal: Ordinal) -> Result<CUdevice> {
     let position = i32::try_from(ordinal.0).map_err(|_| none)?;
     let mut device = 0;
     // SAFETY: the driver writes one number.
-    let status = unsafe { (core.device)(&raw mut device, position) };
+    let status = unsafe { (core.cuDeviceGet)(&raw mut device, position) };
     check(call, status)?;
     Ok(device)
 }
 
-/// Refuses a size of zero, on which the driver's own calls do not agree.
+/// Rejects a size of zero, which the driver's calls treat differently.
 pub(crate) const fn check_size(call: &'static str, bytes: u64) -> Result<()> {
     if bytes == 0 {
         return Err(Error::new(ErrorKind::InvalidValue, call));
@@ -107,12 +112,12 @@ pub(crate) const fn check_size(call: &'static str, bytes: u64) -> Result<()> {
     Ok(())
 }
 
-/// An address that the driver has given; it gives no null where it succeeds.
+/// An address from a call that succeeded; the driver never returns null then.
 pub(crate) fn device_ptr(call: &'static str, address: u64) -> Result<DevicePtr> {
     DevicePtr::new(address).ok_or(Error::new(ErrorKind::Other, call))
 }
 
-/// Joins what was found of a feature with its name.
+/// Adds the feature's name to the reason why it is absent.
 fn group<T>(feature: Feature, probed: Result<T, Reason>) -> Result<T, Missing> {
     probed.map_err(|reason| Missing::new(feature, reason))
 }
@@ -140,85 +145,67 @@ impl Device for CudaDevice {
     fn allocate(&self, bytes: u64) -> Result<DevicePtr> {
         let call = "cuMemAlloc_v2";
         check_size(call, bytes)?;
-        let _entered = self.context().enter()?;
         let mut at = 0;
         // SAFETY: the driver writes one address.
-        let status = unsafe { (self.core().allocate)(&raw mut at, size(bytes)) };
-        check(call, status)?;
+        self.call(call, |core| unsafe { (core.cuMemAlloc_v2)(&raw mut at, size(bytes)) })?;
         device_ptr(call, at)
     }
 
     unsafe fn free(&self, ptr: DevicePtr) -> Result<()> {
-        let _entered = self.context().enter()?;
         // SAFETY: 1. and 2. are the caller's promises.
-        let status = unsafe { (self.core().free)(ptr.address()) };
-        check("cuMemFree_v2", status)
+        self.call("cuMemFree_v2", |core| unsafe { (core.cuMemFree_v2)(ptr.address()) })
     }
 
     fn create_stream(&self) -> Result<Stream> {
-        let _entered = self.context().enter()?;
         let flags = CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
         let mut stream = ptr::null_mut();
         // SAFETY: the driver writes one handle.
-        let status = unsafe { (self.core().create_stream)(&raw mut stream, flags) };
-        check("cuStreamCreate", status)?;
+        self.call("cuStreamCreate", |core| unsafe { (core.cuStreamCreate)(&raw mut stream, flags) })?;
         Ok(Stream::from_raw(handle(stream)))
     }
 
     unsafe fn destroy_stream(&self, stream: Stream) -> Result<()> {
-        let _entered = self.context().enter()?;
         // SAFETY: 1. is the caller's promise.
-        let status = unsafe { (self.core().destroy_stream)(pointer(stream.raw())) };
-        check("cuStreamDestroy_v2", status)
+        self.call("cuStreamDestroy_v2", |core| unsafe { (core.cuStreamDestroy_v2)(pointer(stream.raw())) })
     }
 
     unsafe fn synchronize(&self, stream: StreamRef) -> Result<()> {
-        let _entered = self.context().enter()?;
         // SAFETY: 1. is the caller's promise.
-        let status = unsafe { (self.core().synchronize_stream)(pointer(stream.raw())) };
-        check("cuStreamSynchronize", status)
+        self.call("cuStreamSynchronize", |core| unsafe { (core.cuStreamSynchronize)(pointer(stream.raw())) })
     }
 
     fn synchronize_device(&self) -> Result<()> {
-        let _entered = self.context().enter()?;
         // SAFETY: the context is current.
-        let status = unsafe { (self.core().synchronize_context)() };
-        check("cuCtxSynchronize", status)
+        self.call("cuCtxSynchronize", |core| unsafe { (core.cuCtxSynchronize)() })
     }
 
     fn create_event(&self) -> Result<Event> {
-        let _entered = self.context().enter()?;
         let flags = CUevent_flags::CU_EVENT_DISABLE_TIMING as u32;
         let mut event = ptr::null_mut();
         // SAFETY: the driver writes one handle.
-        let status = unsafe { (self.core().create_event)(&raw mut event, flags) };
-        check("cuEventCreate", status)?;
+        self.call("cuEventCreate", |core| unsafe { (core.cuEventCreate)(&raw mut event, flags) })?;
         Ok(Event::from_raw(handle(event)))
     }
 
     unsafe fn destroy_event(&self, event: Event) -> Result<()> {
-        let _entered = self.context().enter()?;
         // SAFETY: 1. is the caller's promise.
-        let status = unsafe { (self.core().destroy_event)(pointer(event.raw())) };
-        check("cuEventDestroy_v2", status)
+        self.call("cuEventDestroy_v2", |core| unsafe { (core.cuEventDestroy_v2)(pointer(event.raw())) })
     }
 
     unsafe fn record(&self, event: &Event, stream: StreamRef) -> Result<()> {
-        let _entered = self.context().enter()?;
         let (event, stream) = (pointer(event.raw()), pointer(stream.raw()));
         // SAFETY: 1. is the caller's promise.
-        let status = unsafe { (self.core().record)(event, stream) };
-        check("cuEventRecord", status)
+        self.call("cuEventRecord", |core| unsafe { (core.cuEventRecord)(event, stream) })
     }
 
     unsafe fn poll(&self, event: &Event) -> Result<Progress> {
-        // The driver looks at an event in any context or none, and switching takes longer than looking.
+        // The driver answers in any context or none, and switching the context costs more than the query.
         // SAFETY: 1. is the caller's promise.
-        let mut status = unsafe { (self.core().poll)(pointer(event.raw())) };
+        let mut status = unsafe { (self.core().cuEventQuery)(pointer(event.raw())) };
         if status == INVALID_CONTEXT {
             let _entered = self.context().enter()?;
             // SAFETY: 1. is the caller's promise.
-            status = unsafe { (self.core().poll)(pointer(event.raw())) };
+            status = unsafe { (self.core().cuEventQuery)(pointer(event.raw())) };
         }
         if status == NOT_READY {
             return Ok(Progress::Pending);
@@ -228,18 +215,14 @@ impl Device for CudaDevice {
     }
 
     unsafe fn wait(&self, event: &Event) -> Result<()> {
-        let _entered = self.context().enter()?;
         // SAFETY: 1. is the caller's promise.
-        let status = unsafe { (self.core().wait)(pointer(event.raw())) };
-        check("cuEventSynchronize", status)
+        self.call("cuEventSynchronize", |core| unsafe { (core.cuEventSynchronize)(pointer(event.raw())) })
     }
 
     unsafe fn stream_wait(&self, stream: StreamRef, event: &Event) -> Result<()> {
-        let _entered = self.context().enter()?;
         let (stream, event) = (pointer(stream.raw()), pointer(event.raw()));
         // SAFETY: 1. is the caller's promise.
-        let status = unsafe { (self.core().stream_wait)(stream, event, 0) };
-        check("cuStreamWaitEvent", status)
+        self.call("cuStreamWaitEvent", |core| unsafe { (core.cuStreamWaitEvent)(stream, event, 0) })
     }
 
     fn virtual_memory(&self) -> Result<&dyn VirtualMemory, Missing> {

@@ -1,4 +1,4 @@
-//! Facts about a device, read once when it is opened.
+//! Facts about a device, read when it is opened.
 
 use std::ffi::{CStr, c_char, c_int};
 
@@ -10,15 +10,15 @@ use crate::device::current_memory;
 use crate::probe::{Property, number};
 use crate::status::check;
 
-/// What CUDA's programming guide promises of every address that an allocation returns.
+/// The alignment of every allocation, by CUDA's programming guide.
 const BASE_ALIGNMENT: u64 = 256;
-/// Bytes for a name; the driver cuts off what does not fit.
+/// Bytes for a name; the driver truncates longer names.
 const NAME_BYTES: u8 = 128;
 
 /// The facts of the device whose context is current.
 ///
-/// The total is the one that later calls report: the driver holds a part of the memory back, and not all
-/// of its calls count that part.
+/// The total is the one that later calls report: the driver reserves a part of the memory, and only some of its calls
+/// count that part.
 pub(crate) fn facts(context: &Context, ordinal: Ordinal) -> Result<DeviceInfo> {
     let (core, device) = (context.core(), context.device());
     let total = current_memory(core)?.total;
@@ -36,7 +36,7 @@ fn name(context: &Context) -> Result<String> {
     let bytes = c_int::from(NAME_BYTES);
     let start = name.as_mut_ptr().cast::<c_char>();
     // SAFETY: the driver writes at most that many bytes, the last of them zero.
-    let status = unsafe { (context.core().device_name)(start, bytes, context.device()) };
+    let status = unsafe { (context.core().cuDeviceGetName)(start, bytes, context.device()) };
     check("cuDeviceGetName", status)?;
     let name = CStr::from_bytes_until_nul(&name).unwrap_or_default();
     Ok(name.to_string_lossy().into_owned())
@@ -45,7 +45,7 @@ fn name(context: &Context) -> Result<String> {
 fn uuid(context: &Context) -> Result<[u8; 16]> {
     let mut uuid = CUuuid { bytes: [0; 16] };
     // SAFETY: the driver writes one identity.
-    let status = unsafe { (context.core().device_uuid)(&raw mut uuid, context.device()) };
+    let status = unsafe { (context.core().cuDeviceGetUuid_v2)(&raw mut uuid, context.device()) };
     check("cuDeviceGetUuid_v2", status)?;
     Ok(uuid.bytes.map(|byte| byte.to_ne_bytes()[0]))
 }

@@ -22,12 +22,12 @@ pub(crate) struct CudaHostCalls {
 }
 
 impl CudaHostCalls {
-    /// Looks for what the group needs.
+    /// Checks what the group needs.
     pub(crate) fn probe(context: &Arc<Context>) -> Result<Self, Reason> {
         Ok(Self { calls: context.driver().host_calls?, context: Arc::clone(context) })
     }
 
-    /// Refuses a stream that is captured: its graph would run the function again and again.
+    /// Rejects a captured stream: its graph would run the function more than once.
     ///
     /// # Safety
     ///
@@ -35,7 +35,7 @@ impl CudaHostCalls {
     unsafe fn check_uncaptured(&self, stream: StreamRef) -> Result<()> {
         let mut state = IDLE;
         // SAFETY: 1. is the caller's promise; the driver writes one number.
-        let status = unsafe { (self.calls.is_capturing)(pointer(stream.raw()), &raw mut state) };
+        let status = unsafe { (self.calls.cuStreamIsCapturing)(pointer(stream.raw()), &raw mut state) };
         check("cuStreamIsCapturing", status)?;
         if state != IDLE {
             return Err(Error::new(ErrorKind::CaptureForbids, "cuLaunchHostFunc"));
@@ -49,12 +49,12 @@ impl HostCalls for CudaHostCalls {
         let _entered = self.context.enter()?;
         // SAFETY: 1. is the caller's promise.
         unsafe { self.check_uncaptured(stream) }?;
-        // A box of a box, for the driver keeps one word.
+        // A fat pointer does not fit into the driver's one word, so the function is boxed again.
         let data = Box::into_raw(Box::new(function));
         // SAFETY: 1. is the caller's promise; `run` takes what `data` is.
-        let status = unsafe { (self.calls.call)(pointer(stream.raw()), Some(run), data.cast()) };
+        let status = unsafe { (self.calls.cuLaunchHostFunc)(pointer(stream.raw()), Some(run), data.cast()) };
         check("cuLaunchHostFunc", status).inspect_err(|_| {
-            // SAFETY: the driver refused the function, so nobody else has it.
+            // SAFETY: the driver refused the function, so it will not run.
             drop(unsafe { Box::from_raw(data) });
         })
     }
@@ -68,6 +68,6 @@ impl HostCalls for CudaHostCalls {
 unsafe extern "C" fn run(data: *mut c_void) {
     // SAFETY: the caller's promise.
     let function = unsafe { Box::from_raw(data.cast::<HostFunction>()) };
-    // A panic ends here: it was reported when it began, and must not enter the driver.
+    // A panic was reported when it began, and must not unwind into the driver.
     let _ = catch_unwind(AssertUnwindSafe(function));
 }

@@ -9,7 +9,6 @@ use cudarc::driver::sys;
 use crate::context::Context;
 use crate::device::{check_size, device_ptr};
 use crate::probe::Property;
-use crate::status::check;
 use crate::symbols::HostMemoryCalls;
 
 /// Page-locked for every device, and reached by all of them.
@@ -25,7 +24,7 @@ pub(crate) struct CudaHostMemory {
 }
 
 impl CudaHostMemory {
-    /// Looks for what the group needs.
+    /// Checks what the group needs.
     pub(crate) fn probe(context: &Arc<Context>) -> Result<Self, Reason> {
         let calls = context.driver().host_memory?;
         Property::MAPS_HOST_MEMORY.need(context.core(), context.device())?;
@@ -37,44 +36,35 @@ impl HostMemory for CudaHostMemory {
     fn allocate_pinned(&self, bytes: usize) -> Result<NonNull<u8>> {
         let call = "cuMemHostAlloc";
         check_size(call, bytes as u64)?;
-        let _entered = self.context.enter()?;
         let mut at = ptr::null_mut();
         // SAFETY: the driver writes one pointer.
-        let status = unsafe { (self.calls.allocate)(&raw mut at, bytes, ALLOCATED) };
-        check(call, status)?;
+        self.context.call(call, || unsafe { (self.calls.cuMemHostAlloc)(&raw mut at, bytes, ALLOCATED) })?;
         NonNull::new(at.cast()).ok_or(Error::new(ErrorKind::Other, call))
     }
 
     unsafe fn free_pinned(&self, ptr: NonNull<u8>) -> Result<()> {
-        let _entered = self.context.enter()?;
         // SAFETY: 1. and 2. are the caller's promises.
-        let status = unsafe { (self.calls.free)(ptr.as_ptr().cast()) };
-        check("cuMemFreeHost", status)
+        self.context.call("cuMemFreeHost", || unsafe { (self.calls.cuMemFreeHost)(ptr.as_ptr().cast()) })
     }
 
     unsafe fn register(&self, ptr: NonNull<u8>, bytes: usize) -> Result<()> {
         let call = "cuMemHostRegister_v2";
         check_size(call, bytes as u64)?;
-        let _entered = self.context.enter()?;
         // SAFETY: that the range is valid and stays so is the caller's promise.
-        let status = unsafe { (self.calls.register)(ptr.as_ptr().cast(), bytes, REGISTERED) };
-        check(call, status)
+        self.context.call(call, || unsafe { (self.calls.cuMemHostRegister_v2)(ptr.as_ptr().cast(), bytes, REGISTERED) })
     }
 
     unsafe fn unregister(&self, ptr: NonNull<u8>) -> Result<()> {
-        let _entered = self.context.enter()?;
         // SAFETY: 1. and 2. are the caller's promises.
-        let status = unsafe { (self.calls.unregister)(ptr.as_ptr().cast()) };
-        check("cuMemHostUnregister", status)
+        self.context.call("cuMemHostUnregister", || unsafe { (self.calls.cuMemHostUnregister)(ptr.as_ptr().cast()) })
     }
 
     fn device_address(&self, ptr: NonNull<u8>) -> Result<DevicePtr> {
         let call = "cuMemHostGetDevicePointer_v2";
-        let _entered = self.context.enter()?;
         let mut at = 0;
+        let look_up = self.calls.cuMemHostGetDevicePointer_v2;
         // SAFETY: the driver writes one address, and looks the pointer up without following it.
-        let status = unsafe { (self.calls.device_address)(&raw mut at, ptr.as_ptr().cast(), 0) };
-        check(call, status)?;
+        self.context.call(call, || unsafe { look_up(&raw mut at, ptr.as_ptr().cast(), 0) })?;
         device_ptr(call, at)
     }
 }

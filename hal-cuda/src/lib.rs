@@ -1,34 +1,36 @@
 //! NVIDIA devices through libcuda, loaded at run time.
 //!
-//! [`CudaBackend::load`] finds the driver, which must be of CUDA 12.0 or newer, and resolves its functions
-//! once. Nothing of CUDA is needed to build. A program starts without a driver, and is told by a
-//! [`LoadError`](cachette_hal::LoadError) what was tried and what to do.
+//! [`CudaBackend::load`] finds the driver, which must support CUDA 12.0 or newer, and resolves its functions once. The
+//! build needs no part of CUDA. A program also starts without a driver: a [`LoadError`](cachette_hal::LoadError) then
+//! says what was tried and what to do.
 //!
-//! | file | what it holds |
+//! | file | contents |
 //! |---|---|
 //! | `library.rs`, `symbols.rs`, `types.rs` | the library, its functions, its C types |
-//! | `status.rs` | the driver's statuses as errors of the contract |
-//! | `context.rs` | the primary context, made current around every call and put back |
+//! | `status.rs` | the driver's statuses as errors |
+//! | `context.rs` | the primary context, current during every call |
 //! | `backend.rs`, `device.rs`, `facts.rs` | the driver, a device, facts about it |
-//! | `probe.rs` | why a group is missing |
-//! | `mappings.rs` | one call at a time changes mappings, and is made again where the driver fails without a reason |
-//! | one file a group | a group of calls, as the object that the contract asks for |
+//! | `probe.rs` | the properties that decide whether a group is present |
+//! | `mappings.rs` | the lock and the retries of calls that change mappings |
+//! | one file for each group | the struct that implements the group |
 //!
-//! A device retains the primary context, which it shares with every other user of the device in the
-//! process, such as the CUDA runtime. Streams and memory of theirs are therefore ours too.
+//! The crate `cachette-hal-hip` has the same files with the same structs.
+//!
+//! A device retains the primary context, which it shares with every other user of the device in the process, such as
+//! the CUDA runtime. It can therefore use their streams and memory, and they can use its.
 //!
 //! # What the driver decides
 //!
-//! * A live handle of another device is passed on. The driver refuses it where mixing would do harm, and
-//!   otherwise does what was meant.
-//! * A call that the driver refuses because the process is leaving is
+//! * A live handle of another device is passed on. The driver refuses it where mixing would do harm, and otherwise
+//!   performs the call.
+//! * A call that the driver refuses because the process is exiting fails with
 //!   [`ErrorKind::ShuttingDown`](cachette_hal::ErrorKind::ShuttingDown).
 //! * In a forked child every call fails with [`ErrorKind::DeviceLost`](cachette_hal::ErrorKind::DeviceLost),
-//!   except that `poll` may still answer.
+//!   except that `poll` may still succeed.
 //!
 //! # Features
 //!
-//! `cudarc`: streams of the crate cudarc are accepted as ours by `CudaDevice::accept`.
+//! `cudarc`: `CudaDevice::accept` accepts streams of the crate cudarc.
 
 mod backend;
 mod capture;

@@ -1,12 +1,11 @@
-//! libcuda: where it is looked for, and what it must be able to do.
+//! libcuda: where it is searched, and its functions.
 
 use std::env;
 use std::ffi::c_int;
 
 use cachette_hal::load::{Candidate, Library};
-use cachette_hal::{LoadError, Reason, Result, Version};
+use cachette_hal::{BackendInfo, LoadError, Reason, Result, Vendor, Version};
 
-use crate::probe::group;
 use crate::status::{NO_DEVICE, check};
 use crate::symbols::{
     CaptureCalls, CoreCalls, HostCallCalls, HostMemoryCalls, IpcCalls, PeerAccessCalls, StreamOrderedCalls,
@@ -17,15 +16,13 @@ use crate::symbols::{
 const VARIABLE: &str = "CACHETTE_CUDA_LIBRARY";
 /// The oldest driver that works.
 const OLDEST: Version = Version::new(12, 0);
-/// What a library that imitates the driver exports, to say so.
+/// Exported by a library that emulates the driver.
 const EMULATED: &str = "cachette_emulated_library";
 
 /// The driver: its functions, resolved once.
 #[derive(Debug)]
 pub(crate) struct Driver {
-    pub(crate) library: String,
-    pub(crate) version: Version,
-    pub(crate) emulated: bool,
+    pub(crate) info: BackendInfo,
     pub(crate) core: CoreCalls,
     pub(crate) virtual_memory: Result<VirtualMemoryCalls, Reason>,
     pub(crate) stream_ordered: Result<StreamOrderedCalls, Reason>,
@@ -37,10 +34,10 @@ pub(crate) struct Driver {
     pub(crate) host_calls: Result<HostCallCalls, Reason>,
 }
 
-/// Where the driver is looked for, best first.
+/// Where the driver is searched, best first.
 ///
-/// A file that the variable names is the only candidate: whoever names one does not want another. A copy
-/// that the process has loaded already comes before the system's, so that all of it shares one driver.
+/// If the variable names a file, that is the only candidate. A copy that the process has loaded already comes before
+/// the system's, so that the whole process shares one driver.
 pub(crate) fn candidates() -> Vec<Candidate> {
     if let Some(path) = env::var_os(VARIABLE).filter(|path| !path.is_empty()) {
         return vec![Candidate::Path(path.into())];
@@ -57,27 +54,26 @@ impl Driver {
     ///
     /// # Safety
     ///
-    /// Each candidate is the driver's library, or one that keeps to its C interface.
+    /// Each candidate is the driver's library, or one with the same C interface.
     pub(crate) unsafe fn load(candidates: &[Candidate]) -> Result<Self, LoadError> {
         // SAFETY: the caller's promise.
         let library = unsafe { Library::open_first(candidates) }?;
         let core = CoreCalls::resolve(&library)?;
         let version = start(&core, library.name())?;
-        // SAFETY: it is a function, and is only looked for.
-        let mark = unsafe { library.find::<unsafe extern "C" fn() -> c_int>(EMULATED) };
+        // SAFETY: it is a function, and is not called.
+        let emulated = unsafe { library.find::<unsafe extern "C" fn() -> c_int>(EMULATED) }.is_some();
+        let name = library.name().to_owned();
         Ok(Self {
-            version,
-            emulated: mark.is_some(),
+            info: BackendInfo::new("cuda", Vendor::Nvidia, version, name, emulated),
             core,
-            virtual_memory: group(VirtualMemoryCalls::resolve(&library)),
-            stream_ordered: group(StreamOrderedCalls::resolve(&library)),
-            host_memory: group(HostMemoryCalls::resolve(&library)),
-            ipc: group(IpcCalls::resolve(&library)),
-            capture: group(CaptureCalls::resolve(&library)),
-            peer_access: group(PeerAccessCalls::resolve(&library)),
-            transfer: group(TransferCalls::resolve(&library)),
-            host_calls: group(HostCallCalls::resolve(&library)),
-            library: library.name().to_owned(),
+            virtual_memory: VirtualMemoryCalls::resolve(&library).map_err(Reason::from),
+            stream_ordered: StreamOrderedCalls::resolve(&library).map_err(Reason::from),
+            host_memory: HostMemoryCalls::resolve(&library).map_err(Reason::from),
+            ipc: IpcCalls::resolve(&library).map_err(Reason::from),
+            capture: CaptureCalls::resolve(&library).map_err(Reason::from),
+            peer_access: PeerAccessCalls::resolve(&library).map_err(Reason::from),
+            transfer: TransferCalls::resolve(&library).map_err(Reason::from),
+            host_calls: HostCallCalls::resolve(&library).map_err(Reason::from),
         })
     }
 
@@ -87,15 +83,15 @@ impl Driver {
     }
 }
 
-/// Checks the version, starts the driver, and looks for devices.
+/// Checks the version, starts the driver, and checks that it has a device.
 fn start(core: &CoreCalls, library: &str) -> Result<Version, LoadError> {
     let failed = |error| LoadError::Start { library: library.to_owned(), error };
     let found = version(core).map_err(failed)?;
     if found < OLDEST {
         return Err(LoadError::TooOld { library: library.to_owned(), needs: OLDEST, found });
     }
-    // SAFETY: the only flag defined is none.
-    let status = unsafe { (core.init)(0) };
+    // SAFETY: there are no flags.
+    let status = unsafe { (core.cuInit)(0) };
     let none = LoadError::NoDevice { library: library.to_owned() };
     if status == NO_DEVICE {
         return Err(none);
@@ -110,7 +106,7 @@ fn start(core: &CoreCalls, library: &str) -> Result<Version, LoadError> {
 fn version(core: &CoreCalls) -> Result<Version> {
     let mut number = 0;
     // SAFETY: the driver writes one number.
-    let status = unsafe { (core.version)(&raw mut number) };
+    let status = unsafe { (core.cuDriverGetVersion)(&raw mut number) };
     check("cuDriverGetVersion", status)?;
     let number = number.unsigned_abs();
     Ok(Version::new(number / 1000, number % 1000 / 10))
@@ -119,7 +115,7 @@ fn version(core: &CoreCalls) -> Result<Version> {
 fn count(core: &CoreCalls) -> Result<u32> {
     let mut devices = 0;
     // SAFETY: the driver writes one number.
-    let status = unsafe { (core.device_count)(&raw mut devices) };
+    let status = unsafe { (core.cuDeviceGetCount)(&raw mut devices) };
     check("cuDeviceGetCount", status)?;
     Ok(devices.unsigned_abs())
 }

@@ -1,14 +1,13 @@
-//! Calls that change what is mapped where: one at a time, and again where the driver fails without a reason.
+//! Calls that change mappings: one at a time, and retried when the driver fails without a reason.
 //!
-//! While another thread copies from or to a backing, `cuMemMap` and `cuMemSetAccess` of the same backing at other
-//! addresses now and then answer with an unknown error (999), if the backing was made for network cards. From then on
-//! the driver does not map that backing a second time: on an H200 with driver 580 not for two seconds, nor after the
-//! device was idle, while other backings could be mapped at the same place. Once the backing is unmapped where it was
-//! in use, the call succeeds. One call at a time makes it rare: 2 % of the calls of eight threads that did nothing
-//! else, and then less than one in a thousand.
+//! While another thread copies from or to a backing that was created for network cards, `cuMemMap` and
+//! `cuMemSetAccess` of the same backing at other addresses sometimes fail with an unknown error (999). From then on the
+//! driver refuses to map that backing a second time. On an H200 with driver 580 this lasted more than two seconds, also
+//! on an idle device, while other backings could be mapped at the same place. Once the backing is unmapped where it was
+//! in use, the call succeeds. Calls one at a time make the failure rare: 2 % of the calls of eight threads that did
+//! nothing else, then less than one in a thousand.
 //!
-//! So a call is made again for a moment, in which another thread may unmap the backing, and then refused as something
-//! that the driver does not do.
+//! So a call is retried briefly, because another thread may unmap the backing, and then fails as unsupported.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -16,28 +15,28 @@ use std::time::Duration;
 
 use cachette_hal::{ErrorKind, Result};
 
-use crate::status::{UNKNOWN, check, retold};
+use crate::status::{UNKNOWN, check};
 use crate::types::Status;
 
-/// How often a call is made again at once, and how often in all.
+/// How often a call is retried at once, and how often in all.
 const AT_ONCE: u32 = 3;
 const TRIES: u32 = 12;
-/// How long is waited before each later try; 2 ms in all.
+/// The pause before each later try; 2 ms in all.
 const PAUSE: Duration = Duration::from_micros(200);
 
 static ALONE: Mutex<()> = Mutex::new(());
 
 /// Waits until no other thread changes mappings.
 ///
-/// It comes after [`Context::enter`](crate::context::Context::enter): a forked child, which may find the lock held for
-/// ever, fails there.
+/// Called after [`Context::enter`](crate::context::Context::enter), which fails in a forked child. There the lock may
+/// stay held forever.
 pub(crate) fn alone() -> MutexGuard<'static, ()> {
-    // There is nothing behind it that a panic could leave half done.
+    // The lock protects no data, so a panic cannot leave any half changed.
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Makes a call alone, and again for a moment while it fails without a reason. Others get their turn between two tries.
-pub(crate) fn patiently(call: &'static str, act: impl Fn() -> Status) -> Result<()> {
+/// Makes a call under the lock, and retries it briefly while it fails without a reason. The lock is free between tries.
+pub(crate) fn retried(call: &'static str, act: impl Fn() -> Status) -> Result<()> {
     for tries in 1.. {
         let status = {
             let _alone = alone();
@@ -53,7 +52,7 @@ pub(crate) fn patiently(call: &'static str, act: impl Fn() -> Status) -> Result<
             thread::sleep(PAUSE);
         }
     }
-    check(call, UNKNOWN).map_err(|error| retold(error, ErrorKind::Unsupported))
+    check(call, UNKNOWN).map_err(|error| error.with_kind(ErrorKind::Unsupported))
 }
 
 #[cfg(test)]
@@ -62,10 +61,10 @@ mod tests {
 
     use super::*;
 
-    /// What comes of a call that fails so often for no reason and then answers `status`, and how often it was made.
+    /// The result of a call that fails `failures` times without a reason and then returns `status`, and its count.
     fn after(failures: u32, status: Status) -> (Result<()>, u32) {
         let made = Cell::new(0);
-        let result = patiently("cuMemMap", || {
+        let result = retried("cuMemMap", || {
             made.set(made.get() + 1);
             if made.get() <= failures { UNKNOWN } else { status }
         });
@@ -80,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reason_is_told_at_once() {
+    fn a_reason_is_returned_at_once() {
         let refused = check("cuMemMap", 1);
         assert_eq!(after(0, 1), (refused, 1));
         assert_eq!(after(2, 1), (refused, 3));

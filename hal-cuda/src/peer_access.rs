@@ -8,21 +8,20 @@ use cudarc::driver::sys::CUdevice;
 
 use crate::context::Context;
 use crate::device::find;
-use crate::status::{PEER_ALREADY_ENABLED, PEER_NOT_ENABLED, check};
+use crate::status::{PEER_ALREADY_ENABLED, PEER_NOT_ENABLED, accept};
 use crate::symbols::PeerAccessCalls;
 
-/// What one device reaches.
+/// The peers that one device reaches.
 #[derive(Debug)]
 pub(crate) struct CudaPeerAccess {
     context: Arc<Context>,
     calls: PeerAccessCalls,
-    /// Contexts of the devices that this one reaches: if the last user of one closed it, the access would
-    /// go with it.
+    /// Contexts of the reachable devices: access would end if the last user of such a context released it.
     reached: Mutex<BTreeMap<CUdevice, Arc<Context>>>,
 }
 
 impl CudaPeerAccess {
-    /// Looks for what the group needs.
+    /// Checks what the group needs.
     pub(crate) fn probe(context: &Arc<Context>) -> Result<Self, Reason> {
         Ok(Self { calls: context.driver().peer_access?, context: Arc::clone(context), reached: Mutex::default() })
     }
@@ -47,27 +46,23 @@ impl CudaPeerAccess {
 
 impl PeerAccess for CudaPeerAccess {
     fn can_reach(&self, peer: Ordinal) -> Result<bool> {
-        let _entered = self.context.enter()?;
         let (own, peer) = (self.context.device(), find(self.context.core(), peer)?);
         if own == peer {
             return Ok(false);
         }
         let mut can = 0;
+        let ask = self.calls.cuDeviceCanAccessPeer;
         // SAFETY: the driver writes one number.
-        let status = unsafe { (self.calls.can_reach)(&raw mut can, own, peer) };
-        check("cuDeviceCanAccessPeer", status)?;
+        self.context.call("cuDeviceCanAccessPeer", || unsafe { ask(&raw mut can, own, peer) })?;
         Ok(can != 0)
     }
 
     fn enable_peer(&self, peer: Ordinal) -> Result<()> {
         let call = "cuCtxEnablePeerAccess";
         let peer = self.peer(call, peer)?;
-        let _entered = self.context.enter()?;
-        // SAFETY: the peer's context is retained; the only flag defined is none.
-        let status = unsafe { (self.calls.enable)(peer.raw(), 0) };
-        if status != PEER_ALREADY_ENABLED {
-            check(call, status)?;
-        }
+        // SAFETY: the peer's context is retained; there are no flags.
+        let enabled = self.context.call(call, || unsafe { (self.calls.cuCtxEnablePeerAccess)(peer.raw(), 0) });
+        accept(PEER_ALREADY_ENABLED, enabled)?;
         self.reached().insert(peer.device(), peer);
         Ok(())
     }
@@ -75,12 +70,9 @@ impl PeerAccess for CudaPeerAccess {
     fn disable_peer(&self, peer: Ordinal) -> Result<()> {
         let call = "cuCtxDisablePeerAccess";
         let peer = self.peer(call, peer)?;
-        let _entered = self.context.enter()?;
         // SAFETY: the peer's context is retained.
-        let status = unsafe { (self.calls.disable)(peer.raw()) };
-        if status != PEER_NOT_ENABLED {
-            check(call, status)?;
-        }
+        let disabled = self.context.call(call, || unsafe { (self.calls.cuCtxDisablePeerAccess)(peer.raw()) });
+        accept(PEER_NOT_ENABLED, disabled)?;
         self.reached().remove(&peer.device());
         Ok(())
     }

@@ -1,8 +1,8 @@
-//! Why a group of calls is missing: symbols the library lacks, and properties the device lacks.
+//! Properties that a device has or lacks.
 
 use std::ffi::c_uint;
 
-use cachette_hal::{LoadError, Reason, Result};
+use cachette_hal::{Reason, Result};
 use cudarc::driver::sys::{CUdevice, CUdevice_attribute as Attribute};
 
 use crate::status::check;
@@ -31,34 +31,34 @@ macro_rules! properties {
 }
 
 properties! {
-    /// Addresses and physical memory come apart.
+    /// Addresses and physical memory are separate.
     VIRTUAL_MEMORY = CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED;
-    /// Network cards reach physical memory made for them.
+    /// Network cards reach physical memory that is created for them.
     RDMA = CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED;
-    /// Physical memory leaves the process as a file descriptor.
+    /// Physical memory can be exported as a file descriptor.
     FILE_DESCRIPTOR = CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED;
     /// There are stream-ordered pools.
     POOLS = CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED;
     /// The device reaches page-locked host memory.
     MAPS_HOST_MEMORY = CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY;
-    /// Other processes can be given memory.
+    /// Memory can be shared with other processes.
     IPC = CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED;
     /// The device shares its memory with the host.
     INTEGRATED = CU_DEVICE_ATTRIBUTE_INTEGRATED;
 }
 
 impl Property {
-    /// Physical memory leaves the process by a fabric handle.
+    /// Physical memory can be exported by a fabric handle.
     ///
     /// By number: cudarc has the name only where it is built for CUDA 12.4 or newer.
     pub(crate) const FABRIC: Self = Self { attribute: 128, name: "CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED" };
 
-    /// Whether the device has it; what the driver does not know, the device does not have.
+    /// Whether the device has it; a property that the driver does not know is absent.
     pub(crate) fn has(self, core: &CoreCalls, device: CUdevice) -> bool {
         number(core, device, self.attribute).is_ok_and(|value| value != 0)
     }
 
-    /// The reason for a feature to be absent, unless the device has the property.
+    /// Fails with the reason why a feature is absent, unless the device has the property.
     pub(crate) fn need(self, core: &CoreCalls, device: CUdevice) -> Result<(), Reason> {
         if self.has(core, device) { Ok(()) } else { Err(Reason::DeviceLacks(self.name)) }
     }
@@ -68,30 +68,7 @@ impl Property {
 pub(crate) fn number(core: &CoreCalls, device: CUdevice, attribute: c_uint) -> Result<i32> {
     let mut value = 0;
     // SAFETY: the driver writes one number.
-    let status = unsafe { (core.attribute)(&raw mut value, attribute, device) };
+    let status = unsafe { (core.cuDeviceGetAttribute)(&raw mut value, attribute, device) };
     check("cuDeviceGetAttribute", status)?;
     Ok(value)
-}
-
-/// A group's functions, or the first that the library lacks.
-pub(crate) fn group<T>(resolved: Result<T, LoadError>) -> Result<T, Reason> {
-    resolved.map_err(|error| match error {
-        LoadError::SymbolsMissing { symbols, .. } => {
-            symbols.first().map_or(Reason::NotImplemented, |symbol| Reason::NoSymbol(symbol))
-        }
-        _ => Reason::NotImplemented,
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_group_without_a_symbol_is_missing_for_that_symbol() {
-        let lacking: Result<(), _> =
-            Err(LoadError::SymbolsMissing { library: "libcuda.so.1".into(), symbols: vec!["cuMemMap", "cuMemUnmap"] });
-        assert_eq!(group(lacking), Err(Reason::NoSymbol("cuMemMap")));
-        assert_eq!(group(Ok(7)), Ok(7));
-    }
 }

@@ -1,4 +1,4 @@
-//! The driver's own stream-ordered pool.
+//! The driver's stream-ordered pool.
 
 use std::ptr;
 use std::sync::Arc;
@@ -21,13 +21,13 @@ pub(crate) struct CudaStreamOrdered {
 }
 
 impl CudaStreamOrdered {
-    /// Looks for what the group needs, and finds the pool.
+    /// Checks what the group needs, and finds the pool.
     pub(crate) fn probe(context: &Arc<Context>) -> Result<Self, Reason> {
         let calls = context.driver().stream_ordered?;
         Property::POOLS.need(context.core(), context.device())?;
         let mut pool = ptr::null_mut();
         // SAFETY: the driver writes one handle.
-        let status = unsafe { (calls.default_pool)(&raw mut pool, context.device()) };
+        let status = unsafe { (calls.cuDeviceGetDefaultMemPool)(&raw mut pool, context.device()) };
         check("cuDeviceGetDefaultMemPool", status)
             .map_err(|_| Reason::SelfTestFailed("cuDeviceGetDefaultMemPool gave no pool"))?;
         Ok(Self { context: Arc::clone(context), calls, pool: handle(pool) })
@@ -38,26 +38,22 @@ impl StreamOrdered for CudaStreamOrdered {
     unsafe fn allocate_on(&self, bytes: u64, stream: StreamRef) -> Result<DevicePtr> {
         let call = "cuMemAllocFromPoolAsync";
         check_size(call, bytes)?;
-        let _entered = self.context.enter()?;
         let (pool, stream) = (pointer(self.pool), pointer(stream.raw()));
         let mut at = 0;
+        let allocate = self.calls.cuMemAllocFromPoolAsync;
         // SAFETY: 1. is the caller's promise; the driver writes one address.
-        let status = unsafe { (self.calls.allocate)(&raw mut at, size(bytes), pool, stream) };
-        check(call, status)?;
+        self.context.call(call, || unsafe { allocate(&raw mut at, size(bytes), pool, stream) })?;
         device_ptr(call, at)
     }
 
     unsafe fn free_on(&self, ptr: DevicePtr, stream: StreamRef) -> Result<()> {
-        let _entered = self.context.enter()?;
+        let (at, stream) = (ptr.address(), pointer(stream.raw()));
         // SAFETY: 1. and 2. are the caller's promises.
-        let status = unsafe { (self.calls.free)(ptr.address(), pointer(stream.raw())) };
-        check("cuMemFreeAsync", status)
+        self.context.call("cuMemFreeAsync", || unsafe { (self.calls.cuMemFreeAsync)(at, stream) })
     }
 
     fn trim(&self, keep: u64) -> Result<()> {
-        let _entered = self.context.enter()?;
         // SAFETY: a default pool lives as long as its device.
-        let status = unsafe { (self.calls.trim)(pointer(self.pool), size(keep)) };
-        check("cuMemPoolTrimTo", status)
+        self.context.call("cuMemPoolTrimTo", || unsafe { (self.calls.cuMemPoolTrimTo)(pointer(self.pool), size(keep)) })
     }
 }

@@ -1,4 +1,6 @@
-//! The functions of libcuda, one table a group.
+//! The functions of libcuda under their C names, one table for each group.
+
+#![expect(non_snake_case, reason = "the functions keep their C names")]
 
 use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ulonglong, c_void};
 
@@ -14,110 +16,80 @@ symbol_table! {
     /// What every driver must have.
     pub(crate) struct CoreCalls {
         required {
-            init as "cuInit": fn(flags: c_uint) -> Status;
-            version as "cuDriverGetVersion": fn(version: *mut c_int) -> Status;
-            device_count as "cuDeviceGetCount": fn(count: *mut c_int) -> Status;
-            device as "cuDeviceGet": fn(device: *mut CUdevice, ordinal: c_int) -> Status;
-            device_name as "cuDeviceGetName":
-                fn(name: *mut c_char, bytes: c_int, device: CUdevice) -> Status;
-            device_uuid as "cuDeviceGetUuid_v2": fn(uuid: *mut CUuuid, device: CUdevice) -> Status;
-            attribute as "cuDeviceGetAttribute":
-                fn(value: *mut c_int, attribute: c_uint, device: CUdevice) -> Status;
-            retain_context as "cuDevicePrimaryCtxRetain":
-                fn(context: *mut CUcontext, device: CUdevice) -> Status;
-            release_context as "cuDevicePrimaryCtxRelease_v2": fn(device: CUdevice) -> Status;
-            current_context as "cuCtxGetCurrent": fn(context: *mut CUcontext) -> Status;
-            push_context as "cuCtxPushCurrent_v2": fn(context: CUcontext) -> Status;
-            pop_context as "cuCtxPopCurrent_v2": fn(context: *mut CUcontext) -> Status;
-            synchronize_context as "cuCtxSynchronize": fn() -> Status;
-            memory_info as "cuMemGetInfo_v2": fn(free: *mut usize, total: *mut usize) -> Status;
-            allocate as "cuMemAlloc_v2": fn(at: *mut CUdeviceptr, bytes: usize) -> Status;
-            free as "cuMemFree_v2": fn(at: CUdeviceptr) -> Status;
-            create_stream as "cuStreamCreate":
-                fn(stream: *mut CUstream, flags: c_uint) -> Status;
-            destroy_stream as "cuStreamDestroy_v2": fn(stream: CUstream) -> Status;
-            synchronize_stream as "cuStreamSynchronize": fn(stream: CUstream) -> Status;
-            stream_wait as "cuStreamWaitEvent":
-                fn(stream: CUstream, event: CUevent, flags: c_uint) -> Status;
-            create_event as "cuEventCreate": fn(event: *mut CUevent, flags: c_uint) -> Status;
-            destroy_event as "cuEventDestroy_v2": fn(event: CUevent) -> Status;
-            record as "cuEventRecord": fn(event: CUevent, stream: CUstream) -> Status;
-            poll as "cuEventQuery": fn(event: CUevent) -> Status;
-            wait as "cuEventSynchronize": fn(event: CUevent) -> Status;
+            cuInit: fn(flags: c_uint) -> Status;
+            cuDriverGetVersion: fn(version: *mut c_int) -> Status;
+            cuDeviceGetCount: fn(count: *mut c_int) -> Status;
+            cuDeviceGet: fn(device: *mut CUdevice, ordinal: c_int) -> Status;
+            cuDeviceGetName: fn(name: *mut c_char, bytes: c_int, device: CUdevice) -> Status;
+            cuDeviceGetUuid_v2: fn(uuid: *mut CUuuid, device: CUdevice) -> Status;
+            cuDeviceGetAttribute: fn(value: *mut c_int, attribute: c_uint, device: CUdevice) -> Status;
+            cuDevicePrimaryCtxRetain: fn(context: *mut CUcontext, device: CUdevice) -> Status;
+            cuDevicePrimaryCtxRelease_v2: fn(device: CUdevice) -> Status;
+            cuCtxGetCurrent: fn(context: *mut CUcontext) -> Status;
+            cuCtxPushCurrent_v2: fn(context: CUcontext) -> Status;
+            cuCtxPopCurrent_v2: fn(context: *mut CUcontext) -> Status;
+            cuCtxSynchronize: fn() -> Status;
+            cuMemGetInfo_v2: fn(free: *mut usize, total: *mut usize) -> Status;
+            cuMemAlloc_v2: fn(at: *mut CUdeviceptr, bytes: usize) -> Status;
+            cuMemFree_v2: fn(at: CUdeviceptr) -> Status;
+            cuStreamCreate: fn(stream: *mut CUstream, flags: c_uint) -> Status;
+            cuStreamDestroy_v2: fn(stream: CUstream) -> Status;
+            cuStreamSynchronize: fn(stream: CUstream) -> Status;
+            cuStreamWaitEvent: fn(stream: CUstream, event: CUevent, flags: c_uint) -> Status;
+            cuEventCreate: fn(event: *mut CUevent, flags: c_uint) -> Status;
+            cuEventDestroy_v2: fn(event: CUevent) -> Status;
+            cuEventRecord: fn(event: CUevent, stream: CUstream) -> Status;
+            cuEventQuery: fn(event: CUevent) -> Status;
+            cuEventSynchronize: fn(event: CUevent) -> Status;
         }
         optional {}
     }
 }
 
 symbol_table! {
-    /// Addresses and physical memory apart.
+    /// Virtual memory.
     pub(crate) struct VirtualMemoryCalls {
         required {
-            granularity as "cuMemGetAllocationGranularity":
-                fn(bytes: *mut usize, properties: *const BackingProperties, which: c_uint) -> Status;
-            reserve as "cuMemAddressReserve":
-                fn(
-                    at: *mut CUdeviceptr,
-                    bytes: usize,
-                    alignment: usize,
-                    wish: CUdeviceptr,
-                    flags: c_ulonglong
-                ) -> Status;
-            release as "cuMemAddressFree": fn(at: CUdeviceptr, bytes: usize) -> Status;
-            create as "cuMemCreate":
-                fn(
-                    backing: *mut CUmemGenericAllocationHandle,
-                    bytes: usize,
-                    properties: *const BackingProperties,
-                    flags: c_ulonglong
-                ) -> Status;
-            destroy as "cuMemRelease": fn(backing: CUmemGenericAllocationHandle) -> Status;
-            map as "cuMemMap":
-                fn(
-                    at: CUdeviceptr,
-                    bytes: usize,
-                    offset: usize,
-                    backing: CUmemGenericAllocationHandle,
-                    flags: c_ulonglong
-                ) -> Status;
-            retain_at as "cuMemRetainAllocationHandle":
-                fn(backing: *mut CUmemGenericAllocationHandle, at: *mut c_void) -> Status;
-            unmap as "cuMemUnmap": fn(at: CUdeviceptr, bytes: usize) -> Status;
-            set_access as "cuMemSetAccess":
-                fn(at: CUdeviceptr, bytes: usize, rights: *const AccessRight, count: usize) -> Status;
-            export as "cuMemExportToShareableHandle":
-                fn(
-                    shared: *mut c_void,
-                    backing: CUmemGenericAllocationHandle,
-                    kind: CUmemAllocationHandleType,
-                    flags: c_ulonglong
-                ) -> Status;
-            import as "cuMemImportFromShareableHandle":
-                fn(
-                    backing: *mut CUmemGenericAllocationHandle,
-                    shared: *mut c_void,
-                    kind: CUmemAllocationHandleType
-                ) -> Status;
+            cuMemGetAllocationGranularity: fn(
+                bytes: *mut usize, properties: *const BackingProperties, which: c_uint
+            ) -> Status;
+            cuMemAddressReserve: fn(
+                at: *mut CUdeviceptr, bytes: usize, alignment: usize, wish: CUdeviceptr, flags: c_ulonglong
+            ) -> Status;
+            cuMemAddressFree: fn(at: CUdeviceptr, bytes: usize) -> Status;
+            cuMemCreate: fn(
+                backing: *mut CUmemGenericAllocationHandle, bytes: usize, properties: *const BackingProperties,
+                flags: c_ulonglong
+            ) -> Status;
+            cuMemRelease: fn(backing: CUmemGenericAllocationHandle) -> Status;
+            cuMemMap: fn(
+                at: CUdeviceptr, bytes: usize, offset: usize, backing: CUmemGenericAllocationHandle, flags: c_ulonglong
+            ) -> Status;
+            cuMemRetainAllocationHandle: fn(backing: *mut CUmemGenericAllocationHandle, at: *mut c_void) -> Status;
+            cuMemUnmap: fn(at: CUdeviceptr, bytes: usize) -> Status;
+            cuMemSetAccess: fn(at: CUdeviceptr, bytes: usize, rights: *const AccessRight, count: usize) -> Status;
+            cuMemExportToShareableHandle: fn(
+                shared: *mut c_void, backing: CUmemGenericAllocationHandle, kind: CUmemAllocationHandleType,
+                flags: c_ulonglong
+            ) -> Status;
+            cuMemImportFromShareableHandle: fn(
+                backing: *mut CUmemGenericAllocationHandle, shared: *mut c_void, kind: CUmemAllocationHandleType
+            ) -> Status;
         }
         optional {}
     }
 }
 
 symbol_table! {
-    /// The driver's own stream-ordered pool.
+    /// The driver's stream-ordered pool.
     pub(crate) struct StreamOrderedCalls {
         required {
-            default_pool as "cuDeviceGetDefaultMemPool":
-                fn(pool: *mut CUmemoryPool, device: CUdevice) -> Status;
-            allocate as "cuMemAllocFromPoolAsync":
-                fn(
-                    at: *mut CUdeviceptr,
-                    bytes: usize,
-                    pool: CUmemoryPool,
-                    stream: CUstream
-                ) -> Status;
-            free as "cuMemFreeAsync": fn(at: CUdeviceptr, stream: CUstream) -> Status;
-            trim as "cuMemPoolTrimTo": fn(pool: CUmemoryPool, keep: usize) -> Status;
+            cuDeviceGetDefaultMemPool: fn(pool: *mut CUmemoryPool, device: CUdevice) -> Status;
+            cuMemAllocFromPoolAsync: fn(
+                at: *mut CUdeviceptr, bytes: usize, pool: CUmemoryPool, stream: CUstream
+            ) -> Status;
+            cuMemFreeAsync: fn(at: CUdeviceptr, stream: CUstream) -> Status;
+            cuMemPoolTrimTo: fn(pool: CUmemoryPool, keep: usize) -> Status;
         }
         optional {}
     }
@@ -127,14 +99,11 @@ symbol_table! {
     /// Page-locked host memory.
     pub(crate) struct HostMemoryCalls {
         required {
-            allocate as "cuMemHostAlloc":
-                fn(ptr: *mut *mut c_void, bytes: usize, flags: c_uint) -> Status;
-            free as "cuMemFreeHost": fn(ptr: *mut c_void) -> Status;
-            register as "cuMemHostRegister_v2":
-                fn(ptr: *mut c_void, bytes: usize, flags: c_uint) -> Status;
-            unregister as "cuMemHostUnregister": fn(ptr: *mut c_void) -> Status;
-            device_address as "cuMemHostGetDevicePointer_v2":
-                fn(at: *mut CUdeviceptr, ptr: *mut c_void, flags: c_uint) -> Status;
+            cuMemHostAlloc: fn(ptr: *mut *mut c_void, bytes: usize, flags: c_uint) -> Status;
+            cuMemFreeHost: fn(ptr: *mut c_void) -> Status;
+            cuMemHostRegister_v2: fn(ptr: *mut c_void, bytes: usize, flags: c_uint) -> Status;
+            cuMemHostUnregister: fn(ptr: *mut c_void) -> Status;
+            cuMemHostGetDevicePointer_v2: fn(at: *mut CUdeviceptr, ptr: *mut c_void, flags: c_uint) -> Status;
         }
         optional {}
     }
@@ -144,12 +113,10 @@ symbol_table! {
     /// Memory named by a token in another process.
     pub(crate) struct IpcCalls {
         required {
-            range as "cuMemGetAddressRange_v2":
-                fn(base: *mut CUdeviceptr, bytes: *mut usize, at: CUdeviceptr) -> Status;
-            export as "cuIpcGetMemHandle": fn(token: *mut CUipcMemHandle, at: CUdeviceptr) -> Status;
-            open as "cuIpcOpenMemHandle_v2":
-                fn(at: *mut CUdeviceptr, token: CUipcMemHandle, flags: c_uint) -> Status;
-            close as "cuIpcCloseMemHandle": fn(at: CUdeviceptr) -> Status;
+            cuMemGetAddressRange_v2: fn(base: *mut CUdeviceptr, bytes: *mut usize, at: CUdeviceptr) -> Status;
+            cuIpcGetMemHandle: fn(token: *mut CUipcMemHandle, at: CUdeviceptr) -> Status;
+            cuIpcOpenMemHandle_v2: fn(at: *mut CUdeviceptr, token: CUipcMemHandle, flags: c_uint) -> Status;
+            cuIpcCloseMemHandle: fn(at: CUdeviceptr) -> Status;
         }
         optional {}
     }
@@ -159,28 +126,23 @@ symbol_table! {
     /// Streams captured into graphs.
     pub(crate) struct CaptureCalls {
         required {
-            status as "cuStreamGetCaptureInfo_v2":
-                fn(
-                    stream: CUstream,
-                    status: *mut c_uint,
-                    id: *mut u64,
-                    graph: *mut CUgraph,
-                    dependencies: *mut *const CUgraphNode,
-                    count: *mut usize
-                ) -> Status;
-            begin as "cuStreamBeginCapture_v2": fn(stream: CUstream, mode: c_uint) -> Status;
-            end as "cuStreamEndCapture": fn(stream: CUstream, graph: *mut CUgraph) -> Status;
-            instantiate as "cuGraphInstantiateWithFlags":
-                fn(executable: *mut CUgraphExec, graph: CUgraph, flags: c_ulonglong) -> Status;
-            destroy_recording as "cuGraphDestroy": fn(graph: CUgraph) -> Status;
-            launch as "cuGraphLaunch": fn(executable: CUgraphExec, stream: CUstream) -> Status;
-            destroy as "cuGraphExecDestroy": fn(executable: CUgraphExec) -> Status;
-            exchange_mode as "cuThreadExchangeStreamCaptureMode": fn(mode: *mut c_uint) -> Status;
+            cuStreamGetCaptureInfo_v2: fn(
+                stream: CUstream, status: *mut c_uint, id: *mut u64, graph: *mut CUgraph,
+                dependencies: *mut *const CUgraphNode, count: *mut usize
+            ) -> Status;
+            cuStreamBeginCapture_v2: fn(stream: CUstream, mode: c_uint) -> Status;
+            cuStreamEndCapture: fn(stream: CUstream, graph: *mut CUgraph) -> Status;
+            cuGraphInstantiateWithFlags: fn(executable: *mut CUgraphExec, graph: CUgraph, flags: c_ulonglong) -> Status;
+            cuGraphDestroy: fn(graph: CUgraph) -> Status;
+            cuGraphLaunch: fn(executable: CUgraphExec, stream: CUstream) -> Status;
+            cuGraphExecDestroy: fn(executable: CUgraphExec) -> Status;
+            cuThreadExchangeStreamCaptureMode: fn(mode: *mut c_uint) -> Status;
         }
         optional {
-            /// The nodes a node directly depends on; the name with a suffix tells of kinds of edges too.
-            node_dependencies as "cuGraphNodeGetDependencies":
-                fn(node: CUgraphNode, dependencies: *mut CUgraphNode, count: *mut usize) -> Status;
+            /// The nodes a node directly depends on; the `_v2` function also returns the kinds of the edges.
+            cuGraphNodeGetDependencies: fn(
+                node: CUgraphNode, dependencies: *mut CUgraphNode, count: *mut usize
+            ) -> Status;
         }
     }
 }
@@ -189,10 +151,9 @@ symbol_table! {
     /// One device reaching another's memory.
     pub(crate) struct PeerAccessCalls {
         required {
-            can_reach as "cuDeviceCanAccessPeer":
-                fn(can: *mut c_int, device: CUdevice, peer: CUdevice) -> Status;
-            enable as "cuCtxEnablePeerAccess": fn(peer: CUcontext, flags: c_uint) -> Status;
-            disable as "cuCtxDisablePeerAccess": fn(peer: CUcontext) -> Status;
+            cuDeviceCanAccessPeer: fn(can: *mut c_int, device: CUdevice, peer: CUdevice) -> Status;
+            cuCtxEnablePeerAccess: fn(peer: CUcontext, flags: c_uint) -> Status;
+            cuCtxDisablePeerAccess: fn(peer: CUcontext) -> Status;
         }
         optional {}
     }
@@ -202,14 +163,10 @@ symbol_table! {
     /// Fills and copies in stream order.
     pub(crate) struct TransferCalls {
         required {
-            fill as "cuMemsetD8Async":
-                fn(at: CUdeviceptr, byte: c_uchar, bytes: usize, stream: CUstream) -> Status;
-            copy as "cuMemcpyDtoDAsync_v2":
-                fn(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream) -> Status;
-            upload as "cuMemcpyHtoDAsync_v2":
-                fn(to: CUdeviceptr, from: *const c_void, bytes: usize, stream: CUstream) -> Status;
-            download as "cuMemcpyDtoHAsync_v2":
-                fn(to: *mut c_void, from: CUdeviceptr, bytes: usize, stream: CUstream) -> Status;
+            cuMemsetD8Async: fn(at: CUdeviceptr, byte: c_uchar, bytes: usize, stream: CUstream) -> Status;
+            cuMemcpyDtoDAsync_v2: fn(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream) -> Status;
+            cuMemcpyHtoDAsync_v2: fn(to: CUdeviceptr, from: *const c_void, bytes: usize, stream: CUstream) -> Status;
+            cuMemcpyDtoHAsync_v2: fn(to: *mut c_void, from: CUdeviceptr, bytes: usize, stream: CUstream) -> Status;
         }
         optional {}
     }
@@ -219,10 +176,8 @@ symbol_table! {
     /// Host functions in stream order.
     pub(crate) struct HostCallCalls {
         required {
-            call as "cuLaunchHostFunc":
-                fn(stream: CUstream, function: CUhostFn, data: *mut c_void) -> Status;
-            is_capturing as "cuStreamIsCapturing":
-                fn(stream: CUstream, status: *mut c_uint) -> Status;
+            cuLaunchHostFunc: fn(stream: CUstream, function: CUhostFn, data: *mut c_void) -> Status;
+            cuStreamIsCapturing: fn(stream: CUstream, status: *mut c_uint) -> Status;
         }
         optional {}
     }

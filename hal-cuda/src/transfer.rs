@@ -6,7 +6,6 @@ use cachette_hal::{DevicePtr, Reason, Result, StreamRef, Transfer};
 
 use crate::context::Context;
 use crate::device::check_size;
-use crate::status::check;
 use crate::symbols::TransferCalls;
 use crate::types::{pointer, size};
 
@@ -18,7 +17,7 @@ pub(crate) struct CudaTransfer {
 }
 
 impl CudaTransfer {
-    /// Looks for what the group needs.
+    /// Checks what the group needs.
     pub(crate) fn probe(context: &Arc<Context>) -> Result<Self, Reason> {
         Ok(Self { calls: context.driver().transfer?, context: Arc::clone(context) })
     }
@@ -28,40 +27,32 @@ impl Transfer for CudaTransfer {
     unsafe fn fill(&self, at: DevicePtr, byte: u8, bytes: u64, stream: StreamRef) -> Result<()> {
         let call = "cuMemsetD8Async";
         check_size(call, bytes)?;
-        let _entered = self.context.enter()?;
         let stream = pointer(stream.raw());
         // SAFETY: 1. and 3. are the caller's promises.
-        let status = unsafe { (self.calls.fill)(at.address(), byte, size(bytes), stream) };
-        check(call, status)
+        self.context.call(call, || unsafe { (self.calls.cuMemsetD8Async)(at.address(), byte, size(bytes), stream) })
     }
 
     unsafe fn copy(&self, to: DevicePtr, from: DevicePtr, bytes: u64, stream: StreamRef) -> Result<()> {
         let call = "cuMemcpyDtoDAsync_v2";
         check_size(call, bytes)?;
-        let _entered = self.context.enter()?;
         let (to, from, stream) = (to.address(), from.address(), pointer(stream.raw()));
         // SAFETY: 1. and 3. are the caller's promises.
-        let status = unsafe { (self.calls.copy)(to, from, size(bytes), stream) };
-        check(call, status)
+        self.context.call(call, || unsafe { (self.calls.cuMemcpyDtoDAsync_v2)(to, from, size(bytes), stream) })
     }
 
     unsafe fn upload(&self, to: DevicePtr, from: *const u8, bytes: usize, stream: StreamRef) -> Result<()> {
         let call = "cuMemcpyHtoDAsync_v2";
         check_size(call, bytes as u64)?;
-        let _entered = self.context.enter()?;
         let (to, stream) = (to.address(), pointer(stream.raw()));
         // SAFETY: 1., 3. and 4. are the caller's promises.
-        let status = unsafe { (self.calls.upload)(to, from.cast(), bytes, stream) };
-        check(call, status)
+        self.context.call(call, || unsafe { (self.calls.cuMemcpyHtoDAsync_v2)(to, from.cast(), bytes, stream) })
     }
 
     unsafe fn download(&self, to: *mut u8, from: DevicePtr, bytes: usize, stream: StreamRef) -> Result<()> {
         let call = "cuMemcpyDtoHAsync_v2";
         check_size(call, bytes as u64)?;
-        let _entered = self.context.enter()?;
         let (from, stream) = (from.address(), pointer(stream.raw()));
         // SAFETY: 1., 3. and 4. are the caller's promises.
-        let status = unsafe { (self.calls.download)(to.cast(), from, bytes, stream) };
-        check(call, status)
+        self.context.call(call, || unsafe { (self.calls.cuMemcpyDtoHAsync_v2)(to.cast(), from, bytes, stream) })
     }
 }

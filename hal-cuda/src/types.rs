@@ -1,8 +1,8 @@
-//! What the driver's C interface is made of, where cudarc's types do not serve.
+//! Types of the driver's C interface where cudarc's cannot be used.
 //!
-//! Handles, addresses and constants are cudarc's. A status is a plain number here: cudarc's is a Rust
-//! `enum`, and a number that it does not list would be undefined behaviour. The structs below have changed
-//! their shape, not their layout, between cudarc's versions; the assertions hold the layout.
+//! Handles, addresses and constants are cudarc's. A status is an integer here: cudarc's is a Rust `enum`, and a value
+//! that it does not list would be undefined behaviour. The structs below differ between cudarc's versions in their
+//! shape, not in their layout; the assertions check the layout.
 
 use std::ffi::{c_int, c_uchar, c_uint, c_ushort, c_void};
 use std::mem::offset_of;
@@ -10,10 +10,10 @@ use std::ptr;
 
 use cudarc::driver::sys;
 
-/// What a driver function answers.
+/// The result of a driver function.
 pub(crate) type Status = c_int;
 
-/// Place of physical memory, or of who touches it.
+/// The device of physical memory, or of an access right.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Location {
@@ -28,7 +28,7 @@ impl Location {
     }
 }
 
-/// What physical memory is made like.
+/// The properties of physical memory.
 #[doc(alias = "CUmemAllocationProp")]
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -44,7 +44,7 @@ pub(crate) struct BackingProperties {
 }
 
 impl BackingProperties {
-    /// Memory of `device`, which may leave the process by the handles named.
+    /// Memory of `device` that can be exported by these handles.
     pub(crate) fn new(device: sys::CUdevice, handles: sys::CUmemAllocationHandleType, rdma: bool) -> Self {
         Self {
             kind: sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED as c_uint,
@@ -59,7 +59,7 @@ impl BackingProperties {
     }
 }
 
-/// Who may touch a mapping, and how.
+/// The right of one device to access a mapping.
 #[doc(alias = "CUmemAccessDesc")]
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -100,7 +100,7 @@ pub(crate) fn pointer<T>(handle: usize) -> *mut T {
     ptr::with_exposed_provenance_mut(handle)
 }
 
-/// A pointer of the driver's as a handle of the contract.
+/// A pointer of the driver as a handle of the contract.
 pub(crate) fn handle<T>(pointer: *mut T) -> usize {
     pointer.expose_provenance()
 }

@@ -1,4 +1,4 @@
-//! Addresses and physical memory apart.
+//! Virtual memory: addresses and physical memory are separate.
 
 use std::ffi::{c_int, c_void};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -15,9 +15,9 @@ use cudarc::driver::sys::{
 
 use crate::context::Context;
 use crate::device::{check_size, device_ptr};
-use crate::mappings::{alone, patiently};
+use crate::mappings::{alone, retried};
 use crate::probe::Property;
-use crate::status::{NOT_SUPPORTED, check, retold};
+use crate::status::{NOT_SUPPORTED, check};
 use crate::symbols::VirtualMemoryCalls;
 use crate::types::{AccessRight, BackingProperties, pointer, size};
 
@@ -31,7 +31,7 @@ pub(crate) struct CudaVirtualMemory {
     context: Arc<Context>,
     calls: VirtualMemoryCalls,
     granularity: Granularity,
-    /// Whether network cards can be given memory made for them; then all of it is.
+    /// Whether memory can be created for network cards; if so, all memory is.
     rdma: bool,
     /// Whether memory can leave the process as a file descriptor, or why not.
     descriptors: Result<(), Reason>,
@@ -40,7 +40,7 @@ pub(crate) struct CudaVirtualMemory {
 }
 
 impl CudaVirtualMemory {
-    /// Looks for what the group needs, and reads what sizes are multiples of.
+    /// Checks what the group needs, and reads the granularity.
     pub(crate) fn probe(context: &Arc<Context>) -> Result<Self, Reason> {
         let (core, device) = (context.core(), context.device());
         let calls = context.driver().virtual_memory?;
@@ -61,41 +61,41 @@ impl CudaVirtualMemory {
         })
     }
 
-    /// The handle of what is mapped at an address; the caller is [`alone`].
+    /// The handle of the backing that is mapped at an address; the caller holds [`alone`].
     fn mapped_at(&self, at: u64) -> Result<u64> {
         let call = "cuMemRetainAllocationHandle";
         let mut backing = 0;
         // SAFETY: the driver looks the address up without following it, and writes one handle.
-        let status = unsafe { (self.calls.retain_at)(&raw mut backing, pointer(size(at))) };
+        let status = unsafe { (self.calls.cuMemRetainAllocationHandle)(&raw mut backing, pointer(size(at))) };
         check(call, status)?;
         // SAFETY: the handle was retained just now; its number is still good to compare.
-        let status = unsafe { (self.calls.destroy)(backing) };
+        let status = unsafe { (self.calls.cuMemRelease)(backing) };
         check("cuMemRelease", status)?;
         Ok(backing)
     }
 
-    /// Refuses a range that holds no mapping, or several.
+    /// Rejects a range that holds no mapping, or several.
     ///
-    /// The driver unmaps all that a range holds, and nothing if it holds nothing; it only refuses to cut a
-    /// mapping in two. Neighbouring mappings of one backing pass for one here.
+    /// The driver unmaps every mapping in a range, and accepts an empty range; it only refuses to split a mapping.
+    /// Adjacent mappings of one backing count as one here.
     fn check_one_mapping(&self, at: DevicePtr, bytes: u64) -> Result<()> {
         let invalid = Error::new(ErrorKind::InvalidValue, "cuMemUnmap");
         let last = at.address().checked_add(bytes - 1).ok_or(invalid)?;
         if self.mapped_at(at.address())? == self.mapped_at(last)? { Ok(()) } else { Err(invalid) }
     }
 
-    /// Makes memory that may leave the process by the handles named.
+    /// Creates memory that can be exported by these handles.
     fn create(&self, bytes: u64, handles: Handles) -> Result<Backing> {
-        let _entered = self.context.enter()?;
         let properties = BackingProperties::new(self.context.device(), handles, self.rdma);
         let mut backing = 0;
         // SAFETY: the driver reads the properties and writes one handle.
-        let status = unsafe { (self.calls.create)(&raw mut backing, size(bytes), &raw const properties, 0) };
-        check("cuMemCreate", status)?;
+        self.context.call("cuMemCreate", || unsafe {
+            (self.calls.cuMemCreate)(&raw mut backing, size(bytes), &raw const properties, 0)
+        })?;
         Ok(Backing::from_raw(size(backing), bytes))
     }
 
-    /// The rights that the driver is to set.
+    /// The access rights in the driver's terms.
     fn rights(access: &[Access]) -> Result<Vec<AccessRight>> {
         let right = |access: &Access| match *access {
             Access::None(on) => Ok(AccessRight::new(number(on)?, Flags::CU_MEM_ACCESS_FLAGS_PROT_NONE)),
@@ -116,7 +116,7 @@ fn number(ordinal: Ordinal) -> Result<CUdevice> {
 fn granularity(calls: &VirtualMemoryCalls, properties: &BackingProperties, which: Which) -> Result<u64, Reason> {
     let mut bytes = 0;
     // SAFETY: the driver reads the properties and writes one size.
-    let status = unsafe { (calls.granularity)(&raw mut bytes, properties, which as u32) };
+    let status = unsafe { (calls.cuMemGetAllocationGranularity)(&raw mut bytes, properties, which as u32) };
     let failed = Reason::SelfTestFailed("cuMemGetAllocationGranularity gave no size");
     check("cuMemGetAllocationGranularity", status).map_err(|_| failed)?;
     if bytes == 0 {
@@ -150,21 +150,18 @@ impl VirtualMemory for CudaVirtualMemory {
     fn reserve(&self, bytes: u64, wish: Option<DevicePtr>) -> Result<DevicePtr> {
         let call = "cuMemAddressReserve";
         check_size(call, bytes)?;
-        let _entered = self.context.enter()?;
         let alignment = size(self.granularity.recommended);
         let wish = wish.map_or(0, DevicePtr::address);
         let mut at = 0;
+        let reserve = self.calls.cuMemAddressReserve;
         // SAFETY: the driver writes one address.
-        let status = unsafe { (self.calls.reserve)(&raw mut at, size(bytes), alignment, wish, 0) };
-        check(call, status)?;
+        self.context.call(call, || unsafe { reserve(&raw mut at, size(bytes), alignment, wish, 0) })?;
         device_ptr(call, at)
     }
 
     unsafe fn release(&self, start: DevicePtr, bytes: u64) -> Result<()> {
-        let _entered = self.context.enter()?;
         // SAFETY: 1. is the caller's promise.
-        let status = unsafe { (self.calls.release)(start.address(), size(bytes)) };
-        check("cuMemAddressFree", status)
+        self.context.call("cuMemAddressFree", || unsafe { (self.calls.cuMemAddressFree)(start.address(), size(bytes)) })
     }
 
     fn create_backing(&self, bytes: u64, sharing: Sharing) -> Result<Backing> {
@@ -183,7 +180,7 @@ impl VirtualMemory for CudaVirtualMemory {
         let _entered = self.context.enter()?;
         let _alone = alone();
         // SAFETY: 1. is the caller's promise.
-        let status = unsafe { (self.calls.destroy)(backing.raw() as u64) };
+        let status = unsafe { (self.calls.cuMemRelease)(backing.raw() as u64) };
         check("cuMemRelease", status)
     }
 
@@ -192,11 +189,11 @@ impl VirtualMemory for CudaVirtualMemory {
         let (bytes, handle) = (size(backing.bytes()), backing.raw() as u64);
         let map = || {
             // SAFETY: 1. is the caller's promise; the driver refuses addresses that are not free for it.
-            unsafe { (self.calls.map)(at.address(), bytes, 0, handle, 0) }
+            unsafe { (self.calls.cuMemMap)(at.address(), bytes, 0, handle, 0) }
         };
-        patiently("cuMemMap", map).map_err(|error| match error.status() {
-            // So the driver answers a size that is not the backing's.
-            Some(NOT_SUPPORTED) => retold(error, ErrorKind::InvalidValue),
+        retried("cuMemMap", map).map_err(|error| match error.status() {
+            // The driver's status for a size that is not the backing's.
+            Some(NOT_SUPPORTED) => error.with_kind(ErrorKind::InvalidValue),
             _ => error,
         })
     }
@@ -208,7 +205,7 @@ impl VirtualMemory for CudaVirtualMemory {
         let _alone = alone();
         self.check_one_mapping(at, bytes)?;
         // SAFETY: 2. is the caller's promise; the driver refuses a part of a mapping.
-        let status = unsafe { (self.calls.unmap)(at.address(), size(bytes)) };
+        let status = unsafe { (self.calls.cuMemUnmap)(at.address(), size(bytes)) };
         check(call, status)
     }
 
@@ -217,21 +214,20 @@ impl VirtualMemory for CudaVirtualMemory {
         check_size(call, bytes)?;
         let rights = Self::rights(access)?;
         let _entered = self.context.enter()?;
-        patiently(call, || {
+        retried(call, || {
             // SAFETY: 2. is the caller's promise; the driver reads as many rights as there are.
-            unsafe { (self.calls.set_access)(at.address(), size(bytes), rights.as_ptr(), rights.len()) }
+            unsafe { (self.calls.cuMemSetAccess)(at.address(), size(bytes), rights.as_ptr(), rights.len()) }
         })
     }
 
     unsafe fn export_backing(&self, backing: &Backing) -> Result<OwnedFd> {
-        let _entered = self.context.enter()?;
         let mut descriptor: c_int = -1;
         let place = (&raw mut descriptor).cast::<c_void>();
         let handle = backing.raw() as u64;
-        // SAFETY: 1. is the caller's promise; for this kind of handle the driver writes a descriptor.
-        let status = unsafe { (self.calls.export)(place, handle, DESCRIPTOR, 0) };
         let call = "cuMemExportToShareableHandle";
-        check(call, status)?;
+        let export = self.calls.cuMemExportToShareableHandle;
+        // SAFETY: 1. is the caller's promise; for this kind of handle the driver writes a descriptor.
+        self.context.call(call, || unsafe { export(place, handle, DESCRIPTOR, 0) })?;
         if descriptor < 0 {
             return Err(Error::new(ErrorKind::Other, call));
         }
@@ -242,16 +238,16 @@ impl VirtualMemory for CudaVirtualMemory {
     fn import_backing(&self, fd: BorrowedFd<'_>, bytes: u64) -> Result<Backing> {
         let call = "cuMemImportFromShareableHandle";
         check_size(call, bytes)?;
-        // The driver takes descriptor 0 for a null pointer; a copy never has that number.
+        // The driver reads descriptor 0 as a null pointer; a copy never has that number.
         let copy = fd.try_clone_to_owned();
         let copy = copy.map_err(|_| Error::new(ErrorKind::Refused, call))?;
         let invalid = Error::new(ErrorKind::InvalidValue, call);
         let descriptor = usize::try_from(copy.as_raw_fd()).map_err(|_| invalid)?;
-        let _entered = self.context.enter()?;
         let mut backing = 0;
+        let import = self.calls.cuMemImportFromShareableHandle;
         // SAFETY: for this kind of handle the pointer is the descriptor's number, and it is open.
-        let status = unsafe { (self.calls.import)(&raw mut backing, pointer(descriptor), DESCRIPTOR) };
-        check(call, status).map_err(foreign)?;
+        let answer = self.context.call(call, || unsafe { import(&raw mut backing, pointer(descriptor), DESCRIPTOR) });
+        answer.map_err(foreign)?;
         Ok(Backing::from_raw(size(backing), bytes))
     }
 
@@ -260,13 +256,11 @@ impl VirtualMemory for CudaVirtualMemory {
         if self.fabric.is_err() {
             return Err(Error::new(ErrorKind::NoFabric, call));
         }
-        let _entered = self.context.enter()?;
         let mut name = FabricHandle([0; 64]);
         let place = (&raw mut name).cast::<c_void>();
         let handle = backing.raw() as u64;
         // SAFETY: 1. is the caller's promise; for this kind of handle the driver writes 64 bytes.
-        let status = unsafe { (self.calls.export)(place, handle, FABRIC, 0) };
-        check(call, status)?;
+        self.context.call(call, || unsafe { (self.calls.cuMemExportToShareableHandle)(place, handle, FABRIC, 0) })?;
         Ok(name)
     }
 
@@ -276,33 +270,33 @@ impl VirtualMemory for CudaVirtualMemory {
         if self.fabric.is_err() {
             return Err(Error::new(ErrorKind::NoFabric, call));
         }
-        let _entered = self.context.enter()?;
         let mut name = *handle;
         let place = (&raw mut name).cast::<c_void>();
         let mut backing = 0;
+        let import = self.calls.cuMemImportFromShareableHandle;
         // SAFETY: for this kind of handle the driver reads 64 bytes, and writes one handle.
-        let status = unsafe { (self.calls.import)(&raw mut backing, place, FABRIC) };
-        check(call, status).map_err(unreached).map_err(foreign)?;
+        let answer = self.context.call(call, || unsafe { import(&raw mut backing, place, FABRIC) });
+        answer.map_err(unreached).map_err(foreign)?;
         Ok(Backing::from_raw(size(backing), bytes))
     }
 }
 
-/// A call about the fabric that failed because this process has no channel to it.
+/// The error of a call that failed because this process has no channel to the fabric.
 fn unreached(error: Error) -> Error {
     match error.kind() {
-        ErrorKind::Refused | ErrorKind::Unsupported => retold(error, ErrorKind::NoFabric),
+        ErrorKind::Refused | ErrorKind::Unsupported => error.with_kind(ErrorKind::NoFabric),
         _ => error,
     }
 }
 
-/// An import that failed because what was given is something else.
+/// The error of an import whose handle is not one of the driver's.
 ///
-/// The driver answers by the operating system's refusal, an unknown device or an unknown failure,
-/// according to what a descriptor is of.
+/// The driver reports a refusal of the operating system, an unknown device or an unknown failure, depending on the
+/// kind of descriptor.
 fn foreign(error: Error) -> Error {
     match error.kind() {
         ErrorKind::Refused | ErrorKind::NoSuchDevice | ErrorKind::InvalidHandle | ErrorKind::Other => {
-            retold(error, ErrorKind::InvalidValue)
+            error.with_kind(ErrorKind::InvalidValue)
         }
         _ => error,
     }

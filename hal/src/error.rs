@@ -153,6 +153,12 @@ impl Error {
         Self { kind, call, status: Some(status) }
     }
 
+    /// The same failure in another class, for a call whose status has a special meaning.
+    #[must_use]
+    pub const fn with_kind(self, kind: ErrorKind) -> Self {
+        Self { kind, ..self }
+    }
+
     /// The class of the failure.
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
@@ -201,6 +207,15 @@ mod tests {
     fn the_text_names_the_call_the_status_and_the_remedy() {
         let error = Error::from_status(ErrorKind::OutOfMemory, "cuMemAlloc_v2", 2);
         assert_eq!(error.to_string(), "cuMemAlloc_v2 failed: out of memory (status 2); give memory back and try again");
+    }
+
+    #[test]
+    fn another_kind_keeps_the_call_and_the_status() {
+        let error = Error::from_status(ErrorKind::InvalidHandle, "cuIpcOpenMemHandle_v2", 201);
+        let error = error.with_kind(ErrorKind::InvalidValue);
+        assert_eq!(error.kind(), ErrorKind::InvalidValue);
+        assert_eq!(error.call(), "cuIpcOpenMemHandle_v2");
+        assert_eq!(error.status(), Some(201));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::{Error, ErrorKind, Version};
+use crate::{Error, ErrorKind, LoadError, Version};
 
 /// An optional group of calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -102,6 +102,18 @@ impl fmt::Display for Reason {
     }
 }
 
+impl From<LoadError> for Reason {
+    /// The reason that a group is absent when its functions could not be resolved: the first missing symbol.
+    fn from(error: LoadError) -> Self {
+        match error {
+            LoadError::SymbolsMissing { symbols, .. } => {
+                symbols.first().map_or(Self::NotImplemented, |symbol| Self::NoSymbol(symbol))
+            }
+            _ => Self::NotImplemented,
+        }
+    }
+}
+
 /// A feature, and the reason it cannot be used here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no {feature}: {reason}")]
@@ -145,6 +157,13 @@ mod tests {
         );
         assert_eq!(missing.to_string(), "no virtual memory: needs driver 11.3, found 11.1");
         assert_eq!(Error::from(missing).kind(), ErrorKind::Unsupported);
+    }
+
+    #[test]
+    fn a_group_without_a_symbol_is_missing_for_that_symbol() {
+        let lacking =
+            LoadError::SymbolsMissing { library: "libcuda.so.1".into(), symbols: vec!["cuMemMap", "cuMemUnmap"] };
+        assert_eq!(Reason::from(lacking), Reason::NoSymbol("cuMemMap"));
     }
 
     #[test]
