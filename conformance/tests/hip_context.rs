@@ -4,7 +4,7 @@ use cachette_emulated_hip::{Personality, install};
 use cachette_hal::load::{Candidate, Library};
 use cachette_hal::owned::OwnedEvent;
 use cachette_hal::{Access, Backend, Device, ErrorKind, Ordinal, Progress, Sharing, StreamRef, Vendor, symbol_table};
-use cachette_hal_hip::{AllocationKind, HipBackend};
+use cachette_hal_hip::HipBackend;
 
 symbol_table! {
     /// What a program that uses HIP itself calls.
@@ -192,27 +192,4 @@ fn facts_are_amds() {
     assert!(backend.info().emulated);
     let device = backend.device(Ordinal(1)).unwrap();
     assert_eq!(device.info().architecture.as_deref(), Some("gfx942"));
-    let facts = device.facts();
-    assert_eq!(facts.architecture, "gfx942:sramecc+:xnack-");
-    assert_eq!(facts.xnack, Some(false));
-    assert!(facts.large_bar && facts.fine_grained && facts.unified_addressing);
-    assert_eq!((facts.wavefront, facts.compute_units), (64, 304));
-}
-
-#[test]
-fn every_kind_of_memory_is_allocated_and_freed() {
-    let device = load(Personality::V7_2).0.device(Ordinal(0)).unwrap();
-    for (kind, bytes) in [
-        (AllocationKind::CoarseGrained, 1 << 20),
-        (AllocationKind::FineGrained, 1 << 20),
-        (AllocationKind::Uncached, 4096),
-        (AllocationKind::Contiguous, 4096),
-        (AllocationKind::Signal, 8),
-    ] {
-        let ptr = device.allocate_kind(bytes, kind).unwrap();
-        // SAFETY: 1. it was allocated just now. 2. Nothing has used it.
-        unsafe { device.free(ptr) }.unwrap();
-    }
-    let error = device.allocate_kind(0, AllocationKind::FineGrained).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::InvalidValue);
 }

@@ -164,7 +164,7 @@ fn guarded() -> Result<Completion, Failed> {
 
 fn bad_pool() -> Result<Completion, Failed> {
     let said = child("list what is missing", &seven()?, &[("CACHETTE_EMULATED_BAD_POOL", "1")])?;
-    let promised = "no stream-ordered memory: it failed its self-test: it gave out an address where nothing \
+    let promised = "no stream-ordered memory: it failed its self-test: it returned an address where nothing \
                     is mapped";
     if said.contains(promised) {
         return Ok(Completion::Completed);

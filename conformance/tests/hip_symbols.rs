@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use cachette_emulated_hip::{Personality, install};
 use cachette_hal::{CaptureNode, Device, ErrorKind, Feature, LoadError, Ordinal, Reason};
-use cachette_hal_hip::{AllocationKind, Candidate, HipBackend};
+use cachette_hal_hip::{Candidate, HipBackend};
 
 /// The functions of each group.
 const GROUPS: &[(Feature, &[&str])] = &[
@@ -119,6 +119,7 @@ fn a_function_that_is_missing_takes_its_feature_along() {
             let device = Without::new(symbol).load().unwrap().device(Ordinal(0)).unwrap();
             let missing = device.missing(*feature).unwrap();
             assert_eq!(missing.reason, Reason::NoSymbol(symbol));
+            assert_eq!(cachette_hal::Error::from(missing).kind(), ErrorKind::Unsupported);
             for other in Feature::ALL.into_iter().filter(|other| other != feature) {
                 // Without transfers the pool cannot be tested.
                 let untested = *feature == Feature::Transfer && other == Feature::StreamOrdered;
@@ -127,26 +128,6 @@ fn a_function_that_is_missing_takes_its_feature_along() {
             }
         }
     }
-}
-
-#[test]
-fn calls_of_a_missing_feature_are_unsupported() {
-    let device = Without::new("hipHostMalloc").load().unwrap();
-    let device = device.device(Ordinal(0)).unwrap();
-    let host: &dyn cachette_hal::HostMemory = &device;
-    let error = host.allocate_pinned(4096).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unsupported);
-    assert_eq!(error.call(), "hipHostMalloc");
-}
-
-#[test]
-fn a_kind_of_memory_without_its_function_is_unsupported() {
-    let device = Without::new("hipExtMallocWithFlags").load().unwrap();
-    let device = device.device(Ordinal(0)).unwrap();
-    let error = device.allocate_kind(4096, AllocationKind::FineGrained).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unsupported);
-    let missing: Vec<_> = Feature::ALL.into_iter().filter_map(|one| device.missing(one)).collect();
-    assert_eq!(missing, []);
 }
 
 #[test]

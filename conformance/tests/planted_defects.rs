@@ -17,7 +17,6 @@ const TRIES: usize = 10;
 const THREADS: usize = 4;
 
 /// The cases that are meant to notice a defect; others may notice it too.
-#[expect(clippy::too_many_lines, reason = "it is a table, one row a defect")]
 const fn meant_for(defect: Defect) -> &'static [&'static str] {
     match defect {
         Defect::EventDoneTooEarly => &["events::poll_is_pending_while_work_is_held"],

@@ -38,7 +38,7 @@ pub(crate) struct CudaCapture {
 impl CudaCapture {
     /// Checks what the group needs.
     pub(crate) fn probe(context: &Arc<Context>) -> Result<Self, Reason> {
-        Ok(Self { calls: context.driver().capture?, context: Arc::clone(context) })
+        Ok(Self { calls: context.symbols().capture?, context: Arc::clone(context) })
     }
 
     /// Sets the thread's capture mode, and returns the previous one.

@@ -10,7 +10,7 @@ use cudarc::driver::sys::{CUcontext, CUdevice};
 
 use crate::library::Driver;
 use crate::status::{DEVICE_UNAVAILABLE, check};
-use crate::symbols::CoreCalls;
+use crate::symbols::{CoreCalls, Symbols};
 use crate::types::{Status, handle, pointer};
 
 /// A device's primary context: the one that every user of the device in this process shares.
@@ -27,7 +27,7 @@ impl Context {
     pub(crate) fn retain(driver: Arc<Driver>, device: CUdevice) -> Result<Arc<Self>> {
         let mut context = ptr::null_mut();
         // SAFETY: the driver writes one handle.
-        let status = unsafe { (driver.core.cuDevicePrimaryCtxRetain)(&raw mut context, device) };
+        let status = unsafe { (driver.symbols.core.cuDevicePrimaryCtxRetain)(&raw mut context, device) };
         check("cuDevicePrimaryCtxRetain", status).map_err(|error| match status {
             // The device is not lost: another process holds it, or an administrator closed it.
             DEVICE_UNAVAILABLE => error.with_kind(ErrorKind::Refused),
@@ -36,9 +36,14 @@ impl Context {
         Ok(Arc::new(Self { driver, device, handle: handle(context) }))
     }
 
-    /// The driver's functions.
+    /// The functions that every driver has.
     pub(crate) fn core(&self) -> &CoreCalls {
-        &self.driver.core
+        &self.driver.symbols.core
+    }
+
+    /// The driver's functions by group.
+    pub(crate) fn symbols(&self) -> &Symbols {
+        &self.driver.symbols
     }
 
     /// The driver itself.

@@ -48,7 +48,7 @@ struct Parts {
 impl CudaDevice {
     /// Opens the device at `ordinal`: retains its primary context, and probes its features.
     pub(crate) fn open(driver: Arc<Driver>, ordinal: Ordinal) -> Result<Self> {
-        let device = find(&driver.core, ordinal)?;
+        let device = find(&driver.symbols.core, ordinal)?;
         let context = Context::retain(driver, device)?;
         let entered = context.enter()?;
         let info = facts(&context, ordinal)?;

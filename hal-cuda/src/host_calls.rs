@@ -24,7 +24,7 @@ pub(crate) struct CudaHostCalls {
 impl CudaHostCalls {
     /// Checks what the group needs.
     pub(crate) fn probe(context: &Arc<Context>) -> Result<Self, Reason> {
-        Ok(Self { calls: context.driver().host_calls?, context: Arc::clone(context) })
+        Ok(Self { calls: context.symbols().host_calls?, context: Arc::clone(context) })
     }
 
     /// Rejects a captured stream: its graph would run the function more than once.

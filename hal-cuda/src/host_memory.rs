@@ -26,7 +26,7 @@ pub(crate) struct CudaHostMemory {
 impl CudaHostMemory {
     /// Checks what the group needs.
     pub(crate) fn probe(context: &Arc<Context>) -> Result<Self, Reason> {
-        let calls = context.driver().host_memory?;
+        let calls = context.symbols().host_memory?;
         Property::MAPS_HOST_MEMORY.need(context.core(), context.device())?;
         Ok(Self { context: Arc::clone(context), calls })
     }

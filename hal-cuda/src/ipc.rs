@@ -22,7 +22,7 @@ pub(crate) struct CudaIpc {
 impl CudaIpc {
     /// Checks what the group needs.
     pub(crate) fn probe(context: &Arc<Context>) -> Result<Self, Reason> {
-        let calls = context.driver().ipc?;
+        let calls = context.symbols().ipc?;
         Property::IPC.need(context.core(), context.device())?;
         Ok(Self { context: Arc::clone(context), calls })
     }

@@ -4,13 +4,10 @@ use std::env;
 use std::ffi::c_int;
 
 use cachette_hal::load::{Candidate, Library};
-use cachette_hal::{BackendInfo, LoadError, Reason, Result, Vendor, Version};
+use cachette_hal::{BackendInfo, LoadError, Result, Vendor, Version};
 
 use crate::status::{NO_DEVICE, check};
-use crate::symbols::{
-    CaptureCalls, CoreCalls, HostCallCalls, HostMemoryCalls, IpcCalls, PeerAccessCalls, StreamOrderedCalls,
-    TransferCalls, VirtualMemoryCalls,
-};
+use crate::symbols::{CoreCalls, Symbols};
 
 /// The variable that names the library's file.
 const VARIABLE: &str = "CACHETTE_CUDA_LIBRARY";
@@ -23,15 +20,7 @@ const EMULATED: &str = "cachette_emulated_library";
 #[derive(Debug)]
 pub(crate) struct Driver {
     pub(crate) info: BackendInfo,
-    pub(crate) core: CoreCalls,
-    pub(crate) virtual_memory: Result<VirtualMemoryCalls, Reason>,
-    pub(crate) stream_ordered: Result<StreamOrderedCalls, Reason>,
-    pub(crate) host_memory: Result<HostMemoryCalls, Reason>,
-    pub(crate) ipc: Result<IpcCalls, Reason>,
-    pub(crate) capture: Result<CaptureCalls, Reason>,
-    pub(crate) peer_access: Result<PeerAccessCalls, Reason>,
-    pub(crate) transfer: Result<TransferCalls, Reason>,
-    pub(crate) host_calls: Result<HostCallCalls, Reason>,
+    pub(crate) symbols: Symbols,
 }
 
 /// Where the driver is searched, best first.
@@ -58,28 +47,17 @@ impl Driver {
     pub(crate) unsafe fn load(candidates: &[Candidate]) -> Result<Self, LoadError> {
         // SAFETY: the caller's promise.
         let library = unsafe { Library::open_first(candidates) }?;
-        let core = CoreCalls::resolve(&library)?;
-        let version = start(&core, library.name())?;
+        let symbols = Symbols::resolve(&library)?;
+        let version = start(&symbols.core, library.name())?;
         // SAFETY: it is a function, and is not called.
         let emulated = unsafe { library.find::<unsafe extern "C" fn() -> c_int>(EMULATED) }.is_some();
         let name = library.name().to_owned();
-        Ok(Self {
-            info: BackendInfo::new("cuda", Vendor::Nvidia, version, name, emulated),
-            core,
-            virtual_memory: VirtualMemoryCalls::resolve(&library).map_err(Reason::from),
-            stream_ordered: StreamOrderedCalls::resolve(&library).map_err(Reason::from),
-            host_memory: HostMemoryCalls::resolve(&library).map_err(Reason::from),
-            ipc: IpcCalls::resolve(&library).map_err(Reason::from),
-            capture: CaptureCalls::resolve(&library).map_err(Reason::from),
-            peer_access: PeerAccessCalls::resolve(&library).map_err(Reason::from),
-            transfer: TransferCalls::resolve(&library).map_err(Reason::from),
-            host_calls: HostCallCalls::resolve(&library).map_err(Reason::from),
-        })
+        Ok(Self { info: BackendInfo::new("cuda", Vendor::Nvidia, version, name, emulated), symbols })
     }
 
     /// How many devices the driver shows.
     pub(crate) fn device_count(&self) -> Result<u32> {
-        count(&self.core)
+        count(&self.symbols.core)
     }
 }
 

@@ -23,7 +23,7 @@ pub(crate) struct CudaPeerAccess {
 impl CudaPeerAccess {
     /// Checks what the group needs.
     pub(crate) fn probe(context: &Arc<Context>) -> Result<Self, Reason> {
-        Ok(Self { calls: context.driver().peer_access?, context: Arc::clone(context), reached: Mutex::default() })
+        Ok(Self { calls: context.symbols().peer_access?, context: Arc::clone(context), reached: Mutex::default() })
     }
 
     fn reached(&self) -> MutexGuard<'_, BTreeMap<CUdevice, Arc<Context>>> {

@@ -23,7 +23,7 @@ pub(crate) struct CudaStreamOrdered {
 impl CudaStreamOrdered {
     /// Checks what the group needs, and finds the pool.
     pub(crate) fn probe(context: &Arc<Context>) -> Result<Self, Reason> {
-        let calls = context.driver().stream_ordered?;
+        let calls = context.symbols().stream_ordered?;
         Property::POOLS.need(context.core(), context.device())?;
         let mut pool = ptr::null_mut();
         // SAFETY: the driver writes one handle.

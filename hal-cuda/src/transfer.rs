@@ -19,7 +19,7 @@ pub(crate) struct CudaTransfer {
 impl CudaTransfer {
     /// Checks what the group needs.
     pub(crate) fn probe(context: &Arc<Context>) -> Result<Self, Reason> {
-        Ok(Self { calls: context.driver().transfer?, context: Arc::clone(context) })
+        Ok(Self { calls: context.symbols().transfer?, context: Arc::clone(context) })
     }
 }
 

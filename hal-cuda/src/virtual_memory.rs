@@ -43,7 +43,7 @@ impl CudaVirtualMemory {
     /// Checks what the group needs, and reads the granularity.
     pub(crate) fn probe(context: &Arc<Context>) -> Result<Self, Reason> {
         let (core, device) = (context.core(), context.device());
-        let calls = context.driver().virtual_memory?;
+        let calls = context.symbols().virtual_memory?;
         Property::VIRTUAL_MEMORY.need(core, device)?;
         let rdma = Property::RDMA.has(core, device);
         let properties = BackingProperties::new(device, Handles::CU_MEM_HANDLE_TYPE_NONE, rdma);

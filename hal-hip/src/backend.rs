@@ -1,4 +1,4 @@
-//! The backend: the library, and the way to its devices.
+//! The backend: loads the driver, and opens its devices.
 
 use std::sync::Arc;
 
@@ -8,24 +8,26 @@ use cachette_hal::{AnyDevice, Backend, BackendInfo, LoadError, Ordinal, Result};
 use crate::device::HipDevice;
 use crate::library::{Driver, candidates};
 
-/// AMD's driver, loaded; clones are the same driver.
+/// libamdhip64, loaded; clones are the same driver.
 #[derive(Clone, Debug)]
 pub struct HipBackend {
     driver: Arc<Driver>,
 }
 
 impl HipBackend {
-    /// Loads the library from where it usually is; see [`candidates`].
+    /// Loads the driver.
+    ///
+    /// It uses the first library of [`candidates`] that can be opened.
     pub fn load() -> Result<Self, LoadError> {
-        // SAFETY: they are AMD's runtime by name, or what the user names as one.
+        // SAFETY: the names are the driver's, and the user who sets the variable promises the same of the file.
         unsafe { Self::load_from(&candidates()) }
     }
 
-    /// Loads the first of these libraries that can be opened.
+    /// Loads the first of `candidates` that can be opened.
     ///
     /// # Safety
     ///
-    /// Each candidate is AMD's runtime, or keeps to its C interface.
+    /// Each candidate is the driver's library, or one with the same C interface.
     pub unsafe fn load_from(candidates: &[Candidate]) -> Result<Self, LoadError> {
         // SAFETY: the caller's promise.
         let driver = unsafe { Driver::load(candidates) }?;
@@ -34,7 +36,7 @@ impl HipBackend {
 
     /// Opens one device as its own type.
     pub fn device(&self, ordinal: Ordinal) -> Result<HipDevice> {
-        Ok(HipDevice { unit: self.driver.unit(ordinal)?, driver: Arc::clone(&self.driver) })
+        HipDevice::open(&self.driver, ordinal)
     }
 }
 
@@ -44,7 +46,7 @@ impl Backend for HipBackend {
     }
 
     fn device_count(&self) -> Result<u32> {
-        self.driver.count()
+        self.driver.device_count()
     }
 
     fn open(&self, ordinal: Ordinal) -> Result<AnyDevice> {

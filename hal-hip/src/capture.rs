@@ -4,117 +4,147 @@ use std::ffi::c_int;
 use std::num::NonZeroU64;
 use std::ptr;
 use std::slice;
+use std::sync::Arc;
 
 use cachette_hal::{
-    Capture, CaptureId, CaptureMode, CaptureNode, CaptureStatus, Device, Error, ErrorKind, Graph, Result, StreamRef,
+    Capture, CaptureId, CaptureMode, CaptureNode, CaptureStatus, Error, ErrorKind, Graph, Reason, Result, StreamRef,
 };
 
-use cachette_hal::owned::RelaxedCapture;
-
-use crate::device::{HipDevice, handle};
+use crate::context::Context;
+use crate::device::handle;
 use crate::ends::Found;
-use crate::symbols::CaptureSymbols;
+use crate::symbols::CaptureCalls;
 use crate::types::{
-    CAPTURE_MODE_GLOBAL, CAPTURE_MODE_RELAXED, CAPTURE_MODE_THREAD_LOCAL, CAPTURE_STATUS_ACTIVE, CAPTURE_STATUS_NONE,
-    GraphHandle, NodeHandle, Status, StreamHandle,
+    CAPTURE_MODE_GLOBAL as GLOBAL, CAPTURE_MODE_RELAXED as RELAXED, CAPTURE_MODE_THREAD_LOCAL as THREAD_LOCAL,
+    CAPTURE_STATUS_ACTIVE as ACTIVE, CAPTURE_STATUS_NONE as IDLE, GraphHandle, StreamHandle,
 };
 
-/// `hipGraphNodeGetDependencies`.
-type NodeDependencies = unsafe extern "C" fn(node: NodeHandle, nodes: *mut NodeHandle, count: *mut usize) -> Status;
+/// Capture of one device's streams.
+#[derive(Debug)]
+pub(crate) struct HipCapture {
+    context: Arc<Context>,
+    calls: CaptureCalls,
+}
 
-impl HipDevice {
-    fn capture_call(&self, call: &'static str, make: impl FnOnce(&CaptureSymbols) -> Status) -> Result<()> {
-        self.call_in(&self.driver.symbols.capture, call, make)
+impl HipCapture {
+    /// Checks what the group needs.
+    pub(crate) fn probe(context: &Arc<Context>) -> Result<Self, Reason> {
+        Ok(Self { calls: context.symbols().capture?, context: Arc::clone(context) })
     }
 
-    /// Asks the function that not every library has.
-    fn nodes_call(&self, call: &'static str, make: impl FnOnce(NodeDependencies) -> Status) -> Result<()> {
-        let group = self.driver.symbols.capture;
-        let function = group.and_then(|group| group.hipGraphNodeGetDependencies());
-        self.call_in(&function, call, |function| make(*function))
+    /// Sets the thread's capture mode, and returns the previous one.
+    fn exchange(&self, mut mode: c_int) -> Result<c_int> {
+        let exchange = self.calls.hipThreadExchangeStreamCaptureMode;
+        // SAFETY: the driver reads and writes one number.
+        self.context.call("hipThreadExchangeStreamCaptureMode", || unsafe { exchange(&raw mut mode) })?;
+        Ok(mode)
     }
 
-    /// Ends a capture; one that gives no graph is taken off its streams.
+    /// Runs `act` in relaxed mode, in which the thread cannot break captures of other streams.
+    fn relaxed<T>(&self, act: impl FnOnce() -> Result<T>) -> Result<T> {
+        let mode = self.exchange(RELAXED)?;
+        let result = act();
+        // The driver accepted this mode before.
+        let _ = self.exchange(mode);
+        result
+    }
+
+    /// Makes a recording ready to launch.
+    ///
+    /// The thread is in relaxed mode meanwhile: the driver may allocate, which would break another capture.
+    fn instantiate(&self, recording: GraphHandle) -> Result<Graph> {
+        let mut executable = 0;
+        let instantiate = self.calls.hipGraphInstantiateWithFlags;
+        self.relaxed(|| {
+            let call = "hipGraphInstantiateWithFlags";
+            // SAFETY: the recording lives, and the driver writes one handle.
+            self.context.call(call, || unsafe { instantiate(&raw mut executable, recording, 0) })
+        })?;
+        Ok(Graph::from_raw(executable))
+    }
+
+    /// Ends a capture, and detaches one that gives no graph from its streams.
     ///
     /// # Safety
     ///
     /// Promise 1.
     unsafe fn end_once(&self, stream: StreamHandle) -> Result<GraphHandle> {
-        let (call, ends) = ("hipStreamEndCapture", &self.driver.ends);
+        let (call, ends) = ("hipStreamEndCapture", &self.context.driver().ends);
         let over = Error::new(ErrorKind::InvalidValue, call);
         match ends.begin(stream) {
             Found::Busy => return Err(over),
             Found::Left => {
-                // SAFETY: 1. the caller's promise.
-                let taken_off = unsafe { self.take_off(stream) };
-                ends.finish(stream, taken_off.is_err());
-                return taken_off.and(Err(over));
+                // SAFETY: 1. is the caller's promise.
+                let detached = unsafe { self.detach(stream) };
+                ends.finish(stream, detached.is_err());
+                return detached.and(Err(over));
             }
             Found::Nothing => {}
         }
-        let mut graph = 0;
-        // SAFETY: 1. the caller's promise; the out-parameter outlives the call, and no capture is ended twice.
-        let ended = self.capture_call(call, |hip| unsafe { (hip.hipStreamEndCapture)(stream, &raw mut graph) });
+        let mut recording = 0;
+        // SAFETY: 1. is the caller's promise; the driver writes one handle, and no capture is ended twice.
+        let ended = self.context.call(call, || unsafe { (self.calls.hipStreamEndCapture)(stream, &raw mut recording) });
         let is_broken = ended.is_err_and(|error| error.kind() == ErrorKind::CaptureBroken);
-        // What cannot be taken off now is tried again when the stream is next captured, or this called again.
-        // SAFETY: 1. the caller's promise.
-        let is_left = is_broken && unsafe { self.take_off(stream) }.is_err();
+        // If this fails, the next begin or end of a capture of the stream tries it again.
+        // SAFETY: 1. is the caller's promise.
+        let is_left = is_broken && unsafe { self.detach(stream) }.is_err();
         ends.finish(stream, is_left);
         ended?;
-        if graph == 0 {
+        if recording == 0 {
             return Err(Error::new(ErrorKind::CaptureBroken, call));
         }
-        Ok(graph)
+        Ok(recording)
     }
 
-    /// Takes a capture that was ended without a graph off its streams.
+    /// Detaches a capture that ended without a graph from its streams.
     ///
-    /// The driver leaves it on them. It lets a broken stream be captured again, and the end of that second capture
-    /// frees every stream of the first.
+    /// The driver leaves it on them. It allows a second capture of a broken stream, and the end of that capture frees
+    /// every stream of the first.
     ///
     /// # Safety
     ///
     /// Promise 1.
-    unsafe fn take_off(&self, stream: StreamHandle) -> Result<()> {
-        // Captures of other streams are not to break.
-        let _relaxed = RelaxedCapture::enter(self)?;
-        // SAFETY: 1. the caller's promise.
-        match unsafe { self.capture_status(StreamRef::from_raw(stream)) }? {
-            CaptureStatus::Idle => return Ok(()),
-            CaptureStatus::Active(_) => {
-                // Not joined back, it is still active. To wait for it is forbidden, and breaks it.
-                // SAFETY: 1. the caller's promise.
-                let _ = unsafe { self.synchronize(StreamRef::from_raw(stream)) };
+    unsafe fn detach(&self, stream: StreamHandle) -> Result<()> {
+        self.relaxed(|| {
+            // SAFETY: 1. is the caller's promise.
+            match unsafe { self.capture_status(StreamRef::from_raw(stream)) }? {
+                CaptureStatus::Idle => return Ok(()),
+                CaptureStatus::Active(_) => {
+                    // A stream was not joined back, so the capture is still active. A wait is forbidden, and breaks it.
+                    let wait = self.context.core().hipStreamSynchronize;
+                    // SAFETY: 1. is the caller's promise.
+                    let _ = self.context.call("hipStreamSynchronize", || unsafe { wait(stream) });
+                }
+                _ => {}
             }
-            _ => {}
-        }
-        // SAFETY: 1. the caller's promise.
-        self.capture_call("hipStreamBeginCapture", |hip| unsafe {
-            (hip.hipStreamBeginCapture)(stream, CAPTURE_MODE_RELAXED)
-        })?;
-        let mut graph = 0;
-        // SAFETY: 1. the caller's promise; the out-parameter outlives the call.
-        self.capture_call("hipStreamEndCapture", |hip| unsafe { (hip.hipStreamEndCapture)(stream, &raw mut graph) })?;
-        // SAFETY: the graph was made above and is destroyed once.
-        self.capture_call("hipGraphDestroy", |hip| unsafe { (hip.hipGraphDestroy)(graph) })
+            let (begin, end, destroy) =
+                (self.calls.hipStreamBeginCapture, self.calls.hipStreamEndCapture, self.calls.hipGraphDestroy);
+            // SAFETY: 1. is the caller's promise.
+            self.context.call("hipStreamBeginCapture", || unsafe { begin(stream, RELAXED) })?;
+            let mut recording = 0;
+            // SAFETY: 1. is the caller's promise; the driver writes one handle.
+            self.context.call("hipStreamEndCapture", || unsafe { end(stream, &raw mut recording) })?;
+            // SAFETY: the recording was returned just now.
+            self.context.call("hipGraphDestroy", || unsafe { destroy(recording) })
+        })
     }
 }
 
-impl Capture for HipDevice {
+impl Capture for HipCapture {
     unsafe fn capture_status(&self, stream: StreamRef) -> Result<CaptureStatus> {
         let call = "hipStreamGetCaptureInfo_v2";
         let stream = handle(stream);
-        // It cannot be captured, and asking is an error while a stream that waits for it is.
+        // It is never captured, and a query fails while a stream that waits for it is captured.
         if stream == StreamRef::DEFAULT.raw() {
             return Ok(CaptureStatus::Idle);
         }
-        let (mut status, mut id) = (CAPTURE_STATUS_NONE, 0);
+        let (mut state, mut id) = (IDLE, 0);
         let (graph, nodes, count) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
-        // SAFETY: 1. the caller's promise; the out-parameters outlive the call, or are null as they may be.
-        self.capture_call(call, |hip| unsafe {
-            (hip.hipStreamGetCaptureInfo_v2)(stream, &raw mut status, &raw mut id, graph, nodes, count)
+        // SAFETY: 1. is the caller's promise; the driver writes two numbers, and skips the null places.
+        self.context.call(call, || unsafe {
+            (self.calls.hipStreamGetCaptureInfo_v2)(stream, &raw mut state, &raw mut id, graph, nodes, count)
         })?;
-        told(call, status, id)
+        read_status(call, state, id)
     }
 
     unsafe fn frontier(&self, stream: StreamRef, nodes: &mut Vec<CaptureNode>) -> Result<CaptureStatus> {
@@ -123,22 +153,16 @@ impl Capture for HipDevice {
         if stream == StreamRef::DEFAULT.raw() {
             return Ok(CaptureStatus::Idle);
         }
-        let (mut status, mut id, graph) = (CAPTURE_STATUS_NONE, 0, ptr::null_mut());
+        let (mut state, mut id, graph) = (IDLE, 0, ptr::null_mut());
         let (mut found, mut count) = (ptr::null(), 0);
-        // SAFETY: 1. the caller's promise; the out-parameters outlive the call, or are null as they may be.
-        self.capture_call(call, |hip| unsafe {
-            (hip.hipStreamGetCaptureInfo_v2)(
-                stream,
-                &raw mut status,
-                &raw mut id,
-                graph,
-                &raw mut found,
-                &raw mut count,
-            )
+        let ask = self.calls.hipStreamGetCaptureInfo_v2;
+        // SAFETY: 1. is the caller's promise; the driver writes two numbers, a list and its length.
+        self.context.call(call, || unsafe {
+            ask(stream, &raw mut state, &raw mut id, graph, &raw mut found, &raw mut count)
         })?;
-        let status = told(call, status, id)?;
+        let status = read_status(call, state, id)?;
         if matches!(status, CaptureStatus::Active(_)) && count > 0 {
-            // SAFETY: the library's list is that long, and stays as it is until the next call for the stream.
+            // SAFETY: the driver's list has `count` nodes, and does not change until the next call for the stream.
             let found = unsafe { slice::from_raw_parts(found, count) };
             nodes.extend(found.iter().copied().map(CaptureNode::from_raw));
         }
@@ -147,16 +171,17 @@ impl Capture for HipDevice {
 
     unsafe fn dependencies(&self, node: CaptureNode, nodes: &mut Vec<CaptureNode>) -> Result<()> {
         let call = "hipGraphNodeGetDependencies";
-        let mut count = 0;
-        // SAFETY: 1. the caller's promise; the library writes how many there are.
-        self.nodes_call(call, |function| unsafe { function(node.raw(), ptr::null_mut(), &raw mut count) })?;
+        let function = self.calls.hipGraphNodeGetDependencies();
+        let function = function.map_err(|_| Error::new(ErrorKind::Unsupported, call))?;
+        let (node, mut count) = (node.raw(), 0);
+        // SAFETY: 1. is the caller's promise; the driver writes how many there are.
+        self.context.call(call, || unsafe { function(node, ptr::null_mut(), &raw mut count) })?;
         if count == 0 {
             return Ok(());
         }
         let mut found = vec![0; count];
-        let list = found.as_mut_ptr();
-        // SAFETY: 1. the caller's promise; there is room for as many as are said to be.
-        self.nodes_call(call, |function| unsafe { function(node.raw(), list, &raw mut count) })?;
+        // SAFETY: 1. is the caller's promise; the list has room for `count` nodes.
+        self.context.call(call, || unsafe { function(node, found.as_mut_ptr(), &raw mut count) })?;
         let found = found.into_iter().take(count);
         nodes.extend(found.map(CaptureNode::from_raw));
         Ok(())
@@ -164,81 +189,67 @@ impl Capture for HipDevice {
 
     unsafe fn begin_capture(&self, stream: StreamRef, mode: CaptureMode) -> Result<()> {
         let stream = handle(stream);
-        if self.driver.ends.is_left(stream) {
-            // It was ended before, so that this only tries again to take it off its streams, and says so.
-            // SAFETY: 1. the caller's promise.
+        if self.context.driver().ends.is_left(stream) {
+            // The capture was ended before, so this only tries again to detach it, and returns an error.
+            // SAFETY: 1. is the caller's promise.
             let _ = unsafe { self.end_once(stream) };
         }
-        // SAFETY: 1. the caller's promise.
-        self.capture_call("hipStreamBeginCapture", |hip| unsafe {
-            (hip.hipStreamBeginCapture)(stream, to_number(mode))
-        })
+        let begin = self.calls.hipStreamBeginCapture;
+        // SAFETY: 1. is the caller's promise.
+        self.context.call("hipStreamBeginCapture", || unsafe { begin(stream, number(mode)) })
     }
 
     unsafe fn end_capture(&self, stream: StreamRef) -> Result<Graph> {
-        // SAFETY: 1. the caller's promise.
-        let graph = unsafe { self.end_once(handle(stream)) }?;
-        let mut exec = 0;
-        // Making a graph ready allocates, which another stream's capture would forbid.
-        let relaxed = RelaxedCapture::enter(self);
-        let ready = relaxed.as_ref().map_err(|error| *error).and_then(|_| {
-            // SAFETY: the graph was made above; the out-parameter outlives the call.
-            self.capture_call("hipGraphInstantiateWithFlags", |hip| unsafe {
-                (hip.hipGraphInstantiateWithFlags)(&raw mut exec, graph, 0)
-            })
-        });
-        drop(relaxed);
-        // What is ready to launch does not need what it was made from.
-        // SAFETY: the graph was made above and is destroyed once.
-        let destroyed = self.capture_call("hipGraphDestroy", |hip| unsafe { (hip.hipGraphDestroy)(graph) });
-        ready?;
-        let exec = Graph::from_raw(exec);
+        // SAFETY: 1. is the caller's promise.
+        let recording = unsafe { self.end_once(handle(stream)) }?;
+        let graph = self.instantiate(recording);
+        // SAFETY: the recording was returned just now, and the executable graph does not need it.
+        let destroyed = self.context.call("hipGraphDestroy", || unsafe { (self.calls.hipGraphDestroy)(recording) });
+        let graph = graph?;
         if let Err(error) = destroyed {
-            // SAFETY: 1. it was made above, and nobody else knows of it.
-            unsafe { self.destroy_graph(exec) }?;
+            // SAFETY: 1. it was created above, and is not used elsewhere.
+            unsafe { self.destroy_graph(graph) }?;
             return Err(error);
         }
-        Ok(exec)
+        Ok(graph)
     }
 
     unsafe fn launch(&self, graph: &Graph, stream: StreamRef) -> Result<()> {
-        // SAFETY: 1, 3 and 4. The caller's promises.
-        self.capture_call("hipGraphLaunch", |hip| unsafe { (hip.hipGraphLaunch)(graph.raw(), handle(stream)) })
+        let (graph, stream) = (graph.raw(), handle(stream));
+        // SAFETY: 1., 3. and 4. are the caller's promises.
+        self.context.call("hipGraphLaunch", || unsafe { (self.calls.hipGraphLaunch)(graph, stream) })
     }
 
     unsafe fn destroy_graph(&self, graph: Graph) -> Result<()> {
-        // SAFETY: 1. the caller's promise.
-        self.capture_call("hipGraphExecDestroy", |hip| unsafe { (hip.hipGraphExecDestroy)(graph.raw()) })
+        // SAFETY: 1. is the caller's promise.
+        self.context.call("hipGraphExecDestroy", || unsafe { (self.calls.hipGraphExecDestroy)(graph.raw()) })
     }
 
     fn exchange_capture_mode(&self, mode: CaptureMode) -> Result<CaptureMode> {
-        let call = "hipThreadExchangeStreamCaptureMode";
-        let mut mode = to_number(mode);
-        // SAFETY: the parameter is read and written in place, and outlives the call.
-        self.capture_call(call, |hip| unsafe { (hip.hipThreadExchangeStreamCaptureMode)(&raw mut mode) })?;
-        match mode {
-            CAPTURE_MODE_GLOBAL => Ok(CaptureMode::Global),
-            CAPTURE_MODE_THREAD_LOCAL => Ok(CaptureMode::ThreadLocal),
-            CAPTURE_MODE_RELAXED => Ok(CaptureMode::Relaxed),
-            _ => Err(Error::new(ErrorKind::Other, call)),
+        match self.exchange(number(mode))? {
+            GLOBAL => Ok(CaptureMode::Global),
+            THREAD_LOCAL => Ok(CaptureMode::ThreadLocal),
+            RELAXED => Ok(CaptureMode::Relaxed),
+            _ => Err(Error::new(ErrorKind::Other, "hipThreadExchangeStreamCaptureMode")),
         }
     }
 }
 
-/// What the library said of a stream's state and the number of its capture.
-fn told(call: &'static str, status: c_int, id: u64) -> Result<CaptureStatus> {
-    match (status, NonZeroU64::new(id)) {
-        (CAPTURE_STATUS_NONE, _) => Ok(CaptureStatus::Idle),
-        (CAPTURE_STATUS_ACTIVE, Some(id)) => Ok(CaptureStatus::Active(CaptureId(id))),
-        (CAPTURE_STATUS_ACTIVE, None) => Err(Error::new(ErrorKind::Other, call)),
+/// The capture status of a stream, from the driver's answer.
+fn read_status(call: &'static str, state: c_int, id: u64) -> Result<CaptureStatus> {
+    match (state, NonZeroU64::new(id)) {
+        (IDLE, _) => Ok(CaptureStatus::Idle),
+        (ACTIVE, Some(id)) => Ok(CaptureStatus::Active(CaptureId(id))),
+        (ACTIVE, None) => Err(Error::new(ErrorKind::Other, call)),
         _ => Ok(CaptureStatus::Broken),
     }
 }
 
-const fn to_number(mode: CaptureMode) -> c_int {
+/// A mode as the driver numbers it.
+const fn number(mode: CaptureMode) -> c_int {
     match mode {
-        CaptureMode::Global => CAPTURE_MODE_GLOBAL,
-        CaptureMode::ThreadLocal => CAPTURE_MODE_THREAD_LOCAL,
-        CaptureMode::Relaxed => CAPTURE_MODE_RELAXED,
+        CaptureMode::Global => GLOBAL,
+        CaptureMode::ThreadLocal => THREAD_LOCAL,
+        CaptureMode::Relaxed => RELAXED,
     }
 }

@@ -1,48 +1,102 @@
-//! The calling thread's current device, borrowed for one call.
+//! A device of the driver, made current around every call.
 
 use std::ffi::c_int;
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
 
 use cachette_hal::Result;
 
 use crate::library::Driver;
+use crate::symbols::{CoreCalls, Symbols};
+use crate::types::Status;
 
-/// Makes a device the calling thread's current one while it lives, and puts back the one before.
-///
-/// Every call is made under one, those that name a device too: since 7.1 `hipMemCreate` takes the current
-/// device instead of the one it is told.
-#[derive(Debug)]
-pub(crate) struct Current<'d> {
-    driver: &'d Driver,
-    /// The device to put back; `None` if it is the same one.
-    before: Option<c_int>,
+/// A device of the driver.
+pub(crate) struct Context {
+    driver: Arc<Driver>,
+    device: c_int,
 }
 
-impl<'d> Current<'d> {
-    /// Makes `device` the current one.
-    pub(crate) fn enter(driver: &'d Driver, device: c_int) -> Result<Self> {
-        let core = &driver.symbols.core;
-        let mut before = 0;
-        // SAFETY: the out-parameter outlives the call.
-        let status = unsafe { (core.hipGetDevice)(&raw mut before) };
-        driver.check("hipGetDevice", status)?;
-        if before == device {
-            let before = None;
-            return Ok(Self { driver, before });
+impl Context {
+    pub(crate) fn new(driver: Arc<Driver>, device: c_int) -> Arc<Self> {
+        Arc::new(Self { driver, device })
+    }
+
+    /// The functions that every driver has.
+    pub(crate) fn core(&self) -> &CoreCalls {
+        &self.driver.symbols.core
+    }
+
+    /// The driver's functions by group.
+    pub(crate) fn symbols(&self) -> &Symbols {
+        &self.driver.symbols
+    }
+
+    /// The driver itself.
+    pub(crate) const fn driver(&self) -> &Arc<Driver> {
+        &self.driver
+    }
+
+    /// The driver's number for the device.
+    pub(crate) const fn device(&self) -> c_int {
+        self.device
+    }
+
+    /// Makes the device current for this thread until the guard is dropped.
+    ///
+    /// Calls that name a device need this too: since 7.1 `hipMemCreate` uses the current device instead of the one in
+    /// its argument.
+    pub(crate) fn enter(&self) -> Result<Entered<'_>> {
+        let mut previous = 0;
+        // SAFETY: the driver writes one number.
+        let status = unsafe { (self.core().hipGetDevice)(&raw mut previous) };
+        self.check("hipGetDevice", status)?;
+        if previous == self.device {
+            return Ok(Entered { context: self, previous: None, thread: PhantomData });
         }
-        // SAFETY: it takes numbers alone.
-        let status = unsafe { (core.hipSetDevice)(device) };
-        driver.check("hipSetDevice", status)?;
-        let before = Some(before);
-        Ok(Self { driver, before })
+        // SAFETY: it takes numbers only.
+        let status = unsafe { (self.core().hipSetDevice)(self.device) };
+        self.check("hipSetDevice", status)?;
+        Ok(Entered { context: self, previous: Some(previous), thread: PhantomData })
+    }
+
+    /// Makes a call with the device current.
+    pub(crate) fn call(&self, call: &'static str, make: impl FnOnce() -> Status) -> Result<()> {
+        let _entered = self.enter()?;
+        self.check(call, make())
+    }
+
+    /// Turns the status of `call` into a result, and clears the thread's last error.
+    pub(crate) fn check(&self, call: &'static str, status: Status) -> Result<()> {
+        self.driver.check(call, status)
     }
 }
 
-impl Drop for Current<'_> {
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context")
+            .field("library", &self.driver.info.library)
+            .field("device", &self.device)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Keeps a device current on this thread; its drop restores the previous one.
+#[must_use = "the drop restores the previous device"]
+pub(crate) struct Entered<'c> {
+    context: &'c Context,
+    /// `None` if it is the same device.
+    previous: Option<c_int>,
+    /// The current device is a property of one thread.
+    thread: PhantomData<*const ()>,
+}
+
+impl Drop for Entered<'_> {
     fn drop(&mut self) {
-        if let Some(before) = self.before {
-            // It was current a moment ago; should it be gone now, there is nothing to put back.
-            // SAFETY: it takes numbers alone.
-            let _ = unsafe { (self.driver.symbols.core.hipSetDevice)(before) };
+        if let Some(previous) = self.previous {
+            // It was current before; if it no longer exists, there is nothing to restore.
+            // SAFETY: it takes numbers only.
+            let _ = unsafe { (self.context.core().hipSetDevice)(previous) };
         }
     }
 }

@@ -1,27 +1,27 @@
-//! Ends of captures: each reaches the driver once, for a second one crashes the process.
+//! Ends of captures: each reaches the driver once, because a second one crashes the process.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::types::StreamHandle;
 
-/// How far an end has come.
+/// The state of an end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     /// A thread is ending the capture.
     UnderWay,
-    /// The driver has ended it, and it is still on its streams.
+    /// The driver has ended it, but left it on its streams.
     Left,
 }
 
-/// What an end, or a try to take a capture off its streams, finds.
+/// The state of a stream before an end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// No end of a capture of this stream.
+    /// No end is known.
     Nothing,
-    /// A capture that was ended and is still on its streams.
+    /// An ended capture is still on its streams.
     Left,
-    /// Another thread that is ending the capture.
+    /// Another thread is ending the capture.
     Busy,
 }
 
@@ -34,7 +34,7 @@ impl Ends {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins an end, unless another thread is at it; [`finish`](Self::finish) follows.
+    /// Begins an end, unless another thread has begun one; [`finish`](Self::finish) follows.
     pub(crate) fn begin(&self, stream: StreamHandle) -> Found {
         match self.table().insert(stream, End::UnderWay) {
             None => Found::Nothing,
@@ -43,7 +43,7 @@ impl Ends {
         }
     }
 
-    /// Ends what [`begin`](Self::begin) began: the capture is gone, or left on its streams.
+    /// Completes [`begin`](Self::begin): the capture is gone, or left on its streams.
     pub(crate) fn finish(&self, stream: StreamHandle, is_left: bool) {
         let mut table = self.table();
         if is_left {
@@ -53,12 +53,12 @@ impl Ends {
         }
     }
 
-    /// Whether a capture that was ended is still on the stream.
+    /// Whether an ended capture is still on the stream.
     pub(crate) fn is_left(&self, stream: StreamHandle) -> bool {
         self.table().get(&stream) == Some(&End::Left)
     }
 
-    /// Forgets a stream that was destroyed; another may get its handle.
+    /// Forgets a destroyed stream, whose handle may be reused.
     pub(crate) fn forget(&self, stream: StreamHandle) {
         self.table().remove(&stream);
     }

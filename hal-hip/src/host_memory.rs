@@ -1,67 +1,74 @@
 //! Page-locked host memory.
 
 use std::ptr::{self, NonNull};
+use std::sync::Arc;
 
-use cachette_hal::{DevicePtr, Error, ErrorKind, HostMemory, Result};
+use cachette_hal::{DevicePtr, Error, ErrorKind, HostMemory, Reason, Result};
 
-use crate::device::{HipDevice, address};
-use crate::symbols::HostMemorySymbols;
+use crate::context::Context;
+use crate::device::{check_size, device_ptr};
+use crate::symbols::HostMemoryCalls;
 use crate::types::{
     HOST_MALLOC_COHERENT, HOST_MALLOC_MAPPED, HOST_MALLOC_PORTABLE, HOST_REGISTER_MAPPED, HOST_REGISTER_PORTABLE,
-    Status,
 };
 
-impl HipDevice {
-    fn host_call(&self, call: &'static str, make: impl FnOnce(&HostMemorySymbols) -> Status) -> Result<()> {
-        self.call_in(&self.driver.symbols.host_memory, call, make)
+/// Page-locked for every device, and reached by all of them. The environment decides about coherence if no flag does.
+const ALLOCATED: u32 = HOST_MALLOC_PORTABLE | HOST_MALLOC_MAPPED | HOST_MALLOC_COHERENT;
+/// The same for memory of the caller.
+const REGISTERED: u32 = HOST_REGISTER_PORTABLE | HOST_REGISTER_MAPPED;
+
+/// Page-locked memory of one device.
+#[derive(Debug)]
+pub(crate) struct HipHostMemory {
+    context: Arc<Context>,
+    calls: HostMemoryCalls,
+}
+
+impl HipHostMemory {
+    /// Checks what the group needs.
+    pub(crate) fn probe(context: &Arc<Context>) -> Result<Self, Reason> {
+        Ok(Self { calls: context.symbols().host_memory?, context: Arc::clone(context) })
     }
 }
 
-impl HostMemory for HipDevice {
+impl HostMemory for HipHostMemory {
     fn allocate_pinned(&self, bytes: usize) -> Result<NonNull<u8>> {
         let call = "hipHostMalloc";
-        if bytes == 0 {
-            return Err(Error::new(ErrorKind::InvalidValue, call));
-        }
-        // Coherence is asked for: what the driver takes without a word depends on the environment.
-        let flags = HOST_MALLOC_PORTABLE | HOST_MALLOC_MAPPED | HOST_MALLOC_COHERENT;
+        check_size(call, bytes as u64)?;
         let mut at = ptr::null_mut();
-        // SAFETY: the out-parameter outlives the call.
-        self.host_call(call, |hip| unsafe { (hip.hipHostMalloc)(&raw mut at, bytes, flags) })?;
+        // SAFETY: the driver writes one pointer.
+        self.context.call(call, || unsafe { (self.calls.hipHostMalloc)(&raw mut at, bytes, ALLOCATED) })?;
         NonNull::new(at.cast()).ok_or(Error::new(ErrorKind::OutOfMemory, call))
     }
 
     unsafe fn free_pinned(&self, ptr: NonNull<u8>) -> Result<()> {
-        // SAFETY: 1 and 2. The caller's promises.
-        self.host_call("hipHostFree", |hip| unsafe { (hip.hipHostFree)(ptr.as_ptr().cast()) })
+        // SAFETY: 1. and 2. are the caller's promises.
+        self.context.call("hipHostFree", || unsafe { (self.calls.hipHostFree)(ptr.as_ptr().cast()) })
     }
 
     unsafe fn register(&self, ptr: NonNull<u8>, bytes: usize) -> Result<()> {
         let call = "hipHostRegister";
-        if bytes == 0 {
-            return Err(Error::new(ErrorKind::InvalidValue, call));
-        }
-        let flags = HOST_REGISTER_PORTABLE | HOST_REGISTER_MAPPED;
-        // SAFETY: the range is valid, as the caller promises.
-        self.host_call(call, |hip| unsafe { (hip.hipHostRegister)(ptr.as_ptr().cast(), bytes, flags) })
+        check_size(call, bytes as u64)?;
+        // SAFETY: that the range is valid and stays so is the caller's promise.
+        self.context.call(call, || unsafe { (self.calls.hipHostRegister)(ptr.as_ptr().cast(), bytes, REGISTERED) })
     }
 
     unsafe fn unregister(&self, ptr: NonNull<u8>) -> Result<()> {
-        // SAFETY: 1 and 2. The caller's promises.
-        self.host_call("hipHostUnregister", |hip| unsafe { (hip.hipHostUnregister)(ptr.as_ptr().cast()) })
+        // SAFETY: 1. and 2. are the caller's promises.
+        self.context.call("hipHostUnregister", || unsafe { (self.calls.hipHostUnregister)(ptr.as_ptr().cast()) })
     }
 
     fn device_address(&self, ptr: NonNull<u8>) -> Result<DevicePtr> {
         let call = "hipHostGetDevicePointer";
         let mut at = 0;
-        // SAFETY: the out-parameter outlives the call, and any address may be asked about.
-        let asked =
-            self.host_call(call, |hip| unsafe { (hip.hipHostGetDevicePointer)(&raw mut at, ptr.as_ptr().cast(), 0) });
-        asked.map_err(|error| match (error.kind(), error.status()) {
-            // An address that is not known is the caller's mistake here, by whatever name.
-            (ErrorKind::InvalidHandle, Some(status)) => Error::from_status(ErrorKind::InvalidValue, call, status),
+        let look_up = self.calls.hipHostGetDevicePointer;
+        // SAFETY: the driver writes one address, and looks the pointer up without following it.
+        let answer = self.context.call(call, || unsafe { look_up(&raw mut at, ptr.as_ptr().cast(), 0) });
+        answer.map_err(|error| match (error.kind(), error.status()) {
+            // The driver's status for an address that it does not know.
+            (ErrorKind::InvalidHandle, Some(_)) => error.with_kind(ErrorKind::InvalidValue),
             _ => error,
         })?;
-        address(call, at)
+        device_ptr(call, at)
     }
 }

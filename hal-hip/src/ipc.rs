@@ -1,39 +1,52 @@
 //! Memory named by a token in another process.
 
-use cachette_hal::{DevicePtr, Error, ErrorKind, Ipc, IpcToken, Recovery, Result};
+use std::sync::Arc;
 
-use crate::device::{HipDevice, address};
-use crate::symbols::IpcSymbols;
-use crate::types::{IPC_LAZY_ENABLE_PEER_ACCESS, IpcMemHandle, Status};
+use cachette_hal::{DevicePtr, Error, ErrorKind, Ipc, IpcToken, Reason, Recovery, Result};
 
-impl HipDevice {
-    fn ipc_call(&self, call: &'static str, make: impl FnOnce(&IpcSymbols) -> Status) -> Result<()> {
-        self.call_in(&self.driver.symbols.ipc, call, make)
+use crate::context::Context;
+use crate::device::device_ptr;
+use crate::symbols::IpcCalls;
+use crate::types::{IPC_LAZY_ENABLE_PEER_ACCESS, IpcMemHandle};
+
+/// Tokens of one device's memory.
+#[derive(Debug)]
+pub(crate) struct HipIpc {
+    context: Arc<Context>,
+    calls: IpcCalls,
+}
+
+impl HipIpc {
+    /// Checks what the group needs.
+    pub(crate) fn probe(context: &Arc<Context>) -> Result<Self, Reason> {
+        Ok(Self { calls: context.symbols().ipc?, context: Arc::clone(context) })
+    }
+
+    /// Where the allocation begins that holds `at`.
+    fn base(&self, at: DevicePtr) -> Result<u64> {
+        let (call, at) = ("hipMemGetAddressRange", at.address());
+        let (mut base, mut bytes) = (0, 0);
+        let look_up = self.calls.hipMemGetAddressRange;
+        // SAFETY: the driver writes an address and a size.
+        self.context.call(call, || unsafe { look_up(&raw mut base, &raw mut bytes, at) })?;
+        Ok(base)
     }
 }
 
-impl Ipc for HipDevice {
+impl Ipc for HipIpc {
     unsafe fn export_token(&self, base: DevicePtr) -> Result<IpcToken> {
         let call = "hipIpcGetMemHandle";
-        let invalid = Error::new(ErrorKind::InvalidValue, call);
-        // Asked for mapped memory, drivers up to 7.2 bring the kernel down.
-        if self.driver.ledger.holds(base.address()) {
-            return Err(invalid);
-        }
-        let (mut start, mut bytes) = (0, 0);
-        // SAFETY: 1. the caller's promise; neither out-parameter is null, and both outlive the call.
-        self.ipc_call("hipMemGetAddressRange", |hip| unsafe {
-            (hip.hipMemGetAddressRange)(&raw mut start, &raw mut bytes, base.address())
-        })
-        .map_err(refused)?;
-        // A token of an interior address would open at the start of the allocation.
-        if start != base.address() {
-            return Err(invalid);
+        // For mapped memory, drivers up to 7.2 crash the kernel. For an interior address the driver would name the
+        // whole allocation, and the importer would not know the offset.
+        let is_mapped = self.context.driver().ledger.holds(base.address());
+        if is_mapped || self.base(base).map_err(refused)? != base.address() {
+            return Err(Error::new(ErrorKind::InvalidValue, call));
         }
         let mut token = IpcMemHandle { reserved: [0; 64] };
-        // SAFETY: 1. the caller's promise; the out-parameter outlives the call.
-        self.ipc_call(call, |hip| unsafe { (hip.hipIpcGetMemHandle)(&raw mut token, base.address()) })
-            .map_err(refused)?;
+        let export = self.calls.hipIpcGetMemHandle;
+        // SAFETY: 1. is the caller's promise; the driver writes one token.
+        let answer = self.context.call(call, || unsafe { export(&raw mut token, base.address()) });
+        answer.map_err(refused)?;
         Ok(IpcToken(token.reserved))
     }
 
@@ -41,29 +54,26 @@ impl Ipc for HipDevice {
         let call = "hipIpcOpenMemHandle";
         let token = IpcMemHandle { reserved: token.0 };
         let mut at = 0;
-        // SAFETY: the out-parameter outlives the call, and the driver checks the token.
-        self.ipc_call(call, |hip| unsafe {
-            (hip.hipIpcOpenMemHandle)(&raw mut at, token, IPC_LAZY_ENABLE_PEER_ACCESS)
-        })
-        .map_err(refused)?;
-        address(call, at)
+        let open = self.calls.hipIpcOpenMemHandle;
+        // SAFETY: the driver checks the token, and writes one address.
+        let answer = self.context.call(call, || unsafe { open(&raw mut at, token, IPC_LAZY_ENABLE_PEER_ACCESS) });
+        answer.map_err(refused)?;
+        device_ptr(call, at)
     }
 
     unsafe fn close_token(&self, base: DevicePtr) -> Result<()> {
-        // SAFETY: 1 and 2. The caller's promises.
-        self.ipc_call("hipIpcCloseMemHandle", |hip| unsafe { (hip.hipIpcCloseMemHandle)(base.address()) })
+        // SAFETY: 1. and 2. are the caller's promises.
+        self.context.call("hipIpcCloseMemHandle", || unsafe { (self.calls.hipIpcCloseMemHandle)(base.address()) })
     }
 }
 
-/// A refusal that the memory or the token is to blame for, with the driver's call and status.
+/// The error of a call that failed because of the memory or the token.
 ///
-/// The driver answers a token of this very process by an invalid context, and memory without a token, or a token
-/// without memory, by an invalid pointer.
+/// The driver's status is an invalid context for a token of this process. For memory without a token, or a token
+/// without memory, it is an invalid pointer.
 fn refused(error: Error) -> Error {
     match error.status() {
-        Some(status) if error.recovery() == Recovery::FixCaller => {
-            Error::from_status(ErrorKind::InvalidValue, error.call(), status)
-        }
+        Some(_) if error.recovery() == Recovery::FixCaller => error.with_kind(ErrorKind::InvalidValue),
         _ => error,
     }
 }

@@ -1,24 +1,24 @@
-//! What is reserved and mapped, kept by this crate because drivers before 7.14 do not report mistakes.
+//! The reservations and mappings, tracked here because drivers before 7.14 do not report mistakes.
 //!
-//! They accept a map over a mapping, or one that failed, and crash when what is not mapped is unmapped. So
-//! nothing reaches the driver that this ledger does not agree with. It is never locked during a driver
-//! call: what a call is about to change is marked as busy instead.
+//! They report success for a map over a mapping and for a failed map, and crash when unmapped addresses are unmapped.
+//! So a call that contradicts the ledger does not reach the driver. The ledger is never locked during a driver call:
+//! mappings that the call changes are marked as busy instead.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::types::MemAccessDesc;
 
-/// How sure it is that something is mapped.
+/// How certain a mapping is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Proof {
     /// A call is changing it.
     Busy,
-    /// The driver said that it mapped, which older ones always say.
+    /// The driver reported success, which older ones always do.
     Unproven,
-    /// The driver has set rights to it, which it does only where something is mapped.
+    /// The driver has set its rights, which fails for unmapped addresses.
     Proven,
-    /// The driver has refused to set rights to it: nothing is mapped.
+    /// The driver has refused to set its rights: nothing is mapped.
     Refused,
 }
 
@@ -27,12 +27,12 @@ pub(crate) enum Proof {
 pub(crate) struct Mapping {
     pub(crate) bytes: u64,
     pub(crate) proof: Proof,
-    /// The last rights set, one a device.
+    /// The last rights set, one for each device.
     pub(crate) rights: Vec<MemAccessDesc>,
 }
 
 impl Mapping {
-    /// The rights to put back on the devices that `changed` names.
+    /// The rights to restore for the devices in `changed`.
     pub(crate) fn before(&self, changed: &[MemAccessDesc]) -> Vec<MemAccessDesc> {
         let before = |change: &MemAccessDesc| {
             let known = self.rights.iter().find(|right| right.location == change.location);
@@ -43,7 +43,7 @@ impl Mapping {
     }
 }
 
-/// What is reserved and mapped.
+/// The reservations and mappings.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     state: Mutex<State>,
@@ -85,7 +85,7 @@ impl Ledger {
         self.state().reservations.insert(start, bytes);
     }
 
-    /// Takes a reservation out; `false` if there is none like it, or something is mapped in it.
+    /// Removes a reservation; `false` if there is no such one, or something is mapped in it.
     pub(crate) fn begin_release(&self, start: u64, bytes: u64) -> bool {
         let mut state = self.state();
         let free = state.reservations.get(&start) == Some(&bytes) && !state.overlaps(start, bytes);
@@ -106,7 +106,7 @@ impl Ledger {
         free
     }
 
-    /// Ends what [`begin_map`](Self::begin_map) began.
+    /// Completes [`begin_map`](Self::begin_map).
     pub(crate) fn end_map(&self, at: u64, mapped: bool) {
         let mut state = self.state();
         if !mapped {
@@ -116,7 +116,7 @@ impl Ledger {
         }
     }
 
-    /// Marks a mapping as busy and says how sure it was; `None` if exactly this range is not one mapping.
+    /// Marks a mapping as busy and returns its proof; `None` if the range is not exactly one mapping.
     pub(crate) fn begin_unmap(&self, at: u64, bytes: u64) -> Option<Proof> {
         let mut state = self.state();
         let mapping = state.mappings.get_mut(&at)?;
@@ -126,7 +126,7 @@ impl Ledger {
         Some(std::mem::replace(&mut mapping.proof, Proof::Busy))
     }
 
-    /// Ends what [`begin_unmap`](Self::begin_unmap) began: the mapping is gone, or as sure as before.
+    /// Completes [`begin_unmap`](Self::begin_unmap): the mapping is gone, or has its proof back.
     pub(crate) fn end_unmap(&self, at: u64, kept: Option<Proof>) {
         let mut state = self.state();
         match kept {
@@ -141,7 +141,7 @@ impl Ledger {
         }
     }
 
-    /// The mappings that make up exactly this range; `None` if they do not.
+    /// The adjacent mappings that cover exactly this range; `None` if there are none.
     pub(crate) fn mappings(&self, at: u64, bytes: u64) -> Option<Vec<(u64, Mapping)>> {
         let end = at.checked_add(bytes)?;
         let state = self.state();
@@ -157,7 +157,7 @@ impl Ledger {
         (next == end && !found.is_empty()).then_some(found)
     }
 
-    /// Notes that the driver has set rights, which proves the mapping.
+    /// Notes that the driver has set the rights, which proves the mapping.
     pub(crate) fn granted(&self, at: u64, access: &[MemAccessDesc]) {
         let mut state = self.state();
         let Some(mapping) = state.mappings.get_mut(&at) else {
@@ -170,7 +170,7 @@ impl Ledger {
         }
     }
 
-    /// Notes that the driver has refused rights: what was not proven before is not mapped.
+    /// Notes that the driver has refused the rights: an unproven mapping does not exist.
     pub(crate) fn refused(&self, at: u64) {
         if let Some(mapping) = self.state().mappings.get_mut(&at)
             && mapping.proof == Proof::Unproven

@@ -1,45 +1,48 @@
 //! AMD GPUs through libamdhip64, loaded at run time.
 //!
-//! The library is opened by name and its functions are resolved once; nothing of ROCm is needed to build.
-//! HIP 6.0 and newer is supported. What a driver or device cannot do is a missing feature with its reason,
-//! and what it does wrong is hidden here:
+//! [`HipBackend::load`] finds the driver, which must be HIP 6.0 or newer, and resolves its functions once. The build
+//! needs no part of ROCm. A program also starts without a driver: a [`LoadError`](cachette_hal::LoadError) then says
+//! what was tried and what to do.
 //!
-//! | what drivers do | what absorbs it |
+//! The crate `cachette-hal-cuda` has the same files with the same structs. What a driver or device lacks is a missing
+//! group with its reason. Defects of drivers are handled here:
+//!
+//! | defect | where it is handled |
 //! |---|---|
-//! | the current device decides, even where one is named | `context.rs`: every call makes its own device current and puts the caller's back |
-//! | failures stay in the thread's last error, "not ready" too before 7.0 | `library.rs`: they are taken away |
-//! | granularities of 4 KiB, with a descriptor for every backing | `probe.rs`: a floor of 2 MiB; `limits.rs`: the limit on descriptors is raised, and their end told from that of memory |
-//! | a failed map reports success before 7.14 | `ledger.rs`: it is proven by setting rights |
-//! | unmapping what is not mapped crashes, or lies | `ledger.rs`: only what is mapped, and only whole |
-//! | a descriptor is passed by pointer before 7.1 and by value since, when 0 is null | `virtual_memory.rs`: a copy is passed, which is never 0 |
-//! | a capture that ends without a graph stays on its streams | `capture.rs`: a second, empty capture takes it off them |
+//! | the current device is used, even where another is named | `context.rs`: the device is current during every call |
+//! | failures stay in the thread's last error, "not ready" too before 7.0 | `library.rs`: the error is cleared |
+//! | granularities of 4 KiB, with a descriptor for every backing | `virtual_memory.rs`: at least 2 MiB; `limits.rs`: raises the limit on descriptors, and detects that they are exhausted |
+//! | a failed map reports success before 7.14 | `ledger.rs`: setting rights proves the mapping |
+//! | an unmap of unmapped addresses crashes, or reports success | `ledger.rs`: only whole mappings are unmapped |
+//! | a descriptor is passed by pointer before 7.1 and by value since, when 0 is null | `virtual_memory.rs`: passes a copy, which is never 0 |
+//! | a capture that ends without a graph stays on its streams | `capture.rs`: a second, empty capture detaches it |
 //! | a second end of such a capture crashes | `ends.rs`: it does not reach the driver |
-//! | a query of an event blocks while another thread waits for it | `device.rs`: to wait is to query with pauses |
-//! | a token of mapped memory brings the kernel down; one of an interior address names the whole | `ipc.rs`: neither is made |
-//! | the stream-ordered pool gives out memory that is not there | `stream_ordered.rs`: it is tested before it is offered |
-//! | setting rights hangs on old kernels, some architectures lose stores | `probe.rs`: held back |
+//! | a query of an event blocks while another thread waits for it | `device.rs`: a wait is a query with pauses |
+//! | a token of mapped memory crashes the kernel; one of an interior address names the whole allocation | `ipc.rs`: both are rejected |
+//! | the stream-ordered pool returns memory that is not mapped | `stream_ordered.rs`: the pool is tested before it is offered |
+//! | setting rights hangs on old kernels, and some architectures lose stores | `probe.rs`: the group is not offered |
 //! | the stream `hipStreamLegacy` crashes | `device.rs`: zero is passed for it |
 //!
 //! # Environment
 //!
 //! | variable | meaning |
 //! |---|---|
-//! | `CACHETTE_HIP_LIBRARY` | path of the library to use, and no other |
-//! | `CACHETTE_HIP_FORCE_VIRTUAL_MEMORY` | 1: use virtual memory although it is held back |
-//! | `CACHETTE_HIP_FORCE_ALIASES` | 1: let elastic memory move although caches may not agree on it |
-//! | `CACHETTE_HIP_FORCE_STREAM_ORDERED` | 1: use the stream-ordered pool although it is held back, and untested |
+//! | `CACHETTE_HIP_LIBRARY` | path of the only library to use |
+//! | `CACHETTE_HIP_FORCE_VIRTUAL_MEMORY` | 1: use virtual memory in spite of a guard |
+//! | `CACHETTE_HIP_FORCE_ALIASES` | 1: let elastic memory move although the caches may be incoherent |
+//! | `CACHETTE_HIP_FORCE_STREAM_ORDERED` | 1: use the stream-ordered pool without a test and in spite of a guard |
 //!
-//! The driver itself listens to others, chiefly:
+//! The driver itself reads others, chiefly:
 //!
 //! | variable | meaning |
 //! |---|---|
-//! | `ROCR_VISIBLE_DEVICES`, then `HIP_VISIBLE_DEVICES` or `CUDA_VISIBLE_DEVICES` | devices to show; on a machine with both vendors CUDA's can hide AMD's |
-//! | `HSA_XNACK` | 1: page faults of the device are served, where it can |
-//! | `DEBUG_HIP_MEM_POOL_VMHEAP` | 0: the stream-ordered pool maps no memory of its own |
-//! | `AMD_LOG_LEVEL` | 3: every call of the runtime with its arguments, for reports of bugs |
+//! | `ROCR_VISIBLE_DEVICES`, then `HIP_VISIBLE_DEVICES` or `CUDA_VISIBLE_DEVICES` | devices to show; CUDA's variable can hide AMD devices |
+//! | `HSA_XNACK` | 1: the device handles page faults, if it can |
+//! | `DEBUG_HIP_MEM_POOL_VMHEAP` | 0: the stream-ordered pool does not use virtual memory |
+//! | `AMD_LOG_LEVEL` | 3: logs every call of the runtime with its arguments |
 //!
-//! Every backing holds a descriptor, so `ulimit -n` limits their number; the soft limit is raised to the hard
-//! one when a device with virtual memory is opened.
+//! Every backing holds a descriptor, so `ulimit -n` limits their number. Opening a device with virtual memory raises
+//! the soft limit to the hard one.
 //!
 //! # Example
 //!
@@ -50,7 +53,7 @@
 //! match HipBackend::load() {
 //!     Ok(backend) => {
 //!         let device = backend.device(Ordinal(0))?;
-//!         println!("{} ({})", device.info().name, device.facts().architecture);
+//!         println!("{} ({})", device.info().name, device.info().architecture.as_deref().unwrap_or("unknown"));
 //!     }
 //!     Err(why) => println!("no AMD device: {why}"),
 //! }
@@ -80,7 +83,6 @@ mod virtual_memory;
 
 pub use backend::HipBackend;
 pub use cachette_hal::load::Candidate;
-pub use device::{AllocationKind, HipDevice};
-pub use facts::HipFacts;
+pub use device::HipDevice;
 pub use library::{LIBRARY_VARIABLE, OLDEST, candidates};
 pub use probe::{FORCE_ALIASES, FORCE_STREAM_ORDERED, FORCE_VIRTUAL_MEMORY};

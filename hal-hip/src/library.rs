@@ -1,19 +1,19 @@
-//! The library: where it is looked for, how old it may be, and what is known of it while it is loaded.
+//! libamdhip64: where it is searched, and its functions.
 
 use std::collections::BTreeMap;
 use std::env;
 use std::ffi::{OsString, c_int};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cachette_hal::load::{Candidate, Library, loaded_file};
-use cachette_hal::{BackendInfo, Error, ErrorKind, LoadError, Ordinal, Result, Vendor, Version};
+use cachette_hal::{BackendInfo, Error, LoadError, Ordinal, Result, Vendor, Version};
 
-use crate::device::Unit;
+use crate::device::HipDevice;
 use crate::ends::Ends;
 use crate::ledger::Ledger;
 use crate::status::{DEINITIALIZED, SUCCESS, is_no_device, kind_of};
-use crate::symbols::{Age, Symbols};
+use crate::symbols::{Symbols, VersionCalls};
 use crate::types::Status;
 
 /// Names the one library to use, by path.
@@ -21,23 +21,24 @@ pub const LIBRARY_VARIABLE: &str = "CACHETTE_HIP_LIBRARY";
 /// The oldest version whose structures are laid out as this crate expects.
 pub const OLDEST: Version = Version::new(6, 0);
 
-/// Sonames by HIP's major version, newest first. The last is found only to be called too old.
+/// Sonames by HIP's major version, newest first. The last one is too old, and is opened only to say so.
 const NAMES: [&str; 4] = ["libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so", "libamdhip64.so.5"];
 /// How the file of every copy begins.
 const STEM: &str = "libamdhip64";
-/// Exported by a library that imitates AMD's.
+/// Exported by a library that emulates the driver.
 const EMULATED: &str = "cachette_emulated_library";
 
-/// Where the library is looked for, in order.
+/// Where the driver is searched, best first.
 ///
-/// A copy that the process has loaded comes first, for two HIP runtimes in one process do not get along; it may have
-/// a name of its own, as in wheels of PyTorch. Where [`LIBRARY_VARIABLE`] is set, nothing else is tried.
+/// If [`LIBRARY_VARIABLE`] names a file, that is the only candidate. A copy that the process has loaded already comes
+/// before the others, because two HIP runtimes in one process conflict. Its file may be renamed, as in wheels of
+/// PyTorch.
 #[must_use]
 pub fn candidates() -> Vec<Candidate> {
     list(env::var_os(LIBRARY_VARIABLE), env::var_os("ROCM_PATH"), loaded_file(STEM))
 }
 
-/// The candidates, given what the two variables say and which file is loaded.
+/// The candidates, given the two variables and the loaded file.
 fn list(library: Option<OsString>, rocm: Option<OsString>, packed: Option<PathBuf>) -> Vec<Candidate> {
     if let Some(path) = library.filter(|path| !path.is_empty()) {
         return vec![Candidate::Path(path.into())];
@@ -53,38 +54,38 @@ fn list(library: Option<OsString>, rocm: Option<OsString>, packed: Option<PathBu
     loaded.chain(named).chain(files).chain(last).collect()
 }
 
-/// A loaded library with all that is kept about it; there is one for each library of the process.
+/// The driver: its functions, resolved once, and the state that must be common to all its users.
 ///
-/// One, because what is mapped where must be known whoever mapped it.
+/// The process has one for each library, because the ledger must know every mapping.
 #[derive(Debug)]
 pub(crate) struct Driver {
     pub(crate) info: BackendInfo,
     pub(crate) symbols: Symbols,
     pub(crate) ledger: Ledger,
     pub(crate) ends: Ends,
-    units: Mutex<BTreeMap<u32, Arc<Unit>>>,
+    devices: Mutex<BTreeMap<Ordinal, HipDevice>>,
 }
 
 impl Driver {
-    /// Loads the first candidate that can be opened, and starts it.
+    /// Opens the first candidate that can be opened, and starts it.
     ///
     /// # Safety
     ///
-    /// Each candidate is AMD's runtime, or keeps to its C interface.
+    /// Each candidate is the driver's library, or one with the same C interface.
     pub(crate) unsafe fn load(candidates: &[Candidate]) -> Result<Arc<Self>, LoadError> {
         // SAFETY: the caller's promise.
         let library = unsafe { Library::open_first(candidates) }?;
         let version = version(&library)?;
         let symbols = Symbols::resolve(&library)?;
         start(&library, &symbols)?;
-        // SAFETY: the type is that of functions; this one is only looked for.
+        // SAFETY: it is a function, and is not called.
         let emulated = unsafe { library.find::<unsafe extern "C" fn()>(EMULATED) }.is_some();
         let name = library.name().to_owned();
         let info = BackendInfo::new("hip", Vendor::Amd, version, name, emulated);
         Ok(Self::shared(&symbols, info))
     }
 
-    /// The one driver of this library.
+    /// The process's driver for this library.
     fn shared(symbols: &Symbols, info: BackendInfo) -> Arc<Self> {
         static DRIVERS: Mutex<Vec<Arc<Driver>>> = Mutex::new(Vec::new());
         let mut drivers = DRIVERS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -97,78 +98,63 @@ impl Driver {
             symbols: *symbols,
             ledger: Ledger::default(),
             ends: Ends::default(),
-            units: Mutex::default(),
+            devices: Mutex::default(),
         });
         drivers.push(Arc::clone(&driver));
         driver
     }
 
-    /// How many devices there are now.
-    pub(crate) fn count(&self) -> Result<u32> {
+    /// How many devices the driver shows.
+    pub(crate) fn device_count(&self) -> Result<u32> {
         let mut count = 0;
-        // SAFETY: the out-parameter outlives the call.
+        // SAFETY: the driver writes one number.
         let status = unsafe { (self.symbols.core.hipGetDeviceCount)(&raw mut count) };
         if is_no_device(status) {
-            self.forget_error();
+            self.clear_error();
             return Ok(0);
         }
         self.check("hipGetDeviceCount", status)?;
         Ok(u32::try_from(count).unwrap_or(0))
     }
 
-    /// What is known of a device, asked once in a process.
-    pub(crate) fn unit(&self, ordinal: Ordinal) -> Result<Arc<Unit>> {
-        let missing = Error::new(ErrorKind::NoSuchDevice, "hipGetDeviceCount");
-        if ordinal.0 >= self.count()? {
-            return Err(missing);
-        }
-        let device = c_int::try_from(ordinal.0).map_err(|_| missing)?;
-        if let Some(unit) = self.units().get(&ordinal.0) {
-            return Ok(Arc::clone(unit));
-        }
-        // Not under the lock, for asking may take its time; two that ask at once find the same.
-        let unit = Unit::ask(self, device)?;
-        let mut units = self.units();
-        Ok(Arc::clone(units.entry(ordinal.0).or_insert(Arc::new(unit))))
+    /// The devices that are open.
+    pub(crate) fn devices(&self) -> MutexGuard<'_, BTreeMap<Ordinal, HipDevice>> {
+        self.devices.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn units(&self) -> std::sync::MutexGuard<'_, BTreeMap<u32, Arc<Unit>>> {
-        self.units.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Turns a status into a result; a failure leaves nothing in the thread's last error.
+    /// Turns the status of `call` into a result, and clears the thread's last error.
     pub(crate) fn check(&self, call: &'static str, status: Status) -> Result<()> {
         if status == SUCCESS {
             return Ok(());
         }
-        // A driver that has shut down is not called again.
+        // A driver that has shut down must not be called again.
         if status != DEINITIALIZED {
-            self.forget_error();
+            self.clear_error();
         }
         Err(Error::from_status(kind_of(status), call, status))
     }
 
-    /// Takes the last error away, which the caller would otherwise find and take for its own.
-    pub(crate) fn forget_error(&self) {
-        // What it answers is known, or was another's to see before this call failed.
+    /// Clears the thread's last error, which the caller would otherwise take for one of its calls.
+    fn clear_error(&self) {
+        // The status is known already.
         // SAFETY: it takes nothing.
         let _ = unsafe { (self.symbols.core.hipGetLastError)() };
     }
 
-    /// Takes away the last error that "not ready" is before 7.0; later versions do not count it as one.
-    pub(crate) fn forget_not_ready(&self) {
+    /// Clears the last error after "not ready", which versions before 7.0 store there.
+    pub(crate) fn clear_not_ready(&self) {
         if self.info.version < Version::new(7, 0) {
-            self.forget_error();
+            self.clear_error();
         }
     }
 }
 
-/// The library's version, if it is not too old.
+/// The library's version; fails if it is too old.
 fn version(library: &Library) -> Result<Version, LoadError> {
-    let age = Age::resolve(library)?;
+    let calls = VersionCalls::resolve(library)?;
     let mut number = 0;
-    // SAFETY: the out-parameter outlives the call, which works without a device.
-    let status = unsafe { (age.hipRuntimeGetVersion)(&raw mut number) };
+    // SAFETY: the driver writes one number, also without a device.
+    let status = unsafe { (calls.hipRuntimeGetVersion)(&raw mut number) };
     if status != SUCCESS {
         return Err(did_not_start(library, "hipRuntimeGetVersion", status));
     }
@@ -179,23 +165,23 @@ fn version(library: &Library) -> Result<Version, LoadError> {
     Ok(found)
 }
 
-/// The version that a number means.
+/// The version for the driver's number.
 const fn version_of(number: c_int) -> Version {
     let number = number.unsigned_abs();
     Version::new(number / 10_000_000, number / 100_000 % 100)
 }
 
-/// Starts the runtime, and sees that it shows a device.
+/// Starts the driver, and checks that it has a device.
 fn start(library: &Library, symbols: &Symbols) -> Result<(), LoadError> {
     let no_device = || LoadError::NoDevice { library: library.name().to_owned() };
-    // SAFETY: it takes numbers alone.
+    // SAFETY: there are no flags.
     match unsafe { (symbols.core.hipInit)(0) } {
         SUCCESS => {}
         status if is_no_device(status) => return Err(no_device()),
         status => return Err(did_not_start(library, "hipInit", status)),
     }
     let mut count = 0;
-    // SAFETY: the out-parameter outlives the call.
+    // SAFETY: the driver writes one number.
     match unsafe { (symbols.core.hipGetDeviceCount)(&raw mut count) } {
         SUCCESS if count > 0 => Ok(()),
         SUCCESS => Err(no_device()),

@@ -1,31 +1,31 @@
-//! Descriptors: every backing holds one, so that a process with many runs out of them before memory.
+//! File descriptors: every backing holds one, so a process can exhaust them before its memory.
 
 use std::fs;
 use std::sync::Once;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// So few descriptors left are as good as none.
+/// With no more than this many descriptors left, they count as exhausted.
 const RESERVE: u64 = 8;
 
-/// Raises the process's limit on descriptors as far as it may, once.
+/// Raises the process's soft limit on descriptors to the hard one, once.
 pub(crate) fn raise() {
     static RAISED: Once = Once::new();
     RAISED.call_once(|| {
         let limit = getrlimit(Resource::Nofile);
         if limit.current != limit.maximum {
             let current = limit.maximum;
-            // A system that refuses leaves the limit as it was; exhaustion is then reported as such.
+            // If the system refuses, the limit stays, and exhaustion is reported later.
             let _ = setrlimit(Resource::Nofile, Rlimit { current, ..limit });
         }
     });
 }
 
-/// Whether the process has hardly a descriptor left.
+/// Whether the process has almost no descriptor left.
 pub(crate) fn is_exhausted() -> bool {
     let open = match fs::read_dir("/proc/self/fd") {
         Ok(entries) => entries.count() as u64,
-        // Not even one for the folder.
+        // No descriptor was left for the folder.
         Err(_) => return true,
     };
     is_short(open, getrlimit(Resource::Nofile).current)

@@ -1,34 +1,27 @@
-//! Why a feature is missing on a device.
+//! Properties that a device has or lacks, and guards against known defects.
 
 use std::env;
 use std::ffi::c_int;
 use std::fs::{self, File};
 use std::path::Path;
 
+use cachette_hal::{Reason, Result, Version};
 use rustix::ioctl::{Opcode, Updater, ioctl, opcode};
 
-use cachette_hal::{Granularity, Reason, Result, Version};
+use crate::context::Context;
+use crate::types::{ATTRIBUTE_MEMORY_POOLS, ATTRIBUTE_VIRTUAL_MEMORY};
 
-use crate::facts::{HipFacts, has};
-use crate::library::Driver;
-use crate::symbols::VirtualMemorySymbols;
-use crate::types::{
-    ATTRIBUTE_MEMORY_POOLS, ATTRIBUTE_VIRTUAL_MEMORY, MEM_GRANULARITY_MINIMUM, MEM_GRANULARITY_RECOMMENDED,
-};
-use crate::virtual_memory::properties;
-
-/// Set to 1, it gives out virtual memory where this crate would hold it back.
+/// Set to 1, it overrides the guards of virtual memory.
 pub const FORCE_VIRTUAL_MEMORY: &str = "CACHETTE_HIP_FORCE_VIRTUAL_MEMORY";
-/// Set to 1, it gives out the stream-ordered pool where this crate would hold it back.
+/// Set to 1, it overrides the guard and the test of the stream-ordered pool.
 pub const FORCE_STREAM_ORDERED: &str = "CACHETTE_HIP_FORCE_STREAM_ORDERED";
-
-/// Set to 1, it lets memory be mapped at two places at once where this crate would hold that back.
+/// Set to 1, it overrides the guard of memory that is mapped at two addresses.
 pub const FORCE_ALIASES: &str = "CACHETTE_HIP_FORCE_ALIASES";
 
-/// The first version of the amdgpu kernel module on which setting rights does not hang.
+/// The first version of the amdgpu kernel module in which `hipMemSetAccess` does not hang.
 const OLDEST_DRM: Version = Version::new(3, 64);
 const OLD_DRM: Reason = Reason::Guarded(
-    "hipMemSetAccess hangs for ever on amdgpu kernel modules before DRM 3.64; update the kernel, or set \
+    "hipMemSetAccess hangs forever on amdgpu kernel modules before DRM 3.64; update the kernel, or set \
      CACHETTE_HIP_FORCE_VIRTUAL_MEMORY=1",
 );
 const LOST_STORES: Reason = Reason::Guarded(
@@ -44,51 +37,69 @@ const BAD_POOL: Reason = Reason::Guarded(
      CACHETTE_HIP_FORCE_STREAM_ORDERED=1 to use it all the same",
 );
 
-/// Sizes are multiples of this at least: a descriptor goes with every backing, and 4 KiB would use them up.
-const FLOOR: u64 = 2 << 20;
-
 /// Whether a variable overrides a guard.
 fn is_forced(variable: &str) -> bool {
     env::var_os(variable).is_some_and(|value| value == "1")
 }
 
-/// The granularity of a device's virtual memory, or why it has none; the device is the current one.
-pub(crate) fn virtual_memory(driver: &Driver, device: c_int, facts: &HipFacts) -> Result<Granularity, Reason> {
-    let table = driver.symbols.virtual_memory?;
-    if !has(driver, device, ATTRIBUTE_VIRTUAL_MEMORY) {
-        return Err(Reason::DeviceLacks("hipDeviceAttributeVirtualMemoryManagementSupported"));
-    }
-    // An emulated device has no kernel module.
-    let drm = if driver.info.emulated { None } else { drm_version(Path::new("/dev/dri")) };
-    if let Some(reason) = virtual_memory_guard(facts.family(), drm)
-        && !is_forced(FORCE_VIRTUAL_MEMORY)
-    {
-        return Err(reason);
-    }
-    granularity(driver, &table, device)
-        .map_err(|_| Reason::SelfTestFailed("hipMemGetAllocationGranularity did not answer"))
+/// A property that a device has or lacks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Property {
+    attribute: c_int,
+    name: &'static str,
 }
 
-/// Why virtual memory is held back; what is not known holds nothing back.
-fn virtual_memory_guard(family: Option<&str>, drm: Option<Version>) -> Option<Reason> {
+impl Property {
+    /// Addresses and physical memory are separate.
+    pub(crate) const VIRTUAL_MEMORY: Self =
+        Self { attribute: ATTRIBUTE_VIRTUAL_MEMORY, name: "hipDeviceAttributeVirtualMemoryManagementSupported" };
+    /// There are stream-ordered pools.
+    pub(crate) const POOLS: Self =
+        Self { attribute: ATTRIBUTE_MEMORY_POOLS, name: "hipDeviceAttributeMemoryPoolsSupported" };
+
+    /// Fails with the reason why a feature is absent, unless the device has the property.
+    pub(crate) fn need(self, context: &Context) -> Result<(), Reason> {
+        let mut value = 0;
+        // SAFETY: the driver writes one number.
+        let status =
+            unsafe { (context.core().hipDeviceGetAttribute)(&raw mut value, self.attribute, context.device()) };
+        match context.check("hipDeviceGetAttribute", status) {
+            Ok(()) if value != 0 => Ok(()),
+            _ => Err(Reason::DeviceLacks(self.name)),
+        }
+    }
+}
+
+/// Fails with the reason why virtual memory is not offered, unless the user forces it.
+pub(crate) fn check_virtual_memory(emulated: bool, architecture: Option<&str>) -> Result<(), Reason> {
+    // An emulated device has no kernel module.
+    let drm = if emulated { None } else { drm_version(Path::new("/dev/dri")) };
+    match virtual_memory_guard(architecture, drm) {
+        Some(reason) if !is_forced(FORCE_VIRTUAL_MEMORY) => Err(reason),
+        _ => Ok(()),
+    }
+}
+
+/// Why virtual memory is not offered; an unknown architecture or version is accepted.
+fn virtual_memory_guard(architecture: Option<&str>, drm: Option<Version>) -> Option<Reason> {
     if drm.is_some_and(|version| version < OLDEST_DRM) {
         return Some(OLD_DRM);
     }
-    (family == Some("gfx1201")).then_some(LOST_STORES)
+    (architecture == Some("gfx1201")).then_some(LOST_STORES)
 }
 
-/// Whether memory mapped at two addresses shows the same bytes at both.
-pub(crate) fn aliases(family: Option<&str>) -> Result<(), Reason> {
+/// Fails with the reason why memory that is mapped at two addresses is not coherent, unless the user forces it.
+pub(crate) fn check_aliases(architecture: Option<&str>) -> Result<(), Reason> {
     let incoherent = ["gfx10", "gfx11", "gfx12"];
-    let is_rdna = family.is_some_and(|family| incoherent.iter().any(|of| family.starts_with(of)));
+    let is_rdna = architecture.is_some_and(|name| incoherent.iter().any(|family| name.starts_with(family)));
     if is_rdna && !is_forced(FORCE_ALIASES) {
         return Err(INCOHERENT);
     }
     Ok(())
 }
 
-/// Whether unmapped memory comes free while its addresses stay reserved. Which release brought that is not known;
-/// to reserve anew where it is not needed does no harm.
+/// Whether unmapped memory becomes free while its addresses stay reserved. The first release with this is not known;
+/// an unnecessary new reservation does no harm.
 pub(crate) fn frees_under_reservation(found: Version) -> Result<(), Reason> {
     let needs = Version::new(7, 14);
     if found < needs {
@@ -97,39 +108,22 @@ pub(crate) fn frees_under_reservation(found: Version) -> Result<(), Reason> {
     Ok(())
 }
 
-/// Asks for both granularities and takes the coarser, which must also reach the floor.
-fn granularity(driver: &Driver, table: &VirtualMemorySymbols, device: c_int) -> Result<Granularity> {
-    let mut coarsest = FLOOR;
-    for option in [MEM_GRANULARITY_MINIMUM, MEM_GRANULARITY_RECOMMENDED] {
-        let (wanted, mut found) = (properties(device, 0), 0);
-        // SAFETY: both structures outlive the call.
-        let status = unsafe { (table.hipMemGetAllocationGranularity)(&raw mut found, &raw const wanted, option) };
-        driver.check("hipMemGetAllocationGranularity", status)?;
-        coarsest = coarsest.max(found.next_power_of_two());
-    }
-    Ok(Granularity { minimum: coarsest, recommended: coarsest })
-}
-
-/// Why the pool is not even tried; a device that passes must still pass the test of its pool.
-pub(crate) fn stream_ordered(driver: &Driver, device: c_int, facts: &HipFacts) -> Result<(), Reason> {
-    driver.symbols.stream_ordered?;
-    if !has(driver, device, ATTRIBUTE_MEMORY_POOLS) {
-        return Err(Reason::DeviceLacks("hipDeviceAttributeMemoryPoolsSupported"));
-    }
-    match stream_ordered_guard(facts.family()) {
+/// Fails with the reason why the pool is not even tested, unless the user forces it.
+pub(crate) fn check_pool(architecture: Option<&str>) -> Result<(), Reason> {
+    match stream_ordered_guard(architecture) {
         Some(reason) if !is_pool_forced() => Err(reason),
         _ => Ok(()),
     }
 }
 
-/// Whether the pool is given out untested.
+/// Whether the pool is offered without a test.
 pub(crate) fn is_pool_forced() -> bool {
     is_forced(FORCE_STREAM_ORDERED)
 }
 
-fn stream_ordered_guard(family: Option<&str>) -> Option<Reason> {
+fn stream_ordered_guard(architecture: Option<&str>) -> Option<Reason> {
     let bad = ["gfx90c", "gfx1100", "gfx1101", "gfx1201"];
-    family.is_some_and(|family| bad.contains(&family)).then_some(BAD_POOL)
+    architecture.is_some_and(|name| bad.contains(&name)).then_some(BAD_POOL)
 }
 
 /// `struct drm_version` of Linux.
@@ -149,14 +143,14 @@ struct DrmVersion {
 /// `DRM_IOCTL_VERSION`.
 const DRM_IOCTL_VERSION: Opcode = opcode::read_write::<DrmVersion>(b'd', 0);
 
-/// The oldest version that the amdgpu nodes of a folder answer with; `None` if none answers.
+/// The oldest version of the amdgpu nodes in a folder; `None` if there are none.
 fn drm_version(folder: &Path) -> Option<Version> {
     let entries = fs::read_dir(folder).ok()?;
     let nodes = entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with("renderD"));
     nodes.filter_map(|node| amdgpu_version(&node.path())).min()
 }
 
-/// The version of the module behind a node; `None` if it is not amdgpu.
+/// The version of a node's kernel module; `None` if it is not amdgpu.
 fn amdgpu_version(node: &Path) -> Option<Version> {
     let file = File::open(node).ok()?;
     let mut name = [0_u8; 16];
@@ -171,9 +165,9 @@ fn amdgpu_version(node: &Path) -> Option<Version> {
         description_bytes: 0,
         description: std::ptr::null_mut(),
     };
-    // SAFETY: the request's structure is the one that its number promises.
+    // SAFETY: the structure is the one of this request.
     let request = unsafe { Updater::<DRM_IOCTL_VERSION, DrmVersion>::new(&mut answer) };
-    // SAFETY: the structure and the name outlive the call, and the other texts have no room to be written.
+    // SAFETY: the structure and the name outlive the call, and the other texts have a length of zero.
     unsafe { ioctl(&file, request) }.ok()?;
     let (major, minor) = (u32::try_from(answer.major).ok()?, u32::try_from(answer.minor).ok()?);
     name.starts_with(b"amdgpu").then_some(Version::new(major, minor))

@@ -1,10 +1,10 @@
-//! HIP's statuses in the contract's terms.
+//! The driver's statuses as errors of `cachette-hal`.
 
-use cachette_hal::ErrorKind;
+use cachette_hal::{ErrorKind, Result};
 
 use crate::types::Status;
 
-/// Declares statuses together with the names that AMD's headers give them.
+/// Declares statuses with their names in AMD's headers.
 macro_rules! statuses {
     ($($name:ident = $value:literal, $c_name:literal;)*) => {
         $(
@@ -12,7 +12,7 @@ macro_rules! statuses {
             pub const $name: Status = $value;
         )*
 
-        /// Every status above under the name of AMD's headers, for comparing.
+        /// Every status above with its name in AMD's headers.
         #[doc(hidden)]
         pub const STATUSES: &[(&str, i64)] = &[$(($c_name, $value),)*];
     };
@@ -62,7 +62,7 @@ statuses! {
     RUNTIME_OTHER = 1053, "hipErrorRuntimeOther";
 }
 
-/// What a status means to an allocator; statuses without a name stay numbers.
+/// The kind of a status; an unknown status keeps its number.
 pub(crate) const fn kind_of(status: Status) -> ErrorKind {
     match status {
         OUT_OF_MEMORY | RUNTIME_MEMORY => ErrorKind::OutOfMemory,
@@ -74,7 +74,7 @@ pub(crate) const fn kind_of(status: Status) -> ErrorKind {
         | HOST_MEMORY_NOT_REGISTERED
         | CAPTURE_UNMATCHED
         | CAPTURE_WRONG_THREAD => ErrorKind::InvalidValue,
-        // The last is what HIP says of a stream that it does not know.
+        // The last is the status for an unknown stream.
         INVALID_DEVICE_POINTER | INVALID_CONTEXT | INVALID_HANDLE | CONTEXT_IS_DESTROYED => ErrorKind::InvalidHandle,
         INVALID_DEVICE => ErrorKind::NoSuchDevice,
         CAPTURE_UNSUPPORTED | CAPTURE_MERGE | CAPTURE_ISOLATION | CAPTURE_IMPLICIT | CAPTURED_EVENT => {
@@ -84,16 +84,24 @@ pub(crate) const fn kind_of(status: Status) -> ErrorKind {
         NOT_SUPPORTED | PEER_ACCESS_UNSUPPORTED => ErrorKind::Unsupported,
         OPERATING_SYSTEM => ErrorKind::Refused,
         ILLEGAL_ADDRESS | ASSERT | LAUNCH_FAILURE | PRIOR_LAUNCH_FAILURE => ErrorKind::Fault,
-        // Nothing loads without a device, so that there is none now means that it has gone.
+        // The driver does not load without a device, so a device that is missing now was lost.
         NO_DEVICE | ECC_NOT_CORRECTABLE | LAUNCH_TIME_OUT => ErrorKind::DeviceLost,
         DEINITIALIZED => ErrorKind::ShuttingDown,
         _ => ErrorKind::Other,
     }
 }
 
-/// Whether a status of `hipInit` or `hipGetDeviceCount` says that there is no device.
+/// Whether a status of `hipInit` or `hipGetDeviceCount` means that there is no device.
 pub(crate) const fn is_no_device(status: Status) -> bool {
     matches!(status, NO_DEVICE | INVALID_DEVICE)
+}
+
+/// Accepts one status as success: the call had been made before.
+pub(crate) fn accept(status: Status, result: Result<()>) -> Result<()> {
+    match result {
+        Err(error) if error.status() == Some(status) => Ok(()),
+        result => result,
+    }
 }
 
 #[cfg(test)]
@@ -101,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_an_allocator_acts_on_is_told_apart() {
+    fn statuses_mean_what_the_headers_call_them() {
         let table = [
             (1, ErrorKind::InvalidValue),
             (2, ErrorKind::OutOfMemory),

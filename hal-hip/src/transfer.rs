@@ -1,57 +1,58 @@
 //! Fills and copies in stream order.
 
 use std::ffi::c_int;
+use std::sync::Arc;
 
-use cachette_hal::{DevicePtr, Error, ErrorKind, Result, StreamRef, Transfer};
+use cachette_hal::{DevicePtr, Reason, Result, StreamRef, Transfer};
 
-use crate::device::{HipDevice, check_size, handle};
-use crate::symbols::TransferSymbols;
-use crate::types::Status;
+use crate::context::Context;
+use crate::device::{check_size, handle};
+use crate::symbols::TransferCalls;
 
-impl HipDevice {
-    fn transfer_call(&self, call: &'static str, make: impl FnOnce(&TransferSymbols) -> Status) -> Result<()> {
-        self.call_in(&self.driver.symbols.transfer, call, make)
+/// Fills and copies by one device.
+#[derive(Debug)]
+pub(crate) struct HipTransfer {
+    context: Arc<Context>,
+    calls: TransferCalls,
+}
+
+impl HipTransfer {
+    /// Checks what the group needs.
+    pub(crate) fn probe(context: &Arc<Context>) -> Result<Self, Reason> {
+        Ok(Self { calls: context.symbols().transfer?, context: Arc::clone(context) })
     }
 }
 
-impl Transfer for HipDevice {
+impl Transfer for HipTransfer {
     unsafe fn fill(&self, at: DevicePtr, byte: u8, bytes: u64, stream: StreamRef) -> Result<()> {
         let call = "hipMemsetAsync";
         check_size(call, bytes)?;
-        // SAFETY: 1 and 3. The caller's promises.
-        self.transfer_call(call, |hip| unsafe {
-            (hip.hipMemsetAsync)(at.address(), c_int::from(byte), bytes, handle(stream))
-        })
+        let (at, byte, stream) = (at.address(), c_int::from(byte), handle(stream));
+        // SAFETY: 1. and 3. are the caller's promises.
+        self.context.call(call, || unsafe { (self.calls.hipMemsetAsync)(at, byte, bytes, stream) })
     }
 
     unsafe fn copy(&self, to: DevicePtr, from: DevicePtr, bytes: u64, stream: StreamRef) -> Result<()> {
         let call = "hipMemcpyDtoDAsync";
         check_size(call, bytes)?;
-        // SAFETY: 1 and 3. The caller's promises.
-        self.transfer_call(call, |hip| unsafe {
-            (hip.hipMemcpyDtoDAsync)(to.address(), from.address(), bytes, handle(stream))
-        })
+        let (to, from, stream) = (to.address(), from.address(), handle(stream));
+        // SAFETY: 1. and 3. are the caller's promises.
+        self.context.call(call, || unsafe { (self.calls.hipMemcpyDtoDAsync)(to, from, bytes, stream) })
     }
 
     unsafe fn upload(&self, to: DevicePtr, from: *const u8, bytes: usize, stream: StreamRef) -> Result<()> {
         let call = "hipMemcpyHtoDAsync";
-        if bytes == 0 {
-            return Err(Error::new(ErrorKind::InvalidValue, call));
-        }
-        // SAFETY: 1, 3 and 4. The caller's promises.
-        self.transfer_call(call, |hip| unsafe {
-            (hip.hipMemcpyHtoDAsync)(to.address(), from.cast(), bytes, handle(stream))
-        })
+        check_size(call, bytes as u64)?;
+        let (to, stream) = (to.address(), handle(stream));
+        // SAFETY: 1., 3. and 4. are the caller's promises.
+        self.context.call(call, || unsafe { (self.calls.hipMemcpyHtoDAsync)(to, from.cast(), bytes, stream) })
     }
 
     unsafe fn download(&self, to: *mut u8, from: DevicePtr, bytes: usize, stream: StreamRef) -> Result<()> {
         let call = "hipMemcpyDtoHAsync";
-        if bytes == 0 {
-            return Err(Error::new(ErrorKind::InvalidValue, call));
-        }
-        // SAFETY: 1, 3 and 4. The caller's promises.
-        self.transfer_call(call, |hip| unsafe {
-            (hip.hipMemcpyDtoHAsync)(to.cast(), from.address(), bytes, handle(stream))
-        })
+        check_size(call, bytes as u64)?;
+        let (from, stream) = (from.address(), handle(stream));
+        // SAFETY: 1., 3. and 4. are the caller's promises.
+        self.context.call(call, || unsafe { (self.calls.hipMemcpyDtoHAsync)(to.cast(), from, bytes, stream) })
     }
 }

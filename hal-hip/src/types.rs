@@ -1,10 +1,10 @@
 //! HIP's structures and constants, as AMD's headers lay them out since 6.0.
 //!
-//! Enumerations stay integers: a driver newer than this crate may answer with values it has no name for.
-//! Handles are opaque pointers and kept as numbers; so are device addresses and device sizes, which are 64
-//! bits wide on every target of this crate.
+//! Enumerations are integers, because a newer driver may return values without a name here. Handles are opaque
+//! pointers and kept as integers, as are device addresses and device sizes, which have 64 bits on every target.
 
 use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ushort, c_void};
+use std::ptr;
 
 /// `hipError_t`.
 pub type Status = c_int;
@@ -40,7 +40,15 @@ pub struct MemLocation {
     pub id: c_int,
 }
 
-/// Properties of physical memory.
+impl MemLocation {
+    /// A device.
+    #[must_use]
+    pub const fn device(device: c_int) -> Self {
+        Self { kind: MEM_LOCATION_TYPE_DEVICE, id: device }
+    }
+}
+
+/// Flags of physical memory.
 #[doc(alias = "hipMemAllocationProp::allocFlags")]
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
@@ -49,28 +57,42 @@ pub struct MemAllocationFlags {
     pub compression_type: c_uchar,
     /// Whether other hardware may reach it.
     pub gpu_direct_rdma_capable: c_uchar,
-    /// What it is for.
+    /// Its purpose.
     pub usage: c_ushort,
 }
 
-/// What physical memory is made like.
+/// The properties of physical memory.
 #[doc(alias = "hipMemAllocationProp")]
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct MemAllocationProp {
     /// [`MEM_ALLOCATION_TYPE_PINNED`].
     pub kind: c_int,
-    /// How it may leave the process: [`MEM_HANDLE_TYPE_NONE`] or [`MEM_HANDLE_TYPE_FILE_DESCRIPTOR`].
+    /// How it can be exported: [`MEM_HANDLE_TYPE_NONE`] or [`MEM_HANDLE_TYPE_FILE_DESCRIPTOR`].
     pub requested_handle_type: c_int,
     /// Where it lies.
     pub location: MemLocation,
-    /// Of no meaning here.
+    /// Unused on Linux.
     pub win32_handle_meta_data: *mut c_void,
     /// More properties.
     pub flags: MemAllocationFlags,
 }
 
-/// Who may touch a range.
+impl MemAllocationProp {
+    /// Memory of `device` that can be exported by these handles.
+    #[must_use]
+    pub const fn new(device: c_int, handles: c_int) -> Self {
+        Self {
+            kind: MEM_ALLOCATION_TYPE_PINNED,
+            requested_handle_type: handles,
+            location: MemLocation::device(device),
+            win32_handle_meta_data: ptr::null_mut(),
+            flags: MemAllocationFlags { compression_type: 0, gpu_direct_rdma_capable: 0, usage: 0 },
+        }
+    }
+}
+
+/// The right of one device to access a range.
 #[doc(alias = "hipMemAccessDesc")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
@@ -81,12 +103,20 @@ pub struct MemAccessDesc {
     pub flags: c_int,
 }
 
+impl MemAccessDesc {
+    /// A right of `device`.
+    #[must_use]
+    pub const fn new(device: c_int, flags: c_int) -> Self {
+        Self { location: MemLocation::device(device), flags }
+    }
+}
+
 /// An allocation's name in another process.
 #[doc(alias = "hipIpcMemHandle_t")]
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct IpcMemHandle {
-    /// Bytes that mean something to the driver alone.
+    /// Opaque bytes.
     pub reserved: [u8; 64],
 }
 
@@ -109,7 +139,7 @@ pub struct PointerAttribute {
     pub allocation_flags: c_uint,
 }
 
-/// Facts about a device: the named fields are those this crate reads, the gaps what lies between.
+/// Facts about a device; the gaps are fields that are not used here.
 #[doc(alias = "hipDeviceProp_t")]
 #[doc(alias = "hipDeviceProp_tR0600")]
 #[derive(Clone, Copy, Debug)]
@@ -186,10 +216,10 @@ impl DeviceProp {
     }
 }
 
-// A driver writes this many bytes, whatever the struct above says.
+// The driver writes this many bytes.
 const _: () = assert!(size_of::<DeviceProp>() == 1472);
 
-/// Declares constants together with the names that AMD's headers give them.
+/// Declares constants with their names in AMD's headers.
 macro_rules! constants {
     ($($(#[$doc:meta])* $name:ident: $type:ty = $value:literal, $c_name:literal;)*) => {
         $(
@@ -198,7 +228,7 @@ macro_rules! constants {
             pub const $name: $type = $value;
         )*
 
-        /// Every constant above under the name of AMD's headers, for comparing.
+        /// Every constant above with its name in AMD's headers.
         #[doc(hidden)]
         pub const CONSTANTS: &[(&str, i64)] = &[$(($c_name, $value),)*];
     };
@@ -209,9 +239,9 @@ constants! {
     MEM_ALLOCATION_TYPE_PINNED: c_int = 1, "hipMemAllocationTypePinned";
     /// A device.
     MEM_LOCATION_TYPE_DEVICE: c_int = 1, "hipMemLocationTypeDevice";
-    /// May not leave the process.
+    /// Cannot be exported.
     MEM_HANDLE_TYPE_NONE: c_int = 0, "hipMemHandleTypeNone";
-    /// May leave the process as a file descriptor.
+    /// Can be exported as a file descriptor.
     MEM_HANDLE_TYPE_FILE_DESCRIPTOR: c_int = 1, "hipMemHandleTypePosixFileDescriptor";
     /// The smallest legal granularity.
     MEM_GRANULARITY_MINIMUM: c_int = 0, "hipMemAllocationGranularityMinimum";
@@ -251,7 +281,7 @@ constants! {
     CAPTURE_MODE_GLOBAL: c_int = 0, "hipStreamCaptureModeGlobal";
     /// A capture that binds its own thread.
     CAPTURE_MODE_THREAD_LOCAL: c_int = 1, "hipStreamCaptureModeThreadLocal";
-    /// A capture that binds nobody.
+    /// A capture that binds no thread.
     CAPTURE_MODE_RELAXED: c_int = 2, "hipStreamCaptureModeRelaxed";
     /// Not capturing.
     CAPTURE_STATUS_NONE: c_int = 0, "hipStreamCaptureStatusNone";
@@ -277,14 +307,4 @@ constants! {
     HOST_REGISTER_MAPPED: c_uint = 2, "hipHostRegisterMapped";
     /// The one flag with which tokens are opened.
     IPC_LAZY_ENABLE_PEER_ACCESS: c_uint = 1, "hipIpcMemLazyEnablePeerAccess";
-    /// Ordinary, coarse-grained device memory.
-    DEVICE_MALLOC_DEFAULT: c_uint = 0, "hipDeviceMallocDefault";
-    /// Fine-grained device memory.
-    DEVICE_MALLOC_FINE_GRAINED: c_uint = 1, "hipDeviceMallocFinegrained";
-    /// Memory for signals.
-    DEVICE_MALLOC_SIGNAL: c_uint = 2, "hipMallocSignalMemory";
-    /// Uncached device memory.
-    DEVICE_MALLOC_UNCACHED: c_uint = 3, "hipDeviceMallocUncached";
-    /// Physically contiguous device memory.
-    DEVICE_MALLOC_CONTIGUOUS: c_uint = 4, "hipDeviceMallocContiguous";
 }

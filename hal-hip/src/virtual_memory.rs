@@ -1,124 +1,127 @@
-//! Addresses and physical memory apart.
+//! Virtual memory: addresses and physical memory are separate.
 //!
-//! Every mapping is whole, and the driver is asked about it exactly once for each thing that is done to it,
-//! with exactly its size; the ledger refuses everything else first.
+//! Every call to the driver names exactly one whole mapping; the ledger rejects everything else first.
 
 use std::ffi::{c_int, c_void};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
+use std::sync::Arc;
 
 use cachette_hal::{
     Access, Backing, DevicePtr, Error, ErrorKind, FabricHandle, Granularity, Ordinal, Reason, Result, Sharing, Version,
     VirtualMemory,
 };
 
-use crate::device::{HipDevice, address};
-use crate::ledger::{Mapping, Proof};
+use crate::context::Context;
+use crate::device::device_ptr;
+use crate::ledger::{Ledger, Mapping, Proof};
 use crate::limits;
-use crate::symbols::VirtualMemorySymbols;
+use crate::probe::{self, Property};
+use crate::symbols::VirtualMemoryCalls;
 use crate::types::{
-    MEM_ACCESS_NONE, MEM_ACCESS_READ, MEM_ACCESS_READ_WRITE, MEM_ALLOCATION_TYPE_PINNED,
-    MEM_HANDLE_TYPE_FILE_DESCRIPTOR, MEM_HANDLE_TYPE_NONE, MEM_LOCATION_TYPE_DEVICE, MemAccessDesc, MemAllocationFlags,
-    MemAllocationProp, MemLocation, Status,
+    MEM_ACCESS_NONE, MEM_ACCESS_READ, MEM_ACCESS_READ_WRITE, MEM_GRANULARITY_MINIMUM, MEM_GRANULARITY_RECOMMENDED,
+    MEM_HANDLE_TYPE_FILE_DESCRIPTOR as DESCRIPTOR, MEM_HANDLE_TYPE_NONE, MemAccessDesc, MemAllocationProp,
 };
 
 /// Since this version a descriptor is imported by value, before it by a pointer to it.
 const DESCRIPTOR_BY_VALUE: Version = Version::new(7, 1);
 
-/// What physical memory of a device is made like.
-pub(crate) const fn properties(device: c_int, handle_type: c_int) -> MemAllocationProp {
-    MemAllocationProp {
-        kind: MEM_ALLOCATION_TYPE_PINNED,
-        requested_handle_type: handle_type,
-        location: location(device),
-        win32_handle_meta_data: ptr::null_mut(),
-        flags: MemAllocationFlags { compression_type: 0, gpu_direct_rdma_capable: 0, usage: 0 },
+/// The minimum granularity: every backing holds a descriptor, and backings of 4 KiB would exhaust them.
+const FLOOR: u64 = 2 << 20;
+
+/// Virtual memory of one device.
+#[derive(Debug)]
+pub(crate) struct HipVirtualMemory {
+    context: Arc<Context>,
+    calls: VirtualMemoryCalls,
+    granularity: Granularity,
+    /// Whether memory that is mapped at two addresses is coherent, or why not.
+    aliases: Result<(), Reason>,
+}
+
+impl HipVirtualMemory {
+    /// Checks what the group needs, and reads the granularity; the device is current.
+    pub(crate) fn probe(context: &Arc<Context>, architecture: Option<&str>) -> Result<Self, Reason> {
+        let calls = context.symbols().virtual_memory?;
+        Property::VIRTUAL_MEMORY.need(context)?;
+        probe::check_virtual_memory(context.driver().info.emulated, architecture)?;
+        let failed = Reason::SelfTestFailed("hipMemGetAllocationGranularity did not answer");
+        let granularity = granularity(context, &calls).map_err(|_| failed)?;
+        limits::raise();
+        Ok(Self { context: Arc::clone(context), calls, granularity, aliases: probe::check_aliases(architecture) })
     }
-}
 
-const fn location(device: c_int) -> MemLocation {
-    MemLocation { kind: MEM_LOCATION_TYPE_DEVICE, id: device }
-}
-
-const fn invalid(call: &'static str) -> Error {
-    Error::new(ErrorKind::InvalidValue, call)
-}
-
-impl HipDevice {
-    fn vm_call(&self, call: &'static str, make: impl FnOnce(&VirtualMemorySymbols) -> Status) -> Result<()> {
-        self.call_in(&self.driver.symbols.virtual_memory, call, make)
+    fn ledger(&self) -> &Ledger {
+        &self.context.driver().ledger
     }
 
-    /// Refuses what is zero or no multiple of the granularity.
+    /// Rejects zero, and what is not a multiple of the granularity.
     fn check_granularity(&self, call: &'static str, value: u64) -> Result<()> {
-        if value == 0 || !value.is_multiple_of(self.granularity().minimum) {
+        if value == 0 || !value.is_multiple_of(self.granularity.minimum) {
             return Err(invalid(call));
         }
         Ok(())
     }
 
-    /// Reserves addresses, at the wished place or at none.
+    /// Reserves addresses, at `wish` unless that is zero.
     fn reserve_at(&self, bytes: u64, wish: u64) -> Result<DevicePtr> {
         let call = "hipMemAddressReserve";
-        let alignment = self.granularity().recommended;
-        let mut start = 0;
-        // SAFETY: the out-parameter outlives the call.
-        self.vm_call(call, |hip| unsafe { (hip.hipMemAddressReserve)(&raw mut start, bytes, alignment, wish, 0) })?;
-        let start = address(call, start)?;
-        self.driver.ledger.reserve(start.address(), bytes);
+        let alignment = self.granularity.recommended;
+        let mut at = 0;
+        let reserve = self.calls.hipMemAddressReserve;
+        // SAFETY: the driver writes one address.
+        self.context.call(call, || unsafe { reserve(&raw mut at, bytes, alignment, wish, 0) })?;
+        let start = device_ptr(call, at)?;
+        self.ledger().reserve(start.address(), bytes);
         if start.address().is_multiple_of(alignment) {
             return Ok(start);
         }
-        // SAFETY: 1. it was reserved just now, and nobody else knows of it.
+        // SAFETY: 1. it was reserved just now, and is not used elsewhere.
         unsafe { self.release(start, bytes) }?;
         Err(Error::new(ErrorKind::OutOfMemory, call))
     }
 
-    /// Rights in the driver's terms; a device that does not exist is refused here, for the driver might not.
+    /// The access rights in the driver's terms; a device that does not exist is rejected, because the driver may not.
     fn rights(&self, access: &[Access]) -> Result<Vec<MemAccessDesc>> {
         let call = "hipMemSetAccess";
-        let count = self.driver.count()?;
+        let count = self.context.driver().device_count()?;
         let right = |access: &Access| {
             let (Ordinal(ordinal), flags) = match *access {
-                Access::None(ordinal) => (ordinal, MEM_ACCESS_NONE),
-                Access::Read(ordinal) => (ordinal, MEM_ACCESS_READ),
-                Access::ReadWrite(ordinal) => (ordinal, MEM_ACCESS_READ_WRITE),
+                Access::None(on) => (on, MEM_ACCESS_NONE),
+                Access::Read(on) => (on, MEM_ACCESS_READ),
+                Access::ReadWrite(on) => (on, MEM_ACCESS_READ_WRITE),
                 _ => return Err(Error::new(ErrorKind::Unsupported, call)),
             };
-            let known = c_int::try_from(ordinal).ok().filter(|_| ordinal < count);
-            let device = known.ok_or(Error::new(ErrorKind::NoSuchDevice, call))?;
-            let location = location(device);
-            Ok(MemAccessDesc { location, flags })
+            let device = c_int::try_from(ordinal).ok().filter(|_| ordinal < count);
+            let device = device.ok_or(Error::new(ErrorKind::NoSuchDevice, call))?;
+            Ok(MemAccessDesc::new(device, flags))
         };
         access.iter().map(right).collect()
     }
 
-    /// Sets rights to exactly one mapping.
-    fn set_rights(&self, at: u64, bytes: u64, access: &[MemAccessDesc]) -> Result<()> {
-        // SAFETY: the list outlives the call. 2. That no work needs a right taken away is the promise of
-        // whoever sets access.
-        self.vm_call("hipMemSetAccess", |hip| unsafe {
-            (hip.hipMemSetAccess)(at, bytes, access.as_ptr(), access.len())
-        })
+    /// Sets the rights of exactly one mapping. No work needs a right that this removes.
+    fn set_rights(&self, at: u64, bytes: u64, rights: &[MemAccessDesc]) -> Result<()> {
+        let set = self.calls.hipMemSetAccess;
+        // SAFETY: the driver reads as many rights as there are. 2. The promise of the caller of `set_access`.
+        self.context.call("hipMemSetAccess", || unsafe { set(at, bytes, rights.as_ptr(), rights.len()) })
     }
 
-    /// Sets rights to one mapping, and notes what that says of it.
-    fn grant(&self, at: u64, mapping: &Mapping, access: &[MemAccessDesc]) -> Result<()> {
-        let ledger = &self.driver.ledger;
-        let granted = self.set_rights(at, mapping.bytes, access);
+    /// Sets the rights of one mapping, and notes what the result says about it.
+    fn grant(&self, at: u64, mapping: &Mapping, rights: &[MemAccessDesc]) -> Result<()> {
+        let granted = self.set_rights(at, mapping.bytes, rights);
         if granted.is_ok() {
-            ledger.granted(at, access);
+            self.ledger().granted(at, rights);
         } else if mapping.proof == Proof::Unproven {
-            // It may be another's right alone that was refused; then it is mapped, and nobody's yet.
+            // The driver may have refused the right of another device only. Then the memory is mapped, without rights.
             let own = self.own_right(MEM_ACCESS_READ_WRITE);
-            let nothing = [self.own_right(MEM_ACCESS_NONE)];
-            let mapped = access != [own] && self.set_rights(at, mapping.bytes, &[own]).is_ok();
-            if mapped && self.set_rights(at, mapping.bytes, &nothing).is_ok() {
-                ledger.granted(at, &nothing);
+            let none = [self.own_right(MEM_ACCESS_NONE)];
+            let mapped = rights != [own] && self.set_rights(at, mapping.bytes, &[own]).is_ok();
+            if mapped && self.set_rights(at, mapping.bytes, &none).is_ok() {
+                self.ledger().granted(at, &none);
             } else if mapped {
-                ledger.granted(at, &[own]);
+                self.ledger().granted(at, &[own]);
             } else {
-                ledger.refused(at);
+                self.ledger().refused(at);
             }
         }
         granted
@@ -126,39 +129,55 @@ impl HipDevice {
 
     /// A right of this device.
     fn own_right(&self, flags: c_int) -> MemAccessDesc {
-        MemAccessDesc { location: location(self.unit.device), flags }
+        MemAccessDesc::new(self.context.device(), flags)
     }
 
-    /// Whether something is really mapped.
+    /// Whether the driver has really mapped a range.
     ///
-    /// A mapping that never had rights set may have failed in silence, and must then not be unmapped.
+    /// A map whose rights were never set may have failed without an error, and must then not be unmapped.
     fn is_mapped(&self, at: u64, bytes: u64, proof: Proof) -> bool {
-        let own = self.own_right(MEM_ACCESS_READ_WRITE);
         match proof {
             Proof::Proven => true,
-            Proof::Unproven => self.set_rights(at, bytes, &[own]).is_ok(),
+            Proof::Unproven => self.set_rights(at, bytes, &[self.own_right(MEM_ACCESS_READ_WRITE)]).is_ok(),
             Proof::Refused | Proof::Busy => false,
         }
     }
 }
 
-/// Explains a failure to create a backing: without descriptors it reads as without memory.
+/// The coarser of the driver's granularities, and at least [`FLOOR`].
+fn granularity(context: &Context, calls: &VirtualMemoryCalls) -> Result<Granularity> {
+    let properties = MemAllocationProp::new(context.device(), MEM_HANDLE_TYPE_NONE);
+    let mut coarsest = FLOOR;
+    for which in [MEM_GRANULARITY_MINIMUM, MEM_GRANULARITY_RECOMMENDED] {
+        let mut bytes = 0;
+        // SAFETY: the driver reads the properties and writes one size.
+        let status = unsafe { (calls.hipMemGetAllocationGranularity)(&raw mut bytes, &raw const properties, which) };
+        context.check("hipMemGetAllocationGranularity", status)?;
+        coarsest = coarsest.max(bytes.next_power_of_two());
+    }
+    Ok(Granularity { minimum: coarsest, recommended: coarsest })
+}
+
+const fn invalid(call: &'static str) -> Error {
+    Error::new(ErrorKind::InvalidValue, call)
+}
+
+/// The error of a create: the driver reports a lack of descriptors as a lack of memory.
 fn explain(error: Error) -> Error {
     match error.status() {
-        Some(status) if error.kind() == ErrorKind::OutOfMemory && limits::is_exhausted() => {
-            Error::from_status(ErrorKind::Refused, error.call(), status)
+        Some(_) if error.kind() == ErrorKind::OutOfMemory && limits::is_exhausted() => {
+            error.with_kind(ErrorKind::Refused)
         }
         _ => error,
     }
 }
 
-impl VirtualMemory for HipDevice {
+impl VirtualMemory for HipVirtualMemory {
     fn granularity(&self) -> Granularity {
-        // Without the feature no size is a multiple of it.
-        self.unit.granularity.unwrap_or(Granularity { minimum: 1 << 63, recommended: 1 << 63 })
+        self.granularity
     }
 
-    /// Fabric handles are not used: HIP has none before 7.14, and nobody has proven those of 7.14.
+    /// Fabric handles are not used: HIP has none before 7.14, and those of 7.14 are untested.
     fn shares(&self, sharing: Sharing) -> Result<(), Reason> {
         match sharing {
             Sharing::Private | Sharing::FileDescriptor => Ok(()),
@@ -167,17 +186,17 @@ impl VirtualMemory for HipDevice {
     }
 
     fn aliases(&self) -> Result<(), Reason> {
-        crate::probe::aliases(self.facts().family())
+        self.aliases
     }
 
     fn frees_under_reservation(&self) -> Result<(), Reason> {
-        crate::probe::frees_under_reservation(self.driver.info.version)
+        probe::frees_under_reservation(self.context.driver().info.version)
     }
 
     fn reserve(&self, bytes: u64, wish: Option<DevicePtr>) -> Result<DevicePtr> {
         self.check_granularity("hipMemAddressReserve", bytes)?;
         match wish {
-            // Whether a place that is taken fails or gives another differs by version.
+            // If the range is taken, some versions fail and others reserve another range.
             Some(wish) => self.reserve_at(bytes, wish.address()).or_else(|_| self.reserve_at(bytes, 0)),
             None => self.reserve_at(bytes, 0),
         }
@@ -186,13 +205,13 @@ impl VirtualMemory for HipDevice {
     unsafe fn release(&self, start: DevicePtr, bytes: u64) -> Result<()> {
         let call = "hipMemAddressFree";
         let start = start.address();
-        if !self.driver.ledger.begin_release(start, bytes) {
+        if !self.ledger().begin_release(start, bytes) {
             return Err(invalid(call));
         }
-        // SAFETY: 1. the caller's promise, and the ledger agrees.
-        let released = self.vm_call(call, |hip| unsafe { (hip.hipMemAddressFree)(start, bytes) });
+        // SAFETY: 1. is the caller's promise, and the ledger agrees.
+        let released = self.context.call(call, || unsafe { (self.calls.hipMemAddressFree)(start, bytes) });
         if released.is_err() {
-            self.driver.ledger.reserve(start, bytes);
+            self.ledger().reserve(start, bytes);
         }
         released
     }
@@ -200,66 +219,65 @@ impl VirtualMemory for HipDevice {
     fn create_backing(&self, bytes: u64, sharing: Sharing) -> Result<Backing> {
         let call = "hipMemCreate";
         self.check_granularity(call, bytes)?;
-        let kind = match sharing {
+        let handles = match sharing {
             Sharing::Private => MEM_HANDLE_TYPE_NONE,
-            Sharing::FileDescriptor => MEM_HANDLE_TYPE_FILE_DESCRIPTOR,
+            Sharing::FileDescriptor => DESCRIPTOR,
             Sharing::Fabric => return Err(Error::new(ErrorKind::NoFabric, call)),
             _ => return Err(Error::new(ErrorKind::Unsupported, call)),
         };
-        let wanted = properties(self.unit.device, kind);
-        let mut handle = 0;
-        // SAFETY: both structures outlive the call.
-        let created =
-            self.vm_call(call, |hip| unsafe { (hip.hipMemCreate)(&raw mut handle, bytes, &raw const wanted, 0) });
+        let properties = MemAllocationProp::new(self.context.device(), handles);
+        let mut backing = 0;
+        let create = self.calls.hipMemCreate;
+        // SAFETY: the driver reads the properties and writes one handle.
+        let created = self.context.call(call, || unsafe { create(&raw mut backing, bytes, &raw const properties, 0) });
         created.map_err(explain)?;
-        Ok(Backing::from_raw(handle, bytes))
+        Ok(Backing::from_raw(backing, bytes))
     }
 
     unsafe fn destroy_backing(&self, backing: Backing) -> Result<()> {
-        // SAFETY: 1. the caller's promise.
-        self.vm_call("hipMemRelease", |hip| unsafe { (hip.hipMemRelease)(backing.raw()) })
+        // SAFETY: 1. is the caller's promise.
+        self.context.call("hipMemRelease", || unsafe { (self.calls.hipMemRelease)(backing.raw()) })
     }
 
     unsafe fn map(&self, at: DevicePtr, backing: &Backing) -> Result<()> {
         let call = "hipMemMap";
-        let (at, bytes) = (at.address(), backing.bytes());
+        let (at, bytes, handle) = (at.address(), backing.bytes(), backing.raw());
         self.check_granularity(call, at)?;
         self.check_granularity(call, bytes)?;
-        if !self.driver.ledger.begin_map(at, bytes) {
+        if !self.ledger().begin_map(at, bytes) {
             return Err(invalid(call));
         }
-        // SAFETY: 1. the caller's promise; the range is reserved and free.
-        let mapped = self.vm_call(call, |hip| unsafe { (hip.hipMemMap)(at, bytes, 0, backing.raw(), 0) });
-        self.driver.ledger.end_map(at, mapped.is_ok());
+        // SAFETY: 1. is the caller's promise; the range is reserved and free.
+        let mapped = self.context.call(call, || unsafe { (self.calls.hipMemMap)(at, bytes, 0, handle, 0) });
+        self.ledger().end_map(at, mapped.is_ok());
         mapped
     }
 
     unsafe fn unmap(&self, at: DevicePtr, bytes: u64) -> Result<()> {
         let call = "hipMemUnmap";
-        let ledger = &self.driver.ledger;
         let at = at.address();
-        let proof = ledger.begin_unmap(at, bytes).ok_or(invalid(call))?;
+        let proof = self.ledger().begin_unmap(at, bytes).ok_or(invalid(call))?;
         let unmapped = if self.is_mapped(at, bytes, proof) {
-            // SAFETY: 2. the caller's promise; exactly this range is one mapping.
-            self.vm_call(call, |hip| unsafe { (hip.hipMemUnmap)(at, bytes) })
+            // SAFETY: 2. is the caller's promise; exactly this range is one mapping.
+            self.context.call(call, || unsafe { (self.calls.hipMemUnmap)(at, bytes) })
         } else {
             Ok(())
         };
-        ledger.end_unmap(at, unmapped.err().map(|_| proof));
+        self.ledger().end_unmap(at, unmapped.err().map(|_| proof));
         unmapped
     }
 
     unsafe fn set_access(&self, at: DevicePtr, bytes: u64, access: &[Access]) -> Result<()> {
         let call = "hipMemSetAccess";
         let rights = self.rights(access)?;
-        let mappings = self.driver.ledger.mappings(at.address(), bytes);
+        let mappings = self.ledger().mappings(at.address(), bytes);
         let mappings = mappings.filter(|_| !rights.is_empty()).ok_or(invalid(call))?;
         for (done, (at, mapping)) in mappings.iter().enumerate() {
             let Err(error) = self.grant(*at, mapping, &rights) else {
                 continue;
             };
             for (at, mapping) in &mappings[..done] {
-                // What cannot be put back stays granted; the first failure is the one to tell.
+                // Rights that cannot be restored stay set; the first failure is returned.
                 let _ = self.grant(*at, mapping, &mapping.before(&rights));
             }
             return Err(error);
@@ -268,37 +286,33 @@ impl VirtualMemory for HipDevice {
     }
 
     unsafe fn export_backing(&self, backing: &Backing) -> Result<OwnedFd> {
-        let (handle, kind) = (backing.raw(), MEM_HANDLE_TYPE_FILE_DESCRIPTOR);
+        let call = "hipMemExportToShareableHandle";
         let mut descriptor: RawFd = -1;
-        let out = (&raw mut descriptor).cast::<c_void>();
-        // SAFETY: 1. the caller's promise; the out-parameter is an `int` that outlives the call.
-        self.vm_call("hipMemExportToShareableHandle", |hip| unsafe {
-            (hip.hipMemExportToShareableHandle)(out, handle, kind, 0)
-        })?;
-        // SAFETY: the driver has opened it for this call, so nobody else owns it.
+        let place = (&raw mut descriptor).cast::<c_void>();
+        let export = self.calls.hipMemExportToShareableHandle;
+        // SAFETY: 1. is the caller's promise; for this kind of handle the driver writes a descriptor.
+        self.context.call(call, || unsafe { export(place, backing.raw(), DESCRIPTOR, 0) })?;
+        // SAFETY: the driver has opened it for the caller alone.
         Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
     }
 
     fn import_backing(&self, fd: BorrowedFd<'_>, bytes: u64) -> Result<Backing> {
         let call = "hipMemImportFromShareableHandle";
         self.check_granularity(call, bytes)?;
-        // By value, descriptor 0 reads as null; a copy never has that number.
+        // By value, the driver reads descriptor 0 as a null pointer; a copy never has that number.
         let copy = fd.try_clone_to_owned();
         let copy = copy.map_err(|_| Error::new(ErrorKind::Refused, call))?;
         let mut descriptor: RawFd = copy.as_raw_fd();
-        let shareable = if self.driver.info.version >= DESCRIPTOR_BY_VALUE {
-            let number = usize::try_from(descriptor).map_err(|_| invalid(call))?;
-            ptr::without_provenance_mut(number)
+        let place = if self.context.driver().info.version >= DESCRIPTOR_BY_VALUE {
+            ptr::without_provenance_mut(usize::try_from(descriptor).map_err(|_| invalid(call))?)
         } else {
             (&raw mut descriptor).cast::<c_void>()
         };
-        let mut handle = 0;
-        // SAFETY: the out-parameter and the descriptor outlive the call, and the latter is passed as this
-        // version wants it.
-        self.vm_call(call, |hip| unsafe {
-            (hip.hipMemImportFromShareableHandle)(&raw mut handle, shareable, MEM_HANDLE_TYPE_FILE_DESCRIPTOR)
-        })?;
-        Ok(Backing::from_raw(handle, bytes))
+        let mut backing = 0;
+        let import = self.calls.hipMemImportFromShareableHandle;
+        // SAFETY: the descriptor is open, and is passed as this version requires; the driver writes one handle.
+        self.context.call(call, || unsafe { import(&raw mut backing, place, DESCRIPTOR) })?;
+        Ok(Backing::from_raw(backing, bytes))
     }
 
     unsafe fn export_fabric(&self, _: &Backing) -> Result<FabricHandle> {

@@ -17,7 +17,7 @@ const PRINTED: [(&str, &str); 4] = [
     ("7.2.4", include_str!("data/layout-7.2.4.txt")),
 ];
 
-/// The lines that this crate would print of its own types.
+/// The lines that the C program would print for the types of this crate.
 fn own_layouts() -> HashMap<String, String> {
     let mut lines = HashMap::new();
     macro_rules! layout {

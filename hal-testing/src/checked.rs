@@ -54,8 +54,8 @@ impl<D: Device> Checked<D> {
         Self { device, watch: Watch::new() }
     }
 
-    /// Calls `observer` for every misuse, on the thread that makes the wrong call, and for every leak when the device is
-    /// dropped or finished.
+    /// Calls `observer` for every misuse, on the thread that makes the wrong call. When the device is dropped or
+    /// finished, `observer` is called for every leak.
     #[must_use]
     pub fn on_misuse(mut self, observer: impl Fn(&Misuse) + Send + Sync + 'static) -> Self {
         self.watch.add_observer(Box::new(observer));

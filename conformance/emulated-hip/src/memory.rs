@@ -1,45 +1,28 @@
-//! Memory taken directly.
-
-use std::ffi::c_uint;
+//! Memory of `hipMalloc`.
 
 use cachette_hal::{Device, DevicePtr};
 use cachette_hal_hip::status::INVALID_VALUE;
-use cachette_hal_hip::types::{Address, Bytes, DEVICE_MALLOC_CONTIGUOUS, DEVICE_MALLOC_SIGNAL, Status};
+use cachette_hal_hip::types::{Address, Bytes, Status};
 
-use crate::abi::{Answer, Out, enter, status_of};
-use crate::machine::{Allocation, Kind, Machine};
+use crate::abi::{Out, enter, status_of};
+use crate::machine::{Allocation, Kind};
 
-/// Takes memory from the current device; none at all is null, and no failure.
-fn take(machine: &Machine, out: Out<Address>, bytes: Bytes) -> Answer {
-    if bytes == 0 {
-        out.write(0);
-        return Ok(());
-    }
-    let (position, device) = machine.current();
-    let address = device.allocate(bytes).map_err(status_of)?.address();
-    let allocation = Allocation { bytes, device: position, kind: Kind::Direct };
-    machine.state().allocations.insert(address, allocation);
-    out.write(address);
-    Ok(())
-}
-
+/// A size of zero gives null and success.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn hipMalloc(address: *mut Address, bytes: Bytes) -> Status {
     enter(|machine| {
         // SAFETY: the caller's pointer is null or valid.
-        take(machine, unsafe { Out::new(address) }?, bytes)
-    })
-}
-
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipExtMallocWithFlags(address: *mut Address, bytes: Bytes, flags: c_uint) -> Status {
-    enter(|machine| {
-        // SAFETY: the caller's pointer is null or valid.
         let out = unsafe { Out::new(address) }?;
-        if flags > DEVICE_MALLOC_CONTIGUOUS || (flags == DEVICE_MALLOC_SIGNAL && bytes != 8) {
-            return Err(INVALID_VALUE);
+        if bytes == 0 {
+            out.write(0);
+            return Ok(());
         }
-        take(machine, out, bytes)
+        let (position, device) = machine.current();
+        let address = device.allocate(bytes).map_err(status_of)?.address();
+        let allocation = Allocation { bytes, device: position, kind: Kind::Direct };
+        machine.state().allocations.insert(address, allocation);
+        out.write(address);
+        Ok(())
     })
 }
 

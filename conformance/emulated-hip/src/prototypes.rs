@@ -1,8 +1,8 @@
 //! Every function has the prototype that its caller was compiled with.
 
 use cachette_hal_hip::symbols::{
-    Age, CaptureSymbols, Core, HostCallsSymbols, HostMemorySymbols, IpcSymbols, PeerAccessSymbols,
-    StreamOrderedSymbols, TransferSymbols, VirtualMemorySymbols,
+    CaptureCalls, CoreCalls, HostCallCalls, HostMemoryCalls, IpcCalls, PeerAccessCalls, StreamOrderedCalls,
+    TransferCalls, VersionCalls, VirtualMemoryCalls,
 };
 
 use crate::{
@@ -22,51 +22,47 @@ macro_rules! same {
 }
 
 same! {
-    Age, device:
+    VersionCalls, device:
         hipRuntimeGetVersion;
-    Core, device:
+    CoreCalls, device:
         hipInit hipGetDeviceCount hipGetDevice hipSetDevice hipGetLastError
         hipGetDevicePropertiesR0600 hipDeviceGetAttribute hipMemGetInfo hipDeviceSynchronize;
-    Core, memory:
+    CoreCalls, memory:
         hipMalloc hipFree;
-    Core, streams:
+    CoreCalls, streams:
         hipStreamCreateWithFlags hipStreamDestroy hipStreamSynchronize hipStreamWaitEvent;
-    Core, events:
+    CoreCalls, events:
         hipEventCreateWithFlags hipEventDestroy hipEventRecord hipEventQuery;
-    VirtualMemorySymbols, virtual_memory:
+    VirtualMemoryCalls, virtual_memory:
         hipMemGetAllocationGranularity hipMemAddressReserve hipMemAddressFree hipMemCreate
         hipMemRelease;
-    VirtualMemorySymbols, mappings:
+    VirtualMemoryCalls, mappings:
         hipMemMap hipMemUnmap hipMemSetAccess;
-    VirtualMemorySymbols, descriptors:
+    VirtualMemoryCalls, descriptors:
         hipMemExportToShareableHandle hipMemImportFromShareableHandle;
-    StreamOrderedSymbols, stream_ordered:
+    StreamOrderedCalls, stream_ordered:
         hipMallocFromPoolAsync hipFreeAsync hipDeviceGetDefaultMemPool hipMemPoolTrimTo;
-    StreamOrderedSymbols, pointers:
+    StreamOrderedCalls, pointers:
         hipPointerGetAttributes;
-    HostMemorySymbols, host_memory:
+    HostMemoryCalls, host_memory:
         hipHostMalloc hipHostFree hipHostRegister hipHostUnregister hipHostGetDevicePointer;
-    IpcSymbols, ipc:
+    IpcCalls, ipc:
         hipIpcGetMemHandle hipIpcOpenMemHandle hipIpcCloseMemHandle;
-    IpcSymbols, pointers:
+    IpcCalls, pointers:
         hipMemGetAddressRange;
-    CaptureSymbols, capture:
+    CaptureCalls, capture:
         hipStreamBeginCapture hipStreamEndCapture hipGraphInstantiateWithFlags hipGraphDestroy
         hipGraphLaunch hipGraphExecDestroy hipThreadExchangeStreamCaptureMode;
-    CaptureSymbols, nodes:
+    CaptureCalls, nodes:
         hipStreamGetCaptureInfo_v2;
-    PeerAccessSymbols, peer_access:
+    PeerAccessCalls, peer_access:
         hipDeviceCanAccessPeer hipDeviceEnablePeerAccess hipDeviceDisablePeerAccess;
-    TransferSymbols, transfer:
+    TransferCalls, transfer:
         hipMemsetAsync hipMemcpyDtoDAsync hipMemcpyHtoDAsync hipMemcpyDtoHAsync;
-    HostCallsSymbols, host_calls:
+    HostCallCalls, host_calls:
         hipLaunchHostFunc;
 }
 
-const _: fn(&Core) = |table| {
-    let _ = table.hipExtMallocWithFlags().map(|found| [found, memory::hipExtMallocWithFlags]);
-};
-
-const _: fn(&CaptureSymbols) = |table| {
+const _: fn(&CaptureCalls) = |table| {
     let _ = table.hipGraphNodeGetDependencies().map(|found| [found, nodes::hipGraphNodeGetDependencies]);
 };

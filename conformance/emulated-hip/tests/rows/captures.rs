@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 use std::ptr;
 
-use cachette_hal_hip::symbols::CaptureSymbols;
+use cachette_hal_hip::symbols::CaptureCalls;
 use cachette_hal_hip::types::{Status, StreamHandle};
 
 use crate::calls::{destroy_event, event, query};
@@ -20,7 +20,7 @@ pub(crate) const ROWS: &[super::Row] = &[
     ("querying_a_captured_stream", query_in_capture),
 ];
 
-fn captures(hip: &Hip) -> &CaptureSymbols {
+fn captures(hip: &Hip) -> &CaptureCalls {
     hip.symbols.capture.as_ref().expect("it has every function")
 }
 

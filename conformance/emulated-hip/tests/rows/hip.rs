@@ -6,7 +6,7 @@ use std::ptr;
 use cachette_emulated_hip::{Personality, install};
 use cachette_hal::load::{Candidate, Library};
 use cachette_hal::symbol_table;
-use cachette_hal_hip::symbols::{Symbols, VirtualMemorySymbols};
+use cachette_hal_hip::symbols::{Symbols, VirtualMemoryCalls};
 use cachette_hal_hip::types::{
     Address, BackingHandle, EventHandle, MemAccessDesc, MemAllocationFlags, MemAllocationProp, MemLocation, Status,
     StreamHandle,
@@ -53,7 +53,7 @@ impl Hip {
         versions[self.personality as usize]
     }
 
-    pub(crate) fn vm(&self) -> &VirtualMemorySymbols {
+    pub(crate) fn vm(&self) -> &VirtualMemoryCalls {
         self.symbols.virtual_memory.as_ref().expect("it has every function")
     }
 
