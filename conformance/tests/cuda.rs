@@ -1,6 +1,8 @@
 //! The suite against CUDA: NVIDIA's driver where it shows a device, else the emulated one.
 
+#[path = "shared/emulated.rs"]
 mod emulated;
+#[path = "shared/substitute.rs"]
 mod substitute;
 
 use std::process::ExitCode;

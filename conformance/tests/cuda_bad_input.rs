@@ -2,6 +2,7 @@
 //!
 //! The emulated driver reads its environment once, so every case is a child process of this program.
 
+#[path = "shared/emulated.rs"]
 mod emulated;
 
 use std::env;

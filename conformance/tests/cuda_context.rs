@@ -1,6 +1,8 @@
 //! Calls leave the caller's current context as they found it.
 
+#[path = "shared/emulated.rs"]
 mod emulated;
+#[path = "shared/substitute.rs"]
 mod substitute;
 
 use std::ffi::{c_int, c_uint, c_void};

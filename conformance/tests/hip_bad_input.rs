@@ -2,7 +2,9 @@
 //!
 //! The emulated library reads its environment once, so every case is a child process of this program.
 
+#[path = "shared/emulated.rs"]
 mod emulated;
+#[path = "shared/hip_child.rs"]
 mod hip_child;
 
 use std::env;

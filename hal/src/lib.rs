@@ -86,5 +86,8 @@ pub use stream_ordered::StreamOrdered;
 pub use transfer::Transfer;
 pub use virtual_memory::{Access, FabricHandle, Granularity, Sharing, VirtualMemory};
 
+#[cfg(not(target_os = "linux"))]
+compile_error!("Cachette supports Linux only");
+
 // Device addresses and sizes are 64 bits wide, and so is everything that counts them.
 const _: () = assert!(usize::BITS == 64, "Cachette needs a 64-bit target");

@@ -42,8 +42,8 @@ use libloading::os::unix;
 
 use crate::{LoadError, Tried};
 
-/// Asks `dlopen` for what is loaded already, and for nothing else.
-const RTLD_NOLOAD: c_int = if cfg!(target_os = "macos") { 0x10 } else { 0x4 };
+/// Makes `dlopen` find a library that is loaded already, and load none.
+const RTLD_NOLOAD: c_int = 0x4;
 
 /// Where a library may be found.
 #[derive(Clone, Debug, PartialEq, Eq)]
