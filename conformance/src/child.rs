@@ -101,7 +101,7 @@ impl Subject {
     }
 }
 
-/// Waits for the child, but not for ever.
+/// Waits for the child, up to a limit.
 fn finish(mut child: Child) -> Verdict<(ExitStatus, String)> {
     let deadline = Instant::now() + LIMIT;
     let status = loop {

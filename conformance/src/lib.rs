@@ -10,9 +10,9 @@
 //! | see what is promised | [`cases`] |
 //! | record a promise that a driver is known to break | [`DEVIATIONS`] |
 //!
-//! Cases rely on the contract of [`cachette_hal`] alone. They run no kernels: content moves by fills and
-//! copies, and a stream is held by a host function. Each runs on a thread of its own under a watchdog, and
-//! owns all that it takes, so that one that fails neither hangs nor leaks.
+//! Cases rely only on the contract of [`cachette_hal`]. They run no kernels: fills and copies move the content, and a
+//! host function holds a stream. Each case runs on a separate thread under a watchdog, and owns all its resources, so
+//! that a failed case neither hangs the suite nor leaks.
 
 mod case;
 mod cases;

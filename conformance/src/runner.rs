@@ -133,12 +133,12 @@ impl Bench {
     }
 }
 
-/// Runs a case on a thread of its own and gives it up after `limit`.
+/// Runs a case on a separate thread and abandons it after `limit`.
 fn watch(fixture: Arc<dyn Fixture>, ordinal: Ordinal, case: Case, limit: Duration) -> Outcome {
     let (send, receive) = mpsc::sync_channel(1);
     let spawned = thread::Builder::new().name(case.name.to_owned()).spawn(move || {
         let verdict = catch_unwind(AssertUnwindSafe(|| (case.run)(&Subject::open(fixture, ordinal)?)));
-        // Nobody listens any more where the case was given up.
+        // The receiver is gone if the case was abandoned.
         let _ = send.send(verdict);
     });
     if let Err(error) = spawned {

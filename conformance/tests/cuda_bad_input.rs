@@ -125,7 +125,7 @@ fn alias() -> Said {
     let Err(refused) = (unsafe { memory.map(second, &backing) }) else {
         return Ok("mapped".into());
     };
-    // SAFETY: 2. nobody uses the memory.
+    // SAFETY: 2. no work uses the memory.
     unsafe { memory.unmap(first, bytes) }?;
     // SAFETY: 1. the backing is live.
     unsafe { memory.map(second, &backing) }?;

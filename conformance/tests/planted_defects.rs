@@ -8,7 +8,7 @@ use cachette_conformance::{Fixture, Joined, Options, Report, child, run};
 use cachette_hal_host::{Defect, HostBackend, HostConfig};
 use libtest_mimic::{Arguments, Failed, Trial};
 
-/// A liar may leave a case waiting for ever; on a sound device none takes a tenth of this.
+/// A defect may leave a case waiting forever; on a correct device no case takes a tenth of this.
 const LIMIT: Duration = Duration::from_secs(4);
 /// How often a case that missed its defect runs again. A case gives a wrong call a fixed time to show; on a busy machine
 /// it may show later.

@@ -1,4 +1,4 @@
-//! The backend: makes the devices, and stops them when nobody holds any.
+//! The backend: creates the devices, and stops them when the last reference is dropped.
 
 use std::sync::Arc;
 

@@ -118,7 +118,7 @@ defects! {
     ExportsFabricUnasked,
     /// What a fabric handle names is imported as other memory.
     FabricIsOtherMemory,
-    /// A fabric handle that nobody made is imported as fresh memory.
+    /// A forged fabric handle is imported as new memory.
     FabricImportsAnything,
     /// Reserving, making, mapping and giving back wait for the whole device.
     VirtualMemoryWaits,

@@ -125,7 +125,7 @@ impl Machine {
 
     /// Blocks the host until `done`; stepped, runs steps until then.
     ///
-    /// Stepped, it fails where nothing can run any more: nobody but the caller could change that.
+    /// In stepped mode it fails if no work can run: only the caller could change that.
     fn block_until(&self, call: Call, done: impl Fn(&State) -> bool) -> Result<()> {
         let mut state = self.state();
         if state.random.is_none() {

@@ -44,7 +44,7 @@ fn mark(page: Region) -> Option<Region> {
     let bytes = host_len(page_bytes());
     // SAFETY: the page is whole, mapped, and nothing is in it yet.
     unsafe { madvise(address, bytes, Advice::LinuxWipeOnFork) }.ok()?;
-    // Relaxed: whoever gets the guard gets it after this.
+    // Relaxed: a thread gets the guard only after this.
     cell(&page).store(HERE, Ordering::Relaxed);
     Some(page)
 }

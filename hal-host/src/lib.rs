@@ -28,7 +28,7 @@
 //! # What it decides where drivers differ
 //!
 //! * `free` and `free_pinned` wait until the whole device is idle, as most drivers do.
-//! * Work behind a fault is dropped, but its events are reached, so that nobody waits for ever.
+//! * Work after a fault is dropped, but its events complete, so that no thread waits forever.
 //! * In stepped mode a call that blocks takes the steps it needs. Where no step is left to take it fails
 //!   with [`ErrorKind::Other`](cachette_hal::ErrorKind::Other) instead of hanging.
 //! * In a forked child every call fails with [`ErrorKind::DeviceLost`](cachette_hal::ErrorKind::DeviceLost).

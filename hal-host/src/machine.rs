@@ -90,7 +90,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Whether this is a forked child, in which no worker thread runs and a lock may be held for ever.
+    /// Whether this is a forked child, in which no worker thread runs and a lock may stay held forever.
     pub(crate) fn is_child(&self) -> bool {
         self.forks.is_child()
     }

@@ -116,7 +116,7 @@ impl Writes {
     }
 }
 
-/// Addresses of this process that nobody else uses, unmapped when dropped.
+/// Addresses of this process that are used only here, unmapped when dropped.
 #[derive(Debug)]
 pub(crate) struct Region {
     start: u64,
@@ -163,7 +163,7 @@ impl Region {
         let address = self.inside(at, bytes)?;
         let rights = ProtFlags::READ | ProtFlags::WRITE;
         let flags = writes.flags() | MapFlags::FIXED | MapFlags::NORESERVE;
-        // SAFETY: what is replaced lies inside this region, which nobody else uses.
+        // SAFETY: what is replaced lies inside this region, which is used only here.
         unsafe { mmap(address, host_len(bytes), rights, flags, &memory.descriptor, 0) }?;
         Ok(())
     }
@@ -181,7 +181,7 @@ impl Region {
     fn replace(&self, at: u64, bytes: u64, rights: ProtFlags) -> Result<(), Errno> {
         let address = self.inside(at, bytes)?;
         let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;
-        // SAFETY: what is replaced lies inside this region, which nobody else uses.
+        // SAFETY: what is replaced lies inside this region, which is used only here.
         unsafe { mmap_anonymous(address, host_len(bytes), rights, flags) }?;
         Ok(())
     }

@@ -26,7 +26,7 @@ enum HeldState {
     Live,
     /// It was freed, but the stream has not got there.
     Freeing { stream: StreamKey, ticket: u64 },
-    /// Nobody has it.
+    /// It is free.
     Idle,
 }
 

@@ -94,7 +94,7 @@ impl HostDevice {
         }
     }
 
-    /// Gives memory a handle that whoever exported it pays for.
+    /// Creates a handle for memory that the exporter's device accounts for.
     fn enter_foreign(&self, memory: Memory, bytes: u64, sharing: Sharing) -> Backing {
         self.enter_backing(BackingMemory::new(bytes, sharing, Some(memory), None))
     }

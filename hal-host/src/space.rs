@@ -42,7 +42,7 @@ pub(crate) enum Kind {
     Pooled {
         /// What holds the memory.
         extent: Extent,
-        /// Whether nobody may touch it.
+        /// Whether no device may access it.
         idle: bool,
     },
     /// Backing, mapped.

@@ -1,4 +1,4 @@
-//! What the bytes mean by which another process is told of memory.
+//! The bytes of tokens and fabric handles, which name memory in another process.
 
 use std::ffi::CStr;
 
@@ -10,7 +10,7 @@ use crate::mapping::Memory;
 
 const VERSION: u32 = 1;
 
-/// What is told of.
+/// What a token names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Named {
     /// An allocation, by an inter-process token.
@@ -122,7 +122,7 @@ impl TokenKey {
         let path = format!("/proc/{}/fd/{}", self.process.pid, self.descriptor);
         let flags = OFlags::RDWR | OFlags::CLOEXEC;
         let descriptor = rustix::fs::open(path, flags, Mode::empty()).ok()?;
-        // The descriptor is open: from here on nobody can take its number for another file.
+        // The descriptor is open: from here on its number cannot be reused for another file.
         let memory = Memory::adopt(descriptor, named.file(), self.memory_bytes)?;
         let same = memory.inode() == self.inode && Process::find(self.process.pid) == Some(self.process);
         same.then_some(memory)

@@ -10,13 +10,13 @@ use crate::{AnyDevice, Ordinal, Result, Vendor, Version};
 pub struct BackendInfo {
     /// The name by which users choose it: `host`, `cuda`, `hip`.
     pub name: &'static str,
-    /// Whose devices it drives.
+    /// The vendor of its devices.
     pub vendor: Vendor,
     /// The driver's version.
     pub version: Version,
-    /// The library it was loaded from, or what stands in for one.
+    /// The library that was loaded, or a text in its place.
     pub library: String,
-    /// Whether the library imitates the vendor's. Results from it are never the vendor's.
+    /// Whether the library emulates the vendor's. Its results say nothing about the vendor's.
     pub emulated: bool,
 }
 
@@ -30,9 +30,8 @@ impl BackendInfo {
 
 /// A vendor's driver, loaded.
 ///
-/// Each backend has its own way to come into being (a library to search, a configuration), so that
-/// is not part of the trait. A backend also opens its own device type by an inherent method, for
-/// callers that want static dispatch.
+/// Each backend has its constructor (a library to search, a configuration), which is not part of the trait. A backend
+/// also has an inherent method that opens its device type, for static dispatch.
 pub trait Backend: Debug + Send + Sync {
     /// Facts; no driver call.
     fn info(&self) -> &BackendInfo;
@@ -42,8 +41,8 @@ pub trait Backend: Debug + Send + Sync {
 
     /// Opens one device; [`ErrorKind::NoSuchDevice`](crate::ErrorKind::NoSuchDevice) if there is none.
     ///
-    /// Opening a device twice gives two objects for one device: memory, streams and events of one are
-    /// valid with the other.
+    /// Opening a device twice gives two objects for one device: memory, streams and events of one are valid with the
+    /// other.
     fn open(&self, ordinal: Ordinal) -> Result<AnyDevice>;
 }
 

@@ -23,36 +23,36 @@ pub enum CaptureStatus {
 
 /// A piece of work in the graph that a capture is recording.
 ///
-/// Its number is the driver's own, and another capture may use it again once this one is over.
+/// Its number is the driver's; another capture may reuse it after this one ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(transparent)]
 pub struct CaptureNode(usize);
 
 impl CaptureNode {
-    /// Wraps the driver's own handle.
+    /// Wraps the driver's handle.
     #[must_use]
     pub const fn from_raw(raw: usize) -> Self {
         Self(raw)
     }
 
-    /// The driver's own handle.
+    /// The driver's handle.
     #[must_use]
     pub const fn raw(self) -> usize {
         self.0
     }
 }
 
-/// Which calls a capture forbids, and to whom.
+/// The threads to which a capture forbids calls.
 ///
-/// Forbidden are calls that could wait for the device or allocate from the driver. One that is made
-/// fails with [`ErrorKind::CaptureForbids`](crate::ErrorKind::CaptureForbids) and breaks the capture.
+/// It forbids calls that could wait for the device or allocate from the driver. Such a call fails with
+/// [`ErrorKind::CaptureForbids`](crate::ErrorKind::CaptureForbids) and breaks the capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CaptureMode {
     /// To every thread that is itself in this mode.
     Global,
     /// To the thread that began the capture.
     ThreadLocal,
-    /// To nobody; a thread in this mode is bound by no capture.
+    /// To no thread; a thread in this mode is not bound by any capture.
     Relaxed,
 }
 
@@ -69,29 +69,29 @@ pub trait Capture: Debug + Send + Sync {
 
     /// Appends the stream's frontier: the nodes that the work captured next in it will directly depend on.
     ///
-    /// The status is that of [`capture_status`](Self::capture_status), and a stream that is not in a whole capture
-    /// has no frontier. Legal during capture, which it leaves as it is. The order means nothing, and a node may be
-    /// named twice. After an error nothing has been appended.
+    /// Returns the same status as [`capture_status`](Self::capture_status). A stream without an active capture has no
+    /// frontier. Legal during capture, which it does not change. The order is arbitrary, and a node may appear twice.
+    /// Appends nothing on failure.
     ///
-    /// A driver may lack this call and [`dependencies`](Self::dependencies) and have all others of the group. It
-    /// then answers [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported), as it does for a graph that it
-    /// cannot describe.
+    /// A driver may lack this call and [`dependencies`](Self::dependencies) and have all others of the group. Then they
+    /// fail with [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported), as for a graph that the driver cannot
+    /// describe.
     ///
     /// # Safety
     ///
-    /// Promise 1, and no other thread queues work in the stream or ends its capture during the call: drivers show
-    /// a list of their own, which such a call changes.
+    /// Promise 1, and no other thread queues work in the stream or ends its capture during the call: the driver returns
+    /// its internal list, which such a call changes.
     #[doc(alias = "cuStreamGetCaptureInfo_v2")]
     #[doc(alias = "hipStreamGetCaptureInfo_v2")]
     unsafe fn frontier(&self, stream: StreamRef, nodes: &mut Vec<CaptureNode>) -> Result<CaptureStatus>;
 
-    /// Appends the nodes that a node directly depends on: those that have finished when it begins.
+    /// Appends the nodes that a node directly depends on.
     ///
-    /// As [`frontier`](Self::frontier) in everything else. Of a broken capture it may fail.
+    /// Otherwise like [`frontier`](Self::frontier). It may fail for a broken capture.
     ///
     /// # Safety
     ///
-    /// Promise 1: the node's capture has not been ended, and is not during the call.
+    /// Promise 1: the node's capture does not end before or during the call.
     #[doc(alias = "cuGraphNodeGetDependencies")]
     #[doc(alias = "hipGraphNodeGetDependencies")]
     unsafe fn dependencies(&self, node: CaptureNode, nodes: &mut Vec<CaptureNode>) -> Result<()>;
@@ -107,11 +107,10 @@ pub trait Capture: Debug + Send + Sync {
     #[doc(alias = "hipStreamBeginCapture")]
     unsafe fn begin_capture(&self, stream: StreamRef, mode: CaptureMode) -> Result<()>;
 
-    /// Ends the capture that was begun on this stream and makes its graph ready to launch.
+    /// Ends the capture that began on this stream and makes its graph ready to launch.
     ///
-    /// The capture is over even where this fails:
-    /// [`ErrorKind::CaptureBroken`](crate::ErrorKind::CaptureBroken) if it was broken, or a joined stream was
-    /// not joined back by an event.
+    /// The capture ends even if this fails. [`ErrorKind::CaptureBroken`](crate::ErrorKind::CaptureBroken) if it was
+    /// broken, or a joined stream was not joined back by an event.
     ///
     /// # Safety
     ///
@@ -120,16 +119,16 @@ pub trait Capture: Debug + Send + Sync {
     #[doc(alias = "hipStreamEndCapture")]
     unsafe fn end_capture(&self, stream: StreamRef) -> Result<Graph>;
 
-    /// Queues everything the graph recorded, as one piece of work of the stream.
+    /// Queues the graph as one piece of work of the stream.
     ///
     /// # Safety
     ///
-    /// Promise 1 for the graph and the stream, promises 3 and 4 for all that was recorded.
+    /// Promise 1 for the graph and the stream, promises 3 and 4 for all recorded work.
     #[doc(alias = "cuGraphLaunch")]
     #[doc(alias = "hipGraphLaunch")]
     unsafe fn launch(&self, graph: &Graph, stream: StreamRef) -> Result<()>;
 
-    /// Destroys a graph; launches already queued still run to their end.
+    /// Destroys a graph; launches already queued still complete.
     ///
     /// # Safety
     ///
@@ -138,8 +137,8 @@ pub trait Capture: Debug + Send + Sync {
     #[doc(alias = "hipGraphExecDestroy")]
     unsafe fn destroy_graph(&self, graph: Graph) -> Result<()>;
 
-    /// Puts the calling thread into `mode` and returns the mode it was in; threads begin in
-    /// [`CaptureMode::Global`]. [`owned::RelaxedCapture`](crate::owned::RelaxedCapture) puts it back.
+    /// Sets the calling thread's mode and returns the previous one; threads begin in [`CaptureMode::Global`].
+    /// [`owned::RelaxedCapture`](crate::owned::RelaxedCapture) restores it.
     #[doc(alias = "cuThreadExchangeStreamCaptureMode")]
     #[doc(alias = "hipThreadExchangeStreamCaptureMode")]
     fn exchange_capture_mode(&self, mode: CaptureMode) -> Result<CaptureMode>;

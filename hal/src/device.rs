@@ -1,4 +1,4 @@
-//! One device: memory, streams, events, and the way to everything optional.
+//! One device: memory, streams, events, and accessors of the optional groups.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ pub type AnyDevice = Arc<dyn Device>;
 
 /// One device.
 ///
-/// The crate's head states the safety contract and what every call keeps.
+/// The crate's documentation states the safety contract and the guarantees of every call.
 pub trait Device: Debug + Send + Sync {
     /// Facts; no driver call.
     fn info(&self) -> &DeviceInfo;
@@ -23,14 +23,14 @@ pub trait Device: Debug + Send + Sync {
     #[doc(alias = "hipMemGetInfo")]
     fn memory_info(&self) -> Result<MemoryInfo>;
 
-    /// Takes memory from the driver; may wait for the whole device.
+    /// Allocates memory; may wait for the whole device.
     ///
     /// The address is a multiple of [`DeviceInfo::base_alignment`], and the range overlaps no live one.
     #[doc(alias = "cuMemAlloc_v2")]
     #[doc(alias = "hipMalloc")]
     fn allocate(&self, bytes: u64) -> Result<DevicePtr>;
 
-    /// Gives memory back; may wait for the whole device.
+    /// Frees memory; may wait for the whole device.
     ///
     /// # Safety
     ///
@@ -39,12 +39,12 @@ pub trait Device: Debug + Send + Sync {
     #[doc(alias = "hipFree")]
     unsafe fn free(&self, ptr: DevicePtr) -> Result<()>;
 
-    /// Makes a stream that does not wait for the default one.
+    /// Creates a stream that does not wait for the default one.
     #[doc(alias = "cuStreamCreate")]
     #[doc(alias = "hipStreamCreateWithFlags")]
     fn create_stream(&self) -> Result<Stream>;
 
-    /// Destroys a stream; work already queued in it still runs to its end, and the call may wait for it.
+    /// Destroys a stream. Work already queued in it still completes, and the call may wait for it.
     ///
     /// # Safety
     ///
@@ -67,12 +67,12 @@ pub trait Device: Debug + Send + Sync {
     #[doc(alias = "hipDeviceSynchronize")]
     fn synchronize_device(&self) -> Result<()>;
 
-    /// Makes an event without timing. Until it is recorded it counts as passed.
+    /// Creates an event without timing. Until it is recorded it counts as done.
     #[doc(alias = "cuEventCreate")]
     #[doc(alias = "hipEventCreateWithFlags")]
     fn create_event(&self) -> Result<Event>;
 
-    /// Destroys an event. Streams that were told to wait for it still wait for what was recorded.
+    /// Destroys an event. Streams that wait for it still wait for its last record.
     ///
     /// # Safety
     ///
@@ -81,7 +81,7 @@ pub trait Device: Debug + Send + Sync {
     #[doc(alias = "hipEventDestroy")]
     unsafe fn destroy_event(&self, event: Event) -> Result<()>;
 
-    /// Marks the present end of the stream; a later record replaces an earlier one.
+    /// Records the current end of the stream; a later record replaces an earlier one.
     ///
     /// # Safety
     ///
@@ -90,7 +90,7 @@ pub trait Device: Debug + Send + Sync {
     #[doc(alias = "hipEventRecord")]
     unsafe fn record(&self, event: &Event, stream: StreamRef) -> Result<()>;
 
-    /// Asks, without blocking, whether the work before the last record has finished.
+    /// Whether the work before the last record has finished; does not block.
     ///
     /// # Safety
     ///
@@ -107,7 +107,7 @@ pub trait Device: Debug + Send + Sync {
     #[doc(alias = "cuEventSynchronize")]
     unsafe fn wait(&self, event: &Event) -> Result<()>;
 
-    /// Makes later work in `stream` wait for what `event` marks now; later records do not matter.
+    /// Makes later work in `stream` wait for the last record of `event`; later records do not matter.
     ///
     /// # Safety
     ///
@@ -116,12 +116,12 @@ pub trait Device: Debug + Send + Sync {
     #[doc(alias = "hipStreamWaitEvent")]
     unsafe fn stream_wait(&self, stream: StreamRef, event: &Event) -> Result<()>;
 
-    /// Addresses and physical memory apart.
+    /// Virtual memory: addresses and physical memory are separate.
     fn virtual_memory(&self) -> Result<&dyn VirtualMemory, Missing> {
         Err(Missing::unimplemented(Feature::VirtualMemory))
     }
 
-    /// The vendor's own stream-ordered pool.
+    /// The vendor's stream-ordered pool.
     fn stream_ordered(&self) -> Result<&dyn StreamOrdered, Missing> {
         Err(Missing::unimplemented(Feature::StreamOrdered))
     }
@@ -131,7 +131,7 @@ pub trait Device: Debug + Send + Sync {
         Err(Missing::unimplemented(Feature::HostMemory))
     }
 
-    /// Memory named by a token in another process.
+    /// Memory shared with another process by a token.
     fn ipc(&self) -> Result<&dyn Ipc, Missing> {
         Err(Missing::unimplemented(Feature::Ipc))
     }
@@ -141,7 +141,7 @@ pub trait Device: Debug + Send + Sync {
         Err(Missing::unimplemented(Feature::Capture))
     }
 
-    /// One device reaching another's memory.
+    /// Access to another device's memory.
     fn peer_access(&self) -> Result<&dyn PeerAccess, Missing> {
         Err(Missing::unimplemented(Feature::PeerAccess))
     }
@@ -156,7 +156,7 @@ pub trait Device: Debug + Send + Sync {
         Err(Missing::unimplemented(Feature::HostCalls))
     }
 
-    /// Why `feature` is absent; `None` if it is there.
+    /// Why `feature` is absent; `None` if it is present.
     fn missing(&self, feature: Feature) -> Option<Missing> {
         match feature {
             Feature::VirtualMemory => self.virtual_memory().err(),
@@ -171,7 +171,7 @@ pub trait Device: Debug + Send + Sync {
     }
 }
 
-/// Implements [`Device`] for a pointer by passing every call to what it points at.
+/// Implements [`Device`] for a pointer by forwarding every call.
 macro_rules! pass_through {
     ($pointer:ty) => {
         impl<D: Device + ?Sized> Device for $pointer {
@@ -253,7 +253,7 @@ macro_rules! pass_through {
     };
 }
 
-// So that generic code takes `AnyDevice`, and an owner can borrow its device.
+// Generic code can take `AnyDevice`, and an owner can borrow its device.
 pass_through!(Arc<D>);
 pass_through!(&D);
 

@@ -1,4 +1,4 @@
-//! Failures of driver calls, in terms an allocator can act on.
+//! Failures of driver calls, by what an allocator can do about them.
 
 use std::fmt;
 
@@ -21,17 +21,17 @@ pub enum ErrorKind {
     CaptureForbids,
     /// The stream's capture was broken by an earlier call and gave no graph.
     CaptureBroken,
-    /// The vendor, driver or device lacks what was asked for.
+    /// The vendor, driver or device does not support the request.
     Unsupported,
     /// There is no fabric, or this process has no right to it.
     NoFabric,
     /// The operating system refused: descriptors, permissions or limits of the process.
     Refused,
-    /// Work on the device touched memory that it may not touch.
+    /// Work on the device accessed memory without the right to.
     Fault,
-    /// The device or its context is gone; nothing on it works any more.
+    /// The device or its context is gone; every later call fails.
     DeviceLost,
-    /// The process is leaving and the driver is already shut down.
+    /// The process is exiting and the driver has shut down.
     ShuttingDown,
     /// A status this crate has no name for.
     Other,
@@ -69,7 +69,7 @@ impl ErrorKind {
         }
     }
 
-    /// Whether no work runs on the device any more after this.
+    /// Whether no work runs on the device after this.
     #[must_use]
     pub const fn stops_work(self) -> bool {
         matches!(self, Self::Fault | Self::DeviceLost | Self::ShuttingDown)

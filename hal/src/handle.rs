@@ -28,7 +28,7 @@ impl DevicePtr {
     ///
     /// # Panics
     ///
-    /// If the sum leaves the address space, which no range of real memory does.
+    /// If the sum exceeds the address space, which does not happen inside real memory.
     #[must_use]
     pub const fn add(self, bytes: u64) -> Self {
         match self.0.checked_add(bytes) {
@@ -50,19 +50,19 @@ impl fmt::Display for DevicePtr {
     }
 }
 
-/// A stream that someone else keeps alive.
+/// A borrowed stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(transparent)]
 pub struct StreamRef(usize);
 
 impl StreamRef {
-    /// The driver's default stream; it always exists, and streams made by
+    /// The driver's default stream; it always exists, and streams created by
     /// [`Device::create_stream`](crate::Device::create_stream) do not wait for it.
     pub const DEFAULT: Self = Self(0);
 
-    /// Wraps a vendor's own stream handle.
+    /// Wraps a vendor's stream handle.
     ///
-    /// Making one is safe; *using* one that is not live breaks promise 1 of the crate.
+    /// This is safe; *using* a stream that is not live breaks promise 1 of the crate.
     #[must_use]
     pub const fn from_raw(raw: usize) -> Self {
         Self(raw)
@@ -75,7 +75,7 @@ impl StreamRef {
     }
 }
 
-/// Declares an owning handle: a number that must be given back to the device that made it.
+/// Declares an owning handle: a number that must be returned to the device that created it.
 macro_rules! handle {
     ($(#[$doc:meta])* $name:ident, $lost:literal) => {
         $(#[$doc])*
@@ -100,17 +100,17 @@ macro_rules! handle {
 }
 
 handle!(
-    /// A stream made by [`Device::create_stream`](crate::Device::create_stream).
+    /// A stream created by [`Device::create_stream`](crate::Device::create_stream).
     Stream,
     "a stream that is dropped is leaked"
 );
 handle!(
-    /// An event made by [`Device::create_event`](crate::Device::create_event).
+    /// An event created by [`Device::create_event`](crate::Device::create_event).
     Event,
     "an event that is dropped is leaked"
 );
 handle!(
-    /// A graph, ready to launch, made by [`Capture::end_capture`](crate::Capture::end_capture).
+    /// A graph, ready to launch, created by [`Capture::end_capture`](crate::Capture::end_capture).
     Graph,
     "a graph that is dropped is leaked"
 );
@@ -123,10 +123,10 @@ impl Stream {
     }
 }
 
-/// Physical memory, not an address: made by
+/// Physical memory, not an address; created by
 /// [`VirtualMemory::create_backing`](crate::VirtualMemory::create_backing).
 ///
-/// It carries its size because it can only be mapped whole: HIP accepts nothing else.
+/// It stores its size because only the whole backing can be mapped: HIP accepts nothing else.
 #[derive(Debug, PartialEq, Eq, Hash)]
 #[must_use = "backing that is dropped is leaked"]
 pub struct Backing {

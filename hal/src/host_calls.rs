@@ -7,15 +7,15 @@ use crate::{Result, StreamRef};
 /// A host function that a stream runs once.
 pub type HostFunction = Box<dyn FnOnce() + Send + 'static>;
 
-/// Host functions in stream order: the stream goes on when the function has returned.
+/// Host functions in stream order: the stream continues when the function returns.
 ///
-/// It is how a test holds a stream at a known point on any vendor. Functions of different streams may
-/// run one after the other, on threads of the driver's.
+/// Tests use them to hold a stream at a known point. Functions of different streams may run one after the other, on
+/// threads of the driver.
 pub trait HostCalls: Debug + Send + Sync {
     /// Queues `function`; it must not call the driver, and must not panic.
     ///
-    /// [`ErrorKind::CaptureForbids`](crate::ErrorKind::CaptureForbids) in a stream that is captured: a
-    /// graph runs many times, and the function only once.
+    /// [`ErrorKind::CaptureForbids`](crate::ErrorKind::CaptureForbids) in a captured stream: a graph can run many
+    /// times, and the function only once.
     ///
     /// # Safety
     ///

@@ -9,8 +9,8 @@ use crate::{DevicePtr, Result};
 pub trait HostMemory: Debug + Send + Sync {
     /// Allocates page-locked memory; may wait for the whole device.
     ///
-    /// Every byte is initialised, to zero or to what an earlier use left, so the host may read it at once. Drivers take
-    /// the pages from the operating system, which clears them; a backend that cannot rely on that clears them itself.
+    /// Every byte is initialised, to zero or by an earlier use, so the host may read it at once. Drivers get the pages
+    /// from the operating system, which clears them; a backend that cannot rely on that clears them itself.
     #[doc(alias = "cuMemHostAlloc")]
     #[doc(alias = "hipHostMalloc")]
     fn allocate_pinned(&self, bytes: usize) -> Result<NonNull<u8>>;
@@ -24,7 +24,7 @@ pub trait HostMemory: Debug + Send + Sync {
     #[doc(alias = "hipHostFree")]
     unsafe fn free_pinned(&self, ptr: NonNull<u8>) -> Result<()>;
 
-    /// Page-locks memory that someone else owns.
+    /// Page-locks memory of the caller.
     ///
     /// # Safety
     ///
@@ -33,7 +33,7 @@ pub trait HostMemory: Debug + Send + Sync {
     #[doc(alias = "hipHostRegister")]
     unsafe fn register(&self, ptr: NonNull<u8>, bytes: usize) -> Result<()>;
 
-    /// Undoes [`register`](Self::register).
+    /// Reverses [`register`](Self::register).
     ///
     /// # Safety
     ///
@@ -42,9 +42,9 @@ pub trait HostMemory: Debug + Send + Sync {
     #[doc(alias = "hipHostUnregister")]
     unsafe fn unregister(&self, ptr: NonNull<u8>) -> Result<()>;
 
-    /// The address under which the device sees page-locked memory.
+    /// The device's address of page-locked memory.
     ///
-    /// [`ErrorKind::InvalidValue`](crate::ErrorKind::InvalidValue) where `ptr` is not page-locked.
+    /// [`ErrorKind::InvalidValue`](crate::ErrorKind::InvalidValue) if `ptr` is not page-locked.
     #[doc(alias = "cuMemHostGetDevicePointer_v2")]
     #[doc(alias = "hipHostGetDevicePointer")]
     fn device_address(&self, ptr: NonNull<u8>) -> Result<DevicePtr>;

@@ -44,11 +44,11 @@ impl FromStr for Ordinal {
     }
 }
 
-/// Who made the device.
+/// The vendor of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Vendor {
-    /// Host memory posing as a device.
+    /// Host memory in place of a device.
     Host,
     /// NVIDIA, through CUDA.
     Nvidia,
@@ -72,11 +72,11 @@ impl fmt::Display for Vendor {
 pub struct DeviceInfo {
     /// Position in the driver's list.
     pub ordinal: Ordinal,
-    /// Who made it.
+    /// Its vendor.
     pub vendor: Vendor,
     /// Marketing name.
     pub name: String,
-    /// Stable identity across processes; all zero where the driver gives none.
+    /// Stable identity across processes; all zero if the driver has none.
     pub uuid: [u8; 16],
     /// Bytes of device memory.
     pub total_memory: u64,
@@ -89,7 +89,7 @@ pub struct DeviceInfo {
 }
 
 impl DeviceInfo {
-    /// Facts for a device called `name`; the remaining fields hold what is usual and may be set.
+    /// Facts for a device called `name`; the other fields have defaults and can be set.
     #[must_use]
     pub const fn new(ordinal: Ordinal, vendor: Vendor, name: String, total_memory: u64, base_alignment: u64) -> Self {
         Self {

@@ -1,10 +1,10 @@
-//! Memory named by a token in another process.
+//! Memory shared with another process by a token.
 
 use std::fmt::{self, Debug};
 
 use crate::{DevicePtr, Result};
 
-/// An allocation's name in another process; its bytes mean something to the driver alone.
+/// An allocation's name in another process; its bytes are opaque.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub struct IpcToken(pub [u8; 64]);
@@ -17,12 +17,12 @@ impl Debug for IpcToken {
     }
 }
 
-/// Memory named by a token in another process.
+/// Memory shared with another process by a token.
 pub trait Ipc: Debug + Send + Sync {
-    /// Names the whole allocation that starts at `base`.
+    /// Creates a token for the whole allocation that starts at `base`.
     ///
-    /// [`ErrorKind::InvalidValue`](crate::ErrorKind::InvalidValue) for an address inside an allocation,
-    /// or for memory that has no token (such as mapped backing).
+    /// [`ErrorKind::InvalidValue`](crate::ErrorKind::InvalidValue) for an address inside an allocation, or for memory
+    /// that cannot have a token (such as mapped backing).
     ///
     /// # Safety
     ///
@@ -31,15 +31,15 @@ pub trait Ipc: Debug + Send + Sync {
     #[doc(alias = "hipIpcGetMemHandle")]
     unsafe fn export_token(&self, base: DevicePtr) -> Result<IpcToken>;
 
-    /// Opens a token of another process, giving the start of its allocation.
+    /// Opens a token of another process, and returns the start of its allocation.
     ///
-    /// [`ErrorKind::InvalidValue`](crate::ErrorKind::InvalidValue) for a token whose allocation is gone, or that no
-    /// driver made.
+    /// [`ErrorKind::InvalidValue`](crate::ErrorKind::InvalidValue) for a token that is invalid, or whose allocation is
+    /// gone.
     #[doc(alias = "cuIpcOpenMemHandle_v2")]
     #[doc(alias = "hipIpcOpenMemHandle")]
     fn open_token(&self, token: &IpcToken) -> Result<DevicePtr>;
 
-    /// Closes what [`open_token`](Self::open_token) gave.
+    /// Closes an allocation from [`open_token`](Self::open_token).
     ///
     /// # Safety
     ///

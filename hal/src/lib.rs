@@ -1,52 +1,50 @@
 //! The contract between Cachette and a GPU driver.
 //!
-//! A vendor is one implementation of [`Backend`] and [`Device`]. `Device` holds what every driver has:
-//! memory, streams and events. What only some have comes in groups, each a trait of its own, and a
-//! device that lacks a group says why:
+//! A vendor is one implementation of [`Backend`] and [`Device`]. `Device` holds what every driver has: memory, streams
+//! and events. Optional calls come in groups, each a separate trait. A device that lacks a group returns the reason:
 //!
 //! | group | accessor | what it is for |
 //! |---|---|---|
-//! | [`VirtualMemory`] | [`Device::virtual_memory`] | addresses and physical memory apart |
-//! | [`StreamOrdered`] | [`Device::stream_ordered`] | the vendor's own stream-ordered pool |
+//! | [`VirtualMemory`] | [`Device::virtual_memory`] | separate addresses and physical memory |
+//! | [`StreamOrdered`] | [`Device::stream_ordered`] | the vendor's stream-ordered pool |
 //! | [`HostMemory`] | [`Device::host_memory`] | page-locked host memory |
-//! | [`Ipc`] | [`Device::ipc`] | memory named by a token in another process |
+//! | [`Ipc`] | [`Device::ipc`] | memory shared with another process by a token |
 //! | [`Capture`] | [`Device::capture`] | streams captured into graphs |
-//! | [`PeerAccess`] | [`Device::peer_access`] | one device reaching another's memory |
+//! | [`PeerAccess`] | [`Device::peer_access`] | access to another device's memory |
 //! | [`Transfer`] | [`Device::transfer`] | fills and copies in stream order |
 //! | [`HostCalls`] | [`Device::host_calls`] | host functions in stream order |
 //!
-//! Handles are plain numbers in newtypes, so [`Device`] is dyn-compatible: generic code takes
-//! `D: Device`, and [`AnyDevice`] is the same thing chosen at run time. No two methods of these traits
-//! share a name, so one type can implement all of them.
+//! Handles are plain numbers in newtypes, so [`Device`] is dyn-compatible: generic code takes `D: Device`, and
+//! [`AnyDevice`] is a device chosen at run time. No two methods of these traits share a name, so one type can implement
+//! all of them.
 //!
-//! Sizes and addresses of device memory are `u64`, lengths of host memory are `usize`. A size of zero
-//! is [`ErrorKind::InvalidValue`] everywhere.
+//! Sizes and addresses of device memory are `u64`, lengths of host memory are `usize`. A size of zero is
+//! [`ErrorKind::InvalidValue`] everywhere.
 //!
 //! [`owned`] holds RAII owners, with which ordinary callers need no `unsafe`. The crate `cachette-hal-testing` has
 //! wrappers around a device: `Checked` reports misuse, `Traced` reports every call.
 //!
 //! # Safety contract
 //!
-//! Queries and creation are safe. Using a handle or an address is `unsafe` under these promises, to
-//! which every `# Safety` section of this crate refers by number:
+//! Queries and creation are safe. Using a handle or an address is `unsafe` under these promises, to which every
+//! `# Safety` section of this crate refers by number:
 //!
-//! 1. **Live.** Every handle and address was given out by this device, or adopted from the vendor's own
-//!    library for the same device, and has not been destroyed, freed, released or closed since. No other
-//!    thread destroys it during the call.
-//! 2. **Idle.** What is given back is not used by work that has not finished, nor by work queued later.
-//! 3. **Inside.** A range of addresses lies wholly inside memory that stays live and accessible to this
-//!    device until the work has finished.
-//! 4. **Still.** Host memory named by queued work stays valid, and is neither written nor (where the
-//!    device writes it) read, until the work has finished.
+//! 1. **Live.** Every handle and address comes from this device, or from the vendor's library for the same device. It
+//!    has not been destroyed, freed, released or closed since. No other thread destroys it during the call.
+//! 2. **Idle.** No unfinished or later work uses what is given back.
+//! 3. **Inside.** A range of addresses lies wholly inside memory that stays live and accessible to this device until
+//!    the work has finished.
+//! 4. **Still.** Host memory that queued work uses stays valid until the work has finished. Until then it is not
+//!    written, nor read if the device writes it.
 //!
-//! A handle of *another* device that is live is not a breach: it is answered with
-//! [`ErrorKind::InvalidHandle`] or [`ErrorKind::InvalidValue`].
+//! A live handle of *another* device is not a breach: the call fails with [`ErrorKind::InvalidHandle`] or
+//! [`ErrorKind::InvalidValue`].
 //!
-//! # What every call keeps
+//! # Guarantees of every call
 //!
-//! * Any thread may call anything.
+//! * Any thread may make any call.
 //! * The caller's current device and context are the same after the call as before, on every path.
-//! * A call that fails has changed nothing, unless its own text says otherwise.
+//! * A call that fails has changed nothing, unless its documentation says otherwise.
 //! * Any call may report an earlier asynchronous failure ([`ErrorKind::Fault`], [`ErrorKind::DeviceLost`]).
 
 mod backend;

@@ -5,7 +5,7 @@
 //! use cachette_hal::{LoadError, symbol_table};
 //!
 //! symbol_table! {
-//!     /// What this program needs of the mathematics library.
+//!     /// The functions of the mathematics library that this program needs.
 //!     pub struct Mathematics {
 //!         required {
 //!             /// Cosine.
@@ -48,7 +48,7 @@ const RTLD_NOLOAD: c_int = 0x4;
 /// Where a library may be found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Candidate {
-    /// A copy of this name that the process has loaded already, by whomever.
+    /// A copy of this name that the process has loaded already.
     Loaded(String),
     /// A name that the system searches for.
     Name(String),
@@ -57,7 +57,7 @@ pub enum Candidate {
 }
 
 impl Candidate {
-    /// Opens the library, or says in short why not.
+    /// Opens the library, or returns a short reason why not.
     ///
     /// # Safety
     ///
@@ -90,8 +90,8 @@ impl fmt::Display for Candidate {
 
 /// A library of C functions, open until the process ends.
 ///
-/// It is never closed: drivers start threads and leave handlers for the end of the process, and do not
-/// survive being unmapped under them. Functions resolved from it are therefore valid for ever.
+/// It is never closed: drivers start threads and register exit handlers, which would crash after an unmap. Functions
+/// resolved from it therefore stay valid.
 #[derive(Debug)]
 pub struct Library {
     name: String,
@@ -101,8 +101,8 @@ pub struct Library {
 impl Library {
     /// Opens the first candidate that can be opened.
     ///
-    /// Its own symbols become visible to nobody else, and all of its undefined ones are bound at once,
-    /// so that a library that is incomplete fails here.
+    /// Its symbols are not visible to other libraries (`RTLD_LOCAL`). All of its undefined symbols are bound at once
+    /// (`RTLD_NOW`), so an incomplete library fails here.
     ///
     /// # Safety
     ///
@@ -146,9 +146,8 @@ impl Library {
 
 /// The file of the first library in this process whose file name begins with `stem`, such as `libcuda.so`.
 ///
-/// The loader knows a library by its soname and by the name it was opened under. A copy that was packed under a name of
-/// its own, as wheels do, has neither, and is found only here. It is `None` where the system has no list of a process's
-/// files.
+/// The loader finds a library by its soname and by the name under which it was opened. A copy that a wheel has renamed
+/// has neither, and is found only here. It is `None` if `/proc` is not mounted.
 #[must_use]
 pub fn loaded_file(stem: &str) -> Option<PathBuf> {
     find_file(&fs::read_to_string("/proc/self/maps").ok()?, stem)
@@ -156,7 +155,7 @@ pub fn loaded_file(stem: &str) -> Option<PathBuf> {
 
 /// Finds a file in the list of a process's mappings.
 fn find_file(maps: &str, stem: &str) -> Option<PathBuf> {
-    // A line has five fields and the path, which may have spaces of its own.
+    // A line has five fields and the path, which may contain spaces.
     let paths = maps.lines().filter_map(|line| line.find('/').map(|at| Path::new(&line[at..])));
     let is_such = |path: &&Path| {
         let name = path.file_name().and_then(OsStr::to_str);
@@ -165,7 +164,7 @@ fn find_file(maps: &str, stem: &str) -> Option<PathBuf> {
     paths.into_iter().find(is_such).map(Path::to_path_buf)
 }
 
-/// Leaves of the loader's text what the reader does not know yet.
+/// Removes from the loader's text what the reader knows already.
 fn shorten(text: &str, name: &str) -> String {
     let text = text.strip_prefix(name).unwrap_or(text);
     let text = text.strip_prefix(": ").unwrap_or(text);
@@ -174,11 +173,10 @@ fn shorten(text: &str, name: &str) -> String {
 
 /// Declares a struct of C functions and the way to resolve it from a [`Library`](crate::load::Library).
 ///
-/// The struct gets `resolve(&Library) -> Result<Self, LoadError>`, which lists every required symbol that
-/// is missing, not just the first. A required function is a field. An optional one is a method that gives
-/// `Result<function, Reason>`, with [`Reason::NoSymbol`](crate::Reason::NoSymbol) where it is missing.
-/// `name as "symbol"` gives a function a name other than its symbol's. The two sections come in this
-/// order, and both must be there; the module [`load`](crate::load) shows an example.
+/// The struct gets `resolve(&Library) -> Result<Self, LoadError>`, which lists every missing required symbol, not just
+/// the first. A required function is a field. An optional one is a method that returns `Result<function, Reason>`, with
+/// [`Reason::NoSymbol`](crate::Reason::NoSymbol) if it is missing. `name as "symbol"` gives a function another name
+/// than its symbol. Both sections are required, in this order; the module [`load`](crate::load) shows an example.
 #[macro_export]
 macro_rules! symbol_table {
     (

@@ -4,12 +4,12 @@ use std::fmt;
 
 use crate::{Error, Version};
 
-/// One library that was tried, and what came of it.
+/// One library that was tried, and why it was not used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tried {
     /// The name or path.
     pub name: String,
-    /// The system's answer.
+    /// The system's error.
     pub why: String,
 }
 
@@ -23,7 +23,7 @@ pub enum LoadError {
         /// Every candidate in the order it was tried.
         tried: Vec<Tried>,
     },
-    /// The library opened, but lacks symbols without which nothing works.
+    /// The library opened, but lacks required symbols.
     #[error("{library} is not a usable driver: it lacks {}", symbols.join(", "))]
     SymbolsMissing {
         /// The library opened.
@@ -50,12 +50,12 @@ pub enum LoadError {
         /// The library opened.
         library: String,
     },
-    /// The driver loaded, but failed when it was asked to start.
+    /// The driver loaded, but failed to start.
     #[error("{library} did not start: {error}")]
     Start {
         /// The library opened.
         library: String,
-        /// What it answered.
+        /// The driver's error.
         error: Error,
     },
 }

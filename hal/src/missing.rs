@@ -1,4 +1,4 @@
-//! Optional groups of calls, with the reason where one is absent.
+//! Optional groups of calls, and the reasons why one is absent.
 
 use std::fmt;
 
@@ -80,7 +80,7 @@ pub enum Reason {
     DeviceLacks(&'static str),
     /// It failed its self-test; the text says how.
     SelfTestFailed(&'static str),
-    /// It is unsafe here; the text says why, and which variable overrides the guard.
+    /// It is unsafe here; the text says why, and names the variable that overrides the guard.
     Guarded(&'static str),
     /// It was switched off; the text says by what.
     SwitchedOff(&'static str),
@@ -139,7 +139,7 @@ impl Missing {
 }
 
 impl From<Missing> for Error {
-    /// Keeps the feature's name as the call; the reason needs the [`Missing`] itself.
+    /// Keeps the feature's name as the call; the reason is lost.
     fn from(missing: Missing) -> Self {
         Self::new(ErrorKind::Unsupported, missing.feature.name())
     }

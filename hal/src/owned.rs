@@ -1,9 +1,9 @@
-//! RAII owners: each gives its handle back when it is dropped, so that ordinary callers need no `unsafe`.
+//! RAII owners: each returns its handle to the driver when it is dropped, so that ordinary callers need no `unsafe`.
 //!
-//! An owner holds its device as any `D: Device`: a reference, an `Arc`, or [`AnyDevice`](crate::AnyDevice).
-//! Dropping cannot report a failure; `close` does the same and can. An owner that is dropped while work
-//! still uses it waits for that work first, where the driver does not do so itself. If that wait fails and the device has
-//! not stopped for good, the memory is not given back: `close` returns the owner, and dropping it leaks the memory.
+//! An owner holds its device as any `D: Device`: a reference, an `Arc`, or [`AnyDevice`](crate::AnyDevice). A drop
+//! cannot report a failure; `close` does the same and can. An owner that is dropped while work still uses it waits for
+//! that work first, unless the driver does so. If the wait fails and the device is not lost, the memory is not freed:
+//! `close` returns the owner, and a drop leaks the memory.
 
 mod closing;
 mod event;

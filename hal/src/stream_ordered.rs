@@ -1,10 +1,10 @@
-//! The vendor's own stream-ordered pool.
+//! The vendor's stream-ordered pool.
 
 use std::fmt::Debug;
 
 use crate::{DevicePtr, Result, StreamRef};
 
-/// The vendor's own stream-ordered pool: the device's default one, whichever else may be current.
+/// The vendor's stream-ordered pool: always the device's default pool, even if another one is current.
 pub trait StreamOrdered: Debug + Send + Sync {
     /// Allocates; the memory may be used by work queued in `stream` from now on.
     ///
@@ -26,7 +26,7 @@ pub trait StreamOrdered: Debug + Send + Sync {
     #[doc(alias = "hipFreeAsync")]
     unsafe fn free_on(&self, ptr: DevicePtr, stream: StreamRef) -> Result<()>;
 
-    /// Gives the device what the pool holds unused above `keep` bytes.
+    /// Returns unused memory of the pool to the device, down to `keep` bytes.
     #[doc(alias = "cuMemPoolTrimTo")]
     #[doc(alias = "hipMemPoolTrimTo")]
     fn trim(&self, keep: u64) -> Result<()>;

@@ -6,8 +6,8 @@ use crate::{DevicePtr, Result, StreamRef};
 
 /// Fills and copies in stream order.
 ///
-/// A range that breaks promise 3 by touching addresses where nothing is mapped is reported, by the call
-/// or by a later one as [`ErrorKind::Fault`](crate::ErrorKind::Fault); it is never silence.
+/// An access to unmapped addresses, which breaks promise 3, is always reported: by the call, or by a later one as
+/// [`ErrorKind::Fault`](crate::ErrorKind::Fault).
 pub trait Transfer: Debug + Send + Sync {
     /// Sets every byte.
     ///
@@ -18,7 +18,7 @@ pub trait Transfer: Debug + Send + Sync {
     #[doc(alias = "hipMemsetAsync")]
     unsafe fn fill(&self, at: DevicePtr, byte: u8, bytes: u64, stream: StreamRef) -> Result<()>;
 
-    /// Copies from the device to the device, or to or from a peer that it may reach.
+    /// Copies between addresses of the device, or to or from a peer that it may access.
     ///
     /// # Safety
     ///

@@ -1,11 +1,11 @@
-//! Addresses and physical memory apart.
+//! Virtual memory: addresses and physical memory are separate.
 
 use std::fmt::{self, Debug};
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 use crate::{Backing, DevicePtr, Ordinal, Reason, Result};
 
-/// Sizes that backings, reservations and their addresses are multiples of.
+/// Backings, reservations and their addresses are multiples of these sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Granularity {
     /// Smallest legal; a power of two.
@@ -14,23 +14,23 @@ pub struct Granularity {
     pub recommended: u64,
 }
 
-/// Who may touch a mapped range.
+/// The right of one device to access a mapped range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Access {
-    /// This device may not.
+    /// No access for this device.
     None(Ordinal),
-    /// This device reads.
+    /// This device may read.
     Read(Ordinal),
-    /// This device reads and writes.
+    /// This device may read and write.
     ReadWrite(Ordinal),
 }
 
-/// How backing may leave the process; fixed when it is created.
+/// How a backing can be exported; fixed when it is created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Sharing {
-    /// It may not.
+    /// Not at all.
     Private,
     /// As a file descriptor, to another process of this host.
     FileDescriptor,
@@ -59,10 +59,10 @@ impl fmt::Display for Sharing {
     }
 }
 
-/// A backing's name in another process of the same fabric; its bytes mean something to the driver alone.
+/// A backing's name in another process of the same fabric; its bytes are opaque.
 ///
-/// It is good while the backing or a mapping of it lives, and is no secret: who knows it and is on the
-/// fabric may import it.
+/// It is valid while the backing or a mapping of it lives. It is not a secret: every process of the fabric that knows
+/// it can import the backing.
 #[doc(alias = "CUmemFabricHandle")]
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(transparent)]
@@ -76,7 +76,7 @@ impl Debug for FabricHandle {
     }
 }
 
-/// Addresses and physical memory apart.
+/// Virtual memory: addresses and physical memory are separate.
 ///
 /// The life of a mapping: [`reserve`](Self::reserve) addresses,
 /// [`create_backing`](Self::create_backing), [`map`](Self::map), [`set_access`](Self::set_access); then
@@ -84,30 +84,30 @@ impl Debug for FabricHandle {
 /// backing may be mapped at several addresses at once: they are aliases of the same bytes, coherent in
 /// stream order.
 ///
-/// No call here waits for queued work: whoever gives something back knows that nothing uses it.
+/// No call here waits for queued work: the caller promises that nothing uses what it gives back.
 pub trait VirtualMemory: Debug + Send + Sync {
-    /// What sizes and addresses here are multiples of; no driver call.
+    /// The granularity of sizes and addresses; no driver call.
     fn granularity(&self) -> Granularity;
 
-    /// Whether backing may leave the process in this way, or why it may not; no driver call.
+    /// Whether a backing can be exported in this way, or why not; no driver call.
     ///
-    /// [`Sharing::Private`] is always there. A fabric that the device has may still be out of this
-    /// process's reach: then [`create_backing`](Self::create_backing) says so.
+    /// [`Sharing::Private`] always succeeds. Even if the device has a fabric, this process may have no access to it:
+    /// then [`create_backing`](Self::create_backing) fails.
     fn shares(&self, sharing: Sharing) -> Result<(), Reason>;
 
     /// Whether a backing that is mapped at several addresses shows the same bytes at each, in stream order, or
     /// why not; no driver call.
     ///
-    /// Where it does not, memory must be unmapped at one place before it is used at another.
+    /// If not, memory must be unmapped at one address before it is used at another.
     fn aliases(&self) -> Result<(), Reason>;
 
-    /// Whether memory that is unmapped and destroyed comes free while its addresses stay reserved, or why not; no
+    /// Whether memory that is unmapped and destroyed becomes free while its addresses stay reserved, or why not; no
     /// driver call.
     ///
-    /// Where it does not, the reservation must be released to give the memory back, and made anew.
+    /// If not, the reservation must be released and made again before the memory becomes free.
     fn frees_under_reservation(&self) -> Result<(), Reason>;
 
-    /// Reserves addresses, aligned to the recommended granularity; `wish` is only a wish.
+    /// Reserves addresses, aligned to the recommended granularity; `wish` is a hint.
     #[doc(alias = "cuMemAddressReserve")]
     #[doc(alias = "hipMemAddressReserve")]
     fn reserve(&self, bytes: u64, wish: Option<DevicePtr>) -> Result<DevicePtr>;
@@ -123,16 +123,15 @@ pub trait VirtualMemory: Debug + Send + Sync {
     #[doc(alias = "hipMemAddressFree")]
     unsafe fn release(&self, start: DevicePtr, bytes: u64) -> Result<()>;
 
-    /// Makes physical memory of this device.
+    /// Creates physical memory of this device.
     ///
-    /// For a fabric that is not there, or that this process may not use,
-    /// [`ErrorKind::NoFabric`](crate::ErrorKind::NoFabric); for another kind of sharing that is not there,
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported).
+    /// [`ErrorKind::NoFabric`](crate::ErrorKind::NoFabric) if there is no fabric, or this process may not use it.
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if another kind of sharing is missing.
     #[doc(alias = "cuMemCreate")]
     #[doc(alias = "hipMemCreate")]
     fn create_backing(&self, bytes: u64, sharing: Sharing) -> Result<Backing>;
 
-    /// Gives the handle back; the memory itself goes with its last mapping.
+    /// Destroys the handle; the memory is freed with its last mapping.
     ///
     /// # Safety
     ///
@@ -141,14 +140,14 @@ pub trait VirtualMemory: Debug + Send + Sync {
     #[doc(alias = "hipMemRelease")]
     unsafe fn destroy_backing(&self, backing: Backing) -> Result<()>;
 
-    /// Maps a backing whole. Nobody may touch it before [`set_access`](Self::set_access).
+    /// Maps a whole backing. No device may access it before [`set_access`](Self::set_access).
     ///
-    /// [`ErrorKind::InvalidValue`](crate::ErrorKind::InvalidValue) where the range is not reserved or
-    /// something is mapped already; a driver that reports this only from `set_access` reports it there.
+    /// [`ErrorKind::InvalidValue`](crate::ErrorKind::InvalidValue) if the range is not reserved or has a mapping. Some
+    /// drivers report this only from `set_access`.
     ///
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported), from here or from `set_access`, where the backing
-    /// is mapped elsewhere and the driver will not have it at a second address now, whatever
-    /// [`aliases`](Self::aliases) says in general. The way is clear once it is unmapped there.
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported), from here or from `set_access`, if the backing is
+    /// mapped elsewhere and the driver refuses a second address now. This can happen even if
+    /// [`aliases`](Self::aliases) succeeds. The call succeeds once the backing is unmapped there.
     ///
     /// # Safety
     ///
@@ -157,9 +156,9 @@ pub trait VirtualMemory: Debug + Send + Sync {
     #[doc(alias = "hipMemMap")]
     unsafe fn map(&self, at: DevicePtr, backing: &Backing) -> Result<()>;
 
-    /// Undoes one [`map`](Self::map), whole.
+    /// Removes one whole mapping.
     ///
-    /// [`ErrorKind::InvalidValue`](crate::ErrorKind::InvalidValue) where exactly this range is not one mapping.
+    /// [`ErrorKind::InvalidValue`](crate::ErrorKind::InvalidValue) unless the range is exactly one mapping.
     ///
     /// # Safety
     ///
@@ -168,16 +167,16 @@ pub trait VirtualMemory: Debug + Send + Sync {
     #[doc(alias = "hipMemUnmap")]
     unsafe fn unmap(&self, at: DevicePtr, bytes: u64) -> Result<()>;
 
-    /// Sets who may touch a range made of one or more whole, adjacent mappings.
+    /// Sets the access rights of a range that consists of whole, adjacent mappings.
     ///
     /// # Safety
     ///
-    /// Promise 2 for a right that is taken away.
+    /// Promise 2 for every right that is removed.
     #[doc(alias = "cuMemSetAccess")]
     #[doc(alias = "hipMemSetAccess")]
     unsafe fn set_access(&self, at: DevicePtr, bytes: u64, access: &[Access]) -> Result<()>;
 
-    /// Gives a backing made with [`Sharing::FileDescriptor`] a descriptor for another process.
+    /// Exports a backing created with [`Sharing::FileDescriptor`] as a descriptor for another process.
     ///
     /// # Safety
     ///
@@ -186,14 +185,14 @@ pub trait VirtualMemory: Debug + Send + Sync {
     #[doc(alias = "hipMemExportToShareableHandle")]
     unsafe fn export_backing(&self, backing: &Backing) -> Result<OwnedFd>;
 
-    /// Makes a backing of `bytes` bytes from an exported descriptor; the descriptor stays the caller's.
+    /// Imports a backing of `bytes` bytes from an exported descriptor; the caller keeps the descriptor.
     ///
-    /// [`ErrorKind::InvalidValue`](crate::ErrorKind::InvalidValue) where the descriptor is something else.
+    /// [`ErrorKind::InvalidValue`](crate::ErrorKind::InvalidValue) if the descriptor does not name a backing.
     #[doc(alias = "cuMemImportFromShareableHandle")]
     #[doc(alias = "hipMemImportFromShareableHandle")]
     fn import_backing(&self, fd: BorrowedFd<'_>, bytes: u64) -> Result<Backing>;
 
-    /// Names a backing made with [`Sharing::Fabric`] for another process of the fabric.
+    /// Exports a backing created with [`Sharing::Fabric`] as a handle for another process of the fabric.
     ///
     /// # Safety
     ///
@@ -201,9 +200,9 @@ pub trait VirtualMemory: Debug + Send + Sync {
     #[doc(alias = "cuMemExportToShareableHandle")]
     unsafe fn export_fabric(&self, backing: &Backing) -> Result<FabricHandle>;
 
-    /// Makes a backing of `bytes` bytes from an exported name.
+    /// Imports a backing of `bytes` bytes from an exported handle.
     ///
-    /// [`ErrorKind::InvalidValue`](crate::ErrorKind::InvalidValue) where nothing has this name.
+    /// [`ErrorKind::InvalidValue`](crate::ErrorKind::InvalidValue) if the handle names no backing.
     #[doc(alias = "cuMemImportFromShareableHandle")]
     fn import_fabric(&self, handle: &FabricHandle, bytes: u64) -> Result<Backing>;
 }

@@ -167,7 +167,7 @@ fn a_table_may_require_nothing() {
     assert!(table.sin().is_ok());
 }
 
-/// A wheel packs a library under a name of its own; it is found by how its file name begins.
+/// A wheel renames a library; it is found by the beginning of its file name.
 #[test]
 fn a_library_that_is_loaded_under_a_name_of_its_own_is_found() {
     let original = loaded_file("libm.so").or_else(|| {

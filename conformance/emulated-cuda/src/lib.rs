@@ -2,7 +2,7 @@
 //!
 //! With it the real loader, the real calls and the real statuses of `hal-cuda` run where there is no GPU.
 //! What it drives are devices made of host memory. It refuses what the driver refuses, and exports
-//! `cachette_emulated_library`, so that nobody takes its results for NVIDIA's.
+//! `cachette_emulated_library`, so that its results are not taken for NVIDIA's.
 //!
 //! | variable | meaning |
 //! |---|---|

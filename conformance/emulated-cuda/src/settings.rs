@@ -1,10 +1,10 @@
-//! What the emulated driver is told by the environment.
+//! The settings that the emulated driver reads from the environment.
 
 use std::env;
 use std::ffi::c_int;
 use std::str::FromStr;
 
-/// What the emulated driver is told.
+/// The settings of the emulated driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Settings {
     pub(crate) devices: u32,

@@ -83,7 +83,7 @@ impl<T> Out<T> {
 
     /// Writes the answer.
     pub(crate) fn write(self, value: T) {
-        // SAFETY: whoever made it has promised that it is valid until the call returns.
+        // SAFETY: the caller of `new` has promised that it is valid until the call returns.
         unsafe { self.0.write(value) }
     }
 }

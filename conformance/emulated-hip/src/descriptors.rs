@@ -75,7 +75,7 @@ fn is_memory(machine: &Machine, descriptor: &OwnedFd) -> Answer {
     // Some drivers' descriptors have no size; to try, any will do.
     let bytes = if size == 0 { memory.granularity().minimum } else { size };
     let tried = memory.import_backing(descriptor.as_fd(), bytes.next_multiple_of(PAGE));
-    // SAFETY: 1. it was made just now, and nobody else knows of it.
+    // SAFETY: 1. it was created just now, and is not used elsewhere.
     unsafe { memory.destroy_backing(tried.map_err(|_| INVALID_VALUE)?) }.map_err(status_of)
 }
 

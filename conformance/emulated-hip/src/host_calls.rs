@@ -12,7 +12,7 @@ use crate::machine::lacking;
 /// What a host function is called with.
 struct Data(*mut c_void);
 
-// SAFETY: whoever queues a host function promises that its data may be used on a thread of the driver's.
+// SAFETY: the caller that queues a host function promises that its data may be used on a thread of the driver.
 unsafe impl Send for Data {}
 
 impl Data {

@@ -13,10 +13,10 @@ const LIBRARY: &str = "libcachette_emulated_hip.so";
 
 /// Puts a copy with this personality beside the build, and returns its path.
 ///
-/// Each is a file of its own, so that one process can load several. The folder bears the version's name and
-/// the file its soname, so that `LD_LIBRARY_PATH` leads an ordinary loader to it.
+/// Each is a separate file, so that one process can load several. The folder has the version's name and the file its
+/// soname, so that an ordinary loader finds it by `LD_LIBRARY_PATH`.
 pub fn install(personality: Personality) -> io::Result<PathBuf> {
-    // One thread of a process at a time; processes have names of their own for what is not ready.
+    // One thread of a process at a time; the names of unfinished files differ between processes.
     static LOCK: Mutex<()> = Mutex::new(());
     let _locked = LOCK.lock().unwrap_or_else(PoisonError::into_inner);
     let built = find()?;

@@ -2,7 +2,7 @@
 //!
 //! It stands in for AMD's library where there is no AMD device, so that the real loader, the real foreign
 //! calls and the real mapping of errors run anywhere. It is for tests alone and says so: it exports the
-//! symbol `cachette_emulated_library`, and whoever loads it labels what it finds as emulated.
+//! symbol `cachette_emulated_library`, and a program that loads it labels its results as emulated.
 //!
 //! It behaves as one version of AMD's library does, with that version's defects, and refuses what HIP
 //! refuses even where the device beneath would not. Where AMD's library would crash the process, it writes a

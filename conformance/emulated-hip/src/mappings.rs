@@ -115,7 +115,7 @@ fn unmap_one(machine: &Machine, start: u64) -> Answer {
     if !found.is_part {
         let memory = machine.devices[found.device].virtual_memory().map_err(lacking)?;
         let at = DevicePtr::new(start).ok_or(INVALID_VALUE)?;
-        // SAFETY: 2. the promise of whoever called `hipMemUnmap`.
+        // SAFETY: 2. the promise of the caller of `hipMemUnmap`.
         unsafe { memory.unmap(at, found.bytes) }.map_err(status_of)?;
     }
     machine.state().vm.mappings.remove(&start);
@@ -172,7 +172,7 @@ fn set_rights(machine: &Machine, start: u64, rights: &[(usize, Access)]) -> Answ
     let memory = machine.devices[found.device].virtual_memory().map_err(lacking)?;
     let access: Vec<_> = rights.iter().map(|(_, access)| *access).collect();
     let at = DevicePtr::new(start).ok_or(INVALID_VALUE)?;
-    // SAFETY: 2. the promise of whoever called `hipMemSetAccess`.
+    // SAFETY: 2. the promise of the caller of `hipMemSetAccess`.
     unsafe { memory.set_access(at, found.bytes, &access) }.map_err(status_of)?;
     if let Some(mapping) = machine.state().vm.mappings.get_mut(&start) {
         mapping.users.extend(rights.iter().map(|(position, _)| *position));

@@ -86,7 +86,7 @@ pub(crate) fn free_pooled(machine: &Machine, device: &AnyDevice, ptr: DevicePtr)
         relaxed(device, Device::synchronize_device)?;
     }
     let pool = device.stream_ordered().map_err(lacking)?;
-    // SAFETY: 1. the caller found it in the table. 2. The promise of whoever called `hipFree`.
+    // SAFETY: 1. the caller found it in the table. 2. The promise of the caller of `hipFree`.
     unsafe { pool.free_on(ptr, StreamRef::DEFAULT) }.map_err(status_of)
 }
 

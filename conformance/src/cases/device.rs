@@ -16,7 +16,7 @@ pub(super) const CASES: &[Case] = &[
         "The total of a device's facts and of its memory information is one number."
     ),
     case!(device::base_alignment_is_a_power_of_two, [], "The alignment that a device states is a power of two."),
-    case!(device::its_vendor_is_that_of_its_backend, [], "A backend opens devices of its own vendor."),
+    case!(device::its_vendor_is_that_of_its_backend, [], "A backend opens devices of its vendor."),
     case!(device::every_device_that_is_counted_opens, [], "Each ordinal below the count opens, and knows itself."),
     case!(device::identities_differ, [], "Two devices that state an identity state different ones.").on_devices(2),
     case!(device::missing_features_name_themselves, [], "What is said about an absent feature is about that feature."),

@@ -233,7 +233,7 @@ fn stream_wait_is_for_the_record_of_that_moment(on: &Subject) -> Verdict {
     first.record(&gates)?;
     let second_gate = on.hold(&gates)?;
     second.record(&gates)?;
-    // The waiter is told of a record that passes with the first gate.
+    // The waiter waits for a record that completes with the first gate.
     first.hold_back(&waiter)?;
     first.hold_back(&late)?;
     moving.record(&late)?;
@@ -293,7 +293,7 @@ fn one_recorded_in_a_destroyed_stream_passes(on: &Subject) -> Verdict {
     let (stream, event) = (on.stream()?, on.event()?);
     let gate = on.hold(&stream)?;
     event.record(&stream)?;
-    // On a thread of its own: some drivers, and tools between them and us, let it wait for the work.
+    // On a separate thread: some drivers, and tools in front of them, let it wait for the work.
     thread::scope(|scope| {
         let waiter = scope.spawn(|| stream.close());
         settle();

@@ -29,7 +29,7 @@ pub(super) const CASES: &[Case] = &[
     case!(
         faults::touching_without_a_right_is_reported,
         [VirtualMemory, Transfer],
-        "A mapping that nobody was given cannot be touched in silence."
+        "An access to a mapping without rights does not go unnoticed."
     )
     .with_child(),
     case!(

@@ -192,7 +192,7 @@ impl<'s> Registered<'s> {
 impl Drop for Registered<'_> {
     fn drop(&mut self) {
         if self.is_live {
-            // A destructor has nobody to tell.
+            // A destructor cannot return an error.
             let _ = self.unregister();
         }
     }

@@ -7,7 +7,7 @@ use crate::failure::{Stop, Verdict, ensure, ensure_eq};
 use crate::rig::{KIB, Memory, Place, Stream, Subject, refuse};
 
 pub(super) const CASES: &[Case] = &[
-    case!(peer_access::a_device_does_not_reach_itself, [PeerAccess], "A device is no peer of its own."),
+    case!(peer_access::a_device_does_not_reach_itself, [PeerAccess], "A device is not its own peer."),
     case!(
         peer_access::an_unknown_device_is_no_such_device,
         [PeerAccess],

@@ -260,7 +260,7 @@ fn one_backing_is_mapped_and_unmapped_by_many(on: &Subject) -> Verdict {
     let (seen, all) = (seen.iter().sum::<usize>(), ROUNDS * usize::from(THREADS));
     ensure!(seen > all / 2, "{} of {all} were refused", all - seen);
     for which in 0..backings.len() {
-        ensure_eq!(look(0, which)?, 1, "mappings once nobody else has any");
+        ensure_eq!(look(0, which)?, 1, "mappings once no other thread has any");
     }
     Ok(())
 }

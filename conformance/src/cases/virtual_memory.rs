@@ -70,7 +70,7 @@ pub(super) const CASES: &[Case] = &[
     case!(
         virtual_memory::aliases_are_coherent_in_stream_order,
         [VirtualMemory, Transfer],
-        "Work of one stream that alternates between aliases sees each of its own writes."
+        "Work of one stream that alternates between aliases sees each of its earlier writes."
     ),
     case!(
         virtual_memory::unmapping_one_alias_keeps_the_other,

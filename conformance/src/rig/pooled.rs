@@ -46,7 +46,7 @@ impl Pooled<'_> {
 
 impl Drop for Pooled<'_> {
     fn drop(&mut self) {
-        // A destructor has nobody to tell; `free` has.
+        // A destructor cannot return an error; `free` does.
         let stream = self.stream;
         let _ = self.free_once(stream);
     }

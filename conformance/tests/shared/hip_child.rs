@@ -1,4 +1,4 @@
-//! Children of a test program, each with an environment of its own.
+//! Children of a test program, each with a separate environment.
 
 use std::env;
 use std::path::{Path, PathBuf};

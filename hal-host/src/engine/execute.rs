@@ -10,7 +10,7 @@ use crate::machine::Machine;
 impl Machine {
     /// Runs a piece of work for a device; what can block has been waited for.
     ///
-    /// After a fault nothing runs any more, but marks are still reached, so that nobody waits for ever.
+    /// After a fault no work runs, but events still complete, so that no thread waits forever.
     pub(super) fn execute(&self, device: usize, work: Work) {
         match work {
             Work::Task(task) => self.run(device, &task),

@@ -1,4 +1,4 @@
-//! Running every stream on a thread of its own.
+//! Runs every stream on a separate thread.
 
 use std::io;
 use std::sync::{Arc, Condvar, PoisonError};
@@ -58,7 +58,7 @@ impl Machine {
 
     /// Wakes everybody who waits for something to happen.
     pub(super) fn tell_progress(&self) {
-        // Under the lock, so that nobody is between looking and waiting.
+        // Under the lock, so that no thread is between its check and its wait.
         let _state = self.state();
         self.engine.progress.notify_all();
     }

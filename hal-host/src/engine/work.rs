@@ -67,7 +67,7 @@ impl Work {
         }
     }
 
-    /// Whether it takes no time worth a thread of its own.
+    /// Whether it is too short to be worth a separate thread.
     pub(super) fn is_instant(&self, phantom: bool, state: &State) -> bool {
         match self {
             Self::Record(_) => true,

@@ -244,7 +244,7 @@ fn nodes_are_known_until_their_capture_ends() {
     device.fill(memory, 2, 8, two).unwrap();
     let second = device.frontier(two);
     assert_eq!(device.dependencies(second[0]).unwrap(), first);
-    assert_eq!(device.frontier(one), first, "nobody has waited yet");
+    assert_eq!(device.frontier(one), first, "no stream has waited yet");
     device.record(&event, two).unwrap();
     device.stream_wait(one, &event).unwrap();
     assert_eq!(device.frontier(one), [first[0], second[0]]);

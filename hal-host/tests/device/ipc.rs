@@ -20,7 +20,7 @@ fn close(device: &Rig, base: DevicePtr) -> cachette_hal::Result<()> {
     unsafe { device.close_token(base) }
 }
 
-/// Runs [`child`] in a process of its own; `Err` is what it had to say.
+/// Runs [`child`] in a separate process; `Err` is its output.
 fn run_child(token: &IpcToken) -> Result<(), String> {
     let digits = token.0.iter().fold(String::new(), |mut digits, byte| {
         write!(digits, "{byte:02x}").unwrap();
@@ -38,7 +38,7 @@ fn run_child(token: &IpcToken) -> Result<(), String> {
 
 /// Opens the token twice, checks what the parent wrote, and writes its own.
 #[test]
-#[ignore = "the other tests run it, in a process of its own"]
+#[ignore = "the other tests run it in a separate process"]
 fn child() {
     let digits = std::env::var(TOKEN).unwrap();
     let digit = |i: usize| u8::from_str_radix(&digits[2 * i..2 * i + 2], 16).unwrap();

@@ -68,7 +68,7 @@ fn rights_are_given_to_whole_mappings_and_known_devices() {
     let invalid = ErrorKind::InvalidValue;
     assert_eq!(kind(device.grant(at, chunk / 2)), invalid, "half a mapping");
     assert_eq!(kind(device.grant(at, 3 * chunk)), invalid, "a gap");
-    assert_eq!(kind(device.set_access(at, chunk, &[])), invalid, "for nobody");
+    assert_eq!(kind(device.set_access(at, chunk, &[])), invalid, "for no device");
     let unknown = device.set_access(at, chunk, &[Access::Read(Ordinal(1))]);
     assert_eq!(kind(unknown), ErrorKind::NoSuchDevice);
     device.grant(at, 2 * chunk).unwrap();

@@ -1,11 +1,11 @@
-//! The end of owners whose memory work may still use.
+//! Closing owners whose memory may still be in use.
 
 use crate::{Device, Error, Result};
 
 /// An owner that could not be closed, and why.
 ///
-/// It still owns what it owned: close it again when the cause is gone. Where it is dropped, it tries once more, and
-/// keeps from the driver what work may still use. Turned into an [`Error`], the owner is dropped.
+/// It still owns the memory: close it again when the cause is gone. Its drop tries once more, and leaks memory that
+/// work may still use. The conversion into an [`Error`] drops the owner.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 #[must_use = "it owns what could not be closed"]
@@ -24,8 +24,8 @@ impl<O> From<NotClosed<O>> for Error {
 
 /// Waits until no work uses the memory of a device.
 ///
-/// Fails where work may still run, so that the memory must stay. Otherwise it gives the wait's own answer, which is an
-/// error if the device has stopped for good.
+/// Fails if work may still run, so that the memory must not be freed. Otherwise it returns the result of the wait,
+/// which is an error if the device is lost.
 pub(super) fn wait_for_work<D: Device>(device: &D) -> Result<Result<()>> {
     match device.synchronize_device() {
         Err(error) if !error.kind().stops_work() => Err(error),

@@ -12,38 +12,38 @@ pub struct OwnedEvent<D: Device> {
 }
 
 impl<D: Device> OwnedEvent<D> {
-    /// Makes an event of `device`.
+    /// Creates an event of `device`.
     pub fn create(device: D) -> Result<Self> {
         let event = device.create_event()?;
         Ok(Self { device, event: Some(event) })
     }
 
-    /// The event, for calls that take one.
+    /// The event, as an argument of driver calls.
     ///
     /// # Panics
     ///
-    /// Never: only the destructor empties an owner.
+    /// Never: only `close` and the destructor empty an owner.
     pub const fn get(&self) -> &Event {
         self.event.as_ref().expect("the owner holds its event until it is dropped")
     }
 
-    /// Marks the present end of a stream.
+    /// Records the current end of a stream.
     pub fn record<E: Device>(&self, stream: &OwnedStream<E>) -> Result<()> {
         // SAFETY: 1. both owners are alive.
         unsafe { self.record_raw(stream.get()) }
     }
 
-    /// Marks the present end of a stream that someone else owns.
+    /// Records the current end of a stream that has another owner.
     ///
     /// # Safety
     ///
     /// Promise 1 for `stream`.
     pub unsafe fn record_raw(&self, stream: StreamRef) -> Result<()> {
-        // SAFETY: 1. the event is this owner's; the caller answers for the stream.
+        // SAFETY: 1. the event is this owner's; the caller promises it for the stream.
         unsafe { self.device.record(self.get(), stream) }
     }
 
-    /// Asks, without blocking, whether the work before the last record has finished.
+    /// Whether the work before the last record has finished; does not block.
     pub fn poll(&self) -> Result<Progress> {
         // SAFETY: 1. the event is this owner's.
         unsafe { self.device.poll(self.get()) }
@@ -55,13 +55,13 @@ impl<D: Device> OwnedEvent<D> {
         unsafe { self.device.wait(self.get()) }
     }
 
-    /// Makes later work in `stream` wait for what this event marks now.
+    /// Makes later work in `stream` wait for the event's last record.
     pub fn hold_back<E: Device>(&self, stream: &OwnedStream<E>) -> Result<()> {
         // SAFETY: 1. both owners are alive.
         unsafe { self.device.stream_wait(stream.get(), self.get()) }
     }
 
-    /// Destroys the event, with an answer.
+    /// Destroys the event and returns the result.
     pub fn close(mut self) -> Result<()> {
         self.destroy()
     }
@@ -77,7 +77,7 @@ impl<D: Device> OwnedEvent<D> {
 
 impl<D: Device> Drop for OwnedEvent<D> {
     fn drop(&mut self) {
-        // A destructor has nobody to tell; `close` has.
+        // A destructor cannot return an error; `close` does.
         let _ = self.destroy();
     }
 }

@@ -18,11 +18,11 @@ impl<D: Device> OwnedGraph<D> {
     ///
     /// # Safety
     ///
-    /// Promise 1 for `stream`. What the graph names stays live and still (promises 3 and 4) until the
-    /// last launch of it has finished.
+    /// Promise 1 for `stream`. Promises 3 and 4 for all memory that the graph uses, until its last launch has
+    /// finished.
     pub unsafe fn end_capture(device: D, stream: StreamRef) -> Result<Self> {
         let capture = device.capture()?;
-        // SAFETY: 1. the caller answers for the stream.
+        // SAFETY: 1. the caller promises it for the stream.
         let graph = unsafe { capture.end_capture(stream) }?;
         Ok(Self { device, graph: Some(graph) })
     }
@@ -31,15 +31,15 @@ impl<D: Device> OwnedGraph<D> {
     ///
     /// # Panics
     ///
-    /// Never: only the destructor empties an owner.
+    /// Never: only `close` and the destructor empty an owner.
     pub fn launch<E: Device>(&self, stream: &OwnedStream<E>) -> Result<()> {
         let graph = self.graph.as_ref().expect("the owner holds its graph until it is dropped");
         let capture = self.device.capture()?;
-        // SAFETY: 1. both owners are alive. 3 and 4. The caller of `end_capture` answered for them.
+        // SAFETY: 1. both owners are alive. 3 and 4. The caller of `end_capture` promised them.
         unsafe { capture.launch(graph, stream.get()) }
     }
 
-    /// Destroys the graph, with an answer.
+    /// Destroys the graph and returns the result.
     pub fn close(mut self) -> Result<()> {
         self.destroy()
     }
@@ -58,14 +58,14 @@ impl<D: Device> OwnedGraph<D> {
 
 impl<D: Device> Drop for OwnedGraph<D> {
     fn drop(&mut self) {
-        // A destructor has nobody to tell; `close` has.
+        // A destructor cannot return an error; `close` does.
         let _ = self.destroy();
     }
 }
 
-/// While it lives, this thread may allocate although a stream is captured.
+/// While it lives, this thread may allocate during a capture.
 ///
-/// It restores the thread's earlier mode when dropped, and is bound to its thread as the mode is.
+/// Its drop restores the thread's previous mode. It cannot leave its thread, because the mode belongs to the thread.
 #[derive(Debug)]
 pub struct RelaxedCapture<D: Device> {
     device: D,
@@ -84,7 +84,7 @@ impl<D: Device> RelaxedCapture<D> {
 impl<D: Device> Drop for RelaxedCapture<D> {
     fn drop(&mut self) {
         if let Ok(capture) = self.device.capture() {
-            // A destructor has nobody to tell; the mode was accepted once before.
+            // A destructor cannot return an error, and the driver accepted this mode before.
             let _ = capture.exchange_capture_mode(self.before);
         }
     }

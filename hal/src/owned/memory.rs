@@ -9,12 +9,12 @@ pub struct OwnedMemory<D: Device> {
     device: D,
     ptr: DevicePtr,
     bytes: u64,
-    /// Whether the memory was given back.
+    /// Whether the memory was freed.
     freed: bool,
 }
 
 impl<D: Device> OwnedMemory<D> {
-    /// Takes `bytes` bytes from `device`.
+    /// Allocates `bytes` bytes on `device`.
     pub fn allocate(device: D, bytes: u64) -> Result<Self> {
         let ptr = device.allocate(bytes)?;
         Ok(Self { device, ptr, bytes, freed: false })
@@ -26,15 +26,15 @@ impl<D: Device> OwnedMemory<D> {
         self.ptr
     }
 
-    /// Bytes asked for.
+    /// Bytes requested.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Waits for the device, frees the memory, and answers.
+    /// Waits for the device, then frees the memory.
     ///
-    /// Where it cannot, the error has the owner.
+    /// On failure the error holds the owner.
     pub fn close(mut self) -> Result<(), NotClosed<Self>> {
         match self.free() {
             Ok(()) => Ok(()),
@@ -57,7 +57,7 @@ impl<D: Device> OwnedMemory<D> {
 
 impl<D: Device> Drop for OwnedMemory<D> {
     fn drop(&mut self) {
-        // A destructor has nobody to tell; `close` has.
+        // A destructor cannot return an error; `close` does.
         let _ = self.free();
     }
 }

@@ -7,17 +7,17 @@ use crate::{Device, DevicePtr, Result};
 
 /// Page-locked host memory with an owner.
 ///
-/// It hands out pointers, not slices: the device may write the bytes at any time.
+/// It returns pointers, not slices: the device may write the bytes at any time.
 #[derive(Debug)]
 pub struct OwnedPinned<D: Device> {
     device: D,
     ptr: NonNull<u8>,
     bytes: usize,
-    /// Whether the memory was given back.
+    /// Whether the memory was freed.
     freed: bool,
 }
 
-// SAFETY: the pointer is only a number here; the memory belongs to the owner alone and to no thread.
+// SAFETY: the pointer is only a number here; the memory belongs to the owner, not to a thread.
 unsafe impl<D: Device> Send for OwnedPinned<D> {}
 // SAFETY: no method reads or writes the memory behind the pointer.
 unsafe impl<D: Device> Sync for OwnedPinned<D> {}
@@ -35,7 +35,7 @@ impl<D: Device> OwnedPinned<D> {
         self.ptr
     }
 
-    /// Bytes asked for.
+    /// Bytes requested.
     #[must_use]
     pub const fn bytes(&self) -> usize {
         self.bytes
@@ -46,9 +46,9 @@ impl<D: Device> OwnedPinned<D> {
         self.device.host_memory()?.device_address(self.ptr)
     }
 
-    /// Waits for the device, frees the memory, and answers.
+    /// Waits for the device, then frees the memory.
     ///
-    /// Where it cannot, the error has the owner.
+    /// On failure the error holds the owner.
     pub fn close(mut self) -> Result<(), NotClosed<Self>> {
         match self.free() {
             Ok(()) => Ok(()),
@@ -71,7 +71,7 @@ impl<D: Device> OwnedPinned<D> {
 
 impl<D: Device> Drop for OwnedPinned<D> {
     fn drop(&mut self) {
-        // A destructor has nobody to tell; `close` has.
+        // A destructor cannot return an error; `close` does.
         let _ = self.free();
     }
 }

@@ -12,13 +12,13 @@ pub struct OwnedStream<D: Device> {
 }
 
 impl<D: Device> OwnedStream<D> {
-    /// Makes a stream of `device`.
+    /// Creates a stream of `device`.
     pub fn create(device: D) -> Result<Self> {
         let stream = device.create_stream()?;
         Ok(Self { device, borrowed: stream.borrow(), stream: Some(stream) })
     }
 
-    /// The stream, for calls that take one; valid while the owner lives.
+    /// The stream, as an argument of driver calls; valid while the owner lives.
     #[must_use]
     pub const fn get(&self) -> StreamRef {
         self.borrowed
@@ -30,7 +30,7 @@ impl<D: Device> OwnedStream<D> {
         unsafe { self.device.synchronize(self.borrowed) }
     }
 
-    /// Destroys the stream, with an answer.
+    /// Destroys the stream and returns the result.
     pub fn close(mut self) -> Result<()> {
         self.destroy()
     }
@@ -46,7 +46,7 @@ impl<D: Device> OwnedStream<D> {
 
 impl<D: Device> Drop for OwnedStream<D> {
     fn drop(&mut self) {
-        // A destructor has nobody to tell; `close` has.
+        // A destructor cannot return an error; `close` does.
         let _ = self.destroy();
     }
 }

@@ -25,9 +25,9 @@ impl<D: Device> OpenedToken<D> {
         self.base
     }
 
-    /// Waits for the device, closes the memory, and answers.
+    /// Waits for the device, then closes the memory.
     ///
-    /// Where it cannot, the error has the owner.
+    /// On failure the error holds the owner.
     pub fn close(mut self) -> Result<(), NotClosed<Self>> {
         match self.shut() {
             Ok(()) => Ok(()),
@@ -50,7 +50,7 @@ impl<D: Device> OpenedToken<D> {
 
 impl<D: Device> Drop for OpenedToken<D> {
     fn drop(&mut self) {
-        // A destructor has nobody to tell; `close` has.
+        // A destructor cannot return an error; `close` does.
         let _ = self.shut();
     }
 }

@@ -34,7 +34,7 @@ impl<D: Device> OwnedReservation<D> {
         self.bytes
     }
 
-    /// Maps `backing` whole, `offset` bytes from the start, for nobody yet.
+    /// Maps the whole of `backing`, `offset` bytes from the start, without access rights.
     pub fn map<E: Device>(&self, offset: u64, backing: &OwnedBacking<E>) -> Result<OwnedMapping<'_, D>> {
         let at = self.start.add(offset);
         let memory = self.device.virtual_memory()?;
@@ -43,7 +43,7 @@ impl<D: Device> OwnedReservation<D> {
         Ok(OwnedMapping { reservation: self, at, bytes: backing.get().bytes(), unmapped: false })
     }
 
-    /// Sets who may touch a range made of whole mappings, after waiting for the device.
+    /// Waits for the device, then sets the access rights of a range of whole mappings.
     pub fn set_access(&self, offset: u64, bytes: u64, access: &[Access]) -> Result<()> {
         self.device.synchronize_device()?;
         let memory = self.device.virtual_memory()?;
@@ -51,7 +51,7 @@ impl<D: Device> OwnedReservation<D> {
         unsafe { memory.set_access(self.start.add(offset), bytes, access) }
     }
 
-    /// Releases the addresses, with an answer.
+    /// Releases the addresses and returns the result.
     pub fn close(mut self) -> Result<()> {
         self.release()
     }
@@ -70,7 +70,7 @@ impl<D: Device> OwnedReservation<D> {
 
 impl<D: Device> Drop for OwnedReservation<D> {
     fn drop(&mut self) {
-        // A destructor has nobody to tell; `close` has.
+        // A destructor cannot return an error; `close` does.
         let _ = self.release();
     }
 }
@@ -98,15 +98,15 @@ impl<D: Device> OwnedMapping<'_, D> {
         self.bytes
     }
 
-    /// Sets who may touch the mapping, after waiting for the device.
+    /// Waits for the device, then sets the access rights of the mapping.
     pub fn set_access(&self, access: &[Access]) -> Result<()> {
         let offset = self.at.address() - self.reservation.start.address();
         self.reservation.set_access(offset, self.bytes, access)
     }
 
-    /// Waits for the device, unmaps, and answers.
+    /// Waits for the device, then unmaps.
     ///
-    /// Where it cannot, the error has the owner.
+    /// On failure the error holds the owner.
     pub fn close(mut self) -> Result<(), NotClosed<Self>> {
         match self.unmap() {
             Ok(()) => Ok(()),
@@ -130,7 +130,7 @@ impl<D: Device> OwnedMapping<'_, D> {
 
 impl<D: Device> Drop for OwnedMapping<'_, D> {
     fn drop(&mut self) {
-        // A destructor has nobody to tell; `close` has.
+        // A destructor cannot return an error; `close` does.
         let _ = self.unmap();
     }
 }
@@ -144,48 +144,48 @@ pub struct OwnedBacking<D: Device> {
 }
 
 impl<D: Device> OwnedBacking<D> {
-    /// Makes `bytes` bytes of physical memory.
+    /// Creates `bytes` bytes of physical memory.
     pub fn create(device: D, bytes: u64, sharing: Sharing) -> Result<Self> {
         let backing = device.virtual_memory()?.create_backing(bytes, sharing)?;
         Ok(Self { device, backing: Some(backing) })
     }
 
-    /// Makes a backing from what another process, or this one, exported.
+    /// Imports a backing that this or another process has exported.
     pub fn import(device: D, fd: BorrowedFd<'_>, bytes: u64) -> Result<Self> {
         let backing = device.virtual_memory()?.import_backing(fd, bytes)?;
         Ok(Self { device, backing: Some(backing) })
     }
 
-    /// Makes a backing from what another process of the fabric, or this one, exported.
+    /// Imports a backing that this or another process of the fabric has exported.
     pub fn import_fabric(device: D, handle: &FabricHandle, bytes: u64) -> Result<Self> {
         let backing = device.virtual_memory()?.import_fabric(handle, bytes)?;
         Ok(Self { device, backing: Some(backing) })
     }
 
-    /// The backing, for calls that take one.
+    /// The backing, as an argument of driver calls.
     ///
     /// # Panics
     ///
-    /// Never: only the destructor empties an owner.
+    /// Never: only `close` and the destructor empty an owner.
     pub const fn get(&self) -> &Backing {
         self.backing.as_ref().expect("the owner holds its backing until it is dropped")
     }
 
-    /// Gives the backing a descriptor for another process.
+    /// Exports the backing as a descriptor for another process.
     pub fn export(&self) -> Result<OwnedFd> {
         let memory = self.device.virtual_memory()?;
         // SAFETY: 1. the backing is this owner's.
         unsafe { memory.export_backing(self.get()) }
     }
 
-    /// Names the backing for another process of the fabric.
+    /// Exports the backing as a handle for another process of the fabric.
     pub fn export_fabric(&self) -> Result<FabricHandle> {
         let memory = self.device.virtual_memory()?;
         // SAFETY: 1. the backing is this owner's.
         unsafe { memory.export_fabric(self.get()) }
     }
 
-    /// Gives the handle back, with an answer; mappings stay.
+    /// Destroys the handle and returns the result; mappings stay.
     pub fn close(mut self) -> Result<()> {
         self.destroy()
     }
@@ -204,7 +204,7 @@ impl<D: Device> OwnedBacking<D> {
 
 impl<D: Device> Drop for OwnedBacking<D> {
     fn drop(&mut self) {
-        // A destructor has nobody to tell; `close` has.
+        // A destructor cannot return an error; `close` does.
         let _ = self.destroy();
     }
 }
