@@ -1,4 +1,4 @@
-//! One promise of the contract, as something to run.
+//! One promise of the contract, as a case.
 
 use cachette_hal::{Device, Feature};
 
@@ -12,13 +12,13 @@ pub struct Case {
     pub name: &'static str,
     /// The promise.
     pub about: &'static str,
-    /// Groups of calls without which it cannot be asked.
+    /// Groups of calls that it needs.
     pub needs: &'static [Feature],
     /// How many devices it takes.
     pub devices: u32,
     /// Whether it starts a second process.
     pub child: bool,
-    /// Asks a device.
+    /// Runs the case.
     pub run: fn(&Subject) -> Verdict,
 }
 
@@ -35,7 +35,7 @@ impl Case {
         self.name.rsplit("::").next().unwrap_or(self.name)
     }
 
-    /// Why `device`, one of `count`, cannot be asked; `None` if it can.
+    /// Why the case cannot run on `device`, one of `count`; `None` if it can.
     #[must_use]
     pub fn obstacle(&self, device: &dyn Device, count: u32) -> Option<String> {
         let missing = self.needs.iter().find_map(|need| device.missing(*need));

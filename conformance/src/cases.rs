@@ -1,4 +1,4 @@
-//! Every case, one file a group.
+//! Every case, one file for each group.
 
 mod capture;
 mod capture_graph;
@@ -55,7 +55,7 @@ const GROUPS: &[&[Case]] = &[
     threads::CASES,
 ];
 
-/// Parts that children of these cases play.
+/// The roles of child processes of these cases.
 pub(crate) const ROLES: &[&[Role]] = &[descriptors::ROLES, fabric::ROLES, faults::ROLES, ipc::ROLES];
 
 /// Every case of the suite, group by group.

@@ -1,7 +1,7 @@
 //! Second processes that a case starts from its own program.
 //!
-//! The program is run again with the same arguments; an environment variable names the part it plays
-//! instead of its usual business. The child opens its own backend, answers with one line, and ends.
+//! The program is run again with the same arguments; an environment variable names the role of the child. The child
+//! opens a backend, prints one line as its answer, and exits.
 
 use std::env;
 use std::io::Read;
@@ -23,16 +23,16 @@ const FIXTURE: &str = "CACHETTE_CONFORMANCE_FIXTURE";
 const DEVICE: &str = "CACHETTE_CONFORMANCE_DEVICE";
 const ARGUMENTS: &str = "CACHETTE_CONFORMANCE_ARGUMENTS";
 
-/// What the answering line begins with; drivers may write lines of their own.
+/// The beginning of the answer; drivers may print other lines.
 const ANSWER: &str = "conformance-answer ";
 /// How long a child may take.
 const LIMIT: Duration = Duration::from_secs(150);
 
-/// A part that a child can play.
+/// A role of a child.
 #[derive(Debug)]
 pub(crate) struct Role {
     pub(crate) name: &'static str,
-    /// Plays it with the arguments given, and answers.
+    /// Runs it with these arguments, and returns the answer.
     pub(crate) play: fn(&Subject, &str) -> Verdict<String>,
 }
 
@@ -45,7 +45,7 @@ pub fn fixture_name() -> Option<String> {
     env::var(FIXTURE).ok()
 }
 
-/// In a process that a case started as its child, plays that part and ends the process.
+/// In a child process of a case, runs its role and exits.
 ///
 /// Every `main` calls it, directly or through [`main`](crate::main) or [`run`](crate::run), before anything
 /// else.
@@ -75,7 +75,7 @@ fn play(fixture: &Arc<dyn Fixture>, role: &str) -> Verdict<String> {
 }
 
 impl Subject {
-    /// Runs a child to its end and returns its answer; `stdin`, if any, becomes its standard input.
+    /// Runs a child and returns its answer; `stdin`, if any, becomes its standard input.
     pub(crate) fn child(&self, role: &Role, arguments: &str, stdin: Option<OwnedFd>) -> Verdict<String> {
         let program = env::current_exe().map_err(|error| refused("find this program", &error))?;
         let child = Command::new(program)
@@ -109,7 +109,7 @@ fn finish(mut child: Child) -> Verdict<(ExitStatus, String)> {
             Ok(Some(status)) => break status,
             Ok(None) if Instant::now() < deadline => thread::sleep(Duration::from_millis(2)),
             Ok(None) => {
-                // It may have ended meanwhile; either way it is collected.
+                // It may have exited meanwhile; in both cases it is reaped.
                 let _ = child.kill();
                 let _ = child.wait();
                 let seconds = LIMIT.as_secs();

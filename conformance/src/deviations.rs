@@ -7,7 +7,7 @@ use crate::report::Outcome;
 /// A promise that some versions of a vendor's driver are known to break.
 #[derive(Clone, Copy, Debug)]
 pub struct Deviation {
-    /// Whose driver.
+    /// The vendor of the driver.
     pub vendor: Vendor,
     /// The first version that breaks it, and the first that no longer does; `None` is no bound.
     pub versions: (Option<Version>, Option<Version>),
@@ -34,7 +34,7 @@ const fn unmap_waits(case: &'static str) -> Deviation {
 }
 
 impl Deviation {
-    /// Whether it is about this driver.
+    /// Whether it applies to this driver.
     #[must_use]
     pub fn concerns(&self, backend: &BackendInfo) -> bool {
         let (from, until) = self.versions;
@@ -44,9 +44,9 @@ impl Deviation {
     }
 }
 
-/// Judges what a case came to, in the light of the deviations listed for `backend`.
+/// The outcome of a case, given the deviations listed for `backend`.
 ///
-/// A listed case that fails is no failure; one that passes is, so that the list stays true.
+/// A listed case that fails is not a failure; one that passes is, so that the list stays true.
 pub(crate) fn judge(listed: &[Deviation], backend: &BackendInfo, case: &str, outcome: Outcome) -> Outcome {
     let known = listed.iter().find(|deviation| deviation.case == case && deviation.concerns(backend));
     let Some(known) = known else {

@@ -6,7 +6,7 @@ use std::panic::Location;
 use cachette_hal::owned::NotClosed;
 use cachette_hal::{Error, Missing};
 
-/// What a case comes to.
+/// The result of a case.
 pub type Verdict<T = ()> = Result<T, Stop>;
 
 /// Why a case stopped before its end.
@@ -14,7 +14,7 @@ pub type Verdict<T = ()> = Result<T, Stop>;
 pub enum Stop {
     /// A promise was broken.
     Failed(Failure),
-    /// The device cannot be asked; the text says why.
+    /// The case cannot run on the device; the text says why.
     Skipped(String),
 }
 
@@ -25,7 +25,7 @@ impl Stop {
         Self::Failed(Failure::here(text))
     }
 
-    /// The device cannot be asked.
+    /// The case cannot run on the device.
     pub(crate) fn skipped(reason: impl Into<String>) -> Self {
         Self::Skipped(reason.into())
     }

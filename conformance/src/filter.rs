@@ -1,10 +1,10 @@
-//! Which cases a user asked for.
+//! The cases that a user selects.
 
 use std::collections::BTreeSet;
 
 use crate::case::Case;
 
-/// Which cases a user asked for.
+/// The cases that a user selects.
 ///
 /// Plain text matches anywhere in a name; text with `::` matches from the beginning of it; text with `*`
 /// matches a whole name, each `*` standing for anything.

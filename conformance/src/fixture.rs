@@ -1,4 +1,4 @@
-//! What a backend gives to be tested.
+//! How the suite opens a backend.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,14 +8,14 @@ use cachette_hal::{Backend, Ordinal};
 /// A backend that has just been opened, or why it could not be.
 pub type Opened = Result<Arc<dyn Backend>, String>;
 
-/// What a backend gives to be tested: chiefly, a way to open it.
+/// How the suite opens a backend, and its properties.
 ///
 /// A closure is a fixture; [`Joined`] is one with a name and properties.
 pub trait Fixture: Send + Sync {
     /// Opens the backend; called anew for every case and in every child process.
     fn open(&self) -> Opened;
 
-    /// Tells this fixture from others of the same program; child processes find theirs by it.
+    /// A name that is unique in the program; child processes find their fixture by it.
     fn name(&self) -> String {
         "backend".to_owned()
     }
@@ -35,7 +35,7 @@ pub trait Fixture: Send + Sync {
         false
     }
 
-    /// Whether a backend that does not open is simply not installed here, and no failure.
+    /// Whether the backend need not be installed: then its cases are skipped if it does not open.
     fn may_be_absent(&self) -> bool {
         false
     }

@@ -14,7 +14,7 @@ use crate::{cases, child};
 
 /// The `main` of a test program that runs every case against `fixture`.
 ///
-/// A case that cannot be asked is listed as ignored, with the reason before its name.
+/// A case that cannot run is listed as ignored, with the reason before its name.
 pub fn main(fixture: impl Fixture + 'static) -> ExitCode {
     let fixture: Arc<dyn Fixture> = Arc::new(fixture);
     child::play_if_child(&fixture);
@@ -34,7 +34,7 @@ pub fn main(fixture: impl Fixture + 'static) -> ExitCode {
     conclusion.exit_code()
 }
 
-/// A case of a backend that opened; one that cannot be asked is listed as ignored, and says so if run.
+/// A case of a backend that opened; one that cannot run is listed as ignored, and fails with the reason if run.
 fn trial(bench: &Arc<Bench>, case: &'static Case) -> Trial {
     let obstacle = bench.obstacle(case);
     let bench = Arc::clone(bench);

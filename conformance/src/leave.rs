@@ -1,4 +1,4 @@
-//! The end of a process in which a case hung.
+//! Exit of a process in which a case hung.
 
 use std::ffi::c_int;
 use std::io::{self, Write};
@@ -12,7 +12,7 @@ unsafe extern "C" {
 /// Whether a thread of a case may still be inside the driver.
 static HUNG: AtomicBool = AtomicBool::new(false);
 
-/// Notes that a case was given up, and its thread left where it is.
+/// Notes that a case was abandoned with its thread.
 pub(crate) fn note_hang() {
     // Relaxed: the flag publishes nothing but itself.
     HUNG.store(true, Ordering::Relaxed);

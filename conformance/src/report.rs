@@ -1,4 +1,4 @@
-//! What a run of the suite came to.
+//! The results of a run of the suite.
 
 mod junit;
 mod text;
@@ -8,7 +8,7 @@ use std::fmt;
 use cachette_hal::{BackendInfo, DeviceInfo};
 use serde::Serialize;
 
-/// What one case came to.
+/// The outcome of one case.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 #[non_exhaustive]
@@ -20,12 +20,12 @@ pub enum Outcome {
         /// How, and on which line.
         text: String,
     },
-    /// The device could not be asked.
+    /// The case could not run on the device.
     Skipped {
         /// What it lacks.
         reason: String,
     },
-    /// The promise was broken, as is known of this driver.
+    /// The driver is known to break the promise, and did.
     Deviates {
         /// What the driver is known to do instead.
         reason: String,
@@ -61,7 +61,7 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// What one case came to, and how long it took.
+/// The outcome of one case, and its duration.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct CaseReport {
@@ -69,7 +69,7 @@ pub struct CaseReport {
     pub name: &'static str,
     /// The promise.
     pub about: &'static str,
-    /// What it came to.
+    /// Its outcome.
     #[serde(flatten)]
     pub outcome: Outcome,
     /// Seconds it took.
@@ -84,13 +84,13 @@ pub struct Header {
     pub fixture: String,
     /// The backend's name.
     pub backend: String,
-    /// Whose devices it drives.
+    /// The vendor of its devices.
     pub vendor: String,
     /// The driver's version.
     pub version: String,
     /// The library it was loaded from.
     pub library: String,
-    /// Whether that library imitates the vendor's.
+    /// Whether that library emulates the vendor's.
     pub emulated: bool,
     /// The device's name.
     pub device: String,
@@ -113,7 +113,7 @@ impl Header {
     }
 }
 
-/// How many cases came to what.
+/// The number of cases with each outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Totals {
@@ -121,15 +121,15 @@ pub struct Totals {
     pub passed: usize,
     /// Promises broken.
     pub failed: usize,
-    /// Cases that could not be asked.
+    /// Cases that could not run.
     pub skipped: usize,
-    /// Promises broken as is known of this driver.
+    /// Promises that this driver is known to break.
     pub deviates: usize,
-    /// Deviations listed that no longer are.
+    /// Promises kept although the driver is listed as breaking them.
     pub deviation_gone: usize,
 }
 
-/// What a run of the suite came to.
+/// The results of a run of the suite.
 ///
 /// `Display` writes it as text, [`to_json`](Self::to_json) and [`to_junit`](Self::to_junit) for machines.
 #[derive(Clone, Debug, Serialize)]
@@ -137,7 +137,7 @@ pub struct Totals {
 pub struct Report {
     /// What was tested.
     pub header: Header,
-    /// How many cases came to what.
+    /// The number of cases with each outcome.
     pub totals: Totals,
     /// Every case that was chosen, in the order of the suite.
     pub cases: Vec<CaseReport>,

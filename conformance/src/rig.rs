@@ -1,4 +1,4 @@
-//! What cases are written with: owners, content, gates and expectations.
+//! Tools of the cases: owners, content, gates and expectations.
 
 mod capturing;
 mod expect;

@@ -58,7 +58,7 @@ pub enum RunError {
 
 /// Runs the chosen cases against a fixture.
 ///
-/// In a process that a case started as its child, it plays that part and does not return.
+/// In a child process of a case, it runs the child's role and does not return.
 pub fn run(fixture: &Arc<dyn Fixture>, options: &Options) -> Result<Report, RunError> {
     child::play_if_child(fixture);
     let chosen = match &options.filter {
@@ -112,7 +112,7 @@ impl Bench {
         Header::new(self.fixture.name(), self.backend.info(), self.device.info())
     }
 
-    /// Why the device cannot be asked; `None` if it can.
+    /// Why the case cannot run on the device; `None` if it can.
     pub(crate) fn obstacle(&self, case: &Case) -> Option<String> {
         case.obstacle(&*self.device, self.count)
     }

@@ -17,7 +17,7 @@ fn open() -> Opened {
     Ok(Arc::new(backend))
 }
 
-/// Settles which driver is loaded, here and in children, and says whose results these are.
+/// Chooses the driver for this process and its children, and prints its name.
 fn choose() {
     if CudaBackend::load().is_err() {
         let (file, variable) = ("libcachette_emulated_cuda.so", "CACHETTE_CUDA_LIBRARY");

@@ -1,4 +1,4 @@
-//! Whatever the driver is or is not, loading it ends in a clear message.
+//! A driver that cannot be used gives a clear message.
 //!
 //! The emulated driver reads its environment once, so every case is a child process of this program.
 
@@ -22,7 +22,7 @@ type Run = fn() -> Result<(), Failed>;
 /// What a child says.
 type Said = Result<String, Box<dyn Error>>;
 
-/// Names the part that a child plays.
+/// Names the role of a child.
 const PART: &str = "CACHETTE_BAD_INPUT_PART";
 /// Names the library, as users do.
 const LIBRARY: &str = "CACHETTE_CUDA_LIBRARY";

@@ -1,4 +1,4 @@
-//! Whatever AMD's library is or is not, loading it ends in a clear message.
+//! A library that cannot be used gives a clear message.
 //!
 //! The emulated library reads its environment once, so every case is a child process of this program.
 

@@ -1,4 +1,4 @@
-//! The caller's world is as it was: its device, its last error, and what others have mapped.
+//! Calls preserve the caller's state: its device, its last error, and the mappings of others.
 
 use cachette_emulated_hip::{Personality, install};
 use cachette_hal::load::{Candidate, Library};
@@ -128,7 +128,7 @@ fn a_pending_poll_leaves_the_last_error_alone() {
         unsafe { device.record(event.get(), stream.borrow()) }.unwrap();
         assert_eq!(event.poll(), Ok(Progress::Pending));
         assert_eq!(caller.last_error(), 0, "{personality}");
-        // Since 7.0 "not ready" is no error, so that the caller's own must not be taken away with it.
+        // Since 7.0 "not ready" is not an error, so the caller's last error must not be cleared.
         if personality > Personality::V6_4 {
             caller.fail();
             assert_eq!(event.poll(), Ok(Progress::Pending));

@@ -1,4 +1,4 @@
-//! What drivers do wrong is held back, told apart or undone.
+//! Defects of drivers are avoided, reported or repaired.
 //!
 //! The emulated library reads its environment once, so every case is a child process of this program.
 

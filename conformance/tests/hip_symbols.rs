@@ -57,7 +57,7 @@ const GROUPS: &[(Feature, &[&str])] = &[
     (Feature::HostCalls, &["hipLaunchHostFunc"]),
 ];
 
-/// Functions without which nothing works.
+/// Functions that every library must have.
 const REQUIRED: &[&str] = &[
     "hipRuntimeGetVersion",
     "hipInit",

@@ -1,4 +1,4 @@
-//! Proof that the suite bites: every lie a host device can tell fails the case that is meant to notice it.
+//! Tests of the suite itself: every planted defect of a host device fails the case that is meant to notice it.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use libtest_mimic::{Arguments, Failed, Trial};
 
 /// A defect may leave a case waiting forever; on a correct device no case takes a tenth of this.
 const LIMIT: Duration = Duration::from_secs(4);
-/// How often a case that missed its defect runs again. A case gives a wrong call a fixed time to show; on a busy machine
-/// it may show later.
+/// How often a case that missed its defect runs again. A case gives a wrong call a fixed time to show; on a busy
+/// machine it may show later.
 const TRIES: usize = 10;
 /// Most cases wait more than they work.
 const THREADS: usize = 4;

@@ -11,14 +11,14 @@ use crate::machine::Machine;
 
 /// A driver of devices made of host memory; clones are the same driver.
 ///
-/// When the last of its clones and devices is dropped, holds are released, worker threads stopped and
-/// joined, queued work that has not begun is dropped, and all memory unmapped.
+/// When the last clone and device is dropped, it releases holds, stops and joins the worker threads, drops queued work
+/// that has not begun, and unmaps all memory.
 #[derive(Clone, Debug)]
 pub struct HostBackend {
     owner: Arc<Owner>,
 }
 
-/// Keeps the machine running; the last one to go stops it.
+/// Keeps the machine running; the last drop stops it.
 #[derive(Debug)]
 pub(crate) struct Owner {
     info: BackendInfo,
@@ -26,7 +26,7 @@ pub(crate) struct Owner {
 }
 
 impl HostBackend {
-    /// Makes devices as configured.
+    /// Creates the devices of a configuration.
     pub fn new(config: HostConfig) -> Result<Self, ConfigError> {
         config.check()?;
         let library = if config.phantom { "phantom memory" } else { "host memory" };
@@ -63,7 +63,7 @@ impl Backend for HostBackend {
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        // A forked child has no workers to stop, and a lock may be held by a thread it does not have.
+        // A forked child has no workers to stop, and a thread that does not exist there may hold a lock.
         if !self.machine.is_child() {
             self.machine.shut_down();
         }

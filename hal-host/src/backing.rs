@@ -10,24 +10,24 @@ use crate::machine::lock;
 use crate::mapping::Memory;
 use crate::physical::Charge;
 
-/// How backing is called in the lists of open files, by which an import knows it.
+/// The name of backings in the lists of open files, by which an import recognises them.
 pub(crate) const BACKING: &CStr = c"cachette-backing";
 
-/// Physical memory; it goes with the last of its handle and its mappings.
+/// Physical memory; it is freed with the last of its handle and its mappings.
 #[derive(Debug)]
 pub(crate) struct BackingMemory {
     bytes: u64,
     sharing: Sharing,
     /// `None` if memory is phantom.
     memory: Option<Memory>,
-    /// `None` if another process pays.
+    /// `None` if the memory is accounted for in another process.
     charge: Mutex<Option<Charge>>,
     /// Mappings of it that are being unmapped; a defect looks at it.
     pub(crate) unmapping: AtomicUsize,
 }
 
 impl BackingMemory {
-    /// Joins memory with what was paid for it.
+    /// Joins memory with its accounting.
     pub(crate) const fn new(bytes: u64, sharing: Sharing, memory: Option<Memory>, charge: Option<Charge>) -> Self {
         Self { bytes, sharing, memory, charge: Mutex::new(charge), unmapping: AtomicUsize::new(0) }
     }
@@ -37,12 +37,12 @@ impl BackingMemory {
         self.bytes
     }
 
-    /// How it may leave the process.
+    /// How it can be exported.
     pub(crate) const fn sharing(&self) -> Sharing {
         self.sharing
     }
 
-    /// Lets the memory count as free though it is not; a defect.
+    /// Counts the memory as free although it is not; a defect.
     pub(crate) fn forfeit(&self) {
         lock(&self.charge).take();
     }

@@ -1,18 +1,18 @@
-//! What a host device is made like.
+//! The configuration of a host device.
 
 use cachette_hal::{Feature, Granularity, Sharing};
 
 use crate::defect::Defect;
 use crate::mapping::page_bytes;
 
-/// Most devices one backend can have: the rights to a mapping are kept as one bit a device.
+/// The maximum number of devices: the rights to a mapping are stored as one bit for each device.
 const MOST_DEVICES: u32 = 64;
 
 const DEFAULT_CAPACITY: u64 = 1 << 30;
 const DEFAULT_GRANULARITY: u64 = 2 << 20;
 const DEFAULT_ALIGNMENT: u64 = 512;
 
-/// Knobs of a [`HostBackend`](crate::HostBackend); the crate's head lists them.
+/// Settings of a [`HostBackend`](crate::HostBackend); the crate's documentation lists them.
 #[derive(Clone, Debug)]
 pub struct HostConfig {
     pub(crate) devices: u32,
@@ -31,14 +31,14 @@ pub struct HostConfig {
     defects: Vec<Defect>,
 }
 
-/// What some drivers do with mapped memory and others do not.
+/// Restrictions of mapped memory that some drivers have.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Habits {
-    /// A backing that is mapped twice is said not to show the same bytes.
+    /// Aliases are reported as incoherent.
     pub(crate) no_aliases: bool,
-    /// A backing that is mapped is not mapped a second time.
+    /// A backing cannot be mapped a second time.
     pub(crate) refuses_aliases: bool,
-    /// What is unmapped is not free before its addresses are released.
+    /// Unmapped memory becomes free only when its addresses are released.
     pub(crate) withholds: bool,
 }
 
@@ -63,30 +63,30 @@ impl Default for HostConfig {
 }
 
 impl HostConfig {
-    /// Says that a backing mapped twice does not show the same bytes, as some devices must; it does all the same.
+    /// Reports aliases as incoherent, as for some devices; they stay coherent here.
     #[must_use]
     pub const fn without_aliases(mut self) -> Self {
         self.habits.no_aliases = true;
         self
     }
 
-    /// Refuses to map a backing a second time, and does not say so before, as some drivers do now and then.
+    /// Refuses to map a backing a second time without announcing it, as some drivers sometimes do.
     #[must_use]
     pub const fn refusing_aliases(mut self) -> Self {
         self.habits.refuses_aliases = true;
         self
     }
 
-    /// Keeps what is unmapped from being free until its addresses are released, as some drivers do.
+    /// Frees unmapped memory only when its addresses are released, as some drivers do.
     #[must_use]
     pub const fn withholding(mut self) -> Self {
         self.habits.withholds = true;
         self
     }
 
-    /// Lets `free` return while work runs, as that of some drivers does.
+    /// Lets `free` return while work runs, as in some drivers.
     ///
-    /// Work that has been queued, has not finished and touches the freed memory is then a fault of its device.
+    /// Queued work that has not finished and uses the freed memory then makes its device fault.
     #[must_use]
     pub const fn free_without_waiting(mut self) -> Self {
         self.frees_at_once = true;
@@ -121,28 +121,28 @@ impl HostConfig {
         self
     }
 
-    /// Runs queued work only when told to, in an order drawn from `seed`.
+    /// Runs queued work only on request, in an order drawn from `seed`.
     #[must_use]
     pub fn stepped(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
         self
     }
 
-    /// Makes memory of addresses and accounting alone; nothing is ever read or written.
+    /// Makes memory phantom: only addresses and accounting, never read or written.
     #[must_use]
     pub fn phantom(mut self, phantom: bool) -> Self {
         self.phantom = phantom;
         self
     }
 
-    /// Lets the devices lack a feature.
+    /// Removes a feature from the devices.
     #[must_use]
     pub fn without(mut self, feature: Feature) -> Self {
         self.without.push(feature);
         self
     }
 
-    /// Lets backings of the devices not leave the process in this way; private ones are always there.
+    /// Removes a kind of sharing from the devices; private backings are always available.
     #[must_use]
     pub fn without_sharing(mut self, sharing: Sharing) -> Self {
         self.without_sharing.push(sharing);
@@ -156,7 +156,7 @@ impl HostConfig {
         self
     }
 
-    /// Lets the devices lie in one way.
+    /// Plants one defect in the devices.
     #[cfg(feature = "defects")]
     #[must_use]
     pub fn defect(mut self, defect: Defect) -> Self {
@@ -177,7 +177,7 @@ impl HostConfig {
         false
     }
 
-    /// Says what is wrong with the configuration, if anything is.
+    /// Fails if no device can have this configuration.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         if !(1..=MOST_DEVICES).contains(&self.devices) {
             return Err(ConfigError::Devices(self.devices));
@@ -200,7 +200,7 @@ impl HostConfig {
     }
 }
 
-/// A configuration that no device can be made from.
+/// Why no device can have a configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
@@ -230,7 +230,7 @@ pub enum ConfigError {
          {smallest} bytes"
     )]
     GranularityBelowPage {
-        /// The granularity asked for.
+        /// The granularity requested.
         minimum: u64,
         /// The host's page size.
         smallest: u64,

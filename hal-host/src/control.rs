@@ -1,4 +1,4 @@
-//! What a test can do to a device and ask of it, beyond the contract.
+//! Control and inspection of a device by tests, beyond the contract.
 
 use cachette_hal::{Call, ErrorKind, Result, StreamRef};
 
@@ -6,13 +6,13 @@ use crate::device::HostDevice;
 use crate::engine::{Hold, StepRecord};
 use crate::space::Kind;
 
-/// How many things of a device are live.
+/// How many resources of a device are live.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Live {
     /// Allocations, from the driver and from its pool.
     pub allocations: usize,
-    /// Streams, the default one aside.
+    /// Streams, without the default one.
     pub streams: usize,
     /// Events.
     pub events: usize,
@@ -26,34 +26,34 @@ pub struct Live {
     pub pinned: usize,
     /// Graphs.
     pub graphs: usize,
-    /// Openings of tokens.
+    /// Opened tokens.
     pub tokens: u64,
 }
 
 /// Failures on demand.
 impl HostDevice {
-    /// Lets the `nth` call of this kind from now fail once, before it has any effect; 1 is the next.
+    /// Makes the `nth` call of this kind from now fail once, before it has any effect; 1 is the next.
     pub fn fail_next(&self, call: Call, nth: u64, kind: ErrorKind) {
         self.unit().script.plan(Some(call), nth, kind);
     }
 
-    /// Lets the `nth` call of any kind from now fail once, before it has any effect; 1 is the next.
+    /// Makes the `nth` call of any kind from now fail once, before it has any effect; 1 is the next.
     pub fn fail_nth_call(&self, nth: u64, kind: ErrorKind) {
         self.unit().script.plan(None, nth, kind);
     }
 
-    /// Forgets every failure that has not happened.
+    /// Removes every failure that has not happened.
     pub fn clear_failures(&self) {
         self.unit().script.clear();
     }
 
-    /// Calls of this kind so far, failed ones too.
+    /// Calls of this kind so far, including failed ones.
     #[must_use]
     pub fn calls(&self, call: Call) -> u64 {
         self.unit().script.calls(call)
     }
 
-    /// Calls of all kinds so far, failed ones too.
+    /// Calls of all kinds so far, including failed ones.
     #[must_use]
     pub fn total_calls(&self) -> u64 {
         self.unit().script.total()
@@ -62,19 +62,19 @@ impl HostDevice {
 
 /// Time on demand.
 impl HostDevice {
-    /// Queues something in the stream that does not finish until it is released or dropped.
+    /// Holds the stream at its current end until the hold is released or dropped.
     pub fn hold(&self, stream: StreamRef) -> Result<Hold> {
         self.machine().hold(self.index(), stream)
     }
 
-    /// Runs one piece of work of any stream of the backend, drawn from the seed among those that could
-    /// run; `None` if none could, or if streams have threads.
+    /// Runs one piece of work of any stream of the backend, drawn from the seed among those that can run. `None` if
+    /// none can, or if streams have threads.
     #[must_use = "says whether anything ran"]
     pub fn step(&self) -> Option<StepRecord> {
         self.machine().step()
     }
 
-    /// Takes steps until none is left to take.
+    /// Runs steps until no work can run.
     pub fn run_until_idle(&self) {
         while self.step().is_some() {}
     }

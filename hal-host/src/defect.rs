@@ -1,4 +1,4 @@
-//! Lies a device can be told to tell, so that a suite can prove it would notice them.
+//! Defects that can be planted in a device, to prove that a suite notices them.
 
 #![cfg_attr(not(feature = "defects"), expect(unreachable_pub, reason = "public only where the feature is on"))]
 
@@ -28,7 +28,7 @@ macro_rules! defects {
 }
 
 defects! {
-    /// `poll` says done at once.
+    /// `poll` reports done at once.
     EventDoneTooEarly,
     /// `stream_wait` does nothing.
     WaitIgnored,
@@ -38,9 +38,9 @@ defects! {
     SynchronizeReturnsEarly,
     /// An allocation lies inside a live one.
     AllocationsOverlap,
-    /// Memory that is given back still counts as used.
+    /// Freed memory still counts as used.
     CapacityNeverReturned,
-    /// More memory is given out than there is.
+    /// More memory is allocated than there is.
     CapacityNotEnforced,
     /// The second mapping of a backing is a private copy.
     MapIsCopy,
@@ -58,9 +58,9 @@ defects! {
     MisalignedAllocation,
     /// A second record of an event is ignored.
     FirstRecordSticks,
-    /// A stream waits for the newest record of an event instead of the one it was told of.
+    /// A stream waits for the newest record of an event instead of the one at the call.
     StreamWaitFollowsLaterRecords,
-    /// Destroying a backing's handle takes the memory from under its mappings.
+    /// Destroying a backing's handle removes the memory from its mappings.
     DestroyedBackingLosesMapping,
     /// A bad access is dropped without a fault.
     AccessNotEnforced,
@@ -72,35 +72,35 @@ defects! {
     GraphRunsOnce,
     /// All captures have one number.
     CaptureIdReused,
-    /// A fresh capture has nodes already.
+    /// A new capture has nodes already.
     FreshCaptureHasNodes,
-    /// The frontier of a capture stays where it was at first.
+    /// The frontier of a capture never changes.
     FrontierStaysBehind,
     /// Every stream of a capture has the frontiers of all of them.
     FrontierOfAllStreams,
     /// A stream that is not captured has a frontier.
     IdleStreamHasFrontier,
-    /// A stream whose capture is broken has its frontier still.
+    /// A stream whose capture is broken keeps its frontier.
     BrokenCaptureHasFrontier,
-    /// Asking for a frontier breaks the capture.
+    /// A query of the frontier breaks the capture.
     FrontierBreaksCapture,
     /// No node depends on another.
     DependenciesForgotten,
-    /// Every node depends on all that were captured before it.
+    /// Every node depends on all nodes captured before it.
     DependenciesOnEverything,
-    /// A captured wait is for all that was captured so far.
+    /// A captured wait waits for all work captured so far.
     CapturedWaitTakesAll,
     /// A thread in relaxed mode is bound like any other.
     RelaxedModeIgnored,
     /// Enabling a peer twice is an error.
     EnableTwiceFails,
-    /// What a token opens is a private copy.
+    /// A token opens a private copy.
     TokenIsCopy,
     /// `trim` does nothing.
     TrimDoesNothing,
-    /// Memory freed in stream order is given out before the stream gets there.
+    /// Memory freed in stream order is reused before the stream reaches the free.
     StreamOrderedFreeEarly,
-    /// `memory_info` always tells the same.
+    /// `memory_info` always returns the same.
     MemoryInfoFixed,
     /// A fill misses its last byte.
     FillShort,
@@ -110,31 +110,31 @@ defects! {
     ExportsPrivate,
     /// Destroying a stream drops the work queued in it.
     DestroyStreamDropsWork,
-    /// Opening a device that is not there opens the first.
+    /// Opening a device that does not exist opens the first.
     WrongErrorForBadOrdinal,
     /// A size of zero is accepted.
     ZeroSizeAccepted,
-    /// A backing that was not made for the fabric is named all the same.
+    /// A backing that was not created for the fabric gets a fabric handle.
     ExportsFabricUnasked,
-    /// What a fabric handle names is imported as other memory.
+    /// A fabric handle imports other memory.
     FabricIsOtherMemory,
     /// A forged fabric handle is imported as new memory.
     FabricImportsAnything,
-    /// Reserving, making, mapping and giving back wait for the whole device.
+    /// Calls of virtual memory wait for the whole device.
     VirtualMemoryWaits,
-    /// `unmap` takes the mapping behind it along.
+    /// `unmap` also removes the mapping behind it.
     UnmapTakesNeighbour,
-    /// Addresses that are mapped anew show what was mapped there first.
+    /// Addresses that are mapped again show the first mapping.
     RemapShowsOldContent,
-    /// Rights are set to the first of several mappings alone.
+    /// Rights are set for the first of several mappings only.
     AccessStopsAtFirstMapping,
-    /// Rights that are set to a range are taken from the mapping behind it.
+    /// Setting the rights of a range removes those of the mapping behind it.
     AccessTakesFromNeighbour,
     /// The memory of a destroyed backing counts as free from its first unmap on.
     AliasedMemoryFreedEarly,
     /// A backing cannot be mapped while another mapping of it is being unmapped.
     MapFailsBesideUnmap,
-    /// A few reservations are all there are.
+    /// Only a few reservations can exist.
     ReservationsRunOut,
     /// No more addresses can be reserved than there is memory.
     ReservationBoundByMemory,

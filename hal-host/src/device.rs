@@ -26,12 +26,12 @@ impl HostDevice {
         Self { owner, index }
     }
 
-    /// What all devices of the backend share.
+    /// The state that all devices of the backend share.
     pub(crate) fn machine(&self) -> &Arc<Machine> {
         &self.owner.machine
     }
 
-    /// What this device has for itself.
+    /// The state of this device.
     pub(crate) fn unit(&self) -> &Unit {
         &self.machine().units[self.index]
     }
@@ -51,7 +51,7 @@ impl HostDevice {
         self.machine().lies(defect)
     }
 
-    /// Refuses a size of zero.
+    /// Rejects a size of zero.
     pub(crate) fn check_size(&self, call: Call, bytes: u64) -> Result<()> {
         if bytes == 0 && !self.lies(Defect::ZeroSizeAccepted) {
             return fail(call, ErrorKind::InvalidValue);
@@ -59,7 +59,7 @@ impl HostDevice {
         Ok(())
     }
 
-    /// The failure of a call that could not get memory.
+    /// The error of a call that got no memory.
     pub(crate) fn no_memory(&self, call: Call, kind: ErrorKind) -> Error {
         let kind = match kind {
             ErrorKind::OutOfMemory if self.lies(Defect::WrongKindOnExhaustion) => ErrorKind::InvalidValue,
@@ -68,7 +68,7 @@ impl HostDevice {
         Error::new(kind, call.name())
     }
 
-    /// Takes memory and enters it in the table.
+    /// Allocates memory and enters it in the table.
     pub(crate) fn take_memory(&self, bytes: u64, kind: impl FnOnce(Extent) -> Kind) -> Result<u64, ErrorKind> {
         let machine = self.machine();
         let off = u64::from(self.lies(Defect::MisalignedAllocation));

@@ -1,7 +1,7 @@
 //! Streams, events and graphs: what is queued, what runs, what has finished.
 //!
-//! One lock guards all of it. Work runs outside of the lock, on one thread a stream or, stepped, on the
-//! thread that asks for a step.
+//! One lock guards all of it. Work runs outside of the lock: on one thread for each stream or, in stepped mode, on the
+//! thread that requests a step.
 
 mod capturing;
 mod event;
@@ -39,11 +39,11 @@ pub(crate) use work::{Task, Work};
 #[derive(Debug)]
 pub(crate) struct Engine {
     state: Mutex<State>,
-    /// Told whenever work finished or a hold was released.
+    /// Notified when work has finished or a hold was released.
     progress: Condvar,
     /// Held while a step is chosen and run, so that steps follow one another.
     turn: Mutex<()>,
-    /// Worker threads that have not been seen to end.
+    /// Worker threads that have not been joined.
     workers: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -89,8 +89,8 @@ impl Machine {
 
     /// Puts work at the end of a stream's queue.
     ///
-    /// Work that cannot block runs at once if nothing is before it, so that a stream which is only ever
-    /// told such things needs no thread.
+    /// Work that cannot block runs at once if nothing is before it, so that a stream with only such work needs no
+    /// thread.
     fn enqueue(self: &Arc<Self>, call: Call, state: &mut State, key: StreamKey, work: Work) -> Result<()> {
         let threaded = state.random.is_none();
         let instant = threaded && work.is_instant(self.config.phantom, state);
@@ -123,7 +123,7 @@ impl Machine {
         self.engine.progress.notify_all();
     }
 
-    /// Blocks the host until `done`; stepped, runs steps until then.
+    /// Blocks the host until `done`; in stepped mode it runs steps until then.
     ///
     /// In stepped mode it fails if no work can run: only the caller could change that.
     fn block_until(&self, call: Call, done: impl Fn(&State) -> bool) -> Result<()> {
@@ -139,14 +139,14 @@ impl Machine {
             if done(&self.state()) {
                 return Ok(());
             }
-            // Another thread may have taken the last step between the two looks.
+            // Another thread may have run the last step between the two checks.
             if self.step().is_none() && !done(&self.state()) {
                 return fail(call, ErrorKind::Other);
             }
         }
     }
 
-    /// Gives up the lock until something has happened.
+    /// Releases the lock until something has happened.
     fn wait_progress<'a>(&'a self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         let progress = self.engine.progress.wait(state);
         progress.unwrap_or_else(std::sync::PoisonError::into_inner)

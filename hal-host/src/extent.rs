@@ -1,4 +1,4 @@
-//! One piece of device memory, from the taking of its bytes to their return.
+//! One piece of device memory, from its allocation to its free.
 
 use std::ffi::CStr;
 use std::sync::{Arc, RwLock, RwLockWriteGuard};
@@ -11,10 +11,10 @@ use crate::phantom::Addresses;
 use crate::physical::{Charge, Physical};
 use crate::space::Space;
 
-/// How memory that a token can name is called in the lists of open files.
+/// The name of memory with a token in the lists of open files.
 pub(crate) const DIRECT: &CStr = c"cachette-memory";
 
-/// One piece of device memory: whole pages, all given back when dropped.
+/// One piece of device memory: whole pages, freed when dropped.
 #[derive(Debug)]
 pub(crate) struct Extent {
     start: u64,
@@ -24,14 +24,14 @@ pub(crate) struct Extent {
     memory: Option<Memory>,
     /// `None` if memory is phantom.
     _region: Option<Region>,
-    /// `None` if another process pays.
+    /// `None` if the memory is accounted for in another process.
     _charge: Option<Charge>,
 }
 
 impl Extent {
-    /// Takes memory of a device, at an address that is a multiple of `alignment`.
+    /// Allocates memory of a device, at an address that is a multiple of `alignment`.
     ///
-    /// Gives the lock back held: the caller enters the range before anyone else can see the address.
+    /// Returns with the lock held: the caller enters the range before another thread can see the address.
     pub(crate) fn take<'a>(
         physical: &Arc<Physical>,
         bytes: u64,
@@ -61,7 +61,7 @@ impl Extent {
         Ok((extent, space))
     }
 
-    /// Maps memory of another process, which pays for it.
+    /// Maps memory of another process, which accounts for it.
     pub(crate) fn open(memory: Memory, bytes: u64, writes: Writes) -> Result<Self, ErrorKind> {
         let alignment = page_bytes();
         let region = Region::of(&memory, bytes, alignment, writes).map_err(kind_of)?;

@@ -1,4 +1,4 @@
-//! Telling a process from the child it forked, which has the memory but not the worker threads.
+//! Detection of a forked child, which has the memory but not the worker threads.
 
 use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -8,18 +8,17 @@ use rustix::process::{Pid, getpid};
 
 use crate::mapping::{Region, host_len, page_bytes};
 
-/// Remembers the process it was made in.
+/// Remembers the process in which it was created.
 #[derive(Debug)]
 pub(crate) struct ForkGuard {
     pid: Pid,
     /// One page that holds [`HERE`], and that the kernel wipes in a forked child.
     ///
-    /// Reading it costs nothing, where asking for the process's number is a system call. `None` where
-    /// the kernel does not wipe.
+    /// A read is cheap, while a query of the process's number is a system call. `None` if the kernel cannot wipe it.
     page: Option<Region>,
 }
 
-/// What the page holds in the process that made it.
+/// The page's content in the process that created it.
 const HERE: u32 = 1;
 
 impl ForkGuard {
@@ -28,7 +27,7 @@ impl ForkGuard {
         Self { pid: getpid(), page: Region::anonymous(page_bytes()).ok().and_then(mark) }
     }
 
-    /// Whether this is a child of the process the guard was made in.
+    /// Whether this is a child of the process that created the guard.
     pub(crate) fn is_child(&self) -> bool {
         match &self.page {
             // Relaxed: the value never changes within a process.

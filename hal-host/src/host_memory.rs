@@ -11,7 +11,7 @@ use crate::mapping::{Region, host_len, kind_of, page_bytes};
 use crate::space::{Kind, Range};
 
 impl HostDevice {
-    /// Takes out the range at `ptr`, if it is of this device and `wanted`.
+    /// Removes the range at `ptr`, if it is of this device and `wanted`.
     fn remove_host(&self, call: Call, ptr: NonNull<u8>, wanted: impl FnOnce(&Range) -> bool) -> Result<Range> {
         let mut space = self.machine().write_space();
         let removed = space.remove(address(ptr), self.index(), wanted);

@@ -1,4 +1,4 @@
-//! Memory named by a token in another process.
+//! Memory shared with another process by a token.
 
 use cachette_hal::{Call, DevicePtr, Error, ErrorKind, Ipc, IpcToken, Result};
 

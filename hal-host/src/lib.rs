@@ -1,38 +1,37 @@
 //! A GPU made of host memory.
 //!
-//! It keeps every promise of [`cachette_hal`]: streams are queues that run at their own pace, events mark
-//! places in them, virtual memory maps the same pages at several addresses, and an access to memory that a
-//! device may not touch is a fault that every later call reports. It never is a crash of the process:
-//! every access is checked against a table of addresses first.
+//! It keeps every promise of [`cachette_hal`]. Streams are queues that run independently, events mark places in them,
+//! and virtual memory maps the same pages at several addresses. A forbidden access is a fault that every later call
+//! reports. It never crashes the process, because every access is first checked against a table of addresses.
 //!
 //! Time and failure are arguments:
 //!
-//! | knob | what it does |
+//! | setting | what it does |
 //! |---|---|
-//! | [`HostConfig::devices`] | how many devices there are; one address space holds the memory of all |
-//! | [`HostConfig::capacity`] | bytes of each; beyond them is `OutOfMemory` |
-//! | [`HostConfig::granularity`] | what sizes and addresses of virtual memory are multiples of |
-//! | [`HostConfig::base_alignment`] | what addresses of allocations are multiples of |
-//! | [`HostConfig::stepped`] | work runs only when asked for, in an order drawn from a seed |
+//! | [`HostConfig::devices`] | the number of devices; all share one address space |
+//! | [`HostConfig::capacity`] | bytes of each; beyond that calls fail with `OutOfMemory` |
+//! | [`HostConfig::granularity`] | the granularity of virtual memory |
+//! | [`HostConfig::base_alignment`] | the alignment of allocations |
+//! | [`HostConfig::stepped`] | work runs only on request, in an order drawn from a seed |
 //! | [`HostConfig::phantom`] | memory is accounted for and never touched |
 //! | [`HostConfig::without`], [`HostConfig::without_sharing`] | features and kinds of sharing to lack |
 //! | [`HostConfig::free_without_waiting`] | `free` does not wait; memory that queued work uses must not be freed |
-//! | [`HostConfig::peers`] | whether the devices can reach each other |
+//! | [`HostConfig::peers`] | whether the devices can access each other's memory |
 //! | [`HostDevice::fail_next`], [`HostDevice::fail_nth_call`] | calls to fail |
 //! | [`HostDevice::hold`] | a stream to keep at a known point |
-//! | [`HostDevice::step`], [`HostDevice::run_until_idle`] | steps to take in stepped mode |
-//! | [`HostDevice::calls`], [`HostDevice::physical_bytes`], [`HostDevice::live`] | what to look at |
+//! | [`HostDevice::step`], [`HostDevice::run_until_idle`] | steps in stepped mode |
+//! | [`HostDevice::calls`], [`HostDevice::physical_bytes`], [`HostDevice::live`] | inspection |
 //!
 //! The feature `defects` adds devices that break one promise each, to prove that a suite would notice.
 //!
-//! # What it decides where drivers differ
+//! # Choices where drivers differ
 //!
 //! * `free` and `free_pinned` wait until the whole device is idle, as most drivers do.
 //! * Work after a fault is dropped, but its events complete, so that no thread waits forever.
-//! * In stepped mode a call that blocks takes the steps it needs. Where no step is left to take it fails
-//!   with [`ErrorKind::Other`](cachette_hal::ErrorKind::Other) instead of hanging.
+//! * In stepped mode a call that blocks runs the steps that it needs. If no work can run, it fails with
+//!   [`ErrorKind::Other`](cachette_hal::ErrorKind::Other) instead of hanging.
 //! * In a forked child every call fails with [`ErrorKind::DeviceLost`](cachette_hal::ErrorKind::DeviceLost).
-//! * A fresh allocation is zeroed. Memory of the stream-ordered pool keeps what was in it.
+//! * A new allocation is zeroed. Memory of the stream-ordered pool keeps its content.
 //!
 //! # Example
 //!

@@ -1,4 +1,4 @@
-//! What all devices of one backend share, and what each has for itself.
+//! The shared state of all devices of a backend, and the state of each.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -33,7 +33,7 @@ pub(crate) struct Machine {
     next_handle: AtomicUsize,
 }
 
-/// One device's own state.
+/// The state of one device.
 #[derive(Debug)]
 pub(crate) struct Unit {
     pub(crate) info: DeviceInfo,
@@ -42,7 +42,7 @@ pub(crate) struct Unit {
     /// Live backings by handle.
     pub(crate) backings: Mutex<BTreeMap<usize, Arc<BackingMemory>>>,
     pub(crate) pool: Mutex<Pool>,
-    /// Set once work has touched memory it may not touch; never cleared.
+    /// Set once work has made a forbidden access; never cleared.
     fault: AtomicBool,
     /// Pieces of work queued or running.
     pub(crate) pending: AtomicU64,
@@ -69,7 +69,7 @@ impl Machine {
         self.config.lies(defect)
     }
 
-    /// The gate every call passes first: counts it, and stops it if it must not go on.
+    /// The first step of every call: counts it, and fails if it must not continue.
     pub(crate) fn enter(&self, device: usize, call: Call) -> Result<()> {
         if self.is_child() {
             return fail(call, ErrorKind::DeviceLost);
@@ -82,7 +82,7 @@ impl Machine {
         self.check_captures(device, call)
     }
 
-    /// Fails if the device has touched memory it may not touch.
+    /// Fails if the device has made a forbidden access.
     pub(crate) fn check_fault(&self, device: usize, call: Call) -> Result<()> {
         if self.units[device].is_faulty() {
             return fail(call, ErrorKind::Fault);
@@ -143,13 +143,13 @@ impl Unit {
         }
     }
 
-    /// Whether work has touched memory it may not touch.
+    /// Whether work has made a forbidden access.
     pub(crate) fn is_faulty(&self) -> bool {
         // Acquire: pairs with the release in `raise_fault`.
         self.fault.load(Ordering::Acquire)
     }
 
-    /// Lets every later call fail.
+    /// Makes every later call fail.
     pub(crate) fn raise_fault(&self) {
         // Release: pairs with the acquire in `is_faulty`.
         self.fault.store(true, Ordering::Release);
@@ -171,7 +171,7 @@ pub(crate) const fn fail<T>(call: Call, kind: ErrorKind) -> Result<T> {
     Err(Error::new(kind, call.name()))
 }
 
-/// Takes a lock; what it guards is whole even if a holder panicked, since no holder stops half way.
+/// Takes a lock. Its data is consistent even after a panic, because no holder panics halfway.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

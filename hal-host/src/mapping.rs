@@ -1,6 +1,6 @@
 //! Regions of the process's address space, and the files that lie behind them.
 //!
-//! With [`touch`](crate::touch) and [`fork`](crate::fork) the only code of this crate with `unsafe` in it.
+//! With [`touch`](crate::touch) and [`fork`](crate::fork) this is the only code of the crate with `unsafe`.
 
 use std::ffi::{CStr, c_void};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -19,12 +19,12 @@ pub(crate) fn page_bytes() -> u64 {
     rustix::param::page_size() as u64
 }
 
-/// `bytes` as a length of host memory; a size that is none stays too large to be had.
+/// `bytes` as a length of host memory; a size that does not fit becomes one that cannot be allocated.
 pub(crate) fn host_len(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
-/// What the operating system's refusal means to a caller of the device.
+/// The kind of an error of the operating system.
 pub(crate) fn kind_of(error: Errno) -> ErrorKind {
     match error {
         Errno::NOMEM | Errno::NOSPC | Errno::FBIG | Errno::INVAL | Errno::OVERFLOW => ErrorKind::OutOfMemory,
@@ -40,9 +40,9 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// Makes `bytes` bytes of zeroed memory; `name` is how other processes tell what it is.
+    /// Creates `bytes` bytes of zeroed memory; other processes recognise it by `name`.
     ///
-    /// The size is sealed: memory that could shrink under a mapping would kill who touches it.
+    /// The size is sealed: an access to a mapping of memory that has shrunk would kill the process.
     pub(crate) fn create(name: &CStr, bytes: u64) -> Result<Self, Errno> {
         raise_descriptor_limit();
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
@@ -87,13 +87,13 @@ fn raw(descriptor: BorrowedFd<'_>) -> i32 {
     std::os::fd::AsRawFd::as_raw_fd(&descriptor)
 }
 
-/// Lets the process open as many descriptors as it may: every allocation has one.
+/// Raises the process's limit on descriptors, because every allocation has one.
 fn raise_descriptor_limit() {
     static RAISED: Once = Once::new();
     RAISED.call_once(|| {
         let limit = rustix::process::getrlimit(Resource::Nofile);
         let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
-        // Where it cannot be raised, the limit that is there is met later and reported then.
+        // If it cannot be raised, exhaustion is reported later.
         let _ = rustix::process::setrlimit(Resource::Nofile, raised);
     });
 }
@@ -124,7 +124,7 @@ pub(crate) struct Region {
 }
 
 impl Region {
-    /// Reserves addresses that nothing lies behind; `wish` is honoured where nothing is there yet.
+    /// Reserves addresses without memory; `wish` is honoured if those addresses are free.
     ///
     /// `alignment` is a power of two, and `bytes` a multiple of the page size; none is not a region.
     pub(crate) fn reserve(bytes: u64, alignment: u64, wish: Option<u64>) -> Result<Self, Errno> {
@@ -168,12 +168,12 @@ impl Region {
         Ok(())
     }
 
-    /// Takes away whatever lies at the address `at` of this region; the addresses stay reserved.
+    /// Removes the memory at the address `at` of this region; the addresses stay reserved.
     pub(crate) fn clear(&self, at: u64, bytes: u64) -> Result<(), Errno> {
         self.replace(at, bytes, ProtFlags::empty())
     }
 
-    /// Puts fresh zeroed memory at the address `at` of this region.
+    /// Puts new zeroed memory at the address `at` of this region.
     pub(crate) fn renew(&self, at: u64, bytes: u64) -> Result<(), Errno> {
         self.replace(at, bytes, ProtFlags::READ | ProtFlags::WRITE)
     }
@@ -203,7 +203,7 @@ impl Region {
         Ok(Self { start, bytes })
     }
 
-    /// Reserves exactly at `at`; `None` where that is not to be had.
+    /// Reserves exactly at `at`; `None` if that is not possible.
     fn reserve_at(at: u64, bytes: u64, alignment: u64) -> Option<Self> {
         if at == 0 || !at.is_multiple_of(alignment) {
             return None;
@@ -213,7 +213,7 @@ impl Region {
         // SAFETY: the flag forbids to replace anything that exists.
         let start = unsafe { mmap_anonymous(address, host_len(bytes), none, flags) }.ok()?;
         let start = start.expose_provenance() as u64;
-        // A kernel that does not know the flag takes the address for a hint.
+        // A kernel without the flag treats the address as a hint.
         let region = Self { start, bytes };
         (start == at).then_some(region)
     }

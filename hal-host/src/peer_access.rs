@@ -1,4 +1,4 @@
-//! One device reaching another's memory.
+//! Access to another device's memory.
 
 use cachette_hal::{Call, ErrorKind, Ordinal, PeerAccess, Result};
 
@@ -15,7 +15,7 @@ impl HostDevice {
         }
     }
 
-    /// Index of another device, which this one could reach.
+    /// Index of another device that this one can access.
     fn reachable(&self, call: Call, ordinal: Ordinal) -> Result<usize> {
         let peer = self.peer(call, ordinal)?;
         if peer == self.index() {

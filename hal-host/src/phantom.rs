@@ -2,18 +2,18 @@
 
 use std::collections::HashMap;
 
-/// Where phantom addresses begin: above every address a heap is likely to have.
+/// Where phantom addresses begin: above the likely addresses of heaps.
 const FIRST: u64 = 0x7000_0000_0000;
 
 /// Where phantom addresses end: below what the host maps, since page-locked memory is in the same table.
 const END: u64 = 0x7e00_0000_0000;
 
-/// Gives out ranges of addresses that never overlap, and uses ranges again that came back.
+/// Allocates ranges of addresses that never overlap, and reuses freed ranges.
 #[derive(Debug)]
 pub(crate) struct Addresses {
     /// Every address from here on is unused.
     next: u64,
-    /// Ranges that came back, by size and alignment.
+    /// Freed ranges, by size and alignment.
     returned: HashMap<(u64, u64), Vec<u64>>,
 }
 
@@ -25,7 +25,7 @@ impl Addresses {
 
     /// Takes `bytes` addresses aligned to `alignment`; `None` where the space ends.
     ///
-    /// A `wish` is honoured from the unused end of the space alone.
+    /// A `wish` is honoured only in the unused end of the space.
     pub(crate) fn take(&mut self, bytes: u64, alignment: u64, wish: Option<u64>) -> Option<u64> {
         let wish = wish.filter(|at| *at >= self.next && at.is_multiple_of(alignment));
         if wish.is_none()
@@ -42,7 +42,7 @@ impl Addresses {
         Some(start)
     }
 
-    /// Takes back what [`take`](Self::take) gave for the same size and alignment.
+    /// Frees a range from [`take`](Self::take) with the same size and alignment.
     pub(crate) fn give_back(&mut self, start: u64, bytes: u64, alignment: u64) {
         self.returned.entry((bytes, alignment)).or_default().push(start);
     }

@@ -15,7 +15,7 @@ pub(crate) struct Physical {
     used: AtomicU64,
     /// Whether more than the capacity may be taken; a defect.
     boundless: bool,
-    /// Whether what is given back is lost; a defect.
+    /// Whether freed memory is lost; a defect.
     leaky: bool,
 }
 
@@ -37,7 +37,7 @@ impl Physical {
 
     /// Bytes in use.
     pub(crate) fn used(&self) -> u64 {
-        // Relaxed: a figure for a person; nothing is decided by it.
+        // Relaxed: a figure for people; no decision depends on it.
         self.used.load(Ordering::Relaxed)
     }
 
@@ -53,7 +53,7 @@ impl Physical {
     }
 }
 
-/// Physical memory in use, given back when dropped.
+/// Physical memory in use, freed when dropped.
 #[derive(Debug)]
 pub(crate) struct Charge {
     physical: Arc<Physical>,

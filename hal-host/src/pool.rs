@@ -1,14 +1,14 @@
-//! The stream-ordered pool's own book: which of its ranges are in use, by address.
+//! The ranges of the stream-ordered pool and their use, by address.
 
 use std::collections::BTreeMap;
 
 use crate::engine::StreamKey;
 
-/// Ranges of the stream-ordered pool. A range is used whole, and again for the same size alone.
+/// Ranges of the stream-ordered pool. A range is never split, and is reused only for the same size.
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
     ranges: BTreeMap<u64, Held>,
-    /// Freeings so far.
+    /// Frees so far.
     tickets: u64,
 }
 
@@ -19,12 +19,12 @@ struct Held {
     state: HeldState,
 }
 
-/// What a range is used for.
+/// The state of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum HeldState {
     /// The caller has it.
     Live,
-    /// It was freed, but the stream has not got there.
+    /// It was freed, but the stream has not reached the free.
     Freeing { stream: StreamKey, ticket: u64 },
     /// It is free.
     Idle,
@@ -33,7 +33,7 @@ enum HeldState {
 /// Which freed ranges an allocation may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reuse {
-    /// Those of the stream itself, and those whose stream has got there.
+    /// Those of the stream itself, and those whose stream has reached the free.
     Ordered,
     /// Those of any stream at any time; a defect.
     Early,
@@ -61,7 +61,7 @@ impl Pool {
         Some(*at)
     }
 
-    /// Notes that a range will be idle once the stream gets there, and numbers the freeing.
+    /// Notes that a range will be idle once the stream reaches the free, and numbers the free.
     pub(crate) fn begin_free(&mut self, at: u64, stream: StreamKey) -> Option<u64> {
         let held = self.ranges.get_mut(&at)?;
         if held.state != HeldState::Live {
@@ -73,12 +73,12 @@ impl Pool {
         Some(ticket)
     }
 
-    /// Notes that the stream got to a freeing; `false` if the range was given out again before.
+    /// Notes that the stream has reached a free; `false` if the range was reused before.
     pub(crate) fn end_free(&mut self, at: u64, ticket: u64) -> bool {
         self.settle(at, ticket, HeldState::Idle)
     }
 
-    /// Undoes [`begin_free`](Self::begin_free).
+    /// Reverses [`begin_free`](Self::begin_free).
     pub(crate) fn undo_free(&mut self, at: u64, ticket: u64) {
         self.settle(at, ticket, HeldState::Live);
     }
@@ -93,7 +93,7 @@ impl Pool {
         }
     }
 
-    /// Takes out idle ranges until at most `keep` idle bytes are left.
+    /// Removes idle ranges until at most `keep` idle bytes are left.
     pub(crate) fn trim(&mut self, keep: u64) -> Vec<u64> {
         let idle = |held: &Held| held.state == HeldState::Idle;
         let mut left: u64 = self.ranges.values().filter(|held| idle(held)).map(|held| held.bytes).sum();

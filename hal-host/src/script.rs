@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cachette_hal::{Call, ErrorKind};
 
-/// The calls a device has had, and those that are going to fail.
+/// The calls of a device so far, and the planned failures.
 #[derive(Debug)]
 pub(crate) struct Script {
     counts: Vec<AtomicU64>,
@@ -14,7 +14,7 @@ pub(crate) struct Script {
     planned: Mutex<Vec<Planned>>,
 }
 
-/// One failure to come.
+/// One planned failure.
 #[derive(Debug)]
 struct Planned {
     /// The kind of call that counts; every kind if `None`.
@@ -40,7 +40,7 @@ impl Script {
         }
     }
 
-    /// Counts one call, and says with what it fails.
+    /// Counts one call, and returns its planned failure.
     pub(crate) fn count(&self, call: Call) -> Option<ErrorKind> {
         // Relaxed: a count alone.
         self.counts[call as usize].fetch_add(1, Ordering::Relaxed);
@@ -52,13 +52,13 @@ impl Script {
         for plan in planned.iter_mut().filter(|plan| plan.counts(call)) {
             plan.left = plan.left.saturating_sub(1);
         }
-        // Two may be due at once; the second then waits for the next call that counts.
+        // Two may be due at once; the second then applies to the next matching call.
         let due = |plan: &Planned| plan.counts(call) && plan.left == 0;
         let due = planned.iter().position(due)?;
         Some(planned.remove(due).kind)
     }
 
-    /// Lets the `nth` call from now fail; of one kind, or of any if `call` is `None`.
+    /// Makes the `nth` call from now fail; of one kind, or of any if `call` is `None`.
     pub(crate) fn plan(&self, call: Option<Call>, nth: u64, kind: ErrorKind) {
         let mut planned = self.planned();
         planned.push(Planned { call, left: nth.max(1), kind });
@@ -66,14 +66,14 @@ impl Script {
         self.armed.store(true, Ordering::Release);
     }
 
-    /// Forgets every failure to come.
+    /// Removes every planned failure.
     pub(crate) fn clear(&self) {
         self.planned().clear();
         // Release: pairs with the acquire in `count`.
         self.armed.store(false, Ordering::Release);
     }
 
-    /// Calls of one kind so far, failed ones too.
+    /// Calls of one kind so far, including failed ones.
     pub(crate) fn calls(&self, call: Call) -> u64 {
         // Relaxed: a count alone.
         self.counts[call as usize].load(Ordering::Relaxed)

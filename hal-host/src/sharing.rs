@@ -1,4 +1,4 @@
-//! Backing that leaves its process, as a descriptor or by a name.
+//! Backings exported as a descriptor or by a fabric handle.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 
@@ -12,7 +12,7 @@ use crate::mapping::{Memory, kind_of};
 use crate::token::{Named, Process, TokenKey};
 
 impl HostDevice {
-    /// Why backing cannot leave the process in this way; `None` if it can.
+    /// Why a backing cannot be exported in this way; `None` if it can.
     pub(crate) fn sharing_obstacle(&self, sharing: Sharing) -> Option<Reason> {
         let config = &self.machine().config;
         if sharing == Sharing::Private {
@@ -26,7 +26,7 @@ impl HostDevice {
         }
     }
 
-    /// Refuses a kind of sharing that the device lacks.
+    /// Rejects a kind of sharing that the device lacks.
     pub(crate) fn check_sharing(&self, call: Call, sharing: Sharing) -> Result<()> {
         match (self.shares(sharing), sharing) {
             (Ok(()), _) => Ok(()),

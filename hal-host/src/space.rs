@@ -1,4 +1,4 @@
-//! The table of addresses: what lies where, whose it is, and who may touch it.
+//! The table of addresses: the memory at each, its device, and the access rights.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,13 +17,13 @@ use crate::token::TokenKey;
 pub(crate) struct Space {
     ranges: BTreeMap<u64, Range>,
     reservations: BTreeMap<u64, Reservation>,
-    /// For each device, the devices whose allocations it may reach, one bit each.
+    /// For each device, the devices whose allocations it may access, one bit each.
     reach: Vec<u64>,
     /// Where addresses come from, if memory is phantom.
     pub(crate) addresses: Option<Addresses>,
 }
 
-/// Addresses with something behind them.
+/// Addresses with memory.
 #[derive(Debug)]
 pub(crate) struct Range {
     /// Never zero, unless a defect is planted.
@@ -33,14 +33,14 @@ pub(crate) struct Range {
     pub(crate) kind: Kind,
 }
 
-/// What lies behind a range.
+/// The memory of a range.
 #[derive(Debug)]
 pub(crate) enum Kind {
-    /// Memory given out by `allocate`.
+    /// Memory from `allocate`.
     Direct(Extent),
     /// Memory of the stream-ordered pool; `idle` while the pool holds it unused.
     Pooled {
-        /// What holds the memory.
+        /// The memory.
         extent: Extent,
         /// Whether no device may access it.
         idle: bool,
@@ -49,14 +49,14 @@ pub(crate) enum Kind {
     Mapping(Mapping),
     /// Page-locked host memory of the device.
     Pinned {
-        /// What holds the memory.
+        /// The memory.
         _region: Region,
     },
-    /// Page-locked host memory of someone else.
+    /// Page-locked host memory of the caller.
     Registered,
     /// An allocation of another process.
     Opened {
-        /// What holds the memory; nothing is charged to this process.
+        /// The memory; it is not accounted for in this process.
         extent: Extent,
         /// Which allocation it is.
         key: TokenKey,
@@ -75,20 +75,20 @@ pub(crate) struct Mapping {
     pub(crate) writers: u64,
 }
 
-/// Addresses set aside for mappings.
+/// Addresses reserved for mappings.
 #[derive(Debug)]
 pub(crate) struct Reservation {
     pub(crate) bytes: u64,
     pub(crate) owner: usize,
     /// `None` if memory is phantom.
     pub(crate) region: Option<Region>,
-    /// Pages that stay when they are unmapped, by address; none, unless a defect is planted.
+    /// Pages that stay after an unmap, by address; none, unless a defect is planted.
     pub(crate) stale: BTreeMap<u64, u64>,
-    /// What was unmapped and stays until the addresses are released; nothing, unless the device withholds it.
+    /// Unmapped memory that is freed with the addresses; none, unless the device is configured so.
     pub(crate) withheld: Vec<Arc<BackingMemory>>,
 }
 
-/// What a device wants to do with memory.
+/// A kind of access to memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Need {
     /// Read it.
@@ -103,7 +103,7 @@ pub(crate) const fn bit(device: usize) -> u64 {
 }
 
 impl Space {
-    /// Nothing anywhere, for this many devices.
+    /// An empty table for this many devices.
     pub(crate) fn new(devices: usize, phantom: bool) -> Self {
         Self {
             ranges: BTreeMap::new(),
@@ -113,7 +113,7 @@ impl Space {
         }
     }
 
-    /// Whether every byte may be touched by the device.
+    /// Whether the device may access every byte.
     pub(crate) fn permits(&self, device: usize, at: u64, bytes: u64, need: Need) -> bool {
         let Some(end) = at.checked_add(bytes) else {
             return false;
@@ -172,7 +172,7 @@ impl Space {
         self.ranges.get_mut(&at)
     }
 
-    /// Takes out the range that starts here, if it is of this device and `wanted`.
+    /// Removes the range that starts here, if it is of this device and `wanted`.
     pub(crate) fn remove(&mut self, at: u64, owner: usize, wanted: impl FnOnce(&Range) -> bool) -> Option<Range> {
         let range = self.ranges.get(&at)?;
         if range.owner != owner || !wanted(range) {
@@ -215,7 +215,7 @@ impl Space {
         self.reservations.get(&at).is_some_and(|found| found.bytes == bytes && found.owner == owner)
     }
 
-    /// Takes out the reservation that starts here; `alignment` is what it was made with.
+    /// Removes the reservation that starts here; `alignment` is that of its creation.
     pub(crate) fn release(&mut self, at: u64, alignment: u64) -> Option<Reservation> {
         let reservation = self.reservations.remove(&at)?;
         if let Some(addresses) = &mut self.addresses {
@@ -230,12 +230,12 @@ impl Space {
         self.reservations.values().filter(own).count()
     }
 
-    /// Whether `device` may reach the allocations of `peer`.
+    /// Whether `device` may access the allocations of `peer`.
     pub(crate) fn reaches(&self, device: usize, peer: usize) -> bool {
         self.reach[device] & bit(peer) != 0
     }
 
-    /// Lets `device` reach the allocations of `peer`, or no longer.
+    /// Sets whether `device` may access the allocations of `peer`.
     pub(crate) fn set_reach(&mut self, device: usize, peer: usize, reaches: bool) {
         if reaches {
             self.reach[device] |= bit(peer);

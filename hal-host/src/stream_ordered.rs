@@ -1,4 +1,4 @@
-//! The device's own stream-ordered pool.
+//! The device's stream-ordered pool.
 
 use cachette_hal::{Call, DevicePtr, ErrorKind, Result, StreamOrdered, StreamRef};
 
@@ -10,7 +10,7 @@ use crate::pool::{Pool, Reuse};
 use crate::space::{Kind, Range};
 
 impl HostDevice {
-    /// Takes new memory for the pool; if there is none, gives up what the pool holds unused first.
+    /// Allocates new memory for the pool; if there is none, frees the unused ranges first.
     fn grow_pool(&self, pool: &mut Pool, bytes: u64) -> Result<u64, ErrorKind> {
         let idle = false;
         let pooled = |extent| Kind::Pooled { extent, idle };
@@ -35,7 +35,7 @@ impl HostDevice {
 }
 
 impl Machine {
-    /// Says whether a range of the pool may be touched.
+    /// Sets whether a range of the pool may be accessed.
     fn set_idle(&self, at: u64, now: bool) {
         if let Some(range) = self.write_space().at_mut(at)
             && let Kind::Pooled { idle, .. } = &mut range.kind
@@ -44,7 +44,7 @@ impl Machine {
         }
     }
 
-    /// Gives a range back to the pool, unless it was given out again before.
+    /// Returns a range to the pool, unless it was reused before.
     pub(crate) fn return_to_pool(&self, device: usize, at: u64, ticket: u64) {
         let mut pool = self.units[device].pool();
         if pool.end_free(at, ticket) {

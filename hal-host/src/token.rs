@@ -20,7 +20,7 @@ pub(crate) enum Named {
 }
 
 impl Named {
-    /// What the bytes begin with.
+    /// The first bytes.
     const fn magic(self) -> [u8; 8] {
         match self {
             Self::Allocation => *b"cachette",
@@ -28,7 +28,7 @@ impl Named {
         }
     }
 
-    /// How its memory is called in the lists of open files.
+    /// The name of its memory in the lists of open files.
     const fn file(self) -> &'static CStr {
         match self {
             Self::Allocation => DIRECT,
@@ -43,15 +43,15 @@ pub(crate) struct TokenKey {
     pub(crate) process: Process,
     /// Number of the memory's descriptor in that process.
     pub(crate) descriptor: i32,
-    /// Tells the memory from another that has come under the same descriptor since.
+    /// Distinguishes the memory from later memory under the same descriptor.
     pub(crate) inode: u64,
-    /// Bytes the owner asked for.
+    /// Bytes that the owner requested.
     pub(crate) bytes: u64,
     /// Bytes of the memory, whole pages.
     pub(crate) memory_bytes: u64,
 }
 
-/// A process: its number, and when it began, since numbers are used again.
+/// A process: its number, and when it began, because numbers are reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Process {
     pub(crate) pid: i32,
@@ -94,7 +94,7 @@ impl TokenKey {
         token
     }
 
-    /// Reads a name; `None` if it is none of ours.
+    /// Reads a name; `None` if this crate did not write it.
     pub(crate) fn decode(token: &[u8; 64], named: Named) -> Option<Self> {
         let mut rest = token.as_slice();
         let magic = take::<8>(&mut rest)?;

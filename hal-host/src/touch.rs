@@ -1,4 +1,4 @@
-//! Reading and writing memory by address, for a device that may.
+//! Reading and writing memory by address, with a check of the device's rights.
 
 use std::ptr;
 
@@ -9,7 +9,7 @@ use crate::mapping::host_len;
 use crate::space::{Need, Space};
 
 impl Machine {
-    /// Reads and writes memory; `false`, and nothing touched, where the device may not.
+    /// Reads and writes memory; `false`, without an access, if the device may not.
     pub(crate) fn touch(&self, device: usize, task: &Task, space: &Space) -> bool {
         let may = |at, bytes, need| space.permits(device, at, bytes, need);
         let real = !self.config.phantom;
@@ -63,7 +63,7 @@ unsafe fn fill(at: u64, byte: u8, bytes: u64) {
     unsafe { ptr::write_bytes(at, byte, host_len(bytes)) };
 }
 
-/// Copies; where the ranges overlap, as if through a third place.
+/// Copies; the ranges may overlap.
 ///
 /// # Safety
 ///

@@ -1,4 +1,4 @@
-//! What calls of virtual memory do where a defect is planted.
+//! The planted defects of virtual memory.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -15,9 +15,9 @@ use crate::device::HostDevice;
 use crate::space::{Kind, Range, Space};
 use crate::virtual_memory::is_mapping_of;
 
-/// How many reservations there are, where they run out.
+/// How many reservations there are, if the defect limits them.
 const FEW: usize = 64;
-/// How long an unmap keeps its backing from being mapped, where it does.
+/// How long an unmap prevents a map of its backing, if the defect is planted.
 const WHILE: Duration = Duration::from_micros(200);
 
 impl HostDevice {
@@ -48,7 +48,7 @@ impl HostDevice {
         }
     }
 
-    /// Keeps what is mapped at `at` from being mapped elsewhere for a while, if unmapping it does so.
+    /// Prevents a map of the backing at `at` elsewhere for a while, if the defect is planted.
     pub(crate) fn keep_from_mapping(&self, at: u64) {
         if !self.lies(Defect::MapFailsBesideUnmap) {
             return;
@@ -69,7 +69,7 @@ impl HostDevice {
         self.lies(Defect::MapFailsBesideUnmap) && backing.unmapping.load(Relaxed) > 0
     }
 
-    /// Takes the pages of a mapping away, or only says so.
+    /// Removes the pages of a mapping, or only pretends to.
     pub(crate) fn clear(&self, space: &mut Space, at: u64, bytes: u64) -> Result<(), Errno> {
         let keeps = self.lies(Defect::RemapShowsOldContent);
         let Some(reservation) = space.reservation_mut(at, self.index()) else {
@@ -85,7 +85,7 @@ impl HostDevice {
         }
     }
 
-    /// Takes the mapping at `at` out of the table, if one that is unmapped takes it along.
+    /// Removes the mapping at `at` from the table, if the defect extends an unmap to it.
     pub(crate) fn take_neighbour(&self, space: &mut Space, at: u64) -> Option<Range> {
         let mapping = |range: &Range| matches!(range.kind, Kind::Mapping(_));
         if self.lies(Defect::UnmapTakesNeighbour) {
@@ -94,7 +94,7 @@ impl HostDevice {
         None
     }
 
-    /// Takes all rights to the mapping at `at`, if those that are set before it do so.
+    /// Removes all rights to the mapping at `at`, if the defect extends a change of rights to it.
     pub(crate) fn disown_neighbour(&self, space: &mut Space, at: u64) {
         if self.lies(Defect::AccessTakesFromNeighbour)
             && let Some(range) = space.at_mut(at)
@@ -104,7 +104,7 @@ impl HostDevice {
         }
     }
 
-    /// Lets what was unmapped count as free though another mapping holds it, if its handle is gone.
+    /// Counts unmapped memory as free although another mapping holds it, if its handle is gone.
     pub(crate) fn free_early(&self, unmapped: Option<&Range>) {
         if self.lies(Defect::AliasedMemoryFreedEarly)
             && let Some(Kind::Mapping(mapping)) = unmapped.map(|range| &range.kind)

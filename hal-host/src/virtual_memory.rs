@@ -1,4 +1,4 @@
-//! Addresses and physical memory apart.
+//! Virtual memory: addresses and physical memory are separate.
 
 use std::collections::BTreeMap;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -19,7 +19,7 @@ use crate::mapping::{Memory, Region, Writes, kind_of};
 use crate::space::{Kind, Mapping, Range, Reservation, Space, bit};
 
 impl HostDevice {
-    /// Refuses what is zero or no multiple of the smallest granularity.
+    /// Rejects zero, and what is not a multiple of the smallest granularity.
     fn check_granularity(&self, call: Call, value: u64) -> Result<()> {
         let minimum = self.machine().config.granularity.minimum;
         if !value.is_multiple_of(minimum) {
@@ -42,7 +42,7 @@ impl HostDevice {
         Backing::from_raw(handle, bytes)
     }
 
-    /// The mappings of this device that make up exactly this range, by address.
+    /// The mappings of this device that cover exactly this range, by address.
     fn whole_mappings(&self, space: &Space, at: u64, bytes: u64) -> Option<Vec<u64>> {
         let end = at.checked_add(bytes)?;
         let mut next = at;
@@ -232,7 +232,7 @@ impl VirtualMemory for HostDevice {
             reservation.withheld.push(Arc::clone(&mapping.backing));
         }
         let neighbour = self.take_neighbour(&mut space, at + bytes);
-        // The memory itself may go with this mapping; not under the lock.
+        // This mapping may free the memory, which must not happen under the lock.
         drop(space);
         self.free_early(unmapped.as_ref());
         drop((unmapped, neighbour));

@@ -1,4 +1,4 @@
-//! The rim of the C interface: what every function does before and after its own business.
+//! The common part of every function of the C interface.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -7,7 +7,7 @@ use cachette_hal::{DevicePtr, StreamRef};
 use crate::driver;
 use crate::status::{INVALID_VALUE, Status, UNKNOWN};
 
-/// What a function of the C interface comes to.
+/// The result of a function of the C interface.
 pub(crate) type Answer<T = ()> = Result<T, Status>;
 
 /// Declares functions of the C interface, whose bodies give an [`Answer`].

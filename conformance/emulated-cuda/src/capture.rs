@@ -201,7 +201,7 @@ abi! {
         forget(executable)
     }
 
-    /// Puts the thread into a mode, and gives the mode it was in.
+    /// Sets the thread's mode, and returns the previous one.
     fn cuThreadExchangeStreamCaptureMode(number: *mut c_uint) {
         if number.is_null() {
             return Err(INVALID_VALUE);

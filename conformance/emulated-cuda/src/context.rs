@@ -51,7 +51,7 @@ abi! {
         unsafe { put(context, ptr::without_provenance_mut(unit.context())) }
     }
 
-    /// Gives back a device's primary context.
+    /// Releases a device's primary context.
     fn cuDevicePrimaryCtxRelease_v2(device: c_int) {
         let unit = driver()?.unit(device)?;
         let less = |count: u32| count.checked_sub(1);
@@ -75,7 +75,7 @@ abi! {
         Ok(())
     }
 
-    /// Puts back the context that was current before.
+    /// Restores the context that was current before.
     fn cuCtxPopCurrent_v2(context: *mut *mut c_void) {
         driver()?;
         let top = STACK.with_borrow_mut(Vec::pop).ok_or(INVALID_CONTEXT)?;

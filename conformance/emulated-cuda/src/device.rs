@@ -69,7 +69,7 @@ abi! {
         current()?.device.synchronize_device().map_err(told)
     }
 
-    /// Makes a stream.
+    /// Creates a stream.
     fn cuStreamCreate(stream: *mut *mut c_void, flags: c_uint) {
         let unit = current()?;
         if stream.is_null() || flags > NON_BLOCKING {
@@ -103,7 +103,7 @@ abi! {
         unsafe { current()?.device.stream_wait(stream_ref(stream), &event) }.map_err(told)
     }
 
-    /// Makes an event.
+    /// Creates an event.
     fn cuEventCreate(event: *mut *mut c_void, flags: c_uint) {
         let unit = current()?;
         if event.is_null() || flags > EVENT_FLAGS {
@@ -121,7 +121,7 @@ abi! {
         unsafe { current()?.device.destroy_event(event) }.map_err(told)
     }
 
-    /// Marks the present end of a stream.
+    /// Records the current end of a stream.
     fn cuEventRecord(event: *mut c_void, stream: *mut c_void) {
         let event = Event::from_raw(event.expose_provenance());
         // SAFETY: 1. is the caller's promise.

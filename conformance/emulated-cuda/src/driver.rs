@@ -32,7 +32,7 @@ pub(crate) struct Unit {
 /// Started once, for good or with a status.
 static DRIVER: OnceLock<Answer<Driver>> = OnceLock::new();
 static SETTINGS: OnceLock<Settings> = OnceLock::new();
-/// Whether the process is leaving.
+/// Whether the process is exiting.
 static LEAVING: AtomicBool = AtomicBool::new(false);
 /// Calls so far.
 static CALLS: AtomicU64 = AtomicU64::new(0);
@@ -41,7 +41,7 @@ unsafe extern "C" {
     fn atexit(function: extern "C" fn()) -> c_int;
 }
 
-/// What the environment tells.
+/// The settings from the environment.
 pub(crate) fn settings() -> &'static Settings {
     SETTINGS.get_or_init(Settings::read)
 }
@@ -55,7 +55,7 @@ pub(crate) fn driver() -> Answer<&'static Driver> {
     }
 }
 
-/// Refuses every call once the process is leaving or the devices have vanished.
+/// Rejects every call once the process is exiting or the devices have vanished.
 pub(crate) fn check() -> Answer {
     // Relaxed: the handlers of the end run on the thread that set it.
     if LEAVING.load(Ordering::Relaxed) {

@@ -1,4 +1,4 @@
-//! Memory named by a token in another process.
+//! Memory shared with another process by a token.
 
 use std::ffi::c_uint;
 

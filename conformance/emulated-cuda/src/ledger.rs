@@ -146,7 +146,7 @@ impl Ledger {
     }
 }
 
-/// Takes a lock; what it guards is whole even if a holder panicked, since no holder stops half way.
+/// Takes a lock. Its data is consistent even after a panic, because no holder panics halfway.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! One device reaching another's memory.
+//! Access to another device's memory.
 
 use std::ffi::{c_int, c_uint, c_void};
 

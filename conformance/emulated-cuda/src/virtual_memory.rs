@@ -1,4 +1,4 @@
-//! Addresses and physical memory apart.
+//! Virtual memory: addresses and physical memory are separate.
 
 use std::ffi::{c_uint, c_ulonglong, c_void};
 use std::slice;

@@ -1,4 +1,4 @@
-//! Memory named by a token in another process.
+//! Memory shared with another process by a token.
 
 use cachette_hal::owned::OpenedToken;
 use cachette_hal::{AnyDevice, Device, DevicePtr, ErrorKind, IpcToken, Result};

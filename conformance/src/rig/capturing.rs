@@ -56,7 +56,7 @@ impl Subject {
         unsafe { capture.capture_status(stream.handle()) }
     }
 
-    /// The state of a stream's capture, and the stream's frontier; skips the case where no driver tells.
+    /// The state of a stream's capture, and the stream's frontier; skips the case if the driver has no such query.
     pub(crate) fn frontier(&self, stream: &impl AsStream) -> Verdict<(CaptureStatus, Vec<CaptureNode>)> {
         let capture = self.device().capture()?;
         let mut nodes = Vec::new();
@@ -65,7 +65,7 @@ impl Subject {
         Ok((status.map_err(unless_unsupported)?, nodes))
     }
 
-    /// The nodes that have finished when the stream's next work begins; skips the case where no driver tells.
+    /// The nodes that finish before the stream's next work begins; skips the case if the driver has no such query.
     pub(crate) fn reach(&self, stream: &impl AsStream) -> Verdict<HashSet<CaptureNode>> {
         let capture = self.device().capture()?;
         let (_, mut ahead) = self.frontier(stream)?;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::{AsStream, Place, Subject};
 use crate::failure::Verdict;
 
-/// When a gate opens by itself, so that a case that fails cannot hang.
+/// When a gate opens by itself, so that a failed case cannot hang.
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// A point at which a stream is held, until the gate is released or dropped.
@@ -23,19 +23,19 @@ pub(crate) struct Gate {
 struct State {
     open: Mutex<bool>,
     opened: Condvar,
-    /// Whether the stream has gone on.
+    /// Whether the stream has continued.
     passed: AtomicBool,
 }
 
 impl Gate {
-    /// Lets the stream go on.
+    /// Lets the stream continue.
     pub(crate) fn release(&self) {
         let mut open = self.state.open.lock().unwrap_or_else(PoisonError::into_inner);
         *open = true;
         self.state.opened.notify_all();
     }
 
-    /// Whether the stream has gone on: the gate was released, or opened by itself.
+    /// Whether the stream has continued: the gate was released, or opened by itself.
     pub(crate) fn has_passed(&self) -> bool {
         // Acquire pairs with the release in `pass`, though the flag publishes nothing but itself.
         self.state.passed.load(Ordering::Acquire)
@@ -51,7 +51,7 @@ impl Drop for Gate {
 impl State {
     fn pass(&self) {
         let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        // Whether it was released or ran out of time, the stream goes on.
+        // The stream continues, whether the gate was released or timed out.
         let _ = self.opened.wait_timeout_while(open, LIMIT, |open| !*open).unwrap_or_else(PoisonError::into_inner);
         // Release pairs with the acquire in `has_passed`.
         self.passed.store(true, Ordering::Release);
@@ -59,7 +59,7 @@ impl State {
 }
 
 impl Subject {
-    /// Holds a stream at its present end.
+    /// Holds a stream at its current end.
     pub(crate) fn hold(&self, stream: &impl AsStream) -> Verdict<Gate> {
         let calls = self.device().host_calls()?;
         let state = Arc::new(State::default());
@@ -70,7 +70,7 @@ impl Subject {
         Ok(gate)
     }
 
-    /// Holds a stream at its present end, after having used transfers once.
+    /// Holds a stream at its current end, after one use of transfers.
     ///
     /// Drivers load the code of fills and copies when it is first used, which may wait for the device.
     pub(crate) fn hold_warm(&self, stream: &impl AsStream) -> Verdict<Gate> {

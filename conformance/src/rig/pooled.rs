@@ -23,7 +23,7 @@ impl Pooled<'_> {
         self.bytes
     }
 
-    /// Frees it at the present end of its stream.
+    /// Frees it at the current end of its stream.
     pub(crate) fn free(mut self) -> Result<()> {
         let stream = self.stream;
         self.free_once(stream)

@@ -21,7 +21,7 @@ impl Subject {
         copy_by(self.device(), to, from, stream)
     }
 
-    /// Marks the present end of a stream.
+    /// Records the current end of a stream.
     pub(crate) fn record(&self, event: &Event, stream: &impl AsStream) -> Result<()> {
         // SAFETY: 1. the stream lives, and so does the event's owner.
         unsafe { self.device().record(event.get(), stream.handle()) }

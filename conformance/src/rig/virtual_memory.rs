@@ -17,9 +17,9 @@ impl Subject {
         self.backing(self.chunk()?, Sharing::Private)
     }
 
-    /// Backing of one chunk that may leave the process in this way.
+    /// Backing of one chunk that can be exported in this way.
     ///
-    /// A device that lacks the way is not asked, nor one whose fabric this process may not use.
+    /// Skips the case if the device lacks the kind of sharing, or this process may not use the fabric.
     pub(crate) fn shared_backing(&self, sharing: Sharing) -> Verdict<Backing> {
         let memory = self.device().virtual_memory()?;
         let lacked = |reason| Stop::skipped(format!("no {sharing}: {reason}"));

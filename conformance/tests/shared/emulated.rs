@@ -1,4 +1,4 @@
-//! Where Cargo has put the libraries that imitate a vendor's.
+//! Where Cargo has put the emulated libraries.
 
 use std::env;
 use std::path::PathBuf;

@@ -10,7 +10,7 @@ use libtest_mimic::{Completion, Failed};
 /// What a case does.
 pub(crate) type Run = fn() -> Result<Completion, Failed>;
 
-/// Names the part that a child plays.
+/// Names the role of a child.
 pub(crate) const PART: &str = "CACHETTE_CHILD_PART";
 /// Names the library, as users do.
 pub(crate) const LIBRARY: &str = "CACHETTE_HIP_LIBRARY";

@@ -1,4 +1,4 @@
-//! An emulated library in the place of a vendor's that does not answer.
+//! An emulated library in place of a vendor's that cannot be used.
 
 use std::env;
 

@@ -35,7 +35,7 @@ thread_local! {
     static MODE: Cell<CaptureMode> = const { Cell::new(CaptureMode::Global) };
 }
 
-/// Puts the calling thread into a mode and returns the one it was in.
+/// Sets the calling thread's mode and returns the previous one.
 pub(crate) fn exchange_thread_mode(mode: CaptureMode) -> CaptureMode {
     MODE.replace(mode)
 }
@@ -51,7 +51,7 @@ pub(super) struct CaptureState {
     thread: ThreadId,
     pub(super) broken: bool,
     pub(super) body: GraphBody,
-    /// For every stream taking part, the nodes that its next piece of work comes after.
+    /// For every stream of the capture, the nodes that its next work depends on.
     pub(super) ends: BTreeMap<StreamKey, Vec<Node>>,
 }
 
@@ -63,7 +63,7 @@ impl CaptureState {
         !self.broken && (everyone || own)
     }
 
-    /// Whether the origin comes after everything that the joined streams did.
+    /// Whether the origin has joined all work of the other streams.
     fn is_joined(&self) -> bool {
         let origin = self.ends.get(&self.origin).map_or(&[][..], Vec::as_slice);
         let reached = self.body.reached_from(origin);
@@ -98,7 +98,7 @@ impl State {
         Ok(true)
     }
 
-    /// The stream's capture and its present end in it; `None` if it has none.
+    /// The stream's capture and its current end in it; `None` if it has none.
     pub(super) fn capture_end(&mut self, call: Call, key: StreamKey) -> Result<Option<(u64, Vec<Node>)>> {
         let capture = self.capture_of(call, key)?;
         Ok(capture.map(|(id, capture)| (id, capture.ends.get(&key).cloned().unwrap_or_default())))
@@ -179,7 +179,7 @@ impl Machine {
         }
     }
 
-    /// Lets a capture do without a stream that is being destroyed.
+    /// Removes a stream that is being destroyed from its capture.
     pub(super) fn abandon_capture(&self, state: &mut State, key: StreamKey) {
         let Some(id) = state.streams.get(&key).and_then(|stream| stream.capture) else {
             return;
@@ -190,14 +190,14 @@ impl Machine {
         }
     }
 
-    /// Where a stream stands.
+    /// The capture status of a stream.
     pub(crate) fn capture_status(&self, device: usize, stream: StreamRef) -> Result<CaptureStatus> {
         let state = self.state();
         let key = state.find_stream(Call::CaptureStatus, device, stream)?;
         Ok(self.status_of(&state, key))
     }
 
-    /// Where the stream with this key stands.
+    /// The capture status of the stream with this key.
     pub(super) fn status_of(&self, state: &State, key: StreamKey) -> CaptureStatus {
         let id = state.streams.get(&key).and_then(|stream| stream.capture);
         let capture = id.and_then(|id| state.captures.get(&id));
@@ -271,7 +271,7 @@ impl Machine {
     }
 }
 
-/// Takes a capture out and lets its streams go.
+/// Removes a capture and detaches its streams.
 fn remove(state: &mut State, id: u64) -> Option<CaptureState> {
     for stream in state.streams.values_mut() {
         if stream.capture == Some(id) {

@@ -13,7 +13,7 @@ use crate::machine::{Machine, fail};
 
 /// One place in a stream, which the stream has reached or not.
 ///
-/// Every record makes a new one, so that who waits for an old one is not fooled by a later record.
+/// Every record creates a new one, so that a later record does not affect a wait for an old one.
 #[derive(Debug, Default)]
 pub(crate) struct Marker(AtomicBool);
 
@@ -72,7 +72,7 @@ impl State {
 }
 
 impl Machine {
-    /// Makes an event.
+    /// Creates an event.
     pub(crate) fn create_event(&self, device: usize) -> Event {
         let mut state = self.state();
         if self.lies(Defect::HandlesReused)
@@ -96,7 +96,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Marks the present end of a stream.
+    /// Records the current end of a stream.
     pub(crate) fn record(self: &Arc<Self>, device: usize, event: &Event, stream: StreamRef) -> Result<()> {
         let call = Call::Record;
         let mut state = self.state();
@@ -140,7 +140,7 @@ impl Machine {
         self.check_fault(device, Call::Wait)
     }
 
-    /// The last mark, if there is one; a capture is broken by asking for what it recorded.
+    /// The last mark, if there is one. A query of a captured record breaks the capture.
     fn marker(&self, call: Call, event: &Event) -> Result<Option<Arc<Marker>>> {
         let mut state = self.state();
         match state.find_event(call, event)?.last.clone() {

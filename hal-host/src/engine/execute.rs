@@ -1,4 +1,4 @@
-//! What running a piece of work does.
+//! Running one piece of work.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -45,7 +45,7 @@ impl Machine {
 
     /// Runs a graph's tasks in an order that its edges permit.
     fn replay(&self, body: &GraphBody) {
-        // Only stepped is an order drawn; with threads the lock may be held already.
+        // An order is drawn only in stepped mode; with threads the lock may be held already.
         let order = match self.config.seed {
             Some(_) => body.order(self.state().random.as_mut()),
             None => body.order(None),

@@ -94,7 +94,7 @@ impl GraphBody {
         &self.steps[node]
     }
 
-    /// Whether it was launched before; it has been afterwards.
+    /// Marks the graph as launched; returns whether it was before.
     pub(super) fn mark_launched(&self) -> bool {
         // Relaxed: a flag alone.
         self.launched.swap(true, Ordering::Relaxed)

@@ -19,9 +19,9 @@ impl Task {
 }
 
 impl Machine {
-    /// Gives up memory at once by `remove`, and lets every device fault whose work has not finished and touches it.
+    /// Frees memory at once by `remove`, and makes every device fault whose unfinished work uses it.
     ///
-    /// That work would otherwise touch whatever is at the addresses when it runs.
+    /// That work would otherwise access other memory at the same addresses.
     pub(crate) fn remove_at_once<T>(&self, at: u64, bytes: u64, remove: impl FnOnce() -> T) -> T {
         // Held until the memory is gone, so that no work is queued or begun in between.
         let state = self.state();

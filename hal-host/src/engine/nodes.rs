@@ -24,7 +24,7 @@ fn place(node: CaptureNode) -> Option<(u64, Node)> {
 }
 
 impl Machine {
-    /// Appends the nodes that the stream's next work comes after; where the stream stands.
+    /// Appends the nodes that the stream's next work depends on; returns the capture status.
     pub(crate) fn frontier(
         &self,
         device: usize,
@@ -69,7 +69,7 @@ impl Machine {
         ends.into_iter().map(|node| number(id, node)).collect()
     }
 
-    /// Appends the nodes that a node directly depends on, of whichever device they are.
+    /// Appends the nodes that a node directly depends on, of any device.
     pub(crate) fn dependencies(&self, node: CaptureNode, nodes: &mut Vec<CaptureNode>) -> Result<()> {
         let call = Call::Dependencies;
         let state = self.state();

@@ -1,4 +1,4 @@
-//! Running work one step at a time, in an order that can be replayed.
+//! Runs work one step at a time, in an order that can be replayed.
 
 use cachette_hal::{Ordinal, StreamRef};
 
@@ -21,7 +21,7 @@ pub struct StepRecord {
     pub work: WorkKind,
 }
 
-/// So often may a host look before the device goes on by itself.
+/// How many polls find their event pending before the device runs a step by itself.
 const POLLS_BEFORE_A_STEP: u32 = 32;
 
 impl State {
@@ -68,8 +68,8 @@ impl Machine {
 
     /// Takes note of a poll that found its event pending.
     ///
-    /// A host that polls and polls is waiting, so after some polls a step is run for it: a loop of polls comes to
-    /// an end on this device as it does on one that runs by itself.
+    /// A host that keeps polling is waiting, so a step is run after some polls. A loop of polls then ends on this
+    /// device as on one that runs by itself.
     pub(crate) fn polled_in_vain(&self) {
         let mut state = self.state();
         state.idle_polls += 1;

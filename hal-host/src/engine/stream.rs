@@ -60,7 +60,7 @@ pub(super) struct StreamState {
     pub(super) destroyed: bool,
     /// The capture this stream takes part in.
     pub(super) capture: Option<u64>,
-    /// Told when work is queued; there once a worker is.
+    /// Notified when work is queued; set once there is a worker.
     pub(super) wake: Option<Arc<Condvar>>,
 }
 
@@ -116,7 +116,7 @@ impl StreamState {
         Some(work)
     }
 
-    /// Notes that what [`begin`](Self::begin) gave has finished.
+    /// Notes that the work from [`begin`](Self::begin) has finished.
     pub(super) fn finish(&mut self) {
         self.running = false;
         self.current = None;
@@ -153,7 +153,7 @@ impl State {
 }
 
 impl Machine {
-    /// Makes a stream.
+    /// Creates a stream.
     pub(crate) fn create_stream(&self, device: usize) -> Stream {
         let handle = self.handle();
         let key = StreamKey(handle);
@@ -230,7 +230,7 @@ impl Machine {
         Ok(key)
     }
 
-    /// Queues something that waits until it is let go.
+    /// Queues a hold.
     pub(crate) fn hold(self: &Arc<Self>, device: usize, stream: StreamRef) -> Result<Hold> {
         let (hold, work) = Hold::new(self);
         self.submit_uncaptured(Call::CallHost, device, stream, work)?;
@@ -261,7 +261,7 @@ impl Machine {
         self.check_fault(device, call)
     }
 
-    /// How many streams of the device have a live handle, the default one aside.
+    /// How many streams of the device have a live handle, without the default one.
     pub(crate) fn live_streams(&self, device: usize) -> usize {
         let live = |(key, stream): &(&StreamKey, &StreamState)| {
             stream.device == device && !stream.destroyed && !key.is_default_of(device)

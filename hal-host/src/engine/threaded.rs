@@ -56,7 +56,7 @@ impl Machine {
         }
     }
 
-    /// Wakes everybody who waits for something to happen.
+    /// Wakes every waiting thread.
     pub(super) fn tell_progress(&self) {
         // Under the lock, so that no thread is between its check and its wait.
         let _state = self.state();
@@ -73,7 +73,7 @@ impl Machine {
         drop(state);
         let workers = std::mem::take(&mut *lock(&self.engine.workers));
         for worker in workers {
-            // A host function may have held the last owner; its own thread cannot wait for itself.
+            // A host function may have held the last owner; a thread cannot wait for itself.
             if worker.thread().id() != thread::current().id() {
                 let _ = worker.join();
             }

@@ -45,11 +45,11 @@ pub(crate) enum Work {
     HostCall(HostFunction),
     /// Waits for a [`Hold`].
     Hold(Arc<Gate>),
-    /// Gives memory back to the pool.
+    /// Returns memory to the pool.
     Free {
         /// Where the memory begins.
         at: u64,
-        /// Which freeing of it this is.
+        /// The number of the free.
         ticket: u64,
     },
 }
@@ -137,7 +137,7 @@ impl Gate {
     }
 }
 
-/// Keeps a stream at a known point: what is queued behind it does not run before it is dropped.
+/// Holds a stream at a known point: later work in it does not run before this is dropped.
 #[derive(Debug)]
 #[must_use = "a hold that is dropped holds nothing"]
 pub struct Hold {
@@ -146,14 +146,14 @@ pub struct Hold {
 }
 
 impl Hold {
-    /// A closed hold of this machine's, and the work that waits for it.
+    /// A closed hold, and the work that waits for it.
     pub(super) fn new(machine: &Arc<Machine>) -> (Self, Work) {
         let gate = Arc::<Gate>::default();
         let hold = Self { gate: Arc::clone(&gate), machine: Arc::downgrade(machine) };
         (hold, Work::Hold(gate))
     }
 
-    /// Lets the stream go on.
+    /// Lets the stream continue.
     pub fn release(self) {
         drop(self);
     }
