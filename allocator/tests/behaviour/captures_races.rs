@@ -2,9 +2,10 @@
 
 use std::sync::{Arc, Mutex};
 
-use cachette::hal::{Call, CaptureMode, Traced};
+use cachette::hal::{Call, CaptureMode};
 use cachette::{Allocation, Allocator, Stream};
 use cachette_hal_host::{HostConfig, HostDevice};
+use cachette_hal_testing::Traced;
 
 use crate::bed::{MIB, assert_consistent, config, device};
 use crate::hook::Hook;
