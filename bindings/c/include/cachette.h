@@ -470,9 +470,9 @@ cachette_status_t cachette_pool_stats(const struct cachette_pool_t *pool,
 
 /// Writes whether exactly these addresses are allocated in the pool, in whatever order.
 cachette_status_t cachette_pool_check_live_allocations(const struct cachette_pool_t *pool,
-                                              void *const *addresses,
-                                              size_t count,
-                                              bool *out_holds);
+                                                       void *const *addresses,
+                                                       size_t count,
+                                                       bool *out_holds);
 
 /* ---- Which requests a pool serves ---- */
 

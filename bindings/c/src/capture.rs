@@ -1,7 +1,6 @@
 //! Captures whose memory comes from a pool, and their graphs.
 
 use std::ffi::c_void;
-use std::ptr;
 
 use cachette::Stream;
 use cachette::hal::{AnyDevice, CaptureMode};
@@ -9,8 +8,8 @@ use cachette::pool::{Capture, Graph};
 
 use crate::convert::stream_of;
 use crate::failure::Failure;
-use crate::given::{give, handle, out, take};
-use crate::guard::guard;
+use crate::given::{destroy, give, out, take};
+use crate::guard::{call, promises};
 use crate::pool::PoolHandle;
 use crate::status::Status;
 
@@ -39,7 +38,7 @@ pub struct GraphHandle {
 /// pool. `mode` is `CACHETTE_CAPTURE_GLOBAL`, `CACHETTE_CAPTURE_THREAD_LOCAL` or `CACHETTE_CAPTURE_RELAXED`.
 ///
 /// End it with `cachette_capture_end` or `cachette_capture_abandon`.
-#[doc = include_str!("safety.md")]
+#[doc = promises!("1, 2 and 4")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_pool_begin_capture(
     pool: *mut PoolHandle,
@@ -47,16 +46,11 @@ pub unsafe extern "C" fn cachette_pool_begin_capture(
     mode: u32,
     out_capture: *mut *mut CaptureHandle,
 ) -> Status {
-    guard(|| {
-        // SAFETY: 2. is the caller's promise.
-        let out = unsafe { out(out_capture, ptr::null_mut(), "out_capture") }?;
-        // SAFETY: 1. is the caller's promise.
-        let pool = unsafe { handle(pool, "pool") }?;
+    call!([out(out_capture), handle(pool)], {
         let mode = mode_of(mode)?;
         // SAFETY: 4. is the caller's promise.
         let stream = unsafe { pool.stream(stream) }?;
-        *out = give(CaptureHandle { inner: pool.inner.begin_capture(&stream, mode)? });
-        Ok(())
+        *out_capture = give(CaptureHandle { inner: pool.inner.begin_capture(&stream, mode)? });
     })
 }
 
@@ -72,54 +66,45 @@ fn mode_of(mode: u32) -> Result<CaptureMode, Failure> {
 /// Ends a capture, and writes its graph, ready to launch. The capture is over and its handle gone even if this fails.
 ///
 /// Destroy the graph with `cachette_graph_destroy`.
-#[doc = include_str!("safety.md")]
+#[doc = promises!("1 and 2")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_capture_end(capture: *mut CaptureHandle, out_graph: *mut *mut GraphHandle) -> Status {
-    guard(|| {
+    call!([], {
         // SAFETY: 2. is the caller's promise.
-        let out = unsafe { out(out_graph, ptr::null_mut(), "out_graph") };
+        let out = unsafe { out(out_graph, "out_graph") };
         // SAFETY: 1. is the caller's promise.
         let capture = unsafe { take(capture) }.ok_or_else(|| Failure::null("capture"))?;
         // Without a place for the graph the capture is thrown away, so that the handle is gone on every path.
         let out = out?;
         *out = give(GraphHandle { inner: capture.inner.end()? });
-        Ok(())
     })
 }
 
 /// Ends a capture and throws its graph away; NULL is nothing.
-#[doc = include_str!("safety.md")]
+#[doc = promises!("1")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_capture_abandon(capture: *mut CaptureHandle) -> Status {
-    guard(|| {
-        // SAFETY: 1. is the caller's promise.
-        drop(unsafe { take(capture) });
-        Ok(())
-    })
+    // SAFETY: 1. is the caller's promise.
+    unsafe { destroy(capture) }
 }
 
 /// Queues everything that the graph recorded. No other graph of the same pool runs at the same time.
-#[doc = include_str!("safety.md")]
+#[doc = promises!("1, 4 and 5")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_graph_launch(graph: *mut GraphHandle, stream: *mut c_void) -> Status {
-    guard(|| {
-        // SAFETY: 1. is the caller's promise.
-        let graph = &unsafe { handle(graph, "graph") }?.inner;
-        let allocator = graph.pool().allocator();
+    call!([handle(graph)], {
+        let allocator = graph.inner.pool().allocator();
         // SAFETY: 4. is the caller's promise.
         let stream: Stream<AnyDevice> = unsafe { allocator.adopt_stream(stream_of(stream)) }?;
         // SAFETY: 5. is the caller's promise, and the stream is of this allocator.
-        Ok(unsafe { graph.launch(&stream) }?)
+        unsafe { graph.inner.launch(&stream) }?;
     })
 }
 
 /// Destroys a graph; NULL is nothing. Launches under way run to their end.
-#[doc = include_str!("safety.md")]
+#[doc = promises!("1")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_graph_destroy(graph: *mut GraphHandle) -> Status {
-    guard(|| {
-        // SAFETY: 1. is the caller's promise.
-        drop(unsafe { take(graph) });
-        Ok(())
-    })
+    // SAFETY: 1. is the caller's promise.
+    unsafe { destroy(graph) }
 }

@@ -6,10 +6,9 @@ use cachette::Backends;
 use cachette::hal::{self, Device, DeviceInfo};
 
 use crate::allocator::AllocatorHandle;
-use crate::given::{handle, out};
-use crate::guard::guard;
+use crate::guard::{call, promises};
 use crate::status::Status;
-use crate::structure::{self, Structure};
+use crate::structure::Structure;
 use crate::text;
 
 /// Who made a device.
@@ -78,53 +77,33 @@ impl From<&DeviceInfo> for DeviceFacts {
 /// Writes how many devices a backend shows: `"cuda"`, `"hip"` or `"host"`.
 ///
 /// `CACHETTE_ERROR_NO_BACKEND` if its driver cannot be used here; `cachette_last_error` says why.
-#[doc = include_str!("safety.md")]
+#[doc = promises!("2 and 3")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_device_count(backend: *const c_char, out_count: *mut u32) -> Status {
-    guard(|| {
-        // SAFETY: 2. is the caller's promise.
-        let out = unsafe { out(out_count, 0, "out_count") }?;
-        // SAFETY: 3. is the caller's promise.
-        let backend = unsafe { text::required(backend, "backend") }?;
-        *out = Backends::load(backend)?.device_count()?;
-        Ok(())
-    })
+    call!([out(out_count), text(backend)], *out_count = Backends::load(backend)?.device_count()?)
 }
 
 /// Writes facts about the allocator's device. `size` is `sizeof *out`.
-#[doc = include_str!("safety.md")]
+#[doc = promises!("1 and 2")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_device_info(
     allocator: *const AllocatorHandle,
     out: *mut DeviceFacts,
     size: usize,
 ) -> Status {
-    guard(|| {
-        // SAFETY: 1. is the caller's promise.
-        let allocator = unsafe { handle(allocator, "allocator") }?;
-        let facts = DeviceFacts::from(allocator.inner.device_info());
-        // SAFETY: 2. is the caller's promise.
-        unsafe { structure::write(&facts, out, size) }
-    })
+    call!([handle(allocator), structure(out, size)], out.write(&allocator.inner.device_info().into()))
 }
 
 /// Writes how many bytes the device has free now, for all processes together, and how many in all.
-#[doc = include_str!("safety.md")]
+#[doc = promises!("1 and 2")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_memory_info(
     allocator: *const AllocatorHandle,
     out_free: *mut u64,
     out_total: *mut u64,
 ) -> Status {
-    guard(|| {
-        // SAFETY: 2. is the caller's promise.
-        let free = unsafe { out(out_free, 0, "out_free") }?;
-        // SAFETY: 2. is the caller's promise.
-        let total = unsafe { out(out_total, 0, "out_total") }?;
-        // SAFETY: 1. is the caller's promise.
-        let allocator = unsafe { handle(allocator, "allocator") }?;
+    call!([out(out_free), out(out_total), handle(allocator)], {
         let info = allocator.inner.device().memory_info()?;
-        (*free, *total) = (info.free, info.total);
-        Ok(())
+        (*out_free, *out_total) = (info.free, info.total);
     })
 }

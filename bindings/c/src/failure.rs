@@ -30,12 +30,12 @@ impl Failure {
 
     /// The parameter `name` must not be null.
     pub(crate) fn null(name: &str) -> Self {
-        Self::argument(format!("`{name}` is null; pass what it is to point to"))
+        Self::argument(format!("`{name}` is null; pass a valid pointer"))
     }
 
     /// A buffer has room for `capacity` entries, and there are more.
     pub(crate) fn too_small(capacity: usize, needed: usize) -> Self {
-        let text = format!("the buffer has room for {capacity} and needs it for {needed}; pass a larger one");
+        let text = format!("the buffer has room for {capacity} and needs {needed}; pass a larger one");
         Self::new(Status::BufferTooSmall, text)
     }
 

@@ -1,21 +1,45 @@
-//! What C gives: handles, places to write to, and lists.
+//! Arguments from C: handles, out-pointers and lists. With [`text`] and [`structure`] these are the kinds of `call!`.
 
+use std::ptr;
 use std::slice;
 
 use cachette::Error;
 use cachette::fork::ProcessGuard;
 
 use crate::failure::Failure;
+use crate::guard::guard;
+use crate::status::Status;
+pub(crate) use crate::structure::{optional_structure, structure};
+pub(crate) use crate::text::{buffer, optional_text, text};
 
 /// What a handle points to.
 #[repr(C)]
 struct Given<T> {
-    /// It comes first, so that its address is the handle.
+    /// The first field, so that its address is the handle.
     value: T,
     origin: ProcessGuard,
 }
 
-/// The value behind a handle, unless a parent of this process opened it.
+/// The value of an out-pointer when the call fails.
+pub(crate) trait Empty: Copy {
+    const EMPTY: Self;
+}
+
+macro_rules! empty {
+    ($($number:ty = $empty:expr),*) => {
+        $(impl Empty for $number {
+            const EMPTY: Self = $empty;
+        })*
+    };
+}
+
+empty!(bool = false, u32 = 0, u64 = 0, usize = 0, f64 = 0.0);
+
+impl<T> Empty for *mut T {
+    const EMPTY: Self = ptr::null_mut();
+}
+
+/// The value behind a handle. Fails if the handle is from before a fork.
 ///
 /// # Safety
 ///
@@ -30,7 +54,7 @@ pub(crate) unsafe fn handle<'a, T>(pointer: *const T, name: &str) -> Result<&'a 
     Ok(&given.value)
 }
 
-/// The value behind a handle, also of a parent of this process; for calls that tell by themselves or give something up.
+/// The value behind a handle, also one from before a fork; for calls that check that themselves or only destroy.
 ///
 /// # Safety
 ///
@@ -40,28 +64,28 @@ pub(crate) unsafe fn any_handle<'a, T>(pointer: *const T, name: &str) -> Result<
     unsafe { pointer.as_ref() }.ok_or_else(|| Failure::null(name))
 }
 
-/// A place to write to, which holds `empty` from now on, so that a caller who overlooks a failure finds nothing.
+/// An out-pointer. It is set to an empty value at once, so that a caller who ignores a failure reads no garbage.
 ///
 /// # Safety
 ///
 /// Promise 2 of the crate, for as long as the reference is used.
-pub(crate) unsafe fn out<'a, T: Copy>(pointer: *mut T, empty: T, name: &str) -> Result<&'a mut T, Failure> {
+pub(crate) unsafe fn out<'a, T: Empty>(pointer: *mut T, name: &str) -> Result<&'a mut T, Failure> {
     if pointer.is_null() {
         return Err(Failure::null(name));
     }
     // SAFETY: 2. is the caller's promise.
-    unsafe { pointer.write(empty) };
+    unsafe { pointer.write(T::EMPTY) };
     // SAFETY: 2. is the caller's promise, and it was written above.
     Ok(unsafe { &mut *pointer })
 }
 
-/// Hands a value over to C, which gives it back with [`take`].
+/// Moves a value into a handle, which [`take`] or [`destroy`] consumes.
 pub(crate) fn give<T>(value: T) -> *mut T {
     let origin = ProcessGuard::here();
     Box::into_raw(Box::new(Given { value, origin })).cast()
 }
 
-/// Takes back what [`give`] handed over; null is nothing.
+/// Moves the value out of a handle; `None` for null.
 ///
 /// # Safety
 ///
@@ -75,7 +99,20 @@ pub(crate) unsafe fn take<T>(pointer: *mut T) -> Option<T> {
     Some(given.value)
 }
 
-/// A list of `count` entries; null stands for an empty one.
+/// The body of a C function that destroys a handle; null is ignored.
+///
+/// # Safety
+///
+/// As for [`take`].
+pub(crate) unsafe fn destroy<T>(pointer: *mut T) -> Status {
+    guard(|| {
+        // SAFETY: 1. is the caller's promise.
+        drop(unsafe { take(pointer) });
+        Ok(())
+    })
+}
+
+/// A list of `count` entries; null is an empty one if `count` is 0.
 ///
 /// # Safety
 ///
@@ -91,7 +128,7 @@ pub(crate) unsafe fn list<'a, T>(pointer: *const T, count: usize, name: &str) ->
     Ok(unsafe { slice::from_raw_parts(pointer, count) })
 }
 
-/// Copies `values` to a place with room for `capacity` of them, if that is enough; a null place of no room only asks.
+/// Copies `values` to an array with room for `capacity` of them, if they fit. Null with a capacity of 0 is ignored.
 ///
 /// # Safety
 ///

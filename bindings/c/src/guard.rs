@@ -1,4 +1,4 @@
-//! The one way from C into Rust: a body whose failures are kept for the thread, and whose panics end here.
+//! The body of every C function: it checks the arguments, stores the error for the thread, and catches panics.
 
 use std::any::Any;
 use std::panic::{self, AssertUnwindSafe};
@@ -7,9 +7,37 @@ use crate::failure::Failure;
 use crate::last;
 use crate::status::Status;
 
-/// Runs the body of a C function.
+/// The `# Safety` section of a C function: the numbers of the crate's promises that its caller makes.
 ///
-/// What a panic may have left half done is the allocator's own, whose locks all survive one.
+/// The header has no such sections: cbindgen skips documentation that is not a literal.
+macro_rules! promises {
+    ($numbers:literal) => {
+        concat!("\n# Safety\n\nPromises at the head of the crate: ", $numbers, ".")
+    };
+}
+
+/// The body of a C function: `call!([kind(argument), ..], expression)`.
+///
+/// A kind is a function of [`crate::given`]. It checks the argument and turns it into a Rust value of the same name;
+/// an argument may be followed by those that belong to it, such as its size. The expression may use `?`.
+macro_rules! call {
+    ([$($kind:ident($name:ident $(, $more:ident)*)),*], $body:expr) => {
+        $crate::guard::guard(|| {
+            $(
+                // SAFETY: the `# Safety` section of the C function names the promise that this kind needs.
+                let $name = unsafe { $crate::given::$kind($name $(, $more)*, stringify!($name)) }?;
+            )*
+            $body;
+            Ok(())
+        })
+    };
+}
+
+pub(crate) use {call, promises};
+
+/// Runs `body`. Returns its status; a failure or a panic is also stored as the thread's last error.
+///
+/// A panic may leave the allocator's state incomplete, but it poisons none of its locks.
 pub(crate) fn guard(body: impl FnOnce() -> Result<(), Failure>) -> Status {
     let failure = match panic::catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => return Status::Ok,
@@ -19,7 +47,7 @@ pub(crate) fn guard(body: impl FnOnce() -> Result<(), Failure>) -> Status {
     fail(failure)
 }
 
-/// Apart from [`guard`], so that what succeeds has nothing to save on the stack.
+/// Separate from [`guard`], so that a successful call saves no registers for it.
 #[cold]
 fn fail(failure: Failure) -> Status {
     let status = failure.status();
@@ -28,9 +56,9 @@ fn fail(failure: Failure) -> Status {
 }
 
 fn describe(payload: &(dyn Any + Send)) -> String {
-    let said = payload.downcast_ref::<&str>().copied().or_else(|| payload.downcast_ref::<String>().map(String::as_str));
-    let said = said.unwrap_or("it said nothing");
-    format!("a fault of the library: {said}; please report it, and close the allocator")
+    let text = payload.downcast_ref::<&str>().copied().or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+    let text = text.unwrap_or("no message");
+    format!("internal panic ({text}); please report it, and close the allocator")
 }
 
 #[cfg(test)]
@@ -40,7 +68,7 @@ mod tests {
     use super::*;
 
     fn last_text() -> String {
-        // SAFETY: it is this thread's own text, which no failure replaces meanwhile.
+        // SAFETY: the text is the thread's, and no failure replaces it during the call.
         let text = unsafe { CStr::from_ptr(last::cachette_last_error()) };
         text.to_str().unwrap().to_owned()
     }
@@ -48,9 +76,9 @@ mod tests {
     #[test]
     fn no_panic_passes() {
         assert_eq!(guard(|| panic!("a {}", "word")), Status::Panic);
-        assert!(last_text().contains("a word; please report it"));
+        assert!(last_text().contains("(a word); please report it"));
         assert_eq!(guard(|| panic::panic_any(7)), Status::Panic);
-        assert!(last_text().contains("it said nothing"));
+        assert!(last_text().contains("internal panic (no message)"));
     }
 
     #[test]
@@ -58,6 +86,6 @@ mod tests {
         assert_eq!(last_text(), "");
         assert_eq!(guard(|| Err(Failure::null("this"))), Status::InvalidArgument);
         assert_eq!(guard(|| Ok(())), Status::Ok);
-        assert_eq!(last_text(), "`this` is null; pass what it is to point to");
+        assert_eq!(last_text(), "`this` is null; pass a valid pointer");
     }
 }

@@ -6,10 +6,9 @@ use cachette::history::{self, HistoryOptions, Level};
 
 use crate::allocator::AllocatorHandle;
 use crate::failure::Failure;
-use crate::given::{handle, out};
-use crate::guard::guard;
+use crate::guard::{call, promises};
 use crate::status::Status;
-use crate::structure::{self, Structure};
+use crate::structure::{Readable, Structure};
 use crate::text;
 
 /// The most events that can be asked for.
@@ -48,6 +47,9 @@ impl Structure for GivenHistory {
     const FIRST_SIZE: usize = 24;
 }
 
+// SAFETY: every field is a number, or a pointer that may be null.
+unsafe impl Readable for GivenHistory {}
+
 impl GivenHistory {
     /// The options as the allocator takes them.
     ///
@@ -73,7 +75,7 @@ impl GivenHistory {
             )));
         }
         // SAFETY: 3. is the caller's promise.
-        let skip = unsafe { text::optional(self.skip, "skip") }?.unwrap_or_default();
+        let skip = unsafe { text::optional_text(self.skip, "skip") }?.unwrap_or_default();
         let names = skip.split(',').map(str::trim);
         let options = HistoryOptions::new()
             .level(level)
@@ -93,65 +95,42 @@ impl GivenHistory {
 /// Records what happens to memory from now on. `options` may be NULL; otherwise `size` is `sizeof *options`.
 ///
 /// What was recorded before stays, unless it is to be forgotten. Stacks are those of the native callers.
-#[doc = include_str!("safety.md")]
+#[doc = promises!("1 and 3")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_record_history(
     allocator: *mut AllocatorHandle,
     options: *const GivenHistory,
     size: usize,
 ) -> Status {
-    guard(|| {
-        // SAFETY: 1. is the caller's promise.
-        let allocator = unsafe { handle(allocator, "allocator") }?;
-        let options = if options.is_null() {
-            HistoryOptions::new()
-        } else {
-            // SAFETY: 3. is the caller's promise; every field is a number or may be null.
-            let given = unsafe { structure::read(options, size) }?;
+    call!([handle(allocator), optional_structure(options, size)], {
+        let options = match options {
+            None => HistoryOptions::new(),
             // SAFETY: 3. is the caller's promise.
-            unsafe { given.make() }?
+            Some(options) => unsafe { options.make() }?,
         };
         allocator.inner.record_history(options);
-        Ok(())
     })
 }
 
 /// Records nothing any more, and forgets what was recorded.
-#[doc = include_str!("safety.md")]
+#[doc = promises!("1")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_stop_history(allocator: *mut AllocatorHandle) -> Status {
-    guard(|| {
-        // SAFETY: 1. is the caller's promise.
-        let allocator = unsafe { handle(allocator, "allocator") }?;
-        allocator.inner.stop_history();
-        Ok(())
-    })
+    call!([handle(allocator)], allocator.inner.stop_history())
 }
 
 /// Writes whether a history is recorded.
-#[doc = include_str!("safety.md")]
+#[doc = promises!("1 and 2")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_records_history(allocator: *const AllocatorHandle, out_records: *mut bool) -> Status {
-    guard(|| {
-        // SAFETY: 2. is the caller's promise.
-        let out = unsafe { out(out_records, false, "out_records") }?;
-        // SAFETY: 1. is the caller's promise.
-        let allocator = unsafe { handle(allocator, "allocator") }?;
-        *out = allocator.inner.records_history();
-        Ok(())
-    })
+    call!([out(out_records), handle(allocator)], *out_records = allocator.inner.records_history())
 }
 
 /// Lets every event of this thread carry `text`, for all allocators and until it is set again; NULL is none.
 ///
 /// Every different text is kept as long as the process, so it should name phases and not count steps.
-#[doc = include_str!("safety.md")]
+#[doc = promises!("3")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_set_metadata(text: *const c_char) -> Status {
-    guard(|| {
-        // SAFETY: 3. is the caller's promise.
-        let text = unsafe { text::optional(text, "text") }?;
-        history::set_metadata(text.unwrap_or_default());
-        Ok(())
-    })
+    call!([optional_text(text)], history::set_metadata(text.unwrap_or_default()))
 }

@@ -6,10 +6,9 @@ use std::ffi::{CString, c_char};
 use cachette::OutOfMemory;
 
 use crate::failure::Failure;
-use crate::guard::guard;
+use crate::guard::{call, promises};
 use crate::status::Status;
-use crate::structure::{self, Structure};
-use crate::text;
+use crate::structure::Structure;
 
 /// Stands for a figure that the driver would not say.
 pub const CACHETTE_UNKNOWN: u64 = u64::MAX;
@@ -107,15 +106,10 @@ pub extern "C" fn cachette_last_error() -> *const c_char {
 /// The figures of the last request that failed on this thread for want of memory.
 ///
 /// `CACHETTE_ERROR_NOT_FOUND` if none has. `size` is `sizeof *out`.
-#[doc = include_str!("safety.md")]
+#[doc = promises!("2")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_last_out_of_memory(out: *mut OutOfMemoryFigures, size: usize) -> Status {
-    guard(|| {
-        structure::check(out, size)?;
-        let figures = of_report(|report| OutOfMemoryFigures::from(report))?;
-        // SAFETY: 2. is the caller's promise.
-        unsafe { structure::write(&figures, out, size) }
-    })
+    call!([structure(out, size)], out.write(&of_report(|report| OutOfMemoryFigures::from(report))?))
 }
 
 /// Writes the report of that request in words: the figures, what every pool holds, where in the program most of it was
@@ -123,18 +117,14 @@ pub unsafe extern "C" fn cachette_last_out_of_memory(out: *mut OutOfMemoryFigure
 ///
 /// It is written with a final zero into a buffer of `capacity` bytes, and how many bytes it needs; NULL with a capacity
 /// of 0 only asks. `CACHETTE_ERROR_NOT_FOUND` if there was no such request.
-#[doc = include_str!("safety.md")]
+#[doc = promises!("2")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_last_out_of_memory_text(
     buffer: *mut c_char,
     capacity: usize,
     out_needed: *mut usize,
 ) -> Status {
-    guard(|| {
-        let text = of_report(ToString::to_string)?;
-        // SAFETY: 2. is the caller's promise.
-        unsafe { text::write(&text, buffer, capacity, out_needed) }
-    })
+    call!([buffer(buffer, capacity, out_needed)], buffer.write(&of_report(ToString::to_string)?)?)
 }
 
 /// Asks the report of the last request of this thread that ran out of memory.

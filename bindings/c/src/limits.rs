@@ -1,62 +1,39 @@
 //! How much an allocator may hold.
 
 use crate::allocator::AllocatorHandle;
-use crate::given::{handle, out};
-use crate::guard::guard;
+use crate::guard::{call, promises};
 use crate::last::CACHETTE_NO_LIMIT;
 use crate::status::Status;
 
 /// Bounds what the allocator may hold, in bytes; `CACHETTE_NO_LIMIT` is no bound. A bound below what is held already
 /// only keeps it from growing.
-#[doc = include_str!("safety.md")]
+#[doc = promises!("1")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_set_memory_limit(allocator: *mut AllocatorHandle, bytes: u64) -> Status {
-    guard(|| {
-        // SAFETY: 1. is the caller's promise.
-        let allocator = unsafe { handle(allocator, "allocator") }?;
-        let bound = (bytes != CACHETTE_NO_LIMIT).then_some(bytes);
-        allocator.inner.set_memory_limit(bound);
-        Ok(())
-    })
+    call!([handle(allocator)], allocator.inner.set_memory_limit((bytes != CACHETTE_NO_LIMIT).then_some(bytes)))
 }
 
 /// Writes what the allocator may hold, in bytes, or `CACHETTE_NO_LIMIT`.
-#[doc = include_str!("safety.md")]
+#[doc = promises!("1 and 2")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_memory_limit(allocator: *const AllocatorHandle, out_bytes: *mut u64) -> Status {
-    guard(|| {
-        // SAFETY: 2. is the caller's promise.
-        let out = unsafe { out(out_bytes, 0, "out_bytes") }?;
-        // SAFETY: 1. is the caller's promise.
-        let limit = unsafe { handle(allocator, "allocator") }?.inner.memory_limit();
-        *out = limit.unwrap_or(CACHETTE_NO_LIMIT);
-        Ok(())
-    })
+    call!([out(out_bytes), handle(allocator)], *out_bytes = allocator.inner.memory_limit().unwrap_or(CACHETTE_NO_LIMIT))
 }
 
 /// Bounds what the allocator may hold to a fraction of the device's memory, from 0 to 1; 1 is no bound.
-#[doc = include_str!("safety.md")]
+#[doc = promises!("1")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_set_memory_fraction(allocator: *mut AllocatorHandle, fraction: f64) -> Status {
-    guard(|| {
-        // SAFETY: 1. is the caller's promise.
-        let allocator = unsafe { handle(allocator, "allocator") }?;
-        Ok(allocator.inner.set_memory_fraction(fraction)?)
-    })
+    call!([handle(allocator)], allocator.inner.set_memory_fraction(fraction)?)
 }
 
 /// Writes the bound as a fraction of the device's memory; 1 if there is none, or one beyond the device.
-#[doc = include_str!("safety.md")]
+#[doc = promises!("1 and 2")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_memory_fraction(allocator: *const AllocatorHandle, out_fraction: *mut f64) -> Status {
-    guard(|| {
-        // SAFETY: 2. is the caller's promise.
-        let out = unsafe { out(out_fraction, 0.0, "out_fraction") }?;
-        // SAFETY: 1. is the caller's promise.
-        let allocator = &unsafe { handle(allocator, "allocator") }?.inner;
-        let total = allocator.device_info().total_memory;
-        *out = allocator.memory_limit().map_or(1.0, |limit| fraction(limit, total));
-        Ok(())
+    call!([out(out_fraction), handle(allocator)], {
+        let total = allocator.inner.device_info().total_memory;
+        *out_fraction = allocator.inner.memory_limit().map_or(1.0, |limit| fraction(limit, total));
     })
 }
 

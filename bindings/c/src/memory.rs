@@ -1,21 +1,19 @@
 //! Memory, by its address.
 
 use std::ffi::c_void;
-use std::ptr;
 
 use cachette::{Error, PointerProblem};
 
 use crate::allocator::AllocatorHandle;
 use crate::convert::{address_of, pointer_to, stream_of};
-use crate::given::{any_handle, handle, out};
-use crate::guard::guard;
+use crate::guard::{call, promises};
 use crate::status::Status;
 
 /// Allocates `bytes` bytes of device memory for work in `stream`, the vendor's own handle; NULL is the default stream.
 ///
 /// Work that is queued in `stream` may use the memory at once. For no bytes it writes NULL. The stream must stay alive
 /// until the allocator is closed.
-#[doc = include_str!("safety.md")]
+#[doc = promises!("1, 2 and 4")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_allocate(
     allocator: *mut AllocatorHandle,
@@ -23,15 +21,10 @@ pub unsafe extern "C" fn cachette_allocate(
     stream: *mut c_void,
     out_address: *mut *mut c_void,
 ) -> Status {
-    guard(|| {
-        // SAFETY: 2. is the caller's promise.
-        let out = unsafe { out(out_address, ptr::null_mut(), "out_address") }?;
-        // SAFETY: 1. is the caller's promise.
-        let allocator = unsafe { any_handle(allocator, "allocator") }?;
+    call!([out(out_address), any_handle(allocator)], {
         // SAFETY: 4. is the caller's promise.
         let address = unsafe { allocator.inner.allocate_raw(bytes, stream_of(stream)) }?;
-        *out = pointer_to(address);
-        Ok(())
+        *out_address = pointer_to(address);
     })
 }
 
@@ -39,39 +32,33 @@ pub unsafe extern "C" fn cachette_allocate(
 ///
 /// The memory serves the next request of its own stream at once, since a stream runs in order. If other streams use
 /// it, say so first: `cachette_record_stream`. Any thread may free it.
-#[doc = include_str!("safety.md")]
+#[doc = promises!("1")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_free(allocator: *mut AllocatorHandle, address: *mut c_void) -> Status {
-    guard(|| {
-        // SAFETY: 1. is the caller's promise.
-        let allocator = unsafe { any_handle(allocator, "allocator") }?;
-        Ok(allocator.inner.free_raw(address_of(address))?)
-    })
+    call!([any_handle(allocator)], allocator.inner.free_raw(address_of(address))?)
 }
 
 /// Says that `stream` uses the memory too.
 ///
 /// When it is freed, it serves no other request before the work that is in `stream` then has finished. The stream that
 /// it was allocated for needs no record. NULL is nothing.
-#[doc = include_str!("safety.md")]
+#[doc = promises!("1 and 4")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_record_stream(
     allocator: *mut AllocatorHandle,
     address: *mut c_void,
     stream: *mut c_void,
 ) -> Status {
-    guard(|| {
-        // SAFETY: 1. is the caller's promise.
-        let allocator = unsafe { handle(allocator, "allocator") }?;
+    call!([handle(allocator)], {
         let (address, stream) = (address_of(address), stream_of(stream));
         // SAFETY: 4. is the caller's promise.
-        Ok(unsafe { allocator.inner.record_stream_raw(address, stream) }?)
+        unsafe { allocator.inner.record_stream_raw(address, stream) }?;
     })
 }
 
 /// Writes where the segment begins that live memory lies in, and its bytes: what to name to a driver or to another
 /// process.
-#[doc = include_str!("safety.md")]
+#[doc = promises!("1 and 2")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_base_allocation(
     allocator: *const AllocatorHandle,
@@ -79,41 +66,28 @@ pub unsafe extern "C" fn cachette_base_allocation(
     out_base: *mut *mut c_void,
     out_bytes: *mut u64,
 ) -> Status {
-    guard(|| {
-        // SAFETY: 2. is the caller's promise.
-        let out_base = unsafe { out(out_base, ptr::null_mut(), "out_base") }?;
-        // SAFETY: 2. is the caller's promise.
-        let out_bytes = unsafe { out(out_bytes, 0, "out_bytes") }?;
-        // SAFETY: 1. is the caller's promise.
-        let allocator = unsafe { handle(allocator, "allocator") }?;
+    call!([out(out_base), out(out_bytes), handle(allocator)], {
         let (base, bytes) = allocator.inner.base_allocation(address_of(address))?;
         (*out_base, *out_bytes) = (pointer_to(base), bytes);
-        Ok(())
     })
 }
 
 /// Writes how many bytes were asked for at an address. It looks through all live memory, so it is for tests and tools.
-#[doc = include_str!("safety.md")]
+#[doc = promises!("1 and 2")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_requested_bytes(
     allocator: *const AllocatorHandle,
     address: *mut c_void,
     out_bytes: *mut u64,
 ) -> Status {
-    guard(|| {
-        // SAFETY: 2. is the caller's promise.
-        let out = unsafe { out(out_bytes, 0, "out_bytes") }?;
-        // SAFETY: 1. is the caller's promise.
-        let allocator = &unsafe { handle(allocator, "allocator") }?.inner;
+    call!([out(out_bytes), handle(allocator)], {
         let address = address_of(address);
-        let live = allocator.raw_allocations();
+        let live = allocator.inner.raw_allocations();
         let Some(found) = live.iter().find(|memory| memory.address == address) else {
-            // It knows best what is wrong with the address.
-            allocator.base_allocation(address)?;
-            let why = PointerProblem::Free;
-            return Err(Error::InvalidPointer { address, why }.into());
+            // It gives the more precise error.
+            allocator.inner.base_allocation(address)?;
+            return Err(Error::InvalidPointer { address, why: PointerProblem::Free }.into());
         };
-        *out = found.requested;
-        Ok(())
+        *out_bytes = found.requested;
     })
 }

@@ -7,8 +7,7 @@ use cachette::TraceEvent;
 use crate::allocator::AllocatorHandle;
 use crate::convert::{handle_of, pointer_to};
 use crate::failure::Failure;
-use crate::given::handle;
-use crate::guard::guard;
+use crate::guard::{call, promises};
 use crate::last::OutOfMemoryFigures;
 use crate::status::Status;
 
@@ -109,63 +108,53 @@ impl User {
 ///
 /// This and the two functions below: the callback runs on the thread of the request, several at once, and with no lock
 /// held. It must return, without throwing or jumping out. It stays until the allocator is gone.
-#[doc = include_str!("safety.md")]
+#[doc = promises!("1 and 6")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_on_out_of_memory(
     allocator: *mut AllocatorHandle,
     callback: OutOfMemoryCallback,
     user: *mut c_void,
 ) -> Status {
-    guard(|| {
-        // SAFETY: 1. is the caller's promise.
-        let allocator = unsafe { handle(allocator, "allocator") }?;
+    call!([handle(allocator)], {
         let (callback, user) = (present(callback)?, User(user));
         allocator.inner.on_out_of_memory(move |report| {
             let figures = OutOfMemoryFigures::from(report);
-            // SAFETY: 6. is the promise of whoever gave the callback.
+            // SAFETY: 6. is the promise of the caller who passed the callback.
             unsafe { callback(user.pointer(), &raw const figures) };
         });
-        Ok(())
     })
 }
 
 /// Asks `callback` to free memory whenever no free block fits, before anything else is tried.
-#[doc = include_str!("safety.md")]
+#[doc = promises!("1 and 6")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_on_pressure(
     allocator: *mut AllocatorHandle,
     callback: PressureCallback,
     user: *mut c_void,
 ) -> Status {
-    guard(|| {
-        // SAFETY: 1. is the caller's promise.
-        let allocator = unsafe { handle(allocator, "allocator") }?;
+    call!([handle(allocator)], {
         let (callback, user) = (present(callback)?, User(user));
-        // SAFETY: 6. is the promise of whoever gave the callback.
-        let relieve = move || unsafe { callback(user.pointer()) } != 0;
-        allocator.inner.on_pressure(relieve);
-        Ok(())
+        // SAFETY: 6. is the promise of the caller who passed the callback.
+        allocator.inner.on_pressure(move || unsafe { callback(user.pointer()) } != 0);
     })
 }
 
 /// Tells `callback` of everything that happens to memory.
-#[doc = include_str!("safety.md")]
+#[doc = promises!("1 and 6")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_track(
     allocator: *mut AllocatorHandle,
     callback: TrackCallback,
     user: *mut c_void,
 ) -> Status {
-    guard(|| {
-        // SAFETY: 1. is the caller's promise.
-        let allocator = unsafe { handle(allocator, "allocator") }?;
+    call!([handle(allocator)], {
         let (callback, user) = (present(callback)?, User(user));
         allocator.inner.track(move |event| {
             let event = Event::from(event);
-            // SAFETY: 6. is the promise of whoever gave the callback.
+            // SAFETY: 6. is the promise of the caller who passed the callback.
             unsafe { callback(user.pointer(), &raw const event) };
         });
-        Ok(())
     })
 }
 

@@ -1,18 +1,16 @@
 //! Pinned host memory, cached.
 
 use std::ffi::c_void;
-use std::ptr;
 
 use cachette::PinnedStats;
 use cachette::pinned::TimeStat;
 
-use crate::allocator::{AllocatorHandle, write_bytes};
+use crate::allocator::AllocatorHandle;
 use crate::convert::stream_of;
-use crate::given::{any_handle, handle, out};
-use crate::guard::guard;
+use crate::guard::{call, promises};
 use crate::statistics::Figure;
 use crate::status::Status;
-use crate::structure::{self, Structure};
+use crate::structure::{Structure, same_fields};
 
 /// How long calls took, in microseconds.
 #[derive(Clone, Copy, Debug)]
@@ -28,11 +26,7 @@ pub struct TimeFigure {
     pub count: u64,
 }
 
-impl From<TimeStat> for TimeFigure {
-    fn from(time: TimeStat) -> Self {
-        Self { total: time.total, max: time.max, min: time.min, count: time.count }
-    }
-}
+same_fields!(TimeStat => TimeFigure { total, max, min, count });
 
 /// What was done with pinned memory, and what is held. Sizes are those of blocks: powers of two.
 #[derive(Clone, Copy, Debug)]
@@ -60,117 +54,77 @@ impl Structure for PinnedFigures {
     const FIRST_SIZE: usize = 208;
 }
 
-impl From<PinnedStats> for PinnedFigures {
-    fn from(stats: PinnedStats) -> Self {
-        Self {
-            allocations: stats.allocations.into(),
-            allocated_bytes: stats.allocated_bytes.into(),
-            active_requests: stats.active_requests.into(),
-            active_bytes: stats.active_bytes.into(),
-            host_alloc_time: stats.host_alloc_time.into(),
-            host_free_time: stats.host_free_time.into(),
-            num_host_alloc: stats.num_host_alloc,
-            num_host_free: stats.num_host_free,
-        }
-    }
-}
+same_fields!(PinnedStats => PinnedFigures {
+    allocations, allocated_bytes, active_requests, active_bytes, host_alloc_time, host_free_time, num_host_alloc,
+    num_host_free,
+});
 
 /// Allocates `bytes` bytes of pinned host memory, rounded up to a power of two; for no bytes it writes NULL.
 ///
 /// Copies between it and the device run asynchronously. It belongs to no stream. The host may read and write it as long
 /// as no copy does.
-#[doc = include_str!("safety.md")]
+#[doc = promises!("1 and 2")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_pinned_allocate(
     allocator: *mut AllocatorHandle,
     bytes: usize,
     out_address: *mut *mut c_void,
 ) -> Status {
-    guard(|| {
-        // SAFETY: 2. is the caller's promise.
-        let out = unsafe { out(out_address, ptr::null_mut(), "out_address") }?;
-        // SAFETY: 1. is the caller's promise.
-        let allocator = unsafe { handle(allocator, "allocator") }?;
-        *out = allocator.inner.pinned().allocate_raw(bytes)?.cast();
-        Ok(())
-    })
+    call!([out(out_address), handle(allocator)], *out_address = allocator.inner.pinned().allocate_raw(bytes)?.cast())
 }
 
 /// Frees pinned memory; NULL is nothing. It serves again once the streams that were recorded for it have come so far.
-#[doc = include_str!("safety.md")]
+#[doc = promises!("1")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_pinned_free(allocator: *mut AllocatorHandle, address: *mut c_void) -> Status {
-    guard(|| {
-        // SAFETY: 1. is the caller's promise.
-        let allocator = unsafe { any_handle(allocator, "allocator") }?;
-        Ok(allocator.inner.pinned().free_raw(address.cast())?)
-    })
+    call!([any_handle(allocator)], allocator.inner.pinned().free_raw(address.cast())?)
 }
 
 /// Says that work in `stream` uses the pinned memory. Every stream that does is recorded or waited for before the
 /// memory is freed; NULL is nothing.
-#[doc = include_str!("safety.md")]
+#[doc = promises!("1 and 4")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_pinned_record_stream(
     allocator: *mut AllocatorHandle,
     address: *mut c_void,
     stream: *mut c_void,
 ) -> Status {
-    guard(|| {
-        // SAFETY: 1. is the caller's promise.
-        let allocator = unsafe { handle(allocator, "allocator") }?;
+    call!([handle(allocator)], {
         let pinned = allocator.inner.pinned();
         // SAFETY: 4. is the caller's promise.
-        Ok(unsafe { pinned.record_stream_raw(address.cast(), stream_of(stream)) }?)
+        unsafe { pinned.record_stream_raw(address.cast(), stream_of(stream)) }?;
     })
 }
 
 /// Gives every free block of pinned memory back to the driver, which waits for the whole device, and writes how many
 /// bytes that were. `cachette_empty_cache` leaves pinned memory alone.
-#[doc = include_str!("safety.md")]
+#[doc = promises!("1 and 2")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_pinned_empty_cache(allocator: *mut AllocatorHandle, out_bytes: *mut u64) -> Status {
-    // SAFETY: 1. and 2. are the caller's promises.
-    unsafe { write_bytes(allocator, out_bytes, |allocator| allocator.pinned().empty_cache()) }
+    call!([out(out_bytes), handle(allocator)], *out_bytes = allocator.inner.pinned().empty_cache()?)
 }
 
 /// Writes the figures of pinned memory. `size` is `sizeof *out`.
-#[doc = include_str!("safety.md")]
+#[doc = promises!("1 and 2")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_pinned_stats(
     allocator: *const AllocatorHandle,
     out: *mut PinnedFigures,
     size: usize,
 ) -> Status {
-    guard(|| {
-        // SAFETY: 1. is the caller's promise.
-        let allocator = unsafe { handle(allocator, "allocator") }?;
-        let figures = allocator.inner.pinned().stats().into();
-        // SAFETY: 2. is the caller's promise.
-        unsafe { structure::write(&figures, out, size) }
-    })
+    call!([handle(allocator), structure(out, size)], out.write(&allocator.inner.pinned().stats().into()))
 }
 
 /// Makes every peak of pinned memory the present value.
-#[doc = include_str!("safety.md")]
+#[doc = promises!("1")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_pinned_reset_peaks(allocator: *mut AllocatorHandle) -> Status {
-    guard(|| {
-        // SAFETY: 1. is the caller's promise.
-        let allocator = unsafe { handle(allocator, "allocator") }?;
-        allocator.inner.pinned().reset_peak_stats();
-        Ok(())
-    })
+    call!([handle(allocator)], allocator.inner.pinned().reset_peak_stats())
 }
 
 /// Makes every sum and count of pinned memory zero; what is held now, and the peaks, stay.
-#[doc = include_str!("safety.md")]
+#[doc = promises!("1")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_pinned_reset_totals(allocator: *mut AllocatorHandle) -> Status {
-    guard(|| {
-        // SAFETY: 1. is the caller's promise.
-        let allocator = unsafe { handle(allocator, "allocator") }?;
-        allocator.inner.pinned().reset_accumulated_stats();
-        Ok(())
-    })
+    call!([handle(allocator)], allocator.inner.pinned().reset_accumulated_stats())
 }

@@ -1,7 +1,6 @@
 //! Pools: memory of their own for some requests.
 
 use std::ffi::c_void;
-use std::ptr;
 use std::sync::Arc;
 
 use cachette::hal::AnyDevice;
@@ -11,12 +10,12 @@ use cachette::{Pool, Stream};
 use crate::allocator::AllocatorHandle;
 use crate::convert::{address_of, pointer_to, stream_of};
 use crate::failure::Failure;
-use crate::given::{give, handle, list, out, take};
-use crate::guard::guard;
+use crate::given::{destroy, give};
+use crate::guard::{call, promises};
 use crate::pool_id::PoolName;
 use crate::pool_options::{GivenOptions, Made};
 use crate::status::Status;
-use crate::structure::{self, Structure};
+use crate::structure::{Structure, same_fields};
 
 /// One user of a pool. Any thread may use it at any time.
 #[derive(Debug)]
@@ -59,21 +58,12 @@ impl Structure for PoolFigures {
     const FIRST_SIZE: usize = 32;
 }
 
-impl From<PoolStats> for PoolFigures {
-    fn from(stats: PoolStats) -> Self {
-        Self {
-            allocations: stats.allocations,
-            allocated_bytes: stats.allocated_bytes,
-            segments: stats.segments,
-            reserved_bytes: stats.reserved_bytes,
-        }
-    }
-}
+same_fields!(PoolStats => PoolFigures { allocations, allocated_bytes, segments, reserved_bytes });
 
 /// Makes a pool, and its first user. `options` may be NULL; otherwise `size` is `sizeof *options`.
 ///
 /// Release it with `cachette_pool_release`. It keeps its allocator alive.
-#[doc = include_str!("safety.md")]
+#[doc = promises!("1, 2, 3, 6 and 7")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_pool_create(
     allocator: *mut AllocatorHandle,
@@ -81,99 +71,64 @@ pub unsafe extern "C" fn cachette_pool_create(
     size: usize,
     out_pool: *mut *mut PoolHandle,
 ) -> Status {
-    guard(|| {
-        // SAFETY: 2. is the caller's promise.
-        let out = unsafe { out(out_pool, ptr::null_mut(), "out_pool") }?;
-        // SAFETY: 1. is the caller's promise.
-        let allocator = &unsafe { handle(allocator, "allocator") }?.inner;
-        if options.is_null() {
-            *out = give(PoolHandle::new(allocator.create_pool()));
+    call!([out(out_pool), handle(allocator), optional_structure(options, size)], {
+        let Some(options) = options else {
+            *out_pool = give(PoolHandle::new(allocator.inner.create_pool()));
             return Ok(());
-        }
-        // SAFETY: 3. is the caller's promise; every field is a number or may be null.
-        let given = unsafe { structure::read(options, size) }?;
+        };
         // SAFETY: 3., 6. and 7. are the caller's promises.
-        let Made { options, user } = unsafe { given.make(allocator.device_info()) }?;
-        let pool = allocator.create_pool_with(options)?;
+        let Made { options, user } = unsafe { options.make(allocator.inner.device_info()) }?;
+        let pool = allocator.inner.create_pool_with(options)?;
         if let Some(user) = user {
             user.arm();
         }
-        *out = give(PoolHandle::new(pool));
-        Ok(())
+        *out_pool = give(PoolHandle::new(pool));
     })
 }
 
 /// Becomes one more user of a pool, by its name. One that was released may be opened as long as anything lives in it.
-#[doc = include_str!("safety.md")]
+#[doc = promises!("1 and 2")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_pool_open(
     allocator: *mut AllocatorHandle,
     id: PoolName,
     out_pool: *mut *mut PoolHandle,
 ) -> Status {
-    guard(|| {
-        // SAFETY: 2. is the caller's promise.
-        let out = unsafe { out(out_pool, ptr::null_mut(), "out_pool") }?;
-        // SAFETY: 1. is the caller's promise.
-        let allocator = unsafe { handle(allocator, "allocator") }?;
-        let pool = allocator.inner.open_pool(id.into())?;
-        *out = give(PoolHandle::new(pool));
-        Ok(())
-    })
+    call!([out(out_pool), handle(allocator)], *out_pool = give(PoolHandle::new(allocator.inner.open_pool(id.into())?)))
 }
 
 /// Is a user no more; NULL is nothing. After the last user's release unused memory goes back to the device, and live
 /// memory follows when it is freed and the cache is emptied.
-#[doc = include_str!("safety.md")]
+#[doc = promises!("1")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_pool_release(pool: *mut PoolHandle) -> Status {
-    guard(|| {
-        // SAFETY: 1. is the caller's promise.
-        drop(unsafe { take(pool) });
-        Ok(())
-    })
+    // SAFETY: 1. is the caller's promise.
+    unsafe { destroy(pool) }
 }
 
 /// Writes the pool's name.
-#[doc = include_str!("safety.md")]
+#[doc = promises!("1 and 2")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_pool_id(pool: *const PoolHandle, out_id: *mut PoolName) -> Status {
-    guard(|| {
-        // SAFETY: 2. is the caller's promise.
-        let out = unsafe { out(out_id, PoolName::NONE, "out_id") }?;
-        // SAFETY: 1. is the caller's promise.
-        *out = unsafe { handle(pool, "pool") }?.inner.id().into();
-        Ok(())
-    })
+    call!([out(out_id), handle(pool)], *out_id = pool.inner.id().into())
 }
 
 /// Writes how many users the pool has: owners, routes, captures and graphs.
-#[doc = include_str!("safety.md")]
+#[doc = promises!("1 and 2")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_pool_use_count(pool: *const PoolHandle, out_count: *mut u64) -> Status {
-    guard(|| {
-        // SAFETY: 2. is the caller's promise.
-        let out = unsafe { out(out_count, 0, "out_count") }?;
-        // SAFETY: 1. is the caller's promise.
-        *out = unsafe { handle(pool, "pool") }?.inner.use_count();
-        Ok(())
-    })
+    call!([out(out_count), handle(pool)], *out_count = pool.inner.use_count())
 }
 
 /// Lets the pool's free blocks serve other requests of the same stream before those fail (1), or not (0).
-#[doc = include_str!("safety.md")]
+#[doc = promises!("1")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_pool_set_use_on_oom(pool: *mut PoolHandle, on: i32) -> Status {
-    guard(|| {
-        // SAFETY: 1. is the caller's promise.
-        let pool = unsafe { handle(pool, "pool") }?;
-        pool.inner.set_use_on_oom(on != 0);
-        Ok(())
-    })
+    call!([handle(pool)], pool.inner.set_use_on_oom(on != 0))
 }
 
 /// Allocates from the pool, as `cachette_allocate` does; `cachette_free` frees it.
-#[doc = include_str!("safety.md")]
+#[doc = promises!("1, 2 and 4")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_pool_allocate(
     pool: *mut PoolHandle,
@@ -181,46 +136,30 @@ pub unsafe extern "C" fn cachette_pool_allocate(
     stream: *mut c_void,
     out_address: *mut *mut c_void,
 ) -> Status {
-    guard(|| {
-        // SAFETY: 2. is the caller's promise.
-        let out = unsafe { out(out_address, ptr::null_mut(), "out_address") }?;
-        // SAFETY: 1. is the caller's promise.
-        let pool = unsafe { handle(pool, "pool") }?;
+    call!([out(out_address), handle(pool)], {
         // SAFETY: 4. is the caller's promise.
         let stream = unsafe { pool.stream(stream) }?;
-        *out = pointer_to(pool.inner.allocate(bytes, &stream)?.into_raw());
-        Ok(())
+        *out_address = pointer_to(pool.inner.allocate(bytes, &stream)?.into_raw());
     })
 }
 
 /// Gives every unused segment of the pool back, and writes how many bytes that were. While graphs may use the pool's
 /// memory, none is.
-#[doc = include_str!("safety.md")]
+#[doc = promises!("1 and 2")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_pool_empty_cache(pool: *mut PoolHandle, out_bytes: *mut u64) -> Status {
-    guard(|| {
-        // SAFETY: 2. is the caller's promise.
-        let out = unsafe { out(out_bytes, 0, "out_bytes") }?;
-        // SAFETY: 1. is the caller's promise.
-        *out = unsafe { handle(pool, "pool") }?.inner.empty_cache()?;
-        Ok(())
-    })
+    call!([out(out_bytes), handle(pool)], *out_bytes = pool.inner.empty_cache()?)
 }
 
 /// Writes what the pool holds. `size` is `sizeof *out`.
-#[doc = include_str!("safety.md")]
+#[doc = promises!("1 and 2")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_pool_stats(pool: *const PoolHandle, out: *mut PoolFigures, size: usize) -> Status {
-    guard(|| {
-        // SAFETY: 1. is the caller's promise.
-        let figures = unsafe { handle(pool, "pool") }?.inner.stats().into();
-        // SAFETY: 2. is the caller's promise.
-        unsafe { structure::write(&figures, out, size) }
-    })
+    call!([handle(pool), structure(out, size)], out.write(&pool.inner.stats().into()))
 }
 
 /// Writes whether exactly these addresses are allocated in the pool, in whatever order.
-#[doc = include_str!("safety.md")]
+#[doc = promises!("1, 2 and 3")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_pool_check_live_allocations(
     pool: *const PoolHandle,
@@ -228,15 +167,8 @@ pub unsafe extern "C" fn cachette_pool_check_live_allocations(
     count: usize,
     out_holds: *mut bool,
 ) -> Status {
-    guard(|| {
-        // SAFETY: 2. is the caller's promise.
-        let out = unsafe { out(out_holds, false, "out_holds") }?;
-        // SAFETY: 1. is the caller's promise.
-        let pool = unsafe { handle(pool, "pool") }?;
-        // SAFETY: 3. is the caller's promise.
-        let addresses = unsafe { list(addresses, count, "addresses") }?;
+    call!([out(out_holds), handle(pool), list(addresses, count)], {
         let addresses: Vec<u64> = addresses.iter().map(|at| address_of(*at)).collect();
-        *out = pool.inner.check_live_allocations(&addresses);
-        Ok(())
+        *out_holds = pool.inner.check_live_allocations(&addresses);
     })
 }

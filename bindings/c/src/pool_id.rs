@@ -2,8 +2,8 @@
 
 use cachette::PoolId;
 
-use crate::given::out;
-use crate::guard::guard;
+use crate::given::Empty;
+use crate::guard::{call, promises};
 use crate::status::Status;
 
 /// The name of a pool; no two pools of a process share one.
@@ -16,8 +16,8 @@ pub struct PoolName {
     pub user: u64,
 }
 
-impl PoolName {
-    pub(crate) const NONE: Self = Self { capture: 0, user: 0 };
+impl Empty for PoolName {
+    const EMPTY: Self = Self { capture: 0, user: 0 };
 }
 
 impl From<PoolId> for PoolName {
@@ -34,13 +34,8 @@ impl From<PoolName> for PoolId {
 }
 
 /// Writes a name that no pool has yet, for one that is made later.
-#[doc = include_str!("safety.md")]
+#[doc = promises!("2")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_pool_new_id(out_id: *mut PoolName) -> Status {
-    guard(|| {
-        // SAFETY: 2. is the caller's promise.
-        let out = unsafe { out(out_id, PoolName::NONE, "out_id") }?;
-        *out = PoolId::new().into();
-        Ok(())
-    })
+    call!([out(out_id)], *out_id = PoolId::new().into())
 }

@@ -12,8 +12,9 @@ use cachette_sources::{Nccl, Nvshmem, Rocshmem};
 
 use crate::convert::{address_of, handle_of, pointer_to};
 use crate::failure::Failure;
+use crate::given::Empty;
 use crate::pool_id::PoolName;
-use crate::structure::Structure;
+use crate::structure::{Readable, Structure};
 use crate::text;
 
 /// A flag of a pool: blocks are never split, so every allocation has a segment of its own.
@@ -63,6 +64,9 @@ impl Structure for GivenOptions {
     const FIRST_SIZE: usize = 64;
 }
 
+// SAFETY: every field is a number, or a pointer or function that may be null.
+unsafe impl Readable for GivenOptions {}
+
 /// Options as the allocator takes them.
 pub(crate) struct Made {
     pub(crate) options: PoolOptions,
@@ -86,15 +90,15 @@ impl GivenOptions {
         let mut options = PoolOptions::new()
             .no_split(self.flags & CACHETTE_POOL_NO_SPLIT != 0)
             .use_on_oom(self.flags & CACHETTE_POOL_USE_ON_OOM != 0);
-        if self.id != PoolName::NONE {
+        if self.id != PoolName::EMPTY {
             options = options.id(self.id.into());
         }
         // SAFETY: 3. is the caller's promise.
-        if let Some(tag) = unsafe { text::optional(self.tag, "tag") }? {
+        if let Some(tag) = unsafe { text::optional_text(self.tag, "tag") }? {
             options = options.tag(tag);
         }
         // SAFETY: 3. is the caller's promise.
-        let name = unsafe { text::optional(self.source, "source") }?;
+        let name = unsafe { text::optional_text(self.source, "source") }?;
         let user = match (name, self.source_allocate, self.source_free) {
             (None, None, None) => None,
             (Some(name), None, None) => {

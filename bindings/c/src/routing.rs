@@ -2,7 +2,6 @@
 
 use std::ffi::c_void;
 use std::num::NonZeroU64;
-use std::ptr;
 use std::sync::Arc;
 use std::thread::{self, ThreadId};
 
@@ -12,8 +11,8 @@ use cachette::pool::{Filter, PoolGuard};
 
 use crate::convert::stream_of;
 use crate::failure::Failure;
-use crate::given::{any_handle, give, handle, out, take};
-use crate::guard::guard;
+use crate::given::{destroy, give};
+use crate::guard::{call, guard, promises};
 use crate::pool::PoolHandle;
 use crate::status::Status;
 
@@ -39,105 +38,77 @@ impl InsideHandle {
 }
 
 /// Leads this thread's requests for a stream to the pool until `cachette_pool_leave`. The pool entered last serves.
-#[doc = include_str!("safety.md")]
+#[doc = promises!("1, 2 and 4")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_pool_enter(
     pool: *mut PoolHandle,
     stream: *mut c_void,
     out_inside: *mut *mut InsideHandle,
 ) -> Status {
-    guard(|| {
-        // SAFETY: 2. is the caller's promise.
-        let out = unsafe { out(out_inside, ptr::null_mut(), "out_inside") }?;
-        // SAFETY: 1. is the caller's promise.
-        let pool = unsafe { handle(pool, "pool") }?;
+    call!([out(out_inside), handle(pool)], {
         // SAFETY: 4. is the caller's promise.
         let stream = unsafe { pool.stream(stream) }?;
         let enter = |pool: &'static Pool<AnyDevice>| Ok(pool.enter(&stream)?);
-        *out = give(InsideHandle::new(&pool.inner, enter)?);
-        Ok(())
+        *out_inside = give(InsideHandle::new(&pool.inner, enter)?);
     })
 }
 
 /// Leads this thread's requests for every stream to the pool until `cachette_pool_leave`.
-#[doc = include_str!("safety.md")]
+#[doc = promises!("1 and 2")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_pool_enter_all(pool: *mut PoolHandle, out_inside: *mut *mut InsideHandle) -> Status {
-    guard(|| {
-        // SAFETY: 2. is the caller's promise.
-        let out = unsafe { out(out_inside, ptr::null_mut(), "out_inside") }?;
-        // SAFETY: 1. is the caller's promise.
-        let pool = unsafe { handle(pool, "pool") }?;
-        *out = give(InsideHandle::new(&pool.inner, |pool| Ok(pool.enter_all()))?);
-        Ok(())
-    })
+    call!(
+        [out(out_inside), handle(pool)],
+        *out_inside = give(InsideHandle::new(&pool.inner, |pool| Ok(pool.enter_all()))?)
+    )
 }
 
 /// Leaves a pool, on the thread that has entered it and before that thread ends. Several may be left in any order.
 /// NULL is nothing.
 ///
 /// On another thread it is `CACHETTE_ERROR_INVALID_ARGUMENT`, and changes nothing.
-#[doc = include_str!("safety.md")]
+#[doc = promises!("1")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_pool_leave(inside: *mut InsideHandle) -> Status {
-    guard(|| {
-        if inside.is_null() {
-            return Ok(());
-        }
-        // SAFETY: 1. is the caller's promise.
-        let of = unsafe { any_handle(inside, "inside") }?.thread;
-        if of != thread::current().id() {
-            let text = "another thread has entered the pool; leave it on that one";
-            return Err(Failure::argument(text));
-        }
-        // SAFETY: 1. is the caller's promise.
-        drop(unsafe { take(inside) });
-        Ok(())
-    })
+    // SAFETY: 1. is the caller's promise.
+    if unsafe { inside.as_ref() }.is_some_and(|inside| inside.thread != thread::current().id()) {
+        return guard(|| Err(Failure::argument("another thread has entered the pool; leave it on that one")));
+    }
+    // SAFETY: 1. is the caller's promise.
+    unsafe { destroy(inside) }
 }
 
 /// Leads requests of every thread to the pool until `cachette_pool_end_route`. A pool has one route at most.
-#[doc = include_str!("safety.md")]
+#[doc = promises!("1")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_pool_route_all(pool: *mut PoolHandle) -> Status {
-    // SAFETY: 1. is the caller's promise.
-    guard(|| begin(unsafe { handle(pool, "pool") }?, Filter::All))
+    call!([handle(pool)], begin(pool, Filter::All)?)
 }
 
 /// Leads requests of every thread for a stream to the pool until `cachette_pool_end_route`.
-#[doc = include_str!("safety.md")]
+#[doc = promises!("1")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_pool_route_stream(pool: *mut PoolHandle, stream: *mut c_void) -> Status {
-    guard(|| {
-        // SAFETY: 1. is the caller's promise.
-        let pool = unsafe { handle(pool, "pool") }?;
-        begin(pool, Filter::Stream(stream_of(stream)))
-    })
+    call!([handle(pool)], begin(pool, Filter::Stream(stream_of(stream)))?)
 }
 
 /// Leads requests for all streams that take part in a capture to the pool until `cachette_pool_end_route`. The capture
 /// is known by its number: see `cachette_stream_capture_id`.
-#[doc = include_str!("safety.md")]
+#[doc = promises!("1")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_pool_route_capture(pool: *mut PoolHandle, capture_id: u64) -> Status {
-    guard(|| {
-        // SAFETY: 1. is the caller's promise.
-        let pool = unsafe { handle(pool, "pool") }?;
+    call!([handle(pool)], {
         let id = NonZeroU64::new(capture_id)
             .ok_or_else(|| Failure::argument("no capture has the number 0; begin one, and ask for its number"))?;
-        begin(pool, Filter::Capture(CaptureId(id)))
+        begin(pool, Filter::Capture(CaptureId(id)))?;
     })
 }
 
 /// Leads no more requests to the pool, but for those of threads that have entered it.
-#[doc = include_str!("safety.md")]
+#[doc = promises!("1")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_pool_end_route(pool: *mut PoolHandle) -> Status {
-    guard(|| {
-        // SAFETY: 1. is the caller's promise.
-        let pool = &unsafe { handle(pool, "pool") }?.inner;
-        Ok(pool.allocator().end_allocate_to_pool(pool.id())?)
-    })
+    call!([handle(pool)], pool.inner.allocator().end_allocate_to_pool(pool.inner.id())?)
 }
 
 fn begin(pool: &PoolHandle, filter: Filter) -> Result<(), Failure> {

@@ -4,13 +4,11 @@ use std::ffi::{c_char, c_void};
 
 use cachette::sleep::{Contents, Progress, SleepStats};
 
-use crate::allocator::{AllocatorHandle, write_bytes};
-use crate::given::{handle, out};
-use crate::guard::guard;
+use crate::allocator::AllocatorHandle;
+use crate::guard::{call, promises};
 use crate::pool::PoolHandle;
 use crate::status::Status;
-use crate::structure::{self, Structure};
-use crate::text;
+use crate::structure::{Structure, same_fields};
 
 /// What falling asleep did; all zero if the pool slept already.
 #[derive(Clone, Copy, Debug)]
@@ -26,11 +24,7 @@ impl Structure for SleptFigures {
     const FIRST_SIZE: usize = 16;
 }
 
-impl From<SleepStats> for SleptFigures {
-    fn from(slept: SleepStats) -> Self {
-        Self { released: slept.released, saved: slept.saved }
-    }
-}
+same_fields!(SleepStats => SleptFigures { released, saved });
 
 /// Is told how far falling asleep or waking has come, in bytes, on the thread of the call. It must not call the
 /// allocator.
@@ -59,7 +53,7 @@ const fn contents(keep: i32) -> Contents {
 /// With `keep` the bytes are kept in page-locked host memory; with 0 they are lost. The memory must not be used until
 /// the pool wakes, graphs that use it must not be launched, and requests to the pool fail; it may be freed. The call
 /// waits for the streams of the allocator, and needs `expandable_segments:True`. `progress` may be NULL.
-#[doc = include_str!("safety.md")]
+#[doc = promises!("1, 2 and 6")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_pool_sleep(
     pool: *mut PoolHandle,
@@ -69,21 +63,16 @@ pub unsafe extern "C" fn cachette_pool_sleep(
     out: *mut SleptFigures,
     size: usize,
 ) -> Status {
-    guard(|| {
-        structure::check(out, size)?;
-        // SAFETY: 1. is the caller's promise.
-        let pool = unsafe { handle(pool, "pool") }?;
+    call!([structure(out, size), handle(pool)], {
         // SAFETY: 6. is the caller's promise.
         let tell = unsafe { teller(progress, user) };
-        let slept = pool.inner.sleep_with(contents(keep), tell)?;
-        // SAFETY: 2. is the caller's promise.
-        unsafe { structure::write(&slept.into(), out, size) }
+        out.write(&pool.inner.sleep_with(contents(keep), tell)?.into());
     })
 }
 
 /// Gets memory for the pool again, at the same addresses and with the bytes that were kept, and writes how many bytes
 /// that is. If there is too little, the pool sleeps on and may be woken later. `progress` may be NULL.
-#[doc = include_str!("safety.md")]
+#[doc = promises!("1, 2 and 6")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_pool_wake(
     pool: *mut PoolHandle,
@@ -91,33 +80,22 @@ pub unsafe extern "C" fn cachette_pool_wake(
     user: *mut c_void,
     out_bytes: *mut u64,
 ) -> Status {
-    guard(|| {
-        // SAFETY: 2. is the caller's promise.
-        let out = unsafe { out(out_bytes, 0, "out_bytes") }?;
-        // SAFETY: 1. is the caller's promise.
-        let pool = unsafe { handle(pool, "pool") }?;
+    call!([out(out_bytes), handle(pool)], {
         // SAFETY: 6. is the caller's promise.
         let tell = unsafe { teller(progress, user) };
-        *out = pool.inner.wake_with(tell)?;
-        Ok(())
+        *out_bytes = pool.inner.wake_with(tell)?;
     })
 }
 
 /// Writes whether the pool sleeps.
-#[doc = include_str!("safety.md")]
+#[doc = promises!("1 and 2")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_pool_is_asleep(pool: *const PoolHandle, out_asleep: *mut bool) -> Status {
-    guard(|| {
-        // SAFETY: 2. is the caller's promise.
-        let out = unsafe { out(out_asleep, false, "out_asleep") }?;
-        // SAFETY: 1. is the caller's promise.
-        *out = unsafe { handle(pool, "pool") }?.inner.is_asleep();
-        Ok(())
-    })
+    call!([out(out_asleep), handle(pool)], *out_asleep = pool.inner.is_asleep())
 }
 
 /// Lets every pool that was made with this tag sleep, as `cachette_pool_sleep` does; all of them or none.
-#[doc = include_str!("safety.md")]
+#[doc = promises!("1, 2 and 3")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_sleep_tagged(
     allocator: *mut AllocatorHandle,
@@ -126,43 +104,27 @@ pub unsafe extern "C" fn cachette_sleep_tagged(
     out: *mut SleptFigures,
     size: usize,
 ) -> Status {
-    guard(|| {
-        structure::check(out, size)?;
-        // SAFETY: 1. is the caller's promise.
-        let allocator = unsafe { handle(allocator, "allocator") }?;
-        // SAFETY: 3. is the caller's promise.
-        let tag = unsafe { text::required(tag, "tag") }?;
-        let slept = allocator.inner.sleep_tagged(tag, contents(keep))?;
-        // SAFETY: 2. is the caller's promise.
-        unsafe { structure::write(&slept.into(), out, size) }
-    })
+    call!(
+        [structure(out, size), handle(allocator), text(tag)],
+        out.write(&allocator.inner.sleep_tagged(tag, contents(keep))?.into())
+    )
 }
 
 /// Wakes every pool that was made with this tag, and writes how many bytes of memory they have.
-#[doc = include_str!("safety.md")]
+#[doc = promises!("1, 2 and 3")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_wake_tagged(
     allocator: *mut AllocatorHandle,
     tag: *const c_char,
     out_bytes: *mut u64,
 ) -> Status {
-    guard(|| {
-        // SAFETY: 2. is the caller's promise.
-        let out = unsafe { out(out_bytes, 0, "out_bytes") }?;
-        // SAFETY: 1. is the caller's promise.
-        let allocator = unsafe { handle(allocator, "allocator") }?;
-        // SAFETY: 3. is the caller's promise.
-        let tag = unsafe { text::required(tag, "tag") }?;
-        *out = allocator.inner.wake_tagged(tag)?;
-        Ok(())
-    })
+    call!([out(out_bytes), handle(allocator), text(tag)], *out_bytes = allocator.inner.wake_tagged(tag)?)
 }
 
 /// Gives host memory back that kept the contents of pools which are awake now, and writes its bytes. Until then it
 /// serves the next sleep.
-#[doc = include_str!("safety.md")]
+#[doc = promises!("1 and 2")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_release_contents(allocator: *mut AllocatorHandle, out_bytes: *mut u64) -> Status {
-    // SAFETY: 1. and 2. are the caller's promises.
-    unsafe { write_bytes(allocator, out_bytes, |allocator| Ok(allocator.release_contents())) }
+    call!([out(out_bytes), handle(allocator)], *out_bytes = allocator.inner.release_contents())
 }

@@ -4,12 +4,10 @@ use std::ffi::c_char;
 
 use cachette::{Stat, StatArray, Stats};
 
-use crate::allocator::{AllocatorHandle, write_bytes};
-use crate::given::handle;
-use crate::guard::guard;
+use crate::allocator::AllocatorHandle;
+use crate::guard::{call, promises};
 use crate::status::Status;
-use crate::structure::{self, Structure};
-use crate::text;
+use crate::structure::{Structure, same_fields};
 
 /// One figure over time.
 #[derive(Clone, Copy, Debug)]
@@ -25,11 +23,7 @@ pub struct Figure {
     pub freed: u64,
 }
 
-impl From<Stat> for Figure {
-    fn from(stat: Stat) -> Self {
-        Self { current: stat.current, peak: stat.peak, allocated: stat.allocated, freed: stat.freed }
-    }
-}
+same_fields!(Stat => Figure { current, peak, allocated, freed });
 
 /// A figure for all blocks, and apart for the two kinds of segment.
 #[derive(Clone, Copy, Debug)]
@@ -43,11 +37,7 @@ pub struct Figures {
     pub large_pool: Figure,
 }
 
-impl From<StatArray> for Figures {
-    fn from(array: StatArray) -> Self {
-        Self { all: array.all.into(), small_pool: array.small_pool.into(), large_pool: array.large_pool.into() }
-    }
-}
+same_fields!(StatArray => Figures { all, small_pool, large_pool });
 
 /// What an allocator has done and holds.
 ///
@@ -98,50 +88,26 @@ impl Structure for Statistics {
     const FIRST_SIZE: usize = 984;
 }
 
-impl From<Stats> for Statistics {
-    fn from(stats: Stats) -> Self {
-        Self {
-            allocation: stats.allocation.into(),
-            segment: stats.segment.into(),
-            active: stats.active.into(),
-            inactive_split: stats.inactive_split.into(),
-            allocated_bytes: stats.allocated_bytes.into(),
-            reserved_bytes: stats.reserved_bytes.into(),
-            active_bytes: stats.active_bytes.into(),
-            inactive_split_bytes: stats.inactive_split_bytes.into(),
-            requested_bytes: stats.requested_bytes.into(),
-            oversize_allocations: stats.oversize_allocations.into(),
-            oversize_segments: stats.oversize_segments.into(),
-            num_alloc_retries: stats.num_alloc_retries,
-            num_ooms: stats.num_ooms,
-            num_sync_all_streams: stats.num_sync_all_streams,
-            num_device_alloc: stats.num_device_alloc,
-            num_device_free: stats.num_device_free,
-            num_oom_rejections: stats.num_oom_rejections,
-            max_split_size: stats.max_split_size,
-        }
-    }
-}
+same_fields!(Stats => Statistics {
+    allocation, segment, active, inactive_split, allocated_bytes, reserved_bytes, active_bytes, inactive_split_bytes,
+    requested_bytes, oversize_allocations, oversize_segments, num_alloc_retries, num_ooms, num_sync_all_streams,
+    num_device_alloc, num_device_free, num_oom_rejections, max_split_size,
+});
 
 /// Writes what the allocator has done and holds. `size` is `sizeof *out`.
-#[doc = include_str!("safety.md")]
+#[doc = promises!("1 and 2")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_stats(
     allocator: *const AllocatorHandle,
     out: *mut Statistics,
     size: usize,
 ) -> Status {
-    guard(|| {
-        // SAFETY: 1. is the caller's promise.
-        let stats = unsafe { handle(allocator, "allocator") }?.inner.stats();
-        // SAFETY: 2. is the caller's promise.
-        unsafe { structure::write(&stats.into(), out, size) }
-    })
+    call!([handle(allocator), structure(out, size)], out.write(&allocator.inner.stats().into()))
 }
 
 /// Writes the same as a table for people, with a final zero, into a buffer of `capacity` bytes, and how many bytes it
 /// needs. NULL with a capacity of 0 only asks.
-#[doc = include_str!("safety.md")]
+#[doc = promises!("1 and 2")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_stats_text(
     allocator: *const AllocatorHandle,
@@ -149,17 +115,15 @@ pub unsafe extern "C" fn cachette_stats_text(
     capacity: usize,
     out_needed: *mut usize,
 ) -> Status {
-    guard(|| {
-        // SAFETY: 1. is the caller's promise.
-        let stats = unsafe { handle(allocator, "allocator") }?.inner.stats();
-        // SAFETY: 2. is the caller's promise.
-        unsafe { text::write(&stats.to_string(), buffer, capacity, out_needed) }
-    })
+    call!(
+        [handle(allocator), buffer(buffer, capacity, out_needed)],
+        buffer.write(&allocator.inner.stats().to_string())?
+    )
 }
 
 /// Writes the figures in the text form that Prometheus reads, as `cachette_stats_text` does. It asks the driver how
 /// much memory is free.
-#[doc = include_str!("safety.md")]
+#[doc = promises!("1 and 2")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_metrics_text(
     allocator: *const AllocatorHandle,
@@ -167,50 +131,36 @@ pub unsafe extern "C" fn cachette_metrics_text(
     capacity: usize,
     out_needed: *mut usize,
 ) -> Status {
-    guard(|| {
-        // SAFETY: 1. is the caller's promise.
-        let metrics = unsafe { handle(allocator, "allocator") }?.inner.metrics();
-        // SAFETY: 2. is the caller's promise.
-        unsafe { text::write(&metrics.to_string(), buffer, capacity, out_needed) }
-    })
+    call!(
+        [handle(allocator), buffer(buffer, capacity, out_needed)],
+        buffer.write(&allocator.inner.metrics().to_string())?
+    )
 }
 
 /// Writes how many bytes of blocks callers hold now. It is much cheaper than `cachette_stats`.
-#[doc = include_str!("safety.md")]
+#[doc = promises!("1 and 2")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_allocated_bytes(allocator: *const AllocatorHandle, out_bytes: *mut u64) -> Status {
-    // SAFETY: 1. and 2. are the caller's promises.
-    unsafe { write_bytes(allocator, out_bytes, |allocator| Ok(allocator.allocated_bytes())) }
+    call!([out(out_bytes), handle(allocator)], *out_bytes = allocator.inner.allocated_bytes())
 }
 
 /// Writes how many bytes are held from the device now. It is much cheaper than `cachette_stats`.
-#[doc = include_str!("safety.md")]
+#[doc = promises!("1 and 2")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_reserved_bytes(allocator: *const AllocatorHandle, out_bytes: *mut u64) -> Status {
-    // SAFETY: 1. and 2. are the caller's promises.
-    unsafe { write_bytes(allocator, out_bytes, |allocator| Ok(allocator.reserved_bytes())) }
+    call!([out(out_bytes), handle(allocator)], *out_bytes = allocator.inner.reserved_bytes())
 }
 
 /// Makes every peak the present value.
-#[doc = include_str!("safety.md")]
+#[doc = promises!("1")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_reset_peaks(allocator: *mut AllocatorHandle) -> Status {
-    guard(|| {
-        // SAFETY: 1. is the caller's promise.
-        let allocator = unsafe { handle(allocator, "allocator") }?;
-        allocator.inner.reset_peaks();
-        Ok(())
-    })
+    call!([handle(allocator)], allocator.inner.reset_peaks())
 }
 
 /// Makes every sum and count zero; what is held now, and the peaks, stay.
-#[doc = include_str!("safety.md")]
+#[doc = promises!("1")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_reset_totals(allocator: *mut AllocatorHandle) -> Status {
-    guard(|| {
-        // SAFETY: 1. is the caller's promise.
-        let allocator = unsafe { handle(allocator, "allocator") }?;
-        allocator.inner.reset_totals();
-        Ok(())
-    })
+    call!([handle(allocator)], allocator.inner.reset_totals())
 }

@@ -74,7 +74,7 @@ impl Status {
         (Self::NotFound, c"there is none"),
         (Self::Inconsistent, c"an invariant does not hold"),
         (Self::Other, c"unknown failure"),
-        (Self::Panic, c"a fault of the library"),
+        (Self::Panic, c"internal panic"),
         (Self::Forked, c"the allocator is a parent process's"),
         (Self::File, c"a file could not be written"),
     ];

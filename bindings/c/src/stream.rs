@@ -1,7 +1,6 @@
 //! Streams, for programs that do without the vendor's own library.
 
 use std::ffi::c_void;
-use std::ptr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cachette::hal::{AnyDevice, CaptureStatus, Device, StreamRef};
@@ -10,8 +9,7 @@ use cachette::{Allocator, Stream};
 use crate::allocator::AllocatorHandle;
 use crate::convert::{handle_of, stream_of};
 use crate::failure::Failure;
-use crate::given::{handle, out};
-use crate::guard::guard;
+use crate::guard::{call, promises};
 use crate::status::Status;
 
 /// The streams that an allocator made for C.
@@ -68,76 +66,57 @@ impl OwnStreams {
 
 /// Creates a stream, which does not wait for the default one. It is the vendor's own handle, a `CUstream` or a
 /// `hipStream_t`, and lives until it is destroyed or the allocator is gone.
-#[doc = include_str!("safety.md")]
+#[doc = promises!("1 and 2")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_stream_create(
     allocator: *mut AllocatorHandle,
     out_stream: *mut *mut c_void,
 ) -> Status {
-    guard(|| {
-        // SAFETY: 2. is the caller's promise.
-        let out = unsafe { out(out_stream, ptr::null_mut(), "out_stream") }?;
-        // SAFETY: 1. is the caller's promise.
-        let allocator = unsafe { handle(allocator, "allocator") }?;
-        *out = handle_of(allocator.streams.create(&allocator.inner)?);
-        Ok(())
-    })
+    call!([out(out_stream), handle(allocator)], *out_stream = handle_of(allocator.streams.create(&allocator.inner)?))
 }
 
 /// Waits for the work in a stream that `cachette_stream_create` made, and gives the stream up. NULL is nothing.
 ///
 /// Memory that was allocated on it stays valid. The allocator keeps the stream, and may hand it out again.
-#[doc = include_str!("safety.md")]
+#[doc = promises!("1")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_stream_destroy(allocator: *mut AllocatorHandle, stream: *mut c_void) -> Status {
-    guard(|| {
-        // SAFETY: 1. is the caller's promise.
-        let allocator = unsafe { handle(allocator, "allocator") }?;
-        if stream.is_null() {
-            return Ok(());
+    call!([handle(allocator)], {
+        if !stream.is_null() {
+            allocator.streams.destroy(stream_of(stream))?;
         }
-        allocator.streams.destroy(stream_of(stream))
     })
 }
 
 /// Waits until everything that was queued in a stream so far has finished.
-#[doc = include_str!("safety.md")]
+#[doc = promises!("1 and 4")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_stream_synchronize(allocator: *mut AllocatorHandle, stream: *mut c_void) -> Status {
-    guard(|| {
-        // SAFETY: 1. is the caller's promise.
-        let allocator = unsafe { handle(allocator, "allocator") }?;
+    call!([handle(allocator)], {
         // SAFETY: 4. is the caller's promise.
-        Ok(unsafe { allocator.inner.device().synchronize(stream_of(stream)) }?)
+        unsafe { allocator.inner.device().synchronize(stream_of(stream)) }?;
     })
 }
 
 /// Writes the number of the capture that a stream takes part in; 0 if it takes part in none.
 ///
 /// `CACHETTE_ERROR_CAPTURE` if its capture is broken and must be ended.
-#[doc = include_str!("safety.md")]
+#[doc = promises!("1, 2 and 4")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_stream_capture_id(
     allocator: *const AllocatorHandle,
     stream: *mut c_void,
     out_id: *mut u64,
 ) -> Status {
-    guard(|| {
-        // SAFETY: 2. is the caller's promise.
-        let out = unsafe { out(out_id, 0, "out_id") }?;
-        // SAFETY: 1. is the caller's promise.
-        let allocator = unsafe { handle(allocator, "allocator") }?;
+    call!([out(out_id), handle(allocator)], {
         let capture = allocator.inner.device().capture()?;
         // SAFETY: 4. is the caller's promise.
         match unsafe { capture.capture_status(stream_of(stream)) }? {
-            CaptureStatus::Idle => Ok(()),
-            CaptureStatus::Active(id) => {
-                *out = id.0.get();
-                Ok(())
-            }
+            CaptureStatus::Idle => {}
+            CaptureStatus::Active(id) => *out_id = id.0.get(),
             _ => {
                 let text = "the stream's capture is broken; end it, and begin another";
-                Err(Failure::new(Status::Capture, text))
+                return Err(Failure::new(Status::Capture, text));
             }
         }
     })

@@ -7,12 +7,11 @@ use cachette::hal::Device;
 use crate::allocator::AllocatorHandle;
 use crate::convert::{device_pointer, stream_of};
 use crate::failure::Failure;
-use crate::given::handle;
-use crate::guard::guard;
+use crate::guard::{call, promises};
 use crate::status::Status;
 
 /// Queues a fill: every one of `bytes` bytes from `address` on becomes `byte`.
-#[doc = include_str!("safety.md")]
+#[doc = promises!("1, 4 and 5")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_fill(
     allocator: *mut AllocatorHandle,
@@ -21,18 +20,16 @@ pub unsafe extern "C" fn cachette_fill(
     bytes: u64,
     stream: *mut c_void,
 ) -> Status {
-    guard(|| {
-        // SAFETY: 1. is the caller's promise.
-        let allocator = unsafe { handle(allocator, "allocator") }?;
+    call!([handle(allocator)], {
         let at = device_pointer(address, "address")?;
         let transfer = allocator.inner.device().transfer()?;
         // SAFETY: 4. and 5. are the caller's promises.
-        Ok(unsafe { transfer.fill(at, byte, bytes, stream_of(stream)) }?)
+        unsafe { transfer.fill(at, byte, bytes, stream_of(stream)) }?;
     })
 }
 
 /// Queues a copy from device memory to device memory. The two do not overlap.
-#[doc = include_str!("safety.md")]
+#[doc = promises!("1, 4 and 5")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_copy(
     allocator: *mut AllocatorHandle,
@@ -41,18 +38,16 @@ pub unsafe extern "C" fn cachette_copy(
     bytes: u64,
     stream: *mut c_void,
 ) -> Status {
-    guard(|| {
-        // SAFETY: 1. is the caller's promise.
-        let allocator = unsafe { handle(allocator, "allocator") }?;
+    call!([handle(allocator)], {
         let (to, from) = (device_pointer(to, "to")?, device_pointer(from, "from")?);
         let transfer = allocator.inner.device().transfer()?;
         // SAFETY: 4. and 5. are the caller's promises.
-        Ok(unsafe { transfer.copy(to, from, bytes, stream_of(stream)) }?)
+        unsafe { transfer.copy(to, from, bytes, stream_of(stream)) }?;
     })
 }
 
 /// Queues a copy from host memory, which must stay as it is until the copy has finished.
-#[doc = include_str!("safety.md")]
+#[doc = promises!("1, 4 and 5")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_upload(
     allocator: *mut AllocatorHandle,
@@ -61,21 +56,19 @@ pub unsafe extern "C" fn cachette_upload(
     bytes: usize,
     stream: *mut c_void,
 ) -> Status {
-    guard(|| {
-        // SAFETY: 1. is the caller's promise.
-        let allocator = unsafe { handle(allocator, "allocator") }?;
+    call!([handle(allocator)], {
         let to = device_pointer(to, "to")?;
         if from.is_null() {
             return Err(Failure::null("from"));
         }
         let transfer = allocator.inner.device().transfer()?;
         // SAFETY: 4. and 5. are the caller's promises.
-        Ok(unsafe { transfer.upload(to, from.cast(), bytes, stream_of(stream)) }?)
+        unsafe { transfer.upload(to, from.cast(), bytes, stream_of(stream)) }?;
     })
 }
 
 /// Queues a copy to host memory, which must stay valid and be left alone until the copy has finished.
-#[doc = include_str!("safety.md")]
+#[doc = promises!("1, 4 and 5")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_download(
     allocator: *mut AllocatorHandle,
@@ -84,15 +77,13 @@ pub unsafe extern "C" fn cachette_download(
     bytes: usize,
     stream: *mut c_void,
 ) -> Status {
-    guard(|| {
-        // SAFETY: 1. is the caller's promise.
-        let allocator = unsafe { handle(allocator, "allocator") }?;
+    call!([handle(allocator)], {
         if to.is_null() {
             return Err(Failure::null("to"));
         }
         let from = device_pointer(from, "from")?;
         let transfer = allocator.inner.device().transfer()?;
         // SAFETY: 4. and 5. are the caller's promises.
-        Ok(unsafe { transfer.download(to.cast(), from, bytes, stream_of(stream)) }?)
+        unsafe { transfer.download(to.cast(), from, bytes, stream_of(stream)) }?;
     })
 }

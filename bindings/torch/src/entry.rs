@@ -103,7 +103,7 @@ pub(crate) fn tell_of_free(error: &Error) {
     match error {
         _ if error.is_shutting_down() => {}
         Error::Memory { error: cachette::Error::Device(_) | cachette::Error::Source(_), .. } => {
-            FAILED_FREES.tell(format_args!("memory could not be freed yet: {error}"))
+            FAILED_FREES.tell(format_args!("memory could not be freed yet: {error}"));
         }
         _ => UNKNOWN_FREES
             .tell(format_args!("memory was not freed: {error}; this is said once, and counted from now on")),

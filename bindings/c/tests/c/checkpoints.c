@@ -14,7 +14,7 @@ static void life(cachette_allocator_t *allocator) {
     OK(cachette_checkpoint_addresses(saved, NULL, 0, &count));
     CHECK(count == 2);
     FAILS(cachette_checkpoint_addresses(saved, found, 1, &count), CACHETTE_ERROR_BUFFER_TOO_SMALL,
-          "room for 1 and needs it for 2");
+          "room for 1 and needs 2");
     CHECK(count == 2 && found[0] == NULL);
     OK(cachette_checkpoint_addresses(saved, found, 4, &count));
     CHECK(count == 2 && found[0] == memory[0] && found[1] == memory[1] && found[2] == NULL);

@@ -9,7 +9,7 @@ int main(void) {
 
     CHECK(strcmp(cachette_status_text(CACHETTE_OK), "all is well") == 0);
     CHECK(strcmp(cachette_status_text(CACHETTE_ERROR_OUT_OF_MEMORY), "out of memory") == 0);
-    CHECK(strcmp(cachette_status_text(CACHETTE_ERROR_PANIC), "a fault of the library") == 0);
+    CHECK(strcmp(cachette_status_text(CACHETTE_ERROR_PANIC), "internal panic") == 0);
     for (status = CACHETTE_OK; status <= CACHETTE_ERROR_FILE; status++) {
         CHECK(strcmp(cachette_status_text(status), "unknown status") != 0);
     }
