@@ -1,4 +1,4 @@
-//! Opening an allocator, closing it, and what concerns it as a whole.
+//! Opening, closing, checking and emptying an allocator.
 
 use std::ffi::c_char;
 
@@ -10,21 +10,21 @@ use crate::guard::{call, promises};
 use crate::status::Status;
 use crate::stream::OwnStreams;
 
-/// A caching allocator for one device. Any thread may use it at any time.
+/// A caching allocator for one device. It is thread-safe.
 #[derive(Debug)]
 pub struct AllocatorHandle {
     pub(crate) inner: Allocator,
     pub(crate) streams: OwnStreams,
 }
 
-/// Opens a device and makes an allocator for it.
+/// Opens a device and creates an allocator for it.
 ///
-/// `device` is such as `"cuda:0"`, `"hip:1"` or `"host"`; without a number it is the first. NULL takes the first
-/// device of the first backend that has one, in the order cuda, hip, host. `"host"` is host memory in the place of a
-/// device: it needs no hardware and is meant for tests.
+/// `device` is for example `"cuda:0"`, `"hip:1"` or `"host"`; the number defaults to 0. NULL selects the first device
+/// of the first backend that has one, in the order cuda, hip, host. `"host"` uses host memory instead of a device, for
+/// tests.
 ///
-/// `config` is text such as `"expandable_segments:True,max_split_size_mb:64"`; an empty one is the default. NULL takes
-/// that of the environment: `CACHETTE_ALLOC_CONF`, or else PyTorch's variables.
+/// `config` is for example `"expandable_segments:True,max_split_size_mb:64"`; an empty text is the default. NULL reads
+/// the environment: `CACHETTE_ALLOC_CONF`, or else PyTorch's variables.
 ///
 /// Close it with `cachette_close`.
 #[doc = promises!("2 and 3")]
@@ -42,15 +42,15 @@ pub unsafe extern "C" fn cachette_open(
     })
 }
 
-/// The configuration that a text says, or the environment where there is no text.
+/// Parses a configuration, or reads the environment if there is no text.
 pub(crate) fn config_of(text: Option<&str>) -> Result<Config, Failure> {
     Ok(text.map_or_else(Config::from_env, str::parse)?)
 }
 
-/// Closes an allocator; NULL is nothing.
+/// Closes an allocator; NULL is ignored.
 ///
-/// Free its memory and release its pools first. Memory that is still allocated then can never be freed. A pool, a
-/// capture or a graph that is still there keeps the allocator alive, so that it stays usable itself.
+/// Free its memory and release its pools first. Memory that is still allocated is leaked. Remaining pools, captures and
+/// graphs keep the allocator's state alive and stay usable.
 #[doc = promises!("1")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_close(allocator: *mut AllocatorHandle) -> Status {
@@ -58,18 +58,18 @@ pub unsafe extern "C" fn cachette_close(allocator: *mut AllocatorHandle) -> Stat
     unsafe { destroy(allocator) }
 }
 
-/// Gives every unused segment back to the device, and writes how many bytes that were.
+/// Releases every unused segment to the device, and writes the number of bytes.
 ///
-/// It may wait for the device, unless the configuration says `never_block:True`. Pools that somebody uses are left
-/// alone.
+/// It may wait for the device, unless the configuration has `never_block:True`. Pools that have users keep their
+/// segments.
 #[doc = promises!("1 and 2")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_empty_cache(allocator: *mut AllocatorHandle, out_bytes: *mut u64) -> Status {
     call!([out(out_bytes), handle(allocator)], *out_bytes = allocator.inner.empty_cache()?)
 }
 
-/// Walks every structure of the allocator and checks every invariant, for tests. `CACHETTE_ERROR_INCONSISTENT` if one
-/// does not hold; `cachette_last_error` says which.
+/// Checks every invariant of the allocator, for tests. Returns `CACHETTE_ERROR_INCONSISTENT` if one is violated;
+/// `cachette_last_error` names it.
 #[doc = promises!("1")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_check(allocator: *const AllocatorHandle) -> Status {

@@ -1,4 +1,4 @@
-//! Captures whose memory comes from a pool, and their graphs.
+//! Stream captures that allocate from a pool, and their graphs.
 
 use std::ffi::c_void;
 
@@ -13,29 +13,29 @@ use crate::guard::{call, promises};
 use crate::pool::PoolHandle;
 use crate::status::Status;
 
-/// A capture in this mode forbids calls that could wait for the device, to every thread.
+/// A capture mode: no thread may make calls that could wait for the device.
 pub const CACHETTE_CAPTURE_GLOBAL: u32 = 0;
 
-/// A capture in this mode forbids them to the thread that began it.
+/// A capture mode: the thread that began the capture may not make such calls.
 pub const CACHETTE_CAPTURE_THREAD_LOCAL: u32 = 1;
 
-/// A capture in this mode forbids nothing.
+/// A capture mode: all calls are allowed.
 pub const CACHETTE_CAPTURE_RELAXED: u32 = 2;
 
-/// A capture under way.
+/// A capture in progress.
 #[derive(Debug)]
 pub struct CaptureHandle {
     inner: Capture<AnyDevice>,
 }
 
-/// A captured graph. Memory that it uses stays its pool's until the last graph of the pool is gone.
+/// A captured graph. Its memory stays reserved in its pool until the last graph of the pool is destroyed.
 #[derive(Debug)]
 pub struct GraphHandle {
     inner: Graph<AnyDevice>,
 }
 
-/// Begins to capture a stream, which is not the default one. Requests for streams that take part are served by the
-/// pool. `mode` is `CACHETTE_CAPTURE_GLOBAL`, `CACHETTE_CAPTURE_THREAD_LOCAL` or `CACHETTE_CAPTURE_RELAXED`.
+/// Begins to capture a stream other than the default one. The pool serves the requests of all streams that are part of
+/// the capture. `mode` is `CACHETTE_CAPTURE_GLOBAL`, `CACHETTE_CAPTURE_THREAD_LOCAL` or `CACHETTE_CAPTURE_RELAXED`.
 ///
 /// End it with `cachette_capture_end` or `cachette_capture_abandon`.
 #[doc = promises!("1, 2 and 4")]
@@ -59,11 +59,11 @@ fn mode_of(mode: u32) -> Result<CaptureMode, Failure> {
         CACHETTE_CAPTURE_GLOBAL => Ok(CaptureMode::Global),
         CACHETTE_CAPTURE_THREAD_LOCAL => Ok(CaptureMode::ThreadLocal),
         CACHETTE_CAPTURE_RELAXED => Ok(CaptureMode::Relaxed),
-        _ => Err(Failure::argument(format!("{mode} is no mode of a capture; use a CACHETTE_CAPTURE_ constant"))),
+        _ => Err(Failure::argument(format!("{mode} is not a capture mode; use a CACHETTE_CAPTURE_ constant"))),
     }
 }
 
-/// Ends a capture, and writes its graph, ready to launch. The capture is over and its handle gone even if this fails.
+/// Ends a capture, and writes its instantiated graph. The capture handle is destroyed even if this fails.
 ///
 /// Destroy the graph with `cachette_graph_destroy`.
 #[doc = promises!("1 and 2")]
@@ -74,13 +74,13 @@ pub unsafe extern "C" fn cachette_capture_end(capture: *mut CaptureHandle, out_g
         let out = unsafe { out(out_graph, "out_graph") };
         // SAFETY: 1. is the caller's promise.
         let capture = unsafe { take(capture) }.ok_or_else(|| Failure::null("capture"))?;
-        // Without a place for the graph the capture is thrown away, so that the handle is gone on every path.
+        // Without an out-pointer the graph is discarded, so that the handle is destroyed on every path.
         let out = out?;
         *out = give(GraphHandle { inner: capture.inner.end()? });
     })
 }
 
-/// Ends a capture and throws its graph away; NULL is nothing.
+/// Ends a capture and discards its graph; NULL is ignored.
 #[doc = promises!("1")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_capture_abandon(capture: *mut CaptureHandle) -> Status {
@@ -88,7 +88,7 @@ pub unsafe extern "C" fn cachette_capture_abandon(capture: *mut CaptureHandle) -
     unsafe { destroy(capture) }
 }
 
-/// Queues everything that the graph recorded. No other graph of the same pool runs at the same time.
+/// Launches a graph in a stream. No other graph of the same pool may run at the same time.
 #[doc = promises!("1, 4 and 5")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_graph_launch(graph: *mut GraphHandle, stream: *mut c_void) -> Status {
@@ -101,7 +101,7 @@ pub unsafe extern "C" fn cachette_graph_launch(graph: *mut GraphHandle, stream: 
     })
 }
 
-/// Destroys a graph; NULL is nothing. Launches under way run to their end.
+/// Destroys a graph; NULL is ignored. Running launches complete.
 #[doc = promises!("1")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_graph_destroy(graph: *mut GraphHandle) -> Status {

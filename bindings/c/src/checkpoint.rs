@@ -1,4 +1,4 @@
-//! The state of a pool, to be brought back later.
+//! Saving and restoring the state of a pool.
 
 use std::ffi::c_void;
 
@@ -10,13 +10,13 @@ use crate::guard::{call, promises};
 use crate::pool::PoolHandle;
 use crate::status::Status;
 
-/// What was allocated in a pool at one moment.
+/// The allocations of a pool at one time.
 #[derive(Debug)]
 pub struct CheckpointHandle {
     inner: Checkpoint,
 }
 
-/// Saves what is allocated in the pool now. It fails while a block waits for another stream.
+/// Saves the current allocations of the pool. It fails while a freed block waits for another stream.
 ///
 /// Destroy it with `cachette_checkpoint_destroy`.
 #[doc = promises!("1 and 2")]
@@ -31,16 +31,16 @@ pub unsafe extern "C" fn cachette_pool_checkpoint(
     )
 }
 
-/// Brings a state of the pool back: frees what is allocated, and allocates what was, at the same addresses. After a
-/// failure nothing has changed. To learn what it frees, save the state before it.
+/// Restores a state of the pool: frees the current allocations, and allocates the saved ones at the same addresses. A
+/// failure changes nothing. To find out what it frees, save the state before it.
 #[doc = promises!("1")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_pool_restore(pool: *mut PoolHandle, checkpoint: *const CheckpointHandle) -> Status {
     call!([handle(pool), handle(checkpoint)], pool.inner.restore(&checkpoint.inner)?)
 }
 
-/// Writes the addresses that were allocated, in order, to an array with room for `capacity` of them, and how many
-/// there are. NULL with a capacity of 0 only asks how many. Nothing is written to an array that is too small.
+/// Writes the saved addresses, in order, to an array with room for `capacity` of them, and their number. Pass NULL and
+/// 0 to get only the number. Nothing is written to an array that is too small.
 #[doc = promises!("1 and 2")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_checkpoint_addresses(
@@ -57,7 +57,7 @@ pub unsafe extern "C" fn cachette_checkpoint_addresses(
     })
 }
 
-/// Destroys a saved state; NULL is nothing. The pool is not changed.
+/// Destroys a saved state; NULL is ignored. The pool does not change.
 #[doc = promises!("1")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_checkpoint_destroy(checkpoint: *mut CheckpointHandle) -> Status {

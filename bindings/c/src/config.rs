@@ -6,8 +6,9 @@ use crate::allocator::{AllocatorHandle, config_of};
 use crate::guard::{call, promises};
 use crate::status::Status;
 
-/// Writes the configuration as text, with a final zero, into a buffer of `capacity` bytes, and how many bytes that
-/// needs. NULL with a capacity of 0 only asks. The text names what differs from the default, and can be set again.
+/// Writes the configuration as text with a final zero into a buffer of `capacity` bytes, and the number of bytes
+/// needed. Pass NULL and 0 to get only that number. The text has the settings that differ from the default, and can be
+/// passed to `cachette_set_config`.
 #[doc = promises!("1 and 2")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_config(
@@ -22,10 +23,10 @@ pub unsafe extern "C" fn cachette_config(
     )
 }
 
-/// Behaves as the text says from now on; what it does not name becomes the default. NULL takes the configuration of
-/// the environment. After a failure nothing has changed.
+/// Replaces the configuration. Settings that the text does not name get their defaults. NULL reads the environment. A
+/// failure changes nothing.
 ///
-/// Bounds on memory are not part of it: see `cachette_set_memory_limit`.
+/// Memory limits are not part of it: see `cachette_set_memory_limit`.
 #[doc = promises!("1 and 3")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_set_config(allocator: *mut AllocatorHandle, config: *const c_char) -> Status {

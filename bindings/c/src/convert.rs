@@ -1,4 +1,4 @@
-//! Addresses and streams as C has them, and as the allocator does.
+//! Conversions of addresses and streams between C and the allocator.
 
 #![forbid(unsafe_code)]
 
@@ -14,7 +14,7 @@ pub(crate) fn address_of(pointer: *mut c_void) -> u64 {
     pointer.expose_provenance() as u64
 }
 
-/// A device address as C has it; targets are 64 bits wide.
+/// A device address as a C pointer; targets are 64 bits wide.
 pub(crate) fn pointer_to(address: u64) -> *mut c_void {
     ptr::with_exposed_provenance_mut(usize::try_from(address).unwrap_or(usize::MAX))
 }
@@ -24,7 +24,7 @@ pub(crate) fn device_pointer(pointer: *mut c_void, name: &str) -> Result<DeviceP
     DevicePtr::new(address_of(pointer)).ok_or_else(|| Failure::null(name))
 }
 
-/// A stream by the vendor's handle.
+/// A stream from the vendor's handle.
 pub(crate) fn stream_of(handle: *mut c_void) -> StreamRef {
     StreamRef::from_raw(handle.expose_provenance())
 }

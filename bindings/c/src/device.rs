@@ -1,4 +1,4 @@
-//! Facts about devices.
+//! Properties of devices.
 
 use std::ffi::c_char;
 
@@ -11,17 +11,17 @@ use crate::status::Status;
 use crate::structure::Structure;
 use crate::text;
 
-/// Who made a device.
+/// The vendor of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub enum Vendor {
-    /// Host memory in the place of a device.
+    /// Host memory instead of a device.
     Host = 0,
     /// NVIDIA, through CUDA.
     Nvidia = 1,
     /// AMD, through HIP.
     Amd = 2,
-    /// One that this version has no number for.
+    /// Unknown to this version.
     Other = 3,
 }
 
@@ -36,21 +36,21 @@ impl From<hal::Vendor> for Vendor {
     }
 }
 
-/// Facts about a device that never change.
+/// Constant properties of a device.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct DeviceFacts {
-    /// Its name, cut if it is too long.
+    /// Its name, truncated if it is too long.
     pub name: [c_char; 256],
-    /// Its instruction set, such as `sm_90` or `gfx942`; empty where it has none.
+    /// Its instruction set, such as `sm_90` or `gfx942`; empty if it has none.
     pub architecture: [c_char; 64],
-    /// Its identity across processes; all zero where the driver gives none.
+    /// Its identity across processes; all zero if the driver reports none.
     pub uuid: [u8; 16],
-    /// Bytes of its memory.
+    /// Its memory in bytes.
     pub total_memory: u64,
-    /// Its number in the driver's list.
+    /// Its ordinal in the driver's list.
     pub ordinal: u32,
-    /// Who made it.
+    /// Its vendor.
     pub vendor: Vendor,
     /// Whether it shares its memory with the host.
     pub integrated: bool,
@@ -74,16 +74,16 @@ impl From<&DeviceInfo> for DeviceFacts {
     }
 }
 
-/// Writes how many devices a backend shows: `"cuda"`, `"hip"` or `"host"`.
+/// Writes the number of visible devices of a backend: `"cuda"`, `"hip"` or `"host"`.
 ///
-/// `CACHETTE_ERROR_NO_BACKEND` if its driver cannot be used here; `cachette_last_error` says why.
+/// Returns `CACHETTE_ERROR_NO_BACKEND` if its driver cannot be used; `cachette_last_error` has the reason.
 #[doc = promises!("2 and 3")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_device_count(backend: *const c_char, out_count: *mut u32) -> Status {
     call!([out(out_count), text(backend)], *out_count = Backends::load(backend)?.device_count()?)
 }
 
-/// Writes facts about the allocator's device. `size` is `sizeof *out`.
+/// Writes the properties of the allocator's device. `size` is `sizeof *out`.
 #[doc = promises!("1 and 2")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_device_info(
@@ -94,7 +94,7 @@ pub unsafe extern "C" fn cachette_device_info(
     call!([handle(allocator), structure(out, size)], out.write(&allocator.inner.device_info().into()))
 }
 
-/// Writes how many bytes the device has free now, for all processes together, and how many in all.
+/// Writes the device's free memory, for all processes together, and its total memory, in bytes.
 #[doc = promises!("1 and 2")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_memory_info(

@@ -1,4 +1,4 @@
-//! A failure on its way to C: its status, its text, and the figures if memory has run out.
+//! An error for C: its status, its text, and the figures of an out-of-memory error.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! What happened to memory, kept for later.
+//! Recording the history of memory.
 
 use std::ffi::c_char;
 
@@ -11,35 +11,35 @@ use crate::status::Status;
 use crate::structure::{Readable, Structure};
 use crate::text;
 
-/// The most events that can be asked for.
+/// The maximum of `max_entries`.
 const MOST_ENTRIES: u64 = 100_000_000;
 
-/// A level of a history: everything has a stack, the end of an allocation where it ended.
+/// A history level: every event has a stack; a free has the stack of the free.
 pub const CACHETTE_HISTORY_ALL: u32 = 0;
 
-/// A level of a history: every event of an allocation has the stack where it began.
+/// A history level: every event of an allocation has the stack of its allocation.
 pub const CACHETTE_HISTORY_ALLOC: u32 = 1;
 
-/// A level of a history: what is allocated has a stack, and no event does.
+/// A history level: live allocations have a stack, events have none.
 pub const CACHETTE_HISTORY_STATE: u32 = 2;
 
-/// A level of a history: nothing has a stack.
+/// A history level: no stacks.
 pub const CACHETTE_HISTORY_NONE: u32 = 3;
 
-/// A flag of a history: what was recorded before is forgotten.
+/// A history flag: earlier events are deleted.
 pub const CACHETTE_HISTORY_CLEAR: u32 = 1;
 
-/// How a history is recorded. Set all of it to zero first; what is zero is the default.
+/// Options of a history. Set all of it to zero first; zero is the default of every field.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct GivenHistory {
-    /// How many events are kept, 96 bytes each from the start; 0 for 100,000.
+    /// How many events are kept; 96 bytes each are allocated at once. 0 is 100,000.
     pub max_entries: u64,
     /// One of the levels above.
     pub level: u32,
     /// `CACHETTE_HISTORY_CLEAR`, or 0.
     pub flags: u32,
-    /// Names of actions to leave out, with commas between them, such as `"free_completed,snapshot"`; NULL for none.
+    /// Names of actions that are not recorded, separated by commas, such as `"free_completed,snapshot"`; NULL for none.
     pub skip: *const c_char,
 }
 
@@ -51,7 +51,7 @@ impl Structure for GivenHistory {
 unsafe impl Readable for GivenHistory {}
 
 impl GivenHistory {
-    /// The options as the allocator takes them.
+    /// The allocator's form of the options.
     ///
     /// # Safety
     ///
@@ -64,14 +64,14 @@ impl GivenHistory {
             CACHETTE_HISTORY_NONE => Level::None,
             other => {
                 return Err(Failure::argument(format!(
-                    "`level` is {other}, which is no level of a history; use one of CACHETTE_HISTORY_ALL to _NONE"
+                    "`level` is {other}, which is not a history level; use one of CACHETTE_HISTORY_ALL to _NONE"
                 )));
             }
         };
         if self.flags & !CACHETTE_HISTORY_CLEAR != 0 {
             let flags = self.flags;
             return Err(Failure::argument(format!(
-                "`flags` has {flags:#x}, and a history knows CACHETTE_HISTORY_CLEAR alone; use that or 0"
+                "`flags` has {flags:#x}, and only CACHETTE_HISTORY_CLEAR is allowed; use that or 0"
             )));
         }
         // SAFETY: 3. is the caller's promise.
@@ -81,7 +81,7 @@ impl GivenHistory {
             .level(level)
             .clear(self.flags & CACHETTE_HISTORY_CLEAR != 0)
             .skip_named(names.filter(|name| !name.is_empty()))
-            .map_err(|unknown| Failure::argument(format!("{unknown}; name events alone")))?;
+            .map_err(|unknown| Failure::argument(format!("{unknown}; use names of events")))?;
         match self.max_entries {
             0 => Ok(options),
             entries if entries <= MOST_ENTRIES => Ok(options.max_entries(entries)),
@@ -92,9 +92,9 @@ impl GivenHistory {
     }
 }
 
-/// Records what happens to memory from now on. `options` may be NULL; otherwise `size` is `sizeof *options`.
+/// Starts to record events. `options` may be NULL; otherwise `size` is `sizeof *options`.
 ///
-/// What was recorded before stays, unless it is to be forgotten. Stacks are those of the native callers.
+/// Earlier events stay unless `CACHETTE_HISTORY_CLEAR` is set. Stacks are native ones.
 #[doc = promises!("1 and 3")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_record_history(
@@ -112,7 +112,7 @@ pub unsafe extern "C" fn cachette_record_history(
     })
 }
 
-/// Records nothing any more, and forgets what was recorded.
+/// Stops recording, and deletes the recorded events.
 #[doc = promises!("1")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_stop_history(allocator: *mut AllocatorHandle) -> Status {
@@ -126,9 +126,9 @@ pub unsafe extern "C" fn cachette_records_history(allocator: *const AllocatorHan
     call!([out(out_records), handle(allocator)], *out_records = allocator.inner.records_history())
 }
 
-/// Lets every event of this thread carry `text`, for all allocators and until it is set again; NULL is none.
+/// Adds `text` to every event of this thread, for all allocators and until it is set again; NULL is an empty text.
 ///
-/// Every different text is kept as long as the process, so it should name phases and not count steps.
+/// Every distinct text is kept until the process ends, so use names of phases and not step numbers.
 #[doc = promises!("3")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_set_metadata(text: *const c_char) -> Status {

@@ -1,43 +1,43 @@
 //! The C library of Cachette: `libcachette.so` and `cachette.h`.
 //!
-//! Every function here is one of the header, and its text is the header's text. `docs/c.md` says how to build, link
+//! Each public function is declared in the header, with the same documentation. `docs/c.md` explains how to build, link
 //! and use the library.
 //!
-//! | file | what C gets from it |
+//! | file | what it declares |
 //! |---|---|
-//! | [`version`] | which library this is |
-//! | [`status`], [`last`] | how a call went, and why not better |
-//! | [`allocator`], [`device`] | opening and closing an allocator, and facts about its device |
-//! | [`stream`], [`memory`], [`transfer`] | streams, memory by address, fills and copies |
-//! | [`pool_id`], [`pool_options`] | names of pools, and how pools are made |
-//! | [`pool`], [`routing`] | pools, and what leads requests to them |
-//! | [`checkpoint`], [`capture`] | states of pools, captures and graphs |
-//! | [`sleep`] | pools that give up their memory and keep their addresses |
+//! | [`version`] | the versions of library and header |
+//! | [`status`], [`last`] | status codes, and the last error of a thread |
+//! | [`allocator`], [`device`] | opening and closing an allocator; device properties |
+//! | [`stream`], [`memory`], [`transfer`] | streams, device memory, fills and copies |
+//! | [`pool_id`], [`pool_options`] | identifiers and options of pools |
+//! | [`pool`], [`routing`] | pools, and which requests they serve |
+//! | [`checkpoint`], [`capture`] | pool checkpoints; stream capture and graphs |
+//! | [`sleep`] | pools that release their memory and keep their addresses |
 //! | [`pinned`] | pinned host memory |
-//! | [`statistics`], [`limits`], [`config`] | figures, bounds and settings |
-//! | [`observers`] | who is told of what happens |
-//! | [`history`], [`snapshot`] | what happened, and what is held |
+//! | [`statistics`], [`limits`], [`config`] | statistics, memory limits and configuration |
+//! | [`observers`] | callbacks |
+//! | [`history`], [`snapshot`] | recorded history and memory snapshots |
 //!
-//! The others are how that is done: `guard` lets no panic out, `failure` gives every error its status, `given` and
-//! `structure` check what C gives, `text` reads and writes strings, `convert` turns numbers into pointers and back.
+//! The private modules: `guard` has the macro for function bodies and catches panics, `failure` maps errors to
+//! statuses, `given`, `structure` and `text` check arguments, `convert` converts addresses and streams.
 //!
 //! # Safety
 //!
-//! C cannot be made to keep these promises. To each of them a `SAFETY` comment refers by number.
+//! The compiler cannot check these promises of the C caller. Each function lists the numbers of those it needs.
 //!
-//! 1. **Handles.** A handle is null, or came from this library and was not given back since. No other thread gives it
-//!    back during the call. The functions that give handles back are called once for each.
-//! 2. **Out-pointers.** A pointer to write to is null, or is aligned and may be written for the whole of its type, its
-//!    structure's size, or the count that is given beside it.
-//! 3. **Texts, lists and structures.** A pointer to read from is null, or is aligned and may be read: a text up to its
-//!    final zero, a list for its count, a structure for its size. Nobody writes there during the call.
+//! 1. **Handles.** A handle is null, or is from this library and not yet destroyed. No other thread destroys it during
+//!    the call, and it is destroyed once.
+//! 2. **Out-pointers.** An out-pointer is null, or is aligned and writable for its type, or for the size or count that
+//!    is passed with it.
+//! 3. **Texts, lists and structures.** An in-pointer is null, or is aligned and readable: a text up to its final zero,
+//!    a list for its count, a structure for its size. No thread writes there during the call.
 //! 4. **Streams.** A stream is null, or a live stream of the allocator's device that stays so until the allocator and
 //!    its memory are gone.
-//! 5. **Memory.** What queued work names stays allocated, and host memory valid and untouched, until the work has
-//!    finished.
-//! 6. **Callbacks.** A function pointer is null, or is a function of its type that may be called from any thread, with
-//!    the user pointer it came with, as long as it is said beside it. It returns.
-//! 7. **Libraries.** A library that a source takes over was initialised for the allocator's device.
+//! 5. **Memory.** Memory that queued work uses stays allocated until the work has finished. Host memory also stays
+//!    unchanged until then.
+//! 6. **Callbacks.** A function pointer is null, or may be called from any thread with its user pointer, for as long as
+//!    its documentation says. It returns normally.
+//! 7. **Libraries.** A library that a source adopts was initialised for the allocator's device.
 
 // Its functions are part of the library too.
 #[cfg(feature = "torch")]

@@ -1,33 +1,33 @@
-//! How much an allocator may hold.
+//! Memory limits.
 
 use crate::allocator::AllocatorHandle;
 use crate::guard::{call, promises};
 use crate::last::CACHETTE_NO_LIMIT;
 use crate::status::Status;
 
-/// Bounds what the allocator may hold, in bytes; `CACHETTE_NO_LIMIT` is no bound. A bound below what is held already
-/// only keeps it from growing.
+/// Limits the bytes that the allocator holds; `CACHETTE_NO_LIMIT` removes the limit. A limit below what is held already
+/// only prevents growth.
 #[doc = promises!("1")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_set_memory_limit(allocator: *mut AllocatorHandle, bytes: u64) -> Status {
     call!([handle(allocator)], allocator.inner.set_memory_limit((bytes != CACHETTE_NO_LIMIT).then_some(bytes)))
 }
 
-/// Writes what the allocator may hold, in bytes, or `CACHETTE_NO_LIMIT`.
+/// Writes the limit in bytes, or `CACHETTE_NO_LIMIT`.
 #[doc = promises!("1 and 2")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_memory_limit(allocator: *const AllocatorHandle, out_bytes: *mut u64) -> Status {
     call!([out(out_bytes), handle(allocator)], *out_bytes = allocator.inner.memory_limit().unwrap_or(CACHETTE_NO_LIMIT))
 }
 
-/// Bounds what the allocator may hold to a fraction of the device's memory, from 0 to 1; 1 is no bound.
+/// Limits the allocator to a fraction of the device's memory, from 0 to 1; 1 removes the limit.
 #[doc = promises!("1")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_set_memory_fraction(allocator: *mut AllocatorHandle, fraction: f64) -> Status {
     call!([handle(allocator)], allocator.inner.set_memory_fraction(fraction)?)
 }
 
-/// Writes the bound as a fraction of the device's memory; 1 if there is none, or one beyond the device.
+/// Writes the limit as a fraction of the device's memory; 1 if there is none, or if it exceeds the device's memory.
 #[doc = promises!("1 and 2")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_memory_fraction(allocator: *const AllocatorHandle, out_fraction: *mut f64) -> Status {

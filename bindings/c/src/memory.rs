@@ -1,4 +1,4 @@
-//! Memory, by its address.
+//! Allocating and freeing device memory.
 
 use std::ffi::c_void;
 
@@ -9,9 +9,9 @@ use crate::convert::{address_of, pointer_to, stream_of};
 use crate::guard::{call, promises};
 use crate::status::Status;
 
-/// Allocates `bytes` bytes of device memory for work in `stream`, the vendor's own handle; NULL is the default stream.
+/// Allocates `bytes` bytes of device memory for work in `stream`, a handle of the vendor; NULL is the default stream.
 ///
-/// Work that is queued in `stream` may use the memory at once. For no bytes it writes NULL. The stream must stay alive
+/// Work that is queued in `stream` may use the memory at once. For 0 bytes it writes NULL. The stream must stay alive
 /// until the allocator is closed.
 #[doc = promises!("1, 2 and 4")]
 #[unsafe(no_mangle)]
@@ -28,20 +28,20 @@ pub unsafe extern "C" fn cachette_allocate(
     })
 }
 
-/// Frees memory, of whichever pool. NULL is nothing.
+/// Frees memory of any pool. NULL is ignored.
 ///
-/// The memory serves the next request of its own stream at once, since a stream runs in order. If other streams use
-/// it, say so first: `cachette_record_stream`. Any thread may free it.
+/// The next request of the same stream may get the memory at once, since a stream runs in order. If other streams use
+/// it, call `cachette_record_stream` first. Any thread may free it.
 #[doc = promises!("1")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_free(allocator: *mut AllocatorHandle, address: *mut c_void) -> Status {
     call!([any_handle(allocator)], allocator.inner.free_raw(address_of(address))?)
 }
 
-/// Says that `stream` uses the memory too.
+/// Records that `stream` uses the memory too.
 ///
-/// When it is freed, it serves no other request before the work that is in `stream` then has finished. The stream that
-/// it was allocated for needs no record. NULL is nothing.
+/// After it is freed, it is not reused until the work that is in `stream` at that time has finished. The stream that it
+/// was allocated for needs no record. A NULL address is ignored.
 #[doc = promises!("1 and 4")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_record_stream(
@@ -56,8 +56,7 @@ pub unsafe extern "C" fn cachette_record_stream(
     })
 }
 
-/// Writes where the segment begins that live memory lies in, and its bytes: what to name to a driver or to another
-/// process.
+/// Writes the start and size of the segment that contains live memory, as drivers and other processes need them.
 #[doc = promises!("1 and 2")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_base_allocation(
@@ -72,7 +71,7 @@ pub unsafe extern "C" fn cachette_base_allocation(
     })
 }
 
-/// Writes how many bytes were asked for at an address. It looks through all live memory, so it is for tests and tools.
+/// Writes the requested size of the memory at an address. It walks all live memory, so it is for tests and tools.
 #[doc = promises!("1 and 2")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_requested_bytes(

@@ -1,4 +1,4 @@
-//! Who is told of what happens.
+//! Callbacks for out-of-memory, memory pressure and events.
 
 use std::ffi::c_void;
 
@@ -15,23 +15,23 @@ use crate::status::Status;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub enum Action {
-    /// A caller got a block.
+    /// A block was allocated.
     Alloc = 0,
-    /// A caller gave a block back.
+    /// A caller freed a block.
     FreeRequested = 1,
-    /// The block is free for others; later than the request where another stream still used it.
+    /// The block can be reused; later than the request if another stream still used it.
     FreeCompleted = 2,
     /// A segment was obtained from the device.
     SegmentAlloc = 3,
-    /// A segment goes back to the device.
+    /// A segment was released to the device.
     SegmentFree = 4,
     /// Memory was mapped into an elastic segment.
     SegmentMap = 5,
-    /// Memory left an elastic segment, for another place or for the device.
+    /// Memory was unmapped from an elastic segment.
     SegmentUnmap = 6,
     /// A request failed.
     OutOfMemory = 7,
-    /// One that this version has no number for.
+    /// Unknown to this version.
     Other = 8,
 }
 
@@ -51,13 +51,13 @@ impl From<cachette::TraceAction> for Action {
     }
 }
 
-/// One thing that happened. Later versions may add fields at the end.
+/// An event. Later versions may add fields at the end.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Event {
-    /// Where; NULL for `CACHETTE_ACTION_OUT_OF_MEMORY`.
+    /// The address; NULL for `CACHETTE_ACTION_OUT_OF_MEMORY`.
     pub address: *mut c_void,
-    /// What the caller asked for, or the size of the segment.
+    /// The requested size, or the size of the segment.
     pub bytes: u64,
     /// The stream of the block or segment.
     pub stream: *mut c_void,
@@ -78,18 +78,17 @@ impl From<&TraceEvent> for Event {
     }
 }
 
-/// Is told of a request that ends in out-of-memory, before it returns. The report is valid during the call; later
+/// Called when a request fails with out-of-memory, before it returns. The report is valid during the call; later
 /// versions may add fields at its end.
 pub type OutOfMemoryCallback = Option<unsafe extern "C" fn(user: *mut c_void, report: *const OutOfMemoryFigures)>;
 
-/// Is asked to free memory, and says whether it freed any: not 0 if it did. It may free memory of the allocator; it
-/// may not allocate.
+/// Called to free memory; returns not 0 if it freed any. It may free memory of the allocator, and must not allocate.
 pub type PressureCallback = Option<unsafe extern "C" fn(user: *mut c_void) -> i32>;
 
-/// Is told of one thing that happened. It must not call the allocator. The event is valid during the call.
+/// Called for every event. It must not call the allocator. The event is valid during the call.
 pub type TrackCallback = Option<unsafe extern "C" fn(user: *mut c_void, event: *const Event)>;
 
-/// What a callback is called with.
+/// The user pointer of a callback.
 #[derive(Clone, Copy)]
 struct User(*mut c_void);
 
@@ -104,10 +103,11 @@ impl User {
     }
 }
 
-/// Calls `callback` with the figures whenever a request ends in out-of-memory.
+/// Registers a callback for requests that fail with out-of-memory.
 ///
-/// This and the two functions below: the callback runs on the thread of the request, several at once, and with no lock
-/// held. It must return, without throwing or jumping out. It stays until the allocator is gone.
+/// For this and the next two functions: the callback runs on the thread of the request, with no lock held, and on
+/// several threads at once. It must return normally, without an exception or `longjmp`. It stays registered until the
+/// allocator is gone.
 #[doc = promises!("1 and 6")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_on_out_of_memory(
@@ -125,7 +125,7 @@ pub unsafe extern "C" fn cachette_on_out_of_memory(
     })
 }
 
-/// Asks `callback` to free memory whenever no free block fits, before anything else is tried.
+/// Registers a callback that is asked to free memory when no free block fits, before anything else is tried.
 #[doc = promises!("1 and 6")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_on_pressure(
@@ -140,7 +140,7 @@ pub unsafe extern "C" fn cachette_on_pressure(
     })
 }
 
-/// Tells `callback` of everything that happens to memory.
+/// Registers a callback for every event.
 #[doc = promises!("1 and 6")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_track(

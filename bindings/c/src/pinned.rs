@@ -12,23 +12,23 @@ use crate::statistics::Figure;
 use crate::status::Status;
 use crate::structure::{Structure, same_fields};
 
-/// How long calls took, in microseconds.
+/// Durations of calls, in microseconds.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct TimeFigure {
-    /// Together.
+    /// The sum.
     pub total: u64,
     /// The longest.
     pub max: u64,
     /// The shortest.
     pub min: u64,
-    /// How many there were.
+    /// The number of calls.
     pub count: u64,
 }
 
 same_fields!(TimeStat => TimeFigure { total, max, min, count });
 
-/// What was done with pinned memory, and what is held. Sizes are those of blocks: powers of two.
+/// Statistics of pinned memory. Sizes are block sizes: powers of two.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct PinnedFigures {
@@ -40,13 +40,13 @@ pub struct PinnedFigures {
     pub active_requests: Figure,
     /// Their bytes.
     pub active_bytes: Figure,
-    /// Time that making memory took.
+    /// Duration of driver allocations.
     pub host_alloc_time: TimeFigure,
-    /// Time that giving memory back took.
+    /// Duration of driver frees.
     pub host_free_time: TimeFigure,
-    /// How often the driver was asked for memory.
+    /// Number of driver allocations.
     pub num_host_alloc: u64,
-    /// How often memory went back to the driver.
+    /// Number of driver frees.
     pub num_host_free: u64,
 }
 
@@ -59,10 +59,10 @@ same_fields!(PinnedStats => PinnedFigures {
     num_host_free,
 });
 
-/// Allocates `bytes` bytes of pinned host memory, rounded up to a power of two; for no bytes it writes NULL.
+/// Allocates `bytes` bytes of pinned host memory, rounded up to a power of two; for 0 bytes it writes NULL.
 ///
-/// Copies between it and the device run asynchronously. It belongs to no stream. The host may read and write it as long
-/// as no copy does.
+/// Copies between it and the device run asynchronously. It belongs to no stream. The host may read and write it while
+/// no copy does.
 #[doc = promises!("1 and 2")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_pinned_allocate(
@@ -73,15 +73,15 @@ pub unsafe extern "C" fn cachette_pinned_allocate(
     call!([out(out_address), handle(allocator)], *out_address = allocator.inner.pinned().allocate_raw(bytes)?.cast())
 }
 
-/// Frees pinned memory; NULL is nothing. It serves again once the streams that were recorded for it have come so far.
+/// Frees pinned memory; NULL is ignored. It is reused once the recorded streams have finished their work so far.
 #[doc = promises!("1")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_pinned_free(allocator: *mut AllocatorHandle, address: *mut c_void) -> Status {
     call!([any_handle(allocator)], allocator.inner.pinned().free_raw(address.cast())?)
 }
 
-/// Says that work in `stream` uses the pinned memory. Every stream that does is recorded or waited for before the
-/// memory is freed; NULL is nothing.
+/// Records that work in `stream` uses the pinned memory. Record or synchronise every such stream before the memory is
+/// freed. A NULL address is ignored.
 #[doc = promises!("1 and 4")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_pinned_record_stream(
@@ -96,15 +96,15 @@ pub unsafe extern "C" fn cachette_pinned_record_stream(
     })
 }
 
-/// Gives every free block of pinned memory back to the driver, which waits for the whole device, and writes how many
-/// bytes that were. `cachette_empty_cache` leaves pinned memory alone.
+/// Releases every free block of pinned memory to the driver, which waits for the whole device, and writes the number of
+/// bytes. `cachette_empty_cache` does not release pinned memory.
 #[doc = promises!("1 and 2")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_pinned_empty_cache(allocator: *mut AllocatorHandle, out_bytes: *mut u64) -> Status {
     call!([out(out_bytes), handle(allocator)], *out_bytes = allocator.inner.pinned().empty_cache()?)
 }
 
-/// Writes the figures of pinned memory. `size` is `sizeof *out`.
+/// Writes the statistics of pinned memory. `size` is `sizeof *out`.
 #[doc = promises!("1 and 2")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_pinned_stats(
@@ -115,14 +115,14 @@ pub unsafe extern "C" fn cachette_pinned_stats(
     call!([handle(allocator), structure(out, size)], out.write(&allocator.inner.pinned().stats().into()))
 }
 
-/// Makes every peak of pinned memory the present value.
+/// Resets every peak of pinned memory to the current value.
 #[doc = promises!("1")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_pinned_reset_peaks(allocator: *mut AllocatorHandle) -> Status {
     call!([handle(allocator)], allocator.inner.pinned().reset_peak_stats())
 }
 
-/// Makes every sum and count of pinned memory zero; what is held now, and the peaks, stay.
+/// Resets every sum and count of pinned memory to zero; current values and peaks stay.
 #[doc = promises!("1")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_pinned_reset_totals(allocator: *mut AllocatorHandle) -> Status {

@@ -1,4 +1,4 @@
-//! Pools: memory of their own for some requests.
+//! Pools: private sets of segments.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use crate::pool_options::{GivenOptions, Made};
 use crate::status::Status;
 use crate::structure::{Structure, same_fields};
 
-/// One user of a pool. Any thread may use it at any time.
+/// A user of a pool. It is thread-safe.
 #[derive(Debug)]
 pub struct PoolHandle {
-    /// Shared with the threads that have entered it, which may leave after it was released.
+    /// Shared with the threads that entered it, which may leave after the release.
     pub(crate) inner: Arc<Pool<AnyDevice>>,
 }
 
@@ -29,7 +29,7 @@ impl PoolHandle {
         Self { inner: Arc::new(pool) }
     }
 
-    /// A stream of the pool's device as the allocator knows it.
+    /// The allocator's stream for a handle of the vendor.
     ///
     /// # Safety
     ///
@@ -40,7 +40,7 @@ impl PoolHandle {
     }
 }
 
-/// What a pool holds.
+/// Statistics of a pool.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct PoolFigures {
@@ -60,7 +60,7 @@ impl Structure for PoolFigures {
 
 same_fields!(PoolStats => PoolFigures { allocations, allocated_bytes, segments, reserved_bytes });
 
-/// Makes a pool, and its first user. `options` may be NULL; otherwise `size` is `sizeof *options`.
+/// Creates a pool, and its first user. `options` may be NULL; otherwise `size` is `sizeof *options`.
 ///
 /// Release it with `cachette_pool_release`. It keeps its allocator alive.
 #[doc = promises!("1, 2, 3, 6 and 7")]
@@ -86,7 +86,7 @@ pub unsafe extern "C" fn cachette_pool_create(
     })
 }
 
-/// Becomes one more user of a pool, by its name. One that was released may be opened as long as anything lives in it.
+/// Adds a user to a pool, by its identifier. A released pool can be opened while it has live memory.
 #[doc = promises!("1 and 2")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_pool_open(
@@ -97,8 +97,8 @@ pub unsafe extern "C" fn cachette_pool_open(
     call!([out(out_pool), handle(allocator)], *out_pool = give(PoolHandle::new(allocator.inner.open_pool(id.into())?)))
 }
 
-/// Is a user no more; NULL is nothing. After the last user's release unused memory goes back to the device, and live
-/// memory follows when it is freed and the cache is emptied.
+/// Releases a user; NULL is ignored. After the last release unused segments go back to the device. Segments with live
+/// memory follow when it is freed and the cache is emptied.
 #[doc = promises!("1")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_pool_release(pool: *mut PoolHandle) -> Status {
@@ -106,21 +106,21 @@ pub unsafe extern "C" fn cachette_pool_release(pool: *mut PoolHandle) -> Status 
     unsafe { destroy(pool) }
 }
 
-/// Writes the pool's name.
+/// Writes the pool's identifier.
 #[doc = promises!("1 and 2")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_pool_id(pool: *const PoolHandle, out_id: *mut PoolName) -> Status {
     call!([out(out_id), handle(pool)], *out_id = pool.inner.id().into())
 }
 
-/// Writes how many users the pool has: owners, routes, captures and graphs.
+/// Writes the number of users of the pool: owners, routes, captures and graphs.
 #[doc = promises!("1 and 2")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_pool_use_count(pool: *const PoolHandle, out_count: *mut u64) -> Status {
     call!([out(out_count), handle(pool)], *out_count = pool.inner.use_count())
 }
 
-/// Lets the pool's free blocks serve other requests of the same stream before those fail (1), or not (0).
+/// Sets whether other requests of the same stream may use the pool's free blocks before they fail (1), or not (0).
 #[doc = promises!("1")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_pool_set_use_on_oom(pool: *mut PoolHandle, on: i32) -> Status {
@@ -143,22 +143,22 @@ pub unsafe extern "C" fn cachette_pool_allocate(
     })
 }
 
-/// Gives every unused segment of the pool back, and writes how many bytes that were. While graphs may use the pool's
-/// memory, none is.
+/// Releases every unused segment of the pool, and writes the number of bytes. While graphs may use the pool's memory,
+/// no segment is released.
 #[doc = promises!("1 and 2")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_pool_empty_cache(pool: *mut PoolHandle, out_bytes: *mut u64) -> Status {
     call!([out(out_bytes), handle(pool)], *out_bytes = pool.inner.empty_cache()?)
 }
 
-/// Writes what the pool holds. `size` is `sizeof *out`.
+/// Writes the statistics of the pool. `size` is `sizeof *out`.
 #[doc = promises!("1 and 2")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_pool_stats(pool: *const PoolHandle, out: *mut PoolFigures, size: usize) -> Status {
     call!([handle(pool), structure(out, size)], out.write(&pool.inner.stats().into()))
 }
 
-/// Writes whether exactly these addresses are allocated in the pool, in whatever order.
+/// Writes whether exactly these addresses are allocated in the pool, in any order.
 #[doc = promises!("1, 2 and 3")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_pool_check_live_allocations(

@@ -1,4 +1,4 @@
-//! The names of pools.
+//! Identifiers of pools.
 
 use cachette::PoolId;
 
@@ -6,13 +6,13 @@ use crate::given::Empty;
 use crate::guard::{call, promises};
 use crate::status::Status;
 
-/// The name of a pool; no two pools of a process share one.
+/// The identifier of a pool, unique in the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct PoolName {
-    /// Not zero for a pool that was made for captures.
+    /// Not zero for a pool that was created for captures.
     pub capture: u64,
-    /// Not zero for a pool that a user made.
+    /// Not zero for a pool that a user created.
     pub user: u64,
 }
 
@@ -33,7 +33,7 @@ impl From<PoolName> for PoolId {
     }
 }
 
-/// Writes a name that no pool has yet, for one that is made later.
+/// Writes a new identifier, for a pool that is created later.
 #[doc = promises!("2")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_pool_new_id(out_id: *mut PoolName) -> Status {

@@ -1,4 +1,4 @@
-//! How a pool is made, and where its segments come from.
+//! Options of pools, and the sources of their segments.
 
 use std::ffi::{c_char, c_void};
 use std::fmt;
@@ -17,42 +17,43 @@ use crate::pool_id::PoolName;
 use crate::structure::{Readable, Structure};
 use crate::text;
 
-/// A flag of a pool: blocks are never split, so every allocation has a segment of its own.
+/// A pool flag: blocks are never split, so every allocation has its own segment.
 pub const CACHETTE_POOL_NO_SPLIT: u64 = 1;
 
-/// A flag of a pool: its free blocks serve other requests of the same stream before those fail.
+/// A pool flag: other requests of the same stream may use its free blocks before they fail.
 pub const CACHETTE_POOL_USE_ON_OOM: u64 = 2;
 
-/// Makes a segment: `bytes` bytes on a device, at a multiple of 512, for a request of `stream`. NULL means that there
-/// is no memory. The segment overlaps nothing that is in use, and stays valid until it is taken back. Calls come from
-/// any thread, several at once. The function must not ask a pool with a source for memory.
+/// Allocates a segment of `bytes` bytes on a device, aligned to 512 bytes, for a request of `stream`. NULL means out of
+/// memory. The segment stays valid until it is freed. The function may be called from several threads at once. It must
+/// not allocate from a pool that has a source.
 pub type SourceAllocate =
     Option<unsafe extern "C" fn(user: *mut c_void, bytes: u64, device: u32, stream: *mut c_void) -> *mut c_void>;
 
-/// Takes a segment back, which nothing uses any more. Calls come from any thread, several at once.
+/// Frees a segment that is no longer in use. The function may be called from several threads at once.
 pub type SourceFree =
     Option<unsafe extern "C" fn(user: *mut c_void, address: *mut c_void, bytes: u64, device: u32, stream: *mut c_void)>;
 
-/// Is told, once, that the source is not needed any more and `user` may go.
+/// Called once, when the source is no longer needed and `user` can be destroyed.
 pub type SourceClose = Option<unsafe extern "C" fn(user: *mut c_void)>;
 
-/// How a pool is made. Set all of it to zero first; what is zero is the default.
+/// Options of a pool. Set all of it to zero first; zero is the default of every field.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct GivenOptions {
-    /// A name from `cachette_pool_new_id`; zero for a new one.
+    /// An identifier from `cachette_pool_new_id`; zero for a new one.
     pub id: PoolName,
     /// `CACHETTE_POOL_NO_SPLIT` and `CACHETTE_POOL_USE_ON_OOM`, or-ed together.
     pub flags: u64,
-    /// A ready-made source: `"nccl"` or `"nvshmem"` on NVIDIA's devices, `"rccl"` or `"rocshmem"` on AMD's. NULL takes
-    /// segments from the device, or from the functions below. `"nvshmem"` initialises NVSHMEM for this process alone;
-    /// `"nvshmem-adopted"` and `"rocshmem"` take over what the program has initialised for the same device.
+    /// A built-in source: `"nccl"` or `"nvshmem"` on NVIDIA's devices, `"rccl"` or `"rocshmem"` on AMD's. NULL
+    /// allocates segments from the device, or with the functions below. `"nvshmem"` initialises NVSHMEM for this
+    /// process alone; `"nvshmem-adopted"` and `"rocshmem"` use a library that the program has initialised for the same
+    /// device.
     pub source: *const c_char,
-    /// A source of the program's own. Either both functions are set or none.
+    /// A source of the program. Either both functions are set or none.
     pub source_allocate: SourceAllocate,
     /// See `source_allocate`.
     pub source_free: SourceFree,
-    /// May be NULL. It is not called if the pool could not be made.
+    /// May be NULL. It is not called if the pool could not be created.
     pub source_close: SourceClose,
     /// Passed to the three functions.
     pub source_user: *mut c_void,
@@ -67,15 +68,15 @@ impl Structure for GivenOptions {
 // SAFETY: every field is a number, or a pointer or function that may be null.
 unsafe impl Readable for GivenOptions {}
 
-/// Options as the allocator takes them.
+/// The allocator's form of the options.
 pub(crate) struct Made {
     pub(crate) options: PoolOptions,
-    /// To be armed once the pool is there.
+    /// To be armed once the pool exists.
     pub(crate) user: Option<Arc<SourceUser>>,
 }
 
 impl GivenOptions {
-    /// The options as the allocator takes them, for a pool on the device that `info` describes.
+    /// The allocator's form of the options, for a pool on the device that `info` describes.
     ///
     /// # Safety
     ///
@@ -84,7 +85,7 @@ impl GivenOptions {
         let unknown = self.flags & !(CACHETTE_POOL_NO_SPLIT | CACHETTE_POOL_USE_ON_OOM);
         if unknown != 0 {
             return Err(Failure::argument(format!(
-                "`flags` has {unknown:#x}, which is no flag of a pool; use CACHETTE_POOL_ constants alone"
+                "`flags` has {unknown:#x}, which is not a pool flag; use CACHETTE_POOL_ constants only"
             )));
         }
         let mut options = PoolOptions::new()
@@ -121,7 +122,7 @@ impl GivenOptions {
         Ok(Made { options, user })
     }
 
-    /// A source of the program's functions, which are both there.
+    /// A source that calls the program's functions, which are both set.
     ///
     /// # Safety
     ///
@@ -132,7 +133,7 @@ impl GivenOptions {
         let allocate = move |bytes, place: &AllocContext| {
             let (device, stream) = (place.device, handle_of(place.stream));
             let made = source_allocate.map(|make| {
-                // SAFETY: 6. is the promise of whoever made the pool.
+                // SAFETY: 6. is the promise of the caller who created the pool.
                 unsafe { make(of_allocate.pointer, bytes, device.0, stream) }
             });
             made.and_then(|made| DevicePtr::new(address_of(made))).ok_or_else(|| {
@@ -143,21 +144,21 @@ impl GivenOptions {
         let free = move |ptr: DevicePtr, bytes, place: &AllocContext| {
             let (at, stream) = (pointer_to(ptr.address()), handle_of(place.stream));
             if let Some(free) = source_free {
-                // SAFETY: 6. is the promise of whoever made the pool.
+                // SAFETY: 6. is the promise of the caller who created the pool.
                 unsafe { free(of_free.pointer, at, bytes, place.device.0, stream) };
             }
             Ok(())
         };
-        // SAFETY: 1. 2. 3. the types of the functions say so, and promise 6 of the crate holds them to it.
+        // SAFETY: 1. 2. 3. the types of the functions require it, and the caller promises it by 6. of the crate.
         Arc::new(unsafe { FunctionSource::new("the program's source", allocate, free) })
     }
 }
 
-/// What a source is called with, and who is told when it is not needed any more.
+/// The user pointer of a source, and the function to call when the source is dropped.
 pub(crate) struct SourceUser {
     pointer: *mut c_void,
     close: SourceClose,
-    /// Whether the pool was made; relaxed, since whoever sets it still holds the user.
+    /// Whether the pool was created. Relaxed, since the thread that sets it still holds a reference.
     armed: AtomicBool,
 }
 
@@ -171,7 +172,7 @@ impl SourceUser {
         Self { pointer, close, armed: AtomicBool::new(false) }
     }
 
-    /// From now on the program is told of the end.
+    /// Enables the call of `close` on drop.
     pub(crate) fn arm(&self) {
         self.armed.store(true, Ordering::Relaxed);
     }
@@ -182,7 +183,7 @@ impl Drop for SourceUser {
         if self.armed.load(Ordering::Relaxed)
             && let Some(close) = self.close
         {
-            // SAFETY: 6. is the promise of whoever made the pool.
+            // SAFETY: 6. is the promise of the caller who created the pool.
             unsafe { close(self.pointer) };
         }
     }

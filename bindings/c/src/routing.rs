@@ -1,4 +1,4 @@
-//! Which requests a pool serves: those of a thread that has entered it, or those of a route.
+//! Routing of requests to a pool, for a thread or for all threads.
 
 use std::ffi::c_void;
 use std::num::NonZeroU64;
@@ -16,7 +16,7 @@ use crate::guard::{call, guard, promises};
 use crate::pool::PoolHandle;
 use crate::status::Status;
 
-/// A thread inside a pool.
+/// A thread's stay in a pool.
 // The fields are dropped in this order: the guard borrows the pool.
 #[derive(Debug)]
 pub struct InsideHandle {
@@ -37,7 +37,7 @@ impl InsideHandle {
     }
 }
 
-/// Leads this thread's requests for a stream to the pool until `cachette_pool_leave`. The pool entered last serves.
+/// Routes this thread's requests for a stream to the pool until `cachette_pool_leave`. The pool entered last wins.
 #[doc = promises!("1, 2 and 4")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_pool_enter(
@@ -53,7 +53,7 @@ pub unsafe extern "C" fn cachette_pool_enter(
     })
 }
 
-/// Leads this thread's requests for every stream to the pool until `cachette_pool_leave`.
+/// Routes this thread's requests for every stream to the pool until `cachette_pool_leave`.
 #[doc = promises!("1 and 2")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_pool_enter_all(pool: *mut PoolHandle, out_inside: *mut *mut InsideHandle) -> Status {
@@ -63,48 +63,51 @@ pub unsafe extern "C" fn cachette_pool_enter_all(pool: *mut PoolHandle, out_insi
     )
 }
 
-/// Leaves a pool, on the thread that has entered it and before that thread ends. Several may be left in any order.
-/// NULL is nothing.
+/// Leaves a pool, on the thread that entered it and before that thread ends. Several may be left in any order. NULL is
+/// ignored.
 ///
-/// On another thread it is `CACHETTE_ERROR_INVALID_ARGUMENT`, and changes nothing.
+/// On another thread it returns `CACHETTE_ERROR_INVALID_ARGUMENT`, and changes nothing.
 #[doc = promises!("1")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_pool_leave(inside: *mut InsideHandle) -> Status {
     // SAFETY: 1. is the caller's promise.
     if unsafe { inside.as_ref() }.is_some_and(|inside| inside.thread != thread::current().id()) {
-        return guard(|| Err(Failure::argument("another thread has entered the pool; leave it on that one")));
+        return guard(|| Err(Failure::argument("another thread entered the pool; leave it on that thread")));
     }
     // SAFETY: 1. is the caller's promise.
     unsafe { destroy(inside) }
 }
 
-/// Leads requests of every thread to the pool until `cachette_pool_end_route`. A pool has one route at most.
+/// Routes the requests of every thread to the pool until `cachette_pool_end_route`. A pool has at most one route.
 #[doc = promises!("1")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_pool_route_all(pool: *mut PoolHandle) -> Status {
     call!([handle(pool)], begin(pool, Filter::All)?)
 }
 
-/// Leads requests of every thread for a stream to the pool until `cachette_pool_end_route`.
+/// Routes the requests of every thread for a stream to the pool until `cachette_pool_end_route`.
 #[doc = promises!("1")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_pool_route_stream(pool: *mut PoolHandle, stream: *mut c_void) -> Status {
     call!([handle(pool)], begin(pool, Filter::Stream(stream_of(stream)))?)
 }
 
-/// Leads requests for all streams that take part in a capture to the pool until `cachette_pool_end_route`. The capture
-/// is known by its number: see `cachette_stream_capture_id`.
+/// Routes the requests of all streams in a capture to the pool until `cachette_pool_end_route`.
+/// `cachette_stream_capture_id` returns the identifier of a capture.
 #[doc = promises!("1")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_pool_route_capture(pool: *mut PoolHandle, capture_id: u64) -> Status {
     call!([handle(pool)], {
-        let id = NonZeroU64::new(capture_id)
-            .ok_or_else(|| Failure::argument("no capture has the number 0; begin one, and ask for its number"))?;
+        let id = NonZeroU64::new(capture_id).ok_or_else(|| {
+            Failure::argument(
+                "0 is not a capture; pass the result of cachette_stream_capture_id for a capturing stream",
+            )
+        })?;
         begin(pool, Filter::Capture(CaptureId(id)))?;
     })
 }
 
-/// Leads no more requests to the pool, but for those of threads that have entered it.
+/// Ends the route. Threads that entered the pool still use it.
 #[doc = promises!("1")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_pool_end_route(pool: *mut PoolHandle) -> Status {

@@ -1,4 +1,4 @@
-//! Pools that sleep: they give up their memory and keep their addresses.
+//! Sleep mode: pools release their memory and keep their addresses.
 
 use std::ffi::{c_char, c_void};
 
@@ -10,13 +10,13 @@ use crate::pool::PoolHandle;
 use crate::status::Status;
 use crate::structure::{Structure, same_fields};
 
-/// What falling asleep did; all zero if the pool slept already.
+/// The result of a sleep; all zero if the pool was asleep already.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct SleptFigures {
-    /// Bytes that went back to the device.
+    /// Bytes that were released to the device.
     pub released: u64,
-    /// Bytes that are kept in host memory.
+    /// Bytes that were saved to host memory.
     pub saved: u64,
 }
 
@@ -26,8 +26,7 @@ impl Structure for SleptFigures {
 
 same_fields!(SleepStats => SleptFigures { released, saved });
 
-/// Is told how far falling asleep or waking has come, in bytes, on the thread of the call. It must not call the
-/// allocator.
+/// Called with the progress of a sleep or wake, in bytes, on the thread of that call. It must not call the allocator.
 pub type ProgressCallback = Option<unsafe extern "C" fn(user: *mut c_void, done: u64, total: u64)>;
 
 /// Calls the program's function.
@@ -48,11 +47,12 @@ const fn contents(keep: i32) -> Contents {
     if keep == 0 { Contents::Discard } else { Contents::Keep }
 }
 
-/// Gives all memory of the pool back to the device, and keeps every address. `size` is `sizeof *out`.
+/// Releases all memory of the pool to the device, and keeps every address. `size` is `sizeof *out`.
 ///
-/// With `keep` the bytes are kept in page-locked host memory; with 0 they are lost. The memory must not be used until
-/// the pool wakes, graphs that use it must not be launched, and requests to the pool fail; it may be freed. The call
-/// waits for the streams of the allocator, and needs `expandable_segments:True`. `progress` may be NULL.
+/// With `keep` the contents are saved to pinned host memory; with 0 they are discarded. Until the pool wakes, the
+/// memory must not be used, graphs that use it must not be launched, and requests to the pool fail. Memory may be
+/// freed. The call waits for the streams of the allocator, and needs `expandable_segments:True`. `progress` may be
+/// NULL.
 #[doc = promises!("1, 2 and 6")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_pool_sleep(
@@ -70,8 +70,8 @@ pub unsafe extern "C" fn cachette_pool_sleep(
     })
 }
 
-/// Gets memory for the pool again, at the same addresses and with the bytes that were kept, and writes how many bytes
-/// that is. If there is too little, the pool sleeps on and may be woken later. `progress` may be NULL.
+/// Allocates the memory of the pool again, at the same addresses and with the saved contents, and writes the number of
+/// bytes. If there is too little memory, the pool stays asleep and may be woken later. `progress` may be NULL.
 #[doc = promises!("1, 2 and 6")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_pool_wake(
@@ -87,14 +87,14 @@ pub unsafe extern "C" fn cachette_pool_wake(
     })
 }
 
-/// Writes whether the pool sleeps.
+/// Writes whether the pool is asleep.
 #[doc = promises!("1 and 2")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_pool_is_asleep(pool: *const PoolHandle, out_asleep: *mut bool) -> Status {
     call!([out(out_asleep), handle(pool)], *out_asleep = pool.inner.is_asleep())
 }
 
-/// Lets every pool that was made with this tag sleep, as `cachette_pool_sleep` does; all of them or none.
+/// Puts every pool with this tag to sleep, as `cachette_pool_sleep` does; all of them or none.
 #[doc = promises!("1, 2 and 3")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_sleep_tagged(
@@ -110,7 +110,7 @@ pub unsafe extern "C" fn cachette_sleep_tagged(
     )
 }
 
-/// Wakes every pool that was made with this tag, and writes how many bytes of memory they have.
+/// Wakes every pool with this tag, and writes the number of bytes.
 #[doc = promises!("1, 2 and 3")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_wake_tagged(
@@ -121,8 +121,7 @@ pub unsafe extern "C" fn cachette_wake_tagged(
     call!([out(out_bytes), handle(allocator), text(tag)], *out_bytes = allocator.inner.wake_tagged(tag)?)
 }
 
-/// Gives host memory back that kept the contents of pools which are awake now, and writes its bytes. Until then it
-/// serves the next sleep.
+/// Frees the host memory of pools that are awake again, and writes its bytes. Otherwise the next sleep reuses it.
 #[doc = promises!("1 and 2")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_release_contents(allocator: *mut AllocatorHandle, out_bytes: *mut u64) -> Status {

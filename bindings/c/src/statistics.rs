@@ -1,4 +1,4 @@
-//! What an allocator has done and holds.
+//! Statistics of an allocator.
 
 use std::ffi::c_char;
 
@@ -9,13 +9,13 @@ use crate::guard::{call, promises};
 use crate::status::Status;
 use crate::structure::{Structure, same_fields};
 
-/// One figure over time.
+/// A statistic over time.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Figure {
-    /// Now.
+    /// The current value.
     pub current: u64,
-    /// The highest since the start, or since `cachette_reset_peaks`.
+    /// The maximum since the start, or since `cachette_reset_peaks`.
     pub peak: u64,
     /// Sum of increases since the start, or since `cachette_reset_totals`.
     pub allocated: u64,
@@ -25,7 +25,7 @@ pub struct Figure {
 
 same_fields!(Stat => Figure { current, peak, allocated, freed });
 
-/// A figure for all blocks, and apart for the two kinds of segment.
+/// A statistic for all blocks, and for each of the two kinds of segment.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Figures {
@@ -39,7 +39,7 @@ pub struct Figures {
 
 same_fields!(StatArray => Figures { all, small_pool, large_pool });
 
-/// What an allocator has done and holds.
+/// Statistics of an allocator.
 ///
 /// Bytes of blocks are counted as rounded. A block that was freed while another stream still used it is active, but no
 /// longer allocated.
@@ -52,7 +52,7 @@ pub struct Statistics {
     pub segment: Figures,
     /// Blocks held by callers, or waiting for other streams.
     pub active: Figures,
-    /// Free blocks that are only part of their segment, which can therefore not be given back.
+    /// Free blocks that are only part of their segment, which can therefore not be released.
     pub inactive_split: Figures,
     /// Bytes of `allocation`.
     pub allocated_bytes: Figures,
@@ -64,23 +64,23 @@ pub struct Statistics {
     pub inactive_split_bytes: Figures,
     /// Bytes that callers asked for.
     pub requested_bytes: Figures,
-    /// Allocations at least as large as the bound on splitting.
+    /// Allocations of at least `max_split_size`.
     pub oversize_allocations: Figure,
-    /// Segments at least as large as the bound on splitting.
+    /// Segments of at least `max_split_size`.
     pub oversize_segments: Figure,
-    /// How often the device was asked again after memory had been given back to it.
+    /// Number of device allocations that were retried after cached memory was released.
     pub num_alloc_retries: u64,
-    /// How often a request ended in out-of-memory.
+    /// Number of requests that failed with out-of-memory.
     pub num_ooms: u64,
-    /// How often an allocation waited for events of other streams.
+    /// Number of allocations that waited for events of other streams.
     pub num_sync_all_streams: u64,
     /// Segments obtained from the device.
     pub num_device_alloc: u64,
-    /// Segments given back to the device.
+    /// Segments released to the device.
     pub num_device_free: u64,
-    /// Requests refused because of the limit, before the device was asked.
+    /// Requests that the limit refused, before the device was asked.
     pub num_oom_rejections: u64,
-    /// The bound on splitting when the allocator was made, or `CACHETTE_NO_LIMIT`.
+    /// The initial maximum size of blocks that are split, or `CACHETTE_NO_LIMIT`.
     pub max_split_size: u64,
 }
 
@@ -94,7 +94,7 @@ same_fields!(Stats => Statistics {
     num_device_alloc, num_device_free, num_oom_rejections, max_split_size,
 });
 
-/// Writes what the allocator has done and holds. `size` is `sizeof *out`.
+/// Writes the statistics of the allocator. `size` is `sizeof *out`.
 #[doc = promises!("1 and 2")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_stats(
@@ -105,8 +105,8 @@ pub unsafe extern "C" fn cachette_stats(
     call!([handle(allocator), structure(out, size)], out.write(&allocator.inner.stats().into()))
 }
 
-/// Writes the same as a table for people, with a final zero, into a buffer of `capacity` bytes, and how many bytes it
-/// needs. NULL with a capacity of 0 only asks.
+/// Writes the statistics as a table with a final zero into a buffer of `capacity` bytes, and the number of bytes
+/// needed. Pass NULL and 0 to get only that number.
 #[doc = promises!("1 and 2")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_stats_text(
@@ -121,8 +121,8 @@ pub unsafe extern "C" fn cachette_stats_text(
     )
 }
 
-/// Writes the figures in the text form that Prometheus reads, as `cachette_stats_text` does. It asks the driver how
-/// much memory is free.
+/// Writes the statistics in Prometheus' text format, as `cachette_stats_text` does. It asks the driver for the free
+/// memory.
 #[doc = promises!("1 and 2")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_metrics_text(
@@ -137,28 +137,28 @@ pub unsafe extern "C" fn cachette_metrics_text(
     )
 }
 
-/// Writes how many bytes of blocks callers hold now. It is much cheaper than `cachette_stats`.
+/// Writes the bytes of the blocks that callers hold. It is much cheaper than `cachette_stats`.
 #[doc = promises!("1 and 2")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_allocated_bytes(allocator: *const AllocatorHandle, out_bytes: *mut u64) -> Status {
     call!([out(out_bytes), handle(allocator)], *out_bytes = allocator.inner.allocated_bytes())
 }
 
-/// Writes how many bytes are held from the device now. It is much cheaper than `cachette_stats`.
+/// Writes the bytes that are held from the device. It is much cheaper than `cachette_stats`.
 #[doc = promises!("1 and 2")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_reserved_bytes(allocator: *const AllocatorHandle, out_bytes: *mut u64) -> Status {
     call!([out(out_bytes), handle(allocator)], *out_bytes = allocator.inner.reserved_bytes())
 }
 
-/// Makes every peak the present value.
+/// Resets every peak to the current value.
 #[doc = promises!("1")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_reset_peaks(allocator: *mut AllocatorHandle) -> Status {
     call!([handle(allocator)], allocator.inner.reset_peaks())
 }
 
-/// Makes every sum and count zero; what is held now, and the peaks, stay.
+/// Resets every sum and count to zero; current values and peaks stay.
 #[doc = promises!("1")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_reset_totals(allocator: *mut AllocatorHandle) -> Status {

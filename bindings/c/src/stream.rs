@@ -1,4 +1,4 @@
-//! Streams, for programs that do without the vendor's own library.
+//! Streams, for programs that do not use the vendor's library.
 
 use std::ffi::c_void;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,10 +12,10 @@ use crate::failure::Failure;
 use crate::guard::{call, promises};
 use crate::status::Status;
 
-/// The streams that an allocator made for C.
+/// The streams that an allocator created for C.
 ///
-/// An allocator keeps its streams as long as it lives, since memory that was freed on one serves that one again. So a
-/// stream that is destroyed here waits for the next that is created.
+/// An allocator keeps its streams as long as it lives, since each owns cached memory. So a stream that C destroys is
+/// kept for the next that C creates.
 #[derive(Debug, Default)]
 pub(crate) struct OwnStreams {
     lists: Mutex<Lists>,
@@ -59,13 +59,13 @@ impl OwnStreams {
     }
 
     fn lock(&self) -> MutexGuard<'_, Lists> {
-        // Every change is one step, so a panic leaves the lists sound.
+        // Every change is a single operation, so a panic leaves the lists consistent.
         self.lists.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Creates a stream, which does not wait for the default one. It is the vendor's own handle, a `CUstream` or a
-/// `hipStream_t`, and lives until it is destroyed or the allocator is gone.
+/// Creates a non-blocking stream: it does not wait for the default stream. The handle is a `CUstream` or a
+/// `hipStream_t`, valid until it is destroyed or the allocator is gone.
 #[doc = promises!("1 and 2")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_stream_create(
@@ -75,9 +75,10 @@ pub unsafe extern "C" fn cachette_stream_create(
     call!([out(out_stream), handle(allocator)], *out_stream = handle_of(allocator.streams.create(&allocator.inner)?))
 }
 
-/// Waits for the work in a stream that `cachette_stream_create` made, and gives the stream up. NULL is nothing.
+/// Waits for a stream of `cachette_stream_create`, and destroys it. NULL is ignored.
 ///
-/// Memory that was allocated on it stays valid. The allocator keeps the stream, and may hand it out again.
+/// Memory that was allocated on it stays valid. The allocator keeps the stream for later calls of
+/// `cachette_stream_create`.
 #[doc = promises!("1")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_stream_destroy(allocator: *mut AllocatorHandle, stream: *mut c_void) -> Status {
@@ -88,7 +89,7 @@ pub unsafe extern "C" fn cachette_stream_destroy(allocator: *mut AllocatorHandle
     })
 }
 
-/// Waits until everything that was queued in a stream so far has finished.
+/// Waits for the work that is queued in a stream.
 #[doc = promises!("1 and 4")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_stream_synchronize(allocator: *mut AllocatorHandle, stream: *mut c_void) -> Status {
@@ -98,9 +99,9 @@ pub unsafe extern "C" fn cachette_stream_synchronize(allocator: *mut AllocatorHa
     })
 }
 
-/// Writes the number of the capture that a stream takes part in; 0 if it takes part in none.
+/// Writes the identifier of the capture that a stream is part of; 0 if there is none.
 ///
-/// `CACHETTE_ERROR_CAPTURE` if its capture is broken and must be ended.
+/// Returns `CACHETTE_ERROR_CAPTURE` if its capture was invalidated and must be ended.
 #[doc = promises!("1, 2 and 4")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_stream_capture_id(

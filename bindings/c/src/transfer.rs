@@ -10,7 +10,7 @@ use crate::failure::Failure;
 use crate::guard::{call, promises};
 use crate::status::Status;
 
-/// Queues a fill: every one of `bytes` bytes from `address` on becomes `byte`.
+/// Queues a fill of `bytes` bytes at `address` with `byte`.
 #[doc = promises!("1, 4 and 5")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_fill(
@@ -28,7 +28,7 @@ pub unsafe extern "C" fn cachette_fill(
     })
 }
 
-/// Queues a copy from device memory to device memory. The two do not overlap.
+/// Queues a copy from device memory to device memory. The ranges must not overlap.
 #[doc = promises!("1, 4 and 5")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_copy(
@@ -46,7 +46,7 @@ pub unsafe extern "C" fn cachette_copy(
     })
 }
 
-/// Queues a copy from host memory, which must stay as it is until the copy has finished.
+/// Queues a copy from host memory, which must stay unchanged until the copy has finished.
 #[doc = promises!("1, 4 and 5")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_upload(
@@ -67,7 +67,7 @@ pub unsafe extern "C" fn cachette_upload(
     })
 }
 
-/// Queues a copy to host memory, which must stay valid and be left alone until the copy has finished.
+/// Queues a copy to host memory, which must stay valid and unused until the copy has finished.
 #[doc = promises!("1, 4 and 5")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cachette_download(

@@ -23,7 +23,7 @@ static void life(cachette_allocator_t *allocator, void *stream, uint32_t mode) {
     CHECK(content(allocator, memory, MIB, stream) == 1);
     OK(cachette_graph_launch(graph, stream));
     CHECK(content(allocator, memory, MIB, stream) == 7);
-    /* The graph keeps its memory, whoever else has gone. */
+    /* The graph keeps its memory after all other handles are destroyed. */
     OK(cachette_pool_release(pool));
     OK(cachette_fill(allocator, memory, 2, MIB, stream));
     OK(cachette_graph_launch(graph, stream));
@@ -77,7 +77,7 @@ static void refusals(cachette_allocator_t *allocator, void *stream) {
     FAILS(cachette_pool_begin_capture(pool, NULL, CACHETTE_CAPTURE_GLOBAL, &capture), CACHETTE_ERROR_POOL,
           "the default stream cannot be captured");
     CHECK(capture == NULL);
-    WRONG(cachette_pool_begin_capture(pool, stream, 3, &capture), "3 is no mode of a capture");
+    WRONG(cachette_pool_begin_capture(pool, stream, 3, &capture), "3 is not a capture mode");
     WRONG(cachette_pool_begin_capture(NULL, stream, 0, &capture), "`pool` is null");
     WRONG(cachette_pool_begin_capture(pool, stream, 0, NULL), "`out_capture` is null");
     WRONG(cachette_capture_end(NULL, &graph), "`capture` is null");

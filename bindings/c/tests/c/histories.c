@@ -76,10 +76,10 @@ static void options(cachette_allocator_t *allocator) {
     OK(cachette_records_history(allocator, &records));
     CHECK(records);
     options.skip = "nonsense";
-    WRONG(cachette_record_history(allocator, &options, sizeof options), "nonsense; name events");
+    WRONG(cachette_record_history(allocator, &options, sizeof options), "nonsense; use names of events");
     options.skip = NULL;
     options.level = 7;
-    WRONG(cachette_record_history(allocator, &options, sizeof options), "no level of a history");
+    WRONG(cachette_record_history(allocator, &options, sizeof options), "not a history level");
     options.level = CACHETTE_HISTORY_NONE;
     options.flags = 8;
     WRONG(cachette_record_history(allocator, &options, sizeof options), "`flags` has 0x8");

@@ -1,4 +1,4 @@
-/* A pool has memory of its own, a name, and users that are counted. */
+/* A pool has its own memory, an identifier, and counted users. */
 #include "check.h"
 
 static void life(cachette_allocator_t *allocator, void *stream) {
@@ -67,7 +67,7 @@ static void options(cachette_allocator_t *allocator, void *stream) {
     OK(cachette_pool_release(pool));
 
     options.flags = 4;
-    WRONG(cachette_pool_create(allocator, &options, sizeof options, &pool), "0x4, which is no flag");
+    WRONG(cachette_pool_create(allocator, &options, sizeof options, &pool), "0x4, which is not a pool flag");
     options.flags = 0;
     WRONG(cachette_pool_create(allocator, &options, 8, &pool), "pass its `sizeof`");
 }

@@ -67,7 +67,7 @@ static void *other_thread(void *pointer) {
     struct elsewhere *given = (struct elsewhere *)pointer;
     void *memory = allocate(given->allocator, 1000, NULL);
     CHECK(holds(given->pool, NULL, 0));
-    WRONG(cachette_pool_leave(given->inside), "another thread has entered");
+    WRONG(cachette_pool_leave(given->inside), "another thread entered");
     OK(cachette_free(given->allocator, memory));
     return NULL;
 }
@@ -100,7 +100,7 @@ static void nulls(cachette_allocator_t *allocator) {
     WRONG(cachette_pool_route_all(NULL), "`pool` is null");
     WRONG(cachette_pool_route_stream(NULL, NULL), "`pool` is null");
     WRONG(cachette_pool_route_capture(NULL, 1), "`pool` is null");
-    WRONG(cachette_pool_route_capture(pool, 0), "no capture has the number 0");
+    WRONG(cachette_pool_route_capture(pool, 0), "0 is not a capture");
     WRONG(cachette_pool_end_route(NULL), "`pool` is null");
     OK(cachette_pool_release(pool));
 }

@@ -1,4 +1,4 @@
-/* Streams are created, waited for and destroyed; one that is somebody else's is refused. */
+/* Streams are created, waited for and destroyed; a foreign one is refused. */
 #include "check.h"
 
 int main(void) {
@@ -10,7 +10,7 @@ int main(void) {
     uint64_t id = 9;
     CHECK(one != two);
 
-    /* Each has memory of its own; what was allocated on a stream outlives it. */
+    /* Each has its own memory; memory that was allocated on a stream outlives it. */
     memory = allocate(allocator, MIB, one);
     OK(cachette_free(allocator, memory));
     other = allocate(allocator, MIB, two);

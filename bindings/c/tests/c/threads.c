@@ -1,4 +1,4 @@
-/* Threads use one allocator at the same time, each with a stream of its own or all with one. */
+/* Threads use one allocator at the same time, each with its own stream or all with one. */
 #define _POSIX_C_SOURCE 200809L
 #include "check.h"
 

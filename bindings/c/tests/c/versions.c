@@ -7,7 +7,7 @@ int main(void) {
     CHECK(strlen(cachette_version()) >= strlen("0.0.0"));
     CHECK(strchr(cachette_version(), '.') != NULL);
 
-    CHECK(strcmp(cachette_status_text(CACHETTE_OK), "all is well") == 0);
+    CHECK(strcmp(cachette_status_text(CACHETTE_OK), "success") == 0);
     CHECK(strcmp(cachette_status_text(CACHETTE_ERROR_OUT_OF_MEMORY), "out of memory") == 0);
     CHECK(strcmp(cachette_status_text(CACHETTE_ERROR_PANIC), "internal panic") == 0);
     for (status = CACHETTE_OK; status <= CACHETTE_ERROR_FILE; status++) {

@@ -13,27 +13,27 @@ const END: &str = "\n#ifdef __cplusplus\n} /* extern \"C\" */\n#endif\n\n#endif 
 /// The sections in the order of the header: a file of the library, and what the section is called.
 const SECTIONS: [(&str, &str); 22] = [
     ("version", "Versions"),
-    ("status", "How a call went"),
-    ("last", "Why it did not go better"),
+    ("status", "Status codes"),
+    ("last", "The last error"),
     ("allocator", "Allocators"),
     ("device", "Devices"),
     ("stream", "Streams"),
     ("memory", "Memory"),
     ("transfer", "Fills and copies, in stream order"),
-    ("pool_id", "Names of pools"),
-    ("pool_options", "How a pool is made"),
-    ("pool", "Pools: memory of their own for some requests"),
-    ("routing", "Which requests a pool serves"),
-    ("checkpoint", "States of a pool, to be brought back later"),
+    ("pool_id", "Pool identifiers"),
+    ("pool_options", "Pool options"),
+    ("pool", "Pools"),
+    ("routing", "Routing of requests to pools"),
+    ("checkpoint", "Checkpoints of pools"),
     ("capture", "Captures and graphs"),
-    ("sleep", "Pools that sleep"),
+    ("sleep", "Sleep mode"),
     ("statistics", "Statistics"),
     ("pinned", "Pinned host memory"),
     ("limits", "Limits"),
     ("config", "Configuration"),
-    ("observers", "Observers"),
-    ("history", "What happened to memory"),
-    ("snapshot", "What is held and what happened, as files"),
+    ("observers", "Callbacks"),
+    ("history", "History"),
+    ("snapshot", "Snapshots"),
 ];
 
 /// What Rust calls a type, and what C does.
@@ -112,7 +112,7 @@ fn config() -> Config {
         ..Config::default()
     };
     config.enumeration.rename_variants = RenameRule::QualifiedScreamingSnakeCase;
-    // No function of their own sections refers to them.
+    // No function in their sections refers to them.
     config.export.include = ["Status", "GivenOptions"].map(str::to_owned).to_vec();
     config.export.rename = TYPES.iter().map(|(rust, c)| ((*rust).to_owned(), (*c).to_owned())).collect();
     config

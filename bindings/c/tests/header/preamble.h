@@ -1,9 +1,9 @@
 /*
  * cachette.h: a caching allocator for GPU memory.
  *
- * A driver takes microseconds to milliseconds to hand memory out, and stops the whole device to take it back. Cachette
- * asks it seldom, for large segments, and cuts them into blocks. What is freed serves the next request that it fits.
- * One library serves NVIDIA (CUDA), AMD (ROCm/HIP) and plain host memory, and finds out when running what there is.
+ * A driver takes microseconds to milliseconds to allocate memory, and synchronises the whole device to free it.
+ * Cachette allocates large segments from the driver, splits them into blocks, and reuses freed blocks. One library
+ * supports NVIDIA (CUDA), AMD (ROCm/HIP) and host memory, and loads the drivers at run time.
  *
  *     cachette_allocator_t *allocator;
  *     void *memory;
@@ -16,29 +16,29 @@
  *     cachette_free(allocator, memory);
  *     cachette_close(allocator);
  *
- * Memory belongs to a stream. A stream runs its work in order, so what is freed serves the next request of the same
- * stream at once, although work that uses it may not even have begun. Before memory is freed that another stream uses,
- * say so with cachette_record_stream.
+ * Memory belongs to a stream. A stream runs its work in order, so freed memory can serve the next request of the same
+ * stream at once, even before the work that uses it has run. Call cachette_record_stream before freeing memory that
+ * another stream uses.
  *
- * Errors. Functions return a cachette_status_t. cachette_last_error tells what happened and what to do about it. A call
- * that fails has changed nothing, unless its own text says otherwise; a handle or an address that it was to write is
- * then NULL, a number is 0. A NULL that is not allowed is CACHETTE_ERROR_INVALID_ARGUMENT.
+ * Errors. Functions return a cachette_status_t. cachette_last_error returns what happened and what to do about it. A
+ * call that fails changes nothing, unless its documentation says otherwise; it sets out-pointers to NULL or 0. A NULL
+ * that is not allowed returns CACHETTE_ERROR_INVALID_ARGUMENT.
  *
- * Ownership. What a function creates or opens has one function that gives it back, which takes NULL as well.
- * Handles are not counted and not checked: one that was given back must not be used again. Pools, captures and graphs
- * keep their allocator alive. Texts that are passed are copied.
+ * Ownership. Every kind of handle has one function that destroys it, which ignores NULL. Handles are not counted or
+ * checked: a destroyed handle must not be used. Pools, captures and graphs keep their allocator alive. Texts are
+ * copied.
  *
- * Threads. Every function may be called from any thread, with the same handles, at the same time; only the calls that
- * give a handle back need it to themselves. What a thread has entered (cachette_pool_enter) and the last error are the
- * thread's own. After fork() the child must not use what the parent has opened.
+ * Threads. Every function is thread-safe, except that no other call may use a handle while it is destroyed. The last
+ * error and the entered pools (cachette_pool_enter) are per thread. After fork() the child must not use the parent's
+ * handles.
  *
- * Streams are the vendor's own handles: CUstream, cudaStream_t, hipStream_t. NULL is the default stream. A stream must
- * stay alive until the allocator that was told of it is closed. Device addresses are `void *` and are not for the host
- * to read.
+ * Streams are the vendor's handles: CUstream, cudaStream_t, hipStream_t. NULL is the default stream. A stream must stay
+ * alive until every allocator that it was passed to is closed. Device addresses are `void *`, and the host must not
+ * read them.
  *
- * Structures may grow at their end; their size is passed along, so that old programs run with new libraries.
+ * Structures may grow at their end. Their size is passed with them, so that old programs run with new libraries.
  *
- * This file is generated from bindings/c/src; change that, and run the tests of cachette-c with UPDATE_HEADER=1.
+ * This file is generated from bindings/c/src. To update it, run the tests of cachette-c with UPDATE_HEADER=1.
  */
 #ifndef CACHETTE_H
 #define CACHETTE_H

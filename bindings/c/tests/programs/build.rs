@@ -78,7 +78,7 @@ fn folder() -> &'static Path {
         for name in ["libcachette.so.0", "libcachette.so"] {
             let link = folder.join(name);
             let fresh = unfinished(&link);
-            symlink(&library, &fresh).expect("nobody else has a file of that name");
+            symlink(&library, &fresh).expect("no other process has a file of that name");
             fs::rename(fresh, link).expect("both lie in one folder");
         }
         folder
