@@ -6,7 +6,7 @@ use cachette_ipc::message::{LONGEST, Refusal, Reply, Request};
 use cachette_ipc::{
     ChunkHandle, Connection, DeviceTag, Export, ExportKind, ExportedChunk, Exporter, Handle, OpenReply, Span,
 };
-use cachette_mutation::{Counting, Outcome, Random, Run, corpus, mutate, usage};
+use cachette_mutation::{Counting, Outcome, Rng, Run, corpus, mutate, usage};
 use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 
 #[global_allocator]
@@ -119,7 +119,7 @@ fn an_exporter_that_receives_damaged_requests_keeps_serving() {
         let mut requests = folder("request");
         // A valid one.
         requests.push(Request::Open { export: handle.export, key: handle.key, process: [0; 16] }.encode());
-        let mut random = Random::new(7);
+        let mut random = Rng::with_seed(7);
         for _ in 0..300 {
             let socket = connect(&handle);
             for _ in 0..3 {

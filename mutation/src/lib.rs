@@ -13,10 +13,9 @@
 
 mod memory;
 mod mutate;
-mod random;
 mod run;
 
+pub use fastrand::Rng;
 pub use memory::{Counting, Usage, usage};
 pub use mutate::mutate;
-pub use random::Random;
 pub use run::{Outcome, Run, corpus};

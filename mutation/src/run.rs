@@ -4,7 +4,9 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use crate::{Random, mutate};
+use fastrand::Rng;
+
+use crate::mutate;
 
 /// The seed of every run that is given none.
 const SEED: u64 = 0xCAC4_E77E;
@@ -63,7 +65,7 @@ impl Run<'_> {
         let fallback = soak.map_or(SEED, |_| clock);
         let seed = number("CACHETTE_SEED").unwrap_or(fallback);
         println!("CACHETTE_SEED={seed}");
-        let (mut random, begun) = (Random::new(seed), Instant::now());
+        let (mut random, begun) = (Rng::with_seed(seed), Instant::now());
         let (mut tried, mut accepted) = (0_u64, 0_u64);
         while soak.map_or(tried < self.mutants, |soak| begun.elapsed() < soak) {
             let mutant = mutate(&mut random, self.files, self.words);

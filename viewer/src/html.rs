@@ -3,7 +3,7 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Write};
 
-use crate::base64;
+use base64::prelude::{BASE64_STANDARD, Engine};
 
 const PAGE: &str = include_str!("../page/page.html");
 const STYLE: &str = include_str!("../page/page.css");
@@ -40,7 +40,7 @@ pub(crate) fn write(bytes: &[u8], out: &mut impl Write) -> io::Result<()> {
             "nonce" => out.write_all(nonce.as_bytes())?,
             "style" => out.write_all(STYLE.as_bytes())?,
             "script" => SCRIPTS.iter().try_for_each(|script| out.write_all(script.as_bytes()))?,
-            "data" => out.write_all(base64::encode(bytes).as_bytes())?,
+            "data" => out.write_all(BASE64_STANDARD.encode(bytes).as_bytes())?,
             other => {
                 return Err(io::Error::other(format!("the page has a slot {other} that nothing fills")));
             }

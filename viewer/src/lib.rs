@@ -8,7 +8,7 @@
 //! |---|---|
 //! | `history.rs` | pairs events to allocations |
 //! | `payload.rs`, `tables.rs`, `columns.rs` | a snapshot as compact bytes |
-//! | `html.rs`, `base64.rs` | the bytes and the parts of the page, put together |
+//! | `html.rs` | the bytes and the parts of the page, put together |
 //! | `page/` | what the browser runs, one idea a file |
 //!
 //! Words of users travel inside the bytes alone, and the page shows them as text. So no name, file or metadata can
@@ -20,7 +20,6 @@ use std::io::{self, Write};
 
 use cachette_snapshot::Snapshot;
 
-mod base64;
 mod columns;
 mod history;
 mod html;
