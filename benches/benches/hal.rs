@@ -221,9 +221,9 @@ impl Bench {
         self.queued("fill/4KiB", || unsafe { transfer.fill(from.ptr(), 7, bytes, stream) });
         // SAFETY: 1. and 3. as above; the two owners have a range each.
         self.queued("copy/4KiB", || unsafe { transfer.copy(to.ptr(), from.ptr(), bytes, stream) });
-        // SAFETY: 1. and 3. as above. 4. Nobody writes `host`, and it goes after the memory.
+        // SAFETY: 1. and 3. as above. 4. No thread writes `host`, and it is dropped after the memory.
         self.queued("upload/4KiB", || unsafe { transfer.upload(to.ptr(), host.as_ptr(), PAGE, stream) });
-        // SAFETY: 1. and 3. as above. 4. Nobody else uses `host`, and it goes after the memory.
+        // SAFETY: 1. and 3. as above. 4. No other thread uses `host`, and it is dropped after the memory.
         self.queued("download/4KiB", || unsafe { transfer.download(host.as_mut_ptr(), from.ptr(), PAGE, stream) });
         to.close()?;
         Ok(from.close()?)

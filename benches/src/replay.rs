@@ -68,7 +68,7 @@ pub struct Outcome {
 /// Replays `trace` three times in a new allocator of `device` that behaves as `config` says and holds no more than
 /// `limit` bytes.
 ///
-/// `progress` is told now and then how many more operations are done; all together, [`PASSES`] times those of the
+/// `progress` is called now and then with the number of further operations; all together, [`PASSES`] times those of the
 /// trace.
 pub fn replay(
     trace: &Trace,

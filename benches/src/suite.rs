@@ -32,7 +32,7 @@ pub enum Workload {
     Threads {
         /// How many threads.
         threads: usize,
-        /// Whether each has a stream of its own.
+        /// Whether each has its own stream.
         own_stream: bool,
     },
 }

@@ -43,8 +43,8 @@ pub fn threads_ns<S: Subject>(
 
 /// How long it takes until each of `threads` threads has made `pairs` pairs.
 ///
-/// Each thread allocates on a stream of its own, or all on one. The time runs from the first thread's first
-/// pair to the last thread's last.
+/// Each thread allocates on its own stream, or all on one. The time runs from the first thread's first pair to the last
+/// thread's last.
 pub fn threads_time<S: Subject>(
     subject: &S,
     bytes: u64,

@@ -87,7 +87,7 @@ class Meter:
         if self.options.turn and len(self.times) % self.options.turn == 0:
             print("turn", flush=True)
             if not sys.stdin.readline():
-                raise SystemExit("nobody gives this program its turn any more")
+                raise SystemExit("the other program ended; there is no next turn")
 
     def _synchronise(self):
         if self.on_gpu:

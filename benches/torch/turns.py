@@ -21,7 +21,7 @@ CORES = 2
 def run_in_turns(commands, timeout):
     """What each command measured, or why nothing; `commands` has one for each allocator."""
     racers = {name: Racer(command) for name, command in commands.items()}
-    # A process that is killed has no more to say, so nobody waits for it.
+    # A killed process prints no more, so there is no wait for it.
     alarm = threading.Timer(timeout, lambda: [racer.end() for racer in racers.values()])
     alarm.start()
     try:

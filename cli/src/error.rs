@@ -65,7 +65,7 @@ pub(crate) enum CliError {
 impl CliError {
     /// Tells the user, and gives the program's exit code.
     pub(crate) fn report(&self) -> u8 {
-        // Nobody is left to tell if this fails too.
+        // If this fails too, the error cannot be reported.
         let _ = writeln!(io::stderr(), "error: {self}");
         self.code()
     }

@@ -10,7 +10,7 @@ use crate::error::CliError;
 
 /// A file that waits for results.
 ///
-/// It is made before the work begins, so that a path that cannot be written costs nobody their results.
+/// It is made before the work begins, so that an unwritable path fails before the work and not after it.
 #[derive(Debug)]
 pub(crate) struct JsonFile {
     path: PathBuf,

@@ -9,7 +9,7 @@ use crate::error::CliError;
 
 /// Writes a file by way of another beside it that then takes its name.
 ///
-/// Whoever looks sees the old file or the new one. What is no file, such as `/dev/stdout`, is written as it is.
+/// Readers see the old file or the new one. A path that is not a file, such as `/dev/stdout`, is written directly.
 pub(crate) fn replace(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> Result<(), CliError> {
     let written = match fs::canonicalize(path) {
         // A link leads to the file that it stands for.
@@ -55,7 +55,7 @@ impl Drop for Part {
     }
 }
 
-/// A path in the same folder that nobody else uses.
+/// An unused path in the same folder.
 fn beside(path: &Path) -> Option<PathBuf> {
     let mut name = path.file_name()?.to_owned();
     name.push(format!(".{}.part", process::id()));

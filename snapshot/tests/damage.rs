@@ -201,7 +201,7 @@ fn json_that_is_no_snapshot_or_names_what_is_not_there() {
     }
 }
 
-/// A file of its own, gone when dropped.
+/// A temporary file, deleted on drop.
 struct Scratch(std::path::PathBuf);
 
 impl Scratch {

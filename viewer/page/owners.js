@@ -2,7 +2,7 @@
 
 const MODES = { innermost: "innermost call", outermost: "outermost call", metadata: "metadata", pool: "pool", stream: "stream" };
 
-// Code of interpreters, libraries and toolchains is nobody's own.
+// Frames of interpreters, libraries and toolchains are never the owner.
 const FOREIGN = /site-packages|dist-packages|\/lib\/python|^<|^\?\?|\/rustc\/|\/\.cargo\/|^$/;
 
 function isOwn(frame) {
@@ -27,7 +27,7 @@ class Owners {
     this.#rank(device);
   }
 
-  // A number for the owner of each allocation; zero if nobody is known.
+  // A number for the owner of each allocation; zero if it is unknown.
   static #keys(device, mode) {
     if (mode !== "innermost" && mode !== "outermost") return device.allocations[mode];
     const frames = ownerFrames(device.head, mode);

@@ -78,7 +78,7 @@ struct Walk<'a> {
     others: Vec<&'a Event>,
     /// What callers have.
     held: HashMap<u64, Number>,
-    /// What they gave back and nobody else may have yet.
+    /// Freed blocks that cannot be reused yet.
     pending: HashMap<u64, Number>,
     seen: HashSet<u64>,
     /// Times never go back: the order of the events is what counts.

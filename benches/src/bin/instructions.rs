@@ -42,7 +42,7 @@ fn main() -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),
         Err(error) => {
-            // Nobody is left to tell if this fails too.
+            // If this fails too, the error cannot be reported.
             let _ = writeln!(io::stderr(), "error: {error}");
             ExitCode::from(2)
         }
@@ -66,7 +66,7 @@ fn report(arguments: &Arguments) -> Result<bool, Box<dyn Error>> {
     let mut counts = Vec::new();
     for case in chosen {
         if io::stderr().is_terminal() {
-            // The largest cases take minutes; without a terminal nobody waits.
+            // The largest cases take minutes; without a terminal nothing is shown.
             writeln!(io::stderr(), "counting {}", case.name())?;
         }
         counts.push(measure(*case)?);

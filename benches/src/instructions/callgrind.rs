@@ -26,7 +26,7 @@ pub enum CallgrindError {
     },
 }
 
-/// Instructions of this program when it is told to run only `case`, from its start to its end.
+/// Instructions of this program when it runs only `case`, from start to end.
 ///
 /// It is started with the arguments `--run NAME`, and `--twice` for twice the pairs.
 pub fn count(case: Case, twice: bool) -> Result<u64, CallgrindError> {

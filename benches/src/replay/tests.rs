@@ -55,8 +55,8 @@ fn the_figures_are_those_of_the_allocator() {
     assert_eq!(outcome.operations, 4);
     assert_eq!(outcome.peak_requested, 10 * MIB + 100);
     assert_eq!(outcome.peak_allocated, 10 * MIB + 512);
-    // One segment of 10 MiB and one of 2 MiB: each a call that obtains it, one that asks whether the stream is captured,
-    // and two around them so that nobody's capture is broken.
+    // One segment of 10 MiB and one of 2 MiB: each a call that obtains it, one that asks whether the stream is
+    // captured, and two around them so that no capture is invalidated.
     assert_eq!(outcome.peak_reserved, 12 * MIB);
     assert_eq!(outcome.driver_calls, 2 * 4);
     assert!((outcome.ratio - 1.2).abs() < 1e-3, "{outcome:?}");

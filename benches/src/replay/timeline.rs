@@ -25,7 +25,7 @@ pub struct Timeline {
 
 /// Goes once through `trace` with a new allocator, and notes what it holds.
 ///
-/// The clock of [`replay`](super::replay) would count the looking, so this is a pass of its own.
+/// The clock of [`replay`](super::replay) would count the looking, so this is a separate pass.
 pub fn timeline(trace: &Trace, device: &AnyDevice, config: &Config, limit: Option<u64>) -> Timeline {
     let (allocator, _) = allocator(device, config, limit);
     let step = trace.operations.len().div_ceil(MOMENTS).max(1);

@@ -71,7 +71,7 @@ fn trace(snapshot: &Snapshot, device: u32, name: String) -> Result<Trace, TraceP
     for event in events {
         let id = event.address;
         if event.action == TraceAction::Alloc {
-            // Whoever does not record when memory is given back still shows when it is used again.
+            // A recorder that omits frees still shows when the memory is reused.
             if builder.is_live(id) {
                 builder.free(id)?;
             }

@@ -95,7 +95,7 @@ class Run:
         self.run_all(self.run_one, beside, alone)
         # What did not end takes longest to try again, and so comes last.
         for kind in ("failed", "timed out"):
-            # Each in a process of its own: a test that failed keeps its tensors, and those after it find them.
+            # Each in its own process: a failed test keeps its tensors, which would disturb those after it.
             again = [Shard(setting, file, (test,)) for (setting, file), tests in setting_tests.items()
                      for test in tests if self.results.name(setting, test) == kind]
             alone = [shard for shard in again if shard.tests[0] in self.alone]

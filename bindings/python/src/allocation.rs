@@ -58,8 +58,8 @@ impl PyAllocation {
         self.ask(|_| ()).is_err()
     }
 
-    /// Says that `stream` uses the memory too: once freed, it serves nobody before the work that is in `stream` by
-    /// then has finished.
+    /// Says that `stream` uses the memory too: once freed, it is not reused before the work that is in `stream` by then
+    /// has finished.
     fn record_stream(&self, stream: Named<'_>) -> PyResult<()> {
         let stream = Named::open(Some(stream), &self.allocator)?;
         self.ask(|allocation| allocation.record_stream(&stream))

@@ -70,11 +70,11 @@ impl PyAllocator {
         Ok(PyStream { inner: stream.map_err(error::of_allocator)? })
     }
 
-    /// Makes a pool: memory of its own for some requests.
+    /// Creates a pool: a private set of segments.
     ///
     /// `source` says where its segments come from, if not from the device: `"nccl"`, `"rccl"`, `"nvshmem"` or
-    /// `"rocshmem"`. With `no_split` every allocation has a segment of its own; with `use_on_oom` its free memory
-    /// serves other requests before those fail. Pools with the same `tag` sleep and wake as one.
+    /// `"rocshmem"`. With `no_split` every allocation has its own segment; with `use_on_oom` its free memory serves
+    /// other requests before those fail. Pools with the same `tag` sleep and wake as one.
     #[pyo3(signature = (source=None, *, no_split=false, use_on_oom=false, tag=""))]
     fn create_pool(&self, source: Option<&str>, no_split: bool, use_on_oom: bool, tag: &str) -> PyResult<PyPool> {
         let options = pool::options(&self.inner, source)?.no_split(no_split).use_on_oom(use_on_oom).tag(tag);
@@ -240,7 +240,7 @@ impl PyAllocator {
     }
 }
 
-/// Calls an observer; what it raises goes to `sys.unraisablehook`, and once the interpreter ends nobody is called.
+/// Calls an observer; what it raises goes to `sys.unraisablehook`, and none is called once the interpreter ends.
 fn tell(observer: &Py<PyAny>, report: &OutOfMemory) {
     let _ = Python::try_attach(|py| {
         if let Err(raised) = observer.call1(py, (Figures::of(report),)) {

@@ -46,9 +46,9 @@ impl Place {
 /// Does `work` with the interpreter if it knows this thread, and takes its lock for that.
 ///
 /// PyTorch gives the lock up before it asks for memory, so most requests come without it. A history asks where it is
-/// before it takes a lock of its own; so whoever holds the interpreter's cannot be waiting for one of ours. Threads that
-/// never ran Python, such as those of a backward pass, have no callers there and wait for nothing. An exception that is
-/// under way meanwhile stays so.
+/// before it takes one of our locks; so the holder of the interpreter's lock cannot be waiting for one of ours. Threads
+/// that never ran Python, such as those of a backward pass, have no callers there and wait for nothing. An exception
+/// that is under way meanwhile stays so.
 pub(crate) fn if_known<T>(work: impl FnOnce(Python<'_>) -> T) -> Option<T> {
     // SAFETY: it may be called by any thread; null for one that no interpreter knows.
     let own = unsafe { ffi::PyGILState_GetThisThreadState() };

@@ -127,7 +127,7 @@ impl PyPinnedAllocation {
         view.call_method1("cast", ("B",))
     }
 
-    /// Says that work in `stream` uses the memory: once freed, it serves nobody before that has finished.
+    /// Says that work in `stream` uses the memory: once freed, it is not reused before that has finished.
     fn record_stream(&self, stream: Named<'_>) -> PyResult<()> {
         let stream = Named::open(Some(stream), &self.allocator)?;
         self.ask(|allocation| allocation.record_stream(&stream))

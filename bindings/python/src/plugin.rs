@@ -181,8 +181,8 @@ fn stats_of(device: u32) -> Stats {
     cachette_torch::find(device as usize).map(Allocator::stats).unwrap_or_default()
 }
 
-/// Calls an observer with PyTorch's four numbers; what it raises goes to `sys.unraisablehook`, and once the interpreter
-/// ends nobody is called.
+/// Calls an observer with PyTorch's four numbers; what it raises goes to `sys.unraisablehook`, and none is called once
+/// the interpreter ends.
 fn tell(observer: &Py<PyAny>, report: &OutOfMemory) {
     let _ = Python::try_attach(|py| {
         if let Err(raised) = observer.call1(py, cachette_torch::observed(report)) {

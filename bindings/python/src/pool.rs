@@ -15,7 +15,7 @@ use crate::sleep::{self, SleptEntry};
 use crate::stream::Named;
 use crate::{error, source, stats};
 
-/// Memory of its own for some requests.
+/// A private set of segments.
 ///
 /// `with pool:` leads this thread's requests to it. When the last user is gone its unused memory goes back.
 #[pyclass(module = "cachette", name = "Pool", frozen)]

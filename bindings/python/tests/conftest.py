@@ -29,7 +29,7 @@ def _plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def run() -> Run:
-    """Runs a program in a process of its own, since the plug-in is one in a process."""
+    """Runs a program in its own process, since the plug-in is one in a process."""
 
     def run(program: str, *, torch: str | None = None, fails: bool = False,
             **variables: str) -> subprocess.CompletedProcess[str]:

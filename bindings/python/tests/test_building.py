@@ -215,7 +215,7 @@ def test_what_belongs_to_another_user_is_refused(target: _adapter.Target, compil
     if os.geteuid() == 0:
         os.chown(other, 12345, -1)
     else:
-        # Nobody but root can give a file away, so every file of this user's is another's for once.
+        # Only root can give a file away, so here every file of this user counts as another's.
         own = os.geteuid()
         monkeypatch.setattr(os, "geteuid", lambda: own + 1)
     with pytest.raises(EnableError, match="belongs to user [0-9]+ and not to this one .*set CACHETTE_CACHE"):

@@ -337,7 +337,7 @@ def test_threads_share_an_allocator(allocator: cachette.Allocator) -> None:
                 else:
                     held.append(allocator.allocate(1 + (turn * 131 * seed) % 300_000, stream))
             assert len({it.address for it in held}) == len(held)
-        except BaseException as why:  # noqa: BLE001 - a thread has nobody else to tell
+        except BaseException as why:  # noqa: BLE001 - a thread cannot raise elsewhere
             failures.append(why)
 
     threads = [threading.Thread(target=work, args=(seed,)) for seed in range(1, 7)]

@@ -47,7 +47,7 @@ def test_pools_with_a_tag_sleep_as_one(allocator: cachette.Allocator) -> None:
     assert not any(pool.is_asleep for pool in pools)
     for call in (allocator.sleep, allocator.wake):
         with pytest.raises(cachette.Error, match="no pool has this tag"):
-            call("nobody")
+            call("unused")
     assert len(held) == 3
 
 
@@ -111,7 +111,7 @@ assert ctypes.string_at(memory, 4 << 20) == bytes([9]) * (4 << 20)
 assert cachette.torch.sleep("weights")["released"] == 4 << 20 and pool.is_asleep
 assert cachette.torch.wake("weights") == 4 << 20 and not pool.is_asleep
 assert cachette.torch.release_contents() >= 4 << 20
-fails("no pool has this tag", lambda: cachette.torch.sleep("nobody"))
+fails("no pool has this tag", lambda: cachette.torch.sleep("unused"))
 pool.release()
 fails("released", pool.sleep)
 """, torch="good")

@@ -1,10 +1,10 @@
 //! What a class asks that takes the place of PyTorch's own allocator.
 //!
-//! PyTorch's wrapper around C functions keeps a table of its own, and leaves out half of what an allocator is asked:
+//! PyTorch's wrapper around C functions keeps another table, and leaves out half of what an allocator is asked:
 //! statistics, snapshots, pools of users, saved states, memory of other processes. A class that is compiled against the
 //! installed PyTorch has none of that between; it is in `bindings/python/python/cachette/torch/adapter`, and these
-//! functions are all it needs. It is C++, so they have the calling convention of C, throw as the others do, and are found
-//! by name.
+//! functions are all it needs. It is C++, so they have the calling convention of C, throw as the others do, and are
+//! found by name.
 //!
 //! | module | what it answers |
 //! |---|---|
@@ -13,7 +13,7 @@
 //! | `pools`, `checkpoints` | pools with users and sources, and their saved states |
 //! | `contents` | what is held and what happened, piece by piece |
 //! | `shares` | memory that several processes use |
-//! | `watching` | whoever is to be told: of events, of exhaustion, of want of memory |
+//! | `watching` | callbacks for events, out-of-memory and memory pressure |
 //! | `words` | what the program says it is doing |
 //!
 //! Both sides are of one package and change together: [`cachette_adapter_version`] tells them apart if they are not.

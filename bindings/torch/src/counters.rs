@@ -1,4 +1,4 @@
-//! What went wrong where nobody could be told.
+//! Counters of errors that could not be returned.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -65,6 +65,6 @@ impl Mishaps {
 
 /// Writes a line to stderr, if there is one.
 pub(crate) fn write_line(what: impl fmt::Display) {
-    // A process may have closed it, and then nobody wants to know.
+    // A process may have closed it; then the message is dropped.
     let _ = writeln!(io::stderr(), "cachette: {what}");
 }

@@ -97,7 +97,7 @@ pub(crate) fn of_memory(allocator: &Allocator<AnyDevice>, error: cachette::Error
     Error::Memory { vendor: info.vendor, error, processes }
 }
 
-/// Counts a free that did not work; a destructor has nobody to tell.
+/// Counts and logs a failed free; a destructor cannot return an error.
 #[cold]
 pub(crate) fn tell_of_free(error: &Error) {
     match error {
@@ -135,7 +135,7 @@ fn text_of(panic: &(dyn Any + Send)) -> String {
     fixed.or_else(made).unwrap_or_else(|| "a panic".to_owned())
 }
 
-/// An address as C knows it. It is the device's: nobody here looks behind it.
+/// A device address as a C pointer; the host never reads it.
 #[expect(clippy::cast_possible_truncation, reason = "the crate `cachette_hal` builds only where both have 64 bits")]
 pub(crate) const fn pointer(address: u64) -> *mut c_void {
     ptr::without_provenance_mut(address as usize)

@@ -22,7 +22,7 @@ pub struct MempoolId {
 }
 
 impl MempoolId {
-    /// PyTorch's word for no pool of its own.
+    /// PyTorch's identifier of the default pool.
     pub const DEFAULT: Self = Self { first: 0, second: 0 };
 }
 
@@ -52,7 +52,7 @@ pub unsafe extern "C-unwind" fn cachette_torch_init(device_count: c_int) {
 /// There is nothing to promise.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn cachette_torch_reset() {
-    // Each is emptied, whatever became of those before it; the first failure is told.
+    // Each is emptied, even if an earlier one failed; the first error is returned.
     let empty = |(_, allocator): (u32, &Allocator<AnyDevice>)| {
         let emptied = allocator.empty_cache();
         emptied.err().map(|error| of_memory(allocator, error))

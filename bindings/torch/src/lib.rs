@@ -20,7 +20,7 @@
 //! |---|---|
 //! | [`cachette_torch_alloc`], [`cachette_torch_free`] | the allocator itself |
 //! | `cachette_torch_init` and seven more | its hooks |
-//! | [`adapter`] | a class of its own, compiled against the installed PyTorch |
+//! | [`adapter`] | a C++ class, compiled against the installed PyTorch |
 //! | [`Slot::alloc_address`], [`Slot::free_address`] | the allocator below a `MemPool`, up to 32 of them |
 //!
 //! # Failures

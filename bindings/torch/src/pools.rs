@@ -112,7 +112,7 @@ fn by_function(allocator: &'static Allocator<AnyDevice>, filter: Owned) -> Filte
 
 fn can_tell(allocator: &Allocator<AnyDevice>, stream: StreamRef) -> bool {
     allocator.device().capture().is_ok_and(|capture| {
-        // SAFETY: 1. whoever allocates in a stream keeps it alive.
+        // SAFETY: 1. a caller that allocates in a stream keeps it alive.
         unsafe { capture.capture_status(stream) }.is_ok()
     })
 }

@@ -30,7 +30,7 @@ static DEVICES: [OnceLock<Allocator<AnyDevice>>; MOST_DEVICES] = [const { OnceLo
 /// How many places of these may be taken. Relaxed: who knows memory of a device has seen it opened.
 static PLACES: AtomicUsize = AtomicUsize::new(0);
 static PLUGIN: OnceLock<Plugin> = OnceLock::new();
-/// Under this lock devices are opened, so that nobody who watches misses one.
+/// Devices are opened under this lock, so that no watcher misses one.
 static WATCHED: Mutex<Watched> = Mutex::new(Watched {
     observers: Vec::new(),
     trackers: Vec::new(),
@@ -76,7 +76,7 @@ impl Plugin {
 
 /// Starts the plug-in with the backend of a name (`cuda`, `hip` or `host`); once in a process.
 ///
-/// The driver is not used yet: that it is missing is told by whoever first asks for memory.
+/// The driver is not used yet; if it is missing, the first allocation fails.
 pub fn start(backend: &str, config: &Config) -> Result<(), StartError> {
     if !Backends::names().any(|name| name == backend) {
         let name = backend.to_owned();
@@ -100,7 +100,7 @@ fn set(plugin: Plugin) -> Result<(), StartError> {
     })
 }
 
-/// The plug-in, which starts by itself where nobody has started it.
+/// The plug-in, which starts at first use if it was not started before.
 fn plugin() -> Result<&'static Plugin, StartError> {
     if let Some(plugin) = PLUGIN.get() {
         return Ok(plugin);

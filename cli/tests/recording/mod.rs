@@ -8,8 +8,8 @@ use crate::scratch::Scratch;
 
 pub(crate) const MIB: u64 = 1 << 20;
 
-/// A run that keeps 4 MiB from before it was recorded, takes 10, 20 and 30 MiB one after the other, each in a segment
-/// of its own, and fails to get 1 GiB. At the end it holds 64 MiB, of which 4 and 30 are in use.
+/// A run that keeps 4 MiB from before it was recorded, then allocates 10, 20 and 30 MiB, each in its own segment, and
+/// fails to allocate 1 GiB. At the end it holds 64 MiB, of which 4 and 30 are in use.
 pub(crate) fn run_of_three() -> Snapshot {
     let mut snapshot = Snapshot { pools: vec![PoolId::default(), PoolId(0, 3)], ..Snapshot::default() };
     let frame = |name: &str, line| Frame { name: name.to_owned(), file: "train.py".to_owned(), line };

@@ -163,7 +163,7 @@ impl<'a> Machine<'a> {
             _ => return Err(self.refuse(code)),
         };
         let value = *self.stack.last().ok_or(TOO_LITTLE)?;
-        // Whoever counts from zero is far below the number of bytes.
+        // A counter from zero is far below the number of bytes.
         if index > self.offset {
             return Err(PickleProblem::Damaged("a memo is numbered beyond what was kept"));
         }

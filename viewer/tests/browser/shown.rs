@@ -10,7 +10,7 @@ use cachette_snapshot::Snapshot;
 use crate::chromium::Chromium;
 use crate::training;
 
-/// A page in a file of its own, gone when dropped.
+/// A page in a temporary file, deleted on drop.
 pub(crate) struct Page(pub(crate) PathBuf);
 
 impl Page {
@@ -62,7 +62,7 @@ pub(crate) fn rows(browser: &mut Chromium) -> BTreeMap<String, (u64, u64)> {
     rows.into_iter().map(|(name, bytes, blocks)| (name, (bytes, blocks))).collect()
 }
 
-/// Zooms to a few states around one, so that each has columns of its own.
+/// Zooms to a few states around one, so that each has its own columns.
 pub(crate) fn zoom_to(browser: &mut Chromium, state: usize) {
     let [from, to] = [state - 5, state + 5].map(|state| format!("view.axis.valueOf({state})"));
     browser.evaluate(&format!("view.axis.show({from}, {to}); redraw()"));

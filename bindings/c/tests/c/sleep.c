@@ -60,9 +60,9 @@ int main(void) {
     OK(cachette_wake_tagged(allocator, "weights", &bytes));
     CHECK(bytes == 4 * MIB && !asleep(pool));
 
-    FAILS(cachette_sleep_tagged(allocator, "nobody", 1, &slept, sizeof slept), CACHETTE_ERROR_POOL,
+    FAILS(cachette_sleep_tagged(allocator, "unused", 1, &slept, sizeof slept), CACHETTE_ERROR_POOL,
           "no pool has this tag");
-    FAILS(cachette_wake_tagged(allocator, "nobody", &bytes), CACHETTE_ERROR_POOL, "no pool has this tag");
+    FAILS(cachette_wake_tagged(allocator, "unused", &bytes), CACHETTE_ERROR_POOL, "no pool has this tag");
     OK(cachette_pool_allocate(fixed, 512, NULL, &refused));
     FAILS(cachette_pool_sleep(fixed, 1, NULL, NULL, &slept, sizeof slept), CACHETTE_ERROR_POOL,
           "set expandable_segments:True");

@@ -46,7 +46,7 @@ class OutOfMemoryError(Error, MemoryError):
     reserved: int | None
     #: Memory that callers freed and other streams still use.
     pending: int | None
-    #: Memory held from the device that nobody uses.
+    #: Memory held from the device that is not in use.
     unallocated: int | None
     #: The largest free piece of it.
     largest_free: int | None

@@ -116,7 +116,7 @@ class PinnedAllocation:
     def __exit__(self, *exception: object) -> None: ...
 
 class Pool:
-    """Memory of its own for some requests; `with pool:` leads this thread's requests to it."""
+    """A private set of segments; `with pool:` routes this thread's requests to it."""
 
     @property
     def id(self) -> tuple[int, int]:
@@ -160,7 +160,7 @@ class Allocator:
     def create_pool(
         self, source: str | None = None, *, no_split: bool = False, use_on_oom: bool = False, tag: str = ""
     ) -> Pool:
-        """Makes a pool: memory of its own for some requests."""
+        """Creates a pool: a private set of segments."""
     def memory_stats(self) -> dict[str, int]:
         """The statistics, with PyTorch's keys, such as `"allocated_bytes.all.current"`."""
     def memory_stats_as_nested_dict(self) -> dict[str, Any]:

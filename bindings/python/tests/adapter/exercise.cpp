@@ -76,7 +76,7 @@ static void tells() {
   cachette().raw_delete(memory);
 }
 
-// What an observer or a tracker throws when it is told to.
+// What an observer or a tracker throws on request.
 struct Refusal {};
 
 template <typename Call>

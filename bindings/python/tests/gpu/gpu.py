@@ -65,7 +65,7 @@ def enabled() -> Any:
 
 
 def run(program: str, config: str | None = CONFIG, compiled: bool = COMPILED, **variables: str) -> str:
-    """What a program prints that runs in a process of its own; with ``config`` it begins by enabling Cachette."""
+    """What a program prints that runs in its own process; with ``config`` it begins by enabling Cachette."""
     enable = f"import cachette.torch\ncachette.torch.enable({config!r}, compiled={compiled})\n"
     prelude = "" if config is None else enable + (RECORD if HISTORY else "")
     done = subprocess.run([sys.executable, "-c", prelude + program], env={**os.environ, **variables},

@@ -93,7 +93,7 @@ def test_threads_with_streams_of_their_own_do_not_meet() -> None:
                     memory = torch.full((size,), float(turn), device="cuda")
                     assert float(memory[-1]) == turn
                 assert bool((kept == number).all())
-        except BaseException as why:  # noqa: BLE001 - a thread has nobody else to tell
+        except BaseException as why:  # noqa: BLE001 - a thread cannot raise elsewhere
             failures.append(why)
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]

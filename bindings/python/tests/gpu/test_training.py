@@ -1,4 +1,4 @@
-"""A training is the same bit for bit whoever allocates."""
+"""A training is the same bit for bit with every allocator."""
 
 import gpu
 

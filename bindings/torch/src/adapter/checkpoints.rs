@@ -10,7 +10,7 @@ use crate::entry::{number_of, of_memory, or_raise, pointer};
 use crate::hooks::MempoolId;
 use crate::pools;
 
-/// Is told of one address.
+/// Called for each address.
 pub type Noted = unsafe extern "C-unwind" fn(user: User, ptr: *mut c_void);
 
 /// The state of a pool now, to be given to [`cachette_adapter_drop_checkpoint`] in the end.

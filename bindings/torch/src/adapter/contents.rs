@@ -92,15 +92,15 @@ pub struct EventEntry {
     pub metadata: Text,
 }
 
-/// Who is told of a snapshot. Each function may throw.
+/// The callbacks of a snapshot. Each may throw.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Visitor {
-    /// Is told of a segment.
+    /// Called for each segment.
     pub segment: unsafe extern "C-unwind" fn(user: User, segment: *const SegmentEntry),
-    /// Is told of a block of the last segment.
+    /// Called for each block of the last segment.
     pub block: unsafe extern "C-unwind" fn(user: User, block: *const BlockEntry),
-    /// Is told of an event; those of one device come together, oldest first.
+    /// Called for each event, device by device, oldest first.
     pub event: unsafe extern "C-unwind" fn(user: User, event: *const EventEntry),
     /// Their first argument.
     pub user: User,

@@ -27,7 +27,7 @@ pub struct PoolSource {
     pub user: User,
 }
 
-/// What closes a source when nobody has it any more.
+/// Closes a source when its last user is dropped.
 struct Closing(PoolSource);
 
 impl Drop for Closing {
@@ -52,7 +52,7 @@ impl PoolSource {
         };
         let free = move |ptr: DevicePtr, _, _: &AllocContext| {
             let PoolSource { free, user, .. } = kept.0;
-            // SAFETY: the source is open, and made this; nobody uses it.
+            // SAFETY: the source is open, and made this; it is no longer in use.
             unsafe { free(user, pointer(ptr.address())) };
             Ok(())
         };

@@ -1,4 +1,4 @@
-//! Whoever is to be told: of events, of exhaustion, of want of memory.
+//! Callbacks for events, out-of-memory and memory pressure.
 
 use cachette::OutOfMemory;
 use cachette::history::{HistoryOptions, Level};

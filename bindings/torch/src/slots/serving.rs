@@ -45,7 +45,7 @@ impl Serving {
         self.retired.store(true, Relaxed);
     }
 
-    /// Whether nobody needs it any more.
+    /// Whether it is no longer in use.
     pub(super) fn is_over(&self) -> bool {
         self.retired.load(Relaxed) && self.live.load(Relaxed) == 0
     }
@@ -100,7 +100,7 @@ impl Serving {
 
     /// Frees what was allocated on a device.
     ///
-    /// PyTorch caches above, and frees a segment to have the memory back. So what nobody uses goes back to the driver.
+    /// PyTorch caches above, and frees a segment to have the memory back. So unused memory is released to the driver.
     pub(super) fn free(&self, address: u64, device: c_int) -> Result<(), Error> {
         let pool = self.at(number_of(device)?)?;
         let failed = |error| of_memory(pool.allocator(), error);

@@ -240,7 +240,7 @@ unsafe extern "C-unwind" fn allocated(_: User, memory: *mut c_void) {
     hear('+', memory as u64);
 }
 
-const NOBODY: User = User(ptr::null_mut());
+const NO_USER: User = User(ptr::null_mut());
 
 fn restored() {
     bed::start("");
@@ -251,8 +251,8 @@ fn restored() {
     assert!(!saved.is_null());
     let later = allocate(6 * MIB, 0, DEFAULT);
     free(kept);
-    // SAFETY: 1. it was saved above. 2. nobody is asked for.
-    unsafe { cachette_adapter_restore(0, saved, freed, allocated, NOBODY) };
+    // SAFETY: 1. it was saved above. 2. the callbacks ignore the user pointer.
+    unsafe { cachette_adapter_restore(0, saved, freed, allocated, NO_USER) };
     let heard = HEARD.take();
     assert_eq!(heard, [('-', later as u64), ('+', kept as u64)]);
     assert_eq!(found(kept), (4 * MIB, 0));
@@ -292,13 +292,13 @@ fn pieces() {
     // SAFETY: there is nothing to promise.
     assert!(unsafe { cachette_adapter_records_history() });
     let memory = allocate(3 * MIB - 5, 0, DEFAULT);
-    let visitor = Visitor { segment, block, event, user: NOBODY };
-    // SAFETY: 1. they take nobody.
+    let visitor = Visitor { segment, block, event, user: NO_USER };
+    // SAFETY: 1. they ignore the user pointer.
     unsafe { cachette_adapter_snapshot(MempoolId::DEFAULT, true, &raw const visitor) };
     let told = HEARD.take();
     let pieces = [('s', 20 * MIB), ('b', 3 * MIB), ('f', 17 * MIB)];
     assert_eq!(told, [&pieces[..], &[('e', 3), ('e', 0)]].concat());
-    // SAFETY: 1. they take nobody.
+    // SAFETY: 1. they ignore the user pointer.
     unsafe { cachette_adapter_snapshot(POOL, false, &raw const visitor) };
     assert_eq!(HEARD.take(), [], "there is no such pool");
     free(memory);
@@ -316,10 +316,10 @@ fn told() {
     }
     bed::start("");
     let memory = allocate(30 * MIB, 0, DEFAULT);
-    // SAFETY: 1. both take nobody.
-    unsafe { cachette_adapter_on_out_of_memory(observe, NOBODY) };
-    // SAFETY: 1. both take nobody.
-    unsafe { cachette_adapter_track(track, NOBODY) };
+    // SAFETY: 1. both ignore the user pointer.
+    unsafe { cachette_adapter_on_out_of_memory(observe, NO_USER) };
+    // SAFETY: 1. both ignore the user pointer.
+    unsafe { cachette_adapter_track(track, NO_USER) };
     free(memory);
     assert!(allocate(300 * MIB, 1, DEFAULT).is_null());
     let told = HEARD.take();

@@ -93,7 +93,7 @@ impl Drop for Folder {
     }
 }
 
-/// Loads a library as Python loads a module: visible to nobody else.
+/// Loads a library as Python loads a module: not visible to other libraries.
 pub(crate) fn load(path: &Path) -> *mut c_void {
     let path = CString::new(path.as_os_str().as_bytes()).expect("a path has no zero");
     // SAFETY: its initialisers make a few objects.

@@ -1,4 +1,4 @@
-//! What the plug-in promises, each case in a process of its own.
+//! The promises of the plug-in, each case in its own process.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -65,7 +65,7 @@ fn main() -> ExitCode {
     conclusion.exit_code()
 }
 
-/// Runs a case in a process of its own.
+/// Runs a case in its own process.
 fn start(name: &str, cpp: bool) -> Result<(), Failed> {
     let mut command = Command::new(env::current_exe()?);
     for variable in CONFIGURATIONS {

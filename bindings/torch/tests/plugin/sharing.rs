@@ -29,11 +29,11 @@ unsafe extern "C-unwind" fn write(_: User, start: *const u8, bytes: usize) {
     WRITTEN.set(bytes.to_vec());
 }
 
-const NOBODY: User = User(ptr::null_mut());
+const NO_USER: User = User(ptr::null_mut());
 
 fn share(memory: *mut c_void) -> Vec<u8> {
-    // SAFETY: 1. it takes nobody.
-    unsafe { cachette_adapter_share(memory, write, NOBODY) };
+    // SAFETY: 1. it ignores the user pointer.
+    unsafe { cachette_adapter_share(memory, write, NO_USER) };
     WRITTEN.take()
 }
 
@@ -58,7 +58,7 @@ fn opened() {
     unsafe { cachette_adapter_free(memory) };
     assert!(open(&handle).is_null(), "the offer ended with the memory");
     let again = allocate(30 * MIB, 0, DEFAULT);
-    assert_eq!(again, memory, "nobody keeps it");
+    assert_eq!(again, memory, "no process keeps it");
     assert_ne!(share(again), handle);
 }
 
@@ -74,8 +74,8 @@ fn text(words: &str) -> Text {
 }
 
 fn said() -> String {
-    // SAFETY: 1. it takes nobody.
-    unsafe { cachette_adapter_metadata(write, NOBODY) };
+    // SAFETY: 1. it ignores the user pointer.
+    unsafe { cachette_adapter_metadata(write, NO_USER) };
     String::from_utf8(WRITTEN.take()).unwrap()
 }
 

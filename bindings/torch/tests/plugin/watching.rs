@@ -42,7 +42,7 @@ fn reports() {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let of_observer = Arc::clone(&seen);
     cachette_torch::on_out_of_memory(move |report| {
-        let last = last_out_of_memory().expect("it is kept before anybody is told");
+        let last = last_out_of_memory().expect("it is stored before the callbacks run");
         assert_eq!(*last, *report);
         of_observer.lock().unwrap().push((last.device.0, last.requested));
     });

@@ -17,8 +17,8 @@ const MOST_SHORTAGES: usize = 10;
 
 /// Shows what a snapshot holds: memory, its largest holders, pools and events
 ///
-/// Fragmentation is the part of the free memory that is not in its largest block; rounding is the part of the memory
-/// in use that nobody asked for.
+/// Fragmentation is the part of the free memory that is not in its largest block; rounding is the part of the memory in
+/// use beyond what was requested.
 #[derive(Debug, Args)]
 pub(super) struct Info {
     /// The snapshot

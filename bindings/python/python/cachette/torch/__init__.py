@@ -7,7 +7,7 @@
 on PyTorch's memory comes from Cachette, and the functions of ``torch.cuda`` that tell about memory tell about
 Cachette's. The functions here have the same names and meanings and work whether or not those were replaced.
 
-:class:`Pool` is memory of its own for some tensors, from NCCL or NVSHMEM for example. It also works below PyTorch's own
+:class:`Pool` is a private memory pool for tensors, from NCCL or NVSHMEM for example. It also works below PyTorch's own
 allocator, as the source of a ``torch.cuda.MemPool``. Where Cachette is enabled it can sleep: its memory goes back to
 the device, and its tensors stay where they are.
 """

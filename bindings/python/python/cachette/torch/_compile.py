@@ -41,7 +41,7 @@ def arguments(home: Path, version: str, rocm: bool, cxx11: bool, sources: Iterab
     vendor = ("-DUSE_ROCM", "-D__HIP_PLATFORM_AMD__") if rocm else ()
     # The compiler looks there in any case, and standard headers must stay behind those of C++.
     named = [f"-isystem{folder}" for folder in headers if folder != SYSTEM]
-    # Libraries come last, and are named in the result even if the linker thinks that nobody needs them.
+    # Libraries come last, and are named in the result even if the linker finds no use of them.
     return [*compiler(), *FLAGS, f"-D_GLIBCXX_USE_CXX11_ABI={int(cxx11)}", *vendor, *named, *map(str, sources),
             "-Wl,--no-as-needed", *map(str, libraries)]
 

@@ -33,7 +33,7 @@ def enable(config: str | None = None, *, replace: bool = True, compiled: bool | 
     that is not set PyTorch's own variables. With ``replace`` the functions of PyTorch that a pluggable allocator leaves
     without an answer (``torch.cuda.memory_stats()`` and all that builds on it) are answered by Cachette.
 
-    PyTorch gets a class of its own kind where that was compiled on this machine or can be, which takes half a minute
+    PyTorch gets a compiled C++ class where that was compiled on this machine or can be, which takes half a minute
     the first time, and functions in its wrapper where it cannot; a line on stderr says which, and why. ``compiled``
     demands the one or the other. With the class requests cost less, and everything of PyTorch works that a pluggable
     allocator is not asked: ``torch.cuda.MemPool``, ``torch.compile(mode="reduce-overhead")``, tensors in other

@@ -1,4 +1,4 @@
-"""Memory of its own for some tensors."""
+"""Private memory pools for tensors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .._errors import ConfigError, Error
 from ._device import Device, index_of
 from ._enable import is_enabled
 
-#: The figures of a pool that has served nobody.
+#: The statistics of an unused pool.
 _EMPTY = {"allocations": 0, "allocated_bytes": 0, "segments": 0, "reserved_bytes": 0}
 
 #: Slots whose functions were handed out: a ``MemPool`` may use them for longer than anybody knows.
@@ -20,7 +20,7 @@ _handed_out: set[Any] = set()
 
 
 class Pool:
-    """Memory of its own for some tensors.
+    """A private memory pool for tensors.
 
     ``with pool:`` leads this thread's requests on the current device to it. Where Cachette is enabled, that is a pool
     of Cachette's. Where PyTorch's own allocator is in charge, it is a ``torch.cuda.MemPool`` whose segments come from
@@ -28,7 +28,7 @@ class Pool:
     them, are not led.
 
     ``source`` says where segments come from, if not from the driver: ``"nccl"``, ``"nvshmem"``, ``"rccl"`` or
-    ``"rocshmem"``. With ``no_split`` every tensor has a segment of its own. ``config`` is for the cache below PyTorch's
+    ``"rocshmem"``. With ``no_split`` every tensor has its own segment. ``config`` is for the cache below PyTorch's
     allocator; where Cachette is enabled, its own configuration holds for pools too. Pools with the same ``tag`` sleep
     and wake as one: :func:`cachette.torch.sleep`.
     """

@@ -76,7 +76,7 @@ void release(void* memory) {
   cachette_adapter_free.quietly(memory);
 }
 
-// Where there is but one device nobody has to be asked, which would take as long as serving the request.
+// With one device there is no need to ask which is current, which would take as long as the allocation.
 c10::DeviceIndex Allocator::current_device() const {
   if (C10_LIKELY(devices_.load(std::memory_order_relaxed) == 1)) return 0;
   c10::DeviceIndex device = 0;
@@ -186,7 +186,7 @@ extern "C" __attribute__((visibility("default"))) const char* cachette_adapter_i
     if (cachette_adapter_version() != interface_version)
       throw std::runtime_error("the class and the library are of different versions of Cachette");
     if (torch_cuda::get()->initialized()) throw std::runtime_error("PyTorch's allocator is in use already");
-    // It lives as long as the process: tensors may be freed by whoever leaves last.
+    // It lives as long as the process: destructors may free tensors at its very end.
     static auto* allocator = new Allocator;
     torch_cuda::allocator.store(allocator);
     // From 2.12 on PyTorch registers its own with a priority, and one of a lower priority is ignored.

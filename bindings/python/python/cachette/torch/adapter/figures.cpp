@@ -19,7 +19,7 @@ torch_cuda::TraceEntry entry(const Event& event) {
                event.bytes, reinterpret_cast<void*>(event.stream), {event.pool.first, event.pool.second},
                c10::getApproximateTime(), nullptr, std::string(event.context.start, event.context.bytes));
   result.user_metadata_.assign(event.metadata.start, event.metadata.bytes);
-  // In a snapshot it is told in microseconds.
+  // In a snapshot it is in microseconds.
   if (event.time_us != 0) result.time_.t_ = event.time_us;
   return result;
 }

@@ -19,7 +19,7 @@ void source_free(User user, void* memory) noexcept {
   try {
     (*static_cast<Source*>(user))->raw_delete(memory);
   } catch (...) {
-    // Nobody can be told; the segment is lost.
+    // The error cannot be returned; the segment is lost.
   }
 }
 
