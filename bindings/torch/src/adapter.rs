@@ -1,22 +1,21 @@
-//! What a class asks that takes the place of PyTorch's own allocator.
+//! The functions behind the C++ class that replaces PyTorch's allocator.
 //!
-//! PyTorch's wrapper around C functions keeps another table, and leaves out half of what an allocator is asked:
-//! statistics, snapshots, pools of users, saved states, memory of other processes. A class that is compiled against the
-//! installed PyTorch has none of that between; it is in `bindings/python/python/cachette/torch/adapter`, and these
-//! functions are all it needs. It is C++, so they have the calling convention of C, throw as the others do, and are
-//! found by name.
+//! PyTorch's wrapper around C functions keeps another table, and lacks half of an allocator's interface: statistics,
+//! snapshots, user pools, checkpoints, shared memory. So a class is compiled against the installed PyTorch; its source
+//! is in `bindings/python/python/cachette/torch/adapter`. It calls these functions, which have C linkage, throw C++
+//! exceptions, and are found by name.
 //!
 //! | module | what it answers |
 //! |---|---|
 //! | `memory` | freeing by address alone |
-//! | `figures` | statistics, limits, whether caches serve, and who may reach whose memory |
-//! | `pools`, `checkpoints` | pools with users and sources, and their saved states |
-//! | `contents` | what is held and what happened, piece by piece |
-//! | `shares` | memory that several processes use |
+//! | `figures` | statistics, limits, caching, and peer access |
+//! | `pools`, `checkpoints` | pools with users and sources, and their checkpoints |
+//! | `contents` | snapshots, entry by entry |
+//! | `shares` | memory shared between processes |
 //! | `watching` | callbacks for events, out-of-memory and memory pressure |
-//! | `words` | what the program says it is doing |
+//! | `words` | annotations and metadata of events |
 //!
-//! Both sides are of one package and change together: [`cachette_adapter_version`] tells them apart if they are not.
+//! Both sides belong to one package and change together; [`cachette_adapter_version`] detects a mismatch.
 
 mod checkpoints;
 mod contents;
@@ -58,16 +57,16 @@ use crate::entry::of_memory;
 use crate::error::Error;
 use crate::state;
 
-/// The number of this interface; the class was written for one of them.
+/// The version of this interface.
 pub const ADAPTER_VERSION: u32 = 1;
 
-/// The number of this interface.
+/// Returns the version of this interface.
 #[unsafe(no_mangle)]
 pub extern "C" fn cachette_adapter_version() -> u32 {
     ADAPTER_VERSION
 }
 
-/// What a function of the caller's gets as its first argument. It is the caller's to keep for as long as it is called.
+/// The user pointer of a callback. The caller keeps it valid while the callback may be called.
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
 pub struct User(pub *mut c_void);
@@ -77,7 +76,7 @@ unsafe impl Send for User {}
 // SAFETY: as above.
 unsafe impl Sync for User {}
 
-/// What the allocator answers that knows an address, of all devices that were used; no two of them share one.
+/// Calls `ask` for each open device until one knows the address; no two devices share an address.
 fn ask_owner<T>(ask: impl Fn(&'static Allocator<AnyDevice>) -> Result<T, cachette::Error>) -> Result<T, Error> {
     let mut unknown = Error::Unopened { device: 0 };
     for (_, allocator) in state::opened() {

@@ -1,4 +1,4 @@
-//! The two functions that every allocator of PyTorch has.
+//! The allocation and free functions of PyTorch's pluggable allocator.
 
 use std::any::Any;
 use std::ffi::{c_int, c_void};
@@ -14,8 +14,8 @@ use crate::{fork, processes, state, throw};
 
 /// Allocates `size` bytes for work in `stream`; null for none.
 ///
-/// Where that fails it throws `c10::OutOfMemoryError` or `c10::Error`, or `std::runtime_error` where PyTorch's classes are not
-/// found; in a process without C++ it says so on stderr and returns null.
+/// On failure it throws `c10::OutOfMemoryError` or `c10::Error`, or `std::runtime_error` if PyTorch's classes are not
+/// found. In a process without C++ it prints the error to stderr and returns null.
 ///
 /// # Safety
 ///
@@ -34,9 +34,9 @@ pub unsafe extern "C-unwind" fn cachette_torch_alloc(size: usize, device: c_int,
     }
 }
 
-/// Frees what [`cachette_torch_alloc`] gave; null is nothing.
+/// Frees memory of [`cachette_torch_alloc`]; null is ignored.
 ///
-/// It never throws. An address that is not known is counted; see [`counters`](crate::counters).
+/// It never throws. Unknown addresses are counted; see [`counters`](crate::counters).
 ///
 /// # Safety
 ///
@@ -74,19 +74,19 @@ fn free(address: u64, device: c_int) -> Result<(), Error> {
     freed.map_err(|error| of_memory(allocator, error))
 }
 
-/// The allocator of a device as PyTorch numbers it.
+/// The allocator of a device, by PyTorch's number.
 #[inline]
 pub(crate) fn allocator_of(device: c_int) -> Result<&'static Allocator<AnyDevice>, Error> {
     state::allocator(number_of(device)?)
 }
 
-/// The number of a device as PyTorch gives it.
+/// The number of a device, from PyTorch's.
 #[inline]
 pub(crate) fn number_of(device: c_int) -> Result<u32, Error> {
     u32::try_from(device).map_err(|_| Error::NoSuchDevice { device: device.into() })
 }
 
-/// A failure of an allocator, told as its vendor's.
+/// An allocator's error, with its vendor.
 #[cold]
 pub(crate) fn of_memory(allocator: &Allocator<AnyDevice>, error: cachette::Error) -> Error {
     let info = allocator.device_info();
@@ -110,7 +110,7 @@ pub(crate) fn tell_of_free(error: &Error) {
     }
 }
 
-/// Does `work`, and lets no panic out: the caller is C++.
+/// Runs `work` and catches panics, since the caller is C++.
 #[inline]
 pub(crate) fn guarded<T>(work: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
     // What a panic may leave half done is behind locks, whose holders know.
@@ -120,7 +120,7 @@ pub(crate) fn guarded<T>(work: impl FnOnce() -> Result<T, Error>) -> Result<T, E
     }
 }
 
-/// Does `work`, and throws what goes wrong; without a C++ runtime there is nothing then.
+/// Runs `work`, and throws its error as a C++ exception; without a C++ runtime it returns the default value.
 pub(crate) fn or_raise<T: Default>(work: impl FnOnce() -> Result<T, Error>) -> T {
     guarded(work).unwrap_or_else(|error| {
         throw::raise(&error);

@@ -1,4 +1,4 @@
-//! Why the plug-in could not do what was asked.
+//! Errors of the plug-in.
 
 use cachette::backends::OpenError;
 use cachette::config::ConfigError;
@@ -25,7 +25,7 @@ pub enum StartError {
     /// There is no such backend.
     #[error(transparent)]
     Backend(#[from] OpenError),
-    /// The environment holds no sound configuration.
+    /// The configuration of the environment is invalid.
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// It had to start by itself, and no driver is loaded.
@@ -67,11 +67,11 @@ pub enum Error {
     /// The allocator failed.
     #[error("{}{error}", Sentences { error, vendor: *vendor, processes })]
     Memory {
-        /// Whose device it was.
+        /// The vendor of the device.
         vendor: Vendor,
         /// What failed.
         error: cachette::Error,
-        /// Who uses the device's memory, where that has run out and the driver tells it.
+        /// The processes that use the device's memory, for out-of-memory errors.
         processes: Vec<Process>,
     },
     /// A pool was released more often than it was begun.
@@ -104,7 +104,7 @@ pub enum Error {
     #[error("{0}; name events such as 'free_completed'")]
     Action(#[from] UnknownAction),
     /// A defect of the plug-in.
-    #[error("a defect of Cachette, please report it: {0}")]
+    #[error("internal error, please report it: {0}")]
     Panicked(String),
 }
 

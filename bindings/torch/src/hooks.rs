@@ -11,13 +11,13 @@ use crate::error::Error;
 use crate::std_function::StdFunction;
 use crate::{fork, pools, state};
 
-/// PyTorch's name of a pool: a C++ pair of two 64-bit numbers, which go in registers.
+/// PyTorch's identifier of a pool: a C++ pair of two 64-bit numbers, passed in registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct MempoolId {
-    /// Not zero for a pool that a capture made.
+    /// Not zero for a pool of a capture.
     pub first: u64,
-    /// Not zero for a pool that a user made.
+    /// Not zero for a pool of a user.
     pub second: u64,
 }
 
@@ -32,26 +32,18 @@ impl From<MempoolId> for PoolId {
     }
 }
 
-/// PyTorch begins to use the allocator, with so many devices.
+/// Called when PyTorch starts to use the allocator, with the number of devices.
 ///
-/// It says so with none when the functions are handed over, and again when it initialises the devices. Each is opened
-/// when memory of it is first asked for, so there is nothing to do.
-///
-/// # Safety
-///
-/// There is nothing to promise.
+/// PyTorch calls it with 0 when the functions are registered, and again when it initialises the devices. Devices are
+/// opened at their first allocation, so this does nothing.
 #[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn cachette_torch_init(device_count: c_int) {
+pub extern "C-unwind" fn cachette_torch_init(device_count: c_int) {
     let _ = device_count;
 }
 
-/// Gives every unused segment of every device back.
-///
-/// # Safety
-///
-/// There is nothing to promise.
+/// Releases every unused segment of every device.
 #[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn cachette_torch_reset() {
+pub extern "C-unwind" fn cachette_torch_reset() {
     // Each is emptied, even if an earlier one failed; the first error is returned.
     let empty = |(_, allocator): (u32, &Allocator<AnyDevice>)| {
         let emptied = allocator.empty_cache();
@@ -63,13 +55,9 @@ pub unsafe extern "C-unwind" fn cachette_torch_reset() {
     });
 }
 
-/// Bounds what a device's allocator may hold to a fraction of its memory.
-///
-/// # Safety
-///
-/// There is nothing to promise.
+/// Limits a device's allocator to a fraction of the device's memory.
 #[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn cachette_torch_memory_fraction(fraction: f64, device: c_int) {
+pub extern "C-unwind" fn cachette_torch_memory_fraction(fraction: f64, device: c_int) {
     or_raise(|| {
         let allocator = allocator_of(device)?;
         let set = allocator.set_memory_fraction(fraction);
@@ -77,13 +65,13 @@ pub unsafe extern "C-unwind" fn cachette_torch_memory_fraction(fraction: f64, de
     });
 }
 
-/// The memory of the device that an allocation lies in, by its start and its bytes.
+/// The segment of an allocation, by its start and size.
 ///
-/// What no allocator of the plug-in gave out is its own base, and its size is left as it is.
+/// An unknown address is returned unchanged, and `size` is not written.
 ///
 /// # Safety
 ///
-/// 1. `size` is null, or a number that may be written.
+/// 1. `size` is null, or is valid for writes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn cachette_torch_base_alloc(ptr: *mut c_void, size: *mut usize) -> *mut c_void {
     let find = || {
@@ -100,9 +88,9 @@ pub unsafe extern "C-unwind" fn cachette_torch_base_alloc(ptr: *mut c_void, size
     pointer(base)
 }
 
-/// Another stream uses the memory.
+/// Records that another stream uses the memory.
 ///
-/// What no allocator of the plug-in gave out is none of its affair; it is counted.
+/// Unknown addresses are counted and otherwise ignored.
 ///
 /// # Safety
 ///
@@ -114,7 +102,7 @@ pub unsafe extern "C-unwind" fn cachette_torch_record_stream(ptr: *mut c_void, s
         return;
     }
     let stream = StreamRef::from_raw(stream as usize);
-    // The device is not told, but no two devices share an address.
+    // The device is not known, but no two devices share an address.
     let recorded = guarded(|| {
         Ok(state::opened().any(|(_, allocator)| {
             // SAFETY: 1. and 2. are the caller's promises; the stream is looked at by the allocator of `ptr` alone.
@@ -126,7 +114,7 @@ pub unsafe extern "C-unwind" fn cachette_torch_record_stream(ptr: *mut c_void, s
     }
 }
 
-/// Leads requests for streams that `filter` names to a pool, which is made if there is none.
+/// Routes requests of the streams that `filter` accepts to a pool, which is created if there is none.
 ///
 /// # Safety
 ///
@@ -147,19 +135,15 @@ pub unsafe extern "C-unwind" fn cachette_torch_begin_allocate_to_pool(
     });
 }
 
-/// Leads no more requests to a pool.
-///
-/// # Safety
-///
-/// There is nothing to promise.
+/// Ends the route to a pool.
 #[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn cachette_torch_end_allocate_to_pool(device: c_int, id: MempoolId) {
+pub extern "C-unwind" fn cachette_torch_end_allocate_to_pool(device: c_int, id: MempoolId) {
     or_raise(|| pools::end(number_of(device)?, id.into()));
 }
 
-/// Takes one user of a pool away; with the last its memory goes back.
+/// Removes a user of a pool; after the last one its memory is released.
 ///
-/// It never throws, since destructors of graphs call it; what goes wrong is counted.
+/// It never throws, since destructors of graphs call it; errors are counted.
 ///
 /// # Safety
 ///

@@ -1,9 +1,9 @@
 //! Cachette as PyTorch's allocator.
 //!
-//! PyTorch takes an allocator as C functions without any user data. So there is one plug-in a process: [`start`] says
-//! which driver it uses and how it behaves, and from then on [`allocator`] leads to the allocator of each device, which
-//! is made when it is first needed. A program that only hands the functions to PyTorch need not call anything: the
-//! first call starts the plug-in with the driver that the process has loaded and the configuration of the environment.
+//! PyTorch takes an allocator as C functions without user data. So there is one plug-in per process. [`start`] selects
+//! its driver and configuration; [`allocator`] returns the allocator of a device, created at first use. A program that
+//! only passes the functions to PyTorch need not call `start`: the first request starts the plug-in with the loaded
+//! driver and the environment's configuration.
 //!
 //! ```
 //! use cachette_torch::{cachette_torch_alloc, cachette_torch_free};
@@ -16,7 +16,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! | functions | what PyTorch makes of them |
+//! | functions | use in PyTorch |
 //! |---|---|
 //! | [`cachette_torch_alloc`], [`cachette_torch_free`] | the allocator itself |
 //! | `cachette_torch_init` and seven more | its hooks |
@@ -25,17 +25,16 @@
 //!
 //! # Failures
 //!
-//! PyTorch would take null for memory. So a request that fails throws PyTorch's own exception, `OutOfMemoryError` or
-//! `Error`, with the allocator's text (`throw.rs` says how). Where PyTorch's classes are not found it throws
-//! `std::runtime_error`; in a process without C++ the text goes to stderr and the function returns null. Freeing never
-//! throws, since it is called by destructors: what could not be freed is counted, see [`counters`]. Slots return null,
-//! which a `MemPool` understands.
+//! PyTorch does not check for null. So a failed request throws PyTorch's exception, `OutOfMemoryError` or `Error`, with
+//! the allocator's text (see `throw.rs`). If PyTorch's classes are not found it throws `std::runtime_error`; in a
+//! process without C++ the text goes to stderr and the function returns null. Freeing never throws, since it is called
+//! by destructors: failures are counted, see [`counters`]. Slots return null, which a `MemPool` handles.
 //!
 //! # Processes
 //!
 //! A driver does not survive a fork. In a child that was forked after the driver was first used, allocating throws an
-//! error that says what to do, and freeing does nothing. Nothing of the driver is used before memory is first asked for,
-//! so a program may start the plug-in, fork, and use devices in its children.
+//! error with advice, and freeing does nothing. The driver is not used before the first allocation, so a program may
+//! start the plug-in, fork, and use devices in its children.
 
 pub mod adapter;
 mod counters;

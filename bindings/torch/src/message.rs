@@ -1,4 +1,4 @@
-//! What PyTorch says of a request that failed for want of memory.
+//! PyTorch's text for an out-of-memory error.
 //!
 //! Programs parse these sentences, so they are PyTorch's, and the figures mean what PyTorch's mean. Two of its sentences
 //! are left out: its advice, since the allocator adds what applies, and the use of processes that the driver does not tell.
@@ -11,7 +11,7 @@ use cachette::{OutOfMemory, PoolId};
 
 use crate::processes::Process;
 
-/// PyTorch's text for a failure of an allocator, if it has one, and a space behind it.
+/// PyTorch's text for an allocator's error, if there is one, followed by a space.
 pub(crate) struct Sentences<'a> {
     pub(crate) error: &'a cachette::Error,
     pub(crate) vendor: Vendor,
@@ -63,7 +63,8 @@ impl Sentences<'_> {
     }
 }
 
-/// Writes what is allocated and what is reserved. Unused memory of private pools counts as allocated: their graphs use it.
+/// Writes the allocated and the reserved bytes. Unused memory of private pools counts as allocated: their graphs use
+/// it.
 fn write_use(f: &mut fmt::Formatter<'_>, figures: &OutOfMemory) -> fmt::Result {
     let pools = figures.pools.iter();
     let private = pools.filter(|pool| pool.id != PoolId::DEFAULT);

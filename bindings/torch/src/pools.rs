@@ -1,4 +1,4 @@
-//! Pools that PyTorch captures graphs into.
+//! Pools for PyTorch's graph captures.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -16,10 +16,10 @@ use crate::std_function::Owned;
 /// A device and a pool of it.
 type Name = (u32, PoolId);
 
-/// One handle for every begin that was not released yet.
+/// One handle for every begin without a release.
 static USERS: Mutex<BTreeMap<Name, Vec<Pool<AnyDevice>>>> = Mutex::new(BTreeMap::new());
 
-/// A new name for a pool that PyTorch did not ask for. PyTorch counts its own from one on and never gets there.
+/// A new identifier for an internal pool. PyTorch counts its own from one and never reaches it.
 #[must_use]
 pub fn new_pool_id() -> PoolId {
     /// Relaxed: only the numbers must differ.
@@ -27,9 +27,9 @@ pub fn new_pool_id() -> PoolId {
     PoolId { capture: 0, user: NEXT.fetch_add(1, Relaxed) }
 }
 
-/// Leads requests to the pool of a name, which is made if there is none, and becomes a user of it.
+/// Routes requests to a pool, which is created if there is none, and adds a user to it.
 ///
-/// Its memory stays where it is until the last user is gone, since graphs know it by its addresses.
+/// Its memory keeps its addresses until the last user is gone, since graphs contain them.
 pub(crate) fn begin(device: u32, id: PoolId, filter: Option<Owned>) -> Result<(), Error> {
     let allocator = state::allocator(device)?;
     let failed = |error| of_memory(allocator, error);
@@ -42,7 +42,7 @@ pub(crate) fn begin(device: u32, id: PoolId, filter: Option<Owned>) -> Result<()
     Ok(())
 }
 
-/// Becomes a user of the pool of a name, which is made as `options` say if there is none.
+/// Adds a user to a pool, which is created with `options` if there is none.
 pub(crate) fn join(device: u32, id: PoolId, options: PoolOptions) -> Result<(), Error> {
     let allocator = state::allocator(device)?;
     let mut users = users();
@@ -52,26 +52,26 @@ pub(crate) fn join(device: u32, id: PoolId, options: PoolOptions) -> Result<(), 
     Ok(())
 }
 
-/// How many have joined or begun, and not released.
+/// The number of users of a pool.
 pub(crate) fn users_of(device: u32, id: PoolId) -> u64 {
     users().get(&(device, id)).map_or(0, |all| all.len() as u64)
 }
 
-/// The pool of a name.
+/// The pool with an identifier.
 pub(crate) fn open(device: u32, id: PoolId) -> Result<Pool<AnyDevice>, Error> {
     let allocator = state::allocator(device)?;
     let pool = allocator.open_pool(id);
     pool.map_err(|error| of_memory(allocator, error))
 }
 
-/// Leads no more requests to a pool; its users stay.
+/// Ends the route to a pool; its users stay.
 pub(crate) fn end(device: u32, id: PoolId) -> Result<(), Error> {
     let allocator = state::allocator(device)?;
     let ended = allocator.end_allocate_to_pool(id);
     ended.map_err(|error| of_memory(allocator, error))
 }
 
-/// Takes one user of a pool away.
+/// Removes a user of a pool.
 pub(crate) fn release(device: u32, id: PoolId) -> Result<(), Error> {
     let user = {
         let mut users = users();
@@ -88,7 +88,7 @@ pub(crate) fn release(device: u32, id: PoolId) -> Result<(), Error> {
     Ok(())
 }
 
-/// Programs know how much memory a pool of PyTorch's gets at once.
+/// Programs depend on the size of the segments of PyTorch's pools.
 fn open_or_create(
     allocator: &Allocator<AnyDevice>,
     id: PoolId,
@@ -102,10 +102,10 @@ fn open_or_create(
     }
 }
 
-/// A filter that asks PyTorch's.
+/// A filter that calls PyTorch's.
 ///
-/// That throws where the driver cannot tell whether the stream is captured, which must not happen in the middle of an
-/// allocation. So the driver is asked first, and a stream of which it cannot say is not led.
+/// PyTorch's throws if the driver cannot tell whether the stream is captured, which must not happen in an allocation.
+/// So the driver is asked first, and a stream with an unknown state is not routed.
 fn by_function(allocator: &'static Allocator<AnyDevice>, filter: Owned) -> Filter {
     Filter::function(move |stream| can_tell(allocator, stream) && filter.call(stream))
 }

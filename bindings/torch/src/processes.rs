@@ -1,4 +1,4 @@
-//! Which processes use the memory of a device, as NVIDIA's management library tells it.
+//! The processes that use the memory of a device, from NVML.
 
 use std::ffi::{CString, c_char, c_int, c_uint, c_void};
 use std::ops::Range;
@@ -14,12 +14,12 @@ use cachette::hal::symbol_table;
 pub struct Process {
     /// Its number.
     pub id: c_uint,
-    /// The bytes it uses; all ones where the driver does not tell it.
+    /// The bytes it uses; all ones if the driver does not report it.
     bytes: u64,
 }
 
 impl Process {
-    /// The bytes it uses; `None` where the driver does not tell it.
+    /// The bytes it uses; `None` if the driver does not report it.
     #[must_use]
     pub fn bytes(self) -> Option<u64> {
         Some(self.bytes).filter(|bytes| *bytes != u64::MAX)
@@ -45,7 +45,7 @@ const INSUFFICIENT_SIZE: c_int = 7;
 /// How many processes are asked for first.
 const FEW: usize = 16;
 
-/// The processes that use the memory of the device with this identity; none where NVML is missing or does not know it.
+/// The processes that use the memory of the device with this identity; none if NVML is missing or does not know it.
 #[cold]
 pub(crate) fn of(uuid: [u8; 16]) -> Vec<Process> {
     static NVML: OnceLock<Option<Nvml>> = OnceLock::new();

@@ -1,9 +1,8 @@
 //! Allocators below PyTorch's memory pools, each with two C functions.
 //!
-//! A `MemPool` of PyTorch takes its segments from two C functions, and they have no user data. So there is a fixed number
-//! of pairs of functions, compiled in; a [`Slot`] takes one of them, and what it is made of is found by the pair's
-//! number. Slots return null where there is no memory, which PyTorch understands here, and never call back: PyTorch may
-//! be holding its own lock.
+//! A `MemPool` of PyTorch takes its segments from two C functions, and they have no user data. So a fixed number of
+//! pairs of functions is compiled in. A [`Slot`] takes one of them, and its state is found by the pair's number. Slots
+//! return null on out-of-memory, which PyTorch handles here. They never call back, since PyTorch may hold its own lock.
 
 mod functions;
 mod serving;
@@ -26,7 +25,7 @@ pub(crate) type AllocateFunction =
 pub(crate) type FreeFunction =
     unsafe extern "C-unwind" fn(ptr: *mut c_void, size: usize, device: c_int, stream: *mut c_void);
 
-/// What stands behind each pair of functions; it stays there until another slot takes the pair.
+/// The state of each pair of functions; it stays until another slot takes the pair.
 static TABLE: RwLock<[Option<Arc<Serving>>; SLOTS]> = RwLock::new([const { None }; SLOTS]);
 
 /// What a slot is made like.
@@ -34,7 +33,7 @@ static TABLE: RwLock<[Option<Arc<Serving>>; SLOTS]> = RwLock::new([const { None 
 pub struct SlotOptions {
     /// How its allocators behave.
     pub config: Config,
-    /// Whose memory it gives out; the device's own where none is named.
+    /// The library it allocates from; the device if there is none.
     pub source: Option<NamedSource>,
     /// Whether each request gets a separate segment.
     pub no_split: bool,
@@ -70,13 +69,13 @@ impl Slot {
         Ok(Self { number, serving })
     }
 
-    /// Which pair of functions it has.
+    /// The number of its pair of functions.
     #[must_use]
     pub const fn number(&self) -> usize {
         self.number
     }
 
-    /// What it was made like.
+    /// Its options.
     #[must_use]
     pub fn options(&self) -> &SlotOptions {
         self.serving.options()
@@ -99,7 +98,7 @@ impl Slot {
         self.serving.at(device).map(|_| ())
     }
 
-    /// What its pool on a device holds; `None` if that was never used.
+    /// The statistics of its pool on a device; `None` if the device was never used.
     #[must_use]
     pub fn stats(&self, device: u32) -> Option<PoolStats> {
         self.serving.stats(device)
@@ -112,7 +111,7 @@ impl Drop for Slot {
     }
 }
 
-/// What stands behind a pair of functions.
+/// The state of a pair of functions.
 fn serving(number: usize) -> Option<Arc<Serving>> {
     let table = TABLE.read().unwrap_or_else(PoisonError::into_inner);
     table.get(number)?.clone()

@@ -1,4 +1,4 @@
-//! What the process's one plug-in is: its backend, its configuration, and an allocator for every device.
+//! The plug-in of the process: its backend, its configuration, and an allocator for every device.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -16,18 +16,18 @@ use crate::entry::of_memory;
 use crate::error::{Error, StartError};
 use crate::fork;
 
-/// The most devices that a process can use.
+/// The maximum number of devices of a process.
 pub const MOST_DEVICES: usize = 64;
 
-/// The most events that a history can be asked to keep; the places are made at once.
+/// The maximum number of events of a history; their memory is allocated at once.
 pub(crate) const MOST_ENTRIES: u64 = 100_000_000;
 
-/// The libraries by which a driver is known to be in use, with the backend's name; the first that is loaded counts.
+/// Libraries that show that a driver is in use, with the backend's name; the first that is loaded wins.
 const LOADED: [(&str, &str); 2] = [("libcuda.so", "cuda"), ("libamdhip64", "hip")];
 
-/// The allocators, each made when its device is first used, and never dropped: the driver may be gone by then.
+/// The allocators, each created when its device is first used, and never dropped: the driver may be unloaded by then.
 static DEVICES: [OnceLock<Allocator<AnyDevice>>; MOST_DEVICES] = [const { OnceLock::new() }; MOST_DEVICES];
-/// How many places of these may be taken. Relaxed: who knows memory of a device has seen it opened.
+/// How many of these may be set. Relaxed: a thread that has memory of a device has seen it opened.
 static PLACES: AtomicUsize = AtomicUsize::new(0);
 static PLUGIN: OnceLock<Plugin> = OnceLock::new();
 /// Devices are opened under this lock, so that no watcher misses one.
@@ -44,22 +44,22 @@ type Observer = dyn Fn(&OutOfMemory) + Send + Sync;
 type Tracker = dyn Fn(u32, &TraceEvent) + Send + Sync;
 type Reliever = dyn Fn() -> bool + Send + Sync;
 
-/// What every device is watched by.
+/// The callbacks of every device.
 struct Watched {
     observers: Vec<Arc<Observer>>,
     trackers: Vec<Arc<Tracker>>,
     relievers: Vec<Arc<Reliever>>,
     history: Option<HistoryOptions>,
-    /// How allocators behave, if that was changed after the start.
+    /// The configuration, if it was changed after the start.
     config: Option<Config>,
 }
 
-/// What the plug-in was started with.
+/// The backend and configuration that the plug-in was started with.
 #[derive(Debug)]
 struct Plugin {
     name: String,
     config: Config,
-    /// Loaded when it is first needed, for a loaded driver does not survive a fork.
+    /// Loaded at first use, since a loaded driver does not survive a fork.
     backend: OnceLock<Arc<dyn Backend>>,
 }
 
@@ -118,7 +118,7 @@ fn plugin() -> Result<&'static Plugin, StartError> {
     }
 }
 
-/// Whether the plug-in was started, by whomever.
+/// Whether the plug-in was started.
 #[must_use]
 pub fn is_started() -> bool {
     PLUGIN.get().is_some()
@@ -130,7 +130,7 @@ pub fn backend() -> Option<&'static str> {
     PLUGIN.get().map(|plugin| plugin.name.as_str())
 }
 
-/// The configuration as it is now; `None` before the plug-in was started.
+/// The current configuration; `None` before the plug-in was started.
 #[must_use]
 pub fn config() -> Option<Config> {
     PLUGIN.get().map(|plugin| current(plugin, &watched()))
@@ -140,7 +140,7 @@ fn current(plugin: &Plugin, watched: &Watched) -> Config {
     watched.config.as_ref().unwrap_or(&plugin.config).clone()
 }
 
-/// The allocator of a device, made at first use.
+/// The allocator of a device, created at first use.
 #[inline]
 pub fn allocator(device: u32) -> Result<&'static Allocator<AnyDevice>, Error> {
     match find(device as usize) {
@@ -149,7 +149,7 @@ pub fn allocator(device: u32) -> Result<&'static Allocator<AnyDevice>, Error> {
     }
 }
 
-/// The allocator of a device, if it is made and of use to this process.
+/// The allocator of a device, if it exists and is usable in this process.
 #[inline]
 #[must_use]
 pub fn find(device: usize) -> Option<&'static Allocator<AnyDevice>> {
@@ -199,7 +199,7 @@ pub(crate) fn make_device(device: u32) -> Result<AnyDevice, Error> {
     Ok(Backends::open_on(&**plugin()?.backend()?, Ordinal(device))?)
 }
 
-/// Every device that was used so far, with its allocator.
+/// The devices that were used so far, with their allocators.
 #[inline]
 pub fn opened() -> impl Iterator<Item = (u32, &'static Allocator<AnyDevice>)> {
     let places = &DEVICES[..PLACES.load(Relaxed)];
@@ -209,7 +209,7 @@ pub fn opened() -> impl Iterator<Item = (u32, &'static Allocator<AnyDevice>)> {
     })
 }
 
-/// What one device or all of them hold and did, of those that were used so far.
+/// A snapshot of one device, or of all that were used so far.
 #[must_use]
 pub fn snapshot(device: Option<u32>, options: SnapshotOptions) -> Snapshot {
     let wanted = opened().filter(|(number, _)| device.is_none_or(|it| it == *number));
@@ -217,8 +217,8 @@ pub fn snapshot(device: Option<u32>, options: SnapshotOptions) -> Snapshot {
     taken.reduce(Snapshot::merge).unwrap_or_default()
 }
 
-/// What PyTorch's observers are told of a request that failed: the device, the bytes asked of it, its bytes in all or
-/// the limit, and its free bytes.
+/// The arguments of PyTorch's out-of-memory observers: the device, the requested bytes, its total bytes or the limit,
+/// and its free bytes.
 #[must_use]
 pub fn observed(report: &OutOfMemory) -> (u32, u64, u64, u64) {
     let total = report.limit.or(report.total).unwrap_or(0);
@@ -226,7 +226,7 @@ pub fn observed(report: &OutOfMemory) -> (u32, u64, u64, u64) {
     (report.device.0, report.segment, total, free)
 }
 
-/// Calls `observer` with the figures whenever a request ends in out-of-memory, on every device that is or will be used.
+/// Registers a callback for out-of-memory errors, on all current and future devices.
 pub fn on_out_of_memory(observer: impl Fn(&OutOfMemory) + Send + Sync + 'static) {
     let observer: Arc<Observer> = Arc::new(observer);
     let mut watched = watched();
@@ -236,7 +236,7 @@ pub fn on_out_of_memory(observer: impl Fn(&OutOfMemory) + Send + Sync + 'static)
     watched.observers.push(observer);
 }
 
-/// Calls `tracker` with the device and everything that happens to its memory, on every device that is or will be used.
+/// Registers a callback for every event, on all current and future devices.
 pub fn track(tracker: impl Fn(u32, &TraceEvent) + Send + Sync + 'static) {
     let tracker: Arc<Tracker> = Arc::new(tracker);
     let mut watched = watched();
@@ -246,7 +246,7 @@ pub fn track(tracker: impl Fn(u32, &TraceEvent) + Send + Sync + 'static) {
     watched.trackers.push(tracker);
 }
 
-/// Calls `reliever` when memory is wanting, on every device that is or will be used; it says whether it freed any.
+/// Registers a callback for memory pressure, on all current and future devices. It returns whether it freed memory.
 pub fn on_pressure(reliever: impl Fn() -> bool + Send + Sync + 'static) {
     let reliever: Arc<Reliever> = Arc::new(reliever);
     let mut watched = watched();
@@ -256,7 +256,7 @@ pub fn on_pressure(reliever: impl Fn() -> bool + Send + Sync + 'static) {
     watched.relievers.push(reliever);
 }
 
-/// Records what happens to memory on every device that is or will be used, or stops and forgets it.
+/// Starts to record a history on all current and future devices, or stops and deletes it.
 pub fn record_history(options: Option<HistoryOptions>) {
     let mut watched = watched();
     for (_, allocator) in opened() {
@@ -268,7 +268,7 @@ pub fn record_history(options: Option<HistoryOptions>) {
     watched.history = options;
 }
 
-/// Serves requests from caches, or asks the driver for each, on every device that is or will be used.
+/// Turns caching on or off, on all current and future devices.
 pub fn set_caching(on: bool) -> Result<(), Error> {
     change_config(|config| {
         *config = config.to_builder().caching(on).build()?;
@@ -276,15 +276,15 @@ pub fn set_caching(on: bool) -> Result<(), Error> {
     })
 }
 
-/// Whether requests are served from caches.
+/// Whether caching is on.
 #[must_use]
 pub fn caches() -> bool {
     config().as_ref().is_none_or(Config::caching)
 }
 
-/// Sets what a text of PyTorch says, on every device that is or will be used; what it says of the memory fraction too.
+/// Applies a configuration text of PyTorch, including a memory fraction, on all current and future devices.
 ///
-/// Keys that PyTorch has and the allocator has not are left out and returned, as [`Config::update_known`] does.
+/// Keys of PyTorch that the allocator lacks are skipped and returned, as [`Config::update_known`] does.
 pub fn update_config(text: &str) -> Result<Vec<ConfigError>, Error> {
     change_config(|config| config.update_known(text))
 }
@@ -308,7 +308,7 @@ fn change_config<T>(change: impl FnOnce(&mut Config) -> Result<T, ConfigError>) 
     Ok(done)
 }
 
-/// How many events a history keeps that is asked for `asked`: PyTorch's word for no bound is the largest number there is.
+/// The capacity of a history for `asked` events; PyTorch passes the largest number for no bound.
 pub fn history_entries(asked: u64) -> Result<u64, Error> {
     const USUAL: u64 = 1_000_000;
     match asked {
@@ -324,7 +324,7 @@ pub fn records_history() -> bool {
     watched().history.is_some()
 }
 
-/// The last request that failed for want of memory, on whichever device and thread.
+/// The last request that ran out of memory, on any device and thread.
 #[must_use]
 pub fn last_out_of_memory() -> Option<Arc<OutOfMemory>> {
     last_exhaustion().clone()

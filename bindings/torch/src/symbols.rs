@@ -1,4 +1,4 @@
-//! Finds what the libraries of this process export.
+//! Finds symbols in the libraries of this process.
 
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::mem;
@@ -16,16 +16,16 @@ const STEMS: [&[u8]; 8] = [
     b"libstdc++",
 ];
 
-/// The libraries of [`STEMS`] that are loaded, and what is visible to all.
+/// The loaded libraries of [`STEMS`], and the global scope.
 #[derive(Debug)]
 pub(crate) struct Symbols {
     handles: Vec<*mut c_void>,
 }
 
 impl Symbols {
-    /// Looks which libraries are loaded, and loads none.
+    /// Finds the libraries that are loaded; loads none.
     ///
-    /// They stay loaded from now on, which PyTorch's do in any case.
+    /// They stay loaded from now on, as PyTorch's do in any case.
     pub(crate) fn look() -> Self {
         let open = |path: &&CString| {
             let flags = libc::RTLD_LAZY | libc::RTLD_NOLOAD;
@@ -53,7 +53,7 @@ impl Symbols {
     ///
     /// # Safety
     ///
-    /// 1. `F` is the type of a pointer to a function, and what has this name is such a function.
+    /// 1. `F` is a function pointer type, and the symbol is such a function.
     pub(crate) unsafe fn function<F: Copy>(&self, name: &CStr) -> Option<F> {
         const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
         let found = self.object(name)?;
@@ -62,8 +62,8 @@ impl Symbols {
     }
 }
 
-/// The paths of everything that is loaded. The loader finds a library by name only under the name that it was linked by,
-/// and distributions add the version to that.
+/// The paths of all loaded libraries. The loader finds a library by name only under the name that it was linked by, and
+/// distributions add the version to that.
 fn loaded() -> Vec<CString> {
     unsafe extern "C" fn add(object: *mut libc::dl_phdr_info, _: usize, paths: *mut c_void) -> c_int {
         // SAFETY: the loader passes a whole object, whose name ends with a zero or is null.

@@ -1,4 +1,4 @@
-//! Saved states of pools.
+//! Checkpoints of pools.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -13,13 +13,9 @@ use crate::pools;
 /// Called for each address.
 pub type Noted = unsafe extern "C-unwind" fn(user: User, ptr: *mut c_void);
 
-/// The state of a pool now, to be given to [`cachette_adapter_drop_checkpoint`] in the end.
-///
-/// # Safety
-///
-/// There is nothing to promise.
+/// Saves the state of a pool. Destroy it with [`cachette_adapter_drop_checkpoint`].
 #[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn cachette_adapter_checkpoint(device: c_int, id: MempoolId) -> *mut Checkpoint {
+pub extern "C-unwind" fn cachette_adapter_checkpoint(device: c_int, id: MempoolId) -> *mut Checkpoint {
     let saved = or_raise(|| {
         let pool = pools::open(number_of(device)?, id.into())?;
         let saved = pool.checkpoint();
@@ -28,7 +24,7 @@ pub unsafe extern "C-unwind" fn cachette_adapter_checkpoint(device: c_int, id: M
     saved.map_or(ptr::null_mut(), |saved| Box::into_raw(Box::new(saved)))
 }
 
-/// Forgets a saved state; null is nothing.
+/// Destroys a saved state; null is ignored.
 ///
 /// # Safety
 ///
@@ -41,8 +37,7 @@ pub unsafe extern "C-unwind" fn cachette_adapter_drop_checkpoint(checkpoint: *mu
     }
 }
 
-/// Brings a state of a pool back, and tells what was freed and then what is allocated. After a failure nothing has
-/// changed.
+/// Restores a state of a pool, and reports the freed and then the allocated addresses. A failure changes nothing.
 ///
 /// # Safety
 ///

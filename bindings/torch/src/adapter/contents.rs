@@ -1,4 +1,4 @@
-//! What is held and what happened, piece by piece.
+//! Snapshots, entry by entry.
 
 use cachette::PoolId;
 use cachette::snapshot::{BlockState, Event, Segment, SegmentKind, Snapshot, SnapshotOptions};
@@ -8,13 +8,13 @@ use crate::entry::or_raise;
 use crate::hooks::MempoolId;
 use crate::state;
 
-/// Words, which live as long as the call they are passed to.
+/// A text, valid during the call that it is passed to.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Text {
-    /// The first of them; not a C string.
+    /// Its start; not a C string.
     pub start: *const u8,
-    /// How many bytes they are.
+    /// Its length in bytes.
     pub bytes: usize,
 }
 
@@ -24,7 +24,7 @@ impl Text {
     }
 }
 
-/// A segment, or a part of one that has memory throughout.
+/// A segment, or a fully mapped part of one.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct SegmentEntry {
@@ -32,15 +32,15 @@ pub struct SegmentEntry {
     pub address: u64,
     /// Its bytes.
     pub bytes: u64,
-    /// What callers asked for of it.
+    /// The bytes that callers requested from it.
     pub requested: u64,
-    /// Bytes of blocks that callers have.
+    /// Bytes of allocated blocks.
     pub allocated: u64,
-    /// These, and bytes that wait for other streams.
+    /// Bytes of blocks that are allocated or used by other streams.
     pub active: u64,
     /// Its stream.
     pub stream: u64,
-    /// How many segments the device's allocator had obtained before it.
+    /// The number of segments that the device's allocator obtained before it.
     pub order: u64,
     /// Its pool.
     pub pool: MempoolId,
@@ -52,7 +52,7 @@ pub struct SegmentEntry {
     pub elastic: bool,
 }
 
-/// A piece of the segment that was told last.
+/// A block of the last segment.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct BlockEntry {
@@ -60,35 +60,35 @@ pub struct BlockEntry {
     pub address: u64,
     /// Its bytes.
     pub bytes: u64,
-    /// What its caller asked for; zero if it is free.
+    /// The requested bytes; zero if it is free.
     pub requested: u64,
-    /// Whether a caller has it.
+    /// Whether it is allocated.
     pub allocated: bool,
-    /// Whether a caller has it or other streams use it.
+    /// Whether it is allocated or used by other streams.
     pub active: bool,
 }
 
-/// Something that happened.
+/// An event.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct EventEntry {
-    /// The number of [`cachette::Action`], which is PyTorch's.
+    /// The number of the [`cachette::TraceAction`], the same as PyTorch's.
     pub action: i32,
-    /// On which device.
+    /// The device.
     pub device: i32,
-    /// Where; the free bytes of the device for a failure.
+    /// The address; for an out-of-memory, the free bytes of the device.
     pub address: u64,
-    /// How much.
+    /// The size in bytes.
     pub bytes: u64,
-    /// In which stream.
+    /// The stream.
     pub stream: u64,
-    /// In which pool.
+    /// The pool.
     pub pool: MempoolId,
-    /// When, in microseconds since 1970; zero for now.
+    /// The time in microseconds since 1970; zero for now.
     pub time_us: i64,
-    /// What the program was compiling.
+    /// The compile context.
     pub context: Text,
-    /// What the program said of it.
+    /// The user's metadata.
     pub metadata: Text,
 }
 
@@ -106,7 +106,8 @@ pub struct Visitor {
     pub user: User,
 }
 
-/// Tells `visitor` what all devices hold, or one pool of them if `pool` is one, and what happened if that is wanted.
+/// Passes a snapshot of all devices, or of one pool unless `pool` is the default, to `visitor`; with `traces` also the
+/// events.
 ///
 /// # Safety
 ///
@@ -181,7 +182,7 @@ fn pool_of(taken: &Snapshot, place: u32) -> MempoolId {
     found.map_or(MempoolId::DEFAULT, |id| MempoolId { first: id.0, second: id.1 })
 }
 
-/// An event as it happens; its words are the thread's, and not told here.
+/// An event as it happens, without the thread's annotations.
 pub(super) fn event_now(device: u32, event: &cachette::TraceEvent) -> EventEntry {
     EventEntry {
         action: event.action as i32,

@@ -1,4 +1,4 @@
-//! Statistics, limits, whether caches serve, and who may reach whose memory.
+//! Statistics, limits, caching and peer access.
 
 use std::ffi::c_int;
 
@@ -14,10 +14,10 @@ use crate::state;
 pub struct Figures {
     /// For each of the nine figures: all, small and large; for each of these: current, peak, allocated and freed.
     pub arrays: [[[i64; 4]; 3]; 9],
-    /// Allocations and segments past the bound on splitting.
+    /// Allocations and segments of at least `max_split_size`.
     pub oversize: [[i64; 4]; 2],
-    /// Retries, failures, waits for all streams, segments obtained, segments given back, the bound on splitting, requests
-    /// that were rejected before the driver was asked.
+    /// Retries, failures, waits for all streams, segments obtained, segments released, `max_split_size`, requests that
+    /// were rejected before the driver was asked.
     pub counts: [i64; 7],
 }
 
@@ -57,12 +57,12 @@ fn of(stat: &Stat) -> [i64; 4] {
     [stat.current, stat.peak, stat.allocated, stat.freed].map(u64::cast_signed)
 }
 
-/// The allocator of a device, if anything was asked of it yet.
+/// The allocator of a device, if it was used.
 fn used(device: c_int) -> Option<&'static Allocator<AnyDevice>> {
     usize::try_from(device).ok().and_then(state::find)
 }
 
-/// Writes the statistics of a device; zeros if nothing was asked of it yet.
+/// Writes the statistics of a device; zeros if it was never used.
 ///
 /// # Safety
 ///
@@ -74,13 +74,9 @@ pub unsafe extern "C-unwind" fn cachette_adapter_stats(device: c_int, out: *mut 
     unsafe { out.write(figures.unwrap_or_default()) };
 }
 
-/// Makes every peak of a device the present value.
-///
-/// # Safety
-///
-/// There is nothing to promise.
+/// Resets every peak of a device to the current value.
 #[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn cachette_adapter_reset_peaks(device: c_int) {
+pub extern "C-unwind" fn cachette_adapter_reset_peaks(device: c_int) {
     or_raise(|| {
         if let Some(allocator) = used(device) {
             allocator.reset_peaks();
@@ -89,13 +85,9 @@ pub unsafe extern "C-unwind" fn cachette_adapter_reset_peaks(device: c_int) {
     });
 }
 
-/// Makes every sum and count of a device zero.
-///
-/// # Safety
-///
-/// There is nothing to promise.
+/// Resets every sum and count of a device to zero.
 #[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn cachette_adapter_reset_totals(device: c_int) {
+pub extern "C-unwind" fn cachette_adapter_reset_totals(device: c_int) {
     or_raise(|| {
         if let Some(allocator) = used(device) {
             allocator.reset_totals();
@@ -104,23 +96,15 @@ pub unsafe extern "C-unwind" fn cachette_adapter_reset_totals(device: c_int) {
     });
 }
 
-/// The share of a device's memory that may be held; 1 without a bound.
-///
-/// # Safety
-///
-/// There is nothing to promise.
+/// The memory limit as a fraction of the device's memory; 1 without a limit.
 #[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn cachette_adapter_memory_fraction(device: c_int) -> f64 {
+pub extern "C-unwind" fn cachette_adapter_memory_fraction(device: c_int) -> f64 {
     or_raise(|| Ok(allocator_of(device)?.memory_fraction()))
 }
 
-/// The largest request that a device could serve now, in bytes.
-///
-/// # Safety
-///
-/// There is nothing to promise.
+/// The largest request that a device can serve now, in bytes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn cachette_adapter_largest(device: c_int) -> u64 {
+pub extern "C-unwind" fn cachette_adapter_largest(device: c_int) -> u64 {
     or_raise(|| {
         let allocator = allocator_of(device)?;
         let largest = allocator.largest_available();
@@ -129,12 +113,8 @@ pub unsafe extern "C-unwind" fn cachette_adapter_largest(device: c_int) -> u64 {
 }
 
 /// Lets work on `peer` use the memory of `device`.
-///
-/// # Safety
-///
-/// There is nothing to promise.
 #[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn cachette_adapter_allow_peer(device: c_int, peer: c_int) {
+pub extern "C-unwind" fn cachette_adapter_allow_peer(device: c_int, peer: c_int) {
     or_raise(|| {
         let (allocator, peer) = (allocator_of(device)?, allocator_of(peer)?);
         let allowed = allocator.allow_peer(peer.device());
@@ -142,22 +122,14 @@ pub unsafe extern "C-unwind" fn cachette_adapter_allow_peer(device: c_int, peer:
     });
 }
 
-/// Serves requests from caches, or asks the driver for each.
-///
-/// # Safety
-///
-/// There is nothing to promise.
+/// Turns caching on or off.
 #[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn cachette_adapter_set_caching(on: bool) {
+pub extern "C-unwind" fn cachette_adapter_set_caching(on: bool) {
     or_raise(|| state::set_caching(on));
 }
 
-/// Whether requests are served from caches.
-///
-/// # Safety
-///
-/// There is nothing to promise.
+/// Whether caching is on.
 #[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn cachette_adapter_caches() -> bool {
+pub extern "C-unwind" fn cachette_adapter_caches() -> bool {
     or_raise(|| Ok(state::caches()))
 }

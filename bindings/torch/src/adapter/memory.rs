@@ -1,4 +1,4 @@
-//! Freeing by address alone.
+//! Freeing memory by its address.
 
 use std::ffi::{c_int, c_void};
 
@@ -10,9 +10,9 @@ use crate::entry::{guarded, of_memory, tell_of_free};
 use crate::error::Error;
 use crate::{fork, state};
 
-/// Frees what [`cachette_torch_alloc`](crate::cachette_torch_alloc) gave, on whichever device; null is nothing.
+/// Frees memory of [`cachette_torch_alloc`](crate::cachette_torch_alloc) on any device; null is ignored.
 ///
-/// It never throws. An address that is not known is counted; see [`counters`](crate::counters).
+/// It never throws. Unknown addresses are counted; see [`counters`](crate::counters).
 ///
 /// # Safety
 ///
@@ -43,7 +43,7 @@ fn free_elsewhere(address: u64) -> Result<(), Error> {
     ask_owner(|allocator| allocator.free_raw(address))
 }
 
-/// The bytes of the block that begins at an address, and its device; none, and no device, if it is not known.
+/// The size of the block at an address, and its device; 0 and no device if the address is unknown.
 ///
 /// # Safety
 ///

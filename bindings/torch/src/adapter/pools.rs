@@ -13,15 +13,15 @@ use crate::entry::{number_of, of_memory, or_raise, pointer};
 use crate::hooks::MempoolId;
 use crate::{pools, state};
 
-/// Where a pool's segments come from: another allocator of PyTorch's.
+/// A source of segments: another allocator of PyTorch.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct PoolSource {
-    /// Makes a segment for a stream; null if there is no memory. It throws nothing.
+    /// Allocates a segment for a stream; null on out-of-memory. It must not throw.
     pub allocate: unsafe extern "C" fn(user: User, bytes: u64, device: c_int, stream: *mut c_void) -> *mut c_void,
-    /// Takes a segment back. It throws nothing.
+    /// Frees a segment. It must not throw.
     pub free: unsafe extern "C" fn(user: User, ptr: *mut c_void),
-    /// The source is not needed any more.
+    /// Called when the source is no longer needed.
     pub close: unsafe extern "C" fn(user: User),
     /// The first argument of all three.
     pub user: User,
@@ -38,7 +38,7 @@ impl Drop for Closing {
 }
 
 impl PoolSource {
-    /// The source as pools take it.
+    /// The allocator's form of the source.
     fn open(self) -> Arc<dyn Source> {
         let keeper = Arc::new(Closing(self));
         let kept = Arc::clone(&keeper);
@@ -62,7 +62,7 @@ impl PoolSource {
     }
 }
 
-/// Becomes a user of a pool, which is made if there is none; with `source` it takes its segments from there.
+/// Adds a user to a pool, which is created if there is none; `source` may be null.
 ///
 /// # Safety
 ///
@@ -80,43 +80,31 @@ pub unsafe extern "C-unwind" fn cachette_adapter_use_pool(device: c_int, id: Mem
     });
 }
 
-/// How many users a pool has; none if there is no such pool.
-///
-/// # Safety
-///
-/// There is nothing to promise.
+/// The number of users of a pool; 0 if there is no such pool.
 #[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn cachette_adapter_pool_uses(device: c_int, id: MempoolId) -> u64 {
+pub extern "C-unwind" fn cachette_adapter_pool_uses(device: c_int, id: MempoolId) -> u64 {
     or_raise(|| Ok(pools::users_of(number_of(device)?, id.into())))
 }
 
-/// Lets the free blocks of a pool serve other requests before those fail, or not.
-///
-/// # Safety
-///
-/// There is nothing to promise.
+/// Sets whether other requests may use the free blocks of a pool before they fail.
 #[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn cachette_adapter_set_use_on_oom(device: c_int, id: MempoolId, on: bool) {
+pub extern "C-unwind" fn cachette_adapter_set_use_on_oom(device: c_int, id: MempoolId, on: bool) {
     or_raise(|| {
         pools::open(number_of(device)?, id.into())?.set_use_on_oom(on);
         Ok(())
     });
 }
 
-/// Splits no block of a pool from now on.
-///
-/// # Safety
-///
-/// There is nothing to promise.
+/// Turns off splitting of a pool's blocks.
 #[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn cachette_adapter_set_no_split(device: c_int, id: MempoolId) {
+pub extern "C-unwind" fn cachette_adapter_set_no_split(device: c_int, id: MempoolId) {
     or_raise(|| {
         pools::open(number_of(device)?, id.into())?.set_no_split(true);
         Ok(())
     });
 }
 
-/// Whether just these addresses are allocated in a pool.
+/// Whether exactly these addresses are allocated in a pool.
 ///
 /// # Safety
 ///
@@ -138,13 +126,9 @@ pub unsafe extern "C-unwind" fn cachette_adapter_pool_holds(
     })
 }
 
-/// Gives every unused segment of a pool back, on every device that has it.
-///
-/// # Safety
-///
-/// There is nothing to promise.
+/// Releases every unused segment of a pool, on every device that has it.
 #[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn cachette_adapter_empty_pool(id: MempoolId) {
+pub extern "C-unwind" fn cachette_adapter_empty_pool(id: MempoolId) {
     or_raise(|| {
         for (_, allocator) in state::opened() {
             if let Ok(pool) = allocator.open_pool(id.into()) {

@@ -1,4 +1,4 @@
-//! Memory that several processes use.
+//! Memory that is shared between processes.
 
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};

@@ -9,12 +9,12 @@ use super::words::words;
 use crate::entry::{guarded, or_raise};
 use crate::state;
 
-/// Calls `observer` with the device, the bytes asked of it, its bytes in all or the limit, and its free bytes, before a
-/// request ends in out-of-memory.
+/// Registers a callback for out-of-memory errors. Its arguments are the device, the requested bytes, its total bytes or
+/// the limit, and its free bytes.
 ///
 /// # Safety
 ///
-/// 1. `observer` may be called with `user` by any thread, as long as the process lives, and throws nothing.
+/// 1. `observer` may be called with `user` by any thread, as long as the process lives, and does not throw.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn cachette_adapter_on_out_of_memory(
     observer: unsafe extern "C" fn(user: User, device: i64, asked: u64, total: u64, free: u64),
@@ -27,12 +27,12 @@ pub unsafe extern "C-unwind" fn cachette_adapter_on_out_of_memory(
     });
 }
 
-/// Calls `observer` with the device, the bytes asked of it, the bytes that are reserved, and its bytes in all, when a request
-/// is rejected before the driver is asked (`throw_on_cudamalloc_oom`).
+/// Registers a callback for requests that are rejected before the driver is asked (`throw_on_cudamalloc_oom`). Its
+/// arguments are the device, the requested bytes, the reserved bytes, and its total bytes.
 ///
 /// # Safety
 ///
-/// 1. `observer` may be called with `user` by any thread, as long as the process lives, and throws nothing.
+/// 1. `observer` may be called with `user` by any thread, as long as the process lives, and does not throw.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn cachette_adapter_on_rejection(
     observer: unsafe extern "C" fn(user: User, device: i64, asked: u64, reserved: u64, total: u64),
@@ -49,11 +49,11 @@ pub unsafe extern "C-unwind" fn cachette_adapter_on_rejection(
     });
 }
 
-/// Calls `tracker` with everything that happens to memory, from now on.
+/// Registers a callback for every event.
 ///
 /// # Safety
 ///
-/// 1. `tracker` may be called with `user` by any thread, as long as the process lives, and throws nothing.
+/// 1. `tracker` may be called with `user` by any thread, as long as the process lives, and does not throw.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn cachette_adapter_track(
     tracker: unsafe extern "C" fn(user: User, event: *const EventEntry),
@@ -66,11 +66,12 @@ pub unsafe extern "C-unwind" fn cachette_adapter_track(
     });
 }
 
-/// Calls `reliever` when memory is wanting, before more is got from a device; it says whether it freed any.
+/// Registers a callback for memory pressure, called before a device is asked for memory. It returns whether it freed
+/// memory.
 ///
 /// # Safety
 ///
-/// 1. `reliever` may be called by any thread, as long as the process lives, and throws nothing.
+/// 1. `reliever` may be called by any thread, as long as the process lives, and does not throw.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn cachette_adapter_on_pressure(reliever: unsafe extern "C" fn() -> bool) {
     state::on_pressure(move || {
@@ -79,15 +80,15 @@ pub unsafe extern "C-unwind" fn cachette_adapter_on_pressure(reliever: unsafe ex
     });
 }
 
-/// A whole closure takes the whole of `user`, and not the pointer in it, which is not to be sent.
+/// The closure must capture all of `user`, which is `Send`, and not the pointer inside, which is not.
 const fn whole(user: User) -> User {
     user
 }
 
-/// Records what happens to memory from now on, with native callers; `false` stops that and forgets everything.
+/// Starts to record a history with native stacks; `false` stops it and deletes the events.
 ///
-/// `level` is for what callers are asked: 0 for nothing, 1 for what is held, 2 for allocations, 3 for everything. `skip`
-/// names events to leave out, with commas between.
+/// `level` selects what has a stack: 0 nothing, 1 live memory, 2 allocations, 3 everything. `skip` has the names of
+/// events to omit, separated by commas.
 ///
 /// # Safety
 ///
@@ -121,11 +122,7 @@ pub unsafe extern "C-unwind" fn cachette_adapter_record_history(
 }
 
 /// Whether a history is recorded.
-///
-/// # Safety
-///
-/// There is nothing to promise.
 #[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn cachette_adapter_records_history() -> bool {
+pub extern "C-unwind" fn cachette_adapter_records_history() -> bool {
     guarded(|| Ok(state::records_history())).unwrap_or(false)
 }

@@ -1,4 +1,4 @@
-//! What the program says it is doing.
+//! Annotations, metadata and compile contexts of a thread.
 
 use std::cell::RefCell;
 use std::ffi::c_int;
@@ -13,11 +13,11 @@ use super::contents::Text;
 use crate::entry::guarded;
 
 thread_local! {
-    /// What this thread is compiling, the innermost last.
+    /// The compile contexts of this thread, the innermost last.
     static CONTEXTS: RefCell<Vec<Context>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Lets every event of this thread carry a text until it is set again.
+/// Sets the metadata of this thread's events.
 ///
 /// # Safety
 ///
@@ -32,7 +32,7 @@ pub unsafe extern "C-unwind" fn cachette_adapter_set_metadata(text: Text) {
     });
 }
 
-/// Tells `write` what this thread's events carry now.
+/// Passes the metadata of this thread's events to `write`.
 ///
 /// # Safety
 ///
@@ -47,7 +47,7 @@ pub unsafe extern "C-unwind" fn cachette_adapter_metadata(
     unsafe { write(user, text.as_ptr(), text.len()) };
 }
 
-/// Lets every event of this thread name what is being compiled, until [`cachette_adapter_leave_context`].
+/// Adds a compile context to this thread's events, until [`cachette_adapter_leave_context`].
 ///
 /// # Safety
 ///
@@ -62,20 +62,16 @@ pub unsafe extern "C-unwind" fn cachette_adapter_enter_context(text: Text) {
     });
 }
 
-/// Ends what [`cachette_adapter_enter_context`] began last in this thread.
-///
-/// # Safety
-///
-/// There is nothing to promise.
+/// Removes the last compile context of this thread.
 #[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn cachette_adapter_leave_context() {
+pub extern "C-unwind" fn cachette_adapter_leave_context() {
     let _ = guarded(|| {
         CONTEXTS.with_borrow_mut(|contexts| drop(contexts.pop()));
         Ok(())
     });
 }
 
-/// Says that something begins or ends on a device.
+/// Records an annotation on a device.
 ///
 /// # Safety
 ///
@@ -92,7 +88,7 @@ pub unsafe extern "C-unwind" fn cachette_adapter_annotate(name: Text, begins: bo
     });
 }
 
-/// What the caller says; nothing if it is not UTF-8.
+/// The caller's text; empty if it is not UTF-8.
 ///
 /// # Safety
 ///

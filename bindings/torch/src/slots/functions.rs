@@ -14,7 +14,7 @@ use crate::fork;
 /// How many slots there are.
 pub(super) const SLOTS: usize = 32;
 
-/// Writes an array of a function, once for every number.
+/// An array of a generic function, instantiated for every number.
 macro_rules! for_each_slot {
     ($function:ident: $($number:literal)*) => {
         [$($function::<$number>),*]
@@ -26,7 +26,7 @@ pub(super) static ALLOCATE: [AllocateFunction; SLOTS] = for_each_slot!(allocate:
 pub(super) static FREE: [FreeFunction; SLOTS] = for_each_slot!(free:
     0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31);
 
-/// Allocates from slot `N`; null where there is no memory.
+/// Allocates from slot `N`; null on out-of-memory.
 ///
 /// # Safety
 ///
@@ -50,7 +50,7 @@ unsafe extern "C-unwind" fn allocate<const N: usize>(size: usize, device: c_int,
     }
 }
 
-/// Frees what slot `N` gave out; null is nothing. It never throws.
+/// Frees memory of slot `N`; null is ignored. It never throws.
 ///
 /// # Safety
 ///

@@ -1,4 +1,4 @@
-//! What stands behind the functions of one slot.
+//! The state of a slot.
 
 use std::ffi::c_int;
 use std::sync::OnceLock;
@@ -13,15 +13,15 @@ use crate::entry::{number_of, of_memory};
 use crate::error::Error;
 use crate::{fork, state};
 
-/// What stands behind the functions of one slot.
+/// The state of a slot.
 ///
-/// Its atomics are relaxed: a slot is retired when its owner makes no more requests, and counts are read when all
-/// that was counted is over.
+/// Its atomics are relaxed: a slot is retired when its owner makes no more requests, and counts are read when all calls
+/// have returned.
 #[derive(Debug)]
 pub(super) struct Serving {
     options: SlotOptions,
     devices: [OnceLock<Pool<AnyDevice>>; state::MOST_DEVICES],
-    /// How many allocations were not freed yet.
+    /// The number of live allocations.
     live: AtomicU64,
     retired: AtomicBool,
 }
@@ -40,7 +40,7 @@ impl Serving {
         &self.options
     }
 
-    /// Gives out no more memory.
+    /// Refuses further requests.
     pub(super) fn retire(&self) {
         self.retired.store(true, Relaxed);
     }
@@ -50,7 +50,7 @@ impl Serving {
         self.retired.load(Relaxed) && self.live.load(Relaxed) == 0
     }
 
-    /// The pool on a device, made at first use.
+    /// The pool on a device, created at first use.
     pub(super) fn at(&self, device: u32) -> Result<&Pool<AnyDevice>, Error> {
         if fork::is_forked() {
             return Err(Error::Forked);
@@ -98,9 +98,10 @@ impl Serving {
         Ok(allocation.into_raw())
     }
 
-    /// Frees what was allocated on a device.
+    /// Frees memory of a device.
     ///
-    /// PyTorch caches above, and frees a segment to have the memory back. So unused memory is released to the driver.
+    /// PyTorch has its own cache, and frees a segment to release the memory. So unused memory is released to the
+    /// driver.
     pub(super) fn free(&self, address: u64, device: c_int) -> Result<(), Error> {
         let pool = self.at(number_of(device)?)?;
         let failed = |error| of_memory(pool.allocator(), error);

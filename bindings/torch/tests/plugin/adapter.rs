@@ -62,8 +62,7 @@ fn join(id: MempoolId, source: Option<&PoolSource>) {
 }
 
 fn uses(id: MempoolId) -> u64 {
-    // SAFETY: there is nothing to promise.
-    unsafe { cachette_adapter_pool_uses(0, id) }
+    cachette_adapter_pool_uses(0, id)
 }
 
 fn by_address() {
@@ -100,34 +99,27 @@ fn figures() {
     assert_eq!(held.arrays[5][0][0], 30 * mib, "reserved");
     assert_eq!((held.counts[3], held.counts[5]), (1, -1));
     free(memory);
-    // SAFETY: there is nothing to promise.
-    unsafe { cachette_adapter_reset_peaks(0) };
+    cachette_adapter_reset_peaks(0);
     assert_eq!(stats(0).arrays[4][0], [0, 0, bytes, bytes]);
-    // SAFETY: there is nothing to promise.
-    unsafe { cachette_torch_memory_fraction(0.5, 0) };
-    // SAFETY: there is nothing to promise.
-    let fraction = unsafe { cachette_adapter_memory_fraction(0) };
+    cachette_torch_memory_fraction(0.5, 0);
+    let fraction = cachette_adapter_memory_fraction(0);
     assert!((fraction - 0.5).abs() < 1e-9);
-    // SAFETY: there is nothing to promise.
-    assert_eq!(unsafe { cachette_adapter_largest(0) }, CAPACITY - 30 * MIB);
+    assert_eq!(cachette_adapter_largest(0), CAPACITY - 30 * MIB);
 }
 
 fn unused() {
     bed::start("");
     assert_eq!(stats(1), Figures::default());
     assert_eq!(stats(-1), Figures::default());
-    // SAFETY: there is nothing to promise.
-    unsafe { cachette_adapter_reset_peaks(1) };
+    cachette_adapter_reset_peaks(1);
     assert_eq!(cachette_torch::opened().count(), 0, "asking opens nothing");
 }
 
 fn uncached() {
     bed::start("");
     let cache = |on| {
-        // SAFETY: there is nothing to promise.
-        unsafe { cachette_adapter_set_caching(on) };
-        // SAFETY: there is nothing to promise.
-        assert_eq!(unsafe { cachette_adapter_caches() }, on);
+        cachette_adapter_set_caching(on);
+        assert_eq!(cachette_adapter_caches(), on);
     };
     let kept = allocate(30 * MIB, 0, DEFAULT);
     cache(false);
@@ -208,16 +200,14 @@ fn sourced() {
 fn unsplit() {
     bed::start("");
     join(POOL, None);
-    // SAFETY: there is nothing to promise.
-    unsafe { cachette_adapter_set_no_split(0, POOL) };
+    cachette_adapter_set_no_split(0, POOL);
     begin(0, POOL);
     let memory = [0; 3].map(|_| allocate(2 * MIB, 0, DEFAULT));
     end(0, POOL);
     assert_eq!(stats(0).arrays[1][0][0], 3, "segments");
     memory.into_iter().for_each(free);
     // It may be captured into, so nothing goes before its last user.
-    // SAFETY: there is nothing to promise.
-    unsafe { cachette_adapter_empty_pool(POOL) };
+    cachette_adapter_empty_pool(POOL);
     assert_eq!(stats(0).arrays[1][0][0], 3);
     release(0, POOL);
     release(0, POOL);
@@ -246,8 +236,7 @@ fn restored() {
     bed::start("");
     begin(0, POOL);
     let kept = allocate(4 * MIB, 0, DEFAULT);
-    // SAFETY: there is nothing to promise.
-    let saved = unsafe { cachette_adapter_checkpoint(0, POOL) };
+    let saved = cachette_adapter_checkpoint(0, POOL);
     assert!(!saved.is_null());
     let later = allocate(6 * MIB, 0, DEFAULT);
     free(kept);
@@ -289,8 +278,7 @@ fn pieces() {
     let skip = Text { start: c"free_completed,oom".as_ptr().cast(), bytes: 18 };
     // SAFETY: 1. it may be read.
     unsafe { cachette_adapter_record_history(true, 0, 1000, false, skip) };
-    // SAFETY: there is nothing to promise.
-    assert!(unsafe { cachette_adapter_records_history() });
+    assert!(cachette_adapter_records_history());
     let memory = allocate(3 * MIB - 5, 0, DEFAULT);
     let visitor = Visitor { segment, block, event, user: NO_USER };
     // SAFETY: 1. they ignore the user pointer.

@@ -48,8 +48,7 @@ fn after_use() {
         free(memory, 0);
         // SAFETY: nothing is looked at.
         unsafe { cachette_torch_record_stream(memory, ptr::null_mut()) };
-        // SAFETY: there is nothing to promise.
-        unsafe { cachette_torch_reset() };
+        cachette_torch_reset();
         // SAFETY: 1. there is no graph.
         unsafe { cachette_torch_release_pool(0, POOL) };
         assert_eq!(counters(), cachette_torch::Counters::default(), "all silent");

@@ -213,8 +213,7 @@ fn reset() {
     let kept = allocate(30 * MIB, 1, bed::stream(1).handle());
     let reserved = || [0, 1].map(|device| bed::allocator(device).reserved_bytes());
     assert_eq!(reserved(), [30 * MIB, 60 * MIB]);
-    // SAFETY: there is nothing to promise.
-    unsafe { cachette_torch_reset() };
+    cachette_torch_reset();
     assert_eq!(reserved(), [0, 30 * MIB]);
     free(kept, 1);
 }
@@ -225,8 +224,7 @@ fn reset_with_failure() {
         free(allocate(30 * MIB, device, DEFAULT), device);
     }
     bed::device(&backend, 0).fail_next(Call::Free, 1, ErrorKind::Other);
-    // SAFETY: there is nothing to promise.
-    unsafe { cachette_torch_reset() };
+    cachette_torch_reset();
     let reserved = [0, 1].map(|device| bed::allocator(device).reserved_bytes());
     assert_eq!(reserved, [30 * MIB, 0]);
 }
@@ -234,11 +232,9 @@ fn reset_with_failure() {
 fn fraction() {
     bed::start("");
     let set = |fraction, device| {
-        // SAFETY: there is nothing to promise.
-        unsafe { cachette_torch_memory_fraction(fraction, device) };
+        cachette_torch_memory_fraction(fraction, device);
     };
-    // SAFETY: there is nothing to promise.
-    unsafe { cachette_torch_init(0) };
+    cachette_torch_init(0);
     set(0.5, 0);
     assert!(allocate(bed::CAPACITY / 2 + MIB, 0, DEFAULT).is_null());
     assert!(!allocate(bed::CAPACITY / 2 - MIB, 0, DEFAULT).is_null());

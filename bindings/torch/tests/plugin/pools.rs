@@ -28,8 +28,7 @@ pub(crate) fn begin(device: i32, id: MempoolId) {
 }
 
 pub(crate) fn end(device: i32, id: MempoolId) {
-    // SAFETY: there is nothing to promise.
-    unsafe { cachette_torch_end_allocate_to_pool(device, id) };
+    cachette_torch_end_allocate_to_pool(device, id);
 }
 
 pub(crate) fn release(device: i32, id: MempoolId) {
@@ -38,8 +37,7 @@ pub(crate) fn release(device: i32, id: MempoolId) {
 }
 
 fn reset() {
-    // SAFETY: there is nothing to promise.
-    unsafe { cachette_torch_reset() };
+    cachette_torch_reset();
 }
 
 fn stays() {

@@ -80,8 +80,7 @@ fn fraction() {
     bed::allocator(0);
     update("per_process_memory_fraction:0.5");
     assert_eq!(limits(), [Some(CAPACITY / 2); 2]);
-    // SAFETY: there is nothing to promise.
-    unsafe { cachette_torch_memory_fraction(0.25, 0) };
+    cachette_torch_memory_fraction(0.25, 0);
     update("expandable_segments:True");
     assert_eq!(limits(), [Some(CAPACITY / 4), Some(CAPACITY / 2)]);
     update("per_process_memory_fraction:1.0");

@@ -88,8 +88,7 @@ fn words() {
     unsafe { cachette_adapter_enter_context(text("graph 1")) };
     // Once more than it was entered: nothing happens.
     for _ in 0..2 {
-        // SAFETY: there is nothing to promise.
-        unsafe { cachette_adapter_leave_context() };
+        cachette_adapter_leave_context();
     }
     // SAFETY: 1. they may be read.
     unsafe { cachette_adapter_set_metadata(text("")) };
