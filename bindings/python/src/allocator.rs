@@ -22,7 +22,7 @@ use crate::{config, error, history, metrics, pool, snapshot, stats};
 
 /// A caching allocator for one device, such as `"cuda:0"`, `"hip:1"` or `"host"`.
 ///
-/// `config` is a text such as `"expandable_segments:True"`; without one, the environment's is read.
+/// `config` is a text such as `"expandable_segments:True"`; without one, it is read from the environment.
 #[pyclass(module = "cachette", name = "Allocator", frozen)]
 pub(crate) struct PyAllocator {
     device: String,
@@ -46,7 +46,7 @@ impl PyAllocator {
         &self.device
     }
 
-    /// What the device calls itself.
+    /// The name of the device.
     #[getter]
     fn device_name(&self) -> &str {
         &self.inner.device_info().name
@@ -54,8 +54,8 @@ impl PyAllocator {
 
     /// Allocates `bytes` bytes for work in `stream`: a `Stream`, the driver's handle, or the default stream.
     ///
-    /// A handle is a number such as `torch.cuda.Stream.cuda_stream`, and no index. It must stay a live stream of this
-    /// device until the allocator and the memory are gone.
+    /// A handle is a number such as `torch.cuda.Stream.cuda_stream`, not an index. The stream must stay alive until the
+    /// allocator and the memory are gone.
     #[pyo3(signature = (bytes, stream=None))]
     fn allocate(&self, py: Python<'_>, bytes: u64, stream: Option<Named<'_>>) -> PyResult<PyAllocation> {
         let stream = Named::open(stream, &self.inner)?;
@@ -64,7 +64,7 @@ impl PyAllocator {
         Ok(PyAllocation::new(self.inner.clone(), allocation))
     }
 
-    /// Makes a stream of the device.
+    /// Creates a stream of the device.
     fn create_stream(&self) -> PyResult<PyStream> {
         let stream = self.inner.create_stream();
         Ok(PyStream { inner: stream.map_err(error::of_allocator)? })
@@ -72,9 +72,9 @@ impl PyAllocator {
 
     /// Creates a pool: a private set of segments.
     ///
-    /// `source` says where its segments come from, if not from the device: `"nccl"`, `"rccl"`, `"nvshmem"` or
-    /// `"rocshmem"`. With `no_split` every allocation has its own segment; with `use_on_oom` its free memory serves
-    /// other requests before those fail. Pools with the same `tag` sleep and wake as one.
+    /// `source` names the library that its segments come from, if not the device: `"nccl"`, `"rccl"`, `"nvshmem"` or
+    /// `"rocshmem"`. With `no_split` every allocation has its own segment; with `use_on_oom` other requests may use its
+    /// free memory before they fail. Pools with the same `tag` sleep and wake together.
     #[pyo3(signature = (source=None, *, no_split=false, use_on_oom=false, tag=""))]
     fn create_pool(&self, source: Option<&str>, no_split: bool, use_on_oom: bool, tag: &str) -> PyResult<PyPool> {
         let options = pool::options(&self.inner, source)?.no_split(no_split).use_on_oom(use_on_oom).tag(tag);
@@ -96,65 +96,65 @@ impl PyAllocator {
         self.inner.stats().to_string()
     }
 
-    /// Bytes that callers hold now, as rounded.
+    /// Bytes that callers hold, rounded up.
     #[getter]
     fn allocated_bytes(&self) -> u64 {
         self.inner.allocated_bytes()
     }
 
-    /// Bytes held from the device now.
+    /// Bytes held from the device.
     #[getter]
     fn reserved_bytes(&self) -> u64 {
         self.inner.reserved_bytes()
     }
 
-    /// What the device has free and what it has in all, in bytes.
+    /// The device's free and total memory, in bytes.
     fn memory_info(&self) -> PyResult<(u64, u64)> {
         let info = self.inner.device().memory_info();
         let info = info.map_err(error::of_device)?;
         Ok((info.free, info.total))
     }
 
-    /// Makes every peak the present value.
+    /// Resets every peak to the current value.
     fn reset_peak_memory_stats(&self) {
         self.inner.reset_peaks();
     }
 
-    /// Makes every sum and count zero.
+    /// Resets every sum and count to zero.
     fn reset_accumulated_memory_stats(&self) {
         self.inner.reset_totals();
     }
 
-    /// Gives unused memory back to the device, and says how many bytes that were.
+    /// Releases unused memory to the device, and returns the number of bytes.
     fn empty_cache(&self, py: Python<'_>) -> PyResult<u64> {
         let _noted = Noted::here();
         py.detach(|| self.inner.empty_cache()).map_err(error::of_allocator)
     }
 
-    /// Bounds what the allocator may hold to a fraction of the device's memory; 1 is no bound.
+    /// Limits the allocator to a fraction of the device's memory; 1 removes the limit.
     fn set_memory_fraction(&self, fraction: f64) -> PyResult<()> {
         let set = self.inner.set_memory_fraction(fraction);
         set.map_err(error::of_allocator)
     }
 
-    /// The fraction of the device's memory that the allocator may hold; 1 without a bound.
+    /// The limit as a fraction of the device's memory; 1 without a limit.
     fn get_memory_fraction(&self) -> f64 {
         self.inner.memory_fraction()
     }
 
-    /// The configuration as it is now: a text that names what differs from the default.
+    /// The current configuration: a text with the settings that differ from the default.
     #[getter]
     fn config(&self) -> String {
         self.inner.config().to_string()
     }
 
-    /// Behaves as `config` says from now on.
+    /// Replaces the configuration.
     fn set_config(&self, config: &str) -> PyResult<()> {
         self.inner.set_config(&config::read(Some(config))?);
         Ok(())
     }
 
-    /// Calls `observer` with a dictionary of the figures whenever a request ends in out-of-memory.
+    /// Registers a callback for out-of-memory errors; it gets a dictionary of the figures.
     fn on_out_of_memory(&self, observer: Py<PyAny>) {
         let observer = Arc::new(observer);
         self.inner.on_out_of_memory(move |report| {
@@ -162,18 +162,18 @@ impl PyAllocator {
         });
     }
 
-    /// Lets every pool with this tag sleep: its memory goes back to the device, and its addresses stay.
+    /// Puts every pool with this tag to sleep: releases its memory to the device, and keeps its addresses.
     #[pyo3(signature = (tag, *, keep=true))]
     fn sleep(&self, py: Python<'_>, tag: &str, keep: bool) -> PyResult<SleptEntry> {
         sleep::sleep_tagged(py, &[&self.inner], tag, keep)
     }
 
-    /// Wakes every pool with this tag; the bytes of their memory.
+    /// Wakes every pool with this tag; returns the bytes of their memory.
     fn wake(&self, py: Python<'_>, tag: &str) -> PyResult<u64> {
         sleep::wake_tagged(py, &[&self.inner], tag)
     }
 
-    /// Gives host memory back that kept the contents of pools which are awake now; its bytes.
+    /// Frees the host memory of pools that are awake again; returns its bytes.
     fn release_contents(&self, py: Python<'_>) -> u64 {
         py.detach(|| self.inner.release_contents())
     }
@@ -183,17 +183,16 @@ impl PyAllocator {
         PyPinned { allocator: self.inner.clone() }
     }
 
-    /// The figures in the text form that Prometheus reads, with `labels` beside the device.
+    /// The statistics in Prometheus' text format, with `labels` besides the device.
     #[pyo3(signature = (labels=BTreeMap::new()))]
     fn metrics(&self, labels: BTreeMap<String, String>) -> PyResult<String> {
         metrics::text(&self.inner, labels)
     }
 
-    /// Records what happens to memory from now on; `torch.cuda.memory._record_memory_history` has the same words.
+    /// Starts to record a history, with the parameters of `torch.cuda.memory._record_memory_history`.
     ///
-    /// `enabled` is `"all"`, `"state"` for what is held alone, or `None` for nothing; `context` says of what it is
-    /// asked where in the program it happens: `None`, `"state"`, `"alloc"` or `"all"`; `stacks` is `"python"`, or
-    /// `"all"` for native callers too.
+    /// `enabled` is `"all"`, `"state"` for live memory only, or `None` to stop. `context` selects what has a stack:
+    /// `None`, `"state"`, `"alloc"` or `"all"`. `stacks` is `"python"`, or `"all"` for native frames too.
     #[pyo3(signature = (enabled=Some("all"), context=Some("all"), stacks="all", max_entries=100_000,
                         clear_history=false, skip_actions=Vec::new()))]
     fn record_memory_history(
@@ -215,7 +214,7 @@ impl PyAllocator {
         self.inner.records_history()
     }
 
-    /// What the allocator holds and did, with PyTorch's keys.
+    /// A snapshot, with PyTorch's keys.
     #[pyo3(signature = (include_traces=true))]
     fn snapshot<'py>(&self, py: Python<'py>, include_traces: bool) -> PyResult<Bound<'py, PyAny>> {
         let options = SnapshotOptions::new().traces(include_traces);
@@ -229,7 +228,7 @@ impl PyAllocator {
         snapshot::dump(py, &taken, path)
     }
 
-    /// Where the allocation that begins at `address` was made; `None` if the history does not know.
+    /// The stack of the allocation at `address`; `None` if the history has none.
     fn allocation_traceback<'py>(&self, py: Python<'py>, address: u64) -> PyResult<Option<Bound<'py, PyList>>> {
         let stack = py.detach(|| self.inner.allocation_stack(address));
         stack.map(|stack| history::frames(py, &stack)).transpose()

@@ -1,4 +1,4 @@
-//! Which devices answer, and why others do not.
+//! The devices, and why others cannot be used.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use cachette::{Backends, hal};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-/// One backend; `reason` says why it cannot be used, and is `None` where it can.
+/// One backend; `reason` is why it cannot be used, or `None`.
 #[derive(IntoPyObject)]
 pub(crate) struct BackendEntry {
     backend: &'static str,
@@ -20,7 +20,7 @@ pub(crate) struct BackendEntry {
     devices: Vec<DeviceEntry>,
 }
 
-/// One device; `reason` says why it could not be opened.
+/// One device; `reason` is why it could not be opened.
 #[derive(Default, IntoPyObject)]
 pub(crate) struct DeviceEntry {
     device: String,
@@ -49,7 +49,7 @@ pub(crate) fn devices(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
     found.into_iter().map(|entry| entry.into_pyobject(py)).collect()
 }
 
-/// Why no device of a backend can be used; `None` where one can.
+/// Why no device of a backend can be used; `None` if one can.
 #[pyfunction]
 pub(crate) fn why_unusable(py: Python<'_>, backend: &str) -> Option<String> {
     let opened = py.detach(|| Backends::open(backend));

@@ -1,4 +1,4 @@
-//! Histories, as Python asks for them.
+//! Histories for Python.
 
 use cachette::Allocator;
 use cachette::hal::AnyDevice;
@@ -9,7 +9,7 @@ use pyo3::types::{PyDict, PyList};
 use crate::error;
 use crate::stacks::PythonStacks;
 
-/// What Python asks for; PyTorch's names and meanings.
+/// The options of a history, with PyTorch's names and meanings.
 pub(crate) struct Asked<'a> {
     pub(crate) enabled: Option<&'a str>,
     pub(crate) context: Option<&'a str>,
@@ -57,7 +57,7 @@ fn wrong(text: &str) -> PyErr {
     error::of_history(text)
 }
 
-/// Switches the history of one allocator.
+/// Starts or stops the history of an allocator.
 pub(crate) fn switch(allocator: &Allocator<AnyDevice>, options: Option<HistoryOptions>) {
     match options {
         Some(options) => allocator.record_history(options),
@@ -65,7 +65,7 @@ pub(crate) fn switch(allocator: &Allocator<AnyDevice>, options: Option<HistoryOp
     }
 }
 
-/// A stack as PyTorch has it: a list of dictionaries, innermost first.
+/// A stack in PyTorch's form: a list of dictionaries, innermost first.
 pub(crate) fn frames<'py>(py: Python<'py>, stack: &ResolvedStack) -> PyResult<Bound<'py, PyList>> {
     let list = PyList::empty(py);
     for frame in &stack.frames {
@@ -78,13 +78,13 @@ pub(crate) fn frames<'py>(py: Python<'py>, stack: &ResolvedStack) -> PyResult<Bo
     Ok(list)
 }
 
-/// Lets every event of this thread carry `text`, until it is set again; an empty one is none.
+/// Sets the metadata of this thread's events.
 #[pyfunction]
 pub(crate) fn set_memory_metadata(text: &str) {
     history::set_metadata(text);
 }
 
-/// What this thread's events carry now.
+/// The metadata of this thread's events.
 #[pyfunction]
 pub(crate) fn get_memory_metadata() -> String {
     history::metadata()

@@ -2,20 +2,20 @@
 //!
 //! Python's half (`python/cachette`) is what users import. This one holds what needs Rust:
 //!
-//! | file | what it gives |
+//! | file | what it has |
 //! |---|---|
 //! | `allocator.rs`, `stream.rs`, `allocation.rs`, `pool.rs` | the classes of the package |
-//! | `devices.rs` | which devices answer |
+//! | `devices.rs` | the list of devices |
 //! | `plugin.rs` | the process-wide plug-in for PyTorch |
 //! | `slot.rs` | memory for PyTorch's own pools |
-//! | `source.rs` | libraries whose memory a pool gives out |
-//! | `sleep.rs`, `pinned.rs` | pools that sleep, and pinned host memory |
-//! | `history.rs`, `snapshot.rs`, `recording.rs` | what happened to memory, and what is held |
-//! | `stacks.rs`, `places.rs`, `interpreter.rs`, `beyond.rs` | where in the program, as Python and PyTorch know it |
+//! | `source.rs` | libraries that a pool can allocate from |
+//! | `sleep.rs`, `pinned.rs` | sleep mode, and pinned host memory |
+//! | `history.rs`, `snapshot.rs`, `recording.rs` | histories and snapshots |
+//! | `stacks.rs`, `places.rs`, `interpreter.rs`, `beyond.rs` | stacks of Python, PyTorch and native code |
 //! | `config.rs`, `error.rs`, `metrics.rs`, `report.rs`, `stats.rs` | values between the two languages |
 //!
 //! The C functions that PyTorch calls are those of the crate `cachette_torch`; this library exports them, so that
-//! PyTorch and Python speak to one and the same instance.
+//! PyTorch and Python use the same instance.
 
 mod allocation;
 mod allocator;

@@ -38,12 +38,12 @@ impl PyPinned {
         py.detach(|| self.allocator.pinned().empty_cache()).map_err(error::of_allocator)
     }
 
-    /// Makes every peak the present value.
+    /// Resets every peak to the current value.
     fn reset_peak_stats(&self) {
         self.allocator.pinned().reset_peak_stats();
     }
 
-    /// Makes every sum and count zero.
+    /// Resets every sum and count to zero.
     fn reset_accumulated_stats(&self) {
         self.allocator.pinned().reset_accumulated_stats();
     }

@@ -1,4 +1,4 @@
-//! Places in Python code, each known by a number.
+//! Locations in Python code, each with a number.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -12,20 +12,20 @@ use pyo3::prelude::*;
 use crate::beyond;
 use crate::interpreter::{self, Place};
 
-/// The places that were met since the first of the histories that are under way began.
+/// The locations that were seen since the oldest active history began.
 ///
-/// Every source of stacks has a share in them. The end of the last one forgets them, with the code they are in.
+/// Every stack source holds a reference. When the last one ends, the locations and their code objects are dropped.
 #[derive(Default)]
 pub(crate) struct Places {
     table: Mutex<Table>,
 }
 
-/// Where a thread is, as numbers of places.
+/// The stack of a thread, as numbers of locations.
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Found {
     /// Its callers, innermost first.
     pub(crate) callers: Vec<u32>,
-    /// Where the forward pass made what a backward pass works on.
+    /// The stack of the forward operation, in a backward pass.
     pub(crate) forward: Vec<u32>,
 }
 
@@ -39,26 +39,26 @@ impl Found {
 struct Table {
     /// Numbers by code and instruction.
     numbers: HashMap<(usize, i64), u32>,
-    /// Numbers of places that PyTorch told, which have no code.
+    /// Numbers of locations from PyTorch, which have no code object.
     told: HashMap<Frame, u32>,
-    /// Places in words: a reader needs no interpreter.
+    /// Locations as text: readers need no interpreter.
     frames: Vec<Frame>,
-    /// The code of every key above, kept so that no other code takes its address.
+    /// The code objects of the keys above, kept alive so that their addresses are not reused.
     codes: Vec<Py<PyAny>>,
 }
 
-/// How many there are. Relaxed: a call that runs while a history begins may miss it.
+/// The number of active histories. Relaxed: a call that runs while a history begins may miss it.
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 static SHARED: Mutex<Weak<Places>> = Mutex::new(Weak::new());
 
 thread_local! {
-    /// What a call of this package has found before it gave up the interpreter's lock, and the table that knows it.
+    /// The stack that a call of this package found before it released the GIL, and its table.
     static NOTED: RefCell<Option<(Arc<Places>, Found)>> = const { RefCell::new(None) };
-    /// Whether the thread is looking: that may free memory, which must not look in turn.
+    /// Whether the thread is walking its stack: that may free memory, which must not walk it again.
     static LOOKING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What `slot` has, if it is in use; otherwise a new one.
+/// The value of `slot` if it is alive; otherwise a new one.
 pub(crate) fn shared<T>(slot: &Mutex<Weak<T>>, make: impl FnOnce() -> T) -> Arc<T> {
     let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
     slot.upgrade().unwrap_or_else(|| {
@@ -69,7 +69,7 @@ pub(crate) fn shared<T>(slot: &Mutex<Weak<T>>, make: impl FnOnce() -> T) -> Arc<
 }
 
 impl Places {
-    /// Those of the histories that are under way, or new ones.
+    /// The table of the active histories, or a new one.
     pub(crate) fn shared() -> Arc<Self> {
         shared(&SHARED, || {
             LIVE.fetch_add(1, Relaxed);
@@ -77,7 +77,7 @@ impl Places {
         })
     }
 
-    /// Those of the histories that are under way, if there are any.
+    /// The table of the active histories, if there is one.
     fn of_histories() -> Option<Arc<Self>> {
         if LIVE.load(Relaxed) == 0 {
             return None;
@@ -86,7 +86,7 @@ impl Places {
         shared.upgrade()
     }
 
-    /// Where this thread is; nothing if Python does not know it, or is being asked already.
+    /// The stack of this thread; empty if Python does not know the thread, or it is walking its stack already.
     pub(crate) fn here(&self) -> Found {
         let noted = NOTED.with_borrow(|noted| {
             let (places, found) = noted.as_ref()?;
@@ -95,14 +95,14 @@ impl Places {
         noted.or_else(|| self.look()).unwrap_or_default()
     }
 
-    /// Some places in words.
+    /// Locations as text.
     pub(crate) fn frames_of(&self, numbers: &[u32]) -> Vec<Frame> {
         let table = self.table();
         let frame = |number: &u32| table.frames.get(*number as usize).cloned();
         numbers.iter().filter_map(frame).collect()
     }
 
-    /// No code of Python's runs while it is held.
+    /// No Python code runs while it is held.
     fn table(&self) -> MutexGuard<'_, Table> {
         // Entries are added whole, so a panic leaves the table sound.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
@@ -160,7 +160,7 @@ impl Places {
     }
 }
 
-/// Adds a frame; its number.
+/// Adds a frame, and returns its number.
 fn push(frames: &mut Vec<Frame>, frame: Frame) -> u32 {
     // Four billion places are more than any program has; beyond them all are the last.
     let number = u32::try_from(frames.len()).unwrap_or(u32::MAX);
@@ -176,11 +176,11 @@ impl Drop for Places {
     }
 }
 
-/// While it lives, this thread is where it was made, although it gives up the interpreter's lock.
+/// Keeps this thread's stack while the thread releases the GIL.
 pub(crate) struct Noted(());
 
 impl Noted {
-    /// Notes where the thread is; nothing while no history wants that.
+    /// Records the thread's stack if a history needs it.
     pub(crate) fn here() -> Option<Self> {
         let places = Places::of_histories()?;
         let found = places.look()?;
@@ -196,7 +196,7 @@ impl Drop for Noted {
     }
 }
 
-/// While it lives, this thread does not look again.
+/// Prevents this thread from walking its stack again.
 struct Looking(());
 
 impl Looking {

@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 
 use crate::error;
 
-/// The functions of the plug-in, each for the device of a number.
+/// The functions of the plug-in, by device number.
 #[pymodule]
 pub(crate) mod plugin {
     use std::collections::HashSet;
@@ -41,14 +41,14 @@ pub(crate) mod plugin {
         cachette_torch::is_started()
     }
 
-    /// The configuration as it is now, as a text; `None` before the start.
+    /// The current configuration as a text; `None` before the start.
     #[pyfunction(name = "config")]
     fn current_config(py: Python<'_>) -> Option<String> {
         let config = py.detach(cachette_torch::config);
         config.map(|config| config.to_string())
     }
 
-    /// Sets what a text of PyTorch says, on every device that is or will be used.
+    /// Applies a configuration text of PyTorch, on all current and future devices.
     #[pyfunction]
     fn update_config(py: Python<'_>, text: &str) -> PyResult<()> {
         let updated = py.detach(|| cachette_torch::update_config(text));
@@ -65,7 +65,7 @@ pub(crate) mod plugin {
         Ok(dict)
     }
 
-    /// The statistics in PyTorch's nested form; zeros where nothing was allocated yet.
+    /// The statistics in PyTorch's nested form; zeros before the first allocation.
     #[pyfunction]
     fn memory_stats(py: Python<'_>, device: u32) -> PyResult<Bound<'_, PyDict>> {
         stats::nested(py, &stats_of(device))
@@ -77,7 +77,7 @@ pub(crate) mod plugin {
         stats_of(device).to_string()
     }
 
-    /// Makes every peak the present value.
+    /// Resets every peak to the current value.
     #[pyfunction]
     fn reset_peaks(device: u32) {
         if let Some(allocator) = cachette_torch::find(device as usize) {
@@ -85,7 +85,7 @@ pub(crate) mod plugin {
         }
     }
 
-    /// Makes every sum and count zero.
+    /// Resets every sum and count to zero.
     #[pyfunction]
     fn reset_totals(device: u32) {
         if let Some(allocator) = cachette_torch::find(device as usize) {
@@ -93,7 +93,7 @@ pub(crate) mod plugin {
         }
     }
 
-    /// Gives unused memory of every device back.
+    /// Releases unused memory of every device.
     #[pyfunction]
     fn empty_cache(py: Python<'_>) -> PyResult<u64> {
         py.detach(|| {
@@ -103,7 +103,7 @@ pub(crate) mod plugin {
         .map_err(error::of_allocator)
     }
 
-    /// What the device has free and what it has in all, in bytes.
+    /// The device's free and total memory, in bytes.
     #[pyfunction]
     fn memory_info(device: u32) -> PyResult<(u64, u64)> {
         let info = allocator(device)?.device().memory_info();
@@ -111,26 +111,26 @@ pub(crate) mod plugin {
         Ok((info.free, info.total))
     }
 
-    /// Bounds what may be held to a fraction of the device's memory; 1 is no bound.
+    /// Limits the allocator to a fraction of the device's memory; 1 removes the limit.
     #[pyfunction]
     fn set_memory_fraction(fraction: f64, device: u32) -> PyResult<()> {
         let set = allocator(device)?.set_memory_fraction(fraction);
         set.map_err(error::of_allocator)
     }
 
-    /// The fraction of the device's memory that may be held; 1 without a bound.
+    /// The limit as a fraction of the device's memory; 1 without a limit.
     #[pyfunction]
     fn memory_fraction(device: u32) -> PyResult<f64> {
         Ok(allocator(device)?.memory_fraction())
     }
 
-    /// Calls `observer(device, bytes, total, free)` whenever a request ends in out-of-memory, on any device.
+    /// Registers `observer(device, bytes, total, free)` for out-of-memory errors, on any device.
     #[pyfunction]
     fn on_out_of_memory(observer: Py<PyAny>) {
         cachette_torch::on_out_of_memory(move |report| tell(&observer, report));
     }
 
-    /// Makes a pool of the device, whose segments come from the source called `source`.
+    /// Creates a pool of the device, whose segments come from the source `source`.
     #[pyfunction]
     #[pyo3(signature = (device, source=None, no_split=false, tag=""))]
     fn create_pool(device: u32, source: Option<&str>, no_split: bool, tag: &str) -> PyResult<PyPool> {
@@ -140,7 +140,7 @@ pub(crate) mod plugin {
         PyPool::create(allocator, options.no_split(no_split).tag(tag))
     }
 
-    /// Whether exactly `addresses` are allocated in a pool, in whatever order.
+    /// Whether exactly `addresses` are allocated in a pool, in any order.
     #[pyfunction]
     fn pool_check_live_allocations(device: u32, pool: (u64, u64), addresses: HashSet<u64>) -> PyResult<bool> {
         let (capture, user) = pool;
@@ -171,12 +171,12 @@ fn addresses() -> [(&'static str, usize); 10] {
     ]
 }
 
-/// The allocator of a device, opened if it was not yet.
+/// The allocator of a device, opened if necessary.
 pub(crate) fn allocator(device: u32) -> PyResult<&'static Allocator<AnyDevice>> {
     cachette_torch::allocator(device).map_err(error::of_plugin)
 }
 
-/// The statistics of a device; zeros where nothing was asked of it yet.
+/// The statistics of a device; zeros if it was never used.
 fn stats_of(device: u32) -> Stats {
     cachette_torch::find(device as usize).map(Allocator::stats).unwrap_or_default()
 }

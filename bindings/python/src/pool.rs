@@ -17,7 +17,7 @@ use crate::{error, source, stats};
 
 /// A private set of segments.
 ///
-/// `with pool:` leads this thread's requests to it. When the last user is gone its unused memory goes back.
+/// `with pool:` routes this thread's requests to it. When the last user is gone its unused memory is released.
 #[pyclass(module = "cachette", name = "Pool", frozen)]
 pub(crate) struct PyPool {
     id: (u64, u64),
@@ -34,7 +34,7 @@ struct Entered {
 }
 
 thread_local! {
-    /// What this thread has entered, the last one last.
+    /// The pools that this thread has entered, the last one last.
     static ENTERED: RefCell<Vec<Entered>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -64,7 +64,7 @@ impl PyPool {
 
 #[pymethods]
 impl PyPool {
-    /// The pool's name: two numbers.
+    /// The pool's identifier: two numbers.
     #[getter]
     const fn id(&self) -> (u64, u64) {
         self.id
@@ -80,35 +80,36 @@ impl PyPool {
         Ok(PyAllocation::new(pool.allocator().clone(), allocation))
     }
 
-    /// What the pool holds: `allocations`, `allocated_bytes`, `segments`, `reserved_bytes`.
+    /// The statistics of the pool: `allocations`, `allocated_bytes`, `segments`, `reserved_bytes`.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         stats::of_pool(py, Some(&self.pool()?.stats()))
     }
 
-    /// Gives every unused segment of the pool back, and says how many bytes that were.
+    /// Releases every unused segment of the pool, and returns the number of bytes.
     fn empty_cache(&self, py: Python<'_>) -> PyResult<u64> {
         let pool = self.pool()?;
         py.detach(|| pool.empty_cache()).map_err(error::of_allocator)
     }
 
-    /// Gives all memory of the pool back to the device, and keeps every address; what went back and what is kept.
+    /// Releases all memory of the pool to the device, and keeps every address. Returns the released and the saved
+    /// bytes.
     ///
-    /// Its memory must not be used until it wakes. With `keep` the bytes are kept in host memory. `progress` is called
-    /// with the bytes that are done and all there are.
+    /// Its memory must not be used until it wakes. With `keep` the contents are saved to host memory. `progress` is
+    /// called with the bytes done and the total.
     #[pyo3(signature = (keep=true, progress=None))]
     fn sleep(&self, py: Python<'_>, keep: bool, progress: Option<Py<PyAny>>) -> PyResult<SleptEntry> {
         let pool = self.pool()?;
         sleep::sleep(py, &pool, keep, progress)
     }
 
-    /// Gets memory again at the same addresses, with the bytes that were kept; how many bytes of memory.
+    /// Allocates the memory again at the same addresses, with the saved contents. Returns the number of bytes.
     #[pyo3(signature = (progress=None))]
     fn wake(&self, py: Python<'_>, progress: Option<Py<PyAny>>) -> PyResult<u64> {
         let pool = self.pool()?;
         sleep::wake(py, &pool, progress)
     }
 
-    /// Whether the pool sleeps.
+    /// Whether the pool is asleep.
     #[getter]
     fn is_asleep(&self) -> PyResult<bool> {
         Ok(self.pool()?.is_asleep())

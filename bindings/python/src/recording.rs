@@ -14,7 +14,7 @@ use crate::report::Figures;
 use crate::sleep::{self, SleptEntry};
 use crate::{metrics, snapshot};
 
-/// Records what happens to memory on every device that is or will be used; see `Allocator.record_memory_history`.
+/// Starts to record a history on all current and future devices; see `Allocator.record_memory_history`.
 #[pyfunction]
 pub(crate) fn record_history(
     enabled: Option<&str>,
@@ -35,7 +35,7 @@ pub(crate) fn is_history_enabled() -> bool {
     cachette_torch::records_history()
 }
 
-/// What one device or all of them hold and did, or one pool alone, with PyTorch's keys.
+/// A snapshot of one device, of all, or of one pool, with PyTorch's keys.
 #[pyfunction]
 #[pyo3(name = "snapshot", signature = (device=None, pool=None, traces=true))]
 pub(crate) fn take_snapshot(
@@ -63,20 +63,20 @@ fn all(device: Option<u32>, pool: Option<(u64, u64)>, traces: bool) -> Snapshot 
     cachette_torch::snapshot(device, options)
 }
 
-/// Where the allocation that begins at `address` was made, on whichever device; `None` if the history does not know.
+/// The stack of the allocation at `address`, on any device; `None` if the history has none.
 #[pyfunction]
 pub(crate) fn allocation_traceback(py: Python<'_>, address: u64) -> PyResult<Option<Bound<'_, PyList>>> {
     let stack = py.detach(|| cachette_torch::opened().find_map(|(_, allocator)| allocator.allocation_stack(address)));
     stack.map(|stack| history::frames(py, &stack)).transpose()
 }
 
-/// The figures of a device in the text form that Prometheus reads.
+/// The statistics of a device in Prometheus' text format.
 #[pyfunction(name = "metrics")]
 pub(crate) fn metrics_text(device: u32, labels: BTreeMap<String, String>) -> PyResult<String> {
     metrics::text(allocator(device)?, labels)
 }
 
-/// The last request that failed for want of memory, on whichever device and thread.
+/// The last request that ran out of memory, on any device and thread.
 #[pyfunction]
 pub(crate) fn last_out_of_memory() -> Option<Figures> {
     cachette_torch::last_out_of_memory().as_deref().map(Figures::of)
@@ -88,21 +88,21 @@ pub(crate) fn devices() -> Vec<u32> {
     cachette_torch::opened().map(|(number, _)| number).collect()
 }
 
-/// Lets every pool with a tag sleep, on every device.
+/// Puts every pool with a tag to sleep, on every device.
 #[pyfunction(name = "sleep")]
 pub(crate) fn sleep_tagged(py: Python<'_>, tag: &str, keep: bool) -> PyResult<SleptEntry> {
     let allocators: Vec<_> = cachette_torch::opened().map(|(_, it)| it).collect();
     sleep::sleep_tagged(py, &allocators, tag, keep)
 }
 
-/// Wakes every pool with a tag, on every device; the bytes of their memory.
+/// Wakes every pool with a tag, on every device; returns the bytes of their memory.
 #[pyfunction(name = "wake")]
 pub(crate) fn wake_tagged(py: Python<'_>, tag: &str) -> PyResult<u64> {
     let allocators: Vec<_> = cachette_torch::opened().map(|(_, it)| it).collect();
     sleep::wake_tagged(py, &allocators, tag)
 }
 
-/// Gives host memory back that kept the contents of pools which are awake now, on every device.
+/// Frees the host memory of pools that are awake again, on every device.
 #[pyfunction]
 pub(crate) fn release_contents(py: Python<'_>) -> u64 {
     py.detach(|| cachette_torch::opened().map(|(_, it)| it.release_contents()).sum())

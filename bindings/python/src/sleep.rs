@@ -1,4 +1,4 @@
-//! Pools that sleep, as Python asks for it.
+//! Sleep mode for Python.
 
 use cachette::hal::AnyDevice;
 use cachette::pool::PoolProblem;
@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 
 use crate::error;
 
-/// What falling asleep did; a dictionary in Python.
+/// The result of a sleep; a dictionary in Python.
 #[derive(Default, IntoPyObject)]
 pub(crate) struct SleptEntry {
     released: u64,
@@ -26,7 +26,7 @@ fn contents(keep: bool) -> Contents {
     if keep { Contents::Keep } else { Contents::Discard }
 }
 
-/// Lets a pool sleep, and calls `progress(done, total)` meanwhile.
+/// Puts a pool to sleep, and calls `progress(done, total)` meanwhile.
 pub(crate) fn sleep(
     py: Python<'_>,
     pool: &Pool<AnyDevice>,
@@ -39,12 +39,12 @@ pub(crate) fn sleep(
     Ok(entry)
 }
 
-/// Wakes a pool, and calls `progress(done, total)` meanwhile; the bytes of its memory.
+/// Wakes a pool, and calls `progress(done, total)` meanwhile; returns the bytes of its memory.
 pub(crate) fn wake(py: Python<'_>, pool: &Pool<AnyDevice>, progress: Option<Py<PyAny>>) -> PyResult<u64> {
     py.detach(move || pool.wake_with(|done| tell(progress.as_ref(), done))).map_err(error::of_allocator)
 }
 
-/// Lets every pool with a tag sleep, whichever of `allocators` has them; all of them or none.
+/// Puts every pool with a tag to sleep, on all `allocators`; all of them or none.
 pub(crate) fn sleep_tagged(
     py: Python<'_>,
     allocators: &[&Allocator<AnyDevice>],
@@ -74,13 +74,13 @@ pub(crate) fn sleep_tagged(
     .map_err(error::of_allocator)
 }
 
-/// Wakes every pool with a tag; the bytes of their memory.
+/// Wakes every pool with a tag; returns the bytes of their memory.
 pub(crate) fn wake_tagged(py: Python<'_>, allocators: &[&Allocator<AnyDevice>], tag: &str) -> PyResult<u64> {
     py.detach(|| with_tag(allocators, |it| it.wake_tagged(tag)).try_fold(0, |bytes, woken| Ok(bytes + woken?.1)))
         .map_err(error::of_allocator)
 }
 
-/// Does `work` with each allocator. That one of several has no pool with the tag is no failure; that none has is one.
+/// Runs `work` for each allocator. It fails only if no allocator has a pool with the tag.
 fn with_tag<'a, T>(
     allocators: &'a [&'a Allocator<AnyDevice>],
     work: impl Fn(&Allocator<AnyDevice>) -> Result<T, Error>,
@@ -99,7 +99,7 @@ fn with_tag<'a, T>(
     })
 }
 
-/// Tells how far it has come; what the callable raises goes to `sys.unraisablehook`.
+/// Reports the progress; exceptions of the callable go to `sys.unraisablehook`.
 fn tell(progress: Option<&Py<PyAny>>, so_far: Progress) {
     let Some(progress) = progress else {
         return;

@@ -6,7 +6,7 @@ use pyo3::types::PyDict;
 
 use crate::{config, error, source, stats};
 
-/// Two functions that PyTorch's own pools can take memory from, with a cache behind them.
+/// An allocation and a free function for PyTorch's `MemPool`, with a cache.
 #[pyclass(module = "cachette._native", name = "Slot", frozen)]
 pub(crate) struct PySlot {
     inner: Slot,
@@ -36,7 +36,7 @@ impl PySlot {
         self.inner.free_address()
     }
 
-    /// What is held on a device: `allocations`, `allocated_bytes`, `segments`, `reserved_bytes`.
+    /// The statistics of a device: `allocations`, `allocated_bytes`, `segments`, `reserved_bytes`.
     fn stats<'py>(&self, py: Python<'py>, device: u32) -> PyResult<Bound<'py, PyDict>> {
         stats::of_pool(py, self.inner.stats(device).as_ref())
     }

@@ -1,4 +1,4 @@
-//! Snapshots, as Python takes them.
+//! Snapshots for Python.
 
 use std::path::PathBuf;
 
@@ -9,13 +9,13 @@ use pyo3::types::PyBytes;
 use crate::error;
 use crate::places::Noted;
 
-/// Takes a snapshot without the interpreter's lock; it is an event of the history itself, and has a place.
+/// Takes a snapshot without the GIL. The snapshot is also an event of the history, with a stack.
 pub(crate) fn take(py: Python<'_>, take: impl FnOnce() -> Snapshot + Send) -> Snapshot {
     let _noted = Noted::here();
     py.detach(take)
 }
 
-/// A snapshot as dictionaries and lists, with PyTorch's keys: the pickle that a file would hold, read by Python.
+/// A snapshot as dictionaries and lists, with PyTorch's keys, made by unpickling the file format.
 pub(crate) fn to_python<'py>(py: Python<'py>, snapshot: &Snapshot) -> PyResult<Bound<'py, PyAny>> {
     let pickled = py.detach(|| {
         let mut pickled = Vec::new();
@@ -26,7 +26,7 @@ pub(crate) fn to_python<'py>(py: Python<'py>, snapshot: &Snapshot) -> PyResult<B
     loads.call1((PyBytes::new(py, &pickled),))
 }
 
-/// Writes a snapshot in the format that the ending of the name says.
+/// Writes a snapshot in the format of the file's extension.
 pub(crate) fn dump(py: Python<'_>, snapshot: &Snapshot, path: PathBuf) -> PyResult<()> {
     py.detach(move || snapshot::save(snapshot, &path)).map_err(|why| error::error(why.to_string()))
 }

@@ -1,4 +1,4 @@
-//! Where in a Python program memory comes from, for histories.
+//! Stacks of Python programs, for histories.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -16,16 +16,16 @@ const INTERPRETER: [&str; 3] = ["_PyEval_", "PyEval_", "_PyObject_"];
 /// How deep the library's own functions lie at most.
 const OWN_DEPTH: usize = 40;
 
-/// The callers in Python, and in native code too if that is wanted.
+/// The stack of Python frames, optionally with native frames.
 ///
-/// A thread that never ran Python has no callers there.
+/// A thread that never ran Python has no Python frames.
 pub(crate) struct PythonStacks {
     native: bool,
     known: Arc<Known>,
 }
 
-/// The stacks that were met, under the same numbers whether native code is walked or not: a history that changes from
-/// the one to the other keeps its events. Histories hold it, and with the last of them it is forgotten.
+/// The stacks that were seen. Both modes share the numbers, so a history that changes its mode keeps its events.
+/// Histories hold references; the last one drops the table.
 struct Known {
     places: Arc<Places>,
     table: Mutex<Table>,
@@ -45,12 +45,12 @@ struct Stack {
 }
 
 impl PythonStacks {
-    /// The one that asks Python alone.
+    /// The source of Python frames.
     pub(crate) fn python() -> Arc<Self> {
         Self::new(false)
     }
 
-    /// The one that walks the thread's native stack too.
+    /// The source that also walks the native stack.
     pub(crate) fn all() -> Arc<Self> {
         Self::new(true)
     }
@@ -128,7 +128,7 @@ impl fmt::Debug for PythonStacks {
     }
 }
 
-/// Native frames without this library's above them and the interpreter's below.
+/// Native frames without those of this library and of the interpreter.
 fn without_own(mut frames: Vec<Frame>) -> Vec<Frame> {
     let starts = |frame: &Frame, with: &[&str]| {
         let bare = frame.name.trim_start_matches('<');

@@ -45,7 +45,7 @@ pub(crate) fn flat<'py>(py: Python<'py>, stats: &Stats) -> PyResult<Bound<'py, P
     all.into_py_dict(py)
 }
 
-/// What a pool holds; zeros for an unused pool.
+/// The statistics of a pool; zeros for an unused one.
 pub(crate) fn of_pool<'py>(py: Python<'py>, stats: Option<&PoolStats>) -> PyResult<Bound<'py, PyDict>> {
     let figure = |read: fn(&PoolStats) -> u64| stats.map_or(0, read);
     let dict = PyDict::new(py);

@@ -32,45 +32,45 @@ def devices() -> list[BackendFacts]:
     """Every backend, in order of preference, with its devices or the reason why it has none."""
 
 def why_unusable(backend: str) -> str | None:
-    """Why no device of a backend can be used; `None` where one can."""
+    """Why no device of a backend can be used; `None` if one can."""
 
 def normalise_config(text: str | None = None) -> str:
-    """Reads a configuration, the environment's by default, and writes it in its shortest form."""
+    """Parses a configuration, by default the environment's, and returns its shortest form."""
 
 def set_memory_metadata(text: str) -> None:
-    """Lets every event of this thread carry `text`, until it is set again; an empty one is none."""
+    """Sets the metadata of this thread's events."""
 
 def get_memory_metadata() -> str:
-    """What this thread's events carry now."""
+    """The metadata of this thread's events."""
 
 class Stream:
-    """A queue of work on a device; memory that is freed serves the same stream at once."""
+    """A stream of a device; freed memory can be reused in the same stream at once."""
 
     @property
     def handle(self) -> int:
-        """The driver's own handle, as a number."""
+        """The driver's handle, as a number."""
     def synchronize(self) -> None:
-        """Waits until everything queued in the stream so far has finished."""
+        """Waits for the work that is queued in the stream."""
 
 class Allocation:
-    """Bytes of device memory; they go back by `free()`, at the end of a `with` block, or with the object."""
+    """Device memory; freed by `free()`, at the end of a `with` block, or with the object."""
 
     @property
     def address(self) -> int:
-        """The address of the first byte; 0 for an allocation of no bytes."""
+        """The address of the first byte; 0 for an allocation of 0 bytes."""
     @property
     def bytes(self) -> int:
-        """Bytes that may be used: what was asked for, rounded up."""
+        """The usable size: the requested size, rounded up."""
     @property
     def requested(self) -> int:
-        """Bytes that were asked for."""
+        """The requested size in bytes."""
     @property
     def is_freed(self) -> bool:
         """Whether it was freed."""
     def record_stream(self, stream: Stream | int) -> None:
-        """Says that `stream` uses the memory too."""
+        """Records that `stream` uses the memory too."""
     def free(self) -> None:
-        """Gives the memory back; a second call does nothing."""
+        """Frees the memory; a second call does nothing."""
     def __enter__(self) -> Allocation: ...
     def __exit__(self, *exception: object) -> None: ...
 
@@ -80,38 +80,38 @@ class Pinned:
     def allocate(self, bytes: int) -> PinnedAllocation:
         """Allocates `bytes` bytes, rounded up to a power of two."""
     def stats(self) -> dict[str, int]:
-        """The figures, with the keys of `torch.cuda.host_memory_stats()`."""
+        """The statistics, with the keys of `torch.cuda.host_memory_stats()`."""
     def empty_cache(self) -> int:
-        """Gives every free block back to the driver, which waits for the whole device; how many bytes that were."""
+        """Releases every free block to the driver, which waits for the device; returns the number of bytes."""
     def reset_peak_stats(self) -> None:
-        """Makes every peak the present value."""
+        """Resets every peak to the current value."""
     def reset_accumulated_stats(self) -> None:
-        """Makes every sum and count zero."""
+        """Resets every sum and count to zero."""
 
 class PinnedAllocation:
-    """Pinned host memory; it goes back by `free()`, at the end of a `with` block, or with the object."""
+    """Pinned host memory; freed by `free()`, at the end of a `with` block, or with the object."""
 
     @property
     def address(self) -> int:
-        """The address of the first byte, as the host sees it; 0 for an allocation of no bytes."""
+        """The address of the first byte, as the host sees it; 0 for an allocation of 0 bytes."""
     @property
     def device_address(self) -> int:
-        """The address of the first byte, as the device sees it; 0 for an allocation of no bytes."""
+        """The address of the first byte, as the device sees it; 0 for an allocation of 0 bytes."""
     @property
     def bytes(self) -> int:
-        """Bytes that may be used: what was asked for, rounded up to a power of two."""
+        """The usable size: the requested size, rounded up to a power of two."""
     @property
     def requested(self) -> int:
-        """Bytes that were asked for."""
+        """The requested size in bytes."""
     @property
     def is_freed(self) -> bool:
         """Whether it was freed."""
     def view(self) -> memoryview:
-        """The bytes that were asked for, to be read and written while the device is not at them."""
+        """The requested bytes; read and write them only while the device does not."""
     def record_stream(self, stream: Stream | int) -> None:
-        """Says that work in `stream` uses the memory."""
+        """Records that work in `stream` uses the memory."""
     def free(self) -> None:
-        """Gives the memory back; a second call does nothing."""
+        """Frees the memory; a second call does nothing."""
     def __enter__(self) -> PinnedAllocation: ...
     def __exit__(self, *exception: object) -> None: ...
 
@@ -120,20 +120,20 @@ class Pool:
 
     @property
     def id(self) -> tuple[int, int]:
-        """The pool's name: two numbers."""
+        """The pool's identifier: two numbers."""
     def allocate(self, bytes: int, stream: Stream | int | None = None) -> Allocation:
         """Allocates `bytes` bytes from the pool for work in `stream`."""
     def stats(self) -> dict[str, int]:
-        """What the pool holds: `allocations`, `allocated_bytes`, `segments`, `reserved_bytes`."""
+        """The statistics of the pool: `allocations`, `allocated_bytes`, `segments`, `reserved_bytes`."""
     def empty_cache(self) -> int:
-        """Gives every unused segment of the pool back, and says how many bytes that were."""
+        """Releases every unused segment of the pool, and returns the number of bytes."""
     def sleep(self, keep: bool = True, progress: Callable[[int, int], object] | None = None) -> dict[str, int]:
-        """Gives all memory of the pool back to the device, and keeps every address: `released`, `saved`."""
+        """Releases all memory of the pool to the device, and keeps every address: `released`, `saved`."""
     def wake(self, progress: Callable[[int, int], object] | None = None) -> int:
-        """Gets memory again at the same addresses, with the bytes that were kept; how many bytes of memory."""
+        """Allocates the memory again at the same addresses, with the saved contents. Returns the number of bytes."""
     @property
     def is_asleep(self) -> bool:
-        """Whether the pool sleeps."""
+        """Whether the pool is asleep."""
     def release(self) -> None:
         """Stops using the pool. Memory that is allocated stays valid; a second call does nothing."""
     def __enter__(self) -> Pool: ...
@@ -148,7 +148,7 @@ class Allocator:
         """The device, as it was named."""
     @property
     def device_name(self) -> str:
-        """What the device calls itself."""
+        """The name of the device."""
     def allocate(self, bytes: int, stream: Stream | int | None = None) -> Allocation:
         """Allocates `bytes` bytes for work in `stream`: a `Stream`, the driver's handle, or the default stream.
 
@@ -156,7 +156,7 @@ class Allocator:
         stream must stay alive until the allocator and the memory are gone.
         """
     def create_stream(self) -> Stream:
-        """Makes a stream of the device."""
+        """Creates a stream of the device."""
     def create_pool(
         self, source: str | None = None, *, no_split: bool = False, use_on_oom: bool = False, tag: str = ""
     ) -> Pool:
@@ -169,40 +169,40 @@ class Allocator:
         """The statistics as a table."""
     @property
     def allocated_bytes(self) -> int:
-        """Bytes that callers hold now, as rounded."""
+        """Bytes that callers hold, rounded up."""
     @property
     def reserved_bytes(self) -> int:
-        """Bytes held from the device now."""
+        """Bytes held from the device."""
     def memory_info(self) -> tuple[int, int]:
-        """What the device has free and what it has in all, in bytes."""
+        """The device's free and total memory, in bytes."""
     def reset_peak_memory_stats(self) -> None:
-        """Makes every peak the present value."""
+        """Resets every peak to the current value."""
     def reset_accumulated_memory_stats(self) -> None:
-        """Makes every sum and count zero."""
+        """Resets every sum and count to zero."""
     def empty_cache(self) -> int:
-        """Gives unused memory back to the device, and says how many bytes that were."""
+        """Releases unused memory to the device, and returns the number of bytes."""
     def set_memory_fraction(self, fraction: float) -> None:
-        """Bounds what the allocator may hold to a fraction of the device's memory; 1 is no bound."""
+        """Limits the allocator to a fraction of the device's memory; 1 removes the limit."""
     def get_memory_fraction(self) -> float:
-        """The fraction of the device's memory that the allocator may hold; 1 without a bound."""
+        """The limit as a fraction of the device's memory; 1 without a limit."""
     @property
     def config(self) -> str:
-        """The configuration as it is now: a text that names what differs from the default."""
+        """The current configuration: a text with the settings that differ from the default."""
     def set_config(self, config: str) -> None:
-        """Behaves as `config` says from now on."""
+        """Replaces the configuration."""
     def on_out_of_memory(self, observer: Callable[[dict[str, Any]], object]) -> None:
-        """Calls `observer` with a dictionary of the figures whenever a request ends in out-of-memory."""
+        """Registers a callback for out-of-memory errors; it gets a dictionary of the figures."""
 
     def sleep(self, tag: str, *, keep: bool = True) -> dict[str, int]:
-        """Lets every pool with this tag sleep: `released`, `saved`."""
+        """Puts every pool with this tag to sleep: `released`, `saved`."""
     def wake(self, tag: str) -> int:
-        """Wakes every pool with this tag; the bytes of their memory."""
+        """Wakes every pool with this tag; returns the bytes of their memory."""
     def release_contents(self) -> int:
-        """Gives host memory back that kept the contents of pools which are awake now; its bytes."""
+        """Frees the host memory of pools that are awake again; returns its bytes."""
     def pinned(self) -> Pinned:
         """Pinned host memory, which the device copies from and to asynchronously."""
     def metrics(self, labels: dict[str, str] = ...) -> str:
-        """The figures in the text form that Prometheus reads, with `labels` beside the device."""
+        """The statistics in Prometheus' text format, with `labels` besides the device."""
     def record_memory_history(
         self,
         enabled: str | None = "all",
@@ -212,18 +212,18 @@ class Allocator:
         clear_history: bool = False,
         skip_actions: list[str] = ...,
     ) -> None:
-        """Records what happens to memory from now on; `torch.cuda.memory._record_memory_history` has the same words."""
+        """Starts to record a history, with the parameters of `torch.cuda.memory._record_memory_history`."""
     def is_history_enabled(self) -> bool:
         """Whether a history is recorded."""
     def snapshot(self, include_traces: bool = True) -> dict[str, Any]:
-        """What the allocator holds and did, with PyTorch's keys."""
+        """A snapshot, with PyTorch's keys."""
     def dump_snapshot(self, path: str | os.PathLike[str]) -> None:
         """Writes a snapshot to a file that ends in `.pickle`, for PyTorch's memory viewer, or in `.json`."""
     def allocation_traceback(self, address: int) -> list[dict[str, Any]] | None:
-        """Where the allocation that begins at `address` was made; `None` if the history does not know."""
+        """The stack of the allocation at `address`; `None` if the history has none."""
 
 class Slot:
-    """Two functions that PyTorch's own pools can take memory from, with a cache behind them."""
+    """An allocation and a free function for PyTorch's `MemPool`, with a cache."""
 
     def __init__(self, source: str | None = None, config: str | None = None, no_split: bool = False) -> None: ...
     @property
@@ -233,7 +233,7 @@ class Slot:
     def free_address(self) -> int:
         """The address of the function that frees."""
     def stats(self, device: int) -> dict[str, int]:
-        """What is held on a device: `allocations`, `allocated_bytes`, `segments`, `reserved_bytes`."""
+        """The statistics of a device: `allocations`, `allocated_bytes`, `segments`, `reserved_bytes`."""
 
 class plugin:
     """The process-wide plug-in for PyTorch; a module."""
@@ -246,10 +246,10 @@ class plugin:
         """Whether the plug-in was started."""
     @staticmethod
     def config() -> str | None:
-        """The configuration as it is now; `None` before the start."""
+        """The current configuration; `None` before the start."""
     @staticmethod
     def update_config(text: str) -> None:
-        """Sets what a text of PyTorch says, on every device that is or will be used.
+        """Applies a configuration text of PyTorch, on all current and future devices.
 
         Python warns of keys that Cachette has not.
         """
@@ -258,37 +258,37 @@ class plugin:
         """The functions that PyTorch calls: their names as symbols of this library, and their addresses."""
     @staticmethod
     def memory_stats(device: int) -> dict[str, Any]:
-        """The statistics in PyTorch's nested form; zeros where nothing was allocated yet."""
+        """The statistics in PyTorch's nested form; zeros before the first allocation."""
     @staticmethod
     def memory_summary(device: int) -> str:
         """The statistics as a table."""
     @staticmethod
     def reset_peaks(device: int) -> None:
-        """Makes every peak the present value."""
+        """Resets every peak to the current value."""
     @staticmethod
     def reset_totals(device: int) -> None:
-        """Makes every sum and count zero."""
+        """Resets every sum and count to zero."""
     @staticmethod
     def empty_cache() -> int:
-        """Gives unused memory of every device back."""
+        """Releases unused memory of every device."""
     @staticmethod
     def memory_info(device: int) -> tuple[int, int]:
-        """What the device has free and what it has in all, in bytes."""
+        """The device's free and total memory, in bytes."""
     @staticmethod
     def set_memory_fraction(fraction: float, device: int) -> None:
-        """Bounds what may be held to a fraction of the device's memory; 1 is no bound."""
+        """Limits the allocator to a fraction of the device's memory; 1 removes the limit."""
     @staticmethod
     def memory_fraction(device: int) -> float:
-        """The fraction of the device's memory that may be held; 1 without a bound."""
+        """The limit as a fraction of the device's memory; 1 without a limit."""
     @staticmethod
     def on_out_of_memory(observer: Callable[[int, int, int, int], object]) -> None:
-        """Calls `observer(device, bytes, total, free)` whenever a request ends in out-of-memory, on any device."""
+        """Registers `observer(device, bytes, total, free)` for out-of-memory errors, on any device."""
     @staticmethod
     def create_pool(device: int, source: str | None = None, no_split: bool = False, tag: str = "") -> Pool:
-        """Makes a pool of the device, whose segments come from the source called `source`."""
+        """Creates a pool of the device, whose segments come from the source `source`."""
     @staticmethod
     def pool_check_live_allocations(device: int, pool: tuple[int, int], addresses: set[int]) -> bool:
-        """Whether exactly `addresses` are allocated in a pool, in whatever order."""
+        """Whether exactly `addresses` are allocated in a pool, in any order."""
     @staticmethod
     def record_history(
         enabled: str | None,
@@ -298,14 +298,14 @@ class plugin:
         clear_history: bool,
         skip_actions: list[str],
     ) -> None:
-        """Records what happens to memory on every device that is or will be used."""
+        """Starts to record a history on all current and future devices."""
     @staticmethod
     def ask_torch(
         current_node: Callable[[], Any],
         gather: Callable[[bool, bool, bool], Any],
         symbolize: Callable[[list[Any]], Any],
     ) -> None:
-        """Lets histories ask these functions of PyTorch; the first call in a process counts."""
+        """Sets the functions of PyTorch that histories call; only the first call in a process has an effect."""
     @staticmethod
     def is_history_enabled() -> bool:
         """Whether a history is recorded."""
@@ -313,28 +313,28 @@ class plugin:
     def snapshot(
         device: int | None = None, pool: tuple[int, int] | None = None, traces: bool = True
     ) -> dict[str, Any]:
-        """What one device or all of them hold and did, or one pool alone, with PyTorch's keys."""
+        """A snapshot of one device, of all, or of one pool, with PyTorch's keys."""
     @staticmethod
     def dump_snapshot(path: str | os.PathLike[str]) -> None:
         """Writes a snapshot of all devices to a file that ends in `.pickle` or `.json`."""
     @staticmethod
     def allocation_traceback(address: int) -> list[dict[str, Any]] | None:
-        """Where the allocation that begins at `address` was made; `None` if the history does not know."""
+        """The stack of the allocation at `address`; `None` if the history has none."""
     @staticmethod
     def metrics(device: int, labels: dict[str, str]) -> str:
-        """The figures of a device in the text form that Prometheus reads."""
+        """The statistics of a device in Prometheus' text format."""
     @staticmethod
     def last_out_of_memory() -> dict[str, Any] | None:
-        """The last request that failed for want of memory, on whichever device and thread."""
+        """The last request that ran out of memory, on any device and thread."""
     @staticmethod
     def devices() -> list[int]:
         """The numbers of the devices that were used so far."""
     @staticmethod
     def sleep(tag: str, keep: bool) -> dict[str, int]:
-        """Lets every pool with a tag sleep, on every device."""
+        """Puts every pool with a tag to sleep, on every device."""
     @staticmethod
     def wake(tag: str) -> int:
-        """Wakes every pool with a tag, on every device; the bytes of their memory."""
+        """Wakes every pool with a tag, on every device; returns the bytes of their memory."""
     @staticmethod
     def release_contents() -> int:
-        """Gives host memory back that kept the contents of pools which are awake now, on every device."""
+        """Frees the host memory of pools that are awake again, on every device."""

@@ -14,7 +14,7 @@ from ._error import EnableError
 
 
 def main() -> int:
-    """Prints where the built class is, or why there is none."""
+    """Prints the path of the compiled class, or why there is none."""
     if sys.argv[1:]:
         print(__doc__, file=sys.stderr)
         return 2

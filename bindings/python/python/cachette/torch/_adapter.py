@@ -1,4 +1,4 @@
-"""Builds the class that takes the place of PyTorch's allocator, against the PyTorch that is installed.
+"""Compiles the class that replaces PyTorch's allocator, against the installed PyTorch.
 
 The class is C++, in the folder ``adapter`` beside this file; :func:`build` compiles it once for each PyTorch and keeps
 it where :mod:`._kept` says. ``python3 -m cachette.torch`` does that ahead of time, on a machine without a GPU too. What
@@ -29,7 +29,7 @@ FIRST = (2, 11)
 #: The versions whose headers it was compiled with; later ones are tried.
 KNOWN = "2.11 to 2.15"
 
-#: Why a path could not be written that another one may make up for.
+#: Errors of an unwritable path, after which another path is tried.
 NO_PERMISSION = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
@@ -37,7 +37,7 @@ NO_PERMISSION = (errno.EACCES, errno.EPERM, errno.EROFS)
 class Target:
     """The PyTorch that a class is for."""
 
-    #: Tells one PyTorch from another.
+    #: Identifies this PyTorch.
     version: str
     #: The folder of the module ``torch``.
     home: Path
@@ -46,7 +46,7 @@ class Target:
     cxx11: bool
 
     def name(self) -> str:
-        """Tells what is compiled from everything else.
+        """The key of the compiled class.
 
         It depends on no compiler, so that a class can be carried to where there is none.
         """
@@ -112,7 +112,7 @@ def _build_in(place: Path, name: str, target: Target, again: bool) -> Path:
 
 
 def load(torch: Any, *, again: bool = True) -> ctypes.CDLL:
-    """The class, built and loaded; it is not in place yet."""
+    """The class, compiled and loaded, but not yet in use."""
     target = target_of(torch)
     path = build(target, again=again)
     try:
@@ -132,7 +132,7 @@ def _load_anew(path: Path, target: Target) -> ctypes.CDLL:
 
 
 def install(library: ctypes.CDLL) -> None:
-    """Puts the class in the place of PyTorch's allocator, or raises ``RuntimeError`` as PyTorch does."""
+    """Replaces PyTorch's allocator by the class, or raises ``RuntimeError`` as PyTorch does."""
     put = library.cachette_adapter_install
     put.argtypes, put.restype = [ctypes.c_char_p], ctypes.c_char_p
     why = put(os.fsencode(_native.__file__))

@@ -14,24 +14,24 @@ from pathlib import Path
 from . import _kept
 from ._error import EnableError
 
-#: Tried in this order where ``CXX`` names none.
+#: Tried in this order if ``CXX`` is not set.
 COMPILERS = ("c++", "g++", "clang++")
 
 FLAGS = ("-std=c++20", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-w")
 
-#: Without all of these the headers of CUDA are not whole.
+#: Headers of CUDA that must all exist.
 CUDA_HEADERS = ("cuda_runtime_api.h", "crt/host_defines.h")
 HIP_HEADERS = ("hip/hip_runtime_api.h",)
 
-#: Where distributions have the headers of PyTorch, and of much else.
+#: Where distributions install the headers of PyTorch.
 SYSTEM = Path("/usr/include")
 
-#: How long a user waits without a word, in seconds.
+#: How long a compilation runs before the user is informed, in seconds.
 PATIENCE = 2.0
 
 
 class Refused(EnableError):
-    """The compiler has found errors; it would find them again."""
+    """The compiler reported errors; a retry would fail again."""
 
 
 def arguments(home: Path, version: str, rocm: bool, cxx11: bool, sources: Iterable[Path]) -> list[str]:

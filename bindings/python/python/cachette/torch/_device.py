@@ -1,4 +1,4 @@
-"""The number of a device, however it is named."""
+"""The number of a device, from any of its names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Puts Cachette in the place of PyTorch's allocator."""
+"""Replaces PyTorch's allocator by Cachette."""
 
 from __future__ import annotations
 
@@ -70,12 +70,12 @@ def is_enabled() -> bool:
 
 
 def config() -> str | None:
-    """The configuration of Cachette as it is now: what differs from the default; ``None`` before it is enabled."""
+    """Cachette's configuration: the settings that differ from the default; ``None`` before it is enabled."""
     return _native.plugin.config()
 
 
 def usable_torch() -> Any:
-    """PyTorch, if it is one that can be given an allocator."""
+    """PyTorch, if it supports pluggable allocators."""
     try:
         import torch
     except ImportError as why:
@@ -108,7 +108,7 @@ def _refuse_fork(torch: Any) -> None:
 
 
 def _chosen(torch: Any, compiled: bool | None) -> tuple[Any, bool, str]:
-    """The class or the wrapper, whether it is the class, and that choice in words."""
+    """The class or the wrapper, whether it is the class, and the choice as text."""
     if compiled is False:
         return _pluggable(torch), False, ""
     try:
@@ -134,7 +134,7 @@ def _pluggable(torch: Any) -> Any:
 
 
 def _change(torch: Any, allocator: Any, compiled: bool) -> None:
-    """Puts the allocator in the place of PyTorch's."""
+    """Replaces PyTorch's allocator."""
     try:
         if compiled:
             _adapter.install(allocator)
@@ -146,7 +146,7 @@ def _change(torch: Any, allocator: Any, compiled: bool) -> None:
 
 
 def _usable_backend(torch: Any) -> str:
-    """The driver that this PyTorch is for, if it shows a GPU."""
+    """The driver of this PyTorch, if it has a visible GPU."""
     backend = "hip" if torch.version.cuda is None else "cuda"
     if torch.cuda.device_count() == 0:
         why = _native.why_unusable(backend) or "PyTorch finds none"

@@ -1,4 +1,4 @@
-"""What is raised where Cachette cannot take the place of PyTorch's allocator."""
+"""The error of an allocator that could not be replaced."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from .._errors import Error
 
 
 class EnableError(Error, RuntimeError):
-    """Cachette could not be put in the place of PyTorch's allocator; nothing has changed."""
+    """PyTorch's allocator could not be replaced by Cachette; nothing has changed."""

@@ -1,4 +1,4 @@
-"""What ``torch.cuda`` tells about memory, told by Cachette."""
+"""The memory functions of ``torch.cuda``, answered by Cachette."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def flatten(nested: dict[str, Any]) -> OrderedDict[str, Any]:
 
 
 def memory_allocated(device: Device = None) -> int:
-    """Bytes that tensors hold now."""
+    """Bytes that tensors hold."""
     return int(memory_stats(device).get("allocated_bytes.all.current", 0))
 
 
@@ -50,7 +50,7 @@ def max_memory_allocated(device: Device = None) -> int:
 
 
 def memory_reserved(device: Device = None) -> int:
-    """Bytes held from the device now."""
+    """Bytes held from the device."""
     return int(memory_stats(device).get("reserved_bytes.all.current", 0))
 
 
@@ -71,41 +71,41 @@ def memory_summary(device: Device = None, abbreviated: bool = False) -> str:
 
 
 def reset_peak_memory_stats(device: Device = None) -> None:
-    """Makes every peak the present value."""
+    """Resets every peak to the current value."""
     if _plugin.is_started():
         _plugin.reset_peaks(index_of(device))
 
 
 def reset_accumulated_memory_stats(device: Device = None) -> None:
-    """Makes every sum and count zero; what is held now, and the peaks, stay."""
+    """Resets every sum and count to zero; current values and peaks stay."""
     if _plugin.is_started():
         _plugin.reset_totals(index_of(device))
 
 
 def empty_cache() -> None:
-    """Gives unused memory of every device back."""
+    """Releases unused memory of every device."""
     _plugin.empty_cache()
 
 
 def mem_get_info(device: Device = None) -> tuple[int, int]:
-    """What the device has free and what it has in all, in bytes."""
+    """The device's free and total memory, in bytes."""
     return _plugin.memory_info(index_of(device))
 
 
 def set_per_process_memory_fraction(fraction: float, device: Device = None) -> None:
-    """Bounds what Cachette may hold to a fraction of the device's memory; 1 is no bound."""
+    """Limits Cachette to a fraction of the device's memory; 1 removes the limit."""
     if not isinstance(fraction, float):
         raise TypeError(f"the fraction must be a float, not {type(fraction).__name__}")
     _plugin.set_memory_fraction(fraction, index_of(device))
 
 
 def get_per_process_memory_fraction(device: Device = None) -> float:
-    """The fraction of the device's memory that Cachette may hold; 1 without a bound."""
+    """The limit as a fraction of the device's memory; 1 without a limit."""
     return _plugin.memory_fraction(index_of(device))
 
 
 def attach_out_of_memory_observer(observer: Callable[[int, int, int, int], object]) -> None:
-    """Calls ``observer(device, bytes, device_total, device_free)`` before a request ends in out-of-memory.
+    """Registers ``observer(device, bytes, device_total, device_free)`` for out-of-memory errors.
 
     ``bytes`` is what was asked of the device; where a bound is set, ``device_total`` is that bound.
     """

@@ -1,4 +1,4 @@
-"""What happened to memory and what is held, with the names and meanings of ``torch.cuda.memory``."""
+"""Histories and snapshots, with the names and meanings of ``torch.cuda.memory``."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from ._device import Device, index_of
 
 _plugin = _native.plugin
 
-#: How many events are kept unless another number is asked for: 96 bytes each, from the start.
+#: The default number of events that are kept; 96 bytes each are allocated at once.
 USUAL_ENTRIES = 100_000
 
 
 def record_memory_history(enabled: str | None = "all", context: str | None = "all", stacks: str = "all",
                           max_entries: int = USUAL_ENTRIES, clear_history: bool = False,
                           skip_actions: Sequence[str] = ()) -> None:
-    """Records what happens to memory from now on, on every device; ``None`` stops that and forgets everything.
+    """Starts to record a history on every device; ``None`` stops it and deletes the events.
 
     ``enabled`` is ``"all"``, or ``"state"`` for what is held alone. ``context`` says of what it is asked where in the
     program it happens: of nothing (``None``), of what is held (``"state"``), of allocations (``"alloc"``) or of frees
@@ -34,7 +34,7 @@ def is_history_enabled() -> bool:
 
 
 def snapshot(device: Device = None, include_traces: bool = True) -> dict[str, Any]:
-    """What a device holds and what happened on it, with PyTorch's keys; all devices for ``None``."""
+    """A snapshot of a device, with PyTorch's keys; of all devices for ``None``."""
     return _plugin.snapshot(None if device is None else index_of(device), None, include_traces)
 
 
@@ -50,12 +50,12 @@ def dump_snapshot(path: str | os.PathLike[str] = "dump_snapshot.pickle") -> None
 
 
 def allocation_traceback(pointer: int) -> list[dict[str, Any]] | None:
-    """Where the memory that begins at ``pointer`` was allocated; ``None`` if the history does not know."""
+    """The stack of the allocation at ``pointer``; ``None`` if the history has none."""
     return _plugin.allocation_traceback(pointer)
 
 
 def set_memory_metadata(metadata: str) -> None:
-    """Lets every event of this thread carry a text, until it is set again; an empty one is none.
+    """Sets the metadata of this thread's events.
 
     Every different text is kept as long as the process, so it should name phases and not count steps.
     """
@@ -63,17 +63,17 @@ def set_memory_metadata(metadata: str) -> None:
 
 
 def get_memory_metadata() -> str:
-    """What this thread's events carry now."""
+    """The metadata of this thread's events."""
     return _native.get_memory_metadata()
 
 
 def metrics(device: Device = None, labels: dict[str, str] | None = None) -> str:
-    """The figures of a device in the text form that Prometheus reads, with ``labels`` beside the device."""
+    """The statistics of a device in Prometheus' text format, with ``labels`` besides the device."""
     return _plugin.metrics(index_of(device), labels or {})
 
 
 def last_out_of_memory() -> dict[str, Any] | None:
-    """The last request that failed for want of memory, on whichever device and thread: its figures and its report.
+    """The last request that ran out of memory, on any device and thread: its figures and its report.
 
     Observers find the request there that they are told of.
     """

@@ -1,4 +1,4 @@
-"""Where built classes are kept, and who may put them there."""
+"""The folder of compiled classes, and its permissions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ._error import EnableError
 
-#: The variable that says where built classes are kept.
+#: The variable that names the folder of compiled classes.
 VARIABLE = "CACHETTE_CACHE"
 
 #: How folders begin in which something is being built.
@@ -30,7 +30,7 @@ def folders() -> Iterator[Path]:
     if named:
         yield Path(named)
         return
-    # Without a home there is but the other.
+    # Without a home folder there is only the other one.
     with contextlib.suppress(RuntimeError):
         yield Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cachette"
     yield Path(tempfile.gettempdir()) / f"cachette-{os.geteuid()}"

@@ -15,7 +15,7 @@ from ._enable import is_enabled
 #: The statistics of an unused pool.
 _EMPTY = {"allocations": 0, "allocated_bytes": 0, "segments": 0, "reserved_bytes": 0}
 
-#: Slots whose functions were handed out: a ``MemPool`` may use them for longer than anybody knows.
+#: Slots whose functions were passed out: a ``MemPool`` may use them until the process ends.
 _handed_out: set[Any] = set()
 
 
@@ -102,13 +102,13 @@ class Pool:
         guards.pop().__exit__(*exception)
 
     def _guards(self) -> list[AbstractContextManager[Any]]:
-        """What this thread has entered."""
+        """The pools that this thread has entered."""
         guards: list[AbstractContextManager[Any]] = self._entered.__dict__.setdefault("guards", [])
         return guards
 
     @property
     def id(self) -> tuple[int, int]:
-        """The name of the pool on the current device, which ``torch.cuda.graph`` takes as its ``pool``.
+        """The identifier of the pool on the current device, for the ``pool`` of ``torch.cuda.graph``.
 
         So a graph is captured into memory that sleeps and wakes with the pool.
         """
@@ -117,7 +117,7 @@ class Pool:
         return name
 
     def stats(self, device: Device = None) -> dict[str, int]:
-        """What the pool holds on a device: allocations, allocated_bytes, segments, reserved_bytes.
+        """The statistics of the pool on a device: allocations, allocated_bytes, segments, reserved_bytes.
 
         Below PyTorch's own allocator an allocation is one of PyTorch's segments.
         """
@@ -129,7 +129,7 @@ class Pool:
         return dict(_EMPTY) if self._slot is None else self._slot.stats(number)
 
     def sleep(self, keep: bool = True, progress: Callable[[int, int], object] | None = None) -> dict[str, int]:
-        """Gives the pool's memory back to the devices and keeps every address: what went back, and what is kept.
+        """Releases the pool's memory to the devices and keeps every address. Returns the released and saved bytes.
 
         Tensors stay where they are and must not be used until :meth:`wake`; graphs that were captured on them stay
         good. With ``keep`` their bytes are kept in host memory, without they are lost. ``progress`` is called with the
@@ -153,12 +153,12 @@ class Pool:
         return slept
 
     def wake(self, progress: Callable[[int, int], object] | None = None) -> int:
-        """Gets memory again at the same addresses, with the bytes that were kept; how many bytes of memory."""
+        """Allocates the memory again at the same addresses, with the saved contents. Returns the number of bytes."""
         return sum(pool.wake(progress) for pool in self._own_pools().values())
 
     @property
     def is_asleep(self) -> bool:
-        """Whether the pool sleeps, on any device."""
+        """Whether the pool is asleep on any device."""
         return any(pool.is_asleep for pool in self._own_pools().values())
 
     def _own_pools(self) -> dict[int, _native.Pool]:
@@ -171,7 +171,7 @@ class Pool:
             return dict(self._pools)
 
     def release(self) -> None:
-        """Stops using the pool; tensors stay valid, and what is unused goes back. A second call does nothing."""
+        """Stops using the pool; tensors stay valid, unused memory is released. A second call does nothing."""
         with self._lock:
             self._released = True
             for pool in self._pools.values():
@@ -189,18 +189,18 @@ class Pool:
 
 
 def sleep(tag: str, keep: bool = True) -> dict[str, int]:
-    """Lets every pool with this tag sleep, on every device; all of them or none. See :meth:`Pool.sleep`."""
+    """Puts every pool with this tag to sleep, on every device; all of them or none. See :meth:`Pool.sleep`."""
     _synchronize(_native.plugin.devices())
     return _native.plugin.sleep(tag, keep)
 
 
 def wake(tag: str) -> int:
-    """Wakes every pool with this tag, on every device; how many bytes of memory they have."""
+    """Wakes every pool with this tag, on every device; returns the bytes of their memory."""
     return _native.plugin.wake(tag)
 
 
 def release_contents() -> int:
-    """Gives host memory back that kept the contents of pools which are awake now; its bytes.
+    """Frees the host memory of pools that are awake again; returns its bytes.
 
     Until then it serves the next sleep.
     """
@@ -216,7 +216,7 @@ def _synchronize(devices: Iterable[int]) -> None:
 
 
 def _routed(pool: Any, device: int) -> AbstractContextManager[Any]:
-    """PyTorch's own way of leading a thread's requests to a pool."""
+    """PyTorch's context manager that routes a thread's requests to a pool."""
     import torch
 
     routed: AbstractContextManager[Any] = torch.cuda.use_mem_pool(pool, device)

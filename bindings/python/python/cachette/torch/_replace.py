@@ -1,4 +1,4 @@
-"""Answers for the functions of PyTorch that a pluggable allocator leaves without one, and histories for both.
+"""Replaces functions of PyTorch that a pluggable allocator does not support, and records histories for both.
 
 ``torch.cuda.memory`` and ``torch.accelerator.memory`` look these up in ``torch._C`` at every call, so it is enough to
 put others there. Only those are replaced that this PyTorch has; everything else of PyTorch stays as it is.
@@ -22,27 +22,27 @@ def _memory_stats(device: int) -> dict[str, Any]:
 
 
 def _reset_peaks(device: int) -> None:
-    """Makes every peak the present value."""
+    """Resets every peak to the current value."""
     _plugin.reset_peaks(device)
 
 
 def _reset_totals(device: int) -> None:
-    """Makes every sum and count zero."""
+    """Resets every sum and count to zero."""
     _plugin.reset_totals(device)
 
 
 def _memory_fraction(device: int) -> float:
-    """The share of the device that may be held."""
+    """The memory limit as a fraction."""
     return _plugin.memory_fraction(device)
 
 
 def _attach_observer(observer: Callable[[int, int, int, int], object]) -> None:
-    """Calls ``observer`` before a request ends in out-of-memory."""
+    """Registers an out-of-memory observer."""
     _plugin.on_out_of_memory(observer)
 
 
 def _check_live_allocations(device: int, mempool_id: tuple[int, int], expected_live_allocations: set[int]) -> bool:
-    """Whether just these addresses are allocated in a pool."""
+    """Whether exactly these addresses are allocated in a pool."""
     return _plugin.pool_check_live_allocations(device, mempool_id, expected_live_allocations)
 
 
@@ -59,8 +59,8 @@ def _with_regions(record: Callable[..., None]) -> Callable[..., None]:
     def record_history(enabled: str | None, context: str | None, stacks: str = "all", max_entries: int = sys.maxsize,
                        clear_history: bool = False, compile_context: bool = False,
                        global_record_annotations: bool = False, skip_actions: Sequence[str] = ()) -> None:
-        """Records what happens to memory."""
-        # First, so that what is wrong is said before PyTorch has changed anything.
+        """Records a history."""
+        # First, so that errors are raised before PyTorch has changed anything.
         _record_history(enabled, context, stacks, max_entries, clear_history, skip_actions=skip_actions)
         # The history that PyTorch begins here asks for no callers, so this one takes over again, with all events.
         record(enabled, None, "python", max_entries, False, compile_context, global_record_annotations, [])
