@@ -12,7 +12,7 @@ use clap::Subcommand;
 
 use crate::error::CliError;
 
-/// What the user asked for.
+/// The subcommands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Devices(devices::Devices),
@@ -23,7 +23,7 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// Does it.
+    /// Runs the command.
     pub(crate) fn run(self) -> Result<(), CliError> {
         match self {
             Self::Devices(devices) => devices.run(),

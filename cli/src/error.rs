@@ -12,58 +12,58 @@ use cachette_snapshot::SnapshotError;
 
 /// Why a command stopped.
 ///
-/// Exit code 1 means that what was asked for was done and went wrong, 2 that it could not be asked.
+/// Exit code 1 means that the command ran and failed, 2 that the request was invalid.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CliError {
-    /// Cases of the conformance suite failed; the report says which.
+    /// Cases of the conformance suite failed; the report lists them.
     #[error("{failed} of {total} cases failed")]
     CasesFailed { failed: usize, total: usize },
     /// A row of the microbenchmarks could not be measured.
     #[error("{workload} {parameter} could not be measured: {error}")]
     NotMeasured { workload: &'static str, parameter: String, error: cachette::Error },
-    /// Replays ended early; the table says which.
+    /// Replays ended early; the table shows which.
     #[error("{failed} of {total} replays failed")]
     ReplaysFailed { failed: usize, total: usize },
     /// The report could not be written.
     #[error("could not write the output: {0}")]
     Output(#[from] io::Error),
-    /// The device asked for cannot be had.
+    /// The device cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// The filter asked for selects nothing.
+    /// The filter selects no case.
     #[error("bad --filter: {0}")]
     Filter(#[from] FilterError),
     /// The suite could not begin.
     #[error(transparent)]
     Run(#[from] RunError),
-    /// A trace asked for cannot be replayed.
+    /// A trace cannot be replayed.
     #[error(transparent)]
     Trace(#[from] TraceError),
-    /// A snapshot asked for cannot be read.
+    /// A snapshot cannot be read.
     #[error(transparent)]
     Snapshot(#[from] SnapshotError),
-    /// The new file's name does not say what to write.
-    #[error("cannot tell the format of '{}'; let its name end in .json or .pickle", path.display())]
+    /// The extension of the new file is unknown.
+    #[error("unknown format of '{}'; use a name that ends in .json or .pickle", path.display())]
     SnapshotEnding { path: PathBuf },
-    /// What needs phantom memory was asked for where memory is real.
-    #[error("{option} is for the backend host alone; leave it out for {backend}")]
+    /// An option that needs phantom memory was used with a real device.
+    #[error("{option} works only with the backend host; omit it for {backend}")]
     HostAlone { option: &'static str, backend: String },
-    /// The allocator does not know what is to be compared.
+    /// A configuration is invalid.
     #[error("bad configuration: {0}")]
     Config(#[from] ConfigError),
-    /// A limit was asked for that the device itself stays below.
-    #[error("--limit {} is more than the {} of the device; ask for less, or leave it out", Bytes(*limit), Bytes(*total))]
+    /// The limit is larger than the device's memory.
+    #[error("--limit {} is more than the {} of the device; use a smaller limit, or omit it", Bytes(*limit), Bytes(*total))]
     LimitTooLarge { limit: u64, total: u64 },
     /// A configuration limits memory where an option does.
     #[error("the configuration '{config}' limits memory, and so does {option}; leave one of them out")]
     LimitTwice { config: String, option: &'static str },
-    /// The file asked for cannot be written.
+    /// The output file cannot be written.
     #[error("cannot write to '{}': {error}; name a file in a folder that exists", path.display())]
     OutputFile { path: PathBuf, error: io::Error },
 }
 
 impl CliError {
-    /// Tells the user, and gives the program's exit code.
+    /// Prints the error, and returns the exit code.
     pub(crate) fn report(&self) -> u8 {
         // If this fails too, the error cannot be reported.
         let _ = writeln!(io::stderr(), "error: {self}");

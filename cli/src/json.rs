@@ -8,9 +8,9 @@ use serde::Serialize;
 
 use crate::error::CliError;
 
-/// A file that waits for results.
+/// An output file for results.
 ///
-/// It is made before the work begins, so that an unwritable path fails before the work and not after it.
+/// It is created before the work begins, so that an unwritable path fails early.
 #[derive(Debug)]
 pub(crate) struct JsonFile {
     path: PathBuf,

@@ -7,7 +7,7 @@ use std::process;
 
 use crate::error::CliError;
 
-/// Writes a file by way of another beside it that then takes its name.
+/// Writes a temporary file beside the path, and renames it.
 ///
 /// Readers see the old file or the new one. A path that is not a file, such as `/dev/stdout`, is written directly.
 pub(crate) fn replace(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> Result<(), CliError> {
@@ -30,7 +30,7 @@ pub(crate) fn check(path: &Path) -> Result<(), CliError> {
     checked.map_err(|error| CliError::OutputFile { path: path.to_owned(), error })
 }
 
-/// Makes a file beside another, and takes it away again.
+/// Creates a file beside another, and deletes it.
 fn probe(path: &Path) -> io::Result<()> {
     let beside = beside(path).ok_or(io::ErrorKind::IsADirectory)?;
     File::create(&beside)?;
@@ -45,7 +45,7 @@ fn by_rename(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> io
     fs::rename(&part.0, path)
 }
 
-/// A file that is half written; it goes however the writing ends, unless it has taken its name.
+/// A temporary file; it is deleted on drop unless it was renamed.
 struct Part(PathBuf);
 
 impl Drop for Part {

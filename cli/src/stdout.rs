@@ -2,10 +2,9 @@
 
 use std::io::{self, ErrorKind, StdoutLock, Write};
 
-/// Lets `write` write to the standard output.
+/// Runs `write` with the standard output.
 ///
-/// A reader that leaves early, such as `head`, has got what it wanted: that is no error, and what the command
-/// found still decides its exit code.
+/// A closed pipe, for example of `head`, is no error; the exit code is that of the command.
 pub(crate) fn print(write: impl FnOnce(&mut StdoutLock<'_>) -> io::Result<()>) -> io::Result<()> {
     let mut out = io::stdout().lock();
     match write(&mut out).and_then(|()| out.flush()) {

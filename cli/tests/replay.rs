@@ -175,7 +175,7 @@ fn sizes_and_devices_that_are_not_there() {
     for options in [&["--phantom", "80G"][..], &["--fit"]] {
         refused(
             &[&[trace.path(), "--backend", "cuda"], options].concat(),
-            &format!("{} is for the backend host alone; leave it out for cuda", options[0]),
+            &format!("{} works only with the backend host; omit it for cuda", options[0]),
         );
     }
     refused(&[trace.path(), "--backend", "vulkan"], "there is no backend named 'vulkan'");

@@ -119,7 +119,7 @@ fn limits_that_are_none_or_contradict() {
     }
     refused(
         &[trace.path(), "--phantom", "8G", "--limit", "9G"],
-        "error: --limit 9.00 GiB is more than the 8.00 GiB of the device; ask for less, or leave it out\n",
+        "error: --limit 9.00 GiB is more than the 8.00 GiB of the device; use a smaller limit, or omit it\n",
     );
     refused(&[trace.path(), "--limit", "8G", "--fit"], "cannot be used with");
     for (config, options) in [

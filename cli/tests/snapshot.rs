@@ -98,7 +98,7 @@ fn an_ending_that_names_no_format() {
     let file = pickled(&run_of_three());
     refused(
         &["convert", file.path(), "/tmp/x.html"],
-        "cannot tell the format of '/tmp/x.html'; let its name end in .json or .pickle",
+        "unknown format of '/tmp/x.html'; use a name that ends in .json or .pickle",
     );
 }
 

@@ -17,13 +17,13 @@ use crate::stdout;
 
 /// Phantom memory of the host device; more than any row needs.
 const PHANTOM: u64 = 1 << 40;
-/// More threads than this measure the operating system.
+/// More threads would measure the operating system.
 const MOST_THREADS: usize = 256;
 
-/// Measures nanoseconds for allocating once and freeing once
+/// Measures the nanoseconds of an allocation and a free
 ///
-/// On the backend host no memory is touched: the figures are the allocator's own. Exit code 1 if a row fails, 2 if
-/// the request itself is wrong.
+/// The backend host uses phantom memory, so the figures are those of the allocator alone. Exit code 1 if a row fails, 2
+/// if the request is invalid.
 #[derive(Debug, Args)]
 pub(crate) struct Bench {
     #[command(flatten)]
@@ -32,13 +32,13 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "N,N,…", value_delimiter = ',', default_value = "1,2,4,8,16")]
     #[arg(value_parser = thread_count, allow_hyphen_values = true)]
     threads: Vec<usize>,
-    /// Measures 100,000 and 1,000,000 live blocks too; they need 140 GB
+    /// Also measures 100,000 and 1,000,000 live blocks, which need 140 GB
     #[arg(long)]
     scale: bool,
-    /// Measures too little for good figures, to see that everything runs
+    /// Runs everything briefly, without meaningful figures
     #[arg(long)]
     quick: bool,
-    /// Writes the results here too
+    /// Also writes the results to this file
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
@@ -62,7 +62,7 @@ impl Bench {
     }
 }
 
-/// Measures one row after the other, up to one that fails.
+/// Measures the rows in order, until one fails.
 fn measure(
     target: &Target,
     rows: &[Workload],
@@ -84,7 +84,7 @@ fn measure(
     Ok(())
 }
 
-/// What the figures were measured on, in one line.
+/// The machine and device, in one line.
 pub(super) fn device_line(target: &Target) -> String {
     let (backend, info) = (&target.backend, target.device.info());
     let (ordinal, name) = (info.ordinal, &info.name);

@@ -19,7 +19,7 @@ use crate::stdout;
 
 /// Runs the conformance suite against one device
 ///
-/// Exit code 1 if a case fails, 2 if the request itself is wrong.
+/// Exit code 1 if a case fails, 2 if the request is invalid.
 #[derive(Debug, Args)]
 pub(crate) struct Conformance {
     /// The backend to test: cuda, hip or host
@@ -29,13 +29,13 @@ pub(crate) struct Conformance {
     #[arg(long, value_name = "N", default_value = "0", value_parser = ordinal)]
     #[arg(allow_hyphen_values = true)]
     device: Ordinal,
-    /// Runs only cases whose name holds this text; `group::` is a group, `*` stands for anything
+    /// Runs only cases whose name contains this text; `group::` selects a group, `*` matches anything
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     filter: Option<String>,
-    /// How to write the report
+    /// The format of the report
     #[arg(long, value_enum, default_value_t)]
     format: Format,
-    /// Writes the report here, and the text form of it to the standard output
+    /// Writes the report to this file, and its text form to the standard output
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
 }

@@ -11,10 +11,10 @@ use self::listing::Listing;
 use crate::error::CliError;
 use crate::stdout;
 
-/// Lists every backend and device with its features, and the reason for everything absent
+/// Lists backends and devices, with supported features and the reason for each missing one
 #[derive(Debug, Args)]
 pub(crate) struct Devices {
-    /// How to write the list
+    /// The format of the list
     #[arg(long, value_enum, default_value_t)]
     format: Format,
 }

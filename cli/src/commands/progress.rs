@@ -2,7 +2,7 @@
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// A bar of `length` steps on the standard error; nothing is drawn where that is no terminal.
+/// A progress bar of `length` steps on the standard error; hidden if that is not a terminal.
 pub(super) fn bar(length: u64) -> ProgressBar {
     let style =
         ProgressStyle::with_template("{bar:30} {percent:>3} % {msg}").unwrap_or_else(|_| ProgressStyle::default_bar());

@@ -33,13 +33,13 @@ use row::{Found, Row, judge, write_failures};
 /// Phantom memory of the host device: as much as a large card has.
 const PHANTOM: u64 = 141 << 30;
 
-/// Replays what programs asked of their allocator, and shows the memory and the time it takes
+/// Replays recorded allocations, and reports memory and time
 ///
-/// A trace has one line an operation, `a ID SIZE STREAM` or `f ID`, and may be packed by gzip. A snapshot with a
-/// history, as PyTorch or Cachette writes, is as good: the last line then says what that run would have needed, and
-/// what it did. Each is replayed three times in the same allocator. Peaks are those of the first pass, through an empty allocator (cold); the same is then
-/// asked again (warm), and once more (steady). Times are nanoseconds an operation, and calls are those that reach the
-/// driver in a pass. Exit code 1 if a replay runs out of memory, 2 if the request itself is wrong.
+/// A trace has one operation per line, `a ID SIZE STREAM` or `f ID`, and may be compressed with gzip. A snapshot with a
+/// history, from PyTorch or Cachette, works too; the last line then compares the replay with the recorded run. Each
+/// trace is replayed three times in the same allocator: cold, warm and steady. Peaks are those of the first pass. Times
+/// are nanoseconds per operation, and calls are driver calls per pass. Exit code 1 if a replay runs out of memory, 2 if
+/// the request is invalid.
 #[derive(Debug, Args)]
 pub(crate) struct Replay {
     /// The traces, or snapshots
@@ -47,24 +47,24 @@ pub(crate) struct Replay {
     traces: Vec<PathBuf>,
     #[command(flatten)]
     choice: Choice,
-    /// Uses the backend host with this much memory, such as 80G, none of which is touched [default: 141G]
+    /// Uses the backend host with this much phantom memory, such as 80G [default: 141G]
     #[arg(long, value_name = "SIZE", value_parser = size::bytes, allow_hyphen_values = true)]
     phantom: Option<u64>,
-    /// How the allocator behaves, as in `CACHETTE_ALLOC_CONF`; each use gives one more row a trace
+    /// A configuration, as in `CACHETTE_ALLOC_CONF`; each one adds a row per trace
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     config: Vec<Config>,
-    /// Compares direct and elastic segments: a row for each a trace, and geometric means over all traces
+    /// Compares direct and elastic segments: a row per trace for each, and geometric means over all traces
     #[arg(long, value_name = "WHICH", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "segments", conflicts_with = "config")]
     compare: Option<Compare>,
-    /// Lets the allocator hold no more than this, such as 8G, and shows which configuration runs out of it first
+    /// Limits the allocator to this much memory, such as 8G, and shows which configuration runs out first
     #[arg(long, value_name = "SIZE", value_parser = size::bytes, allow_hyphen_values = true)]
     limit: Option<u64>,
-    /// Finds the smallest limit under which the first pass still fits, to 2 MiB, in phantom memory
+    /// Finds the smallest limit that the first pass fits in, to 2 MiB, in phantom memory
     ///
-    /// Limits are halved between what is requested and what is reserved without one, or more if that is not enough.
-    /// That a larger limit is always enough where a smaller one is holds nearly, not strictly: what is shown was run
-    /// once more and fits, and does not fit in 2 MiB less, but a limit further below may do as well.
+    /// It bisects between the requested bytes and the bytes reserved without a limit, or above if that is not enough.
+    /// Fitting is nearly but not strictly monotonic: the result fits when run again, and 2 MiB less does not, but some
+    /// smaller limit may fit too.
     #[arg(long, conflicts_with = "limit")]
     fit: bool,
     /// Replays the history of this device, of snapshots that have several
@@ -73,7 +73,7 @@ pub(crate) struct Replay {
     /// Draws memory over the course of each trace, as a page here; takes one more pass for each configuration
     #[arg(long, value_name = "FILE", conflicts_with = "fit")]
     html: Option<PathBuf>,
-    /// Writes the results here too
+    /// Also writes the results to this file
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }

@@ -9,17 +9,17 @@ use clap::{Args, Subcommand};
 
 use crate::error::CliError;
 
-/// Shows, converts and draws snapshots, of PyTorch or of Cachette
+/// Shows, converts and draws memory snapshots of PyTorch or Cachette
 ///
-/// A snapshot is a pickle, as `torch.cuda.memory._dump_snapshot` writes, or JSON, and may be packed by gzip. A pickle is
-/// read as data: nothing in it is ever run. Exit code 2 if a file cannot be read or written.
+/// A snapshot is a pickle from `torch.cuda.memory._dump_snapshot`, or JSON, and may be compressed with gzip. Pickles
+/// are read as data; their code is never run. Exit code 2 if a file cannot be read or written.
 #[derive(Debug, Args)]
 pub(crate) struct Snapshot {
     #[command(subcommand)]
     what: What,
 }
 
-/// What to do with it.
+/// The subcommand.
 #[derive(Debug, Subcommand)]
 enum What {
     Info(info::Info),

@@ -8,7 +8,7 @@ use cachette::backends::Found;
 use cachette_hal::{Backend, Device, Feature, Ordinal, Sharing};
 use serde::Serialize;
 
-/// Something that may be there.
+/// A value, or the reason why it is missing.
 #[derive(Debug, Serialize)]
 #[serde(tag = "status", rename_all = "snake_case")]
 pub(super) enum Presence<T> {
@@ -60,18 +60,18 @@ pub(super) struct DeviceEntry {
 pub(super) struct DeviceFacts {
     pub(super) name: String,
     pub(super) vendor: String,
-    /// `None` where the driver gives no identity.
+    /// `None` if the driver reports no identity.
     pub(super) uuid: Option<String>,
     pub(super) architecture: Option<String>,
     pub(super) integrated: bool,
     pub(super) total_memory: u64,
-    /// `None` where the driver did not answer.
+    /// `None` if the driver failed.
     pub(super) free_memory: Option<u64>,
     pub(super) base_alignment: u64,
     /// `None` without virtual memory.
     pub(super) granularity: Option<GranularityFacts>,
     pub(super) features: Vec<FeatureEntry>,
-    /// How backing may leave the process; empty without virtual memory.
+    /// How memory can be exported; empty without virtual memory.
     pub(super) sharing: Vec<FeatureEntry>,
 }
 
@@ -82,7 +82,7 @@ pub(super) struct FeatureEntry {
     pub(super) presence: Presence<()>,
 }
 
-/// Sizes in bytes that virtual memory comes in multiples of.
+/// The granularities of virtual memory, in bytes.
 #[derive(Debug, Serialize)]
 pub(super) struct GranularityFacts {
     pub(super) minimum: u64,
@@ -90,7 +90,7 @@ pub(super) struct GranularityFacts {
 }
 
 impl Listing {
-    /// Asks every backend and every device.
+    /// Queries every backend and every device.
     pub(super) fn gather() -> Self {
         let backends = Backends::available().into_iter().map(backend_entry);
         Self { backends: backends.collect() }
@@ -147,7 +147,7 @@ fn feature_entry(device: &dyn Device, feature: Feature) -> FeatureEntry {
     FeatureEntry { name: feature.name(), presence: Presence::of(found) }
 }
 
-/// What backing may do: leave the process in one way or another, and move while work uses it; or why not.
+/// The ways of export, and whether memory can be remapped while work uses it; or the reason why not.
 fn sharing(device: &dyn Device) -> Vec<FeatureEntry> {
     let Ok(memory) = device.virtual_memory() else {
         return Vec::new();

@@ -8,7 +8,7 @@ use cachette_benches::replay::{Outcome, Pass};
 
 use super::row::{Row, write_failures};
 
-/// Writes where each trace ran out of memory, and what else went wrong.
+/// Writes where each trace ran out of memory, and other failures.
 ///
 /// `rows` has those of the first trace first, one for each of `configs` configurations.
 pub(super) fn write(out: &mut dyn Write, rows: &[Row<Outcome>], configs: usize) -> io::Result<()> {
@@ -23,12 +23,12 @@ pub(super) fn write(out: &mut dyn Write, rows: &[Row<Outcome>], configs: usize) 
 struct Shortage<'a> {
     trace: &'a str,
     places: BTreeMap<(Pass, usize), Vec<&'a str>>,
-    /// Those with which memory was enough.
+    /// The configurations that did not run out of memory.
     enough: Vec<&'a str>,
 }
 
 impl<'a> Shortage<'a> {
-    /// What the rows of one trace say; `None` if memory was enough for all of them.
+    /// The summary of one trace's rows; `None` if none ran out of memory.
     fn of(rows: &'a [Row<Outcome>]) -> Option<Self> {
         let mut shortage = Self::default();
         for row in rows {
@@ -62,7 +62,7 @@ impl fmt::Display for Shortage<'_> {
     }
 }
 
-/// Names that may have commas, one after the other.
+/// Joins names that may contain commas.
 fn quoted(labels: &[&str]) -> String {
     format!("'{}'", labels.join("' and '"))
 }

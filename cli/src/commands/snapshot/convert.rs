@@ -9,15 +9,15 @@ use clap::Args;
 use crate::error::CliError;
 use crate::output;
 
-/// Writes a snapshot in the format that the ending of the new file names
+/// Converts a snapshot to the format of the new file's extension
 ///
-/// JSON keeps everything. A pickle is what PyTorch's memory viewer reads; it keeps all but tables that nothing names.
+/// JSON keeps everything. PyTorch's memory viewer reads pickles, which lose only unused table entries.
 #[derive(Debug, Args)]
 pub(super) struct Convert {
     /// The snapshot
     #[arg(value_name = "IN")]
     from: PathBuf,
-    /// The new file, which ends in .json or .pickle
+    /// The new file, with the extension .json or .pickle
     #[arg(value_name = "OUT")]
     to: PathBuf,
 }

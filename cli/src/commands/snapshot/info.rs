@@ -12,19 +12,19 @@ use super::summary::{Memory, Summary, share};
 use crate::error::CliError;
 use crate::stdout;
 
-/// Moments without memory that are listed.
+/// The maximum number of out-of-memory events in the list.
 const MOST_SHORTAGES: usize = 10;
 
-/// Shows what a snapshot holds: memory, its largest holders, pools and events
+/// Summarises a snapshot: memory, top allocation sites, pools and events
 ///
-/// Fragmentation is the part of the free memory that is not in its largest block; rounding is the part of the memory in
-/// use beyond what was requested.
+/// Fragmentation is the fraction of the free memory that is not in its largest block. Rounding is the fraction of the
+/// memory in use beyond what was requested.
 #[derive(Debug, Args)]
 pub(super) struct Info {
     /// The snapshot
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// How many of the largest holders are listed
+    /// How many allocation sites are listed
     #[arg(long, value_name = "N", default_value_t = 10)]
     holders: usize,
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use cachette_snapshot::{Block, BlockState, Event, PoolId, Segment, Snapshot, StackId, Trace, TraceAction};
 
-/// Bytes in segments, by what they are used for.
+/// Bytes in segments, by their use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Memory {
     pub(super) segments: usize,
@@ -13,7 +13,7 @@ pub(super) struct Memory {
     pub(super) allocated: u64,
     pub(super) pending: u64,
     pub(super) free: u64,
-    /// What callers asked for, of all that is not free.
+    /// Requested bytes of the blocks that are not free.
     pub(super) requested: u64,
     pub(super) largest_free: u64,
 }
@@ -37,12 +37,12 @@ impl Memory {
         self.largest_free = self.largest_free.max(largest);
     }
 
-    /// The part of the free memory that is not in its largest block, from 0 to 1; `None` if nothing is free.
+    /// The fraction of the free memory that is not in its largest block; `None` if nothing is free.
     pub(super) fn fragmentation(&self) -> Option<f64> {
         (self.free > 0).then(|| 1.0 - share(self.largest_free, self.free))
     }
 
-    /// The part of the memory in use that rounding adds, from 0 to 1; `None` if nothing is in use.
+    /// The fraction of the memory in use that rounding adds; `None` if nothing is in use.
     pub(super) fn rounding(&self) -> Option<f64> {
         let used = self.allocated.saturating_add(self.pending);
         (used > 0).then(|| 1.0 - share(self.requested.min(used), used))
@@ -53,13 +53,13 @@ const fn is_free(block: &Block) -> bool {
     matches!(block.state, BlockState::Free)
 }
 
-/// One number as a part of another.
+/// One number as a fraction of another.
 #[expect(clippy::cast_precision_loss, reason = "a share needs far fewer digits than are kept")]
 pub(super) fn share(part: u64, whole: u64) -> f64 {
     part as f64 / whole as f64
 }
 
-/// What one place in the program holds.
+/// The memory of one allocation site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Holder {
     pub(super) stack: StackId,
@@ -67,20 +67,20 @@ pub(super) struct Holder {
     pub(super) blocks: usize,
 }
 
-/// What is known of one device.
+/// The summary of one device.
 #[derive(Debug)]
 pub(super) struct Summary<'a> {
     pub(super) device: u32,
     pub(super) memory: Memory,
-    /// By pool; empty if there is but the default one.
+    /// By pool; empty if there is only the default one.
     pub(super) pools: BTreeMap<PoolId, Memory>,
-    /// Who holds memory, the most first.
+    /// The allocation sites, largest first.
     pub(super) holders: Vec<Holder>,
     pub(super) events: Vec<&'a Event>,
 }
 
 impl<'a> Summary<'a> {
-    /// One for every device that the snapshot names, in order.
+    /// One for every device of the snapshot, in order.
     pub(super) fn all(snapshot: &'a Snapshot) -> Vec<Self> {
         let held = snapshot.segments.iter().map(|segment| segment.device);
         let traced = snapshot.traces.iter().map(|trace| trace.device);
@@ -113,7 +113,7 @@ impl<'a> Summary<'a> {
         Self { device, memory, pools, holders: holders(stacks), events: events(&snapshot.traces, device) }
     }
 
-    /// How many events there are of each action that has any.
+    /// The number of events by action, without zeros.
     pub(super) fn actions(&self) -> impl Iterator<Item = (TraceAction, usize)> {
         let mut counts = [0; TraceAction::ALL.len()];
         for event in &self.events {
@@ -123,7 +123,7 @@ impl<'a> Summary<'a> {
         counted.filter(|(_, count)| *count > 0)
     }
 
-    /// The first and the last moment of the history.
+    /// The first and the last time of the history.
     pub(super) fn span(&self) -> Option<(i64, i64)> {
         let times = || self.events.iter().map(|event| event.time_us);
         times().min().zip(times().max())

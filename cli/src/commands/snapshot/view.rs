@@ -8,7 +8,7 @@ use clap::Args;
 use crate::error::CliError;
 use crate::output;
 
-/// Draws a snapshot as one HTML page that needs no network
+/// Draws a snapshot as a self-contained HTML page
 #[derive(Debug, Args)]
 pub(super) struct View {
     /// The snapshot
