@@ -1,7 +1,7 @@
 //! Instructions a pair.
 //!
-//! A program runs itself under callgrind twice, with n and with 2n pairs, and divides the difference by n: what
-//! comes before and after the pairs falls out.
+//! A program runs itself under callgrind twice, with n and with 2n pairs, and divides the difference by n: start and
+//! end of the process cancel out.
 
 mod callgrind;
 mod case;

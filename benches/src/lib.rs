@@ -1,10 +1,10 @@
-//! What Cachette is measured on.
+//! Benchmarks of Cachette.
 //!
 //! | module | what it measures |
 //! |---|---|
 //! | [`workload`] | time of allocate-and-free pairs: the loops, for anything that is a [`Subject`] |
 //! | [`suite`] | the rows of `cachette bench`, made of those loops |
-//! | [`trace`], [`replay`] | memory and time of what a real program asked for |
+//! | [`trace`], [`replay`] | memory and time of recorded programs |
 //! | [`instructions`] | instructions a pair, counted by callgrind |
 //!
 //! The loops draw the same numbers in the same order as the programs that measure other allocators, so rows

@@ -1,17 +1,17 @@
-//! What a workload is run on.
+//! The allocators that workloads run on.
 
 use cachette::{Allocation, Allocator, Error, PinnedAllocation, Stream};
 use cachette_hal::{Device, StreamRef};
 
-/// Something that gives memory on numbered streams and takes it back.
+/// An allocator with numbered streams.
 pub trait Subject: Sync {
-    /// What a caller holds.
+    /// An allocation.
     type Memory: Send;
 
     /// Allocates `bytes` bytes for stream number `stream`.
     fn allocate(&self, bytes: u64, stream: usize) -> Result<Self::Memory, Error>;
 
-    /// Gives memory back.
+    /// Frees memory.
     fn free(&self, memory: Self::Memory) -> Result<(), Error>;
 
     /// Allocates and frees at once.

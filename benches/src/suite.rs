@@ -26,7 +26,7 @@ pub enum Workload {
         /// The size.
         bytes: u64,
     },
-    /// Random slots freed and filled again.
+    /// Slots freed and allocated again in random order.
     Churn(Churn),
     /// Pairs on several threads at once.
     Threads {
@@ -55,14 +55,14 @@ impl Effort {
     pub const QUICK: Self = Self { pairs: 200, steps: 500, thread_pairs: 200 };
 }
 
-/// What was measured.
+/// A measurement.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Measurement {
     /// The workload's name.
     pub workload: &'static str,
     /// Its size, sizes, or number of threads.
     pub parameter: String,
-    /// Nanoseconds for allocating once and freeing once.
+    /// Nanoseconds of an allocation and a free.
     pub ns_per_pair: f64,
 }
 
@@ -109,7 +109,7 @@ impl Workload {
         }
     }
 
-    /// What tells the row from others of its name.
+    /// The parameter that distinguishes rows of one name.
     #[must_use]
     pub fn parameter(self) -> String {
         match self {

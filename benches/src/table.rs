@@ -1,4 +1,4 @@
-//! Figures as a table for people.
+//! Figures as a text table.
 
 use std::fmt;
 

@@ -5,7 +5,7 @@ use cachette::backends::OpenError;
 use cachette_hal::{AnyDevice, Backend, Ordinal};
 use cachette_hal_host::HostConfig;
 
-/// The backend whose memory is phantom, so that measurements need no memory of their own.
+/// The backend whose memory is phantom, so that measurements need no real memory.
 pub const HOST: &str = "host";
 
 /// A device, and what to call it in results.

@@ -1,4 +1,4 @@
-//! What a program asked of its allocator, recorded.
+//! Traces: recorded allocations and frees.
 
 mod build;
 mod error;
@@ -10,10 +10,9 @@ use std::path::Path;
 pub use error::{TraceError, TraceProblem};
 pub use recorded::Recorded;
 
-/// One thing a program asked for.
+/// An operation of a trace.
 ///
-/// A slot is a number for what is live: it is given to another allocation once it is free, so that the table of
-/// live allocations stays as small as the program's own.
+/// A slot is the index of a live allocation. Free slots are reused, so that the table of live allocations stays small.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// Memory was asked for.
@@ -32,7 +31,7 @@ pub enum Operation {
     },
 }
 
-/// What a program asked of its allocator, in order.
+/// The operations of a program, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trace {
     pub(crate) name: String,
@@ -67,7 +66,7 @@ impl Trace {
         &self.name
     }
 
-    /// What was asked for, in order; of a trace, one for each line of the file.
+    /// The operations, in order; for a trace, one per line of the file.
     #[must_use]
     pub fn operations(&self) -> &[Operation] {
         &self.operations

@@ -13,7 +13,7 @@ use crate::subject::Subject;
 const WARM_UP: usize = 64;
 /// How often a loop of pairs is repeated; its figure is the median.
 const REPETITIONS: usize = 9;
-/// How often the threads are let loose; their figure is the median.
+/// How often the threads are run; their figure is the median.
 const THREAD_REPETITIONS: usize = 5;
 /// The seed of every churn.
 const SEED: u64 = 42;
@@ -107,8 +107,8 @@ impl Churn {
         Ok(Churning { subject, churn: self, random, live })
     }
 
-    /// Nanoseconds a step, after as many steps again to warm up. The steps are drawn before the clock starts: it is
-    /// the allocator that is measured.
+    /// Nanoseconds a step, after as many steps again to warm up. The steps are drawn before the clock starts, so that
+    /// only the allocator is measured.
     pub fn ns<S: Subject>(self, subject: &S, steps: usize) -> Result<f64, Error> {
         let mut churning = self.begin(subject)?;
         churning.run(steps)?;

@@ -1,8 +1,8 @@
-//! Damaged input for the tests of every parser, and what reading it took.
+//! Damaged input for the tests of every parser, and the memory that parsing takes.
 //!
 //! A test has a folder of small files that its parser accepts. [`Run`] damages them, thousands of times, and hands each
-//! mutant to the test, which asserts what the parser promises. [`Counting`] and [`usage`] say what memory that took.
-//! Only tests depend on this crate.
+//! mutant to the test, which asserts what the parser promises. [`Counting`] and [`usage`] measure the memory. Only
+//! tests depend on this crate.
 //!
 //! One seed gives one sequence of mutants. A mutant that makes a test panic is printed with its seed and its number.
 //!

@@ -29,7 +29,7 @@ const EDGES: [u64; 18] = [
 /// Nothing is made longer than this.
 const LONGEST: usize = 1 << 16;
 
-/// A damaged copy of one of the `files`; `words` are pieces that mean something in their format.
+/// A damaged copy of one of the `files`; `words` are tokens of their format.
 #[must_use]
 pub fn mutate(random: &mut Rng, files: &[Vec<u8>], words: &[&[u8]]) -> Vec<u8> {
     let mut bytes = random.choice(files).cloned().unwrap_or_default();
@@ -119,7 +119,7 @@ fn change(bytes: &mut [u8], place: usize, new: impl FnOnce(u8) -> u8) {
     }
 }
 
-/// A number near which something goes wrong.
+/// A number at or near an edge.
 fn edge(random: &mut Rng, length: usize) -> u64 {
     let edge = match random.usize(..8) {
         0 => length as u64,

@@ -1,4 +1,4 @@
-//! Mutants by the thousand, for one parser.
+//! Runs of thousands of mutants against one parser.
 
 use std::fs;
 use std::path::Path;
@@ -13,12 +13,12 @@ const SEED: u64 = 0xCAC4_E77E;
 /// How much of a mutant is printed.
 const SHOWN: usize = 2048;
 
-/// What became of a mutant.
+/// The result of a mutant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The parser made something of it.
+    /// The parser accepted it.
     Accepted,
-    /// The parser said what is wrong with it.
+    /// The parser returned an error.
     Refused,
 }
 
@@ -38,12 +38,12 @@ pub fn corpus(folder: impl AsRef<Path>) -> Vec<Vec<u8>> {
     paths.iter().map(read).collect()
 }
 
-/// How one parser is tried.
+/// A test run of one parser.
 #[derive(Clone, Debug)]
 pub struct Run<'a> {
     /// Files that it accepts.
     pub files: &'a [Vec<u8>],
-    /// Pieces that mean something in their format.
+    /// Tokens of their format.
     pub words: &'a [&'a [u8]],
     /// How many mutants to try, unless the environment asks for a soak.
     pub mutants: u64,

@@ -1,4 +1,4 @@
-//! The parts of the page and the bytes of a snapshot, put together.
+//! Assembles the page from its parts and the bytes of a snapshot.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Write};
@@ -8,7 +8,7 @@ use base64::prelude::{BASE64_STANDARD, Engine};
 const PAGE: &str = include_str!("../page/page.html");
 const STYLE: &str = include_str!("../page/page.css");
 
-/// In the order in which they run: each uses those above it.
+/// In their order of execution: each uses those above it.
 const SCRIPTS: [&str; 17] = [
     include_str!("../page/decode.js"),
     include_str!("../page/words.js"),
@@ -51,7 +51,7 @@ pub(crate) fn write(bytes: &[u8], out: &mut impl Write) -> io::Result<()> {
     out.flush()
 }
 
-/// What scripts and styles must carry to be obeyed, so that nothing else on the page is.
+/// The nonce of scripts and styles, so that the browser runs nothing else on the page.
 fn nonce(bytes: &[u8]) -> String {
     let mut hasher = DefaultHasher::new();
     bytes.hash(&mut hasher);

@@ -1,18 +1,17 @@
-//! A snapshot as one page to look at.
+//! A memory snapshot as an HTML page.
 //!
-//! [`page`] writes a single HTML file that needs nothing else: no network, no fonts, no libraries. It shows the memory
-//! of each device over time by owner, its segments as strips, who holds the most, and the moments at which memory ran
-//! out.
+//! [`page`] writes one self-contained HTML file: no network, fonts or libraries. It shows the memory of each device
+//! over time by owner, its segments, the top allocation sites, and out-of-memory events.
 //!
 //! | part | what it does |
 //! |---|---|
 //! | `history.rs` | pairs events to allocations |
 //! | `payload.rs`, `tables.rs`, `columns.rs` | a snapshot as compact bytes |
-//! | `html.rs` | the bytes and the parts of the page, put together |
-//! | `page/` | what the browser runs, one idea a file |
+//! | `html.rs` | assembles the bytes and the parts of the page |
+//! | `page/` | the page's HTML, CSS and scripts |
 //!
-//! Words of users travel inside the bytes alone, and the page shows them as text. So no name, file or metadata can
-//! become HTML; and what the page may load or run is nothing but itself.
+//! Texts of users are part of the bytes only, and the page shows them as text. So no name, file or metadata can become
+//! HTML. The page's policy lets it load and run nothing but itself.
 
 #![forbid(unsafe_code)]
 

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use super::Case;
 
-/// Why nothing could be counted.
+/// Errors of counting.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallgrindError {

@@ -68,7 +68,7 @@ cases! {
     SmallChurn1M = "churn 512B-1MiB, 1M live", None;
 }
 
-/// What stopped a case.
+/// The error of a case.
 type Stopped = Box<dyn std::error::Error>;
 
 impl Case {
@@ -86,7 +86,7 @@ impl Case {
 
     /// Makes the pairs, or twice as many, and calls `end` while everything is still as they left it.
     ///
-    /// A process that leaves there does not count how everything is taken apart.
+    /// A process that exits there does not count its destructors.
     pub fn run(self, twice: bool, end: impl FnOnce()) -> Result<(), Stopped> {
         let pairs = if twice { 2 * self.pairs() } else { self.pairs() };
         match self {

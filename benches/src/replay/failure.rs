@@ -37,7 +37,7 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// Whether memory was wanting.
+    /// Whether it ran out of memory.
     #[must_use]
     pub const fn is_out_of_memory(&self) -> bool {
         matches!(self.error, Error::OutOfMemory(_) | Error::TooLarge { .. })

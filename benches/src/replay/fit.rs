@@ -32,10 +32,10 @@ pub struct Fit {
 
 /// Finds the smallest limit under which one pass through `trace` fits.
 ///
-/// The limits between what the trace requests and what it reserves without a limit, or larger ones if that is too
-/// little, are halved until one step is left. That takes for granted that a trace which fits also fits when there is
-/// more, which is nearly but not always so: room is made when a limit is met, and where that leaves the holes depends on
-/// the limit. A smaller limit may therefore do as well. Each pass is through a new allocator.
+/// It bisects between the requested bytes and the bytes reserved without a limit, or above if that is too little. This
+/// assumes that a trace which fits also fits under a larger limit. That is not always so: the allocator frees memory
+/// when it reaches the limit, so fragmentation depends on the limit. A smaller limit may therefore fit too. Each pass
+/// uses a new allocator.
 pub fn fit(trace: &Trace, device: &AnyDevice, config: &Config) -> Fit {
     let mut found = Fit {
         peak_requested: trace.peak_requested,

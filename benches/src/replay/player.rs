@@ -1,4 +1,4 @@
-//! Asks an allocator for what a trace says.
+//! Runs a trace on an allocator.
 
 use std::time::{Duration, Instant};
 
@@ -48,7 +48,7 @@ impl<'a> Player<'a> {
         Ok(took)
     }
 
-    /// Goes through the trace once, untimed, and tells `after` whenever an operation is done.
+    /// Runs the trace once, untimed, and calls `after` for each operation.
     pub(super) fn watch(&self, mut after: impl FnMut()) -> Result<(), Failure> {
         let mut live: Vec<Option<Allocation<Device>>> = Vec::new();
         live.resize_with(self.trace.slots, || None);

@@ -23,7 +23,7 @@ pub struct Timeline {
     pub failed: Option<usize>,
 }
 
-/// Goes once through `trace` with a new allocator, and notes what it holds.
+/// Runs `trace` once with a new allocator, and records the memory it holds.
 ///
 /// The clock of [`replay`](super::replay) would count the looking, so this is a separate pass.
 pub fn timeline(trace: &Trace, device: &AnyDevice, config: &Config, limit: Option<u64>) -> Timeline {

@@ -1,10 +1,10 @@
-//! Puts a trace together, one operation after the other.
+//! Builds a trace, operation by operation.
 
 use std::collections::HashMap;
 
 use super::{Operation, Trace, TraceProblem};
 
-/// A trace that grows.
+/// A trace under construction.
 #[derive(Debug, Default)]
 pub(super) struct Builder {
     pub(super) operations: Vec<Operation>,

@@ -1,11 +1,11 @@
-//! What is wrong with a trace, and where.
+//! Errors of traces, with their position.
 
 use std::io;
 use std::path::PathBuf;
 
 use cachette_snapshot::SnapshotProblem;
 
-/// What is wrong with a trace, and where.
+/// Errors of traces, with their position.
 #[derive(Debug, thiserror::Error)]
 #[error("trace '{}'{}: {problem}", path.display(), At(*line))]
 pub struct TraceError {

@@ -9,7 +9,7 @@ use flate2::bufread::MultiGzDecoder;
 use super::build::Builder;
 use super::{Trace, TraceError, TraceProblem};
 
-/// How a file that gzip has packed begins.
+/// The first bytes of a gzip file.
 const PACKED: [u8; 2] = [0x1F, 0x8B];
 /// Bytes of a line, with its end: the longest that is right has 66.
 const LONGEST: usize = 128;
@@ -96,7 +96,7 @@ fn number(field: &'static str, text: &str) -> Result<u64, TraceProblem> {
     number.ok_or_else(|| TraceProblem::Number { field, text: shown(text) })
 }
 
-/// The beginning of a text, without what would upset a terminal.
+/// The beginning of a text, without control characters.
 fn shown(text: &str) -> String {
     let mut characters = text.escape_debug();
     let start: String = characters.by_ref().take(SHOWN).collect();

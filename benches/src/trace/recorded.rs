@@ -1,4 +1,4 @@
-//! From the history in a snapshot to what its program asked for.
+//! Converts the history of a snapshot to a trace.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -8,7 +8,7 @@ use cachette_snapshot::{BlockState, Event, Snapshot, TraceAction};
 use super::build::Builder;
 use super::{Trace, TraceError, TraceProblem};
 
-/// What the allocator of the recorded program held itself.
+/// The memory that the recorded program's allocator held.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recorded {
     /// The device whose history it is.
@@ -91,7 +91,7 @@ fn trace(snapshot: &Snapshot, device: u32, name: String) -> Result<Trace, TraceP
     Ok(trace)
 }
 
-/// The events that give memory back: when it is free for others, or when that was not recorded, when it was asked.
+/// The events that free memory: completed frees, or requested ones if those were not recorded.
 fn freeing(events: &[&Event]) -> TraceAction {
     let completed = events.iter().any(|event| event.action == TraceAction::FreeCompleted);
     if completed { TraceAction::FreeCompleted } else { TraceAction::FreeRequested }
@@ -105,8 +105,8 @@ struct Older {
     stream: u64,
 }
 
-/// What was live when the history began, by address: what is freed in it without being allocated, and what is still
-/// live of which it says nothing.
+/// The allocations that are older than the history, by address: those it only frees, and live ones that it does not
+/// mention.
 fn earlier(snapshot: &Snapshot, device: u32, events: &[&Event], freed: TraceAction) -> Vec<Older> {
     let mut older = Vec::new();
     // Whether the address is live now, if the history says anything of it.

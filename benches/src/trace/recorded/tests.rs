@@ -1,4 +1,4 @@
-//! A history becomes what its program asked for.
+//! Histories are converted to traces.
 
 use cachette_snapshot::{Block, Segment, SegmentKind, StackId, TextId};
 
