@@ -177,7 +177,9 @@ fn addresses_of_a_pool_that_sleeps_go_to_no_other_heap() {
         if woken {
             assert_holds(&asleep, 1);
         }
-        others.iter().for_each(|other| assert_holds(other, 5));
+        for other in &others {
+            assert_holds(other, 5);
+        }
         woken
     });
     assert!(woken, "its addresses are free");

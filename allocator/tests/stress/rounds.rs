@@ -123,7 +123,7 @@ fn with<'a>(kind: &Kind, worker: &mut Worker<'a>, act: impl FnOnce(&mut Worker<'
 fn tell(kind: &Kind, worker: Option<&Worker<'_>>) {
     match worker {
         Some(Worker { number, steps, doing, .. }) => {
-            eprintln!("failed: {kind}; worker {number}, step {steps}: {doing}")
+            eprintln!("failed: {kind}; worker {number}, step {steps}: {doing}");
         }
         None => eprintln!("failed: {kind}; when everything was freed"),
     }
