@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use cachette_hal::{self as hal, Device, DevicePtr, StreamRef};
 
-use crate::allocator::Answer;
 use crate::blocks::BlockId;
 use crate::error::Error;
 use crate::heap::{Allocated, Heap};
@@ -143,7 +142,7 @@ impl<D: Device> Allocation<D> {
             // SAFETY: the heap keeps itself alive while any block of it is allocated, and this one is.
             let heap = unsafe { heap.as_ref() };
             if !heap.shared().origin.is_inherited() {
-                heap.record_use(id, &stream.lane);
+                heap.record_use(id, &stream.stream_state);
             }
         }
     }
@@ -159,13 +158,13 @@ impl<D: Device> Allocation<D> {
             return Ok(());
         };
         self.place = BlockPlace::NOBODY;
-        let lanes: Vec<Arc<StreamState<D>>> = streams.iter().map(|s| Arc::clone(&s.lane)).collect();
+        let users: Vec<Arc<StreamState<D>>> = streams.iter().map(|s| Arc::clone(&s.stream_state)).collect();
         // SAFETY: as in `record_stream`; the block is given back by this call and not used after it.
         let heap = unsafe { heap.as_ref() };
         if heap.shared().origin.is_inherited() {
             return Ok(());
         }
-        heap.give_after(id, &lanes).end()
+        heap.free_after(id, &users).end()
     }
 
     /// Gives up ownership: from now on the memory is known by its address alone, and must be freed by
@@ -189,6 +188,21 @@ impl<D: Device> Allocation<D> {
     }
 }
 
+/// What a request is answered with: an owner of the memory, or its address alone.
+pub(crate) trait Answer<D: Device>: Sized {
+    /// Whether the caller gets the address alone.
+    const RAW: bool;
+
+    /// The answer to a request of no bytes.
+    fn empty(stream: StreamRef) -> Self;
+
+    /// A block that was allocated from `heap` for `stream`.
+    fn of_block(heap: &Arc<Heap<D>>, block: &Allocated, requested: u64, stream: StreamRef) -> Self;
+
+    /// Memory that bypasses the cache.
+    fn of_device(memory: Uncached<D>, requested: u64, stream: StreamRef) -> Self;
+}
+
 impl<D: Device> Answer<D> for Allocation<D> {
     const RAW: bool = false;
 
@@ -207,15 +221,15 @@ impl<D: Device> Answer<D> for Allocation<D> {
 
     /// Owns a block that was taken from `heap` for `stream`.
     #[inline(always)]
-    fn of_block(heap: &Arc<Heap<D>>, taken: &Allocated, requested: u64, stream: StreamRef) -> Self {
-        probes::malloc(&heap.shared().device, taken.address, requested, stream);
+    fn of_block(heap: &Arc<Heap<D>>, allocated: &Allocated, requested: u64, stream: StreamRef) -> Self {
+        probes::malloc(&heap.shared().device, allocated.address, requested, stream);
         Self {
             home: NonNull::from(&**heap).cast(),
-            address: taken.address,
-            bytes: taken.bytes,
+            address: allocated.address,
+            bytes: allocated.bytes,
             requested,
             stream,
-            place: BlockPlace(taken.id.index() as u64),
+            place: BlockPlace(allocated.id.index() as u64),
             owner: PhantomData,
         }
     }
@@ -241,9 +255,9 @@ impl<D: Device> Drop for Allocation<D> {
             Owner::Heap(heap, id) => {
                 // SAFETY: the heap keeps itself alive while any block of it is allocated, and this one is until
                 // the call; the heap may end with what it returns, after the reference to it.
-                let given = unsafe { heap.as_ref() }.give(id);
+                let freed = unsafe { heap.as_ref() }.free(id);
                 // A destructor has nobody to tell of a failure, and the heap will try again.
-                let _ = given.end();
+                let _ = freed.end();
             }
             Owner::Device(memory) => drop(unbox(memory)),
             Owner::Nobody => {}

@@ -14,11 +14,11 @@ use std::sync::{Arc, Mutex};
 
 use cachette_hal::{AnyDevice, Device, DeviceInfo, StreamRef};
 
-use crate::allocation::Allocation;
+use crate::allocation::{Allocation, Answer};
 use crate::config::Config;
 use crate::device_state::DeviceState;
 use crate::error::Error;
-use crate::heap::{Allocated, Guard, Heap, Request};
+use crate::heap::{Heap, HeapGuard, Request};
 use crate::heaps::Heaps;
 #[cfg(feature = "ipc")]
 use crate::ipc::import::IpcState;
@@ -84,7 +84,7 @@ impl<D: Device> Allocator<D> {
                 pools: Pools::default(),
                 routes,
                 launches: Mutex::default(),
-                slumbers: Mutex::default(),
+                offloads: Mutex::default(),
                 store: StagingStore::default(),
                 #[cfg(feature = "ipc")]
                 ipc: IpcState::default(),
@@ -135,12 +135,12 @@ impl<D: Device> Allocator<D> {
     pub(crate) fn allocate_from<A: Answer<D>>(&self, bytes: u64, heap: &Arc<Heap<D>>) -> Result<A, Error> {
         // One comparison for both ends: zero wraps to the top.
         if bytes.wrapping_sub(1) >= TOO_LARGE - 1 {
-            return self.allocate_uncached(bytes, heap.lane().stream());
+            return self.allocate_uncached(bytes, heap.stream_state().handle());
         }
-        let ask = Request { requested: bytes, raw: A::RAW };
-        match heap.take_again(ask) {
-            Ok(taken) => Ok(A::of_block(heap, &taken, bytes, heap.lane().stream())),
-            Err(held) => self.allocate_slowly(held, ask, heap),
+        let request = Request { requested: bytes, raw: A::RAW };
+        match heap.allocate_last_freed(request) {
+            Ok(allocated) => Ok(A::of_block(heap, &allocated, bytes, heap.stream_state().handle())),
+            Err(held) => self.allocate_slowly(held, request, heap),
         }
     }
 
@@ -148,17 +148,17 @@ impl<D: Device> Allocator<D> {
     #[inline(never)]
     fn allocate_slowly<A: Answer<D>>(
         &self,
-        held: Option<Guard<'_, D>>,
-        ask: Request,
+        held: Option<HeapGuard<'_, D>>,
+        request: Request,
         heap: &Arc<Heap<D>>,
     ) -> Result<A, Error> {
-        let (bytes, stream) = (ask.requested, heap.lane().stream());
-        match heap.take(held, ask) {
-            Some(taken) if !taken.guarded => Ok(A::of_block(heap, &taken, bytes, stream)),
+        let (bytes, stream) = (request.requested, heap.stream_state().handle());
+        match heap.allocate(held, request) {
+            Some(allocated) if !allocated.guarded => Ok(A::of_block(heap, &allocated, bytes, stream)),
             None if self.bypasses_cache(heap) => self.allocate_uncached(bytes, stream),
-            taken => {
-                let FoundBlock { heap, taken, .. } = self.inner.find_slowly(heap, ask, taken)?;
-                Ok(A::of_block(&heap, &taken, bytes, stream))
+            allocated => {
+                let FoundBlock { heap, allocated, .. } = self.inner.find_block_slow(heap, request, allocated)?;
+                Ok(A::of_block(&heap, &allocated, bytes, stream))
             }
         }
     }
@@ -181,21 +181,6 @@ impl<D: Device> Allocator<D> {
         let memory = Uncached::allocate(self.shared(), bytes, stream)?;
         Ok(A::of_device(memory, bytes, stream))
     }
-}
-
-/// What a request is answered with: an owner of the memory, or its address alone.
-pub(crate) trait Answer<D: Device>: Sized {
-    /// Whether the caller gets the address alone.
-    const RAW: bool;
-
-    /// The answer to a request of no bytes.
-    fn empty(stream: StreamRef) -> Self;
-
-    /// A block that was allocated from `heap` for `stream`.
-    fn of_block(heap: &Arc<Heap<D>>, block: &Allocated, requested: u64, stream: StreamRef) -> Self;
-
-    /// Memory that bypasses the cache.
-    fn of_device(memory: Uncached<D>, requested: u64, stream: StreamRef) -> Self;
 }
 
 /// A number that no allocator has had yet.

@@ -10,8 +10,8 @@ use std::{process, thread};
 use bytemuck::Pod;
 use cachette_hal::{self as hal, AnyDevice, Device, DevicePtr, ErrorKind, Transfer};
 
-use crate::allocation::Allocation;
-use crate::allocator::{Allocator, Answer};
+use crate::allocation::{Allocation, Answer};
+use crate::allocator::Allocator;
 use crate::error::Error;
 use crate::fence::Fence;
 use crate::pool::state::AwakeState;
@@ -232,9 +232,9 @@ impl<T: Pod, D: Device> Buffer<T, D> {
         let Some(at) = self.ptr() else {
             return Ok(None);
         };
-        self.stream.lane.shared().origin.check()?;
+        self.stream.stream_state.shared().origin.check()?;
         Ok(Some(Work {
-            transfer: self.stream.lane.shared().device.transfer()?,
+            transfer: self.stream.stream_state.shared().device.transfer()?,
             at,
             stream: &self.stream,
             _awake: self.allocation.stay_awake()?,
@@ -250,7 +250,7 @@ impl<T: Pod, D: Device> Buffer<T, D> {
         let readers = readers.unwrap_or_else(PoisonError::into_inner);
         // Each leaves the list only once it is waited for, so that a failure forgets nobody.
         while let Some(reader) = readers.last() {
-            Fence::order(reader, &self.stream.lane)?;
+            Fence::order(reader, &self.stream.stream_state)?;
             readers.pop();
         }
         self.begin_read()
@@ -259,14 +259,14 @@ impl<T: Pod, D: Device> Buffer<T, D> {
     /// Lets `stream` copy from here: after what this buffer's stream has to do until now, and before anyone
     /// writes here or gets the memory.
     fn admit(&self, stream: &Stream<D>) -> Result<(), Error> {
-        if Arc::ptr_eq(&stream.lane, &self.stream.lane) {
+        if Arc::ptr_eq(&stream.stream_state, &self.stream.stream_state) {
             return Ok(());
         }
-        Fence::order(&self.stream.lane, &stream.lane)?;
+        Fence::order(&self.stream.stream_state, &stream.stream_state)?;
         self.allocation.record_stream(stream);
         let mut readers = self.readers();
-        if !readers.iter().any(|known| Arc::ptr_eq(known, &stream.lane)) {
-            readers.push(Arc::clone(&stream.lane));
+        if !readers.iter().any(|known| Arc::ptr_eq(known, &stream.stream_state)) {
+            readers.push(Arc::clone(&stream.stream_state));
         }
         Ok(())
     }
@@ -279,7 +279,7 @@ impl<T: Pod, D: Device> Buffer<T, D> {
     ///
     /// Asked before work on host memory is queued: captured work never runs, so a wait for it would not end.
     fn check_uncaptured(&self) -> Result<(), Error> {
-        if self.begin_read()?.is_some() && self.stream.lane.is_capturing() {
+        if self.begin_read()?.is_some() && self.stream.stream_state.is_capturing() {
             // The attempt breaks the capture, as any wait does: its graph would lack the work.
             self.stream.synchronize()?;
             return Err(hal::Error::new(ErrorKind::CaptureForbids, "synchronize").into());
@@ -292,7 +292,7 @@ impl<T: Pod, D: Device> Buffer<T, D> {
         if self.ptr().is_none() {
             return Ok(());
         }
-        self.stream.lane.settle()
+        self.stream.stream_state.settle()
     }
 
     /// Waits on after a wait that failed, until the device does not use borrowed host memory any more.
@@ -314,7 +314,7 @@ impl<T: Pod, D: Device> Buffer<T, D> {
             }
             thread::sleep(pause);
             pause = LONGEST_PAUSE.min(pause * 2);
-            match self.stream.lane.settle() {
+            match self.stream.stream_state.settle() {
                 Ok(()) => break,
                 Err(failed) => last = failed,
             }
@@ -325,7 +325,7 @@ impl<T: Pod, D: Device> Buffer<T, D> {
 
 impl<T: Pod, D: Device> Drop for Buffer<T, D> {
     fn drop(&mut self) {
-        if self.stream.lane.shared().origin.is_inherited() {
+        if self.stream.stream_state.shared().origin.is_inherited() {
             // A thread of the parent's may have been adding to the list, so it is not taken apart.
             let readers = self.readers.get_mut();
             let readers = mem::take(readers.unwrap_or_else(PoisonError::into_inner));

@@ -28,15 +28,15 @@ const LONGEST_RANGE: u64 = 1 << 40;
 pub(crate) struct DeviceState<D: Device> {
     pub(crate) device: D,
     pub(crate) origin: ProcessGuard,
-    pub(crate) ledger: PeakTracker,
+    pub(crate) peaks: PeakTracker,
     pub(crate) index: Index,
-    pub(crate) observers: Callbacks,
+    pub(crate) callbacks: Callbacks,
     pub(crate) history: History,
     pub(crate) totals: Totals,
     pub(crate) settings: Settings,
     pub(crate) uncached: UncachedTable,
     pub(crate) chunks: ChunkTable,
-    pub(crate) underway: InFlight,
+    pub(crate) in_flight: InFlight,
     /// Other devices that may touch whatever is mapped.
     peers: RwLock<Vec<Ordinal>>,
     /// Events that nobody waits for, the one used last first. They are destroyed with the allocator.
@@ -49,15 +49,15 @@ impl<D: Device> DeviceState<D> {
         Self {
             device,
             origin: ProcessGuard::here(),
-            ledger: PeakTracker::default(),
+            peaks: PeakTracker::default(),
             index: Index::default(),
-            observers: Callbacks::default(),
+            callbacks: Callbacks::default(),
             history: History::default(),
             totals: Totals::new(config),
             settings: Settings::new(config, total),
             uncached: UncachedTable::default(),
             chunks: ChunkTable::default(),
-            underway: InFlight::default(),
+            in_flight: InFlight::default(),
             peers: RwLock::default(),
             events: Mutex::default(),
         }
@@ -66,13 +66,13 @@ impl<D: Device> DeviceState<D> {
     /// Counts bytes that are about to be asked of the device as held; `None` if the limit does not allow them.
     pub(crate) fn reserve(&self, bytes: u64) -> Option<Reservation<'_>> {
         let limit = self.settings.limit.load(Relaxed);
-        self.underway.reserve(bytes, &self.totals.reserved, limit)
+        self.in_flight.reserve(bytes, &self.totals.reserved, limit)
     }
 
     /// Bytes that may be asked of the device yet, for a request that needs no more than `wanted`.
     pub(crate) fn room(&self, wanted: u64) -> u64 {
         let limit = self.settings.limit.load(Relaxed);
-        self.underway.room(wanted, &self.totals.reserved, limit)
+        self.in_flight.room(wanted, &self.totals.reserved, limit)
     }
 
     /// How many addresses an elastic segment needs to hold `bytes` more, and how many it should have.

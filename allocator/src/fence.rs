@@ -63,7 +63,7 @@ impl<D: Device> Fence<D> {
     /// Records the event at the present end of the stream.
     fn mark(&self) -> Result<()> {
         // SAFETY: 1. the fence owns the event, and keeps the stream alive.
-        unsafe { self.device().record(self.event(), self.stream.stream()) }
+        unsafe { self.device().record(self.event(), self.stream.handle()) }
     }
 
     /// Another thread may have begun a capture just before the event was recorded. Then it is part of a graph, and
@@ -124,11 +124,11 @@ impl<D: Device> Fence<D> {
         wait().or_else(|error| self.mark_again(error).and_then(|()| wait()))
     }
 
-    /// Makes later work in `lane` wait for the point.
-    pub(crate) fn hold_back(&self, lane: &StreamState<D>) -> Result<()> {
-        let device = &lane.shared().device;
+    /// Makes later work in `stream_state` wait for the point.
+    pub(crate) fn hold_back(&self, stream_state: &StreamState<D>) -> Result<()> {
+        let device = &stream_state.shared().device;
         // SAFETY: 1. the fence owns the event; the lane keeps its stream alive.
-        unsafe { device.stream_wait(lane.stream(), self.event()) }
+        unsafe { device.stream_wait(stream_state.handle(), self.event()) }
     }
 
     fn device(&self) -> &D {

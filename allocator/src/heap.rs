@@ -55,7 +55,7 @@ pub(crate) struct Heap<D: Device> {
     pub(crate) elastic: Option<ElasticState<D>>,
     /// The heap of the same stream with the other source, once the configuration has changed between them.
     partner: OnceLock<Weak<Heap<D>>>,
-    pub(crate) lane: Arc<StreamState<D>>,
+    pub(crate) stream_state: Arc<StreamState<D>>,
     pub(crate) shared: Arc<DeviceState<D>>,
     /// Place in the allocator's list of heaps.
     pub(crate) number: u32,
@@ -66,7 +66,7 @@ pub(crate) struct Heap<D: Device> {
 /// What a heap's lock guards.
 #[derive(Debug)]
 pub(crate) struct HeapState<D: Device> {
-    pub(crate) shelf: HeapBlocks<Arc<Fence<D>>>,
+    pub(crate) blocks: HeapBlocks<Arc<Fence<D>>>,
     pub(crate) policy: Policy,
     /// For every block that is `used`, the streams that use it besides the heap's own.
     uses: HashMap<BlockId, StreamUses<D>>,
@@ -79,34 +79,34 @@ pub(crate) struct HeapState<D: Device> {
     /// Whether the allocator is gone, and only allocations still need the heap.
     closed: bool,
     /// Where requests may have to go instead.
-    pub(crate) away: Redirect,
+    pub(crate) redirect: Redirect,
     /// What the history needs, while there is one.
-    notes: Option<Box<HeapHistory>>,
+    history_state: Option<Box<HeapHistory>>,
     /// Whether nothing out of the ordinary has to be looked after when a block is taken or given: the cache is
     /// on, no block waits, nobody tracks or records, no ages and no oversize blocks are counted, and the heap keeps itself
     /// alive.
     ///
     /// Derived from everything else by [`refresh`](HeapState::refresh); a hit looks at this alone.
-    plain: bool,
+    fast_path: bool,
 }
 
 impl<D: Device> HeapState<D> {
     /// Takes away the streams that use a block besides the heap's own; `None` if there are none.
     fn take_uses(&mut self, id: BlockId) -> Option<StreamUses<D>> {
-        let used = std::mem::take(&mut self.shelf.block_mut(id).used);
+        let used = std::mem::take(&mut self.blocks.block_mut(id).used);
         used.then(|| self.uses.remove(&id)).flatten()
     }
 
-    /// Brings `plain` up to date.
+    /// Brings `fast_path` up to date.
     fn refresh(&mut self, shared: &DeviceState<D>) {
-        self.plain = self.keepalive.is_some()
+        self.fast_path = self.keepalive.is_some()
             && !self.closed
-            && !self.away.any()
+            && !self.redirect.any()
             && !self.policy.ages
-            && self.notes.is_none()
-            && !self.pending.needs_tending()
+            && self.history_state.is_none()
+            && !self.pending.has_pending_events()
             && shared.settings.caches.load(Relaxed)
-            && !shared.observers.is_tracked()
+            && !shared.callbacks.is_tracked()
             && shared.totals.max_split == u64::MAX;
     }
 }
@@ -131,7 +131,7 @@ impl Redirect {
 /// The streams that use an allocated block besides the heap's own.
 #[derive(Debug)]
 pub(crate) struct StreamUses<D: Device> {
-    lanes: Vec<Arc<StreamState<D>>>,
+    users: Vec<Arc<StreamState<D>>>,
     /// How many of them, the last ones, were recorded while they were captured.
     captured: usize,
     /// Whether the block serves another stream altogether, so that its next use must wait for that one.
@@ -142,55 +142,56 @@ pub(crate) struct StreamUses<D: Device> {
 
 impl<D: Device> Default for StreamUses<D> {
     fn default() -> Self {
-        Self { lanes: Vec::new(), captured: 0, lent: false, offers: 0 }
+        Self { users: Vec::new(), captured: 0, lent: false, offers: 0 }
     }
 }
 
 impl<D: Device> StreamUses<D> {
-    /// The use of a block that serves `lane` instead of the heap's own stream.
-    fn lent_to(lane: Arc<StreamState<D>>) -> Self {
-        Self { lanes: vec![lane], lent: true, ..Self::default() }
+    /// The use of a block that serves `stream_state` instead of the heap's own stream.
+    fn lent_to(stream_state: Arc<StreamState<D>>) -> Self {
+        Self { users: vec![stream_state], lent: true, ..Self::default() }
     }
 
     /// The stream that the block serves instead of the heap's own.
     fn borrower(&self) -> Option<StreamRef> {
-        let first = self.lanes.first().filter(|_| self.lent)?;
-        Some(first.stream())
+        let first = self.users.first().filter(|_| self.lent)?;
+        Some(first.handle())
     }
 }
 
 impl<D: Device> Heap<D> {
-    /// A heap for `lane`, whose segments are elastic or the device's own.
-    pub(crate) fn new(lane: Arc<StreamState<D>>, policy: &Policy, number: u32, elastic: bool) -> Self {
-        let shared = Arc::clone(lane.shared());
-        let mut shelf = if elastic { HeapBlocks::elastic() } else { HeapBlocks::default() };
-        shelf.pack(shared.settings.tuning().packs);
+    /// A heap for `stream_state`, whose segments are elastic or the device's own.
+    pub(crate) fn new(stream_state: Arc<StreamState<D>>, policy: &Policy, number: u32, elastic: bool) -> Self {
+        let shared = Arc::clone(stream_state.shared());
+        let mut blocks = if elastic { HeapBlocks::elastic() } else { HeapBlocks::default() };
+        blocks.pack(shared.settings.tuning().packs);
         let counters = Arc::new(Counters::default());
-        shared.ledger.enlist(&counters);
+        shared.peaks.enlist(&counters);
         lock::prepare();
         let heap = Self {
             state: Lock::new(HeapState {
-                shelf,
+                blocks,
                 policy: policy.for_source(elastic),
                 uses: HashMap::new(),
                 pending: PendingFrees::default(),
                 waited: HashMap::new(),
                 keepalive: None,
                 closed: false,
-                away: Redirect::default(),
-                notes: None,
-                plain: false,
+                redirect: Redirect::default(),
+                history_state: None,
+                fast_path: false,
             }),
             counters,
             growth: Mutex::new(()),
             elastic: elastic.then(ElasticState::default),
             partner: OnceLock::new(),
-            lane,
+            stream_state,
             shared,
             number,
             pool: RwLock::new(None),
         };
-        heap.state.lock().notes = heap.shared.history.current().map(|recording| Box::new(heap.notes_for(&recording)));
+        heap.state.lock().history_state =
+            heap.shared.history.current().map(|recording| Box::new(heap.notes_for(&recording)));
         heap
     }
 
@@ -208,7 +209,7 @@ impl<D: Device> Heap<D> {
     pub(crate) fn set_pool(&self, pool: &Arc<PoolState>) {
         let mut state = self.state.lock();
         state.policy.no_split = pool.splits_never();
-        state.away.asleep = pool.is_asleep();
+        state.redirect.asleep = pool.is_asleep();
         Self::note_pool(&mut state, pool.id);
         state.refresh(&self.shared);
         *self.pool.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(pool));
@@ -222,7 +223,7 @@ impl<D: Device> Heap<D> {
     /// Lets requests go to the heap's partner where segments are to be of the other kind.
     pub(crate) fn set_elastic(&self, elastic: bool) {
         let mut state = self.state.lock();
-        state.away.partner = elastic != self.elastic.is_some();
+        state.redirect.partner = elastic != self.elastic.is_some();
         state.refresh(&self.shared);
     }
 
@@ -234,18 +235,18 @@ impl<D: Device> Heap<D> {
     /// Lets requests look where they have to be led, or not.
     pub(crate) fn set_routed(&self, routed: bool) {
         let mut state = self.state.lock();
-        state.away.route = routed;
+        state.redirect.route = routed;
         state.refresh(&self.shared);
     }
 
     /// Whether requests may have to be led to another pool.
     pub(crate) fn is_routed(&self) -> bool {
-        self.state.lock().away.route
+        self.state.lock().redirect.route
     }
 
     #[inline]
-    pub(crate) const fn lane(&self) -> &Arc<StreamState<D>> {
-        &self.lane
+    pub(crate) const fn stream_state(&self) -> &Arc<StreamState<D>> {
+        &self.stream_state
     }
 
     #[inline]
@@ -254,13 +255,13 @@ impl<D: Device> Heap<D> {
     }
 
     /// Takes the right to make the heap larger.
-    pub(crate) fn grow_alone(&self) -> MutexGuard<'_, ()> {
+    pub(crate) fn lock_growth(&self) -> MutexGuard<'_, ()> {
         self.growth.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether requests go to the heap's partner now.
     pub(crate) fn is_retired(&self) -> bool {
-        self.state.lock().away.partner
+        self.state.lock().redirect.partner
     }
 
     /// The heap of the same stream with the other source, if there is one.
@@ -279,11 +280,11 @@ impl<D: Device> Heap<D> {
         let pool = self.pool();
         let elastic = elastic && pool.as_ref().is_none_or(|pool| pool.permits_elastic());
         let mut state = self.state.lock();
-        state.away.partner = elastic != self.elastic.is_some();
+        state.redirect.partner = elastic != self.elastic.is_some();
         state.policy = policy.for_source(self.elastic.is_some());
         state.policy.no_split = pool.is_some_and(|pool| pool.splits_never());
         let packs = self.shared.settings.tuning().packs;
-        state.shelf.pack(packs);
+        state.blocks.pack(packs);
         state.refresh(&self.shared);
     }
 
@@ -299,13 +300,13 @@ impl<D: Device> Heap<D> {
 
     /// Brings the counters of free parts up to date, and the peaks with them.
     #[inline(never)]
-    pub(crate) fn publish(&self, state: &mut HeapState<D>) {
-        let split = state.shelf.take_split();
+    pub(crate) fn flush_stats(&self, state: &mut HeapState<D>) {
+        let split = state.blocks.take_split();
         if self.counters.set_split(split.map(|(_, high)| high)) {
-            self.shared.ledger.note(&self.counters);
+            self.shared.peaks.note(&self.counters);
         }
         self.counters.set_split(split.map(|(now, _)| now));
-        state.shelf.set_quiet(self.counters.quiet_split());
+        state.blocks.set_watermark(self.counters.split_watermark());
     }
 
     /// Tells the heap that its allocator is gone; it ends with its last allocation.
@@ -321,7 +322,7 @@ impl<D: Device> Heap<D> {
     /// Whether an action is told to anyone.
     #[inline]
     fn is_told(&self, action: TraceAction) -> bool {
-        self.shared.observers.is_tracked() || tracing::tells_of(action)
+        self.shared.callbacks.is_tracked() || tracing::tells_of(action)
     }
 
     /// Tells the trackers, with the heap not locked.
@@ -333,11 +334,11 @@ impl<D: Device> Heap<D> {
     ///
     /// If a tracker panicked, the caller gets no allocation, so the block becomes free again.
     #[cold]
-    pub(crate) fn tell_alloc(&self, taken: &Allocated, requested: u64, before: CallbackOutcome) {
-        let told = before.and(self.tell(TraceAction::Alloc, taken.address, requested));
-        if told.is_panic() {
-            let guards = self.guards_of(taken, &self.lane);
-            self.put_back(*taken, guards);
+    pub(crate) fn tell_alloc(&self, allocated: &Allocated, requested: u64, before: CallbackOutcome) {
+        let outcome = before.and(self.tell(TraceAction::Alloc, allocated.address, requested));
+        if outcome.is_panic() {
+            let guards = self.guards_of(allocated, &self.stream_state);
+            self.put_back(*allocated, guards);
         }
     }
 
@@ -347,15 +348,15 @@ impl<D: Device> Heap<D> {
             action,
             address,
             bytes,
-            stream: self.lane.stream(),
+            stream: self.stream_state.handle(),
             pool: self.pool().map_or(PoolId::DEFAULT, |pool| pool.id),
         };
         if tracing::tells_of(action) && action != TraceAction::OutOfMemory {
             tracing::happened(&event);
         }
-        self.shared.observers.event(&event)
+        self.shared.callbacks.event(&event)
     }
 }
 
 /// The lock of a heap, held.
-pub(crate) type Guard<'a, D> = lock::Guard<'a, HeapState<D>>;
+pub(crate) type HeapGuard<'a, D> = lock::LockGuard<'a, HeapState<D>>;

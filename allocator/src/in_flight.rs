@@ -79,7 +79,7 @@ impl InFlight {
     /// Begins to give memory back to the device.
     pub(crate) fn release(&self) -> Release<'_> {
         self.lock().releases += 1;
-        Release { underway: self, useful: true, _busy: Busy::enter() }
+        Release { in_flight: self, useful: true, _busy: Busy::enter() }
     }
 
     /// Reserves room for `bytes` if `held`, which counts them from then on, stays within `limit`.
@@ -96,7 +96,7 @@ impl InFlight {
             return None;
         }
         self.undecided.fetch_add(bytes, Ordering::Relaxed);
-        Some(Reservation { underway: self, held, bytes, kept: 0, _busy: Busy::enter() })
+        Some(Reservation { in_flight: self, held, bytes, kept: 0, _busy: Busy::enter() })
     }
 
     /// How much `held` leaves of `limit`, for an attempt that needs no more than `wanted`.
@@ -133,7 +133,7 @@ fn is_busy() -> bool {
 /// Memory that goes back to the device, until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Release<'a> {
-    underway: &'a InFlight,
+    in_flight: &'a InFlight,
     useful: bool,
     _busy: Busy,
 }
@@ -147,17 +147,17 @@ impl Release<'_> {
 
 impl Drop for Release<'_> {
     fn drop(&mut self) {
-        let mut state = self.underway.lock();
+        let mut state = self.in_flight.lock();
         state.releases -= 1;
         state.ended.releases += u64::from(self.useful);
-        self.underway.changed.notify_all();
+        self.in_flight.changed.notify_all();
     }
 }
 
 /// Room under the limit for bytes that are asked of the device. It is given up when dropped, by a panic too.
 #[derive(Debug)]
 pub(crate) struct Reservation<'a> {
-    underway: &'a InFlight,
+    in_flight: &'a InFlight,
     held: &'a AtomicU64,
     bytes: u64,
     kept: u64,
@@ -177,16 +177,16 @@ impl Drop for Reservation<'_> {
             return;
         }
         let given_up = self.bytes - self.kept;
-        let mut state = self.underway.lock();
+        let mut state = self.in_flight.lock();
         self.held.fetch_sub(given_up, Ordering::Relaxed);
         // Pairs with the load in `undecided`.
-        self.underway.undecided.fetch_sub(self.bytes, Ordering::Release);
+        self.in_flight.undecided.fetch_sub(self.bytes, Ordering::Release);
         if given_up > 0 {
             state.ended.reservations += 1;
             // The device refused, and not the limit.
             LIMITED.set(false);
         }
-        self.underway.changed.notify_all();
+        self.in_flight.changed.notify_all();
     }
 }
 

@@ -140,7 +140,7 @@
 //! |---|---|
 //! | `allocator.rs`, `raw.rs`, `buffer.rs` | the front doors; the stream names its heap |
 //! | `heap/take.rs` | takes the heap's lock, rounds the size, counts |
-//! | `core/shelf.rs` | finds the block that fits best, splits it, merges what is freed |
+//! | `core/blocks.rs` | finds the block that fits best, splits it, merges what is freed |
 //! | | *a hit ends here* |
 //! | `ladder/` | what is tried when no block fits, step by step |
 //! | `heap/growth.rs` | takes a segment from the device into the heap, or gives one back |

@@ -67,7 +67,7 @@ impl<D: Device> AllocatorState<D> {
         let pool = heap.pool();
         // Whoever wakes the pool or fills holes has either finished, or begins after this and knows the peers.
         let _turn = pool.as_ref().map(|pool| pool.turn()).transpose()?;
-        let _growth = heap.grow_alone();
+        let _growth = heap.lock_growth();
         for chunk in heap.chunks() {
             let Some(at) = DevicePtr::new(chunk.at) else {
                 continue;

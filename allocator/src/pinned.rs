@@ -77,8 +77,8 @@ impl<D: Device> Pinned<'_, D> {
         if bytes == 0 {
             return Ok(PinnedAllocation::empty());
         }
-        let taken = self.inner.pinned.take(bytes, false)?;
-        Ok(PinnedAllocation::new(&self.inner.pinned, taken, bytes))
+        let allocated = self.inner.pinned.allocate(bytes, false)?;
+        Ok(PinnedAllocation::new(&self.inner.pinned, allocated, bytes))
     }
 
     /// Gives every free block back to the driver, and says how many bytes that were.

@@ -85,7 +85,7 @@ impl Policy {
     #[inline]
     pub(crate) fn splits(&self, kind: SegmentKind, rounded: u64, left: u64) -> bool {
         let least = match kind {
-            SegmentKind::Small => size::GRAIN,
+            SegmentKind::Small => size::UNIT,
             SegmentKind::Large => size::SMALL_LIMIT + 1,
         };
         // Small requests are far below any bound on splitting, so one test serves both kinds.

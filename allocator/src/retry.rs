@@ -5,14 +5,14 @@
 //! | relieve | asks the program's own helpers to free memory | no |
 //! | collect | gives back old unused segments, if the configuration says from when on | yes |
 //! | borrow | takes a block that is idle on another stream, behind a wait on the device (opt-in) | no |
-//! | obtain | asks the device for a segment, within the limit | only if its driver does |
+//! | alloc_segment | asks the device for a segment, within the limit | only if its driver does |
 //! | release enough | gives back unsplittable segments of this stream, as many as the request needs | yes |
 //! | wait | waits for the cheapest set of other streams' uses that makes a block large enough | yes |
 //! | release all | gives back every unused segment of every stream | yes |
 //! | wait on | waits for one segment after the other to come free, the earliest first | yes |
 //!
 //! The heap is searched again after every step that can have freed something. Before a request fails, it waits for
-//! the memory that other threads give back and for the room that they may give up, and climbs again ([`underway`]).
+//! the memory that other threads give back and for the room that they may give up, and climbs again ([`in_flight`]).
 //! With `never_block` the steps that may wait are left out, and so is this.
 
 #![forbid(unsafe_code)]
@@ -46,15 +46,15 @@ use crate::stream_state::StreamState;
 #[derive(Debug)]
 pub(crate) struct FoundBlock<D: Device> {
     pub(crate) heap: Arc<Heap<D>>,
-    pub(crate) taken: Allocated,
+    pub(crate) allocated: Allocated,
     /// What the next use must wait for, besides the guards of the block itself.
     pub(crate) guard: Option<Fence<D>>,
 }
 
 impl<D: Device> FoundBlock<D> {
     /// A block that was taken from its heap.
-    pub(crate) fn of(heap: &Arc<Heap<D>>, taken: Allocated) -> Self {
-        Self { heap: Arc::clone(heap), taken, guard: None }
+    pub(crate) fn of(heap: &Arc<Heap<D>>, allocated: Allocated) -> Self {
+        Self { heap: Arc::clone(heap), allocated, guard: None }
     }
 }
 
@@ -75,16 +75,16 @@ pub(crate) struct Retry<'a, D: Device> {
     pools: &'a Pools,
     heap: &'a Arc<Heap<D>>,
     policy: Policy,
-    ask: Request,
+    request: Request,
     need: Need,
     /// What had ended when the device was last asked.
     tried: Cell<Ended>,
 }
 
 impl<'a, D: Device> Retry<'a, D> {
-    pub(crate) fn new(inner: &'a AllocatorState<D>, heap: &'a Arc<Heap<D>>, ask: Request) -> Self {
+    pub(crate) fn new(inner: &'a AllocatorState<D>, heap: &'a Arc<Heap<D>>, request: Request) -> Self {
         let policy = heap.policy();
-        let rounded = policy.round(ask.requested);
+        let rounded = policy.round(request.requested);
         let need = Need {
             rounded,
             segment: heap
@@ -98,7 +98,7 @@ impl<'a, D: Device> Retry<'a, D> {
             pools: &inner.pools,
             heap,
             policy,
-            ask,
+            request,
             need,
             tried: Cell::default(),
         }
@@ -110,7 +110,7 @@ impl<'a, D: Device> Retry<'a, D> {
         if let Some(found) = self.search()? {
             return Ok(found);
         }
-        if self.shared.observers.relieve()
+        if self.shared.callbacks.run_free_memory_callbacks()
             && let Some(found) = self.search()?
         {
             return Ok(found);
@@ -118,7 +118,7 @@ impl<'a, D: Device> Retry<'a, D> {
         self.check_nested()?;
         let failed = loop {
             // One request at a time makes a heap larger; the next one may find what the first left over.
-            let alone = self.heap.grow_alone();
+            let alone = self.heap.lock_growth();
             // Its pool may have fallen asleep meanwhile.
             AllocatorState::check_awake(self.heap)?;
             // Another stream's capture, or this one's, may be under way, and forbids what the steps do.
@@ -126,21 +126,21 @@ impl<'a, D: Device> Retry<'a, D> {
             if let Some(found) = self.climb()? {
                 return Ok(found);
             }
-            if let Some(found) = self.take_from_pools()? {
+            if let Some(found) = self.allocate_from_pools()? {
                 return Ok(found);
             }
             let tried = self.tried.get();
-            if !self.may_wait() || !self.shared.underway.may_change(tried) {
+            if !self.may_wait() || !self.shared.in_flight.may_change(tried) {
                 break self.report();
             }
             // What is under way may need the heap: a source may ask for memory while it makes some.
             drop(alone);
-            tracing::waiting(|| self.shared.underway.wait(tried));
+            tracing::waiting(|| self.shared.in_flight.wait(tried));
         };
         AllocatorState::check_awake(self.heap)?;
         self.shared.totals.ooms.fetch_add(1, Relaxed);
         tracing::exhausted(&failed);
-        self.shared.observers.report_oom(&failed);
+        self.shared.callbacks.report_oom(&failed);
         Err(failed.into())
     }
 
@@ -165,9 +165,9 @@ impl<'a, D: Device> Retry<'a, D> {
         // A heap that fails stops no other. Its failure is told if the others cannot serve the request.
         let mut failed = Ok(());
         if may_wait {
-            failed = self.collect();
+            failed = self.garbage_collect();
         }
-        self.tried.set(self.shared.underway.begin_attempt());
+        self.tried.set(self.shared.in_flight.begin_attempt());
         if self.shared.settings.rejects.load(Relaxed) && !self.within_limit() {
             return Ok(None);
         }
@@ -175,7 +175,7 @@ impl<'a, D: Device> Retry<'a, D> {
             return Ok(Some(found));
         }
         let mut frees = self.frees();
-        if let Some(found) = self.obtain()? {
+        if let Some(found) = self.alloc_segment()? {
             return Ok(Some(found));
         }
         if self.heap.elastic().is_some()
@@ -188,7 +188,7 @@ impl<'a, D: Device> Retry<'a, D> {
         }
         if self.release_enough()? {
             frees = self.frees();
-            if let Some(found) = self.obtain_again()? {
+            if let Some(found) = self.alloc_segment_again()? {
                 return Ok(Some(found));
             }
         }
@@ -199,12 +199,12 @@ impl<'a, D: Device> Retry<'a, D> {
         }
         // Uses that could not be marked before are marked now, so that the steps below see them.
         for heap in self.heaps.all() {
-            failed = failed.and(heap.tend());
+            failed = failed.and(heap.process_events());
         }
         failed = failed.and(self.release_all());
         // Another thread may have been faster, and has then given it back for all.
         if self.frees() != frees
-            && let Some(found) = self.obtain_again()?
+            && let Some(found) = self.alloc_segment_again()?
         {
             return Ok(Some(found));
         }
@@ -216,12 +216,12 @@ impl<'a, D: Device> Retry<'a, D> {
 
     /// Whether steps that wait are allowed; in a stream that is captured nothing would ever come to pass.
     fn may_wait(&self) -> bool {
-        !self.shared.settings.never_block.load(Relaxed) && !self.heap.lane().is_capturing()
+        !self.shared.settings.never_block.load(Relaxed) && !self.heap.stream_state().is_capturing()
     }
 
     /// The heaps whose unused memory may go for this request: those of no pool that is used, and of its own unless
     /// graphs may use it.
-    fn givers(&self) -> Vec<Arc<Heap<D>>> {
+    fn donors(&self) -> Vec<Arc<Heap<D>>> {
         let own = self.heap.pool();
         let gives = |heap: &Arc<Heap<D>>| match (heap.pool(), &own) {
             (Some(pool), Some(own)) if pool.id == own.id => own.gives_back(),
@@ -232,17 +232,17 @@ impl<'a, D: Device> Retry<'a, D> {
     }
 
     /// Takes a free block of a pool that serves others before they fail.
-    fn take_from_pools(&self) -> hal::Result<Option<FoundBlock<D>>> {
+    fn allocate_from_pools(&self) -> hal::Result<Option<FoundBlock<D>>> {
         if self.heap.pool().is_some() {
             return Ok(None);
         }
         for pool in self.pools.on_oom() {
-            let heap = pool.streams.get(self.heap.lane().stream());
+            let heap = pool.streams.get(self.heap.stream_state().handle());
             let Some(heap) = heap.and_then(|number| self.heaps.get(number)) else {
                 continue;
             };
-            if let Some(taken) = heap.take_tended(self.ask)? {
-                return Ok(Some(FoundBlock::of(heap, taken)));
+            if let Some(allocated) = heap.allocate_after_events(self.request)? {
+                return Ok(Some(FoundBlock::of(heap, allocated)));
             }
         }
         Ok(None)
@@ -250,12 +250,12 @@ impl<'a, D: Device> Retry<'a, D> {
 
     /// Searches the heap.
     fn search(&self) -> hal::Result<Option<FoundBlock<D>>> {
-        let taken = self.heap.take_tended(self.ask)?;
-        Ok(taken.map(|taken| self.found(taken)))
+        let allocated = self.heap.allocate_after_events(self.request)?;
+        Ok(allocated.map(|allocated| self.found(allocated)))
     }
 
-    fn found(&self, taken: Allocated) -> FoundBlock<D> {
-        FoundBlock::of(self.heap, taken)
+    fn found(&self, allocated: Allocated) -> FoundBlock<D> {
+        FoundBlock::of(self.heap, allocated)
     }
 
     /// How often anybody has given memory back to the device.
@@ -272,7 +272,7 @@ impl<'a, D: Device> Retry<'a, D> {
     /// Takes a block that is idle on another stream, and makes this one wait for that.
     fn borrow(&self) -> hal::Result<Option<FoundBlock<D>>> {
         // What is captured cannot wait for what is not.
-        if !self.shared.settings.lends.load(Relaxed) || self.heap.lane().ask_capturing()? {
+        if !self.shared.settings.lends.load(Relaxed) || self.heap.stream_state().ask_capturing()? {
             return Ok(None);
         }
         let pool = self.heap.pool().map(|pool| pool.id);
@@ -280,20 +280,20 @@ impl<'a, D: Device> Retry<'a, D> {
             // What is elastic serves nobody once that is off.
             let off = other.elastic().is_some() && other.is_retired();
             let apart = other.pool().map(|pool| pool.id) != pool;
-            if Arc::ptr_eq(&other, self.heap) || off || apart || other.lane().ask_capturing()? {
+            if Arc::ptr_eq(&other, self.heap) || off || apart || other.stream_state().ask_capturing()? {
                 continue;
             }
-            let Some(taken) = other.take_tended(self.ask)? else {
+            let Some(allocated) = other.allocate_after_events(self.request)? else {
                 continue;
             };
-            match Fence::record(other.lane()) {
+            match Fence::record(other.stream_state()) {
                 Ok(fence) => {
-                    other.lend(taken.id, self.heap.lane());
-                    return Ok(Some(FoundBlock { heap: other, taken, guard: Some(fence) }));
+                    other.lend(allocated.id, self.heap.stream_state());
+                    return Ok(Some(FoundBlock { heap: other, allocated, guard: Some(fence) }));
                 }
                 Err(error) => {
-                    let guards = other.guards_of(&taken, self.heap.lane());
-                    other.put_back(taken, guards);
+                    let guards = other.guards_of(&allocated, self.heap.stream_state());
+                    other.put_back(allocated, guards);
                     if error.kind() != hal::ErrorKind::CaptureForbids {
                         return Err(error);
                     }
@@ -305,63 +305,63 @@ impl<'a, D: Device> Retry<'a, D> {
     }
 
     /// Asks the device for a segment; `None` if the limit or the device says no.
-    fn obtain(&self) -> Result<Option<FoundBlock<D>>, Error> {
+    fn alloc_segment(&self) -> Result<Option<FoundBlock<D>>, Error> {
         if self.heap.elastic().is_some() {
             return self.fill(false);
         }
-        self.tried.set(self.shared.underway.begin_attempt());
+        self.tried.set(self.shared.in_flight.begin_attempt());
         let bytes = self.need.segment;
         let Some(reservation) = self.shared.reserve(bytes) else {
             return Ok(None);
         };
-        let Some(base) = self.heap.obtain(bytes)? else {
+        let Some(base) = self.heap.alloc_segment(bytes)? else {
             return Ok(None);
         };
         reservation.keep(bytes);
         self.shared.totals.device_allocs.fetch_add(1, Relaxed);
         let segment = NewSegment { base, bytes, kind: self.need.kind };
-        Ok(self.heap.grow(segment, self.ask)?.map(|taken| self.found(taken)))
+        Ok(self.heap.grow(segment, self.request)?.map(|allocated| self.found(allocated)))
     }
 
     /// Fills holes of an elastic heap; when `pressed`, with every chunk that nobody uses.
     fn fill(&self, pressed: bool) -> Result<Option<FoundBlock<D>>, Error> {
-        self.tried.set(self.shared.underway.begin_attempt());
+        self.tried.set(self.shared.in_flight.begin_attempt());
         let own = self.heap.pool().map(|pool| pool.id);
-        let mut others = self.givers();
+        let mut others = self.donors();
         others.retain(|heap| own.is_none() || heap.pool().map(|pool| pool.id) == own);
-        let taken = self.heap.fill_for(self.ask, &others, pressed)?;
-        Ok(taken.map(|taken| self.found(taken)))
+        let allocated = self.heap.fill_for(self.request, &others, pressed)?;
+        Ok(allocated.map(|allocated| self.found(allocated)))
     }
 
     /// Asks the device again, after memory was given back to it.
-    fn obtain_again(&self) -> Result<Option<FoundBlock<D>>, Error> {
+    fn alloc_segment_again(&self) -> Result<Option<FoundBlock<D>>, Error> {
         self.shared.totals.retries.fetch_add(1, Relaxed);
         if self.heap.elastic().is_some() {
             return self.fill(true);
         }
-        self.obtain()
+        self.alloc_segment()
     }
 }
 
-/// Makes later work in `lane` wait for what stands before the block. On failure the block is put back.
+/// Makes later work in `stream_state` wait for what stands before the block. On failure the block is put back.
 #[cold]
-pub(crate) fn pass_guards<D: Device>(found: &mut FoundBlock<D>, lane: &StreamState<D>) -> hal::Result<()> {
-    let mut guards = found.heap.guards_of(&found.taken, lane);
+pub(crate) fn pass_guards<D: Device>(found: &mut FoundBlock<D>, stream_state: &StreamState<D>) -> hal::Result<()> {
+    let mut guards = found.heap.guards_of(&found.allocated, stream_state);
     guards.extend(found.guard.take().map(Arc::new));
     if guards.is_empty() {
         return Ok(());
     }
     // A stream that is captured cannot be made to wait for what is not, so the host does.
-    let captured = lane.is_capturing();
-    let device = &lane.shared().device;
+    let captured = stream_state.is_capturing();
+    let device = &stream_state.shared().device;
     let _relaxed = captured.then(|| RelaxedCapture::enter(device).ok());
     for guard in &guards {
-        let passed = if captured { guard.wait() } else { guard.hold_back(lane) };
+        let passed = if captured { guard.wait() } else { guard.hold_back(stream_state) };
         if let Err(error) = passed {
-            found.heap.put_back(found.taken, guards);
+            found.heap.put_back(found.allocated, guards);
             return Err(error);
         }
     }
-    found.heap.note_waits(&guards, lane);
+    found.heap.note_waits(&guards, stream_state);
     Ok(())
 }

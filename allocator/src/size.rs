@@ -1,7 +1,7 @@
 //! Sizes: how a request is rounded, which kind of segment serves it, and how large that segment is.
 
 /// Every block starts at, and is, a multiple of this many bytes.
-pub(crate) const GRAIN: u64 = 512;
+pub(crate) const UNIT: u64 = 512;
 /// The largest block, rounded, that comes from a small segment.
 pub(crate) const SMALL_LIMIT: u64 = 1 << 20;
 /// The size of a small segment.
@@ -45,18 +45,18 @@ impl SegmentKind {
 /// Divisions of 0 and 1 mean none; they trade memory for fewer distinct sizes.
 #[inline]
 pub(crate) const fn round(bytes: u64, divisions: u32) -> u64 {
-    if divisions > 1 && bytes > GRAIN * divisions as u64 {
+    if divisions > 1 && bytes > UNIT * divisions as u64 {
         round_to_division(bytes, divisions)
     } else {
-        whole_grains(bytes) * GRAIN
+        whole_units(bytes) * UNIT
     }
 }
 
 /// The grains of a request of at least one byte, where nothing is divided.
 #[inline]
-pub(crate) const fn whole_grains(bytes: u64) -> u64 {
+pub(crate) const fn whole_units(bytes: u64) -> u64 {
     // Unlike `div_ceil` this may overflow, but for no request that is served, and it is one addition.
-    (bytes + (GRAIN - 1)) >> GRAIN.trailing_zeros()
+    (bytes + (UNIT - 1)) >> UNIT.trailing_zeros()
 }
 
 /// Rounds up to the next of `divisions` even steps between two powers of two.
@@ -89,7 +89,7 @@ mod tests {
     #[test]
     fn s1_the_constants_are_those_of_the_reference() {
         assert_eq!(
-            (GRAIN, SMALL_LIMIT, SMALL_SEGMENT, OWN_SEGMENT, SEGMENT_ROUNDING, LARGE_SEGMENT),
+            (UNIT, SMALL_LIMIT, SMALL_SEGMENT, OWN_SEGMENT, SEGMENT_ROUNDING, LARGE_SEGMENT),
             (512, 1_048_576, 2_097_152, 10_485_760, 2_097_152, 20_971_520)
         );
     }
@@ -99,7 +99,7 @@ mod tests {
         for (bytes, rounded) in [(1, 512), (511, 512), (512, 512), (513, 1024), (MIB + 1, MIB + 512)] {
             assert_eq!(round(bytes, 0), rounded);
             assert_eq!(round(bytes, 1), rounded);
-            assert_eq!(whole_grains(bytes) * GRAIN, rounded);
+            assert_eq!(whole_units(bytes) * UNIT, rounded);
         }
     }
 
@@ -142,7 +142,7 @@ mod tests {
                 for nudge in [-1_i64, 0, 1, 77] {
                     let bytes = ((1_i64 << shift) + nudge).max(1).unsigned_abs();
                     let rounded = round(bytes, divisions);
-                    assert!(rounded >= bytes && rounded.is_multiple_of(GRAIN), "{bytes} {divisions}");
+                    assert!(rounded >= bytes && rounded.is_multiple_of(UNIT), "{bytes} {divisions}");
                 }
             }
         }

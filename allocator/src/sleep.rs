@@ -53,6 +53,7 @@ mod chunk;
 pub(crate) mod offload;
 mod pool_ops;
 pub(crate) mod staging;
+mod values;
 
 use cachette_hal::Device;
 
@@ -62,35 +63,7 @@ use crate::pool::{Pool, PoolId, PoolProblem};
 
 pub(crate) use offload::OffloadState;
 pub(crate) use staging::StagingStore;
-
-/// What becomes of the bytes in memory while it is away.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Contents {
-    /// They are kept in page-locked host memory, and are there again when the pool wakes.
-    Keep,
-    /// They are lost; what is there when the pool wakes is not defined.
-    Discard,
-}
-
-/// What falling asleep did. All zero if the pool slept already.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct SleepStats {
-    /// Bytes that went back to the device.
-    pub released: u64,
-    /// Bytes that are kept in host memory.
-    pub saved: u64,
-}
-
-/// How far falling asleep or waking has come.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Progress {
-    /// Bytes of memory that are done.
-    pub done: u64,
-    /// Bytes in all.
-    pub total: u64,
-}
+pub use values::{Contents, Progress, SleepStats};
 
 impl<D: Device> Pool<D> {
     /// Gives all memory of the pool back to the device, and keeps every address.

@@ -33,7 +33,7 @@ pub(crate) struct AllocatorState<D: Device> {
     /// The streams in which graphs were launched, by the pool of their memory.
     pub(crate) launches: Mutex<HashMap<PoolId, Launches<D>>>,
     /// The sleep of every pool that sleeps.
-    pub(crate) slumbers: Mutex<HashMap<PoolId, Arc<Mutex<OffloadState<D>>>>>,
+    pub(crate) offloads: Mutex<HashMap<PoolId, Arc<Mutex<OffloadState<D>>>>>,
     /// Where contents are kept meanwhile.
     pub(crate) store: StagingStore<D>,
     /// Memory shared with other processes, in both directions.
@@ -45,7 +45,7 @@ impl<D: Device> Drop for AllocatorState<D> {
     fn drop(&mut self) {
         let leaks = self.leaks();
         if !leaks.is_empty() {
-            self.shared.observers.report_leaks(&leaks);
+            self.shared.callbacks.report_leaks(&leaks);
         }
         #[cfg(feature = "ipc")]
         self.ipc.exporter.close();

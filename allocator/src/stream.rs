@@ -13,7 +13,7 @@ use crate::stream_state::StreamState;
 /// allocated on it, so no allocation can be left behind on a stream that is gone.
 #[derive(Debug)]
 pub struct Stream<D: Device> {
-    pub(crate) lane: Arc<StreamState<D>>,
+    pub(crate) stream_state: Arc<StreamState<D>>,
     /// The heap of this stream in the default pool.
     pub(crate) heap: Arc<Heap<D>>,
 }
@@ -22,16 +22,16 @@ impl<D: Device> Stream<D> {
     /// The driver's stream, to queue work in.
     #[must_use]
     pub fn handle(&self) -> StreamRef {
-        self.lane.stream()
+        self.stream_state.handle()
     }
 
     /// Blocks the host until everything queued in the stream so far has finished.
     pub fn synchronize(&self) -> hal::Result<()> {
-        if self.lane.shared().origin.is_inherited() {
+        if self.stream_state.shared().origin.is_inherited() {
             return Err(hal::Error::new(hal::ErrorKind::DeviceLost, "synchronize"));
         }
         // SAFETY: 1. the lane keeps its stream alive.
-        unsafe { self.lane.shared().device.synchronize(self.lane.stream()) }
+        unsafe { self.stream_state.shared().device.synchronize(self.stream_state.handle()) }
     }
 }
 
@@ -44,6 +44,6 @@ impl<D: Device> Drop for Stream<D> {
 
 impl<D: Device> Clone for Stream<D> {
     fn clone(&self) -> Self {
-        Self { lane: Arc::clone(&self.lane), heap: Arc::clone(&self.heap) }
+        Self { stream_state: Arc::clone(&self.stream_state), heap: Arc::clone(&self.heap) }
     }
 }

@@ -22,9 +22,9 @@ impl<D: Device> StreamState<D> {
     /// Makes a stream of the allocator's own.
     pub(crate) fn create(shared: Arc<DeviceState<D>>) -> hal::Result<Self> {
         let owned = shared.device.create_stream()?;
-        let mut lane = Self::adopt(shared, owned.borrow());
-        lane.owned = Some(owned);
-        Ok(lane)
+        let mut stream_state = Self::adopt(shared, owned.borrow());
+        stream_state.owned = Some(owned);
+        Ok(stream_state)
     }
 
     /// Takes over a stream that someone else destroys, after this allocator is gone.
@@ -38,7 +38,7 @@ impl<D: Device> StreamState<D> {
         self.number
     }
 
-    pub(crate) const fn stream(&self) -> StreamRef {
+    pub(crate) const fn handle(&self) -> StreamRef {
         self.stream
     }
 

@@ -13,7 +13,7 @@ impl<D: Device> Allocator<D> {
     /// Calls `observer` with the figures whenever a request ends in out-of-memory, before it returns.
     pub fn on_out_of_memory(&self, observer: impl Fn(&OutOfMemory) + Send + Sync + 'static) {
         if !self.is_inherited() {
-            self.shared().observers.on_oom(Arc::new(observer));
+            self.shared().callbacks.on_oom(Arc::new(observer));
         }
     }
 
@@ -22,7 +22,7 @@ impl<D: Device> Allocator<D> {
     /// It may drop allocations; it may not allocate.
     pub fn on_pressure(&self, reliever: impl Fn() -> bool + Send + Sync + 'static) {
         if !self.is_inherited() {
-            self.shared().observers.on_pressure(Arc::new(reliever));
+            self.shared().callbacks.on_pressure(Arc::new(reliever));
         }
     }
 
@@ -33,7 +33,7 @@ impl<D: Device> Allocator<D> {
         if self.is_inherited() {
             return;
         }
-        self.shared().observers.track(Arc::new(tracker));
+        self.shared().callbacks.track(Arc::new(tracker));
         for heap in self.inner.heaps.all() {
             heap.refresh();
         }
@@ -43,7 +43,7 @@ impl<D: Device> Allocator<D> {
     /// free any more. Memory with an owner is not among it: that stays until its owner is dropped.
     pub fn on_leak(&self, observer: impl Fn(&[LeakedAllocation]) + Send + Sync + 'static) {
         if !self.is_inherited() {
-            self.shared().observers.on_leak(Arc::new(observer));
+            self.shared().callbacks.on_leak(Arc::new(observer));
         }
     }
 }

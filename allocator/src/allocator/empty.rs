@@ -33,7 +33,7 @@ impl<D: Device> Allocator<D> {
         heaps.retain(|heap| heap.gives_back());
         for heap in &heaps {
             // What fails is tried again below, and told then.
-            let _ = heap.tend();
+            let _ = heap.process_events();
         }
         let (elastic, direct): (Vec<_>, Vec<_>) = heaps.iter().partition(|heap| heap.elastic().is_some());
         for fence in elastic.iter().flat_map(|heap| heap.all_fences()) {
@@ -69,8 +69,8 @@ impl<D: Device> AllocatorState<D> {
         }
         let heaps = self.heaps.all();
         for heap in heaps.iter().filter(|heap| heap.gives_back()) {
-            heap.stale_fences().iter().try_for_each(|fence| fence.wait())?;
-            heap.unmap_stale();
+            heap.unmap_fences().iter().try_for_each(|fence| fence.wait())?;
+            heap.unmap_pending();
         }
         Ok(())
     }

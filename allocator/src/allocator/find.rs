@@ -15,72 +15,72 @@ impl<D: Device> AllocatorState<D> {
     ///
     /// Every request in a forked child comes here, and goes no further.
     #[cold]
-    pub(crate) fn find_slowly(
+    pub(crate) fn find_block_slow(
         &self,
         heap: &Arc<Heap<D>>,
-        ask: Request,
-        taken: Option<Allocated>,
+        request: Request,
+        allocated: Option<Allocated>,
     ) -> Result<FoundBlock<D>, Error> {
         self.shared.origin.check()?;
         let _gathered = self.shared.history.gather(Level::State);
-        let mut found = match taken {
-            Some(taken) => FoundBlock::of(heap, taken),
-            None => self.find_elsewhere(heap, ask)?,
+        let mut found = match allocated {
+            Some(allocated) => FoundBlock::of(heap, allocated),
+            None => self.find_elsewhere(heap, request)?,
         };
-        pass_guards(&mut found, heap.lane())?;
+        pass_guards(&mut found, heap.stream_state())?;
         Ok(found)
     }
 
     /// Finds a block where the heap had none that fits, in its partner if the configuration has changed.
-    fn find_elsewhere(&self, heap: &Arc<Heap<D>>, ask: Request) -> Result<FoundBlock<D>, Error> {
+    fn find_elsewhere(&self, heap: &Arc<Heap<D>>, request: Request) -> Result<FoundBlock<D>, Error> {
         if heap.is_routed() {
-            return self.find_by_route(heap, ask);
+            return self.find_by_route(heap, request);
         }
-        self.find_in_pool(heap, ask)
+        self.find_in_pool(heap, request)
     }
 
     /// Finds a block in the pool that a request is led to, if it is.
-    fn find_by_route(&self, heap: &Arc<Heap<D>>, ask: Request) -> Result<FoundBlock<D>, Error> {
-        let lane = heap.lane();
-        let led = self.routes.pool_for(lane.stream(), || lane.capture())?;
+    fn find_by_route(&self, heap: &Arc<Heap<D>>, request: Request) -> Result<FoundBlock<D>, Error> {
+        let stream_state = heap.stream_state();
+        let led = self.routes.pool_for(stream_state.handle(), || stream_state.capture())?;
         let heap = match led {
-            Some(pool) => self.heap_of_lane(&pool, lane)?,
+            Some(pool) => self.heap_of_stream_state(&pool, stream_state)?,
             None => heap,
         };
         if !heap.is_retired()
-            && let Some(taken) = heap.take_tended(ask)?
+            && let Some(allocated) = heap.allocate_after_events(request)?
         {
-            return Ok(FoundBlock::of(heap, taken));
+            return Ok(FoundBlock::of(heap, allocated));
         }
-        self.find_in_pool(heap, ask)
+        self.find_in_pool(heap, request)
     }
 
     /// Whether a request to a heap is led to a pool whose memory graphs may use.
     #[cold]
     pub(super) fn serves_graphs(&self, heap: &Heap<D>) -> bool {
-        let lane = heap.lane();
+        let stream_state = heap.stream_state();
         let led = match heap.pool() {
             Some(pool) => Ok(Some(pool)),
-            None => self.routes.pool_for(lane.stream(), || lane.capture()),
+            None => self.routes.pool_for(stream_state.handle(), || stream_state.capture()),
         };
         // If the driver fails to say, the search for a block fails with its error.
         led.map_or(true, |pool| pool.is_some_and(|pool| pool.keeps()))
     }
 
-    fn find_in_pool(&self, heap: &Arc<Heap<D>>, ask: Request) -> Result<FoundBlock<D>, Error> {
+    fn find_in_pool(&self, heap: &Arc<Heap<D>>, request: Request) -> Result<FoundBlock<D>, Error> {
         Self::check_awake(heap)?;
         let retired = heap.is_retired();
         let heap = &if retired { self.partner_of(heap)? } else { Arc::clone(heap) };
-        if retired && let Some(taken) = heap.take(None, ask) {
-            return Ok(FoundBlock::of(heap, taken));
+        if retired && let Some(allocated) = heap.allocate(None, request) {
+            return Ok(FoundBlock::of(heap, allocated));
         }
         // What is left in segments of the device's own may still serve; what is elastic may not once that is off.
         if heap.elastic().is_some()
             && let Some(partner) = heap.partner()
-            && let Some(taken) = partner.take_tended(ask)?
+            && let Some(allocated) = partner.allocate_after_events(request)?
         {
-            return Ok(FoundBlock::of(&partner, taken));
+            return Ok(FoundBlock::of(&partner, allocated));
         }
-        Retry::new(self, heap, ask).run()
+        Retry::new(self, heap, request).run()
     }
 }

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use cachette_hal::{Device, StreamRef};
 
-use crate::allocator::{Allocator, Answer};
+use crate::allocation::Answer;
+use crate::allocator::Allocator;
 use crate::blocks::{BlockId, BlockState};
 use crate::error::{Error, PointerProblem};
 use crate::heap::{Allocated, Heap};
@@ -49,7 +50,7 @@ impl<D: Device> Allocator<D> {
         }
         let mut heap = self.inner().heap_of_raw(stream)?;
         if route::is_inside() {
-            let inside = self.inner().heap_inside(stream, || Ok(heap.lane()))?;
+            let inside = self.inner().heap_inside(stream, || Ok(heap.stream_state()))?;
             heap = inside.unwrap_or(heap);
         }
         self.allocate_from(bytes, heap).map(|Address(address)| address)
@@ -71,8 +72,8 @@ impl<D: Device> Allocator<D> {
             let Some(heap) = self.inner().heaps.get(home.heap) else {
                 continue;
             };
-            if let Ok(given) = heap.give_at(home.segment, address) {
-                return given.end().map_err(Error::from);
+            if let Ok(freed) = heap.free_at(home.segment, address) {
+                return freed.end().map_err(Error::from);
             }
         }
         self.free_uncached(address)
@@ -103,8 +104,8 @@ impl<D: Device> Allocator<D> {
             return Ok(());
         }
         let (heap, id) = self.find(address)?;
-        let lane = Arc::clone(self.inner().heap_of_raw(stream)?.lane());
-        heap.record_use(id, &lane);
+        let stream_state = Arc::clone(self.inner().heap_of_raw(stream)?.stream_state());
+        heap.record_use(id, &stream_state);
         Ok(())
     }
 

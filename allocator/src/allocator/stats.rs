@@ -17,20 +17,20 @@ impl<D: Device> Allocator<D> {
             return Stats::default();
         }
         for heap in self.inner().heaps.all() {
-            heap.settle();
+            heap.coalesce();
         }
         let shared = &self.inner().shared;
-        let (ledger, totals) = (&shared.ledger, &shared.totals);
+        let (peaks, totals) = (&shared.peaks, &shared.totals);
         Stats {
-            allocation: ledger.stat(Measure::Allocation),
-            segment: ledger.stat(Measure::Segment),
-            active: ledger.stat(Measure::Active),
-            inactive_split: ledger.stat(Measure::InactiveSplit),
-            allocated_bytes: ledger.stat(Measure::AllocatedBytes),
-            reserved_bytes: ledger.stat(Measure::ReservedBytes),
-            active_bytes: ledger.stat(Measure::ActiveBytes),
-            inactive_split_bytes: ledger.stat(Measure::InactiveSplitBytes),
-            requested_bytes: ledger.stat(Measure::RequestedBytes),
+            allocation: peaks.stat(Measure::Allocation),
+            segment: peaks.stat(Measure::Segment),
+            active: peaks.stat(Measure::Active),
+            inactive_split: peaks.stat(Measure::InactiveSplit),
+            allocated_bytes: peaks.stat(Measure::AllocatedBytes),
+            reserved_bytes: peaks.stat(Measure::ReservedBytes),
+            active_bytes: peaks.stat(Measure::ActiveBytes),
+            inactive_split_bytes: peaks.stat(Measure::InactiveSplitBytes),
+            requested_bytes: peaks.stat(Measure::RequestedBytes),
             oversize_allocations: totals.oversize_allocations.stat(),
             oversize_segments: totals.oversize_segments.stat(),
             num_alloc_retries: totals.retries.load(Relaxed),
@@ -59,7 +59,7 @@ impl<D: Device> Allocator<D> {
         if self.is_inherited() {
             return 0;
         }
-        self.inner().shared.ledger.now(measure)
+        self.inner().shared.peaks.now(measure)
     }
 
     /// Makes every peak the present value.
@@ -68,7 +68,7 @@ impl<D: Device> Allocator<D> {
             return;
         }
         let shared = &self.inner().shared;
-        shared.ledger.reset_peaks();
+        shared.peaks.reset_peaks();
         shared.totals.oversize_allocations.reset_peak();
         shared.totals.oversize_segments.reset_peak();
     }
@@ -79,7 +79,7 @@ impl<D: Device> Allocator<D> {
             return;
         }
         let shared = &self.inner().shared;
-        shared.ledger.reset_totals();
+        shared.peaks.reset_totals();
         shared.totals.reset();
     }
 }

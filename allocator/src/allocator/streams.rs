@@ -17,14 +17,14 @@ impl<D: Device> Allocator<D> {
     /// Makes a stream of the device, which lives as long as anything that was allocated on it.
     pub fn create_stream(&self) -> Result<Stream<D>, Error> {
         self.shared().origin.check()?;
-        let lane = StreamState::create(Arc::clone(self.shared()))?;
-        self.inner.stream_of(lane)
+        let stream_state = StreamState::create(Arc::clone(self.shared()))?;
+        self.inner.stream_of(stream_state)
     }
 
     /// The device's default stream.
     pub fn default_stream(&self) -> Result<Stream<D>, Error> {
-        let lane = StreamState::adopt(Arc::clone(self.shared()), StreamRef::DEFAULT);
-        self.inner.stream_of(lane)
+        let stream_state = StreamState::adopt(Arc::clone(self.shared()), StreamRef::DEFAULT);
+        self.inner.stream_of(stream_state)
     }
 
     /// Takes over a stream that someone else made and will destroy.
@@ -34,30 +34,30 @@ impl<D: Device> Allocator<D> {
     /// 1. `stream` is a live stream of this allocator's device.
     /// 2. It stays so until this allocator and every allocation made on the stream are gone.
     pub unsafe fn adopt_stream(&self, stream: StreamRef) -> Result<Stream<D>, Error> {
-        let lane = StreamState::adopt(Arc::clone(self.shared()), stream);
-        self.inner.stream_of(lane)
+        let stream_state = StreamState::adopt(Arc::clone(self.shared()), stream);
+        self.inner.stream_of(stream_state)
     }
 }
 
 impl<D: Device> AllocatorState<D> {
     /// The stream of a lane, with the heap it has in the default pool.
-    pub(super) fn stream_of(&self, lane: StreamState<D>) -> Result<Stream<D>, Error> {
+    pub(super) fn stream_of(&self, stream_state: StreamState<D>) -> Result<Stream<D>, Error> {
         self.shared.origin.check()?;
-        let stream = lane.stream();
+        let stream = stream_state.handle();
         // Asked once: a handle that the driver refuses would fail every later call that has to wait for the stream.
-        if self.streams.get(stream).is_none() && lane.is_unknown() {
+        if self.streams.get(stream).is_none() && stream_state.is_unknown() {
             return Err(Error::UnknownStream { stream });
         }
         let make = || {
             let policy = Policy::of(&self.shared.settings.config());
-            let lane = Arc::new(lane);
-            let heap = self.heaps.add(|number| Heap::new(lane, &policy, number, self.is_elastic()))?;
+            let stream_state = Arc::new(stream_state);
+            let heap = self.heaps.add(|number| Heap::new(stream_state, &policy, number, self.is_elastic()))?;
             heap.set_routed(self.routes.are_there());
             Some(heap.number())
         };
         let number = self.streams.get_or_add(stream, make);
         let heap = number.and_then(|number| self.heaps.get(number)).ok_or(NO_HEAP)?;
-        Ok(Stream { lane: Arc::clone(heap.lane()), heap: Arc::clone(heap) })
+        Ok(Stream { stream_state: Arc::clone(heap.stream_state()), heap: Arc::clone(heap) })
     }
 
     /// Whether requests are served from elastic segments.
@@ -84,7 +84,7 @@ impl<D: Device> AllocatorState<D> {
         }
         let policy = Policy::of(&self.shared.settings.config());
         let elastic = heap.elastic().is_none();
-        let added = |number| Heap::new(Arc::clone(heap.lane()), &policy, number, elastic);
+        let added = |number| Heap::new(Arc::clone(heap.stream_state()), &policy, number, elastic);
         let made = self.heaps.add(added).ok_or(NO_HEAP)?;
         if let Some(pool) = heap.pool() {
             made.set_pool(&pool);

@@ -67,7 +67,7 @@ fn leaks_of<D: Device>(heaps: &Heaps<D>) -> Vec<LeakedAllocation> {
     heaps
         .iter()
         .flat_map(|heap| {
-            let stream = heap.lane().stream();
+            let stream = heap.stream_state().handle();
             heap.raw_blocks().into_iter().map(move |(address, requested)| LeakedAllocation {
                 address,
                 requested,

@@ -29,16 +29,16 @@ pub(crate) struct AddressList {
 struct AddressLeaf {
     count: usize,
     places: [u64; LEAF],
-    grains: [u32; LEAF],
+    units: [u32; LEAF],
     ids: [BlockId; LEAF],
 }
 
 impl AddressLeaf {
-    const EMPTY: Self = Self { count: 0, places: [0; LEAF], grains: [0; LEAF], ids: [BlockId::NONE; LEAF] };
+    const EMPTY: Self = Self { count: 0, places: [0; LEAF], units: [0; LEAF], ids: [BlockId::NONE; LEAF] };
 
     fn largest(&self) -> u32 {
         // What is not in use counts as well: zero, so that the loop has a fixed length.
-        self.grains.iter().fold(0, |most, grains| most.max(*grains))
+        self.units.iter().fold(0, |most, units| most.max(*units))
     }
 
     /// The number of blocks before a place.
@@ -48,14 +48,14 @@ impl AddressLeaf {
 
     fn set(&mut self, at: usize, block: &Block, id: BlockId) {
         self.places[at] = block.place();
-        self.grains[at] = block.grains;
+        self.units[at] = block.units;
         self.ids[at] = id;
     }
 
     fn insert(&mut self, at: usize, block: &Block, id: BlockId) {
         let last = self.count;
         self.places.copy_within(at..last, at + 1);
-        self.grains.copy_within(at..last, at + 1);
+        self.units.copy_within(at..last, at + 1);
         self.ids.copy_within(at..last, at + 1);
         self.count += 1;
         self.set(at, block, id);
@@ -64,33 +64,33 @@ impl AddressLeaf {
     fn remove(&mut self, at: usize) {
         let last = self.count;
         self.places.copy_within(at + 1..last, at);
-        self.grains.copy_within(at + 1..last, at);
+        self.units.copy_within(at + 1..last, at);
         self.ids.copy_within(at + 1..last, at);
         self.count -= 1;
-        self.grains[self.count] = 0;
+        self.units[self.count] = 0;
     }
 
     /// Moves the blocks from one on to the end of another leaf, which has room for them.
     fn move_to(&mut self, from: usize, other: &mut Self) {
         let (moved, end) = (self.count - from, other.count);
         other.places[end..end + moved].copy_from_slice(&self.places[from..self.count]);
-        other.grains[end..end + moved].copy_from_slice(&self.grains[from..self.count]);
+        other.units[end..end + moved].copy_from_slice(&self.units[from..self.count]);
         other.ids[end..end + moved].copy_from_slice(&self.ids[from..self.count]);
         other.count += moved;
-        self.grains[from..].fill(0);
+        self.units[from..].fill(0);
         self.count = from;
     }
 }
 
 impl AddressList {
-    /// The first block of at least `grains`.
-    pub(crate) fn first(&self, grains: u32) -> BlockId {
-        let fits = |has: &u32| *has >= grains;
+    /// The first block of at least `units`.
+    pub(crate) fn first(&self, units: u32) -> BlockId {
+        let fits = |has: &u32| *has >= units;
         let Some(leaf) = self.largest.iter().position(fits) else {
             return BlockId::NONE;
         };
         let leaf = &self.leaves[leaf];
-        let at = leaf.grains.iter().position(fits);
+        let at = leaf.units.iter().position(fits);
         at.map_or(BlockId::NONE, |at| leaf.ids[at])
     }
 
@@ -112,7 +112,7 @@ impl AddressList {
         let there = &mut self.leaves[leaf];
         there.insert(there.before(block.place()), block, id);
         self.starts[leaf] = there.places[0];
-        self.largest[leaf] = self.largest[leaf].max(block.grains);
+        self.largest[leaf] = self.largest[leaf].max(block.units);
     }
 
     /// Takes the block at a place out.
@@ -135,11 +135,11 @@ impl AddressList {
         let leaf = self.leaf_of(place);
         let there = &mut self.leaves[leaf];
         let at = there.before(place);
-        let had = there.grains[at];
+        let had = there.units[at];
         there.set(at, block, id);
         self.starts[leaf] = there.places[0];
-        if block.grains >= self.largest[leaf] {
-            self.largest[leaf] = block.grains;
+        if block.units >= self.largest[leaf] {
+            self.largest[leaf] = block.units;
         } else if had == self.largest[leaf] {
             self.largest[leaf] = there.largest();
         }
@@ -158,7 +158,7 @@ impl AddressList {
             let ids = leaf.ids[..leaf.count].iter().enumerate();
             let same = |(at, id): (usize, &BlockId)| {
                 let block = &blocks[*id];
-                (leaf.places[at], leaf.grains[at]) == (block.place(), block.grains)
+                (leaf.places[at], leaf.units[at]) == (block.place(), block.units)
             };
             leaf.count > 0
                 && self.starts[at] == leaf.places[0]

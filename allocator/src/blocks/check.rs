@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use crate::blocks::heap_blocks::rank_of;
 use crate::blocks::{BlockId, BlockState, HeapBlocks, Segment, Split};
-use crate::size::{GRAIN, SegmentKind};
+use crate::size::{SegmentKind, UNIT};
 
 /// A segment as it is now.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,7 +48,7 @@ impl<G> HeapBlocks<G> {
                 bytes: segment.bytes,
                 kind: segment.kind,
                 age: segment.age,
-                elastic: self.ground.is_some(),
+                elastic: self.chunk_map.is_some(),
                 blocks: self.chain(segment.first),
             })
             .collect();
@@ -62,7 +62,7 @@ impl<G> HeapBlocks<G> {
                 let block = &self.blocks[id];
                 BlockView {
                     id,
-                    offset: u64::from(block.offset()) * GRAIN,
+                    offset: u64::from(block.offset()) * UNIT,
                     bytes: block.bytes(),
                     requested: block.requested,
                     state: block.state,
@@ -107,7 +107,7 @@ impl<G> HeapBlocks<G> {
                     format!("{at} is not the recent one")
                 })?;
                 ensure(block.guarded == self.guards.contains_key(&view.id), || format!("{at} has lost its guards"))?;
-                if free && !block.is_whole() && self.ground.is_none() {
+                if free && !block.is_whole() && self.chunk_map.is_none() {
                     split[segment.kind as usize].blocks += 1;
                     split[segment.kind as usize].bytes += view.bytes;
                 }
@@ -123,7 +123,7 @@ impl<G> HeapBlocks<G> {
 
     /// Checks that chunks lie under exactly those blocks that have memory.
     fn check_ground(&self) -> Result<(), String> {
-        let Some(ground) = &self.ground else {
+        let Some(chunk_map) = &self.chunk_map else {
             return Ok(());
         };
         let view = self.view();
@@ -135,7 +135,7 @@ impl<G> HeapBlocks<G> {
         };
         for (_, block) in blocks() {
             let hole = block.state == BlockState::Hole;
-            ensure(hole == (ground.holes.get(&self.blocks[block.id].place()) == Some(&block.id)), || {
+            ensure(hole == (chunk_map.holes.get(&self.blocks[block.id].place()) == Some(&block.id)), || {
                 format!("hole {:?} is listed wrongly", block.id)
             })?;
             let kind = SegmentKind::of(block.bytes);
@@ -143,7 +143,7 @@ impl<G> HeapBlocks<G> {
             ensure(block.kind == kind || unlisted, || format!("block {:?} is not of kind {kind:?}", block.id))?;
         }
         let holes = blocks().filter(|(_, block)| block.state == BlockState::Hole);
-        ensure(holes.count() == ground.holes.len(), || "a hole is nowhere".to_owned())?;
+        ensure(holes.count() == chunk_map.holes.len(), || "a hole is nowhere".to_owned())?;
         // Where somebody works there may be memory, or not yet.
         if blocks().any(|(_, block)| block.state == BlockState::Held) {
             return Ok(());
@@ -153,7 +153,7 @@ impl<G> HeapBlocks<G> {
             .map(|(place, _)| place)
             .collect::<Vec<_>>();
         filled.sort_unstable();
-        let mut chunks: Vec<_> = ground.chunks().map(|chunk| (chunk.at, chunk.bytes)).collect();
+        let mut chunks: Vec<_> = chunk_map.chunks().map(|chunk| (chunk.at, chunk.bytes)).collect();
         chunks.sort_unstable();
         let (filled, chunks) = (merged(&filled), merged(&chunks));
         ensure(filled == chunks, || format!("chunks lie at {chunks:x?} and blocks at {filled:x?}"))
@@ -162,7 +162,7 @@ impl<G> HeapBlocks<G> {
     /// Checks the free structures alone, and returns what they list.
     fn check_lists(&self) -> Result<HashSet<BlockId>, String> {
         ensure(self.small.bits_agree() && self.large.bits_agree(), || "the bits disagree with the lists".to_owned())?;
-        let places = self.ground.as_ref().map(|ground| &ground.places);
+        let places = self.chunk_map.as_ref().map(|chunk_map| &chunk_map.places);
         ensure(places.is_none_or(|places| places.agrees(&self.blocks)), || {
             "the places disagree with the blocks".to_owned()
         })?;
@@ -175,8 +175,8 @@ impl<G> HeapBlocks<G> {
             for id in ids {
                 let segment = self.segments.get(self.blocks[*id].segment);
                 let by_place = kind == SegmentKind::Large;
-                let fits = |segment: &Segment| match &self.ground {
-                    Some(ground) => ground.is_by_place(self.blocks[*id].kind) == by_place,
+                let fits = |segment: &Segment| match &self.chunk_map {
+                    Some(chunk_map) => chunk_map.is_by_place(self.blocks[*id].kind) == by_place,
                     None => segment.kind == kind,
                 };
                 ensure(segment.is_some_and(fits), || format!("block {id:?} is listed among the {kind:?}"))?;
@@ -184,7 +184,7 @@ impl<G> HeapBlocks<G> {
         }
         for pair in large.windows(2).filter(|_| places.is_none()) {
             let (a, b) = (&self.blocks[pair[0]], &self.blocks[pair[1]]);
-            ensure((a.grains, a.rank) < (b.grains, b.rank), || format!("large blocks {pair:?} are out of order"))?;
+            ensure((a.units, a.rank) < (b.units, b.rank), || format!("large blocks {pair:?} are out of order"))?;
         }
         let count = small.len() + large.len();
         let listed: HashSet<_> = small.into_iter().chain(large).collect();

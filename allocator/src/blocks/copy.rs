@@ -59,10 +59,10 @@ impl<G> HeapBlocks<G> {
 
     /// Copies the tables, without a walk: that costs as little time as can be.
     pub(crate) fn copy_into(&self, copy: &mut HeapBlocksCopy) {
-        copy.elastic = self.ground.is_some();
+        copy.elastic = self.chunk_map.is_some();
         copy.blocks.extend_from_slice(self.blocks.all());
-        let ground = self.ground.iter();
-        copy.chunks.extend(ground.flat_map(|ground| ground.chunks()));
+        let chunk_map = self.chunk_map.iter();
+        copy.chunks.extend(chunk_map.flat_map(|chunk_map| chunk_map.chunks()));
         let segments = self.segments.iter();
         copy.segments.extend(segments.map(|(_, segment)| SegmentCopy {
             base: segment.base,

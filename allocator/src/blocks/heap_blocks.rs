@@ -13,7 +13,7 @@ use crate::blocks::small_bins::SmallBins;
 use crate::blocks::table::{Block, BlockTable};
 use crate::blocks::{BlockId, BlockState, ChunkMap, ReuseGuard, Segment, SegmentId};
 use crate::policy::Policy;
-use crate::size::{GRAIN, SegmentKind};
+use crate::size::{SegmentKind, UNIT};
 
 pub(crate) use segments::IdleSegment;
 pub(crate) use segments::rank_of;
@@ -39,7 +39,7 @@ pub(crate) struct HeapBlocks<G> {
     pub(crate) recent: BlockId,
     /// The block that the last search took, if nothing was listed since: given back and asked for again, a
     /// search would take it again.
-    pub(crate) again: BlockId,
+    pub(crate) last_freed: BlockId,
     /// Counts requests while ages matter; the heap keeps it.
     pub(crate) clock: u32,
     /// For small and large segments: the free blocks that are listed and not whole.
@@ -53,7 +53,7 @@ pub(crate) struct HeapBlocks<G> {
     /// For every block that is `guarded`, its guards.
     pub(crate) guards: HashMap<BlockId, Vec<G>>,
     /// What lies under the blocks, if the segments are elastic.
-    pub(crate) ground: Option<Box<ChunkMap>>,
+    pub(crate) chunk_map: Option<Box<ChunkMap>>,
 }
 
 /// The block that was given back last, and may be taken again as it is.
@@ -81,14 +81,14 @@ impl<G> Default for HeapBlocks<G> {
             small: SmallBins::default(),
             large: LargeBins::default(),
             recent: BlockId::NONE,
-            again: BlockId::NONE,
+            last_freed: BlockId::NONE,
             clock: 0,
             split: [Split::default(); 2],
             quiet: [Split::default(); 2],
             high: [Split::default(); 2],
             loud: false,
             guards: HashMap::new(),
-            ground: None,
+            chunk_map: None,
         }
     }
 }
@@ -96,28 +96,28 @@ impl<G> Default for HeapBlocks<G> {
 impl<G: ReuseGuard> HeapBlocks<G> {
     /// Takes the block that fits `rounded` bytes best; `BlockId::NONE` if none does.
     #[inline(always)]
-    pub(crate) fn take(&mut self, policy: &Policy, rounded: u64) -> BlockId {
-        let Ok(grains) = u32::try_from(rounded / GRAIN) else {
+    pub(crate) fn allocate(&mut self, policy: &Policy, rounded: u64) -> BlockId {
+        let Ok(units) = u32::try_from(rounded / UNIT) else {
             return BlockId::NONE;
         };
         let recent = self.recent;
-        if recent.is_some() && recent == self.again {
+        if recent.is_some() && recent == self.last_freed {
             let block = &mut self.blocks[recent];
-            if block.grains == grains {
+            if block.units == units {
                 block.state = BlockState::Allocated;
                 self.recent = BlockId::NONE;
                 return recent;
             }
         }
-        self.search(policy, rounded, grains)
+        self.search(policy, rounded, units)
     }
 
-    /// The block that was given back last, if a search for `grains` would find it.
+    /// The block that was given back last, if a search for `units` would find it.
     #[inline(always)]
-    pub(crate) fn again(&mut self, grains: u64) -> Option<LastFreed<'_>> {
+    pub(crate) fn last_freed(&mut self, units: u64) -> Option<LastFreed<'_>> {
         let id = self.recent;
         let block = self.blocks.get_mut(id)?;
-        if id != self.again || u64::from(block.grains) != grains {
+        if id != self.last_freed || u64::from(block.units) != units {
             return None;
         }
         let recent = &mut self.recent;
@@ -125,15 +125,15 @@ impl<G: ReuseGuard> HeapBlocks<G> {
     }
 
     #[inline(always)]
-    fn search(&mut self, policy: &Policy, rounded: u64, grains: u32) -> BlockId {
-        if self.ground.is_some() {
-            return self.search_elastic(policy, grains);
+    fn search(&mut self, policy: &Policy, rounded: u64, units: u32) -> BlockId {
+        if self.chunk_map.is_some() {
+            return self.search_elastic(policy, units);
         }
         self.settle_here();
         let kind = SegmentKind::of(rounded);
         let id = match kind {
-            SegmentKind::Small => self.small.best(grains),
-            SegmentKind::Large => self.large.best(&self.blocks, grains),
+            SegmentKind::Small => self.small.best(units),
+            SegmentKind::Large => self.large.best(&self.blocks, units),
         };
         if !id.is_some() {
             return id;
@@ -141,20 +141,20 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         if !policy.admits(rounded, self.blocks[id].bytes()) {
             return BlockId::NONE;
         }
-        self.carve(policy, id, rounded, grains);
-        self.again = id;
+        self.split_remainder(policy, id, rounded, units);
+        self.last_freed = id;
         id
     }
 
     /// Takes a block off the lists for a request, and leaves what the request does not need.
     #[inline(always)]
-    fn carve(&mut self, policy: &Policy, id: BlockId, rounded: u64, grains: u32) {
+    fn split_remainder(&mut self, policy: &Policy, id: BlockId, rounded: u64, units: u32) {
         let block = &mut self.blocks[id];
         let (bytes, whole, kind) = (block.bytes(), block.is_whole(), block.kind);
         block.state = BlockState::Allocated;
         self.unlist(id, kind);
         let mut gone = Split { blocks: 1, bytes };
-        if policy.splits(kind, rounded, bytes - rounded) && self.part(id, grains, kind) {
+        if policy.splits(kind, rounded, bytes - rounded) && self.split(id, units, kind) {
             gone = Split { blocks: 0, bytes: rounded };
             if whole {
                 self.split_grows(kind, 1, bytes - rounded);
@@ -168,33 +168,38 @@ impl<G: ReuseGuard> HeapBlocks<G> {
     }
 
     /// Takes a block for `rounded` bytes from a segment that was just added, whatever else would fit.
-    pub(crate) fn take_from(&mut self, policy: &Policy, segment: SegmentId, rounded: u64) -> Option<BlockId> {
+    pub(crate) fn allocate_from_segment(
+        &mut self,
+        policy: &Policy,
+        segment: SegmentId,
+        rounded: u64,
+    ) -> Option<BlockId> {
         let first = self.segments.get(segment)?.first;
-        let grains = u32::try_from(rounded / GRAIN).ok()?;
-        if self.blocks[first].state != BlockState::Free || self.blocks[first].grains < grains {
+        let units = u32::try_from(rounded / UNIT).ok()?;
+        if self.blocks[first].state != BlockState::Free || self.blocks[first].units < units {
             return None;
         }
-        self.carve(policy, first, rounded, grains);
+        self.split_remainder(policy, first, rounded, units);
         Some(first)
     }
 
-    /// Leaves `grains` to the block and makes the rest a free block of its own; `false` if there is no room
+    /// Leaves `units` to the block and makes the rest a free block of its own; `false` if there is no room
     /// for another block, which only means that this one stays larger than it need be.
     #[inline(always)]
-    fn part(&mut self, id: BlockId, grains: u32, kind: SegmentKind) -> bool {
+    fn split(&mut self, id: BlockId, units: u32, kind: SegmentKind) -> bool {
         let Some(rest) = self.blocks.claim() else {
             return false;
         };
         let blocks = self.blocks.slots();
         let front = &mut blocks[id.index()];
         let (address, rank, segment) = (front.address, front.rank, front.segment);
-        let (left, after, guarded) = (front.grains - grains, front.after, front.guarded);
-        front.grains = grains;
+        let (left, after, guarded) = (front.units - units, front.after, front.guarded);
+        front.units = units;
         front.after = rest;
         let block = &mut blocks[rest.index()];
-        block.address = address + u64::from(grains) * GRAIN;
-        block.rank = rank + u64::from(grains);
-        block.grains = left;
+        block.address = address + u64::from(units) * UNIT;
+        block.rank = rank + u64::from(units);
+        block.units = left;
         block.segment = segment;
         block.before = id;
         block.after = after;
@@ -212,7 +217,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
 
     /// Puts an allocated block back that no other stream uses, if that leaves nothing to settle; the block, if it did.
     #[inline(always)]
-    pub(crate) fn give_aside(&mut self, id: BlockId) -> Option<&Block> {
+    pub(crate) fn set_last_freed(&mut self, id: BlockId) -> Option<&Block> {
         let block = self.blocks.get_mut(id)?;
         if self.recent.is_some() || block.used {
             return None;
@@ -224,9 +229,9 @@ impl<G: ReuseGuard> HeapBlocks<G> {
 
     /// Puts an allocated or pending block back.
     #[inline(always)]
-    pub(crate) fn give(&mut self, id: BlockId) {
+    pub(crate) fn free(&mut self, id: BlockId) {
         if self.recent.is_some() {
-            self.settle();
+            self.coalesce();
         }
         self.blocks[id].state = BlockState::Recent;
         self.recent = id;
@@ -234,7 +239,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
 
     /// Merges the block freed last with its free neighbours and lists it.
     #[inline(never)]
-    pub(crate) fn settle(&mut self) {
+    pub(crate) fn coalesce(&mut self) {
         self.settle_here();
     }
 
@@ -243,8 +248,8 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         let Some(mut id) = std::mem::replace(&mut self.recent, BlockId::NONE).get() else {
             return;
         };
-        self.again = BlockId::NONE;
-        if self.ground.is_some() {
+        self.last_freed = BlockId::NONE;
+        if self.chunk_map.is_some() {
             return self.become_free(id);
         }
         let block = &self.blocks[id];
@@ -252,13 +257,13 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         let mut absorbed = 0;
         if self.blocks.get(before).is_some_and(Block::is_free) {
             self.unlist(before, kind);
-            self.join(before, id);
+            self.merge(before, id);
             id = before;
             absorbed = 1;
         }
         if self.blocks.get(after).is_some_and(Block::is_free) {
             self.unlist(after, kind);
-            self.join(id, after);
+            self.merge(id, after);
             absorbed += 1;
         }
         let block = &mut self.blocks[id];
@@ -277,11 +282,11 @@ impl<G: ReuseGuard> HeapBlocks<G> {
 
     /// Joins `left` with `right`, the block after it; the index of `left` remains.
     #[inline(always)]
-    pub(crate) fn join(&mut self, left: BlockId, right: BlockId) {
+    pub(crate) fn merge(&mut self, left: BlockId, right: BlockId) {
         if self.blocks[right].guarded {
             self.join_guards(left, right);
         }
-        self.blocks.join(left, right);
+        self.blocks.merge(left, right);
     }
 
     #[inline]

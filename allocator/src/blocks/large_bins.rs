@@ -41,15 +41,15 @@ enum TreapSlot {
 }
 
 impl LargeBins {
-    /// The block that fits `grains` best: the smallest that is large enough, in the youngest segment, at the lowest
+    /// The block that fits `units` best: the smallest that is large enough, in the youngest segment, at the lowest
     /// address.
-    pub(crate) fn best(&self, blocks: &BlockTable, grains: u32) -> BlockId {
-        let bin = bin_of(grains);
+    pub(crate) fn best(&self, blocks: &BlockTable, units: u32) -> BlockId {
+        let bin = bin_of(units);
         let mut best = BlockId::NONE;
         let mut at = self.roots[bin];
         while at.is_some() {
             let block = &blocks[at];
-            if block.grains >= grains {
+            if block.units >= units {
                 best = at;
                 at = block.left;
             } else {
@@ -86,7 +86,7 @@ impl LargeBins {
     /// Lists a free block.
     pub(crate) fn insert(&mut self, blocks: &mut BlockTable, id: BlockId) {
         let block = &mut blocks[id];
-        let bin = bin_of(block.grains);
+        let bin = bin_of(block.units);
         let mut at = self.roots[bin];
         if !at.is_some() {
             block.left = BlockId::NONE;
@@ -128,7 +128,7 @@ impl LargeBins {
     pub(crate) fn remove(&mut self, blocks: &mut BlockTable, id: BlockId) {
         let block = &blocks[id];
         let (mut left, mut right) = (block.left, block.right);
-        let bin = bin_of(block.grains);
+        let bin = bin_of(block.units);
         let mut slot = TreapSlot::Root(bin);
         let mut at = self.roots[bin];
         while at != id {
@@ -204,19 +204,19 @@ impl LargeBins {
 
 /// The bin of a size in grains; bins are in order of size.
 #[inline]
-const fn bin_of(grains: u32) -> usize {
-    if grains < EXACT {
-        return grains as usize;
+const fn bin_of(units: u32) -> usize {
+    if units < EXACT {
+        return units as usize;
     }
-    let octave = grains.ilog2();
-    let fine = (grains >> (octave - FINE)) & ((1 << FINE) - 1);
+    let octave = units.ilog2();
+    let fine = (units >> (octave - FINE)) & ((1 << FINE) - 1);
     (EXACT + ((octave - 6) << FINE) + fine) as usize
 }
 
 /// The order of the trees: size, then youth of the segment, then address.
 #[inline]
 fn order(a: &Block, b: &Block) -> Ordering {
-    (a.grains, a.rank).cmp(&(b.grains, b.rank))
+    (a.units, a.rank).cmp(&(b.units, b.rank))
 }
 
 /// On which side of the block at `at` the block `new` belongs.

@@ -7,7 +7,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
     /// Whether nothing but free blocks and those of callers lies at the addresses, all in one segment, so that
     /// exactly they could be taken once the callers' are free. A block that other streams use is not free at once.
     pub(crate) fn could_hold(&mut self, at: u64, bytes: u64) -> bool {
-        self.settle();
+        self.coalesce();
         let Some(first) = self.first_around(at) else {
             return false;
         };
@@ -28,8 +28,8 @@ impl<G: ReuseGuard> HeapBlocks<G> {
     }
 
     /// Takes exactly these addresses, which are free; `None` if they are not, or if the tables are full.
-    pub(crate) fn take_exactly(&mut self, at: u64, bytes: u64) -> Option<BlockId> {
-        self.settle();
+    pub(crate) fn allocate_at(&mut self, at: u64, bytes: u64) -> Option<BlockId> {
+        self.coalesce();
         let first = self.first_around(at)?;
         let chain = std::iter::successors(Some(first), |id| self.blocks[*id].after.get());
         let around = chain.into_iter().find(|id| {
@@ -44,13 +44,13 @@ impl<G: ReuseGuard> HeapBlocks<G> {
             self.put_back(held);
             return None;
         };
-        let elastic = self.ground.is_some();
+        let elastic = self.chunk_map.is_some();
         let block = &mut self.blocks[held.block];
         block.state = BlockState::Allocated;
         if elastic {
             block.kind = SegmentKind::of(bytes);
         }
-        self.again = BlockId::NONE;
+        self.last_freed = BlockId::NONE;
         self.recount();
         Some(held.block)
     }
@@ -66,7 +66,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
 
     /// Counts anew which free blocks are parts of their segment.
     fn recount(&mut self) {
-        if self.ground.is_some() {
+        if self.chunk_map.is_some() {
             return;
         }
         let mut split = [Split::default(); 2];

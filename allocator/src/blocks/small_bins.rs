@@ -26,10 +26,10 @@ impl Default for SmallBins {
 }
 
 impl SmallBins {
-    /// The block that fits `grains` best: the smallest that is large enough.
+    /// The block that fits `units` best: the smallest that is large enough.
     #[inline]
-    pub(crate) fn best(&self, grains: u32) -> BlockId {
-        let class = class_of(grains);
+    pub(crate) fn best(&self, units: u32) -> BlockId {
+        let class = class_of(units);
         let (word, bit) = (class / 64, class % 64);
         let here = self.words[word] >> bit;
         if here != 0 {
@@ -53,7 +53,7 @@ impl SmallBins {
     pub(crate) fn insert(&mut self, blocks: &mut BlockTable, id: BlockId) {
         let blocks = blocks.slots();
         let block = &mut blocks[id.index()];
-        let class = class_of(block.grains);
+        let class = class_of(block.units);
         let head = std::mem::replace(&mut self.heads[class], id);
         block.right = head;
         let (next, left) = if head.is_some() { (head, id) } else { (id, BlockId::NONE) };
@@ -70,7 +70,7 @@ impl SmallBins {
     pub(crate) fn remove(&mut self, blocks: &mut BlockTable, id: BlockId) {
         let blocks = blocks.slots();
         let block = &blocks[id.index()];
-        let (left, right, class) = (block.left, block.right, class_of(block.grains));
+        let (left, right, class) = (block.left, block.right, class_of(block.units));
         let next = if right.is_some() { right } else { id };
         blocks[next.index()].left = left;
         if let Some(previous) = blocks.get_mut(left.index()) {
@@ -101,6 +101,6 @@ impl SmallBins {
 
 /// Sizes beyond the last class cannot be: no small segment is larger.
 #[inline]
-const fn class_of(grains: u32) -> usize {
-    (grains as usize - 1) & (CLASSES - 1)
+const fn class_of(units: u32) -> usize {
+    (units as usize - 1) & (CLASSES - 1)
 }

@@ -1,7 +1,7 @@
 //! From an offset in a segment to the block that begins there.
 
 use crate::blocks::BlockId;
-use crate::size::{GRAIN, SMALL_LIMIT, SegmentKind};
+use crate::size::{SMALL_LIMIT, SegmentKind, UNIT};
 
 /// log2 of the grains in a part of an elastic segment.
 const PART_SHIFT: u32 = 12;
@@ -34,9 +34,9 @@ impl StartIndex {
         // Blocks of large segments are longer than the small limit, so no two begin in one stretch of it.
         let shift = match kind {
             SegmentKind::Small => 0,
-            SegmentKind::Large => (SMALL_LIMIT / GRAIN).ilog2(),
+            SegmentKind::Large => (SMALL_LIMIT / UNIT).ilog2(),
         };
-        let stretches = (bytes / GRAIN).div_ceil(1 << shift);
+        let stretches = (bytes / UNIT).div_ceil(1 << shift);
         Self::Even { blocks: (0..stretches).map(|_| BlockId::NONE).collect(), shift }
     }
 

@@ -1,7 +1,7 @@
 //! The table of blocks, linked by index.
 
 use crate::blocks::SegmentId;
-use crate::size::{GRAIN, SegmentKind};
+use crate::size::{SegmentKind, UNIT};
 
 /// Index of a block in its heap's table; a freed index is used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -79,7 +79,7 @@ pub(crate) struct Block {
     /// What the caller asked for; meaningful while allocated or pending.
     pub(crate) requested: u64,
     /// Size in grains; never zero.
-    pub(crate) grains: u32,
+    pub(crate) units: u32,
     pub(crate) segment: SegmentId,
     /// The block that ends where this one begins.
     pub(crate) before: BlockId,
@@ -126,7 +126,7 @@ impl Block {
     /// Size in bytes.
     #[inline]
     pub(crate) const fn bytes(&self) -> u64 {
-        self.grains as u64 * GRAIN
+        self.units as u64 * UNIT
     }
 
     /// Whether the block is all of its segment.
@@ -174,7 +174,7 @@ impl BlockTable {
             address: 0,
             rank: 0,
             requested: 0,
-            grains: 0,
+            units: 0,
             segment: SegmentId(0),
             before: BlockId::NONE,
             after: BlockId::NONE,
@@ -227,15 +227,15 @@ impl BlockTable {
 
     /// Makes `right`, the block after `left`, a part of it, and takes it out of the table.
     #[inline(always)]
-    pub(crate) fn join(&mut self, left: BlockId, right: BlockId) {
+    pub(crate) fn merge(&mut self, left: BlockId, right: BlockId) {
         let blocks = self.blocks.as_mut_slice();
         let gone = &mut blocks[right.index()];
-        let (grains, after) = (gone.grains, gone.after);
+        let (units, after) = (gone.units, gone.after);
         gone.state = BlockState::Vacant;
         gone.right = std::mem::replace(&mut self.vacant, right);
         gone.indexed = false;
         let joined = &mut blocks[left.index()];
-        joined.grains += grains;
+        joined.units += units;
         joined.after = after;
         if let Some(next) = blocks.get_mut(after.index()) {
             next.before = left;

@@ -23,7 +23,7 @@ use crate::blocks::segment::Segment;
 use crate::blocks::start_index::StartIndex;
 use crate::blocks::table::Block;
 use crate::blocks::{BlockId, BlockState, HeapBlocks, ReuseGuard, SegmentId};
-use crate::size::{GRAIN, SegmentKind};
+use crate::size::{SegmentKind, UNIT};
 
 /// A part of the addresses that somebody works on, and what it was before.
 #[derive(Clone, Copy, Debug)]
@@ -35,9 +35,9 @@ pub(crate) struct ReservedBlock {
 impl<G: ReuseGuard> HeapBlocks<G> {
     /// A shelf whose segments are elastic.
     pub(crate) fn elastic() -> Self {
-        let mut shelf = Self::default();
-        shelf.ground = Some(Box::default());
-        shelf
+        let mut blocks = Self::default();
+        blocks.chunk_map = Some(Box::default());
+        blocks
     }
 
     /// Adds an elastic segment, all of it a hole; `None` when the tables are full.
@@ -66,7 +66,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         let mut block = self.block_around(near, at);
         while next < end {
             let stop = end.min(self.blocks[block].end());
-            let Some(piece) = self.cut(block, next, stop) else {
+            let Some(piece) = self.split_out(block, next, stop) else {
                 self.put_back(held);
                 return None;
             };
@@ -89,7 +89,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
     }
 
     /// Cuts the addresses from `at` to `end` out of a free block or a hole, and holds them.
-    fn cut(&mut self, id: BlockId, at: u64, end: u64) -> Option<ReservedBlock> {
+    fn split_out(&mut self, id: BlockId, at: u64, end: u64) -> Option<ReservedBlock> {
         let (start, stop) = (self.blocks[id].address, self.blocks[id].end());
         let middle = if at > start { self.blocks.claim()? } else { id };
         let back = if end < stop {
@@ -122,20 +122,20 @@ impl<G: ReuseGuard> HeapBlocks<G> {
     /// listed.
     fn split_off(&mut self, id: BlockId, new: BlockId, at: u64) {
         let front = &self.blocks[id];
-        let grains = grains_of(at - front.address);
+        let units = units_of(at - front.address);
         let (rank, segment, after, guarded) = (front.rank, front.segment, front.after, front.guarded);
         let (kind, born) = (front.kind, front.born);
-        let left = front.grains - grains;
+        let left = front.units - units;
         let block = &mut self.blocks[new];
         block.address = at;
-        block.rank = rank + u64::from(grains);
-        block.grains = left;
+        block.rank = rank + u64::from(units);
+        block.units = left;
         block.segment = segment;
         block.before = id;
         block.after = after;
         block.kind = kind;
         block.born = born;
-        self.blocks[id].grains = grains;
+        self.blocks[id].units = units;
         self.blocks[id].after = new;
         if after.is_some() {
             self.blocks[after].before = new;
@@ -161,7 +161,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
     pub(crate) fn commit(&mut self, held: &[ReservedBlock], rounded: u64, guards: Vec<G>) -> BlockId {
         let first = held[0].block;
         for piece in &held[1..] {
-            self.join(first, piece.block);
+            self.merge(first, piece.block);
         }
         if !guards.is_empty() {
             self.blocks[first].guarded = true;
@@ -177,7 +177,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         let block = &mut self.blocks[first];
         block.state = BlockState::Allocated;
         block.kind = SegmentKind::of(block.bytes());
-        self.again = BlockId::NONE;
+        self.last_freed = BlockId::NONE;
         first
     }
 
@@ -193,12 +193,12 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         let is_hole = |block: &Block| block.state == BlockState::Hole;
         if self.blocks.get(before).is_some_and(is_hole) {
             self.withdraw(before);
-            self.join(before, id);
+            self.merge(before, id);
             id = before;
         }
         if self.blocks.get(after).is_some_and(is_hole) {
             self.withdraw(after);
-            self.join(id, after);
+            self.merge(id, after);
         }
         self.return_as(id, BlockState::Hole);
     }
@@ -218,6 +218,6 @@ impl Block {
 
 /// Bytes in grains; less than the segment they are of, which has no more than fit.
 #[expect(clippy::cast_possible_truncation, reason = "a segment has at most 2^32 grains")]
-const fn grains_of(bytes: u64) -> u32 {
-    (bytes / GRAIN) as u32
+const fn units_of(bytes: u64) -> u32 {
+    (bytes / UNIT) as u32
 }

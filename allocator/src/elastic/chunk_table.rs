@@ -18,11 +18,11 @@ pub(crate) struct ChunkTable {
     /// Chunks that were created or moved so far.
     pub(crate) spent: AtomicU64,
     /// The most bytes that were ever in use at once.
-    crest: Mutex<UsePeak>,
+    use_peak: Mutex<UsePeak>,
     /// How many of the ways in [`WAYS`] the driver has refused.
     refused: AtomicU8,
     /// Whether any chunk was ever fastened; relaxed, as the table tells which.
-    any_fastened: AtomicBool,
+    any_pinned: AtomicBool,
     /// Ranges of addresses that a pool which sleeps had to release, and needs again: start and bytes.
     wanted: Mutex<Vec<(DevicePtr, u64)>>,
 }
@@ -53,7 +53,7 @@ struct Physical {
     backing: Backing,
     sharing: Sharing,
     /// Whether the driver has refused to map it a second time.
-    fastened: bool,
+    pinned: bool,
 }
 
 impl ChunkTable {
@@ -64,15 +64,15 @@ impl ChunkTable {
 
     /// Notes a peak of bytes in use, with how many requests there were then, and how many there are now. The highest
     /// there ever was, whoever reset the peak.
-    pub(crate) fn crest(&self, (used, then): (u64, u64), requests: u64) -> UsePeak {
-        let mut crest = self.crest.lock().unwrap_or_else(PoisonError::into_inner);
-        if used > crest.used {
-            *crest = UsePeak { used, requests: then, held: 0 };
+    pub(crate) fn use_peak(&self, (used, then): (u64, u64), requests: u64) -> UsePeak {
+        let mut use_peak = self.use_peak.lock().unwrap_or_else(PoisonError::into_inner);
+        if used > use_peak.used {
+            *use_peak = UsePeak { used, requests: then, held: 0 };
         }
-        if crest.held == 0 && requests / 2 > crest.requests {
-            crest.held = self.bytes();
+        if use_peak.held == 0 && requests / 2 > use_peak.requests {
+            use_peak.held = self.bytes();
         }
-        *crest
+        *use_peak
     }
 
     /// Makes a chunk.
@@ -98,7 +98,7 @@ impl ChunkTable {
                 Ok(backing) => {
                     let refused = u8::try_from(way).unwrap_or(0);
                     self.refused.store(refused, Relaxed);
-                    return Ok(Physical { backing, sharing, fastened: false });
+                    return Ok(Physical { backing, sharing, pinned: false });
                 }
                 Err(error) if matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::NoFabric) => {
                     last = Some(error);
@@ -131,24 +131,24 @@ impl ChunkTable {
     }
 
     /// Notes that the driver would not map a chunk a second time: with the memory it has now it is not moved again.
-    pub(crate) fn fasten(&self, id: ChunkId) {
+    pub(crate) fn pin(&self, id: ChunkId) {
         if let Some(Some(physical)) = self.table().slots.get_mut(id.0 as usize) {
-            physical.fastened = true;
-            self.any_fastened.store(true, Relaxed);
+            physical.pinned = true;
+            self.any_pinned.store(true, Relaxed);
         }
     }
 
     /// Keeps only what is about chunks that may be moved.
-    pub(crate) fn retain_loose<T>(&self, all: &mut Vec<T>, chunk: impl Fn(&T) -> ChunkId) {
-        if !self.any_fastened.load(Relaxed) {
+    pub(crate) fn retain_movable<T>(&self, all: &mut Vec<T>, chunk: impl Fn(&T) -> ChunkId) {
+        if !self.any_pinned.load(Relaxed) {
             return;
         }
         let table = self.table();
-        let fastened = |id: ChunkId| {
+        let pinned = |id: ChunkId| {
             let physical = table.slots.get(id.0 as usize).and_then(Option::as_ref);
-            physical.is_some_and(|physical| physical.fastened)
+            physical.is_some_and(|physical| physical.pinned)
         };
-        all.retain(|each| !fastened(chunk(each)));
+        all.retain(|each| !pinned(chunk(each)));
     }
 
     /// Gives a chunk back to the device; the memory goes with its last mapping. After a failure it is still
@@ -164,8 +164,8 @@ impl ChunkTable {
     /// Gives the memory of a chunk back to the device, and keeps its number for [`resume`](Self::resume). After a
     /// failure it is still there. Zero bytes mean that it had none.
     pub(crate) fn suspend(&self, memory: &dyn VirtualMemory, id: ChunkId) -> hal::Result<u64> {
-        let taken = self.table().slots.get_mut(id.0 as usize).and_then(Option::take);
-        let Some(physical) = taken else {
+        let allocated = self.table().slots.get_mut(id.0 as usize).and_then(Option::take);
+        let Some(physical) = allocated else {
             return Ok(0);
         };
         let (raw, bytes) = (physical.backing.raw(), physical.backing.bytes());
@@ -265,8 +265,8 @@ mod tests {
         assert_eq!(create(), first);
         assert_eq!(chunks.destroy(memory, first), Ok(1 << 21));
         assert_eq!(chunks.destroy(memory, first), Ok(0), "it is gone already");
-        let (again, third) = (create(), create());
-        assert_eq!(again, first);
+        let (last_freed, third) = (create(), create());
+        assert_eq!(last_freed, first);
         assert!(![first, second].contains(&third));
         for id in [first, second, third] {
             chunks.destroy(memory, id).unwrap();
@@ -277,8 +277,8 @@ mod tests {
     /// What is known after a look at a peak of `used` bytes, when so many bytes are held.
     fn look(chunks: &ChunkTable, used: (u64, u64), requests: u64, held: u64) -> (u64, u64, u64) {
         chunks.bytes.store(held, Relaxed);
-        let crest = chunks.crest(used, requests);
-        (crest.used, crest.requests, crest.held)
+        let use_peak = chunks.use_peak(used, requests);
+        (use_peak.used, use_peak.requests, use_peak.held)
     }
 
     #[test]

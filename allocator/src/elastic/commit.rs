@@ -19,14 +19,14 @@ impl<D: Device> Heap<D> {
     /// Carries out a plan. There is no memory if the device or the limit says so.
     pub(crate) fn carry_out(
         self: &Arc<Self>,
-        ask: Request,
+        request: Request,
         begun: Begun,
         lent: Vec<DonatedChunks<D>>,
     ) -> hal::Result<Tried> {
         let new = begun.plan.new_bytes();
         let totals = &self.shared.totals;
         let Some(reservation) = self.shared.reserve(new) else {
-            self.give_up(begun, lent, &[]);
+            self.undo(begun, lent, &[]);
             return Ok(Tried::NoMemory);
         };
         let filled = self
@@ -39,8 +39,8 @@ impl<D: Device> Heap<D> {
                 let made = begun.plan.fills.iter().filter(|fill| fill.spare.is_none()).count();
                 totals.device_allocs.fetch_add(made as u64, Relaxed);
                 self.shared.chunks.spent.fetch_add(begun.plan.fills.len() as u64, Relaxed);
-                let taken = self.commit(ask, begun, lent, &chunks, fence.as_ref());
-                Ok(Tried::Served(taken))
+                let allocated = self.commit(request, begun, lent, &chunks, fence.as_ref());
+                Ok(Tried::Served(allocated))
             }
             Err(Unfilled { error, left, refused }) => {
                 let kept = || left.iter().filter(|left| left.chunk.is_some());
@@ -48,9 +48,9 @@ impl<D: Device> Heap<D> {
                 // What could not be given back counts as got, so that giving it back later adds up.
                 totals.device_allocs.fetch_add(kept().count() as u64, Relaxed);
                 reservation.keep(bytes);
-                self.give_up(begun, lent, &left);
+                self.undo(begun, lent, &left);
                 for id in &refused {
-                    self.shared.chunks.fasten(*id);
+                    self.shared.chunks.pin(*id);
                 }
                 if !refused.is_empty() {
                     return Ok(Tried::Refused);
@@ -68,80 +68,80 @@ impl<D: Device> Heap<D> {
         if begun.moved.chunks.is_empty() {
             return Ok(None);
         }
-        Ok(Some(Arc::new(Fence::record(&self.lane)?)))
+        Ok(Some(Arc::new(Fence::record(&self.stream_state)?)))
     }
 
     /// Makes a block of the place, now that there is memory under all of it.
     fn commit(
         self: &Arc<Self>,
-        ask: Request,
+        request: Request,
         begun: Begun,
         lent: Vec<DonatedChunks<D>>,
         chunks: &[Chunk],
         fence: Option<&Arc<Fence<D>>>,
     ) -> Allocated {
         let Begun { plan, place, moved } = begun;
-        let mut told = CallbackOutcome::default();
+        let mut outcome = CallbackOutcome::default();
         let mut guards = Vec::new();
         let kind = plan.kind();
         let mut gained = plan.new_bytes();
         for lent in lent {
             gained += lent.moved.chunks.iter().map(|(chunk, _)| chunk.bytes).sum::<u64>();
             guards.extend(lent.guards);
-            told = told.and(lent.heap.let_go_of(lent.moved, &[], true));
+            outcome = outcome.and(lent.heap.let_go_of(lent.moved, &[], true));
         }
         guards.extend(self.guards_of_moved(&moved));
         // What the heap has already, and counts for the other kind from now on.
         let others = moved.chunks.iter().filter(|(chunk, _)| chunk.kind != kind);
         let turned: u64 = others.map(|(chunk, _)| chunk.bytes).sum();
         let points = fence.map_or(&[][..], std::slice::from_ref);
-        told = told.and(self.let_go_of(moved, points, false));
+        outcome = outcome.and(self.let_go_of(moved, points, false));
         let mut state = self.state.lock();
         for chunk in chunks {
-            state.shelf.add_chunk(*chunk);
+            state.blocks.add_chunk(*chunk);
             self.index_chunk(&state, place[0], *chunk);
             state.note_gain(TraceAction::SegmentMap, chunk.at, chunk.bytes);
         }
-        let rounded = state.policy.round(ask.requested);
-        let id = state.shelf.commit(&place, rounded, guards);
+        let rounded = state.policy.round(request.requested);
+        let id = state.blocks.commit(&place, rounded, guards);
         self.counters.lower(Counted::ReservedBytes, kind.other(), turned);
         self.counters.raise(Counted::ReservedBytes, kind, gained + turned);
-        let (taken, _) = self.hand_out_carefully(&mut state, id, ask);
-        self.publish(&mut state);
+        let (allocated, _) = self.mark_allocated_slow(&mut state, id, request);
+        self.flush_stats(&mut state);
         drop(state);
-        self.shared.ledger.note(&self.counters);
+        self.shared.peaks.note(&self.counters);
         for chunk in chunks {
-            told = told.and(self.tell(TraceAction::SegmentMap, chunk.at, chunk.bytes));
+            outcome = outcome.and(self.tell(TraceAction::SegmentMap, chunk.at, chunk.bytes));
         }
-        self.tell_alloc(&taken, ask.requested, told);
-        taken
+        self.tell_alloc(&allocated, request.requested, outcome);
+        allocated
     }
 
     fn index_chunk(&self, state: &HeapState<D>, place: ReservedBlock, chunk: Chunk) {
-        let home = SegmentRef { heap: self.number, segment: state.shelf.block(place.block).segment };
+        let home = SegmentRef { heap: self.number, segment: state.blocks.block(place.block).segment };
         self.shared.index.insert(chunk.at, chunk.bytes, home);
     }
 
     /// Puts everything back that a plan held, but for addresses where something is left on the device.
-    pub(crate) fn give_up(&self, begun: Begun, lent: Vec<DonatedChunks<D>>, leftovers: &[fill::Leftover]) {
+    pub(crate) fn undo(&self, begun: Begun, lent: Vec<DonatedChunks<D>>, leftovers: &[fill::Leftover]) {
         for DonatedChunks { heap, moved, .. } in lent {
             heap.put_back_chunks(&moved);
         }
         self.put_back_chunks(&begun.moved);
         let mut state = self.state.lock();
         for held in begun.place {
-            let block = state.shelf.block(held.block);
+            let block = state.blocks.block(held.block);
             let range = block.address..block.address + block.bytes();
             let here: Vec<_> = leftovers.iter().filter(|left| range.contains(&left.at)).copied().collect();
             if here.is_empty() {
-                state.shelf.put_back(vec![held]);
+                state.blocks.put_back(vec![held]);
                 continue;
             }
             for left in here.iter().filter(|left| left.chunk.is_some()) {
                 self.counters.raise(Counted::ReservedBytes, left.kind, left.bytes);
             }
-            state.shelf.abandon(held);
-            self.add_stale(held.block, here, Vec::new());
+            state.blocks.abandon(held);
+            self.add_pending_unmap(held.block, here, Vec::new());
         }
     }
 }

@@ -37,12 +37,12 @@ impl<D: Device> Heap<D> {
             if std::ptr::eq(&raw const **heap, self) || heap.elastic.is_none() {
                 continue;
             }
-            let spares = heap.state.lock().shelf.spares();
-            if spares.is_empty() || !heap.is_idle()? {
+            let idle_chunks = heap.state.lock().blocks.idle_chunks();
+            if idle_chunks.is_empty() || !heap.is_idle()? {
                 continue;
             }
-            let mut chunks = spares.iter().map(|spare| spare.chunk).collect();
-            self.shared.chunks.retain_loose(&mut chunks, |chunk: &Chunk| chunk.id);
+            let mut chunks = idle_chunks.iter().map(|spare| spare.chunk).collect();
+            self.shared.chunks.retain_movable(&mut chunks, |chunk: &Chunk| chunk.id);
             offers.push(DonorOffer { heap: Arc::clone(heap), chunks });
         }
         Ok(offers)
@@ -52,10 +52,10 @@ impl<D: Device> Heap<D> {
     ///
     /// A captured stream is not idle, and is not asked: an event would become part of its graph.
     fn is_idle(&self) -> hal::Result<bool> {
-        if self.lane.ask_capturing()? {
+        if self.stream_state.ask_capturing()? {
             return Ok(false);
         }
-        match Fence::record(&self.lane) {
+        match Fence::record(&self.stream_state) {
             // Another thread has begun a capture meanwhile.
             Err(error) if error.kind() == ErrorKind::CaptureForbids => Ok(false),
             marked => marked?.passes_soon(),
@@ -63,19 +63,19 @@ impl<D: Device> Heap<D> {
     }
 
     /// Holds those chunks that are still spare.
-    pub(crate) fn hold_chunks(&self, wanted: &[Chunk]) -> Moved {
+    pub(crate) fn reserve_chunks(&self, wanted: &[Chunk]) -> Moved {
         let mut state = self.state.lock();
         let mut moved = Moved::none();
         moved.begun = self.begin_move(&state);
         if moved.begun.is_none() {
             return moved;
         }
-        for spare in state.shelf.spares() {
+        for spare in state.blocks.idle_chunks() {
             if !wanted.contains(&spare.chunk) {
                 continue;
             }
             let IdleChunk { chunk, block, .. } = spare;
-            let held = state.shelf.hold(block, chunk.at, chunk.end());
+            let held = state.blocks.hold(block, chunk.at, chunk.end());
             let held = held.into_iter().flatten();
             moved.chunks.extend(held.map(|held| (chunk, held)));
         }
@@ -84,12 +84,12 @@ impl<D: Device> Heap<D> {
 
     pub(crate) fn put_back_chunks(&self, moved: &Moved) {
         let held = moved.chunks.iter().map(|(_, held)| *held).collect();
-        self.state.lock().shelf.put_back(held);
+        self.state.lock().blocks.put_back(held);
     }
 
     pub(crate) fn guards_of_moved(&self, moved: &Moved) -> Vec<Arc<Fence<D>>> {
         let state = self.state.lock();
-        let guards = moved.chunks.iter().flat_map(|(_, held)| state.shelf.guards_of(*held));
+        let guards = moved.chunks.iter().flat_map(|(_, held)| state.blocks.guards_of(*held));
         guards.collect()
     }
 }
@@ -103,7 +103,7 @@ pub(crate) fn borrow<D: Device>(plan: &Plan, offers: &[DonorOffer<D>]) -> hal::R
         if wanted.is_empty() {
             continue;
         }
-        let moved = offer.heap.hold_chunks(&wanted);
+        let moved = offer.heap.reserve_chunks(&wanted);
         let all = moved.chunks.len() == wanted.len();
         let guards = offer.heap.guards_of_moved(&moved);
         lent.push(DonatedChunks { heap: Arc::clone(&offer.heap), moved, guards });

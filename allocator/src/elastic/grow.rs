@@ -70,20 +70,20 @@ impl<D: Device> Heap<D> {
     /// Serves a request by filling holes; `None` if there is no memory for it.
     ///
     /// `others` are the heaps whose spare chunks may serve. When `pressed` nothing that is spare stays so while
-    /// memory is wanting. The caller holds [`grow_alone`](Self::grow_alone), on a thread that no capture binds.
+    /// memory is wanting. The caller holds [`lock_growth`](Self::lock_growth), on a thread that no capture binds.
     pub(crate) fn fill_for(
         self: &Arc<Self>,
-        ask: Request,
+        request: Request,
         others: &[Arc<Self>],
         pressed: bool,
     ) -> hal::Result<Option<Allocated>> {
         // No device has more.
-        if self.policy().round(ask.requested) > self.shared.device.info().total_memory {
+        if self.policy().round(request.requested) > self.shared.device.info().total_memory {
             return Ok(None);
         }
-        let capturing = self.lane.ask_capturing()?;
+        let capturing = self.stream_state.ask_capturing()?;
         if !capturing {
-            self.unmap_stale();
+            self.unmap_pending();
         }
         let mut tuning = self.shared.settings.tuning();
         let pinned = self.pool().is_some_and(|pool| pool.is_pinned());
@@ -96,8 +96,8 @@ impl<D: Device> Heap<D> {
             // Others may be faster every time, or the driver refuse, and that is no want of memory: at last nobody is
             // asked, and nothing is moved.
             let others = if tries < PATIENCE { others } else { &[] };
-            match self.try_to_fill(ask, others, tuning, pressed)? {
-                Tried::Served(taken) => return Ok(Some(taken)),
+            match self.try_to_fill(request, others, tuning, pressed)? {
+                Tried::Served(allocated) => return Ok(Some(allocated)),
                 Tried::Refused if tries >= PATIENCE => tuning = tuning.without_recycling(),
                 Tried::Beaten | Tried::Refused => {}
                 Tried::NoMemory => break,
@@ -109,19 +109,19 @@ impl<D: Device> Heap<D> {
     /// Serves a request by one plan; without `others` nobody can be faster.
     fn try_to_fill(
         self: &Arc<Self>,
-        ask: Request,
+        request: Request,
         others: &[Arc<Self>],
         tuning: Tuning,
         pressed: bool,
     ) -> hal::Result<Tried> {
         let mut offers = None;
         for _ in 0..TRIES {
-            match self.begin(ask, offers.as_deref(), tuning, pressed)? {
+            match self.begin(request, offers.as_deref(), tuning, pressed)? {
                 Begin::Begun(begun) => {
                     return match borrow(&begun.plan, offers.as_deref().unwrap_or(&[])) {
-                        Ok(Some(lent)) => self.carry_out(ask, begun, lent),
+                        Ok(Some(lent)) => self.carry_out(request, begun, lent),
                         missed => {
-                            self.give_up(begun, Vec::new(), &[]);
+                            self.undo(begun, Vec::new(), &[]);
                             missed.map(|_| Tried::Beaten)
                         }
                     };
@@ -141,7 +141,7 @@ impl<D: Device> Heap<D> {
     /// Plans how to serve a request, and holds everything of this heap that the plan touches.
     fn begin(
         &self,
-        ask: Request,
+        request: Request,
         offers: Option<&[DonorOffer<D>]>,
         tuning: Tuning,
         pressed: bool,
@@ -149,32 +149,32 @@ impl<D: Device> Heap<D> {
         let page = elastic::page(memory_of(&self.shared.device)?);
         let offered: Option<Vec<Chunk>> =
             offers.map(|offers| offers.iter().flat_map(|offer| offer.chunks.clone()).collect());
-        let ledger = &self.shared.ledger;
-        let requests = ledger.allocations();
-        let crest = self.shared.chunks.crest(ledger.highest_allocated(), requests);
+        let peaks = &self.shared.peaks;
+        let requests = peaks.allocations();
+        let use_peak = self.shared.chunks.use_peak(peaks.highest_allocated(), requests);
         let mut state = self.state.lock();
-        let (runs, mut spares) = (state.shelf.runs(), state.shelf.spares());
-        self.shared.chunks.retain_loose(&mut spares, |spare| spare.chunk.id);
-        let request = state.policy.round(ask.requested);
+        let (runs, mut idle_chunks) = (state.blocks.runs(), state.blocks.idle_chunks());
+        self.shared.chunks.retain_movable(&mut idle_chunks, |spare| spare.chunk.id);
+        let request = state.policy.round(request.requested);
         let decision = policy::decide(&Facts {
             page,
             request,
             runs: &runs,
-            spares: &spares,
+            idle_chunks: &idle_chunks,
             offered: offered.as_deref(),
             held: self.shared.chunks.bytes(),
             requests,
-            until_most: crest.requests,
-            held_then: crest.held,
+            until_most: use_peak.requests,
+            held_then: use_peak.held,
             spent: self.shared.chunks.spent.load(Relaxed),
-            used: crest.used,
+            used: use_peak.used,
             room: self.shared.room(request),
             pressed,
             tuning,
         });
-        self.publish(&mut state);
+        self.flush_stats(&mut state);
         Ok(match decision {
-            Decision::Fill(plan) => hold(&mut state, plan, &runs, &spares).map_or(Begin::NoMemory, Begin::Begun),
+            Decision::Fill(plan) => hold(&mut state, plan, &runs, &idle_chunks).map_or(Begin::NoMemory, Begin::Begun),
             Decision::NoPlace(bytes) => Begin::NoPlace(bytes),
             Decision::AskOthers => Begin::AskOthers,
             Decision::NoMemory => Begin::NoMemory,
@@ -183,17 +183,22 @@ impl<D: Device> Heap<D> {
 }
 
 /// Holds the place of a plan, and the chunks of the heap itself that it moves; `None` when the tables are full.
-fn hold<D: Device>(state: &mut HeapState<D>, plan: Plan, runs: &[FreeRange], spares: &[IdleChunk]) -> Option<Begun> {
-    let place = state.shelf.hold(runs[plan.run].anchor, plan.at, plan.end())?;
+fn hold<D: Device>(
+    state: &mut HeapState<D>,
+    plan: Plan,
+    runs: &[FreeRange],
+    idle_chunks: &[IdleChunk],
+) -> Option<Begun> {
+    let place = state.blocks.hold(runs[plan.run].anchor, plan.at, plan.end())?;
     let mut moved = Moved::none();
-    for spare in spares {
+    for spare in idle_chunks {
         let chunk = spare.chunk;
         if !plan.fills.iter().any(|fill| fill.spare == Some(chunk.id)) {
             continue;
         }
-        let Some(held) = state.shelf.hold(spare.block, chunk.at, chunk.end()) else {
+        let Some(held) = state.blocks.hold(spare.block, chunk.at, chunk.end()) else {
             let held = moved.chunks.into_iter().map(|(_, held)| held);
-            state.shelf.put_back(held.chain(place).collect());
+            state.blocks.put_back(held.chain(place).collect());
             return None;
         };
         moved.chunks.extend(held.into_iter().map(|held| (chunk, held)));

@@ -12,7 +12,7 @@ use crate::blocks::{Chunk, ReservedBlock};
 /// How many moves of a heap's chunks are under way.
 #[derive(Debug, Default)]
 pub(crate) struct Moves {
-    underway: Mutex<u32>,
+    in_flight: Mutex<u32>,
     ended: Condvar,
 }
 
@@ -25,12 +25,12 @@ impl Moves {
 
     /// Waits until no move is under way.
     pub(crate) fn wait(&self) {
-        let ended = self.ended.wait_while(self.lock(), |underway| *underway > 0);
+        let ended = self.ended.wait_while(self.lock(), |in_flight| *in_flight > 0);
         drop(ended.unwrap_or_else(PoisonError::into_inner));
     }
 
     fn lock(&self) -> MutexGuard<'_, u32> {
-        self.underway.lock().unwrap_or_else(PoisonError::into_inner)
+        self.in_flight.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -33,7 +33,7 @@ pub(crate) struct Facts<'a> {
     /// Where it could go.
     pub(crate) runs: &'a [FreeRange],
     /// Spare chunks of this heap.
-    pub(crate) spares: &'a [IdleChunk],
+    pub(crate) idle_chunks: &'a [IdleChunk],
     /// Spare chunks of other heaps; `None` if nobody has looked yet.
     pub(crate) offered: Option<&'a [Chunk]>,
     /// Bytes of all chunks of the allocator.
@@ -118,17 +118,17 @@ pub(crate) fn decide(facts: &Facts<'_>) -> Decision {
 
 /// Decides what fills the holes of a place.
 fn plan_at(facts: &Facts<'_>, place: &Placement) -> Decision {
-    let mut spares = Vec::new();
+    let mut idle_chunks = Vec::new();
     if must_recycle(facts, place.missing) {
         let own = usable(facts, place);
         let bytes: u64 = own.iter().map(|chunk| chunk.bytes).sum();
         match facts.offered {
             None if bytes < place.missing => return Decision::AskOthers,
             // What lies highest is taken first, and the heap's own before that of others.
-            offered => spares = [offered.unwrap_or(&[]), &own].concat(),
+            offered => idle_chunks = [offered.unwrap_or(&[]), &own].concat(),
         }
     }
-    let plan = Plan { run: place.run, at: place.at, request: facts.request, fills: fill(facts, place, spares) };
+    let plan = Plan { run: place.run, at: place.at, request: facts.request, fills: fill(facts, place, idle_chunks) };
     if plan.new_bytes() > facts.room {
         return Decision::NoMemory;
     }
@@ -151,20 +151,20 @@ fn must_recycle(facts: &Facts<'_>, missing: u64) -> bool {
 /// The spare chunks of this heap that do not lie where the block goes.
 fn usable(facts: &Facts<'_>, place: &Placement) -> Vec<Chunk> {
     let apart = |chunk: &Chunk| chunk.end() <= place.at || chunk.at >= place.at + facts.request;
-    let chunks = facts.spares.iter().map(|spare| spare.chunk);
+    let chunks = facts.idle_chunks.iter().map(|spare| spare.chunk);
     chunks.filter(apart).collect()
 }
 
 /// Fills the holes of a place with spare chunks while they last, and with new ones.
-fn fill(facts: &Facts<'_>, place: &Placement, mut spares: Vec<Chunk>) -> Vec<Fill> {
+fn fill(facts: &Facts<'_>, place: &Placement, mut idle_chunks: Vec<Chunk>) -> Vec<Fill> {
     let (largest, unit) = (largest_new(facts), unit_of(facts, place));
     let mut fills = Vec::new();
     for hole in &place.holes {
         let mut at = hole.start;
         while at < hole.needed {
             let wanted = hole.needed - at;
-            let (bytes, spare) = if let Some(index) = best_spare(&spares, wanted, hole.end - at) {
-                let chunk = spares.remove(index);
+            let (bytes, spare) = if let Some(index) = best_spare(&idle_chunks, wanted, hole.end - at) {
+                let chunk = idle_chunks.remove(index);
                 (chunk.bytes, Some(chunk.id))
             } else {
                 let bytes = wanted.min(largest);
@@ -180,8 +180,8 @@ fn fill(facts: &Facts<'_>, place: &Placement, mut spares: Vec<Chunk>) -> Vec<Fil
 
 /// The largest spare chunk that is wanted whole, or else the smallest that there is room for; the last of several,
 /// or the first.
-fn best_spare(spares: &[Chunk], wanted: u64, room: u64) -> Option<usize> {
-    let all = || spares.iter().enumerate();
+fn best_spare(idle_chunks: &[Chunk], wanted: u64, room: u64) -> Option<usize> {
+    let all = || idle_chunks.iter().enumerate();
     let whole = all().filter(|(_, chunk)| chunk.bytes <= wanted);
     let whole = whole.max_by_key(|(index, chunk)| (chunk.bytes, *index));
     let partly = || {

@@ -42,11 +42,11 @@ impl<D: Device> Heap<D> {
     /// Puts a range of addresses into the shelf; `false` if its tables are full.
     fn add_addresses(&self, start: DevicePtr, bytes: u64) -> bool {
         let mut state = self.state.lock();
-        let Some(id) = state.shelf.add_addresses(start.address(), bytes) else {
+        let Some(id) = state.blocks.add_addresses(start.address(), bytes) else {
             return false;
         };
         let order = self.shared.totals.segments.fetch_add(1, Relaxed);
-        state.shelf.set_order(id, order);
+        state.blocks.set_order(id, order);
         true
     }
 }

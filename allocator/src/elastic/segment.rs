@@ -23,7 +23,7 @@ impl<D: Device> Allocator<D> {
     pub fn elastic_segments(&self) -> Vec<ElasticSegment> {
         let heaps = self.inner().heaps.all();
         let segments = heaps.iter().map(|heap| ElasticSegment {
-            stream: heap.lane().stream(),
+            stream: heap.stream_state().handle(),
             addresses: heap.address_bytes(),
             mapped: if heap.elastic().is_some() { heap.reserved() } else { 0 },
         });

@@ -16,7 +16,7 @@ pub(crate) struct ElasticState<D: Device> {
     /// The ranges of addresses, as they were reserved.
     pub(crate) ranges: Mutex<Vec<(DevicePtr, u64)>>,
     /// Addresses that lost their memory and are not unmapped yet.
-    pub(crate) stale: Mutex<Vec<PendingUnmap<D>>>,
+    pub(crate) pending_unmaps: Mutex<Vec<PendingUnmap<D>>>,
     pub(crate) moves: Arc<Moves>,
     /// Bytes of chunks that have no memory because their pool sleeps; changed under the heap's lock.
     pub(crate) slept: AtomicU64,
@@ -24,14 +24,19 @@ pub(crate) struct ElasticState<D: Device> {
 
 impl<D: Device> Default for ElasticState<D> {
     fn default() -> Self {
-        Self { ranges: Mutex::default(), stale: Mutex::default(), moves: Arc::default(), slept: AtomicU64::new(0) }
+        Self {
+            ranges: Mutex::default(),
+            pending_unmaps: Mutex::default(),
+            moves: Arc::default(),
+            slept: AtomicU64::new(0),
+        }
     }
 }
 
 impl<D: Device> ElasticState<D> {
-    pub(crate) fn stale(&self) -> MutexGuard<'_, Vec<PendingUnmap<D>>> {
+    pub(crate) fn pending_unmaps(&self) -> MutexGuard<'_, Vec<PendingUnmap<D>>> {
         // Entries are pushed and taken whole, so a panic leaves the list sound.
-        self.stale.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pending_unmaps.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn ranges(&self) -> MutexGuard<'_, Vec<(DevicePtr, u64)>> {

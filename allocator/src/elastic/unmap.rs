@@ -31,9 +31,9 @@ impl<D: Device> Heap<D> {
     }
 
     /// Lets addresses be unmapped once `fences` have passed.
-    pub(crate) fn add_stale(&self, block: BlockId, left: Vec<Leftover>, fences: Vec<Arc<Fence<D>>>) {
+    pub(crate) fn add_pending_unmap(&self, block: BlockId, left: Vec<Leftover>, fences: Vec<Arc<Fence<D>>>) {
         if let Some(elastic) = &self.elastic {
-            elastic.stale().push(PendingUnmap { block, left, fences });
+            elastic.pending_unmaps().push(PendingUnmap { block, left, fences });
         }
     }
 
@@ -62,48 +62,48 @@ impl<D: Device> Heap<D> {
         last: impl Fn(&Chunk) -> Option<ChunkId>,
     ) -> CallbackOutcome {
         let Moved { chunks, begun } = moved;
-        let mut told = CallbackOutcome::default();
+        let mut outcome = CallbackOutcome::default();
         let mut left_behind = Vec::with_capacity(chunks.len());
         let mut state = self.state.lock();
         for (chunk, held) in chunks {
-            let mut before = state.shelf.guards_of(held);
+            let mut before = state.blocks.guards_of(held);
             before.extend_from_slice(fences);
             self.shared.index.remove(chunk.at, chunk.bytes);
-            state.shelf.remove_chunk(chunk.at);
-            state.shelf.abandon(held);
+            state.blocks.remove_chunk(chunk.at);
+            state.blocks.abandon(held);
             state.note_loss(TraceAction::SegmentUnmap, chunk.at, chunk.bytes);
             left_behind.push((chunk, held.block, before));
         }
-        self.publish(&mut state);
+        self.flush_stats(&mut state);
         drop(state);
         for (chunk, block, fences) in left_behind {
-            told = told.and(self.tell(TraceAction::SegmentUnmap, chunk.at, chunk.bytes));
+            outcome = outcome.and(self.tell(TraceAction::SegmentUnmap, chunk.at, chunk.bytes));
             let left =
                 Leftover { at: chunk.at, bytes: chunk.bytes, chunk: last(&chunk), kind: chunk.kind, mapped: true };
-            self.add_stale(block, vec![left], fences);
+            self.add_pending_unmap(block, vec![left], fences);
         }
         // They lie in the list by now.
         drop(begun);
-        told
+        outcome
     }
 
     /// Unmaps the addresses whose last use has ended, and gives back the chunks that go with them; the bytes that
     /// came free. What fails is tried again next time.
-    pub(crate) fn unmap_stale(&self) -> u64 {
+    pub(crate) fn unmap_pending(&self) -> u64 {
         let Some(elastic) = &self.elastic else {
             return 0;
         };
-        if elastic.stale().is_empty() {
+        if elastic.pending_unmaps().is_empty() {
             return 0;
         }
         let begun = self.begin_move(&self.state.lock());
-        let freed = begun.map(|_move| self.try_to_unmap_stale().0);
+        let freed = begun.map(|_move| self.try_to_unmap_pending().0);
         freed.unwrap_or(0)
     }
 
     /// Begins to move or unmap chunks; `None` if the pool sleeps, which decides alone then.
     pub(crate) fn begin_move(&self, state: &HeapState<D>) -> Option<Move> {
-        let elastic = self.elastic.as_ref().filter(|_| !state.away.asleep)?;
+        let elastic = self.elastic.as_ref().filter(|_| !state.redirect.asleep)?;
         Some(elastic.moves.begin())
     }
 
@@ -114,9 +114,9 @@ impl<D: Device> Heap<D> {
         }
     }
 
-    /// The same as [`unmap_stale`](Self::unmap_stale), with the first failure of the driver; for a thread that has
+    /// The same as [`unmap_pending`](Self::unmap_pending), with the first failure of the driver; for a thread that has
     /// begun to move chunks, or that puts the pool to sleep.
-    pub(crate) fn try_to_unmap_stale(&self) -> (u64, hal::Result<()>) {
+    pub(crate) fn try_to_unmap_pending(&self) -> (u64, hal::Result<()>) {
         let Some(elastic) = &self.elastic else {
             return (0, Ok(()));
         };
@@ -124,24 +124,24 @@ impl<D: Device> Heap<D> {
             Ok(memory) => memory,
             Err(error) => return (0, Err(error)),
         };
-        if elastic.stale().is_empty() {
+        if elastic.pending_unmaps().is_empty() {
             return (0, Ok(()));
         }
-        let release = self.shared.underway.release();
-        let all = std::mem::take(&mut *elastic.stale());
+        let release = self.shared.in_flight.release();
+        let all = std::mem::take(&mut *elastic.pending_unmaps());
         let _relaxed = RelaxedCapture::enter(&self.shared.device).ok();
         let (mut holes, mut keep, mut freed) = (Vec::new(), Vec::new(), [0; 2]);
         let mut result = Ok(());
-        for mut stale in all {
-            match stale.is_ready() {
+        for mut pending_unmaps in all {
+            match pending_unmaps.is_ready() {
                 Ok(true) => {}
                 unready => {
                     result = result.and(unready.map(|_| ()));
-                    keep.push(stale);
+                    keep.push(pending_unmaps);
                     continue;
                 }
             }
-            stale.left.retain_mut(|left| {
+            pending_unmaps.left.retain_mut(|left| {
                 // SAFETY: 1. the points after the last use of the addresses have passed, and nobody gets a stale
                 // block.
                 match unsafe { fill::clear(&self.shared, memory, left) } {
@@ -156,16 +156,16 @@ impl<D: Device> Heap<D> {
                     }
                 }
             });
-            if stale.left.is_empty() {
-                holes.push(stale.block);
+            if pending_unmaps.left.is_empty() {
+                holes.push(pending_unmaps.block);
             } else {
-                keep.push(stale);
+                keep.push(pending_unmaps);
             }
         }
-        elastic.stale().extend(keep);
+        elastic.pending_unmaps().extend(keep);
         let mut state = self.state.lock();
         for block in holes {
-            state.shelf.become_hole(block);
+            state.blocks.become_hole(block);
         }
         for kind in [SegmentKind::Small, SegmentKind::Large] {
             self.counters.lower(Counted::ReservedBytes, kind, freed[kind as usize]);
@@ -182,18 +182,18 @@ impl<D: Device> Heap<D> {
     /// Gives every spare chunk back to the device as soon as the heap's stream is past its last use; the bytes
     /// that came free at once. The rest follows when the heap next looks.
     pub(crate) fn release_spares(&self) -> hal::Result<u64> {
-        if self.is_asleep() || self.lane.ask_capturing()? {
+        if self.is_asleep() || self.stream_state.ask_capturing()? {
             return Ok(0);
         }
         // A capture of another stream may be under way.
         let _relaxed = RelaxedCapture::enter(&self.shared.device).ok();
-        let spares: Vec<Chunk> = {
-            let spares = self.state.lock().shelf.spares();
-            spares.into_iter().map(|spare| spare.chunk).collect()
+        let idle_chunks: Vec<Chunk> = {
+            let idle_chunks = self.state.lock().blocks.idle_chunks();
+            idle_chunks.into_iter().map(|spare| spare.chunk).collect()
         };
-        let moved = self.hold_chunks(&spares);
+        let moved = self.reserve_chunks(&idle_chunks);
         if !moved.chunks.is_empty() {
-            let fence = match Fence::record(&self.lane) {
+            let fence = match Fence::record(&self.stream_state) {
                 Ok(fence) => Arc::new(fence),
                 Err(error) => {
                     self.put_back_chunks(&moved);
@@ -203,9 +203,9 @@ impl<D: Device> Heap<D> {
             // A tracker's panic waits until the chunks are gone.
             let _told = self.let_leave(moved, &fence);
             fence.passes_soon()?;
-            return Ok(self.unmap_stale());
+            return Ok(self.unmap_pending());
         }
-        Ok(self.unmap_stale())
+        Ok(self.unmap_pending())
     }
 
     /// Bytes of chunks of a kind that are on their way back to the device.
@@ -213,8 +213,8 @@ impl<D: Device> Heap<D> {
         let Some(elastic) = &self.elastic else {
             return 0;
         };
-        let stale = elastic.stale();
-        let left = stale.iter().flat_map(|stale| &stale.left);
+        let pending_unmaps = elastic.pending_unmaps();
+        let left = pending_unmaps.iter().flat_map(|pending_unmaps| &pending_unmaps.left);
         left.filter(|left| left.chunk.is_some() && left.kind == kind).map(|left| left.bytes).sum()
     }
 
@@ -224,19 +224,19 @@ impl<D: Device> Heap<D> {
         self.forget_spares();
         self.set_asleep(false);
         let _ = self.release_spares();
-        for fence in self.stale_fences() {
+        for fence in self.unmap_fences() {
             let _ = fence.wait();
         }
-        self.unmap_stale();
+        self.unmap_pending();
     }
 
     /// Everything that must pass before all that is stale can be unmapped.
-    pub(crate) fn stale_fences(&self) -> Vec<Arc<Fence<D>>> {
+    pub(crate) fn unmap_fences(&self) -> Vec<Arc<Fence<D>>> {
         let Some(elastic) = &self.elastic else {
             return Vec::new();
         };
-        let stale = elastic.stale();
-        stale.iter().flat_map(|stale| stale.fences.clone()).collect()
+        let pending_unmaps = elastic.pending_unmaps();
+        pending_unmaps.iter().flat_map(|pending_unmaps| pending_unmaps.fences.clone()).collect()
     }
 
     /// Releases the ranges of addresses, unless the driver refused to unmap something in them.
@@ -244,7 +244,7 @@ impl<D: Device> Heap<D> {
         let Some(elastic) = &self.elastic else { return };
         // The chunks of a sleeping heap are not mapped.
         let is_mapped = !self.is_asleep() && !self.chunks().is_empty();
-        if is_mapped || !elastic.stale().is_empty() {
+        if is_mapped || !elastic.pending_unmaps().is_empty() {
             return;
         }
         let Ok(memory) = memory_of(&self.shared.device) else {

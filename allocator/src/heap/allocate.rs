@@ -5,7 +5,7 @@ use std::sync::Arc;
 use cachette_hal::Device;
 
 use crate::blocks::{Block, BlockId};
-use crate::heap::{Guard, Heap, HeapState};
+use crate::heap::{Heap, HeapGuard, HeapState};
 use crate::size;
 use crate::sync::lock;
 
@@ -31,9 +31,9 @@ pub(crate) struct Allocated {
 impl Allocated {
     /// Writes into a block what was asked.
     #[inline(always)]
-    fn note(block: &mut Block, id: BlockId, ask: Request) -> Self {
-        block.requested = ask.requested;
-        block.raw = ask.raw;
+    fn note(block: &mut Block, id: BlockId, request: Request) -> Self {
+        block.requested = request.requested;
+        block.raw = request.raw;
         Self { address: block.address, bytes: block.bytes(), id, guarded: block.guarded }
     }
 }
@@ -44,57 +44,57 @@ impl<D: Device> Heap<D> {
     ///
     /// Otherwise nothing has happened, and [`take`](Self::take) goes on with the lock, if it was taken.
     #[inline(always)]
-    pub(crate) fn take_again(&self, ask: Request) -> Result<Allocated, Option<Guard<'_, D>>> {
+    pub(crate) fn allocate_last_freed(&self, request: Request) -> Result<Allocated, Option<HeapGuard<'_, D>>> {
         let mut state = lock::enter(&self.state).ok_or(None)?;
-        if !state.plain || state.policy.divides {
+        if !state.fast_path || state.policy.divides {
             return Err(Some(state));
         }
-        let grains = size::whole_grains(ask.requested);
-        if let Some(again) = state.shelf.again(grains)
-            && !again.block.guarded
-            && (again.block.indexed || !ask.raw)
-            && self.counters.allocated_below_peak(again.block.kind, again.block.bytes(), ask.requested)
+        let units = size::whole_units(request.requested);
+        if let Some(last_freed) = state.blocks.last_freed(units)
+            && !last_freed.block.guarded
+            && (last_freed.block.indexed || !request.raw)
+            && self.counters.allocated_below_peak(last_freed.block.kind, last_freed.block.bytes(), request.requested)
         {
-            let id = again.id;
-            return Ok(Allocated::note(again.take(), id, ask));
+            let id = last_freed.id;
+            return Ok(Allocated::note(last_freed.take(), id, request));
         }
         Err(Some(state))
     }
 
     /// Takes the free block that fits best; `None` if there is none, and in a forked child.
     #[inline(always)]
-    pub(crate) fn take(self: &Arc<Self>, held: Option<Guard<'_, D>>, ask: Request) -> Option<Allocated> {
+    pub(crate) fn allocate(self: &Arc<Self>, held: Option<HeapGuard<'_, D>>, request: Request) -> Option<Allocated> {
         let mut state = match held {
             Some(state) => state,
             None => lock::share(&self.state, &self.shared.origin)?,
         };
-        if !state.plain {
-            return self.take_slowly(state, ask);
+        if !state.fast_path {
+            return self.allocate_slow(state, request);
         }
-        let HeapState { shelf, policy, .. } = &mut *state;
-        let id = shelf.take(policy, policy.round(ask.requested));
+        let HeapState { blocks, policy, .. } = &mut *state;
+        let id = blocks.allocate(policy, policy.round(request.requested));
         if !id.is_some() {
             return None;
         }
-        let (taken, peak) = self.hand_out(shelf.block_mut(id), id, ask);
-        if ask.raw {
-            shelf.make_raw(id);
+        let (allocated, peak) = self.mark_allocated(blocks.block_mut(id), id, request);
+        if request.raw {
+            blocks.make_raw(id);
         }
-        if shelf.is_loud() {
-            self.publish(&mut state);
+        if blocks.is_above_watermark() {
+            self.flush_stats(&mut state);
         }
         drop(state);
         if peak {
-            self.shared.ledger.note(&self.counters);
+            self.shared.peaks.note(&self.counters);
         }
-        Some(taken)
+        Some(allocated)
     }
 
     /// Writes what was asked into a block and counts it; also says whether a peak may have been passed.
     #[inline(always)]
-    pub(crate) fn hand_out(&self, block: &mut Block, id: BlockId, ask: Request) -> (Allocated, bool) {
-        let taken = Allocated::note(block, id, ask);
-        let peak = self.counters.allocated(block.kind, taken.bytes, ask.requested);
-        (taken, peak)
+    pub(crate) fn mark_allocated(&self, block: &mut Block, id: BlockId, request: Request) -> (Allocated, bool) {
+        let allocated = Allocated::note(block, id, request);
+        let peak = self.counters.allocated(block.kind, allocated.bytes, request.requested);
+        (allocated, peak)
     }
 }

@@ -17,13 +17,13 @@ impl<D: Device> Heap<D> {
     /// Takes no requests any more, or takes them again.
     pub(crate) fn set_asleep(&self, asleep: bool) {
         let mut state = self.state.lock();
-        state.away.asleep = asleep;
+        state.redirect.asleep = asleep;
         state.refresh(&self.shared);
     }
 
     /// Whether it takes no requests because its pool sleeps.
     pub(crate) fn is_asleep(&self) -> bool {
-        self.state.lock().away.asleep
+        self.state.lock().redirect.asleep
     }
 
     /// Bytes of chunks that have no memory now.
@@ -34,9 +34,9 @@ impl<D: Device> Heap<D> {
     /// Every chunk, and the addresses in it whose bytes somebody may still read: those in use, or all if `whole`.
     pub(crate) fn contents(&self, whole: bool) -> Vec<(Chunk, Vec<Range<u64>>)> {
         let mut state = self.state.lock();
-        state.shelf.settle();
+        state.blocks.coalesce();
         let mut used: Vec<Range<u64>> = state
-            .shelf
+            .blocks
             .view()
             .iter()
             .flat_map(|segment| {
@@ -50,8 +50,8 @@ impl<D: Device> Heap<D> {
                 })
             })
             .collect();
-        let chunks = state.shelf.chunks();
-        self.publish(&mut state);
+        let chunks = state.blocks.chunks();
+        self.flush_stats(&mut state);
         drop(state);
         used.sort_unstable_by_key(|range| range.start);
         let within = |chunk: &Chunk| {
@@ -65,13 +65,13 @@ impl<D: Device> Heap<D> {
 
     /// Whether a stream that uses an allocated block is captured: what it was told before cannot be waited for.
     pub(crate) fn is_used_by_a_capture(&self) -> hal::Result<bool> {
-        let lanes: Vec<Arc<StreamState<D>>> = {
+        let users: Vec<Arc<StreamState<D>>> = {
             let state = self.state.lock();
             let uses = state.uses.values();
-            uses.flat_map(|uses| uses.lanes.iter().cloned()).collect()
+            uses.flat_map(|uses| uses.users.iter().cloned()).collect()
         };
-        for lane in &lanes {
-            if lane.ask_capturing()? {
+        for stream_state in &users {
+            if stream_state.ask_capturing()? {
                 return Ok(true);
             }
         }
@@ -80,7 +80,7 @@ impl<D: Device> Heap<D> {
 
     /// Whether the chunk still lies under the heap's blocks.
     pub(crate) fn has_chunk(&self, chunk: Chunk) -> bool {
-        self.state.lock().shelf.chunk_at(chunk.at) == Some(chunk)
+        self.state.lock().blocks.chunk_at(chunk.at) == Some(chunk)
     }
 
     /// Counts a chunk whose memory went back to the device.
@@ -104,7 +104,7 @@ impl<D: Device> Heap<D> {
         elastic.slept.fetch_sub(chunk.bytes, Relaxed);
         self.counters.raise(Counted::ReservedBytes, chunk.kind, chunk.bytes);
         drop(state);
-        self.shared.ledger.note(&self.counters);
+        self.shared.peaks.note(&self.counters);
         self.tell(TraceAction::SegmentMap, chunk.at, chunk.bytes);
     }
 
@@ -113,24 +113,24 @@ impl<D: Device> Heap<D> {
         let Some(elastic) = &self.elastic else { return };
         let mut state = self.state.lock();
         let mut gone = Vec::new();
-        for spare in state.shelf.spares() {
+        for spare in state.blocks.idle_chunks() {
             let chunk = spare.chunk;
             if self.shared.chunks.has_memory(chunk.id) {
                 continue;
             }
-            let Some(held) = state.shelf.hold(spare.block, chunk.at, chunk.end()) else {
+            let Some(held) = state.blocks.hold(spare.block, chunk.at, chunk.end()) else {
                 continue;
             };
             self.shared.index.remove(chunk.at, chunk.bytes);
-            state.shelf.remove_chunk(chunk.at);
+            state.blocks.remove_chunk(chunk.at);
             for held in held {
-                state.shelf.abandon(held);
-                state.shelf.become_hole(held.block);
+                state.blocks.abandon(held);
+                state.blocks.become_hole(held.block);
             }
             elastic.slept.fetch_sub(chunk.bytes, Relaxed);
             gone.push(chunk.id);
         }
-        self.publish(&mut state);
+        self.flush_stats(&mut state);
         drop(state);
         for id in gone {
             self.shared.chunks.forget(id);

@@ -10,7 +10,7 @@ use crate::pool::PoolId;
 /// A heap at one moment.
 #[derive(Debug)]
 pub(crate) struct HeapCopy {
-    pub(crate) shelf: HeapBlocksCopy,
+    pub(crate) blocks: HeapBlocksCopy,
     pub(crate) stacks: Stacks,
     pub(crate) stream: StreamRef,
     pub(crate) pool: PoolId,
@@ -29,20 +29,20 @@ impl<D: Device> Heap<D> {
     /// The heap as it is, with the block freed last settled.
     pub(crate) fn copy(&self) -> HeapCopy {
         let mut copied = HeapBlocksCopy::default();
-        let length = self.state.lock().shelf.table_len();
+        let length = self.state.lock().blocks.table_len();
         // A few more may come before the lock is taken again.
         copied.reserve(length + length / 16 + 64);
         let mut state = self.state.lock();
-        state.shelf.settle();
-        self.publish(&mut state);
-        state.shelf.copy_into(&mut copied);
+        state.blocks.coalesce();
+        self.flush_stats(&mut state);
+        state.blocks.copy_into(&mut copied);
         let stacks = state.stacks();
         let reserved = self.reserved();
         drop(state);
         HeapCopy {
-            shelf: copied,
+            blocks: copied,
             stacks,
-            stream: self.lane.stream(),
+            stream: self.stream_state.handle(),
             pool: self.pool().map_or(PoolId::DEFAULT, |pool| pool.id),
             reserved,
         }

@@ -10,7 +10,7 @@ use crate::blocks::{BlockId, BlockState};
 use crate::fence::Fence;
 use crate::heap::ancestors::Ancestors;
 use crate::heap::graph_reuse::Deferred;
-use crate::heap::{Freed, Guard, Heap, HeapState, StreamUses};
+use crate::heap::{Freed, Heap, HeapGuard, HeapState, StreamUses};
 use crate::observe::callbacks::TraceAction;
 use crate::stats::Counted;
 use crate::stream_state::StreamState;
@@ -54,7 +54,7 @@ impl<D: Device> Default for PendingFrees<D> {
 impl<D: Device> PendingFrees<D> {
     /// Whether any block waits for anything.
     #[inline]
-    pub(crate) fn needs_tending(&self) -> bool {
+    pub(crate) fn has_pending_events(&self) -> bool {
         !self.queues.is_empty() || !self.unmarked.is_empty() || !self.deferred.is_empty()
     }
 
@@ -62,11 +62,11 @@ impl<D: Device> PendingFrees<D> {
     fn push(&mut self, block: BlockId, fences: Vec<Fence<D>>) {
         self.left.insert(block, u32::try_from(fences.len()).unwrap_or(u32::MAX));
         for fence in fences {
-            let (lane, _) = fence.point();
+            let (stream_state, _) = fence.point();
             let waiting = PendingBlock { fence: Arc::new(fence), block };
-            match self.queues.iter_mut().find(|(of, _)| *of == lane) {
+            match self.queues.iter_mut().find(|(of, _)| *of == stream_state) {
                 Some((_, queue)) => queue.push_back(waiting),
-                None => self.queues.push((lane, VecDeque::from([waiting]))),
+                None => self.queues.push((stream_state, VecDeque::from([waiting]))),
             }
         }
     }
@@ -123,54 +123,54 @@ impl<D: Device> PendingFrees<D> {
 }
 
 impl<D: Device> Heap<D> {
-    /// Remembers that `lane` uses an allocated block.
-    pub(crate) fn record_use(&self, id: BlockId, lane: &Arc<StreamState<D>>) {
-        self.note_use(id, lane, false);
+    /// Remembers that `stream_state` uses an allocated block.
+    pub(crate) fn record_use(&self, id: BlockId, stream_state: &Arc<StreamState<D>>) {
+        self.note_use(id, stream_state, false);
         if self.elastic.is_none()
             && let Some(source) = self.pool().and_then(|pool| pool.source.clone())
         {
-            let address = self.state.lock().shelf.block(id).address;
+            let address = self.state.lock().blocks.block(id).address;
             if let Some(ptr) = DevicePtr::new(address) {
                 // SAFETY: 1. the block is allocated, in a segment that its pool's source made. 2. The lane keeps its
                 // stream alive.
-                unsafe { source.record_stream(ptr, lane.stream()) };
+                unsafe { source.record_stream(ptr, stream_state.handle()) };
             }
         }
     }
 
-    /// Remembers that a block serves `lane` instead of the heap's own stream.
-    pub(crate) fn lend(&self, id: BlockId, lane: &Arc<StreamState<D>>) {
-        self.note_use(id, lane, true);
+    /// Remembers that a block serves `stream_state` instead of the heap's own stream.
+    pub(crate) fn lend(&self, id: BlockId, stream_state: &Arc<StreamState<D>>) {
+        self.note_use(id, stream_state, true);
     }
 
-    fn note_use(&self, id: BlockId, lane: &Arc<StreamState<D>>, lent: bool) {
-        if lane.number() == self.lane.number() {
+    fn note_use(&self, id: BlockId, stream_state: &Arc<StreamState<D>>, lent: bool) {
+        if stream_state.number() == self.stream_state.number() {
             return;
         }
-        let captured = lane.is_capturing();
+        let captured = stream_state.is_capturing();
         let mut state = self.state.lock();
-        state.shelf.block_mut(id).used = true;
+        state.blocks.block_mut(id).used = true;
         let uses = state.uses.entry(id).or_default();
         uses.lent |= lent;
-        if let Some(at) = uses.lanes.iter().position(|known| Arc::ptr_eq(known, lane)) {
-            let was_captured = at >= uses.lanes.len() - uses.captured;
+        if let Some(at) = uses.users.iter().position(|known| Arc::ptr_eq(known, stream_state)) {
+            let was_captured = at >= uses.users.len() - uses.captured;
             if captured || !was_captured {
                 return;
             }
             // This use is no graph's affair.
-            uses.lanes.remove(at);
+            uses.users.remove(at);
             uses.captured -= 1;
         }
         if captured {
-            uses.lanes.push(Arc::clone(lane));
+            uses.users.push(Arc::clone(stream_state));
             uses.captured += 1;
         } else {
-            uses.lanes.insert(0, Arc::clone(lane));
+            uses.users.insert(0, Arc::clone(stream_state));
         }
     }
 
     /// Gives back a block that other streams use, for a caller that holds the heap.
-    pub(crate) fn give_used(&self, mut state: Guard<'_, D>, id: BlockId, uses: StreamUses<D>) -> hal::Result<()> {
+    pub(crate) fn free_used(&self, mut state: HeapGuard<'_, D>, id: BlockId, uses: StreamUses<D>) -> hal::Result<()> {
         let (address, requested) = self.become_pending(&mut state, id);
         // The caller holds the heap too.
         drop(self.let_go(&mut state));
@@ -184,22 +184,22 @@ impl<D: Device> Heap<D> {
         drop(state);
         // The uses are marked even if a tracker panics.
         let _told = self.tell(TraceAction::FreeRequested, address, requested);
-        self.shared.ledger.note(&self.counters);
+        self.shared.peaks.note(&self.counters);
         unoffered.map_or(Ok(()), |uses| self.mark(id, uses))
     }
 
-    /// Gives back a block that becomes free at once, but whose next use waits for `lanes`.
-    pub(crate) fn give_after(&self, id: BlockId, lanes: &[Arc<StreamState<D>>]) -> Freed<D> {
-        for lane in lanes {
-            self.note_use(id, lane, true);
+    /// Gives back a block that becomes free at once, but whose next use waits for `users`.
+    pub(crate) fn free_after(&self, id: BlockId, users: &[Arc<StreamState<D>>]) -> Freed<D> {
+        for stream_state in users {
+            self.note_use(id, stream_state, true);
         }
-        self.give(id)
+        self.free(id)
     }
 
     /// Moves a block from its caller to those who wait; returns its address and requested size.
     pub(crate) fn become_pending(&self, state: &mut HeapState<D>, id: BlockId) -> (u64, u64) {
-        let (address, bytes) = (state.shelf.block(id).address, state.shelf.block(id).bytes());
-        let block = state.shelf.block_mut(id);
+        let (address, bytes) = (state.blocks.block(id).address, state.blocks.block(id).bytes());
+        let block = state.blocks.block_mut(id);
         block.state = BlockState::Pending;
         let (kind, requested) = (block.kind, block.requested);
         // What was asked for counts until the block is free, so only allocation itself ends here.
@@ -248,23 +248,23 @@ impl<D: Device> Heap<D> {
     /// Marks the present end of every stream that uses a block; `None` during a capture of one of them, or of the
     /// heap's own.
     fn points(&self, uses: &StreamUses<D>) -> hal::Result<Option<Vec<Fence<D>>>> {
-        for lane in uses.lanes.iter().chain([&self.lane]) {
-            if lane.ask_capturing()? {
+        for stream_state in uses.users.iter().chain([&self.stream_state]) {
+            if stream_state.ask_capturing()? {
                 return Ok(None);
             }
         }
-        let fences: hal::Result<Vec<_>> = uses.lanes.iter().map(|lane| Fence::record(lane)).collect();
+        let fences: hal::Result<Vec<_>> = uses.users.iter().map(|stream_state| Fence::record(stream_state)).collect();
         fences.map(Some)
     }
 
     /// Marks the uses of a block that was freed during a capture. Those that were captured are the graph's own affair:
     /// its memory stays the pool's.
     fn mark_after_capture(&self, id: BlockId, mut uses: StreamUses<D>) -> hal::Result<()> {
-        if !uses.lanes.iter().any(|lane| lane.is_capturing()) {
-            uses.lanes.truncate(uses.lanes.len() - uses.captured);
+        if !uses.users.iter().any(|stream_state| stream_state.is_capturing()) {
+            uses.users.truncate(uses.users.len() - uses.captured);
             uses.captured = 0;
         }
-        if uses.lanes.is_empty() {
+        if uses.users.is_empty() {
             self.become_free(self.state.lock(), vec![(id, Vec::new())]);
             return Ok(());
         }
@@ -272,32 +272,32 @@ impl<D: Device> Heap<D> {
     }
 
     /// Ends the wait of blocks, each with what must stand before its next use.
-    pub(crate) fn become_free(&self, mut state: Guard<'_, D>, blocks: Vec<(BlockId, Vec<Arc<Fence<D>>>)>) {
-        let mut told = Vec::new();
+    pub(crate) fn become_free(&self, mut state: HeapGuard<'_, D>, blocks: Vec<(BlockId, Vec<Arc<Fence<D>>>)>) {
+        let mut outcome = Vec::new();
         for (id, guards) in blocks {
-            let bytes = state.shelf.block(id).bytes();
-            let block = state.shelf.block(id);
+            let bytes = state.blocks.block(id).bytes();
+            let block = state.blocks.block(id);
             let (kind, requested) = (block.kind, block.requested);
             let address = block.address;
-            told.push((address, requested));
+            outcome.push((address, requested));
             state.note_free_completed(id, address, requested);
             self.counters.lower(Counted::Pending, kind, 1);
             self.counters.lower(Counted::PendingBytes, kind, bytes);
             self.counters.lower(Counted::RequestedBytes, kind, requested);
-            state.shelf.give_guarded(id, guards);
+            state.blocks.free_guarded(id, guards);
         }
-        self.publish(&mut state);
+        self.flush_stats(&mut state);
         state.refresh(&self.shared);
         drop(state);
-        for (address, requested) in told {
+        for (address, requested) in outcome {
             self.tell(TraceAction::FreeCompleted, address, requested);
         }
     }
 
     /// Marks what could not be marked before, and frees the blocks that wait for nothing more.
     #[cold]
-    pub(crate) fn tend(&self) -> hal::Result<()> {
-        if !self.state.lock().pending.needs_tending() || self.lane.ask_capturing()? {
+    pub(crate) fn process_events(&self) -> hal::Result<()> {
+        if !self.state.lock().pending.has_pending_events() || self.stream_state.ask_capturing()? {
             return Ok(());
         }
         // Another stream's capture may be under way, and forbids to ask whether a point has passed.

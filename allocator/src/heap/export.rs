@@ -36,23 +36,23 @@ impl<D: Device> Heap<D> {
     /// [`end_export`](Self::end_export) was called as often.
     pub(crate) fn begin_export(&self, id: BlockId) -> Result<ExportedRange, ExportRefusal> {
         let mut state = self.state.lock();
-        if state.away.asleep {
+        if state.redirect.asleep {
             return Err(ExportRefusal::Asleep);
         }
-        let block = state.shelf.block(id);
+        let block = state.blocks.block(id);
         if block.state != BlockState::Allocated {
             return Err(ExportRefusal::Free);
         }
         let (address, bytes) = (block.address, block.bytes());
-        let segment = state.shelf.segment_of(id).ok_or(ExportRefusal::Free)?;
+        let segment = state.blocks.segment_of(id).ok_or(ExportRefusal::Free)?;
         let memory = if self.elastic.is_some() {
-            let mut chunks = state.shelf.chunks();
+            let mut chunks = state.blocks.chunks();
             chunks.retain(|chunk| chunk.at < address + bytes && chunk.end() > address);
             BlockMemory::Chunks(chunks)
         } else {
             BlockMemory::Segment { base: segment.base, bytes: segment.bytes }
         };
-        state.shelf.block_mut(id).used = true;
+        state.blocks.block_mut(id).used = true;
         state.uses.entry(id).or_default().offers += 1;
         Ok(ExportedRange { address, bytes, memory })
     }
@@ -62,9 +62,9 @@ impl<D: Device> Heap<D> {
         let mut state = self.state.lock();
         if let Some(uses) = state.uses.get_mut(&id) {
             uses.offers -= 1;
-            if uses.offers == 0 && uses.lanes.is_empty() {
+            if uses.offers == 0 && uses.users.is_empty() {
                 state.uses.remove(&id);
-                state.shelf.block_mut(id).used = false;
+                state.blocks.block_mut(id).used = false;
             }
             return;
         }
@@ -78,7 +78,7 @@ impl<D: Device> Heap<D> {
         let Some(uses) = state.pending.offered.remove(&id) else {
             return;
         };
-        if uses.lanes.is_empty() {
+        if uses.users.is_empty() {
             self.become_free(state, vec![(id, Vec::new())]);
             return;
         }
@@ -89,6 +89,6 @@ impl<D: Device> Heap<D> {
 
     /// The first address of a block.
     pub(crate) fn address_of(&self, id: BlockId) -> u64 {
-        self.state.lock().shelf.block(id).address
+        self.state.lock().blocks.block(id).address
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use cachette_hal::{self as hal, Device};
 
 use crate::blocks::{BlockId, BlockState, SegmentId};
-use crate::heap::{Guard, Heap};
+use crate::heap::{Heap, HeapGuard};
 use crate::observe::probes;
 use crate::sync::lock;
 
@@ -63,58 +63,58 @@ impl<D: Device> Heap<D> {
     /// A failure loses nothing: the block waits until its uses by other streams could be marked. In a forked child
     /// nothing happens.
     #[inline(always)]
-    pub(crate) fn give(&self, id: BlockId) -> Freed<D> {
+    pub(crate) fn free(&self, id: BlockId) -> Freed<D> {
         match lock::enter(&self.state) {
-            Some(state) => self.give_locked(state, id),
-            None => self.give_shared(id),
+            Some(state) => self.free_locked(state, id),
+            None => self.free_shared(id),
         }
     }
 
     #[inline(never)]
-    fn give_shared(&self, id: BlockId) -> Freed<D> {
+    fn free_shared(&self, id: BlockId) -> Freed<D> {
         match lock::share(&self.state, &self.shared.origin) {
-            Some(state) => self.give_locked(state, id),
+            Some(state) => self.free_locked(state, id),
             None => Freed::DONE,
         }
     }
 
     /// Gives the block back that begins at `address`; not in a forked child.
     #[inline]
-    pub(crate) fn give_at(&self, segment: SegmentId, address: u64) -> Result<Freed<D>, NotFreed> {
+    pub(crate) fn free_at(&self, segment: SegmentId, address: u64) -> Result<Freed<D>, NotFreed> {
         let state = match lock::enter(&self.state) {
             Some(state) => state,
             None => lock::share(&self.state, &self.shared.origin).ok_or(NotFreed)?,
         };
-        let id = state.shelf.find_raw(segment, address).ok_or(NotFreed)?;
-        let block = state.shelf.block(id);
+        let id = state.blocks.find_raw(segment, address).ok_or(NotFreed)?;
+        let block = state.blocks.block(id);
         if block.state == BlockState::Pending || !block.raw {
             return Err(NotFreed);
         }
-        Ok(self.give_locked(state, id))
+        Ok(self.free_locked(state, id))
     }
 
     #[inline(always)]
-    fn give_locked(&self, mut state: Guard<'_, D>, id: BlockId) -> Freed<D> {
-        probes::free(|| state.shelf.block(id).address);
-        if state.plain
-            && let Some(block) = state.shelf.give_aside(id)
+    fn free_locked(&self, mut state: HeapGuard<'_, D>, id: BlockId) -> Freed<D> {
+        probes::free(|| state.blocks.block(id).address);
+        if state.fast_path
+            && let Some(block) = state.blocks.set_last_freed(id)
         {
             self.counters.freed(block.kind, block.bytes(), block.requested);
             return Freed::DONE;
         }
-        self.give_and_settle(state, id)
+        self.free_coalesced(state, id)
     }
 
     #[inline(never)]
-    fn give_and_settle(&self, mut state: Guard<'_, D>, id: BlockId) -> Freed<D> {
-        let block = state.shelf.block(id);
-        if block.used || !state.plain {
-            return self.give_carefully(state, id);
+    fn free_coalesced(&self, mut state: HeapGuard<'_, D>, id: BlockId) -> Freed<D> {
+        let block = state.blocks.block(id);
+        if block.used || !state.fast_path {
+            return self.free_slow(state, id);
         }
         self.counters.freed(block.kind, block.bytes(), block.requested);
-        state.shelf.give(id);
-        if state.shelf.is_loud() {
-            self.publish(&mut state);
+        state.blocks.free(id);
+        if state.blocks.is_above_watermark() {
+            self.flush_stats(&mut state);
         }
         Freed::DONE
     }

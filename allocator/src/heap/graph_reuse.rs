@@ -46,13 +46,13 @@ impl<D: Device> Heap<D> {
     ///
     /// If the driver fails to say it, the block waits for the end of the capture, as it would without.
     fn markers(&self, uses: &StreamUses<D>) -> Option<FrontierNodes> {
-        if !self.reuses_in_captures() || uses.captured < uses.lanes.len() {
+        if !self.reuses_in_captures() || uses.captured < uses.users.len() {
             return None;
         }
         let mut nodes = Vec::new();
-        let capture = self.lane.frontier(&mut nodes)?;
-        for lane in &uses.lanes {
-            if lane.frontier(&mut nodes)? != capture {
+        let capture = self.stream_state.frontier(&mut nodes)?;
+        for stream_state in &uses.users {
+            if stream_state.frontier(&mut nodes)? != capture {
                 return None;
             }
         }
@@ -94,7 +94,7 @@ impl<D: Device> Heap<D> {
     /// Follows the heap's stream to where it stands; `None` if the driver fails or the stream is not captured.
     fn follow(&self, reach: &mut Ancestors) -> Option<()> {
         let mut frontier = Vec::new();
-        let id = self.lane.frontier(&mut frontier)?;
+        let id = self.stream_state.frontier(&mut frontier)?;
         let capture = self.shared.device.capture().ok()?;
         let followed = reach.follow(id, frontier, |node, before| {
             // SAFETY: 1. the node was told just now, and nobody ends the capture meanwhile: who wants reuse has promised
@@ -110,7 +110,7 @@ impl<D: Device> Heap<D> {
             return;
         }
         // What fails now is tried again at the next request.
-        let _ = self.tend();
+        let _ = self.process_events();
     }
 
     fn reuses_in_captures(&self) -> bool {

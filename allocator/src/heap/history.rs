@@ -6,7 +6,7 @@ use std::sync::Arc;
 use cachette_hal::Device;
 
 use crate::blocks::BlockId;
-use crate::heap::{Guard, Heap, HeapState};
+use crate::heap::{Heap, HeapGuard, HeapState};
 use crate::observe::callbacks::TraceAction;
 use crate::observe::history::{CallSite, Gathered, Level, Recording, RingWriter, gathered};
 use crate::pool::PoolId;
@@ -59,55 +59,55 @@ impl<D: Device> HeapState<D> {
     /// Notes that a caller got a block.
     #[inline]
     pub(crate) fn note_alloc(&mut self, id: BlockId, address: u64, requested: u64) {
-        if let Some(notes) = &mut self.notes {
+        if let Some(history_state) = &mut self.history_state {
             let stack = gathered();
-            notes.stacks.set(id, stack);
-            notes.write(TraceAction::Alloc, address, requested, stack);
+            history_state.stacks.set(id, stack);
+            history_state.write(TraceAction::Alloc, address, requested, stack);
         }
     }
 
     /// Notes that a caller gave a block back.
     #[inline]
     pub(crate) fn note_free_requested(&mut self, id: BlockId, address: u64, requested: u64) {
-        if let Some(notes) = &mut self.notes {
-            let stack = known_or(gathered(), notes.stacks.of(id));
-            notes.write(TraceAction::FreeRequested, address, requested, stack);
+        if let Some(history_state) = &mut self.history_state {
+            let stack = known_or(gathered(), history_state.stacks.of(id));
+            history_state.write(TraceAction::FreeRequested, address, requested, stack);
         }
     }
 
     /// Notes that a block is free for others.
     #[inline]
     pub(crate) fn note_free_completed(&mut self, id: BlockId, address: u64, requested: u64) {
-        if let Some(notes) = &mut self.notes {
-            let stack = known_or(gathered(), notes.stacks.of(id));
-            notes.stacks.set(id, 0);
-            notes.write(TraceAction::FreeCompleted, address, requested, stack);
+        if let Some(history_state) = &mut self.history_state {
+            let stack = known_or(gathered(), history_state.stacks.of(id));
+            history_state.stacks.set(id, 0);
+            history_state.write(TraceAction::FreeCompleted, address, requested, stack);
         }
     }
 
     /// Notes that a segment or a chunk came.
     pub(crate) fn note_gain(&mut self, action: TraceAction, address: u64, bytes: u64) {
-        if let Some(notes) = &mut self.notes {
+        if let Some(history_state) = &mut self.history_state {
             let stack = gathered();
-            if stack != 0 && notes.recording.keeps_of_events() {
-                notes.stacks.memory.insert(address, stack);
+            if stack != 0 && history_state.recording.keeps_of_events() {
+                history_state.stacks.memory.insert(address, stack);
             }
-            notes.write(action, address, bytes, stack);
+            history_state.write(action, address, bytes, stack);
         }
     }
 
     /// Notes that a segment or a chunk goes.
     pub(crate) fn note_loss(&mut self, action: TraceAction, address: u64, bytes: u64) {
-        if let Some(notes) = &mut self.notes {
-            let came = notes.stacks.memory.remove(&address).unwrap_or(0);
-            notes.write(action, address, bytes, known_or(gathered(), came));
+        if let Some(history_state) = &mut self.history_state {
+            let came = history_state.stacks.memory.remove(&address).unwrap_or(0);
+            history_state.write(action, address, bytes, known_or(gathered(), came));
         }
     }
 
     /// A copy of where what the heap holds was made.
     pub(crate) fn stacks(&self) -> Stacks {
-        let notes = self.notes.as_ref();
-        notes.map(|notes| notes.stacks.clone()).unwrap_or_default()
+        let history_state = self.history_state.as_ref();
+        history_state.map(|history_state| history_state.stacks.clone()).unwrap_or_default()
     }
 }
 
@@ -118,15 +118,15 @@ const fn known_or(stack: u32, other: u32) -> u32 {
 impl<D: Device> Heap<D> {
     /// Writes into another history from now on, or into none.
     pub(crate) fn set_recording(&self, recording: Option<&Arc<Recording>>) {
-        let mut notes = recording.map(|recording| Box::new(self.notes_for(recording)));
+        let mut history_state = recording.map(|recording| Box::new(self.notes_for(recording)));
         let mut state = self.state.lock();
-        if let (Some(notes), Some(before)) = (&mut notes, &mut state.notes)
-            && notes.recording.goes_on(&before.recording)
+        if let (Some(history_state), Some(before)) = (&mut history_state, &mut state.history_state)
+            && history_state.recording.goes_on(&before.recording)
         {
-            notes.stacks = std::mem::take(&mut before.stacks);
-            notes.last = before.last;
+            history_state.stacks = std::mem::take(&mut before.stacks);
+            history_state.last = before.last;
         }
-        let before = std::mem::replace(&mut state.notes, notes);
+        let before = std::mem::replace(&mut state.history_state, history_state);
         state.refresh(&self.shared);
         drop(state);
         drop(before);
@@ -136,7 +136,7 @@ impl<D: Device> Heap<D> {
     pub(crate) fn notes_for(&self, recording: &Arc<Recording>) -> HeapHistory {
         let pool = self.pool().map_or(PoolId::DEFAULT, |pool| pool.id);
         HeapHistory {
-            place: CallSite { stream: self.lane.stream().raw() as u64, pool: recording.number_of(pool) },
+            place: CallSite { stream: self.stream_state.handle().raw() as u64, pool: recording.number_of(pool) },
             recording: Arc::clone(recording),
             pen: RingWriter::default(),
             last: 0,
@@ -146,17 +146,17 @@ impl<D: Device> Heap<D> {
 
     /// Lets events say that the heap is another pool's now.
     pub(crate) fn note_pool(state: &mut HeapState<D>, pool: PoolId) {
-        if let Some(notes) = &mut state.notes {
-            notes.place.pool = notes.recording.number_of(pool);
+        if let Some(history_state) = &mut state.history_state {
+            history_state.place.pool = history_state.recording.number_of(pool);
         }
     }
 
     /// Asks where the program is, if the history wants to know that of what `level` is for. The lock is let go
     /// meanwhile: others may have changed everything but what is the caller's alone.
     #[inline]
-    pub(crate) fn gather<'a>(&'a self, state: Guard<'a, D>, level: Level) -> (Guard<'a, D>, Option<Gathered>) {
-        let asks = |notes: &HeapHistory| notes.recording.source_for(level).is_some();
-        if gathered() != 0 || !state.notes.as_deref().is_some_and(asks) {
+    pub(crate) fn gather<'a>(&'a self, state: HeapGuard<'a, D>, level: Level) -> (HeapGuard<'a, D>, Option<Gathered>) {
+        let asks = |history_state: &HeapHistory| history_state.recording.source_for(level).is_some();
+        if gathered() != 0 || !state.history_state.as_deref().is_some_and(asks) {
             return (state, None);
         }
         drop(state);
@@ -166,8 +166,8 @@ impl<D: Device> Heap<D> {
 
     /// Notes a request that failed.
     pub(crate) fn note_exhaustion(&self, free: u64, rounded: u64) {
-        if let Some(notes) = &mut self.state.lock().notes {
-            notes.write(TraceAction::OutOfMemory, free, rounded, gathered());
+        if let Some(history_state) = &mut self.state.lock().history_state {
+            history_state.write(TraceAction::OutOfMemory, free, rounded, gathered());
         }
     }
 
@@ -183,7 +183,7 @@ impl<D: Device> Heap<D> {
     /// Where in the program a block was allocated; zero if that is not known.
     pub(crate) fn stack_of(&self, id: BlockId) -> u32 {
         let state = self.state.lock();
-        let notes = state.notes.as_ref();
-        notes.map_or(0, |notes| notes.stacks.of(id))
+        let history_state = state.history_state.as_ref();
+        history_state.map_or(0, |history_state| history_state.stacks.of(id))
     }
 }

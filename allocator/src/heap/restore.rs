@@ -41,8 +41,8 @@ impl<D: Device> Heap<D> {
     /// What is allocated now.
     pub(crate) fn save(&self) -> Result<Vec<SavedHeap>, PoolProblem> {
         let mut state = self.state.lock();
-        state.shelf.settle();
-        let mut views = state.shelf.view().into_iter();
+        state.blocks.coalesce();
+        let mut views = state.blocks.view().into_iter();
         let waiting = views.find_map(|segment| {
             let mut blocks = segment.blocks.into_iter();
             let waiting = blocks.find(|block| block.state == BlockState::Pending)?;
@@ -68,13 +68,13 @@ impl<D: Device> Heap<D> {
         }
         let mut state = self.state.lock();
         for block in saved {
-            if state.shelf.could_hold(block.address, block.bytes) {
+            if state.blocks.could_hold(block.address, block.bytes) {
                 continue;
             }
             let range = block.address..block.address + block.bytes;
             let mut used = allocated(&state).into_iter().filter(|(id, now)| {
                 let end = now.address + now.bytes;
-                state.shelf.block(*id).used && now.address < range.end && range.start < end
+                state.blocks.block(*id).used && now.address < range.end && range.start < end
             });
             match used.next() {
                 Some((_, now)) if now.is_at(block) => {}
@@ -94,22 +94,22 @@ impl<D: Device> Heap<D> {
     /// Frees what is allocated, and allocates what was; the addresses of both. What its owner still has stays, and so
     /// does a block that other streams use, if it was saved just so. Otherwise such a block waits for those streams.
     ///
-    /// `lane_of` finds the stream that had borrowed a block.
+    /// `stream_state_of` finds the stream that had borrowed a block.
     pub(crate) fn restore(
         self: &Arc<Self>,
         saved: &[SavedHeap],
-        lane_of: impl Fn(StreamRef) -> Option<Arc<StreamState<D>>>,
+        stream_state_of: impl Fn(StreamRef) -> Option<Arc<StreamState<D>>>,
     ) -> (Vec<u64>, Vec<u64>) {
         let mut state = self.state.lock();
         let mut saved = saved.to_vec();
-        let (mut freed, mut taken) = (Vec::new(), Vec::new());
+        let (mut freed, mut restored) = (Vec::new(), Vec::new());
         let (mut stays, mut behind) = (Vec::new(), Vec::new());
         for (id, now) in allocated(&state) {
             if now.owned {
                 saved.retain(|block| !(block.owned && block.address == now.address));
                 continue;
             }
-            let is_used = state.shelf.block(id).used;
+            let is_used = state.blocks.block(id).used;
             let same = saved.iter().position(|block| now.is_at(block));
             if let Some(same) = same.filter(|_| is_used) {
                 saved.swap_remove(same);
@@ -127,57 +127,57 @@ impl<D: Device> Heap<D> {
             }
         }
         for block in saved {
-            let Some(id) = state.shelf.take_exactly(block.address, block.bytes) else {
+            let Some(id) = state.blocks.allocate_at(block.address, block.bytes) else {
                 continue;
             };
-            let ask = Request { requested: block.requested, raw: true };
-            self.hand_out_carefully(&mut state, id, ask);
-            if let Some(lane) = block.borrower.and_then(&lane_of) {
-                state.shelf.block_mut(id).used = true;
-                state.uses.insert(id, StreamUses::lent_to(lane));
+            let request = Request { requested: block.requested, raw: true };
+            self.mark_allocated_slow(&mut state, id, request);
+            if let Some(stream_state) = block.borrower.and_then(&stream_state_of) {
+                state.blocks.block_mut(id).used = true;
+                state.uses.insert(id, StreamUses::lent_to(stream_state));
             }
-            taken.push(block);
-            probes::malloc(&self.shared.device, block.address, block.requested, self.lane.stream());
+            restored.push(block);
+            probes::malloc(&self.shared.device, block.address, block.requested, self.stream_state.handle());
         }
-        self.publish(&mut state);
+        self.flush_stats(&mut state);
         drop(state);
-        self.shared.ledger.note(&self.counters);
-        self.tell_restored(&freed, behind, &taken);
+        self.shared.peaks.note(&self.counters);
+        self.tell_restored(&freed, behind, &restored);
         let addresses = |blocks: Vec<SavedHeap>| {
             let addresses = blocks.into_iter().map(|block| block.address);
             addresses.chain(stays.iter().copied()).collect()
         };
-        (addresses(freed), addresses(taken))
+        (addresses(freed), addresses(restored))
     }
 
     /// Tells the trackers what a restore did, and marks the uses of the blocks that wait.
-    fn tell_restored(&self, freed: &[SavedHeap], behind: Vec<(BlockId, StreamUses<D>)>, taken: &[SavedHeap]) {
-        let mut told = CallbackOutcome::default();
+    fn tell_restored(&self, freed: &[SavedHeap], behind: Vec<(BlockId, StreamUses<D>)>, allocated: &[SavedHeap]) {
+        let mut outcome = CallbackOutcome::default();
         let waits: Vec<u64> = {
             let state = self.state.lock();
-            let address = |(id, _): &(BlockId, StreamUses<D>)| state.shelf.block(*id).address;
+            let address = |(id, _): &(BlockId, StreamUses<D>)| state.blocks.block(*id).address;
             behind.iter().map(address).collect()
         };
         for block in freed {
             let (address, requested) = (block.address, block.requested);
-            told = told.and(self.tell(TraceAction::FreeRequested, address, requested));
+            outcome = outcome.and(self.tell(TraceAction::FreeRequested, address, requested));
             if !waits.contains(&address) {
-                told = told.and(self.tell(TraceAction::FreeCompleted, address, requested));
+                outcome = outcome.and(self.tell(TraceAction::FreeCompleted, address, requested));
             }
         }
         for (id, uses) in behind {
             // What cannot be marked now is marked when the heap is next asked.
             let _ = self.mark(id, uses);
         }
-        for block in taken {
-            told = told.and(self.tell(TraceAction::Alloc, block.address, block.requested));
+        for block in allocated {
+            outcome = outcome.and(self.tell(TraceAction::Alloc, block.address, block.requested));
         }
     }
 }
 
 /// What is allocated now, by its block.
 fn allocated<D: Device>(state: &HeapState<D>) -> Vec<(BlockId, SavedHeap)> {
-    let blocks = state.shelf.view().into_iter().flat_map(|segment| {
+    let blocks = state.blocks.view().into_iter().flat_map(|segment| {
         let base = segment.base;
         segment.blocks.into_iter().map(move |block| (base, block))
     });
@@ -188,7 +188,7 @@ fn allocated<D: Device>(state: &HeapState<D>) -> Vec<(BlockId, SavedHeap)> {
                 address: base + block.offset,
                 bytes: block.bytes,
                 requested: block.requested,
-                owned: !state.shelf.block(block.id).raw,
+                owned: !state.blocks.block(block.id).raw,
                 borrower: state.uses.get(&block.id).and_then(StreamUses::borrower),
             };
             (block.id, saved)

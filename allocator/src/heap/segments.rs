@@ -11,7 +11,7 @@ use crate::error::{Error, sum_all};
 use crate::fence::Fence;
 use crate::heap::{Allocated, Heap, HeapState, Request};
 use crate::observe::callbacks::{CallbackOutcome, TraceAction};
-use crate::size::{GRAIN, SegmentKind};
+use crate::size::{SegmentKind, UNIT};
 use crate::source::{AllocContext, SourceError, SourceErrorKind};
 use crate::stats::{Counted, Row};
 
@@ -27,11 +27,11 @@ impl<D: Device> Heap<D> {
     /// Adds a segment and takes a block for what was asked, before anyone else can.
     ///
     /// `None` if the heap's tables are full; the segment is then given back to the device.
-    pub(crate) fn grow(self: &Arc<Self>, segment: NewSegment, ask: Request) -> hal::Result<Option<Allocated>> {
+    pub(crate) fn grow(self: &Arc<Self>, segment: NewSegment, request: Request) -> hal::Result<Option<Allocated>> {
         let mut state = self.state.lock();
         let Some(id) = self.put_in(&mut state, segment) else {
             drop(state);
-            let release = self.shared.underway.release();
+            let release = self.shared.in_flight.release();
             self.forget_made(segment);
             self.free_memory(segment, &[], &mut CallbackOutcome::default())?;
             self.shared.totals.reserved.fetch_sub(segment.bytes, Relaxed);
@@ -41,26 +41,26 @@ impl<D: Device> Heap<D> {
         };
         let base = segment.base.address();
         state.note_gain(TraceAction::SegmentAlloc, base, segment.bytes);
-        let HeapState { shelf, policy, .. } = &mut *state;
-        let taken = shelf
-            .take_from(policy, id, policy.round(ask.requested))
-            .map(|id| self.hand_out_carefully(&mut state, id, ask).0);
-        self.publish(&mut state);
+        let HeapState { blocks, policy, .. } = &mut *state;
+        let allocated = blocks
+            .allocate_from_segment(policy, id, policy.round(request.requested))
+            .map(|id| self.mark_allocated_slow(&mut state, id, request).0);
+        self.flush_stats(&mut state);
         drop(state);
-        self.shared.ledger.note(&self.counters);
-        let told = self.tell(TraceAction::SegmentAlloc, base, segment.bytes);
-        if let Some(taken) = &taken {
-            self.tell_alloc(taken, ask.requested, told);
+        self.shared.peaks.note(&self.counters);
+        let outcome = self.tell(TraceAction::SegmentAlloc, base, segment.bytes);
+        if let Some(allocated) = &allocated {
+            self.tell_alloc(allocated, request.requested, outcome);
         }
-        Ok(taken)
+        Ok(allocated)
     }
 
     /// Puts a segment into the shelf, the index and the counters; `None` if the tables are full.
     fn put_in(&self, state: &mut HeapState<D>, segment: NewSegment) -> Option<SegmentId> {
         let NewSegment { base, bytes, kind } = segment;
-        let id = state.shelf.add_segment(base.address(), bytes, kind)?;
+        let id = state.blocks.add_segment(base.address(), bytes, kind)?;
         let order = self.shared.totals.segments.fetch_add(1, Relaxed);
-        state.shelf.set_order(id, order);
+        state.blocks.set_order(id, order);
         self.index(segment, id);
         self.counters.raise(Counted::Segments, kind, 1);
         self.counters.raise(Counted::ReservedBytes, kind, bytes);
@@ -81,15 +81,15 @@ impl<D: Device> Heap<D> {
     ///
     /// To give one back, a point is marked in the stream and waited for. That would break a capture.
     pub(crate) fn idle_segments(&self) -> hal::Result<Vec<IdleSegment>> {
-        if self.lane.ask_capturing()? {
+        if self.stream_state.ask_capturing()? {
             return Ok(Vec::new());
         }
         let mut state = self.state.lock();
         if state.policy.ages {
-            state.shelf.clock = self.shared.settings.clock.load(Relaxed);
+            state.blocks.clock = self.shared.settings.clock.load(Relaxed);
         }
-        let idle = state.shelf.idle_segments();
-        self.publish(&mut state);
+        let idle = state.blocks.idle_segments();
+        self.flush_stats(&mut state);
         Ok(idle)
     }
 
@@ -98,15 +98,15 @@ impl<D: Device> Heap<D> {
     /// A failure changes nothing, nor does a panic of the pool's source.
     pub(crate) fn release(&self, idle: IdleSegment) -> hal::Result<u64> {
         // Before the segment is out of sight.
-        let release = self.shared.underway.release();
+        let release = self.shared.in_flight.release();
         let Some((segment, guards)) = self.begin_leaving(idle) else {
             release.cancel();
             return Ok(0);
         };
         // A tracker's panic goes on once the segment is gone.
-        let mut told = CallbackOutcome::default();
+        let mut outcome = CallbackOutcome::default();
         let leaving = Leaving::begin(self, idle.id, segment);
-        self.free_memory(segment, &guards, &mut told)?;
+        self.free_memory(segment, &guards, &mut outcome)?;
         leaving.end();
         let totals = &self.shared.totals;
         totals.reserved.fetch_sub(segment.bytes, Relaxed);
@@ -119,19 +119,19 @@ impl<D: Device> Heap<D> {
     /// Lets an idle segment leave the heap; `None` if it is idle no longer.
     fn begin_leaving(&self, idle: IdleSegment) -> Option<(NewSegment, Vec<Arc<Fence<D>>>)> {
         let mut state = self.state.lock();
-        let (segment, guards) = state.shelf.begin_leaving(idle.id)?;
+        let (segment, guards) = state.blocks.begin_leaving(idle.id)?;
         let segment = NewSegment { base: DevicePtr::new(segment.base)?, bytes: segment.bytes, kind: segment.kind };
-        self.publish(&mut state);
+        self.flush_stats(&mut state);
         Some((segment, guards))
     }
 
     /// Where the heap's memory is wanted.
     fn place(&self) -> AllocContext {
-        AllocContext::new(self.shared.device.info().ordinal, self.lane.stream())
+        AllocContext::new(self.shared.device.info().ordinal, self.stream_state.handle())
     }
 
     /// Asks the device, or the source of the heap's pool, for a segment; `None` if there is no memory.
-    pub(crate) fn obtain(&self, bytes: u64) -> Result<Option<DevicePtr>, Error> {
+    pub(crate) fn alloc_segment(&self, bytes: u64) -> Result<Option<DevicePtr>, Error> {
         let pool = self.pool();
         let with_source = pool.as_ref().and_then(|pool| Some((pool, pool.source.as_ref()?)));
         let Some((pool, source)) = with_source else {
@@ -144,7 +144,7 @@ impl<D: Device> Heap<D> {
         let _called = pool.call_source();
         // SAFETY: 1. the lane keeps its stream alive.
         match unsafe { source.allocate(bytes, &self.place()) } {
-            Ok(base) if base.address().is_multiple_of(GRAIN) => {
+            Ok(base) if base.address().is_multiple_of(UNIT) => {
                 let made = pool.note_made(base.address(), bytes);
                 made.map_err(|other| overlap(source.name(), base, other))?;
                 Ok(Some(base))
@@ -175,15 +175,15 @@ impl<D: Device> Heap<D> {
         &self,
         segment: NewSegment,
         guards: &[Arc<Fence<D>>],
-        told: &mut CallbackOutcome,
+        outcome: &mut CallbackOutcome,
     ) -> hal::Result<()> {
-        Fence::record(&self.lane)?.wait()?;
+        Fence::record(&self.stream_state)?.wait()?;
         for guard in guards {
             guard.wait()?;
         }
         let (address, bytes) = (segment.base.address(), segment.bytes);
         self.note_segment(TraceAction::SegmentFree, address, bytes);
-        *told = self.tell(TraceAction::SegmentFree, address, bytes);
+        *outcome = self.tell(TraceAction::SegmentFree, address, bytes);
         let pool = self.pool();
         let _called = pool.as_ref().map(|pool| pool.call_source());
         let freed = match pool.as_ref().and_then(|pool| pool.source.as_ref()) {
@@ -198,8 +198,8 @@ impl<D: Device> Heap<D> {
             self.shared.totals.device_frees.fetch_add(1, Relaxed);
         } else {
             self.note_segment(TraceAction::SegmentAlloc, address, bytes);
-            let before = std::mem::take(told);
-            *told = before.and(self.tell(TraceAction::SegmentAlloc, address, bytes));
+            let before = std::mem::take(outcome);
+            *outcome = before.and(self.tell(TraceAction::SegmentAlloc, address, bytes));
         }
         freed
     }
@@ -217,7 +217,7 @@ impl<D: Device> Heap<D> {
 
     /// Gives back everything that is unused, and what waited for other streams and need not any more.
     pub(crate) fn empty(&self) -> hal::Result<u64> {
-        let tended = self.tend();
+        let tended = self.process_events();
         let bytes = self.release_where(|_| true);
         tended.and(bytes)
     }
@@ -259,7 +259,7 @@ impl<'a, D: Device> Leaving<'a, D> {
         let NewSegment { kind, bytes, .. } = self.segment;
         let counters = &self.heap.counters;
         let mut state = self.heap.state.lock();
-        state.shelf.leave(self.id);
+        state.blocks.leave(self.id);
         counters.lower(Counted::Segments, kind, 1);
         counters.lower(Counted::ReservedBytes, kind, bytes);
     }
@@ -277,7 +277,7 @@ impl<D: Device> Drop for Leaving<'_, D> {
         }
         let mut state = self.heap.state.lock();
         self.heap.index(self.segment, self.id);
-        state.shelf.stay(self.id);
+        state.blocks.stay(self.id);
         if std::thread::panicking() {
             state.note_gain(TraceAction::SegmentAlloc, base.address(), bytes);
         }
@@ -289,17 +289,17 @@ impl<D: Device> Drop for Heap<D> {
     /// goes on with the rest, and tries once more what failed.
     fn drop(&mut self) {
         for _ in 0..2 {
-            let _ = self.tend();
+            let _ = self.process_events();
             for fence in self.all_fences() {
                 let _ = fence.wait();
             }
-            let _ = self.tend();
+            let _ = self.process_events();
             for idle in self.idle_segments().unwrap_or_default() {
                 let _ = self.release(idle);
             }
             self.release_spares_at_last();
         }
         self.release_addresses();
-        self.shared.ledger.retire(&self.counters);
+        self.shared.peaks.retire(&self.counters);
     }
 }

@@ -25,7 +25,7 @@ impl<D: Device> fmt::Debug for Heap<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Heap")
             .field("number", &self.number)
-            .field("stream", &self.lane.stream())
+            .field("stream", &self.stream_state.handle())
             .field("reserved", &self.reserved())
             .field("elastic", &self.elastic.is_some())
             .finish_non_exhaustive()
@@ -36,16 +36,16 @@ impl<D: Device> Heap<D> {
     /// The heap as it is, with the block freed last settled.
     pub(crate) fn view(&self) -> HeapView {
         let mut state = self.state.lock();
-        state.shelf.settle();
-        self.publish(&mut state);
-        HeapView { segments: state.shelf.view(), last_points: state.pending.last_points() }
+        state.blocks.coalesce();
+        self.flush_stats(&mut state);
+        HeapView { segments: state.blocks.view(), last_points: state.pending.last_points() }
     }
 
     /// Settles the block freed last, so that the counters say what a search would find.
-    pub(crate) fn settle(&self) {
+    pub(crate) fn coalesce(&self) {
         let mut state = self.state.lock();
-        state.shelf.settle();
-        self.publish(&mut state);
+        state.blocks.coalesce();
+        self.flush_stats(&mut state);
     }
 
     /// The points that some blocks wait for.
@@ -63,41 +63,41 @@ impl<D: Device> Heap<D> {
     /// The largest free block, in bytes.
     pub(crate) fn largest_free(&self) -> u64 {
         let mut state = self.state.lock();
-        state.shelf.settle();
-        self.publish(&mut state);
-        state.shelf.largest_free()
+        state.blocks.coalesce();
+        self.flush_stats(&mut state);
+        state.blocks.largest_free()
     }
 
     /// The block in use that begins at `address`, and whether its caller still holds it.
     pub(crate) fn find(&self, segment: SegmentId, address: u64) -> Option<(BlockId, bool)> {
         let state = self.state.lock();
-        let id = state.shelf.find(segment, address)?;
-        Some((id, state.shelf.block(id).state == BlockState::Allocated))
+        let id = state.blocks.find(segment, address)?;
+        Some((id, state.blocks.block(id).state == BlockState::Allocated))
     }
 
     /// The segment that a block lies in: its base and bytes.
     pub(crate) fn segment_of(&self, id: BlockId) -> Option<(u64, u64)> {
         let state = self.state.lock();
-        let segment = state.shelf.segment_of(id)?;
+        let segment = state.blocks.segment_of(id)?;
         Some((segment.base, segment.bytes))
     }
 
     /// The bytes of a block.
     pub(crate) fn bytes_of(&self, id: BlockId) -> u64 {
-        self.state.lock().shelf.block(id).bytes()
+        self.state.lock().blocks.block(id).bytes()
     }
 
     /// Blocks that are allocated by address: where, and how much was asked for.
     pub(crate) fn raw_blocks(&self) -> Vec<(u64, u64)> {
         let state = self.state.lock();
-        let view = state.shelf.view();
+        let view = state.blocks.view();
         let blocks = view.iter().flat_map(|segment| {
             let allocated = |block: &&BlockView| block.state == BlockState::Allocated;
             let at = |block: &BlockView| (block.id, segment.base + block.offset, block.requested);
             segment.blocks.iter().filter(allocated).map(at)
         });
         blocks
-            .filter(|(id, ..)| state.shelf.block(*id).raw)
+            .filter(|(id, ..)| state.blocks.block(*id).raw)
             .map(|(_, address, requested)| (address, requested))
             .collect()
     }
@@ -105,7 +105,7 @@ impl<D: Device> Heap<D> {
     /// The addresses that are allocated.
     pub(crate) fn live(&self) -> Vec<u64> {
         let state = self.state.lock();
-        let view = state.shelf.view();
+        let view = state.blocks.view();
         let blocks = view.iter().flat_map(|segment| {
             let allocated = |block: &&BlockView| block.state == BlockState::Allocated;
             let blocks = segment.blocks.iter().filter(allocated);
@@ -134,26 +134,26 @@ impl<D: Device> Heap<D> {
 
     /// Every chunk, by address.
     pub(crate) fn chunks(&self) -> Vec<Chunk> {
-        self.state.lock().shelf.chunks()
+        self.state.lock().blocks.chunks()
     }
 
     /// Leaves an allocated block to whoever knows its address.
     pub(crate) fn make_raw(&self, id: BlockId) {
-        self.state.lock().shelf.make_raw(id);
+        self.state.lock().blocks.make_raw(id);
     }
 
     /// Checks every invariant of the heap; the text says which one does not hold.
     pub(crate) fn check(&self) -> Result<(), String> {
         let state = self.state.lock();
-        state.shelf.check()?;
-        let view = state.shelf.view();
+        state.blocks.check()?;
+        let view = state.blocks.view();
         for kind in [SegmentKind::Small, SegmentKind::Large] {
             let segments = view.iter().filter(|segment| segment.kind == kind && !segment.elastic);
             let blocks = || {
                 let blocks = view.iter().flat_map(|segment| &segment.blocks);
                 blocks.filter(|block| block.kind == kind)
             };
-            let chunks = state.shelf.chunks().into_iter();
+            let chunks = state.blocks.chunks().into_iter();
             let chunks = chunks
                 .filter(|chunk| chunk.kind == kind && self.shared.chunks.has_memory(chunk.id))
                 .map(|chunk| chunk.bytes)

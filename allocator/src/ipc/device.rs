@@ -18,15 +18,15 @@ pub(super) const fn tag(device: &DeviceInfo) -> DeviceTag {
     DeviceTag { vendor, uuid: device.uuid }
 }
 
-/// Whether memory of the device `given` can be opened on `device`.
-pub(super) fn check(given: DeviceTag, device: &DeviceInfo) -> Result<(), IpcError> {
+/// Whether memory of the device `exporter` can be opened on `device`.
+pub(super) fn check(exporter: DeviceTag, device: &DeviceInfo) -> Result<(), IpcError> {
     let own = tag(device);
-    if given.vendor != own.vendor {
+    if exporter.vendor != own.vendor {
         return Err(IpcError::OtherVendor { here: device.vendor });
     }
     // A driver that knows no UUID reports zero.
     let unknown = [0; 16];
-    if given.uuid != own.uuid && given.uuid != unknown && own.uuid != unknown {
+    if exporter.uuid != own.uuid && exporter.uuid != unknown && own.uuid != unknown {
         return Err(IpcError::OtherDevice);
     }
     Ok(())

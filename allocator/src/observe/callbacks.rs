@@ -73,12 +73,12 @@ impl Callbacks {
 
     /// Tells every tracker.
     pub(crate) fn event(&self, event: &TraceEvent) -> CallbackOutcome {
-        let mut told = CallbackOutcome::default();
+        let mut all = CallbackOutcome::default();
         for tracker in copy(&self.trackers) {
-            let outcome = catch_unwind(AssertUnwindSafe(|| tracker(event)));
-            told = told.and(CallbackOutcome(outcome.err()));
+            let called = catch_unwind(AssertUnwindSafe(|| tracker(event)));
+            all = all.and(CallbackOutcome(called.err()));
         }
-        told
+        all
     }
 
     pub(crate) fn report_oom(&self, report: &OutOfMemory) {
@@ -94,7 +94,7 @@ impl Callbacks {
     }
 
     /// Asks every helper to free memory; whether any of them did.
-    pub(crate) fn relieve(&self) -> bool {
+    pub(crate) fn run_free_memory_callbacks(&self) -> bool {
         copy(&self.relievers).iter().fold(false, |freed, reliever| reliever() | freed)
     }
 }

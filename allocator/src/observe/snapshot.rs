@@ -115,8 +115,8 @@ impl<D: Device> Allocator<D> {
             let place = CallSite { stream: 0, pool: recording.number_of(pool) };
             recording.write_own((TraceAction::Snapshot, 0, used), place);
         }
-        if shared.observers.is_tracked() {
-            shared.observers.event(&TraceEvent {
+        if shared.callbacks.is_tracked() {
+            shared.callbacks.event(&TraceEvent {
                 action: TraceAction::Snapshot,
                 address: 0,
                 bytes: used,
@@ -144,7 +144,7 @@ impl<D: Device> Pool<D> {
 /// Bytes of blocks that are not free.
 fn used_bytes(heap: &HeapCopy) -> u64 {
     use crate::blocks::BlockState::{Allocated, Pending};
-    let blocks = heap.shelf.blocks().map(|(_, block)| block);
+    let blocks = heap.blocks.blocks().map(|(_, block)| block);
     let used = blocks.filter(|block| matches!(block.state, Allocated | Pending));
     used.map(crate::blocks::Block::bytes).sum()
 }

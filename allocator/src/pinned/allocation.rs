@@ -37,8 +37,8 @@ impl<D: Device> PinnedAllocation<D> {
 
     /// Owns a block that was taken from `cache`.
     #[inline(always)]
-    pub(super) fn new(cache: &PinnedCache<D>, taken: PinnedBlock, requested: usize) -> Self {
-        Self { cache: NonNull::from(cache), ptr: taken.ptr, requested, place: taken.place }
+    pub(super) fn new(cache: &PinnedCache<D>, allocated: PinnedBlock, requested: usize) -> Self {
+        Self { cache: NonNull::from(cache), ptr: allocated.ptr, requested, place: allocated.place }
     }
 
     /// The first byte, as the host sees it; dangling for an allocation of no bytes.
@@ -110,7 +110,7 @@ impl<D: Device> PinnedAllocation<D> {
         if let Some(cache) = self.cache()
             && !cache.shared.origin.is_inherited()
         {
-            cache.record_use(self.place, &stream.lane);
+            cache.record_use(self.place, &stream.stream_state);
         }
     }
 
@@ -143,10 +143,10 @@ impl<D: Device> Drop for PinnedAllocation<D> {
     #[inline]
     fn drop(&mut self) {
         if let Some(cache) = self.cache()
-            && let Some(given) = cache.give(self.place)
+            && let Some(freed) = cache.free(self.place)
         {
             // A destructor has nobody to tell of a failure, and the cache will try again.
-            let _ = given.end();
+            let _ = freed.end();
         }
     }
 }

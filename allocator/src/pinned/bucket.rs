@@ -42,7 +42,7 @@ pub(super) enum PinnedState {
     /// Whoever knows its address.
     Raw,
     /// Streams or graphs; its caller has freed it.
-    PinnedPending,
+    Pending,
     /// The driver takes it back just now.
     Leaving,
 }
@@ -78,7 +78,7 @@ impl<D: Device> Default for Bucket<D> {
 impl<D: Device> Bucket<D> {
     /// Hands out the block that was freed last.
     #[inline(always)]
-    pub(super) fn take(&mut self, requested: usize, raw: bool) -> Option<(u32, NonNull<u8>)> {
+    pub(super) fn allocate(&mut self, requested: usize, raw: bool) -> Option<(u32, NonNull<u8>)> {
         let index = self.free.pop()?;
         let slot = &mut self.slots[index as usize];
         slot.state = if raw { PinnedState::Raw } else { PinnedState::Owned };
@@ -90,21 +90,21 @@ impl<D: Device> Bucket<D> {
 
     /// Takes a block back from its caller; `false` if nothing was done, since more than that is to be done.
     #[inline(always)]
-    pub(super) fn give(&mut self, index: u32) -> bool {
+    pub(super) fn try_free(&mut self, index: u32) -> bool {
         let slot = &mut self.slots[index as usize];
-        let plain = slot.uses.is_none() && !self.closed;
-        if plain {
+        let fast_path = slot.uses.is_none() && !self.closed;
+        if fast_path {
             slot.state = PinnedState::Free;
             self.free.push(index);
             self.counts.lower();
         }
-        plain
+        fast_path
     }
 
     /// Takes a block back from its caller, to be freed later; who uses it, and whether the allocator is gone.
     pub(super) fn suspend(&mut self, index: u32) -> (PinnedUses<D>, bool) {
         let slot = &mut self.slots[index as usize];
-        slot.state = PinnedState::PinnedPending;
+        slot.state = PinnedState::Pending;
         let uses = slot.uses.take().map(|uses| *uses);
         (uses.unwrap_or_default(), self.closed)
     }
@@ -163,9 +163,9 @@ impl<D: Device> Bucket<D> {
     }
 
     /// Remembers a use of a block that a caller has.
-    pub(super) fn note_use(&mut self, index: u32, lane: &Arc<StreamState<D>>, keeper: Option<GraphOwner>) {
+    pub(super) fn note_use(&mut self, index: u32, stream_state: &Arc<StreamState<D>>, keeper: Option<GraphOwner>) {
         let uses = &mut self.slots[index as usize].uses;
-        uses.get_or_insert_default().add(lane, keeper);
+        uses.get_or_insert_default().add(stream_state, keeper);
     }
 
     /// Leaves an owned block to whoever knows its address.

@@ -63,7 +63,7 @@ pub(super) struct PinnedBlock {
 }
 
 /// The lock of a bucket, held.
-pub(super) type BucketGuard<'a, D> = lock::Guard<'a, Bucket<D>>;
+pub(super) type BucketGuard<'a, D> = lock::LockGuard<'a, Bucket<D>>;
 
 /// What is left to do for a block that its caller freed; it keeps the cache until that is done.
 #[derive(Debug)]
@@ -104,15 +104,15 @@ impl<D: Device> PinnedCache<D> {
 
     /// Takes a block for `bytes` bytes, of which there is at least one.
     #[inline]
-    pub(super) fn take(&self, bytes: usize, raw: bool) -> Result<PinnedBlock, Error> {
+    pub(super) fn allocate(&self, bytes: usize, raw: bool) -> Result<PinnedBlock, Error> {
         if bytes as u64 >= TOO_LARGE {
             let bytes = bytes as u64;
             return Err(Error::TooLarge { bytes });
         }
         let bucket = log2_ceil(bytes);
         match self.take_free(bucket, bytes, raw) {
-            Some(taken) => Ok(taken),
-            None => self.take_slowly(bucket, bytes, raw),
+            Some(allocated) => Ok(allocated),
+            None => self.allocate_slow(bucket, bytes, raw),
         }
     }
 
@@ -124,25 +124,25 @@ impl<D: Device> PinnedCache<D> {
             Some(entered) => entered,
             None => lock::share_often(lock, &self.shared.origin)?,
         };
-        let taken = entered.take(bytes, raw);
-        taken.map(|(slot, ptr)| PinnedBlock { place: PinnedPlace { bucket, slot }, ptr })
+        let allocated = entered.allocate(bytes, raw);
+        allocated.map(|(slot, ptr)| PinnedBlock { place: PinnedPlace { bucket, slot }, ptr })
     }
 
     /// Takes a block back from its caller, but not in a forked child. Where that is not all, the rest is
     /// [`PinnedFreed::end`].
     #[inline]
-    pub(super) fn give(&self, place: PinnedPlace) -> Option<PinnedFreed<D>> {
+    pub(super) fn free(&self, place: PinnedPlace) -> Option<PinnedFreed<D>> {
         let bucket = match lock::enter(self.bucket(place)) {
             Some(bucket) => bucket,
             None => lock::share_often(self.bucket(place), &self.shared.origin)?,
         };
-        self.give_held(bucket, place)
+        self.free_held(bucket, place)
     }
 
     /// The same with the lock of its bucket held.
     #[inline(always)]
-    pub(super) fn give_held(&self, mut bucket: BucketGuard<'_, D>, place: PinnedPlace) -> Option<PinnedFreed<D>> {
-        if bucket.give(place.slot) {
+    pub(super) fn free_held(&self, mut bucket: BucketGuard<'_, D>, place: PinnedPlace) -> Option<PinnedFreed<D>> {
+        if bucket.try_free(place.slot) {
             return None;
         }
         Some(self.suspend(bucket, place))
@@ -168,8 +168,8 @@ impl<D: Device> PinnedCache<D> {
 
     /// Frees what nobody uses, and gives all of it back to the driver; how many bytes that were.
     pub(super) fn empty(&self) -> Result<u64, Error> {
-        self.tend()?;
-        let (bytes, result) = self.give_back_free();
+        self.process_events()?;
+        let (bytes, result) = self.release_free();
         match result {
             Err(error) if !self.shared.settings.config().pinned_free_catch_all() => Err(error.into()),
             _ => Ok(bytes),
@@ -177,7 +177,7 @@ impl<D: Device> PinnedCache<D> {
     }
 
     /// Gives every free block back to the driver; the bytes that went, and the first failure.
-    pub(super) fn give_back_free(&self) -> (u64, hal::Result<()>) {
+    pub(super) fn release_free(&self) -> (u64, hal::Result<()>) {
         // A capture may be under way, which must not be broken.
         let _relaxed = RelaxedCapture::enter(&self.shared.device).ok();
         let (mut bytes, mut result) = (0, Ok(()));
@@ -197,7 +197,7 @@ impl<D: Device> PinnedCache<D> {
     fn give_back(&self, place: PinnedPlace, memory: PinnedMemory) -> hal::Result<()> {
         // Before it goes: the driver may hand the same address to another thread at once.
         self.table.lock().remove(&memory.address());
-        let gone = self.give_back_memory(memory);
+        let gone = self.release_memory(memory);
         if gone.is_ok() {
             unpoisoned(&self.totals).removed(place.bytes());
         } else {
@@ -208,7 +208,7 @@ impl<D: Device> PinnedCache<D> {
         gone
     }
 
-    fn give_back_memory(&self, memory: PinnedMemory) -> hal::Result<()> {
+    fn release_memory(&self, memory: PinnedMemory) -> hal::Result<()> {
         let begun = Instant::now();
         // SAFETY: 1. the memory was made with this driver, and has just left the list that led to it. 2. It was free,
         // so its caller is done with it, and its recorded uses have ended.
@@ -268,8 +268,8 @@ impl<D: Device> PinnedCache<D> {
     /// Gives back what it can, when no freed block serves any more.
     fn shed(&self) {
         // Nobody is there to be told of a failure; what stays is tried again at the end.
-        let _ = self.tend();
-        let _ = self.give_back_free();
+        let _ = self.process_events();
+        let _ = self.release_free();
     }
 
     /// Adds to what is left, and lets the cache end when that is nothing.
@@ -321,13 +321,13 @@ impl<D: Device> Drop for PinnedCache<D> {
         let _relaxed = RelaxedCapture::enter(&shared.device).ok();
         self.settle();
         // A destructor has nobody to tell of a failure; each is tried once more, as it may tell of an older one.
-        if self.give_back_free().1.is_err() {
-            let _ = self.give_back_free();
+        if self.release_free().1.is_err() {
+            let _ = self.release_free();
         }
         let used = self.buckets.iter().any(|one| one.lock().uses_reserve());
         if !used && let Some(segment) = unpoisoned(&self.reserve).take() {
-            let tried = self.give_back_memory(segment);
-            let _ = tried.or_else(|_| self.give_back_memory(segment));
+            let tried = self.release_memory(segment);
+            let _ = tried.or_else(|_| self.release_memory(segment));
         }
     }
 }

@@ -18,32 +18,32 @@ impl<D: Device> PinnedCache<D> {
     /// one from the driver again after it has got all free blocks back, or after all uses have ended.
     #[cold]
     #[inline(never)]
-    pub(super) fn take_slowly(&self, bucket: u8, requested: usize, raw: bool) -> Result<PinnedBlock, Error> {
+    pub(super) fn allocate_slow(&self, bucket: u8, requested: usize, raw: bool) -> Result<PinnedBlock, Error> {
         self.shared.origin.check()?;
         self.driver()?;
         lock::prepare();
         // A capture may be under way, which must not be broken.
         let _relaxed = RelaxedCapture::enter(&self.shared.device).ok();
-        self.tend()?;
-        if let Some(taken) = self.take_free(bucket, requested, raw) {
-            return Ok(taken);
+        self.process_events()?;
+        if let Some(allocated) = self.take_free(bucket, requested, raw) {
+            return Ok(allocated);
         }
-        if let Some(taken) = self.obtain(bucket, requested, raw)? {
-            return Ok(taken);
+        if let Some(allocated) = self.alloc_segment(bucket, requested, raw)? {
+            return Ok(allocated);
         }
         if !self.shared.settings.never_block.load(Relaxed) {
             for wait in [false, true] {
                 if wait && !self.wait_for_uses()? {
                     break;
                 }
-                self.tend()?;
-                if let Some(taken) = self.take_free(bucket, requested, raw) {
-                    return Ok(taken);
+                self.process_events()?;
+                if let Some(allocated) = self.take_free(bucket, requested, raw) {
+                    return Ok(allocated);
                 }
                 // What the driver does not take back now is still there for others.
-                let _ = self.give_back_free();
-                if let Some(taken) = self.obtain(bucket, requested, raw)? {
-                    return Ok(taken);
+                let _ = self.release_free();
+                if let Some(allocated) = self.alloc_segment(bucket, requested, raw)? {
+                    return Ok(allocated);
                 }
             }
         }
@@ -51,7 +51,7 @@ impl<D: Device> PinnedCache<D> {
     }
 
     /// Makes a block; `None` if there is no memory for it.
-    fn obtain(&self, bucket: u8, requested: usize, raw: bool) -> hal::Result<Option<PinnedBlock>> {
+    fn alloc_segment(&self, bucket: u8, requested: usize, raw: bool) -> hal::Result<Option<PinnedBlock>> {
         let bytes = 1 << bucket;
         let config = self.shared.settings.config();
         let memory = match self.cut_reserve(bytes, &config) {

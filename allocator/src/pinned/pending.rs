@@ -58,11 +58,11 @@ impl<D: Device> PinnedPending<D> {
     pub(super) fn wait(&mut self, waiter: Waiter, fences: Vec<Fence<D>>) {
         let waiter = Arc::new(waiter);
         for fence in fences {
-            let (lane, _) = fence.point();
+            let (stream_state, _) = fence.point();
             let waiting = PinnedWaiting { fence: Arc::new(fence), waiter: Arc::clone(&waiter) };
-            match self.queues.iter_mut().find(|(of, _)| *of == lane) {
+            match self.queues.iter_mut().find(|(of, _)| *of == stream_state) {
                 Some((_, queue)) => queue.push_back(waiting),
-                None => self.queues.push((lane, VecDeque::from([waiting]))),
+                None => self.queues.push((stream_state, VecDeque::from([waiting]))),
             }
         }
     }
@@ -84,9 +84,9 @@ impl<D: Device> PinnedPending<D> {
 
     /// The first point of every lane, with the lane's number.
     pub(super) fn heads(&self) -> Vec<(u64, Arc<Fence<D>>)> {
-        let head = |(lane, queue): &(u64, VecDeque<PinnedWaiting<D>>)| {
+        let head = |(stream_state, queue): &(u64, VecDeque<PinnedWaiting<D>>)| {
             let first = queue.front()?;
-            Some((*lane, Arc::clone(&first.fence)))
+            Some((*stream_state, Arc::clone(&first.fence)))
         };
         self.queues.iter().filter_map(head).collect()
     }
@@ -97,9 +97,9 @@ impl<D: Device> PinnedPending<D> {
         waiting.map(|one| Arc::clone(&one.fence)).collect()
     }
 
-    /// Lets every one of `lanes` pass its first point; the blocks that wait for no more.
-    pub(super) fn pass(&mut self, lanes: &[u64]) -> Vec<Waiter> {
-        let passing = self.queues.iter_mut().filter(|(of, _)| lanes.contains(of));
+    /// Lets every one of `users` pass its first point; the blocks that wait for no more.
+    pub(super) fn pass(&mut self, users: &[u64]) -> Vec<Waiter> {
+        let passing = self.queues.iter_mut().filter(|(of, _)| users.contains(of));
         let passed = passing.filter_map(|(_, queue)| queue.pop_front());
         let done = passed.filter_map(|waiting| Arc::into_inner(waiting.waiter)).collect();
         self.queues.retain(|(_, queue)| !queue.is_empty());

@@ -14,7 +14,7 @@ impl<D: Device> Pinned<'_, D> {
         if bytes == 0 {
             return Ok(std::ptr::null_mut());
         }
-        Ok(self.inner.pinned.take(bytes, true)?.ptr.as_ptr())
+        Ok(self.inner.pinned.allocate(bytes, true)?.ptr.as_ptr())
     }
 
     /// Frees what [`allocate_raw`](Self::allocate_raw) gave, or
@@ -27,8 +27,8 @@ impl<D: Device> Pinned<'_, D> {
             return Ok(());
         }
         let cache = &self.inner.pinned;
-        match cache.give_raw(ptr.addr())? {
-            Some(given) => Ok(given.end()?),
+        match cache.free_raw_block(ptr.addr())? {
+            Some(freed) => Ok(freed.end()?),
             None => Ok(()),
         }
     }
@@ -46,19 +46,19 @@ impl<D: Device> Pinned<'_, D> {
         self.inner.shared.origin.check()?;
         let cache = &self.inner.pinned;
         let place = cache.find(ptr.addr())?;
-        let lane = self.inner.heap_of_raw(stream)?.lane();
-        cache.record_use(place, lane);
+        let stream_state = self.inner.heap_of_raw(stream)?.stream_state();
+        cache.record_use(place, stream_state);
         Ok(())
     }
 }
 
 impl<D: Device> PinnedCache<D> {
     /// Frees the block at `address`, which is known by that alone. Where that is not all, the rest is [`PinnedFreed::end`].
-    fn give_raw(&self, address: usize) -> Result<Option<PinnedFreed<D>>, Error> {
+    fn free_raw_block(&self, address: usize) -> Result<Option<PinnedFreed<D>>, Error> {
         if let Some((start, place)) = self.block_over(address) {
             let bucket = self.bucket(place).lock();
             if start == address && bucket.state_at(place.slot, start) == PinnedState::Raw {
-                return Ok(self.give_held(bucket, place));
+                return Ok(self.free_held(bucket, place));
             }
         }
         Err(self.diagnose(address))
@@ -96,7 +96,7 @@ impl<D: Device> PinnedCache<D> {
                         PointerProblem::Interior { start: start as u64, offset: (address - start) as u64 }
                     }
                     PinnedState::Owned => PointerProblem::Owned,
-                    PinnedState::PinnedPending => PointerProblem::FreedTwice,
+                    PinnedState::Pending => PointerProblem::FreedTwice,
                     PinnedState::Raw | PinnedState::Free | PinnedState::Leaving | PinnedState::Vacant => {
                         PointerProblem::Free
                     }

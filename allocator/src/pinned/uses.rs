@@ -16,7 +16,7 @@ use crate::stream_state::StreamState;
 #[derive(Debug)]
 pub(super) struct PinnedUses<D: Device> {
     /// Streams that run work with it.
-    lanes: Vec<Arc<StreamState<D>>>,
+    users: Vec<Arc<StreamState<D>>>,
     /// Graphs that captured work with it.
     keepers: Vec<GraphOwner>,
 }
@@ -50,19 +50,19 @@ impl GraphOwner {
 
 impl<D: Device> Default for PinnedUses<D> {
     fn default() -> Self {
-        Self { lanes: Vec::new(), keepers: Vec::new() }
+        Self { users: Vec::new(), keepers: Vec::new() }
     }
 }
 
 impl<D: Device> PinnedUses<D> {
     /// Adds a use by a stream, or by the graph that it is captured into.
-    pub(super) fn add(&mut self, lane: &Arc<StreamState<D>>, keeper: Option<GraphOwner>) {
+    pub(super) fn add(&mut self, stream_state: &Arc<StreamState<D>>, keeper: Option<GraphOwner>) {
         match keeper {
             Some(keeper) if !self.keepers.iter().any(|known| known.is(&keeper)) => {
                 self.keepers.push(keeper);
             }
-            None if !self.lanes.iter().any(|known| Arc::ptr_eq(known, lane)) => {
-                self.lanes.push(Arc::clone(lane));
+            None if !self.users.iter().any(|known| Arc::ptr_eq(known, stream_state)) => {
+                self.users.push(Arc::clone(stream_state));
             }
             _ => {}
         }
@@ -70,21 +70,21 @@ impl<D: Device> PinnedUses<D> {
 }
 
 impl<D: Device> PinnedCache<D> {
-    /// Remembers that `lane` uses a block that a caller has.
-    pub(super) fn record_use(&self, place: PinnedPlace, lane: &Arc<StreamState<D>>) {
-        let keeper = self.keeper(lane);
+    /// Remembers that `stream_state` uses a block that a caller has.
+    pub(super) fn record_use(&self, place: PinnedPlace, stream_state: &Arc<StreamState<D>>) {
+        let keeper = self.keeper(stream_state);
         let mut bucket = self.bucket(place).lock();
-        bucket.note_use(place.slot, lane, keeper);
+        bucket.note_use(place.slot, stream_state, keeper);
     }
 
-    /// What keeps a block that `lane` uses, if the use is captured.
-    fn keeper(&self, lane: &Arc<StreamState<D>>) -> Option<GraphOwner> {
-        let capture = lane.shared().device.capture().ok()?;
+    /// What keeps a block that `stream_state` uses, if the use is captured.
+    fn keeper(&self, stream_state: &Arc<StreamState<D>>) -> Option<GraphOwner> {
+        let capture = stream_state.shared().device.capture().ok()?;
         // SAFETY: 1. the lane keeps its stream alive.
-        match unsafe { capture.capture_status(lane.stream()) } {
+        match unsafe { capture.capture_status(stream_state.handle()) } {
             Ok(CaptureStatus::Active(id)) => {
-                let own = Arc::ptr_eq(lane.shared(), &self.shared);
-                let led = || self.routes.pool_for(lane.stream(), || Ok(Some(id))).ok();
+                let own = Arc::ptr_eq(stream_state.shared(), &self.shared);
+                let led = || self.routes.pool_for(stream_state.handle(), || Ok(Some(id))).ok();
                 let pool = own.then(led).flatten();
                 Some(pool.flatten().map_or(GraphOwner::Unknown, GraphOwner::Pool))
             }
@@ -97,11 +97,11 @@ impl<D: Device> PinnedCache<D> {
     /// Marks the present end of every stream that uses a freed block. On failure, and during a capture, the uses are
     /// kept and marked later.
     pub(super) fn mark(&self, place: PinnedPlace, uses: PinnedUses<D>) -> hal::Result<()> {
-        if uses.lanes.iter().any(|lane| lane.is_capturing()) {
+        if uses.users.iter().any(|stream_state| stream_state.is_capturing()) {
             self.pending.lock().postpone(place, uses);
             return Ok(());
         }
-        let fences: hal::Result<Vec<_>> = uses.lanes.iter().map(|lane| Fence::record(lane)).collect();
+        let fences: hal::Result<Vec<_>> = uses.users.iter().map(|stream_state| Fence::record(stream_state)).collect();
         match fences {
             Ok(fences) => {
                 let keepers = uses.keepers;
@@ -130,7 +130,7 @@ impl<D: Device> PinnedCache<D> {
     }
 
     /// Marks what could not be marked before, and frees the blocks that nobody uses any more.
-    pub(super) fn tend(&self) -> hal::Result<()> {
+    pub(super) fn process_events(&self) -> hal::Result<()> {
         if !self.pending.lock().is_any() {
             return Ok(());
         }
@@ -158,9 +158,9 @@ impl<D: Device> PinnedCache<D> {
             // What is asked is held here, so that no event goes back to its pool under the lock.
             let heads = self.pending.lock().heads();
             let mut passed = Vec::new();
-            for (lane, fence) in &heads {
+            for (stream_state, fence) in &heads {
                 match fence.poll() {
-                    Ok(Progress::Done) => passed.push(*lane),
+                    Ok(Progress::Done) => passed.push(*stream_state),
                     Ok(Progress::Pending) => {}
                     Err(error) => result = result.and(Err(error)),
                 }

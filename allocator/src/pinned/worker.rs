@@ -66,7 +66,7 @@ impl<D: Device> PinnedCache<D> {
     fn work(&self) {
         while !self.worker.stopped.load(Relaxed) && self.works_in_background() {
             // A failure is told to the next request that asks.
-            let _ = self.tend();
+            let _ = self.process_events();
             if self.pending.lock().awaits_streams() {
                 thread::park_timeout(REST);
             } else {

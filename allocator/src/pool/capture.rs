@@ -44,7 +44,7 @@ impl<D: Device> Pool<D> {
             return Err(PoolProblem::DefaultStream.of(self.id()));
         }
         self.allocator.inner().shared.origin.check()?;
-        if !Arc::ptr_eq(stream.lane.shared(), &self.allocator.inner().shared) {
+        if !Arc::ptr_eq(stream.stream_state.shared(), &self.allocator.inner().shared) {
             return Err(Error::ForeignStream);
         }
         self.core.check_awake()?;
@@ -69,7 +69,7 @@ impl<D: Device> Pool<D> {
 impl<D: Device> Capture<D> {
     /// Lets every stream that joins the capture be served, now that it has a number.
     fn route_by_capture(&self) -> Result<(), Error> {
-        if let Some(id) = self.stream.lane.capture()? {
+        if let Some(id) = self.stream.stream_state.capture()? {
             let routes = &self.user.allocator.inner().routes;
             routes.change(Filter::Capture(id), self.user.id())?;
         }
@@ -141,7 +141,7 @@ impl<D: Device> Graph<D> {
         let capture = self.shared.device.capture()?;
         // Noted first, so that the memory is waited for whatever the driver answers.
         let inner = self.user.allocator.inner();
-        inner.note_launch(&self.user.core, &stream.lane);
+        inner.note_launch(&self.user.core, &stream.stream_state);
         // SAFETY: 1. graph and stream are kept alive by their handles. 3 and 4. The caller's promises.
         unsafe { capture.launch(graph, stream.handle()) }?;
         Ok(())

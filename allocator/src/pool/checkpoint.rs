@@ -58,7 +58,7 @@ impl<D: Device> Pool<D> {
         self.core.pin();
         let mut heaps = Vec::new();
         for heap in self.allocator.inner().heaps_of(self.id()) {
-            heap.tend()?;
+            heap.process_events()?;
             let blocks = heap.save().map_err(|why| why.of(self.id()))?;
             heaps.push((heap.number(), blocks));
         }
@@ -81,24 +81,24 @@ impl<D: Device> Pool<D> {
             found.map_or(&[][..], |(_, blocks)| blocks)
         };
         for heap in &heaps {
-            heap.tend()?;
+            heap.process_events()?;
             let checked = heap.check_restore(saved(heap.number()));
             checked.map_err(|why| why.of(self.id()))?;
         }
-        let lane_of = |stream| {
+        let stream_state_of = |stream| {
             let heap = self.allocator.inner().heap_of_raw(stream).ok()?;
-            Some(Arc::clone(heap.lane()))
+            Some(Arc::clone(heap.stream_state()))
         };
         for heap in &heaps {
             // What the heap's own stream has yet to do at a borrowed place comes before the borrower's next use.
             let borrowers = saved(heap.number()).iter().filter_map(|block| block.borrower);
-            for lane in borrowers.filter_map(lane_of) {
-                Fence::order(heap.lane(), &lane)?;
+            for stream_state in borrowers.filter_map(stream_state_of) {
+                Fence::order(heap.stream_state(), &stream_state)?;
             }
         }
         let mut restored = Restored::default();
         for heap in &heaps {
-            let (freed, allocated) = heap.restore(saved(heap.number()), lane_of);
+            let (freed, allocated) = heap.restore(saved(heap.number()), stream_state_of);
             restored.freed.extend(freed);
             restored.allocated.extend(allocated);
         }

@@ -12,13 +12,13 @@ use crate::stream_state::StreamState;
 pub(crate) struct Launches<D: Device> {
     /// How many were, so that one which comes during a wait is noticed.
     pub(super) count: u64,
-    pub(super) lanes: Vec<Arc<StreamState<D>>>,
+    pub(super) users: Vec<Arc<StreamState<D>>>,
     /// A point after the last launch in each of these streams, once a look has marked them.
     pub(super) ends: Vec<Arc<Fence<D>>>,
 }
 
 impl<D: Device> Default for Launches<D> {
     fn default() -> Self {
-        Self { count: 0, lanes: Vec::new(), ends: Vec::new() }
+        Self { count: 0, users: Vec::new(), ends: Vec::new() }
     }
 }

@@ -26,7 +26,7 @@ impl<D: Device> Allocator<D> {
     /// Allocates from the pool that this thread entered last, if it serves the stream.
     #[inline(never)]
     pub(crate) fn allocate_inside(&self, bytes: u64, stream: &Stream<D>) -> Result<Allocation<D>, Error> {
-        let heap = self.inner().heap_inside(stream.handle(), || Ok(&stream.lane))?;
+        let heap = self.inner().heap_inside(stream.handle(), || Ok(&stream.stream_state))?;
         self.allocate_from(bytes, heap.unwrap_or(&stream.heap))
     }
 }
@@ -37,27 +37,31 @@ impl<D: Device> AllocatorState<D> {
         self.identity
     }
 
-    /// The heap of the pool that this thread entered last, if it serves the stream, whose lane `lane` tells.
+    /// The heap of the pool that this thread entered last, if it serves the stream, whose lane `stream_state` tells.
     #[inline]
     pub(crate) fn heap_inside<'a>(
         &'a self,
         stream: StreamRef,
-        lane: impl FnOnce() -> Result<&'a Arc<StreamState<D>>, Error>,
+        stream_state: impl FnOnce() -> Result<&'a Arc<StreamState<D>>, Error>,
     ) -> Result<Option<&'a Arc<Heap<D>>>, Error> {
         if let Some(known) = route::last(self.identity(), stream) {
             // SAFETY: it was remembered below for this very allocator, whose number no other ever has, and an
             // allocator keeps its heaps as long as it lives.
             return Ok(Some(unsafe { known.cast::<Arc<Heap<D>>>().as_ref() }));
         }
-        self.find_heap_inside(stream, lane()?)
+        self.find_heap_inside(stream, stream_state()?)
     }
 
     #[cold]
-    fn find_heap_inside(&self, stream: StreamRef, lane: &Arc<StreamState<D>>) -> Result<Option<&Arc<Heap<D>>>, Error> {
+    fn find_heap_inside(
+        &self,
+        stream: StreamRef,
+        stream_state: &Arc<StreamState<D>>,
+    ) -> Result<Option<&Arc<Heap<D>>>, Error> {
         let Some(pool) = route::pool_inside(self.identity(), stream) else {
             return Ok(None);
         };
-        let heap = self.heap_of_lane(&pool, lane)?;
+        let heap = self.heap_of_stream_state(&pool, stream_state)?;
         route::remember(self.identity(), stream, NonNull::from(heap).cast());
         Ok(Some(heap))
     }
@@ -67,21 +71,21 @@ impl<D: Device> AllocatorState<D> {
         if !Arc::ptr_eq(stream.heap.shared(), &self.shared) {
             return Err(Error::ForeignStream);
         }
-        self.heap_of_lane(pool, &stream.lane)
+        self.heap_of_stream_state(pool, &stream.stream_state)
     }
 
     /// The heap of a lane in a pool, made if there is none yet.
-    pub(crate) fn heap_of_lane(
+    pub(crate) fn heap_of_stream_state(
         &self,
         pool: &Arc<PoolState>,
-        lane: &Arc<StreamState<D>>,
+        stream_state: &Arc<StreamState<D>>,
     ) -> Result<&Arc<Heap<D>>, Error> {
         let make = || {
             let elastic = self.is_elastic() && pool.permits_elastic();
-            let heap = self.idle_heap(lane, elastic).or_else(|| {
+            let heap = self.idle_heap(stream_state, elastic).or_else(|| {
                 let policy = Policy::of(&self.shared.settings.config());
-                let lane = Arc::clone(lane);
-                self.heaps.add(|number| Heap::new(lane, &policy, number, elastic))
+                let stream_state = Arc::clone(stream_state);
+                self.heaps.add(|number| Heap::new(stream_state, &policy, number, elastic))
             })?;
             heap.set_pool(pool);
             heap.set_elastic(elastic);
@@ -91,21 +95,23 @@ impl<D: Device> AllocatorState<D> {
             }
             Some(heap.number())
         };
-        let mut number = pool.streams.get(lane.stream());
+        let mut number = pool.streams.get(stream_state.handle());
         if number.is_none() {
             self.shared.origin.check()?;
-            number = pool.streams.get_or_add(lane.stream(), make);
+            number = pool.streams.get_or_add(stream_state.handle(), make);
         }
         let heap = number.and_then(|number| self.heaps.get(number));
         Ok(heap.ok_or(NO_HEAP)?)
     }
 
     /// An empty heap of the same lane and kind that an earlier pool left behind.
-    fn idle_heap(&self, lane: &Arc<StreamState<D>>, elastic: bool) -> Option<&Arc<Heap<D>>> {
+    fn idle_heap(&self, stream_state: &Arc<StreamState<D>>, elastic: bool) -> Option<&Arc<Heap<D>>> {
         let is_such = |heap: &Heap<D>| heap.elastic().is_some() == elastic;
         let fits = |number| {
             let heap = self.heaps.get(number);
-            heap.is_some_and(|heap| Arc::ptr_eq(heap.lane(), lane) && (is_such(heap) || heap.partner().is_some()))
+            heap.is_some_and(|heap| {
+                Arc::ptr_eq(heap.stream_state(), stream_state) && (is_such(heap) || heap.partner().is_some())
+            })
         };
         let heap = self.heaps.get(self.pools.idle_heap(fits)?)?;
         if is_such(heap) {
@@ -149,13 +155,13 @@ impl<D: Device> AllocatorState<D> {
     }
 
     /// Remembers that a graph whose memory is of a pool runs in a lane's stream.
-    pub(super) fn note_launch(&self, core: &PoolState, lane: &Arc<StreamState<D>>) {
+    pub(super) fn note_launch(&self, core: &PoolState, stream_state: &Arc<StreamState<D>>) {
         let mut launches = self.launches.lock().unwrap_or_else(PoisonError::into_inner);
         let of_pool = launches.entry(core.id).or_default();
         of_pool.count += 1;
         of_pool.ends.clear();
-        if !of_pool.lanes.iter().any(|known| Arc::ptr_eq(known, lane)) {
-            of_pool.lanes.push(Arc::clone(lane));
+        if !of_pool.users.iter().any(|known| Arc::ptr_eq(known, stream_state)) {
+            of_pool.users.push(Arc::clone(stream_state));
         }
         core.set_running(true);
     }
@@ -163,7 +169,7 @@ impl<D: Device> AllocatorState<D> {
     /// Remembers that graphs whose memory is of a pool may run in any stream.
     pub(super) fn mark_external_graph_use(&self, core: &PoolState) {
         for heap in self.heaps.all() {
-            self.note_launch(core, heap.lane());
+            self.note_launch(core, heap.stream_state());
         }
     }
 
@@ -177,18 +183,18 @@ impl<D: Device> AllocatorState<D> {
     /// the next look is at the same points, and work that came after the launches delays nothing.
     fn settle_launches(&self, core: &PoolState, waits: bool) -> hal::Result<bool> {
         let locked = || self.launches.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some((count, lanes, mut ends)) =
-            locked().get(&core.id).map(|known| (known.count, known.lanes.clone(), known.ends.clone()))
+        let Some((count, users, mut ends)) =
+            locked().get(&core.id).map(|known| (known.count, known.users.clone(), known.ends.clone()))
         else {
             return Ok(true);
         };
-        for lane in &lanes {
-            if lane.ask_capturing()? {
+        for stream_state in &users {
+            if stream_state.ask_capturing()? {
                 return Ok(false);
             }
         }
         if waits || ends.is_empty() {
-            let marked = lanes.iter().map(|lane| Fence::record(lane).map(Arc::new));
+            let marked = users.iter().map(|stream_state| Fence::record(stream_state).map(Arc::new));
             ends = marked.collect::<hal::Result<_>>()?;
         }
         if !waits
@@ -231,10 +237,10 @@ impl<D: Device> AllocatorState<D> {
         }
         if !self.shared.settings.never_block.load(Relaxed) {
             for heap in self.heaps_of(id) {
-                if !heap.lane().is_capturing() {
+                if !heap.stream_state().is_capturing() {
                     // What fails keeps the pool.
-                    heap.stale_fences().iter().for_each(|fence| _ = fence.wait());
-                    heap.unmap_stale();
+                    heap.unmap_fences().iter().for_each(|fence| _ = fence.wait());
+                    heap.unmap_pending();
                 }
             }
         }
@@ -293,7 +299,7 @@ impl<D: Device> AllocatorState<D> {
         self.refresh_routes();
         for heap in self.heaps_of(id) {
             // A capture that begins now cannot look at events. What fails is tried again at the next request.
-            let _ = heap.tend();
+            let _ = heap.process_events();
         }
         if let Some(source) = &core.source {
             source.began(self.shared.device.info().ordinal, id.pair());

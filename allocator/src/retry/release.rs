@@ -16,7 +16,7 @@ impl<D: Device> Retry<'_, D> {
     ///
     /// Each round gives back what is at least as old as the average; only segments that can be given back
     /// count for that average.
-    pub(super) fn collect(&self) -> hal::Result<()> {
+    pub(super) fn garbage_collect(&self) -> hal::Result<()> {
         let settings = &self.shared.settings;
         let (Some(limit), Some(threshold)) = (settings.limit(), settings.config().gc_threshold()) else {
             return Ok(());
@@ -25,7 +25,7 @@ impl<D: Device> Retry<'_, D> {
         let target = self.shared.totals.reserved.load(Relaxed).saturating_sub(allowed);
         let mut reclaimed = 0;
         while reclaimed < target {
-            let released = self.collect_older_half()?;
+            let released = self.garbage_collect_older_half()?;
             if released == 0 {
                 break;
             }
@@ -34,9 +34,9 @@ impl<D: Device> Retry<'_, D> {
         Ok(())
     }
 
-    fn collect_older_half(&self) -> hal::Result<u64> {
+    fn garbage_collect_older_half(&self) -> hal::Result<u64> {
         let mut idle: Vec<(Arc<Heap<D>>, IdleSegment)> = Vec::new();
-        for heap in self.givers() {
+        for heap in self.donors() {
             let of_heap = heap.idle_segments()?.into_iter();
             let large = of_heap.filter(|idle| idle.kind == SegmentKind::Large);
             idle.extend(large.map(|idle| (Arc::clone(&heap), idle)));
@@ -73,7 +73,7 @@ impl<D: Device> Retry<'_, D> {
     /// Gives back every unused segment and every spare chunk of every stream. A failure stops none of the others.
     pub(super) fn release_all(&self) -> hal::Result<()> {
         let mut result = Ok(());
-        for heap in self.givers() {
+        for heap in self.donors() {
             result = result.and(release_whole(&heap));
         }
         result
@@ -83,12 +83,12 @@ impl<D: Device> Retry<'_, D> {
 /// Gives back everything of a heap that nobody uses, after waiting for its stream.
 pub(super) fn release_whole<D: Device>(heap: &Heap<D>) -> hal::Result<()> {
     heap.release_where(|_| true)?;
-    if heap.lane().ask_capturing()? {
+    if heap.stream_state().ask_capturing()? {
         return Ok(());
     }
-    heap.stale_fences().iter().try_for_each(|fence| fence.wait())?;
+    heap.unmap_fences().iter().try_for_each(|fence| fence.wait())?;
     // Nothing is used any more, so what is left then is what the driver refused: it is asked once more.
-    heap.unmap_stale();
-    heap.unmap_stale();
+    heap.unmap_pending();
+    heap.unmap_pending();
     Ok(())
 }

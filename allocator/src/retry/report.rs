@@ -22,7 +22,7 @@ impl<D: Device> Retry<'_, D> {
     /// The figures of this moment.
     pub(super) fn report(&self) -> OutOfMemory {
         let shared = self.shared;
-        let now = |measure| shared.ledger.now(measure);
+        let now = |measure| shared.peaks.now(measure);
         let allocated = now(Measure::AllocatedBytes);
         let reserved = now(Measure::ReservedBytes);
         let memory = shared.device.memory_info().ok();
@@ -39,7 +39,7 @@ impl<D: Device> Retry<'_, D> {
         OutOfMemory {
             device: shared.device.info().ordinal,
             pool: pool.as_ref().map_or(PoolId::DEFAULT, |pool| pool.id),
-            requested: self.ask.requested,
+            requested: self.request.requested,
             segment: self.need.segment,
             total: memory.map(|memory| memory.total),
             free,
@@ -54,7 +54,7 @@ impl<D: Device> Retry<'_, D> {
             holders: self.holders(&heaps),
             rejected,
             never_block: !self.may_wait(),
-            capturing: self.heap.lane().is_capturing(),
+            capturing: self.heap.stream_state().is_capturing(),
             elastic: (shared.device.virtual_memory().is_ok() && pool.is_none_or(|pool| pool.permits_elastic()))
                 .then(|| self.heap.elastic().is_some()),
         }
@@ -64,14 +64,14 @@ impl<D: Device> Retry<'_, D> {
     fn tell_exhaustion(&self, free: u64) {
         let rounded = self.need.rounded;
         self.heap.note_exhaustion(free, rounded);
-        if self.shared.observers.is_tracked() {
+        if self.shared.callbacks.is_tracked() {
             self.heap.tell_trackers(TraceAction::OutOfMemory, free, rounded);
         }
     }
 
     /// The largest free block, and the bytes of those that are too small, in all heaps.
     fn free_blocks(&self, heaps: &[HeapCopy]) -> (u64, u64) {
-        let blocks = heaps.iter().flat_map(|heap| heap.shelf.blocks());
+        let blocks = heaps.iter().flat_map(|heap| heap.blocks.blocks());
         let free = blocks.filter(|(_, block)| HeapCopy::is_free(block));
         free.fold((0, 0), |(largest, fragmented), (_, block)| {
             let bytes = block.bytes();
@@ -91,7 +91,7 @@ impl<D: Device> Retry<'_, D> {
             });
             let pool = &mut pools[index];
             pool.reserved += heap.reserved;
-            for (_, block) in heap.shelf.blocks() {
+            for (_, block) in heap.blocks.blocks() {
                 match block.state {
                     BlockState::Allocated => pool.allocated += block.bytes(),
                     BlockState::Pending => pool.pending += block.bytes(),
@@ -118,7 +118,7 @@ impl<D: Device> Retry<'_, D> {
         };
         let mut by_stack: HashMap<NonZeroU32, (u64, u64)> = HashMap::new();
         for heap in heaps {
-            for (id, block) in heap.shelf.blocks() {
+            for (id, block) in heap.blocks.blocks() {
                 let used = matches!(block.state, BlockState::Allocated | BlockState::Pending);
                 if let Some(stack) = NonZeroU32::new(heap.stacks.of(id)).filter(|_| used) {
                     let (bytes, blocks) = by_stack.entry(stack).or_default();

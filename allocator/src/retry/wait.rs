@@ -26,7 +26,7 @@ impl<D: Device> Retry<'_, D> {
         }
         let sets: Vec<_> = sets.iter().map(|set| self.heap.fences_of(set)).collect();
         self.wait_for_any(&sets)?;
-        self.heap.tend()?;
+        self.heap.process_events()?;
         Ok(true)
     }
 
@@ -34,7 +34,7 @@ impl<D: Device> Retry<'_, D> {
     /// served.
     pub(super) fn wait_on(&self) -> Result<Option<FoundBlock<D>>, Error> {
         let mut waiting: Vec<(Arc<Heap<D>>, Points<D>)> = Vec::new();
-        for heap in self.givers() {
+        for heap in self.donors() {
             let segments = segments_to_come(&heap.view());
             let with_heap = |blocks: &Vec<BlockId>| (Arc::clone(&heap), heap.fences_of(blocks));
             waiting.extend(segments.iter().map(with_heap));
@@ -44,13 +44,13 @@ impl<D: Device> Retry<'_, D> {
             let frees = self.frees();
             let first = self.wait_for_any(&sets)?;
             let (heap, _) = waiting.swap_remove(first);
-            heap.tend()?;
+            heap.process_events()?;
             if let Some(found) = self.search()? {
                 return Ok(Some(found));
             }
             release_whole(&heap)?;
             if self.frees() != frees
-                && let Some(found) = self.obtain_again()?
+                && let Some(found) = self.alloc_segment_again()?
             {
                 return Ok(Some(found));
             }
@@ -181,10 +181,10 @@ mod tests {
 
     /// A segment of four blocks of 256 KiB, with the points they wait for; `None` is allocated, zero is free.
     fn view(points: [Option<u64>; 4]) -> (HeapView, Vec<BlockId>) {
-        let mut shelf: HeapBlocks<()> = HeapBlocks::default();
-        shelf.add_segment(1 << 40, MIB, SegmentKind::Small);
-        let ids: Vec<_> = (0..4).map(|_| shelf.take(&Policy::default(), MIB / 4)).collect();
-        let mut segments: Vec<SegmentView> = shelf.view();
+        let mut blocks: HeapBlocks<()> = HeapBlocks::default();
+        blocks.add_segment(1 << 40, MIB, SegmentKind::Small);
+        let ids: Vec<_> = (0..4).map(|_| blocks.allocate(&Policy::default(), MIB / 4)).collect();
+        let mut segments: Vec<SegmentView> = blocks.view();
         let mut last_points = HashMap::new();
         for (block, point) in segments[0].blocks.iter_mut().zip(points) {
             match point {

@@ -74,9 +74,9 @@ impl<D: Device> OffloadState<D> {
     }
 
     /// Bytes of memory that are away.
-    pub(super) fn away(&self) -> u64 {
-        let away = self.entries.iter().filter(|entry| entry.is_away());
-        away.map(|entry| entry.chunk.bytes).sum()
+    pub(super) fn redirect(&self) -> u64 {
+        let redirect = self.entries.iter().filter(|entry| entry.is_away());
+        redirect.map(|entry| entry.chunk.bytes).sum()
     }
 
     /// Bytes of contents that are kept.
@@ -122,17 +122,17 @@ impl<D: Device> OffloadState<D> {
 
     /// The stream of copies, from now on in use.
     fn begin_copies(&mut self, store: &StagingStore<D>) -> hal::Result<Arc<StreamState<D>>> {
-        let lane = store.copies(&self.shared)?;
-        self.copies = Some(Arc::clone(&lane));
-        Ok(lane)
+        let stream_state = store.copies(&self.shared)?;
+        self.copies = Some(Arc::clone(&stream_state));
+        Ok(stream_state)
     }
 
     /// Waits for every copy. After a failure the slabs may still be in use, unless another wait succeeded.
     fn settle(&mut self) -> hal::Result<()> {
-        let Some(lane) = &self.copies else {
+        let Some(stream_state) = &self.copies else {
             return Ok(());
         };
-        match lane.settle() {
+        match stream_state.settle() {
             Err(failed) if !failed.is_over => Err(failed.error),
             ended => {
                 self.copies = None;
@@ -152,7 +152,7 @@ impl<D: Device> OffloadState<D> {
             if self.saves() {
                 let transfer = shared.device.transfer()?;
                 for entry in &self.entries[batch.clone()] {
-                    entry.download(transfer, copies.stream())?;
+                    entry.download(transfer, copies.handle())?;
                 }
             }
             let fence = Fence::record(&copies)?;
@@ -192,13 +192,13 @@ impl<D: Device> OffloadState<D> {
         let shared = Arc::clone(&self.shared);
         let memory = memory_of(&shared.device)?;
         self.regain_addresses(memory)?;
-        let mut room = Grant::of(&shared, self.away())?;
+        let mut room = Grant::of(&shared, self.redirect())?;
         let copies = self.begin_copies(store)?;
         let transfer = if self.saves() { Some(shared.device.transfer()?) } else { None };
         let mut meter = Meter::new(self.total(), progress);
         let mut woken = Ok(());
         for entry in &mut self.entries {
-            woken = entry.bring_back(memory, transfer, copies.stream(), &mut room);
+            woken = entry.bring_back(memory, transfer, copies.handle(), &mut room);
             if woken.is_err() {
                 break;
             }

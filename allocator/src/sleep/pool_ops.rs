@@ -57,7 +57,7 @@ impl<D: Device> AllocatorState<D> {
         }
         // A request that makes a heap larger at this moment finishes first; the next one sees that the pool sleeps.
         for heap in &heaps {
-            drop(heap.grow_alone());
+            drop(heap.lock_growth());
         }
         // So does a thread that moves chunks to another heap or to the device.
         for heap in &heaps {
@@ -66,26 +66,26 @@ impl<D: Device> AllocatorState<D> {
         self.check_sleepiness(core)?;
         self.drain(core)?;
         // Of streams that are captured by now too, which the drain left out.
-        let fences = |heap: &Arc<Heap<D>>| [heap.all_fences(), heap.stale_fences()].concat();
+        let fences = |heap: &Arc<Heap<D>>| [heap.all_fences(), heap.unmap_fences()].concat();
         for fence in heaps.iter().flat_map(fences) {
             fence.wait()?;
         }
         for heap in &heaps {
             // Addresses that stay mapped keep their memory, and cannot be released.
-            heap.try_to_unmap_stale().1?;
+            heap.try_to_unmap_pending().1?;
         }
-        let slumber = OffloadState::plan(&self.shared, &heaps, contents, core.keeps(), &self.store);
-        let slumber = slumber.ok_or(PoolProblem::NoHostMemory.of(core.id))?;
+        let offload = OffloadState::plan(&self.shared, &heaps, contents, core.keeps(), &self.store);
+        let offload = offload.ok_or(PoolProblem::NoHostMemory.of(core.id))?;
         // It stays there whatever happens, a panic of `progress` included, until nothing of the pool is away.
-        let slumber = Arc::new(Mutex::new(slumber));
-        self.slumbers().insert(core.id, Arc::clone(&slumber));
-        let mut slumber = unpoisoned(&slumber);
-        if let Err(error) = slumber.send_away(&self.store, progress) {
+        let offload = Arc::new(Mutex::new(offload));
+        self.offloads().insert(core.id, Arc::clone(&offload));
+        let mut offload = unpoisoned(&offload);
+        if let Err(error) = offload.send_away(&self.store, progress) {
             // What cannot be undone now, waking undoes.
-            let _ = slumber.bring_back(&self.store, &mut |_| {});
+            let _ = offload.bring_back(&self.store, &mut |_| {});
             return Err(error.into());
         }
-        Ok(SleepStats { released: slumber.away(), saved: slumber.saved() })
+        Ok(SleepStats { released: offload.redirect(), saved: offload.saved() })
     }
 
     /// Gets memory for a pool again; its bytes.
@@ -97,14 +97,14 @@ impl<D: Device> AllocatorState<D> {
         }
         let _relaxed = RelaxedCapture::enter(&self.shared.device).ok();
         for heap in self.heaps_of(core.id) {
-            heap.tend()?;
+            heap.process_events()?;
         }
         self.forget_freed(core);
         let mut bytes = 0;
-        if let Some(slumber) = self.slumber(core) {
-            let mut slumber = unpoisoned(&slumber);
-            bytes = slumber.away();
-            if let Err(error) = slumber.bring_back(&self.store, progress) {
+        if let Some(offload) = self.offload(core) {
+            let mut offload = unpoisoned(&offload);
+            bytes = offload.redirect();
+            if let Err(error) = offload.bring_back(&self.store, progress) {
                 return Err(match error.kind() {
                     ErrorKind::OutOfMemory => PoolProblem::NoMemory { bytes }.of(core.id),
                     _ => error.into(),
@@ -117,9 +117,9 @@ impl<D: Device> AllocatorState<D> {
 
     /// Lets a pool serve requests again, of which nothing is away.
     fn let_serve(&self, core: &PoolState) {
-        let slumber = self.slumbers().remove(&core.id);
-        if let Some(slumber) = slumber {
-            unpoisoned(&slumber).end(&self.store);
+        let offload = self.offloads().remove(&core.id);
+        if let Some(offload) = offload {
+            unpoisoned(&offload).end(&self.store);
         }
         core.set_asleep(false);
         for heap in self.heaps_of(core.id) {
@@ -136,7 +136,7 @@ impl<D: Device> AllocatorState<D> {
             if heap.is_exporting() {
                 return Err(PoolProblem::Offered.of(core.id));
             }
-            if heap.lane().ask_capturing()? || heap.is_used_by_a_capture()? {
+            if heap.stream_state().ask_capturing()? || heap.is_used_by_a_capture()? {
                 return Err(PoolProblem::Captured.of(core.id));
             }
         }
@@ -150,16 +150,16 @@ impl<D: Device> AllocatorState<D> {
         }
         let mut done = Vec::new();
         for heap in self.heaps.all() {
-            let lane = heap.lane();
+            let stream_state = heap.stream_state();
             // What is captured does not run before it is launched.
-            if done.contains(&lane.number()) || lane.ask_capturing()? {
+            if done.contains(&stream_state.number()) || stream_state.ask_capturing()? {
                 continue;
             }
-            done.push(lane.number());
-            Fence::record(lane)?.wait()?;
+            done.push(stream_state.number());
+            Fence::record(stream_state)?.wait()?;
         }
         for heap in self.heaps_of(core.id) {
-            heap.tend()?;
+            heap.process_events()?;
         }
         Ok(())
     }
@@ -179,8 +179,8 @@ impl<D: Device> AllocatorState<D> {
 
     /// Whether any memory or address of a pool is away, or may still be copied.
     fn is_anything_away(&self, core: &PoolState) -> bool {
-        let slumber = self.slumber(core);
-        slumber.is_some_and(|slumber| unpoisoned(&slumber).is_asleep())
+        let offload = self.offload(core);
+        offload.is_some_and(|offload| unpoisoned(&offload).is_asleep())
     }
 
     /// Forgets the chunks and contents of a pool that were freed while it slept, unless graphs may use them.
@@ -190,19 +190,19 @@ impl<D: Device> AllocatorState<D> {
                 heap.forget_spares();
             }
         }
-        if let Some(slumber) = self.slumber(core) {
+        if let Some(offload) = self.offload(core) {
             let whole = core.keeps();
-            unpoisoned(&slumber).forget_freed(whole);
+            unpoisoned(&offload).forget_freed(whole);
         }
     }
 
     /// The sleep of a pool.
-    fn slumber(&self, core: &PoolState) -> Option<Arc<Mutex<OffloadState<D>>>> {
-        self.slumbers().get(&core.id).map(Arc::clone)
+    fn offload(&self, core: &PoolState) -> Option<Arc<Mutex<OffloadState<D>>>> {
+        self.offloads().get(&core.id).map(Arc::clone)
     }
 
-    fn slumbers(&self) -> MutexGuard<'_, HashMap<PoolId, Arc<Mutex<OffloadState<D>>>>> {
-        unpoisoned(&self.slumbers)
+    fn offloads(&self) -> MutexGuard<'_, HashMap<PoolId, Arc<Mutex<OffloadState<D>>>>> {
+        unpoisoned(&self.offloads)
     }
 }
 

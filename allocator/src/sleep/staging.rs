@@ -123,17 +123,17 @@ impl<D: Device> StagingStore<D> {
     /// The stream of all copies to the host and back.
     pub(super) fn copies(&self, shared: &Arc<DeviceState<D>>) -> hal::Result<Arc<StreamState<D>>> {
         let mut copies = self.copies.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(lane) = &*copies {
-            return Ok(Arc::clone(lane));
+        if let Some(stream_state) = &*copies {
+            return Ok(Arc::clone(stream_state));
         }
-        let lane = Arc::new(StreamState::create(Arc::clone(shared))?);
-        *copies = Some(Arc::clone(&lane));
-        Ok(lane)
+        let stream_state = Arc::new(StreamState::create(Arc::clone(shared))?);
+        *copies = Some(Arc::clone(&stream_state));
+        Ok(stream_state)
     }
 
     /// Slabs of `bytes` in all, at least; `None` if the host has too little memory.
     pub(super) fn take(&self, shared: &Arc<DeviceState<D>>, bytes: u64) -> Option<Vec<StagingBuffer<D>>> {
-        let mut taken: Vec<StagingBuffer<D>> = Vec::new();
+        let mut allocated: Vec<StagingBuffer<D>> = Vec::new();
         let mut left = bytes;
         while left > 0 {
             let idle = self.idle().pop();
@@ -141,13 +141,13 @@ impl<D: Device> StagingStore<D> {
                 let size = usize::try_from(left.min(SLAB)).ok()?;
                 StagingBuffer::allocate(shared, size)
             }) else {
-                self.put_back(taken);
+                self.put_back(allocated);
                 return None;
             };
             left = left.saturating_sub(slab.bytes() as u64);
-            taken.push(slab);
+            allocated.push(slab);
         }
-        Some(taken)
+        Some(allocated)
     }
 
     /// Makes slabs ahead, so that the next to sleep need not wait for `bytes` of them; `false` if the host has too

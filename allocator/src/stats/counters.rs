@@ -179,7 +179,7 @@ impl Counters {
     }
 
     /// How far the free parts of each kind of segment may rise before a peak can have been passed.
-    pub(crate) fn quiet_split(&self) -> [Split; 2] {
+    pub(crate) fn split_watermark(&self) -> [Split; 2] {
         // Both kinds may rise at once, so each gets half of what both together may.
         let of = |kind: SegmentKind, counted: Counted| {
             let cell = self.cell(counted, kind);

@@ -35,14 +35,14 @@ cfg_if::cfg_if! {
         /// It must be [available](is_available).
         pub(crate) fn heavy_barrier() {
             if membarrier(MembarrierCommand::PrivateExpedited).is_err() {
-                give_up();
+                undo();
             }
         }
 
         /// Ends the process: it has forbidden itself the call after it was allowed, and without it no lock can be
         /// taken from its owner.
         #[cold]
-        fn give_up() -> ! {
+        fn undo() -> ! {
             eprintln!("cachette: membarrier is refused, although it was granted before");
             std::process::abort();
         }

@@ -17,7 +17,7 @@ use crate::sync::{asymmetric_fence, generation, owner_slot};
 /// A child of `fork` must not wait for one of its parent's: a thread that was inside never leaves.
 pub(crate) type Lock<T> = lock_api::Mutex<RawLock, T>;
 /// A [`Lock`], held.
-pub(crate) type Guard<'a, T> = lock_api::MutexGuard<'a, RawLock, T>;
+pub(crate) type LockGuard<'a, T> = lock_api::MutexGuard<'a, RawLock, T>;
 
 /// Gets ready to make locks free for the threads that use them alone; takes milliseconds the first time.
 pub(crate) fn prepare() {
@@ -28,7 +28,7 @@ pub(crate) fn prepare() {
 
 /// Takes a lock if this thread is its owner: no call is made, so a caller that gives up otherwise needs none either.
 #[inline(always)]
-pub(crate) fn enter<T>(lock: &Lock<T>) -> Option<Guard<'_, T>> {
+pub(crate) fn enter<T>(lock: &Lock<T>) -> Option<LockGuard<'_, T>> {
     // SAFETY: the raw lock is taken here, and left by the guard alone.
     let raw = unsafe { lock.raw() };
     raw.0.enter(owner_slot::current()).then(|| {
@@ -41,13 +41,13 @@ pub(crate) fn enter<T>(lock: &Lock<T>) -> Option<Guard<'_, T>> {
 /// the origin is inherited the lock may be held for ever, and `None` says so.
 #[cold]
 #[inline(never)]
-pub(crate) fn share<'a, T>(lock: &'a Lock<T>, origin: &ProcessGuard) -> Option<Guard<'a, T>> {
+pub(crate) fn share<'a, T>(lock: &'a Lock<T>, origin: &ProcessGuard) -> Option<LockGuard<'a, T>> {
     share_often(lock, origin)
 }
 
 /// The same for what threads share as a rule.
 #[inline(never)]
-pub(crate) fn share_often<'a, T>(lock: &'a Lock<T>, origin: &ProcessGuard) -> Option<Guard<'a, T>> {
+pub(crate) fn share_often<'a, T>(lock: &'a Lock<T>, origin: &ProcessGuard) -> Option<LockGuard<'a, T>> {
     (!origin.is_inherited()).then(|| lock.lock())
 }
 

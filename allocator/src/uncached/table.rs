@@ -106,14 +106,14 @@ impl UncachedTable {
 
     /// Frees what was freed before, when the driver failed; the bytes that came free.
     pub(crate) fn free_again<D: Device>(&self, device: &D) -> hal::Result<u64> {
-        let mut again: Vec<Record> = {
+        let mut last_freed: Vec<Record> = {
             let mut records = self.lock();
             let failed = records.extract_if(|_, record| matches!(record.held, HeldBy::Driver(_)));
             failed.map(|(_, record)| record).collect()
         };
-        again.sort_unstable_by_key(|record| record.held);
+        last_freed.sort_unstable_by_key(|record| record.held);
         let free = |record: Record| self.end(device, record).map(|()| record.bytes);
-        sum_all(again.into_iter().map(free))
+        sum_all(last_freed.into_iter().map(free))
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<u64, Record>> {

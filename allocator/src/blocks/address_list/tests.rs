@@ -9,34 +9,34 @@ enum Step {
     /// Lists a block of so many grains at a place.
     Insert {
         place: u64,
-        grains: u32,
+        units: u32,
     },
     Remove(usize),
     /// Another block takes over: it begins so much later, and has so many grains.
     Replace {
         index: usize,
         later: u64,
-        grains: u32,
+        units: u32,
     },
     First(u32),
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
-        12 => (0..1000_u64, 1..50_u32).prop_map(|(place, grains)| Step::Insert { place: place * 8, grains }),
+        12 => (0..1000_u64, 1..50_u32).prop_map(|(place, units)| Step::Insert { place: place * 8, units }),
         6 => any::<usize>().prop_map(Step::Remove),
         4 => (any::<usize>(), 0..8_u64, 1..50_u32)
-            .prop_map(|(index, later, grains)| Step::Replace { index, later, grains }),
+            .prop_map(|(index, later, units)| Step::Replace { index, later, units }),
         4 => (1..60_u32).prop_map(Step::First),
     ];
     prop::collection::vec(step, 1..600)
 }
 
 /// A block of so many grains at a place.
-fn block_at(blocks: &mut BlockTable, place: u64, grains: u32) -> BlockId {
+fn block_at(blocks: &mut BlockTable, place: u64, units: u32) -> BlockId {
     let id = blocks.claim().expect("there is room");
     blocks[id].rank = place ^ (0xFFFF_FFFF << 32);
-    blocks[id].grains = grains;
+    blocks[id].units = units;
     assert_eq!(blocks[id].place(), place);
     id
 }
@@ -51,14 +51,14 @@ proptest! {
         let mut model: Vec<(u64, BlockId, u32)> = Vec::new();
         for step in steps {
             match step {
-                Step::Insert { place, grains } => {
+                Step::Insert { place, units } => {
                     // Whole multiples of 8, and what took one over.
                     if model.iter().any(|(known, ..)| known / 8 == place / 8) {
                         continue;
                     }
-                    let id = block_at(&mut blocks, place, grains);
+                    let id = block_at(&mut blocks, place, units);
                     places.insert(&blocks, id);
-                    model.push((place, id, grains));
+                    model.push((place, id, units));
                     model.sort_unstable_by_key(|(place, ..)| *place);
                 }
                 Step::Remove(index) if !model.is_empty() => {
@@ -66,19 +66,19 @@ proptest! {
                     places.remove(place);
                     blocks.remove(id);
                 }
-                Step::Replace { index, later, grains } if !model.is_empty() => {
+                Step::Replace { index, later, units } if !model.is_empty() => {
                     let index = index % model.len();
                     let (place, old, _) = model[index];
-                    let id = block_at(&mut blocks, place / 8 * 8 + later, grains);
+                    let id = block_at(&mut blocks, place / 8 * 8 + later, units);
                     places.replace(&blocks, place, id);
                     blocks.remove(old);
-                    model[index] = (place / 8 * 8 + later, id, grains);
+                    model[index] = (place / 8 * 8 + later, id, units);
                 }
                 Step::Remove(_) | Step::Replace { .. } => {}
-                Step::First(grains) => {
-                    let first = model.iter().find(|(.., has)| *has >= grains);
+                Step::First(units) => {
+                    let first = model.iter().find(|(.., has)| *has >= units);
                     let expected = first.map_or(BlockId::NONE, |(_, id, _)| *id);
-                    prop_assert_eq!(places.first(grains), expected);
+                    prop_assert_eq!(places.first(units), expected);
                 }
             }
         }

@@ -30,11 +30,11 @@ impl<G: ReuseGuard> HeapBlocks<G> {
     }
 
     /// Puts an allocated block back behind guards.
-    pub(crate) fn give_guarded(&mut self, id: BlockId, guards: Vec<G>) {
+    pub(crate) fn free_guarded(&mut self, id: BlockId, guards: Vec<G>) {
         if !guards.is_empty() {
             self.blocks[id].guarded = true;
             add_guards(self.guards.entry(id).or_default(), guards);
         }
-        self.give(id);
+        self.free(id);
     }
 }

@@ -1,7 +1,7 @@
 //! Finding a block by the address where it begins.
 
 use crate::blocks::{BlockId, BlockState, HeapBlocks, SegmentId};
-use crate::size::GRAIN;
+use crate::size::UNIT;
 
 impl<G> HeapBlocks<G> {
     /// Lets the block be known by its address alone.
@@ -29,7 +29,7 @@ impl<G> HeapBlocks<G> {
     #[inline]
     pub(crate) fn find_raw(&self, segment: SegmentId, address: u64) -> Option<BlockId> {
         let record = self.segments.get(segment)?;
-        let grain = u32::try_from(address.checked_sub(record.base)? / GRAIN).ok()?;
+        let grain = u32::try_from(address.checked_sub(record.base)? / UNIT).ok()?;
         let id = record.starts.hint(grain).get()?;
         let block = &self.blocks[id];
         let in_use = matches!(block.state, BlockState::Allocated | BlockState::Pending);

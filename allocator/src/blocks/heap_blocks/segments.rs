@@ -5,7 +5,7 @@
 
 use crate::blocks::start_index::StartIndex;
 use crate::blocks::{BlockId, BlockState, HeapBlocks, ReuseGuard, Segment, SegmentId};
-use crate::size::{GRAIN, SegmentKind};
+use crate::size::{SegmentKind, UNIT};
 
 impl<G: ReuseGuard> HeapBlocks<G> {
     /// Adds a segment as one free block; `None` when the tables are full.
@@ -22,13 +22,13 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         let (segment, first) = self.put_segment(segment)?;
         self.blocks[first].state = BlockState::Free;
         self.list(first, kind);
-        self.again = BlockId::NONE;
+        self.last_freed = BlockId::NONE;
         Some(segment)
     }
 
     /// Puts a segment into the tables, with one block that is not listed; `None` when they are full.
     pub(crate) fn put_segment(&mut self, segment: Segment) -> Option<(SegmentId, BlockId)> {
-        let grains = u32::try_from(segment.bytes / GRAIN).ok().filter(|grains| *grains > 0)?;
+        let units = u32::try_from(segment.bytes / UNIT).ok().filter(|units| *units > 0)?;
         let (address, age, kind) = (segment.base, segment.age, segment.kind);
         let segment = self.segments.add(segment)?;
         let Some(first) = self.blocks.claim() else {
@@ -38,7 +38,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         let block = &mut self.blocks[first];
         block.address = address;
         block.rank = rank_of(age);
-        block.grains = grains;
+        block.units = units;
         block.segment = segment;
         block.before = BlockId::NONE;
         block.after = BlockId::NONE;
@@ -55,7 +55,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
     ///
     /// [`leave`](Self::leave) or [`stay`](Self::stay) must follow.
     pub(crate) fn begin_leaving(&mut self, id: SegmentId) -> Option<(&Segment, Vec<G>)> {
-        self.settle();
+        self.coalesce();
         let segment = self.segments.get(id)?;
         let (first, kind) = (segment.first, segment.kind);
         let block = &self.blocks[first];
@@ -83,7 +83,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
             self.blocks[first].state = BlockState::Free;
             self.blocks[first].born = self.clock;
             self.list(first, kind);
-            self.again = BlockId::NONE;
+            self.last_freed = BlockId::NONE;
         }
     }
 
@@ -91,8 +91,8 @@ impl<G: ReuseGuard> HeapBlocks<G> {
     ///
     /// An elastic segment is never among them: it gives back chunks, and not itself.
     pub(crate) fn idle_segments(&mut self) -> Vec<IdleSegment> {
-        self.settle();
-        if self.ground.is_some() {
+        self.coalesce();
+        if self.chunk_map.is_some() {
             return Vec::new();
         }
         let mut idle: Vec<_> = self

@@ -28,7 +28,7 @@ impl<G> HeapBlocks<G> {
 
     /// Whether the free parts of segments may have passed a peak.
     #[inline]
-    pub(crate) const fn is_loud(&self) -> bool {
+    pub(crate) const fn is_above_watermark(&self) -> bool {
         self.loud
     }
 
@@ -45,7 +45,7 @@ impl<G> HeapBlocks<G> {
     }
 
     /// Lets the free parts of segments rise so far before they may have passed a peak.
-    pub(crate) const fn set_quiet(&mut self, quiet: [Split; 2]) {
+    pub(crate) const fn set_watermark(&mut self, quiet: [Split; 2]) {
         self.quiet = quiet;
     }
 }

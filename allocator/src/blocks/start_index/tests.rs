@@ -17,12 +17,12 @@ proptest! {
 
     #[test]
     fn what_was_noted_last_at_an_offset_is_found_there(
-        notes in prop::collection::vec((0..5_u32, 0..12_u32, 0..64_usize), 0..80),
+        history_state in prop::collection::vec((0..5_u32, 0..12_u32, 0..64_usize), 0..80),
     ) {
         let ids = ids();
         let mut starts = StartIndex::parts();
         let mut model: HashMap<u32, BlockId> = HashMap::new();
-        for (part, within, id) in notes {
+        for (part, within, id) in history_state {
             // Few places in each of a few parts far apart, so that notes meet.
             let offset = ((part * 9) << PART_SHIFT) | (within * 341);
             starts.note(offset, ids[id]);
@@ -36,12 +36,12 @@ proptest! {
 
     #[test]
     fn large_segments_know_every_block_longer_than_the_small_limit(
-        notes in prop::collection::vec((0..32_u32, 0..64_usize), 0..40),
+        history_state in prop::collection::vec((0..32_u32, 0..64_usize), 0..40),
     ) {
         let ids = ids();
         let mut starts = StartIndex::even(64 << 20, SegmentKind::Large);
         let mut model: HashMap<u32, BlockId> = HashMap::new();
-        for (stretch, id) in notes {
+        for (stretch, id) in history_state {
             let offset = stretch * 4096;
             starts.note(offset, ids[id]);
             model.insert(offset, ids[id]);

@@ -5,26 +5,26 @@
 
 use crate::blocks::table::Block;
 use crate::blocks::{BlockId, BlockState, HeapBlocks, ReuseGuard};
-use crate::elastic::blocks::grains_of;
+use crate::elastic::blocks::units_of;
 use crate::policy::Policy;
-use crate::size::{GRAIN, SMALL_LIMIT, SegmentKind};
+use crate::size::{SMALL_LIMIT, SegmentKind, UNIT};
 
 /// Grains of the largest small request.
-const SMALL_GRAINS: u32 = grains_of(SMALL_LIMIT);
+const SMALL_GRAINS: u32 = units_of(SMALL_LIMIT);
 
 impl<G: ReuseGuard> HeapBlocks<G> {
     /// Takes a free block that fits, and leaves what the request does not need.
     #[inline(never)]
-    pub(crate) fn search_elastic(&mut self, policy: &Policy, grains: u32) -> BlockId {
-        self.settle();
-        let id = self.find_free(grains);
+    pub(crate) fn search_elastic(&mut self, policy: &Policy, units: u32) -> BlockId {
+        self.coalesce();
+        let id = self.find_free(units);
         if !id.is_some() {
             return id;
         }
         let block = &self.blocks[id];
-        let (place, left) = (block.place(), block.grains - grains);
-        let end = block.address + u64::from(grains) * GRAIN;
-        let by_place = self.is_by_place(SegmentKind::of(u64::from(left) * GRAIN));
+        let (place, left) = (block.place(), block.units - units);
+        let end = block.address + u64::from(units) * UNIT;
+        let by_place = self.is_by_place(SegmentKind::of(u64::from(left) * UNIT));
         let rest = (left > 0 && !policy.no_split).then(|| self.blocks.claim());
         match rest.flatten() {
             Some(rest) if by_place => {
@@ -41,21 +41,21 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         let block = &mut self.blocks[id];
         block.kind = SegmentKind::of(block.bytes());
         block.state = BlockState::Allocated;
-        self.again = id;
+        self.last_freed = id;
         id
     }
 
     /// The free block for a request: the small one that fits best, or else the first by place. The blocks of an elastic
     /// segment are listed by their own size, and serve both kinds.
-    fn find_free(&self, grains: u32) -> BlockId {
-        if grains <= SMALL_GRAINS {
-            let id = self.small.best(grains);
+    fn find_free(&self, units: u32) -> BlockId {
+        if units <= SMALL_GRAINS {
+            let id = self.small.best(units);
             if id.is_some() {
                 return id;
             }
         }
-        let ground = self.ground.as_ref();
-        ground.map_or(BlockId::NONE, |ground| ground.places.first(grains))
+        let chunk_map = self.chunk_map.as_ref();
+        chunk_map.map_or(BlockId::NONE, |chunk_map| chunk_map.places.first(units))
     }
 
     /// Takes a free block off the lists, or a hole off the holes.
@@ -64,11 +64,11 @@ impl<G: ReuseGuard> HeapBlocks<G> {
             let block = &self.blocks[id];
             (block.state, block.kind, block.place())
         };
-        match self.ground.as_deref_mut() {
-            Some(ground) if state != BlockState::Free => {
-                ground.holes.remove(&place);
+        match self.chunk_map.as_deref_mut() {
+            Some(chunk_map) if state != BlockState::Free => {
+                chunk_map.holes.remove(&place);
             }
-            Some(ground) if ground.is_by_place(kind) => ground.places.remove(place),
+            Some(chunk_map) if chunk_map.is_by_place(kind) => chunk_map.places.remove(place),
             _ => self.unlist(id, kind),
         }
     }
@@ -77,15 +77,15 @@ impl<G: ReuseGuard> HeapBlocks<G> {
     pub(crate) fn return_as(&mut self, id: BlockId, state: BlockState) {
         let block = &mut self.blocks[id];
         block.state = state;
-        if self.ground.is_some() {
+        if self.chunk_map.is_some() {
             block.kind = SegmentKind::of(block.bytes());
         }
         let (kind, place) = (block.kind, block.place());
-        match self.ground.as_deref_mut() {
-            Some(ground) if state != BlockState::Free => {
-                ground.holes.insert(place, id);
+        match self.chunk_map.as_deref_mut() {
+            Some(chunk_map) if state != BlockState::Free => {
+                chunk_map.holes.insert(place, id);
             }
-            Some(ground) if ground.is_by_place(kind) => ground.places.insert(&self.blocks, id),
+            Some(chunk_map) if chunk_map.is_by_place(kind) => chunk_map.places.insert(&self.blocks, id),
             _ => self.list(id, kind),
         }
     }
@@ -94,21 +94,21 @@ impl<G: ReuseGuard> HeapBlocks<G> {
     ///
     /// It is joined with its free neighbours, and takes over the entry of one of them that was listed by place.
     pub(crate) fn become_free(&mut self, mut id: BlockId) {
-        self.again = BlockId::NONE;
+        self.last_freed = BlockId::NONE;
         let (before, after) = (self.blocks[id].before, self.blocks[id].after);
         let mut entry = None;
         if self.blocks.get(after).is_some_and(Block::is_free) {
             entry = self.give_entry_up(after);
-            self.join(id, after);
+            self.merge(id, after);
         }
         if self.blocks.get(before).is_some_and(Block::is_free) {
             if let Some(place) = self.give_entry_up(before)
                 && let Some(second) = entry.replace(place)
-                && let Some(ground) = &mut self.ground
+                && let Some(chunk_map) = &mut self.chunk_map
             {
-                ground.places.remove(second);
+                chunk_map.places.remove(second);
             }
-            self.join(before, id);
+            self.merge(before, id);
             id = before;
         }
         match entry {
@@ -133,34 +133,34 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         let block = &mut self.blocks[id];
         block.state = BlockState::Free;
         block.kind = SegmentKind::of(block.bytes());
-        if let Some(ground) = &mut self.ground {
-            ground.places.replace(&self.blocks, place, id);
+        if let Some(chunk_map) = &mut self.chunk_map {
+            chunk_map.places.replace(&self.blocks, place, id);
         }
     }
 
     /// Whether free blocks of a kind are listed by place.
     fn is_by_place(&self, kind: SegmentKind) -> bool {
-        self.ground.as_ref().is_some_and(|ground| ground.is_by_place(kind))
+        self.chunk_map.as_ref().is_some_and(|chunk_map| chunk_map.is_by_place(kind))
     }
 
     /// Lists small free blocks by place, as large ones are, so that a request gets the first that fits; or by size.
     pub(crate) fn pack(&mut self, packs: bool) {
-        self.settle();
-        let Some(ground) = &self.ground else { return };
-        if ground.packs == packs {
+        self.coalesce();
+        let Some(chunk_map) = &self.chunk_map else { return };
+        if chunk_map.packs == packs {
             return;
         }
         let free = self.listed();
         for id in &free {
             self.withdraw(*id);
         }
-        if let Some(ground) = &mut self.ground {
-            ground.packs = packs;
+        if let Some(chunk_map) = &mut self.chunk_map {
+            chunk_map.packs = packs;
         }
         for id in free {
             self.return_as(id, BlockState::Free);
         }
-        self.again = BlockId::NONE;
+        self.last_freed = BlockId::NONE;
     }
 }
 
@@ -168,8 +168,8 @@ impl<G> HeapBlocks<G> {
     /// Every free block that a search can find.
     pub(crate) fn listed(&self) -> Vec<BlockId> {
         let small = self.small.iter(&self.blocks);
-        match &self.ground {
-            Some(ground) => small.chain(ground.places.iter()).collect(),
+        match &self.chunk_map {
+            Some(chunk_map) => small.chain(chunk_map.places.iter()).collect(),
             None => small.chain(self.large.in_order(&self.blocks)).collect(),
         }
     }

@@ -6,12 +6,12 @@ use crate::blocks::{BlockId, BlockState, FreeRange, HeapBlocks, ReuseGuard};
 impl<G: ReuseGuard> HeapBlocks<G> {
     /// Every run, by place.
     pub(crate) fn runs(&mut self) -> Vec<FreeRange> {
-        self.settle();
-        let Some(ground) = &self.ground else {
+        self.coalesce();
+        let Some(chunk_map) = &self.chunk_map else {
             return Vec::new();
         };
         let mut runs: Vec<FreeRange> = Vec::new();
-        for hole in ground.holes.values() {
+        for hole in chunk_map.holes.values() {
             let at = self.blocks[*hole].address;
             if runs.last().is_none_or(|last| !(last.start..last.end).contains(&at)) {
                 runs.push(self.run_around(*hole));

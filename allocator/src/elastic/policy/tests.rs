@@ -8,7 +8,7 @@ use proptest::test_runner::TestCaseError;
 use super::*;
 use crate::blocks::{BlockId, ChunkId};
 use crate::config::ElasticSetting;
-use crate::size::GRAIN;
+use crate::size::UNIT;
 
 const PAGE: u64 = 2 << 20;
 const SETTINGS: [ElasticSetting; 3] = [ElasticSetting::Default, ElasticSetting::Compact, ElasticSetting::Quick];
@@ -18,7 +18,7 @@ const SETTINGS: [ElasticSetting; 3] = [ElasticSetting::Default, ElasticSetting::
 struct Moment {
     request: u64,
     runs: Vec<FreeRange>,
-    spares: Vec<IdleChunk>,
+    idle_chunks: Vec<IdleChunk>,
     offered: Option<Vec<Chunk>>,
     used: u64,
     requests: u64,
@@ -30,12 +30,12 @@ struct Moment {
 
 impl Moment {
     fn facts(&self) -> Facts<'_> {
-        let chunks = self.spares.iter().map(|spare| spare.chunk.bytes);
+        let chunks = self.idle_chunks.iter().map(|spare| spare.chunk.bytes);
         Facts {
             page: PAGE,
             request: self.request,
             runs: &self.runs,
-            spares: &self.spares,
+            idle_chunks: &self.idle_chunks,
             offered: self.offered.as_deref(),
             held: self.used + chunks.sum::<u64>(),
             used: self.used,
@@ -51,7 +51,7 @@ impl Moment {
 
     /// Every spare chunk that there is.
     fn all_spare(&self) -> Vec<Chunk> {
-        let own = self.spares.iter().map(|spare| spare.chunk);
+        let own = self.idle_chunks.iter().map(|spare| spare.chunk);
         own.chain(self.offered.iter().flatten().copied()).collect()
     }
 }
@@ -69,8 +69,8 @@ fn shapes() -> impl Strategy<Value = Vec<Shape>> {
 /// Draws a run from `start` on.
 fn run_of((lead, holes, trail): &Shape, start: u64) -> FreeRange {
     // The first hole begins at a whole page, as every chunk does.
-    let first = (start + lead * GRAIN).next_multiple_of(PAGE);
-    let start = first - lead * GRAIN;
+    let first = (start + lead * UNIT).next_multiple_of(PAGE);
+    let start = first - lead * UNIT;
     let mut run = FreeRange { anchor: BlockId::NONE, start, end: first, free: Vec::new() };
     if *lead > 0 {
         run.free.push((start, first));
@@ -78,7 +78,7 @@ fn run_of((lead, holes, trail): &Shape, start: u64) -> FreeRange {
     for (at, (hole, free)) in holes.iter().enumerate() {
         run.end += hole * PAGE;
         let last = at + 1 == holes.len();
-        let bytes = if last { trail * GRAIN } else { free * PAGE };
+        let bytes = if last { trail * UNIT } else { free * PAGE };
         if bytes > 0 {
             run.free.push((run.end, run.end + bytes));
             run.end += bytes;
@@ -88,14 +88,14 @@ fn run_of((lead, holes, trail): &Shape, start: u64) -> FreeRange {
 }
 
 /// Chunks that lie wholly inside a free block, of `sizes` pages in turn.
-fn chunks_in(start: u64, end: u64, sizes: &[u64], spares: &mut Vec<IdleChunk>) {
+fn chunks_in(start: u64, end: u64, sizes: &[u64], idle_chunks: &mut Vec<IdleChunk>) {
     let mut at = start.next_multiple_of(PAGE);
     let mut sizes = sizes.iter().cycle();
     while at + PAGE <= end {
         let wanted = sizes.next().copied().unwrap_or(1) * PAGE;
         let bytes = wanted.min((end - at) / PAGE * PAGE);
-        let id = ChunkId(u32::try_from(spares.len()).unwrap_or(0));
-        spares.push(IdleChunk {
+        let id = ChunkId(u32::try_from(idle_chunks.len()).unwrap_or(0));
+        idle_chunks.push(IdleChunk {
             chunk: Chunk { id, at, bytes, kind: SegmentKind::Large },
             block: BlockId::NONE,
             within: end - start,
@@ -119,20 +119,20 @@ fn moments() -> impl Strategy<Value = Moment> {
         (any::<bool>(), any::<bool>(), 0..3_usize),
     );
     (layout, state).prop_map(|((shapes, sizes, apart, offered), state)| {
-        let (grains, room, used, (requests, spent), (pressed, recycles, setting)) = state;
-        let (mut runs, mut spares) = (Vec::new(), Vec::new());
+        let (units, room, used, (requests, spent), (pressed, recycles, setting)) = state;
+        let (mut runs, mut idle_chunks) = (Vec::new(), Vec::new());
         let mut next = 64 * PAGE;
         for shape in &shapes {
             let run = run_of(shape, next);
             next = (run.end + 3 * PAGE).next_multiple_of(PAGE);
             for (start, end) in &run.free {
-                chunks_in(*start, *end, &sizes, &mut spares);
+                chunks_in(*start, *end, &sizes, &mut idle_chunks);
             }
             runs.push(run);
         }
         // Free blocks with memory all around are in no run.
         for pages in apart {
-            chunks_in(next, next + pages * PAGE, &sizes, &mut spares);
+            chunks_in(next, next + pages * PAGE, &sizes, &mut idle_chunks);
             next += (pages + 2) * PAGE;
         }
         let offered = offered.map(|pages| {
@@ -147,9 +147,9 @@ fn moments() -> impl Strategy<Value = Moment> {
         let mut tuning = Tuning::of_setting(SETTINGS[setting]);
         tuning.recycles = recycles || pressed;
         Moment {
-            request: grains * GRAIN,
+            request: units * UNIT,
             runs,
-            spares,
+            idle_chunks,
             offered,
             used: used * PAGE,
             requests,
@@ -294,12 +294,12 @@ proptest! {
 fn a_chunk_too_long_for_the_hole_serves_in_a_longer_one() {
     let shape = (0, vec![(1, 2), (40, 1)], 0);
     let run = run_of(&shape, 64 * PAGE);
-    let mut spares = Vec::new();
-    chunks_in(500 * PAGE, 508 * PAGE, &[8], &mut spares);
+    let mut idle_chunks = Vec::new();
+    chunks_in(500 * PAGE, 508 * PAGE, &[8], &mut idle_chunks);
     let moment = Moment {
         request: 3 * PAGE,
         runs: vec![run],
-        spares,
+        idle_chunks,
         offered: Some(Vec::new()),
         used: 0,
         requests: 10,
@@ -326,7 +326,7 @@ fn pieces_after(spent: u64, setting: ElasticSetting, request: u64, used: u64) ->
     let moment = Moment {
         request,
         runs: vec![run_of(&shape, 64 * PAGE)],
-        spares: Vec::new(),
+        idle_chunks: Vec::new(),
         offered: Some(Vec::new()),
         used,
         requests: 1000,
@@ -358,7 +358,7 @@ fn a_new_chunk_is_a_small_part_of_what_is_held_unless_much_is_asked_for_at_once(
 
 #[test]
 fn a_very_large_request_comes_in_sixteen_pieces_at_most_whatever_was_paid() {
-    let requests = [256 << 20, (256 << 20) + GRAIN, 1 << 30, (1 << 30) + GRAIN, 7 << 30];
+    let requests = [256 << 20, (256 << 20) + UNIT, 1 << 30, (1 << 30) + UNIT, 7 << 30];
     for setting in [ElasticSetting::Default, ElasticSetting::Quick] {
         for spent in [0, 10, 100, 10_000] {
             let pieces = requests.map(|request| pieces_after(spent, setting, request, 0).len());

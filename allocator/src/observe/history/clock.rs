@@ -134,15 +134,15 @@ mod tests {
             let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
             i64::try_from(time.as_micros()).unwrap()
         };
-        let mut taken = Vec::new();
+        let mut allocated = Vec::new();
         for _ in 0..5 {
             let before = epoch_us();
             let ticks = now();
-            taken.push((before, ticks, epoch_us()));
+            allocated.push((before, ticks, epoch_us()));
             thread::sleep(Duration::from_millis(10));
         }
         let scale = Scale::now();
-        for (before, ticks, after) in taken {
+        for (before, ticks, after) in allocated {
             let time = scale.epoch_us(ticks);
             // The clock of the day is corrected now and then, and the counter is not.
             assert!((before - 2000..=after + 2000).contains(&time), "{time} is not from {before} to {after}");

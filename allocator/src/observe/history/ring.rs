@@ -105,9 +105,10 @@ impl<const WORDS: usize> Ring<WORDS> {
     pub(crate) fn put(&self, place: usize, ticket: u64, words: [u64; WORDS]) -> bool {
         let RingSlot { version, words: to } = &self.slots[place];
         let before = version.load(Ordering::Relaxed);
-        let taken = before % 2 == 1 || before > 2 * ticket;
+        let allocated = before % 2 == 1 || before > 2 * ticket;
         // Acquire pairs with the release below of whoever wrote the place before: their words come before these.
-        if taken || version.compare_exchange(before, 2 * ticket + 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
+        if allocated || version.compare_exchange(before, 2 * ticket + 1, Ordering::Acquire, Ordering::Relaxed).is_err()
+        {
             return false;
         }
         // Pairs with the fence in `read`: who sees one of these words sees that the version is odd, or later.

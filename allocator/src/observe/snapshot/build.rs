@@ -34,10 +34,10 @@ impl<'a> SnapshotBuilder<'a> {
     /// Adds what a heap holds.
     pub(super) fn add_heap(&mut self, heap: &HeapCopy) {
         let pool = self.number_of(heap.pool);
-        for segment in &heap.shelf.segments {
+        for segment in &heap.blocks.segments {
             let mut blocks = Vec::new();
             let mut from = segment.base;
-            for (id, block) in heap.shelf.blocks_of(segment) {
+            for (id, block) in heap.blocks.blocks_of(segment) {
                 if let Some(state) = state_of(block) {
                     blocks.push(self::block(heap, id, block, state));
                     continue;
@@ -61,12 +61,12 @@ impl<'a> SnapshotBuilder<'a> {
             address,
             bytes,
             stream: heap.stream.raw() as u64,
-            kind: match heap.shelf.kind_of(segment, address, address + bytes) {
+            kind: match heap.blocks.kind_of(segment, address, address + bytes) {
                 size::SegmentKind::Small => SegmentKind::Small,
                 size::SegmentKind::Large => SegmentKind::Large,
             },
             pool,
-            elastic: heap.shelf.elastic,
+            elastic: heap.blocks.elastic,
             order: segment.order,
             stack: StackId(stack.copied().unwrap_or(0)),
             blocks,
