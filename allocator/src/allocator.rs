@@ -152,11 +152,14 @@ impl<D: Device> Allocator<D> {
         request: Request,
         heap: &Arc<Heap<D>>,
     ) -> Result<A, Error> {
-        let (bytes, stream) = (request.requested, heap.stream_state().handle());
+        let bytes = request.requested;
         match heap.allocate(held, request) {
-            Some(allocated) if !allocated.guarded => Ok(A::of_block(heap, &allocated, bytes, stream)),
-            None if self.bypasses_cache(heap) => self.allocate_uncached(bytes, stream),
+            Some(allocated) if !allocated.guarded => {
+                Ok(A::of_block(heap, &allocated, bytes, heap.stream_state().handle()))
+            }
+            None if self.bypasses_cache(heap) => self.allocate_uncached(bytes, heap.stream_state().handle()),
             allocated => {
+                let stream = heap.stream_state().handle();
                 let FoundBlock { heap, allocated, .. } = self.inner.find_block_slow(heap, request, allocated)?;
                 Ok(A::of_block(&heap, &allocated, bytes, stream))
             }
