@@ -1,7 +1,7 @@
-//! The core: which block serves a request, without a device, a lock or a line of `unsafe`.
+//! The core: the choice of a block for a request, without a device, a lock or `unsafe`.
 //!
-//! Everything here is about offsets and indices. A [`HeapBlocks`] holds the segments of one heap, the blocks that
-//! tile them, and the free ones in order:
+//! All code here works on offsets and indices. A [`HeapBlocks`] contains the segments of one heap, the blocks that tile
+//! them, and the free blocks in order:
 //!
 //! ```text
 //! segment   |  block   | block |      block       | block |     blocks tile their segment
@@ -10,8 +10,8 @@
 //!                SmallBins: one list a size      LargeBins: one tree a range of sizes
 //! ```
 //!
-//! Two free blocks never lie side by side, with one exception: the block freed last stays as it is until the
-//! next request shows whether it can be used again just so (see [`HeapBlocks`]).
+//! Two free blocks are never adjacent, with one exception. The last-freed block is not merged until the next request,
+//! which may allocate it as it is (see [`HeapBlocks`]).
 
 #![forbid(unsafe_code)]
 

@@ -1,19 +1,19 @@
-//! Elastic segments: physical memory that follows the need.
+//! Elastic segments: address ranges with physical memory only where blocks need it.
 //!
-//! A heap whose source is elastic has wide ranges of addresses and maps physical chunks where blocks need them.
-//! A request that finds no free block is served by a [plan](policy::Plan): a place among the addresses, and for every hole
-//! under it a chunk, spare or new. The work is shared out:
+//! An elastic heap reserves wide address ranges and maps physical chunks where blocks need them. A request that finds
+//! no free block is served by a [plan](policy::Plan). The plan is a place in a free range, and an idle or new chunk for
+//! every unmapped part of that place.
 //!
-//! | who | does |
+//! | module | responsibility |
 //! |---|---|
-//! | `core::elastic` | keeps blocks, holes and chunks; holds and commits places |
-//! | [`policy`], with [`place`] and [`tuning`] | decides: facts in, plan out |
-//! | [`chunks`] | knows the backing of every chunk |
-//! | [`filling`] | carries a plan out on the device, wholly or not at all |
-//! | `heap::elastic` | puts the four together, under the right locks |
+//! | [`blocks`], [`chunk_map`] | record mapped blocks, unmapped blocks and chunks; hold and commit places |
+//! | [`policy`], [`placement`], [`tuning`] | derive a plan from facts, without side effects |
+//! | [`chunk_table`] | owns the backing of every chunk |
+//! | [`fill`] | maps the chunks of a plan on the device: all of them or none |
+//! | [`grow`], [`commit`] | combine these modules, under the right locks |
 //!
-//! A chunk that moves is mapped at its new place while the old mapping stays for work under way; the old
-//! addresses are unmapped once an event recorded then has passed. So nothing here waits for the device.
+//! A chunk that moves is mapped at its new address first. The old mapping stays for queued work. It is removed after an
+//! event that was recorded at the move has passed, so no step waits for the device.
 
 pub(crate) mod blocks;
 pub(crate) mod chunk_map;

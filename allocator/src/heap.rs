@@ -1,4 +1,4 @@
-//! A heap: the free blocks of one stream in one pool, under a lock of its own.
+//! A heap: the blocks of one stream in one pool, under one lock.
 
 pub(crate) mod allocate;
 pub(crate) mod ancestors;
@@ -45,25 +45,25 @@ pub(crate) use restore::SavedHeap;
 pub(crate) use segments::NewSegment;
 pub(crate) use view::HeapView;
 
-/// The free blocks of one stream in one pool.
+/// The blocks of one stream in one pool.
 pub(crate) struct Heap<D: Device> {
     pub(crate) state: Lock<HeapState<D>>,
     pub(crate) counters: Arc<Counters>,
-    /// Held by the one request that may make the heap larger; hits do not wait for it.
+    /// Held by the one request that may add memory to the heap. Hits do not wait for it.
     growth: Mutex<()>,
-    /// What makes the heap elastic; `None` if its segments are the device's own.
+    /// The elastic state; `None` if the segments come from the device.
     pub(crate) elastic: Option<ElasticState<D>>,
-    /// The heap of the same stream with the other source, once the configuration has changed between them.
+    /// The heap of the same stream with the other kind of segments, after the configuration has changed between them.
     partner: OnceLock<Weak<Heap<D>>>,
     pub(crate) stream_state: Arc<StreamState<D>>,
     pub(crate) shared: Arc<DeviceState<D>>,
-    /// Place in the allocator's list of heaps.
+    /// Position in the allocator's list of heaps.
     pub(crate) number: u32,
-    /// The pool it belongs to; `None` for the default one.
+    /// The pool of the heap; `None` for the default pool.
     pool: RwLock<Option<Arc<PoolState>>>,
 }
 
-/// What a heap's lock guards.
+/// The state under a heap's lock.
 #[derive(Debug)]
 pub(crate) struct HeapState<D: Device> {
     pub(crate) blocks: HeapBlocks<Arc<Fence<D>>>,
@@ -71,33 +71,33 @@ pub(crate) struct HeapState<D: Device> {
     /// For every block that is `used`, the streams that use it besides the heap's own.
     uses: HashMap<BlockId, StreamUses<D>>,
     pending: PendingFrees<D>,
-    /// For every lane, by number, the last of its points that the heap's own stream was made to wait for.
+    /// For every stream state, by number, its last fence that the heap's own stream waits for.
     waited: HashMap<u64, u64>,
-    /// The heap itself, from its first allocation until it is closed and empty: allocations point to the
-    /// heap without owning it, and this is what they rely on.
+    /// The heap itself, from its first allocation until it is closed and empty. Allocations point to the heap without
+    /// owning it, so this reference keeps it alive.
     keepalive: Option<Arc<Heap<D>>>,
-    /// Whether the allocator is gone, and only allocations still need the heap.
+    /// Whether the allocator is dropped, and only allocations still need the heap.
     closed: bool,
-    /// Where requests may have to go instead.
+    /// Where requests may be redirected.
     pub(crate) redirect: Redirect,
-    /// What the history needs, while there is one.
+    /// The history of this heap, while one is recorded.
     history_state: Option<Box<HeapHistory>>,
-    /// Whether nothing out of the ordinary has to be looked after when a block is taken or given: the cache is
-    /// on, no block waits, nobody tracks or records, no ages and no oversize blocks are counted, and the heap keeps itself
-    /// alive.
+    /// Whether an allocation or a free needs no work beyond the block itself. The cache is on, no block is pending and
+    /// no request is redirected. No tracker or history is active, and neither ages nor oversize blocks are counted. The
+    /// heap also keeps itself alive.
     ///
-    /// Derived from everything else by [`refresh`](HeapState::refresh); a hit looks at this alone.
+    /// [`refresh`](HeapState::refresh) derives it from all other fields. A hit tests only this field.
     fast_path: bool,
 }
 
 impl<D: Device> HeapState<D> {
-    /// Takes away the streams that use a block besides the heap's own; `None` if there are none.
+    /// Removes and returns the streams that use a block besides the heap's own; `None` if there are none.
     fn take_uses(&mut self, id: BlockId) -> Option<StreamUses<D>> {
         let used = std::mem::take(&mut self.blocks.block_mut(id).used);
         used.then(|| self.uses.remove(&id)).flatten()
     }
 
-    /// Brings `fast_path` up to date.
+    /// Recomputes `fast_path`.
     fn refresh(&mut self, shared: &DeviceState<D>) {
         self.fast_path = self.keepalive.is_some()
             && !self.closed
@@ -111,14 +111,14 @@ impl<D: Device> HeapState<D> {
     }
 }
 
-/// Where requests may have to go instead of the heap.
+/// Where requests may be redirected.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Redirect {
-    /// To its partner, whose source the configuration names.
+    /// To the partner, which has the configured kind of segments.
     partner: bool,
-    /// To another pool, if a route says so.
+    /// To another pool, if a route exists.
     route: bool,
-    /// Nowhere: its pool sleeps.
+    /// To no heap: the pool sleeps.
     pub(crate) asleep: bool,
 }
 
@@ -132,11 +132,11 @@ impl Redirect {
 #[derive(Debug)]
 pub(crate) struct StreamUses<D: Device> {
     users: Vec<Arc<StreamState<D>>>,
-    /// How many of them, the last ones, were recorded while they were captured.
+    /// How many of them, counted from the end, were recorded during a capture.
     captured: usize,
-    /// Whether the block serves another stream altogether, so that its next use must wait for that one.
+    /// Whether another stream allocated the block, so that its next use must wait for that stream.
     lent: bool,
-    /// How often the block is offered to other processes: until none is left it serves nobody else.
+    /// How many exports to other processes are open. The block is not reused before the last one ends.
     offers: u32,
 }
 
@@ -147,12 +147,12 @@ impl<D: Device> Default for StreamUses<D> {
 }
 
 impl<D: Device> StreamUses<D> {
-    /// The use of a block that serves `stream_state` instead of the heap's own stream.
+    /// The use of a block that `stream_state` allocated instead of the heap's own stream.
     fn lent_to(stream_state: Arc<StreamState<D>>) -> Self {
         Self { users: vec![stream_state], lent: true, ..Self::default() }
     }
 
-    /// The stream that the block serves instead of the heap's own.
+    /// The stream that allocated the block instead of the heap's own.
     fn borrower(&self) -> Option<StreamRef> {
         let first = self.users.first().filter(|_| self.lent)?;
         Some(first.handle())
@@ -160,7 +160,7 @@ impl<D: Device> StreamUses<D> {
 }
 
 impl<D: Device> Heap<D> {
-    /// A heap for `stream_state`, whose segments are elastic or the device's own.
+    /// Creates a heap for `stream_state`, with elastic segments or segments from the device.
     pub(crate) fn new(stream_state: Arc<StreamState<D>>, policy: &Policy, number: u32, elastic: bool) -> Self {
         let shared = Arc::clone(stream_state.shared());
         let mut blocks = if elastic { HeapBlocks::elastic() } else { HeapBlocks::default() };
@@ -195,17 +195,17 @@ impl<D: Device> Heap<D> {
         heap
     }
 
-    /// The heap's place in the allocator's list.
+    /// The position in the allocator's list of heaps.
     pub(crate) const fn number(&self) -> u32 {
         self.number
     }
 
-    /// The pool it belongs to; `None` for the default one.
+    /// The pool of the heap; `None` for the default pool.
     pub(crate) fn pool(&self) -> Option<Arc<PoolState>> {
         self.pool.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Gives an empty heap to a pool.
+    /// Assigns an empty heap to a pool.
     pub(crate) fn set_pool(&self, pool: &Arc<PoolState>) {
         let mut state = self.state.lock();
         state.policy.no_split = pool.splits_never();
@@ -215,31 +215,32 @@ impl<D: Device> Heap<D> {
         *self.pool.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(pool));
     }
 
-    /// Splits blocks from now on, or not.
+    /// Switches splitting of blocks on or off.
     pub(crate) fn set_no_split(&self, on: bool) {
         self.state.lock().policy.no_split = on;
     }
 
-    /// Lets requests go to the heap's partner where segments are to be of the other kind.
+    /// Redirects requests to the partner if the configuration asks for the other kind of segments.
     pub(crate) fn set_elastic(&self, elastic: bool) {
         let mut state = self.state.lock();
         state.redirect.partner = elastic != self.elastic.is_some();
         state.refresh(&self.shared);
     }
 
-    /// Whether unused memory of the heap may be given back for the sake of another, or for nobody's.
+    /// Returns whether the unused memory of the heap may be released for another request, or when a caller empties the
+    /// cache.
     pub(crate) fn gives_back(&self) -> bool {
         self.pool().is_none_or(|pool| pool.is_left())
     }
 
-    /// Lets requests look where they have to be led, or not.
+    /// Sets whether requests must check for a route.
     pub(crate) fn set_routed(&self, routed: bool) {
         let mut state = self.state.lock();
         state.redirect.route = routed;
         state.refresh(&self.shared);
     }
 
-    /// Whether requests may have to be led to another pool.
+    /// Returns whether requests must check for a route.
     pub(crate) fn is_routed(&self) -> bool {
         self.state.lock().redirect.route
     }
@@ -254,28 +255,28 @@ impl<D: Device> Heap<D> {
         &self.shared
     }
 
-    /// Takes the right to make the heap larger.
+    /// Locks the right to add memory to the heap.
     pub(crate) fn lock_growth(&self) -> MutexGuard<'_, ()> {
         self.growth.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether requests go to the heap's partner now.
+    /// Returns whether requests are redirected to the partner.
     pub(crate) fn is_retired(&self) -> bool {
         self.state.lock().redirect.partner
     }
 
-    /// The heap of the same stream with the other source, if there is one.
+    /// The heap of the same stream with the other kind of segments, if it exists.
     pub(crate) fn partner(&self) -> Option<Arc<Self>> {
         self.partner.get()?.upgrade()
     }
 
-    /// Makes two heaps of one stream each other's partner; both keep the first they had.
+    /// Makes two heaps of one stream partners. A heap that already has a partner keeps it.
     pub(crate) fn pair(self: &Arc<Self>, other: &Arc<Self>) {
         let _ = self.partner.set(Arc::downgrade(other));
         let _ = other.partner.set(Arc::downgrade(self));
     }
 
-    /// Changes how blocks are chosen from now on, and whether segments are to be elastic.
+    /// Sets how later requests choose blocks, and whether segments are elastic.
     pub(crate) fn set_policy(&self, policy: &Policy, elastic: bool) {
         let pool = self.pool();
         let elastic = elastic && pool.as_ref().is_none_or(|pool| pool.permits_elastic());
@@ -288,17 +289,17 @@ impl<D: Device> Heap<D> {
         state.refresh(&self.shared);
     }
 
-    /// Takes notice of something that changed for all heaps.
+    /// Recomputes the state that depends on settings of all heaps.
     pub(crate) fn refresh(&self) {
         self.state.lock().refresh(&self.shared);
     }
 
-    /// How blocks are chosen now.
+    /// The current policy for the choice of blocks.
     pub(crate) fn policy(&self) -> Policy {
         self.state.lock().policy.clone()
     }
 
-    /// Brings the counters of free parts up to date, and the peaks with them.
+    /// Updates the counters of free parts of segments, and their peaks.
     #[inline(never)]
     pub(crate) fn flush_stats(&self, state: &mut HeapState<D>) {
         let split = state.blocks.take_split();
@@ -309,7 +310,7 @@ impl<D: Device> Heap<D> {
         state.blocks.set_watermark(self.counters.split_watermark());
     }
 
-    /// Tells the heap that its allocator is gone; it ends with its last allocation.
+    /// Records that the allocator is dropped. The heap ends with its last allocation.
     pub(crate) fn close(self: Arc<Self>) {
         let mut state = self.state.lock();
         state.closed = true;
@@ -319,20 +320,20 @@ impl<D: Device> Heap<D> {
         drop(last);
     }
 
-    /// Whether an action is told to anyone.
+    /// Returns whether any tracker or history receives an action.
     #[inline]
     fn is_told(&self, action: TraceAction) -> bool {
         self.shared.callbacks.is_tracked() || tracing::tells_of(action)
     }
 
-    /// Tells the trackers, with the heap not locked.
+    /// Notifies the trackers. The caller does not hold the heap's lock.
     pub(crate) fn tell(&self, action: TraceAction, address: u64, bytes: u64) -> CallbackOutcome {
         if self.is_told(action) { self.tell_trackers(action, address, bytes) } else { CallbackOutcome::default() }
     }
 
-    /// Tells the trackers of an allocation, after what `before` told them.
+    /// Notifies the trackers of an allocation, after the notification whose outcome is `before`.
     ///
-    /// If a tracker panicked, the caller gets no allocation, so the block becomes free again.
+    /// If a tracker panics, the caller gets no allocation, so the block is freed.
     #[cold]
     pub(crate) fn tell_alloc(&self, allocated: &Allocated, requested: u64, before: CallbackOutcome) {
         let outcome = before.and(self.tell(TraceAction::Alloc, allocated.address, requested));
@@ -358,5 +359,5 @@ impl<D: Device> Heap<D> {
     }
 }
 
-/// The lock of a heap, held.
+/// The guard of a heap's lock.
 pub(crate) type HeapGuard<'a, D> = lock::LockGuard<'a, HeapState<D>>;

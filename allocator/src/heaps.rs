@@ -1,4 +1,4 @@
-//! The heaps of one allocator, found by number without a lock.
+//! The heaps of one allocator, with a lock-free lookup by number.
 
 #![forbid(unsafe_code)]
 
@@ -9,18 +9,18 @@ use cachette_hal::Device;
 use crate::fork::ProcessGuard;
 use crate::heap::Heap;
 
-/// How many heaps come before the parts; the first part is as long, and every further one twice as long.
+/// The number of heaps in `first`. The first part has the same length, and each further part twice the previous length.
 const FIRST: usize = 32;
 const PARTS: usize = 24;
 
-/// The heaps of one allocator, of all its pools. Heaps are added and never taken out.
+/// The heaps of one allocator, of all its pools. Heaps are added and never removed.
 #[derive(Debug)]
 pub(crate) struct Heaps<D: Device> {
-    /// The first heaps, in reach without a detour: most programs have no more.
+    /// The first heaps, without an indirection. Most programs have no more.
     first: [OnceLock<Arc<Heap<D>>>; FIRST],
-    /// The rest, in parts each of which is made when it is needed.
+    /// The rest, in parts that are created on demand.
     parts: [OnceLock<HeapPage<D>>; PARTS],
-    /// How many heaps there are; held while one is added.
+    /// The number of heaps. The lock is held while one is added.
     count: Mutex<u32>,
     origin: ProcessGuard,
 }
@@ -49,8 +49,8 @@ impl<D: Device> Heaps<D> {
         self.parts.get(part)?.get()?.get(place)?.get()
     }
 
-    /// Adds a heap, made by `make` with the number it gets; `None` when there is no room for another: that takes more
-    /// streams than any driver has.
+    /// Adds the heap that `make` creates with its number. Returns `None` if there is no room, which takes more streams
+    /// than any driver has.
     pub(crate) fn add(&self, make: impl FnOnce(u32) -> Heap<D>) -> Option<&Arc<Heap<D>>> {
         let mut count = self.lock();
         let number = *count;
@@ -59,7 +59,7 @@ impl<D: Device> Heaps<D> {
         Some(heap)
     }
 
-    /// The place of a heap, made if need be.
+    /// The slot of a heap, created on demand.
     fn slot(&self, number: u32) -> Option<&OnceLock<Arc<Heap<D>>>> {
         if let Some(slot) = self.first.get(number as usize) {
             return Some(slot);
@@ -69,7 +69,7 @@ impl<D: Device> Heaps<D> {
         slots.get(place)
     }
 
-    /// Every heap there is now, in the order they were made; none in a forked child, which must not touch them.
+    /// Every heap, in order of creation. Empty in a forked child, which must not touch them.
     pub(crate) fn all(&self) -> Vec<Arc<Heap<D>>> {
         if self.origin.is_inherited() {
             return Vec::new();
@@ -79,12 +79,12 @@ impl<D: Device> Heaps<D> {
     }
 
     fn lock(&self) -> MutexGuard<'_, u32> {
-        // The count is raised last, so a panic in `make` leaves everything as it was.
+        // The count is increased last, so a panic in `make` changes nothing.
         self.count.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The part of the list, and the place in it, of a heap behind the first ones.
+/// The part, and the index in it, of a heap after the first ones.
 const fn place_of(number: u32) -> (usize, usize) {
     let part = (number as usize / FIRST).ilog2() as usize;
     (part, number as usize - (FIRST << part))

@@ -1,19 +1,19 @@
-//! What happens when no free block fits: a ladder of steps, each tried only if all before it failed.
+//! The steps when no free block fits. Each step runs only if all previous steps failed.
 //!
-//! | step | what it does | may wait for the device |
+//! | step | action | may wait for the device |
 //! |---|---|---|
-//! | relieve | asks the program's own helpers to free memory | no |
-//! | collect | gives back old unused segments, if the configuration says from when on | yes |
-//! | borrow | takes a block that is idle on another stream, behind a wait on the device (opt-in) | no |
-//! | alloc_segment | asks the device for a segment, within the limit | only if its driver does |
-//! | release enough | gives back unsplittable segments of this stream, as many as the request needs | yes |
+//! | relieve | asks the program's callbacks to free memory | no |
+//! | collect | releases old idle segments, above the configured threshold | yes |
+//! | borrow | allocates a block that is idle on another stream, behind a wait on the device (opt-in) | no |
+//! | alloc_segment | requests a segment from the device, within the limit | only if its driver does |
+//! | release enough | releases unsplittable segments of this stream, as many as the request needs | yes |
 //! | wait | waits for the cheapest set of other streams' uses that makes a block large enough | yes |
-//! | release all | gives back every unused segment of every stream | yes |
-//! | wait on | waits for one segment after the other to come free, the earliest first | yes |
+//! | release all | releases every idle segment of every stream | yes |
+//! | wait on | waits for one segment after the other to become free, the earliest first | yes |
 //!
-//! The heap is searched again after every step that can have freed something. Before a request fails, it waits for
-//! the memory that other threads give back and for the room that they may give up, and climbs again ([`in_flight`]).
-//! With `never_block` the steps that may wait are left out, and so is this.
+//! The heap is searched again after every step that can have freed memory. Before a request fails, it waits for memory
+//! that other threads are releasing and for limit reservations that they may cancel. Then it retries ([`in_flight`]).
+//! With `never_block`, the steps that may wait and this final wait are skipped.
 
 #![forbid(unsafe_code)]
 
@@ -42,32 +42,32 @@ use crate::source::SourceError;
 use crate::state::AllocatorState;
 use crate::stream_state::StreamState;
 
-/// A block that was found, and the heap it is of.
+/// A block, and the heap that contains it.
 #[derive(Debug)]
 pub(crate) struct FoundBlock<D: Device> {
     pub(crate) heap: Arc<Heap<D>>,
     pub(crate) allocated: Allocated,
-    /// What the next use must wait for, besides the guards of the block itself.
+    /// The fence that the next use must wait for, besides the guards of the block itself.
     pub(crate) guard: Option<Fence<D>>,
 }
 
 impl<D: Device> FoundBlock<D> {
-    /// A block that was taken from its heap.
+    /// A block that was allocated from `heap`.
     pub(crate) fn of(heap: &Arc<Heap<D>>, allocated: Allocated) -> Self {
         Self { heap: Arc::clone(heap), allocated, guard: None }
     }
 }
 
-/// What a request needs from the device.
+/// The memory that a request needs from the device.
 #[derive(Clone, Copy, Debug)]
 struct Need {
     rounded: u64,
-    /// The size of the segment that would serve it; of an elastic one, the whole pages.
+    /// The size of the segment that would serve the request. For an elastic segment, the size in whole pages.
     segment: u64,
     kind: SegmentKind,
 }
 
-/// One request on its way up the ladder.
+/// One request in the retry steps.
 #[derive(Debug)]
 pub(crate) struct Retry<'a, D: Device> {
     shared: &'a Arc<DeviceState<D>>,
@@ -77,7 +77,7 @@ pub(crate) struct Retry<'a, D: Device> {
     policy: Policy,
     request: Request,
     need: Need,
-    /// What had ended when the device was last asked.
+    /// The releases and reservations that had ended when the device was last asked.
     tried: Cell<Ended>,
 }
 
@@ -104,7 +104,7 @@ impl<'a, D: Device> Retry<'a, D> {
         }
     }
 
-    /// Climbs until a step succeeds.
+    /// Runs the steps until one succeeds.
     #[cold]
     pub(crate) fn run(&self) -> Result<FoundBlock<D>, Error> {
         if let Some(found) = self.search()? {
@@ -117,11 +117,11 @@ impl<'a, D: Device> Retry<'a, D> {
         }
         self.check_nested()?;
         let failed = loop {
-            // One request at a time makes a heap larger; the next one may find what the first left over.
+            // One request at a time adds memory to a heap. The next one may find the remainder of the first.
             let alone = self.heap.lock_growth();
-            // Its pool may have fallen asleep meanwhile.
+            // The pool may have fallen asleep meanwhile.
             AllocatorState::check_awake(self.heap)?;
-            // Another stream's capture, or this one's, may be under way, and forbids what the steps do.
+            // A captured stream forbids some driver calls of the steps.
             let _relaxed = RelaxedCapture::enter(&self.shared.device).ok();
             if let Some(found) = self.climb()? {
                 return Ok(found);
@@ -133,7 +133,7 @@ impl<'a, D: Device> Retry<'a, D> {
             if !self.may_wait() || !self.shared.in_flight.may_change(tried) {
                 break self.report();
             }
-            // What is under way may need the heap: a source may ask for memory while it makes some.
+            // An operation in flight may need the heap: a source may allocate memory during its own call.
             drop(alone);
             tracing::waiting(|| self.shared.in_flight.wait(tried));
         };
@@ -144,7 +144,7 @@ impl<'a, D: Device> Retry<'a, D> {
         Err(failed.into())
     }
 
-    /// Refuses to ask a source while this thread is inside a call of it: the request would wait for itself.
+    /// Rejects a request to a source from inside a call of that source, since the request would wait for itself.
     fn check_nested(&self) -> Result<(), Error> {
         let Some(pool) = self.heap.pool().filter(|pool| pool.is_in_source()) else {
             return Ok(());
@@ -162,7 +162,7 @@ impl<'a, D: Device> Retry<'a, D> {
             return Ok(Some(found));
         }
         let may_wait = self.may_wait();
-        // A heap that fails stops no other. Its failure is told if the others cannot serve the request.
+        // A failing heap does not stop the others. Its error is returned if no other heap serves the request.
         let mut failed = Ok(());
         if may_wait {
             failed = self.garbage_collect();
@@ -197,12 +197,12 @@ impl<'a, D: Device> Retry<'a, D> {
         {
             return Ok(Some(found));
         }
-        // Uses that could not be marked before are marked now, so that the steps below see them.
+        // Records the fences that failed before, so that the next steps see them.
         for heap in self.heaps.all() {
             failed = failed.and(heap.process_events());
         }
         failed = failed.and(self.release_all());
-        // Another thread may have been faster, and has then given it back for all.
+        // Another thread may have released memory first, which serves all requests.
         if self.frees() != frees
             && let Some(found) = self.alloc_segment_again()?
         {
@@ -214,13 +214,14 @@ impl<'a, D: Device> Retry<'a, D> {
         }
     }
 
-    /// Whether steps that wait are allowed; in a stream that is captured nothing would ever come to pass.
+    /// Returns whether steps that wait are permitted. The work of a captured stream does not run, so a wait would not
+    /// end.
     fn may_wait(&self) -> bool {
         !self.shared.settings.never_block.load(Relaxed) && !self.heap.stream_state().is_capturing()
     }
 
-    /// The heaps whose unused memory may go for this request: those of no pool that is used, and of its own unless
-    /// graphs may use it.
+    /// The heaps whose unused memory can be released for this request: those outside used pools, and those of its pool
+    /// unless graphs may use it.
     fn donors(&self) -> Vec<Arc<Heap<D>>> {
         let own = self.heap.pool();
         let gives = |heap: &Arc<Heap<D>>| match (heap.pool(), &own) {
@@ -231,7 +232,7 @@ impl<'a, D: Device> Retry<'a, D> {
         heaps.filter(gives).collect()
     }
 
-    /// Takes a free block of a pool that serves others before they fail.
+    /// Allocates a free block from a pool that serves other requests before they fail.
     fn allocate_from_pools(&self) -> hal::Result<Option<FoundBlock<D>>> {
         if self.heap.pool().is_some() {
             return Ok(None);
@@ -258,26 +259,26 @@ impl<'a, D: Device> Retry<'a, D> {
         FoundBlock::of(self.heap, allocated)
     }
 
-    /// How often anybody has given memory back to the device.
+    /// How often any thread has returned memory to the device.
     fn frees(&self) -> u64 {
         self.shared.totals.device_frees.load(Relaxed)
     }
 
-    /// Whether another segment would stay within the limit.
+    /// Returns whether another segment would stay within the limit.
     fn within_limit(&self) -> bool {
         let bytes = self.need.segment;
         self.shared.room(bytes) >= bytes
     }
 
-    /// Takes a block that is idle on another stream, and makes this one wait for that.
+    /// Allocates a block that is idle on another stream, and makes this stream wait for that one.
     fn borrow(&self) -> hal::Result<Option<FoundBlock<D>>> {
-        // What is captured cannot wait for what is not.
+        // Captured work cannot wait for work outside the capture.
         if !self.shared.settings.lends.load(Relaxed) || self.heap.stream_state().ask_capturing()? {
             return Ok(None);
         }
         let pool = self.heap.pool().map(|pool| pool.id);
         for other in self.heaps.all() {
-            // What is elastic serves nobody once that is off.
+            // An elastic heap lends no blocks after elastic segments are switched off.
             let off = other.elastic().is_some() && other.is_retired();
             let apart = other.pool().map(|pool| pool.id) != pool;
             if Arc::ptr_eq(&other, self.heap) || off || apart || other.stream_state().ask_capturing()? {
@@ -304,7 +305,7 @@ impl<'a, D: Device> Retry<'a, D> {
         Ok(None)
     }
 
-    /// Asks the device for a segment; `None` if the limit or the device says no.
+    /// Requests a segment from the device. Returns `None` if the limit or the device refuses.
     fn alloc_segment(&self) -> Result<Option<FoundBlock<D>>, Error> {
         if self.heap.elastic().is_some() {
             return self.fill(false);
@@ -323,7 +324,7 @@ impl<'a, D: Device> Retry<'a, D> {
         Ok(self.heap.grow(segment, self.request)?.map(|allocated| self.found(allocated)))
     }
 
-    /// Fills holes of an elastic heap; when `pressed`, with every chunk that nobody uses.
+    /// Fills unmapped ranges of an elastic heap. When `pressed`, it uses every idle chunk.
     fn fill(&self, pressed: bool) -> Result<Option<FoundBlock<D>>, Error> {
         self.tried.set(self.shared.in_flight.begin_attempt());
         let own = self.heap.pool().map(|pool| pool.id);
@@ -333,7 +334,7 @@ impl<'a, D: Device> Retry<'a, D> {
         Ok(allocated.map(|allocated| self.found(allocated)))
     }
 
-    /// Asks the device again, after memory was given back to it.
+    /// Requests memory from the device again, after memory was returned to it.
     fn alloc_segment_again(&self) -> Result<Option<FoundBlock<D>>, Error> {
         self.shared.totals.retries.fetch_add(1, Relaxed);
         if self.heap.elastic().is_some() {
@@ -343,7 +344,7 @@ impl<'a, D: Device> Retry<'a, D> {
     }
 }
 
-/// Makes later work in `stream_state` wait for what stands before the block. On failure the block is put back.
+/// Makes later work in `stream_state` wait for the guards of the block. After a failure the block is freed.
 #[cold]
 pub(crate) fn pass_guards<D: Device>(found: &mut FoundBlock<D>, stream_state: &StreamState<D>) -> hal::Result<()> {
     let mut guards = found.heap.guards_of(&found.allocated, stream_state);
@@ -351,7 +352,7 @@ pub(crate) fn pass_guards<D: Device>(found: &mut FoundBlock<D>, stream_state: &S
     if guards.is_empty() {
         return Ok(());
     }
-    // A stream that is captured cannot be made to wait for what is not, so the host does.
+    // A captured stream cannot wait for work outside the capture, so the host waits.
     let captured = stream_state.is_capturing();
     let device = &stream_state.shared().device;
     let _relaxed = captured.then(|| RelaxedCapture::enter(device).ok());

@@ -1,30 +1,31 @@
-//! Free blocks in order of place, and the first of them that is large enough.
+//! Free blocks in order of position, with a search for the first that is large enough.
 //!
-//! A list in leaves of up to [`LEAF`] blocks. Each leaf knows its first place and the largest of its blocks, so a search
-//! looks at one number a leaf and then at those of one leaf; they lie side by side, and a processor compares several at
-//! once. A block that grows, shrinks or goes over to another index keeps its entry as long as the order stays.
+//! The list consists of leaves of up to [`LEAF`] blocks. Each leaf records its first position and its largest block. A
+//! search compares one number per leaf, and then the numbers of one leaf. The numbers are contiguous, so the processor
+//! compares several at once. A block that grows, shrinks or changes its index keeps its entry if the order stays the
+//! same.
 
 use crate::blocks::BlockId;
 use crate::blocks::table::{Block, BlockTable};
 
 /// The most blocks in a leaf.
 const LEAF: usize = 64;
-/// Leaves side by side that have no more blocks than this become one.
+/// Adjacent leaves with at most this many blocks are merged.
 const FEW: usize = LEAF / 2;
 
-/// Free blocks in order of [`Block::place`]: the oldest segment first, and by address there.
+/// Free blocks in order of [`Block::place`]: oldest segment first, then by address.
 #[derive(Debug, Default)]
 pub(crate) struct AddressList {
-    /// The first place in each leaf.
+    /// The first position in each leaf.
     starts: Vec<u64>,
     /// The grains of the largest block in each leaf.
     largest: Vec<u32>,
-    /// None is empty.
+    /// No leaf is empty.
     #[expect(clippy::vec_box, reason = "a leaf is a kilobyte, and those after a new one move")]
     leaves: Vec<Box<AddressLeaf>>,
 }
 
-/// Blocks side by side.
+/// Adjacent blocks.
 #[derive(Debug)]
 struct AddressLeaf {
     count: usize,
@@ -37,11 +38,11 @@ impl AddressLeaf {
     const EMPTY: Self = Self { count: 0, places: [0; LEAF], units: [0; LEAF], ids: [BlockId::NONE; LEAF] };
 
     fn largest(&self) -> u32 {
-        // What is not in use counts as well: zero, so that the loop has a fixed length.
+        // Unused entries are zero, so the loop can cover all of them and has a fixed length.
         self.units.iter().fold(0, |most, units| most.max(*units))
     }
 
-    /// The number of blocks before a place.
+    /// The number of blocks before a position.
     fn before(&self, place: u64) -> usize {
         self.places[..self.count].partition_point(|known| *known < place)
     }
@@ -70,7 +71,7 @@ impl AddressLeaf {
         self.units[self.count] = 0;
     }
 
-    /// Moves the blocks from one on to the end of another leaf, which has room for them.
+    /// Moves the blocks from `from` on to the end of another leaf, which has room for them.
     fn move_to(&mut self, from: usize, other: &mut Self) {
         let (moved, end) = (self.count - from, other.count);
         other.places[end..end + moved].copy_from_slice(&self.places[from..self.count]);
@@ -83,7 +84,7 @@ impl AddressLeaf {
 }
 
 impl AddressList {
-    /// The first block of at least `units`.
+    /// Returns the first block of at least `units`.
     pub(crate) fn first(&self, units: u32) -> BlockId {
         let fits = |has: &u32| *has >= units;
         let Some(leaf) = self.largest.iter().position(fits) else {
@@ -94,7 +95,7 @@ impl AddressList {
         at.map_or(BlockId::NONE, |at| leaf.ids[at])
     }
 
-    /// Lists a free block.
+    /// Inserts a free block.
     pub(crate) fn insert(&mut self, blocks: &BlockTable, id: BlockId) {
         let block = &blocks[id];
         if self.leaves.is_empty() {
@@ -115,7 +116,7 @@ impl AddressList {
         self.largest[leaf] = self.largest[leaf].max(block.units);
     }
 
-    /// Takes the block at a place out.
+    /// Removes the block at a position.
     pub(crate) fn remove(&mut self, place: u64) {
         let leaf = self.leaf_of(place);
         let there = &mut self.leaves[leaf];
@@ -129,7 +130,7 @@ impl AddressList {
         self.thin_out(leaf.wrapping_sub(1));
     }
 
-    /// Lists `id` instead of the block that was at a place; no other is between the two.
+    /// Replaces the block at a position by `id`. No other block lies between the two.
     pub(crate) fn replace(&mut self, blocks: &BlockTable, place: u64, id: BlockId) {
         let block = &blocks[id];
         let leaf = self.leaf_of(place);
@@ -145,13 +146,13 @@ impl AddressList {
         }
     }
 
-    /// Every listed block, by place.
+    /// Every block, in order of position.
     pub(crate) fn iter(&self) -> impl Iterator<Item = BlockId> + '_ {
         let leaves = self.leaves.iter();
         leaves.flat_map(|leaf| leaf.ids[..leaf.count].iter().copied())
     }
 
-    /// Whether every entry is as its block, in order, and every leaf knows its blocks.
+    /// Returns whether every entry matches its block, in order, and every leaf summary matches its entries.
     pub(crate) fn agrees(&self, blocks: &BlockTable) -> bool {
         let sorted = self.iter().is_sorted_by_key(|id| blocks[id].place());
         let leaves = self.leaves.iter().enumerate().all(|(at, leaf)| {
@@ -168,13 +169,13 @@ impl AddressList {
         sorted && leaves
     }
 
-    /// The leaf that a place belongs to; there is one.
+    /// Returns the leaf for a position. The list must not be empty.
     fn leaf_of(&self, place: u64) -> usize {
         let after = self.starts.partition_point(|start| *start <= place);
         after.saturating_sub(1)
     }
 
-    /// Brings up to date what is known of a leaf.
+    /// Recomputes the summary of a leaf.
     fn refresh(&mut self, leaf: usize) {
         let there = &self.leaves[leaf];
         self.starts[leaf] = there.places[0];
@@ -193,7 +194,7 @@ impl AddressList {
         self.leaves.remove(at)
     }
 
-    /// Makes one leaf of this and the next, if both have few blocks.
+    /// Merges this leaf with the next one, if both have few blocks.
     fn thin_out(&mut self, leaf: usize) {
         let (this, next) = (self.leaves.get(leaf), self.leaves.get(leaf.wrapping_add(1)));
         let count = |leaf: Option<&Box<AddressLeaf>>| leaf.map_or(LEAF, |leaf| leaf.count);

@@ -1,4 +1,4 @@
-//! Walking a shelf: what it holds, and whether it is sound.
+//! Listing the blocks of a heap and checking their invariants.
 
 use std::collections::HashSet;
 
@@ -6,26 +6,26 @@ use crate::blocks::heap_blocks::rank_of;
 use crate::blocks::{BlockId, BlockState, HeapBlocks, Segment, Split};
 use crate::size::{SegmentKind, UNIT};
 
-/// A segment as it is now.
+/// A segment at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentView {
     pub(crate) base: u64,
     pub(crate) bytes: u64,
     pub(crate) kind: SegmentKind,
     pub(crate) age: u32,
-    /// Whether it is elastic: it serves both kinds, and some of its blocks have no memory.
+    /// Whether the segment is elastic: it serves both kinds, and some of its blocks have no memory.
     pub(crate) elastic: bool,
     pub(crate) blocks: Vec<BlockView>,
 }
 
 impl SegmentView {
-    /// Whether its blocks serve requests of `kind`.
+    /// Returns whether its blocks serve requests of `kind`.
     pub(crate) fn serves(&self, kind: SegmentKind) -> bool {
         self.elastic || self.kind == kind
     }
 }
 
-/// A block as it is now.
+/// A block at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BlockView {
     pub(crate) id: BlockId,
@@ -38,7 +38,7 @@ pub(crate) struct BlockView {
 }
 
 impl<G> HeapBlocks<G> {
-    /// Every segment with its blocks, in the order they were obtained.
+    /// Returns every segment with its blocks, in the order of creation.
     pub(crate) fn view(&self) -> Vec<SegmentView> {
         let mut segments: Vec<_> = self
             .segments
@@ -72,7 +72,7 @@ impl<G> HeapBlocks<G> {
             .collect()
     }
 
-    /// The largest free block of either kind, in bytes.
+    /// Returns the bytes of the largest free block of either kind.
     pub(crate) fn largest_free(&self) -> u64 {
         self.view()
             .iter()
@@ -83,7 +83,7 @@ impl<G> HeapBlocks<G> {
             .unwrap_or(0)
     }
 
-    /// Checks every invariant; the text says which one does not hold.
+    /// Checks every invariant. The error names the violated one.
     pub(crate) fn check(&self) -> Result<(), String> {
         let listed = self.check_lists()?;
         let mut split = [Split::default(); 2];
@@ -121,7 +121,7 @@ impl<G> HeapBlocks<G> {
         self.check_ground()
     }
 
-    /// Checks that chunks lie under exactly those blocks that have memory.
+    /// Checks that chunks lie under exactly the blocks that have memory.
     fn check_ground(&self) -> Result<(), String> {
         let Some(chunk_map) = &self.chunk_map else {
             return Ok(());
@@ -144,7 +144,7 @@ impl<G> HeapBlocks<G> {
         }
         let holes = blocks().filter(|(_, block)| block.state == BlockState::Hole);
         ensure(holes.count() == chunk_map.holes.len(), || "a hole is nowhere".to_owned())?;
-        // Where somebody works there may be memory, or not yet.
+        // A thread may be mapping or unmapping memory under a held block, so the chunks are not comparable.
         if blocks().any(|(_, block)| block.state == BlockState::Held) {
             return Ok(());
         }
@@ -159,7 +159,7 @@ impl<G> HeapBlocks<G> {
         ensure(filled == chunks, || format!("chunks lie at {chunks:x?} and blocks at {filled:x?}"))
     }
 
-    /// Checks the free structures alone, and returns what they list.
+    /// Checks the free structures, and returns the blocks that they list.
     fn check_lists(&self) -> Result<HashSet<BlockId>, String> {
         ensure(self.small.bits_agree() && self.large.bits_agree(), || "the bits disagree with the lists".to_owned())?;
         let places = self.chunk_map.as_ref().map(|chunk_map| &chunk_map.places);
@@ -193,7 +193,7 @@ impl<G> HeapBlocks<G> {
     }
 }
 
-/// Ranges in order, those that touch made one.
+/// Sorted ranges, with adjacent ones merged.
 fn merged(ranges: &[(u64, u64)]) -> Vec<(u64, u64)> {
     let mut merged: Vec<(u64, u64)> = Vec::new();
     for (at, bytes) in ranges {

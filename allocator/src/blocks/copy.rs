@@ -1,14 +1,14 @@
-//! A shelf copied as it stands, to be walked when its lock is free again.
+//! A copy of a heap's blocks, for inspection after the lock is released.
 
 use crate::blocks::{Block, BlockId, Chunk, HeapBlocks, SegmentId};
 use crate::size::SegmentKind;
 
-/// The tables of a shelf at one moment.
+/// The tables of a heap's blocks at one moment.
 #[derive(Debug, Default)]
 pub(crate) struct HeapBlocksCopy {
     pub(crate) segments: Vec<SegmentCopy>,
     blocks: Vec<Block>,
-    /// By address; none where segments are not elastic.
+    /// In order of address; empty if the segments are not elastic.
     chunks: Vec<Chunk>,
     /// Whether the segments are elastic.
     pub(crate) elastic: bool,
@@ -30,7 +30,7 @@ impl HeapBlocksCopy {
         std::iter::successors(at(segment.first), move |(_, block)| at(block.after))
     }
 
-    /// What the memory of a range is for: a range of an elastic segment is small if all its chunks are.
+    /// Returns the kind of a range. A range of an elastic segment is small if all of its chunks are.
     pub(crate) fn kind_of(&self, segment: &SegmentCopy, start: u64, end: u64) -> SegmentKind {
         let first = self.chunks.partition_point(|chunk| chunk.end() <= start);
         let mut under = self.chunks[first..].iter().take_while(|chunk| chunk.at < end);
@@ -45,19 +45,19 @@ impl HeapBlocksCopy {
 }
 
 impl<G> HeapBlocks<G> {
-    /// Says how many segments the allocator had obtained before this one.
+    /// Sets how many segments the allocator had obtained before this one.
     pub(crate) fn set_order(&mut self, segment: SegmentId, order: u64) {
         if let Some(segment) = self.segments.get_mut(segment) {
             segment.order = order;
         }
     }
 
-    /// How many blocks a copy holds.
+    /// The number of blocks in a copy.
     pub(crate) fn table_len(&self) -> usize {
         self.blocks.all().len()
     }
 
-    /// Copies the tables, without a walk: that costs as little time as can be.
+    /// Copies the tables without following their links, so that the lock is held for a short time.
     pub(crate) fn copy_into(&self, copy: &mut HeapBlocksCopy) {
         copy.elastic = self.chunk_map.is_some();
         copy.blocks.extend_from_slice(self.blocks.all());
@@ -74,7 +74,7 @@ impl<G> HeapBlocks<G> {
 }
 
 impl HeapBlocksCopy {
-    /// Makes room, so that copying need not.
+    /// Reserves capacity, so that the copy does not allocate.
     pub(crate) fn reserve(&mut self, blocks: usize) {
         self.blocks.reserve(blocks);
     }

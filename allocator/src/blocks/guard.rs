@@ -1,12 +1,12 @@
-//! What stands before the next use of a free block.
+//! The guards of a free block: its next user must wait for them.
 
-/// Something that must have passed before a free block is used again.
+/// A condition that must hold before a free block is used again.
 pub(crate) trait ReuseGuard: Clone {
-    /// Whether waiting for this one makes waiting for `other` needless.
+    /// Returns whether a wait for this guard makes a wait for `other` unnecessary.
     fn covers(&self, other: &Self) -> bool;
 }
 
-/// Adds guards to a list that keeps only those that are needed.
+/// Adds guards to a list, which keeps only the necessary ones.
 pub(crate) fn add_guards<G: ReuseGuard>(list: &mut Vec<G>, more: impl IntoIterator<Item = G>) {
     for guard in more {
         if !list.iter().any(|other| other.covers(&guard)) {

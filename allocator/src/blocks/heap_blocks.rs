@@ -1,4 +1,4 @@
-//! One heap's segments and blocks: taking, giving back, splitting and merging.
+//! The segments and blocks of one heap: allocate, free, split and merge.
 
 mod guards;
 mod raw;
@@ -19,16 +19,14 @@ pub(crate) use segments::IdleSegment;
 pub(crate) use segments::rank_of;
 pub(crate) use split::Split;
 
-/// One heap's segments and blocks.
+/// The segments and blocks of one heap.
 ///
-/// A block that is given back stays aside, neither merged nor listed, until the next request. If that request is
-/// the very one the block was taken for, and no other block was listed meanwhile, a merge and a search would end
-/// where they ended before: the block is handed out as it is. Otherwise it is settled first, so that no search
-/// ever misses it. Programs that free and ask again pay for no merge and no split, and placement is the same as
-/// without this.
+/// The last-freed block is neither merged nor listed until the next request. If that request has the same size and no
+/// other block was listed meanwhile, a merge and a search would find the same block. The request then gets the block as
+/// it is. Otherwise the block is coalesced first, so that every search finds it. A program that frees and allocates the
+/// same size pays for no merge and no split. The placement of blocks does not change.
 ///
-/// `G` is a guard: something that stands before the next use of a free block. Guards follow their bytes
-/// through splits and merges.
+/// `G` is a guard: the next user of a free block must wait for it. Splits and merges keep the guards of all bytes.
 #[derive(Debug)]
 pub(crate) struct HeapBlocks<G> {
     pub(crate) blocks: BlockTable,
@@ -37,26 +35,26 @@ pub(crate) struct HeapBlocks<G> {
     pub(crate) large: LargeBins,
     /// The one block in state [`BlockState::Recent`].
     pub(crate) recent: BlockId,
-    /// The block that the last search took, if nothing was listed since: given back and asked for again, a
-    /// search would take it again.
+    /// The block that the last search returned, if no block was listed since. If it is freed and requested again, a
+    /// search would return it again.
     pub(crate) last_freed: BlockId,
-    /// Counts requests while ages matter; the heap keeps it.
+    /// Counts requests while ages matter. The heap increments it.
     pub(crate) clock: u32,
-    /// For small and large segments: the free blocks that are listed and not whole.
+    /// The listed free blocks that are not whole segments, for small and large segments.
     pub(crate) split: [Split; 2],
-    /// As long as `split` stays at or below this, no peak can have been passed.
+    /// While `split` is at or below this value, no peak can have been exceeded.
     quiet: [Split; 2],
-    /// The highest that `split` was above `quiet`.
+    /// The highest value of `split` above `quiet`.
     high: [Split; 2],
     /// Whether `split` was above `quiet`.
     loud: bool,
-    /// For every block that is `guarded`, its guards.
+    /// The guards of every block that is `guarded`.
     pub(crate) guards: HashMap<BlockId, Vec<G>>,
-    /// What lies under the blocks, if the segments are elastic.
+    /// The chunks under the blocks, if the segments are elastic.
     pub(crate) chunk_map: Option<Box<ChunkMap>>,
 }
 
-/// The block that was given back last, and may be taken again as it is.
+/// The last-freed block, which a request can allocate as it is.
 pub(crate) struct LastFreed<'a> {
     pub(crate) id: BlockId,
     pub(crate) block: &'a mut Block,
@@ -64,7 +62,7 @@ pub(crate) struct LastFreed<'a> {
 }
 
 impl<'a> LastFreed<'a> {
-    /// Takes the block.
+    /// Allocates the block.
     #[inline(always)]
     pub(crate) fn take(self) -> &'a mut Block {
         *self.recent = BlockId::NONE;
@@ -94,7 +92,7 @@ impl<G> Default for HeapBlocks<G> {
 }
 
 impl<G: ReuseGuard> HeapBlocks<G> {
-    /// Takes the block that fits `rounded` bytes best; `BlockId::NONE` if none does.
+    /// Allocates the best fit for `rounded` bytes. Returns `BlockId::NONE` if no block fits.
     #[inline(always)]
     pub(crate) fn allocate(&mut self, policy: &Policy, rounded: u64) -> BlockId {
         let Ok(units) = u32::try_from(rounded / UNIT) else {
@@ -112,7 +110,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         self.search(policy, rounded, units)
     }
 
-    /// The block that was given back last, if a search for `units` would find it.
+    /// Returns the last-freed block, if a search for `units` would find it.
     #[inline(always)]
     pub(crate) fn last_freed(&mut self, units: u64) -> Option<LastFreed<'_>> {
         let id = self.recent;
@@ -146,7 +144,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         id
     }
 
-    /// Takes a block off the lists for a request, and leaves what the request does not need.
+    /// Removes a block from the lists for a request, and splits off the remainder.
     #[inline(always)]
     fn split_remainder(&mut self, policy: &Policy, id: BlockId, rounded: u64, units: u32) {
         let block = &mut self.blocks[id];
@@ -167,7 +165,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         }
     }
 
-    /// Takes a block for `rounded` bytes from a segment that was just added, whatever else would fit.
+    /// Allocates a block for `rounded` bytes from a segment that was just added, even if another block would fit.
     pub(crate) fn allocate_from_segment(
         &mut self,
         policy: &Policy,
@@ -183,8 +181,8 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         Some(first)
     }
 
-    /// Leaves `units` to the block and makes the rest a free block of its own; `false` if there is no room
-    /// for another block, which only means that this one stays larger than it need be.
+    /// Shrinks the block to `units` and turns the remainder into a separate free block. Returns `false` if the table
+    /// has no room for another block. The block then stays larger than necessary.
     #[inline(always)]
     fn split(&mut self, id: BlockId, units: u32, kind: SegmentKind) -> bool {
         let Some(rest) = self.blocks.claim() else {
@@ -215,7 +213,8 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         true
     }
 
-    /// Puts an allocated block back that no other stream uses, if that leaves nothing to settle; the block, if it did.
+    /// Frees an allocated block and returns it. Returns `None` if another stream uses it, or if another block must be
+    /// coalesced first.
     #[inline(always)]
     pub(crate) fn set_last_freed(&mut self, id: BlockId) -> Option<&Block> {
         let block = self.blocks.get_mut(id)?;
@@ -227,7 +226,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         Some(block)
     }
 
-    /// Puts an allocated or pending block back.
+    /// Frees an allocated or pending block.
     #[inline(always)]
     pub(crate) fn free(&mut self, id: BlockId) {
         if self.recent.is_some() {
@@ -237,7 +236,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         self.recent = id;
     }
 
-    /// Merges the block freed last with its free neighbours and lists it.
+    /// Merges the last-freed block with its free neighbours and lists it.
     #[inline(never)]
     pub(crate) fn coalesce(&mut self) {
         self.settle_here();
@@ -280,7 +279,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         }
     }
 
-    /// Joins `left` with `right`, the block after it; the index of `left` remains.
+    /// Merges `left` with `right`, the block after it. The index of `left` remains.
     #[inline(always)]
     pub(crate) fn merge(&mut self, left: BlockId, right: BlockId) {
         if self.blocks[right].guarded {
@@ -307,19 +306,19 @@ impl<G: ReuseGuard> HeapBlocks<G> {
 }
 
 impl<G> HeapBlocks<G> {
-    /// The block itself.
+    /// Returns a block.
     #[inline]
     pub(crate) fn block(&self, id: BlockId) -> &Block {
         &self.blocks[id]
     }
 
-    /// The block itself, to be changed in what callers may change: `requested` and `used`.
+    /// Returns a block for changes. Callers may change `requested` and `used` only.
     #[inline]
     pub(crate) fn block_mut(&mut self, id: BlockId) -> &mut Block {
         &mut self.blocks[id]
     }
 
-    /// The segment a block lies in.
+    /// Returns the segment that contains a block.
     pub(crate) fn segment_of(&self, id: BlockId) -> Option<&Segment> {
         self.segments.get(self.blocks[id].segment)
     }

@@ -1,17 +1,17 @@
-//! Free blocks of large segments: ordered by size, youth of the segment and address.
+//! Free blocks of large segments, ordered by size, age of the segment (youngest first) and address.
 //!
-//! Sizes fall into bins, 32 to each doubling, found through two levels of bits; the blocks of a bin form a
-//! search tree whose shape comes from their indices (a treap). A bin holds few blocks, so a search takes few
-//! steps however many there are in all, and nothing is allocated.
+//! Each power of two has 32 bins, and two levels of bits find the first bin that is not empty. The blocks of a bin form
+//! a treap, with priorities that derive from their indices. A bin holds few blocks, so a search takes few steps however
+//! many blocks exist. No operation allocates host memory.
 
 use std::cmp::Ordering;
 
 use crate::blocks::BlockId;
 use crate::blocks::table::{Block, BlockTable};
 
-/// Below this size in grains every size has a bin of its own.
+/// Below this size in grains, every size has a separate bin.
 const EXACT: u32 = 64;
-/// log2 of the bins to each doubling from there on.
+/// log2 of the number of bins per power of two, from `EXACT` on.
 const FINE: u32 = 5;
 const BINS: usize = EXACT as usize + ((32 - 6) << FINE);
 const WORDS: usize = BINS.div_ceil(64);
@@ -19,9 +19,9 @@ const WORDS: usize = BINS.div_ceil(64);
 /// Free blocks of large segments.
 #[derive(Debug)]
 pub(crate) struct LargeBins {
-    /// Bit `w` says that `words[w]` is not zero.
+    /// Bit `w` is set if `words[w]` is not zero.
     summary: u32,
-    /// Bit `b` of word `w` says that bin `64 * w + b` is not empty.
+    /// Bit `b` of word `w` is set if bin `64 * w + b` is not empty.
     words: [u64; WORDS],
     roots: Box<[BlockId; BINS]>,
 }
@@ -41,8 +41,8 @@ enum TreapSlot {
 }
 
 impl LargeBins {
-    /// The block that fits `units` best: the smallest that is large enough, in the youngest segment, at the lowest
-    /// address.
+    /// Returns the best fit for `units`: the smallest block that is large enough, in the youngest segment, at the
+    /// lowest address.
     pub(crate) fn best(&self, blocks: &BlockTable, units: u32) -> BlockId {
         let bin = bin_of(units);
         let mut best = BlockId::NONE;
@@ -68,7 +68,7 @@ impl LargeBins {
         })
     }
 
-    /// The first bin after `bin` that is not empty.
+    /// Returns the first bin after `bin` that is not empty.
     fn bin_after(&self, bin: usize) -> Option<usize> {
         let word = bin / 64;
         let here = self.words[word] & (!1_u64 << (bin % 64));
@@ -83,7 +83,7 @@ impl LargeBins {
         Some(word * 64 + self.words[word].trailing_zeros() as usize)
     }
 
-    /// Lists a free block.
+    /// Inserts a free block.
     pub(crate) fn insert(&mut self, blocks: &mut BlockTable, id: BlockId) {
         let block = &mut blocks[id];
         let bin = bin_of(block.units);
@@ -106,7 +106,7 @@ impl LargeBins {
         self.part(blocks, at, id);
     }
 
-    /// Parts the tree at `at` into what comes before and after `id`, and hangs both below it.
+    /// Splits the tree at `at` into the blocks before and after `id`, and makes both subtrees children of `id`.
     fn part(&mut self, blocks: &mut BlockTable, mut at: BlockId, id: BlockId) {
         let (mut before, mut after) = (TreapSlot::Left(id), TreapSlot::Right(id));
         while at.is_some() {
@@ -124,7 +124,7 @@ impl LargeBins {
         self.set_link(blocks, after, BlockId::NONE);
     }
 
-    /// Takes a listed block out.
+    /// Removes a block.
     pub(crate) fn remove(&mut self, blocks: &mut BlockTable, id: BlockId) {
         let block = &blocks[id];
         let (mut left, mut right) = (block.left, block.right);
@@ -135,7 +135,7 @@ impl LargeBins {
             slot = side(&blocks[id], at, &blocks[at]);
             at = self.link(blocks, slot);
         }
-        // Joins the two subtrees: the one whose root has the higher priority goes on top.
+        // Merges the two subtrees; the root with the higher priority becomes the parent.
         while left.is_some() && right.is_some() {
             if left.scatter() > right.scatter() {
                 self.set_link(blocks, slot, left);
@@ -174,7 +174,7 @@ impl LargeBins {
         }
     }
 
-    /// Every listed block, in order.
+    /// Returns every block, in order.
     pub(crate) fn in_order(&self, blocks: &BlockTable) -> Vec<BlockId> {
         let mut found = Vec::new();
         let mut path = Vec::new();
@@ -194,7 +194,7 @@ impl LargeBins {
         found
     }
 
-    /// Whether the bits say exactly which bins are not empty.
+    /// Returns whether the bits match the bins.
     pub(crate) fn bits_agree(&self) -> bool {
         let words = (0..BINS).all(|bin| (self.words[bin / 64] >> (bin % 64) & 1 == 1) == self.roots[bin].is_some());
         let summary = (0..WORDS).all(|w| (self.summary >> w & 1 == 1) == (self.words[w] != 0));
@@ -202,7 +202,7 @@ impl LargeBins {
     }
 }
 
-/// The bin of a size in grains; bins are in order of size.
+/// Returns the bin of a size in grains. Bins are in order of size.
 #[inline]
 const fn bin_of(units: u32) -> usize {
     if units < EXACT {
@@ -213,13 +213,13 @@ const fn bin_of(units: u32) -> usize {
     (EXACT + ((octave - 6) << FINE) + fine) as usize
 }
 
-/// The order of the trees: size, then youth of the segment, then address.
+/// The order of the trees: size, then age of the segment (youngest first), then address.
 #[inline]
 fn order(a: &Block, b: &Block) -> Ordering {
     (a.units, a.rank).cmp(&(b.units, b.rank))
 }
 
-/// On which side of the block at `at` the block `new` belongs.
+/// Returns the side of the block at `at` on which the block `new` belongs.
 #[inline]
 fn side(new: &Block, at: BlockId, there: &Block) -> TreapSlot {
     if order(new, there) == Ordering::Less { TreapSlot::Left(at) } else { TreapSlot::Right(at) }

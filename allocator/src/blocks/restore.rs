@@ -1,11 +1,11 @@
-//! Blocks put back exactly where they were.
+//! Allocating blocks at given addresses.
 
 use crate::blocks::{BlockId, BlockState, HeapBlocks, ReuseGuard, SegmentId, Split};
 use crate::size::SegmentKind;
 
 impl<G: ReuseGuard> HeapBlocks<G> {
-    /// Whether nothing but free blocks and those of callers lies at the addresses, all in one segment, so that
-    /// exactly they could be taken once the callers' are free. A block that other streams use is not free at once.
+    /// Returns whether the addresses lie in one segment and contain only free and allocated blocks. Then exactly these
+    /// addresses can be allocated after the callers free theirs. A block that other streams use is not free at once.
     pub(crate) fn could_hold(&mut self, at: u64, bytes: u64) -> bool {
         self.coalesce();
         let Some(first) = self.first_around(at) else {
@@ -27,7 +27,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         false
     }
 
-    /// Takes exactly these addresses, which are free; `None` if they are not, or if the tables are full.
+    /// Allocates exactly these addresses. Returns `None` if they are not free, or if the tables are full.
     pub(crate) fn allocate_at(&mut self, at: u64, bytes: u64) -> Option<BlockId> {
         self.coalesce();
         let first = self.first_around(at)?;
@@ -55,7 +55,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         Some(held.block)
     }
 
-    /// The first block of the segment that an address lies in.
+    /// The first block of the segment that contains an address.
     fn first_around(&self, at: u64) -> Option<BlockId> {
         let around = |(_, segment): &(SegmentId, &crate::blocks::Segment)| {
             (segment.base..segment.base + segment.bytes).contains(&at)
@@ -64,7 +64,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         segment.first.get()
     }
 
-    /// Counts anew which free blocks are parts of their segment.
+    /// Recounts the free blocks that are parts of their segment.
     fn recount(&mut self) {
         if self.chunk_map.is_some() {
             return;

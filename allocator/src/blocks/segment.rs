@@ -4,7 +4,7 @@ use crate::blocks::BlockId;
 use crate::blocks::start_index::StartIndex;
 use crate::size::SegmentKind;
 
-/// Index of a segment in its heap; a released index is used again.
+/// Index of a segment in its heap. Released indices are reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct SegmentId(pub(crate) u32);
 
@@ -13,17 +13,17 @@ pub(crate) struct SegmentId(pub(crate) u32);
 pub(crate) struct Segment {
     /// Address of the first byte.
     pub(crate) base: u64,
-    /// Size in bytes; whole grains, at most 2^32 of them. Of an elastic segment: the addresses, with memory or not.
+    /// Size in bytes: whole grains, at most 2^32 of them. For an elastic segment, the address range, mapped or not.
     pub(crate) bytes: u64,
-    /// Which requests it serves; an elastic segment serves both kinds, whatever this says.
+    /// The kind of requests that it serves. An elastic segment serves both kinds and ignores this field.
     pub(crate) kind: SegmentKind,
     /// The block at offset zero.
     pub(crate) first: BlockId,
-    /// Segments of one heap in the order in which they were obtained; never used twice.
+    /// Position among the segments of its heap in order of creation; never reused.
     pub(crate) age: u32,
     /// How many segments the allocator had obtained before this one.
     pub(crate) order: u64,
-    /// The blocks in it that are known by their address.
+    /// Its blocks that are known by their address.
     pub(crate) starts: StartIndex,
 }
 
@@ -36,7 +36,7 @@ pub(crate) struct Segments {
 }
 
 impl Segments {
-    /// The age the next segment gets; `None` when four billion were obtained.
+    /// Returns the age of the next segment, or `None` after four billion segments.
     pub(crate) fn next_age(&mut self) -> Option<u32> {
         let age = self.next_age;
         self.next_age = age.checked_add(1)?;

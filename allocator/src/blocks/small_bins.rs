@@ -3,18 +3,18 @@
 use crate::blocks::BlockId;
 use crate::blocks::table::BlockTable;
 
-/// Sizes in grains run from 1 to the whole of a small segment.
+/// Sizes in grains range from 1 to a whole small segment.
 const CLASSES: usize = 4096;
 const WORDS: usize = CLASSES / 64;
 
 /// Free blocks of small segments.
 ///
-/// Class `c` lists the free blocks of `c + 1` grains, the one freed last first.
+/// Class `c` lists the free blocks of `c + 1` grains, most recently freed first.
 #[derive(Debug)]
 pub(crate) struct SmallBins {
-    /// Bit `w` says that `words[w]` is not zero.
+    /// Bit `w` is set if `words[w]` is not zero.
     summary: u64,
-    /// Bit `b` of word `w` says that the list of class `64 * w + b` is not empty.
+    /// Bit `b` of word `w` is set if the list of class `64 * w + b` is not empty.
     words: [u64; WORDS],
     heads: Box<[BlockId; CLASSES]>,
 }
@@ -26,7 +26,7 @@ impl Default for SmallBins {
 }
 
 impl SmallBins {
-    /// The block that fits `units` best: the smallest that is large enough.
+    /// Returns the best fit for `units`: the smallest block that is large enough.
     #[inline]
     pub(crate) fn best(&self, units: u32) -> BlockId {
         let class = class_of(units);
@@ -45,10 +45,10 @@ impl SmallBins {
         self.heads[(word * 64 + bit) & (CLASSES - 1)]
     }
 
-    /// Lists a free block.
+    /// Inserts a free block.
     ///
-    /// Whether a list is empty cannot be foreseen, so no branch asks: a link of no use is written into the block
-    /// itself, and a bit that is set is set again.
+    /// The processor cannot predict whether a list is empty, so the code has no branch for it. It writes an unused link
+    /// into the block itself, and sets a bit that may already be set.
     #[inline]
     pub(crate) fn insert(&mut self, blocks: &mut BlockTable, id: BlockId) {
         let blocks = blocks.slots();
@@ -63,9 +63,9 @@ impl SmallBins {
         self.summary |= 1 << (class / 64);
     }
 
-    /// Takes a listed block out.
+    /// Removes a block.
     ///
-    /// Its place in the list cannot be foreseen either: where there is no neighbour, the block takes its place.
+    /// The processor cannot predict its position either. Where a neighbour is missing, the block itself replaces it.
     #[inline]
     pub(crate) fn remove(&mut self, blocks: &mut BlockTable, id: BlockId) {
         let blocks = blocks.slots();
@@ -88,7 +88,7 @@ impl SmallBins {
         self.heads.iter().flat_map(move |head| std::iter::successors(head.get(), move |id| blocks[*id].right.get()))
     }
 
-    /// Whether the bits say exactly which lists are not empty.
+    /// Returns whether the bits match the lists.
     pub(crate) fn bits_agree(&self) -> bool {
         let words = (0..CLASSES).all(|class| {
             let bit = self.words[class / 64] >> (class % 64) & 1 == 1;
@@ -99,7 +99,7 @@ impl SmallBins {
     }
 }
 
-/// Sizes beyond the last class cannot be: no small segment is larger.
+/// Sizes beyond the last class do not occur, since no small segment is larger.
 #[inline]
 const fn class_of(units: u32) -> usize {
     (units as usize - 1) & (CLASSES - 1)

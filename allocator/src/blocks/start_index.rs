@@ -1,4 +1,4 @@
-//! From an offset in a segment to the block that begins there.
+//! The index from an offset in a segment to the block that begins there.
 
 use crate::blocks::BlockId;
 use crate::size::{SMALL_LIMIT, SegmentKind, UNIT};
@@ -9,27 +9,27 @@ const PART: usize = 1 << PART_SHIFT;
 
 /// The blocks of a segment that are known by their address.
 ///
-/// Entries are hints, checked against the block: merging leaves stale ones behind.
+/// Entries are hints, which a lookup compares with the block, since merging leaves outdated entries.
 #[derive(Debug)]
 pub(crate) enum StartIndex {
-    /// For every stretch of `1 << shift` grains, the block that last began in it.
+    /// For every stretch of `1 << shift` grains, the last block that began in it.
     Even { blocks: Box<[BlockId]>, shift: u32 },
-    /// Blocks of all sizes in many more addresses than are ever used: a part of 2 MiB costs one entry until
-    /// blocks begin in two places of it.
+    /// For blocks of all sizes in a sparse address range. A part of 2 MiB costs one entry until blocks begin at two
+    /// offsets in it.
     Parts(Vec<StartPart>),
 }
 
 /// The blocks that begin in one part of an elastic segment.
 #[derive(Debug)]
 pub(crate) enum StartPart {
-    /// In one place at most: the offset in the part, and the block.
+    /// At one offset at most: the offset in the part, and the block.
     One(u32, BlockId),
-    /// In any place.
+    /// At any offset.
     Many(Box<[BlockId; PART]>),
 }
 
 impl StartIndex {
-    /// None yet, for a segment of `bytes` bytes whose blocks are of one kind.
+    /// An empty index for a segment of `bytes` bytes whose blocks are of one kind.
     pub(crate) fn even(bytes: u64, kind: SegmentKind) -> Self {
         // Blocks of large segments are longer than the small limit, so no two begin in one stretch of it.
         let shift = match kind {
@@ -40,12 +40,12 @@ impl StartIndex {
         Self::Even { blocks: (0..stretches).map(|_| BlockId::NONE).collect(), shift }
     }
 
-    /// None yet, for an elastic segment.
+    /// An empty index for an elastic segment.
     pub(crate) const fn parts() -> Self {
         Self::Parts(Vec::new())
     }
 
-    /// Remembers that `id` begins at `offset` grains.
+    /// Records that `id` begins at `offset` grains.
     #[inline]
     pub(crate) fn note(&mut self, offset: u32, id: BlockId) {
         match self {
@@ -54,7 +54,7 @@ impl StartIndex {
         }
     }
 
-    /// The block that may begin at `offset` grains.
+    /// Returns the block that may begin at `offset` grains.
     #[inline]
     pub(crate) fn hint(&self, offset: u32) -> BlockId {
         match self {
@@ -90,7 +90,7 @@ fn note_in_part(parts: &mut Vec<StartPart>, offset: u32, id: BlockId) {
     }
 }
 
-/// The place of an offset in its part.
+/// The offset in its part.
 #[inline]
 const fn within(offset: u32) -> usize {
     offset as usize & (PART - 1)

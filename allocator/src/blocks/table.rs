@@ -3,7 +3,7 @@
 use crate::blocks::SegmentId;
 use crate::size::{SegmentKind, UNIT};
 
-/// Index of a block in its heap's table; a freed index is used again.
+/// Index of a block in its heap's table. The table reuses freed indices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct BlockId(u32);
 
@@ -11,19 +11,19 @@ impl BlockId {
     /// No block.
     pub(crate) const NONE: Self = Self(u32::MAX);
 
-    /// The block at this position of the table.
+    /// Returns the id of the block at this position of the table.
     #[inline]
     pub(crate) const fn new(index: u32) -> Self {
         Self(index)
     }
 
-    /// Whether this names a block.
+    /// Returns whether this is the id of a block.
     #[inline]
     pub(crate) const fn is_some(self) -> bool {
         self.0 != u32::MAX
     }
 
-    /// The block, if this names one.
+    /// Returns the id, or `None` for [`NONE`](Self::NONE).
     #[inline]
     pub(crate) const fn get(self) -> Option<Self> {
         if self.is_some() { Some(self) } else { None }
@@ -35,77 +35,77 @@ impl BlockId {
         self.0 as usize
     }
 
-    /// A number that orders nothing and repeats nowhere near: the shape of the trees comes from it.
+    /// A hash of the index, which serves as the priority in the trees.
     #[inline]
     pub(crate) const fn scatter(self) -> u32 {
         self.0.wrapping_add(1).wrapping_mul(0x9E37_79B1)
     }
 }
 
-/// What a block is doing.
+/// The state of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BlockState {
     /// The index is not in use.
     Vacant,
-    /// Free and found by a search.
+    /// Free and listed, so that a search finds it.
     Free,
-    /// Free, but neither merged nor listed: the block freed last.
+    /// Free, but neither merged nor listed: the last-freed block.
     Recent,
-    /// Held by a caller.
+    /// Allocated by a caller.
     Allocated,
-    /// Freed by its caller, still used by another stream.
+    /// Freed by its caller, but another stream still uses it.
     Pending,
-    /// All of a segment that is being given back to the device.
+    /// A whole segment while it is returned to the device.
     Leaving,
-    /// Addresses without memory; only in elastic segments, as are the rest.
+    /// Addresses without memory. This state and the next two occur in elastic segments only.
     Hole,
-    /// Being worked on: about to get memory, or to lose it.
+    /// Reserved by a thread that is about to map or unmap memory.
     Held,
-    /// Addresses whose chunk serves elsewhere; work under way may still use them.
+    /// Pending unmap: the chunk has moved, but queued work may still use these addresses.
     Stale,
 }
 
 /// A contiguous part of one segment.
 ///
-/// The blocks of a segment tile it: each begins where the one before ends.
+/// The blocks of a segment tile it: each block begins at the end of the previous one.
 #[derive(Clone, Copy, Debug)]
-// One cache line each: a block in two would cost twice to touch.
+// One cache line each, so that an access touches only one line.
 #[repr(align(64))]
 pub(crate) struct Block {
-    /// Address of the first byte: that of the segment, and the offset.
+    /// Address of the first byte: the base of the segment plus the offset.
     pub(crate) address: u64,
-    /// Youth of the segment in the upper half, offset in grains in the lower: the order among equals in size.
+    /// Rank of the segment in the upper half, offset in grains in the lower: the order among blocks of equal size.
     pub(crate) rank: u64,
-    /// What the caller asked for; meaningful while allocated or pending.
+    /// Requested bytes; valid while the block is allocated or pending.
     pub(crate) requested: u64,
     /// Size in grains; never zero.
     pub(crate) units: u32,
     pub(crate) segment: SegmentId,
-    /// The block that ends where this one begins.
+    /// The block that ends at the first byte of this one.
     pub(crate) before: BlockId,
-    /// The block that begins where this one ends.
+    /// The block that begins at the end of this one.
     pub(crate) after: BlockId,
-    /// A link of the free structure: the previous of a list, or the left child of a tree.
+    /// A link of the free structure: the previous block of a list, or the left child in a tree.
     pub(crate) left: BlockId,
-    /// A link of the free structure: the next of a list, or the right child of a tree.
+    /// A link of the free structure: the next block of a list, or the right child in a tree.
     pub(crate) right: BlockId,
-    /// The clock when the whole segment became free; its age is counted from there.
+    /// The clock when the whole segment became free. The age of the segment counts from there.
     pub(crate) born: u32,
     pub(crate) state: BlockState,
-    /// The kind of the segment; in an elastic one the kind that requests of this size are of.
+    /// The kind of the segment. In an elastic segment, the kind of requests of this size.
     pub(crate) kind: SegmentKind,
-    /// Whether the block was given out by its address alone, and not to an owner; only while allocated.
+    /// Whether the block is raw memory, known by its address only; only while it is allocated.
     pub(crate) raw: bool,
-    /// Whether the segment knows where the block begins.
+    /// Whether the start index of the segment contains the block.
     pub(crate) indexed: bool,
-    /// Whether other streams were recorded as users; only while allocated or pending.
+    /// Whether other streams use the block; only while it is allocated or pending.
     pub(crate) used: bool,
-    /// Whether guards stand before the block's next use; while it is free, and until its taker has them.
+    /// Whether the block has guards: while it is free, and until its allocating caller has received them.
     pub(crate) guarded: bool,
 }
 
 impl Block {
-    /// Whether a request may take it.
+    /// Returns whether a request can allocate the block.
     #[inline]
     pub(crate) fn is_free(&self) -> bool {
         self.state == BlockState::Free
@@ -117,7 +117,7 @@ impl Block {
         (self.rank & 0xFFFF_FFFF) as u32
     }
 
-    /// Place among all blocks of the heap: the age of the segment, and the offset in it.
+    /// Position among all blocks of the heap: the age of the segment, then the offset.
     #[inline]
     pub(crate) const fn place(&self) -> u64 {
         self.rank ^ (0xFFFF_FFFF << 32)
@@ -129,7 +129,7 @@ impl Block {
         self.units as u64 * UNIT
     }
 
-    /// Whether the block is all of its segment.
+    /// Returns whether the block fills its segment.
     #[inline]
     pub(crate) const fn is_whole(&self) -> bool {
         !self.before.is_some() && !self.after.is_some()
@@ -142,7 +142,7 @@ const _: () = assert!(size_of::<Block>() == 64);
 #[derive(Debug)]
 pub(crate) struct BlockTable {
     blocks: Vec<Block>,
-    /// The first of the vacant indices, each of which names the next in `right`.
+    /// The first vacant index. The `right` of each vacant block is the next one.
     vacant: BlockId,
 }
 
@@ -153,8 +153,8 @@ impl Default for BlockTable {
 }
 
 impl BlockTable {
-    /// A block to be filled in by its taker, but for its flags, which are not set; `None` when four billion are
-    /// there already.
+    /// Claims an index. The flags of the block are clear; the caller sets all other fields. Returns `None` if the table
+    /// already has four billion blocks.
     #[inline]
     pub(crate) fn claim(&mut self) -> Option<BlockId> {
         let id = self.vacant;
@@ -191,7 +191,7 @@ impl BlockTable {
         Some(id)
     }
 
-    /// Takes a block out of the table that nobody uses and nothing guards.
+    /// Removes a block that is neither in use nor guarded.
     #[inline]
     pub(crate) fn remove(&mut self, id: BlockId) {
         let vacant = self.vacant;
@@ -202,30 +202,30 @@ impl BlockTable {
         self.vacant = id;
     }
 
-    /// Every slot by its index, vacant ones among them.
+    /// Returns every slot by index, including vacant ones.
     pub(crate) fn all(&self) -> &[Block] {
         &self.blocks
     }
 
-    /// Every block by its index: to a chain of changes the table is then one address and one length.
+    /// Returns every slot by index, as one slice, so that a sequence of changes loads its address and length once.
     #[inline]
     pub(crate) fn slots(&mut self) -> &mut [Block] {
         &mut self.blocks
     }
 
-    /// The block, if there is one: [`BlockId::NONE`] lies beyond every table.
+    /// Returns a block, or `None` for [`BlockId::NONE`], which is out of range for every table.
     #[inline]
     pub(crate) fn get(&self, id: BlockId) -> Option<&Block> {
         self.blocks.get(id.index())
     }
 
-    /// The block to be changed, if there is one.
+    /// Returns a block for changes, or `None` for [`BlockId::NONE`].
     #[inline]
     pub(crate) fn get_mut(&mut self, id: BlockId) -> Option<&mut Block> {
         self.blocks.get_mut(id.index())
     }
 
-    /// Makes `right`, the block after `left`, a part of it, and takes it out of the table.
+    /// Merges `right`, the block after `left`, into `left`, and removes it from the table.
     #[inline(always)]
     pub(crate) fn merge(&mut self, left: BlockId, right: BlockId) {
         let blocks = self.blocks.as_mut_slice();
@@ -242,7 +242,7 @@ impl BlockTable {
         }
     }
 
-    /// How many blocks there are; counted, since only the walk asks.
+    /// Returns the number of blocks. The function counts them, since only the consistency check needs the number.
     pub(crate) fn len(&self) -> usize {
         let vacant = std::iter::successors(self.vacant.get(), |id| self[*id].right.get());
         self.blocks.len() - vacant.count()

@@ -1,18 +1,18 @@
-//! Elastic segments on a shelf: wide ranges of addresses, filled with memory only where blocks need it.
+//! Elastic segments in a heap: wide address ranges, mapped only where blocks need memory.
 //!
-//! The blocks of an elastic segment tile all of its addresses. Some of them are *holes*: addresses without
-//! memory. Free blocks and holes side by side form a *run*. To serve a request from a run, its place there is
-//! held, the holes under it are filled with chunks, and all becomes one block:
+//! The blocks of an elastic segment tile all of its addresses. An *unmapped* block is a range of addresses without
+//! memory. Adjacent free and unmapped blocks form a *free range*. To serve a request there, a thread holds the place of
+//! the block, maps chunks in its unmapped parts, and merges everything into one block:
 //!
 //! ```text
-//! before    | allocated | free |      hole      | free | allocated |
-//! hold                  |~~~~~~~~~~~~~~~~~~~~~~~~~|                    nobody else gets these blocks
+//! before    | allocated | free |    unmapped    | free | allocated |
+//! hold                  |~~~~~~~~~~~~~~~~~~~~~~~~~|                    no other request gets these blocks
 //! fill                  | free |chunk|chunk|chunk | free |
 //! commit    | allocated |      allocated     |    free   | allocated |
 //! ```
 //!
-//! Chunks that lie wholly inside free blocks are *spare*: they are cut out, and serve where they are needed. The
-//! addresses they leave behind are *stale* until nothing can use them any more, and holes from then on.
+//! A chunk that lies completely inside a free block is *idle*: a thread can cut it out and move it. The old addresses
+//! are a *pending unmap* until no queued work uses them. Then they become an unmapped block.
 
 mod chunks;
 mod free_list;
@@ -25,7 +25,7 @@ use crate::blocks::table::Block;
 use crate::blocks::{BlockId, BlockState, HeapBlocks, ReuseGuard, SegmentId};
 use crate::size::{SegmentKind, UNIT};
 
-/// A part of the addresses that somebody works on, and what it was before.
+/// A block that a thread holds, and its previous state.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReservedBlock {
     pub(crate) block: BlockId,
@@ -33,14 +33,14 @@ pub(crate) struct ReservedBlock {
 }
 
 impl<G: ReuseGuard> HeapBlocks<G> {
-    /// A shelf whose segments are elastic.
+    /// Creates the blocks of a heap with elastic segments.
     pub(crate) fn elastic() -> Self {
         let mut blocks = Self::default();
         blocks.chunk_map = Some(Box::default());
         blocks
     }
 
-    /// Adds an elastic segment, all of it a hole; `None` when the tables are full.
+    /// Adds an elastic segment as one unmapped block. Returns `None` if the tables are full.
     pub(crate) fn add_addresses(&mut self, base: u64, bytes: u64) -> Option<SegmentId> {
         let segment = Segment {
             base,
@@ -56,9 +56,9 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         Some(id)
     }
 
-    /// Holds all addresses from `at` to `end`, which are free or holes: nobody else gets them.
+    /// Holds all addresses from `at` to `end`, which are free or unmapped, so that no other request gets them.
     ///
-    /// [`commit`](Self::commit), [`abandon`](Self::abandon) or [`put_back`](Self::put_back) must follow. `None`
+    /// [`commit`](Self::commit), [`abandon`](Self::abandon) or [`put_back`](Self::put_back) must follow. Returns `None`
     /// if the tables are full; then nothing is held.
     pub(crate) fn hold(&mut self, near: BlockId, at: u64, end: u64) -> Option<Vec<ReservedBlock>> {
         let mut held = Vec::new();
@@ -76,7 +76,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         Some(held)
     }
 
-    /// The block that `address` lies in, on the way from a block of the same segment.
+    /// Finds the block that contains `address`, starting from a block of the same segment.
     fn block_around(&self, near: BlockId, address: u64) -> BlockId {
         let mut id = near;
         while self.blocks[id].address > address {
@@ -88,7 +88,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         id
     }
 
-    /// Cuts the addresses from `at` to `end` out of a free block or a hole, and holds them.
+    /// Splits the addresses from `at` to `end` out of a free or unmapped block, and holds them.
     fn split_out(&mut self, id: BlockId, at: u64, end: u64) -> Option<ReservedBlock> {
         let (start, stop) = (self.blocks[id].address, self.blocks[id].end());
         let middle = if at > start { self.blocks.claim()? } else { id };
@@ -118,8 +118,8 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         Some(ReservedBlock { block: middle, was })
     }
 
-    /// Makes what `id` has from the address `at` on a block of its own, in the claimed index `new`; neither is
-    /// listed.
+    /// Splits `id` at the address `at`. The second part becomes a separate block in the claimed index `new`. Neither
+    /// block is listed.
     fn split_off(&mut self, id: BlockId, new: BlockId, at: u64) {
         let front = &self.blocks[id];
         let units = units_of(at - front.address);
@@ -145,7 +145,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         }
     }
 
-    /// Puts everything back as it was.
+    /// Restores the previous state of every held block.
     pub(crate) fn put_back(&mut self, held: Vec<ReservedBlock>) {
         for ReservedBlock { block, was } in held {
             if was == BlockState::Free {
@@ -156,8 +156,8 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         }
     }
 
-    /// Makes one allocated block of what is held and filled by now, and leaves what `rounded` does not need as a
-    /// free block. `guards` stand before their next use, besides those that stood there.
+    /// Merges the held and filled blocks into one allocated block, and splits off what `rounded` does not need as a
+    /// free block. Both get `guards` in addition to their previous guards.
     pub(crate) fn commit(&mut self, held: &[ReservedBlock], rounded: u64, guards: Vec<G>) -> BlockId {
         let first = held[0].block;
         for piece in &held[1..] {
@@ -181,13 +181,13 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         first
     }
 
-    /// Makes addresses stale whose chunk has gone.
+    /// Marks held addresses as a pending unmap after their chunk has moved.
     pub(crate) fn abandon(&mut self, held: ReservedBlock) {
         self.take_guards(held.block);
         self.blocks[held.block].state = BlockState::Stale;
     }
 
-    /// Makes a hole of a block that has no memory any more.
+    /// Turns a block without memory into an unmapped block.
     pub(crate) fn become_hole(&mut self, mut id: BlockId) {
         let (before, after) = (self.blocks[id].before, self.blocks[id].after);
         let is_hole = |block: &Block| block.state == BlockState::Hole;
@@ -203,7 +203,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         self.return_as(id, BlockState::Hole);
     }
 
-    /// Guards that stand before the next use of what is held.
+    /// Returns the guards of a held block.
     pub(crate) fn guards_of(&self, held: ReservedBlock) -> Vec<G> {
         self.guards.get(&held.block).cloned().unwrap_or_default()
     }
@@ -216,7 +216,7 @@ impl Block {
     }
 }
 
-/// Bytes in grains; less than the segment they are of, which has no more than fit.
+/// Converts bytes to grains. The bytes are at most those of a segment, so the result fits.
 #[expect(clippy::cast_possible_truncation, reason = "a segment has at most 2^32 grains")]
 const fn units_of(bytes: u64) -> u32 {
     (bytes / UNIT) as u32

@@ -1,4 +1,4 @@
-//! What lies under the blocks of an elastic shelf: chunks of memory, and holes where there is none.
+//! The chunks and the unmapped blocks of an elastic heap.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use crate::blocks::BlockId;
 use crate::blocks::address_list::AddressList;
 use crate::size::SegmentKind;
 
-/// A chunk: physical memory that is mapped, moved and given back whole. The number is its owner's.
+/// The id of a chunk: physical memory that is mapped, moved and released as a whole. The chunk table assigns it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct ChunkId(pub(crate) u32);
 
@@ -16,7 +16,7 @@ pub(crate) struct Chunk {
     pub(crate) id: ChunkId,
     pub(crate) at: u64,
     pub(crate) bytes: u64,
-    /// What the request was that it was mapped for.
+    /// The kind of request that the chunk was mapped for.
     pub(crate) kind: SegmentKind,
 }
 
@@ -27,7 +27,7 @@ impl Chunk {
     }
 }
 
-/// A chunk that lies wholly inside a free block, so that it may be moved.
+/// A chunk that lies completely inside a free block, so that it can be moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct IdleChunk {
     pub(crate) chunk: Chunk,
@@ -37,36 +37,36 @@ pub(crate) struct IdleChunk {
     pub(crate) within: u64,
 }
 
-/// Adjacent blocks that are free or holes, at least one of them a hole: a place where a request can go once
-/// the holes under it are filled.
+/// Adjacent free and unmapped blocks, at least one of them unmapped. A request can be placed there after its unmapped
+/// parts are filled.
 ///
-/// Runs, like everything that is chosen among, are ordered by [`Block::place`](crate::blocks::Block::place): where the
-/// driver puts segments must not matter.
+/// Free ranges, like all candidates, are ordered by [`Block::place`](crate::blocks::Block::place). The addresses that
+/// the driver chose for segments have no influence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FreeRange {
     /// One of its blocks.
     pub(crate) anchor: BlockId,
     pub(crate) start: u64,
     pub(crate) end: u64,
-    /// Its free blocks, as first address and the one after the last, in order; the rest are holes.
+    /// Its free blocks in order, each as its first address and its end. The rest is unmapped.
     pub(crate) free: Vec<(u64, u64)>,
 }
 
-/// The chunks and holes of one shelf.
+/// The chunks and the unmapped blocks of one heap.
 #[derive(Debug, Default)]
 pub(crate) struct ChunkMap {
-    /// By the address where it is mapped.
+    /// By the address of the mapping.
     chunks: BTreeMap<u64, Chunk>,
-    /// The blocks that are holes, by place.
+    /// The unmapped blocks, by position.
     pub(crate) holes: BTreeMap<u64, BlockId>,
-    /// The large free blocks, by place: the first that fits serves.
+    /// The large free blocks, by position. The first that fits is allocated.
     pub(crate) places: AddressList,
-    /// Whether the small ones are there as well, and not listed by size.
+    /// Whether this list also contains the small free blocks, which are otherwise listed by size.
     pub(crate) packs: bool,
 }
 
 impl ChunkMap {
-    /// Whether free blocks of a kind are listed by place.
+    /// Returns whether free blocks of a kind are listed by position.
     pub(crate) fn is_by_place(&self, kind: SegmentKind) -> bool {
         self.packs || kind == SegmentKind::Large
     }
@@ -79,7 +79,7 @@ impl ChunkMap {
         self.chunks.remove(&at);
     }
 
-    /// The chunks that lie wholly in a range, by address.
+    /// The chunks that lie completely in a range, by address.
     pub(crate) fn inside(&self, start: u64, end: u64) -> impl Iterator<Item = Chunk> + '_ {
         self.chunks.range(start..end).map(|(_, chunk)| *chunk).filter(move |chunk| chunk.end() <= end)
     }

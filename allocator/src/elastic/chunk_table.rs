@@ -7,37 +7,37 @@ use cachette_hal::{self as hal, Backing, Device, DevicePtr, ErrorKind, Sharing, 
 
 use crate::blocks::ChunkId;
 
-/// The physical memory of every chunk of an allocator, and how much there is.
+/// The physical memory of every chunk of an allocator, and its total size.
 #[derive(Debug, Default)]
 pub(crate) struct ChunkTable {
     table: Mutex<ChunkSlots>,
-    /// Bytes of all chunks; relaxed, as each reader looks at it alone.
+    /// Bytes of all chunks. Relaxed, since no reader combines it with another value.
     bytes: AtomicU64,
-    /// Ranges of addresses that were reserved so far; they get smaller as there are more.
+    /// Number of address ranges reserved so far. Later ranges are smaller.
     pub(crate) ranges: AtomicU32,
-    /// Chunks that were created or moved so far.
+    /// Number of chunks created or moved so far.
     pub(crate) spent: AtomicU64,
-    /// The most bytes that were ever in use at once.
+    /// The highest number of bytes in use at once.
     use_peak: Mutex<UsePeak>,
-    /// How many of the ways in [`WAYS`] the driver has refused.
+    /// How many of the [`WAYS`] the driver has refused.
     refused: AtomicU8,
-    /// Whether any chunk was ever fastened; relaxed, as the table tells which.
+    /// Whether any chunk was ever pinned. Relaxed, since the table records which.
     any_pinned: AtomicBool,
-    /// Ranges of addresses that a pool which sleeps had to release, and needs again: start and bytes.
+    /// Address ranges that a sleeping pool had to release and needs again: start and bytes.
     wanted: Mutex<Vec<(DevicePtr, u64)>>,
 }
 
-/// How the memory of a chunk may leave the process, the best first.
+/// How the memory of a chunk can be exported from the process, best way first.
 const WAYS: [Sharing; 3] = [Sharing::FileDescriptor, Sharing::Fabric, Sharing::Private];
 
-/// The most bytes that were ever in use at once.
+/// The highest number of bytes in use at once.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct UsePeak {
-    /// So many.
+    /// The bytes in use.
     pub(crate) used: u64,
-    /// Requests until it was first seen.
+    /// The number of requests when this value was first reached.
     pub(crate) requests: u64,
-    /// Bytes of all chunks when there had been twice as many; zero until then.
+    /// Bytes of all chunks when the number of requests had doubled; zero until then.
     pub(crate) held: u64,
 }
 
@@ -62,8 +62,8 @@ impl ChunkTable {
         self.bytes.load(Relaxed)
     }
 
-    /// Notes a peak of bytes in use, with how many requests there were then, and how many there are now. The highest
-    /// there ever was, whoever reset the peak.
+    /// Records a peak of bytes in use, with the number of requests at the peak and now. Returns the highest peak so
+    /// far, which a reset of the statistics does not lower.
     pub(crate) fn use_peak(&self, (used, then): (u64, u64), requests: u64) -> UsePeak {
         let mut use_peak = self.use_peak.lock().unwrap_or_else(PoisonError::into_inner);
         if used > use_peak.used {
@@ -75,7 +75,7 @@ impl ChunkTable {
         *use_peak
     }
 
-    /// Makes a chunk.
+    /// Creates a chunk.
     pub(crate) fn create(&self, memory: &dyn VirtualMemory, bytes: u64) -> hal::Result<ChunkId> {
         let backing = self.create_backing(memory, bytes)?;
         self.bytes.fetch_add(bytes, Relaxed);
@@ -89,7 +89,7 @@ impl ChunkTable {
         Ok(ChunkId(id))
     }
 
-    /// Memory that other processes can be given, if the driver makes such.
+    /// Creates a backing that can be exported to other processes, if the driver supports that.
     fn create_backing(&self, memory: &dyn VirtualMemory, bytes: u64) -> hal::Result<Physical> {
         let refused = usize::from(self.refused.load(Relaxed));
         let mut last = None;
@@ -109,10 +109,10 @@ impl ChunkTable {
         Err(last.unwrap_or(hal::Error::new(ErrorKind::Unsupported, "create_backing")))
     }
 
-    /// The driver's handle of a chunk, and how it may leave the process.
+    /// Returns the driver's handle of a chunk, and how it can be exported.
     ///
-    /// Driver calls can be slow, so callers make them without the table's lock; they hold the chunk, which keeps the
-    /// handle alive.
+    /// Driver calls can be slow, so callers make them without the table's lock. A caller holds the chunk, which keeps
+    /// the handle valid.
     pub(crate) fn physical(&self, id: ChunkId, call: &'static str) -> hal::Result<(Backing, Sharing)> {
         match self.table().slots.get(id.0 as usize) {
             Some(Some(Physical { backing, sharing, .. })) => {
@@ -122,15 +122,16 @@ impl ChunkTable {
         }
     }
 
-    /// Maps a chunk whole, which the caller holds; nobody may touch it there yet.
+    /// Maps a whole chunk that the caller holds. Access to the new addresses is not yet set.
     pub(crate) fn map(&self, memory: &dyn VirtualMemory, id: ChunkId, at: DevicePtr) -> hal::Result<()> {
         let (backing, _) = self.physical(id, "map")?;
-        // SAFETY: 1. the table holds only live backings of this device, and this one stays: nobody but the holder of a
-        // chunk gives it back.
+        // SAFETY: 1. the table contains only live backings of this device. The caller holds the chunk, so no other
+        // thread destroys its backing.
         unsafe { memory.map(at, &backing) }
     }
 
-    /// Notes that the driver would not map a chunk a second time: with the memory it has now it is not moved again.
+    /// Records that the driver refused to map a chunk a second time. The chunk is not moved again while it has this
+    /// memory.
     pub(crate) fn pin(&self, id: ChunkId) {
         if let Some(Some(physical)) = self.table().slots.get_mut(id.0 as usize) {
             physical.pinned = true;
@@ -138,7 +139,7 @@ impl ChunkTable {
         }
     }
 
-    /// Keeps only what is about chunks that may be moved.
+    /// Keeps only the items whose chunks can be moved.
     pub(crate) fn retain_movable<T>(&self, all: &mut Vec<T>, chunk: impl Fn(&T) -> ChunkId) {
         if !self.any_pinned.load(Relaxed) {
             return;
@@ -151,8 +152,8 @@ impl ChunkTable {
         all.retain(|each| !pinned(chunk(each)));
     }
 
-    /// Gives a chunk back to the device; the memory goes with its last mapping. After a failure it is still
-    /// there, and this may be tried again.
+    /// Destroys a chunk; the driver frees the memory with its last mapping. After a failure the chunk still exists, and
+    /// the caller can try again.
     pub(crate) fn destroy(&self, memory: &dyn VirtualMemory, id: ChunkId) -> hal::Result<u64> {
         let bytes = self.suspend(memory, id)?;
         if bytes > 0 {
@@ -161,15 +162,15 @@ impl ChunkTable {
         Ok(bytes)
     }
 
-    /// Gives the memory of a chunk back to the device, and keeps its number for [`resume`](Self::resume). After a
-    /// failure it is still there. Zero bytes mean that it had none.
+    /// Returns the memory of a chunk to the device, and keeps its id for [`resume`](Self::resume). After a failure the
+    /// chunk still has its memory. Zero bytes mean that it had none.
     pub(crate) fn suspend(&self, memory: &dyn VirtualMemory, id: ChunkId) -> hal::Result<u64> {
         let allocated = self.table().slots.get_mut(id.0 as usize).and_then(Option::take);
         let Some(physical) = allocated else {
             return Ok(0);
         };
         let (raw, bytes) = (physical.backing.raw(), physical.backing.bytes());
-        // SAFETY: 1. the backing was made by this device and leaves the table here.
+        // SAFETY: 1. this device created the backing, and it was just removed from the table.
         if let Err(error) = unsafe { memory.destroy_backing(physical.backing) } {
             self.table().slots[id.0 as usize] = Some(Physical { backing: Backing::from_raw(raw, bytes), ..physical });
             return Err(error);
@@ -178,7 +179,7 @@ impl ChunkTable {
         Ok(bytes)
     }
 
-    /// Gets memory for a chunk that was suspended.
+    /// Creates memory for a suspended chunk.
     pub(crate) fn resume(&self, memory: &dyn VirtualMemory, id: ChunkId, bytes: u64) -> hal::Result<()> {
         let backing = self.create_backing(memory, bytes)?;
         self.bytes.fetch_add(bytes, Relaxed);
@@ -192,34 +193,34 @@ impl ChunkTable {
         table.slots.get(id.0 as usize).is_some_and(Option::is_some)
     }
 
-    /// Lets the number of a suspended chunk be used again.
+    /// Makes the id of a suspended chunk available again.
     pub(crate) fn forget(&self, id: ChunkId) {
         self.table().vacant.push(id);
     }
 
-    /// Keeps other heaps from a range of addresses that is about to be released.
+    /// Excludes an address range that is about to be released from the reservations of other heaps.
     pub(crate) fn want(&self, range: (DevicePtr, u64)) {
         self.wanted().push(range);
     }
 
-    /// Forgets a range of addresses that is reserved again.
+    /// Ends the exclusion of an address range that is reserved again.
     pub(crate) fn unwant(&self, range: (DevicePtr, u64)) {
         self.wanted().retain(|known| *known != range);
     }
 
-    /// Reserves addresses of which no pool that sleeps wants any.
+    /// Reserves addresses that no sleeping pool needs again.
     pub(crate) fn reserve_unwanted(&self, memory: &dyn VirtualMemory, bytes: u64) -> hal::Result<DevicePtr> {
         let mut aside = Vec::new();
         let found = loop {
             match memory.reserve(bytes, None) {
-                // Kept until another range is found, so that the driver does not choose it again.
+                // This range stays reserved until another one is found, so that the driver does not return it again.
                 Ok(start) if self.is_wanted(start, bytes) => aside.push(start),
                 found => break found,
             }
         };
         for start in aside {
-            // SAFETY: 1. the range was reserved just now, and no one else knows it.
-            // Addresses that the driver does not take back are lost, and the request is served all the same.
+            // SAFETY: 1. the range was just reserved, and no other code has its address. If the driver refuses to
+            // release the addresses, they are lost, but the request is still served.
             let _ = unsafe { memory.release(start, bytes) };
         }
         found
@@ -236,12 +237,12 @@ impl ChunkTable {
     }
 
     fn table(&self) -> MutexGuard<'_, ChunkSlots> {
-        // Every change to the table is one step, so a panic leaves it sound.
+        // Every change to the table is one step, so it is consistent even after a panic.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Memory apart from addresses on `device`, if it has that.
+/// Returns the virtual memory calls of `device`, if it has them.
 pub(crate) fn memory_of<D: Device>(device: &D) -> hal::Result<&dyn VirtualMemory> {
     Ok(device.virtual_memory()?)
 }
@@ -274,7 +275,7 @@ mod tests {
         assert_eq!(chunks.bytes(), 0);
     }
 
-    /// What is known after a look at a peak of `used` bytes, when so many bytes are held.
+    /// Records a peak of `used` bytes while `held` bytes are held, and returns the highest peak so far.
     fn look(chunks: &ChunkTable, used: (u64, u64), requests: u64, held: u64) -> (u64, u64, u64) {
         chunks.bytes.store(held, Relaxed);
         let use_peak = chunks.use_peak(used, requests);

@@ -1,4 +1,4 @@
-//! Carrying a plan out on the device: then it is committed, or everything that it held is put back.
+//! Carrying out a plan on the device, with a commit or an undo at the end.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -16,7 +16,7 @@ use crate::observe::callbacks::{CallbackOutcome, TraceAction};
 use crate::stats::Counted;
 
 impl<D: Device> Heap<D> {
-    /// Carries out a plan. There is no memory if the device or the limit says so.
+    /// Carries out a plan. Returns [`Tried::NoMemory`] if the device or the limit refuses.
     pub(crate) fn carry_out(
         self: &Arc<Self>,
         request: Request,
@@ -45,7 +45,8 @@ impl<D: Device> Heap<D> {
             Err(Unfilled { error, left, refused }) => {
                 let kept = || left.iter().filter(|left| left.chunk.is_some());
                 let bytes: u64 = kept().map(|left| left.bytes).sum();
-                // What could not be given back counts as got, so that giving it back later adds up.
+                // Memory that the device did not take back counts as allocated, so that its later release balances the
+                // counters.
                 totals.device_allocs.fetch_add(kept().count() as u64, Relaxed);
                 reservation.keep(bytes);
                 self.undo(begun, lent, &left);
@@ -63,7 +64,7 @@ impl<D: Device> Heap<D> {
         }
     }
 
-    /// The point after which nobody uses the old addresses of chunks that move within the heap.
+    /// Records the fence after which no queued work uses the old addresses of chunks that move within the heap.
     fn fence_for(&self, begun: &Begun) -> hal::Result<Option<Arc<Fence<D>>>> {
         if begun.moved.chunks.is_empty() {
             return Ok(None);
@@ -71,7 +72,7 @@ impl<D: Device> Heap<D> {
         Ok(Some(Arc::new(Fence::record(&self.stream_state)?)))
     }
 
-    /// Makes a block of the place, now that there is memory under all of it.
+    /// Allocates the block of a plan whose place now has memory everywhere.
     fn commit(
         self: &Arc<Self>,
         request: Request,
@@ -91,7 +92,7 @@ impl<D: Device> Heap<D> {
             outcome = outcome.and(lent.heap.let_go_of(lent.moved, &[], true));
         }
         guards.extend(self.guards_of_moved(&moved));
-        // What the heap has already, and counts for the other kind from now on.
+        // The heap already has these chunks; from now on they count for the other kind.
         let others = moved.chunks.iter().filter(|(chunk, _)| chunk.kind != kind);
         let turned: u64 = others.map(|(chunk, _)| chunk.bytes).sum();
         let points = fence.map_or(&[][..], std::slice::from_ref);
@@ -122,7 +123,7 @@ impl<D: Device> Heap<D> {
         self.shared.index.insert(chunk.at, chunk.bytes, home);
     }
 
-    /// Puts everything back that a plan held, but for addresses where something is left on the device.
+    /// Undoes a plan, except at addresses where the driver left a mapping.
     pub(crate) fn undo(&self, begun: Begun, lent: Vec<DonatedChunks<D>>, leftovers: &[fill::Leftover]) {
         for DonatedChunks { heap, moved, .. } in lent {
             heap.put_back_chunks(&moved);

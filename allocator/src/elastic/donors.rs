@@ -1,7 +1,7 @@
-//! Spare chunks that one elastic heap takes from another.
+//! Idle chunks that one elastic heap takes from another.
 //!
-//! They are offered first, while nothing is held, and held once a plan wants them. By then they may be gone, or their
-//! stream at work again: then the plan is made anew.
+//! A donor lists its idle chunks without holding them. The requesting thread holds them once its plan needs them. If
+//! they are gone by then, or their stream is busy again, the thread plans again.
 
 use std::sync::Arc;
 
@@ -13,24 +13,24 @@ use crate::elastic::policy::Plan;
 use crate::fence::Fence;
 use crate::heap::Heap;
 
-/// Chunks that another heap could do without.
+/// Idle chunks of another heap, not yet held.
 #[derive(Debug)]
 pub(crate) struct DonorOffer<D: Device> {
     heap: Arc<Heap<D>>,
     pub(crate) chunks: Vec<Chunk>,
 }
 
-/// Chunks that another heap gives up.
+/// Held chunks of another heap.
 #[derive(Debug)]
 pub(crate) struct DonatedChunks<D: Device> {
     pub(crate) heap: Arc<Heap<D>>,
     pub(crate) moved: Moved,
-    /// What stood before their next use there.
+    /// The guards of their blocks in that heap.
     pub(crate) guards: Vec<Arc<Fence<D>>>,
 }
 
 impl<D: Device> Heap<D> {
-    /// What other elastic heaps could do without, of those whose stream is idle.
+    /// Collects the idle chunks of other elastic heaps whose stream is idle.
     pub(crate) fn offers(&self, others: &[Arc<Self>]) -> hal::Result<Vec<DonorOffer<D>>> {
         let mut offers = Vec::new();
         for heap in others {
@@ -48,9 +48,9 @@ impl<D: Device> Heap<D> {
         Ok(offers)
     }
 
-    /// Whether everything queued in the heap's stream so far has finished, as far as a short look tells.
+    /// Returns whether all work queued in the heap's stream has finished, according to one short poll.
     ///
-    /// A captured stream is not idle, and is not asked: an event would become part of its graph.
+    /// A captured stream counts as busy and is not polled, since an event would become part of its graph.
     fn is_idle(&self) -> hal::Result<bool> {
         if self.stream_state.ask_capturing()? {
             return Ok(false);
@@ -62,7 +62,7 @@ impl<D: Device> Heap<D> {
         }
     }
 
-    /// Holds those chunks that are still spare.
+    /// Holds the chunks that are still idle.
     pub(crate) fn reserve_chunks(&self, wanted: &[Chunk]) -> Moved {
         let mut state = self.state.lock();
         let mut moved = Moved::none();
@@ -94,7 +94,7 @@ impl<D: Device> Heap<D> {
     }
 }
 
-/// Takes the chunks of other heaps that a plan uses; `None` if one of them is not to be had any more.
+/// Holds the chunks of other heaps that a plan uses. Returns `None` if one of them is no longer available.
 pub(crate) fn borrow<D: Device>(plan: &Plan, offers: &[DonorOffer<D>]) -> hal::Result<Option<Vec<DonatedChunks<D>>>> {
     let mut lent = Vec::new();
     for offer in offers {
@@ -107,7 +107,7 @@ pub(crate) fn borrow<D: Device>(plan: &Plan, offers: &[DonorOffer<D>]) -> hal::R
         let all = moved.chunks.len() == wanted.len();
         let guards = offer.heap.guards_of_moved(&moved);
         lent.push(DonatedChunks { heap: Arc::clone(&offer.heap), moved, guards });
-        // Held now, they can get no further work, so what is in the stream now is all that there will be.
+        // Held chunks receive no further work, so the work that is now in the stream is the last.
         let idle = if all { offer.heap.is_idle() } else { Ok(false) };
         if matches!(idle, Ok(true)) {
             continue;

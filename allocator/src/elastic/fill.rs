@@ -1,4 +1,4 @@
-//! Filling holes with chunks on the device, wholly or not at all.
+//! Mapping chunks at unmapped addresses: all of them or none.
 
 use std::slice;
 
@@ -9,12 +9,12 @@ use crate::device_state::DeviceState;
 use crate::elastic::chunk_table::memory_of;
 use crate::size::SegmentKind;
 
-/// A hole to be filled with one chunk.
+/// An unmapped range that one chunk fills.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fill {
     pub(crate) at: u64,
     pub(crate) bytes: u64,
-    /// The spare chunk that serves; a new one if there is none.
+    /// The idle chunk that is moved; `None` for a new chunk.
     pub(crate) spare: Option<ChunkId>,
 }
 
@@ -25,25 +25,25 @@ impl Fill {
     }
 }
 
-/// A mapping that nothing needs any more, and the chunk that goes with it, if it is the last of it.
+/// A mapping that is no longer needed, with its chunk if this is the chunk's last mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Leftover {
     pub(crate) at: u64,
     pub(crate) bytes: u64,
     pub(crate) chunk: Option<ChunkId>,
-    /// What the chunk was mapped for.
+    /// The kind of request that the chunk was mapped for.
     pub(crate) kind: SegmentKind,
     /// Whether it is still mapped.
     pub(crate) mapped: bool,
 }
 
-/// Why holes were not filled.
+/// Why the ranges were not filled.
 #[derive(Debug)]
 pub(crate) struct Unfilled {
     pub(crate) error: hal::Error,
-    /// What the driver would not take back, to be tried again later.
+    /// Mappings that the driver refused to remove. They are tried again later.
     pub(crate) left: Vec<Leftover>,
-    /// The spare chunks that the driver would not map a second time.
+    /// The idle chunks that the driver refused to map a second time.
     pub(crate) refused: Vec<ChunkId>,
 }
 
@@ -53,7 +53,7 @@ impl From<hal::Error> for Unfilled {
     }
 }
 
-/// The call that failed, and the holes that it was for.
+/// The call that failed, and the ranges that it was for.
 struct Stopped<'a> {
     error: hal::Error,
     fills: &'a [Fill],
@@ -66,7 +66,7 @@ impl From<hal::Error> for Stopped<'_> {
 }
 
 impl Stopped<'_> {
-    /// The spare chunks that the driver would not map a second time.
+    /// The idle chunks that the driver refused to map a second time.
     fn refused(&self) -> Vec<ChunkId> {
         let refused = self.error.kind() == ErrorKind::Unsupported;
         let fills = self.fills.iter().filter(|_| refused);
@@ -74,9 +74,10 @@ impl Stopped<'_> {
     }
 }
 
-/// Fills every hole of `fills`, which are in order of address, for a request of a kind; the chunks as they lie then.
+/// Fills every range of `fills`, in order of address, for a request of one kind. Returns the chunks at their new
+/// addresses.
 ///
-/// After a failure nothing has changed, but for what the error names.
+/// A failure changes nothing except what the error lists.
 pub(crate) fn fill<D: Device>(
     shared: &DeviceState<D>,
     fills: &[Fill],
@@ -89,7 +90,7 @@ pub(crate) fn fill<D: Device>(
         Err(stopped) => {
             let left = done.into_iter().rev().filter_map(|left| {
                 let mut left = left;
-                // SAFETY: 1. nobody was told of these addresses yet.
+                // SAFETY: 1. no other code has these addresses yet.
                 let cleared = unsafe { clear(shared, memory, &mut left) };
                 cleared.err().map(|_| left)
             });
@@ -129,27 +130,26 @@ fn fill_each<'a, D: Device>(
     let access = shared.access();
     for range in fills.chunk_by(|a, b| a.end() == b.at) {
         let (start, bytes) = (range[0].at, range[range.len() - 1].end() - range[0].at);
-        // SAFETY: 2. a right is given, not taken away.
+        // SAFETY: 2. the call grants access and removes none.
         let set = unsafe { memory.set_access(pointer(start)?, bytes, &access) };
         set.map_err(stopped(range))?;
     }
     Ok(chunks)
 }
 
-/// Unmaps what nothing needs any more, and gives its chunk back if it was the last mapping; the bytes that came
-/// free. After a failure it says what is still to be done.
+/// Removes a mapping that is no longer needed, and destroys its chunk if this was the last mapping. Returns the bytes
+/// that became free. After a failure `left` describes the remaining work.
 ///
 /// # Safety
 ///
-/// 1. Whoever used the addresses is done with them, and nobody gets to know them again before they are filled
-///    anew.
+/// 1. All work that uses the addresses has finished, and no caller receives them before they are filled again.
 pub(crate) unsafe fn clear<D: Device>(
     shared: &DeviceState<D>,
     memory: &dyn VirtualMemory,
     left: &mut Leftover,
 ) -> hal::Result<u64> {
     if left.mapped {
-        // SAFETY: 2. nobody uses the addresses any more: the caller's promise 1.
+        // SAFETY: 2. no work uses the addresses any more: the caller's promise 1.
         unsafe { memory.unmap(pointer(left.at)?, left.bytes) }?;
         left.mapped = false;
     }

@@ -1,11 +1,11 @@
-//! How an elastic heap gets memory where a request needs it.
+//! Mapping memory in an elastic heap for a request that finds no free block.
 //!
-//! 1. Plan, under the heap's lock: see `elastic::policy`. Everything the plan touches is held from then on, so
-//!    that nobody else gets it.
-//! 2. Carry the plan out on the device, with no lock of a heap held: see `carry_out`.
-//! 3. Commit it, or put everything back, under the lock again.
+//! 1. Plan, under the heap's lock: see `elastic::policy`. The thread then holds every block and chunk of the plan, so
+//!    that no other request gets them.
+//! 2. Carry the plan out on the device, without the lock of any heap: see `elastic::commit`.
+//! 3. Commit the plan, or undo it, under the lock again.
 //!
-//! Chunks of other heaps are taken only when their stream is past its last use of them: see `lent`.
+//! A chunk of another heap moves only after that heap's stream has finished its last use: see `elastic::donors`.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -21,21 +21,21 @@ use crate::elastic::state::ElasticState;
 use crate::elastic::{self, Tuning};
 use crate::heap::{Allocated, Heap, HeapState, Request};
 
-/// How often a plan may fail for the sake of the spare chunks in it, before others are not asked for theirs any more.
+/// How often a plan may fail because of its idle chunks. After that, other heaps are not asked.
 const PATIENCE: usize = 3;
-/// How often a plan is made anew because it lacked something: addresses, or the offers of others.
+/// How often a plan is repeated because addresses or the offers of other heaps were missing.
 const TRIES: usize = 4;
 
-/// A plan with everything it touches in its own heap held.
+/// A plan whose blocks and chunks in its own heap are held.
 #[derive(Debug)]
 pub(crate) struct Begun {
     pub(crate) plan: Plan,
     pub(crate) place: Vec<ReservedBlock>,
-    /// The heap's own spare chunks that move, and the addresses they leave.
+    /// The heap's own idle chunks that move, and their old addresses.
     pub(crate) moved: Moved,
 }
 
-/// What came of planning.
+/// The result of planning.
 #[derive(Debug)]
 enum Begin {
     Begun(Begun),
@@ -44,40 +44,41 @@ enum Begin {
     NoMemory,
 }
 
-/// What came of a try to serve a request.
+/// The result of one attempt to serve a request.
 #[derive(Debug)]
 pub(crate) enum Tried {
     Served(Allocated),
-    /// Chunks of another heap that the plan counted on were gone, or their stream at work again.
+    /// Another thread took chunks that the plan needed, or their stream is busy again.
     Beaten,
-    /// The driver would not map a spare chunk a second time; it is fastened now.
+    /// The driver refused to map an idle chunk a second time. The chunk is now pinned.
     Refused,
     NoMemory,
 }
 
 impl<D: Device> Heap<D> {
-    /// What makes the heap elastic; `None` if its segments are the device's own.
+    /// The elastic state; `None` if the segments come from the device.
     pub(crate) const fn elastic(&self) -> Option<&ElasticState<D>> {
         self.elastic.as_ref()
     }
 
-    /// What chunks are multiples of; `None` if the heap is not elastic.
+    /// The unit of chunk sizes; `None` if the heap is not elastic.
     pub(crate) fn page(&self) -> Option<u64> {
         self.elastic.as_ref()?;
         memory_of(&self.shared.device).ok().map(elastic::page)
     }
 
-    /// Serves a request by filling holes; `None` if there is no memory for it.
+    /// Serves a request by filling unmapped ranges. Returns `None` if there is not enough memory.
     ///
-    /// `others` are the heaps whose spare chunks may serve. When `pressed` nothing that is spare stays so while
-    /// memory is wanting. The caller holds [`lock_growth`](Self::lock_growth), on a thread that no capture binds.
+    /// `others` are the heaps whose idle chunks can be moved. When `pressed`, the plan uses every idle chunk before the
+    /// request fails. The caller holds [`lock_growth`](Self::lock_growth), on a thread whose driver calls no capture
+    /// restricts.
     pub(crate) fn fill_for(
         self: &Arc<Self>,
         request: Request,
         others: &[Arc<Self>],
         pressed: bool,
     ) -> hal::Result<Option<Allocated>> {
-        // No device has more.
+        // No device has more memory.
         if self.policy().round(request.requested) > self.shared.device.info().total_memory {
             return Ok(None);
         }
@@ -93,8 +94,8 @@ impl<D: Device> Heap<D> {
         }
         tuning.whole = self.pool().is_some_and(|pool| pool.whole_segments);
         for tries in 0.. {
-            // Others may be faster every time, or the driver refuse, and that is no want of memory: at last nobody is
-            // asked, and nothing is moved.
+            // Other threads can win every race, and the driver can refuse every move, while memory is available. The
+            // last attempts therefore ask no other heap and move no chunk.
             let others = if tries < PATIENCE { others } else { &[] };
             match self.try_to_fill(request, others, tuning, pressed)? {
                 Tried::Served(allocated) => return Ok(Some(allocated)),
@@ -106,7 +107,7 @@ impl<D: Device> Heap<D> {
         Ok(None)
     }
 
-    /// Serves a request by one plan; without `others` nobody can be faster.
+    /// Serves a request with one plan. Without `others`, no other thread can take a chunk of the plan.
     fn try_to_fill(
         self: &Arc<Self>,
         request: Request,
@@ -138,7 +139,7 @@ impl<D: Device> Heap<D> {
         Ok(Tried::NoMemory)
     }
 
-    /// Plans how to serve a request, and holds everything of this heap that the plan touches.
+    /// Plans how to serve a request, and holds every block and chunk of this heap in the plan.
     fn begin(
         &self,
         request: Request,
@@ -182,7 +183,7 @@ impl<D: Device> Heap<D> {
     }
 }
 
-/// Holds the place of a plan, and the chunks of the heap itself that it moves; `None` when the tables are full.
+/// Holds the place of a plan, and the heap's own chunks that it moves. Returns `None` if the tables are full.
 fn hold<D: Device>(
     state: &mut HeapState<D>,
     plan: Plan,

@@ -1,7 +1,6 @@
-//! Chunks of a heap that a thread moves or gives back: a sleep of the pool waits for it.
+//! Counting the threads that move or release chunks of a heap, so that a pool waits for them before it sleeps.
 //!
-//! Between the moment when a chunk is held and the moment when it lies elsewhere, neither the heap nor its lists of
-//! addresses tell where it is.
+//! While a thread moves a chunk, neither the blocks of the heap nor its lists of addresses contain the chunk.
 
 #![forbid(unsafe_code)]
 
@@ -9,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::blocks::{Chunk, ReservedBlock};
 
-/// How many moves of a heap's chunks are under way.
+/// The number of active moves of a heap's chunks.
 #[derive(Debug, Default)]
 pub(crate) struct Moves {
     in_flight: Mutex<u32>,
@@ -23,7 +22,7 @@ impl Moves {
         Move(Arc::clone(self))
     }
 
-    /// Waits until no move is under way.
+    /// Waits until no move is active.
     pub(crate) fn wait(&self) {
         let ended = self.ended.wait_while(self.lock(), |in_flight| *in_flight > 0);
         drop(ended.unwrap_or_else(PoisonError::into_inner));
@@ -34,7 +33,7 @@ impl Moves {
     }
 }
 
-/// A move that is under way, until this is dropped.
+/// An active move, which ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Move(Arc<Moves>);
 
@@ -45,11 +44,11 @@ impl Drop for Move {
     }
 }
 
-/// Chunks that are held to be moved, and the addresses that they leave.
+/// Chunks that are held for a move, and their old addresses.
 #[derive(Debug)]
 pub(crate) struct Moved {
     pub(crate) chunks: Vec<(Chunk, ReservedBlock)>,
-    /// What the moves of their heap count; none where the heap grows alone.
+    /// The active move that their heap counts; `None` if the heap moves its own chunks to grow.
     pub(crate) begun: Option<Move>,
 }
 

@@ -1,33 +1,33 @@
-//! Where a block goes: the place where the fewest bytes are missing.
+//! Choosing the address of a block: the place with the fewest unmapped bytes.
 
 use crate::blocks::FreeRange;
 
 /// A place for a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Placement {
-    /// The run, by its place among all.
+    /// The free range, by its index.
     pub(crate) run: usize,
     pub(crate) at: u64,
-    /// Bytes that must be filled, in whole pages.
+    /// Bytes that must be mapped, in whole pages.
     pub(crate) missing: u64,
-    /// Where they are, by address.
+    /// The unmapped ranges, in order of address.
     pub(crate) holes: Vec<UnmappedRange>,
 }
 
-/// A hole under a place.
+/// An unmapped range under a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct UnmappedRange {
     pub(crate) start: u64,
-    /// Up to here it must be filled.
+    /// The end of the part that must be mapped.
     pub(crate) needed: u64,
-    /// Up to here it may be.
+    /// The end of the part that may be mapped.
     pub(crate) end: u64,
 }
 
-/// The place for `bytes` where the fewest are missing, and the first of several, so that blocks gather there and the
-/// rest comes free; `None` if no run is long enough.
+/// Returns the first place for `bytes` with the fewest unmapped bytes. The first place keeps blocks together, so that
+/// the rest becomes free. Returns `None` if no free range is long enough.
 pub(crate) fn choose(runs: &[FreeRange], bytes: u64, page: u64) -> Option<Placement> {
-    // Bytes missing, the run, and the address.
+    // Unmapped bytes, index of the free range, and address.
     let mut best: Option<(u64, usize, u64)> = None;
     for (index, run) in runs.iter().enumerate() {
         if run.end - run.start < bytes {
@@ -44,7 +44,7 @@ pub(crate) fn choose(runs: &[FreeRange], bytes: u64, page: u64) -> Option<Placem
     Some(Placement { run, at, missing, holes: holes(&runs[run], at, bytes, page).collect() })
 }
 
-/// The place at the start of the longest hole; `None` if none is long enough for `bytes`.
+/// The place at the start of the longest unmapped range. Returns `None` if none is long enough for `bytes`.
 pub(crate) fn longest_hole(runs: &[FreeRange], bytes: u64, page: u64) -> Option<Placement> {
     let of_run = |run| holes_of(run).map(|(start, end)| (end - start, start));
     let all = runs.iter().enumerate();
@@ -55,7 +55,7 @@ pub(crate) fn longest_hole(runs: &[FreeRange], bytes: u64, page: u64) -> Option<
     (length >= missing).then(|| Placement { run, at: start, missing, holes: vec![hole] })
 }
 
-/// Addresses in a run that may be best: every free block is used from its start, or up to its end.
+/// The candidate addresses in a free range: a block begins at the start of a free block, or ends at its end.
 fn candidates(run: &FreeRange, bytes: u64, page: u64) -> impl Iterator<Item = u64> + '_ {
     let starts = run.free.iter().map(|(start, _)| *start);
     let ends = run.free.iter().filter_map(move |(_, end)| {
@@ -66,7 +66,7 @@ fn candidates(run: &FreeRange, bytes: u64, page: u64) -> impl Iterator<Item = u6
     std::iter::once(run.start).chain(starts).chain(ends).filter(move |at| *at <= last)
 }
 
-/// The last address up to `at` where a block may begin: in a hole only at whole pages.
+/// The last address up to `at` where a block may begin. In an unmapped range that is a page boundary.
 fn aligned(run: &FreeRange, at: u64, page: u64) -> u64 {
     let before = run.free.iter().take_while(|(start, _)| *start <= at);
     match before.last() {
@@ -76,15 +76,15 @@ fn aligned(run: &FreeRange, at: u64, page: u64) -> u64 {
     }
 }
 
-/// What lies before, between and behind the free blocks of a run, as first address and the one after the last; the
-/// first and the last may be empty.
+/// The gaps before, between and after the free blocks of a free range, each as its first address and its end. The first
+/// and the last may be empty.
 fn holes_of(run: &FreeRange) -> impl Iterator<Item = (u64, u64)> + '_ {
     let starts = std::iter::once(run.start).chain(run.free.iter().map(|(_, end)| *end));
     let ends = run.free.iter().map(|(start, _)| *start).chain([run.end]);
     starts.zip(ends)
 }
 
-/// The holes under a block.
+/// The unmapped ranges under a block.
 fn holes(run: &FreeRange, at: u64, bytes: u64, page: u64) -> impl Iterator<Item = UnmappedRange> + '_ {
     let stop = at + bytes;
     holes_of(run).filter_map(move |(start, end)| {
@@ -97,7 +97,7 @@ fn holes(run: &FreeRange, at: u64, bytes: u64, page: u64) -> impl Iterator<Item 
     })
 }
 
-/// Bytes that must be filled for a block.
+/// Bytes that must be mapped for a block.
 fn missing(run: &FreeRange, at: u64, bytes: u64, page: u64) -> u64 {
     let holes = holes(run, at, bytes, page);
     holes.map(|hole| hole.needed - hole.start).sum()

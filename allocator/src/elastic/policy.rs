@@ -1,70 +1,70 @@
-//! Which chunks go where: facts in, plan out.
+//! The decision which chunks serve a request, as a function from facts to a plan.
 //!
-//! Three choices are made for a request that finds no free block. `docs/elastic.md` tells what each of them
-//! gains, and what else was tried.
+//! A request that finds no free block needs three decisions. `docs/elastic.md` describes the benefit of each, and the
+//! alternatives that were measured.
 //!
-//! * **Where** ([`place`](crate::elastic::placement)): where the fewest bytes are missing, and there at the first place. Free blocks
-//!   that are too small by themselves are used up first, and what is missing is rounded to whole pages least often.
-//! * **From what**: new memory, as long as hardly more is held than was ever in use at once; then spare chunks, of
-//!   this heap and of others whose stream is idle; and new memory again if those do not suffice. A program that
-//!   repeats itself gets a little more, so that chunks need not go to and fro for ever.
-//! * **In which pieces**: small chunks come free sooner and cost more calls. A chunk may be the larger, the more is
-//!   held already and the more chunks the requests so far have had to pay for; so programs that ask often or have
-//!   little get fine chunks, and programs that ask for much at once get few. What is very large comes in few
-//!   pieces whatever was paid, as another process may have to open each.
+//! * **Place** ([`placement`](crate::elastic::placement)): the first place with the fewest unmapped bytes. It uses up
+//!   free blocks that are too small by themselves, and it rounds the missing bytes to whole pages least often.
+//! * **Chunks**: new chunks, while the held bytes hardly exceed the peak of bytes in use. Then idle chunks, of this
+//!   heap and of other heaps whose stream is idle. If those are not enough, new chunks again. A program in steady state
+//!   may hold a little more, so that chunks do not move back and forth.
+//! * **Sizes**: small chunks become idle sooner, but they cost more calls. The largest permitted size grows with the
+//!   held bytes and with the number of chunks per request so far. Programs with many requests or little memory get
+//!   small chunks; programs with large requests get few. A very large request always gets few chunks, since another
+//!   process may have to open each of them.
 
 use super::{Fill, Tuning};
 use crate::blocks::{Chunk, FreeRange, IdleChunk};
 use crate::elastic::placement::{Placement, choose, longest_hole};
 use crate::size::{LARGE_SEGMENT, SegmentKind};
 
-/// A new chunk is at most this part of what may still be asked of the device: what comes last is cut finest.
+/// A new chunk is at most this part of the memory that the device can still provide, so the last chunks are small.
 const PART_OF_ROOM: u64 = 256;
-/// Whoever needs more than this part of what may still be asked of the device must use spare chunks first.
+/// A request for more than this part of the memory that the device can still provide must use idle chunks first.
 const SCARCE: u64 = 16;
 
-/// All that a plan depends on.
+/// The input of a decision.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Facts<'a> {
-    /// What chunks and their addresses are multiples of, in bytes.
+    /// The unit of chunk sizes and chunk addresses, in bytes.
     pub(crate) page: u64,
-    /// What the block needs, in bytes.
+    /// Bytes that the block needs.
     pub(crate) request: u64,
-    /// Where it could go.
+    /// The free ranges in which the block can be placed.
     pub(crate) runs: &'a [FreeRange],
-    /// Spare chunks of this heap.
+    /// Idle chunks of this heap.
     pub(crate) idle_chunks: &'a [IdleChunk],
-    /// Spare chunks of other heaps; `None` if nobody has looked yet.
+    /// Idle chunks of other heaps; `None` if the caller has not collected them yet.
     pub(crate) offered: Option<&'a [Chunk]>,
     /// Bytes of all chunks of the allocator.
     pub(crate) held: u64,
-    /// The most bytes that were ever in use at once.
+    /// The highest number of bytes in use at once.
     pub(crate) used: u64,
     /// Requests so far.
     pub(crate) requests: u64,
-    /// Requests until that most was first in use.
+    /// Requests until that peak was first reached.
     pub(crate) until_most: u64,
-    /// Bytes of all chunks when the program had gone on for twice as long; zero until then.
+    /// Bytes of all chunks when the number of requests had doubled since the peak; zero until then.
     pub(crate) held_then: u64,
-    /// Chunks that were created or moved so far.
+    /// Chunks created or moved so far.
     pub(crate) spent: u64,
-    /// Bytes that may be asked of the device yet.
+    /// Bytes that the device can still provide.
     pub(crate) room: u64,
-    /// Whether memory is wanting, so that every spare chunk must serve.
+    /// Whether memory is short, so that every idle chunk must be used.
     pub(crate) pressed: bool,
     pub(crate) tuning: Tuning,
 }
 
-/// Where a block goes, and what fills the holes under it.
+/// The place of a block, and the chunks for its unmapped parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
-    /// The run, by its place among those of the facts.
+    /// The free range, as an index into the facts.
     pub(crate) run: usize,
     /// The address of the block.
     pub(crate) at: u64,
     /// Its bytes.
     pub(crate) request: u64,
-    /// In order of address; the last may reach beyond the block.
+    /// In order of address. The last one may extend beyond the block.
     pub(crate) fills: Vec<Fill>,
 }
 
@@ -75,7 +75,7 @@ impl Plan {
         filled.max(self.at + self.request)
     }
 
-    /// What kind of request it serves.
+    /// The kind of request that the plan serves.
     pub(crate) const fn kind(&self) -> SegmentKind {
         SegmentKind::of(self.request)
     }
@@ -87,16 +87,16 @@ impl Plan {
     }
 }
 
-/// What is to be done for a request.
+/// The decision for a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Decision {
-    /// This.
+    /// Carry out this plan.
     Fill(Plan),
-    /// More addresses are needed, for so many bytes.
+    /// Reserve more addresses, for so many bytes.
     NoPlace(u64),
-    /// Other heaps should say what they can spare.
+    /// Collect the idle chunks of other heaps, and decide again.
     AskOthers,
-    /// There is not enough memory, new or spare.
+    /// The new and idle chunks together are not enough.
     NoMemory,
 }
 
@@ -110,13 +110,13 @@ pub(crate) fn decide(facts: &Facts<'_>) -> Decision {
         && facts.pressed
         && let Some(place) = longest_hole(facts.runs, facts.request, facts.page)
     {
-        // Spare chunks may be longer than the holes there; here there is room for each of them.
+        // Idle chunks may be longer than the unmapped parts there. This place has room for each of them.
         return plan_at(facts, &place);
     }
     decision
 }
 
-/// Decides what fills the holes of a place.
+/// Decides which chunks fill the unmapped parts of a place.
 fn plan_at(facts: &Facts<'_>, place: &Placement) -> Decision {
     let mut idle_chunks = Vec::new();
     if must_recycle(facts, place.missing) {
@@ -124,7 +124,8 @@ fn plan_at(facts: &Facts<'_>, place: &Placement) -> Decision {
         let bytes: u64 = own.iter().map(|chunk| chunk.bytes).sum();
         match facts.offered {
             None if bytes < place.missing => return Decision::AskOthers,
-            // What lies highest is taken first, and the heap's own before that of others.
+            // Of equally large chunks the last is preferred: the heap's own before those of others, and the highest
+            // first.
             offered => idle_chunks = [offered.unwrap_or(&[]), &own].concat(),
         }
     }
@@ -135,9 +136,9 @@ fn plan_at(facts: &Facts<'_>, place: &Placement) -> Decision {
     Decision::Fill(plan)
 }
 
-/// Whether spare chunks must serve before new ones.
+/// Returns whether idle chunks must be used before new ones.
 fn must_recycle(facts: &Facts<'_>, missing: u64) -> bool {
-    // A program that has gone on for as long as it took to need the most memory will hardly need more.
+    // In steady state the program will hardly need more memory.
     let calm = facts.requests / 2 > facts.until_most;
     let mut allowed = facts.used + facts.used / 1000 * facts.tuning.slack;
     if calm {
@@ -148,14 +149,14 @@ fn must_recycle(facts: &Facts<'_>, missing: u64) -> bool {
     facts.tuning.recycles && needed
 }
 
-/// The spare chunks of this heap that do not lie where the block goes.
+/// The idle chunks of this heap that do not lie at the place of the block.
 fn usable(facts: &Facts<'_>, place: &Placement) -> Vec<Chunk> {
     let apart = |chunk: &Chunk| chunk.end() <= place.at || chunk.at >= place.at + facts.request;
     let chunks = facts.idle_chunks.iter().map(|spare| spare.chunk);
     chunks.filter(apart).collect()
 }
 
-/// Fills the holes of a place with spare chunks while they last, and with new ones.
+/// Fills the unmapped parts of a place with idle chunks while they last, and then with new ones.
 fn fill(facts: &Facts<'_>, place: &Placement, mut idle_chunks: Vec<Chunk>) -> Vec<Fill> {
     let (largest, unit) = (largest_new(facts), unit_of(facts, place));
     let mut fills = Vec::new();
@@ -178,8 +179,8 @@ fn fill(facts: &Facts<'_>, place: &Placement, mut idle_chunks: Vec<Chunk>) -> Ve
     fills
 }
 
-/// The largest spare chunk that is wanted whole, or else the smallest that there is room for; the last of several,
-/// or the first.
+/// Returns the last of the largest idle chunks that are needed completely. If there is none, returns the first of the
+/// smallest that fit.
 fn best_spare(idle_chunks: &[Chunk], wanted: u64, room: u64) -> Option<usize> {
     let all = || idle_chunks.iter().enumerate();
     let whole = all().filter(|(_, chunk)| chunk.bytes <= wanted);
@@ -191,8 +192,9 @@ fn best_spare(idle_chunks: &[Chunk], wanted: u64, room: u64) -> Option<usize> {
     whole.or_else(partly).map(|(index, _)| index)
 }
 
-/// How large a new chunk may be: one page while chunks are fewer than the requests pay for, and from there on the
-/// larger, the more they are; but a small part of all that is held, and a large one of a very large request.
+/// Returns the largest permitted size of a new chunk. It is one page while the requests have paid for all chunks, and
+/// grows with the chunks beyond that. The limit is a small part of the held bytes, or a large part of a very large
+/// request.
 fn largest_new(facts: &Facts<'_>) -> u64 {
     let debt = facts.spent.saturating_mul(facts.tuning.price) * 16 / facts.requests.max(1);
     let earned = facts.page.saturating_mul(debt.saturating_mul(debt) / 256);
@@ -203,8 +205,8 @@ fn largest_new(facts: &Facts<'_>) -> u64 {
     bytes - bytes % facts.page
 }
 
-/// What new chunks are rounded up to, as far as the hole has room: whole segments for large requests where those are
-/// wanted and may be asked of the device, and a page otherwise.
+/// Returns the unit to which new chunks are rounded up, if the unmapped range has room. It is a whole segment for large
+/// requests where the tuning and the device permit that, and a page otherwise.
 fn unit_of(facts: &Facts<'_>, place: &Placement) -> u64 {
     let most = place.missing + LARGE_SEGMENT * place.holes.len() as u64;
     let whole = facts.tuning.whole && SegmentKind::of(facts.request) == SegmentKind::Large && !facts.pressed;

@@ -1,4 +1,4 @@
-//! Reserving the ranges of addresses that an elastic heap fills with memory.
+//! Reserving the address ranges of an elastic heap.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -9,8 +9,8 @@ use crate::elastic::chunk_table::memory_of;
 use crate::heap::Heap;
 
 impl<D: Device> Heap<D> {
-    /// Reserves another range of addresses, with room for `bytes` at least; `false` if there are none left, or if the
-    /// device has too little memory to fill it: drivers do not agree on how they refuse such a range.
+    /// Reserves another address range for at least `bytes`. Returns `false` if no addresses are left, or if the device
+    /// has too little memory to fill the range. Drivers refuse such a range with different errors.
     pub(crate) fn reserve_addresses(&self, bytes: u64) -> hal::Result<bool> {
         if bytes > self.shared.device.info().total_memory {
             return Ok(false);
@@ -31,7 +31,7 @@ impl<D: Device> Heap<D> {
         };
         let added = self.add_addresses(start, wish);
         if !added {
-            // SAFETY: 1. the range was just reserved and nobody knows it.
+            // SAFETY: 1. the range was just reserved, and no other code has its address.
             unsafe { memory.release(start, wish) }?;
             return Ok(false);
         }
@@ -39,7 +39,7 @@ impl<D: Device> Heap<D> {
         Ok(true)
     }
 
-    /// Puts a range of addresses into the shelf; `false` if its tables are full.
+    /// Adds an address range to the heap's blocks. Returns `false` if the tables are full.
     fn add_addresses(&self, start: DevicePtr, bytes: u64) -> bool {
         let mut state = self.state.lock();
         let Some(id) = state.blocks.add_addresses(start.address(), bytes) else {

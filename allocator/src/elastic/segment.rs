@@ -1,24 +1,24 @@
-//! How much an elastic segment of a stream has.
+//! The sizes of a stream's elastic segment.
 
 use cachette_hal::{Device, StreamRef};
 
 use crate::allocator::Allocator;
 
-/// What a stream has of elastic segments.
+/// The elastic segments of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ElasticSegment {
     /// The stream.
     pub stream: StreamRef,
-    /// Bytes of addresses that are reserved for it.
+    /// Bytes of reserved addresses.
     pub addresses: u64,
-    /// Bytes of memory that it holds there, unused or not.
+    /// Bytes of mapped memory, in use or not.
     pub mapped: u64,
 }
 
 impl<D: Device> Allocator<D> {
-    /// What every stream has of elastic segments, in the order in which the streams came; streams that never had
-    /// any are left out.
+    /// Returns the elastic segments of every stream, in the order in which the streams were first used. Streams without
+    /// elastic segments are omitted.
     #[must_use]
     pub fn elastic_segments(&self) -> Vec<ElasticSegment> {
         let heaps = self.inner().heaps.all();

@@ -1,4 +1,4 @@
-//! What an elastic heap has besides blocks: ranges of addresses, and mappings that wait to be unmapped.
+//! The state of an elastic heap besides its blocks: address ranges and pending unmaps.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,12 +10,12 @@ use crate::elastic::fill::Leftover;
 use crate::elastic::moves::Moves;
 use crate::fence::Fence;
 
-/// What an elastic heap has besides blocks.
+/// The state of an elastic heap besides its blocks.
 #[derive(Debug)]
 pub(crate) struct ElasticState<D: Device> {
-    /// The ranges of addresses, as they were reserved.
+    /// The reserved address ranges.
     pub(crate) ranges: Mutex<Vec<(DevicePtr, u64)>>,
-    /// Addresses that lost their memory and are not unmapped yet.
+    /// Addresses whose chunk has moved or is being released, still mapped.
     pub(crate) pending_unmaps: Mutex<Vec<PendingUnmap<D>>>,
     pub(crate) moves: Arc<Moves>,
     /// Bytes of chunks that have no memory because their pool sleeps; changed under the heap's lock.
@@ -35,7 +35,7 @@ impl<D: Device> Default for ElasticState<D> {
 
 impl<D: Device> ElasticState<D> {
     pub(crate) fn pending_unmaps(&self) -> MutexGuard<'_, Vec<PendingUnmap<D>>> {
-        // Entries are pushed and taken whole, so a panic leaves the list sound.
+        // Every entry is pushed and removed as a whole, so the list is consistent even after a panic.
         self.pending_unmaps.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -44,17 +44,17 @@ impl<D: Device> ElasticState<D> {
     }
 }
 
-/// Addresses that lost their memory and are not unmapped yet.
+/// Addresses whose chunk has moved or is being released, still mapped.
 #[derive(Debug)]
 pub(crate) struct PendingUnmap<D: Device> {
     pub(crate) block: BlockId,
     pub(crate) left: Vec<Leftover>,
-    /// What must have passed before they may be unmapped.
+    /// The fences that must pass before the addresses are unmapped.
     pub(crate) fences: Vec<Arc<Fence<D>>>,
 }
 
 impl<D: Device> PendingUnmap<D> {
-    /// Whether every use of the addresses has ended.
+    /// Returns whether every use of the addresses has ended.
     pub(crate) fn is_ready(&self) -> hal::Result<bool> {
         for fence in &self.fences {
             if !fence.poll()?.is_done() {

@@ -1,31 +1,30 @@
-//! What may be spent on saving memory, and how much must be saved.
+//! The parameters that trade the cost of moving chunks against the memory saved.
 
 use crate::config::{Config, ElasticSetting};
 
 const MIB: u64 = 1 << 20;
-/// A request from here on comes in few pieces.
+/// Requests of at least this size get few chunks.
 const VERY_LARGE: u64 = 256 * MIB;
-/// In how many at most: another process opens them one by one.
+/// The limit on their number, since another process opens chunks one by one.
 const FEW: u64 = 16;
 
 /// How elastic segments are filled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tuning {
-    /// The largest new chunk, in bytes, but for very large requests; zero for one page always.
+    /// The largest new chunk in bytes, except for very large requests. Zero always selects one page.
     pub(crate) largest: u64,
-    /// The largest part of all that is held that a new chunk may be, as its divisor; zero for any part.
+    /// The divisor of the held bytes that limits a new chunk; zero for no limit.
     pub(crate) part: u64,
-    /// How many requests a chunk that is created or moved should be shared by.
+    /// How many requests should share the cost of one created or moved chunk.
     pub(crate) price: u64,
-    /// How much more memory may be held than was ever in use at once before spare chunks must serve, in
-    /// thousandths.
+    /// How far the held bytes may exceed the peak of bytes in use before idle chunks must be moved, in thousandths.
     pub(crate) slack: u64,
-    /// How much more it may hold than it did already, once the program repeats itself and chunks still move.
+    /// The same margin over the bytes held so far, in steady state while chunks still move.
     pub(crate) calm: u64,
-    /// Whether small blocks gather at low addresses as large ones do: a request gets the first free block that is
-    /// large enough, and not the one that fits best.
+    /// Whether small blocks are placed at low addresses, as large ones are. A request then gets the first fit instead
+    /// of the best fit.
     pub(crate) packs: bool,
-    /// Whether spare chunks serve elsewhere at all.
+    /// Whether idle chunks are moved at all.
     pub(crate) recycles: bool,
     /// Whether a large request gets new memory in whole segments, as many as it needs.
     pub(crate) whole: bool,
@@ -38,7 +37,7 @@ impl Default for Tuning {
 }
 
 impl Tuning {
-    /// What each setting stands for; docs/elastic.md shows what they cost and save.
+    /// The parameters of each setting. docs/elastic.md lists their costs and savings.
     pub(crate) const fn of_setting(setting: ElasticSetting) -> Self {
         let (largest, part, price, slack, calm) = match setting {
             ElasticSetting::Default => (64 * MIB, 512, 100, 5, 15),
@@ -57,7 +56,7 @@ impl Tuning {
         }
     }
 
-    /// What a configuration asks for: a setting, and what it changes of that.
+    /// The parameters of a configuration: its setting, with its changes.
     pub(crate) fn of(config: &Config) -> Self {
         let mut tuning = Self::of_setting(config.elastic_setting());
         if let Some(bytes) = config.elastic_largest_chunk_bytes() {
@@ -71,7 +70,7 @@ impl Tuning {
         tuning
     }
 
-    /// The largest new chunk for a request, while so many bytes are held: what fills much may come in larger pieces.
+    /// The largest new chunk for a request while `held` bytes are held. Larger requests permit larger chunks.
     pub(crate) fn largest_for(&self, request: u64, held: u64) -> u64 {
         if self.largest == 0 {
             return 0;
@@ -80,7 +79,7 @@ impl Tuning {
         self.largest.min(part.unwrap_or(u64::MAX)).max(request / 32)
     }
 
-    /// The smallest new chunk for a request, but for the last.
+    /// The smallest new chunk for a request, except for the last one.
     pub(crate) const fn least_for(&self, request: u64) -> u64 {
         if self.largest == 0 || request < VERY_LARGE {
             return 0;
@@ -88,7 +87,7 @@ impl Tuning {
         request.div_ceil(FEW)
     }
 
-    /// The same, but every chunk stays where it is.
+    /// The same parameters, but no chunk is moved.
     pub(crate) const fn without_recycling(mut self) -> Self {
         self.recycles = false;
         self

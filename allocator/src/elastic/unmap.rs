@@ -1,4 +1,4 @@
-//! What an elastic heap has outgrown: addresses to unmap, and chunks to give back to the device.
+//! Unmapping addresses that an elastic heap no longer uses, and returning chunks to the device.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -24,21 +24,21 @@ impl<D: Device> Heap<D> {
         }
     }
 
-    /// Bytes of addresses that are reserved.
+    /// Bytes of reserved addresses.
     pub(crate) fn address_bytes(&self) -> u64 {
         let ranges = self.elastic.iter().map(|elastic| elastic.ranges());
         ranges.map(|ranges| ranges.iter().map(|(_, bytes)| bytes).sum::<u64>()).sum()
     }
 
-    /// Lets addresses be unmapped once `fences` have passed.
+    /// Adds addresses to unmap after `fences` have passed.
     pub(crate) fn add_pending_unmap(&self, block: BlockId, left: Vec<Leftover>, fences: Vec<Arc<Fence<D>>>) {
         if let Some(elastic) = &self.elastic {
             elastic.pending_unmaps().push(PendingUnmap { block, left, fences });
         }
     }
 
-    /// Gives up chunks that serve elsewhere from now on: in this heap, or in another if they are `lost`. Their
-    /// addresses are unmapped once `fences`, and what stood before their next use, have passed.
+    /// Releases chunks that have moved within this heap, or to another heap if they are `lost`. Their old addresses are
+    /// unmapped after `fences` and the guards of the blocks have passed.
     pub(crate) fn let_go_of(&self, moved: Moved, fences: &[Arc<Fence<D>>], lost: bool) -> CallbackOutcome {
         if lost {
             let _state = self.state.lock();
@@ -49,12 +49,12 @@ impl<D: Device> Heap<D> {
         self.abandon(moved, fences, |_| None)
     }
 
-    /// Lets chunks leave for the device once `fence`, and what stood before their next use, have passed.
+    /// Schedules the return of chunks to the device after `fence` and the guards of the blocks have passed.
     fn let_leave(&self, moved: Moved, fence: &Arc<Fence<D>>) -> CallbackOutcome {
         self.abandon(moved, std::slice::from_ref(fence), |chunk| Some(chunk.id))
     }
 
-    /// Makes the addresses of chunks stale, and says with `last` which chunk goes with its mapping.
+    /// Marks the addresses of chunks as pending unmaps. `last` tells which chunks are destroyed with their mapping.
     fn abandon(
         &self,
         moved: Moved,
@@ -82,13 +82,13 @@ impl<D: Device> Heap<D> {
                 Leftover { at: chunk.at, bytes: chunk.bytes, chunk: last(&chunk), kind: chunk.kind, mapped: true };
             self.add_pending_unmap(block, vec![left], fences);
         }
-        // They lie in the list by now.
+        // The list of pending unmaps contains them now.
         drop(begun);
         outcome
     }
 
-    /// Unmaps the addresses whose last use has ended, and gives back the chunks that go with them; the bytes that
-    /// came free. What fails is tried again next time.
+    /// Unmaps the addresses whose last use has ended, and destroys the chunks whose last mapping this was. Returns the
+    /// bytes that became free. The next call retries every failure.
     pub(crate) fn unmap_pending(&self) -> u64 {
         let Some(elastic) = &self.elastic else {
             return 0;
@@ -101,21 +101,21 @@ impl<D: Device> Heap<D> {
         freed.unwrap_or(0)
     }
 
-    /// Begins to move or unmap chunks; `None` if the pool sleeps, which decides alone then.
+    /// Begins to move or unmap chunks. Returns `None` if the pool sleeps, since the sleep code then handles all chunks.
     pub(crate) fn begin_move(&self, state: &HeapState<D>) -> Option<Move> {
         let elastic = self.elastic.as_ref().filter(|_| !state.redirect.asleep)?;
         Some(elastic.moves.begin())
     }
 
-    /// Waits until no other thread moves or unmaps chunks. The pool falls asleep, so that none begins again.
+    /// Waits until no other thread moves or unmaps chunks. The pool is falling asleep, so that no thread begins again.
     pub(crate) fn wait_for_moves(&self) {
         if let Some(elastic) = &self.elastic {
             elastic.moves.wait();
         }
     }
 
-    /// The same as [`unmap_pending`](Self::unmap_pending), with the first failure of the driver; for a thread that has
-    /// begun to move chunks, or that puts the pool to sleep.
+    /// Does the same as [`unmap_pending`](Self::unmap_pending), and also returns the first failure of the driver. The
+    /// calling thread has begun a move, or it puts the pool to sleep.
     pub(crate) fn try_to_unmap_pending(&self) -> (u64, hal::Result<()>) {
         let Some(elastic) = &self.elastic else {
             return (0, Ok(()));
@@ -142,8 +142,8 @@ impl<D: Device> Heap<D> {
                 }
             }
             pending_unmaps.left.retain_mut(|left| {
-                // SAFETY: 1. the points after the last use of the addresses have passed, and nobody gets a stale
-                // block.
+                // SAFETY: 1. the fences after the last use of the addresses have passed, and no request gets a block
+                // that is a pending unmap.
                 match unsafe { fill::clear(&self.shared, memory, left) } {
                     Ok(bytes) => {
                         freed[left.kind as usize] += bytes;
@@ -179,13 +179,13 @@ impl<D: Device> Heap<D> {
         (freed, result)
     }
 
-    /// Gives every spare chunk back to the device as soon as the heap's stream is past its last use; the bytes
-    /// that came free at once. The rest follows when the heap next looks.
+    /// Returns every idle chunk to the device once the heap's stream has passed its last use. Returns the bytes that
+    /// became free at once. Later calls of [`unmap_pending`](Self::unmap_pending) free the rest.
     pub(crate) fn release_spares(&self) -> hal::Result<u64> {
         if self.is_asleep() || self.stream_state.ask_capturing()? {
             return Ok(0);
         }
-        // A capture of another stream may be under way.
+        // A capture of another stream may be active.
         let _relaxed = RelaxedCapture::enter(&self.shared.device).ok();
         let idle_chunks: Vec<Chunk> = {
             let idle_chunks = self.state.lock().blocks.idle_chunks();
@@ -200,7 +200,7 @@ impl<D: Device> Heap<D> {
                     return Err(error);
                 }
             };
-            // A tracker's panic waits until the chunks are gone.
+            // A panic of a tracker continues after the chunks are released.
             let _told = self.let_leave(moved, &fence);
             fence.passes_soon()?;
             return Ok(self.unmap_pending());
@@ -208,7 +208,7 @@ impl<D: Device> Heap<D> {
         Ok(self.unmap_pending())
     }
 
-    /// Bytes of chunks of a kind that are on their way back to the device.
+    /// Bytes of the chunks of one kind that are being returned to the device.
     pub(crate) fn leaving_bytes(&self, kind: SegmentKind) -> u64 {
         let Some(elastic) = &self.elastic else {
             return 0;
@@ -218,9 +218,9 @@ impl<D: Device> Heap<D> {
         left.filter(|left| left.chunk.is_some() && left.kind == kind).map(|left| left.bytes).sum()
     }
 
-    /// Gives everything back, after waiting for whoever may still use it.
+    /// Returns everything to the device, after a wait for all work that may still use it.
     pub(crate) fn release_spares_at_last(&self) {
-        // Its pool may have slept, wholly or in part: what has memory goes as if it were awake.
+        // The pool may be asleep, completely or in part. Chunks that have memory are released as in an awake pool.
         self.forget_spares();
         self.set_asleep(false);
         let _ = self.release_spares();
@@ -230,7 +230,7 @@ impl<D: Device> Heap<D> {
         self.unmap_pending();
     }
 
-    /// Everything that must pass before all that is stale can be unmapped.
+    /// Returns every fence that must pass before all pending unmaps can be done.
     pub(crate) fn unmap_fences(&self) -> Vec<Arc<Fence<D>>> {
         let Some(elastic) = &self.elastic else {
             return Vec::new();
@@ -239,7 +239,7 @@ impl<D: Device> Heap<D> {
         pending_unmaps.iter().flat_map(|pending_unmaps| pending_unmaps.fences.clone()).collect()
     }
 
-    /// Releases the ranges of addresses, unless the driver refused to unmap something in them.
+    /// Releases the address ranges, unless the driver refused to unmap something in them.
     pub(crate) fn release_addresses(&self) {
         let Some(elastic) = &self.elastic else { return };
         // The chunks of a sleeping heap are not mapped.
@@ -251,8 +251,8 @@ impl<D: Device> Heap<D> {
             return;
         };
         for (start, bytes) in std::mem::take(&mut *elastic.ranges()) {
-            // SAFETY: 1. the range was reserved by this heap, which is at its end, and nothing is mapped in it.
-            // A destructor has nobody to tell of a failure.
+            // SAFETY: 1. this heap reserved the range, nothing is mapped in it, and the heap is being dropped. A
+            // destructor cannot report a failure.
             let _ = unsafe { memory.release(start, bytes) };
         }
     }

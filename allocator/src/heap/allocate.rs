@@ -1,4 +1,4 @@
-//! Taking a block from a heap when nothing out of the ordinary has to be looked after.
+//! Allocating a block on the fast path.
 
 use std::sync::Arc;
 
@@ -9,27 +9,27 @@ use crate::heap::{Heap, HeapGuard, HeapState};
 use crate::size;
 use crate::sync::lock;
 
-/// What a caller asks for.
+/// A caller's request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
     /// Bytes, more than zero.
     pub(crate) requested: u64,
-    /// Whether the caller keeps the address alone, and not an owner.
+    /// Whether the caller requests raw memory, known by its address only.
     pub(crate) raw: bool,
 }
 
-/// A block that was taken for a caller.
+/// A block that was allocated for a caller.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Allocated {
     pub(crate) address: u64,
     pub(crate) bytes: u64,
     pub(crate) id: BlockId,
-    /// Whether guards stand before the next use; `Heap::guards_of` has them.
+    /// Whether the block has guards, which `Heap::guards_of` returns.
     pub(crate) guarded: bool,
 }
 
 impl Allocated {
-    /// Writes into a block what was asked.
+    /// Writes a request into its block.
     #[inline(always)]
     fn note(block: &mut Block, id: BlockId, request: Request) -> Self {
         block.requested = request.requested;
@@ -39,10 +39,10 @@ impl Allocated {
 }
 
 impl<D: Device> Heap<D> {
-    /// Takes the block that was given back last, if nothing has to be looked after: this thread uses the heap
-    /// alone, the very same was asked for before, no guard stands in the way and no peak is passed.
+    /// Allocates the last-freed block on the fast path. The calling thread owns the lock's bias, the previous request
+    /// had the same size, the block has no guard, and no peak is exceeded.
     ///
-    /// Otherwise nothing has happened, and [`take`](Self::take) goes on with the lock, if it was taken.
+    /// Otherwise nothing changes, and [`allocate`](Self::allocate) continues with the lock, if it is held.
     #[inline(always)]
     pub(crate) fn allocate_last_freed(&self, request: Request) -> Result<Allocated, Option<HeapGuard<'_, D>>> {
         let mut state = lock::enter(&self.state).ok_or(None)?;
@@ -61,7 +61,7 @@ impl<D: Device> Heap<D> {
         Err(Some(state))
     }
 
-    /// Takes the free block that fits best; `None` if there is none, and in a forked child.
+    /// Allocates the best fit. Returns `None` if no block fits, and in a forked child.
     #[inline(always)]
     pub(crate) fn allocate(self: &Arc<Self>, held: Option<HeapGuard<'_, D>>, request: Request) -> Option<Allocated> {
         let mut state = match held {
@@ -90,7 +90,7 @@ impl<D: Device> Heap<D> {
         Some(allocated)
     }
 
-    /// Writes what was asked into a block and counts it; also says whether a peak may have been passed.
+    /// Writes a request into a block and counts it. Also returns whether a peak may be exceeded.
     #[inline(always)]
     pub(crate) fn mark_allocated(&self, block: &mut Block, id: BlockId, request: Request) -> (Allocated, bool) {
         let allocated = Allocated::note(block, id, request);

@@ -1,4 +1,4 @@
-//! How far back a captured stream reaches in the graph that is being recorded.
+//! The graph nodes that precede the next work of a captured stream.
 
 #![forbid(unsafe_code)]
 
@@ -6,32 +6,32 @@ use std::collections::HashSet;
 
 use cachette_hal::{self as hal, CaptureId, CaptureNode};
 
-/// The nodes that come before whatever a stream captures next.
+/// The graph nodes that precede the next work of a captured stream.
 ///
-/// It grows with the stream: only nodes that were not there before are asked for what they depend on.
+/// The set grows with the stream: an update queries the dependencies of new nodes only.
 #[derive(Debug, Default)]
 pub(crate) struct Ancestors {
     capture: Option<CaptureId>,
-    /// Where the stream stood when it was last followed.
+    /// The frontier of the stream at the last update.
     frontier: Vec<CaptureNode>,
-    /// The frontier, and all that its nodes depend on, near and far.
+    /// The frontier, and all direct and indirect dependencies of its nodes.
     nodes: HashSet<CaptureNode>,
 }
 
 impl Ancestors {
-    /// The capture that the nodes are of.
+    /// The capture that contains the nodes.
     pub(crate) const fn capture(&self) -> Option<CaptureId> {
         self.capture
     }
 
-    /// Whether the stream's next work comes after all of `nodes`.
+    /// Returns whether the stream's next work comes after all of `nodes`.
     pub(crate) fn covers(&self, nodes: &[CaptureNode]) -> bool {
         nodes.iter().all(|node| self.nodes.contains(node))
     }
 
-    /// Follows the stream to `frontier`; `before` appends what a node directly depends on.
+    /// Advances to `frontier`. `before` appends the direct dependencies of a node.
     ///
-    /// If that fails, all is forgotten: of a node that was seen and not asked nobody would know later.
+    /// A failure clears the set. Otherwise a later update would skip a node whose dependencies were never queried.
     pub(crate) fn follow(
         &mut self,
         capture: CaptureId,
@@ -46,7 +46,7 @@ impl Ancestors {
             next.walk(&mut before, |node| {
                 unmet.remove(&node);
             })?;
-            // A program may have told the stream to depend on less than it did; what it reached may be too much then.
+            // The program may have removed dependencies of the stream, so the old set may contain too many nodes.
             if !unmet.is_empty() {
                 next.nodes.clear();
             }
@@ -56,7 +56,7 @@ impl Ancestors {
         Ok(())
     }
 
-    /// Adds the frontier and all before it; `meet` is told of every node on the way.
+    /// Adds the frontier and all of its dependencies. Calls `meet` for every node on the way.
     fn walk(
         &mut self,
         before: &mut impl FnMut(CaptureNode, &mut Vec<CaptureNode>) -> hal::Result<()>,
@@ -81,7 +81,7 @@ mod tests {
 
     use super::*;
 
-    /// What each node depends on: 1 → 2 → 3 and 1 → 4, which 5 joins.
+    /// The dependencies of each node: 1 → 2 → 3 and 1 → 4, joined by 5.
     const GRAPH: [&[usize]; 6] = [&[], &[], &[1], &[2], &[1], &[3, 4]];
 
     fn nodes(numbers: &[usize]) -> Vec<CaptureNode> {
@@ -92,7 +92,7 @@ mod tests {
         CaptureId(NonZeroU64::new(number).expect("captures count from one"))
     }
 
-    /// Follows to `frontier`; how many nodes were asked for.
+    /// Advances to `frontier`, and returns the number of queried nodes.
     fn follow(reach: &mut Ancestors, number: u64, frontier: &[usize]) -> usize {
         let mut asked = 0;
         reach

@@ -1,4 +1,4 @@
-//! A heap whose pool sleeps: blocks without memory, at addresses that are kept.
+//! A heap of a sleeping pool: blocks without memory, at reserved addresses.
 
 use std::iter;
 use std::ops::Range;
@@ -14,24 +14,24 @@ use crate::stats::Counted;
 use crate::stream_state::StreamState;
 
 impl<D: Device> Heap<D> {
-    /// Takes no requests any more, or takes them again.
+    /// Sets whether the heap rejects requests because its pool sleeps.
     pub(crate) fn set_asleep(&self, asleep: bool) {
         let mut state = self.state.lock();
         state.redirect.asleep = asleep;
         state.refresh(&self.shared);
     }
 
-    /// Whether it takes no requests because its pool sleeps.
+    /// Returns whether the heap rejects requests because its pool sleeps.
     pub(crate) fn is_asleep(&self) -> bool {
         self.state.lock().redirect.asleep
     }
 
-    /// Bytes of chunks that have no memory now.
+    /// Bytes of chunks that currently have no memory.
     pub(crate) fn slept(&self) -> u64 {
         self.elastic.as_ref().map_or(0, |elastic| elastic.slept.load(Relaxed))
     }
 
-    /// Every chunk, and the addresses in it whose bytes somebody may still read: those in use, or all if `whole`.
+    /// Returns every chunk, with the addresses in it whose contents must be kept: those in use, or all if `whole`.
     pub(crate) fn contents(&self, whole: bool) -> Vec<(Chunk, Vec<Range<u64>>)> {
         let mut state = self.state.lock();
         state.blocks.coalesce();
@@ -63,7 +63,8 @@ impl<D: Device> Heap<D> {
         chunks.into_iter().map(|chunk| (chunk, within(&chunk))).collect()
     }
 
-    /// Whether a stream that uses an allocated block is captured: what it was told before cannot be waited for.
+    /// Returns whether a stream that uses an allocated block is captured. The host cannot wait for its earlier work
+    /// then.
     pub(crate) fn is_used_by_a_capture(&self) -> hal::Result<bool> {
         let users: Vec<Arc<StreamState<D>>> = {
             let state = self.state.lock();
@@ -78,12 +79,12 @@ impl<D: Device> Heap<D> {
         Ok(false)
     }
 
-    /// Whether the chunk still lies under the heap's blocks.
+    /// Returns whether the chunk still lies under the heap's blocks.
     pub(crate) fn has_chunk(&self, chunk: Chunk) -> bool {
         self.state.lock().blocks.chunk_at(chunk.at) == Some(chunk)
     }
 
-    /// Counts a chunk whose memory went back to the device.
+    /// Counts a chunk whose memory was returned to the device.
     pub(crate) fn note_slept(&self, chunk: Chunk) {
         let Some(elastic) = &self.elastic else { return };
         let state = self.state.lock();
@@ -96,7 +97,7 @@ impl<D: Device> Heap<D> {
         self.tell(TraceAction::SegmentUnmap, chunk.at, chunk.bytes);
     }
 
-    /// Counts a chunk that has memory again. Its bytes are counted under the limit already.
+    /// Counts a chunk that has memory again. The limit already includes its bytes.
     pub(crate) fn note_woken(&self, chunk: Chunk) {
         let Some(elastic) = &self.elastic else { return };
         self.shared.totals.device_allocs.fetch_add(1, Relaxed);
@@ -108,7 +109,7 @@ impl<D: Device> Heap<D> {
         self.tell(TraceAction::SegmentMap, chunk.at, chunk.bytes);
     }
 
-    /// Forgets the chunks that sleep and that nobody uses. Nothing of them is on the device.
+    /// Removes the idle chunks without memory. The device holds nothing for them.
     pub(crate) fn forget_spares(&self) {
         let Some(elastic) = &self.elastic else { return };
         let mut state = self.state.lock();
@@ -137,38 +138,38 @@ impl<D: Device> Heap<D> {
         }
     }
 
-    /// The ranges of addresses, as they were reserved.
+    /// The reserved address ranges.
     pub(crate) fn address_ranges(&self) -> Vec<(DevicePtr, u64)> {
         let ranges = self.elastic.iter().map(|elastic| elastic.ranges().clone());
         ranges.flatten().collect()
     }
 
-    /// Releases a range of addresses that is to be reserved again: until then no other heap of the allocator gets it.
+    /// Releases an address range that will be reserved again. No other heap of the allocator gets it in between.
     ///
     /// # Safety
     ///
     /// 1. The range is one of [`address_ranges`](Self::address_ranges), and nothing is mapped in it.
     pub(crate) unsafe fn lose_addresses(&self, memory: &dyn VirtualMemory, range: (DevicePtr, u64)) -> hal::Result<()> {
-        // Before they are released, since the next to reserve may get them at once.
+        // This comes before the release, since the next reservation may return the range at once.
         self.shared.chunks.want(range);
         // SAFETY: 1. the caller's promise 1.
         if let Err(error) = unsafe { memory.release(range.0, range.1) } {
             self.shared.chunks.unwant(range);
             return Err(error);
         }
-        // The heap releases its ranges when it ends, and by then this one may be another owner's.
+        // The heap releases its ranges when it is dropped. By then another owner may have reserved this one.
         if let Some(elastic) = &self.elastic {
             elastic.ranges().retain(|known| *known != range);
         }
         Ok(())
     }
 
-    /// Reserves a range of addresses again that was lost; fails if they belong to another owner.
+    /// Reserves a lost address range again. Fails if the addresses belong to another owner.
     pub(crate) fn regain_addresses(&self, memory: &dyn VirtualMemory, range: (DevicePtr, u64)) -> hal::Result<()> {
         let (start, bytes) = range;
         let found = memory.reserve(bytes, Some(start))?;
         if found != start {
-            // SAFETY: 1. the range was reserved just now, and no one else knows it.
+            // SAFETY: 1. the range was just reserved, and no other code has its address.
             unsafe { memory.release(found, bytes) }?;
             return Err(hal::Error::new(ErrorKind::OutOfMemory, "reserve"));
         }
@@ -178,7 +179,7 @@ impl<D: Device> Heap<D> {
     }
 }
 
-/// The parts of `used`, which are in order of address, that lie in a chunk; those side by side as one.
+/// The parts of `used`, in order of address, that lie in a chunk. Adjacent parts are merged.
 fn parts_within(used: &[Range<u64>], chunk: &Chunk) -> Vec<Range<u64>> {
     let mut parts: Vec<Range<u64>> = Vec::new();
     let first = used.partition_point(|range| range.end <= chunk.at);

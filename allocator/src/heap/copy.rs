@@ -1,4 +1,4 @@
-//! A heap copied as it stands: plain data under the lock, everything else after it.
+//! Copying a heap: plain data under the lock, and the conversion after it.
 
 use cachette_hal::{Device, StreamRef};
 
@@ -19,18 +19,18 @@ pub(crate) struct HeapCopy {
 }
 
 impl HeapCopy {
-    /// Whether a block is free to be handed out.
+    /// Returns whether a request can allocate the block.
     pub(crate) const fn is_free(block: &Block) -> bool {
         matches!(block.state, BlockState::Free | BlockState::Recent | BlockState::Leaving)
     }
 }
 
 impl<D: Device> Heap<D> {
-    /// The heap as it is, with the block freed last settled.
+    /// Copies the heap, after the last-freed block is coalesced.
     pub(crate) fn copy(&self) -> HeapCopy {
         let mut copied = HeapBlocksCopy::default();
         let length = self.state.lock().blocks.table_len();
-        // A few more may come before the lock is taken again.
+        // Other threads may add a few blocks before the lock is taken again.
         copied.reserve(length + length / 16 + 64);
         let mut state = self.state.lock();
         state.blocks.coalesce();

@@ -18,17 +18,19 @@ use crate::stream_state::StreamState;
 /// Blocks that their callers freed while other streams still use them.
 #[derive(Debug)]
 pub(crate) struct PendingFrees<D: Device> {
-    /// For every lane that uses such blocks, by number, the points to wait for, in the order they were marked.
+    /// For every stream state that uses such blocks, by number, the fences to wait for, in the order they were
+    /// recorded.
     queues: Vec<(u64, VecDeque<PendingBlock<D>>)>,
-    /// How many points every such block still waits for.
+    /// The number of fences that each of these blocks still waits for.
     left: HashMap<BlockId, u32>,
-    /// Blocks whose uses could not be marked yet, because the driver failed.
+    /// Blocks for whose uses no fence is recorded yet, because the driver failed.
     unmarked: Vec<(BlockId, StreamUses<D>)>,
-    /// Blocks that were freed while a stream that uses them, or their own, was captured: nothing can be marked there.
+    /// Blocks freed while their own stream, or another one that uses them, was captured: no fence can be recorded
+    /// there.
     pub(crate) deferred: Vec<Deferred<D>>,
-    /// How far back the heap's own stream reaches in its capture, once that was asked.
+    /// The graph nodes that precede the next work of the heap's own stream, if it is captured and was queried.
     pub(crate) reach: Ancestors,
-    /// Blocks that were freed while other processes may have them; whoever ends the last offer of one goes on.
+    /// Blocks freed while they are exported to other processes. The end of the last export continues the free.
     pub(crate) offered: HashMap<BlockId, StreamUses<D>>,
 }
 
@@ -52,13 +54,13 @@ impl<D: Device> Default for PendingFrees<D> {
 }
 
 impl<D: Device> PendingFrees<D> {
-    /// Whether any block waits for anything.
+    /// Returns whether any block is pending.
     #[inline]
     pub(crate) fn has_pending_events(&self) -> bool {
         !self.queues.is_empty() || !self.unmarked.is_empty() || !self.deferred.is_empty()
     }
 
-    /// Lets a block wait for points.
+    /// Makes a block wait for fences.
     fn push(&mut self, block: BlockId, fences: Vec<Fence<D>>) {
         self.left.insert(block, u32::try_from(fences.len()).unwrap_or(u32::MAX));
         for fence in fences {
@@ -71,7 +73,8 @@ impl<D: Device> PendingFrees<D> {
         }
     }
 
-    /// Polls the first point of every stream until one has not passed; the blocks that wait for nothing more.
+    /// Polls the fences of every stream in order, up to the first that has not passed. Appends the blocks that wait for
+    /// no other fence to `done`.
     fn passed(&mut self, done: &mut Vec<BlockId>) -> hal::Result<()> {
         let mut result = Ok(());
         for (_, queue) in &mut self.queues {
@@ -100,7 +103,7 @@ impl<D: Device> PendingFrees<D> {
         result
     }
 
-    /// The last point that each waiting block waits for; blocks whose uses are not marked are not among them.
+    /// The last fence that each pending block waits for. Blocks without recorded fences are not included.
     pub(crate) fn last_points(&self) -> HashMap<BlockId, u64> {
         let mut last = HashMap::new();
         for waiting in self.queues.iter().flat_map(|(_, queue)| queue) {
@@ -111,7 +114,7 @@ impl<D: Device> PendingFrees<D> {
         last
     }
 
-    /// Every point that one of `blocks` waits for.
+    /// Every fence that one of `blocks` waits for.
     pub(crate) fn fences_of(&self, blocks: &[BlockId]) -> Vec<Arc<Fence<D>>> {
         self.queues
             .iter()
@@ -123,7 +126,7 @@ impl<D: Device> PendingFrees<D> {
 }
 
 impl<D: Device> Heap<D> {
-    /// Remembers that `stream_state` uses an allocated block.
+    /// Records that `stream_state` uses an allocated block.
     pub(crate) fn record_use(&self, id: BlockId, stream_state: &Arc<StreamState<D>>) {
         self.note_use(id, stream_state, false);
         if self.elastic.is_none()
@@ -131,14 +134,14 @@ impl<D: Device> Heap<D> {
         {
             let address = self.state.lock().blocks.block(id).address;
             if let Some(ptr) = DevicePtr::new(address) {
-                // SAFETY: 1. the block is allocated, in a segment that its pool's source made. 2. The lane keeps its
+                // SAFETY: 1. the block is allocated, in a segment from its pool's source. 2. The stream state keeps its
                 // stream alive.
                 unsafe { source.record_stream(ptr, stream_state.handle()) };
             }
         }
     }
 
-    /// Remembers that a block serves `stream_state` instead of the heap's own stream.
+    /// Records that `stream_state` allocated a block instead of the heap's own stream.
     pub(crate) fn lend(&self, id: BlockId, stream_state: &Arc<StreamState<D>>) {
         self.note_use(id, stream_state, true);
     }
@@ -157,7 +160,7 @@ impl<D: Device> Heap<D> {
             if captured || !was_captured {
                 return;
             }
-            // This use is no graph's affair.
+            // No graph records this use.
             uses.users.remove(at);
             uses.captured -= 1;
         }
@@ -169,26 +172,26 @@ impl<D: Device> Heap<D> {
         }
     }
 
-    /// Gives back a block that other streams use, for a caller that holds the heap.
+    /// Frees a block that other streams use, for a caller that keeps the heap alive.
     pub(crate) fn free_used(&self, mut state: HeapGuard<'_, D>, id: BlockId, uses: StreamUses<D>) -> hal::Result<()> {
         let (address, requested) = self.become_pending(&mut state, id);
-        // The caller holds the heap too.
+        // The caller keeps the heap alive too.
         drop(self.let_go(&mut state));
         let unoffered = if uses.offers == 0 {
             Some(uses)
         } else {
-            // In the same turn, so that whoever ends the offer finds it.
+            // Under the same lock, so that the thread that ends the last export finds the block.
             state.pending.offered.insert(id, uses);
             None
         };
         drop(state);
-        // The uses are marked even if a tracker panics.
+        // The fences are recorded even if a tracker panics.
         let _told = self.tell(TraceAction::FreeRequested, address, requested);
         self.shared.peaks.note(&self.counters);
         unoffered.map_or(Ok(()), |uses| self.mark(id, uses))
     }
 
-    /// Gives back a block that becomes free at once, but whose next use waits for `users`.
+    /// Frees a block at once, with fences of `users` as guards of its next use.
     pub(crate) fn free_after(&self, id: BlockId, users: &[Arc<StreamState<D>>]) -> Freed<D> {
         for stream_state in users {
             self.note_use(id, stream_state, true);
@@ -196,13 +199,13 @@ impl<D: Device> Heap<D> {
         self.free(id)
     }
 
-    /// Moves a block from its caller to those who wait; returns its address and requested size.
+    /// Turns an allocated block into a pending one. Returns its address and requested size.
     pub(crate) fn become_pending(&self, state: &mut HeapState<D>, id: BlockId) -> (u64, u64) {
         let (address, bytes) = (state.blocks.block(id).address, state.blocks.block(id).bytes());
         let block = state.blocks.block_mut(id);
         block.state = BlockState::Pending;
         let (kind, requested) = (block.kind, block.requested);
-        // What was asked for counts until the block is free, so only allocation itself ends here.
+        // The requested bytes count until the block is free, so only the allocation itself ends here.
         self.counters.freed(kind, bytes, 0);
         self.counters.raise(Counted::Pending, kind, 1);
         self.counters.raise(Counted::PendingBytes, kind, bytes);
@@ -213,9 +216,11 @@ impl<D: Device> Heap<D> {
         (address, requested)
     }
 
-    /// Marks the present end of every stream that uses the block. On failure the uses are kept and marked later.
+    /// Records a fence in every stream that uses the block. After a failure the uses are kept, and a later call records
+    /// the fences.
     ///
-    /// During a capture nothing is marked: the block waits until the capture is over, or its order allows reuse.
+    /// During a capture no fence is recorded. The block waits for the end of the capture, or until the order of the
+    /// graph permits reuse.
     pub(crate) fn mark(&self, id: BlockId, uses: StreamUses<D>) -> hal::Result<()> {
         let Some(fences) = self.points(&uses).transpose() else {
             let deferred = self.deferred(id, uses);
@@ -226,7 +231,7 @@ impl<D: Device> Heap<D> {
         };
         let mut state = self.state.lock();
         match fences {
-            // What another allocator's stream uses is polled, and does not become free at once.
+            // A fence of another allocator's stream is polled, so the block does not become free at once.
             Ok(fences) if uses.lent && fences.iter().all(|fence| fence.is_of(&self.shared)) => {
                 let guards = fences.into_iter().map(Arc::new).collect();
                 self.become_free(state, vec![(id, guards)]);
@@ -245,8 +250,8 @@ impl<D: Device> Heap<D> {
         }
     }
 
-    /// Marks the present end of every stream that uses a block; `None` during a capture of one of them, or of the
-    /// heap's own.
+    /// Records a fence in every stream that uses a block. Returns `None` if one of them, or the heap's own stream, is
+    /// captured.
     fn points(&self, uses: &StreamUses<D>) -> hal::Result<Option<Vec<Fence<D>>>> {
         for stream_state in uses.users.iter().chain([&self.stream_state]) {
             if stream_state.ask_capturing()? {
@@ -257,8 +262,8 @@ impl<D: Device> Heap<D> {
         fences.map(Some)
     }
 
-    /// Marks the uses of a block that was freed during a capture. Those that were captured are the graph's own affair:
-    /// its memory stays the pool's.
+    /// Records the fences of a block that was freed during a capture. Captured uses need no fence: the memory of the
+    /// graph stays in its pool.
     fn mark_after_capture(&self, id: BlockId, mut uses: StreamUses<D>) -> hal::Result<()> {
         if !uses.users.iter().any(|stream_state| stream_state.is_capturing()) {
             uses.users.truncate(uses.users.len() - uses.captured);
@@ -271,7 +276,7 @@ impl<D: Device> Heap<D> {
         self.mark(id, uses)
     }
 
-    /// Ends the wait of blocks, each with what must stand before its next use.
+    /// Frees pending blocks, each with the guards of its next use.
     pub(crate) fn become_free(&self, mut state: HeapGuard<'_, D>, blocks: Vec<(BlockId, Vec<Arc<Fence<D>>>)>) {
         let mut outcome = Vec::new();
         for (id, guards) in blocks {
@@ -294,13 +299,13 @@ impl<D: Device> Heap<D> {
         }
     }
 
-    /// Marks what could not be marked before, and frees the blocks that wait for nothing more.
+    /// Records the fences that failed before, and frees the blocks that wait for no fence any more.
     #[cold]
     pub(crate) fn process_events(&self) -> hal::Result<()> {
         if !self.state.lock().pending.has_pending_events() || self.stream_state.ask_capturing()? {
             return Ok(());
         }
-        // Another stream's capture may be under way, and forbids to ask whether a point has passed.
+        // Another stream may be captured, which forbids a query of an event.
         let _relaxed = RelaxedCapture::enter(&self.shared.device).ok();
         let (unmarked, deferred) = {
             let pending = &mut self.state.lock().pending;

@@ -1,4 +1,4 @@
-//! Blocks that other processes can open: they stay in place and are not reused meanwhile.
+//! Blocks that other processes can open: they are neither moved nor reused meanwhile.
 
 use cachette_hal::Device;
 

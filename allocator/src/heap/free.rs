@@ -1,4 +1,4 @@
-//! Giving a block back to its heap, by the block or by its address.
+//! Freeing a block, by its index or by its address.
 
 use std::sync::Arc;
 
@@ -9,22 +9,22 @@ use crate::heap::{Heap, HeapGuard};
 use crate::observe::probes;
 use crate::sync::lock;
 
-/// What is left to do after a block was given back; nothing, as a rule.
+/// The work that remains after a free; usually none.
 ///
-/// A careful free may go on after its block no longer counts as allocated, and another thread may free the last block
-/// meanwhile. Then the careful free holds the heap, and passes it on to be dropped when no reference to it is left.
+/// A free on the slow path may continue after its block no longer counts as allocated. Another thread may free the last
+/// block meanwhile. The slow path therefore holds the heap, and passes it on to be dropped after the last reference.
 #[derive(Debug)]
 #[must_use = "the result says whether the driver failed"]
 pub(crate) struct Freed<D: Device> {
-    /// Boxed because it is rare: what passes through the hot path is one word.
+    /// Boxed because it is rare, so that the hot path returns one word.
     more: Option<Box<More<D>>>,
 }
 
-/// The driver's answer, and the heap to let go.
+/// The driver's result, and the heap to drop.
 type More<D> = (hal::Result<()>, Arc<Heap<D>>);
 
 impl<D: Device> Freed<D> {
-    /// Nothing is left to do.
+    /// No work remains.
     pub(crate) const DONE: Self = Self { more: None };
 
     #[cold]
@@ -32,9 +32,9 @@ impl<D: Device> Freed<D> {
         Self { more: heap.map(|heap| Box::new((result, heap))) }
     }
 
-    /// Whether the driver failed.
+    /// Returns the driver's result.
     ///
-    /// If nothing needs the heap any more it ends here, so no reference to it may be used after.
+    /// If nothing needs the heap any more, it is dropped here. No reference to it may be used afterwards.
     #[inline]
     pub(crate) fn end(self) -> hal::Result<()> {
         match self.more {
@@ -53,15 +53,15 @@ impl<D: Device> Freed<D> {
     }
 }
 
-/// No allocation that is known by its address alone begins at an address.
+/// The error if no raw allocation begins at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NotFreed;
 
 impl<D: Device> Heap<D> {
-    /// Gives a block back for its caller.
+    /// Frees a block for its caller.
     ///
-    /// A failure loses nothing: the block waits until its uses by other streams could be marked. In a forked child
-    /// nothing happens.
+    /// After a failure the block stays pending until the fences of other streams can be recorded. In a forked child the
+    /// call does nothing.
     #[inline(always)]
     pub(crate) fn free(&self, id: BlockId) -> Freed<D> {
         match lock::enter(&self.state) {
@@ -78,7 +78,7 @@ impl<D: Device> Heap<D> {
         }
     }
 
-    /// Gives the block back that begins at `address`; not in a forked child.
+    /// Frees the block that begins at `address`, except in a forked child.
     #[inline]
     pub(crate) fn free_at(&self, segment: SegmentId, address: u64) -> Result<Freed<D>, NotFreed> {
         let state = match lock::enter(&self.state) {

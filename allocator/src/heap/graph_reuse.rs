@@ -1,4 +1,4 @@
-//! Reuse inside a capture, where the graph's own order makes it safe.
+//! Reuse inside a capture, where the order of the graph makes it safe.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -8,16 +8,16 @@ use crate::blocks::BlockId;
 use crate::heap::ancestors::Ancestors;
 use crate::heap::{Heap, StreamUses};
 
-/// A block that was freed while a stream that uses it, or its own, was captured.
+/// A block that was freed while its own stream, or another one that uses it, was captured.
 #[derive(Debug)]
 pub(crate) struct Deferred<D: Device> {
     pub(crate) block: BlockId,
     pub(crate) uses: StreamUses<D>,
-    /// What its next use inside the capture must come after; `None` if it waits until the capture is over.
+    /// The nodes that its next use inside the capture must follow; `None` if it waits for the end of the capture.
     markers: Option<FrontierNodes>,
 }
 
-/// Where the streams that used a block stood when it was freed.
+/// The frontiers of the streams that used a block, at the time of its free.
 #[derive(Debug)]
 struct FrontierNodes {
     capture: CaptureId,
@@ -25,9 +25,9 @@ struct FrontierNodes {
 }
 
 impl FrontierNodes {
-    /// Whether the uses come before all that follows in the stream that is followed by `reach`.
+    /// Returns whether the uses precede all later work of the stream that `reach` describes.
     ///
-    /// Once that stream is in another capture, the one in which the block was used is over.
+    /// If that stream is in another capture, the capture of the block's uses has ended.
     fn are_behind(&self, reach: &Ancestors) -> bool {
         let current = reach.capture() == Some(self.capture);
         !current || reach.covers(&self.nodes)
@@ -35,16 +35,16 @@ impl FrontierNodes {
 }
 
 impl<D: Device> Heap<D> {
-    /// A block that is freed now, during a capture, with what its reuse has to come after.
+    /// A block that is freed during a capture, with the nodes that its reuse must follow.
     pub(crate) fn deferred(&self, block: BlockId, uses: StreamUses<D>) -> Deferred<D> {
         let markers = self.markers(&uses);
         Deferred { block, uses, markers }
     }
 
-    /// Where the heap's own stream and all that use the block stand, if reuse is wanted, all of them take part in
-    /// one capture and every use was captured.
+    /// Returns the frontiers of the heap's own stream and of all streams that use the block. Reuse must be enabled, all
+    /// of them must be in one capture, and every use must be captured.
     ///
-    /// If the driver fails to say it, the block waits for the end of the capture, as it would without.
+    /// If the driver fails, the block waits for the end of the capture, as it does without reuse.
     fn markers(&self, uses: &StreamUses<D>) -> Option<FrontierNodes> {
         if !self.reuses_in_captures() || uses.captured < uses.users.len() {
             return None;
@@ -61,7 +61,7 @@ impl<D: Device> Heap<D> {
         Some(FrontierNodes { capture, nodes })
     }
 
-    /// Frees the blocks whose uses come before all that the heap's stream, which is captured, will do.
+    /// Frees the blocks whose uses precede all later work of the heap's captured stream.
     pub(crate) fn reuse_in_capture(&self) {
         if !self.reuses_in_captures() {
             return;
@@ -73,7 +73,7 @@ impl<D: Device> Heap<D> {
             }
             std::mem::take(&mut pending.reach)
         };
-        // Without the lock, for the driver is asked.
+        // Without the lock, since this calls the driver.
         let followed = self.follow(&mut reach);
         let mut state = self.state.lock();
         let mut done = Vec::new();
@@ -91,25 +91,26 @@ impl<D: Device> Heap<D> {
         }
     }
 
-    /// Follows the heap's stream to where it stands; `None` if the driver fails or the stream is not captured.
+    /// Advances `reach` to the frontier of the heap's stream. Returns `None` if the driver fails or the stream is not
+    /// captured.
     fn follow(&self, reach: &mut Ancestors) -> Option<()> {
         let mut frontier = Vec::new();
         let id = self.stream_state.frontier(&mut frontier)?;
         let capture = self.shared.device.capture().ok()?;
         let followed = reach.follow(id, frontier, |node, before| {
-            // SAFETY: 1. the node was told just now, and nobody ends the capture meanwhile: who wants reuse has promised
-            // that one thread at a time uses the streams of a capture.
+            // SAFETY: 1. the driver has just returned the node, and no other thread ends the capture meanwhile. A
+            // program that enables reuse promises that one thread at a time uses the streams of a capture.
             unsafe { capture.dependencies(node, before) }
         });
         followed.ok()
     }
 
-    /// Frees what waited for a capture that is over, as far as nothing else is waited for.
+    /// Frees the blocks that waited for the end of a capture, unless they wait for something else.
     pub(crate) fn tend_after_capture(&self) {
         if !self.reuses_in_captures() {
             return;
         }
-        // What fails now is tried again at the next request.
+        // The next request retries a failure.
         let _ = self.process_events();
     }
 

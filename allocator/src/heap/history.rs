@@ -1,4 +1,4 @@
-//! What a heap writes into the history, under its own lock.
+//! The history entries that a heap writes under its lock.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,28 +11,28 @@ use crate::observe::callbacks::TraceAction;
 use crate::observe::history::{CallSite, Gathered, Level, Recording, RingWriter, gathered};
 use crate::pool::PoolId;
 
-/// What a heap needs to write into the history, and what it keeps for it.
+/// The history state of a heap.
 #[derive(Debug)]
 pub(crate) struct HeapHistory {
     recording: Arc<Recording>,
     pen: RingWriter,
     place: CallSite,
-    /// When the last event was written, so that none is before another.
+    /// The time of the last entry, so that entries are in order.
     last: u64,
     stacks: Stacks,
 }
 
-/// Where in the program what the heap holds was made; zero where that is not known.
+/// The stacks at which the memory of the heap was allocated; zero if unknown.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Stacks {
-    /// Of every block in use, by its index.
+    /// For every block in use, by index.
     pub(crate) blocks: Vec<u32>,
-    /// Of segments and chunks, by address.
+    /// For segments and chunks, by address.
     pub(crate) memory: HashMap<u64, u32>,
 }
 
 impl Stacks {
-    /// That of a block.
+    /// The stack of a block.
     pub(crate) fn of(&self, id: BlockId) -> u32 {
         self.blocks.get(id.index()).copied().unwrap_or(0)
     }
@@ -56,7 +56,7 @@ impl HeapHistory {
 }
 
 impl<D: Device> HeapState<D> {
-    /// Notes that a caller got a block.
+    /// Records an allocation.
     #[inline]
     pub(crate) fn note_alloc(&mut self, id: BlockId, address: u64, requested: u64) {
         if let Some(history_state) = &mut self.history_state {
@@ -66,7 +66,7 @@ impl<D: Device> HeapState<D> {
         }
     }
 
-    /// Notes that a caller gave a block back.
+    /// Records that a caller freed a block.
     #[inline]
     pub(crate) fn note_free_requested(&mut self, id: BlockId, address: u64, requested: u64) {
         if let Some(history_state) = &mut self.history_state {
@@ -75,7 +75,7 @@ impl<D: Device> HeapState<D> {
         }
     }
 
-    /// Notes that a block is free for others.
+    /// Records that a block became free.
     #[inline]
     pub(crate) fn note_free_completed(&mut self, id: BlockId, address: u64, requested: u64) {
         if let Some(history_state) = &mut self.history_state {
@@ -85,7 +85,7 @@ impl<D: Device> HeapState<D> {
         }
     }
 
-    /// Notes that a segment or a chunk came.
+    /// Records that a segment or a chunk was added.
     pub(crate) fn note_gain(&mut self, action: TraceAction, address: u64, bytes: u64) {
         if let Some(history_state) = &mut self.history_state {
             let stack = gathered();
@@ -96,7 +96,7 @@ impl<D: Device> HeapState<D> {
         }
     }
 
-    /// Notes that a segment or a chunk goes.
+    /// Records that a segment or a chunk is removed.
     pub(crate) fn note_loss(&mut self, action: TraceAction, address: u64, bytes: u64) {
         if let Some(history_state) = &mut self.history_state {
             let came = history_state.stacks.memory.remove(&address).unwrap_or(0);
@@ -104,7 +104,7 @@ impl<D: Device> HeapState<D> {
         }
     }
 
-    /// A copy of where what the heap holds was made.
+    /// Copies the stacks of the heap's memory.
     pub(crate) fn stacks(&self) -> Stacks {
         let history_state = self.history_state.as_ref();
         history_state.map(|history_state| history_state.stacks.clone()).unwrap_or_default()
@@ -116,7 +116,7 @@ const fn known_or(stack: u32, other: u32) -> u32 {
 }
 
 impl<D: Device> Heap<D> {
-    /// Writes into another history from now on, or into none.
+    /// Writes later entries into another history, or into none.
     pub(crate) fn set_recording(&self, recording: Option<&Arc<Recording>>) {
         let mut history_state = recording.map(|recording| Box::new(self.notes_for(recording)));
         let mut state = self.state.lock();
@@ -132,7 +132,7 @@ impl<D: Device> Heap<D> {
         drop(before);
     }
 
-    /// What the heap needs to write into a history.
+    /// Creates the history state for a recording.
     pub(crate) fn notes_for(&self, recording: &Arc<Recording>) -> HeapHistory {
         let pool = self.pool().map_or(PoolId::DEFAULT, |pool| pool.id);
         HeapHistory {
@@ -144,15 +144,15 @@ impl<D: Device> Heap<D> {
         }
     }
 
-    /// Lets events say that the heap is another pool's now.
+    /// Sets the pool of later entries.
     pub(crate) fn note_pool(state: &mut HeapState<D>, pool: PoolId) {
         if let Some(history_state) = &mut state.history_state {
             history_state.place.pool = history_state.recording.number_of(pool);
         }
     }
 
-    /// Asks where the program is, if the history wants to know that of what `level` is for. The lock is let go
-    /// meanwhile: others may have changed everything but what is the caller's alone.
+    /// Captures the stack, if the history records stacks at `level`. The lock is released meanwhile, so other threads
+    /// may change everything that the caller does not own.
     #[inline]
     pub(crate) fn gather<'a>(&'a self, state: HeapGuard<'a, D>, level: Level) -> (HeapGuard<'a, D>, Option<Gathered>) {
         let asks = |history_state: &HeapHistory| history_state.recording.source_for(level).is_some();
@@ -164,14 +164,14 @@ impl<D: Device> Heap<D> {
         (self.state.lock(), gathered)
     }
 
-    /// Notes a request that failed.
+    /// Records a request that failed.
     pub(crate) fn note_exhaustion(&self, free: u64, rounded: u64) {
         if let Some(history_state) = &mut self.state.lock().history_state {
             history_state.write(TraceAction::OutOfMemory, free, rounded, gathered());
         }
     }
 
-    /// Notes that a segment comes or goes, at a moment when the heap is not held.
+    /// Records that a segment is added or removed. The caller does not hold the heap's lock.
     pub(crate) fn note_segment(&self, action: TraceAction, address: u64, bytes: u64) {
         let mut state = self.state.lock();
         match action {
@@ -180,7 +180,7 @@ impl<D: Device> Heap<D> {
         }
     }
 
-    /// Where in the program a block was allocated; zero if that is not known.
+    /// The stack at which a block was allocated; zero if unknown.
     pub(crate) fn stack_of(&self, id: BlockId) -> u32 {
         let state = self.state.lock();
         let history_state = state.history_state.as_ref();

@@ -1,4 +1,4 @@
-//! What is allocated in a heap, saved and brought back.
+//! Saving and restoring the allocations of a heap.
 
 use std::sync::Arc;
 
@@ -11,26 +11,26 @@ use crate::observe::probes;
 use crate::pool::PoolProblem;
 use crate::stream_state::StreamState;
 
-/// An allocation as it was.
+/// A saved allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SavedHeap {
     pub(crate) address: u64,
     pub(crate) bytes: u64,
     pub(crate) requested: u64,
-    /// Whether it had an owner, and was not known by its address alone.
+    /// Whether it had an owner. Otherwise it was raw memory.
     pub(crate) owned: bool,
-    /// The stream that borrowed it, if not the heap's own uses it.
+    /// The stream that allocated it, if that was not the heap's own.
     pub(crate) borrower: Option<StreamRef>,
 }
 
 impl SavedHeap {
-    /// Whether it is an owner's, as `other` is, at the same place.
+    /// Returns whether both have owners and lie at the same addresses.
     fn is_still(&self, other: &Self) -> bool {
         let place = (self.address, self.bytes) == (other.address, other.bytes);
         self.owned && other.owned && place
     }
 
-    /// Whether it has the place and the size of `other`.
+    /// Returns whether it has the address and the sizes of `other`.
     fn is_at(&self, other: &Self) -> bool {
         let place = |saved: &Self| (saved.address, saved.bytes, saved.requested);
         place(self) == place(other)
@@ -38,7 +38,7 @@ impl SavedHeap {
 }
 
 impl<D: Device> Heap<D> {
-    /// What is allocated now.
+    /// Returns the current allocations.
     pub(crate) fn save(&self) -> Result<Vec<SavedHeap>, PoolProblem> {
         let mut state = self.state.lock();
         state.blocks.coalesce();
@@ -54,13 +54,13 @@ impl<D: Device> Heap<D> {
         }
     }
 
-    /// Whether what was saved can be brought back.
+    /// Checks whether the saved allocations can be restored.
     pub(crate) fn check_restore(&self, saved: &[SavedHeap]) -> Result<(), PoolProblem> {
         if self.is_exporting() {
             return Err(PoolProblem::Offered);
         }
         for now in self.save()?.iter().filter(|now| now.owned) {
-            // No owner may find its memory gone, or given to another.
+            // A restore must not free or reuse the memory of an owner.
             if !saved.iter().any(|block| block.is_still(now)) {
                 let address = now.address;
                 return Err(PoolProblem::Owned { address });
@@ -91,8 +91,9 @@ impl<D: Device> Heap<D> {
         Ok(())
     }
 
-    /// Frees what is allocated, and allocates what was; the addresses of both. What its owner still has stays, and so
-    /// does a block that other streams use, if it was saved just so. Otherwise such a block waits for those streams.
+    /// Frees the current allocations and allocates the saved ones. Returns the addresses of both. Memory that its owner
+    /// still has is kept, and so is a block in use by other streams that was saved unchanged. Other such blocks become
+    /// pending.
     ///
     /// `stream_state_of` finds the stream that had borrowed a block.
     pub(crate) fn restore(
@@ -150,7 +151,7 @@ impl<D: Device> Heap<D> {
         (addresses(freed), addresses(restored))
     }
 
-    /// Tells the trackers what a restore did, and marks the uses of the blocks that wait.
+    /// Notifies the trackers of a restore, and records the fences of the pending blocks.
     fn tell_restored(&self, freed: &[SavedHeap], behind: Vec<(BlockId, StreamUses<D>)>, allocated: &[SavedHeap]) {
         let mut outcome = CallbackOutcome::default();
         let waits: Vec<u64> = {
@@ -166,7 +167,7 @@ impl<D: Device> Heap<D> {
             }
         }
         for (id, uses) in behind {
-            // What cannot be marked now is marked when the heap is next asked.
+            // The next request of the heap retries a failure.
             let _ = self.mark(id, uses);
         }
         for block in allocated {
@@ -175,7 +176,7 @@ impl<D: Device> Heap<D> {
     }
 }
 
-/// What is allocated now, by its block.
+/// The current allocations, with their blocks.
 fn allocated<D: Device>(state: &HeapState<D>) -> Vec<(BlockId, SavedHeap)> {
     let blocks = state.blocks.view().into_iter().flat_map(|segment| {
         let base = segment.base;

@@ -1,4 +1,4 @@
-//! How a heap gets segments, and gives them back.
+//! How a heap obtains segments and returns them.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -15,7 +15,7 @@ use crate::size::{SegmentKind, UNIT};
 use crate::source::{AllocContext, SourceError, SourceErrorKind};
 use crate::stats::{Counted, Row};
 
-/// A segment on its way into a heap.
+/// A segment that is being added to a heap or removed from it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NewSegment {
     pub(crate) base: DevicePtr,
@@ -24,9 +24,9 @@ pub(crate) struct NewSegment {
 }
 
 impl<D: Device> Heap<D> {
-    /// Adds a segment and takes a block for what was asked, before anyone else can.
+    /// Adds a segment and allocates a block from it for the request, before any other thread can.
     ///
-    /// `None` if the heap's tables are full; the segment is then given back to the device.
+    /// Returns `None` if the heap's tables are full. The segment is then returned to the device.
     pub(crate) fn grow(self: &Arc<Self>, segment: NewSegment, request: Request) -> hal::Result<Option<Allocated>> {
         let mut state = self.state.lock();
         let Some(id) = self.put_in(&mut state, segment) else {
@@ -35,7 +35,7 @@ impl<D: Device> Heap<D> {
             self.forget_made(segment);
             self.free_memory(segment, &[], &mut CallbackOutcome::default())?;
             self.shared.totals.reserved.fetch_sub(segment.bytes, Relaxed);
-            // Memory that this request cannot use is no reason for it to try again.
+            // This request cannot use the memory, so its release is no reason for a retry.
             release.cancel();
             return Ok(None);
         };
@@ -55,7 +55,7 @@ impl<D: Device> Heap<D> {
         Ok(allocated)
     }
 
-    /// Puts a segment into the shelf, the index and the counters; `None` if the tables are full.
+    /// Adds a segment to the blocks, the index and the counters. Returns `None` if the tables are full.
     fn put_in(&self, state: &mut HeapState<D>, segment: NewSegment) -> Option<SegmentId> {
         let NewSegment { base, bytes, kind } = segment;
         let id = state.blocks.add_segment(base.address(), bytes, kind)?;
@@ -70,16 +70,16 @@ impl<D: Device> Heap<D> {
         Some(id)
     }
 
-    /// Lets the segment's addresses be found.
+    /// Adds the segment to the address index.
     fn index(&self, segment: NewSegment, id: SegmentId) {
         let home = SegmentRef { heap: self.number, segment: id };
         let index = &self.shared.index;
         index.insert(segment.base.address(), segment.bytes, home);
     }
 
-    /// The segments that can be given back now, the oldest first: the unused ones, unless the stream is captured.
+    /// Returns the segments that can be released now, oldest first: the idle ones, or none if the stream is captured.
     ///
-    /// To give one back, a point is marked in the stream and waited for. That would break a capture.
+    /// A release records an event in the stream and waits for it, which would invalidate a capture.
     pub(crate) fn idle_segments(&self) -> hal::Result<Vec<IdleSegment>> {
         if self.stream_state.ask_capturing()? {
             return Ok(Vec::new());
@@ -93,17 +93,18 @@ impl<D: Device> Heap<D> {
         Ok(idle)
     }
 
-    /// Gives one idle segment back to the device; the bytes that came free, zero if it was taken meanwhile.
+    /// Returns one idle segment to the device. Returns the bytes that became free, or zero if a request has allocated
+    /// from it meanwhile.
     ///
-    /// A failure changes nothing, nor does a panic of the pool's source.
+    /// A failure or a panic of the pool's source changes nothing.
     pub(crate) fn release(&self, idle: IdleSegment) -> hal::Result<u64> {
-        // Before the segment is out of sight.
+        // This comes before the segment leaves the lists.
         let release = self.shared.in_flight.release();
         let Some((segment, guards)) = self.begin_leaving(idle) else {
             release.cancel();
             return Ok(0);
         };
-        // A tracker's panic goes on once the segment is gone.
+        // A panic of a tracker continues after the segment is freed.
         let mut outcome = CallbackOutcome::default();
         let leaving = Leaving::begin(self, idle.id, segment);
         self.free_memory(segment, &guards, &mut outcome)?;
@@ -116,7 +117,7 @@ impl<D: Device> Heap<D> {
         Ok(segment.bytes)
     }
 
-    /// Lets an idle segment leave the heap; `None` if it is idle no longer.
+    /// Begins the removal of an idle segment. Returns `None` if it is no longer idle.
     fn begin_leaving(&self, idle: IdleSegment) -> Option<(NewSegment, Vec<Arc<Fence<D>>>)> {
         let mut state = self.state.lock();
         let (segment, guards) = state.blocks.begin_leaving(idle.id)?;
@@ -125,12 +126,12 @@ impl<D: Device> Heap<D> {
         Some((segment, guards))
     }
 
-    /// Where the heap's memory is wanted.
+    /// The context of the heap's requests to a source.
     fn place(&self) -> AllocContext {
         AllocContext::new(self.shared.device.info().ordinal, self.stream_state.handle())
     }
 
-    /// Asks the device, or the source of the heap's pool, for a segment; `None` if there is no memory.
+    /// Requests a segment from the device or the source of the heap's pool. Returns `None` if there is no memory.
     pub(crate) fn alloc_segment(&self, bytes: u64) -> Result<Option<DevicePtr>, Error> {
         let pool = self.pool();
         let with_source = pool.as_ref().and_then(|pool| Some((pool, pool.source.as_ref()?)));
@@ -142,7 +143,7 @@ impl<D: Device> Heap<D> {
             };
         };
         let _called = pool.call_source();
-        // SAFETY: 1. the lane keeps its stream alive.
+        // SAFETY: 1. the stream state keeps its stream alive.
         match unsafe { source.allocate(bytes, &self.place()) } {
             Ok(base) if base.address().is_multiple_of(UNIT) => {
                 let made = pool.note_made(base.address(), bytes);
@@ -150,7 +151,7 @@ impl<D: Device> Heap<D> {
                 Ok(Some(base))
             }
             Ok(base) => {
-                // SAFETY: 1. 2. it was made just now, and nobody knows it.
+                // SAFETY: 1. 2. the segment was just allocated, and no other code has its address.
                 unsafe { source.free(base, bytes, &self.place()) }?;
                 Err(SourceError::other(
                     format!("{} gave the unaligned address {:#x}", source.name(), base.address()),
@@ -163,14 +164,14 @@ impl<D: Device> Heap<D> {
         }
     }
 
-    /// Forgets that the source of the heap's pool has made a segment.
+    /// Removes a segment from the list of those that the source of the heap's pool has allocated.
     fn forget_made(&self, segment: NewSegment) {
         if let Some(pool) = self.pool() {
             pool.forget_made(segment.base.address());
         }
     }
 
-    /// Waits for those who may still use a segment, and gives its memory back to the device.
+    /// Waits for all work that may still use a segment, and returns its memory to the device.
     fn free_memory(
         &self,
         segment: NewSegment,
@@ -187,11 +188,11 @@ impl<D: Device> Heap<D> {
         let pool = self.pool();
         let _called = pool.as_ref().map(|pool| pool.call_source());
         let freed = match pool.as_ref().and_then(|pool| pool.source.as_ref()) {
-            // SAFETY: 1. 2. as below; the heap belongs to one pool as long as it has a segment.
+            // SAFETY: 1. 2. as below. The heap stays in its pool while it has a segment.
             Some(source) => unsafe { source.free(segment.base, bytes, &self.place()) }
                 .map_err(|_| hal::Error::new(hal::ErrorKind::Other, "free of a pool's source")),
-            // SAFETY: 1. the segment came from this device, and nobody but its heap knows it any more. 2. Nobody
-            // holds a block of it, and what its own stream and others had to finish was waited for above.
+            // SAFETY: 1. the segment came from this device, and only this heap still has its address. 2. No block of it
+            // is allocated, and the waits above cover the work of the heap's stream and of others.
             None => unsafe { self.shared.device.free(segment.base) },
         };
         if freed.is_ok() {
@@ -204,9 +205,9 @@ impl<D: Device> Heap<D> {
         freed
     }
 
-    /// Gives back every idle segment that `which` names. A failure stops none of the others.
+    /// Returns every idle segment that `which` selects to the device. A failure does not stop the others.
     ///
-    /// Of an elastic heap: every spare chunk.
+    /// An elastic heap returns every idle chunk instead.
     pub(crate) fn release_where(&self, which: impl Fn(&IdleSegment) -> bool) -> hal::Result<u64> {
         if self.elastic.is_some() {
             return self.release_spares();
@@ -215,7 +216,7 @@ impl<D: Device> Heap<D> {
         sum_all(idle.map(|idle| self.release(idle)))
     }
 
-    /// Gives back everything that is unused, and what waited for other streams and need not any more.
+    /// Returns all unused memory, including pending blocks whose events have passed.
     pub(crate) fn empty(&self) -> hal::Result<u64> {
         let tended = self.process_events();
         let bytes = self.release_where(|_| true);
@@ -228,7 +229,8 @@ impl<D: Device> Heap<D> {
     }
 }
 
-/// Memory that a source gave twice. It stays with the source's user: a free of it could take the other segment away.
+/// The error for memory that a source returned twice. The memory is not freed, since a free could release the other
+/// segment.
 fn overlap(source: &str, base: DevicePtr, other: u64) -> SourceError {
     SourceError::other(
         format!("{source} gave {base}, which overlaps the segment at {other:#x} that is in use"),
@@ -236,7 +238,7 @@ fn overlap(source: &str, base: DevicePtr, other: u64) -> SourceError {
     )
 }
 
-/// A segment on its way out of a heap. Dropped before its end, the segment serves again.
+/// A segment that is being removed from a heap. If this is dropped before `end`, the segment becomes available again.
 struct Leaving<'a, D: Device> {
     heap: &'a Heap<D>,
     id: SegmentId,
@@ -246,14 +248,14 @@ struct Leaving<'a, D: Device> {
 
 impl<'a, D: Device> Leaving<'a, D> {
     fn begin(heap: &'a Heap<D>, id: SegmentId, segment: NewSegment) -> Self {
-        // Before the device can give the addresses to another heap.
+        // This comes before the device can assign the addresses to another heap.
         let index = &heap.shared.index;
         index.remove(segment.base.address(), segment.bytes);
         heap.forget_made(segment);
         Self { heap, id, segment, has_left: false }
     }
 
-    /// Forgets the segment, whose memory is gone.
+    /// Removes the segment after its memory is freed.
     fn end(mut self) {
         self.has_left = true;
         let NewSegment { kind, bytes, .. } = self.segment;
@@ -272,7 +274,7 @@ impl<D: Device> Drop for Leaving<'_, D> {
         }
         let NewSegment { base, bytes, .. } = self.segment;
         if let Some(pool) = self.heap.pool() {
-            // It was there before, so it overlaps no other.
+            // The segment was listed before, so it overlaps no other.
             let _ = pool.note_made(base.address(), bytes);
         }
         let mut state = self.heap.state.lock();
@@ -285,8 +287,8 @@ impl<D: Device> Drop for Leaving<'_, D> {
 }
 
 impl<D: Device> Drop for Heap<D> {
-    /// Nothing is allocated here any more, so everything can go. A destructor has nobody to tell of a failure; it
-    /// goes on with the rest, and tries once more what failed.
+    /// Releases all memory, since nothing is allocated any more. A destructor cannot report a failure. It continues
+    /// with the rest, and retries each failure once.
     fn drop(&mut self) {
         for _ in 0..2 {
             let _ = self.process_events();

@@ -1,4 +1,4 @@
-//! Taking and giving when there is more to look after than the block itself.
+//! Allocations and frees that need more than the fast path.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -14,8 +14,8 @@ use crate::stats::{Counted, Row};
 use crate::stream_state::StreamState;
 
 impl<D: Device> Heap<D> {
-    /// Takes the free block that fits best, after pending frees whose events have passed; `None` if there is none, or if
-    /// requests go elsewhere. A failure of the driver is reported by the retry steps, which ask again.
+    /// Allocates the best fit, after it frees the pending blocks whose events have passed. Returns `None` if no block
+    /// fits, or if requests are redirected. The retry steps repeat a failed driver call and report its error.
     #[cold]
     pub(crate) fn allocate_slow(self: &Arc<Self>, state: HeapGuard<'_, D>, request: Request) -> Option<Allocated> {
         let (state, _gathered) = self.gather(state, Level::State);
@@ -29,9 +29,9 @@ impl<D: Device> Heap<D> {
         self.allocate_after_events(request).ok().flatten()
     }
 
-    /// Takes the free block that fits best for the heap's own stream, once those that waited and need not are free.
+    /// Allocates the best fit for the heap's own stream, after it frees the pending blocks whose events have passed.
     ///
-    /// A failure to find out whether they need to is told if no other block fits.
+    /// Returns an error of the driver only if no other block fits.
     pub(crate) fn allocate_after_events(self: &Arc<Self>, request: Request) -> hal::Result<Option<Allocated>> {
         let tended = self.process_events();
         self.reuse_in_capture();
@@ -65,7 +65,7 @@ impl<D: Device> Heap<D> {
         Some(allocated)
     }
 
-    /// Hands out a block, and sees to it that the heap stays as long as it is allocated.
+    /// Hands out a block, and keeps the heap alive while the block is allocated.
     pub(crate) fn mark_allocated_slow(
         self: &Arc<Self>,
         state: &mut HeapState<D>,
@@ -87,7 +87,7 @@ impl<D: Device> Heap<D> {
         (allocated, peak)
     }
 
-    /// Takes the guards of a block that was taken for `stream_state`, but for those that `stream_state` waited for before.
+    /// Removes and returns the guards of a block for `stream_state`, except those that the stream already waits for.
     pub(crate) fn guards_of(&self, allocated: &Allocated, stream_state: &StreamState<D>) -> Vec<Arc<Fence<D>>> {
         let mut state = self.state.lock();
         let mut guards = state.blocks.take_guards(allocated.id);
@@ -100,7 +100,7 @@ impl<D: Device> Heap<D> {
         guards
     }
 
-    /// Remembers that `stream_state` was made to wait for `guards`.
+    /// Records that `stream_state` waits for `guards`.
     pub(crate) fn note_waits(&self, guards: &[Arc<Fence<D>>], stream_state: &StreamState<D>) {
         if stream_state.number() != self.stream_state.number() {
             return;
@@ -112,7 +112,7 @@ impl<D: Device> Heap<D> {
         }
     }
 
-    /// Puts a block back that was taken and did not reach its caller, behind the guards it had.
+    /// Frees a block that did not reach its caller, with its previous guards.
     pub(crate) fn put_back(&self, allocated: Allocated, guards: Vec<Arc<Fence<D>>>) {
         let mut state = self.state.lock();
         state.uses.remove(&allocated.id);
@@ -122,12 +122,12 @@ impl<D: Device> Heap<D> {
 
     #[cold]
     pub(crate) fn free_slow(&self, mut state: HeapGuard<'_, D>, id: BlockId) -> Freed<D> {
-        // While the lock is let go nobody else may free the block by its address.
+        // While the lock is released, no other thread may free the block by its address.
         let raw = std::mem::take(&mut state.blocks.block_mut(id).raw);
         let (mut state, _gathered) = self.gather(state, Level::All);
         state.blocks.block_mut(id).raw = raw;
         if let Some(uses) = state.take_uses(id) {
-            // Once the block does not count any more, another thread may free the last one.
+            // After the block is no longer counted, another thread may free the last one.
             let heap = state.keepalive.clone();
             return Freed::careful(self.free_used(state, id, uses), heap);
         }
@@ -137,7 +137,7 @@ impl<D: Device> Heap<D> {
         }
     }
 
-    /// Gives back a block that no other stream uses; the heap, where it had to be held or may end now.
+    /// Frees a block that no other stream uses. Returns the heap if the caller must keep it alive or drop it.
     fn free_unused(&self, mut state: HeapGuard<'_, D>, id: BlockId, guards: Vec<Arc<Fence<D>>>) -> Option<Arc<Self>> {
         let block = state.blocks.block(id);
         let (address, requested) = (block.address, block.requested);
@@ -159,7 +159,7 @@ impl<D: Device> Heap<D> {
         last.or(held)
     }
 
-    /// Moves a block that no other stream uses from its caller to the free ones.
+    /// Turns an allocated block that no other stream uses into a free one.
     pub(crate) fn become_free_now(&self, state: &mut HeapState<D>, id: BlockId, guards: Vec<Arc<Fence<D>>>) {
         let block = state.blocks.block(id);
         let (kind, bytes) = (block.kind, block.bytes());
@@ -173,7 +173,7 @@ impl<D: Device> Heap<D> {
         state.blocks.free_guarded(id, guards);
     }
 
-    /// What keeps the heap alive, once it is closed and nothing is allocated any more.
+    /// Returns the reference that keeps the heap alive, once the heap is closed and has no allocations.
     pub(crate) fn let_go(&self, state: &mut HeapState<D>) -> Option<Arc<Self>> {
         let unused = self.counters.now(Row::All, Counted::Allocations) == 0;
         if state.closed && unused { state.keepalive.take() } else { None }

@@ -1,4 +1,4 @@
-//! Looking at a heap: what it holds, what it waits for, and whether it is sound.
+//! Inspecting a heap: its contents, its pending blocks and its invariants.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -12,16 +12,16 @@ use crate::fence::Fence;
 use crate::size::SegmentKind;
 use crate::stats::{Counted, Row};
 
-/// A heap as it is at one moment.
+/// A heap at one moment.
 #[derive(Debug)]
 pub(crate) struct HeapView {
     pub(crate) segments: Vec<SegmentView>,
-    /// For every block that waits, the number of the last point it waits for.
+    /// For every pending block, the number of the last fence that it waits for.
     pub(crate) last_points: HashMap<BlockId, u64>,
 }
 
 impl<D: Device> fmt::Debug for Heap<D> {
-    /// Without the tables of blocks, which are long, and without a lock.
+    /// Omits the tables of blocks, which are long, and takes no lock.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Heap")
             .field("number", &self.number)
@@ -33,7 +33,7 @@ impl<D: Device> fmt::Debug for Heap<D> {
 }
 
 impl<D: Device> Heap<D> {
-    /// The heap as it is, with the block freed last settled.
+    /// Returns the current state, after the last-freed block is coalesced.
     pub(crate) fn view(&self) -> HeapView {
         let mut state = self.state.lock();
         state.blocks.coalesce();
@@ -41,19 +41,19 @@ impl<D: Device> Heap<D> {
         HeapView { segments: state.blocks.view(), last_points: state.pending.last_points() }
     }
 
-    /// Settles the block freed last, so that the counters say what a search would find.
+    /// Coalesces the last-freed block, so that the counters match the result of a search.
     pub(crate) fn coalesce(&self) {
         let mut state = self.state.lock();
         state.blocks.coalesce();
         self.flush_stats(&mut state);
     }
 
-    /// The points that some blocks wait for.
+    /// The fences that some blocks wait for.
     pub(crate) fn fences_of(&self, blocks: &[BlockId]) -> Vec<Arc<Fence<D>>> {
         self.state.lock().pending.fences_of(blocks)
     }
 
-    /// The points that any block waits for.
+    /// The fences that any block waits for.
     pub(crate) fn all_fences(&self) -> Vec<Arc<Fence<D>>> {
         let state = self.state.lock();
         let blocks: Vec<_> = state.pending.last_points().into_keys().collect();
@@ -68,14 +68,14 @@ impl<D: Device> Heap<D> {
         state.blocks.largest_free()
     }
 
-    /// The block in use that begins at `address`, and whether its caller still holds it.
+    /// Finds the block in use that begins at `address`, and whether its caller has not freed it yet.
     pub(crate) fn find(&self, segment: SegmentId, address: u64) -> Option<(BlockId, bool)> {
         let state = self.state.lock();
         let id = state.blocks.find(segment, address)?;
         Some((id, state.blocks.block(id).state == BlockState::Allocated))
     }
 
-    /// The segment that a block lies in: its base and bytes.
+    /// The segment that contains a block: its base and bytes.
     pub(crate) fn segment_of(&self, id: BlockId) -> Option<(u64, u64)> {
         let state = self.state.lock();
         let segment = state.blocks.segment_of(id)?;
@@ -87,7 +87,7 @@ impl<D: Device> Heap<D> {
         self.state.lock().blocks.block(id).bytes()
     }
 
-    /// Blocks that are allocated by address: where, and how much was asked for.
+    /// The raw blocks: address and requested bytes.
     pub(crate) fn raw_blocks(&self) -> Vec<(u64, u64)> {
         let state = self.state.lock();
         let view = state.blocks.view();
@@ -102,7 +102,7 @@ impl<D: Device> Heap<D> {
             .collect()
     }
 
-    /// The addresses that are allocated.
+    /// The allocated addresses.
     pub(crate) fn live(&self) -> Vec<u64> {
         let state = self.state.lock();
         let view = state.blocks.view();
@@ -119,7 +119,7 @@ impl<D: Device> Heap<D> {
         self.counters.now(row, counted)
     }
 
-    /// Whether nothing is allocated, waits, or is held from the device.
+    /// Returns whether the heap has no allocation, no pending block and no memory from the device.
     pub(crate) fn is_empty(&self) -> bool {
         let counted = [Counted::Allocations, Counted::Pending, Counted::ReservedBytes];
         counted.iter().all(|counted| self.count(Row::All, *counted) == 0) && self.slept() == 0
@@ -137,12 +137,12 @@ impl<D: Device> Heap<D> {
         self.state.lock().blocks.chunks()
     }
 
-    /// Leaves an allocated block to whoever knows its address.
+    /// Turns an allocated block into raw memory, which a caller can free by its address.
     pub(crate) fn make_raw(&self, id: BlockId) {
         self.state.lock().blocks.make_raw(id);
     }
 
-    /// Checks every invariant of the heap; the text says which one does not hold.
+    /// Checks every invariant of the heap. The error names the violated one.
     pub(crate) fn check(&self) -> Result<(), String> {
         let state = self.state.lock();
         state.blocks.check()?;

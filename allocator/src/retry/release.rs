@@ -1,4 +1,4 @@
-//! The steps that give unused segments back to the device.
+//! The retry steps that return idle segments to the device.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -12,9 +12,9 @@ use crate::retry::Retry;
 use crate::size::SegmentKind;
 
 impl<D: Device> Retry<'_, D> {
-    /// Gives back segments that have been unused for long, once more than a share of the limit is held.
+    /// Releases segments that have been idle for long, once more than a configured share of the limit is held.
     ///
-    /// Each round gives back what is at least as old as the average; only segments that can be given back
+    /// Each round releases the segments that are at least as old as the average. Only segments that can be released
     /// count for that average.
     pub(super) fn garbage_collect(&self) -> hal::Result<()> {
         let settings = &self.shared.settings;
@@ -47,8 +47,8 @@ impl<D: Device> Retry<'_, D> {
         sum_all(old.map(|(heap, idle)| heap.release(*idle)))
     }
 
-    /// Gives back unsplittable segments of this stream: the smallest that alone is enough, or else the largest
-    /// ones until they are. Whether they are.
+    /// Releases unsplittable segments of this stream: the smallest that is large enough, or the largest ones until
+    /// their sum is. Returns whether enough was released.
     pub(super) fn release_enough(&self) -> hal::Result<bool> {
         if self.policy.max_split == u64::MAX {
             return Ok(false);
@@ -70,7 +70,7 @@ impl<D: Device> Retry<'_, D> {
         Ok(released >= enough)
     }
 
-    /// Gives back every unused segment and every spare chunk of every stream. A failure stops none of the others.
+    /// Releases every idle segment and every idle chunk of every stream. A failure does not stop the others.
     pub(super) fn release_all(&self) -> hal::Result<()> {
         let mut result = Ok(());
         for heap in self.donors() {
@@ -80,14 +80,14 @@ impl<D: Device> Retry<'_, D> {
     }
 }
 
-/// Gives back everything of a heap that nobody uses, after waiting for its stream.
+/// Releases all unused memory of a heap, after a wait for its stream.
 pub(super) fn release_whole<D: Device>(heap: &Heap<D>) -> hal::Result<()> {
     heap.release_where(|_| true)?;
     if heap.stream_state().ask_capturing()? {
         return Ok(());
     }
     heap.unmap_fences().iter().try_for_each(|fence| fence.wait())?;
-    // Nothing is used any more, so what is left then is what the driver refused: it is asked once more.
+    // No work uses the memory any more, so the rest is what the driver refused. This asks it once more.
     heap.unmap_pending();
     heap.unmap_pending();
     Ok(())

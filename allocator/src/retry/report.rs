@@ -1,4 +1,4 @@
-//! What a request that failed says: the figures of the moment.
+//! The out-of-memory report: the statistics at the time of the failure.
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
@@ -15,11 +15,11 @@ use crate::pool::PoolId;
 use crate::retry::Retry;
 use crate::stats::Measure;
 
-/// How many places of the program are named.
+/// The maximum number of allocation sites in a report.
 const MOST_HOLDERS: usize = 5;
 
 impl<D: Device> Retry<'_, D> {
-    /// The figures of this moment.
+    /// Collects the statistics.
     pub(super) fn report(&self) -> OutOfMemory {
         let shared = self.shared;
         let now = |measure| shared.peaks.now(measure);
@@ -60,7 +60,7 @@ impl<D: Device> Retry<'_, D> {
         }
     }
 
-    /// Lets the history and those who watch know.
+    /// Notifies the history and the trackers.
     fn tell_exhaustion(&self, free: u64) {
         let rounded = self.need.rounded;
         self.heap.note_exhaustion(free, rounded);
@@ -69,7 +69,7 @@ impl<D: Device> Retry<'_, D> {
         }
     }
 
-    /// The largest free block, and the bytes of those that are too small, in all heaps.
+    /// The largest free block, and the bytes of the blocks that are too small, over all heaps.
     fn free_blocks(&self, heaps: &[HeapCopy]) -> (u64, u64) {
         let blocks = heaps.iter().flat_map(|heap| heap.blocks.blocks());
         let free = blocks.filter(|(_, block)| HeapCopy::is_free(block));
@@ -80,7 +80,7 @@ impl<D: Device> Retry<'_, D> {
         })
     }
 
-    /// What every pool holds, the default pool first.
+    /// The memory of every pool, the default pool first.
     fn pool_figures(&self, heaps: &[HeapCopy]) -> Vec<PoolFigures> {
         let mut pools: Vec<PoolFigures> = Vec::new();
         for heap in heaps.iter().filter(|heap| heap.reserved > 0) {
@@ -111,7 +111,7 @@ impl<D: Device> Retry<'_, D> {
         pools
     }
 
-    /// Where in the program most of what is in use was allocated, as far as the history knows.
+    /// The sites that allocated most of the memory in use, as far as the history has recorded them.
     fn holders(&self, heaps: &[HeapCopy]) -> Vec<TopAllocationSite> {
         let Some(recording) = self.shared.history.current() else {
             return Vec::new();

@@ -1,4 +1,4 @@
-//! The steps that wait for other streams' uses to end.
+//! The retry steps that wait for the uses of other streams.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -17,7 +17,7 @@ use crate::retry::{FoundBlock, Retry};
 use crate::size::SegmentKind;
 
 impl<D: Device> Retry<'_, D> {
-    /// Waits for whichever set of uses ends first and makes a block large enough; `false` if there is none.
+    /// Waits for the set of uses that ends first and makes a block large enough. Returns `false` if there is none.
     pub(super) fn wait_for_cheapest(&self) -> hal::Result<bool> {
         let view = self.heap.view();
         let sets = sufficient(&view, self.need.kind, self.need.rounded);
@@ -30,8 +30,7 @@ impl<D: Device> Retry<'_, D> {
         Ok(true)
     }
 
-    /// Waits for one segment after the other to come free, whichever does first, until the request can be
-    /// served.
+    /// Waits for one segment after the other to become free, in any order, until the request can be served.
     pub(super) fn wait_on(&self) -> Result<Option<FoundBlock<D>>, Error> {
         let mut waiting: Vec<(Arc<Heap<D>>, Points<D>)> = Vec::new();
         for heap in self.donors() {
@@ -58,14 +57,14 @@ impl<D: Device> Retry<'_, D> {
         Ok(None)
     }
 
-    /// Waits until all points of one set have passed, and says which; sets that stay behind hold up no other.
+    /// Waits until all fences of one set have passed, and returns its index. A slow set does not delay the others.
     fn wait_for_any(&self, sets: &[Points<D>]) -> hal::Result<usize> {
         self.shared.totals.waits.fetch_add(1, Relaxed);
         tracing::waiting(|| first_passed(sets))
     }
 }
 
-/// Which of some sets passed first, once one has.
+/// Polls until all fences of one set have passed, and returns its index.
 fn first_passed<D: Device>(sets: &[Points<D>]) -> hal::Result<usize> {
     if let [only] = sets {
         only.iter().try_for_each(|fence| fence.wait())?;
@@ -83,10 +82,10 @@ fn first_passed<D: Device>(sets: &[Points<D>]) -> hal::Result<usize> {
     }
 }
 
-/// Points that must all have passed.
+/// Fences that must all have passed.
 type Points<D> = Vec<Arc<Fence<D>>>;
 
-/// Between two looks at points that have not passed.
+/// The longest pause between two polls.
 const LONGEST_PAUSE: Duration = Duration::from_micros(100);
 
 fn all_passed<D: Device>(set: &[Arc<Fence<D>>]) -> hal::Result<bool> {
@@ -98,8 +97,8 @@ fn all_passed<D: Device>(set: &[Arc<Fence<D>>]) -> hal::Result<bool> {
     Ok(true)
 }
 
-/// Sets of blocks, each of which joins to `bytes` with its free neighbours once its uses have ended; the set
-/// whose last point was marked first comes first. Every set is as small as can be from where it begins.
+/// Returns sets of blocks. Each set forms `bytes` together with its free neighbours after its uses have ended. The set
+/// whose last fence was recorded first comes first. Every set is minimal for its start.
 fn sufficient(view: &HeapView, kind: SegmentKind, bytes: u64) -> Vec<Vec<BlockId>> {
     let segments = view.segments.iter().filter(|segment| segment.serves(kind));
     let mut sets: Vec<(u64, Vec<BlockId>)> = segments
@@ -116,10 +115,10 @@ fn sufficient(view: &HeapView, kind: SegmentKind, bytes: u64) -> Vec<Vec<BlockId
     sets.into_iter().map(|(_, set)| set).collect()
 }
 
-/// More sets than this are not looked at: the first to pass is likely among the first.
+/// The limit on the number of sets. The first set to pass is probably among these.
 const MOST_SETS: usize = 64;
 
-/// Whether a block is free, or waits for points that are known.
+/// Returns whether a block is free, or waits for recorded fences.
 fn can_come_free(view: &HeapView, block: &BlockView) -> bool {
     match block.state {
         BlockState::Free | BlockState::Recent => true,
@@ -133,8 +132,8 @@ fn can_come_free(view: &HeapView, block: &BlockView) -> bool {
     }
 }
 
-/// The blocks to wait for so that the first ones of a run join to `bytes`, and the last of their points; `None` if
-/// the run is too short, or if nothing in it waits.
+/// Returns the blocks to wait for so that the first blocks of `run` form `bytes`, and the last of their fences. Returns
+/// `None` if `run` is too short, or if no block in it is pending.
 fn joined(view: &HeapView, run: &[BlockView], bytes: u64) -> Option<(u64, Vec<BlockId>)> {
     let mut size = 0;
     let (mut last, mut blocks) = (0, Vec::new());
@@ -151,8 +150,8 @@ fn joined(view: &HeapView, run: &[BlockView], bytes: u64) -> Option<(u64, Vec<Bl
     None
 }
 
-/// The waiting blocks of every segment that would be unused once their points have passed. An elastic segment
-/// gives back its chunks one by one, so each of its blocks is waited for alone.
+/// Returns the pending blocks of every segment that would be idle after their fences have passed. An elastic segment
+/// releases its chunks separately, so each of its blocks forms a set.
 fn segments_to_come(view: &HeapView) -> Vec<Vec<BlockId>> {
     let (elastic, direct): (Vec<_>, Vec<_>) = view.segments.iter().partition(|segment| segment.elastic);
     let blocks = elastic.iter().flat_map(|segment| &segment.blocks);
@@ -179,7 +178,7 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// A segment of four blocks of 256 KiB, with the points they wait for; `None` is allocated, zero is free.
+    /// A segment of four blocks of 256 KiB, with the fences they wait for; `None` is allocated, zero is free.
     fn view(points: [Option<u64>; 4]) -> (HeapView, Vec<BlockId>) {
         let mut blocks: HeapBlocks<()> = HeapBlocks::default();
         blocks.add_segment(1 << 40, MIB, SegmentKind::Small);

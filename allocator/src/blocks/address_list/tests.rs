@@ -1,4 +1,4 @@
-//! The list beside a sorted one that is simple.
+//! The address list, compared with a simple sorted list.
 
 use proptest::prelude::*;
 

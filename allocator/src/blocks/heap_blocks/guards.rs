@@ -1,11 +1,10 @@
-//! The guards of a shelf: they stand before the next use of a free block, and follow its bytes through splits and
-//! merges.
+//! The guards of free blocks: the next user waits for them, and splits and merges keep them.
 
 use crate::blocks::guard::add_guards;
 use crate::blocks::{BlockId, HeapBlocks, ReuseGuard};
 
 impl<G: ReuseGuard> HeapBlocks<G> {
-    /// Lets the guards of `right` stand before `left` too.
+    /// Adds the guards of `right` to `left`.
     #[cold]
     pub(crate) fn join_guards(&mut self, left: BlockId, right: BlockId) {
         let guards = self.take_guards(right);
@@ -13,7 +12,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         self.blocks[left].guarded = true;
     }
 
-    /// Lets the guards of `from` stand before `to` as well.
+    /// Copies the guards of `from` to `to`.
     #[cold]
     pub(crate) fn copy_guards(&mut self, from: BlockId, to: BlockId) {
         let guards = self.guards.get(&from).cloned().unwrap_or_default();
@@ -21,7 +20,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         self.blocks[to].guarded = true;
     }
 
-    /// Takes the guards of a block that was taken.
+    /// Removes and returns the guards of an allocated block.
     pub(crate) fn take_guards(&mut self, id: BlockId) -> Vec<G> {
         if std::mem::take(&mut self.blocks[id].guarded) {
             return self.guards.remove(&id).unwrap_or_default();
@@ -29,7 +28,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         Vec::new()
     }
 
-    /// Puts an allocated block back behind guards.
+    /// Frees an allocated block with guards.
     pub(crate) fn free_guarded(&mut self, id: BlockId, guards: Vec<G>) {
         if !guards.is_empty() {
             self.blocks[id].guarded = true;

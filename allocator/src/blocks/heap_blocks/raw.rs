@@ -1,10 +1,10 @@
-//! Finding a block by the address where it begins.
+//! Finding a block by its first address.
 
 use crate::blocks::{BlockId, BlockState, HeapBlocks, SegmentId};
 use crate::size::UNIT;
 
 impl<G> HeapBlocks<G> {
-    /// Lets the block be known by its address alone.
+    /// Turns the block into raw memory, which is known by its address only.
     #[inline]
     pub(crate) fn make_raw(&mut self, id: BlockId) {
         let block = &mut self.blocks[id];
@@ -14,8 +14,7 @@ impl<G> HeapBlocks<G> {
         }
     }
 
-    /// Lets the segment know where the block begins. Owners know their block, so only blocks that are known by
-    /// address need it.
+    /// Adds the block to the start index of its segment. Owners store their block, so only raw blocks need it.
     #[cold]
     fn index(&mut self, id: BlockId) {
         let block = &mut self.blocks[id];
@@ -25,7 +24,7 @@ impl<G> HeapBlocks<G> {
         }
     }
 
-    /// The block that begins at `address` in `segment`, is in use and known by its address.
+    /// The raw block in use that begins at `address` in `segment`.
     #[inline]
     pub(crate) fn find_raw(&self, segment: SegmentId, address: u64) -> Option<BlockId> {
         let record = self.segments.get(segment)?;
@@ -36,7 +35,7 @@ impl<G> HeapBlocks<G> {
         (block.address == address && in_use).then_some(id)
     }
 
-    /// The block that begins at `address` in `segment` and is in use.
+    /// The block in use that begins at `address` in `segment`.
     pub(crate) fn find(&self, segment: SegmentId, address: u64) -> Option<BlockId> {
         let first = self.segments.get(segment)?.first;
         let mut chain = std::iter::successors(first.get(), |id| self.blocks[*id].after.get());

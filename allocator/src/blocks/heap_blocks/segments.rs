@@ -1,14 +1,14 @@
-//! Segments that come onto a shelf and leave it.
+//! Adding segments to a heap's blocks, and removing them.
 //!
-//! Leaving takes two steps, since the source may refuse to take a segment back: nobody gets it from the first on, and
-//! the second forgets it or lets it serve again.
+//! Removal has two steps, since the source may refuse to free a segment. After `begin_leaving` no request can allocate
+//! from the segment. Then `leave` removes it from the tables, or `stay` makes it available again.
 
 use crate::blocks::start_index::StartIndex;
 use crate::blocks::{BlockId, BlockState, HeapBlocks, ReuseGuard, Segment, SegmentId};
 use crate::size::{SegmentKind, UNIT};
 
 impl<G: ReuseGuard> HeapBlocks<G> {
-    /// Adds a segment as one free block; `None` when the tables are full.
+    /// Adds a segment as one free block. Returns `None` if the tables are full.
     pub(crate) fn add_segment(&mut self, base: u64, bytes: u64, kind: SegmentKind) -> Option<SegmentId> {
         let segment = Segment {
             base,
@@ -26,7 +26,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         Some(segment)
     }
 
-    /// Puts a segment into the tables, with one block that is not listed; `None` when they are full.
+    /// Adds a segment to the tables, with one block that is not listed. Returns `None` if the tables are full.
     pub(crate) fn put_segment(&mut self, segment: Segment) -> Option<(SegmentId, BlockId)> {
         let units = u32::try_from(segment.bytes / UNIT).ok().filter(|units| *units > 0)?;
         let (address, age, kind) = (segment.base, segment.age, segment.kind);
@@ -50,8 +50,8 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         Some((segment, first))
     }
 
-    /// Lets a segment leave whose one block is free: nobody gets it any more. Its memory, and the guards before
-    /// it; `None` if it is in use.
+    /// Begins the removal of a segment whose one block is free: no request can allocate from it any more. Returns its
+    /// memory and its guards, or `None` if the segment is in use.
     ///
     /// [`leave`](Self::leave) or [`stay`](Self::stay) must follow.
     pub(crate) fn begin_leaving(&mut self, id: SegmentId) -> Option<(&Segment, Vec<G>)> {
@@ -68,7 +68,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         Some((self.segments.get(id)?, guards))
     }
 
-    /// Forgets a segment that has left.
+    /// Removes a segment after [`begin_leaving`](Self::begin_leaving).
     pub(crate) fn leave(&mut self, id: SegmentId) {
         if let Some(segment) = self.segments.remove(id) {
             self.take_guards(segment.first);
@@ -76,7 +76,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         }
     }
 
-    /// Takes a segment back that could not leave.
+    /// Makes a segment available again whose memory could not be freed.
     pub(crate) fn stay(&mut self, id: SegmentId) {
         if let Some(segment) = self.segments.get(id) {
             let (first, kind) = (segment.first, segment.kind);
@@ -87,9 +87,9 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         }
     }
 
-    /// Segments whose one block is free, oldest first.
+    /// Returns the segments whose one block is free, oldest first.
     ///
-    /// An elastic segment is never among them: it gives back chunks, and not itself.
+    /// Elastic segments are never among them: an elastic segment releases chunks, and never itself.
     pub(crate) fn idle_segments(&mut self) -> Vec<IdleSegment> {
         self.coalesce();
         if self.chunk_map.is_some() {
@@ -114,23 +114,23 @@ impl<G: ReuseGuard> HeapBlocks<G> {
     }
 }
 
-/// The rank of a segment's first block: the younger the segment, the lower, and the sooner it is taken among
-/// equals in size.
+/// Returns the rank of a segment's first block. Among blocks of equal size, the block with the lowest rank is allocated
+/// first, so younger segments have lower ranks.
 ///
-/// The reference orders equals by address, and drivers hand addresses out downwards; so this is the order its
-/// users see, without depending on any address.
+/// The reference orders blocks of equal size by address, and drivers assign addresses downwards. This rank results in
+/// the same order without depending on addresses.
 pub(crate) const fn rank_of(age: u32) -> u64 {
     (!age as u64) << 32
 }
 
-/// A segment that nobody uses.
+/// A segment without blocks in use.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct IdleSegment {
     pub(crate) id: SegmentId,
-    /// Place among the heap's segments in the order they were obtained.
+    /// Position among the heap's segments, in the order of their creation.
     pub(crate) order: u32,
     pub(crate) bytes: u64,
     pub(crate) kind: SegmentKind,
-    /// Requests since it became idle.
+    /// Requests since the segment became idle.
     pub(crate) age: u32,
 }

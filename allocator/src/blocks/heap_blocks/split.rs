@@ -1,9 +1,9 @@
-//! Counting the free parts of segments, and noticing when they may have passed a peak.
+//! Counting the free parts of segments, and detecting that a peak may be exceeded.
 
 use crate::blocks::HeapBlocks;
 use crate::size::SegmentKind;
 
-/// Free blocks that are only a part of their segment: memory that cannot be given back.
+/// Free blocks that are only a part of their segment: memory that cannot be released.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Split {
     pub(crate) blocks: u64,
@@ -11,7 +11,7 @@ pub(crate) struct Split {
 }
 
 impl<G> HeapBlocks<G> {
-    /// Counts free parts of segments that came about.
+    /// Counts new free parts of segments.
     #[inline]
     pub(crate) fn split_grows(&mut self, kind: SegmentKind, blocks: u64, bytes: u64) {
         let split = &mut self.split[kind as usize];
@@ -26,13 +26,13 @@ impl<G> HeapBlocks<G> {
         }
     }
 
-    /// Whether the free parts of segments may have passed a peak.
+    /// Returns whether the free parts of segments may have exceeded a peak.
     #[inline]
     pub(crate) const fn is_above_watermark(&self) -> bool {
         self.loud
     }
 
-    /// Free parts of segments, by kind: now, and the highest since this was last called.
+    /// Returns the free parts of segments, by kind: the current value, and the highest since the last call.
     pub(crate) fn take_split(&mut self) -> [(Split, Split); 2] {
         self.loud = false;
         let high = std::mem::take(&mut self.high);
@@ -44,7 +44,7 @@ impl<G> HeapBlocks<G> {
         })
     }
 
-    /// Lets the free parts of segments rise so far before they may have passed a peak.
+    /// Sets the value up to which the free parts of segments exceed no peak.
     pub(crate) const fn set_watermark(&mut self, quiet: [Split; 2]) {
         self.quiet = quiet;
     }

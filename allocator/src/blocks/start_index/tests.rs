@@ -1,4 +1,4 @@
-//! Starts beside a map.
+//! The start index, compared with a map.
 
 use std::collections::HashMap;
 

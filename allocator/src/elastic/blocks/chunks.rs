@@ -1,9 +1,9 @@
-//! The chunks under the blocks of a shelf, and which of them may be moved.
+//! The chunks under the blocks of a heap, and which of them can be moved.
 
 use crate::blocks::{Chunk, HeapBlocks, IdleChunk, ReuseGuard};
 
 impl<G: ReuseGuard> HeapBlocks<G> {
-    /// The chunks that may be moved, by place.
+    /// The idle chunks, by position.
     pub(crate) fn idle_chunks(&mut self) -> Vec<IdleChunk> {
         self.coalesce();
         let Some(chunk_map) = &self.chunk_map else {
@@ -18,14 +18,14 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         idle_chunks
     }
 
-    /// Notes that a chunk lies under the blocks from now on.
+    /// Records a chunk that was mapped under the blocks.
     pub(crate) fn add_chunk(&mut self, chunk: Chunk) {
         if let Some(chunk_map) = &mut self.chunk_map {
             chunk_map.add(chunk);
         }
     }
 
-    /// Notes that the chunk at an address is gone.
+    /// Removes the chunk at an address.
     pub(crate) fn remove_chunk(&mut self, at: u64) {
         if let Some(chunk_map) = &mut self.chunk_map {
             chunk_map.remove(at);

@@ -1,7 +1,7 @@
-//! The free blocks of elastic segments: where they are listed, and which of them serves a request.
+//! The free blocks of elastic segments: their lists, and the search for a request.
 //!
-//! Small ones are listed by size and large ones by place; by the setting, all of them by place. A block that takes the
-//! place of another in the order by place takes over its entry, which costs less than removing and inserting.
+//! Small blocks are listed by size and large blocks by address; one setting lists all of them by address. A block that
+//! replaces another one at the same position takes over its entry, which costs less than a removal and an insertion.
 
 use crate::blocks::table::Block;
 use crate::blocks::{BlockId, BlockState, HeapBlocks, ReuseGuard};
@@ -13,7 +13,7 @@ use crate::size::{SMALL_LIMIT, SegmentKind, UNIT};
 const SMALL_GRAINS: u32 = units_of(SMALL_LIMIT);
 
 impl<G: ReuseGuard> HeapBlocks<G> {
-    /// Takes a free block that fits, and leaves what the request does not need.
+    /// Allocates a free block that fits, and splits off the remainder.
     #[inline(never)]
     pub(crate) fn search_elastic(&mut self, policy: &Policy, units: u32) -> BlockId {
         self.coalesce();
@@ -45,8 +45,8 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         id
     }
 
-    /// The free block for a request: the small one that fits best, or else the first by place. The blocks of an elastic
-    /// segment are listed by their own size, and serve both kinds.
+    /// Returns the free block for a request: the small block that fits best, or the first by position. The blocks of an
+    /// elastic segment are listed by their own size, and serve both kinds.
     fn find_free(&self, units: u32) -> BlockId {
         if units <= SMALL_GRAINS {
             let id = self.small.best(units);
@@ -58,7 +58,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         chunk_map.map_or(BlockId::NONE, |chunk_map| chunk_map.places.first(units))
     }
 
-    /// Takes a free block off the lists, or a hole off the holes.
+    /// Removes a free or unmapped block from its list.
     pub(crate) fn withdraw(&mut self, id: BlockId) {
         let (state, kind, place) = {
             let block = &self.blocks[id];
@@ -73,7 +73,8 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         }
     }
 
-    /// Lists a block that is free or a hole, and merged already; of any shelf, as restoring one needs that.
+    /// Lists a free or unmapped block that is already merged. A restore also calls this for segments that are not
+    /// elastic.
     pub(crate) fn return_as(&mut self, id: BlockId, state: BlockState) {
         let block = &mut self.blocks[id];
         block.state = state;
@@ -90,9 +91,10 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         }
     }
 
-    /// Makes a block free that has memory.
+    /// Frees a block that has memory.
     ///
-    /// It is joined with its free neighbours, and takes over the entry of one of them that was listed by place.
+    /// The block is merged with its free neighbours, and takes over the entry of a neighbour that was listed by
+    /// position.
     pub(crate) fn become_free(&mut self, mut id: BlockId) {
         self.last_freed = BlockId::NONE;
         let (before, after) = (self.blocks[id].before, self.blocks[id].after);
@@ -117,8 +119,8 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         }
     }
 
-    /// The entry by place of a free block that is about to go, for another to take over. A block that has none is not
-    /// listed any more.
+    /// Returns the position entry of a free block that is being merged, for another block to take over. A block without
+    /// such an entry is removed from its list.
     fn give_entry_up(&mut self, id: BlockId) -> Option<u64> {
         let block = &self.blocks[id];
         if self.is_by_place(block.kind) {
@@ -128,7 +130,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         None
     }
 
-    /// Lists a free block in the entry of one that is gone, with none between them.
+    /// Lists a free block in the entry of a merged block. No other block lies between them.
     fn take_entry_over(&mut self, place: u64, id: BlockId) {
         let block = &mut self.blocks[id];
         block.state = BlockState::Free;
@@ -138,12 +140,12 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         }
     }
 
-    /// Whether free blocks of a kind are listed by place.
+    /// Returns whether free blocks of a kind are listed by position.
     fn is_by_place(&self, kind: SegmentKind) -> bool {
         self.chunk_map.as_ref().is_some_and(|chunk_map| chunk_map.is_by_place(kind))
     }
 
-    /// Lists small free blocks by place, as large ones are, so that a request gets the first that fits; or by size.
+    /// Sets whether small free blocks are listed by position, as large ones are (first fit), or by size (best fit).
     pub(crate) fn pack(&mut self, packs: bool) {
         self.coalesce();
         let Some(chunk_map) = &self.chunk_map else { return };

@@ -1,10 +1,10 @@
-//! Runs: free blocks and holes side by side, where a request can be placed.
+//! Free ranges: adjacent free and unmapped blocks, in which a request can be placed.
 
 use crate::blocks::table::Block;
 use crate::blocks::{BlockId, BlockState, FreeRange, HeapBlocks, ReuseGuard};
 
 impl<G: ReuseGuard> HeapBlocks<G> {
-    /// Every run, by place.
+    /// Every free range, by position.
     pub(crate) fn runs(&mut self) -> Vec<FreeRange> {
         self.coalesce();
         let Some(chunk_map) = &self.chunk_map else {
@@ -45,7 +45,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
 }
 
 impl Block {
-    /// Whether a request can be placed here, once there is memory.
+    /// Returns whether a request can be placed here, once the addresses are mapped.
     const fn can_be_placed_on(&self) -> bool {
         matches!(self.state, BlockState::Free | BlockState::Hole)
     }

@@ -1,4 +1,4 @@
-//! Plans for layouts that nobody would draw by hand.
+//! Plans for random layouts.
 
 use std::collections::HashSet;
 
@@ -13,7 +13,7 @@ use crate::size::UNIT;
 const PAGE: u64 = 2 << 20;
 const SETTINGS: [ElasticSetting; 3] = [ElasticSetting::Default, ElasticSetting::Compact, ElasticSetting::Quick];
 
-/// What the device and the allocator are like at one moment, to borrow [`Facts`] from.
+/// The state of the device and the allocator at one moment, from which [`Facts`] are borrowed.
 #[derive(Clone, Debug)]
 struct Moment {
     request: u64,
@@ -49,15 +49,15 @@ impl Moment {
         }
     }
 
-    /// Every spare chunk that there is.
+    /// Every idle chunk.
     fn all_spare(&self) -> Vec<Chunk> {
         let own = self.idle_chunks.iter().map(|spare| spare.chunk);
         own.chain(self.offered.iter().flatten().copied()).collect()
     }
 }
 
-/// A run: a free block before the first hole, every hole with the free block behind it, in pages but for the two
-/// ends, which are in grains.
+/// A free range: a free block before the first unmapped block, then every unmapped block with the free block after it.
+/// Sizes are in pages, except the first and last, which are in grains.
 type Shape = (u64, Vec<(u64, u64)>, u64);
 
 fn shapes() -> impl Strategy<Value = Vec<Shape>> {
@@ -66,9 +66,9 @@ fn shapes() -> impl Strategy<Value = Vec<Shape>> {
     prop::collection::vec((end.clone(), holes, end), 0..5)
 }
 
-/// Draws a run from `start` on.
+/// Builds a free range that begins at `start`.
 fn run_of((lead, holes, trail): &Shape, start: u64) -> FreeRange {
-    // The first hole begins at a whole page, as every chunk does.
+    // The first unmapped block begins at a page boundary, as every chunk does.
     let first = (start + lead * UNIT).next_multiple_of(PAGE);
     let start = first - lead * UNIT;
     let mut run = FreeRange { anchor: BlockId::NONE, start, end: first, free: Vec::new() };
@@ -87,7 +87,7 @@ fn run_of((lead, holes, trail): &Shape, start: u64) -> FreeRange {
     run
 }
 
-/// Chunks that lie wholly inside a free block, of `sizes` pages in turn.
+/// Chunks that lie completely inside a free block, of `sizes` pages in turn.
 fn chunks_in(start: u64, end: u64, sizes: &[u64], idle_chunks: &mut Vec<IdleChunk>) {
     let mut at = start.next_multiple_of(PAGE);
     let mut sizes = sizes.iter().cycle();
@@ -130,7 +130,7 @@ fn moments() -> impl Strategy<Value = Moment> {
             }
             runs.push(run);
         }
-        // Free blocks with memory all around are in no run.
+        // Free blocks between mapped blocks are in no free range.
         for pages in apart {
             chunks_in(next, next + pages * PAGE, &sizes, &mut idle_chunks);
             next += (pages + 2) * PAGE;
@@ -161,7 +161,7 @@ fn moments() -> impl Strategy<Value = Moment> {
     })
 }
 
-/// Holes of a run, as first address and the one after the last.
+/// The unmapped parts of a free range, each as its first address and its end.
 fn holes(run: &FreeRange) -> Vec<(u64, u64)> {
     let mut holes = Vec::new();
     let mut at = run.start;
@@ -174,7 +174,7 @@ fn holes(run: &FreeRange) -> Vec<(u64, u64)> {
     holes
 }
 
-/// The fills of a plan cover every hole under the block exactly, in order, with whole pages inside those holes.
+/// Checks that the fills cover every unmapped part under the block exactly, in order, with whole pages.
 fn check_cover(moment: &Moment, plan: &Plan) -> Result<(), TestCaseError> {
     let run = &moment.runs[plan.run];
     let stop = plan.at + plan.request;
@@ -199,7 +199,7 @@ fn check_cover(moment: &Moment, plan: &Plan) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Every spare chunk serves once at most, with its own size, and none from under the block.
+/// Checks that every idle chunk is used at most once, at its full size, and none that lies under the block.
 fn check_spares(moment: &Moment, plan: &Plan) -> Result<(), TestCaseError> {
     let all = moment.all_spare();
     let mut seen = HashSet::new();
@@ -231,7 +231,7 @@ fn check_spares(moment: &Moment, plan: &Plan) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Whether all that is spare, and what may be made, is enough in one hole.
+/// Whether the idle chunks and the new chunks together are large enough for one unmapped part.
 fn is_enough(moment: &Moment) -> bool {
     let longest = moment.runs.iter().flat_map(holes);
     let longest = longest.map(|(start, end)| end - start).max().unwrap_or(0);
@@ -281,7 +281,7 @@ proptest! {
         let chosen = missing(place.at, &moment.runs[place.run]);
         prop_assert_eq!(place.missing, chosen);
         for run in &moment.runs {
-            // Wherever a block could begin: anywhere in a free block, and at the start of the run.
+            // A block can begin anywhere in a free block, and at the start of the range.
             let starts = run.free.iter().map(|(start, _)| *start).chain([run.start]);
             for at in starts.filter(|at| at + moment.request <= run.end) {
                 prop_assert!(chosen <= missing(at, run));
@@ -320,7 +320,7 @@ fn pieces(setting: ElasticSetting, request: u64, used: u64) -> Vec<u64> {
     pieces_after(spent, setting, request, used)
 }
 
-/// The same if 1000 requests have had to pay for `spent` chunks.
+/// The same after 1000 requests have paid for `spent` chunks.
 fn pieces_after(spent: u64, setting: ElasticSetting, request: u64, used: u64) -> Vec<u64> {
     let shape = (0, vec![(4096, 0)], 0);
     let moment = Moment {
