@@ -1,8 +1,9 @@
-//! From an address to the segment it lies in, without a lock.
+//! Maps an address to the segment that contains it, without a lock.
 //!
-//! The address space is cut into pages of 2 MiB. No segment is smaller, so at most two touch one page: one that
-//! covers its start, and one that begins inside it. A page names both by heap and segment; two levels of tables
-//! lead to it, the lower ones made when first needed. An answer is a hint that the heap checks under its lock.
+//! The address space is divided into pages of 2 MiB. No segment is smaller, so at most two segments touch one page:
+//! one that covers its start, and one that begins inside it. The entry of a page holds the heap and segment of both.
+//! The entries are in two levels of tables, and a lower table is made when first needed. A result is a hint that the
+//! heap checks under its lock.
 
 #![forbid(unsafe_code)]
 
@@ -93,7 +94,7 @@ impl Index {
         for page in base >> PAGE_SHIFT..=(base + bytes - 1) >> PAGE_SHIFT {
             let slot = self.page_or_make(page);
             let entry = if base <= page << PAGE_SHIFT { &slot.over } else { &slot.within };
-            // Pairs with the loads in `find`. Whoever owns an address got it after this store.
+            // Pairs with the loads in `find`. A caller receives an address only after this store.
             entry.store(packed, Ordering::Release);
         }
     }

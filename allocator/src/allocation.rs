@@ -1,4 +1,4 @@
-//! What a caller holds.
+//! The owner of device memory.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -18,12 +18,12 @@ use crate::uncached::Uncached;
 
 /// Device memory that goes back to its allocator when dropped.
 ///
-/// It belongs to a stream: work queued there may use it at once, and when it is dropped the memory serves the
-/// next request of that stream at once, because the stream runs in order. Before other streams use it, see
+/// It belongs to a stream: work queued there may use it at once. After a drop the memory serves the next request of
+/// that stream at once, because the stream runs in order. Before other streams use it, see
 /// [`record_stream`](Self::record_stream).
-// Whoever gets an allocation out of a `Result` copies it: the first and the last word each by itself, those between
-// in pairs. To load a pair, a processor waits until the two stores that made it have reached the cache. What a drop
-// needs stands first and last, so that a drop does not wait.
+// A caller that unwraps a `Result` copies the allocation: the first and the last word singly, the others in pairs. The
+// load of a pair stalls until its two stores have reached the cache. The fields that a drop reads are first and last,
+// so a drop does not stall.
 #[repr(C)]
 pub struct Allocation<D: Device> {
     /// The heap, or the memory past the cache, as `place` says.
@@ -256,7 +256,7 @@ impl<D: Device> Drop for Allocation<D> {
                 // SAFETY: the heap keeps itself alive while any block of it is allocated, and this one is until
                 // the call; the heap may end with what it returns, after the reference to it.
                 let freed = unsafe { heap.as_ref() }.free(id);
-                // A destructor has nobody to tell of a failure, and the heap will try again.
+                // A destructor cannot return a failure, and the heap will try again.
                 let _ = freed.end();
             }
             Owner::Device(memory) => drop(unbox(memory)),

@@ -1,4 +1,4 @@
-//! The allocator: the front door.
+//! The allocator: the entry point of the crate.
 
 pub(crate) mod callbacks;
 pub(crate) mod empty;

@@ -1,4 +1,4 @@
-//! Typed device memory that can be written, read and copied without a pointer in sight.
+//! Typed device memory that can be written, read and copied without pointers.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -53,7 +53,7 @@ pub struct Buffer<T: Pod, D: Device = AnyDevice> {
     stream: Stream<D>,
     /// `len * size_of::<T>()` is what `allocation` was asked for.
     len: usize,
-    /// Other streams that were told to copy from here, and that the next write has to wait for.
+    /// Other streams with queued copies from this buffer; the next write waits for them.
     readers: Mutex<Vec<Arc<StreamState<D>>>>,
     element: PhantomData<T>,
 }
@@ -241,14 +241,14 @@ impl<T: Pod, D: Device> Buffer<T, D> {
         }))
     }
 
-    /// The same for work that writes, which comes after everyone who was told to copy from here.
+    /// The same for work that writes; it waits for all queued copies from this buffer.
     fn begin_write(&mut self) -> Result<Option<Work<'_, D>>, Error> {
         if self.begin_read()?.is_none() {
             return Ok(None);
         }
         let readers = self.readers.get_mut();
         let readers = readers.unwrap_or_else(PoisonError::into_inner);
-        // Each leaves the list only once it is waited for, so that a failure forgets nobody.
+        // A reader leaves the list only after the wait for it is queued, so that a failure loses no reader.
         while let Some(reader) = readers.last() {
             Fence::order(reader, &self.stream.stream_state)?;
             readers.pop();
@@ -297,8 +297,8 @@ impl<T: Pod, D: Device> Buffer<T, D> {
 
     /// Waits on after a wait that failed, until the device does not use borrowed host memory any more.
     ///
-    /// To return would let the owner free the memory, and to try for ever would hide that the driver fails, so in the
-    /// end the process is aborted.
+    /// A return would let the owner free the memory, and endless attempts would hide the failure of the driver. So in
+    /// the end the process is aborted.
     #[cold]
     fn outlast(&self, first: WaitFailure) -> hal::Error {
         let begun = Instant::now();

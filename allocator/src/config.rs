@@ -87,7 +87,7 @@ settings! {
     pub throw_on_driver_oom: bool = false,
         "throw_on_cudamalloc_oom" | "throw_on_hipmalloc_oom": SWITCH, "switch", "`False`";
 
-    /// Whether memory used by several streams of a capture is reused inside the capture, once those streams have joined.
+    /// Whether memory used by several streams of a capture is reused inside the capture, once the streams have joined.
     ///
     /// If not, that memory waits for the end of the capture. A program that switches this on promises that one thread
     /// at a time uses the streams of a capture and frees their memory: drivers show the nodes of a graph in place.

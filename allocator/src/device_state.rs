@@ -1,4 +1,4 @@
-//! What all heaps of one allocator share: the device, the totals, the settings that can change.
+//! The state that all heaps of one allocator share: the device, the totals and the settings.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError, RwLock};
@@ -37,9 +37,9 @@ pub(crate) struct DeviceState<D: Device> {
     pub(crate) uncached: UncachedTable,
     pub(crate) chunks: ChunkTable,
     pub(crate) in_flight: InFlight,
-    /// Other devices that may touch whatever is mapped.
+    /// Other devices that may access all mapped memory.
     peers: RwLock<Vec<Ordinal>>,
-    /// Events that nobody waits for, the one used last first. They are destroyed with the allocator.
+    /// Unused events, the most recently used first. They are destroyed with the allocator.
     events: Mutex<Vec<Event>>,
 }
 
@@ -124,7 +124,7 @@ impl<D: Device> Drop for DeviceState<D> {
         let _ = self.uncached.free_again(&self.device);
         for event in std::mem::take(&mut *self.events()) {
             // SAFETY: 1. every event in the pool was created by this device and is in the pool once.
-            // A destructor has nobody to tell of a failure.
+            // A destructor cannot return a failure.
             let _ = unsafe { self.device.destroy_event(event) };
         }
     }

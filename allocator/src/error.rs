@@ -1,4 +1,4 @@
-//! Why a request failed, with the figures a person needs.
+//! The errors of the crate.
 
 #![forbid(unsafe_code)]
 

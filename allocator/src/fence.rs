@@ -1,4 +1,4 @@
-//! A point in a stream that others wait for: a recorded event that returns to the pool by itself.
+//! A point in a stream that other streams wait for: a recorded event, which a drop returns to the pool.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -91,7 +91,7 @@ impl<D: Device> Fence<D> {
         Arc::ptr_eq(self.stream.shared(), shared)
     }
 
-    /// The number of the lane it is a point of, and of the point: later ones have higher numbers.
+    /// The number of the stream state, and the number of the point: later points have higher numbers.
     pub(crate) fn point(&self) -> (u64, u64) {
         (self.stream.number(), self.order)
     }
@@ -127,7 +127,7 @@ impl<D: Device> Fence<D> {
     /// Makes later work in `stream_state` wait for the point.
     pub(crate) fn hold_back(&self, stream_state: &StreamState<D>) -> Result<()> {
         let device = &stream_state.shared().device;
-        // SAFETY: 1. the fence owns the event; the lane keeps its stream alive.
+        // SAFETY: 1. the fence owns the event; the stream state keeps its stream alive.
         unsafe { device.stream_wait(stream_state.handle(), self.event()) }
     }
 
@@ -149,7 +149,7 @@ impl<D: Device> ReuseGuard for Arc<Fence<D>> {
 
 impl<D: Device> Drop for Fence<D> {
     fn drop(&mut self) {
-        // A stream that was told to wait keeps what the event marked then, so it may be recorded anew.
+        // A queued wait refers to the point that the event marked then, so the event may be recorded anew.
         if let Some(event) = self.event.take() {
             self.stream.shared().events().push(event);
         }

@@ -1,9 +1,9 @@
-//! What a fork means: nothing of the parent's can be used in the child.
+//! Forks: a child process cannot use the allocators of its parent.
 //!
-//! A child has the memory of its parent and one of its threads. Drivers do not survive that, and a lock that another
-//! thread held at that moment is never left. So a child that asks an allocator of its parent for something is told
-//! [`Error::Forked`], without a lock and without a driver call. What cannot tell of a failure does nothing and answers
-//! as an allocator does that holds nothing. Freeing does nothing: the memory is the parent's, who frees it.
+//! A child has the memory of its parent and one of its threads. Drivers do not work after a fork, and a lock that
+//! another thread held at that moment is never released. So calls of a child to an allocator of its parent return
+//! [`Error::Forked`], without a lock and without a driver call. Calls that cannot return an error do nothing, and
+//! return the values of an empty allocator. A free does nothing: the memory belongs to the parent, which frees it.
 //!
 //! ```
 //! use cachette::{Allocator, Backends, Error};
@@ -17,29 +17,30 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # How a child knows
+//! # How a child is detected
 //!
-//! A handler of `pthread_atfork` runs in every child, before `fork` returns there. It does two things. It counts, so
-//! that whatever knows its [`ProcessGuard`] sees that it is inherited. And it takes the badge of the thread, which is all that
-//! lets a thread into the lock of a heap on the short way. New threads of a child get no badge either. So a request in a
-//! child always comes by the long way, where the origin is looked at, and the short way does not have to know.
+//! A handler of `pthread_atfork` runs in every child, before `fork` returns there. It does two things. It increments
+//! the generation of the process, so that every [`ProcessGuard`] of the parent reads as inherited. And it clears the
+//! owner slot of the thread, without which a thread cannot enter the lock of a heap on the fast path. New threads of a
+//! child get no owner slot either. So a request in a child always takes the slow path, which checks the origin. The
+//! fast path needs no check.
 //!
-//! An allocator that a child opens for itself works, on a device whose driver lives in the process: the host's. Its
-//! locks have no owners, so a pair of allocate and free takes some nanoseconds more. Drivers of GPUs refuse a child if
-//! its parent has used them.
+//! An allocator that a child opens works on a device whose driver is part of the process: the host device. Its locks
+//! have no owners, so a pair of allocate and free takes some nanoseconds more. GPU drivers reject a child whose parent
+//! has used them.
 //!
-//! Handles of the parent's that are dropped in a child leave everything as it is, forever: what another thread was
-//! changing at the moment of the fork must not be taken apart.
+//! A handle of the parent that is dropped in a child releases nothing. Another thread may have been changing the state
+//! behind it at the moment of the fork.
 //!
-//! # What is not promised
+//! # What is not guaranteed
 //!
-//! * A child that no handler runs in is not noticed: that of `vfork`, `_Fork` or the bare system call. The one thing
-//!   such a child may do is to start another program.
+//! * A child of `vfork`, `_Fork` or the bare system call is not detected, because no handler runs in it. Such a child
+//!   may only start another program.
 //! * A fork inside an allocator, by a tracker, a helper, a source or a signal handler: the child returns into the
-//!   middle of the work, and may wait there for a thread that it does not have.
+//!   middle of the call, and may wait there for a thread that it does not have.
 //! * Locks outside allocators.
 //!
-//! A child of a child is a child of both.
+//! For a child of a child, allocators of both ancestors are inherited.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -114,7 +115,7 @@ fn watch() {
         return;
     }
     // It fails for want of memory alone; then a child finds out from its driver.
-    // SAFETY: the handler is a function of this library, and touches nothing but a number and a thread's badge.
+    // SAFETY: the handler is a function of this library, and changes only a number and the owner slot of a thread.
     let _ = unsafe { libc::pthread_atfork(None, None, Some(child)) };
     WATCHED.store(true, Ordering::Release);
 }

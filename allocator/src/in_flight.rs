@@ -1,8 +1,8 @@
 //! Memory on its way to or from the device: a request waits for it before it fails.
 //!
-//! While one thread gives a segment back, no other finds it, neither in the heap nor on the device. While one thread
-//! asks for a segment, the room that it reserved is closed to others, although the device may refuse. So a request
-//! that finds no memory asks here whether such a thing is under way, waits for its end, and tries again.
+//! While one thread returns a segment, other threads find it neither in the heap nor on the device. While one thread
+//! allocates a segment, other threads cannot use the room that it reserved, although the device may fail. So a request
+//! that finds no memory checks here for such an operation, waits for its end, and tries again.
 //!
 //! A thread waits without a lock of a heap, and never while it makes or releases a segment itself. So no two threads
 //! wait for each other.

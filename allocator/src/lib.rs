@@ -1,9 +1,9 @@
 //! A caching GPU memory allocator.
 //!
-//! Asking a driver for memory takes microseconds to milliseconds, and giving it back can stop the whole device.
-//! An [`Allocator`] asks seldom, for large segments, and cuts them into blocks. A freed block is kept and serves
-//! the next request that it fits, in tens of nanoseconds and without a driver call. It works on any
-//! [`hal::Device`]: NVIDIA's, AMD's, or host memory in the place of one.
+//! An allocation by a driver takes microseconds to milliseconds, and a free can stop the whole device. An [`Allocator`]
+//! allocates few, large segments from the driver and splits them into blocks. It keeps a freed block for the next
+//! request that it fits, which then takes tens of nanoseconds and no driver call. It works on any [`hal::Device`]:
+//! a device of NVIDIA or AMD, or host memory in place of one.
 //!
 //! ```
 //! use cachette::{Allocator, Backends};
@@ -26,29 +26,29 @@
 //! |---|---|
 //! | [`Backends`] | finds drivers and opens devices by name |
 //! | [`Allocator`] | a cache for one device; a handle, to be cloned and shared between threads |
-//! | [`Stream`] | a queue of work on the device, with a heap of free blocks of its own |
-//! | [`Allocation`] | bytes of device memory; they go back when it is dropped |
+//! | [`Stream`] | a queue of work on the device, with a separate heap of free blocks |
+//! | [`Allocation`] | bytes of device memory; a drop frees them |
 //! | [`Buffer`] | elements of device memory that can be written, read and copied |
 //! | [`PinnedAllocation`] | page-locked host memory, for copies that run asynchronously; see [`pinned`] |
 //! | [`SharedMemory`], [`ImportedMemory`] | memory that several processes use; see [`ipc`] |
-//! | [`Config`] | how an allocator behaves, as a value and as text |
+//! | [`Config`] | the settings of an allocator, as a value and as text |
 //! | [`Error`], [`OutOfMemory`] | why a request failed, with the figures of that moment |
-//! | [`Stats`] | what an allocator has done and holds |
-//! | [`Snapshot`], [`history`] | what it holds and where it came from, what happened and where |
+//! | [`Stats`] | what an allocator holds and has done |
+//! | [`Snapshot`], [`history`] | the blocks it holds with their call stacks, and the recorded events |
 //! | [`Metrics`] | the same figures for monitoring |
-//! | [`TraceEvent`] | one thing that happened to memory, as told to a tracker |
+//! | [`TraceEvent`] | one event, as a tracker receives it |
 //!
-//! Callers in other languages know memory by its address alone: [`Allocator::allocate_raw`] and
+//! Callers in other languages identify memory by its address: [`Allocator::allocate_raw`] and
 //! [`Allocator::free_raw`].
 //!
 //! # Memory belongs to a stream
 //!
-//! A stream runs its work in order. So memory that is freed serves the next request *of the same stream* at
-//! once, although work that uses it may not even have begun. Between streams there is no such order, and a
-//! block is never given to another stream unless something makes it safe. There are three ways.
+//! A stream runs its work in order. So freed memory serves the next request *of the same stream* at once, although work
+//! that uses it may not have begun. Between streams there is no such order. A block serves another stream only if one
+//! of three ways makes that safe.
 //!
-//! **Record the use.** The memory is freed late: when the other stream has passed the point where it was at
-//! the drop. Nobody waits; the allocator asks when it is next used.
+//! **Record the use.** The memory becomes free when the other stream has finished the work that was queued at the drop.
+//! No thread waits; a later call of the allocator checks.
 //!
 //! ```
 //! # use cachette::{Allocator, Backends};
@@ -57,12 +57,12 @@
 //! let memory = allocator.allocate(1 << 20, &stream)?;
 //! // … work that reads `memory` is queued in `copies` …
 //! memory.record_stream(&copies);
-//! drop(memory); // free once `copies` has come so far
+//! drop(memory); // free once `copies` has finished that work
 //! assert_eq!(allocator.allocated_bytes(), 0);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! **Release it behind the use.** The memory is free at once, and its next use waits on the device.
+//! **Release it after the use.** The memory is free at once, and its next use waits on the device.
 //!
 //! ```
 //! # use cachette::{Allocator, Backends};
@@ -77,8 +77,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! **Lend.** With `lend_across_streams:True` a request that would need a new segment takes a block that is idle
-//! on another stream, and waits for that stream on the device. It comes back the same way.
+//! **Lend.** With `lend_across_streams:True`, a request that would need a new segment uses a block that is idle on
+//! another stream. Its stream waits for the other stream on the device. The block goes back the same way.
 //!
 //! ```
 //! # use cachette::{Allocator, Backends};
@@ -95,59 +95,45 @@
 //!
 //! # Errors
 //!
-//! A request that finds no block climbs a ladder of steps, from asking the program's own helpers
-//! ([`Allocator::on_pressure`]) to waiting for other streams, and fails only if all of them did. The
-//! [`OutOfMemory`] then says what was asked for, what is held and by whom, and what could be done; the text
-//! has the same. Failures of the driver are [`Error::Device`], with the call and the one remedy. A failed
-//! call loses no memory: what could not be done now is done later. In a forked child, allocators of the parent answer
-//! with [`Error::Forked`]; see [`fork`].
+//! A request that finds no block runs the retry steps, from callbacks of the program ([`Allocator::on_pressure`]) to
+//! waits for other streams. It fails only if all steps fail. The [`OutOfMemory`] then contains the request, the memory
+//! that each pool holds, and hints; its text contains the same. Failures of the driver are [`Error::Device`], with the
+//! call and the remedy. A failed call loses no memory: a later call finishes the work. In a forked child, allocators of
+//! the parent return [`Error::Forked`]; see [`fork`].
 //!
 //! # Configuration
 //!
-//! [`config`] lists the keys. They are PyTorch's and a few more, as values ([`Config::builder`]), as text
-//! (`"max_split_size_mb:64".parse()`), or from the environment ([`Config::from_env`]). Most can be changed while
-//! the allocator works: [`Allocator::set_config`].
+//! [`config`] lists the keys: those of PyTorch and a few more. They can be set as values ([`Config::builder`]), as text
+//! (`"max_split_size_mb:64".parse()`), or from the environment ([`Config::from_env`]). Most can be changed at run time:
+//! [`Allocator::set_config`].
 //!
 //! # Cost
 //!
-//! * A hit takes one lock, which only users of the same stream can be holding, and makes no driver call and no
-//!   heap allocation. What all streams share is touched only when a peak of the statistics is passed.
-//! * Freeing costs the same, whichever thread does it.
-//! * Neither grows with the number of blocks: a size finds its block through bitmaps, and among large blocks of
-//!   nearly that size through a small tree. CI counts the instructions.
+//! * A hit takes one lock, which only users of the same stream can hold. It makes no driver call and no heap
+//!   allocation. It accesses state that all streams share only when a value of the statistics passes its peak.
+//! * A free costs the same on every thread.
+//! * Neither cost grows with the number of blocks. Bitmaps find a block by its size, and a small tree finds it among
+//!   large blocks of similar size. CI counts the instructions.
 //! * No lock of a heap is held across a driver call that can block, so a miss delays no hit.
 //!
 //! # Determinism
 //!
-//! The same requests in the same order get the same places: the same segment, counted in the order they were
-//! obtained, and the same offset in it. Addresses play no part, nor do hashes. Time does in one case: a use that
-//! was recorded has ended, or has not, when the allocator asks.
+//! The same requests in the same order get the same places: the same segment, counted in the order of allocation, and
+//! the same offset in it. Placement depends on neither addresses nor hashes. It depends on time in one case: whether a
+//! recorded use has ended when the allocator checks.
 //!
 //! # Features
 //!
 //! | feature | what it adds |
 //! |---|---|
 //! | `host` | a device made of host memory; on by default |
-//! | `cuda`, `hip` | NVIDIA's and AMD's devices; neither needs anything of its vendor to build |
+//! | `cuda`, `hip` | devices of NVIDIA and AMD; the build needs no files of either vendor |
 //! | `ipc` | memory that several processes use; on by default |
 //! | `cudarc` | streams of the crate cudarc are accepted by NVIDIA's devices |
-//! | `tracing` | what happens seldom is told to the subscriber of the crate tracing |
+//! | `tracing` | rare events go to the subscriber of the crate tracing |
 //! | `probes` | static probes `cachette:malloc` and `cachette:free` on Linux, for bpftrace, perf and gdb |
 //!
-//! # The walk of an allocation
-//!
-//! | file | what happens there |
-//! |---|---|
-//! | `allocator.rs`, `raw.rs`, `buffer.rs` | the front doors; the stream names its heap |
-//! | `heap/take.rs` | takes the heap's lock, rounds the size, counts |
-//! | `core/blocks.rs` | finds the block that fits best, splits it, merges what is freed |
-//! | | *a hit ends here* |
-//! | `ladder/` | what is tried when no block fits, step by step |
-//! | `heap/growth.rs` | takes a segment from the device into the heap, or gives one back |
-//! | [`hal::Device`] | the driver |
-//!
-//! Freeing walks back as far as the heap, into `heap/give.rs`. `heap/pending.rs` keeps what other streams still use,
-//! `fence.rs` marks points in streams, `index.rs` leads from an address to its heap, `stats/` adds up.
+//! `ARCHITECTURE.md` lists the functions that an allocation and a free pass through, under "The walk of an allocation".
 
 mod address_index;
 mod allocation;

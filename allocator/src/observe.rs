@@ -1,4 +1,4 @@
-//! What an allocator tells others: callbacks, histories, snapshots, metrics, probes and tracing.
+//! Observation of an allocator: callbacks, histories, snapshots, metrics, probes and tracing.
 
 pub(crate) mod callbacks;
 pub mod history;

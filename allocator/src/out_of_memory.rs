@@ -1,4 +1,4 @@
-//! Out of memory: the figures of the moment, and what could be done.
+//! The report of a request that failed for lack of memory: the figures at that moment, and hints for the caller.
 
 #![forbid(unsafe_code)]
 
@@ -107,15 +107,15 @@ pub enum OomHint {
     Pending,
     /// Steps that would wait were left out, and there was something to wait for.
     NeverBlock,
-    /// Enough is free, in pieces that are too small.
+    /// Enough memory is free, but each free block is too small.
     Fragmented,
-    /// Elastic segments would make one of the pieces.
+    /// Elastic segments would join the free blocks.
     Elastic,
-    /// Another pool holds enough that nobody uses.
+    /// Another pool holds enough unused memory.
     OtherPool,
-    /// Others use enough of the device.
+    /// Other users of the device hold enough memory.
     Elsewhere,
-    /// Nothing is in the way but the need.
+    /// The request is larger than the memory that can be made available.
     AskForLess,
 }
 
@@ -133,7 +133,7 @@ impl fmt::Display for OomHint {
             Self::Fragmented => "enough is free, but in pieces too small: free what lies between them",
             Self::Elastic => "expandable_segments:True would make one piece of the free ones, wherever they lie",
             Self::OtherPool => {
-                "another pool holds enough that nobody uses: empty it, or let it serve others with `use_on_oom`"
+                "another pool holds enough unused memory: empty it, or let it serve others with `use_on_oom`"
             }
             Self::Elsewhere => {
                 "others use enough of this device, outside this allocator: end them, or use another device"
@@ -178,7 +178,7 @@ impl OutOfMemory {
         hints
     }
 
-    /// Whether a pool that serves none but its own requests has enough that nobody uses.
+    /// Whether another pool, which does not serve this request, holds enough unused memory for it.
     fn other_pool_could_serve(&self) -> bool {
         self.pools.iter().any(|pool| {
             let serves = pool.use_on_oom && self.pool == PoolId::DEFAULT;

@@ -1,4 +1,4 @@
-//! Other devices that may touch an allocator's memory.
+//! Peers: other devices that may access the memory of an allocator.
 
 use cachette_hal::owned::RelaxedCapture;
 use cachette_hal::{Device, DevicePtr, Ordinal};
@@ -65,7 +65,7 @@ impl<D: Device> AllocatorState<D> {
     fn grant(&self, heap: &Heap<D>) -> Result<(), Error> {
         let memory = memory_of(&self.shared.device)?;
         let pool = heap.pool();
-        // Whoever wakes the pool or fills holes has either finished, or begins after this and knows the peers.
+        // A thread that wakes the pool or fills unmapped ranges has finished, or begins later and reads the new peers.
         let _turn = pool.as_ref().map(|pool| pool.turn()).transpose()?;
         let _growth = heap.lock_growth();
         for chunk in heap.chunks() {
@@ -77,7 +77,7 @@ impl<D: Device> AllocatorState<D> {
             }
             // SAFETY: 2. a right is given, not taken away.
             let granted = unsafe { memory.set_access(at, chunk.bytes, &self.shared.access()) };
-            // A spare chunk may have left meanwhile.
+            // An idle chunk may have moved away meanwhile.
             if let Err(error) = granted
                 && heap.has_chunk(chunk)
             {

@@ -1,4 +1,4 @@
-//! The settings that decide placement, copied into every heap so that a hit reads nothing shared.
+//! The settings that decide placement. Every heap has a copy, so that a hit reads no shared data.
 
 use crate::config::{Config, Roundup};
 use crate::size::{self, SegmentKind};
@@ -81,7 +81,7 @@ impl Policy {
         }
     }
 
-    /// Whether what is left of a block after `rounded` bytes becomes a block of its own.
+    /// Whether the rest of a block after `rounded` bytes becomes a separate block.
     #[inline]
     pub(crate) fn splits(&self, kind: SegmentKind, rounded: u64, left: u64) -> bool {
         let least = match kind {

@@ -1,7 +1,7 @@
-//! Pools: memory of their own for some requests.
+//! Pools: separate memory for some requests.
 //!
-//! Every request is served by one pool: the default one, or another that it was led to. A pool has heaps of its own, so
-//! its blocks never serve requests of another pool, and a source of its own, if it needs one.
+//! One pool serves each request: the default pool, or the pool that the request is routed to. Pools do not share
+//! heaps, so the blocks of a pool never serve requests of another pool. A pool may have a separate source.
 //!
 //! ```
 //! use cachette::{Allocator, Backends};
@@ -20,8 +20,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A pool lives as long as anybody uses it: owners, guards, graphs. Then its unused segments go back to the device,
-//! and those of live allocations follow when they can. Until then it may be opened again by its name.
+//! A pool lives as long as it has users: owners, guards or graphs. Then its unused segments go back to the device.
+//! Segments with live allocations go back when those are freed. Until then a caller may open the pool again by its
+//! name.
 
 mod capture;
 mod checkpoint;
@@ -82,12 +83,12 @@ impl<D: Device> Allocator<D> {
         self.create_named(PoolId::new)
     }
 
-    /// Makes a pool with a new name; one that somebody made up before it came up is left out.
+    /// Makes a pool with a new name, and skips names that are already in use.
     fn create_named(&self, name: impl Fn() -> PoolId) -> Pool<D> {
         loop {
             let core = PoolState::new(name(), None, false, false);
             if self.is_inherited() {
-                // A pool that nothing can be done with, as the allocator.
+                // All calls of this pool fail, as those of the allocator do.
                 return Pool { allocator: self.clone(), core: Arc::new(core) };
             }
             if let Ok(core) = self.inner().pools.add(core) {
@@ -110,7 +111,7 @@ impl<D: Device> Allocator<D> {
             core.tag.clone_from(&tag);
             core.whole_segments = options.whole_segments;
             match self.inner().pools.add(core) {
-                // Somebody made that name up before it came up.
+                // A caller already uses this name, so the next one is tried.
                 Err(_) if options.id.is_none() => {}
                 added => break added?,
             }
@@ -138,7 +139,8 @@ impl<D: Device> Allocator<D> {
         ids.into_iter().map(|id| self.open_pool(id)).collect()
     }
 
-    /// Leads requests of every thread to a pool, and uses it, until [`end_allocate_to_pool`](Self::end_allocate_to_pool).
+    /// Routes requests of every thread to a pool, and counts as its user, until
+    /// [`end_allocate_to_pool`](Self::end_allocate_to_pool).
     pub fn begin_allocate_to_pool(&self, id: PoolId, filter: Filter) -> Result<(), Error> {
         self.inner().shared.origin.check()?;
         self.inner().begin_allocate_to_pool(filter, id)
@@ -174,15 +176,15 @@ impl<D: Device> Pool<D> {
         &self.allocator
     }
 
-    /// Keeps its memory where it is until its last user is gone, as a capture does: no segment goes back, and no chunk
-    /// moves. It is for graphs that somebody else captures.
+    /// Pins the memory of the pool until its last user is gone, as a capture does. No segment goes back, and no chunk
+    /// moves. It is for graphs that the caller captures without this crate.
     pub fn keep(&self) {
         self.core.keep();
     }
 
-    /// Says that graphs which somebody else launched may still use its memory, in any stream that the allocator knows.
+    /// Records that graphs launched without this crate may use the memory of the pool, in any stream of the allocator.
     ///
-    /// What is queued in those streams when the last user goes is waited for before the memory serves elsewhere.
+    /// When the last user is gone, the memory serves other requests only after the work queued in those streams.
     pub fn mark_external_graph_use(&self) {
         self.allocator.inner().mark_external_graph_use(&self.core);
     }

@@ -6,9 +6,9 @@ pub(crate) const UNIT: u64 = 512;
 pub(crate) const SMALL_LIMIT: u64 = 1 << 20;
 /// The size of a small segment.
 pub(crate) const SMALL_SEGMENT: u64 = 2 << 20;
-/// From this size on a request gets a segment of its own size.
+/// From this size on a request gets a segment that is as large as the rounded request.
 pub(crate) const OWN_SEGMENT: u64 = 10 << 20;
-/// What segments of their own size are rounded up to.
+/// The sizes of such segments are rounded up to a multiple of this.
 pub(crate) const SEGMENT_ROUNDING: u64 = 2 << 20;
 /// The default size of the segments that serve requests between the small limit and [`OWN_SEGMENT`].
 pub(crate) const LARGE_SEGMENT: u64 = 20 << 20;

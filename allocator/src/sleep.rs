@@ -34,15 +34,16 @@
 //!
 //! # Failures
 //!
-//! A pool falls asleep wholly or not at all, and so it wakes. If there is no memory to wake, or the limit leaves no room,
-//! it sleeps on with its contents, and may be woken later. Should the driver fail at both an operation and its undoing,
-//! or a function that is told of progress panic, the pool stays asleep: [`Pool::wake`] goes on from where it stopped.
+//! `sleep` and `wake` either finish or leave the pool as it was. If memory is short or the limit leaves no room, `wake`
+//! fails; the pool keeps its contents, and a later `wake` may succeed. The pool also stays asleep if a progress
+//! callback panics, or if the driver fails at both an operation and its undoing. [`Pool::wake`] then continues where
+//! it stopped.
 //!
-//! # Functions that are told of progress
+//! # Progress callbacks
 //!
-//! They run while the pool changes. Calls to other pools work as ever; those that let the same pool sleep or wake fail
-//! with [`PoolProblem::Changing`], and requests to it with [`PoolProblem::Asleep`]. They must not wait for another
-//! thread that lets the pool sleep or wake: that thread waits for this call.
+//! They run while the pool changes. Calls to other pools work normally. Calls of `sleep` or `wake` on the same pool
+//! fail with [`PoolProblem::Changing`], and requests to it fail with [`PoolProblem::Asleep`]. A callback must not wait
+//! for another thread that calls `sleep` or `wake` on the pool: that thread waits for this call.
 //!
 //! # Tags
 //!

@@ -65,10 +65,10 @@ pub type PoolPair = (u64, u64);
 /// Calls come from any thread, several at once. A pool keeps its source alive until the last segment is freed.
 /// Only the first three methods are needed. The others are hooks, which do nothing by default.
 ///
-/// A source may allocate from other pools. A request inside `allocate` or `free` that needs a segment of the same source
-/// gets an error, because it would wait for itself. Other requests may wait until a call returns. So a source must not
-/// wait for a thread that allocates, and must not hold a lock while it allocates. Two sources must not allocate from
-/// each other's pools.
+/// A source may allocate from other pools. A request inside `allocate` or `free` that needs a segment of the same
+/// source gets an error, because it would wait for itself. Other requests may wait until a call returns. So a source
+/// must not wait for a thread that allocates, and must not hold a lock while it allocates. Two sources must not
+/// allocate from each other's pools.
 ///
 /// # Safety
 ///

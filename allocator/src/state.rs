@@ -1,4 +1,4 @@
-//! What an allocator consists of.
+//! The state of an allocator.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};

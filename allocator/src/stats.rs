@@ -1,4 +1,4 @@
-//! Statistics: counted per heap, summed when read, with peaks that are exact.
+//! Statistics: each heap counts, a read adds the counters up, and peaks are exact.
 
 #![forbid(unsafe_code)]
 

@@ -30,14 +30,14 @@ impl<D: Device> Stream<D> {
         if self.stream_state.shared().origin.is_inherited() {
             return Err(hal::Error::new(hal::ErrorKind::DeviceLost, "synchronize"));
         }
-        // SAFETY: 1. the lane keeps its stream alive.
+        // SAFETY: 1. the stream state keeps its stream alive.
         unsafe { self.stream_state.shared().device.synchronize(self.stream_state.handle()) }
     }
 }
 
 impl<D: Device> Drop for Stream<D> {
     fn drop(&mut self) {
-        // The heap leads to its lane, and the lane to the rest.
+        // The heap holds the stream state, which holds the rest.
         self.heap.shared().origin.keep(&self.heap);
     }
 }

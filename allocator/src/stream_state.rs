@@ -1,4 +1,4 @@
-//! What the allocator knows of a stream.
+//! The state of a stream in the allocator.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,19 +7,19 @@ use cachette_hal::{self as hal, CaptureId, CaptureNode, CaptureStatus, Device, S
 
 use crate::device_state::DeviceState;
 
-/// A stream as the allocator knows it, kept alive by every heap that is bound to it.
+/// The state of a stream; every heap that is bound to the stream keeps it alive.
 #[derive(Debug)]
 pub(crate) struct StreamState<D: Device> {
     shared: Arc<DeviceState<D>>,
     stream: StreamRef,
-    /// No other lane has it; streams of two devices may share a handle, such as that of the default stream.
+    /// Unique among stream states. Streams of two devices may share a handle, such as that of the default stream.
     number: u64,
-    /// The handle, if the stream is the allocator's own to destroy.
+    /// The handle, if the allocator created the stream and must destroy it.
     owned: Option<hal::Stream>,
 }
 
 impl<D: Device> StreamState<D> {
-    /// Makes a stream of the allocator's own.
+    /// Creates a stream that the allocator owns.
     pub(crate) fn create(shared: Arc<DeviceState<D>>) -> hal::Result<Self> {
         let owned = shared.device.create_stream()?;
         let mut stream_state = Self::adopt(shared, owned.borrow());
@@ -27,7 +27,7 @@ impl<D: Device> StreamState<D> {
         Ok(stream_state)
     }
 
-    /// Takes over a stream that someone else destroys, after this allocator is gone.
+    /// Adopts a stream of the caller, who destroys it after this allocator is gone.
     pub(crate) fn adopt(shared: Arc<DeviceState<D>>, stream: StreamRef) -> Self {
         /// Relaxed: only the numbers must differ.
         static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -80,8 +80,8 @@ impl<D: Device> StreamState<D> {
     /// takes part in none or the driver cannot say.
     pub(crate) fn frontier(&self, nodes: &mut Vec<CaptureNode>) -> Option<CaptureId> {
         let capture = self.shared.device.capture().ok()?;
-        // SAFETY: 1. the lane keeps its stream alive; who wants reuse in captures has promised that one thread at a
-        // time uses the streams of one.
+        // SAFETY: 1. the stream state keeps its stream alive. A caller that enables reuse in captures has promised that
+        // one thread at a time uses the streams of a capture.
         match unsafe { capture.frontier(self.stream, nodes) }.ok()? {
             CaptureStatus::Active(id) => Some(id),
             _ => None,
@@ -91,7 +91,7 @@ impl<D: Device> StreamState<D> {
     /// `None` if the device cannot capture.
     fn capture_status(&self) -> Option<hal::Result<CaptureStatus>> {
         let capture = self.shared.device.capture().ok()?;
-        // SAFETY: 1. the lane keeps its stream alive, or its creator has promised to.
+        // SAFETY: 1. the stream state keeps its stream alive, or its creator has promised to.
         Some(unsafe { capture.capture_status(self.stream) })
     }
 
@@ -104,7 +104,7 @@ impl<D: Device> StreamState<D> {
     /// A wait that fails does not show that the work has ended, so the device is waited for then.
     pub(crate) fn settle(&self) -> Result<(), WaitFailure> {
         let device = &self.shared.device;
-        // SAFETY: 1. the lane keeps its stream alive.
+        // SAFETY: 1. the stream state keeps its stream alive.
         let Err(error) = (unsafe { device.synchronize(self.stream) }) else {
             return Ok(());
         };
@@ -125,8 +125,8 @@ impl<D: Device> Drop for StreamState<D> {
         if let Some(stream) = self.owned.take()
             && !self.shared.origin.is_inherited()
         {
-            // SAFETY: 1. the stream was created for this lane, and nothing refers to the lane any more.
-            // A destructor has nobody to tell of a failure.
+            // SAFETY: 1. the stream was created for this stream state, and nothing refers to the state any more.
+            // A destructor cannot return a failure.
             let _ = unsafe { self.shared.device.destroy_stream(stream) };
         }
     }

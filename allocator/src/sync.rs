@@ -1,5 +1,5 @@
-//! The atomics of the lock-free protocols, in one place: `tests/protocols.rs` compiles the same files over a
-//! model checker's.
+//! The atomics of the lock-free protocols. `tests/protocols.rs` compiles the same files with the atomics of a model
+//! checker.
 
 pub(crate) mod asymmetric_fence;
 pub(crate) mod biased_lock;
@@ -16,13 +16,13 @@ pub(crate) use asymmetric_fence::{heavy_barrier, light_barrier};
 
 /// The longest pause is two to this power of the processor's own: some microseconds.
 const LONGEST: u32 = 8;
-/// From this round on another thread is let run, since it may be the one that holds the lock.
+/// From this round on the thread yields, since the holder of the lock may be waiting for a processor.
 const YIELD_FROM: u32 = 10;
 
-/// Lets time pass before the next try for a lock, twice as much as before the last.
+/// Waits before the next attempt to take a lock, twice as long as before the last one.
 ///
-/// The holder is done within some tens of nanoseconds and often comes back at once. Whoever waits long leaves it
-/// the lock, and the cache lines behind it, for many turns: that makes far more of them than taking turns.
+/// The holder releases the lock within some tens of nanoseconds, and often takes it again at once. A long wait leaves
+/// the lock and its cache lines to that thread for many turns. This gives a far higher throughput than alternation.
 pub(crate) fn back_off(round: u32) {
     if round >= YIELD_FROM {
         std::thread::yield_now();

@@ -1,4 +1,4 @@
-//! Functions of the program that an allocator calls.
+//! Registers the callbacks of a program: functions that the allocator calls.
 
 use std::sync::Arc;
 
@@ -39,8 +39,8 @@ impl<D: Device> Allocator<D> {
         }
     }
 
-    /// Calls `observer` when the allocator goes while memory is still allocated by address, which nobody can
-    /// free any more. Memory with an owner is not among it: that stays until its owner is dropped.
+    /// Calls `observer` if raw memory is still allocated when the allocator is dropped. The program can no longer free
+    /// that memory. Memory of an [`Allocation`](crate::Allocation) is not reported: it stays until that is dropped.
     pub fn on_leak(&self, observer: impl Fn(&[LeakedAllocation]) + Send + Sync + 'static) {
         if !self.is_inherited() {
             self.shared().callbacks.on_leak(Arc::new(observer));

@@ -32,7 +32,7 @@ impl<D: Device> Allocator<D> {
         let mut heaps = self.inner.heaps.all();
         heaps.retain(|heap| heap.gives_back());
         for heap in &heaps {
-            // What fails is tried again below, and told then.
+            // The calls below try again after a failure, and return it then.
             let _ = heap.process_events();
         }
         let (elastic, direct): (Vec<_>, Vec<_>) = heaps.iter().partition(|heap| heap.elastic().is_some());

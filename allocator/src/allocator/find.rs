@@ -1,4 +1,4 @@
-//! Finding a block that the heap of the stream does not have: by a route, in its partner, up the ladder.
+//! Finds a block that the heap of the stream does not have: by a route, in its partner heap, by the retry steps.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What of an allocator can be changed while it works: its configuration, and the bound on its memory.
+//! The settings of an allocator that can change at run time: its configuration and its memory limit.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -11,9 +11,9 @@ use crate::error::Error;
 use crate::policy::Policy;
 
 impl<D: Device> Allocator<D> {
-    /// Bounds what the allocator may hold to a fraction of the device's memory; 1 is no bound.
+    /// Limits the memory that the allocator may hold to a fraction of the device's memory; 1 is no limit.
     ///
-    /// A bound below what is held already only keeps it from growing.
+    /// A limit below the memory that is already held only prevents growth.
     pub fn set_memory_fraction(&self, fraction: f64) -> Result<(), Error> {
         if !(0.0..=1.0).contains(&fraction) {
             return Err(Error::InvalidFraction(fraction.to_string()));
@@ -27,7 +27,7 @@ impl<D: Device> Allocator<D> {
         Ok(())
     }
 
-    /// The fraction of the device's memory that the allocator may hold; 1 without a bound.
+    /// The fraction of the device's memory that the allocator may hold; 1 without a limit.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "a fraction of bytes needs no more digits than a float has")]
     pub fn memory_fraction(&self) -> f64 {
@@ -38,19 +38,19 @@ impl<D: Device> Allocator<D> {
         }
     }
 
-    /// Bounds what the allocator may hold, in bytes; `None` is no bound.
+    /// Limits the memory that the allocator may hold, in bytes; `None` is no limit.
     pub fn set_memory_limit(&self, bytes: Option<u64>) {
         let limit = bytes.unwrap_or(u64::MAX);
         self.shared().settings.limit.store(limit, Relaxed);
     }
 
-    /// What the allocator may hold, if that is bounded.
+    /// The memory that the allocator may hold, if it is limited.
     #[must_use]
     pub fn memory_limit(&self) -> Option<u64> {
         self.shared().settings.limit()
     }
 
-    /// The configuration as it is now; the default one in a forked child.
+    /// The current configuration; the default configuration in a forked child.
     #[must_use]
     pub fn config(&self) -> Config {
         if self.is_inherited() {
@@ -59,7 +59,8 @@ impl<D: Device> Allocator<D> {
         self.shared().settings.config()
     }
 
-    /// Behaves as `config` says from now on. The bound on memory is not part of it: it has calls of its own.
+    /// Replaces the configuration. The memory limit is not part of it; see
+    /// [`set_memory_limit`](Self::set_memory_limit) and [`set_memory_fraction`](Self::set_memory_fraction).
     pub fn set_config(&self, config: &Config) {
         if self.is_inherited() {
             return;

@@ -40,7 +40,7 @@ impl<D: Device> Allocator<D> {
 }
 
 impl<D: Device> AllocatorState<D> {
-    /// The stream of a lane, with the heap it has in the default pool.
+    /// The stream of a stream state, with its heap in the default pool.
     pub(super) fn stream_of(&self, stream_state: StreamState<D>) -> Result<Stream<D>, Error> {
         self.shared.origin.check()?;
         let stream = stream_state.handle();

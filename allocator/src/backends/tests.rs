@@ -1,4 +1,4 @@
-//! What a user may ask of the backends, and what each mistake is answered with.
+//! The names that the backends accept, and the error for each mistake.
 
 use cachette_hal::{BackendInfo, ErrorKind, Result as HalResult, Vendor, Version};
 

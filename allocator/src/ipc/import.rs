@@ -34,8 +34,8 @@ impl<D: Device> Default for IpcState<D> {
 /// It is a handle: clones name the same memory, and opening the same memory again gives the same addresses. The drop of
 /// the last one waits for the device and closes the memory. So it must not be dropped while a stream is captured.
 ///
-/// The memory stays while this value lives, even if its allocation is freed. Memory in chunks stays even if the exporter
-/// ends.
+/// The memory stays while this value lives, even if its allocation is freed. Memory in chunks stays even if the
+/// exporter ends.
 #[derive(Debug)]
 pub struct ImportedMemory<D: Device> {
     opened: Arc<OpenMemory<D>>,

@@ -1,4 +1,4 @@
-//! Those who watch an allocator: trackers of every event, observers of exhaustion, and helpers under pressure.
+//! Callbacks: trackers of every event, observers of failed requests and of leaks, and helpers under memory pressure.
 
 #![forbid(unsafe_code)]
 

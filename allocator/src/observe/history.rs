@@ -1,4 +1,4 @@
-//! What happened to memory, kept for later: the last so many events, and where in the program they happened.
+//! Histories: the most recent events of an allocator, with their call stacks.
 //!
 //! ```
 //! use cachette::history::{self, HistoryOptions, Level};
@@ -20,17 +20,17 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A history that is off costs nothing: heaps look at one switch for everything out of the ordinary, and this is one
-//! reason more to turn it. One that is on takes tens of nanoseconds an event and 96 bytes for each that is kept,
-//! whatever happens; stacks cost as much as the source of them does. `docs/history.md` has the figures.
+//! A history that is off costs nothing: heaps already test one flag for all rare cases, and a history sets that flag.
+//! A history that is on takes tens of nanoseconds per event, and 96 bytes for each kept event. The cost of stacks
+//! depends on their source. `docs/history.md` has the figures.
 //!
 //! | file | what it holds |
 //! |---|---|
 //! | `ring.rs` | the events, written by all heaps at once without a lock |
-//! | `recording.rs` | what is kept, as words of the ring and back |
-//! | `clock.rs` | when, in ticks of the processor |
-//! | `stacks.rs`, `callers.rs` | where: who is asked, and the default answer |
-//! | `words.rs`, `annotations.rs` | what the program says about itself |
+//! | `recording.rs` | the conversion of events to words of the ring and back |
+//! | `clock.rs` | the time, in ticks of the processor |
+//! | `stacks.rs`, `callers.rs` | the call stacks, and the default function that captures them |
+//! | `metadata.rs`, `annotations.rs` | texts and stages that the program records |
 
 mod annotations;
 mod callers;

@@ -1,4 +1,4 @@
-//! What happens seldom, told to the subscriber of the crate `tracing`; without that feature, to nobody.
+//! Sends rare events to the subscriber of the crate `tracing`; without that feature it does nothing.
 
 #![forbid(unsafe_code)]
 
@@ -7,7 +7,7 @@ use crate::out_of_memory::OutOfMemory;
 
 cfg_if::cfg_if! {
     if #[cfg(feature = "tracing")] {
-        /// Whether anybody is told of an action.
+        /// Whether an action is reported.
         pub(crate) const fn tells_of(action: TraceAction) -> bool {
             !matches!(
                 action,
@@ -15,7 +15,7 @@ cfg_if::cfg_if! {
             )
         }
 
-        /// Tells of a segment or chunk that came or went, or of a snapshot.
+        /// Reports that a segment or chunk was obtained or returned, or that a snapshot was taken.
         pub(crate) fn happened(event: &TraceEvent) {
             tracing::debug!(
                 target: "cachette",
@@ -27,7 +27,7 @@ cfg_if::cfg_if! {
             );
         }
 
-        /// Tells of a request that failed.
+        /// Reports a request that failed.
         pub(crate) fn exhausted(report: &OutOfMemory) {
             tracing::warn!(
                 target: "cachette",
@@ -44,15 +44,15 @@ cfg_if::cfg_if! {
             tracing::debug_span!(target: "cachette", "wait").in_scope(wait)
         }
     } else {
-        /// Whether anybody is told of an action.
+        /// Whether an action is reported.
         pub(crate) const fn tells_of(_action: TraceAction) -> bool {
             false
         }
 
-        /// Tells nobody.
+        /// Does nothing.
         pub(crate) const fn happened(_event: &TraceEvent) {}
 
-        /// Tells nobody.
+        /// Does nothing.
         pub(crate) const fn exhausted(_report: &OutOfMemory) {}
 
         /// Waits for other streams.

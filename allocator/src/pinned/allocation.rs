@@ -1,4 +1,4 @@
-//! What a caller holds of pinned memory.
+//! The owner of a pinned allocation.
 
 use std::fmt;
 use std::ptr::NonNull;
@@ -101,11 +101,11 @@ impl<D: Device> PinnedAllocation<D> {
         unsafe { slice::from_raw_parts_mut(self.ptr.as_ptr(), self.requested) }
     }
 
-    /// Says that work in `stream` uses the memory: it will not serve another request before what is in `stream` when
-    /// the allocation is dropped has finished. The stream may be another allocator's.
+    /// Records that work in `stream` uses the memory. After the drop, the memory serves another request only when the
+    /// work queued in `stream` by then has finished. The stream may belong to another allocator.
     ///
-    /// While `stream` is captured, the memory is kept for the graph instead: it serves nobody before the last graph of
-    /// the pool that serves the capture is gone, or, if no pool does, before the allocator is.
+    /// While `stream` is captured, the memory is kept for the graph instead. It serves no other request before the last
+    /// graph of the pool that serves the capture is gone. Without such a pool it is kept until the allocator is gone.
     pub fn record_stream(&self, stream: &Stream<D>) {
         if let Some(cache) = self.cache()
             && !cache.shared.origin.is_inherited()
@@ -145,7 +145,7 @@ impl<D: Device> Drop for PinnedAllocation<D> {
         if let Some(cache) = self.cache()
             && let Some(freed) = cache.free(self.place)
         {
-            // A destructor has nobody to tell of a failure, and the cache will try again.
+            // A destructor cannot return a failure, and the cache will try again.
             let _ = freed.end();
         }
     }

@@ -1,4 +1,4 @@
-//! The blocks of one size: which are free, and who has the others.
+//! The blocks of one size, and the state of each.
 
 #![forbid(unsafe_code)]
 
@@ -30,20 +30,20 @@ impl PinnedPlace {
     }
 }
 
-/// Who has a block.
+/// The user of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PinnedState {
-    /// There is no block in the slot.
+    /// The slot has no block.
     Vacant,
-    /// Nobody; it is in the list of free blocks.
+    /// No user; it is in the list of free blocks.
     Free,
     /// A [`PinnedAllocation`](super::PinnedAllocation).
     Owned,
-    /// Whoever knows its address.
+    /// A caller that knows its address.
     Raw,
     /// Streams or graphs; its caller has freed it.
     Pending,
-    /// The driver takes it back just now.
+    /// The block is being returned to the driver.
     Leaving,
 }
 
@@ -55,7 +55,7 @@ pub(super) struct Bucket<D: Device> {
     free: Vec<u32>,
     vacant: Vec<u32>,
     pub(super) counts: Counts,
-    /// Whether the allocator is gone, so that a freed block serves nobody any more.
+    /// Whether the allocator is gone, so that a freed block serves no further request.
     closed: bool,
 }
 
@@ -109,7 +109,7 @@ impl<D: Device> Bucket<D> {
         (uses.unwrap_or_default(), self.closed)
     }
 
-    /// Frees a block that nobody uses any more.
+    /// Frees a block that has no users any more.
     pub(super) fn free(&mut self, index: u32) {
         self.slots[index as usize].state = PinnedState::Free;
         self.free.push(index);
@@ -168,12 +168,12 @@ impl<D: Device> Bucket<D> {
         uses.get_or_insert_default().add(stream_state, keeper);
     }
 
-    /// Leaves an owned block to whoever knows its address.
+    /// Turns an owned block into a raw block, known by its address.
     pub(super) fn make_raw(&mut self, index: u32) {
         self.slots[index as usize].state = PinnedState::Raw;
     }
 
-    /// Who has the block in a slot, if it is the one at `address`.
+    /// The user of the block in a slot, if the block is at `address`.
     pub(super) fn state_at(&self, index: u32, address: usize) -> PinnedState {
         match self.slots.get(index as usize) {
             Some(slot) if slot.memory.address() == address => slot.state,

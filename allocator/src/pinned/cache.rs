@@ -1,4 +1,4 @@
-//! The cache: blocks by size, and all that is known of them.
+//! The cache of pinned memory: blocks by size, and their users.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -166,7 +166,7 @@ impl<D: Device> PinnedCache<D> {
         self.shared.device.host_memory()
     }
 
-    /// Frees what nobody uses, and gives all of it back to the driver; how many bytes that were.
+    /// Frees the pending blocks that have no users any more, and returns all free blocks to the driver; their bytes.
     pub(super) fn empty(&self) -> Result<u64, Error> {
         self.process_events()?;
         let (bytes, result) = self.release_free();
@@ -265,9 +265,9 @@ impl<D: Device> PinnedCache<D> {
         self.leave(i64::try_from(owned).unwrap_or(i64::MAX));
     }
 
-    /// Gives back what it can, when no freed block serves any more.
+    /// Returns all free blocks to the driver, when they can serve no further request.
     fn shed(&self) {
-        // Nobody is there to be told of a failure; what stays is tried again at the end.
+        // No caller can receive a failure here. The drop of the cache tries the remaining blocks again.
         let _ = self.process_events();
         let _ = self.release_free();
     }
@@ -320,7 +320,7 @@ impl<D: Device> Drop for PinnedCache<D> {
         let shared = Arc::clone(&self.shared);
         let _relaxed = RelaxedCapture::enter(&shared.device).ok();
         self.settle();
-        // A destructor has nobody to tell of a failure; each is tried once more, as it may tell of an older one.
+        // A destructor cannot return a failure. It tries once more, as the driver may have reported an older failure.
         if self.release_free().1.is_err() {
             let _ = self.release_free();
         }

@@ -1,4 +1,4 @@
-//! How pinned memory is made, and given back by the call that fits how it was made.
+//! Allocates pinned memory, and frees it with the call that matches the allocation.
 
 use std::alloc::{self, Layout};
 use std::ptr::NonNull;
@@ -55,7 +55,7 @@ impl PinnedMemory {
         // SAFETY: the layout has at least a page.
         let base = NonNull::new(unsafe { alloc::alloc_zeroed(layout) }).ok_or(exhausted)?;
         let memory = Self { ptr: next_page(base), origin: PinnedOrigin::Registered { base, layout } };
-        // SAFETY: `bytes` bytes from the first page on lie in what was allocated just now, and nobody knows them.
+        // SAFETY: `bytes` bytes from the first page on lie in the new allocation, and no other code has their address.
         unsafe { prefault::touch(memory.ptr, bytes, threads) };
         // SAFETY: the range is allocated, and stays so until it is unregistered.
         if let Err(error) = unsafe { driver.register(memory.ptr, bytes) } {

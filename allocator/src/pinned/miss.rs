@@ -1,4 +1,4 @@
-//! What is tried when no block of a size is free.
+//! The steps of a request when no block of its size is free.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;

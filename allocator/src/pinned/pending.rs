@@ -14,7 +14,7 @@ use crate::fence::Fence;
 /// Blocks that their callers freed while streams or graphs still use them. Each is in one of the lists.
 #[derive(Debug)]
 pub(super) struct PinnedPending<D: Device> {
-    /// For every lane that uses such blocks, by number, the points to wait for, in the order they were marked.
+    /// For every stream state that uses such blocks, by number: the points to wait for, in the order they were marked.
     queues: Vec<(u64, VecDeque<PinnedWaiting<D>>)>,
     /// Blocks whose uses are not marked yet: the driver failed, or a stream that uses them is captured.
     unmarked: Vec<(PinnedPlace, PinnedUses<D>)>,
@@ -26,7 +26,7 @@ pub(super) struct PinnedPending<D: Device> {
 #[derive(Debug)]
 struct PinnedWaiting<D: Device> {
     fence: Arc<Fence<D>>,
-    /// Shared by all points of the block, so that whoever lets go last knows that it waits for no more.
+    /// Shared by all points of the block. The release of the last reference shows that no point is left.
     waiter: Arc<Waiter>,
 }
 
@@ -82,7 +82,7 @@ impl<D: Device> PinnedPending<D> {
         std::mem::take(&mut self.unmarked)
     }
 
-    /// The first point of every lane, with the lane's number.
+    /// The first point of every stream state, with the number of the state.
     pub(super) fn heads(&self) -> Vec<(u64, Arc<Fence<D>>)> {
         let head = |(stream_state, queue): &(u64, VecDeque<PinnedWaiting<D>>)| {
             let first = queue.front()?;

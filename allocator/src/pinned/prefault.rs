@@ -1,4 +1,4 @@
-//! Touches the pages of memory with several threads, so that locking them does not have to make them one by one.
+//! Touches the pages of memory with several threads, so that the driver does not fault them in one by one.
 
 use std::ptr::NonNull;
 use std::thread;
@@ -12,14 +12,14 @@ struct PrefaultPart {
     pages: usize,
 }
 
-// SAFETY: no two parts share a page, so each may be written by a thread of its own.
+// SAFETY: no two parts share a page, so a separate thread may write each.
 unsafe impl Send for PrefaultPart {}
 
 /// Touches every page, with as many threads as have at least a page each, the calling one among them.
 ///
 /// # Safety
 ///
-/// `bytes` bytes from `first` on, a multiple of [`PAGE`], may be written, and nobody else uses them.
+/// `bytes` bytes from `first` on, a multiple of [`PAGE`], may be written, and no other thread uses them.
 pub(super) unsafe fn touch(first: NonNull<u8>, bytes: usize, threads: usize) {
     let pages = bytes / PAGE;
     let threads = if pages >= threads { threads.max(1) } else { 1 };

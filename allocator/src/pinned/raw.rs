@@ -53,7 +53,7 @@ impl<D: Device> Pinned<'_, D> {
 }
 
 impl<D: Device> PinnedCache<D> {
-    /// Frees the block at `address`, which is known by that alone. Where that is not all, the rest is [`PinnedFreed::end`].
+    /// Frees the raw block at `address`. If more work is left, [`PinnedFreed::end`] does it.
     fn free_raw_block(&self, address: usize) -> Result<Option<PinnedFreed<D>>, Error> {
         if let Some((start, place)) = self.block_over(address) {
             let bucket = self.bucket(place).lock();

@@ -1,4 +1,4 @@
-//! Streams and graphs that use blocks: remembered while a caller has the block, waited for once it is freed.
+//! The streams and graphs that use a block: recorded while a caller owns it, and waited for after it is freed.
 
 use std::sync::Arc;
 
@@ -80,7 +80,7 @@ impl<D: Device> PinnedCache<D> {
     /// What keeps a block that `stream_state` uses, if the use is captured.
     fn keeper(&self, stream_state: &Arc<StreamState<D>>) -> Option<GraphOwner> {
         let capture = stream_state.shared().device.capture().ok()?;
-        // SAFETY: 1. the lane keeps its stream alive.
+        // SAFETY: 1. the stream state keeps its stream alive.
         match unsafe { capture.capture_status(stream_state.handle()) } {
             Ok(CaptureStatus::Active(id)) => {
                 let own = Arc::ptr_eq(stream_state.shared(), &self.shared);
@@ -129,7 +129,7 @@ impl<D: Device> PinnedCache<D> {
         }
     }
 
-    /// Marks what could not be marked before, and frees the blocks that nobody uses any more.
+    /// Marks the uses that could not be marked before, and frees the blocks that have no users any more.
     pub(super) fn process_events(&self) -> hal::Result<()> {
         if !self.pending.lock().is_any() {
             return Ok(());

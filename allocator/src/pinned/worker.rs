@@ -1,4 +1,4 @@
-//! The background thread that asks whether streams have passed, so that requests find blocks already free.
+//! The background thread that processes events, so that requests find blocks already free.
 
 #![forbid(unsafe_code)]
 
@@ -65,7 +65,7 @@ impl<D: Device> PinnedCache<D> {
     /// What the thread does.
     fn work(&self) {
         while !self.worker.stopped.load(Relaxed) && self.works_in_background() {
-            // A failure is told to the next request that asks.
+            // The next request that processes events receives a failure.
             let _ = self.process_events();
             if self.pending.lock().awaits_streams() {
                 thread::park_timeout(REST);

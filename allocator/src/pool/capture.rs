@@ -1,4 +1,4 @@
-//! Captures whose memory comes from a pool, and the graphs they give.
+//! Captures whose memory comes from a pool, and the graphs that they produce.
 
 use std::sync::Arc;
 
@@ -111,8 +111,8 @@ impl<D: Device> Drop for Capture<D> {
         if let Ok(graph) = self.close()
             && let Ok(capture) = self.user.allocator.inner().shared.device.capture()
         {
-            // SAFETY: 1. the graph was made just now, and nobody else knows it.
-            // A destructor has nobody to tell of a failure.
+            // SAFETY: 1. the capture above produced the graph, and no other code has its handle.
+            // A destructor cannot return a failure.
             let _ = unsafe { capture.destroy_graph(graph) };
         }
     }
@@ -154,8 +154,8 @@ impl<D: Device> Drop for Graph<D> {
             && !self.shared.origin.is_inherited()
             && let Ok(capture) = self.shared.device.capture()
         {
-            // SAFETY: 1. the graph is this owner's, and launches under way run to their end.
-            // A destructor has nobody to tell of a failure.
+            // SAFETY: 1. this value owns the graph, and launches in progress run to their end.
+            // A destructor cannot return a failure.
             let _ = unsafe { capture.destroy_graph(graph) };
         }
     }

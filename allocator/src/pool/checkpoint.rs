@@ -1,4 +1,4 @@
-//! The state of a pool, to be brought back later.
+//! Checkpoints: the saved state of a pool, to be restored later.
 
 use std::sync::Arc;
 

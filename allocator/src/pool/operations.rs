@@ -1,4 +1,4 @@
-//! What an allocator does for its pools.
+//! The operations of an allocator on its pools.
 
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::Relaxed;
@@ -37,7 +37,9 @@ impl<D: Device> AllocatorState<D> {
         self.identity
     }
 
-    /// The heap of the pool that this thread entered last, if it serves the stream, whose lane `stream_state` tells.
+    /// The heap of the pool that this thread entered last, if that pool serves the stream.
+    ///
+    /// `stream_state` looks up the state of the stream.
     #[inline]
     pub(crate) fn heap_inside<'a>(
         &'a self,
@@ -74,7 +76,7 @@ impl<D: Device> AllocatorState<D> {
         self.heap_of_stream_state(pool, &stream.stream_state)
     }
 
-    /// The heap of a lane in a pool, made if there is none yet.
+    /// The heap of a stream state in a pool, made if there is none yet.
     pub(crate) fn heap_of_stream_state(
         &self,
         pool: &Arc<PoolState>,
@@ -104,7 +106,7 @@ impl<D: Device> AllocatorState<D> {
         Ok(heap.ok_or(NO_HEAP)?)
     }
 
-    /// An empty heap of the same lane and kind that an earlier pool left behind.
+    /// An empty heap of the same stream state and kind that an earlier pool left.
     fn idle_heap(&self, stream_state: &Arc<StreamState<D>>, elastic: bool) -> Option<&Arc<Heap<D>>> {
         let is_such = |heap: &Heap<D>| heap.elastic().is_some() == elastic;
         let fits = |number| {
@@ -149,12 +151,12 @@ impl<D: Device> AllocatorState<D> {
         if let Some(source) = &core.source {
             source.released(self.shared.device.info().ordinal, core.id.pair());
         }
-        // A destructor has nobody to tell of a failure; what stays goes with the next emptying.
+        // A destructor cannot return a failure. The next call that empties the cache tries again.
         let _ = self.empty_pool(core);
         self.forget_pools();
     }
 
-    /// Remembers that a graph whose memory is of a pool runs in a lane's stream.
+    /// Records that a graph with memory of a pool runs in the stream of a stream state.
     pub(super) fn note_launch(&self, core: &PoolState, stream_state: &Arc<StreamState<D>>) {
         let mut launches = self.launches.lock().unwrap_or_else(PoisonError::into_inner);
         let of_pool = launches.entry(core.id).or_default();
@@ -166,21 +168,21 @@ impl<D: Device> AllocatorState<D> {
         core.set_running(true);
     }
 
-    /// Remembers that graphs whose memory is of a pool may run in any stream.
+    /// Records that graphs with memory of a pool may run in any stream.
     pub(super) fn mark_external_graph_use(&self, core: &PoolState) {
         for heap in self.heaps.all() {
             self.note_launch(core, heap.stream_state());
         }
     }
 
-    /// Waits until no graph whose memory is of a pool runs any more; `false` if that cannot be waited for now, because
-    /// a stream in which one was launched is captured, or because more are launched meanwhile.
+    /// Waits until no graph with memory of a pool runs any more. `false` if it cannot wait now: a stream of a launch is
+    /// captured, or more graphs are launched meanwhile.
     pub(crate) fn wait_for_launches(&self, core: &PoolState) -> hal::Result<bool> {
         self.settle_launches(core, true)
     }
 
-    /// The same, but it only looks unless it `waits`. Only the pool of no user is looked at, which no graph uses anew. So
-    /// the next look is at the same points, and work that came after the launches delays nothing.
+    /// The same, but without `waits` it only polls. Callers poll only pools without users, which no graph uses anew. So
+    /// the next poll checks the same points, and work that was queued after the launches delays nothing.
     fn settle_launches(&self, core: &PoolState, waits: bool) -> hal::Result<bool> {
         let locked = || self.launches.lock().unwrap_or_else(PoisonError::into_inner);
         let Some((count, users, mut ends)) =
@@ -247,7 +249,7 @@ impl<D: Device> AllocatorState<D> {
         self.forget_pools();
     }
 
-    /// Forgets the pools that nobody uses and that hold nothing any more.
+    /// Removes the pools that have no users and hold no memory any more.
     pub(crate) fn forget_pools(&self) {
         self.pools.forget(|core| {
             let heaps = self.heaps_of(core.id);

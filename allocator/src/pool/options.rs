@@ -1,4 +1,4 @@
-//! How a pool is made: its name, its source, and what it does differently from others.
+//! The options of a new pool: its name, its source and its policy.
 
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ impl PoolOptions {
         self
     }
 
-    /// Never splits a block: every allocation has a segment of its own.
+    /// Never splits a block: every allocation gets a separate segment.
     pub const fn no_split(mut self, on: bool) -> Self {
         self.no_split = on;
         self

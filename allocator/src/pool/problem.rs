@@ -1,4 +1,4 @@
-//! What can be wrong with a call that concerns a pool, each with what to do about it.
+//! The errors of calls on a pool, each with its remedy.
 
 use crate::human::Bytes;
 
@@ -42,7 +42,7 @@ pub enum PoolProblem {
     /// The pool sleeps.
     #[error("the pool sleeps; wake it first")]
     Asleep,
-    /// A function that is told of the pool's progress, or of its events, called back.
+    /// A callback for the pool's progress or events called back into the pool.
     #[error("this thread lets the pool fall asleep or wake; do this after that call has returned")]
     Changing,
     /// A pool with segments of the device's own cannot sleep.

@@ -63,7 +63,7 @@ impl Pools {
         sources.map(Arc::clone).collect()
     }
 
-    /// The pools that nobody uses and that are not gone yet.
+    /// The pools in the registry that have no users.
     pub(crate) fn released(&self) -> Vec<Arc<PoolState>> {
         let book = self.lock();
         let released = book.pools.values().filter(|core| !core.is_used());

@@ -1,8 +1,8 @@
 //! Which pool a request goes to.
 //!
-//! A thread may have entered pools; the one entered last serves. That is kept with the thread, so it costs other
-//! threads nothing. Other routes lead requests of any thread to a pool, by stream, by capture or by a function; while
-//! there is one, requests to the default pool take the slow path, where the routes are looked at.
+//! A thread may enter pools, and the pool entered last serves its requests. This is thread-local, so it costs other
+//! threads nothing. Other routes direct requests of any thread to a pool, by stream, by capture or by a function. While
+//! such a route exists, requests to the default pool take the slow path, which checks the routes.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;

@@ -1,4 +1,4 @@
-//! What a pool is, for the heaps that belong to it.
+//! The state of a pool, shared by its heaps.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -87,7 +87,7 @@ impl PoolState {
         core
     }
 
-    /// Whether anybody uses the pool.
+    /// Whether the pool has users.
     pub(crate) fn is_used(&self) -> bool {
         self.uses.load(Relaxed) > 0
     }
@@ -128,17 +128,17 @@ impl PoolState {
         found.unwrap_or(false)
     }
 
-    /// Whether requests of a thread may still be led to it.
+    /// Whether a thread may still route requests to the pool.
     pub(super) fn is_entered(&self) -> bool {
         self.entered.load(Relaxed) > 0
     }
 
-    /// Whether unused segments may go back to the device although the pool is used.
+    /// Whether unused segments may go back to the device now: the pool has no users, or does not keep its memory.
     pub(crate) fn gives_back(&self) -> bool {
         !self.is_used() || !self.kept.load(Relaxed)
     }
 
-    /// Whether nobody uses the pool and no graph runs in its memory any more.
+    /// Whether the pool has no users and no graph runs in its memory any more.
     pub(crate) fn is_left(&self) -> bool {
         !self.is_used() && !self.running.load(Relaxed)
     }
@@ -184,8 +184,8 @@ impl PoolState {
         Ok(AwakeState { core: Arc::clone(self) })
     }
 
-    /// The right to let it fall asleep or wake. It fails on the thread that has it already, which a function that is
-    /// told of progress may do.
+    /// The right to let the pool fall asleep or wake. It fails on the thread that has it already, as in a progress
+    /// callback.
     pub(crate) fn turn(&self) -> Result<SleepTurn<'_>, Error> {
         let here = Some(thread::current().id());
         if *unpoisoned(&self.turning) == here {

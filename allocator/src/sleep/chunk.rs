@@ -1,4 +1,4 @@
-//! One chunk of a pool that sleeps: what of it is there, and where its contents are.
+//! One chunk of a sleeping pool: which steps of its restore are done, and where its contents are.
 
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -50,7 +50,7 @@ impl<D: Device> Grant<D> {
     pub(super) fn of(shared: &Arc<DeviceState<D>>, bytes: u64) -> hal::Result<Self> {
         let room = shared.reserve(bytes);
         let room = room.ok_or(hal::Error::new(ErrorKind::OutOfMemory, "wake"))?;
-        // A function that is told of progress may ask for memory meanwhile, so the room counts as held at once.
+        // A progress callback may allocate memory meanwhile, so the room counts as held at once.
         room.keep(bytes);
         Ok(Self { shared: Arc::clone(shared), left: bytes })
     }
@@ -86,7 +86,7 @@ pub(super) struct SleepingChunk<D: Device> {
     stage: Stage,
 }
 
-// SAFETY: pointers into slabs are followed only by whoever has the slumber that owns both.
+// SAFETY: only the owner of the `OffloadState` follows pointers into slabs, and that state owns both.
 unsafe impl<D: Device> Send for SleepingChunk<D> {}
 
 impl<D: Device> SleepingChunk<D> {
@@ -124,7 +124,7 @@ impl<D: Device> SleepingChunk<D> {
     pub(super) fn download(&self, transfer: &dyn Transfer, stream: StreamRef) -> hal::Result<()> {
         for saved in &self.saved {
             // SAFETY: 1. the caller made the stream. 3. the range is mapped, and its pool takes no requests. 4. The
-            // slab stays with the slumber until the copy has ended.
+            // `OffloadState` keeps the slab until the copy has ended.
             unsafe { transfer.download(saved.host.as_ptr(), saved.at, saved.bytes, stream) }?;
         }
         Ok(())
@@ -177,8 +177,8 @@ impl<D: Device> SleepingChunk<D> {
         if self.stage == Stage::Granted {
             for saved in &self.saved {
                 let Some(transfer) = transfer else { break };
-                // SAFETY: 1. the caller made the stream. 3. the range is mapped, and nobody else touches it yet. 4. The
-                // slab stays with the slumber until the copy has ended.
+                // SAFETY: 1. the caller made the stream. 3. the range is mapped, and nothing else uses it yet. 4. The
+                // `OffloadState` keeps the slab until the copy has ended.
                 unsafe { transfer.upload(saved.at, saved.host.as_ptr(), saved.bytes, stream) }?;
             }
         }

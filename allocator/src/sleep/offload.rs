@@ -1,4 +1,4 @@
-//! A pool's sleep: its chunks, their contents, and how they go and come.
+//! The state of a sleeping pool: its chunks, their contents, and how they are unmapped and restored.
 
 use std::collections::HashMap;
 use std::mem::{self, ManuallyDrop};
@@ -33,10 +33,10 @@ pub(crate) struct OffloadState<D: Device> {
     lost: Vec<Lost<D>>,
 }
 
-/// A range of addresses that a heap had to give up: start and bytes.
+/// A range of addresses that a heap had to return: start and bytes.
 type Lost<D> = (Arc<Heap<D>>, (DevicePtr, u64));
 
-/// A chunk to be sent to sleep, with the parts of it that somebody may still read.
+/// A chunk of a pool that falls asleep, with the ranges that callers or graphs may still read.
 type ChunkContents<D> = (Arc<Heap<D>>, Chunk, Vec<Range<u64>>);
 
 impl<D: Device> OffloadState<D> {
@@ -255,7 +255,7 @@ impl<D: Device> OffloadState<D> {
         }
         for heap in self.heaps() {
             for range in heap.address_ranges() {
-                // SAFETY: 1. the range is the heap's, all of its chunks are away, and nothing of it is stale.
+                // SAFETY: 1. the range is the heap's, all of its chunks are unmapped, and no unmap of it is pending.
                 unsafe { heap.lose_addresses(memory, range) }?;
                 self.lost.push((Arc::clone(&heap), range));
             }

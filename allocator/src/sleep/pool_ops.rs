@@ -1,4 +1,4 @@
-//! What an allocator does for pools that fall asleep and wake.
+//! The operations of an allocator that let pools sleep and wake.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -166,7 +166,7 @@ impl<D: Device> AllocatorState<D> {
 
     /// Forgets what was freed while its pool slept; a pool of which nothing is left is awake.
     pub(crate) fn forget_freed_asleep(&self, core: &PoolState) {
-        // A function that is told of progress may come here; what was freed is forgotten later.
+        // A progress callback may call this; a later call then forgets the freed blocks.
         let Ok(_turn) = core.turn() else { return };
         if !core.is_asleep() {
             return;

@@ -1,4 +1,4 @@
-//! Host memory that keeps the contents of what sleeps.
+//! Host memory that keeps the contents of sleeping pools.
 
 use std::alloc::{self, Layout};
 use std::ptr::{self, NonNull};
@@ -28,14 +28,14 @@ pub(super) struct StagingBuffer<D: Device> {
     registered: bool,
 }
 
-// SAFETY: the memory has no thread of its own, and whoever has the slab is alone with it.
+// SAFETY: the memory is not bound to a thread, and only the owner of the slab uses it.
 unsafe impl<D: Device> Send for StagingBuffer<D> {}
 
 impl<D: Device> StagingBuffer<D> {
-    /// Makes one; `None` if the host has no memory.
+    /// Allocates a slab; `None` if the host has no memory.
     ///
-    /// The driver's own allocation touches every page on one thread, which takes twenty seconds for 32 GiB; so the
-    /// memory is ordinary, touched by many threads, and registered then.
+    /// An allocation by the driver touches every page on one thread, which takes twenty seconds for 32 GiB. So many
+    /// threads touch ordinary memory, and it is registered afterwards.
     fn allocate(shared: &Arc<DeviceState<D>>, bytes: usize) -> Option<Self> {
         let layout = Layout::from_size_align(bytes, LARGE_PAGE).ok()?;
         // SAFETY: a slab has bytes.
@@ -94,18 +94,18 @@ impl<D: Device> Drop for StagingBuffer<D> {
         if self.registered
             && let Ok(host) = self.shared.device.host_memory()
         {
-            // SAFETY: 1. it was registered with this device. 2. No copy is under way when a slab goes.
-            // A destructor has nobody to tell of a failure; memory that the driver still knows must stay.
+            // SAFETY: 1. it was registered with this device. 2. No copy is in progress when a slab is dropped.
+            // A destructor cannot return a failure. Memory that is still registered must not be freed.
             if unsafe { host.unregister(self.start) }.is_err() {
                 return;
             }
         }
-        // SAFETY: it was allocated with this layout, and the slab was alone with it.
+        // SAFETY: it was allocated with this layout, and only the slab used it.
         unsafe { alloc::dealloc(self.start.as_ptr(), self.layout) };
     }
 }
 
-/// Slabs that nobody needs now, for the next to sleep.
+/// Unused slabs, for the next pool that falls asleep.
 #[derive(Debug)]
 pub(crate) struct StagingStore<D: Device> {
     idle: Mutex<Vec<StagingBuffer<D>>>,
@@ -157,7 +157,7 @@ impl<D: Device> StagingStore<D> {
         slabs.map(|slabs| self.put_back(slabs)).is_some()
     }
 
-    /// Keeps slabs for the next to sleep.
+    /// Keeps slabs for the next pool that falls asleep.
     pub(super) fn put_back(&self, slabs: Vec<StagingBuffer<D>>) {
         self.idle().extend(slabs);
     }

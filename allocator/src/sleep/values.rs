@@ -1,4 +1,4 @@
-//! What a caller says of a sleep, and what it reports.
+//! The parameters and results of `sleep` and `wake`.
 
 #![forbid(unsafe_code)]
 

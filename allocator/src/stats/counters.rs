@@ -1,4 +1,4 @@
-//! What one heap counts.
+//! The counters of one heap.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -56,7 +56,7 @@ impl From<SegmentKind> for Row {
 /// One counter.
 ///
 /// Only the holder of the heap's lock writes `now` and `total`, so plain loads and stores are enough; they are
-/// atomic because the ledger reads them without the lock. All accesses are relaxed: no other memory is
+/// atomic because the peak tracker reads them without the lock. All accesses are relaxed: no other memory is
 /// published through them.
 #[derive(Debug, Default)]
 struct Cell {
@@ -66,28 +66,29 @@ struct Cell {
     bound: Bound,
 }
 
-/// How far a counter may rise unseen; only the ledger writes it.
+/// How far a counter may rise before the peak tracker must look; only the peak tracker writes it.
 #[derive(Debug, Default)]
 struct Bound {
     /// As long as the counter stays at or below this, no peak of the whole device can have been passed.
     limit: AtomicU64,
-    /// The highest the ledger has seen the counter.
+    /// The highest value of the counter that the peak tracker has read.
     high: AtomicU64,
 }
 
-/// What one heap counts, apart for the two kinds of segment; their sums are made when they are read. Kept on
-/// cache lines of its own, since other heaps' threads write next to it otherwise.
+/// The counters of one heap, separate for the two kinds of segment; a read adds them up.
+///
+/// They share no cache line with other data, so that threads of other heaps do not invalidate it.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Counters {
-    /// Both kinds of one thing side by side: a sum is then one cache line.
+    /// The counters of both kinds are adjacent, so that a sum reads one cache line.
     cells: [[Cell; 2]; Counted::COUNT],
     /// The bounds of the sums of both kinds.
     sums: [Bound; Counted::COUNT],
 }
 
 impl Counters {
-    /// Counts a block that goes to a caller; `true` if the ledger must look for a new peak.
+    /// Counts a block that is allocated; `true` if the peak tracker must look for a new peak.
     #[inline(always)]
     pub(crate) fn allocated(&self, kind: SegmentKind, bytes: u64, requested: u64) -> bool {
         let below = self.allocated_below_peak(kind, bytes, requested);
@@ -97,7 +98,7 @@ impl Counters {
         !below
     }
 
-    /// Does the same, unless the ledger would have to look; whether it did.
+    /// Does the same, unless the peak tracker would have to look; `true` if the block was counted.
     #[inline(always)]
     pub(crate) fn allocated_below_peak(&self, kind: SegmentKind, bytes: u64, requested: u64) -> bool {
         let below = |counted: Counted, by: u64| {
@@ -132,7 +133,7 @@ impl Counters {
         self.lower(Counted::RequestedBytes, kind, requested);
     }
 
-    /// Counts an increase; `true` if the ledger must look for a new peak.
+    /// Counts an increase; `true` if the peak tracker must look for a new peak.
     #[inline(always)]
     pub(crate) fn raise(&self, counted: Counted, kind: SegmentKind, by: u64) -> bool {
         let cell = self.cell(counted, kind);
@@ -147,14 +148,14 @@ impl Counters {
         now.store(now.load(Relaxed).wrapping_sub(by), Relaxed);
     }
 
-    /// Makes the present value this; `true` if the ledger must look for a new peak.
+    /// Sets the current value; `true` if the peak tracker must look for a new peak.
     #[inline(always)]
     fn set(&self, counted: Counted, kind: SegmentKind, value: u64) -> bool {
         self.cell(counted, kind).now.store(value, Relaxed);
         self.passes(counted, kind, value)
     }
 
-    /// Whether the ledger must look for a new peak if the present value is this.
+    /// Whether the peak tracker must look for a new peak if the current value is `value`.
     #[inline(always)]
     fn passes(&self, counted: Counted, kind: SegmentKind, value: u64) -> bool {
         let sum = value + self.cell(counted, kind.other()).now.load(Relaxed);
@@ -162,8 +163,7 @@ impl Counters {
             || sum > self.sums[counted as usize].limit.load(Relaxed)
     }
 
-    /// Sets the free parts of segments, which are known as a whole; `true` if the ledger must look for a new
-    /// peak.
+    /// Sets the totals of the free parts of segments; `true` if the peak tracker must look for a new peak.
     pub(crate) fn set_split(&self, split: [Split; 2]) -> bool {
         let mut peak = false;
         for kind in [SegmentKind::Small, SegmentKind::Large] {
@@ -206,7 +206,7 @@ impl Counters {
         [small + large, small, large]
     }
 
-    /// How far it may rise in every row before the ledger must look again.
+    /// How far a value may rise in every row before the peak tracker must look again.
     pub(crate) fn limits(&self, counted: Counted) -> [u64; 3] {
         Row::EVERY.map(|row| self.limit(row, counted))
     }
@@ -225,7 +225,7 @@ impl Counters {
         }
     }
 
-    /// The highest that the ledger has seen the value, this look included.
+    /// The highest value that the peak tracker has read, including this read.
     pub(crate) fn high(&self, row: Row, counted: Counted) -> u64 {
         let high = &self.bound(row, counted).high;
         let seen = high.load(Relaxed).max(self.now(row, counted));
@@ -238,7 +238,7 @@ impl Counters {
         self.bound(row, counted).high.store(0, Relaxed);
     }
 
-    /// How far a value may rise before the ledger must look again.
+    /// How far a value may rise before the peak tracker must look again.
     pub(crate) fn limit(&self, row: Row, counted: Counted) -> u64 {
         self.bound(row, counted).limit.load(Relaxed)
     }
@@ -248,7 +248,7 @@ impl Counters {
         self.now(row, counted) > self.limit(row, counted)
     }
 
-    /// Lets a value rise to `limit` before the ledger must look again.
+    /// Lets a value rise to `limit` before the peak tracker must look again.
     pub(crate) fn allow(&self, row: Row, counted: Counted, limit: u64) {
         self.bound(row, counted).limit.store(limit, Relaxed);
     }

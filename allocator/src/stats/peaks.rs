@@ -1,23 +1,24 @@
 //! Peaks over all heaps, exact without a counter that all heaps share.
 //!
-//! A shared counter would be the one cache line that every thread fights for. Instead each heap gets a limit,
-//! and all limits together are no more than the peak: as long as every heap stays within its limit, the sum
-//! cannot have passed the peak. A heap that goes beyond asks the ledger, which adds up what that heap has passed,
-//! raises the peak if need be, and deals out anew:
+//! All threads would contend for the cache line of a shared counter. Instead each heap has a limit, and the sum of all
+//! limits is at most the peak. While every heap stays within its limit, the sum of their values cannot exceed the
+//! peak. A heap that exceeds its limit calls the [`PeakTracker`]. The tracker adds up the measures whose limits the
+//! heap exceeds, raises their peaks if necessary, and distributes new limits:
 //!
 //! ```text
 //! sum over heaps of limit  ≤  peak        for every row and measure
 //! ```
 //!
-//! Every heap gets what it has had before, if there is enough for all, so that heaps which rise and fall below
-//! an old peak never ask. A new heap begins with limits of zero, so it changes nothing for the others.
+//! The limit of every heap is at least its highest value so far, if the peak allows that for all heaps. So heaps that
+//! rise and fall below an old peak never call the tracker. The limits of a new heap are zero, so it does not change the
+//! limits of the others.
 //!
-//! Frees are not told to anyone, so an addition looks at every heap. It reads one counter, and writes only if another
-//! heap has to give up what it was dealt; a program at its peak, whose heaps all rise, has none such.
+//! A free does not call the tracker, so an addition reads every heap. It reads one counter per heap, and writes only
+//! if another heap must give up part of its limit. In a program at its peak all heaps rise, and none gives up any.
 //!
-//! In any sequence of operations that do not overlap in time the peaks are exact. Where they do overlap, a
-//! peak is a sum of values each of which was current during the addition. Only the peak of free parts of segments
-//! is a lower bound: a block that is freed and taken again at once was never listed in between.
+//! The peaks are exact in any sequence of operations that do not overlap in time. If operations overlap, a peak is a
+//! sum of values that were each current during the addition. Only the peak of free parts of segments is a lower
+//! bound: a block that is freed and allocated again at once is never listed in between.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -162,7 +163,7 @@ struct PeakState {
     handed_out_then: u64,
 }
 
-/// What the ledger knows of one measure in one row.
+/// The state of one measure in one row.
 #[derive(Clone, Copy, Debug, Default)]
 struct Figure {
     peak: u64,

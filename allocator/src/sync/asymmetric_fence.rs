@@ -1,7 +1,7 @@
-//! A pair of barriers, one free and one dear: together they order what two threads do as two full barriers would.
+//! A pair of barriers, one light and one heavy. Together they order accesses of two threads as two full barriers do.
 //!
-//! The dear one interrupts every processor that runs a thread of this process, and so stands in for the full
-//! barrier that the other side leaves out. Linux has it (`membarrier`); where there is none, nothing is biased.
+//! The heavy barrier interrupts every processor that runs a thread of this process. This replaces the full barrier that
+//! the light side omits. Linux has it (`membarrier`); on other systems no lock is biased.
 
 #![forbid(unsafe_code)]
 
@@ -19,9 +19,9 @@ cfg_if::cfg_if! {
 
         use rustix::thread::{MembarrierCommand, membarrier};
 
-        /// Whether the kernel has agreed to the dear side; asked once.
+        /// Whether the kernel supports the heavy barrier; the first call asks the kernel.
         ///
-        /// With many threads about, the first question takes milliseconds: ask where nobody waits.
+        /// In a process with many threads the first call takes milliseconds, so it must not be on a fast path.
         pub(crate) fn is_available() -> bool {
             static AGREED: OnceLock<bool> = OnceLock::new();
             *AGREED.get_or_init(|| {

@@ -1,8 +1,7 @@
-//! The lock around a heap: free for the thread that uses it alone, one atomic exchange for threads that share it.
+//! The lock of a heap. It costs no atomic exchange for a thread that uses it alone, and one for threads that share it.
 //!
-//! A heap is held for some tens of instructions and never across a driver call that can block, so a waiting
-//! thread spins briefly and then lets others run, instead of paying on every release for the question whether
-//! anyone waits.
+//! A thread holds it for some tens of instructions, and never across a driver call that can block. So a waiting thread
+//! spins briefly and then yields. A release does not check for waiting threads.
 
 use std::ptr;
 
@@ -37,8 +36,8 @@ pub(crate) fn enter<T>(lock: &Lock<T>) -> Option<LockGuard<'_, T>> {
     })
 }
 
-/// Takes a lock of something that has an origin, where this thread is not the owner. In a forked child no thread is: if
-/// the origin is inherited the lock may be held for ever, and `None` says so.
+/// Takes a lock that this thread does not own, of an object with an origin. In a forked child no thread is an owner.
+/// If the origin is inherited, the lock may never be released, and the result is `None`.
 #[cold]
 #[inline(never)]
 pub(crate) fn share<'a, T>(lock: &'a Lock<T>, origin: &ProcessGuard) -> Option<LockGuard<'a, T>> {
@@ -79,7 +78,7 @@ unsafe impl lock_api::RawMutex for RawLock {
 
     #[inline]
     fn try_lock(&self) -> bool {
-        // In a forked child the owner may be a thread that is not there, and whoever only tries can do without.
+        // In a forked child the owner may be a thread that does not exist, and callers of `try_lock` handle `false`.
         self.0.enter(owner_slot::current()) || (!generation::is_child() && self.0.try_take(owner_slot::acquire()))
     }
 

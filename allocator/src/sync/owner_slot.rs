@@ -46,7 +46,7 @@ pub(crate) fn acquire() -> Option<&'static OwnerSlot> {
 
 #[cold]
 fn assign() -> Option<&'static OwnerSlot> {
-    // A slot of the parent may own locks that a thread was in, and the list of spare slots may stay locked.
+    // A slot of the parent may own locks that a thread was in, and the list of unused slots may stay locked.
     if generation::is_child() || !asymmetric_fence::is_available() {
         return None;
     }

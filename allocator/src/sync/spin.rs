@@ -1,4 +1,4 @@
-//! Who holds a lock: one bit, taken by an exchange and left by a store.
+//! A spin lock of one bit: an exchange takes it, and a store releases it.
 
 #![forbid(unsafe_code)]
 
@@ -11,19 +11,19 @@ pub(crate) struct Spin {
 }
 
 impl Spin {
-    /// A lock that nobody holds.
+    /// A lock over `held`, which is `false` for a free lock.
     pub(crate) const fn new(held: AtomicBool) -> Self {
         Self { held }
     }
 
-    /// Takes the lock if nobody holds it.
+    /// Takes the lock if it is free.
     #[inline]
     pub(crate) fn try_take(&self) -> bool {
-        // Pairs with the store in `leave`: what the last holder wrote is seen by the next.
+        // Pairs with the store in `leave`: the next holder sees the writes of the last one.
         !self.held.swap(true, Ordering::Acquire)
     }
 
-    /// Takes the lock, after whoever was found to hold it.
+    /// Waits until the current holder releases the lock, and takes it.
     #[cold]
     pub(crate) fn wait(&self) {
         for round in 0.. {

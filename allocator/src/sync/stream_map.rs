@@ -1,4 +1,4 @@
-//! A table from a number to a smaller one that is read without a lock.
+//! A table that maps a number to a smaller one, and is read without a lock.
 
 #![forbid(unsafe_code)]
 
@@ -35,7 +35,7 @@ impl StreamMap {
         let mut at = self.first_place(key);
         for _ in 0..self.slots.len() {
             let slot = &self.slots[at];
-            // Pairs with the store in `insert`: whoever sees the key sees the value.
+            // Pairs with the store in `insert`: a reader that sees the key sees the value.
             match slot.key.load(Ordering::Acquire) {
                 0 => return None,
                 found if found == key.wrapping_add(1) => {
@@ -47,7 +47,7 @@ impl StreamMap {
         None
     }
 
-    /// Puts a key in that is not there yet; the caller lets nobody else insert meanwhile.
+    /// Inserts a key that is not in the table yet; the caller excludes concurrent inserts.
     ///
     /// `false` if every slot is taken.
     pub(crate) fn insert(&self, key: usize, value: u32) -> bool {

@@ -1,4 +1,4 @@
-//! What the program says it is doing, for all allocators of the process.
+//! Annotations: named stages of the program, recorded for all allocators of the process.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -11,7 +11,7 @@ use cachette_snapshot::{Annotation, TextId};
 use crate::observe::history::clock::{self, Scale};
 use crate::observe::history::metadata::texts;
 
-/// How many are kept; older ones are forgotten.
+/// How many annotations are kept; older ones are dropped.
 pub const MOST_ANNOTATIONS: usize = 1 << 16;
 
 #[derive(Clone, Copy, Debug)]
@@ -22,7 +22,7 @@ struct KeptAnnotation {
     ticks: u64,
 }
 
-/// How many histories are recorded. Relaxed: whoever begins one now may miss what is said now.
+/// How many histories are recorded. Relaxed: a history that begins now may miss an annotation made now.
 static RECORDED: AtomicUsize = AtomicUsize::new(0);
 static NOTED: Mutex<VecDeque<KeptAnnotation>> = Mutex::new(VecDeque::new());
 
@@ -30,9 +30,9 @@ fn noted() -> MutexGuard<'static, VecDeque<KeptAnnotation>> {
     NOTED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Says that something begins or ends on a device. Nobody listens, and it costs nothing, while no history is recorded.
+/// Records that a stage of the program begins or ends on a device. It does nothing while no history is recorded.
 ///
-/// The last [`MOST_ANNOTATIONS`] of the process are kept.
+/// The process keeps the last [`MOST_ANNOTATIONS`].
 pub fn annotate(name: &str, stage: Stage, device: Ordinal) {
     if RECORDED.load(Relaxed) == 0 {
         return;
@@ -59,7 +59,7 @@ pub(crate) fn annotations(scale: &Scale) -> Vec<Annotation> {
     annotations.collect()
 }
 
-/// Somebody who listens; while there is none, nothing is kept.
+/// Keeps the recording of annotations on; without a listener none are recorded.
 #[derive(Debug)]
 pub(crate) struct Listener(());
 

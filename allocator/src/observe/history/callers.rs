@@ -1,4 +1,4 @@
-//! The callers of a Rust program: its own stack, walked.
+//! Captures the call stack of a Rust program.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};

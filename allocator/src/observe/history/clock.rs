@@ -1,4 +1,4 @@
-//! When something happened: ticks that cost next to nothing, made times of day later.
+//! The time of events: cheap processor ticks, converted to times of day later.
 
 use std::sync::OnceLock;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};

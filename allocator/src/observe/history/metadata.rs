@@ -1,4 +1,4 @@
-//! What the program says about itself: words that go with every event of a thread.
+//! Metadata: a text of the program that is recorded with every event of a thread.
 
 use std::cell::Cell;
 use std::marker::PhantomData;

@@ -1,4 +1,4 @@
-//! One history under way: what it keeps, and where.
+//! The state of a history that is being recorded.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
@@ -39,7 +39,7 @@ impl History {
         let _alone = self.switch.lock().unwrap_or_else(PoisonError::into_inner);
         let before = self.current();
         let next = options.map(|options| Arc::new(Recording::after(before.as_deref(), options)));
-        // Before the heaps are told: a heap that is made meanwhile looks here.
+        // Before the call of `tell`: a heap that is made meanwhile reads this.
         self.current.write().unwrap_or_else(PoisonError::into_inner).clone_from(&next);
         tell(next.as_ref());
     }

@@ -1,12 +1,13 @@
 //! A bounded ring of events that many heaps write at once without a lock.
 //!
-//! Heaps would fight over one counter if each event took its place from it. Instead a heap claims a run of places with
-//! one addition and fills them under its own lock, with a [`RingWriter`] that nobody else has. The oldest places are claimed
-//! again. A pen that was put down for long gives up the rest of its run, so that what is written last is also
+//! Heaps would contend for one counter if each event claimed its slot there. Instead a heap claims a run of slots with
+//! one addition, and fills them under its own lock. Each heap has a separate [`RingWriter`] for that. The oldest slots
+//! are claimed again. A writer that was idle for long drops the rest of its run, so that the newest events are
 //! overwritten last.
 //!
-//! Every place has a version: odd while it is written, even when what it holds is whole. The number of a place (its
-//! ticket) is in the version, so a reader can tell what it got, and a pen that comes a whole round too late notices.
+//! Every slot has a version: odd while it is written, even when its contents are complete. The version contains the
+//! number of the slot (its ticket). From it a reader knows which event it read, and a writer that is a whole round too
+//! late detects that.
 
 use crate::sync::{AtomicU64, Ordering, fence};
 
@@ -15,19 +16,19 @@ const LONGEST_RUN: u64 = 64;
 /// A run is at most this part of what is to be kept.
 const RUNS: u64 = 2048;
 
-/// One event, on a cache line of its own.
+/// One event, aligned so that it shares no cache line with another.
 #[derive(Debug)]
 #[repr(align(64))]
 struct RingSlot<const WORDS: usize> {
-    /// Zero: never written. Odd: being written. Otherwise twice the ticket of what it holds, and two.
+    /// Zero: never written. Odd: being written. Otherwise twice the ticket of its event, plus two.
     version: AtomicU64,
     words: [AtomicU64; WORDS],
 }
 
-/// What one place holds.
+/// The event in one slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RingEntry<const WORDS: usize> {
-    /// Which of all places claimed so far it is.
+    /// The number of the slot, counted over all slots claimed so far.
     pub(crate) ticket: u64,
     pub(crate) words: [u64; WORDS],
 }
@@ -36,15 +37,15 @@ pub(crate) struct RingEntry<const WORDS: usize> {
 #[derive(Debug)]
 pub(crate) struct Ring<const WORDS: usize> {
     slots: Box<[RingSlot<WORDS>]>,
-    /// How many places were ever claimed. Relaxed: tickets must differ, and versions order everything else.
+    /// How many slots were ever claimed. Relaxed: tickets must differ, and versions order everything else.
     claimed: AtomicU64,
-    /// How many places a pen claims at once.
+    /// How many slots a writer claims at once.
     run: u64,
-    /// How many places others may claim before a pen gives up the rest of its run.
+    /// How many slots others may claim before a writer drops the rest of its run.
     patience: u64,
 }
 
-/// The rest of a run of places; only one thread at a time has it.
+/// The rest of a run of slots; only one thread at a time uses it.
 #[derive(Debug, Default)]
 pub(crate) struct RingWriter {
     ticket: u64,
@@ -53,10 +54,11 @@ pub(crate) struct RingWriter {
 }
 
 impl<const WORDS: usize> Ring<WORDS> {
-    /// A ring in which the last `entries` events survive, whoever wrote them.
+    /// A ring that keeps the last `entries` events of all writers.
     ///
-    /// It is half as long again: pens may hold places that they have not written yet. With up to 32 pens these are at
-    /// most an eighth of the ring, what pens gave up is another eighth, and another is overwritten before its time.
+    /// It has half as many slots again, because writers may hold slots that they have not written yet. With up to 32
+    /// writers these are at most an eighth of the ring. Dropped slots are another eighth, and slots that are
+    /// overwritten early are another.
     pub(crate) fn new(entries: u64) -> Self {
         let run = (entries / RUNS).clamp(1, LONGEST_RUN);
         // The largest power of two, so that the runs fill the ring without a rest.
@@ -65,7 +67,7 @@ impl<const WORDS: usize> Ring<WORDS> {
         Self::with(length, run, entries / 8)
     }
 
-    /// A ring of `length` places, a multiple of `run`, of which `patience` may be claimed before a pen gives up its own.
+    /// A ring of `length` slots, a multiple of `run`. Others may claim `patience` slots before a writer drops its run.
     pub(crate) fn with(length: u64, run: u64, patience: u64) -> Self {
         let slot = |_| RingSlot { version: AtomicU64::new(0), words: std::array::from_fn(|_| AtomicU64::new(0)) };
         Self { slots: (0..length).map(slot).collect(), claimed: AtomicU64::new(0), run, patience }
@@ -89,7 +91,7 @@ impl<const WORDS: usize> Ring<WORDS> {
         }
     }
 
-    /// Whether others have claimed so much since the pen did that what it writes would not last.
+    /// Whether others have claimed so many slots since this writer did that its events would be overwritten early.
     fn is_late(&self, pen: &RingWriter) -> bool {
         let claimed = self.claimed.load(Ordering::Relaxed);
         claimed.saturating_sub(pen.ticket) > self.patience + self.run
@@ -101,27 +103,27 @@ impl<const WORDS: usize> Ring<WORDS> {
         RingWriter { ticket, place: index(ticket % self.slots.len() as u64), left: self.run }
     }
 
-    /// Writes one place; `false` if somebody who came later has it.
+    /// Writes one slot; `false` if another writer writes it or has a later ticket for it.
     pub(crate) fn put(&self, place: usize, ticket: u64, words: [u64; WORDS]) -> bool {
         let RingSlot { version, words: to } = &self.slots[place];
         let before = version.load(Ordering::Relaxed);
         let allocated = before % 2 == 1 || before > 2 * ticket;
-        // Acquire pairs with the release below of whoever wrote the place before: their words come before these.
+        // Acquire pairs with the release below of the previous writer: its words are stored before these.
         if allocated || version.compare_exchange(before, 2 * ticket + 1, Ordering::Acquire, Ordering::Relaxed).is_err()
         {
             return false;
         }
-        // Pairs with the fence in `read`: who sees one of these words sees that the version is odd, or later.
+        // Pairs with the fence in `read`: a reader that sees one of these words sees the odd version, or a later one.
         fence(Ordering::Release);
         for (to, word) in to.iter().zip(words) {
             to.store(word, Ordering::Relaxed);
         }
-        // Pairs with the acquire in `read`: who sees this version sees these words, or later ones.
+        // Pairs with the acquire in `read`: a reader that sees this version sees these words, or later ones.
         version.store(2 * ticket + 2, Ordering::Release);
         true
     }
 
-    /// What a place holds; `None` if that is nothing, or if it is being written.
+    /// The event in a slot; `None` if the slot is empty or is being written.
     pub(crate) fn read(&self, place: usize) -> Option<RingEntry<WORDS>> {
         let RingSlot { version, words } = self.slots.get(place)?;
         let before = version.load(Ordering::Acquire);
@@ -134,13 +136,13 @@ impl<const WORDS: usize> Ring<WORDS> {
         whole.then_some(RingEntry { ticket: before / 2 - 1, words })
     }
 
-    /// What was written with a ticket, if it is still there.
+    /// The event with a ticket, if it is still in the ring.
     pub(crate) fn find(&self, ticket: u64) -> Option<RingEntry<WORDS>> {
         let written = self.read(index(ticket % self.slots.len() as u64))?;
         (written.ticket == ticket).then_some(written)
     }
 
-    /// Everything it holds, about in the order of the tickets; what is being written this moment is left out.
+    /// All events, roughly in the order of their tickets; slots that are being written are skipped.
     pub(crate) fn all(&self) -> impl Iterator<Item = RingEntry<WORDS>> + '_ {
         let length = self.slots.len();
         let oldest = index(self.claimed.load(Ordering::Relaxed) % length as u64);

@@ -1,4 +1,4 @@
-//! Where in the program something happens.
+//! The call stacks of events.
 
 use std::cell::Cell;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! Snapshots into files.
+//! Writes snapshots to files.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -33,7 +33,7 @@ pub enum SaveError {
 /// Writes a snapshot to a file: as JSON if its name ends in `.json`, for PyTorch's memory viewer if it ends in
 /// `.pickle` or `.pkl`.
 ///
-/// It is written beside its place and then takes its name, so nobody sees half of it.
+/// It writes a temporary file in the same folder and renames it, so a reader never sees a partial file.
 pub fn save(snapshot: &Snapshot, path: &Path) -> Result<(), SaveError> {
     let json = match path.extension().and_then(OsStr::to_str) {
         Some("json") => true,
@@ -62,7 +62,7 @@ pub fn save(snapshot: &Snapshot, path: &Path) -> Result<(), SaveError> {
     })
 }
 
-/// A path in the same folder that nobody else uses.
+/// A unique path in the same folder.
 fn beside(path: &Path) -> PathBuf {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let mut name = path.file_name().unwrap_or_default().to_owned();

@@ -1,4 +1,4 @@
-//! Peaks are those of a naive sum after every step, however many heaps come and go.
+//! The peaks equal those of a naive sum after every step, also when heaps are added and retired.
 
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -66,7 +66,7 @@ impl Model {
         self.allocated.is_empty() && self.pending.is_empty() && self.segments.is_empty() && self.split == [(0, 0); 2]
     }
 
-    /// Changes the heap and its counters; whether the ledger must look.
+    /// Changes the heap and its counters; whether the peak tracker must look.
     fn take(&mut self, step: &Step) -> bool {
         let kind_of = |large: bool| if large { SegmentKind::Large } else { SegmentKind::Small };
         let counters = &self.counters;
@@ -116,7 +116,7 @@ impl Model {
     }
 }
 
-/// A ledger beside a model of it.
+/// A peak tracker and a model of it.
 #[derive(Debug, Default)]
 struct Bench {
     ledger: PeakTracker,
@@ -159,7 +159,7 @@ impl Bench {
         self.check();
     }
 
-    /// Compares the peaks as they are noted: asking the ledger for one would raise it.
+    /// Compares the recorded peaks; to query the tracker for a peak would raise it.
     fn check(&mut self) {
         for row in Row::EVERY {
             for measure in Measure::EVERY {

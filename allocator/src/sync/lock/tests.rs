@@ -1,4 +1,4 @@
-//! One thread at a time, whoever owns the lock and however often that changes.
+//! One thread at a time holds the lock, for any owner and after any number of changes of the owner.
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Barrier, mpsc};
