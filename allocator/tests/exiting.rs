@@ -1,7 +1,7 @@
-//! A process ends cleanly whatever it still holds, and in whatever order it ends.
+//! A process exits cleanly whatever objects it still holds, and in whatever order destructors run.
 //!
-//! Every case is a process of its own: it holds something and leaves `main`. It must end by itself, with success and
-//! without a word.
+//! Every case is a separate process: it holds an object and returns from `main`. It must exit with success and without
+//! output.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -17,9 +17,9 @@ use cachette::{Allocation, Allocator, Config, PinnedAllocation, Pool, Stream};
 use cachette_hal_host::{Hold, HostBackend, HostConfig, HostDevice};
 use libtest_mimic::{Arguments, Failed, Trial};
 
-/// Names the case that a process is to run.
+/// The environment variable that names the case to run.
 const CASE: &str = "CACHETTE_EXIT_CASE";
-/// No case has to wait for anything, so one that lives so long waits for ever.
+/// The time limit of a case. No case waits, so a process that runs longer hangs.
 const PATIENCE: Duration = Duration::from_secs(600);
 
 const CASES: &[(&str, fn())] = &[
@@ -49,7 +49,7 @@ fn main() -> ExitCode {
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
 
-/// Runs a case in a process of its own.
+/// Runs a case in a separate process.
 fn run(name: &str) -> Result<(), Failed> {
     let mut command = Command::new(env::current_exe()?);
     command.env(CASE, name).stdout(Stdio::piped());

@@ -1,18 +1,18 @@
-//! The lock-free protocols under a model checker: every interleaving of a few threads.
+//! Checks the lock-free protocols with loom: every interleaving of a few threads.
 //!
-//! The files are those of the library, compiled over the model's atomics instead of the processor's.
+//! The files are those of the library, compiled with the atomics of loom instead of those of the processor.
 
 mod sync {
     pub(crate) use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
-    /// The two barriers together are as good as a full one on either side, and the model knows only that kind.
+    /// The two barriers together act as a full barrier on either side. The model has only full barriers.
     pub(crate) fn light_barrier() {
         fence(Ordering::SeqCst);
     }
 
     pub(crate) use light_barrier as heavy_barrier;
 
-    /// The models try and do not wait: a model in which a thread may look for ever has no end.
+    /// The models only try the lock: a model in which a thread can spin without a bound does not terminate.
     pub(crate) fn back_off(_round: u32) {
         unreachable!("no model waits");
     }
@@ -41,7 +41,7 @@ use ring::{Ring, RingEntry, RingWriter};
 use spin::Spin;
 use stream_map::StreamMap;
 
-/// Something only the holder of the lock may touch; the model reports any overlap.
+/// A value that only the holder of the lock may access; the model reports concurrent accesses.
 struct Guarded<L> {
     lock: L,
     value: UnsafeCell<u32>,
@@ -56,7 +56,7 @@ impl<L> Guarded<L> {
     /// Adds one. Only the holder of the lock may call it, and the model checks that.
     fn add_one(&self) {
         self.value.with_mut(|value| {
-            // SAFETY: the lock is held, and the model checks that nobody else is here.
+            // SAFETY: this thread holds the lock, and the model checks that no other thread has access.
             unsafe { *value += 1 };
         });
     }
@@ -69,7 +69,7 @@ impl<L> Guarded<L> {
 }
 
 impl Guarded<Spin> {
-    /// Adds one if nobody holds the lock; how many it added.
+    /// Adds one if no thread holds the lock. Returns the number added.
     fn try_add_one(&self) -> u32 {
         let taken = self.lock.try_take();
         if taken {
@@ -81,7 +81,7 @@ impl Guarded<Spin> {
 }
 
 impl Guarded<BiasedLock> {
-    /// Adds one if nobody holds the lock, as its owner if the badge is; how many it added.
+    /// Adds one if no thread holds the lock, as the owner if `me` is the owner's slot. Returns the number added.
     fn try_add_one(&self, me: &'static OwnerSlot) -> u32 {
         let taken = self.lock.enter(me) || self.lock.try_take(Some(me));
         if taken {
@@ -91,7 +91,7 @@ impl Guarded<BiasedLock> {
         u32::from(taken)
     }
 
-    /// Does the same, and becomes the owner if it is not, however recently another was.
+    /// Does the same, and makes `me` the owner, even if another thread was the owner a moment ago.
     fn try_add_one_and_own(&self, me: &'static OwnerSlot) -> u32 {
         let rebias_threshold = &self.lock.contended.rebias_threshold;
         rebias_threshold.store(0, sync::Ordering::Relaxed);
@@ -99,19 +99,19 @@ impl Guarded<BiasedLock> {
     }
 }
 
-/// The badge of a thread of the model. Badges last for ever, in the model as in a program.
-fn badge() -> &'static OwnerSlot {
+/// The owner slot of a thread of the model. It is never freed, in the model as in a program.
+fn owner_slot() -> &'static OwnerSlot {
     Box::leak(Box::new(OwnerSlot::new(sync::AtomicUsize::new(0))))
 }
 
-/// A lock without an owner, of which the first taker becomes the owner, and any taker with enough turns.
+/// A lock without an owner. The first thread that locks it becomes the owner, and so does any thread with enough turns.
 fn biased(rebias_threshold: u32) -> BiasedLock {
-    let nobody = || sync::AtomicPtr::new(ptr::null_mut());
+    let null = || sync::AtomicPtr::new(ptr::null_mut());
     BiasedLock {
-        bias: Bias { biased_to: nobody(), owner: nobody() },
+        bias: Bias { biased_to: null(), owner: null() },
         contended: Contended {
             spin: Spin::new(sync::AtomicBool::new(false)),
-            last: nobody(),
+            last: null(),
             streak: sync::AtomicU32::new(0),
             rebias_threshold: sync::AtomicU32::new(rebias_threshold),
         },
@@ -138,11 +138,11 @@ fn the_lock_lets_one_thread_in_at_a_time_and_publishes_what_it_wrote() {
 fn an_owner_and_a_visitor_are_never_both_inside() {
     loom::model(|| {
         let guarded = Arc::new(Guarded::new(biased(0)));
-        let me = badge();
+        let me = owner_slot();
         let mut added = guarded.try_add_one(me);
         let visitor = {
             let guarded = Arc::clone(&guarded);
-            thread::spawn(move || guarded.try_add_one(badge()) + guarded.try_add_one(badge()))
+            thread::spawn(move || guarded.try_add_one(owner_slot()) + guarded.try_add_one(owner_slot()))
         };
         added += guarded.try_add_one(me);
         added += guarded.try_add_one(me);
@@ -158,13 +158,13 @@ fn one_that_was_the_owner_does_not_let_others_in_to_the_owner_of_today() {
     model.preemption_bound = Some(3);
     model.check(|| {
         let guarded = Arc::new(Guarded::new(biased(0)));
-        let me = badge();
+        let me = owner_slot();
         let mut added = guarded.try_add_one(me);
         let others: Vec<_> = (0..2)
             .map(|_| {
                 let guarded = Arc::clone(&guarded);
                 thread::spawn(move || {
-                    let me = badge();
+                    let me = owner_slot();
                     guarded.try_add_one_and_own(me) + guarded.try_add_one(me)
                 })
             })
@@ -180,11 +180,11 @@ fn an_owner_seen_in_its_other_lock_has_published_what_it_did_in_this_one() {
     loom::model(|| {
         let this = Arc::new(Guarded::new(biased(0)));
         let other = Arc::new(Guarded::new(biased(0)));
-        let me = badge();
+        let me = owner_slot();
         let mut added = this.try_add_one(me) + other.try_add_one(me);
         let visitor = {
             let this = Arc::clone(&this);
-            thread::spawn(move || this.try_add_one(badge()))
+            thread::spawn(move || this.try_add_one(owner_slot()))
         };
         added += this.try_add_one(me) + other.try_add_one(me);
         added += visitor.join().unwrap();
@@ -193,7 +193,7 @@ fn an_owner_seen_in_its_other_lock_has_published_what_it_did_in_this_one() {
 }
 
 #[test]
-fn whoever_sees_a_stream_in_the_table_sees_its_heap() {
+fn a_thread_that_sees_a_stream_in_the_table_sees_its_heap() {
     loom::model(|| {
         let slots = Arc::new(StreamMap::new(1));
         let reader = {
@@ -211,19 +211,19 @@ fn whoever_sees_a_stream_in_the_table_sees_its_heap() {
     });
 }
 
-/// An event whose words both say the same, so that one which is made of two shows.
+/// An event with two equal words: a mix of two events has different words.
 const fn event(word: u64) -> [u64; 2] {
     [word; 2]
 }
 
-/// Whether a place holds nothing, or one of these events whole.
+/// Whether a slot is empty, or contains one complete event of `events`.
 fn holds(ring: &Ring<2>, place: usize, events: &[u64]) -> bool {
     let is_one = |written: RingEntry<2>| events.iter().any(|word| written.words == event(*word));
     ring.read(place).is_none_or(is_one)
 }
 
 #[test]
-fn whoever_reads_an_event_while_it_is_overwritten_sees_one_of_the_two_or_none() {
+fn a_reader_of_an_overwritten_event_sees_old_new_or_none() {
     loom::model(|| {
         let ring = Arc::new(Ring::<2>::with(1, 1, 1));
         assert!(ring.put(0, 0, event(1)));
@@ -247,7 +247,7 @@ fn two_who_write_the_same_place_a_round_apart_leave_one_whole_event() {
             let ring = Arc::clone(&ring);
             thread::spawn(move || ring.put(0, ticket, event(ticket + 1)))
         };
-        // Who comes from an earlier round writes first or not at all; who finds the other at work goes elsewhere.
+        // A writer of an earlier round writes first or not at all. If another writer is active, `put` fails.
         let (slow, fast) = (write(0), write(1));
         assert!(holds(&ring, 0, &[1, 2]));
         let (slow, fast) = (slow.join().unwrap(), fast.join().unwrap());

@@ -1,6 +1,6 @@
-//! Addresses that a pool gives up for a moment while it falls asleep, so that its memory comes free.
+//! Addresses that a pool unmaps for a moment while `sleep` frees its memory.
 //!
-//! A program of its own: whoever maps memory at that moment may be given the addresses.
+//! The test is a separate program: another thread that maps memory at that moment could get the addresses.
 
 use cachette::hal::{Device, Ordinal};
 use cachette::sleep::Contents;

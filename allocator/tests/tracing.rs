@@ -1,7 +1,7 @@
-//! What the subscriber of the crate `tracing` is told.
+//! The events and spans that a subscriber of the crate `tracing` receives.
 //!
-//! In a process of its own: a place in the code that another thread reaches first, while the subscriber is being set,
-//! may count as one that nobody listens to from then on.
+//! The test is a separate process. If another thread reaches a call site while the subscriber is being set, `tracing`
+//! may cache that the call site has no subscriber.
 #![cfg(feature = "tracing")]
 
 #[path = "behaviour/bed.rs"]
@@ -18,12 +18,12 @@ use tracing::{Event, Metadata, Subscriber};
 
 use bed::{Bed, MIB, PATIENCE};
 
-/// Writes down what it is told.
+/// A subscriber that records its events.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<String>>>);
 
 impl Log {
-    /// Whether it has been told of `line`.
+    /// Whether it has received `line`.
     fn contains(&self, line: &str) -> bool {
         let lines = self.0.lock().expect("no test failed in it");
         lines.iter().any(|known| known == line)

@@ -40,7 +40,7 @@ impl Bed {
         Self::on(HostConfig::default(), text)
     }
 
-    /// The same on a device whose streams have threads, and on one that runs when it is told to.
+    /// The same on a device whose streams have threads, and on a stepped device.
     pub(crate) fn both(text: &str) -> [Self; 2] {
         let stepped = HostConfig::default().stepped(11);
         [Self::with(text), Self::on(stepped, text)]
@@ -56,7 +56,7 @@ impl Bed {
         Self::on(HostConfig::default().capacity(capacity).phantom(true), text)
     }
 
-    /// A device of 1 GiB that runs when it is told to, and an allocator with elastic segments of chunks of one
+    /// A stepped device of 1 GiB, and an allocator with elastic segments of chunks of one
     /// page, configured further by `text`.
     pub(crate) fn elastic(text: &str) -> Self {
         Self::elastic_on(HostConfig::default().stepped(5), text)

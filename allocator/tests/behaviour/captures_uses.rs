@@ -1,4 +1,4 @@
-//! Recorded uses while streams are captured: nothing is marked then, and everything is afterwards.
+//! Uses recorded while streams are captured: events are recorded only after the capture ends.
 
 use cachette::hal::{Call, CaptureMode};
 use cachette_hal_host::HostConfig;
@@ -7,7 +7,7 @@ use crate::bed::{Bed, MIB, begin_capture};
 
 const CALLS: [Call; 4] = [Call::Record, Call::Poll, Call::Wait, Call::StreamWait];
 
-/// A device that runs when it is told to, so that nothing passes by itself.
+/// A stepped device: events pass only when the test runs the device.
 fn stepped(text: &str) -> Bed {
     Bed::on(HostConfig::default().stepped(3), text)
 }
@@ -91,7 +91,7 @@ fn e7_a_use_is_not_forgotten_because_the_stream_was_captured_once() {
     memory.record_stream(&side);
     bed.follow(&stream, &side);
     let first = capture.end().expect("it is whole");
-    // Now the side stream uses it for real, and a second capture is under way when it is freed.
+    // Now the side stream uses it outside a capture, and a second capture is active when it is freed.
     let held = bed.hold(&side);
     memory.record_stream(&side);
     let capture = begin_capture(&pool, &stream);
@@ -140,7 +140,7 @@ fn e7_uses_come_free_across_two_captures_that_share_a_pool() {
         drop(memory);
         bed.follow(&stream, &side);
         graphs.push(capture.end().expect("it is whole"));
-        // Between captures somebody asks, so that what waits is looked at.
+        // A request between captures makes the pool process its pending blocks.
         drop(pool.allocate(512, &stream).expect("there is room"));
     }
     assert!(addresses.iter().all(|address| *address == addresses[0]));

@@ -1,4 +1,4 @@
-//! Failures where nobody can be told: in destructors, and between a free and the next use.
+//! Failures that no call can report: in destructors, and between a free and the next use.
 
 use cachette::hal::{Call, ErrorKind};
 use cachette_hal_host::Live;

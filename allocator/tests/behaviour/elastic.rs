@@ -53,7 +53,7 @@ fn x3_the_place_with_the_fewest_missing_bytes_is_taken() {
         let memory = bed.allocate(8 * MIB, &stream);
         assert!(memory.address() > last.address());
     });
-    assert_eq!(created, 0, "X4: what is spare serves, and nothing is made");
+    assert_eq!(created, 0, "X4: idle chunks are reused, and no chunk is created");
     drop(between);
     bed.assert_elastic_sound();
     assert!(bed.allocate(2 * MIB, &stream).address() >= at);

@@ -1,4 +1,4 @@
-//! Every driver call of every change to elastic segments fails once, in turn, and nothing is lost by it.
+//! Every driver call of every change to elastic segments fails once, in turn, and no memory is lost.
 
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ impl Rig {
         memory.expect("nothing fails yet")
     }
 
-    /// Allocates memory that stays, filled with a byte of its own.
+    /// Allocates memory, fills it with a distinct byte and keeps it.
     fn keep(&mut self, mib: u64, stream: usize) {
         let memory = self.allocate(mib, stream);
         let byte = u8::try_from(self.live.len() + 1).expect("few are kept");
@@ -169,7 +169,7 @@ fn d3_a_move_of_own_and_foreign_chunks_survives_every_failure() {
     let made = rig.host.calls(Call::CreateBacking);
     drop(rig.allocate(18, 0));
     let made = rig.host.calls(Call::CreateBacking) - made;
-    assert_eq!(made, 2, "14 of 18 MiB are spare");
+    assert_eq!(made, 2, "14 of 18 MiB are idle");
     let act = |rig: &Rig| rig.allocator.allocate(18 * MIB, &rig.streams[0]);
     let calls = enumerate(prepare, act);
     assert!(calls >= 20, "{calls} calls");
@@ -206,7 +206,7 @@ fn d3_giving_memory_back_survives_every_failure() {
 
 #[test]
 fn d3_a_request_that_a_full_device_refuses_survives_every_failure() {
-    // The device has room for half of the request; the other half is spare on another stream.
+    // The device has room for half of the request; the other half is idle on another stream.
     let prepare = |rig: &mut Rig| {
         rig.keep(2, 0);
         let free = rig.allocate(4, 1);

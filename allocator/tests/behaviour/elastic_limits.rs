@@ -1,4 +1,4 @@
-//! Under a limit everything spare serves before a request fails, and what fails says why.
+//! Under a limit all idle chunks are used before a request fails, and the error names the reason.
 
 use cachette::Error;
 use cachette_hal_host::HostConfig;

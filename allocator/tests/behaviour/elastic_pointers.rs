@@ -30,7 +30,7 @@ fn s18_only_the_start_of_an_allocation_is_freed_and_only_once() {
 }
 
 #[test]
-fn s18_an_address_whose_chunk_has_moved_is_nobodys() {
+fn s18_an_address_whose_chunk_has_moved_is_unknown() {
     let bed = Bed::elastic("");
     let stream = bed.stream();
     let old = bed.allocate_raw(8 * MIB, &stream);

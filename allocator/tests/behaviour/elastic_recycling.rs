@@ -1,4 +1,4 @@
-//! Chunks that nobody uses serve elsewhere, never too early, and nobody waits for it.
+//! Idle chunks are moved to other addresses, never before their last use has ended, and no request waits for that.
 
 use std::sync::Arc;
 
@@ -153,7 +153,7 @@ fn memory_that_another_stream_uses_does_not_move() {
 }
 
 #[test]
-fn nobody_waits_for_a_held_stream() {
+fn no_request_waits_for_a_held_stream() {
     let bed = Arc::new(Bed::elastic_on(HostConfig::default(), ""));
     let (busy, free) = (bed.stream(), bed.stream());
     let memory = bed.allocate(8 * MIB, &busy);

@@ -13,7 +13,7 @@ fn set(allocator: &Allocator<HostDevice>, text: &str) {
 }
 
 #[test]
-fn x8_s12_what_is_elastic_serves_nobody_while_that_is_off() {
+fn x8_s12_elastic_memory_serves_no_request_while_it_is_off() {
     for off in [OFF, "expandable_segments:False,lend_across_streams:True"] {
         let bed = Bed::elastic("");
         let (stream, other) = (bed.stream(), bed.stream());

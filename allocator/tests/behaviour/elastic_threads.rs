@@ -1,4 +1,4 @@
-//! Many streams that want each other's chunks: whoever is late gets other memory.
+//! Many streams request each other's idle chunks: a request that comes too late gets other memory.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -15,18 +15,18 @@ use crate::hook::Hook;
 
 type Told = Traced<HostDevice>;
 
-/// Streams one of which takes its spare chunk back whenever all have offered theirs.
+/// Streams of which one reuses its idle chunk whenever all streams have offered theirs.
 #[derive(Default)]
 struct Owners {
-    /// Set once there is something to take back.
+    /// Set once there is an idle chunk to reuse.
     parts: OnceLock<(Allocator<Told>, Vec<Stream<Told>>)>,
     taken: Mutex<Vec<Allocation<Told>>>,
-    /// The last one that was asked.
+    /// The last stream in which an event was recorded.
     last: AtomicUsize,
 }
 
 impl Owners {
-    /// A point that is marked in an owner's stream asks whether it is idle: its chunks were listed just now.
+    /// An event recorded in an owner's stream shows that the allocator has just listed its chunks.
     fn hear(&self, call: &DriverCall) {
         let Some((allocator, streams)) = self.parts.get() else {
             return;
@@ -37,10 +37,10 @@ impl Owners {
             return;
         };
         let before = self.last.swap(asked, Relaxed);
-        // They are asked in order, so this one is the first of those who are asked anew.
+        // The streams come in order, so this stream is the first of a new round.
         if asked <= before {
             let memory = allocator.allocate(2 * MIB, &streams[asked]);
-            let mut taken = self.taken.lock().expect("nobody panics");
+            let mut taken = self.taken.lock().expect("no thread panicked");
             taken.push(memory.expect("it is a hit"));
         }
     }
@@ -53,7 +53,7 @@ fn a_request_that_loses_its_chunks_to_others_every_time_gets_new_memory() {
     let heard = Arc::clone(&owners);
     let host = device(HostConfig::default().stepped(5));
     let traced = Traced::new(host, move |call: &DriverCall| heard.hear(call));
-    // Steps that wait would come to its help.
+    // Retry steps that wait could also serve the request.
     let text = "expandable_segments:True,elastic_largest_chunk_mb:2,elastic_slack:0,never_block:True";
     let allocator = Allocator::with_config(traced, &config(text));
     let stream = || allocator.create_stream().expect("the device makes streams");
@@ -75,7 +75,7 @@ type Watched = Arc<Checked<HostDevice>>;
 
 const THREADS: u64 = 6;
 
-/// Takes blocks of many sizes one after the other, and looks whether what is written at both ends stays there.
+/// Allocates blocks of many sizes in turn, and checks that the bytes written at both ends stay unchanged.
 fn churn(allocator: &Allocator<Watched>, stream: &Stream<Watched>, number: u64) {
     let transfer = allocator.device().transfer().expect("the host device copies");
     let _kept = allocator.allocate(4000, stream).expect("there is room");
@@ -133,7 +133,7 @@ fn to_and_fro(host: HostConfig) {
     assert_eq!(host.live(), Live::default());
 }
 
-/// An allocator of small chunks over a device that runs when it is told to, with a hook on its calls.
+/// An allocator of small chunks over a stepped device, with a hook on its calls.
 fn hooked(text: &str) -> (HostDevice, Allocator<Told>, Arc<Hook>) {
     let hook = Arc::new(Hook::default());
     let host = device(HostConfig::default().stepped(5));
@@ -149,7 +149,7 @@ fn a_stream_that_works_again_lends_no_chunk() {
     let [owner, late] = [(); 2].map(|()| allocator.create_stream().unwrap());
     drop(allocator.allocate(4 * MIB, &owner).unwrap());
     host.run_until_idle();
-    // When the owner is first asked whether it is idle it is; then it uses and frees its memory once more.
+    // The owner is idle at the first query; then it uses and frees its memory once more.
     let (also, stream, device) = (allocator.clone(), owner.clone(), host.clone());
     let held = Arc::new(Mutex::new(None));
     let holding = Arc::clone(&held);
@@ -202,7 +202,7 @@ fn a_borrower_waits_for_what_its_lender_waits_for_only_later() {
     unsafe { transfer.fill(wanted.ptr().unwrap(), 1, 24 * MIB, side.handle()) }.unwrap();
     wanted.release_after(&[&side]).unwrap();
     other.release_after(&[&side]).unwrap();
-    // The owner is made to wait for the side stream just after the borrower has marked its end.
+    // The owner's stream waits for the side stream just after the borrower has recorded its event.
     let (also, stream) = (allocator.clone(), owner.clone());
     hook.set(Call::Record, Some(owner.handle()), move || {
         let _ = also.allocate(12 * MIB, &stream).unwrap().into_raw();

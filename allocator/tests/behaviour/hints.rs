@@ -137,7 +137,7 @@ fn d9_others_are_named_where_they_use_enough() {
 }
 
 #[test]
-fn d11_nobody_is_blamed_where_the_driver_does_not_say() {
+fn d11_no_process_is_blamed_without_figures_of_the_driver() {
     let bed = Bed::of(64 * MIB, "");
     bed.device.fail_next(Call::MemoryInfo, 1, ErrorKind::Unsupported);
     let report = report(&bed, 100 * MIB);

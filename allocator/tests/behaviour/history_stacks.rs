@@ -1,4 +1,4 @@
-//! Where in the program it happened.
+//! Stack traces in the history.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -129,7 +129,7 @@ fn h16_nothing_is_known_of_what_is_freed_or_was_never_there() {
     bed.allocator.record_history(HistoryOptions::new());
     let after = bed.allocate(700, &stream);
     let stack_at = |address| bed.allocator.allocation_stack(address);
-    assert!(stack_at(before.address()).is_none(), "nobody looked then");
+    assert!(stack_at(before.address()).is_none(), "the history was off");
     let address = after.address();
     assert!(stack_at(address).is_some());
     assert!(stack_at(address + 1).is_none());
@@ -144,7 +144,7 @@ fn h16_nothing_is_known_of_what_is_freed_or_was_never_there() {
     bed.allocator.stop_history();
     assert!(stack_at(again.address()).is_none());
     bed.allocator.record_history(HistoryOptions::new());
-    assert!(stack_at(again.address()).is_none(), "nobody looked then");
+    assert!(stack_at(again.address()).is_none(), "the stack of the earlier recording is gone");
 }
 
 #[test]

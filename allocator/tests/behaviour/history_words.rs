@@ -1,4 +1,4 @@
-//! What the program says of itself: on the events of its threads, and in a list of its own.
+//! Annotations by the program: on the events of its threads, and in a separate list.
 
 use cachette::Snapshot;
 use cachette::history::{self, Stage};

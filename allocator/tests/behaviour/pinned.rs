@@ -1,4 +1,4 @@
-//! Pinned memory: sizes, reuse, figures, and memory by address.
+//! Pinned memory: sizes, reuse, statistics, and memory by address.
 
 use cachette::hal::{Call, CaptureMode, Feature};
 use cachette::pinned::{PinnedAllocation, TimeStat};
@@ -80,7 +80,7 @@ fn n1_no_bytes_are_no_memory_and_too_many_are_refused() {
         assert_eq!(pinned.allocate_raw(0), Ok(std::ptr::null_mut()));
         assert_eq!(pinned.free_raw(std::ptr::null_mut()), Ok(()));
         for bytes in [1 << 60, usize::MAX] {
-            let error = pinned.allocate(bytes).expect_err("nobody has that");
+            let error = pinned.allocate(bytes).expect_err("no system has so much memory");
             let bytes = bytes as u64;
             assert_eq!(error, Error::TooLarge { bytes });
         }

@@ -1,4 +1,4 @@
-//! Pinned memory in captures: a graph keeps what it copies from or to.
+//! Pinned memory in captures: memory that a graph copies from or to is not reused while the graph lives.
 
 use cachette::pool::Graph;
 use cachette_hal_host::{HostConfig, HostDevice};
@@ -31,14 +31,14 @@ fn launch(graph: &Graph<HostDevice>, stream: &Lane) {
 fn scribble(bed: &Bed, count: usize) -> Vec<Staged> {
     let mut blocks: Vec<_> = (0..count).map(|_| bed.pin(KIB)).collect();
     for block in &mut blocks {
-        // SAFETY: 1. whoever gets the memory may write it.
+        // SAFETY: 1. the caller of `pin` may write the memory.
         unsafe { block.as_mut_slice() }.fill(0xff);
     }
     blocks
 }
 
 #[test]
-fn n6_memory_that_a_graph_copies_serves_nobody_while_the_graph_lives() {
+fn n6_memory_that_a_graph_copies_is_not_reused_while_it_lives() {
     for bed in Bed::both("") {
         let stream = bed.stream();
         let pool = bed.allocator.create_capture_pool();
@@ -183,7 +183,7 @@ fn n6_a_graph_that_the_allocator_does_not_know_keeps_memory_until_the_end() {
     assert_ne!(bed.pin(KIB).ptr(), at);
     // SAFETY: 1. the graph is this test's own.
     unsafe { capture.destroy_graph(graph) }.expect("it is live");
-    assert_ne!(bed.pin(KIB).ptr(), at, "nobody told the allocator");
+    assert_ne!(bed.pin(KIB).ptr(), at, "the allocator does not know of the destruction");
     drop(stream);
     bed.assert_returns_everything();
 }

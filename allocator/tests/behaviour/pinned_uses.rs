@@ -1,4 +1,4 @@
-//! Pinned memory that streams use: it serves again once they have passed.
+//! Pinned memory that streams use: it is reused once their events have passed.
 
 use std::time::{Duration, Instant};
 
@@ -197,7 +197,7 @@ fn n3_the_background_thread_can_be_switched_on_and_off() {
     drop(held);
     stream.synchronize().expect("it runs dry");
     let stats = bed.allocator.pinned().stats();
-    assert_eq!(stats.active_requests.current, 1, "nobody asked");
+    assert_eq!(stats.active_requests.current, 1, "no request has processed the events");
     for text in ["pinned_use_background_threads:True", "", "pinned_use_background_threads:True"] {
         bed.allocator.set_config(&config(text));
         free_in_use(&bed, &stream);

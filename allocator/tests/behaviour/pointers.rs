@@ -85,7 +85,7 @@ fn s18_an_address_inside_an_allocation_is_refused_with_its_start() {
 }
 
 #[test]
-fn s18_an_address_of_nobody_is_refused() {
+fn s18_an_unknown_address_is_refused() {
     let bed = Bed::new();
     let stream = bed.stream();
     let address = bed.allocate_raw(12 * MIB, &stream);

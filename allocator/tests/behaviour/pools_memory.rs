@@ -135,7 +135,7 @@ fn m2_a_pool_that_agreed_to_serves_others_before_they_fail() {
 }
 
 #[test]
-fn m2_a_pool_that_did_not_agree_serves_nobody() {
+fn m2_a_pool_without_the_option_serves_no_other_request() {
     let bed = Bed::of(40 * MIB, "");
     let (stream, other) = (bed.stream(), bed.stream());
     let pool = bed.allocator.create_pool();
@@ -148,7 +148,7 @@ fn m2_a_pool_that_did_not_agree_serves_nobody() {
 }
 
 #[test]
-fn m2_a_pool_that_is_gone_serves_nobody_but_its_memory_does() {
+fn m2_a_dropped_pool_serves_no_request_but_its_memory_does() {
     let bed = Bed::of(40 * MIB, "");
     let stream = bed.stream();
     let pool = with(&bed, PoolOptions::new().use_on_oom(true));
@@ -224,7 +224,7 @@ fn p10_switching_moves_a_pool_to_the_other_kind_and_its_memory_stays_its_own() {
 }
 
 #[test]
-fn t6_a_pool_has_figures_of_its_own_and_counts_in_the_whole() {
+fn t6_a_pool_has_statistics_that_count_in_the_total() {
     let bed = Bed::new();
     let (stream, other) = (bed.stream(), bed.stream());
     let pool = bed.allocator.create_pool();

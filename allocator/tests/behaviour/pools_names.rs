@@ -68,7 +68,7 @@ fn p1_a_handle_is_a_name_and_no_pool() {
 }
 
 #[test]
-fn p1_a_name_that_somebody_made_up_is_never_given_out_as_well() {
+fn p1_an_id_chosen_by_the_caller_is_not_generated_again() {
     let bed = Bed::new();
     let stream = bed.stream();
     let with_options = || {
@@ -90,7 +90,7 @@ fn p1_a_name_that_somebody_made_up_is_never_given_out_as_well() {
 }
 
 #[test]
-fn p1_nobody_can_make_or_open_the_default_pool() {
+fn p1_the_default_pool_cannot_be_created_or_opened() {
     let bed = Bed::new();
     let options = PoolOptions::new().id(PoolId::DEFAULT);
     let made = bed.allocator.create_pool_with(options);

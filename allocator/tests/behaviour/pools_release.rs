@@ -1,4 +1,4 @@
-//! What becomes of a pool's memory: when it is emptied, released, and when the default pool is.
+//! The memory of a pool after the pool is emptied or released, and after the default pool is emptied.
 
 use std::sync::Barrier;
 use std::thread;
@@ -83,7 +83,7 @@ fn p6_memory_outlives_pool_and_allocator() {
 }
 
 #[test]
-fn p6_a_released_pool_serves_nobody_and_its_memory_helps_others() {
+fn p6_memory_of_a_released_pool_is_freed_for_other_requests() {
     let bed = Bed::of(32 * MIB, "");
     let stream = bed.stream();
     let pool = bed.allocator.create_pool();
@@ -139,7 +139,7 @@ fn p11_emptying_the_cache_leaves_the_pools_that_are_used() {
 }
 
 #[test]
-fn d12_a_pool_that_a_thread_has_entered_keeps_nobody_from_emptying_the_cache() {
+fn d12_an_entered_pool_does_not_prevent_emptying_the_cache() {
     let bed = Bed::new();
     let pool = bed.allocator.create_pool();
     let (entered, emptied) = (Barrier::new(2), Barrier::new(2));
@@ -238,7 +238,7 @@ fn p6_pools_of_every_kind_come_and_go_on_many_threads() {
     bed.assert_sound();
 }
 
-/// Graphs that somebody else captures know the memory of a pool by its addresses.
+/// Graphs that other code captures contain addresses of the pool's memory.
 #[test]
 fn p6_memory_of_a_kept_pool_stays_until_its_last_user_is_gone() {
     for bed in Bed::both("") {
@@ -255,9 +255,9 @@ fn p6_memory_of_a_kept_pool_stays_until_its_last_user_is_gone() {
     }
 }
 
-/// Graphs that somebody else launches run in streams that have nothing to do with the pool.
+/// Graphs that other code launches run in streams that are unknown to the pool.
 #[test]
-fn p6_launches_by_somebody_else_are_waited_for_before_memory_goes_back() {
+fn p6_release_waits_for_launches_by_other_code() {
     for bed in ["", "expandable_segments:True"].map(Bed::with) {
         let (stream, other) = (bed.stream(), bed.stream());
         let pool = bed.allocator.create_pool();

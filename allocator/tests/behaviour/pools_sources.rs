@@ -1,4 +1,4 @@
-//! Pools whose memory comes from a source of their own.
+//! Pools whose memory comes from a source.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -18,7 +18,7 @@ type Calls = Arc<Mutex<Vec<String>>>;
 fn source(device: &HostDevice, calls: &Calls) -> FunctionSource {
     let note = |calls: &Calls| {
         let calls = Arc::clone(calls);
-        move |text: String| calls.lock().expect("nobody panicked").push(text)
+        move |text: String| calls.lock().expect("no thread panicked").push(text)
     };
     let (of_allocate, of_free) = (device.clone(), device.clone());
     let (allocated, freed) = (note(calls), note(calls));
@@ -33,7 +33,7 @@ fn source(device: &HostDevice, calls: &Calls) -> FunctionSource {
     };
     let free = move |ptr, bytes, _: &AllocContext| {
         freed(format!("free {}", bytes / MIB));
-        // SAFETY: 1. it was allocated above. 2. the allocator gives back what nobody uses.
+        // SAFETY: 1. it was allocated above. 2. the allocator frees only unused memory.
         unsafe { of_free.free(ptr) }.map_err(|_| SourceError::other("stuck", "try again"))
     };
     // SAFETY: 1. 2. 3. the device's own memory has these properties.
@@ -52,7 +52,7 @@ fn m8_the_source_is_told_of_uses_limits_and_emptying() {
     let calls = Calls::default();
     let note = || {
         let calls = Arc::clone(&calls);
-        move |text: String| calls.lock().expect("nobody panicked").push(text)
+        move |text: String| calls.lock().expect("no thread panicked").push(text)
     };
     let (used, limited, emptied) = (note(), note(), note());
     let source = source(&bed.device, &Calls::default())
@@ -90,7 +90,7 @@ fn with(bed: &Bed, source: Arc<FunctionSource>) -> Room {
 
 /// What was asked since the last time.
 fn asked(calls: &Calls) -> Vec<String> {
-    std::mem::take(&mut calls.lock().expect("nobody panicked"))
+    std::mem::take(&mut calls.lock().expect("no thread panicked"))
 }
 
 /// A source that answers every request with `answer`.
@@ -272,7 +272,7 @@ fn m8_another_failure_of_a_source_is_told_at_once() {
         panic!("{failed}");
     };
     assert_eq!((error.kind(), error.text()), (SourceErrorKind::Other, "the link is down"));
-    assert_eq!(bed.device.physical_bytes(), 12 * MIB, "nothing was climbed");
+    assert_eq!(bed.device.physical_bytes(), 12 * MIB, "no retry step ran");
     assert_usable(&bed, &pool, &stream);
 }
 
@@ -302,7 +302,7 @@ fn m14_segments_of_a_source_are_told_to_trackers() {
     let tracker = Arc::clone(&seen);
     bed.allocator.track(move |event| {
         if matches!(event.action, TraceAction::SegmentAlloc | TraceAction::SegmentFree) {
-            let mut seen = tracker.lock().expect("nobody panicked");
+            let mut seen = tracker.lock().expect("no thread panicked");
             seen.push((event.action, event.address, event.bytes, event.stream));
         }
     });
@@ -312,7 +312,7 @@ fn m14_segments_of_a_source_are_told_to_trackers() {
     drop((memory, pool));
     let told = |action| (action, address, 12 * MIB, stream.handle());
     let expected = [told(TraceAction::SegmentAlloc), told(TraceAction::SegmentFree)];
-    assert_eq!(*seen.lock().expect("nobody panicked"), expected);
+    assert_eq!(*seen.lock().expect("no thread panicked"), expected);
 }
 
 /// Checks that the pool and its allocator are as if nothing had been asked.

@@ -1,4 +1,4 @@
-//! Sources that panic, give memory twice, or ask for memory themselves.
+//! Sources that panic, return the same memory twice, or allocate from the allocator.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -22,7 +22,7 @@ fn pool(
     let allocate = move |bytes, _: &AllocContext| allocate(bytes);
     let free = move |ptr, _, _: &AllocContext| {
         free();
-        // SAFETY: 1. the tests make it by the device. 2. the allocator gives back what nobody uses.
+        // SAFETY: 1. the tests make it by the device. 2. the allocator frees only unused memory.
         unsafe { frees.free(ptr) }.map_err(|_| SourceError::other("stuck", "try again"))
     };
     // SAFETY: 2. 3. the device's own memory has these properties. 1. The test that breaks it uses no memory twice.
@@ -85,7 +85,7 @@ fn m8_memory_that_overlaps_a_segment_is_refused() {
         let base = bed.device.allocate(64 * MIB).expect("there is room");
         let next = Mutex::new(base.address());
         let allocate = move |_| {
-            let mut next = next.lock().expect("nobody panicked");
+            let mut next = next.lock().expect("no thread panicked");
             let at = DevicePtr::new(*next).expect("it is not null");
             *next += offset;
             Ok(at)
@@ -115,7 +115,7 @@ fn m8_a_request_of_a_source_to_its_own_pool_is_refused() {
             let own: Arc<Mutex<Option<Room>>> = Arc::default();
             let (inside, make) = (Arc::clone(&own), makes(&bed));
             let allocate = move |bytes| {
-                let nested = inside.lock().expect("nobody panicked").take();
+                let nested = inside.lock().expect("no thread panicked").take();
                 if let Some(pool) = nested {
                     let refused = pool.allocate(512, &inner).expect_err("it would wait");
                     return Err(SourceError::other(refused.to_string(), "ask elsewhere"));
@@ -124,7 +124,7 @@ fn m8_a_request_of_a_source_to_its_own_pool_is_refused() {
             };
             let pool = pool(&bed, allocate, || ());
             let second = bed.allocator.open_pool(pool.id()).expect("it is there");
-            *own.lock().expect("nobody panicked") = Some(second);
+            *own.lock().expect("no thread panicked") = Some(second);
             let refused = pool.allocate(MIB, &stream).expect_err("its source fails");
             drop(pool.allocate(MIB, &stream).expect("it does not ask again"));
             refused.to_string()

@@ -1,4 +1,4 @@
-//! Pools that sleep: their memory goes, their addresses and contents stay.
+//! Sleeping pools: their memory is freed, their addresses and contents are kept.
 
 use cachette::hal::{Call, Device};
 use cachette::pool::PoolProblem;
@@ -49,7 +49,7 @@ fn a_pool_that_sleeps_gives_up_its_memory_and_wakes_with_the_same_bytes_at_the_s
         let slept = pool.sleep(Contents::Keep).expect("it can sleep");
         assert_eq!(slept.released, held);
         let used: u64 = memory.iter().map(Memory::bytes).sum();
-        assert_eq!(slept.saved, used, "what nobody uses is not kept");
+        assert_eq!(slept.saved, used, "contents of unused memory are not kept");
         assert!(pool.is_asleep());
         assert_eq!(bed.device.physical_bytes(), 0);
         assert_eq!(bed.device.memory_info().unwrap().free, free + held);
@@ -148,7 +148,7 @@ fn sleeping_twice_is_sleeping_once_and_waking_the_awake_changes_nothing() {
 }
 
 #[test]
-fn a_pool_that_sleeps_serves_nobody_and_says_so() {
+fn a_sleeping_pool_refuses_requests_with_an_error() {
     let bed = Bed::elastic_on(HostConfig::default(), "");
     let (stream, pool, memory) = filled(&bed);
     drop(pool.allocate(MIB, &stream).unwrap());

@@ -127,7 +127,7 @@ fn addresses_that_the_driver_leaves_mapped_are_not_released() {
         let (stream, pool) = (bed.stream(), bed.allocator.create_pool());
         let kept = pool.allocate(4 * MIB, &stream).expect("there is room");
         drop(pool.allocate(2 * MIB, &stream).expect("there is room"));
-        // The spare chunk stays mapped, at the first tries to give it back.
+        // The first attempts to unmap the idle chunk fail, so it stays mapped.
         for nth in 1..=failing {
             bed.device.fail_next(Call::Unmap, nth, ErrorKind::Other);
         }

@@ -149,7 +149,7 @@ fn t1_peaks_are_exact_over_several_streams() {
 }
 
 #[test]
-fn t1_peaks_are_exact_when_nobody_looks() {
+fn t1_peaks_are_exact_without_reads_between() {
     let bed = Bed::new();
     let streams: Vec<_> = (0..4).map(|_| bed.stream()).collect();
     let mut peak = 0;

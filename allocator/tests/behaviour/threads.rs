@@ -1,4 +1,4 @@
-//! Several threads at once: whatever they do, nobody's memory is written by another.
+//! Several threads at once: no thread writes to memory that another thread holds.
 
 use std::thread;
 
@@ -100,7 +100,7 @@ fn nothing_live_is_overwritten_when_streams_lend() {
 }
 
 #[test]
-fn s17_an_address_is_found_by_every_thread_whoever_allocated_it() {
+fn s17_every_thread_finds_an_address_that_another_allocated() {
     const THREADS: usize = 4;
     let bed = Bed::phantom(1 << 30, "");
     let streams: Vec<Lane> = (0..THREADS).map(|_| bed.stream()).collect();

@@ -1,4 +1,4 @@
-//! Memory on its way to or from the device, which requests wait for before they fail.
+//! Allocations and frees of device memory in progress: a request waits for them before it fails.
 
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 
@@ -8,7 +8,7 @@ use cachette::{Error, PoolOptions};
 
 use crate::bed::{Bed, MIB, Room, Started, in_time, is_waiting, start};
 
-/// A pool whose source stands still in every request, and what it stands for.
+/// A pool whose source blocks in every request until the test sends an answer.
 struct Slow {
     pool: Room,
     entered: mpsc::Receiver<()>,
@@ -16,7 +16,7 @@ struct Slow {
 }
 
 impl Slow {
-    /// The source answers with memory of the device, or with none, as it is told. `inside` runs before that.
+    /// The source returns device memory or fails, according to the answer. `inside` runs before that.
     fn new(bed: &Bed, inside: impl Fn() + Send + Sync + 'static) -> Self {
         let (enter, entered) = mpsc::channel();
         let (answer, answers) = mpsc::channel();
@@ -33,7 +33,7 @@ impl Slow {
                 .map_or_else(|| Err(SourceError::out_of_memory("none")), |made| made.map_err(none))
         };
         let free = move |ptr, _, _: &AllocContext| {
-            // SAFETY: 1. it was made above. 2. the allocator gives back what nobody uses.
+            // SAFETY: 1. it was made above. 2. the allocator frees only unused memory.
             unsafe { frees.free(ptr) }.map_err(|_| SourceError::other("stuck", "try again"))
         };
         // SAFETY: 1. 2. 3. the device's own memory has these properties.
@@ -44,7 +44,7 @@ impl Slow {
     }
 }
 
-/// Asks for memory on a thread of its own and on a stream of its own; how the request ended.
+/// Allocates on a new thread and a new stream. Returns the result of the request.
 fn ask(bed: &Bed, bytes: u64) -> Started<Result<(), Error>> {
     let (allocator, stream) = (bed.allocator.clone(), bed.stream());
     start(move || allocator.allocate(bytes, &stream).map(std::mem::forget))
@@ -61,11 +61,11 @@ fn m10_requests_wait_for_segments_on_their_way_back() {
         let bed = Bed::of(24 * MIB, text);
         let stream = bed.stream();
         drop(bed.allocate(24 * MIB, &stream));
-        // The segment is unused, but its stream is at work: the first request waits for it.
+        // The segment is unused, but its stream is busy: the first request waits for the stream.
         let hold = bed.hold(&stream);
         let first = ask(&bed, 12 * MIB);
         assert!(is_waiting(&first), "{text}");
-        // Nothing is left to give back, and nothing can be waited for but the first request.
+        // No segment is left to release, so the second request can only wait for the first.
         let second = ask(&bed, 12 * MIB);
         assert!(is_waiting(&second), "{text}");
         hold.release();
@@ -159,7 +159,7 @@ fn m4_a_source_may_use_the_heap_of_a_request_that_waits() {
     let other = start(move || allocator.allocate(20 * MIB, &waits).map(drop));
     assert!(is_waiting(&other));
     answer.send(false).expect("the source listens");
-    // Asked again, it refuses at once.
+    // The next request fails at once.
     drop(answer);
     let ended = in_time(move || (attempt.recv(), other.recv()));
     let (attempt, other) = ended.expect("no thread waits for another that waits for it");

@@ -1,4 +1,4 @@
-//! Typed buffers on a device made of host memory: what goes in comes out, in order, on every stream.
+//! Typed buffers on a device in host memory: reads return what was written, in order, on every stream.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -200,7 +200,7 @@ fn a_write_into_the_source_comes_after_the_copy() {
     let mut to = buffer(&allocator, &side, &[2_u8; 5000]);
     let hold = device.hold(side.handle()).unwrap();
     to.copy_from(&from).unwrap();
-    // Reading disturbs nobody, so it does not wait.
+    // The copy only reads `from`, so another read does not wait.
     assert_eq!(from.read().unwrap(), [1; 5000]);
     from.fill(3).unwrap();
     let reading = start(move || from.read());

@@ -13,7 +13,7 @@ use super::refusals::do_everything;
 /// How often is forked.
 const FORKS: usize = 200;
 
-/// Allocates and frees in every way until it is told to stop.
+/// Allocates and frees in every way until `stop` is set.
 fn keep_busy(held: &Held, stop: &AtomicBool) {
     let Held { allocator, pool, .. } = held;
     let stream = allocator.create_stream().unwrap();

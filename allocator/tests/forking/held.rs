@@ -1,14 +1,14 @@
-//! One of everything that a process can hold of an allocator.
+//! One object of each kind that a process can hold of an allocator.
 
 use cachette::hal::{CaptureMode, Ordinal, StreamRef};
 use cachette::pool::{Capture, Checkpoint, Graph};
 use cachette::{Allocation, Allocator, Buffer, Config, Error, PinnedAllocation, Pool, PoolOptions, Stream};
 use cachette_hal_host::{HostBackend, HostConfig, HostDevice, Live};
 
-/// What every piece of memory has.
+/// The size of every allocation in bytes.
 pub(crate) const BYTES: u64 = 64 << 10;
 
-/// One of everything that a process can hold of an allocator.
+/// One object of each kind that a process can hold of an allocator.
 pub(crate) struct Held {
     pub(crate) device: HostDevice,
     pub(crate) allocator: Allocator<HostDevice>,
@@ -17,7 +17,7 @@ pub(crate) struct Held {
     /// Another stream is recorded for it.
     pub(crate) used: Allocation<HostDevice>,
     pub(crate) raw: u64,
-    /// Past the cache.
+    /// Memory that bypasses the cache.
     pub(crate) uncached: Allocation<HostDevice>,
     pub(crate) uncached_raw: u64,
     pub(crate) buffer: Buffer<u32, HostDevice>,
@@ -34,7 +34,7 @@ pub(crate) struct Held {
 unsafe impl Sync for Held {}
 
 impl Held {
-    /// One of everything, on a new device.
+    /// Creates one object of each kind, on a new device.
     pub(crate) fn new() -> Self {
         Self::try_new().expect("there is room for one of everything")
     }
@@ -77,7 +77,7 @@ impl Held {
         })
     }
 
-    /// Gives everything back, and checks that the device has it.
+    /// Frees everything, and checks that the device has all memory again.
     pub(crate) fn assert_returns_everything(self) {
         self.allocator.check().expect("every invariant holds");
         self.allocator.free_raw(self.raw).unwrap();
@@ -90,7 +90,7 @@ impl Held {
     }
 }
 
-/// A device of its own.
+/// Creates a new device.
 pub(crate) fn device() -> HostDevice {
     let backend = HostBackend::new(HostConfig::default()).expect("such a device can be made");
     backend.device(Ordinal(0)).expect("there is always a first device")

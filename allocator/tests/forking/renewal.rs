@@ -1,4 +1,4 @@
-//! What a child may have: allocators of its own.
+//! A forked child can create new allocators.
 
 use std::thread;
 
@@ -8,7 +8,7 @@ use super::child::in_child;
 use super::held::{BYTES, Held};
 
 #[test]
-fn a_child_opens_allocators_of_its_own() {
+fn a_child_opens_new_allocators() {
     let mut parents = Some(Held::new());
     in_child(|| {
         let parents = parents.take();

@@ -1,8 +1,7 @@
-//! No byte of a live allocation is ever written by anyone else, in whatever order the device runs its streams.
+//! No byte of a live allocation is overwritten, in any order in which the device runs its streams.
 //!
-//! Every allocation is filled with a byte of its own, on its stream. Before it is freed, and wherever another
-//! stream uses it, its contents are downloaded in stream order; in the end every download must show that byte
-//! alone.
+//! Every allocation is filled with a distinct byte on its stream. Its contents are downloaded in stream order before it
+//! is freed, and wherever another stream uses it. At the end every download must contain only that byte.
 
 use cachette::hal::{Call, Device, DevicePtr, ErrorKind, Ordinal, StreamRef};
 use cachette::{Allocation, Allocator, Config, Error, Stream};
@@ -69,7 +68,7 @@ fn steps_of<S: Strategy<Value = u64>>(sizes: S, calls: &[Call]) -> impl Strategy
     prop::collection::vec(step, 1..40)
 }
 
-/// A download that must show one byte alone, once the device has run.
+/// A download that must contain only one byte value, once the device has run.
 struct Download {
     into: Box<[u8]>,
     byte: u8,

@@ -1,8 +1,8 @@
-//! Random histories: thousands of programs that nobody would write by hand.
+//! Random histories: thousands of generated programs.
 //!
-//! `placement` holds the allocator against a naive model that scans lists: every address must be the same.
-//! `contents` runs real work on several streams in every order a seed gives, and looks at every byte.
-//! `threads` lets threads loose on one allocator.
+//! `placement` compares the allocator with a naive model that scans lists: every address must be the same.
+//! `contents` runs real work on several streams in an order given by a seed, and checks every byte.
+//! `threads` runs several threads on one allocator.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 

@@ -1,4 +1,4 @@
-//! Every address is where the naive model says, and every figure is what it counts.
+//! Every address and every statistic equals that of the naive model.
 
 use std::collections::HashMap;
 
@@ -157,7 +157,7 @@ proptest! {
     #[test]
     fn every_address_is_where_the_model_says_with_a_bound_on_splitting(
         steps in steps().prop_map(|steps| {
-            // Under a limit the bound has a rung of its own on the ladder, which the model does not have.
+            // Under a limit the bound adds a retry step that the model does not have.
             steps.into_iter().filter(|step| !matches!(step, Step::Limit(_))).collect::<Vec<_>>()
         }),
         bound in 20..40_u64,

@@ -1,4 +1,4 @@
-//! Threads on one allocator: no two hold the same byte, and in the end everything is accounted for.
+//! Threads on one allocator: no two threads hold the same byte, and at the end the statistics are consistent.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -12,7 +12,7 @@ const KIB: u64 = 1 << 10;
 const THREADS: u64 = 4;
 const SEEDS: u64 = 60;
 
-/// A generator that is the same everywhere.
+/// A random number generator with the same sequence on every platform.
 struct Draw(u64);
 
 impl Draw {
@@ -23,7 +23,7 @@ impl Draw {
     }
 }
 
-/// Every range that somebody holds.
+/// Every range that a thread holds.
 #[derive(Default)]
 struct Held(Mutex<BTreeMap<u64, u64>>);
 
@@ -85,7 +85,7 @@ fn work(
     }
 }
 
-/// Lets threads loose on an allocator configured by `text`, on a device made like `host`.
+/// Runs several threads on an allocator configured by `text`, on a device configured by `host`.
 fn run(host: HostConfig, text: &str, seed: u64) {
     let device = HostBackend::new(host).unwrap().device(Ordinal(0)).unwrap();
     let config: Config = text.parse().unwrap();
@@ -130,14 +130,14 @@ fn threads_never_share_a_byte_of_elastic_segments() {
         let setting = ["default", "compact", "quick"][usize::try_from(seed % 3).unwrap()];
         let limit = 24 + seed % 2 * 40;
         let text = format!("expandable_segments:True,elastic_setting:{setting},memory_limit:{limit}M");
-        // Every other time the device has threads of its own.
+        // For half of the seeds the device has worker threads.
         let host = if seed % 4 < 2 { host } else { host.stepped(seed) };
         let host = if seed % 5 == 0 { host.refusing_aliases() } else { host };
         run(host, &text, seed);
     }
 }
 
-/// Every thread fills what it gets with bytes of its own on the stream, and reads them before it lets go.
+/// Every thread fills its allocations with distinct bytes on the stream, and reads them before it frees them.
 #[test]
 fn threads_find_in_elastic_memory_what_they_wrote() {
     let host = HostConfig::default().capacity(48 << 20);

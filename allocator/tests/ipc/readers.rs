@@ -23,7 +23,7 @@ fn lease(handle: &[u8]) -> Option<OwnedFd> {
 }
 
 #[test]
-fn readers_leave_an_exporter_descriptors_of_its_own() {
+fn readers_leave_descriptors_to_the_exporter() {
     let mut second = Second::start_within(64);
     let handle = from_hex(&second.ask(&format!("share {DIRECT} 4 5")).unwrap());
     let leases: Vec<_> = std::iter::from_fn(|| lease(&handle)).take(100).collect();

@@ -1,7 +1,7 @@
-//! A tool that listens to the probes, inside the program that has them.
+//! A tracing tool for the probes, inside the program that contains them.
 //!
-//! It does what the kernel does for a tool: it raises the semaphores, and puts a breakpoint on the instruction that
-//! does nothing. The breakpoint is as long as that, so that the program goes on behind it.
+//! The listener does the kernel's part: it increments the semaphores and replaces each probe's `nop` by a breakpoint.
+//! Both instructions have the same length, so the program continues after the breakpoint.
 
 use std::mem;
 use std::ptr;
@@ -12,13 +12,13 @@ use crate::notes::{self, Note};
 
 const BREAKPOINT: u8 = 0xcc;
 
-/// One at a time: all share the program.
+/// Held by the only active [`Listener`]: all tests share the program.
 static TURN: Mutex<()> = Mutex::new(());
-/// What was told. Only one thread allocates while somebody listens, so nobody ever waits for it in a handler.
+/// The recorded probes. Only one thread allocates while a listener is active, so a signal handler never waits here.
 static TOLD: Mutex<Vec<(&str, Vec<u64>)>> = Mutex::new(Vec::new());
 static NOTES: OnceLock<Vec<Note>> = OnceLock::new();
 
-/// Whoever has it may allocate and free; nobody else does so meanwhile.
+/// Only the thread that holds the listener allocates and frees.
 pub(crate) struct Listener {
     notes: &'static [Note],
     _turn: MutexGuard<'static, ()>,
@@ -35,7 +35,7 @@ impl Listener {
         Self { notes, _turn: turn }
     }
 
-    /// Stops listening. What was told until now: names and arguments.
+    /// Stops listening. Returns the recorded probes: names and arguments.
     pub(crate) fn end(&self) -> Vec<(&'static str, Vec<u64>)> {
         listen(self.notes, 0);
         mem::take(&mut *told())
@@ -46,7 +46,7 @@ fn told() -> MutexGuard<'static, Vec<(&'static str, Vec<u64>)>> {
     TOLD.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Sets how many tools listen.
+/// Sets the number of active tools.
 fn listen(notes: &[Note], tools: u16) {
     for note in notes {
         let semaphore = ptr::with_exposed_provenance_mut(start() + note.semaphore);
@@ -55,7 +55,7 @@ fn listen(notes: &[Note], tools: u16) {
     }
 }
 
-/// Puts the breakpoints in place.
+/// Sets the breakpoints.
 fn attach(notes: &[Note]) {
     // SAFETY: all zero is a valid action: no flags, and an empty mask.
     let mut action: libc::sigaction = unsafe { mem::zeroed() };
@@ -77,9 +77,9 @@ fn attach(notes: &[Note]) {
     }
 }
 
-/// Writes down what a probe tells.
+/// Records a probe with its arguments.
 ///
-/// The thread is not inside another library's code, because it came here from a probe; so this may allocate.
+/// The signal comes from a probe, so the thread is not inside another library, and the handler may allocate.
 extern "C" fn on_breakpoint(_: i32, _: *mut libc::siginfo_t, context: *mut libc::ucontext_t) {
     // SAFETY: the kernel gave a context that lives until the handler returns.
     let registers = unsafe { &(*context).uc_mcontext.gregs };
@@ -90,7 +90,7 @@ extern "C" fn on_breakpoint(_: i32, _: *mut libc::siginfo_t, context: *mut libc:
     let behind = value(libc::REG_RIP);
     let is_here = |note: &&Note| (start() + note.location + 1) as u64 == behind;
     let note = NOTES.get().into_iter().flatten().find(is_here);
-    let note = note.expect("nobody else sets breakpoints");
+    let note = note.expect("only this tool sets breakpoints");
     let arguments = note.arguments.iter().map(|text| value(register(text)));
     told().push((&note.name, arguments.collect()));
 }

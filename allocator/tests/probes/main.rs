@@ -1,6 +1,6 @@
-//! The promises of the static probes: tools find them in the program, and are told what its callers know.
+//! The guarantees of the static probes: tools find them in the program, and their arguments match the callers' values.
 //!
-//! The program is its own tool here. It reads the notes of its own file, and puts breakpoints where they lead.
+//! The test program is the tool here. It reads the ELF notes of its executable and sets breakpoints at the probes.
 #![cfg(all(feature = "probes", target_os = "linux", target_arch = "x86_64", target_endian = "little"))]
 
 #[path = "../behaviour/bed.rs"]
@@ -16,7 +16,7 @@ use cachette_hal_host::{HostBackend, HostConfig};
 use bed::{Bed, KIB, MIB};
 use listener::Listener;
 
-/// What a probe tells, in its order.
+/// The arguments of a probe, in their order.
 fn malloc(address: u64, device: u64, bytes: u64, stream: StreamRef) -> (&'static str, Vec<u64>) {
     let told = vec![address, device, bytes, stream.raw() as u64];
     ("malloc", told)
@@ -26,7 +26,7 @@ fn free(address: u64) -> (&'static str, Vec<u64>) {
     ("free", vec![address])
 }
 
-/// Allocates for a caller who keeps the address alone.
+/// Allocates for a caller that keeps only the address.
 fn raw(bed: &Bed, bytes: u64, stream: &bed::Lane) -> u64 {
     // SAFETY: the stream outlives the allocator's use of it; the caller keeps both.
     unsafe { bed.allocator.allocate_raw(bytes, stream.handle()) }.expect("there is enough memory")
@@ -36,7 +36,7 @@ fn raw(bed: &Bed, bytes: u64, stream: &bed::Lane) -> u64 {
 fn t7_tools_find_the_probes_and_their_arguments() {
     let mut notes = notes::read();
     notes.sort_by(|one, other| one.name.cmp(&other.name));
-    // One place each: a note that leads nowhere would keep tools from the others.
+    // One location each: tools skip all probes if one note has no valid location.
     let found: Vec<_> = notes.iter().map(|note| (&*note.provider, &*note.name, note.arguments.len())).collect();
     assert_eq!(found, [("cachette", "free", 1), ("cachette", "malloc", 4)]);
     assert!(notes.iter().all(|note| note.semaphore != 0), "{notes:?}");
@@ -63,7 +63,7 @@ fn t7_every_allocation_and_free_is_told_whether_hit_or_miss() {
     expected.push(malloc(memory.address(), 0, 3 * MIB, stream.handle()));
     expected.push(free(memory.address()));
     memory.release_after(&[&side]).unwrap();
-    // Guards stand before this one.
+    // This block has guards.
     let memory = bed.allocate(3 * MIB, &stream);
     expected.push(malloc(memory.address(), 0, 3 * MIB, stream.handle()));
     expected.push(free(memory.address()));
@@ -84,7 +84,7 @@ fn t7_memory_by_address_is_told_as_memory_with_an_owner_is() {
         expected.push(malloc(address, 0, bytes, stream.handle()));
         expected.push(free(address));
     }
-    // Who owns it changes, and that is neither.
+    // A change of the owner is neither an allocation nor a free.
     let address = bed.allocate(KIB, &stream).into_raw();
     bed.allocator.free_raw(address).unwrap();
     expected.push(malloc(address, 0, KIB, stream.handle()));

@@ -1,8 +1,8 @@
-//! The notes about probes in this program's own file, as a tool reads them.
+//! The ELF notes of the probes in this program's executable, as a tool reads them.
 
 use std::fs;
 
-/// A place in the program that has a probe.
+/// The location of a probe in the program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Note {
     pub(crate) provider: String,

@@ -35,7 +35,7 @@ pub(crate) struct World {
     pub(crate) allocator: Allocator<Dev>,
     pub(crate) streams: Vec<Lane>,
     pub(crate) pools: [Pool<Dev>; 2],
-    /// Whether the device runs only when it is told to.
+    /// Whether the device is stepped: it runs only when a test steps it.
     pub(crate) stepped: bool,
     exchange: Arc<Mutex<Vec<Held>>>,
     told: Arc<AtomicU64>,
@@ -52,7 +52,7 @@ pub(crate) struct Tally {
 }
 
 impl World {
-    /// A device whose streams have threads, or that runs when it is told to and writes down every call.
+    /// A device whose streams have threads, or a stepped device that records every call.
     pub(crate) fn new(kind: Kind, stepped: bool) -> Self {
         let host = kind.host();
         let host = if stepped { host.stepped(kind.seed) } else { host };
