@@ -42,7 +42,7 @@ struct BlockPlace(u64);
 
 impl BlockPlace {
     /// No home: no memory, or given back already.
-    const NOBODY: Self = Self(u64::MAX);
+    const NONE: Self = Self(u64::MAX);
     /// The home is memory past the cache.
     const DEVICE: Self = Self(u64::MAX - 1);
 }
@@ -54,7 +54,7 @@ enum Owner<D: Device> {
     /// The device, past the cache: what was a box.
     Device(NonNull<Uncached<D>>),
     /// Nowhere: no memory, or given back already.
-    Nobody,
+    None,
 }
 
 // SAFETY: the home is a heap, which is `Sync`, or memory past the cache, which is `Send` and this owner's alone;
@@ -117,7 +117,7 @@ impl<D: Device> Allocation<D> {
         } else if self.place == BlockPlace::DEVICE {
             Owner::Device(self.home.cast())
         } else {
-            Owner::Nobody
+            Owner::None
         }
     }
 
@@ -157,7 +157,7 @@ impl<D: Device> Allocation<D> {
         let Owner::Heap(heap, id) = self.owner() else {
             return Ok(());
         };
-        self.place = BlockPlace::NOBODY;
+        self.place = BlockPlace::NONE;
         let users: Vec<Arc<StreamState<D>>> = streams.iter().map(|s| Arc::clone(&s.stream_state)).collect();
         // SAFETY: as in `record_stream`; the block is given back by this call and not used after it.
         let heap = unsafe { heap.as_ref() };
@@ -172,7 +172,7 @@ impl<D: Device> Allocation<D> {
     #[must_use = "the address is the only way to free the memory"]
     pub fn into_raw(mut self) -> u64 {
         let owner = self.owner();
-        self.place = BlockPlace::NOBODY;
+        self.place = BlockPlace::NONE;
         match owner {
             Owner::Heap(heap, id) => {
                 // SAFETY: as in `record_stream`.
@@ -182,7 +182,7 @@ impl<D: Device> Allocation<D> {
                 }
             }
             Owner::Device(memory) => unbox(memory).make_raw(),
-            Owner::Nobody => {}
+            Owner::None => {}
         }
         self.address
     }
@@ -214,7 +214,7 @@ impl<D: Device> Answer<D> for Allocation<D> {
             bytes: 0,
             requested: 0,
             stream,
-            place: BlockPlace::NOBODY,
+            place: BlockPlace::NONE,
             owner: PhantomData,
         }
     }
@@ -260,7 +260,7 @@ impl<D: Device> Drop for Allocation<D> {
                 let _ = freed.end();
             }
             Owner::Device(memory) => drop(unbox(memory)),
-            Owner::Nobody => {}
+            Owner::None => {}
         }
     }
 }

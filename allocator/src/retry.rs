@@ -2,17 +2,17 @@
 //!
 //! | step | action | may wait for the device |
 //! |---|---|---|
-//! | relieve | asks the program's callbacks to free memory | no |
-//! | collect | releases old idle segments, above the configured threshold | yes |
+//! | free-memory callbacks | asks the program's callbacks to free memory | no |
+//! | garbage collect | releases old idle segments, above the configured threshold | yes |
 //! | borrow | allocates a block that is idle on another stream, behind a wait on the device (opt-in) | no |
-//! | alloc_segment | requests a segment from the device, within the limit | only if its driver does |
+//! | `alloc_segment` | requests a segment from the device, within the limit | only if its driver does |
 //! | release enough | releases unsplittable segments of this stream, as many as the request needs | yes |
 //! | wait | waits for the cheapest set of other streams' uses that makes a block large enough | yes |
 //! | release all | releases every idle segment of every stream | yes |
 //! | wait on | waits for one segment after the other to become free, the earliest first | yes |
 //!
 //! The heap is searched again after every step that can have freed memory. Before a request fails, it waits for memory
-//! that other threads are releasing and for limit reservations that they may cancel. Then it retries ([`in_flight`]).
+//! that other threads are releasing and for limit reservations that they may cancel. Then it retries (`in_flight`).
 //! With `never_block`, the steps that may wait and this final wait are skipped.
 
 #![forbid(unsafe_code)]
