@@ -71,3 +71,22 @@ impl StreamTable {
         None
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_key_keeps_its_value_until_the_table_is_full() {
+        let slots = StreamMap::new(6);
+        for key in 0..64 {
+            assert_eq!(slots.get(key * 512), None);
+            assert!(slots.insert(key * 512, u32::try_from(key).unwrap() + 7));
+        }
+        assert!(!slots.insert(1, 1));
+        for key in 0..64 {
+            assert_eq!(slots.get(key * 512), Some(u32::try_from(key).unwrap() + 7));
+        }
+        assert_eq!(slots.get(1), None);
+    }
+}
