@@ -66,11 +66,14 @@ impl<D: Device> Heap<D> {
     /// Returns whether a stream that uses an allocated block is captured. The host cannot wait for its earlier work
     /// then.
     pub(crate) fn is_used_by_a_capture(&self) -> hal::Result<bool> {
-        let users: Vec<Arc<StreamState<D>>> = {
+        let mut users: Vec<Arc<StreamState<D>>> = {
             let state = self.state.lock();
             let uses = state.uses.values();
             uses.flat_map(|uses| uses.users.iter().cloned()).collect()
         };
+        // A fixed order, so that a run can be repeated call for call.
+        users.sort_unstable_by_key(|user| user.number());
+        users.dedup_by_key(|user| user.number());
         for stream_state in &users {
             if stream_state.ask_capturing()? {
                 return Ok(true);
