@@ -73,9 +73,11 @@ impl Written {
         if makes_range && call.outcome.is_ok() {
             self.ranges.insert(call.subject, (call.bytes, self.lines.len()));
         }
+        // Host memory that could not be registered has no name: the process chose its address, and may choose it again.
+        let is_unnamed = call.call == Call::Register && call.outcome.is_err();
         let line = Line {
             call: call.call,
-            subject: self.place(call.subject),
+            subject: if is_unnamed { (0, 0) } else { self.place(call.subject) },
             bytes: call.bytes,
             stream: call.stream.map_or(0, |stream| self.handle(stream.raw() as u64)),
             failed: call.outcome.err().map(|error| error.kind()),
