@@ -233,6 +233,11 @@ impl<D: Device> Heap<D> {
         self.pool().is_none_or(|pool| pool.is_left())
     }
 
+    /// Returns whether no graph may use the unused memory of the heap. Callers hold the lock of its state.
+    pub(crate) fn permits_release(&self) -> bool {
+        self.pool().is_none_or(|pool| pool.permits_release())
+    }
+
     /// Sets whether requests must check for a route.
     pub(crate) fn set_routed(&self, routed: bool) {
         let mut state = self.state.lock();

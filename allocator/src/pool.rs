@@ -179,7 +179,7 @@ impl<D: Device> Pool<D> {
     /// Pins the memory of the pool until its last user is gone, as a capture does. No segment goes back, and no chunk
     /// moves. It is for graphs that the caller captures without this crate.
     pub fn keep(&self) {
-        self.core.keep();
+        let _ = self.core.keep();
     }
 
     /// Records that graphs launched without this crate may use the memory of the pool, in any stream of the allocator.

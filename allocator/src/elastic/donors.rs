@@ -62,10 +62,13 @@ impl<D: Device> Heap<D> {
         }
     }
 
-    /// Holds the chunks that are still idle.
+    /// Holds the chunks that are still idle. It holds none if a graph may use them.
     pub(crate) fn reserve_chunks(&self, wanted: &[Chunk]) -> Moved {
         let mut state = self.state.lock();
         let mut moved = Moved::none();
+        if !self.permits_release() {
+            return moved;
+        }
         moved.begun = self.begin_move(&state);
         if moved.begun.is_none() {
             return moved;

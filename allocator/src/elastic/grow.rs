@@ -87,9 +87,7 @@ impl<D: Device> Heap<D> {
             self.unmap_pending();
         }
         let mut tuning = self.shared.settings.tuning();
-        let pinned = self.pool().is_some_and(|pool| pool.is_pinned());
-        let stays = capturing || pinned || memory_of(&self.shared.device)?.aliases().is_err();
-        if stays {
+        if capturing || memory_of(&self.shared.device)?.aliases().is_err() {
             tuning = tuning.without_recycling();
         }
         tuning.whole = self.pool().is_some_and(|pool| pool.whole_segments);
@@ -154,6 +152,8 @@ impl<D: Device> Heap<D> {
         let requests = peaks.allocations();
         let use_peak = self.shared.chunks.use_peak(peaks.highest_allocated(), requests);
         let mut state = self.state.lock();
+        let pinned = self.pool().is_some_and(|pool| pool.is_pinned());
+        let tuning = if pinned { tuning.without_recycling() } else { tuning };
         let (runs, mut idle_chunks) = (state.blocks.runs(), state.blocks.idle_chunks());
         self.shared.chunks.retain_movable(&mut idle_chunks, |spare| spare.chunk.id);
         let request = state.policy.round(request.requested);

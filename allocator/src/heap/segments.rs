@@ -117,9 +117,12 @@ impl<D: Device> Heap<D> {
         Ok(segment.bytes)
     }
 
-    /// Begins the removal of an idle segment. Returns `None` if it is no longer idle.
+    /// Begins the removal of an idle segment. Returns `None` if it is no longer idle, or if a graph may use it.
     fn begin_leaving(&self, idle: IdleSegment) -> Option<(NewSegment, Vec<Arc<Fence<D>>>)> {
         let mut state = self.state.lock();
+        if !self.permits_release() {
+            return None;
+        }
         let (segment, guards) = state.blocks.begin_leaving(idle.id)?;
         let segment = NewSegment { base: DevicePtr::new(segment.base)?, bytes: segment.bytes, kind: segment.kind };
         self.flush_stats(&mut state);
@@ -290,6 +293,10 @@ impl<D: Device> Drop for Heap<D> {
     /// Releases all memory, since nothing is allocated any more. A destructor cannot report a failure. It continues
     /// with the rest, and retries each failure once.
     fn drop(&mut self) {
+        if let Some(pool) = self.pool() {
+            // Its graphs are gone, even if a route to it was never ended.
+            pool.end_keep();
+        }
         for _ in 0..2 {
             let _ = self.process_events();
             for fence in self.all_fences() {

@@ -54,12 +54,16 @@ impl<D: Device> Pool<D> {
         // The pool first: whatever the capture itself needs must not come from elsewhere.
         let by_stream = Filter::Stream(stream.handle());
         user.allocator.begin_allocate_to_pool(user.id(), by_stream)?;
+        // Another thread may allocate and free memory as soon as the capture has begun.
+        let was_kept = user.core.keep();
         // SAFETY: 1. the stream is kept alive by its handle.
         if let Err(error) = unsafe { capture.begin_capture(stream.handle(), mode) } {
+            if !was_kept {
+                user.core.end_keep();
+            }
             user.allocator.end_allocate_to_pool(user.id())?;
             return Err(error.into());
         }
-        user.core.keep();
         let begun = Capture { user, stream: stream.clone(), open: true };
         begun.route_by_capture()?;
         Ok(begun)

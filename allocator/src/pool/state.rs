@@ -34,7 +34,7 @@ pub(crate) struct PoolState {
     kept: AtomicBool,
     /// Whether graphs that use its memory may still run; under the lock of the launches.
     running: AtomicBool,
-    /// Whether memory must stay at its addresses: graphs use them, or a saved state names them.
+    /// Whether memory must stay at its addresses because a saved state names them.
     pinned: AtomicBool,
     /// Whether it has given up its memory.
     asleep: AtomicBool,
@@ -202,10 +202,21 @@ impl PoolState {
         source.is_none_or(|source| source.permits_elastic())
     }
 
-    /// Keeps every segment until the last user is gone.
-    pub(super) fn keep(&self) {
-        self.kept.store(true, Relaxed);
-        self.pin();
+    /// Whether unused memory may go back to the device or to other heaps. A caller that takes memory away asks under the
+    /// lock of its heap: a graph that was captured before then has kept the pool, and one captured later finds the
+    /// memory gone.
+    pub(crate) fn permits_release(&self) -> bool {
+        !self.keeps() || self.is_left()
+    }
+
+    /// Keeps every segment until the last user is gone. Returns whether it did before.
+    pub(super) fn keep(&self) -> bool {
+        self.kept.swap(true, Relaxed)
+    }
+
+    /// Keeps no segment: no graph uses the memory.
+    pub(crate) fn end_keep(&self) {
+        self.kept.store(false, Relaxed);
     }
 
     /// Lets no chunk move to other addresses any more.
@@ -214,7 +225,7 @@ impl PoolState {
     }
 
     pub(crate) fn is_pinned(&self) -> bool {
-        self.pinned.load(Relaxed)
+        self.keeps() || self.pinned.load(Relaxed)
     }
 
     pub(crate) fn splits_never(&self) -> bool {

@@ -2,8 +2,9 @@
 
 use std::sync::{Arc, Mutex};
 
-use cachette::hal::{Call, CaptureMode};
-use cachette::{Allocation, Allocator, Stream};
+use cachette::hal::{Call, CaptureMode, Device, DevicePtr};
+use cachette::pool::Graph;
+use cachette::{Allocation, Allocator, Pool, Stream};
 use cachette_hal_host::{HostConfig, HostDevice};
 use cachette_hal_testing::Traced;
 
@@ -68,5 +69,65 @@ fn a_capture_begun_amid_an_emptying_keeps_no_memory() {
     let empty = |allocator: &Allocator<Told>, _| drop(allocator.empty_cache());
     for text in TEXTS {
         capture_amid(text, &Scene { before: |_, _| None, amid: empty, captured: 0 });
+    }
+}
+
+/// Captures a graph that fills memory of `pool`. The memory is free again when the capture ends.
+fn capture_fill(pool: &Pool<Told>, stream: &Stream<Told>) -> Graph<Told> {
+    let capture = pool.begin_capture(stream, CaptureMode::Relaxed).expect("no other capture is under way");
+    let allocator = pool.allocator();
+    let memory = allocator.allocate(4 * MIB, stream).expect("there is room");
+    let address = DevicePtr::new(memory.address()).expect("memory has an address");
+    let transfer = allocator.device().transfer().expect("the host device copies");
+    // SAFETY: 1. the stream is live. 3. the memory belongs to the graph.
+    unsafe { transfer.fill(address, 7, 4 * MIB, stream.handle()) }.expect("it is captured");
+    drop(memory);
+    capture.end().expect("it is whole")
+}
+
+/// Captures a graph in the pool that `pool` returns, in the middle of `amid`. Then the graph runs.
+fn capture_whole_amid(text: &str, pool: fn(&Allocator<Told>, &Stream<Told>) -> Pool<Told>, amid: fn(&Pool<Told>)) {
+    let hook = Arc::new(Hook::default());
+    let traced = Traced::new(device(HostConfig::default()), Arc::clone(&hook));
+    let allocator = Allocator::with_config(traced, &config(text));
+    let stream = allocator.create_stream().expect("the device makes streams");
+    drop(allocator.allocate(4 * MIB, &stream).expect("there is room"));
+    let pool = Arc::new(pool(&allocator, &stream));
+    let (graph, in_hook) = (Arc::new(Mutex::new(None)), Arc::clone(&pool));
+    let (captured, also) = (Arc::clone(&graph), stream.clone());
+    hook.set(Call::CaptureStatus, Some(stream.handle()), move || {
+        *captured.lock().expect("no thread panics") = Some(capture_fill(&in_hook, &also));
+    });
+
+    amid(&pool);
+
+    let graph = graph.lock().expect("no thread panics").take().expect("the allocator has asked");
+    // SAFETY: 1. it names memory of its pool alone. 2. it is the only graph. 3. the stream is the allocator's.
+    unsafe { graph.launch(&stream) }.expect("the pool is awake");
+    stream.synchronize().expect("the graph's memory is mapped");
+    assert_consistent(&allocator);
+}
+
+#[test]
+fn a_graph_captured_amid_an_emptying_keeps_its_memory() {
+    // The pool takes the heap of one that is gone, which the emptying has listed.
+    let after_another = |allocator: &Allocator<Told>, stream: &Stream<Told>| {
+        drop(capture_fill(&allocator.create_capture_pool(), stream));
+        allocator.create_capture_pool()
+    };
+    for text in TEXTS {
+        capture_whole_amid(text, after_another, |pool| drop(pool.allocator().empty_cache()));
+    }
+}
+
+#[test]
+fn a_graph_captured_amid_the_emptying_of_its_pool_keeps_its_memory() {
+    let with_idle_memory = |allocator: &Allocator<Told>, stream: &Stream<Told>| {
+        let pool = allocator.create_capture_pool();
+        drop(pool.allocate(4 * MIB, stream).expect("there is room"));
+        pool
+    };
+    for text in TEXTS {
+        capture_whole_amid(text, with_idle_memory, |pool| drop(pool.empty_cache()));
     }
 }
