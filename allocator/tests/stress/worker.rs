@@ -157,6 +157,10 @@ impl<'a> Worker<'a> {
         if !self.room.pool.is_asleep() {
             self.end_room();
         }
+        // A pool in use keeps its unused memory from other pools.
+        for pool in self.world.pools.iter().chain([&self.saved.pool, &self.room.pool]) {
+            pool.empty_cache().expect("no call fails any more");
+        }
     }
 
     /// Wakes the room, now that all other memory is free.

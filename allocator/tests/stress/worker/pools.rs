@@ -30,7 +30,7 @@ impl Room {
 /// A pool of one worker whose memory is known by address alone, and its saved state.
 #[derive(Debug)]
 pub(super) struct Saved {
-    pool: Pool<Dev>,
+    pub(super) pool: Pool<Dev>,
     raw: Vec<Raw>,
     state: Option<(Checkpoint, Vec<Raw>)>,
 }
