@@ -35,7 +35,7 @@ use crate::sync::lock::{self, Lock};
 
 use crate::elastic::state::ElasticState;
 use crate::heap::events::PendingFrees;
-use crate::heap::history::HeapHistory;
+use crate::heap::history::{HeapHistory, Stacks};
 pub(crate) use allocate::{Allocated, Request};
 pub(crate) use copy::HeapCopy;
 #[cfg(feature = "ipc")]
@@ -68,7 +68,7 @@ pub(crate) struct Heap<D: Device> {
 pub(crate) struct HeapState<D: Device> {
     pub(crate) blocks: HeapBlocks<Arc<Fence<D>>>,
     pub(crate) policy: Policy,
-    /// For every block that is `used`, the streams that use it besides the heap's own.
+    /// For every block that other streams use, the streams besides the heap's own.
     uses: HashMap<BlockId, StreamUses<D>>,
     pending: PendingFrees<D>,
     /// For every stream state, by number, its last fence that the heap's own stream waits for.
@@ -82,6 +82,8 @@ pub(crate) struct HeapState<D: Device> {
     pub(crate) redirect: Redirect,
     /// The history of this heap, while one is recorded.
     history_state: Option<Box<HeapHistory>>,
+    /// The stacks that a history has recorded. They stay when the history stops.
+    stacks: Stacks,
     /// Whether an allocation or a free needs no work beyond the block itself. The cache is on, no block is pending and
     /// no request is redirected. No tracker or history is active, and neither ages nor oversize blocks are counted. The
     /// heap also keeps itself alive.
@@ -93,8 +95,13 @@ pub(crate) struct HeapState<D: Device> {
 impl<D: Device> HeapState<D> {
     /// Removes and returns the streams that use a block besides the heap's own; `None` if there are none.
     fn take_uses(&mut self, id: BlockId) -> Option<StreamUses<D>> {
-        let used = std::mem::take(&mut self.blocks.block_mut(id).used);
-        used.then(|| self.uses.remove(&id)).flatten()
+        if !std::mem::take(&mut self.blocks.block_mut(id).slow_free) {
+            return None;
+        }
+        if self.history_state.is_none() {
+            self.stacks.set(id, 0);
+        }
+        self.uses.remove(&id)
     }
 
     /// Recomputes `fast_path`.
@@ -179,6 +186,7 @@ impl<D: Device> Heap<D> {
                 closed: false,
                 redirect: Redirect::default(),
                 history_state: None,
+                stacks: Stacks::default(),
                 fast_path: false,
             }),
             counters,

@@ -213,12 +213,12 @@ impl<G: ReuseGuard> HeapBlocks<G> {
         true
     }
 
-    /// Frees an allocated block and returns it. Returns `None` if another stream uses it, or if another block must be
-    /// coalesced first.
+    /// Frees an allocated block and returns it. Returns `None` if its free takes the slow path, or if another block must
+    /// be coalesced first.
     #[inline(always)]
     pub(crate) fn set_last_freed(&mut self, id: BlockId) -> Option<&Block> {
         let block = self.blocks.get_mut(id)?;
-        if self.recent.is_some() || block.used {
+        if self.recent.is_some() || block.slow_free {
             return None;
         }
         block.state = BlockState::Recent;
@@ -312,7 +312,7 @@ impl<G> HeapBlocks<G> {
         &self.blocks[id]
     }
 
-    /// Returns a block for changes. Callers may change `requested` and `used` only.
+    /// Returns a block for changes. Callers may change `requested` and `slow_free` only.
     #[inline]
     pub(crate) fn block_mut(&mut self, id: BlockId) -> &mut Block {
         &mut self.blocks[id]

@@ -5,8 +5,9 @@ use crate::size::SegmentKind;
 
 impl<G: ReuseGuard> HeapBlocks<G> {
     /// Returns whether the addresses lie in one segment and contain only free and allocated blocks. Then exactly these
-    /// addresses can be allocated after the callers free theirs. A block that other streams use is not free at once.
-    pub(crate) fn could_hold(&mut self, at: u64, bytes: u64) -> bool {
+    /// addresses can be allocated after the callers free theirs. A block that other streams use, according to `is_used`,
+    /// is not free at once.
+    pub(crate) fn could_hold(&mut self, at: u64, bytes: u64, is_used: impl Fn(BlockId) -> bool) -> bool {
         self.coalesce();
         let Some(first) = self.first_around(at) else {
             return false;
@@ -16,7 +17,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
             let block = &self.blocks[id];
             let end = block.address + block.bytes();
             let free = matches!(block.state, BlockState::Free | BlockState::Allocated);
-            if end > at && (!free || block.guarded || block.used) {
+            if end > at && (!free || block.guarded || is_used(id)) {
                 return false;
             }
             if end >= at + bytes {

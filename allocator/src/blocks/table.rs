@@ -98,8 +98,9 @@ pub(crate) struct Block {
     pub(crate) raw: bool,
     /// Whether the start index of the segment contains the block.
     pub(crate) indexed: bool,
-    /// Whether other streams use the block; only while it is allocated or pending.
-    pub(crate) used: bool,
+    /// Whether the free of the block takes the slow path: other streams use it, or a history that has stopped knows its
+    /// stack. Only while it is allocated or pending.
+    pub(crate) slow_free: bool,
     /// Whether the block has guards: while it is free, and until its allocating caller has received them.
     pub(crate) guarded: bool,
 }
@@ -185,7 +186,7 @@ impl BlockTable {
             kind: SegmentKind::Small,
             raw: false,
             indexed: false,
-            used: false,
+            slow_free: false,
             guarded: false,
         });
         Some(id)

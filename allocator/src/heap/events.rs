@@ -152,7 +152,7 @@ impl<D: Device> Heap<D> {
         }
         let captured = stream_state.is_capturing();
         let mut state = self.state.lock();
-        state.blocks.block_mut(id).used = true;
+        state.blocks.block_mut(id).slow_free = true;
         let uses = state.uses.entry(id).or_default();
         uses.lent |= lent;
         if let Some(at) = uses.users.iter().position(|known| Arc::ptr_eq(known, stream_state)) {

@@ -52,7 +52,7 @@ impl<D: Device> Heap<D> {
         } else {
             BlockMemory::Segment { base: segment.base, bytes: segment.bytes }
         };
-        state.blocks.block_mut(id).used = true;
+        state.blocks.block_mut(id).slow_free = true;
         state.uses.entry(id).or_default().offers += 1;
         Ok(ExportedRange { address, bytes, memory })
     }
@@ -64,7 +64,7 @@ impl<D: Device> Heap<D> {
             uses.offers -= 1;
             if uses.offers == 0 && uses.users.is_empty() {
                 state.uses.remove(&id);
-                state.blocks.block_mut(id).used = false;
+                state.blocks.block_mut(id).slow_free = state.history_state.is_none() && state.stacks.of(id) != 0;
             }
             return;
         }

@@ -108,7 +108,7 @@ impl<D: Device> Heap<D> {
     #[inline(never)]
     fn free_coalesced(&self, mut state: HeapGuard<'_, D>, id: BlockId) -> Freed<D> {
         let block = state.blocks.block(id);
-        if block.used || !state.fast_path {
+        if block.slow_free || !state.fast_path {
             return self.free_slow(state, id);
         }
         self.counters.freed(block.kind, block.bytes(), block.requested);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cachette_hal::Device;
 
-use crate::blocks::BlockId;
+use crate::blocks::{BlockId, BlockState};
 use crate::heap::{Heap, HeapGuard, HeapState};
 use crate::observe::callbacks::TraceAction;
 use crate::observe::history::{CallSite, Gathered, Level, Recording, RingWriter, gathered};
@@ -19,7 +19,6 @@ pub(crate) struct HeapHistory {
     place: CallSite,
     /// The time of the last entry, so that entries are in order.
     last: u64,
-    stacks: Stacks,
 }
 
 /// The stacks at which the memory of the heap was allocated; zero if unknown.
@@ -37,7 +36,12 @@ impl Stacks {
         self.blocks.get(id.index()).copied().unwrap_or(0)
     }
 
-    fn set(&mut self, id: BlockId, stack: u32) {
+    /// Returns whether no stack is known.
+    fn is_empty(&self) -> bool {
+        self.memory.is_empty() && self.blocks.iter().all(|stack| *stack == 0)
+    }
+
+    pub(crate) fn set(&mut self, id: BlockId, stack: u32) {
         if let Some(known) = self.blocks.get_mut(id.index()) {
             *known = stack;
         } else if stack != 0 {
@@ -61,7 +65,7 @@ impl<D: Device> HeapState<D> {
     pub(crate) fn note_alloc(&mut self, id: BlockId, address: u64, requested: u64) {
         if let Some(history_state) = &mut self.history_state {
             let stack = gathered();
-            history_state.stacks.set(id, stack);
+            self.stacks.set(id, stack);
             history_state.write(TraceAction::Alloc, address, requested, stack);
         }
     }
@@ -70,7 +74,7 @@ impl<D: Device> HeapState<D> {
     #[inline]
     pub(crate) fn note_free_requested(&mut self, id: BlockId, address: u64, requested: u64) {
         if let Some(history_state) = &mut self.history_state {
-            let stack = known_or(gathered(), history_state.stacks.of(id));
+            let stack = known_or(gathered(), self.stacks.of(id));
             history_state.write(TraceAction::FreeRequested, address, requested, stack);
         }
     }
@@ -79,8 +83,8 @@ impl<D: Device> HeapState<D> {
     #[inline]
     pub(crate) fn note_free_completed(&mut self, id: BlockId, address: u64, requested: u64) {
         if let Some(history_state) = &mut self.history_state {
-            let stack = known_or(gathered(), history_state.stacks.of(id));
-            history_state.stacks.set(id, 0);
+            let stack = known_or(gathered(), self.stacks.of(id));
+            self.stacks.set(id, 0);
             history_state.write(TraceAction::FreeCompleted, address, requested, stack);
         }
     }
@@ -90,7 +94,7 @@ impl<D: Device> HeapState<D> {
         if let Some(history_state) = &mut self.history_state {
             let stack = gathered();
             if stack != 0 && history_state.recording.keeps_of_events() {
-                history_state.stacks.memory.insert(address, stack);
+                self.stacks.memory.insert(address, stack);
             }
             history_state.write(action, address, bytes, stack);
         }
@@ -98,16 +102,10 @@ impl<D: Device> HeapState<D> {
 
     /// Records that a segment or a chunk is removed.
     pub(crate) fn note_loss(&mut self, action: TraceAction, address: u64, bytes: u64) {
+        let came = self.stacks.memory.remove(&address).unwrap_or(0);
         if let Some(history_state) = &mut self.history_state {
-            let came = history_state.stacks.memory.remove(&address).unwrap_or(0);
             history_state.write(action, address, bytes, known_or(gathered(), came));
         }
-    }
-
-    /// Copies the stacks of the heap's memory.
-    pub(crate) fn stacks(&self) -> Stacks {
-        let history_state = self.history_state.as_ref();
-        history_state.map(|history_state| history_state.stacks.clone()).unwrap_or_default()
     }
 }
 
@@ -116,20 +114,33 @@ const fn known_or(stack: u32, other: u32) -> u32 {
 }
 
 impl<D: Device> Heap<D> {
-    /// Writes later entries into another history, or into none.
-    pub(crate) fn set_recording(&self, recording: Option<&Arc<Recording>>) {
+    /// Writes later entries into another history, or into none. The stacks of the heap's memory stay if `keeps_stacks`.
+    /// Returns whether there are any.
+    pub(crate) fn set_recording(&self, recording: Option<&Arc<Recording>>, keeps_stacks: bool) -> bool {
         let mut history_state = recording.map(|recording| Box::new(self.notes_for(recording)));
-        let mut state = self.state.lock();
-        if let (Some(history_state), Some(before)) = (&mut history_state, &mut state.history_state)
-            && history_state.recording.goes_on(&before.recording)
-        {
-            history_state.stacks = std::mem::take(&mut before.stacks);
+        let mut guard = self.state.lock();
+        let state = &mut *guard;
+        if let (Some(history_state), Some(before)) = (&mut history_state, &state.history_state) {
             history_state.last = before.last;
         }
         let before = std::mem::replace(&mut state.history_state, history_state);
+        let stacks = if keeps_stacks { Stacks::default() } else { std::mem::take(&mut state.stacks) };
+        if recording.is_none() {
+            for (id, stack) in (0..).map(BlockId::new).zip(&mut state.stacks.blocks).filter(|(_, stack)| **stack != 0) {
+                let block = state.blocks.block_mut(id);
+                // The free of an allocated block removes its stack. That of a pending block does not.
+                if block.state == BlockState::Allocated {
+                    block.slow_free = true;
+                } else {
+                    *stack = 0;
+                }
+            }
+        }
+        let any = !state.stacks.is_empty();
         state.refresh(&self.shared);
-        drop(state);
-        drop(before);
+        drop(guard);
+        drop((before, stacks));
+        any
     }
 
     /// Creates the history state for a recording.
@@ -140,7 +151,6 @@ impl<D: Device> Heap<D> {
             recording: Arc::clone(recording),
             pen: RingWriter::default(),
             last: 0,
-            stacks: Stacks::default(),
         }
     }
 
@@ -182,8 +192,6 @@ impl<D: Device> Heap<D> {
 
     /// The stack at which a block was allocated; zero if unknown.
     pub(crate) fn stack_of(&self, id: BlockId) -> u32 {
-        let state = self.state.lock();
-        let history_state = state.history_state.as_ref();
-        history_state.map_or(0, |history_state| history_state.stacks.of(id))
+        self.state.lock().stacks.of(id)
     }
 }

@@ -68,13 +68,14 @@ impl<D: Device> Heap<D> {
         }
         let mut state = self.state.lock();
         for block in saved {
-            if state.blocks.could_hold(block.address, block.bytes) {
+            let HeapState { blocks, uses, .. } = &mut *state;
+            if blocks.could_hold(block.address, block.bytes, |id| uses.contains_key(&id)) {
                 continue;
             }
             let range = block.address..block.address + block.bytes;
             let mut used = allocated(&state).into_iter().filter(|(id, now)| {
                 let end = now.address + now.bytes;
-                state.blocks.block(*id).used && now.address < range.end && range.start < end
+                state.uses.contains_key(id) && now.address < range.end && range.start < end
             });
             match used.next() {
                 Some((_, now)) if now.is_at(block) => {}
@@ -110,7 +111,7 @@ impl<D: Device> Heap<D> {
                 saved.retain(|block| !(block.owned && block.address == now.address));
                 continue;
             }
-            let is_used = state.blocks.block(id).used;
+            let is_used = state.uses.contains_key(&id);
             let same = saved.iter().position(|block| now.is_at(block));
             if let Some(same) = same.filter(|_| is_used) {
                 saved.swap_remove(same);
@@ -134,7 +135,7 @@ impl<D: Device> Heap<D> {
             let request = Request { requested: block.requested, raw: true };
             self.mark_allocated_slow(&mut state, id, request);
             if let Some(stream_state) = block.borrower.and_then(&stream_state_of) {
-                state.blocks.block_mut(id).used = true;
+                state.blocks.block_mut(id).slow_free = true;
                 state.uses.insert(id, StreamUses::lent_to(stream_state));
             }
             restored.push(block);

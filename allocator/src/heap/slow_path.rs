@@ -116,7 +116,7 @@ impl<D: Device> Heap<D> {
     pub(crate) fn put_back(&self, allocated: Allocated, guards: Vec<Arc<Fence<D>>>) {
         let mut state = self.state.lock();
         state.uses.remove(&allocated.id);
-        state.blocks.block_mut(allocated.id).used = false;
+        state.blocks.block_mut(allocated.id).slow_free = false;
         drop(self.free_unused(state, allocated.id, guards));
     }
 

@@ -42,7 +42,6 @@ mod ring;
 mod stacks;
 
 use std::num::NonZeroU32;
-use std::sync::Arc;
 
 use cachette_hal::Device;
 
@@ -69,7 +68,7 @@ impl<D: Device> Allocator<D> {
         self.switch_history(Some(options));
     }
 
-    /// Records nothing any more, and forgets what was recorded.
+    /// Records nothing any more, and forgets the events. Memory in use keeps the stack of its allocation.
     pub fn stop_history(&self) {
         self.switch_history(None);
     }
@@ -86,10 +85,10 @@ impl<D: Device> Allocator<D> {
         if inner.shared.origin.is_inherited() {
             return;
         }
-        inner.shared.history.switch(options, |recording| {
-            for heap in inner.heaps.all() {
-                heap.set_recording(recording);
-            }
+        inner.shared.history.switch(options, |recording, keeps_stacks| {
+            let heaps = inner.heaps.all();
+            let any = heaps.iter().map(|heap| heap.set_recording(recording, keeps_stacks));
+            any.fold(false, |any, has| any | has)
         });
     }
 
@@ -100,14 +99,9 @@ impl<D: Device> Allocator<D> {
         if self.inner().shared.origin.is_inherited() {
             return None;
         }
-        let recording = self.inner().shared.history.current()?;
+        let source = self.inner().shared.history.source()?;
         let (heap, id) = self.find(address).ok()?;
         let stack = RawStack(NonZeroU32::new(heap.stack_of(id))?);
-        resolve_one(&recording, stack)
+        source.resolve(&[stack]).into_iter().next()
     }
-}
-
-fn resolve_one(recording: &Arc<Recording>, stack: RawStack) -> Option<ResolvedStack> {
-    let resolved = recording.source()?.resolve(&[stack]);
-    resolved.into_iter().next()
 }

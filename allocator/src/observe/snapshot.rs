@@ -87,7 +87,7 @@ impl<D: Device> Allocator<D> {
         let recording = shared.history.current();
         let _gathered = shared.history.gather(history::Level::All);
         let device = self.device_info().ordinal.0;
-        let mut building = SnapshotBuilder::new(device, recording.as_ref());
+        let mut building = SnapshotBuilder::new(device, recording.as_ref(), shared.history.source());
         let mut used = 0;
         for heap in self.inner().heaps.all() {
             let of = heap.pool().map_or(pool::PoolId::DEFAULT, |pool| pool.id);

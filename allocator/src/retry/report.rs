@@ -113,7 +113,7 @@ impl<D: Device> Retry<'_, D> {
 
     /// The sites that allocated most of the memory in use, as far as the history has recorded them.
     fn holders(&self, heaps: &[HeapCopy]) -> Vec<TopAllocationSite> {
-        let Some(recording) = self.shared.history.current() else {
+        let Some(source) = self.shared.history.source() else {
             return Vec::new();
         };
         let mut by_stack: HashMap<NonZeroU32, (u64, u64)> = HashMap::new();
@@ -131,9 +131,7 @@ impl<D: Device> Retry<'_, D> {
         holders.sort_by_key(|(stack, (bytes, _))| (u64::MAX - bytes, *stack));
         holders.truncate(MOST_HOLDERS);
         let stacks: Vec<_> = holders.iter().map(|(stack, _)| RawStack(*stack)).collect();
-        let source = recording.source();
-        let resolved = source.map(|source| source.resolve(&stacks)).unwrap_or_default();
-        let holders = holders.into_iter().zip(resolved);
+        let holders = holders.into_iter().zip(source.resolve(&stacks));
         holders.map(|((_, (bytes, blocks)), stack)| TopAllocationSite { bytes, blocks, frames: stack.frames }).collect()
     }
 }

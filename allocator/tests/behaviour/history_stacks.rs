@@ -140,11 +140,10 @@ fn h16_nothing_is_known_of_what_is_freed_or_was_never_there() {
     bed.allocator.free_raw(raw).unwrap();
     assert!(stack_at(raw).is_none());
     assert!(bed.allocator.free_raw(raw).is_err(), "it was freed before");
-    let again = bed.allocate(700, &stream);
     bed.allocator.stop_history();
-    assert!(stack_at(again.address()).is_none());
+    let again = bed.allocate(700, &stream);
     bed.allocator.record_history(HistoryOptions::new());
-    assert!(stack_at(again.address()).is_none(), "the stack of the earlier recording is gone");
+    assert!(stack_at(again.address()).is_none(), "the history was off");
 }
 
 #[test]
@@ -289,4 +288,45 @@ fn m19_the_report_names_the_largest_holders_if_the_history_knows_them() {
     assert!(frames.iter().any(|frame| frame.name.contains("the_alloc")));
     assert!(report.to_string().contains("14.00 MiB in 1 blocks"));
     drop((unseen, small, large));
+}
+
+#[test]
+fn h1_memory_in_use_keeps_its_stack_after_a_stop() {
+    let (bed, live, _) = recorded(Level::State);
+    let (address, stream) = (live.address(), bed.stream());
+    let known = |bed: &Bed, address: u64| {
+        let stack = bed.allocator.allocation_stack(address);
+        let snapshot = bed.allocator.snapshot();
+        let blocks = snapshot.segments.iter().flat_map(|segment| &segment.blocks);
+        let in_snapshot =
+            blocks.filter(|block| block.address == address).all(|it| names(&snapshot, it.stack, "the_alloc"));
+        assert_eq!(stack.is_some(), in_snapshot);
+        in_snapshot
+    };
+
+    bed.allocator.stop_history();
+    assert!(known(&bed, address), "it was allocated while a history was recorded");
+    let later = the_alloc(&bed, 700, &stream);
+    assert!(!known(&bed, later.address()), "it was allocated when none was");
+    assert!(bed.allocator.snapshot().traces.iter().all(|trace| trace.events.is_empty()), "events go with the history");
+
+    // The next memory at the address has no stack, however the free went.
+    live.record_stream(&stream);
+    the_free(live);
+    bed.allocator.empty_cache().expect("nothing fails here");
+    let again: Vec<_> = (0..4).map(|_| the_alloc(&bed, 700, &stream)).collect();
+    assert!(again.iter().all(|memory| !known(&bed, memory.address())));
+}
+
+#[test]
+fn h1_a_history_that_begins_anew_forgets_earlier_stacks() {
+    for (clear, keeps) in [(false, true), (true, false)] {
+        let (bed, live, _) = recorded(Level::State);
+        bed.allocator.stop_history();
+        bed.allocator.record_history(HistoryOptions::new().clear(clear));
+        assert_eq!(bed.allocator.allocation_stack(live.address()).is_some(), keeps);
+        the_free(live);
+        let events = bed.allocator.snapshot().traces[0].events.len();
+        assert_eq!(events, 2, "the free is recorded as any other");
+    }
 }

@@ -25,6 +25,8 @@ pub(crate) struct History {
     /// Held while a history begins or ends, so that all heaps end up with the same.
     switch: Mutex<()>,
     current: RwLock<Option<Arc<Recording>>>,
+    /// What resolves the stacks that heaps have, also after the history has stopped.
+    source: RwLock<Option<Arc<dyn StackSource>>>,
 }
 
 impl History {
@@ -34,14 +36,36 @@ impl History {
         current.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Begins or ends a history, and lets `tell` say so to every heap.
-    pub(crate) fn switch(&self, options: Option<HistoryOptions>, tell: impl FnOnce(Option<&Arc<Recording>>)) {
+    /// What resolves the stacks of memory in use.
+    pub(crate) fn source(&self) -> Option<Arc<dyn StackSource>> {
+        self.source.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Begins or ends a history. `tell` passes it to every heap, with whether the heaps keep their stacks. It returns
+    /// whether a heap has any.
+    pub(crate) fn switch(
+        &self,
+        options: Option<HistoryOptions>,
+        tell: impl FnOnce(Option<&Arc<Recording>>, bool) -> bool,
+    ) {
         let _alone = self.switch.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = self.current();
+        let (known, source) = (self.source(), options.as_ref().and_then(|options| options.source.clone()));
+        let keeps = options.as_ref().is_none_or(|options| options.keeps_stacks_of(known.as_ref()));
+        let before = self.current().filter(|_| keeps);
         let next = options.map(|options| Arc::new(Recording::after(before.as_deref(), options)));
+        let known = self.set_source(source.or(known.filter(|_| keeps)));
         // Before the call of `tell`: a heap that is made meanwhile reads this.
         self.current.write().unwrap_or_else(PoisonError::into_inner).clone_from(&next);
-        tell(next.as_ref());
+        let any = tell(next.as_ref(), keeps);
+        if next.is_none() && !any {
+            self.set_source(None);
+        }
+        // The end of a source may run any code, so its lock is not held.
+        drop(known);
+    }
+
+    fn set_source(&self, source: Option<Arc<dyn StackSource>>) -> Option<Arc<dyn StackSource>> {
+        std::mem::replace(&mut *self.source.write().unwrap_or_else(PoisonError::into_inner), source)
     }
 
     /// Asks where the program is, if the history wants to know that of what `level` is for.
@@ -87,13 +111,11 @@ pub(crate) struct CallSite {
 }
 
 impl Recording {
-    /// Goes on with what was recorded before, unless it is to be forgotten.
+    /// Goes on with what was recorded before.
     fn after(before: Option<&Self>, mut options: HistoryOptions) -> Self {
-        let before = before.filter(|before| !options.clear && before.has_source_of(&options));
         if options.source.is_none() {
-            // It is asked for nothing any more, and still knows what earlier numbers mean.
+            // No stack is captured any more.
             options.level = Level::None;
-            options.source = before.and_then(|before| before.options.source.clone());
         }
         let pools =
             before.map_or_else(|| Arc::new(Mutex::new(vec![PoolId::DEFAULT])), |before| Arc::clone(&before.pools));
@@ -110,19 +132,6 @@ impl Recording {
         Self { options, ring, pools, own: Mutex::default(), listener: Listener::new() }
     }
 
-    /// Whether its stacks mean what they would with `options`.
-    fn has_source_of(&self, options: &HistoryOptions) -> bool {
-        match (&self.options.source, &options.source) {
-            (Some(one), Some(other)) => one.numbering() == other.numbering(),
-            (None, _) | (_, None) => true,
-        }
-    }
-
-    /// Whether what was known of live blocks before holds here too.
-    pub(crate) fn goes_on(&self, before: &Self) -> bool {
-        !self.options.clear && before.has_source_of(&self.options)
-    }
-
     /// Who knows where the program is, if that is wanted of what `level` is for.
     #[inline]
     pub(crate) fn source_for(&self, level: Level) -> Option<&dyn StackSource> {
@@ -136,11 +145,6 @@ impl Recording {
     #[inline]
     pub(crate) fn keeps_of_events(&self) -> bool {
         self.options.level >= Level::Alloc
-    }
-
-    /// Who knows what stacks mean.
-    pub(crate) fn source(&self) -> Option<&Arc<dyn StackSource>> {
-        self.options.source.as_ref()
     }
 
     /// The number of a pool, for events.

@@ -7,7 +7,7 @@ use cachette_snapshot::{Block, BlockState, PoolId, Segment, SegmentKind, Setting
 
 use crate::blocks::{self, BlockId, SegmentCopy};
 use crate::heap::HeapCopy;
-use crate::observe::history::{self, RawStack, Recording, Scale};
+use crate::observe::history::{self, RawStack, Recording, Scale, StackSource};
 use crate::{pool, size};
 
 /// A snapshot that is being made; stacks are still known by the numbers of their source.
@@ -15,14 +15,20 @@ use crate::{pool, size};
 pub(super) struct SnapshotBuilder<'a> {
     device: u32,
     recording: Option<&'a Arc<Recording>>,
+    source: Option<Arc<dyn StackSource>>,
     pub(super) snapshot: Snapshot,
 }
 
 impl<'a> SnapshotBuilder<'a> {
-    pub(super) fn new(device: u32, recording: Option<&'a Arc<Recording>>) -> Self {
+    pub(super) fn new(
+        device: u32,
+        recording: Option<&'a Arc<Recording>>,
+        source: Option<Arc<dyn StackSource>>,
+    ) -> Self {
         Self {
             device,
             recording,
+            source,
             snapshot: Snapshot { pools: vec![pool_of(pool::PoolId::DEFAULT)], ..Snapshot::default() },
         }
     }
@@ -106,7 +112,7 @@ impl<'a> SnapshotBuilder<'a> {
 
     /// Exchanges the numbers of the source of stacks for those of the snapshot; without a source there are none.
     fn resolve_stacks(&mut self) {
-        let Some(source) = self.recording.and_then(|recording| recording.source()) else {
+        let Some(source) = self.source.take() else {
             return;
         };
         let mut table: Vec<Numbers> = Vec::new();
