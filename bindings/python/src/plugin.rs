@@ -25,6 +25,7 @@ pub(crate) mod plugin {
         allocation_traceback, devices, dump_snapshot, is_history_enabled, last_out_of_memory, metrics_text,
         record_history, release_contents, sleep_tagged, take_snapshot, wake_tagged,
     };
+    use crate::stacks::PythonStacks;
     use crate::{config, error, stats};
 
     /// Starts the plug-in on `backend` (`"cuda"`, `"hip"` or `"host"`), once in a process.
@@ -32,6 +33,7 @@ pub(crate) mod plugin {
     #[pyo3(signature = (backend, config=None))]
     fn start(py: Python<'_>, backend: &str, config: Option<&str>) -> PyResult<()> {
         let config = config::read(config)?;
+        cachette_torch::adapter::set_stack_source(|| PythonStacks::all());
         py.detach(|| cachette_torch::start(backend, &config)).map_err(|why| error::error(why.to_string()))
     }
 

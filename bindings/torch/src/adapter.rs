@@ -11,6 +11,7 @@
 //! | `figures` | statistics, limits, caching, and peer access |
 //! | `pools`, `checkpoints` | pools with users and sources, and their checkpoints |
 //! | `contents` | snapshots, entry by entry |
+//! | `contexts` | stacks with contexts of PyTorch |
 //! | `shares` | memory shared between processes |
 //! | `watching` | callbacks for events, out-of-memory and memory pressure |
 //! | `words` | annotations and metadata of events |
@@ -19,6 +20,7 @@
 
 mod checkpoints;
 mod contents;
+mod contexts;
 mod figures;
 mod memory;
 mod pools;
@@ -28,6 +30,7 @@ mod words;
 
 pub use checkpoints::{Noted, cachette_adapter_checkpoint, cachette_adapter_drop_checkpoint, cachette_adapter_restore};
 pub use contents::{BlockEntry, EventEntry, SegmentEntry, Text, Visitor, cachette_adapter_snapshot};
+pub use contexts::{CaptureContext, set_stack_source};
 pub use figures::{
     Figures, cachette_adapter_allow_peer, cachette_adapter_caches, cachette_adapter_largest,
     cachette_adapter_memory_fraction, cachette_adapter_reset_peaks, cachette_adapter_reset_totals,
@@ -58,7 +61,7 @@ use crate::error::Error;
 use crate::state;
 
 /// The version of this interface.
-pub const ADAPTER_VERSION: u32 = 1;
+pub const ADAPTER_VERSION: u32 = 2;
 
 /// Returns the version of this interface.
 #[unsafe(no_mangle)]

@@ -212,7 +212,7 @@ memory._record_memory_history(stacks="python")
 x = torch.randn(10, 10, device="cuda", requires_grad=True)
 with torch.autograd.detect_anomaly(check_nan=False):
     (x * 2).sum().backward()
-scripted = torch.jit.CompilationUnit("def scripted(x: Tensor): return x + 1").scripted
+scripted = torch.jit.CompilationUnit("def scripted(x: Tensor):\\n    return x + 1\\n").scripted
 y = scripted(x.detach())
 taken = memory._snapshot()
 lines = [line for it in taken["device_traces"][0] for line in it.get("forward_frames", [])]
@@ -282,7 +282,7 @@ with contextlib.redirect_stderr(io.StringIO()) as said:
     cachette.torch.enable()
 assert "by the compiled class" in said.getvalue(), said.getvalue()
 assert torch.cuda.get_allocator_backend() == "cachette"
-torch.zeros(1, device="cuda")
+memory = torch.zeros(1, device="cuda")
 assert cachette.torch.memory_allocated() > 0
 """, None)
 

@@ -18,12 +18,18 @@ with pool:
     weights = [torch.randn(64 << 20, device="cuda") for _ in range(3)]
 copies = [tensor.cpu() for tensor in weights]
 addresses = [tensor.data_ptr() for tensor in weights]
-before, _ = torch.cuda.mem_get_info()
-seen = []
-slept = pool.sleep(progress=lambda done, total: seen.append((done, total)))
-asleep, _ = torch.cuda.mem_get_info()
-assert slept["saved"] >= 3 * (256 << 20) and slept["released"] >= slept["saved"], slept
-assert asleep >= before + 3 * (250 << 20), (before, asleep)
+for tries in range(20):
+    before, _ = torch.cuda.mem_get_info()
+    seen = []
+    slept = pool.sleep(progress=lambda done, total: seen.append((done, total)))
+    asleep, _ = torch.cuda.mem_get_info()
+    assert slept["saved"] >= 3 * (256 << 20) and slept["released"] >= slept["saved"], slept
+    if asleep >= before + 3 * (250 << 20):
+        break
+    # Another process may have taken memory meanwhile.
+    pool.wake()
+else:
+    raise AssertionError((before, asleep))
 assert pool.is_asleep and seen[-1][0] == seen[-1][1]
 others = torch.ones(256 << 20, dtype=torch.uint8, device="cuda")
 assert int(others.sum()) == 256 << 20

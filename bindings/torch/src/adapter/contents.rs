@@ -4,6 +4,7 @@ use cachette::PoolId;
 use cachette::snapshot::{BlockState, Event, Segment, SegmentKind, Snapshot, SnapshotOptions};
 
 use super::User;
+use super::contexts::{by_number, number_of};
 use crate::entry::or_raise;
 use crate::hooks::MempoolId;
 use crate::state;
@@ -46,6 +47,8 @@ pub struct SegmentEntry {
     pub pool: MempoolId,
     /// Its device.
     pub device: i32,
+    /// The stack of its allocation; zero if it has no context.
+    pub stack: u32,
     /// Whether it is for requests of more than 1 MiB.
     pub large: bool,
     /// Whether it is elastic.
@@ -62,6 +65,8 @@ pub struct BlockEntry {
     pub bytes: u64,
     /// The requested bytes; zero if it is free.
     pub requested: u64,
+    /// The stack of its allocation; zero if it has no context.
+    pub stack: u32,
     /// Whether it is allocated.
     pub allocated: bool,
     /// Whether it is allocated or used by other streams.
@@ -90,6 +95,8 @@ pub struct EventEntry {
     pub context: Text,
     /// The user's metadata.
     pub metadata: Text,
+    /// Its stack; zero if it has no context.
+    pub stack: u32,
 }
 
 /// The callbacks of a snapshot. Each may throw.
@@ -118,7 +125,7 @@ pub unsafe extern "C-unwind" fn cachette_adapter_snapshot(pool: MempoolId, trace
     if pool != MempoolId::DEFAULT {
         options = options.pool(PoolId::from(pool));
     }
-    let taken = or_raise(|| Ok(state::snapshot(None, options)));
+    let taken = or_raise(|| Ok(by_number(|| state::snapshot(None, options))));
     // SAFETY: 1. is the caller's promise.
     let visitor = unsafe { &*visitor };
     for segment in &taken.segments {
@@ -130,6 +137,7 @@ pub unsafe extern "C-unwind" fn cachette_adapter_snapshot(pool: MempoolId, trace
                 address: block.address,
                 bytes: block.bytes,
                 requested: block.requested,
+                stack: number_of(&taken, block.stack),
                 allocated: block.state == BlockState::Allocated,
                 active: block.state != BlockState::Free,
             };
@@ -158,6 +166,7 @@ fn segment_entry(taken: &Snapshot, segment: &Segment) -> SegmentEntry {
         order: segment.order,
         pool: pool_of(taken, segment.pool),
         device: segment.device.cast_signed(),
+        stack: number_of(taken, segment.stack),
         large: segment.kind == SegmentKind::Large,
         elastic: segment.elastic,
     }
@@ -174,6 +183,7 @@ fn event_entry(taken: &Snapshot, device: u32, event: &Event) -> EventEntry {
         time_us: event.time_us,
         context: Text::new(taken.texts.get(event.context)),
         metadata: Text::new(taken.texts.get(event.metadata)),
+        stack: number_of(taken, event.stack),
     }
 }
 
@@ -194,5 +204,6 @@ pub(super) fn event_now(device: u32, event: &cachette::TraceEvent) -> EventEntry
         time_us: 0,
         context: Text::new(""),
         metadata: Text::new(""),
+        stack: 0,
     }
 }

@@ -1,10 +1,13 @@
 //! Callbacks for events, out-of-memory and memory pressure.
 
+use std::sync::Arc;
+
 use cachette::OutOfMemory;
 use cachette::history::{HistoryOptions, Level};
 
 use super::User;
 use super::contents::{EventEntry, Text, event_now};
+use super::contexts::{CaptureContext, ContextStacks};
 use super::words::words;
 use crate::entry::{guarded, or_raise};
 use crate::state;
@@ -85,20 +88,22 @@ const fn whole(user: User) -> User {
     user
 }
 
-/// Starts to record a history with native stacks; `false` stops it and deletes the events.
+/// Starts to record a history; `false` stops it and deletes the events.
 ///
-/// `level` selects what has a stack: 0 nothing, 1 live memory, 2 allocations, 3 everything. `skip` has the names of
-/// events to omit, separated by commas.
+/// `level` selects what has a stack: 0 nothing, 1 live memory, 2 allocations, 3 everything. `capture` is called once for
+/// each stack, on the thread that has it. `skip` has the names of events to omit, separated by commas.
 ///
 /// # Safety
 ///
 /// 1. The text may be read.
+/// 2. `capture` may be called by any thread, as long as the process lives, and does not throw.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn cachette_adapter_record_history(
     on: bool,
     level: i32,
     entries: u64,
     clear: bool,
+    capture: Option<CaptureContext>,
     skip: Text,
 ) {
     // SAFETY: 1. is the caller's promise.
@@ -110,9 +115,12 @@ pub unsafe extern "C-unwind" fn cachette_adapter_record_history(
             2 => Level::Alloc,
             _ => Level::All,
         };
-        let options = HistoryOptions::new()
+        let options = match capture.filter(|_| level != Level::None) {
+            Some(capture) => HistoryOptions::new().stack_source(Arc::new(ContextStacks::new(capture))),
+            None => HistoryOptions::new().stacks(false),
+        };
+        let options = options
             .level(level)
-            .stacks(level != Level::None)
             .max_entries(state::history_entries(entries)?)
             .clear(clear)
             .skip_named(skip.split(',').filter(|name| !name.is_empty()))?;

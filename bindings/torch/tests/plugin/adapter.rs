@@ -32,6 +32,7 @@ pub(crate) const CASES: &[Case] = &[
     ("p5_a_pool_that_never_splits_has_a_segment_for_each", unsplit),
     ("k1_a_saved_state_comes_back_at_its_addresses", restored),
     ("h5_a_snapshot_tells_every_piece", pieces),
+    ("h1_each_stack_has_one_context_of_pytorch", contexts),
     ("m18_observers_and_trackers_are_told_of_every_device", told),
     ("m17_memory_is_asked_back_before_a_device_gives_more", pressed),
 ];
@@ -277,7 +278,7 @@ fn pieces() {
     bed::start("");
     let skip = Text { start: c"free_completed,oom".as_ptr().cast(), bytes: 18 };
     // SAFETY: 1. it may be read.
-    unsafe { cachette_adapter_record_history(true, 0, 1000, false, skip) };
+    unsafe { cachette_adapter_record_history(true, 0, 1000, false, None, skip) };
     assert!(cachette_adapter_records_history());
     let memory = allocate(3 * MIB - 5, 0, DEFAULT);
     let visitor = Visitor { segment, block, event, user: NO_USER };
@@ -290,6 +291,49 @@ fn pieces() {
     unsafe { cachette_adapter_snapshot(POOL, false, &raw const visitor) };
     assert_eq!(HEARD.take(), [], "there is no such pool");
     free(memory);
+}
+
+fn contexts() {
+    thread_local! {
+        static CAPTURED: RefCell<Vec<u32>> = const { RefCell::new(Vec::new()) };
+        static BLOCKS: RefCell<Vec<u32>> = const { RefCell::new(Vec::new()) };
+        static EVENTS: RefCell<Vec<u32>> = const { RefCell::new(Vec::new()) };
+    }
+    extern "C" fn capture(stack: u32) {
+        CAPTURED.with_borrow_mut(|captured| captured.push(stack));
+    }
+    unsafe extern "C-unwind" fn segment(_: User, _: *const SegmentEntry) {}
+    unsafe extern "C-unwind" fn block(_: User, block: *const BlockEntry) {
+        // SAFETY: it lives during the call.
+        let block = unsafe { &*block };
+        if block.allocated {
+            BLOCKS.with_borrow_mut(|blocks| blocks.push(block.stack));
+        }
+    }
+    unsafe extern "C-unwind" fn event(_: User, event: *const EventEntry) {
+        // SAFETY: it lives during the call.
+        EVENTS.with_borrow_mut(|events| events.push(unsafe { &*event }.stack));
+    }
+    bed::start("");
+    let none = Text { start: c"".as_ptr().cast(), bytes: 0 };
+    // SAFETY: 1. it may be read. 2. it only notes the number.
+    unsafe { cachette_adapter_record_history(true, 2, 1000, false, Some(capture), none) };
+    let many: Vec<_> = (0..10).map(|_| allocate(3 * MIB, 0, DEFAULT)).collect();
+    let visitor = Visitor { segment, block, event, user: NO_USER };
+    // SAFETY: 1. they ignore the user pointer.
+    unsafe { cachette_adapter_snapshot(MempoolId::DEFAULT, true, &raw const visitor) };
+    let (captured, blocks) = (CAPTURED.take(), BLOCKS.take());
+    // One line of the program: a hit, and misses of one kind or two.
+    assert!(captured.len() <= 4, "{captured:?}");
+    assert_eq!(blocks.len(), 10);
+    assert!(blocks.iter().chain(&EVENTS.take()).all(|stack| captured.contains(stack)), "{captured:?}, {blocks:?}");
+    // SAFETY: 1. it may be read.
+    unsafe { cachette_adapter_record_history(false, 0, 0, false, None, none) };
+    // SAFETY: 1. they ignore the user pointer.
+    unsafe { cachette_adapter_snapshot(MempoolId::DEFAULT, true, &raw const visitor) };
+    assert_eq!(BLOCKS.take(), blocks, "memory in use keeps its context");
+    assert_eq!(EVENTS.take(), [0; 0], "events go with the history");
+    many.into_iter().for_each(free);
 }
 
 fn told() {

@@ -61,11 +61,12 @@ fn same() {
         order,
         pool,
         device,
+        stack,
         large,
         elastic
     );
-    layout!(text, BlockEntry, "Block", address, bytes, requested, allocated, active);
-    layout!(text, EventEntry, "Event", action, device, address, bytes, stream, pool, time_us, context, metadata);
+    layout!(text, BlockEntry, "Block", address, bytes, requested, stack, allocated, active);
+    layout!(text, EventEntry, "Event", action, device, address, bytes, stream, pool, time_us, context, metadata, stack);
     layout!(text, Visitor, "Visitor", segment, block, event, user);
     layout!(text, PoolSource, "PoolSource", allocate, free, close, user);
     folder.build("liblayouts.so", &text, &[]);

@@ -21,6 +21,9 @@ inline void write(User string, const uint8_t* start, size_t bytes) {
   static_cast<std::string*>(string)->assign(reinterpret_cast<const char*>(start), bytes);
 }
 
+// The context that PyTorch captured for a stack; none for zero.
+std::shared_ptr<c10::GatheredContext> context_of(uint32_t stack);
+
 class Allocator final : public torch_cuda::CUDAAllocator {
  public:
   // allocator.cpp

@@ -17,7 +17,8 @@ torch_cuda::TraceEntry entry(const Event& event) {
   using Entry = torch_cuda::TraceEntry;
   Entry result(static_cast<Entry::Action>(event.action), static_cast<c10::DeviceIndex>(event.device), event.address,
                event.bytes, reinterpret_cast<void*>(event.stream), {event.pool.first, event.pool.second},
-               c10::getApproximateTime(), nullptr, std::string(event.context.start, event.context.bytes));
+               c10::getApproximateTime(), context_of(event.stack),
+               std::string(event.context.start, event.context.bytes));
   result.user_metadata_.assign(event.metadata.start, event.metadata.bytes);
   // In a snapshot it is in microseconds.
   if (event.time_us != 0) result.time_.t_ = event.time_us;
@@ -37,6 +38,7 @@ void add_segment(User user, const Segment* segment) {
   info.stream = reinterpret_cast<void*>(segment->stream);
   info.is_large = segment->large;
   info.is_expandable = segment->elastic;
+  info.context_when_allocated = context_of(segment->stack);
   info.owner_private_pool_id = {segment->pool.first, segment->pool.second};
   static_cast<torch_cuda::SnapshotInfo*>(user)->segments.push_back(std::move(info));
 }
@@ -47,6 +49,7 @@ void add_block(User user, const Block* block) {
   info.requested_size = block->requested;
   info.allocated = block->allocated;
   info.active = block->active;
+  info.context_when_allocated = context_of(block->stack);
   static_cast<torch_cuda::SnapshotInfo*>(user)->segments.back().blocks.push_back(std::move(info));
 }
 

@@ -15,7 +15,7 @@
 
 namespace cachette {
 
-constexpr uint32_t interface_version = 1;
+constexpr uint32_t interface_version = 2;
 
 // Not a stream of one library: CUDA's and HIP's are both this.
 using Stream = void*;
@@ -43,11 +43,13 @@ struct Segment {
   uint64_t address, bytes, requested, allocated, active, stream, order;
   PoolId pool;
   int32_t device;
+  uint32_t stack;
   bool large, elastic;
 };
 
 struct Block {
   uint64_t address, bytes, requested;
+  uint32_t stack;
   bool allocated, active;
 };
 
@@ -57,6 +59,7 @@ struct Event {
   PoolId pool;
   int64_t time_us;
   Text context, metadata;
+  uint32_t stack;
 };
 
 struct Visitor {
@@ -151,7 +154,8 @@ struct Function<Result(Arguments...)> {
     (void (*observer)(User, int64_t device, uint64_t asked, uint64_t reserved, uint64_t total), User))              \
   F(void, cachette_adapter_track, (void (*tracker)(User, const Event*), User))                                      \
   F(void, cachette_adapter_on_pressure, (bool (*reliever)()))                                                       \
-  F(void, cachette_adapter_record_history, (bool on, int level, uint64_t entries, bool clear, Text skip))           \
+  F(void, cachette_adapter_record_history,                                                                          \
+    (bool on, int level, uint64_t entries, bool clear, void (*capture)(uint32_t stack), Text skip))                 \
   F(bool, cachette_adapter_records_history, ())                                                                     \
   F(void, cachette_adapter_set_metadata, (Text))                                                                    \
   F(void, cachette_adapter_metadata, (void (*write)(User, const uint8_t*, size_t), User))                           \

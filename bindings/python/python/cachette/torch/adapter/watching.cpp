@@ -24,18 +24,57 @@ void tell(User user, int64_t device, uint64_t first, uint64_t second, uint64_t t
   }
 }
 
+// The contexts that PyTorch captured, by stack. They live as long as the process: their end may need the interpreter.
+struct Contexts {
+  std::mutex lock;
+  torch_cuda::CreateContextFn capture = nullptr;
+  std::unordered_map<uint32_t, std::shared_ptr<c10::GatheredContext>> captured;
+};
+
+Contexts& contexts() {
+  static auto* const all = new Contexts;
+  return *all;
+}
+
+// Captures a context. A failure leaves the stack without one.
+void capture(uint32_t stack) noexcept {
+  try {
+    auto& all = contexts();
+    auto context = all.capture();
+    std::lock_guard<std::mutex> locked(all.lock);
+    all.captured[stack] = std::move(context);
+  } catch (...) {
+  }
+}
+
 }  // namespace
+
+std::shared_ptr<c10::GatheredContext> context_of(uint32_t stack) {
+  auto& all = contexts();
+  std::lock_guard<std::mutex> locked(all.lock);
+  auto found = all.captured.find(stack);
+  return found == all.captured.end() ? nullptr : found->second;
+}
 
 bool Allocator::isHistoryEnabled() {
   return cachette_adapter_records_history();
 }
 
-void Allocator::recordHistory(bool on, torch_cuda::CreateContextFn, size_t entries, torch_cuda::RecordContext when,
+void Allocator::recordHistory(bool on, torch_cuda::CreateContextFn context, size_t entries, torch_cuda::RecordContext when,
                               bool clear, const std::vector<std::string>& skip) {
   std::string names;
   for (const auto& name : skip) names += (names.empty() ? "" : ",") + name;
-  // Callers are asked by Cachette itself: PyTorch's way of asking needs an object for each event.
-  cachette_adapter_record_history(on, static_cast<int>(when), entries, clear, text(names));
+  const bool captures = on && context != nullptr && when != torch_cuda::RecordContext::NEVER;
+  std::unordered_map<uint32_t, std::shared_ptr<c10::GatheredContext>> earlier;
+  if (captures) {
+    auto& all = contexts();
+    std::lock_guard<std::mutex> locked(all.lock);
+    all.capture = context;
+    // Another history may give their numbers to other stacks.
+    earlier.swap(all.captured);
+  }
+  cachette_adapter_record_history(on, static_cast<int>(when), entries, clear, captures ? capture : nullptr,
+                                  text(names));
 }
 
 void Allocator::recordAnnotation(const std::vector<std::pair<std::string, std::string>>& words) {

@@ -1,0 +1,88 @@
+//! The stacks of a history that C++ code records: PyTorch captures a context for each stack.
+//!
+//! The numbers of stacks come from another source. The class captures one context when it first sees a number, and a
+//! snapshot for the class names stacks by these numbers.
+
+use std::cell::Cell;
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use cachette::history::{Callers, Frame, RawStack, ResolvedStack, StackSource};
+use cachette::snapshot::{Snapshot, StackId};
+
+/// Captures PyTorch's context of the calling thread for a new stack.
+pub type CaptureContext = extern "C" fn(stack: u32);
+
+/// Creates the source that tells apart the stacks of the process.
+type MakeSource = fn() -> Arc<dyn StackSource>;
+
+static STACKS: OnceLock<MakeSource> = OnceLock::new();
+
+/// Sets the source that tells apart the stacks of C++ histories. The first call counts; without any, native callers do.
+pub fn set_stack_source(make: MakeSource) {
+    let _ = STACKS.set(make);
+}
+
+thread_local! {
+    /// Whether stacks are resolved to their numbers.
+    static BY_NUMBER: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Takes a snapshot in which [`number_of`] finds stacks.
+pub(super) fn by_number(take: impl FnOnce() -> Snapshot) -> Snapshot {
+    /// Resolves stacks to words again, also after a panic.
+    struct ByNumber;
+    impl Drop for ByNumber {
+        fn drop(&mut self) {
+            BY_NUMBER.set(false);
+        }
+    }
+    let _by_number = ByNumber;
+    BY_NUMBER.set(true);
+    take()
+}
+
+/// The number of a stack in such a snapshot; zero if it has no context.
+pub(super) fn number_of(taken: &Snapshot, stack: StackId) -> u32 {
+    let first = taken.stacks.frames_of(stack).next();
+    first.filter(|frame| frame.name.is_empty()).map_or(0, |frame| frame.line)
+}
+
+/// The stacks of another source, each with a context of PyTorch.
+#[derive(Debug)]
+pub(super) struct ContextStacks {
+    stacks: Arc<dyn StackSource>,
+    capture: CaptureContext,
+    /// The stacks that have contexts.
+    known: Mutex<HashSet<RawStack>>,
+}
+
+impl ContextStacks {
+    pub(super) fn new(capture: CaptureContext) -> Self {
+        let stacks = STACKS.get().map_or_else(|| Callers::shared() as Arc<dyn StackSource>, |make| make());
+        Self { stacks, capture, known: Mutex::default() }
+    }
+}
+
+impl StackSource for ContextStacks {
+    fn capture(&self) -> Option<RawStack> {
+        let stack = self.stacks.capture()?;
+        let is_new = self.known.lock().unwrap_or_else(PoisonError::into_inner).insert(stack);
+        if is_new {
+            (self.capture)(stack.0.get());
+        }
+        Some(stack)
+    }
+
+    fn resolve(&self, stacks: &[RawStack]) -> Vec<ResolvedStack> {
+        if !BY_NUMBER.get() {
+            return self.stacks.resolve(stacks);
+        }
+        let number = |stack: &RawStack| Frame { name: String::new(), file: String::new(), line: stack.0.get() };
+        stacks.iter().map(|stack| ResolvedStack { frames: vec![number(stack)], forward: Vec::new() }).collect()
+    }
+
+    fn numbering(&self) -> usize {
+        self.stacks.numbering()
+    }
+}
