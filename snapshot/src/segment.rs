@@ -58,7 +58,7 @@ pub struct Block {
     pub address: u64,
     /// Its bytes.
     pub bytes: u64,
-    /// What its caller asked for; zero if it is free.
+    /// What its caller asked for; if it is free, what its last caller asked for, as PyTorch tells it.
     pub requested: u64,
     /// What it was doing.
     pub state: BlockState,
@@ -77,7 +77,7 @@ impl Segment {
     /// What callers asked for, of all that is not free; `u64::MAX` if a file says that it is more.
     #[must_use]
     pub fn requested(&self) -> u64 {
-        let blocks = self.blocks.iter();
+        let blocks = self.blocks.iter().filter(|block| block.state != BlockState::Free);
         blocks.fold(0, |sum, block| sum.saturating_add(block.requested))
     }
 }

@@ -151,7 +151,8 @@ fn check(snapshot: &Snapshot) {
         panic!("three blocks");
     };
     assert_eq!(second.address, first.address + 512);
-    assert_eq!((second.requested, third.requested), (99, 0));
+    assert_eq!((second.requested, third.requested), (99, 77));
+    assert_eq!(segment.requested(), 100 + 99, "of what is in use");
 
     let [trace] = &snapshot.traces[..] else {
         panic!("one device has a history");

@@ -10,11 +10,13 @@ class Fragments {
     for (let segment = 0; segment < count; segment++) {
       for (let block = first[segment]; block < first[segment + 1]; block++) {
         const size = device.blocks.bytes[block];
-        this.total.requested += device.blocks.requested[block];
         if (state[block] === FREE) {
           this.free[segment] += size;
           this.largest[segment] = Math.max(this.largest[segment], size);
-        } else this.total[state[block] === PENDING ? "pending" : "allocated"] += size;
+        } else {
+          this.total.requested += device.blocks.requested[block];
+          this.total[state[block] === PENDING ? "pending" : "allocated"] += size;
+        }
       }
       this.total.free += this.free[segment];
       this.total.largest = Math.max(this.total.largest, this.largest[segment]);

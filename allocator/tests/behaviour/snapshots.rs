@@ -220,3 +220,17 @@ fn a_snapshot_counts_as_no_use_and_calls_no_driver() {
     assert_eq!(bed.stats(), before);
     drop(memory);
 }
+
+#[test]
+fn h9_a_free_block_tells_its_last_request() {
+    let bed = Bed::new();
+    let stream = bed.stream();
+    drop([1000, 65_536].map(|bytes| bed.allocate(bytes, &stream)));
+    let snapshot = bed.allocator.snapshot();
+    let [(state, bytes, requested)] = blocks(&snapshot.segments[0])[..] else {
+        panic!("its blocks are one again");
+    };
+    assert_eq!((state, bytes), (BlockState::Free, 2 * MIB));
+    assert!([1000, 65_536].contains(&requested), "{requested}");
+    assert_eq!(snapshot.segments[0].requested(), 0);
+}

@@ -184,7 +184,7 @@ fn block(heap: &HeapCopy, id: BlockId, block: &blocks::Block, state: BlockState)
     Block {
         address: block.address,
         bytes: block.bytes(),
-        requested: if is_free { 0 } else { block.requested },
+        requested: block.requested,
         state,
         stack: StackId(if is_free { 0 } else { heap.stacks.of(id) }),
     }

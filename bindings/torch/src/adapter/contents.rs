@@ -63,7 +63,7 @@ pub struct BlockEntry {
     pub address: u64,
     /// Its bytes.
     pub bytes: u64,
-    /// The requested bytes; zero if it is free.
+    /// The requested bytes; if it is free, those of its last request.
     pub requested: u64,
     /// The stack of its allocation; zero if it has no context.
     pub stack: u32,
@@ -159,7 +159,7 @@ fn segment_entry(taken: &Snapshot, segment: &Segment) -> SegmentEntry {
     SegmentEntry {
         address: segment.address,
         bytes: segment.bytes,
-        requested: segment.blocks.iter().map(|block| block.requested).sum(),
+        requested: segment.requested(),
         allocated,
         active: allocated.saturating_add(segment.bytes_in(BlockState::Pending)),
         stream: segment.stream,

@@ -95,8 +95,7 @@ impl Builder<'_, '_> {
         let bytes = bytes.ok_or_else(|| lacks(key::SIZE))?;
         let state = state.ok_or_else(|| lacks(key::STATE))?;
         let requested = match state {
-            // What its last caller asked for is of no use.
-            BlockState::Free => 0,
+            BlockState::Free => requested.unwrap_or(0),
             BlockState::Allocated | BlockState::Pending => requested.unwrap_or(bytes),
         };
         Ok(Block { address, bytes, requested, state, stack })
