@@ -2,12 +2,16 @@
 
 use std::cell::Cell;
 
-use crate::{Excess, Limits};
+use crate::{Excess, Frame, Limits, StackId, TextId};
 
 /// Bytes of memory for each byte of the file; real snapshots need about ten.
 const BY_BYTE: u64 = 64;
 /// Bytes of memory for any file.
 const BASE: u64 = 64 << 20;
+/// More settings than any allocator has, those inside of others included.
+const MOST_SETTINGS: usize = 4096;
+/// Tables inside of each other; the reference has one.
+const DEEPEST_SETTING: usize = 16;
 
 /// What reading one file has taken so far.
 ///
@@ -81,6 +85,37 @@ impl Budget {
         self.items.set(items);
         Ok(())
     }
+}
+
+impl Budget {
+    /// Takes room for a frame, which is kept twice: by number, and to be found again.
+    pub(crate) fn charge_frame(&self, frame: &Frame) -> Result<(), Excess> {
+        self.charge::<u8>(2 * (frame.name.len() + frame.file.len()))?;
+        self.charge::<Frame>(2)?;
+        self.charge_entry::<Frame, u32>()
+    }
+
+    /// Takes room for a stack of so many frames, which is kept twice too.
+    pub(crate) fn charge_stack(&self, frames: usize) -> Result<(), Excess> {
+        self.charge::<u32>(2 * frames)?;
+        self.charge::<Box<[u32]>>(2)?;
+        self.charge_entry::<Box<[u32]>, StackId>()
+    }
+
+    /// Takes room for words of so many bytes, which are kept twice too.
+    pub(crate) fn charge_text(&self, bytes: usize) -> Result<(), Excess> {
+        self.charge::<u8>(bytes.saturating_mul(2))?;
+        self.charge::<String>(2)?;
+        self.charge_entry::<String, TextId>()
+    }
+}
+
+/// Whether a file may have so many settings, and one so deep.
+pub(crate) const fn check_settings(count: usize, depth: usize) -> Result<(), Excess> {
+    if count <= MOST_SETTINGS && depth <= DEEPEST_SETTING {
+        return Ok(());
+    }
+    Err(Excess::TooMany { what: "are more settings, or deeper ones,", limit: MOST_SETTINGS as u64 })
 }
 
 #[cfg(test)]

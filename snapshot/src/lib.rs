@@ -15,25 +15,33 @@
 //! Files are of two formats, and [`Snapshot::read`] tells them apart. [JSON](Snapshot::write_json) keeps everything, in
 //! tables as they are here. A [pickle](Snapshot::write_pickle) is what PyTorch writes and its viewers read; its stacks
 //! are shared, so it stays small too. A pickle is read as data: nothing in it is ever run. [`Limits`]
-//! bound what reading either of them may take.
+//! bound what reading either of them may take. Without the feature `files` there are values alone.
 
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "files")]
 mod budget;
+#[cfg(feature = "files")]
 mod error;
 mod event;
+#[cfg(feature = "files")]
 mod file;
+#[cfg(feature = "files")]
 mod json;
+#[cfg(feature = "files")]
 mod limits;
 mod merge;
+#[cfg(feature = "files")]
 mod pickle;
 mod segment;
 mod setting;
 mod stacks;
 mod texts;
 
+#[cfg(feature = "files")]
 pub use error::{Excess, PickleProblem, SnapshotError, SnapshotProblem};
 pub use event::{Annotation, Event, Stage, Trace, TraceAction, UnknownAction};
+#[cfg(feature = "files")]
 pub use limits::Limits;
 pub use segment::{Block, BlockState, PoolId, Segment, SegmentKind};
 pub use setting::Setting;

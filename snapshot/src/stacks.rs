@@ -2,9 +2,6 @@
 
 use std::collections::HashMap;
 
-use crate::Excess;
-use crate::budget::Budget;
-
 /// A stack among those of a snapshot; zero is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StackId(pub u32);
@@ -119,20 +116,6 @@ impl Stacks {
     pub fn is_empty(&self) -> bool {
         self.lists.is_empty()
     }
-}
-
-/// Takes room for a frame, which is kept twice: by number, and to be found again.
-pub(crate) fn charge_frame(budget: &Budget, frame: &Frame) -> Result<(), Excess> {
-    budget.charge::<u8>(2 * (frame.name.len() + frame.file.len()))?;
-    budget.charge::<Frame>(2)?;
-    budget.charge_entry::<Frame, u32>()
-}
-
-/// Takes room for a stack of so many frames, which is kept twice too.
-pub(crate) fn charge_stack(budget: &Budget, frames: usize) -> Result<(), Excess> {
-    budget.charge::<u32>(2 * frames)?;
-    budget.charge::<Box<[u32]>>(2)?;
-    budget.charge_entry::<Box<[u32]>, StackId>()
 }
 
 impl PartialEq for Stacks {

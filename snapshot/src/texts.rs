@@ -2,9 +2,6 @@
 
 use std::collections::HashMap;
 
-use crate::Excess;
-use crate::budget::Budget;
-
 /// Words among those of a snapshot; zero is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TextId(pub u32);
@@ -58,13 +55,6 @@ impl Texts {
     pub fn all(&self) -> &[String] {
         &self.texts
     }
-}
-
-/// Takes room for words of so many bytes, which are kept twice: by number, and to be found again.
-pub(crate) fn charge_text(budget: &Budget, bytes: usize) -> Result<(), Excess> {
-    budget.charge::<u8>(bytes.saturating_mul(2))?;
-    budget.charge::<String>(2)?;
-    budget.charge_entry::<String, TextId>()
 }
 
 impl PartialEq for Texts {

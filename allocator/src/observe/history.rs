@@ -33,6 +33,7 @@
 //! | `metadata.rs`, `annotations.rs` | texts and stages that the program records |
 
 mod annotations;
+#[cfg(feature = "history")]
 mod callers;
 mod clock;
 mod metadata;
@@ -50,6 +51,7 @@ use crate::allocator::Allocator;
 pub(crate) use annotations::annotations;
 pub use annotations::{MOST_ANNOTATIONS, Stage, annotate};
 pub use cachette_snapshot::UnknownAction;
+#[cfg(feature = "history")]
 pub use callers::Callers;
 pub(crate) use clock::Scale;
 pub(crate) use metadata::texts;

@@ -18,6 +18,7 @@
 //! snapshot shows.
 
 mod build;
+#[cfg(feature = "history")]
 mod save;
 mod settings;
 mod trace;
@@ -26,6 +27,7 @@ pub use cachette_snapshot::{
     Annotation, Block, BlockState, Event, Frame, PoolId, Segment, SegmentKind, Setting, Snapshot, StackId, Stacks,
     Stage, TextId, Texts, Trace, TraceAction,
 };
+#[cfg(feature = "history")]
 pub use save::{SaveError, save};
 
 use cachette_hal::{Device, StreamRef};

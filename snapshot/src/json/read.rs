@@ -11,8 +11,6 @@ use super::seeds::{Charged, List, Plain, Purse};
 use super::setting::TableSeed;
 use super::{FORMAT, VERSION};
 use crate::budget::Budget;
-use crate::stacks::{charge_frame, charge_stack};
-use crate::texts::charge_text;
 use crate::{
     Annotation, Frame, PoolId, Segment, Setting, Snapshot, SnapshotProblem, StackId, Stacks, Stage, TextId, Texts,
     Trace,
@@ -110,7 +108,7 @@ impl FileSeed<'_> {
                     charge: |budget: &Budget, text: &String| {
                         budget.charge::<u8>(text.capacity())?;
                         budget.charge::<TextId>(2)?;
-                        charge_text(budget, text.len())
+                        budget.charge_text(text.len())
                     },
                 };
                 file.texts = map.next_value_seed(List { purse, each })?;
@@ -121,7 +119,7 @@ impl FileSeed<'_> {
                     each: Plain::<FrameRow>::NEW,
                     charge: |budget: &Budget, FrameRow(frame): &FrameRow| {
                         budget.charge::<u32>(2)?;
-                        charge_frame(budget, frame)
+                        budget.charge_frame(frame)
                     },
                 };
                 let frames = map.next_value_seed(List { purse, each })?;
@@ -138,7 +136,7 @@ impl FileSeed<'_> {
                         if list.is_empty() {
                             return Ok(());
                         }
-                        charge_stack(budget, list.len())
+                        budget.charge_stack(list.len())
                     },
                 };
                 file.stacks = map.next_value_seed(List { purse, each })?;

@@ -8,7 +8,7 @@ use serde::{Deserializer, Serialize, Serializer};
 
 use super::seeds::Purse;
 use crate::Setting;
-use crate::setting::check_count;
+use crate::budget::check_settings;
 
 /// The value of one key.
 #[derive(Debug)]
@@ -78,7 +78,7 @@ impl<'de> Visitor<'de> for TableSeed<'_> {
         let mut entries = Vec::new();
         while let Some(key) = map.next_key::<String>()? {
             self.count.set(self.count.get() + 1);
-            self.purse.within(check_count(self.count.get(), self.depth))?;
+            self.purse.within(check_settings(self.count.get(), self.depth))?;
             let value = map.next_value_seed(ValueSeed(self))?;
             self.purse.within(self.purse.budget.reserve(&mut entries, 1))?;
             entries.push((self.keep(&key)?, value));

@@ -11,7 +11,6 @@ use std::fmt::Display;
 use self::stacks::Interned;
 use super::key;
 use super::tree::{Failure, Node, Tree, Value};
-use crate::texts;
 use crate::{Excess, PickleProblem, PoolId, Snapshot, TextId, Texts, Trace};
 
 /// The snapshot that a pickle holds: the whole of it, or the segments alone.
@@ -156,7 +155,7 @@ impl<'t, 'a> Builder<'t, 'a> {
     /// Takes room for a text that is kept once, and for what finds it again.
     fn charge_new_text(&self, bytes: usize, node: Node) -> Made<()> {
         let budget = self.tree.budget;
-        self.within(node, texts::charge_text(budget, bytes))?;
+        self.within(node, budget.charge_text(bytes))?;
         self.within(node, budget.charge_entry::<(u32, u32), TextId>())
     }
 

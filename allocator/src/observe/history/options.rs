@@ -5,6 +5,7 @@ use std::sync::Arc;
 use cachette_snapshot::UnknownAction;
 
 use crate::observe::callbacks::TraceAction;
+#[cfg(feature = "history")]
 use crate::observe::history::callers::Callers;
 use crate::observe::history::stacks::StackSource;
 
@@ -60,13 +61,7 @@ pub struct HistoryOptions {
 
 impl Default for HistoryOptions {
     fn default() -> Self {
-        Self {
-            level: Level::All,
-            max_entries: 100_000,
-            skip: Actions::default(),
-            clear: false,
-            source: Some(Callers::shared()),
-        }
+        Self { level: Level::All, max_entries: 100_000, skip: Actions::default(), clear: false, source: callers() }
     }
 }
 
@@ -121,7 +116,7 @@ impl HistoryOptions {
     ///
     /// Without, what was recorded before keeps the stacks that it has.
     pub fn stacks(mut self, on: bool) -> Self {
-        self.source = on.then(|| Callers::shared() as Arc<dyn StackSource>);
+        self.source = if on { callers() } else { None };
         self
     }
 
@@ -131,5 +126,17 @@ impl HistoryOptions {
     pub fn stack_source(mut self, source: Arc<dyn StackSource>) -> Self {
         self.source = Some(source);
         self
+    }
+}
+
+/// The source of native callers; without the feature `history` there is none.
+#[cfg_attr(feature = "history", expect(clippy::unnecessary_wraps, reason = "without the feature there is none"))]
+fn callers() -> Option<Arc<dyn StackSource>> {
+    cfg_if::cfg_if! {
+        if #[cfg(feature = "history")] {
+            Some(Callers::shared())
+        } else {
+            None
+        }
     }
 }

@@ -3,7 +3,7 @@
 use super::super::tree::{Node, Value};
 use super::{Builder, Made};
 use crate::Setting;
-use crate::setting::check_count;
+use crate::budget::check_settings;
 
 impl Builder<'_, '_> {
     /// Settings by key; none if they are no dict.
@@ -18,7 +18,7 @@ impl Builder<'_, '_> {
         let mut table = Vec::new();
         for (name, value) in self.tree.entries(node) {
             *count += 1;
-            self.within(node, check_count(*count, depth))?;
+            self.within(node, check_settings(*count, depth))?;
             let key = match name {
                 Value::Integer(number) => number.to_string(),
                 _ => match self.tree.text(name) {

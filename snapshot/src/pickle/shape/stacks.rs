@@ -4,7 +4,6 @@ use super::super::key;
 use super::super::tree::{Node, Value};
 use super::{Builder, Made, holds};
 use crate::budget::Budget;
-use crate::stacks::{charge_frame, charge_stack};
 use crate::{Excess, Frame, StackId, Stacks};
 
 /// No number was given yet.
@@ -55,7 +54,7 @@ impl Builder<'_, '_> {
             numbers.push(number);
         }
         let budget = self.tree.budget;
-        self.within(node, charge_stack(budget, numbers.len()))?;
+        self.within(node, budget.charge_stack(numbers.len()))?;
         let id = self.interned.stacks.add_numbers(numbers);
         self.interned.lists[node.0 as usize] = id.0;
         Ok(id)
@@ -94,7 +93,7 @@ impl Builder<'_, '_> {
     }
 
     fn add_frame(&mut self, node: Node, frame: Frame) -> Made<u32> {
-        self.within(node, charge_frame(self.tree.budget, &frame))?;
+        self.within(node, self.tree.budget.charge_frame(&frame))?;
         Ok(self.interned.stacks.add_frame(frame))
     }
 }
