@@ -107,9 +107,7 @@ impl Index {
         }
         let page = address >> PAGE_SHIFT;
         let (root, leaf) = places(page);
-        let Some(page) = self.root[root].get().map(|table| &table[leaf]) else {
-            return [None, None];
-        };
+        let Some(page) = self.root[root].get().map(|table| &table[leaf]) else { return [None, None] };
         // Both pair with the store in `write`.
         let over = page.over.load(Ordering::Acquire);
         let within = page.within.load(Ordering::Acquire);

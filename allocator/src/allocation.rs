@@ -124,9 +124,7 @@ impl<D: Device> Allocation<D> {
     /// Keeps the pool of the memory awake while work on it is queued; fails if the pool sleeps. `None` if it cannot
     /// sleep.
     pub(crate) fn stay_awake(&self) -> Result<Option<AwakeState>, Error> {
-        let Owner::Heap(heap, _) = self.owner() else {
-            return Ok(None);
-        };
+        let Owner::Heap(heap, _) = self.owner() else { return Ok(None) };
         // SAFETY: the heap keeps itself alive while any block of it is allocated, and this one is.
         let pool = unsafe { heap.as_ref() }.pool();
         pool.map(|pool| pool.stay_awake()).transpose()
@@ -154,9 +152,7 @@ impl<D: Device> Allocation<D> {
     /// another allocator may have another driver, so they are polled all the same. On failure the memory is given back
     /// later.
     pub fn release_after(mut self, streams: &[&Stream<D>]) -> hal::Result<()> {
-        let Owner::Heap(heap, id) = self.owner() else {
-            return Ok(());
-        };
+        let Owner::Heap(heap, id) = self.owner() else { return Ok(()) };
         self.place = BlockPlace::NONE;
         let users: Vec<Arc<StreamState<D>>> = streams.iter().map(|s| Arc::clone(&s.stream_state)).collect();
         // SAFETY: as in `record_stream`; the block is given back by this call and not used after it.

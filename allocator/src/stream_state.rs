@@ -105,9 +105,7 @@ impl<D: Device> StreamState<D> {
     pub(crate) fn settle(&self) -> Result<(), WaitFailure> {
         let device = &self.shared.device;
         // SAFETY: 1. the stream state keeps its stream alive.
-        let Err(error) = (unsafe { device.synchronize(self.stream) }) else {
-            return Ok(());
-        };
+        let Err(error) = (unsafe { device.synchronize(self.stream) }) else { return Ok(()) };
         Err(WaitFailure { error, is_over: device.synchronize_device().is_ok() })
     }
 }

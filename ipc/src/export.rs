@@ -302,9 +302,7 @@ impl<E: Export> Lease<E> {
     /// A reply with at most `most` chunks from `first` on, its descriptors, and whether more chunks follow.
     pub(crate) fn batch(&self, first: u32, most: u8) -> Result<(Reply, Vec<OwnedFd>, bool), Refusal> {
         let export = &self.entry.export;
-        let ExportKind::Chunks { count } = export.kind() else {
-            return Err(Refusal::Withdrawn);
-        };
+        let ExportKind::Chunks { count } = export.kind() else { return Err(Refusal::Withdrawn) };
         let chunks = export.chunks(first as usize, usize::from(most)).map_err(Refusal::Driver)?;
         let (mut sizes, mut names, mut descriptors) = (Vec::new(), Vec::new(), Vec::new());
         for chunk in chunks {

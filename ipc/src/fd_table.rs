@@ -39,9 +39,7 @@ pub(crate) fn room_behind(newest: RawFd) -> u8 {
 /// New descriptors get the lowest free numbers, so few are free if the newest is near the limit. Of a low limit, a
 /// quarter is reserved.
 pub(crate) fn are_scarce(newest: RawFd) -> bool {
-    let Some(limit) = getrlimit(Resource::Nofile).current else {
-        return false;
-    };
+    let Some(limit) = getrlimit(Resource::Nofile).current else { return false };
     let newest = u64::try_from(newest).unwrap_or(0);
     newest >= limit - (limit / 4).min(RESERVE)
 }

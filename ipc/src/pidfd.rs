@@ -83,9 +83,7 @@ pub(crate) fn connect(address: &ExporterAddress, limit: Duration) -> Result<Owne
     let (near, far) = socket::pair().map_err(system)?;
     let deadline = Instant::now() + limit;
     loop {
-        let Err(error) = socket::send(pidfd_socket.as_fd(), CONNECT, &[far.as_fd()]) else {
-            return Ok(near);
-        };
+        let Err(error) = socket::send(pidfd_socket.as_fd(), CONNECT, &[far.as_fd()]) else { return Ok(near) };
         match error.kind() {
             io::ErrorKind::Interrupted => {}
             io::ErrorKind::WouldBlock if Instant::now() < deadline => {
@@ -104,9 +102,7 @@ pub(crate) fn connect(address: &ExporterAddress, limit: Duration) -> Result<Owne
 fn duplicate(address: &ExporterAddress) -> Result<OwnedFd, ConnectError> {
     let gone = OpenError::Gone { pid: address.pid };
     let pid = i32::try_from(address.pid).ok().and_then(Pid::from_raw);
-    let (Some(pid), Ok(number)) = (pid, i32::try_from(address.descriptor)) else {
-        return Err(gone.into());
-    };
+    let (Some(pid), Ok(number)) = (pid, i32::try_from(address.descriptor)) else { return Err(gone.into()) };
     let failed = |call: &str, error: Errno| match error {
         Errno::SRCH | Errno::BADF | Errno::INVAL => gone.clone().into(),
         Errno::PERM | Errno::ACCESS | Errno::NOSYS => ConnectError::Forbidden(format!("{call}: {error}")),
@@ -204,9 +200,7 @@ mod tests {
         let (plain, _end) = socket::pair().unwrap();
         let number = |file: &dyn AsRawFd| u32::try_from(file.as_raw_fd()).unwrap();
         for wrong in [theirs.descriptor, number(&file), number(&plain), closed, u32::MAX, i32::MAX.cast_unsigned()] {
-            let Some(connected) = try_connect(&ExporterAddress { descriptor: wrong, ..address }) else {
-                return;
-            };
+            let Some(connected) = try_connect(&ExporterAddress { descriptor: wrong, ..address }) else { return };
             assert!(matches!(connected, Err(OpenError::Gone { .. })), "{connected:?}");
         }
         for (listening, end) in [(&own, "its own"), (&other, "the other")] {

@@ -32,9 +32,7 @@ enum Transport {
 
 impl Transport {
     fn parse(value: Option<&OsStr>) -> Result<Self, OpenError> {
-        let Some(value) = value.filter(|value| !value.is_empty()) else {
-            return Ok(Self::Both);
-        };
+        let Some(value) = value.filter(|value| !value.is_empty()) else { return Ok(Self::Both) };
         match value.to_str() {
             Some("name") => Ok(Self::Name),
             Some("pidfd") => Ok(Self::Pidfd),

@@ -112,9 +112,7 @@ impl<'a> History<'a> {
             places.insert(allocation.address, number);
         }
         for step in &self.steps {
-            let Some(allocation) = self.allocations.get(step.subject) else {
-                continue;
-            };
+            let Some(allocation) = self.allocations.get(step.subject) else { continue };
             match step.op {
                 Op::Begin => {
                     places.insert(allocation.address, step.subject);

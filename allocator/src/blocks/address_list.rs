@@ -87,9 +87,7 @@ impl AddressList {
     /// Returns the first block of at least `units`.
     pub(crate) fn first(&self, units: u32) -> BlockId {
         let fits = |has: &u32| *has >= units;
-        let Some(leaf) = self.largest.iter().position(fits) else {
-            return BlockId::NONE;
-        };
+        let Some(leaf) = self.largest.iter().position(fits) else { return BlockId::NONE };
         let leaf = &self.leaves[leaf];
         let at = leaf.units.iter().position(fits);
         at.map_or(BlockId::NONE, |at| leaf.ids[at])

@@ -123,9 +123,7 @@ impl<G> HeapBlocks<G> {
 
     /// Checks that chunks lie under exactly the blocks that have memory.
     fn check_ground(&self) -> Result<(), String> {
-        let Some(chunk_map) = &self.chunk_map else {
-            return Ok(());
-        };
+        let Some(chunk_map) = &self.chunk_map else { return Ok(()) };
         let view = self.view();
         let blocks = || {
             view.iter().flat_map(|segment| {

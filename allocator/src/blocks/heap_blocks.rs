@@ -95,9 +95,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
     /// Allocates the best fit for `rounded` bytes. Returns `BlockId::NONE` if no block fits.
     #[inline(always)]
     pub(crate) fn allocate(&mut self, policy: &Policy, rounded: u64) -> BlockId {
-        let Ok(units) = u32::try_from(rounded / UNIT) else {
-            return BlockId::NONE;
-        };
+        let Ok(units) = u32::try_from(rounded / UNIT) else { return BlockId::NONE };
         let recent = self.recent;
         if recent.is_some() && recent == self.last_freed {
             let block = &mut self.blocks[recent];
@@ -185,9 +183,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
     /// has no room for another block. The block then stays larger than necessary.
     #[inline(always)]
     fn split(&mut self, id: BlockId, units: u32, kind: SegmentKind) -> bool {
-        let Some(rest) = self.blocks.claim() else {
-            return false;
-        };
+        let Some(rest) = self.blocks.claim() else { return false };
         let blocks = self.blocks.slots();
         let front = &mut blocks[id.index()];
         let (address, rank, segment) = (front.address, front.rank, front.segment);
@@ -244,9 +240,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
 
     #[inline(always)]
     fn settle_here(&mut self) {
-        let Some(mut id) = std::mem::replace(&mut self.recent, BlockId::NONE).get() else {
-            return;
-        };
+        let Some(mut id) = std::mem::replace(&mut self.recent, BlockId::NONE).get() else { return };
         self.last_freed = BlockId::NONE;
         if self.chunk_map.is_some() {
             return self.become_free(id);

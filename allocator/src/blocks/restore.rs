@@ -9,9 +9,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
     /// is not free at once.
     pub(crate) fn could_hold(&mut self, at: u64, bytes: u64, is_used: impl Fn(BlockId) -> bool) -> bool {
         self.coalesce();
-        let Some(first) = self.first_around(at) else {
-            return false;
-        };
+        let Some(first) = self.first_around(at) else { return false };
         let mut next = Some(first);
         while let Some(id) = next {
             let block = &self.blocks[id];

@@ -166,9 +166,7 @@ impl ChunkTable {
     /// chunk still has its memory. Zero bytes mean that it had none.
     pub(crate) fn suspend(&self, memory: &dyn VirtualMemory, id: ChunkId) -> hal::Result<u64> {
         let allocated = self.table().slots.get_mut(id.0 as usize).and_then(Option::take);
-        let Some(physical) = allocated else {
-            return Ok(0);
-        };
+        let Some(physical) = allocated else { return Ok(0) };
         let (raw, bytes) = (physical.backing.raw(), physical.backing.bytes());
         // SAFETY: 1. this device created the backing, and it was just removed from the table.
         if let Err(error) = unsafe { memory.destroy_backing(physical.backing) } {

@@ -102,9 +102,7 @@ pub(crate) enum Decision {
 
 /// Decides how to serve a request.
 pub(crate) fn decide(facts: &Facts<'_>) -> Decision {
-    let Some(place) = choose(facts.runs, facts.request, facts.page) else {
-        return Decision::NoPlace(facts.request);
-    };
+    let Some(place) = choose(facts.runs, facts.request, facts.page) else { return Decision::NoPlace(facts.request) };
     let decision = plan_at(facts, &place);
     if decision == Decision::NoMemory
         && facts.pressed

@@ -42,9 +42,7 @@ impl<D: Device> Heap<D> {
     /// Adds an address range to the heap's blocks. Returns `false` if the tables are full.
     fn add_addresses(&self, start: DevicePtr, bytes: u64) -> bool {
         let mut state = self.state.lock();
-        let Some(id) = state.blocks.add_addresses(start.address(), bytes) else {
-            return false;
-        };
+        let Some(id) = state.blocks.add_addresses(start.address(), bytes) else { return false };
         let order = self.shared.totals.segments.fetch_add(1, Relaxed);
         state.blocks.set_order(id, order);
         true

@@ -90,9 +90,7 @@ impl<D: Device> Heap<D> {
     /// Unmaps the addresses whose last use has ended, and destroys the chunks whose last mapping this was. Returns the
     /// bytes that became free. The next call retries every failure.
     pub(crate) fn unmap_pending(&self) -> u64 {
-        let Some(elastic) = &self.elastic else {
-            return 0;
-        };
+        let Some(elastic) = &self.elastic else { return 0 };
         if elastic.pending_unmaps().is_empty() {
             return 0;
         }
@@ -117,9 +115,7 @@ impl<D: Device> Heap<D> {
     /// Does the same as [`unmap_pending`](Self::unmap_pending), and also returns the first failure of the driver. The
     /// calling thread has begun a move, or it puts the pool to sleep.
     pub(crate) fn try_to_unmap_pending(&self) -> (u64, hal::Result<()>) {
-        let Some(elastic) = &self.elastic else {
-            return (0, Ok(()));
-        };
+        let Some(elastic) = &self.elastic else { return (0, Ok(())) };
         let memory = match memory_of(&self.shared.device) {
             Ok(memory) => memory,
             Err(error) => return (0, Err(error)),
@@ -210,9 +206,7 @@ impl<D: Device> Heap<D> {
 
     /// Bytes of the chunks of one kind that are being returned to the device.
     pub(crate) fn leaving_bytes(&self, kind: SegmentKind) -> u64 {
-        let Some(elastic) = &self.elastic else {
-            return 0;
-        };
+        let Some(elastic) = &self.elastic else { return 0 };
         let pending_unmaps = elastic.pending_unmaps();
         let left = pending_unmaps.iter().flat_map(|pending_unmaps| &pending_unmaps.left);
         left.filter(|left| left.chunk.is_some() && left.kind == kind).map(|left| left.bytes).sum()
@@ -232,9 +226,7 @@ impl<D: Device> Heap<D> {
 
     /// Returns every fence that must pass before all pending unmaps can be done.
     pub(crate) fn unmap_fences(&self) -> Vec<Arc<Fence<D>>> {
-        let Some(elastic) = &self.elastic else {
-            return Vec::new();
-        };
+        let Some(elastic) = &self.elastic else { return Vec::new() };
         let pending_unmaps = elastic.pending_unmaps();
         pending_unmaps.iter().flat_map(|pending_unmaps| pending_unmaps.fences.clone()).collect()
     }
@@ -247,9 +239,7 @@ impl<D: Device> Heap<D> {
         if is_mapped || !elastic.pending_unmaps().is_empty() {
             return;
         }
-        let Ok(memory) = memory_of(&self.shared.device) else {
-            return;
-        };
+        let Ok(memory) = memory_of(&self.shared.device) else { return };
         for (start, bytes) in std::mem::take(&mut *elastic.ranges()) {
             // SAFETY: 1. this heap reserved the range, nothing is mapped in it, and the heap is being dropped. A
             // destructor cannot report a failure.

@@ -122,9 +122,7 @@ impl<D: Device> Heap<D> {
             if self.shared.chunks.has_memory(chunk.id) {
                 continue;
             }
-            let Some(held) = state.blocks.hold(spare.block, chunk.at, chunk.end()) else {
-                continue;
-            };
+            let Some(held) = state.blocks.hold(spare.block, chunk.at, chunk.end()) else { continue };
             self.shared.index.remove(chunk.at, chunk.bytes);
             state.blocks.remove_chunk(chunk.at);
             for held in held {

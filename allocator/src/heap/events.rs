@@ -87,9 +87,7 @@ impl<D: Device> PendingFrees<D> {
                         break;
                     }
                 }
-                let Some(first) = queue.pop_front() else {
-                    break;
-                };
+                let Some(first) = queue.pop_front() else { break };
                 if let Some(left) = self.left.get_mut(&first.block) {
                     *left -= 1;
                     if *left == 0 {

@@ -68,16 +68,12 @@ impl<D: Device> Heap<D> {
             }
             return;
         }
-        let Some(uses) = state.pending.offered.get_mut(&id) else {
-            return;
-        };
+        let Some(uses) = state.pending.offered.get_mut(&id) else { return };
         uses.offers -= 1;
         if uses.offers > 0 {
             return;
         }
-        let Some(uses) = state.pending.offered.remove(&id) else {
-            return;
-        };
+        let Some(uses) = state.pending.offered.remove(&id) else { return };
         if uses.users.is_empty() {
             self.become_free(state, vec![(id, Vec::new())]);
             return;

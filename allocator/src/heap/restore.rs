@@ -129,9 +129,7 @@ impl<D: Device> Heap<D> {
             }
         }
         for block in saved {
-            let Some(id) = state.blocks.allocate_at(block.address, block.bytes) else {
-                continue;
-            };
+            let Some(id) = state.blocks.allocate_at(block.address, block.bytes) else { continue };
             let request = Request { requested: block.requested, raw: true };
             self.mark_allocated_slow(&mut state, id, request);
             if let Some(stream_state) = block.borrower.and_then(&stream_state_of) {

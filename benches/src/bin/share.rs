@@ -59,9 +59,7 @@ fn share(backend: &str, bytes: u64, what: &str, config: &str) -> Result<()> {
     let sharing = began.elapsed();
     let times = measure(backend, &shared.handle())?;
     let times: Vec<u64> = times.split(' ').map(str::parse).collect::<std::result::Result<_, _>>()?;
-    let [first, best, close] = times[..] else {
-        return Err("the second process printed something else".into());
-    };
+    let [first, best, close] = times[..] else { return Err("the second process printed something else".into()) };
     check(allocator.device(), memory.address(), bytes, 2)?;
     let time = |nanos| Duration::from_nanos(nanos);
     println!(

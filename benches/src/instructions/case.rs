@@ -2,7 +2,7 @@
 
 use cachette::history::HistoryOptions;
 use cachette::{Allocator, Error};
-use cachette_hal::Ordinal;
+use cachette_hal::{Device, DevicePtr, Ordinal};
 use cachette_hal_host::{HostBackend, HostConfig, HostDevice};
 
 use crate::random::LogUniform;
@@ -56,6 +56,7 @@ cases! {
     PairInside = "pair 1KiB inside a pool", Some(235);
     PairPinned = "pair 1KiB of pinned memory", Some(140);
     PairTwoStreams = "pair 1KiB, two streams in turn", None;
+    PairPending = "pair 1KiB beside a pending block", Some(1200);
     PairHistory = "pair 1KiB with history", Some(1000);
     PairHistoryCallers = "pair 1KiB with history and callers", None;
     Churn1k = "churn 512B-64MiB, 1k live", Some(600);
@@ -98,6 +99,11 @@ impl Case {
                 let _inside = pool.enter_all();
                 run_pairs(&Owned::new(allocator.clone(), 1)?, pairs)?;
             }
+            Self::PairPending => {
+                let subject = Owned::new(allocator_on(host().stepped(0))?, 2)?;
+                leave_pending(&subject)?;
+                run_pairs(&subject, pairs)?;
+            }
             Self::PairPinned => run_pairs(&Pinned::new(allocator()?), pairs)?,
             Self::PairHistory => {
                 let options = HistoryOptions::new().stacks(false);
@@ -130,8 +136,15 @@ impl Case {
     }
 }
 
+fn host() -> HostConfig {
+    HostConfig::default().phantom(true).capacity(CAPACITY)
+}
+
 fn allocator() -> Result<Allocator<HostDevice>, Stopped> {
-    let config = HostConfig::default().phantom(true).capacity(CAPACITY);
+    allocator_on(host())
+}
+
+fn allocator_on(config: HostConfig) -> Result<Allocator<HostDevice>, Stopped> {
     Ok(Allocator::new(HostBackend::new(config)?.device(Ordinal(0))?))
 }
 
@@ -140,6 +153,18 @@ fn recorded(options: HistoryOptions) -> Result<Owned<HostDevice>, Stopped> {
     let allocator = allocator()?;
     allocator.record_history(options);
     Ok(Owned::new(allocator, 1)?)
+}
+
+/// Frees a block of the first stream while the second one still has to use it.
+fn leave_pending(subject: &Owned<HostDevice>) -> Result<(), Stopped> {
+    let memory = subject.allocate(BYTES, 0)?;
+    let user = &subject.streams[1];
+    let address = DevicePtr::new(memory.address()).ok_or("memory has an address")?;
+    // SAFETY: 1. the stream is live. 3. the memory is not used again before the fill has ended.
+    unsafe { subject.allocator.device().transfer()?.fill(address, 0, BYTES, user.handle()) }?;
+    memory.record_stream(user);
+    drop(memory);
+    Ok(())
 }
 
 fn run_pairs(subject: &impl Subject, pairs: usize) -> Result<(), Error> {

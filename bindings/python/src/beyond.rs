@@ -27,9 +27,7 @@ pub(crate) fn ask_torch(py: Python<'_>, current_node: Py<PyAny>, gather: Py<PyAn
 
 /// The frames of `TorchScript`, innermost first.
 pub(crate) fn script(py: Python<'_>) -> PyResult<Vec<Frame>> {
-    let Some(torch) = TORCH.get(py) else {
-        return Ok(Vec::new());
-    };
+    let Some(torch) = TORCH.get(py) else { return Ok(Vec::new()) };
     let gathered = torch.gather.bind(py).call1((false, true, false))?;
     let mut frames = Vec::new();
     for stack in torch.symbolize.bind(py).call1(([gathered],))?.try_iter()? {
@@ -49,9 +47,7 @@ pub(crate) fn script(py: Python<'_>) -> PyResult<Vec<Frame>> {
 ///
 /// Each is a line of a traceback in PyTorch's words, outermost first, and a frame that is only a name.
 pub(crate) fn forward(py: Python<'_>) -> PyResult<Vec<Frame>> {
-    let Some(torch) = TORCH.get(py) else {
-        return Ok(Vec::new());
-    };
+    let Some(torch) = TORCH.get(py) else { return Ok(Vec::new()) };
     let node = torch.current_node.bind(py).call0()?;
     if node.is_none() {
         return Ok(Vec::new());

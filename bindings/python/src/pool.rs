@@ -41,9 +41,7 @@ thread_local! {
 /// Options of a pool of `allocator` whose segments come from the source called `source`.
 pub(crate) fn options(allocator: &Allocator<AnyDevice>, source: Option<&str>) -> PyResult<PoolOptions> {
     let options = PoolOptions::new();
-    let Some(name) = source else {
-        return Ok(options);
-    };
+    let Some(name) = source else { return Ok(options) };
     Ok(options.source(source::find(name, allocator.device_info())?))
 }
 

@@ -101,9 +101,7 @@ fn with_tag<'a, T>(
 
 /// Reports the progress; exceptions of the callable go to `sys.unraisablehook`.
 fn tell(progress: Option<&Py<PyAny>>, so_far: Progress) {
-    let Some(progress) = progress else {
-        return;
-    };
+    let Some(progress) = progress else { return };
     let _ = Python::try_attach(|py| {
         if let Err(raised) = progress.call1(py, (so_far.done, so_far.total)) {
             raised.write_unraisable(py, Some(progress.bind(py)));

@@ -113,9 +113,7 @@ impl Error {
     #[must_use]
     pub const fn is_out_of_memory(&self) -> bool {
         use cachette::Error as Memory;
-        let Self::Memory { error, .. } = self else {
-            return false;
-        };
+        let Self::Memory { error, .. } = self else { return false };
         match error {
             Memory::OutOfMemory(_) | Memory::TooLarge { .. } | Memory::TooManyElements { .. } => true,
             Memory::Device(error) => matches!(error.kind(), hal::ErrorKind::OutOfMemory),
@@ -125,9 +123,7 @@ impl Error {
 
     /// Whether the driver was shut down because the process is leaving.
     pub(crate) const fn is_shutting_down(&self) -> bool {
-        let Self::Memory { error: cachette::Error::Device(error), .. } = self else {
-            return false;
-        };
+        let Self::Memory { error: cachette::Error::Device(error), .. } = self else { return false };
         matches!(error.kind(), hal::ErrorKind::ShuttingDown)
     }
 }

@@ -78,9 +78,7 @@ pub unsafe extern "C-unwind" fn cachette_torch_base_alloc(ptr: *mut c_void, size
         let found = state::opened().find_map(|(_, each)| each.base_allocation(ptr as u64).ok());
         Ok(found)
     };
-    let Ok(Some((base, bytes))) = guarded(find) else {
-        return ptr;
-    };
+    let Ok(Some((base, bytes))) = guarded(find) else { return ptr };
     if !size.is_null() {
         // SAFETY: 1. is the caller's promise.
         unsafe { size.write(pointer(bytes) as usize) };

@@ -46,9 +46,7 @@ impl Sentences<'_> {
             write!(f, "GPU {device} has a total capacity of {total} of which {free} is free. ")?;
         }
         for process in self.processes {
-            let Some(bytes) = process.bytes() else {
-                continue;
-            };
+            let Some(bytes) = process.bytes() else { continue };
             if process.id == std::process::id() {
                 f.write_str("Including non-PyTorch memory, this process")?;
             } else {

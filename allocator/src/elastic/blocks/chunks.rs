@@ -6,9 +6,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
     /// The idle chunks, by position.
     pub(crate) fn idle_chunks(&mut self) -> Vec<IdleChunk> {
         self.coalesce();
-        let Some(chunk_map) = &self.chunk_map else {
-            return Vec::new();
-        };
+        let Some(chunk_map) = &self.chunk_map else { return Vec::new() };
         let mut idle_chunks = Vec::new();
         for block in chunk_map.places.iter() {
             let free = &self.blocks[block];

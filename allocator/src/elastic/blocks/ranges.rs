@@ -7,9 +7,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
     /// Every free range, by position.
     pub(crate) fn runs(&mut self) -> Vec<FreeRange> {
         self.coalesce();
-        let Some(chunk_map) = &self.chunk_map else {
-            return Vec::new();
-        };
+        let Some(chunk_map) = &self.chunk_map else { return Vec::new() };
         let mut runs: Vec<FreeRange> = Vec::new();
         for hole in chunk_map.holes.values() {
             let at = self.blocks[*hole].address;

@@ -212,9 +212,7 @@ fn check_spares(moment: &Moment, plan: &Plan) -> Result<(), TestCaseError> {
         prop_assert!(moment.tuning.recycles, "chunks should stay where they are");
         prop_assert!(seen.insert(id), "a chunk serves twice");
         let chunk = all.iter().find(|chunk| chunk.id == id);
-        let Some(chunk) = chunk else {
-            return Err(TestCaseError::fail("a chunk from nowhere"));
-        };
+        let Some(chunk) = chunk else { return Err(TestCaseError::fail("a chunk from nowhere")) };
         prop_assert_eq!(chunk.bytes, fill.bytes);
         let under = chunk.at < plan.end() && plan.at < chunk.end();
         prop_assert!(!under, "a chunk is taken from under the block");

@@ -66,9 +66,7 @@ impl Callers {
     }
 
     fn frames_of(&self, stack: RawStack) -> Vec<Frame> {
-        let Some(addresses) = self.addresses_of(stack) else {
-            return Vec::new();
-        };
+        let Some(addresses) = self.addresses_of(stack) else { return Vec::new() };
         let mut names = lock(&self.names);
         let frames = addresses.iter().flat_map(|&address| {
             let frames = names.entry(address).or_insert_with(|| symbolise(address));

@@ -112,9 +112,7 @@ impl<'a> SnapshotBuilder<'a> {
 
     /// Exchanges the numbers of the source of stacks for those of the snapshot; without a source there are none.
     fn resolve_stacks(&mut self) {
-        let Some(source) = self.source.take() else {
-            return;
-        };
+        let Some(source) = self.source.take() else { return };
         let mut table: Vec<Numbers> = Vec::new();
         self.each_stack(|stack, _| {
             let index = stack.0 as usize;

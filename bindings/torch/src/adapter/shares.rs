@@ -88,9 +88,7 @@ pub unsafe extern "C-unwind" fn cachette_adapter_open_shared(
         let opened = allocator.open_shared(handle);
         Ok(Some(opened.map_err(|error| of_memory(allocator, error))?))
     });
-    let Some(opened) = opened else {
-        return ptr::null_mut();
-    };
+    let Some(opened) = opened else { return ptr::null_mut() };
     // SAFETY: 2. is the caller's promise.
     unsafe { out.write(pointer(opened.address())) };
     Box::into_raw(Box::new(Opened(opened)))

@@ -19,9 +19,7 @@ pub(crate) const CASES: &[Case] = &[
 const POOL: MempoolId = MempoolId { first: 7, second: 0 };
 
 fn by_filter(small: bool) {
-    let Some(caller) = Caller::new(true) else {
-        return;
-    };
+    let Some(caller) = Caller::new(true) else { return };
     bed::start("");
     let (led, other) = (bed::stream(0), bed::stream(0));
     let before = allocate(30 * MIB, 0, led.handle());
@@ -54,9 +52,7 @@ fn small() {
 }
 
 fn capture() {
-    let Some(caller) = Caller::new(true) else {
-        return;
-    };
+    let Some(caller) = Caller::new(true) else { return };
     let backend = bed::start("");
     let device = bed::device(&backend, 0);
     let stream = bed::stream(0);
@@ -85,9 +81,7 @@ fn capture() {
 }
 
 fn mistakes() {
-    let Some(caller) = Caller::new(true) else {
-        return;
-    };
+    let Some(caller) = Caller::new(true) else { return };
     bed::start("");
     let stream = handle(bed::stream(0).handle());
     let Outcome::Error(text) = caller.end(0, POOL) else {

@@ -35,9 +35,7 @@ fn allocate(caller: &Caller, bytes: u64, device: i32) -> Result<(), Outcome> {
 }
 
 fn out_of_memory() {
-    let Some(caller) = started(true) else {
-        return;
-    };
+    let Some(caller) = started(true) else { return };
     for _ in 0..100 {
         let thrown = allocate(&caller, 300 * MIB, 1).unwrap_err();
         let Outcome::OutOfMemory(text) = thrown else {
@@ -54,9 +52,7 @@ fn out_of_memory() {
 }
 
 fn too_large() {
-    let Some(caller) = started(true) else {
-        return;
-    };
+    let Some(caller) = started(true) else { return };
     let thrown = allocate(&caller, 1 << 60, 0).unwrap_err();
     let Outcome::OutOfMemory(text) = thrown else {
         panic!("{thrown:?}");
@@ -75,9 +71,7 @@ fn sentences(thrown: Outcome) -> String {
 }
 
 fn figures() {
-    let Some(caller) = Caller::new(true) else {
-        return;
-    };
+    let Some(caller) = Caller::new(true) else { return };
     bed::start("memory_limit:128M");
     let kept = bed::allocate(30 * MIB, 0, bed::DEFAULT);
     assert!(!kept.is_null());
@@ -93,9 +87,7 @@ fn figures() {
 }
 
 fn processes() {
-    let (Some(caller), Some(folder)) = (started(true), Folder::new()) else {
-        return;
-    };
+    let (Some(caller), Some(folder)) = (started(true), Folder::new()) else { return };
     let library = folder.build("libnvidia-ml.so.1", NVML, &[]);
     super::cpp::load(&library);
     let text = sentences(allocate(&caller, 300 * MIB, 0).unwrap_err());
@@ -130,9 +122,7 @@ OPEN nvmlDeviceGetComputeRunningProcesses(void* device, unsigned* count, Process
 "#;
 
 fn other() {
-    let Some(caller) = started(true) else {
-        return;
-    };
+    let Some(caller) = started(true) else { return };
     let thrown = allocate(&caller, MIB, 5).unwrap_err();
     let text = "there is no device host:5; it has 2 devices, numbers 0 to 1";
     assert_eq!(thrown, Outcome::Error(text.into()));
@@ -140,9 +130,7 @@ fn other() {
 }
 
 fn without_class() {
-    let Some(caller) = started(false) else {
-        return;
-    };
+    let Some(caller) = started(false) else { return };
     let thrown = allocate(&caller, 300 * MIB, 0).unwrap_err();
     let Outcome::Error(text) = thrown else {
         panic!("{thrown:?}");
@@ -152,9 +140,7 @@ fn without_class() {
 }
 
 fn of_distribution() {
-    let Some(caller) = Caller::of_distribution() else {
-        return;
-    };
+    let Some(caller) = Caller::of_distribution() else { return };
     bed::start("");
     let thrown = allocate(&caller, 300 * MIB, 1).unwrap_err();
     assert!(matches!(thrown, Outcome::OutOfMemory(_)), "{thrown:?}");
@@ -162,9 +148,7 @@ fn of_distribution() {
 }
 
 fn alone() {
-    let Some(caller) = Caller::alone() else {
-        return;
-    };
+    let Some(caller) = Caller::alone() else { return };
     bed::start("");
     let thrown = allocate(&caller, 300 * MIB, 0).unwrap_err();
     let Outcome::Foreign(text) = thrown else {
@@ -174,9 +158,7 @@ fn alone() {
 }
 
 fn forked() {
-    let Some(caller) = started(true) else {
-        return;
-    };
+    let Some(caller) = started(true) else { return };
     assert_eq!(allocate(&caller, MIB, 0), Ok(()));
     super::forks::in_child(|| {
         let thrown = allocate(&caller, MIB, 0).unwrap_err();
@@ -189,9 +171,7 @@ fn forked() {
 }
 
 fn slot() {
-    let Some(caller) = started(true) else {
-        return;
-    };
+    let Some(caller) = started(true) else { return };
     // SAFETY: 1. the device's own memory is given out.
     let slot = unsafe { Slot::create(SlotOptions::default()) }.unwrap();
     let allocate = super::slots::allocate_function(&slot);

@@ -77,9 +77,7 @@ fn nothing_loaded() {
 
 /// A library of the driver's name that is none: it shows which backend is chosen, and why it cannot be had.
 fn by_itself() {
-    let Some(folder) = cpp::Folder::new() else {
-        return;
-    };
+    let Some(folder) = cpp::Folder::new() else { return };
     let driver = folder.build("libcuda.so.1", "int nothing;", &[]);
     cpp::load(&driver);
     let error = cachette_torch::allocator(0).unwrap_err().to_string();
