@@ -83,7 +83,7 @@ pub(crate) struct HeapState<D: Device> {
     /// The history of this heap, while one is recorded.
     history_state: Option<Box<HeapHistory>>,
     /// The stacks that a history has recorded. They stay when the history stops.
-    stacks: Stacks,
+    stacks: Box<Stacks>,
     /// Whether an allocation or a free needs no work beyond the block itself. The cache is on, no block is pending and
     /// no request is redirected. No tracker or history is active, and neither ages nor oversize blocks are counted. The
     /// heap also keeps itself alive.
@@ -186,7 +186,7 @@ impl<D: Device> Heap<D> {
                 closed: false,
                 redirect: Redirect::default(),
                 history_state: None,
-                stacks: Stacks::default(),
+                stacks: Box::default(),
                 fast_path: false,
             }),
             counters,

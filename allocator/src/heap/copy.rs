@@ -36,7 +36,7 @@ impl<D: Device> Heap<D> {
         state.blocks.coalesce();
         self.flush_stats(&mut state);
         state.blocks.copy_into(&mut copied);
-        let stacks = state.stacks.clone();
+        let stacks = Stacks::clone(&state.stacks);
         let reserved = self.reserved();
         drop(state);
         HeapCopy {

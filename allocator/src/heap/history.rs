@@ -124,7 +124,7 @@ impl<D: Device> Heap<D> {
             history_state.last = before.last;
         }
         let before = std::mem::replace(&mut state.history_state, history_state);
-        let stacks = if keeps_stacks { Stacks::default() } else { std::mem::take(&mut state.stacks) };
+        let stacks = if keeps_stacks { Stacks::default() } else { std::mem::take(&mut *state.stacks) };
         if recording.is_none() {
             for (id, stack) in (0..).map(BlockId::new).zip(&mut state.stacks.blocks).filter(|(_, stack)| **stack != 0) {
                 let block = state.blocks.block_mut(id);

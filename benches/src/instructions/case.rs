@@ -2,8 +2,8 @@
 
 use cachette::history::HistoryOptions;
 use cachette::{Allocator, Error};
-use cachette_hal::{Device, DevicePtr, Ordinal};
-use cachette_hal_host::{HostBackend, HostConfig, HostDevice};
+use cachette_hal::Ordinal;
+use cachette_hal_host::{Hold, HostBackend, HostConfig, HostDevice};
 
 use crate::random::LogUniform;
 use crate::subject::{Owned, Pinned, Raw, Subject};
@@ -100,8 +100,8 @@ impl Case {
                 run_pairs(&Owned::new(allocator.clone(), 1)?, pairs)?;
             }
             Self::PairPending => {
-                let subject = Owned::new(allocator_on(host().stepped(0))?, 2)?;
-                leave_pending(&subject)?;
+                let subject = Owned::new(allocator()?, 2)?;
+                let _hold = leave_pending(&subject)?;
                 run_pairs(&subject, pairs)?;
             }
             Self::PairPinned => run_pairs(&Pinned::new(allocator()?), pairs)?,
@@ -136,15 +136,8 @@ impl Case {
     }
 }
 
-fn host() -> HostConfig {
-    HostConfig::default().phantom(true).capacity(CAPACITY)
-}
-
 fn allocator() -> Result<Allocator<HostDevice>, Stopped> {
-    allocator_on(host())
-}
-
-fn allocator_on(config: HostConfig) -> Result<Allocator<HostDevice>, Stopped> {
+    let config = HostConfig::default().phantom(true).capacity(CAPACITY);
     Ok(Allocator::new(HostBackend::new(config)?.device(Ordinal(0))?))
 }
 
@@ -155,16 +148,14 @@ fn recorded(options: HistoryOptions) -> Result<Owned<HostDevice>, Stopped> {
     Ok(Owned::new(allocator, 1)?)
 }
 
-/// Frees a block of the first stream while the second one still has to use it.
-fn leave_pending(subject: &Owned<HostDevice>) -> Result<(), Stopped> {
+/// Frees a block of the first stream that the second one, which is held, has still to use.
+fn leave_pending(subject: &Owned<HostDevice>) -> Result<Hold, Stopped> {
     let memory = subject.allocate(BYTES, 0)?;
     let user = &subject.streams[1];
-    let address = DevicePtr::new(memory.address()).ok_or("memory has an address")?;
-    // SAFETY: 1. the stream is live. 3. the memory is not used again before the fill has ended.
-    unsafe { subject.allocator.device().transfer()?.fill(address, 0, BYTES, user.handle()) }?;
+    let hold = subject.allocator.device().hold(user.handle())?;
     memory.record_stream(user);
     drop(memory);
-    Ok(())
+    Ok(hold)
 }
 
 fn run_pairs(subject: &impl Subject, pairs: usize) -> Result<(), Error> {
