@@ -58,18 +58,35 @@ impl Case {
     }
 }
 
-/// Declares a [`Case`] from the function of the same name.
-macro_rules! case {
-    ($group:ident :: $sentence:ident, [$($need:ident),*], $about:literal) => {
-        $crate::case::Case {
-            name: concat!(stringify!($group), "::", stringify!($sentence)),
-            about: $about,
-            needs: &[$(cachette_hal::Feature::$need),*],
-            devices: 1,
-            child: false,
-            run: $sentence,
-        }
+/// Declares the table `CASES` of one group; each case is the function of its name.
+///
+/// A case is its promise as a doc comment, its name, and the groups of calls it needs:
+///
+/// ```text
+/// cases! { events:
+///     /// An event is pending while work before its record has not finished.
+///     poll_is_pending_while_work_is_held(HostCalls);
+///     /// ...
+///     another_process_sees_it(Ipc).with_child();
+/// }
+/// ```
+macro_rules! cases {
+    ($group:ident: $(
+        $(#[doc = $about:literal])+
+        $sentence:ident($($need:ident),*) $(.$with:ident($($value:literal)?))?;
+    )+) => {
+        pub(super) const CASES: &[$crate::case::Case] = &[$(
+            $crate::case::Case {
+                name: concat!(stringify!($group), "::", stringify!($sentence)),
+                about: concat!($($about),+).trim_ascii(),
+                needs: &[$(cachette_hal::Feature::$need),*],
+                devices: 1,
+                child: false,
+                run: $sentence,
+            }
+            $(.$with($($value)?))?
+        ),+];
     };
 }
 
-pub(crate) use case;
+pub(crate) use cases;

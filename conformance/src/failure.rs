@@ -83,26 +83,21 @@ impl From<Missing> for Stop {
     }
 }
 
-/// Stops the case unless the condition holds.
+/// Fails unless the condition holds.
 macro_rules! ensure {
     ($condition:expr, $($text:tt)+) => {
-        if !$condition {
-            return Err($crate::failure::Stop::failed(format!($($text)+)));
-        }
+        if $condition { Ok(()) } else { Err($crate::failure::Stop::failed(format!($($text)+))) }
     };
 }
 
-/// Stops the case unless both values are equal, and shows them.
+/// Fails unless both values are equal, and shows them.
 macro_rules! ensure_eq {
     ($left:expr, $right:expr, $($text:tt)+) => {
         match (&$left, &$right) {
+            (left, right) if left == right => Ok(()),
             (left, right) => {
-                if left != right {
-                    let text = format!($($text)+);
-                    return Err($crate::failure::Stop::failed(format!(
-                        "{text}: found {left:?}, promised {right:?}"
-                    )));
-                }
+                let text = format!($($text)+);
+                Err($crate::failure::Stop::failed(format!("{text}: found {left:?}, promised {right:?}")))
             }
         }
     };
@@ -133,10 +128,7 @@ mod tests {
 
     #[test]
     fn unequal_values_are_both_shown() {
-        let check = || -> Verdict {
-            ensure_eq!(1, 2, "the count");
-            Ok(())
-        };
+        let check = || -> Verdict { ensure_eq!(1, 2, "the count") };
         let Err(Stop::Failed(failure)) = check() else {
             panic!("one is not two");
         };

@@ -14,13 +14,24 @@ mod virtual_memory;
 
 pub use subject::Subject;
 
-pub(crate) use capturing::Capturing;
-pub(crate) use expect::{blocks_until_released, refuse};
-pub(crate) use gate::Gate;
-pub(crate) use hex::{from_hex, to_hex};
-pub(crate) use pattern::pattern;
-pub(crate) use pinned::{read_pinned, read_pinned_byte, write_pinned};
-pub(crate) use pooled::Pooled;
-pub(crate) use span::{AsStream, DefaultStream, Place, Span};
-pub(crate) use subject::{Backing, Event, Graph, KIB, MIB, Mapping, Memory, Pinned, Reservation, Stream, settle};
-pub(crate) use transfer::{copy_by, same};
+use gate::Gate;
+use pattern::pattern;
+use pooled::Pooled;
+use span::{AsStream, Place, Span};
+use subject::{Backing, Event, Graph, MIB, Mapping, Memory, Pinned, Reservation, Stream, settle};
+
+/// What the files of cases use.
+pub(crate) mod prelude {
+    pub(crate) use super::Subject;
+    pub(crate) use super::capturing::{Capturing, run};
+    pub(crate) use super::expect::{blocks_until_released, eventually, none_overlap, refuse};
+    pub(crate) use super::hex::{from_hex, to_hex};
+    pub(crate) use super::pattern::pattern;
+    pub(crate) use super::pinned::{read_pinned, read_pinned_byte, write_pinned};
+    pub(crate) use super::span::{AsStream, DefaultStream, Place, Span};
+    pub(crate) use super::subject::{Backing, Event, Graph, KIB, MIB, Memory, Reservation, Stream, settle};
+    pub(crate) use super::transfer::{copy_by, link, same};
+    pub(crate) use crate::case::cases;
+    pub(crate) use crate::child::Role;
+    pub(crate) use crate::failure::{Stop, Verdict, ensure, ensure_eq};
+}

@@ -2,69 +2,36 @@
 
 use cachette_hal::{CaptureMode, Device};
 
-use crate::case::{Case, case};
-use crate::failure::{Verdict, ensure};
-use crate::rig::{Capturing, Graph, KIB, Memory, Place, Stream, Subject, settle};
+use crate::rig::prelude::*;
 
-pub(super) const CASES: &[Case] = &[
-    case!(
-        capture::nothing_runs_during_capture,
-        [Capture, Transfer],
-        "Work queued in a captured stream is recorded and does not run."
-    ),
-    case!(
-        capture::a_launch_runs_what_was_recorded,
-        [Capture, Transfer],
-        "Launching a graph runs the work that was recorded."
-    ),
-    case!(capture::every_launch_runs_it_again, [Capture, Transfer], "A graph launched many times runs each time."),
-    case!(
-        capture::launches_in_one_stream_accumulate,
-        [Capture, Transfer],
-        "Each launch works on what the launch before it left."
-    ),
-    case!(
-        capture::recorded_order_is_kept,
-        [Capture, Transfer],
-        "Recorded work that depends on earlier recorded work comes after it."
-    ),
-    case!(
-        capture::a_joined_stream_is_recorded_in_order,
-        [Capture, Transfer],
-        "A stream that joined by an event and was joined back is part of the graph, in order."
-    ),
-    case!(
-        capture::a_launch_keeps_its_place_in_the_stream,
-        [Capture, Transfer],
-        "A launch comes after earlier and before later work of its stream."
-    ),
-    case!(
-        capture::a_launch_waits_in_a_held_stream,
-        [Capture, Transfer, HostCalls],
-        "A graph launched into a held stream does not run before the stream goes on."
-    ),
-    case!(
-        capture::a_graph_may_be_launched_into_any_stream,
-        [Capture, Transfer],
-        "A graph runs in streams other than the one it was captured from."
-    ),
-    case!(capture::two_graphs_are_independent, [Capture, Transfer], "Launching one graph runs nothing of another."),
-    case!(
-        capture::a_destroyed_graph_still_runs_what_was_launched,
-        [Capture, Transfer, HostCalls],
-        "A launch that was queued runs to its end although the graph was destroyed."
-    ),
-    case!(
-        capture::an_empty_capture_gives_a_graph,
-        [Capture, Transfer],
-        "A capture in which nothing was queued gives a graph that does nothing."
-    ),
-    case!(
-        capture::the_stream_runs_at_once_again_afterwards,
-        [Capture, Transfer],
-        "After the capture has ended, work queued in the stream runs."
-    ),
-];
+cases! { capture:
+    /// Work queued in a captured stream is recorded and does not run.
+    nothing_runs_during_capture(Capture, Transfer);
+    /// Launching a graph runs the work that was recorded.
+    a_launch_runs_what_was_recorded(Capture, Transfer);
+    /// A graph launched many times runs each time.
+    every_launch_runs_it_again(Capture, Transfer);
+    /// Each launch works on what the launch before it left.
+    launches_in_one_stream_accumulate(Capture, Transfer);
+    /// Recorded work that depends on earlier recorded work comes after it.
+    recorded_order_is_kept(Capture, Transfer);
+    /// A stream that joined by an event and was joined back is part of the graph, in order.
+    a_joined_stream_is_recorded_in_order(Capture, Transfer);
+    /// A launch comes after earlier and before later work of its stream.
+    a_launch_keeps_its_place_in_the_stream(Capture, Transfer);
+    /// A graph launched into a held stream does not run before the stream goes on.
+    a_launch_waits_in_a_held_stream(Capture, Transfer, HostCalls);
+    /// A graph runs in streams other than the one it was captured from.
+    a_graph_may_be_launched_into_any_stream(Capture, Transfer);
+    /// Launching one graph runs nothing of another.
+    two_graphs_are_independent(Capture, Transfer);
+    /// A launch that was queued runs to its end although the graph was destroyed.
+    a_destroyed_graph_still_runs_what_was_launched(Capture, Transfer, HostCalls);
+    /// A capture in which nothing was queued gives a graph that does nothing.
+    an_empty_capture_gives_a_graph(Capture, Transfer);
+    /// After the capture has ended, work queued in the stream runs.
+    the_stream_runs_at_once_again_afterwards(Capture, Transfer);
+}
 
 const BYTES: u64 = 64 * KIB;
 
@@ -95,8 +62,7 @@ fn a_launch_runs_what_was_recorded(on: &Subject) -> Verdict {
     on.fill(x.span(), 7, &stream)?;
     on.copy(y.span(), x.span(), &stream)?;
     let graph = capturing.end()?;
-    graph.launch(&stream)?;
-    stream.synchronize()?;
+    run(&graph, &stream)?;
     on.expect_byte(x.span(), 7, "the target of the fill")?;
     on.expect_byte(y.span(), 7, "the target of the copy")
 }
@@ -107,8 +73,7 @@ fn every_launch_runs_it_again(on: &Subject) -> Verdict {
     let graph = captured_fill(on, &area, 7, &stream)?;
     for _ in 0..5 {
         on.put_pattern(area.span(), 3)?;
-        graph.launch(&stream)?;
-        stream.synchronize()?;
+        run(&graph, &stream)?;
         on.expect_byte(area.span(), 7, "what the launch wrote")?;
     }
     Ok(())
@@ -118,7 +83,7 @@ fn every_launch_runs_it_again(on: &Subject) -> Verdict {
 fn launches_in_one_stream_accumulate(on: &Subject) -> Verdict {
     const PARTS: u64 = 6;
     let area = on.filled(PARTS * BYTES, 0)?;
-    let part = |i| area.span().part(i * BYTES, BYTES);
+    let part = |i: u64| area.span().nth(i, BYTES);
     for i in 0..PARTS {
         on.put_pattern(part(i), i)?;
     }
@@ -129,8 +94,7 @@ fn launches_in_one_stream_accumulate(on: &Subject) -> Verdict {
     }
     let graph = capturing.end()?;
     for launches in 1..PARTS {
-        graph.launch(&stream)?;
-        stream.synchronize()?;
+        run(&graph, &stream)?;
         on.expect_pattern(part(launches), 0, "what has moved once a launch")?;
     }
     on.expect_pattern(part(PARTS - 1), 0, "what has moved all the way")
@@ -144,17 +108,11 @@ fn recorded_order_is_kept(on: &Subject) -> Verdict {
     let capturing = Capturing::begin(on, &stream, CaptureMode::Relaxed)?;
     for round in 0..ROUNDS {
         on.fill(source.span(), round + 1, &stream)?;
-        let place = seen.span().part(u64::from(round) * BYTES, BYTES);
-        on.copy(place, source.span(), &stream)?;
+        on.copy(seen.span().nth(round, BYTES), source.span(), &stream)?;
     }
     let graph = capturing.end()?;
-    graph.launch(&stream)?;
-    stream.synchronize()?;
-    for round in 0..ROUNDS {
-        let place = seen.span().part(u64::from(round) * BYTES, BYTES);
-        on.expect_byte(place, round + 1, "the copy between two fills")?;
-    }
-    Ok(())
+    run(&graph, &stream)?;
+    on.expect_parts(seen.span(), BYTES, 1, "the copy between two fills")
 }
 
 fn a_joined_stream_is_recorded_in_order(on: &Subject) -> Verdict {
@@ -163,19 +121,16 @@ fn a_joined_stream_is_recorded_in_order(on: &Subject) -> Verdict {
     let (fork, join) = (on.event()?, on.event()?);
     let capturing = Capturing::begin(on, &origin, CaptureMode::Relaxed)?;
     on.fill(x.span(), 7, &origin)?;
-    fork.record(&origin)?;
-    fork.hold_back(&joined)?;
+    link(&fork, &origin, &joined)?;
     on.copy(y.span(), x.span(), &joined)?;
-    join.record(&joined)?;
-    join.hold_back(&origin)?;
+    link(&join, &joined, &origin)?;
     on.copy(z.span(), y.span(), &origin)?;
     let graph = capturing.end()?;
     settle();
     on.expect_byte(y.span(), 2, "the joined stream's target before the launch")?;
     for _ in 0..3 {
         on.put_pattern(y.span(), 4)?;
-        graph.launch(&origin)?;
-        origin.synchronize()?;
+        run(&graph, &origin)?;
         on.expect_byte(z.span(), 7, "what went through both streams")?;
     }
     Ok(())
@@ -201,14 +156,13 @@ fn a_launch_waits_in_a_held_stream(on: &Subject) -> Verdict {
     let (stream, event) = (on.stream()?, on.event()?);
     let graph = captured_fill(on, &area, 7, &stream)?;
     // A graph's first launch may wait for the device.
-    graph.launch(&stream)?;
-    stream.synchronize()?;
+    run(&graph, &stream)?;
     on.put_pattern(area.span(), 3)?;
     let gate = on.hold_warm(&stream)?;
     graph.launch(&stream)?;
     event.record(&stream)?;
     settle();
-    ensure!(!event.poll()?.is_done(), "the launch did not wait");
+    ensure!(!event.poll()?.is_done(), "the launch did not wait")?;
     gate.release();
     stream.synchronize()?;
     on.expect_byte(area.span(), 7, "what the launch wrote")
@@ -222,8 +176,7 @@ fn a_graph_may_be_launched_into_any_stream(on: &Subject) -> Verdict {
     for _ in 0..3 {
         let stream = on.stream()?;
         on.put_pattern(area.span(), 3)?;
-        graph.launch(&stream)?;
-        stream.synchronize()?;
+        run(&graph, &stream)?;
         on.expect_byte(area.span(), 7, "what the launch wrote")?;
     }
     Ok(())
@@ -234,13 +187,11 @@ fn two_graphs_are_independent(on: &Subject) -> Verdict {
     let stream = on.stream()?;
     let first = captured_fill(on, &x, 7, &stream)?;
     let second = captured_fill(on, &y, 8, &stream)?;
-    first.launch(&stream)?;
-    stream.synchronize()?;
+    run(&first, &stream)?;
     on.expect_byte(x.span(), 7, "the first graph's target")?;
     on.expect_byte(y.span(), 2, "the second graph's target")?;
     first.close()?;
-    second.launch(&stream)?;
-    stream.synchronize()?;
+    run(&second, &stream)?;
     on.expect_byte(y.span(), 8, "the second graph's target, launched")
 }
 
@@ -248,8 +199,7 @@ fn a_destroyed_graph_still_runs_what_was_launched(on: &Subject) -> Verdict {
     let area = on.filled(BYTES, 1)?;
     let stream = on.stream()?;
     let graph = captured_fill(on, &area, 7, &stream)?;
-    graph.launch(&stream)?;
-    stream.synchronize()?;
+    run(&graph, &stream)?;
     on.put_pattern(area.span(), 3)?;
     let gate = on.hold_warm(&stream)?;
     graph.launch(&stream)?;
@@ -263,8 +213,7 @@ fn an_empty_capture_gives_a_graph(on: &Subject) -> Verdict {
     let area = on.filled(BYTES, 1)?;
     let stream = on.stream()?;
     let graph = Capturing::begin(on, &stream, CaptureMode::Relaxed)?.end()?;
-    graph.launch(&stream)?;
-    stream.synchronize()?;
+    run(&graph, &stream)?;
     on.expect_byte(area.span(), 1, "memory that no graph names")
 }
 

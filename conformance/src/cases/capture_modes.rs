@@ -5,48 +5,26 @@ use std::thread;
 use cachette_hal::owned::RelaxedCapture;
 use cachette_hal::{CaptureMode, CaptureStatus, Device, ErrorKind};
 
-use crate::case::{Case, case};
-use crate::failure::{Stop, Verdict, ensure, ensure_eq};
-use crate::rig::{Capturing, KIB, MIB, Place, Subject, refuse};
+use crate::rig::prelude::*;
 
-pub(super) const CASES: &[Case] = &[
-    case!(
-        capture::allocating_is_forbidden_and_breaks_it,
-        [Capture],
-        "Allocating during a global capture fails, and the capture is broken."
-    ),
-    case!(
-        capture::allocating_on_another_thread_is_forbidden,
-        [Capture],
-        "A global capture binds every thread that is in global mode."
-    ),
-    case!(
-        capture::a_thread_local_capture_leaves_other_threads_alone,
-        [Capture, Transfer],
-        "A thread-local capture lets other threads allocate."
-    ),
-    case!(
-        capture::a_relaxed_capture_forbids_nothing,
-        [Capture, Transfer],
-        "During a relaxed capture its own thread allocates, frees and waits."
-    ),
-    case!(
-        capture::a_relaxed_thread_may_allocate,
-        [Capture, Transfer],
-        "A thread in relaxed mode allocates and frees during a global capture, which goes on."
-    ),
-    case!(
-        capture::a_relaxed_thread_may_poll,
-        [Capture],
-        "A thread in relaxed mode polls events of other streams during a capture, which goes on."
-    ),
-    case!(capture::threads_begin_in_global_mode, [Capture], "A new thread is in global mode, whatever others are in."),
-    case!(
-        capture::a_relaxed_guard_restores_the_mode,
-        [Capture],
-        "The guard puts back the mode it found, also when guards are nested."
-    ),
-];
+cases! { capture:
+    /// Allocating during a global capture fails, and the capture is broken.
+    allocating_is_forbidden_and_breaks_it(Capture);
+    /// A global capture binds every thread that is in global mode.
+    allocating_on_another_thread_is_forbidden(Capture);
+    /// A thread-local capture lets other threads allocate.
+    a_thread_local_capture_leaves_other_threads_alone(Capture, Transfer);
+    /// During a relaxed capture its own thread allocates, frees and waits.
+    a_relaxed_capture_forbids_nothing(Capture, Transfer);
+    /// A thread in relaxed mode allocates and frees during a global capture, which goes on.
+    a_relaxed_thread_may_allocate(Capture, Transfer);
+    /// A thread in relaxed mode polls events of other streams during a capture, which goes on.
+    a_relaxed_thread_may_poll(Capture);
+    /// A new thread is in global mode, whatever others are in.
+    threads_begin_in_global_mode(Capture);
+    /// The guard puts back the mode it found, also when guards are nested.
+    a_relaxed_guard_restores_the_mode(Capture);
+}
 
 fn allocating_is_forbidden_and_breaks_it(on: &Subject) -> Verdict {
     let stream = on.stream()?;
@@ -60,7 +38,7 @@ fn allocating_is_forbidden_and_breaks_it(on: &Subject) -> Verdict {
             unsafe { on.device().free(ptr) }?;
         }
         refuse(memory, &[ErrorKind::CaptureForbids], "an allocation during capture")?;
-        ensure_eq!(status, CaptureStatus::Broken, "the stream after it");
+        ensure_eq!(status, CaptureStatus::Broken, "the stream after it")?;
         refuse(ended, &[ErrorKind::CaptureBroken], "the end of the broken capture")?;
     }
     Ok(on.memory(MIB)?.close()?)
@@ -83,8 +61,7 @@ fn allocating_on_another_thread_is_forbidden(on: &Subject) -> Verdict {
     let allocated = allocate_elsewhere(on);
     let ended = capturing.end();
     refuse(allocated, &[ErrorKind::CaptureForbids], "an allocation on another thread")?;
-    refuse(ended, &[ErrorKind::CaptureBroken], "the end of the broken capture")?;
-    Ok(())
+    refuse(ended, &[ErrorKind::CaptureBroken], "the end of the broken capture").map(drop)
 }
 
 fn a_thread_local_capture_leaves_other_threads_alone(on: &Subject) -> Verdict {
@@ -94,8 +71,7 @@ fn a_thread_local_capture_leaves_other_threads_alone(on: &Subject) -> Verdict {
     on.fill(area.span(), 7, &stream)?;
     allocate_elsewhere(on)?;
     let graph = capturing.end()?;
-    graph.launch(&stream)?;
-    stream.synchronize()?;
+    run(&graph, &stream)?;
     on.expect_byte(area.span(), 7, "what the graph wrote")
 }
 
@@ -109,8 +85,7 @@ fn a_relaxed_capture_forbids_nothing(on: &Subject) -> Verdict {
     unsafe { on.device().free(ptr) }?;
     other.synchronize()?;
     let graph = capturing.end()?;
-    graph.launch(&stream)?;
-    stream.synchronize()?;
+    run(&graph, &stream)?;
     on.expect_byte(area.span(), 7, "what the graph wrote")
 }
 
@@ -126,8 +101,7 @@ fn a_relaxed_thread_may_allocate(on: &Subject) -> Verdict {
         unsafe { on.device().free(ptr) }?;
     }
     let graph = capturing.end()?;
-    graph.launch(&stream)?;
-    stream.synchronize()?;
+    run(&graph, &stream)?;
     on.expect_byte(area.span(), 7, "what the graph wrote")
 }
 
@@ -138,7 +112,7 @@ fn a_relaxed_thread_may_poll(on: &Subject) -> Verdict {
     let capturing = Capturing::begin(on, &stream, CaptureMode::Global)?;
     {
         let _relaxed = RelaxedCapture::enter(on.device())?;
-        ensure!(event.poll()?.is_done(), "an event that had passed is pending");
+        ensure!(event.poll()?.is_done(), "an event that had passed is pending")?;
     }
     capturing.end()?;
     Ok(())
@@ -152,25 +126,23 @@ fn mode_here(on: &Subject) -> Verdict<CaptureMode> {
 }
 
 fn threads_begin_in_global_mode(on: &Subject) -> Verdict {
-    ensure_eq!(mode_here(on)?, CaptureMode::Global, "a new thread's mode");
+    ensure_eq!(mode_here(on)?, CaptureMode::Global, "a new thread's mode")?;
     let _relaxed = RelaxedCapture::enter(on.device())?;
     let elsewhere = thread::scope(|scope| scope.spawn(|| mode_here(on)).join());
     let elsewhere = elsewhere.map_err(|_| Stop::failed("the thread panicked"))?;
-    ensure_eq!(elsewhere?, CaptureMode::Global, "another new thread's mode");
-    Ok(())
+    ensure_eq!(elsewhere?, CaptureMode::Global, "another new thread's mode")
 }
 
 fn a_relaxed_guard_restores_the_mode(on: &Subject) -> Verdict {
     let capture = on.device().capture()?;
     let outer = RelaxedCapture::enter(on.device())?;
-    ensure_eq!(mode_here(on)?, CaptureMode::Relaxed, "the mode under a guard");
+    ensure_eq!(mode_here(on)?, CaptureMode::Relaxed, "the mode under a guard")?;
     drop(RelaxedCapture::enter(on.device())?);
-    ensure_eq!(mode_here(on)?, CaptureMode::Relaxed, "the mode after a nested guard");
+    ensure_eq!(mode_here(on)?, CaptureMode::Relaxed, "the mode after a nested guard")?;
     drop(outer);
-    ensure_eq!(mode_here(on)?, CaptureMode::Global, "the mode after the guard");
+    ensure_eq!(mode_here(on)?, CaptureMode::Global, "the mode after the guard")?;
     capture.exchange_capture_mode(CaptureMode::ThreadLocal)?;
     drop(RelaxedCapture::enter(on.device())?);
     let found = capture.exchange_capture_mode(CaptureMode::Global)?;
-    ensure_eq!(found, CaptureMode::ThreadLocal, "the mode after another guard");
-    Ok(())
+    ensure_eq!(found, CaptureMode::ThreadLocal, "the mode after another guard")
 }

@@ -5,75 +5,40 @@ use std::thread;
 
 use cachette_hal::{Capture, CaptureId, CaptureMode, CaptureStatus, Device, ErrorKind, StreamRef};
 
-use crate::case::{Case, case};
-use crate::failure::{Stop, Verdict, ensure, ensure_eq};
-use crate::rig::{Capturing, Graph, KIB, Place, Stream, Subject, refuse};
+use crate::rig::prelude::*;
 
-pub(super) const CASES: &[Case] = &[
-    case!(
-        capture::a_stream_is_idle_active_and_idle_again,
-        [Capture],
-        "A stream's status is active from the begin of its capture to the end."
-    ),
-    case!(
-        capture::numbers_of_captures_differ,
-        [Capture],
-        "No two captures share a number, one after the other or side by side."
-    ),
-    case!(
-        capture::a_joined_stream_has_the_captures_number,
-        [Capture],
-        "A stream that waits for an event of a captured stream is captured under its number."
-    ),
-    case!(capture::other_streams_stay_idle, [Capture, Transfer], "A stream that did not join runs its work at once."),
-    case!(capture::the_default_stream_is_refused, [Capture], "The default stream cannot be captured."),
-    case!(capture::beginning_twice_is_refused, [Capture], "A stream that is captured cannot be captured again."),
-    case!(
-        capture::ending_what_was_not_begun_is_refused,
-        [Capture],
-        "Ending a capture that was not begun fails and leaves the stream usable."
-    ),
-    case!(
-        capture::a_stream_not_joined_back_breaks_it,
-        [Capture, Transfer],
-        "A capture with a joined stream that was not joined back ends as broken."
-    ),
-    case!(
-        capture::synchronizing_with_a_captured_stream_is_forbidden,
-        [Capture],
-        "Waiting for a stream that is being captured fails, and the capture is broken."
-    ),
-    case!(
-        capture::host_functions_are_forbidden,
-        [Capture, HostCalls],
-        "A host function cannot be queued in a captured stream."
-    ),
-    case!(
-        capture::a_stream_works_after_a_broken_capture,
-        [Capture, Transfer],
-        "After a broken capture was ended, the stream runs work and can be captured again."
-    ),
-    case!(
-        capture::joined_streams_work_after_a_broken_capture,
-        [Capture, Transfer],
-        "After a broken capture was ended, every stream that had joined runs work and can be captured."
-    ),
-    case!(
-        capture::a_joined_stream_may_break_it,
-        [Capture, Transfer],
-        "A capture that a forbidden call in a joined stream broke ends as broken, and its streams work."
-    ),
-    case!(
-        capture::ending_twice_is_refused,
-        [Capture, Transfer],
-        "A second end of a broken capture fails, and leaves the stream usable."
-    ),
-    case!(
-        capture::of_two_ends_at_once_one_is_refused,
-        [Capture, Transfer],
-        "Of two threads that end one capture, one gets the graph and the other an error."
-    ),
-];
+cases! { capture:
+    /// A stream's status is active from the begin of its capture to the end.
+    a_stream_is_idle_active_and_idle_again(Capture);
+    /// No two captures share a number, one after the other or side by side.
+    numbers_of_captures_differ(Capture);
+    /// A stream that waits for an event of a captured stream is captured under its number.
+    a_joined_stream_has_the_captures_number(Capture);
+    /// A stream that did not join runs its work at once.
+    other_streams_stay_idle(Capture, Transfer);
+    /// The default stream cannot be captured.
+    the_default_stream_is_refused(Capture);
+    /// A stream that is captured cannot be captured again.
+    beginning_twice_is_refused(Capture);
+    /// Ending a capture that was not begun fails and leaves the stream usable.
+    ending_what_was_not_begun_is_refused(Capture);
+    /// A capture with a joined stream that was not joined back ends as broken.
+    a_stream_not_joined_back_breaks_it(Capture, Transfer);
+    /// Waiting for a stream that is being captured fails, and the capture is broken.
+    synchronizing_with_a_captured_stream_is_forbidden(Capture);
+    /// A host function cannot be queued in a captured stream.
+    host_functions_are_forbidden(Capture, HostCalls);
+    /// After a broken capture was ended, the stream runs work and can be captured again.
+    a_stream_works_after_a_broken_capture(Capture, Transfer);
+    /// After a broken capture was ended, every stream that had joined runs work and can be captured.
+    joined_streams_work_after_a_broken_capture(Capture, Transfer);
+    /// A capture that a forbidden call in a joined stream broke ends as broken, and its streams work.
+    a_joined_stream_may_break_it(Capture, Transfer);
+    /// A second end of a broken capture fails, and leaves the stream usable.
+    ending_twice_is_refused(Capture, Transfer);
+    /// Of two threads that end one capture, one gets the graph and the other an error.
+    of_two_ends_at_once_one_is_refused(Capture, Transfer);
+}
 
 fn id_of(on: &Subject, stream: &Stream) -> Verdict<CaptureId> {
     match on.capture_status(stream)? {
@@ -86,15 +51,14 @@ fn id_of(on: &Subject, stream: &Stream) -> Verdict<CaptureId> {
 fn work_again(on: &Subject, streams: &[&Stream]) -> Verdict {
     let area = on.filled(64 * KIB, 1)?;
     for stream in streams {
-        ensure_eq!(on.capture_status(*stream)?, CaptureStatus::Idle, "a stream afterwards");
+        ensure_eq!(on.capture_status(*stream)?, CaptureStatus::Idle, "a stream afterwards")?;
         on.fill(area.span(), 5, *stream)?;
         stream.synchronize()?;
         on.expect_byte(area.span(), 5, "what the stream wrote afterwards")?;
         let capturing = Capturing::begin(on, stream, CaptureMode::Global)?;
         on.fill(area.span(), 7, *stream)?;
         let graph = capturing.end()?;
-        graph.launch(stream)?;
-        stream.synchronize()?;
+        run(&graph, stream)?;
         on.expect_byte(area.span(), 7, "what the next graph wrote")?;
     }
     Ok(())
@@ -106,13 +70,13 @@ fn capture(on: &Subject) -> Verdict<&dyn Capture> {
 
 fn a_stream_is_idle_active_and_idle_again(on: &Subject) -> Verdict {
     let stream = on.stream()?;
-    ensure_eq!(on.capture_status(&stream)?, CaptureStatus::Idle, "before");
+    ensure_eq!(on.capture_status(&stream)?, CaptureStatus::Idle, "before")?;
     for mode in [CaptureMode::Global, CaptureMode::ThreadLocal, CaptureMode::Relaxed] {
         let capturing = Capturing::begin(on, &stream, mode)?;
         let id = id_of(on, &stream)?;
-        ensure_eq!(id_of(on, &stream)?, id, "the number, asked again");
+        ensure_eq!(id_of(on, &stream)?, id, "the number, asked again")?;
         capturing.end()?;
-        ensure_eq!(on.capture_status(&stream)?, CaptureStatus::Idle, "afterwards");
+        ensure_eq!(on.capture_status(&stream)?, CaptureStatus::Idle, "afterwards")?;
     }
     Ok(())
 }
@@ -125,7 +89,7 @@ fn numbers_of_captures_differ(on: &Subject) -> Verdict {
         let second = Capturing::begin(on, &two, CaptureMode::Relaxed)?;
         for stream in [&one, &two] {
             let id = id_of(on, stream)?;
-            ensure!(!seen.contains(&id), "{id:?} was given out twice");
+            ensure!(!seen.contains(&id), "{id:?} was given out twice")?;
             seen.push(id);
         }
         first.end()?;
@@ -138,21 +102,18 @@ fn a_joined_stream_has_the_captures_number(on: &Subject) -> Verdict {
     let (origin, joined) = (on.stream()?, on.stream()?);
     let (fork, join) = (on.event()?, on.event()?);
     let capturing = Capturing::begin(on, &origin, CaptureMode::Relaxed)?;
-    fork.record(&origin)?;
-    fork.hold_back(&joined)?;
-    ensure_eq!(id_of(on, &joined)?, id_of(on, &origin)?, "the joined stream's number");
-    join.record(&joined)?;
-    join.hold_back(&origin)?;
+    link(&fork, &origin, &joined)?;
+    ensure_eq!(id_of(on, &joined)?, id_of(on, &origin)?, "the joined stream's number")?;
+    link(&join, &joined, &origin)?;
     capturing.end()?;
-    ensure_eq!(on.capture_status(&joined)?, CaptureStatus::Idle, "the joined stream afterwards");
-    Ok(())
+    ensure_eq!(on.capture_status(&joined)?, CaptureStatus::Idle, "the joined stream afterwards")
 }
 
 fn other_streams_stay_idle(on: &Subject) -> Verdict {
     let area = on.filled(64 * KIB, 1)?;
     let (captured, other) = (on.stream()?, on.stream()?);
     let capturing = Capturing::begin(on, &captured, CaptureMode::Relaxed)?;
-    ensure_eq!(on.capture_status(&other)?, CaptureStatus::Idle, "the other stream");
+    ensure_eq!(on.capture_status(&other)?, CaptureStatus::Idle, "the other stream")?;
     on.fill(area.span(), 7, &other)?;
     other.synchronize()?;
     capturing.end()?;
@@ -187,7 +148,7 @@ fn ending_what_was_not_begun_is_refused(on: &Subject) -> Verdict {
     let ended = unsafe { capture.end_capture(stream.get()) };
     let kinds = [ErrorKind::InvalidValue, ErrorKind::CaptureForbids];
     refuse(ended, &kinds, "the end of no capture")?;
-    ensure_eq!(on.capture_status(&stream)?, CaptureStatus::Idle, "the stream");
+    ensure_eq!(on.capture_status(&stream)?, CaptureStatus::Idle, "the stream")?;
     Ok(stream.synchronize()?)
 }
 
@@ -195,8 +156,7 @@ fn a_stream_not_joined_back_breaks_it(on: &Subject) -> Verdict {
     let area = on.filled(64 * KIB, 1)?;
     let (origin, stray, fork) = (on.stream()?, on.stream()?, on.event()?);
     let capturing = Capturing::begin(on, &origin, CaptureMode::Relaxed)?;
-    fork.record(&origin)?;
-    fork.hold_back(&stray)?;
+    link(&fork, &origin, &stray)?;
     on.fill(area.span(), 7, &stray)?;
     refuse(capturing.end(), &[ErrorKind::CaptureBroken], "a stream left behind")?;
     work_again(on, &[&origin, &stray])
@@ -235,8 +195,7 @@ fn break_it(on: &Subject, capturing: Capturing<'_>) -> Verdict {
     let forbidden = on.device().synchronize_device();
     let ended = capturing.end();
     refuse(forbidden, &[ErrorKind::CaptureForbids], "waiting for the device")?;
-    refuse(ended, &[ErrorKind::CaptureBroken], "the end of the broken capture")?;
-    Ok(())
+    refuse(ended, &[ErrorKind::CaptureBroken], "the end of the broken capture").map(drop)
 }
 
 fn joined_streams_work_after_a_broken_capture(on: &Subject) -> Verdict {
@@ -244,11 +203,9 @@ fn joined_streams_work_after_a_broken_capture(on: &Subject) -> Verdict {
     let (origin, joined) = (on.stream()?, on.stream()?);
     let (fork, join) = (on.event()?, on.event()?);
     let capturing = Capturing::begin(on, &origin, CaptureMode::Global)?;
-    fork.record(&origin)?;
-    fork.hold_back(&joined)?;
+    link(&fork, &origin, &joined)?;
     on.fill(area.span(), 7, &joined)?;
-    join.record(&joined)?;
-    join.hold_back(&origin)?;
+    link(&join, &joined, &origin)?;
     break_it(on, capturing)?;
     work_again(on, &[&joined, &origin])
 }
@@ -257,8 +214,7 @@ fn a_joined_stream_may_break_it(on: &Subject) -> Verdict {
     let area = on.filled(64 * KIB, 1)?;
     let (origin, joined, fork) = (on.stream()?, on.stream()?, on.event()?);
     let capturing = Capturing::begin(on, &origin, CaptureMode::Relaxed)?;
-    fork.record(&origin)?;
-    fork.hold_back(&joined)?;
+    link(&fork, &origin, &joined)?;
     on.fill(area.span(), 7, &joined)?;
     let synchronized = joined.synchronize();
     let ended = capturing.end();
@@ -280,8 +236,7 @@ fn ending_twice_is_refused(on: &Subject) -> Verdict {
     break_it(on, capturing)?;
     again()?;
     let capturing = Capturing::begin(on, &stream, CaptureMode::Relaxed)?;
-    fork.record(&stream)?;
-    fork.hold_back(&stray)?;
+    link(&fork, &stream, &stray)?;
     on.fill(area.span(), 7, &stray)?;
     refuse(capturing.end(), &[ErrorKind::CaptureBroken], "a stream left behind")?;
     again()?;

@@ -6,55 +6,26 @@ use std::os::fd::AsFd;
 
 use cachette_hal::{ErrorKind, Result, Sharing};
 
-use crate::case::{Case, case};
-use crate::child::Role;
-use crate::failure::{Stop, Verdict, ensure};
-use crate::rig::{Backing, KIB, Place, Subject, refuse};
+use crate::rig::prelude::*;
 
-pub(super) const CASES: &[Case] = &[
-    case!(
-        descriptors::an_imported_backing_is_the_same_memory,
-        [VirtualMemory, Transfer],
-        "What is exported and imported in one process is the same memory."
-    ),
-    case!(
-        descriptors::a_child_reads_what_the_parent_wrote,
-        [VirtualMemory, Transfer],
-        "Another process that imports a descriptor reads what the exporter wrote."
-    )
-    .with_child(),
-    case!(
-        descriptors::the_parent_reads_what_a_child_wrote,
-        [VirtualMemory, Transfer],
-        "The exporter reads what another process wrote through a descriptor."
-    )
-    .with_child(),
-    case!(
-        descriptors::imported_memory_outlives_the_exporters_handle,
-        [VirtualMemory, Transfer],
-        "An imported backing stays when the exported one was unmapped and destroyed."
-    ),
-    case!(
-        descriptors::the_descriptor_stays_the_callers,
-        [VirtualMemory],
-        "Importing leaves the descriptor open: it can be imported again."
-    ),
-    case!(
-        descriptors::private_backing_is_not_exported,
-        [VirtualMemory],
-        "A backing that was created private is not exported."
-    ),
-    case!(
-        descriptors::a_foreign_descriptor_is_an_invalid_value,
-        [VirtualMemory],
-        "A descriptor of something else is not imported."
-    ),
-    case!(
-        descriptors::a_wrong_size_is_noticed,
-        [VirtualMemory, Transfer],
-        "A backing imported with more bytes than it has is refused, there or when it is mapped."
-    ),
-];
+cases! { descriptors:
+    /// What is exported and imported in one process is the same memory.
+    an_imported_backing_is_the_same_memory(VirtualMemory, Transfer);
+    /// Another process that imports a descriptor reads what the exporter wrote.
+    a_child_reads_what_the_parent_wrote(VirtualMemory, Transfer).with_child();
+    /// The exporter reads what another process wrote through a descriptor.
+    the_parent_reads_what_a_child_wrote(VirtualMemory, Transfer).with_child();
+    /// An imported backing stays when the exported one was unmapped and destroyed.
+    imported_memory_outlives_the_exporters_handle(VirtualMemory, Transfer);
+    /// Importing leaves the descriptor open: it can be imported again.
+    the_descriptor_stays_the_callers(VirtualMemory);
+    /// A backing that was created private is not exported.
+    private_backing_is_not_exported(VirtualMemory);
+    /// A descriptor of something else is not imported.
+    a_foreign_descriptor_is_an_invalid_value(VirtualMemory);
+    /// A backing imported with more bytes than it has is refused, there or when it is mapped.
+    a_wrong_size_is_noticed(VirtualMemory, Transfer);
+}
 
 pub(super) const ROLES: &[Role] = &[
     Role { name: "read_descriptor", play: read_descriptor },
@@ -85,7 +56,7 @@ fn an_imported_backing_is_the_same_memory(on: &Subject) -> Verdict {
 }
 
 /// Maps the descriptor that is this child's standard input, and does something with it.
-fn with_descriptor(on: &Subject, act: impl FnOnce(crate::rig::Span<'_>) -> Verdict) -> Verdict<String> {
+fn with_descriptor(on: &Subject, act: impl FnOnce(Span<'_>) -> Verdict) -> Verdict<String> {
     let reservation = on.chunk_reservation(1)?;
     let backing = on.import(&io::stdin())?;
     let mapping = on.map(&reservation, 0, &backing)?;
@@ -141,8 +112,7 @@ fn the_descriptor_stays_the_callers(on: &Subject) -> Verdict {
 fn private_backing_is_not_exported(on: &Subject) -> Verdict {
     let backing = on.chunk_backing()?;
     let kinds = [ErrorKind::InvalidValue, ErrorKind::Unsupported];
-    refuse(backing.export(), &kinds, "the export of a private backing")?;
-    Ok(())
+    refuse(backing.export(), &kinds, "the export of a private backing").map(drop)
 }
 
 fn a_foreign_descriptor_is_an_invalid_value(on: &Subject) -> Verdict {
@@ -163,8 +133,7 @@ fn a_wrong_size_is_noticed(on: &Subject) -> Verdict {
     let imported = Backing::import(on.device().clone(), descriptor.as_fd(), double);
     let mapped = imported.and_then(|double| on.map(&reservation, 0, &double).map(drop));
     let error = refuse(mapped, &[ErrorKind::InvalidValue], "twice the size")?;
-    ensure!(!error.call().is_empty(), "the error names no call");
+    ensure!(!error.call().is_empty(), "the error names no call")?;
     let mapping = on.map(&reservation, 0, &backing)?;
-    on.put_pattern(mapping.span().part(0, 64 * KIB), 1)?;
-    on.expect_pattern(mapping.span().part(0, 64 * KIB), 1, "the exported memory")
+    on.round_trip(mapping.span().part(0, 64 * KIB), 1, "the exported memory")
 }

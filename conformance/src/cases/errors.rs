@@ -2,36 +2,26 @@
 
 use cachette_hal::{Device, ErrorKind, Ordinal, Recovery};
 
-use crate::case::{Case, case};
-use crate::failure::{Verdict, ensure, ensure_eq};
-use crate::rig::{KIB, MIB, Place, Subject, refuse};
+use crate::rig::prelude::*;
 
-pub(super) const CASES: &[Case] = &[
-    case!(
-        errors::an_ordinal_past_the_last_is_no_such_device,
-        [],
-        "Opening a device that the driver does not show fails as no such device."
-    ),
-    case!(errors::a_wrong_ordinal_leaves_the_backend_usable, [], "After a wrong ordinal, right ones still open."),
-    case!(errors::exhaustion_says_to_release_and_retry, [], "Out of memory carries the remedy an allocator acts on."),
-    case!(
-        errors::a_wrong_size_says_to_fix_the_caller,
-        [],
-        "An invalid value carries the remedy that the caller is at fault."
-    ),
-    case!(errors::they_name_the_call_that_failed, [], "An error names a call, and its text says what to do."),
-    case!(errors::a_failed_allocation_takes_no_memory, [], "Many failed allocations leave free memory as it was."),
-    case!(
-        errors::a_failure_does_not_stick,
-        [Transfer],
-        "After calls that failed, unrelated calls on the same device succeed."
-    ),
-    case!(
-        errors::a_failed_map_leaves_everything_usable,
-        [VirtualMemory, Transfer],
-        "After a map that failed, the reservation and the backing serve as before."
-    ),
-];
+cases! { errors:
+    /// Opening a device that the driver does not show fails as no such device.
+    an_ordinal_past_the_last_is_no_such_device();
+    /// After a wrong ordinal, right ones still open.
+    a_wrong_ordinal_leaves_the_backend_usable();
+    /// Out of memory carries the remedy an allocator acts on.
+    exhaustion_says_to_release_and_retry();
+    /// An invalid value carries the remedy that the caller is at fault.
+    a_wrong_size_says_to_fix_the_caller();
+    /// An error names a call, and its text says what to do.
+    they_name_the_call_that_failed();
+    /// Many failed allocations leave free memory as it was.
+    a_failed_allocation_takes_no_memory();
+    /// After calls that failed, unrelated calls on the same device succeed.
+    a_failure_does_not_stick(Transfer);
+    /// After a map that failed, the reservation and the backing serve as before.
+    a_failed_map_leaves_everything_usable(VirtualMemory, Transfer);
+}
 
 fn an_ordinal_past_the_last_is_no_such_device(on: &Subject) -> Verdict {
     let count = on.backend().device_count()?;
@@ -47,7 +37,7 @@ fn a_wrong_ordinal_leaves_the_backend_usable(on: &Subject) -> Verdict {
         let opened = on.backend().open(Ordinal(4000));
         refuse(opened, &[ErrorKind::NoSuchDevice], "ordinal 4000")?;
         let right = on.backend().open(on.ordinal())?;
-        ensure_eq!(right.info().ordinal, on.ordinal(), "the ordinal opened");
+        ensure_eq!(right.info().ordinal, on.ordinal(), "the ordinal opened")?;
     }
     Ok(())
 }
@@ -55,14 +45,12 @@ fn a_wrong_ordinal_leaves_the_backend_usable(on: &Subject) -> Verdict {
 fn exhaustion_says_to_release_and_retry(on: &Subject) -> Verdict {
     let bytes = on.device().info().total_memory + 64 * MIB;
     let error = refuse(on.memory(bytes), &[ErrorKind::OutOfMemory], "too large a size")?;
-    ensure_eq!(error.recovery(), Recovery::ReleaseAndRetry, "the remedy");
-    Ok(())
+    ensure_eq!(error.recovery(), Recovery::ReleaseAndRetry, "the remedy")
 }
 
 fn a_wrong_size_says_to_fix_the_caller(on: &Subject) -> Verdict {
     let error = refuse(on.memory(0), &[ErrorKind::InvalidValue], "a size of zero")?;
-    ensure_eq!(error.recovery(), Recovery::FixCaller, "the remedy");
-    Ok(())
+    ensure_eq!(error.recovery(), Recovery::FixCaller, "the remedy")
 }
 
 fn they_name_the_call_that_failed(on: &Subject) -> Verdict {
@@ -70,31 +58,24 @@ fn they_name_the_call_that_failed(on: &Subject) -> Verdict {
     for result in [on.memory(bytes), on.memory(0)] {
         let kinds = [ErrorKind::OutOfMemory, ErrorKind::InvalidValue];
         let error = refuse(result, &kinds, "a wrong size")?;
-        ensure!(!error.call().is_empty(), "{error:?} names no call");
+        ensure!(!error.call().is_empty(), "{error:?} names no call")?;
         let text = error.to_string();
-        ensure!(text.contains(error.call()), "{text} does not name {}", error.call());
-        ensure!(text.contains(error.recovery().advice()), "{text} gives no advice");
+        ensure!(text.contains(error.call()), "{text} does not name {}", error.call())?;
+        ensure!(text.contains(error.recovery().advice()), "{text} gives no advice")?;
     }
     Ok(())
 }
 
 fn a_failed_allocation_takes_no_memory(on: &Subject) -> Verdict {
     let bytes = on.device().info().total_memory + 64 * MIB;
-    let mut falls = Vec::new();
-    // Other processes use the device too, so the account is asked several times.
-    for _ in 0..8 {
+    eventually("free memory fell", || {
         let before = on.free_memory()?;
         for _ in 0..32 {
             refuse(on.memory(bytes), &[ErrorKind::OutOfMemory], "too large a size")?;
         }
         let fall = before.saturating_sub(on.free_memory()?);
-        if fall < 32 * MIB {
-            return Ok(());
-        }
-        falls.push(fall);
-    }
-    ensure!(falls.is_empty(), "free memory fell by {falls:?}");
-    Ok(())
+        Ok((fall < 32 * MIB, fall))
+    })
 }
 
 fn a_failure_does_not_stick(on: &Subject) -> Verdict {
@@ -106,7 +87,7 @@ fn a_failure_does_not_stick(on: &Subject) -> Verdict {
         on.fill(area.span(), byte, &stream)?;
         event.record(&stream)?;
         event.wait()?;
-        ensure!(event.poll()?.is_done(), "the event is pending");
+        ensure!(event.poll()?.is_done(), "the event is pending")?;
         on.device().synchronize_device()?;
         on.device().memory_info()?;
         on.expect_byte(area.span(), byte, "what was written after a failure")?;

@@ -5,90 +5,49 @@ use std::thread;
 
 use cachette_hal::Progress;
 
-use crate::case::{Case, case};
-use crate::failure::{Stop, Verdict, ensure, ensure_eq};
-use crate::rig::{KIB, Place, Subject, blocks_until_released, settle};
+use crate::rig::prelude::*;
 
-pub(super) const CASES: &[Case] = &[
-    case!(events::poll_before_record_is_done, [], "An event counts as passed until it is recorded."),
-    case!(events::wait_before_record_returns, [], "Waiting for an event that was never recorded returns."),
-    case!(events::live_ones_have_different_handles, [], "No two live events share a handle."),
-    case!(
-        events::poll_is_pending_while_work_is_held,
-        [HostCalls],
-        "An event is pending while work before its record has not finished."
-    ),
-    case!(
-        events::poll_is_done_after_wait,
-        [HostCalls],
-        "After the host has waited for an event, it is done and stays so."
-    ),
-    case!(
-        events::poll_ignores_work_after_the_record,
-        [HostCalls],
-        "Work queued after the record does not matter to the event."
-    ),
-    case!(
-        events::wait_blocks_until_the_work_finished,
-        [HostCalls],
-        "Waiting for an event blocks the host until the work before it has finished."
-    ),
-    case!(
-        events::record_and_stream_wait_do_not_block_the_host,
-        [HostCalls],
-        "Recording, and telling a stream to wait, return while the stream is held."
-    ),
-    case!(
-        events::a_later_record_replaces_an_earlier_one,
-        [HostCalls],
-        "An event that had passed is pending again after a new record."
-    ),
-    case!(
-        events::a_record_elsewhere_replaces_a_pending_one,
-        [HostCalls],
-        "An event recorded in a held stream and then in an idle one is about the idle one."
-    ),
-    case!(
-        events::stream_wait_holds_later_work,
-        [HostCalls],
-        "Work queued after a wait does not run before what the event marks."
-    ),
-    case!(
-        events::stream_wait_does_not_hold_earlier_work,
-        [HostCalls],
-        "Work queued before a wait runs although the event is pending."
-    ),
-    case!(
-        events::stream_wait_for_an_unrecorded_one_is_no_wait,
-        [Transfer],
-        "A stream told to wait for an event that was never recorded goes on."
-    ),
-    case!(
-        events::stream_wait_is_for_the_record_of_that_moment,
-        [HostCalls],
-        "Records made after a stream was told to wait do not matter to it."
-    ),
-    case!(events::one_holds_many_streams, [HostCalls], "Any number of streams may wait for one event."),
-    case!(
-        events::a_destroyed_one_is_still_waited_for,
-        [HostCalls],
-        "Streams told to wait for an event wait even after it was destroyed."
-    ),
-    case!(
-        events::one_recorded_in_a_destroyed_stream_passes,
-        [HostCalls],
-        "An event recorded in a stream that is then destroyed passes when its work is done."
-    ),
-    case!(
-        events::thousands_come_and_go,
-        [],
-        "Creating, recording and destroying thousands of events works throughout."
-    ),
-];
+cases! { events:
+    /// An event counts as passed until it is recorded.
+    poll_before_record_is_done();
+    /// Waiting for an event that was never recorded returns.
+    wait_before_record_returns();
+    /// No two live events share a handle.
+    live_ones_have_different_handles();
+    /// An event is pending while work before its record has not finished.
+    poll_is_pending_while_work_is_held(HostCalls);
+    /// After the host has waited for an event, it is done and stays so.
+    poll_is_done_after_wait(HostCalls);
+    /// Work queued after the record does not matter to the event.
+    poll_ignores_work_after_the_record(HostCalls);
+    /// Waiting for an event blocks the host until the work before it has finished.
+    wait_blocks_until_the_work_finished(HostCalls);
+    /// Recording, and telling a stream to wait, return while the stream is held.
+    record_and_stream_wait_do_not_block_the_host(HostCalls);
+    /// An event that had passed is pending again after a new record.
+    a_later_record_replaces_an_earlier_one(HostCalls);
+    /// An event recorded in a held stream and then in an idle one is about the idle one.
+    a_record_elsewhere_replaces_a_pending_one(HostCalls);
+    /// Work queued after a wait does not run before what the event marks.
+    stream_wait_holds_later_work(HostCalls);
+    /// Work queued before a wait runs although the event is pending.
+    stream_wait_does_not_hold_earlier_work(HostCalls);
+    /// A stream told to wait for an event that was never recorded goes on.
+    stream_wait_for_an_unrecorded_one_is_no_wait(Transfer);
+    /// Records made after a stream was told to wait do not matter to it.
+    stream_wait_is_for_the_record_of_that_moment(HostCalls);
+    /// Any number of streams may wait for one event.
+    one_holds_many_streams(HostCalls);
+    /// Streams told to wait for an event wait even after it was destroyed.
+    a_destroyed_one_is_still_waited_for(HostCalls);
+    /// An event recorded in a stream that is then destroyed passes when its work is done.
+    one_recorded_in_a_destroyed_stream_passes(HostCalls);
+    /// Creating, recording and destroying thousands of events works throughout.
+    thousands_come_and_go();
+}
 
 fn poll_before_record_is_done(on: &Subject) -> Verdict {
-    ensure_eq!(on.event()?.poll()?, Progress::Done, "a new event");
-    Ok(())
+    ensure_eq!(on.event()?.poll()?, Progress::Done, "a new event")
 }
 
 fn wait_before_record_returns(on: &Subject) -> Verdict {
@@ -96,8 +55,7 @@ fn wait_before_record_returns(on: &Subject) -> Verdict {
 }
 
 fn live_ones_have_different_handles(on: &Subject) -> Verdict {
-    let live: Result<Vec<_>, _> = (0..64).map(|_| on.event()).collect();
-    let live = live?;
+    let live = (0..64).map(|_| on.event()).collect::<Result<Vec<_>, _>>()?;
     let mut seen = HashSet::new();
     let twice = live.iter().find(|event| !seen.insert(event.get().raw()));
     if let Some(event) = twice {
@@ -111,28 +69,25 @@ fn live_ones_have_different_handles(on: &Subject) -> Verdict {
 
 /// Lets an owner's handle live until its backend is gone.
 #[expect(clippy::mem_forget, reason = "a handle given out twice has no owner that may destroy it")]
-fn leak(event: crate::rig::Event) {
+fn leak(event: Event) {
     std::mem::forget(event);
 }
 
 fn poll_is_pending_while_work_is_held(on: &Subject) -> Verdict {
-    let (stream, event) = (on.stream()?, on.event()?);
-    let _gate = on.hold(&stream)?;
-    event.record(&stream)?;
-    ensure_eq!(event.poll()?, Progress::Pending, "an event behind a held stream");
+    let stream = on.stream()?;
+    let (event, _gate) = on.hold_marked(&stream)?;
+    ensure_eq!(event.poll()?, Progress::Pending, "an event behind a held stream")?;
     settle();
-    ensure_eq!(event.poll()?, Progress::Pending, "the same event a while later");
-    Ok(())
+    ensure_eq!(event.poll()?, Progress::Pending, "the same event a while later")
 }
 
 fn poll_is_done_after_wait(on: &Subject) -> Verdict {
-    let (stream, event) = (on.stream()?, on.event()?);
-    let gate = on.hold(&stream)?;
-    event.record(&stream)?;
+    let stream = on.stream()?;
+    let (event, gate) = on.hold_marked(&stream)?;
     gate.release();
     event.wait()?;
     for _ in 0..4 {
-        ensure_eq!(event.poll()?, Progress::Done, "an event that was waited for");
+        ensure_eq!(event.poll()?, Progress::Done, "an event that was waited for")?;
     }
     Ok(())
 }
@@ -142,14 +97,12 @@ fn poll_ignores_work_after_the_record(on: &Subject) -> Verdict {
     event.record(&stream)?;
     let _gate = on.hold(&stream)?;
     event.wait()?;
-    ensure_eq!(event.poll()?, Progress::Done, "an event before the held work");
-    Ok(())
+    ensure_eq!(event.poll()?, Progress::Done, "an event before the held work")
 }
 
 fn wait_blocks_until_the_work_finished(on: &Subject) -> Verdict {
-    let (stream, event) = (on.stream()?, on.event()?);
-    let gate = on.hold(&stream)?;
-    event.record(&stream)?;
+    let stream = on.stream()?;
+    let (event, gate) = on.hold_marked(&stream)?;
     blocks_until_released(&gate, || event.wait())
 }
 
@@ -157,12 +110,10 @@ fn record_and_stream_wait_do_not_block_the_host(on: &Subject) -> Verdict {
     let (held, other) = (on.stream()?, on.stream()?);
     let (first, second) = (on.event()?, on.event()?);
     let _gate = on.hold(&held)?;
-    first.record(&held)?;
-    first.hold_back(&other)?;
+    link(&first, &held, &other)?;
     second.record(&other)?;
-    ensure!(!first.poll()?.is_done(), "the stream was not held any more");
-    ensure!(!second.poll()?.is_done(), "the waiting stream was not held any more");
-    Ok(())
+    ensure!(!first.poll()?.is_done(), "the stream was not held any more")?;
+    ensure!(!second.poll()?.is_done(), "the waiting stream was not held any more")
 }
 
 fn a_later_record_replaces_an_earlier_one(on: &Subject) -> Verdict {
@@ -171,11 +122,10 @@ fn a_later_record_replaces_an_earlier_one(on: &Subject) -> Verdict {
     event.wait()?;
     let gate = on.hold(&stream)?;
     event.record(&stream)?;
-    ensure_eq!(event.poll()?, Progress::Pending, "the second record");
+    ensure_eq!(event.poll()?, Progress::Pending, "the second record")?;
     gate.release();
     event.wait()?;
-    ensure_eq!(event.poll()?, Progress::Done, "the second record after its work");
-    Ok(())
+    ensure_eq!(event.poll()?, Progress::Done, "the second record after its work")
 }
 
 fn a_record_elsewhere_replaces_a_pending_one(on: &Subject) -> Verdict {
@@ -185,19 +135,17 @@ fn a_record_elsewhere_replaces_a_pending_one(on: &Subject) -> Verdict {
     event.record(&held)?;
     event.record(&idle)?;
     event.wait()?;
-    ensure_eq!(event.poll()?, Progress::Done, "the record in the idle stream");
-    Ok(())
+    ensure_eq!(event.poll()?, Progress::Done, "the record in the idle stream")
 }
 
 fn stream_wait_holds_later_work(on: &Subject) -> Verdict {
     let (held, other) = (on.stream()?, on.stream()?);
     let (marks, after) = (on.event()?, on.event()?);
     let gate = on.hold(&held)?;
-    marks.record(&held)?;
-    marks.hold_back(&other)?;
+    link(&marks, &held, &other)?;
     after.record(&other)?;
     settle();
-    ensure_eq!(after.poll()?, Progress::Pending, "work behind the wait");
+    ensure_eq!(after.poll()?, Progress::Pending, "work behind the wait")?;
     gate.release();
     after.wait()?;
     Ok(())
@@ -211,8 +159,7 @@ fn stream_wait_does_not_hold_earlier_work(on: &Subject) -> Verdict {
     before.record(&other)?;
     marks.hold_back(&other)?;
     before.wait()?;
-    ensure!(!marks.poll()?.is_done(), "the stream was not held any more");
-    Ok(())
+    ensure!(!marks.poll()?.is_done(), "the stream was not held any more")
 }
 
 fn stream_wait_for_an_unrecorded_one_is_no_wait(on: &Subject) -> Verdict {
@@ -236,15 +183,14 @@ fn stream_wait_is_for_the_record_of_that_moment(on: &Subject) -> Verdict {
     // The waiter waits for a record that completes with the first gate.
     first.hold_back(&waiter)?;
     first.hold_back(&late)?;
-    moving.record(&late)?;
-    moving.hold_back(&waiter)?;
+    link(&moving, &late, &waiter)?;
     after.record(&waiter)?;
     // The event then moves on to what passes only with the second.
     second.hold_back(&late)?;
     moving.record(&late)?;
     first_gate.release();
     after.wait()?;
-    ensure_eq!(moving.poll()?, Progress::Pending, "the later record");
+    ensure_eq!(moving.poll()?, Progress::Pending, "the later record")?;
     second_gate.release();
     moving.wait()?;
     Ok(())
@@ -265,7 +211,7 @@ fn one_holds_many_streams(on: &Subject) -> Verdict {
     }
     settle();
     for (_, after) in &waiting {
-        ensure_eq!(after.poll()?, Progress::Pending, "one of the waiting streams");
+        ensure_eq!(after.poll()?, Progress::Pending, "one of the waiting streams")?;
     }
     gate.release();
     for (_, after) in &waiting {
@@ -278,21 +224,19 @@ fn a_destroyed_one_is_still_waited_for(on: &Subject) -> Verdict {
     let (held, other) = (on.stream()?, on.stream()?);
     let (marks, after) = (on.event()?, on.event()?);
     let gate = on.hold(&held)?;
-    marks.record(&held)?;
-    marks.hold_back(&other)?;
+    link(&marks, &held, &other)?;
     marks.close()?;
     after.record(&other)?;
     settle();
-    ensure_eq!(after.poll()?, Progress::Pending, "work behind the destroyed event");
+    ensure_eq!(after.poll()?, Progress::Pending, "work behind the destroyed event")?;
     gate.release();
     after.wait()?;
     Ok(())
 }
 
 fn one_recorded_in_a_destroyed_stream_passes(on: &Subject) -> Verdict {
-    let (stream, event) = (on.stream()?, on.event()?);
-    let gate = on.hold(&stream)?;
-    event.record(&stream)?;
+    let stream = on.stream()?;
+    let (event, gate) = on.hold_marked(&stream)?;
     // On a separate thread: some drivers, and tools in front of them, let it wait for the work.
     thread::scope(|scope| {
         let waiter = scope.spawn(|| stream.close());
@@ -301,15 +245,14 @@ fn one_recorded_in_a_destroyed_stream_passes(on: &Subject) -> Verdict {
         // Even a call that waits does so no longer than the gate stays shut by itself.
         let early = progress.is_done() && !gate.has_passed();
         gate.release();
-        ensure!(!early, "the event passed while its stream was held");
+        ensure!(!early, "the event passed while its stream was held")?;
         match waiter.join() {
             Ok(closed) => Ok(closed?),
             Err(_) => Err(Stop::failed("the destruction panicked")),
         }
     })?;
     event.wait()?;
-    ensure_eq!(event.poll()?, Progress::Done, "the event after its work");
-    Ok(())
+    ensure_eq!(event.poll()?, Progress::Done, "the event after its work")
 }
 
 fn thousands_come_and_go(on: &Subject) -> Verdict {

@@ -2,55 +2,26 @@
 
 use cachette_hal::{Device, ErrorKind, FabricHandle, Recovery, Result, Sharing};
 
-use crate::case::{Case, case};
-use crate::child::Role;
-use crate::failure::{Verdict, ensure, ensure_eq};
-use crate::rig::{Backing, KIB, Place, Span, Subject, from_hex, pattern, refuse, to_hex};
+use crate::rig::prelude::*;
 
-pub(super) const CASES: &[Case] = &[
-    case!(
-        fabric::a_kind_of_sharing_is_there_or_refused_with_a_remedy,
-        [VirtualMemory],
-        "A kind of sharing that the device lacks is refused, and a fabric by naming what else there is."
-    ),
-    case!(
-        fabric::an_imported_backing_is_the_same_memory,
-        [VirtualMemory, Transfer],
-        "What is named and imported in one process is the same memory."
-    ),
-    case!(
-        fabric::a_child_reads_what_the_parent_wrote,
-        [VirtualMemory, Transfer],
-        "Another process that imports a name reads what the exporter wrote."
-    )
-    .with_child(),
-    case!(
-        fabric::the_parent_reads_what_a_child_wrote,
-        [VirtualMemory, Transfer],
-        "The exporter reads what another process wrote through a name."
-    )
-    .with_child(),
-    case!(
-        fabric::imported_memory_outlives_the_exporters_handle,
-        [VirtualMemory, Transfer],
-        "An imported backing stays when the exported one was unmapped and destroyed."
-    ),
-    case!(
-        fabric::only_what_was_made_for_it_is_named,
-        [VirtualMemory],
-        "A backing that was made private, or for descriptors, is not named; nor the other way round."
-    ),
-    case!(
-        fabric::a_forged_handle_is_refused,
-        [VirtualMemory],
-        "Random bytes, and a name with a byte changed, are not imported, and the device goes on."
-    ),
-    case!(
-        fabric::a_wrong_size_is_noticed,
-        [VirtualMemory, Transfer],
-        "A backing imported with more bytes than it has is refused, there or when it is mapped."
-    ),
-];
+cases! { fabric:
+    /// A kind of sharing that the device lacks is refused, and a fabric by naming what else there is.
+    a_kind_of_sharing_is_there_or_refused_with_a_remedy(VirtualMemory);
+    /// What is named and imported in one process is the same memory.
+    an_imported_backing_is_the_same_memory(VirtualMemory, Transfer);
+    /// Another process that imports a name reads what the exporter wrote.
+    a_child_reads_what_the_parent_wrote(VirtualMemory, Transfer).with_child();
+    /// The exporter reads what another process wrote through a name.
+    the_parent_reads_what_a_child_wrote(VirtualMemory, Transfer).with_child();
+    /// An imported backing stays when the exported one was unmapped and destroyed.
+    imported_memory_outlives_the_exporters_handle(VirtualMemory, Transfer);
+    /// A backing that was made private, or for descriptors, is not named; nor the other way round.
+    only_what_was_made_for_it_is_named(VirtualMemory);
+    /// Random bytes, and a name with a byte changed, are not imported, and the device goes on.
+    a_forged_handle_is_refused(VirtualMemory);
+    /// A backing imported with more bytes than it has is refused, there or when it is mapped.
+    a_wrong_size_is_noticed(VirtualMemory, Transfer);
+}
 
 const READ: Role = Role { name: "read_fabric", play: read_fabric };
 const WRITE: Role = Role { name: "write_fabric", play: write_fabric };
@@ -71,14 +42,14 @@ impl Subject {
 
 fn a_kind_of_sharing_is_there_or_refused_with_a_remedy(on: &Subject) -> Verdict {
     let memory = on.device().virtual_memory()?;
-    ensure_eq!(memory.shares(Sharing::Private), Ok(()), "private backing");
+    ensure_eq!(memory.shares(Sharing::Private), Ok(()), "private backing")?;
     for sharing in Sharing::ALL {
         let made = on.backing(on.chunk()?, sharing);
         match (sharing, memory.shares(sharing)) {
             (Sharing::Fabric, Ok(())) if made.is_ok() => {}
             (Sharing::Fabric, _) => {
                 let error = refuse(made, &[ErrorKind::NoFabric], "backing for a fabric")?;
-                ensure_eq!(error.recovery(), Recovery::UseDescriptor, "the remedy");
+                ensure_eq!(error.recovery(), Recovery::UseDescriptor, "the remedy")?;
             }
             (_, Ok(())) => made?.close()?,
             (_, Err(_)) => {
@@ -178,8 +149,7 @@ fn a_wrong_size_is_noticed(on: &Subject) -> Verdict {
     let double = Backing::import_fabric(on.device().clone(), &name, 2 * on.chunk()?);
     let mapped = double.and_then(|double| on.map(&reservation, 0, &double).map(drop));
     let error = refuse(mapped, &[ErrorKind::InvalidValue], "twice the size")?;
-    ensure!(!error.call().is_empty(), "the error names no call");
+    ensure!(!error.call().is_empty(), "the error names no call")?;
     let mapping = on.map(&reservation, 0, &backing)?;
-    on.put_pattern(mapping.span().part(0, 64 * KIB), 1)?;
-    on.expect_pattern(mapping.span().part(0, 64 * KIB), 1, "the exported memory")
+    on.round_trip(mapping.span().part(0, 64 * KIB), 1, "the exported memory")
 }

@@ -2,49 +2,22 @@
 
 use cachette_hal::{Access, Device, DevicePtr, ErrorKind, Result};
 
-use crate::case::{Case, case};
-use crate::child::Role;
-use crate::failure::{Stop, Verdict};
-use crate::rig::{KIB, Place, Subject};
+use crate::rig::prelude::*;
 
-pub(super) const CASES: &[Case] = &[
-    case!(
-        faults::reading_an_unmapped_address_is_reported,
-        [VirtualMemory, Transfer],
-        "A copy from addresses that were unmapped is reported."
-    )
-    .with_child(),
-    case!(
-        faults::writing_an_unmapped_address_is_reported,
-        [VirtualMemory, Transfer],
-        "A fill of addresses that were only reserved is reported."
-    )
-    .with_child(),
-    case!(
-        faults::writing_beyond_a_mapping_is_reported,
-        [VirtualMemory, Transfer],
-        "A fill that runs over the end of a mapping is reported."
-    )
-    .with_child(),
-    case!(
-        faults::touching_without_a_right_is_reported,
-        [VirtualMemory, Transfer],
-        "An access to a mapping without rights does not go unnoticed."
-    )
-    .with_child(),
-    case!(
-        faults::touching_after_a_right_was_taken_is_reported,
-        [VirtualMemory, Transfer],
-        "A mapping whose right was taken away cannot be touched in silence."
-    )
-    .with_child(),
-    case!(
-        faults::writing_with_the_right_to_read_is_reported,
-        [VirtualMemory, Transfer],
-        "A mapping that may only be read cannot be written in silence."
-    )
-    .with_child(),
-];
+cases! { faults:
+    /// A copy from addresses that were unmapped is reported.
+    reading_an_unmapped_address_is_reported(VirtualMemory, Transfer).with_child();
+    /// A fill of addresses that were only reserved is reported.
+    writing_an_unmapped_address_is_reported(VirtualMemory, Transfer).with_child();
+    /// A fill that runs over the end of a mapping is reported.
+    writing_beyond_a_mapping_is_reported(VirtualMemory, Transfer).with_child();
+    /// An access to a mapping without rights does not go unnoticed.
+    touching_without_a_right_is_reported(VirtualMemory, Transfer).with_child();
+    /// A mapping whose right was taken away cannot be touched in silence.
+    touching_after_a_right_was_taken_is_reported(VirtualMemory, Transfer).with_child();
+    /// A mapping that may only be read cannot be written in silence.
+    writing_with_the_right_to_read_is_reported(VirtualMemory, Transfer).with_child();
+}
 
 pub(super) const ROLES: &[Role] = &[
     Role { name: "read_unmapped", play: read_unmapped },

@@ -5,40 +5,26 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use cachette_hal::{Device, HostFunction};
 
-use crate::case::{Case, case};
-use crate::failure::{Verdict, ensure, ensure_eq};
-use crate::rig::{AsStream, DefaultStream, KIB, Place, Subject, read_pinned_byte, settle, write_pinned};
+use crate::rig::prelude::*;
 
-pub(super) const CASES: &[Case] = &[
-    case!(host_calls::a_function_runs_once, [HostCalls], "A function queued once runs once."),
-    case!(
-        host_calls::functions_of_one_stream_run_in_order,
-        [HostCalls],
-        "Functions of one stream run one after the other, in the order they were queued."
-    ),
-    case!(host_calls::functions_of_several_streams_all_run, [HostCalls], "Functions of different streams all run."),
-    case!(host_calls::a_function_runs_in_the_default_stream, [HostCalls], "The default stream runs functions too."),
-    case!(
-        host_calls::a_function_runs_after_earlier_work,
-        [HostCalls, Transfer, HostMemory],
-        "A function sees what earlier work of its stream brought to the host."
-    ),
-    case!(
-        host_calls::later_work_waits_for_the_function,
-        [HostCalls, Transfer],
-        "Work queued behind a function does not run before the function has returned."
-    ),
-    case!(
-        host_calls::queueing_does_not_wait_for_the_function,
-        [HostCalls],
-        "Queueing a function returns although an earlier one still runs."
-    ),
-    case!(
-        host_calls::what_a_function_holds_is_dropped,
-        [HostCalls],
-        "What a function has captured is dropped once it has run."
-    ),
-];
+cases! { host_calls:
+    /// A function queued once runs once.
+    a_function_runs_once(HostCalls);
+    /// Functions of one stream run one after the other, in the order they were queued.
+    functions_of_one_stream_run_in_order(HostCalls);
+    /// Functions of different streams all run.
+    functions_of_several_streams_all_run(HostCalls);
+    /// The default stream runs functions too.
+    a_function_runs_in_the_default_stream(HostCalls);
+    /// A function sees what earlier work of its stream brought to the host.
+    a_function_runs_after_earlier_work(HostCalls, Transfer, HostMemory);
+    /// Work queued behind a function does not run before the function has returned.
+    later_work_waits_for_the_function(HostCalls, Transfer);
+    /// Queueing a function returns although an earlier one still runs.
+    queueing_does_not_wait_for_the_function(HostCalls);
+    /// What a function has captured is dropped once it has run.
+    what_a_function_holds_is_dropped(HostCalls);
+}
 
 impl Subject {
     /// Queues a host function.
@@ -63,8 +49,7 @@ fn a_function_runs_once(on: &Subject) -> Verdict {
     on.call_host(&stream, counting(&count))?;
     stream.synchronize()?;
     settle();
-    ensure_eq!(count.load(Ordering::Relaxed), 1, "how often it ran");
-    Ok(())
+    ensure_eq!(count.load(Ordering::Relaxed), 1, "how often it ran")
 }
 
 fn functions_of_one_stream_run_in_order(on: &Subject) -> Verdict {
@@ -77,13 +62,11 @@ fn functions_of_one_stream_run_in_order(on: &Subject) -> Verdict {
     }
     stream.synchronize()?;
     let found = order.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    ensure_eq!(found, (0..64).collect::<Vec<_>>(), "the order");
-    Ok(())
+    ensure_eq!(found, (0..64).collect::<Vec<_>>(), "the order")
 }
 
 fn functions_of_several_streams_all_run(on: &Subject) -> Verdict {
-    let streams: Result<Vec<_>, _> = (0..8).map(|_| on.stream()).collect();
-    let (streams, count) = (streams?, Arc::default());
+    let (streams, count) = ((0..8).map(|_| on.stream()).collect::<Result<Vec<_>, _>>()?, Arc::default());
     for _ in 0..4 {
         for stream in &streams {
             on.call_host(stream, counting(&count))?;
@@ -92,16 +75,14 @@ fn functions_of_several_streams_all_run(on: &Subject) -> Verdict {
     for stream in &streams {
         stream.synchronize()?;
     }
-    ensure_eq!(count.load(Ordering::Relaxed), 32, "how many ran");
-    Ok(())
+    ensure_eq!(count.load(Ordering::Relaxed), 32, "how many ran")
 }
 
 fn a_function_runs_in_the_default_stream(on: &Subject) -> Verdict {
     let count = Arc::default();
     on.call_host(&DefaultStream, counting(&count))?;
     on.synchronize(&DefaultStream)?;
-    ensure_eq!(count.load(Ordering::Relaxed), 1, "how often it ran");
-    Ok(())
+    ensure_eq!(count.load(Ordering::Relaxed), 1, "how often it ran")
 }
 
 fn a_function_runs_after_earlier_work(on: &Subject) -> Verdict {
@@ -121,8 +102,7 @@ fn a_function_runs_after_earlier_work(on: &Subject) -> Verdict {
     };
     on.call_host(&stream, Box::new(look))?;
     stream.synchronize()?;
-    ensure_eq!(seen.load(Ordering::Relaxed), 7, "what the function saw");
-    Ok(())
+    ensure_eq!(seen.load(Ordering::Relaxed), 7, "what the function saw")
 }
 
 fn later_work_waits_for_the_function(on: &Subject) -> Verdict {
@@ -132,7 +112,7 @@ fn later_work_waits_for_the_function(on: &Subject) -> Verdict {
     on.fill(area.span(), 7, &stream)?;
     event.record(&stream)?;
     settle();
-    ensure!(!event.poll()?.is_done(), "work behind the function has run");
+    ensure!(!event.poll()?.is_done(), "work behind the function has run")?;
     on.expect_byte(area.span(), 1, "the target of a fill behind the function")?;
     gate.release();
     event.wait()?;
@@ -146,12 +126,11 @@ fn queueing_does_not_wait_for_the_function(on: &Subject) -> Verdict {
         on.call_host(&stream, counting(&count))?;
     }
     event.record(&stream)?;
-    ensure_eq!(count.load(Ordering::Relaxed), 0, "how many ran behind the held one");
-    ensure!(!event.poll()?.is_done(), "the stream was not held any more");
+    ensure_eq!(count.load(Ordering::Relaxed), 0, "how many ran behind the held one")?;
+    ensure!(!event.poll()?.is_done(), "the stream was not held any more")?;
     gate.release();
     stream.synchronize()?;
-    ensure_eq!(count.load(Ordering::Relaxed), 8, "how many ran afterwards");
-    Ok(())
+    ensure_eq!(count.load(Ordering::Relaxed), 8, "how many ran afterwards")
 }
 
 fn what_a_function_holds_is_dropped(on: &Subject) -> Verdict {
@@ -163,6 +142,5 @@ fn what_a_function_holds_is_dropped(on: &Subject) -> Verdict {
     }
     stream.synchronize()?;
     settle();
-    ensure_eq!(Arc::strong_count(&held), 1, "owners of what the functions held");
-    Ok(())
+    ensure_eq!(Arc::strong_count(&held), 1, "owners of what the functions held")
 }

@@ -4,59 +4,32 @@ use std::ptr::NonNull;
 
 use cachette_hal::{Device, ErrorKind, HostMemory, Result};
 
-use crate::case::{Case, case};
-use crate::failure::{Stop, Verdict, ensure, ensure_eq};
-use crate::rig::{KIB, Place, Subject, pattern, read_pinned, refuse, same, write_pinned};
+use crate::rig::prelude::*;
 
-pub(super) const CASES: &[Case] = &[
-    case!(
-        host_memory::the_host_reads_what_it_wrote,
-        [HostMemory],
-        "Page-locked memory is ordinary memory to the host, over its whole length."
-    ),
-    case!(host_memory::live_ranges_do_not_overlap, [HostMemory], "No two live page-locked allocations share a byte."),
-    case!(
-        host_memory::content_goes_to_the_device_and_back,
-        [HostMemory, Transfer],
-        "An upload from page-locked memory and a download into it bring every byte."
-    ),
-    case!(
-        host_memory::the_device_reads_it_at_its_device_address,
-        [HostMemory, Transfer],
-        "A copy from the device address brings what the host wrote."
-    ),
-    case!(
-        host_memory::the_device_writes_it_at_its_device_address,
-        [HostMemory, Transfer],
-        "A fill at the device address is seen by the host."
-    ),
-    case!(
-        host_memory::an_interior_pointer_has_an_interior_address,
-        [HostMemory],
-        "The device address of an interior pointer is as far from that of the first."
-    ),
-    case!(
-        host_memory::an_unknown_pointer_has_no_device_address,
-        [HostMemory],
-        "A pointer that is not page-locked has no device address."
-    ),
-    case!(host_memory::zero_bytes_is_an_invalid_value, [HostMemory], "An allocation of no bytes is an invalid value."),
-    case!(
-        host_memory::registered_memory_is_reached_by_the_device,
-        [HostMemory, Transfer],
-        "Memory of the caller's that was registered is read and written by the device."
-    ),
-    case!(
-        host_memory::unregistered_memory_is_unknown_again,
-        [HostMemory],
-        "After unregistering, memory has no device address and can be registered again."
-    ),
-    case!(
-        host_memory::freeing_keeps_the_neighbours,
-        [HostMemory],
-        "Freeing one page-locked allocation leaves the content of others."
-    ),
-];
+cases! { host_memory:
+    /// Page-locked memory is ordinary memory to the host, over its whole length.
+    the_host_reads_what_it_wrote(HostMemory);
+    /// No two live page-locked allocations share a byte.
+    live_ranges_do_not_overlap(HostMemory);
+    /// An upload from page-locked memory and a download into it bring every byte.
+    content_goes_to_the_device_and_back(HostMemory, Transfer);
+    /// A copy from the device address brings what the host wrote.
+    the_device_reads_it_at_its_device_address(HostMemory, Transfer);
+    /// A fill at the device address is seen by the host.
+    the_device_writes_it_at_its_device_address(HostMemory, Transfer);
+    /// The device address of an interior pointer is as far from that of the first.
+    an_interior_pointer_has_an_interior_address(HostMemory);
+    /// A pointer that is not page-locked has no device address.
+    an_unknown_pointer_has_no_device_address(HostMemory);
+    /// An allocation of no bytes is an invalid value.
+    zero_bytes_is_an_invalid_value(HostMemory);
+    /// Memory of the caller's that was registered is read and written by the device.
+    registered_memory_is_reached_by_the_device(HostMemory, Transfer);
+    /// After unregistering, memory has no device address and can be registered again.
+    unregistered_memory_is_unknown_again(HostMemory);
+    /// Freeing one page-locked allocation leaves the content of others.
+    freeing_keeps_the_neighbours(HostMemory);
+}
 
 const BYTES: usize = 64 << 10;
 
@@ -71,15 +44,8 @@ fn the_host_reads_what_it_wrote(on: &Subject) -> Verdict {
 }
 
 fn live_ranges_do_not_overlap(on: &Subject) -> Verdict {
-    let live: Result<Vec<_>> = (1..24).map(|i| on.pinned(i * 1000)).collect();
-    let live = live?;
-    let mut ranges: Vec<_> = live.iter().map(|pinned| (pinned.ptr().addr().get(), pinned.bytes())).collect();
-    ranges.sort_unstable();
-    for pair in ranges.windows(2) {
-        let ((start, bytes), (next, _)) = (pair[0], pair[1]);
-        ensure!(start + bytes <= next, "{start:#x}+{bytes:#x} reaches {next:#x}");
-    }
-    Ok(())
+    let live = (1..24).map(|i| on.pinned(i * 1000)).collect::<Result<Vec<_>, _>>()?;
+    none_overlap(live.iter().map(|pinned| (pinned.ptr().addr().get() as u64, pinned.bytes() as u64)))
 }
 
 fn content_goes_to_the_device_and_back(on: &Subject) -> Verdict {
@@ -127,7 +93,7 @@ fn an_interior_pointer_has_an_interior_address(on: &Subject) -> Verdict {
         // SAFETY: the offset lies inside the owner's memory.
         let interior = unsafe { pinned.ptr().add(offset) };
         let address = host.device_address(interior)?;
-        ensure_eq!(address, first.add(offset as u64), "the address {offset} bytes inside");
+        ensure_eq!(address, first.add(offset as u64), "the address {offset} bytes inside")?;
     }
     Ok(())
 }
@@ -137,13 +103,11 @@ fn an_unknown_pointer_has_no_device_address(on: &Subject) -> Verdict {
     let mut heap = vec![0_u8; 4 * BYTES];
     let unknown = NonNull::from(heap.as_mut_slice()).cast();
     let address = on.device().host_memory()?.device_address(unknown);
-    refuse(address, &[ErrorKind::InvalidValue], "the address of unknown memory")?;
-    Ok(())
+    refuse(address, &[ErrorKind::InvalidValue], "the address of unknown memory").map(drop)
 }
 
 fn zero_bytes_is_an_invalid_value(on: &Subject) -> Verdict {
-    refuse(on.pinned(0), &[ErrorKind::InvalidValue], "a size of zero")?;
-    Ok(())
+    refuse(on.pinned(0), &[ErrorKind::InvalidValue], "a size of zero").map(drop)
 }
 
 /// Whole pages of the caller's own, registered while it lives.

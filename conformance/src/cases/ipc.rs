@@ -3,59 +3,32 @@
 use cachette_hal::owned::OpenedToken;
 use cachette_hal::{AnyDevice, Device, DevicePtr, ErrorKind, IpcToken, Result};
 
-use crate::case::{Case, case};
-use crate::child::Role;
-use crate::failure::{Verdict, ensure};
-use crate::rig::{MIB, Memory, Place, Span, Subject, from_hex, refuse, to_hex};
+use crate::rig::prelude::*;
 
-pub(super) const CASES: &[Case] = &[
-    case!(
-        ipc::a_child_reads_what_the_parent_wrote,
-        [Ipc, Transfer],
-        "Another process that opens a token reads what the exporter wrote."
-    )
-    .with_child(),
-    case!(
-        ipc::the_parent_reads_what_a_child_wrote,
-        [Ipc, Transfer],
-        "The exporter reads what another process wrote through a token."
-    )
-    .with_child(),
-    case!(
-        ipc::two_tokens_open_side_by_side,
-        [Ipc, Transfer],
-        "Tokens of two allocations open together, each to its own content."
-    )
-    .with_child(),
-    case!(
-        ipc::a_token_opens_again_after_it_was_closed,
-        [Ipc, Transfer],
-        "What was closed can be opened again, and shows the same memory."
-    )
-    .with_child(),
-    case!(
-        ipc::closing_leaves_the_exporters_memory,
-        [Ipc, Transfer],
-        "When another process has closed a token, the exporter's memory is as before."
-    )
-    .with_child(),
-    case!(
-        ipc::a_token_of_freed_memory_is_refused,
-        [Ipc, Transfer],
-        "A token whose allocation was freed is an invalid value."
-    )
-    .with_child(),
-    case!(ipc::a_token_of_a_dead_process_is_refused, [Ipc], "A token whose process has ended is an invalid value.")
-        .with_child(),
-    case!(
-        ipc::a_token_no_driver_made_is_refused,
-        [Ipc],
-        "Random bytes, and none at all, are an invalid value, and the device goes on."
-    ),
-    case!(ipc::an_interior_address_has_no_token, [Ipc], "An address inside an allocation is an invalid value."),
-    case!(ipc::mapped_backing_has_no_token, [Ipc, VirtualMemory], "Mapped backing is an invalid value."),
-    case!(ipc::tokens_of_different_allocations_differ, [Ipc], "Two live allocations have different tokens."),
-];
+cases! { ipc:
+    /// Another process that opens a token reads what the exporter wrote.
+    a_child_reads_what_the_parent_wrote(Ipc, Transfer).with_child();
+    /// The exporter reads what another process wrote through a token.
+    the_parent_reads_what_a_child_wrote(Ipc, Transfer).with_child();
+    /// Tokens of two allocations open together, each to its own content.
+    two_tokens_open_side_by_side(Ipc, Transfer).with_child();
+    /// What was closed can be opened again, and shows the same memory.
+    a_token_opens_again_after_it_was_closed(Ipc, Transfer).with_child();
+    /// When another process has closed a token, the exporter's memory is as before.
+    closing_leaves_the_exporters_memory(Ipc, Transfer).with_child();
+    /// A token whose allocation was freed is an invalid value.
+    a_token_of_freed_memory_is_refused(Ipc, Transfer).with_child();
+    /// A token whose process has ended is an invalid value.
+    a_token_of_a_dead_process_is_refused(Ipc).with_child();
+    /// Random bytes, and none at all, are an invalid value, and the device goes on.
+    a_token_no_driver_made_is_refused(Ipc);
+    /// An address inside an allocation is an invalid value.
+    an_interior_address_has_no_token(Ipc);
+    /// Mapped backing is an invalid value.
+    mapped_backing_has_no_token(Ipc, VirtualMemory);
+    /// Two live allocations have different tokens.
+    tokens_of_different_allocations_differ(Ipc);
+}
 
 const READ: Role = Role { name: "read_token", play: read_token };
 const WRITE: Role = Role { name: "write_token", play: write_token };
@@ -167,8 +140,7 @@ fn closing_leaves_the_exporters_memory(on: &Subject) -> Verdict {
     let (memory, token) = exported(on, 1)?;
     on.child(&READ, &token, None)?;
     on.expect_pattern(memory.span(), 1, "the memory after the child")?;
-    on.put_pattern(memory.span(), 3)?;
-    on.expect_pattern(memory.span(), 3, "the memory written again")?;
+    on.round_trip(memory.span(), 3, "the memory written again")?;
     Ok(memory.close()?)
 }
 
@@ -186,7 +158,7 @@ fn a_token_of_a_dead_process_is_refused(on: &Subject) -> Verdict {
 
 fn a_token_no_driver_made_is_refused(on: &Subject) -> Verdict {
     let mut random = [0; 64];
-    random.copy_from_slice(&crate::rig::pattern(5, 64));
+    random.copy_from_slice(&pattern(5, 64));
     refuse_token(on, &IpcToken(random))?;
     refuse_token(on, &IpcToken([0; 64]))?;
     refuse_token(on, &IpcToken([0xff; 64]))
@@ -206,13 +178,11 @@ fn mapped_backing_has_no_token(on: &Subject) -> Verdict {
     let (reservation, backing) = (on.chunk_reservation(1)?, on.chunk_backing()?);
     let mapping = on.map(&reservation, 0, &backing)?;
     let token = export(on, mapping.ptr());
-    refuse(token, &[ErrorKind::InvalidValue], "the token of mapped backing")?;
-    Ok(())
+    refuse(token, &[ErrorKind::InvalidValue], "the token of mapped backing").map(drop)
 }
 
 fn tokens_of_different_allocations_differ(on: &Subject) -> Verdict {
     let (one, two) = (on.memory(BYTES)?, on.memory(BYTES)?);
     let (first, second) = (export(on, one.ptr())?, export(on, two.ptr())?);
-    ensure!(first != second, "both are {first:?}");
-    Ok(())
+    ensure!(first != second, "both are {first:?}")
 }

@@ -1,70 +1,37 @@
 //! Order across streams, proved by content.
 
-use crate::case::{Case, case};
-use crate::failure::Verdict;
-use crate::rig::{DefaultStream, KIB, Place, Stream, Subject, settle};
+use crate::rig::prelude::*;
 
-pub(super) const CASES: &[Case] = &[
-    case!(
-        ordering::a_waiting_stream_sees_what_the_other_wrote,
-        [Transfer, HostCalls],
-        "A stream that waits for another's event reads what the other wrote before it."
-    ),
-    case!(
-        ordering::a_writer_waits_for_a_reader,
-        [Transfer, HostCalls],
-        "A stream that waits for a reader's event does not overwrite what is still to be read."
-    ),
-    case!(
-        ordering::a_chain_of_three_streams_holds,
-        [Transfer, HostCalls],
-        "Order passes from stream to stream through several events."
-    ),
-    case!(ordering::fan_out_holds, [Transfer, HostCalls], "Several streams that wait for one see what it wrote."),
-    case!(
-        ordering::fan_in_holds,
-        [Transfer, HostCalls],
-        "A stream that waits for several sees what each of them wrote."
-    ),
-    case!(
-        ordering::a_diamond_holds,
-        [Transfer, HostCalls],
-        "What splits into two streams and joins again is in order."
-    ),
-    case!(
-        ordering::ping_pong_between_two_streams_holds,
-        [Transfer],
-        "Two streams that wait for each other in turn take turns."
-    ),
-    case!(
-        ordering::a_created_stream_can_wait_for_the_default_one,
-        [Transfer, HostCalls],
-        "A created stream that waits for an event of the default stream sees its work."
-    ),
-    case!(
-        ordering::the_default_stream_can_wait_for_a_created_one,
-        [Transfer, HostCalls],
-        "The default stream, told to wait for a created one, sees its work."
-    ),
-    case!(
-        ordering::one_event_can_carry_many_hand_overs,
-        [Transfer],
-        "An event recorded again and again hands over each time what was marked then."
-    ),
-    case!(
-        ordering::the_host_sees_what_it_waited_for,
-        [Transfer, HostCalls],
-        "After the host has waited for an event, the work before it is visible."
-    ),
-];
+cases! { ordering:
+    /// A stream that waits for another's event reads what the other wrote before it.
+    a_waiting_stream_sees_what_the_other_wrote(Transfer, HostCalls);
+    /// A stream that waits for a reader's event does not overwrite what is still to be read.
+    a_writer_waits_for_a_reader(Transfer, HostCalls);
+    /// Order passes from stream to stream through several events.
+    a_chain_of_three_streams_holds(Transfer, HostCalls);
+    /// Several streams that wait for one see what it wrote.
+    fan_out_holds(Transfer, HostCalls);
+    /// A stream that waits for several sees what each of them wrote.
+    fan_in_holds(Transfer, HostCalls);
+    /// What splits into two streams and joins again is in order.
+    a_diamond_holds(Transfer, HostCalls);
+    /// Two streams that wait for each other in turn take turns.
+    ping_pong_between_two_streams_holds(Transfer);
+    /// A created stream that waits for an event of the default stream sees its work.
+    a_created_stream_can_wait_for_the_default_one(Transfer, HostCalls);
+    /// The default stream, told to wait for a created one, sees its work.
+    the_default_stream_can_wait_for_a_created_one(Transfer, HostCalls);
+    /// An event recorded again and again hands over each time what was marked then.
+    one_event_can_carry_many_hand_overs(Transfer);
+    /// After the host has waited for an event, the work before it is visible.
+    the_host_sees_what_it_waited_for(Transfer, HostCalls);
+}
 
 const BYTES: u64 = 64 * KIB;
 
 /// Makes `to` wait for the present end of `from`.
 fn hand_over(on: &Subject, from: &Stream, to: &Stream) -> Verdict {
-    let event = on.event()?;
-    event.record(from)?;
-    Ok(event.hold_back(to)?)
+    Ok(link(&on.event()?, from, to)?)
 }
 
 fn a_waiting_stream_sees_what_the_other_wrote(on: &Subject) -> Verdict {
@@ -116,9 +83,9 @@ fn fan_out_holds(on: &Subject) -> Verdict {
     let readers = [on.stream()?, on.stream()?, on.stream()?, on.stream()?];
     let gate = on.hold_warm(&writer)?;
     on.fill(source.span(), 7, &writer)?;
-    for (i, reader) in (0..).zip(&readers) {
+    for (i, reader) in (0_u8..).zip(&readers) {
         hand_over(on, &writer, reader)?;
-        on.copy(copies.span().part(i * BYTES, BYTES), source.span(), reader)?;
+        on.copy(copies.span().nth(i, BYTES), source.span(), reader)?;
     }
     settle();
     gate.release();
@@ -139,19 +106,14 @@ fn fan_in_holds(on: &Subject) -> Verdict {
         hand_over(on, &writers[0], writer)?;
     }
     for (i, writer) in (0_u8..).zip(&writers) {
-        let part = parts.span().part(u64::from(i) * BYTES, BYTES);
-        on.fill(part, 10 + i, writer)?;
+        on.fill(parts.span().nth(i, BYTES), 10 + i, writer)?;
         hand_over(on, writer, &reader)?;
     }
     on.copy(all.span(), parts.span(), &reader)?;
     settle();
     gate.release();
     reader.synchronize()?;
-    for i in 0..4_u8 {
-        let part = all.span().part(u64::from(i) * BYTES, BYTES);
-        on.expect_byte(part, 10 + i, "what one writer wrote")?;
-    }
-    Ok(())
+    on.expect_parts(all.span(), BYTES, 10, "what one writer wrote")
 }
 
 fn a_diamond_holds(on: &Subject) -> Verdict {
@@ -161,9 +123,9 @@ fn a_diamond_holds(on: &Subject) -> Verdict {
     let (top, left, right) = (on.stream()?, on.stream()?, on.stream()?);
     let gate = on.hold_warm(&top)?;
     on.fill(source.span(), 7, &top)?;
-    for (i, side) in (0..).zip([&left, &right]) {
+    for (i, side) in (0_u8..).zip([&left, &right]) {
         hand_over(on, &top, side)?;
-        on.copy(halves.span().part(i * BYTES, BYTES), source.span(), side)?;
+        on.copy(halves.span().nth(i, BYTES), source.span(), side)?;
         hand_over(on, side, &top)?;
     }
     on.copy(end.span(), halves.span(), &top)?;
@@ -182,16 +144,11 @@ fn ping_pong_between_two_streams_holds(on: &Subject) -> Verdict {
     for round in 0..ROUNDS {
         on.fill(ball.span(), round + 1, &server)?;
         hand_over(on, &server, &returner)?;
-        let place = seen.span().part(u64::from(round) * BYTES, BYTES);
-        on.copy(place, ball.span(), &returner)?;
+        on.copy(seen.span().nth(round, BYTES), ball.span(), &returner)?;
         hand_over(on, &returner, &server)?;
     }
     server.synchronize()?;
-    for round in 0..ROUNDS {
-        let place = seen.span().part(u64::from(round) * BYTES, BYTES);
-        on.expect_byte(place, round + 1, "what one round handed over")?;
-    }
-    Ok(())
+    on.expect_parts(seen.span(), BYTES, 1, "what one round handed over")
 }
 
 fn a_created_stream_can_wait_for_the_default_one(on: &Subject) -> Verdict {
@@ -228,18 +185,13 @@ fn one_event_can_carry_many_hand_overs(on: &Subject) -> Verdict {
     let seen = on.filled(u64::from(ROUNDS) * BYTES, 0)?;
     let (writer, reader, event) = (on.stream()?, on.stream()?, on.event()?);
     for round in 0..ROUNDS {
-        let part = source.span().part(u64::from(round) * BYTES, BYTES);
+        let part = source.span().nth(round, BYTES);
         on.fill(part, round + 1, &writer)?;
-        event.record(&writer)?;
-        event.hold_back(&reader)?;
-        on.copy(seen.span().part(u64::from(round) * BYTES, BYTES), part, &reader)?;
+        link(&event, &writer, &reader)?;
+        on.copy(seen.span().nth(round, BYTES), part, &reader)?;
     }
     reader.synchronize()?;
-    for round in 0..ROUNDS {
-        let place = seen.span().part(u64::from(round) * BYTES, BYTES);
-        on.expect_byte(place, round + 1, "what one record handed over")?;
-    }
-    Ok(())
+    on.expect_parts(seen.span(), BYTES, 1, "what one record handed over")
 }
 
 fn the_host_sees_what_it_waited_for(on: &Subject) -> Verdict {

@@ -2,56 +2,28 @@
 
 use cachette_hal::{Device, ErrorKind, Ordinal, PeerAccess};
 
-use crate::case::{Case, case};
-use crate::failure::{Stop, Verdict, ensure, ensure_eq};
-use crate::rig::{KIB, Memory, Place, Stream, Subject, refuse};
+use crate::rig::prelude::*;
 
-pub(super) const CASES: &[Case] = &[
-    case!(peer_access::a_device_does_not_reach_itself, [PeerAccess], "A device is not its own peer."),
-    case!(
-        peer_access::an_unknown_device_is_no_such_device,
-        [PeerAccess],
-        "Asking about, enabling or disabling a device that does not exist fails."
-    ),
-    case!(peer_access::enabling_twice_is_enabling_once, [PeerAccess], "A peer that is enabled can be enabled again.")
-        .on_devices(2),
-    case!(
-        peer_access::disabling_twice_is_disabling_once,
-        [PeerAccess],
-        "A peer that is disabled, or was never enabled, can be disabled."
-    )
-    .on_devices(2),
-    case!(
-        peer_access::a_copy_from_a_peer_is_exact,
-        [PeerAccess, Transfer],
-        "A device copies from the memory of a peer it may reach."
-    )
-    .on_devices(2),
-    case!(
-        peer_access::a_copy_to_a_peer_is_exact,
-        [PeerAccess, Transfer],
-        "A device copies to the memory of a peer it may reach."
-    )
-    .on_devices(2),
-    case!(
-        peer_access::memory_allocated_before_and_after_is_reached,
-        [PeerAccess, Transfer],
-        "Enabling a peer covers memory allocated before it and after it."
-    )
-    .on_devices(2),
-    case!(
-        peer_access::it_can_be_enabled_again,
-        [PeerAccess, Transfer],
-        "After disabling and enabling again, the peer is reached."
-    )
-    .on_devices(2),
-    case!(
-        peer_access::an_unreachable_device_is_refused,
-        [PeerAccess],
-        "Enabling a device that cannot be reached fails."
-    )
-    .on_devices(2),
-];
+cases! { peer_access:
+    /// A device is not its own peer.
+    a_device_does_not_reach_itself(PeerAccess);
+    /// Asking about, enabling or disabling a device that does not exist fails.
+    an_unknown_device_is_no_such_device(PeerAccess);
+    /// A peer that is enabled can be enabled again.
+    enabling_twice_is_enabling_once(PeerAccess).on_devices(2);
+    /// A peer that is disabled, or was never enabled, can be disabled.
+    disabling_twice_is_disabling_once(PeerAccess).on_devices(2);
+    /// A device copies from the memory of a peer it may reach.
+    a_copy_from_a_peer_is_exact(PeerAccess, Transfer).on_devices(2);
+    /// A device copies to the memory of a peer it may reach.
+    a_copy_to_a_peer_is_exact(PeerAccess, Transfer).on_devices(2);
+    /// Enabling a peer covers memory allocated before it and after it.
+    memory_allocated_before_and_after_is_reached(PeerAccess, Transfer).on_devices(2);
+    /// After disabling and enabling again, the peer is reached.
+    it_can_be_enabled_again(PeerAccess, Transfer).on_devices(2);
+    /// Enabling a device that cannot be reached fails.
+    an_unreachable_device_is_refused(PeerAccess).on_devices(2);
+}
 
 const BYTES: u64 = 64 * KIB;
 
@@ -88,8 +60,7 @@ impl Subject {
 
 fn a_device_does_not_reach_itself(on: &Subject) -> Verdict {
     let reaches = on.device().peer_access()?.can_reach(on.ordinal())?;
-    ensure_eq!(reaches, false, "whether it reaches itself");
-    Ok(())
+    ensure_eq!(reaches, false, "whether it reaches itself")
 }
 
 fn an_unknown_device_is_no_such_device(on: &Subject) -> Verdict {
@@ -180,6 +151,5 @@ fn an_unreachable_device_is_refused(on: &Subject) -> Verdict {
         return Err(Stop::skipped("the devices reach each other"));
     }
     let enabled = peers.enable_peer(on.other_ordinal());
-    ensure!(enabled.is_err(), "a device that cannot be reached was enabled");
-    Ok(())
+    ensure!(enabled.is_err(), "a device that cannot be reached was enabled")
 }

@@ -2,63 +2,32 @@
 
 use cachette_hal::{Device, ErrorKind};
 
-use crate::case::{Case, case};
-use crate::failure::{Verdict, ensure};
-use crate::rig::{KIB, MIB, Place, Subject, refuse, settle};
+use crate::rig::prelude::*;
 
-pub(super) const CASES: &[Case] = &[
-    case!(
-        stream_ordered::memory_is_usable_in_its_stream_at_once,
-        [StreamOrdered, Transfer],
-        "Work queued in the stream after the allocation uses the memory."
-    ),
-    case!(
-        stream_ordered::memory_is_usable_behind_held_work,
-        [StreamOrdered, Transfer, HostCalls],
-        "Memory allocated in a held stream is used by the work behind it."
-    ),
-    case!(
-        stream_ordered::live_ranges_do_not_overlap,
-        [StreamOrdered],
-        "No two live allocations share a byte, nor one with directly allocated memory."
-    ),
-    case!(
-        stream_ordered::memory_reused_in_one_stream_is_in_order,
-        [StreamOrdered, Transfer],
-        "Memory freed and allocated again in one stream holds what each owner wrote in turn."
-    ),
-    case!(
-        stream_ordered::memory_freed_in_a_held_stream_is_not_written_by_another,
-        [StreamOrdered, Transfer, HostCalls],
-        "What is freed in a held stream is not given to another stream that runs meanwhile."
-    ),
-    case!(
-        stream_ordered::memory_can_be_freed_in_another_stream,
-        [StreamOrdered, Transfer],
-        "A stream that waits for the last use may free what another allocated."
-    ),
-    case!(
-        stream_ordered::freed_memory_stays_for_earlier_work,
-        [StreamOrdered, Transfer, HostCalls],
-        "Work queued before a free finds the memory as it was."
-    ),
-    case!(stream_ordered::zero_bytes_is_an_invalid_value, [StreamOrdered], "A size of zero is an invalid value."),
-    case!(
-        stream_ordered::more_than_the_device_has_is_out_of_memory,
-        [StreamOrdered, Transfer],
-        "A request for more than the device has is out of memory, and the pool stays usable."
-    ),
-    case!(
-        stream_ordered::trim_gives_memory_back,
-        [StreamOrdered],
-        "After a trim the device has the memory that the pool held unused."
-    ),
-    case!(
-        stream_ordered::trim_keeps_live_memory,
-        [StreamOrdered, Transfer],
-        "A trim leaves what is allocated, and its content."
-    ),
-];
+cases! { stream_ordered:
+    /// Work queued in the stream after the allocation uses the memory.
+    memory_is_usable_in_its_stream_at_once(StreamOrdered, Transfer);
+    /// Memory allocated in a held stream is used by the work behind it.
+    memory_is_usable_behind_held_work(StreamOrdered, Transfer, HostCalls);
+    /// No two live allocations share a byte, nor one with directly allocated memory.
+    live_ranges_do_not_overlap(StreamOrdered);
+    /// Memory freed and allocated again in one stream holds what each owner wrote in turn.
+    memory_reused_in_one_stream_is_in_order(StreamOrdered, Transfer);
+    /// What is freed in a held stream is not given to another stream that runs meanwhile.
+    memory_freed_in_a_held_stream_is_not_written_by_another(StreamOrdered, Transfer, HostCalls);
+    /// A stream that waits for the last use may free what another allocated.
+    memory_can_be_freed_in_another_stream(StreamOrdered, Transfer);
+    /// Work queued before a free finds the memory as it was.
+    freed_memory_stays_for_earlier_work(StreamOrdered, Transfer, HostCalls);
+    /// A size of zero is an invalid value.
+    zero_bytes_is_an_invalid_value(StreamOrdered);
+    /// A request for more than the device has is out of memory, and the pool stays usable.
+    more_than_the_device_has_is_out_of_memory(StreamOrdered, Transfer);
+    /// After a trim the device has the memory that the pool held unused.
+    trim_gives_memory_back(StreamOrdered);
+    /// A trim leaves what is allocated, and its content.
+    trim_keeps_live_memory(StreamOrdered, Transfer);
+}
 
 fn memory_is_usable_in_its_stream_at_once(on: &Subject) -> Verdict {
     let (stream, seen) = (on.stream()?, on.filled(MIB, 0)?);
@@ -92,14 +61,7 @@ fn live_ranges_do_not_overlap(on: &Subject) -> Verdict {
         live.push(on.pooled(bytes, &one)?);
         live.push(on.pooled(bytes, &two)?);
     }
-    let mut spans: Vec<_> = live.iter().map(Place::span).collect();
-    spans.push(direct.span());
-    spans.sort_by_key(|span| span.start());
-    for pair in spans.windows(2) {
-        let (left, right) = (pair[0], pair[1]);
-        ensure!(!left.overlaps(right), "{left:?} overlaps {right:?}");
-    }
-    Ok(())
+    none_overlap(live.iter().map(Place::span).chain([direct.span()]).map(Span::range))
 }
 
 fn memory_reused_in_one_stream_is_in_order(on: &Subject) -> Verdict {
@@ -109,15 +71,11 @@ fn memory_reused_in_one_stream_is_in_order(on: &Subject) -> Verdict {
     for round in 0..ROUNDS {
         let pooled = on.pooled(BYTES, &stream)?;
         on.fill(pooled.span(), round + 1, &stream)?;
-        on.copy(seen.span().part(u64::from(round) * BYTES, BYTES), pooled.span(), &stream)?;
+        on.copy(seen.span().nth(round, BYTES), pooled.span(), &stream)?;
         pooled.free()?;
     }
     stream.synchronize()?;
-    for round in 0..ROUNDS {
-        let place = seen.span().part(u64::from(round) * BYTES, BYTES);
-        on.expect_byte(place, round + 1, "what one owner wrote")?;
-    }
-    Ok(())
+    on.expect_parts(seen.span(), BYTES, 1, "what one owner wrote")
 }
 
 fn memory_freed_in_a_held_stream_is_not_written_by_another(on: &Subject) -> Verdict {
@@ -150,8 +108,7 @@ fn memory_can_be_freed_in_another_stream(on: &Subject) -> Verdict {
     for round in 1..6 {
         let pooled = on.pooled(MIB, &one)?;
         on.fill(pooled.span(), round, &one)?;
-        event.record(&one)?;
-        event.hold_back(&two)?;
+        link(&event, &one, &two)?;
         on.copy(seen.span(), pooled.span(), &two)?;
         pooled.free_in(&two)?;
         two.synchronize()?;
@@ -178,8 +135,7 @@ fn freed_memory_stays_for_earlier_work(on: &Subject) -> Verdict {
 
 fn zero_bytes_is_an_invalid_value(on: &Subject) -> Verdict {
     let stream = on.stream()?;
-    refuse(on.pooled(0, &stream), &[ErrorKind::InvalidValue], "a size of zero")?;
-    Ok(())
+    refuse(on.pooled(0, &stream), &[ErrorKind::InvalidValue], "a size of zero").map(drop)
 }
 
 fn more_than_the_device_has_is_out_of_memory(on: &Subject) -> Verdict {
@@ -196,8 +152,7 @@ fn trim_gives_memory_back(on: &Subject) -> Verdict {
     const LARGE: u64 = 32 * MIB;
     let stream = on.stream()?;
     let pool = on.device().stream_ordered()?;
-    let mut rises = Vec::new();
-    for _ in 0..8 {
+    eventually(&format!("{LARGE} bytes were freed and trimmed, and free memory rose"), || {
         let pooled = on.pooled(LARGE, &stream)?;
         stream.synchronize()?;
         let during = on.free_memory()?;
@@ -205,13 +160,8 @@ fn trim_gives_memory_back(on: &Subject) -> Verdict {
         stream.synchronize()?;
         pool.trim(0)?;
         let rise = on.free_memory()?.saturating_sub(during);
-        if rise >= LARGE / 2 {
-            return Ok(());
-        }
-        rises.push(rise);
-    }
-    ensure!(rises.is_empty(), "{LARGE} bytes were freed and trimmed, and free memory rose by {rises:?}");
-    Ok(())
+        Ok((rise >= LARGE / 2, rise))
+    })
 }
 
 fn trim_keeps_live_memory(on: &Subject) -> Verdict {

@@ -5,100 +5,63 @@ use std::sync::Arc;
 
 use cachette_hal::{Device, ErrorKind};
 
-use crate::case::{Case, case};
-use crate::failure::{Verdict, ensure};
-use crate::rig::{DefaultStream, Event, KIB, Place, Stream, Subject, blocks_until_released, refuse};
+use crate::rig::prelude::*;
 
-pub(super) const CASES: &[Case] = &[
-    case!(
-        streams::live_ones_have_different_handles,
-        [],
-        "No two live streams share a handle, and none is the default stream."
-    ),
-    case!(
-        streams::work_runs_in_the_order_it_was_queued,
-        [Transfer],
-        "Each piece of work sees what the pieces before it in the stream wrote."
-    ),
-    case!(
-        streams::held_work_runs_in_the_order_it_was_queued,
-        [Transfer, HostCalls],
-        "Work that piled up in a stream still runs in order."
-    ),
-    case!(streams::a_held_one_does_not_hold_another, [Transfer, HostCalls], "A stream runs while another is held."),
-    case!(
-        streams::created_ones_do_not_wait_for_the_default_stream,
-        [HostCalls],
-        "A created stream runs while the default stream is held."
-    ),
-    case!(
-        streams::the_default_stream_does_not_wait_for_created_ones,
-        [HostCalls],
-        "The default stream runs while a created stream is held."
-    ),
-    case!(streams::the_default_stream_runs_work, [Transfer], "Work queued in the default stream runs in order."),
-    case!(
-        streams::synchronize_blocks_until_queued_work_finished,
-        [HostCalls],
-        "Synchronising with a stream blocks the host until its work has finished."
-    ),
-    case!(
-        streams::synchronize_of_an_idle_one_returns,
-        [],
-        "Synchronising with a stream that has no work returns, as often as one likes."
-    ),
-    case!(
-        streams::synchronize_does_not_wait_for_other_streams,
-        [HostCalls],
-        "Synchronising with one stream does not wait for another that is held."
-    ),
-    case!(
-        streams::synchronize_device_waits_for_every_stream,
-        [HostCalls],
-        "Synchronising with the device blocks while any stream of it is held."
-    ),
-    case!(
-        streams::a_destroyed_one_finishes_its_work,
-        [Transfer, HostCalls],
-        "Work that was queued before a stream was destroyed runs to its end."
-    ),
-    case!(streams::many_live_together, [Transfer], "Dozens of streams live at once, and each does its own work."),
-    case!(
-        streams::one_of_another_device_is_answered,
-        [Transfer],
-        "A live stream of another device is answered properly, and both devices go on."
-    )
-    .on_devices(2),
-];
+cases! { streams:
+    /// No two live streams share a handle, and none is the default stream.
+    live_ones_have_different_handles();
+    /// Each piece of work sees what the pieces before it in the stream wrote.
+    work_runs_in_the_order_it_was_queued(Transfer);
+    /// Work that piled up in a stream still runs in order.
+    held_work_runs_in_the_order_it_was_queued(Transfer, HostCalls);
+    /// A stream runs while another is held.
+    a_held_one_does_not_hold_another(Transfer, HostCalls);
+    /// A created stream runs while the default stream is held.
+    created_ones_do_not_wait_for_the_default_stream(HostCalls);
+    /// The default stream runs while a created stream is held.
+    the_default_stream_does_not_wait_for_created_ones(HostCalls);
+    /// Work queued in the default stream runs in order.
+    the_default_stream_runs_work(Transfer);
+    /// Synchronising with a stream blocks the host until its work has finished.
+    synchronize_blocks_until_queued_work_finished(HostCalls);
+    /// Synchronising with a stream that has no work returns, as often as one likes.
+    synchronize_of_an_idle_one_returns();
+    /// Synchronising with one stream does not wait for another that is held.
+    synchronize_does_not_wait_for_other_streams(HostCalls);
+    /// Synchronising with the device blocks while any stream of it is held.
+    synchronize_device_waits_for_every_stream(HostCalls);
+    /// Work that was queued before a stream was destroyed runs to its end.
+    a_destroyed_one_finishes_its_work(Transfer, HostCalls);
+    /// Dozens of streams live at once, and each does its own work.
+    many_live_together(Transfer);
+    /// A live stream of another device is answered properly, and both devices go on.
+    one_of_another_device_is_answered(Transfer).on_devices(2);
+}
 
 fn live_ones_have_different_handles(on: &Subject) -> Verdict {
-    let live: Result<Vec<_>, _> = (0..32).map(|_| on.stream()).collect();
-    let live = live?;
+    let live = (0..32).map(|_| on.stream()).collect::<Result<Vec<_>, _>>()?;
     let mut seen = HashSet::from([cachette_hal::StreamRef::DEFAULT]);
     for stream in &live {
-        ensure!(seen.insert(stream.get()), "{:?} was given out twice", stream.get());
+        ensure!(seen.insert(stream.get()), "{:?} was given out twice", stream.get())?;
     }
     Ok(())
 }
 
 /// Queues fills and copies in turn, so that part `i` ends as `i + 1` only in the right order.
-fn queue_staircase(on: &Subject, area: &crate::rig::Memory, stream: &Stream) -> Verdict {
+fn queue_staircase(on: &Subject, area: &Memory, stream: &Stream) -> Verdict {
     let bytes = area.bytes() / 16;
     let first = area.span().part(0, bytes);
     for part in 1..16_u8 {
         on.fill(first, part, stream)?;
-        on.copy(area.span().part(u64::from(part) * bytes, bytes), first, stream)?;
+        on.copy(area.span().nth(part, bytes), first, stream)?;
     }
     on.fill(first, 0xff, stream)?;
     Ok(())
 }
 
-fn expect_staircase(on: &Subject, area: &crate::rig::Memory) -> Verdict {
+fn expect_staircase(on: &Subject, area: &Memory) -> Verdict {
     let bytes = area.bytes() / 16;
-    for part in 1..16_u8 {
-        let at = area.span().part(u64::from(part) * bytes, bytes);
-        on.expect_byte(at, part, "the copy made between two fills")?;
-    }
+    on.expect_parts(area.span().part(bytes, 15 * bytes), bytes, 1, "the copy made between two fills")?;
     on.expect_byte(area.span().part(0, bytes), 0xff, "the last fill")
 }
 
@@ -139,8 +102,7 @@ fn created_ones_do_not_wait_for_the_default_stream(on: &Subject) -> Verdict {
     on.record(&held, &DefaultStream)?;
     free.record(&stream)?;
     free.wait()?;
-    ensure!(!held.poll()?.is_done(), "the default stream was not held");
-    Ok(())
+    ensure!(!held.poll()?.is_done(), "the default stream was not held")
 }
 
 fn the_default_stream_does_not_wait_for_created_ones(on: &Subject) -> Verdict {
@@ -150,8 +112,7 @@ fn the_default_stream_does_not_wait_for_created_ones(on: &Subject) -> Verdict {
     held.record(&stream)?;
     on.record(&free, &DefaultStream)?;
     free.wait()?;
-    ensure!(!held.poll()?.is_done(), "the created stream was not held");
-    Ok(())
+    ensure!(!held.poll()?.is_done(), "the created stream was not held")
 }
 
 fn the_default_stream_runs_work(on: &Subject) -> Verdict {
@@ -185,8 +146,7 @@ fn synchronize_does_not_wait_for_other_streams(on: &Subject) -> Verdict {
     let _gate = on.hold(&held)?;
     event.record(&held)?;
     free.synchronize()?;
-    ensure!(!event.poll()?.is_done(), "the other stream was waited for");
-    Ok(())
+    ensure!(!event.poll()?.is_done(), "the other stream was waited for")
 }
 
 fn synchronize_device_waits_for_every_stream(on: &Subject) -> Verdict {
@@ -214,19 +174,14 @@ fn a_destroyed_one_finishes_its_work(on: &Subject) -> Verdict {
 
 fn many_live_together(on: &Subject) -> Verdict {
     let area = on.filled(48 * 4 * KIB, 0)?;
-    let streams: Result<Vec<_>, _> = (0..48).map(|_| on.stream()).collect();
-    let streams = streams?;
+    let streams = (0..48).map(|_| on.stream()).collect::<Result<Vec<_>, _>>()?;
     for (i, stream) in (0_u8..).zip(&streams) {
-        on.fill(area.span().part(u64::from(i) * 4 * KIB, 4 * KIB), i + 1, stream)?;
+        on.fill(area.span().nth(i, 4 * KIB), i + 1, stream)?;
     }
     for stream in &streams {
         stream.synchronize()?;
     }
-    for i in 0..48_u8 {
-        let part = area.span().part(u64::from(i) * 4 * KIB, 4 * KIB);
-        on.expect_byte(part, i + 1, "the part of one stream")?;
-    }
-    Ok(())
+    on.expect_parts(area.span(), 4 * KIB, 1, "the part of one stream")
 }
 
 fn one_of_another_device_is_answered(on: &Subject) -> Verdict {

@@ -5,64 +5,35 @@ use std::thread;
 
 use cachette_hal::{Device, ErrorKind, Sharing};
 
-use crate::case::{Case, case};
-use crate::failure::{Stop, Verdict, ensure, ensure_eq};
-use crate::rig::{KIB, MIB, Place, Stream, Subject, blocks_until_released, settle};
+use crate::rig::prelude::*;
 
-pub(super) const CASES: &[Case] = &[
-    case!(
-        threads::memory_is_allocated_and_freed_by_many,
-        [Transfer],
-        "Threads that allocate, write, read and free at once do not disturb each other."
-    ),
-    case!(
-        threads::memory_is_freed_by_another_than_allocated_it,
-        [Transfer],
-        "Memory moves between threads: one allocates, another reads and frees."
-    ),
-    case!(
-        threads::each_may_have_its_own_stream,
-        [Transfer],
-        "Threads that each use a stream of their own get their own results."
-    ),
-    case!(
-        threads::one_stream_takes_work_from_many,
-        [Transfer],
-        "Threads that queue into one stream at once all have their work done."
-    ),
-    case!(
-        threads::an_event_is_recorded_by_one_and_waited_for_by_another,
-        [Transfer, HostCalls],
-        "An event recorded by one thread holds another until the work is done."
-    ),
-    case!(threads::several_wait_for_one_event, [HostCalls], "Any number of threads may wait for one event."),
-    case!(
-        threads::streams_and_events_are_destroyed_by_others,
-        [],
-        "Streams and events made by one thread are used and destroyed by another."
-    ),
-    case!(
-        threads::handles_are_unique_across_threads,
-        [],
-        "Streams made by many threads at once have different handles."
-    ),
-    case!(
-        threads::mappings_are_made_by_many,
-        [VirtualMemory, Transfer],
-        "Threads that reserve, map, write, read and unmap at once do not disturb each other."
-    ),
-    case!(
-        threads::one_backing_is_mapped_and_unmapped_by_many,
-        [VirtualMemory, Transfer],
-        "A backing that some threads map while others unmap it elsewhere shows its content to all; who is refused a second mapping gets it after the others."
-    ),
-    case!(
-        threads::a_thread_that_has_ended_leaves_its_work,
-        [Transfer, HostCalls],
-        "Work queued by a thread that has ended is done."
-    ),
-    case!(threads::devices_are_opened_by_many, [], "Threads that open the same device at once all get it."),
-];
+cases! { threads:
+    /// Threads that allocate, write, read and free at once do not disturb each other.
+    memory_is_allocated_and_freed_by_many(Transfer);
+    /// Memory moves between threads: one allocates, another reads and frees.
+    memory_is_freed_by_another_than_allocated_it(Transfer);
+    /// Threads that each use a stream of their own get their own results.
+    each_may_have_its_own_stream(Transfer);
+    /// Threads that queue into one stream at once all have their work done.
+    one_stream_takes_work_from_many(Transfer);
+    /// An event recorded by one thread holds another until the work is done.
+    an_event_is_recorded_by_one_and_waited_for_by_another(Transfer, HostCalls);
+    /// Any number of threads may wait for one event.
+    several_wait_for_one_event(HostCalls);
+    /// Streams and events made by one thread are used and destroyed by another.
+    streams_and_events_are_destroyed_by_others();
+    /// Streams made by many threads at once have different handles.
+    handles_are_unique_across_threads();
+    /// Threads that reserve, map, write, read and unmap at once do not disturb each other.
+    mappings_are_made_by_many(VirtualMemory, Transfer);
+    /// A backing that some threads map while others unmap it elsewhere shows its content to all; who is refused a
+    /// second mapping gets it after the others.
+    one_backing_is_mapped_and_unmapped_by_many(VirtualMemory, Transfer);
+    /// Work queued by a thread that has ended is done.
+    a_thread_that_has_ended_leaves_its_work(Transfer, HostCalls);
+    /// Threads that open the same device at once all get it.
+    devices_are_opened_by_many();
+}
 
 const THREADS: u8 = 8;
 
@@ -91,8 +62,7 @@ fn memory_is_allocated_and_freed_by_many(on: &Subject) -> Verdict {
         for round in 0..12 {
             let memory = on.memory(16 * KIB * (1 + u64::from(number)) + round)?;
             let seed = u64::from(number) << 8 | round;
-            on.put_pattern(memory.span(), seed)?;
-            on.expect_pattern(memory.span(), seed, "this thread's memory")?;
+            on.round_trip(memory.span(), seed, "this thread's memory")?;
             memory.close()?;
         }
         Ok(())
@@ -141,11 +111,7 @@ fn one_stream_takes_work_from_many(on: &Subject) -> Verdict {
         Ok(())
     })?;
     stream.synchronize()?;
-    for number in 0..THREADS {
-        let own = area.span().part(u64::from(number) * PARTS * KIB, PARTS * KIB);
-        on.expect_byte(own, number, "the part of one thread")?;
-    }
-    Ok(())
+    on.expect_parts(area.span(), PARTS * KIB, 0, "the part of one thread")
 }
 
 fn an_event_is_recorded_by_one_and_waited_for_by_another(on: &Subject) -> Verdict {
@@ -159,21 +125,19 @@ fn an_event_is_recorded_by_one_and_waited_for_by_another(on: &Subject) -> Verdic
 }
 
 fn several_wait_for_one_event(on: &Subject) -> Verdict {
-    let (stream, event) = (on.stream()?, on.event()?);
-    let gate = on.hold(&stream)?;
-    event.record(&stream)?;
+    let stream = on.stream()?;
+    let (event, gate) = on.hold_marked(&stream)?;
     let done = together(|number| {
         if number == 0 {
             settle();
             let early = event.poll()?.is_done();
             gate.release();
-            ensure!(!early, "the event had passed while its stream was held");
+            ensure!(!early, "the event had passed while its stream was held")?;
         }
         event.wait()?;
         Ok(event.poll()?.is_done())
     })?;
-    ensure_eq!(done, vec![true; usize::from(THREADS)], "whether it had passed for each");
-    Ok(())
+    ensure_eq!(done, vec![true; usize::from(THREADS)], "whether it had passed for each")
 }
 
 fn streams_and_events_are_destroyed_by_others(on: &Subject) -> Verdict {
@@ -193,16 +157,12 @@ fn streams_and_events_are_destroyed_by_others(on: &Subject) -> Verdict {
 }
 
 fn handles_are_unique_across_threads(on: &Subject) -> Verdict {
-    let made = together(|_| {
-        let streams: Result<Vec<_>, _> = (0..8).map(|_| on.stream()).collect();
-        Ok(streams?)
-    })?;
+    let made = together(|_| Ok((0..8).map(|_| on.stream()).collect::<Result<Vec<_>, _>>()?))?;
     let mut handles: Vec<_> = made.iter().flatten().map(Stream::get).collect();
     let count = handles.len();
     handles.sort_unstable();
     handles.dedup();
-    ensure_eq!(handles.len(), count, "how many handles differ");
-    Ok(())
+    ensure_eq!(handles.len(), count, "how many handles differ")
 }
 
 fn mappings_are_made_by_many(on: &Subject) -> Verdict {
@@ -213,8 +173,7 @@ fn mappings_are_made_by_many(on: &Subject) -> Verdict {
             let mapping = on.map(&reservation, (round % 2) * on.chunk()?, &backing)?;
             let part = mapping.span().part(64 * KIB * round, 64 * KIB);
             let seed = u64::from(number) << 8 | round;
-            on.put_pattern(part, seed)?;
-            on.expect_pattern(part, seed, "this thread's mapping")?;
+            on.round_trip(part, seed, "this thread's mapping")?;
             mapping.close()?;
         }
         Ok(())
@@ -258,9 +217,9 @@ fn one_backing_is_mapped_and_unmapped_by_many(on: &Subject) -> Verdict {
         (0..ROUNDS).map(round).sum()
     })?;
     let (seen, all) = (seen.iter().sum::<usize>(), ROUNDS * usize::from(THREADS));
-    ensure!(seen > all / 2, "{} of {all} were refused", all - seen);
+    ensure!(seen > all / 2, "{} of {all} were refused", all - seen)?;
     for which in 0..backings.len() {
-        ensure_eq!(look(0, which)?, 1, "mappings once no other thread has any");
+        ensure_eq!(look(0, which)?, 1, "mappings once no other thread has any")?;
     }
     Ok(())
 }
@@ -269,23 +228,16 @@ fn a_thread_that_has_ended_leaves_its_work(on: &Subject) -> Verdict {
     let area = on.filled(u64::from(THREADS) * KIB, 0xff)?;
     let stream = on.stream()?;
     let gate = on.hold_warm(&stream)?;
-    together(|number| {
-        let part = area.span().part(u64::from(number) * KIB, KIB);
-        Ok(on.fill(part, number, &stream)?)
-    })?;
+    together(|number| Ok(on.fill(area.span().nth(number, KIB), number, &stream)?))?;
     gate.release();
     stream.synchronize()?;
-    for number in 0..THREADS {
-        let part = area.span().part(u64::from(number) * KIB, KIB);
-        on.expect_byte(part, number, "the part of a thread that has ended")?;
-    }
-    Ok(())
+    on.expect_parts(area.span(), KIB, 0, "the part of a thread that has ended")
 }
 
 fn devices_are_opened_by_many(on: &Subject) -> Verdict {
     let opened = together(|_| Ok(on.backend().open(on.ordinal())?))?;
     for device in opened {
-        ensure_eq!(device.info().ordinal, on.ordinal(), "the ordinal opened");
+        ensure_eq!(device.info().ordinal, on.ordinal(), "the ordinal opened")?;
         device.synchronize_device()?;
     }
     Ok(())

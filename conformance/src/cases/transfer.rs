@@ -2,69 +2,36 @@
 
 use cachette_hal::{Device, ErrorKind};
 
-use crate::case::{Case, case};
-use crate::failure::{Stop, Verdict, ensure, ensure_eq};
-use crate::rig::{KIB, MIB, Place, Subject, pattern, read_pinned, refuse, same, settle, write_pinned};
+use crate::rig::prelude::*;
 
-pub(super) const CASES: &[Case] = &[
-    case!(
-        transfer::fill_sets_every_byte,
-        [Transfer],
-        "A fill sets every byte of its range, the first and the last among them."
-    ),
-    case!(
-        transfer::fill_touches_nothing_else,
-        [Transfer],
-        "A fill leaves the bytes before and behind its range, at any offset and size."
-    ),
-    case!(transfer::copy_is_exact, [Transfer], "A copy brings every byte to its place, at any offset and size."),
-    case!(
-        transfer::copy_touches_nothing_else,
-        [Transfer],
-        "A copy leaves its source, and the bytes around its target."
-    ),
-    case!(
-        transfer::copy_works_within_one_allocation,
-        [Transfer],
-        "A copy between two ranges of one allocation is as good as any."
-    ),
-    case!(
-        transfer::uploads_and_downloads_make_a_round_trip,
-        [Transfer],
-        "Bytes that went to the device and back are the same, from one byte to eight mebibytes."
-    ),
-    case!(transfer::upload_touches_nothing_else, [Transfer], "An upload leaves the bytes around its range."),
-    case!(
-        transfer::download_touches_nothing_else,
-        [Transfer, HostMemory],
-        "A download leaves host memory around its range."
-    ),
-    case!(
-        transfer::download_happens_in_stream_order,
-        [Transfer, HostMemory, HostCalls],
-        "A download brings what earlier work of its stream wrote, not what was there when it was queued."
-    ),
-    case!(
-        transfer::upload_happens_in_stream_order,
-        [Transfer, HostMemory, HostCalls],
-        "An upload comes after earlier work of its stream and before later work."
-    ),
-    case!(
-        transfer::fills_and_copies_do_not_block_the_host,
-        [Transfer, HostCalls],
-        "Fills and copies return while their stream is held."
-    ),
-    case!(
-        transfer::held_work_has_not_happened,
-        [Transfer, HostCalls],
-        "Nothing queued behind a held point of a stream has happened."
-    ),
-    case!(
-        transfer::zero_bytes_is_an_invalid_value,
-        [Transfer],
-        "A fill, copy, upload or download of no bytes is an invalid value."
-    ),
-];
+cases! { transfer:
+    /// A fill sets every byte of its range, the first and the last among them.
+    fill_sets_every_byte(Transfer);
+    /// A fill leaves the bytes before and behind its range, at any offset and size.
+    fill_touches_nothing_else(Transfer);
+    /// A copy brings every byte to its place, at any offset and size.
+    copy_is_exact(Transfer);
+    /// A copy leaves its source, and the bytes around its target.
+    copy_touches_nothing_else(Transfer);
+    /// A copy between two ranges of one allocation is as good as any.
+    copy_works_within_one_allocation(Transfer);
+    /// Bytes that went to the device and back are the same, from one byte to eight mebibytes.
+    uploads_and_downloads_make_a_round_trip(Transfer);
+    /// An upload leaves the bytes around its range.
+    upload_touches_nothing_else(Transfer);
+    /// A download leaves host memory around its range.
+    download_touches_nothing_else(Transfer, HostMemory);
+    /// A download brings what earlier work of its stream wrote, not what was there when it was queued.
+    download_happens_in_stream_order(Transfer, HostMemory, HostCalls);
+    /// An upload comes after earlier work of its stream and before later work.
+    upload_happens_in_stream_order(Transfer, HostMemory, HostCalls);
+    /// Fills and copies return while their stream is held.
+    fills_and_copies_do_not_block_the_host(Transfer, HostCalls);
+    /// Nothing queued behind a held point of a stream has happened.
+    held_work_has_not_happened(Transfer, HostCalls);
+    /// A fill, copy, upload or download of no bytes is an invalid value.
+    zero_bytes_is_an_invalid_value(Transfer);
+}
 
 /// Offsets and sizes around word, page and line boundaries.
 const ODD: [(u64, u64); 8] = [(0, 1), (1, 1), (3, 5), (7, 64), (15, 4097), (512, 511), (4095, 4098), (1, 65_533)];
@@ -144,8 +111,7 @@ fn copy_works_within_one_allocation(on: &Subject) -> Verdict {
 fn uploads_and_downloads_make_a_round_trip(on: &Subject) -> Verdict {
     for bytes in [1, 2, 3, 127, 4 * KIB, 64 * KIB + 1, MIB - 1, 8 * MIB] {
         let area = on.memory(bytes)?;
-        on.put_pattern(area.span(), bytes)?;
-        on.expect_pattern(area.span(), bytes, "the round trip")?;
+        on.round_trip(area.span(), bytes, "the round trip")?;
     }
     Ok(())
 }
@@ -191,8 +157,7 @@ fn download_happens_in_stream_order(on: &Subject) -> Verdict {
     settle();
     gate.release();
     stream.synchronize()?;
-    ensure_eq!(read_pinned(&host), vec![7; 64 << 10], "what was downloaded");
-    Ok(())
+    ensure_eq!(read_pinned(&host), vec![7; 64 << 10], "what was downloaded")
 }
 
 fn upload_happens_in_stream_order(on: &Subject) -> Verdict {
@@ -221,8 +186,7 @@ fn fills_and_copies_do_not_block_the_host(on: &Subject) -> Verdict {
         on.copy(y.span(), x.span(), &stream)?;
     }
     event.record(&stream)?;
-    ensure!(!event.poll()?.is_done(), "the stream was not held any more");
-    Ok(())
+    ensure!(!event.poll()?.is_done(), "the stream was not held any more")
 }
 
 fn held_work_has_not_happened(on: &Subject) -> Verdict {

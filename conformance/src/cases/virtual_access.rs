@@ -2,85 +2,39 @@
 
 use cachette_hal::{Access, Device, ErrorKind, Ordinal};
 
-use crate::case::{Case, case};
-use crate::failure::{Verdict, ensure, ensure_eq};
-use crate::rig::{KIB, MIB, Place, Span, Stream, Subject, copy_by, refuse};
+use crate::rig::prelude::*;
 
-pub(super) const CASES: &[Case] = &[
-    case!(
-        virtual_memory::unmapping_what_is_not_mapped_is_an_invalid_value,
-        [VirtualMemory],
-        "Unmapping a range where nothing is mapped, or twice, fails."
-    ),
-    case!(
-        virtual_memory::unmapping_a_part_is_an_invalid_value,
-        [VirtualMemory, Transfer],
-        "Unmapping a part of a mapping fails and leaves it whole."
-    ),
-    case!(
-        virtual_memory::releasing_with_a_mapping_inside_is_an_invalid_value,
-        [VirtualMemory, Transfer],
-        "A reservation with a mapping inside is not released, and the mapping stays."
-    ),
-    case!(
-        virtual_memory::released_addresses_can_be_reserved_again,
-        [VirtualMemory],
-        "Reserving and releasing many times never runs out of addresses."
-    ),
-    case!(
-        virtual_memory::access_is_set_over_several_mappings_at_once,
-        [VirtualMemory, Transfer],
-        "One call sets the rights of a range made of adjacent mappings."
-    ),
-    case!(
-        virtual_memory::access_to_what_is_not_mapped_is_refused,
-        [VirtualMemory],
-        "Setting rights where nothing is mapped fails."
-    ),
-    case!(
-        virtual_memory::access_for_an_unknown_device_is_refused,
-        [VirtualMemory, Transfer],
-        "Setting rights for a device that does not exist fails, and rights stay as they were."
-    ),
-    case!(
-        virtual_memory::access_can_be_given_to_another_device,
-        [VirtualMemory, Transfer, PeerAccess],
-        "A device that is named reads and writes another's mapping."
-    )
-    .on_devices(2),
-    case!(
-        virtual_memory::mapping_does_not_wait_for_a_held_stream,
-        [VirtualMemory, HostCalls, Transfer],
-        "A mapping is made, granted and used by one stream while another is held."
-    ),
-    case!(
-        virtual_memory::unmapping_does_not_wait_for_a_held_stream,
-        [VirtualMemory, HostCalls],
-        "A mapping that no work uses is unmapped while a stream is held."
-    ),
-    case!(
-        virtual_memory::a_chunk_moves_behind_work_in_flight,
-        [VirtualMemory, HostCalls, Transfer],
-        "A backing gets a second address while held work still names the first, and both see it."
-    ),
-    case!(
-        virtual_memory::a_reservation_takes_no_memory,
-        [VirtualMemory],
-        "Reserving addresses leaves free memory as it was."
-    ),
-    case!(
-        virtual_memory::a_backing_takes_memory,
-        [VirtualMemory],
-        "Creating a backing takes free memory, and destroying it unmapped gives it back."
-    ),
-    case!(
-        virtual_memory::memory_stays_taken_while_mapped,
-        [VirtualMemory],
-        "Destroying a mapped backing gives no memory back; unmapping it then does."
-    ),
-];
+cases! { virtual_memory:
+    /// Unmapping a range where nothing is mapped, or twice, fails.
+    unmapping_what_is_not_mapped_is_an_invalid_value(VirtualMemory);
+    /// Unmapping a part of a mapping fails and leaves it whole.
+    unmapping_a_part_is_an_invalid_value(VirtualMemory, Transfer);
+    /// A reservation with a mapping inside is not released, and the mapping stays.
+    releasing_with_a_mapping_inside_is_an_invalid_value(VirtualMemory, Transfer);
+    /// Reserving and releasing many times never runs out of addresses.
+    released_addresses_can_be_reserved_again(VirtualMemory);
+    /// One call sets the rights of a range made of adjacent mappings.
+    access_is_set_over_several_mappings_at_once(VirtualMemory, Transfer);
+    /// Setting rights where nothing is mapped fails.
+    access_to_what_is_not_mapped_is_refused(VirtualMemory);
+    /// Setting rights for a device that does not exist fails, and rights stay as they were.
+    access_for_an_unknown_device_is_refused(VirtualMemory, Transfer);
+    /// A device that is named reads and writes another's mapping.
+    access_can_be_given_to_another_device(VirtualMemory, Transfer, PeerAccess).on_devices(2);
+    /// A mapping is made, granted and used by one stream while another is held.
+    mapping_does_not_wait_for_a_held_stream(VirtualMemory, HostCalls, Transfer);
+    /// A mapping that no work uses is unmapped while a stream is held.
+    unmapping_does_not_wait_for_a_held_stream(VirtualMemory, HostCalls);
+    /// A backing gets a second address while held work still names the first, and both see it.
+    a_chunk_moves_behind_work_in_flight(VirtualMemory, HostCalls, Transfer);
+    /// Reserving addresses leaves free memory as it was.
+    a_reservation_takes_no_memory(VirtualMemory);
+    /// Creating a backing takes free memory, and destroying it unmapped gives it back.
+    a_backing_takes_memory(VirtualMemory);
+    /// Destroying a mapped backing gives no memory back; unmapping it then does.
+    memory_stays_taken_while_mapped(VirtualMemory);
+}
 
-const ATTEMPTS: u32 = 8;
 /// Large enough to stand out from what other processes do.
 const LARGE: u64 = 32 * MIB;
 
@@ -97,8 +51,7 @@ fn unmapping_what_is_not_mapped_is_an_invalid_value(on: &Subject) -> Verdict {
     mapping.close()?;
     // SAFETY: 2. nothing uses the range, for nothing is mapped there any more.
     let twice = unsafe { memory.unmap(at, chunk) };
-    refuse(twice, &invalid, "a second unmap")?;
-    Ok(())
+    refuse(twice, &invalid, "a second unmap").map(drop)
 }
 
 fn unmapping_a_part_is_an_invalid_value(on: &Subject) -> Verdict {
@@ -146,8 +99,7 @@ fn access_is_set_over_several_mappings_at_once(on: &Subject) -> Verdict {
         mappings.push(reservation.map(place * chunk, &on.chunk_backing()?)?);
     }
     reservation.set_access(chunk, 3 * chunk, &on.read_write())?;
-    on.put_pattern(Span::joined(&mappings), 1)?;
-    on.expect_pattern(Span::joined(&mappings), 1, "the mappings together")
+    on.round_trip(Span::joined(&mappings), 1, "the mappings together")
 }
 
 fn access_to_what_is_not_mapped_is_refused(on: &Subject) -> Verdict {
@@ -168,8 +120,7 @@ fn access_for_an_unknown_device_is_refused(on: &Subject) -> Verdict {
     let unknown = mapping.set_access(&[Access::ReadWrite(Ordinal(4000))]);
     let kinds = [ErrorKind::NoSuchDevice, ErrorKind::InvalidValue];
     refuse(unknown, &kinds, "access for a device that does not exist")?;
-    on.put_pattern(mapping.span(), 1)?;
-    on.expect_pattern(mapping.span(), 1, "the mapping")
+    on.round_trip(mapping.span(), 1, "the mapping")
 }
 
 fn access_can_be_given_to_another_device(on: &Subject) -> Verdict {
@@ -201,7 +152,7 @@ fn mapping_does_not_wait_for_a_held_stream(on: &Subject) -> Verdict {
     on.fill(mapping.span(), 6, &other)?;
     on.copy(seen.span(), mapping.span().part(chunk - 64 * KIB, 64 * KIB), &other)?;
     other.synchronize()?;
-    ensure!(!event.poll()?.is_done(), "the held stream was waited for");
+    ensure!(!event.poll()?.is_done(), "the held stream was waited for")?;
     gate.release();
     on.expect_byte(seen.span(), 6, "what went through the new mapping")
 }
@@ -209,14 +160,12 @@ fn mapping_does_not_wait_for_a_held_stream(on: &Subject) -> Verdict {
 fn unmapping_does_not_wait_for_a_held_stream(on: &Subject) -> Verdict {
     let (reservation, backing) = (on.chunk_reservation(1)?, on.chunk_backing()?);
     let mapping = on.map(&reservation, 0, &backing)?;
-    let (held, event) = (on.stream()?, on.event()?);
-    let _gate = on.hold(&held)?;
-    event.record(&held)?;
+    let held = on.stream()?;
+    let (event, _gate) = on.hold_marked(&held)?;
     let memory = on.device().virtual_memory()?;
     // SAFETY: 2. nothing was ever queued that uses the mapping.
     unsafe { memory.unmap(mapping.ptr(), mapping.bytes()) }?;
-    ensure!(!event.poll()?.is_done(), "the held stream was waited for");
-    Ok(())
+    ensure!(!event.poll()?.is_done(), "the held stream was waited for")
 }
 
 fn a_chunk_moves_behind_work_in_flight(on: &Subject) -> Verdict {
@@ -231,7 +180,7 @@ fn a_chunk_moves_behind_work_in_flight(on: &Subject) -> Verdict {
     let memory = on.device().virtual_memory()?;
     // SAFETY: 2. no right is taken away.
     unsafe { memory.set_access(new.ptr(), chunk, &on.read_write()) }?;
-    ensure!(!event.poll()?.is_done(), "the work in flight was waited for");
+    ensure!(!event.poll()?.is_done(), "the work in flight was waited for")?;
     on.copy(seen.span(), new.span().part(0, 64 * KIB), &stream)?;
     gate.release();
     stream.synchronize()?;
@@ -240,44 +189,31 @@ fn a_chunk_moves_behind_work_in_flight(on: &Subject) -> Verdict {
 
 fn a_reservation_takes_no_memory(on: &Subject) -> Verdict {
     let bytes = on.device().info().total_memory.next_multiple_of(on.chunk()?);
-    let mut falls = Vec::new();
-    for _ in 0..ATTEMPTS {
+    eventually("by how much free memory fell", || {
         let before = on.free_memory()?;
         let reservation = on.reservation(bytes)?;
         let fall = before.saturating_sub(on.free_memory()?);
         reservation.close()?;
-        if fall < LARGE {
-            return Ok(());
-        }
-        falls.push(fall);
-    }
-    ensure_eq!(falls, Vec::<u64>::new(), "by how much free memory fell");
-    Ok(())
+        Ok((fall < LARGE, fall))
+    })
 }
 
 fn a_backing_takes_memory(on: &Subject) -> Verdict {
     let bytes = LARGE.next_multiple_of(on.chunk()?);
-    let mut accounts = Vec::new();
-    for _ in 0..ATTEMPTS {
+    eventually(&format!("free before, during and after {bytes} bytes"), || {
         let before = on.free_memory()?;
         let backing = on.backing(bytes, cachette_hal::Sharing::Private)?;
         let during = on.free_memory()?;
         backing.close()?;
         let after = on.free_memory()?;
-        if during + LARGE / 2 <= before && during + LARGE / 2 <= after {
-            return Ok(());
-        }
-        accounts.push((before, during, after));
-    }
-    ensure!(accounts.is_empty(), "free before, during and after {bytes} bytes: {accounts:?}");
-    Ok(())
+        Ok((during + LARGE / 2 <= before && during + LARGE / 2 <= after, (before, during, after)))
+    })
 }
 
 fn memory_stays_taken_while_mapped(on: &Subject) -> Verdict {
     let bytes = LARGE.next_multiple_of(on.chunk()?);
     let reservation = on.reservation(bytes)?;
-    let mut accounts = Vec::new();
-    for _ in 0..ATTEMPTS {
+    eventually("free when mapped, destroyed and unmapped", || {
         let backing = on.backing(bytes, cachette_hal::Sharing::Private)?;
         let mapping = on.map(&reservation, 0, &backing)?;
         let mapped = on.free_memory()?;
@@ -285,11 +221,6 @@ fn memory_stays_taken_while_mapped(on: &Subject) -> Verdict {
         let destroyed = on.free_memory()?;
         mapping.close()?;
         let unmapped = on.free_memory()?;
-        if destroyed < mapped + LARGE / 2 && destroyed + LARGE / 2 <= unmapped {
-            return Ok(());
-        }
-        accounts.push((mapped, destroyed, unmapped));
-    }
-    ensure!(accounts.is_empty(), "free when mapped, destroyed and unmapped: {accounts:?}");
-    Ok(())
+        Ok((destroyed < mapped + LARGE / 2 && destroyed + LARGE / 2 <= unmapped, (mapped, destroyed, unmapped)))
+    })
 }

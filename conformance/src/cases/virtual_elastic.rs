@@ -4,54 +4,27 @@ use std::collections::HashSet;
 
 use cachette_hal::{Device, Result, Sharing};
 
-use crate::case::{Case, case};
-use crate::failure::{Verdict, ensure, ensure_eq};
-use crate::rig::{KIB, MIB, Place, Reservation, Span, Subject};
+use crate::rig::prelude::*;
 
-pub(super) const CASES: &[Case] = &[
-    case!(
-        virtual_memory::aliases_are_coherent_between_streams_behind_an_event,
-        [VirtualMemory, HostCalls, Transfer],
-        "A stream that waits for an event sees through one alias what another wrote through the other."
-    ),
-    case!(
-        virtual_memory::unmapping_an_alias_leaves_held_work_through_the_other,
-        [VirtualMemory, HostCalls, Transfer],
-        "An alias that no work uses is unmapped while held work names the other, which still runs."
-    ),
-    case!(
-        virtual_memory::memory_stays_taken_until_the_last_alias_is_unmapped,
-        [VirtualMemory],
-        "The memory of a destroyed backing is given back with its last mapping, and not before."
-    ),
-    case!(
-        virtual_memory::making_and_giving_back_do_not_wait_for_a_held_stream,
-        [VirtualMemory, HostCalls],
-        "Addresses are reserved and released, and memory made and destroyed, while a stream is held."
-    ),
-    case!(
-        virtual_memory::unmapping_one_of_several_leaves_its_neighbours,
-        [VirtualMemory, Transfer],
-        "Unmapping one mapping inside a range leaves those beside it, and another fills the gap."
-    ),
-    case!(
-        virtual_memory::addresses_show_the_backing_of_the_moment,
-        [VirtualMemory, Transfer],
-        "When backings take turns at the same addresses, each shows its own content there."
-    ),
-    case!(
-        virtual_memory::rights_to_one_mapping_leave_its_neighbours,
-        [VirtualMemory, Transfer],
-        "Rights set mapping by mapping and over a range add up; setting some takes none from others."
-    ),
-    case!(
-        virtual_memory::many_reservations_live_at_once,
-        [VirtualMemory, Transfer],
-        "Hundreds of reservations live side by side, and the last serves like the first."
-    ),
-];
+cases! { virtual_memory:
+    /// A stream that waits for an event sees through one alias what another wrote through the other.
+    aliases_are_coherent_between_streams_behind_an_event(VirtualMemory, HostCalls, Transfer);
+    /// An alias that no work uses is unmapped while held work names the other, which still runs.
+    unmapping_an_alias_leaves_held_work_through_the_other(VirtualMemory, HostCalls, Transfer);
+    /// The memory of a destroyed backing is given back with its last mapping, and not before.
+    memory_stays_taken_until_the_last_alias_is_unmapped(VirtualMemory);
+    /// Addresses are reserved and released, and memory made and destroyed, while a stream is held.
+    making_and_giving_back_do_not_wait_for_a_held_stream(VirtualMemory, HostCalls);
+    /// Unmapping one mapping inside a range leaves those beside it, and another fills the gap.
+    unmapping_one_of_several_leaves_its_neighbours(VirtualMemory, Transfer);
+    /// When backings take turns at the same addresses, each shows its own content there.
+    addresses_show_the_backing_of_the_moment(VirtualMemory, Transfer);
+    /// Rights set mapping by mapping and over a range add up; setting some takes none from others.
+    rights_to_one_mapping_leave_its_neighbours(VirtualMemory, Transfer);
+    /// Hundreds of reservations live side by side, and the last serves like the first.
+    many_reservations_live_at_once(VirtualMemory, Transfer);
+}
 
-const ATTEMPTS: u32 = 8;
 /// Large enough to stand out from what other processes do.
 const LARGE: u64 = 32 * MIB;
 /// What is looked at of a chunk.
@@ -72,17 +45,12 @@ fn aliases_are_coherent_between_streams_behind_an_event(on: &Subject) -> Verdict
         on.fill(written.span().part(0, PART), round, writer)?;
         event.record(writer)?;
         on.stream_wait(reader, &event)?;
-        let place = seen.span().part(u64::from(round) * PART, PART);
-        on.copy(place, read.span().part(0, PART), reader)?;
+        on.copy(seen.span().nth(round, PART), read.span().part(0, PART), reader)?;
     }
     gate.release();
     first.synchronize()?;
     second.synchronize()?;
-    for round in 0..ROUNDS {
-        let place = seen.span().part(u64::from(round) * PART, PART);
-        on.expect_byte(place, round, "what the other stream saw by the other alias")?;
-    }
-    Ok(())
+    on.expect_parts(seen.span(), PART, 0, "what the other stream saw by the other alias")
 }
 
 fn unmapping_an_alias_leaves_held_work_through_the_other(on: &Subject) -> Verdict {
@@ -96,7 +64,7 @@ fn unmapping_an_alias_leaves_held_work_through_the_other(on: &Subject) -> Verdic
     let memory = on.device().virtual_memory()?;
     // SAFETY: 2. nothing was ever queued that uses this mapping.
     unsafe { memory.unmap(idle.ptr(), idle.bytes()) }?;
-    ensure!(!event.poll()?.is_done(), "the held stream was waited for");
+    ensure!(!event.poll()?.is_done(), "the held stream was waited for")?;
     gate.release();
     stream.synchronize()?;
     on.expect_byte(used.span(), 6, "what was written through the other alias")
@@ -105,8 +73,7 @@ fn unmapping_an_alias_leaves_held_work_through_the_other(on: &Subject) -> Verdic
 fn memory_stays_taken_until_the_last_alias_is_unmapped(on: &Subject) -> Verdict {
     let bytes = LARGE.next_multiple_of(on.chunk()?);
     let reservation = on.reservation(2 * bytes)?;
-    let mut accounts = Vec::new();
-    for _ in 0..ATTEMPTS {
+    eventually("free with two mappings, one and none", || {
         let backing = on.backing(bytes, Sharing::Private)?;
         let one = on.map(&reservation, 0, &backing)?;
         let two = on.map(&reservation, bytes, &backing)?;
@@ -116,27 +83,21 @@ fn memory_stays_taken_until_the_last_alias_is_unmapped(on: &Subject) -> Verdict 
         let single = on.free_memory()?;
         two.close()?;
         let none = on.free_memory()?;
-        if single < aliased + LARGE / 2 && single + LARGE / 2 <= none {
-            return Ok(());
-        }
-        accounts.push((aliased, single, none));
-    }
-    ensure!(accounts.is_empty(), "free with two mappings, one and none: {accounts:?}");
-    Ok(())
+        Ok((single < aliased + LARGE / 2 && single + LARGE / 2 <= none, (aliased, single, none)))
+    })
 }
 
 fn making_and_giving_back_do_not_wait_for_a_held_stream(on: &Subject) -> Verdict {
     let (reservation, mapped) = (on.chunk_reservation(1)?, on.chunk_backing()?);
     let _mapping = on.map(&reservation, 0, &mapped)?;
-    let (held, event) = (on.stream()?, on.event()?);
-    let gate = on.hold(&held)?;
-    event.record(&held)?;
+    let held = on.stream()?;
+    let (event, gate) = on.hold_marked(&held)?;
     let (addresses, backing) = (on.chunk_reservation(4)?, on.chunk_backing()?);
-    ensure!(!event.poll()?.is_done(), "making memory waited");
+    ensure!(!event.poll()?.is_done(), "making memory waited")?;
     backing.close()?;
     mapped.close()?;
     addresses.close()?;
-    ensure!(!event.poll()?.is_done(), "giving memory back waited");
+    ensure!(!event.poll()?.is_done(), "giving memory back waited")?;
     gate.release();
     Ok(())
 }
@@ -191,21 +152,18 @@ fn rights_to_one_mapping_leave_its_neighbours(on: &Subject) -> Verdict {
     reservation.set_access(chunk, 2 * chunk, &on.read_write())?;
     mappings[3].set_access(&on.read_write())?;
     mappings[0].set_access(&on.read_write())?;
-    on.put_pattern(Span::joined(&mappings), 1)?;
-    on.expect_pattern(Span::joined(&mappings), 1, "the mappings together")
+    on.round_trip(Span::joined(&mappings), 1, "the mappings together")
 }
 
 fn many_reservations_live_at_once(on: &Subject) -> Verdict {
     const MANY: usize = 512;
     let backing = on.chunk_backing()?;
-    let live: Result<Vec<_>> = (0..MANY).map(|_| on.chunk_reservation(1)).collect();
-    let live = live?;
+    let live = (0..MANY).map(|_| on.chunk_reservation(1)).collect::<Result<Vec<_>, _>>()?;
     let starts: HashSet<_> = live.iter().map(Reservation::start).collect();
-    ensure_eq!(starts.len(), MANY, "different addresses");
+    ensure_eq!(starts.len(), MANY, "different addresses")?;
     for (seed, place) in [(1, 0), (2, MANY - 1), (3, MANY / 2)] {
         let mapping = on.map(&live[place], 0, &backing)?;
-        on.put_pattern(mapping.span().part(0, PART), seed)?;
-        on.expect_pattern(mapping.span().part(0, PART), seed, "one of many")?;
+        on.round_trip(mapping.span().part(0, PART), seed, "one of many")?;
         mapping.close()?;
     }
     Ok(())

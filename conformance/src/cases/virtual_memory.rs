@@ -2,116 +2,56 @@
 
 use cachette_hal::{Device, DevicePtr, ErrorKind, Result};
 
-use crate::case::{Case, case};
-use crate::failure::{Verdict, ensure, ensure_eq};
-use crate::rig::{KIB, MIB, Place, Span, Subject, refuse};
+use crate::rig::prelude::*;
 
-pub(super) const CASES: &[Case] = &[
-    case!(
-        virtual_memory::granularities_are_sound,
-        [VirtualMemory],
-        "The minimum is a power of two and the recommended granularity a multiple of it."
-    ),
-    case!(
-        virtual_memory::reservations_are_aligned,
-        [VirtualMemory],
-        "Reserved addresses are aligned to the recommended granularity."
-    ),
-    case!(
-        virtual_memory::reservations_do_not_overlap,
-        [VirtualMemory],
-        "No two live reservations share an address, nor one with an allocation."
-    ),
-    case!(
-        virtual_memory::a_reservation_may_exceed_the_device,
-        [VirtualMemory],
-        "More addresses can be reserved than the device has memory."
-    ),
-    case!(
-        virtual_memory::a_wish_is_only_a_wish,
-        [VirtualMemory],
-        "A wish for an address that is taken does not fail, and does not get it."
-    ),
-    case!(
-        virtual_memory::zero_bytes_is_an_invalid_value,
-        [VirtualMemory],
-        "A reservation or backing of no bytes is an invalid value."
-    ),
-    case!(
-        virtual_memory::a_backing_of_odd_size_is_an_invalid_value,
-        [VirtualMemory],
-        "A backing that is no multiple of the minimum granularity is an invalid value."
-    ),
-    case!(
-        virtual_memory::a_backing_larger_than_the_device_is_out_of_memory,
-        [VirtualMemory],
-        "A backing of more than the device has is out of memory, and the device stays usable."
-    ),
-    case!(
-        virtual_memory::live_backings_have_different_handles,
-        [VirtualMemory],
-        "No two live backings share a handle, and each knows its size."
-    ),
-    case!(
-        virtual_memory::mapped_memory_keeps_content,
-        [VirtualMemory, Transfer],
-        "What is written through a mapping is read through it."
-    ),
-    case!(
-        virtual_memory::chunks_mapped_in_any_order_make_one_range,
-        [VirtualMemory, Transfer],
-        "Adjacent mappings made in any order are one range to fills and copies."
-    ),
-    case!(
-        virtual_memory::aliases_are_the_same_bytes,
-        [VirtualMemory, Transfer],
-        "What is written through one mapping of a backing is read through another, both ways."
-    ),
-    case!(
-        virtual_memory::aliases_are_coherent_in_stream_order,
-        [VirtualMemory, Transfer],
-        "Work of one stream that alternates between aliases sees each of its earlier writes."
-    ),
-    case!(
-        virtual_memory::unmapping_one_alias_keeps_the_other,
-        [VirtualMemory, Transfer],
-        "Unmapping one alias leaves the other and its content."
-    ),
-    case!(
-        virtual_memory::content_moves_with_its_backing,
-        [VirtualMemory, Transfer],
-        "A backing that is unmapped and mapped elsewhere brings its content along."
-    ),
-    case!(
-        virtual_memory::a_destroyed_backing_stays_while_mapped,
-        [VirtualMemory, Transfer],
-        "Destroying a backing's handle leaves its mappings and their content."
-    ),
-    case!(
-        virtual_memory::an_unmapped_range_can_be_mapped_anew,
-        [VirtualMemory, Transfer],
-        "After an unmap the same addresses take another backing, and show its content."
-    ),
-    case!(
-        virtual_memory::mapping_over_a_mapping_is_an_invalid_value,
-        [VirtualMemory, Transfer],
-        "Mapping where something is mapped fails and leaves what is there."
-    ),
-    case!(
-        virtual_memory::mapping_outside_a_reservation_is_an_invalid_value,
-        [VirtualMemory],
-        "Mapping at addresses that are not reserved fails and leaves the backing usable."
-    ),
-];
+cases! { virtual_memory:
+    /// The minimum is a power of two and the recommended granularity a multiple of it.
+    granularities_are_sound(VirtualMemory);
+    /// Reserved addresses are aligned to the recommended granularity.
+    reservations_are_aligned(VirtualMemory);
+    /// No two live reservations share an address, nor one with an allocation.
+    reservations_do_not_overlap(VirtualMemory);
+    /// More addresses can be reserved than the device has memory.
+    a_reservation_may_exceed_the_device(VirtualMemory);
+    /// A wish for an address that is taken does not fail, and does not get it.
+    a_wish_is_only_a_wish(VirtualMemory);
+    /// A reservation or backing of no bytes is an invalid value.
+    zero_bytes_is_an_invalid_value(VirtualMemory);
+    /// A backing that is no multiple of the minimum granularity is an invalid value.
+    a_backing_of_odd_size_is_an_invalid_value(VirtualMemory);
+    /// A backing of more than the device has is out of memory, and the device stays usable.
+    a_backing_larger_than_the_device_is_out_of_memory(VirtualMemory);
+    /// No two live backings share a handle, and each knows its size.
+    live_backings_have_different_handles(VirtualMemory);
+    /// What is written through a mapping is read through it.
+    mapped_memory_keeps_content(VirtualMemory, Transfer);
+    /// Adjacent mappings made in any order are one range to fills and copies.
+    chunks_mapped_in_any_order_make_one_range(VirtualMemory, Transfer);
+    /// What is written through one mapping of a backing is read through another, both ways.
+    aliases_are_the_same_bytes(VirtualMemory, Transfer);
+    /// Work of one stream that alternates between aliases sees each of its earlier writes.
+    aliases_are_coherent_in_stream_order(VirtualMemory, Transfer);
+    /// Unmapping one alias leaves the other and its content.
+    unmapping_one_alias_keeps_the_other(VirtualMemory, Transfer);
+    /// A backing that is unmapped and mapped elsewhere brings its content along.
+    content_moves_with_its_backing(VirtualMemory, Transfer);
+    /// Destroying a backing's handle leaves its mappings and their content.
+    a_destroyed_backing_stays_while_mapped(VirtualMemory, Transfer);
+    /// After an unmap the same addresses take another backing, and show its content.
+    an_unmapped_range_can_be_mapped_anew(VirtualMemory, Transfer);
+    /// Mapping where something is mapped fails and leaves what is there.
+    mapping_over_a_mapping_is_an_invalid_value(VirtualMemory, Transfer);
+    /// Mapping at addresses that are not reserved fails and leaves the backing usable.
+    mapping_outside_a_reservation_is_an_invalid_value(VirtualMemory);
+}
 
 fn granularities_are_sound(on: &Subject) -> Verdict {
     let granularity = on.device().virtual_memory()?.granularity();
-    ensure!(granularity.minimum.is_power_of_two(), "{granularity:?}");
+    ensure!(granularity.minimum.is_power_of_two(), "{granularity:?}")?;
     ensure!(
         granularity.recommended >= granularity.minimum && granularity.recommended.is_multiple_of(granularity.minimum),
         "{granularity:?}"
-    );
-    Ok(())
+    )
 }
 
 fn reservations_are_aligned(on: &Subject) -> Verdict {
@@ -120,7 +60,7 @@ fn reservations_are_aligned(on: &Subject) -> Verdict {
     for grains in [1, 3, 1, 7, 64] {
         let reservation = on.reservation(grains * grain)?;
         let start = reservation.start();
-        ensure!(start.address().is_multiple_of(grain), "{start} is not aligned to {grain}");
+        ensure!(start.address().is_multiple_of(grain), "{start} is not aligned to {grain}")?;
         live.push(reservation);
     }
     Ok(())
@@ -128,24 +68,16 @@ fn reservations_are_aligned(on: &Subject) -> Verdict {
 
 fn reservations_do_not_overlap(on: &Subject) -> Verdict {
     let memory = on.memory(MIB)?;
-    let live: Result<Vec<_>> = (1..24).map(|chunks| on.chunk_reservation(chunks)).collect();
-    let live = live?;
-    let mut ranges: Vec<_> =
-        live.iter().map(|reservation| (reservation.start().address(), reservation.bytes())).collect();
-    ranges.push((memory.ptr().address(), memory.bytes()));
-    ranges.sort_unstable();
-    for pair in ranges.windows(2) {
-        let ((start, bytes), (next, _)) = (pair[0], pair[1]);
-        ensure!(start + bytes <= next, "{start:#x}+{bytes:#x} reaches {next:#x}");
-    }
-    Ok(())
+    let live = (1..24).map(|chunks| on.chunk_reservation(chunks)).collect::<Result<Vec<_>, _>>()?;
+    let reserved = live.iter().map(|reservation| (reservation.start().address(), reservation.bytes()));
+    none_overlap(reserved.chain([memory.span().range()]))
 }
 
 fn a_reservation_may_exceed_the_device(on: &Subject) -> Verdict {
     let chunk = on.chunk()?;
     let bytes = on.device().info().total_memory.next_multiple_of(chunk) + 64 * chunk;
     let reservation = on.reservation(bytes)?;
-    ensure_eq!(reservation.bytes(), bytes, "the bytes reserved");
+    ensure_eq!(reservation.bytes(), bytes, "the bytes reserved")?;
     Ok(reservation.close()?)
 }
 
@@ -158,16 +90,14 @@ fn a_wish_is_only_a_wish(on: &Subject) -> Verdict {
     unsafe { memory.release(start, 2 * chunk) }?;
     let (wished, end) = (taken.start().address(), taken.start().address() + 2 * chunk);
     let apart = start.address() >= end || start.address() + 2 * chunk <= wished;
-    ensure!(apart, "the addresses at {wished:#x} were given out twice");
-    Ok(())
+    ensure!(apart, "the addresses at {wished:#x} were given out twice")
 }
 
 fn zero_bytes_is_an_invalid_value(on: &Subject) -> Verdict {
     let invalid = [ErrorKind::InvalidValue];
     refuse(on.reservation(0), &invalid, "a reservation of no bytes")?;
     let nothing = on.backing(0, cachette_hal::Sharing::Private);
-    refuse(nothing, &invalid, "a backing of no bytes")?;
-    Ok(())
+    refuse(nothing, &invalid, "a backing of no bytes").map(drop)
 }
 
 fn a_backing_of_odd_size_is_an_invalid_value(on: &Subject) -> Verdict {
@@ -191,12 +121,11 @@ fn a_backing_larger_than_the_device_is_out_of_memory(on: &Subject) -> Verdict {
 
 fn live_backings_have_different_handles(on: &Subject) -> Verdict {
     let chunk = on.chunk()?;
-    let live: Result<Vec<_>> = (0..8).map(|_| on.chunk_backing()).collect();
-    let live = live?;
+    let live = (0..8).map(|_| on.chunk_backing()).collect::<Result<Vec<_>, _>>()?;
     for (i, backing) in live.iter().enumerate() {
-        ensure_eq!(backing.get().bytes(), chunk, "a backing's size");
+        ensure_eq!(backing.get().bytes(), chunk, "a backing's size")?;
         let again = live[..i].iter().any(|earlier| earlier.get().raw() == backing.get().raw());
-        ensure!(!again, "{:?} was given out twice", backing.get());
+        ensure!(!again, "{:?} was given out twice", backing.get())?;
     }
     Ok(())
 }
@@ -204,8 +133,7 @@ fn live_backings_have_different_handles(on: &Subject) -> Verdict {
 fn mapped_memory_keeps_content(on: &Subject) -> Verdict {
     let (reservation, backing) = (on.chunk_reservation(2)?, on.chunk_backing()?);
     let mapping = on.map(&reservation, on.chunk()?, &backing)?;
-    on.put_pattern(mapping.span(), 1)?;
-    on.expect_pattern(mapping.span(), 1, "the mapping")
+    on.round_trip(mapping.span(), 1, "the mapping")
 }
 
 fn chunks_mapped_in_any_order_make_one_range(on: &Subject) -> Verdict {
@@ -218,8 +146,7 @@ fn chunks_mapped_in_any_order_make_one_range(on: &Subject) -> Verdict {
     mappings.sort_by_key(cachette_hal::owned::OwnedMapping::ptr);
     let all = Span::joined(&mappings);
     let (stream, copy) = (on.stream()?, on.memory(2 * chunk)?);
-    on.put_pattern(all, 1)?;
-    on.expect_pattern(all, 1, "the whole range")?;
+    on.round_trip(all, 1, "the whole range")?;
     // Half a chunk, a whole one, and half of the next.
     let middle = all.part(chunk / 2, 2 * chunk);
     on.fill(middle, 6, &stream)?;
@@ -249,15 +176,10 @@ fn aliases_are_coherent_in_stream_order(on: &Subject) -> Verdict {
     for round in 0..16_u8 {
         let (writes, reads) = if round % 2 == 0 { (&one, &two) } else { (&two, &one) };
         on.fill(writes.span().part(0, BYTES), round, &stream)?;
-        let place = seen.span().part(u64::from(round) * BYTES, BYTES);
-        on.copy(place, reads.span().part(0, BYTES), &stream)?;
+        on.copy(seen.span().nth(round, BYTES), reads.span().part(0, BYTES), &stream)?;
     }
     stream.synchronize()?;
-    for round in 0..16_u8 {
-        let place = seen.span().part(u64::from(round) * BYTES, BYTES);
-        on.expect_byte(place, round, "what the other alias showed")?;
-    }
-    Ok(())
+    on.expect_parts(seen.span(), BYTES, 0, "what the other alias showed")
 }
 
 fn unmapping_one_alias_keeps_the_other(on: &Subject) -> Verdict {
@@ -267,8 +189,7 @@ fn unmapping_one_alias_keeps_the_other(on: &Subject) -> Verdict {
     on.put_pattern(one.span(), 1)?;
     one.close()?;
     on.expect_pattern(two.span(), 1, "the alias that stayed")?;
-    on.put_pattern(two.span(), 2)?;
-    on.expect_pattern(two.span(), 2, "the alias that stayed, written again")
+    on.round_trip(two.span(), 2, "the alias that stayed, written again")
 }
 
 fn content_moves_with_its_backing(on: &Subject) -> Verdict {
@@ -290,8 +211,7 @@ fn a_destroyed_backing_stays_while_mapped(on: &Subject) -> Verdict {
     on.put_pattern(mapping.span(), 1)?;
     backing.close()?;
     on.expect_pattern(mapping.span(), 1, "the mapping of a destroyed backing")?;
-    on.put_pattern(mapping.span(), 2)?;
-    on.expect_pattern(mapping.span(), 2, "the same mapping, written again")?;
+    on.round_trip(mapping.span(), 2, "the same mapping, written again")?;
     Ok(mapping.close()?)
 }
 
@@ -300,8 +220,7 @@ fn an_unmapped_range_can_be_mapped_anew(on: &Subject) -> Verdict {
     for seed in 0..4 {
         let backing = on.chunk_backing()?;
         let mapping = on.map(&reservation, 0, &backing)?;
-        on.put_pattern(mapping.span().part(0, 64 * KIB), seed)?;
-        on.expect_pattern(mapping.span().part(0, 64 * KIB), seed, "the new backing")?;
+        on.round_trip(mapping.span().part(0, 64 * KIB), seed, "the new backing")?;
         mapping.close()?;
     }
     Ok(())
@@ -316,8 +235,7 @@ fn mapping_over_a_mapping_is_an_invalid_value(on: &Subject) -> Verdict {
     refuse(over, &[ErrorKind::InvalidValue], "a mapping over a mapping")?;
     on.expect_pattern(mapping.span(), 1, "what was mapped before")?;
     let elsewhere = on.map(&reservation, on.chunk()?, &second)?;
-    on.put_pattern(elsewhere.span(), 2)?;
-    on.expect_pattern(elsewhere.span(), 2, "the refused backing elsewhere")
+    on.round_trip(elsewhere.span(), 2, "the refused backing elsewhere")
 }
 
 fn mapping_outside_a_reservation_is_an_invalid_value(on: &Subject) -> Verdict {
@@ -334,7 +252,7 @@ fn mapping_outside_a_reservation_is_an_invalid_value(on: &Subject) -> Verdict {
 }
 
 /// Maps without an owner, takes what `set_access` has to say, and undoes what succeeded.
-fn map_anywhere(on: &Subject, at: DevicePtr, backing: &crate::rig::Backing) -> Result<()> {
+fn map_anywhere(on: &Subject, at: DevicePtr, backing: &Backing) -> Result<()> {
     let memory = on.device().virtual_memory()?;
     // SAFETY: 1. the backing's owner lives.
     unsafe { memory.map(at, backing.get()) }?;

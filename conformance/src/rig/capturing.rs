@@ -80,6 +80,12 @@ impl Subject {
     }
 }
 
+/// Launches a graph and waits for it.
+pub(crate) fn run(graph: &Graph, stream: &Stream) -> Result<()> {
+    graph.launch(stream)?;
+    stream.synchronize()
+}
+
 /// What a refusal makes of a case: a driver need not know about nodes.
 fn unless_unsupported(error: Error) -> Stop {
     match error.kind() {

@@ -1,5 +1,6 @@
 //! Expectations that several groups share.
 
+use std::fmt::Debug;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
@@ -24,6 +25,28 @@ pub(crate) fn refuse<T>(result: Result<T>, kinds: &[ErrorKind], what: &str) -> V
     }
 }
 
+/// Checks that no two ranges, each an address and a size, share a byte.
+#[track_caller]
+pub(crate) fn none_overlap(ranges: impl IntoIterator<Item = (u64, u64)>) -> Verdict {
+    let mut ranges: Vec<_> = ranges.into_iter().collect();
+    ranges.sort_unstable();
+    let meeting = ranges.windows(2).find(|pair| pair[0].0 + pair[0].1 > pair[1].0);
+    ensure!(meeting.is_none(), "ranges overlap: {meeting:#x?}")
+}
+
+/// Measures up to eight times until a measurement holds, because other processes use the device too.
+#[track_caller]
+pub(crate) fn eventually<T: Debug>(what: &str, measure: impl Fn() -> Verdict<(bool, T)>) -> Verdict {
+    let mut found = Vec::new();
+    for _ in 0..8 {
+        match measure()? {
+            (true, _) => return Ok(()),
+            (false, measured) => found.push(measured),
+        }
+    }
+    Err(Stop::failed(format!("{what}: {found:?}")))
+}
+
 /// Checks that a call does not return before the gate is released, and does so after.
 pub(crate) fn blocks_until_released(gate: &Gate, call: impl FnOnce() -> Result<()> + Send) -> Verdict {
     let returned = AtomicBool::new(false);
@@ -38,7 +61,7 @@ pub(crate) fn blocks_until_released(gate: &Gate, call: impl FnOnce() -> Result<(
         let early = returned.load(Ordering::Acquire);
         gate.release();
         let result = waiter.join();
-        ensure!(!early, "the call returned while the stream was held");
+        ensure!(!early, "the call returned while the stream was held")?;
         match result {
             Ok(result) => Ok(result?),
             Err(_) => Err(Stop::failed("the call panicked")),

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use super::{AsStream, Place, Subject};
+use super::{AsStream, Event, Place, Stream, Subject};
 use crate::failure::Verdict;
 
 /// When a gate opens by itself, so that a failed case cannot hang.
@@ -68,6 +68,14 @@ impl Subject {
         // SAFETY: 1. the stream lives.
         unsafe { calls.call_host(stream.handle(), Box::new(move || passed.pass())) }?;
         Ok(gate)
+    }
+
+    /// Holds a stream at its current end, and records an event behind the gate.
+    pub(crate) fn hold_marked(&self, stream: &Stream) -> Verdict<(Event, Gate)> {
+        let event = self.event()?;
+        let gate = self.hold(stream)?;
+        event.record(stream)?;
+        Ok((event, gate))
     }
 
     /// Holds a stream at its current end, after one use of transfers.

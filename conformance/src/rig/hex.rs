@@ -16,7 +16,7 @@ pub(crate) fn to_hex(name: &[u8; 64]) -> String {
 /// The name that a text stands for.
 pub(crate) fn from_hex(text: &str) -> Verdict<[u8; 64]> {
     let mut name = [0; 64];
-    ensure!(text.len() == 128 && text.is_ascii(), "no name: {text}");
+    ensure!(text.len() == 128 && text.is_ascii(), "no name: {text}")?;
     for (i, byte) in name.iter_mut().enumerate() {
         *byte = u8::from_str_radix(&text[2 * i..2 * i + 2], 16)
             .map_err(|error| Stop::failed(format!("no name: {error}")))?;

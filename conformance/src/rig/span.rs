@@ -53,9 +53,14 @@ impl<'m> Span<'m> {
         Self::new(self.start.add(offset), bytes)
     }
 
-    /// Whether two ranges share a byte.
-    pub(crate) fn overlaps(self, other: Span<'_>) -> bool {
-        self.start < other.start.add(other.bytes) && other.start < self.start.add(self.bytes)
+    /// The part at `position` among parts of `bytes` bytes.
+    pub(crate) fn nth(self, position: impl Into<u64>, bytes: u64) -> Self {
+        self.part(position.into() * bytes, bytes)
+    }
+
+    /// The first address and the size.
+    pub(crate) const fn range(self) -> (u64, u64) {
+        (self.start.address(), self.bytes)
     }
 }
 

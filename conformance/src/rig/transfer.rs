@@ -5,7 +5,7 @@ use std::sync::PoisonError;
 
 use cachette_hal::{AnyDevice, Device, Result};
 
-use super::{AsStream, Event, Memory, Place, Span, Subject, pattern};
+use super::{AsStream, Event, Memory, Place, Span, Stream, Subject, pattern};
 use crate::failure::{Stop, Verdict};
 
 impl Subject {
@@ -82,6 +82,20 @@ impl Subject {
         same(&found, &vec![byte; found.len()], what).map_err(Stop::failed)
     }
 
+    /// Writes the pattern of `seed` over a range, and checks that it is there.
+    #[track_caller]
+    pub(crate) fn round_trip(&self, at: Span<'_>, seed: u64, what: &str) -> Verdict {
+        self.put_pattern(at, seed)?;
+        self.expect_pattern(at, seed, what)
+    }
+
+    /// Checks that the parts of a range, each of `bytes` bytes, hold `first`, the next byte, and so on.
+    #[track_caller]
+    pub(crate) fn expect_parts(&self, all: Span<'_>, bytes: u64, first: u8, what: &str) -> Verdict {
+        let mut parts = (0..all.bytes() / bytes).zip(first..);
+        parts.try_for_each(|(position, byte)| self.expect_byte(all.nth(position, bytes), byte, what))
+    }
+
     /// Memory of `bytes` bytes, each of them `byte`.
     pub(crate) fn filled(&self, bytes: u64, byte: u8) -> Verdict<Memory> {
         let memory = self.memory(bytes)?;
@@ -97,6 +111,12 @@ impl Subject {
         staging.push(memory);
         start
     }
+}
+
+/// Makes `to` wait for the current end of `from`.
+pub(crate) fn link(event: &Event, from: &Stream, to: &Stream) -> Result<()> {
+    event.record(from)?;
+    event.hold_back(to)
 }
 
 /// Queues a copy of the whole of `from`, by a device of the case's choice.
