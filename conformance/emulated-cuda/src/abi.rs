@@ -12,22 +12,35 @@ pub(crate) type Answer<T = ()> = Result<T, Status>;
 
 /// Declares functions of the C interface, whose bodies give an [`Answer`].
 ///
+/// With `=> place` the body gives the value that goes to that argument.
 /// They are unsafe to call as the driver's are: pointers are null or valid for what `cuda.h` says.
 macro_rules! abi {
     ($(
         $(#[$doc:meta])*
-        fn $name:ident($($argument:ident: $kind:ty),* $(,)?) $body:block
+        fn $name:ident($($argument:ident: $kind:ty),* $(,)?) $(=> $place:ident)? $body:block
     )*) => {
         $(
             $(#[$doc])*
             #[unsafe(no_mangle)]
             unsafe extern "C" fn $name($($argument: $kind),*) -> $crate::status::Status {
-                $crate::abi::answer(|| $body)
+                $crate::abi::call!(|| $body $(=> $place)?)
             }
         )*
     };
 }
 pub(crate) use abi;
+
+/// Makes one call of a function that [`abi`] declares.
+macro_rules! call {
+    ($body:expr) => {
+        $crate::abi::answer($body)
+    };
+    ($body:expr => $place:ident) => {
+        // SAFETY: the caller's promise.
+        $crate::abi::answer_with($body, |value| unsafe { $crate::abi::put($place, value) })
+    };
+}
+pub(crate) use call;
 
 /// Runs a function's body; no panic crosses into C.
 pub(crate) fn answer(body: impl FnOnce() -> Answer) -> Status {
@@ -40,6 +53,11 @@ pub(crate) fn answer(body: impl FnOnce() -> Answer) -> Status {
         Ok(Err(status)) => status,
         Err(_) => UNKNOWN,
     }
+}
+
+/// Runs a function's body, and hands its value to `put`.
+pub(crate) fn answer_with<T>(body: impl FnOnce() -> Answer<T>, put: impl FnOnce(T) -> Answer) -> Status {
+    answer(|| put(body()?))
 }
 
 /// Writes a value where the caller wants it; nowhere to write is an invalid value.

@@ -77,11 +77,10 @@ fn forget<T>(handle: *mut T) -> Answer {
 
 abi! {
     /// Whether a stream is captured.
-    fn cuStreamIsCapturing(stream: *mut c_void, status: *mut c_uint) {
+    fn cuStreamIsCapturing(stream: *mut c_void, status: *mut c_uint) => status {
         // SAFETY: 1. is the caller's promise.
         let (state, _) = unsafe { state(stream_ref(stream)) }?;
-        // SAFETY: the caller's promise.
-        unsafe { put(status, state) }
+        Ok(state)
     }
 
     /// Whether a stream is captured, by which capture, and what its next work depends on.
@@ -94,7 +93,7 @@ abi! {
         graph: *mut *mut c_void,
         dependencies: *mut *const usize,
         count: *mut usize,
-    ) {
+    ) => status {
         let wanted = !dependencies.is_null() || !count.is_null();
         let ((state, number), nodes) = if wanted {
             // SAFETY: 1. is the caller's promise.
@@ -114,16 +113,11 @@ abi! {
             // SAFETY: the caller's promise.
             unsafe { put_if_wanted(dependencies, kept) };
         }
-        // SAFETY: the caller's promise.
-        unsafe { put(status, state) }
+        Ok(state)
     }
 
     /// Tells what a node depends on: how many, or as many of them as there is room for.
-    fn cuGraphNodeGetDependencies(
-        node: *mut c_void,
-        dependencies: *mut usize,
-        count: *mut usize,
-    ) {
+    fn cuGraphNodeGetDependencies(node: *mut c_void, dependencies: *mut usize, count: *mut usize) => count {
         if count.is_null() {
             return Err(INVALID_VALUE);
         }
@@ -132,8 +126,7 @@ abi! {
         // SAFETY: 1. is the caller's promise.
         unsafe { capture(current()?)?.dependencies(asked, &mut nodes) }.map_err(told)?;
         if dependencies.is_null() {
-            // SAFETY: the caller's promise.
-            return unsafe { put(count, nodes.len()) };
+            return Ok(nodes.len());
         }
         // SAFETY: it is not null, and otherwise the caller's promise.
         let room = unsafe { count.read() };
@@ -144,8 +137,7 @@ abi! {
             // SAFETY: as above.
             unsafe { put(at, node) }?;
         }
-        // SAFETY: the caller's promise.
-        unsafe { put(count, nodes.len().min(room)) }
+        Ok(nodes.len().min(room))
     }
 
     /// Begins a capture.
@@ -156,7 +148,7 @@ abi! {
     }
 
     /// Ends a capture and gives its recording; none where it was broken.
-    fn cuStreamEndCapture(stream: *mut c_void, graph: *mut *mut c_void) {
+    fn cuStreamEndCapture(stream: *mut c_void, graph: *mut *mut c_void) => graph {
         let unit = current()?;
         // SAFETY: the caller's promise.
         unsafe { put(graph, ptr::null_mut()) }?;
@@ -164,23 +156,17 @@ abi! {
         let ended = unsafe { capture(unit)?.end_capture(stream_ref(stream)) }.map_err(told)?;
         let recording = Arc::new(Recording::new(Arc::clone(&unit.device), ended));
         let handle = driver()?.ledger.enter_graph(recording);
-        // SAFETY: the caller's promise.
-        unsafe { put(graph, ptr::without_provenance_mut(handle)) }
+        Ok(ptr::without_provenance_mut(handle))
     }
 
     /// Makes a recording ready to launch.
-    fn cuGraphInstantiateWithFlags(
-        executable: *mut *mut c_void,
-        graph: *mut c_void,
-        flags: c_ulonglong,
-    ) {
+    fn cuGraphInstantiateWithFlags(executable: *mut *mut c_void, graph: *mut c_void, flags: c_ulonglong) => executable {
         let recording = recording(graph)?;
         if executable.is_null() || flags > INSTANTIATION_FLAGS {
             return Err(INVALID_VALUE);
         }
         let handle = driver()?.ledger.enter_graph(recording);
-        // SAFETY: the caller's promise.
-        unsafe { put(executable, ptr::without_provenance_mut(handle)) }
+        Ok(ptr::without_provenance_mut(handle))
     }
 
     /// Destroys a recording; what was made from it stays.
@@ -202,7 +188,7 @@ abi! {
     }
 
     /// Sets the thread's mode, and returns the previous one.
-    fn cuThreadExchangeStreamCaptureMode(number: *mut c_uint) {
+    fn cuThreadExchangeStreamCaptureMode(number: *mut c_uint) => number {
         if number.is_null() {
             return Err(INVALID_VALUE);
         }
@@ -216,7 +202,6 @@ abi! {
             CaptureMode::ThreadLocal => 1,
             CaptureMode::Relaxed => 2,
         };
-        // SAFETY: the caller's promise.
-        unsafe { put(number, before) }
+        Ok(before)
     }
 }

@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::sync::atomic::Ordering;
 
-use crate::abi::{Answer, abi, put};
+use crate::abi::{Answer, abi, put_if_wanted};
 use crate::driver::{Unit, driver};
 use crate::status::{CONTEXT_IS_DESTROYED, INVALID_CONTEXT};
 
@@ -43,12 +43,11 @@ pub(crate) fn current() -> Answer<&'static Unit> {
 
 abi! {
     /// Retains a device's primary context.
-    fn cuDevicePrimaryCtxRetain(context: *mut *mut c_void, device: c_int) {
+    fn cuDevicePrimaryCtxRetain(context: *mut *mut c_void, device: c_int) => context {
         let unit = driver()?.unit(device)?;
         // Relaxed: see `unit_of`.
         unit.retained.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's promise.
-        unsafe { put(context, ptr::without_provenance_mut(unit.context())) }
+        Ok(ptr::without_provenance_mut(unit.context()))
     }
 
     /// Releases a device's primary context.
@@ -61,11 +60,10 @@ abi! {
     }
 
     /// The context that is current on this thread; null if none is.
-    fn cuCtxGetCurrent(context: *mut *mut c_void) {
+    fn cuCtxGetCurrent(context: *mut *mut c_void) => context {
         driver()?;
         let top = STACK.with_borrow(|stack| stack.last().copied());
-        // SAFETY: the caller's promise.
-        unsafe { put(context, ptr::without_provenance_mut(top.unwrap_or(0))) }
+        Ok(ptr::without_provenance_mut(top.unwrap_or(0)))
     }
 
     /// Makes a context current on this thread, over the one that was.
@@ -79,10 +77,8 @@ abi! {
     fn cuCtxPopCurrent_v2(context: *mut *mut c_void) {
         driver()?;
         let top = STACK.with_borrow_mut(Vec::pop).ok_or(INVALID_CONTEXT)?;
-        if context.is_null() {
-            return Ok(());
-        }
         // SAFETY: the caller's promise.
-        unsafe { put(context, ptr::without_provenance_mut(top)) }
+        unsafe { put_if_wanted(context, ptr::without_provenance_mut(top)) };
+        Ok(())
     }
 }

@@ -18,17 +18,16 @@ const EVENT_FLAGS: c_uint = 7;
 
 abi! {
     /// Free and total memory.
-    fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) {
+    fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) => total {
         let memory = current()?.device.memory_info().map_err(told)?;
         let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
         // SAFETY: the caller's promise.
         unsafe { put(free, size(memory.free)) }?;
-        // SAFETY: the caller's promise.
-        unsafe { put(total, size(memory.total)) }
+        Ok(size(memory.total))
     }
 
     /// Takes memory.
-    fn cuMemAlloc_v2(at: *mut u64, bytes: usize) {
+    fn cuMemAlloc_v2(at: *mut u64, bytes: usize) => at {
         let unit = current()?;
         if at.is_null() {
             return Err(INVALID_VALUE);
@@ -37,8 +36,7 @@ abi! {
         let start = unit.device.allocate(bytes).map_err(told)?.address();
         let range = Range { bytes, backing: None, unit: unit.index };
         driver()?.ledger.ranges().insert(start, range);
-        // SAFETY: the caller's promise.
-        unsafe { put(at, start) }
+        Ok(start)
     }
 
     /// Gives memory back, whichever device it is of.
@@ -70,14 +68,13 @@ abi! {
     }
 
     /// Creates a stream.
-    fn cuStreamCreate(stream: *mut *mut c_void, flags: c_uint) {
+    fn cuStreamCreate(stream: *mut *mut c_void, flags: c_uint) => stream {
         let unit = current()?;
         if stream.is_null() || flags > NON_BLOCKING {
             return Err(INVALID_VALUE);
         }
         let created = unit.device.create_stream().map_err(told)?;
-        // SAFETY: the caller's promise.
-        unsafe { put(stream, ptr::with_exposed_provenance_mut(created.raw())) }
+        Ok(ptr::with_exposed_provenance_mut(created.raw()))
     }
 
     /// Destroys a stream; its work runs to its end.
@@ -104,14 +101,13 @@ abi! {
     }
 
     /// Creates an event.
-    fn cuEventCreate(event: *mut *mut c_void, flags: c_uint) {
+    fn cuEventCreate(event: *mut *mut c_void, flags: c_uint) => event {
         let unit = current()?;
         if event.is_null() || flags > EVENT_FLAGS {
             return Err(INVALID_VALUE);
         }
         let created = unit.device.create_event().map_err(told)?;
-        // SAFETY: the caller's promise.
-        unsafe { put(event, ptr::with_exposed_provenance_mut(created.raw())) }
+        Ok(ptr::with_exposed_provenance_mut(created.raw()))
     }
 
     /// Destroys an event.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use cachette_hal::{AnyDevice, Backend, Ordinal, Sharing};
 use cachette_hal_host::{HostBackend, HostConfig};
 
-use crate::abi::{Answer, abi, put};
+use crate::abi::{Answer, abi};
 use crate::ledger::Ledger;
 use crate::settings::{Fabric, Settings};
 use crate::status::{
@@ -122,23 +122,20 @@ abi! {
     }
 
     /// The version; no start is needed.
-    fn cuDriverGetVersion(version: *mut c_int) {
-        // SAFETY: the caller's promise.
-        unsafe { put(version, settings().version) }
+    fn cuDriverGetVersion(version: *mut c_int) => version {
+        Ok(settings().version)
     }
 
     /// How many devices are shown.
-    fn cuDeviceGetCount(count: *mut c_int) {
+    fn cuDeviceGetCount(count: *mut c_int) => count {
         let units = driver()?.units().len();
         let units = c_int::try_from(units).map_err(|_| INVALID_VALUE)?;
-        // SAFETY: the caller's promise.
-        unsafe { put(count, units) }
+        Ok(units)
     }
 
     /// The number of the device at a position, which is the position.
-    fn cuDeviceGet(device: *mut c_int, ordinal: c_int) {
+    fn cuDeviceGet(device: *mut c_int, ordinal: c_int) => device {
         driver()?.unit(ordinal)?;
-        // SAFETY: the caller's promise.
-        unsafe { put(device, ordinal) }
+        Ok(ordinal)
     }
 }

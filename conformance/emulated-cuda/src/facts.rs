@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int};
 
 use cachette_hal::{Device, Feature};
 
-use crate::abi::{abi, put};
+use crate::abi::abi;
 use crate::driver::{driver, settings};
 use crate::settings::Fabric;
 use crate::status::INVALID_VALUE;
@@ -57,19 +57,17 @@ abi! {
     }
 
     /// The identity of the device beneath.
-    fn cuDeviceGetUuid_v2(uuid: *mut Uuid, device: c_int) {
+    fn cuDeviceGetUuid_v2(uuid: *mut Uuid, device: c_int) => uuid {
         let unit = driver()?.unit(device)?;
-        // SAFETY: the caller's promise.
-        unsafe { put(uuid, Uuid { bytes: unit.device.info().uuid }) }
+        Ok(Uuid { bytes: unit.device.info().uuid })
     }
 
     /// One number that describes the device.
-    fn cuDeviceGetAttribute(value: *mut c_int, number: c_int, device: c_int) {
+    fn cuDeviceGetAttribute(value: *mut c_int, number: c_int, device: c_int) => value {
         let unit = driver()?.unit(device)?;
         if !(1..ATTRIBUTES_END).contains(&number) {
             return Err(INVALID_VALUE);
         }
-        // SAFETY: the caller's promise.
-        unsafe { put(value, attribute(&unit.device, number)) }
+        Ok(attribute(&unit.device, number))
     }
 }

@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 
 use cachette_hal::{Device, HostMemory};
 
-use crate::abi::{Answer, abi, put};
+use crate::abi::{Answer, abi};
 use crate::context::current;
 use crate::status::{INVALID_VALUE, absent, told};
 
@@ -24,13 +24,12 @@ fn host_ptr(ptr: *mut c_void) -> Answer<NonNull<u8>> {
 
 abi! {
     /// Allocates page-locked memory.
-    fn cuMemHostAlloc(ptr: *mut *mut c_void, bytes: usize, flags: c_uint) {
+    fn cuMemHostAlloc(ptr: *mut *mut c_void, bytes: usize, flags: c_uint) => ptr {
         if ptr.is_null() || flags > ALLOCATION_FLAGS {
             return Err(INVALID_VALUE);
         }
         let pinned = memory()?.allocate_pinned(bytes).map_err(told)?;
-        // SAFETY: the caller's promise.
-        unsafe { put(ptr, pinned.as_ptr().cast()) }
+        Ok(pinned.as_ptr().cast())
     }
 
     /// Frees page-locked memory.
@@ -55,12 +54,11 @@ abi! {
     }
 
     /// The address by which the device reaches page-locked memory.
-    fn cuMemHostGetDevicePointer_v2(at: *mut u64, ptr: *mut c_void, flags: c_uint) {
+    fn cuMemHostGetDevicePointer_v2(at: *mut u64, ptr: *mut c_void, flags: c_uint) => at {
         if flags != 0 {
             return Err(INVALID_VALUE);
         }
         let address = memory()?.device_address(host_ptr(ptr)?).map_err(told)?;
-        // SAFETY: the caller's promise.
-        unsafe { put(at, address.address()) }
+        Ok(address.address())
     }
 }

@@ -4,7 +4,7 @@ use std::ffi::c_uint;
 
 use cachette_hal::{Device, Ipc, IpcToken};
 
-use crate::abi::{Answer, abi, device_ptr, put};
+use crate::abi::{Answer, abi, device_ptr};
 use crate::context::current;
 use crate::driver::driver;
 use crate::status::{INVALID_CONTEXT, INVALID_VALUE, absent, told};
@@ -19,19 +19,18 @@ fn tokens() -> Answer<&'static dyn Ipc> {
 
 abi! {
     /// Names an allocation.
-    fn cuIpcGetMemHandle(token: *mut Token, at: u64) {
+    fn cuIpcGetMemHandle(token: *mut Token, at: u64) => token {
         let ipc = tokens()?;
         // The driver takes any address inside an allocation.
         let (start, _) = driver()?.ledger.range_of(at).ok_or(INVALID_VALUE)?;
         // SAFETY: 1. is the caller's promise.
         let made = unsafe { ipc.export_token(device_ptr(start)?) }.map_err(told)?;
         driver()?.ledger.tokens().insert(made.0);
-        // SAFETY: the caller's promise.
-        unsafe { put(token, Token { bytes: made.0 }) }
+        Ok(Token { bytes: made.0 })
     }
 
     /// Opens a token of another process; one of this process is an invalid context.
-    fn cuIpcOpenMemHandle_v2(at: *mut u64, token: Token, flags: c_uint) {
+    fn cuIpcOpenMemHandle_v2(at: *mut u64, token: Token, flags: c_uint) => at {
         let ipc = tokens()?;
         if at.is_null() || flags != LAZY {
             return Err(INVALID_VALUE);
@@ -40,8 +39,7 @@ abi! {
             return Err(INVALID_CONTEXT);
         }
         let start = ipc.open_token(&IpcToken(token.bytes)).map_err(told)?;
-        // SAFETY: the caller's promise.
-        unsafe { put(at, start.address()) }
+        Ok(start.address())
     }
 
     /// Closes what was opened.

@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_uint, c_void};
 
 use cachette_hal::{Device, PeerAccess};
 
-use crate::abi::{Answer, abi, put};
+use crate::abi::{Answer, abi};
 use crate::context::{current, unit_of};
 use crate::driver::{Unit, driver};
 use crate::status::{INVALID_DEVICE, INVALID_VALUE, PEER_ALREADY_ENABLED, PEER_NOT_ENABLED, absent, told};
@@ -15,14 +15,13 @@ fn peers(unit: &Unit) -> Answer<&dyn PeerAccess> {
 
 abi! {
     /// Whether one device could reach another.
-    fn cuDeviceCanAccessPeer(can: *mut c_int, device: c_int, peer: c_int) {
+    fn cuDeviceCanAccessPeer(can: *mut c_int, device: c_int, peer: c_int) => can {
         let driver = driver()?;
         let (unit, peer) = (driver.unit(device)?, driver.unit(peer)?);
         let reaches = peers(unit)?
             .can_reach(peer.device.info().ordinal)
             .map_err(told)?;
-        // SAFETY: the caller's promise.
-        unsafe { put(can, c_int::from(reaches)) }
+        Ok(c_int::from(reaches))
     }
 
     /// Lets the current device reach another; done twice, it is an error.

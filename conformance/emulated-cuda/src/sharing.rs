@@ -63,12 +63,7 @@ unsafe fn import_name(unit: &Unit, shared: *const c_void) -> Answer<Backing> {
 
 abi! {
     /// Gives physical memory a descriptor, or a name.
-    fn cuMemExportToShareableHandle(
-        shared: *mut c_void,
-        handle: u64,
-        kind: c_uint,
-        flags: c_ulonglong,
-    ) {
+    fn cuMemExportToShareableHandle(shared: *mut c_void, handle: u64, kind: c_uint, flags: c_ulonglong) {
         if shared.is_null() || flags != 0 {
             return Err(INVALID_VALUE);
         }
@@ -91,7 +86,7 @@ abi! {
     }
 
     /// Makes physical memory from a descriptor, or from a name.
-    fn cuMemImportFromShareableHandle(handle: *mut u64, shared: *mut c_void, kind: c_uint) {
+    fn cuMemImportFromShareableHandle(handle: *mut u64, shared: *mut c_void, kind: c_uint) => handle {
         let unit = current()?;
         // The driver takes descriptor 0 for a null pointer.
         if handle.is_null() || shared.is_null() {
@@ -103,8 +98,7 @@ abi! {
             FABRIC => unsafe { import_name(unit, shared) }?,
             _ => return Err(INVALID_VALUE),
         };
-        // SAFETY: the caller's promise.
-        unsafe { put(handle, enter(unit, &made)?) }
+        enter(unit, &made)
     }
 }
 

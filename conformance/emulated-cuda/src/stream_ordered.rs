@@ -5,7 +5,7 @@ use std::ptr;
 
 use cachette_hal::{Device, StreamOrdered};
 
-use crate::abi::{Answer, abi, device_ptr, put, stream_ref};
+use crate::abi::{Answer, abi, device_ptr, stream_ref};
 use crate::context::current;
 use crate::driver::{Unit, driver};
 use crate::ledger::Range;
@@ -26,20 +26,14 @@ fn unit_of<T>(pool: *mut T) -> Answer<&'static Unit> {
 
 abi! {
     /// The default pool of a device.
-    fn cuDeviceGetDefaultMemPool(found: *mut *mut c_void, device: c_int) {
+    fn cuDeviceGetDefaultMemPool(found: *mut *mut c_void, device: c_int) => found {
         let unit = driver()?.unit(device)?;
         pool(unit)?;
-        // SAFETY: the caller's promise.
-        unsafe { put(found, ptr::without_provenance_mut(FIRST_POOL + unit.index)) }
+        Ok(ptr::without_provenance_mut(FIRST_POOL + unit.index))
     }
 
     /// Allocates in stream order.
-    fn cuMemAllocFromPoolAsync(
-        at: *mut u64,
-        bytes: usize,
-        from: *mut c_void,
-        stream: *mut c_void,
-    ) {
+    fn cuMemAllocFromPoolAsync(at: *mut u64, bytes: usize, from: *mut c_void, stream: *mut c_void) => at {
         current()?;
         let unit = unit_of(from)?;
         if at.is_null() {
@@ -50,8 +44,7 @@ abi! {
         let start = unsafe { pool(unit)?.allocate_on(bytes, stream_ref(stream)) }.map_err(told)?;
         let range = Range { bytes, backing: None, unit: unit.index };
         driver()?.ledger.ranges().insert(start.address(), range);
-        // SAFETY: the caller's promise.
-        unsafe { put(at, start.address()) }
+        Ok(start.address())
     }
 
     /// Frees in stream order.

@@ -5,7 +5,7 @@ use std::slice;
 
 use cachette_hal::{Access, Backing, Device, DevicePtr, ErrorKind, Sharing, VirtualMemory};
 
-use crate::abi::{Answer, abi, device_ptr, put};
+use crate::abi::{Answer, abi, device_ptr};
 use crate::context::current;
 use crate::driver::{Driver, Unit, driver, settings};
 use crate::ledger::{Physical, Range};
@@ -99,11 +99,7 @@ fn mapped(at: u64) -> Answer<&'static Unit> {
 
 abi! {
     /// What sizes of backings are multiples of.
-    fn cuMemGetAllocationGranularity(
-        bytes: *mut usize,
-        properties: *const Properties,
-        which: c_uint,
-    ) {
+    fn cuMemGetAllocationGranularity(bytes: *mut usize, properties: *const Properties, which: c_uint) => bytes {
         // SAFETY: the caller's promise.
         let (unit, _) = unsafe { wanted(properties) }?;
         let granularity = memory(unit)?.granularity();
@@ -113,18 +109,11 @@ abi! {
             _ => return Err(INVALID_VALUE),
         };
         let found = usize::try_from(found).map_err(|_| INVALID_VALUE)?;
-        // SAFETY: the caller's promise.
-        unsafe { put(bytes, found) }
+        Ok(found)
     }
 
     /// Reserves addresses.
-    fn cuMemAddressReserve(
-        at: *mut u64,
-        bytes: usize,
-        alignment: usize,
-        wish: u64,
-        flags: c_ulonglong,
-    ) {
+    fn cuMemAddressReserve(at: *mut u64, bytes: usize, alignment: usize, wish: u64, flags: c_ulonglong) => at {
         let memory = memory(current()?)?;
         let most = memory.granularity().recommended;
         let aligned = alignment == 0 || alignment.is_power_of_two();
@@ -133,8 +122,7 @@ abi! {
         }
         let wish = DevicePtr::new(wish);
         let start = memory.reserve(bytes as u64, wish).map_err(told)?;
-        // SAFETY: the caller's promise.
-        unsafe { put(at, start.address()) }
+        Ok(start.address())
     }
 
     /// Releases a whole reservation.
@@ -145,12 +133,7 @@ abi! {
     }
 
     /// Makes physical memory.
-    fn cuMemCreate(
-        handle: *mut u64,
-        bytes: usize,
-        properties: *const Properties,
-        flags: c_ulonglong,
-    ) {
+    fn cuMemCreate(handle: *mut u64, bytes: usize, properties: *const Properties, flags: c_ulonglong) => handle {
         if handle.is_null() || flags != 0 {
             return Err(INVALID_VALUE);
         }
@@ -158,8 +141,7 @@ abi! {
         let (unit, sharing) = unsafe { wanted(properties) }?;
         let made = memory(unit)?.create_backing(bytes as u64, sharing);
         let entered = enter(unit, &made.map_err(told)?)?;
-        // SAFETY: the caller's promise.
-        unsafe { put(handle, entered) }
+        Ok(entered)
     }
 
     /// Gives a handle of physical memory back.
@@ -182,20 +164,14 @@ abi! {
     }
 
     /// The handle of what is mapped at an address, retained once more.
-    fn cuMemRetainAllocationHandle(handle: *mut u64, at: *mut c_void) {
+    fn cuMemRetainAllocationHandle(handle: *mut u64, at: *mut c_void) => handle {
         let ledger = &driver()?.ledger;
         let (_, range) = ledger.range_of(at.addr() as u64).ok_or(INVALID_VALUE)?;
         let backing = range.backing.ok_or(INVALID_VALUE)?;
         // A handle that was released comes back as a number, for its mapping keeps the memory.
-        let released = Physical {
-            bytes: range.bytes,
-            holders: 0,
-            is_live: false,
-            unit: range.unit,
-        };
+        let released = Physical { bytes: range.bytes, holders: 0, is_live: false, unit: range.unit };
         ledger.backings().entry(backing).or_insert(released).holders += 1;
-        // SAFETY: the caller's promise.
-        unsafe { put(handle, backing) }
+        Ok(backing)
     }
 
     /// Maps physical memory, whole.

@@ -27,6 +27,38 @@ thread_local! {
     static CURRENT: Cell<usize> = const { Cell::new(0) };
 }
 
+/// Declares functions of the C interface, whose bodies give an [`Answer`] and see the [`Machine`] by the first name.
+///
+/// With `=> place` the body gives the value that goes to that argument, and null is refused before anything is done.
+macro_rules! abi {
+    ($(
+        $(#[$doc:meta])*
+        fn $name:ident($machine:tt; $($argument:ident: $kind:ty),* $(,)?) $(=> $place:ident)? $body:block
+    )*) => {
+        $(
+            $(#[$doc])*
+            #[unsafe(no_mangle)]
+            pub(crate) unsafe extern "C" fn $name($($argument: $kind),*) -> cachette_hal_hip::types::Status {
+                $crate::abi::call!(|$machine| $body $(=> $place)?)
+            }
+        )*
+    };
+}
+pub(crate) use abi;
+
+/// Makes one call of a function that [`abi`] declares.
+macro_rules! call {
+    ($call:expr) => {
+        $crate::abi::enter($call)
+    };
+    ($call:expr => $place:ident) => {{
+        // SAFETY: the caller's pointer is null or valid.
+        let out = unsafe { $crate::abi::Out::new($place) };
+        $crate::abi::enter_into(out, $call)
+    }};
+}
+pub(crate) use call;
+
 /// Makes a call: finds the machine, keeps panics in, and notes the status.
 pub(crate) fn enter(call: impl FnOnce(&'static Machine) -> Answer) -> Status {
     let made = catch_unwind(AssertUnwindSafe(|| machine().and_then(call)));
@@ -37,6 +69,15 @@ pub(crate) fn enter(call: impl FnOnce(&'static Machine) -> Answer) -> Status {
     };
     note(status);
     status
+}
+
+/// Makes a call whose value goes to a place.
+pub(crate) fn enter_into<T>(to: Answer<Out<T>>, call: impl FnOnce(&'static Machine) -> Answer<T>) -> Status {
+    enter(|machine| {
+        let to = to?;
+        to.write(call(machine)?);
+        Ok(())
+    })
 }
 
 /// Remembers the status of a call as this version does.

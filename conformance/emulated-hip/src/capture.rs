@@ -8,10 +8,10 @@ use cachette_hal::{CaptureMode, CaptureStatus, Device, ErrorKind, Graph, StreamR
 use cachette_hal_hip::status::{CAPTURE_UNSUPPORTED, ILLEGAL_STATE, INVALID_HANDLE, INVALID_VALUE, NOT_SUPPORTED};
 use cachette_hal_hip::types::{
     CAPTURE_MODE_GLOBAL, CAPTURE_MODE_RELAXED, CAPTURE_MODE_THREAD_LOCAL, CAPTURE_STATUS_ACTIVE,
-    CAPTURE_STATUS_INVALIDATED, CAPTURE_STATUS_NONE, GraphExecHandle, GraphHandle, Status, StreamHandle,
+    CAPTURE_STATUS_INVALIDATED, CAPTURE_STATUS_NONE, GraphExecHandle, GraphHandle, StreamHandle,
 };
 
-use crate::abi::{Answer, Out, enter, status_of};
+use crate::abi::{Answer, abi, status_of};
 use crate::machine::{Machine, lacking};
 
 fn mode_of(number: c_int) -> Answer<CaptureMode> {
@@ -52,19 +52,12 @@ const fn numbers_of(status: CaptureStatus) -> (c_int, u64) {
     }
 }
 
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipStreamIsCapturing(stream: StreamHandle, status: *mut c_int) -> Status {
-    enter(|machine| {
-        // SAFETY: the caller's pointer is null or valid.
-        let out = unsafe { Out::new(status) }?;
-        out.write(status_and_id(machine, stream)?.0);
-        Ok(())
-    })
-}
+abi! {
+    fn hipStreamIsCapturing(machine; stream: StreamHandle, status: *mut c_int) => status {
+        Ok(status_and_id(machine, stream)?.0)
+    }
 
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipStreamBeginCapture(stream: StreamHandle, mode: c_int) -> Status {
-    enter(|machine| {
+    fn hipStreamBeginCapture(machine; stream: StreamHandle, mode: c_int) {
         let mode = mode_of(mode)?;
         let status = status_and_id(machine, stream)?.0;
         machine.state().captures.check_begin(stream, status)?;
@@ -82,14 +75,9 @@ pub(crate) unsafe extern "C" fn hipStreamBeginCapture(stream: StreamHandle, mode
         let status = unsafe { capture.capture_status(beneath) }.map_err(status_of)?;
         machine.state().captures.begun(stream, numbers_of(status).1);
         Ok(())
-    })
-}
+    }
 
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipStreamEndCapture(stream: StreamHandle, graph: *mut GraphHandle) -> Status {
-    enter(|machine| {
-        // SAFETY: the caller's pointer is null or valid.
-        let out = unsafe { Out::new(graph) }?;
+    fn hipStreamEndCapture(machine; stream: StreamHandle, graph: *mut GraphHandle) => graph {
         let status = status_and_id(machine, stream)?.0;
         machine.state().captures.begin_end(stream, status)?;
         // Long enough for a second end by another thread to come in between.
@@ -106,20 +94,15 @@ pub(crate) unsafe extern "C" fn hipStreamEndCapture(stream: StreamHandle, graph:
         let ended = ended.map_err(status_of)?;
         let handle = state.handle();
         state.graphs.insert(handle, (position, Some(ended.raw())));
-        out.write(handle);
-        Ok(())
-    })
-}
+        Ok(handle)
+    }
 
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipGraphInstantiateWithFlags(
-    exec: *mut GraphExecHandle,
-    graph: GraphHandle,
-    flags: c_ulonglong,
-) -> Status {
-    enter(|machine| {
-        // SAFETY: the caller's pointer is null or valid.
-        let out = unsafe { Out::new(exec) }?;
+    fn hipGraphInstantiateWithFlags(
+        machine;
+        exec: *mut GraphExecHandle,
+        graph: GraphHandle,
+        flags: c_ulonglong,
+    ) => exec {
         if flags > 1 {
             return Err(INVALID_VALUE);
         }
@@ -128,14 +111,10 @@ pub(crate) unsafe extern "C" fn hipGraphInstantiateWithFlags(
         // A graph beneath is ready to launch as it is, and is one only.
         let (position, exec) = (*position, beneath.take().ok_or(NOT_SUPPORTED)?);
         state.execs.insert(exec, position);
-        out.write(exec);
-        Ok(())
-    })
-}
+        Ok(exec)
+    }
 
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipGraphDestroy(graph: GraphHandle) -> Status {
-    enter(|machine| {
+    fn hipGraphDestroy(machine; graph: GraphHandle) {
         let found = machine.state().graphs.remove(&graph);
         let (position, beneath) = found.ok_or(INVALID_VALUE)?;
         let Some(beneath) = beneath else {
@@ -144,12 +123,9 @@ pub(crate) unsafe extern "C" fn hipGraphDestroy(graph: GraphHandle) -> Status {
         let capture = machine.devices[position].capture().map_err(lacking)?;
         // SAFETY: 1. the table had it until now.
         unsafe { capture.destroy_graph(Graph::from_raw(beneath)) }.map_err(status_of)
-    })
-}
+    }
 
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipGraphLaunch(exec: GraphExecHandle, stream: StreamHandle) -> Status {
-    enter(|machine| {
+    fn hipGraphLaunch(machine; exec: GraphExecHandle, stream: StreamHandle) {
         let known = machine.state().execs.contains_key(&exec);
         let (_, device, stream) = machine.stream(stream)?;
         if !known {
@@ -158,28 +134,19 @@ pub(crate) unsafe extern "C" fn hipGraphLaunch(exec: GraphExecHandle, stream: St
         let capture = device.capture().map_err(lacking)?;
         // SAFETY: 1. the tables have both. 3 and 4. The caller's promises.
         unsafe { capture.launch(&Graph::from_raw(exec), stream) }.map_err(status_of)
-    })
-}
+    }
 
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipGraphExecDestroy(exec: GraphExecHandle) -> Status {
-    enter(|machine| {
+    fn hipGraphExecDestroy(machine; exec: GraphExecHandle) {
         let position = machine.state().execs.remove(&exec).ok_or(INVALID_HANDLE)?;
         let capture = machine.devices[position].capture().map_err(lacking)?;
         // SAFETY: 1. the table had it until now.
         unsafe { capture.destroy_graph(Graph::from_raw(exec)) }.map_err(status_of)
-    })
-}
+    }
 
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipThreadExchangeStreamCaptureMode(mode: *mut c_int) -> Status {
-    enter(|machine| {
-        // SAFETY: the caller's pointer is null or valid.
-        let out = unsafe { Out::new(mode) }?;
+    fn hipThreadExchangeStreamCaptureMode(machine; mode: *mut c_int) => mode {
         // SAFETY: it is not null, for it was accepted above.
         let wanted = mode_of(unsafe { mode.read() })?;
         let capture = machine.current().1.capture().map_err(lacking)?;
-        out.write(number_of(capture.exchange_capture_mode(wanted).map_err(status_of)?));
-        Ok(())
-    })
+        Ok(number_of(capture.exchange_capture_mode(wanted).map_err(status_of)?))
+    }
 }

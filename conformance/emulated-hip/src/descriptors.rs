@@ -6,40 +6,11 @@ use std::sync::Arc;
 
 use cachette_hal::{Backing, Device};
 use cachette_hal_hip::status::{INVALID_VALUE, UNKNOWN};
-use cachette_hal_hip::types::{BackingHandle, MEM_HANDLE_TYPE_FILE_DESCRIPTOR, Status};
+use cachette_hal_hip::types::{BackingHandle, MEM_HANDLE_TYPE_FILE_DESCRIPTOR};
 
-use crate::abi::{Answer, Out, crash, enter, status_of};
+use crate::abi::{Answer, Out, abi, crash, status_of};
 use crate::machine::{Machine, lacking};
 use crate::vm_state::{Handle, PAGE, Physical};
-
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipMemExportToShareableHandle(
-    shareable: *mut c_void,
-    handle: BackingHandle,
-    kind: c_int,
-    flags: c_ulonglong,
-) -> Status {
-    enter(|machine| {
-        // SAFETY: the caller's pointer is null, or that of an `int` as this kind wants it.
-        let out = unsafe { Out::new(shareable.cast::<c_int>()) }?;
-        let entry = machine.state().vm.handles.get(&handle).cloned();
-        let entry = entry.filter(|entry| entry.is_shareable).ok_or(INVALID_VALUE)?;
-        if kind != MEM_HANDLE_TYPE_FILE_DESCRIPTOR || flags != 0 {
-            return Err(INVALID_VALUE);
-        }
-        let memory = machine.devices[entry.device].virtual_memory().map_err(lacking)?;
-        let descriptor = match &entry.physical {
-            Physical::Made(raw) => {
-                let backing = Backing::from_raw(*raw, entry.bytes);
-                // SAFETY: 1. the table has it.
-                unsafe { memory.export_backing(&backing) }.map_err(status_of)?
-            }
-            Physical::Imported(descriptor) => descriptor.try_clone().map_err(|_| UNKNOWN)?,
-        };
-        out.write(descriptor.into_raw_fd());
-        Ok(())
-    })
-}
 
 /// The descriptor that an import names, as this version takes it.
 ///
@@ -79,15 +50,40 @@ fn is_memory(machine: &Machine, descriptor: &OwnedFd) -> Answer {
     unsafe { memory.destroy_backing(tried.map_err(|_| INVALID_VALUE)?) }.map_err(status_of)
 }
 
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipMemImportFromShareableHandle(
-    handle: *mut BackingHandle,
-    shareable: *mut c_void,
-    kind: c_int,
-) -> Status {
-    enter(|machine| {
-        // SAFETY: the caller's pointer is null or valid.
-        let out = unsafe { Out::new(handle) }?;
+abi! {
+    fn hipMemExportToShareableHandle(
+        machine;
+        shareable: *mut c_void,
+        handle: BackingHandle,
+        kind: c_int,
+        flags: c_ulonglong,
+    ) {
+        // SAFETY: the caller's pointer is null, or that of an `int` as this kind wants it.
+        let out = unsafe { Out::new(shareable.cast::<c_int>()) }?;
+        let entry = machine.state().vm.handles.get(&handle).cloned();
+        let entry = entry.filter(|entry| entry.is_shareable).ok_or(INVALID_VALUE)?;
+        if kind != MEM_HANDLE_TYPE_FILE_DESCRIPTOR || flags != 0 {
+            return Err(INVALID_VALUE);
+        }
+        let memory = machine.devices[entry.device].virtual_memory().map_err(lacking)?;
+        let descriptor = match &entry.physical {
+            Physical::Made(raw) => {
+                let backing = Backing::from_raw(*raw, entry.bytes);
+                // SAFETY: 1. the table has it.
+                unsafe { memory.export_backing(&backing) }.map_err(status_of)?
+            }
+            Physical::Imported(descriptor) => descriptor.try_clone().map_err(|_| UNKNOWN)?,
+        };
+        out.write(descriptor.into_raw_fd());
+        Ok(())
+    }
+
+    fn hipMemImportFromShareableHandle(
+        machine;
+        handle: *mut BackingHandle,
+        shareable: *mut c_void,
+        kind: c_int,
+    ) => handle {
         if kind != MEM_HANDLE_TYPE_FILE_DESCRIPTOR {
             return Err(INVALID_VALUE);
         }
@@ -105,7 +101,6 @@ pub(crate) unsafe extern "C" fn hipMemImportFromShareableHandle(
             physical: Physical::Imported(Arc::new(descriptor)),
         };
         state.vm.handles.insert(handle, entry);
-        out.write(handle);
-        Ok(())
-    })
+        Ok(handle)
+    }
 }

@@ -11,7 +11,7 @@ use cachette_hal_hip::types::{
     ATTRIBUTE_VIRTUAL_MEMORY, Bytes, DeviceProp, Status,
 };
 
-use crate::abi::{Out, current, enter, last_error, number, position, set_current, status_of, take_last_error};
+use crate::abi::{Out, abi, current, enter, last_error, number, position, set_current, status_of, take_last_error};
 use crate::machine::{machine, relaxed};
 use crate::personality::Personality;
 
@@ -32,13 +32,13 @@ fn version() -> c_int {
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn hipRuntimeGetVersion(version_out: *mut c_int) -> Status {
     // SAFETY: the caller's pointer is null or valid.
-    match unsafe { Out::new(version_out) } {
-        Ok(out) => {
+    unsafe { Out::new(version_out) }.map_or_else(
+        |status| status,
+        |out| {
             out.write(version());
             SUCCESS
-        }
-        Err(status) => status,
-    }
+        },
+    )
 }
 
 #[unsafe(no_mangle)]
@@ -50,45 +50,13 @@ pub(crate) extern "C" fn hipInit(flags: c_uint) -> Status {
 }
 
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipGetDeviceCount(count: *mut c_int) -> Status {
-    enter(|machine| {
-        // SAFETY: the caller's pointer is null or valid.
-        unsafe { Out::new(count) }?.write(number(machine.devices.len()));
-        Ok(())
-    })
-}
-
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipGetDevice(device: *mut c_int) -> Status {
-    enter(|_| {
-        // SAFETY: the caller's pointer is null or valid.
-        unsafe { Out::new(device) }?.write(number(current()));
-        Ok(())
-    })
-}
-
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn hipSetDevice(device: c_int) -> Status {
-    enter(|machine| {
-        set_current(position(machine, device)?);
-        Ok(())
-    })
-}
-
-#[unsafe(no_mangle)]
 pub(crate) extern "C" fn hipGetLastError() -> Status {
-    match machine() {
-        Ok(_) => take_last_error(),
-        Err(status) => status,
-    }
+    machine().map_or_else(|status| status, |_| take_last_error())
 }
 
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn hipPeekAtLastError() -> Status {
-    match machine() {
-        Ok(_) => last_error(),
-        Err(status) => status,
-    }
+    machine().map_or_else(|status| status, |_| last_error())
 }
 
 /// Writes a text into an array of characters, cut to fit with its zero byte.
@@ -99,11 +67,26 @@ fn set_text(to: &mut [c_char], text: &str) {
     }
 }
 
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipGetDevicePropertiesR0600(properties: *mut DeviceProp, device: c_int) -> Status {
-    enter(|machine| {
-        // SAFETY: the caller's pointer is null or valid.
-        let out = unsafe { Out::new(properties) }?;
+/// Waits for everything that the device is doing, whatever is being captured.
+pub(crate) fn wait_for_all(device: &AnyDevice) -> Result<(), Status> {
+    relaxed(device, Device::synchronize_device)
+}
+
+abi! {
+    fn hipGetDeviceCount(machine; count: *mut c_int) => count {
+        Ok(number(machine.devices.len()))
+    }
+
+    fn hipGetDevice(_; device: *mut c_int) => device {
+        Ok(number(current()))
+    }
+
+    fn hipSetDevice(machine; device: c_int) {
+        set_current(position(machine, device)?);
+        Ok(())
+    }
+
+    fn hipGetDevicePropertiesR0600(machine; properties: *mut DeviceProp, device: c_int) => properties {
         let position = position(machine, device)?;
         let info = machine.devices[position].info();
         let mut found = DeviceProp::zeroed();
@@ -119,32 +102,22 @@ pub(crate) unsafe extern "C" fn hipGetDevicePropertiesR0600(properties: *mut Dev
         found.can_map_host_memory = 1;
         found.pci_bus_id = device + 1;
         found.is_large_bar = 1;
-        out.write(found);
-        Ok(())
-    })
-}
+        Ok(found)
+    }
 
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipDeviceGetAttribute(value: *mut c_int, attribute: c_int, device: c_int) -> Status {
-    enter(|machine| {
-        // SAFETY: the caller's pointer is null or valid.
-        let out = unsafe { Out::new(value) }?;
+    fn hipDeviceGetAttribute(machine; value: *mut c_int, attribute: c_int, device: c_int) => value {
         let device = &machine.devices[position(machine, device)?];
-        out.write(c_int::from(match attribute {
+        Ok(c_int::from(match attribute {
             ATTRIBUTE_INTEGRATED => device.info().integrated,
             // The flag says nothing of health: it is up even where the pool does not work.
             ATTRIBUTE_MEMORY_POOLS | ATTRIBUTE_LARGE_BAR | ATTRIBUTE_FINE_GRAIN | ATTRIBUTE_UNIFIED_ADDRESSING => true,
             ATTRIBUTE_VIRTUAL_MEMORY => device.virtual_memory().is_ok(),
             ATTRIBUTE_MANAGED_MEMORY | ATTRIBUTE_CONCURRENT_MANAGED_ACCESS | ATTRIBUTE_PAGEABLE_MEMORY_ACCESS => false,
             _ => return Err(INVALID_VALUE),
-        }));
-        Ok(())
-    })
-}
+        }))
+    }
 
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipMemGetInfo(free: *mut Bytes, total: *mut Bytes) -> Status {
-    enter(|machine| {
+    fn hipMemGetInfo(machine; free: *mut Bytes, total: *mut Bytes) {
         // SAFETY: the caller's pointer is null or valid.
         let free = unsafe { Out::new(free) }?;
         // SAFETY: the caller's pointer is null or valid.
@@ -153,15 +126,9 @@ pub(crate) unsafe extern "C" fn hipMemGetInfo(free: *mut Bytes, total: *mut Byte
         free.write(found.free);
         total.write(found.total);
         Ok(())
-    })
-}
+    }
 
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn hipDeviceSynchronize() -> Status {
-    enter(|machine| machine.current().1.synchronize_device().map_err(status_of))
-}
-
-/// Waits for everything that the device is doing, whatever is being captured.
-pub(crate) fn wait_for_all(device: &AnyDevice) -> Result<(), Status> {
-    relaxed(device, Device::synchronize_device)
+    fn hipDeviceSynchronize(machine;) {
+        machine.current().1.synchronize_device().map_err(status_of)
+    }
 }

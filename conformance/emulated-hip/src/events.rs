@@ -5,9 +5,9 @@ use std::sync::{Arc, PoisonError};
 
 use cachette_hal::{Device, Event, Progress};
 use cachette_hal_hip::status::{INVALID_HANDLE, INVALID_VALUE, NOT_READY};
-use cachette_hal_hip::types::{EVENT_DISABLE_TIMING, EVENT_RELEASE_TO_SYSTEM, EventHandle, Status, StreamHandle};
+use cachette_hal_hip::types::{EVENT_DISABLE_TIMING, EVENT_RELEASE_TO_SYSTEM, EventHandle, StreamHandle};
 
-use crate::abi::{Out, enter, status_of};
+use crate::abi::{abi, status_of};
 
 const RELEASE_TO_DEVICE: c_uint = 0x4000_0000;
 const DISABLE_SYSTEM_FENCE: c_uint = 0x2000_0000;
@@ -24,35 +24,25 @@ const fn is_legal(flags: c_uint) -> bool {
     flags & !FLAGS == 0 && one_release && (flags & INTERPROCESS == 0 || !timed)
 }
 
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipEventCreateWithFlags(event: *mut EventHandle, flags: c_uint) -> Status {
-    enter(|machine| {
-        // SAFETY: the caller's pointer is null or valid.
-        let out = unsafe { Out::new(event) }?;
+abi! {
+    fn hipEventCreateWithFlags(machine; event: *mut EventHandle, flags: c_uint) => event {
         if !is_legal(flags) {
             return Err(INVALID_VALUE);
         }
         let (position, device) = machine.current();
         let event = device.create_event().map_err(status_of)?.raw();
         machine.state().events.insert(event, (position, Arc::default()));
-        out.write(event);
-        Ok(())
-    })
-}
+        Ok(event)
+    }
 
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipEventDestroy(event: EventHandle) -> Status {
-    enter(|machine| {
+    fn hipEventDestroy(machine; event: EventHandle) {
         let (_, device) = machine.event(event)?;
         machine.state().events.remove(&event);
         // SAFETY: 1. the table had it until now.
         unsafe { device.destroy_event(Event::from_raw(event)) }.map_err(status_of)
-    })
-}
+    }
 
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipEventRecord(event: EventHandle, stream: StreamHandle) -> Status {
-    enter(|machine| {
+    fn hipEventRecord(machine; event: EventHandle, stream: StreamHandle) {
         let (owner, _) = machine.event(event)?;
         let (position, device, stream) = machine.stream(stream)?;
         if owner != position {
@@ -60,12 +50,9 @@ pub(crate) unsafe extern "C" fn hipEventRecord(event: EventHandle, stream: Strea
         }
         // SAFETY: 1. the tables have both.
         unsafe { device.record(&Event::from_raw(event), stream) }.map_err(status_of)
-    })
-}
+    }
 
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipEventQuery(event: EventHandle) -> Status {
-    enter(|machine| {
+    fn hipEventQuery(machine; event: EventHandle) {
         let (_, device) = machine.event(event)?;
         let lock = machine.event_lock(event)?;
         // As long as another thread waits for the event, a query blocks.
@@ -75,16 +62,13 @@ pub(crate) unsafe extern "C" fn hipEventQuery(event: EventHandle) -> Status {
             Progress::Done => Ok(()),
             Progress::Pending => Err(NOT_READY),
         }
-    })
-}
+    }
 
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipEventSynchronize(event: EventHandle) -> Status {
-    enter(|machine| {
+    fn hipEventSynchronize(machine; event: EventHandle) {
         let (_, device) = machine.event(event)?;
         let lock = machine.event_lock(event)?;
         let _alone = lock.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: 1. the table has it.
         unsafe { device.wait(&Event::from_raw(event)) }.map_err(status_of)
-    })
+    }
 }

@@ -4,9 +4,9 @@ use std::ffi::c_void;
 
 use cachette_hal::Device;
 use cachette_hal_hip::status::{CAPTURE_UNSUPPORTED, INVALID_VALUE};
-use cachette_hal_hip::types::{HostFn, Status, StreamHandle};
+use cachette_hal_hip::types::{HostFn, StreamHandle};
 
-use crate::abi::{enter, status_of};
+use crate::abi::{abi, status_of};
 use crate::machine::lacking;
 
 /// What a host function is called with.
@@ -22,13 +22,8 @@ impl Data {
     }
 }
 
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipLaunchHostFunc(
-    stream: StreamHandle,
-    function: Option<HostFn>,
-    data: *mut c_void,
-) -> Status {
-    enter(|machine| {
+abi! {
+    fn hipLaunchHostFunc(machine; stream: StreamHandle, function: Option<HostFn>, data: *mut c_void) {
         let function = function.ok_or(INVALID_VALUE)?;
         let (_, device, beneath) = machine.stream(stream)?;
         let calls = device.host_calls().map_err(lacking)?;
@@ -41,5 +36,5 @@ pub(crate) unsafe extern "C" fn hipLaunchHostFunc(
             machine.state().captures.broken_by(stream);
         }
         queued
-    })
+    }
 }

@@ -7,39 +7,45 @@ use cachette_hal::{self as hal, Device, HostMemory};
 use cachette_hal_hip::status::{HOST_MEMORY_ALREADY_REGISTERED, HOST_MEMORY_NOT_REGISTERED, INVALID_VALUE};
 use cachette_hal_hip::types::{Address, HOST_MALLOC_COHERENT, HOST_REGISTER_MAPPED, HOST_REGISTER_PORTABLE, Status};
 
-use crate::abi::{Answer, Out, enter, status_of};
+use crate::abi::{Answer, abi, status_of};
 use crate::machine::{Allocation, Kind, Machine, lacking};
 
 const NON_COHERENT: c_uint = 0x8000_0000;
 /// Portable, mapped, write-combined, of a chosen node, coherent and not coherent.
 const FLAGS: c_uint = 7 | 0x2000_0000 | HOST_MALLOC_COHERENT | NON_COHERENT;
 
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipHostMalloc(at: *mut *mut c_void, bytes: usize, flags: c_uint) -> Status {
-    enter(|machine| {
-        // SAFETY: the caller's pointer is null or valid.
-        let out = unsafe { Out::new(at) }?;
+/// Gives host memory back that begins at an address, or fails with `unknown`.
+fn give_back(
+    machine: &Machine,
+    address: u64,
+    unknown: Status,
+    free: impl FnOnce(&dyn HostMemory) -> hal::Result<()>,
+) -> Answer {
+    let is_host = |kind| kind == Kind::Host;
+    machine.give_back(address, is_host, unknown, |found| {
+        let host = machine.devices[found.device].host_memory();
+        free(host.map_err(lacking)?).map_err(status_of)
+    })
+}
+
+abi! {
+    fn hipHostMalloc(machine; at: *mut *mut c_void, bytes: usize, flags: c_uint) => at {
         let both = HOST_MALLOC_COHERENT | NON_COHERENT;
         if flags & !FLAGS != 0 || flags & both == both {
             return Err(INVALID_VALUE);
         }
         if bytes == 0 {
-            out.write(ptr::null_mut());
-            return Ok(());
+            return Ok(ptr::null_mut());
         }
         let (position, device) = machine.current();
         let host = device.host_memory().map_err(lacking)?;
         let ptr = host.allocate_pinned(bytes).map_err(status_of)?;
         let allocation = Allocation { bytes: bytes as u64, device: position, kind: Kind::Host };
         machine.state().allocations.insert(ptr.as_ptr().addr() as u64, allocation);
-        out.write(ptr.as_ptr().cast());
-        Ok(())
-    })
-}
+        Ok(ptr.as_ptr().cast())
+    }
 
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipHostFree(at: *mut c_void) -> Status {
-    enter(|machine| {
+    fn hipHostFree(machine; at: *mut c_void) {
         let Some(ptr) = NonNull::new(at.cast::<u8>()) else {
             return Ok(());
         };
@@ -48,12 +54,9 @@ pub(crate) unsafe extern "C" fn hipHostFree(at: *mut c_void) -> Status {
             // SAFETY: 1. the table had it. 2. The caller's promise.
             unsafe { host.free_pinned(ptr) }
         })
-    })
-}
+    }
 
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipHostRegister(at: *mut c_void, bytes: usize, flags: c_uint) -> Status {
-    enter(|machine| {
+    fn hipHostRegister(machine; at: *mut c_void, bytes: usize, flags: c_uint) {
         let ptr = NonNull::new(at.cast::<u8>()).ok_or(INVALID_VALUE)?;
         if bytes == 0 || flags & !(HOST_REGISTER_PORTABLE | HOST_REGISTER_MAPPED) != 0 {
             return Err(INVALID_VALUE);
@@ -69,48 +72,21 @@ pub(crate) unsafe extern "C" fn hipHostRegister(at: *mut c_void, bytes: usize, f
         let allocation = Allocation { bytes: bytes as u64, device: position, kind: Kind::Host };
         machine.state().allocations.insert(address, allocation);
         Ok(())
-    })
-}
+    }
 
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipHostUnregister(at: *mut c_void) -> Status {
-    enter(|machine| {
+    fn hipHostUnregister(machine; at: *mut c_void) {
         let ptr = NonNull::new(at.cast::<u8>()).ok_or(INVALID_VALUE)?;
         let address = at.addr() as u64;
         give_back(machine, address, HOST_MEMORY_NOT_REGISTERED, |host| {
             // SAFETY: 1. the table had it. 2. The caller's promise.
             unsafe { host.unregister(ptr) }
         })
-    })
-}
+    }
 
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipHostGetDevicePointer(
-    address: *mut Address,
-    at: *mut c_void,
-    flags: c_uint,
-) -> Status {
-    enter(|machine| {
-        // SAFETY: the caller's pointer is null or valid.
-        let out = unsafe { Out::new(address) }?;
+    fn hipHostGetDevicePointer(machine; address: *mut Address, at: *mut c_void, flags: c_uint) => address {
         let ptr = NonNull::new(at.cast::<u8>()).filter(|_| flags == 0).ok_or(INVALID_VALUE)?;
         let (_, found) = machine.state().allocation_of(at.addr() as u64).ok_or(INVALID_VALUE)?;
         let host = machine.devices[found.device].host_memory().map_err(lacking)?;
-        out.write(host.device_address(ptr).map_err(status_of)?.address());
-        Ok(())
-    })
-}
-
-/// Gives host memory back that begins at an address, or fails with `unknown`.
-fn give_back(
-    machine: &Machine,
-    address: u64,
-    unknown: Status,
-    free: impl FnOnce(&dyn HostMemory) -> hal::Result<()>,
-) -> Answer {
-    let is_host = |kind| kind == Kind::Host;
-    machine.give_back(address, is_host, unknown, |found| {
-        let host = machine.devices[found.device].host_memory();
-        free(host.map_err(lacking)?).map_err(status_of)
-    })
+        Ok(host.device_address(ptr).map_err(status_of)?.address())
+    }
 }

@@ -6,7 +6,7 @@ use cachette_hal::{Device, DevicePtr, Error, ErrorKind, IpcToken};
 use cachette_hal_hip::status::{INVALID_CONTEXT, INVALID_DEVICE_POINTER, INVALID_VALUE};
 use cachette_hal_hip::types::{Address, IPC_LAZY_ENABLE_PEER_ACCESS, IpcMemHandle, Status};
 
-use crate::abi::{Out, crash, enter, status_of};
+use crate::abi::{abi, crash, status_of};
 use crate::machine::{Kind, lacking};
 
 /// The status of a token that does not open.
@@ -17,11 +17,8 @@ fn refused(error: Error) -> Status {
     }
 }
 
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipIpcGetMemHandle(handle: *mut IpcMemHandle, address: Address) -> Status {
-    enter(|machine| {
-        // SAFETY: the caller's pointer is null or valid.
-        let out = unsafe { Out::new(handle) }?;
+abi! {
+    fn hipIpcGetMemHandle(machine; handle: *mut IpcMemHandle, address: Address) => handle {
         if machine.state().vm.mapping_of(address).is_some() {
             if machine.personality.crashes_exporting_mapped_memory() {
                 crash("hipIpcGetMemHandle of mapped memory is a bug of the kernel");
@@ -35,20 +32,10 @@ pub(crate) unsafe extern "C" fn hipIpcGetMemHandle(handle: *mut IpcMemHandle, ad
         // SAFETY: 1. the table has it.
         let token = unsafe { ipc.export_token(start.ok_or(INVALID_VALUE)?) }.map_err(status_of)?;
         machine.state().tokens.insert(token.0);
-        out.write(IpcMemHandle { reserved: token.0 });
-        Ok(())
-    })
-}
+        Ok(IpcMemHandle { reserved: token.0 })
+    }
 
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipIpcOpenMemHandle(
-    address: *mut Address,
-    handle: IpcMemHandle,
-    flags: c_uint,
-) -> Status {
-    enter(|machine| {
-        // SAFETY: the caller's pointer is null or valid.
-        let out = unsafe { Out::new(address) }?;
+    fn hipIpcOpenMemHandle(machine; address: *mut Address, handle: IpcMemHandle, flags: c_uint) => address {
         if flags != IPC_LAZY_ENABLE_PEER_ACCESS {
             return Err(INVALID_VALUE);
         }
@@ -57,17 +44,13 @@ pub(crate) unsafe extern "C" fn hipIpcOpenMemHandle(
         }
         let ipc = machine.current().1.ipc().map_err(lacking)?;
         let opened = ipc.open_token(&IpcToken(handle.reserved));
-        out.write(opened.map_err(refused)?.address());
-        Ok(())
-    })
-}
+        Ok(opened.map_err(refused)?.address())
+    }
 
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipIpcCloseMemHandle(address: Address) -> Status {
-    enter(|machine| {
+    fn hipIpcCloseMemHandle(machine; address: Address) {
         let ptr = DevicePtr::new(address).ok_or(INVALID_VALUE)?;
         let ipc = machine.current().1.ipc().map_err(lacking)?;
         // SAFETY: 1 and 2. The caller's promises.
         unsafe { ipc.close_token(ptr) }.map_err(status_of)
-    })
+    }
 }

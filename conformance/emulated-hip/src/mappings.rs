@@ -8,10 +8,10 @@ use cachette_hal::{Access, Backing, Device, DevicePtr, StreamRef};
 use cachette_hal_hip::status::INVALID_VALUE;
 use cachette_hal_hip::types::{
     Address, BackingHandle, Bytes, MEM_ACCESS_NONE, MEM_ACCESS_READ, MEM_ACCESS_READ_WRITE, MEM_LOCATION_TYPE_DEVICE,
-    MemAccessDesc, Status,
+    MemAccessDesc,
 };
 
-use crate::abi::{Answer, crash, enter, position, status_of};
+use crate::abi::{Answer, abi, crash, position, status_of};
 use crate::device::wait_for_all;
 use crate::machine::{Machine, lacking, relaxed};
 use crate::vm_state::{Handle, Mapping, Physical};
@@ -23,33 +23,6 @@ fn wait_for_default_stream(machine: &Machine) -> Answer {
     }
     // SAFETY: 1. the default stream always lives.
     relaxed(machine.current().1, |device| unsafe { device.synchronize(StreamRef::DEFAULT) })
-}
-
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipMemMap(
-    address: Address,
-    bytes: Bytes,
-    offset: Bytes,
-    handle: BackingHandle,
-    flags: c_ulonglong,
-) -> Status {
-    enter(|machine| {
-        if offset != 0 || flags != 0 || bytes == 0 || address == 0 {
-            return Err(INVALID_VALUE);
-        }
-        let entry = machine.state().vm.handles.get(&handle).cloned();
-        let entry = entry.ok_or(INVALID_VALUE)?;
-        wait_for_default_stream(machine)?;
-        let is_part = bytes < entry.bytes;
-        if !is_part && map_beneath(machine, address, bytes, handle, &entry).is_err() {
-            // Nothing is mapped, whatever is said of it.
-            let swallowed = machine.personality.swallows_map_errors();
-            return if swallowed { Ok(()) } else { Err(INVALID_VALUE) };
-        }
-        let mapping = Mapping { bytes, handle, device: entry.device, is_part, users: BTreeSet::new() };
-        machine.state().vm.mappings.insert(address, mapping);
-        Ok(())
-    })
 }
 
 /// Maps a handle whole on the device beneath.
@@ -74,32 +47,6 @@ fn map_beneath(machine: &Machine, address: Address, bytes: Bytes, handle: Backin
     };
     // SAFETY: 1. the table has the handle.
     unsafe { memory.map(at, &Backing::from_raw(raw, bytes)) }.map_err(status_of)
-}
-
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipMemUnmap(address: Address, bytes: Bytes) -> Status {
-    enter(|machine| {
-        let personality = machine.personality;
-        let whole = machine.state().vm.whole(address, bytes);
-        let Some(whole) = whole else {
-            let touched = machine.state().vm.mapping_of(address).is_some();
-            if !touched && personality.crashes_unmapping_nothing() {
-                crash("hipMemUnmap where nothing is mapped");
-            }
-            // Said to be done, though nothing is.
-            let accepted = touched && personality.accepts_parts();
-            return if accepted { Ok(()) } else { Err(INVALID_VALUE) };
-        };
-        wait_for_default_stream(machine)?;
-        if whole.len() > 1 && personality.is_spoiled_by_wide_unmap() {
-            let vm = &mut machine.state().vm;
-            let start = vm.reservation_of(address, bytes).map(|(start, _)| start);
-            if let Some(found) = start.and_then(|start| vm.reservations.get_mut(&start)) {
-                found.is_spoiled = true;
-            }
-        }
-        whole.into_iter().try_for_each(|start| unmap_one(machine, start))
-    })
 }
 
 /// Undoes one mapping.
@@ -135,32 +82,6 @@ fn right(machine: &Machine, wanted: &MemAccessDesc) -> Answer<(usize, Access)> {
     if wanted.location.kind == MEM_LOCATION_TYPE_DEVICE { Ok((position, access)) } else { Err(INVALID_VALUE) }
 }
 
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipMemSetAccess(
-    address: Address,
-    bytes: Bytes,
-    access: *const MemAccessDesc,
-    count: usize,
-) -> Status {
-    enter(|machine| {
-        if access.is_null() || count == 0 || bytes == 0 {
-            return Err(INVALID_VALUE);
-        }
-        // SAFETY: the caller's list is as long as it says.
-        let wanted = unsafe { std::slice::from_raw_parts(access, count) };
-        let rights: Vec<_> = wanted.iter().map(|one| right(machine, one)).collect::<Answer<_>>()?;
-        let starts = if machine.personality.accepts_parts() {
-            machine.state().vm.touched(address, bytes)
-        } else {
-            machine.state().vm.whole(address, bytes)
-        };
-        for start in starts.ok_or(INVALID_VALUE)? {
-            set_rights(machine, start, &rights)?;
-        }
-        Ok(())
-    })
-}
-
 /// Sets rights to one mapping.
 fn set_rights(machine: &Machine, start: u64, rights: &[(usize, Access)]) -> Answer {
     let found = machine.state().vm.mappings.get(&start).cloned();
@@ -178,4 +99,65 @@ fn set_rights(machine: &Machine, start: u64, rights: &[(usize, Access)]) -> Answ
         mapping.users.extend(rights.iter().map(|(position, _)| *position));
     }
     Ok(())
+}
+
+abi! {
+    fn hipMemMap(machine; address: Address, bytes: Bytes, offset: Bytes, handle: BackingHandle, flags: c_ulonglong) {
+        if offset != 0 || flags != 0 || bytes == 0 || address == 0 {
+            return Err(INVALID_VALUE);
+        }
+        let entry = machine.state().vm.handles.get(&handle).cloned();
+        let entry = entry.ok_or(INVALID_VALUE)?;
+        wait_for_default_stream(machine)?;
+        let is_part = bytes < entry.bytes;
+        if !is_part && map_beneath(machine, address, bytes, handle, &entry).is_err() {
+            // Nothing is mapped, whatever is said of it.
+            let swallowed = machine.personality.swallows_map_errors();
+            return if swallowed { Ok(()) } else { Err(INVALID_VALUE) };
+        }
+        let mapping = Mapping { bytes, handle, device: entry.device, is_part, users: BTreeSet::new() };
+        machine.state().vm.mappings.insert(address, mapping);
+        Ok(())
+    }
+
+    fn hipMemUnmap(machine; address: Address, bytes: Bytes) {
+        let personality = machine.personality;
+        let whole = machine.state().vm.whole(address, bytes);
+        let Some(whole) = whole else {
+            let touched = machine.state().vm.mapping_of(address).is_some();
+            if !touched && personality.crashes_unmapping_nothing() {
+                crash("hipMemUnmap where nothing is mapped");
+            }
+            // Said to be done, though nothing is.
+            let accepted = touched && personality.accepts_parts();
+            return if accepted { Ok(()) } else { Err(INVALID_VALUE) };
+        };
+        wait_for_default_stream(machine)?;
+        if whole.len() > 1 && personality.is_spoiled_by_wide_unmap() {
+            let vm = &mut machine.state().vm;
+            let start = vm.reservation_of(address, bytes).map(|(start, _)| start);
+            if let Some(found) = start.and_then(|start| vm.reservations.get_mut(&start)) {
+                found.is_spoiled = true;
+            }
+        }
+        whole.into_iter().try_for_each(|start| unmap_one(machine, start))
+    }
+
+    fn hipMemSetAccess(machine; address: Address, bytes: Bytes, access: *const MemAccessDesc, count: usize) {
+        if access.is_null() || count == 0 || bytes == 0 {
+            return Err(INVALID_VALUE);
+        }
+        // SAFETY: the caller's list is as long as it says.
+        let wanted = unsafe { std::slice::from_raw_parts(access, count) };
+        let rights: Vec<_> = wanted.iter().map(|one| right(machine, one)).collect::<Answer<_>>()?;
+        let starts = if machine.personality.accepts_parts() {
+            machine.state().vm.touched(address, bytes)
+        } else {
+            machine.state().vm.whole(address, bytes)
+        };
+        for start in starts.ok_or(INVALID_VALUE)? {
+            set_rights(machine, start, &rights)?;
+        }
+        Ok(())
+    }
 }

@@ -2,33 +2,25 @@
 
 use cachette_hal::{Device, DevicePtr};
 use cachette_hal_hip::status::INVALID_VALUE;
-use cachette_hal_hip::types::{Address, Bytes, Status};
+use cachette_hal_hip::types::{Address, Bytes};
 
-use crate::abi::{Out, enter, status_of};
+use crate::abi::{abi, status_of};
 use crate::machine::{Allocation, Kind};
 
-/// A size of zero gives null and success.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipMalloc(address: *mut Address, bytes: Bytes) -> Status {
-    enter(|machine| {
-        // SAFETY: the caller's pointer is null or valid.
-        let out = unsafe { Out::new(address) }?;
+abi! {
+    /// A size of zero gives null and success.
+    fn hipMalloc(machine; address: *mut Address, bytes: Bytes) => address {
         if bytes == 0 {
-            out.write(0);
-            return Ok(());
+            return Ok(0);
         }
         let (position, device) = machine.current();
         let address = device.allocate(bytes).map_err(status_of)?.address();
         let allocation = Allocation { bytes, device: position, kind: Kind::Direct };
         machine.state().allocations.insert(address, allocation);
-        out.write(address);
-        Ok(())
-    })
-}
+        Ok(address)
+    }
 
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipFree(address: Address) -> Status {
-    enter(|machine| {
+    fn hipFree(machine; address: Address) {
         let Some(ptr) = DevicePtr::new(address) else {
             return Ok(());
         };
@@ -41,5 +33,5 @@ pub(crate) unsafe extern "C" fn hipFree(address: Address) -> Status {
             // SAFETY: 1. the table had it. 2. The caller's promise.
             unsafe { device.free(ptr) }.map_err(status_of)
         })
-    })
+    }
 }

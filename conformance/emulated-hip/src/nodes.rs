@@ -5,9 +5,9 @@ use std::ptr;
 
 use cachette_hal::{CaptureNode, Device, ErrorKind, StreamRef};
 use cachette_hal_hip::status::{INVALID_VALUE, NOT_SUPPORTED};
-use cachette_hal_hip::types::{GraphHandle, NodeHandle, Status, StreamHandle};
+use cachette_hal_hip::types::{GraphHandle, NodeHandle, StreamHandle};
 
-use crate::abi::{Answer, Out, enter, status_of};
+use crate::abi::{Answer, Out, abi, status_of};
 use crate::capture::status_and_id;
 use crate::machine::{Machine, lacking};
 
@@ -38,16 +38,16 @@ fn keep(machine: &Machine, stream: StreamHandle, nodes: Vec<NodeHandle>) -> *con
     kept.as_ptr()
 }
 
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipStreamGetCaptureInfo_v2(
-    stream: StreamHandle,
-    status: *mut c_int,
-    id: *mut c_ulonglong,
-    graph: *mut GraphHandle,
-    dependencies: *mut *const NodeHandle,
-    count: *mut usize,
-) -> Status {
-    enter(|machine| {
+abi! {
+    fn hipStreamGetCaptureInfo_v2(
+        machine;
+        stream: StreamHandle,
+        status: *mut c_int,
+        id: *mut c_ulonglong,
+        graph: *mut GraphHandle,
+        dependencies: *mut *const NodeHandle,
+        count: *mut usize,
+    ) {
         // SAFETY: the caller's pointer is null or valid.
         let out = unsafe { Out::new(status) }?;
         // What is being recorded has no handle before its end.
@@ -71,19 +71,15 @@ pub(crate) unsafe extern "C" fn hipStreamGetCaptureInfo_v2(
             list.write(keep(machine, stream, nodes));
         }
         Ok(())
-    })
-}
+    }
 
-/// Tells how many nodes a node depends on, or as many of them as there is room for; room left over becomes null.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipGraphNodeGetDependencies(
-    node: NodeHandle,
-    dependencies: *mut NodeHandle,
-    count: *mut usize,
-) -> Status {
-    enter(|machine| {
-        // SAFETY: the caller's pointer is null or valid.
-        let out = unsafe { Out::new(count) }?;
+    /// Tells how many nodes a node depends on, or as many of them as there is room for; room left over becomes null.
+    fn hipGraphNodeGetDependencies(
+        machine;
+        node: NodeHandle,
+        dependencies: *mut NodeHandle,
+        count: *mut usize,
+    ) => count {
         if node == 0 {
             return Err(INVALID_VALUE);
         }
@@ -97,8 +93,7 @@ pub(crate) unsafe extern "C" fn hipGraphNodeGetDependencies(
             }
         })?;
         if dependencies.is_null() {
-            out.write(nodes.len());
-            return Ok(());
+            return Ok(nodes.len());
         }
         // SAFETY: it is not null, for it was accepted above.
         let room = unsafe { count.read() };
@@ -109,7 +104,6 @@ pub(crate) unsafe extern "C" fn hipGraphNodeGetDependencies(
             // SAFETY: as above.
             unsafe { at.write(node) };
         }
-        out.write(nodes.len().min(room));
-        Ok(())
-    })
+        Ok(nodes.len().min(room))
+    }
 }

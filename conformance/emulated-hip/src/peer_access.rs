@@ -6,9 +6,8 @@ use cachette_hal::{Device, Ordinal};
 use cachette_hal_hip::status::{
     INVALID_DEVICE, INVALID_VALUE, PEER_ACCESS_ALREADY_ENABLED, PEER_ACCESS_NOT_ENABLED, PEER_ACCESS_UNSUPPORTED,
 };
-use cachette_hal_hip::types::Status;
 
-use crate::abi::{Answer, Out, enter, position, status_of};
+use crate::abi::{Answer, abi, position, status_of};
 use crate::machine::{Machine, lacking};
 
 /// The ordinal of a device in the list of the backend beneath.
@@ -21,18 +20,6 @@ fn can_reach(machine: &Machine, device: usize, peer: usize) -> Answer<bool> {
     peers.can_reach(beneath(machine, peer)).map_err(status_of)
 }
 
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipDeviceCanAccessPeer(can: *mut c_int, device: c_int, peer: c_int) -> Status {
-    enter(|machine| {
-        // SAFETY: the caller's pointer is null or valid.
-        let out = unsafe { Out::new(can) }?;
-        let (device, peer) = (position(machine, device)?, position(machine, peer)?);
-        let can = device != peer && can_reach(machine, device, peer)?;
-        out.write(c_int::from(can));
-        Ok(())
-    })
-}
-
 /// The current device and another.
 fn pair(machine: &Machine, peer: c_int) -> Answer<(usize, usize)> {
     let (device, _) = machine.current();
@@ -43,9 +30,14 @@ fn pair(machine: &Machine, peer: c_int) -> Answer<(usize, usize)> {
     Ok((device, peer))
 }
 
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn hipDeviceEnablePeerAccess(peer: c_int, flags: c_uint) -> Status {
-    enter(|machine| {
+abi! {
+    fn hipDeviceCanAccessPeer(machine; can: *mut c_int, device: c_int, peer: c_int) => can {
+        let (device, peer) = (position(machine, device)?, position(machine, peer)?);
+        let can = device != peer && can_reach(machine, device, peer)?;
+        Ok(c_int::from(can))
+    }
+
+    fn hipDeviceEnablePeerAccess(machine; peer: c_int, flags: c_uint) {
         if flags != 0 {
             return Err(INVALID_VALUE);
         }
@@ -58,17 +50,14 @@ pub(crate) extern "C" fn hipDeviceEnablePeerAccess(peer: c_int, flags: c_uint) -
         }
         let peers = machine.devices[device].peer_access().map_err(lacking)?;
         peers.enable_peer(beneath(machine, peer)).map_err(status_of)
-    })
-}
+    }
 
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn hipDeviceDisablePeerAccess(peer: c_int) -> Status {
-    enter(|machine| {
+    fn hipDeviceDisablePeerAccess(machine; peer: c_int) {
         let (device, peer) = pair(machine, peer)?;
         if !machine.state().peers.remove(&(device, peer)) {
             return Err(PEER_ACCESS_NOT_ENABLED);
         }
         let peers = machine.devices[device].peer_access().map_err(lacking)?;
         peers.disable_peer(beneath(machine, peer)).map_err(status_of)
-    })
+    }
 }

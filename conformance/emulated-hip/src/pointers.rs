@@ -4,19 +4,14 @@ use std::ptr;
 
 use cachette_hal_hip::status::{INVALID_VALUE, NOT_FOUND};
 use cachette_hal_hip::types::{
-    Address, Bytes, MEMORY_TYPE_DEVICE, MEMORY_TYPE_HOST, MEMORY_TYPE_UNREGISTERED, PointerAttribute, Status,
+    Address, Bytes, MEMORY_TYPE_DEVICE, MEMORY_TYPE_HOST, MEMORY_TYPE_UNREGISTERED, PointerAttribute,
 };
 
-use crate::abi::{Out, crash, enter, number};
+use crate::abi::{Out, abi, crash, number};
 use crate::machine::Kind;
 
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipMemGetAddressRange(
-    base: *mut Address,
-    bytes: *mut Bytes,
-    address: Address,
-) -> Status {
-    enter(|machine| {
+abi! {
+    fn hipMemGetAddressRange(machine; base: *mut Address, bytes: *mut Bytes, address: Address) {
         if base.is_null() || bytes.is_null() {
             crash("hipMemGetAddressRange was given a null pointer to write to");
         }
@@ -32,14 +27,9 @@ pub(crate) unsafe extern "C" fn hipMemGetAddressRange(
         base.write(start);
         bytes.write(size);
         Ok(())
-    })
-}
+    }
 
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipPointerGetAttributes(attributes: *mut PointerAttribute, address: Address) -> Status {
-    enter(|machine| {
-        // SAFETY: the caller's pointer is null or valid.
-        let out = unsafe { Out::new(attributes) }?;
+    fn hipPointerGetAttributes(machine; attributes: *mut PointerAttribute, address: Address) => attributes {
         if address == 0 && machine.personality.refuses_null() {
             return Err(INVALID_VALUE);
         }
@@ -54,14 +44,13 @@ pub(crate) unsafe extern "C" fn hipPointerGetAttributes(attributes: *mut Pointer
             (kind, found.device)
         });
         let (kind, device) = mapped.or(plain).unwrap_or((MEMORY_TYPE_UNREGISTERED, 0));
-        out.write(PointerAttribute {
+        Ok(PointerAttribute {
             kind,
             device: number(device),
             device_pointer: address,
             host_pointer: ptr::null_mut(),
             is_managed: 0,
             allocation_flags: 0,
-        });
-        Ok(())
-    })
+        })
+    }
 }

@@ -4,9 +4,9 @@ use std::ffi::c_int;
 
 use cachette_hal::{AnyDevice, Device, DevicePtr, StreamRef};
 use cachette_hal_hip::status::INVALID_VALUE;
-use cachette_hal_hip::types::{Address, Bytes, PoolHandle, Status, StreamHandle};
+use cachette_hal_hip::types::{Address, Bytes, PoolHandle, StreamHandle};
 
-use crate::abi::{Answer, Out, crash, enter, position, status_of};
+use crate::abi::{Answer, abi, crash, position, status_of};
 use crate::machine::{Allocation, Kind, Machine, lacking, relaxed};
 
 /// Handles of the devices' pools begin here.
@@ -22,39 +22,41 @@ fn pool_of(machine: &Machine, pool: PoolHandle) -> Answer<(usize, &AnyDevice)> {
     Ok((position, device))
 }
 
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipMallocFromPoolAsync(
-    address: *mut Address,
-    bytes: Bytes,
-    pool: PoolHandle,
-    stream: StreamHandle,
-) -> Status {
-    enter(|machine| {
-        // SAFETY: the caller's pointer is null or valid.
-        let out = unsafe { Out::new(address) }?;
+/// Frees memory of the pool at once, as `hipFree` may; since 7.0 it waits for nothing.
+pub(crate) fn free_pooled(machine: &Machine, device: &AnyDevice, ptr: DevicePtr) -> Answer {
+    if machine.personality.last_error_is_last_status() {
+        relaxed(device, Device::synchronize_device)?;
+    }
+    let pool = device.stream_ordered().map_err(lacking)?;
+    // SAFETY: 1. the caller found it in the table. 2. The promise of the caller of `hipFree`.
+    unsafe { pool.free_on(ptr, StreamRef::DEFAULT) }.map_err(status_of)
+}
+
+abi! {
+    fn hipMallocFromPoolAsync(
+        machine;
+        address: *mut Address,
+        bytes: Bytes,
+        pool: PoolHandle,
+        stream: StreamHandle,
+    ) => address {
         let (_, _, stream) = machine.stream(stream)?;
         let (position, device) = pool_of(machine, pool)?;
         if bytes == 0 {
-            out.write(0);
-            return Ok(());
+            return Ok(0);
         }
         if machine.has_bad_pool {
-            out.write(NOWHERE);
-            return Ok(());
+            return Ok(NOWHERE);
         }
         let pool = device.stream_ordered().map_err(lacking)?;
         // SAFETY: 1. the table has the stream.
         let address = unsafe { pool.allocate_on(bytes, stream) }.map_err(status_of)?.address();
         let allocation = Allocation { bytes, device: position, kind: Kind::Pooled };
         machine.state().allocations.insert(address, allocation);
-        out.write(address);
-        Ok(())
-    })
-}
+        Ok(address)
+    }
 
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipFreeAsync(address: Address, stream: StreamHandle) -> Status {
-    enter(|machine| {
+    fn hipFreeAsync(machine; address: Address, stream: StreamHandle) {
         let Some(ptr) = DevicePtr::new(address) else {
             let refused = machine.personality.refuses_null();
             return if refused { Err(INVALID_VALUE) } else { Ok(()) };
@@ -77,34 +79,15 @@ pub(crate) unsafe extern "C" fn hipFreeAsync(address: Address, stream: StreamHan
                 }
             },
         )
-    })
-}
-
-/// Frees memory of the pool at once, as `hipFree` may; since 7.0 it waits for nothing.
-pub(crate) fn free_pooled(machine: &Machine, device: &AnyDevice, ptr: DevicePtr) -> Answer {
-    if machine.personality.last_error_is_last_status() {
-        relaxed(device, Device::synchronize_device)?;
     }
-    let pool = device.stream_ordered().map_err(lacking)?;
-    // SAFETY: 1. the caller found it in the table. 2. The promise of the caller of `hipFree`.
-    unsafe { pool.free_on(ptr, StreamRef::DEFAULT) }.map_err(status_of)
-}
 
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipDeviceGetDefaultMemPool(pool: *mut PoolHandle, device: c_int) -> Status {
-    enter(|machine| {
-        // SAFETY: the caller's pointer is null or valid.
-        let out = unsafe { Out::new(pool) }?;
-        out.write(POOLS + position(machine, device)?);
-        Ok(())
-    })
-}
+    fn hipDeviceGetDefaultMemPool(machine; pool: *mut PoolHandle, device: c_int) => pool {
+        Ok(POOLS + position(machine, device)?)
+    }
 
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn hipMemPoolTrimTo(pool: PoolHandle, keep: Bytes) -> Status {
-    enter(|machine| {
+    fn hipMemPoolTrimTo(machine; pool: PoolHandle, keep: Bytes) {
         let (_, device) = pool_of(machine, pool)?;
         let pool = device.stream_ordered().map_err(lacking)?;
         pool.trim(keep).map_err(status_of)
-    })
+    }
 }

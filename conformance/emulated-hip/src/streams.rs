@@ -5,31 +5,24 @@ use std::ffi::c_uint;
 use cachette_hal::{Device, Event, Progress, Stream, StreamRef};
 use cachette_hal_hip::status::{CAPTURE_UNSUPPORTED, INVALID_HANDLE, INVALID_VALUE, NOT_READY};
 use cachette_hal_hip::types::{
-    CAPTURE_STATUS_ACTIVE, CAPTURE_STATUS_NONE, EventHandle, STREAM_NON_BLOCKING, Status, StreamHandle,
+    CAPTURE_STATUS_ACTIVE, CAPTURE_STATUS_NONE, EventHandle, STREAM_NON_BLOCKING, StreamHandle,
 };
 
-use crate::abi::{Out, enter, status_of};
+use crate::abi::{abi, status_of};
 use crate::capture::status_and_id;
 
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipStreamCreateWithFlags(stream: *mut StreamHandle, flags: c_uint) -> Status {
-    enter(|machine| {
-        // SAFETY: the caller's pointer is null or valid.
-        let out = unsafe { Out::new(stream) }?;
+abi! {
+    fn hipStreamCreateWithFlags(machine; stream: *mut StreamHandle, flags: c_uint) => stream {
         if flags > STREAM_NON_BLOCKING {
             return Err(INVALID_VALUE);
         }
         let (position, device) = machine.current();
         let stream = device.create_stream().map_err(status_of)?.raw();
         machine.state().streams.insert(stream, position);
-        out.write(stream);
-        Ok(())
-    })
-}
+        Ok(stream)
+    }
 
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipStreamDestroy(stream: StreamHandle) -> Status {
-    enter(|machine| {
+    fn hipStreamDestroy(machine; stream: StreamHandle) {
         let (_, device, found) = machine.any_stream(stream)?;
         if found == StreamRef::DEFAULT {
             return Err(INVALID_HANDLE);
@@ -40,12 +33,9 @@ pub(crate) unsafe extern "C" fn hipStreamDestroy(stream: StreamHandle) -> Status
         drop(state);
         // SAFETY: 1. the table had it until now.
         unsafe { device.destroy_stream(Stream::from_raw(stream)) }.map_err(status_of)
-    })
-}
+    }
 
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipStreamSynchronize(stream: StreamHandle) -> Status {
-    enter(|machine| {
+    fn hipStreamSynchronize(machine; stream: StreamHandle) {
         let (_, device, beneath) = machine.any_stream(stream)?;
         machine.state().captures.check_wait(stream)?;
         // SAFETY: 1. the table has it.
@@ -54,12 +44,9 @@ pub(crate) unsafe extern "C" fn hipStreamSynchronize(stream: StreamHandle) -> St
             machine.state().captures.broken_by(stream);
         }
         waited
-    })
-}
+    }
 
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipStreamQuery(stream: StreamHandle) -> Status {
-    enter(|machine| {
+    fn hipStreamQuery(machine; stream: StreamHandle) {
         let (_, device, beneath) = machine.any_stream(stream)?;
         if device.capture().is_ok() && status_and_id(machine, stream)?.0 != CAPTURE_STATUS_NONE {
             return Err(CAPTURE_UNSUPPORTED);
@@ -75,12 +62,9 @@ pub(crate) unsafe extern "C" fn hipStreamQuery(stream: StreamHandle) -> Status {
             Progress::Done => Ok(()),
             Progress::Pending => Err(NOT_READY),
         }
-    })
-}
+    }
 
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipStreamWaitEvent(stream: StreamHandle, event: EventHandle, flags: c_uint) -> Status {
-    enter(|machine| {
+    fn hipStreamWaitEvent(machine; stream: StreamHandle, event: EventHandle, flags: c_uint) {
         machine.event(event)?;
         machine.state().captures.check_work(stream)?;
         let found = machine.any_stream(stream).map_err(|_| INVALID_HANDLE);
@@ -96,5 +80,5 @@ pub(crate) unsafe extern "C" fn hipStreamWaitEvent(stream: StreamHandle, event: 
             machine.state().captures.joined(stream, id);
         }
         Ok(())
-    })
+    }
 }

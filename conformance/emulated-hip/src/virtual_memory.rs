@@ -6,10 +6,10 @@ use cachette_hal::{Backing, Device, DevicePtr, ErrorKind, Sharing};
 use cachette_hal_hip::status::{INVALID_VALUE, OUT_OF_MEMORY, UNKNOWN};
 use cachette_hal_hip::types::{
     Address, BackingHandle, Bytes, MEM_ALLOCATION_TYPE_PINNED, MEM_GRANULARITY_MINIMUM, MEM_GRANULARITY_RECOMMENDED,
-    MEM_HANDLE_TYPE_FILE_DESCRIPTOR, MEM_HANDLE_TYPE_NONE, MEM_LOCATION_TYPE_DEVICE, MemAllocationProp, Status,
+    MEM_HANDLE_TYPE_FILE_DESCRIPTOR, MEM_HANDLE_TYPE_NONE, MEM_LOCATION_TYPE_DEVICE, MemAllocationProp,
 };
 
-use crate::abi::{Answer, Out, crash, enter, position, status_of};
+use crate::abi::{Answer, abi, crash, position, status_of};
 use crate::machine::lacking;
 use crate::vm_state::{Handle, PAGE, Physical, Reservation};
 
@@ -36,38 +36,31 @@ unsafe fn properties(from: *const MemAllocationProp) -> Answer<MemAllocationProp
     if accepted { Ok(found) } else { Err(INVALID_VALUE) }
 }
 
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipMemGetAllocationGranularity(
-    granularity: *mut Bytes,
-    wanted: *const MemAllocationProp,
-    option: c_int,
-) -> Status {
-    enter(|machine| {
-        // SAFETY: the caller's pointer is null or valid.
-        let out = unsafe { Out::new(granularity) }?;
+abi! {
+    fn hipMemGetAllocationGranularity(
+        machine;
+        granularity: *mut Bytes,
+        wanted: *const MemAllocationProp,
+        option: c_int,
+    ) => granularity {
         // SAFETY: the caller's pointer is null or valid.
         let wanted = unsafe { properties(wanted) }?;
         position(machine, wanted.location.id).map_err(|_| INVALID_VALUE)?;
-        out.write(match option {
+        Ok(match option {
             MEM_GRANULARITY_MINIMUM => PAGE,
             MEM_GRANULARITY_RECOMMENDED => machine.personality.recommended_granularity(),
             _ => return Err(INVALID_VALUE),
-        });
-        Ok(())
-    })
-}
+        })
+    }
 
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipMemAddressReserve(
-    address: *mut Address,
-    bytes: Bytes,
-    alignment: Bytes,
-    wish: Address,
-    flags: c_ulonglong,
-) -> Status {
-    enter(|machine| {
-        // SAFETY: the caller's pointer is null or valid.
-        let out = unsafe { Out::new(address) }?;
+    fn hipMemAddressReserve(
+        machine;
+        address: *mut Address,
+        bytes: Bytes,
+        alignment: Bytes,
+        wish: Address,
+        flags: c_ulonglong,
+    ) => address {
         if flags != 0 {
             return Err(INVALID_VALUE);
         }
@@ -83,14 +76,10 @@ pub(crate) unsafe extern "C" fn hipMemAddressReserve(
         let start = memory.reserve(bytes, DevicePtr::new(wish)).map_err(status_of)?;
         let reservation = Reservation { bytes, device: position, is_spoiled: false };
         machine.state().vm.reservations.insert(start.address(), reservation);
-        out.write(start.address());
-        Ok(())
-    })
-}
+        Ok(start.address())
+    }
 
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipMemAddressFree(address: Address, bytes: Bytes) -> Status {
-    enter(|machine| {
+    fn hipMemAddressFree(machine; address: Address, bytes: Bytes) {
         let found = machine.state().vm.reservations.get(&address).copied();
         let found = found.filter(|found| found.bytes == bytes).ok_or(INVALID_VALUE)?;
         if found.is_spoiled || machine.state().vm.overlaps(address, bytes) {
@@ -102,19 +91,15 @@ pub(crate) unsafe extern "C" fn hipMemAddressFree(address: Address, bytes: Bytes
         unsafe { memory.release(start, bytes) }.map_err(status_of)?;
         machine.state().vm.reservations.remove(&address);
         Ok(())
-    })
-}
+    }
 
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipMemCreate(
-    handle: *mut BackingHandle,
-    bytes: Bytes,
-    wanted: *const MemAllocationProp,
-    flags: c_ulonglong,
-) -> Status {
-    enter(|machine| {
-        // SAFETY: the caller's pointer is null or valid.
-        let out = unsafe { Out::new(handle) }?;
+    fn hipMemCreate(
+        machine;
+        handle: *mut BackingHandle,
+        bytes: Bytes,
+        wanted: *const MemAllocationProp,
+        flags: c_ulonglong,
+    ) => handle {
         // SAFETY: the caller's pointer is null or valid.
         let wanted = unsafe { properties(wanted) }?;
         if flags != 0 || bytes == 0 || !bytes.is_multiple_of(CHECKED) {
@@ -138,14 +123,10 @@ pub(crate) unsafe extern "C" fn hipMemCreate(
         let handle = state.handle();
         let entry = Handle { device, bytes, is_shareable, references: 1, physical: Physical::Made(made.raw()) };
         state.vm.handles.insert(handle, entry);
-        out.write(handle);
-        Ok(())
-    })
-}
+        Ok(handle)
+    }
 
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipMemRelease(handle: BackingHandle) -> Status {
-    enter(|machine| {
+    fn hipMemRelease(machine; handle: BackingHandle) {
         let mut state = machine.state();
         let entry = state.vm.handles.get_mut(&handle).ok_or(INVALID_VALUE)?;
         entry.references -= 1;
@@ -160,14 +141,9 @@ pub(crate) unsafe extern "C" fn hipMemRelease(handle: BackingHandle) -> Status {
         let memory = machine.devices[removed.device].virtual_memory().map_err(lacking)?;
         // SAFETY: 1. the table had it until now.
         unsafe { memory.destroy_backing(Backing::from_raw(raw, removed.bytes)) }.map_err(status_of)
-    })
-}
+    }
 
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipMemRetainAllocationHandle(handle: *mut BackingHandle, address: Address) -> Status {
-    enter(|machine| {
-        // SAFETY: the caller's pointer is null or valid.
-        let out = unsafe { Out::new(handle) }?;
+    fn hipMemRetainAllocationHandle(machine; handle: *mut BackingHandle, address: Address) => handle {
         let mut state = machine.state();
         let Some(handle) = state.vm.mapping_of(address).map(|(_, mapping)| mapping.handle) else {
             if machine.personality.crashes_retaining_plain_memory() {
@@ -177,7 +153,6 @@ pub(crate) unsafe extern "C" fn hipMemRetainAllocationHandle(handle: *mut Backin
         };
         let entry = state.vm.handles.get_mut(&handle).ok_or(INVALID_VALUE)?;
         entry.references += 1;
-        out.write(handle);
-        Ok(())
-    })
+        Ok(handle)
+    }
 }
