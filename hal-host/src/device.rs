@@ -11,7 +11,7 @@ use cachette_hal::{
 use crate::backend::Owner;
 use crate::defect::Defect;
 use crate::extent::Extent;
-use crate::machine::{Machine, Unit, fail};
+use crate::machine::{Machine, Unit, check, error};
 use crate::space::{Kind, Range, Space};
 
 /// A device made of host memory; clones are the same device.
@@ -53,10 +53,7 @@ impl HostDevice {
 
     /// Rejects a size of zero.
     pub(crate) fn check_size(&self, call: Call, bytes: u64) -> Result<()> {
-        if bytes == 0 && !self.lies(Defect::ZeroSizeAccepted) {
-            return fail(call, ErrorKind::InvalidValue);
-        }
-        Ok(())
+        check(bytes != 0 || self.lies(Defect::ZeroSizeAccepted), call, ErrorKind::InvalidValue)
     }
 
     /// The error of a call that got no memory.
@@ -65,7 +62,7 @@ impl HostDevice {
             ErrorKind::OutOfMemory if self.lies(Defect::WrongKindOnExhaustion) => ErrorKind::InvalidValue,
             kind => kind,
         };
-        Error::new(kind, call.name())
+        error(call, kind)
     }
 
     /// Allocates memory and enters it in the table.
@@ -143,9 +140,7 @@ impl Device for HostDevice {
         let own = |range: &Range| range.owner == self.index && direct(range);
         let (machine, at) = (self.machine(), ptr.address());
         let found = machine.read_space().at(at).filter(|range| own(range)).map(|range| range.bytes);
-        let Some(bytes) = found else {
-            return fail(call, ErrorKind::InvalidValue);
-        };
+        let bytes = found.ok_or(error(call, ErrorKind::InvalidValue))?;
         let remove = || machine.write_space().remove(at, self.index, direct);
         let removed = if machine.config.frees_at_once {
             machine.remove_at_once(at, bytes, remove)
@@ -153,10 +148,7 @@ impl Device for HostDevice {
             machine.wait_idle(call, self.index)?;
             remove()
         };
-        match removed {
-            Some(_) => Ok(()),
-            None => fail(call, ErrorKind::InvalidValue),
-        }
+        check(removed.is_some(), call, ErrorKind::InvalidValue)
     }
 
     fn create_stream(&self) -> Result<Stream> {
@@ -247,5 +239,5 @@ impl Device for HostDevice {
 
 /// A device address that is known not to be zero.
 pub(crate) fn device_ptr(call: Call, address: u64) -> Result<DevicePtr> {
-    DevicePtr::new(address).ok_or(Error::new(ErrorKind::Other, call.name()))
+    DevicePtr::new(address).ok_or(error(call, ErrorKind::Other))
 }

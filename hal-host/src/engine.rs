@@ -21,7 +21,7 @@ use std::thread::JoinHandle;
 
 use cachette_hal::{Call, ErrorKind, Result};
 
-use crate::machine::{Machine, fail, lock};
+use crate::machine::{Machine, check, error, lock};
 use crate::random::SplitMix64;
 
 use capturing::CaptureState;
@@ -94,17 +94,13 @@ impl Machine {
     fn enqueue(self: &Arc<Self>, call: Call, state: &mut State, key: StreamKey, work: Work) -> Result<()> {
         let threaded = state.random.is_none();
         let instant = threaded && work.is_instant(self.config.phantom, state);
-        let Some(stream) = state.streams.get_mut(&key) else {
-            return fail(call, ErrorKind::InvalidHandle);
-        };
+        let stream = state.streams.get_mut(&key).ok_or(error(call, ErrorKind::InvalidHandle))?;
         if instant && stream.is_idle() {
             self.execute(stream.device(), work);
             self.engine.progress.notify_all();
             return Ok(());
         }
-        if threaded && self.start_worker(stream, key).is_err() {
-            return fail(call, ErrorKind::Refused);
-        }
+        check(!threaded || self.start_worker(stream, key).is_ok(), call, ErrorKind::Refused)?;
         self.units[stream.device()]
             .pending
             // Relaxed: who waits reads the queues under the lock.
@@ -140,9 +136,7 @@ impl Machine {
                 return Ok(());
             }
             // Another thread may have run the last step between the two checks.
-            if self.step().is_none() && !done(&self.state()) {
-                return fail(call, ErrorKind::Other);
-            }
+            check(self.step().is_some() || done(&self.state()), call, ErrorKind::Other)?;
         }
     }
 

@@ -2,11 +2,11 @@
 
 use std::ptr::{self, NonNull};
 
-use cachette_hal::{Call, DevicePtr, Error, ErrorKind, HostMemory, Result};
+use cachette_hal::{Call, DevicePtr, ErrorKind, HostMemory, Result};
 
 use crate::defect::Defect;
 use crate::device::{HostDevice, device_ptr};
-use crate::machine::fail;
+use crate::machine::{check, error};
 use crate::mapping::{Region, host_len, kind_of, page_bytes};
 use crate::space::{Kind, Range};
 
@@ -15,7 +15,7 @@ impl HostDevice {
     fn remove_host(&self, call: Call, ptr: NonNull<u8>, wanted: impl FnOnce(&Range) -> bool) -> Result<Range> {
         let mut space = self.machine().write_space();
         let removed = space.remove(address(ptr), self.index(), wanted);
-        removed.ok_or(Error::new(ErrorKind::InvalidValue, call.name()))
+        removed.ok_or(error(call, ErrorKind::InvalidValue))
     }
 }
 
@@ -34,16 +34,14 @@ impl HostMemory for HostDevice {
         let range = Range { bytes, owner: self.index(), kind: Kind::Pinned { _region: region } };
         self.machine().write_space().insert(start, range);
         let pointer = ptr::with_exposed_provenance_mut(host_len(start));
-        NonNull::new(pointer).ok_or(Error::new(ErrorKind::Other, call.name()))
+        NonNull::new(pointer).ok_or(error(call, ErrorKind::Other))
     }
 
     unsafe fn free_pinned(&self, ptr: NonNull<u8>) -> Result<()> {
         let call = Call::FreePinned;
         self.enter(call)?;
         let pinned = |range: &Range| matches!(range.kind, Kind::Pinned { .. });
-        if !self.machine().read_space().at(address(ptr)).is_some_and(pinned) {
-            return fail(call, ErrorKind::InvalidValue);
-        }
+        check(self.machine().read_space().at(address(ptr)).is_some_and(pinned), call, ErrorKind::InvalidValue)?;
         self.machine().wait_idle(call, self.index())?;
         self.remove_host(call, ptr, pinned).map(drop)
     }
@@ -54,9 +52,8 @@ impl HostMemory for HostDevice {
         let bytes = bytes as u64;
         self.check_size(call, bytes)?;
         let mut space = self.machine().write_space();
-        if address(ptr).checked_add(bytes).is_none() || space.overlaps(address(ptr), bytes) {
-            return fail(call, ErrorKind::InvalidValue);
-        }
+        let is_free = address(ptr).checked_add(bytes).is_some() && !space.overlaps(address(ptr), bytes);
+        check(is_free, call, ErrorKind::InvalidValue)?;
         let range = Range { bytes, owner: self.index(), kind: Kind::Registered };
         space.insert(address(ptr), range);
         Ok(())
@@ -75,9 +72,7 @@ impl HostMemory for HostDevice {
         let locked = |range: &Range| matches!(range.kind, Kind::Pinned { .. } | Kind::Registered);
         let space = self.machine().read_space();
         let known = space.containing(address(ptr)).is_some_and(|(_, range)| locked(range));
-        if !known && !self.lies(Defect::DeviceAddressOfAnything) {
-            return fail(call, ErrorKind::InvalidValue);
-        }
+        check(known || self.lies(Defect::DeviceAddressOfAnything), call, ErrorKind::InvalidValue)?;
         device_ptr(call, address(ptr))
     }
 }

@@ -1,11 +1,11 @@
 //! Memory shared with another process by a token.
 
-use cachette_hal::{Call, DevicePtr, Error, ErrorKind, Ipc, IpcToken, Result};
+use cachette_hal::{Call, DevicePtr, ErrorKind, Ipc, IpcToken, Result};
 
 use crate::defect::Defect;
 use crate::device::{HostDevice, device_ptr};
 use crate::extent::Extent;
-use crate::machine::fail;
+use crate::machine::{error, fail};
 use crate::mapping::Writes;
 use crate::space::{Kind, Range};
 use crate::token::{Named, Process, TokenKey};
@@ -16,9 +16,7 @@ impl Ipc for HostDevice {
         self.enter(call)?;
         let space = self.machine().read_space();
         let range = space.at(base.address());
-        let Some(range) = range.filter(|range| range.owner == self.index()) else {
-            return fail(call, ErrorKind::InvalidValue);
-        };
+        let range = range.filter(|range| range.owner == self.index()).ok_or(error(call, ErrorKind::InvalidValue))?;
         let Kind::Direct(extent) = &range.kind else {
             return fail(call, ErrorKind::InvalidValue);
         };
@@ -38,7 +36,7 @@ impl Ipc for HostDevice {
     fn open_token(&self, token: &IpcToken) -> Result<DevicePtr> {
         let call = Call::OpenToken;
         self.enter(call)?;
-        let invalid = Error::new(ErrorKind::InvalidValue, call.name());
+        let invalid = error(call, ErrorKind::InvalidValue);
         let key = TokenKey::decode(&token.0, Named::Allocation).ok_or(invalid)?;
         if Process::own() == Some(key.process) {
             return Err(invalid);

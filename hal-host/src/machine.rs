@@ -71,9 +71,7 @@ impl Machine {
 
     /// The first step of every call: counts it, and fails if it must not continue.
     pub(crate) fn enter(&self, device: usize, call: Call) -> Result<()> {
-        if self.is_child() {
-            return fail(call, ErrorKind::DeviceLost);
-        }
+        check(!self.is_child(), call, ErrorKind::DeviceLost)?;
         let unit = &self.units[device];
         if let Some(kind) = unit.script.count(call) {
             return fail(call, kind);
@@ -84,10 +82,7 @@ impl Machine {
 
     /// Fails if the device has made a forbidden access.
     pub(crate) fn check_fault(&self, device: usize, call: Call) -> Result<()> {
-        if self.units[device].is_faulty() {
-            return fail(call, ErrorKind::Fault);
-        }
-        Ok(())
+        check(!self.units[device].is_faulty(), call, ErrorKind::Fault)
     }
 
     /// Whether this is a forked child, in which no worker thread runs and a lock may stay held forever.
@@ -168,7 +163,17 @@ impl Unit {
 
 /// A failure of `call` before it had any effect.
 pub(crate) const fn fail<T>(call: Call, kind: ErrorKind) -> Result<T> {
-    Err(Error::new(kind, call.name()))
+    Err(error(call, kind))
+}
+
+/// The error of `call` before it had any effect.
+pub(crate) const fn error(call: Call, kind: ErrorKind) -> Error {
+    Error::new(kind, call.name())
+}
+
+/// Fails `call` unless the condition holds.
+pub(crate) fn check(holds: bool, call: Call, kind: ErrorKind) -> Result<()> {
+    if holds { Ok(()) } else { fail(call, kind) }
 }
 
 /// Takes a lock. Its data is consistent even after a panic, because no holder panics halfway.

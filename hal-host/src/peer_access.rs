@@ -4,26 +4,19 @@ use cachette_hal::{Call, ErrorKind, Ordinal, PeerAccess, Result};
 
 use crate::defect::Defect;
 use crate::device::HostDevice;
-use crate::machine::fail;
+use crate::machine::{check, error};
 
 impl HostDevice {
     /// Index of the device with this ordinal.
     pub(crate) fn peer(&self, call: Call, ordinal: Ordinal) -> Result<usize> {
-        match self.machine().index(ordinal) {
-            Some(index) => Ok(index),
-            None => fail(call, ErrorKind::NoSuchDevice),
-        }
+        self.machine().index(ordinal).ok_or(error(call, ErrorKind::NoSuchDevice))
     }
 
     /// Index of another device that this one can access.
     fn reachable(&self, call: Call, ordinal: Ordinal) -> Result<usize> {
         let peer = self.peer(call, ordinal)?;
-        if peer == self.index() {
-            return fail(call, ErrorKind::InvalidValue);
-        }
-        if !self.machine().config.peers {
-            return fail(call, ErrorKind::Unsupported);
-        }
+        check(peer != self.index(), call, ErrorKind::InvalidValue)?;
+        check(self.machine().config.peers, call, ErrorKind::Unsupported)?;
         Ok(peer)
     }
 }
@@ -40,9 +33,8 @@ impl PeerAccess for HostDevice {
         self.enter(call)?;
         let peer = self.reachable(call, peer)?;
         let mut space = self.machine().write_space();
-        if self.lies(Defect::EnableTwiceFails) && space.reaches(self.index(), peer) {
-            return fail(call, ErrorKind::InvalidValue);
-        }
+        let fails = self.lies(Defect::EnableTwiceFails) && space.reaches(self.index(), peer);
+        check(!fails, call, ErrorKind::InvalidValue)?;
         space.set_reach(self.index(), peer, true);
         Ok(())
     }

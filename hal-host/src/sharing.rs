@@ -2,12 +2,12 @@
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-use cachette_hal::{Backing, Call, Error, ErrorKind, FabricHandle, Reason, Result, Sharing, VirtualMemory};
+use cachette_hal::{Backing, Call, ErrorKind, FabricHandle, Reason, Result, Sharing, VirtualMemory};
 
 use crate::backing::{BACKING, BackingMemory};
 use crate::defect::Defect;
 use crate::device::HostDevice;
-use crate::machine::fail;
+use crate::machine::{check, error, fail};
 use crate::mapping::{Memory, kind_of};
 use crate::token::{Named, Process, TokenKey};
 
@@ -38,33 +38,27 @@ impl HostDevice {
     /// Another descriptor of a backing's memory.
     pub(crate) fn descriptor_of(&self, call: Call, backing: &Backing) -> Result<OwnedFd> {
         let found = self.find_backing(call, backing)?;
-        if found.sharing() != Sharing::FileDescriptor && !self.lies(Defect::ExportsPrivate) {
-            return fail(call, ErrorKind::InvalidValue);
-        }
-        let Some(memory) = found.memory() else {
-            return fail(call, ErrorKind::Unsupported);
-        };
+        let is_exportable = found.sharing() == Sharing::FileDescriptor || self.lies(Defect::ExportsPrivate);
+        check(is_exportable, call, ErrorKind::InvalidValue)?;
+        let memory = found.memory().ok_or(error(call, ErrorKind::Unsupported))?;
         let descriptor = memory.duplicate();
-        descriptor.map_err(|error| Error::new(kind_of(error), call.name()))
+        descriptor.map_err(|errno| error(call, kind_of(errno)))
     }
 
     /// A backing of the memory behind a descriptor.
     pub(crate) fn of_descriptor(&self, call: Call, fd: BorrowedFd<'_>, bytes: u64) -> Result<Backing> {
         self.check_sharing(call, Sharing::FileDescriptor)?;
         let descriptor = rustix::io::fcntl_dupfd_cloexec(fd, 0);
-        let descriptor = descriptor.map_err(|error| Error::new(kind_of(error), call.name()))?;
-        match Memory::adopt(descriptor, BACKING, bytes) {
-            Some(memory) => Ok(self.enter_foreign(memory, bytes, Sharing::FileDescriptor)),
-            None => fail(call, ErrorKind::InvalidValue),
-        }
+        let descriptor = descriptor.map_err(|errno| error(call, kind_of(errno)))?;
+        let memory = Memory::adopt(descriptor, BACKING, bytes).ok_or(error(call, ErrorKind::InvalidValue))?;
+        Ok(self.enter_foreign(memory, bytes, Sharing::FileDescriptor))
     }
 
     /// A backing's name among all processes of the host.
     pub(crate) fn name_of(&self, call: Call, backing: &Backing) -> Result<FabricHandle> {
         let found = self.find_backing(call, backing)?;
-        if found.sharing() != Sharing::Fabric && !self.lies(Defect::ExportsFabricUnasked) {
-            return fail(call, ErrorKind::InvalidValue);
-        }
+        let is_exportable = found.sharing() == Sharing::Fabric || self.lies(Defect::ExportsFabricUnasked);
+        check(is_exportable, call, ErrorKind::InvalidValue)?;
         let (Some(memory), Some(process)) = (found.memory(), Process::own()) else {
             return fail(call, ErrorKind::Refused);
         };
@@ -88,10 +82,8 @@ impl HostDevice {
         };
         let memory =
             if other { Memory::create(BACKING, bytes).ok() } else { key.and_then(|key| key.reach(Named::Backing)) };
-        match memory {
-            Some(memory) => Ok(self.enter_foreign(memory, bytes, Sharing::Fabric)),
-            None => fail(call, ErrorKind::InvalidValue),
-        }
+        let memory = memory.ok_or(error(call, ErrorKind::InvalidValue))?;
+        Ok(self.enter_foreign(memory, bytes, Sharing::Fabric))
     }
 
     /// Creates a handle for memory that the exporter's device accounts for.

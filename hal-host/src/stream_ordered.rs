@@ -5,7 +5,7 @@ use cachette_hal::{Call, DevicePtr, ErrorKind, Result, StreamOrdered, StreamRef}
 use crate::defect::Defect;
 use crate::device::{HostDevice, device_ptr};
 use crate::engine::Work;
-use crate::machine::{Machine, fail};
+use crate::machine::{Machine, error};
 use crate::pool::{Pool, Reuse};
 use crate::space::{Kind, Range};
 
@@ -77,9 +77,7 @@ impl StreamOrdered for HostDevice {
         self.enter(call)?;
         let (machine, at) = (self.machine(), ptr.address());
         let key = machine.uncaptured(call, self.index(), stream)?;
-        let Some(ticket) = self.unit().pool().begin_free(at, key) else {
-            return fail(call, ErrorKind::InvalidValue);
-        };
+        let ticket = self.unit().pool().begin_free(at, key).ok_or(error(call, ErrorKind::InvalidValue))?;
         let work = Work::Free { at, ticket };
         let queued = machine.submit_uncaptured(call, self.index(), stream, work);
         if queued.is_err() {

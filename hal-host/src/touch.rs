@@ -12,43 +12,29 @@ impl Machine {
     /// Reads and writes memory; `false`, without an access, if the device may not.
     pub(crate) fn touch(&self, device: usize, task: &Task, space: &Space) -> bool {
         let may = |at, bytes, need| space.permits(device, at, bytes, need);
-        let real = !self.config.phantom;
+        let permitted = match *task {
+            Task::Fill { at, bytes, .. } => may(at, bytes, Need::Write),
+            Task::Copy { to, from, bytes } => may(to, bytes, Need::Write) && may(from, bytes, Need::Read),
+            Task::Upload { to, bytes, .. } => may(to, bytes, Need::Write),
+            Task::Download { from, bytes, .. } => may(from, bytes, Need::Read),
+            Task::Launch(_) => true,
+        };
+        if !permitted || self.config.phantom {
+            return permitted;
+        }
         match *task {
             Task::Fill { at, byte, bytes } => {
-                let permitted = may(at, bytes, Need::Write);
                 let missed = u64::from(self.lies(Defect::FillShort));
-                if permitted && real {
-                    // SAFETY: 1. `permits` found it all mapped, and the table is locked against changes.
-                    unsafe { fill(at, byte, bytes.saturating_sub(missed)) };
-                }
-                permitted
+                // SAFETY: 1. `permits` found it all mapped, and the table is locked against changes.
+                unsafe { fill(at, byte, bytes.saturating_sub(missed)) };
             }
-            Task::Copy { to, from, bytes } => {
-                let permitted = may(to, bytes, Need::Write) && may(from, bytes, Need::Read);
-                if permitted && real {
-                    // SAFETY: 1. `permits` found it all mapped, and the table is locked against changes.
-                    unsafe { copy(to, from, bytes) };
-                }
-                permitted
+            Task::Copy { to, from, bytes } | Task::Upload { to, from, bytes } | Task::Download { to, from, bytes } => {
+                // SAFETY: 1. as above for device memory; promise 4 of the contract for host memory.
+                unsafe { copy(to, from, bytes) };
             }
-            Task::Upload { to, from, bytes } => {
-                let permitted = may(to, bytes, Need::Write);
-                if permitted && real {
-                    // SAFETY: 1. as above for `to`; promise 4 of the contract for `from`.
-                    unsafe { copy(to, from, bytes) };
-                }
-                permitted
-            }
-            Task::Download { to, from, bytes } => {
-                let permitted = may(from, bytes, Need::Read);
-                if permitted && real {
-                    // SAFETY: 1. as above for `from`; promise 4 of the contract for `to`.
-                    unsafe { copy(to, from, bytes) };
-                }
-                permitted
-            }
-            Task::Launch(_) => true,
+            Task::Launch(_) => {}
         }
+        true
     }
 }
 

@@ -7,14 +7,13 @@ use std::sync::Arc;
 use rustix::io::Errno;
 
 use cachette_hal::{
-    Access, Backing, Call, DevicePtr, Error, ErrorKind, FabricHandle, Granularity, Reason, Result, Sharing,
-    VirtualMemory,
+    Access, Backing, Call, DevicePtr, ErrorKind, FabricHandle, Granularity, Reason, Result, Sharing, VirtualMemory,
 };
 
 use crate::backing::{BACKING, BackingMemory};
 use crate::defect::Defect;
 use crate::device::{HostDevice, device_ptr};
-use crate::machine::fail;
+use crate::machine::{check, error, fail};
 use crate::mapping::{Memory, Region, Writes, kind_of};
 use crate::space::{Kind, Mapping, Range, Reservation, Space, bit};
 
@@ -22,10 +21,7 @@ impl HostDevice {
     /// Rejects zero, and what is not a multiple of the smallest granularity.
     fn check_granularity(&self, call: Call, value: u64) -> Result<()> {
         let minimum = self.machine().config.granularity.minimum;
-        if !value.is_multiple_of(minimum) {
-            return fail(call, ErrorKind::InvalidValue);
-        }
-        Ok(())
+        check(value.is_multiple_of(minimum), call, ErrorKind::InvalidValue)
     }
 
     pub(crate) fn find_backing(&self, call: Call, backing: &Backing) -> Result<Arc<BackingMemory>> {
@@ -69,9 +65,7 @@ impl HostDevice {
                 _ => return fail(call, ErrorKind::Unsupported),
             };
             let device = self.peer(call, ordinal)?;
-            if device != self.index() && reads && !self.machine().config.peers {
-                return fail(call, ErrorKind::Unsupported);
-            }
+            check(device == self.index() || !reads || self.machine().config.peers, call, ErrorKind::Unsupported)?;
             Ok((device, reads, writes))
         };
         access.iter().map(right).collect()
@@ -84,10 +78,7 @@ impl VirtualMemory for HostDevice {
     }
 
     fn shares(&self, sharing: Sharing) -> Result<(), Reason> {
-        match self.sharing_obstacle(sharing) {
-            Some(reason) => Err(reason),
-            None => Ok(()),
-        }
+        self.sharing_obstacle(sharing).map_or(Ok(()), Err)
     }
 
     fn aliases(&self) -> Result<(), Reason> {
@@ -113,9 +104,7 @@ impl VirtualMemory for HostDevice {
         let alignment = machine.config.granularity.recommended;
         let no_memory = |error| self.no_memory(call, kind_of(error));
         let mut space = machine.write_space();
-        if self.is_refused_reservation(&space, bytes) {
-            return fail(call, ErrorKind::OutOfMemory);
-        }
+        check(!self.is_refused_reservation(&space, bytes), call, ErrorKind::OutOfMemory)?;
         let (at, region) = if let Some(addresses) = &mut space.addresses {
             let at = addresses.take(bytes, alignment, wish);
             (at.ok_or_else(|| no_memory(Errno::NOMEM))?, None)
@@ -133,14 +122,9 @@ impl VirtualMemory for HostDevice {
         let call = Call::Release;
         self.enter_mapping(call)?;
         let mut space = self.machine().write_space();
-        if !space.is_reservation(start.address(), bytes, self.index()) {
-            return fail(call, ErrorKind::InvalidValue);
-        }
+        check(space.is_reservation(start.address(), bytes, self.index()), call, ErrorKind::InvalidValue)?;
         if space.overlaps(start.address(), bytes) {
-            if self.lies(Defect::ReleaseWithMappings) {
-                return Ok(());
-            }
-            return fail(call, ErrorKind::InvalidValue);
+            return check(self.lies(Defect::ReleaseWithMappings), call, ErrorKind::InvalidValue);
         }
         space.release(start.address(), self.granularity().recommended);
         Ok(())
@@ -153,15 +137,9 @@ impl VirtualMemory for HostDevice {
         self.check_granularity(call, bytes)?;
         self.check_sharing(call, sharing)?;
         let phantom = self.machine().config.phantom;
-        let Some(charge) = self.unit().physical.take(bytes) else {
-            return Err(self.no_memory(call, ErrorKind::OutOfMemory));
-        };
-        let memory = if phantom {
-            None
-        } else {
-            let made = Memory::create(BACKING, bytes);
-            Some(made.map_err(|error| self.no_memory(call, kind_of(error)))?)
-        };
+        let charge = self.unit().physical.take(bytes).ok_or_else(|| self.no_memory(call, ErrorKind::OutOfMemory))?;
+        let made = (!phantom).then(|| Memory::create(BACKING, bytes)).transpose();
+        let memory = made.map_err(|errno| self.no_memory(call, kind_of(errno)))?;
         Ok(self.enter_backing(BackingMemory::new(bytes, sharing, memory, Some(charge))))
     }
 
@@ -182,19 +160,13 @@ impl VirtualMemory for HostDevice {
         let found = self.find_backing(call, backing)?;
         let (at, bytes) = (at.address(), found.bytes());
         self.check_granularity(call, at)?;
-        if self.is_kept_from_mapping(&found) {
-            return fail(call, ErrorKind::Other);
-        }
+        check(!self.is_kept_from_mapping(&found), call, ErrorKind::Other)?;
         let mut space = self.machine().write_space();
         let taken = space.overlaps(at, bytes);
         let reservation = space.reservation(at, bytes, self.index());
-        let Some(reservation) = reservation.filter(|_| !taken) else {
-            return fail(call, ErrorKind::InvalidValue);
-        };
+        let reservation = reservation.filter(|_| !taken).ok_or(error(call, ErrorKind::InvalidValue))?;
         let again = |space: &Space| space.ranges().any(|(_, range)| is_mapping_of(range, &found));
-        if self.machine().config.habits.refuses_aliases && again(&space) {
-            return fail(call, ErrorKind::Unsupported);
-        }
+        check(!self.machine().config.habits.refuses_aliases || !again(&space), call, ErrorKind::Unsupported)?;
         let writes = if self.lies(Defect::MapIsCopy) && again(&space) { Writes::Private } else { Writes::Shared };
         let stale = reservation.stale.get(&at) == Some(&bytes);
         if let (Some(region), Some(memory), false) = (&reservation.region, found.memory(), stale) {
@@ -216,14 +188,13 @@ impl VirtualMemory for HostDevice {
         let at = at.address();
         self.keep_from_mapping(at);
         let mut space = self.machine().write_space();
-        if self.whole_mappings(&space, at, bytes).is_none_or(|found| found.len() != 1) {
-            return fail(call, ErrorKind::InvalidValue);
-        }
+        let is_one = self.whole_mappings(&space, at, bytes).is_some_and(|found| found.len() == 1);
+        check(is_one, call, ErrorKind::InvalidValue)?;
         if self.lies(Defect::UnmapDoesNothing) {
             return Ok(());
         }
         let cleared = self.clear(&mut space, at, bytes);
-        cleared.map_err(|error| Error::new(kind_of(error), call.name()))?;
+        cleared.map_err(|errno| error(call, kind_of(errno)))?;
         let unmapped = space.remove(at, self.index(), |_| true);
         if self.machine().config.habits.withholds
             && let Some(Kind::Mapping(mapping)) = unmapped.as_ref().map(|range| &range.kind)
@@ -245,9 +216,8 @@ impl VirtualMemory for HostDevice {
         let rights = self.rights(access)?;
         let mut space = self.machine().write_space();
         let starts = self.whole_mappings(&space, at.address(), bytes);
-        let Some(mut starts) = starts.filter(|found| !found.is_empty() && !rights.is_empty()) else {
-            return fail(call, ErrorKind::InvalidValue);
-        };
+        let starts = starts.filter(|found| !found.is_empty() && !rights.is_empty());
+        let mut starts = starts.ok_or(error(call, ErrorKind::InvalidValue))?;
         if self.lies(Defect::AccessStopsAtFirstMapping) {
             starts.truncate(1);
         }

@@ -14,7 +14,7 @@ use super::graph::{GraphBody, GraphState, Node};
 use super::stream::StreamKey;
 use super::work::Task;
 use crate::defect::Defect;
-use crate::machine::{Machine, fail};
+use crate::machine::{Machine, check, error, fail};
 
 /// Calls that could wait for the device or allocate from it.
 const FORBIDDEN: [Call; 11] = [
@@ -78,9 +78,7 @@ impl State {
         let Some((id, capture)) = id.and_then(|id| Some((id, self.captures.get_mut(&id)?))) else {
             return Ok(None);
         };
-        if capture.broken {
-            return fail(call, ErrorKind::CaptureBroken);
-        }
+        check(!capture.broken, call, ErrorKind::CaptureBroken)?;
         Ok(Some((id, capture)))
     }
 
@@ -153,9 +151,7 @@ impl Machine {
     pub(super) fn join_capture(&self, state: &mut State, key: StreamKey, id: u64, after: &[Node]) -> Result<()> {
         let call = Call::StreamWait;
         let joined = state.capture_of(call, key)?.map(|(joined, _)| joined);
-        let Some(stream) = state.streams.get_mut(&key) else {
-            return fail(call, ErrorKind::InvalidHandle);
-        };
+        let stream = state.streams.get_mut(&key).ok_or(error(call, ErrorKind::InvalidHandle))?;
         let refused = key.is_default_of(stream.device()) || joined.is_some_and(|other| other != id);
         match state.captures.get_mut(&id) {
             Some(capture) if capture.broken => fail(call, ErrorKind::CaptureBroken),
@@ -218,12 +214,8 @@ impl Machine {
         let mut state = self.state();
         let key = state.find_stream(call, device, stream)?;
         let free = |stream: &&mut super::StreamState| stream.capture.is_none();
-        let Some(stream) = state.streams.get_mut(&key).filter(free) else {
-            return fail(call, ErrorKind::InvalidValue);
-        };
-        if key.is_default_of(device) {
-            return fail(call, ErrorKind::InvalidValue);
-        }
+        let stream = state.streams.get_mut(&key).filter(free).ok_or(error(call, ErrorKind::InvalidValue))?;
+        check(!key.is_default_of(device), call, ErrorKind::InvalidValue)?;
         // Relaxed: only that no two captures get the same matters.
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
         stream.capture = Some(id);
@@ -249,15 +241,12 @@ impl Machine {
         let key = state.find_stream(call, device, stream)?;
         let id = state.streams.get(&key).and_then(|stream| stream.capture);
         let begun = |id: &u64| state.captures.get(id).is_some_and(|found| found.origin == key);
-        let Some(capture) = id.filter(begun).and_then(|id| remove(&mut state, id)) else {
-            return fail(call, ErrorKind::InvalidValue);
-        };
+        let capture = id.filter(begun).and_then(|id| remove(&mut state, id));
+        let capture = capture.ok_or(error(call, ErrorKind::InvalidValue))?;
         if !capture.broken {
             self.uncount_capture(device);
         }
-        if capture.broken || !capture.is_joined() {
-            return fail(call, ErrorKind::CaptureBroken);
-        }
+        check(!capture.broken && capture.is_joined(), call, ErrorKind::CaptureBroken)?;
         let handle = self.handle();
         let body = Arc::new(capture.body);
         state.graphs.insert(handle, GraphState { device, body });

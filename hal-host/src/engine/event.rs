@@ -9,7 +9,7 @@ use super::State;
 use super::graph::Node;
 use super::work::Work;
 use crate::defect::Defect;
-use crate::machine::{Machine, fail};
+use crate::machine::{Machine, check, fail};
 
 /// One place in a stream, which the stream has reached or not.
 ///
@@ -89,9 +89,8 @@ impl Machine {
     /// Destroys an event; waits that are queued keep their mark.
     pub(crate) fn destroy_event(&self, device: usize, event: &Event) -> Result<()> {
         let mut state = self.state();
-        if state.find_event(Call::DestroyEvent, event)?.device != device {
-            return fail(Call::DestroyEvent, ErrorKind::InvalidHandle);
-        }
+        let owner = state.find_event(Call::DestroyEvent, event)?.device;
+        check(owner == device, Call::DestroyEvent, ErrorKind::InvalidHandle)?;
         state.events.remove(&event.raw());
         Ok(())
     }

@@ -6,7 +6,7 @@ use super::State;
 use super::graph::Node;
 use super::stream::StreamKey;
 use crate::defect::Defect;
-use crate::machine::{Machine, fail};
+use crate::machine::{Machine, check, error};
 
 /// Bits of a node's number that say which of its capture's it is.
 const PLACE_BITS: u32 = 32;
@@ -77,12 +77,8 @@ impl Machine {
             let capture = state.captures.get(&id)?;
             Some((id, node, capture, capture.body.before(node)?))
         });
-        let Some((id, node, capture, before)) = found else {
-            return fail(call, ErrorKind::InvalidHandle);
-        };
-        if capture.broken {
-            return fail(call, ErrorKind::CaptureBroken);
-        }
+        let (id, node, capture, before) = found.ok_or(error(call, ErrorKind::InvalidHandle))?;
+        check(!capture.broken, call, ErrorKind::CaptureBroken)?;
         if self.lies(Defect::DependenciesOnEverything) {
             nodes.extend((0..node).map(|before| number(id, before)));
         } else if !self.lies(Defect::DependenciesForgotten) {

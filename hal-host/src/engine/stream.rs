@@ -11,7 +11,7 @@ use super::in_flight::task_of;
 use super::work::{Hold, Task, Work};
 use crate::config::HostConfig;
 use crate::defect::Defect;
-use crate::machine::{FIRST_HANDLE, Machine, fail};
+use crate::machine::{FIRST_HANDLE, Machine, check, error, fail};
 
 /// Names a stream among all devices: its handle or, for a default stream, its device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -166,13 +166,9 @@ impl Machine {
         let call = Call::DestroyStream;
         let mut state = self.state();
         let key = state.find_stream(call, device, handle)?;
-        if key.is_default_of(device) {
-            return fail(call, ErrorKind::InvalidHandle);
-        }
+        check(!key.is_default_of(device), call, ErrorKind::InvalidHandle)?;
         self.abandon_capture(&mut state, key);
-        let Some(stream) = state.streams.get_mut(&key) else {
-            return fail(call, ErrorKind::InvalidHandle);
-        };
+        let stream = state.streams.get_mut(&key).ok_or(error(call, ErrorKind::InvalidHandle))?;
         stream.destroyed = true;
         if self.lies(Defect::DestroyStreamDropsWork) {
             self.drop_queue(stream);
