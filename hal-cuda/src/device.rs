@@ -4,8 +4,8 @@ use std::ptr;
 use std::sync::Arc;
 
 use cachette_hal::{
-    Capture, Device, DeviceInfo, DevicePtr, Error, ErrorKind, Event, Feature, HostCalls, HostMemory, Ipc, MemoryInfo,
-    Missing, Ordinal, PeerAccess, Progress, Reason, Result, Stream, StreamOrdered, StreamRef, Transfer, VirtualMemory,
+    Device, DeviceInfo, DevicePtr, Error, ErrorKind, Event, Feature, MemoryInfo, Missing, Ordinal, Progress, Reason,
+    Result, Stream, StreamRef, group_accessors,
 };
 use cudarc::driver::sys::{CUdevice, CUevent_flags, CUstream_flags};
 
@@ -122,10 +122,10 @@ fn group<T>(feature: Feature, probed: Result<T, Reason>) -> Result<T, Missing> {
     probed.map_err(|reason| Missing::new(feature, reason))
 }
 
-/// The group as the contract's object.
+/// A probed group as the contract's object.
 macro_rules! object {
-    ($group:expr) => {
-        match &$group {
+    ($device:expr, $accessor:ident, $group:ident) => {
+        match &$device.parts.$accessor {
             Ok(group) => Ok(group),
             Err(missing) => Err(*missing),
         }
@@ -225,35 +225,5 @@ impl Device for CudaDevice {
         self.call("cuStreamWaitEvent", |core| unsafe { (core.cuStreamWaitEvent)(stream, event, 0) })
     }
 
-    fn virtual_memory(&self) -> Result<&dyn VirtualMemory, Missing> {
-        object!(self.parts.virtual_memory)
-    }
-
-    fn stream_ordered(&self) -> Result<&dyn StreamOrdered, Missing> {
-        object!(self.parts.stream_ordered)
-    }
-
-    fn host_memory(&self) -> Result<&dyn HostMemory, Missing> {
-        object!(self.parts.host_memory)
-    }
-
-    fn ipc(&self) -> Result<&dyn Ipc, Missing> {
-        object!(self.parts.ipc)
-    }
-
-    fn capture(&self) -> Result<&dyn Capture, Missing> {
-        object!(self.parts.capture)
-    }
-
-    fn peer_access(&self) -> Result<&dyn PeerAccess, Missing> {
-        object!(self.parts.peer_access)
-    }
-
-    fn transfer(&self) -> Result<&dyn Transfer, Missing> {
-        object!(self.parts.transfer)
-    }
-
-    fn host_calls(&self) -> Result<&dyn HostCalls, Missing> {
-        object!(self.parts.host_calls)
-    }
+    group_accessors!(object);
 }

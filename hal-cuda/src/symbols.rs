@@ -46,11 +46,8 @@ symbol_table! {
             cuEventQuery: fn(event: CUevent) -> Status;
             cuEventSynchronize: fn(event: CUevent) -> Status;
         }
-        optional {}
     }
-}
 
-symbol_table! {
     /// Virtual memory.
     pub(crate) struct VirtualMemoryCalls {
         required {
@@ -80,11 +77,8 @@ symbol_table! {
                 backing: *mut CUmemGenericAllocationHandle, shared: *mut c_void, kind: CUmemAllocationHandleType
             ) -> Status;
         }
-        optional {}
     }
-}
 
-symbol_table! {
     /// The driver's stream-ordered pool.
     pub(crate) struct StreamOrderedCalls {
         required {
@@ -95,11 +89,8 @@ symbol_table! {
             cuMemFreeAsync: fn(at: CUdeviceptr, stream: CUstream) -> Status;
             cuMemPoolTrimTo: fn(pool: CUmemoryPool, keep: usize) -> Status;
         }
-        optional {}
     }
-}
 
-symbol_table! {
     /// Page-locked host memory.
     pub(crate) struct HostMemoryCalls {
         required {
@@ -109,11 +100,8 @@ symbol_table! {
             cuMemHostUnregister: fn(ptr: *mut c_void) -> Status;
             cuMemHostGetDevicePointer_v2: fn(at: *mut CUdeviceptr, ptr: *mut c_void, flags: c_uint) -> Status;
         }
-        optional {}
     }
-}
 
-symbol_table! {
     /// Memory named by a token in another process.
     pub(crate) struct IpcCalls {
         required {
@@ -122,11 +110,8 @@ symbol_table! {
             cuIpcOpenMemHandle_v2: fn(at: *mut CUdeviceptr, token: CUipcMemHandle, flags: c_uint) -> Status;
             cuIpcCloseMemHandle: fn(at: CUdeviceptr) -> Status;
         }
-        optional {}
     }
-}
 
-symbol_table! {
     /// Streams captured into graphs.
     pub(crate) struct CaptureCalls {
         required {
@@ -149,9 +134,7 @@ symbol_table! {
             ) -> Status;
         }
     }
-}
 
-symbol_table! {
     /// One device reaching another's memory.
     pub(crate) struct PeerAccessCalls {
         required {
@@ -159,11 +142,8 @@ symbol_table! {
             cuCtxEnablePeerAccess: fn(peer: CUcontext, flags: c_uint) -> Status;
             cuCtxDisablePeerAccess: fn(peer: CUcontext) -> Status;
         }
-        optional {}
     }
-}
 
-symbol_table! {
     /// Fills and copies in stream order.
     pub(crate) struct TransferCalls {
         required {
@@ -172,18 +152,14 @@ symbol_table! {
             cuMemcpyHtoDAsync_v2: fn(to: CUdeviceptr, from: *const c_void, bytes: usize, stream: CUstream) -> Status;
             cuMemcpyDtoHAsync_v2: fn(to: *mut c_void, from: CUdeviceptr, bytes: usize, stream: CUstream) -> Status;
         }
-        optional {}
     }
-}
 
-symbol_table! {
     /// Host functions in stream order.
     pub(crate) struct HostCallCalls {
         required {
             cuLaunchHostFunc: fn(stream: CUstream, function: CUhostFn, data: *mut c_void) -> Status;
             cuStreamIsCapturing: fn(stream: CUstream, status: *mut c_uint) -> Status;
         }
-        optional {}
     }
 }
 

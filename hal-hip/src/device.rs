@@ -6,8 +6,8 @@ use std::thread;
 use std::time::Duration;
 
 use cachette_hal::{
-    Capture, Device, DeviceInfo, DevicePtr, Error, ErrorKind, Event, Feature, HostCalls, HostMemory, Ipc, MemoryInfo,
-    Missing, Ordinal, PeerAccess, Progress, Reason, Result, Stream, StreamOrdered, StreamRef, Transfer, VirtualMemory,
+    Device, DeviceInfo, DevicePtr, Error, ErrorKind, Event, Feature, MemoryInfo, Missing, Ordinal, Progress, Reason,
+    Result, Stream, StreamOrdered, StreamRef, group_accessors,
 };
 
 use crate::capture::HipCapture;
@@ -139,10 +139,10 @@ fn group<T>(feature: Feature, probed: Result<T, Reason>) -> Result<T, Missing> {
     probed.map_err(|reason| Missing::new(feature, reason))
 }
 
-/// The group as the contract's object.
+/// A probed group as the contract's object.
 macro_rules! object {
-    ($group:expr) => {
-        match &$group {
+    ($device:expr, $accessor:ident, $group:ident) => {
+        match &$device.parts.$accessor {
             Ok(group) => Ok(group),
             Err(missing) => Err(*missing),
         }
@@ -245,37 +245,14 @@ impl Device for HipDevice {
         self.call("hipStreamWaitEvent", |core| unsafe { (core.hipStreamWaitEvent)(handle(stream), event.raw(), 0) })
     }
 
-    fn virtual_memory(&self) -> Result<&dyn VirtualMemory, Missing> {
-        object!(self.parts.virtual_memory)
-    }
-
     /// The first use tests the pool.
     fn stream_ordered(&self) -> Result<&dyn StreamOrdered, Missing> {
         let pool = self.parts.stream_ordered.as_ref().map_err(|missing| *missing)?;
         group(Feature::StreamOrdered, pool.tested(self)).map(|()| pool as _)
     }
 
-    fn host_memory(&self) -> Result<&dyn HostMemory, Missing> {
-        object!(self.parts.host_memory)
-    }
-
-    fn ipc(&self) -> Result<&dyn Ipc, Missing> {
-        object!(self.parts.ipc)
-    }
-
-    fn capture(&self) -> Result<&dyn Capture, Missing> {
-        object!(self.parts.capture)
-    }
-
-    fn peer_access(&self) -> Result<&dyn PeerAccess, Missing> {
-        object!(self.parts.peer_access)
-    }
-
-    fn transfer(&self) -> Result<&dyn Transfer, Missing> {
-        object!(self.parts.transfer)
-    }
-
-    fn host_calls(&self) -> Result<&dyn HostCalls, Missing> {
-        object!(self.parts.host_calls)
+    group_accessors! { object:
+        virtual_memory VirtualMemory, host_memory HostMemory, ipc Ipc, capture Capture, peer_access PeerAccess,
+        transfer Transfer, host_calls HostCalls,
     }
 }

@@ -22,11 +22,8 @@ symbol_table! {
         required {
             hipRuntimeGetVersion: fn(version: *mut c_int) -> Status;
         }
-        optional {}
     }
-}
 
-symbol_table! {
     /// What every driver must have.
     pub struct CoreCalls {
         required {
@@ -50,11 +47,8 @@ symbol_table! {
             hipEventRecord: fn(event: EventHandle, stream: StreamHandle) -> Status;
             hipEventQuery: fn(event: EventHandle) -> Status;
         }
-        optional {}
     }
-}
 
-symbol_table! {
     /// Virtual memory.
     pub struct VirtualMemoryCalls {
         required {
@@ -81,11 +75,8 @@ symbol_table! {
                 handle: *mut BackingHandle, shareable: *mut c_void, kind: c_int
             ) -> Status;
         }
-        optional {}
     }
-}
 
-symbol_table! {
     /// The driver's stream-ordered pool.
     pub struct StreamOrderedCalls {
         required {
@@ -97,11 +88,8 @@ symbol_table! {
             hipMemPoolTrimTo: fn(pool: PoolHandle, keep: Bytes) -> Status;
             hipPointerGetAttributes: fn(attributes: *mut PointerAttribute, address: Address) -> Status;
         }
-        optional {}
     }
-}
 
-symbol_table! {
     /// Page-locked host memory.
     pub struct HostMemoryCalls {
         required {
@@ -111,11 +99,8 @@ symbol_table! {
             hipHostUnregister: fn(at: *mut c_void) -> Status;
             hipHostGetDevicePointer: fn(address: *mut Address, at: *mut c_void, flags: c_uint) -> Status;
         }
-        optional {}
     }
-}
 
-symbol_table! {
     /// Memory named by a token in another process.
     pub struct IpcCalls {
         required {
@@ -124,11 +109,8 @@ symbol_table! {
             hipIpcCloseMemHandle: fn(address: Address) -> Status;
             hipMemGetAddressRange: fn(base: *mut Address, bytes: *mut Bytes, address: Address) -> Status;
         }
-        optional {}
     }
-}
 
-symbol_table! {
     /// Streams captured into graphs.
     pub struct CaptureCalls {
         required {
@@ -152,9 +134,7 @@ symbol_table! {
             ) -> Status;
         }
     }
-}
 
-symbol_table! {
     /// One device reaching another's memory.
     pub struct PeerAccessCalls {
         required {
@@ -162,11 +142,8 @@ symbol_table! {
             hipDeviceEnablePeerAccess: fn(peer: c_int, flags: c_uint) -> Status;
             hipDeviceDisablePeerAccess: fn(peer: c_int) -> Status;
         }
-        optional {}
     }
-}
 
-symbol_table! {
     /// Fills and copies in stream order.
     pub struct TransferCalls {
         required {
@@ -175,17 +152,13 @@ symbol_table! {
             hipMemcpyHtoDAsync: fn(to: Address, from: *const c_void, bytes: usize, stream: StreamHandle) -> Status;
             hipMemcpyDtoHAsync: fn(to: *mut c_void, from: Address, bytes: usize, stream: StreamHandle) -> Status;
         }
-        optional {}
     }
-}
 
-symbol_table! {
     /// Host functions in stream order.
     pub struct HostCallCalls {
         required {
             hipLaunchHostFunc: fn(stream: StreamHandle, function: Option<HostFn>, data: *mut c_void) -> Status;
         }
-        optional {}
     }
 }
 

@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use cachette_hal::{
-    Call, Capture, Device, DeviceInfo, DevicePtr, Error, ErrorKind, Event, Feature, HostCalls, HostMemory, Ipc,
-    MemoryInfo, Missing, PeerAccess, Progress, Reason, Result, Stream, StreamOrdered, StreamRef, Transfer,
-    VirtualMemory,
+    Call, Device, DeviceInfo, DevicePtr, Error, ErrorKind, Event, Feature, MemoryInfo, Missing, Progress, Reason,
+    Result, Stream, StreamRef, group_accessors,
 };
 
 use crate::backend::Owner;
@@ -102,6 +101,13 @@ impl HostDevice {
         };
         Err(Missing::new(feature, reason))
     }
+}
+
+/// The device as one of its groups.
+macro_rules! with_feature {
+    ($device:expr, $accessor:ident, $group:ident) => {
+        $device.with(Feature::$group).map(|device| device as _)
+    };
 }
 
 impl Device for HostDevice {
@@ -204,37 +210,7 @@ impl Device for HostDevice {
         self.machine().stream_wait(self.index, stream, event)
     }
 
-    fn virtual_memory(&self) -> Result<&dyn VirtualMemory, Missing> {
-        self.with(Feature::VirtualMemory).map(|device| device as _)
-    }
-
-    fn stream_ordered(&self) -> Result<&dyn StreamOrdered, Missing> {
-        self.with(Feature::StreamOrdered).map(|device| device as _)
-    }
-
-    fn host_memory(&self) -> Result<&dyn HostMemory, Missing> {
-        self.with(Feature::HostMemory).map(|device| device as _)
-    }
-
-    fn ipc(&self) -> Result<&dyn Ipc, Missing> {
-        self.with(Feature::Ipc).map(|device| device as _)
-    }
-
-    fn capture(&self) -> Result<&dyn Capture, Missing> {
-        self.with(Feature::Capture).map(|device| device as _)
-    }
-
-    fn peer_access(&self) -> Result<&dyn PeerAccess, Missing> {
-        self.with(Feature::PeerAccess).map(|device| device as _)
-    }
-
-    fn transfer(&self) -> Result<&dyn Transfer, Missing> {
-        self.with(Feature::Transfer).map(|device| device as _)
-    }
-
-    fn host_calls(&self) -> Result<&dyn HostCalls, Missing> {
-        self.with(Feature::HostCalls).map(|device| device as _)
-    }
+    group_accessors!(with_feature);
 }
 
 /// A device address that is known not to be zero.

@@ -5,27 +5,14 @@
 /// The wrapper itself implements every group. It has a group if its device does.
 macro_rules! forward_groups {
     () => {
-        $crate::forward::forward_groups! {
-            virtual_memory: VirtualMemory,
-            stream_ordered: StreamOrdered,
-            host_memory: HostMemory,
-            ipc: Ipc,
-            capture: Capture,
-            peer_access: PeerAccess,
-            transfer: Transfer,
-            host_calls: HostCalls,
-        }
-    };
-    ($($accessor:ident: $group:ident,)*) => {
         fn info(&self) -> &cachette_hal::DeviceInfo {
             self.device.info()
         }
 
-        $(
-            fn $accessor(&self) -> cachette_hal::Result<&dyn cachette_hal::$group, cachette_hal::Missing> {
-                self.device.$accessor().map(|_| self as _)
-            }
-        )*
+        cachette_hal::group_accessors!(forward_groups);
+    };
+    ($wrapper:expr, $accessor:ident, $group:ident) => {
+        $wrapper.device.$accessor().map(|_| $wrapper as _)
     };
 }
 pub(crate) use forward_groups;

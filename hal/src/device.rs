@@ -171,84 +171,67 @@ pub trait Device: Debug + Send + Sync {
     }
 }
 
+/// Implements the accessors of the groups in an `impl Device`, each as `$get!(self, accessor, Group)`.
+///
+/// Without a list it implements all of them.
+#[macro_export]
+macro_rules! group_accessors {
+    ($get:ident) => {
+        $crate::group_accessors! {
+            $get:
+            virtual_memory VirtualMemory, stream_ordered StreamOrdered, host_memory HostMemory, ipc Ipc,
+            capture Capture, peer_access PeerAccess, transfer Transfer, host_calls HostCalls,
+        }
+    };
+    ($get:ident: $($accessor:ident $group:ident,)+) => {
+        $(
+            fn $accessor(&self) -> $crate::Result<&dyn $crate::$group, $crate::Missing> {
+                $get!(self, $accessor, $group)
+            }
+        )+
+    };
+}
+
+/// Asks the device behind a pointer for a group.
+macro_rules! pointee {
+    ($pointer:expr, $accessor:ident, $group:ident) => {
+        (**$pointer).$accessor()
+    };
+}
+
 /// Implements [`Device`] for a pointer by forwarding every call.
 macro_rules! pass_through {
+    (unsafe $($name:ident($($argument:ident: $type:ty),*) -> $output:ty,)+) => {
+        $(
+            unsafe fn $name(&self $(, $argument: $type)*) -> Result<$output> {
+                // SAFETY: the caller's promises are passed on unchanged.
+                unsafe { (**self).$name($($argument),*) }
+            }
+        )+
+    };
+    ($($name:ident($($argument:ident: $type:ty),*) -> $output:ty,)+) => {
+        $(
+            fn $name(&self $(, $argument: $type)*) -> Result<$output> {
+                (**self).$name($($argument),*)
+            }
+        )+
+    };
     ($pointer:ty) => {
         impl<D: Device + ?Sized> Device for $pointer {
             fn info(&self) -> &DeviceInfo {
                 (**self).info()
             }
-            fn memory_info(&self) -> Result<MemoryInfo> {
-                (**self).memory_info()
+            pass_through! {
+                memory_info() -> MemoryInfo, allocate(bytes: u64) -> DevicePtr, create_stream() -> Stream,
+                synchronize_device() -> (), create_event() -> Event,
             }
-            fn allocate(&self, bytes: u64) -> Result<DevicePtr> {
-                (**self).allocate(bytes)
+            pass_through! {
+                unsafe free(ptr: DevicePtr) -> (), destroy_stream(stream: Stream) -> (),
+                synchronize(stream: StreamRef) -> (), destroy_event(event: Event) -> (),
+                record(event: &Event, stream: StreamRef) -> (), poll(event: &Event) -> Progress,
+                wait(event: &Event) -> (), stream_wait(stream: StreamRef, event: &Event) -> (),
             }
-            unsafe fn free(&self, ptr: DevicePtr) -> Result<()> {
-                // SAFETY: the caller's promises are passed on unchanged.
-                unsafe { (**self).free(ptr) }
-            }
-            fn create_stream(&self) -> Result<Stream> {
-                (**self).create_stream()
-            }
-            unsafe fn destroy_stream(&self, stream: Stream) -> Result<()> {
-                // SAFETY: the caller's promises are passed on unchanged.
-                unsafe { (**self).destroy_stream(stream) }
-            }
-            unsafe fn synchronize(&self, stream: StreamRef) -> Result<()> {
-                // SAFETY: the caller's promises are passed on unchanged.
-                unsafe { (**self).synchronize(stream) }
-            }
-            fn synchronize_device(&self) -> Result<()> {
-                (**self).synchronize_device()
-            }
-            fn create_event(&self) -> Result<Event> {
-                (**self).create_event()
-            }
-            unsafe fn destroy_event(&self, event: Event) -> Result<()> {
-                // SAFETY: the caller's promises are passed on unchanged.
-                unsafe { (**self).destroy_event(event) }
-            }
-            unsafe fn record(&self, event: &Event, stream: StreamRef) -> Result<()> {
-                // SAFETY: the caller's promises are passed on unchanged.
-                unsafe { (**self).record(event, stream) }
-            }
-            unsafe fn poll(&self, event: &Event) -> Result<Progress> {
-                // SAFETY: the caller's promises are passed on unchanged.
-                unsafe { (**self).poll(event) }
-            }
-            unsafe fn wait(&self, event: &Event) -> Result<()> {
-                // SAFETY: the caller's promises are passed on unchanged.
-                unsafe { (**self).wait(event) }
-            }
-            unsafe fn stream_wait(&self, stream: StreamRef, event: &Event) -> Result<()> {
-                // SAFETY: the caller's promises are passed on unchanged.
-                unsafe { (**self).stream_wait(stream, event) }
-            }
-            fn virtual_memory(&self) -> Result<&dyn VirtualMemory, Missing> {
-                (**self).virtual_memory()
-            }
-            fn stream_ordered(&self) -> Result<&dyn StreamOrdered, Missing> {
-                (**self).stream_ordered()
-            }
-            fn host_memory(&self) -> Result<&dyn HostMemory, Missing> {
-                (**self).host_memory()
-            }
-            fn ipc(&self) -> Result<&dyn Ipc, Missing> {
-                (**self).ipc()
-            }
-            fn capture(&self) -> Result<&dyn Capture, Missing> {
-                (**self).capture()
-            }
-            fn peer_access(&self) -> Result<&dyn PeerAccess, Missing> {
-                (**self).peer_access()
-            }
-            fn transfer(&self) -> Result<&dyn Transfer, Missing> {
-                (**self).transfer()
-            }
-            fn host_calls(&self) -> Result<&dyn HostCalls, Missing> {
-                (**self).host_calls()
-            }
+            group_accessors!(pointee);
         }
     };
 }

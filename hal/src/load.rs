@@ -171,15 +171,15 @@ fn shorten(text: &str, name: &str) -> String {
     text.replace("cannot open shared object file: ", "")
 }
 
-/// Declares a struct of C functions and the way to resolve it from a [`Library`](crate::load::Library).
+/// Declares structs of C functions and the way to resolve each from a [`Library`](crate::load::Library).
 ///
-/// The struct gets `resolve(&Library) -> Result<Self, LoadError>`, which lists every missing required symbol, not just
+/// A struct gets `resolve(&Library) -> Result<Self, LoadError>`, which lists every missing required symbol, not just
 /// the first. A required function is a field. An optional one is a method that returns `Result<function, Reason>`, with
 /// [`Reason::NoSymbol`](crate::Reason::NoSymbol) if it is missing. `name as "symbol"` gives a function another name
-/// than its symbol. Both sections are required, in this order; the module [`load`](crate::load) shows an example.
+/// than its symbol. The section `optional` can be left out; the module [`load`](crate::load) shows an example.
 #[macro_export]
 macro_rules! symbol_table {
-    (
+    ($(
         $(#[$attribute:meta])*
         $visible:vis struct $table:ident {
             required {
@@ -189,15 +189,15 @@ macro_rules! symbol_table {
                         fn($($required_arguments:tt)*) $(-> $required_answer:ty)?;
                 )*
             }
-            optional {
+            $(optional {
                 $(
                     $(#[$optional_doc:meta])*
                     $optional:ident $(as $optional_symbol:literal)? :
                         fn($($optional_arguments:tt)*) $(-> $optional_answer:ty)?;
                 )*
-            }
+            })?
         }
-    ) => {
+    )+) => {$(
         $(#[$attribute])*
         #[derive(Clone, Copy, Debug)]
         $visible struct $table {
@@ -206,11 +206,11 @@ macro_rules! symbol_table {
                 $visible $required:
                     unsafe extern "C" fn($($required_arguments)*) $(-> $required_answer)?,
             )*
-            $(
+            $($(
                 $optional: Option<
                     unsafe extern "C" fn($($optional_arguments)*) $(-> $optional_answer)?
                 >,
-            )*
+            )*)?
         }
 
         impl $table {
@@ -226,12 +226,12 @@ macro_rules! symbol_table {
                 )*
                 let table = || ::std::option::Option::Some(Self {
                     $($required: $required?,)*
-                    $(
+                    $($(
                         // SAFETY: the field is a pointer to an `unsafe extern "C"` function.
                         $optional: unsafe {
                             library.find($crate::symbol_name!($optional $($optional_symbol)?))
                         },
-                    )*
+                    )*)?
                 });
                 table().ok_or_else(|| {
                     let missing: &[::std::option::Option<&'static str>] = &[
@@ -248,7 +248,7 @@ macro_rules! symbol_table {
                 })
             }
 
-            $(
+            $($(
                 $(#[$optional_doc])*
                 $visible fn $optional(&self) -> ::std::result::Result<
                     unsafe extern "C" fn($($optional_arguments)*) $(-> $optional_answer)?,
@@ -258,9 +258,9 @@ macro_rules! symbol_table {
                         $crate::symbol_name!($optional $($optional_symbol)?)
                     ))
                 }
-            )*
+            )*)?
         }
-    };
+    )+};
 }
 
 /// The symbol of a function in [`symbol_table!`](crate::symbol_table).

@@ -33,18 +33,14 @@ symbol_table! {
             push as "cuCtxPushCurrent_v2": fn(context: *mut c_void) -> c_int;
             pop as "cuCtxPopCurrent_v2": fn(context: *mut *mut c_void) -> c_int;
         }
-        optional {}
     }
-}
 
-symbol_table! {
     /// The functions of libamdhip64 that make a device current.
     pub(crate) struct HipCalls {
         required {
             get as "hipGetDevice": fn(device: *mut c_int) -> c_int;
             set as "hipSetDevice": fn(device: c_int) -> c_int;
         }
-        optional {}
     }
 }
 

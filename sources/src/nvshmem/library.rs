@@ -36,7 +36,6 @@ symbol_table! {
                 fn(flags: c_uint, attributes: *mut InitAttributes) -> c_int;
             finalize as "nvshmemx_hostlib_finalize": fn();
         }
-        optional {}
     }
 }
 
