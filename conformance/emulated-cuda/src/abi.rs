@@ -60,15 +60,18 @@ pub(crate) fn answer_with<T>(body: impl FnOnce() -> Answer<T>, put: impl FnOnce(
     answer(|| put(body()?))
 }
 
+/// Fails with a status if something is wrong with a call.
+pub(crate) const fn refuse_if(wrong: bool, status: Status) -> Answer {
+    if wrong { Err(status) } else { Ok(()) }
+}
+
 /// Writes a value where the caller wants it; nowhere to write is an invalid value.
 ///
 /// # Safety
 ///
 /// `place` is null or valid for writes.
 pub(crate) unsafe fn put<T>(place: *mut T, value: T) -> Answer {
-    if place.is_null() {
-        return Err(INVALID_VALUE);
-    }
+    refuse_if(place.is_null(), INVALID_VALUE)?;
     // SAFETY: it is not null, and otherwise the caller's promise.
     unsafe { place.write(value) };
     Ok(())

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use cachette_hal::{Capture, CaptureMode, CaptureNode, CaptureStatus, Device, StreamRef};
 
-use crate::abi::{Answer, abi, put, put_if_wanted, stream_ref};
+use crate::abi::{Answer, abi, put, put_if_wanted, refuse_if, stream_ref};
 use crate::context::current;
 use crate::driver::{Unit, driver};
 use crate::ledger::Recording;
@@ -118,9 +118,7 @@ abi! {
 
     /// Tells what a node depends on: how many, or as many of them as there is room for.
     fn cuGraphNodeGetDependencies(node: *mut c_void, dependencies: *mut usize, count: *mut usize) => count {
-        if count.is_null() {
-            return Err(INVALID_VALUE);
-        }
+        refuse_if(count.is_null(), INVALID_VALUE)?;
         let mut nodes = Vec::new();
         let asked = CaptureNode::from_raw(node.addr());
         // SAFETY: 1. is the caller's promise.
@@ -162,9 +160,7 @@ abi! {
     /// Makes a recording ready to launch.
     fn cuGraphInstantiateWithFlags(executable: *mut *mut c_void, graph: *mut c_void, flags: c_ulonglong) => executable {
         let recording = recording(graph)?;
-        if executable.is_null() || flags > INSTANTIATION_FLAGS {
-            return Err(INVALID_VALUE);
-        }
+        refuse_if(executable.is_null() || flags > INSTANTIATION_FLAGS, INVALID_VALUE)?;
         let handle = driver()?.ledger.enter_graph(recording);
         Ok(ptr::without_provenance_mut(handle))
     }
@@ -189,9 +185,7 @@ abi! {
 
     /// Sets the thread's mode, and returns the previous one.
     fn cuThreadExchangeStreamCaptureMode(number: *mut c_uint) => number {
-        if number.is_null() {
-            return Err(INVALID_VALUE);
-        }
+        refuse_if(number.is_null(), INVALID_VALUE)?;
         // A thread's mode is not a matter of one device; any will do.
         let unit = driver()?.units().first().ok_or(NO_DEVICE)?;
         // SAFETY: it is not null, and otherwise the caller's promise.

@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::sync::atomic::Ordering;
 
-use crate::abi::{Answer, abi, put_if_wanted};
+use crate::abi::{Answer, abi, put_if_wanted, refuse_if};
 use crate::driver::{Unit, driver};
 use crate::status::{CONTEXT_IS_DESTROYED, INVALID_CONTEXT};
 
@@ -29,9 +29,7 @@ pub(crate) fn unit_of(context: usize) -> Answer<&'static Unit> {
     let mut found = units.filter(|unit| unit.context() == context);
     let unit = found.next().ok_or(INVALID_CONTEXT)?;
     // Relaxed: a caller that uses a context has retained it before, by whatever orders its calls.
-    if unit.retained.load(Ordering::Relaxed) == 0 {
-        return Err(CONTEXT_IS_DESTROYED);
-    }
+    refuse_if(unit.retained.load(Ordering::Relaxed) == 0, CONTEXT_IS_DESTROYED)?;
     Ok(unit)
 }
 

@@ -5,7 +5,7 @@ use std::ptr;
 
 use cachette_hal::{Device, Event, Progress, Stream};
 
-use crate::abi::{abi, device_ptr, put, put_if_wanted, stream_ref};
+use crate::abi::{abi, device_ptr, put, put_if_wanted, refuse_if, stream_ref};
 use crate::context::current;
 use crate::driver::driver;
 use crate::ledger::Range;
@@ -29,9 +29,7 @@ abi! {
     /// Takes memory.
     fn cuMemAlloc_v2(at: *mut u64, bytes: usize) => at {
         let unit = current()?;
-        if at.is_null() {
-            return Err(INVALID_VALUE);
-        }
+        refuse_if(at.is_null(), INVALID_VALUE)?;
         let bytes = bytes as u64;
         let start = unit.device.allocate(bytes).map_err(told)?.address();
         let range = Range { bytes, backing: None, unit: unit.index };
@@ -70,9 +68,7 @@ abi! {
     /// Creates a stream.
     fn cuStreamCreate(stream: *mut *mut c_void, flags: c_uint) => stream {
         let unit = current()?;
-        if stream.is_null() || flags > NON_BLOCKING {
-            return Err(INVALID_VALUE);
-        }
+        refuse_if(stream.is_null() || flags > NON_BLOCKING, INVALID_VALUE)?;
         let created = unit.device.create_stream().map_err(told)?;
         Ok(ptr::with_exposed_provenance_mut(created.raw()))
     }
@@ -92,9 +88,7 @@ abi! {
 
     /// Makes a stream wait for an event.
     fn cuStreamWaitEvent(stream: *mut c_void, event: *mut c_void, flags: c_uint) {
-        if flags > 1 {
-            return Err(INVALID_VALUE);
-        }
+        refuse_if(flags > 1, INVALID_VALUE)?;
         let event = Event::from_raw(event.expose_provenance());
         // SAFETY: 1. is the caller's promise.
         unsafe { current()?.device.stream_wait(stream_ref(stream), &event) }.map_err(told)
@@ -103,9 +97,7 @@ abi! {
     /// Creates an event.
     fn cuEventCreate(event: *mut *mut c_void, flags: c_uint) => event {
         let unit = current()?;
-        if event.is_null() || flags > EVENT_FLAGS {
-            return Err(INVALID_VALUE);
-        }
+        refuse_if(event.is_null() || flags > EVENT_FLAGS, INVALID_VALUE)?;
         let created = unit.device.create_event().map_err(told)?;
         Ok(ptr::with_exposed_provenance_mut(created.raw()))
     }

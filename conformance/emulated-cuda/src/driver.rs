@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use cachette_hal::{AnyDevice, Backend, Ordinal, Sharing};
 use cachette_hal_host::{HostBackend, HostConfig};
 
-use crate::abi::{Answer, abi};
+use crate::abi::{Answer, abi, refuse_if};
 use crate::ledger::Ledger;
 use crate::settings::{Fabric, Settings};
 use crate::status::{
@@ -58,9 +58,7 @@ pub(crate) fn driver() -> Answer<&'static Driver> {
 /// Rejects every call once the process is exiting or the devices have vanished.
 pub(crate) fn check() -> Answer {
     // Relaxed: the handlers of the end run on the thread that set it.
-    if LEAVING.load(Ordering::Relaxed) {
-        return Err(DEINITIALIZED);
-    }
+    refuse_if(LEAVING.load(Ordering::Relaxed), DEINITIALIZED)?;
     // Relaxed: a count, which orders nothing.
     let calls = CALLS.fetch_add(1, Ordering::Relaxed);
     match settings().lost_after {
@@ -72,9 +70,7 @@ pub(crate) fn check() -> Answer {
 impl Driver {
     fn start() -> Answer<Self> {
         let settings = settings();
-        if settings.visible.is_empty() {
-            return Err(NO_DEVICE);
-        }
+        refuse_if(settings.visible.is_empty(), NO_DEVICE)?;
         let mut config = HostConfig::default().devices(settings.devices).capacity(settings.capacity);
         if settings.fabric != Fabric::Open {
             config = config.without_sharing(Sharing::Fabric);
@@ -112,9 +108,7 @@ extern "C" fn leave() {
 abi! {
     /// Starts the driver.
     fn cuInit(flags: c_uint) {
-        if flags != 0 {
-            return Err(INVALID_VALUE);
-        }
+        refuse_if(flags != 0, INVALID_VALUE)?;
         match DRIVER.get_or_init(Driver::start) {
             Ok(_) => Ok(()),
             Err(status) => Err::<(), Status>(*status),

@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int};
 
 use cachette_hal::{Device, Feature};
 
-use crate::abi::abi;
+use crate::abi::{abi, refuse_if};
 use crate::driver::{driver, settings};
 use crate::settings::Fabric;
 use crate::status::INVALID_VALUE;
@@ -42,9 +42,7 @@ abi! {
     fn cuDeviceGetName(name: *mut c_char, bytes: c_int, device: c_int) {
         let unit = driver()?.unit(device)?;
         let room = usize::try_from(bytes).map_err(|_| INVALID_VALUE)?;
-        if name.is_null() || room == 0 {
-            return Err(INVALID_VALUE);
-        }
+        refuse_if(name.is_null() || room == 0, INVALID_VALUE)?;
         let text = format!("Emulated CUDA device over {}", unit.device.info().name);
         let kept = text.len().min(room - 1);
         // SAFETY: the caller has room for that many bytes and the zero after them.
@@ -65,9 +63,7 @@ abi! {
     /// One number that describes the device.
     fn cuDeviceGetAttribute(value: *mut c_int, number: c_int, device: c_int) => value {
         let unit = driver()?.unit(device)?;
-        if !(1..ATTRIBUTES_END).contains(&number) {
-            return Err(INVALID_VALUE);
-        }
+        refuse_if(!(1..ATTRIBUTES_END).contains(&number), INVALID_VALUE)?;
         Ok(attribute(&unit.device, number))
     }
 }

@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 
 use cachette_hal::{Device, HostMemory};
 
-use crate::abi::{Answer, abi};
+use crate::abi::{Answer, abi, refuse_if};
 use crate::context::current;
 use crate::status::{INVALID_VALUE, absent, told};
 
@@ -25,9 +25,7 @@ fn host_ptr(ptr: *mut c_void) -> Answer<NonNull<u8>> {
 abi! {
     /// Allocates page-locked memory.
     fn cuMemHostAlloc(ptr: *mut *mut c_void, bytes: usize, flags: c_uint) => ptr {
-        if ptr.is_null() || flags > ALLOCATION_FLAGS {
-            return Err(INVALID_VALUE);
-        }
+        refuse_if(ptr.is_null() || flags > ALLOCATION_FLAGS, INVALID_VALUE)?;
         let pinned = memory()?.allocate_pinned(bytes).map_err(told)?;
         Ok(pinned.as_ptr().cast())
     }
@@ -40,9 +38,7 @@ abi! {
 
     /// Page-locks memory of the caller's.
     fn cuMemHostRegister_v2(ptr: *mut c_void, bytes: usize, flags: c_uint) {
-        if flags > REGISTRATION_FLAGS {
-            return Err(INVALID_VALUE);
-        }
+        refuse_if(flags > REGISTRATION_FLAGS, INVALID_VALUE)?;
         // SAFETY: the caller's promise.
         unsafe { memory()?.register(host_ptr(ptr)?, bytes) }.map_err(told)
     }
@@ -55,9 +51,7 @@ abi! {
 
     /// The address by which the device reaches page-locked memory.
     fn cuMemHostGetDevicePointer_v2(at: *mut u64, ptr: *mut c_void, flags: c_uint) => at {
-        if flags != 0 {
-            return Err(INVALID_VALUE);
-        }
+        refuse_if(flags != 0, INVALID_VALUE)?;
         let address = memory()?.device_address(host_ptr(ptr)?).map_err(told)?;
         Ok(address.address())
     }

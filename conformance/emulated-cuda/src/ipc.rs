@@ -4,7 +4,7 @@ use std::ffi::c_uint;
 
 use cachette_hal::{Device, Ipc, IpcToken};
 
-use crate::abi::{Answer, abi, device_ptr};
+use crate::abi::{Answer, abi, device_ptr, refuse_if};
 use crate::context::current;
 use crate::driver::driver;
 use crate::status::{INVALID_CONTEXT, INVALID_VALUE, absent, told};
@@ -32,12 +32,8 @@ abi! {
     /// Opens a token of another process; one of this process is an invalid context.
     fn cuIpcOpenMemHandle_v2(at: *mut u64, token: Token, flags: c_uint) => at {
         let ipc = tokens()?;
-        if at.is_null() || flags != LAZY {
-            return Err(INVALID_VALUE);
-        }
-        if driver()?.ledger.tokens().contains(&token.bytes) {
-            return Err(INVALID_CONTEXT);
-        }
+        refuse_if(at.is_null() || flags != LAZY, INVALID_VALUE)?;
+        refuse_if(driver()?.ledger.tokens().contains(&token.bytes), INVALID_CONTEXT)?;
         let start = ipc.open_token(&IpcToken(token.bytes)).map_err(told)?;
         Ok(start.address())
     }

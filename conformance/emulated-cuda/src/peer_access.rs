@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_uint, c_void};
 
 use cachette_hal::{Device, PeerAccess};
 
-use crate::abi::{Answer, abi};
+use crate::abi::{Answer, abi, refuse_if};
 use crate::context::{current, unit_of};
 use crate::driver::{Unit, driver};
 use crate::status::{INVALID_DEVICE, INVALID_VALUE, PEER_ALREADY_ENABLED, PEER_NOT_ENABLED, absent, told};
@@ -27,16 +27,10 @@ abi! {
     /// Lets the current device reach another; done twice, it is an error.
     fn cuCtxEnablePeerAccess(peer: *mut c_void, flags: c_uint) {
         let (unit, peer) = (current()?, unit_of(peer.addr())?);
-        if flags != 0 {
-            return Err(INVALID_VALUE);
-        }
-        if unit.index == peer.index {
-            return Err(INVALID_DEVICE);
-        }
+        refuse_if(flags != 0, INVALID_VALUE)?;
+        refuse_if(unit.index == peer.index, INVALID_DEVICE)?;
         let mut reached = driver()?.ledger.reached();
-        if reached.contains(&(unit.index, peer.index)) {
-            return Err(PEER_ALREADY_ENABLED);
-        }
+        refuse_if(reached.contains(&(unit.index, peer.index)), PEER_ALREADY_ENABLED)?;
         peers(unit)?.enable_peer(peer.device.info().ordinal).map_err(told)?;
         reached.insert((unit.index, peer.index));
         Ok(())
@@ -46,9 +40,7 @@ abi! {
     fn cuCtxDisablePeerAccess(peer: *mut c_void) {
         let (unit, peer) = (current()?, unit_of(peer.addr())?);
         let mut reached = driver()?.ledger.reached();
-        if !reached.contains(&(unit.index, peer.index)) {
-            return Err(PEER_NOT_ENABLED);
-        }
+        refuse_if(!reached.contains(&(unit.index, peer.index)), PEER_NOT_ENABLED)?;
         peers(unit)?.disable_peer(peer.device.info().ordinal).map_err(told)?;
         reached.remove(&(unit.index, peer.index));
         Ok(())

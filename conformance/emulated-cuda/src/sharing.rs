@@ -6,7 +6,7 @@ use std::os::fd::{BorrowedFd, IntoRawFd};
 
 use cachette_hal::{Backing, FabricHandle};
 
-use crate::abi::{Answer, abi, put};
+use crate::abi::{Answer, abi, put, refuse_if};
 use crate::context::current;
 use crate::driver::Unit;
 use crate::status::{INVALID_VALUE, NOT_SUPPORTED, told};
@@ -20,9 +20,7 @@ const SIZE_AT: usize = 56;
 
 /// The name that the device beneath gives, with the size at its end.
 fn sized(mut name: FabricHandle, bytes: u64) -> Answer<FabricHandle> {
-    if name.0[SIZE_AT..].iter().any(|byte| *byte != 0) {
-        return Err(NOT_SUPPORTED);
-    }
+    refuse_if(name.0[SIZE_AT..].iter().any(|byte| *byte != 0), NOT_SUPPORTED)?;
     name.0[SIZE_AT..].copy_from_slice(&bytes.to_le_bytes());
     Ok(name)
 }
@@ -55,18 +53,14 @@ unsafe fn import_name(unit: &Unit, shared: *const c_void) -> Answer<Backing> {
     // SAFETY: the caller's promise.
     let name = unsafe { shared.cast::<FabricHandle>().read() };
     let (name, bytes) = unsized_name(name);
-    if bytes == 0 {
-        return Err(INVALID_VALUE);
-    }
+    refuse_if(bytes == 0, INVALID_VALUE)?;
     memory(unit)?.import_fabric(&name, bytes).map_err(told)
 }
 
 abi! {
     /// Gives physical memory a descriptor, or a name.
     fn cuMemExportToShareableHandle(shared: *mut c_void, handle: u64, kind: c_uint, flags: c_ulonglong) {
-        if shared.is_null() || flags != 0 {
-            return Err(INVALID_VALUE);
-        }
+        refuse_if(shared.is_null() || flags != 0, INVALID_VALUE)?;
         let (found, unit, backing) = physical(handle)?;
         match kind {
             DESCRIPTOR => {
@@ -89,9 +83,7 @@ abi! {
     fn cuMemImportFromShareableHandle(handle: *mut u64, shared: *mut c_void, kind: c_uint) => handle {
         let unit = current()?;
         // The driver takes descriptor 0 for a null pointer.
-        if handle.is_null() || shared.is_null() {
-            return Err(INVALID_VALUE);
-        }
+        refuse_if(handle.is_null() || shared.is_null(), INVALID_VALUE)?;
         let made = match kind {
             DESCRIPTOR => import_descriptor(unit, shared)?,
             // SAFETY: for this kind of handle the pointer leads to 64 bytes.

@@ -5,7 +5,7 @@ use std::ptr;
 
 use cachette_hal::{Device, StreamOrdered};
 
-use crate::abi::{Answer, abi, device_ptr, stream_ref};
+use crate::abi::{Answer, abi, device_ptr, refuse_if, stream_ref};
 use crate::context::current;
 use crate::driver::{Unit, driver};
 use crate::ledger::Range;
@@ -36,9 +36,7 @@ abi! {
     fn cuMemAllocFromPoolAsync(at: *mut u64, bytes: usize, from: *mut c_void, stream: *mut c_void) => at {
         current()?;
         let unit = unit_of(from)?;
-        if at.is_null() {
-            return Err(INVALID_VALUE);
-        }
+        refuse_if(at.is_null(), INVALID_VALUE)?;
         let bytes = bytes as u64;
         // SAFETY: 1. is the caller's promise.
         let start = unsafe { pool(unit)?.allocate_on(bytes, stream_ref(stream)) }.map_err(told)?;

@@ -5,7 +5,7 @@ use std::slice;
 
 use cachette_hal::{Access, Backing, Device, DevicePtr, ErrorKind, Sharing, VirtualMemory};
 
-use crate::abi::{Answer, abi, device_ptr};
+use crate::abi::{Answer, abi, device_ptr, refuse_if};
 use crate::context::current;
 use crate::driver::{Driver, Unit, driver, settings};
 use crate::ledger::{Physical, Range};
@@ -27,9 +27,7 @@ pub(crate) fn memory(unit: &Unit) -> Answer<&dyn VirtualMemory> {
 
 /// The device at a place.
 fn located(driver: &Driver, location: Location) -> Answer<&Unit> {
-    if location.kind != ON_DEVICE {
-        return Err(INVALID_VALUE);
-    }
+    refuse_if(location.kind != ON_DEVICE, INVALID_VALUE)?;
     driver.unit(location.id)
 }
 
@@ -39,9 +37,7 @@ fn located(driver: &Driver, location: Location) -> Answer<&Unit> {
 ///
 /// `properties` is null or valid for reads.
 unsafe fn wanted(properties: *const Properties) -> Answer<(&'static Unit, Sharing)> {
-    if properties.is_null() {
-        return Err(INVALID_VALUE);
-    }
+    refuse_if(properties.is_null(), INVALID_VALUE)?;
     // SAFETY: it is not null, and otherwise the caller's promise.
     let properties = unsafe { properties.read() };
     let plain = properties.kind == PINNED
@@ -50,9 +46,7 @@ unsafe fn wanted(properties: *const Properties) -> Answer<(&'static Unit, Sharin
         && properties.usage == 0
         && properties.reserved == [0; 4]
         && properties.win32_metadata.is_null();
-    if !plain {
-        return Err(INVALID_VALUE);
-    }
+    refuse_if(!plain, INVALID_VALUE)?;
     let sharing = match properties.handle_types {
         0 => Sharing::Private,
         DESCRIPTOR => Sharing::FileDescriptor,
@@ -117,9 +111,7 @@ abi! {
         let memory = memory(current()?)?;
         let most = memory.granularity().recommended;
         let aligned = alignment == 0 || alignment.is_power_of_two();
-        if at.is_null() || flags != 0 || !aligned || alignment as u64 > most {
-            return Err(INVALID_VALUE);
-        }
+        refuse_if(at.is_null() || flags != 0 || !aligned || alignment as u64 > most, INVALID_VALUE)?;
         let wish = DevicePtr::new(wish);
         let start = memory.reserve(bytes as u64, wish).map_err(told)?;
         Ok(start.address())
@@ -134,9 +126,7 @@ abi! {
 
     /// Makes physical memory.
     fn cuMemCreate(handle: *mut u64, bytes: usize, properties: *const Properties, flags: c_ulonglong) => handle {
-        if handle.is_null() || flags != 0 {
-            return Err(INVALID_VALUE);
-        }
+        refuse_if(handle.is_null() || flags != 0, INVALID_VALUE)?;
         // SAFETY: the caller's promise.
         let (unit, sharing) = unsafe { wanted(properties) }?;
         let made = memory(unit)?.create_backing(bytes as u64, sharing);
@@ -177,12 +167,8 @@ abi! {
     /// Maps physical memory, whole.
     fn cuMemMap(at: u64, bytes: usize, offset: usize, handle: u64, flags: c_ulonglong) {
         let (found, unit, backing) = physical(handle)?;
-        if offset != 0 || flags != 0 {
-            return Err(INVALID_VALUE);
-        }
-        if bytes as u64 != found.bytes {
-            return Err(NOT_SUPPORTED);
-        }
+        refuse_if(offset != 0 || flags != 0, INVALID_VALUE)?;
+        refuse_if(bytes as u64 != found.bytes, NOT_SUPPORTED)?;
         // SAFETY: 1. the ledger knows the backing.
         let mapped = unsafe { memory(unit)?.map(device_ptr(at)?, &backing) };
         mapped.map_err(|error| match error.kind() {
@@ -200,9 +186,7 @@ abi! {
         let driver = driver()?;
         let end = at.checked_add(bytes as u64).ok_or(INVALID_VALUE)?;
         let cut = |at| driver.ledger.range_of(at).is_some_and(|(start, _)| start != at);
-        if bytes == 0 || cut(at) || cut(end) {
-            return Err(INVALID_VALUE);
-        }
+        refuse_if(bytes == 0 || cut(at) || cut(end), INVALID_VALUE)?;
         let inside: Vec<u64> = driver.ledger.ranges().range(at..end).map(|(at, _)| *at).collect();
         for at in inside {
             driver.ledger.give_back(at, |range| {
@@ -216,9 +200,7 @@ abi! {
 
     /// Sets who may touch mappings.
     fn cuMemSetAccess(at: u64, bytes: usize, rights: *const Right, count: usize) {
-        if rights.is_null() || count == 0 {
-            return Err(INVALID_VALUE);
-        }
+        refuse_if(rights.is_null() || count == 0, INVALID_VALUE)?;
         // SAFETY: the caller's promise.
         let rights = unsafe { slice::from_raw_parts(rights, count) };
         let access: Answer<Vec<_>> = rights.iter().map(access).collect();

@@ -80,6 +80,11 @@ pub(crate) fn enter_into<T>(to: Answer<Out<T>>, call: impl FnOnce(&'static Machi
     })
 }
 
+/// Fails with a status if something is wrong with a call.
+pub(crate) const fn refuse_if(wrong: bool, status: Status) -> Answer {
+    if wrong { Err(status) } else { Ok(()) }
+}
+
 /// Remembers the status of a call as this version does.
 fn note(status: Status) {
     let personality = machine().map_or(Personality::V7_2, |machine| machine.personality);

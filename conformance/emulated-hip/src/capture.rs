@@ -11,7 +11,7 @@ use cachette_hal_hip::types::{
     CAPTURE_STATUS_INVALIDATED, CAPTURE_STATUS_NONE, GraphExecHandle, GraphHandle, StreamHandle,
 };
 
-use crate::abi::{Answer, abi, status_of};
+use crate::abi::{Answer, abi, refuse_if, status_of};
 use crate::machine::{Machine, lacking};
 
 fn mode_of(number: c_int) -> Answer<CaptureMode> {
@@ -61,13 +61,9 @@ abi! {
         let mode = mode_of(mode)?;
         let status = status_and_id(machine, stream)?.0;
         machine.state().captures.check_begin(stream, status)?;
-        if machine.captures_stay && status != CAPTURE_STATUS_NONE {
-            return Err(ILLEGAL_STATE);
-        }
+        refuse_if(machine.captures_stay && status != CAPTURE_STATUS_NONE, ILLEGAL_STATE)?;
         let (_, device, beneath) = machine.any_stream(stream)?;
-        if beneath == StreamRef::DEFAULT {
-            return Err(CAPTURE_UNSUPPORTED);
-        }
+        refuse_if(beneath == StreamRef::DEFAULT, CAPTURE_UNSUPPORTED)?;
         let capture = device.capture().map_err(lacking)?;
         // SAFETY: 1. the table has it.
         unsafe { capture.begin_capture(beneath, mode) }.map_err(status_of)?;
@@ -103,9 +99,7 @@ abi! {
         graph: GraphHandle,
         flags: c_ulonglong,
     ) => exec {
-        if flags > 1 {
-            return Err(INVALID_VALUE);
-        }
+        refuse_if(flags > 1, INVALID_VALUE)?;
         let mut state = machine.state();
         let (position, beneath) = state.graphs.get_mut(&graph).ok_or(INVALID_VALUE)?;
         // A graph beneath is ready to launch as it is, and is one only.
@@ -128,9 +122,7 @@ abi! {
     fn hipGraphLaunch(machine; exec: GraphExecHandle, stream: StreamHandle) {
         let known = machine.state().execs.contains_key(&exec);
         let (_, device, stream) = machine.stream(stream)?;
-        if !known {
-            return Err(INVALID_HANDLE);
-        }
+        refuse_if(!known, INVALID_HANDLE)?;
         let capture = device.capture().map_err(lacking)?;
         // SAFETY: 1. the tables have both. 3 and 4. The caller's promises.
         unsafe { capture.launch(&Graph::from_raw(exec), stream) }.map_err(status_of)

@@ -13,7 +13,7 @@ use cachette_hal_hip::types::{
     CAPTURE_STATUS_ACTIVE, CAPTURE_STATUS_INVALIDATED, CAPTURE_STATUS_NONE, Status, StreamHandle,
 };
 
-use crate::abi::{Answer, crash};
+use crate::abi::{Answer, crash, refuse_if};
 
 /// What a capture has made of one of its streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,9 +120,7 @@ impl Captures {
 
     /// Begins to end a capture, and refuses what is not begun on this stream; a second end is fatal.
     pub(crate) fn begin_end(&mut self, stream: StreamHandle, status: c_int) -> Answer {
-        if status == CAPTURE_STATUS_NONE {
-            return Err(ILLEGAL_STATE);
-        }
+        refuse_if(status == CAPTURE_STATUS_NONE, ILLEGAL_STATE)?;
         match self.0.get_mut(&stream) {
             Some(member) if member.origin != stream => Err(CAPTURE_UNMATCHED),
             Some(member) if member.part != Part::Recording => {

@@ -8,7 +8,7 @@ use cachette_hal::{Backing, Device};
 use cachette_hal_hip::status::{INVALID_VALUE, UNKNOWN};
 use cachette_hal_hip::types::{BackingHandle, MEM_HANDLE_TYPE_FILE_DESCRIPTOR};
 
-use crate::abi::{Answer, Out, abi, crash, status_of};
+use crate::abi::{Answer, Out, abi, crash, refuse_if, status_of};
 use crate::machine::{Machine, lacking};
 use crate::vm_state::{Handle, PAGE, Physical};
 
@@ -20,9 +20,7 @@ use crate::vm_state::{Handle, PAGE, Physical};
 unsafe fn named<'a>(machine: &Machine, shareable: *mut c_void) -> Answer<BorrowedFd<'a>> {
     let number = if machine.personality.imports_by_value() {
         // Descriptor 0 by value is a null pointer.
-        if shareable.is_null() {
-            return Err(INVALID_VALUE);
-        }
+        refuse_if(shareable.is_null(), INVALID_VALUE)?;
         c_int::try_from(shareable.addr()).map_err(|_| INVALID_VALUE)?
     } else {
         if shareable.addr() < usize::from(u16::MAX) {
@@ -31,9 +29,7 @@ unsafe fn named<'a>(machine: &Machine, shareable: *mut c_void) -> Answer<Borrowe
         // SAFETY: it is a pointer to an `int`, as the caller promises.
         unsafe { shareable.cast::<c_int>().read() }
     };
-    if number < 0 {
-        return Err(INVALID_VALUE);
-    }
+    refuse_if(number < 0, INVALID_VALUE)?;
     // SAFETY: the caller promises that it is open.
     Ok(unsafe { BorrowedFd::borrow_raw(number) })
 }
@@ -62,9 +58,7 @@ abi! {
         let out = unsafe { Out::new(shareable.cast::<c_int>()) }?;
         let entry = machine.state().vm.handles.get(&handle).cloned();
         let entry = entry.filter(|entry| entry.is_shareable).ok_or(INVALID_VALUE)?;
-        if kind != MEM_HANDLE_TYPE_FILE_DESCRIPTOR || flags != 0 {
-            return Err(INVALID_VALUE);
-        }
+        refuse_if(kind != MEM_HANDLE_TYPE_FILE_DESCRIPTOR || flags != 0, INVALID_VALUE)?;
         let memory = machine.devices[entry.device].virtual_memory().map_err(lacking)?;
         let descriptor = match &entry.physical {
             Physical::Made(raw) => {
@@ -84,9 +78,7 @@ abi! {
         shareable: *mut c_void,
         kind: c_int,
     ) => handle {
-        if kind != MEM_HANDLE_TYPE_FILE_DESCRIPTOR {
-            return Err(INVALID_VALUE);
-        }
+        refuse_if(kind != MEM_HANDLE_TYPE_FILE_DESCRIPTOR, INVALID_VALUE)?;
         // SAFETY: the caller passes a descriptor as this version takes it.
         let named = unsafe { named(machine, shareable) }?;
         let descriptor = named.try_clone_to_owned().map_err(|_| INVALID_VALUE)?;

@@ -7,7 +7,7 @@ use cachette_hal::{Device, Event, Progress};
 use cachette_hal_hip::status::{INVALID_HANDLE, INVALID_VALUE, NOT_READY};
 use cachette_hal_hip::types::{EVENT_DISABLE_TIMING, EVENT_RELEASE_TO_SYSTEM, EventHandle, StreamHandle};
 
-use crate::abi::{abi, status_of};
+use crate::abi::{abi, refuse_if, status_of};
 
 const RELEASE_TO_DEVICE: c_uint = 0x4000_0000;
 const DISABLE_SYSTEM_FENCE: c_uint = 0x2000_0000;
@@ -26,9 +26,7 @@ const fn is_legal(flags: c_uint) -> bool {
 
 abi! {
     fn hipEventCreateWithFlags(machine; event: *mut EventHandle, flags: c_uint) => event {
-        if !is_legal(flags) {
-            return Err(INVALID_VALUE);
-        }
+        refuse_if(!is_legal(flags), INVALID_VALUE)?;
         let (position, device) = machine.current();
         let event = device.create_event().map_err(status_of)?.raw();
         machine.state().events.insert(event, (position, Arc::default()));
@@ -45,9 +43,7 @@ abi! {
     fn hipEventRecord(machine; event: EventHandle, stream: StreamHandle) {
         let (owner, _) = machine.event(event)?;
         let (position, device, stream) = machine.stream(stream)?;
-        if owner != position {
-            return Err(INVALID_HANDLE);
-        }
+        refuse_if(owner != position, INVALID_HANDLE)?;
         // SAFETY: 1. the tables have both.
         unsafe { device.record(&Event::from_raw(event), stream) }.map_err(status_of)
     }

@@ -7,7 +7,7 @@ use cachette_hal::{self as hal, Device, HostMemory};
 use cachette_hal_hip::status::{HOST_MEMORY_ALREADY_REGISTERED, HOST_MEMORY_NOT_REGISTERED, INVALID_VALUE};
 use cachette_hal_hip::types::{Address, HOST_MALLOC_COHERENT, HOST_REGISTER_MAPPED, HOST_REGISTER_PORTABLE, Status};
 
-use crate::abi::{Answer, abi, status_of};
+use crate::abi::{Answer, abi, refuse_if, status_of};
 use crate::machine::{Allocation, Kind, Machine, lacking};
 
 const NON_COHERENT: c_uint = 0x8000_0000;
@@ -31,9 +31,7 @@ fn give_back(
 abi! {
     fn hipHostMalloc(machine; at: *mut *mut c_void, bytes: usize, flags: c_uint) => at {
         let both = HOST_MALLOC_COHERENT | NON_COHERENT;
-        if flags & !FLAGS != 0 || flags & both == both {
-            return Err(INVALID_VALUE);
-        }
+        refuse_if(flags & !FLAGS != 0 || flags & both == both, INVALID_VALUE)?;
         if bytes == 0 {
             return Ok(ptr::null_mut());
         }
@@ -58,13 +56,9 @@ abi! {
 
     fn hipHostRegister(machine; at: *mut c_void, bytes: usize, flags: c_uint) {
         let ptr = NonNull::new(at.cast::<u8>()).ok_or(INVALID_VALUE)?;
-        if bytes == 0 || flags & !(HOST_REGISTER_PORTABLE | HOST_REGISTER_MAPPED) != 0 {
-            return Err(INVALID_VALUE);
-        }
+        refuse_if(bytes == 0 || flags & !(HOST_REGISTER_PORTABLE | HOST_REGISTER_MAPPED) != 0, INVALID_VALUE)?;
         let address = at.addr() as u64;
-        if machine.state().allocation_of(address).is_some() {
-            return Err(HOST_MEMORY_ALREADY_REGISTERED);
-        }
+        refuse_if(machine.state().allocation_of(address).is_some(), HOST_MEMORY_ALREADY_REGISTERED)?;
         let (position, device) = machine.current();
         let host = device.host_memory().map_err(lacking)?;
         // SAFETY: the range is valid, as the caller promises.

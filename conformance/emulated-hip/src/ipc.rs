@@ -6,7 +6,7 @@ use cachette_hal::{Device, DevicePtr, Error, ErrorKind, IpcToken};
 use cachette_hal_hip::status::{INVALID_CONTEXT, INVALID_DEVICE_POINTER, INVALID_VALUE};
 use cachette_hal_hip::types::{Address, IPC_LAZY_ENABLE_PEER_ACCESS, IpcMemHandle, Status};
 
-use crate::abi::{abi, crash, status_of};
+use crate::abi::{abi, crash, refuse_if, status_of};
 use crate::machine::{Kind, lacking};
 
 /// The status of a token that does not open.
@@ -36,12 +36,8 @@ abi! {
     }
 
     fn hipIpcOpenMemHandle(machine; address: *mut Address, handle: IpcMemHandle, flags: c_uint) => address {
-        if flags != IPC_LAZY_ENABLE_PEER_ACCESS {
-            return Err(INVALID_VALUE);
-        }
-        if machine.state().tokens.contains(&handle.reserved) {
-            return Err(INVALID_CONTEXT);
-        }
+        refuse_if(flags != IPC_LAZY_ENABLE_PEER_ACCESS, INVALID_VALUE)?;
+        refuse_if(machine.state().tokens.contains(&handle.reserved), INVALID_CONTEXT)?;
         let ipc = machine.current().1.ipc().map_err(lacking)?;
         let opened = ipc.open_token(&IpcToken(handle.reserved));
         Ok(opened.map_err(refused)?.address())

@@ -12,7 +12,7 @@ use cachette_hal_hip::status::{CONTEXT_IS_DESTROYED, DEINITIALIZED, INVALID_HAND
 use cachette_hal_hip::types::{EventHandle, GraphExecHandle, GraphHandle, NodeHandle, Status, StreamHandle};
 use cachette_hal_host::{HostBackend, HostConfig};
 
-use crate::abi::{Answer, crash, current, status_of};
+use crate::abi::{Answer, crash, current, refuse_if, status_of};
 use crate::captures::Captures;
 use crate::personality::Personality;
 use crate::visible::shown;
@@ -105,16 +105,12 @@ extern "C" fn leave() {
 pub(crate) fn machine() -> Answer<&'static Machine> {
     static MACHINE: OnceLock<Option<Machine>> = OnceLock::new();
     // Acquire: pairs with the release in `leave`, though the flag publishes nothing but itself.
-    if LEAVING.load(Ordering::Acquire) {
-        return Err(DEINITIALIZED);
-    }
+    refuse_if(LEAVING.load(Ordering::Acquire), DEINITIALIZED)?;
     let machine = MACHINE.get_or_init(Machine::new).as_ref();
     let machine = machine.ok_or(NO_DEVICE)?;
     let left = machine.calls_left.as_ref();
     // Relaxed: it only counts.
-    if left.is_some_and(|left| left.fetch_sub(1, Ordering::Relaxed) <= 0) {
-        return Err(NO_DEVICE);
-    }
+    refuse_if(left.is_some_and(|left| left.fetch_sub(1, Ordering::Relaxed) <= 0), NO_DEVICE)?;
     Ok(machine)
 }
 

@@ -11,7 +11,7 @@ use cachette_hal_hip::types::{
     MemAccessDesc,
 };
 
-use crate::abi::{Answer, abi, crash, position, status_of};
+use crate::abi::{Answer, abi, crash, position, refuse_if, status_of};
 use crate::device::wait_for_all;
 use crate::machine::{Machine, lacking, relaxed};
 use crate::vm_state::{Handle, Mapping, Physical};
@@ -29,9 +29,7 @@ fn wait_for_default_stream(machine: &Machine) -> Answer {
 fn map_beneath(machine: &Machine, address: Address, bytes: Bytes, handle: BackingHandle, entry: &Handle) -> Answer {
     let at = DevicePtr::new(address).ok_or(INVALID_VALUE)?;
     let reserved = machine.state().vm.reservation_of(address, bytes).is_some();
-    if !reserved || machine.state().vm.overlaps(address, bytes) {
-        return Err(INVALID_VALUE);
-    }
+    refuse_if(!reserved || machine.state().vm.overlaps(address, bytes), INVALID_VALUE)?;
     let memory = machine.devices[entry.device].virtual_memory().map_err(lacking)?;
     let raw = match &entry.physical {
         Physical::Made(raw) => *raw,
@@ -103,9 +101,7 @@ fn set_rights(machine: &Machine, start: u64, rights: &[(usize, Access)]) -> Answ
 
 abi! {
     fn hipMemMap(machine; address: Address, bytes: Bytes, offset: Bytes, handle: BackingHandle, flags: c_ulonglong) {
-        if offset != 0 || flags != 0 || bytes == 0 || address == 0 {
-            return Err(INVALID_VALUE);
-        }
+        refuse_if(offset != 0 || flags != 0 || bytes == 0 || address == 0, INVALID_VALUE)?;
         let entry = machine.state().vm.handles.get(&handle).cloned();
         let entry = entry.ok_or(INVALID_VALUE)?;
         wait_for_default_stream(machine)?;
@@ -144,9 +140,7 @@ abi! {
     }
 
     fn hipMemSetAccess(machine; address: Address, bytes: Bytes, access: *const MemAccessDesc, count: usize) {
-        if access.is_null() || count == 0 || bytes == 0 {
-            return Err(INVALID_VALUE);
-        }
+        refuse_if(access.is_null() || count == 0 || bytes == 0, INVALID_VALUE)?;
         // SAFETY: the caller's list is as long as it says.
         let wanted = unsafe { std::slice::from_raw_parts(access, count) };
         let rights: Vec<_> = wanted.iter().map(|one| right(machine, one)).collect::<Answer<_>>()?;

@@ -7,7 +7,7 @@ use cachette_hal::{CaptureNode, Device, ErrorKind, StreamRef};
 use cachette_hal_hip::status::{INVALID_VALUE, NOT_SUPPORTED};
 use cachette_hal_hip::types::{GraphHandle, NodeHandle, StreamHandle};
 
-use crate::abi::{Answer, Out, abi, status_of};
+use crate::abi::{Answer, Out, abi, refuse_if, status_of};
 use crate::capture::status_and_id;
 use crate::machine::{Machine, lacking};
 
@@ -51,9 +51,7 @@ abi! {
         // SAFETY: the caller's pointer is null or valid.
         let out = unsafe { Out::new(status) }?;
         // What is being recorded has no handle before its end.
-        if !graph.is_null() {
-            return Err(NOT_SUPPORTED);
-        }
+        refuse_if(!graph.is_null(), NOT_SUPPORTED)?;
         let wanted = !dependencies.is_null() || !count.is_null();
         let ((status, number), nodes) =
             if wanted { with_frontier(machine, stream)? } else { (status_and_id(machine, stream)?, Vec::new()) };
@@ -80,9 +78,7 @@ abi! {
         dependencies: *mut NodeHandle,
         count: *mut usize,
     ) => count {
-        if node == 0 {
-            return Err(INVALID_VALUE);
-        }
+        refuse_if(node == 0, INVALID_VALUE)?;
         let capture = machine.current().1.capture().map_err(lacking)?;
         let mut nodes = Vec::new();
         // SAFETY: 1. the caller's promise.

@@ -7,7 +7,7 @@ use cachette_hal_hip::status::{
     INVALID_DEVICE, INVALID_VALUE, PEER_ACCESS_ALREADY_ENABLED, PEER_ACCESS_NOT_ENABLED, PEER_ACCESS_UNSUPPORTED,
 };
 
-use crate::abi::{Answer, abi, position, status_of};
+use crate::abi::{Answer, abi, position, refuse_if, status_of};
 use crate::machine::{Machine, lacking};
 
 /// The ordinal of a device in the list of the backend beneath.
@@ -24,9 +24,7 @@ fn can_reach(machine: &Machine, device: usize, peer: usize) -> Answer<bool> {
 fn pair(machine: &Machine, peer: c_int) -> Answer<(usize, usize)> {
     let (device, _) = machine.current();
     let peer = position(machine, peer)?;
-    if device == peer {
-        return Err(INVALID_DEVICE);
-    }
+    refuse_if(device == peer, INVALID_DEVICE)?;
     Ok((device, peer))
 }
 
@@ -38,25 +36,17 @@ abi! {
     }
 
     fn hipDeviceEnablePeerAccess(machine; peer: c_int, flags: c_uint) {
-        if flags != 0 {
-            return Err(INVALID_VALUE);
-        }
+        refuse_if(flags != 0, INVALID_VALUE)?;
         let (device, peer) = pair(machine, peer)?;
-        if !can_reach(machine, device, peer)? {
-            return Err(PEER_ACCESS_UNSUPPORTED);
-        }
-        if !machine.state().peers.insert((device, peer)) {
-            return Err(PEER_ACCESS_ALREADY_ENABLED);
-        }
+        refuse_if(!can_reach(machine, device, peer)?, PEER_ACCESS_UNSUPPORTED)?;
+        refuse_if(!machine.state().peers.insert((device, peer)), PEER_ACCESS_ALREADY_ENABLED)?;
         let peers = machine.devices[device].peer_access().map_err(lacking)?;
         peers.enable_peer(beneath(machine, peer)).map_err(status_of)
     }
 
     fn hipDeviceDisablePeerAccess(machine; peer: c_int) {
         let (device, peer) = pair(machine, peer)?;
-        if !machine.state().peers.remove(&(device, peer)) {
-            return Err(PEER_ACCESS_NOT_ENABLED);
-        }
+        refuse_if(!machine.state().peers.remove(&(device, peer)), PEER_ACCESS_NOT_ENABLED)?;
         let peers = machine.devices[device].peer_access().map_err(lacking)?;
         peers.disable_peer(beneath(machine, peer)).map_err(status_of)
     }

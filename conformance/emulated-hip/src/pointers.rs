@@ -7,7 +7,7 @@ use cachette_hal_hip::types::{
     Address, Bytes, MEMORY_TYPE_DEVICE, MEMORY_TYPE_HOST, MEMORY_TYPE_UNREGISTERED, PointerAttribute,
 };
 
-use crate::abi::{Out, abi, crash, number};
+use crate::abi::{Out, abi, crash, number, refuse_if};
 use crate::machine::Kind;
 
 abi! {
@@ -30,9 +30,7 @@ abi! {
     }
 
     fn hipPointerGetAttributes(machine; attributes: *mut PointerAttribute, address: Address) => attributes {
-        if address == 0 && machine.personality.refuses_null() {
-            return Err(INVALID_VALUE);
-        }
+        refuse_if(address == 0 && machine.personality.refuses_null(), INVALID_VALUE)?;
         let state = machine.state();
         let mapped = state.vm.mapping_of(address);
         let mapped = mapped.map(|(_, mapping)| (MEMORY_TYPE_DEVICE, mapping.device));

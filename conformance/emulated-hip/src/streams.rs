@@ -8,14 +8,12 @@ use cachette_hal_hip::types::{
     CAPTURE_STATUS_ACTIVE, CAPTURE_STATUS_NONE, EventHandle, STREAM_NON_BLOCKING, StreamHandle,
 };
 
-use crate::abi::{abi, status_of};
+use crate::abi::{abi, refuse_if, status_of};
 use crate::capture::status_and_id;
 
 abi! {
     fn hipStreamCreateWithFlags(machine; stream: *mut StreamHandle, flags: c_uint) => stream {
-        if flags > STREAM_NON_BLOCKING {
-            return Err(INVALID_VALUE);
-        }
+        refuse_if(flags > STREAM_NON_BLOCKING, INVALID_VALUE)?;
         let (position, device) = machine.current();
         let stream = device.create_stream().map_err(status_of)?.raw();
         machine.state().streams.insert(stream, position);
@@ -24,9 +22,7 @@ abi! {
 
     fn hipStreamDestroy(machine; stream: StreamHandle) {
         let (_, device, found) = machine.any_stream(stream)?;
-        if found == StreamRef::DEFAULT {
-            return Err(INVALID_HANDLE);
-        }
+        refuse_if(found == StreamRef::DEFAULT, INVALID_HANDLE)?;
         let mut state = machine.state();
         state.streams.remove(&stream);
         state.captures.release(stream);
@@ -69,9 +65,7 @@ abi! {
         machine.state().captures.check_work(stream)?;
         let found = machine.any_stream(stream).map_err(|_| INVALID_HANDLE);
         let (_, device, beneath) = found?;
-        if flags != 0 {
-            return Err(INVALID_VALUE);
-        }
+        refuse_if(flags != 0, INVALID_VALUE)?;
         // SAFETY: 1. the tables have both.
         unsafe { device.stream_wait(beneath, &Event::from_raw(event)) }.map_err(status_of)?;
         if device.capture().is_ok()

@@ -9,7 +9,7 @@ use cachette_hal_hip::types::{
     MEM_HANDLE_TYPE_FILE_DESCRIPTOR, MEM_HANDLE_TYPE_NONE, MEM_LOCATION_TYPE_DEVICE, MemAllocationProp,
 };
 
-use crate::abi::{Answer, abi, crash, position, status_of};
+use crate::abi::{Answer, abi, crash, position, refuse_if, status_of};
 use crate::machine::lacking;
 use crate::vm_state::{Handle, PAGE, Physical, Reservation};
 
@@ -24,9 +24,7 @@ const MOST_ADDRESSES: u64 = 1 << 40;
 ///
 /// The pointer is null, or valid for reading.
 unsafe fn properties(from: *const MemAllocationProp) -> Answer<MemAllocationProp> {
-    if from.is_null() {
-        return Err(INVALID_VALUE);
-    }
+    refuse_if(from.is_null(), INVALID_VALUE)?;
     // SAFETY: the caller's promise.
     let found = unsafe { from.read() };
     let kinds = [MEM_HANDLE_TYPE_NONE, MEM_HANDLE_TYPE_FILE_DESCRIPTOR];
@@ -61,16 +59,10 @@ abi! {
         wish: Address,
         flags: c_ulonglong,
     ) => address {
-        if flags != 0 {
-            return Err(INVALID_VALUE);
-        }
+        refuse_if(flags != 0, INVALID_VALUE)?;
         let aligned = alignment == 0 || alignment.is_power_of_two();
-        if bytes == 0 || !bytes.is_multiple_of(PAGE) || !aligned {
-            return Err(machine.personality.odd_reservation());
-        }
-        if bytes >= MOST_ADDRESSES {
-            return Err(OUT_OF_MEMORY);
-        }
+        refuse_if(bytes == 0 || !bytes.is_multiple_of(PAGE) || !aligned, machine.personality.odd_reservation())?;
+        refuse_if(bytes >= MOST_ADDRESSES, OUT_OF_MEMORY)?;
         let (position, device) = machine.current();
         let memory = device.virtual_memory().map_err(lacking)?;
         let start = memory.reserve(bytes, DevicePtr::new(wish)).map_err(status_of)?;
@@ -82,9 +74,7 @@ abi! {
     fn hipMemAddressFree(machine; address: Address, bytes: Bytes) {
         let found = machine.state().vm.reservations.get(&address).copied();
         let found = found.filter(|found| found.bytes == bytes).ok_or(INVALID_VALUE)?;
-        if found.is_spoiled || machine.state().vm.overlaps(address, bytes) {
-            return Err(UNKNOWN);
-        }
+        refuse_if(found.is_spoiled || machine.state().vm.overlaps(address, bytes), UNKNOWN)?;
         let memory = machine.devices[found.device].virtual_memory().map_err(lacking)?;
         let start = DevicePtr::new(address).ok_or(INVALID_VALUE)?;
         // SAFETY: 1. the table has it, whole.
@@ -102,12 +92,8 @@ abi! {
     ) => handle {
         // SAFETY: the caller's pointer is null or valid.
         let wanted = unsafe { properties(wanted) }?;
-        if flags != 0 || bytes == 0 || !bytes.is_multiple_of(CHECKED) {
-            return Err(INVALID_VALUE);
-        }
-        if !bytes.is_multiple_of(PAGE) {
-            return Err(machine.personality.half_page());
-        }
+        refuse_if(flags != 0 || bytes == 0 || !bytes.is_multiple_of(CHECKED), INVALID_VALUE)?;
+        refuse_if(!bytes.is_multiple_of(PAGE), machine.personality.half_page())?;
         let named = position(machine, wanted.location.id).map_err(|_| INVALID_VALUE)?;
         let device = if machine.personality.ignores_location() { machine.current().0 } else { named };
         let is_shareable = wanted.requested_handle_type == MEM_HANDLE_TYPE_FILE_DESCRIPTOR;
