@@ -3,6 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
+use serde::Serialize;
+
+use crate::json::write_events;
 use crate::{StackId, TextId};
 
 /// What happened to memory.
@@ -111,11 +114,12 @@ pub struct Event {
 }
 
 /// What happened to the memory of one device, oldest first.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Trace {
     /// The device.
     pub device: u32,
     /// The events.
+    #[serde(serialize_with = "write_events")]
     pub events: Vec<Event>,
 }
 

@@ -15,6 +15,7 @@ use std::io::{self, BufReader, BufWriter, Read, Write};
 use serde::de::DeserializeSeed;
 
 use self::read::FileSeed;
+pub(crate) use self::rows::{write_blocks, write_events};
 use self::seeds::Purse;
 use crate::budget::Budget;
 use crate::file::{Bounded, unreadable};

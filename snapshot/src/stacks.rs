@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 /// A stack among those of a snapshot; zero is none.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub struct StackId(pub u32);
 
 impl StackId {

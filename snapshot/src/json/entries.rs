@@ -2,57 +2,31 @@
 
 use std::fmt;
 
-use serde::de::{DeserializeSeed, Error, IgnoredAny, MapAccess, Visitor};
-use serde::{Deserialize, Deserializer};
+use serde::de::{Error, IgnoredAny, MapAccess, Visitor};
 
-use super::rows::{BlocksSeed, EventsSeed};
-use super::seeds::Purse;
-use crate::{Segment, SegmentKind, StackId, Trace};
+use super::rows::Items;
+use super::seeds::{Purse, seed};
+use crate::{Segment, StackId, Trace};
+
+/// Binds a variable for each field of an object. Each key must be there once; keys that are not known are passed over.
+macro_rules! fields {
+    ($map:ident: $($field:ident = $read:expr),+ $(,)?) => {
+        $(let mut $field = None;)+
+        while let Some(key) = $map.next_key::<String>()? {
+            match key.as_str() {
+                $(stringify!($field) => once(&mut $field, stringify!($field), $read)?,)+
+                _ => drop($map.next_value::<IgnoredAny>()?),
+            }
+        }
+        $(let $field = $field.ok_or_else(|| A::Error::missing_field(stringify!($field)))?;)+
+    };
+}
 
 /// Reads a segment; its stacks and its pool are still the numbers of the file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SegmentSeed<'a>(pub(super) &'a Purse);
 
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(field_identifier, rename_all = "lowercase")]
-enum SegmentKey {
-    Device,
-    Address,
-    Bytes,
-    Stream,
-    Kind,
-    Pool,
-    Elastic,
-    Order,
-    Stack,
-    Blocks,
-    #[serde(other)]
-    Unknown,
-}
-
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum KindName {
-    Small,
-    Large,
-}
-
-impl From<KindName> for SegmentKind {
-    fn from(name: KindName) -> Self {
-        match name {
-            KindName::Small => Self::Small,
-            KindName::Large => Self::Large,
-        }
-    }
-}
-
-impl<'de> DeserializeSeed<'de> for SegmentSeed<'_> {
-    type Value = Segment;
-
-    fn deserialize<D: Deserializer<'de>>(self, input: D) -> Result<Segment, D::Error> {
-        input.deserialize_map(self)
-    }
-}
+seed!(SegmentSeed<'_> => Segment, deserialize_map);
 
 impl<'de> Visitor<'de> for SegmentSeed<'_> {
     type Value = Segment;
@@ -63,39 +37,19 @@ impl<'de> Visitor<'de> for SegmentSeed<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Segment, A::Error> {
         self.0.within(self.0.budget.count_item())?;
-        let (mut device, mut address, mut bytes, mut stream) = (None, None, None, None);
-        let (mut kind, mut pool, mut elastic, mut order) = (None, None, None, None);
-        let (mut stack, mut blocks) = (None, None);
-        while let Some(key) = map.next_key()? {
-            match key {
-                SegmentKey::Device => once(&mut device, "device", map.next_value()?)?,
-                SegmentKey::Address => once(&mut address, "address", map.next_value()?)?,
-                SegmentKey::Bytes => once(&mut bytes, "bytes", map.next_value()?)?,
-                SegmentKey::Stream => once(&mut stream, "stream", map.next_value()?)?,
-                SegmentKey::Kind => once(&mut kind, "kind", map.next_value::<KindName>()?)?,
-                SegmentKey::Pool => once(&mut pool, "pool", map.next_value()?)?,
-                SegmentKey::Elastic => once(&mut elastic, "elastic", map.next_value()?)?,
-                SegmentKey::Order => once(&mut order, "order", map.next_value()?)?,
-                SegmentKey::Stack => once(&mut stack, "stack", map.next_value()?)?,
-                SegmentKey::Blocks => {
-                    let found = map.next_value_seed(BlocksSeed(self.0))?;
-                    once(&mut blocks, "blocks", found)?;
-                }
-                SegmentKey::Unknown => drop(map.next_value::<IgnoredAny>()?),
-            }
+        fields! { map:
+            device = map.next_value()?,
+            address = map.next_value()?,
+            bytes = map.next_value()?,
+            stream = map.next_value()?,
+            kind = map.next_value()?,
+            pool = map.next_value()?,
+            elastic = map.next_value()?,
+            order = map.next_value()?,
+            stack = StackId(map.next_value()?),
+            blocks = map.next_value_seed(Items::new(self.0))?,
         }
-        Ok(Segment {
-            device: there(device, "device")?,
-            address: there(address, "address")?,
-            bytes: there(bytes, "bytes")?,
-            stream: there(stream, "stream")?,
-            kind: there(kind, "kind")?.into(),
-            pool: there(pool, "pool")?,
-            elastic: there(elastic, "elastic")?,
-            order: there(order, "order")?,
-            stack: StackId(there(stack, "stack")?),
-            blocks: there(blocks, "blocks")?,
-        })
+        Ok(Segment { device, address, bytes, stream, kind, pool, elastic, order, stack, blocks })
     }
 }
 
@@ -103,22 +57,7 @@ impl<'de> Visitor<'de> for SegmentSeed<'_> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TraceSeed<'a>(pub(super) &'a Purse);
 
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(field_identifier, rename_all = "lowercase")]
-enum TraceKey {
-    Device,
-    Events,
-    #[serde(other)]
-    Unknown,
-}
-
-impl<'de> DeserializeSeed<'de> for TraceSeed<'_> {
-    type Value = Trace;
-
-    fn deserialize<D: Deserializer<'de>>(self, input: D) -> Result<Trace, D::Error> {
-        input.deserialize_map(self)
-    }
-}
+seed!(TraceSeed<'_> => Trace, deserialize_map);
 
 impl<'de> Visitor<'de> for TraceSeed<'_> {
     type Value = Trace;
@@ -128,29 +67,15 @@ impl<'de> Visitor<'de> for TraceSeed<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Trace, A::Error> {
-        let (mut device, mut events) = (None, None);
-        while let Some(key) = map.next_key()? {
-            match key {
-                TraceKey::Device => once(&mut device, "device", map.next_value()?)?,
-                TraceKey::Events => {
-                    let found = map.next_value_seed(EventsSeed(self.0))?;
-                    once(&mut events, "events", found)?;
-                }
-                TraceKey::Unknown => drop(map.next_value::<IgnoredAny>()?),
-            }
-        }
-        Ok(Trace { device: there(device, "device")?, events: there(events, "events")? })
+        fields! { map: device = map.next_value()?, events = map.next_value_seed(Items::new(self.0))? }
+        Ok(Trace { device, events })
     }
 }
 
 /// Keeps a value, unless there is one already.
-pub(super) fn once<T, E: Error>(place: &mut Option<T>, name: &'static str, found: T) -> Result<(), E> {
+fn once<T, E: Error>(place: &mut Option<T>, name: &'static str, found: T) -> Result<(), E> {
     match place.replace(found) {
         None => Ok(()),
         Some(_) => Err(E::duplicate_field(name)),
     }
-}
-
-fn there<T, E: Error>(found: Option<T>, name: &'static str) -> Result<T, E> {
-    found.ok_or_else(|| E::missing_field(name))
 }

@@ -3,11 +3,11 @@
 use std::cell::Cell;
 use std::fmt;
 
-use serde::de::{DeserializeSeed, Error, MapAccess, Visitor};
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
+use serde::de::{Error, MapAccess, Visitor};
 
 use super::entries::{SegmentSeed, TraceSeed};
-use super::seeds::{Charged, List, Plain, Purse};
+use super::seeds::{Charged, List, Plain, Purse, seed};
 use super::setting::TableSeed;
 use super::{FORMAT, VERSION};
 use crate::budget::Budget;
@@ -51,13 +51,7 @@ enum Key {
     Unknown,
 }
 
-impl<'de> DeserializeSeed<'de> for FileSeed<'_> {
-    type Value = File;
-
-    fn deserialize<D: Deserializer<'de>>(self, input: D) -> Result<File, D::Error> {
-        input.deserialize_map(self)
-    }
-}
+seed!(FileSeed<'_> => File, deserialize_map);
 
 impl<'de> Visitor<'de> for FileSeed<'_> {
     type Value = File;

@@ -1,6 +1,7 @@
 //! Rows of numbers, without the zeros at their end.
 
 use std::fmt;
+use std::marker::PhantomData;
 
 use serde::de::{DeserializeSeed, Error, SeqAccess, Visitor};
 use serde::ser::SerializeSeq;
@@ -13,13 +14,13 @@ use crate::{Block, BlockState, Event, StackId, TextId, TraceAction};
 ///
 /// The number at [`SIGNED`] has a sign, and is kept as the same 64 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Row<const LEAST: usize, const MOST: usize>([u64; MOST]);
+pub(super) struct Row<const LEAST: usize, const MOST: usize>([u64; MOST]);
 
 /// The place of an event's time, which is written as microseconds since the event before.
 const SIGNED: usize = 4;
 
-type EventRow = Row<5, 10>;
-type BlockRow = Row<4, 5>;
+pub(super) type EventRow = Row<5, 10>;
+pub(super) type BlockRow = Row<4, 5>;
 
 impl<const LEAST: usize, const MOST: usize> Serialize for Row<LEAST, MOST> {
     fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
@@ -67,19 +68,14 @@ impl<'de, const LEAST: usize, const MOST: usize> Visitor<'de> for RowVisitor<LEA
     }
 }
 
-/// Events as rows.
-#[derive(Debug)]
-pub(super) struct Events<T>(pub(super) T);
-
-impl Serialize for Events<&[Event]> {
-    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
-        let mut before = 0;
-        out.collect_seq(self.0.iter().map(|event| {
-            let since = event.time_us.wrapping_sub(before);
-            before = event.time_us;
-            event_row(event, since)
-        }))
-    }
+/// Writes events as rows.
+pub(crate) fn write_events<S: Serializer>(events: &[Event], out: S) -> Result<S::Ok, S::Error> {
+    let mut before = 0;
+    out.collect_seq(events.iter().map(|event| {
+        let since = event.time_us.wrapping_sub(before);
+        before = event.time_us;
+        event_row(event, since)
+    }))
 }
 
 fn event_row(event: &Event, since: i64) -> EventRow {
@@ -97,110 +93,103 @@ fn event_row(event: &Event, since: i64) -> EventRow {
     ])
 }
 
-/// Reads events.
+/// Something that is read from a row.
+pub(super) trait Item: Sized {
+    /// Its numbers.
+    type Row: for<'de> Deserialize<'de>;
+    /// What many of them are called in an error.
+    const LIST: &'static str;
+
+    /// Reads one; `time_us` is the time of the one before, where there are times.
+    fn of<E: Error>(row: &Self::Row, time_us: &mut i64) -> Result<Self, E>;
+}
+
+/// Reads a list of items.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct EventsSeed<'a>(pub(super) &'a Purse);
+pub(super) struct Items<'a, T>(&'a Purse, PhantomData<T>);
 
-impl<'de> DeserializeSeed<'de> for EventsSeed<'_> {
-    type Value = Vec<Event>;
+impl<'a, T: Item> Items<'a, T> {
+    pub(super) const fn new(purse: &'a Purse) -> Self {
+        Self(purse, PhantomData)
+    }
+}
 
-    fn deserialize<D: Deserializer<'de>>(self, input: D) -> Result<Self::Value, D::Error> {
+impl<'de, T: Item> DeserializeSeed<'de> for Items<'_, T> {
+    type Value = Vec<T>;
+
+    fn deserialize<D: Deserializer<'de>>(self, input: D) -> Result<Vec<T>, D::Error> {
         input.deserialize_seq(self)
     }
 }
 
-impl<'de> Visitor<'de> for EventsSeed<'_> {
-    type Value = Vec<Event>;
+impl<'de, T: Item> Visitor<'de> for Items<'_, T> {
+    type Value = Vec<T>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a list of events")
+        f.write_str(T::LIST)
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut rows: A) -> Result<Self::Value, A::Error> {
-        let (mut events, mut time_us) = (Vec::new(), 0_i64);
-        while let Some(Row(row)) = rows.next_element::<EventRow>()? {
-            time_us = time_us.wrapping_add(row[SIGNED].cast_signed());
-            self.0.add_item(&mut events, event(&row, time_us)?)?;
+    fn visit_seq<A: SeqAccess<'de>>(self, mut rows: A) -> Result<Vec<T>, A::Error> {
+        let (mut items, mut time_us) = (Vec::new(), 0);
+        while let Some(row) = rows.next_element()? {
+            self.0.add_item(&mut items, T::of(&row, &mut time_us)?)?;
         }
-        Ok(events)
+        Ok(items)
     }
 }
 
-fn event<E: Error>(row: &[u64; 10], time_us: i64) -> Result<Event, E> {
-    let actions = TraceAction::ALL.get(usize::try_from(row[0]).unwrap_or(usize::MAX));
-    Ok(Event {
-        action: *actions.ok_or_else(|| E::custom(format!("{} is no action", row[0])))?,
-        address: row[1],
-        bytes: row[2],
-        stream: row[3],
-        time_us,
-        stack: StackId(short(row[5])?),
-        pool: short(row[6])?,
-        metadata: TextId(short(row[7])?),
-        context: TextId(short(row[8])?),
-        forward_stack: StackId(short(row[9])?),
-    })
-}
+impl Item for Event {
+    type Row = EventRow;
+    const LIST: &'static str = "a list of events";
 
-/// Blocks as rows.
-#[derive(Debug)]
-pub(super) struct Blocks<T>(pub(super) T);
-
-impl Serialize for Blocks<&[Block]> {
-    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
-        out.collect_seq(self.0.iter().map(|block| -> BlockRow {
-            let state = match block.state {
-                BlockState::Allocated => 0,
-                BlockState::Pending => 1,
-                BlockState::Free => 2,
-            };
-            let stack = block.stack.0.into();
-            Row([block.address, block.bytes, block.requested, state, stack])
-        }))
+    fn of<E: Error>(Row(row): &EventRow, time_us: &mut i64) -> Result<Self, E> {
+        *time_us = time_us.wrapping_add(row[SIGNED].cast_signed());
+        let actions = TraceAction::ALL.get(usize::try_from(row[0]).unwrap_or(usize::MAX));
+        Ok(Self {
+            action: *actions.ok_or_else(|| E::custom(format!("{} is no action", row[0])))?,
+            address: row[1],
+            bytes: row[2],
+            stream: row[3],
+            time_us: *time_us,
+            stack: StackId(short(row[5])?),
+            pool: short(row[6])?,
+            metadata: TextId(short(row[7])?),
+            context: TextId(short(row[8])?),
+            forward_stack: StackId(short(row[9])?),
+        })
     }
 }
 
-/// Reads blocks.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct BlocksSeed<'a>(pub(super) &'a Purse);
-
-impl<'de> DeserializeSeed<'de> for BlocksSeed<'_> {
-    type Value = Vec<Block>;
-
-    fn deserialize<D: Deserializer<'de>>(self, input: D) -> Result<Self::Value, D::Error> {
-        input.deserialize_seq(self)
-    }
+/// Writes blocks as rows.
+pub(crate) fn write_blocks<S: Serializer>(blocks: &[Block], out: S) -> Result<S::Ok, S::Error> {
+    out.collect_seq(blocks.iter().map(|block| -> BlockRow {
+        let state = match block.state {
+            BlockState::Allocated => 0,
+            BlockState::Pending => 1,
+            BlockState::Free => 2,
+        };
+        Row([block.address, block.bytes, block.requested, state, block.stack.0.into()])
+    }))
 }
 
-impl<'de> Visitor<'de> for BlocksSeed<'_> {
-    type Value = Vec<Block>;
+impl Item for Block {
+    type Row = BlockRow;
+    const LIST: &'static str = "a list of blocks";
 
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a list of blocks")
+    fn of<E: Error>(Row(row): &BlockRow, _: &mut i64) -> Result<Self, E> {
+        Ok(Self {
+            address: row[0],
+            bytes: row[1],
+            requested: row[2],
+            state: match row[3] {
+                0 => BlockState::Allocated,
+                1 => BlockState::Pending,
+                2 => BlockState::Free,
+                other => return Err(E::custom(format!("{other} is no state of a block"))),
+            },
+            stack: StackId(short(row[4])?),
+        })
     }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut rows: A) -> Result<Self::Value, A::Error> {
-        let mut blocks = Vec::new();
-        while let Some(Row(row)) = rows.next_element::<BlockRow>()? {
-            self.0.add_item(&mut blocks, block(&row)?)?;
-        }
-        Ok(blocks)
-    }
-}
-
-fn block<E: Error>(row: &[u64; 5]) -> Result<Block, E> {
-    Ok(Block {
-        address: row[0],
-        bytes: row[1],
-        requested: row[2],
-        state: match row[3] {
-            0 => BlockState::Allocated,
-            1 => BlockState::Pending,
-            2 => BlockState::Free,
-            other => return Err(E::custom(format!("{other} is no state of a block"))),
-        },
-        stack: StackId(short(row[4])?),
-    })
 }
 
 /// A number of 32 bits.

@@ -9,6 +9,20 @@ use serde::{Deserialize, Deserializer};
 use crate::Excess;
 use crate::budget::Budget;
 
+/// Implements `DeserializeSeed` for a type that is its own visitor.
+macro_rules! seed {
+    ($seed:ty => $value:ty, $ask:ident) => {
+        impl<'de> serde::de::DeserializeSeed<'de> for $seed {
+            type Value = $value;
+
+            fn deserialize<D: serde::Deserializer<'de>>(self, input: D) -> Result<$value, D::Error> {
+                input.$ask(self)
+            }
+        }
+    };
+}
+pub(super) use seed;
+
 /// The budget of one file, and the limit that was passed.
 ///
 /// `serde` carries texts as errors and no values, so the limit waits here until reading has ended.

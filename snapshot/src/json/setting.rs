@@ -3,10 +3,10 @@
 use std::cell::Cell;
 use std::fmt;
 
-use serde::de::{DeserializeSeed, Error, MapAccess, Visitor};
-use serde::{Deserializer, Serialize, Serializer};
+use serde::de::{Error, MapAccess, Visitor};
+use serde::{Serialize, Serializer};
 
-use super::seeds::Purse;
+use super::seeds::{Purse, seed};
 use crate::Setting;
 use crate::budget::check_settings;
 
@@ -59,13 +59,7 @@ impl<'a> TableSeed<'a> {
     }
 }
 
-impl<'de> DeserializeSeed<'de> for TableSeed<'_> {
-    type Value = Vec<(String, Setting)>;
-
-    fn deserialize<D: Deserializer<'de>>(self, input: D) -> Result<Self::Value, D::Error> {
-        input.deserialize_map(self)
-    }
-}
+seed!(TableSeed<'_> => Vec<(String, Setting)>, deserialize_map);
 
 impl<'de> Visitor<'de> for TableSeed<'_> {
     type Value = Vec<(String, Setting)>;
@@ -91,13 +85,7 @@ impl<'de> Visitor<'de> for TableSeed<'_> {
 #[derive(Clone, Copy, Debug)]
 struct ValueSeed<'a>(TableSeed<'a>);
 
-impl<'de> DeserializeSeed<'de> for ValueSeed<'_> {
-    type Value = Setting;
-
-    fn deserialize<D: Deserializer<'de>>(self, input: D) -> Result<Setting, D::Error> {
-        input.deserialize_any(self)
-    }
-}
+seed!(ValueSeed<'_> => Setting, deserialize_any);
 
 impl<'de> Visitor<'de> for ValueSeed<'_> {
     type Value = Setting;

@@ -122,6 +122,23 @@ impl<'t, 'a> Builder<'t, 'a> {
         Ok(node.into_iter().flat_map(move |node| tree.values(node)))
     }
 
+    /// What `make` makes of every dict of a list.
+    fn each<T>(
+        &mut self,
+        value: Value,
+        list: &str,
+        entry: &str,
+        mut make: impl FnMut(&mut Self, Node) -> Made<T>,
+    ) -> Made<Vec<T>> {
+        let mut items = Vec::new();
+        for value in self.list(value, list)? {
+            let node = self.dict(value, entry)?;
+            self.count(&mut items, node)?;
+            items.push(make(self, node)?);
+        }
+        Ok(items)
+    }
+
     fn dict(&self, value: Value, what: impl Display) -> Made<Node> {
         match value {
             Value::Dict(node) => Ok(node),

@@ -19,11 +19,13 @@ pub(super) fn write(snapshot: &Snapshot, out: impl Write) -> io::Result<()> {
         out: Writer::begin(out)?,
         snapshot,
         words: HashMap::new(),
-        frames: vec![None; snapshot.stacks.frames().len()],
-        stacks: vec![None; snapshot.stacks.len() + 1],
-        forward: vec![None; snapshot.stacks.len() + 1],
-        texts: vec![None; snapshot.texts.all().len() + 1],
-        pools: vec![None; snapshot.pools.len().max(1)],
+        memos: [
+            vec![None; snapshot.stacks.frames().len()],
+            vec![None; snapshot.stacks.len() + 1],
+            vec![None; snapshot.stacks.len() + 1],
+            vec![None; snapshot.texts.all().len() + 1],
+            vec![None; snapshot.pools.len().max(1)],
+        ],
     };
     pickler.snapshot()?;
     pickler.out.end()
@@ -35,12 +37,19 @@ struct Pickler<'a, W> {
     snapshot: &'a Snapshot,
     /// The words of the reference that were written.
     words: HashMap<&'static str, Memo>,
-    frames: Vec<Option<Memo>>,
-    stacks: Vec<Option<Memo>>,
-    /// Stacks again, in the form that they have as forward stacks.
-    forward: Vec<Option<Memo>>,
-    texts: Vec<Option<Memo>>,
-    pools: Vec<Option<Memo>>,
+    /// What was written of each [`Table`].
+    memos: [Vec<Option<Memo>>; 5],
+}
+
+/// A table of the snapshot, whose entries are written once.
+#[derive(Clone, Copy, Debug)]
+enum Table {
+    Frames,
+    Stacks,
+    /// Stacks in the form that they have as forward stacks.
+    ForwardStacks,
+    Texts,
+    Pools,
 }
 
 impl<'a, W: Write> Pickler<'a, W> {
@@ -52,12 +61,9 @@ impl<'a, W: Write> Pickler<'a, W> {
         self.list(&self.events_by_device()?, |pickler, events| {
             pickler.list(events, |pickler, event| pickler.event(event))
         })?;
-        self.word(key::SEGMENTS)?;
-        self.list(&snapshot.segments, Self::segment)?;
-        self.word(key::SETTINGS)?;
-        self.settings(&snapshot.settings)?;
-        self.word(key::ANNOTATIONS)?;
-        self.list(&snapshot.annotations, Self::annotation)?;
+        self.entry(key::SEGMENTS, |pickler| pickler.list(&snapshot.segments, Self::segment))?;
+        self.entry(key::SETTINGS, |pickler| pickler.settings(&snapshot.settings))?;
+        self.entry(key::ANNOTATIONS, |pickler| pickler.list(&snapshot.annotations, Self::annotation))?;
         self.out.close_dict()
     }
 
@@ -93,15 +99,11 @@ impl<'a, W: Write> Pickler<'a, W> {
             SegmentKind::Small => key::SMALL,
             SegmentKind::Large => key::LARGE,
         })?;
-        self.word(key::SEGMENT_POOL_ID)?;
-        self.pool(segment.pool)?;
-        self.word(key::IS_EXPANDABLE)?;
-        self.out.bool(segment.elastic)?;
+        self.entry(key::SEGMENT_POOL_ID, |pickler| pickler.pool(segment.pool))?;
+        self.entry(key::IS_EXPANDABLE, |pickler| pickler.out.bool(segment.elastic))?;
         self.number(key::ORDER, segment.order)?;
-        self.word(key::FRAMES)?;
-        self.stack(segment.stack)?;
-        self.word(key::BLOCKS)?;
-        self.list(&segment.blocks, Self::block)?;
+        self.entry(key::FRAMES, |pickler| pickler.stack(segment.stack))?;
+        self.entry(key::BLOCKS, |pickler| pickler.list(&segment.blocks, Self::block))?;
         self.out.close_dict()
     }
 
@@ -116,8 +118,7 @@ impl<'a, W: Write> Pickler<'a, W> {
             BlockState::Pending => key::PENDING,
             BlockState::Free => key::FREE,
         })?;
-        self.word(key::FRAMES)?;
-        self.stack(block.stack)?;
+        self.entry(key::FRAMES, |pickler| pickler.stack(block.stack))?;
         self.out.close_dict()
     }
 
@@ -132,38 +133,31 @@ impl<'a, W: Write> Pickler<'a, W> {
         self.number(address, event.address)?;
         self.number(key::SIZE, event.bytes)?;
         self.number(key::STREAM, event.stream)?;
-        self.word(key::TIME)?;
-        self.out.signed(event.time_us)?;
+        self.entry(key::TIME, |pickler| pickler.out.signed(event.time_us))?;
         self.word(key::CONTEXT)?;
         match event.context {
             TextId::NONE => self.word(key::NO_CONTEXT)?,
             context => self.text(context)?,
         }
-        self.word(key::METADATA)?;
-        self.text(event.metadata)?;
-        self.word(key::POOL_ID)?;
-        self.pool(event.pool)?;
-        self.word(key::FRAMES)?;
-        self.stack(event.stack)?;
+        self.entry(key::METADATA, |pickler| pickler.text(event.metadata))?;
+        self.entry(key::POOL_ID, |pickler| pickler.pool(event.pool))?;
+        self.entry(key::FRAMES, |pickler| pickler.stack(event.stack))?;
         if event.forward_stack != StackId::NONE {
-            self.word(key::FORWARD_FRAMES)?;
-            self.forward_stack(event.forward_stack)?;
+            self.entry(key::FORWARD_FRAMES, |pickler| pickler.forward_stack(event.forward_stack))?;
         }
         self.out.close_dict()
     }
 
     fn annotation(&mut self, annotation: &Annotation) -> io::Result<()> {
         self.out.open_dict()?;
-        self.word(key::NAME)?;
-        self.out.text(&annotation.name)?;
+        self.entry(key::NAME, |pickler| pickler.out.text(&annotation.name))?;
         self.word(key::STAGE)?;
         self.word(match annotation.stage {
             Stage::Start => key::START,
             Stage::End => key::END,
         })?;
         self.number(key::DEVICE, annotation.device.into())?;
-        self.word(key::TIME)?;
-        self.out.signed(annotation.time_us)?;
+        self.entry(key::TIME, |pickler| pickler.out.signed(annotation.time_us))?;
         self.out.close_dict()
     }
 
@@ -183,81 +177,65 @@ impl<'a, W: Write> Pickler<'a, W> {
         self.out.close_dict()
     }
 
-    /// A stack, whose list is written when it is first met.
     fn stack(&mut self, id: StackId) -> io::Result<()> {
-        let place = id.0 as usize;
-        // What is not known is no stack.
-        let place = if place < self.stacks.len() { place } else { 0 };
-        if let Some(memo) = self.stacks[place] {
-            return self.out.again(memo);
-        }
-        let stacks = &self.snapshot.stacks;
-        let numbers = stacks.numbers_of(id);
-        self.list(numbers, |pickler, &number| {
-            let frame = &stacks.frames()[number as usize];
-            pickler.frame(number as usize, frame)
-        })?;
-        self.stacks[place] = Some(self.out.keep()?);
-        Ok(())
+        self.once(Table::Stacks, id.0, |pickler, _| pickler.frames(id, Self::frame))
     }
 
     /// The stack of a forward pass: frames that are only a name are lines of a traceback.
     fn forward_stack(&mut self, id: StackId) -> io::Result<()> {
-        let place = id.0 as usize;
-        let place = if place < self.forward.len() { place } else { 0 };
-        if let Some(memo) = self.forward[place] {
-            return self.out.again(memo);
-        }
-        let stacks = &self.snapshot.stacks;
-        self.list(stacks.numbers_of(id), |pickler, &number| {
-            let frame = &stacks.frames()[number as usize];
-            if frame.file.is_empty() && frame.line == 0 {
-                return pickler.out.text(&format!("{}\n", frame.name));
-            }
-            pickler.frame(number as usize, frame)
-        })?;
-        self.forward[place] = Some(self.out.keep()?);
-        Ok(())
+        self.once(Table::ForwardStacks, id.0, |pickler, _| {
+            pickler.frames(id, |pickler, number, frame| {
+                if frame.file.is_empty() && frame.line == 0 {
+                    return pickler.out.text(&format!("{}\n", frame.name));
+                }
+                pickler.frame(number, frame)
+            })
+        })
     }
 
-    fn frame(&mut self, number: usize, frame: &Frame) -> io::Result<()> {
-        if let Some(memo) = self.frames[number] {
-            return self.out.again(memo);
-        }
-        self.out.open_dict()?;
-        self.word(key::NAME)?;
-        self.out.text(&frame.name)?;
-        self.word(key::FILENAME)?;
-        self.out.text(&frame.file)?;
-        self.number(key::LINE, frame.line.into())?;
-        self.out.close_dict()?;
-        self.frames[number] = Some(self.out.keep()?);
-        Ok(())
+    /// The frames of a stack, each as `write` writes it.
+    fn frames(&mut self, id: StackId, write: impl Fn(&mut Self, u32, &Frame) -> io::Result<()>) -> io::Result<()> {
+        let stacks = &self.snapshot.stacks;
+        self.list(stacks.numbers_of(id), |pickler, &number| write(pickler, number, &stacks.frames()[number as usize]))
+    }
+
+    fn frame(&mut self, number: u32, frame: &Frame) -> io::Result<()> {
+        self.once(Table::Frames, number, |pickler, _| {
+            pickler.out.open_dict()?;
+            pickler.entry(key::NAME, |pickler| pickler.out.text(&frame.name))?;
+            pickler.entry(key::FILENAME, |pickler| pickler.out.text(&frame.file))?;
+            pickler.number(key::LINE, frame.line.into())?;
+            pickler.out.close_dict()
+        })
     }
 
     fn pool(&mut self, number: u32) -> io::Result<()> {
-        let place = number as usize;
-        let place = if place < self.pools.len() { place } else { 0 };
-        if let Some(memo) = self.pools[place] {
-            return self.out.again(memo);
-        }
-        let pools = self.snapshot.pools.get(place).copied();
-        let PoolId(first, second) = pools.unwrap_or_default();
-        self.out.unsigned(first)?;
-        self.out.unsigned(second)?;
-        self.out.op(op::TUPLE2)?;
-        self.pools[place] = Some(self.out.keep()?);
-        Ok(())
+        self.once(Table::Pools, number, |pickler, place| {
+            let PoolId(first, second) = pickler.snapshot.pools.get(place).copied().unwrap_or_default();
+            pickler.out.unsigned(first)?;
+            pickler.out.unsigned(second)?;
+            pickler.out.op(op::TUPLE2)
+        })
     }
 
     fn text(&mut self, id: TextId) -> io::Result<()> {
-        let place = id.0 as usize;
-        let place = if place < self.texts.len() { place } else { 0 };
-        if let Some(memo) = self.texts[place] {
+        self.once(Table::Texts, id.0, |pickler, _| pickler.out.text(pickler.snapshot.texts.get(id)))
+    }
+
+    /// Names an entry of a table; `write` writes it when it is first met. A place beyond the table means its first.
+    fn once(
+        &mut self,
+        table: Table,
+        place: u32,
+        write: impl FnOnce(&mut Self, usize) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let memos = &self.memos[table as usize];
+        let place = if (place as usize) < memos.len() { place as usize } else { 0 };
+        if let Some(memo) = memos[place] {
             return self.out.again(memo);
         }
-        self.out.text(self.snapshot.texts.get(id))?;
-        self.texts[place] = Some(self.out.keep()?);
+        write(self, place)?;
+        self.memos[table as usize][place] = Some(self.out.keep()?);
         Ok(())
     }
 
@@ -285,8 +263,13 @@ impl<'a, W: Write> Pickler<'a, W> {
         Ok(())
     }
 
-    fn number(&mut self, key: &'static str, number: u64) -> io::Result<()> {
+    /// A key and what `write` writes.
+    fn entry(&mut self, key: &'static str, write: impl FnOnce(&mut Self) -> io::Result<()>) -> io::Result<()> {
         self.word(key)?;
-        self.out.unsigned(number)
+        write(self)
+    }
+
+    fn number(&mut self, key: &'static str, number: u64) -> io::Result<()> {
+        self.entry(key, |pickler| pickler.out.unsigned(number))
     }
 }

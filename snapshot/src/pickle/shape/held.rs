@@ -7,13 +7,10 @@ use crate::{Block, BlockState, Segment, SegmentKind, StackId};
 
 impl Builder<'_, '_> {
     pub(super) fn segments(&mut self, value: Value) -> Made<Vec<Segment>> {
-        let mut segments = Vec::new();
-        for value in self.list(value, "'segments'")? {
-            let node = self.dict(value, "an entry of 'segments'")?;
-            self.count(&mut segments, node)?;
-            segments.push(self.segment(node, segments.len() as u64)?);
-        }
-        Ok(segments)
+        let mut orders = 0..;
+        self.each(value, "'segments'", "an entry of 'segments'", |builder, node| {
+            builder.segment(node, orders.next().unwrap_or_default())
+        })
     }
 
     fn segment(&mut self, node: Node, order: u64) -> Made<Segment> {
@@ -34,9 +31,7 @@ impl Builder<'_, '_> {
             match self.word(name) {
                 key::DEVICE => segment.device = self.device(value, node)?,
                 key::ADDRESS => address = Some(self.bits(value, node, key::ADDRESS)?),
-                key::TOTAL_SIZE => {
-                    bytes = Some(self.whole_number(value, node, key::TOTAL_SIZE)?);
-                }
+                key::TOTAL_SIZE => bytes = Some(self.whole_number(value, node, key::TOTAL_SIZE)?),
                 key::STREAM => segment.stream = self.bits(value, node, key::STREAM)?,
                 key::SEGMENT_TYPE => segment.kind = self.kind(value, node)?,
                 key::SEGMENT_POOL_ID => segment.pool = self.pool(value, node)?,
@@ -47,8 +42,7 @@ impl Builder<'_, '_> {
                 _ => (),
             }
         }
-        let missing = |name| format!("has no '{name}'");
-        let lacks = |name| self.amiss(Some(node), "a segment", missing(name));
+        let lacks = |name| self.amiss(Some(node), "a segment", format!("has no '{name}'"));
         segment.address = address.ok_or_else(|| lacks(key::ADDRESS))?;
         segment.bytes = bytes.ok_or_else(|| lacks(key::TOTAL_SIZE))?;
         segment.blocks = self.blocks(blocks, segment.address)?;
@@ -64,15 +58,11 @@ impl Builder<'_, '_> {
     }
 
     fn blocks(&mut self, value: Value, mut address: u64) -> Made<Vec<Block>> {
-        let mut blocks = Vec::new();
-        for value in self.list(value, "'blocks'")? {
-            let node = self.dict(value, "an entry of 'blocks'")?;
-            self.count(&mut blocks, node)?;
-            let block = self.block(node, address)?;
+        self.each(value, "'blocks'", "an entry of 'blocks'", |builder, node| {
+            let block = builder.block(node, address)?;
             address = block.address.wrapping_add(block.bytes);
-            blocks.push(block);
-        }
-        Ok(blocks)
+            Ok(block)
+        })
     }
 
     /// A block; one without an address begins where the one before ends.
@@ -83,9 +73,7 @@ impl Builder<'_, '_> {
             match self.word(name) {
                 key::ADDRESS => address = self.bits(value, node, key::ADDRESS)?,
                 key::SIZE => bytes = Some(self.whole_number(value, node, key::SIZE)?),
-                key::REQUESTED_SIZE => {
-                    requested = Some(self.whole_number(value, node, key::REQUESTED_SIZE)?);
-                }
+                key::REQUESTED_SIZE => requested = Some(self.whole_number(value, node, key::REQUESTED_SIZE)?),
                 key::STATE => state = Some(self.state(value, node)?),
                 key::FRAMES => stack = self.stack(value)?,
                 _ => (),

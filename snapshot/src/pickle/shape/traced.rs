@@ -7,14 +7,7 @@ use crate::{Annotation, Event, StackId, Stage, TextId, TraceAction};
 
 impl Builder<'_, '_> {
     pub(super) fn events(&mut self, value: Value, device: u32) -> Made<Vec<Event>> {
-        let mut events = Vec::new();
-        let what = format!("'device_traces' of device {device}");
-        for value in self.list(value, &what)? {
-            let node = self.dict(value, "an event")?;
-            self.count(&mut events, node)?;
-            events.push(self.event(node)?);
-        }
-        Ok(events)
+        self.each(value, &format!("'device_traces' of device {device}"), "an event", Self::event)
     }
 
     fn event(&mut self, node: Node) -> Made<Event> {
@@ -34,9 +27,7 @@ impl Builder<'_, '_> {
         for (name, value) in self.tree.entries(node) {
             match self.word(name) {
                 key::ACTION => action = Some(self.action(value, node)?),
-                key::ADDR | key::DEVICE_FREE => {
-                    address = Some(self.bits(value, node, key::ADDR)?);
-                }
+                key::ADDR | key::DEVICE_FREE => address = Some(self.bits(value, node, key::ADDR)?),
                 key::SIZE => bytes = Some(self.whole_number(value, node, key::SIZE)?),
                 key::STREAM => event.stream = self.bits(value, node, key::STREAM)?,
                 key::TIME => event.time_us = self.time(value, node)?,
@@ -73,13 +64,7 @@ impl Builder<'_, '_> {
     }
 
     pub(super) fn annotations(&mut self, value: Value) -> Made<Vec<Annotation>> {
-        let mut annotations = Vec::new();
-        for value in self.list(value, "'external_annotations'")? {
-            let node = self.dict(value, "an annotation")?;
-            self.count(&mut annotations, node)?;
-            annotations.push(self.annotation(node)?);
-        }
-        Ok(annotations)
+        self.each(value, "'external_annotations'", "an annotation", Self::annotation)
     }
 
     fn annotation(&mut self, node: Node) -> Made<Annotation> {
