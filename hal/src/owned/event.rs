@@ -1,6 +1,7 @@
 //! An event with an owner.
 
 use super::OwnedStream;
+use super::closing::closes;
 use crate::{Device, Event, Progress, Result, StreamRef};
 
 /// An event with an owner.
@@ -61,11 +62,6 @@ impl<D: Device> OwnedEvent<D> {
         unsafe { self.device.stream_wait(stream.get(), self.get()) }
     }
 
-    /// Destroys the event and returns the result.
-    pub fn close(mut self) -> Result<()> {
-        self.destroy()
-    }
-
     fn destroy(&mut self) -> Result<()> {
         match self.event.take() {
             // SAFETY: 1. the handle was made by this device and leaves its owner here.
@@ -75,9 +71,7 @@ impl<D: Device> OwnedEvent<D> {
     }
 }
 
-impl<D: Device> Drop for OwnedEvent<D> {
-    fn drop(&mut self) {
-        // A destructor cannot return an error; `close` does.
-        let _ = self.destroy();
-    }
+closes! {
+    /// Destroys the event and returns the result.
+    OwnedEvent<D> by destroy
 }

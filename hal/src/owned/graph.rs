@@ -3,6 +3,7 @@
 use std::marker::PhantomData;
 
 use super::OwnedStream;
+use super::closing::closes;
 use crate::{CaptureMode, Device, Graph, Result, StreamRef};
 
 /// A captured graph with an owner.
@@ -39,11 +40,6 @@ impl<D: Device> OwnedGraph<D> {
         unsafe { capture.launch(graph, stream.get()) }
     }
 
-    /// Destroys the graph and returns the result.
-    pub fn close(mut self) -> Result<()> {
-        self.destroy()
-    }
-
     fn destroy(&mut self) -> Result<()> {
         match self.graph.take() {
             Some(graph) => {
@@ -56,11 +52,9 @@ impl<D: Device> OwnedGraph<D> {
     }
 }
 
-impl<D: Device> Drop for OwnedGraph<D> {
-    fn drop(&mut self) {
-        // A destructor cannot return an error; `close` does.
-        let _ = self.destroy();
-    }
+closes! {
+    /// Destroys the graph and returns the result.
+    OwnedGraph<D> by destroy
 }
 
 /// While it lives, this thread may allocate during a capture.

@@ -1,6 +1,6 @@
 //! Device memory with an owner.
 
-use super::closing::{NotClosed, wait_for_work};
+use super::closing::{closes, end_once};
 use crate::{Device, DevicePtr, Result};
 
 /// Device memory with an owner.
@@ -32,32 +32,14 @@ impl<D: Device> OwnedMemory<D> {
         self.bytes
     }
 
-    /// Waits for the device, then frees the memory.
-    ///
-    /// On failure the error holds the owner.
-    pub fn close(mut self) -> Result<(), NotClosed<Self>> {
-        match self.free() {
-            Ok(()) => Ok(()),
-            Err(error) => Err(NotClosed { owner: self, error }),
-        }
-    }
-
     fn free(&mut self) -> Result<()> {
-        if self.freed {
-            return Ok(());
-        }
         // Not every driver's free waits for every stream, so the owner does.
-        let waited = wait_for_work(&self.device)?;
         // SAFETY: 1. the address was given to this owner and is freed once. 2. The wait found that no work runs.
-        let freed = unsafe { self.device.free(self.ptr) };
-        self.freed = freed.is_ok();
-        waited.and(freed)
+        end_once(&self.device, &mut self.freed, || unsafe { self.device.free(self.ptr) })
     }
 }
 
-impl<D: Device> Drop for OwnedMemory<D> {
-    fn drop(&mut self) {
-        // A destructor cannot return an error; `close` does.
-        let _ = self.free();
-    }
+closes! {
+    /// Waits for the device, then frees the memory.
+    OwnedMemory<D> by free, keeps
 }

@@ -2,7 +2,7 @@
 
 use std::ptr::NonNull;
 
-use super::closing::{NotClosed, wait_for_work};
+use super::closing::{closes, end_once};
 use crate::{Device, DevicePtr, Result};
 
 /// Page-locked host memory with an owner.
@@ -46,32 +46,13 @@ impl<D: Device> OwnedPinned<D> {
         self.device.host_memory()?.device_address(self.ptr)
     }
 
-    /// Waits for the device, then frees the memory.
-    ///
-    /// On failure the error holds the owner.
-    pub fn close(mut self) -> Result<(), NotClosed<Self>> {
-        match self.free() {
-            Ok(()) => Ok(()),
-            Err(error) => Err(NotClosed { owner: self, error }),
-        }
-    }
-
     fn free(&mut self) -> Result<()> {
-        if self.freed {
-            return Ok(());
-        }
-        let waited = wait_for_work(&self.device)?;
-        let memory = self.device.host_memory()?;
         // SAFETY: 1. the memory was given to this owner and is freed once. 2. The wait found that no work runs.
-        let freed = unsafe { memory.free_pinned(self.ptr) };
-        self.freed = freed.is_ok();
-        waited.and(freed)
+        end_once(&self.device, &mut self.freed, || unsafe { self.device.host_memory()?.free_pinned(self.ptr) })
     }
 }
 
-impl<D: Device> Drop for OwnedPinned<D> {
-    fn drop(&mut self) {
-        // A destructor cannot return an error; `close` does.
-        let _ = self.free();
-    }
+closes! {
+    /// Waits for the device, then frees the memory.
+    OwnedPinned<D> by free, keeps
 }

@@ -1,5 +1,6 @@
 //! A stream with an owner.
 
+use super::closing::closes;
 use crate::{Device, Result, Stream, StreamRef};
 
 /// A stream with an owner.
@@ -30,11 +31,6 @@ impl<D: Device> OwnedStream<D> {
         unsafe { self.device.synchronize(self.borrowed) }
     }
 
-    /// Destroys the stream and returns the result.
-    pub fn close(mut self) -> Result<()> {
-        self.destroy()
-    }
-
     fn destroy(&mut self) -> Result<()> {
         match self.stream.take() {
             // SAFETY: 1. the handle was made by this device and leaves its owner here.
@@ -44,9 +40,7 @@ impl<D: Device> OwnedStream<D> {
     }
 }
 
-impl<D: Device> Drop for OwnedStream<D> {
-    fn drop(&mut self) {
-        // A destructor cannot return an error; `close` does.
-        let _ = self.destroy();
-    }
+closes! {
+    /// Destroys the stream and returns the result.
+    OwnedStream<D> by destroy
 }

@@ -1,6 +1,6 @@
 //! Memory of another process, opened and owned.
 
-use super::closing::{NotClosed, wait_for_work};
+use super::closing::{closes, end_once};
 use crate::{Device, DevicePtr, IpcToken, Result};
 
 /// Memory of another process, opened by its token.
@@ -25,32 +25,13 @@ impl<D: Device> OpenedToken<D> {
         self.base
     }
 
-    /// Waits for the device, then closes the memory.
-    ///
-    /// On failure the error holds the owner.
-    pub fn close(mut self) -> Result<(), NotClosed<Self>> {
-        match self.shut() {
-            Ok(()) => Ok(()),
-            Err(error) => Err(NotClosed { owner: self, error }),
-        }
-    }
-
     fn shut(&mut self) -> Result<()> {
-        if self.closed {
-            return Ok(());
-        }
-        let waited = wait_for_work(&self.device)?;
-        let ipc = self.device.ipc()?;
         // SAFETY: 1. the base was opened by this owner and is closed once. 2. The wait found that no work runs.
-        let closed = unsafe { ipc.close_token(self.base) };
-        self.closed = closed.is_ok();
-        waited.and(closed)
+        end_once(&self.device, &mut self.closed, || unsafe { self.device.ipc()?.close_token(self.base) })
     }
 }
 
-impl<D: Device> Drop for OpenedToken<D> {
-    fn drop(&mut self) {
-        // A destructor cannot return an error; `close` does.
-        let _ = self.shut();
-    }
+closes! {
+    /// Waits for the device, then closes the memory.
+    OpenedToken<D> by shut, keeps
 }

@@ -2,7 +2,7 @@
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-use super::closing::{NotClosed, wait_for_work};
+use super::closing::{closes, end_once};
 use crate::{Access, Backing, Device, DevicePtr, FabricHandle, Result, Sharing};
 
 /// Reserved addresses with an owner.
@@ -51,11 +51,6 @@ impl<D: Device> OwnedReservation<D> {
         unsafe { memory.set_access(self.start.add(offset), bytes, access) }
     }
 
-    /// Releases the addresses and returns the result.
-    pub fn close(mut self) -> Result<()> {
-        self.release()
-    }
-
     fn release(&mut self) -> Result<()> {
         if self.released {
             return Ok(());
@@ -68,11 +63,9 @@ impl<D: Device> OwnedReservation<D> {
     }
 }
 
-impl<D: Device> Drop for OwnedReservation<D> {
-    fn drop(&mut self) {
-        // A destructor cannot return an error; `close` does.
-        let _ = self.release();
-    }
+closes! {
+    /// Releases the addresses and returns the result.
+    OwnedReservation<D> by release
 }
 
 /// A mapping with an owner; it cannot outlive its reservation.
@@ -104,35 +97,16 @@ impl<D: Device> OwnedMapping<'_, D> {
         self.reservation.set_access(offset, self.bytes, access)
     }
 
-    /// Waits for the device, then unmaps.
-    ///
-    /// On failure the error holds the owner.
-    pub fn close(mut self) -> Result<(), NotClosed<Self>> {
-        match self.unmap() {
-            Ok(()) => Ok(()),
-            Err(error) => Err(NotClosed { owner: self, error }),
-        }
-    }
-
     fn unmap(&mut self) -> Result<()> {
-        if self.unmapped {
-            return Ok(());
-        }
         let device = &self.reservation.device;
-        let waited = wait_for_work(device)?;
-        let memory = device.virtual_memory()?;
         // SAFETY: 2. the wait found that no work runs.
-        let unmapped = unsafe { memory.unmap(self.at, self.bytes) };
-        self.unmapped = unmapped.is_ok();
-        waited.and(unmapped)
+        end_once(device, &mut self.unmapped, || unsafe { device.virtual_memory()?.unmap(self.at, self.bytes) })
     }
 }
 
-impl<D: Device> Drop for OwnedMapping<'_, D> {
-    fn drop(&mut self) {
-        // A destructor cannot return an error; `close` does.
-        let _ = self.unmap();
-    }
+closes! {
+    /// Waits for the device, then unmaps.
+    OwnedMapping<'_, D> by unmap, keeps
 }
 
 /// Physical memory with an owner.
@@ -185,11 +159,6 @@ impl<D: Device> OwnedBacking<D> {
         unsafe { memory.export_fabric(self.get()) }
     }
 
-    /// Destroys the handle and returns the result; mappings stay.
-    pub fn close(mut self) -> Result<()> {
-        self.destroy()
-    }
-
     fn destroy(&mut self) -> Result<()> {
         match self.backing.take() {
             Some(backing) => {
@@ -202,9 +171,7 @@ impl<D: Device> OwnedBacking<D> {
     }
 }
 
-impl<D: Device> Drop for OwnedBacking<D> {
-    fn drop(&mut self) {
-        // A destructor cannot return an error; `close` does.
-        let _ = self.destroy();
-    }
+closes! {
+    /// Destroys the handle and returns the result; mappings stay.
+    OwnedBacking<D> by destroy
 }
