@@ -107,8 +107,7 @@ impl Capture for CudaCapture {
 
     unsafe fn dependencies(&self, node: CaptureNode, nodes: &mut Vec<CaptureNode>) -> Result<()> {
         let call = "cuGraphNodeGetDependencies";
-        let function = self.calls.cuGraphNodeGetDependencies();
-        let function = function.map_err(|_| Error::new(ErrorKind::Unsupported, call))?;
+        let function = self.calls.cuGraphNodeGetDependencies().map_err(|_| Error::new(ErrorKind::Unsupported, call))?;
         let (node, mut count): (CUgraphNode, _) = (pointer(node.raw()), 0);
         // SAFETY: 1. is the caller's promise; the driver writes how many there are.
         self.context.call(call, || unsafe { function(node, ptr::null_mut(), &raw mut count) })?;

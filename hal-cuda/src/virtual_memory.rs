@@ -239,8 +239,7 @@ impl VirtualMemory for CudaVirtualMemory {
         let call = "cuMemImportFromShareableHandle";
         check_size(call, bytes)?;
         // The driver reads descriptor 0 as a null pointer; a copy never has that number.
-        let copy = fd.try_clone_to_owned();
-        let copy = copy.map_err(|_| Error::new(ErrorKind::Refused, call))?;
+        let copy = fd.try_clone_to_owned().map_err(|_| Error::new(ErrorKind::Refused, call))?;
         let invalid = Error::new(ErrorKind::InvalidValue, call);
         let descriptor = usize::try_from(copy.as_raw_fd()).map_err(|_| invalid)?;
         let mut backing = 0;

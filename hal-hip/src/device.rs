@@ -109,8 +109,7 @@ pub(crate) fn current_memory(context: &Context) -> Result<MemoryInfo> {
 /// The driver's number for the device at `ordinal`.
 pub(crate) fn find(driver: &Driver, call: &'static str, ordinal: Ordinal) -> Result<c_int> {
     let exists = ordinal.0 < driver.device_count()?;
-    let number = c_int::try_from(ordinal.0).ok().filter(|_| exists);
-    number.ok_or(Error::new(ErrorKind::NoSuchDevice, call))
+    c_int::try_from(ordinal.0).ok().filter(|_| exists).ok_or(Error::new(ErrorKind::NoSuchDevice, call))
 }
 
 /// The handle to pass for a stream.

@@ -34,8 +34,7 @@ fn family(architecture: &str) -> Option<String> {
 /// A text that ends at its zero byte, or at its end.
 fn text(characters: &[c_char]) -> String {
     let bytes: Vec<u8> = characters.iter().map(|c| c.to_ne_bytes()[0]).chain([0]).collect();
-    let text = CStr::from_bytes_until_nul(&bytes).unwrap_or_default();
-    text.to_string_lossy().into_owned()
+    CStr::from_bytes_until_nul(&bytes).unwrap_or_default().to_string_lossy().into_owned()
 }
 
 #[cfg(test)]

@@ -62,16 +62,14 @@ impl State {
         let Some(end) = at.checked_add(bytes) else {
             return true;
         };
-        let before = self.mappings.range(..end).next_back();
-        before.is_some_and(|(start, mapping)| start + mapping.bytes > at)
+        self.mappings.range(..end).next_back().is_some_and(|(start, mapping)| start + mapping.bytes > at)
     }
 
     fn is_reserved(&self, at: u64, bytes: u64) -> bool {
         let Some(end) = at.checked_add(bytes) else {
             return false;
         };
-        let before = self.reservations.range(..=at).next_back();
-        before.is_some_and(|(start, reserved)| start + reserved >= end)
+        self.reservations.range(..=at).next_back().is_some_and(|(start, reserved)| start + reserved >= end)
     }
 }
 

@@ -43,12 +43,10 @@ fn list(library: Option<OsString>, rocm: Option<OsString>, packed: Option<PathBu
     if let Some(path) = library.filter(|path| !path.is_empty()) {
         return vec![Candidate::Path(path.into())];
     }
-    let loaded = NAMES.iter().map(|name| Candidate::Loaded((*name).into()));
-    let loaded = loaded.chain(packed.map(Candidate::Path));
+    let loaded = NAMES.iter().map(|name| Candidate::Loaded((*name).into())).chain(packed.map(Candidate::Path));
     let [newest @ .., old] = NAMES;
     let named = newest.map(|name| Candidate::Name(name.into()));
-    let folders = rocm.map(PathBuf::from).into_iter();
-    let folders = folders.chain([PathBuf::from("/opt/rocm")]);
+    let folders = rocm.map(PathBuf::from).into_iter().chain([PathBuf::from("/opt/rocm")]);
     let files = folders.map(|folder| Candidate::Path(folder.join("lib").join("libamdhip64.so")));
     let last = [Candidate::Name(old.into())];
     loaded.chain(named).chain(files).chain(last).collect()

@@ -270,8 +270,8 @@ impl VirtualMemory for HipVirtualMemory {
     unsafe fn set_access(&self, at: DevicePtr, bytes: u64, access: &[Access]) -> Result<()> {
         let call = "hipMemSetAccess";
         let rights = self.rights(access)?;
-        let mappings = self.ledger().mappings(at.address(), bytes);
-        let mappings = mappings.filter(|_| !rights.is_empty()).ok_or(invalid(call))?;
+        let mappings =
+            self.ledger().mappings(at.address(), bytes).filter(|_| !rights.is_empty()).ok_or(invalid(call))?;
         for (done, (at, mapping)) in mappings.iter().enumerate() {
             let Err(error) = self.grant(*at, mapping, &rights) else {
                 continue;
@@ -300,8 +300,7 @@ impl VirtualMemory for HipVirtualMemory {
         let call = "hipMemImportFromShareableHandle";
         self.check_granularity(call, bytes)?;
         // By value, the driver reads descriptor 0 as a null pointer; a copy never has that number.
-        let copy = fd.try_clone_to_owned();
-        let copy = copy.map_err(|_| Error::new(ErrorKind::Refused, call))?;
+        let copy = fd.try_clone_to_owned().map_err(|_| Error::new(ErrorKind::Refused, call))?;
         let mut descriptor: RawFd = copy.as_raw_fd();
         let place = if self.context.driver().info.version >= DESCRIPTOR_BY_VALUE {
             ptr::without_provenance_mut(usize::try_from(descriptor).map_err(|_| invalid(call))?)

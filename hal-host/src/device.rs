@@ -85,8 +85,7 @@ impl HostDevice {
     fn overlapping(&self, space: &Space, bytes: u64) -> Option<u64> {
         let room =
             |range: &Range| range.owner == self.index && matches!(range.kind, Kind::Direct(_)) && range.bytes >= bytes;
-        let found = space.ranges().find(|(_, range)| room(range));
-        found.map(|(at, _)| at)
+        space.ranges().find(|(_, range)| room(range)).map(|(at, _)| at)
     }
 
     /// The device itself, unless it lacks the feature.

@@ -142,7 +142,6 @@ impl Machine {
 
     /// Releases the lock until something has happened.
     fn wait_progress<'a>(&'a self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        let progress = self.engine.progress.wait(state);
-        progress.unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.engine.progress.wait(state).unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }

@@ -39,8 +39,7 @@ impl Extent {
         space: &'a RwLock<Space>,
         phantom: bool,
     ) -> Result<(Self, RwLockWriteGuard<'a, Space>), ErrorKind> {
-        let pages = bytes.max(1).checked_next_multiple_of(page_bytes());
-        let bytes = pages.ok_or(ErrorKind::OutOfMemory)?;
+        let bytes = bytes.max(1).checked_next_multiple_of(page_bytes()).ok_or(ErrorKind::OutOfMemory)?;
         let charge = physical.take(bytes).ok_or(ErrorKind::OutOfMemory)?;
         let alignment = alignment.max(page_bytes());
         let real = if phantom {

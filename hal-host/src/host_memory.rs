@@ -14,8 +14,7 @@ impl HostDevice {
     /// Removes the range at `ptr`, if it is of this device and `wanted`.
     fn remove_host(&self, call: Call, ptr: NonNull<u8>, wanted: impl FnOnce(&Range) -> bool) -> Result<Range> {
         let mut space = self.machine().write_space();
-        let removed = space.remove(address(ptr), self.index(), wanted);
-        removed.ok_or(error(call, ErrorKind::InvalidValue))
+        space.remove(address(ptr), self.index(), wanted).ok_or(error(call, ErrorKind::InvalidValue))
     }
 }
 
@@ -70,8 +69,7 @@ impl HostMemory for HostDevice {
         let call = Call::DeviceAddress;
         self.enter(call)?;
         let locked = |range: &Range| matches!(range.kind, Kind::Pinned { .. } | Kind::Registered);
-        let space = self.machine().read_space();
-        let known = space.containing(address(ptr)).is_some_and(|(_, range)| locked(range));
+        let known = self.machine().read_space().containing(address(ptr)).is_some_and(|(_, range)| locked(range));
         check(known || self.lies(Defect::DeviceAddressOfAnything), call, ErrorKind::InvalidValue)?;
         device_ptr(call, address(ptr))
     }

@@ -40,16 +40,14 @@ impl HostDevice {
         let found = self.find_backing(call, backing)?;
         let is_exportable = found.sharing() == Sharing::FileDescriptor || self.lies(Defect::ExportsPrivate);
         check(is_exportable, call, ErrorKind::InvalidValue)?;
-        let memory = found.memory().ok_or(error(call, ErrorKind::Unsupported))?;
-        let descriptor = memory.duplicate();
+        let descriptor = found.memory().ok_or(error(call, ErrorKind::Unsupported))?.duplicate();
         descriptor.map_err(|errno| error(call, kind_of(errno)))
     }
 
     /// A backing of the memory behind a descriptor.
     pub(crate) fn of_descriptor(&self, call: Call, fd: BorrowedFd<'_>, bytes: u64) -> Result<Backing> {
         self.check_sharing(call, Sharing::FileDescriptor)?;
-        let descriptor = rustix::io::fcntl_dupfd_cloexec(fd, 0);
-        let descriptor = descriptor.map_err(|errno| error(call, kind_of(errno)))?;
+        let descriptor = rustix::io::fcntl_dupfd_cloexec(fd, 0).map_err(|errno| error(call, kind_of(errno)))?;
         let memory = Memory::adopt(descriptor, BACKING, bytes).ok_or(error(call, ErrorKind::InvalidValue))?;
         Ok(self.enter_foreign(memory, bytes, Sharing::FileDescriptor))
     }

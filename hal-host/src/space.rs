@@ -153,8 +153,7 @@ impl Space {
     /// Whether any range lies in these addresses, wholly or in part.
     pub(crate) fn overlaps(&self, at: u64, bytes: u64) -> bool {
         let end = at.saturating_add(bytes);
-        let before = self.ranges.range(..end).next_back();
-        before.is_some_and(|(start, range)| start + range.bytes > at)
+        self.ranges.range(..end).next_back().is_some_and(|(start, range)| start + range.bytes > at)
     }
 
     /// Enters a range, which overlaps no other.

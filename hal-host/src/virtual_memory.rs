@@ -170,8 +170,7 @@ impl VirtualMemory for HostDevice {
         let writes = if self.lies(Defect::MapIsCopy) && again(&space) { Writes::Private } else { Writes::Shared };
         let stale = reservation.stale.get(&at) == Some(&bytes);
         if let (Some(region), Some(memory), false) = (&reservation.region, found.memory(), stale) {
-            let placed = region.place(at, bytes, memory, writes);
-            placed.map_err(|error| self.no_memory(call, kind_of(error)))?;
+            region.place(at, bytes, memory, writes).map_err(|error| self.no_memory(call, kind_of(error)))?;
         }
         let range = Range {
             bytes,
@@ -193,8 +192,7 @@ impl VirtualMemory for HostDevice {
         if self.lies(Defect::UnmapDoesNothing) {
             return Ok(());
         }
-        let cleared = self.clear(&mut space, at, bytes);
-        cleared.map_err(|errno| error(call, kind_of(errno)))?;
+        self.clear(&mut space, at, bytes).map_err(|errno| error(call, kind_of(errno)))?;
         let unmapped = space.remove(at, self.index(), |_| true);
         if self.machine().config.habits.withholds
             && let Some(Kind::Mapping(mapping)) = unmapped.as_ref().map(|range| &range.kind)

@@ -167,8 +167,7 @@ fn find_file(maps: &str, stem: &str) -> Option<PathBuf> {
 /// Removes from the loader's text what the reader knows already.
 fn shorten(text: &str, name: &str) -> String {
     let text = text.strip_prefix(name).unwrap_or(text);
-    let text = text.strip_prefix(": ").unwrap_or(text);
-    text.replace("cannot open shared object file: ", "")
+    text.strip_prefix(": ").unwrap_or(text).replace("cannot open shared object file: ", "")
 }
 
 /// Declares structs of C functions and the way to resolve each from a [`Library`](crate::load::Library).

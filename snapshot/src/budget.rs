@@ -47,8 +47,7 @@ impl Budget {
     pub(crate) fn charge<T>(&self, count: usize) -> Result<(), Excess> {
         let bytes = (count as u64).saturating_mul(size_of::<T>() as u64);
         let charged = self.charged.get().saturating_add(bytes);
-        let whole = self.read.get().saturating_mul(BY_BYTE);
-        let whole = whole.saturating_add(BASE).min(self.limits.memory);
+        let whole = self.read.get().saturating_mul(BY_BYTE).saturating_add(BASE).min(self.limits.memory);
         if charged > whole {
             return Err(Excess::Memory(whole));
         }
@@ -61,8 +60,7 @@ impl Budget {
         if list.capacity() - list.len() >= more {
             return Ok(());
         }
-        let room = list.len().saturating_add(more);
-        let room = room.max(list.capacity().saturating_mul(2)).max(4);
+        let room = list.len().saturating_add(more).max(list.capacity().saturating_mul(2)).max(4);
         self.charge::<T>(room - list.capacity())?;
         list.reserve_exact(room - list.len());
         Ok(())

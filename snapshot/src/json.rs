@@ -45,8 +45,7 @@ impl Snapshot {
         let purse = Purse::new(Budget::new(*limits));
         let input = BufReader::new(Bounded::new(input, &purse.budget));
         let mut input = serde_json::Deserializer::from_reader(input);
-        let read = FileSeed(&purse).deserialize(&mut input);
-        let read = read.and_then(|file| input.end().map(|()| file));
+        let read = FileSeed(&purse).deserialize(&mut input).and_then(|file| input.end().map(|()| file));
         let file = read.map_err(|error| problem(error, &purse))?;
         Ok(file.into_snapshot()?)
     }

@@ -46,8 +46,7 @@ impl Snapshot {
     /// Takes over the pools, stacks and texts of another, and says what they are called here.
     fn adopt_names(&mut self, other: &Self) -> Numbers {
         let place_of = |pool| {
-            let known = self.pools.iter().position(|own| *own == pool);
-            let place = known.unwrap_or_else(|| {
+            let place = self.pools.iter().position(|own| *own == pool).unwrap_or_else(|| {
                 self.pools.push(pool);
                 self.pools.len() - 1
             });
@@ -57,8 +56,7 @@ impl Snapshot {
         let frames = other.stacks.frames().iter().cloned();
         let frames: Vec<u32> = frames.map(|frame| self.stacks.add_frame(frame)).collect();
         let stack_of = |id| {
-            let numbers = other.stacks.numbers_of(id).iter();
-            let numbers = numbers.map(|number| frames[*number as usize]);
+            let numbers = other.stacks.numbers_of(id).iter().map(|number| frames[*number as usize]);
             self.stacks.add_numbers(numbers.collect())
         };
         let stacks = other.stacks.ids().map(stack_of).collect();

@@ -47,8 +47,7 @@ impl Snapshot {
     /// [`read_pickle`](Self::read_pickle) with limits of one's own.
     pub fn read_pickle_within(input: impl Read, limits: &Limits) -> Result<Self, SnapshotError> {
         let (budget, mut bytes) = (Budget::new(*limits), Vec::new());
-        let read = Bounded::new(input, &budget).read_to_end(&mut bytes);
-        read.map_err(unreadable)?;
+        Bounded::new(input, &budget).read_to_end(&mut bytes).map_err(unreadable)?;
         if bytes.is_empty() {
             return Err(SnapshotProblem::Empty.into());
         }

@@ -75,8 +75,7 @@ impl Segment {
     /// The bytes of its blocks in a state; `u64::MAX` if a file says that there are more.
     #[must_use]
     pub fn bytes_in(&self, state: BlockState) -> u64 {
-        let blocks = self.blocks.iter().filter(|block| block.state == state);
-        blocks.fold(0, |sum, block| sum.saturating_add(block.bytes))
+        self.blocks.iter().filter(|block| block.state == state).fold(0, |sum, block| sum.saturating_add(block.bytes))
     }
 
     /// What callers asked for, of all that is not free; `u64::MAX` if a file says that it is more.

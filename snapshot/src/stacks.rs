@@ -83,8 +83,7 @@ impl Stacks {
     /// The frames of a stack, innermost first; nothing for a stack that is not known.
     #[must_use]
     pub fn frames_of(&self, id: StackId) -> impl ExactSizeIterator<Item = &Frame> {
-        let numbers = self.numbers_of(id);
-        numbers.iter().map(|&number| &self.frames[number as usize])
+        self.numbers_of(id).iter().map(|&number| &self.frames[number as usize])
     }
 
     /// The numbers of a stack's frames in [`frames`](Self::frames).

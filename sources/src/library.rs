@@ -101,8 +101,7 @@ pub(crate) unsafe fn open_user_library(path: &Path) -> Result<Library, SourceErr
 
 /// Lists the attempts as `a (why), b (why)`.
 fn list(tried: &[Tried]) -> String {
-    let each = tried.iter().map(|tried| format!("{} ({})", tried.name, tried.why));
-    each.collect::<Vec<_>>().join(", ")
+    tried.iter().map(|tried| format!("{} ({})", tried.name, tried.why)).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]

@@ -25,8 +25,7 @@ impl Unit {
 
 /// The device whose context has this handle.
 pub(crate) fn unit_of(context: usize) -> Answer<&'static Unit> {
-    let units = driver()?.units().iter();
-    let mut found = units.filter(|unit| unit.context() == context);
+    let mut found = driver()?.units().iter().filter(|unit| unit.context() == context);
     let unit = found.next().ok_or(INVALID_CONTEXT)?;
     // Relaxed: a caller that uses a context has retained it before, by whatever orders its calls.
     refuse_if(unit.retained.load(Ordering::Relaxed) == 0, CONTEXT_IS_DESTROYED)?;
@@ -53,8 +52,7 @@ abi! {
         let unit = driver()?.unit(device)?;
         let less = |count: u32| count.checked_sub(1);
         // Relaxed: see `unit_of`.
-        let released = unit.retained.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
-        released.map(drop).map_err(|_| INVALID_CONTEXT)
+        unit.retained.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).map(drop).map_err(|_| INVALID_CONTEXT)
     }
 
     /// The context that is current on this thread; null if none is.

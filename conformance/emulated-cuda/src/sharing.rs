@@ -40,8 +40,7 @@ fn import_descriptor(unit: &Unit, shared: *mut c_void) -> Answer<Backing> {
     let file = fs::metadata(format!("/proc/self/fd/{number}")).map_err(|_| INVALID_VALUE)?;
     // SAFETY: it was open just now, and closing it meanwhile is the caller's to avoid.
     let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
-    let made = memory(unit)?.import_backing(descriptor, file.len());
-    made.map_err(told)
+    memory(unit)?.import_backing(descriptor, file.len()).map_err(told)
 }
 
 /// Imports what has the name that the pointer leads to.

@@ -59,8 +59,7 @@ unsafe fn wanted(properties: *const Properties) -> Answer<(&'static Unit, Sharin
 /// What is behind a handle, with its device.
 pub(crate) fn physical(handle: u64) -> Answer<(Physical, &'static Unit, Backing)> {
     let driver = driver()?;
-    let found = driver.ledger.backings().get(&handle).copied();
-    let found = found.ok_or(INVALID_VALUE)?;
+    let found = driver.ledger.backings().get(&handle).copied().ok_or(INVALID_VALUE)?;
     let unit = driver.units().get(found.unit).ok_or(INVALID_VALUE)?;
     let raw = usize::try_from(handle).map_err(|_| INVALID_HANDLE)?;
     Ok((found, unit, found.backing(raw)))

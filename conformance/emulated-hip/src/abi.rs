@@ -74,8 +74,7 @@ pub(crate) fn enter(call: impl FnOnce(&'static Machine) -> Answer) -> Status {
 /// Makes a call whose value goes to a place.
 pub(crate) fn enter_into<T>(to: Answer<Out<T>>, call: impl FnOnce(&'static Machine) -> Answer<T>) -> Status {
     enter(|machine| {
-        let to = to?;
-        to.write(call(machine)?);
+        to?.write(call(machine)?);
         Ok(())
     })
 }

@@ -109,8 +109,7 @@ abi! {
     }
 
     fn hipGraphDestroy(machine; graph: GraphHandle) {
-        let found = machine.state().graphs.remove(&graph);
-        let (position, beneath) = found.ok_or(INVALID_VALUE)?;
+        let (position, beneath) = machine.state().graphs.remove(&graph).ok_or(INVALID_VALUE)?;
         let Some(beneath) = beneath else {
             return Ok(());
         };

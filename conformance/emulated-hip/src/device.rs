@@ -24,8 +24,7 @@ const ARCHITECTURE: &str = "gfx942:sramecc+:xnack-";
 extern "C" fn cachette_emulated_library() {}
 
 fn version() -> c_int {
-    let asked = env::var("CACHETTE_EMULATED_VERSION").ok();
-    let asked = asked.and_then(|text| text.parse().ok());
+    let asked = env::var("CACHETTE_EMULATED_VERSION").ok().and_then(|text| text.parse().ok());
     asked.unwrap_or_else(|| Personality::chosen().number())
 }
 
@@ -91,9 +90,8 @@ abi! {
         let info = machine.devices[position].info();
         let mut found = DeviceProp::zeroed();
         set_text(&mut found.name, &format!("Emulated AMD over {}", info.name));
-        let architecture = env::var("CACHETTE_EMULATED_ARCHITECTURE");
-        let architecture = architecture.as_deref().unwrap_or(ARCHITECTURE);
-        set_text(&mut found.gcn_arch_name, architecture);
+        let architecture = env::var("CACHETTE_EMULATED_ARCHITECTURE").unwrap_or_else(|_| ARCHITECTURE.to_owned());
+        set_text(&mut found.gcn_arch_name, &architecture);
         found.uuid = info.uuid;
         found.total_global_mem = info.total_memory;
         found.warp_size = 64;

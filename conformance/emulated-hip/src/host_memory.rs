@@ -36,8 +36,7 @@ abi! {
             return Ok(ptr::null_mut());
         }
         let (position, device) = machine.current();
-        let host = device.host_memory().map_err(lacking)?;
-        let ptr = host.allocate_pinned(bytes).map_err(status_of)?;
+        let ptr = device.host_memory().map_err(lacking)?.allocate_pinned(bytes).map_err(status_of)?;
         let allocation = Allocation { bytes: bytes as u64, device: position, kind: Kind::Host };
         machine.state().allocations.insert(ptr.as_ptr().addr() as u64, allocation);
         Ok(ptr.as_ptr().cast())

@@ -38,8 +38,7 @@ abi! {
     fn hipIpcOpenMemHandle(machine; address: *mut Address, handle: IpcMemHandle, flags: c_uint) => address {
         refuse_if(flags != IPC_LAZY_ENABLE_PEER_ACCESS, INVALID_VALUE)?;
         refuse_if(machine.state().tokens.contains(&handle.reserved), INVALID_CONTEXT)?;
-        let ipc = machine.current().1.ipc().map_err(lacking)?;
-        let opened = ipc.open_token(&IpcToken(handle.reserved));
+        let opened = machine.current().1.ipc().map_err(lacking)?.open_token(&IpcToken(handle.reserved));
         Ok(opened.map_err(refused)?.address())
     }
 

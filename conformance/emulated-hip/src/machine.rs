@@ -106,8 +106,7 @@ pub(crate) fn machine() -> Answer<&'static Machine> {
     static MACHINE: OnceLock<Option<Machine>> = OnceLock::new();
     // Acquire: pairs with the release in `leave`, though the flag publishes nothing but itself.
     refuse_if(LEAVING.load(Ordering::Acquire), DEINITIALIZED)?;
-    let machine = MACHINE.get_or_init(Machine::new).as_ref();
-    let machine = machine.ok_or(NO_DEVICE)?;
+    let machine = MACHINE.get_or_init(Machine::new).as_ref().ok_or(NO_DEVICE)?;
     let left = machine.calls_left.as_ref();
     // Relaxed: it only counts.
     refuse_if(left.is_some_and(|left| left.fetch_sub(1, Ordering::Relaxed) <= 0), NO_DEVICE)?;
@@ -186,8 +185,7 @@ impl Machine {
             }
             LEGACY_STREAM => crash("hipStreamLegacy (1) was passed as a stream"),
             stream => {
-                let known = self.state().streams.get(&stream).copied();
-                let position = known.ok_or(CONTEXT_IS_DESTROYED)?;
+                let position = self.state().streams.get(&stream).copied().ok_or(CONTEXT_IS_DESTROYED)?;
                 Ok((position, &self.devices[position], StreamRef::from_raw(stream)))
             }
         }
@@ -195,15 +193,13 @@ impl Machine {
 
     /// The device of an event, with its position.
     pub(crate) fn event(&self, event: EventHandle) -> Answer<(usize, &AnyDevice)> {
-        let known = self.state().events.get(&event).map(|(position, _)| *position);
-        let position = known.ok_or(INVALID_HANDLE)?;
+        let position = self.state().events.get(&event).map(|(position, _)| *position).ok_or(INVALID_HANDLE)?;
         Ok((position, &self.devices[position]))
     }
 
     /// The lock of an event.
     pub(crate) fn event_lock(&self, event: EventHandle) -> Answer<Arc<Mutex<()>>> {
-        let known = self.state().events.get(&event).cloned();
-        known.map(|(_, lock)| lock).ok_or(INVALID_HANDLE)
+        self.state().events.get(&event).cloned().map(|(_, lock)| lock).ok_or(INVALID_HANDLE)
     }
 }
 

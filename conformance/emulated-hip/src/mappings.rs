@@ -34,8 +34,7 @@ fn map_beneath(machine: &Machine, address: Address, bytes: Bytes, handle: Backin
     let raw = match &entry.physical {
         Physical::Made(raw) => *raw,
         Physical::Imported(descriptor) => {
-            let made = memory.import_backing(descriptor.as_fd(), bytes);
-            let raw = made.map_err(status_of)?.raw();
+            let raw = memory.import_backing(descriptor.as_fd(), bytes).map_err(status_of)?.raw();
             if let Some(entry) = machine.state().vm.handles.get_mut(&handle) {
                 entry.physical = Physical::Made(raw);
                 entry.bytes = bytes;
@@ -49,8 +48,7 @@ fn map_beneath(machine: &Machine, address: Address, bytes: Bytes, handle: Backin
 
 /// Undoes one mapping.
 fn unmap_one(machine: &Machine, start: u64) -> Answer {
-    let found = machine.state().vm.mappings.get(&start).cloned();
-    let found = found.ok_or(INVALID_VALUE)?;
+    let found = machine.state().vm.mappings.get(&start).cloned().ok_or(INVALID_VALUE)?;
     if machine.personality.unmap_waits_for_streams() {
         let devices = found.users.iter().copied().chain([found.device]);
         for device in devices.collect::<BTreeSet<_>>() {
@@ -82,8 +80,7 @@ fn right(machine: &Machine, wanted: &MemAccessDesc) -> Answer<(usize, Access)> {
 
 /// Sets rights to one mapping.
 fn set_rights(machine: &Machine, start: u64, rights: &[(usize, Access)]) -> Answer {
-    let found = machine.state().vm.mappings.get(&start).cloned();
-    let found = found.ok_or(INVALID_VALUE)?;
+    let found = machine.state().vm.mappings.get(&start).cloned().ok_or(INVALID_VALUE)?;
     if found.is_part {
         let accepted = machine.personality.accepts_parts();
         return if accepted { Ok(()) } else { Err(INVALID_VALUE) };
@@ -102,8 +99,7 @@ fn set_rights(machine: &Machine, start: u64, rights: &[(usize, Access)]) -> Answ
 abi! {
     fn hipMemMap(machine; address: Address, bytes: Bytes, offset: Bytes, handle: BackingHandle, flags: c_ulonglong) {
         refuse_if(offset != 0 || flags != 0 || bytes == 0 || address == 0, INVALID_VALUE)?;
-        let entry = machine.state().vm.handles.get(&handle).cloned();
-        let entry = entry.ok_or(INVALID_VALUE)?;
+        let entry = machine.state().vm.handles.get(&handle).cloned().ok_or(INVALID_VALUE)?;
         wait_for_default_stream(machine)?;
         let is_part = bytes < entry.bytes;
         if !is_part && map_beneath(machine, address, bytes, handle, &entry).is_err() {

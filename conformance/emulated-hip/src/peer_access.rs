@@ -16,8 +16,7 @@ fn beneath(machine: &Machine, position: usize) -> Ordinal {
 }
 
 fn can_reach(machine: &Machine, device: usize, peer: usize) -> Answer<bool> {
-    let peers = machine.devices[device].peer_access().map_err(lacking)?;
-    peers.can_reach(beneath(machine, peer)).map_err(status_of)
+    machine.devices[device].peer_access().map_err(lacking)?.can_reach(beneath(machine, peer)).map_err(status_of)
 }
 
 /// The current device and another.
@@ -40,14 +39,12 @@ abi! {
         let (device, peer) = pair(machine, peer)?;
         refuse_if(!can_reach(machine, device, peer)?, PEER_ACCESS_UNSUPPORTED)?;
         refuse_if(!machine.state().peers.insert((device, peer)), PEER_ACCESS_ALREADY_ENABLED)?;
-        let peers = machine.devices[device].peer_access().map_err(lacking)?;
-        peers.enable_peer(beneath(machine, peer)).map_err(status_of)
+        machine.devices[device].peer_access().map_err(lacking)?.enable_peer(beneath(machine, peer)).map_err(status_of)
     }
 
     fn hipDeviceDisablePeerAccess(machine; peer: c_int) {
         let (device, peer) = pair(machine, peer)?;
         refuse_if(!machine.state().peers.remove(&(device, peer)), PEER_ACCESS_NOT_ENABLED)?;
-        let peers = machine.devices[device].peer_access().map_err(lacking)?;
-        peers.disable_peer(beneath(machine, peer)).map_err(status_of)
+        machine.devices[device].peer_access().map_err(lacking)?.disable_peer(beneath(machine, peer)).map_err(status_of)
     }
 }

@@ -32,8 +32,7 @@ abi! {
     fn hipPointerGetAttributes(machine; attributes: *mut PointerAttribute, address: Address) => attributes {
         refuse_if(address == 0 && machine.personality.refuses_null(), INVALID_VALUE)?;
         let state = machine.state();
-        let mapped = state.vm.mapping_of(address);
-        let mapped = mapped.map(|(_, mapping)| (MEMORY_TYPE_DEVICE, mapping.device));
+        let mapped = state.vm.mapping_of(address).map(|(_, mapping)| (MEMORY_TYPE_DEVICE, mapping.device));
         let plain = state.allocation_of(address).map(|(_, found)| {
             let kind = match found.kind {
                 Kind::Direct | Kind::Pooled => MEMORY_TYPE_DEVICE,

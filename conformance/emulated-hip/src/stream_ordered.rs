@@ -87,7 +87,6 @@ abi! {
 
     fn hipMemPoolTrimTo(machine; pool: PoolHandle, keep: Bytes) {
         let (_, device) = pool_of(machine, pool)?;
-        let pool = device.stream_ordered().map_err(lacking)?;
-        pool.trim(keep).map_err(status_of)
+        device.stream_ordered().map_err(lacking)?.trim(keep).map_err(status_of)
     }
 }

@@ -63,8 +63,7 @@ abi! {
     fn hipStreamWaitEvent(machine; stream: StreamHandle, event: EventHandle, flags: c_uint) {
         machine.event(event)?;
         machine.state().captures.check_work(stream)?;
-        let found = machine.any_stream(stream).map_err(|_| INVALID_HANDLE);
-        let (_, device, beneath) = found?;
+        let (_, device, beneath) = machine.any_stream(stream).map_err(|_| INVALID_HANDLE)?;
         refuse_if(flags != 0, INVALID_VALUE)?;
         // SAFETY: 1. the tables have both.
         unsafe { device.stream_wait(beneath, &Event::from_raw(event)) }.map_err(status_of)?;

@@ -64,8 +64,7 @@ abi! {
         refuse_if(bytes == 0 || !bytes.is_multiple_of(PAGE) || !aligned, machine.personality.odd_reservation())?;
         refuse_if(bytes >= MOST_ADDRESSES, OUT_OF_MEMORY)?;
         let (position, device) = machine.current();
-        let memory = device.virtual_memory().map_err(lacking)?;
-        let start = memory.reserve(bytes, DevicePtr::new(wish)).map_err(status_of)?;
+        let start = device.virtual_memory().map_err(lacking)?.reserve(bytes, DevicePtr::new(wish)).map_err(status_of)?;
         let reservation = Reservation { bytes, device: position, is_spoiled: false };
         machine.state().vm.reservations.insert(start.address(), reservation);
         Ok(start.address())
@@ -137,8 +136,7 @@ abi! {
             }
             return Err(INVALID_VALUE);
         };
-        let entry = state.vm.handles.get_mut(&handle).ok_or(INVALID_VALUE)?;
-        entry.references += 1;
+        state.vm.handles.get_mut(&handle).ok_or(INVALID_VALUE)?.references += 1;
         Ok(handle)
     }
 }

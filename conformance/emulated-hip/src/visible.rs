@@ -28,8 +28,7 @@ fn select(count: usize, rocr: Option<&str>, hip: Option<&str>) -> Vec<usize> {
 
 /// The devices that a list names, up to the first that it names wrongly.
 fn pick(from: &[usize], list: &str) -> Vec<usize> {
-    let named = list.split(',').map(|name| name.trim().parse::<usize>().ok());
-    named.map_while(|index| from.get(index?).copied()).collect()
+    list.split(',').map(|name| name.trim().parse::<usize>().ok()).map_while(|index| from.get(index?).copied()).collect()
 }
 
 #[cfg(test)]

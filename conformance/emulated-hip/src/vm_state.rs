@@ -68,8 +68,7 @@ impl VmState {
     /// Whether something is mapped in a range.
     pub(crate) fn overlaps(&self, at: u64, bytes: u64) -> bool {
         let end = at.saturating_add(bytes);
-        let before = self.mappings.range(..end).next_back();
-        before.is_some_and(|(start, mapping)| start + mapping.bytes > at)
+        self.mappings.range(..end).next_back().is_some_and(|(start, mapping)| start + mapping.bytes > at)
     }
 
     /// The reservation that a range lies in.

@@ -28,8 +28,7 @@ impl State {
     /// Draws one of the streams whose next piece of work could run.
     fn draw(&mut self) -> Option<StreamKey> {
         let ready = |key: &StreamKey| {
-            let head = self.streams.get(key).and_then(|stream| stream.head());
-            head.is_some_and(|work| work.is_ready(self))
+            self.streams.get(key).and_then(|stream| stream.head()).is_some_and(|work| work.is_ready(self))
         };
         let ready: Vec<_> = self.streams.keys().copied().filter(ready).collect();
         let random = self.random.as_mut().filter(|_| !ready.is_empty())?;

@@ -67,8 +67,7 @@ impl Machine {
     pub(crate) fn shut_down(&self) {
         let mut state = self.state();
         state.stop = true;
-        let wakes = state.streams.values().filter_map(|stream| stream.wake.as_ref());
-        wakes.for_each(|wake| wake.notify_all());
+        state.streams.values().filter_map(|stream| stream.wake.as_ref()).for_each(|wake| wake.notify_all());
         self.engine.progress.notify_all();
         drop(state);
         let workers = std::mem::take(&mut *lock(&self.engine.workers));

@@ -30,8 +30,7 @@ impl<D: Device> VirtualMemory for Checked<D> {
     }
 
     fn create_backing(&self, bytes: u64, sharing: Sharing) -> Result<Backing> {
-        let group = self.device.virtual_memory()?;
-        let backing = group.create_backing(bytes, sharing)?;
+        let backing = self.device.virtual_memory()?.create_backing(bytes, sharing)?;
         self.note_backing(Call::CreateBacking, &backing);
         Ok(backing)
     }
@@ -106,8 +105,7 @@ impl<D: Device> VirtualMemory for Checked<D> {
     }
 
     fn import_fabric(&self, handle: &FabricHandle, bytes: u64) -> Result<Backing> {
-        let group = self.device.virtual_memory()?;
-        let backing = group.import_fabric(handle, bytes)?;
+        let backing = self.device.virtual_memory()?.import_fabric(handle, bytes)?;
         self.note_backing(Call::ImportFabric, &backing);
         Ok(backing)
     }

@@ -205,10 +205,8 @@ fn version<E: Error>(found: u64) -> Result<(), E> {
 impl File {
     pub(super) fn into_snapshot(self) -> Result<Snapshot, SnapshotProblem> {
         let tables = Tables::of(self.frames, self.stacks, &self.texts, self.pools.len())?;
-        let segments = self.segments.into_iter().map(|found| tables.segment(found));
-        let segments = segments.collect::<Result<_, _>>()?;
-        let traces = self.traces.into_iter().map(|found| tables.trace(found));
-        let traces = traces.collect::<Result<_, _>>()?;
+        let segments = self.segments.into_iter().map(|found| tables.segment(found)).collect::<Result<_, _>>()?;
+        let traces = self.traces.into_iter().map(|found| tables.trace(found)).collect::<Result<_, _>>()?;
         Ok(Snapshot {
             segments,
             traces,
@@ -238,8 +236,7 @@ impl Tables {
         let numbers: Vec<u32> = frames.into_iter().map(|frame| stacks.add_frame(frame)).collect();
         let mut stack_ids = vec![StackId::NONE];
         for list in lists {
-            let list = list.into_iter();
-            let list = list.map(|number| place(&numbers, "a stack", "frame", number));
+            let list = list.into_iter().map(|number| place(&numbers, "a stack", "frame", number));
             stack_ids.push(stacks.add_numbers(list.collect::<Result<_, _>>()?));
         }
         let mut texts = Texts::new();

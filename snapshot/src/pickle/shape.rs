@@ -72,8 +72,7 @@ impl<'t, 'a> Builder<'t, 'a> {
 
     /// Makes room for the numbers of stacks and frames.
     fn make_room(&mut self) -> Made<()> {
-        let made = self.interned.make_room(self.tree.nodes(), self.tree.budget);
-        made.map_err(|excess| self.failure(None, excess.into()))
+        self.interned.make_room(self.tree.nodes(), self.tree.budget).map_err(|excess| self.failure(None, excess.into()))
     }
 
     fn whole(&mut self, root: Node, made: &mut Snapshot) -> Made<()> {
@@ -103,8 +102,7 @@ impl<'t, 'a> Builder<'t, 'a> {
             let events = self.events(value, device)?;
             // A device without a history has an empty list.
             if !events.is_empty() {
-                let room = self.tree.budget.reserve(&mut traces, 1);
-                room.map_err(|excess| self.failure(None, excess.into()))?;
+                self.tree.budget.reserve(&mut traces, 1).map_err(|excess| self.failure(None, excess.into()))?;
                 traces.push(Trace { device, events });
             }
         }

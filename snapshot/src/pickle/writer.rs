@@ -74,8 +74,7 @@ impl<W: Write> Writer<W> {
     }
 
     pub(super) fn text(&mut self, text: &str) -> io::Result<()> {
-        let length = u32::try_from(text.len());
-        let length = length.map_err(|_| invalid("a text of 4 GiB or more"))?;
+        let length = u32::try_from(text.len()).map_err(|_| invalid("a text of 4 GiB or more"))?;
         self.op(op::BINUNICODE)?;
         self.out.write_all(&length.to_le_bytes())?;
         self.out.write_all(text.as_bytes())

@@ -33,8 +33,7 @@ impl UniqueId {
     pub fn from_bytes(bytes: &[u8; 128]) -> Self {
         let (version, internal) = bytes.split_at(4);
         let mut id = Self::empty();
-        let bytes = id.internal.iter_mut().zip(internal);
-        bytes.for_each(|(to, from)| *to = c_char::from_ne_bytes([*from]));
+        id.internal.iter_mut().zip(internal).for_each(|(to, from)| *to = c_char::from_ne_bytes([*from]));
         id.version = version.iter().rev().fold(0, |all, byte| all << 8 | c_int::from(*byte));
         id
     }
@@ -45,8 +44,7 @@ impl UniqueId {
         let mut bytes = [0; 128];
         let (version, internal) = bytes.split_at_mut(4);
         version.copy_from_slice(&self.version.to_le_bytes());
-        let pairs = internal.iter_mut().zip(&self.internal);
-        pairs.for_each(|(to, from)| *to = from.to_ne_bytes()[0]);
+        internal.iter_mut().zip(&self.internal).for_each(|(to, from)| *to = from.to_ne_bytes()[0]);
         bytes
     }
 }

@@ -85,8 +85,7 @@ pub(super) fn write_failures<T: Found>(
 
 /// An error if a row ended early.
 pub(super) fn judge<T: Found>(rows: &[Row<T>]) -> Result<(), CliError> {
-    let failed = rows.iter().filter(|row| row.found.failure().is_some());
-    let failed = failed.count();
+    let failed = rows.iter().filter(|row| row.found.failure().is_some()).count();
     if failed == 0 {
         return Ok(());
     }

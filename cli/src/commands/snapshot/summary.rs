@@ -20,8 +20,7 @@ pub(super) struct Memory {
 
 impl Memory {
     fn add(&mut self, segment: &Segment) {
-        let largest = segment.blocks.iter().filter(|block| is_free(block));
-        let largest = largest.map(|block| block.bytes).max().unwrap_or(0);
+        let largest = segment.blocks.iter().filter(|block| is_free(block)).map(|block| block.bytes).max().unwrap_or(0);
         self.segments += 1;
         self.elastic += usize::from(segment.elastic);
         // A file may say anything; no sum of it must stop us.
@@ -92,8 +91,7 @@ impl<'a> Summary<'a> {
     }
 
     fn of(snapshot: &'a Snapshot, device: u32) -> Self {
-        let segments = snapshot.segments.iter();
-        let segments = segments.filter(|segment| segment.device == device);
+        let segments = snapshot.segments.iter().filter(|segment| segment.device == device);
         let mut memory = Memory::default();
         let mut pools: BTreeMap<PoolId, Memory> = BTreeMap::new();
         let mut stacks: BTreeMap<StackId, (u64, usize)> = BTreeMap::new();
@@ -119,8 +117,7 @@ impl<'a> Summary<'a> {
         for event in &self.events {
             counts[event.action as usize] += 1;
         }
-        let counted = TraceAction::ALL.into_iter().zip(counts);
-        counted.filter(|(_, count)| *count > 0)
+        TraceAction::ALL.into_iter().zip(counts).filter(|(_, count)| *count > 0)
     }
 
     /// The first and the last time of the history.
@@ -138,6 +135,5 @@ fn holders(stacks: BTreeMap<StackId, (u64, usize)>) -> Vec<Holder> {
 }
 
 fn events(traces: &[Trace], device: u32) -> Vec<&Event> {
-    let traces = traces.iter().filter(|trace| trace.device == device);
-    traces.flat_map(|trace| &trace.events).collect()
+    traces.iter().filter(|trace| trace.device == device).flat_map(|trace| &trace.events).collect()
 }
