@@ -3,17 +3,16 @@
 use std::num::NonZeroU64;
 use std::ptr;
 use std::slice;
-use std::sync::Arc;
 
 use cachette_hal::{
-    Capture, CaptureId, CaptureMode, CaptureNode, CaptureStatus, Error, ErrorKind, Graph, Reason, Result, StreamRef,
+    Capture, CaptureId, CaptureMode, CaptureNode, CaptureStatus, Error, ErrorKind, Graph, Result, StreamRef,
 };
 use cudarc::driver::sys::{
     CUgraph, CUgraphInstantiate_flags as Instantiate, CUgraphNode, CUstreamCaptureMode as Mode,
     CUstreamCaptureStatus as Captured,
 };
 
-use crate::context::Context;
+use crate::context::Group;
 use crate::status::{CAPTURE_IMPLICIT, check};
 use crate::symbols::CaptureCalls;
 use crate::types::{Status, handle, pointer};
@@ -29,18 +28,9 @@ const THREAD_LOCAL: u32 = Mode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL as u32;
 const RELAXED: u32 = Mode::CU_STREAM_CAPTURE_MODE_RELAXED as u32;
 
 /// Capture of one device's streams.
-#[derive(Debug)]
-pub(crate) struct CudaCapture {
-    context: Arc<Context>,
-    calls: CaptureCalls,
-}
+pub(crate) type CudaCapture = Group<CaptureCalls>;
 
 impl CudaCapture {
-    /// Checks what the group needs.
-    pub(crate) fn probe(context: &Arc<Context>) -> Result<Self, Reason> {
-        Ok(Self { calls: context.symbols().capture?, context: Arc::clone(context) })
-    }
-
     /// Sets the thread's capture mode, and returns the previous one.
     fn exchange(&self, mut mode: u32) -> Result<u32> {
         // SAFETY: the driver reads and writes one number.

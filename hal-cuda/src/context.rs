@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::ptr;
 use std::sync::Arc;
 
-use cachette_hal::{ErrorKind, Result};
+use cachette_hal::{ErrorKind, Reason, Result};
 use cudarc::driver::sys::{CUcontext, CUdevice};
 
 use crate::library::Driver;
@@ -82,6 +82,20 @@ impl Context {
     pub(crate) fn call(&self, call: &'static str, make: impl FnOnce() -> Status) -> Result<()> {
         let _entered = self.enter()?;
         check(call, make())
+    }
+}
+
+/// One group of calls, with the device that makes them.
+#[derive(Debug)]
+pub(crate) struct Group<C> {
+    pub(crate) context: Arc<Context>,
+    pub(crate) calls: C,
+}
+
+impl<C> Group<C> {
+    /// The group, if the library has its functions.
+    pub(crate) fn new(context: &Arc<Context>, calls: Result<C, Reason>) -> Result<Self, Reason> {
+        Ok(Self { context: Arc::clone(context), calls: calls? })
     }
 }
 

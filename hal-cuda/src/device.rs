@@ -58,10 +58,10 @@ impl CudaDevice {
             stream_ordered: group(Feature::StreamOrdered, CudaStreamOrdered::probe(&context)),
             host_memory: group(Feature::HostMemory, CudaHostMemory::probe(&context)),
             ipc: group(Feature::Ipc, CudaIpc::probe(&context)),
-            capture: group(Feature::Capture, CudaCapture::probe(&context)),
+            capture: group(Feature::Capture, CudaCapture::new(&context, context.symbols().capture)),
             peer_access: group(Feature::PeerAccess, CudaPeerAccess::probe(&context)),
-            transfer: group(Feature::Transfer, CudaTransfer::probe(&context)),
-            host_calls: group(Feature::HostCalls, CudaHostCalls::probe(&context)),
+            transfer: group(Feature::Transfer, CudaTransfer::new(&context, context.symbols().transfer)),
+            host_calls: group(Feature::HostCalls, CudaHostCalls::new(&context, context.symbols().host_calls)),
             context: Arc::clone(&context),
         };
         drop(entered);

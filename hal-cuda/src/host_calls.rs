@@ -1,13 +1,9 @@
 //! Host functions in stream order.
 
-use std::ffi::c_void;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
-
-use cachette_hal::{Error, ErrorKind, HostCalls, HostFunction, Reason, Result, StreamRef};
+use cachette_hal::{Error, ErrorKind, HostCalls, HostFunction, Result, StreamRef, queue_host_function};
 use cudarc::driver::sys::CUstreamCaptureStatus as Captured;
 
-use crate::context::Context;
+use crate::context::Group;
 use crate::status::check;
 use crate::symbols::HostCallCalls;
 use crate::types::pointer;
@@ -15,18 +11,9 @@ use crate::types::pointer;
 const IDLE: u32 = Captured::CU_STREAM_CAPTURE_STATUS_NONE as u32;
 
 /// Host functions in one device's streams.
-#[derive(Debug)]
-pub(crate) struct CudaHostCalls {
-    context: Arc<Context>,
-    calls: HostCallCalls,
-}
+pub(crate) type CudaHostCalls = Group<HostCallCalls>;
 
 impl CudaHostCalls {
-    /// Checks what the group needs.
-    pub(crate) fn probe(context: &Arc<Context>) -> Result<Self, Reason> {
-        Ok(Self { calls: context.symbols().host_calls?, context: Arc::clone(context) })
-    }
-
     /// Rejects a captured stream: its graph would run the function more than once.
     ///
     /// # Safety
@@ -49,25 +36,10 @@ impl HostCalls for CudaHostCalls {
         let _entered = self.context.enter()?;
         // SAFETY: 1. is the caller's promise.
         unsafe { self.check_uncaptured(stream) }?;
-        // A fat pointer does not fit into the driver's one word, so the function is boxed again.
-        let data = Box::into_raw(Box::new(function));
-        // SAFETY: 1. is the caller's promise; `run` takes what `data` is.
-        let status = unsafe { (self.calls.cuLaunchHostFunc)(pointer(stream.raw()), Some(run), data.cast()) };
-        check("cuLaunchHostFunc", status).inspect_err(|_| {
-            // SAFETY: the driver refused the function, so it will not run.
-            drop(unsafe { Box::from_raw(data) });
+        queue_host_function(function, |run, data| {
+            // SAFETY: 1. is the caller's promise; `run` takes `data`.
+            let status = unsafe { (self.calls.cuLaunchHostFunc)(pointer(stream.raw()), Some(run), data) };
+            check("cuLaunchHostFunc", status)
         })
     }
-}
-
-/// Runs a function once.
-///
-/// # Safety
-///
-/// `data` is a `Box<HostFunction>` by its raw pointer, given to one call.
-unsafe extern "C" fn run(data: *mut c_void) {
-    // SAFETY: the caller's promise.
-    let function = unsafe { Box::from_raw(data.cast::<HostFunction>()) };
-    // A panic was reported when it began, and must not unwind into the driver.
-    let _ = catch_unwind(AssertUnwindSafe(function));
 }

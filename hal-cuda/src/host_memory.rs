@@ -6,7 +6,7 @@ use std::sync::Arc;
 use cachette_hal::{DevicePtr, Error, ErrorKind, HostMemory, Reason, Result};
 use cudarc::driver::sys;
 
-use crate::context::Context;
+use crate::context::{Context, Group};
 use crate::device::{check_size, device_ptr};
 use crate::probe::Property;
 use crate::symbols::HostMemoryCalls;
@@ -17,11 +17,7 @@ const ALLOCATED: u32 = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVI
 const REGISTERED: u32 = sys::CU_MEMHOSTREGISTER_PORTABLE | sys::CU_MEMHOSTREGISTER_DEVICEMAP;
 
 /// Page-locked memory that one device is asked for.
-#[derive(Debug)]
-pub(crate) struct CudaHostMemory {
-    context: Arc<Context>,
-    calls: HostMemoryCalls,
-}
+pub(crate) type CudaHostMemory = Group<HostMemoryCalls>;
 
 impl CudaHostMemory {
     /// Checks what the group needs.

@@ -6,18 +6,14 @@ use std::sync::Arc;
 use cachette_hal::{DevicePtr, Error, ErrorKind, Ipc, IpcToken, Reason, Recovery, Result};
 use cudarc::driver::sys::{CUipcMem_flags, CUipcMemHandle};
 
-use crate::context::Context;
+use crate::context::{Context, Group};
 use crate::device::device_ptr;
 use crate::probe::Property;
 use crate::status::check;
 use crate::symbols::IpcCalls;
 
 /// Tokens of one device's memory.
-#[derive(Debug)]
-pub(crate) struct CudaIpc {
-    context: Arc<Context>,
-    calls: IpcCalls,
-}
+pub(crate) type CudaIpc = Group<IpcCalls>;
 
 impl CudaIpc {
     /// Checks what the group needs.

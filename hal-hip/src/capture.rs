@@ -4,13 +4,12 @@ use std::ffi::c_int;
 use std::num::NonZeroU64;
 use std::ptr;
 use std::slice;
-use std::sync::Arc;
 
 use cachette_hal::{
-    Capture, CaptureId, CaptureMode, CaptureNode, CaptureStatus, Error, ErrorKind, Graph, Reason, Result, StreamRef,
+    Capture, CaptureId, CaptureMode, CaptureNode, CaptureStatus, Error, ErrorKind, Graph, Result, StreamRef,
 };
 
-use crate::context::Context;
+use crate::context::Group;
 use crate::device::handle;
 use crate::ends::Found;
 use crate::symbols::CaptureCalls;
@@ -20,18 +19,9 @@ use crate::types::{
 };
 
 /// Capture of one device's streams.
-#[derive(Debug)]
-pub(crate) struct HipCapture {
-    context: Arc<Context>,
-    calls: CaptureCalls,
-}
+pub(crate) type HipCapture = Group<CaptureCalls>;
 
 impl HipCapture {
-    /// Checks what the group needs.
-    pub(crate) fn probe(context: &Arc<Context>) -> Result<Self, Reason> {
-        Ok(Self { calls: context.symbols().capture?, context: Arc::clone(context) })
-    }
-
     /// Sets the thread's capture mode, and returns the previous one.
     fn exchange(&self, mut mode: c_int) -> Result<c_int> {
         let exchange = self.calls.hipThreadExchangeStreamCaptureMode;

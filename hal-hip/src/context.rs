@@ -5,7 +5,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use cachette_hal::Result;
+use cachette_hal::{Reason, Result};
 
 use crate::library::Driver;
 use crate::symbols::{CoreCalls, Symbols};
@@ -69,6 +69,20 @@ impl Context {
     /// Turns the status of `call` into a result, and clears the thread's last error.
     pub(crate) fn check(&self, call: &'static str, status: Status) -> Result<()> {
         self.driver.check(call, status)
+    }
+}
+
+/// One group of calls, with the device that makes them.
+#[derive(Debug)]
+pub(crate) struct Group<C> {
+    pub(crate) context: Arc<Context>,
+    pub(crate) calls: C,
+}
+
+impl<C> Group<C> {
+    /// The group, if the library has its functions.
+    pub(crate) fn new(context: &Arc<Context>, calls: Result<C, Reason>) -> Result<Self, Reason> {
+        Ok(Self { context: Arc::clone(context), calls: calls? })
     }
 }
 

@@ -1,11 +1,10 @@
 //! Page-locked host memory.
 
 use std::ptr::{self, NonNull};
-use std::sync::Arc;
 
-use cachette_hal::{DevicePtr, Error, ErrorKind, HostMemory, Reason, Result};
+use cachette_hal::{DevicePtr, Error, ErrorKind, HostMemory, Result};
 
-use crate::context::Context;
+use crate::context::Group;
 use crate::device::{check_size, device_ptr};
 use crate::symbols::HostMemoryCalls;
 use crate::types::{
@@ -18,18 +17,7 @@ const ALLOCATED: u32 = HOST_MALLOC_PORTABLE | HOST_MALLOC_MAPPED | HOST_MALLOC_C
 const REGISTERED: u32 = HOST_REGISTER_PORTABLE | HOST_REGISTER_MAPPED;
 
 /// Page-locked memory of one device.
-#[derive(Debug)]
-pub(crate) struct HipHostMemory {
-    context: Arc<Context>,
-    calls: HostMemoryCalls,
-}
-
-impl HipHostMemory {
-    /// Checks what the group needs.
-    pub(crate) fn probe(context: &Arc<Context>) -> Result<Self, Reason> {
-        Ok(Self { calls: context.symbols().host_memory?, context: Arc::clone(context) })
-    }
-}
+pub(crate) type HipHostMemory = Group<HostMemoryCalls>;
 
 impl HostMemory for HipHostMemory {
     fn allocate_pinned(&self, bytes: usize) -> Result<NonNull<u8>> {

@@ -1,27 +1,16 @@
 //! Memory named by a token in another process.
 
-use std::sync::Arc;
+use cachette_hal::{DevicePtr, Error, ErrorKind, Ipc, IpcToken, Recovery, Result};
 
-use cachette_hal::{DevicePtr, Error, ErrorKind, Ipc, IpcToken, Reason, Recovery, Result};
-
-use crate::context::Context;
+use crate::context::Group;
 use crate::device::device_ptr;
 use crate::symbols::IpcCalls;
 use crate::types::{IPC_LAZY_ENABLE_PEER_ACCESS, IpcMemHandle};
 
 /// Tokens of one device's memory.
-#[derive(Debug)]
-pub(crate) struct HipIpc {
-    context: Arc<Context>,
-    calls: IpcCalls,
-}
+pub(crate) type HipIpc = Group<IpcCalls>;
 
 impl HipIpc {
-    /// Checks what the group needs.
-    pub(crate) fn probe(context: &Arc<Context>) -> Result<Self, Reason> {
-        Ok(Self { calls: context.symbols().ipc?, context: Arc::clone(context) })
-    }
-
     /// Where the allocation begins that holds `at`.
     fn base(&self, at: DevicePtr) -> Result<u64> {
         let (call, at) = ("hipMemGetAddressRange", at.address());

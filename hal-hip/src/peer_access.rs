@@ -1,28 +1,18 @@
 //! One device reaching another's memory.
 
 use std::ffi::c_int;
-use std::sync::Arc;
 
-use cachette_hal::{Error, ErrorKind, Ordinal, PeerAccess, Reason, Result};
+use cachette_hal::{Error, ErrorKind, Ordinal, PeerAccess, Result};
 
-use crate::context::Context;
+use crate::context::Group;
 use crate::device::find;
 use crate::status::{PEER_ACCESS_ALREADY_ENABLED, PEER_ACCESS_NOT_ENABLED, accept};
 use crate::symbols::PeerAccessCalls;
 
 /// The peers that one device reaches.
-#[derive(Debug)]
-pub(crate) struct HipPeerAccess {
-    context: Arc<Context>,
-    calls: PeerAccessCalls,
-}
+pub(crate) type HipPeerAccess = Group<PeerAccessCalls>;
 
 impl HipPeerAccess {
-    /// Checks what the group needs.
-    pub(crate) fn probe(context: &Arc<Context>) -> Result<Self, Reason> {
-        Ok(Self { calls: context.symbols().peer_access?, context: Arc::clone(context) })
-    }
-
     /// The number of another device.
     fn peer(&self, call: &'static str, ordinal: Ordinal) -> Result<c_int> {
         let peer = find(self.context.driver(), call, ordinal)?;

@@ -1,27 +1,15 @@
 //! Fills and copies in stream order.
 
 use std::ffi::c_int;
-use std::sync::Arc;
 
-use cachette_hal::{DevicePtr, Reason, Result, StreamRef, Transfer};
+use cachette_hal::{DevicePtr, Result, StreamRef, Transfer};
 
-use crate::context::Context;
+use crate::context::Group;
 use crate::device::{check_size, handle};
 use crate::symbols::TransferCalls;
 
 /// Fills and copies by one device.
-#[derive(Debug)]
-pub(crate) struct HipTransfer {
-    context: Arc<Context>,
-    calls: TransferCalls,
-}
-
-impl HipTransfer {
-    /// Checks what the group needs.
-    pub(crate) fn probe(context: &Arc<Context>) -> Result<Self, Reason> {
-        Ok(Self { calls: context.symbols().transfer?, context: Arc::clone(context) })
-    }
-}
+pub(crate) type HipTransfer = Group<TransferCalls>;
 
 impl Transfer for HipTransfer {
     unsafe fn fill(&self, at: DevicePtr, byte: u8, bytes: u64, stream: StreamRef) -> Result<()> {

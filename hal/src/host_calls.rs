@@ -1,11 +1,40 @@
 //! Host functions in stream order.
 
+use std::ffi::c_void;
 use std::fmt::Debug;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::{Result, StreamRef};
 
 /// A host function that a stream runs once.
 pub type HostFunction = Box<dyn FnOnce() + Send + 'static>;
+
+/// Gives a function to a driver that takes a C function and one pointer; `queue` returns whether it was accepted.
+///
+/// The driver calls the C function once with the pointer. A function that the driver refuses is dropped.
+pub fn queue_host_function(
+    function: HostFunction,
+    queue: impl FnOnce(unsafe extern "C" fn(*mut c_void), *mut c_void) -> Result<()>,
+) -> Result<()> {
+    // A fat pointer does not fit into the driver's one word, so the function is boxed again.
+    let data = Box::into_raw(Box::new(function));
+    queue(run, data.cast()).inspect_err(|_| {
+        // SAFETY: the driver refused the function, so it will not run.
+        drop(unsafe { Box::from_raw(data) });
+    })
+}
+
+/// Runs a function once.
+///
+/// # Safety
+///
+/// `data` is a `Box<HostFunction>` by its raw pointer, given to one call.
+unsafe extern "C" fn run(data: *mut c_void) {
+    // SAFETY: the caller's promise.
+    let function = unsafe { Box::from_raw(data.cast::<HostFunction>()) };
+    // A panic was reported when it began, and must not unwind into the driver.
+    let _ = catch_unwind(AssertUnwindSafe(function));
+}
 
 /// Host functions in stream order: the stream continues when the function returns.
 ///

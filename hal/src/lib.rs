@@ -73,7 +73,7 @@ pub use capture::{Capture, CaptureId, CaptureMode, CaptureNode, CaptureStatus};
 pub use device::{AnyDevice, Device};
 pub use error::{Error, ErrorKind, Recovery, Result};
 pub use handle::{Backing, DevicePtr, Event, Graph, Progress, Stream, StreamRef};
-pub use host_calls::{HostCalls, HostFunction};
+pub use host_calls::{HostCalls, HostFunction, queue_host_function};
 pub use host_memory::HostMemory;
 pub use info::{DeviceInfo, MemoryInfo, Ordinal, Vendor, Version};
 pub use ipc::{Ipc, IpcToken};
