@@ -58,7 +58,7 @@ impl Case {
     }
 }
 
-/// Declares the table `CASES` of one group; each case is the function of its name.
+/// Declares the table `CASES` of one group; each case is the function of its name, or what `= function` says.
 ///
 /// A case is its promise as a doc comment, its name, and the groups of calls it needs:
 ///
@@ -73,7 +73,7 @@ impl Case {
 macro_rules! cases {
     ($group:ident: $(
         $(#[doc = $about:literal])+
-        $sentence:ident($($need:ident),*) $(.$with:ident($($value:literal)?))?;
+        $sentence:ident($($need:ident),*) $(.$with:ident($($value:literal)?))? $(= $run:expr)?;
     )+) => {
         pub(super) const CASES: &[$crate::case::Case] = &[$(
             $crate::case::Case {
@@ -82,7 +82,7 @@ macro_rules! cases {
                 needs: &[$(cachette_hal::Feature::$need),*],
                 devices: 1,
                 child: false,
-                run: $sentence,
+                run: $crate::case::run!($sentence $($run)?),
             }
             $(.$with($($value)?))?
         ),+];
@@ -90,3 +90,14 @@ macro_rules! cases {
 }
 
 pub(crate) use cases;
+
+/// How a case of [`cases`] is run: as the function of its name, unless the table says how.
+macro_rules! run {
+    ($sentence:ident) => {
+        $sentence
+    };
+    ($sentence:ident $run:expr) => {
+        $run
+    };
+}
+pub(crate) use run;

@@ -36,6 +36,15 @@ pub(crate) struct Role {
     pub(crate) play: fn(&Subject, &str) -> Verdict<String>,
 }
 
+/// Declares the table `ROLES` of one file; each role is the function of its name.
+macro_rules! roles {
+    ($($role:ident),+ $(,)?) => {
+        pub(super) const ROLES: &[$crate::child::Role] =
+            &[$($crate::child::Role { name: stringify!($role), play: $role }),+];
+    };
+}
+pub(crate) use roles;
+
 /// The name of the fixture whose child this process is; `None` in an ordinary process.
 ///
 /// A program with several fixtures chooses by it which one to give [`play_if_child`].
@@ -76,11 +85,11 @@ fn play(fixture: &Arc<dyn Fixture>, role: &str) -> Verdict<String> {
 
 impl Subject {
     /// Runs a child and returns its answer; `stdin`, if any, becomes its standard input.
-    pub(crate) fn child(&self, role: &Role, arguments: &str, stdin: Option<OwnedFd>) -> Verdict<String> {
+    pub(crate) fn child(&self, role: &str, arguments: &str, stdin: Option<OwnedFd>) -> Verdict<String> {
         let program = env::current_exe().map_err(|error| refused("find this program", &error))?;
         let child = Command::new(program)
             .args(env::args_os().skip(1))
-            .env(ROLE, role.name)
+            .env(ROLE, role)
             .env(FIXTURE, self.fixture().name())
             .env(DEVICE, self.ordinal().to_string())
             .env(ARGUMENTS, arguments)

@@ -32,6 +32,6 @@ pub(crate) mod prelude {
     pub(crate) use super::subject::{Backing, Event, Graph, KIB, MIB, Memory, Reservation, Stream, settle};
     pub(crate) use super::transfer::{copy_by, link, same};
     pub(crate) use crate::case::cases;
-    pub(crate) use crate::child::Role;
+    pub(crate) use crate::child::roles;
     pub(crate) use crate::failure::{Stop, Verdict, ensure, ensure_eq};
 }

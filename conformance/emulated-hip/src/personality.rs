@@ -86,66 +86,47 @@ impl Personality {
             Self::V7_2 | Self::V7_14 => INVALID_VALUE,
         }
     }
+}
 
+/// Declares what some versions do: a method for each row.
+macro_rules! habits {
+    ($($(#[$doc:meta])* $name:ident: $($version:ident)|+;)*) => {
+        impl Personality {
+            $(
+                $(#[$doc])*
+                pub(crate) const fn $name(self) -> bool {
+                    matches!(self, $(Self::$version)|+)
+                }
+            )*
+        }
+    };
+}
+
+habits! {
     /// Whether a map that fails reports success.
-    pub(crate) const fn swallows_map_errors(self) -> bool {
-        matches!(self, Self::V6_4 | Self::V7_2)
-    }
-
+    swallows_map_errors: V6_4 | V7_2;
     /// Whether rights may be set to a part of a mapping, and a part of one unmapped, at least by its word.
-    pub(crate) const fn accepts_parts(self) -> bool {
-        matches!(self, Self::V6_4)
-    }
-
+    accepts_parts: V6_4;
     /// Whether unmapping what is not mapped crashes.
-    pub(crate) const fn crashes_unmapping_nothing(self) -> bool {
-        matches!(self, Self::V6_4)
-    }
-
+    crashes_unmapping_nothing: V6_4;
     /// Whether one unmap of several mappings spoils their reservation.
-    pub(crate) const fn is_spoiled_by_wide_unmap(self) -> bool {
-        matches!(self, Self::V6_4)
-    }
-
+    is_spoiled_by_wide_unmap: V6_4;
     /// Whether asking for the handle of memory that was not mapped crashes.
-    pub(crate) const fn crashes_retaining_plain_memory(self) -> bool {
-        matches!(self, Self::V6_4 | Self::V7_2)
-    }
-
+    crashes_retaining_plain_memory: V6_4 | V7_2;
     /// Whether physical memory is made on the current device, whatever device is named.
-    pub(crate) const fn ignores_location(self) -> bool {
-        matches!(self, Self::V7_2 | Self::V7_14)
-    }
-
+    ignores_location: V7_2 | V7_14;
     /// Whether a descriptor is imported by value, not by a pointer to it.
-    pub(crate) const fn imports_by_value(self) -> bool {
-        matches!(self, Self::V7_2 | Self::V7_14)
-    }
-
+    imports_by_value: V7_2 | V7_14;
     /// Whether unmapping waits for every stream; otherwise, for the default stream alone, and mapping too.
-    pub(crate) const fn unmap_waits_for_streams(self) -> bool {
-        matches!(self, Self::V7_14)
-    }
-
+    unmap_waits_for_streams: V7_14;
     /// Whether the last error is the status of the last call, be it success or "not ready".
-    pub(crate) const fn last_error_is_last_status(self) -> bool {
-        matches!(self, Self::V6_4)
-    }
-
+    last_error_is_last_status: V6_4;
     /// Whether freeing null in stream order, or asking what null is, fails.
-    pub(crate) const fn refuses_null(self) -> bool {
-        matches!(self, Self::V6_4)
-    }
-
+    refuses_null: V6_4;
     /// Whether the pool maps its memory itself, and does not tell when it cannot.
-    pub(crate) const fn has_mapped_pool(self) -> bool {
-        matches!(self, Self::V7_2 | Self::V7_14)
-    }
-
+    has_mapped_pool: V7_2 | V7_14;
     /// Whether a token of mapped memory brings the kernel down; otherwise it is refused.
-    pub(crate) const fn crashes_exporting_mapped_memory(self) -> bool {
-        matches!(self, Self::V6_4 | Self::V7_2)
-    }
+    crashes_exporting_mapped_memory: V6_4 | V7_2;
 }
 
 impl fmt::Display for Personality {

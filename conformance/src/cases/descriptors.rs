@@ -27,10 +27,7 @@ cases! { descriptors:
     a_wrong_size_is_noticed(VirtualMemory, Transfer);
 }
 
-pub(super) const ROLES: &[Role] = &[
-    Role { name: "read_descriptor", play: read_descriptor },
-    Role { name: "write_descriptor", play: write_descriptor },
-];
+roles!(read_descriptor, write_descriptor);
 
 impl Subject {
     /// Backing of one chunk that may be exported.
@@ -76,7 +73,7 @@ fn a_child_reads_what_the_parent_wrote(on: &Subject) -> Verdict {
     let (reservation, backing) = (on.chunk_reservation(1)?, on.exportable()?);
     let mapping = on.map(&reservation, 0, &backing)?;
     on.put_pattern(mapping.span(), 1)?;
-    on.child(&ROLES[0], "", Some(backing.export()?))?;
+    on.child("read_descriptor", "", Some(backing.export()?))?;
     on.expect_pattern(mapping.span(), 1, "the memory after the child")
 }
 
@@ -84,7 +81,7 @@ fn the_parent_reads_what_a_child_wrote(on: &Subject) -> Verdict {
     let (reservation, backing) = (on.chunk_reservation(1)?, on.exportable()?);
     let mapping = on.map(&reservation, 0, &backing)?;
     on.put_pattern(mapping.span(), 1)?;
-    on.child(&ROLES[1], "", Some(backing.export()?))?;
+    on.child("write_descriptor", "", Some(backing.export()?))?;
     on.expect_pattern(mapping.span(), 2, "what the child wrote")
 }
 

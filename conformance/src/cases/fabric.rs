@@ -23,10 +23,7 @@ cases! { fabric:
     a_wrong_size_is_noticed(VirtualMemory, Transfer);
 }
 
-const READ: Role = Role { name: "read_fabric", play: read_fabric };
-const WRITE: Role = Role { name: "write_fabric", play: write_fabric };
-
-pub(super) const ROLES: &[Role] = &[READ, WRITE];
+roles!(read_fabric, write_fabric);
 
 impl Subject {
     /// Backing of one chunk that may be named.
@@ -92,7 +89,7 @@ fn a_child_reads_what_the_parent_wrote(on: &Subject) -> Verdict {
     let (reservation, backing) = (on.chunk_reservation(1)?, on.nameable()?);
     let mapping = on.map(&reservation, 0, &backing)?;
     on.put_pattern(mapping.span(), 1)?;
-    on.child(&READ, &to_hex(&backing.export_fabric()?.0), None)?;
+    on.child("read_fabric", &to_hex(&backing.export_fabric()?.0), None)?;
     on.expect_pattern(mapping.span(), 1, "the memory after the child")
 }
 
@@ -100,7 +97,7 @@ fn the_parent_reads_what_a_child_wrote(on: &Subject) -> Verdict {
     let (reservation, backing) = (on.chunk_reservation(1)?, on.nameable()?);
     let mapping = on.map(&reservation, 0, &backing)?;
     on.put_pattern(mapping.span(), 1)?;
-    on.child(&WRITE, &to_hex(&backing.export_fabric()?.0), None)?;
+    on.child("write_fabric", &to_hex(&backing.export_fabric()?.0), None)?;
     on.expect_pattern(mapping.span(), 2, "what the child wrote")
 }
 

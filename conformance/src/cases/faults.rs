@@ -6,60 +6,31 @@ use crate::rig::prelude::*;
 
 cases! { faults:
     /// A copy from addresses that were unmapped is reported.
-    reading_an_unmapped_address_is_reported(VirtualMemory, Transfer).with_child();
+    reading_an_unmapped_address_is_reported(VirtualMemory, Transfer).with_child() = |on| in_child(on, "read_unmapped");
     /// A fill of addresses that were only reserved is reported.
-    writing_an_unmapped_address_is_reported(VirtualMemory, Transfer).with_child();
+    writing_an_unmapped_address_is_reported(VirtualMemory, Transfer).with_child() = |on| in_child(on, "write_reserved");
     /// A fill that runs over the end of a mapping is reported.
-    writing_beyond_a_mapping_is_reported(VirtualMemory, Transfer).with_child();
+    writing_beyond_a_mapping_is_reported(VirtualMemory, Transfer).with_child() = |on| in_child(on, "write_beyond");
     /// An access to a mapping without rights does not go unnoticed.
-    touching_without_a_right_is_reported(VirtualMemory, Transfer).with_child();
+    touching_without_a_right_is_reported(VirtualMemory, Transfer).with_child() = |on| in_child(on, "touch_ungranted");
     /// A mapping whose right was taken away cannot be touched in silence.
-    touching_after_a_right_was_taken_is_reported(VirtualMemory, Transfer).with_child();
+    touching_after_a_right_was_taken_is_reported(VirtualMemory, Transfer).with_child()
+        = |on| in_child(on, "touch_revoked");
     /// A mapping that may only be read cannot be written in silence.
-    writing_with_the_right_to_read_is_reported(VirtualMemory, Transfer).with_child();
+    writing_with_the_right_to_read_is_reported(VirtualMemory, Transfer).with_child()
+        = |on| in_child(on, "write_read_only");
 }
 
-pub(super) const ROLES: &[Role] = &[
-    Role { name: "read_unmapped", play: read_unmapped },
-    Role { name: "write_reserved", play: write_reserved },
-    Role { name: "write_beyond", play: write_beyond },
-    Role { name: "touch_ungranted", play: touch_ungranted },
-    Role { name: "touch_revoked", play: touch_revoked },
-    Role { name: "write_read_only", play: write_read_only },
-];
+roles!(read_unmapped, write_reserved, write_beyond, touch_ungranted, touch_revoked, write_read_only);
 
 /// Lets a child fault, and checks that this process goes on.
-fn in_child(on: &Subject, role: &Role) -> Verdict {
+fn in_child(on: &Subject, role: &str) -> Verdict {
     if !on.fixture().contains_faults() {
         return Err(Stop::skipped("a fault may do harm outside its process"));
     }
     on.child(role, "", None)?;
     let area = on.filled(64 * KIB, 5)?;
     on.expect_byte(area.span(), 5, "memory of the process that did not fault")
-}
-
-fn reading_an_unmapped_address_is_reported(on: &Subject) -> Verdict {
-    in_child(on, &ROLES[0])
-}
-
-fn writing_an_unmapped_address_is_reported(on: &Subject) -> Verdict {
-    in_child(on, &ROLES[1])
-}
-
-fn writing_beyond_a_mapping_is_reported(on: &Subject) -> Verdict {
-    in_child(on, &ROLES[2])
-}
-
-fn touching_without_a_right_is_reported(on: &Subject) -> Verdict {
-    in_child(on, &ROLES[3])
-}
-
-fn touching_after_a_right_was_taken_is_reported(on: &Subject) -> Verdict {
-    in_child(on, &ROLES[4])
-}
-
-fn writing_with_the_right_to_read_is_reported(on: &Subject) -> Verdict {
-    in_child(on, &ROLES[5])
 }
 
 /// Fills a range that may not be written, and expects to hear of it.

@@ -30,14 +30,7 @@ cases! { ipc:
     tokens_of_different_allocations_differ(Ipc);
 }
 
-const READ: Role = Role { name: "read_token", play: read_token };
-const WRITE: Role = Role { name: "write_token", play: write_token };
-const READ_TWO: Role = Role { name: "read_two_tokens", play: read_two_tokens };
-const REOPEN: Role = Role { name: "reopen_token", play: reopen_token };
-const BE_REFUSED: Role = Role { name: "be_refused_token", play: be_refused };
-const EXPORT: Role = Role { name: "export_token", play: export_and_end };
-
-pub(super) const ROLES: &[Role] = &[READ, WRITE, READ_TWO, REOPEN, BE_REFUSED, EXPORT];
+roles!(read_token, write_token, read_two_tokens, reopen_token, be_refused_token, export_token);
 
 /// Drivers may share out one page among small allocations; these have their own.
 const BYTES: u64 = 4 * MIB;
@@ -93,12 +86,12 @@ fn reopen_token(on: &Subject, token: &str) -> Verdict<String> {
     Ok(String::new())
 }
 
-fn be_refused(on: &Subject, token: &str) -> Verdict<String> {
+fn be_refused_token(on: &Subject, token: &str) -> Verdict<String> {
     refuse_token(on, &IpcToken(from_hex(token)?))?;
     Ok(String::new())
 }
 
-fn export_and_end(on: &Subject, _: &str) -> Verdict<String> {
+fn export_token(on: &Subject, _: &str) -> Verdict<String> {
     let memory = on.memory(BYTES)?;
     Ok(to_hex(&export(on, memory.ptr())?.0))
 }
@@ -113,32 +106,32 @@ fn refuse_token(on: &Subject, token: &IpcToken) -> Verdict {
 
 fn a_child_reads_what_the_parent_wrote(on: &Subject) -> Verdict {
     let (_memory, token) = exported(on, 1)?;
-    on.child(&READ, &token, None)?;
+    on.child("read_token", &token, None)?;
     Ok(())
 }
 
 fn the_parent_reads_what_a_child_wrote(on: &Subject) -> Verdict {
     let (memory, token) = exported(on, 1)?;
-    on.child(&WRITE, &token, None)?;
+    on.child("write_token", &token, None)?;
     on.expect_pattern(memory.span(), 2, "what the child wrote")
 }
 
 fn two_tokens_open_side_by_side(on: &Subject) -> Verdict {
     let (_one, first) = exported(on, 1)?;
     let (_two, second) = exported(on, 2)?;
-    on.child(&READ_TWO, &format!("{first} {second}"), None)?;
+    on.child("read_two_tokens", &format!("{first} {second}"), None)?;
     Ok(())
 }
 
 fn a_token_opens_again_after_it_was_closed(on: &Subject) -> Verdict {
     let (_memory, token) = exported(on, 1)?;
-    on.child(&REOPEN, &token, None)?;
+    on.child("reopen_token", &token, None)?;
     Ok(())
 }
 
 fn closing_leaves_the_exporters_memory(on: &Subject) -> Verdict {
     let (memory, token) = exported(on, 1)?;
-    on.child(&READ, &token, None)?;
+    on.child("read_token", &token, None)?;
     on.expect_pattern(memory.span(), 1, "the memory after the child")?;
     on.round_trip(memory.span(), 3, "the memory written again")?;
     Ok(memory.close()?)
@@ -147,12 +140,12 @@ fn closing_leaves_the_exporters_memory(on: &Subject) -> Verdict {
 fn a_token_of_freed_memory_is_refused(on: &Subject) -> Verdict {
     let (memory, token) = exported(on, 1)?;
     memory.close()?;
-    on.child(&BE_REFUSED, &token, None)?;
+    on.child("be_refused_token", &token, None)?;
     Ok(())
 }
 
 fn a_token_of_a_dead_process_is_refused(on: &Subject) -> Verdict {
-    let token = from_hex(&on.child(&EXPORT, "", None)?)?;
+    let token = from_hex(&on.child("export_token", "", None)?)?;
     refuse_token(on, &IpcToken(token))
 }
 

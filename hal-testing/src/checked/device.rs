@@ -20,16 +20,13 @@ impl<D: Device> Device for Checked<D> {
 
     unsafe fn free(&self, ptr: DevicePtr) -> Result<()> {
         let key = (Resource::Memory, ptr.address());
-        self.watch.end(Call::Free, key, || {
-            // SAFETY: 1. The ledger holds `ptr` as live. 2. The caller's promise.
-            unsafe { self.device.free(ptr) }
-        })
+        // SAFETY: 1. The ledger holds `ptr` as live. 2. The caller's promise.
+        self.watch.end(Call::Free, key, || unsafe { self.device.free(ptr) })
     }
 
     fn create_stream(&self) -> Result<Stream> {
         let stream = self.device.create_stream()?;
-        let number = stream.raw() as u64;
-        self.watch.note(Call::CreateStream, Resource::Stream, number, 0);
+        self.watch.note(Call::CreateStream, Resource::Stream, stream.raw() as u64, 0);
         Ok(stream)
     }
 
@@ -37,10 +34,8 @@ impl<D: Device> Device for Checked<D> {
         let key = (Resource::Stream, stream.raw() as u64);
         let call = Call::DestroyStream;
         self.watch.check(|ledger| ledger.not_captured(call, key))?;
-        self.watch.end(call, key, || {
-            // SAFETY: 1. The ledger holds `stream` as live.
-            unsafe { self.device.destroy_stream(stream) }
-        })
+        // SAFETY: 1. The ledger holds `stream` as live.
+        self.watch.end(call, key, || unsafe { self.device.destroy_stream(stream) })
     }
 
     unsafe fn synchronize(&self, stream: StreamRef) -> Result<()> {
@@ -55,17 +50,14 @@ impl<D: Device> Device for Checked<D> {
 
     fn create_event(&self) -> Result<Event> {
         let event = self.device.create_event()?;
-        let number = event.raw() as u64;
-        self.watch.note(Call::CreateEvent, Resource::Event, number, 0);
+        self.watch.note(Call::CreateEvent, Resource::Event, event.raw() as u64, 0);
         Ok(event)
     }
 
     unsafe fn destroy_event(&self, event: Event) -> Result<()> {
         let key = (Resource::Event, event.raw() as u64);
-        self.watch.end(Call::DestroyEvent, key, || {
-            // SAFETY: 1. The ledger holds `event` as live.
-            unsafe { self.device.destroy_event(event) }
-        })
+        // SAFETY: 1. The ledger holds `event` as live.
+        self.watch.end(Call::DestroyEvent, key, || unsafe { self.device.destroy_event(event) })
     }
 
     unsafe fn record(&self, event: &Event, stream: StreamRef) -> Result<()> {

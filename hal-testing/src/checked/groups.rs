@@ -14,8 +14,7 @@ impl<D: Device> StreamOrdered for Checked<D> {
         self.check_stream(Call::AllocateOn, stream)?;
         // SAFETY: 1. Checked above.
         let ptr = unsafe { group.allocate_on(bytes, stream) }?;
-        let resource = Resource::StreamOrderedMemory;
-        self.watch.note(Call::AllocateOn, resource, ptr.address(), bytes);
+        self.watch.note(Call::AllocateOn, Resource::StreamOrderedMemory, ptr.address(), bytes);
         Ok(ptr)
     }
 
@@ -23,11 +22,9 @@ impl<D: Device> StreamOrdered for Checked<D> {
         let group = self.device.stream_ordered()?;
         self.check_stream(Call::FreeOn, stream)?;
         let key = (Resource::StreamOrderedMemory, ptr.address());
-        self.watch.end(Call::FreeOn, key, || {
-            // SAFETY: 1. The stream was checked above, and the ledger holds `ptr` as live.
-            // 2. The caller's promise.
-            unsafe { group.free_on(ptr, stream) }
-        })
+        // SAFETY: 1. The stream was checked above, and the ledger holds `ptr` as live.
+        // 2. The caller's promise.
+        self.watch.end(Call::FreeOn, key, || unsafe { group.free_on(ptr, stream) })
     }
 
     fn trim(&self, keep: u64) -> Result<()> {
@@ -38,36 +35,30 @@ impl<D: Device> StreamOrdered for Checked<D> {
 impl<D: Device> HostMemory for Checked<D> {
     fn allocate_pinned(&self, bytes: usize) -> Result<NonNull<u8>> {
         let ptr = self.device.host_memory()?.allocate_pinned(bytes)?;
-        let resource = Resource::PinnedMemory;
-        self.watch.note(Call::AllocatePinned, resource, address(ptr), bytes as u64);
+        self.watch.note(Call::AllocatePinned, Resource::PinnedMemory, address(ptr), bytes as u64);
         Ok(ptr)
     }
 
     unsafe fn free_pinned(&self, ptr: NonNull<u8>) -> Result<()> {
         let group = self.device.host_memory()?;
         let key = (Resource::PinnedMemory, address(ptr));
-        self.watch.end(Call::FreePinned, key, || {
-            // SAFETY: 1. The ledger holds `ptr` as live. 2. The caller's promise.
-            unsafe { group.free_pinned(ptr) }
-        })
+        // SAFETY: 1. The ledger holds `ptr` as live. 2. The caller's promise.
+        self.watch.end(Call::FreePinned, key, || unsafe { group.free_pinned(ptr) })
     }
 
     unsafe fn register(&self, ptr: NonNull<u8>, bytes: usize) -> Result<()> {
         let group = self.device.host_memory()?;
         // SAFETY: the caller's promise about the range.
         unsafe { group.register(ptr, bytes) }?;
-        let resource = Resource::RegisteredMemory;
-        self.watch.note(Call::Register, resource, address(ptr), bytes as u64);
+        self.watch.note(Call::Register, Resource::RegisteredMemory, address(ptr), bytes as u64);
         Ok(())
     }
 
     unsafe fn unregister(&self, ptr: NonNull<u8>) -> Result<()> {
         let group = self.device.host_memory()?;
         let key = (Resource::RegisteredMemory, address(ptr));
-        self.watch.end(Call::Unregister, key, || {
-            // SAFETY: 1. The ledger holds `ptr` as registered. 2. The caller's promise.
-            unsafe { group.unregister(ptr) }
-        })
+        // SAFETY: 1. The ledger holds `ptr` as registered. 2. The caller's promise.
+        self.watch.end(Call::Unregister, key, || unsafe { group.unregister(ptr) })
     }
 
     fn device_address(&self, ptr: NonNull<u8>) -> Result<DevicePtr> {
@@ -94,10 +85,8 @@ impl<D: Device> Ipc for Checked<D> {
     unsafe fn close_token(&self, base: DevicePtr) -> Result<()> {
         let group = self.device.ipc()?;
         let key = (Resource::OpenedMemory, base.address());
-        self.watch.end(Call::CloseToken, key, || {
-            // SAFETY: 1. The ledger holds `base` as opened. 2. The caller's promise.
-            unsafe { group.close_token(base) }
-        })
+        // SAFETY: 1. The ledger holds `base` as opened. 2. The caller's promise.
+        self.watch.end(Call::CloseToken, key, || unsafe { group.close_token(base) })
     }
 }
 
@@ -144,8 +133,7 @@ impl<D: Device> Capture for Checked<D> {
         self.watch.check(|ledger| ledger.take_capture(call, key))?;
         // SAFETY: 1. Checked above.
         let graph = unsafe { group.end_capture(stream) }?;
-        let number = graph.raw() as u64;
-        self.watch.note(call, Resource::Graph, number, 0);
+        self.watch.note(call, Resource::Graph, graph.raw() as u64, 0);
         Ok(graph)
     }
 
@@ -160,10 +148,8 @@ impl<D: Device> Capture for Checked<D> {
     unsafe fn destroy_graph(&self, graph: Graph) -> Result<()> {
         let group = self.device.capture()?;
         let key = (Resource::Graph, graph.raw() as u64);
-        self.watch.end(Call::DestroyGraph, key, || {
-            // SAFETY: 1. The ledger holds `graph` as live.
-            unsafe { group.destroy_graph(graph) }
-        })
+        // SAFETY: 1. The ledger holds `graph` as live.
+        self.watch.end(Call::DestroyGraph, key, || unsafe { group.destroy_graph(graph) })
     }
 
     fn exchange_capture_mode(&self, mode: CaptureMode) -> Result<CaptureMode> {

@@ -7,82 +7,65 @@ use std::thread;
 
 use cachette_hal::{Call, ErrorKind};
 
-/// A kind of resource that a caller of a device must give back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[non_exhaustive]
-pub enum Resource {
-    /// From `allocate`.
-    Memory,
-    /// From `allocate_on`.
-    StreamOrderedMemory,
-    /// From `allocate_pinned`.
-    PinnedMemory,
-    /// Host memory given to `register`.
-    RegisteredMemory,
-    /// From `open_token`.
-    OpenedMemory,
-    /// From `reserve`.
-    Reservation,
-    /// From `map`.
-    Mapping,
-    /// From `create_backing`, `import_backing` or `import_fabric`.
-    Backing,
-    /// From `create_stream`.
-    Stream,
-    /// From `create_event`.
-    Event,
-    /// From `end_capture`.
-    Graph,
+/// Declares [`Resource`]: for each kind its name, the call that gives it back, and the participle of that verb.
+macro_rules! resources {
+    ($($(#[$doc:meta])* $kind:ident: $name:literal, $ended_by:ident, $participle:literal;)*) => {
+        /// A kind of resource that a caller of a device must give back.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[non_exhaustive]
+        pub enum Resource {
+            $($(#[$doc])* $kind,)*
+        }
+
+        impl Resource {
+            /// The name used in reports.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$kind => $name,)*
+                }
+            }
+
+            /// The call that gives it back.
+            #[must_use]
+            pub const fn ended_by(self) -> Call {
+                match self {
+                    $(Self::$kind => Call::$ended_by,)*
+                }
+            }
+
+            const fn participle(self) -> &'static str {
+                match self {
+                    $(Self::$kind => $participle,)*
+                }
+            }
+        }
+    };
 }
 
-impl Resource {
-    /// The name used in reports.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Memory => "memory",
-            Self::StreamOrderedMemory => "stream-ordered memory",
-            Self::PinnedMemory => "pinned memory",
-            Self::RegisteredMemory => "registered memory",
-            Self::OpenedMemory => "opened memory",
-            Self::Reservation => "reservation",
-            Self::Mapping => "mapping",
-            Self::Backing => "backing",
-            Self::Stream => "stream",
-            Self::Event => "event",
-            Self::Graph => "graph",
-        }
-    }
-
-    /// The call that gives it back.
-    #[must_use]
-    pub const fn ended_by(self) -> Call {
-        match self {
-            Self::Memory => Call::Free,
-            Self::StreamOrderedMemory => Call::FreeOn,
-            Self::PinnedMemory => Call::FreePinned,
-            Self::RegisteredMemory => Call::Unregister,
-            Self::OpenedMemory => Call::CloseToken,
-            Self::Reservation => Call::Release,
-            Self::Mapping => Call::Unmap,
-            Self::Backing => Call::DestroyBacking,
-            Self::Stream => Call::DestroyStream,
-            Self::Event => Call::DestroyEvent,
-            Self::Graph => Call::DestroyGraph,
-        }
-    }
-
-    /// The participle of the verb that gives it back.
-    const fn participle(self) -> &'static str {
-        match self {
-            Self::Memory | Self::StreamOrderedMemory | Self::PinnedMemory => "freed",
-            Self::RegisteredMemory => "unregistered",
-            Self::OpenedMemory => "closed",
-            Self::Reservation => "released",
-            Self::Mapping => "unmapped",
-            Self::Backing | Self::Stream | Self::Event | Self::Graph => "destroyed",
-        }
-    }
+resources! {
+    /// From `allocate`.
+    Memory: "memory", Free, "freed";
+    /// From `allocate_on`.
+    StreamOrderedMemory: "stream-ordered memory", FreeOn, "freed";
+    /// From `allocate_pinned`.
+    PinnedMemory: "pinned memory", FreePinned, "freed";
+    /// Host memory given to `register`.
+    RegisteredMemory: "registered memory", Unregister, "unregistered";
+    /// From `open_token`.
+    OpenedMemory: "opened memory", CloseToken, "closed";
+    /// From `reserve`.
+    Reservation: "reservation", Release, "released";
+    /// From `map`.
+    Mapping: "mapping", Unmap, "unmapped";
+    /// From `create_backing`, `import_backing` or `import_fabric`.
+    Backing: "backing", DestroyBacking, "destroyed";
+    /// From `create_stream`.
+    Stream: "stream", DestroyStream, "destroyed";
+    /// From `create_event`.
+    Event: "event", DestroyEvent, "destroyed";
+    /// From `end_capture`.
+    Graph: "graph", DestroyGraph, "destroyed";
 }
 
 impl fmt::Display for Resource {

@@ -38,10 +38,8 @@ impl<D: Device> VirtualMemory for Checked<D> {
     unsafe fn destroy_backing(&self, backing: Backing) -> Result<()> {
         let group = self.device.virtual_memory()?;
         let key = (Resource::Backing, backing.raw() as u64);
-        self.watch.end(Call::DestroyBacking, key, || {
-            // SAFETY: 1. The ledger holds `backing` as live.
-            unsafe { group.destroy_backing(backing) }
-        })
+        // SAFETY: 1. The ledger holds `backing` as live.
+        self.watch.end(Call::DestroyBacking, key, || unsafe { group.destroy_backing(backing) })
     }
 
     unsafe fn map(&self, at: DevicePtr, backing: &Backing) -> Result<()> {
@@ -114,8 +112,7 @@ impl<D: Device> VirtualMemory for Checked<D> {
 impl<D: Device> Checked<D> {
     /// Notes a backing that the driver has just created.
     fn note_backing(&self, call: Call, backing: &Backing) {
-        let number = backing.raw() as u64;
-        self.watch.note(call, Resource::Backing, number, backing.bytes());
+        self.watch.note(call, Resource::Backing, backing.raw() as u64, backing.bytes());
     }
 
     /// Fails unless the backing is live.
