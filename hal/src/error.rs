@@ -2,59 +2,47 @@
 
 use std::fmt;
 
+use crate::worded::worded;
+
 /// Result of a driver call.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What went wrong.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum ErrorKind {
-    /// The device, the driver or the address space has no room left for this request.
-    OutOfMemory,
-    /// An argument lies outside what the driver accepts.
-    InvalidValue,
-    /// A pointer, stream, event or other handle is not known to the driver.
-    InvalidHandle,
-    /// The driver shows no device with this ordinal.
-    NoSuchDevice,
-    /// The call is forbidden while a stream is being captured.
-    CaptureForbids,
-    /// The stream's capture was broken by an earlier call and gave no graph.
-    CaptureBroken,
-    /// The vendor, driver or device does not support the request.
-    Unsupported,
-    /// There is no fabric, or this process has no right to it.
-    NoFabric,
-    /// The operating system refused: descriptors, permissions or limits of the process.
-    Refused,
-    /// Work on the device accessed memory without the right to.
-    Fault,
-    /// The device or its context is gone; every later call fails.
-    DeviceLost,
-    /// The process is exiting and the driver has shut down.
-    ShuttingDown,
-    /// A status this crate has no name for.
-    Other,
+worded! {
+    /// What went wrong.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum ErrorKind {
+        /// The device, the driver or the address space has no room left for this request.
+        OutOfMemory = "out of memory",
+        /// An argument lies outside what the driver accepts.
+        InvalidValue = "invalid value",
+        /// A pointer, stream, event or other handle is not known to the driver.
+        InvalidHandle = "invalid handle",
+        /// The driver shows no device with this ordinal.
+        NoSuchDevice = "no such device",
+        /// The call is forbidden while a stream is being captured.
+        CaptureForbids = "not allowed while a stream is captured",
+        /// The stream's capture was broken by an earlier call and gave no graph.
+        CaptureBroken = "the capture was broken",
+        /// The vendor, driver or device does not support the request.
+        Unsupported = "not supported",
+        /// There is no fabric, or this process has no right to it.
+        NoFabric = "no fabric is there, or this process may not use it",
+        /// The operating system refused: descriptors, permissions or limits of the process.
+        Refused = "refused by the operating system",
+        /// Work on the device accessed memory without the right to.
+        Fault = "the device touched memory it may not touch",
+        /// The device or its context is gone; every later call fails.
+        DeviceLost = "the device is lost",
+        /// The process is exiting and the driver has shut down.
+        ShuttingDown = "the driver is shutting down",
+        /// A status this crate has no name for.
+        Other = "unknown failure",
+    }
+    /// The kind in words.
+    describe
 }
 
 impl ErrorKind {
-    /// Every kind, in order of declaration.
-    pub const ALL: [Self; 13] = [
-        Self::OutOfMemory,
-        Self::InvalidValue,
-        Self::InvalidHandle,
-        Self::NoSuchDevice,
-        Self::CaptureForbids,
-        Self::CaptureBroken,
-        Self::Unsupported,
-        Self::NoFabric,
-        Self::Refused,
-        Self::Fault,
-        Self::DeviceLost,
-        Self::ShuttingDown,
-        Self::Other,
-    ];
-
     /// The one remedy for this kind.
     #[must_use]
     pub const fn recovery(self) -> Recovery {
@@ -74,62 +62,29 @@ impl ErrorKind {
     pub const fn stops_work(self) -> bool {
         matches!(self, Self::Fault | Self::DeviceLost | Self::ShuttingDown)
     }
+}
 
-    /// The kind in words.
-    #[must_use]
-    pub const fn describe(self) -> &'static str {
-        match self {
-            Self::OutOfMemory => "out of memory",
-            Self::InvalidValue => "invalid value",
-            Self::InvalidHandle => "invalid handle",
-            Self::NoSuchDevice => "no such device",
-            Self::CaptureForbids => "not allowed while a stream is captured",
-            Self::CaptureBroken => "the capture was broken",
-            Self::Unsupported => "not supported",
-            Self::NoFabric => "no fabric is there, or this process may not use it",
-            Self::Refused => "refused by the operating system",
-            Self::Fault => "the device touched memory it may not touch",
-            Self::DeviceLost => "the device is lost",
-            Self::ShuttingDown => "the driver is shutting down",
-            Self::Other => "unknown failure",
-        }
+worded! {
+    /// What a caller can sensibly do about an [`ErrorKind`].
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum Recovery {
+        /// Give memory back, then try once more.
+        ReleaseAndRetry = "give memory back and try again",
+        /// End the capture, or switch the thread to relaxed mode, then try again.
+        RetryOutsideCapture = "end the capture or use relaxed capture mode, then try again",
+        /// The caller broke the contract and must be changed.
+        FixCaller = "the call was wrong; change the caller",
+        /// Take the path that does not need it.
+        DoWithout = "do without it on this device",
+        /// Share the memory by a file descriptor.
+        UseDescriptor = "use a file descriptor, or give the process a channel to the fabric",
+        /// Raise a limit or grant a right outside the program.
+        FixSystem = "raise the limit or grant the right it needs",
+        /// Stop using the device.
+        Abandon = "stop using the device",
     }
-}
-
-/// What a caller can sensibly do about an [`ErrorKind`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Recovery {
-    /// Give memory back, then try once more.
-    ReleaseAndRetry,
-    /// End the capture, or switch the thread to relaxed mode, then try again.
-    RetryOutsideCapture,
-    /// The caller broke the contract and must be changed.
-    FixCaller,
-    /// Take the path that does not need it.
-    DoWithout,
-    /// Share the memory by a file descriptor.
-    UseDescriptor,
-    /// Raise a limit or grant a right outside the program.
-    FixSystem,
-    /// Stop using the device.
-    Abandon,
-}
-
-impl Recovery {
     /// The remedy in words, as advice.
-    #[must_use]
-    pub const fn advice(self) -> &'static str {
-        match self {
-            Self::ReleaseAndRetry => "give memory back and try again",
-            Self::RetryOutsideCapture => "end the capture or use relaxed capture mode, then try again",
-            Self::FixCaller => "the call was wrong; change the caller",
-            Self::DoWithout => "do without it on this device",
-            Self::UseDescriptor => "use a file descriptor, or give the process a channel to the fabric",
-            Self::FixSystem => "raise the limit or grant the right it needs",
-            Self::Abandon => "stop using the device",
-        }
-    }
+    advice
 }
 
 /// A failed driver call: small, `Copy`, and made without allocating.

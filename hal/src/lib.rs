@@ -66,6 +66,7 @@ mod peer_access;
 mod stream_ordered;
 mod transfer;
 mod virtual_memory;
+mod worded;
 
 pub use backend::{Backend, BackendInfo};
 pub use call::{Call, UnknownCall};

@@ -2,57 +2,32 @@
 
 use std::fmt;
 
+use crate::worded::worded;
 use crate::{Error, ErrorKind, LoadError, Version};
 
-/// An optional group of calls.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum Feature {
-    /// [`VirtualMemory`](crate::VirtualMemory).
-    VirtualMemory,
-    /// [`StreamOrdered`](crate::StreamOrdered).
-    StreamOrdered,
-    /// [`HostMemory`](crate::HostMemory).
-    HostMemory,
-    /// [`Ipc`](crate::Ipc).
-    Ipc,
-    /// [`Capture`](crate::Capture).
-    Capture,
-    /// [`PeerAccess`](crate::PeerAccess).
-    PeerAccess,
-    /// [`Transfer`](crate::Transfer).
-    Transfer,
-    /// [`HostCalls`](crate::HostCalls).
-    HostCalls,
-}
-
-impl Feature {
-    /// Every group, in order of declaration.
-    pub const ALL: [Self; 8] = [
-        Self::VirtualMemory,
-        Self::StreamOrdered,
-        Self::HostMemory,
-        Self::Ipc,
-        Self::Capture,
-        Self::PeerAccess,
-        Self::Transfer,
-        Self::HostCalls,
-    ];
-
-    /// The name that reports and options use.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::VirtualMemory => "virtual memory",
-            Self::StreamOrdered => "stream-ordered memory",
-            Self::HostMemory => "pinned host memory",
-            Self::Ipc => "inter-process tokens",
-            Self::Capture => "graph capture",
-            Self::PeerAccess => "peer access",
-            Self::Transfer => "transfer",
-            Self::HostCalls => "host calls",
-        }
+worded! {
+    /// An optional group of calls.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub enum Feature {
+        /// [`VirtualMemory`](crate::VirtualMemory).
+        VirtualMemory = "virtual memory",
+        /// [`StreamOrdered`](crate::StreamOrdered).
+        StreamOrdered = "stream-ordered memory",
+        /// [`HostMemory`](crate::HostMemory).
+        HostMemory = "pinned host memory",
+        /// [`Ipc`](crate::Ipc).
+        Ipc = "inter-process tokens",
+        /// [`Capture`](crate::Capture).
+        Capture = "graph capture",
+        /// [`PeerAccess`](crate::PeerAccess).
+        PeerAccess = "peer access",
+        /// [`Transfer`](crate::Transfer).
+        Transfer = "transfer",
+        /// [`HostCalls`](crate::HostCalls).
+        HostCalls = "host calls",
     }
+    /// The name that reports and options use.
+    name
 }
 
 impl fmt::Display for Feature {

@@ -3,6 +3,7 @@
 use std::fmt::{self, Debug};
 use std::os::fd::{BorrowedFd, OwnedFd};
 
+use crate::worded::worded;
 use crate::{Backing, DevicePtr, Ordinal, Reason, Result};
 
 /// Backings, reservations and their addresses are multiples of these sizes.
@@ -26,31 +27,19 @@ pub enum Access {
     ReadWrite(Ordinal),
 }
 
-/// How a backing can be exported; fixed when it is created.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Sharing {
-    /// Not at all.
-    Private,
-    /// As a file descriptor, to another process of this host.
-    FileDescriptor,
-    /// As a [`FabricHandle`], to another process on any host of the same fabric.
-    Fabric,
-}
-
-impl Sharing {
-    /// Every kind, in order of declaration.
-    pub const ALL: [Self; 3] = [Self::Private, Self::FileDescriptor, Self::Fabric];
-
-    /// The name that reports use.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Private => "private backing",
-            Self::FileDescriptor => "file descriptors",
-            Self::Fabric => "fabric handles",
-        }
+worded! {
+    /// How a backing can be exported; fixed when it is created.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Sharing {
+        /// Not at all.
+        Private = "private backing",
+        /// As a file descriptor, to another process of this host.
+        FileDescriptor = "file descriptors",
+        /// As a [`FabricHandle`], to another process on any host of the same fabric.
+        Fabric = "fabric handles",
     }
+    /// The name that reports use.
+    name
 }
 
 impl fmt::Display for Sharing {
