@@ -62,79 +62,50 @@ impl Default for HostConfig {
     }
 }
 
-impl HostConfig {
+/// Declares methods of [`HostConfig`] that set one field each.
+macro_rules! setters {
+    ($($(#[$doc:meta])* $name:ident($($argument:ident: $type:ty),*) => $($field:ident).+ = $value:expr;)*) => {
+        impl HostConfig {
+            $(
+                $(#[$doc])*
+                #[must_use]
+                pub const fn $name(mut self $(, $argument: $type)*) -> Self {
+                    self.$($field).+ = $value;
+                    self
+                }
+            )*
+        }
+    };
+}
+
+setters! {
     /// Reports aliases as incoherent, as for some devices; they stay coherent here.
-    #[must_use]
-    pub const fn without_aliases(mut self) -> Self {
-        self.habits.no_aliases = true;
-        self
-    }
-
+    without_aliases() => habits.no_aliases = true;
     /// Refuses to map a backing a second time without announcing it, as some drivers sometimes do.
-    #[must_use]
-    pub const fn refusing_aliases(mut self) -> Self {
-        self.habits.refuses_aliases = true;
-        self
-    }
-
+    refusing_aliases() => habits.refuses_aliases = true;
     /// Frees unmapped memory only when its addresses are released, as some drivers do.
-    #[must_use]
-    pub const fn withholding(mut self) -> Self {
-        self.habits.withholds = true;
-        self
-    }
-
+    withholding() => habits.withholds = true;
     /// Lets `free` return while work runs, as in some drivers.
     ///
     /// Queued work that has not finished and uses the freed memory then makes its device fault.
-    #[must_use]
-    pub const fn free_without_waiting(mut self) -> Self {
-        self.frees_at_once = true;
-        self
-    }
-
+    free_without_waiting() => frees_at_once = true;
     /// How many devices there are.
-    #[must_use]
-    pub fn devices(mut self, devices: u32) -> Self {
-        self.devices = devices;
-        self
-    }
-
+    devices(devices: u32) => devices = devices;
     /// Bytes of memory of each device.
-    #[must_use]
-    pub fn capacity(mut self, bytes: u64) -> Self {
-        self.capacity = bytes;
-        self
-    }
-
+    capacity(bytes: u64) => capacity = bytes;
     /// Smallest legal and best granularity of virtual memory, in bytes.
-    #[must_use]
-    pub fn granularity(mut self, minimum: u64, recommended: u64) -> Self {
-        self.granularity = Granularity { minimum, recommended };
-        self
-    }
-
+    granularity(minimum: u64, recommended: u64) => granularity = Granularity { minimum, recommended };
     /// Alignment of every allocation, in bytes.
-    #[must_use]
-    pub fn base_alignment(mut self, bytes: u64) -> Self {
-        self.alignment = bytes;
-        self
-    }
-
+    base_alignment(bytes: u64) => alignment = bytes;
     /// Runs queued work only on request, in an order drawn from `seed`.
-    #[must_use]
-    pub fn stepped(mut self, seed: u64) -> Self {
-        self.seed = Some(seed);
-        self
-    }
-
+    stepped(seed: u64) => seed = Some(seed);
     /// Makes memory phantom: only addresses and accounting, never read or written.
-    #[must_use]
-    pub fn phantom(mut self, phantom: bool) -> Self {
-        self.phantom = phantom;
-        self
-    }
+    phantom(phantom: bool) => phantom = phantom;
+    /// Whether the devices can reach each other's memory.
+    peers(peers: bool) => peers = peers;
+}
 
+impl HostConfig {
     /// Removes a feature from the devices.
     #[must_use]
     pub fn without(mut self, feature: Feature) -> Self {
@@ -146,13 +117,6 @@ impl HostConfig {
     #[must_use]
     pub fn without_sharing(mut self, sharing: Sharing) -> Self {
         self.without_sharing.push(sharing);
-        self
-    }
-
-    /// Whether the devices can reach each other's memory.
-    #[must_use]
-    pub fn peers(mut self, peers: bool) -> Self {
-        self.peers = peers;
         self
     }
 

@@ -40,9 +40,10 @@ impl HostDevice {
         self.index
     }
 
-    /// Begins a call of the contract.
-    pub(crate) fn enter(&self, call: Call) -> Result<()> {
-        self.machine().enter(self.index, call)
+    /// Begins a call of the contract, and returns it.
+    pub(crate) fn enter(&self, call: Call) -> Result<Call> {
+        self.machine().enter(self.index, call)?;
+        Ok(call)
     }
 
     /// Whether a defect is planted.
@@ -124,23 +125,19 @@ impl Device for HostDevice {
     }
 
     fn allocate(&self, bytes: u64) -> Result<DevicePtr> {
-        let call = Call::Allocate;
-        self.enter(call)?;
+        let call = self.enter(Call::Allocate)?;
         self.check_size(call, bytes)?;
         if self.lies(Defect::AllocationsOverlap)
             && let Some(at) = self.overlapping(&self.machine().read_space(), bytes)
         {
             return device_ptr(call, at);
         }
-        match self.take_memory(bytes, Kind::Direct) {
-            Ok(at) => device_ptr(call, at),
-            Err(kind) => Err(self.no_memory(call, kind)),
-        }
+        let at = self.take_memory(bytes, Kind::Direct).map_err(|kind| self.no_memory(call, kind))?;
+        device_ptr(call, at)
     }
 
     unsafe fn free(&self, ptr: DevicePtr) -> Result<()> {
-        let call = Call::Free;
-        self.enter(call)?;
+        let call = self.enter(Call::Free)?;
         let direct = |range: &Range| matches!(range.kind, Kind::Direct(_));
         let own = |range: &Range| range.owner == self.index && direct(range);
         let (machine, at) = (self.machine(), ptr.address());

@@ -7,8 +7,7 @@ use crate::engine::Work;
 
 impl HostCalls for HostDevice {
     unsafe fn call_host(&self, stream: StreamRef, function: HostFunction) -> Result<()> {
-        let call = Call::CallHost;
-        self.enter(call)?;
+        let call = self.enter(Call::CallHost)?;
         let work = Work::HostCall(function);
         self.machine().submit_uncaptured(call, self.index(), stream, work)
     }

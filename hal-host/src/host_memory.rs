@@ -20,14 +20,11 @@ impl HostDevice {
 
 impl HostMemory for HostDevice {
     fn allocate_pinned(&self, bytes: usize) -> Result<NonNull<u8>> {
-        let call = Call::AllocatePinned;
-        self.enter(call)?;
+        let call = self.enter(Call::AllocatePinned)?;
         let bytes = bytes as u64;
         self.check_size(call, bytes)?;
         let pages = bytes.max(1).checked_next_multiple_of(page_bytes());
-        let Some(pages) = pages else {
-            return Err(self.no_memory(call, ErrorKind::OutOfMemory));
-        };
+        let pages = pages.ok_or_else(|| self.no_memory(call, ErrorKind::OutOfMemory))?;
         let region = Region::anonymous(pages).map_err(|error| self.no_memory(call, kind_of(error)))?;
         let start = region.start();
         let range = Range { bytes, owner: self.index(), kind: Kind::Pinned { _region: region } };
@@ -37,8 +34,7 @@ impl HostMemory for HostDevice {
     }
 
     unsafe fn free_pinned(&self, ptr: NonNull<u8>) -> Result<()> {
-        let call = Call::FreePinned;
-        self.enter(call)?;
+        let call = self.enter(Call::FreePinned)?;
         let pinned = |range: &Range| matches!(range.kind, Kind::Pinned { .. });
         check(self.machine().read_space().at(address(ptr)).is_some_and(pinned), call, ErrorKind::InvalidValue)?;
         self.machine().wait_idle(call, self.index())?;
@@ -46,28 +42,24 @@ impl HostMemory for HostDevice {
     }
 
     unsafe fn register(&self, ptr: NonNull<u8>, bytes: usize) -> Result<()> {
-        let call = Call::Register;
-        self.enter(call)?;
+        let call = self.enter(Call::Register)?;
         let bytes = bytes as u64;
         self.check_size(call, bytes)?;
         let mut space = self.machine().write_space();
         let is_free = address(ptr).checked_add(bytes).is_some() && !space.overlaps(address(ptr), bytes);
         check(is_free, call, ErrorKind::InvalidValue)?;
-        let range = Range { bytes, owner: self.index(), kind: Kind::Registered };
-        space.insert(address(ptr), range);
+        space.insert(address(ptr), Range { bytes, owner: self.index(), kind: Kind::Registered });
         Ok(())
     }
 
     unsafe fn unregister(&self, ptr: NonNull<u8>) -> Result<()> {
-        let call = Call::Unregister;
-        self.enter(call)?;
+        let call = self.enter(Call::Unregister)?;
         let registered = |range: &Range| matches!(range.kind, Kind::Registered);
         self.remove_host(call, ptr, registered).map(drop)
     }
 
     fn device_address(&self, ptr: NonNull<u8>) -> Result<DevicePtr> {
-        let call = Call::DeviceAddress;
-        self.enter(call)?;
+        let call = self.enter(Call::DeviceAddress)?;
         let locked = |range: &Range| matches!(range.kind, Kind::Pinned { .. } | Kind::Registered);
         let known = self.machine().read_space().containing(address(ptr)).is_some_and(|(_, range)| locked(range));
         check(known || self.lies(Defect::DeviceAddressOfAnything), call, ErrorKind::InvalidValue)?;

@@ -12,8 +12,7 @@ use crate::token::{Named, Process, TokenKey};
 
 impl Ipc for HostDevice {
     unsafe fn export_token(&self, base: DevicePtr) -> Result<IpcToken> {
-        let call = Call::ExportToken;
-        self.enter(call)?;
+        let call = self.enter(Call::ExportToken)?;
         let space = self.machine().read_space();
         let range = space.at(base.address());
         let range = range.filter(|range| range.owner == self.index()).ok_or(error(call, ErrorKind::InvalidValue))?;
@@ -34,8 +33,7 @@ impl Ipc for HostDevice {
     }
 
     fn open_token(&self, token: &IpcToken) -> Result<DevicePtr> {
-        let call = Call::OpenToken;
-        self.enter(call)?;
+        let call = self.enter(Call::OpenToken)?;
         let invalid = error(call, ErrorKind::InvalidValue);
         let key = TokenKey::decode(&token.0, Named::Allocation).ok_or(invalid)?;
         if Process::own() == Some(key.process) {
@@ -61,8 +59,7 @@ impl Ipc for HostDevice {
     }
 
     unsafe fn close_token(&self, base: DevicePtr) -> Result<()> {
-        let call = Call::CloseToken;
-        self.enter(call)?;
+        let call = self.enter(Call::CloseToken)?;
         let mut space = self.machine().write_space();
         let range = space.at_mut(base.address());
         let own = |range: &&mut Range| range.owner == self.index();

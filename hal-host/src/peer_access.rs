@@ -29,8 +29,7 @@ impl PeerAccess for HostDevice {
     }
 
     fn enable_peer(&self, peer: Ordinal) -> Result<()> {
-        let call = Call::EnablePeer;
-        self.enter(call)?;
+        let call = self.enter(Call::EnablePeer)?;
         let peer = self.reachable(call, peer)?;
         let mut space = self.machine().write_space();
         let fails = self.lies(Defect::EnableTwiceFails) && space.reaches(self.index(), peer);
@@ -40,8 +39,7 @@ impl PeerAccess for HostDevice {
     }
 
     fn disable_peer(&self, peer: Ordinal) -> Result<()> {
-        let call = Call::DisablePeer;
-        self.enter(call)?;
+        let call = self.enter(Call::DisablePeer)?;
         let peer = self.reachable(call, peer)?;
         let mut space = self.machine().write_space();
         space.set_reach(self.index(), peer, false);

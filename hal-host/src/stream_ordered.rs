@@ -55,8 +55,7 @@ impl Machine {
 
 impl StreamOrdered for HostDevice {
     unsafe fn allocate_on(&self, bytes: u64, stream: StreamRef) -> Result<DevicePtr> {
-        let call = Call::AllocateOn;
-        self.enter(call)?;
+        let call = self.enter(Call::AllocateOn)?;
         self.check_size(call, bytes)?;
         let machine = self.machine();
         let key = machine.uncaptured(call, self.index(), stream)?;
@@ -66,15 +65,12 @@ impl StreamOrdered for HostDevice {
             machine.set_idle(at, false);
             return device_ptr(call, at);
         }
-        match self.grow_pool(&mut pool, bytes) {
-            Ok(at) => device_ptr(call, at),
-            Err(kind) => Err(self.no_memory(call, kind)),
-        }
+        let at = self.grow_pool(&mut pool, bytes).map_err(|kind| self.no_memory(call, kind))?;
+        device_ptr(call, at)
     }
 
     unsafe fn free_on(&self, ptr: DevicePtr, stream: StreamRef) -> Result<()> {
-        let call = Call::FreeOn;
-        self.enter(call)?;
+        let call = self.enter(Call::FreeOn)?;
         let (machine, at) = (self.machine(), ptr.address());
         let key = machine.uncaptured(call, self.index(), stream)?;
         let ticket = self.unit().pool().begin_free(at, key).ok_or(error(call, ErrorKind::InvalidValue))?;

@@ -21,13 +21,13 @@ const FEW: usize = 64;
 const WHILE: Duration = Duration::from_micros(200);
 
 impl HostDevice {
-    /// Begins a call of virtual memory, none of which waits.
-    pub(crate) fn enter_mapping(&self, call: Call) -> Result<()> {
+    /// Begins a call of virtual memory, none of which waits, and returns it.
+    pub(crate) fn enter_mapping(&self, call: Call) -> Result<Call> {
         self.enter(call)?;
         if self.lies(Defect::VirtualMemoryWaits) {
             self.machine().wait_idle(call, self.index())?;
         }
-        Ok(())
+        Ok(call)
     }
 
     /// Whether a reservation is one too many, or too large.

@@ -96,8 +96,7 @@ impl VirtualMemory for HostDevice {
     }
 
     fn reserve(&self, bytes: u64, wish: Option<DevicePtr>) -> Result<DevicePtr> {
-        let call = Call::Reserve;
-        self.enter_mapping(call)?;
+        let call = self.enter_mapping(Call::Reserve)?;
         self.check_size(call, bytes)?;
         self.check_granularity(call, bytes)?;
         let (machine, wish) = (self.machine(), wish.map(DevicePtr::address));
@@ -119,8 +118,7 @@ impl VirtualMemory for HostDevice {
     }
 
     unsafe fn release(&self, start: DevicePtr, bytes: u64) -> Result<()> {
-        let call = Call::Release;
-        self.enter_mapping(call)?;
+        let call = self.enter_mapping(Call::Release)?;
         let mut space = self.machine().write_space();
         check(space.is_reservation(start.address(), bytes, self.index()), call, ErrorKind::InvalidValue)?;
         if space.overlaps(start.address(), bytes) {
@@ -131,8 +129,7 @@ impl VirtualMemory for HostDevice {
     }
 
     fn create_backing(&self, bytes: u64, sharing: Sharing) -> Result<Backing> {
-        let call = Call::CreateBacking;
-        self.enter_mapping(call)?;
+        let call = self.enter_mapping(Call::CreateBacking)?;
         self.check_size(call, bytes)?;
         self.check_granularity(call, bytes)?;
         self.check_sharing(call, sharing)?;
@@ -144,8 +141,7 @@ impl VirtualMemory for HostDevice {
     }
 
     unsafe fn destroy_backing(&self, backing: Backing) -> Result<()> {
-        let call = Call::DestroyBacking;
-        self.enter_mapping(call)?;
+        let call = self.enter_mapping(Call::DestroyBacking)?;
         let found = self.find_backing(call, &backing)?;
         self.unit().backings().remove(&backing.raw());
         if self.lies(Defect::DestroyedBackingLosesMapping) {
@@ -155,8 +151,7 @@ impl VirtualMemory for HostDevice {
     }
 
     unsafe fn map(&self, at: DevicePtr, backing: &Backing) -> Result<()> {
-        let call = Call::Map;
-        self.enter_mapping(call)?;
+        let call = self.enter_mapping(Call::Map)?;
         let found = self.find_backing(call, backing)?;
         let (at, bytes) = (at.address(), found.bytes());
         self.check_granularity(call, at)?;
@@ -172,18 +167,13 @@ impl VirtualMemory for HostDevice {
         if let (Some(region), Some(memory), false) = (&reservation.region, found.memory(), stale) {
             region.place(at, bytes, memory, writes).map_err(|error| self.no_memory(call, kind_of(error)))?;
         }
-        let range = Range {
-            bytes,
-            owner: self.index(),
-            kind: Kind::Mapping(Mapping { backing: found, readers: 0, writers: 0 }),
-        };
-        space.insert(at, range);
+        let kind = Kind::Mapping(Mapping { backing: found, readers: 0, writers: 0 });
+        space.insert(at, Range { bytes, owner: self.index(), kind });
         Ok(())
     }
 
     unsafe fn unmap(&self, at: DevicePtr, bytes: u64) -> Result<()> {
-        let call = Call::Unmap;
-        self.enter_mapping(call)?;
+        let call = self.enter_mapping(Call::Unmap)?;
         let at = at.address();
         self.keep_from_mapping(at);
         let mut space = self.machine().write_space();
@@ -209,8 +199,7 @@ impl VirtualMemory for HostDevice {
     }
 
     unsafe fn set_access(&self, at: DevicePtr, bytes: u64, access: &[Access]) -> Result<()> {
-        let call = Call::SetAccess;
-        self.enter_mapping(call)?;
+        let call = self.enter_mapping(Call::SetAccess)?;
         let rights = self.rights(access)?;
         let mut space = self.machine().write_space();
         let starts = self.whole_mappings(&space, at.address(), bytes);
@@ -234,27 +223,23 @@ impl VirtualMemory for HostDevice {
     }
 
     unsafe fn export_backing(&self, backing: &Backing) -> Result<OwnedFd> {
-        let call = Call::ExportBacking;
-        self.enter(call)?;
+        let call = self.enter(Call::ExportBacking)?;
         self.descriptor_of(call, backing)
     }
 
     fn import_backing(&self, fd: BorrowedFd<'_>, bytes: u64) -> Result<Backing> {
-        let call = Call::ImportBacking;
-        self.enter(call)?;
+        let call = self.enter(Call::ImportBacking)?;
         self.check_size(call, bytes)?;
         self.of_descriptor(call, fd, bytes)
     }
 
     unsafe fn export_fabric(&self, backing: &Backing) -> Result<FabricHandle> {
-        let call = Call::ExportFabric;
-        self.enter(call)?;
+        let call = self.enter(Call::ExportFabric)?;
         self.name_of(call, backing)
     }
 
     fn import_fabric(&self, handle: &FabricHandle, bytes: u64) -> Result<Backing> {
-        let call = Call::ImportFabric;
-        self.enter(call)?;
+        let call = self.enter(Call::ImportFabric)?;
         self.check_size(call, bytes)?;
         self.of_name(call, handle, bytes)
     }
