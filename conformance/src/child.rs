@@ -58,7 +58,7 @@ pub fn fixture_name() -> Option<String> {
 ///
 /// Every `main` calls it, directly or through [`main`](crate::main) or [`run`](crate::run), before anything
 /// else.
-pub fn play_if_child(fixture: &Arc<dyn Fixture>) {
+pub fn play_if_child(fixture: &Arc<Fixture>) {
     let Ok(role) = env::var(ROLE) else {
         return;
     };
@@ -71,7 +71,7 @@ pub fn play_if_child(fixture: &Arc<dyn Fixture>) {
     exit(0);
 }
 
-fn play(fixture: &Arc<dyn Fixture>, role: &str) -> Verdict<String> {
+fn play(fixture: &Arc<Fixture>, role: &str) -> Verdict<String> {
     let role = cases::ROLES
         .iter()
         .flat_map(|roles| roles.iter())
@@ -90,7 +90,7 @@ impl Subject {
         let child = Command::new(program)
             .args(env::args_os().skip(1))
             .env(ROLE, role)
-            .env(FIXTURE, self.fixture().name())
+            .env(FIXTURE, self.fixture().name.as_str())
             .env(DEVICE, self.ordinal().to_string())
             .env(ARGUMENTS, arguments)
             .stdin(stdin.map_or_else(Stdio::null, Stdio::from))

@@ -15,11 +15,12 @@ use crate::{cases, child};
 /// The `main` of a test program that runs every case against `fixture`.
 ///
 /// A case that cannot run is listed as ignored, with the reason before its name.
-pub fn main(fixture: impl Fixture + 'static) -> ExitCode {
-    let fixture: Arc<dyn Fixture> = Arc::new(fixture);
+#[must_use]
+pub fn main(fixture: Fixture) -> ExitCode {
+    let fixture = Arc::new(fixture);
     child::play_if_child(&fixture);
     let mut arguments = Arguments::from_args();
-    if !fixture.is_isolated() {
+    if !fixture.is_isolated {
         arguments.test_threads = Some(1);
     }
     let trials = match Bench::open(&fixture, None) {
@@ -27,7 +28,7 @@ pub fn main(fixture: impl Fixture + 'static) -> ExitCode {
             let bench = Arc::new(bench);
             cases().iter().map(|case| trial(&bench, case)).collect()
         }
-        Err(error) => cases().iter().map(|case| absent(case, &error, &*fixture)).collect(),
+        Err(error) => cases().iter().map(|case| absent(case, &error, &fixture)).collect(),
     };
     let conclusion = libtest_mimic::run(&arguments, trials);
     leave_if_hung(if conclusion.has_failed() { 101 } else { 0 });
@@ -55,9 +56,9 @@ fn trial(bench: &Arc<Bench>, case: &'static Case) -> Trial {
 }
 
 /// A case of a backend that did not open: ignored where that is expected, else failing.
-fn absent(case: &'static Case, error: &RunError, fixture: &dyn Fixture) -> Trial {
+fn absent(case: &'static Case, error: &RunError, fixture: &Fixture) -> Trial {
     let text = error.to_string();
-    if !fixture.may_be_absent() {
+    if !fixture.may_be_absent {
         return Trial::test(case.name, move || Err(Failed::from(text)));
     }
     let reason = text.clone();

@@ -32,7 +32,7 @@ pub use cases::cases;
 pub use deviations::{DEVIATIONS, Deviation};
 pub use failure::{Failure, Stop, Verdict};
 pub use filter::{Filter, FilterError};
-pub use fixture::{Fixture, Joined, Opened};
+pub use fixture::{Fixture, Opened};
 pub use harness::main;
 pub use leave::leave_if_hung;
 pub use report::{CaseReport, Header, Outcome, Report, Totals};

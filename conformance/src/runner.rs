@@ -59,14 +59,14 @@ pub enum RunError {
 /// Runs the chosen cases against a fixture.
 ///
 /// In a child process of a case, it runs the child's role and does not return.
-pub fn run(fixture: &Arc<dyn Fixture>, options: &Options) -> Result<Report, RunError> {
+pub fn run(fixture: &Arc<Fixture>, options: &Options) -> Result<Report, RunError> {
     child::play_if_child(fixture);
     let chosen = match &options.filter {
         Some(text) => Filter::parse(text)?.select(cases())?,
         None => cases().iter().collect(),
     };
     let bench = Bench::open(fixture, options.ordinal)?;
-    let threads = if fixture.is_isolated() { options.threads.max(1) } else { 1 };
+    let threads = if fixture.is_isolated { options.threads.max(1) } else { 1 };
     let next = AtomicUsize::new(0);
     let done = Mutex::new(Vec::with_capacity(chosen.len()));
     thread::scope(|scope| {
@@ -92,7 +92,7 @@ pub fn run(fixture: &Arc<dyn Fixture>, options: &Options) -> Result<Report, RunE
 
 /// A fixture with one device of it open, to read facts from; cases open their own.
 pub(crate) struct Bench {
-    fixture: Arc<dyn Fixture>,
+    fixture: Arc<Fixture>,
     backend: Arc<dyn Backend>,
     device: AnyDevice,
     ordinal: Ordinal,
@@ -100,8 +100,8 @@ pub(crate) struct Bench {
 }
 
 impl Bench {
-    pub(crate) fn open(fixture: &Arc<dyn Fixture>, ordinal: Option<Ordinal>) -> Result<Self, RunError> {
-        let ordinal = ordinal.unwrap_or_else(|| fixture.ordinal());
+    pub(crate) fn open(fixture: &Arc<Fixture>, ordinal: Option<Ordinal>) -> Result<Self, RunError> {
+        let ordinal = ordinal.unwrap_or_else(|| fixture.ordinal);
         let backend = fixture.open().map_err(RunError::Backend)?;
         let device = backend.open(ordinal).map_err(|error| RunError::Device(ordinal, error))?;
         let count = backend.device_count().map_err(|error| RunError::Device(ordinal, error))?;
@@ -109,7 +109,7 @@ impl Bench {
     }
 
     pub(crate) fn header(&self) -> Header {
-        Header::new(self.fixture.name(), self.backend.info(), self.device.info())
+        Header::new(self.fixture.name.clone(), self.backend.info(), self.device.info())
     }
 
     /// Why the case cannot run on the device; `None` if it can.
@@ -134,7 +134,7 @@ impl Bench {
 }
 
 /// Runs a case on a separate thread and abandons it after `limit`.
-fn watch(fixture: Arc<dyn Fixture>, ordinal: Ordinal, case: Case, limit: Duration) -> Outcome {
+fn watch(fixture: Arc<Fixture>, ordinal: Ordinal, case: Case, limit: Duration) -> Outcome {
     let (send, receive) = mpsc::sync_channel(1);
     let spawned = thread::Builder::new().name(case.name.to_owned()).spawn(move || {
         let verdict = catch_unwind(AssertUnwindSafe(|| (case.run)(&Subject::open(fixture, ordinal)?)));
@@ -186,12 +186,13 @@ mod tests {
         run: |_| Ok(()),
     };
 
-    fn host() -> Arc<dyn Fixture> {
-        Arc::new(|| {
+    fn host() -> Arc<Fixture> {
+        let open = || {
             let backend = cachette_hal_host::HostBackend::new(cachette_hal_host::HostConfig::default())
                 .map_err(|error| error.to_string())?;
             Ok(Arc::new(backend) as Arc<dyn Backend>)
-        })
+        };
+        Arc::new(Fixture::new("backend", open))
     }
 
     fn outcome_of(run: fn(&Subject) -> Verdict, limit: Duration) -> Outcome {
@@ -230,7 +231,7 @@ mod tests {
 
     #[test]
     fn what_does_not_open_is_an_error_and_not_a_report() {
-        let absent: Arc<dyn Fixture> = Arc::new(|| Err("not installed".to_owned()));
+        let absent = Arc::new(Fixture::new("backend", || Err("not installed".to_owned())));
         let error = run(&absent, &Options::default()).unwrap_err();
         assert_eq!(error.to_string(), "the backend did not open: not installed");
         let options = Options { ordinal: Some(Ordinal(7)), ..Options::default() };

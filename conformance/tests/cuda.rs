@@ -8,7 +8,7 @@ mod substitute;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use cachette_conformance::{Joined, Opened, child};
+use cachette_conformance::{Fixture, Opened, child};
 use cachette_hal::Backend;
 use cachette_hal_cuda::CudaBackend;
 
@@ -38,5 +38,5 @@ fn main() -> ExitCode {
     if child::fixture_name().is_none() {
         choose();
     }
-    cachette_conformance::main(Joined::new("cuda", open).containing_faults())
+    cachette_conformance::main(Fixture::new("cuda", open).containing_faults())
 }

@@ -5,7 +5,7 @@ use std::env;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use cachette_conformance::{Case, Fixture, Joined, Opened, Options, Outcome, cases, child, leave_if_hung, run};
+use cachette_conformance::{Case, Fixture, Opened, Options, Outcome, cases, child, leave_if_hung, run};
 use cachette_emulated_hip::{Personality, install};
 use cachette_hal::Backend;
 use cachette_hal_hip::{Candidate, HipBackend};
@@ -37,9 +37,9 @@ impl Subject {
         loaded.map_err(|error| error.to_string())
     }
 
-    fn fixture(self) -> Arc<dyn Fixture> {
+    fn fixture(self) -> Arc<Fixture> {
         let open = move || -> Opened { Ok(Arc::new(self.load()?)) };
-        let joined = Joined::new(self.name(), open);
+        let joined = Fixture::new(self.name(), open);
         match self {
             // A bad access of a real device may take others with it.
             Self::Real => Arc::new(joined),

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use cachette_conformance::{Joined, Opened};
+use cachette_conformance::{Fixture, Opened};
 use cachette_hal_host::{HostBackend, HostConfig};
 
 fn open() -> Opened {
@@ -13,5 +13,5 @@ fn open() -> Opened {
 }
 
 fn main() -> ExitCode {
-    cachette_conformance::main(Joined::new("host", open).isolated().containing_faults())
+    cachette_conformance::main(Fixture::new("host", open).isolated().containing_faults())
 }

@@ -3,40 +3,40 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use cachette_conformance::{Fixture, Joined, Options, Outcome, Report, cases, child, run};
+use cachette_conformance::{Fixture, Options, Outcome, Report, cases, child, run};
 use cachette_hal::{Feature, Sharing};
 use cachette_hal_host::{HostBackend, HostConfig};
 use libtest_mimic::{Arguments, Failed, Trial};
 
 /// Makes a fixture called `name` of whatever `config` describes.
-fn fixture(name: &str, config: HostConfig) -> Arc<dyn Fixture> {
+fn fixture(name: &str, config: HostConfig) -> Arc<Fixture> {
     let open = move || {
         let backend = HostBackend::new(config.clone()).map_err(|error| error.to_string())?;
         Ok(Arc::new(backend) as _)
     };
-    Arc::new(Joined::new(name, open).isolated().containing_faults())
+    Arc::new(Fixture::new(name, open).isolated().containing_faults())
 }
 
-fn without(feature: Feature) -> Arc<dyn Fixture> {
+fn without(feature: Feature) -> Arc<Fixture> {
     let config = HostConfig::default().devices(2).capacity(256 << 20);
     fixture(feature.name(), config.without(feature))
 }
 
-fn alone() -> Arc<dyn Fixture> {
+fn alone() -> Arc<Fixture> {
     fixture("alone", HostConfig::default().capacity(256 << 20))
 }
 
-fn apart() -> Arc<dyn Fixture> {
+fn apart() -> Arc<Fixture> {
     let config = HostConfig::default().devices(2).capacity(256 << 20);
     fixture("apart", config.peers(false))
 }
 
-fn without_sharing(sharing: Sharing) -> Arc<dyn Fixture> {
+fn without_sharing(sharing: Sharing) -> Arc<Fixture> {
     let config = HostConfig::default().devices(2).capacity(256 << 20);
     fixture(sharing.name(), config.without_sharing(sharing))
 }
 
-fn report(fixture: &Arc<dyn Fixture>) -> Result<Report, Failed> {
+fn report(fixture: &Arc<Fixture>) -> Result<Report, Failed> {
     let options = Options { threads: 4, ..Options::default() };
     let report = run(fixture, &options).map_err(Failed::from)?;
     if report.is_success() { Ok(report) } else { Err(Failed::from(report)) }

@@ -37,10 +37,11 @@ fn main() -> ExitCode {
 
 /// Runs one case under a limit, and leaves.
 fn child(seconds: &str) -> ExitCode {
-    let fixture: Arc<dyn Fixture> = Arc::new(|| -> Opened {
+    let open = || -> Opened {
         let backend = HostBackend::new(HostConfig::default());
         Ok(Arc::new(backend.map_err(|error| error.to_string())?))
-    });
+    };
+    let fixture = Arc::new(Fixture::new("backend", open));
     let options = Options {
         filter: Some("events::wait_blocks_until_the_work_finished".to_owned()),
         limit: seconds.parse().map_or(LIMIT, Duration::from_secs),

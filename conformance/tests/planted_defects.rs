@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cachette_conformance::{Fixture, Joined, Options, Report, child, run};
+use cachette_conformance::{Fixture, Options, Report, child, run};
 use cachette_hal_host::{Defect, HostBackend, HostConfig};
 use libtest_mimic::{Arguments, Failed, Trial};
 
@@ -98,7 +98,7 @@ const fn meant_for(defect: Defect) -> &'static [&'static str] {
 }
 
 /// A host device with one defect, or none.
-fn fixture(defect: Option<Defect>) -> Arc<dyn Fixture> {
+fn fixture(defect: Option<Defect>) -> Arc<Fixture> {
     let open = move || {
         let sound = HostConfig::default().devices(2).capacity(256 << 20);
         let config = match defect {
@@ -109,7 +109,7 @@ fn fixture(defect: Option<Defect>) -> Arc<dyn Fixture> {
         Ok(Arc::new(backend) as _)
     };
     let name = defect.map_or("none", Defect::name);
-    Arc::new(Joined::new(name, open).isolated().containing_faults())
+    Arc::new(Fixture::new(name, open).isolated().containing_faults())
 }
 
 fn report(defect: Option<Defect>, limit: Duration, case: Option<&str>) -> Result<Report, Failed> {

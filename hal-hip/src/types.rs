@@ -188,31 +188,8 @@ impl DeviceProp {
     /// All zero.
     #[must_use]
     pub const fn zeroed() -> Self {
-        Self {
-            name: [0; 256],
-            uuid: [0; 16],
-            gap_272: [0; 16],
-            total_global_mem: 0,
-            gap_296: [0; 12],
-            warp_size: 0,
-            gap_312: [0; 76],
-            multi_processor_count: 0,
-            gap_392: [0; 4],
-            integrated: 0,
-            can_map_host_memory: 0,
-            gap_404: [0; 180],
-            pci_bus_id: 0,
-            gap_588: [0; 64],
-            managed_memory: 0,
-            gap_656: [0; 16],
-            pageable_memory_access: 0,
-            concurrent_managed_access: 0,
-            gap_680: [0; 480],
-            gcn_arch_name: [0; 256],
-            gap_1416: [0; 48],
-            is_large_bar: 0,
-            asic_revision: 0,
-        }
+        // SAFETY: every field is an integer or an array of integers, for which zero bytes are a value.
+        unsafe { std::mem::zeroed() }
     }
 }
 

@@ -8,11 +8,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 
-use cachette_conformance::{Filter, Fixture, Options, Report, cases, child};
+use cachette_conformance::{Filter, Options, Report, cases, child};
 use cachette_hal::Ordinal;
 use clap::{Args, ValueEnum};
 
-use self::target::Target;
 use super::choice::ordinal;
 use crate::error::CliError;
 use crate::stdout;
@@ -50,8 +49,7 @@ enum Format {
 
 impl Conformance {
     pub(super) fn run(self) -> Result<(), CliError> {
-        let target = Target::find(&self.backend, self.device)?;
-        let fixture: Arc<dyn Fixture> = Arc::new(target);
+        let fixture = Arc::new(target::find(&self.backend, self.device)?);
         // Before the file is made: a child has the same arguments and must leave it alone.
         child::play_if_child(&fixture);
         if let Some(filter) = &self.filter {

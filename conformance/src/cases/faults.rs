@@ -25,7 +25,7 @@ roles!(read_unmapped, write_reserved, write_beyond, touch_ungranted, touch_revok
 
 /// Lets a child fault, and checks that this process goes on.
 fn in_child(on: &Subject, role: &str) -> Verdict {
-    if !on.fixture().contains_faults() {
+    if !on.fixture().contains_faults {
         return Err(Stop::skipped("a fault may do harm outside its process"));
     }
     on.child(role, "", None)?;

@@ -42,7 +42,7 @@ pub struct Subject {
     side: Stream,
     device: AnyDevice,
     backend: Arc<dyn Backend>,
-    fixture: Arc<dyn Fixture>,
+    fixture: Arc<Fixture>,
     ordinal: Ordinal,
     /// Host memory named by transfers. It is kept until the backend above is gone (fields drop in order),
     /// so that a device that lies about having finished cannot write to memory that was given back.
@@ -52,7 +52,7 @@ pub struct Subject {
 impl std::fmt::Debug for Subject {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Subject")
-            .field("fixture", &self.fixture.name())
+            .field("fixture", &self.fixture.name)
             .field("device", &self.device)
             .finish_non_exhaustive()
     }
@@ -60,14 +60,14 @@ impl std::fmt::Debug for Subject {
 
 impl Subject {
     /// Opens a fresh backend and one device of it.
-    pub(crate) fn open(fixture: Arc<dyn Fixture>, ordinal: Ordinal) -> Verdict<Self> {
+    pub(crate) fn open(fixture: Arc<Fixture>, ordinal: Ordinal) -> Verdict<Self> {
         let backend = fixture.open().map_err(|why| Stop::failed(format!("the backend did not open: {why}")))?;
         let device = backend.open(ordinal)?;
         let side = Stream::create(Arc::clone(&device))?;
         Ok(Self { side, device, backend, fixture, ordinal, staging: Mutex::default() })
     }
 
-    pub(crate) fn fixture(&self) -> &Arc<dyn Fixture> {
+    pub(crate) fn fixture(&self) -> &Arc<Fixture> {
         &self.fixture
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use cachette::Backends;
 use cachette::backends::OpenError;
-use cachette_conformance::{Fixture, Opened};
+use cachette_conformance::Fixture;
 use cachette_hal::{Backend, Ordinal};
 use cachette_hal_host::HostConfig;
 
@@ -13,46 +13,13 @@ const HOST_DEVICES: u32 = 2;
 /// Small enough for any machine, and larger than any case needs.
 const HOST_CAPACITY: u64 = 256 << 20;
 
-/// A device that exists, by backend and ordinal.
-#[derive(Debug)]
-pub(super) struct Target {
-    backend: &'static str,
-    ordinal: Ordinal,
-}
-
-impl Target {
-    /// Finds the device; the error says which there are.
-    pub(super) fn find(name: &str, ordinal: Ordinal) -> Result<Self, OpenError> {
-        let backend = load(name)?;
-        Backends::open_on(&*backend, ordinal)?;
-        Ok(Self { backend: backend.info().name, ordinal })
-    }
-
-    fn is_host(&self) -> bool {
-        self.backend == "host"
-    }
-}
-
-impl Fixture for Target {
-    fn open(&self) -> Opened {
-        load(self.backend).map_err(|error| error.to_string())
-    }
-
-    fn name(&self) -> String {
-        self.backend.to_owned()
-    }
-
-    fn ordinal(&self) -> Ordinal {
-        self.ordinal
-    }
-
-    fn is_isolated(&self) -> bool {
-        self.is_host()
-    }
-
-    fn contains_faults(&self) -> bool {
-        self.is_host()
-    }
+/// A fixture of a device that exists; the error says which there are.
+pub(super) fn find(name: &str, ordinal: Ordinal) -> Result<Fixture, OpenError> {
+    let backend = load(name)?;
+    Backends::open_on(&*backend, ordinal)?;
+    let name = backend.info().name;
+    let fixture = Fixture::new(name, move || load(name).map_err(|error| error.to_string())).on(ordinal);
+    Ok(if name == "host" { fixture.isolated().containing_faults() } else { fixture })
 }
 
 /// Loads a backend; the host's anew each time, and made for the suite.
