@@ -104,12 +104,9 @@ pub(crate) fn find(core: &CoreCalls, ordinal: Ordinal) -> Result<CUdevice> {
     Ok(device)
 }
 
-/// Rejects a size of zero, which the driver's calls treat differently.
-pub(crate) const fn check_size(call: &'static str, bytes: u64) -> Result<()> {
-    if bytes == 0 {
-        return Err(Error::new(ErrorKind::InvalidValue, call));
-    }
-    Ok(())
+/// The name of a call that takes a size; rejects zero, which the driver's calls treat differently.
+pub(crate) const fn sized_call(call: &'static str, bytes: u64) -> Result<&'static str> {
+    if bytes == 0 { Err(Error::new(ErrorKind::InvalidValue, call)) } else { Ok(call) }
 }
 
 /// An address from a call that succeeded; the driver never returns null then.
@@ -143,8 +140,7 @@ impl Device for CudaDevice {
     }
 
     fn allocate(&self, bytes: u64) -> Result<DevicePtr> {
-        let call = "cuMemAlloc_v2";
-        check_size(call, bytes)?;
+        let call = sized_call("cuMemAlloc_v2", bytes)?;
         let mut at = 0;
         // SAFETY: the driver writes one address.
         self.call(call, |core| unsafe { (core.cuMemAlloc_v2)(&raw mut at, size(bytes)) })?;

@@ -7,7 +7,7 @@ use cachette_hal::{DevicePtr, Error, ErrorKind, HostMemory, Reason, Result};
 use cudarc::driver::sys;
 
 use crate::context::{Context, Group};
-use crate::device::{check_size, device_ptr};
+use crate::device::{device_ptr, sized_call};
 use crate::probe::Property;
 use crate::symbols::HostMemoryCalls;
 
@@ -30,8 +30,7 @@ impl CudaHostMemory {
 
 impl HostMemory for CudaHostMemory {
     fn allocate_pinned(&self, bytes: usize) -> Result<NonNull<u8>> {
-        let call = "cuMemHostAlloc";
-        check_size(call, bytes as u64)?;
+        let call = sized_call("cuMemHostAlloc", bytes as u64)?;
         let mut at = ptr::null_mut();
         // SAFETY: the driver writes one pointer.
         self.context.call(call, || unsafe { (self.calls.cuMemHostAlloc)(&raw mut at, bytes, ALLOCATED) })?;
@@ -44,8 +43,7 @@ impl HostMemory for CudaHostMemory {
     }
 
     unsafe fn register(&self, ptr: NonNull<u8>, bytes: usize) -> Result<()> {
-        let call = "cuMemHostRegister_v2";
-        check_size(call, bytes as u64)?;
+        let call = sized_call("cuMemHostRegister_v2", bytes as u64)?;
         // SAFETY: that the range is valid and stays so is the caller's promise.
         self.context.call(call, || unsafe { (self.calls.cuMemHostRegister_v2)(ptr.as_ptr().cast(), bytes, REGISTERED) })
     }

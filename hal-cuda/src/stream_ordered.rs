@@ -6,7 +6,7 @@ use std::sync::Arc;
 use cachette_hal::{DevicePtr, Reason, Result, StreamOrdered, StreamRef};
 
 use crate::context::Context;
-use crate::device::{check_size, device_ptr};
+use crate::device::{device_ptr, sized_call};
 use crate::probe::Property;
 use crate::status::check;
 use crate::symbols::StreamOrderedCalls;
@@ -36,8 +36,7 @@ impl CudaStreamOrdered {
 
 impl StreamOrdered for CudaStreamOrdered {
     unsafe fn allocate_on(&self, bytes: u64, stream: StreamRef) -> Result<DevicePtr> {
-        let call = "cuMemAllocFromPoolAsync";
-        check_size(call, bytes)?;
+        let call = sized_call("cuMemAllocFromPoolAsync", bytes)?;
         let (pool, stream) = (pointer(self.pool), pointer(stream.raw()));
         let mut at = 0;
         let allocate = self.calls.cuMemAllocFromPoolAsync;

@@ -3,7 +3,7 @@
 use cachette_hal::{DevicePtr, Result, StreamRef, Transfer};
 
 use crate::context::Group;
-use crate::device::check_size;
+use crate::device::sized_call;
 use crate::symbols::TransferCalls;
 use crate::types::{pointer, size};
 
@@ -12,32 +12,28 @@ pub(crate) type CudaTransfer = Group<TransferCalls>;
 
 impl Transfer for CudaTransfer {
     unsafe fn fill(&self, at: DevicePtr, byte: u8, bytes: u64, stream: StreamRef) -> Result<()> {
-        let call = "cuMemsetD8Async";
-        check_size(call, bytes)?;
+        let call = sized_call("cuMemsetD8Async", bytes)?;
         let stream = pointer(stream.raw());
         // SAFETY: 1. and 3. are the caller's promises.
         self.context.call(call, || unsafe { (self.calls.cuMemsetD8Async)(at.address(), byte, size(bytes), stream) })
     }
 
     unsafe fn copy(&self, to: DevicePtr, from: DevicePtr, bytes: u64, stream: StreamRef) -> Result<()> {
-        let call = "cuMemcpyDtoDAsync_v2";
-        check_size(call, bytes)?;
+        let call = sized_call("cuMemcpyDtoDAsync_v2", bytes)?;
         let (to, from, stream) = (to.address(), from.address(), pointer(stream.raw()));
         // SAFETY: 1. and 3. are the caller's promises.
         self.context.call(call, || unsafe { (self.calls.cuMemcpyDtoDAsync_v2)(to, from, size(bytes), stream) })
     }
 
     unsafe fn upload(&self, to: DevicePtr, from: *const u8, bytes: usize, stream: StreamRef) -> Result<()> {
-        let call = "cuMemcpyHtoDAsync_v2";
-        check_size(call, bytes as u64)?;
+        let call = sized_call("cuMemcpyHtoDAsync_v2", bytes as u64)?;
         let (to, stream) = (to.address(), pointer(stream.raw()));
         // SAFETY: 1., 3. and 4. are the caller's promises.
         self.context.call(call, || unsafe { (self.calls.cuMemcpyHtoDAsync_v2)(to, from.cast(), bytes, stream) })
     }
 
     unsafe fn download(&self, to: *mut u8, from: DevicePtr, bytes: usize, stream: StreamRef) -> Result<()> {
-        let call = "cuMemcpyDtoHAsync_v2";
-        check_size(call, bytes as u64)?;
+        let call = sized_call("cuMemcpyDtoHAsync_v2", bytes as u64)?;
         let (from, stream) = (from.address(), pointer(stream.raw()));
         // SAFETY: 1., 3. and 4. are the caller's promises.
         self.context.call(call, || unsafe { (self.calls.cuMemcpyDtoHAsync_v2)(to.cast(), from, bytes, stream) })

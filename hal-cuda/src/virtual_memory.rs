@@ -14,7 +14,7 @@ use cudarc::driver::sys::{
 };
 
 use crate::context::Context;
-use crate::device::{check_size, device_ptr};
+use crate::device::{device_ptr, sized_call};
 use crate::mappings::{alone, retried};
 use crate::probe::Property;
 use crate::status::{NOT_SUPPORTED, check};
@@ -148,8 +148,7 @@ impl VirtualMemory for CudaVirtualMemory {
     }
 
     fn reserve(&self, bytes: u64, wish: Option<DevicePtr>) -> Result<DevicePtr> {
-        let call = "cuMemAddressReserve";
-        check_size(call, bytes)?;
+        let call = sized_call("cuMemAddressReserve", bytes)?;
         let alignment = size(self.granularity.recommended);
         let wish = wish.map_or(0, DevicePtr::address);
         let mut at = 0;
@@ -165,8 +164,7 @@ impl VirtualMemory for CudaVirtualMemory {
     }
 
     fn create_backing(&self, bytes: u64, sharing: Sharing) -> Result<Backing> {
-        let call = "cuMemCreate";
-        check_size(call, bytes)?;
+        let call = sized_call("cuMemCreate", bytes)?;
         match (sharing, self.shares(sharing)) {
             (Sharing::Private, _) => self.create(bytes, Handles::CU_MEM_HANDLE_TYPE_NONE),
             (Sharing::FileDescriptor, Ok(())) => self.create(bytes, DESCRIPTOR),
@@ -199,8 +197,7 @@ impl VirtualMemory for CudaVirtualMemory {
     }
 
     unsafe fn unmap(&self, at: DevicePtr, bytes: u64) -> Result<()> {
-        let call = "cuMemUnmap";
-        check_size(call, bytes)?;
+        let call = sized_call("cuMemUnmap", bytes)?;
         let _entered = self.context.enter()?;
         let _alone = alone();
         self.check_one_mapping(at, bytes)?;
@@ -210,8 +207,7 @@ impl VirtualMemory for CudaVirtualMemory {
     }
 
     unsafe fn set_access(&self, at: DevicePtr, bytes: u64, access: &[Access]) -> Result<()> {
-        let call = "cuMemSetAccess";
-        check_size(call, bytes)?;
+        let call = sized_call("cuMemSetAccess", bytes)?;
         let rights = Self::rights(access)?;
         let _entered = self.context.enter()?;
         retried(call, || {
@@ -236,8 +232,7 @@ impl VirtualMemory for CudaVirtualMemory {
     }
 
     fn import_backing(&self, fd: BorrowedFd<'_>, bytes: u64) -> Result<Backing> {
-        let call = "cuMemImportFromShareableHandle";
-        check_size(call, bytes)?;
+        let call = sized_call("cuMemImportFromShareableHandle", bytes)?;
         // The driver reads descriptor 0 as a null pointer; a copy never has that number.
         let copy = fd.try_clone_to_owned().map_err(|_| Error::new(ErrorKind::Refused, call))?;
         let invalid = Error::new(ErrorKind::InvalidValue, call);
@@ -264,8 +259,7 @@ impl VirtualMemory for CudaVirtualMemory {
     }
 
     fn import_fabric(&self, handle: &FabricHandle, bytes: u64) -> Result<Backing> {
-        let call = "cuMemImportFromShareableHandle";
-        check_size(call, bytes)?;
+        let call = sized_call("cuMemImportFromShareableHandle", bytes)?;
         if self.fabric.is_err() {
             return Err(Error::new(ErrorKind::NoFabric, call));
         }

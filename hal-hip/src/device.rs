@@ -120,12 +120,9 @@ pub(crate) const fn handle(stream: StreamRef) -> StreamHandle {
     }
 }
 
-/// Rejects a size of zero, for which HIP returns success and null.
-pub(crate) const fn check_size(call: &'static str, bytes: u64) -> Result<()> {
-    if bytes == 0 {
-        return Err(Error::new(ErrorKind::InvalidValue, call));
-    }
-    Ok(())
+/// The name of a call that takes a size; rejects zero, for which HIP returns success and null.
+pub(crate) const fn sized_call(call: &'static str, bytes: u64) -> Result<&'static str> {
+    if bytes == 0 { Err(Error::new(ErrorKind::InvalidValue, call)) } else { Ok(call) }
 }
 
 /// An address from a call that succeeded; null then means that there was no memory.
@@ -159,8 +156,7 @@ impl Device for HipDevice {
     }
 
     fn allocate(&self, bytes: u64) -> Result<DevicePtr> {
-        let call = "hipMalloc";
-        check_size(call, bytes)?;
+        let call = sized_call("hipMalloc", bytes)?;
         let mut at = 0;
         // SAFETY: the driver writes one address.
         self.call(call, |core| unsafe { (core.hipMalloc)(&raw mut at, bytes) })?;

@@ -5,7 +5,7 @@ use std::ptr::{self, NonNull};
 use cachette_hal::{DevicePtr, Error, ErrorKind, HostMemory, Result};
 
 use crate::context::Group;
-use crate::device::{check_size, device_ptr};
+use crate::device::{device_ptr, sized_call};
 use crate::symbols::HostMemoryCalls;
 use crate::types::{
     HOST_MALLOC_COHERENT, HOST_MALLOC_MAPPED, HOST_MALLOC_PORTABLE, HOST_REGISTER_MAPPED, HOST_REGISTER_PORTABLE,
@@ -21,8 +21,7 @@ pub(crate) type HipHostMemory = Group<HostMemoryCalls>;
 
 impl HostMemory for HipHostMemory {
     fn allocate_pinned(&self, bytes: usize) -> Result<NonNull<u8>> {
-        let call = "hipHostMalloc";
-        check_size(call, bytes as u64)?;
+        let call = sized_call("hipHostMalloc", bytes as u64)?;
         let mut at = ptr::null_mut();
         // SAFETY: the driver writes one pointer.
         self.context.call(call, || unsafe { (self.calls.hipHostMalloc)(&raw mut at, bytes, ALLOCATED) })?;
@@ -35,8 +34,7 @@ impl HostMemory for HipHostMemory {
     }
 
     unsafe fn register(&self, ptr: NonNull<u8>, bytes: usize) -> Result<()> {
-        let call = "hipHostRegister";
-        check_size(call, bytes as u64)?;
+        let call = sized_call("hipHostRegister", bytes as u64)?;
         // SAFETY: that the range is valid and stays so is the caller's promise.
         self.context.call(call, || unsafe { (self.calls.hipHostRegister)(ptr.as_ptr().cast(), bytes, REGISTERED) })
     }

@@ -7,7 +7,7 @@ use cachette_hal::owned::{OwnedStream, RelaxedCapture};
 use cachette_hal::{Device, DevicePtr, Error, ErrorKind, Reason, Result, StreamOrdered, StreamRef, Transfer};
 
 use crate::context::Context;
-use crate::device::{HipDevice, check_size, device_ptr, handle};
+use crate::device::{HipDevice, device_ptr, handle, sized_call};
 use crate::probe::{self, Property};
 use crate::symbols::StreamOrderedCalls;
 use crate::types::{MEMORY_TYPE_DEVICE, PointerAttribute, PoolHandle};
@@ -170,8 +170,7 @@ fn is_about_capture(error: Error) -> bool {
 
 impl StreamOrdered for HipStreamOrdered {
     unsafe fn allocate_on(&self, bytes: u64, stream: StreamRef) -> Result<DevicePtr> {
-        let call = "hipMallocFromPoolAsync";
-        check_size(call, bytes)?;
+        let call = sized_call("hipMallocFromPoolAsync", bytes)?;
         let (pool, stream) = (self.default_pool()?, handle(stream));
         let mut at = 0;
         let allocate = self.calls.hipMallocFromPoolAsync;

@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use cachette_hal::{DevicePtr, Result, StreamRef, Transfer};
 
 use crate::context::Group;
-use crate::device::{check_size, handle};
+use crate::device::{handle, sized_call};
 use crate::symbols::TransferCalls;
 
 /// Fills and copies by one device.
@@ -13,32 +13,28 @@ pub(crate) type HipTransfer = Group<TransferCalls>;
 
 impl Transfer for HipTransfer {
     unsafe fn fill(&self, at: DevicePtr, byte: u8, bytes: u64, stream: StreamRef) -> Result<()> {
-        let call = "hipMemsetAsync";
-        check_size(call, bytes)?;
+        let call = sized_call("hipMemsetAsync", bytes)?;
         let (at, byte, stream) = (at.address(), c_int::from(byte), handle(stream));
         // SAFETY: 1. and 3. are the caller's promises.
         self.context.call(call, || unsafe { (self.calls.hipMemsetAsync)(at, byte, bytes, stream) })
     }
 
     unsafe fn copy(&self, to: DevicePtr, from: DevicePtr, bytes: u64, stream: StreamRef) -> Result<()> {
-        let call = "hipMemcpyDtoDAsync";
-        check_size(call, bytes)?;
+        let call = sized_call("hipMemcpyDtoDAsync", bytes)?;
         let (to, from, stream) = (to.address(), from.address(), handle(stream));
         // SAFETY: 1. and 3. are the caller's promises.
         self.context.call(call, || unsafe { (self.calls.hipMemcpyDtoDAsync)(to, from, bytes, stream) })
     }
 
     unsafe fn upload(&self, to: DevicePtr, from: *const u8, bytes: usize, stream: StreamRef) -> Result<()> {
-        let call = "hipMemcpyHtoDAsync";
-        check_size(call, bytes as u64)?;
+        let call = sized_call("hipMemcpyHtoDAsync", bytes as u64)?;
         let (to, stream) = (to.address(), handle(stream));
         // SAFETY: 1., 3. and 4. are the caller's promises.
         self.context.call(call, || unsafe { (self.calls.hipMemcpyHtoDAsync)(to, from.cast(), bytes, stream) })
     }
 
     unsafe fn download(&self, to: *mut u8, from: DevicePtr, bytes: usize, stream: StreamRef) -> Result<()> {
-        let call = "hipMemcpyDtoHAsync";
-        check_size(call, bytes as u64)?;
+        let call = sized_call("hipMemcpyDtoHAsync", bytes as u64)?;
         let (from, stream) = (from.address(), handle(stream));
         // SAFETY: 1., 3. and 4. are the caller's promises.
         self.context.call(call, || unsafe { (self.calls.hipMemcpyDtoHAsync)(to.cast(), from, bytes, stream) })

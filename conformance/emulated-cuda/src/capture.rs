@@ -6,11 +6,8 @@ use std::sync::Arc;
 
 use cachette_hal::{Capture, CaptureMode, CaptureNode, CaptureStatus, Device, StreamRef};
 
-use crate::abi::{Answer, abi, put, put_if_wanted, refuse_if, stream_ref};
-use crate::context::current;
-use crate::driver::{Unit, driver};
 use crate::ledger::Recording;
-use crate::status::{INVALID_HANDLE, INVALID_VALUE, NO_DEVICE, absent, told};
+use crate::prelude::*;
 
 /// Every flag of an instantiation.
 const INSTANTIATION_FLAGS: c_ulonglong = 15;

@@ -5,11 +5,8 @@ use std::ptr;
 
 use cachette_hal::{Device, Event, Progress, Stream};
 
-use crate::abi::{abi, device_ptr, put, put_if_wanted, refuse_if, stream_ref};
-use crate::context::current;
-use crate::driver::driver;
 use crate::ledger::Range;
-use crate::status::{INVALID_VALUE, NOT_FOUND, NOT_READY, told};
+use crate::prelude::*;
 
 /// `CU_STREAM_NON_BLOCKING`.
 const NON_BLOCKING: c_uint = 1;

@@ -4,10 +4,8 @@ use std::ffi::{c_char, c_int};
 
 use cachette_hal::{Device, Feature};
 
-use crate::abi::{abi, refuse_if};
-use crate::driver::{driver, settings};
+use crate::prelude::*;
 use crate::settings::Fabric;
-use crate::status::INVALID_VALUE;
 use crate::types::Uuid;
 
 /// First number that stands for no attribute.

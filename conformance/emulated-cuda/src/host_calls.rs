@@ -5,9 +5,7 @@ use std::ptr;
 
 use cachette_hal::Device;
 
-use crate::abi::{abi, stream_ref};
-use crate::context::current;
-use crate::status::{INVALID_VALUE, absent, told};
+use crate::prelude::*;
 
 /// `CUhostFn`.
 type Function = Option<unsafe extern "C" fn(data: *mut c_void)>;

@@ -5,9 +5,7 @@ use std::ptr::NonNull;
 
 use cachette_hal::{Device, HostMemory};
 
-use crate::abi::{Answer, abi, refuse_if};
-use crate::context::current;
-use crate::status::{INVALID_VALUE, absent, told};
+use crate::prelude::*;
 
 /// Every flag of an allocation: portable, mapped, write-combined.
 const ALLOCATION_FLAGS: c_uint = 7;

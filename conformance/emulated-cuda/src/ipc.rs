@@ -4,10 +4,7 @@ use std::ffi::c_uint;
 
 use cachette_hal::{Device, Ipc, IpcToken};
 
-use crate::abi::{Answer, abi, device_ptr, refuse_if};
-use crate::context::current;
-use crate::driver::driver;
-use crate::status::{INVALID_CONTEXT, INVALID_VALUE, absent, told};
+use crate::prelude::*;
 use crate::types::Token;
 
 /// `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS`, the only flag, which must be set.

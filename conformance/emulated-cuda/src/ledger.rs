@@ -7,8 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cachette_hal::{AnyDevice, Backing, Device, Graph};
 
-use crate::abi::Answer;
-use crate::status::INVALID_VALUE;
+use crate::prelude::*;
 
 /// First handle of a graph.
 const FIRST_HANDLE: usize = 0x1000;

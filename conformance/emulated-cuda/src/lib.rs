@@ -28,6 +28,7 @@ mod host_memory;
 mod ipc;
 mod ledger;
 mod peer_access;
+mod prelude;
 mod settings;
 mod sharing;
 mod status;

@@ -4,10 +4,8 @@ use std::ffi::{c_int, c_uint, c_void};
 
 use cachette_hal::{Device, PeerAccess};
 
-use crate::abi::{Answer, abi, refuse_if};
-use crate::context::{current, unit_of};
-use crate::driver::{Unit, driver};
-use crate::status::{INVALID_DEVICE, INVALID_VALUE, PEER_ALREADY_ENABLED, PEER_NOT_ENABLED, absent, told};
+use crate::context::unit_of;
+use crate::prelude::*;
 
 fn peers(unit: &Unit) -> Answer<&dyn PeerAccess> {
     unit.device.peer_access().map_err(absent)

@@ -6,10 +6,7 @@ use std::os::fd::{BorrowedFd, IntoRawFd};
 
 use cachette_hal::{Backing, FabricHandle};
 
-use crate::abi::{Answer, abi, put, refuse_if};
-use crate::context::current;
-use crate::driver::Unit;
-use crate::status::{INVALID_VALUE, NOT_SUPPORTED, told};
+use crate::prelude::*;
 use crate::virtual_memory::{DESCRIPTOR, FABRIC, enter, memory, physical};
 
 /// Where the size stands in a name of the fabric.

@@ -5,11 +5,8 @@ use std::ptr;
 
 use cachette_hal::{Device, StreamOrdered};
 
-use crate::abi::{Answer, abi, device_ptr, refuse_if, stream_ref};
-use crate::context::current;
-use crate::driver::{Unit, driver};
 use crate::ledger::Range;
-use crate::status::{INVALID_VALUE, absent, told};
+use crate::prelude::*;
 
 /// What the handle of the first device's pool is; others follow.
 const FIRST_POOL: usize = 0x0b00_0000;

@@ -4,9 +4,7 @@ use std::ffi::{c_uchar, c_void};
 
 use cachette_hal::{Device, Transfer};
 
-use crate::abi::{Answer, abi, device_ptr, stream_ref};
-use crate::context::current;
-use crate::status::{absent, told};
+use crate::prelude::*;
 
 fn transfer() -> Answer<&'static dyn Transfer> {
     current()?.device.transfer().map_err(absent)

@@ -5,11 +5,8 @@ use std::slice;
 
 use cachette_hal::{Access, Backing, Device, DevicePtr, ErrorKind, Sharing, VirtualMemory};
 
-use crate::abi::{Answer, abi, device_ptr, refuse_if};
-use crate::context::current;
-use crate::driver::{Driver, Unit, driver, settings};
 use crate::ledger::{Physical, Range};
-use crate::status::{INVALID_HANDLE, INVALID_VALUE, NOT_SUPPORTED, UNKNOWN, absent, told};
+use crate::prelude::*;
 use crate::types::{Location, Properties, Right};
 
 /// `CU_MEM_ALLOCATION_TYPE_PINNED`.

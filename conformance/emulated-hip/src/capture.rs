@@ -5,14 +5,8 @@ use std::thread;
 use std::time::Duration;
 
 use cachette_hal::{CaptureMode, CaptureStatus, Device, ErrorKind, Graph, StreamRef};
-use cachette_hal_hip::status::{CAPTURE_UNSUPPORTED, ILLEGAL_STATE, INVALID_HANDLE, INVALID_VALUE, NOT_SUPPORTED};
-use cachette_hal_hip::types::{
-    CAPTURE_MODE_GLOBAL, CAPTURE_MODE_RELAXED, CAPTURE_MODE_THREAD_LOCAL, CAPTURE_STATUS_ACTIVE,
-    CAPTURE_STATUS_INVALIDATED, CAPTURE_STATUS_NONE, GraphExecHandle, GraphHandle, StreamHandle,
-};
 
-use crate::abi::{Answer, abi, refuse_if, status_of};
-use crate::machine::{Machine, lacking};
+use crate::prelude::*;
 
 fn mode_of(number: c_int) -> Answer<CaptureMode> {
     match number {

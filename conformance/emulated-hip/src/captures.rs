@@ -6,14 +6,7 @@
 use std::collections::HashMap;
 use std::ffi::c_int;
 
-use cachette_hal_hip::status::{
-    CAPTURE_INVALIDATED, CAPTURE_UNJOINED, CAPTURE_UNMATCHED, CAPTURE_UNSUPPORTED, ILLEGAL_STATE,
-};
-use cachette_hal_hip::types::{
-    CAPTURE_STATUS_ACTIVE, CAPTURE_STATUS_INVALIDATED, CAPTURE_STATUS_NONE, Status, StreamHandle,
-};
-
-use crate::abi::{Answer, crash, refuse_if};
+use crate::prelude::*;
 
 /// What a capture has made of one of its streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

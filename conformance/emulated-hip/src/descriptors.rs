@@ -5,11 +5,8 @@ use std::os::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd};
 use std::sync::Arc;
 
 use cachette_hal::{Backing, Device};
-use cachette_hal_hip::status::{INVALID_VALUE, UNKNOWN};
-use cachette_hal_hip::types::{BackingHandle, MEM_HANDLE_TYPE_FILE_DESCRIPTOR};
 
-use crate::abi::{Answer, Out, abi, crash, refuse_if, status_of};
-use crate::machine::{Machine, lacking};
+use crate::prelude::*;
 use crate::vm_state::{Handle, PAGE, Physical};
 
 /// The descriptor that an import names, as this version takes it.

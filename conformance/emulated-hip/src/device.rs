@@ -4,16 +4,9 @@ use std::env;
 use std::ffi::{c_char, c_int, c_uint};
 
 use cachette_hal::{AnyDevice, Device};
-use cachette_hal_hip::status::{INVALID_DEVICE, INVALID_VALUE, NO_DEVICE, SUCCESS};
-use cachette_hal_hip::types::{
-    ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, ATTRIBUTE_FINE_GRAIN, ATTRIBUTE_INTEGRATED, ATTRIBUTE_LARGE_BAR,
-    ATTRIBUTE_MANAGED_MEMORY, ATTRIBUTE_MEMORY_POOLS, ATTRIBUTE_PAGEABLE_MEMORY_ACCESS, ATTRIBUTE_UNIFIED_ADDRESSING,
-    ATTRIBUTE_VIRTUAL_MEMORY, Bytes, DeviceProp, Status,
-};
 
-use crate::abi::{Out, abi, current, enter, last_error, number, position, set_current, status_of, take_last_error};
-use crate::machine::{machine, relaxed};
 use crate::personality::Personality;
+use crate::prelude::*;
 
 /// Versions below this answer "invalid device" where there is none.
 const FIRST_WITH_NO_DEVICE: c_int = 60_000_000;

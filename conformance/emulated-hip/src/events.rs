@@ -4,10 +4,8 @@ use std::ffi::c_uint;
 use std::sync::{Arc, PoisonError};
 
 use cachette_hal::{Device, Event, Progress};
-use cachette_hal_hip::status::{INVALID_HANDLE, INVALID_VALUE, NOT_READY};
-use cachette_hal_hip::types::{EVENT_DISABLE_TIMING, EVENT_RELEASE_TO_SYSTEM, EventHandle, StreamHandle};
 
-use crate::abi::{abi, refuse_if, status_of};
+use crate::prelude::*;
 
 const RELEASE_TO_DEVICE: c_uint = 0x4000_0000;
 const DISABLE_SYSTEM_FENCE: c_uint = 0x2000_0000;

@@ -3,11 +3,8 @@
 use std::ffi::c_void;
 
 use cachette_hal::Device;
-use cachette_hal_hip::status::{CAPTURE_UNSUPPORTED, INVALID_VALUE};
-use cachette_hal_hip::types::{HostFn, StreamHandle};
 
-use crate::abi::{abi, status_of};
-use crate::machine::lacking;
+use crate::prelude::*;
 
 /// What a host function is called with.
 struct Data(*mut c_void);

@@ -4,11 +4,8 @@ use std::ffi::{c_uint, c_void};
 use std::ptr::{self, NonNull};
 
 use cachette_hal::{self as hal, Device, HostMemory};
-use cachette_hal_hip::status::{HOST_MEMORY_ALREADY_REGISTERED, HOST_MEMORY_NOT_REGISTERED, INVALID_VALUE};
-use cachette_hal_hip::types::{Address, HOST_MALLOC_COHERENT, HOST_REGISTER_MAPPED, HOST_REGISTER_PORTABLE, Status};
 
-use crate::abi::{Answer, abi, refuse_if, status_of};
-use crate::machine::{Allocation, Kind, Machine, lacking};
+use crate::prelude::*;
 
 const NON_COHERENT: c_uint = 0x8000_0000;
 /// Portable, mapped, write-combined, of a chosen node, coherent and not coherent.

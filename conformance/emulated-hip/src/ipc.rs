@@ -3,11 +3,8 @@
 use std::ffi::c_uint;
 
 use cachette_hal::{Device, DevicePtr, Error, ErrorKind, IpcToken};
-use cachette_hal_hip::status::{INVALID_CONTEXT, INVALID_DEVICE_POINTER, INVALID_VALUE};
-use cachette_hal_hip::types::{Address, IPC_LAZY_ENABLE_PEER_ACCESS, IpcMemHandle, Status};
 
-use crate::abi::{abi, crash, refuse_if, status_of};
-use crate::machine::{Kind, lacking};
+use crate::prelude::*;
 
 /// The status of a token that does not open.
 fn refused(error: Error) -> Status {

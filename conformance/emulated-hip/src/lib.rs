@@ -40,6 +40,7 @@ mod nodes;
 mod peer_access;
 mod personality;
 mod pointers;
+mod prelude;
 mod prototypes;
 mod stream_ordered;
 mod streams;

@@ -5,15 +5,9 @@ use std::ffi::c_ulonglong;
 use std::os::fd::AsFd;
 
 use cachette_hal::{Access, Backing, Device, DevicePtr, StreamRef};
-use cachette_hal_hip::status::INVALID_VALUE;
-use cachette_hal_hip::types::{
-    Address, BackingHandle, Bytes, MEM_ACCESS_NONE, MEM_ACCESS_READ, MEM_ACCESS_READ_WRITE, MEM_LOCATION_TYPE_DEVICE,
-    MemAccessDesc,
-};
 
-use crate::abi::{Answer, abi, crash, position, refuse_if, status_of};
 use crate::device::wait_for_all;
-use crate::machine::{Machine, lacking, relaxed};
+use crate::prelude::*;
 use crate::vm_state::{Handle, Mapping, Physical};
 
 /// Waits for the default stream of the current device, as mapping and unmapping do before 7.14.

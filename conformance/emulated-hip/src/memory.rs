@@ -1,11 +1,8 @@
 //! Memory of `hipMalloc`.
 
 use cachette_hal::{Device, DevicePtr};
-use cachette_hal_hip::status::INVALID_VALUE;
-use cachette_hal_hip::types::{Address, Bytes};
 
-use crate::abi::{abi, status_of};
-use crate::machine::{Allocation, Kind};
+use crate::prelude::*;
 
 abi! {
     /// A size of zero gives null and success.

@@ -4,12 +4,9 @@ use std::ffi::{c_int, c_ulonglong};
 use std::ptr;
 
 use cachette_hal::{CaptureNode, Device, ErrorKind, StreamRef};
-use cachette_hal_hip::status::{INVALID_VALUE, NOT_SUPPORTED};
-use cachette_hal_hip::types::{GraphHandle, NodeHandle, StreamHandle};
 
-use crate::abi::{Answer, Out, abi, refuse_if, status_of};
 use crate::capture::status_and_id;
-use crate::machine::{Machine, lacking};
+use crate::prelude::*;
 
 /// The state of a stream's capture, its number, and the handles of the stream's frontier.
 fn with_frontier(machine: &Machine, stream: StreamHandle) -> Answer<((c_int, u64), Vec<NodeHandle>)> {

@@ -3,12 +3,8 @@
 use std::ffi::{c_int, c_uint};
 
 use cachette_hal::{Device, Ordinal};
-use cachette_hal_hip::status::{
-    INVALID_DEVICE, INVALID_VALUE, PEER_ACCESS_ALREADY_ENABLED, PEER_ACCESS_NOT_ENABLED, PEER_ACCESS_UNSUPPORTED,
-};
 
-use crate::abi::{Answer, abi, position, refuse_if, status_of};
-use crate::machine::{Machine, lacking};
+use crate::prelude::*;
 
 /// The ordinal of a device in the list of the backend beneath.
 fn beneath(machine: &Machine, position: usize) -> Ordinal {

@@ -2,13 +2,7 @@
 
 use std::ptr;
 
-use cachette_hal_hip::status::{INVALID_VALUE, NOT_FOUND};
-use cachette_hal_hip::types::{
-    Address, Bytes, MEMORY_TYPE_DEVICE, MEMORY_TYPE_HOST, MEMORY_TYPE_UNREGISTERED, PointerAttribute,
-};
-
-use crate::abi::{Out, abi, crash, number, refuse_if};
-use crate::machine::Kind;
+use crate::prelude::*;
 
 abi! {
     fn hipMemGetAddressRange(machine; base: *mut Address, bytes: *mut Bytes, address: Address) {

@@ -3,11 +3,8 @@
 use std::ffi::c_int;
 
 use cachette_hal::{AnyDevice, Device, DevicePtr, StreamRef};
-use cachette_hal_hip::status::INVALID_VALUE;
-use cachette_hal_hip::types::{Address, Bytes, PoolHandle, StreamHandle};
 
-use crate::abi::{Answer, abi, crash, position, status_of};
-use crate::machine::{Allocation, Kind, Machine, lacking, relaxed};
+use crate::prelude::*;
 
 /// Handles of the devices' pools begin here.
 const POOLS: PoolHandle = 0x3000_0000;

@@ -3,13 +3,9 @@
 use std::ffi::c_uint;
 
 use cachette_hal::{Device, Event, Progress, Stream, StreamRef};
-use cachette_hal_hip::status::{CAPTURE_UNSUPPORTED, INVALID_HANDLE, INVALID_VALUE, NOT_READY};
-use cachette_hal_hip::types::{
-    CAPTURE_STATUS_ACTIVE, CAPTURE_STATUS_NONE, EventHandle, STREAM_NON_BLOCKING, StreamHandle,
-};
 
-use crate::abi::{abi, refuse_if, status_of};
 use crate::capture::status_and_id;
+use crate::prelude::*;
 
 abi! {
     fn hipStreamCreateWithFlags(machine; stream: *mut StreamHandle, flags: c_uint) => stream {

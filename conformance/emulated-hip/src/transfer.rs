@@ -3,11 +3,8 @@
 use std::ffi::{c_int, c_void};
 
 use cachette_hal::{Device, DevicePtr, Result, StreamRef, Transfer};
-use cachette_hal_hip::status::INVALID_VALUE;
-use cachette_hal_hip::types::{Address, Bytes, StreamHandle};
 
-use crate::abi::{Answer, abi, status_of};
-use crate::machine::{Machine, lacking};
+use crate::prelude::*;
 
 fn device_ptr(address: Address) -> Answer<DevicePtr> {
     DevicePtr::new(address).ok_or(INVALID_VALUE)

@@ -3,14 +3,8 @@
 use std::ffi::{c_int, c_ulonglong};
 
 use cachette_hal::{Backing, Device, DevicePtr, ErrorKind, Sharing};
-use cachette_hal_hip::status::{INVALID_VALUE, OUT_OF_MEMORY, UNKNOWN};
-use cachette_hal_hip::types::{
-    Address, BackingHandle, Bytes, MEM_ALLOCATION_TYPE_PINNED, MEM_GRANULARITY_MINIMUM, MEM_GRANULARITY_RECOMMENDED,
-    MEM_HANDLE_TYPE_FILE_DESCRIPTOR, MEM_HANDLE_TYPE_NONE, MEM_LOCATION_TYPE_DEVICE, MemAllocationProp,
-};
 
-use crate::abi::{Answer, abi, crash, position, refuse_if, status_of};
-use crate::machine::lacking;
+use crate::prelude::*;
 use crate::vm_state::{Handle, PAGE, Physical, Reservation};
 
 /// What a size of physical memory is checked against, before the kernel refuses what is no whole page.

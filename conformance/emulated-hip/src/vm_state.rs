@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use cachette_hal_hip::types::BackingHandle;
+use crate::prelude::*;
 
 /// Pages, of which everything is a multiple.
 pub(crate) const PAGE: u64 = 4 << 10;
