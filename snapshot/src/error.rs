@@ -1,12 +1,11 @@
 //! What is wrong with a snapshot file, and what to do.
 
-use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
 /// What is wrong with a snapshot file.
 #[derive(Debug, thiserror::Error)]
-#[error("snapshot{}: {problem}", Named(path.as_deref()))]
+#[error("snapshot{}: {problem}", path.as_ref().map_or_else(String::new, |path| format!(" '{}'", path.display())))]
 pub struct SnapshotError {
     /// The file; `None` if what was read has no name.
     pub path: Option<PathBuf>,
@@ -54,9 +53,9 @@ pub enum SnapshotProblem {
     Archive,
     /// It is of neither format.
     #[error(
-        "it begins with {}, which is neither JSON nor a pickle of protocol 2 or above; expected a file that \
+        "it begins with '{}', which is neither JSON nor a pickle of protocol 2 or above; expected a file that \
          'cachette snapshot' or torch.cuda.memory._dump_snapshot wrote",
-        Start(start)
+        start.escape_ascii()
     )]
     Foreign {
         /// How it begins.
@@ -153,25 +152,4 @@ pub enum PickleProblem {
         /// What is there instead.
         found: String,
     },
-}
-
-/// Writes the name of a file, if there is one.
-struct Named<'a>(Option<&'a Path>);
-
-impl fmt::Display for Named<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Some(path) => write!(f, " '{}'", path.display()),
-            None => Ok(()),
-        }
-    }
-}
-
-/// Writes the first bytes of a file so that no terminal is upset.
-struct Start<'a>(&'a [u8]);
-
-impl fmt::Display for Start<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "'{}'", self.0.escape_ascii())
-    }
 }

@@ -66,8 +66,8 @@ fn memory_is_allocated_and_freed_by_many(on: &Subject) -> Verdict {
             memory.close()?;
         }
         Ok(())
-    })?;
-    Ok(())
+    })
+    .map(drop)
 }
 
 fn memory_is_freed_by_another_than_allocated_it(on: &Subject) -> Verdict {
@@ -95,8 +95,8 @@ fn each_may_have_its_own_stream(on: &Subject) -> Verdict {
             on.expect_byte(y.span(), byte, "this thread's result")?;
         }
         Ok(())
-    })?;
-    Ok(())
+    })
+    .map(drop)
 }
 
 fn one_stream_takes_work_from_many(on: &Subject) -> Verdict {
@@ -177,8 +177,8 @@ fn mappings_are_made_by_many(on: &Subject) -> Verdict {
             mapping.close()?;
         }
         Ok(())
-    })?;
-    Ok(())
+    })
+    .map(drop)
 }
 
 fn one_backing_is_mapped_and_unmapped_by_many(on: &Subject) -> Verdict {
