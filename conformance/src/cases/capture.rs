@@ -43,8 +43,7 @@ fn captured_fill(on: &Subject, area: &Memory, byte: u8, stream: &Stream) -> Verd
 }
 
 fn nothing_runs_during_capture(on: &Subject) -> Verdict {
-    let (x, y) = (on.filled(BYTES, 1)?, on.filled(BYTES, 2)?);
-    let stream = on.stream()?;
+    let (x, y, stream) = (on.filled(BYTES, 1)?, on.filled(BYTES, 2)?, on.stream()?);
     let capturing = Capturing::begin(on, &stream, CaptureMode::Relaxed)?;
     on.fill(x.span(), 7, &stream)?;
     on.copy(y.span(), x.span(), &stream)?;
@@ -56,8 +55,7 @@ fn nothing_runs_during_capture(on: &Subject) -> Verdict {
 }
 
 fn a_launch_runs_what_was_recorded(on: &Subject) -> Verdict {
-    let (x, y) = (on.filled(BYTES, 1)?, on.filled(BYTES, 2)?);
-    let stream = on.stream()?;
+    let (x, y, stream) = (on.filled(BYTES, 1)?, on.filled(BYTES, 2)?, on.stream()?);
     let capturing = Capturing::begin(on, &stream, CaptureMode::Global)?;
     on.fill(x.span(), 7, &stream)?;
     on.copy(y.span(), x.span(), &stream)?;
@@ -68,8 +66,7 @@ fn a_launch_runs_what_was_recorded(on: &Subject) -> Verdict {
 }
 
 fn every_launch_runs_it_again(on: &Subject) -> Verdict {
-    let area = on.filled(BYTES, 1)?;
-    let stream = on.stream()?;
+    let (area, stream) = (on.filled(BYTES, 1)?, on.stream()?);
     let graph = captured_fill(on, &area, 7, &stream)?;
     for _ in 0..5 {
         on.put_pattern(area.span(), 3)?;
@@ -102,8 +99,7 @@ fn launches_in_one_stream_accumulate(on: &Subject) -> Verdict {
 
 fn recorded_order_is_kept(on: &Subject) -> Verdict {
     const ROUNDS: u8 = 16;
-    let source = on.filled(BYTES, 0)?;
-    let seen = on.filled(u64::from(ROUNDS) * BYTES, 0)?;
+    let (source, seen) = (on.filled(BYTES, 0)?, on.filled(u64::from(ROUNDS) * BYTES, 0)?);
     let stream = on.stream()?;
     let capturing = Capturing::begin(on, &stream, CaptureMode::Relaxed)?;
     for round in 0..ROUNDS {
@@ -152,8 +148,7 @@ fn a_launch_keeps_its_place_in_the_stream(on: &Subject) -> Verdict {
 }
 
 fn a_launch_waits_in_a_held_stream(on: &Subject) -> Verdict {
-    let area = on.filled(BYTES, 1)?;
-    let (stream, event) = (on.stream()?, on.event()?);
+    let (area, stream, event) = (on.filled(BYTES, 1)?, on.stream()?, on.event()?);
     let graph = captured_fill(on, &area, 7, &stream)?;
     // A graph's first launch may wait for the device.
     run(&graph, &stream)?;
@@ -169,8 +164,7 @@ fn a_launch_waits_in_a_held_stream(on: &Subject) -> Verdict {
 }
 
 fn a_graph_may_be_launched_into_any_stream(on: &Subject) -> Verdict {
-    let area = on.filled(BYTES, 1)?;
-    let origin = on.stream()?;
+    let (area, origin) = (on.filled(BYTES, 1)?, on.stream()?);
     let graph = captured_fill(on, &area, 7, &origin)?;
     origin.close()?;
     for _ in 0..3 {
@@ -183,8 +177,7 @@ fn a_graph_may_be_launched_into_any_stream(on: &Subject) -> Verdict {
 }
 
 fn two_graphs_are_independent(on: &Subject) -> Verdict {
-    let (x, y) = (on.filled(BYTES, 1)?, on.filled(BYTES, 2)?);
-    let stream = on.stream()?;
+    let (x, y, stream) = (on.filled(BYTES, 1)?, on.filled(BYTES, 2)?, on.stream()?);
     let first = captured_fill(on, &x, 7, &stream)?;
     let second = captured_fill(on, &y, 8, &stream)?;
     run(&first, &stream)?;
@@ -196,8 +189,7 @@ fn two_graphs_are_independent(on: &Subject) -> Verdict {
 }
 
 fn a_destroyed_graph_still_runs_what_was_launched(on: &Subject) -> Verdict {
-    let area = on.filled(BYTES, 1)?;
-    let stream = on.stream()?;
+    let (area, stream) = (on.filled(BYTES, 1)?, on.stream()?);
     let graph = captured_fill(on, &area, 7, &stream)?;
     run(&graph, &stream)?;
     on.put_pattern(area.span(), 3)?;
@@ -210,16 +202,14 @@ fn a_destroyed_graph_still_runs_what_was_launched(on: &Subject) -> Verdict {
 }
 
 fn an_empty_capture_gives_a_graph(on: &Subject) -> Verdict {
-    let area = on.filled(BYTES, 1)?;
-    let stream = on.stream()?;
+    let (area, stream) = (on.filled(BYTES, 1)?, on.stream()?);
     let graph = Capturing::begin(on, &stream, CaptureMode::Relaxed)?.end()?;
     run(&graph, &stream)?;
     on.expect_byte(area.span(), 1, "memory that no graph names")
 }
 
 fn the_stream_runs_at_once_again_afterwards(on: &Subject) -> Verdict {
-    let area = on.filled(BYTES, 1)?;
-    let stream = on.stream()?;
+    let (area, stream) = (on.filled(BYTES, 1)?, on.stream()?);
     let _graph = captured_fill(on, &area, 7, &stream)?;
     on.fill(area.span(), 5, &stream)?;
     stream.synchronize()?;

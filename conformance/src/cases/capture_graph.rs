@@ -40,8 +40,7 @@ fn a_fresh_one_has_no_node_or_one_root(on: &Subject) -> Verdict {
 }
 
 fn work_becomes_the_frontier_of_its_stream(on: &Subject) -> Verdict {
-    let area = on.filled(64 * KIB, 1)?;
-    let stream = on.stream()?;
+    let (area, stream) = (on.filled(64 * KIB, 1)?, on.stream()?);
     let capturing = Capturing::begin(on, &stream, CaptureMode::Relaxed)?;
     let mut before = on.reach(&stream)?;
     for byte in 2..6 {
@@ -59,8 +58,7 @@ fn work_becomes_the_frontier_of_its_stream(on: &Subject) -> Verdict {
 }
 
 fn a_frontier_does_not_reach_what_another_stream_did_since(on: &Subject) -> Verdict {
-    let area = on.filled(64 * KIB, 1)?;
-    let (origin, joined) = (on.stream()?, on.stream()?);
+    let (area, origin, joined) = (on.filled(64 * KIB, 1)?, on.stream()?, on.stream()?);
     let (fork, join) = (on.event()?, on.event()?);
     let capturing = Capturing::begin(on, &origin, CaptureMode::Relaxed)?;
     on.fill(area.span(), 2, &origin)?;
@@ -78,8 +76,7 @@ fn a_frontier_does_not_reach_what_another_stream_did_since(on: &Subject) -> Verd
 }
 
 fn a_wait_lets_a_frontier_reach_the_other_streams_work(on: &Subject) -> Verdict {
-    let area = on.filled(64 * KIB, 1)?;
-    let (origin, joined) = (on.stream()?, on.stream()?);
+    let (area, origin, joined) = (on.filled(64 * KIB, 1)?, on.stream()?, on.stream()?);
     let (fork, join) = (on.event()?, on.event()?);
     let capturing = Capturing::begin(on, &origin, CaptureMode::Relaxed)?;
     on.fill(area.span(), 2, &origin)?;
@@ -101,8 +98,7 @@ fn a_wait_lets_a_frontier_reach_the_other_streams_work(on: &Subject) -> Verdict 
 }
 
 fn a_wait_reaches_no_further_than_its_event(on: &Subject) -> Verdict {
-    let area = on.filled(64 * KIB, 1)?;
-    let (origin, joined) = (on.stream()?, on.stream()?);
+    let (area, origin, joined) = (on.filled(64 * KIB, 1)?, on.stream()?, on.stream()?);
     let (fork, middle, join) = (on.event()?, on.event()?, on.event()?);
     let capturing = Capturing::begin(on, &origin, CaptureMode::Relaxed)?;
     link(&fork, &origin, &joined)?;
@@ -151,8 +147,7 @@ fn a_broken_one_has_no_frontier(on: &Subject) -> Verdict {
 }
 
 fn nodes_of_a_broken_one_can_be_asked_for(on: &Subject) -> Verdict {
-    let area = on.filled(64 * KIB, 1)?;
-    let stream = on.stream()?;
+    let (area, stream) = (on.filled(64 * KIB, 1)?, on.stream()?);
     let capturing = Capturing::begin(on, &stream, CaptureMode::Relaxed)?;
     on.fill(area.span(), 2, &stream)?;
     let (_, nodes) = on.frontier(&stream)?;
@@ -169,8 +164,7 @@ fn nodes_of_a_broken_one_can_be_asked_for(on: &Subject) -> Verdict {
 }
 
 fn asking_for_nodes_breaks_nothing(on: &Subject) -> Verdict {
-    let area = on.filled(64 * KIB, 1)?;
-    let stream = on.stream()?;
+    let (area, stream) = (on.filled(64 * KIB, 1)?, on.stream()?);
     let capturing = Capturing::begin(on, &stream, CaptureMode::Global)?;
     let status = on.capture_status(&stream)?;
     on.reach(&stream)?;

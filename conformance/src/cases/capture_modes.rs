@@ -65,8 +65,7 @@ fn allocating_on_another_thread_is_forbidden(on: &Subject) -> Verdict {
 }
 
 fn a_thread_local_capture_leaves_other_threads_alone(on: &Subject) -> Verdict {
-    let area = on.filled(64 * KIB, 1)?;
-    let stream = on.stream()?;
+    let (area, stream) = (on.filled(64 * KIB, 1)?, on.stream()?);
     let capturing = Capturing::begin(on, &stream, CaptureMode::ThreadLocal)?;
     on.fill(area.span(), 7, &stream)?;
     allocate_elsewhere(on)?;
@@ -76,8 +75,7 @@ fn a_thread_local_capture_leaves_other_threads_alone(on: &Subject) -> Verdict {
 }
 
 fn a_relaxed_capture_forbids_nothing(on: &Subject) -> Verdict {
-    let area = on.filled(64 * KIB, 1)?;
-    let (stream, other) = (on.stream()?, on.stream()?);
+    let (area, stream, other) = (on.filled(64 * KIB, 1)?, on.stream()?, on.stream()?);
     let capturing = Capturing::begin(on, &stream, CaptureMode::Relaxed)?;
     on.fill(area.span(), 7, &stream)?;
     let ptr = on.device().allocate(MIB)?;
@@ -90,8 +88,7 @@ fn a_relaxed_capture_forbids_nothing(on: &Subject) -> Verdict {
 }
 
 fn a_relaxed_thread_may_allocate(on: &Subject) -> Verdict {
-    let area = on.filled(64 * KIB, 1)?;
-    let stream = on.stream()?;
+    let (area, stream) = (on.filled(64 * KIB, 1)?, on.stream()?);
     let capturing = Capturing::begin(on, &stream, CaptureMode::Global)?;
     on.fill(area.span(), 7, &stream)?;
     {

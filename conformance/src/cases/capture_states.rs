@@ -110,8 +110,7 @@ fn a_joined_stream_has_the_captures_number(on: &Subject) -> Verdict {
 }
 
 fn other_streams_stay_idle(on: &Subject) -> Verdict {
-    let area = on.filled(64 * KIB, 1)?;
-    let (captured, other) = (on.stream()?, on.stream()?);
+    let (area, captured, other) = (on.filled(64 * KIB, 1)?, on.stream()?, on.stream()?);
     let capturing = Capturing::begin(on, &captured, CaptureMode::Relaxed)?;
     ensure_eq!(on.capture_status(&other)?, CaptureStatus::Idle, "the other stream")?;
     on.fill(area.span(), 7, &other)?;
@@ -199,8 +198,7 @@ fn break_it(on: &Subject, capturing: Capturing<'_>) -> Verdict {
 }
 
 fn joined_streams_work_after_a_broken_capture(on: &Subject) -> Verdict {
-    let area = on.filled(64 * KIB, 1)?;
-    let (origin, joined) = (on.stream()?, on.stream()?);
+    let (area, origin, joined) = (on.filled(64 * KIB, 1)?, on.stream()?, on.stream()?);
     let (fork, join) = (on.event()?, on.event()?);
     let capturing = Capturing::begin(on, &origin, CaptureMode::Global)?;
     link(&fork, &origin, &joined)?;

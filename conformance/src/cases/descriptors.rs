@@ -86,8 +86,7 @@ fn the_parent_reads_what_a_child_wrote(on: &Subject) -> Verdict {
 }
 
 fn imported_memory_outlives_the_exporters_handle(on: &Subject) -> Verdict {
-    let reservation = on.chunk_reservation(2)?;
-    let backing = on.exportable()?;
+    let (reservation, backing) = (on.chunk_reservation(2)?, on.exportable()?);
     let exported = on.map(&reservation, 0, &backing)?;
     on.put_pattern(exported.span(), 1)?;
     let again = on.import(&backing.export()?)?;

@@ -96,8 +96,7 @@ fn a_failure_does_not_stick(on: &Subject) -> Verdict {
 }
 
 fn a_failed_map_leaves_everything_usable(on: &Subject) -> Verdict {
-    let chunk = on.chunk()?;
-    let reservation = on.chunk_reservation(3)?;
+    let (chunk, reservation) = (on.chunk()?, on.chunk_reservation(3)?);
     let (first, second) = (on.chunk_backing()?, on.chunk_backing()?);
     let middle = on.map(&reservation, chunk, &first)?;
     on.put_pattern(middle.span(), 1)?;

@@ -130,19 +130,16 @@ fn a_later_record_replaces_an_earlier_one(on: &Subject) -> Verdict {
 
 fn a_record_elsewhere_replaces_a_pending_one(on: &Subject) -> Verdict {
     let (held, idle) = (on.stream()?, on.stream()?);
-    let event = on.event()?;
-    let _gate = on.hold(&held)?;
-    event.record(&held)?;
+    let (event, _gate) = on.hold_marked(&held)?;
     event.record(&idle)?;
     event.wait()?;
     ensure_eq!(event.poll()?, Progress::Done, "the record in the idle stream")
 }
 
 fn stream_wait_holds_later_work(on: &Subject) -> Verdict {
-    let (held, other) = (on.stream()?, on.stream()?);
-    let (marks, after) = (on.event()?, on.event()?);
-    let gate = on.hold(&held)?;
-    link(&marks, &held, &other)?;
+    let (held, other, after) = (on.stream()?, on.stream()?, on.event()?);
+    let (marks, gate) = on.hold_marked(&held)?;
+    marks.hold_back(&other)?;
     after.record(&other)?;
     settle();
     ensure_eq!(after.poll()?, Progress::Pending, "work behind the wait")?;
@@ -152,10 +149,8 @@ fn stream_wait_holds_later_work(on: &Subject) -> Verdict {
 }
 
 fn stream_wait_does_not_hold_earlier_work(on: &Subject) -> Verdict {
-    let (held, other) = (on.stream()?, on.stream()?);
-    let (marks, before) = (on.event()?, on.event()?);
-    let _gate = on.hold(&held)?;
-    marks.record(&held)?;
+    let (held, other, before) = (on.stream()?, on.stream()?, on.event()?);
+    let (marks, _gate) = on.hold_marked(&held)?;
     before.record(&other)?;
     marks.hold_back(&other)?;
     before.wait()?;
@@ -163,8 +158,7 @@ fn stream_wait_does_not_hold_earlier_work(on: &Subject) -> Verdict {
 }
 
 fn stream_wait_for_an_unrecorded_one_is_no_wait(on: &Subject) -> Verdict {
-    let area = on.filled(4 * KIB, 0)?;
-    let (stream, event) = (on.stream()?, on.event()?);
+    let (area, stream, event) = (on.filled(4 * KIB, 0)?, on.stream()?, on.event()?);
     event.hold_back(&stream)?;
     on.fill(area.span(), 3, &stream)?;
     stream.synchronize()?;
@@ -197,8 +191,7 @@ fn stream_wait_is_for_the_record_of_that_moment(on: &Subject) -> Verdict {
 }
 
 fn one_holds_many_streams(on: &Subject) -> Verdict {
-    let held = on.stream()?;
-    let marks = on.event()?;
+    let (held, marks) = (on.stream()?, on.event()?);
     let mut waiting = Vec::new();
     for _ in 0..8 {
         waiting.push((on.stream()?, on.event()?));
@@ -221,10 +214,9 @@ fn one_holds_many_streams(on: &Subject) -> Verdict {
 }
 
 fn a_destroyed_one_is_still_waited_for(on: &Subject) -> Verdict {
-    let (held, other) = (on.stream()?, on.stream()?);
-    let (marks, after) = (on.event()?, on.event()?);
-    let gate = on.hold(&held)?;
-    link(&marks, &held, &other)?;
+    let (held, other, after) = (on.stream()?, on.stream()?, on.event()?);
+    let (marks, gate) = on.hold_marked(&held)?;
+    marks.hold_back(&other)?;
     marks.close()?;
     after.record(&other)?;
     settle();

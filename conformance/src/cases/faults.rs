@@ -35,8 +35,7 @@ fn in_child(on: &Subject, role: &str) -> Verdict {
 
 /// Fills a range that may not be written, and expects to hear of it.
 fn write_badly(on: &Subject, at: DevicePtr, bytes: u64) -> Verdict<String> {
-    let stream = on.stream()?;
-    let transfer = on.device().transfer()?;
+    let (stream, transfer) = (on.stream()?, on.device().transfer()?);
     // SAFETY: 1. the stream lives. 3. Broken on purpose: transfers are documented to report it.
     let queued = unsafe { transfer.fill(at, 1, bytes, stream.get()) };
     reported(queued, || stream.synchronize())

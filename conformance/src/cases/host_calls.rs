@@ -106,8 +106,7 @@ fn a_function_runs_after_earlier_work(on: &Subject) -> Verdict {
 }
 
 fn later_work_waits_for_the_function(on: &Subject) -> Verdict {
-    let area = on.filled(64 * KIB, 1)?;
-    let (stream, event) = (on.stream()?, on.event()?);
+    let (area, stream, event) = (on.filled(64 * KIB, 1)?, on.stream()?, on.event()?);
     let gate = on.hold_warm(&stream)?;
     on.fill(area.span(), 7, &stream)?;
     event.record(&stream)?;

@@ -77,9 +77,7 @@ fn a_chain_of_three_streams_holds(on: &Subject) -> Verdict {
 }
 
 fn fan_out_holds(on: &Subject) -> Verdict {
-    let source = on.filled(BYTES, 1)?;
-    let copies = on.filled(4 * BYTES, 2)?;
-    let writer = on.stream()?;
+    let (source, copies, writer) = (on.filled(BYTES, 1)?, on.filled(4 * BYTES, 2)?, on.stream()?);
     let readers = [on.stream()?, on.stream()?, on.stream()?, on.stream()?];
     let gate = on.hold_warm(&writer)?;
     on.fill(source.span(), 7, &writer)?;
@@ -96,9 +94,7 @@ fn fan_out_holds(on: &Subject) -> Verdict {
 }
 
 fn fan_in_holds(on: &Subject) -> Verdict {
-    let parts = on.filled(4 * BYTES, 1)?;
-    let all = on.filled(4 * BYTES, 2)?;
-    let reader = on.stream()?;
+    let (parts, all, reader) = (on.filled(4 * BYTES, 1)?, on.filled(4 * BYTES, 2)?, on.stream()?);
     let writers = [on.stream()?, on.stream()?, on.stream()?, on.stream()?];
     // One gate holds the first writer, and the first holds the others.
     let gate = on.hold_warm(&writers[0])?;
@@ -117,9 +113,7 @@ fn fan_in_holds(on: &Subject) -> Verdict {
 }
 
 fn a_diamond_holds(on: &Subject) -> Verdict {
-    let source = on.filled(BYTES, 1)?;
-    let halves = on.filled(2 * BYTES, 2)?;
-    let end = on.filled(2 * BYTES, 3)?;
+    let (source, halves, end) = (on.filled(BYTES, 1)?, on.filled(2 * BYTES, 2)?, on.filled(2 * BYTES, 3)?);
     let (top, left, right) = (on.stream()?, on.stream()?, on.stream()?);
     let gate = on.hold_warm(&top)?;
     on.fill(source.span(), 7, &top)?;
@@ -138,8 +132,7 @@ fn a_diamond_holds(on: &Subject) -> Verdict {
 
 fn ping_pong_between_two_streams_holds(on: &Subject) -> Verdict {
     const ROUNDS: u8 = 24;
-    let ball = on.filled(BYTES, 0)?;
-    let seen = on.filled(u64::from(ROUNDS) * BYTES, 0)?;
+    let (ball, seen) = (on.filled(BYTES, 0)?, on.filled(u64::from(ROUNDS) * BYTES, 0)?);
     let (server, returner) = (on.stream()?, on.stream()?);
     for round in 0..ROUNDS {
         on.fill(ball.span(), round + 1, &server)?;
@@ -181,8 +174,7 @@ fn the_default_stream_can_wait_for_a_created_one(on: &Subject) -> Verdict {
 
 fn one_event_can_carry_many_hand_overs(on: &Subject) -> Verdict {
     const ROUNDS: u8 = 16;
-    let source = on.filled(u64::from(ROUNDS) * BYTES, 0)?;
-    let seen = on.filled(u64::from(ROUNDS) * BYTES, 0)?;
+    let (source, seen) = (on.filled(u64::from(ROUNDS) * BYTES, 0)?, on.filled(u64::from(ROUNDS) * BYTES, 0)?);
     let (writer, reader, event) = (on.stream()?, on.stream()?, on.event()?);
     for round in 0..ROUNDS {
         let part = source.span().nth(round, BYTES);
@@ -195,8 +187,7 @@ fn one_event_can_carry_many_hand_overs(on: &Subject) -> Verdict {
 }
 
 fn the_host_sees_what_it_waited_for(on: &Subject) -> Verdict {
-    let area = on.filled(BYTES, 1)?;
-    let (stream, event) = (on.stream()?, on.event()?);
+    let (area, stream, event) = (on.filled(BYTES, 1)?, on.stream()?, on.event()?);
     for round in 2..8 {
         let gate = on.hold_warm(&stream)?;
         on.fill(area.span(), round, &stream)?;

@@ -54,8 +54,7 @@ fn memory_is_usable_behind_held_work(on: &Subject) -> Verdict {
 }
 
 fn live_ranges_do_not_overlap(on: &Subject) -> Verdict {
-    let (one, two) = (on.stream()?, on.stream()?);
-    let direct = on.memory(MIB)?;
+    let (one, two, direct) = (on.stream()?, on.stream()?, on.memory(MIB)?);
     let mut live = Vec::new();
     for bytes in [1, 700, 4 * KIB, MIB, 3 * MIB, 5] {
         live.push(on.pooled(bytes, &one)?);

@@ -66,16 +66,14 @@ fn expect_staircase(on: &Subject, area: &Memory) -> Verdict {
 }
 
 fn work_runs_in_the_order_it_was_queued(on: &Subject) -> Verdict {
-    let area = on.filled(256 * KIB, 0)?;
-    let stream = on.stream()?;
+    let (area, stream) = (on.filled(256 * KIB, 0)?, on.stream()?);
     queue_staircase(on, &area, &stream)?;
     stream.synchronize()?;
     expect_staircase(on, &area)
 }
 
 fn held_work_runs_in_the_order_it_was_queued(on: &Subject) -> Verdict {
-    let area = on.filled(256 * KIB, 0)?;
-    let stream = on.stream()?;
+    let (area, stream) = (on.filled(256 * KIB, 0)?, on.stream()?);
     let gate = on.hold_warm(&stream)?;
     queue_staircase(on, &area, &stream)?;
     gate.release();
@@ -84,8 +82,7 @@ fn held_work_runs_in_the_order_it_was_queued(on: &Subject) -> Verdict {
 }
 
 fn a_held_one_does_not_hold_another(on: &Subject) -> Verdict {
-    let area = on.filled(64 * KIB, 0)?;
-    let (held, free) = (on.stream()?, on.stream()?);
+    let (area, held, free) = (on.filled(64 * KIB, 0)?, on.stream()?, on.stream()?);
     let event = on.event()?;
     let gate = on.hold_warm(&held)?;
     on.fill(area.span(), 9, &free)?;
@@ -96,8 +93,7 @@ fn a_held_one_does_not_hold_another(on: &Subject) -> Verdict {
 }
 
 fn created_ones_do_not_wait_for_the_default_stream(on: &Subject) -> Verdict {
-    let stream = on.stream()?;
-    let (held, free) = (on.event()?, on.event()?);
+    let (stream, held, free) = (on.stream()?, on.event()?, on.event()?);
     let _gate = on.hold(&DefaultStream)?;
     on.record(&held, &DefaultStream)?;
     free.record(&stream)?;
@@ -106,18 +102,15 @@ fn created_ones_do_not_wait_for_the_default_stream(on: &Subject) -> Verdict {
 }
 
 fn the_default_stream_does_not_wait_for_created_ones(on: &Subject) -> Verdict {
-    let stream = on.stream()?;
-    let (held, free) = (on.event()?, on.event()?);
-    let _gate = on.hold(&stream)?;
-    held.record(&stream)?;
+    let (stream, free) = (on.stream()?, on.event()?);
+    let (held, _gate) = on.hold_marked(&stream)?;
     on.record(&free, &DefaultStream)?;
     free.wait()?;
     ensure!(!held.poll()?.is_done(), "the created stream was not held")
 }
 
 fn the_default_stream_runs_work(on: &Subject) -> Verdict {
-    let from = on.filled(64 * KIB, 1)?;
-    let to = on.filled(64 * KIB, 2)?;
+    let (from, to) = (on.filled(64 * KIB, 1)?, on.filled(64 * KIB, 2)?);
     on.fill(from.span(), 3, &DefaultStream)?;
     on.copy(to.span(), from.span(), &DefaultStream)?;
     on.synchronize(&DefaultStream)?;
@@ -142,9 +135,7 @@ fn synchronize_of_an_idle_one_returns(on: &Subject) -> Verdict {
 
 fn synchronize_does_not_wait_for_other_streams(on: &Subject) -> Verdict {
     let (held, free) = (on.stream()?, on.stream()?);
-    let event = on.event()?;
-    let _gate = on.hold(&held)?;
-    event.record(&held)?;
+    let (event, _gate) = on.hold_marked(&held)?;
     free.synchronize()?;
     ensure!(!event.poll()?.is_done(), "the other stream was waited for")
 }
@@ -159,9 +150,7 @@ fn synchronize_device_waits_for_every_stream(on: &Subject) -> Verdict {
 }
 
 fn a_destroyed_one_finishes_its_work(on: &Subject) -> Verdict {
-    let area = on.filled(64 * KIB, 1)?;
-    let stream = on.stream()?;
-    let event = on.event()?;
+    let (area, stream, event) = (on.filled(64 * KIB, 1)?, on.stream()?, on.event()?);
     let gate = on.hold_warm(&stream)?;
     on.fill(area.span(), 7, &stream)?;
     event.record(&stream)?;

@@ -85,8 +85,7 @@ fn memory_is_freed_by_another_than_allocated_it(on: &Subject) -> Verdict {
 
 fn each_may_have_its_own_stream(on: &Subject) -> Verdict {
     together(|number| {
-        let stream = on.stream()?;
-        let (x, y) = (on.filled(64 * KIB, 0)?, on.filled(64 * KIB, 0)?);
+        let (stream, x, y) = (on.stream()?, on.filled(64 * KIB, 0)?, on.filled(64 * KIB, 0)?);
         for round in 0..16 {
             let byte = number * 16 + round;
             on.fill(x.span(), byte, &stream)?;
@@ -101,8 +100,7 @@ fn each_may_have_its_own_stream(on: &Subject) -> Verdict {
 
 fn one_stream_takes_work_from_many(on: &Subject) -> Verdict {
     const PARTS: u64 = 32;
-    let stream = on.stream()?;
-    let area = on.filled(u64::from(THREADS) * PARTS * KIB, 0xff)?;
+    let (stream, area) = (on.stream()?, on.filled(u64::from(THREADS) * PARTS * KIB, 0xff)?);
     together(|number| {
         for part in 0..PARTS {
             let at = (u64::from(number) * PARTS + part) * KIB;
@@ -115,8 +113,7 @@ fn one_stream_takes_work_from_many(on: &Subject) -> Verdict {
 }
 
 fn an_event_is_recorded_by_one_and_waited_for_by_another(on: &Subject) -> Verdict {
-    let area = on.filled(64 * KIB, 1)?;
-    let (stream, event) = (on.stream()?, on.event()?);
+    let (area, stream, event) = (on.filled(64 * KIB, 1)?, on.stream()?, on.event()?);
     let gate = on.hold_warm(&stream)?;
     on.fill(area.span(), 7, &stream)?;
     event.record(&stream)?;
@@ -225,8 +222,7 @@ fn one_backing_is_mapped_and_unmapped_by_many(on: &Subject) -> Verdict {
 }
 
 fn a_thread_that_has_ended_leaves_its_work(on: &Subject) -> Verdict {
-    let area = on.filled(u64::from(THREADS) * KIB, 0xff)?;
-    let stream = on.stream()?;
+    let (area, stream) = (on.filled(u64::from(THREADS) * KIB, 0xff)?, on.stream()?);
     let gate = on.hold_warm(&stream)?;
     together(|number| Ok(on.fill(area.span().nth(number, KIB), number, &stream)?))?;
     gate.release();

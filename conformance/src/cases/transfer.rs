@@ -127,8 +127,7 @@ fn upload_touches_nothing_else(on: &Subject) -> Verdict {
 }
 
 fn download_touches_nothing_else(on: &Subject) -> Verdict {
-    let (area, stream) = (on.memory(AREA)?, on.stream()?);
-    let host = on.pinned(72 << 10)?;
+    let (area, stream, host) = (on.memory(AREA)?, on.stream()?, on.pinned(72 << 10)?);
     on.put_pattern(area.span(), 2)?;
     for (at, bytes) in ODD {
         write_pinned(&host, &pattern(1, AREA));
@@ -146,8 +145,7 @@ fn download_touches_nothing_else(on: &Subject) -> Verdict {
 }
 
 fn download_happens_in_stream_order(on: &Subject) -> Verdict {
-    let area = on.filled(64 * KIB, 1)?;
-    let host = on.pinned(64 << 10)?;
+    let (area, host) = (on.filled(64 * KIB, 1)?, on.pinned(64 << 10)?);
     write_pinned(&host, &vec![0; 64 << 10]);
     let stream = on.stream()?;
     let gate = on.hold_warm(&stream)?;
@@ -161,8 +159,7 @@ fn download_happens_in_stream_order(on: &Subject) -> Verdict {
 }
 
 fn upload_happens_in_stream_order(on: &Subject) -> Verdict {
-    let (area, copy) = (on.filled(64 * KIB, 1)?, on.filled(64 * KIB, 2)?);
-    let host = on.pinned(64 << 10)?;
+    let (area, copy, host) = (on.filled(64 * KIB, 1)?, on.filled(64 * KIB, 2)?, on.pinned(64 << 10)?);
     write_pinned(&host, &pattern(3, 64 * KIB));
     let stream = on.stream()?;
     let gate = on.hold_warm(&stream)?;
@@ -190,8 +187,7 @@ fn fills_and_copies_do_not_block_the_host(on: &Subject) -> Verdict {
 }
 
 fn held_work_has_not_happened(on: &Subject) -> Verdict {
-    let (x, y) = (on.filled(64 * KIB, 1)?, on.filled(64 * KIB, 2)?);
-    let stream = on.stream()?;
+    let (x, y, stream) = (on.filled(64 * KIB, 1)?, on.filled(64 * KIB, 2)?, on.stream()?);
     let gate = on.hold_warm(&stream)?;
     on.fill(x.span(), 7, &stream)?;
     on.copy(y.span(), x.span(), &stream)?;

@@ -39,8 +39,7 @@ cases! { virtual_memory:
 const LARGE: u64 = 32 * MIB;
 
 fn unmapping_what_is_not_mapped_is_an_invalid_value(on: &Subject) -> Verdict {
-    let chunk = on.chunk()?;
-    let (reservation, backing) = (on.chunk_reservation(2)?, on.chunk_backing()?);
+    let (chunk, reservation, backing) = (on.chunk()?, on.chunk_reservation(2)?, on.chunk_backing()?);
     let memory = on.device().virtual_memory()?;
     let invalid = [ErrorKind::InvalidValue];
     // SAFETY: 2. nothing uses the range, for nothing is mapped there.
@@ -92,8 +91,7 @@ fn released_addresses_can_be_reserved_again(on: &Subject) -> Verdict {
 }
 
 fn access_is_set_over_several_mappings_at_once(on: &Subject) -> Verdict {
-    let chunk = on.chunk()?;
-    let reservation = on.chunk_reservation(5)?;
+    let (chunk, reservation) = (on.chunk()?, on.chunk_reservation(5)?);
     let mut mappings = Vec::new();
     for place in 1..4 {
         mappings.push(reservation.map(place * chunk, &on.chunk_backing()?)?);
@@ -103,8 +101,7 @@ fn access_is_set_over_several_mappings_at_once(on: &Subject) -> Verdict {
 }
 
 fn access_to_what_is_not_mapped_is_refused(on: &Subject) -> Verdict {
-    let chunk = on.chunk()?;
-    let (reservation, backing) = (on.chunk_reservation(3)?, on.chunk_backing()?);
+    let (chunk, reservation, backing) = (on.chunk()?, on.chunk_reservation(3)?, on.chunk_backing()?);
     let kinds = [ErrorKind::InvalidValue];
     let nothing = reservation.set_access(0, chunk, &on.read_write());
     refuse(nothing, &kinds, "access to a bare reservation")?;
@@ -125,8 +122,7 @@ fn access_for_an_unknown_device_is_refused(on: &Subject) -> Verdict {
 
 fn access_can_be_given_to_another_device(on: &Subject) -> Verdict {
     on.reachable_peer()?;
-    let other = on.other_device()?;
-    let (reservation, backing) = (on.chunk_reservation(1)?, on.chunk_backing()?);
+    let (other, reservation, backing) = (on.other_device()?, on.chunk_reservation(1)?, on.chunk_backing()?);
     let mapping = reservation.map(0, &backing)?;
     let both = [Access::ReadWrite(on.ordinal()), Access::ReadWrite(on.other_ordinal())];
     mapping.set_access(&both)?;
@@ -139,8 +135,7 @@ fn access_can_be_given_to_another_device(on: &Subject) -> Verdict {
 }
 
 fn mapping_does_not_wait_for_a_held_stream(on: &Subject) -> Verdict {
-    let chunk = on.chunk()?;
-    let (reservation, backing) = (on.chunk_reservation(1)?, on.chunk_backing()?);
+    let (chunk, reservation, backing) = (on.chunk()?, on.chunk_reservation(1)?, on.chunk_backing()?);
     let (held, other) = (on.stream()?, on.stream()?);
     let (event, seen) = (on.event()?, on.filled(64 * KIB, 1)?);
     let gate = on.hold_warm(&held)?;
@@ -169,8 +164,7 @@ fn unmapping_does_not_wait_for_a_held_stream(on: &Subject) -> Verdict {
 }
 
 fn a_chunk_moves_behind_work_in_flight(on: &Subject) -> Verdict {
-    let chunk = on.chunk()?;
-    let (reservation, backing) = (on.chunk_reservation(2)?, on.chunk_backing()?);
+    let (chunk, reservation, backing) = (on.chunk()?, on.chunk_reservation(2)?, on.chunk_backing()?);
     let old = on.map(&reservation, 0, &backing)?;
     let (stream, event, seen) = (on.stream()?, on.event()?, on.filled(64 * KIB, 1)?);
     let gate = on.hold_warm(&stream)?;

@@ -103,8 +103,7 @@ fn making_and_giving_back_do_not_wait_for_a_held_stream(on: &Subject) -> Verdict
 }
 
 fn unmapping_one_of_several_leaves_its_neighbours(on: &Subject) -> Verdict {
-    let chunk = on.chunk()?;
-    let reservation = on.chunk_reservation(3)?;
+    let (chunk, reservation) = (on.chunk()?, on.chunk_reservation(3)?);
     let mut mappings = Vec::new();
     for place in 0..3 {
         mappings.push(reservation.map(place * chunk, &on.chunk_backing()?)?);
@@ -143,8 +142,7 @@ fn addresses_show_the_backing_of_the_moment(on: &Subject) -> Verdict {
 }
 
 fn rights_to_one_mapping_leave_its_neighbours(on: &Subject) -> Verdict {
-    let chunk = on.chunk()?;
-    let reservation = on.chunk_reservation(4)?;
+    let (chunk, reservation) = (on.chunk()?, on.chunk_reservation(4)?);
     let mut mappings = Vec::new();
     for place in 0..4 {
         mappings.push(reservation.map(place * chunk, &on.chunk_backing()?)?);

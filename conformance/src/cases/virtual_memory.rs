@@ -82,9 +82,7 @@ fn a_reservation_may_exceed_the_device(on: &Subject) -> Verdict {
 }
 
 fn a_wish_is_only_a_wish(on: &Subject) -> Verdict {
-    let chunk = on.chunk()?;
-    let taken = on.chunk_reservation(2)?;
-    let memory = on.device().virtual_memory()?;
+    let (chunk, taken, memory) = (on.chunk()?, on.chunk_reservation(2)?, on.device().virtual_memory()?);
     let start = memory.reserve(2 * chunk, Some(taken.start()))?;
     // SAFETY: 1. the range was reserved just now, and nothing is mapped in it.
     unsafe { memory.release(start, 2 * chunk) }?;
@@ -137,8 +135,7 @@ fn mapped_memory_keeps_content(on: &Subject) -> Verdict {
 }
 
 fn chunks_mapped_in_any_order_make_one_range(on: &Subject) -> Verdict {
-    let chunk = on.chunk()?;
-    let reservation = on.chunk_reservation(4)?;
+    let (chunk, reservation) = (on.chunk()?, on.chunk_reservation(4)?);
     let mut mappings = Vec::new();
     for place in [2, 0, 3, 1] {
         mappings.push(on.map(&reservation, place * chunk, &on.chunk_backing()?)?);
@@ -156,8 +153,7 @@ fn chunks_mapped_in_any_order_make_one_range(on: &Subject) -> Verdict {
 }
 
 fn aliases_are_the_same_bytes(on: &Subject) -> Verdict {
-    let chunk = on.chunk()?;
-    let (reservation, backing) = (on.chunk_reservation(3)?, on.chunk_backing()?);
+    let (chunk, reservation, backing) = (on.chunk()?, on.chunk_reservation(3)?, on.chunk_backing()?);
     let one = on.map(&reservation, 0, &backing)?;
     let two = on.map(&reservation, 2 * chunk, &backing)?;
     on.put_pattern(one.span(), 1)?;
@@ -168,8 +164,7 @@ fn aliases_are_the_same_bytes(on: &Subject) -> Verdict {
 
 fn aliases_are_coherent_in_stream_order(on: &Subject) -> Verdict {
     const BYTES: u64 = 64 * KIB;
-    let chunk = on.chunk()?;
-    let (reservation, backing) = (on.chunk_reservation(2)?, on.chunk_backing()?);
+    let (chunk, reservation, backing) = (on.chunk()?, on.chunk_reservation(2)?, on.chunk_backing()?);
     let one = on.map(&reservation, 0, &backing)?;
     let two = on.map(&reservation, chunk, &backing)?;
     let (stream, seen) = (on.stream()?, on.filled(16 * BYTES, 0xff)?);
@@ -227,8 +222,7 @@ fn an_unmapped_range_can_be_mapped_anew(on: &Subject) -> Verdict {
 }
 
 fn mapping_over_a_mapping_is_an_invalid_value(on: &Subject) -> Verdict {
-    let reservation = on.chunk_reservation(2)?;
-    let (first, second) = (on.chunk_backing()?, on.chunk_backing()?);
+    let (reservation, first, second) = (on.chunk_reservation(2)?, on.chunk_backing()?, on.chunk_backing()?);
     let mapping = on.map(&reservation, 0, &first)?;
     on.put_pattern(mapping.span(), 1)?;
     let over = on.map(&reservation, 0, &second).map(drop);
@@ -239,9 +233,7 @@ fn mapping_over_a_mapping_is_an_invalid_value(on: &Subject) -> Verdict {
 }
 
 fn mapping_outside_a_reservation_is_an_invalid_value(on: &Subject) -> Verdict {
-    let chunk = on.chunk()?;
-    let backing = on.chunk_backing()?;
-    let reservation = on.chunk_reservation(2)?;
+    let (chunk, backing, reservation) = (on.chunk()?, on.chunk_backing()?, on.chunk_reservation(2)?);
     let gone = on.chunk_reservation(4)?;
     let start = gone.start();
     gone.close()?;
