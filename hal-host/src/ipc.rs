@@ -19,16 +19,7 @@ impl Ipc for HostDevice {
         let Kind::Direct(extent) = &range.kind else {
             return fail(call, ErrorKind::InvalidValue);
         };
-        let (Some(memory), Some(process)) = (extent.memory(), Process::own()) else {
-            return fail(call, ErrorKind::Refused);
-        };
-        let key = TokenKey {
-            process,
-            descriptor: memory.descriptor(),
-            inode: memory.inode(),
-            bytes: range.bytes,
-            memory_bytes: extent.bytes(),
-        };
+        let key = TokenKey::of(extent.memory(), range.bytes, extent.bytes()).ok_or(error(call, ErrorKind::Refused))?;
         Ok(IpcToken(key.encode(Named::Allocation)))
     }
 

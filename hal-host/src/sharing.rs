@@ -9,7 +9,7 @@ use crate::defect::Defect;
 use crate::device::HostDevice;
 use crate::machine::{check, error, fail};
 use crate::mapping::{Memory, kind_of};
-use crate::token::{Named, Process, TokenKey};
+use crate::token::{Named, TokenKey};
 
 impl HostDevice {
     /// Why a backing cannot be exported in this way; `None` if it can.
@@ -57,16 +57,7 @@ impl HostDevice {
         let found = self.find_backing(call, backing)?;
         let is_exportable = found.sharing() == Sharing::Fabric || self.lies(Defect::ExportsFabricUnasked);
         check(is_exportable, call, ErrorKind::InvalidValue)?;
-        let (Some(memory), Some(process)) = (found.memory(), Process::own()) else {
-            return fail(call, ErrorKind::Refused);
-        };
-        let key = TokenKey {
-            process,
-            descriptor: memory.descriptor(),
-            inode: memory.inode(),
-            bytes: found.bytes(),
-            memory_bytes: found.bytes(),
-        };
+        let key = TokenKey::of(found.memory(), found.bytes(), found.bytes()).ok_or(error(call, ErrorKind::Refused))?;
         Ok(FabricHandle(key.encode(Named::Backing)))
     }
 

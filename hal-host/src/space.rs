@@ -102,6 +102,11 @@ pub(crate) const fn bit(device: usize) -> u64 {
     1 << device
 }
 
+/// Sets or clears a device's bit.
+pub(crate) const fn set_bit(bits: &mut u64, device: usize, on: bool) {
+    *bits = if on { *bits | bit(device) } else { *bits & !bit(device) };
+}
+
 impl Space {
     /// An empty table for this many devices.
     pub(crate) fn new(devices: usize, phantom: bool) -> Self {
@@ -236,11 +241,7 @@ impl Space {
 
     /// Sets whether `device` may access the allocations of `peer`.
     pub(crate) fn set_reach(&mut self, device: usize, peer: usize, reaches: bool) {
-        if reaches {
-            self.reach[device] |= bit(peer);
-        } else {
-            self.reach[device] &= !bit(peer);
-        }
+        set_bit(&mut self.reach[device], peer, reaches);
     }
 }
 

@@ -76,6 +76,12 @@ impl Process {
 }
 
 impl TokenKey {
+    /// The key of memory of this process; `None` if the memory is phantom.
+    pub(crate) fn of(memory: Option<&Memory>, bytes: u64, memory_bytes: u64) -> Option<Self> {
+        let (memory, process) = (memory?, Process::own()?);
+        Some(Self { process, descriptor: memory.descriptor(), inode: memory.inode(), bytes, memory_bytes })
+    }
+
     /// Writes the key as a name of this kind.
     pub(crate) fn encode(&self, named: Named) -> [u8; 64] {
         let fields: [&[u8]; 8] = [

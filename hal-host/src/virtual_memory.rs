@@ -15,7 +15,7 @@ use crate::defect::Defect;
 use crate::device::{HostDevice, device_ptr};
 use crate::machine::{check, error, fail};
 use crate::mapping::{Memory, Region, Writes, kind_of};
-use crate::space::{Kind, Mapping, Range, Reservation, Space, bit};
+use crate::space::{Kind, Mapping, Range, Reservation, Space, set_bit};
 
 impl HostDevice {
     /// Rejects zero, and what is not a multiple of the smallest granularity.
@@ -214,8 +214,8 @@ impl VirtualMemory for HostDevice {
                 && let Kind::Mapping(mapping) = &mut range.kind
             {
                 for (device, reads, writes) in &rights {
-                    set(&mut mapping.readers, *device, *reads);
-                    set(&mut mapping.writers, *device, *writes);
+                    set_bit(&mut mapping.readers, *device, *reads);
+                    set_bit(&mut mapping.writers, *device, *writes);
                 }
             }
         }
@@ -247,13 +247,4 @@ impl VirtualMemory for HostDevice {
 
 pub(crate) fn is_mapping_of(range: &Range, backing: &Arc<BackingMemory>) -> bool {
     matches!(&range.kind, Kind::Mapping(mapping) if Arc::ptr_eq(&mapping.backing, backing))
-}
-
-/// Sets or clears a device's bit.
-const fn set(bits: &mut u64, device: usize, on: bool) {
-    if on {
-        *bits |= bit(device);
-    } else {
-        *bits &= !bit(device);
-    }
 }

@@ -24,13 +24,11 @@ fn version() -> c_int {
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn hipRuntimeGetVersion(version_out: *mut c_int) -> Status {
     // SAFETY: the caller's pointer is null or valid.
-    unsafe { Out::new(version_out) }.map_or_else(
-        |status| status,
-        |out| {
-            out.write(version());
-            SUCCESS
-        },
-    )
+    match unsafe { Out::new(version_out) } {
+        Ok(out) => out.write(version()),
+        Err(status) => return status,
+    }
+    SUCCESS
 }
 
 #[unsafe(no_mangle)]
@@ -43,12 +41,12 @@ pub(crate) extern "C" fn hipInit(flags: c_uint) -> Status {
 
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn hipGetLastError() -> Status {
-    machine().map_or_else(|status| status, |_| take_last_error())
+    machine().err().unwrap_or_else(take_last_error)
 }
 
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn hipPeekAtLastError() -> Status {
-    machine().map_or_else(|status| status, |_| last_error())
+    machine().err().unwrap_or_else(last_error)
 }
 
 /// Writes a text into an array of characters, cut to fit with its zero byte.
@@ -79,8 +77,7 @@ abi! {
     }
 
     fn hipGetDevicePropertiesR0600(machine; properties: *mut DeviceProp, device: c_int) => properties {
-        let position = position(machine, device)?;
-        let info = machine.devices[position].info();
+        let info = machine.devices[position(machine, device)?].info();
         let mut found = DeviceProp::zeroed();
         set_text(&mut found.name, &format!("Emulated AMD over {}", info.name));
         let architecture = env::var("CACHETTE_EMULATED_ARCHITECTURE").unwrap_or_else(|_| ARCHITECTURE.to_owned());

@@ -70,23 +70,18 @@ pub(crate) trait Place {
     fn span(&self) -> Span<'_>;
 }
 
-impl Place for Memory {
-    fn span(&self) -> Span<'_> {
-        Span::new(self.ptr(), self.bytes())
-    }
+/// Implements [`Place`] by the owner's first address and size.
+macro_rules! places {
+    ($($owner:ty),+) => {$(
+        impl Place for $owner {
+            fn span(&self) -> Span<'_> {
+                Span::new(self.ptr(), self.bytes())
+            }
+        }
+    )+};
 }
 
-impl Place for Mapping<'_> {
-    fn span(&self) -> Span<'_> {
-        Span::new(self.ptr(), self.bytes())
-    }
-}
-
-impl Place for Pooled<'_> {
-    fn span(&self) -> Span<'_> {
-        Span::new(self.ptr(), self.bytes())
-    }
-}
+places!(Memory, Mapping<'_>, Pooled<'_>);
 
 /// A stream that lives (promise 1).
 pub(crate) trait AsStream: Sync {

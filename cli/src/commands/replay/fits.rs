@@ -78,15 +78,7 @@ fn cells(row: &Row<Fit>) -> [String; 7] {
 }
 
 fn mean_cells(mean: &Row<Means>) -> [String; 7] {
-    let ratio = mean.found.fit_ratio.map(|ratio| format!("{ratio:.3}"));
+    let ratio = mean.found.fit_ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.3}"));
     let empty = String::new;
-    [
-        mean.trace.clone(),
-        mean.label().to_owned(),
-        empty(),
-        empty(),
-        empty(),
-        empty(),
-        ratio.unwrap_or_else(|| "-".to_owned()),
-    ]
+    [mean.trace.clone(), mean.label().to_owned(), empty(), empty(), empty(), empty(), ratio]
 }
