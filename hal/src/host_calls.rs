@@ -9,9 +9,10 @@ use crate::{Result, StreamRef};
 /// A host function that a stream runs once.
 pub type HostFunction = Box<dyn FnOnce() + Send + 'static>;
 
-/// Gives a function to a driver that takes a C function and one pointer; `queue` returns whether it was accepted.
+/// Gives a function to a driver that takes a C function and one pointer.
 ///
-/// The driver calls the C function once with the pointer. A function that the driver refuses is dropped.
+/// `queue` succeeds if the driver will call the C function, once and with this pointer. It fails if the driver will not;
+/// the function is then dropped.
 pub fn queue_host_function(
     function: HostFunction,
     queue: impl FnOnce(unsafe extern "C" fn(*mut c_void), *mut c_void) -> Result<()>,

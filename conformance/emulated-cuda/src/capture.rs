@@ -61,14 +61,14 @@ fn mode(number: c_uint) -> Answer<CaptureMode> {
 
 /// What is behind the handle of a graph.
 fn recording<T>(handle: *mut T) -> Answer<Arc<Recording>> {
-    let graphs = driver()?.ledger.graphs();
+    let graphs = driver()?.ledger.graphs.lock();
     graphs.get(&handle.addr()).cloned().ok_or(INVALID_VALUE)
 }
 
 /// Forgets the handle of a graph.
 fn forget<T>(handle: *mut T) -> Answer {
     // Destroyed after the lock is given back.
-    let forgotten = driver()?.ledger.graphs().remove(&handle.addr());
+    let forgotten = driver()?.ledger.graphs.lock().remove(&handle.addr());
     forgotten.map(drop).ok_or(INVALID_VALUE)
 }
 

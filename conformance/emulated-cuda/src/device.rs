@@ -30,7 +30,7 @@ abi! {
         let bytes = bytes as u64;
         let start = unit.device.allocate(bytes).map_err(told)?.address();
         let range = Range { bytes, backing: None, unit: unit.index };
-        driver()?.ledger.ranges().insert(start, range);
+        driver()?.ledger.ranges.lock().insert(start, range);
         Ok(start)
     }
 

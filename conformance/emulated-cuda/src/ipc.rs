@@ -22,7 +22,7 @@ abi! {
         let (start, _) = driver()?.ledger.range_of(at).ok_or(INVALID_VALUE)?;
         // SAFETY: 1. is the caller's promise.
         let made = unsafe { ipc.export_token(device_ptr(start)?) }.map_err(told)?;
-        driver()?.ledger.tokens().insert(made.0);
+        driver()?.ledger.tokens.lock().insert(made.0);
         Ok(Token { bytes: made.0 })
     }
 
@@ -30,7 +30,7 @@ abi! {
     fn cuIpcOpenMemHandle_v2(at: *mut u64, token: Token, flags: c_uint) => at {
         let ipc = tokens()?;
         refuse_if(at.is_null() || flags != LAZY, INVALID_VALUE)?;
-        refuse_if(driver()?.ledger.tokens().contains(&token.bytes), INVALID_CONTEXT)?;
+        refuse_if(driver()?.ledger.tokens.lock().contains(&token.bytes), INVALID_CONTEXT)?;
         let start = ipc.open_token(&IpcToken(token.bytes)).map_err(told)?;
         Ok(start.address())
     }

@@ -15,13 +15,18 @@ const FIRST_HANDLE: usize = 0x1000;
 /// Everything that was given out and has a size or an owner.
 #[derive(Default)]
 pub(crate) struct Ledger {
-    ranges: Mutex<BTreeMap<u64, Range>>,
-    backings: Mutex<BTreeMap<u64, Physical>>,
-    graphs: Mutex<BTreeMap<usize, Arc<Recording>>>,
+    /// Device memory by its start.
+    pub(crate) ranges: Locked<BTreeMap<u64, Range>>,
+    /// Physical memory by its handle.
+    pub(crate) backings: Locked<BTreeMap<u64, Physical>>,
+    /// Graphs and what was made from them, by handle.
+    pub(crate) graphs: Locked<BTreeMap<usize, Arc<Recording>>>,
     /// For every captured stream, by handle, the frontier that was told last: callers read it in place.
-    frontiers: Mutex<BTreeMap<usize, Vec<usize>>>,
-    tokens: Mutex<BTreeSet<[u8; 64]>>,
-    reached: Mutex<BTreeSet<(usize, usize)>>,
+    frontiers: Locked<BTreeMap<usize, Vec<usize>>>,
+    /// Tokens that this process made.
+    pub(crate) tokens: Locked<BTreeSet<[u8; 64]>>,
+    /// Pairs of devices, the first of which reaches the second.
+    pub(crate) reached: Locked<BTreeSet<(usize, usize)>>,
     handles: AtomicUsize,
 }
 
@@ -82,14 +87,9 @@ impl Drop for Recording {
 }
 
 impl Ledger {
-    /// Device memory by its start.
-    pub(crate) fn ranges(&self) -> MutexGuard<'_, BTreeMap<u64, Range>> {
-        lock(&self.ranges)
-    }
-
     /// The memory that holds an address, with its start.
     pub(crate) fn range_of(&self, at: u64) -> Option<(u64, Range)> {
-        let ranges = self.ranges();
+        let ranges = self.ranges.lock();
         let (start, range) = ranges.range(..=at).next_back()?;
         (at - start < range.bytes).then_some((*start, *range))
     }
@@ -98,33 +98,23 @@ impl Ledger {
     ///
     /// It is taken out first, for others may be given the same address before the call returns.
     pub(crate) fn give_back(&self, at: u64, act: impl FnOnce(Range) -> Answer) -> Answer {
-        let range = self.ranges().remove(&at).ok_or(INVALID_VALUE)?;
+        let range = self.ranges.lock().remove(&at).ok_or(INVALID_VALUE)?;
         act(range).inspect_err(|_| {
-            self.ranges().insert(at, range);
+            self.ranges.lock().insert(at, range);
         })
-    }
-
-    /// Physical memory by its handle.
-    pub(crate) fn backings(&self) -> MutexGuard<'_, BTreeMap<u64, Physical>> {
-        lock(&self.backings)
-    }
-
-    /// Graphs and what was made from them, by handle.
-    pub(crate) fn graphs(&self) -> MutexGuard<'_, BTreeMap<usize, Arc<Recording>>> {
-        lock(&self.graphs)
     }
 
     /// Gives a recording a handle.
     pub(crate) fn enter_graph(&self, recording: Arc<Recording>) -> usize {
         // Relaxed: only that no two calls get the same matters.
         let handle = FIRST_HANDLE + self.handles.fetch_add(1, Ordering::Relaxed);
-        self.graphs().insert(handle, recording);
+        self.graphs.lock().insert(handle, recording);
         handle
     }
 
     /// Keeps a stream's frontier until it is asked for again; where it lies.
     pub(crate) fn keep_frontier(&self, stream: usize, nodes: Vec<usize>) -> *const usize {
-        let mut frontiers = lock(&self.frontiers);
+        let mut frontiers = self.frontiers.lock();
         if nodes.is_empty() {
             frontiers.remove(&stream);
             return ptr::null();
@@ -133,19 +123,14 @@ impl Ledger {
         *kept = nodes;
         kept.as_ptr()
     }
-
-    /// Tokens that this process made.
-    pub(crate) fn tokens(&self) -> MutexGuard<'_, BTreeSet<[u8; 64]>> {
-        lock(&self.tokens)
-    }
-
-    /// Pairs of devices, the first of which reaches the second.
-    pub(crate) fn reached(&self) -> MutexGuard<'_, BTreeSet<(usize, usize)>> {
-        lock(&self.reached)
-    }
 }
 
-/// Takes a lock. Its data is consistent even after a panic, because no holder panics halfway.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+/// Data behind a lock, consistent even after a panic, because no holder panics halfway.
+#[derive(Default)]
+pub(crate) struct Locked<T>(Mutex<T>);
+
+impl<T> Locked<T> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }

@@ -27,7 +27,7 @@ abi! {
         let (unit, peer) = (current()?, unit_of(peer.addr())?);
         refuse_if(flags != 0, INVALID_VALUE)?;
         refuse_if(unit.index == peer.index, INVALID_DEVICE)?;
-        let mut reached = driver()?.ledger.reached();
+        let mut reached = driver()?.ledger.reached.lock();
         refuse_if(reached.contains(&(unit.index, peer.index)), PEER_ALREADY_ENABLED)?;
         peers(unit)?.enable_peer(peer.device.info().ordinal).map_err(told)?;
         reached.insert((unit.index, peer.index));
@@ -37,7 +37,7 @@ abi! {
     /// Undoes it; done twice, it is an error.
     fn cuCtxDisablePeerAccess(peer: *mut c_void) {
         let (unit, peer) = (current()?, unit_of(peer.addr())?);
-        let mut reached = driver()?.ledger.reached();
+        let mut reached = driver()?.ledger.reached.lock();
         refuse_if(!reached.contains(&(unit.index, peer.index)), PEER_NOT_ENABLED)?;
         peers(unit)?.disable_peer(peer.device.info().ordinal).map_err(told)?;
         reached.remove(&(unit.index, peer.index));

@@ -38,7 +38,7 @@ abi! {
         // SAFETY: 1. is the caller's promise.
         let start = unsafe { pool(unit)?.allocate_on(bytes, stream_ref(stream)) }.map_err(told)?;
         let range = Range { bytes, backing: None, unit: unit.index };
-        driver()?.ledger.ranges().insert(start.address(), range);
+        driver()?.ledger.ranges.lock().insert(start.address(), range);
         Ok(start.address())
     }
 

@@ -56,7 +56,7 @@ unsafe fn wanted(properties: *const Properties) -> Answer<(&'static Unit, Sharin
 /// What is behind a handle, with its device.
 pub(crate) fn physical(handle: u64) -> Answer<(Physical, &'static Unit, Backing)> {
     let driver = driver()?;
-    let found = driver.ledger.backings().get(&handle).copied().ok_or(INVALID_VALUE)?;
+    let found = driver.ledger.backings.lock().get(&handle).copied().ok_or(INVALID_VALUE)?;
     let unit = driver.units().get(found.unit).ok_or(INVALID_VALUE)?;
     let raw = usize::try_from(handle).map_err(|_| INVALID_HANDLE)?;
     Ok((found, unit, found.backing(raw)))
@@ -66,7 +66,7 @@ pub(crate) fn physical(handle: u64) -> Answer<(Physical, &'static Unit, Backing)
 pub(crate) fn enter(unit: &Unit, backing: &Backing) -> Answer<u64> {
     let found = Physical { bytes: backing.bytes(), holders: 1, is_live: true, unit: unit.index };
     let handle = backing.raw() as u64;
-    driver()?.ledger.backings().insert(handle, found);
+    driver()?.ledger.backings.lock().insert(handle, found);
     Ok(handle)
 }
 
@@ -133,7 +133,7 @@ abi! {
     /// Gives a handle of physical memory back.
     fn cuMemRelease(handle: u64) {
         let (_, unit, backing) = physical(handle)?;
-        let mut backings = driver()?.ledger.backings();
+        let mut backings = driver()?.ledger.backings.lock();
         let found = backings.get_mut(&handle).ok_or(INVALID_VALUE)?;
         found.holders -= 1;
         let (holders, is_live) = (found.holders, found.is_live);
@@ -156,7 +156,7 @@ abi! {
         let backing = range.backing.ok_or(INVALID_VALUE)?;
         // A handle that was released comes back as a number, for its mapping keeps the memory.
         let released = Physical { bytes: range.bytes, holders: 0, is_live: false, unit: range.unit };
-        ledger.backings().entry(backing).or_insert(released).holders += 1;
+        ledger.backings.lock().entry(backing).or_insert(released).holders += 1;
         Ok(backing)
     }
 
@@ -173,7 +173,7 @@ abi! {
             _ => told(error),
         })?;
         let range = Range { bytes: found.bytes, backing: Some(handle), unit: unit.index };
-        driver()?.ledger.ranges().insert(at, range);
+        driver()?.ledger.ranges.lock().insert(at, range);
         Ok(())
     }
 
@@ -183,7 +183,7 @@ abi! {
         let end = at.checked_add(bytes as u64).ok_or(INVALID_VALUE)?;
         let cut = |at| driver.ledger.range_of(at).is_some_and(|(start, _)| start != at);
         refuse_if(bytes == 0 || cut(at) || cut(end), INVALID_VALUE)?;
-        let inside: Vec<u64> = driver.ledger.ranges().range(at..end).map(|(at, _)| *at).collect();
+        let inside: Vec<u64> = driver.ledger.ranges.lock().range(at..end).map(|(at, _)| *at).collect();
         for at in inside {
             driver.ledger.give_back(at, |range| {
                 let unit = driver.units().get(range.unit).ok_or(INVALID_VALUE)?;

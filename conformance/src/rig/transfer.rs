@@ -92,8 +92,10 @@ impl Subject {
     /// Checks that the parts of a range, each of `bytes` bytes, hold `first`, the next byte, and so on.
     #[track_caller]
     pub(crate) fn expect_parts(&self, all: Span<'_>, bytes: u64, first: u8, what: &str) -> Verdict {
-        let mut parts = (0..all.bytes() / bytes).zip(first..);
-        parts.try_for_each(|(position, byte)| self.expect_byte(all.nth(position, bytes), byte, what))
+        for (position, byte) in (0..all.bytes() / bytes).zip(first..) {
+            self.expect_byte(all.nth(position, bytes), byte, what)?;
+        }
+        Ok(())
     }
 
     /// Memory of `bytes` bytes, each of them `byte`.
