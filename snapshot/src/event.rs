@@ -3,9 +3,6 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::Serialize;
-
-use crate::json::write_events;
 use crate::{StackId, TextId};
 
 /// What happened to memory.
@@ -114,12 +111,13 @@ pub struct Event {
 }
 
 /// What happened to the memory of one device, oldest first.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "files", derive(serde::Serialize))]
 pub struct Trace {
     /// The device.
     pub device: u32,
     /// The events.
-    #[serde(serialize_with = "write_events")]
+    #[cfg_attr(feature = "files", serde(serialize_with = "crate::json::write_events"))]
     pub events: Vec<Event>,
 }
 

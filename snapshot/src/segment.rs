@@ -1,17 +1,15 @@
 //! What was held.
 
-use serde::{Deserialize, Serialize};
-
 use crate::StackId;
-use crate::json::write_blocks;
 
 /// The name of a pool; two zeros are the default pool.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "files", derive(serde::Serialize))]
 pub struct PoolId(pub u64, pub u64);
 
 /// Which requests a segment serves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "files", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "lowercase"))]
 pub enum SegmentKind {
     /// Those up to 1 MiB.
     Small,
@@ -20,7 +18,8 @@ pub enum SegmentKind {
 }
 
 /// Memory of the device that was held: a segment, or the part of an elastic one that memory was mapped into.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "files", derive(serde::Serialize))]
 pub struct Segment {
     /// The device.
     pub device: u32,
@@ -41,7 +40,7 @@ pub struct Segment {
     /// Where in the program it was obtained.
     pub stack: StackId,
     /// Its blocks, by address; they tile it.
-    #[serde(serialize_with = "write_blocks")]
+    #[cfg_attr(feature = "files", serde(serialize_with = "crate::json::write_blocks"))]
     pub blocks: Vec<Block>,
 }
 

@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 
 /// A stack among those of a snapshot; zero is none.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "files", derive(serde::Serialize))]
 pub struct StackId(pub u32);
 
 impl StackId {
