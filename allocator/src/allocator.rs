@@ -9,8 +9,8 @@ pub(crate) mod stats;
 pub(crate) mod streams;
 pub(crate) mod view;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
 
 use cachette_hal::{AnyDevice, Device, DeviceInfo, StreamRef};
 
@@ -30,6 +30,7 @@ use crate::size::TOO_LARGE;
 use crate::sleep::StagingStore;
 use crate::state::AllocatorState;
 use crate::stream::Stream;
+use crate::sync::Mutex;
 use crate::sync::stream_table::StreamTable;
 use crate::uncached::Uncached;
 

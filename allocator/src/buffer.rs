@@ -3,7 +3,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 use std::mem::{self, ManuallyDrop};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use std::{process, thread};
 
@@ -17,6 +17,7 @@ use crate::fence::Fence;
 use crate::pool::state::AwakeState;
 use crate::stream::Stream;
 use crate::stream_state::{StreamState, WaitFailure};
+use crate::sync::Mutex;
 
 /// How long every wait may fail, before [`Buffer::write`] ends the process.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -247,7 +248,6 @@ impl<T: Pod, D: Device> Buffer<T, D> {
             return Ok(None);
         }
         let readers = self.readers.get_mut();
-        let readers = readers.unwrap_or_else(PoisonError::into_inner);
         // A reader leaves the list only after the wait for it is queued, so that a failure loses no reader.
         while let Some(reader) = readers.last() {
             Fence::order(reader, &self.stream.stream_state)?;
@@ -264,15 +264,11 @@ impl<T: Pod, D: Device> Buffer<T, D> {
         }
         Fence::order(&self.stream.stream_state, &stream.stream_state)?;
         self.allocation.record_stream(stream);
-        let mut readers = self.readers();
+        let mut readers = self.readers.lock();
         if !readers.iter().any(|known| Arc::ptr_eq(known, &stream.stream_state)) {
             readers.push(Arc::clone(&stream.stream_state));
         }
         Ok(())
-    }
-
-    fn readers(&self) -> MutexGuard<'_, Vec<Arc<StreamState<D>>>> {
-        self.readers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Fails while the buffer's stream is captured.
@@ -327,9 +323,7 @@ impl<T: Pod, D: Device> Drop for Buffer<T, D> {
     fn drop(&mut self) {
         if self.stream.stream_state.shared().origin.is_inherited() {
             // A thread of the parent's may have been adding to the list, so it is not taken apart.
-            let readers = self.readers.get_mut();
-            let readers = mem::take(readers.unwrap_or_else(PoisonError::into_inner));
-            let _ = ManuallyDrop::new(readers);
+            let _ = ManuallyDrop::new(mem::take(self.readers.get_mut()));
         }
     }
 }

@@ -30,13 +30,14 @@ use elastic::ELASTIC_SETTING;
 use format::{
     CLOSED_FRACTION, MEBIBYTES_FROM_LARGE_SEGMENT, OPEN_FRACTION, SIZE, SWITCH, THOUSANDTHS, THREADS, mebibytes_from,
 };
-use number::{MEBIBYTE, scale};
+use number::MEBIBYTE;
 use reserve::RESERVE;
 use roundup::DIVISIONS;
 use table::settings;
 
 pub use elastic::ElasticSetting;
 pub use error::ConfigError;
+pub(crate) use number::scale;
 pub use reserve::AddressReserve;
 pub(crate) use roundup::Roundup;
 

@@ -1,12 +1,12 @@
 //! The state that all heaps of one allocator share: the device, the totals and the settings.
 
+use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError, RwLock};
 
 use cachette_hal::{Access, Device, Event, Ordinal, VirtualMemory};
 
 use crate::address_index::Index;
-use crate::config::{AddressReserve, Config};
+use crate::config::{AddressReserve, Config, scale};
 use crate::elastic::{self, ChunkTable, Tuning};
 use crate::fork::ProcessGuard;
 use crate::in_flight::{InFlight, Reservation};
@@ -14,6 +14,7 @@ use crate::observe::callbacks::Callbacks;
 use crate::observe::history::History;
 use crate::policy::Policy;
 use crate::stats::{PeakTracker, Stat};
+use crate::sync::{Mutex, RwLock};
 use crate::uncached::table::UncachedTable;
 
 /// How many ranges of addresses are as long as each other, before the next are half as long.
@@ -53,7 +54,7 @@ impl<D: Device> DeviceState<D> {
             index: Index::default(),
             callbacks: Callbacks::default(),
             history: History::default(),
-            totals: Totals::new(config),
+            totals: Totals { max_split: Policy::of(config).max_split, ..Totals::default() },
             settings: Settings::new(config, total),
             uncached: UncachedTable::default(),
             chunks: ChunkTable::default(),
@@ -91,14 +92,14 @@ impl<D: Device> DeviceState<D> {
 
     /// Who may touch memory that is mapped from now on: the device, and its peers.
     pub(crate) fn access(&self) -> Vec<Access> {
-        let peers = self.peers.read().unwrap_or_else(PoisonError::into_inner);
+        let peers = self.peers.read();
         let all = std::iter::once(self.device.info().ordinal).chain(peers.iter().copied());
         all.map(Access::ReadWrite).collect()
     }
 
     /// Lets a peer touch what is mapped from now on; `false` if it may already.
     pub(crate) fn add_peer(&self, peer: Ordinal) -> bool {
-        let mut peers = self.peers.write().unwrap_or_else(PoisonError::into_inner);
+        let mut peers = self.peers.write();
         let new = !peers.contains(&peer);
         if new {
             peers.push(peer);
@@ -106,15 +107,12 @@ impl<D: Device> DeviceState<D> {
         new
     }
 
-    /// Forgets a peer again.
     pub(crate) fn remove_peer(&self, peer: Ordinal) {
-        let mut peers = self.peers.write().unwrap_or_else(PoisonError::into_inner);
-        peers.retain(|known| *known != peer);
+        self.peers.write().retain(|known| *known != peer);
     }
 
-    /// The idle events.
-    pub(crate) fn events(&self) -> std::sync::MutexGuard<'_, Vec<Event>> {
-        self.events.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn events(&self) -> MutexGuard<'_, Vec<Event>> {
+        self.events.lock()
     }
 }
 
@@ -131,7 +129,7 @@ impl<D: Device> Drop for DeviceState<D> {
 }
 
 /// Counts of rare things, over all heaps. All accesses are relaxed: each stands for itself.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Totals {
     /// Bytes held from the device, or about to be; what the limit is measured against.
     pub(crate) reserved: AtomicU64,
@@ -152,23 +150,6 @@ pub(crate) struct Totals {
 }
 
 impl Totals {
-    fn new(config: &Config) -> Self {
-        Self {
-            reserved: AtomicU64::new(0),
-            retries: AtomicU64::new(0),
-            ooms: AtomicU64::new(0),
-            waits: AtomicU64::new(0),
-            device_allocs: AtomicU64::new(0),
-            device_frees: AtomicU64::new(0),
-            segments: AtomicU64::new(0),
-            rejections: AtomicU64::new(0),
-            points: AtomicU64::new(0),
-            oversize_allocations: Oversize::default(),
-            oversize_segments: Oversize::default(),
-            max_split: Policy::of(config).max_split,
-        }
-    }
-
     /// Makes every count zero that is one; what is held stays.
     pub(crate) fn reset(&self) {
         for count in [&self.retries, &self.ooms, &self.waits, &self.device_allocs, &self.device_frees, &self.rejections]
@@ -186,35 +167,25 @@ pub(crate) struct Oversize(Mutex<Stat>);
 
 impl Oversize {
     pub(crate) fn raise(&self) {
-        let mut stat = self.lock();
-        stat.current += 1;
-        stat.allocated += 1;
-        stat.peak = stat.peak.max(stat.current);
+        self.0.lock().raise(1);
     }
 
     pub(crate) fn lower(&self) {
-        let mut stat = self.lock();
+        let mut stat = self.0.lock();
         stat.current = stat.current.saturating_sub(1);
         stat.freed += 1;
     }
 
     pub(crate) fn stat(&self) -> Stat {
-        *self.lock()
+        *self.0.lock()
     }
 
     pub(crate) fn reset_peak(&self) {
-        let mut stat = self.lock();
-        stat.peak = stat.current;
+        self.0.lock().reset_peak();
     }
 
     fn reset_totals(&self) {
-        let mut stat = self.lock();
-        stat.allocated = 0;
-        stat.freed = 0;
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Stat> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().reset_totals();
     }
 }
 
@@ -222,7 +193,7 @@ impl Oversize {
 ///
 /// Those that a miss looks at are atomics, relaxed: a change takes effect some time during a request that
 /// overlaps it.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Settings {
     config: RwLock<Config>,
     tuning: RwLock<Tuning>,
@@ -243,18 +214,7 @@ pub(crate) struct Settings {
 
 impl Settings {
     fn new(config: &Config, total_memory: u64) -> Self {
-        let settings = Self {
-            config: RwLock::new(config.clone()),
-            tuning: RwLock::default(),
-            limit: AtomicU64::new(u64::MAX),
-            never_block: AtomicBool::new(false),
-            lends: AtomicBool::new(false),
-            caches: AtomicBool::new(true),
-            reuses_in_captures: AtomicBool::new(false),
-            elastic: AtomicBool::new(false),
-            rejects: AtomicBool::new(false),
-            clock: AtomicU32::new(0),
-        };
+        let settings = Self::default();
         settings.apply(config);
         settings.limit.store(config.limit_bytes(total_memory).unwrap_or(u64::MAX), Relaxed);
         settings
@@ -265,40 +225,27 @@ impl Settings {
         self.never_block.store(config.never_block(), Relaxed);
         self.lends.store(config.lend_across_streams(), Relaxed);
         self.caches.store(config.caching(), Relaxed);
-        let reuses = config.graph_capture_record_stream_reuse();
-        self.reuses_in_captures.store(reuses, Relaxed);
+        self.reuses_in_captures.store(config.graph_capture_record_stream_reuse(), Relaxed);
         self.elastic.store(config.expandable_segments(), Relaxed);
         self.rejects.store(config.throw_on_driver_oom(), Relaxed);
-        *self.tuning.write().unwrap_or_else(PoisonError::into_inner) = Tuning::of(config);
-        *self.config.write().unwrap_or_else(PoisonError::into_inner) = config.clone();
+        *self.tuning.write() = Tuning::of(config);
+        *self.config.write() = config.clone();
     }
 
-    /// The configuration as it was last set.
     pub(crate) fn config(&self) -> Config {
-        self.config.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.config.read().clone()
     }
 
-    /// How elastic segments are filled.
     pub(crate) fn tuning(&self) -> Tuning {
-        *self.tuning.read().unwrap_or_else(PoisonError::into_inner)
+        *self.tuning.read()
     }
 
-    /// The limit, if there is one.
     pub(crate) fn limit(&self) -> Option<u64> {
         Some(self.limit.load(Relaxed)).filter(|limit| *limit != u64::MAX)
     }
 }
 
 /// `fraction` of `total`; all of it means no limit.
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_precision_loss,
-    clippy::cast_sign_loss,
-    reason = "a fraction of a memory size needs no more than 53 bits, and is not negative"
-)]
 pub(crate) fn fraction_of(fraction: f64, total: u64) -> u64 {
-    if fraction >= 1.0 {
-        return u64::MAX;
-    }
-    (total as f64 * fraction) as u64
+    if fraction < 1.0 { scale(total, fraction).unwrap_or(0) } else { u64::MAX }
 }

@@ -11,8 +11,10 @@
 
 use std::cell::Cell;
 use std::marker::PhantomData;
+use std::sync::Condvar;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use crate::sync::Mutex;
 
 thread_local! {
     /// How many segments this thread makes or releases now; more than one where a source asks for memory.
@@ -58,33 +60,33 @@ impl InFlight {
     /// Begins an attempt to get memory; what has ended before it.
     pub(crate) fn begin_attempt(&self) -> Ended {
         LIMITED.set(false);
-        self.lock().ended
+        self.state.lock().ended
     }
 
     /// Whether an attempt that failed may succeed later, or now: memory or room came back since it began, or may yet.
     pub(crate) fn may_change(&self, since: Ended) -> bool {
-        let state = self.lock();
-        !is_busy() && (state.has_changed(since) || self.is_open(&state))
+        let state = self.state.lock();
+        // A thread that makes or releases a segment now is inside a function of the program.
+        DEPTH.get() == 0 && (state.has_changed(since) || self.is_open(&state))
     }
 
     /// Waits until something has ended since an attempt began, or nothing is under way that it could wait for.
     pub(crate) fn wait(&self, since: Ended) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         while !state.has_changed(since) && self.is_open(&state) {
-            let woken = self.changed.wait(state);
-            state = woken.unwrap_or_else(PoisonError::into_inner);
+            state = Mutex::wait(&self.changed, state);
         }
     }
 
     /// Begins to give memory back to the device.
     pub(crate) fn release(&self) -> Release<'_> {
-        self.lock().releases += 1;
+        self.state.lock().releases += 1;
         Release { in_flight: self, useful: true, _busy: Busy::enter() }
     }
 
     /// Reserves room for `bytes` if `held`, which counts them from then on, stays within `limit`.
     pub(crate) fn reserve<'a>(&'a self, bytes: u64, held: &'a AtomicU64, limit: u64) -> Option<Reservation<'a>> {
-        let _state = self.lock();
+        let _state = self.state.lock();
         let within = |held: u64| held.checked_add(bytes).filter(|sum| *sum <= limit);
         let reserved = held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within);
         if let Err(held) = reserved
@@ -119,15 +121,6 @@ impl InFlight {
         // Pairs with the subtraction in `Reservation::drop`.
         self.undecided.load(Ordering::Acquire)
     }
-
-    fn lock(&self) -> MutexGuard<'_, InFlightState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Whether this thread makes or releases a segment now, and is inside a function of the program.
-fn is_busy() -> bool {
-    DEPTH.get() > 0
 }
 
 /// Memory that goes back to the device, until this is dropped.
@@ -147,7 +140,7 @@ impl Release<'_> {
 
 impl Drop for Release<'_> {
     fn drop(&mut self) {
-        let mut state = self.in_flight.lock();
+        let mut state = self.in_flight.state.lock();
         state.releases -= 1;
         state.ended.releases += u64::from(self.useful);
         self.in_flight.changed.notify_all();
@@ -177,7 +170,7 @@ impl Drop for Reservation<'_> {
             return;
         }
         let given_up = self.bytes - self.kept;
-        let mut state = self.in_flight.lock();
+        let mut state = self.in_flight.state.lock();
         self.held.fetch_sub(given_up, Ordering::Relaxed);
         // Pairs with the load in `undecided`.
         self.in_flight.undecided.fetch_sub(self.bytes, Ordering::Release);

@@ -25,8 +25,8 @@
 //! | `cache.rs` | hits, frees, and how the cache ends |
 //! | `bucket.rs` | the blocks of one size |
 //! | `miss.rs` | what is tried when no block is free |
-//! | `memory.rs`, `prefault.rs`, `reserve.rs` | how memory is made and given back |
-//! | `uses.rs`, `pending.rs`, `worker.rs` | freed blocks that streams or graphs still use |
+//! | `memory.rs`, `prefault.rs` | how memory is made and given back |
+//! | `uses.rs`, `worker.rs` | freed blocks that streams or graphs still use |
 //! | `raw.rs` | memory by address alone |
 //! | `stats.rs` | the figures |
 
@@ -35,10 +35,8 @@ mod bucket;
 pub(crate) mod cache;
 mod memory;
 mod miss;
-mod pending;
-mod prefault;
+pub(crate) mod prefault;
 mod raw;
-mod reserve;
 mod stats;
 mod uses;
 mod worker;

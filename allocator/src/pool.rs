@@ -27,7 +27,6 @@
 mod capture;
 mod checkpoint;
 mod id;
-pub(crate) mod launches;
 mod operations;
 mod options;
 mod problem;
@@ -36,14 +35,19 @@ pub(crate) mod route;
 pub(crate) mod state;
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use cachette_hal::Device;
+use cachette_hal::{Device, StreamRef};
 
 use crate::allocation::Allocation;
 use crate::allocator::Allocator;
 use crate::error::Error;
+use crate::heap::Heap;
+use crate::source::Source;
+use crate::state::AllocatorState;
+use crate::stats::{Counted, Row};
 use crate::stream::Stream;
 use state::PoolState;
 
@@ -59,7 +63,7 @@ pub use route::Filter;
 #[derive(Debug)]
 pub struct Pool<D: Device> {
     allocator: Allocator<D>,
-    core: Arc<PoolState>,
+    state: Arc<PoolState>,
 }
 
 /// What a pool holds.
@@ -83,50 +87,48 @@ impl<D: Device> Allocator<D> {
         self.create_named(PoolId::new)
     }
 
-    /// Makes a pool with a new name, and skips names that are already in use.
-    fn create_named(&self, name: impl Fn() -> PoolId) -> Pool<D> {
+    fn create_named(&self, name: fn() -> PoolId) -> Pool<D> {
+        let options = PoolOptions::new();
+        let state = if self.is_inherited() {
+            // All calls of this pool fail, as those of the allocator do.
+            Arc::new(PoolState::new(name(), &options))
+        } else {
+            self.add_pool(name, &options)
+        };
+        Pool { allocator: self.clone(), state }
+    }
+
+    /// Adds a pool with a new name, and skips names that are already in use.
+    fn add_pool(&self, name: fn() -> PoolId, options: &PoolOptions) -> Arc<PoolState> {
         loop {
-            let core = PoolState::new(name(), None, false, false);
-            if self.is_inherited() {
-                // All calls of this pool fail, as those of the allocator do.
-                return Pool { allocator: self.clone(), core: Arc::new(core) };
-            }
-            if let Ok(core) = self.inner().pools.add(core) {
-                return Pool { allocator: self.clone(), core };
+            if let Ok(state) = self.inner().pools.add(PoolState::new(name(), options)) {
+                return state;
             }
         }
     }
 
     /// Makes a pool as `options` say.
+    #[expect(clippy::needless_pass_by_value, reason = "the options of a pool serve once")]
     pub fn create_pool_with(&self, options: PoolOptions) -> Result<Pool<D>, Error> {
         self.inner().shared.origin.check()?;
-        if let Some(id) = options.id {
-            self.inner().forget_lifeless(id);
-        }
-        let (source, tag) = (options.source, options.tag);
-        let core = loop {
-            let id = options.id.unwrap_or_else(PoolId::new);
-            let (no_split, use_on_oom) = (options.no_split, options.use_on_oom);
-            let mut core = PoolState::new(id, source.clone(), no_split, use_on_oom);
-            core.tag.clone_from(&tag);
-            core.whole_segments = options.whole_segments;
-            match self.inner().pools.add(core) {
-                // A caller already uses this name, so the next one is tried.
-                Err(_) if options.id.is_none() => {}
-                added => break added?,
+        let state = match options.id {
+            Some(id) => {
+                self.inner().forget_lifeless(id);
+                self.inner().pools.add(PoolState::new(id, &options))?
             }
+            None => self.add_pool(PoolId::new, &options),
         };
-        if let Some(source) = &core.source {
+        if let Some(source) = &state.source {
             source.started(self.device_info().ordinal.0 + 1);
         }
-        Ok(Pool { allocator: self.clone(), core })
+        Ok(Pool { allocator: self.clone(), state })
     }
 
     /// Becomes one more user of a pool. One that was released may be opened as long as anything lives in it.
     pub fn open_pool(&self, id: PoolId) -> Result<Pool<D>, Error> {
         self.inner().shared.origin.check()?;
         self.inner().forget_lifeless(id);
-        Ok(Pool { allocator: self.clone(), core: self.inner().pools.open(id)? })
+        Ok(Pool { allocator: self.clone(), state: self.inner().pools.open(id)? })
     }
 
     /// Becomes one more user of every pool with a tag.
@@ -142,14 +144,34 @@ impl<D: Device> Allocator<D> {
     /// Routes requests of every thread to a pool, and counts as its user, until
     /// [`end_allocate_to_pool`](Self::end_allocate_to_pool).
     pub fn begin_allocate_to_pool(&self, id: PoolId, filter: Filter) -> Result<(), Error> {
-        self.inner().shared.origin.check()?;
-        self.inner().begin_allocate_to_pool(filter, id)
+        let inner = self.inner();
+        inner.shared.origin.check()?;
+        let state = inner.pools.open(id)?;
+        if let Err(error) = inner.routes.begin(filter, &state) {
+            inner.release_pool(&state);
+            return Err(error);
+        }
+        inner.refresh_routes();
+        for heap in inner.heaps_of(id) {
+            // A capture that begins now cannot look at events. What fails is tried again at the next request.
+            let _ = heap.process_events();
+        }
+        state.call_hook(self.device_info().ordinal, <dyn Source>::began);
+        Ok(())
     }
 
     /// Leads no more requests to a pool, but for what threads have entered.
     pub fn end_allocate_to_pool(&self, id: PoolId) -> Result<(), Error> {
-        self.inner().shared.origin.check()?;
-        self.inner().end_allocate_to_pool(id)
+        let inner = self.inner();
+        inner.shared.origin.check()?;
+        let state = inner.routes.end(id)?;
+        inner.refresh_routes();
+        for heap in inner.heaps_of(id) {
+            heap.tend_after_capture();
+        }
+        state.call_hook(self.device_info().ordinal, <dyn Source>::ended);
+        inner.release_pool(&state);
+        Ok(())
     }
 }
 
@@ -157,17 +179,21 @@ impl<D: Device> Pool<D> {
     /// The pool's name.
     #[must_use]
     pub fn id(&self) -> PoolId {
-        self.core.id
+        self.state.id
     }
 
     /// How many users it has.
     #[must_use]
     pub fn use_count(&self) -> u64 {
-        self.core.uses.load(Relaxed)
+        self.state.uses.load(Relaxed)
     }
 
-    pub(crate) const fn core(&self) -> &Arc<PoolState> {
-        &self.core
+    pub(crate) const fn state(&self) -> &Arc<PoolState> {
+        &self.state
+    }
+
+    fn inner(&self) -> &AllocatorState<D> {
+        self.allocator.inner()
     }
 
     /// The allocator it belongs to.
@@ -179,40 +205,49 @@ impl<D: Device> Pool<D> {
     /// Pins the memory of the pool until its last user is gone, as a capture does. No segment goes back, and no chunk
     /// moves. It is for graphs that the caller captures without this crate.
     pub fn keep(&self) {
-        let _ = self.core.keep();
+        let _ = self.state.keep();
     }
 
     /// Records that graphs launched without this crate may use the memory of the pool, in any stream of the allocator.
     ///
     /// When the last user is gone, the memory serves other requests only after the work queued in those streams.
     pub fn mark_external_graph_use(&self) {
-        self.allocator.inner().mark_external_graph_use(&self.core);
+        for heap in self.inner().heaps.all() {
+            self.inner().note_launch(&self.state, heap.stream_state());
+        }
     }
 
     /// Lets its free blocks serve other requests before those fail, or not.
     pub fn set_use_on_oom(&self, on: bool) {
-        self.core.set_use_on_oom(on);
+        self.state.use_on_oom.store(on, Relaxed);
     }
 
     /// Splits no block from now on, or does; segments that hold several blocks already are not changed.
     pub fn set_no_split(&self, on: bool) {
-        self.core.set_no_split(on);
-        for heap in self.allocator.inner().heaps_of(self.id()) {
+        self.state.no_split.store(on, Relaxed);
+        for heap in self.inner().heaps_of(self.id()) {
             heap.set_no_split(on);
         }
     }
 
     /// Allocates `bytes` bytes from the pool for work in `stream`.
     pub fn allocate(&self, bytes: u64, stream: &Stream<D>) -> Result<Allocation<D>, Error> {
-        let heap = self.allocator.inner().heap_in(&self.core, stream)?;
-        self.allocator.allocate_from(bytes, heap)
+        self.allocator.allocate_from(bytes, self.heap(stream)?)
+    }
+
+    /// The heap of a stream.
+    fn heap(&self, stream: &Stream<D>) -> Result<&Arc<Heap<D>>, Error> {
+        if !Arc::ptr_eq(stream.heap.shared(), &self.inner().shared) {
+            return Err(Error::ForeignStream);
+        }
+        self.inner().heap_of_stream_state(&self.state, &stream.stream_state)
     }
 
     /// Leads this thread's requests for `stream` to the pool while the guard lives. The pool entered last serves.
     pub fn enter(&self, stream: &Stream<D>) -> Result<PoolGuard<'_, D>, Error> {
-        self.allocator.inner().shared.origin.check()?;
-        self.allocator.inner().heap_in(&self.core, stream)?;
-        Ok(self.enter_for(Some(stream)))
+        self.inner().shared.origin.check()?;
+        self.heap(stream)?;
+        Ok(self.enter_for(Some(stream.handle())))
     }
 
     /// Leads this thread's requests for every stream to the pool while the guard lives.
@@ -221,23 +256,20 @@ impl<D: Device> Pool<D> {
         self.enter_for(None)
     }
 
-    fn enter_for(&self, stream: Option<&Stream<D>>) -> PoolGuard<'_, D> {
-        if let Some(source) = &self.core.source
-            && !self.allocator.is_inherited()
-        {
-            source.began(self.allocator.device_info().ordinal, self.core.id.pair());
+    fn enter_for(&self, stream: Option<StreamRef>) -> PoolGuard<'_, D> {
+        if !self.allocator.is_inherited() {
+            self.state.call_hook(self.allocator.device_info().ordinal, <dyn Source>::began);
         }
-        let allocator = self.allocator.inner().identity();
-        let ticket = route::enter(allocator, stream.map(Stream::handle), Arc::clone(&self.core));
-        PoolGuard { pool: self, ticket, of_thread: route::OfThread::default() }
+        let ticket = route::enter(self.inner().identity, stream, Arc::clone(&self.state));
+        PoolGuard { pool: self, ticket, of_thread: PhantomData }
     }
 
     /// Gives every unused segment of the pool back; the bytes that came free. While graphs may use its memory, none
     /// does.
     pub fn empty_cache(&self) -> Result<u64, Error> {
-        self.allocator.inner().shared.origin.check()?;
-        let bytes = self.allocator.inner().empty_pool(&self.core)?;
-        if let Some(source) = &self.core.source {
+        self.inner().shared.origin.check()?;
+        let bytes = self.inner().empty_pool(&self.state)?;
+        if let Some(source) = &self.state.source {
             source.emptied();
         }
         Ok(bytes)
@@ -246,25 +278,35 @@ impl<D: Device> Pool<D> {
     /// What the pool holds.
     #[must_use]
     pub fn stats(&self) -> PoolStats {
-        self.allocator.inner().pool_stats(&self.core)
+        let heaps = self.inner().heaps_of(self.id());
+        let sum = |counted| heaps.iter().map(|heap| heap.count(Row::All, counted)).sum();
+        PoolStats {
+            allocations: sum(Counted::Allocations),
+            allocated_bytes: sum(Counted::AllocatedBytes),
+            segments: sum(Counted::Segments),
+            reserved_bytes: sum(Counted::ReservedBytes),
+        }
     }
 
     /// Whether exactly `addresses` are allocated in the pool, in whatever order.
     #[must_use]
     pub fn check_live_allocations(&self, addresses: &[u64]) -> bool {
+        let heaps = self.inner().heaps_of(self.id());
+        let mut live: Vec<u64> = heaps.iter().flat_map(|heap| heap.live()).collect();
         let mut wanted = addresses.to_vec();
+        live.sort_unstable();
         wanted.sort_unstable();
-        wanted == self.allocator.inner().live_in(&self.core)
+        wanted == live
     }
 }
 
 impl<D: Device> Drop for Pool<D> {
     fn drop(&mut self) {
         if self.allocator.is_inherited() {
-            self.allocator.inner().shared.origin.keep(&self.core);
-            return;
+            self.inner().shared.origin.keep(&self.state);
+        } else {
+            self.inner().release_pool(&self.state);
         }
-        self.allocator.inner().release_pool(&self.core);
     }
 }
 
@@ -273,24 +315,22 @@ impl<D: Device> Drop for Pool<D> {
 pub struct PoolGuard<'a, D: Device> {
     pool: &'a Pool<D>,
     ticket: u64,
-    of_thread: route::OfThread,
+    of_thread: PhantomData<*const ()>,
 }
 
 impl<D: Device> Drop for PoolGuard<'_, D> {
     fn drop(&mut self) {
         let _ = self.of_thread;
         route::leave(self.ticket);
-        let Pool { allocator, core } = self.pool;
-        if let Some(source) = &core.source
-            && !allocator.is_inherited()
-        {
-            source.ended(allocator.device_info().ordinal, core.id.pair());
+        let Pool { allocator, state } = self.pool;
+        if !allocator.is_inherited() {
+            state.call_hook(allocator.device_info().ordinal, <dyn Source>::ended);
         }
     }
 }
 
 impl<D: Device> fmt::Debug for PoolGuard<'_, D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("PoolGuard").field(&self.pool.core.id).finish()
+        f.debug_tuple("PoolGuard").field(&self.pool.state.id).finish()
     }
 }

@@ -77,9 +77,7 @@ impl<D: Device> Pool<D> {
 
     /// As [`sleep`](Self::sleep), and tells how far it has come.
     pub fn sleep_with(&self, contents: Contents, mut progress: impl FnMut(Progress)) -> Result<SleepStats, Error> {
-        let inner = self.allocator().inner();
-        inner.shared.origin.check()?;
-        inner.put_to_sleep(self.core(), contents, &mut progress)
+        self.allocator().inner().put_to_sleep(self.state(), contents, &mut progress)
     }
 
     /// Gets memory for the pool again, at the same addresses and with the bytes that were kept; its bytes.
@@ -93,12 +91,11 @@ impl<D: Device> Pool<D> {
     /// As [`wake`](Self::wake), and tells how far it has come.
     pub fn wake_with(&self, mut progress: impl FnMut(Progress)) -> Result<u64, Error> {
         let inner = self.allocator().inner();
-        inner.shared.origin.check()?;
-        match inner.wake_up(self.core(), &mut progress) {
+        match inner.wake_up(self.state(), &mut progress) {
             Err(Error::Pool { why: PoolProblem::NoMemory { .. }, .. }) => {
                 self.allocator().empty_cache()?;
                 inner.wait_for_unmaps()?;
-                inner.wake_up(self.core(), &mut progress)
+                inner.wake_up(self.state(), &mut progress)
             }
             woken => woken,
         }
@@ -107,7 +104,7 @@ impl<D: Device> Pool<D> {
     /// Whether the pool sleeps.
     #[must_use]
     pub fn is_asleep(&self) -> bool {
-        self.core().is_asleep()
+        self.state().is_asleep()
     }
 }
 
@@ -119,21 +116,16 @@ impl<D: Device> Allocator<D> {
         let mut all = SleepStats::default();
         let mut asleep: Vec<Pool<D>> = Vec::new();
         for pool in self.pools_tagged(tag)? {
-            let was = pool.is_asleep();
-            match pool.sleep(contents) {
-                Ok(slept) => {
-                    all.released += slept.released;
-                    all.saved += slept.saved;
+            let was_awake = !pool.is_asleep();
+            let slept = pool.sleep(contents).inspect_err(|_| {
+                // The first failure is what the caller must know; whatever stays asleep can be woken later.
+                for pool in &asleep {
+                    let _ = pool.wake();
                 }
-                Err(error) => {
-                    // The first failure is what the caller must know; whatever stays asleep can be woken later.
-                    for pool in asleep {
-                        let _ = pool.wake();
-                    }
-                    return Err(error);
-                }
-            }
-            if !was {
+            })?;
+            all.released += slept.released;
+            all.saved += slept.saved;
+            if was_awake {
                 asleep.push(pool);
             }
         }
@@ -149,12 +141,11 @@ impl<D: Device> Allocator<D> {
     /// Gets host memory for the contents of `bytes` of memory now, so that the first sleep need not: 32 GiB of it take
     /// seconds to get ready.
     pub fn prepare_contents(&self, bytes: u64) -> Result<(), Error> {
-        self.inner().shared.origin.check()?;
         let inner = self.inner();
-        if inner.store.prepare(&inner.shared, bytes) {
-            return Ok(());
-        }
-        Err(PoolProblem::NoHostMemory.of(PoolId::DEFAULT))
+        inner.shared.origin.check()?;
+        let slabs = inner.store.take(&inner.shared, bytes).ok_or(PoolProblem::NoHostMemory.of(PoolId::DEFAULT))?;
+        inner.store.put_back(slabs);
+        Ok(())
     }
 
     /// Gives host memory back that kept the contents of pools which are awake now. Until then it serves the next

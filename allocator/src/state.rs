@@ -1,7 +1,7 @@
 //! The state of an allocator.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use cachette_hal::Device;
 
@@ -10,11 +10,12 @@ use crate::heaps::Heaps;
 #[cfg(feature = "ipc")]
 use crate::ipc::import::IpcState;
 use crate::pinned::cache::PinnedCache;
-use crate::pool::launches::Launches;
 use crate::pool::route::Routes;
+use crate::pool::state::Launches;
 use crate::pool::{PoolId, Pools};
 use crate::sleep::offload::OffloadState;
 use crate::sleep::staging::StagingStore;
+use crate::sync::Mutex;
 use crate::sync::stream_table::StreamTable;
 
 /// What an allocator consists of. [`Allocator`](crate::Allocator) is a handle to it.

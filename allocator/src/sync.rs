@@ -5,6 +5,7 @@ pub(crate) mod asymmetric_fence;
 pub(crate) mod biased_lock;
 pub(crate) mod generation;
 pub(crate) mod lock;
+mod mutex;
 pub(crate) mod owner_slot;
 pub(crate) mod spin;
 pub(crate) mod stream_map;
@@ -13,6 +14,7 @@ pub(crate) mod stream_table;
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
 pub(crate) use asymmetric_fence::{heavy_barrier, light_barrier};
+pub(crate) use mutex::{Mutex, RwLock};
 
 /// The longest pause is two to this power of the processor's own: some microseconds.
 const LONGEST: u32 = 8;

@@ -8,6 +8,7 @@ use cachette_hal::{self as hal, Device, DevicePtr, StreamRef};
 
 use crate::device_state::DeviceState;
 use crate::observe::probes;
+use table::{HeldBy, Record};
 
 /// Memory that bypasses the cache, with an owner.
 #[derive(Debug)]
@@ -20,12 +21,12 @@ pub(crate) struct Uncached<D: Device> {
 impl<D: Device> Uncached<D> {
     pub(crate) fn allocate(shared: &Arc<DeviceState<D>>, bytes: u64, stream: StreamRef) -> hal::Result<Self> {
         let ptr = shared.device.allocate(bytes)?;
-        shared.uncached.add(ptr, bytes, stream);
+        let record = Record { ptr, bytes, stream, held: HeldBy::Owner };
+        shared.uncached.0.lock().insert(ptr.address(), record);
         probes::malloc(&shared.device, ptr.address(), bytes, stream);
         Ok(Self { shared: Arc::clone(shared), ptr: Some(ptr) })
     }
 
-    /// The first byte.
     pub(crate) fn address(&self) -> u64 {
         self.ptr.map_or(0, DevicePtr::address)
     }
@@ -35,8 +36,10 @@ impl<D: Device> Uncached<D> {
         if self.shared.origin.is_inherited() {
             return;
         }
-        if let Some(ptr) = self.ptr.take() {
-            self.shared.uncached.make_raw(ptr);
+        if let Some(ptr) = self.ptr.take()
+            && let Some(record) = self.shared.uncached.0.lock().get_mut(&ptr.address())
+        {
+            record.held = HeldBy::Address;
         }
     }
 }

@@ -26,8 +26,8 @@ impl<D: Device> Allocator<D> {
         // A capture may be under way, which must not be broken.
         let _relaxed = RelaxedCapture::enter(self.device()).ok();
         self.inner.wait_for_left_graphs()?;
-        for core in self.inner.pools.released() {
-            self.inner.forget_freed_asleep(&core);
+        for pool in self.inner.pools.released() {
+            self.inner.forget_freed_asleep(&pool);
         }
         let mut heaps = self.inner.heaps.all();
         heaps.retain(|heap| heap.gives_back());

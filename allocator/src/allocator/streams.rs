@@ -49,15 +49,19 @@ impl<D: Device> AllocatorState<D> {
             return Err(Error::UnknownStream { stream });
         }
         let make = || {
-            let policy = Policy::of(&self.shared.settings.config());
-            let stream_state = Arc::new(stream_state);
-            let heap = self.heaps.add(|number| Heap::new(stream_state, &policy, number, self.is_elastic()))?;
+            let heap = self.add_heap(&Arc::new(stream_state), self.is_elastic())?;
             heap.set_routed(self.routes.are_there());
             Some(heap.number())
         };
         let number = self.streams.get_or_add(stream, make);
         let heap = number.and_then(|number| self.heaps.get(number)).ok_or(NO_HEAP)?;
         Ok(Stream { stream_state: Arc::clone(heap.stream_state()), heap: Arc::clone(heap) })
+    }
+
+    /// Makes a heap; `None` if there are more than any driver has streams.
+    pub(crate) fn add_heap(&self, stream_state: &Arc<StreamState<D>>, elastic: bool) -> Option<&Arc<Heap<D>>> {
+        let policy = Policy::of(&self.shared.settings.config());
+        self.heaps.add(|number| Heap::new(Arc::clone(stream_state), &policy, number, elastic))
     }
 
     /// Whether requests are served from elastic segments.
@@ -82,10 +86,7 @@ impl<D: Device> AllocatorState<D> {
         if let Some(partner) = heap.partner() {
             return Ok(partner);
         }
-        let policy = Policy::of(&self.shared.settings.config());
-        let elastic = heap.elastic().is_none();
-        let added = |number| Heap::new(Arc::clone(heap.stream_state()), &policy, number, elastic);
-        let made = self.heaps.add(added).ok_or(NO_HEAP)?;
+        let made = self.add_heap(heap.stream_state(), heap.elastic().is_none()).ok_or(NO_HEAP)?;
         if let Some(pool) = heap.pool() {
             made.set_pool(&pool);
         }

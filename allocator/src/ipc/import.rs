@@ -1,7 +1,7 @@
 //! Memory of other processes, opened in this one.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use cachette_hal::owned::RelaxedCapture;
 use cachette_hal::{self as hal, Device, DevicePtr, IpcToken};
@@ -13,6 +13,7 @@ use super::export::ExportedBlock;
 use super::mapped::MappedChunks;
 use crate::device_state::DeviceState;
 use crate::error::Error;
+use crate::sync::Mutex;
 
 /// What an allocator shares with other processes.
 #[derive(Debug)]
@@ -166,7 +167,7 @@ impl<D: Device> Imports<D> {
     pub(super) fn open(&self, state: &Arc<DeviceState<D>>, bytes: &[u8]) -> Result<ImportedMemory<D>, Error> {
         let handle = Handle::decode(bytes).map_err(IpcError::from)?;
         device::check(handle.device, state.device.info())?;
-        if let Some(opened) = self.table().find(bytes) {
+        if let Some(opened) = self.table.lock().find(bytes) {
             return Ok(ImportedMemory { opened });
         }
         let (connection, reply) = Connection::open(&handle).map_err(IpcError::from)?;
@@ -176,7 +177,7 @@ impl<D: Device> Imports<D> {
             OpenReply::Chunks(count) => Some(map_all(state, &connection, &handle, count)?),
             OpenReply::Token(_) | OpenReply::Local(_) => None,
         };
-        let mut table = self.table();
+        let mut table = self.table.lock();
         // Another thread may have opened it meanwhile: then this import is dropped.
         if let Some(opened) = table.find(bytes) {
             drop(table);
@@ -206,18 +207,13 @@ impl<D: Device> Imports<D> {
     /// Lets the peers of the device access all mapped memory.
     pub(crate) fn grant(&self) -> hal::Result<()> {
         let all: Vec<Arc<OpenMemory<D>>> = {
-            let table = self.table();
+            let table = self.table.lock();
             table.opened.values().filter_map(Weak::upgrade).collect()
         };
         all.iter().try_for_each(|opened| match &opened.memory {
             ImportKind::Chunks(mapped) => mapped.grant(),
             ImportKind::Segment { .. } | ImportKind::Local => Ok(()),
         })
-    }
-
-    fn table(&self) -> MutexGuard<'_, ImportTable<D>> {
-        // Each change is one step, so a panic leaves the table valid.
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -3,14 +3,12 @@
 #![forbid(unsafe_code)]
 
 use std::ptr::NonNull;
-use std::sync::Arc;
 
 use cachette_hal::Device;
 
 use super::memory::PinnedMemory;
-use super::stats::Counts;
-use super::uses::{GraphOwner, PinnedUses};
-use crate::stream_state::StreamState;
+use super::uses::PinnedUser;
+use crate::stats::Stat;
 
 /// Which block: the bucket it is of, and its slot there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,10 +19,8 @@ pub(super) struct PinnedPlace {
 }
 
 impl PinnedPlace {
-    /// No block.
     pub(super) const NOWHERE: Self = Self { bucket: u8::MAX, slot: 0 };
 
-    /// The bytes of the block.
     pub(super) const fn bytes(self) -> usize {
         1 << self.bucket
     }
@@ -54,7 +50,8 @@ pub(super) struct Bucket<D: Device> {
     /// The free blocks, the one freed last at the end; never longer than `slots`, which it has room for.
     free: Vec<u32>,
     vacant: Vec<u32>,
-    pub(super) counts: Counts,
+    /// The active blocks.
+    pub(super) active: Stat,
     /// Whether the allocator is gone, so that a freed block serves no further request.
     closed: bool,
 }
@@ -65,13 +62,13 @@ struct PinnedSlot<D: Device> {
     state: PinnedState,
     /// What the caller asked for.
     requested: usize,
-    /// Who was recorded to use it; empty unless it is `Owned` or `Raw`.
-    uses: Option<Box<PinnedUses<D>>>,
+    /// Empty unless it is `Owned` or `Raw`.
+    users: Vec<PinnedUser<D>>,
 }
 
 impl<D: Device> Default for Bucket<D> {
     fn default() -> Self {
-        Self { slots: Vec::new(), free: Vec::new(), vacant: Vec::new(), counts: Counts::default(), closed: false }
+        Self { slots: Vec::new(), free: Vec::new(), vacant: Vec::new(), active: Stat::default(), closed: false }
     }
 }
 
@@ -83,37 +80,33 @@ impl<D: Device> Bucket<D> {
         let slot = &mut self.slots[index as usize];
         slot.state = if raw { PinnedState::Raw } else { PinnedState::Owned };
         slot.requested = requested;
-        let ptr = slot.memory.ptr;
-        self.counts.raise();
-        Some((index, ptr))
+        self.active.raise(1);
+        Some((index, slot.memory.ptr))
     }
 
     /// Takes a block back from its caller; `false` if nothing was done, since more than that is to be done.
     #[inline(always)]
     pub(super) fn try_free(&mut self, index: u32) -> bool {
-        let slot = &mut self.slots[index as usize];
-        let fast_path = slot.uses.is_none() && !self.closed;
+        let fast_path = self.slots[index as usize].users.is_empty() && !self.closed;
         if fast_path {
-            slot.state = PinnedState::Free;
-            self.free.push(index);
-            self.counts.lower();
+            self.free(index);
         }
         fast_path
     }
 
     /// Takes a block back from its caller, to be freed later; who uses it, and whether the allocator is gone.
-    pub(super) fn suspend(&mut self, index: u32) -> (PinnedUses<D>, bool) {
+    pub(super) fn suspend(&mut self, index: u32) -> (Vec<PinnedUser<D>>, bool) {
         let slot = &mut self.slots[index as usize];
         slot.state = PinnedState::Pending;
-        let uses = slot.uses.take().map(|uses| *uses);
-        (uses.unwrap_or_default(), self.closed)
+        (std::mem::take(&mut slot.users), self.closed)
     }
 
     /// Frees a block that has no users any more.
+    #[inline(always)]
     pub(super) fn free(&mut self, index: u32) {
         self.slots[index as usize].state = PinnedState::Free;
         self.free.push(index);
-        self.counts.lower();
+        self.active.lower(1);
     }
 
     /// Adds a block that was just made for a caller; its slot.
@@ -122,9 +115,9 @@ impl<D: Device> Bucket<D> {
             memory,
             state: if raw { PinnedState::Raw } else { PinnedState::Owned },
             requested,
-            uses: None,
+            users: Vec::new(),
         };
-        self.counts.raise();
+        self.active.raise(1);
         if let Some(index) = self.vacant.pop() {
             self.slots[index as usize] = slot;
             return index;
@@ -162,10 +155,12 @@ impl<D: Device> Bucket<D> {
         }
     }
 
-    /// Remembers a use of a block that a caller has.
-    pub(super) fn note_use(&mut self, index: u32, stream_state: &Arc<StreamState<D>>, keeper: Option<GraphOwner>) {
-        let uses = &mut self.slots[index as usize].uses;
-        uses.get_or_insert_default().add(stream_state, keeper);
+    /// Records a user of a block that a caller has.
+    pub(super) fn record_use(&mut self, index: u32, user: PinnedUser<D>) {
+        let users = &mut self.slots[index as usize].users;
+        if !users.iter().any(|known| known.is(&user)) {
+            users.push(user);
+        }
     }
 
     /// Turns an owned block into a raw block, known by its address.

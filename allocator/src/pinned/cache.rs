@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
@@ -12,17 +12,16 @@ use cachette_hal::owned::RelaxedCapture;
 use cachette_hal::{self as hal, Device, HostMemory, StreamRef};
 
 use super::bucket::{Bucket, PinnedPlace};
-use super::memory::PinnedMemory;
-use super::pending::PinnedPending;
-use super::reserve::PinnedReserve;
-use super::stats::{PinnedStats, PinnedTotals};
-use super::uses::PinnedUses;
+use super::memory::{PinnedMemory, PinnedReserve};
+use super::stats::PinnedStats;
+use super::uses::{PinnedPending, PinnedUser};
 use super::worker::{self, Worker};
 use crate::device_state::DeviceState;
 use crate::error::Error;
 use crate::observe::leak::LeakedAllocation;
 use crate::pool::route::Routes;
 use crate::size::TOO_LARGE;
+use crate::sync::Mutex;
 use crate::sync::lock::{self, Lock};
 
 /// One bucket for every power of two.
@@ -37,14 +36,15 @@ pub(crate) struct PinnedCache<D: Device> {
     /// They tell the pool of a capture.
     pub(super) routes: Arc<Routes>,
     /// By log2 of the size.
-    buckets: [Lock<Bucket<D>>; BUCKETS],
+    pub(super) buckets: [Lock<Bucket<D>>; BUCKETS],
     /// Where each block is, by the address of its first byte.
     pub(super) table: Lock<BTreeMap<usize, PinnedPlace>>,
     pub(super) pending: Lock<PinnedPending<D>>,
     /// Held by the thread that asks whether points have passed.
     pub(super) turn: Mutex<()>,
-    pub(super) reserve: Mutex<PinnedReserve>,
-    pub(super) totals: Mutex<PinnedTotals>,
+    pub(super) reserve: Mutex<Option<PinnedReserve>>,
+    /// What concerns the driver; the buckets count the active blocks.
+    pub(super) totals: Mutex<PinnedStats>,
     pub(super) worker: Worker,
     pub(super) spawn: fn(Arc<Self>) -> io::Result<JoinHandle<()>>,
     /// Leads to itself.
@@ -71,13 +71,8 @@ pub(super) type BucketGuard<'a, D> = lock::LockGuard<'a, Bucket<D>>;
 pub(super) struct PinnedFreed<D: Device> {
     cache: Arc<PinnedCache<D>>,
     place: PinnedPlace,
-    uses: PinnedUses<D>,
+    users: Vec<PinnedUser<D>>,
     closed: bool,
-}
-
-/// A lock whose contents a panic leaves sound, since every change is one step.
-pub(super) fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<D: Device> PinnedCache<D> {
@@ -106,8 +101,7 @@ impl<D: Device> PinnedCache<D> {
     #[inline]
     pub(super) fn allocate(&self, bytes: usize, raw: bool) -> Result<PinnedBlock, Error> {
         if bytes as u64 >= TOO_LARGE {
-            let bytes = bytes as u64;
-            return Err(Error::TooLarge { bytes });
+            return Err(Error::TooLarge { bytes: bytes as u64 });
         }
         let bucket = log2_ceil(bytes);
         match self.take_free(bucket, bytes, raw) {
@@ -152,8 +146,8 @@ impl<D: Device> PinnedCache<D> {
     fn suspend(&self, mut bucket: BucketGuard<'_, D>, place: PinnedPlace) -> PinnedFreed<D> {
         // As long as the block has its owner, the cache lives.
         let cache = self.me.upgrade().expect("the cache outlives its blocks");
-        let (uses, closed) = bucket.suspend(place.slot);
-        PinnedFreed { cache, place, uses, closed }
+        let (users, closed) = bucket.suspend(place.slot);
+        PinnedFreed { cache, place, users, closed }
     }
 
     #[inline(always)]
@@ -161,7 +155,6 @@ impl<D: Device> PinnedCache<D> {
         &self.buckets[usize::from(place.bucket)]
     }
 
-    /// The driver's calls for pinned memory.
     pub(super) fn driver(&self) -> Result<&dyn HostMemory, hal::Missing> {
         self.shared.device.host_memory()
     }
@@ -199,12 +192,13 @@ impl<D: Device> PinnedCache<D> {
         self.table.lock().remove(&memory.address());
         let gone = self.release_memory(memory);
         if gone.is_ok() {
-            unpoisoned(&self.totals).removed(place.bytes());
+            let mut totals = self.totals.lock();
+            totals.allocations.lower(1);
+            totals.allocated_bytes.lower(place.bytes() as u64);
         } else {
             self.table.lock().insert(memory.address(), place);
         }
-        let mut bucket = self.bucket(place).lock();
-        bucket.end_leaving(place.slot, gone.is_ok());
+        self.bucket(place).lock().end_leaving(place.slot, gone.is_ok());
         gone
     }
 
@@ -213,53 +207,59 @@ impl<D: Device> PinnedCache<D> {
         // SAFETY: 1. the memory was made with this driver, and has just left the list that led to it. 2. It was free,
         // so its caller is done with it, and its recorded uses have ended.
         unsafe { memory.give_back(self.driver()?) }?;
-        unpoisoned(&self.totals).gave_back(begun.elapsed());
+        let mut totals = self.totals.lock();
+        totals.num_host_free += 1;
+        totals.host_free_time.add(begun.elapsed());
         Ok(())
     }
 
-    /// What was done, and what is held.
     pub(super) fn stats(&self) -> PinnedStats {
-        let mut stats = unpoisoned(&self.totals).stats();
+        let mut stats = *self.totals.lock();
         for (index, bucket) in self.buckets.iter().enumerate() {
-            let counts = bucket.lock().counts;
-            counts.add_to(&mut stats.active_requests, 1);
-            counts.add_to(&mut stats.active_bytes, 1 << index);
+            let active = bucket.lock().active;
+            stats.active_requests.add(active, 1);
+            stats.active_bytes.add(active, 1 << index);
         }
         stats
     }
 
     pub(super) fn reset_peaks(&self) {
-        unpoisoned(&self.totals).reset_peaks();
+        let mut totals = self.totals.lock();
+        totals.allocations.reset_peak();
+        totals.allocated_bytes.reset_peak();
+        drop(totals);
         for bucket in &self.buckets {
-            bucket.lock().counts.reset_peak();
+            bucket.lock().active.reset_peak();
         }
     }
 
     pub(super) fn reset_totals(&self) {
-        unpoisoned(&self.totals).reset_totals();
+        let mut totals = self.totals.lock();
+        let PinnedStats { mut allocations, mut allocated_bytes, .. } = *totals;
+        allocations.reset_totals();
+        allocated_bytes.reset_totals();
+        *totals = PinnedStats { allocations, allocated_bytes, ..PinnedStats::default() };
+        drop(totals);
         for bucket in &self.buckets {
-            bucket.lock().counts.reset_totals();
+            bucket.lock().active.reset_totals();
         }
     }
 
     /// Memory that is known by its address alone; it is of no stream, so the default one is named.
     pub(crate) fn raw(&self) -> Vec<LeakedAllocation> {
-        let mut raw = Vec::new();
-        for bucket in &self.buckets {
-            let bucket = bucket.lock();
-            raw.extend(bucket.raw().map(|(address, requested)| LeakedAllocation {
-                address: address as u64,
-                requested: requested as u64,
-                stream: StreamRef::DEFAULT,
-            }));
-        }
-        raw
+        let raw = self.buckets.iter().flat_map(|bucket| bucket.lock().raw().collect::<Vec<_>>());
+        let leaked = |(address, requested): (usize, usize)| LeakedAllocation {
+            address: address as u64,
+            requested: requested as u64,
+            stream: StreamRef::DEFAULT,
+        };
+        raw.map(leaked).collect()
     }
 
     /// Tells the cache that its allocator is gone; it ends with the last block that has an owner.
     pub(crate) fn close(&self) {
         self.worker.stop();
-        *unpoisoned(&self.keep) = self.me.upgrade();
+        *self.keep.lock() = self.me.upgrade();
         let owned: usize = self.buckets.iter().map(|bucket| bucket.lock().close()).sum();
         self.shed();
         self.leave(i64::try_from(owned).unwrap_or(i64::MAX));
@@ -277,7 +277,7 @@ impl<D: Device> PinnedCache<D> {
         // A block that comes back while buckets are being closed is subtracted first, so it is zero only at the end.
         // Acquire and release: the last to come sees all that the others did.
         if self.left.fetch_add(more, Ordering::AcqRel) + more == 0 {
-            let last = unpoisoned(&self.keep).take();
+            let last = self.keep.lock().take();
             drop(last);
         }
     }
@@ -285,8 +285,7 @@ impl<D: Device> PinnedCache<D> {
     /// Frees what was still waiting, once the device is idle; if that cannot be known, the memory is left to the
     /// process, since the device may still write it.
     fn settle(&mut self) {
-        let pending = std::mem::take(self.pending.get_mut());
-        let places = pending.into_places();
+        let places = std::mem::take(self.pending.get_mut()).into_places();
         if places.is_empty() {
             return;
         }
@@ -303,8 +302,8 @@ impl<D: Device> PinnedCache<D> {
 impl<D: Device> PinnedFreed<D> {
     /// Marks the uses of the block, so that it becomes free after them.
     pub(super) fn end(self) -> hal::Result<()> {
-        let Self { cache, place, uses, closed } = self;
-        let marked = cache.mark(place, uses);
+        let Self { cache, place, users, closed } = self;
+        let marked = cache.mark(place, users);
         if closed {
             cache.shed();
             cache.leave(-1);
@@ -325,7 +324,7 @@ impl<D: Device> Drop for PinnedCache<D> {
             let _ = self.release_free();
         }
         let used = self.buckets.iter().any(|one| one.lock().uses_reserve());
-        if !used && let Some(segment) = unpoisoned(&self.reserve).take() {
+        if !used && let Some(PinnedReserve { segment, .. }) = self.reserve.lock().take() {
             let tried = self.release_memory(segment);
             let _ = tried.or_else(|_| self.release_memory(segment));
         }

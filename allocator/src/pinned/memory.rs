@@ -5,11 +5,8 @@ use std::ptr::NonNull;
 
 use cachette_hal::{self as hal, Call, ErrorKind, HostMemory};
 
-use super::prefault;
+use super::prefault::{self, PAGE};
 use crate::config::Config;
-
-/// What registered memory is aligned to, and a whole number of: drivers lock whole pages.
-pub(super) const PAGE: usize = 4096;
 
 /// Pinned memory, and how it was made.
 #[derive(Clone, Copy, Debug)]
@@ -18,7 +15,6 @@ pub(super) struct PinnedMemory {
     origin: PinnedOrigin,
 }
 
-/// How memory was made.
 #[derive(Clone, Copy, Debug)]
 enum PinnedOrigin {
     /// By the driver.
@@ -26,7 +22,7 @@ enum PinnedOrigin {
     /// By the program's own allocator, at `base`; then registered.
     Registered { base: NonNull<u8>, layout: Layout },
     /// It is a part of the reserve segment.
-    PinnedReserve,
+    Reserve,
 }
 
 // SAFETY: the pointers are only numbers here; the memory belongs to no thread.
@@ -39,11 +35,6 @@ impl PinnedMemory {
             return Self::register(driver, bytes, config.pinned_register_threads() as usize);
         }
         Ok(Self { ptr: driver.allocate_pinned(bytes)?, origin: PinnedOrigin::Driver })
-    }
-
-    /// A part of the reserve segment.
-    pub(super) const fn of_reserve(ptr: NonNull<u8>) -> Self {
-        Self { ptr, origin: PinnedOrigin::PinnedReserve }
     }
 
     fn register(driver: &dyn HostMemory, bytes: usize, threads: usize) -> hal::Result<Self> {
@@ -83,17 +74,42 @@ impl PinnedMemory {
                 unsafe { alloc::dealloc(base.as_ptr(), layout) };
                 Ok(())
             }
-            PinnedOrigin::PinnedReserve => Ok(()),
+            PinnedOrigin::Reserve => Ok(()),
         }
     }
 
     pub(super) const fn is_of_reserve(self) -> bool {
-        matches!(self.origin, PinnedOrigin::PinnedReserve)
+        matches!(self.origin, PinnedOrigin::Reserve)
     }
 
-    /// The first byte, as a number.
     pub(super) fn address(self) -> usize {
         self.ptr.addr().get()
+    }
+}
+
+/// The reserve segment, from which blocks are cut one after the other. They go back to the driver with it.
+#[derive(Debug)]
+pub(super) struct PinnedReserve {
+    pub(super) segment: PinnedMemory,
+    bytes: usize,
+    /// Bytes that were cut off; a multiple of [`PAGE`].
+    used: usize,
+}
+
+impl PinnedReserve {
+    pub(super) const fn new(segment: PinnedMemory, bytes: usize) -> Self {
+        Self { segment, bytes, used: 0 }
+    }
+
+    /// Cuts a block off, if there is room for one.
+    pub(super) fn cut(&mut self, bytes: usize) -> Option<PinnedMemory> {
+        let step = bytes.checked_next_multiple_of(PAGE)?;
+        if step > self.bytes - self.used {
+            return None;
+        }
+        let ptr = NonNull::new(self.segment.ptr.as_ptr().wrapping_add(self.used))?;
+        self.used += step;
+        Some(PinnedMemory { ptr, origin: PinnedOrigin::Reserve })
     }
 }
 

@@ -7,8 +7,8 @@ use cachette_hal::owned::RelaxedCapture;
 use cachette_hal::{self as hal, Device, ErrorKind};
 
 use super::bucket::PinnedPlace;
-use super::cache::{PinnedBlock, PinnedCache, unpoisoned};
-use super::memory::PinnedMemory;
+use super::cache::{PinnedBlock, PinnedCache};
+use super::memory::{PinnedMemory, PinnedReserve};
 use crate::config::Config;
 use crate::error::Error;
 use crate::sync::lock;
@@ -24,30 +24,30 @@ impl<D: Device> PinnedCache<D> {
         lock::prepare();
         // A capture may be under way, which must not be broken.
         let _relaxed = RelaxedCapture::enter(&self.shared.device).ok();
-        self.process_events()?;
-        if let Some(allocated) = self.take_free(bucket, requested, raw) {
-            return Ok(allocated);
-        }
-        if let Some(allocated) = self.alloc_segment(bucket, requested, raw)? {
-            return Ok(allocated);
-        }
-        if !self.shared.settings.never_block.load(Relaxed) {
-            for wait in [false, true] {
-                if wait && !self.wait_for_uses()? {
-                    break;
-                }
-                self.process_events()?;
-                if let Some(allocated) = self.take_free(bucket, requested, raw) {
-                    return Ok(allocated);
-                }
+        let blocks = !self.shared.settings.never_block.load(Relaxed);
+        for (attempt, waits) in [false, false, true].into_iter().enumerate() {
+            if attempt > 0 && !blocks || waits && !self.wait_for_uses()? {
+                break;
+            }
+            self.process_events()?;
+            if let Some(allocated) = self.take_free(bucket, requested, raw) {
+                return Ok(allocated);
+            }
+            if attempt > 0 {
                 // What the driver does not take back now is still there for others.
                 let _ = self.release_free();
-                if let Some(allocated) = self.alloc_segment(bucket, requested, raw)? {
-                    return Ok(allocated);
-                }
+            }
+            if let Some(allocated) = self.alloc_segment(bucket, requested, raw)? {
+                return Ok(allocated);
             }
         }
-        Err(self.exhausted(bucket, requested))
+        let stats = self.stats();
+        Err(Error::OutOfPinnedMemory {
+            requested: requested as u64,
+            block: 1 << bucket,
+            held: stats.allocated_bytes.current,
+            active: stats.active_bytes.current,
+        })
     }
 
     /// Makes a block; `None` if there is no memory for it.
@@ -62,45 +62,33 @@ impl<D: Device> PinnedCache<D> {
                 Err(error) => return Err(error),
             },
         };
-        let mut guard = self.bucket(PinnedPlace { bucket, slot: 0 }).lock();
-        let slot = guard.add(memory, requested, raw);
-        drop(guard);
+        let slot = self.buckets[usize::from(bucket)].lock().add(memory, requested, raw);
         let place = PinnedPlace { bucket, slot };
         self.table.lock().insert(memory.address(), place);
-        unpoisoned(&self.totals).added(bytes);
-        let ptr = memory.ptr;
-        Ok(Some(PinnedBlock { place, ptr }))
+        let mut totals = self.totals.lock();
+        totals.allocations.raise(1);
+        totals.allocated_bytes.raise(bytes as u64);
+        Ok(Some(PinnedBlock { place, ptr: memory.ptr }))
     }
 
     /// Cuts a block off the reserve segment, which is made at the first request if there is to be one.
     fn cut_reserve(&self, bytes: usize, config: &Config) -> Option<PinnedMemory> {
         let wanted = usize::try_from(config.pinned_reserve_segment_bytes()?).ok()?;
         // Only misses come here. One that comes while the segment is being made wants a part of it.
-        let mut reserve = unpoisoned(&self.reserve);
-        if !reserve.is_made() {
+        let mut reserve = self.reserve.lock();
+        if reserve.is_none() {
             // Without a segment every block is made by itself.
-            let segment = self.make(wanted, config).ok()?;
-            reserve.fill(segment, wanted);
+            *reserve = Some(PinnedReserve::new(self.make(wanted, config).ok()?, wanted));
         }
-        reserve.cut(bytes)
+        reserve.as_mut()?.cut(bytes)
     }
 
-    /// Asks the driver for memory.
     fn make(&self, bytes: usize, config: &Config) -> hal::Result<PinnedMemory> {
         let begun = Instant::now();
         let memory = PinnedMemory::make(self.driver()?, bytes, config)?;
-        unpoisoned(&self.totals).made(begun.elapsed());
+        let mut totals = self.totals.lock();
+        totals.num_host_alloc += 1;
+        totals.host_alloc_time.add(begun.elapsed());
         Ok(memory)
-    }
-
-    /// The figures of a request that failed for want of memory.
-    fn exhausted(&self, bucket: u8, requested: usize) -> Error {
-        let stats = self.stats();
-        Error::OutOfPinnedMemory {
-            requested: requested as u64,
-            block: 1 << bucket,
-            held: stats.allocated_bytes.current,
-            active: stats.active_bytes.current,
-        }
     }
 }

@@ -3,7 +3,8 @@
 use std::ptr::NonNull;
 use std::thread;
 
-use super::memory::PAGE;
+/// The smallest page there is: what registered memory is aligned to, since drivers lock whole pages.
+pub(super) const PAGE: usize = 4096;
 
 /// Pages that one thread touches.
 #[derive(Clone, Copy)]
@@ -19,9 +20,9 @@ unsafe impl Send for PrefaultPart {}
 ///
 /// # Safety
 ///
-/// `bytes` bytes from `first` on, a multiple of [`PAGE`], may be written, and no other thread uses them.
-pub(super) unsafe fn touch(first: NonNull<u8>, bytes: usize, threads: usize) {
-    let pages = bytes / PAGE;
+/// `bytes` bytes from the page `first` on may be written, and no other thread uses them.
+pub(crate) unsafe fn touch(first: NonNull<u8>, bytes: usize, threads: usize) {
+    let pages = bytes.div_ceil(PAGE);
     let threads = if pages >= threads { threads.max(1) } else { 1 };
     let share = pages.div_ceil(threads);
     let part = |begin: usize| PrefaultPart {

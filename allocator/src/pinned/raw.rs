@@ -4,7 +4,7 @@ use cachette_hal::{Device, StreamRef};
 
 use super::Pinned;
 use super::bucket::{PinnedPlace, PinnedState};
-use super::cache::{PinnedCache, PinnedFreed};
+use super::cache::{BucketGuard, PinnedCache};
 use crate::error::{Error, PointerProblem};
 
 impl<D: Device> Pinned<'_, D> {
@@ -27,7 +27,8 @@ impl<D: Device> Pinned<'_, D> {
             return Ok(());
         }
         let cache = &self.inner.pinned;
-        match cache.free_raw_block(ptr.addr())? {
+        let (bucket, place) = cache.find(ptr.addr(), &[PinnedState::Raw])?;
+        match cache.free_held(bucket, place) {
             Some(freed) => Ok(freed.end()?),
             None => Ok(()),
         }
@@ -45,7 +46,7 @@ impl<D: Device> Pinned<'_, D> {
         }
         self.inner.shared.origin.check()?;
         let cache = &self.inner.pinned;
-        let place = cache.find(ptr.addr())?;
+        let (_, place) = cache.find(ptr.addr(), &[PinnedState::Raw, PinnedState::Owned])?;
         let stream_state = self.inner.heap_of_raw(stream)?.stream_state();
         cache.record_use(place, stream_state);
         Ok(())
@@ -53,45 +54,15 @@ impl<D: Device> Pinned<'_, D> {
 }
 
 impl<D: Device> PinnedCache<D> {
-    /// Frees the raw block at `address`. If more work is left, [`PinnedFreed::end`] does it.
-    fn free_raw_block(&self, address: usize) -> Result<Option<PinnedFreed<D>>, Error> {
-        if let Some((start, place)) = self.block_over(address) {
-            let bucket = self.bucket(place).lock();
-            if start == address && bucket.state_at(place.slot, start) == PinnedState::Raw {
-                return Ok(self.free_held(bucket, place));
-            }
-        }
-        Err(self.diagnose(address))
-    }
-
-    /// The block at `address`, if a caller has it.
-    fn find(&self, address: usize) -> Result<PinnedPlace, Error> {
-        if let Some((start, place)) = self.block_over(address)
-            && start == address
-        {
-            let state = self.bucket(place).lock().state_at(place.slot, start);
-            if matches!(state, PinnedState::Raw | PinnedState::Owned) {
-                return Ok(place);
-            }
-        }
-        Err(self.diagnose(address))
-    }
-
-    /// The block in which `address` lies, with its start. A hint: it may be gone by now.
-    fn block_over(&self, address: usize) -> Option<(usize, PinnedPlace)> {
-        let table = self.table.lock();
-        let (start, place) = table.range(..=address).next_back()?;
-        (address - start < place.bytes()).then_some((*start, *place))
-    }
-
-    /// What is wrong with an address.
-    #[cold]
-    fn diagnose(&self, address: usize) -> Error {
-        let why = match self.block_over(address) {
-            None => PointerProblem::Foreign,
-            Some((start, place)) => {
-                let state = self.bucket(place).lock().state_at(place.slot, start);
-                match state {
+    /// The block that begins at `address`, in its locked bucket, if it is in one of `states`.
+    fn find(&self, address: usize, states: &[PinnedState]) -> Result<(BucketGuard<'_, D>, PinnedPlace), Error> {
+        // A hint: the block may be gone by now.
+        let over = self.table.lock().range(..=address).next_back().map(|(start, place)| (*start, *place));
+        let why = match over {
+            Some((start, place)) if address - start < place.bytes() => {
+                let bucket = self.bucket(place).lock();
+                match bucket.state_at(place.slot, start) {
+                    state if start == address && states.contains(&state) => return Ok((bucket, place)),
                     PinnedState::Raw | PinnedState::Owned if start != address => {
                         PointerProblem::Interior { start: start as u64, offset: (address - start) as u64 }
                     }
@@ -102,8 +73,8 @@ impl<D: Device> PinnedCache<D> {
                     }
                 }
             }
+            _ => PointerProblem::Foreign,
         };
-        let address = address as u64;
-        Error::InvalidPinnedPointer { address, why }
+        Err(Error::InvalidPinnedPointer { address: address as u64, why })
     }
 }

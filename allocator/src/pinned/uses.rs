@@ -1,150 +1,212 @@
 //! The streams and graphs that use a block: recorded while a caller owns it, and waited for after it is freed.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use cachette_hal::owned::RelaxedCapture;
 use cachette_hal::{self as hal, CaptureStatus, Device, Progress};
 
 use super::bucket::PinnedPlace;
-use super::cache::{PinnedCache, unpoisoned};
-use super::pending::Waiter;
+use super::cache::PinnedCache;
 use crate::fence::Fence;
 use crate::pool::state::PoolState;
 use crate::stream_state::StreamState;
 
-/// Who was recorded to use a block.
+/// A recorded user of a block.
 #[derive(Debug)]
-pub(super) struct PinnedUses<D: Device> {
-    /// Streams that run work with it.
-    users: Vec<Arc<StreamState<D>>>,
-    /// Graphs that captured work with it.
-    keepers: Vec<GraphOwner>,
+pub(super) enum PinnedUser<D: Device> {
+    Stream(Arc<StreamState<D>>),
+    /// The graphs of a pool, which read or write the block at every launch. The pool lives as long as its graphs.
+    Graphs(Arc<PoolState>),
+    /// A graph that the allocator does not know.
+    UnknownGraph,
 }
 
-/// What keeps a block whose use was captured: the graph reads or writes it at every launch.
-#[derive(Debug)]
-pub(super) enum GraphOwner {
-    /// The pool that serves the capture, and lives as long as its graphs.
-    Pool(Arc<PoolState>),
-    /// A graph that the allocator knows nothing of.
-    Unknown,
-}
-
-impl GraphOwner {
-    /// Whether no graph can use the block any more.
-    pub(super) fn is_gone(&self) -> bool {
-        match self {
-            Self::Pool(pool) => pool.is_left(),
-            Self::Unknown => false,
-        }
-    }
-
-    fn is(&self, other: &Self) -> bool {
+impl<D: Device> PinnedUser<D> {
+    pub(super) fn is(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Pool(one), Self::Pool(two)) => Arc::ptr_eq(one, two),
-            (Self::Unknown, Self::Unknown) => true,
+            (Self::Stream(one), Self::Stream(two)) => Arc::ptr_eq(one, two),
+            (Self::Graphs(one), Self::Graphs(two)) => Arc::ptr_eq(one, two),
+            (Self::UnknownGraph, Self::UnknownGraph) => true,
             _ => false,
         }
     }
-}
 
-impl<D: Device> Default for PinnedUses<D> {
-    fn default() -> Self {
-        Self { users: Vec::new(), keepers: Vec::new() }
+    const fn stream(&self) -> Option<&Arc<StreamState<D>>> {
+        match self {
+            Self::Stream(stream_state) => Some(stream_state),
+            Self::Graphs(_) | Self::UnknownGraph => None,
+        }
+    }
+
+    /// Whether a graph may still use the block.
+    fn keeps(&self) -> bool {
+        match self {
+            Self::Stream(_) => false,
+            Self::Graphs(pool) => !pool.is_left(),
+            Self::UnknownGraph => true,
+        }
     }
 }
 
-impl<D: Device> PinnedUses<D> {
-    /// Adds a use by a stream, or by the graph that it is captured into.
-    pub(super) fn add(&mut self, stream_state: &Arc<StreamState<D>>, keeper: Option<GraphOwner>) {
-        match keeper {
-            Some(keeper) if !self.keepers.iter().any(|known| known.is(&keeper)) => {
-                self.keepers.push(keeper);
+/// A freed block, and the users that it waits for.
+#[derive(Debug)]
+struct Waiter<D: Device> {
+    place: PinnedPlace,
+    users: Vec<PinnedUser<D>>,
+}
+
+impl<D: Device> Waiter<D> {
+    fn is_kept(&self) -> bool {
+        self.users.iter().any(PinnedUser::keeps)
+    }
+}
+
+/// One point that a block waits for.
+#[derive(Debug)]
+struct PinnedWaiting<D: Device> {
+    fence: Arc<Fence<D>>,
+    /// Shared by all points of the block. The release of the last reference shows that no point is left.
+    waiter: Arc<Waiter<D>>,
+}
+
+/// Blocks that their callers freed while streams or graphs still use them. Each is in one of the lists.
+#[derive(Debug)]
+pub(super) struct PinnedPending<D: Device> {
+    /// For every stream state that uses such blocks, by number: the points to wait for, in the order they were marked.
+    queues: Vec<(u64, VecDeque<PinnedWaiting<D>>)>,
+    /// Blocks whose uses are not marked yet: the driver failed, or a stream that uses them is captured.
+    unmarked: Vec<Waiter<D>>,
+    /// Blocks that only graphs use.
+    kept: Vec<Waiter<D>>,
+}
+
+impl<D: Device> Default for PinnedPending<D> {
+    fn default() -> Self {
+        Self { queues: Vec::new(), unmarked: Vec::new(), kept: Vec::new() }
+    }
+}
+
+impl<D: Device> PinnedPending<D> {
+    pub(super) fn awaits_streams(&self) -> bool {
+        !self.queues.is_empty() || !self.unmarked.is_empty()
+    }
+
+    /// Lets a block wait for points, at least one.
+    fn wait(&mut self, waiter: Waiter<D>, fences: Vec<Fence<D>>) {
+        let waiter = Arc::new(waiter);
+        for fence in fences {
+            let (stream_state, _) = fence.point();
+            let waiting = PinnedWaiting { fence: Arc::new(fence), waiter: Arc::clone(&waiter) };
+            match self.queues.iter_mut().find(|(of, _)| *of == stream_state) {
+                Some((_, queue)) => queue.push_back(waiting),
+                None => self.queues.push((stream_state, VecDeque::from([waiting]))),
             }
-            None if !self.users.iter().any(|known| Arc::ptr_eq(known, stream_state)) => {
-                self.users.push(Arc::clone(stream_state));
-            }
-            _ => {}
         }
+    }
+
+    /// The first point of every stream state, with the number of the state.
+    fn heads(&self) -> Vec<(u64, Arc<Fence<D>>)> {
+        let queues = self.queues.iter();
+        queues.filter_map(|(of, queue)| Some((*of, Arc::clone(&queue.front()?.fence)))).collect()
+    }
+
+    /// Removes the first point of each of the stream states; the blocks that wait for no other.
+    fn pass(&mut self, stream_states: &[u64]) -> Vec<Waiter<D>> {
+        let passing = self.queues.iter_mut().filter(|(of, _)| stream_states.contains(of));
+        let passed = passing.filter_map(|(_, queue)| queue.pop_front());
+        let done = passed.filter_map(|waiting| Arc::into_inner(waiting.waiter)).collect();
+        self.queues.retain(|(_, queue)| !queue.is_empty());
+        done
+    }
+
+    pub(super) fn into_places(self) -> Vec<PinnedPlace> {
+        let waiting = self.queues.into_iter().flat_map(|(_, queue)| queue);
+        let waiters = waiting.filter_map(|waiting| Arc::into_inner(waiting.waiter));
+        waiters.chain(self.kept).chain(self.unmarked).map(|waiter| waiter.place).collect()
     }
 }
 
 impl<D: Device> PinnedCache<D> {
-    /// Remembers that `stream_state` uses a block that a caller has.
+    /// Records that `stream_state` uses a block that a caller has.
     pub(super) fn record_use(&self, place: PinnedPlace, stream_state: &Arc<StreamState<D>>) {
-        let keeper = self.keeper(stream_state);
-        let mut bucket = self.bucket(place).lock();
-        bucket.note_use(place.slot, stream_state, keeper);
+        let user = self.user(stream_state);
+        self.bucket(place).lock().record_use(place.slot, user);
     }
 
-    /// What keeps a block that `stream_state` uses, if the use is captured.
-    fn keeper(&self, stream_state: &Arc<StreamState<D>>) -> Option<GraphOwner> {
-        let capture = stream_state.shared().device.capture().ok()?;
+    /// The stream, or the graph that its work is captured into.
+    fn user(&self, stream_state: &Arc<StreamState<D>>) -> PinnedUser<D> {
+        let stream = || PinnedUser::Stream(Arc::clone(stream_state));
+        let Ok(capture) = stream_state.shared().device.capture() else {
+            return stream();
+        };
         // SAFETY: 1. the stream state keeps its stream alive.
         match unsafe { capture.capture_status(stream_state.handle()) } {
             Ok(CaptureStatus::Active(id)) => {
                 let own = Arc::ptr_eq(stream_state.shared(), &self.shared);
-                let led = || self.routes.pool_for(stream_state.handle(), || Ok(Some(id))).ok();
-                let pool = own.then(led).flatten();
-                Some(pool.flatten().map_or(GraphOwner::Unknown, GraphOwner::Pool))
+                let routed = || self.routes.pool_for(stream_state.handle(), || Ok(Some(id))).ok()?;
+                own.then(routed).flatten().map_or(PinnedUser::UnknownGraph, PinnedUser::Graphs)
             }
-            Ok(_) => None,
+            Ok(_) => stream(),
             // It may be captured, and memory that serves too late does no harm.
-            Err(_) => Some(GraphOwner::Unknown),
+            Err(_) => PinnedUser::UnknownGraph,
         }
     }
 
     /// Marks the present end of every stream that uses a freed block. On failure, and during a capture, the uses are
     /// kept and marked later.
-    pub(super) fn mark(&self, place: PinnedPlace, uses: PinnedUses<D>) -> hal::Result<()> {
-        if uses.users.iter().any(|stream_state| stream_state.is_capturing()) {
-            self.pending.lock().postpone(place, uses);
-            return Ok(());
-        }
-        let fences: hal::Result<Vec<_>> = uses.users.iter().map(|stream_state| Fence::record(stream_state)).collect();
-        match fences {
-            Ok(fences) => {
-                let keepers = uses.keepers;
-                let waiter = Waiter { place, keepers };
-                if fences.is_empty() {
-                    self.end_wait(waiter);
-                } else {
-                    self.pending.lock().wait(waiter, fences);
+    pub(super) fn mark(&self, place: PinnedPlace, mut users: Vec<PinnedUser<D>>) -> hal::Result<()> {
+        let streams: Vec<_> = users.iter().filter_map(PinnedUser::stream).collect();
+        let mut failed = Ok(());
+        if !streams.iter().any(|stream_state| stream_state.is_capturing()) {
+            let fences: hal::Result<Vec<_>> =
+                streams.into_iter().map(|stream_state| Fence::record(stream_state)).collect();
+            match fences {
+                Ok(fences) => {
+                    users.retain(|user| user.stream().is_none());
+                    let waiter = Waiter { place, users };
+                    if fences.is_empty() {
+                        self.end_wait(waiter);
+                    } else {
+                        self.pending.lock().wait(waiter, fences);
+                    }
+                    return Ok(());
                 }
-                Ok(())
-            }
-            Err(error) => {
-                self.pending.lock().postpone(place, uses);
-                Err(error)
+                Err(error) => failed = Err(error),
             }
         }
+        self.pending.lock().unmarked.push(Waiter { place, users });
+        failed
     }
 
     /// Frees a block that waits for no stream any more, unless a graph keeps it.
-    fn end_wait(&self, waiter: Waiter) {
-        if waiter.keepers.iter().all(GraphOwner::is_gone) {
-            self.bucket(waiter.place).lock().free(waiter.place.slot);
+    fn end_wait(&self, waiter: Waiter<D>) {
+        if waiter.is_kept() {
+            self.pending.lock().kept.push(waiter);
         } else {
-            self.pending.lock().keep(waiter);
+            self.bucket(waiter.place).lock().free(waiter.place.slot);
         }
     }
 
     /// Marks the uses that could not be marked before, and frees the blocks that have no users any more.
     pub(super) fn process_events(&self) -> hal::Result<()> {
-        if !self.pending.lock().is_any() {
-            return Ok(());
+        {
+            let pending = self.pending.lock();
+            if !pending.awaits_streams() && pending.kept.is_empty() {
+                return Ok(());
+            }
         }
         // One thread asks at a time, so that the first points stay first. No hit and no free comes here.
-        let _turn = unpoisoned(&self.turn);
+        let _turn = self.turn.lock();
         // A capture may be under way, and forbids to ask whether a point has passed.
         let _relaxed = RelaxedCapture::enter(&self.shared.device).ok();
         let mut result = Ok(());
-        let unmarked = self.pending.lock().take_unmarked();
-        for (place, uses) in unmarked {
-            result = result.and(self.mark(place, uses));
+        let unmarked = std::mem::take(&mut self.pending.lock().unmarked);
+        for Waiter { place, users } in unmarked {
+            result = result.and(self.mark(place, users));
         }
         result = result.and(self.pass_points());
-        let unkept = self.pending.lock().take_unkept();
+        let unkept: Vec<_> = self.pending.lock().kept.extract_if(.., |waiter| !waiter.is_kept()).collect();
         for waiter in unkept {
             self.end_wait(waiter);
         }
@@ -177,7 +239,11 @@ impl<D: Device> PinnedCache<D> {
 
     /// Blocks the host until every marked use has ended; whether there was any.
     pub(super) fn wait_for_uses(&self) -> hal::Result<bool> {
-        let fences = self.pending.lock().fences();
+        let fences: Vec<_> = {
+            let pending = self.pending.lock();
+            let waiting = pending.queues.iter().flat_map(|(_, queue)| queue);
+            waiting.map(|one| Arc::clone(&one.fence)).collect()
+        };
         fences.iter().try_for_each(|fence| fence.wait())?;
         Ok(!fences.is_empty())
     }

@@ -3,14 +3,15 @@
 #![forbid(unsafe_code)]
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use cachette_hal::Device;
 
-use super::cache::{PinnedCache, unpoisoned};
+use super::cache::PinnedCache;
+use crate::sync::Mutex;
 
 /// How long the thread rests while blocks wait for streams.
 const REST: Duration = Duration::from_micros(100);
@@ -27,7 +28,7 @@ impl Worker {
     /// Ends the thread, and waits until it has.
     pub(super) fn stop(&self) {
         let running = {
-            let mut thread = unpoisoned(&self.thread);
+            let mut thread = self.thread.lock();
             self.stopped.store(true, Relaxed);
             thread.take()
         };
@@ -45,7 +46,7 @@ impl<D: Device> PinnedCache<D> {
         if !self.works_in_background() {
             return;
         }
-        let mut thread = unpoisoned(&self.worker.thread);
+        let mut thread = self.worker.thread.lock();
         match &*thread {
             Some(running) if !running.is_finished() => running.thread().unpark(),
             _ if self.worker.stopped.load(Relaxed) => {}
@@ -56,13 +57,10 @@ impl<D: Device> PinnedCache<D> {
         }
     }
 
-    /// Whether there is to be a background thread.
     fn works_in_background(&self) -> bool {
-        let config = self.shared.settings.config();
-        config.pinned_use_background_threads()
+        self.shared.settings.config().pinned_use_background_threads()
     }
 
-    /// What the thread does.
     fn work(&self) {
         while !self.worker.stopped.load(Relaxed) && self.works_in_background() {
             // The next request that processes events receives a failure.

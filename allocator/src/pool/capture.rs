@@ -6,7 +6,6 @@ use cachette_hal::{self as hal, CaptureMode, Device, StreamRef};
 
 use super::{Filter, Pool, PoolId, PoolProblem};
 use crate::allocator::Allocator;
-use crate::device_state::DeviceState;
 use crate::error::Error;
 use crate::stream::Stream;
 
@@ -23,7 +22,6 @@ pub struct Capture<D: Device> {
 /// A captured graph. The memory it uses stays its own until the last graph of its pool is gone.
 #[derive(Debug)]
 pub struct Graph<D: Device> {
-    shared: Arc<DeviceState<D>>,
     /// `None` only while it is being dropped.
     handle: Option<hal::Graph>,
     user: Pool<D>,
@@ -43,43 +41,36 @@ impl<D: Device> Pool<D> {
         if stream.handle() == StreamRef::DEFAULT {
             return Err(PoolProblem::DefaultStream.of(self.id()));
         }
-        self.allocator.inner().shared.origin.check()?;
-        if !Arc::ptr_eq(stream.stream_state.shared(), &self.allocator.inner().shared) {
+        let shared = &self.inner().shared;
+        shared.origin.check()?;
+        if !Arc::ptr_eq(stream.stream_state.shared(), shared) {
             return Err(Error::ForeignStream);
         }
-        self.core.check_awake()?;
+        self.state.check_awake()?;
         let user = self.allocator.open_pool(self.id())?;
-        let shared = &user.allocator.inner().shared;
         let capture = shared.device.capture()?;
         // The pool first: whatever the capture itself needs must not come from elsewhere.
-        let by_stream = Filter::Stream(stream.handle());
-        user.allocator.begin_allocate_to_pool(user.id(), by_stream)?;
+        user.allocator.begin_allocate_to_pool(user.id(), Filter::Stream(stream.handle()))?;
         // Another thread may allocate and free memory as soon as the capture has begun.
-        let was_kept = user.core.keep();
+        let was_kept = user.state.keep();
         // SAFETY: 1. the stream is kept alive by its handle.
         if let Err(error) = unsafe { capture.begin_capture(stream.handle(), mode) } {
             if !was_kept {
-                user.core.end_keep();
+                user.state.end_keep();
             }
             user.allocator.end_allocate_to_pool(user.id())?;
             return Err(error.into());
         }
         let begun = Capture { user, stream: stream.clone(), open: true };
-        begun.route_by_capture()?;
+        // Every stream that joins the capture is served, now that it has a number.
+        if let Some(id) = stream.stream_state.capture()? {
+            self.inner().routes.change(Filter::Capture(id), self.id())?;
+        }
         Ok(begun)
     }
 }
 
 impl<D: Device> Capture<D> {
-    /// Lets every stream that joins the capture be served, now that it has a number.
-    fn route_by_capture(&self) -> Result<(), Error> {
-        if let Some(id) = self.stream.stream_state.capture()? {
-            let routes = &self.user.allocator.inner().routes;
-            routes.change(Filter::Capture(id), self.user.id())?;
-        }
-        Ok(())
-    }
-
     /// The pool that serves it.
     #[must_use]
     pub const fn pool(&self) -> &Pool<D> {
@@ -92,17 +83,17 @@ impl<D: Device> Capture<D> {
     pub fn end(mut self) -> Result<Graph<D>, Error> {
         let ended = self.close()?;
         let user = self.user.allocator.open_pool(self.user.id())?;
-        Ok(Graph { shared: Arc::clone(&user.allocator.inner().shared), handle: Some(ended), user })
+        Ok(Graph { handle: Some(ended), user })
     }
 
     fn close(&mut self) -> Result<hal::Graph, Error> {
         self.open = false;
-        let allocator = &self.user.allocator;
-        allocator.inner().shared.origin.check()?;
-        let capture = allocator.inner().shared.device.capture()?;
+        let shared = &self.user.inner().shared;
+        shared.origin.check()?;
+        let capture = shared.device.capture()?;
         // SAFETY: 1. the stream is kept alive by its handle.
         let graph = unsafe { capture.end_capture(self.stream.handle()) };
-        allocator.end_allocate_to_pool(self.user.id())?;
+        self.user.allocator.end_allocate_to_pool(self.user.id())?;
         Ok(graph?)
     }
 }
@@ -113,7 +104,7 @@ impl<D: Device> Drop for Capture<D> {
             return;
         }
         if let Ok(graph) = self.close()
-            && let Ok(capture) = self.user.allocator.inner().shared.device.capture()
+            && let Ok(capture) = self.user.inner().shared.device.capture()
         {
             // SAFETY: 1. the capture above produced the graph, and no other code has its handle.
             // A destructor cannot return a failure.
@@ -140,23 +131,23 @@ impl<D: Device> Graph<D> {
         let Some(graph) = &self.handle else {
             return Ok(());
         };
-        self.shared.origin.check()?;
-        let _awake = self.user.core.stay_awake()?;
-        let capture = self.shared.device.capture()?;
+        let inner = self.user.inner();
+        inner.shared.origin.check()?;
+        let _awake = self.user.state.stay_awake()?;
+        let capture = inner.shared.device.capture()?;
         // Noted first, so that the memory is waited for whatever the driver answers.
-        let inner = self.user.allocator.inner();
-        inner.note_launch(&self.user.core, &stream.stream_state);
+        inner.note_launch(&self.user.state, &stream.stream_state);
         // SAFETY: 1. graph and stream are kept alive by their handles. 3 and 4. The caller's promises.
-        unsafe { capture.launch(graph, stream.handle()) }?;
-        Ok(())
+        Ok(unsafe { capture.launch(graph, stream.handle()) }?)
     }
 }
 
 impl<D: Device> Drop for Graph<D> {
     fn drop(&mut self) {
+        let shared = &self.user.inner().shared;
         if let Some(graph) = self.handle.take()
-            && !self.shared.origin.is_inherited()
-            && let Ok(capture) = self.shared.device.capture()
+            && !shared.origin.is_inherited()
+            && let Ok(capture) = shared.device.capture()
         {
             // SAFETY: 1. this value owns the graph, and launches in progress run to their end.
             // A destructor cannot return a failure.

@@ -1,13 +1,14 @@
 //! Checkpoints: the saved state of a pool, to be restored later.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use cachette_hal::Device;
 
 use super::{Pool, PoolId, PoolProblem};
 use crate::error::Error;
 use crate::fence::Fence;
-use crate::heap::SavedHeap;
+use crate::heap::{Heap, SavedHeap};
 
 /// What was allocated in a pool at one moment: where, and how much.
 ///
@@ -52,12 +53,12 @@ impl<D: Device> Pool<D> {
     ///
     /// It fails while a block waits for another stream.
     pub fn checkpoint(&self) -> Result<Checkpoint, Error> {
-        self.allocator.inner().shared.origin.check()?;
-        self.core.check_awake()?;
+        self.inner().shared.origin.check()?;
+        self.state.check_awake()?;
         // Chunks of elastic segments would otherwise serve elsewhere, and the addresses with them.
-        self.core.pin();
+        self.state.pinned.store(true, Relaxed);
         let mut heaps = Vec::new();
-        for heap in self.allocator.inner().heaps_of(self.id()) {
+        for heap in self.inner().heaps_of(self.id()) {
             heap.process_events()?;
             let blocks = heap.save().map_err(|why| why.of(self.id()))?;
             heaps.push((heap.number(), blocks));
@@ -70,35 +71,31 @@ impl<D: Device> Pool<D> {
     /// Memory that was obtained since stays, unused. What an owner had then and has now stays as it is; an owner that
     /// came since stands in the way and must be dropped first. After an error nothing has changed.
     pub fn restore(&self, checkpoint: &Checkpoint) -> Result<Restored, Error> {
-        self.allocator.inner().shared.origin.check()?;
+        self.inner().shared.origin.check()?;
         if checkpoint.pool != self.id() {
             return Err(PoolProblem::Foreign.of(self.id()));
         }
-        self.core.check_awake()?;
-        let heaps = self.allocator.inner().heaps_of(self.id());
-        let saved = |number: u32| {
-            let found = checkpoint.heaps.iter().find(|(other, _)| *other == number);
+        self.state.check_awake()?;
+        let heaps = self.inner().heaps_of(self.id());
+        let saved = |heap: &Heap<D>| {
+            let found = checkpoint.heaps.iter().find(|(number, _)| *number == heap.number());
             found.map_or(&[][..], |(_, blocks)| blocks)
         };
         for heap in &heaps {
             heap.process_events()?;
-            let checked = heap.check_restore(saved(heap.number()));
-            checked.map_err(|why| why.of(self.id()))?;
+            heap.check_restore(saved(heap)).map_err(|why| why.of(self.id()))?;
         }
-        let stream_state_of = |stream| {
-            let heap = self.allocator.inner().heap_of_raw(stream).ok()?;
-            Some(Arc::clone(heap.stream_state()))
-        };
+        let stream_state_of = |stream| Some(Arc::clone(self.inner().heap_of_raw(stream).ok()?.stream_state()));
         for heap in &heaps {
             // What the heap's own stream has yet to do at a borrowed place comes before the borrower's next use.
-            let borrowers = saved(heap.number()).iter().filter_map(|block| block.borrower);
+            let borrowers = saved(heap).iter().filter_map(|block| block.borrower);
             for stream_state in borrowers.filter_map(stream_state_of) {
                 Fence::order(heap.stream_state(), &stream_state)?;
             }
         }
         let mut restored = Restored::default();
         for heap in &heaps {
-            let (freed, allocated) = heap.restore(saved(heap.number()), stream_state_of);
+            let (freed, allocated) = heap.restore(saved(heap), stream_state_of);
             restored.freed.extend(freed);
             restored.allocated.extend(allocated);
         }

@@ -2,19 +2,18 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::state::PoolState;
 use super::{PoolId, PoolProblem};
 use crate::error::Error;
 use crate::source::Source;
+use crate::sync::Mutex;
 
 /// The pools of one allocator, by name.
 #[derive(Debug, Default)]
-pub(crate) struct Pools {
-    book: Mutex<PoolTable>,
-}
+pub(crate) struct Pools(Mutex<PoolTable>);
 
 #[derive(Debug, Default)]
 struct PoolTable {
@@ -25,85 +24,77 @@ struct PoolTable {
 
 impl Pools {
     /// Adds a pool; its name must be new.
-    pub(super) fn add(&self, core: PoolState) -> Result<Arc<PoolState>, Error> {
-        let id = core.id;
-        match self.lock().pools.entry(id) {
-            Entry::Vacant(free) if id != PoolId::DEFAULT => Ok(Arc::clone(free.insert(Arc::new(core)))),
+    pub(super) fn add(&self, state: PoolState) -> Result<Arc<PoolState>, Error> {
+        let id = state.id;
+        match self.0.lock().pools.entry(id) {
+            Entry::Vacant(free) if id != PoolId::DEFAULT => Ok(Arc::clone(free.insert(Arc::new(state)))),
             _ => Err(PoolProblem::Exists.of(id)),
         }
     }
 
     /// Adds a user to the pool called `id`; one that was released and is not gone yet is open again.
     pub(super) fn open(&self, id: PoolId) -> Result<Arc<PoolState>, Error> {
-        let book = self.lock();
-        let core = book.pools.get(&id).ok_or(PoolProblem::Unknown.of(id))?;
-        core.uses.fetch_add(1, Relaxed);
-        Ok(Arc::clone(core))
+        let table = self.0.lock();
+        let state = table.pools.get(&id).ok_or(PoolProblem::Unknown.of(id))?;
+        state.uses.fetch_add(1, Relaxed);
+        Ok(Arc::clone(state))
     }
 
     /// The pools with a tag, by name.
     pub(super) fn tagged(&self, tag: &str) -> Vec<PoolId> {
-        let book = self.lock();
-        let tagged = book.pools.values().filter(|core| core.tag == tag);
-        let mut ids: Vec<PoolId> = tagged.map(|core| core.id).collect();
+        let table = self.0.lock();
+        let tagged = table.pools.values().filter(|state| state.tag == tag);
+        let mut ids: Vec<PoolId> = tagged.map(|state| state.id).collect();
         ids.sort_unstable();
         ids
     }
 
     /// Takes a user away; whether it was the last.
-    pub(super) fn release(&self, core: &PoolState) -> bool {
-        let _book = self.lock();
-        core.uses.fetch_sub(1, Relaxed) == 1
+    pub(super) fn release(&self, state: &PoolState) -> bool {
+        let _table = self.0.lock();
+        state.uses.fetch_sub(1, Relaxed) == 1
     }
 
-    /// The sources of all pools.
     pub(crate) fn sources(&self) -> Vec<Arc<dyn Source>> {
-        let book = self.lock();
-        let sources = book.pools.values().filter_map(|core| core.source.as_ref());
-        sources.map(Arc::clone).collect()
+        let table = self.0.lock();
+        table.pools.values().filter_map(|state| state.source.clone()).collect()
     }
 
     /// The pools in the registry that have no users.
     pub(crate) fn released(&self) -> Vec<Arc<PoolState>> {
-        let book = self.lock();
-        let released = book.pools.values().filter(|core| !core.is_used());
-        released.map(Arc::clone).collect()
+        let table = self.0.lock();
+        table.pools.values().filter(|state| !state.is_used()).map(Arc::clone).collect()
     }
 
     /// Forgets every pool that has no user, that no thread is inside, and that `is_empty`; its heaps go to other pools.
     pub(crate) fn forget(&self, is_empty: impl Fn(&PoolState) -> Option<Vec<u32>>) {
         // A pool may be the last to hold its source, whose end is not this lock's affair.
-        let mut gone = Vec::new();
-        let PoolTable { pools, heaps } = &mut *self.lock();
-        pools.retain(|_, core| {
-            let kept = core.is_used() || core.is_entered();
-            let empty = if kept { None } else { is_empty(core) };
-            let stays = empty.is_none();
-            if !stays {
-                gone.push(Arc::clone(core));
-            }
-            heaps.extend(empty.into_iter().flatten());
-            stays
+        let mut forgotten = Vec::new();
+        let PoolTable { pools, heaps } = &mut *self.0.lock();
+        pools.retain(|_, state| {
+            let kept = state.is_used() || state.entered.load(Relaxed) > 0;
+            let Some(empty) = (!kept).then(|| is_empty(state)).flatten() else {
+                return true;
+            };
+            forgotten.push(Arc::clone(state));
+            heaps.extend(empty);
+            false
         });
     }
 
     /// An empty heap that a pool left behind and that `fits`.
     pub(crate) fn idle_heap(&self, fits: impl Fn(u32) -> bool) -> Option<u32> {
-        let heaps = &mut self.lock().heaps;
+        let heaps = &mut self.0.lock().heaps;
         let index = heaps.iter().position(|number| fits(*number))?;
         Some(heaps.swap_remove(index))
     }
 
     /// The pools whose free blocks serve other requests before those fail, by name.
     pub(crate) fn on_oom(&self) -> Vec<Arc<PoolState>> {
-        let book = self.lock();
-        let mut pools: Vec<_> = book.pools.values().filter(|core| core.serves_on_oom()).map(Arc::clone).collect();
-        pools.sort_by_key(|core| core.id);
+        let table = self.0.lock();
+        let mut pools: Vec<_> =
+            table.pools.values().filter(|state| state.use_on_oom.load(Relaxed)).map(Arc::clone).collect();
+        pools.sort_by_key(|state| state.id);
         pools
-    }
-
-    fn lock(&self) -> MutexGuard<'_, PoolTable> {
-        // Every change is one step, so a panic leaves the book sound.
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -6,23 +6,24 @@
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
-use std::marker::PhantomData;
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, PoisonError, RwLock};
 
 use cachette_hal::{self as hal, CaptureId, StreamRef};
 
 use super::state::PoolState;
 use super::{PoolId, PoolProblem};
 use crate::error::Error;
+use crate::sync::RwLock;
+
+const NO_HEAP: (u64, StreamRef, *const ()) = (0, StreamRef::DEFAULT, std::ptr::null());
 
 thread_local! {
     /// How many pools the thread has entered.
     static DEPTH: Cell<usize> = const { Cell::new(0) };
     /// The heap that last served this thread inside a pool: for which allocator and stream, and where it is.
-    static LAST: Cell<(u64, StreamRef, *const ())> =
-        const { Cell::new((0, StreamRef::DEFAULT, std::ptr::null())) };
+    static LAST: Cell<(u64, StreamRef, *const ())> = const { Cell::new(NO_HEAP) };
     static ENTERED: RefCell<Vec<EnteredPool>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -38,20 +39,12 @@ struct EnteredPool {
     ticket: u64,
 }
 
-impl EnteredPool {
-    fn new(allocator: u64, stream: Option<StreamRef>, pool: Arc<PoolState>, ticket: u64) -> Self {
-        pool.entered.fetch_add(1, Relaxed);
-        Self { allocator, stream, pool, ticket }
-    }
-}
-
 impl Drop for EnteredPool {
     fn drop(&mut self) {
         self.pool.entered.fetch_sub(1, Relaxed);
     }
 }
 
-/// Whether this thread has entered any pool.
 #[inline]
 pub(crate) fn is_inside() -> bool {
     DEPTH.get() != 0
@@ -74,19 +67,10 @@ pub(crate) fn remember(allocator: u64, stream: StreamRef, heap: NonNull<()>) {
 /// The pool that this thread entered last, of those that serve this allocator and stream.
 pub(crate) fn pool_inside(allocator: u64, stream: StreamRef) -> Option<Arc<PoolState>> {
     // At the end of the thread it is inside nothing any more.
-    let found = ENTERED.try_with(|entered| {
-        let entered = entered.borrow();
-        let serves =
-            |entry: &&EnteredPool| entry.allocator == allocator && entry.stream.is_none_or(|only| only == stream);
-        let entry = entered.iter().rev().find(serves);
-        entry.map(|entry| Arc::clone(&entry.pool))
-    });
+    let serves = |entry: &&EnteredPool| entry.allocator == allocator && entry.stream.is_none_or(|only| only == stream);
+    let found =
+        ENTERED.try_with(|entered| entered.borrow().iter().rev().find(serves).map(|entry| Arc::clone(&entry.pool)));
     found.ok().flatten()
-}
-
-/// Forgets which heap served last.
-fn forget() {
-    LAST.set((0, StreamRef::DEFAULT, std::ptr::null()));
 }
 
 /// Enters a pool on this thread; the number under which it is left. At the end of the thread nothing is entered.
@@ -97,10 +81,11 @@ pub(super) fn enter(allocator: u64, stream: Option<StreamRef>, pool: Arc<PoolSta
     let ticket = NEXT.replace(NEXT.get() + 1);
     let _ = ENTERED.try_with(|entered| {
         let mut entered = entered.borrow_mut();
-        entered.push(EnteredPool::new(allocator, stream, pool, ticket));
+        pool.entered.fetch_add(1, Relaxed);
+        entered.push(EnteredPool { allocator, stream, pool, ticket });
         DEPTH.set(entered.len());
     });
-    forget();
+    LAST.set(NO_HEAP);
     ticket
 }
 
@@ -111,12 +96,9 @@ pub(super) fn leave(ticket: u64) {
         let mut entered = entered.borrow_mut();
         entered.retain(|entry| entry.ticket != ticket);
         DEPTH.set(entered.len());
-        forget();
+        LAST.set(NO_HEAP);
     });
 }
-
-/// Marks a guard that belongs to its thread.
-pub(super) type OfThread = PhantomData<*const ()>;
 
 /// Which requests a route leads to its pool.
 #[derive(Clone)]
@@ -164,14 +146,12 @@ impl fmt::Debug for Filter {
 
 /// The routes of one allocator, besides what threads have entered.
 #[derive(Debug, Default)]
-pub(crate) struct Routes {
-    list: RwLock<Vec<(Filter, Arc<PoolState>)>>,
-}
+pub(crate) struct Routes(RwLock<Vec<(Filter, Arc<PoolState>)>>);
 
 impl Routes {
     /// Adds a route; a pool has one at most.
     pub(super) fn begin(&self, filter: Filter, pool: &Arc<PoolState>) -> Result<(), Error> {
-        let mut list = self.list.write().unwrap_or_else(PoisonError::into_inner);
+        let mut list = self.0.write();
         if list.iter().any(|(_, other)| other.id == pool.id) {
             return Err(PoolProblem::Begun.of(pool.id));
         }
@@ -181,7 +161,7 @@ impl Routes {
 
     /// Lets the route to a pool lead other requests.
     pub(super) fn change(&self, filter: Filter, id: PoolId) -> Result<(), Error> {
-        let mut list = self.list.write().unwrap_or_else(PoisonError::into_inner);
+        let mut list = self.0.write();
         let route = list.iter_mut().find(|(_, pool)| pool.id == id);
         route.ok_or(PoolProblem::NotBegun.of(id))?.0 = filter;
         Ok(())
@@ -189,7 +169,7 @@ impl Routes {
 
     /// Ends the route to a pool.
     pub(super) fn end(&self, id: PoolId) -> Result<Arc<PoolState>, Error> {
-        let mut list = self.list.write().unwrap_or_else(PoisonError::into_inner);
+        let mut list = self.0.write();
         let index = list.iter().position(|(_, pool)| pool.id == id);
         let (filter, pool) = list.remove(index.ok_or(PoolProblem::NotBegun.of(id))?);
         // The end of a caller's function is not this lock's affair.
@@ -198,10 +178,8 @@ impl Routes {
         Ok(pool)
     }
 
-    /// Whether there is any.
     pub(crate) fn are_there(&self) -> bool {
-        let list = self.list.read().unwrap_or_else(PoisonError::into_inner);
-        !list.is_empty()
+        !self.0.read().is_empty()
     }
 
     /// The pool that serves `stream`: that of the route begun last. `capture` tells the stream's capture; where it
@@ -211,8 +189,7 @@ impl Routes {
         stream: StreamRef,
         capture: impl Fn() -> hal::Result<Option<CaptureId>>,
     ) -> hal::Result<Option<Arc<PoolState>>> {
-        let list = self.list.read().unwrap_or_else(PoisonError::into_inner);
-        for (filter, pool) in list.iter().rev() {
+        for (filter, pool) in self.0.read().iter().rev() {
             if filter.leads(stream, &capture)? {
                 return Ok(Some(Arc::clone(pool)));
             }

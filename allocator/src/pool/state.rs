@@ -5,12 +5,17 @@ use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, MutexGuard};
 use std::thread::{self, ThreadId};
 
-use super::{PoolId, PoolProblem};
+use cachette_hal::{Device, Ordinal};
+
+use super::{PoolId, PoolOptions, PoolProblem};
 use crate::error::Error;
-use crate::source::Source;
+use crate::fence::Fence;
+use crate::source::{PoolPair, Source};
+use crate::stream_state::StreamState;
+use crate::sync::Mutex;
 use crate::sync::stream_table::StreamTable;
 
 /// What a pool is. Heaps refer to it, and it leads to them by number.
@@ -25,17 +30,17 @@ pub(crate) struct PoolState {
     /// Where segments come from, if not from the device.
     pub(crate) source: Option<Arc<dyn Source>>,
     /// Whether blocks are never split: one block a segment.
-    no_split: AtomicBool,
+    pub(super) no_split: AtomicBool,
     /// Whether elastic memory for large requests comes in whole segments.
     pub(crate) whole_segments: bool,
     /// Whether its free blocks serve other requests before those fail.
-    use_on_oom: AtomicBool,
+    pub(super) use_on_oom: AtomicBool,
     /// Whether graphs may use its memory, so that no segment may go before the last user has.
     kept: AtomicBool,
     /// Whether graphs that use its memory may still run; under the lock of the launches.
-    running: AtomicBool,
+    pub(super) running: AtomicBool,
     /// Whether memory must stay at its addresses because a saved state names them.
-    pinned: AtomicBool,
+    pub(super) pinned: AtomicBool,
     /// Whether it has given up its memory.
     asleep: AtomicBool,
     /// Calls that queue work on its memory at this moment: it falls asleep once there are none.
@@ -57,44 +62,48 @@ pub(crate) struct PoolState {
 }
 
 impl PoolState {
-    pub(super) fn new(id: PoolId, source: Option<Arc<dyn Source>>, no_split: bool, use_on_oom: bool) -> Self {
+    pub(super) fn new(id: PoolId, options: &PoolOptions) -> Self {
         Self {
             id,
             streams: StreamTable::default(),
-            source,
-            no_split: AtomicBool::new(no_split),
-            whole_segments: false,
-            use_on_oom: AtomicBool::new(use_on_oom),
-            kept: AtomicBool::new(false),
-            pinned: AtomicBool::new(false),
-            running: AtomicBool::new(false),
-            asleep: AtomicBool::new(false),
-            queueing: Mutex::new(0),
-            queued: Condvar::new(),
-            turn: Mutex::new(()),
-            turning: Mutex::new(None),
-            tag: String::new(),
+            source: options.source.clone(),
+            no_split: options.no_split.into(),
+            whole_segments: options.whole_segments,
+            use_on_oom: options.use_on_oom.into(),
+            kept: AtomicBool::default(),
+            pinned: AtomicBool::default(),
+            running: AtomicBool::default(),
+            asleep: AtomicBool::default(),
+            queueing: Mutex::default(),
+            queued: Condvar::default(),
+            turn: Mutex::default(),
+            turning: Mutex::default(),
+            tag: options.tag.clone(),
             uses: AtomicU64::new(1),
-            entered: AtomicU64::new(0),
+            entered: AtomicU64::default(),
             made: Mutex::default(),
         }
     }
 
-    /// What the heaps of a pool that is gone belong to, until another pool takes them.
-    pub(super) fn gone(id: PoolId) -> Self {
-        let core = Self::new(id, None, false, false);
-        core.uses.store(0, Relaxed);
-        core
+    /// What the heaps of a forgotten pool belong to, until another pool takes them.
+    pub(super) fn forgotten(id: PoolId) -> Self {
+        Self { uses: AtomicU64::default(), ..Self::new(id, &PoolOptions::new()) }
     }
 
-    /// Whether the pool has users.
+    /// Calls a hook of its source, if it has one.
+    pub(super) fn call_hook(&self, device: Ordinal, hook: fn(&(dyn Source + 'static), Ordinal, PoolPair)) {
+        if let Some(source) = &self.source {
+            hook(&**source, device, self.id.pair());
+        }
+    }
+
     pub(crate) fn is_used(&self) -> bool {
         self.uses.load(Relaxed) > 0
     }
 
     /// Notes a segment of its source; if it overlaps another, says where that begins.
     pub(crate) fn note_made(&self, base: u64, bytes: u64) -> Result<(), u64> {
-        let mut made = self.made();
+        let mut made = self.made.lock();
         let before = made.range(..base.saturating_add(bytes)).next_back();
         if let Some((other, length)) = before
             && other.saturating_add(*length) > base
@@ -105,13 +114,8 @@ impl PoolState {
         Ok(())
     }
 
-    /// Forgets a segment of its source.
     pub(crate) fn forget_made(&self, base: u64) {
-        self.made().remove(&base);
-    }
-
-    fn made(&self) -> MutexGuard<'_, BTreeMap<u64, u64>> {
-        self.made.lock().unwrap_or_else(PoisonError::into_inner)
+        self.made.lock().remove(&base);
     }
 
     /// Says that this thread calls the source, until the guard goes.
@@ -128,11 +132,6 @@ impl PoolState {
         found.unwrap_or(false)
     }
 
-    /// Whether a thread may still route requests to the pool.
-    pub(super) fn is_entered(&self) -> bool {
-        self.entered.load(Relaxed) > 0
-    }
-
     /// Whether unused segments may go back to the device now: the pool has no users, or does not keep its memory.
     pub(crate) fn gives_back(&self) -> bool {
         !self.is_used() || !self.kept.load(Relaxed)
@@ -143,11 +142,6 @@ impl PoolState {
         !self.is_used() && !self.running.load(Relaxed)
     }
 
-    pub(super) fn set_running(&self, running: bool) {
-        self.running.store(running, Relaxed);
-    }
-
-    /// Whether graphs may use its memory, so that no segment may go before the last user has.
     pub(crate) fn keeps(&self) -> bool {
         self.kept.load(Relaxed)
     }
@@ -159,12 +153,11 @@ impl PoolState {
 
     /// Lets the pool sleep, once no call queues work on its memory, or lets it serve again.
     pub(crate) fn set_asleep(&self, asleep: bool) {
-        let mut queueing = unpoisoned(&self.queueing);
+        let mut queueing = self.queueing.lock();
         // Under the lock, so that each call either is waited for here or sees that the pool sleeps.
         self.asleep.store(asleep, Relaxed);
         while asleep && *queueing > 0 {
-            let woken = self.queued.wait(queueing);
-            queueing = woken.unwrap_or_else(PoisonError::into_inner);
+            queueing = Mutex::wait(&self.queued, queueing);
         }
     }
 
@@ -178,28 +171,27 @@ impl PoolState {
 
     /// Keeps the pool awake while the caller queues work on its memory; fails if it sleeps.
     pub(crate) fn stay_awake(self: &Arc<Self>) -> Result<AwakeState, Error> {
-        let mut queueing = unpoisoned(&self.queueing);
+        let mut queueing = self.queueing.lock();
         self.check_awake()?;
         *queueing += 1;
-        Ok(AwakeState { core: Arc::clone(self) })
+        Ok(AwakeState(Arc::clone(self)))
     }
 
     /// The right to let the pool fall asleep or wake. It fails on the thread that has it already, as in a progress
     /// callback.
     pub(crate) fn turn(&self) -> Result<SleepTurn<'_>, Error> {
         let here = Some(thread::current().id());
-        if *unpoisoned(&self.turning) == here {
+        if *self.turning.lock() == here {
             return Err(PoolProblem::Changing.of(self.id));
         }
-        let held = unpoisoned(&self.turn);
-        *unpoisoned(&self.turning) = here;
-        Ok(SleepTurn { core: self, _held: held })
+        let held = self.turn.lock();
+        *self.turning.lock() = here;
+        Ok(SleepTurn { state: self, _held: held })
     }
 
     /// Whether its heaps may be elastic, if the allocator's are.
     pub(crate) fn permits_elastic(&self) -> bool {
-        let source = self.source.as_ref();
-        source.is_none_or(|source| source.permits_elastic())
+        self.source.as_ref().is_none_or(|source| source.permits_elastic())
     }
 
     /// Whether unused memory may go back to the device or to other heaps. A caller that takes memory away asks under the
@@ -219,11 +211,6 @@ impl PoolState {
         self.kept.store(false, Relaxed);
     }
 
-    /// Lets no chunk move to other addresses any more.
-    pub(super) fn pin(&self) {
-        self.pinned.store(true, Relaxed);
-    }
-
     pub(crate) fn is_pinned(&self) -> bool {
         self.keeps() || self.pinned.load(Relaxed)
     }
@@ -231,32 +218,18 @@ impl PoolState {
     pub(crate) fn splits_never(&self) -> bool {
         self.no_split.load(Relaxed)
     }
-
-    pub(super) fn set_no_split(&self, on: bool) {
-        self.no_split.store(on, Relaxed);
-    }
-
-    pub(crate) fn serves_on_oom(&self) -> bool {
-        self.use_on_oom.load(Relaxed)
-    }
-
-    pub(super) fn set_use_on_oom(&self, on: bool) {
-        self.use_on_oom.store(on, Relaxed);
-    }
 }
 
 /// A call that queues work on a pool's memory: the pool does not fall asleep before this goes.
 #[derive(Debug)]
-pub(crate) struct AwakeState {
-    core: Arc<PoolState>,
-}
+pub(crate) struct AwakeState(Arc<PoolState>);
 
 impl Drop for AwakeState {
     fn drop(&mut self) {
-        let mut queueing = unpoisoned(&self.core.queueing);
+        let mut queueing = self.0.queueing.lock();
         *queueing -= 1;
         if *queueing == 0 {
-            self.core.queued.notify_all();
+            self.0.queued.notify_all();
         }
     }
 }
@@ -264,19 +237,30 @@ impl Drop for AwakeState {
 /// The right to let a pool fall asleep or wake.
 #[derive(Debug)]
 pub(crate) struct SleepTurn<'a> {
-    core: &'a PoolState,
+    state: &'a PoolState,
     _held: MutexGuard<'a, ()>,
 }
 
 impl Drop for SleepTurn<'_> {
     fn drop(&mut self) {
-        *unpoisoned(&self.core.turning) = None;
+        *self.state.turning.lock() = None;
     }
 }
 
-/// Locks what no panic leaves half changed.
-fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+/// The streams in which graphs of one pool were launched.
+#[derive(Debug)]
+pub(crate) struct Launches<D: Device> {
+    /// How many were, so that one which comes during a wait is noticed.
+    pub(super) count: u64,
+    pub(super) users: Vec<Arc<StreamState<D>>>,
+    /// A point after the last launch in each of these streams, once a poll has marked them.
+    pub(super) ends: Vec<Arc<Fence<D>>>,
+}
+
+impl<D: Device> Default for Launches<D> {
+    fn default() -> Self {
+        Self { count: 0, users: Vec::new(), ends: Vec::new() }
+    }
 }
 
 thread_local! {
@@ -302,17 +286,17 @@ mod tests {
     #[test]
     fn a_segment_that_overlaps_another_is_refused() {
         const MIB: u64 = 1 << 20;
-        let core = PoolState::gone(PoolId::new());
+        let pool = PoolState::forgotten(PoolId::new());
         let start = 0x7000_0000_0000 + 4096;
-        assert_eq!(core.note_made(start, 4 * MIB), Ok(()));
+        assert_eq!(pool.note_made(start, 4 * MIB), Ok(()));
         for (base, bytes) in
             [(start, 2 * MIB), (start - MIB, 2 * MIB), (start + 3 * MIB, 2 * MIB), (start - MIB, 8 * MIB)]
         {
-            assert_eq!(core.note_made(base, bytes), Err(start), "{base:#x}");
+            assert_eq!(pool.note_made(base, bytes), Err(start), "{base:#x}");
         }
-        assert_eq!(core.note_made(start - 2 * MIB, 2 * MIB), Ok(()));
-        assert_eq!(core.note_made(start + 4 * MIB, 2 * MIB), Ok(()));
-        core.forget_made(start);
-        assert_eq!(core.note_made(start, 4 * MIB), Ok(()));
+        assert_eq!(pool.note_made(start - 2 * MIB, 2 * MIB), Ok(()));
+        assert_eq!(pool.note_made(start + 4 * MIB, 2 * MIB), Ok(()));
+        pool.forget_made(start);
+        assert_eq!(pool.note_made(start, 4 * MIB), Ok(()));
     }
 }

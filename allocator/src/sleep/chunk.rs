@@ -95,12 +95,10 @@ impl<D: Device> SleepingChunk<D> {
         Self { heap, chunk, saved, stage: Stage::Filled }
     }
 
-    /// Whether a step is missing.
     pub(super) fn is_asleep(&self) -> bool {
         self.stage < Stage::Filled
     }
 
-    /// Whether it has no memory.
     pub(super) fn is_away(&self) -> bool {
         self.stage == Stage::Released
     }
@@ -116,8 +114,7 @@ impl<D: Device> SleepingChunk<D> {
 
     /// Forgets contents outside of `used`, which is in order of address: that memory was freed.
     pub(super) fn keep_only(&mut self, used: &[Range<u64>]) {
-        let kept = self.saved.iter().flat_map(|saved| saved.within(used));
-        self.saved = kept.collect();
+        self.saved = self.saved.iter().flat_map(|saved| saved.within(used)).collect();
     }
 
     /// Queues copies of the contents to the host.

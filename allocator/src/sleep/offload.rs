@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use cachette_hal::{self as hal, Device, DevicePtr, VirtualMemory};
 
-use crate::blocks::Chunk;
 use crate::device_state::DeviceState;
 use crate::elastic::chunk_table::memory_of;
 use crate::fence::Fence;
@@ -36,9 +35,6 @@ pub(crate) struct OffloadState<D: Device> {
 /// A range of addresses that a heap had to return: start and bytes.
 type Lost<D> = (Arc<Heap<D>>, (DevicePtr, u64));
 
-/// A chunk of a pool that falls asleep, with the ranges that callers or graphs may still read.
-type ChunkContents<D> = (Arc<Heap<D>>, Chunk, Vec<Range<u64>>);
-
 impl<D: Device> OffloadState<D> {
     /// Everything that `heaps` hold, still awake; `None` if the host has too little memory for the contents.
     pub(super) fn plan(
@@ -48,41 +44,33 @@ impl<D: Device> OffloadState<D> {
         whole: bool,
         store: &StagingStore<D>,
     ) -> Option<Self> {
-        let mut parts: Vec<ChunkContents<D>> = Vec::new();
-        for heap in heaps {
-            let chunks = heap.contents(whole).into_iter();
-            parts.extend(chunks.map(|(chunk, used)| (Arc::clone(heap), chunk, used)));
-        }
+        // Every chunk with the ranges that callers or graphs may still read.
+        let mut chunks: Vec<_> =
+            heaps.iter().flat_map(|heap| heap.contents(whole).into_iter().map(move |chunk| (heap, chunk))).collect();
         if contents == Contents::Discard {
-            for (_, _, used) in &mut parts {
+            for (_, (_, used)) in &mut chunks {
                 used.clear();
             }
         }
-        let used = parts.iter().flat_map(|(_, _, used)| used);
-        let bytes = used.map(|range| range.end - range.start).sum();
-        let slabs = store.take(shared, bytes)?;
-        let mut room = StagingCursor::new(&slabs);
-        let entries = parts
-            .into_iter()
-            .map(|(heap, chunk, used)| {
-                let saved = used.into_iter().flat_map(|range| room.take(range));
-                let saved = saved.collect();
-                SleepingChunk::new(heap, chunk, saved)
-            })
-            .collect();
+        let used = chunks.iter().flat_map(|(_, (_, used))| used);
+        let slabs = store.take(shared, used.map(|range| range.end - range.start).sum())?;
+        let mut room = StagingCursor { slabs: &slabs, used: 0 };
+        let entries = chunks.into_iter().map(|(heap, (chunk, used))| {
+            let saved = used.into_iter().flat_map(|range| room.take(range)).collect();
+            SleepingChunk::new(Arc::clone(heap), chunk, saved)
+        });
+        let entries = entries.collect();
         Some(Self { shared: Arc::clone(shared), entries, slabs, copies: None, lost: Vec::new() })
     }
 
     /// Bytes of memory that are away.
-    pub(super) fn redirect(&self) -> u64 {
-        let redirect = self.entries.iter().filter(|entry| entry.is_away());
-        redirect.map(|entry| entry.chunk.bytes).sum()
+    pub(super) fn bytes_away(&self) -> u64 {
+        self.entries.iter().filter(|entry| entry.is_away()).map(|entry| entry.chunk.bytes).sum()
     }
 
     /// Bytes of contents that are kept.
     pub(super) fn saved(&self) -> u64 {
-        let saved = self.entries.iter().flat_map(|entry| &entry.saved);
-        saved.map(|saved| saved.bytes as u64).sum()
+        self.entries.iter().flat_map(|entry| &entry.saved).map(|saved| saved.bytes as u64).sum()
     }
 
     /// Whether any of it is asleep, or may still be copied.
@@ -100,11 +88,8 @@ impl<D: Device> OffloadState<D> {
     /// Forgets chunks whose heap has forgotten them, and contents that were freed. Of a chunk that graphs may use, all
     /// stays: `whole`.
     pub(super) fn forget_freed(&mut self, whole: bool) {
-        let mut used = HashMap::new();
-        for heap in self.heaps() {
-            let contents = heap.contents(whole).into_iter();
-            used.extend(contents.map(|(chunk, used)| (chunk.at, (chunk, used))));
-        }
+        let contents = self.heaps().into_iter().flat_map(|heap| heap.contents(whole));
+        let used: HashMap<_, _> = contents.map(|(chunk, used)| (chunk.at, (chunk, used))).collect();
         self.entries.retain_mut(|entry| match used.get(&entry.chunk.at) {
             Some((chunk, used)) if *chunk == entry.chunk => {
                 entry.keep_only(used);
@@ -115,16 +100,14 @@ impl<D: Device> OffloadState<D> {
     }
 
     fn heaps(&self) -> Vec<Arc<Heap<D>>> {
-        let mut heaps: Vec<_> = self.entries.iter().map(|entry| &entry.heap).collect();
+        let mut heaps: Vec<_> = self.entries.iter().map(|entry| Arc::clone(&entry.heap)).collect();
         heaps.dedup_by(|a, b| Arc::ptr_eq(a, b));
-        heaps.into_iter().map(Arc::clone).collect()
+        heaps
     }
 
     /// The stream of copies, from now on in use.
     fn begin_copies(&mut self, store: &StagingStore<D>) -> hal::Result<Arc<StreamState<D>>> {
-        let stream_state = store.copies(&self.shared)?;
-        self.copies = Some(Arc::clone(&stream_state));
-        Ok(stream_state)
+        Ok(Arc::clone(self.copies.insert(store.copies(&self.shared)?)))
     }
 
     /// Waits for every copy. After a failure the slabs may still be in use, unless another wait succeeded.
@@ -146,7 +129,7 @@ impl<D: Device> OffloadState<D> {
         let shared = Arc::clone(&self.shared);
         let memory = memory_of(&shared.device)?;
         let copies = self.begin_copies(store)?;
-        let mut meter = Meter::new(self.total(), progress);
+        let mut meter = Meter { progress, now: Progress { done: 0, total: self.total() } };
         let mut queued: Option<(Range<usize>, Fence<D>)> = None;
         for batch in self.batches() {
             if self.saves() {
@@ -192,18 +175,15 @@ impl<D: Device> OffloadState<D> {
         let shared = Arc::clone(&self.shared);
         let memory = memory_of(&shared.device)?;
         self.regain_addresses(memory)?;
-        let mut room = Grant::of(&shared, self.redirect())?;
+        let mut room = Grant::of(&shared, self.bytes_away())?;
         let copies = self.begin_copies(store)?;
         let transfer = if self.saves() { Some(shared.device.transfer()?) } else { None };
-        let mut meter = Meter::new(self.total(), progress);
-        let mut woken = Ok(());
-        for entry in &mut self.entries {
-            woken = entry.bring_back(memory, transfer, copies.handle(), &mut room);
-            if woken.is_err() {
-                break;
-            }
+        let mut meter = Meter { progress, now: Progress { done: 0, total: self.total() } };
+        let woken = self.entries.iter_mut().try_for_each(|entry| {
+            entry.bring_back(memory, transfer, copies.handle(), &mut room)?;
             meter.add(entry.chunk.bytes);
-        }
+            Ok(())
+        });
         if let Err(error) = woken.and(self.settle()) {
             self.take_back(memory);
             return Err(error);
@@ -285,18 +265,12 @@ impl<D: Device> Drop for OffloadState<D> {
     }
 }
 
-/// Tells how far it has come.
 struct Meter<'a> {
     progress: &'a mut dyn FnMut(Progress),
     now: Progress,
 }
 
-impl<'a> Meter<'a> {
-    fn new(total: u64, progress: &'a mut dyn FnMut(Progress)) -> Self {
-        let now = Progress { done: 0, total };
-        Self { progress, now }
-    }
-
+impl Meter<'_> {
     fn add(&mut self, bytes: u64) {
         self.now.done += bytes;
         (self.progress)(self.now);
@@ -310,11 +284,7 @@ struct StagingCursor<'a, D: Device> {
     used: usize,
 }
 
-impl<'a, D: Device> StagingCursor<'a, D> {
-    const fn new(slabs: &'a [StagingBuffer<D>]) -> Self {
-        Self { slabs, used: 0 }
-    }
-
+impl<D: Device> StagingCursor<'_, D> {
     /// Places for the bytes of a range, in as many pieces as it takes; there is room for all.
     fn take(&mut self, range: Range<u64>) -> Vec<SavedBytes> {
         let mut pieces = Vec::new();

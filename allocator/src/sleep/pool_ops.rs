@@ -1,7 +1,6 @@
 //! The operations of an allocator that let pools sleep and wake.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use cachette_hal::owned::RelaxedCapture;
 use cachette_hal::{Device, ErrorKind};
@@ -9,37 +8,38 @@ use cachette_hal::{Device, ErrorKind};
 use crate::error::Error;
 use crate::fence::Fence;
 use crate::heap::Heap;
+use crate::pool::PoolProblem;
 use crate::pool::state::PoolState;
-use crate::pool::{PoolId, PoolProblem};
 use crate::sleep::{Contents, OffloadState, Progress, SleepStats};
 use crate::state::AllocatorState;
+use crate::sync::Mutex;
 
 impl<D: Device> AllocatorState<D> {
     /// Takes the memory of a pool away, and keeps its addresses.
     pub(super) fn put_to_sleep(
         &self,
-        core: &PoolState,
+        state: &PoolState,
         contents: Contents,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<SleepStats, Error> {
         self.shared.origin.check()?;
-        let _turn = core.turn()?;
-        if core.is_asleep() {
+        let _turn = state.turn()?;
+        if state.is_asleep() {
             return Ok(SleepStats::default());
         }
         // A capture of another pool may be under way, which must not be broken.
         let _relaxed = RelaxedCapture::enter(&self.shared.device).ok();
-        self.check_sleepiness(core)?;
-        self.drain(core)?;
-        if !core.keeps() {
-            for heap in self.heaps_of(core.id) {
+        self.check_sleepiness(state)?;
+        self.drain(state)?;
+        if !state.keeps() {
+            for heap in self.heaps_of(state.id) {
                 heap.release_where(|_| true)?;
             }
         }
-        core.set_asleep(true);
-        let slept = self.fall_asleep(core, contents, progress);
-        if slept.is_err() && !self.is_anything_away(core) {
-            self.let_serve(core);
+        state.set_asleep(true);
+        let slept = self.fall_asleep(state, contents, progress);
+        if slept.is_err() && !self.is_anything_away(state) {
+            self.let_serve(state);
         }
         slept
     }
@@ -47,11 +47,11 @@ impl<D: Device> AllocatorState<D> {
     /// The pool takes no requests any more.
     fn fall_asleep(
         &self,
-        core: &PoolState,
+        state: &PoolState,
         contents: Contents,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<SleepStats, Error> {
-        let heaps = self.heaps_of(core.id);
+        let heaps = self.heaps_of(state.id);
         for heap in &heaps {
             heap.set_asleep(true);
         }
@@ -63,90 +63,86 @@ impl<D: Device> AllocatorState<D> {
         for heap in &heaps {
             heap.wait_for_moves();
         }
-        self.check_sleepiness(core)?;
-        self.drain(core)?;
+        self.check_sleepiness(state)?;
+        self.drain(state)?;
         // Of streams that are captured by now too, which the drain left out.
-        let fences = |heap: &Arc<Heap<D>>| [heap.all_fences(), heap.unmap_fences()].concat();
-        for fence in heaps.iter().flat_map(fences) {
-            fence.wait()?;
-        }
-        for heap in &heaps {
-            // Addresses that stay mapped keep their memory, and cannot be released.
-            heap.try_to_unmap_pending().1?;
-        }
-        let offload = OffloadState::plan(&self.shared, &heaps, contents, core.keeps(), &self.store);
-        let offload = offload.ok_or(PoolProblem::NoHostMemory.of(core.id))?;
+        let mut fences = heaps.iter().flat_map(|heap| [heap.all_fences(), heap.unmap_fences()].concat());
+        fences.try_for_each(|fence| fence.wait())?;
+        // Addresses that stay mapped keep their memory, and cannot be released.
+        heaps.iter().try_for_each(|heap| heap.try_to_unmap_pending().1)?;
+        let offload = OffloadState::plan(&self.shared, &heaps, contents, state.keeps(), &self.store);
+        let offload = offload.ok_or(PoolProblem::NoHostMemory.of(state.id))?;
         // It stays there whatever happens, a panic of `progress` included, until nothing of the pool is away.
         let offload = Arc::new(Mutex::new(offload));
-        self.offloads().insert(core.id, Arc::clone(&offload));
-        let mut offload = unpoisoned(&offload);
+        self.offloads.lock().insert(state.id, Arc::clone(&offload));
+        let mut offload = offload.lock();
         if let Err(error) = offload.send_away(&self.store, progress) {
             // What cannot be undone now, waking undoes.
             let _ = offload.bring_back(&self.store, &mut |_| {});
             return Err(error.into());
         }
-        Ok(SleepStats { released: offload.redirect(), saved: offload.saved() })
+        Ok(SleepStats { released: offload.bytes_away(), saved: offload.saved() })
     }
 
     /// Gets memory for a pool again; its bytes.
-    pub(super) fn wake_up(&self, core: &PoolState, progress: &mut dyn FnMut(Progress)) -> Result<u64, Error> {
+    pub(super) fn wake_up(&self, state: &PoolState, progress: &mut dyn FnMut(Progress)) -> Result<u64, Error> {
         self.shared.origin.check()?;
-        let _turn = core.turn()?;
-        if !core.is_asleep() {
+        let _turn = state.turn()?;
+        if !state.is_asleep() {
             return Ok(0);
         }
         let _relaxed = RelaxedCapture::enter(&self.shared.device).ok();
-        for heap in self.heaps_of(core.id) {
+        for heap in self.heaps_of(state.id) {
             heap.process_events()?;
         }
-        self.forget_freed(core);
+        self.forget_freed(state);
         let mut bytes = 0;
-        if let Some(offload) = self.offload(core) {
-            let mut offload = unpoisoned(&offload);
-            bytes = offload.redirect();
+        if let Some(offload) = self.offload(state) {
+            let mut offload = offload.lock();
+            bytes = offload.bytes_away();
             if let Err(error) = offload.bring_back(&self.store, progress) {
                 return Err(match error.kind() {
-                    ErrorKind::OutOfMemory => PoolProblem::NoMemory { bytes }.of(core.id),
+                    ErrorKind::OutOfMemory => PoolProblem::NoMemory { bytes }.of(state.id),
                     _ => error.into(),
                 });
             }
         }
-        self.let_serve(core);
+        self.let_serve(state);
         Ok(bytes)
     }
 
     /// Lets a pool serve requests again, of which nothing is away.
-    fn let_serve(&self, core: &PoolState) {
-        let offload = self.offloads().remove(&core.id);
+    fn let_serve(&self, state: &PoolState) {
+        let offload = self.offloads.lock().remove(&state.id);
         if let Some(offload) = offload {
-            unpoisoned(&offload).end(&self.store);
+            offload.lock().end(&self.store);
         }
-        core.set_asleep(false);
-        for heap in self.heaps_of(core.id) {
+        state.set_asleep(false);
+        for heap in self.heaps_of(state.id) {
             heap.set_asleep(false);
         }
     }
 
     /// Why a pool cannot sleep now.
-    fn check_sleepiness(&self, core: &PoolState) -> Result<(), Error> {
-        for heap in self.heaps_of(core.id) {
+    fn check_sleepiness(&self, state: &PoolState) -> Result<(), Error> {
+        for heap in self.heaps_of(state.id) {
             if heap.elastic().is_none() && heap.reserved() > 0 {
-                return Err(PoolProblem::NotElastic.of(core.id));
+                return Err(PoolProblem::NotElastic.of(state.id));
             }
             if heap.is_exporting() {
-                return Err(PoolProblem::Offered.of(core.id));
+                return Err(PoolProblem::Offered.of(state.id));
             }
             if heap.stream_state().ask_capturing()? || heap.is_used_by_a_capture()? {
-                return Err(PoolProblem::Captured.of(core.id));
+                return Err(PoolProblem::Captured.of(state.id));
             }
         }
         Ok(())
     }
 
     /// Waits for everything that was queued in a stream of the allocator, and for the graphs of a pool.
-    fn drain(&self, core: &PoolState) -> Result<(), Error> {
-        if !self.wait_for_launches(core)? {
-            return Err(PoolProblem::Captured.of(core.id));
+    fn drain(&self, state: &PoolState) -> Result<(), Error> {
+        if !self.wait_for_launches(state)? {
+            return Err(PoolProblem::Captured.of(state.id));
         }
         let mut done = Vec::new();
         for heap in self.heaps.all() {
@@ -158,60 +154,46 @@ impl<D: Device> AllocatorState<D> {
             done.push(stream_state.number());
             Fence::record(stream_state)?.wait()?;
         }
-        for heap in self.heaps_of(core.id) {
+        for heap in self.heaps_of(state.id) {
             heap.process_events()?;
         }
         Ok(())
     }
 
     /// Forgets what was freed while its pool slept; a pool of which nothing is left is awake.
-    pub(crate) fn forget_freed_asleep(&self, core: &PoolState) {
+    pub(crate) fn forget_freed_asleep(&self, state: &PoolState) {
         // A progress callback may call this; a later call then forgets the freed blocks.
-        let Ok(_turn) = core.turn() else { return };
-        if !core.is_asleep() {
+        let Ok(_turn) = state.turn() else { return };
+        if !state.is_asleep() {
             return;
         }
-        self.forget_freed(core);
-        if !self.is_anything_away(core) {
-            self.let_serve(core);
+        self.forget_freed(state);
+        if !self.is_anything_away(state) {
+            self.let_serve(state);
         }
     }
 
     /// Whether any memory or address of a pool is away, or may still be copied.
-    fn is_anything_away(&self, core: &PoolState) -> bool {
-        let offload = self.offload(core);
-        offload.is_some_and(|offload| unpoisoned(&offload).is_asleep())
+    fn is_anything_away(&self, state: &PoolState) -> bool {
+        self.offload(state).is_some_and(|offload| offload.lock().is_asleep())
     }
 
     /// Forgets the chunks and contents of a pool that were freed while it slept, unless graphs may use them.
-    fn forget_freed(&self, core: &PoolState) {
-        if core.gives_back() {
-            for heap in self.heaps_of(core.id) {
+    fn forget_freed(&self, state: &PoolState) {
+        if state.gives_back() {
+            for heap in self.heaps_of(state.id) {
                 heap.forget_spares();
             }
         }
-        if let Some(offload) = self.offload(core) {
-            let whole = core.keeps();
-            unpoisoned(&offload).forget_freed(whole);
+        if let Some(offload) = self.offload(state) {
+            offload.lock().forget_freed(state.keeps());
         }
     }
 
-    /// The sleep of a pool.
-    fn offload(&self, core: &PoolState) -> Option<Arc<Mutex<OffloadState<D>>>> {
-        self.offloads().get(&core.id).map(Arc::clone)
+    fn offload(&self, state: &PoolState) -> Option<Arc<Mutex<OffloadState<D>>>> {
+        self.offloads.lock().get(&state.id).map(Arc::clone)
     }
 
-    fn offloads(&self) -> MutexGuard<'_, HashMap<PoolId, Arc<Mutex<OffloadState<D>>>>> {
-        unpoisoned(&self.offloads)
-    }
-}
-
-/// Locks what is sound after a panic too: every chunk of a sleep knows how far it is.
-fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl<D: Device> AllocatorState<D> {
     /// Whether a heap takes no requests because its pool sleeps.
     pub(crate) fn check_awake(heap: &Arc<Heap<D>>) -> Result<(), Error> {
         if !heap.is_asleep() {

@@ -1,21 +1,21 @@
 //! Host memory that keeps the contents of sleeping pools.
 
 use std::alloc::{self, Layout};
-use std::ptr::{self, NonNull};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, available_parallelism};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::thread::available_parallelism;
 
 use cachette_hal::{self as hal, Device};
 
 use crate::device_state::DeviceState;
+use crate::pinned::prefault;
 use crate::stream_state::StreamState;
+use crate::sync::Mutex;
 
 /// The size of every piece but the last: large enough for full speed, small enough to be found.
 const SLAB: u64 = 256 << 20;
 /// What slabs are aligned to, so that the host can give them large pages.
 const LARGE_PAGE: usize = 2 << 20;
-/// The smallest page there is.
-const PAGE: usize = 4 << 10;
 /// As many threads touch the pages of a slab as there are processors, but no more than this.
 const MOST_TOUCHERS: usize = 16;
 
@@ -41,7 +41,10 @@ impl<D: Device> StagingBuffer<D> {
         // SAFETY: a slab has bytes.
         let start = NonNull::new(unsafe { alloc::alloc(layout) })?;
         let mut slab = Self { shared: Arc::clone(shared), start, layout, registered: false };
-        slab.touch();
+        slab.ask_for_large_pages();
+        let threads = available_parallelism().map_or(1, |count| count.get().min(MOST_TOUCHERS));
+        // SAFETY: the memory was allocated just now, and only the slab has its address.
+        unsafe { prefault::touch(start, bytes, threads) };
         if let Ok(host) = shared.device.host_memory() {
             // SAFETY: the range is valid until the slab goes, which undoes this first.
             slab.registered = unsafe { host.register(start, bytes) }.is_ok();
@@ -55,26 +58,6 @@ impl<D: Device> StagingBuffer<D> {
 
     pub(super) const fn bytes(&self) -> usize {
         self.layout.size()
-    }
-
-    /// Writes to every page, on many threads.
-    fn touch(&self) {
-        self.ask_for_large_pages();
-        let threads = available_parallelism().map_or(1, |count| count.get().min(MOST_TOUCHERS));
-        let part = self.bytes().div_ceil(threads).next_multiple_of(PAGE);
-        let start = self.start.as_ptr().expose_provenance();
-        thread::scope(|scope| {
-            for offset in (0..self.bytes()).step_by(part) {
-                let end = self.bytes().min(offset + part);
-                scope.spawn(move || {
-                    for page in (offset..end).step_by(PAGE) {
-                        let at = ptr::with_exposed_provenance_mut::<u8>(start + page);
-                        // SAFETY: the page is the slab's, and each is touched by one thread.
-                        unsafe { at.write_volatile(0) };
-                    }
-                });
-            }
-        });
     }
 
     #[cfg(target_os = "linux")]
@@ -122,7 +105,7 @@ impl<D: Device> Default for StagingStore<D> {
 impl<D: Device> StagingStore<D> {
     /// The stream of all copies to the host and back.
     pub(super) fn copies(&self, shared: &Arc<DeviceState<D>>) -> hal::Result<Arc<StreamState<D>>> {
-        let mut copies = self.copies.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut copies = self.copies.lock();
         if let Some(stream_state) = &*copies {
             return Ok(Arc::clone(stream_state));
         }
@@ -136,7 +119,7 @@ impl<D: Device> StagingStore<D> {
         let mut allocated: Vec<StagingBuffer<D>> = Vec::new();
         let mut left = bytes;
         while left > 0 {
-            let idle = self.idle().pop();
+            let idle = self.idle.lock().pop();
             let Some(slab) = idle.or_else(|| {
                 let size = usize::try_from(left.min(SLAB)).ok()?;
                 StagingBuffer::allocate(shared, size)
@@ -150,25 +133,14 @@ impl<D: Device> StagingStore<D> {
         Some(allocated)
     }
 
-    /// Makes slabs ahead, so that the next to sleep need not wait for `bytes` of them; `false` if the host has too
-    /// little memory.
-    pub(super) fn prepare(&self, shared: &Arc<DeviceState<D>>, bytes: u64) -> bool {
-        let slabs = self.take(shared, bytes);
-        slabs.map(|slabs| self.put_back(slabs)).is_some()
-    }
-
     /// Keeps slabs for the next pool that falls asleep.
     pub(super) fn put_back(&self, slabs: Vec<StagingBuffer<D>>) {
-        self.idle().extend(slabs);
+        self.idle.lock().extend(slabs);
     }
 
     /// Gives what is idle back to the host; its bytes.
     pub(crate) fn clear(&self) -> u64 {
-        let idle = std::mem::take(&mut *self.idle());
+        let idle = std::mem::take(&mut *self.idle.lock());
         idle.iter().map(|slab| slab.bytes() as u64).sum()
-    }
-
-    fn idle(&self) -> MutexGuard<'_, Vec<StagingBuffer<D>>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

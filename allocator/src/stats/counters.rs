@@ -29,7 +29,18 @@ pub(crate) enum Counted {
 }
 
 impl Counted {
-    pub(crate) const COUNT: usize = 9;
+    pub(crate) const COUNT: usize = Self::EVERY.len();
+    pub(crate) const EVERY: [Self; 9] = [
+        Self::Allocations,
+        Self::AllocatedBytes,
+        Self::RequestedBytes,
+        Self::Pending,
+        Self::PendingBytes,
+        Self::InactiveSplit,
+        Self::InactiveSplitBytes,
+        Self::Segments,
+        Self::ReservedBytes,
+    ];
 }
 
 /// One of the three rows of every statistic.
@@ -233,9 +244,10 @@ impl Counters {
         seen
     }
 
-    /// Forgets how high the value was.
-    pub(crate) fn reset_high(&self, row: Row, counted: Counted) {
-        self.bound(row, counted).high.store(0, Relaxed);
+    /// Forgets how high every value was.
+    pub(crate) fn reset_high(&self) {
+        let bounds = self.cells.as_flattened().iter().map(|cell| &cell.bound).chain(&self.sums);
+        bounds.for_each(|bound| bound.high.store(0, Relaxed));
     }
 
     /// How far a value may rise before the peak tracker must look again.

@@ -17,6 +17,39 @@ pub struct Stat {
     pub freed: u64,
 }
 
+impl Stat {
+    #[inline(always)]
+    pub(crate) const fn raise(&mut self, by: u64) {
+        self.current += by;
+        self.allocated += by;
+        if self.current > self.peak {
+            self.peak = self.current;
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) const fn lower(&mut self, by: u64) {
+        self.current -= by;
+        self.freed += by;
+    }
+
+    /// Adds another figure `weight` times.
+    pub(crate) const fn add(&mut self, other: Self, weight: u64) {
+        self.current += other.current * weight;
+        self.peak += other.peak * weight;
+        self.allocated += other.allocated * weight;
+        self.freed += other.freed * weight;
+    }
+
+    pub(crate) const fn reset_peak(&mut self) {
+        self.peak = self.current;
+    }
+
+    pub(crate) const fn reset_totals(&mut self) {
+        (self.allocated, self.freed) = (0, 0);
+    }
+}
+
 /// A figure for all blocks, and apart for the two kinds of segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StatArray {

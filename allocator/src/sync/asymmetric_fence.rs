@@ -7,7 +7,7 @@
 
 use std::sync::atomic::{Ordering, compiler_fence};
 
-/// The free side: only the compiler is held to the order.
+/// The cheap side: only the compiler is held to the order.
 #[inline(always)]
 pub(crate) fn light_barrier() {
     compiler_fence(Ordering::SeqCst);
@@ -30,29 +30,22 @@ cfg_if::cfg_if! {
             })
         }
 
-        /// The dear side: every thread of the process is made to pass a full barrier, and so is the caller.
+        /// The expensive side: the calling thread and every other thread of the process pass a full barrier.
         ///
         /// It must be [available](is_available).
         pub(crate) fn heavy_barrier() {
             if membarrier(MembarrierCommand::PrivateExpedited).is_err() {
-                undo();
+                // The process has forbidden itself the call. Without it no lock can be taken from its owner.
+                eprintln!("cachette: membarrier is refused, although it was granted before");
+                std::process::abort();
             }
         }
-
-        /// Ends the process: it has forbidden itself the call after it was allowed, and without it no lock can be
-        /// taken from its owner.
-        #[cold]
-        fn undo() -> ! {
-            eprintln!("cachette: membarrier is refused, although it was granted before");
-            std::process::abort();
-        }
     } else {
-        /// Whether there is a dear side: no.
         pub(crate) const fn is_available() -> bool {
             false
         }
 
-        /// Never called: nothing is biased.
+        /// Never called: no lock is biased.
         pub(crate) fn heavy_barrier() {
             std::sync::atomic::fence(Ordering::SeqCst);
         }

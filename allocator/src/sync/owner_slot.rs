@@ -4,11 +4,9 @@
 
 use std::cell::Cell;
 use std::sync::atomic::AtomicUsize;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::sync::asymmetric_fence;
 use crate::sync::biased_lock::OwnerSlot;
-use crate::sync::generation;
+use crate::sync::{Mutex, asymmetric_fence, generation};
 
 /// The slot of a thread before its first lock. It claims to be inside a lock, so the thread enters none as owner.
 static NONE: OwnerSlot = OwnerSlot::new(AtomicUsize::new(usize::MAX));
@@ -50,24 +48,18 @@ fn assign() -> Option<&'static OwnerSlot> {
     if generation::is_child() || !asymmetric_fence::is_available() {
         return None;
     }
-    LEASE
-        .try_with(|lease| {
-            CURRENT.set(lease.slot);
-            lease.slot
-        })
-        .ok()
+    let slot = LEASE.try_with(|lease| lease.0).ok()?;
+    CURRENT.set(slot);
+    Some(slot)
 }
 
 /// Gives the slot of a thread back when the thread ends.
-struct SlotLease {
-    slot: &'static OwnerSlot,
-}
+struct SlotLease(&'static OwnerSlot);
 
 impl SlotLease {
     fn begin() -> Self {
-        let spare = spare().pop();
-        let slot = spare.unwrap_or_else(|| Box::leak(Box::new(OwnerSlot::new(AtomicUsize::new(0)))));
-        Self { slot }
+        let spare = SPARE.lock().pop();
+        Self(spare.unwrap_or_else(|| Box::leak(Box::new(OwnerSlot::new(AtomicUsize::new(0))))))
     }
 }
 
@@ -75,11 +67,7 @@ impl Drop for SlotLease {
     fn drop(&mut self) {
         clear();
         if !generation::is_child() {
-            spare().push(self.slot);
+            SPARE.lock().push(self.0);
         }
     }
-}
-
-fn spare() -> MutexGuard<'static, Vec<&'static OwnerSlot>> {
-    SPARE.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -2,10 +2,11 @@
 
 #![forbid(unsafe_code)]
 
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
 
 use cachette_hal::StreamRef;
 
+use super::Mutex;
 use super::stream_map::StreamMap;
 
 /// log2 of the size of the first table of streams; every further one is eight times as large.
@@ -30,33 +31,27 @@ impl StreamTable {
     /// The number of a stream's heap.
     #[inline]
     pub(crate) fn get(&self, stream: StreamRef) -> Option<u32> {
-        let first = self.tables[0].get()?;
-        match first.get(stream.raw()) {
-            Some(number) => Some(number),
-            None => self.get_later(stream),
-        }
+        self.tables[0].get()?.get(stream.raw()).or_else(|| self.get_later(stream))
     }
 
     #[cold]
     fn get_later(&self, stream: StreamRef) -> Option<u32> {
-        let later = self.tables[1..].iter().map_while(OnceLock::get);
-        later.into_iter().find_map(|table| table.get(stream.raw()))
+        self.tables[1..].iter().map_while(OnceLock::get).find_map(|table| table.get(stream.raw()))
     }
 
     /// The number of a stream's heap, which `make` tells if the stream has none yet; `None` if it cannot, or if there
     /// is no room for another stream.
     pub(crate) fn get_or_add(&self, stream: StreamRef, make: impl FnOnce() -> Option<u32>) -> Option<u32> {
-        let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut count = self.count.lock();
         if let Some(number) = self.get(stream) {
             return Some(number);
         }
         let table = self.table_with_room(*count)?;
         let number = make()?;
-        if !table.insert(stream.raw(), number) {
-            return None;
-        }
-        *count += 1;
-        Some(number)
+        table.insert(stream.raw(), number).then(|| {
+            *count += 1;
+            number
+        })
     }
 
     /// The first table that is not full when `used` streams are in.

@@ -1,29 +1,29 @@
 //! The table of all memory that bypasses the cache.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cachette_hal::{self as hal, Device, DevicePtr, StreamRef};
 
 use crate::error::sum_all;
 use crate::observe::leak::LeakedAllocation;
 use crate::observe::probes;
+use crate::sync::Mutex;
 
 /// All memory that bypasses the cache.
 #[derive(Debug, Default)]
-pub(crate) struct UncachedTable(Mutex<HashMap<u64, Record>>);
+pub(crate) struct UncachedTable(pub(super) Mutex<HashMap<u64, Record>>);
 
 #[derive(Clone, Copy, Debug)]
-struct Record {
-    ptr: DevicePtr,
-    bytes: u64,
-    stream: StreamRef,
-    held: HeldBy,
+pub(super) struct Record {
+    pub(super) ptr: DevicePtr,
+    pub(super) bytes: u64,
+    pub(super) stream: StreamRef,
+    pub(super) held: HeldBy,
 }
 
 /// What keeps the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum HeldBy {
+pub(super) enum HeldBy {
     /// An `Uncached`.
     Owner,
     /// A caller that knows its address.
@@ -33,37 +33,31 @@ enum HeldBy {
 }
 
 impl UncachedTable {
-    /// Adds memory that has an owner.
-    pub(super) fn add(&self, ptr: DevicePtr, bytes: u64, stream: StreamRef) {
-        self.lock().insert(ptr.address(), Record { ptr, bytes, stream, held: HeldBy::Owner });
-    }
-
-    /// Takes the owner away.
-    pub(super) fn make_raw(&self, ptr: DevicePtr) {
-        if let Some(record) = self.lock().get_mut(&ptr.address()) {
-            record.held = HeldBy::Address;
-        }
-    }
-
     /// Whether such memory begins at `address`.
     pub(crate) fn knows(&self, address: u64) -> bool {
-        self.lock().contains_key(&address)
+        self.0.lock().contains_key(&address)
     }
 
     /// The size of the memory that begins at `address`, if it is such.
     pub(crate) fn bytes_at(&self, address: u64) -> Option<u64> {
-        self.lock().get(&address).map(|record| record.bytes)
+        self.0.lock().get(&address).map(|record| record.bytes)
     }
 
     /// Bytes of all of it.
     pub(crate) fn bytes(&self) -> u64 {
-        self.lock().values().map(|record| record.bytes).sum()
+        self.0.lock().values().map(|record| record.bytes).sum()
     }
 
     /// Memory that is known by its address alone.
     pub(crate) fn raw(&self) -> Vec<LeakedAllocation> {
-        let raw = |record: &&Record| record.held == HeldBy::Address;
-        self.lock().values().filter(raw).map(Record::leak).collect()
+        let records = self.0.lock();
+        let raw = records.values().filter(|record| record.held == HeldBy::Address);
+        raw.map(|&Record { ptr, bytes, stream, .. }| LeakedAllocation {
+            address: ptr.address(),
+            requested: bytes,
+            stream,
+        })
+        .collect()
     }
 
     /// Frees the memory that begins at `address` and is known by that alone; `None` if there is none. If the driver
@@ -82,7 +76,7 @@ impl UncachedTable {
 
     /// Takes a record out of the table, in the turn of the lock that looks at it: no two threads free one memory.
     fn remove(&self, address: u64, which: impl Fn(HeldBy) -> bool) -> Option<Record> {
-        let mut records = self.lock();
+        let mut records = self.0.lock();
         records.get(&address).filter(|record| which(record.held))?;
         records.remove(&address)
     }
@@ -93,7 +87,7 @@ impl UncachedTable {
         // SAFETY: 1. the memory came from this device and has left the table. 2. The device is idle.
         let freed = idle.and_then(|()| unsafe { device.free(record.ptr) });
         if freed.is_err() {
-            let mut records = self.lock();
+            let mut records = self.0.lock();
             let numbers = records.values().filter_map(|known| match known.held {
                 HeldBy::Driver(number) => Some(number + 1),
                 _ => None,
@@ -106,23 +100,9 @@ impl UncachedTable {
 
     /// Frees what was freed before, when the driver failed; the bytes that came free.
     pub(crate) fn free_again<D: Device>(&self, device: &D) -> hal::Result<u64> {
-        let mut last_freed: Vec<Record> = {
-            let mut records = self.lock();
-            let failed = records.extract_if(|_, record| matches!(record.held, HeldBy::Driver(_)));
-            failed.map(|(_, record)| record).collect()
-        };
+        let failed = |_: &u64, record: &mut Record| matches!(record.held, HeldBy::Driver(_));
+        let mut last_freed: Vec<Record> = self.0.lock().extract_if(failed).map(|(_, record)| record).collect();
         last_freed.sort_unstable_by_key(|record| record.held);
-        let free = |record: Record| self.end(device, record).map(|()| record.bytes);
-        sum_all(last_freed.into_iter().map(free))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Record>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Record {
-    const fn leak(&self) -> LeakedAllocation {
-        LeakedAllocation { address: self.ptr.address(), requested: self.bytes, stream: self.stream }
+        sum_all(last_freed.into_iter().map(|record| self.end(device, record).map(|()| record.bytes)))
     }
 }

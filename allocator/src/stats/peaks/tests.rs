@@ -166,7 +166,7 @@ impl Bench {
                 let sum: u64 = self.heaps.iter().map(|heap| heap.sum(row, measure)).sum();
                 let peak = &mut self.peaks[row as usize][measure as usize];
                 *peak = sum.max(*peak);
-                let book = self.ledger.lock();
+                let book = self.ledger.0.lock();
                 let noted = book.figures[row as usize][measure as usize].peak;
                 assert_eq!(noted, *peak, "{row:?}, {measure:?}");
                 let limit = |heap: &Model| -> u64 {
