@@ -11,35 +11,29 @@
 
 #![forbid(unsafe_code)]
 
-mod elastic;
 mod env;
 mod error;
 mod format;
-mod keys;
-mod lex;
-mod number;
 mod parse;
-mod reserve;
 mod roundup;
 mod table;
 #[cfg(test)]
 mod tests;
 mod text;
+mod values;
 
-use elastic::ELASTIC_SETTING;
 use format::{
-    CLOSED_FRACTION, MEBIBYTES_FROM_LARGE_SEGMENT, OPEN_FRACTION, SIZE, SWITCH, THOUSANDTHS, THREADS, mebibytes_from,
+    CLOSED_FRACTION, MEBIBYTE, MEBIBYTES_FROM_LARGE_SEGMENT, OPEN_FRACTION, SIZE, SWITCH, THOUSANDTHS, THREADS,
+    mebibytes_from,
 };
-use number::MEBIBYTE;
-use reserve::RESERVE;
 use roundup::DIVISIONS;
 use table::settings;
+use values::{ELASTIC_SETTING, RESERVE};
 
-pub use elastic::ElasticSetting;
 pub use error::ConfigError;
-pub(crate) use number::scale;
-pub use reserve::AddressReserve;
+pub(crate) use format::scale;
 pub(crate) use roundup::Roundup;
+pub use values::{AddressReserve, ElasticSetting};
 
 // A row is: field: type = default, "key" | "other spelling": format, "values" and "default" for the documentation.
 // A row that is not `pub` has its public getter and setter written by hand below.
@@ -165,6 +159,48 @@ const BACKEND: ConfigKey = ConfigKey {
     is_allowed: |_| true,
     rule: |_| "native, or leave the key out: Cachette has its own cache".into(),
 };
+
+/// PyTorch's keys that Cachette does not support: the key, the reason and the alternative.
+const UNSUPPORTED: [(&str, &str); 1] = [(
+    "expandable_segments_reserve_by_class",
+    "Cachette has no stream classes; use expandable_segments_reserve, which applies to all streams",
+)];
+
+impl ConfigKey {
+    const fn name(&self) -> &'static str {
+        self.spellings[0]
+    }
+
+    fn find(word: &str) -> Option<&'static Self> {
+        KEYS.iter().find(|key| key.spellings.contains(&word))
+    }
+
+    fn unknown(word: &str) -> ConfigError {
+        if let Some((_, why)) = UNSUPPORTED.iter().find(|(key, _)| *key == word) {
+            return ConfigError::new(format!("{word} is not supported: {why}"));
+        }
+        let suggestion = Self::closest(word).map_or(String::new(), |name| format!(" (did you mean '{name}'?)"));
+        let all: Vec<_> = KEYS.iter().map(Self::name).collect();
+        ConfigError::new(format!("there is no key '{word}'{suggestion}; the keys are {}", all.join(", ")))
+    }
+
+    /// The spelling most similar to `word`, if at most a third of its letters differ.
+    fn closest(word: &str) -> Option<&'static str> {
+        let letters = word.chars().count();
+        KEYS.iter()
+            .flat_map(|key| key.spellings)
+            // The distance is at least the difference of the lengths, so long words are never compared.
+            .filter(|name| letters.abs_diff(name.len()) <= name.len() / 3)
+            .map(|name| (strsim::levenshtein(word, name), *name))
+            .filter(|(distance, name)| *distance <= name.len() / 3)
+            .min_by_key(|(distance, _)| *distance)
+            .map(|(_, name)| name)
+    }
+
+    fn refuse(&self, value: &str, config: &Config) -> ConfigError {
+        ConfigError::not_allowed(self.name(), value, &(self.rule)(config))
+    }
+}
 
 impl Config {
     /// A builder that starts from the default.

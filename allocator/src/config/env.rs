@@ -53,7 +53,6 @@ impl Config {
     }
 }
 
-/// A variable of the process.
 fn variable(name: &str) -> Option<String> {
     // Bytes that are not UTF-8 become a character that no key or value contains, and so an error.
     std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())

@@ -34,12 +34,10 @@ impl ConfigError {
         Self { span: Some(span.clone()), ..self }
     }
 
-    /// Adds the text.
     pub(super) fn in_text(self, text: &str) -> Self {
         Self { text: text.to_owned(), ..self }
     }
 
-    /// Adds the environment variable that held the text.
     pub(super) fn in_variable(self, name: &'static str) -> Self {
         Self { variable: Some(name), ..self }
     }

@@ -4,8 +4,8 @@ use std::fmt;
 
 use super::error::ConfigError;
 use super::format::Format;
-use super::lex::Token;
-use super::number::whole;
+use super::format::whole;
+use super::parse::Token;
 
 /// Intervals of sizes; each holds the sizes from one power of two to the next.
 const INTERVALS: usize = 16;
@@ -34,7 +34,6 @@ impl Roundup {
     /// The key of this value, the only one that accepts a list.
     pub(super) const KEY: &str = "roundup_power2_divisions";
 
-    /// No interval is divided.
     pub(super) const OFF: Self = Self([0; INTERVALS]);
 
     /// Reads a list such as `[64:8,128:4,>:2]`.
@@ -70,7 +69,6 @@ impl Roundup {
         Ok(Self(divided))
     }
 
-    /// The divisions of the interval that holds `size`.
     pub(crate) fn divisions(&self, size: u64) -> u32 {
         let log = size.checked_ilog2().unwrap_or(0);
         let interval = log.saturating_sub(FIRST_LOG) as usize;
@@ -122,7 +120,6 @@ fn read_divisions(text: &str) -> Option<u32> {
 /// What an entry of a list names.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Interval {
-    /// The interval with this index.
     At(usize),
     /// Every interval above the one named before.
     Above,

@@ -1,8 +1,8 @@
 //! How numbers, sizes and reserves are read and written.
 
 use crate::config::AddressReserve::{self, Bytes, Fraction};
-use crate::config::number::*;
-use crate::config::reserve::RESERVE;
+use crate::config::format::*;
+use crate::config::values::RESERVE;
 
 #[test]
 fn numbers_have_one_form() {

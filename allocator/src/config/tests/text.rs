@@ -1,7 +1,7 @@
 //! The grammar of the text form, and how mistakes are reported.
 
 use super::{FULL, config, error};
-use crate::config::lex::lex;
+use crate::config::parse::lex;
 use crate::config::{Config, ConfigKey, KEYS};
 
 #[test]
