@@ -9,8 +9,6 @@ use super::{ALIGNMENT, AllocContext, PoolPair, Source, SourceError};
 
 type AllocateFn = dyn Fn(u64, &AllocContext) -> Result<DevicePtr, SourceError> + Send + Sync;
 type FreeFn = dyn Fn(DevicePtr, u64, &AllocContext) -> Result<(), SourceError> + Send + Sync;
-type PoolHook = dyn Fn(Ordinal, PoolPair) + Send + Sync;
-type BaseAllocationHook = dyn Fn(DevicePtr) -> Option<(DevicePtr, u64)> + Send + Sync;
 
 /// A source made of two functions and optional hooks.
 ///
@@ -24,17 +22,44 @@ pub struct FunctionSource {
     hooks: Hooks,
 }
 
-/// The optional hooks.
-#[derive(Default)]
-struct Hooks {
-    start: Option<Box<dyn Fn(u32) + Send + Sync>>,
-    empty: Option<Box<dyn Fn() + Send + Sync>>,
-    limit: Option<Box<dyn Fn(f64, Ordinal) + Send + Sync>>,
-    base_allocation: Option<Box<BaseAllocationHook>>,
-    record_stream: Option<Box<dyn Fn(DevicePtr, StreamRef) + Send + Sync>>,
-    begin: Option<Box<PoolHook>>,
-    end: Option<Box<PoolHook>>,
-    release: Option<Box<PoolHook>>,
+/// Writes the optional hooks, and a setter for each.
+macro_rules! hooks {
+    ($($(#[$doc:meta])* $setter:ident: $hook:ident($($argument:ty),*) $(-> $result:ty)?;)*) => {
+        #[derive(Default)]
+        struct Hooks {
+            $($hook: Option<Box<dyn Fn($($argument),*) $(-> $result)? + Send + Sync>>,)*
+        }
+
+        impl FunctionSource {
+            $(
+                $(#[$doc])*
+                #[must_use]
+                pub fn $setter(mut self, hook: impl Fn($($argument),*) $(-> $result)? + Send + Sync + 'static) -> Self {
+                    self.hooks.$hook = Some(Box::new(hook));
+                    self
+                }
+            )*
+        }
+    };
+}
+
+hooks! {
+    /// Calls `hook` when an allocator begins to use the source, with the number of devices.
+    on_start: start(u32);
+    /// Calls `hook` when the caches were emptied.
+    on_empty: empty();
+    /// Calls `hook` when the share of a device's memory that may be held is set.
+    on_limit: limit(f64, Ordinal);
+    /// Calls `hook` to find the allocation that contains an address.
+    with_base_allocation: base_allocation(DevicePtr) -> Option<(DevicePtr, u64)>;
+    /// Calls `hook` when another stream uses memory.
+    on_record_stream: record_stream(DevicePtr, StreamRef);
+    /// Calls `hook` when a pool begins to serve requests.
+    on_begin: begin(Ordinal, PoolPair);
+    /// Calls `hook` when a pool no longer serves requests.
+    on_end: end(Ordinal, PoolPair);
+    /// Calls `hook` when the last user of a pool has released it.
+    on_release: release(Ordinal, PoolPair);
 }
 
 impl FunctionSource {
@@ -74,65 +99,6 @@ impl FunctionSource {
     #[must_use]
     pub fn permit_elastic(mut self) -> Self {
         self.elastic = true;
-        self
-    }
-
-    /// Calls `hook` when an allocator begins to use the source, with the number of devices.
-    #[must_use]
-    pub fn on_start(mut self, hook: impl Fn(u32) + Send + Sync + 'static) -> Self {
-        self.hooks.start = Some(Box::new(hook));
-        self
-    }
-
-    /// Calls `hook` when the caches were emptied.
-    #[must_use]
-    pub fn on_empty(mut self, hook: impl Fn() + Send + Sync + 'static) -> Self {
-        self.hooks.empty = Some(Box::new(hook));
-        self
-    }
-
-    /// Calls `hook` when the share of a device's memory that may be held is set.
-    #[must_use]
-    pub fn on_limit(mut self, hook: impl Fn(f64, Ordinal) + Send + Sync + 'static) -> Self {
-        self.hooks.limit = Some(Box::new(hook));
-        self
-    }
-
-    /// Calls `hook` to find the allocation that contains an address.
-    #[must_use]
-    pub fn with_base_allocation(
-        mut self,
-        hook: impl Fn(DevicePtr) -> Option<(DevicePtr, u64)> + Send + Sync + 'static,
-    ) -> Self {
-        self.hooks.base_allocation = Some(Box::new(hook));
-        self
-    }
-
-    /// Calls `hook` when another stream uses memory.
-    #[must_use]
-    pub fn on_record_stream(mut self, hook: impl Fn(DevicePtr, StreamRef) + Send + Sync + 'static) -> Self {
-        self.hooks.record_stream = Some(Box::new(hook));
-        self
-    }
-
-    /// Calls `hook` when a pool begins to serve requests.
-    #[must_use]
-    pub fn on_begin(mut self, hook: impl Fn(Ordinal, PoolPair) + Send + Sync + 'static) -> Self {
-        self.hooks.begin = Some(Box::new(hook));
-        self
-    }
-
-    /// Calls `hook` when a pool no longer serves requests.
-    #[must_use]
-    pub fn on_end(mut self, hook: impl Fn(Ordinal, PoolPair) + Send + Sync + 'static) -> Self {
-        self.hooks.end = Some(Box::new(hook));
-        self
-    }
-
-    /// Calls `hook` when the last user of a pool has released it.
-    #[must_use]
-    pub fn on_release(mut self, hook: impl Fn(Ordinal, PoolPair) + Send + Sync + 'static) -> Self {
-        self.hooks.release = Some(Box::new(hook));
         self
     }
 }
