@@ -88,6 +88,6 @@ impl<D: Device> Allocator<D> {
     pub fn open_shared(&self, handle: &[u8]) -> Result<ImportedMemory<D>, Error> {
         let inner = self.inner();
         inner.shared.origin.check()?;
-        inner.ipc.imports.open(&inner.shared, handle)
+        inner.ipc.open(&inner.shared, handle)
     }
 }

@@ -50,15 +50,12 @@ impl<D: Device> Allocator<D> {
 }
 
 impl<D: Device> AllocatorState<D> {
-    /// Lets all peers touch what is mapped now.
     fn grant_everywhere(&self) -> Result<(), Error> {
-        for heap in self.heaps.all() {
-            if heap.elastic().is_some() {
-                self.grant(&heap)?;
-            }
+        for heap in self.heaps.all().iter().filter(|heap| heap.elastic().is_some()) {
+            self.grant(heap)?;
         }
         #[cfg(feature = "ipc")]
-        self.ipc.imports.grant()?;
+        self.ipc.grant()?;
         Ok(())
     }
 

@@ -26,7 +26,6 @@ pub struct SharedMemory<D: Device> {
 }
 
 impl<D: Device> SharedMemory<D> {
-    /// Exports an allocated block.
     pub(super) fn new(exporter: &Exporter<ExportedBlock<D>>, heap: &Arc<Heap<D>>, id: BlockId) -> Result<Self, Error>
     where
         D: 'static,
@@ -141,7 +140,6 @@ impl<D: Device> Export for ExportedBlock<D> {
     }
 }
 
-/// Exports a chunk of an exported block.
 fn export_chunk<D: Device>(state: &DeviceState<D>, id: ChunkId) -> cachette_hal::Result<ChunkHandle> {
     let memory = memory_of(&state.device)?;
     let (backing, sharing) = state.chunks.physical(id, "export_backing")?;
@@ -161,7 +159,6 @@ fn refused<D: Device>(heap: &Heap<D>, id: BlockId, why: ExportRefusal) -> Error 
     }
 }
 
-/// The token of a segment.
 fn token_of<D: Device>(heap: &Heap<D>, base: u64) -> Result<IpcToken, Error> {
     let device = &heap.shared().device;
     let ipc = device.ipc()?;

@@ -18,15 +18,14 @@ use crate::sync::Mutex;
 /// What an allocator shares with other processes.
 #[derive(Debug)]
 pub(crate) struct IpcState<D: Device> {
-    /// Its blocks that others can open.
     pub(crate) exporter: Exporter<ExportedBlock<D>>,
-    /// The memory of others that it has opened.
-    pub(crate) imports: Imports<D>,
+    imports: Mutex<ImportTable<D>>,
 }
 
 impl<D: Device> Default for IpcState<D> {
     fn default() -> Self {
-        Self { exporter: Exporter::default(), imports: Imports::default() }
+        let imports = Mutex::new(ImportTable { opened: HashMap::new(), segments: HashMap::new() });
+        Self { exporter: Exporter::default(), imports }
     }
 }
 
@@ -64,8 +63,7 @@ impl<D: Device> ImportedMemory<D> {
     /// Whether the exporter still keeps the memory for this process. Always false in a forked child.
     #[must_use]
     pub fn is_kept(&self) -> bool {
-        let inherited = self.opened.state.origin.is_inherited();
-        !inherited && self.opened.connection.is_alive()
+        !self.opened.state.origin.is_inherited() && self.opened.connection.is_alive()
     }
 }
 
@@ -99,7 +97,6 @@ impl<D: Device> Drop for OpenMemory<D> {
     }
 }
 
-/// How the memory was opened.
 #[derive(Debug)]
 enum ImportKind<D: Device> {
     /// By the token of its segment.
@@ -107,7 +104,6 @@ enum ImportKind<D: Device> {
         #[expect(dead_code, reason = "it keeps the segment open")]
         segment: Arc<OpenSegment<D>>,
     },
-    /// In chunks.
     Chunks(MappedChunks<D>),
     /// This process exports it.
     Local,
@@ -121,11 +117,6 @@ struct OpenSegment<D: Device> {
 }
 
 impl<D: Device> OpenSegment<D> {
-    fn open(state: &Arc<DeviceState<D>>, token: &IpcToken) -> Result<Self, Error> {
-        let start = state.device.ipc()?.open_token(token)?;
-        Ok(Self { state: Arc::clone(state), start })
-    }
-
     fn close(&self) -> hal::Result<()> {
         let ipc = self.state.device.ipc()?;
         // SAFETY: 1. this value opened it, and is being dropped. 2. Its users have waited for the device.
@@ -142,32 +133,18 @@ impl<D: Device> Drop for OpenSegment<D> {
     }
 }
 
-/// The memory of other processes that an allocator has opened.
-#[derive(Debug)]
-pub(crate) struct Imports<D: Device> {
-    table: Mutex<ImportTable<D>>,
-}
-
 #[derive(Debug)]
 struct ImportTable<D: Device> {
-    /// By handle.
     opened: HashMap<Vec<u8>, Weak<OpenMemory<D>>>,
-    /// By token.
     segments: HashMap<IpcToken, Weak<OpenSegment<D>>>,
 }
 
-impl<D: Device> Default for Imports<D> {
-    fn default() -> Self {
-        Self { table: Mutex::new(ImportTable { opened: HashMap::new(), segments: HashMap::new() }) }
-    }
-}
-
-impl<D: Device> Imports<D> {
+impl<D: Device> IpcState<D> {
     /// Opens the memory that a handle names, or finds it open.
     pub(super) fn open(&self, state: &Arc<DeviceState<D>>, bytes: &[u8]) -> Result<ImportedMemory<D>, Error> {
         let handle = Handle::decode(bytes).map_err(IpcError::from)?;
         device::check(handle.device, state.device.info())?;
-        if let Some(opened) = self.table.lock().find(bytes) {
+        if let Some(opened) = self.imports.lock().find(bytes) {
             return Ok(ImportedMemory { opened });
         }
         let (connection, reply) = Connection::open(&handle).map_err(IpcError::from)?;
@@ -177,7 +154,7 @@ impl<D: Device> Imports<D> {
             OpenReply::Chunks(count) => Some(map_all(state, &connection, &handle, count)?),
             OpenReply::Token(_) | OpenReply::Local(_) => None,
         };
-        let mut table = self.table.lock();
+        let mut table = self.imports.lock();
         // Another thread may have opened it meanwhile: then this import is dropped.
         if let Some(opened) = table.find(bytes) {
             drop(table);
@@ -197,8 +174,8 @@ impl<D: Device> Imports<D> {
             }
         };
         let address = handle.span.address(start).ok_or(IpcError::Open(OpenError::Damaged))?;
-        let bytes_open = handle.span.bytes;
-        let opened = Arc::new(OpenMemory { state: Arc::clone(state), address, bytes: bytes_open, memory, connection });
+        let state = Arc::clone(state);
+        let opened = Arc::new(OpenMemory { state, address, bytes: handle.span.bytes, memory, connection });
         table.opened.insert(bytes.to_vec(), Arc::downgrade(&opened));
         drop(table);
         Ok(ImportedMemory { opened })
@@ -206,10 +183,7 @@ impl<D: Device> Imports<D> {
 
     /// Lets the peers of the device access all mapped memory.
     pub(crate) fn grant(&self) -> hal::Result<()> {
-        let all: Vec<Arc<OpenMemory<D>>> = {
-            let table = self.table.lock();
-            table.opened.values().filter_map(Weak::upgrade).collect()
-        };
+        let all: Vec<_> = self.imports.lock().opened.values().filter_map(Weak::upgrade).collect();
         all.iter().try_for_each(|opened| match &opened.memory {
             ImportKind::Chunks(mapped) => mapped.grant(),
             ImportKind::Segment { .. } | ImportKind::Local => Ok(()),
@@ -225,12 +199,12 @@ impl<D: Device> ImportTable<D> {
         self.opened.get(handle)?.upgrade()
     }
 
-    /// The segment that a token names.
     fn segment(&mut self, state: &Arc<DeviceState<D>>, token: IpcToken) -> Result<Arc<OpenSegment<D>>, Error> {
         if let Some(segment) = self.segments.get(&token).and_then(Weak::upgrade) {
             return Ok(segment);
         }
-        let segment = Arc::new(OpenSegment::open(state, &token)?);
+        let start = state.device.ipc()?.open_token(&token)?;
+        let segment = Arc::new(OpenSegment { state: Arc::clone(state), start });
         self.segments.insert(token, Arc::downgrade(&segment));
         Ok(segment)
     }

@@ -23,7 +23,6 @@ pub(super) struct MappedChunks<D: Device> {
 }
 
 impl<D: Device> MappedChunks<D> {
-    /// Reserves addresses.
     pub(super) fn reserve(state: &Arc<DeviceState<D>>, bytes: u64) -> hal::Result<Self> {
         let start = memory_of(&state.device)?.reserve(bytes, None)?;
         Ok(Self { state: Arc::clone(state), start: Some(start), bytes, mappings: Vec::new(), handles: Vec::new() })
@@ -34,7 +33,6 @@ impl<D: Device> MappedChunks<D> {
         self.start.map_or(0, DevicePtr::address)
     }
 
-    /// Bytes that are not mapped yet.
     pub(super) fn missing(&self) -> u64 {
         // There are no gaps, so the last mapping gives the end.
         let end = self.mappings.last().map(|(at, bytes)| at.address() + bytes);
@@ -63,7 +61,6 @@ impl<D: Device> MappedChunks<D> {
         Ok(())
     }
 
-    /// Lets the device and its peers access all chunks.
     pub(super) fn grant(&self) -> hal::Result<()> {
         let Some(start) = self.start else {
             return Ok(());
