@@ -46,18 +46,14 @@ impl Backends {
 
     /// Loads the backend called `name`.
     pub fn load(name: &str) -> Result<Arc<dyn Backend>, OpenError> {
-        let (_, load) = find(name)?;
-        load()
+        find(name)?.1()
     }
 
     /// Opens the device that `target` names: `cuda:0`, `host:1`, or `host` for the first.
     pub fn open(target: &str) -> Result<AnyDevice, OpenError> {
-        let (name, number) = match target.split_once(':') {
-            Some((name, number)) => (name, Some(number)),
-            None => (target, None),
-        };
-        let (name, load) = find(name)?;
-        let ordinal = number.map_or(Ok(Ordinal(0)), |number| parse_ordinal(name, number))?;
+        let (name, text) = target.split_once(':').unwrap_or((target, "0"));
+        let (backend, load) = find(name)?;
+        let ordinal = text.parse().map_err(|_| OpenError::BadOrdinal { backend, text: text.to_owned() })?;
         Self::open_on(&*load()?, ordinal)
     }
 
@@ -92,18 +88,12 @@ fn try_all() -> impl Iterator<Item = Found> {
     KNOWN.iter().map(|&(name, load)| Found { name, backend: load() })
 }
 
-/// The backend called `name`, whether compiled in or not.
 fn find(name: &str) -> Result<(&'static str, Load), OpenError> {
     KNOWN
         .iter()
         .copied()
         .find(|(known, _)| *known == name)
         .ok_or_else(|| OpenError::UnknownBackend { name: name.to_owned() })
-}
-
-/// Reads the number of a device of `backend`.
-fn parse_ordinal(backend: &'static str, text: &str) -> Result<Ordinal, OpenError> {
-    text.parse().map_err(|_| OpenError::BadOrdinal { backend, text: text.to_owned() })
 }
 
 /// Opens the first device of the first backend in `found` that has one; those after it stay unloaded.

@@ -1,7 +1,5 @@
 //! Why a device could not be opened.
 
-use std::fmt;
-
 use cachette_hal::{Error, LoadError, Ordinal};
 
 use super::Backends;
@@ -11,7 +9,7 @@ use super::Backends;
 #[non_exhaustive]
 pub enum OpenError {
     /// No backend has this name.
-    #[error("there is no backend named '{name}'; choose one of {KnownNames}")]
+    #[error("there is no backend named '{name}'; choose one of {}", known_names())]
     UnknownBackend {
         /// The name asked for.
         name: String,
@@ -25,7 +23,7 @@ pub enum OpenError {
         text: String,
     },
     /// The backend has fewer devices.
-    #[error("there is no device {backend}:{ordinal}; {}", Count(*count))]
+    #[error("there is no device {backend}:{ordinal}; {}", count_text(*count))]
     NoSuchDevice {
         /// The backend asked.
         backend: &'static str,
@@ -61,7 +59,7 @@ pub enum OpenError {
     #[error("no such host device can be made: {0}")]
     HostConfig(#[from] cachette_hal_host::ConfigError),
     /// No backend has a device.
-    #[error("no backend has a device: {}", Reasons(unusable))]
+    #[error("no backend has a device: {}", reasons(unusable))]
     NoneUsable {
         /// Every backend, in the order tried.
         unusable: Vec<Unusable>,
@@ -77,41 +75,19 @@ pub struct Unusable {
     pub why: OpenError,
 }
 
-/// Writes every backend's name as `a, b, c`.
-struct KnownNames;
+fn known_names() -> String {
+    Backends::names().collect::<Vec<_>>().join(", ")
+}
 
-impl fmt::Display for KnownNames {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, name) in Backends::names().enumerate() {
-            let comma = if i == 0 { "" } else { ", " };
-            write!(f, "{comma}{name}")?;
-        }
-        Ok(())
+/// How many devices there are, and so which ordinals exist.
+fn count_text(count: u32) -> String {
+    match count {
+        0 => "it shows no device".to_owned(),
+        1 => "it has 1 device, number 0".to_owned(),
+        _ => format!("it has {count} devices, numbers 0 to {}", count - 1),
     }
 }
 
-/// Writes how many devices there are, and so which ordinals exist.
-struct Count(u32);
-
-impl fmt::Display for Count {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            0 => f.write_str("it shows no device"),
-            1 => f.write_str("it has 1 device, number 0"),
-            count => write!(f, "it has {count} devices, numbers 0 to {}", count - 1),
-        }
-    }
-}
-
-/// Writes the reasons one after the other.
-struct Reasons<'a>(&'a [Unusable]);
-
-impl fmt::Display for Reasons<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, unusable) in self.0.iter().enumerate() {
-            let gap = if i == 0 { "" } else { "; " };
-            write!(f, "{gap}{}", unusable.why)?;
-        }
-        Ok(())
-    }
+fn reasons(unusable: &[Unusable]) -> String {
+    unusable.iter().map(|unusable| unusable.why.to_string()).collect::<Vec<_>>().join("; ")
 }
