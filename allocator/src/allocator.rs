@@ -1,13 +1,11 @@
 //! The allocator: the entry point of the crate.
 
-pub(crate) mod callbacks;
-pub(crate) mod empty;
-pub(crate) mod find;
-pub(crate) mod raw;
-pub(crate) mod settings;
-pub(crate) mod stats;
-pub(crate) mod streams;
-pub(crate) mod view;
+mod empty;
+mod find;
+mod raw;
+mod settings;
+mod stats;
+mod streams;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -24,7 +22,7 @@ use crate::heaps::Heaps;
 use crate::ipc::import::IpcState;
 use crate::pinned::cache::PinnedCache;
 use crate::pool::Pools;
-use crate::pool::route::{self};
+use crate::pool::route;
 use crate::retry::FoundBlock;
 use crate::size::TOO_LARGE;
 use crate::sleep::StagingStore;
@@ -73,13 +71,15 @@ impl<D: Device> Allocator<D> {
     where
         D: 'static,
     {
+        /// Relaxed: only the numbers must differ.
+        static NEXT_IDENTITY: AtomicU64 = AtomicU64::new(1);
         let shared = Arc::new(DeviceState::new(device, config));
         let routes = Arc::default();
         Self {
             inner: Arc::new(AllocatorState {
                 pinned: PinnedCache::new(&shared, &routes),
                 shared,
-                identity: next_identity(),
+                identity: NEXT_IDENTITY.fetch_add(1, Relaxed),
                 heaps: Heaps::default(),
                 streams: StreamTable::default(),
                 pools: Pools::default(),
@@ -154,15 +154,13 @@ impl<D: Device> Allocator<D> {
         heap: &Arc<Heap<D>>,
     ) -> Result<A, Error> {
         let bytes = request.requested;
+        let stream = || heap.stream_state().handle();
         match heap.allocate(held, request) {
-            Some(allocated) if !allocated.guarded => {
-                Ok(A::of_block(heap, &allocated, bytes, heap.stream_state().handle()))
-            }
-            None if self.bypasses_cache(heap) => self.allocate_uncached(bytes, heap.stream_state().handle()),
+            Some(allocated) if !allocated.guarded => Ok(A::of_block(heap, &allocated, bytes, stream())),
+            None if self.bypasses_cache(heap) => self.allocate_uncached(bytes, stream()),
             allocated => {
-                let stream = heap.stream_state().handle();
                 let FoundBlock { heap, allocated, .. } = self.inner.find_block_slow(heap, request, allocated)?;
-                Ok(A::of_block(&heap, &allocated, bytes, stream))
+                Ok(A::of_block(&heap, &allocated, bytes, stream()))
             }
         }
     }
@@ -185,13 +183,6 @@ impl<D: Device> Allocator<D> {
         let memory = Uncached::allocate(self.shared(), bytes, stream)?;
         Ok(A::of_device(memory, bytes, stream))
     }
-}
-
-/// A number that no allocator has had yet.
-fn next_identity() -> u64 {
-    /// Relaxed: only the numbers must differ.
-    static NEXT: AtomicU64 = AtomicU64::new(1);
-    NEXT.fetch_add(1, Relaxed)
 }
 
 impl<D: Device> Drop for Allocator<D> {

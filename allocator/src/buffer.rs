@@ -21,7 +21,6 @@ use crate::sync::Mutex;
 
 /// How long every wait may fail, before [`Buffer::write`] ends the process.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The longest pause between two tries.
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
 /// Device memory for a fixed number of elements, bound to a stream.

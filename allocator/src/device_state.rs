@@ -24,7 +24,6 @@ const SMALLEST_RANGE: u32 = 6;
 /// The longest range whose grains can be numbered.
 const LONGEST_RANGE: u64 = 1 << 40;
 
-/// What all heaps of one allocator share.
 #[derive(Debug)]
 pub(crate) struct DeviceState<D: Device> {
     pub(crate) device: D,
@@ -38,7 +37,6 @@ pub(crate) struct DeviceState<D: Device> {
     pub(crate) uncached: UncachedTable,
     pub(crate) chunks: ChunkTable,
     pub(crate) in_flight: InFlight,
-    /// Other devices that may access all mapped memory.
     peers: RwLock<Vec<Ordinal>>,
     /// Unused events, the most recently used first. They are destroyed with the allocator.
     events: Mutex<Vec<Event>>,

@@ -23,7 +23,6 @@ thread_local! {
     static LIMITED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Memory on its way to or from the device.
 #[derive(Debug, Default)]
 pub(crate) struct InFlight {
     state: Mutex<InFlightState>,
@@ -78,7 +77,6 @@ impl InFlight {
         }
     }
 
-    /// Begins to give memory back to the device.
     pub(crate) fn release(&self) -> Release<'_> {
         self.state.lock().releases += 1;
         Release { in_flight: self, useful: true, _busy: Busy::enter() }

@@ -153,21 +153,24 @@ impl OutOfMemory {
     /// What the caller could do; only what applies.
     #[must_use]
     pub fn hints(&self) -> Vec<OomHint> {
-        let limited = |limit| self.reserved.saturating_add(self.segment) > limit;
-        let over_limit = self.limit.is_some_and(limited);
+        let over_limit = self.limit.is_some_and(|limit| self.reserved.saturating_add(self.segment) > limit);
         let in_pieces = self.fragmented >= self.requested && self.largest_free < self.requested;
         let forbidden = self.never_block && !self.capturing;
         let others_have = self
             .elsewhere
             .zip(self.free)
             .is_some_and(|(used, free)| used > 0 && free < self.segment && used.saturating_add(free) >= self.segment);
+        let other_pool = self.pools.iter().any(|pool| {
+            let serves = pool.use_on_oom && self.pool == PoolId::DEFAULT;
+            pool.id != self.pool && !serves && pool.unallocated() >= self.requested
+        });
         let all = [
             (OomHint::Limit, over_limit),
             (OomHint::Pending, self.pending > 0),
             (OomHint::NeverBlock, forbidden && (self.pending > 0 || self.unallocated() > 0)),
             (OomHint::Fragmented, in_pieces),
             (OomHint::Elastic, in_pieces && self.elastic == Some(false)),
-            (OomHint::OtherPool, self.other_pool_could_serve()),
+            (OomHint::OtherPool, other_pool),
             (OomHint::Elsewhere, others_have && !over_limit),
         ];
         let applies = all.into_iter().filter(|(_, applies)| *applies);
@@ -176,14 +179,6 @@ impl OutOfMemory {
             hints.push(OomHint::AskForLess);
         }
         hints
-    }
-
-    /// Whether another pool, which does not serve this request, holds enough unused memory for it.
-    fn other_pool_could_serve(&self) -> bool {
-        self.pools.iter().any(|pool| {
-            let serves = pool.use_on_oom && self.pool == PoolId::DEFAULT;
-            pool.id != self.pool && !serves && pool.unallocated() >= self.requested
-        })
     }
 }
 
@@ -197,9 +192,7 @@ impl fmt::Display for OutOfMemory {
             Bytes(self.segment),
         )?;
         match (self.total, self.free) {
-            (Some(total), Some(free)) => {
-                write!(f, "; of its {} {} are free", Bytes(total), Bytes(free))?;
-            }
+            (Some(total), Some(free)) => write!(f, "; of its {} {} are free", Bytes(total), Bytes(free))?,
             _ => f.write_str("; the driver does not say how much it has free")?,
         }
         if let Some(elsewhere) = self.elsewhere.filter(|bytes| *bytes > 0) {
@@ -217,34 +210,19 @@ impl fmt::Display for OutOfMemory {
             Bytes(self.unallocated()),
             Bytes(self.largest_free),
         )?;
-        self.write_pools(f)?;
+        if self.pools.iter().any(|pool| pool.id != PoolId::DEFAULT) {
+            for pool in &self.pools {
+                let (id, reserved, unused) = (pool.id, Bytes(pool.reserved), Bytes(pool.unallocated()));
+                write!(f, "; of that pool {id} holds {reserved}, {unused} of them unused")?;
+            }
+        }
         for holder in &self.holders {
-            let frame = holder.frames.first();
-            let name = frame.map_or("an unknown place", |frame| frame.name.as_str());
+            let name = holder.frames.first().map_or("an unknown place", |frame| frame.name.as_str());
             let (bytes, blocks) = (Bytes(holder.bytes), holder.blocks);
             write!(f, "; {bytes} in {blocks} blocks were allocated in {name}")?;
         }
         for hint in self.hints() {
             write!(f, "; {hint}")?;
-        }
-        Ok(())
-    }
-}
-
-impl OutOfMemory {
-    /// Writes what every pool holds, if there is more than the default pool.
-    fn write_pools(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.pools.iter().all(|pool| pool.id == PoolId::DEFAULT) {
-            return Ok(());
-        }
-        for pool in &self.pools {
-            write!(
-                f,
-                "; of that pool {} holds {}, {} of them unused",
-                pool.id,
-                Bytes(pool.reserved),
-                Bytes(pool.unallocated()),
-            )?;
         }
         Ok(())
     }

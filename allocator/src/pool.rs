@@ -235,7 +235,6 @@ impl<D: Device> Pool<D> {
         self.allocator.allocate_from(bytes, self.heap(stream)?)
     }
 
-    /// The heap of a stream.
     fn heap(&self, stream: &Stream<D>) -> Result<&Arc<Heap<D>>, Error> {
         if !Arc::ptr_eq(stream.heap.shared(), &self.inner().shared) {
             return Err(Error::ForeignStream);

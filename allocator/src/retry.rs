@@ -52,13 +52,11 @@ pub(crate) struct FoundBlock<D: Device> {
 }
 
 impl<D: Device> FoundBlock<D> {
-    /// A block that was allocated from `heap`.
     pub(crate) fn of(heap: &Arc<Heap<D>>, allocated: Allocated) -> Self {
         Self { heap: Arc::clone(heap), allocated, guard: None }
     }
 }
 
-/// The memory that a request needs from the device.
 #[derive(Clone, Copy, Debug)]
 struct Need {
     rounded: u64,
@@ -104,7 +102,6 @@ impl<'a, D: Device> Retry<'a, D> {
         }
     }
 
-    /// Runs the steps until one succeeds.
     #[cold]
     pub(crate) fn run(&self) -> Result<FoundBlock<D>, Error> {
         if let Some(found) = self.search()? {
@@ -249,7 +246,6 @@ impl<'a, D: Device> Retry<'a, D> {
         Ok(None)
     }
 
-    /// Searches the heap.
     fn search(&self) -> hal::Result<Option<FoundBlock<D>>> {
         let allocated = self.heap.allocate_after_events(self.request)?;
         Ok(allocated.map(|allocated| self.found(allocated)))
@@ -259,12 +255,10 @@ impl<'a, D: Device> Retry<'a, D> {
         FoundBlock::of(self.heap, allocated)
     }
 
-    /// How often any thread has returned memory to the device.
     fn frees(&self) -> u64 {
         self.shared.totals.device_frees.load(Relaxed)
     }
 
-    /// Returns whether another segment would stay within the limit.
     fn within_limit(&self) -> bool {
         let bytes = self.need.segment;
         self.shared.room(bytes) >= bytes

@@ -10,7 +10,6 @@ use crate::device_state::DeviceState;
 use crate::observe::probes;
 use table::{HeldBy, Record};
 
-/// Memory that bypasses the cache, with an owner.
 #[derive(Debug)]
 pub(crate) struct Uncached<D: Device> {
     shared: Arc<DeviceState<D>>,

@@ -25,18 +25,11 @@ impl<D: Device> AllocatorState<D> {
         let _gathered = self.shared.history.gather(Level::State);
         let mut found = match allocated {
             Some(allocated) => FoundBlock::of(heap, allocated),
-            None => self.find_elsewhere(heap, request)?,
+            None if heap.is_routed() => self.find_by_route(heap, request)?,
+            None => self.find_in_pool(heap, request)?,
         };
         pass_guards(&mut found, heap.stream_state())?;
         Ok(found)
-    }
-
-    /// Finds a block where the heap had none that fits, in its partner if the configuration has changed.
-    fn find_elsewhere(&self, heap: &Arc<Heap<D>>, request: Request) -> Result<FoundBlock<D>, Error> {
-        if heap.is_routed() {
-            return self.find_by_route(heap, request);
-        }
-        self.find_in_pool(heap, request)
     }
 
     /// Finds a block in the pool that a request is led to, if it is.
@@ -67,6 +60,7 @@ impl<D: Device> AllocatorState<D> {
         led.map_or(true, |pool| pool.is_some_and(|pool| pool.keeps()))
     }
 
+    /// Finds a block in the pool of the heap; in the heap's partner if the configuration has changed.
     fn find_in_pool(&self, heap: &Arc<Heap<D>>, request: Request) -> Result<FoundBlock<D>, Error> {
         Self::check_awake(heap)?;
         let retired = heap.is_retired();

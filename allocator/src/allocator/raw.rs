@@ -129,7 +129,6 @@ impl<D: Device> Allocator<D> {
         Ok(heap.bytes_of(id))
     }
 
-    /// The allocation that begins at `address`.
     pub(crate) fn find(&self, address: u64) -> Result<(Arc<Heap<D>>, BlockId), Error> {
         let homes = self.inner().shared.index.find(address);
         for home in homes.into_iter().flatten() {
@@ -147,7 +146,6 @@ impl<D: Device> Allocator<D> {
         Err(Error::InvalidPointer { address, why })
     }
 
-    /// What is wrong with an address that cannot be freed.
     fn diagnose(&self, address: u64) -> PointerProblem {
         for home in self.inner().shared.index.find(address).into_iter().flatten() {
             let Some(heap) = self.inner().heaps.get(home.heap) else {

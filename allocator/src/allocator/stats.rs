@@ -1,12 +1,14 @@
-//! Reading the statistics of an allocator.
+//! Reads an allocator: its statistics, what it could serve, what is left in it, and whether it is sound.
 
 #![forbid(unsafe_code)]
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use cachette_hal::Device;
+use cachette_hal::{self as hal, Device};
 
-use crate::allocator::Allocator;
+use super::Allocator;
+use crate::observe::leak::LeakedAllocation;
+use crate::state::AllocatorState;
 use crate::stats::{Measure, Stats};
 
 impl<D: Device> Allocator<D> {
@@ -16,10 +18,10 @@ impl<D: Device> Allocator<D> {
         if self.is_inherited() {
             return Stats::default();
         }
-        for heap in self.inner().heaps.all() {
+        for heap in self.inner.heaps.all() {
             heap.coalesce();
         }
-        let shared = &self.inner().shared;
+        let shared = self.shared();
         let (peaks, totals) = (&shared.peaks, &shared.totals);
         Stats {
             allocation: peaks.stat(Measure::Allocation),
@@ -59,7 +61,7 @@ impl<D: Device> Allocator<D> {
         if self.is_inherited() {
             return 0;
         }
-        self.inner().shared.peaks.now(measure)
+        self.inner.shared.peaks.now(measure)
     }
 
     /// Makes every peak the present value.
@@ -67,7 +69,7 @@ impl<D: Device> Allocator<D> {
         if self.is_inherited() {
             return;
         }
-        let shared = &self.inner().shared;
+        let shared = self.shared();
         shared.peaks.reset_peaks();
         shared.totals.oversize_allocations.reset_peak();
         shared.totals.oversize_segments.reset_peak();
@@ -78,8 +80,63 @@ impl<D: Device> Allocator<D> {
         if self.is_inherited() {
             return;
         }
-        let shared = &self.inner().shared;
+        let shared = self.shared();
         shared.peaks.reset_totals();
         shared.totals.reset();
+    }
+
+    /// The largest block that is free, in bytes.
+    #[must_use]
+    pub fn largest_free(&self) -> u64 {
+        let heaps = self.inner.heaps.all();
+        heaps.iter().map(|heap| heap.largest_free()).max().unwrap_or(0)
+    }
+
+    /// The largest request that could be served now: from a free block, or from what the device has free.
+    pub fn largest_available(&self) -> hal::Result<u64> {
+        if self.is_inherited() {
+            return Err(hal::Error::new(hal::ErrorKind::DeviceLost, "memory_info"));
+        }
+        let device = self.device().memory_info()?.free;
+        Ok(self.largest_free().max(device))
+    }
+
+    /// Memory that is allocated by address, and not freed yet.
+    #[must_use]
+    pub fn raw_allocations(&self) -> Vec<LeakedAllocation> {
+        if self.is_inherited() {
+            return Vec::new();
+        }
+        self.inner.leaks()
+    }
+
+    /// Walks every structure and checks every invariant; the text says which one does not hold.
+    ///
+    /// It is for tests: it holds each heap for as long as the walk takes.
+    pub fn check(&self) -> Result<(), String> {
+        self.shared().origin.check().map_err(|e| e.to_string())?;
+        let heaps = self.inner.heaps.all();
+        heaps.iter().try_for_each(|heap| heap.check())?;
+        let held: u64 = heaps.iter().map(|heap| heap.reserved()).sum();
+        let reserved = self.shared().totals.reserved.load(Relaxed);
+        if held != reserved {
+            return Err(format!("{held} bytes are held and {reserved} are counted"));
+        }
+        Ok(())
+    }
+}
+
+impl<D: Device> AllocatorState<D> {
+    /// What is allocated by address: stream by stream, past the cache, and pinned.
+    pub(crate) fn leaks(&self) -> Vec<LeakedAllocation> {
+        let mut leaks = Vec::new();
+        for heap in self.heaps.all() {
+            let stream = heap.stream_state().handle();
+            let raw = heap.raw_blocks().into_iter();
+            leaks.extend(raw.map(|(address, requested)| LeakedAllocation { address, requested, stream }));
+        }
+        leaks.extend(self.shared.uncached.raw());
+        leaks.extend(self.pinned.raw());
+        leaks
     }
 }

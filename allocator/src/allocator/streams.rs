@@ -64,7 +64,6 @@ impl<D: Device> AllocatorState<D> {
         self.heaps.add(|number| Heap::new(Arc::clone(stream_state), &policy, number, elastic))
     }
 
-    /// Whether requests are served from elastic segments.
     pub(crate) fn is_elastic(&self) -> bool {
         self.shared.settings.elastic.load(Relaxed) && self.shared.device.virtual_memory().is_ok()
     }

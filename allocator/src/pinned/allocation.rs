@@ -30,12 +30,10 @@ unsafe impl<D: Device> Send for PinnedAllocation<D> {}
 unsafe impl<D: Device> Sync for PinnedAllocation<D> {}
 
 impl<D: Device> PinnedAllocation<D> {
-    /// No memory.
     pub(super) const fn empty() -> Self {
         Self { cache: NonNull::dangling(), ptr: NonNull::dangling(), requested: 0, place: PinnedPlace::NOWHERE }
     }
 
-    /// Owns a block that was taken from `cache`.
     #[inline(always)]
     pub(super) fn new(cache: &PinnedCache<D>, allocated: PinnedBlock, requested: usize) -> Self {
         Self { cache: NonNull::from(cache), ptr: allocated.ptr, requested, place: allocated.place }

@@ -10,7 +10,6 @@ use super::memory::PinnedMemory;
 use super::uses::PinnedUser;
 use crate::stats::Stat;
 
-/// Which block: the bucket it is of, and its slot there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PinnedPlace {
     /// log2 of the size.
@@ -29,7 +28,6 @@ impl PinnedPlace {
 /// The user of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PinnedState {
-    /// The slot has no block.
     Vacant,
     /// No user; it is in the list of free blocks.
     Free,
@@ -43,7 +41,6 @@ pub(super) enum PinnedState {
     Leaving,
 }
 
-/// The blocks of one size.
 #[derive(Debug)]
 pub(super) struct Bucket<D: Device> {
     slots: Vec<PinnedSlot<D>>,
@@ -60,7 +57,6 @@ pub(super) struct Bucket<D: Device> {
 struct PinnedSlot<D: Device> {
     memory: PinnedMemory,
     state: PinnedState,
-    /// What the caller asked for.
     requested: usize,
     /// Empty unless it is `Owned` or `Raw`.
     users: Vec<PinnedUser<D>>,
@@ -101,7 +97,6 @@ impl<D: Device> Bucket<D> {
         (std::mem::take(&mut slot.users), self.closed)
     }
 
-    /// Frees a block that has no users any more.
     #[inline(always)]
     pub(super) fn free(&mut self, index: u32) {
         self.slots[index as usize].state = PinnedState::Free;
@@ -155,7 +150,6 @@ impl<D: Device> Bucket<D> {
         }
     }
 
-    /// Records a user of a block that a caller has.
     pub(super) fn record_use(&mut self, index: u32, user: PinnedUser<D>) {
         let users = &mut self.slots[index as usize].users;
         if !users.iter().any(|known| known.is(&user)) {

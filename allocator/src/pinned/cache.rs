@@ -47,7 +47,6 @@ pub(crate) struct PinnedCache<D: Device> {
     pub(super) totals: Mutex<PinnedStats>,
     pub(super) worker: Worker,
     pub(super) spawn: fn(Arc<Self>) -> io::Result<JoinHandle<()>>,
-    /// Leads to itself.
     me: Weak<Self>,
     /// Itself, once the allocator is gone, until `left` blocks are back.
     keep: Mutex<Option<Arc<Self>>>,
@@ -55,14 +54,12 @@ pub(crate) struct PinnedCache<D: Device> {
     left: AtomicI64,
 }
 
-/// A block for a caller.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PinnedBlock {
     pub(super) place: PinnedPlace,
     pub(super) ptr: NonNull<u8>,
 }
 
-/// The lock of a bucket, held.
 pub(super) type BucketGuard<'a, D> = lock::LockGuard<'a, Bucket<D>>;
 
 /// What is left to do for a block that its caller freed; it keeps the cache until that is done.

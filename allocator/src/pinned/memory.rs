@@ -17,10 +17,12 @@ pub(super) struct PinnedMemory {
 
 #[derive(Clone, Copy, Debug)]
 enum PinnedOrigin {
-    /// By the driver.
     Driver,
     /// By the program's own allocator, at `base`; then registered.
-    Registered { base: NonNull<u8>, layout: Layout },
+    Registered {
+        base: NonNull<u8>,
+        layout: Layout,
+    },
     /// It is a part of the reserve segment.
     Reserve,
 }

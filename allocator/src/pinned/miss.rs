@@ -50,7 +50,6 @@ impl<D: Device> PinnedCache<D> {
         })
     }
 
-    /// Makes a block; `None` if there is no memory for it.
     fn alloc_segment(&self, bucket: u8, requested: usize, raw: bool) -> hal::Result<Option<PinnedBlock>> {
         let bytes = 1 << bucket;
         let config = self.shared.settings.config();

@@ -6,7 +6,6 @@ use std::thread;
 /// The smallest page there is: what registered memory is aligned to, since drivers lock whole pages.
 pub(super) const PAGE: usize = 4096;
 
-/// Pages that one thread touches.
 #[derive(Clone, Copy)]
 struct PrefaultPart {
     first: NonNull<u8>,

@@ -12,13 +12,11 @@ use crate::fence::Fence;
 use crate::pool::state::PoolState;
 use crate::stream_state::StreamState;
 
-/// A recorded user of a block.
 #[derive(Debug)]
 pub(super) enum PinnedUser<D: Device> {
     Stream(Arc<StreamState<D>>),
     /// The graphs of a pool, which read or write the block at every launch. The pool lives as long as its graphs.
     Graphs(Arc<PoolState>),
-    /// A graph that the allocator does not know.
     UnknownGraph,
 }
 
@@ -77,7 +75,6 @@ pub(super) struct PinnedPending<D: Device> {
     queues: Vec<(u64, VecDeque<PinnedWaiting<D>>)>,
     /// Blocks whose uses are not marked yet: the driver failed, or a stream that uses them is captured.
     unmarked: Vec<Waiter<D>>,
-    /// Blocks that only graphs use.
     kept: Vec<Waiter<D>>,
 }
 
@@ -105,7 +102,6 @@ impl<D: Device> PinnedPending<D> {
         }
     }
 
-    /// The first point of every stream state, with the number of the state.
     fn heads(&self) -> Vec<(u64, Arc<Fence<D>>)> {
         let queues = self.queues.iter();
         queues.filter_map(|(of, queue)| Some((*of, Arc::clone(&queue.front()?.fence)))).collect()

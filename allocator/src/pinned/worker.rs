@@ -25,7 +25,6 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    /// Ends the thread, and waits until it has.
     pub(super) fn stop(&self) {
         let running = {
             let mut thread = self.thread.lock();

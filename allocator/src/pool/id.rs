@@ -26,7 +26,6 @@ impl PoolId {
         Self { capture: 0, user: NEXT.fetch_add(1, Relaxed) }
     }
 
-    /// A new name for a pool that is made for captures.
     pub(super) fn of_capture() -> Self {
         /// Relaxed: only the numbers must differ.
         static NEXT: AtomicU64 = AtomicU64::new(1);

@@ -96,7 +96,6 @@ impl<D: Device> AllocatorState<D> {
         if is_such(heap) { Some(heap) } else { self.heaps.get(heap.partner()?.number()) }
     }
 
-    /// The heaps of a pool, those with the other source among them.
     pub(crate) fn heaps_of(&self, id: PoolId) -> Vec<Arc<Heap<D>>> {
         let mut heaps = self.heaps.all();
         heaps.retain(|heap| heap.pool().is_some_and(|pool| pool.id == id));
@@ -212,7 +211,6 @@ impl<D: Device> AllocatorState<D> {
         self.forget_pools();
     }
 
-    /// Removes the pools that have no users and hold no memory any more.
     pub(crate) fn forget_pools(&self) {
         self.pools.forget(|state| {
             let heaps = self.heaps_of(state.id);

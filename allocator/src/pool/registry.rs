@@ -11,7 +11,6 @@ use crate::error::Error;
 use crate::source::Source;
 use crate::sync::Mutex;
 
-/// The pools of one allocator, by name.
 #[derive(Debug, Default)]
 pub(crate) struct Pools(Mutex<PoolTable>);
 
@@ -23,7 +22,6 @@ struct PoolTable {
 }
 
 impl Pools {
-    /// Adds a pool; its name must be new.
     pub(super) fn add(&self, state: PoolState) -> Result<Arc<PoolState>, Error> {
         let id = state.id;
         match self.0.lock().pools.entry(id) {
@@ -40,7 +38,6 @@ impl Pools {
         Ok(Arc::clone(state))
     }
 
-    /// The pools with a tag, by name.
     pub(super) fn tagged(&self, tag: &str) -> Vec<PoolId> {
         let table = self.0.lock();
         let tagged = table.pools.values().filter(|state| state.tag == tag);

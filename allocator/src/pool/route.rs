@@ -20,7 +20,6 @@ use crate::sync::RwLock;
 const NO_HEAP: (u64, StreamRef, *const ()) = (0, StreamRef::DEFAULT, std::ptr::null());
 
 thread_local! {
-    /// How many pools the thread has entered.
     static DEPTH: Cell<usize> = const { Cell::new(0) };
     /// The heap that last served this thread inside a pool: for which allocator and stream, and where it is.
     static LAST: Cell<(u64, StreamRef, *const ())> = const { Cell::new(NO_HEAP) };
@@ -35,7 +34,6 @@ struct EnteredPool {
     /// Which stream's, if not every one's.
     stream: Option<StreamRef>,
     pool: Arc<PoolState>,
-    /// Which guard leaves it.
     ticket: u64,
 }
 
@@ -59,7 +57,6 @@ pub(crate) fn last(allocator: u64, stream: StreamRef) -> Option<NonNull<()>> {
     if known { NonNull::new(heap.cast_mut()) } else { None }
 }
 
-/// Remembers which heap serves `stream` until a pool is entered or left.
 pub(crate) fn remember(allocator: u64, stream: StreamRef, heap: NonNull<()>) {
     LAST.set((allocator, stream, heap.as_ptr()));
 }
@@ -149,7 +146,6 @@ impl fmt::Debug for Filter {
 pub(crate) struct Routes(RwLock<Vec<(Filter, Arc<PoolState>)>>);
 
 impl Routes {
-    /// Adds a route; a pool has one at most.
     pub(super) fn begin(&self, filter: Filter, pool: &Arc<PoolState>) -> Result<(), Error> {
         let mut list = self.0.write();
         if list.iter().any(|(_, other)| other.id == pool.id) {
@@ -167,7 +163,6 @@ impl Routes {
         Ok(())
     }
 
-    /// Ends the route to a pool.
     pub(super) fn end(&self, id: PoolId) -> Result<Arc<PoolState>, Error> {
         let mut list = self.0.write();
         let index = list.iter().position(|(_, pool)| pool.id == id);

@@ -90,7 +90,6 @@ impl PoolState {
         Self { uses: AtomicU64::default(), ..Self::new(id, &PoolOptions::new()) }
     }
 
-    /// Calls a hook of its source, if it has one.
     pub(super) fn call_hook(&self, device: Ordinal, hook: fn(&(dyn Source + 'static), Ordinal, PoolPair)) {
         if let Some(source) = &self.source {
             hook(&**source, device, self.id.pair());
@@ -125,7 +124,6 @@ impl PoolState {
         SourceCall(PhantomData)
     }
 
-    /// Whether this thread is inside a call of the source.
     pub(crate) fn is_in_source(&self) -> bool {
         let address = ptr::from_ref(self).addr();
         let found = CALLED.try_with(|called| called.borrow().contains(&address));
@@ -161,7 +159,6 @@ impl PoolState {
         }
     }
 
-    /// Why it cannot serve, if it sleeps.
     pub(super) fn check_awake(&self) -> Result<(), Error> {
         if self.is_asleep() {
             return Err(PoolProblem::Asleep.of(self.id));
@@ -269,7 +266,6 @@ thread_local! {
     static CALLED: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A call of a pool's source by this thread.
 #[derive(Debug)]
 pub(crate) struct SourceCall(PhantomData<*const ()>);
 

@@ -85,7 +85,6 @@ fn first_passed<D: Device>(sets: &[Points<D>]) -> hal::Result<usize> {
 /// Fences that must all have passed.
 type Points<D> = Vec<Arc<Fence<D>>>;
 
-/// The longest pause between two polls.
 const LONGEST_PAUSE: Duration = Duration::from_micros(100);
 
 fn all_passed<D: Device>(set: &[Arc<Fence<D>>]) -> hal::Result<bool> {

@@ -65,7 +65,6 @@ impl<D: Device> Drop for Grant<D> {
 /// How far a chunk is on its way from sleep to waking; each stage stands on the one before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Stage {
-    /// It has no memory.
     Released,
     /// It has memory that lies nowhere.
     Backed,
@@ -73,11 +72,9 @@ enum Stage {
     Mapped,
     /// The device may touch it. Its contents may be on their way.
     Granted,
-    /// Its contents are there.
     Filled,
 }
 
-/// One chunk of a pool that sleeps.
 #[derive(Debug)]
 pub(super) struct SleepingChunk<D: Device> {
     pub(super) heap: Arc<Heap<D>>,
@@ -117,7 +114,6 @@ impl<D: Device> SleepingChunk<D> {
         self.saved = self.saved.iter().flat_map(|saved| saved.within(used)).collect();
     }
 
-    /// Queues copies of the contents to the host.
     pub(super) fn download(&self, transfer: &dyn Transfer, stream: StreamRef) -> hal::Result<()> {
         for saved in &self.saved {
             // SAFETY: 1. the caller made the stream. 3. the range is mapped, and its pool takes no requests. 4. The

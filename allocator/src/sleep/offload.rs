@@ -20,7 +20,6 @@ use crate::stream_state::StreamState;
 /// unmaps what is done.
 const BATCH: u64 = 256 << 20;
 
-/// The sleep of one pool.
 #[derive(Debug)]
 pub(crate) struct OffloadState<D: Device> {
     shared: Arc<DeviceState<D>>,
@@ -63,7 +62,6 @@ impl<D: Device> OffloadState<D> {
         Some(Self { shared: Arc::clone(shared), entries, slabs, copies: None, lost: Vec::new() })
     }
 
-    /// Bytes of memory that are away.
     pub(super) fn bytes_away(&self) -> u64 {
         self.entries.iter().filter(|entry| entry.is_away()).map(|entry| entry.chunk.bytes).sum()
     }

@@ -15,7 +15,6 @@ use crate::state::AllocatorState;
 use crate::sync::Mutex;
 
 impl<D: Device> AllocatorState<D> {
-    /// Takes the memory of a pool away, and keeps its addresses.
     pub(super) fn put_to_sleep(
         &self,
         state: &PoolState,
@@ -123,7 +122,6 @@ impl<D: Device> AllocatorState<D> {
         }
     }
 
-    /// Why a pool cannot sleep now.
     fn check_sleepiness(&self, state: &PoolState) -> Result<(), Error> {
         for heap in self.heaps_of(state.id) {
             if heap.elastic().is_none() && heap.reserved() > 0 {

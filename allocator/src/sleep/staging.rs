@@ -92,7 +92,6 @@ impl<D: Device> Drop for StagingBuffer<D> {
 #[derive(Debug)]
 pub(crate) struct StagingStore<D: Device> {
     idle: Mutex<Vec<StagingBuffer<D>>>,
-    /// The stream of all copies to the host and back.
     copies: Mutex<Option<Arc<StreamState<D>>>>,
 }
 
@@ -103,7 +102,6 @@ impl<D: Device> Default for StagingStore<D> {
 }
 
 impl<D: Device> StagingStore<D> {
-    /// The stream of all copies to the host and back.
     pub(super) fn copies(&self, shared: &Arc<DeviceState<D>>) -> hal::Result<Arc<StreamState<D>>> {
         let mut copies = self.copies.lock();
         if let Some(stream_state) = &*copies {
@@ -133,7 +131,6 @@ impl<D: Device> StagingStore<D> {
         Some(allocated)
     }
 
-    /// Keeps slabs for the next pool that falls asleep.
     pub(super) fn put_back(&self, slabs: Vec<StagingBuffer<D>>) {
         self.idle.lock().extend(slabs);
     }

@@ -8,23 +8,17 @@ use crate::size::SegmentKind;
 /// What a heap counts; the rest of the statistics is derived from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Counted {
-    /// Blocks held by callers.
     Allocations,
-    /// Their bytes.
     AllocatedBytes,
     /// Bytes that callers asked for, until the block is free again.
     RequestedBytes,
     /// Blocks freed by their callers and still used by other streams.
     Pending,
-    /// Their bytes.
     PendingBytes,
     /// Free blocks that are a part of their segment.
     InactiveSplit,
-    /// Their bytes.
     InactiveSplitBytes,
-    /// Segments.
     Segments,
-    /// Their bytes.
     ReservedBytes,
 }
 
@@ -72,7 +66,6 @@ impl From<SegmentKind> for Row {
 #[derive(Debug, Default)]
 struct Cell {
     now: AtomicU64,
-    /// Sum of all increases.
     total: AtomicU64,
     bound: Bound,
 }
@@ -152,7 +145,6 @@ impl Counters {
         self.set(counted, kind, cell.now.load(Relaxed) + by)
     }
 
-    /// Counts a decrease.
     #[inline(always)]
     pub(crate) fn lower(&self, counted: Counted, kind: SegmentKind, by: u64) {
         let now = &self.cell(counted, kind).now;
@@ -205,12 +197,10 @@ impl Counters {
         })
     }
 
-    /// The present value.
     pub(crate) fn now(&self, row: Row, counted: Counted) -> u64 {
         self.sum(row, counted, |cell| &cell.now)
     }
 
-    /// The present value in every row.
     pub(crate) fn rows(&self, counted: Counted) -> [u64; 3] {
         let of = |kind| self.cell(counted, kind).now.load(Relaxed);
         let (small, large) = (of(SegmentKind::Small), of(SegmentKind::Large));
@@ -222,7 +212,6 @@ impl Counters {
         Row::EVERY.map(|row| self.limit(row, counted))
     }
 
-    /// The sum of all increases.
     pub(crate) fn total(&self, row: Row, counted: Counted) -> u64 {
         self.sum(row, counted, |cell| &cell.total)
     }
@@ -244,7 +233,6 @@ impl Counters {
         seen
     }
 
-    /// Forgets how high every value was.
     pub(crate) fn reset_high(&self) {
         let bounds = self.cells.as_flattened().iter().map(|cell| &cell.bound).chain(&self.sums);
         bounds.for_each(|bound| bound.high.store(0, Relaxed));

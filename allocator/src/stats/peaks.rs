@@ -26,7 +26,6 @@ use crate::stats::counters::{Counted, Counters, Row};
 use crate::stats::report::{Stat, StatArray};
 use crate::sync::Mutex;
 
-/// A statistic as it is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Measure {
     Allocation,
@@ -85,7 +84,6 @@ const GROUPS: [&Group; 7] = [
     &[(Counted::ReservedBytes, Measure::ReservedBytes)],
 ];
 
-/// Whether a heap exceeds one of its limits.
 fn is_passed(group: &Group, row: Row, heap: &Counters) -> bool {
     group.iter().any(|(counted, _)| heap.is_beyond(row, *counted))
 }
@@ -130,7 +128,6 @@ struct PeakState {
     handed_out_then: u64,
 }
 
-/// The state of one measure in one row.
 #[derive(Clone, Copy, Debug, Default)]
 struct Figure {
     peak: u64,
@@ -166,7 +163,6 @@ impl PeakTracker {
         }
     }
 
-    /// One statistic in all its rows.
     pub(crate) fn stat(&self, measure: Measure) -> StatArray {
         let mut state = self.0.lock();
         let mut of = |row| {
@@ -176,12 +172,10 @@ impl PeakTracker {
         StatArray { all: of(Row::All), small_pool: of(Row::Small), large_pool: of(Row::Large) }
     }
 
-    /// The present value over all rows.
     pub(crate) fn now(&self, measure: Measure) -> u64 {
         self.0.lock().sum(Row::All, measure)
     }
 
-    /// How often a block was handed out.
     pub(crate) fn allocations(&self) -> u64 {
         self.0.lock().total(Row::All, Measure::Allocation)
     }
@@ -194,7 +188,6 @@ impl PeakTracker {
         (figure.peak, state.handed_out_then)
     }
 
-    /// Makes every peak the present value.
     pub(crate) fn reset_peaks(&self) {
         let mut state = self.0.lock();
         state.figures.as_flattened_mut().iter_mut().for_each(|figure| figure.peak = 0);
@@ -204,7 +197,6 @@ impl PeakTracker {
         }
     }
 
-    /// Makes every sum of increases and decreases zero.
     pub(crate) fn reset_totals(&self) {
         let mut state = self.0.lock();
         for row in Row::EVERY {
@@ -250,7 +242,6 @@ impl PeakState {
         }
     }
 
-    /// Raises a peak to the present sum.
     fn raise(&mut self, row: Row, measure: Measure) {
         let sum = self.sum(row, measure);
         self.raise_to(row, measure, sum);

@@ -29,7 +29,6 @@ impl StreamMap {
         self.slots.len() / 2
     }
 
-    /// The value of `key`.
     #[inline]
     pub(crate) fn get(&self, key: usize) -> Option<u32> {
         let mut at = self.first_place(key);

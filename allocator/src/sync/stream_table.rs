@@ -28,7 +28,6 @@ impl Default for StreamTable {
 }
 
 impl StreamTable {
-    /// The number of a stream's heap.
     #[inline]
     pub(crate) fn get(&self, stream: StreamRef) -> Option<u32> {
         self.tables[0].get()?.get(stream.raw()).or_else(|| self.get_later(stream))

@@ -9,7 +9,6 @@ use crate::observe::leak::LeakedAllocation;
 use crate::observe::probes;
 use crate::sync::Mutex;
 
-/// All memory that bypasses the cache.
 #[derive(Debug, Default)]
 pub(crate) struct UncachedTable(pub(super) Mutex<HashMap<u64, Record>>);
 
@@ -24,7 +23,6 @@ pub(super) struct Record {
 /// What keeps the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum HeldBy {
-    /// An `Uncached`.
     Owner,
     /// A caller that knows its address.
     Address,
@@ -33,7 +31,6 @@ pub(super) enum HeldBy {
 }
 
 impl UncachedTable {
-    /// Whether such memory begins at `address`.
     pub(crate) fn knows(&self, address: u64) -> bool {
         self.0.lock().contains_key(&address)
     }
@@ -43,12 +40,10 @@ impl UncachedTable {
         self.0.lock().get(&address).map(|record| record.bytes)
     }
 
-    /// Bytes of all of it.
     pub(crate) fn bytes(&self) -> u64 {
         self.0.lock().values().map(|record| record.bytes).sum()
     }
 
-    /// Memory that is known by its address alone.
     pub(crate) fn raw(&self) -> Vec<LeakedAllocation> {
         let records = self.0.lock();
         let raw = records.values().filter(|record| record.held == HeldBy::Address);
@@ -68,7 +63,6 @@ impl UncachedTable {
         Some(self.end(device, record))
     }
 
-    /// Frees the memory that begins at `address`.
     pub(super) fn free<D: Device>(&self, device: &D, address: u64) -> hal::Result<()> {
         let record = self.remove(address, |_| true);
         record.map_or(Ok(()), |record| self.end(device, record))
