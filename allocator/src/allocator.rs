@@ -125,10 +125,7 @@ impl<D: Device> Allocator<D> {
         if !Arc::ptr_eq(heap.shared(), self.shared()) {
             return Err(Error::ForeignStream);
         }
-        if route::is_inside() {
-            return self.allocate_inside(bytes, stream);
-        }
-        self.allocate_from(bytes, heap)
+        if route::is_inside() { self.allocate_inside(bytes, stream) } else { self.allocate_from(bytes, heap) }
     }
 
     /// Allocates from a heap of this allocator, for its stream: the fast path.
@@ -180,8 +177,7 @@ impl<D: Device> Allocator<D> {
             return Err(Error::TooLarge { bytes });
         }
         self.shared().origin.check()?;
-        let memory = Uncached::allocate(self.shared(), bytes, stream)?;
-        Ok(A::of_device(memory, bytes, stream))
+        Ok(A::of_device(Uncached::allocate(self.shared(), bytes, stream)?, bytes, stream))
     }
 }
 

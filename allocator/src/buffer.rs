@@ -110,8 +110,7 @@ impl<T: Pod, D: Device> Buffer<T, D> {
     /// Gives up the type and keeps the memory.
     #[must_use = "dropping it frees the memory"]
     pub fn into_allocation(mut self) -> Allocation<D> {
-        let empty = Answer::empty(self.stream.handle());
-        mem::replace(&mut self.allocation, empty)
+        mem::replace(&mut self.allocation, Answer::empty(self.stream.handle()))
     }
 
     /// The stream that all work on the buffer goes into.
@@ -157,9 +156,7 @@ impl<T: Pod, D: Device> Buffer<T, D> {
     /// Queues that every byte is set to `byte`.
     pub fn fill(&mut self, byte: u8) -> Result<(), Error> {
         let bytes = self.allocation.requested();
-        let Some(work) = self.begin_write()? else {
-            return Ok(());
-        };
+        let Some(work) = self.begin_write()? else { return Ok(()) };
         // SAFETY: 1. the work's stream is live. 3. the memory is allocated for that stream, and its segment is
         // not given back before the stream has passed this point.
         unsafe { work.transfer.fill(work.at, byte, bytes, work.stream.handle()) }?;
@@ -176,9 +173,7 @@ impl<T: Pod, D: Device> Buffer<T, D> {
             return Err(Error::ForeignBuffer);
         }
         let bytes = self.allocation.requested();
-        let (Some(work), Some(source)) = (self.begin_write()?, from.begin_read()?) else {
-            return Ok(());
-        };
+        let (Some(work), Some(source)) = (self.begin_write()?, from.begin_read()?) else { return Ok(()) };
         from.admit(work.stream)?;
         // SAFETY: 1. the work's stream is live. 3. both ranges are allocated, and are not used again before the
         // stream has passed this point: one is of this stream, the other knows of it. Two allocations do not
@@ -194,9 +189,7 @@ impl<T: Pod, D: Device> Buffer<T, D> {
     /// 1. `from` stays valid and is not written until the work has finished: promise 4 of [`hal`](crate::hal).
     pub unsafe fn write_async(&mut self, from: &[T]) -> Result<(), Error> {
         self.check_len(from.len())?;
-        let Some(work) = self.begin_write()? else {
-            return Ok(());
-        };
+        let Some(work) = self.begin_write()? else { return Ok(()) };
         let (first, bytes) = (from.as_ptr().cast(), size_of_val(from));
         // SAFETY: 1. the work's stream is live. 3. as in `fill`; the lengths are equal. 4. the caller's promise 1.
         unsafe { work.transfer.upload(work.at, first, bytes, work.stream.handle()) }?;
@@ -211,9 +204,7 @@ impl<T: Pod, D: Device> Buffer<T, D> {
     ///    [`hal`](crate::hal).
     pub unsafe fn read_async(&self, to: &mut [T]) -> Result<(), Error> {
         self.check_len(to.len())?;
-        let Some(work) = self.begin_read()? else {
-            return Ok(());
-        };
+        let Some(work) = self.begin_read()? else { return Ok(()) };
         let (first, bytes) = (to.as_mut_ptr().cast(), size_of_val(to));
         // SAFETY: 1. the work's stream is live. 3. as in `fill`; the lengths are equal. 4. the caller's promise 1.
         unsafe { work.transfer.download(first, work.at, bytes, work.stream.handle()) }?;
@@ -229,9 +220,7 @@ impl<T: Pod, D: Device> Buffer<T, D> {
 
     /// What work on the buffer needs; `None` if there are no bytes to work on.
     fn begin_read(&self) -> Result<Option<Work<'_, D>>, Error> {
-        let Some(at) = self.ptr() else {
-            return Ok(None);
-        };
+        let Some(at) = self.ptr() else { return Ok(None) };
         self.stream.stream_state.shared().origin.check()?;
         Ok(Some(Work {
             transfer: self.stream.stream_state.shared().device.transfer()?,
@@ -284,10 +273,7 @@ impl<T: Pod, D: Device> Buffer<T, D> {
 
     /// Blocks the host until everything queued so far has ended.
     fn finish(&self) -> Result<(), WaitFailure> {
-        if self.ptr().is_none() {
-            return Ok(());
-        }
-        self.stream.stream_state.settle()
+        if self.ptr().is_none() { Ok(()) } else { self.stream.stream_state.settle() }
     }
 
     /// Waits on after a wait that failed, until the device does not use borrowed host memory any more.

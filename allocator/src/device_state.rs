@@ -64,14 +64,12 @@ impl<D: Device> DeviceState<D> {
 
     /// Counts bytes that are about to be asked of the device as held; `None` if the limit does not allow them.
     pub(crate) fn reserve(&self, bytes: u64) -> Option<Reservation<'_>> {
-        let limit = self.settings.limit.load(Relaxed);
-        self.in_flight.reserve(bytes, &self.totals.reserved, limit)
+        self.in_flight.reserve(bytes, &self.totals.reserved, self.settings.limit.load(Relaxed))
     }
 
     /// Bytes that may be asked of the device yet, for a request that needs no more than `wanted`.
     pub(crate) fn room(&self, wanted: u64) -> u64 {
-        let limit = self.settings.limit.load(Relaxed);
-        self.in_flight.room(wanted, &self.totals.reserved, limit)
+        self.in_flight.room(wanted, &self.totals.reserved, self.settings.limit.load(Relaxed))
     }
 
     /// How many addresses an elastic segment needs to hold `bytes` more, and how many it should have.
@@ -91,8 +89,7 @@ impl<D: Device> DeviceState<D> {
     /// Who may touch memory that is mapped from now on: the device, and its peers.
     pub(crate) fn access(&self) -> Vec<Access> {
         let peers = self.peers.read();
-        let all = std::iter::once(self.device.info().ordinal).chain(peers.iter().copied());
-        all.map(Access::ReadWrite).collect()
+        std::iter::once(self.device.info().ordinal).chain(peers.iter().copied()).map(Access::ReadWrite).collect()
     }
 
     /// Lets a peer touch what is mapped from now on; `false` if it may already.

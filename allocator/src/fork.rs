@@ -74,8 +74,7 @@ impl ProcessGuard {
     pub fn note(&self) {
         watch();
         // Relaxed: a failure means that another thread, or a parent, was first.
-        let here = generation::current();
-        let _ = self.generation.compare_exchange(0, here, Relaxed, Relaxed);
+        let _ = self.generation.compare_exchange(0, generation::current(), Relaxed, Relaxed);
     }
 
     /// Whether it is a process that this one was forked from.
@@ -88,10 +87,7 @@ impl ProcessGuard {
 
     /// Refuses what is asked of a parent's allocator.
     pub(crate) fn check(&self) -> Result<(), Error> {
-        if self.is_inherited() {
-            return Err(Error::Forked);
-        }
-        Ok(())
+        if self.is_inherited() { Err(Error::Forked) } else { Ok(()) }
     }
 
     /// Keeps what is a parent's for as long as the process lives, so that dropping handles does not take it apart.

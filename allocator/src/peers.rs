@@ -66,9 +66,7 @@ impl<D: Device> AllocatorState<D> {
         let _turn = pool.as_ref().map(|pool| pool.turn()).transpose()?;
         let _growth = heap.lock_growth();
         for chunk in heap.chunks() {
-            let Some(at) = DevicePtr::new(chunk.at) else {
-                continue;
-            };
+            let Some(at) = DevicePtr::new(chunk.at) else { continue };
             if !self.shared.chunks.has_memory(chunk.id) {
                 continue;
             }

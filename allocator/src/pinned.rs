@@ -95,10 +95,7 @@ impl<D: Device> Pinned<'_, D> {
     /// What was done, and what is held.
     #[must_use]
     pub fn stats(&self) -> PinnedStats {
-        if self.inner.shared.origin.is_inherited() {
-            return PinnedStats::default();
-        }
-        self.inner.pinned.stats()
+        if self.inner.shared.origin.is_inherited() { PinnedStats::default() } else { self.inner.pinned.stats() }
     }
 
     /// Makes every peak what is current.

@@ -120,7 +120,7 @@ impl<'a, D: Device> Retry<'a, D> {
             AllocatorState::check_awake(self.heap)?;
             // A captured stream forbids some driver calls of the steps.
             let _relaxed = RelaxedCapture::enter(&self.shared.device).ok();
-            if let Some(found) = self.climb()? {
+            if let Some(found) = self.run_steps()? {
                 return Ok(found);
             }
             if let Some(found) = self.allocate_from_pools()? {
@@ -143,27 +143,22 @@ impl<'a, D: Device> Retry<'a, D> {
 
     /// Rejects a request to a source from inside a call of that source, since the request would wait for itself.
     fn check_nested(&self) -> Result<(), Error> {
-        let Some(pool) = self.heap.pool().filter(|pool| pool.is_in_source()) else {
-            return Ok(());
-        };
-        let Some(source) = &pool.source else {
-            return Ok(());
-        };
-        let text = format!("pool {} needs memory of {} inside a call of that source", pool.id, source.name());
-        let advice = "allocate from the default pool or from another pool there";
-        Err(SourceError::other(text, advice).into())
+        if let Some(pool) = self.heap.pool().filter(|pool| pool.is_in_source())
+            && let Some(source) = &pool.source
+        {
+            let text = format!("pool {} needs memory of {} inside a call of that source", pool.id, source.name());
+            return Err(SourceError::other(text, "allocate from the default pool or from another pool there").into());
+        }
+        Ok(())
     }
 
-    fn climb(&self) -> Result<Option<FoundBlock<D>>, Error> {
+    fn run_steps(&self) -> Result<Option<FoundBlock<D>>, Error> {
         if let Some(found) = self.search()? {
             return Ok(Some(found));
         }
         let may_wait = self.may_wait();
         // A failing heap does not stop the others. Its error is returned if no other heap serves the request.
-        let mut failed = Ok(());
-        if may_wait {
-            failed = self.garbage_collect();
-        }
+        let mut failed = if may_wait { self.garbage_collect() } else { Ok(()) };
         self.tried.set(self.shared.in_flight.begin_attempt());
         if self.shared.settings.rejects.load(Relaxed) && !self.within_limit() {
             return Ok(None);
@@ -225,8 +220,7 @@ impl<'a, D: Device> Retry<'a, D> {
             (Some(pool), Some(own)) if pool.id == own.id => own.gives_back(),
             _ => heap.gives_back(),
         };
-        let heaps = self.heaps.all().into_iter();
-        heaps.filter(gives).collect()
+        self.heaps.all().into_iter().filter(gives).collect()
     }
 
     /// Allocates a free block from a pool that serves other requests before they fail.
@@ -235,11 +229,10 @@ impl<'a, D: Device> Retry<'a, D> {
             return Ok(None);
         }
         for pool in self.pools.on_oom() {
-            let heap = pool.streams.get(self.heap.stream_state().handle());
-            let Some(heap) = heap.and_then(|number| self.heaps.get(number)) else {
-                continue;
-            };
-            if let Some(allocated) = heap.allocate_after_events(self.request)? {
+            let number = pool.streams.get(self.heap.stream_state().handle());
+            if let Some(heap) = number.and_then(|number| self.heaps.get(number))
+                && let Some(allocated) = heap.allocate_after_events(self.request)?
+            {
                 return Ok(Some(FoundBlock::of(heap, allocated)));
             }
         }
@@ -248,11 +241,7 @@ impl<'a, D: Device> Retry<'a, D> {
 
     fn search(&self) -> hal::Result<Option<FoundBlock<D>>> {
         let allocated = self.heap.allocate_after_events(self.request)?;
-        Ok(allocated.map(|allocated| self.found(allocated)))
-    }
-
-    fn found(&self, allocated: Allocated) -> FoundBlock<D> {
-        FoundBlock::of(self.heap, allocated)
+        Ok(allocated.map(|allocated| FoundBlock::of(self.heap, allocated)))
     }
 
     fn frees(&self) -> u64 {
@@ -260,8 +249,7 @@ impl<'a, D: Device> Retry<'a, D> {
     }
 
     fn within_limit(&self) -> bool {
-        let bytes = self.need.segment;
-        self.shared.room(bytes) >= bytes
+        self.shared.room(self.need.segment) >= self.need.segment
     }
 
     /// Allocates a block that is idle on another stream, and makes this stream wait for that one.
@@ -278,17 +266,14 @@ impl<'a, D: Device> Retry<'a, D> {
             if Arc::ptr_eq(&other, self.heap) || off || apart || other.stream_state().ask_capturing()? {
                 continue;
             }
-            let Some(allocated) = other.allocate_after_events(self.request)? else {
-                continue;
-            };
+            let Some(allocated) = other.allocate_after_events(self.request)? else { continue };
             match Fence::record(other.stream_state()) {
                 Ok(fence) => {
                     other.lend(allocated.id, self.heap.stream_state());
                     return Ok(Some(FoundBlock { heap: other, allocated, guard: Some(fence) }));
                 }
                 Err(error) => {
-                    let guards = other.guards_of(&allocated, self.heap.stream_state());
-                    other.put_back(allocated, guards);
+                    other.put_back(allocated, other.guards_of(&allocated, self.heap.stream_state()));
                     if error.kind() != hal::ErrorKind::CaptureForbids {
                         return Err(error);
                     }
@@ -306,16 +291,12 @@ impl<'a, D: Device> Retry<'a, D> {
         }
         self.tried.set(self.shared.in_flight.begin_attempt());
         let bytes = self.need.segment;
-        let Some(reservation) = self.shared.reserve(bytes) else {
-            return Ok(None);
-        };
-        let Some(base) = self.heap.alloc_segment(bytes)? else {
-            return Ok(None);
-        };
+        let Some(reservation) = self.shared.reserve(bytes) else { return Ok(None) };
+        let Some(base) = self.heap.alloc_segment(bytes)? else { return Ok(None) };
         reservation.keep(bytes);
         self.shared.totals.device_allocs.fetch_add(1, Relaxed);
         let segment = NewSegment { base, bytes, kind: self.need.kind };
-        Ok(self.heap.grow(segment, self.request)?.map(|allocated| self.found(allocated)))
+        Ok(self.heap.grow(segment, self.request)?.map(|allocated| FoundBlock::of(self.heap, allocated)))
     }
 
     /// Fills unmapped ranges of an elastic heap. When `pressed`, it uses every idle chunk.
@@ -325,16 +306,13 @@ impl<'a, D: Device> Retry<'a, D> {
         let mut others = self.donors();
         others.retain(|heap| own.is_none() || heap.pool().map(|pool| pool.id) == own);
         let allocated = self.heap.fill_for(self.request, &others, pressed)?;
-        Ok(allocated.map(|allocated| self.found(allocated)))
+        Ok(allocated.map(|allocated| FoundBlock::of(self.heap, allocated)))
     }
 
     /// Requests memory from the device again, after memory was returned to it.
     fn alloc_segment_again(&self) -> Result<Option<FoundBlock<D>>, Error> {
         self.shared.totals.retries.fetch_add(1, Relaxed);
-        if self.heap.elastic().is_some() {
-            return self.fill(true);
-        }
-        self.alloc_segment()
+        if self.heap.elastic().is_some() { self.fill(true) } else { self.alloc_segment() }
     }
 }
 

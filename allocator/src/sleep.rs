@@ -134,8 +134,7 @@ impl<D: Device> Allocator<D> {
 
     /// Wakes every pool with this tag; the bytes of their memory.
     pub fn wake_tagged(&self, tag: &str) -> Result<u64, Error> {
-        let pools = self.pools_tagged(tag)?;
-        pools.iter().try_fold(0, |bytes, pool| Ok(bytes + pool.wake()?))
+        self.pools_tagged(tag)?.iter().try_fold(0, |bytes, pool| Ok(bytes + pool.wake()?))
     }
 
     /// Gets host memory for the contents of `bytes` of memory now, so that the first sleep need not: 32 GiB of it take
@@ -152,9 +151,6 @@ impl<D: Device> Allocator<D> {
     /// sleep; its bytes.
     #[expect(clippy::must_use_candidate, reason = "the figure is for those who want it")]
     pub fn release_contents(&self) -> u64 {
-        if self.is_inherited() {
-            return 0;
-        }
-        self.inner().store.clear()
+        if self.is_inherited() { 0 } else { self.inner().store.clear() }
     }
 }

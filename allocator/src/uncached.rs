@@ -20,8 +20,7 @@ pub(crate) struct Uncached<D: Device> {
 impl<D: Device> Uncached<D> {
     pub(crate) fn allocate(shared: &Arc<DeviceState<D>>, bytes: u64, stream: StreamRef) -> hal::Result<Self> {
         let ptr = shared.device.allocate(bytes)?;
-        let record = Record { ptr, bytes, stream, held: HeldBy::Owner };
-        shared.uncached.0.lock().insert(ptr.address(), record);
+        shared.uncached.0.lock().insert(ptr.address(), Record { ptr, bytes, stream, held: HeldBy::Owner });
         probes::malloc(&shared.device, ptr.address(), bytes, stream);
         Ok(Self { shared: Arc::clone(shared), ptr: Some(ptr) })
     }

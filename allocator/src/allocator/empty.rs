@@ -67,8 +67,7 @@ impl<D: Device> AllocatorState<D> {
         if self.shared.settings.never_block.load(Relaxed) {
             return Ok(());
         }
-        let heaps = self.heaps.all();
-        for heap in heaps.iter().filter(|heap| heap.gives_back()) {
+        for heap in self.heaps.all().iter().filter(|heap| heap.gives_back()) {
             heap.unmap_fences().iter().try_for_each(|fence| fence.wait())?;
             heap.unmap_pending();
         }

@@ -50,8 +50,7 @@ impl<D: Device> Allocator<D> {
         }
         let mut heap = self.inner().heap_of_raw(stream)?;
         if route::is_inside() {
-            let inside = self.inner().heap_inside(stream, || Ok(heap.stream_state()))?;
-            heap = inside.unwrap_or(heap);
+            heap = self.inner().heap_inside(stream, heap.stream_state())?.unwrap_or(heap);
         }
         self.allocate_from(bytes, heap).map(|Address(address)| address)
     }
@@ -68,11 +67,10 @@ impl<D: Device> Allocator<D> {
         }
         let [over, within] = self.inner().shared.index.find(address);
         for home in [over, within] {
-            let Some(home) = home else { continue };
-            let Some(heap) = self.inner().heaps.get(home.heap) else {
-                continue;
-            };
-            if let Ok(freed) = heap.free_at(home.segment, address) {
+            if let Some(home) = home
+                && let Some(heap) = self.inner().heaps.get(home.heap)
+                && let Ok(freed) = heap.free_at(home.segment, address)
+            {
                 return freed.end().map_err(Error::from);
             }
         }
@@ -88,8 +86,7 @@ impl<D: Device> Allocator<D> {
         if let Some(freed) = shared.uncached.free_raw(&shared.device, address) {
             return Ok(freed?);
         }
-        let why = self.diagnose(address);
-        Err(Error::InvalidPointer { address, why })
+        Err(Error::InvalidPointer { address, why: self.diagnose(address) })
     }
 
     /// Says that `stream` uses the memory at `address` too; see
@@ -104,8 +101,7 @@ impl<D: Device> Allocator<D> {
             return Ok(());
         }
         let (heap, id) = self.find(address)?;
-        let stream_state = Arc::clone(self.inner().heap_of_raw(stream)?.stream_state());
-        heap.record_use(id, &stream_state);
+        heap.record_use(id, self.inner().heap_of_raw(stream)?.stream_state());
         Ok(())
     }
 
@@ -130,46 +126,35 @@ impl<D: Device> Allocator<D> {
     }
 
     pub(crate) fn find(&self, address: u64) -> Result<(Arc<Heap<D>>, BlockId), Error> {
-        let homes = self.inner().shared.index.find(address);
-        for home in homes.into_iter().flatten() {
+        for home in self.inner().shared.index.find(address).into_iter().flatten() {
             if let Some(heap) = self.inner().heaps.get(home.heap)
                 && let Some((id, held)) = heap.find(home.segment, address)
             {
                 if held {
                     return Ok((Arc::clone(heap), id));
                 }
-                let why = PointerProblem::FreedTwice;
-                return Err(Error::InvalidPointer { address, why });
+                return Err(Error::InvalidPointer { address, why: PointerProblem::FreedTwice });
             }
         }
-        let why = self.diagnose(address);
-        Err(Error::InvalidPointer { address, why })
+        Err(Error::InvalidPointer { address, why: self.diagnose(address) })
     }
 
     fn diagnose(&self, address: u64) -> PointerProblem {
-        for home in self.inner().shared.index.find(address).into_iter().flatten() {
-            let Some(heap) = self.inner().heaps.get(home.heap) else {
-                continue;
-            };
-            let view = heap.view();
-            let Some(segment) =
-                view.segments.iter().find(|segment| (segment.base..segment.base + segment.bytes).contains(&address))
-            else {
-                continue;
-            };
-            let block = segment.blocks.iter().find(|block| {
-                let start = segment.base + block.offset;
-                (start..start + block.bytes).contains(&address)
+        let homes = self.inner().shared.index.find(address).into_iter().flatten();
+        let heaps = homes.filter_map(|home| self.inner().heaps.get(home.heap));
+        let block = heaps.into_iter().find_map(|heap| {
+            let segments = heap.view().segments.into_iter();
+            let blocks = segments.flat_map(|segment| {
+                segment.blocks.into_iter().map(move |block| (segment.base + block.offset, block.bytes, block.state))
             });
-            let Some(block) = block else { continue };
-            let start = segment.base + block.offset;
-            return match block.state {
-                BlockState::Allocated if address == start => PointerProblem::Owned,
-                BlockState::Allocated => PointerProblem::Interior { start, offset: address - start },
-                BlockState::Pending => PointerProblem::FreedTwice,
-                _ => PointerProblem::Free,
-            };
+            blocks.into_iter().find(|(start, bytes, _)| (*start..start + bytes).contains(&address))
+        });
+        match block {
+            None => PointerProblem::Foreign,
+            Some((start, _, BlockState::Allocated)) if start == address => PointerProblem::Owned,
+            Some((start, _, BlockState::Allocated)) => PointerProblem::Interior { start, offset: address - start },
+            Some((_, _, BlockState::Pending)) => PointerProblem::FreedTwice,
+            Some(_) => PointerProblem::Free,
         }
-        PointerProblem::Foreign
     }
 }

@@ -57,10 +57,7 @@ impl<D: Device> Allocator<D> {
     /// The current configuration; the default configuration in a forked child.
     #[must_use]
     pub fn config(&self) -> Config {
-        if self.is_inherited() {
-            return Config::default();
-        }
-        self.shared().settings.config()
+        if self.is_inherited() { Config::default() } else { self.shared().settings.config() }
     }
 
     /// Replaces the configuration. The memory limit is not part of it; see

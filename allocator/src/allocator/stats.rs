@@ -58,10 +58,7 @@ impl<D: Device> Allocator<D> {
     }
 
     fn now(&self, measure: Measure) -> u64 {
-        if self.is_inherited() {
-            return 0;
-        }
-        self.inner.shared.peaks.now(measure)
+        if self.is_inherited() { 0 } else { self.inner.shared.peaks.now(measure) }
     }
 
     /// Makes every peak the present value.
@@ -88,8 +85,7 @@ impl<D: Device> Allocator<D> {
     /// The largest block that is free, in bytes.
     #[must_use]
     pub fn largest_free(&self) -> u64 {
-        let heaps = self.inner.heaps.all();
-        heaps.iter().map(|heap| heap.largest_free()).max().unwrap_or(0)
+        self.inner.heaps.all().iter().map(|heap| heap.largest_free()).max().unwrap_or(0)
     }
 
     /// The largest request that could be served now: from a free block, or from what the device has free.
@@ -97,17 +93,13 @@ impl<D: Device> Allocator<D> {
         if self.is_inherited() {
             return Err(hal::Error::new(hal::ErrorKind::DeviceLost, "memory_info"));
         }
-        let device = self.device().memory_info()?.free;
-        Ok(self.largest_free().max(device))
+        Ok(self.largest_free().max(self.device().memory_info()?.free))
     }
 
     /// Memory that is allocated by address, and not freed yet.
     #[must_use]
     pub fn raw_allocations(&self) -> Vec<LeakedAllocation> {
-        if self.is_inherited() {
-            return Vec::new();
-        }
-        self.inner.leaks()
+        if self.is_inherited() { Vec::new() } else { self.inner.leaks() }
     }
 
     /// Walks every structure and checks every invariant; the text says which one does not hold.
@@ -119,10 +111,7 @@ impl<D: Device> Allocator<D> {
         heaps.iter().try_for_each(|heap| heap.check())?;
         let held: u64 = heaps.iter().map(|heap| heap.reserved()).sum();
         let reserved = self.shared().totals.reserved.load(Relaxed);
-        if held != reserved {
-            return Err(format!("{held} bytes are held and {reserved} are counted"));
-        }
-        Ok(())
+        if held == reserved { Ok(()) } else { Err(format!("{held} bytes are held and {reserved} are counted")) }
     }
 }
 

@@ -17,14 +17,12 @@ impl<D: Device> Allocator<D> {
     /// Makes a stream of the device, which lives as long as anything that was allocated on it.
     pub fn create_stream(&self) -> Result<Stream<D>, Error> {
         self.shared().origin.check()?;
-        let stream_state = StreamState::create(Arc::clone(self.shared()))?;
-        self.inner.stream_of(stream_state)
+        self.inner.stream_of(StreamState::create(Arc::clone(self.shared()))?)
     }
 
     /// The device's default stream.
     pub fn default_stream(&self) -> Result<Stream<D>, Error> {
-        let stream_state = StreamState::adopt(Arc::clone(self.shared()), StreamRef::DEFAULT);
-        self.inner.stream_of(stream_state)
+        self.inner.stream_of(StreamState::adopt(Arc::clone(self.shared()), StreamRef::DEFAULT))
     }
 
     /// Takes over a stream that someone else made and will destroy.
@@ -34,8 +32,7 @@ impl<D: Device> Allocator<D> {
     /// 1. `stream` is a live stream of this allocator's device.
     /// 2. It stays so until this allocator and every allocation made on the stream are gone.
     pub unsafe fn adopt_stream(&self, stream: StreamRef) -> Result<Stream<D>, Error> {
-        let stream_state = StreamState::adopt(Arc::clone(self.shared()), stream);
-        self.inner.stream_of(stream_state)
+        self.inner.stream_of(StreamState::adopt(Arc::clone(self.shared()), stream))
     }
 }
 
@@ -76,8 +73,7 @@ impl<D: Device> AllocatorState<D> {
             return Ok(heap);
         }
         self.stream_of(StreamState::adopt(Arc::clone(&self.shared), stream))?;
-        let number = self.streams.get(stream).ok_or(NO_HEAP)?;
-        Ok(self.heaps.get(number).ok_or(NO_HEAP)?)
+        Ok(self.heaps.get(self.streams.get(stream).ok_or(NO_HEAP)?).ok_or(NO_HEAP)?)
     }
 
     /// The heap of the same stream with the other source, made if there is none yet.

@@ -66,9 +66,7 @@ impl fmt::Display for ConfigError {
         if let Some(variable) = self.variable {
             write!(f, "{variable}: ")?;
         }
-        let Self { message, text, span: Some(span), .. } = self else {
-            return f.write_str(&self.message);
-        };
+        let Self { message, text, span: Some(span), .. } = self else { return f.write_str(&self.message) };
         writeln!(f, "at byte {}: {message}", span.start)?;
         // A line break or a tab in the text would displace the underline.
         let shown = text.replace(|c: char| c.is_whitespace() || c.is_control(), " ");

@@ -57,8 +57,7 @@ impl Roundup {
             }
             match interval {
                 Interval::At(i) => {
-                    let is_first = named.iter().all(|name| *name == Interval::Above);
-                    let from = if is_first { 0 } else { i };
+                    let from = if named.iter().all(|name| *name == Interval::Above) { 0 } else { i };
                     divided[from..=i].fill(divisions);
                     above = i + 1;
                 }
@@ -71,8 +70,7 @@ impl Roundup {
 
     pub(crate) fn divisions(&self, size: u64) -> u32 {
         let log = size.checked_ilog2().unwrap_or(0);
-        let interval = log.saturating_sub(FIRST_LOG) as usize;
-        self.0[interval.min(INTERVALS - 1)]
+        self.0[(log.saturating_sub(FIRST_LOG) as usize).min(INTERVALS - 1)]
     }
 }
 
@@ -131,6 +129,5 @@ fn read_interval(text: &str) -> Option<Interval> {
         return Some(Interval::Above);
     }
     let start = whole(text).filter(|start| start.is_power_of_two())?;
-    let index = start.ilog2() as usize;
-    Some(Interval::At(index.min(INTERVALS - 1)))
+    Some(Interval::At((start.ilog2() as usize).min(INTERVALS - 1)))
 }

@@ -132,10 +132,8 @@ impl<D: Device> Export for ExportedBlock<D> {
         // Another thread may be capturing, and an unrelaxed driver call would break its capture.
         let _relaxed = RelaxedCapture::enter(&state.device).ok();
         let chunks = self.chunks.iter().skip(first).take(most);
-        let exported = chunks.map(|chunk| {
-            let handle = export_chunk(state, chunk.id)?;
-            Ok(ExportedChunk { bytes: chunk.bytes, handle })
-        });
+        let exported =
+            chunks.map(|chunk| Ok(ExportedChunk { bytes: chunk.bytes, handle: export_chunk(state, chunk.id)? }));
         exported.collect::<Result<_, cachette_hal::Error>>().map_err(|error| error.to_string())
     }
 }

@@ -47,8 +47,7 @@ impl<D: Device> MappedChunks<D> {
             ChunkHandle::Descriptor(descriptor) => memory.import_backing(descriptor.as_fd(), chunk.bytes),
             ChunkHandle::Fabric(name) => memory.import_fabric(&FabricHandle(*name), chunk.bytes),
         }?;
-        let filled = self.bytes - self.missing();
-        let at = DevicePtr::new(self.address() + filled);
+        let at = DevicePtr::new(self.address() + self.bytes - self.missing());
         let at = at.ok_or(hal::Error::new(hal::ErrorKind::InvalidValue, "map"));
         let mapped = at.and_then(|at| {
             // SAFETY: 1. the backing was imported just now.
@@ -62,9 +61,7 @@ impl<D: Device> MappedChunks<D> {
     }
 
     pub(super) fn grant(&self) -> hal::Result<()> {
-        let Some(start) = self.start else {
-            return Ok(());
-        };
+        let Some(start) = self.start else { return Ok(()) };
         let memory = memory_of(&self.state.device)?;
         // SAFETY: 2. it only adds access.
         unsafe { memory.set_access(start, self.bytes, &self.state.access()) }
@@ -109,9 +106,7 @@ impl<D: Device> Drop for MappedChunks<D> {
             return;
         }
         let state = Arc::clone(&self.state);
-        let Ok(memory) = memory_of(&state.device) else {
-            return;
-        };
+        let Ok(memory) = memory_of(&state.device) else { return };
         for _ in 0..2 {
             self.clear(memory);
         }

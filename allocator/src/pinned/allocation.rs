@@ -47,9 +47,7 @@ impl<D: Device> PinnedAllocation<D> {
 
     /// The first byte, as the device sees it; `None` for an allocation of no bytes.
     pub fn device_address(&self) -> Result<Option<DevicePtr>, Error> {
-        let Some(cache) = self.cache() else {
-            return Ok(None);
-        };
+        let Some(cache) = self.cache() else { return Ok(None) };
         cache.shared.origin.check()?;
         Ok(Some(cache.driver()?.device_address(self.ptr)?))
     }
@@ -57,10 +55,7 @@ impl<D: Device> PinnedAllocation<D> {
     /// Bytes that may be used: what was asked for, rounded up to a power of two.
     #[must_use]
     pub const fn bytes(&self) -> usize {
-        if self.is_empty() {
-            return 0;
-        }
-        self.place.bytes()
+        if self.is_empty() { 0 } else { self.place.bytes() }
     }
 
     /// Bytes that were asked for.
@@ -116,9 +111,7 @@ impl<D: Device> PinnedAllocation<D> {
     /// [`Pinned::free_raw`](super::Pinned::free_raw). Null for an allocation of no bytes.
     #[must_use = "the address is the only way to free the memory"]
     pub fn into_raw(mut self) -> *mut u8 {
-        let Some(cache) = self.cache() else {
-            return std::ptr::null_mut();
-        };
+        let Some(cache) = self.cache() else { return std::ptr::null_mut() };
         if !cache.shared.origin.is_inherited() {
             cache.bucket(self.place).lock().make_raw(self.place.slot);
         }

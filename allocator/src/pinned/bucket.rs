@@ -173,20 +173,17 @@ impl<D: Device> Bucket<D> {
     /// Lets no freed block serve any more; how many have owners, who will free them.
     pub(super) fn close(&mut self) -> usize {
         self.closed = true;
-        let owned = |slot: &&PinnedSlot<D>| slot.state == PinnedState::Owned;
-        self.slots.iter().filter(owned).count()
+        self.slots.iter().filter(|slot| slot.state == PinnedState::Owned).count()
     }
 
     /// The addresses of blocks known by these alone, and the bytes asked for.
     pub(super) fn raw(&self) -> impl Iterator<Item = (usize, usize)> {
-        let raw = |slot: &&PinnedSlot<D>| slot.state == PinnedState::Raw;
-        let blocks = self.slots.iter().filter(raw);
+        let blocks = self.slots.iter().filter(|slot| slot.state == PinnedState::Raw);
         blocks.map(|slot| (slot.memory.address(), slot.requested))
     }
 
     /// Whether a block of the reserve segment is not free.
     pub(super) fn uses_reserve(&self) -> bool {
-        let used = |slot: &PinnedSlot<D>| slot.memory.is_of_reserve() && slot.state != PinnedState::Free;
-        self.slots.iter().any(used)
+        self.slots.iter().any(|slot| slot.memory.is_of_reserve() && slot.state != PinnedState::Free)
     }
 }

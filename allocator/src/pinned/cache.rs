@@ -115,8 +115,7 @@ impl<D: Device> PinnedCache<D> {
             Some(entered) => entered,
             None => lock::share_often(lock, &self.shared.origin)?,
         };
-        let allocated = entered.allocate(bytes, raw);
-        allocated.map(|(slot, ptr)| PinnedBlock { place: PinnedPlace { bucket, slot }, ptr })
+        entered.allocate(bytes, raw).map(|(slot, ptr)| PinnedBlock { place: PinnedPlace { bucket, slot }, ptr })
     }
 
     /// Takes a block back from its caller, but not in a forked child. Where that is not all, the rest is
@@ -133,10 +132,7 @@ impl<D: Device> PinnedCache<D> {
     /// The same with the lock of its bucket held.
     #[inline(always)]
     pub(super) fn free_held(&self, mut bucket: BucketGuard<'_, D>, place: PinnedPlace) -> Option<PinnedFreed<D>> {
-        if bucket.try_free(place.slot) {
-            return None;
-        }
-        Some(self.suspend(bucket, place))
+        if bucket.try_free(place.slot) { None } else { Some(self.suspend(bucket, place)) }
     }
 
     #[cold]

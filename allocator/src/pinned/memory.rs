@@ -118,6 +118,5 @@ impl PinnedReserve {
 /// The first page that begins at `ptr` or after it.
 fn next_page(ptr: NonNull<u8>) -> NonNull<u8> {
     let aligned = ptr.addr().get().next_multiple_of(PAGE);
-    let aligned = ptr.as_ptr().with_addr(aligned);
-    NonNull::new(aligned).unwrap_or(ptr)
+    NonNull::new(ptr.as_ptr().with_addr(aligned)).unwrap_or(ptr)
 }

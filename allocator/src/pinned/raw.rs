@@ -11,10 +11,7 @@ impl<D: Device> Pinned<'_, D> {
     /// Allocates as [`allocate`](Self::allocate) does; the address, null for no bytes.
     #[inline]
     pub fn allocate_raw(&self, bytes: usize) -> Result<*mut u8, Error> {
-        if bytes == 0 {
-            return Ok(std::ptr::null_mut());
-        }
-        Ok(self.inner.pinned.allocate(bytes, true)?.ptr.as_ptr())
+        if bytes == 0 { Ok(std::ptr::null_mut()) } else { Ok(self.inner.pinned.allocate(bytes, true)?.ptr.as_ptr()) }
     }
 
     /// Frees what [`allocate_raw`](Self::allocate_raw) gave, or
@@ -47,8 +44,7 @@ impl<D: Device> Pinned<'_, D> {
         self.inner.shared.origin.check()?;
         let cache = &self.inner.pinned;
         let (_, place) = cache.find(ptr.addr(), &[PinnedState::Raw, PinnedState::Owned])?;
-        let stream_state = self.inner.heap_of_raw(stream)?.stream_state();
-        cache.record_use(place, stream_state);
+        cache.record_use(place, self.inner.heap_of_raw(stream)?.stream_state());
         Ok(())
     }
 }

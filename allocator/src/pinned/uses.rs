@@ -103,8 +103,7 @@ impl<D: Device> PinnedPending<D> {
     }
 
     fn heads(&self) -> Vec<(u64, Arc<Fence<D>>)> {
-        let queues = self.queues.iter();
-        queues.filter_map(|(of, queue)| Some((*of, Arc::clone(&queue.front()?.fence)))).collect()
+        self.queues.iter().filter_map(|(of, queue)| Some((*of, Arc::clone(&queue.front()?.fence)))).collect()
     }
 
     /// Removes the first point of each of the stream states; the blocks that wait for no other.
@@ -126,6 +125,7 @@ impl<D: Device> PinnedPending<D> {
 impl<D: Device> PinnedCache<D> {
     /// Records that `stream_state` uses a block that a caller has.
     pub(super) fn record_use(&self, place: PinnedPlace, stream_state: &Arc<StreamState<D>>) {
+        // The driver is asked before the lock is taken.
         let user = self.user(stream_state);
         self.bucket(place).lock().record_use(place.slot, user);
     }
@@ -133,9 +133,7 @@ impl<D: Device> PinnedCache<D> {
     /// The stream, or the graph that its work is captured into.
     fn user(&self, stream_state: &Arc<StreamState<D>>) -> PinnedUser<D> {
         let stream = || PinnedUser::Stream(Arc::clone(stream_state));
-        let Ok(capture) = stream_state.shared().device.capture() else {
-            return stream();
-        };
+        let Ok(capture) = stream_state.shared().device.capture() else { return stream() };
         // SAFETY: 1. the stream state keeps its stream alive.
         match unsafe { capture.capture_status(stream_state.handle()) } {
             Ok(CaptureStatus::Active(id)) => {

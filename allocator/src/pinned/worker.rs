@@ -76,6 +76,5 @@ impl<D: Device> PinnedCache<D> {
 /// Begins the thread of a cache. Only an allocator that outlives every borrow can have one, so this is chosen where
 /// that is known: when the allocator is made.
 pub(super) fn spawn<D: Device + 'static>(cache: Arc<PinnedCache<D>>) -> io::Result<JoinHandle<()>> {
-    let named = thread::Builder::new().name("cachette-pinned".to_owned());
-    named.spawn(move || cache.work())
+    thread::Builder::new().name("cachette-pinned".to_owned()).spawn(move || cache.work())
 }

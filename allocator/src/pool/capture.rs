@@ -82,8 +82,7 @@ impl<D: Device> Capture<D> {
     /// After a failure the capture is over all the same, and the pool is usable.
     pub fn end(mut self) -> Result<Graph<D>, Error> {
         let ended = self.close()?;
-        let user = self.user.allocator.open_pool(self.user.id())?;
-        Ok(Graph { handle: Some(ended), user })
+        Ok(Graph { handle: Some(ended), user: self.user.allocator.open_pool(self.user.id())? })
     }
 
     fn close(&mut self) -> Result<hal::Graph, Error> {
@@ -128,9 +127,7 @@ impl<D: Device> Graph<D> {
     /// 2. No other graph of the same pool runs at the same time.
     /// 3. `stream` is one of this allocator's device.
     pub unsafe fn launch(&self, stream: &Stream<D>) -> Result<(), Error> {
-        let Some(graph) = &self.handle else {
-            return Ok(());
-        };
+        let Some(graph) = &self.handle else { return Ok(()) };
         let inner = self.user.inner();
         inner.shared.origin.check()?;
         let _awake = self.user.state.stay_awake()?;

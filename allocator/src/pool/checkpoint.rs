@@ -60,8 +60,7 @@ impl<D: Device> Pool<D> {
         let mut heaps = Vec::new();
         for heap in self.inner().heaps_of(self.id()) {
             heap.process_events()?;
-            let blocks = heap.save().map_err(|why| why.of(self.id()))?;
-            heaps.push((heap.number(), blocks));
+            heaps.push((heap.number(), heap.save().map_err(|why| why.of(self.id()))?));
         }
         Ok(Checkpoint { pool: self.id(), heaps })
     }

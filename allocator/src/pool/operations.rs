@@ -25,27 +25,25 @@ impl<D: Device> Allocator<D> {
     /// Allocates from the pool that this thread entered last, if it serves the stream.
     #[inline(never)]
     pub(crate) fn allocate_inside(&self, bytes: u64, stream: &Stream<D>) -> Result<Allocation<D>, Error> {
-        let heap = self.inner().heap_inside(stream.handle(), || Ok(&stream.stream_state))?;
+        let heap = self.inner().heap_inside(stream.handle(), &stream.stream_state)?;
         self.allocate_from(bytes, heap.unwrap_or(&stream.heap))
     }
 }
 
 impl<D: Device> AllocatorState<D> {
     /// The heap of the pool that this thread entered last, if that pool serves the stream.
-    ///
-    /// `stream_state` looks up the state of the stream.
     #[inline]
-    pub(crate) fn heap_inside<'a>(
-        &'a self,
+    pub(crate) fn heap_inside(
+        &self,
         stream: StreamRef,
-        stream_state: impl FnOnce() -> Result<&'a Arc<StreamState<D>>, Error>,
-    ) -> Result<Option<&'a Arc<Heap<D>>>, Error> {
+        stream_state: &Arc<StreamState<D>>,
+    ) -> Result<Option<&Arc<Heap<D>>>, Error> {
         if let Some(known) = route::last(self.identity, stream) {
             // SAFETY: it was remembered below for this very allocator, whose number no other ever has, and an
             // allocator keeps its heaps as long as it lives.
             return Ok(Some(unsafe { known.cast::<Arc<Heap<D>>>().as_ref() }));
         }
-        self.find_heap_inside(stream, stream_state()?)
+        self.find_heap_inside(stream, stream_state)
     }
 
     #[cold]
@@ -54,9 +52,7 @@ impl<D: Device> AllocatorState<D> {
         stream: StreamRef,
         stream_state: &Arc<StreamState<D>>,
     ) -> Result<Option<&Arc<Heap<D>>>, Error> {
-        let Some(pool) = route::pool_inside(self.identity, stream) else {
-            return Ok(None);
-        };
+        let Some(pool) = route::pool_inside(self.identity, stream) else { return Ok(None) };
         let heap = self.heap_of_stream_state(&pool, stream_state)?;
         route::remember(self.identity, stream, NonNull::from(heap).cast());
         Ok(Some(heap))
@@ -82,8 +78,7 @@ impl<D: Device> AllocatorState<D> {
             self.shared.origin.check()?;
             number = pool.streams.get_or_add(stream_state.handle(), make);
         }
-        let heap = number.and_then(|number| self.heaps.get(number));
-        Ok(heap.ok_or(NO_HEAP)?)
+        Ok(number.and_then(|number| self.heaps.get(number)).ok_or(NO_HEAP)?)
     }
 
     /// An empty heap of the same stream state and kind that an earlier pool left.
@@ -111,8 +106,7 @@ impl<D: Device> AllocatorState<D> {
         if !state.gives_back() || !self.wait_for_launches(state)? {
             return Ok(0);
         }
-        let heaps = self.heaps_of(state.id);
-        Ok(sum_all(heaps.iter().map(|heap| heap.empty()))?)
+        Ok(sum_all(self.heaps_of(state.id).iter().map(|heap| heap.empty()))?)
     }
 
     /// Takes a user of a pool away, and gives its memory back after the last.
@@ -149,9 +143,7 @@ impl<D: Device> AllocatorState<D> {
     /// the next poll checks the same points, and work that was queued after the launches delays nothing.
     fn settle_launches(&self, state: &PoolState, waits: bool) -> hal::Result<bool> {
         let known = |known: &Launches<D>| (known.count, known.users.clone(), known.ends.clone());
-        let Some((count, users, mut ends)) = self.launches.lock().get(&state.id).map(known) else {
-            return Ok(true);
-        };
+        let Some((count, users, mut ends)) = self.launches.lock().get(&state.id).map(known) else { return Ok(true) };
         for stream_state in &users {
             if stream_state.ask_capturing()? {
                 return Ok(false);

@@ -53,14 +53,12 @@ impl Pools {
     }
 
     pub(crate) fn sources(&self) -> Vec<Arc<dyn Source>> {
-        let table = self.0.lock();
-        table.pools.values().filter_map(|state| state.source.clone()).collect()
+        self.0.lock().pools.values().filter_map(|state| state.source.clone()).collect()
     }
 
     /// The pools in the registry that have no users.
     pub(crate) fn released(&self) -> Vec<Arc<PoolState>> {
-        let table = self.0.lock();
-        table.pools.values().filter(|state| !state.is_used()).map(Arc::clone).collect()
+        self.0.lock().pools.values().filter(|state| !state.is_used()).map(Arc::clone).collect()
     }
 
     /// Forgets every pool that has no user, that no thread is inside, and that `is_empty`; its heaps go to other pools.
@@ -70,9 +68,7 @@ impl Pools {
         let PoolTable { pools, heaps } = &mut *self.0.lock();
         pools.retain(|_, state| {
             let kept = state.is_used() || state.entered.load(Relaxed) > 0;
-            let Some(empty) = (!kept).then(|| is_empty(state)).flatten() else {
-                return true;
-            };
+            let Some(empty) = (!kept).then(|| is_empty(state)).flatten() else { return true };
             forgotten.push(Arc::clone(state));
             heaps.extend(empty);
             false

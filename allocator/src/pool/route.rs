@@ -158,8 +158,7 @@ impl Routes {
     /// Lets the route to a pool lead other requests.
     pub(super) fn change(&self, filter: Filter, id: PoolId) -> Result<(), Error> {
         let mut list = self.0.write();
-        let route = list.iter_mut().find(|(_, pool)| pool.id == id);
-        route.ok_or(PoolProblem::NotBegun.of(id))?.0 = filter;
+        list.iter_mut().find(|(_, pool)| pool.id == id).ok_or(PoolProblem::NotBegun.of(id))?.0 = filter;
         Ok(())
     }
 

@@ -125,9 +125,7 @@ impl PoolState {
     }
 
     pub(crate) fn is_in_source(&self) -> bool {
-        let address = ptr::from_ref(self).addr();
-        let found = CALLED.try_with(|called| called.borrow().contains(&address));
-        found.unwrap_or(false)
+        CALLED.try_with(|called| called.borrow().contains(&ptr::from_ref(self).addr())).unwrap_or(false)
     }
 
     /// Whether unused segments may go back to the device now: the pool has no users, or does not keep its memory.
@@ -160,10 +158,7 @@ impl PoolState {
     }
 
     pub(super) fn check_awake(&self) -> Result<(), Error> {
-        if self.is_asleep() {
-            return Err(PoolProblem::Asleep.of(self.id));
-        }
-        Ok(())
+        if self.is_asleep() { Err(PoolProblem::Asleep.of(self.id)) } else { Ok(()) }
     }
 
     /// Keeps the pool awake while the caller queues work on its memory; fails if it sleeps.

@@ -37,8 +37,7 @@ impl<D: Device> Retry<'_, D> {
     fn garbage_collect_older_half(&self) -> hal::Result<u64> {
         let mut idle: Vec<(Arc<Heap<D>>, IdleSegment)> = Vec::new();
         for heap in self.donors() {
-            let of_heap = heap.idle_segments()?.into_iter();
-            let large = of_heap.filter(|idle| idle.kind == SegmentKind::Large);
+            let large = heap.idle_segments()?.into_iter().filter(|idle| idle.kind == SegmentKind::Large);
             idle.extend(large.map(|idle| (Arc::clone(&heap), idle)));
         }
         let ages: u64 = idle.iter().map(|(_, idle)| u64::from(idle.age)).sum();

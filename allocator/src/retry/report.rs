@@ -1,6 +1,6 @@
 //! The out-of-memory report: the statistics at the time of the failure.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroU32;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -23,15 +23,17 @@ impl<D: Device> Retry<'_, D> {
     pub(super) fn report(&self) -> OutOfMemory {
         let shared = self.shared;
         let now = |measure| shared.peaks.now(measure);
-        let allocated = now(Measure::AllocatedBytes);
-        let reserved = now(Measure::ReservedBytes);
+        let (allocated, reserved) = (now(Measure::AllocatedBytes), now(Measure::ReservedBytes));
         let memory = shared.device.memory_info().ok();
         let rejected = shared.settings.rejects.load(Relaxed) && !self.within_limit();
         if rejected {
             shared.totals.rejections.fetch_add(1, Relaxed);
         }
         let free = memory.map(|memory| memory.free);
-        self.tell_exhaustion(free.unwrap_or(0));
+        self.heap.note_exhaustion(free.unwrap_or(0), self.need.rounded);
+        if shared.callbacks.is_tracked() {
+            self.heap.tell_trackers(TraceAction::OutOfMemory, free.unwrap_or(0), self.need.rounded);
+        }
         let heaps: Vec<HeapCopy> = self.heaps.all().iter().map(|heap| heap.copy()).collect();
         let ours = reserved + shared.uncached.bytes();
         let (largest_free, fragmented) = self.free_blocks(&heaps);
@@ -60,62 +62,40 @@ impl<D: Device> Retry<'_, D> {
         }
     }
 
-    /// Notifies the history and the trackers.
-    fn tell_exhaustion(&self, free: u64) {
-        let rounded = self.need.rounded;
-        self.heap.note_exhaustion(free, rounded);
-        if self.shared.callbacks.is_tracked() {
-            self.heap.tell_trackers(TraceAction::OutOfMemory, free, rounded);
-        }
-    }
-
     /// The largest free block, and the bytes of the blocks that are too small, over all heaps.
     fn free_blocks(&self, heaps: &[HeapCopy]) -> (u64, u64) {
         let blocks = heaps.iter().flat_map(|heap| heap.blocks.blocks());
         let free = blocks.filter(|(_, block)| HeapCopy::is_free(block));
         free.fold((0, 0), |(largest, fragmented), (_, block)| {
             let bytes = block.bytes();
-            let too_small = bytes < self.need.rounded;
-            (bytes.max(largest), fragmented + if too_small { bytes } else { 0 })
+            (bytes.max(largest), fragmented + if bytes < self.need.rounded { bytes } else { 0 })
         })
     }
 
     /// The memory of every pool, the default pool first.
     fn pool_figures(&self, heaps: &[HeapCopy]) -> Vec<PoolFigures> {
-        let mut pools: Vec<PoolFigures> = Vec::new();
+        let mut pools: BTreeMap<PoolId, PoolFigures> = BTreeMap::new();
         for heap in heaps.iter().filter(|heap| heap.reserved > 0) {
-            let known = pools.iter().position(|pool| pool.id == heap.pool);
-            let index = known.unwrap_or_else(|| {
-                pools.push(PoolFigures::new(heap.pool));
-                pools.len() - 1
-            });
-            let pool = &mut pools[index];
+            let pool = pools.entry(heap.pool).or_insert(PoolFigures::new(heap.pool));
             pool.reserved += heap.reserved;
             for (_, block) in heap.blocks.blocks() {
                 match block.state {
                     BlockState::Allocated => pool.allocated += block.bytes(),
                     BlockState::Pending => pool.pending += block.bytes(),
-                    _ if HeapCopy::is_free(block) => {
-                        pool.largest_free = pool.largest_free.max(block.bytes());
-                    }
+                    _ if HeapCopy::is_free(block) => pool.largest_free = pool.largest_free.max(block.bytes()),
                     _ => {}
                 }
             }
         }
         for serving in self.pools.on_oom() {
-            for pool in pools.iter_mut().filter(|pool| pool.id == serving.id) {
-                pool.use_on_oom = true;
-            }
+            pools.entry(serving.id).and_modify(|pool| pool.use_on_oom = true);
         }
-        pools.sort_by_key(|pool| pool.id);
-        pools
+        pools.into_values().collect()
     }
 
     /// The sites that allocated most of the memory in use, as far as the history has recorded them.
     fn holders(&self, heaps: &[HeapCopy]) -> Vec<TopAllocationSite> {
-        let Some(source) = self.shared.history.source() else {
-            return Vec::new();
-        };
+        let Some(source) = self.shared.history.source() else { return Vec::new() };
         let mut by_stack: HashMap<NonZeroU32, (u64, u64)> = HashMap::new();
         for heap in heaps {
             for (id, block) in heap.blocks.blocks() {

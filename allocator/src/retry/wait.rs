@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use cachette_hal::{self as hal, Device};
 
-use crate::blocks::{BlockId, BlockState, BlockView};
+use crate::blocks::{BlockId, BlockState, BlockView, SegmentView};
 use crate::error::Error;
 use crate::fence::Fence;
 use crate::heap::{Heap, HeapView};
@@ -34,9 +34,8 @@ impl<D: Device> Retry<'_, D> {
     pub(super) fn wait_on(&self) -> Result<Option<FoundBlock<D>>, Error> {
         let mut waiting: Vec<(Arc<Heap<D>>, Points<D>)> = Vec::new();
         for heap in self.donors() {
-            let segments = segments_to_come(&heap.view());
-            let with_heap = |blocks: &Vec<BlockId>| (Arc::clone(&heap), heap.fences_of(blocks));
-            waiting.extend(segments.iter().map(with_heap));
+            let segments = segments_to_come(&heap.view()).into_iter();
+            waiting.extend(segments.map(|blocks| (Arc::clone(&heap), heap.fences_of(&blocks))));
         }
         while !waiting.is_empty() {
             let sets: Vec<_> = waiting.iter().map(|(_, set)| set.clone()).collect();
@@ -153,18 +152,12 @@ fn joined(view: &HeapView, run: &[BlockView], bytes: u64) -> Option<(u64, Vec<Bl
 /// releases its chunks separately, so each of its blocks forms a set.
 fn segments_to_come(view: &HeapView) -> Vec<Vec<BlockId>> {
     let (elastic, direct): (Vec<_>, Vec<_>) = view.segments.iter().partition(|segment| segment.elastic);
-    let blocks = elastic.iter().flat_map(|segment| &segment.blocks);
-    let waiting = blocks.filter(|block| view.last_points.contains_key(&block.id));
-    let singles = waiting.map(|block| vec![block.id]);
-    let whole = direct
-        .iter()
-        .filter(|segment| segment.blocks.iter().all(|block| can_come_free(view, block)))
-        .map(|segment| {
-            let ids = segment.blocks.iter().map(|block| block.id);
-            ids.filter(|id| view.last_points.contains_key(id)).collect()
-        })
-        .filter(|waiting: &Vec<BlockId>| !waiting.is_empty());
-    whole.chain(singles).collect()
+    let waiting = |segment: &SegmentView| -> Vec<BlockId> {
+        segment.blocks.iter().map(|block| block.id).filter(|id| view.last_points.contains_key(id)).collect()
+    };
+    let whole = direct.iter().filter(|segment| segment.blocks.iter().all(|block| can_come_free(view, block)));
+    let whole = whole.map(|segment| waiting(segment)).filter(|waiting| !waiting.is_empty());
+    whole.chain(elastic.iter().flat_map(|segment| waiting(segment)).map(|id| vec![id])).collect()
 }
 
 #[cfg(test)]
@@ -172,7 +165,7 @@ mod tests {
     use std::collections::HashMap;
 
     use super::*;
-    use crate::blocks::{HeapBlocks, SegmentView};
+    use crate::blocks::HeapBlocks;
     use crate::policy::Policy;
 
     const MIB: u64 = 1 << 20;

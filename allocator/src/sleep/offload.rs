@@ -110,9 +110,7 @@ impl<D: Device> OffloadState<D> {
 
     /// Waits for every copy. After a failure the slabs may still be in use, unless another wait succeeded.
     fn settle(&mut self) -> hal::Result<()> {
-        let Some(stream_state) = &self.copies else {
-            return Ok(());
-        };
+        let Some(stream_state) = &self.copies else { return Ok(()) };
         match stream_state.settle() {
             Err(failed) if !failed.is_over => Err(failed.error),
             ended => {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::thread::available_parallelism;
 
 use cachette_hal::{self as hal, Device};
+use rustix::mm::{Advice, madvise};
 
 use crate::device_state::DeviceState;
 use crate::pinned::prefault;
@@ -41,7 +42,8 @@ impl<D: Device> StagingBuffer<D> {
         // SAFETY: a slab has bytes.
         let start = NonNull::new(unsafe { alloc::alloc(layout) })?;
         let mut slab = Self { shared: Arc::clone(shared), start, layout, registered: false };
-        slab.ask_for_large_pages();
+        // SAFETY: the range is the slab's. A kernel without large pages says so, and that is all.
+        let _ = unsafe { madvise(start.as_ptr().cast(), bytes, Advice::LinuxHugepage) };
         let threads = available_parallelism().map_or(1, |count| count.get().min(MOST_TOUCHERS));
         // SAFETY: the memory was allocated just now, and only the slab has its address.
         unsafe { prefault::touch(start, bytes, threads) };
@@ -59,17 +61,6 @@ impl<D: Device> StagingBuffer<D> {
     pub(super) const fn bytes(&self) -> usize {
         self.layout.size()
     }
-
-    #[cfg(target_os = "linux")]
-    fn ask_for_large_pages(&self) {
-        use rustix::mm::{Advice, madvise};
-        let (at, bytes) = (self.start.as_ptr().cast(), self.bytes());
-        // SAFETY: the range is the slab's. A kernel without large pages says so, and that is all.
-        let _ = unsafe { madvise(at, bytes, Advice::LinuxHugepage) };
-    }
-
-    #[cfg(not(target_os = "linux"))]
-    fn ask_for_large_pages(&self) {}
 }
 
 impl<D: Device> Drop for StagingBuffer<D> {
@@ -118,10 +109,8 @@ impl<D: Device> StagingStore<D> {
         let mut left = bytes;
         while left > 0 {
             let idle = self.idle.lock().pop();
-            let Some(slab) = idle.or_else(|| {
-                let size = usize::try_from(left.min(SLAB)).ok()?;
-                StagingBuffer::allocate(shared, size)
-            }) else {
+            let Some(slab) = idle.or_else(|| StagingBuffer::allocate(shared, usize::try_from(left.min(SLAB)).ok()?))
+            else {
                 self.put_back(allocated);
                 return None;
             };

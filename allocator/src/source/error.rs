@@ -3,7 +3,6 @@
 #![forbid(unsafe_code)]
 
 use std::borrow::Cow;
-use std::fmt;
 
 /// The kind of a failure, for code that handles kinds differently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -18,7 +17,8 @@ pub enum SourceErrorKind {
 }
 
 /// Why a call of a source failed: a kind, what happened, and what to do.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text}; {advice}")]
 pub struct SourceError {
     kind: SourceErrorKind,
     text: String,
@@ -33,8 +33,7 @@ impl SourceError {
 
     /// The source has no memory left for this request.
     pub fn out_of_memory(text: impl Into<String>) -> Self {
-        let advice = "free memory and try again";
-        Self::new(SourceErrorKind::OutOfMemory, text, advice)
+        Self::new(SourceErrorKind::OutOfMemory, text, "free memory and try again")
     }
 
     /// The source cannot be used here.
@@ -65,11 +64,3 @@ impl SourceError {
         &self.advice
     }
 }
-
-impl fmt::Display for SourceError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}; {}", self.text, self.advice)
-    }
-}
-
-impl std::error::Error for SourceError {}

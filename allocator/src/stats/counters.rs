@@ -105,10 +105,8 @@ impl Counters {
     /// Does the same, unless the peak tracker would have to look; `true` if the block was counted.
     #[inline(always)]
     pub(crate) fn allocated_below_peak(&self, kind: SegmentKind, bytes: u64, requested: u64) -> bool {
-        let below = |counted: Counted, by: u64| {
-            let value = self.cell(counted, kind).now.load(Relaxed) + by;
-            !self.passes(counted, kind, value)
-        };
+        let below =
+            |counted: Counted, by: u64| !self.passes(counted, kind, self.cell(counted, kind).now.load(Relaxed) + by);
         let all = below(Counted::Allocations, 1)
             && below(Counted::AllocatedBytes, bytes)
             && below(Counted::RequestedBytes, requested);

@@ -184,8 +184,7 @@ impl PeakTracker {
     pub(crate) fn highest_allocated(&self) -> (u64, u64) {
         let mut state = self.0.lock();
         state.raise(Row::All, Measure::AllocatedBytes);
-        let figure = state.figures[Row::All as usize][Measure::AllocatedBytes as usize];
-        (figure.peak, state.handed_out_then)
+        (state.figures[Row::All as usize][Measure::AllocatedBytes as usize].peak, state.handed_out_then)
     }
 
     pub(crate) fn reset_peaks(&self) {

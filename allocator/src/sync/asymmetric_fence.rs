@@ -1,11 +1,14 @@
 //! A pair of barriers, one light and one heavy. Together they order accesses of two threads as two full barriers do.
 //!
 //! The heavy barrier interrupts every processor that runs a thread of this process. This replaces the full barrier that
-//! the light side omits. Linux has it (`membarrier`); on other systems no lock is biased.
+//! the light side omits. It is Linux's `membarrier`; on a kernel without it no lock is biased.
 
 #![forbid(unsafe_code)]
 
+use std::sync::OnceLock;
 use std::sync::atomic::{Ordering, compiler_fence};
+
+use rustix::thread::{MembarrierCommand, membarrier};
 
 /// The cheap side: only the compiler is held to the order.
 #[inline(always)]
@@ -13,41 +16,24 @@ pub(crate) fn light_barrier() {
     compiler_fence(Ordering::SeqCst);
 }
 
-cfg_if::cfg_if! {
-    if #[cfg(target_os = "linux")] {
-        use std::sync::OnceLock;
+/// Whether the kernel supports the heavy barrier; the first call asks the kernel.
+///
+/// In a process with many threads the first call takes milliseconds, so it must not be on a fast path.
+pub(crate) fn is_available() -> bool {
+    static AGREED: OnceLock<bool> = OnceLock::new();
+    *AGREED.get_or_init(|| {
+        membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok()
+            && membarrier(MembarrierCommand::PrivateExpedited).is_ok()
+    })
+}
 
-        use rustix::thread::{MembarrierCommand, membarrier};
-
-        /// Whether the kernel supports the heavy barrier; the first call asks the kernel.
-        ///
-        /// In a process with many threads the first call takes milliseconds, so it must not be on a fast path.
-        pub(crate) fn is_available() -> bool {
-            static AGREED: OnceLock<bool> = OnceLock::new();
-            *AGREED.get_or_init(|| {
-                membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok()
-                    && membarrier(MembarrierCommand::PrivateExpedited).is_ok()
-            })
-        }
-
-        /// The expensive side: the calling thread and every other thread of the process pass a full barrier.
-        ///
-        /// It must be [available](is_available).
-        pub(crate) fn heavy_barrier() {
-            if membarrier(MembarrierCommand::PrivateExpedited).is_err() {
-                // The process has forbidden itself the call. Without it no lock can be taken from its owner.
-                eprintln!("cachette: membarrier is refused, although it was granted before");
-                std::process::abort();
-            }
-        }
-    } else {
-        pub(crate) const fn is_available() -> bool {
-            false
-        }
-
-        /// Never called: no lock is biased.
-        pub(crate) fn heavy_barrier() {
-            std::sync::atomic::fence(Ordering::SeqCst);
-        }
+/// The expensive side: the calling thread and every other thread of the process pass a full barrier.
+///
+/// It must be [available](is_available).
+pub(crate) fn heavy_barrier() {
+    if membarrier(MembarrierCommand::PrivateExpedited).is_err() {
+        // The process has forbidden itself the call. Without it no lock can be taken from its owner.
+        eprintln!("cachette: membarrier is refused, although it was granted before");
+        std::process::abort();
     }
 }

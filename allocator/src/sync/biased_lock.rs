@@ -130,9 +130,7 @@ impl BiasedLock {
     /// Takes the bias from the owner; `false` if the owner is inside. Only the holder of `spin` calls this.
     #[inline]
     fn revoke(&self) -> bool {
-        let Some(owner) = self.owner() else {
-            return true;
-        };
+        let Some(owner) = self.owner() else { return true };
         if !self.bias.biased_to.load(Ordering::Relaxed).is_null() {
             self.revoke_bias();
         }
