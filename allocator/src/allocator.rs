@@ -154,17 +154,15 @@ impl<D: Device> Allocator<D> {
         let stream = || heap.stream_state().handle();
         match heap.allocate(held, request) {
             Some(allocated) if !allocated.guarded => Ok(A::of_block(heap, &allocated, bytes, stream())),
-            None if self.bypasses_cache(heap) => self.allocate_uncached(bytes, stream()),
+            // The memory of graphs does not bypass the cache: it must outlast its owners.
+            None if !self.shared().settings.caches.load(Relaxed) && !self.inner.serves_graphs(heap) => {
+                self.allocate_uncached(bytes, stream())
+            }
             allocated => {
                 let FoundBlock { heap, allocated, .. } = self.inner.find_block_slow(heap, request, allocated)?;
                 Ok(A::of_block(&heap, &allocated, bytes, stream()))
             }
         }
-    }
-
-    /// Whether a request to a heap bypasses the cache. The memory of graphs does not: it must outlast its owners.
-    fn bypasses_cache(&self, heap: &Heap<D>) -> bool {
-        !self.shared().settings.caches.load(Relaxed) && !self.inner.serves_graphs(heap)
     }
 
     /// Serves requests of no bytes, of more than any device has, and those that bypass the cache.

@@ -3,6 +3,7 @@
 use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
+use cachette_hal::owned::RelaxedCapture;
 use cachette_hal::{Access, Device, Event, Ordinal, VirtualMemory};
 
 use crate::address_index::Index;
@@ -62,6 +63,11 @@ impl<D: Device> DeviceState<D> {
         }
     }
 
+    /// Lets this thread make any driver call: without it, some would break a capture that may be under way.
+    pub(crate) fn relax_capture(&self) -> Option<RelaxedCapture<&D>> {
+        RelaxedCapture::enter(&self.device).ok()
+    }
+
     /// Counts bytes that are about to be asked of the device as held; `None` if the limit does not allow them.
     pub(crate) fn reserve(&self, bytes: u64) -> Option<Reservation<'_>> {
         self.in_flight.reserve(bytes, &self.totals.reserved, self.settings.limit.load(Relaxed))
@@ -117,7 +123,6 @@ impl<D: Device> Drop for DeviceState<D> {
         let _ = self.uncached.free_again(&self.device);
         for event in std::mem::take(&mut *self.events()) {
             // SAFETY: 1. every event in the pool was created by this device and is in the pool once.
-            // A destructor cannot return a failure.
             let _ = unsafe { self.device.destroy_event(event) };
         }
     }

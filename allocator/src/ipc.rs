@@ -32,13 +32,6 @@
 //!
 //! Streams are not shared. The writer waits for its stream before another process reads. [`ImportedMemory`] waits for
 //! the device before it closes.
-//!
-//! | module | holds |
-//! |---|---|
-//! | [`cachette_ipc`] | handles, the protocol, the server thread, the importer's connection |
-//! | `export` | a block that other processes can open |
-//! | `import`, `mapped` | memory of other processes, each opened once |
-//! | `device` | how a handle names a device |
 
 mod device;
 mod error;

@@ -1,6 +1,5 @@
 //! Peers: other devices that may access the memory of an allocator.
 
-use cachette_hal::owned::RelaxedCapture;
 use cachette_hal::{Device, DevicePtr, Ordinal};
 
 use crate::allocator::Allocator;
@@ -35,17 +34,12 @@ impl<D: Device> Allocator<D> {
             return Err(out_of_reach);
         }
         let inner = self.inner();
-        // A capture may be under way, which must not be broken.
-        let _relaxed = RelaxedCapture::enter(self.device()).ok();
+        let _relaxed = inner.shared.relax_capture();
         access.enable_peer(own.ordinal)?;
         if self.device().virtual_memory().is_err() || !inner.shared.add_peer(other.ordinal) {
             return Ok(());
         }
-        let granted = inner.grant_everywhere();
-        if granted.is_err() {
-            inner.shared.remove_peer(other.ordinal);
-        }
-        granted
+        inner.grant_everywhere().inspect_err(|_| inner.shared.remove_peer(other.ordinal))
     }
 }
 

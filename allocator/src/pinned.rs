@@ -18,17 +18,6 @@
 //! assert_eq!(allocator.pinned().stats().allocated_bytes.current, 64 << 10);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
-//!
-//! | file | what it does |
-//! |---|---|
-//! | `allocation.rs` | what a caller holds |
-//! | `cache.rs` | hits, frees, and how the cache ends |
-//! | `bucket.rs` | the blocks of one size |
-//! | `miss.rs` | what is tried when no block is free |
-//! | `memory.rs`, `prefault.rs` | how memory is made and given back |
-//! | `uses.rs`, `worker.rs` | freed blocks that streams or graphs still use |
-//! | `raw.rs` | memory by address alone |
-//! | `stats.rs` | the figures |
 
 mod allocation;
 mod bucket;
@@ -42,7 +31,6 @@ mod uses;
 mod worker;
 
 use cachette_hal::Device;
-use cachette_hal::owned::RelaxedCapture;
 
 use crate::allocator::Allocator;
 use crate::error::Error;
@@ -86,8 +74,7 @@ impl<D: Device> Pinned<'_, D> {
     /// `pinned_free_catch_all:True` swallows it. [`Allocator::empty_cache`] leaves pinned memory alone.
     pub fn empty_cache(&self) -> Result<u64, Error> {
         self.inner.shared.origin.check()?;
-        // A capture may be under way, which must not be broken.
-        let _relaxed = RelaxedCapture::enter(&self.inner.shared.device).ok();
+        let _relaxed = self.inner.shared.relax_capture();
         self.inner.wait_for_left_graphs()?;
         self.inner.pinned.empty()
     }

@@ -134,11 +134,11 @@ impl<D: Device> Allocator<D> {
     /// Becomes one more user of every pool with a tag.
     pub(crate) fn pools_tagged(&self, tag: &str) -> Result<Vec<Pool<D>>, Error> {
         self.inner().shared.origin.check()?;
-        let ids = self.inner().pools.tagged(tag);
-        if tag.is_empty() || ids.is_empty() {
+        let tagged = self.inner().pools.select(|state| state.tag == tag);
+        if tag.is_empty() || tagged.is_empty() {
             return Err(PoolProblem::NoTag.of(PoolId::DEFAULT));
         }
-        ids.into_iter().map(|id| self.open_pool(id)).collect()
+        tagged.into_iter().map(|state| self.open_pool(state.id)).collect()
     }
 
     /// Routes requests of every thread to a pool, and counts as its user, until

@@ -25,7 +25,6 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use cachette_hal::owned::RelaxedCapture;
 use cachette_hal::{self as hal, Device};
 
 use crate::device_state::DeviceState;
@@ -118,8 +117,7 @@ impl<'a, D: Device> Retry<'a, D> {
             let alone = self.heap.lock_growth();
             // The pool may have fallen asleep meanwhile.
             AllocatorState::check_awake(self.heap)?;
-            // A captured stream forbids some driver calls of the steps.
-            let _relaxed = RelaxedCapture::enter(&self.shared.device).ok();
+            let _relaxed = self.shared.relax_capture();
             if let Some(found) = self.run_steps()? {
                 return Ok(found);
             }
@@ -326,8 +324,7 @@ pub(crate) fn pass_guards<D: Device>(found: &mut FoundBlock<D>, stream_state: &S
     }
     // A captured stream cannot wait for work outside the capture, so the host waits.
     let captured = stream_state.is_capturing();
-    let device = &stream_state.shared().device;
-    let _relaxed = captured.then(|| RelaxedCapture::enter(device).ok());
+    let _relaxed = captured.then(|| stream_state.shared().relax_capture());
     for guard in &guards {
         let passed = if captured { guard.wait() } else { guard.hold_back(stream_state) };
         if let Err(error) = passed {

@@ -80,6 +80,7 @@ pub type PoolPair = (u64, u64);
 ///
 /// The allocator refuses memory that overlaps another of its segments, and an address that is not a multiple of
 /// [`alignment`](Self::alignment).
+#[expect(unused_variables, reason = "hooks do nothing by default")]
 pub unsafe trait Source: Debug + Send + Sync {
     /// The name that reports use.
     fn name(&self) -> &str;
@@ -110,17 +111,13 @@ pub unsafe trait Source: Debug + Send + Sync {
     }
 
     /// An allocator begins to use the source; the driver shows so many devices.
-    fn started(&self, devices: u32) {
-        let _ = devices;
-    }
+    fn started(&self, devices: u32) {}
 
     /// The caches were emptied.
     fn emptied(&self) {}
 
     /// The share of a device's memory that may be held was set.
-    fn limited(&self, fraction: f64, device: Ordinal) {
-        let _ = (fraction, device);
-    }
+    fn limited(&self, fraction: f64, device: Ordinal) {}
 
     /// The start and the size of the allocation that contains `ptr`; `None` if the source does not know.
     ///
@@ -128,7 +125,6 @@ pub unsafe trait Source: Debug + Send + Sync {
     ///
     /// 1. `ptr` lies in live memory of this source.
     unsafe fn base_allocation(&self, ptr: DevicePtr) -> Option<(DevicePtr, u64)> {
-        let _ = ptr;
         None
     }
 
@@ -138,24 +134,16 @@ pub unsafe trait Source: Debug + Send + Sync {
     ///
     /// 1. `ptr` lies in live memory of this source.
     /// 2. `stream` is a live stream of the same device, or the default one.
-    unsafe fn record_stream(&self, ptr: DevicePtr, stream: StreamRef) {
-        let _ = (ptr, stream);
-    }
+    unsafe fn record_stream(&self, ptr: DevicePtr, stream: StreamRef) {}
 
     /// A pool begins to serve requests on `device`.
-    fn began(&self, device: Ordinal, pool: PoolPair) {
-        let _ = (device, pool);
-    }
+    fn began(&self, device: Ordinal, pool: PoolPair) {}
 
     /// The pool no longer serves requests on `device`.
-    fn ended(&self, device: Ordinal, pool: PoolPair) {
-        let _ = (device, pool);
-    }
+    fn ended(&self, device: Ordinal, pool: PoolPair) {}
 
     /// The pool was released by its last user.
-    fn released(&self, device: Ordinal, pool: PoolPair) {
-        let _ = (device, pool);
-    }
+    fn released(&self, device: Ordinal, pool: PoolPair) {}
 }
 
 // A pool holds its source as an object.

@@ -2,7 +2,6 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use cachette_hal::owned::RelaxedCapture;
 use cachette_hal::{self as hal, Device};
 
 use super::Allocator;
@@ -23,8 +22,7 @@ impl<D: Device> Allocator<D> {
     pub fn empty_cache(&self) -> Result<u64, Error> {
         self.shared().origin.check()?;
         let _gathered = self.shared().history.gather(Level::All);
-        // A capture may be under way, which must not be broken.
-        let _relaxed = RelaxedCapture::enter(self.device()).ok();
+        let _relaxed = self.shared().relax_capture();
         self.inner.wait_for_left_graphs()?;
         for pool in self.inner.pools.released() {
             self.inner.forget_freed_asleep(&pool);

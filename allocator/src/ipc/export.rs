@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use cachette_hal::owned::RelaxedCapture;
 use cachette_hal::{Device, DevicePtr, ErrorKind, IpcToken, Sharing};
 use cachette_ipc::{ChunkHandle, Export, ExportGuard, ExportKind, ExportedChunk, Exporter, Span};
 
@@ -100,7 +99,11 @@ impl<D: Device> ExportedBlock<D> {
                 (base, bytes)
             }
             BlockMemory::Chunks(chunks) => {
-                check_sharing(&self.heap, &chunks)?;
+                let table = &self.heap.shared().chunks;
+                let sharing = |chunk: &Chunk| table.physical(chunk.id, "export_backing").map(|(_, sharing)| sharing);
+                if !chunks.iter().all(|chunk| sharing(chunk).is_ok_and(|sharing| sharing != Sharing::Private)) {
+                    return Err(IpcError::PrivateChunks.into());
+                }
                 self.kind = ExportKind::Chunks { count: u32::try_from(chunks.len()).unwrap_or(u32::MAX) };
                 self.chunks = chunks;
                 let start = self.chunks.first().map_or(address, |chunk| chunk.at);
@@ -129,8 +132,7 @@ impl<D: Device> Export for ExportedBlock<D> {
 
     fn chunks(&self, first: usize, most: usize) -> Result<Vec<ExportedChunk>, String> {
         let state = self.heap.shared();
-        // Another thread may be capturing, and an unrelaxed driver call would break its capture.
-        let _relaxed = RelaxedCapture::enter(&state.device).ok();
+        let _relaxed = state.relax_capture();
         let chunks = self.chunks.iter().skip(first).take(most);
         let exported =
             chunks.map(|chunk| Ok(ExportedChunk { bytes: chunk.bytes, handle: export_chunk(state, chunk.id)? }));
@@ -161,21 +163,11 @@ fn token_of<D: Device>(heap: &Heap<D>, base: u64) -> Result<IpcToken, Error> {
     let device = &heap.shared().device;
     let ipc = device.ipc()?;
     let base = DevicePtr::new(base).ok_or(IpcError::Empty)?;
-    let _relaxed = RelaxedCapture::enter(device).ok();
+    let _relaxed = heap.shared().relax_capture();
     // SAFETY: 1. a block of the segment is exported, so the heap keeps the segment.
     let token = unsafe { ipc.export_token(base) };
     token.map_err(|error| match error.kind() {
         ErrorKind::InvalidValue => IpcError::NoToken(error).into(),
         _ => error.into(),
     })
-}
-
-/// Whether all chunks may leave the process.
-fn check_sharing<D: Device>(heap: &Heap<D>, chunks: &[Chunk]) -> Result<(), Error> {
-    let table = &heap.shared().chunks;
-    let may_leave = |chunk: &Chunk| {
-        let physical = table.physical(chunk.id, "export_backing");
-        physical.is_ok_and(|(_, sharing)| sharing != Sharing::Private)
-    };
-    if chunks.iter().all(may_leave) { Ok(()) } else { Err(IpcError::PrivateChunks.into()) }
 }

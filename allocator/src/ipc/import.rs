@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
-use cachette_hal::owned::RelaxedCapture;
 use cachette_hal::{self as hal, Device, DevicePtr, IpcToken};
 use cachette_ipc::{Connection, Exporter, Handle, OpenError, OpenReply};
 
@@ -148,8 +147,7 @@ impl<D: Device> IpcState<D> {
             return Ok(ImportedMemory { opened });
         }
         let (connection, reply) = Connection::open(&handle).map_err(IpcError::from)?;
-        // A capture may be under way, and an unrelaxed driver call would break it.
-        let _relaxed = RelaxedCapture::enter(&state.device).ok();
+        let _relaxed = state.relax_capture();
         let mapped = match reply {
             OpenReply::Chunks(count) => Some(map_all(state, &connection, &handle, count)?),
             OpenReply::Token(_) | OpenReply::Local(_) => None,

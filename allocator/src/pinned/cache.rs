@@ -8,7 +8,6 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use cachette_hal::owned::RelaxedCapture;
 use cachette_hal::{self as hal, Device, HostMemory, StreamRef};
 
 use super::bucket::{Bucket, PinnedPlace};
@@ -101,32 +100,29 @@ impl<D: Device> PinnedCache<D> {
             return Err(Error::TooLarge { bytes: bytes as u64 });
         }
         let bucket = log2_ceil(bytes);
-        match self.take_free(bucket, bytes, raw) {
-            Some(allocated) => Ok(allocated),
-            None => self.allocate_slow(bucket, bytes, raw),
-        }
+        self.take_free(bucket, bytes, raw).map_or_else(|| self.allocate_slow(bucket, bytes, raw), Ok)
     }
 
     /// Takes the block of a bucket that was freed last; none in a forked child.
     #[inline(always)]
     pub(super) fn take_free(&self, bucket: u8, bytes: usize, raw: bool) -> Option<PinnedBlock> {
-        let lock = &self.buckets[usize::from(bucket)];
-        let mut entered = match lock::enter(lock) {
-            Some(entered) => entered,
-            None => lock::share_often(lock, &self.shared.origin)?,
-        };
-        entered.allocate(bytes, raw).map(|(slot, ptr)| PinnedBlock { place: PinnedPlace { bucket, slot }, ptr })
+        self.enter(bucket)?
+            .allocate(bytes, raw)
+            .map(|(slot, ptr)| PinnedBlock { place: PinnedPlace { bucket, slot }, ptr })
     }
 
     /// Takes a block back from its caller, but not in a forked child. Where that is not all, the rest is
     /// [`PinnedFreed::end`].
     #[inline]
     pub(super) fn free(&self, place: PinnedPlace) -> Option<PinnedFreed<D>> {
-        let bucket = match lock::enter(self.bucket(place)) {
-            Some(bucket) => bucket,
-            None => lock::share_often(self.bucket(place), &self.shared.origin)?,
-        };
-        self.free_held(bucket, place)
+        self.free_held(self.enter(place.bucket)?, place)
+    }
+
+    /// Locks a bucket; `None` in a forked child.
+    #[inline(always)]
+    fn enter(&self, bucket: u8) -> Option<BucketGuard<'_, D>> {
+        let lock = &self.buckets[usize::from(bucket)];
+        lock::enter(lock).or_else(|| lock::share_often(lock, &self.shared.origin))
     }
 
     /// The same with the lock of its bucket held.
@@ -164,8 +160,7 @@ impl<D: Device> PinnedCache<D> {
 
     /// Gives every free block back to the driver; the bytes that went, and the first failure.
     pub(super) fn release_free(&self) -> (u64, hal::Result<()>) {
-        // A capture may be under way, which must not be broken.
-        let _relaxed = RelaxedCapture::enter(&self.shared.device).ok();
+        let _relaxed = self.shared.relax_capture();
         let (mut bytes, mut result) = (0, Ok(()));
         for (index, bucket) in (0..).zip(&self.buckets) {
             let leaving = bucket.lock().begin_leaving();
@@ -310,7 +305,7 @@ impl<D: Device> PinnedFreed<D> {
 impl<D: Device> Drop for PinnedCache<D> {
     fn drop(&mut self) {
         let shared = Arc::clone(&self.shared);
-        let _relaxed = RelaxedCapture::enter(&shared.device).ok();
+        let _relaxed = shared.relax_capture();
         self.settle();
         // A destructor cannot return a failure. It tries once more, as the driver may have reported an older failure.
         if self.release_free().1.is_err() {

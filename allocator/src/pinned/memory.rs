@@ -47,7 +47,9 @@ impl PinnedMemory {
         let layout = Layout::from_size_align(bytes + PAGE, 1).map_err(|_| exhausted)?;
         // SAFETY: the layout has at least a page.
         let base = NonNull::new(unsafe { alloc::alloc_zeroed(layout) }).ok_or(exhausted)?;
-        let memory = Self { ptr: next_page(base), origin: PinnedOrigin::Registered { base, layout } };
+        let first_page = base.as_ptr().with_addr(base.addr().get().next_multiple_of(PAGE));
+        let ptr = NonNull::new(first_page).unwrap_or(base);
+        let memory = Self { ptr, origin: PinnedOrigin::Registered { base, layout } };
         // SAFETY: `bytes` bytes from the first page on lie in the new allocation, and no other code has their address.
         unsafe { prefault::touch(memory.ptr, bytes, threads) };
         // SAFETY: the range is allocated, and stays so until it is unregistered.
@@ -113,10 +115,4 @@ impl PinnedReserve {
         self.used += step;
         Some(PinnedMemory { ptr, origin: PinnedOrigin::Reserve })
     }
-}
-
-/// The first page that begins at `ptr` or after it.
-fn next_page(ptr: NonNull<u8>) -> NonNull<u8> {
-    let aligned = ptr.addr().get().next_multiple_of(PAGE);
-    NonNull::new(ptr.as_ptr().with_addr(aligned)).unwrap_or(ptr)
 }

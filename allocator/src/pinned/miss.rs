@@ -3,7 +3,6 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-use cachette_hal::owned::RelaxedCapture;
 use cachette_hal::{self as hal, Device, ErrorKind};
 
 use super::bucket::PinnedPlace;
@@ -22,8 +21,7 @@ impl<D: Device> PinnedCache<D> {
         self.shared.origin.check()?;
         self.driver()?;
         lock::prepare();
-        // A capture may be under way, which must not be broken.
-        let _relaxed = RelaxedCapture::enter(&self.shared.device).ok();
+        let _relaxed = self.shared.relax_capture();
         let blocks = !self.shared.settings.never_block.load(Relaxed);
         for (attempt, waits) in [false, false, true].into_iter().enumerate() {
             if attempt > 0 && !blocks || waits && !self.wait_for_uses()? {

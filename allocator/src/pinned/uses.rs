@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use cachette_hal::owned::RelaxedCapture;
 use cachette_hal::{self as hal, CaptureStatus, Device, Progress};
 
 use super::bucket::PinnedPlace;
@@ -192,8 +191,7 @@ impl<D: Device> PinnedCache<D> {
         }
         // One thread asks at a time, so that the first points stay first. No hit and no free comes here.
         let _turn = self.turn.lock();
-        // A capture may be under way, and forbids to ask whether a point has passed.
-        let _relaxed = RelaxedCapture::enter(&self.shared.device).ok();
+        let _relaxed = self.shared.relax_capture();
         let mut result = Ok(());
         let unmarked = std::mem::take(&mut self.pending.lock().unmarked);
         for Waiter { place, users } in unmarked {

@@ -4,7 +4,6 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use cachette_hal::owned::RelaxedCapture;
 use cachette_hal::{self as hal, Device, StreamRef};
 
 use crate::allocation::Allocation;
@@ -101,8 +100,7 @@ impl<D: Device> AllocatorState<D> {
     pub(super) fn empty_pool(&self, state: &PoolState) -> Result<u64, Error> {
         self.forget_freed_asleep(state);
         let _gathered = self.shared.history.gather(Level::All);
-        // A capture may be under way, which must not be broken.
-        let _relaxed = RelaxedCapture::enter(&self.shared.device).ok();
+        let _relaxed = self.shared.relax_capture();
         if !state.gives_back() || !self.wait_for_launches(state)? {
             return Ok(0);
         }

@@ -38,12 +38,11 @@ impl Pools {
         Ok(Arc::clone(state))
     }
 
-    pub(super) fn tagged(&self, tag: &str) -> Vec<PoolId> {
-        let table = self.0.lock();
-        let tagged = table.pools.values().filter(|state| state.tag == tag);
-        let mut ids: Vec<PoolId> = tagged.map(|state| state.id).collect();
-        ids.sort_unstable();
-        ids
+    /// The pools for which `is_wanted` holds, in order of name.
+    pub(super) fn select(&self, is_wanted: impl Fn(&PoolState) -> bool) -> Vec<Arc<PoolState>> {
+        let mut pools: Vec<_> = self.0.lock().pools.values().filter(|state| is_wanted(state)).map(Arc::clone).collect();
+        pools.sort_unstable_by_key(|state| state.id);
+        pools
     }
 
     /// Takes a user away; whether it was the last.
@@ -53,12 +52,12 @@ impl Pools {
     }
 
     pub(crate) fn sources(&self) -> Vec<Arc<dyn Source>> {
-        self.0.lock().pools.values().filter_map(|state| state.source.clone()).collect()
+        self.select(|_| true).into_iter().filter_map(|state| state.source.clone()).collect()
     }
 
     /// The pools in the registry that have no users.
     pub(crate) fn released(&self) -> Vec<Arc<PoolState>> {
-        self.0.lock().pools.values().filter(|state| !state.is_used()).map(Arc::clone).collect()
+        self.select(|state| !state.is_used())
     }
 
     /// Forgets every pool that has no user, that no thread is inside, and that `is_empty`; its heaps go to other pools.
@@ -84,10 +83,6 @@ impl Pools {
 
     /// The pools whose free blocks serve other requests before those fail, by name.
     pub(crate) fn on_oom(&self) -> Vec<Arc<PoolState>> {
-        let table = self.0.lock();
-        let mut pools: Vec<_> =
-            table.pools.values().filter(|state| state.use_on_oom.load(Relaxed)).map(Arc::clone).collect();
-        pools.sort_by_key(|state| state.id);
-        pools
+        self.select(|state| state.use_on_oom.load(Relaxed))
     }
 }

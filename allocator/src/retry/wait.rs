@@ -72,7 +72,8 @@ fn first_passed<D: Device>(sets: &[Points<D>]) -> hal::Result<usize> {
     let mut pause = Duration::from_micros(1);
     loop {
         for (index, set) in sets.iter().enumerate() {
-            if all_passed(set)? {
+            let passed: hal::Result<bool> = set.iter().try_fold(true, |all, fence| Ok(all && fence.poll()?.is_done()));
+            if passed? {
                 return Ok(index);
             }
         }
@@ -85,15 +86,6 @@ fn first_passed<D: Device>(sets: &[Points<D>]) -> hal::Result<usize> {
 type Points<D> = Vec<Arc<Fence<D>>>;
 
 const LONGEST_PAUSE: Duration = Duration::from_micros(100);
-
-fn all_passed<D: Device>(set: &[Arc<Fence<D>>]) -> hal::Result<bool> {
-    for fence in set {
-        if !fence.poll()?.is_done() {
-            return Ok(false);
-        }
-    }
-    Ok(true)
-}
 
 /// Returns sets of blocks. Each set forms `bytes` together with its free neighbours after its uses have ended. The set
 /// whose last fence was recorded first comes first. Every set is minimal for its start.

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use cachette_hal::owned::RelaxedCapture;
 use cachette_hal::{Device, ErrorKind};
 
 use crate::error::Error;
@@ -26,8 +25,7 @@ impl<D: Device> AllocatorState<D> {
         if state.is_asleep() {
             return Ok(SleepStats::default());
         }
-        // A capture of another pool may be under way, which must not be broken.
-        let _relaxed = RelaxedCapture::enter(&self.shared.device).ok();
+        let _relaxed = self.shared.relax_capture();
         self.check_sleepiness(state)?;
         self.drain(state)?;
         if !state.keeps() {
@@ -90,7 +88,7 @@ impl<D: Device> AllocatorState<D> {
         if !state.is_asleep() {
             return Ok(0);
         }
-        let _relaxed = RelaxedCapture::enter(&self.shared.device).ok();
+        let _relaxed = self.shared.relax_capture();
         for heap in self.heaps_of(state.id) {
             heap.process_events()?;
         }
