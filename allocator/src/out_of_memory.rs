@@ -221,10 +221,7 @@ impl fmt::Display for OutOfMemory {
             let (bytes, blocks) = (Bytes(holder.bytes), holder.blocks);
             write!(f, "; {bytes} in {blocks} blocks were allocated in {name}")?;
         }
-        for hint in self.hints() {
-            write!(f, "; {hint}")?;
-        }
-        Ok(())
+        self.hints().iter().try_for_each(|hint| write!(f, "; {hint}"))
     }
 }
 

@@ -188,9 +188,7 @@ impl<'a, D: Device> Retry<'a, D> {
             return Ok(Some(found));
         }
         // Records the fences that failed before, so that the next steps see them.
-        for heap in self.heaps.all() {
-            failed = failed.and(heap.process_events());
-        }
+        failed = self.heaps.all().iter().map(|heap| heap.process_events()).fold(failed, Result::and);
         failed = failed.and(self.release_all());
         // Another thread may have released memory first, which serves all requests.
         if self.frees() != frees

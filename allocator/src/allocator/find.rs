@@ -36,10 +36,7 @@ impl<D: Device> AllocatorState<D> {
     fn find_by_route(&self, heap: &Arc<Heap<D>>, request: Request) -> Result<FoundBlock<D>, Error> {
         let stream_state = heap.stream_state();
         let led = self.routes.pool_for(stream_state.handle(), || stream_state.capture())?;
-        let heap = match led {
-            Some(pool) => self.heap_of_stream_state(&pool, stream_state)?,
-            None => heap,
-        };
+        let heap = led.map_or(Ok(heap), |pool| self.heap_of_stream_state(&pool, stream_state))?;
         if !heap.is_retired()
             && let Some(allocated) = heap.allocate_after_events(request)?
         {
@@ -52,10 +49,8 @@ impl<D: Device> AllocatorState<D> {
     #[cold]
     pub(super) fn serves_graphs(&self, heap: &Heap<D>) -> bool {
         let stream_state = heap.stream_state();
-        let led = match heap.pool() {
-            Some(pool) => Ok(Some(pool)),
-            None => self.routes.pool_for(stream_state.handle(), || stream_state.capture()),
-        };
+        let by_route = || self.routes.pool_for(stream_state.handle(), || stream_state.capture());
+        let led = heap.pool().map_or_else(by_route, |pool| Ok(Some(pool)));
         // If the driver fails to say, the search for a block fails with its error.
         led.map_or(true, |pool| pool.is_some_and(|pool| pool.keeps()))
     }

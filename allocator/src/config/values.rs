@@ -56,9 +56,8 @@ pub enum AddressReserve {
 
 /// `0.5` is a fraction, `40G` is a number of bytes.
 pub(super) const RESERVE: Format<AddressReserve> = Format {
-    read: |word| match decimal(word) {
-        Some(fraction) => Some(AddressReserve::Fraction(fraction)),
-        None => size_with_unit(word).map(AddressReserve::Bytes),
+    read: |word| {
+        decimal(word).map(AddressReserve::Fraction).or_else(|| size_with_unit(word).map(AddressReserve::Bytes))
     },
     write: |reserve| reserve.to_string(),
     allows: |reserve, _| match reserve {

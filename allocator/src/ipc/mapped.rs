@@ -107,8 +107,7 @@ impl<D: Device> Drop for MappedChunks<D> {
         }
         let state = Arc::clone(&self.state);
         let Ok(memory) = memory_of(&state.device) else { return };
-        for _ in 0..2 {
-            self.clear(memory);
-        }
+        self.clear(memory);
+        self.clear(memory);
     }
 }

@@ -25,10 +25,7 @@ impl<D: Device> Pinned<'_, D> {
         }
         let cache = &self.inner.pinned;
         let (bucket, place) = cache.find(ptr.addr(), &[PinnedState::Raw])?;
-        match cache.free_held(bucket, place) {
-            Some(freed) => Ok(freed.end()?),
-            None => Ok(()),
-        }
+        cache.free_held(bucket, place).map_or(Ok(()), |freed| Ok(freed.end()?))
     }
 
     /// Says that work in `stream` uses the memory; see

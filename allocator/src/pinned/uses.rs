@@ -192,12 +192,9 @@ impl<D: Device> PinnedCache<D> {
         // One thread asks at a time, so that the first points stay first. No hit and no free comes here.
         let _turn = self.turn.lock();
         let _relaxed = self.shared.relax_capture();
-        let mut result = Ok(());
-        let unmarked = std::mem::take(&mut self.pending.lock().unmarked);
-        for Waiter { place, users } in unmarked {
-            result = result.and(self.mark(place, users));
-        }
-        result = result.and(self.pass_points());
+        let unmarked = std::mem::take(&mut self.pending.lock().unmarked).into_iter();
+        let marked = unmarked.map(|waiter| self.mark(waiter.place, waiter.users)).fold(Ok(()), Result::and);
+        let result = marked.and(self.pass_points());
         let unkept: Vec<_> = self.pending.lock().kept.extract_if(.., |waiter| !waiter.is_kept()).collect();
         for waiter in unkept {
             self.end_wait(waiter);

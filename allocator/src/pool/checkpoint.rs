@@ -88,9 +88,8 @@ impl<D: Device> Pool<D> {
         for heap in &heaps {
             // What the heap's own stream has yet to do at a borrowed place comes before the borrower's next use.
             let borrowers = saved(heap).iter().filter_map(|block| block.borrower);
-            for stream_state in borrowers.filter_map(stream_state_of) {
-                Fence::order(heap.stream_state(), &stream_state)?;
-            }
+            let mut borrowers = borrowers.filter_map(stream_state_of);
+            borrowers.try_for_each(|stream_state| Fence::order(heap.stream_state(), &stream_state))?;
         }
         let mut restored = Restored::default();
         for heap in &heaps {

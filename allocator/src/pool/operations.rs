@@ -122,7 +122,8 @@ impl<D: Device> AllocatorState<D> {
     /// Records that a graph with memory of a pool runs in the stream of a stream state.
     pub(super) fn note_launch(&self, state: &PoolState, stream_state: &Arc<StreamState<D>>) {
         let mut launches = self.launches.lock();
-        let of_pool = launches.entry(state.id).or_default();
+        let none = Launches { count: 0, users: Vec::new(), ends: Vec::new() };
+        let of_pool = launches.entry(state.id).or_insert(none);
         of_pool.count += 1;
         of_pool.ends.clear();
         if !of_pool.users.iter().any(|known| Arc::ptr_eq(known, stream_state)) {
@@ -177,10 +178,7 @@ impl<D: Device> AllocatorState<D> {
     /// to wait, it looks whether they have ended.
     pub(crate) fn wait_for_left_graphs(&self) -> hal::Result<()> {
         let waits = !self.shared.settings.never_block.load(Relaxed);
-        for state in self.pools.released() {
-            self.settle_launches(&state, waits)?;
-        }
-        Ok(())
+        self.pools.released().iter().try_for_each(|state| self.settle_launches(state, waits).map(drop))
     }
 
     /// Forgets a pool that has no user and in which nothing lives. Chunks that its streams are not past yet are waited

@@ -249,12 +249,6 @@ pub(crate) struct Launches<D: Device> {
     pub(super) ends: Vec<Arc<Fence<D>>>,
 }
 
-impl<D: Device> Default for Launches<D> {
-    fn default() -> Self {
-        Self { count: 0, users: Vec::new(), ends: Vec::new() }
-    }
-}
-
 thread_local! {
     /// The pools whose source this thread calls now, the last one innermost; more than one where a source asks a pool
     /// with another.

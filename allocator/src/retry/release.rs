@@ -71,11 +71,7 @@ impl<D: Device> Retry<'_, D> {
 
     /// Releases every idle segment and every idle chunk of every stream. A failure does not stop the others.
     pub(super) fn release_all(&self) -> hal::Result<()> {
-        let mut result = Ok(());
-        for heap in self.donors() {
-            result = result.and(release_whole(&heap));
-        }
-        result
+        self.donors().iter().map(|heap| release_whole(heap)).fold(Ok(()), Result::and)
     }
 }
 

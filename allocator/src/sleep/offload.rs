@@ -130,9 +130,8 @@ impl<D: Device> OffloadState<D> {
         for batch in self.batches() {
             if self.saves() {
                 let transfer = shared.device.transfer()?;
-                for entry in &self.entries[batch.clone()] {
-                    entry.download(transfer, copies.handle())?;
-                }
+                let mut entries = self.entries[batch.clone()].iter();
+                entries.try_for_each(|entry| entry.download(transfer, copies.handle()))?;
             }
             let fence = Fence::record(&copies)?;
             if let Some(before) = queued.replace((batch, fence)) {

@@ -29,9 +29,7 @@ impl<D: Device> AllocatorState<D> {
         self.check_sleepiness(state)?;
         self.drain(state)?;
         if !state.keeps() {
-            for heap in self.heaps_of(state.id) {
-                heap.release_where(|_| true)?;
-            }
+            self.heaps_of(state.id).iter().try_for_each(|heap| heap.release_where(|_| true).map(drop))?;
         }
         state.set_asleep(true);
         let slept = self.fall_asleep(state, contents, progress);
@@ -89,9 +87,7 @@ impl<D: Device> AllocatorState<D> {
             return Ok(0);
         }
         let _relaxed = self.shared.relax_capture();
-        for heap in self.heaps_of(state.id) {
-            heap.process_events()?;
-        }
+        self.heaps_of(state.id).iter().try_for_each(|heap| heap.process_events())?;
         self.forget_freed(state);
         let mut bytes = 0;
         if let Some(offload) = self.offload(state) {
@@ -150,9 +146,7 @@ impl<D: Device> AllocatorState<D> {
             done.push(stream_state.number());
             Fence::record(stream_state)?.wait()?;
         }
-        for heap in self.heaps_of(state.id) {
-            heap.process_events()?;
-        }
+        self.heaps_of(state.id).iter().try_for_each(|heap| heap.process_events())?;
         Ok(())
     }
 

@@ -25,9 +25,14 @@ pub struct FunctionSource {
 /// Writes the optional hooks, and a setter for each.
 macro_rules! hooks {
     ($($(#[$doc:meta])* $setter:ident: $hook:ident($($argument:ty),*) $(-> $result:ty)?;)*) => {
-        #[derive(Default)]
         struct Hooks {
-            $($hook: Option<Box<dyn Fn($($argument),*) $(-> $result)? + Send + Sync>>,)*
+            $($hook: Box<dyn Fn($($argument),*) $(-> $result)? + Send + Sync>,)*
+        }
+
+        impl Default for Hooks {
+            fn default() -> Self {
+                Self { $($hook: Box::new(|$(_: $argument),*| Default::default()),)* }
+            }
         }
 
         impl FunctionSource {
@@ -35,7 +40,7 @@ macro_rules! hooks {
                 $(#[$doc])*
                 #[must_use]
                 pub fn $setter(mut self, hook: impl Fn($($argument),*) $(-> $result)? + Send + Sync + 'static) -> Self {
-                    self.hooks.$hook = Some(Box::new(hook));
+                    self.hooks.$hook = Box::new(hook);
                     self
                 }
             )*
@@ -138,48 +143,34 @@ unsafe impl Source for FunctionSource {
     }
 
     fn started(&self, devices: u32) {
-        if let Some(hook) = &self.hooks.start {
-            hook(devices);
-        }
+        (self.hooks.start)(devices);
     }
 
     fn emptied(&self) {
-        if let Some(hook) = &self.hooks.empty {
-            hook();
-        }
+        (self.hooks.empty)();
     }
 
     fn limited(&self, fraction: f64, device: Ordinal) {
-        if let Some(hook) = &self.hooks.limit {
-            hook(fraction, device);
-        }
+        (self.hooks.limit)(fraction, device);
     }
 
     unsafe fn base_allocation(&self, ptr: DevicePtr) -> Option<(DevicePtr, u64)> {
-        self.hooks.base_allocation.as_ref().and_then(|hook| hook(ptr))
+        (self.hooks.base_allocation)(ptr)
     }
 
     unsafe fn record_stream(&self, ptr: DevicePtr, stream: StreamRef) {
-        if let Some(hook) = &self.hooks.record_stream {
-            hook(ptr, stream);
-        }
+        (self.hooks.record_stream)(ptr, stream);
     }
 
     fn began(&self, device: Ordinal, pool: PoolPair) {
-        if let Some(hook) = &self.hooks.begin {
-            hook(device, pool);
-        }
+        (self.hooks.begin)(device, pool);
     }
 
     fn ended(&self, device: Ordinal, pool: PoolPair) {
-        if let Some(hook) = &self.hooks.end {
-            hook(device, pool);
-        }
+        (self.hooks.end)(device, pool);
     }
 
     fn released(&self, device: Ordinal, pool: PoolPair) {
-        if let Some(hook) = &self.hooks.release {
-            hook(device, pool);
-        }
+        (self.hooks.release)(device, pool);
     }
 }
