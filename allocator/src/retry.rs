@@ -34,6 +34,7 @@ use crate::heap::{Allocated, Heap, NewSegment, Request};
 use crate::heaps::Heaps;
 use crate::in_flight::Ended;
 use crate::observe::tracing;
+use crate::out_of_memory::OutOfMemory;
 use crate::policy::Policy;
 use crate::pool::Pools;
 use crate::size::{self, SegmentKind};
@@ -53,6 +54,21 @@ pub(crate) struct FoundBlock<D: Device> {
 impl<D: Device> FoundBlock<D> {
     pub(crate) fn of(heap: &Arc<Heap<D>>, allocated: Allocated) -> Self {
         Self { heap: Arc::clone(heap), allocated, guard: None }
+    }
+}
+
+/// Why no further step runs.
+enum StepEnd<D: Device> {
+    Found(FoundBlock<D>),
+    Failed(Error),
+}
+
+/// The result of a step; `Ok` if the next step should run.
+type Step<D> = Result<(), StepEnd<D>>;
+
+impl<D: Device, E: Into<Error>> From<E> for StepEnd<D> {
+    fn from(error: E) -> Self {
+        Self::Failed(error.into())
     }
 }
 
@@ -103,40 +119,40 @@ impl<'a, D: Device> Retry<'a, D> {
 
     #[cold]
     pub(crate) fn run(&self) -> Result<FoundBlock<D>, Error> {
-        if let Some(found) = self.search()? {
-            return Ok(found);
-        }
-        if self.shared.callbacks.run_free_memory_callbacks()
-            && let Some(found) = self.search()?
-        {
-            return Ok(found);
+        let report = match self.run_all() {
+            Err(StepEnd::Found(found)) => return Ok(found),
+            Err(StepEnd::Failed(error)) => return Err(error),
+            Ok(report) => report,
+        };
+        AllocatorState::check_awake(self.heap)?;
+        self.shared.totals.ooms.fetch_add(1, Relaxed);
+        tracing::exhausted(&report);
+        self.shared.callbacks.report_oom(&report);
+        Err(report.into())
+    }
+
+    fn run_all(&self) -> Result<OutOfMemory, StepEnd<D>> {
+        self.search()?;
+        if self.shared.callbacks.run_free_memory_callbacks() {
+            self.search()?;
         }
         self.check_nested()?;
-        let failed = loop {
+        loop {
             // One request at a time adds memory to a heap. The next one may find the remainder of the first.
             let alone = self.heap.lock_growth();
             // The pool may have fallen asleep meanwhile.
             AllocatorState::check_awake(self.heap)?;
             let _relaxed = self.shared.relax_capture();
-            if let Some(found) = self.run_steps()? {
-                return Ok(found);
-            }
-            if let Some(found) = self.allocate_from_pools()? {
-                return Ok(found);
-            }
+            self.run_steps()?;
+            self.allocate_from_pools()?;
             let tried = self.tried.get();
             if !self.may_wait() || !self.shared.in_flight.may_change(tried) {
-                break self.report();
+                return Ok(self.report());
             }
             // An operation in flight may need the heap: a source may allocate memory during its own call.
             drop(alone);
             tracing::waiting(|| self.shared.in_flight.wait(tried));
-        };
-        AllocatorState::check_awake(self.heap)?;
-        self.shared.totals.ooms.fetch_add(1, Relaxed);
-        tracing::exhausted(&failed);
-        self.shared.callbacks.report_oom(&failed);
-        Err(failed.into())
+        }
     }
 
     /// Rejects a request to a source from inside a call of that source, since the request would wait for itself.
@@ -150,56 +166,40 @@ impl<'a, D: Device> Retry<'a, D> {
         Ok(())
     }
 
-    fn run_steps(&self) -> Result<Option<FoundBlock<D>>, Error> {
-        if let Some(found) = self.search()? {
-            return Ok(Some(found));
-        }
+    fn run_steps(&self) -> Step<D> {
+        self.search()?;
         let may_wait = self.may_wait();
         // A failing heap does not stop the others. Its error is returned if no other heap serves the request.
         let mut failed = if may_wait { self.garbage_collect() } else { Ok(()) };
         self.tried.set(self.shared.in_flight.begin_attempt());
         if self.shared.settings.rejects.load(Relaxed) && !self.within_limit() {
-            return Ok(None);
+            return Ok(());
         }
-        if let Some(found) = self.borrow()? {
-            return Ok(Some(found));
-        }
+        self.borrow()?;
         let mut frees = self.frees();
-        if let Some(found) = self.alloc_segment()? {
-            return Ok(Some(found));
-        }
-        if self.heap.elastic().is_some()
-            && let Some(found) = self.fill(true)?
-        {
-            return Ok(Some(found));
+        self.alloc_segment()?;
+        if self.heap.elastic().is_some() {
+            self.fill(true)?;
         }
         if !may_wait {
-            return Ok(None);
+            return Ok(());
         }
         if self.release_enough()? {
             frees = self.frees();
-            if let Some(found) = self.alloc_segment_again()? {
-                return Ok(Some(found));
-            }
+            self.alloc_segment_again()?;
         }
-        if self.wait_for_cheapest()?
-            && let Some(found) = self.search()?
-        {
-            return Ok(Some(found));
+        if self.wait_for_cheapest()? {
+            self.search()?;
         }
         // Records the fences that failed before, so that the next steps see them.
         failed = self.heaps.all().iter().map(|heap| heap.process_events()).fold(failed, Result::and);
         failed = failed.and(self.release_all());
         // Another thread may have released memory first, which serves all requests.
-        if self.frees() != frees
-            && let Some(found) = self.alloc_segment_again()?
-        {
-            return Ok(Some(found));
+        if self.frees() != frees {
+            self.alloc_segment_again()?;
         }
-        match self.wait_on()? {
-            None => Ok(failed.map(|()| None)?),
-            found => Ok(found),
-        }
+        self.wait_on()?;
+        Ok(failed?)
     }
 
     /// Returns whether steps that wait are permitted. The work of a captured stream does not run, so a wait would not
@@ -220,24 +220,28 @@ impl<'a, D: Device> Retry<'a, D> {
     }
 
     /// Allocates a free block from a pool that serves other requests before they fail.
-    fn allocate_from_pools(&self) -> hal::Result<Option<FoundBlock<D>>> {
+    fn allocate_from_pools(&self) -> Step<D> {
         if self.heap.pool().is_some() {
-            return Ok(None);
+            return Ok(());
         }
         for pool in self.pools.on_oom() {
             let number = pool.streams.get(self.heap.stream_state().handle());
             if let Some(heap) = number.and_then(|number| self.heaps.get(number))
                 && let Some(allocated) = heap.allocate_after_events(self.request)?
             {
-                return Ok(Some(FoundBlock::of(heap, allocated)));
+                return Err(StepEnd::Found(FoundBlock::of(heap, allocated)));
             }
         }
-        Ok(None)
+        Ok(())
     }
 
-    fn search(&self) -> hal::Result<Option<FoundBlock<D>>> {
-        let allocated = self.heap.allocate_after_events(self.request)?;
-        Ok(allocated.map(|allocated| FoundBlock::of(self.heap, allocated)))
+    fn search(&self) -> Step<D> {
+        self.end(self.heap.allocate_after_events(self.request)?)
+    }
+
+    /// Ends the steps if a block of the heap was found.
+    fn end(&self, allocated: Option<Allocated>) -> Step<D> {
+        allocated.map_or(Ok(()), |allocated| Err(StepEnd::Found(FoundBlock::of(self.heap, allocated))))
     }
 
     fn frees(&self) -> u64 {
@@ -249,10 +253,10 @@ impl<'a, D: Device> Retry<'a, D> {
     }
 
     /// Allocates a block that is idle on another stream, and makes this stream wait for that one.
-    fn borrow(&self) -> hal::Result<Option<FoundBlock<D>>> {
+    fn borrow(&self) -> Step<D> {
         // Captured work cannot wait for work outside the capture.
         if !self.shared.settings.lends.load(Relaxed) || self.heap.stream_state().ask_capturing()? {
-            return Ok(None);
+            return Ok(());
         }
         let pool = self.heap.pool().map(|pool| pool.id);
         for other in self.heaps.all() {
@@ -266,47 +270,46 @@ impl<'a, D: Device> Retry<'a, D> {
             match Fence::record(other.stream_state()) {
                 Ok(fence) => {
                     other.lend(allocated.id, self.heap.stream_state());
-                    return Ok(Some(FoundBlock { heap: other, allocated, guard: Some(fence) }));
+                    return Err(StepEnd::Found(FoundBlock { heap: other, allocated, guard: Some(fence) }));
                 }
                 Err(error) => {
                     other.put_back(allocated, other.guards_of(&allocated, self.heap.stream_state()));
                     if error.kind() != hal::ErrorKind::CaptureForbids {
-                        return Err(error);
+                        return Err(error.into());
                     }
                     // Another thread has begun a capture in that stream meanwhile.
                 }
             }
         }
-        Ok(None)
+        Ok(())
     }
 
-    /// Requests a segment from the device. Returns `None` if the limit or the device refuses.
-    fn alloc_segment(&self) -> Result<Option<FoundBlock<D>>, Error> {
+    /// Requests a segment from the device, unless the limit or the device refuses.
+    fn alloc_segment(&self) -> Step<D> {
         if self.heap.elastic().is_some() {
             return self.fill(false);
         }
         self.tried.set(self.shared.in_flight.begin_attempt());
         let bytes = self.need.segment;
-        let Some(reservation) = self.shared.reserve(bytes) else { return Ok(None) };
-        let Some(base) = self.heap.alloc_segment(bytes)? else { return Ok(None) };
+        let Some(reservation) = self.shared.reserve(bytes) else { return Ok(()) };
+        let Some(base) = self.heap.alloc_segment(bytes)? else { return Ok(()) };
         reservation.keep(bytes);
         self.shared.totals.device_allocs.fetch_add(1, Relaxed);
         let segment = NewSegment { base, bytes, kind: self.need.kind };
-        Ok(self.heap.grow(segment, self.request)?.map(|allocated| FoundBlock::of(self.heap, allocated)))
+        self.end(self.heap.grow(segment, self.request)?)
     }
 
     /// Fills unmapped ranges of an elastic heap. When `pressed`, it uses every idle chunk.
-    fn fill(&self, pressed: bool) -> Result<Option<FoundBlock<D>>, Error> {
+    fn fill(&self, pressed: bool) -> Step<D> {
         self.tried.set(self.shared.in_flight.begin_attempt());
         let own = self.heap.pool().map(|pool| pool.id);
         let mut others = self.donors();
         others.retain(|heap| own.is_none() || heap.pool().map(|pool| pool.id) == own);
-        let allocated = self.heap.fill_for(self.request, &others, pressed)?;
-        Ok(allocated.map(|allocated| FoundBlock::of(self.heap, allocated)))
+        self.end(self.heap.fill_for(self.request, &others, pressed)?)
     }
 
     /// Requests memory from the device again, after memory was returned to it.
-    fn alloc_segment_again(&self) -> Result<Option<FoundBlock<D>>, Error> {
+    fn alloc_segment_again(&self) -> Step<D> {
         self.shared.totals.retries.fetch_add(1, Relaxed);
         if self.heap.elastic().is_some() { self.fill(true) } else { self.alloc_segment() }
     }

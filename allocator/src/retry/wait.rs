@@ -8,12 +8,11 @@ use std::time::Duration;
 use cachette_hal::{self as hal, Device};
 
 use crate::blocks::{BlockId, BlockState, BlockView, SegmentView};
-use crate::error::Error;
 use crate::fence::Fence;
 use crate::heap::{Heap, HeapView};
 use crate::observe::tracing;
 use crate::retry::release::release_whole;
-use crate::retry::{FoundBlock, Retry};
+use crate::retry::{Retry, Step};
 use crate::size::SegmentKind;
 
 impl<D: Device> Retry<'_, D> {
@@ -31,7 +30,7 @@ impl<D: Device> Retry<'_, D> {
     }
 
     /// Waits for one segment after the other to become free, in any order, until the request can be served.
-    pub(super) fn wait_on(&self) -> Result<Option<FoundBlock<D>>, Error> {
+    pub(super) fn wait_on(&self) -> Step<D> {
         let mut waiting: Vec<(Arc<Heap<D>>, Points<D>)> = Vec::new();
         for heap in self.donors() {
             let segments = segments_to_come(&heap.view()).into_iter();
@@ -43,17 +42,13 @@ impl<D: Device> Retry<'_, D> {
             let first = self.wait_for_any(&sets)?;
             let (heap, _) = waiting.swap_remove(first);
             heap.process_events()?;
-            if let Some(found) = self.search()? {
-                return Ok(Some(found));
-            }
+            self.search()?;
             release_whole(&heap)?;
-            if self.frees() != frees
-                && let Some(found) = self.alloc_segment_again()?
-            {
-                return Ok(Some(found));
+            if self.frees() != frees {
+                self.alloc_segment_again()?;
             }
         }
-        Ok(None)
+        Ok(())
     }
 
     /// Waits until all fences of one set have passed, and returns its index. A slow set does not delay the others.
