@@ -32,7 +32,7 @@ impl Backend for Stubborn {
     }
 }
 
-const LOST: cachette_hal::Error = cachette_hal::Error::new(ErrorKind::DeviceLost, "open");
+const LOST: Error = Error::new(ErrorKind::DeviceLost, "open");
 
 fn found(name: &'static str, backend: Stubborn) -> Found {
     Found { name, backend: Ok(Arc::new(backend)) }

@@ -23,18 +23,7 @@ pub(crate) enum Counted {
 }
 
 impl Counted {
-    pub(crate) const COUNT: usize = Self::EVERY.len();
-    pub(crate) const EVERY: [Self; 9] = [
-        Self::Allocations,
-        Self::AllocatedBytes,
-        Self::RequestedBytes,
-        Self::Pending,
-        Self::PendingBytes,
-        Self::InactiveSplit,
-        Self::InactiveSplitBytes,
-        Self::Segments,
-        Self::ReservedBytes,
-    ];
+    const COUNT: usize = Self::ReservedBytes as usize + 1;
 }
 
 /// One of the three rows of every statistic.
@@ -229,6 +218,13 @@ impl Counters {
         let seen = high.load(Relaxed).max(self.now(row, counted));
         high.store(seen, Relaxed);
         seen
+    }
+
+    /// Adds the sums of increases of another heap.
+    pub(crate) fn add_totals(&self, other: &Self) {
+        for (cell, other) in self.cells.as_flattened().iter().zip(other.cells.as_flattened()) {
+            cell.total.fetch_add(other.total.load(Relaxed), Relaxed);
+        }
     }
 
     pub(crate) fn reset_high(&self) {

@@ -40,31 +40,14 @@ pub(crate) enum Measure {
 }
 
 impl Measure {
-    pub(crate) const EVERY: [Self; 9] = [
-        Self::Allocation,
-        Self::Segment,
-        Self::Active,
-        Self::InactiveSplit,
-        Self::AllocatedBytes,
-        Self::ReservedBytes,
-        Self::ActiveBytes,
-        Self::InactiveSplitBytes,
-        Self::RequestedBytes,
-    ];
+    pub(crate) fn every() -> impl Iterator<Item = Self> {
+        GROUPS.into_iter().flatten().map(|(_, measure)| *measure)
+    }
 
     /// What it is the sum of; what changes on every call comes first.
-    const fn parts(self) -> &'static [Counted] {
-        match self {
-            Self::Allocation => &[Counted::Allocations],
-            Self::Segment => &[Counted::Segments],
-            Self::Active => &[Counted::Allocations, Counted::Pending],
-            Self::InactiveSplit => &[Counted::InactiveSplit],
-            Self::AllocatedBytes => &[Counted::AllocatedBytes],
-            Self::ReservedBytes => &[Counted::ReservedBytes],
-            Self::ActiveBytes => &[Counted::AllocatedBytes, Counted::PendingBytes],
-            Self::InactiveSplitBytes => &[Counted::InactiveSplitBytes],
-            Self::RequestedBytes => &[Counted::RequestedBytes],
-        }
+    fn parts(self) -> impl Iterator<Item = Counted> + Clone {
+        let parts = |group: &&'static Group| group.iter().position(|(_, of)| *of == self).map(|last| &group[..=last]);
+        GROUPS.iter().find_map(parts).into_iter().flatten().map(|(counted, _)| *counted)
     }
 }
 
@@ -122,8 +105,8 @@ pub(crate) struct PeakTracker(Mutex<PeakState>);
 struct PeakState {
     heaps: Vec<Arc<Counters>>,
     figures: [[Figure; 9]; 3],
-    /// Sums of increases by heaps that are gone.
-    retired: [[u64; Counted::COUNT]; 3],
+    /// The sums of increases of heaps that were taken out.
+    retired: Counters,
     /// Blocks that had been handed out when the most bytes were allocated at once.
     handed_out_then: u64,
 }
@@ -145,11 +128,7 @@ impl PeakTracker {
     pub(crate) fn retire(&self, counters: &Arc<Counters>) {
         let mut state = self.0.lock();
         state.heaps.retain(|heap| !Arc::ptr_eq(heap, counters));
-        for row in Row::EVERY {
-            for counted in Counted::EVERY {
-                state.retired[row as usize][counted as usize] += counters.total(row, counted);
-            }
-        }
+        state.retired.add_totals(counters);
     }
 
     /// Looks for new peaks of the measures whose limits a heap exceeds.
@@ -199,7 +178,7 @@ impl PeakTracker {
     pub(crate) fn reset_totals(&self) {
         let mut state = self.0.lock();
         for row in Row::EVERY {
-            for measure in Measure::EVERY {
+            for measure in Measure::every() {
                 let (total, now) = (state.total(row, measure), state.sum(row, measure));
                 let figure = &mut state.figures[row as usize][measure as usize];
                 figure.reset_total = total;
@@ -260,14 +239,13 @@ impl PeakState {
 
     fn sum(&self, row: Row, measure: Measure) -> u64 {
         let parts = measure.parts();
-        self.heaps.iter().flat_map(|heap| parts.iter().map(|part| heap.now(row, *part))).sum()
+        self.heaps.iter().flat_map(|heap| parts.clone().map(|part| heap.now(row, part))).sum()
     }
 
     /// The sum of increases. Whatever becomes active was allocated first, so that part alone counts.
     fn total(&self, row: Row, measure: Measure) -> u64 {
-        let part = measure.parts()[0];
-        let here: u64 = self.heaps.iter().map(|heap| heap.total(row, part)).sum();
-        here + self.retired[row as usize][part as usize]
+        let mut heaps = self.heaps.iter().map(|heap| &**heap).chain([&self.retired]);
+        measure.parts().next().map_or(0, |part| heaps.by_ref().map(|heap| heap.total(row, part)).sum())
     }
 
     fn stat(&self, row: Row, measure: Measure) -> Stat {

@@ -162,17 +162,14 @@ impl Bench {
     /// Compares the recorded peaks; to query the tracker for a peak would raise it.
     fn check(&mut self) {
         for row in Row::EVERY {
-            for measure in Measure::EVERY {
+            for measure in Measure::every() {
                 let sum: u64 = self.heaps.iter().map(|heap| heap.sum(row, measure)).sum();
                 let peak = &mut self.peaks[row as usize][measure as usize];
                 *peak = sum.max(*peak);
                 let book = self.ledger.0.lock();
                 let noted = book.figures[row as usize][measure as usize].peak;
                 assert_eq!(noted, *peak, "{row:?}, {measure:?}");
-                let limit = |heap: &Model| -> u64 {
-                    let parts = measure.parts().iter();
-                    parts.map(|part| heap.counters.limit(row, *part)).sum()
-                };
+                let limit = |heap: &Model| -> u64 { measure.parts().map(|part| heap.counters.limit(row, part)).sum() };
                 let limits: u64 = self.heaps.iter().map(limit).sum();
                 assert!(limits <= *peak, "{row:?}, {measure:?}: {limits} of {peak}");
             }
