@@ -159,8 +159,7 @@ impl<T: Pod, D: Device> Buffer<T, D> {
         let Some(work) = self.begin_write()? else { return Ok(()) };
         // SAFETY: 1. the work's stream is live. 3. the memory is allocated for that stream, and its segment is
         // not given back before the stream has passed this point.
-        unsafe { work.transfer.fill(work.at, byte, bytes, work.stream.handle()) }?;
-        Ok(())
+        Ok(unsafe { work.transfer.fill(work.at, byte, bytes, work.stream.handle()) }?)
     }
 
     /// Queues that every element is copied from `from`, which has as many and is of the same allocator.
@@ -178,8 +177,7 @@ impl<T: Pod, D: Device> Buffer<T, D> {
         // SAFETY: 1. the work's stream is live. 3. both ranges are allocated, and are not used again before the
         // stream has passed this point: one is of this stream, the other knows of it. Two allocations do not
         // overlap.
-        unsafe { work.transfer.copy(work.at, source.at, bytes, work.stream.handle()) }?;
-        Ok(())
+        Ok(unsafe { work.transfer.copy(work.at, source.at, bytes, work.stream.handle()) }?)
     }
 
     /// Queues that every element is written.
@@ -192,8 +190,7 @@ impl<T: Pod, D: Device> Buffer<T, D> {
         let Some(work) = self.begin_write()? else { return Ok(()) };
         let (first, bytes) = (from.as_ptr().cast(), size_of_val(from));
         // SAFETY: 1. the work's stream is live. 3. as in `fill`; the lengths are equal. 4. the caller's promise 1.
-        unsafe { work.transfer.upload(work.at, first, bytes, work.stream.handle()) }?;
-        Ok(())
+        Ok(unsafe { work.transfer.upload(work.at, first, bytes, work.stream.handle()) }?)
     }
 
     /// Queues that every element is read.
@@ -207,8 +204,7 @@ impl<T: Pod, D: Device> Buffer<T, D> {
         let Some(work) = self.begin_read()? else { return Ok(()) };
         let (first, bytes) = (to.as_mut_ptr().cast(), size_of_val(to));
         // SAFETY: 1. the work's stream is live. 3. as in `fill`; the lengths are equal. 4. the caller's promise 1.
-        unsafe { work.transfer.download(first, work.at, bytes, work.stream.handle()) }?;
-        Ok(())
+        Ok(unsafe { work.transfer.download(first, work.at, bytes, work.stream.handle()) }?)
     }
 
     const fn check_len(&self, given: usize) -> Result<(), Error> {

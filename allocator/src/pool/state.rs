@@ -157,7 +157,7 @@ impl PoolState {
         }
     }
 
-    pub(super) fn check_awake(&self) -> Result<(), Error> {
+    pub(crate) fn check_awake(&self) -> Result<(), Error> {
         if self.is_asleep() { Err(PoolProblem::Asleep.of(self.id)) } else { Ok(()) }
     }
 

@@ -66,9 +66,8 @@ impl<D: Device> AllocatorState<D> {
         // Addresses that stay mapped keep their memory, and cannot be released.
         heaps.iter().try_for_each(|heap| heap.try_to_unmap_pending().1)?;
         let offload = OffloadState::plan(&self.shared, &heaps, contents, state.keeps(), &self.store);
-        let offload = offload.ok_or(PoolProblem::NoHostMemory.of(state.id))?;
         // It stays there whatever happens, a panic of `progress` included, until nothing of the pool is away.
-        let offload = Arc::new(Mutex::new(offload));
+        let offload = Arc::new(Mutex::new(offload.ok_or(PoolProblem::NoHostMemory.of(state.id))?));
         self.offloads.lock().insert(state.id, Arc::clone(&offload));
         let mut offload = offload.lock();
         if let Err(error) = offload.send_away(&self.store, progress) {
@@ -146,20 +145,18 @@ impl<D: Device> AllocatorState<D> {
             done.push(stream_state.number());
             Fence::record(stream_state)?.wait()?;
         }
-        self.heaps_of(state.id).iter().try_for_each(|heap| heap.process_events())?;
-        Ok(())
+        Ok(self.heaps_of(state.id).iter().try_for_each(|heap| heap.process_events())?)
     }
 
     /// Forgets what was freed while its pool slept; a pool of which nothing is left is awake.
     pub(crate) fn forget_freed_asleep(&self, state: &PoolState) {
         // A progress callback may call this; a later call then forgets the freed blocks.
         let Ok(_turn) = state.turn() else { return };
-        if !state.is_asleep() {
-            return;
-        }
-        self.forget_freed(state);
-        if !self.is_anything_away(state) {
-            self.let_serve(state);
+        if state.is_asleep() {
+            self.forget_freed(state);
+            if !self.is_anything_away(state) {
+                self.let_serve(state);
+            }
         }
     }
 
@@ -189,13 +186,9 @@ impl<D: Device> AllocatorState<D> {
         if !heap.is_asleep() {
             return Ok(());
         }
-        match heap.pool() {
-            Some(pool) if pool.is_asleep() => Err(PoolProblem::Asleep.of(pool.id)),
-            // It was made while its pool woke.
-            _ => {
-                heap.set_asleep(false);
-                Ok(())
-            }
-        }
+        heap.pool().map_or(Ok(()), |pool| pool.check_awake())?;
+        // It was made while its pool woke.
+        heap.set_asleep(false);
+        Ok(())
     }
 }
