@@ -11,7 +11,6 @@
 
 #![forbid(unsafe_code)]
 
-mod env;
 mod error;
 mod format;
 mod parse;

@@ -43,7 +43,8 @@
 //! For a child of a child, allocators of both ancestors are inherited.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::{self, Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use crate::error::Error;
 use crate::sync::{generation, owner_slot};
@@ -103,8 +104,6 @@ impl ProcessGuard {
 /// No lock is taken for it, which a child could find held. If two threads come here at once the handler runs
 /// twice, and a child is two generations away from its parent.
 fn watch() {
-    use std::sync::atomic::{AtomicBool, Ordering};
-
     static WATCHED: AtomicBool = AtomicBool::new(false);
     // Acquire, with the release below: who sees that the handler is there may fork.
     if WATCHED.load(Ordering::Acquire) {

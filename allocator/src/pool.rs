@@ -63,7 +63,7 @@ pub use route::Filter;
 #[derive(Debug)]
 pub struct Pool<D: Device> {
     allocator: Allocator<D>,
-    state: Arc<PoolState>,
+    pub(crate) state: Arc<PoolState>,
 }
 
 /// What a pool holds.
@@ -186,10 +186,6 @@ impl<D: Device> Pool<D> {
     #[must_use]
     pub fn use_count(&self) -> u64 {
         self.state.uses.load(Relaxed)
-    }
-
-    pub(crate) const fn state(&self) -> &Arc<PoolState> {
-        &self.state
     }
 
     fn inner(&self) -> &AllocatorState<D> {

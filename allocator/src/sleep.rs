@@ -77,7 +77,7 @@ impl<D: Device> Pool<D> {
 
     /// As [`sleep`](Self::sleep), and tells how far it has come.
     pub fn sleep_with(&self, contents: Contents, mut progress: impl FnMut(Progress)) -> Result<SleepStats, Error> {
-        self.allocator().inner().put_to_sleep(self.state(), contents, &mut progress)
+        self.allocator().inner().put_to_sleep(&self.state, contents, &mut progress)
     }
 
     /// Gets memory for the pool again, at the same addresses and with the bytes that were kept; its bytes.
@@ -91,11 +91,11 @@ impl<D: Device> Pool<D> {
     /// As [`wake`](Self::wake), and tells how far it has come.
     pub fn wake_with(&self, mut progress: impl FnMut(Progress)) -> Result<u64, Error> {
         let inner = self.allocator().inner();
-        match inner.wake_up(self.state(), &mut progress) {
+        match inner.wake_up(&self.state, &mut progress) {
             Err(Error::Pool { why: PoolProblem::NoMemory { .. }, .. }) => {
                 self.allocator().empty_cache()?;
                 inner.wait_for_unmaps()?;
-                inner.wake_up(self.state(), &mut progress)
+                inner.wake_up(&self.state, &mut progress)
             }
             woken => woken,
         }
@@ -104,7 +104,7 @@ impl<D: Device> Pool<D> {
     /// Whether the pool sleeps.
     #[must_use]
     pub fn is_asleep(&self) -> bool {
-        self.state().is_asleep()
+        self.state.is_asleep()
     }
 }
 

@@ -145,9 +145,6 @@ pub unsafe trait Source: Debug + Send + Sync {
     fn released(&self, device: Ordinal, pool: PoolPair) {}
 }
 
-// A pool holds its source as an object.
-const _: Option<&dyn Source> = None;
-
 /// The kind of a failure, for code that handles kinds differently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]

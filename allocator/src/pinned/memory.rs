@@ -95,16 +95,12 @@ impl PinnedMemory {
 #[derive(Debug)]
 pub(super) struct PinnedReserve {
     pub(super) segment: PinnedMemory,
-    bytes: usize,
+    pub(super) bytes: usize,
     /// Bytes that were cut off; a multiple of [`PAGE`].
-    used: usize,
+    pub(super) used: usize,
 }
 
 impl PinnedReserve {
-    pub(super) const fn new(segment: PinnedMemory, bytes: usize) -> Self {
-        Self { segment, bytes, used: 0 }
-    }
-
     /// Cuts a block off, if there is room for one.
     pub(super) fn cut(&mut self, bytes: usize) -> Option<PinnedMemory> {
         let step = bytes.checked_next_multiple_of(PAGE)?;

@@ -75,7 +75,7 @@ impl<D: Device> PinnedCache<D> {
         let mut reserve = self.reserve.lock();
         if reserve.is_none() {
             // Without a segment every block is made by itself.
-            *reserve = Some(PinnedReserve::new(self.make(wanted, config).ok()?, wanted));
+            *reserve = Some(PinnedReserve { segment: self.make(wanted, config).ok()?, bytes: wanted, used: 0 });
         }
         reserve.as_mut()?.cut(bytes)
     }

@@ -291,7 +291,7 @@ impl<D: Device> StagingCursor<'_, D> {
             let left = usize::try_from(range.end - at).unwrap_or(usize::MAX);
             let bytes = left.min(slab.bytes() - self.used);
             // SAFETY: the slab has more than `used` bytes.
-            let host = unsafe { slab.start().add(self.used) };
+            let host = unsafe { slab.start.add(self.used) };
             pieces.push(SavedBytes { at: address, bytes, host });
             at += bytes as u64;
             self.used += bytes;

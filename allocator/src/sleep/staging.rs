@@ -24,7 +24,7 @@ const MOST_TOUCHERS: usize = 16;
 #[derive(Debug)]
 pub(super) struct StagingBuffer<D: Device> {
     shared: Arc<DeviceState<D>>,
-    start: NonNull<u8>,
+    pub(super) start: NonNull<u8>,
     layout: Layout,
     registered: bool,
 }
@@ -52,10 +52,6 @@ impl<D: Device> StagingBuffer<D> {
             slab.registered = unsafe { host.register(start, bytes) }.is_ok();
         }
         Some(slab)
-    }
-
-    pub(super) const fn start(&self) -> NonNull<u8> {
-        self.start
     }
 
     pub(super) const fn bytes(&self) -> usize {

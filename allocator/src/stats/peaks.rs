@@ -244,8 +244,8 @@ impl PeakState {
 
     /// The sum of increases. Whatever becomes active was allocated first, so that part alone counts.
     fn total(&self, row: Row, measure: Measure) -> u64 {
-        let mut heaps = self.heaps.iter().map(|heap| &**heap).chain([&self.retired]);
-        measure.parts().next().map_or(0, |part| heaps.by_ref().map(|heap| heap.total(row, part)).sum())
+        let heaps = self.heaps.iter().map(|heap| &**heap).chain([&self.retired]);
+        measure.parts().next().map_or(0, |part| heaps.map(|heap| heap.total(row, part)).sum())
     }
 
     fn stat(&self, row: Row, measure: Measure) -> Stat {
