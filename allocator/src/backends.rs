@@ -104,29 +104,26 @@ fn first_of(found: impl IntoIterator<Item = Found>) -> Result<AnyDevice, OpenErr
     Err(OpenError::NoneUsable { unusable })
 }
 
-fn cuda() -> Result<Arc<dyn Backend>, OpenError> {
-    cfg_if! {
-        if #[cfg(feature = "cuda")] {
-            cachette_hal_cuda::CudaBackend::load()
-                .map(|backend| Arc::new(backend) as Arc<dyn Backend>)
-                .map_err(|error| OpenError::Load { backend: "cuda", error })
-        } else {
-            Err(OpenError::NotCompiled { backend: "cuda" })
+/// Writes the function that loads the backend of a vendor, if it is compiled in.
+macro_rules! vendor {
+    ($name:ident, $feature:tt, $backend:path) => {
+        fn $name() -> Result<Arc<dyn Backend>, OpenError> {
+            cfg_if! {
+                if #[cfg(feature = $feature)] {
+                    match <$backend>::load() {
+                        Ok(backend) => Ok(Arc::new(backend)),
+                        Err(error) => Err(OpenError::Load { backend: $feature, error }),
+                    }
+                } else {
+                    Err(OpenError::NotCompiled { backend: $feature })
+                }
+            }
         }
-    }
+    };
 }
 
-fn hip() -> Result<Arc<dyn Backend>, OpenError> {
-    cfg_if! {
-        if #[cfg(feature = "hip")] {
-            cachette_hal_hip::HipBackend::load()
-                .map(|backend| Arc::new(backend) as Arc<dyn Backend>)
-                .map_err(|error| OpenError::Load { backend: "hip", error })
-        } else {
-            Err(OpenError::NotCompiled { backend: "hip" })
-        }
-    }
-}
+vendor!(cuda, "cuda", cachette_hal_cuda::CudaBackend);
+vendor!(hip, "hip", cachette_hal_hip::HipBackend);
 
 fn host() -> Result<Arc<dyn Backend>, OpenError> {
     cfg_if! {

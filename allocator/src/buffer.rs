@@ -240,8 +240,7 @@ impl<T: Pod, D: Device> Buffer<T, D> {
         self.begin_read()
     }
 
-    /// Lets `stream` copy from here: after what this buffer's stream has to do until now, and before anyone
-    /// writes here or gets the memory.
+    /// Lets `stream` copy from here: after this stream's work so far, and before later writes or reuse.
     fn admit(&self, stream: &Stream<D>) -> Result<(), Error> {
         if Arc::ptr_eq(&stream.stream_state, &self.stream.stream_state) {
             return Ok(());
@@ -255,9 +254,7 @@ impl<T: Pod, D: Device> Buffer<T, D> {
         Ok(())
     }
 
-    /// Fails while the buffer's stream is captured.
-    ///
-    /// Asked before work on host memory is queued: captured work never runs, so a wait for it would not end.
+    /// Fails while the stream is captured: captured work never runs, so a wait for it would not end.
     fn check_uncaptured(&self) -> Result<(), Error> {
         if self.begin_read()?.is_some() && self.stream.stream_state.is_capturing() {
             // The attempt breaks the capture, as any wait does: its graph would lack the work.

@@ -84,8 +84,7 @@ impl<D: Device> DeviceState<D> {
         let total = self.device.info().total_memory;
         let reserve = self.settings.config().expandable_segments_reserve();
         let full = reserve.map_or(AddressReserve::full(total), |reserve| reserve.bytes(total));
-        // The first few ranges hold all that the device has; later ones are smaller, so that however many
-        // streams there are, addresses do not run out.
+        // The first ranges hold all of the device; later ones are smaller, so that addresses last for many streams.
         let nth = self.chunks.ranges.fetch_add(1, Relaxed);
         let wish = full >> (nth / FULL_RANGES).min(SMALLEST_RANGE);
         let least = bytes.next_multiple_of(page);
@@ -189,10 +188,7 @@ impl Oversize {
     }
 }
 
-/// Settings that can change while the allocator works.
-///
-/// Those that a miss looks at are atomics, relaxed: a change takes effect some time during a request that
-/// overlaps it.
+/// Settings that can change. Those that a miss reads are relaxed atomics: a change may take effect during a request.
 #[derive(Debug, Default)]
 pub(crate) struct Settings {
     config: RwLock<Config>,

@@ -184,12 +184,10 @@ impl OutOfMemory {
 
 impl fmt::Display for OutOfMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (device, requested, segment) = (self.device, Bytes(self.requested), Bytes(self.segment));
         write!(
             f,
-            "out of memory on device {}: {} were asked for, which takes {} from the device",
-            self.device,
-            Bytes(self.requested),
-            Bytes(self.segment),
+            "out of memory on device {device}: {requested} were asked for, which takes {segment} from the device"
         )?;
         match (self.total, self.free) {
             (Some(total), Some(free)) => write!(f, "; of its {} {} are free", Bytes(total), Bytes(free))?,

@@ -27,7 +27,6 @@ mod miss;
 pub(crate) mod prefault;
 mod stats;
 mod uses;
-mod worker;
 
 use cachette_hal::{Device, StreamRef};
 

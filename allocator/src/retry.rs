@@ -202,14 +202,12 @@ impl<'a, D: Device> Retry<'a, D> {
         Ok(failed?)
     }
 
-    /// Returns whether steps that wait are permitted. The work of a captured stream does not run, so a wait would not
-    /// end.
+    /// Whether steps may wait. The work of a captured stream does not run, so a wait would not end.
     fn may_wait(&self) -> bool {
         !self.shared.settings.never_block.load(Relaxed) && !self.heap.stream_state().is_capturing()
     }
 
-    /// The heaps whose unused memory can be released for this request: those outside used pools, and those of its pool
-    /// unless graphs may use it.
+    /// The heaps that can release unused memory: outside used pools, and in this pool unless graphs may use it.
     fn donors(&self) -> Vec<Arc<Heap<D>>> {
         let own = self.heap.pool();
         let gives = |heap: &Arc<Heap<D>>| match (heap.pool(), &own) {

@@ -4,8 +4,160 @@
 
 mod counters;
 mod peaks;
-mod report;
+
+use std::fmt;
+
+use crate::human::Bytes;
 
 pub(crate) use counters::{Counted, Counters, Row};
 pub(crate) use peaks::{Measure, PeakTracker};
-pub use report::{Stat, StatArray, Stats};
+
+/// One figure over time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stat {
+    /// Now.
+    pub current: u64,
+    /// The highest since the start, or since peaks were reset.
+    pub peak: u64,
+    /// Sum of increases since the start, or since totals were reset.
+    pub allocated: u64,
+    /// Sum of decreases since then.
+    pub freed: u64,
+}
+
+impl Stat {
+    #[inline(always)]
+    pub(crate) const fn raise(&mut self, by: u64) {
+        self.current += by;
+        self.allocated += by;
+        if self.current > self.peak {
+            self.peak = self.current;
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) const fn lower(&mut self, by: u64) {
+        self.current -= by;
+        self.freed += by;
+    }
+
+    /// Adds another figure `weight` times.
+    pub(crate) const fn add(&mut self, other: Self, weight: u64) {
+        self.current += other.current * weight;
+        self.peak += other.peak * weight;
+        self.allocated += other.allocated * weight;
+        self.freed += other.freed * weight;
+    }
+
+    pub(crate) const fn reset_peak(&mut self) {
+        self.peak = self.current;
+    }
+
+    pub(crate) const fn reset_totals(&mut self) {
+        (self.allocated, self.freed) = (0, 0);
+    }
+}
+
+/// A figure for all blocks, and apart for the two kinds of segment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StatArray {
+    /// Both kinds together.
+    pub all: Stat,
+    /// Segments of 2 MiB, for blocks of at most 1 MiB.
+    pub small_pool: Stat,
+    /// All other segments.
+    pub large_pool: Stat,
+}
+
+/// What an allocator has done and holds.
+///
+/// Bytes of blocks are counted as rounded; what callers asked for is `requested_bytes`. A block that its caller
+/// freed while another stream still used it is *active* but no longer *allocated*.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Blocks held by callers.
+    pub allocation: StatArray,
+    /// Segments obtained from the device.
+    pub segment: StatArray,
+    /// Blocks held by callers, or waiting for other streams.
+    pub active: StatArray,
+    /// Free blocks that are only part of their segment, which can therefore not be given back.
+    pub inactive_split: StatArray,
+    /// Bytes of `allocation`.
+    pub allocated_bytes: StatArray,
+    /// Bytes of `segment`.
+    pub reserved_bytes: StatArray,
+    /// Bytes of `active`.
+    pub active_bytes: StatArray,
+    /// Bytes of `inactive_split`.
+    pub inactive_split_bytes: StatArray,
+    /// Bytes that callers asked for.
+    pub requested_bytes: StatArray,
+    /// Allocations at least as large as the bound on splitting.
+    pub oversize_allocations: Stat,
+    /// Segments at least as large as the bound on splitting.
+    pub oversize_segments: Stat,
+    /// How often the device was asked again after memory had been given back to it.
+    pub num_alloc_retries: u64,
+    /// How often a request ended in out-of-memory.
+    pub num_ooms: u64,
+    /// How often an allocation waited for events of other streams.
+    pub num_sync_all_streams: u64,
+    /// Segments obtained from the device.
+    pub num_device_alloc: u64,
+    /// Segments given back to the device.
+    pub num_device_free: u64,
+    /// Requests refused because of the limit, before the device was asked.
+    pub num_oom_rejections: u64,
+    /// The bound on splitting when the allocator was made; `u64::MAX` for none.
+    pub max_split_size: u64,
+}
+
+impl Stats {
+    /// The nine arrays with their names, in the order of the table.
+    #[must_use]
+    pub fn arrays(&self) -> [(&'static str, &StatArray); 9] {
+        [
+            ("allocated_bytes", &self.allocated_bytes),
+            ("active_bytes", &self.active_bytes),
+            ("requested_bytes", &self.requested_bytes),
+            ("reserved_bytes", &self.reserved_bytes),
+            ("inactive_split_bytes", &self.inactive_split_bytes),
+            ("allocation", &self.allocation),
+            ("active", &self.active),
+            ("segment", &self.segment),
+            ("inactive_split", &self.inactive_split),
+        ]
+    }
+}
+
+impl fmt::Display for Stats {
+    /// A table: one line a figure, the two kinds of segment indented below their sum.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{:<24}{:>14}{:>14}{:>16}{:>16}", "", "current", "peak", "allocated", "freed")?;
+        for (name, array) in self.arrays() {
+            let bytes = name.ends_with("bytes");
+            line(f, name, &array.all, bytes)?;
+            line(f, "  small segments", &array.small_pool, bytes)?;
+            line(f, "  large segments", &array.large_pool, bytes)?;
+        }
+        line(f, "oversize_allocations", &self.oversize_allocations, false)?;
+        line(f, "oversize_segments", &self.oversize_segments, false)?;
+        write!(
+            f,
+            "device allocations {}, device frees {}, retries {}, waits for other streams {}, out of memory {}",
+            self.num_device_alloc,
+            self.num_device_free,
+            self.num_alloc_retries,
+            self.num_sync_all_streams,
+            self.num_ooms,
+        )
+    }
+}
+
+fn line(f: &mut fmt::Formatter<'_>, name: &str, stat: &Stat, bytes: bool) -> fmt::Result {
+    let show = |figure: u64| if bytes { Bytes(figure).to_string() } else { figure.to_string() };
+    let [current, peak, allocated, freed] = [stat.current, stat.peak, stat.allocated, stat.freed].map(show);
+    writeln!(f, "{name:<24}{current:>14}{peak:>14}{allocated:>16}{freed:>16}")
+}

@@ -11,9 +11,7 @@ use crate::retry::{FoundBlock, Retry, pass_guards};
 use crate::state::AllocatorState;
 
 impl<D: Device> AllocatorState<D> {
-    /// Finds a block where none fits or guards stand before it, and makes the heap's stream wait for them.
-    ///
-    /// Every request in a forked child comes here, and goes no further.
+    /// Finds a block where none fits or guards stand before it. A request in a forked child goes no further.
     #[cold]
     pub(crate) fn find_block_slow(
         &self,

@@ -20,9 +20,7 @@ pub(super) struct ConfigEntry {
     pub(super) pairs: Option<Vec<(Token, Token)>>,
 }
 
-/// Reads every entry of `text`, in order; no key comes twice.
-///
-/// An unknown key is an error; with `skipped`, the error is added there and the entry is skipped.
+/// Reads every entry in order; no key comes twice. The error of an unknown key goes to `skipped`, if given.
 pub(super) fn parse(text: &str, skipped: Option<&mut Vec<ConfigError>>) -> Result<Vec<ConfigEntry>, ConfigError> {
     let mut parser = Parser { tokens: lex(text), next: 0, skipped };
     let mut entries: Vec<ConfigEntry> = Vec::new();
@@ -62,9 +60,7 @@ impl Token {
     }
 }
 
-/// Splits `text` into tokens.
-///
-/// White space is dropped everywhere, even inside a word, so that long text can be wrapped.
+/// Splits `text` into tokens. White space is dropped even inside a word, so that long text can be wrapped.
 pub(super) fn lex(text: &str) -> Vec<Token> {
     let mut tokens = Vec::new();
     let mut word: Option<Token> = None;

@@ -99,10 +99,7 @@ impl<D: Device> Drop for OpenMemory<D> {
 #[derive(Debug)]
 enum ImportKind<D: Device> {
     /// By the token of its segment.
-    Segment {
-        #[expect(dead_code, reason = "it keeps the segment open")]
-        segment: Arc<OpenSegment<D>>,
-    },
+    Segment(#[expect(dead_code, reason = "it keeps the segment open")] Arc<OpenSegment<D>>),
     Chunks(MappedChunks<D>),
     /// This process exports it.
     Local,
@@ -161,7 +158,7 @@ impl<D: Device> IpcState<D> {
         let (start, memory) = match (reply, mapped) {
             (OpenReply::Token(token), _) => {
                 let segment = table.segment(state, IpcToken(token))?;
-                (segment.start.address(), ImportKind::Segment { segment })
+                (segment.start.address(), ImportKind::Segment(segment))
             }
             (OpenReply::Local(address), _) => (address, ImportKind::Local),
             (OpenReply::Chunks(_), None) => return Err(IpcError::from(connection.protocol_error()).into()),
@@ -184,7 +181,7 @@ impl<D: Device> IpcState<D> {
         let all: Vec<_> = self.imports.lock().opened.values().filter_map(Weak::upgrade).collect();
         all.iter().try_for_each(|opened| match &opened.memory {
             ImportKind::Chunks(mapped) => mapped.grant(),
-            ImportKind::Segment { .. } | ImportKind::Local => Ok(()),
+            ImportKind::Segment(_) | ImportKind::Local => Ok(()),
         })
     }
 }

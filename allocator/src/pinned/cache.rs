@@ -13,8 +13,7 @@ use cachette_hal::{self as hal, Device, HostMemory, StreamRef};
 use super::bucket::{Bucket, PinnedPlace};
 use super::memory::{PinnedMemory, PinnedReserve};
 use super::stats::PinnedStats;
-use super::uses::{PinnedPending, PinnedUser};
-use super::worker::{self, Worker};
+use super::uses::{PinnedPending, PinnedUser, Worker, spawn};
 use crate::device_state::DeviceState;
 use crate::error::Error;
 use crate::observe::leak::LeakedAllocation;
@@ -86,7 +85,7 @@ impl<D: Device> PinnedCache<D> {
             reserve: Mutex::default(),
             totals: Mutex::default(),
             worker: Worker::default(),
-            spawn: worker::spawn,
+            spawn,
             me: Weak::clone(me),
             keep: Mutex::default(),
             left: AtomicI64::new(0),
@@ -111,8 +110,7 @@ impl<D: Device> PinnedCache<D> {
             .map(|(slot, ptr)| PinnedBlock { place: PinnedPlace { bucket, slot }, ptr })
     }
 
-    /// Takes a block back from its caller, but not in a forked child. Where that is not all, the rest is
-    /// [`PinnedFreed::end`].
+    /// Takes a block back from its caller, unless in a forked child. [`PinnedFreed::end`] does the rest, if any.
     #[inline]
     pub(super) fn free(&self, place: PinnedPlace) -> Option<PinnedFreed<D>> {
         self.free_held(self.enter(place.bucket)?, place)
@@ -270,8 +268,7 @@ impl<D: Device> PinnedCache<D> {
         }
     }
 
-    /// Frees what was still waiting, once the device is idle; if that cannot be known, the memory is left to the
-    /// process, since the device may still write it.
+    /// Frees what still waits, once the device is idle. If the wait fails the memory stays: the device may write it.
     fn settle(&mut self) {
         let places = std::mem::take(self.pending.get_mut()).into_places();
         if places.is_empty() {

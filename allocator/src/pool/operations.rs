@@ -174,15 +174,13 @@ impl<D: Device> AllocatorState<D> {
         Ok(over)
     }
 
-    /// Waits for the graphs of pools that have no user any more, as far as that can be. Where the configuration forbids
-    /// to wait, it looks whether they have ended.
+    /// Waits for the graphs of pools without users; where the configuration forbids to wait, it polls them.
     pub(crate) fn wait_for_left_graphs(&self) -> hal::Result<()> {
         let waits = !self.shared.settings.never_block.load(Relaxed);
         self.pools.released().iter().try_for_each(|state| self.settle_launches(state, waits).map(drop))
     }
 
-    /// Forgets a pool that has no user and in which nothing lives. Chunks that its streams are not past yet are waited
-    /// for, since they alone keep it.
+    /// Forgets a pool without users and live memory, after a wait for chunks that its streams still use.
     pub(super) fn forget_lifeless(&self, id: PoolId) {
         if !self.pools.released().iter().any(|state| state.id == id) {
             return;

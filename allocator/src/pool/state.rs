@@ -169,8 +169,7 @@ impl PoolState {
         Ok(AwakeState(Arc::clone(self)))
     }
 
-    /// The right to let the pool fall asleep or wake. It fails on the thread that has it already, as in a progress
-    /// callback.
+    /// The right to let the pool fall asleep or wake; not twice for one thread, as in a progress callback.
     pub(crate) fn turn(&self) -> Result<SleepTurn<'_>, Error> {
         let here = Some(thread::current().id());
         if *self.turning.lock() == here {
@@ -250,8 +249,7 @@ pub(crate) struct Launches<D: Device> {
 }
 
 thread_local! {
-    /// The pools whose source this thread calls now, the last one innermost; more than one where a source asks a pool
-    /// with another.
+    /// The pools whose source this thread calls now, innermost last: a source may allocate from another pool.
     static CALLED: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
 }
 

@@ -83,8 +83,7 @@ impl<D: Device> OffloadState<D> {
         }
     }
 
-    /// Forgets chunks whose heap has forgotten them, and contents that were freed. Of a chunk that graphs may use, all
-    /// stays: `whole`.
+    /// Forgets chunks that their heap forgot, and contents that were freed; with `whole`, for graphs, contents stay.
     pub(super) fn forget_freed(&mut self, whole: bool) {
         let contents = self.heaps().into_iter().flat_map(|heap| heap.contents(whole));
         let used: HashMap<_, _> = contents.map(|(chunk, used)| (chunk.at, (chunk, used))).collect();
@@ -160,8 +159,7 @@ impl<D: Device> OffloadState<D> {
         Ok(())
     }
 
-    /// Gets memory for everything again, with its contents. After a failure it has been taken away again, as far as
-    /// the driver let it.
+    /// Gets memory for all again, with its contents; after a failure it is taken away again, if the driver can.
     pub(super) fn bring_back(
         &mut self,
         store: &StagingStore<D>,
@@ -222,8 +220,7 @@ impl<D: Device> OffloadState<D> {
         batches
     }
 
-    /// Releases the addresses and reserves them again, where the driver keeps memory that was mapped there until
-    /// then.
+    /// Renews the addresses, where the driver keeps memory that was mapped there until they are released.
     fn renew_addresses(&mut self, memory: &dyn VirtualMemory) -> hal::Result<()> {
         if memory.frees_under_reservation().is_ok() {
             return Ok(());

@@ -23,7 +23,7 @@
 use std::sync::Arc;
 
 use crate::stats::counters::{Counted, Counters, Row};
-use crate::stats::report::{Stat, StatArray};
+use crate::stats::{Stat, StatArray};
 use crate::sync::Mutex;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -27,9 +27,7 @@ pub(crate) fn is_available() -> bool {
     })
 }
 
-/// The expensive side: the calling thread and every other thread of the process pass a full barrier.
-///
-/// It must be [available](is_available).
+/// The expensive side, if [available](is_available): every thread of the process passes a full barrier.
 pub(crate) fn heavy_barrier() {
     if membarrier(MembarrierCommand::PrivateExpedited).is_err() {
         // The process has forbidden itself the call. Without it no lock can be taken from its owner.

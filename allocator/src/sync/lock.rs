@@ -11,9 +11,7 @@ use crate::sync::spin::Spin;
 use crate::sync::{AtomicBool, AtomicPtr, AtomicU32};
 use crate::sync::{asymmetric_fence, generation, owner_slot};
 
-/// A mutex for what is held very shortly.
-///
-/// A child of `fork` must not wait for one of its parent's: a thread that was inside never leaves.
+/// A mutex that is held very shortly. A child of `fork` must not wait for one of its parent: it may stay locked.
 pub(crate) type Lock<T> = lock_api::Mutex<RawLock, T>;
 /// A [`Lock`], held.
 pub(crate) type LockGuard<'a, T> = lock_api::MutexGuard<'a, RawLock, T>;

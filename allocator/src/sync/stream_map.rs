@@ -46,9 +46,7 @@ impl StreamMap {
         None
     }
 
-    /// Inserts a key that is not in the table yet; the caller excludes concurrent inserts.
-    ///
-    /// `false` if every slot is taken.
+    /// Inserts a new key; the caller excludes concurrent inserts. `false` if every slot is taken.
     pub(crate) fn insert(&self, key: usize, value: u32) -> bool {
         let mut at = self.first_place(key);
         for _ in 0..self.slots.len() {

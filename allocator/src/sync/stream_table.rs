@@ -38,8 +38,7 @@ impl StreamTable {
         self.tables[1..].iter().map_while(OnceLock::get).find_map(|table| table.get(stream.raw()))
     }
 
-    /// The number of a stream's heap, which `make` tells if the stream has none yet; `None` if it cannot, or if there
-    /// is no room for another stream.
+    /// The number of a stream's heap, made by `make` if there is none; `None` if that fails or there is no room.
     pub(crate) fn get_or_add(&self, stream: StreamRef, make: impl FnOnce() -> Option<u32>) -> Option<u32> {
         let mut count = self.count.lock();
         if let Some(number) = self.get(stream) {

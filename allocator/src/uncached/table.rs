@@ -55,8 +55,7 @@ impl UncachedTable {
         .collect()
     }
 
-    /// Frees the memory that begins at `address` and is known by that alone; `None` if there is none. If the driver
-    /// fails, it counts as freed and goes later.
+    /// Frees raw memory at `address`; `None` if there is none. If the driver fails, it counts as freed and goes later.
     pub(crate) fn free_raw<D: Device>(&self, device: &D, address: u64) -> Option<hal::Result<()>> {
         let record = self.remove(address, |held| held == HeldBy::Address)?;
         probes::free(|| address);
