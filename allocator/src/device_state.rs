@@ -155,14 +155,14 @@ impl Totals {
         {
             count.store(0, Relaxed);
         }
-        self.oversize_allocations.reset_totals();
-        self.oversize_segments.reset_totals();
+        self.oversize_allocations.0.lock().reset_totals();
+        self.oversize_segments.0.lock().reset_totals();
     }
 }
 
 /// A figure that changes seldom enough to be shared by all heaps.
 #[derive(Debug, Default)]
-pub(crate) struct Oversize(Mutex<Stat>);
+pub(crate) struct Oversize(pub(crate) Mutex<Stat>);
 
 impl Oversize {
     pub(crate) fn raise(&self) {
@@ -173,18 +173,6 @@ impl Oversize {
         let mut stat = self.0.lock();
         stat.current = stat.current.saturating_sub(1);
         stat.freed += 1;
-    }
-
-    pub(crate) fn stat(&self) -> Stat {
-        *self.0.lock()
-    }
-
-    pub(crate) fn reset_peak(&self) {
-        self.0.lock().reset_peak();
-    }
-
-    fn reset_totals(&self) {
-        self.0.lock().reset_totals();
     }
 }
 

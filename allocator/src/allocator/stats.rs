@@ -33,8 +33,8 @@ impl<D: Device> Allocator<D> {
             active_bytes: peaks.stat(Measure::ActiveBytes),
             inactive_split_bytes: peaks.stat(Measure::InactiveSplitBytes),
             requested_bytes: peaks.stat(Measure::RequestedBytes),
-            oversize_allocations: totals.oversize_allocations.stat(),
-            oversize_segments: totals.oversize_segments.stat(),
+            oversize_allocations: *totals.oversize_allocations.0.lock(),
+            oversize_segments: *totals.oversize_segments.0.lock(),
             num_alloc_retries: totals.retries.load(Relaxed),
             num_ooms: totals.ooms.load(Relaxed),
             num_sync_all_streams: totals.waits.load(Relaxed),
@@ -68,8 +68,8 @@ impl<D: Device> Allocator<D> {
         }
         let shared = self.shared();
         shared.peaks.reset_peaks();
-        shared.totals.oversize_allocations.reset_peak();
-        shared.totals.oversize_segments.reset_peak();
+        shared.totals.oversize_allocations.0.lock().reset_peak();
+        shared.totals.oversize_segments.0.lock().reset_peak();
     }
 
     /// Makes every sum and count zero; what is held now, and the peaks, stay.

@@ -101,7 +101,7 @@ impl<D: Device> AllocatorState<D> {
         self.forget_freed_asleep(state);
         let _gathered = self.shared.history.gather(Level::All);
         let _relaxed = self.shared.relax_capture();
-        if !state.gives_back() || !self.wait_for_launches(state)? {
+        if !state.gives_back() || !self.settle_launches(state, true)? {
             return Ok(0);
         }
         Ok(sum_all(self.heaps_of(state.id).iter().map(|heap| heap.empty()))?)
@@ -134,13 +134,10 @@ impl<D: Device> AllocatorState<D> {
 
     /// Waits until no graph with memory of a pool runs any more. `false` if it cannot wait now: a stream of a launch is
     /// captured, or more graphs are launched meanwhile.
-    pub(crate) fn wait_for_launches(&self, state: &PoolState) -> hal::Result<bool> {
-        self.settle_launches(state, true)
-    }
-
-    /// The same, but without `waits` it only polls. Callers poll only pools without users, which no graph uses anew. So
-    /// the next poll checks the same points, and work that was queued after the launches delays nothing.
-    fn settle_launches(&self, state: &PoolState, waits: bool) -> hal::Result<bool> {
+    ///
+    /// Without `waits` it only polls. Callers poll only pools without users, which no graph uses anew. So the next poll
+    /// checks the same points, and work that was queued after the launches delays nothing.
+    pub(crate) fn settle_launches(&self, state: &PoolState, waits: bool) -> hal::Result<bool> {
         let known = |known: &Launches<D>| (known.count, known.users.clone(), known.ends.clone());
         let Some((count, users, mut ends)) = self.launches.lock().get(&state.id).map(known) else { return Ok(true) };
         for stream_state in &users {

@@ -132,7 +132,7 @@ impl<D: Device> AllocatorState<D> {
 
     /// Waits for everything that was queued in a stream of the allocator, and for the graphs of a pool.
     fn drain(&self, state: &PoolState) -> Result<(), Error> {
-        if !self.wait_for_launches(state)? {
+        if !self.settle_launches(state, true)? {
             return Err(PoolProblem::Captured.of(state.id));
         }
         let mut done = Vec::new();
