@@ -9,10 +9,11 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::blocks::SegmentId;
+use crate::sync::Mutex;
 
 const PAGE_SHIFT: u32 = 21;
 const LEAF_SHIFT: u32 = 14;
@@ -75,7 +76,7 @@ impl Index {
     /// Remembers where the segment at `base` lives.
     pub(crate) fn insert(&self, base: u64, bytes: u64, home: SegmentRef) {
         if base + bytes > FAR {
-            self.far().insert(base, (bytes, home));
+            self.far.lock().insert(base, (bytes, home));
             return;
         }
         self.write(base, bytes, home.pack());
@@ -84,7 +85,7 @@ impl Index {
     /// Forgets the segment at `base`.
     pub(crate) fn remove(&self, base: u64, bytes: u64) {
         if base + bytes > FAR {
-            self.far().remove(&base);
+            self.far.lock().remove(&base);
             return;
         }
         self.write(base, bytes, 0);
@@ -115,7 +116,7 @@ impl Index {
     }
 
     fn find_far(&self, address: u64) -> Option<SegmentRef> {
-        let far = self.far();
+        let far = self.far.lock();
         let (base, (bytes, home)) = far.range(..=address).next_back()?;
         (address < base + bytes).then_some(*home)
     }
@@ -124,10 +125,6 @@ impl Index {
         let (root, leaf) = places(page);
         let table = self.root[root].get_or_init(|| (0..1 << LEAF_SHIFT).map(|_| IndexPage::default()).collect());
         &table[leaf]
-    }
-
-    fn far(&self) -> MutexGuard<'_, BTreeMap<u64, (u64, SegmentRef)>> {
-        self.far.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

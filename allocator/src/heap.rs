@@ -17,7 +17,7 @@ pub(crate) mod view;
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
+use std::sync::{Arc, MutexGuard, OnceLock, Weak};
 
 use cachette_hal::{Device, StreamRef};
 
@@ -32,6 +32,7 @@ use crate::pool::state::PoolState;
 use crate::stats::Counters;
 use crate::stream_state::StreamState;
 use crate::sync::lock::{self, Lock};
+use crate::sync::{Mutex, RwLock};
 
 use crate::elastic::state::ElasticState;
 use crate::heap::events::PendingFrees;
@@ -144,12 +145,12 @@ pub(crate) struct StreamUses<D: Device> {
     /// Whether another stream allocated the block, so that its next use must wait for that stream.
     lent: bool,
     /// How many exports to other processes are open. The block is not reused before the last one ends.
-    offers: u32,
+    exports: u32,
 }
 
 impl<D: Device> Default for StreamUses<D> {
     fn default() -> Self {
-        Self { users: Vec::new(), captured: 0, lent: false, offers: 0 }
+        Self { users: Vec::new(), captured: 0, lent: false, exports: 0 }
     }
 }
 
@@ -196,7 +197,7 @@ impl<D: Device> Heap<D> {
             stream_state,
             shared,
             number,
-            pool: RwLock::new(None),
+            pool: RwLock::default(),
         };
         heap.state.lock().history_state =
             heap.shared.history.current().map(|recording| Box::new(heap.notes_for(&recording)));
@@ -210,7 +211,7 @@ impl<D: Device> Heap<D> {
 
     /// The pool of the heap; `None` for the default pool.
     pub(crate) fn pool(&self) -> Option<Arc<PoolState>> {
-        self.pool.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.pool.read().clone()
     }
 
     /// Assigns an empty heap to a pool.
@@ -220,7 +221,7 @@ impl<D: Device> Heap<D> {
         state.redirect.asleep = pool.is_asleep();
         Self::note_pool(&mut state, pool.id);
         state.refresh(&self.shared);
-        *self.pool.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(pool));
+        *self.pool.write() = Some(Arc::clone(pool));
     }
 
     /// Switches splitting of blocks on or off.
@@ -270,7 +271,7 @@ impl<D: Device> Heap<D> {
 
     /// Locks the right to add memory to the heap.
     pub(crate) fn lock_growth(&self) -> MutexGuard<'_, ()> {
-        self.growth.lock().unwrap_or_else(PoisonError::into_inner)
+        self.growth.lock()
     }
 
     /// Returns whether requests are redirected to the partner.

@@ -2,12 +2,13 @@
 
 #![forbid(unsafe_code)]
 
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use cachette_hal::Device;
 
 use crate::fork::ProcessGuard;
 use crate::heap::Heap;
+use crate::sync::Mutex;
 
 /// The number of heaps in `first`. The first part has the same length, and each further part twice the previous length.
 const FIRST: usize = 32;
@@ -52,7 +53,7 @@ impl<D: Device> Heaps<D> {
     /// Adds the heap that `make` creates with its number. Returns `None` if there is no room, which takes more streams
     /// than any driver has.
     pub(crate) fn add(&self, make: impl FnOnce(u32) -> Heap<D>) -> Option<&Arc<Heap<D>>> {
-        let mut count = self.lock();
+        let mut count = self.count.lock();
         let number = *count;
         let heap = self.slot(number)?.get_or_init(|| Arc::new(make(number)));
         *count += 1;
@@ -74,13 +75,8 @@ impl<D: Device> Heaps<D> {
         if self.origin.is_inherited() {
             return Vec::new();
         }
-        let count = *self.lock();
+        let count = *self.count.lock();
         (0..count).filter_map(|n| self.get(n).cloned()).collect()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, u32> {
-        // The count is increased last, so a panic in `make` changes nothing.
-        self.count.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -167,7 +167,7 @@ impl<D: Device> Allocator<D> {
         let state = inner.routes.end(id)?;
         inner.refresh_routes();
         for heap in inner.heaps_of(id) {
-            heap.tend_after_capture();
+            heap.process_events_after_capture();
         }
         state.call_hook(self.device_info().ordinal, <dyn Source>::ended);
         inner.release_pool(&state);

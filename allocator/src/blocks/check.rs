@@ -132,22 +132,22 @@ impl<G> HeapBlocks<G> {
             })
         };
         for (_, block) in blocks() {
-            let hole = block.state == BlockState::Hole;
+            let hole = block.state == BlockState::Unmapped;
             ensure(hole == (chunk_map.holes.get(&self.blocks[block.id].place()) == Some(&block.id)), || {
                 format!("hole {:?} is listed wrongly", block.id)
             })?;
             let kind = SegmentKind::of(block.bytes);
-            let unlisted = matches!(block.state, BlockState::Held | BlockState::Stale);
+            let unlisted = matches!(block.state, BlockState::Reserved | BlockState::PendingUnmap);
             ensure(block.kind == kind || unlisted, || format!("block {:?} is not of kind {kind:?}", block.id))?;
         }
-        let holes = blocks().filter(|(_, block)| block.state == BlockState::Hole);
+        let holes = blocks().filter(|(_, block)| block.state == BlockState::Unmapped);
         ensure(holes.count() == chunk_map.holes.len(), || "a hole is nowhere".to_owned())?;
         // A thread may be mapping or unmapping memory under a held block, so the chunks are not comparable.
-        if blocks().any(|(_, block)| block.state == BlockState::Held) {
+        if blocks().any(|(_, block)| block.state == BlockState::Reserved) {
             return Ok(());
         }
         let mut filled = blocks()
-            .filter(|(_, block)| !matches!(block.state, BlockState::Hole | BlockState::Stale))
+            .filter(|(_, block)| !matches!(block.state, BlockState::Unmapped | BlockState::PendingUnmap))
             .map(|(place, _)| place)
             .collect::<Vec<_>>();
         filled.sort_unstable();

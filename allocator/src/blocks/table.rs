@@ -58,11 +58,11 @@ pub(crate) enum BlockState {
     /// A whole segment while it is returned to the device.
     Leaving,
     /// Addresses without memory. This state and the next two occur in elastic segments only.
-    Hole,
+    Unmapped,
     /// Reserved by a thread that is about to map or unmap memory.
-    Held,
-    /// Pending unmap: the chunk has moved, but queued work may still use these addresses.
-    Stale,
+    Reserved,
+    /// The chunk has moved, but queued work may still use these addresses.
+    PendingUnmap,
 }
 
 /// A contiguous part of one segment.

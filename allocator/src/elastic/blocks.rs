@@ -52,7 +52,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
             starts: StartIndex::parts(),
         };
         let (id, first) = self.put_segment(segment)?;
-        self.become_hole(first);
+        self.become_unmapped(first);
         Some(id)
     }
 
@@ -114,7 +114,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
             self.split_off(middle, back, end);
             self.return_as(back, was);
         }
-        self.blocks[middle].state = BlockState::Held;
+        self.blocks[middle].state = BlockState::Reserved;
         Some(ReservedBlock { block: middle, was })
     }
 
@@ -151,7 +151,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
             if was == BlockState::Free {
                 self.become_free(block);
             } else {
-                self.become_hole(block);
+                self.become_unmapped(block);
             }
         }
     }
@@ -184,13 +184,13 @@ impl<G: ReuseGuard> HeapBlocks<G> {
     /// Marks held addresses as a pending unmap after their chunk has moved.
     pub(crate) fn abandon(&mut self, held: ReservedBlock) {
         self.take_guards(held.block);
-        self.blocks[held.block].state = BlockState::Stale;
+        self.blocks[held.block].state = BlockState::PendingUnmap;
     }
 
     /// Turns a block without memory into an unmapped block.
-    pub(crate) fn become_hole(&mut self, mut id: BlockId) {
+    pub(crate) fn become_unmapped(&mut self, mut id: BlockId) {
         let (before, after) = (self.blocks[id].before, self.blocks[id].after);
-        let is_hole = |block: &Block| block.state == BlockState::Hole;
+        let is_hole = |block: &Block| block.state == BlockState::Unmapped;
         if self.blocks.get(before).is_some_and(is_hole) {
             self.withdraw(before);
             self.merge(before, id);
@@ -200,7 +200,7 @@ impl<G: ReuseGuard> HeapBlocks<G> {
             self.withdraw(after);
             self.merge(id, after);
         }
-        self.return_as(id, BlockState::Hole);
+        self.return_as(id, BlockState::Unmapped);
     }
 
     /// Returns the guards of a held block.

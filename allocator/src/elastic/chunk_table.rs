@@ -1,11 +1,11 @@
 //! The physical memory of every chunk of an allocator.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cachette_hal::{self as hal, Backing, Device, DevicePtr, ErrorKind, Sharing, VirtualMemory};
 
 use crate::blocks::ChunkId;
+use crate::sync::Mutex;
 
 /// The physical memory of every chunk of an allocator, and its total size.
 #[derive(Debug, Default)]
@@ -65,7 +65,7 @@ impl ChunkTable {
     /// Records a peak of bytes in use, with the number of requests at the peak and now. Returns the highest peak so
     /// far, which a reset of the statistics does not lower.
     pub(crate) fn use_peak(&self, (used, then): (u64, u64), requests: u64) -> UsePeak {
-        let mut use_peak = self.use_peak.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut use_peak = self.use_peak.lock();
         if used > use_peak.used {
             *use_peak = UsePeak { used, requests: then, held: 0 };
         }
@@ -79,7 +79,7 @@ impl ChunkTable {
     pub(crate) fn create(&self, memory: &dyn VirtualMemory, bytes: u64) -> hal::Result<ChunkId> {
         let backing = self.create_backing(memory, bytes)?;
         self.bytes.fetch_add(bytes, Relaxed);
-        let mut table = self.table();
+        let mut table = self.table.lock();
         if let Some(id) = table.vacant.pop() {
             table.slots[id.0 as usize] = Some(backing);
             return Ok(id);
@@ -114,7 +114,7 @@ impl ChunkTable {
     /// Driver calls can be slow, so callers make them without the table's lock. A caller holds the chunk, which keeps
     /// the handle valid.
     pub(crate) fn physical(&self, id: ChunkId, call: &'static str) -> hal::Result<(Backing, Sharing)> {
-        match self.table().slots.get(id.0 as usize) {
+        match self.table.lock().slots.get(id.0 as usize) {
             Some(Some(Physical { backing, sharing, .. })) => {
                 Ok((Backing::from_raw(backing.raw(), backing.bytes()), *sharing))
             }
@@ -133,7 +133,7 @@ impl ChunkTable {
     /// Records that the driver refused to map a chunk a second time. The chunk is not moved again while it has this
     /// memory.
     pub(crate) fn pin(&self, id: ChunkId) {
-        if let Some(Some(physical)) = self.table().slots.get_mut(id.0 as usize) {
+        if let Some(Some(physical)) = self.table.lock().slots.get_mut(id.0 as usize) {
             physical.pinned = true;
             self.any_pinned.store(true, Relaxed);
         }
@@ -144,7 +144,7 @@ impl ChunkTable {
         if !self.any_pinned.load(Relaxed) {
             return;
         }
-        let table = self.table();
+        let table = self.table.lock();
         let pinned = |id: ChunkId| {
             let physical = table.slots.get(id.0 as usize).and_then(Option::as_ref);
             physical.is_some_and(|physical| physical.pinned)
@@ -165,12 +165,13 @@ impl ChunkTable {
     /// Returns the memory of a chunk to the device, and keeps its id for [`resume`](Self::resume). After a failure the
     /// chunk still has its memory. Zero bytes mean that it had none.
     pub(crate) fn suspend(&self, memory: &dyn VirtualMemory, id: ChunkId) -> hal::Result<u64> {
-        let allocated = self.table().slots.get_mut(id.0 as usize).and_then(Option::take);
+        let allocated = self.table.lock().slots.get_mut(id.0 as usize).and_then(Option::take);
         let Some(physical) = allocated else { return Ok(0) };
         let (raw, bytes) = (physical.backing.raw(), physical.backing.bytes());
         // SAFETY: 1. this device created the backing, and it was just removed from the table.
         if let Err(error) = unsafe { memory.destroy_backing(physical.backing) } {
-            self.table().slots[id.0 as usize] = Some(Physical { backing: Backing::from_raw(raw, bytes), ..physical });
+            self.table.lock().slots[id.0 as usize] =
+                Some(Physical { backing: Backing::from_raw(raw, bytes), ..physical });
             return Err(error);
         }
         self.bytes.fetch_sub(bytes, Relaxed);
@@ -181,29 +182,29 @@ impl ChunkTable {
     pub(crate) fn resume(&self, memory: &dyn VirtualMemory, id: ChunkId, bytes: u64) -> hal::Result<()> {
         let backing = self.create_backing(memory, bytes)?;
         self.bytes.fetch_add(bytes, Relaxed);
-        self.table().slots[id.0 as usize] = Some(backing);
+        self.table.lock().slots[id.0 as usize] = Some(backing);
         Ok(())
     }
 
     /// Whether a chunk has memory.
     pub(crate) fn has_memory(&self, id: ChunkId) -> bool {
-        let table = self.table();
+        let table = self.table.lock();
         table.slots.get(id.0 as usize).is_some_and(Option::is_some)
     }
 
     /// Makes the id of a suspended chunk available again.
     pub(crate) fn forget(&self, id: ChunkId) {
-        self.table().vacant.push(id);
+        self.table.lock().vacant.push(id);
     }
 
     /// Excludes an address range that is about to be released from the reservations of other heaps.
     pub(crate) fn want(&self, range: (DevicePtr, u64)) {
-        self.wanted().push(range);
+        self.wanted.lock().push(range);
     }
 
     /// Ends the exclusion of an address range that is reserved again.
     pub(crate) fn unwant(&self, range: (DevicePtr, u64)) {
-        self.wanted().retain(|known| *known != range);
+        self.wanted.lock().retain(|known| *known != range);
     }
 
     /// Reserves addresses that no sleeping pool needs again.
@@ -227,16 +228,7 @@ impl ChunkTable {
     fn is_wanted(&self, start: DevicePtr, bytes: u64) -> bool {
         let (start, end) = (start.address(), start.address() + bytes);
         let overlaps = |(at, length): &(DevicePtr, u64)| at.address() < end && start < at.address() + length;
-        self.wanted().iter().any(overlaps)
-    }
-
-    fn wanted(&self) -> MutexGuard<'_, Vec<(DevicePtr, u64)>> {
-        self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn table(&self) -> MutexGuard<'_, ChunkSlots> {
-        // Every change to the table is one step, so it is consistent even after a panic.
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.wanted.lock().iter().any(overlaps)
     }
 }
 

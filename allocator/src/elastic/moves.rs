@@ -4,9 +4,10 @@
 
 #![forbid(unsafe_code)]
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar};
 
 use crate::blocks::{Chunk, ReservedBlock};
+use crate::sync::Mutex;
 
 /// The number of active moves of a heap's chunks.
 #[derive(Debug, Default)]
@@ -18,18 +19,16 @@ pub(crate) struct Moves {
 impl Moves {
     /// Begins a move. The caller holds the heap's lock, and the heap is awake.
     pub(crate) fn begin(self: &Arc<Self>) -> Move {
-        *self.lock() += 1;
+        *self.in_flight.lock() += 1;
         Move(Arc::clone(self))
     }
 
     /// Waits until no move is active.
     pub(crate) fn wait(&self) {
-        let ended = self.ended.wait_while(self.lock(), |in_flight| *in_flight > 0);
-        drop(ended.unwrap_or_else(PoisonError::into_inner));
-    }
-
-    fn lock(&self) -> MutexGuard<'_, u32> {
-        self.in_flight.lock().unwrap_or_else(PoisonError::into_inner)
+        let mut in_flight = self.in_flight.lock();
+        while *in_flight > 0 {
+            in_flight = Mutex::wait(&self.ended, in_flight);
+        }
     }
 }
 
@@ -39,7 +38,7 @@ pub(crate) struct Move(Arc<Moves>);
 
 impl Drop for Move {
     fn drop(&mut self) {
-        *self.0.lock() -= 1;
+        *self.0.in_flight.lock() -= 1;
         self.0.ended.notify_all();
     }
 }

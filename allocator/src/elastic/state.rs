@@ -1,7 +1,7 @@
 //! The state of an elastic heap besides its blocks: address ranges and pending unmaps.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cachette_hal::{self as hal, Device, DevicePtr};
 
@@ -9,6 +9,7 @@ use crate::blocks::BlockId;
 use crate::elastic::fill::Leftover;
 use crate::elastic::moves::Moves;
 use crate::fence::Fence;
+use crate::sync::Mutex;
 
 /// The state of an elastic heap besides its blocks.
 #[derive(Debug)]
@@ -33,16 +34,7 @@ impl<D: Device> Default for ElasticState<D> {
     }
 }
 
-impl<D: Device> ElasticState<D> {
-    pub(crate) fn pending_unmaps(&self) -> MutexGuard<'_, Vec<PendingUnmap<D>>> {
-        // Every entry is pushed and removed as a whole, so the list is consistent even after a panic.
-        self.pending_unmaps.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn ranges(&self) -> MutexGuard<'_, Vec<(DevicePtr, u64)>> {
-        self.ranges.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+impl<D: Device> ElasticState<D> {}
 
 /// Addresses whose chunk has moved or is being released, still mapped.
 #[derive(Debug)]

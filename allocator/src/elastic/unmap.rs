@@ -20,20 +20,20 @@ use crate::stats::Counted;
 impl<D: Device> Heap<D> {
     pub(crate) fn note_range(&self, start: DevicePtr, bytes: u64) {
         if let Some(elastic) = &self.elastic {
-            elastic.ranges().push((start, bytes));
+            elastic.ranges.lock().push((start, bytes));
         }
     }
 
     /// Bytes of reserved addresses.
     pub(crate) fn address_bytes(&self) -> u64 {
-        let ranges = self.elastic.iter().map(|elastic| elastic.ranges());
+        let ranges = self.elastic.iter().map(|elastic| elastic.ranges.lock());
         ranges.map(|ranges| ranges.iter().map(|(_, bytes)| bytes).sum::<u64>()).sum()
     }
 
     /// Adds addresses to unmap after `fences` have passed.
     pub(crate) fn add_pending_unmap(&self, block: BlockId, left: Vec<Leftover>, fences: Vec<Arc<Fence<D>>>) {
         if let Some(elastic) = &self.elastic {
-            elastic.pending_unmaps().push(PendingUnmap { block, left, fences });
+            elastic.pending_unmaps.lock().push(PendingUnmap { block, left, fences });
         }
     }
 
@@ -91,7 +91,7 @@ impl<D: Device> Heap<D> {
     /// bytes that became free. The next call retries every failure.
     pub(crate) fn unmap_pending(&self) -> u64 {
         let Some(elastic) = &self.elastic else { return 0 };
-        if elastic.pending_unmaps().is_empty() {
+        if elastic.pending_unmaps.lock().is_empty() {
             return 0;
         }
         let begun = self.begin_move(&self.state.lock());
@@ -120,11 +120,11 @@ impl<D: Device> Heap<D> {
             Ok(memory) => memory,
             Err(error) => return (0, Err(error)),
         };
-        if elastic.pending_unmaps().is_empty() {
+        if elastic.pending_unmaps.lock().is_empty() {
             return (0, Ok(()));
         }
         let release = self.shared.in_flight.release();
-        let all = std::mem::take(&mut *elastic.pending_unmaps());
+        let all = std::mem::take(&mut *elastic.pending_unmaps.lock());
         let _relaxed = RelaxedCapture::enter(&self.shared.device).ok();
         let (mut holes, mut keep, mut freed) = (Vec::new(), Vec::new(), [0; 2]);
         let mut result = Ok(());
@@ -158,10 +158,10 @@ impl<D: Device> Heap<D> {
                 keep.push(pending_unmaps);
             }
         }
-        elastic.pending_unmaps().extend(keep);
+        elastic.pending_unmaps.lock().extend(keep);
         let mut state = self.state.lock();
         for block in holes {
-            state.blocks.become_hole(block);
+            state.blocks.become_unmapped(block);
         }
         for kind in [SegmentKind::Small, SegmentKind::Large] {
             self.counters.lower(Counted::ReservedBytes, kind, freed[kind as usize]);
@@ -177,7 +177,7 @@ impl<D: Device> Heap<D> {
 
     /// Returns every idle chunk to the device once the heap's stream has passed its last use. Returns the bytes that
     /// became free at once. Later calls of [`unmap_pending`](Self::unmap_pending) free the rest.
-    pub(crate) fn release_spares(&self) -> hal::Result<u64> {
+    pub(crate) fn release_idle_chunks(&self) -> hal::Result<u64> {
         if self.is_asleep() || self.stream_state.ask_capturing()? {
             return Ok(0);
         }
@@ -207,17 +207,17 @@ impl<D: Device> Heap<D> {
     /// Bytes of the chunks of one kind that are being returned to the device.
     pub(crate) fn leaving_bytes(&self, kind: SegmentKind) -> u64 {
         let Some(elastic) = &self.elastic else { return 0 };
-        let pending_unmaps = elastic.pending_unmaps();
+        let pending_unmaps = elastic.pending_unmaps.lock();
         let left = pending_unmaps.iter().flat_map(|pending_unmaps| &pending_unmaps.left);
         left.filter(|left| left.chunk.is_some() && left.kind == kind).map(|left| left.bytes).sum()
     }
 
     /// Returns everything to the device, after a wait for all work that may still use it.
-    pub(crate) fn release_spares_at_last(&self) {
+    pub(crate) fn release_all_chunks(&self) {
         // The pool may be asleep, completely or in part. Chunks that have memory are released as in an awake pool.
-        self.forget_spares();
+        self.forget_idle_chunks();
         self.set_asleep(false);
-        let _ = self.release_spares();
+        let _ = self.release_idle_chunks();
         for fence in self.unmap_fences() {
             let _ = fence.wait();
         }
@@ -227,7 +227,7 @@ impl<D: Device> Heap<D> {
     /// Returns every fence that must pass before all pending unmaps can be done.
     pub(crate) fn unmap_fences(&self) -> Vec<Arc<Fence<D>>> {
         let Some(elastic) = &self.elastic else { return Vec::new() };
-        let pending_unmaps = elastic.pending_unmaps();
+        let pending_unmaps = elastic.pending_unmaps.lock();
         pending_unmaps.iter().flat_map(|pending_unmaps| pending_unmaps.fences.clone()).collect()
     }
 
@@ -236,11 +236,11 @@ impl<D: Device> Heap<D> {
         let Some(elastic) = &self.elastic else { return };
         // The chunks of a sleeping heap are not mapped.
         let is_mapped = !self.is_asleep() && !self.chunks().is_empty();
-        if is_mapped || !elastic.pending_unmaps().is_empty() {
+        if is_mapped || !elastic.pending_unmaps.lock().is_empty() {
             return;
         }
         let Ok(memory) = memory_of(&self.shared.device) else { return };
-        for (start, bytes) in std::mem::take(&mut *elastic.ranges()) {
+        for (start, bytes) in std::mem::take(&mut *elastic.ranges.lock()) {
             // SAFETY: 1. this heap reserved the range, nothing is mapped in it, and the heap is being dropped. A
             // destructor cannot report a failure.
             let _ = unsafe { memory.release(start, bytes) };

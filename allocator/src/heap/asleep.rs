@@ -113,7 +113,7 @@ impl<D: Device> Heap<D> {
     }
 
     /// Removes the idle chunks without memory. The device holds nothing for them.
-    pub(crate) fn forget_spares(&self) {
+    pub(crate) fn forget_idle_chunks(&self) {
         let Some(elastic) = &self.elastic else { return };
         let mut state = self.state.lock();
         let mut gone = Vec::new();
@@ -127,7 +127,7 @@ impl<D: Device> Heap<D> {
             state.blocks.remove_chunk(chunk.at);
             for held in held {
                 state.blocks.abandon(held);
-                state.blocks.become_hole(held.block);
+                state.blocks.become_unmapped(held.block);
             }
             elastic.slept.fetch_sub(chunk.bytes, Relaxed);
             gone.push(chunk.id);
@@ -141,7 +141,7 @@ impl<D: Device> Heap<D> {
 
     /// The reserved address ranges.
     pub(crate) fn address_ranges(&self) -> Vec<(DevicePtr, u64)> {
-        let ranges = self.elastic.iter().map(|elastic| elastic.ranges().clone());
+        let ranges = self.elastic.iter().map(|elastic| elastic.ranges.lock().clone());
         ranges.flatten().collect()
     }
 
@@ -160,7 +160,7 @@ impl<D: Device> Heap<D> {
         }
         // The heap releases its ranges when it is dropped. By then another owner may have reserved this one.
         if let Some(elastic) = &self.elastic {
-            elastic.ranges().retain(|known| *known != range);
+            elastic.ranges.lock().retain(|known| *known != range);
         }
         Ok(())
     }

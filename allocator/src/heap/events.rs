@@ -31,7 +31,7 @@ pub(crate) struct PendingFrees<D: Device> {
     /// The graph nodes that precede the next work of the heap's own stream, if it is captured and was queried.
     pub(crate) reach: Ancestors,
     /// Blocks freed while they are exported to other processes. The end of the last export continues the free.
-    pub(crate) offered: HashMap<BlockId, StreamUses<D>>,
+    pub(crate) exported: HashMap<BlockId, StreamUses<D>>,
 }
 
 #[derive(Debug)]
@@ -48,7 +48,7 @@ impl<D: Device> Default for PendingFrees<D> {
             unmarked: Vec::new(),
             deferred: Vec::new(),
             reach: Ancestors::default(),
-            offered: HashMap::new(),
+            exported: HashMap::new(),
         }
     }
 }
@@ -175,18 +175,18 @@ impl<D: Device> Heap<D> {
         let (address, requested) = self.become_pending(&mut state, id);
         // The caller keeps the heap alive too.
         drop(self.let_go(&mut state));
-        let unoffered = if uses.offers == 0 {
+        let unexported = if uses.exports == 0 {
             Some(uses)
         } else {
             // Under the same lock, so that the thread that ends the last export finds the block.
-            state.pending.offered.insert(id, uses);
+            state.pending.exported.insert(id, uses);
             None
         };
         drop(state);
         // The fences are recorded even if a tracker panics.
         let _told = self.tell(TraceAction::FreeRequested, address, requested);
         self.shared.peaks.note(&self.counters);
-        unoffered.map_or(Ok(()), |uses| self.mark(id, uses))
+        unexported.map_or(Ok(()), |uses| self.mark(id, uses))
     }
 
     /// Frees a block at once, with fences of `users` as guards of its next use.

@@ -53,7 +53,7 @@ impl<D: Device> Heap<D> {
             BlockMemory::Segment { base: segment.base, bytes: segment.bytes }
         };
         state.blocks.block_mut(id).slow_free = true;
-        state.uses.entry(id).or_default().offers += 1;
+        state.uses.entry(id).or_default().exports += 1;
         Ok(ExportedRange { address, bytes, memory })
     }
 
@@ -61,19 +61,19 @@ impl<D: Device> Heap<D> {
     pub(crate) fn end_export(&self, id: BlockId) {
         let mut state = self.state.lock();
         if let Some(uses) = state.uses.get_mut(&id) {
-            uses.offers -= 1;
-            if uses.offers == 0 && uses.users.is_empty() {
+            uses.exports -= 1;
+            if uses.exports == 0 && uses.users.is_empty() {
                 state.uses.remove(&id);
                 state.blocks.block_mut(id).slow_free = state.history_state.is_none() && state.stacks.of(id) != 0;
             }
             return;
         }
-        let Some(uses) = state.pending.offered.get_mut(&id) else { return };
-        uses.offers -= 1;
-        if uses.offers > 0 {
+        let Some(uses) = state.pending.exported.get_mut(&id) else { return };
+        uses.exports -= 1;
+        if uses.exports > 0 {
             return;
         }
-        let Some(uses) = state.pending.offered.remove(&id) else { return };
+        let Some(uses) = state.pending.exported.remove(&id) else { return };
         if uses.users.is_empty() {
             self.become_free(state, vec![(id, Vec::new())]);
             return;

@@ -106,7 +106,7 @@ impl<D: Device> Heap<D> {
     }
 
     /// Frees the blocks that waited for the end of a capture, unless they wait for something else.
-    pub(crate) fn tend_after_capture(&self) {
+    pub(crate) fn process_events_after_capture(&self) {
         if !self.reuses_in_captures() {
             return;
         }

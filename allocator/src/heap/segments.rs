@@ -213,7 +213,7 @@ impl<D: Device> Heap<D> {
     /// An elastic heap returns every idle chunk instead.
     pub(crate) fn release_where(&self, which: impl Fn(&IdleSegment) -> bool) -> hal::Result<u64> {
         if self.elastic.is_some() {
-            return self.release_spares();
+            return self.release_idle_chunks();
         }
         let idle = self.idle_segments()?.into_iter().filter(which);
         sum_all(idle.map(|idle| self.release(idle)))
@@ -306,7 +306,7 @@ impl<D: Device> Drop for Heap<D> {
             for idle in self.idle_segments().unwrap_or_default() {
                 let _ = self.release(idle);
             }
-            self.release_spares_at_last();
+            self.release_all_chunks();
         }
         self.release_addresses();
         self.shared.peaks.retire(&self.counters);

@@ -128,8 +128,8 @@ impl<D: Device> Heap<D> {
     /// Whether any block is exported to other processes.
     pub(crate) fn is_exporting(&self) -> bool {
         let state = self.state.lock();
-        let exported = state.uses.values().any(|uses| uses.offers > 0);
-        exported || !state.pending.offered.is_empty()
+        let exported = state.uses.values().any(|uses| uses.exports > 0);
+        exported || !state.pending.exported.is_empty()
     }
 
     /// Every chunk, by address.

@@ -5,8 +5,8 @@
 use std::any::Any;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
 use std::thread;
 
 use cachette_hal::StreamRef;
@@ -15,6 +15,7 @@ pub use cachette_snapshot::TraceAction;
 use crate::observe::leak::LeakedAllocation;
 use crate::out_of_memory::OutOfMemory;
 use crate::pool::PoolId;
+use crate::sync::RwLock;
 
 /// One thing that happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,10 +141,10 @@ impl fmt::Debug for Callbacks {
 }
 
 fn push<T: ?Sized>(list: &RwLock<Vec<Arc<T>>>, item: Arc<T>) {
-    list.write().unwrap_or_else(PoisonError::into_inner).push(item);
+    list.write().push(item);
 }
 
 /// The list as it is now; a callback may then add to it without a deadlock.
 fn copy<T: ?Sized>(list: &RwLock<Vec<Arc<T>>>) -> Vec<Arc<T>> {
-    list.read().unwrap_or_else(PoisonError::into_inner).clone()
+    list.read().clone()
 }

@@ -111,9 +111,9 @@ fn can_come_free(view: &HeapView, block: &BlockView) -> bool {
         BlockState::Allocated
         | BlockState::Leaving
         | BlockState::Vacant
-        | BlockState::Hole
-        | BlockState::Held
-        | BlockState::Stale => false,
+        | BlockState::Unmapped
+        | BlockState::Reserved
+        | BlockState::PendingUnmap => false,
     }
 }
 

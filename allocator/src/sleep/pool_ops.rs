@@ -169,7 +169,7 @@ impl<D: Device> AllocatorState<D> {
     fn forget_freed(&self, state: &PoolState) {
         if state.gives_back() {
             for heap in self.heaps_of(state.id) {
-                heap.forget_spares();
+                heap.forget_idle_chunks();
             }
         }
         if let Some(offload) = self.offload(state) {

@@ -45,6 +45,6 @@ impl<G: ReuseGuard> HeapBlocks<G> {
 impl Block {
     /// Returns whether a request can be placed here, once the addresses are mapped.
     const fn can_be_placed_on(&self) -> bool {
-        matches!(self.state, BlockState::Free | BlockState::Hole)
+        matches!(self.state, BlockState::Free | BlockState::Unmapped)
     }
 }

@@ -1,8 +1,8 @@
 //! Annotations: named stages of the program, recorded for all allocators of the process.
 
 use std::collections::VecDeque;
+use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cachette_hal::Ordinal;
 pub use cachette_snapshot::Stage;
@@ -10,6 +10,7 @@ use cachette_snapshot::{Annotation, TextId};
 
 use crate::observe::history::clock::{self, Scale};
 use crate::observe::history::metadata::texts;
+use crate::sync::Mutex;
 
 /// How many annotations are kept; older ones are dropped.
 pub const MOST_ANNOTATIONS: usize = 1 << 16;
@@ -27,7 +28,7 @@ static RECORDED: AtomicUsize = AtomicUsize::new(0);
 static NOTED: Mutex<VecDeque<KeptAnnotation>> = Mutex::new(VecDeque::new());
 
 fn noted() -> MutexGuard<'static, VecDeque<KeptAnnotation>> {
-    NOTED.lock().unwrap_or_else(PoisonError::into_inner)
+    NOTED.lock()
 }
 
 /// Records that a stage of the program begins or ends on a device. It does nothing while no history is recorded.

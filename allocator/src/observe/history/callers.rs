@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::num::NonZeroU32;
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, MutexGuard};
 
 use crate::observe::history::stacks::{Frame, RawStack, ResolvedStack, StackSource};
+use crate::sync::Mutex;
 
 /// Callers further out are left out.
 const DEEPEST: usize = 64;
@@ -125,7 +126,7 @@ fn is_own(name: &str) -> bool {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Entries are added whole, so a panic leaves the tables sound.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }
 
 #[cfg(test)]

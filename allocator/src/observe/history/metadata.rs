@@ -2,9 +2,11 @@
 
 use std::cell::Cell;
 use std::marker::PhantomData;
-use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{LazyLock, MutexGuard};
 
 use cachette_snapshot::{TextId, Texts};
+
+use crate::sync::Mutex;
 
 thread_local! {
     static SAID: Cell<Said> = const { Cell::new(Said { metadata: TextId::NONE, context: TextId::NONE }) };
@@ -26,7 +28,7 @@ pub(crate) fn said() -> Said {
 /// The words of all threads, each kept once and as long as the process.
 pub(crate) fn texts() -> MutexGuard<'static, Texts> {
     static TEXTS: LazyLock<Mutex<Texts>> = LazyLock::new(Mutex::default);
-    TEXTS.lock().unwrap_or_else(PoisonError::into_inner)
+    TEXTS.lock()
 }
 
 /// Lets every event of this thread carry `text`, until it is set again; an empty one is none.

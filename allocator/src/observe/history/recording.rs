@@ -1,6 +1,6 @@
 //! The state of a history that is being recorded.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::Arc;
 
 use cachette_snapshot::TextId;
 
@@ -12,6 +12,7 @@ use crate::observe::history::options::{HistoryOptions, Level};
 use crate::observe::history::ring::{Ring, RingEntry, RingWriter};
 use crate::observe::history::stacks::{Gathered, StackSource};
 use crate::pool::PoolId;
+use crate::sync::{Mutex, RwLock};
 
 /// Pools that an event can name; further ones share the last number.
 const MOST_POOLS: usize = 1 << 24;
@@ -33,12 +34,12 @@ impl History {
     /// What is recorded now.
     pub(crate) fn current(&self) -> Option<Arc<Recording>> {
         let current = self.current.read();
-        current.unwrap_or_else(PoisonError::into_inner).clone()
+        current.clone()
     }
 
     /// What resolves the stacks of memory in use.
     pub(crate) fn source(&self) -> Option<Arc<dyn StackSource>> {
-        self.source.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.source.read().clone()
     }
 
     /// Begins or ends a history. `tell` passes it to every heap, with whether the heaps keep their stacks. It returns
@@ -48,14 +49,14 @@ impl History {
         options: Option<HistoryOptions>,
         tell: impl FnOnce(Option<&Arc<Recording>>, bool) -> bool,
     ) {
-        let _alone = self.switch.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = self.switch.lock();
         let (known, source) = (self.source(), options.as_ref().and_then(|options| options.source.clone()));
         let keeps = options.as_ref().is_none_or(|options| options.keeps_stacks_of(known.as_ref()));
         let before = self.current().filter(|_| keeps);
         let next = options.map(|options| Arc::new(Recording::after(before.as_deref(), options)));
         let known = self.set_source(source.or(known.filter(|_| keeps)));
         // Before the call of `tell`: a heap that is made meanwhile reads this.
-        self.current.write().unwrap_or_else(PoisonError::into_inner).clone_from(&next);
+        self.current.write().clone_from(&next);
         let any = tell(next.as_ref(), keeps);
         if next.is_none() && !any {
             self.set_source(None);
@@ -65,7 +66,7 @@ impl History {
     }
 
     fn set_source(&self, source: Option<Arc<dyn StackSource>>) -> Option<Arc<dyn StackSource>> {
-        std::mem::replace(&mut *self.source.write().unwrap_or_else(PoisonError::into_inner), source)
+        std::mem::replace(&mut *self.source.write(), source)
     }
 
     /// Asks where the program is, if the history wants to know that of what `level` is for.
@@ -81,7 +82,7 @@ pub(crate) struct Recording {
     options: HistoryOptions,
     ring: Arc<Ring<WORDS>>,
     /// The pools that events name by their place here; the first is the default pool.
-    pools: Arc<Mutex<Vec<PoolId>>>,
+    pub(crate) pools: Arc<Mutex<Vec<PoolId>>>,
     /// Writes what is no heap's.
     own: Mutex<RingWriter>,
     /// Annotations are kept while it lives.
@@ -149,7 +150,7 @@ impl Recording {
 
     /// The number of a pool, for events.
     pub(crate) fn number_of(&self, pool: PoolId) -> u32 {
-        let mut pools = self.pools();
+        let mut pools = self.pools.lock();
         let number = pools.iter().position(|known| *known == pool);
         let number = number.unwrap_or_else(|| {
             if pools.len() < MOST_POOLS {
@@ -158,11 +159,6 @@ impl Recording {
             pools.len() - 1
         });
         u32::try_from(number).unwrap_or(0)
-    }
-
-    /// The pools that events name.
-    pub(crate) fn pools(&self) -> MutexGuard<'_, Vec<PoolId>> {
-        self.pools.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Writes an event that is not before `earliest`; when it is.
@@ -195,7 +191,7 @@ impl Recording {
 
     /// Writes an event that is no heap's.
     pub(crate) fn write_own(&self, event: (TraceAction, u64, u64), place: CallSite) {
-        let mut pen = self.own.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pen = self.own.lock();
         self.write(&mut pen, 0, event, place, crate::observe::history::stacks::gathered());
     }
 

@@ -102,7 +102,7 @@ impl<'a> SnapshotBuilder<'a> {
     pub(super) fn end(mut self, settings: Vec<(String, Setting)>) -> Snapshot {
         self.snapshot.settings = settings;
         if let Some(recording) = self.recording {
-            let pools = recording.pools();
+            let pools = recording.pools.lock();
             self.snapshot.pools = pools.iter().copied().map(pool_of).collect();
         }
         self.snapshot.segments.sort_by_key(|segment| segment.address);
@@ -171,9 +171,9 @@ const fn state_of(block: &blocks::Block) -> Option<BlockState> {
         blocks::BlockState::Pending => Some(BlockState::Pending),
         blocks::BlockState::Free | blocks::BlockState::Recent | blocks::BlockState::Leaving => Some(BlockState::Free),
         blocks::BlockState::Vacant
-        | blocks::BlockState::Hole
-        | blocks::BlockState::Held
-        | blocks::BlockState::Stale => None,
+        | blocks::BlockState::Unmapped
+        | blocks::BlockState::Reserved
+        | blocks::BlockState::PendingUnmap => None,
     }
 }
 
