@@ -4,9 +4,9 @@
 //! may cache that the call site has no subscriber.
 #![cfg(feature = "tracing")]
 
-#[path = "behaviour/bed.rs"]
+#[path = "behaviour/fixture.rs"]
 #[expect(dead_code, reason = "most of it serves other tests")]
-mod bed;
+mod fixture;
 
 use std::fmt::{self, Write};
 use std::sync::{Arc, Mutex};
@@ -16,7 +16,7 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
-use bed::{Bed, MIB, PATIENCE};
+use fixture::{MIB, PATIENCE, TestAllocator};
 
 /// A subscriber that records its events.
 #[derive(Clone, Default)]
@@ -74,24 +74,24 @@ impl Subscriber for Log {
 fn segments_waits_and_exhaustion_are_told_and_hits_are_not() {
     let log = Log::default();
     let guard = tracing::subscriber::set_default(log.clone());
-    let bed = Bed::of(64 * MIB, "");
-    let (stream, side) = (bed.stream(), bed.stream());
-    let memory = bed.allocate(12 * MIB, &stream);
+    let test = TestAllocator::of(64 * MIB, "");
+    let [stream, side] = test.streams();
+    let memory = test.allocate(12 * MIB, &stream);
     assert_eq!(log.take(), ["\"segment_alloc\" 12582912"]);
     drop(memory);
     for _ in 0..10 {
-        drop(bed.allocate(12 * MIB, &stream));
+        drop(test.allocate(12 * MIB, &stream));
     }
     assert_eq!(log.take(), Vec::<String>::new());
-    let memory = bed.allocate(12 * MIB, &stream);
+    let memory = test.allocate(12 * MIB, &stream);
     memory.record_stream(&side);
     drop(memory);
-    assert!(bed.allocator.allocate(99 * MIB, &stream).is_err());
+    assert!(test.allocator.allocate(99 * MIB, &stream).is_err());
     let told = log.take();
     assert!(told.iter().any(|line| line == "\"segment_free\" 12582912"), "{told:?}");
     assert_eq!(told.last().unwrap(), "\"oom\" 103809024");
-    let memory = bed.allocate(12 * MIB, &stream);
-    let hold = bed.hold(&side);
+    let memory = test.allocate(12 * MIB, &stream);
+    let hold = test.hold(&side);
     memory.record_stream(&side);
     drop(memory);
     std::thread::scope(|scope| {
@@ -102,7 +102,7 @@ fn segments_waits_and_exhaustion_are_told_and_hits_are_not() {
             }
             hold.release();
         });
-        bed.allocator.empty_cache().unwrap();
+        test.allocator.empty_cache().unwrap();
     });
     assert!(log.contains("span wait"));
     drop(guard);

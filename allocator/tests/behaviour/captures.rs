@@ -3,51 +3,50 @@
 use std::thread;
 
 use cachette::hal::{Call, CaptureMode};
-use cachette::pool::{Filter, Graph, PoolProblem};
-use cachette::{Allocation, Error, PoolId};
-use cachette_hal_host::HostDevice;
+use cachette::pool::{Filter, PoolProblem};
+use cachette::{Error, PoolId};
 
-use crate::bed::{Bed, KIB, Lane, MIB, Memory, Room, begin_capture};
+use crate::fixture::{Allocation, Graph, KIB, MIB, Pool, Stream, TestAllocator, begin_capture};
 
 const MODES: [CaptureMode; 3] = [CaptureMode::Global, CaptureMode::ThreadLocal, CaptureMode::Relaxed];
 
 /// Runs a graph, and waits for its end.
-fn run(graph: &Graph<HostDevice>, stream: &Lane) {
+fn run(graph: &Graph, stream: &Stream) {
     launch(graph, stream);
     stream.synchronize().expect("the graph runs");
 }
 
-fn launch(graph: &Graph<HostDevice>, stream: &Lane) {
-    // SAFETY: 1. it names memory of its pool alone. 2. graphs run one after the other. 3. the stream is of the bed.
+fn launch(graph: &Graph, stream: &Stream) {
+    // SAFETY: 1. it names memory of its pool alone. 2. graphs run one after the other. 3. the stream is the allocator's.
     unsafe { graph.launch(stream) }.expect("the graph is queued");
 }
 
 /// A graph that fills memory of `pool` with `byte`; the memory stays allocated.
-fn filling(bed: &Bed, pool: &Room, stream: &Lane, byte: u8) -> (Graph<HostDevice>, Memory) {
+fn filling(test: &TestAllocator, pool: &Pool, stream: &Stream, byte: u8) -> (Graph, Allocation) {
     let capture = begin_capture(pool, stream);
-    let memory = bed.allocate(MIB, stream);
-    bed.fill(&memory, byte, stream);
+    let memory = test.allocate(MIB, stream);
+    test.fill(&memory, byte, stream);
     (capture.end().expect("it is whole"), memory)
 }
 
 #[test]
 fn m5_a_capture_gets_memory_from_its_pool_and_the_default_pool_is_left_alone() {
     for mode in MODES {
-        for bed in Bed::both("") {
-            let stream = bed.stream();
-            drop(bed.allocate(12 * MIB, &stream));
-            let pool = bed.allocator.create_capture_pool();
+        for test in TestAllocator::both("") {
+            let stream = test.stream();
+            drop(test.allocate(12 * MIB, &stream));
+            let pool = test.allocator.create_capture_pool();
             let capture = pool.begin_capture(&stream, mode).expect("it begins");
-            let memory = bed.allocate(12 * MIB, &stream);
+            let memory = test.allocate(12 * MIB, &stream);
             assert!(pool.check_live_allocations(&[memory.address()]));
-            assert_eq!(bed.device.physical_bytes(), 24 * MIB);
-            assert!(bed.is_captured(&stream), "{mode:?}: a segment was obtained");
+            assert_eq!(test.device.physical_bytes(), 24 * MIB);
+            assert!(test.is_captured(&stream), "{mode:?}: a segment was obtained");
             let graph = capture.end().expect("it is whole");
-            let after = bed.allocate(12 * MIB, &stream);
+            let after = test.allocate(12 * MIB, &stream);
             assert!(pool.check_live_allocations(&[memory.address()]), "it serves no more");
-            assert_eq!(bed.device.physical_bytes(), 24 * MIB);
+            assert_eq!(test.device.physical_bytes(), 24 * MIB);
             drop((memory, after, graph));
-            bed.assert_sound();
+            test.assert_sound();
         }
     }
 }
@@ -55,21 +54,21 @@ fn m5_a_capture_gets_memory_from_its_pool_and_the_default_pool_is_left_alone() {
 #[test]
 fn m5_elastic_pools_serve_captures_too() {
     for mode in MODES {
-        let bed = Bed::elastic("");
-        let stream = bed.stream();
-        let pool = bed.allocator.create_capture_pool();
+        let test = TestAllocator::elastic("");
+        let stream = test.stream();
+        let pool = test.allocator.create_capture_pool();
         let capture = pool.begin_capture(&stream, mode).expect("it begins");
-        let memory = bed.allocate(6 * MIB, &stream);
-        bed.fill(&memory, 4, &stream);
-        assert!(bed.is_captured(&stream), "{mode:?}");
+        let memory = test.allocate(6 * MIB, &stream);
+        test.fill(&memory, 4, &stream);
+        assert!(test.is_captured(&stream), "{mode:?}");
         let graph = capture.end().expect("it is whole");
         run(&graph, &stream);
-        assert_eq!(bed.content(&memory, &stream), Some(4));
-        bed.assert_elastic_sound();
+        assert_eq!(test.content(&memory, &stream), Some(4));
+        test.assert_elastic_sound();
         drop((memory, graph, pool));
-        bed.device.run_until_idle();
-        bed.allocator.empty_cache().expect("nothing fails");
-        assert_eq!(bed.device.physical_bytes(), 0);
+        test.device.run_until_idle();
+        test.allocator.empty_cache().expect("nothing fails");
+        assert_eq!(test.device.physical_bytes(), 0);
     }
 }
 
@@ -78,104 +77,104 @@ fn p12_a_capture_has_every_size_of_segment_that_its_requests_need() {
     let sizes =
         [(512, 2 * MIB), (MIB, 2 * MIB), (MIB + 512, 20 * MIB), (10 * MIB - 512, 20 * MIB), (10 * MIB + 512, 12 * MIB)];
     for (bytes, segment) in sizes {
-        let bed = Bed::new();
-        let stream = bed.stream();
-        let pool = bed.allocator.create_capture_pool();
+        let test = TestAllocator::new();
+        let stream = test.stream();
+        let pool = test.allocator.create_capture_pool();
         let capture = begin_capture(&pool, &stream);
-        let memory = bed.allocate(bytes, &stream);
+        let memory = test.allocate(bytes, &stream);
         let graph = capture.end().expect("it is whole");
         let stats = pool.stats();
         assert_eq!((stats.segments, stats.reserved_bytes), (1, segment));
         drop((graph, pool));
-        assert_eq!(bed.device.physical_bytes(), segment, "what lives keeps it");
+        assert_eq!(test.device.physical_bytes(), segment, "what lives keeps it");
         drop(memory);
-        bed.allocator.empty_cache().expect("nothing fails");
-        assert_eq!(bed.device.physical_bytes(), 0);
+        test.allocator.empty_cache().expect("nothing fails");
+        assert_eq!(test.device.physical_bytes(), 0);
     }
 }
 
 #[test]
 fn p12_a_stream_that_joins_is_served_by_the_same_pool() {
-    for bed in Bed::both("") {
-        let (stream, side, apart) = (bed.stream(), bed.stream(), bed.stream());
-        let pool = bed.allocator.create_capture_pool();
+    for test in TestAllocator::both("") {
+        let [stream, side, apart] = test.streams();
+        let pool = test.allocator.create_capture_pool();
         let capture = begin_capture(&pool, &stream);
-        let before = bed.allocate(MIB, &side);
+        let before = test.allocate(MIB, &side);
         assert!(pool.check_live_allocations(&[]), "it has not joined yet");
-        bed.follow(&side, &stream);
-        let memory = [bed.allocate(MIB, &stream), bed.allocate(MIB, &side)];
-        let other = bed.allocate(MIB, &apart);
+        test.follow(&side, &stream);
+        let memory = [test.allocate(MIB, &stream), test.allocate(MIB, &side)];
+        let other = test.allocate(MIB, &apart);
         assert!(pool.check_live_allocations(&memory.each_ref().map(Allocation::address)));
         assert_eq!(pool.stats().segments, 2, "one a stream");
-        bed.fill(&memory[0], 1, &stream);
-        bed.fill(&memory[1], 2, &side);
-        bed.follow(&stream, &side);
+        test.fill(&memory[0], 1, &stream);
+        test.fill(&memory[1], 2, &side);
+        test.follow(&stream, &side);
         let graph = capture.end().expect("it is whole");
         run(&graph, &stream);
-        assert_eq!(bed.content(&memory[0], &stream), Some(1));
-        assert_eq!(bed.content(&memory[1], &side), Some(2));
+        assert_eq!(test.content(&memory[0], &stream), Some(1));
+        assert_eq!(test.content(&memory[1], &side), Some(2));
         drop((before, memory, other, graph));
-        bed.assert_sound();
+        test.assert_sound();
     }
 }
 
 #[test]
 fn p12_other_threads_and_streams_go_on_meanwhile() {
-    let bed = Bed::new();
-    let (stream, other) = (bed.stream(), bed.stream());
-    let pool = bed.allocator.create_capture_pool();
+    let test = TestAllocator::new();
+    let [stream, other] = test.streams();
+    let pool = test.allocator.create_capture_pool();
     let capture = begin_capture(&pool, &stream);
     thread::scope(|scope| {
         let worker = scope.spawn(|| {
             for round in 1..=20 {
-                let memory = bed.allocate(round * MIB, &other);
-                memory.record_stream(&bed.allocator.default_stream().expect("there is one"));
-                bed.fill(&memory, 1, &other);
+                let memory = test.allocate(round * MIB, &other);
+                memory.record_stream(&test.allocator.default_stream().expect("there is one"));
+                test.fill(&memory, 1, &other);
             }
-            bed.allocator.empty_cache().expect("nothing fails");
+            test.allocator.empty_cache().expect("nothing fails");
         });
         worker.join().expect("no thread panics");
     });
-    assert!(bed.is_captured(&stream));
+    assert!(test.is_captured(&stream));
     assert!(pool.check_live_allocations(&[]));
     capture.end().expect("it is whole");
 }
 
 #[test]
 fn p12_a_graph_does_what_was_captured_every_time() {
-    for bed in Bed::both("") {
-        let stream = bed.stream();
-        let pool = bed.allocator.create_capture_pool();
-        let (graph, memory) = filling(&bed, &pool, &stream, 7);
+    for test in TestAllocator::both("") {
+        let stream = test.stream();
+        let pool = test.allocator.create_capture_pool();
+        let (graph, memory) = filling(&test, &pool, &stream, 7);
         for byte in [1, 2, 3] {
-            bed.fill(&memory, byte, &stream);
-            assert_eq!(bed.content(&memory, &stream), Some(byte));
+            test.fill(&memory, byte, &stream);
+            assert_eq!(test.content(&memory, &stream), Some(byte));
             run(&graph, &stream);
-            assert_eq!(bed.content(&memory, &stream), Some(7));
+            assert_eq!(test.content(&memory, &stream), Some(7));
         }
         drop((graph, memory));
-        bed.assert_sound();
+        test.assert_sound();
     }
 }
 
 #[test]
 fn p12_memory_freed_in_a_capture_serves_it_again() {
-    for bed in Bed::both("") {
-        let stream = bed.stream();
-        let pool = bed.allocator.create_capture_pool();
+    for test in TestAllocator::both("") {
+        let stream = test.stream();
+        let pool = test.allocator.create_capture_pool();
         let capture = begin_capture(&pool, &stream);
         let addresses = [1, 2, 3].map(|byte| {
-            let memory = bed.allocate(MIB, &stream);
-            bed.fill(&memory, byte, &stream);
+            let memory = test.allocate(MIB, &stream);
+            test.fill(&memory, byte, &stream);
             memory.address()
         });
         assert!(addresses.iter().all(|address| *address == addresses[0]));
-        let last = bed.allocate(MIB, &stream);
-        bed.fill(&last, 9, &stream);
+        let last = test.allocate(MIB, &stream);
+        test.fill(&last, 9, &stream);
         let graph = capture.end().expect("it is whole");
         run(&graph, &stream);
         run(&graph, &stream);
-        assert_eq!(bed.content(&last, &stream), Some(9));
+        assert_eq!(test.content(&last, &stream), Some(9));
         assert_eq!(pool.stats().reserved_bytes, 2 * MIB);
         drop((graph, last));
     }
@@ -183,90 +182,90 @@ fn p12_memory_freed_in_a_capture_serves_it_again() {
 
 #[test]
 fn p12_graphs_share_a_pool_and_its_memory_stays_until_the_last_is_gone() {
-    for bed in Bed::both("") {
-        let stream = bed.stream();
-        let pool = bed.allocator.create_capture_pool();
-        let (first, memory) = filling(&bed, &pool, &stream, 1);
-        let (second, other) = filling(&bed, &pool, &stream, 2);
+    for test in TestAllocator::both("") {
+        let stream = test.stream();
+        let pool = test.allocator.create_capture_pool();
+        let (first, memory) = filling(&test, &pool, &stream, 1);
+        let (second, other) = filling(&test, &pool, &stream, 2);
         assert_eq!(pool.use_count(), 3);
         assert_eq!(pool.stats().segments, 1, "the second used what the first left");
         drop(pool);
         drop((memory, other));
-        assert_eq!(bed.allocator.empty_cache().expect("nothing fails"), 0);
+        assert_eq!(test.allocator.empty_cache().expect("nothing fails"), 0);
         run(&first, &stream);
         run(&second, &stream);
         assert_eq!(second.pool().empty_cache().expect("nothing fails"), 0);
         drop(first);
-        assert_eq!(bed.device.physical_bytes(), 2 * MIB);
+        assert_eq!(test.device.physical_bytes(), 2 * MIB);
         run(&second, &stream);
         drop(second);
-        assert_eq!(bed.device.physical_bytes(), 0);
-        bed.assert_sound();
+        assert_eq!(test.device.physical_bytes(), 0);
+        test.assert_sound();
     }
 }
 
 #[test]
 fn p12_want_of_memory_takes_nothing_from_graphs() {
-    let bed = Bed::of(32 * MIB, "");
-    let stream = bed.stream();
-    let pool = bed.allocator.create_capture_pool();
+    let test = TestAllocator::of(32 * MIB, "");
+    let stream = test.stream();
+    let pool = test.allocator.create_capture_pool();
     let capture = begin_capture(&pool, &stream);
-    drop(bed.allocate(20 * MIB, &stream));
+    drop(test.allocate(20 * MIB, &stream));
     let graph = capture.end().expect("it is whole");
-    assert!(bed.allocator.allocate(20 * MIB, &stream).is_err());
+    assert!(test.allocator.allocate(20 * MIB, &stream).is_err());
     assert!(pool.allocate(26 * MIB, &stream).is_err(), "not for the pool itself");
     assert_eq!(pool.stats().reserved_bytes, 20 * MIB);
     run(&graph, &stream);
     drop((graph, pool));
-    drop(bed.allocate(26 * MIB, &stream));
+    drop(test.allocate(26 * MIB, &stream));
 }
 
 #[test]
 fn p12_a_result_outlives_its_graph() {
-    for bed in Bed::both("") {
-        let stream = bed.stream();
-        let pool = bed.allocator.create_capture_pool();
+    for test in TestAllocator::both("") {
+        let stream = test.stream();
+        let pool = test.allocator.create_capture_pool();
         let capture = begin_capture(&pool, &stream);
-        drop(bed.allocate(30 * MIB, &stream));
-        let result = bed.allocate(MIB, &stream);
-        bed.fill(&result, 6, &stream);
+        drop(test.allocate(30 * MIB, &stream));
+        let result = test.allocate(MIB, &stream);
+        test.fill(&result, 6, &stream);
         let graph = capture.end().expect("it is whole");
         run(&graph, &stream);
         drop((graph, pool));
-        assert_eq!(bed.device.physical_bytes(), 2 * MIB, "only its segment stays");
-        assert_eq!(bed.content(&result, &stream), Some(6));
+        assert_eq!(test.device.physical_bytes(), 2 * MIB, "only its segment stays");
+        assert_eq!(test.content(&result, &stream), Some(6));
         drop(result);
     }
 }
 
 #[test]
 fn p12_a_launch_under_way_keeps_the_memory_of_a_graph_that_is_gone() {
-    for bed in Bed::both("") {
-        let (stream, elsewhere) = (bed.stream(), bed.stream());
-        let pool = bed.allocator.create_capture_pool();
-        let (graph, memory) = filling(&bed, &pool, &stream, 1);
+    for test in TestAllocator::both("") {
+        let [stream, elsewhere] = test.streams();
+        let pool = test.allocator.create_capture_pool();
+        let (graph, memory) = filling(&test, &pool, &stream, 1);
         drop(memory);
         for _ in 0..10 {
             launch(&graph, &elsewhere);
         }
         drop((graph, pool));
-        assert_eq!(bed.device.physical_bytes(), 0);
+        assert_eq!(test.device.physical_bytes(), 0);
         elsewhere.synchronize().expect("it touched nothing that was gone");
-        bed.assert_sound();
+        test.assert_sound();
     }
 }
 
 #[test]
 fn p12_a_thousand_captures_leave_nothing_behind() {
     for text in ["", "expandable_segments:True"] {
-        let bed = Bed::with(text);
-        let stream = bed.stream();
-        let shared = bed.allocator.create_capture_pool();
+        let test = TestAllocator::with(text);
+        let stream = test.stream();
+        let shared = test.allocator.create_capture_pool();
         let mut kept = None;
         for round in 0..1000 {
-            let alone = bed.allocator.create_capture_pool();
+            let alone = test.allocator.create_capture_pool();
             let pool = if round % 2 == 0 { &shared } else { &alone };
-            let (graph, memory) = filling(&bed, pool, &stream, 3);
+            let (graph, memory) = filling(&test, pool, &stream, 3);
             launch(&graph, &stream);
             if round % 3 == 0 {
                 drop((graph, memory, alone));
@@ -274,64 +273,64 @@ fn p12_a_thousand_captures_leave_nothing_behind() {
                 drop((alone, memory, graph));
             }
             if round == 10 {
-                bed.allocator.empty_cache().expect("nothing fails");
-                kept = Some((bed.device.physical_bytes(), bed.device.live()));
+                test.allocator.empty_cache().expect("nothing fails");
+                kept = Some((test.device.physical_bytes(), test.device.live()));
             }
         }
-        bed.allocator.empty_cache().expect("nothing fails");
-        let now = (bed.device.physical_bytes(), bed.device.live());
+        test.allocator.empty_cache().expect("nothing fails");
+        let now = (test.device.physical_bytes(), test.device.live());
         assert_eq!(Some(now), kept, "{text:?}");
-        assert_eq!(bed.stats().allocation.all.current, 0);
+        assert_eq!(test.stats().allocation.all.current, 0);
         drop(shared);
     }
 }
 
 #[test]
 fn p12_any_pool_can_serve_a_capture() {
-    let bed = Bed::new();
-    let stream = bed.stream();
-    let pool = bed.allocator.create_pool();
-    let (graph, memory) = filling(&bed, &pool, &stream, 5);
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    let pool = test.allocator.create_pool();
+    let (graph, memory) = filling(&test, &pool, &stream, 5);
     run(&graph, &stream);
-    assert_eq!(bed.content(&memory, &stream), Some(5));
+    assert_eq!(test.content(&memory, &stream), Some(5));
     assert_eq!(graph.pool().id(), pool.id());
     assert_eq!(graph.pool().id().pair(), (0, pool.id().user));
 }
 
 #[test]
 fn p12_two_captures_at_once_have_a_pool_each() {
-    let bed = Bed::new();
-    let (stream, other) = (bed.stream(), bed.stream());
-    let [one, two] = [(); 2].map(|()| bed.allocator.create_capture_pool());
+    let test = TestAllocator::new();
+    let [stream, other] = test.streams();
+    let [one, two] = [(); 2].map(|()| test.allocator.create_capture_pool());
     let (first, second) = (begin_capture(&one, &stream), begin_capture(&two, &other));
-    let memory = [bed.allocate(MIB, &stream), bed.allocate(MIB, &other)];
+    let memory = [test.allocate(MIB, &stream), test.allocate(MIB, &other)];
     assert!(one.check_live_allocations(&[memory[0].address()]));
     assert!(two.check_live_allocations(&[memory[1].address()]));
-    let third = bed.stream();
+    let third = test.stream();
     let refused = one.begin_capture(&third, CaptureMode::Global);
     assert!(matches!(refused, Err(Error::Pool { why: PoolProblem::Begun, .. })));
     let graphs = [second, first].map(|capture| capture.end().expect("it is whole"));
     drop((memory, graphs));
-    bed.assert_sound();
+    test.assert_sound();
 }
 
 #[test]
 fn p4_a_route_by_capture_can_be_made_by_hand() {
-    let bed = Bed::new();
-    let stream = bed.stream();
-    let [serving, routed] = [(); 2].map(|()| bed.allocator.create_capture_pool());
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    let [serving, routed] = [(); 2].map(|()| test.allocator.create_capture_pool());
     let capture = begin_capture(&serving, &stream);
-    let driver = cachette::hal::Device::capture(&bed.device).expect("the host device captures");
+    let driver = cachette::hal::Device::capture(&test.device).expect("the host device captures");
     // SAFETY: 1. the stream lives.
     let status = unsafe { driver.capture_status(stream.handle()) };
     let Ok(cachette::hal::CaptureStatus::Active(id)) = status else {
         panic!("{status:?}");
     };
-    bed.allocator.begin_allocate_to_pool(routed.id(), Filter::Capture(id)).expect("it begins");
-    let memory = bed.allocate(MIB, &stream);
+    test.allocator.begin_allocate_to_pool(routed.id(), Filter::Capture(id)).expect("it begins");
+    let memory = test.allocate(MIB, &stream);
     assert!(routed.check_live_allocations(&[memory.address()]), "the route begun last");
-    bed.allocator.end_allocate_to_pool(routed.id()).expect("it was begun");
-    let more = bed.allocate(MIB, &stream);
+    test.allocator.end_allocate_to_pool(routed.id()).expect("it was begun");
+    let more = test.allocate(MIB, &stream);
     assert!(serving.check_live_allocations(&[more.address()]));
     capture.end().expect("it is whole");
     drop((memory, more));
@@ -339,17 +338,17 @@ fn p4_a_route_by_capture_can_be_made_by_hand() {
 
 #[test]
 fn p12_raw_memory_is_led_to_the_capture_too() {
-    let bed = Bed::new();
-    let stream = bed.stream();
-    let pool = bed.allocator.create_capture_pool();
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    let pool = test.allocator.create_capture_pool();
     let capture = begin_capture(&pool, &stream);
-    let calls = bed.calls_of(Call::Poll, || {
-        let address = bed.allocate_raw(4 * KIB, &stream);
+    let calls = test.calls_of(Call::Poll, || {
+        let address = test.allocate_raw(4 * KIB, &stream);
         assert!(pool.check_live_allocations(&[address]));
-        bed.allocator.free_raw(address).expect("it is allocated");
+        test.allocator.free_raw(address).expect("it is allocated");
     });
     assert_eq!(calls, 0);
     assert_ne!(capture.pool().id(), PoolId::DEFAULT);
     capture.end().expect("it is whole");
-    bed.assert_sound();
+    test.assert_sound();
 }

@@ -2,28 +2,28 @@
 
 use cachette::Error;
 use cachette::hal::{Call, CaptureMode, Device, ErrorKind};
-use cachette::pool::{Capture, PoolProblem};
-use cachette_hal_host::{HostConfig, HostDevice};
+use cachette::pool::PoolProblem;
+use cachette_hal_host::HostConfig;
 
-use crate::bed::{Bed, Lane, MIB, Room, begin_capture};
+use crate::fixture::{Capture, MIB, Pool, Stream, TestAllocator, begin_capture};
 
 /// Checks that streams, pool and allocator can be used as if nothing had happened.
-fn assert_usable(bed: &Bed, pool: &Room, stream: &Lane) {
+fn assert_usable(test: &TestAllocator, pool: &Pool, stream: &Stream) {
     assert_eq!(pool.use_count(), 1);
-    let outside = bed.allocate(MIB, stream);
+    let outside = test.allocate(MIB, stream);
     assert!(!pool.check_live_allocations(&[outside.address()]), "no request is led to it");
-    bed.fill(&outside, 1, stream);
-    assert_eq!(bed.content(&outside, stream), Some(1));
+    test.fill(&outside, 1, stream);
+    assert_eq!(test.content(&outside, stream), Some(1));
     let capture = begin_capture(pool, stream);
-    let inside = bed.allocate(MIB, stream);
-    bed.fill(&inside, 2, stream);
+    let inside = test.allocate(MIB, stream);
+    test.fill(&inside, 2, stream);
     let graph = capture.end().expect("it is whole");
-    // SAFETY: 1. it names memory of its pool alone. 2. it is the only one. 3. the stream is of the bed.
+    // SAFETY: 1. it names memory of its pool alone. 2. it is the only one. 3. the stream is the allocator's.
     unsafe { graph.launch(stream) }.expect("the graph is queued");
-    assert_eq!(bed.content(&inside, stream), Some(2));
+    assert_eq!(test.content(&inside, stream), Some(2));
     drop((inside, outside, graph));
-    bed.assert_sound();
-    assert_eq!(bed.device.live().graphs, 0);
+    test.assert_sound();
+    assert_eq!(test.device.live().graphs, 0);
 }
 
 fn kind(result: Result<impl Sized, Error>) -> Option<ErrorKind> {
@@ -34,72 +34,72 @@ fn kind(result: Result<impl Sized, Error>) -> Option<ErrorKind> {
 }
 
 /// Breaks every capture that binds this thread.
-fn break_it(bed: &Bed) {
-    let broken = bed.device.synchronize_device();
+fn break_it(test: &TestAllocator) {
+    let broken = test.device.synchronize_device();
     assert!(broken.is_err_and(|error| error.kind() == ErrorKind::CaptureForbids));
 }
 
 #[test]
 fn memory_that_a_failed_wait_kept_goes_with_the_next_emptying() {
     for text in ["", "never_block:True"] {
-        let bed = Bed::with(text);
-        let (stream, pool) = (bed.stream(), bed.allocator.create_capture_pool());
+        let test = TestAllocator::with(text);
+        let (stream, pool) = (test.stream(), test.allocator.create_capture_pool());
         let capture = begin_capture(&pool, &stream);
-        drop(bed.allocate(MIB, &stream));
+        drop(test.allocate(MIB, &stream));
         let graph = capture.end().expect("it is whole");
-        // SAFETY: 1. it names no memory. 2. it is the only one. 3. the stream is of the bed.
+        // SAFETY: 1. it names no memory. 2. it is the only one. 3. the stream is the allocator's.
         unsafe { graph.launch(&stream) }.expect("the graph is queued");
         drop(pool);
-        bed.device.fail_next(Call::Wait, 1, ErrorKind::Other);
+        test.device.fail_next(Call::Wait, 1, ErrorKind::Other);
         drop(graph);
-        assert_eq!(bed.stats().reserved_bytes.all.current, 2 * MIB, "{text}");
+        assert_eq!(test.stats().reserved_bytes.all.current, 2 * MIB, "{text}");
         stream.synchronize().expect("it runs dry");
-        bed.allocator.empty_cache().expect("nothing fails any more");
-        assert_eq!(bed.device.physical_bytes(), 0, "{text}");
-        bed.assert_sound();
+        test.allocator.empty_cache().expect("nothing fails any more");
+        assert_eq!(test.device.physical_bytes(), 0, "{text}");
+        test.assert_sound();
     }
 }
 
 #[test]
 fn work_after_a_graph_does_not_keep_the_memory_of_its_pool() {
     let host = HostConfig::default().free_without_waiting();
-    let bed = Bed::on(host, "never_block:True");
-    let (stream, other) = (bed.stream(), bed.stream());
-    let pool = bed.allocator.create_capture_pool();
+    let test = TestAllocator::on(host, "never_block:True");
+    let [stream, other] = test.streams();
+    let pool = test.allocator.create_capture_pool();
     let capture = begin_capture(&pool, &stream);
-    drop(bed.allocate(MIB, &stream));
+    drop(test.allocate(MIB, &stream));
     let graph = capture.end().expect("it is whole");
-    let before = bed.hold(&other);
-    // SAFETY: 1. it names no memory. 2. it is the only one. 3. the stream is of the bed.
+    let before = test.hold(&other);
+    // SAFETY: 1. it names no memory. 2. it is the only one. 3. the stream is the allocator's.
     unsafe { graph.launch(&other) }.expect("the graph is queued");
     drop(graph);
-    bed.device.fail_next(Call::Wait, 1, ErrorKind::Other);
+    test.device.fail_next(Call::Wait, 1, ErrorKind::Other);
     drop(pool);
-    bed.allocator.empty_cache().expect("nothing fails");
-    assert_eq!(bed.device.physical_bytes(), 2 * MIB, "the graph has not run");
-    let third = bed.stream();
-    bed.follow(&third, &other);
-    let _after = bed.hold(&other);
+    test.allocator.empty_cache().expect("nothing fails");
+    assert_eq!(test.device.physical_bytes(), 2 * MIB, "the graph has not run");
+    let third = test.stream();
+    test.follow(&third, &other);
+    let _after = test.hold(&other);
     before.release();
     third.synchronize().expect("the graph has run");
-    bed.allocator.empty_cache().expect("nothing fails");
-    assert_eq!(bed.device.physical_bytes(), 0);
+    test.allocator.empty_cache().expect("nothing fails");
+    assert_eq!(test.device.physical_bytes(), 0);
 }
 
 /// Captures, launches, and uses the pool besides.
-fn work(bed: &Bed, pool: &Room, stream: &Lane, side: &Lane) -> Result<(), Error> {
+fn work(test: &TestAllocator, pool: &Pool, stream: &Stream, side: &Stream) -> Result<(), Error> {
     let capture = pool.begin_capture(stream, CaptureMode::Global)?;
-    let memory = bed.allocator.allocate(MIB, stream)?;
+    let memory = test.allocator.allocate(MIB, stream)?;
     memory.record_stream(side);
     drop(memory);
     let graph = capture.end()?;
-    // SAFETY: 1. it names no memory. 2. it is the only one. 3. the stream is of the bed.
+    // SAFETY: 1. it names no memory. 2. it is the only one. 3. the stream is the allocator's.
     unsafe { graph.launch(stream) }?;
     let more = pool.allocate(12 * MIB, stream)?;
     more.record_stream(side);
     drop(more);
     drop((graph, pool.allocate(12 * MIB, stream)?));
-    bed.allocator.empty_cache()?;
+    test.allocator.empty_cache()?;
     Ok(())
 }
 
@@ -119,18 +119,18 @@ fn p12_any_single_failure_of_the_driver_loses_nothing() {
     ];
     for call in calls {
         for nth in 1.. {
-            let bed = Bed::on(HostConfig::default().stepped(4), "");
-            let (stream, side) = (bed.stream(), bed.stream());
-            let pool = bed.allocator.create_capture_pool();
-            let before = bed.device.calls(call);
-            bed.device.fail_next(call, nth, ErrorKind::Refused);
-            let worked = work(&bed, &pool, &stream, &side);
-            let reached = bed.device.calls(call) - before >= nth;
-            bed.device.clear_failures();
+            let test = TestAllocator::on(HostConfig::default().stepped(4), "");
+            let [stream, side] = test.streams();
+            let pool = test.allocator.create_capture_pool();
+            let before = test.device.calls(call);
+            test.device.fail_next(call, nth, ErrorKind::Refused);
+            let worked = work(&test, &pool, &stream, &side);
+            let reached = test.device.calls(call) - before >= nth;
+            test.device.clear_failures();
             assert!(reached || worked.is_ok(), "{call} {nth}: {worked:?}");
-            assert_usable(&bed, &pool, &stream);
+            assert_usable(&test, &pool, &stream);
             drop((pool, stream, side));
-            bed.assert_returns_everything();
+            test.assert_returns_everything();
             if !reached {
                 break;
             }
@@ -140,221 +140,221 @@ fn p12_any_single_failure_of_the_driver_loses_nothing() {
 
 #[test]
 fn p12_the_default_stream_is_refused() {
-    let bed = Bed::new();
-    let pool = bed.allocator.create_capture_pool();
-    let default = bed.allocator.default_stream().expect("there is one");
+    let test = TestAllocator::new();
+    let pool = test.allocator.create_capture_pool();
+    let default = test.allocator.default_stream().expect("there is one");
     let refused = pool.begin_capture(&default, CaptureMode::Global);
     let Err(Error::Pool { pool: id, why }) = refused else {
         panic!("{refused:?}");
     };
     assert_eq!((id, why), (pool.id(), PoolProblem::DefaultStream));
-    assert_usable(&bed, &pool, &bed.stream());
+    assert_usable(&test, &pool, &test.stream());
 }
 
 #[test]
 fn p12_a_capture_that_the_driver_refuses_leaves_everything_as_it_was() {
-    let bed = Bed::new();
-    let stream = bed.stream();
-    let pool = bed.allocator.create_pool();
-    bed.device.fail_next(Call::BeginCapture, 1, ErrorKind::Other);
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    let pool = test.allocator.create_pool();
+    test.device.fail_next(Call::BeginCapture, 1, ErrorKind::Other);
     let refused = pool.begin_capture(&stream, CaptureMode::Global);
     assert_eq!(kind(refused), Some(ErrorKind::Other));
     drop(pool.allocate(12 * MIB, &stream).expect("there is room"));
     let emptied = pool.empty_cache().expect("nothing fails");
     assert_eq!(emptied, 12 * MIB, "no graph was made that needs it");
-    assert_usable(&bed, &pool, &stream);
+    assert_usable(&test, &pool, &stream);
 }
 
 #[test]
 fn p12_a_stream_is_captured_once_at_a_time() {
-    let bed = Bed::new();
-    let stream = bed.stream();
-    let [pool, other] = [(); 2].map(|()| bed.allocator.create_capture_pool());
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    let [pool, other] = [(); 2].map(|()| test.allocator.create_capture_pool());
     let capture = begin_capture(&pool, &stream);
     let refused = other.begin_capture(&stream, CaptureMode::Global);
     assert_eq!(kind(refused), Some(ErrorKind::InvalidValue));
-    let memory = bed.allocate(MIB, &stream);
+    let memory = test.allocate(MIB, &stream);
     assert!(pool.check_live_allocations(&[memory.address()]), "the first goes on");
     capture.end().expect("it is whole");
     drop(memory);
-    assert_usable(&bed, &pool, &stream);
-    assert_usable(&bed, &other, &stream);
+    assert_usable(&test, &pool, &stream);
+    assert_usable(&test, &other, &stream);
 }
 
 #[test]
 fn p12_a_broken_capture_is_an_error_and_no_more() {
-    for bed in Bed::both("") {
-        let (stream, side) = (bed.stream(), bed.stream());
-        let pool = bed.allocator.create_capture_pool();
+    for test in TestAllocator::both("") {
+        let [stream, side] = test.streams();
+        let pool = test.allocator.create_capture_pool();
         let capture = begin_capture(&pool, &stream);
-        let memory = bed.allocate(MIB, &stream);
-        let used = bed.allocate(MIB, &stream);
+        let memory = test.allocate(MIB, &stream);
+        let used = test.allocate(MIB, &stream);
         used.record_stream(&side);
-        break_it(&bed);
+        break_it(&test);
         drop(used);
         drop(memory);
         assert_eq!(kind(capture.end()), Some(ErrorKind::CaptureBroken));
-        assert_usable(&bed, &pool, &stream);
+        assert_usable(&test, &pool, &stream);
         drop(pool);
-        bed.allocator.empty_cache().expect("nothing fails");
-        assert_eq!(bed.device.physical_bytes(), 0);
+        test.allocator.empty_cache().expect("nothing fails");
+        assert_eq!(test.device.physical_bytes(), 0);
     }
 }
 
 #[test]
 fn p12_memory_can_be_had_from_a_capture_that_is_broken_already() {
-    let bed = Bed::new();
-    let stream = bed.stream();
-    let pool = bed.allocator.create_capture_pool();
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    let pool = test.allocator.create_capture_pool();
     let capture = begin_capture(&pool, &stream);
-    break_it(&bed);
-    let memory = bed.allocate(MIB, &stream);
+    break_it(&test);
+    let memory = test.allocate(MIB, &stream);
     drop(memory);
     assert!(capture.end().is_err());
-    assert_usable(&bed, &pool, &stream);
+    assert_usable(&test, &pool, &stream);
 }
 
 #[test]
 fn p12_a_stream_that_is_not_joined_back_breaks_the_capture_and_nothing_else() {
-    let bed = Bed::new();
-    let (stream, side) = (bed.stream(), bed.stream());
-    let pool = bed.allocator.create_capture_pool();
+    let test = TestAllocator::new();
+    let [stream, side] = test.streams();
+    let pool = test.allocator.create_capture_pool();
     let capture = begin_capture(&pool, &stream);
-    bed.follow(&side, &stream);
-    let memory = bed.allocate(MIB, &side);
-    bed.fill(&memory, 1, &side);
+    test.follow(&side, &stream);
+    let memory = test.allocate(MIB, &side);
+    test.fill(&memory, 1, &side);
     assert_eq!(kind(capture.end()), Some(ErrorKind::CaptureBroken));
     drop(memory);
-    assert_usable(&bed, &pool, &stream);
-    assert_usable(&bed, &pool, &side);
+    assert_usable(&test, &pool, &stream);
+    assert_usable(&test, &pool, &side);
 }
 
 #[test]
 fn p12_a_capture_that_is_dropped_is_over() {
-    for bed in Bed::both("") {
-        let stream = bed.stream();
-        let pool = bed.allocator.create_capture_pool();
+    for test in TestAllocator::both("") {
+        let stream = test.stream();
+        let pool = test.allocator.create_capture_pool();
         let capture = begin_capture(&pool, &stream);
-        let memory = bed.allocate(MIB, &stream);
-        bed.fill(&memory, 9, &stream);
+        let memory = test.allocate(MIB, &stream);
+        test.fill(&memory, 9, &stream);
         drop(capture);
-        assert!(!bed.is_captured(&stream));
+        assert!(!test.is_captured(&stream));
         drop(memory);
-        assert_usable(&bed, &pool, &stream);
-        break_and_drop(&bed, begin_capture(&pool, &stream));
-        assert_usable(&bed, &pool, &stream);
+        assert_usable(&test, &pool, &stream);
+        break_and_drop(&test, begin_capture(&pool, &stream));
+        assert_usable(&test, &pool, &stream);
     }
 }
 
-fn break_and_drop(bed: &Bed, capture: Capture<HostDevice>) {
-    break_it(bed);
+fn break_and_drop(test: &TestAllocator, capture: Capture) {
+    break_it(test);
     drop(capture);
 }
 
 #[test]
 fn p12_an_end_or_a_launch_that_fails_can_be_gone_on_from() {
-    let bed = Bed::new();
-    let stream = bed.stream();
-    let pool = bed.allocator.create_capture_pool();
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    let pool = test.allocator.create_capture_pool();
     let capture = begin_capture(&pool, &stream);
-    let memory = bed.allocate(MIB, &stream);
-    bed.fill(&memory, 4, &stream);
+    let memory = test.allocate(MIB, &stream);
+    test.fill(&memory, 4, &stream);
     let graph = capture.end().expect("it is whole");
-    bed.device.fail_next(Call::Launch, 1, ErrorKind::Other);
-    // SAFETY: 1. it names memory of its pool alone. 2. it is the only one. 3. the stream is of the bed.
+    test.device.fail_next(Call::Launch, 1, ErrorKind::Other);
+    // SAFETY: 1. it names memory of its pool alone. 2. it is the only one. 3. the stream is the allocator's.
     let failed = unsafe { graph.launch(&stream) };
     assert_eq!(kind(failed), Some(ErrorKind::Other));
     // SAFETY: as above.
     unsafe { graph.launch(&stream) }.expect("the graph is queued");
-    assert_eq!(bed.content(&memory, &stream), Some(4));
+    assert_eq!(test.content(&memory, &stream), Some(4));
     drop((graph, memory));
-    assert_usable(&bed, &pool, &stream);
+    assert_usable(&test, &pool, &stream);
 }
 
 #[test]
 fn m5_exhaustion_in_a_capture_is_an_error_and_the_capture_goes_on() {
-    let bed = Bed::of(32 * MIB, "");
-    let (stream, other) = (bed.stream(), bed.stream());
-    let kept = bed.allocate(20 * MIB, &other);
-    let pool = bed.allocator.create_capture_pool();
+    let test = TestAllocator::of(32 * MIB, "");
+    let [stream, other] = test.streams();
+    let kept = test.allocate(20 * MIB, &other);
+    let pool = test.allocator.create_capture_pool();
     let capture = begin_capture(&pool, &stream);
-    let refused = bed.allocator.allocate(20 * MIB, &stream);
+    let refused = test.allocator.allocate(20 * MIB, &stream);
     assert!(matches!(refused, Err(Error::OutOfMemory(_))), "{refused:?}");
-    assert!(bed.is_captured(&stream));
-    let memory = bed.allocate(MIB, &stream);
+    assert!(test.is_captured(&stream));
+    let memory = test.allocate(MIB, &stream);
     let graph = capture.end().expect("it is whole");
     drop((memory, graph, kept));
-    assert_usable(&bed, &pool, &stream);
+    assert_usable(&test, &pool, &stream);
 }
 
 #[test]
 fn m5_other_streams_are_served_under_pressure_during_a_capture() {
-    let bed = Bed::of(32 * MIB, "");
-    let (stream, other) = (bed.stream(), bed.stream());
-    drop(bed.allocate(20 * MIB, &other));
-    let pool = bed.allocator.create_capture_pool();
+    let test = TestAllocator::of(32 * MIB, "");
+    let [stream, other] = test.streams();
+    drop(test.allocate(20 * MIB, &other));
+    let pool = test.allocator.create_capture_pool();
     let capture = begin_capture(&pool, &stream);
-    let memory = bed.allocate(26 * MIB, &other);
-    assert!(bed.is_captured(&stream), "segments of other streams went back meanwhile");
+    let memory = test.allocate(26 * MIB, &other);
+    assert!(test.is_captured(&stream), "segments of other streams went back meanwhile");
     capture.end().expect("it is whole");
     drop(memory);
-    assert_usable(&bed, &pool, &stream);
+    assert_usable(&test, &pool, &stream);
 }
 
 #[test]
 fn p8_pools_are_emptied_and_released_while_another_stream_is_captured() {
-    for bed in Bed::both("") {
-        let (stream, other) = (bed.stream(), bed.stream());
-        let [pool, emptied, released] = [(); 3].map(|()| bed.allocator.create_pool());
+    for test in TestAllocator::both("") {
+        let [stream, other] = test.streams();
+        let [pool, emptied, released] = [(); 3].map(|()| test.allocator.create_pool());
         for pool in [&emptied, &released] {
             let memory = pool.allocate(12 * MIB, &other).expect("there is room");
-            bed.fill(&memory, 1, &other);
+            test.fill(&memory, 1, &other);
         }
         let capture = begin_capture(&pool, &stream);
         assert_eq!(emptied.empty_cache().expect("nothing fails"), 12 * MIB);
         drop(released);
-        assert_eq!(bed.device.physical_bytes(), 0);
-        assert!(bed.is_captured(&stream));
+        assert_eq!(test.device.physical_bytes(), 0);
+        assert!(test.is_captured(&stream));
         capture.end().expect("it is whole");
-        assert_usable(&bed, &pool, &stream);
+        assert_usable(&test, &pool, &stream);
     }
 }
 
 #[test]
 fn p12_graphs_may_go_while_the_stream_they_ran_in_is_captured() {
-    for bed in Bed::both("") {
-        let stream = bed.stream();
-        let [old, pool] = [(); 2].map(|()| bed.allocator.create_capture_pool());
+    for test in TestAllocator::both("") {
+        let stream = test.stream();
+        let [old, pool] = [(); 2].map(|()| test.allocator.create_capture_pool());
         let capture = begin_capture(&old, &stream);
-        let memory = bed.allocate(MIB, &stream);
-        bed.fill(&memory, 1, &stream);
+        let memory = test.allocate(MIB, &stream);
+        test.fill(&memory, 1, &stream);
         let graph = capture.end().expect("it is whole");
         drop(memory);
-        // SAFETY: 1. it names memory of its pool alone. 2. it is the only one. 3. the stream is of the bed.
+        // SAFETY: 1. it names memory of its pool alone. 2. it is the only one. 3. the stream is the allocator's.
         unsafe { graph.launch(&stream) }.expect("the graph is queued");
         let capture = begin_capture(&pool, &stream);
         drop((graph, old));
-        assert!(bed.is_captured(&stream));
+        assert!(test.is_captured(&stream));
         capture.end().expect("it is whole");
         stream.synchronize().expect("it touched nothing that was gone");
-        bed.allocator.empty_cache().expect("nothing fails");
-        assert_eq!(bed.device.physical_bytes(), 0, "it went once that could be");
-        assert_usable(&bed, &pool, &stream);
+        test.allocator.empty_cache().expect("nothing fails");
+        assert_eq!(test.device.physical_bytes(), 0, "it went once that could be");
+        assert_usable(&test, &pool, &stream);
     }
 }
 
 #[test]
 fn p6_a_pool_may_go_while_its_stream_is_captured_by_another() {
-    for bed in Bed::both("") {
-        let stream = bed.stream();
-        let [old, pool] = [bed.allocator.create_pool(), bed.allocator.create_pool()];
+    for test in TestAllocator::both("") {
+        let stream = test.stream();
+        let [old, pool] = [test.allocator.create_pool(), test.allocator.create_pool()];
         drop(old.allocate(12 * MIB, &stream).expect("there is room"));
         let capture = begin_capture(&pool, &stream);
         drop(old);
-        assert!(bed.is_captured(&stream));
+        assert!(test.is_captured(&stream));
         capture.end().expect("it is whole");
-        bed.allocator.empty_cache().expect("nothing fails");
-        assert_eq!(bed.device.physical_bytes(), 0);
-        assert_usable(&bed, &pool, &stream);
+        test.allocator.empty_cache().expect("nothing fails");
+        assert_eq!(test.device.physical_bytes(), 0);
+        assert_usable(&test, &pool, &stream);
     }
 }

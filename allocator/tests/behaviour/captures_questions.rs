@@ -4,48 +4,48 @@ use cachette::Error;
 use cachette::hal::{Call, ErrorKind};
 use cachette::sleep::Contents;
 
-use crate::bed::{Bed, MIB, Memory, Room, begin_capture};
+use crate::fixture::{Allocation, MIB, Pool, TestAllocator, begin_capture};
 
 #[test]
 fn a_request_whose_capture_cannot_be_told_gets_no_other_memory() {
     for text in ["", "expandable_segments:True"] {
-        let bed = Bed::with(text);
-        let stream = bed.stream();
-        let pool = bed.allocator.create_capture_pool();
+        let test = TestAllocator::with(text);
+        let stream = test.stream();
+        let pool = test.allocator.create_capture_pool();
         let capture = begin_capture(&pool, &stream);
-        bed.device.fail_next(Call::CaptureStatus, 1, ErrorKind::Other);
-        let asked = bed.allocator.allocate(MIB, &stream);
+        test.device.fail_next(Call::CaptureStatus, 1, ErrorKind::Other);
+        let asked = test.allocator.allocate(MIB, &stream);
         assert!(matches!(asked, Err(Error::Device(_))), "{asked:?}");
-        let memory = bed.allocate(MIB, &stream);
+        let memory = test.allocate(MIB, &stream);
         assert_eq!(pool.stats().allocations, 1, "{text}");
         drop((memory, capture));
     }
 }
 
-type Step = fn(&Bed, &Room, Memory);
+type Step = fn(&TestAllocator, &Pool, Allocation);
 
 /// Events that a step records while a stream is captured and the `nth` question about a capture fails, and whether it
 /// asks so often.
 fn recorded(step: Step, nth: u64) -> (u64, bool) {
-    let bed = Bed::elastic("");
-    let (stream, side) = (bed.stream(), bed.stream());
-    let pool = bed.allocator.create_pool();
-    let graphs = bed.allocator.create_capture_pool();
+    let test = TestAllocator::elastic("");
+    let [stream, side] = test.streams();
+    let pool = test.allocator.create_pool();
+    let graphs = test.allocator.create_capture_pool();
     let memory = pool.allocate(4 * MIB, &stream).expect("there is room");
     memory.record_stream(&side);
     // The stream that is captured has memory that could go back.
-    drop(bed.allocate(4 * MIB, &side));
+    drop(test.allocate(4 * MIB, &side));
     let capture = begin_capture(&graphs, &side);
-    let calls = || [Call::CaptureStatus, Call::Record].map(|call| bed.device.calls(call));
+    let calls = || [Call::CaptureStatus, Call::Record].map(|call| test.device.calls(call));
     let before = calls();
-    bed.device.fail_next(Call::CaptureStatus, nth, ErrorKind::Other);
-    step(&bed, &pool, memory);
+    test.device.fail_next(Call::CaptureStatus, nth, ErrorKind::Other);
+    step(&test, &pool, memory);
     let [asked, events] = std::array::from_fn(|at| calls()[at] - before[at]);
-    bed.device.clear_failures();
-    assert!(bed.is_captured(&side));
+    test.device.clear_failures();
+    assert!(test.is_captured(&side));
     capture.end().expect("it is whole");
     drop((pool, graphs, stream, side));
-    bed.assert_returns_everything();
+    test.assert_returns_everything();
     (events, asked >= nth)
 }
 
@@ -53,8 +53,8 @@ fn recorded(step: Step, nth: u64) -> (u64, bool) {
 fn a_question_about_a_capture_that_fails_marks_nothing_in_it() {
     let steps: [(&str, Step); 3] = [
         ("free", |_, _, memory| drop(memory)),
-        ("empty", |bed, _, _memory| {
-            let _ = bed.allocator.empty_cache();
+        ("empty", |test, _, _memory| {
+            let _ = test.allocator.empty_cache();
         }),
         ("sleep", |_, pool, _memory| {
             let _ = pool.sleep(Contents::Keep);

@@ -2,21 +2,16 @@
 
 use std::sync::{Arc, Mutex};
 
+use cachette::Allocator;
 use cachette::hal::{Call, CaptureMode, Device, DevicePtr};
-use cachette::pool::Graph;
-use cachette::{Allocation, Allocator, Pool, Stream};
-use cachette_hal_host::{HostConfig, HostDevice};
-use cachette_hal_testing::Traced;
+use cachette_hal_host::HostConfig;
 
-use crate::bed::{MIB, assert_consistent, config, device};
-use crate::hook::Hook;
-
-type Told = Traced<HostDevice>;
+use crate::fixture::{Allocation, ELASTIC, Graph, MIB, Pool, Stream, TestAllocator, TracedHost, assert_consistent};
 
 /// What is done with memory of the first stream: the part before the capture can begin, and the part in which it does.
 struct Scene {
-    before: fn(Allocation<Told>, &Stream<Told>) -> Option<Allocation<Told>>,
-    amid: fn(&Allocator<Told>, Option<Allocation<Told>>),
+    before: fn(Allocation<TracedHost>, &Stream<TracedHost>) -> Option<Allocation<TracedHost>>,
+    amid: fn(&Allocator<TracedHost>, Option<Allocation<TracedHost>>),
     /// The stream that is captured.
     captured: usize,
 }
@@ -24,12 +19,9 @@ struct Scene {
 /// Begins a capture after the allocator has found that none uses a stream, and before it marks a point there. Then
 /// everything is freed.
 fn capture_amid(text: &str, scene: &Scene) {
-    let hook = Arc::new(Hook::default());
-    let traced = Traced::new(device(HostConfig::default()), Arc::clone(&hook));
-    let allocator = Allocator::with_config(traced, &config(text));
-    let streams: [Stream<Told>; 2] = [(); 2].map(|()| allocator.create_stream().expect("the device makes streams"));
-    let memory = allocator.allocate(4 * MIB, &streams[0]).expect("there is room");
-    let memory = (scene.before)(memory, &streams[1]);
+    let (test, hook) = TestAllocator::hooked(HostConfig::default(), text);
+    let (allocator, streams) = (&test.allocator, test.streams::<2>());
+    let memory = (scene.before)(test.allocate(4 * MIB, &streams[0]), &streams[1]);
     let (also, stream) = (allocator.clone(), streams[scene.captured].clone());
     let captures = Arc::new(Mutex::new(None));
     let begun = Arc::clone(&captures);
@@ -39,7 +31,7 @@ fn capture_amid(text: &str, scene: &Scene) {
         *begun.lock().expect("no thread panics") = Some(capture.expect("no other capture is under way"));
     });
 
-    (scene.amid)(&allocator, memory);
+    (scene.amid)(allocator, memory);
 
     let capture = captures.lock().expect("no thread panics").take();
     let graph = capture.expect("the allocator has asked").end().expect("it is whole");
@@ -48,14 +40,14 @@ fn capture_amid(text: &str, scene: &Scene) {
         allocator.empty_cache().expect("nothing fails");
     }
     assert_eq!(allocator.reserved_bytes(), 0, "{text}");
-    assert_consistent(&allocator);
+    assert_consistent(allocator);
 }
 
-const TEXTS: [&str; 2] = ["", "expandable_segments:True,elastic_largest_chunk_mb:2,elastic_slack:0"];
+const TEXTS: [&str; 2] = ["", ELASTIC];
 
 #[test]
 fn a_capture_begun_amid_a_free_keeps_no_memory() {
-    let used_by_another = |memory: Allocation<Told>, other: &Stream<Told>| {
+    let used_by_another = |memory: Allocation<TracedHost>, other: &Stream<TracedHost>| {
         memory.record_stream(other);
         Some(memory)
     };
@@ -66,14 +58,14 @@ fn a_capture_begun_amid_a_free_keeps_no_memory() {
 
 #[test]
 fn a_capture_begun_amid_an_emptying_keeps_no_memory() {
-    let empty = |allocator: &Allocator<Told>, _| drop(allocator.empty_cache());
+    let empty = |allocator: &Allocator<TracedHost>, _| drop(allocator.empty_cache());
     for text in TEXTS {
         capture_amid(text, &Scene { before: |_, _| None, amid: empty, captured: 0 });
     }
 }
 
 /// Captures a graph that fills memory of `pool`. The memory is free again when the capture ends.
-fn capture_fill(pool: &Pool<Told>, stream: &Stream<Told>) -> Graph<Told> {
+fn capture_fill(pool: &Pool<TracedHost>, stream: &Stream<TracedHost>) -> Graph<TracedHost> {
     let capture = pool.begin_capture(stream, CaptureMode::Relaxed).expect("no other capture is under way");
     let allocator = pool.allocator();
     let memory = allocator.allocate(4 * MIB, stream).expect("there is room");
@@ -86,13 +78,15 @@ fn capture_fill(pool: &Pool<Told>, stream: &Stream<Told>) -> Graph<Told> {
 }
 
 /// Captures a graph in the pool that `pool` returns, in the middle of `amid`. Then the graph runs.
-fn capture_whole_amid(text: &str, pool: fn(&Allocator<Told>, &Stream<Told>) -> Pool<Told>, amid: fn(&Pool<Told>)) {
-    let hook = Arc::new(Hook::default());
-    let traced = Traced::new(device(HostConfig::default()), Arc::clone(&hook));
-    let allocator = Allocator::with_config(traced, &config(text));
-    let stream = allocator.create_stream().expect("the device makes streams");
-    drop(allocator.allocate(4 * MIB, &stream).expect("there is room"));
-    let pool = Arc::new(pool(&allocator, &stream));
+fn capture_whole_amid(
+    text: &str,
+    pool: fn(&Allocator<TracedHost>, &Stream<TracedHost>) -> Pool<TracedHost>,
+    amid: fn(&Pool<TracedHost>),
+) {
+    let (test, hook) = TestAllocator::hooked(HostConfig::default(), text);
+    let stream = test.stream();
+    drop(test.allocate(4 * MIB, &stream));
+    let pool = Arc::new(pool(&test.allocator, &stream));
     let (graph, in_hook) = (Arc::new(Mutex::new(None)), Arc::clone(&pool));
     let (captured, also) = (Arc::clone(&graph), stream.clone());
     hook.set(Call::CaptureStatus, Some(stream.handle()), move || {
@@ -105,13 +99,13 @@ fn capture_whole_amid(text: &str, pool: fn(&Allocator<Told>, &Stream<Told>) -> P
     // SAFETY: 1. it names memory of its pool alone. 2. it is the only graph. 3. the stream is the allocator's.
     unsafe { graph.launch(&stream) }.expect("the pool is awake");
     stream.synchronize().expect("the graph's memory is mapped");
-    assert_consistent(&allocator);
+    assert_consistent(&test.allocator);
 }
 
 #[test]
 fn a_graph_captured_amid_an_emptying_keeps_its_memory() {
     // The pool takes the heap of one that is gone, which the emptying has listed.
-    let after_another = |allocator: &Allocator<Told>, stream: &Stream<Told>| {
+    let after_another = |allocator: &Allocator<TracedHost>, stream: &Stream<TracedHost>| {
         drop(capture_fill(&allocator.create_capture_pool(), stream));
         allocator.create_capture_pool()
     };
@@ -122,7 +116,7 @@ fn a_graph_captured_amid_an_emptying_keeps_its_memory() {
 
 #[test]
 fn a_graph_captured_amid_the_emptying_of_its_pool_keeps_its_memory() {
-    let with_idle_memory = |allocator: &Allocator<Told>, stream: &Stream<Told>| {
+    let with_idle_memory = |allocator: &Allocator<TracedHost>, stream: &Stream<TracedHost>| {
         let pool = allocator.create_capture_pool();
         drop(pool.allocate(4 * MIB, stream).expect("there is room"));
         pool

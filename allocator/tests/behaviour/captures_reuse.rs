@@ -3,24 +3,24 @@
 use cachette::hal::{Call, Capture, CaptureMode, Device, ErrorKind};
 use cachette_hal_host::HostConfig;
 
-use crate::bed::{Bed, Lane, MIB, Memory, assert_consistent, begin_capture};
+use crate::fixture::{Allocation, MIB, Pool, Stream, TestAllocator, assert_consistent, begin_capture};
 
 const REUSE: &str = "graph_capture_record_stream_reuse:True";
 
 /// Allocators that reuse, with segments of the device's own and with elastic ones, on devices whose graphs run in
 /// an order drawn from `seed`.
-fn beds(seed: u64) -> [Bed; 2] {
+fn tests(seed: u64) -> [TestAllocator; 2] {
     let host = HostConfig::default().stepped(seed);
-    let elastic = Bed::elastic_on(host.clone(), &format!(",{REUSE}"));
-    [Bed::on(host, REUSE), elastic]
+    let elastic = TestAllocator::elastic_on(host.clone(), &format!(",{REUSE}"));
+    [TestAllocator::on(host, REUSE), elastic]
 }
 
-fn bed() -> Bed {
-    Bed::on(HostConfig::default().stepped(3), REUSE)
+fn test() -> TestAllocator {
+    TestAllocator::on(HostConfig::default().stepped(3), REUSE)
 }
 
-impl Bed {
-    fn copy(&self, to: &Memory, from: &Memory, stream: &Lane) {
+impl TestAllocator {
+    fn copy(&self, to: &Allocation, from: &Allocation, stream: &Stream) {
         let transfer = self.device.transfer().expect("the host device copies");
         let ends = to.ptr().zip(from.ptr());
         let (to, from) = ends.expect("both have addresses");
@@ -30,96 +30,96 @@ impl Bed {
 }
 
 /// Memory of `stream` that `sides` use and that is freed in the capture; its address.
-fn use_and_free(bed: &Bed, stream: &Lane, sides: &[&Lane]) -> u64 {
-    let memory = bed.allocate(MIB, stream);
+fn use_and_free(test: &TestAllocator, stream: &Stream, sides: &[&Stream]) -> u64 {
+    let memory = test.allocate(MIB, stream);
     for (byte, side) in (1..).zip(sides) {
-        bed.follow(side, stream);
+        test.follow(side, stream);
         memory.record_stream(side);
-        bed.fill(&memory, byte, side);
+        test.fill(&memory, byte, side);
     }
     memory.address()
 }
 
 #[test]
 fn e6_two_streams_reuse_after_they_join_and_not_before() {
-    for bed in beds(1) {
-        let (stream, side) = (bed.stream(), bed.stream());
-        let pool = bed.allocator.create_capture_pool();
+    for test in tests(1) {
+        let [stream, side] = test.streams();
+        let pool = test.allocator.create_capture_pool();
         let capture = begin_capture(&pool, &stream);
-        let address = use_and_free(&bed, &stream, &[&side]);
-        let before = bed.allocate(MIB, &stream);
+        let address = use_and_free(&test, &stream, &[&side]);
+        let before = test.allocate(MIB, &stream);
         assert_ne!(before.address(), address, "the streams have not joined");
-        bed.follow(&stream, &side);
-        let after = bed.allocate(MIB, &stream);
+        test.follow(&stream, &side);
+        let after = test.allocate(MIB, &stream);
         assert_eq!(after.address(), address, "they have now");
-        assert!(bed.is_captured(&stream));
+        assert!(test.is_captured(&stream));
         let graph = capture.end().expect("it is whole");
-        assert_eq!(bed.stats().active.all.current, 2, "E9");
+        assert_eq!(test.stats().active.all.current, 2, "E9");
         drop((before, after, graph));
-        bed.allocator.check().expect("every invariant holds");
+        test.allocator.check().expect("every invariant holds");
     }
 }
 
 #[test]
 fn e6_four_streams_reuse_after_the_last_has_joined() {
-    for bed in beds(2) {
-        let stream = bed.stream();
-        let sides = [(); 3].map(|()| bed.stream());
-        let pool = bed.allocator.create_capture_pool();
+    for test in tests(2) {
+        let stream = test.stream();
+        let sides = test.streams::<3>();
+        let pool = test.allocator.create_capture_pool();
         let capture = begin_capture(&pool, &stream);
-        let address = use_and_free(&bed, &stream, &[&sides[0], &sides[1], &sides[2]]);
+        let address = use_and_free(&test, &stream, &[&sides[0], &sides[1], &sides[2]]);
         let mut others = Vec::new();
         for side in &sides {
-            others.push(bed.allocate(MIB, &stream));
-            bed.follow(&stream, side);
+            others.push(test.allocate(MIB, &stream));
+            test.follow(&stream, side);
         }
         assert!(others.iter().all(|memory| memory.address() != address));
-        assert_eq!(bed.allocate(MIB, &stream).address(), address);
+        assert_eq!(test.allocate(MIB, &stream).address(), address);
         capture.end().expect("it is whole");
     }
 }
 
 #[test]
 fn e6_streams_that_join_by_way_of_each_other_count_as_joined() {
-    let bed = bed();
-    let [stream, near, far] = [(); 3].map(|()| bed.stream());
-    let pool = bed.allocator.create_capture_pool();
+    let test = test();
+    let [stream, near, far] = test.streams();
+    let pool = test.allocator.create_capture_pool();
     let capture = begin_capture(&pool, &stream);
-    let address = use_and_free(&bed, &stream, &[&near, &far]);
-    bed.follow(&near, &far);
-    assert_ne!(bed.allocate(MIB, &stream).address(), address);
-    bed.follow(&stream, &near);
-    assert_eq!(bed.allocate(MIB, &stream).address(), address);
+    let address = use_and_free(&test, &stream, &[&near, &far]);
+    test.follow(&near, &far);
+    assert_ne!(test.allocate(MIB, &stream).address(), address);
+    test.follow(&stream, &near);
+    assert_eq!(test.allocate(MIB, &stream).address(), address);
     capture.end().expect("it is whole");
 }
 
 #[test]
 fn e6_what_a_stream_does_after_the_free_is_not_waited_for() {
-    let bed = bed();
-    let (stream, side) = (bed.stream(), bed.stream());
-    let out = bed.allocate(MIB, &side);
-    let pool = bed.allocator.create_capture_pool();
+    let test = test();
+    let [stream, side] = test.streams();
+    let out = test.allocate(MIB, &side);
+    let pool = test.allocator.create_capture_pool();
     let capture = begin_capture(&pool, &stream);
-    let address = use_and_free(&bed, &stream, &[&side]);
-    bed.follow(&stream, &side);
-    bed.fill(&out, 9, &side);
-    assert_eq!(bed.allocate(MIB, &stream).address(), address);
-    bed.follow(&stream, &side);
+    let address = use_and_free(&test, &stream, &[&side]);
+    test.follow(&stream, &side);
+    test.fill(&out, 9, &side);
+    assert_eq!(test.allocate(MIB, &stream).address(), address);
+    test.follow(&stream, &side);
     capture.end().expect("it is whole");
 }
 
 #[test]
 fn e6_a_recorded_use_without_work_is_no_obstacle() {
-    let bed = bed();
-    let (stream, side) = (bed.stream(), bed.stream());
-    let pool = bed.allocator.create_capture_pool();
+    let test = test();
+    let [stream, side] = test.streams();
+    let pool = test.allocator.create_capture_pool();
     let capture = begin_capture(&pool, &stream);
-    bed.follow(&side, &stream);
-    let memory = bed.allocate(MIB, &stream);
+    test.follow(&side, &stream);
+    let memory = test.allocate(MIB, &stream);
     let address = memory.address();
     memory.record_stream(&side);
     drop(memory);
-    assert_eq!(bed.allocate(MIB, &stream).address(), address);
+    assert_eq!(test.allocate(MIB, &stream).address(), address);
     capture.end().expect("it is whole");
 }
 
@@ -127,28 +127,28 @@ fn e6_a_recorded_use_without_work_is_no_obstacle() {
 #[test]
 fn e6_contents_are_right_when_the_graph_runs() {
     for seed in 0..24 {
-        for bed in beds(seed) {
-            let (stream, side) = (bed.stream(), bed.stream());
-            let outs = [(); 3].map(|()| bed.allocate(MIB, &stream));
-            let pool = bed.allocator.create_capture_pool();
+        for test in tests(seed) {
+            let [stream, side] = test.streams();
+            let outs = [(); 3].map(|()| test.allocate(MIB, &stream));
+            let pool = test.allocator.create_capture_pool();
             let capture = begin_capture(&pool, &stream);
             let mut addresses = Vec::new();
             for (byte, out) in (1..).zip(&outs) {
-                bed.follow(&side, &stream);
-                let memory = bed.allocate(MIB, &stream);
+                test.follow(&side, &stream);
+                let memory = test.allocate(MIB, &stream);
                 addresses.push(memory.address());
                 memory.record_stream(&side);
-                bed.fill(&memory, byte, &side);
-                bed.copy(out, &memory, &side);
+                test.fill(&memory, byte, &side);
+                test.copy(out, &memory, &side);
                 drop(memory);
-                bed.follow(&stream, &side);
+                test.follow(&stream, &side);
             }
             assert!(addresses.iter().all(|address| *address == addresses[0]));
             let graph = capture.end().expect("it is whole");
             for _ in 0..2 {
-                // SAFETY: 1. the outputs live. 2. it is the only one. 3. the stream is of the bed.
+                // SAFETY: 1. the outputs live. 2. it is the only one. 3. the stream is the allocator's.
                 unsafe { graph.launch(&stream) }.expect("a launch is queued");
-                let seen = outs.each_ref().map(|out| bed.content(out, &stream));
+                let seen = outs.each_ref().map(|out| test.content(out, &stream));
                 assert_eq!(seen, [Some(1), Some(2), Some(3)], "seed {seed}");
             }
         }
@@ -157,30 +157,30 @@ fn e6_contents_are_right_when_the_graph_runs() {
 
 #[test]
 fn e6_without_the_option_nothing_is_reused_and_nothing_is_asked() {
-    let bed = Bed::on(HostConfig::default().stepped(3), "");
-    let (stream, side) = (bed.stream(), bed.stream());
-    let pool = bed.allocator.create_capture_pool();
+    let test = TestAllocator::on(HostConfig::default().stepped(3), "");
+    let [stream, side] = test.streams();
+    let pool = test.allocator.create_capture_pool();
     let capture = begin_capture(&pool, &stream);
-    let address = use_and_free(&bed, &stream, &[&side]);
-    bed.follow(&stream, &side);
-    assert_ne!(bed.allocate(MIB, &stream).address(), address);
-    let asked = bed.device.calls(Call::Frontier) + bed.device.calls(Call::Dependencies);
+    let address = use_and_free(&test, &stream, &[&side]);
+    test.follow(&stream, &side);
+    assert_ne!(test.allocate(MIB, &stream).address(), address);
+    let asked = test.device.calls(Call::Frontier) + test.device.calls(Call::Dependencies);
     assert_eq!(asked, 0);
     capture.end().expect("it is whole");
 }
 
 #[test]
 fn e6_hits_ask_the_driver_nothing_while_no_memory_waits() {
-    let bed = bed();
-    let (stream, side) = (bed.stream(), bed.stream());
-    let pool = bed.allocator.create_capture_pool();
+    let test = test();
+    let [stream, side] = test.streams();
+    let pool = test.allocator.create_capture_pool();
     let capture = begin_capture(&pool, &stream);
-    let address = use_and_free(&bed, &stream, &[&side]);
-    bed.follow(&stream, &side);
-    drop(bed.allocate(MIB, &stream));
+    let address = use_and_free(&test, &stream, &[&side]);
+    test.follow(&stream, &side);
+    drop(test.allocate(MIB, &stream));
     for call in [Call::Frontier, Call::Dependencies] {
-        let asked = bed.calls_of(call, || {
-            assert_eq!(bed.allocate(MIB, &stream).address(), address);
+        let asked = test.calls_of(call, || {
+            assert_eq!(test.allocate(MIB, &stream).address(), address);
         });
         assert_eq!(asked, 0, "{call}");
     }
@@ -190,42 +190,42 @@ fn e6_hits_ask_the_driver_nothing_while_no_memory_waits() {
 /// Only a request of the captured stream may look at its capture; its thread is the one that captures.
 #[test]
 fn e6_others_that_look_after_every_heap_ask_nothing_of_a_capture() {
-    let bed = bed();
-    let (stream, side, other) = (bed.stream(), bed.stream(), bed.stream());
-    let pool = bed.allocator.create_capture_pool();
+    let test = test();
+    let [stream, side, other] = test.streams();
+    let pool = test.allocator.create_capture_pool();
     let capture = begin_capture(&pool, &stream);
-    let address = use_and_free(&bed, &stream, &[&side]);
-    bed.follow(&stream, &side);
-    let asked = bed.calls_of(Call::Frontier, || {
-        drop(bed.allocate(MIB, &other));
-        bed.allocator.empty_cache().expect("nothing fails");
+    let address = use_and_free(&test, &stream, &[&side]);
+    test.follow(&stream, &side);
+    let asked = test.calls_of(Call::Frontier, || {
+        drop(test.allocate(MIB, &other));
+        test.allocator.empty_cache().expect("nothing fails");
     });
     assert_eq!(asked, 0);
-    assert_eq!(bed.allocate(MIB, &stream).address(), address);
+    assert_eq!(test.allocate(MIB, &stream).address(), address);
     capture.end().expect("it is whole");
 }
 
 #[test]
 fn e6_e7_a_use_from_before_the_capture_is_not_the_graphs_affair() {
-    for bed in beds(3) {
-        let (stream, side) = (bed.stream(), bed.stream());
-        let pool = bed.allocator.create_capture_pool();
+    for test in tests(3) {
+        let [stream, side] = test.streams();
+        let pool = test.allocator.create_capture_pool();
         let memory = pool.allocate(MIB, &stream).expect("there is room");
         let address = memory.address();
-        let held = bed.hold(&side);
+        let held = test.hold(&side);
         memory.record_stream(&side);
         let capture = begin_capture(&pool, &stream);
-        bed.follow(&side, &stream);
+        test.follow(&side, &stream);
         memory.record_stream(&side);
         drop(memory);
-        bed.follow(&stream, &side);
-        let inside = bed.allocate(MIB, &stream);
+        test.follow(&stream, &side);
+        let inside = test.allocate(MIB, &stream);
         assert_ne!(inside.address(), address);
         let graph = capture.end().expect("it is whole");
         let after = pool.allocate(MIB, &stream).expect("there is room");
         assert_ne!(after.address(), address, "the side stream is still held");
         drop(held);
-        bed.device.run_until_idle();
+        test.device.run_until_idle();
         let again = pool.allocate(MIB, &stream).expect("there is room");
         assert_eq!(again.address(), address);
         drop((inside, after, again, graph));
@@ -234,98 +234,98 @@ fn e6_e7_a_use_from_before_the_capture_is_not_the_graphs_affair() {
 
 #[test]
 fn e7_a_capture_reuses_what_came_free_before_it_began() {
-    for bed in beds(3) {
-        let (stream, side) = (bed.stream(), bed.stream());
-        let pool = bed.allocator.create_capture_pool();
+    for test in tests(3) {
+        let [stream, side] = test.streams();
+        let pool = test.allocator.create_capture_pool();
         let memory = pool.allocate(MIB, &stream).expect("there is room");
         let address = memory.address();
-        let held = bed.hold(&side);
+        let held = test.hold(&side);
         memory.record_stream(&side);
         let first = begin_capture(&pool, &stream);
         drop(memory);
         let mut graphs = vec![first.end().expect("it is whole")];
         let mut captured = || {
             let capture = begin_capture(&pool, &stream);
-            let memory = bed.allocate(MIB, &stream);
+            let memory = test.allocate(MIB, &stream);
             graphs.push(capture.end().expect("it is whole"));
             memory
         };
         let other = captured();
         assert_ne!(other.address(), address, "the side stream is still held");
         drop(held);
-        bed.device.run_until_idle();
+        test.device.run_until_idle();
         let again = captured();
         assert_eq!(again.address(), address);
         drop((other, again, graphs));
-        assert_consistent(&bed.allocator);
+        assert_consistent(&test.allocator);
     }
 }
 
 #[test]
 fn e6_e8_a_use_in_another_capture_is_waited_for() {
-    let bed = bed();
-    let (stream, side, stranger) = (bed.stream(), bed.stream(), bed.stream());
-    let [pool, other] = [(); 2].map(|()| bed.allocator.create_capture_pool());
-    let begin = |pool: &crate::bed::Room, stream| {
+    let test = test();
+    let [stream, side, stranger] = test.streams();
+    let [pool, other] = [(); 2].map(|()| test.allocator.create_capture_pool());
+    let begin = |pool: &Pool, stream| {
         let begun = pool.begin_capture(stream, CaptureMode::Relaxed);
         begun.expect("the capture begins")
     };
     let (capture, foreign) = (begin(&pool, &stream), begin(&other, &stranger));
-    bed.follow(&side, &stream);
-    let memory = bed.allocate(MIB, &stream);
+    test.follow(&side, &stream);
+    let memory = test.allocate(MIB, &stream);
     let address = memory.address();
     memory.record_stream(&side);
     memory.record_stream(&stranger);
     drop(memory);
-    bed.follow(&stream, &side);
-    assert_ne!(bed.allocate(MIB, &stream).address(), address);
+    test.follow(&stream, &side);
+    assert_ne!(test.allocate(MIB, &stream).address(), address);
     let first = capture.end().expect("it is whole");
     let second = foreign.end().expect("it is whole");
     let both = [(); 2].map(|()| pool.allocate(MIB, &stream).expect("there is room"));
     assert!(both.iter().any(|memory| memory.address() == address));
     drop((both, first, second));
-    bed.assert_sound();
+    test.assert_sound();
 }
 
 #[test]
 fn e7_at_the_end_of_the_capture_its_memory_comes_free() {
     for (config, left) in [(REUSE, 0), ("", 1)] {
-        let bed = Bed::on(HostConfig::default().stepped(3), config);
-        let (stream, side) = (bed.stream(), bed.stream());
-        let pool = bed.allocator.create_capture_pool();
+        let test = TestAllocator::on(HostConfig::default().stepped(3), config);
+        let [stream, side] = test.streams();
+        let pool = test.allocator.create_capture_pool();
         let capture = begin_capture(&pool, &stream);
-        use_and_free(&bed, &stream, &[&side]);
-        bed.follow(&stream, &side);
+        use_and_free(&test, &stream, &[&side]);
+        test.follow(&stream, &side);
         let graph = capture.end().expect("it is whole");
-        assert_eq!(bed.stats().active.all.current, left, "'{config}'");
+        assert_eq!(test.stats().active.all.current, left, "'{config}'");
         drop(graph);
-        bed.assert_sound();
+        test.assert_sound();
     }
 }
 
 #[test]
 fn e6_e7_two_captures_share_a_pool_and_its_memory() {
-    for bed in beds(4) {
-        let (stream, side) = (bed.stream(), bed.stream());
-        let pool = bed.allocator.create_capture_pool();
+    for test in tests(4) {
+        let [stream, side] = test.streams();
+        let pool = test.allocator.create_capture_pool();
         let graphs = [1_u8, 2].map(|byte| {
-            let out = bed.allocate(MIB, &side);
+            let out = test.allocate(MIB, &side);
             let capture = begin_capture(&pool, &stream);
-            bed.follow(&side, &stream);
-            let memory = bed.allocate(MIB, &stream);
+            test.follow(&side, &stream);
+            let memory = test.allocate(MIB, &stream);
             let address = memory.address();
             memory.record_stream(&side);
-            bed.fill(&memory, byte, &side);
-            bed.copy(&out, &memory, &side);
+            test.fill(&memory, byte, &side);
+            test.copy(&out, &memory, &side);
             drop(memory);
-            bed.follow(&stream, &side);
+            test.follow(&stream, &side);
             (capture.end().expect("it is whole"), address, out, byte)
         });
         assert_eq!(graphs[0].1, graphs[1].1, "nothing was asked for in between");
         for (graph, _, out, byte) in &graphs {
-            // SAFETY: 1. the output lives. 2. one stream runs them in turn. 3. the stream is of the bed.
+            // SAFETY: 1. the output lives. 2. one stream runs them in turn. 3. the stream is the allocator's.
             unsafe { graph.launch(&stream) }.expect("a launch is queued");
-            assert_eq!(bed.content(out, &stream), Some(*byte));
+            assert_eq!(test.content(out, &stream), Some(*byte));
         }
     }
 }
@@ -333,26 +333,26 @@ fn e6_e7_two_captures_share_a_pool_and_its_memory() {
 /// Captures that are begun and ended past the allocator are known by their numbers.
 #[test]
 fn e6_e7_in_the_next_capture_the_uses_of_the_last_are_over() {
-    let bed = bed();
-    let (stream, side) = (bed.stream(), bed.stream());
+    let test = test();
+    let [stream, side] = test.streams();
     let begin = || {
         // SAFETY: 1. the stream lives.
-        let begun = unsafe { bed.device.begin_capture(stream.handle(), CaptureMode::Relaxed) };
+        let begun = unsafe { test.device.begin_capture(stream.handle(), CaptureMode::Relaxed) };
         begun.expect("the capture begins");
     };
     let end = || {
         // SAFETY: 1. the stream lives.
-        let graph = unsafe { bed.device.end_capture(stream.handle()) }.expect("it is whole");
+        let graph = unsafe { test.device.end_capture(stream.handle()) }.expect("it is whole");
         // SAFETY: 1. it was made just now.
-        unsafe { bed.device.destroy_graph(graph) }.expect("it is known");
+        unsafe { test.device.destroy_graph(graph) }.expect("it is known");
     };
     begin();
-    let address = use_and_free(&bed, &stream, &[&side]);
-    assert_ne!(bed.allocate(MIB, &stream).address(), address);
-    bed.follow(&stream, &side);
+    let address = use_and_free(&test, &stream, &[&side]);
+    assert_ne!(test.allocate(MIB, &stream).address(), address);
+    test.follow(&stream, &side);
     end();
     begin();
-    assert_eq!(bed.allocate(MIB, &stream).address(), address);
+    assert_eq!(test.allocate(MIB, &stream).address(), address);
     end();
 }
 
@@ -365,44 +365,44 @@ fn e6_a_driver_that_cannot_say_loses_nothing() {
         (Call::Dependencies, 1),
         (Call::Dependencies, 2),
     ] {
-        for bed in beds(5) {
-            let (stream, side) = (bed.stream(), bed.stream());
-            let pool = bed.allocator.create_capture_pool();
+        for test in tests(5) {
+            let [stream, side] = test.streams();
+            let pool = test.allocator.create_capture_pool();
             let capture = begin_capture(&pool, &stream);
-            let memory = bed.allocate(MIB, &stream);
-            bed.fill(&memory, 7, &stream);
-            let before = bed.device.calls(call);
-            bed.device.fail_next(call, nth, ErrorKind::Unsupported);
-            let address = use_and_free(&bed, &stream, &[&side]);
-            bed.follow(&stream, &side);
-            let inside = bed.allocate(MIB, &stream);
-            assert!(bed.device.calls(call) - before >= nth, "{call} {nth}");
+            let memory = test.allocate(MIB, &stream);
+            test.fill(&memory, 7, &stream);
+            let before = test.device.calls(call);
+            test.device.fail_next(call, nth, ErrorKind::Unsupported);
+            let address = use_and_free(&test, &stream, &[&side]);
+            test.follow(&stream, &side);
+            let inside = test.allocate(MIB, &stream);
+            assert!(test.device.calls(call) - before >= nth, "{call} {nth}");
             // The streams' places are asked for once, at the free; how they hang together is, again and again.
             let marked = nth == 3 || call == Call::Dependencies;
             assert_eq!(inside.address() == address, marked, "{call} {nth}");
-            assert!(bed.is_captured(&stream));
+            assert!(test.is_captured(&stream));
             let graph = capture.end().expect("it is whole");
             drop((memory, inside));
-            assert_eq!(bed.stats().active.all.current, 0, "{call} {nth}");
+            assert_eq!(test.stats().active.all.current, 0, "{call} {nth}");
             drop((graph, pool, stream, side));
-            bed.assert_returns_everything();
+            test.assert_returns_everything();
         }
     }
 }
 
 #[test]
 fn e6_memory_released_behind_a_captured_stream_is_reused_after_the_join() {
-    let bed = bed();
-    let (stream, side) = (bed.stream(), bed.stream());
-    let pool = bed.allocator.create_capture_pool();
+    let test = test();
+    let [stream, side] = test.streams();
+    let pool = test.allocator.create_capture_pool();
     let capture = begin_capture(&pool, &stream);
-    bed.follow(&side, &stream);
-    let memory = bed.allocate(MIB, &stream);
+    test.follow(&side, &stream);
+    let memory = test.allocate(MIB, &stream);
     let address = memory.address();
-    bed.fill(&memory, 1, &side);
+    test.fill(&memory, 1, &side);
     memory.release_after(&[&side]).expect("nothing is marked");
-    assert_ne!(bed.allocate(MIB, &stream).address(), address);
-    bed.follow(&stream, &side);
-    assert_eq!(bed.allocate(MIB, &stream).address(), address);
+    assert_ne!(test.allocate(MIB, &stream).address(), address);
+    test.follow(&stream, &side);
+    assert_eq!(test.allocate(MIB, &stream).address(), address);
     capture.end().expect("it is whole");
 }

@@ -3,96 +3,96 @@
 use cachette::hal::{Call, CaptureMode};
 use cachette_hal_host::HostConfig;
 
-use crate::bed::{Bed, MIB, begin_capture};
+use crate::fixture::{MIB, TestAllocator, begin_capture};
 
 const CALLS: [Call; 4] = [Call::Record, Call::Poll, Call::Wait, Call::StreamWait];
 
 /// A stepped device: events pass only when the test runs the device.
-fn stepped(text: &str) -> Bed {
-    Bed::on(HostConfig::default().stepped(3), text)
+fn stepped(text: &str) -> TestAllocator {
+    TestAllocator::on(HostConfig::default().stepped(3), text)
 }
 
 #[test]
 fn e5_memory_that_is_freed_in_a_capture_with_uses_waits_for_its_end() {
-    for bed in Bed::both("") {
-        let (stream, side) = (bed.stream(), bed.stream());
-        let pool = bed.allocator.create_capture_pool();
+    for test in TestAllocator::both("") {
+        let [stream, side] = test.streams();
+        let pool = test.allocator.create_capture_pool();
         let capture = begin_capture(&pool, &stream);
-        bed.follow(&side, &stream);
-        let memory = bed.allocate(MIB, &stream);
+        test.follow(&side, &stream);
+        let memory = test.allocate(MIB, &stream);
         let address = memory.address();
         memory.record_stream(&side);
-        bed.fill(&memory, 1, &side);
-        let before = CALLS.map(|call| bed.device.calls(call));
+        test.fill(&memory, 1, &side);
+        let before = CALLS.map(|call| test.device.calls(call));
         drop(memory);
-        let second = bed.allocate(MIB, &stream);
+        let second = test.allocate(MIB, &stream);
         assert_ne!(second.address(), address, "it is not free before the end");
-        let calls = CALLS.map(|call| bed.device.calls(call));
+        let calls = CALLS.map(|call| test.device.calls(call));
         assert_eq!(calls, before, "nothing is marked and nothing is asked");
-        bed.follow(&stream, &side);
+        test.follow(&stream, &side);
         let graph = capture.end().expect("it is whole");
         let third = pool.allocate(MIB, &stream).expect("there is room");
         assert_eq!(third.address(), address, "E7: the graph's own use is not waited for");
         drop((second, third, graph));
-        bed.assert_sound();
+        test.assert_sound();
     }
 }
 
 #[test]
 fn e5_what_waits_is_active_and_not_allocated() {
-    let bed = Bed::new();
-    let (stream, side) = (bed.stream(), bed.stream());
-    let pool = bed.allocator.create_capture_pool();
+    let test = TestAllocator::new();
+    let [stream, side] = test.streams();
+    let pool = test.allocator.create_capture_pool();
     let capture = begin_capture(&pool, &stream);
-    let memory = bed.allocate(MIB, &stream);
+    let memory = test.allocate(MIB, &stream);
     memory.record_stream(&side);
     drop(memory);
-    let stats = bed.stats();
+    let stats = test.stats();
     assert_eq!((stats.allocation.all.current, stats.active.all.current), (0, 1));
     assert!(pool.check_live_allocations(&[]));
     capture.end().expect("it is whole");
     drop(pool.allocate(MIB, &stream).expect("there is room"));
-    bed.assert_sound();
+    test.assert_sound();
 }
 
 #[test]
 fn e7_a_use_from_before_the_capture_is_waited_for_after_it() {
-    let bed = stepped("");
-    let (stream, side) = (bed.stream(), bed.stream());
-    let pool = bed.allocator.create_capture_pool();
+    let test = stepped("");
+    let [stream, side] = test.streams();
+    let pool = test.allocator.create_capture_pool();
     let memory = pool.allocate(MIB, &stream).expect("there is room");
     let address = memory.address();
-    let held = bed.hold(&side);
+    let held = test.hold(&side);
     memory.record_stream(&side);
     let capture = begin_capture(&pool, &stream);
     drop(memory);
-    let inside = bed.allocate(MIB, &stream);
+    let inside = test.allocate(MIB, &stream);
     assert_ne!(inside.address(), address);
     let graph = capture.end().expect("it is whole");
     let after = pool.allocate(MIB, &stream).expect("there is room");
     assert_ne!(after.address(), address, "the side stream is still held");
     drop(held);
-    bed.device.run_until_idle();
+    test.device.run_until_idle();
     let again = pool.allocate(MIB, &stream).expect("there is room");
     assert_eq!(again.address(), address);
     drop((inside, after, again, graph));
-    bed.assert_sound();
+    test.assert_sound();
 }
 
 #[test]
 fn e7_a_use_is_not_forgotten_because_the_stream_was_captured_once() {
-    let bed = stepped("");
-    let (stream, side) = (bed.stream(), bed.stream());
-    let pool = bed.allocator.create_capture_pool();
+    let test = stepped("");
+    let [stream, side] = test.streams();
+    let pool = test.allocator.create_capture_pool();
     let capture = begin_capture(&pool, &stream);
-    bed.follow(&side, &stream);
-    let memory = bed.allocate(MIB, &stream);
+    test.follow(&side, &stream);
+    let memory = test.allocate(MIB, &stream);
     let address = memory.address();
     memory.record_stream(&side);
-    bed.follow(&stream, &side);
+    test.follow(&stream, &side);
     let first = capture.end().expect("it is whole");
     // Now the side stream uses it outside a capture, and a second capture is active when it is freed.
-    let held = bed.hold(&side);
+    let held = test.hold(&side);
     memory.record_stream(&side);
     let capture = begin_capture(&pool, &stream);
     drop(memory);
@@ -100,87 +100,87 @@ fn e7_a_use_is_not_forgotten_because_the_stream_was_captured_once() {
     let after = pool.allocate(MIB, &stream).expect("there is room");
     assert_ne!(after.address(), address, "the side stream is still held");
     drop(held);
-    bed.device.run_until_idle();
+    test.device.run_until_idle();
     drop((after, first, second));
 }
 
 #[test]
 fn e7_memory_of_the_default_pool_that_a_capture_uses_waits_for_its_end() {
-    let bed = Bed::new();
-    let (stream, captured) = (bed.stream(), bed.stream());
-    let pool = bed.allocator.create_capture_pool();
-    let memory = bed.allocate(MIB, &stream);
+    let test = TestAllocator::new();
+    let [stream, captured] = test.streams();
+    let pool = test.allocator.create_capture_pool();
+    let memory = test.allocate(MIB, &stream);
     let address = memory.address();
     let capture = begin_capture(&pool, &captured);
     memory.record_stream(&captured);
-    let marked = bed.calls_of(Call::Record, || drop(memory));
+    let marked = test.calls_of(Call::Record, || drop(memory));
     assert_eq!(marked, 0);
-    assert_ne!(bed.allocate(MIB, &stream).address(), address);
-    assert!(bed.is_captured(&captured));
+    assert_ne!(test.allocate(MIB, &stream).address(), address);
+    assert!(test.is_captured(&captured));
     capture.end().expect("it is whole");
-    let all = [bed.allocate(MIB, &stream), bed.allocate(MIB, &stream)];
+    let all = [test.allocate(MIB, &stream), test.allocate(MIB, &stream)];
     assert!(all.iter().any(|memory| memory.address() == address));
-    bed.assert_sound();
+    test.assert_sound();
 }
 
 #[test]
 fn e7_uses_come_free_across_two_captures_that_share_a_pool() {
-    let bed = Bed::new();
-    let (stream, side) = (bed.stream(), bed.stream());
-    let pool = bed.allocator.create_capture_pool();
+    let test = TestAllocator::new();
+    let [stream, side] = test.streams();
+    let pool = test.allocator.create_capture_pool();
     let mut addresses = Vec::new();
     let mut graphs = Vec::new();
     for _ in 0..3 {
         let capture = begin_capture(&pool, &stream);
-        bed.follow(&side, &stream);
-        let memory = bed.allocate(MIB, &stream);
+        test.follow(&side, &stream);
+        let memory = test.allocate(MIB, &stream);
         addresses.push(memory.address());
         memory.record_stream(&side);
-        bed.fill(&memory, 1, &side);
+        test.fill(&memory, 1, &side);
         drop(memory);
-        bed.follow(&stream, &side);
+        test.follow(&stream, &side);
         graphs.push(capture.end().expect("it is whole"));
         // A request between captures makes the pool process its pending blocks.
         drop(pool.allocate(512, &stream).expect("there is room"));
     }
     assert!(addresses.iter().all(|address| *address == addresses[0]));
-    bed.assert_sound();
+    test.assert_sound();
 }
 
 #[test]
 fn e5_points_of_other_streams_are_asked_for_without_breaking_a_capture() {
     for mode in [CaptureMode::Global, CaptureMode::ThreadLocal] {
-        let bed = stepped("");
-        let (stream, other, side) = (bed.stream(), bed.stream(), bed.stream());
-        let memory = bed.allocate(MIB, &other);
+        let test = stepped("");
+        let [stream, other, side] = test.streams();
+        let memory = test.allocate(MIB, &other);
         let address = memory.address();
         memory.record_stream(&side);
-        bed.fill(&memory, 1, &side);
+        test.fill(&memory, 1, &side);
         drop(memory);
-        let pool = bed.allocator.create_capture_pool();
+        let pool = test.allocator.create_capture_pool();
         let capture = pool.begin_capture(&stream, mode).expect("it begins");
-        bed.device.run_until_idle();
-        let again = bed.allocate(MIB, &other);
+        test.device.run_until_idle();
+        let again = test.allocate(MIB, &other);
         assert_eq!(again.address(), address);
-        assert!(bed.is_captured(&stream), "{mode:?}");
+        assert!(test.is_captured(&stream), "{mode:?}");
         capture.end().expect("it is whole");
     }
 }
 
 #[test]
 fn e5_nothing_of_the_same_stream_is_asked_for_during_its_capture() {
-    let bed = stepped("");
-    let (stream, side) = (bed.stream(), bed.stream());
-    let pool = bed.allocator.create_capture_pool();
+    let test = stepped("");
+    let [stream, side] = test.streams();
+    let pool = test.allocator.create_capture_pool();
     let memory = pool.allocate(MIB, &stream).expect("there is room");
     let address = memory.address();
     memory.record_stream(&side);
-    bed.fill(&memory, 1, &side);
+    test.fill(&memory, 1, &side);
     drop(memory);
     let capture = begin_capture(&pool, &stream);
-    bed.device.run_until_idle();
-    let polls = bed.calls_of(Call::Poll, || {
-        assert_ne!(bed.allocate(MIB, &stream).address(), address);
+    test.device.run_until_idle();
+    let polls = test.calls_of(Call::Poll, || {
+        assert_ne!(test.allocate(MIB, &stream).address(), address);
         capture.end().expect("it is whole");
     });
     assert_eq!(polls, 0);
@@ -190,32 +190,32 @@ fn e5_nothing_of_the_same_stream_is_asked_for_during_its_capture() {
 
 #[test]
 fn e5_memory_released_behind_other_work_does_not_break_a_capture() {
-    let bed = stepped("");
-    let (stream, side) = (bed.stream(), bed.stream());
-    let pool = bed.allocator.create_capture_pool();
+    let test = stepped("");
+    let [stream, side] = test.streams();
+    let pool = test.allocator.create_capture_pool();
     let memory = pool.allocate(MIB, &stream).expect("there is room");
-    bed.fill(&memory, 1, &side);
+    test.fill(&memory, 1, &side);
     memory.release_after(&[&side]).expect("a point is marked");
     let capture = begin_capture(&pool, &stream);
-    let inside = bed.allocate(MIB, &stream);
-    bed.fill(&inside, 2, &stream);
-    assert!(bed.is_captured(&stream));
+    let inside = test.allocate(MIB, &stream);
+    test.fill(&inside, 2, &stream);
+    assert!(test.is_captured(&stream));
     let graph = capture.end().expect("it is whole");
-    bed.device.run_until_idle();
+    test.device.run_until_idle();
     drop((inside, graph));
-    bed.assert_sound();
+    test.assert_sound();
 }
 
 #[test]
 fn e5_lending_does_not_cross_into_a_capture() {
-    let bed = stepped("lend_across_streams:True");
-    let (stream, side) = (bed.stream(), bed.stream());
-    let pool = bed.allocator.create_capture_pool();
+    let test = stepped("lend_across_streams:True");
+    let [stream, side] = test.streams();
+    let pool = test.allocator.create_capture_pool();
     drop(pool.allocate(12 * MIB, &side).expect("there is room"));
     let capture = begin_capture(&pool, &stream);
-    let inside = bed.allocate(12 * MIB, &stream);
-    assert!(bed.is_captured(&stream));
+    let inside = test.allocate(12 * MIB, &stream);
+    assert!(test.is_captured(&stream));
     let graph = capture.end().expect("it is whole");
     drop((inside, graph));
-    bed.assert_sound();
+    test.assert_sound();
 }

@@ -1,15 +1,14 @@
 //! States of pools, saved and brought back.
 
+use cachette::Error;
 use cachette::pool::PoolProblem;
-use cachette::{Error, Pool};
-use cachette_hal_host::HostDevice;
 
-use crate::bed::{Bed, KIB, Lane, MIB};
+use crate::fixture::{KIB, MIB, Pool, Stream, TestAllocator};
 
 /// Allocates by address in a pool.
-pub(crate) fn raw(bed: &Bed, pool: &Pool<HostDevice>, bytes: u64, stream: &Lane) -> u64 {
+pub(crate) fn raw(test: &TestAllocator, pool: &Pool, bytes: u64, stream: &Stream) -> u64 {
     let _inside = pool.enter(stream).expect("the pool is there");
-    bed.allocate_raw(bytes, stream)
+    test.allocate_raw(bytes, stream)
 }
 
 pub(crate) fn problem<T: std::fmt::Debug>(result: Result<T, Error>) -> PoolProblem {
@@ -25,17 +24,17 @@ pub(crate) const CONFIGS: [&str; 3] =
 #[test]
 fn p13_the_live_set_of_a_pool_is_told_exactly() {
     for config in CONFIGS {
-        let bed = Bed::with(config);
-        let (stream, pool) = (bed.stream(), bed.allocator.create_pool());
+        let test = TestAllocator::with(config);
+        let (stream, pool) = (test.stream(), test.allocator.create_pool());
         assert!(pool.check_live_allocations(&[]));
-        let one = raw(&bed, &pool, 10 * KIB, &stream);
-        let two = raw(&bed, &pool, 3 * MIB, &stream);
-        let elsewhere = bed.allocate_raw(KIB, &stream);
+        let one = raw(&test, &pool, 10 * KIB, &stream);
+        let two = raw(&test, &pool, 3 * MIB, &stream);
+        let elsewhere = test.allocate_raw(KIB, &stream);
         assert!(pool.check_live_allocations(&[two, one]));
         assert!(!pool.check_live_allocations(&[one]));
         assert!(!pool.check_live_allocations(&[one, two, elsewhere]));
         for address in [one, two, elsewhere] {
-            bed.allocator.free_raw(address).unwrap();
+            test.allocator.free_raw(address).unwrap();
         }
         assert!(pool.check_live_allocations(&[]));
     }
@@ -44,36 +43,36 @@ fn p13_the_live_set_of_a_pool_is_told_exactly() {
 #[test]
 fn p15_p16_a_state_comes_back_block_by_block_and_both_lists_are_told() {
     for config in CONFIGS {
-        let bed = Bed::with(config);
-        let (stream, pool) = (bed.stream(), bed.allocator.create_pool());
+        let test = TestAllocator::with(config);
+        let (stream, pool) = (test.stream(), test.allocator.create_pool());
         let sizes = [KIB, 700 * KIB, 3 * MIB, 12 * MIB, 40 * KIB];
-        let first: Vec<u64> = sizes.map(|bytes| raw(&bed, &pool, bytes, &stream)).to_vec();
-        bed.allocator.free_raw(first[1]).unwrap();
+        let first: Vec<u64> = sizes.map(|bytes| raw(&test, &pool, bytes, &stream)).to_vec();
+        test.allocator.free_raw(first[1]).unwrap();
         let saved = pool.checkpoint().unwrap();
         let mut expected = vec![first[0], first[2], first[3], first[4]];
         expected.sort_unstable();
         assert_eq!(saved.addresses(), expected);
         // Everything changes: some are freed, others come, another segment is obtained.
-        bed.allocator.free_raw(first[2]).unwrap();
-        bed.allocator.free_raw(first[3]).unwrap();
-        let later: Vec<u64> = [5 * MIB, 300 * KIB, 20 * MIB].map(|bytes| raw(&bed, &pool, bytes, &stream)).to_vec();
-        let reserved = bed.stats().reserved_bytes.all.current;
+        test.allocator.free_raw(first[2]).unwrap();
+        test.allocator.free_raw(first[3]).unwrap();
+        let later: Vec<u64> = [5 * MIB, 300 * KIB, 20 * MIB].map(|bytes| raw(&test, &pool, bytes, &stream)).to_vec();
+        let reserved = test.stats().reserved_bytes.all.current;
         let restored = pool.restore(&saved).unwrap();
-        bed.allocator.check().unwrap();
+        test.allocator.check().unwrap();
         let mut gone = vec![first[0], first[4], later[0], later[1], later[2]];
         gone.sort_unstable();
         assert_eq!(restored.freed, gone, "{config}");
         assert_eq!(restored.allocated, expected, "{config}");
         assert!(pool.check_live_allocations(&expected));
-        assert_eq!(bed.stats().reserved_bytes.all.current, reserved);
+        assert_eq!(test.stats().reserved_bytes.all.current, reserved);
         assert_eq!(pool.stats().allocations, 4);
         // And again: a state can be restored any number of times.
         pool.restore(&saved).unwrap();
         for address in expected {
-            bed.allocator.free_raw(address).unwrap();
+            test.allocator.free_raw(address).unwrap();
         }
         assert!(pool.check_live_allocations(&[]));
-        bed.allocator.check().unwrap();
+        test.allocator.check().unwrap();
         pool.empty_cache().unwrap();
         assert_eq!(pool.stats().reserved_bytes, 0);
     }
@@ -81,26 +80,26 @@ fn p15_p16_a_state_comes_back_block_by_block_and_both_lists_are_told() {
 
 #[test]
 fn p15_a_state_whose_memory_is_gone_is_refused_and_nothing_changes() {
-    let bed = Bed::new();
-    let (stream, pool) = (bed.stream(), bed.allocator.create_pool());
-    let block = raw(&bed, &pool, 30 * MIB, &stream);
+    let test = TestAllocator::new();
+    let (stream, pool) = (test.stream(), test.allocator.create_pool());
+    let block = raw(&test, &pool, 30 * MIB, &stream);
     let saved = pool.checkpoint().unwrap();
-    bed.allocator.free_raw(block).unwrap();
+    test.allocator.free_raw(block).unwrap();
     pool.empty_cache().unwrap();
-    let other = raw(&bed, &pool, KIB, &stream);
+    let other = raw(&test, &pool, KIB, &stream);
     assert_eq!(problem(pool.restore(&saved)), PoolProblem::Changed { address: block });
     assert!(pool.check_live_allocations(&[other]));
-    bed.allocator.free_raw(other).unwrap();
+    test.allocator.free_raw(other).unwrap();
 }
 
 #[test]
 fn p14_blocks_that_wait_are_not_saved() {
-    let bed = Bed::new();
-    let (stream, other, pool) = (bed.stream(), bed.stream(), bed.allocator.create_pool());
+    let test = TestAllocator::new();
+    let (stream, other, pool) = (test.stream(), test.stream(), test.allocator.create_pool());
     let first = pool.allocate(KIB, &stream).unwrap();
     let owned = pool.allocate(KIB, &stream).unwrap();
     let address = owned.address();
-    let hold = bed.hold(&other);
+    let hold = test.hold(&other);
     owned.record_stream(&other);
     drop((first, owned));
     assert_eq!(problem(pool.checkpoint()), PoolProblem::Waiting { address });
@@ -112,31 +111,31 @@ fn p14_blocks_that_wait_are_not_saved() {
 #[test]
 fn p15_what_an_owner_still_has_stays_with_it() {
     for config in CONFIGS {
-        let bed = Bed::with(config);
-        let (stream, pool) = (bed.stream(), bed.allocator.create_pool());
+        let test = TestAllocator::with(config);
+        let (stream, pool) = (test.stream(), test.allocator.create_pool());
         let kept = pool.allocate(3 * MIB, &stream).unwrap();
-        bed.fill(&kept, 7, &stream);
-        let by_address = raw(&bed, &pool, KIB, &stream);
+        test.fill(&kept, 7, &stream);
+        let by_address = raw(&test, &pool, KIB, &stream);
         let saved = pool.checkpoint().unwrap();
-        bed.allocator.free_raw(by_address).unwrap();
-        let later = raw(&bed, &pool, 5 * MIB, &stream);
+        test.allocator.free_raw(by_address).unwrap();
+        let later = raw(&test, &pool, 5 * MIB, &stream);
         let restored = pool.restore(&saved).unwrap();
         assert_eq!(restored.freed, [later], "{config}");
         assert_eq!(restored.allocated, [by_address], "{config}");
         assert!(pool.check_live_allocations(&[kept.address(), by_address]));
-        assert_eq!(bed.content(&kept, &stream), Some(7));
+        assert_eq!(test.content(&kept, &stream), Some(7));
         drop(kept);
-        bed.allocator.free_raw(by_address).unwrap();
+        test.allocator.free_raw(by_address).unwrap();
         assert!(pool.check_live_allocations(&[]));
-        bed.allocator.check().unwrap();
+        test.allocator.check().unwrap();
     }
 }
 
 #[test]
 fn p15_what_its_owner_dropped_comes_back_by_address() {
     for config in CONFIGS {
-        let bed = Bed::with(config);
-        let (stream, pool) = (bed.stream(), bed.allocator.create_pool());
+        let test = TestAllocator::with(config);
+        let (stream, pool) = (test.stream(), test.allocator.create_pool());
         let owned = pool.allocate(3 * MIB, &stream).unwrap();
         let address = owned.address();
         let saved = pool.checkpoint().unwrap();
@@ -146,20 +145,20 @@ fn p15_what_its_owner_dropped_comes_back_by_address() {
         // It has no owner now: a second restore frees it and brings it back.
         let restored = pool.restore(&saved).unwrap();
         assert_eq!(restored.freed, restored.allocated);
-        bed.allocator.free_raw(address).unwrap();
+        test.allocator.free_raw(address).unwrap();
         assert!(pool.check_live_allocations(&[]));
-        bed.allocator.check().unwrap();
+        test.allocator.check().unwrap();
     }
 }
 
 #[test]
 fn p15_p17_an_owner_that_came_later_stands_in_the_way() {
     for config in CONFIGS {
-        let bed = Bed::with(config);
-        let (stream, pool) = (bed.stream(), bed.allocator.create_pool());
-        let block = raw(&bed, &pool, 3 * MIB, &stream);
+        let test = TestAllocator::with(config);
+        let (stream, pool) = (test.stream(), test.allocator.create_pool());
+        let block = raw(&test, &pool, 3 * MIB, &stream);
         let saved = pool.checkpoint().unwrap();
-        bed.allocator.free_raw(block).unwrap();
+        test.allocator.free_raw(block).unwrap();
         for bytes in [3 * MIB, 2 * MIB] {
             let owned = pool.allocate(bytes, &stream).unwrap();
             let address = owned.address();
@@ -168,39 +167,39 @@ fn p15_p17_an_owner_that_came_later_stands_in_the_way() {
             assert!(pool.check_live_allocations(&[address]), "nothing has changed");
         }
         pool.restore(&saved).unwrap();
-        bed.allocator.free_raw(block).unwrap();
-        bed.allocator.check().unwrap();
+        test.allocator.free_raw(block).unwrap();
+        test.allocator.check().unwrap();
     }
 }
 
 #[test]
 fn p13_a_state_of_another_pool_is_refused() {
-    let bed = Bed::new();
-    let (one, two) = (bed.allocator.create_pool(), bed.allocator.create_pool());
+    let test = TestAllocator::new();
+    let (one, two) = (test.allocator.create_pool(), test.allocator.create_pool());
     let saved = one.checkpoint().unwrap();
     assert_eq!(problem(two.restore(&saved)), PoolProblem::Foreign);
 }
 
 #[test]
 fn p15_oversize_blocks_count_through_a_restore() {
-    let bed = Bed::with("max_split_size_mb:20");
-    let (stream, pool) = (bed.stream(), bed.allocator.create_pool());
+    let test = TestAllocator::with("max_split_size_mb:20");
+    let (stream, pool) = (test.stream(), test.allocator.create_pool());
     let empty = pool.checkpoint().unwrap();
-    let address = raw(&bed, &pool, 64 * MIB, &stream);
+    let address = raw(&test, &pool, 64 * MIB, &stream);
     let saved = pool.checkpoint().unwrap();
     pool.restore(&empty).unwrap();
-    assert_eq!(bed.stats().oversize_allocations.current, 0);
+    assert_eq!(test.stats().oversize_allocations.current, 0);
     pool.restore(&saved).unwrap();
-    assert_eq!(bed.stats().oversize_allocations.current, 1);
-    bed.allocator.free_raw(address).unwrap();
-    assert_eq!(bed.stats().oversize_allocations.current, 0);
+    assert_eq!(test.stats().oversize_allocations.current, 1);
+    test.allocator.free_raw(address).unwrap();
+    assert_eq!(test.stats().oversize_allocations.current, 0);
 }
 
 #[test]
 fn p15_one_of_two_owners_that_is_gone_leaves_the_other_its_memory() {
     for config in CONFIGS {
-        let bed = Bed::with(config);
-        let (stream, pool) = (bed.stream(), bed.allocator.create_pool());
+        let test = TestAllocator::with(config);
+        let (stream, pool) = (test.stream(), test.allocator.create_pool());
         let gone = pool.allocate(3 * MIB, &stream).unwrap();
         let kept = pool.allocate(3 * MIB, &stream).unwrap();
         let address = gone.address();
@@ -209,6 +208,6 @@ fn p15_one_of_two_owners_that_is_gone_leaves_the_other_its_memory() {
         let restored = pool.restore(&saved).unwrap();
         assert_eq!(restored.allocated, [address], "{config}");
         assert!(pool.check_live_allocations(&[address, kept.address()]), "{config}");
-        bed.allocator.free_raw(address).unwrap();
+        test.allocator.free_raw(address).unwrap();
     }
 }

@@ -2,80 +2,80 @@
 
 use std::sync::{Arc, Mutex};
 
+use cachette::TraceAction;
 use cachette::hal::{Device, DevicePtr};
 use cachette::pool::PoolProblem;
-use cachette::{Pool, TraceAction};
-use cachette_hal_host::{Hold, HostDevice};
+use cachette_hal_host::Hold;
 
-use crate::bed::{Bed, Lane, MIB};
 use crate::checkpoints::{CONFIGS, problem, raw};
+use crate::fixture::{MIB, Pool, Stream, TestAllocator};
 
 /// Memory of 12 MiB in a pool, known by its address, that another stream is held from filling with ones.
-fn used_block(bed: &Bed, pool: &Pool<HostDevice>, stream: &Lane, side: &Lane) -> (u64, Hold) {
-    let address = raw(bed, pool, 12 * MIB, stream);
-    (address, use_elsewhere(bed, address, 12 * MIB, side))
+fn used_block(test: &TestAllocator, pool: &Pool, stream: &Stream, side: &Stream) -> (u64, Hold) {
+    let address = raw(test, pool, 12 * MIB, stream);
+    (address, use_elsewhere(test, address, 12 * MIB, side))
 }
 
 /// Lets another stream fill memory with ones, and holds the stream before it does.
-fn use_elsewhere(bed: &Bed, address: u64, bytes: u64, side: &Lane) -> Hold {
-    let hold = bed.hold(side);
-    let transfer = bed.device.transfer().expect("the host device copies");
+fn use_elsewhere(test: &TestAllocator, address: u64, bytes: u64, side: &Stream) -> Hold {
+    let hold = test.hold(side);
+    let transfer = test.device.transfer().expect("the host device copies");
     let at = DevicePtr::new(address).expect("the memory has an address");
     // SAFETY: 1. the stream lives. 3. the segment of the memory stays.
     unsafe { transfer.fill(at, 1, bytes, side.handle()) }.expect("a fill is queued");
     // SAFETY: 1. 2. the stream is this allocator's own.
-    unsafe { bed.allocator.record_stream_raw(address, side.handle()) }.expect("the memory is allocated");
+    unsafe { test.allocator.record_stream_raw(address, side.handle()) }.expect("the memory is allocated");
     hold
 }
 
 #[test]
 fn p15_a_block_in_use_elsewhere_is_freed_behind_that_use() {
     for config in CONFIGS {
-        let bed = Bed::with(config);
-        let (stream, side, pool) = (bed.stream(), bed.stream(), bed.allocator.create_pool());
+        let test = TestAllocator::with(config);
+        let (stream, side, pool) = (test.stream(), test.stream(), test.allocator.create_pool());
         drop(pool.allocate(12 * MIB, &stream).unwrap());
         let empty = pool.checkpoint().unwrap();
-        let (address, hold) = used_block(&bed, &pool, &stream, &side);
+        let (address, hold) = used_block(&test, &pool, &stream, &side);
         assert_eq!(pool.restore(&empty).unwrap().freed, [address]);
         assert!(pool.check_live_allocations(&[]));
         let next = pool.allocate(12 * MIB, &stream).unwrap();
-        bed.fill(&next, 2, &stream);
+        test.fill(&next, 2, &stream);
         stream.synchronize().unwrap();
         hold.release();
         side.synchronize().unwrap();
-        assert_eq!(bed.content(&next, &stream), Some(2), "{config}");
+        assert_eq!(test.content(&next, &stream), Some(2), "{config}");
         drop(next);
         drop(pool.allocate(512, &stream).unwrap());
-        assert_eq!(bed.stats().active.all.current, 0, "{config}");
-        bed.allocator.check().unwrap();
+        assert_eq!(test.stats().active.all.current, 0, "{config}");
+        test.allocator.check().unwrap();
     }
 }
 
 #[test]
 fn p15_a_block_in_use_elsewhere_stays_if_it_was_saved() {
-    let bed = Bed::new();
-    let (stream, side, pool) = (bed.stream(), bed.stream(), bed.allocator.create_pool());
-    let (address, hold) = used_block(&bed, &pool, &stream, &side);
+    let test = TestAllocator::new();
+    let (stream, side, pool) = (test.stream(), test.stream(), test.allocator.create_pool());
+    let (address, hold) = used_block(&test, &pool, &stream, &side);
     let saved = pool.checkpoint().unwrap();
     let restored = pool.restore(&saved).unwrap();
     assert_eq!((restored.freed, restored.allocated), (vec![address], vec![address]));
     // The recorded use is still waited for.
-    bed.allocator.free_raw(address).unwrap();
-    assert_eq!(bed.stats().active.all.current, 1);
+    test.allocator.free_raw(address).unwrap();
+    assert_eq!(test.stats().active.all.current, 1);
     hold.release();
     side.synchronize().unwrap();
     drop(pool.allocate(512, &stream).unwrap());
-    assert_eq!(bed.stats().active.all.current, 0);
+    assert_eq!(test.stats().active.all.current, 0);
 }
 
 #[test]
 fn p15_a_saved_place_in_use_elsewhere_is_refused() {
-    let bed = Bed::new();
-    let (stream, side, pool) = (bed.stream(), bed.stream(), bed.allocator.create_pool());
-    let small = raw(&bed, &pool, 6 * MIB, &stream);
+    let test = TestAllocator::new();
+    let (stream, side, pool) = (test.stream(), test.stream(), test.allocator.create_pool());
+    let small = raw(&test, &pool, 6 * MIB, &stream);
     let saved = pool.checkpoint().unwrap();
-    bed.allocator.free_raw(small).unwrap();
-    let (address, hold) = used_block(&bed, &pool, &stream, &side);
+    test.allocator.free_raw(small).unwrap();
+    let (address, hold) = used_block(&test, &pool, &stream, &side);
     assert_eq!(address, small, "it takes the place of the saved block");
     assert_eq!(problem(pool.restore(&saved)), PoolProblem::Waiting { address });
     assert!(pool.check_live_allocations(&[address]), "nothing has changed");
@@ -86,13 +86,13 @@ fn p15_a_saved_place_in_use_elsewhere_is_refused() {
 #[test]
 fn p15_a_saved_place_behind_a_guard_is_refused() {
     for config in CONFIGS {
-        let bed = Bed::with(config);
-        let (stream, side, pool) = (bed.stream(), bed.stream(), bed.allocator.create_pool());
+        let test = TestAllocator::with(config);
+        let (stream, side, pool) = (test.stream(), test.stream(), test.allocator.create_pool());
         let owned = pool.allocate(12 * MIB, &stream).unwrap();
         let address = owned.address();
         let saved = pool.checkpoint().unwrap();
-        let hold = bed.hold(&side);
-        bed.fill(&owned, 1, &side);
+        let hold = test.hold(&side);
+        test.fill(&owned, 1, &side);
         owned.release_after(&[&side]).unwrap();
         assert_eq!(problem(pool.restore(&saved)), PoolProblem::Changed { address });
         assert!(pool.check_live_allocations(&[]), "{config}: nothing has changed");
@@ -103,14 +103,14 @@ fn p15_a_saved_place_behind_a_guard_is_refused() {
 #[test]
 fn p15_a_place_beside_a_block_in_use_elsewhere_comes_back() {
     for config in CONFIGS {
-        let bed = Bed::with(config);
-        let (stream, side, pool) = (bed.stream(), bed.stream(), bed.allocator.create_pool());
-        let used = raw(&bed, &pool, 6 * MIB, &stream);
-        let hold = use_elsewhere(&bed, used, 6 * MIB, &side);
-        let beside = raw(&bed, &pool, 6 * MIB, &stream);
+        let test = TestAllocator::with(config);
+        let (stream, side, pool) = (test.stream(), test.stream(), test.allocator.create_pool());
+        let used = raw(&test, &pool, 6 * MIB, &stream);
+        let hold = use_elsewhere(&test, used, 6 * MIB, &side);
+        let beside = raw(&test, &pool, 6 * MIB, &stream);
         assert_eq!(beside, used + 6 * MIB, "{config}: they lie side by side");
         let saved = pool.checkpoint().unwrap();
-        bed.allocator.free_raw(beside).unwrap();
+        test.allocator.free_raw(beside).unwrap();
         let restored = pool.restore(&saved).unwrap();
         assert_eq!(restored.allocated, [used, beside], "{config}");
         assert!(pool.check_live_allocations(&[used, beside]), "{config}");
@@ -121,16 +121,16 @@ fn p15_a_place_beside_a_block_in_use_elsewhere_comes_back() {
 
 #[test]
 fn p15_every_part_of_a_saved_place_is_looked_at() {
-    let bed = Bed::new();
-    let (stream, side, pool) = (bed.stream(), bed.stream(), bed.allocator.create_pool());
-    let whole = raw(&bed, &pool, 12 * MIB, &stream);
+    let test = TestAllocator::new();
+    let (stream, side, pool) = (test.stream(), test.stream(), test.allocator.create_pool());
+    let whole = raw(&test, &pool, 12 * MIB, &stream);
     let saved = pool.checkpoint().unwrap();
-    bed.allocator.free_raw(whole).unwrap();
-    let front = raw(&bed, &pool, 6 * MIB, &stream);
-    let back = raw(&bed, &pool, 6 * MIB, &stream);
-    let hold = use_elsewhere(&bed, back, 6 * MIB, &side);
+    test.allocator.free_raw(whole).unwrap();
+    let front = raw(&test, &pool, 6 * MIB, &stream);
+    let back = raw(&test, &pool, 6 * MIB, &stream);
+    let hold = use_elsewhere(&test, back, 6 * MIB, &side);
     assert_eq!((front, back), (whole, whole + 6 * MIB));
-    bed.allocator.free_raw(front).unwrap();
+    test.allocator.free_raw(front).unwrap();
     assert_eq!(problem(pool.restore(&saved)), PoolProblem::Waiting { address: back });
     assert!(pool.check_live_allocations(&[back]), "nothing has changed");
     hold.release();
@@ -139,14 +139,14 @@ fn p15_every_part_of_a_saved_place_is_looked_at() {
 
 #[test]
 fn p16_trackers_hear_of_every_free_of_a_restore() {
-    let bed = Bed::new();
-    let (stream, side, pool) = (bed.stream(), bed.stream(), bed.allocator.create_pool());
+    let test = TestAllocator::new();
+    let (stream, side, pool) = (test.stream(), test.stream(), test.allocator.create_pool());
     let empty = pool.checkpoint().unwrap();
-    let plain = raw(&bed, &pool, 6 * MIB, &stream);
-    let (used, hold) = used_block(&bed, &pool, &stream, &side);
+    let plain = raw(&test, &pool, 6 * MIB, &stream);
+    let (used, hold) = used_block(&test, &pool, &stream, &side);
     let seen: Arc<Mutex<Vec<(TraceAction, u64)>>> = Arc::default();
     let log = Arc::clone(&seen);
-    bed.allocator.track(move |event| log.lock().unwrap().push((event.action, event.address)));
+    test.allocator.track(move |event| log.lock().unwrap().push((event.action, event.address)));
     pool.restore(&empty).unwrap();
     let told = seen.lock().unwrap().clone();
     for address in [plain, used] {
@@ -160,16 +160,16 @@ fn p16_trackers_hear_of_every_free_of_a_restore() {
 
 #[test]
 fn p15_neighbours_in_use_elsewhere_are_not_what_changed() {
-    let bed = Bed::new();
-    let (stream, side, pool) = (bed.stream(), bed.stream(), bed.allocator.create_pool());
-    let before = raw(&bed, &pool, 6 * MIB, &stream);
+    let test = TestAllocator::new();
+    let (stream, side, pool) = (test.stream(), test.stream(), test.allocator.create_pool());
+    let before = raw(&test, &pool, 6 * MIB, &stream);
     let owned = pool.allocate(6 * MIB, &stream).unwrap();
-    let after = raw(&bed, &pool, 6 * MIB, &stream);
+    let after = raw(&test, &pool, 6 * MIB, &stream);
     let address = owned.address();
     let saved = pool.checkpoint().unwrap();
     owned.release_after(&[&side]).unwrap();
     for neighbour in [before, after] {
-        let hold = use_elsewhere(&bed, neighbour, 6 * MIB, &side);
+        let hold = use_elsewhere(&test, neighbour, 6 * MIB, &side);
         assert_eq!(problem(pool.restore(&saved)), PoolProblem::Changed { address });
         hold.release();
         side.synchronize().unwrap();
@@ -178,42 +178,42 @@ fn p15_neighbours_in_use_elsewhere_are_not_what_changed() {
 
 #[test]
 fn p15_a_borrowed_block_comes_back_as_borrowed() {
-    let bed = Bed::with("lend_across_streams:True");
-    let (owner, borrower, pool) = (bed.stream(), bed.stream(), bed.allocator.create_pool());
+    let test = TestAllocator::with("lend_across_streams:True");
+    let (owner, borrower, pool) = (test.stream(), test.stream(), test.allocator.create_pool());
     let address = pool.allocate(12 * MIB, &owner).unwrap().address();
-    assert_eq!(raw(&bed, &pool, 12 * MIB, &borrower), address);
+    assert_eq!(raw(&test, &pool, 12 * MIB, &borrower), address);
     let saved = pool.checkpoint().unwrap();
-    bed.allocator.free_raw(address).unwrap();
+    test.allocator.free_raw(address).unwrap();
     borrower.synchronize().unwrap();
     drop(pool.allocate(12 * MIB, &owner).unwrap());
     // The owner has yet to fill the place when it comes back, and the borrower fills it after that.
     let mine = pool.allocate(12 * MIB, &owner).unwrap();
-    let behind = bed.hold(&owner);
-    bed.fill(&mine, 3, &owner);
+    let behind = test.hold(&owner);
+    test.fill(&mine, 3, &owner);
     drop(mine);
     pool.restore(&saved).unwrap();
     let place = DevicePtr::new(address).unwrap();
-    let fill = |byte, stream: &Lane| {
-        let transfer = bed.device.transfer().unwrap();
+    let fill = |byte, stream: &Stream| {
+        let transfer = test.device.transfer().unwrap();
         // SAFETY: 1. the stream lives. 3. the segment of the memory stays.
         unsafe { transfer.fill(place, byte, 12 * MIB, stream.handle()) }.unwrap();
     };
     fill(4, &borrower);
     behind.release();
     owner.synchronize().unwrap();
-    let read = bed.allocator.allocate(12 * MIB, &borrower).unwrap();
-    let transfer = bed.device.transfer().unwrap();
+    let read = test.allocator.allocate(12 * MIB, &borrower).unwrap();
+    let transfer = test.device.transfer().unwrap();
     // SAFETY: 1. the stream lives. 3. both are allocated.
     unsafe { transfer.copy(read.ptr().unwrap(), place, 12 * MIB, borrower.handle()) }.unwrap();
-    assert_eq!(bed.content(&read, &borrower), Some(4));
+    assert_eq!(test.content(&read, &borrower), Some(4));
     drop(read);
-    let hold = bed.hold(&borrower);
+    let hold = test.hold(&borrower);
     fill(1, &borrower);
-    bed.allocator.free_raw(address).unwrap();
+    test.allocator.free_raw(address).unwrap();
     let next = pool.allocate(12 * MIB, &owner).unwrap();
     assert_eq!(next.address(), address);
-    bed.fill(&next, 2, &owner);
+    test.fill(&next, 2, &owner);
     hold.release();
     borrower.synchronize().unwrap();
-    assert_eq!(bed.content(&next, &owner), Some(2));
+    assert_eq!(test.content(&next, &owner), Some(2));
 }

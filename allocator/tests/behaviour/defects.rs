@@ -4,46 +4,46 @@ use cachette::Error;
 use cachette::hal::Call;
 use cachette_hal_host::HostConfig;
 
-use crate::bed::{Bed, Lane, MIB, Memory, in_time, is_waiting, start};
+use crate::fixture::{Allocation, MIB, Stream, TestAllocator, in_time, is_waiting, start};
 
 /// Frees `memory` while `side` still has work for it.
-fn free_in_use(bed: &Bed, memory: Memory, side: &Lane) {
-    bed.fill(&memory, 1, side);
+fn free_in_use(test: &TestAllocator, memory: Allocation, side: &Stream) {
+    test.fill(&memory, 1, side);
     memory.record_stream(side);
     drop(memory);
 }
 
 #[test]
 fn d1_a_block_that_came_free_while_waiting_serves_the_request() {
-    let bed = Bed::of(20 * MIB, "");
-    let (stream, side) = (bed.stream(), bed.stream());
-    let live = bed.allocate(9 * MIB, &stream);
-    let waiting = bed.allocate(9 * MIB, &stream);
+    let test = TestAllocator::of(20 * MIB, "");
+    let [stream, side] = test.streams();
+    let live = test.allocate(9 * MIB, &stream);
+    let waiting = test.allocate(9 * MIB, &stream);
     let address = waiting.address();
-    let hold = bed.hold(&side);
-    free_in_use(&bed, waiting, &side);
-    let (allocator, on) = (bed.allocator.clone(), stream.clone());
+    let hold = test.hold(&side);
+    free_in_use(&test, waiting, &side);
+    let (allocator, on) = (test.allocator.clone(), stream.clone());
     let next = start(move || allocator.allocate(9 * MIB, &on));
     assert!(is_waiting(&next));
     hold.release();
     // The segment cannot be given back, since a part of it is live: only the pool can serve.
     assert_eq!(next.recv().unwrap().unwrap().address(), address);
-    assert_eq!(bed.stats().num_ooms, 0);
+    assert_eq!(test.stats().num_ooms, 0);
     drop(live);
-    bed.assert_sound();
+    test.assert_sound();
 }
 
 #[test]
 fn d1_neighbours_that_come_free_together_serve_the_request() {
-    let bed = Bed::of(20 * MIB, "");
-    let (stream, left, right) = (bed.stream(), bed.stream(), bed.stream());
-    let first = bed.allocate(9 * MIB, &stream);
-    let second = bed.allocate(9 * MIB, &stream);
+    let test = TestAllocator::of(20 * MIB, "");
+    let [stream, left, right] = test.streams();
+    let first = test.allocate(9 * MIB, &stream);
+    let second = test.allocate(9 * MIB, &stream);
     let start_at = first.address();
-    let holds = (bed.hold(&left), bed.hold(&right));
-    free_in_use(&bed, first, &left);
-    free_in_use(&bed, second, &right);
-    let (allocator, on) = (bed.allocator.clone(), stream.clone());
+    let holds = (test.hold(&left), test.hold(&right));
+    free_in_use(&test, first, &left);
+    free_in_use(&test, second, &right);
+    let (allocator, on) = (test.allocator.clone(), stream.clone());
     let next = start(move || allocator.allocate(18 * MIB, &on));
     holds.0.release();
     assert!(is_waiting(&next));
@@ -53,65 +53,65 @@ fn d1_neighbours_that_come_free_together_serve_the_request() {
 
 #[test]
 fn d1_a_segment_that_came_free_on_another_stream_is_given_back_and_serves() {
-    let bed = Bed::of(24 * MIB, "");
-    let (stream, owner, side) = (bed.stream(), bed.stream(), bed.stream());
-    let memory = bed.allocate(20 * MIB, &owner);
-    let hold = bed.hold(&side);
-    free_in_use(&bed, memory, &side);
-    let (allocator, on) = (bed.allocator.clone(), stream.clone());
+    let test = TestAllocator::of(24 * MIB, "");
+    let [stream, owner, side] = test.streams();
+    let memory = test.allocate(20 * MIB, &owner);
+    let hold = test.hold(&side);
+    free_in_use(&test, memory, &side);
+    let (allocator, on) = (test.allocator.clone(), stream.clone());
     let next = start(move || allocator.allocate(20 * MIB, &on));
     assert!(is_waiting(&next));
     hold.release();
     assert!(next.recv().unwrap().is_ok());
-    assert_eq!(bed.stats().num_ooms, 0);
+    assert_eq!(test.stats().num_ooms, 0);
 }
 
 #[test]
 fn d2_only_the_blocks_that_are_enough_are_waited_for() {
-    let bed = Bed::on(HostConfig::default().capacity(24 * MIB).stepped(7), "");
-    let (stream, quick, stuck) = (bed.stream(), bed.stream(), bed.stream());
-    let (first, second) = (bed.allocate(12 * MIB, &stream), bed.allocate(12 * MIB, &stream));
+    let test = TestAllocator::on(HostConfig::default().capacity(24 * MIB).stepped(7), "");
+    let [stream, quick, stuck] = test.streams();
+    let (first, second) = (test.allocate(12 * MIB, &stream), test.allocate(12 * MIB, &stream));
     let address = first.address();
-    free_in_use(&bed, first, &quick);
-    let hold = bed.hold(&stuck);
-    free_in_use(&bed, second, &stuck);
+    free_in_use(&test, first, &quick);
+    let hold = test.hold(&stuck);
+    free_in_use(&test, second, &stuck);
     // Stepped, a wait for the stuck stream would fail, since nothing could ever end it.
-    let next = bed.allocator.allocate(12 * MIB, &stream).unwrap();
+    let next = test.allocator.allocate(12 * MIB, &stream).unwrap();
     assert_eq!(next.address(), address);
-    assert_eq!(bed.stats().num_sync_all_streams, 1);
+    assert_eq!(test.stats().num_sync_all_streams, 1);
     hold.release();
-    bed.device.run_until_idle();
+    test.device.run_until_idle();
 }
 
 #[test]
 fn d2_of_several_segments_only_the_one_that_is_enough_is_waited_for() {
-    let bed = Bed::on(HostConfig::default().capacity(40 * MIB).stepped(7), "");
-    let (stream, stuck) = (bed.stream(), bed.stream());
-    let quick = [bed.stream(), bed.stream()];
-    let halves = [bed.allocate(9 * MIB, &stream), bed.allocate(9 * MIB, &stream)];
-    let whole = bed.allocate(20 * MIB, &stream);
+    let test = TestAllocator::on(HostConfig::default().capacity(40 * MIB).stepped(7), "");
+    let [stream, stuck] = test.streams();
+    let quick = [test.stream(), test.stream()];
+    let halves = [test.allocate(9 * MIB, &stream), test.allocate(9 * MIB, &stream)];
+    let whole = test.allocate(20 * MIB, &stream);
     let address = halves[0].address();
     for (half, side) in halves.into_iter().zip(&quick) {
-        free_in_use(&bed, half, side);
+        free_in_use(&test, half, side);
     }
-    let hold = bed.hold(&stuck);
-    free_in_use(&bed, whole, &stuck);
-    let next = bed.allocator.allocate(18 * MIB, &stream).unwrap();
+    let hold = test.hold(&stuck);
+    free_in_use(&test, whole, &stuck);
+    let next = test.allocator.allocate(18 * MIB, &stream).unwrap();
     assert_eq!(next.address(), address);
     hold.release();
-    bed.device.run_until_idle();
+    test.device.run_until_idle();
 }
 
 #[test]
 fn d2_a_block_freed_earlier_and_stuck_does_not_keep_a_later_one_from_serving() {
-    let bed = Bed::of(24 * MIB, "");
-    let (stream, quick, stuck) = (bed.stream(), bed.stream(), bed.stream());
-    let (first, second) = (bed.allocate(12 * MIB, &stream), bed.allocate(12 * MIB, &stream));
+    let test = TestAllocator::of(24 * MIB, "");
+    let [stream, quick, stuck] = test.streams();
+    let (first, second) = (test.allocate(12 * MIB, &stream), test.allocate(12 * MIB, &stream));
     let address = second.address();
-    let (forever, briefly) = (bed.hold(&stuck), bed.hold(&quick));
-    free_in_use(&bed, first, &stuck);
-    free_in_use(&bed, second, &quick);
-    let (allocator, on) = (bed.allocator.clone(), stream.clone());
+    let (forever, briefly) = (test.hold(&stuck), test.hold(&quick));
+    free_in_use(&test, first, &stuck);
+    free_in_use(&test, second, &quick);
+    let (allocator, on) = (test.allocator.clone(), stream.clone());
     let next = start(move || allocator.allocate(12 * MIB, &on));
     assert!(is_waiting(&next));
     briefly.release();
@@ -122,13 +122,13 @@ fn d2_a_block_freed_earlier_and_stuck_does_not_keep_a_later_one_from_serving() {
 
 #[test]
 fn d2_a_request_that_may_not_block_fails_instead_of_waiting() {
-    let bed = Bed::of(24 * MIB, "never_block:True");
-    let (stream, side) = (bed.stream(), bed.stream());
-    let memory = bed.allocate(20 * MIB, &stream);
+    let test = TestAllocator::of(24 * MIB, "never_block:True");
+    let [stream, side] = test.streams();
+    let memory = test.allocate(20 * MIB, &stream);
     let address = memory.address();
-    let hold = bed.hold(&side);
-    free_in_use(&bed, memory, &side);
-    let (allocator, on) = (bed.allocator.clone(), stream.clone());
+    let hold = test.hold(&side);
+    free_in_use(&test, memory, &side);
+    let (allocator, on) = (test.allocator.clone(), stream.clone());
     let failed = in_time(move || allocator.allocate(20 * MIB, &on).map(drop));
     hold.release();
     let Some(Err(Error::OutOfMemory(report))) = failed else { panic!("{failed:?}") };
@@ -136,19 +136,19 @@ fn d2_a_request_that_may_not_block_fails_instead_of_waiting() {
     assert_eq!(report.pending, 20 * MIB);
     let text = report.to_string();
     assert!(text.contains("never_block"), "{text}");
-    assert_eq!(bed.device.calls(Call::Wait), 0);
-    assert_eq!(bed.stats().num_sync_all_streams, 0);
+    assert_eq!(test.device.calls(Call::Wait), 0);
+    assert_eq!(test.stats().num_sync_all_streams, 0);
     // What has passed meanwhile is found without waiting.
     side.synchronize().unwrap();
-    assert_eq!(bed.allocate(20 * MIB, &stream).address(), address);
+    assert_eq!(test.allocate(20 * MIB, &stream).address(), address);
 }
 
 #[test]
 fn d2_without_blocking_the_cache_still_serves_and_still_grows() {
-    let bed = Bed::with("never_block:True");
-    let stream = bed.stream();
-    let address = bed.allocate(12 * MIB, &stream).address();
-    assert_eq!(bed.allocate(12 * MIB, &stream).address(), address);
-    assert_ne!(bed.allocate(14 * MIB, &stream).address(), address);
-    assert_eq!(bed.stats().num_ooms, 0);
+    let test = TestAllocator::with("never_block:True");
+    let stream = test.stream();
+    let address = test.allocate(12 * MIB, &stream).address();
+    assert_eq!(test.allocate(12 * MIB, &stream).address(), address);
+    assert_ne!(test.allocate(14 * MIB, &stream).address(), address);
+    assert_eq!(test.stats().num_ooms, 0);
 }

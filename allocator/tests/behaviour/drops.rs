@@ -3,22 +3,22 @@
 use cachette::hal::{Call, ErrorKind};
 use cachette_hal_host::Live;
 
-use crate::bed::{Bed, KIB, MIB};
+use crate::fixture::{KIB, MIB, TestAllocator};
 
 /// An allocator that holds a little of everything: unused segments of two streams, memory that waits for
 /// another stream, memory behind a wait, and idle events.
-fn full_bed() -> Bed {
-    let bed = Bed::new();
-    let (stream, side) = (bed.stream(), bed.stream());
-    let blocks = [KIB, 12 * MIB, 14 * MIB].map(|bytes| bed.allocate(bytes, &stream));
+fn full_allocator() -> TestAllocator {
+    let test = TestAllocator::new();
+    let [stream, side] = test.streams();
+    let blocks = [KIB, 12 * MIB, 14 * MIB].map(|bytes| test.allocate(bytes, &stream));
     drop(blocks);
-    drop((bed.allocate(KIB, &side), bed.allocate(3 * MIB, &side)));
-    let waiting = bed.allocate(16 * MIB, &stream);
+    drop((test.allocate(KIB, &side), test.allocate(3 * MIB, &side)));
+    let waiting = test.allocate(16 * MIB, &stream);
     waiting.record_stream(&side);
     drop(waiting);
-    let behind = bed.allocate(18 * MIB, &side);
+    let behind = test.allocate(18 * MIB, &side);
     behind.release_after(&[&stream]).expect("nothing fails yet");
-    bed
+    test
 }
 
 /// What a call can lose by failing.
@@ -48,7 +48,7 @@ fn dropping_the_allocator_loses_at_most_what_the_one_failing_call_was_to_give_ba
         Call::SynchronizeDevice,
     ] {
         for nth in 1..50 {
-            let Bed { device, allocator } = full_bed();
+            let TestAllocator { device, allocator } = full_allocator();
             let before = device.calls(call);
             device.fail_next(call, nth, ErrorKind::Other);
             drop(allocator);
@@ -71,12 +71,12 @@ fn dropping_the_allocator_loses_at_most_what_the_one_failing_call_was_to_give_ba
 #[test]
 fn an_allocation_dropped_after_its_allocator_loses_nothing_if_marking_its_use_fails() {
     for call in [Call::CreateEvent, Call::Record] {
-        let bed = Bed::new();
-        let (stream, side) = (bed.stream(), bed.stream());
-        let memory = bed.allocate(MIB, &stream);
+        let test = TestAllocator::new();
+        let [stream, side] = test.streams();
+        let memory = test.allocate(MIB, &stream);
         memory.record_stream(&side);
-        let device = bed.device.clone();
-        drop((stream, side, bed));
+        let device = test.device.clone();
+        drop((stream, side, test));
         device.fail_next(call, 1, ErrorKind::Other);
         drop(memory);
         assert_eq!(device.live(), Live::default(), "{call}");
@@ -86,105 +86,105 @@ fn an_allocation_dropped_after_its_allocator_loses_nothing_if_marking_its_use_fa
 #[test]
 fn e2_memory_whose_use_could_not_be_marked_is_not_used_again_before_it_ends() {
     for call in [Call::CreateEvent, Call::Record] {
-        let bed = Bed::new();
-        let (stream, side) = (bed.stream(), bed.stream());
-        let memory = bed.allocate(MIB, &stream);
+        let test = TestAllocator::new();
+        let [stream, side] = test.streams();
+        let memory = test.allocate(MIB, &stream);
         let address = memory.address();
-        let hold = bed.hold(&side);
-        bed.fill(&memory, 1, &side);
+        let hold = test.hold(&side);
+        test.fill(&memory, 1, &side);
         memory.record_stream(&side);
-        bed.device.fail_next(call, 1, ErrorKind::Other);
+        test.device.fail_next(call, 1, ErrorKind::Other);
         drop(memory);
-        let next = bed.allocate(MIB, &stream);
+        let next = test.allocate(MIB, &stream);
         assert_ne!(next.address(), address);
         hold.release();
         side.synchronize().unwrap();
-        assert_eq!(bed.allocate(MIB, &stream).address(), address);
+        assert_eq!(test.allocate(MIB, &stream).address(), address);
         drop(next);
-        bed.assert_sound();
+        test.assert_sound();
     }
 }
 
 #[test]
 fn released_memory_whose_wait_could_not_be_marked_is_not_used_again_too_early() {
     for call in [Call::CreateEvent, Call::Record] {
-        let bed = Bed::new();
-        let (stream, side) = (bed.stream(), bed.stream());
-        let memory = bed.allocate(MIB, &stream);
-        let hold = bed.hold(&side);
-        bed.fill(&memory, 1, &side);
-        bed.device.fail_next(call, 1, ErrorKind::Other);
+        let test = TestAllocator::new();
+        let [stream, side] = test.streams();
+        let memory = test.allocate(MIB, &stream);
+        let hold = test.hold(&side);
+        test.fill(&memory, 1, &side);
+        test.device.fail_next(call, 1, ErrorKind::Other);
         assert!(memory.release_after(&[&side]).is_err());
-        let next = bed.allocate(MIB, &stream);
-        bed.fill(&next, 2, &stream);
+        let next = test.allocate(MIB, &stream);
+        test.fill(&next, 2, &stream);
         hold.release();
         side.synchronize().unwrap();
-        assert_eq!(bed.content(&next, &stream), Some(2));
+        assert_eq!(test.content(&next, &stream), Some(2));
     }
 }
 
 #[test]
 fn a_wait_that_could_not_be_queued_is_queued_for_the_next_request() {
-    let bed = Bed::new();
-    let (stream, side) = (bed.stream(), bed.stream());
-    let memory = bed.allocate(MIB, &stream);
+    let test = TestAllocator::new();
+    let [stream, side] = test.streams();
+    let memory = test.allocate(MIB, &stream);
     let address = memory.address();
-    let hold = bed.hold(&side);
-    bed.fill(&memory, 1, &side);
+    let hold = test.hold(&side);
+    test.fill(&memory, 1, &side);
     memory.release_after(&[&side]).unwrap();
-    bed.device.fail_next(Call::StreamWait, 1, ErrorKind::Other);
-    assert!(bed.allocator.allocate(MIB, &stream).is_err());
-    assert_eq!(bed.stats().allocation.all.current, 0);
-    let next = bed.allocate(MIB, &stream);
+    test.device.fail_next(Call::StreamWait, 1, ErrorKind::Other);
+    assert!(test.allocator.allocate(MIB, &stream).is_err());
+    assert_eq!(test.stats().allocation.all.current, 0);
+    let next = test.allocate(MIB, &stream);
     assert_eq!(next.address(), address);
-    bed.fill(&next, 2, &stream);
+    test.fill(&next, 2, &stream);
     hold.release();
-    assert_eq!(bed.content(&next, &stream), Some(2));
+    assert_eq!(test.content(&next, &stream), Some(2));
 }
 
 #[test]
 fn a_segment_that_could_not_be_given_back_keeps_the_waits_before_its_next_use() {
     for call in [Call::CreateEvent, Call::Record] {
-        let bed = Bed::new();
-        let (stream, side) = (bed.stream(), bed.stream());
-        let memory = bed.allocate(12 * MIB, &stream);
-        let hold = bed.hold(&side);
-        bed.fill(&memory, 1, &side);
+        let test = TestAllocator::new();
+        let [stream, side] = test.streams();
+        let memory = test.allocate(12 * MIB, &stream);
+        let hold = test.hold(&side);
+        test.fill(&memory, 1, &side);
         memory.release_after(&[&side]).unwrap();
-        bed.device.fail_next(call, 1, ErrorKind::Other);
-        assert!(bed.allocator.empty_cache().is_err(), "{call}");
-        let next = bed.allocate(12 * MIB, &stream);
-        bed.fill(&next, 2, &stream);
+        test.device.fail_next(call, 1, ErrorKind::Other);
+        assert!(test.allocator.empty_cache().is_err(), "{call}");
+        let next = test.allocate(12 * MIB, &stream);
+        test.fill(&next, 2, &stream);
         hold.release();
         side.synchronize().unwrap();
-        assert_eq!(bed.content(&next, &stream), Some(2), "the old use came after the new");
+        assert_eq!(test.content(&next, &stream), Some(2), "the old use came after the new");
     }
 }
 
 #[test]
 fn t1_a_segment_that_could_not_be_given_back_was_never_gone() {
-    let bed = Bed::with("max_split_size_mb:20");
-    let stream = bed.stream();
-    drop(bed.allocate(20 * MIB, &stream));
-    let before = bed.stats();
+    let test = TestAllocator::with("max_split_size_mb:20");
+    let stream = test.stream();
+    drop(test.allocate(20 * MIB, &stream));
+    let before = test.stats();
     for call in [Call::Record, Call::Wait, Call::Free] {
-        bed.device.fail_next(call, 1, ErrorKind::Other);
-        assert!(bed.allocator.empty_cache().is_err());
-        bed.assert_sound();
+        test.device.fail_next(call, 1, ErrorKind::Other);
+        assert!(test.allocator.empty_cache().is_err());
+        test.assert_sound();
     }
-    assert_eq!(bed.stats(), before);
-    assert_eq!(bed.allocator.empty_cache(), Ok(20 * MIB));
+    assert_eq!(test.stats(), before);
+    assert_eq!(test.allocator.empty_cache(), Ok(20 * MIB));
 }
 
 #[test]
 fn m10_emptying_that_failed_half_way_can_be_finished() {
-    let bed = Bed::new();
-    let (stream, side) = (bed.stream(), bed.stream());
-    drop((bed.allocate(12 * MIB, &stream), bed.allocate(14 * MIB, &stream)));
-    drop(bed.allocate(16 * MIB, &side));
-    bed.device.fail_next(Call::Free, 1, ErrorKind::Other);
-    assert!(bed.allocator.empty_cache().is_err());
-    bed.assert_sound();
-    assert!(bed.allocator.empty_cache().is_ok());
-    assert_eq!(bed.device.physical_bytes(), 0);
+    let test = TestAllocator::new();
+    let [stream, side] = test.streams();
+    drop((test.allocate(12 * MIB, &stream), test.allocate(14 * MIB, &stream)));
+    drop(test.allocate(16 * MIB, &side));
+    test.device.fail_next(Call::Free, 1, ErrorKind::Other);
+    assert!(test.allocator.empty_cache().is_err());
+    test.assert_sound();
+    assert!(test.allocator.empty_cache().is_ok());
+    assert_eq!(test.device.physical_bytes(), 0);
 }

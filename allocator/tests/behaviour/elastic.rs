@@ -3,104 +3,104 @@
 use cachette::hal::{Call, ErrorKind, Feature};
 use cachette_hal_host::HostConfig;
 
-use crate::bed::{Bed, GIB, KIB, MIB};
+use crate::fixture::{GIB, KIB, MIB, TestAllocator};
 
 #[test]
 fn x1_one_segment_of_a_stream_serves_every_size() {
-    let bed = Bed::elastic("");
-    let stream = bed.stream();
+    let test = TestAllocator::elastic("");
+    let stream = test.stream();
     let sizes = [KIB, 512 * KIB, 3 * MIB, 40 * MIB, 700, 11 * MIB];
-    let live = sizes.map(|bytes| bed.allocate(bytes, &stream));
-    assert_eq!(bed.device.live().reservations, 1);
+    let live = sizes.map(|bytes| test.allocate(bytes, &stream));
+    assert_eq!(test.device.live().reservations, 1);
     let bases = live.each_ref().map(|memory| {
-        let found = bed.allocator.base_allocation(memory.address());
+        let found = test.allocator.base_allocation(memory.address());
         found.expect("the memory is allocated").0
     });
     assert!(bases.iter().all(|base| *base == bases[0]));
-    let other = bed.stream();
-    let apart = bed.allocate(KIB, &other);
-    assert_eq!(bed.device.live().reservations, 2, "another stream has its own");
-    bed.assert_elastic_sound();
+    let other = test.stream();
+    let apart = test.allocate(KIB, &other);
+    assert_eq!(test.device.live().reservations, 2, "another stream has its own");
+    test.assert_elastic_sound();
     drop((live, apart, stream, other));
-    bed.assert_returns_everything();
+    test.assert_returns_everything();
 }
 
 #[test]
 fn x3_a_block_that_ends_in_free_memory_grows_from_there() {
-    let bed = Bed::elastic("");
-    let stream = bed.stream();
-    let kept = bed.allocate(2 * MIB, &stream);
-    let start = bed.allocate(4 * MIB, &stream).address();
-    let created = bed.calls_of(Call::CreateBacking, || {
-        let grown = bed.allocate(10 * MIB, &stream);
+    let test = TestAllocator::elastic("");
+    let stream = test.stream();
+    let kept = test.allocate(2 * MIB, &stream);
+    let start = test.allocate(4 * MIB, &stream).address();
+    let created = test.calls_of(Call::CreateBacking, || {
+        let grown = test.allocate(10 * MIB, &stream);
         assert_eq!(grown.address(), start);
     });
     assert_eq!(created, 3, "4 MiB were there, 6 were missing");
-    assert_eq!(bed.device.physical_bytes(), 12 * MIB);
+    assert_eq!(test.device.physical_bytes(), 12 * MIB);
     drop(kept);
 }
 
 #[test]
 fn x3_the_place_with_the_fewest_missing_bytes_is_taken() {
-    let bed = Bed::elastic("");
-    let stream = bed.stream();
-    let live = [6, 2, 4, 2].map(|mib| bed.allocate(mib * MIB, &stream));
+    let test = TestAllocator::elastic("");
+    let stream = test.stream();
+    let live = [6, 2, 4, 2].map(|mib| test.allocate(mib * MIB, &stream));
     let [six, between, four, last] = live;
     let at = six.address();
     drop((six, four));
     // 10 MiB from `six` up to `last` would need nothing but what lies between, which is in use.
-    let created = bed.calls_of(Call::CreateBacking, || {
-        let memory = bed.allocate(8 * MIB, &stream);
+    let created = test.calls_of(Call::CreateBacking, || {
+        let memory = test.allocate(8 * MIB, &stream);
         assert!(memory.address() > last.address());
     });
     assert_eq!(created, 0, "X4: idle chunks are reused, and no chunk is created");
     drop(between);
-    bed.assert_elastic_sound();
-    assert!(bed.allocate(2 * MIB, &stream).address() >= at);
+    test.assert_elastic_sound();
+    assert!(test.allocate(2 * MIB, &stream).address() >= at);
 }
 
 #[test]
 fn x4_only_what_is_missing_is_mapped_in_whole_pages() {
-    let bed = Bed::elastic("");
-    let stream = bed.stream();
-    let first = bed.allocate(3 * MIB, &stream);
-    assert_eq!(bed.device.physical_bytes(), 4 * MIB);
-    let second = bed.allocate(MIB, &stream);
-    assert_eq!(bed.device.physical_bytes(), 4 * MIB, "the rest of a page serves");
+    let test = TestAllocator::elastic("");
+    let stream = test.stream();
+    let first = test.allocate(3 * MIB, &stream);
+    assert_eq!(test.device.physical_bytes(), 4 * MIB);
+    let second = test.allocate(MIB, &stream);
+    assert_eq!(test.device.physical_bytes(), 4 * MIB, "the rest of a page serves");
     assert_eq!(second.address(), first.address() + 3 * MIB);
-    let access = bed.calls_of(Call::SetAccess, || {
-        drop(bed.allocate(20 * MIB, &stream));
+    let access = test.calls_of(Call::SetAccess, || {
+        drop(test.allocate(20 * MIB, &stream));
     });
     assert_eq!(access, 1, "adjacent chunks are made accessible in one call");
-    assert_eq!(bed.device.physical_bytes(), 24 * MIB);
-    bed.assert_elastic_sound();
+    assert_eq!(test.device.physical_bytes(), 24 * MIB);
+    test.assert_elastic_sound();
 }
 
 #[test]
 fn x5_only_whole_unused_chunks_go_back_and_the_rest_stays_free() {
-    let bed = Bed::elastic("");
-    let stream = bed.stream();
-    let first = bed.allocate(3 * MIB, &stream);
-    let second = bed.allocate(8 * MIB, &stream);
-    let third = bed.allocate(MIB, &stream);
-    bed.fill(&first, 1, &stream);
-    bed.fill(&third, 3, &stream);
+    let test = TestAllocator::elastic("");
+    let stream = test.stream();
+    let first = test.allocate(3 * MIB, &stream);
+    let second = test.allocate(8 * MIB, &stream);
+    let third = test.allocate(MIB, &stream);
+    test.fill(&first, 1, &stream);
+    test.fill(&third, 3, &stream);
     drop(second);
-    bed.device.run_until_idle();
-    assert_eq!(bed.allocator.empty_cache(), Ok(6 * MIB), "from 3 to 11 there are three pages");
-    bed.assert_elastic_sound();
-    assert_eq!(bed.content(&first, &stream), Some(1));
-    assert_eq!(bed.content(&third, &stream), Some(3));
-    let created = bed.calls_of(Call::CreateBacking, || {
-        let left = [bed.allocate(MIB, &stream), bed.allocate(MIB, &stream)];
+    test.device.run_until_idle();
+    assert_eq!(test.allocator.empty_cache(), Ok(6 * MIB), "from 3 to 11 there are three pages");
+    test.assert_elastic_sound();
+    assert_eq!(test.content(&first, &stream), Some(1));
+    assert_eq!(test.content(&third, &stream), Some(3));
+    let created = test.calls_of(Call::CreateBacking, || {
+        let left = [test.allocate(MIB, &stream), test.allocate(MIB, &stream)];
         let offsets = left.each_ref().map(|left| left.address() - first.address());
         assert!([3, 10].iter().all(|mib| offsets.contains(&(mib * MIB))));
     });
     assert_eq!(created, 0, "what is left of the pages at both ends serves on");
     drop((first, third));
-    assert_eq!(bed.allocator.empty_cache(), Ok(6 * MIB));
-    assert_eq!(bed.device.physical_bytes(), 0);
-    assert_eq!(bed.device.live().mappings, 0);
+    assert_eq!(test.allocator.empty_cache(), Ok(6 * MIB));
+    assert_eq!(test.device.physical_bytes(), 0);
+    assert_eq!(test.device.live().mappings, 0);
 }
 
 #[test]
@@ -108,11 +108,11 @@ fn a_fresh_gibibyte_takes_no_more_than_twenty_chunks() {
     for setting in ["default", "quick"] {
         for before in [0, 1, 1000, 30_000] {
             let text = format!("expandable_segments:True,elastic_setting:{setting}");
-            let bed = Bed::phantom(8 * GIB, &text);
-            let stream = bed.stream();
-            let small: Vec<_> = (0..before).map(|_| bed.allocate(10 * KIB, &stream)).collect();
-            let created = bed.calls_of(Call::CreateBacking, || {
-                drop(bed.allocate(GIB, &stream));
+            let test = TestAllocator::phantom(8 * GIB, &text);
+            let stream = test.stream();
+            let small: Vec<_> = (0..before).map(|_| test.allocate(10 * KIB, &stream)).collect();
+            let created = test.calls_of(Call::CreateBacking, || {
+                drop(test.allocate(GIB, &stream));
             });
             assert!(created <= 20, "{created} after {before} requests");
             drop(small);
@@ -125,93 +125,93 @@ fn x6_chunks_can_be_shared_where_the_driver_makes_such_and_are_private_elsewhere
     use cachette::hal::Sharing;
     let host = || HostConfig::default().stepped(1);
     for (host, calls) in [(host(), 4), (host().without_sharing(Sharing::FileDescriptor), 5)] {
-        let bed = Bed::elastic_on(host, "");
-        let stream = bed.stream();
-        let created = bed.calls_of(Call::CreateBacking, || {
-            drop(bed.allocate(8 * MIB, &stream));
+        let test = TestAllocator::elastic_on(host, "");
+        let stream = test.stream();
+        let created = test.calls_of(Call::CreateBacking, || {
+            drop(test.allocate(8 * MIB, &stream));
         });
         assert_eq!(created, calls, "one refusal is enough to know");
-        bed.assert_elastic_sound();
+        test.assert_elastic_sound();
     }
 }
 
 #[test]
 fn x6_a_failure_says_nothing_about_how_chunks_can_be_shared() {
-    let bed = Bed::elastic("");
-    let stream = bed.stream();
-    bed.device.fail_next(Call::CreateBacking, 1, ErrorKind::Other);
-    let created = bed.calls_of(Call::CreateBacking, || {
-        assert!(bed.allocator.allocate(2 * MIB, &stream).is_err());
+    let test = TestAllocator::elastic("");
+    let stream = test.stream();
+    test.device.fail_next(Call::CreateBacking, 1, ErrorKind::Other);
+    let created = test.calls_of(Call::CreateBacking, || {
+        assert!(test.allocator.allocate(2 * MIB, &stream).is_err());
     });
     assert_eq!(created, 1, "no other way was tried");
 }
 
 #[test]
 fn x9_mapping_changes_reserved_bytes_and_device_calls_and_nothing_of_segments() {
-    let bed = Bed::elastic("");
-    let stream = bed.stream();
-    let first = bed.allocate(6 * MIB, &stream);
-    let second = bed.allocate(3 * MIB, &stream);
-    let stats = bed.stats();
+    let test = TestAllocator::elastic("");
+    let stream = test.stream();
+    let first = test.allocate(6 * MIB, &stream);
+    let second = test.allocate(3 * MIB, &stream);
+    let stats = test.stats();
     assert_eq!(stats.reserved_bytes.all.current, 10 * MIB);
     assert_eq!(stats.reserved_bytes.small_pool.current, 0);
     assert_eq!((stats.num_device_alloc, stats.num_device_free), (5, 0));
     drop(first);
-    let stats = bed.stats();
+    let stats = test.stats();
     assert_eq!(stats.inactive_split.all.peak, 0, "what is free can be given back");
     assert_eq!(stats.inactive_split_bytes.all.peak, 0);
-    assert_eq!(bed.allocator.empty_cache(), Ok(6 * MIB));
-    let stats = bed.stats();
+    assert_eq!(test.allocator.empty_cache(), Ok(6 * MIB));
+    let stats = test.stats();
     assert_eq!(stats.reserved_bytes.all.current, 4 * MIB);
     assert_eq!(stats.reserved_bytes.all.peak, 10 * MIB);
     assert_eq!(stats.reserved_bytes.all.freed, 6 * MIB);
     assert_eq!((stats.num_device_alloc, stats.num_device_free), (5, 3));
     assert_eq!(stats.segment.all.peak, 0);
-    bed.assert_elastic_sound();
+    test.assert_elastic_sound();
     drop(second);
 }
 
 #[test]
 fn x9_small_and_large_requests_count_by_their_own_size() {
-    let bed = Bed::elastic("");
-    let stream = bed.stream();
-    let live = [700, MIB, MIB + 1].map(|bytes| bed.allocate(bytes, &stream));
-    let stats = bed.stats();
+    let test = TestAllocator::elastic("");
+    let stream = test.stream();
+    let live = [700, MIB, MIB + 1].map(|bytes| test.allocate(bytes, &stream));
+    let stats = test.stats();
     assert_eq!(stats.allocation.small_pool.current, 2);
     assert_eq!(stats.allocation.large_pool.current, 1);
     assert_eq!(stats.allocated_bytes.small_pool.current, 1024 + MIB);
-    bed.assert_elastic_sound();
+    test.assert_elastic_sound();
     drop(live);
-    assert_eq!(bed.stats().active_bytes.all.current, 0);
+    assert_eq!(test.stats().active_bytes.all.current, 0);
 }
 
 #[test]
 fn x9_a_chunk_that_moves_between_streams_is_reserved_once() {
-    let bed = Bed::elastic("");
-    let (one, two) = (bed.stream(), bed.stream());
-    drop(bed.allocate(8 * MIB, &one));
-    let memory = bed.allocate(6 * MIB, &two);
-    let stats = bed.stats();
+    let test = TestAllocator::elastic("");
+    let [one, two] = test.streams();
+    drop(test.allocate(8 * MIB, &one));
+    let memory = test.allocate(6 * MIB, &two);
+    let stats = test.stats();
     assert_eq!(stats.reserved_bytes.all.current, 8 * MIB);
     assert_eq!(stats.reserved_bytes.all.peak, 8 * MIB);
     assert_eq!((stats.num_device_alloc, stats.num_device_free), (4, 0));
-    bed.assert_elastic_sound();
+    test.assert_elastic_sound();
     drop(memory);
 }
 
 #[test]
 fn x12_every_stream_says_what_it_has() {
-    let bed = Bed::elastic("");
-    let (one, two, idle) = (bed.stream(), bed.stream(), bed.stream());
-    assert_eq!(bed.allocator.elastic_segments(), []);
-    let live = [bed.allocate(3 * MIB, &one), bed.allocate(KIB, &two)];
-    let segments = bed.allocator.elastic_segments();
+    let test = TestAllocator::elastic("");
+    let [one, two, idle] = test.streams();
+    assert_eq!(test.allocator.elastic_segments(), []);
+    let live = [test.allocate(3 * MIB, &one), test.allocate(KIB, &two)];
+    let segments = test.allocator.elastic_segments();
     let mapped: Vec<_> = segments.iter().map(|has| (has.stream, has.mapped)).collect();
     assert_eq!(mapped, [(one.handle(), 4 * MIB), (two.handle(), 2 * MIB)]);
     assert!(segments.iter().all(|has| has.addresses >= 1024 * MIB));
     drop(live);
-    bed.allocator.empty_cache().expect("nothing fails");
-    let segments = bed.allocator.elastic_segments();
+    test.allocator.empty_cache().expect("nothing fails");
+    let segments = test.allocator.elastic_segments();
     assert!(segments.iter().all(|has| has.mapped == 0), "{segments:?}");
     drop(idle);
 }
@@ -219,38 +219,38 @@ fn x12_every_stream_says_what_it_has() {
 #[test]
 fn x14_without_virtual_memory_segments_are_the_devices_own() {
     let host = HostConfig::default().without(Feature::VirtualMemory);
-    let bed = Bed::elastic_on(host, "");
-    let stream = bed.stream();
-    let live = [KIB, 3 * MIB, 40 * MIB].map(|bytes| bed.allocate(bytes, &stream));
-    assert_eq!(bed.stats().segment.all.current, 3);
-    assert_eq!(bed.allocator.elastic_segments(), []);
-    bed.assert_sound();
+    let test = TestAllocator::elastic_on(host, "");
+    let stream = test.stream();
+    let live = [KIB, 3 * MIB, 40 * MIB].map(|bytes| test.allocate(bytes, &stream));
+    assert_eq!(test.stats().segment.all.current, 3);
+    assert_eq!(test.allocator.elastic_segments(), []);
+    test.assert_sound();
     drop(live);
-    assert!(bed.allocator.empty_cache().is_ok_and(|bytes| bytes > 0));
-    bed.assert_sound();
+    assert!(test.allocator.empty_cache().is_ok_and(|bytes| bytes > 0));
+    test.assert_sound();
 }
 
 #[test]
 fn d10_a_bound_on_splitting_does_not_bind_elastic_segments() {
-    let bed = Bed::elastic(",max_split_size_mb:20");
-    let stream = bed.stream();
-    drop(bed.allocate(64 * MIB, &stream));
-    let live = [2 * MIB, 30 * MIB, 20 * MIB].map(|bytes| bed.allocate(bytes, &stream));
-    assert_eq!(bed.device.physical_bytes(), 64 * MIB);
-    bed.assert_elastic_sound();
+    let test = TestAllocator::elastic(",max_split_size_mb:20");
+    let stream = test.stream();
+    drop(test.allocate(64 * MIB, &stream));
+    let live = [2 * MIB, 30 * MIB, 20 * MIB].map(|bytes| test.allocate(bytes, &stream));
+    assert_eq!(test.device.physical_bytes(), 64 * MIB);
+    test.assert_elastic_sound();
     drop(live);
 }
 
 #[test]
 fn small_requests_get_the_first_block_that_fits_when_compact() {
     for (setting, first) in [("", false), (",elastic_setting:compact", true)] {
-        let bed = Bed::elastic(setting);
-        let stream = bed.stream();
-        let blocks = [64, 1, 16, 1].map(|grains| bed.allocate(grains * KIB, &stream));
+        let test = TestAllocator::elastic(setting);
+        let stream = test.stream();
+        let blocks = [64, 1, 16, 1].map(|grains| test.allocate(grains * KIB, &stream));
         let [large, _between, small, _end] = blocks;
         let places = (large.address(), small.address());
         drop((large, small));
-        let next = bed.allocate(16 * KIB, &stream).address();
+        let next = test.allocate(16 * KIB, &stream).address();
         assert_eq!(next, if first { places.0 } else { places.1 }, "{setting}");
     }
 }

@@ -4,58 +4,58 @@ use cachette::Error;
 use cachette::hal::{Call, ErrorKind};
 use cachette_hal_host::HostConfig;
 
-use crate::bed::{Bed, GIB, KIB, MIB};
+use crate::fixture::{GIB, KIB, MIB, TestAllocator};
 
 const TIB: u64 = 1 << 40;
 
 /// Lets every reservation fail from the `nth` on, and as many as any operation here could make.
-fn refuse_reservations(bed: &Bed, nth: u64) {
+fn refuse_reservations(test: &TestAllocator, nth: u64) {
     for call in nth..nth + 400 {
-        bed.device.fail_next(Call::Reserve, call, ErrorKind::OutOfMemory);
+        test.device.fail_next(Call::Reserve, call, ErrorKind::OutOfMemory);
     }
 }
 
 #[test]
 fn x2_the_first_segment_has_addresses_for_all_the_device_and_an_eighth() {
-    let bed = Bed::elastic("");
-    let stream = bed.stream();
-    drop(bed.allocate(KIB, &stream));
-    let segments = bed.allocator.elastic_segments();
+    let test = TestAllocator::elastic("");
+    let stream = test.stream();
+    drop(test.allocate(KIB, &stream));
+    let segments = test.allocator.elastic_segments();
     assert_eq!(segments[0].addresses, GIB + GIB / 8);
 }
 
 #[test]
 fn x2_a_smaller_reserve_is_a_setting_and_more_is_reserved_where_it_does_not_fit() {
-    let bed = Bed::elastic(",expandable_segments_reserve:16M");
-    let stream = bed.stream();
-    let first = bed.allocate(10 * MIB, &stream);
-    assert_eq!(bed.allocator.elastic_segments()[0].addresses, 16 * MIB);
-    let second = bed.allocate(10 * MIB, &stream);
-    let third = bed.allocate(100 * MIB, &stream);
-    assert_eq!(bed.device.live().reservations, 3, "X1: more where one does not fit");
-    let addresses = bed.allocator.elastic_segments()[0].addresses;
+    let test = TestAllocator::elastic(",expandable_segments_reserve:16M");
+    let stream = test.stream();
+    let first = test.allocate(10 * MIB, &stream);
+    assert_eq!(test.allocator.elastic_segments()[0].addresses, 16 * MIB);
+    let second = test.allocate(10 * MIB, &stream);
+    let third = test.allocate(100 * MIB, &stream);
+    assert_eq!(test.device.live().reservations, 3, "X1: more where one does not fit");
+    let addresses = test.allocator.elastic_segments()[0].addresses;
     assert_eq!(addresses, 2 * 16 * MIB + 100 * MIB);
-    bed.assert_elastic_sound();
+    test.assert_elastic_sound();
     drop((first, second, third));
-    assert!(bed.allocator.empty_cache().is_ok_and(|bytes| bytes == 120 * MIB));
+    assert!(test.allocator.empty_cache().is_ok_and(|bytes| bytes == 120 * MIB));
     drop(stream);
-    bed.assert_returns_everything();
+    test.assert_returns_everything();
 }
 
 #[test]
 fn d7_hundreds_of_streams_leave_addresses_over() {
     let host = HostConfig::default().capacity(141 * GIB).phantom(true);
-    let bed = Bed::elastic_on(host, "");
-    let streams: Vec<_> = (0..300).map(|_| bed.stream()).collect();
+    let test = TestAllocator::elastic_on(host, "");
+    let streams: Vec<_> = (0..300).map(|_| test.stream()).collect();
     let live: Vec<_> =
-        streams.iter().map(|stream| (bed.allocate(KIB, stream), bed.allocate(300 * MIB, stream))).collect();
-    let segments = bed.allocator.elastic_segments();
+        streams.iter().map(|stream| (test.allocate(KIB, stream), test.allocate(300 * MIB, stream))).collect();
+    let segments = test.allocator.elastic_segments();
     assert_eq!(segments.len(), 300);
     let all: u64 = segments.iter().map(|segment| segment.addresses).sum();
     assert!(all < 16 * TIB, "{all} bytes of addresses are reserved");
     assert!(segments[0].addresses > 141 * GIB);
     drop((live, streams));
-    bed.assert_returns_everything();
+    test.assert_returns_everything();
 }
 
 #[test]
@@ -63,144 +63,144 @@ fn chunks_and_blocks_are_right_at_every_granularity() {
     for (granularity, page) in [(4 * KIB, 2 * MIB), (2 * MIB, 2 * MIB), (64 * MIB, 64 * MIB)] {
         for recommended in [granularity, granularity.max(2 * MIB)] {
             let host = HostConfig::default().granularity(granularity, recommended);
-            let bed = Bed::elastic_on(host.stepped(3), "");
-            let stream = bed.stream();
-            let small = bed.allocate(KIB, &stream);
-            assert_eq!(bed.device.physical_bytes(), page, "granularity {granularity}");
-            let large = bed.allocate(page + page / 2, &stream);
-            bed.fill(&small, 1, &stream);
-            bed.fill(&large, 2, &stream);
-            assert_eq!(bed.content(&small, &stream), Some(1));
-            assert_eq!(bed.content(&large, &stream), Some(2));
+            let test = TestAllocator::elastic_on(host.stepped(3), "");
+            let stream = test.stream();
+            let small = test.allocate(KIB, &stream);
+            assert_eq!(test.device.physical_bytes(), page, "granularity {granularity}");
+            let large = test.allocate(page + page / 2, &stream);
+            test.fill(&small, 1, &stream);
+            test.fill(&large, 2, &stream);
+            assert_eq!(test.content(&small, &stream), Some(1));
+            assert_eq!(test.content(&large, &stream), Some(2));
             drop(large);
-            let more = bed.allocate(2 * page + 1, &stream);
-            bed.fill(&more, 3, &stream);
-            bed.device.run_until_idle();
-            assert_eq!(bed.content(&small, &stream), Some(1));
-            bed.assert_elastic_sound();
+            let more = test.allocate(2 * page + 1, &stream);
+            test.fill(&more, 3, &stream);
+            test.device.run_until_idle();
+            assert_eq!(test.content(&small, &stream), Some(1));
+            test.assert_elastic_sound();
             drop((small, more));
-            bed.allocator.empty_cache().expect("nothing fails");
-            assert_eq!(bed.device.physical_bytes(), 0, "granularity {granularity}");
+            test.allocator.empty_cache().expect("nothing fails");
+            assert_eq!(test.device.physical_bytes(), 0, "granularity {granularity}");
             drop(stream);
-            bed.assert_returns_everything();
+            test.assert_returns_everything();
         }
     }
 }
 
 #[test]
 fn without_addresses_a_request_runs_out_of_memory_and_the_allocator_goes_on() {
-    let bed = Bed::elastic("");
-    let stream = bed.stream();
-    refuse_reservations(&bed, 1);
-    let refused = bed.allocator.allocate(3 * MIB, &stream);
+    let test = TestAllocator::elastic("");
+    let stream = test.stream();
+    refuse_reservations(&test, 1);
+    let refused = test.allocator.allocate(3 * MIB, &stream);
     let Err(Error::OutOfMemory(report)) = refused else {
         panic!("{refused:?}");
     };
     assert_eq!((report.requested, report.reserved), (3 * MIB, 0));
-    bed.assert_elastic_sound();
-    bed.device.clear_failures();
-    drop(bed.allocate(3 * MIB, &stream));
-    bed.assert_elastic_sound();
+    test.assert_elastic_sound();
+    test.device.clear_failures();
+    drop(test.allocate(3 * MIB, &stream));
+    test.assert_elastic_sound();
     drop(stream);
-    bed.assert_returns_everything();
+    test.assert_returns_everything();
 }
 
 #[test]
 fn fewer_addresses_do_where_many_are_not_to_be_had() {
     for refused in [1, 3, 9] {
-        let bed = Bed::elastic("");
-        let stream = bed.stream();
+        let test = TestAllocator::elastic("");
+        let stream = test.stream();
         for nth in 1..=refused {
-            bed.device.fail_next(Call::Reserve, nth, ErrorKind::OutOfMemory);
+            test.device.fail_next(Call::Reserve, nth, ErrorKind::OutOfMemory);
         }
-        let memory = bed.allocate(2 * MIB, &stream);
-        let has = bed.allocator.elastic_segments()[0].addresses;
+        let memory = test.allocate(2 * MIB, &stream);
+        let has = test.allocator.elastic_segments()[0].addresses;
         assert!((2 * MIB..GIB).contains(&has), "{has} after {refused} refusals");
-        bed.assert_elastic_sound();
+        test.assert_elastic_sound();
         drop(memory);
     }
 }
 
 #[test]
 fn what_has_addresses_serves_on_when_there_are_no_more() {
-    let bed = Bed::elastic(",expandable_segments_reserve:8M");
-    let stream = bed.stream();
-    let first = bed.allocate(4 * MIB, &stream);
-    refuse_reservations(&bed, 1);
-    assert!(bed.allocator.allocate(16 * MIB, &stream).is_err());
-    let second = bed.allocate(4 * MIB, &stream);
-    bed.assert_elastic_sound();
+    let test = TestAllocator::elastic(",expandable_segments_reserve:8M");
+    let stream = test.stream();
+    let first = test.allocate(4 * MIB, &stream);
+    refuse_reservations(&test, 1);
+    assert!(test.allocator.allocate(16 * MIB, &stream).is_err());
+    let second = test.allocate(4 * MIB, &stream);
+    test.assert_elastic_sound();
     drop((first, second));
-    drop(bed.allocate(8 * MIB, &stream));
-    assert_eq!(bed.device.physical_bytes(), 8 * MIB);
+    drop(test.allocate(8 * MIB, &stream));
+    assert_eq!(test.device.physical_bytes(), 8 * MIB);
 }
 
 #[test]
 fn a_request_beyond_the_device_fails_without_making_memory_first() {
     let host = HostConfig::default().capacity(64 * GIB).phantom(true);
-    let bed = Bed::elastic_on(host, "");
-    let stream = bed.stream();
-    let created = bed.calls_of(Call::CreateBacking, || {
+    let test = TestAllocator::elastic_on(host, "");
+    let stream = test.stream();
+    let created = test.calls_of(Call::CreateBacking, || {
         for bytes in [65 * GIB, TIB, 3000 * TIB] {
-            let refused = bed.allocator.allocate(bytes, &stream);
+            let refused = test.allocator.allocate(bytes, &stream);
             assert!(matches!(refused, Err(Error::OutOfMemory(_))), "{refused:?}");
         }
     });
     assert_eq!(created, 0);
-    drop(bed.allocate(KIB, &stream));
-    bed.assert_elastic_sound();
+    drop(test.allocate(KIB, &stream));
+    test.assert_elastic_sound();
 }
 
 #[test]
 fn addresses_that_lost_their_memory_serve_again() {
-    let bed = Bed::elastic("");
-    let stream = bed.stream();
-    let first = bed.allocate(4 * MIB, &stream);
-    let kept = bed.allocate(2 * MIB, &stream);
+    let test = TestAllocator::elastic("");
+    let stream = test.stream();
+    let first = test.allocate(4 * MIB, &stream);
+    let kept = test.allocate(2 * MIB, &stream);
     let address = first.address();
     drop(first);
-    let moved = bed.allocate(6 * MIB, &stream);
-    assert_eq!(bed.device.physical_bytes(), 8 * MIB, "chunks moved");
-    bed.device.run_until_idle();
-    assert_eq!(bed.allocate(4 * MIB, &stream).address(), address);
+    let moved = test.allocate(6 * MIB, &stream);
+    assert_eq!(test.device.physical_bytes(), 8 * MIB, "chunks moved");
+    test.device.run_until_idle();
+    assert_eq!(test.allocate(4 * MIB, &stream).address(), address);
     drop((kept, moved));
 }
 
 #[test]
 fn only_a_want_of_addresses_makes_ranges_smaller() {
-    let bed = Bed::elastic("");
-    let stream = bed.stream();
-    bed.device.fail_next(Call::Reserve, 1, ErrorKind::Other);
-    let reserved = bed.calls_of(Call::Reserve, || {
-        assert!(bed.allocator.allocate(3 * MIB, &stream).is_err());
+    let test = TestAllocator::elastic("");
+    let stream = test.stream();
+    test.device.fail_next(Call::Reserve, 1, ErrorKind::Other);
+    let reserved = test.calls_of(Call::Reserve, || {
+        assert!(test.allocator.allocate(3 * MIB, &stream).is_err());
     });
     assert_eq!(reserved, 1, "the driver failed for another reason");
 }
 
 #[test]
 fn after_four_refusals_to_map_again_nothing_is_moved() {
-    let bed = Bed::elastic("");
-    let stream = bed.stream();
-    let spare = bed.allocate(16 * MIB, &stream);
-    let kept = bed.allocate(2 * MIB, &stream);
+    let test = TestAllocator::elastic("");
+    let stream = test.stream();
+    let spare = test.allocate(16 * MIB, &stream);
+    let kept = test.allocate(2 * MIB, &stream);
     drop(spare);
     for nth in 1..=4 {
-        bed.device.fail_next(Call::Map, nth, ErrorKind::Unsupported);
+        test.device.fail_next(Call::Map, nth, ErrorKind::Unsupported);
     }
-    let larger = bed.allocate(18 * MIB, &stream);
-    assert_eq!(bed.device.physical_bytes(), 36 * MIB, "all of it is new");
-    bed.assert_elastic_sound();
+    let larger = test.allocate(18 * MIB, &stream);
+    assert_eq!(test.device.physical_bytes(), 36 * MIB, "all of it is new");
+    test.assert_elastic_sound();
     drop((kept, larger));
 }
 
 /// Some drivers refuse such a range as an invalid value, which is no want of memory.
 #[test]
 fn x4_no_addresses_are_asked_for_more_than_the_device_has() {
-    let bed = Bed::elastic("");
-    let stream = bed.stream();
-    let kept = bed.allocate(4 * MIB, &stream);
-    let asked = bed.calls_of(Call::Reserve, || {
-        let refused = bed.allocator.allocate(800_000_000 << 30, &stream);
+    let test = TestAllocator::elastic("");
+    let stream = test.stream();
+    let kept = test.allocate(4 * MIB, &stream);
+    let asked = test.calls_of(Call::Reserve, || {
+        let refused = test.allocator.allocate(800_000_000 << 30, &stream);
         assert!(matches!(refused, Err(Error::OutOfMemory(_))), "{refused:?}");
     });
     assert_eq!(asked, 0);

@@ -3,13 +3,13 @@
 use cachette::snapshot::{BlockState, SegmentKind};
 use cachette::{PoolOptions, StatArray};
 
-use crate::bed::{Bed, Lane, MIB, Room, begin_capture};
 use crate::checkpoints::{CONFIGS, raw};
+use crate::fixture::{MIB, Pool, Stream, TestAllocator, begin_capture};
 
 /// A pool as PyTorch's graphs get it.
-fn graphs_pool(bed: &Bed) -> Room {
+fn graphs_pool(test: &TestAllocator) -> Pool {
     let options = PoolOptions::new().whole_segments(true);
-    bed.allocator.create_pool_with(options).expect("it is made")
+    test.allocator.create_pool_with(options).expect("it is made")
 }
 
 /// What is held now for requests of a kind.
@@ -19,8 +19,8 @@ fn current(stat: &StatArray, small: bool) -> u64 {
 }
 
 /// The large blocks that have memory, by address.
-fn large_blocks(bed: &Bed) -> Vec<(u64, BlockState)> {
-    let snapshot = bed.allocator.snapshot();
+fn large_blocks(test: &TestAllocator) -> Vec<(u64, BlockState)> {
+    let snapshot = test.allocator.snapshot();
     let large = snapshot.segments.iter().filter(|it| it.kind == SegmentKind::Large);
     let blocks = large.flat_map(|segment| &segment.blocks);
     blocks.map(|block| (block.bytes / MIB, block.state)).collect()
@@ -32,44 +32,44 @@ fn figures_of_a_graphs_pool_are_pytorchs() {
     let cases = [(512, 2, 2), (MIB, 4, 2), (MIB + 512, 20, 20), (10 * MIB - 512, 40, 40), (10 * MIB + 512, 40, 20)];
     for (bytes, with_graph, without) in cases {
         let small = bytes <= MIB;
-        let bed = Bed::elastic("");
-        let stream = bed.stream();
-        let input = bed.allocate(bytes, &stream);
-        let before = bed.stats();
+        let test = TestAllocator::elastic("");
+        let stream = test.stream();
+        let input = test.allocate(bytes, &stream);
+        let before = test.stats();
         let held = || {
-            let stats = bed.stats();
+            let stats = test.stats();
             let segments = current(&stats.segment, small) - current(&before.segment, small);
             let active = current(&stats.active, small) - current(&before.active, small);
             let reserved = current(&stats.reserved_bytes, small);
             let reserved = reserved - current(&before.reserved_bytes, small);
             (segments, active, reserved / MIB)
         };
-        let pool = graphs_pool(&bed);
+        let pool = graphs_pool(&test);
         let capture = begin_capture(&pool, &stream);
-        let mut result = bed.allocate(bytes, &stream);
+        let mut result = test.allocate(bytes, &stream);
         for _ in 0..5 {
-            let copy = bed.allocate(bytes, &stream);
-            let sum = bed.allocate(bytes, &stream);
+            let copy = test.allocate(bytes, &stream);
+            let sum = test.allocate(bytes, &stream);
             drop(copy);
             result = sum;
         }
         let graph = capture.end().expect("it is whole");
         assert_eq!(held(), (0, 1, with_graph), "with the graph, {bytes}");
-        bed.allocator.empty_cache().expect("nothing fails");
+        test.allocator.empty_cache().expect("nothing fails");
         assert_eq!(held(), (0, 1, with_graph), "it keeps its memory, {bytes}");
         drop((graph, pool));
-        bed.device.run_until_idle();
-        bed.allocator.empty_cache().expect("nothing fails");
+        test.device.run_until_idle();
+        test.allocator.empty_cache().expect("nothing fails");
         assert_eq!(held(), (0, 1, without), "without the graph, {bytes}");
-        bed.assert_elastic_sound();
+        test.assert_elastic_sound();
         drop((input, result));
     }
 }
 
 /// Captures a request of a pool; its address.
-fn captured(bed: &Bed, pool: &Room, bytes: u64, stream: &Lane) -> u64 {
+fn captured(test: &TestAllocator, pool: &Pool, bytes: u64, stream: &Stream) -> u64 {
     let capture = begin_capture(pool, stream);
-    let address = bed.allocate_raw(bytes, stream);
+    let address = test.allocate_raw(bytes, stream);
     // The graph is empty, and the pool keeps its memory without it.
     drop(capture.end().expect("it is whole"));
     address
@@ -78,39 +78,39 @@ fn captured(bed: &Bed, pool: &Room, bytes: u64, stream: &Lane) -> u64 {
 #[test]
 fn a_state_from_before_a_pool_grew_comes_back() {
     use BlockState::{Allocated, Free};
-    let bed = Bed::elastic("");
-    let stream = bed.stream();
-    let outside = bed.allocate(512, &stream);
-    let pool = graphs_pool(&bed);
+    let test = TestAllocator::elastic("");
+    let stream = test.stream();
+    let outside = test.allocate(512, &stream);
+    let pool = graphs_pool(&test);
     drop(begin_capture(&pool, &stream).end().expect("it is whole"));
     let empty = pool.checkpoint().expect("it is saved");
 
-    let first = captured(&bed, &pool, 2 * MIB, &stream);
-    assert_eq!(large_blocks(&bed), [(2, Allocated), (18, Free)]);
+    let first = captured(&test, &pool, 2 * MIB, &stream);
+    assert_eq!(large_blocks(&test), [(2, Allocated), (18, Free)]);
     let small = pool.checkpoint().expect("it is saved");
-    bed.allocator.free_raw(first).expect("it is live");
+    test.allocator.free_raw(first).expect("it is live");
     pool.restore(&empty).expect("it comes back");
 
-    captured(&bed, &pool, 32 * MIB, &stream);
-    assert_eq!(large_blocks(&bed), [(32, Allocated), (8, Free)]);
+    captured(&test, &pool, 32 * MIB, &stream);
+    assert_eq!(large_blocks(&test), [(32, Allocated), (8, Free)]);
     pool.restore(&empty).expect("it comes back");
     let restored = pool.restore(&small).expect("it comes back");
     assert_eq!(restored.allocated, [first]);
-    assert_eq!(large_blocks(&bed), [(2, Allocated), (38, Free)]);
-    bed.assert_elastic_sound();
+    assert_eq!(large_blocks(&test), [(2, Allocated), (38, Free)]);
+    test.assert_elastic_sound();
     drop(outside);
 }
 
 #[test]
 fn a_pool_looks_the_same_after_its_state_came_back() {
     for config in CONFIGS {
-        let bed = Bed::with(config);
-        let (stream, pool) = (bed.stream(), graphs_pool(&bed));
+        let test = TestAllocator::with(config);
+        let (stream, pool) = (test.stream(), graphs_pool(&test));
         let capture = begin_capture(&pool, &stream);
         let sizes = [8 * MIB, 8 * MIB, MIB, MIB, MIB, 512, 512, MIB, 30 * MIB, 512];
-        let all = sizes.map(|bytes| bed.allocate_raw(bytes, &stream));
+        let all = sizes.map(|bytes| test.allocate_raw(bytes, &stream));
         for freed in [0, 2, 3, 5, 7] {
-            bed.allocator.free_raw(all[freed]).expect("it is live");
+            test.allocator.free_raw(all[freed]).expect("it is live");
         }
         drop(capture.end().expect("it is whole"));
         let segments = || pool.snapshot().segments;
@@ -118,41 +118,41 @@ fn a_pool_looks_the_same_after_its_state_came_back() {
         let saved = pool.checkpoint().expect("it is saved");
         pool.restore(&saved).expect("it comes back");
         assert_eq!(segments(), before, "{config}");
-        bed.allocator.check().expect("every invariant holds");
+        test.allocator.check().expect("every invariant holds");
     }
 }
 
 #[test]
 fn another_streams_memory_in_a_graphs_pool_is_one_segment_more() {
-    let bed = Bed::elastic("");
-    let (stream, other, pool) = (bed.stream(), bed.stream(), graphs_pool(&bed));
-    let first = captured(&bed, &pool, 16, &stream);
-    bed.allocator.free_raw(first).expect("it is live");
+    let test = TestAllocator::elastic("");
+    let (stream, other, pool) = (test.stream(), test.stream(), graphs_pool(&test));
+    let first = captured(&test, &pool, 16, &stream);
+    test.allocator.free_raw(first).expect("it is live");
     assert_eq!(pool.snapshot().segments.len(), 1);
     for _ in 0..10 {
-        for address in [0; 3].map(|_| raw(&bed, &pool, 20 * MIB, &other)) {
-            bed.allocator.free_raw(address).expect("it is live");
+        for address in [0; 3].map(|_| raw(&test, &pool, 20 * MIB, &other)) {
+            test.allocator.free_raw(address).expect("it is live");
         }
     }
     assert_eq!(pool.snapshot().segments.len(), 2);
     let id = pool.id();
     drop(pool);
-    bed.device.run_until_idle();
-    bed.allocator.empty_cache().expect("nothing fails");
-    let gone = bed.allocator.snapshot();
+    test.device.run_until_idle();
+    test.allocator.empty_cache().expect("nothing fails");
+    let gone = test.allocator.snapshot();
     let of_pool = |number: u32| gone.pools[number as usize].1 == id.user;
     assert!(!gone.segments.iter().any(|segment| of_pool(segment.pool)));
 }
 
 #[test]
 fn whole_segments_give_way_to_a_limit() {
-    let bed = Bed::elastic(",memory_limit:30M");
-    let (stream, pool) = (bed.stream(), graphs_pool(&bed));
-    let first = raw(&bed, &pool, 2 * MIB, &stream);
-    assert_eq!(bed.device.physical_bytes(), 20 * MIB);
-    let second = raw(&bed, &pool, 26 * MIB, &stream);
-    assert_eq!(bed.device.physical_bytes(), 28 * MIB);
+    let test = TestAllocator::elastic(",memory_limit:30M");
+    let (stream, pool) = (test.stream(), graphs_pool(&test));
+    let first = raw(&test, &pool, 2 * MIB, &stream);
+    assert_eq!(test.device.physical_bytes(), 20 * MIB);
+    let second = raw(&test, &pool, 26 * MIB, &stream);
+    assert_eq!(test.device.physical_bytes(), 28 * MIB);
     for address in [first, second] {
-        bed.allocator.free_raw(address).expect("it is live");
+        test.allocator.free_raw(address).expect("it is live");
     }
 }

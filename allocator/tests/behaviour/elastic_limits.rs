@@ -3,23 +3,23 @@
 use cachette::Error;
 use cachette_hal_host::HostConfig;
 
-use crate::bed::{Bed, MIB};
+use crate::fixture::{MIB, TestAllocator};
 
 #[test]
 fn under_a_limit_everything_spare_is_used_before_a_request_fails() {
     for setting in ["default", "compact", "quick"] {
         let text = format!("expandable_segments:True,elastic_setting:{setting},memory_limit:64M");
-        let bed = Bed::on(HostConfig::default().stepped(5), &text);
-        let streams = [bed.stream(), bed.stream(), bed.stream()];
+        let test = TestAllocator::on(HostConfig::default().stepped(5), &text);
+        let streams = [test.stream(), test.stream(), test.stream()];
         for round in 0..6_usize {
             let stream = &streams[round % 3];
-            let kept = bed.allocate(2 * MIB, stream);
-            let whole = bed.allocate(62 * MIB, &streams[(round + 1) % 3]);
-            assert!(bed.device.physical_bytes() <= 64 * MIB, "{setting}");
+            let kept = test.allocate(2 * MIB, stream);
+            let whole = test.allocate(62 * MIB, &streams[(round + 1) % 3]);
+            assert!(test.device.physical_bytes() <= 64 * MIB, "{setting}");
             drop((kept, whole));
-            bed.assert_elastic_sound();
+            test.assert_elastic_sound();
         }
-        assert_eq!(bed.stats().num_ooms, 0);
+        assert_eq!(test.stats().num_ooms, 0);
     }
 }
 
@@ -28,16 +28,16 @@ fn a_full_device_is_shared_out_anew() {
     for setting in ["default", "compact", "quick"] {
         let text = format!("expandable_segments:True,elastic_setting:{setting}");
         let host = HostConfig::default().capacity(64 * MIB).stepped(5);
-        let bed = Bed::on(host, &text);
-        let (one, two) = (bed.stream(), bed.stream());
-        let pieces: Vec<_> = (0..32).map(|_| bed.allocate(2 * MIB, &one)).collect();
+        let test = TestAllocator::on(host, &text);
+        let [one, two] = test.streams();
+        let pieces: Vec<_> = (0..32).map(|_| test.allocate(2 * MIB, &one)).collect();
         let kept: Vec<_> =
             pieces.into_iter().enumerate().filter_map(|(at, piece)| (at % 2 == 0).then_some(piece)).collect();
         // Half of the memory is free, in pieces of 2 MiB; only moving it makes one block of it.
-        let half = bed.allocate(32 * MIB, &two);
-        assert_eq!(bed.device.physical_bytes(), 64 * MIB, "{setting}");
-        bed.assert_elastic_sound();
-        assert!(bed.allocator.allocate(MIB, &one).is_err());
+        let half = test.allocate(32 * MIB, &two);
+        assert_eq!(test.device.physical_bytes(), 64 * MIB, "{setting}");
+        test.assert_elastic_sound();
+        assert!(test.allocator.allocate(MIB, &one).is_err());
         drop((kept, half));
     }
 }
@@ -46,62 +46,62 @@ fn a_full_device_is_shared_out_anew() {
 fn never_block_recycles_and_gives_back_but_does_not_wait() {
     for setting in ["default", "compact", "quick"] {
         let text = format!("expandable_segments:True,elastic_setting:{setting},memory_limit:128M,never_block:True");
-        let bed = Bed::on(HostConfig::default().stepped(5), &text);
-        let (one, two) = (bed.stream(), bed.stream());
+        let test = TestAllocator::on(HostConfig::default().stepped(5), &text);
+        let [one, two] = test.streams();
         // Chunks of all sizes, then blocks that they do not fit under.
         for bytes in [2, 3, 5, 9, 17, 33, 60] {
-            drop(bed.allocate(bytes * MIB, &one));
+            drop(test.allocate(bytes * MIB, &one));
         }
-        let kept: Vec<_> = (0..10).map(|_| bed.allocate(5 * MIB, &two)).collect();
-        drop(bed.allocate(70 * MIB, &one));
-        assert_eq!(bed.stats().num_ooms, 0, "{setting}");
-        bed.assert_elastic_sound();
+        let kept: Vec<_> = (0..10).map(|_| test.allocate(5 * MIB, &two)).collect();
+        drop(test.allocate(70 * MIB, &one));
+        assert_eq!(test.stats().num_ooms, 0, "{setting}");
+        test.assert_elastic_sound();
         drop(kept);
     }
 }
 
 #[test]
 fn never_block_leaves_memory_of_a_held_stream_alone_and_says_so() {
-    let bed = Bed::elastic(",memory_limit:16M,never_block:True");
-    let (one, two) = (bed.stream(), bed.stream());
-    drop(bed.allocate(12 * MIB, &one));
-    let hold = bed.hold(&one);
-    let refused = bed.allocator.allocate(8 * MIB, &two);
+    let test = TestAllocator::elastic(",memory_limit:16M,never_block:True");
+    let [one, two] = test.streams();
+    drop(test.allocate(12 * MIB, &one));
+    let hold = test.hold(&one);
+    let refused = test.allocator.allocate(8 * MIB, &two);
     let Err(Error::OutOfMemory(report)) = refused else {
         panic!("{refused:?}");
     };
     assert!(report.never_block);
     assert_eq!(report.reserved, 12 * MIB);
-    assert_eq!(bed.stats().num_sync_all_streams, 0);
-    assert_eq!(bed.device.calls(cachette::hal::Call::Wait), 0);
+    assert_eq!(test.stats().num_sync_all_streams, 0);
+    assert_eq!(test.device.calls(cachette::hal::Call::Wait), 0);
     hold.release();
-    bed.device.run_until_idle();
-    drop(bed.allocate(16 * MIB, &two));
-    bed.assert_elastic_sound();
+    test.device.run_until_idle();
+    drop(test.allocate(16 * MIB, &two));
+    test.assert_elastic_sound();
 }
 
 #[test]
 fn without_never_block_the_memory_of_a_busy_stream_is_waited_for() {
-    let bed = Bed::elastic(",memory_limit:16M");
-    let (one, two) = (bed.stream(), bed.stream());
-    let memory = bed.allocate(12 * MIB, &one);
+    let test = TestAllocator::elastic(",memory_limit:16M");
+    let [one, two] = test.streams();
+    let memory = test.allocate(12 * MIB, &one);
     for _ in 0..200 {
-        bed.fill(&memory, 1, &one);
+        test.fill(&memory, 1, &one);
     }
     drop(memory);
-    drop(bed.allocate(16 * MIB, &two));
-    bed.assert_elastic_sound();
+    drop(test.allocate(16 * MIB, &two));
+    test.assert_elastic_sound();
 }
 
 #[test]
 fn m19_the_figures_of_a_failure_are_those_of_elastic_segments() {
-    let bed = Bed::elastic(",memory_limit:16M");
-    let stream = bed.stream();
-    let first = bed.allocate(5 * MIB, &stream);
-    let second = bed.allocate(3 * MIB, &stream);
-    let third = bed.allocate(6 * MIB, &stream);
+    let test = TestAllocator::elastic(",memory_limit:16M");
+    let stream = test.stream();
+    let first = test.allocate(5 * MIB, &stream);
+    let second = test.allocate(3 * MIB, &stream);
+    let third = test.allocate(6 * MIB, &stream);
     drop(second);
-    let refused = bed.allocator.allocate(7 * MIB, &stream);
+    let refused = test.allocator.allocate(7 * MIB, &stream);
     let Err(Error::OutOfMemory(report)) = refused else {
         panic!("{refused:?}");
     };
@@ -109,25 +109,25 @@ fn m19_the_figures_of_a_failure_are_those_of_elastic_segments() {
     assert_eq!(report.segment, 8 * MIB, "whole pages, and no segment of 20 MiB");
     assert_eq!(report.limit, Some(16 * MIB));
     assert_eq!(report.allocated, 11 * MIB);
-    assert_eq!(report.reserved, bed.device.physical_bytes());
+    assert_eq!(report.reserved, test.device.physical_bytes());
     assert_eq!(report.pending, 0);
     assert_eq!(report.unallocated(), report.reserved - 11 * MIB);
     let text = report.to_string();
     assert!(!text.contains("expandable"), "D9: it is on already: {text}");
-    bed.assert_elastic_sound();
+    test.assert_elastic_sound();
     drop((first, third));
-    drop(bed.allocate(16 * MIB, &stream));
-    assert_eq!(bed.stats().num_ooms, 1);
+    drop(test.allocate(16 * MIB, &stream));
+    assert_eq!(test.stats().num_ooms, 1);
 }
 
 #[test]
 fn m21_a_request_is_refused_at_once_only_if_its_own_pages_are_too_many() {
-    let bed = Bed::elastic(",memory_limit:16M,throw_on_cudamalloc_oom:True,per_process_memory_fraction:1.0");
-    let stream = bed.stream();
-    let first = bed.allocate(12 * MIB, &stream);
+    let test = TestAllocator::elastic(",memory_limit:16M,throw_on_cudamalloc_oom:True,per_process_memory_fraction:1.0");
+    let stream = test.stream();
+    let first = test.allocate(12 * MIB, &stream);
     // As a segment of the device's own it would take 20 MiB.
-    let second = bed.allocate(3 * MIB, &stream);
-    let refused = bed.allocator.allocate(3 * MIB, &stream);
+    let second = test.allocate(3 * MIB, &stream);
+    let refused = test.allocator.allocate(3 * MIB, &stream);
     let Err(Error::OutOfMemory(report)) = refused else {
         panic!("{refused:?}");
     };
@@ -137,25 +137,25 @@ fn m21_a_request_is_refused_at_once_only_if_its_own_pages_are_too_many() {
 
 #[test]
 fn a_lower_limit_binds_what_comes_after() {
-    let bed = Bed::elastic("");
-    let stream = bed.stream();
-    let first = bed.allocate(16 * MIB, &stream);
-    let second = bed.allocate(16 * MIB, &stream);
-    bed.allocator.set_memory_limit(Some(24 * MIB));
-    assert!(bed.allocator.allocate(2 * MIB, &stream).is_err());
+    let test = TestAllocator::elastic("");
+    let stream = test.stream();
+    let first = test.allocate(16 * MIB, &stream);
+    let second = test.allocate(16 * MIB, &stream);
+    test.allocator.set_memory_limit(Some(24 * MIB));
+    assert!(test.allocator.allocate(2 * MIB, &stream).is_err());
     drop(second);
-    let third = bed.allocate(10 * MIB, &stream);
-    assert!(bed.allocator.allocate(8 * MIB, &stream).is_err(), "it may not grow");
-    bed.assert_elastic_sound();
+    let third = test.allocate(10 * MIB, &stream);
+    assert!(test.allocator.allocate(8 * MIB, &stream).is_err(), "it may not grow");
+    test.assert_elastic_sound();
     drop((first, third));
 }
 
 #[test]
 fn a_request_for_the_whole_device_is_served() {
-    let bed = Bed::elastic_on(HostConfig::default().stepped(5).capacity(64 * MIB), "");
-    let stream = bed.stream();
-    let whole = bed.allocate(64 * MIB, &stream);
-    assert_eq!(bed.device.physical_bytes(), 64 * MIB);
-    assert_eq!(bed.stats().num_alloc_retries, 0, "nothing was in the way");
+    let test = TestAllocator::elastic_on(HostConfig::default().stepped(5).capacity(64 * MIB), "");
+    let stream = test.stream();
+    let whole = test.allocate(64 * MIB, &stream);
+    assert_eq!(test.device.physical_bytes(), 64 * MIB);
+    assert_eq!(test.stats().num_alloc_retries, 0, "nothing was in the way");
     drop(whole);
 }

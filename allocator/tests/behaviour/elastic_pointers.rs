@@ -2,7 +2,7 @@
 
 use cachette::{Error, PointerProblem};
 
-use crate::bed::{Bed, GIB, KIB, MIB};
+use crate::fixture::{GIB, KIB, MIB, TestAllocator};
 
 fn problem(freed: Result<(), Error>) -> PointerProblem {
     match freed {
@@ -13,92 +13,92 @@ fn problem(freed: Result<(), Error>) -> PointerProblem {
 
 #[test]
 fn s18_only_the_start_of_an_allocation_is_freed_and_only_once() {
-    let bed = Bed::elastic("");
-    let stream = bed.stream();
-    let address = bed.allocate_raw(5 * MIB, &stream);
-    let owned = bed.allocate(3 * MIB, &stream);
-    let interior = problem(bed.allocator.free_raw(address + 2 * MIB));
+    let test = TestAllocator::elastic("");
+    let stream = test.stream();
+    let address = test.allocate_raw(5 * MIB, &stream);
+    let owned = test.allocate(3 * MIB, &stream);
+    let interior = problem(test.allocator.free_raw(address + 2 * MIB));
     let expected = PointerProblem::Interior { start: address, offset: 2 * MIB };
     assert_eq!(interior, expected);
-    assert_eq!(problem(bed.allocator.free_raw(owned.address())), PointerProblem::Owned);
-    assert_eq!(bed.allocator.free_raw(address), Ok(()));
-    assert_eq!(problem(bed.allocator.free_raw(address)), PointerProblem::Free);
+    assert_eq!(problem(test.allocator.free_raw(owned.address())), PointerProblem::Owned);
+    assert_eq!(test.allocator.free_raw(address), Ok(()));
+    assert_eq!(problem(test.allocator.free_raw(address)), PointerProblem::Free);
     let beyond = address + 512 * MIB;
-    assert_eq!(problem(bed.allocator.free_raw(beyond)), PointerProblem::Foreign);
-    bed.assert_elastic_sound();
+    assert_eq!(problem(test.allocator.free_raw(beyond)), PointerProblem::Foreign);
+    test.assert_elastic_sound();
     drop(owned);
 }
 
 #[test]
 fn s18_an_address_whose_chunk_has_moved_is_unknown() {
-    let bed = Bed::elastic("");
-    let stream = bed.stream();
-    let old = bed.allocate_raw(8 * MIB, &stream);
-    let kept = bed.allocate_raw(2 * MIB, &stream);
-    assert_eq!(bed.allocator.free_raw(old), Ok(()));
-    let moved = bed.allocate_raw(10 * MIB, &stream);
-    assert_eq!(problem(bed.allocator.free_raw(old)), PointerProblem::Foreign);
-    assert_eq!(bed.allocator.free_raw(moved), Ok(()));
-    assert_eq!(bed.allocator.free_raw(kept), Ok(()));
-    bed.assert_elastic_sound();
-    assert_eq!(bed.allocator.raw_allocations(), []);
+    let test = TestAllocator::elastic("");
+    let stream = test.stream();
+    let old = test.allocate_raw(8 * MIB, &stream);
+    let kept = test.allocate_raw(2 * MIB, &stream);
+    assert_eq!(test.allocator.free_raw(old), Ok(()));
+    let moved = test.allocate_raw(10 * MIB, &stream);
+    assert_eq!(problem(test.allocator.free_raw(old)), PointerProblem::Foreign);
+    assert_eq!(test.allocator.free_raw(moved), Ok(()));
+    assert_eq!(test.allocator.free_raw(kept), Ok(()));
+    test.assert_elastic_sound();
+    assert_eq!(test.allocator.raw_allocations(), []);
 }
 
 #[test]
 fn the_base_of_an_elastic_block_is_that_of_its_segment() {
-    let bed = Bed::elastic("");
-    let stream = bed.stream();
-    let first = bed.allocate(5 * MIB, &stream);
-    let second = bed.allocate(5 * MIB, &stream);
+    let test = TestAllocator::elastic("");
+    let stream = test.stream();
+    let first = test.allocate(5 * MIB, &stream);
+    let second = test.allocate(5 * MIB, &stream);
     for memory in [&first, &second] {
-        let (base, bytes) = bed.allocator.base_allocation(memory.address()).expect("the memory is allocated");
+        let (base, bytes) = test.allocator.base_allocation(memory.address()).expect("the memory is allocated");
         assert_eq!(base, first.address());
         assert_eq!(bytes, GIB + GIB / 8, "X2: the addresses, mapped or not");
     }
-    let inside = bed.allocator.base_allocation(second.address() + KIB);
+    let inside = test.allocator.base_allocation(second.address() + KIB);
     assert!(matches!(inside, Err(Error::InvalidPointer { .. })));
 }
 
 #[test]
 fn many_small_blocks_in_one_page_are_each_found() {
-    let bed = Bed::elastic("");
-    let stream = bed.stream();
-    let mut live: Vec<u64> = (0..4096).map(|_| bed.allocate_raw(512, &stream)).collect();
-    assert_eq!(bed.device.physical_bytes(), 2 * MIB);
+    let test = TestAllocator::elastic("");
+    let stream = test.stream();
+    let mut live: Vec<u64> = (0..4096).map(|_| test.allocate_raw(512, &stream)).collect();
+    assert_eq!(test.device.physical_bytes(), 2 * MIB);
     live.sort_unstable();
     assert!(live.windows(2).all(|pair| pair[0] + 512 == pair[1]));
     // Every other one goes, comes back as larger blocks, and all are found again.
     for (at, address) in live.iter().enumerate() {
         if at % 4 < 2 {
-            assert_eq!(bed.allocator.free_raw(*address), Ok(()));
+            assert_eq!(test.allocator.free_raw(*address), Ok(()));
         }
     }
-    let pairs: Vec<u64> = (0..1024).map(|_| bed.allocate_raw(KIB, &stream)).collect();
-    assert_eq!(bed.device.physical_bytes(), 2 * MIB);
+    let pairs: Vec<u64> = (0..1024).map(|_| test.allocate_raw(KIB, &stream)).collect();
+    assert_eq!(test.device.physical_bytes(), 2 * MIB);
     for (at, address) in live.iter().enumerate() {
         match at % 4 {
             0 => assert!(pairs.contains(address)),
-            1 => assert_ne!(bed.allocator.free_raw(*address), Ok(())),
-            _ => assert_eq!(bed.allocator.free_raw(*address), Ok(())),
+            1 => assert_ne!(test.allocator.free_raw(*address), Ok(())),
+            _ => assert_eq!(test.allocator.free_raw(*address), Ok(())),
         }
     }
     for address in pairs {
-        assert_eq!(bed.allocator.free_raw(address), Ok(()));
+        assert_eq!(test.allocator.free_raw(address), Ok(()));
     }
-    bed.assert_elastic_sound();
-    assert_eq!(bed.allocator.empty_cache(), Ok(2 * MIB));
+    test.assert_elastic_sound();
+    assert_eq!(test.allocator.empty_cache(), Ok(2 * MIB));
 }
 
 #[test]
 fn s17_addresses_of_all_chunks_are_found_after_they_moved() {
-    let bed = Bed::elastic("");
-    let (one, two) = (bed.stream(), bed.stream());
+    let test = TestAllocator::elastic("");
+    let [one, two] = test.streams();
     for round in 1..20_u64 {
         let stream = if round % 2 == 0 { &one } else { &two };
-        let live: Vec<u64> = (1..6).map(|part| bed.allocate_raw(part * round * 300 * KIB, stream)).collect();
+        let live: Vec<u64> = (1..6).map(|part| test.allocate_raw(part * round * 300 * KIB, stream)).collect();
         for address in live {
-            assert_eq!(bed.allocator.free_raw(address), Ok(()), "round {round}");
+            assert_eq!(test.allocator.free_raw(address), Ok(()), "round {round}");
         }
-        bed.assert_elastic_sound();
+        test.assert_elastic_sound();
     }
 }

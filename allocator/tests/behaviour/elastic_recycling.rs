@@ -5,28 +5,28 @@ use std::sync::Arc;
 use cachette::hal::{Call, Device};
 use cachette_hal_host::HostConfig;
 
-use crate::bed::{Bed, MIB, in_time};
+use crate::fixture::{MIB, TestAllocator, in_time};
 
 #[test]
 fn chunks_freed_on_a_stream_serve_a_larger_request_elsewhere() {
-    let bed = Bed::elastic("");
-    let stream = bed.stream();
-    let first = bed.allocate(8 * MIB, &stream);
-    let kept = bed.allocate(4 * MIB, &stream);
-    let third = bed.allocate(4 * MIB, &stream);
-    let last = bed.allocate(2 * MIB, &stream);
-    bed.fill(&kept, 7, &stream);
+    let test = TestAllocator::elastic("");
+    let stream = test.stream();
+    let first = test.allocate(8 * MIB, &stream);
+    let kept = test.allocate(4 * MIB, &stream);
+    let third = test.allocate(4 * MIB, &stream);
+    let last = test.allocate(2 * MIB, &stream);
+    test.fill(&kept, 7, &stream);
     drop((first, third));
-    let before = bed.device.physical_bytes();
-    let created = bed.calls_of(Call::CreateBacking, || {
-        let larger = bed.allocate(12 * MIB, &stream);
-        bed.fill(&larger, 9, &stream);
-        assert_eq!(bed.content(&larger, &stream), Some(9));
-        assert_eq!(bed.content(&kept, &stream), Some(7));
+    let before = test.device.physical_bytes();
+    let created = test.calls_of(Call::CreateBacking, || {
+        let larger = test.allocate(12 * MIB, &stream);
+        test.fill(&larger, 9, &stream);
+        assert_eq!(test.content(&larger, &stream), Some(9));
+        assert_eq!(test.content(&kept, &stream), Some(7));
     });
     assert_eq!(created, 0);
-    assert_eq!(bed.device.physical_bytes(), before);
-    bed.assert_elastic_sound();
+    assert_eq!(test.device.physical_bytes(), before);
+    test.assert_elastic_sound();
     drop((kept, last));
 }
 
@@ -34,134 +34,134 @@ fn chunks_freed_on_a_stream_serve_a_larger_request_elsewhere() {
 fn chunks_do_not_move_when_recycling_is_off_or_aliases_are_not_safe() {
     let host = || HostConfig::default().stepped(5);
     for (host, text) in [(host(), ",elastic_recycling:False"), (host().without_aliases(), "")] {
-        let bed = Bed::elastic_on(host, text);
-        let stream = bed.stream();
-        let first = bed.allocate(8 * MIB, &stream);
-        let kept = bed.allocate(2 * MIB, &stream);
+        let test = TestAllocator::elastic_on(host, text);
+        let stream = test.stream();
+        let first = test.allocate(8 * MIB, &stream);
+        let kept = test.allocate(2 * MIB, &stream);
         drop(first);
-        drop(bed.allocate(10 * MIB, &stream));
-        assert_eq!(bed.device.physical_bytes(), 20 * MIB);
-        bed.assert_elastic_sound();
+        drop(test.allocate(10 * MIB, &stream));
+        assert_eq!(test.device.physical_bytes(), 20 * MIB);
+        test.assert_elastic_sound();
         drop(kept);
         drop(stream);
-        bed.assert_returns_everything();
+        test.assert_returns_everything();
     }
 }
 
 #[test]
 fn slack_lets_memory_grow_before_chunks_move() {
     let text = "expandable_segments:True,elastic_largest_chunk_mb:2,elastic_slack:0.5";
-    let bed = Bed::on(HostConfig::default().stepped(5), text);
-    let stream = bed.stream();
-    let first = bed.allocate(8 * MIB, &stream);
-    let kept = bed.allocate(32 * MIB, &stream);
+    let test = TestAllocator::on(HostConfig::default().stepped(5), text);
+    let stream = test.stream();
+    let first = test.allocate(8 * MIB, &stream);
+    let kept = test.allocate(32 * MIB, &stream);
     drop(first);
-    drop(bed.allocate(10 * MIB, &stream));
-    assert_eq!(bed.device.physical_bytes(), 50 * MIB);
+    drop(test.allocate(10 * MIB, &stream));
+    assert_eq!(test.device.physical_bytes(), 50 * MIB);
     drop(kept);
 }
 
 #[test]
 fn chunks_of_an_idle_stream_serve_others_and_those_of_a_held_one_do_not() {
-    let bed = Bed::elastic("");
-    let (one, two) = (bed.stream(), bed.stream());
-    let memory = bed.allocate(8 * MIB, &one);
-    bed.fill(&memory, 1, &one);
-    let hold = bed.hold(&one);
+    let test = TestAllocator::elastic("");
+    let [one, two] = test.streams();
+    let memory = test.allocate(8 * MIB, &one);
+    test.fill(&memory, 1, &one);
+    let hold = test.hold(&one);
     drop(memory);
-    let while_held = bed.allocate(8 * MIB, &two);
-    assert_eq!(bed.device.physical_bytes(), 16 * MIB);
+    let while_held = test.allocate(8 * MIB, &two);
+    assert_eq!(test.device.physical_bytes(), 16 * MIB);
     hold.release();
-    bed.device.run_until_idle();
-    let after = bed.allocate(8 * MIB, &two);
-    assert_eq!(bed.device.physical_bytes(), 16 * MIB, "what came idle serves");
-    bed.assert_elastic_sound();
+    test.device.run_until_idle();
+    let after = test.allocate(8 * MIB, &two);
+    assert_eq!(test.device.physical_bytes(), 16 * MIB, "what came idle serves");
+    test.assert_elastic_sound();
     drop((while_held, after));
-    assert_eq!(bed.stats().num_sync_all_streams, 0);
+    assert_eq!(test.stats().num_sync_all_streams, 0);
 }
 
 #[test]
 fn old_addresses_are_unmapped_only_after_the_work_that_may_use_them() {
-    let bed = Bed::elastic("");
-    let stream = bed.stream();
-    let first = bed.allocate(8 * MIB, &stream);
-    let kept = bed.allocate(2 * MIB, &stream);
-    let hold = bed.hold(&stream);
-    bed.fill(&first, 1, &stream);
+    let test = TestAllocator::elastic("");
+    let stream = test.stream();
+    let first = test.allocate(8 * MIB, &stream);
+    let kept = test.allocate(2 * MIB, &stream);
+    let hold = test.hold(&stream);
+    test.fill(&first, 1, &stream);
     drop(first);
-    let unmapped = bed.calls_of(Call::Unmap, || {
-        let moved = bed.allocate(10 * MIB, &stream);
-        bed.fill(&moved, 2, &stream);
+    let unmapped = test.calls_of(Call::Unmap, || {
+        let moved = test.allocate(10 * MIB, &stream);
+        test.fill(&moved, 2, &stream);
         for _ in 0..3 {
-            drop(bed.allocate(12 * MIB, &stream));
-            bed.allocator.empty_cache().expect("nothing fails");
+            drop(test.allocate(12 * MIB, &stream));
+            test.allocator.empty_cache().expect("nothing fails");
         }
-        assert!(bed.device.live().mappings > 6, "old and new addresses are mapped");
+        assert!(test.device.live().mappings > 6, "old and new addresses are mapped");
         drop(moved);
     });
     assert_eq!(unmapped, 0, "the stream has not come so far");
     hold.release();
-    bed.device.run_until_idle();
-    bed.allocator.empty_cache().expect("nothing fails");
-    assert_eq!(bed.device.live().mappings, 1);
-    assert_eq!(bed.device.physical_bytes(), 2 * MIB);
-    bed.assert_elastic_sound();
+    test.device.run_until_idle();
+    test.allocator.empty_cache().expect("nothing fails");
+    assert_eq!(test.device.live().mappings, 1);
+    assert_eq!(test.device.physical_bytes(), 2 * MIB);
+    test.assert_elastic_sound();
     drop(kept);
 }
 
 #[test]
 fn work_under_way_reads_what_it_should_through_old_addresses() {
-    let bed = Bed::elastic("");
-    let (one, two) = (bed.stream(), bed.stream());
-    let first = bed.allocate(6 * MIB, &one);
-    let kept = bed.allocate(2 * MIB, &one);
-    bed.fill(&first, 5, &one);
+    let test = TestAllocator::elastic("");
+    let [one, two] = test.streams();
+    let first = test.allocate(6 * MIB, &one);
+    let kept = test.allocate(2 * MIB, &one);
+    test.fill(&first, 5, &one);
     one.synchronize().expect("the stream runs dry");
-    let hold = bed.hold(&two);
+    let hold = test.hold(&two);
     // The second stream is yet to read what the first has filled, and the memory is free behind that.
-    let copy = bed.allocate(6 * MIB, &two);
-    let transfer = bed.device.transfer().expect("the device copies");
+    let copy = test.allocate(6 * MIB, &two);
+    let transfer = test.device.transfer().expect("the device copies");
     let (to, from) = (copy.ptr().expect("memory"), first.ptr().expect("memory"));
     // SAFETY: 1. the stream lives. 3. both stay mapped until the stream has come so far.
     unsafe { transfer.copy(to, from, 6 * MIB, two.handle()) }.expect("a copy is queued");
     first.release_after(&[&two]).expect("nothing fails");
-    let moved = bed.allocate(8 * MIB, &one);
-    bed.fill(&moved, 6, &one);
-    assert_eq!(bed.device.physical_bytes(), 16 * MIB);
+    let moved = test.allocate(8 * MIB, &one);
+    test.fill(&moved, 6, &one);
+    assert_eq!(test.device.physical_bytes(), 16 * MIB);
     hold.release();
-    assert_eq!(bed.content(&copy, &two), Some(5), "the read comes before the next use");
-    assert_eq!(bed.content(&moved, &one), Some(6));
-    bed.assert_elastic_sound();
+    assert_eq!(test.content(&copy, &two), Some(5), "the read comes before the next use");
+    assert_eq!(test.content(&moved, &one), Some(6));
+    test.assert_elastic_sound();
     drop((kept, copy, moved));
 }
 
 #[test]
 fn memory_that_another_stream_uses_does_not_move() {
-    let bed = Bed::elastic("");
-    let (one, two) = (bed.stream(), bed.stream());
-    let memory = bed.allocate(8 * MIB, &one);
-    let hold = bed.hold(&two);
+    let test = TestAllocator::elastic("");
+    let [one, two] = test.streams();
+    let memory = test.allocate(8 * MIB, &one);
+    let hold = test.hold(&two);
     memory.record_stream(&two);
     drop(memory);
-    let other = bed.allocate(10 * MIB, &one);
-    assert_eq!(bed.device.physical_bytes(), 18 * MIB);
+    let other = test.allocate(10 * MIB, &one);
+    assert_eq!(test.device.physical_bytes(), 18 * MIB);
     hold.release();
-    bed.device.run_until_idle();
-    let more = bed.allocate(8 * MIB, &one);
-    assert_eq!(bed.device.physical_bytes(), 18 * MIB);
+    test.device.run_until_idle();
+    let more = test.allocate(8 * MIB, &one);
+    assert_eq!(test.device.physical_bytes(), 18 * MIB);
     drop((other, more));
 }
 
 #[test]
 fn no_request_waits_for_a_held_stream() {
-    let bed = Arc::new(Bed::elastic_on(HostConfig::default(), ""));
-    let (busy, free) = (bed.stream(), bed.stream());
-    let memory = bed.allocate(8 * MIB, &busy);
-    let kept = bed.allocate(2 * MIB, &busy);
-    let hold = bed.hold(&busy);
-    bed.fill(&memory, 1, &busy);
+    let test = Arc::new(TestAllocator::elastic_on(HostConfig::default(), ""));
+    let [busy, free] = test.streams();
+    let memory = test.allocate(8 * MIB, &busy);
+    let kept = test.allocate(2 * MIB, &busy);
+    let hold = test.hold(&busy);
+    test.fill(&memory, 1, &busy);
     drop(memory);
-    let (within, done) = (Arc::clone(&bed), (busy.clone(), free.clone()));
+    let (within, done) = (Arc::clone(&test), (busy.clone(), free.clone()));
     let served = in_time(move || {
         let (busy, free) = done;
         let grown = within.allocate(10 * MIB, &busy);
@@ -173,71 +173,71 @@ fn no_request_waits_for_a_held_stream() {
         within.allocator.empty_cache().expect("nothing fails")
     });
     assert!(served.is_some(), "something waits for the held stream");
-    assert_eq!(bed.stats().num_sync_all_streams, 0);
-    assert_eq!(bed.device.calls(Call::Wait), 0);
-    assert_eq!(bed.device.calls(Call::Synchronize), 0);
+    assert_eq!(test.stats().num_sync_all_streams, 0);
+    assert_eq!(test.device.calls(Call::Wait), 0);
+    assert_eq!(test.device.calls(Call::Synchronize), 0);
     hold.release();
     busy.synchronize().expect("the stream runs dry");
     drop(kept);
-    bed.allocator.empty_cache().expect("nothing fails");
-    bed.allocator.check().expect("every invariant holds");
+    test.allocator.empty_cache().expect("nothing fails");
+    test.allocator.check().expect("every invariant holds");
 }
 
 #[test]
 fn what_was_given_back_behind_a_held_stream_goes_when_it_is_past() {
-    let bed = Bed::elastic("");
-    let stream = bed.stream();
-    let hold = bed.hold(&stream);
-    drop(bed.allocate(8 * MIB, &stream));
-    assert_eq!(bed.allocator.empty_cache(), Ok(0));
-    assert_eq!(bed.device.physical_bytes(), 8 * MIB);
-    bed.assert_elastic_sound();
+    let test = TestAllocator::elastic("");
+    let stream = test.stream();
+    let hold = test.hold(&stream);
+    drop(test.allocate(8 * MIB, &stream));
+    assert_eq!(test.allocator.empty_cache(), Ok(0));
+    assert_eq!(test.device.physical_bytes(), 8 * MIB);
+    test.assert_elastic_sound();
     hold.release();
-    bed.device.run_until_idle();
-    assert_eq!(bed.allocator.empty_cache(), Ok(8 * MIB));
-    bed.assert_elastic_sound();
+    test.device.run_until_idle();
+    assert_eq!(test.allocator.empty_cache(), Ok(8 * MIB));
+    test.assert_elastic_sound();
 }
 
 #[test]
 fn every_alias_goes_whichever_heap_is_asked_first() {
-    let bed = Bed::elastic("");
-    let (one, two) = (bed.stream(), bed.stream());
-    let anchor = bed.allocate(2 * MIB, &one);
-    drop(bed.allocate(8 * MIB, &two));
+    let test = TestAllocator::elastic("");
+    let [one, two] = test.streams();
+    let anchor = test.allocate(2 * MIB, &one);
+    drop(test.allocate(8 * MIB, &two));
     // The first stream's heap comes first, and has what the second's still maps.
-    let memory = bed.allocate(8 * MIB, &one);
-    assert_eq!(bed.device.physical_bytes(), 10 * MIB);
+    let memory = test.allocate(8 * MIB, &one);
+    assert_eq!(test.device.physical_bytes(), 10 * MIB);
     drop(memory);
-    assert_eq!(bed.allocator.empty_cache(), Ok(8 * MIB));
-    bed.assert_elastic_sound();
-    assert_eq!(bed.device.live().mappings, 1);
+    assert_eq!(test.allocator.empty_cache(), Ok(8 * MIB));
+    test.assert_elastic_sound();
+    assert_eq!(test.device.live().mappings, 1);
     drop(anchor);
 }
 
 #[test]
 fn a_stream_whose_owner_is_gone_still_lends_its_memory() {
-    let bed = Bed::elastic("");
-    let one = bed.stream();
-    let memory = bed.allocate(8 * MIB, &one);
+    let test = TestAllocator::elastic("");
+    let one = test.stream();
+    let memory = test.allocate(8 * MIB, &one);
     drop(one);
     drop(memory);
-    let two = bed.stream();
-    let other = bed.allocate(8 * MIB, &two);
-    assert_eq!(bed.device.physical_bytes(), 8 * MIB);
-    bed.assert_elastic_sound();
+    let two = test.stream();
+    let other = test.allocate(8 * MIB, &two);
+    assert_eq!(test.device.physical_bytes(), 8 * MIB);
+    test.assert_elastic_sound();
     drop(other);
     drop(two);
-    bed.assert_returns_everything();
+    test.assert_returns_everything();
 }
 
 #[test]
 fn elastic_memory_outlives_its_allocator() {
-    let bed = Bed::elastic("");
-    let (one, two) = (bed.stream(), bed.stream());
-    drop(bed.allocate(8 * MIB, &one));
-    let kept = bed.allocate(6 * MIB, &two);
-    bed.fill(&kept, 3, &two);
-    let Bed { device, allocator } = bed;
+    let test = TestAllocator::elastic("");
+    let [one, two] = test.streams();
+    drop(test.allocate(8 * MIB, &one));
+    let kept = test.allocate(6 * MIB, &two);
+    test.fill(&kept, 3, &two);
+    let TestAllocator { device, allocator } = test;
     drop((allocator, one, two));
     assert!(device.physical_bytes() >= 6 * MIB);
     drop(kept);
@@ -247,110 +247,110 @@ fn elastic_memory_outlives_its_allocator() {
 
 #[test]
 fn a_chunk_that_the_driver_will_not_map_twice_stays_and_new_memory_serves() {
-    let bed = Bed::elastic_on(HostConfig::default().stepped(5).refusing_aliases(), "");
-    let stream = bed.stream();
-    let first = bed.allocate(8 * MIB, &stream);
-    let kept = bed.allocate(2 * MIB, &stream);
+    let test = TestAllocator::elastic_on(HostConfig::default().stepped(5).refusing_aliases(), "");
+    let stream = test.stream();
+    let first = test.allocate(8 * MIB, &stream);
+    let kept = test.allocate(2 * MIB, &stream);
     drop(first);
     let mut large = Vec::new();
-    let tries = bed.calls_of(Call::Map, || large.push(bed.allocate(10 * MIB, &stream)));
+    let tries = test.calls_of(Call::Map, || large.push(test.allocate(10 * MIB, &stream)));
     assert!(tries > 5, "some were refused");
-    assert_eq!(bed.device.physical_bytes(), 20 * MIB);
-    let again = bed.calls_of(Call::Map, || large.push(bed.allocate(12 * MIB, &stream)));
+    assert_eq!(test.device.physical_bytes(), 20 * MIB);
+    let again = test.calls_of(Call::Map, || large.push(test.allocate(12 * MIB, &stream)));
     assert_eq!(again, 6, "what was refused is not tried again");
-    let before = bed.calls_of(Call::Map, || drop(bed.allocate(8 * MIB, &stream)));
+    let before = test.calls_of(Call::Map, || drop(test.allocate(8 * MIB, &stream)));
     assert_eq!(before, 0, "it serves where it is");
     drop(large);
-    bed.assert_elastic_sound();
+    test.assert_elastic_sound();
     drop(kept);
     drop(stream);
-    bed.assert_returns_everything();
+    test.assert_returns_everything();
 }
 
 #[test]
 fn chunks_that_stay_are_given_back_where_memory_is_scarce() {
     let host = HostConfig::default().stepped(5).refusing_aliases();
-    let bed = Bed::elastic_on(host.capacity(24 * MIB), "");
-    let stream = bed.stream();
+    let test = TestAllocator::elastic_on(host.capacity(24 * MIB), "");
+    let stream = test.stream();
     for _ in 0..3 {
-        let first = bed.allocate(8 * MIB, &stream);
-        let kept = bed.allocate(2 * MIB, &stream);
+        let first = test.allocate(8 * MIB, &stream);
+        let kept = test.allocate(2 * MIB, &stream);
         drop(first);
-        let large = bed.allocate(20 * MIB, &stream);
-        bed.fill(&large, 3, &stream);
-        assert_eq!(bed.content(&large, &stream), Some(3));
+        let large = test.allocate(20 * MIB, &stream);
+        test.fill(&large, 3, &stream);
+        assert_eq!(test.content(&large, &stream), Some(3));
         drop((large, kept));
-        bed.assert_elastic_sound();
+        test.assert_elastic_sound();
     }
     drop(stream);
-    bed.assert_returns_everything();
+    test.assert_returns_everything();
 }
 
 #[test]
 fn a_chunk_that_moves_keeps_its_guards() {
-    let bed = Bed::elastic("");
-    let (stream, side) = (bed.stream(), bed.stream());
-    let memory = bed.allocate(6 * MIB, &stream);
-    let kept = bed.allocate(2 * MIB, &stream);
-    let copy = bed.allocate(6 * MIB, &side);
-    bed.fill(&memory, 5, &stream);
-    bed.device.run_until_idle();
-    let hold = bed.hold(&side);
-    let transfer = bed.device.transfer().expect("the device copies");
+    let test = TestAllocator::elastic("");
+    let [stream, side] = test.streams();
+    let memory = test.allocate(6 * MIB, &stream);
+    let kept = test.allocate(2 * MIB, &stream);
+    let copy = test.allocate(6 * MIB, &side);
+    test.fill(&memory, 5, &stream);
+    test.device.run_until_idle();
+    let hold = test.hold(&side);
+    let transfer = test.device.transfer().expect("the device copies");
     let (to, from) = (copy.ptr().expect("memory"), memory.ptr().expect("memory"));
     // SAFETY: 1. the stream lives. 3. both stay mapped until the stream has come so far.
     unsafe { transfer.copy(to, from, 6 * MIB, side.handle()) }.expect("a copy is queued");
     memory.release_after(&[&side]).expect("nothing fails");
-    let before = bed.device.physical_bytes();
-    let moved = bed.allocate(8 * MIB, &stream);
-    assert_eq!(bed.device.physical_bytes() - before, 2 * MIB, "chunks moved");
-    bed.fill(&moved, 6, &stream);
+    let before = test.device.physical_bytes();
+    let moved = test.allocate(8 * MIB, &stream);
+    assert_eq!(test.device.physical_bytes() - before, 2 * MIB, "chunks moved");
+    test.fill(&moved, 6, &stream);
     // Everything runs that does not wait for the held stream.
-    bed.device.run_until_idle();
+    test.device.run_until_idle();
     hold.release();
-    assert_eq!(bed.content(&copy, &side), Some(5));
-    assert_eq!(bed.content(&moved, &stream), Some(6));
+    assert_eq!(test.content(&copy, &side), Some(5));
+    assert_eq!(test.content(&moved, &stream), Some(6));
     drop(kept);
 }
 
 #[test]
 fn what_is_left_of_a_block_whose_chunk_moved_keeps_its_guards() {
-    let bed = Bed::elastic("");
-    let (stream, side, borrower) = (bed.stream(), bed.stream(), bed.stream());
-    let memory = bed.allocate(8 * MIB, &stream);
-    let copy = bed.allocate(8 * MIB, &side);
-    bed.fill(&memory, 5, &stream);
-    bed.device.run_until_idle();
-    let hold = bed.hold(&side);
-    let transfer = bed.device.transfer().expect("the device copies");
+    let test = TestAllocator::elastic("");
+    let [stream, side, borrower] = test.streams();
+    let memory = test.allocate(8 * MIB, &stream);
+    let copy = test.allocate(8 * MIB, &side);
+    test.fill(&memory, 5, &stream);
+    test.device.run_until_idle();
+    let hold = test.hold(&side);
+    let transfer = test.device.transfer().expect("the device copies");
     let (to, from) = (copy.ptr().expect("memory"), memory.ptr().expect("memory"));
     // SAFETY: 1. the stream lives. 3. both stay mapped until the stream has come so far.
     unsafe { transfer.copy(to, from, 8 * MIB, side.handle()) }.expect("a copy is queued");
     memory.release_after(&[&side]).expect("nothing fails");
-    let moved = bed.allocate(2 * MIB, &borrower);
-    assert_eq!(bed.device.physical_bytes(), 16 * MIB, "a chunk moved");
+    let moved = test.allocate(2 * MIB, &borrower);
+    assert_eq!(test.device.physical_bytes(), 16 * MIB, "a chunk moved");
     // The borrower waits, and the owner of what is left has not waited yet.
-    let left = bed.allocate(6 * MIB, &stream);
-    bed.fill(&moved, 6, &borrower);
-    bed.fill(&left, 6, &stream);
+    let left = test.allocate(6 * MIB, &stream);
+    test.fill(&moved, 6, &borrower);
+    test.fill(&left, 6, &stream);
     // Everything runs that does not wait for the held stream.
-    bed.device.run_until_idle();
+    test.device.run_until_idle();
     hold.release();
-    assert_eq!(bed.content(&copy, &side), Some(5));
-    assert_eq!(bed.device.physical_bytes(), 16 * MIB);
+    assert_eq!(test.content(&copy, &side), Some(5));
+    assert_eq!(test.device.physical_bytes(), 16 * MIB);
 }
 
 #[test]
 fn memory_that_fills_a_hole_waits_for_nothing_that_stood_there() {
-    let bed = Bed::elastic("");
-    let (stream, side) = (bed.stream(), bed.stream());
-    let memory = bed.allocate(4 * MIB, &stream);
+    let test = TestAllocator::elastic("");
+    let [stream, side] = test.streams();
+    let memory = test.allocate(4 * MIB, &stream);
     let address = memory.address();
     memory.release_after(&[&side]).expect("nothing fails");
-    bed.device.run_until_idle();
-    assert_eq!(bed.allocator.empty_cache(), Ok(4 * MIB));
-    let waits = bed.calls_of(Call::StreamWait, || {
-        assert_eq!(bed.allocate(4 * MIB, &stream).address(), address);
+    test.device.run_until_idle();
+    assert_eq!(test.allocator.empty_cache(), Ok(4 * MIB));
+    let waits = test.calls_of(Call::StreamWait, || {
+        assert_eq!(test.allocate(4 * MIB, &stream).address(), address);
     });
     assert_eq!(waits, 0);
 }

@@ -4,23 +4,19 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 
+use cachette::Allocator;
 use cachette::hal::{Call, CaptureMode, Device, DevicePtr};
-use cachette::{Allocation, Allocator, Stream};
-use cachette_hal_host::{HostConfig, HostDevice, Live};
+use cachette_hal_host::HostConfig;
 use cachette_hal_testing::traced::DriverCall;
-use cachette_hal_testing::{Checked, Traced};
 
-use crate::bed::{MIB, assert_consistent, config, device};
-use crate::hook::Hook;
-
-type Told = Traced<HostDevice>;
+use crate::fixture::{Allocation, CheckedHost, ELASTIC, MIB, Stream, TestAllocator, TracedHost, assert_consistent};
 
 /// Streams of which one reuses its idle chunk whenever all streams have offered theirs.
 #[derive(Default)]
 struct Owners {
     /// Set once there is an idle chunk to reuse.
-    parts: OnceLock<(Allocator<Told>, Vec<Stream<Told>>)>,
-    taken: Mutex<Vec<Allocation<Told>>>,
+    parts: OnceLock<(Allocator<TracedHost>, Vec<Stream<TracedHost>>)>,
+    taken: Mutex<Vec<Allocation<TracedHost>>>,
     /// The last stream in which an event was recorded.
     last: AtomicUsize,
 }
@@ -31,7 +27,7 @@ impl Owners {
         let Some((allocator, streams)) = self.parts.get() else {
             return;
         };
-        let asked = |stream: &Stream<Told>| Some(stream.handle()) == call.stream;
+        let asked = |stream: &Stream<TracedHost>| Some(stream.handle()) == call.stream;
         let asked = streams.iter().position(asked);
         let Some(asked) = asked.filter(|_| call.call == Call::Record) else {
             return;
@@ -51,32 +47,27 @@ fn a_request_that_loses_its_chunks_to_others_every_time_gets_new_memory() {
     const OWNERS: usize = 16;
     let owners = Arc::new(Owners { last: AtomicUsize::new(OWNERS), ..Owners::default() });
     let heard = Arc::clone(&owners);
-    let host = device(HostConfig::default().stepped(5));
-    let traced = Traced::new(host, move |call: &DriverCall| heard.hear(call));
     // Retry steps that wait could also serve the request.
-    let text = "expandable_segments:True,elastic_largest_chunk_mb:2,elastic_slack:0,never_block:True";
-    let allocator = Allocator::with_config(traced, &config(text));
-    let stream = || allocator.create_stream().expect("the device makes streams");
-    let streams: Vec<_> = (0..OWNERS).map(|_| stream()).collect();
-    let spare = |stream| allocator.allocate(2 * MIB, stream).expect("there is room");
-    drop(streams.iter().map(spare).collect::<Vec<_>>());
-    let late = stream();
-    assert!(owners.parts.set((allocator.clone(), streams)).is_ok());
+    let text = format!("{ELASTIC},never_block:True");
+    let observer = move |call: &DriverCall| heard.hear(call);
+    let test = TestAllocator::traced(HostConfig::default().stepped(5), &text, observer);
+    let streams: Vec<_> = (0..OWNERS).map(|_| test.stream()).collect();
+    drop(streams.iter().map(|stream| test.allocate(2 * MIB, stream)).collect::<Vec<_>>());
+    let late = test.stream();
+    assert!(owners.parts.set((test.allocator.clone(), streams)).is_ok());
 
-    let memory = allocator.allocate(2 * OWNERS as u64 * MIB, &late);
+    let memory = test.allocator.allocate(2 * OWNERS as u64 * MIB, &late);
 
     let taken = std::mem::take(&mut *owners.taken.lock().unwrap());
     assert!(taken.len() > 1, "it was late {} times", taken.len());
     assert!(memory.is_ok(), "{memory:?}");
-    assert_consistent(&allocator);
+    assert_consistent(&test.allocator);
 }
-
-type Watched = Arc<Checked<HostDevice>>;
 
 const THREADS: u64 = 6;
 
 /// Allocates blocks of many sizes in turn, and checks that the bytes written at both ends stay unchanged.
-fn churn(allocator: &Allocator<Watched>, stream: &Stream<Watched>, number: u64) {
+fn churn(allocator: &Allocator<CheckedHost>, stream: &Stream<CheckedHost>, number: u64) {
     let transfer = allocator.device().transfer().expect("the host device copies");
     let _kept = allocator.allocate(4000, stream).expect("there is room");
     let mut last = None;
@@ -111,46 +102,32 @@ fn threads_are_served_where_the_driver_maps_nothing_twice() {
 }
 
 fn to_and_fro(host: HostConfig) {
-    let host = device(host);
-    let watched = Arc::new(Checked::new(host.clone()));
-    let allocator = Allocator::with_config(Arc::clone(&watched), &config("expandable_segments:True"));
-    let stream = |_| allocator.create_stream().expect("the device makes streams");
-    let streams: Vec<_> = (0..2 * THREADS).map(stream).collect();
+    let test = TestAllocator::checked(host, "expandable_segments:True");
+    let allocator = &test.allocator;
+    let streams: Vec<_> = (0..2 * THREADS).map(|_| test.stream()).collect();
     for round in 0..6 {
         allocator.empty_cache().expect("nothing fails");
         thread::scope(|scope| {
             let own = streams.iter().cycle().skip(round * 5);
             for (stream, number) in own.zip(0..THREADS) {
-                let allocator = &allocator;
                 scope.spawn(move || churn(allocator, stream, number));
             }
         });
-        assert_consistent(&allocator);
+        assert_consistent(allocator);
     }
     assert_eq!(allocator.stats().num_ooms, 0);
-    drop((allocator, streams));
-    assert!(watched.misuses().is_empty(), "{:?}", watched.misuses());
-    assert_eq!(host.live(), Live::default());
+    drop(streams);
+    test.assert_no_misuse();
 }
-
-/// An allocator of small chunks over a stepped device, with a hook on its calls.
-fn hooked(text: &str) -> (HostDevice, Allocator<Told>, Arc<Hook>) {
-    let hook = Arc::new(Hook::default());
-    let host = device(HostConfig::default().stepped(5));
-    let traced = Traced::new(host.clone(), Arc::clone(&hook));
-    (host, Allocator::with_config(traced, &config(text)), hook)
-}
-
-const CHUNKS: &str = "expandable_segments:True,elastic_largest_chunk_mb:2,elastic_slack:0";
 
 #[test]
 fn a_stream_that_works_again_lends_no_chunk() {
-    let (host, allocator, hook) = hooked(CHUNKS);
-    let [owner, late] = [(); 2].map(|()| allocator.create_stream().unwrap());
-    drop(allocator.allocate(4 * MIB, &owner).unwrap());
-    host.run_until_idle();
+    let (test, hook) = TestAllocator::hooked(HostConfig::default().stepped(5), ELASTIC);
+    let [owner, late] = test.streams();
+    drop(test.allocate(4 * MIB, &owner));
+    test.device.run_until_idle();
     // The owner is idle at the first query; then it uses and frees its memory once more.
-    let (also, stream, device) = (allocator.clone(), owner.clone(), host.clone());
+    let (also, stream, device) = (test.allocator.clone(), owner.clone(), test.device.clone());
     let held = Arc::new(Mutex::new(None));
     let holding = Arc::clone(&held);
     hook.set(Call::Record, Some(owner.handle()), move || {
@@ -161,22 +138,22 @@ fn a_stream_that_works_again_lends_no_chunk() {
         // SAFETY: 1. the stream lives. 3. memory that its stream may still use stays mapped.
         unsafe { transfer.fill(memory.ptr().unwrap(), 1, 4 * MIB, stream.handle()) }.unwrap();
     });
-    let mut buffer = allocator.allocate_buffer::<u8>(4 << 20, &late).unwrap();
+    let mut buffer = test.allocator.allocate_buffer::<u8>(4 << 20, &late).unwrap();
     buffer.fill(2).unwrap();
-    host.run_until_idle();
+    test.device.run_until_idle();
     let holding = held.lock().unwrap().take();
     drop(holding.expect("the owner was asked"));
-    host.run_until_idle();
+    test.device.run_until_idle();
     assert!(buffer.read().unwrap().iter().all(|byte| *byte == 2));
 }
 
 #[test]
 fn a_stream_that_is_captured_meanwhile_lends_no_chunk() {
-    let (host, allocator, hook) = hooked(CHUNKS);
-    let [owner, late] = [(); 2].map(|()| allocator.create_stream().unwrap());
-    drop(allocator.allocate(4 * MIB, &owner).unwrap());
-    host.run_until_idle();
-    let (also, stream) = (allocator.clone(), owner.clone());
+    let (test, hook) = TestAllocator::hooked(HostConfig::default().stepped(5), ELASTIC);
+    let [owner, late] = test.streams();
+    drop(test.allocate(4 * MIB, &owner));
+    test.device.run_until_idle();
+    let (also, stream) = (test.allocator.clone(), owner.clone());
     let captures = Arc::new(Mutex::new(None));
     let begun = Arc::clone(&captures);
     hook.set(Call::Record, Some(owner.handle()), move || {
@@ -184,7 +161,7 @@ fn a_stream_that_is_captured_meanwhile_lends_no_chunk() {
         let capture = pool.begin_capture(&stream, CaptureMode::Relaxed);
         *begun.lock().unwrap() = Some(capture.unwrap());
     });
-    let memory = allocator.allocate(4 * MIB, &late);
+    let memory = test.allocator.allocate(4 * MIB, &late);
     assert!(memory.is_ok(), "{memory:?}");
     let capture = captures.lock().unwrap().take();
     let ended = capture.expect("the owner was asked").end();
@@ -193,25 +170,23 @@ fn a_stream_that_is_captured_meanwhile_lends_no_chunk() {
 
 #[test]
 fn a_borrower_waits_for_what_its_lender_waits_for_only_later() {
-    let (host, allocator, hook) = hooked("lend_across_streams:True");
-    let [owner, side, late] = [(); 3].map(|()| allocator.create_stream().unwrap());
-    let [wanted, other] = [24, 12].map(|mib| allocator.allocate(mib * MIB, &owner).unwrap());
-    let hold = host.hold(side.handle()).unwrap();
-    let transfer = host.transfer().unwrap();
-    // SAFETY: 1. the stream lives. 3. the memory stays: no segment goes before its streams are done.
-    unsafe { transfer.fill(wanted.ptr().unwrap(), 1, 24 * MIB, side.handle()) }.unwrap();
+    let (test, hook) = TestAllocator::hooked(HostConfig::default().stepped(5), "lend_across_streams:True");
+    let [owner, side, late] = test.streams();
+    let [wanted, other] = [24, 12].map(|mib| test.allocate(mib * MIB, &owner));
+    let hold = test.hold(&side);
+    test.fill(&wanted, 1, &side);
     wanted.release_after(&[&side]).unwrap();
     other.release_after(&[&side]).unwrap();
     // The owner's stream waits for the side stream just after the borrower has recorded its event.
-    let (also, stream) = (allocator.clone(), owner.clone());
+    let (also, stream) = (test.allocator.clone(), owner.clone());
     hook.set(Call::Record, Some(owner.handle()), move || {
         let _ = also.allocate(12 * MIB, &stream).unwrap().into_raw();
     });
-    let mut lent = allocator.allocate_buffer::<u8>(24 << 20, &late).unwrap();
+    let mut lent = test.allocator.allocate_buffer::<u8>(24 << 20, &late).unwrap();
     lent.fill(2).unwrap();
-    host.run_until_idle();
+    test.device.run_until_idle();
     hold.release();
-    host.run_until_idle();
+    test.device.run_until_idle();
     assert!(lent.read().unwrap().iter().all(|byte| *byte == 2));
-    assert_eq!(allocator.stats().segment.all.current, 2, "it was lent");
+    assert_eq!(test.allocator.stats().segment.all.current, 2, "it was lent");
 }

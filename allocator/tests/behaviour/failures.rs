@@ -1,50 +1,32 @@
 //! Every driver call of every operation fails once, in turn, and nothing is lost by it.
 
 use std::cell::Cell;
-use std::sync::Arc;
 
+use cachette::Error;
 use cachette::hal::{Call, ErrorKind};
-use cachette::{Allocator, Error, Stream};
-use cachette_hal_host::{HostConfig, HostDevice, Live};
-use cachette_hal_testing::Checked;
+use cachette_hal_host::{HostConfig, HostDevice};
 
-use crate::bed::{Bed, KIB, MIB, assert_sound, config, device};
-
-type Watched = Arc<Checked<HostDevice>>;
+use crate::fixture::{CheckedHost, KIB, MIB, Stream, TestAllocator, assert_sound};
 
 const KINDS: [ErrorKind; 3] = [ErrorKind::OutOfMemory, ErrorKind::Other, ErrorKind::Fault];
 
 /// An allocator on a stepped device of 24 MiB that notices every misuse.
-struct Rig {
-    host: HostDevice,
-    watched: Watched,
-    allocator: Allocator<Watched>,
+fn checked(text: &str) -> TestAllocator<CheckedHost> {
+    TestAllocator::checked(HostConfig::default().capacity(24 * MIB).stepped(11), text)
 }
 
-impl Rig {
-    fn new(text: &str) -> Self {
-        let host = device(HostConfig::default().capacity(24 * MIB).stepped(11));
-        let watched = Arc::new(Checked::new(host.clone()));
-        let allocator = Allocator::with_config(Arc::clone(&watched), &config(text));
-        Self { host, watched, allocator }
+impl TestAllocator<CheckedHost> {
+    /// Allocates `bytes` on `stream` and frees them again.
+    fn cache(&self, bytes: u64, stream: &Stream<CheckedHost>) {
+        drop(self.allocate(bytes, stream));
     }
 
-    fn stream(&self) -> Stream<Watched> {
-        self.allocator.create_stream().expect("nothing fails yet")
+    /// Allocates `bytes` on `stream` and frees them while `side` uses them.
+    fn cache_in_use(&self, bytes: u64, stream: &Stream<CheckedHost>, side: &Stream<CheckedHost>) {
+        self.allocate(bytes, stream).record_stream(side);
     }
 
-    /// Takes `bytes` on `stream` and frees them again.
-    fn cache(&self, bytes: u64, stream: &Stream<Watched>) {
-        drop(self.allocator.allocate(bytes, stream).expect("there is room"));
-    }
-
-    /// Takes `bytes` on `stream` and frees them while `side` uses them.
-    fn cache_in_use(&self, bytes: u64, stream: &Stream<Watched>, side: &Stream<Watched>) {
-        let memory = self.allocator.allocate(bytes, stream);
-        memory.expect("there is room").record_stream(side);
-    }
-
-    /// Whatever happened before, the allocator does its work.
+    /// Whatever happened before, the allocator serves requests.
     fn assert_usable(&self) {
         let stream = self.stream();
         let live = [KIB, 3 * MIB].map(|bytes| self.allocator.allocate(bytes, &stream));
@@ -52,13 +34,6 @@ impl Rig {
         drop(live);
         assert!(self.allocator.allocate(20 * MIB, &stream).is_ok());
         self.allocator.empty_cache().expect("nothing fails any more");
-    }
-
-    /// Ends everything; the device must have everything back, and no wrong call been made.
-    fn close(self) {
-        drop(self.allocator);
-        assert_eq!(self.host.live(), Live::default());
-        assert!(self.watched.misuses().is_empty(), "{:?}", self.watched.misuses());
     }
 }
 
@@ -95,18 +70,18 @@ impl Fuse<'_> {
 /// Runs `operation` with its first driver call failing, its second, and so on until none is left to fail.
 ///
 /// Returns how many calls there were.
-fn enumerate(text: &str, operation: impl Fn(&Rig, &Fuse<'_>) -> Result<(), Error>) -> u64 {
+fn enumerate(text: &str, operation: impl Fn(&TestAllocator<CheckedHost>, &Fuse<'_>) -> Result<(), Error>) -> u64 {
     let mut calls = 0;
     for kind in KINDS {
         for nth in 1..100 {
-            let rig = Rig::new(text);
-            let fuse = Fuse { host: &rig.host, nth, kind, blown: Cell::new(false) };
-            let outcome = operation(&rig, &fuse);
+            let test = checked(text);
+            let fuse = Fuse { host: &test.device, nth, kind, blown: Cell::new(false) };
+            let outcome = operation(&test, &fuse);
             assert!(fuse.explains(&outcome), "call {nth}, {kind:?}: {outcome:?}");
             let blown = fuse.blown.get();
-            assert_sound(&rig.allocator);
-            rig.assert_usable();
-            rig.close();
+            assert_sound(&test.allocator);
+            test.assert_usable();
+            test.assert_no_misuse();
             if !blown {
                 calls = nth - 1;
                 break;
@@ -118,10 +93,10 @@ fn enumerate(text: &str, operation: impl Fn(&Rig, &Fuse<'_>) -> Result<(), Error
 
 #[test]
 fn a_hit_and_a_free_have_no_call_that_could_fail() {
-    let calls = enumerate("", |rig, fuse| {
-        let stream = rig.stream();
-        rig.cache(KIB, &stream);
-        fuse.burn(|| rig.allocator.allocate(KIB, &stream).map(drop))
+    let calls = enumerate("", |test, fuse| {
+        let stream = test.stream();
+        test.cache(KIB, &stream);
+        fuse.burn(|| test.allocator.allocate(KIB, &stream).map(drop))
     });
     assert_eq!(calls, 0);
 }
@@ -129,9 +104,9 @@ fn a_hit_and_a_free_have_no_call_that_could_fail() {
 #[test]
 fn m6_a_miss_survives_every_failure() {
     for bytes in [KIB, 3 * MIB, 12 * MIB] {
-        let calls = enumerate("", |rig, fuse| {
-            let stream = rig.stream();
-            fuse.burn(|| rig.allocator.allocate(bytes, &stream).map(drop))
+        let calls = enumerate("", |test, fuse| {
+            let stream = test.stream();
+            fuse.burn(|| test.allocator.allocate(bytes, &stream).map(drop))
         });
         // Besides the memory: whether the stream is captured, and the mode of captures there and back.
         assert_eq!(calls, 4);
@@ -140,8 +115,8 @@ fn m6_a_miss_survives_every_failure() {
 
 #[test]
 fn a_stream_that_could_not_be_made_leaves_nothing() {
-    let calls = enumerate("", |rig, fuse| {
-        let made = fuse.burn(|| rig.allocator.create_stream());
+    let calls = enumerate("", |test, fuse| {
+        let made = fuse.burn(|| test.allocator.create_stream());
         made.map(drop)
     });
     assert_eq!(calls, 1);
@@ -149,14 +124,14 @@ fn a_stream_that_could_not_be_made_leaves_nothing() {
 
 #[test]
 fn e2_a_free_of_memory_in_use_survives_every_failure() {
-    let calls = enumerate("", |rig, fuse| {
-        let (stream, left, right) = (rig.stream(), rig.stream(), rig.stream());
-        let memory = rig.allocator.allocate(12 * MIB, &stream)?;
+    let calls = enumerate("", |test, fuse| {
+        let [stream, left, right] = test.streams();
+        let memory = test.allocator.allocate(12 * MIB, &stream)?;
         memory.record_stream(&left);
         memory.record_stream(&right);
         fuse.burn(|| drop(memory));
-        assert_eq!(rig.allocator.stats().active.all.current, 1);
-        assert_sound(&rig.allocator);
+        assert_eq!(test.allocator.stats().active.all.current, 1);
+        assert_sound(&test.allocator);
         Ok(())
     });
     // Each of two streams costs an event and its record. All three are asked whether they are captured, and the two
@@ -166,28 +141,28 @@ fn e2_a_free_of_memory_in_use_survives_every_failure() {
 
 #[test]
 fn e3_a_request_that_asks_for_what_has_passed_survives_every_failure() {
-    let calls = enumerate("", |rig, fuse| {
-        let (stream, side) = (rig.stream(), rig.stream());
-        rig.cache_in_use(MIB, &stream, &side);
-        rig.cache_in_use(MIB, &stream, &side);
-        rig.host.run_until_idle();
-        fuse.burn(|| rig.allocator.allocate(MIB, &stream).map(drop))
+    let calls = enumerate("", |test, fuse| {
+        let [stream, side] = test.streams();
+        test.cache_in_use(MIB, &stream, &side);
+        test.cache_in_use(MIB, &stream, &side);
+        test.device.run_until_idle();
+        fuse.burn(|| test.allocator.allocate(MIB, &stream).map(drop))
     });
     assert!(calls >= 2, "{calls}");
 }
 
 #[test]
 fn release_after_survives_every_failure() {
-    let calls = enumerate("", |rig, fuse| {
-        let (stream, left, right) = (rig.stream(), rig.stream(), rig.stream());
-        let memory = rig.allocator.allocate(12 * MIB, &stream)?;
+    let calls = enumerate("", |test, fuse| {
+        let [stream, left, right] = test.streams();
+        let memory = test.allocator.allocate(12 * MIB, &stream)?;
         let released = fuse.burn(|| memory.release_after(&[&left, &right]));
-        assert_sound(&rig.allocator);
+        assert_sound(&test.allocator);
         // On failure the memory is still given back, later.
-        rig.host.run_until_idle();
-        rig.cache(KIB, &stream);
-        rig.host.run_until_idle();
-        assert_eq!(rig.allocator.stats().active.all.current, 0);
+        test.device.run_until_idle();
+        test.cache(KIB, &stream);
+        test.device.run_until_idle();
+        assert_eq!(test.allocator.stats().active.all.current, 0);
         Ok(released?)
     });
     // As for a free of memory in use, and two more questions when the uses are recorded.
@@ -196,12 +171,12 @@ fn release_after_survives_every_failure() {
 
 #[test]
 fn a_request_behind_a_wait_survives_every_failure() {
-    let calls = enumerate("", |rig, fuse| {
-        let (stream, left, right) = (rig.stream(), rig.stream(), rig.stream());
-        let memory = rig.allocator.allocate(12 * MIB, &stream)?;
+    let calls = enumerate("", |test, fuse| {
+        let [stream, left, right] = test.streams();
+        let memory = test.allocator.allocate(12 * MIB, &stream)?;
         memory.release_after(&[&left, &right])?;
-        let next = fuse.burn(|| rig.allocator.allocate(12 * MIB, &stream));
-        assert_sound(&rig.allocator);
+        let next = fuse.burn(|| test.allocator.allocate(12 * MIB, &stream));
+        assert_sound(&test.allocator);
         next.map(drop)
     });
     // Two waits, and whether the stream is captured.
@@ -210,11 +185,11 @@ fn a_request_behind_a_wait_survives_every_failure() {
 
 #[test]
 fn lending_survives_every_failure() {
-    let calls = enumerate("lend_across_streams:True", |rig, fuse| {
-        let (owner, borrower) = (rig.stream(), rig.stream());
-        rig.cache(12 * MIB, &owner);
-        let lent = fuse.burn(|| rig.allocator.allocate(12 * MIB, &borrower));
-        assert_sound(&rig.allocator);
+    let calls = enumerate("lend_across_streams:True", |test, fuse| {
+        let [owner, borrower] = test.streams();
+        test.cache(12 * MIB, &owner);
+        let lent = fuse.burn(|| test.allocator.allocate(12 * MIB, &borrower));
+        assert_sound(&test.allocator);
         lent.map(drop)
     });
     assert!(calls >= 3, "{calls}");
@@ -222,27 +197,27 @@ fn lending_survives_every_failure() {
 
 #[test]
 fn the_return_of_lent_memory_survives_every_failure() {
-    enumerate("lend_across_streams:True", |rig, fuse| {
-        let (owner, borrower) = (rig.stream(), rig.stream());
-        rig.cache(12 * MIB, &owner);
-        let lent = rig.allocator.allocate(12 * MIB, &borrower)?;
+    enumerate("lend_across_streams:True", |test, fuse| {
+        let [owner, borrower] = test.streams();
+        test.cache(12 * MIB, &owner);
+        let lent = test.allocator.allocate(12 * MIB, &borrower)?;
         fuse.burn(|| drop(lent));
-        assert_sound(&rig.allocator);
-        rig.allocator.allocate(12 * MIB, &owner).map(drop)
+        assert_sound(&test.allocator);
+        test.allocator.allocate(12 * MIB, &owner).map(drop)
     });
 }
 
 #[test]
 fn m10_emptying_the_cache_survives_every_failure() {
-    let calls = enumerate("", |rig, fuse| {
-        let (stream, side) = (rig.stream(), rig.stream());
-        rig.cache(KIB, &stream);
-        rig.cache(KIB, &side);
-        rig.cache_in_use(MIB, &side, &stream);
-        let memory = rig.allocator.allocate(12 * MIB, &stream)?;
+    let calls = enumerate("", |test, fuse| {
+        let [stream, side] = test.streams();
+        test.cache(KIB, &stream);
+        test.cache(KIB, &side);
+        test.cache_in_use(MIB, &side, &stream);
+        let memory = test.allocator.allocate(12 * MIB, &stream)?;
         memory.release_after(&[&side])?;
-        let emptied = fuse.burn(|| rig.allocator.empty_cache());
-        assert_sound(&rig.allocator);
+        let emptied = fuse.burn(|| test.allocator.empty_cache());
+        assert_sound(&test.allocator);
         emptied.map(drop)
     });
     assert!(calls >= 6, "{calls}");
@@ -250,12 +225,12 @@ fn m10_emptying_the_cache_survives_every_failure() {
 
 #[test]
 fn m10_making_room_survives_every_failure() {
-    let calls = enumerate("", |rig, fuse| {
-        let (stream, side) = (rig.stream(), rig.stream());
-        rig.cache(12 * MIB, &side);
-        rig.cache(10 * MIB, &stream);
-        let next = fuse.burn(|| rig.allocator.allocate(20 * MIB, &stream));
-        assert_sound(&rig.allocator);
+    let calls = enumerate("", |test, fuse| {
+        let [stream, side] = test.streams();
+        test.cache(12 * MIB, &side);
+        test.cache(10 * MIB, &stream);
+        let next = fuse.burn(|| test.allocator.allocate(20 * MIB, &stream));
+        assert_sound(&test.allocator);
         next.map(drop)
     });
     assert!(calls >= 4, "{calls}");
@@ -263,14 +238,14 @@ fn m10_making_room_survives_every_failure() {
 
 #[test]
 fn d1_waiting_for_other_streams_survives_every_failure() {
-    let calls = enumerate("", |rig, fuse| {
-        let (stream, left, right) = (rig.stream(), rig.stream(), rig.stream());
-        let halves = [9, 9].map(|mib| rig.allocator.allocate(mib * MIB, &stream));
+    let calls = enumerate("", |test, fuse| {
+        let [stream, left, right] = test.streams();
+        let halves = [9, 9].map(|mib| test.allocator.allocate(mib * MIB, &stream));
         for (half, side) in halves.into_iter().zip([&left, &right]) {
             half?.record_stream(side);
         }
-        let next = fuse.burn(|| rig.allocator.allocate(18 * MIB, &stream));
-        assert_sound(&rig.allocator);
+        let next = fuse.burn(|| test.allocator.allocate(18 * MIB, &stream));
+        assert_sound(&test.allocator);
         next.map(drop)
     });
     assert!(calls >= 4, "{calls}");
@@ -278,11 +253,11 @@ fn d1_waiting_for_other_streams_survives_every_failure() {
 
 #[test]
 fn d1_waiting_for_another_streams_segment_survives_every_failure() {
-    let calls = enumerate("", |rig, fuse| {
-        let (stream, owner, side) = (rig.stream(), rig.stream(), rig.stream());
-        rig.cache_in_use(20 * MIB, &owner, &side);
-        let next = fuse.burn(|| rig.allocator.allocate(20 * MIB, &stream));
-        assert_sound(&rig.allocator);
+    let calls = enumerate("", |test, fuse| {
+        let [stream, owner, side] = test.streams();
+        test.cache_in_use(20 * MIB, &owner, &side);
+        let next = fuse.burn(|| test.allocator.allocate(20 * MIB, &stream));
+        assert_sound(&test.allocator);
         next.map(drop)
     });
     assert!(calls >= 4, "{calls}");
@@ -290,12 +265,12 @@ fn d1_waiting_for_another_streams_segment_survives_every_failure() {
 
 #[test]
 fn m18_running_out_survives_every_failure() {
-    enumerate("", |rig, fuse| {
-        let (stream, side) = (rig.stream(), rig.stream());
-        rig.cache_in_use(12 * MIB, &stream, &side);
-        rig.cache(KIB, &side);
-        let failed = fuse.burn(|| rig.allocator.allocate(100 * MIB, &stream));
-        assert_sound(&rig.allocator);
+    enumerate("", |test, fuse| {
+        let [stream, side] = test.streams();
+        test.cache_in_use(12 * MIB, &stream, &side);
+        test.cache(KIB, &side);
+        let failed = fuse.burn(|| test.allocator.allocate(100 * MIB, &stream));
+        assert_sound(&test.allocator);
         match failed.map(drop) {
             Err(Error::OutOfMemory(_)) => Ok(()),
             Ok(()) => panic!("100 MiB on a device of 24"),
@@ -306,12 +281,12 @@ fn m18_running_out_survives_every_failure() {
 
 #[test]
 fn m9_giving_back_unsplittable_segments_survives_every_failure() {
-    enumerate("large_segment_size_mb:11,max_split_size_mb:12", |rig, fuse| {
-        let stream = rig.stream();
-        rig.cache(12 * MIB, &stream);
-        rig.cache(10 * MIB, &stream);
-        let next = fuse.burn(|| rig.allocator.allocate(14 * MIB, &stream));
-        assert_sound(&rig.allocator);
+    enumerate("large_segment_size_mb:11,max_split_size_mb:12", |test, fuse| {
+        let stream = test.stream();
+        test.cache(12 * MIB, &stream);
+        test.cache(10 * MIB, &stream);
+        let next = fuse.burn(|| test.allocator.allocate(14 * MIB, &stream));
+        assert_sound(&test.allocator);
         next.map(drop)
     });
 }
@@ -319,11 +294,11 @@ fn m9_giving_back_unsplittable_segments_survives_every_failure() {
 #[test]
 fn m17_garbage_collection_survives_every_failure() {
     let text = "garbage_collection_threshold:0.1,memory_limit:24M";
-    let calls = enumerate(text, |rig, fuse| {
-        let stream = rig.stream();
-        rig.cache(10 * MIB, &stream);
-        let next = fuse.burn(|| rig.allocator.allocate(12 * MIB, &stream));
-        assert_sound(&rig.allocator);
+    let calls = enumerate(text, |test, fuse| {
+        let stream = test.stream();
+        test.cache(10 * MIB, &stream);
+        let next = fuse.burn(|| test.allocator.allocate(12 * MIB, &stream));
+        assert_sound(&test.allocator);
         next.map(drop)
     });
     assert!(calls >= 3, "{calls}");
@@ -331,45 +306,45 @@ fn m17_garbage_collection_survives_every_failure() {
 
 #[test]
 fn raw_memory_survives_every_failure() {
-    enumerate("", |rig, fuse| {
-        let (stream, side) = (rig.stream(), rig.stream());
+    enumerate("", |test, fuse| {
+        let [stream, side] = test.streams();
         // SAFETY: 1. 2. the stream is this allocator's own.
-        let raw = fuse.burn(|| unsafe { rig.allocator.allocate_raw(MIB, stream.handle()) })?;
-        rig.allocator.free_raw(raw)?;
+        let raw = fuse.burn(|| unsafe { test.allocator.allocate_raw(MIB, stream.handle()) })?;
+        test.allocator.free_raw(raw)?;
         drop(side);
         Ok(())
     });
-    enumerate("", |rig, fuse| {
-        let (stream, side) = (rig.stream(), rig.stream());
+    enumerate("", |test, fuse| {
+        let [stream, side] = test.streams();
         // SAFETY: 1. 2. the stream is this allocator's own.
-        let raw = unsafe { rig.allocator.allocate_raw(MIB, stream.handle()) }?;
+        let raw = unsafe { test.allocator.allocate_raw(MIB, stream.handle()) }?;
         // SAFETY: 1. 2. the stream is this allocator's own.
-        unsafe { rig.allocator.record_stream_raw(raw, side.handle()) }?;
-        let freed = fuse.burn(|| rig.allocator.free_raw(raw));
+        unsafe { test.allocator.record_stream_raw(raw, side.handle()) }?;
+        let freed = fuse.burn(|| test.allocator.free_raw(raw));
         // It counts as freed all the same.
-        assert!(rig.allocator.free_raw(raw).is_err());
-        assert_sound(&rig.allocator);
+        assert!(test.allocator.free_raw(raw).is_err());
+        assert_sound(&test.allocator);
         freed
     });
 }
 
 #[test]
 fn m23_requests_past_the_cache_survive_every_failure() {
-    let calls = enumerate("caching:False", |rig, fuse| {
-        let stream = rig.stream();
-        fuse.burn(|| rig.allocator.allocate(MIB, &stream)).map(drop)
+    let calls = enumerate("caching:False", |test, fuse| {
+        let stream = test.stream();
+        fuse.burn(|| test.allocator.allocate(MIB, &stream)).map(drop)
     });
     assert_eq!(calls, 1);
-    enumerate("caching:False", |rig, fuse| {
-        let stream = rig.stream();
+    enumerate("caching:False", |test, fuse| {
+        let stream = test.stream();
         // SAFETY: 1. 2. the stream is this allocator's own.
-        let raw = unsafe { rig.allocator.allocate_raw(MIB, stream.handle()) }?;
-        let freed = fuse.burn(|| rig.allocator.free_raw(raw));
+        let raw = unsafe { test.allocator.allocate_raw(MIB, stream.handle()) }?;
+        let freed = fuse.burn(|| test.allocator.free_raw(raw));
         if freed.is_err() {
             // It counts as freed all the same.
-            let again = rig.allocator.free_raw(raw);
+            let again = test.allocator.free_raw(raw);
             assert!(matches!(again, Err(Error::InvalidPointer { .. })), "{again:?}");
-            rig.allocator.empty_cache()?;
+            test.allocator.empty_cache()?;
         }
         freed
     });
@@ -378,41 +353,41 @@ fn m23_requests_past_the_cache_survive_every_failure() {
 #[test]
 fn emptying_the_cache_goes_on_after_a_failure() {
     for pool in [false, true] {
-        let bed = Bed::new();
-        let streams = [(); 3].map(|()| bed.stream());
-        let user = bed.allocator.create_pool();
+        let test = TestAllocator::new();
+        let streams = test.streams::<3>();
+        let user = test.allocator.create_pool();
         for stream in &streams {
             if pool {
                 drop(user.allocate(12 * MIB, stream).unwrap());
             } else {
-                drop(bed.allocate(12 * MIB, stream));
+                drop(test.allocate(12 * MIB, stream));
             }
         }
-        bed.device.fail_next(Call::Free, 1, ErrorKind::Other);
+        test.device.fail_next(Call::Free, 1, ErrorKind::Other);
         let empty = || {
-            if pool { user.empty_cache() } else { bed.allocator.empty_cache() }
+            if pool { user.empty_cache() } else { test.allocator.empty_cache() }
         };
         assert!(empty().is_err());
-        assert_eq!(bed.stats().reserved_bytes.all.current, 12 * MIB);
+        assert_eq!(test.stats().reserved_bytes.all.current, 12 * MIB);
         assert_eq!(empty(), Ok(12 * MIB));
-        bed.assert_sound();
+        test.assert_sound();
     }
 }
 
 #[test]
 fn a_use_that_cannot_be_marked_stops_no_other_request() {
-    let bed = Bed::new();
-    let (stream, side) = (bed.stream(), bed.stream());
-    let [used, free] = [(); 2].map(|()| bed.allocate(MIB, &stream));
+    let test = TestAllocator::new();
+    let [stream, side] = test.streams();
+    let [used, free] = [(); 2].map(|()| test.allocate(MIB, &stream));
     let address = free.address();
     used.record_stream(&side);
     for nth in 1..=4 {
-        bed.device.fail_next(Call::Record, nth, ErrorKind::Other);
+        test.device.fail_next(Call::Record, nth, ErrorKind::Other);
     }
     drop((used, free));
-    assert_eq!(bed.allocate(MIB, &stream).address(), address);
-    bed.device.clear_failures();
-    drop(bed.allocate(2 * MIB, &stream));
-    assert_eq!(bed.stats().active.all.current, 0);
-    bed.assert_sound();
+    assert_eq!(test.allocate(MIB, &stream).address(), address);
+    test.device.clear_failures();
+    drop(test.allocate(2 * MIB, &stream));
+    assert_eq!(test.stats().active.all.current, 0);
+    test.assert_sound();
 }

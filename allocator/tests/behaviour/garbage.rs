@@ -2,137 +2,137 @@
 
 use cachette::hal::Call;
 
-use crate::bed::{Bed, MIB, Memory, begin_capture};
+use crate::fixture::{Allocation, MIB, Stream, TestAllocator, begin_capture};
 
 /// Three segments of 20 MiB under a limit of 100 MiB, of which half may be held before collection starts.
-fn bed_with_ages() -> (Bed, crate::bed::Lane) {
-    let bed = Bed::with("garbage_collection_threshold:0.5,memory_limit:100M");
-    let stream = bed.stream();
-    drop(bed.allocate(512, &stream));
-    let blocks: Vec<Memory> = (0..3).map(|_| bed.allocate(20 * MIB, &stream)).collect();
+fn test_with_ages() -> (TestAllocator, Stream) {
+    let test = TestAllocator::with("garbage_collection_threshold:0.5,memory_limit:100M");
+    let stream = test.stream();
+    drop(test.allocate(512, &stream));
+    let blocks: Vec<Allocation> = (0..3).map(|_| test.allocate(20 * MIB, &stream)).collect();
     let mut blocks = blocks.into_iter();
     drop(blocks.next());
     for _ in 0..10 {
-        drop(bed.allocate(512, &stream));
+        drop(test.allocate(512, &stream));
     }
     drop(blocks);
-    (bed, stream)
+    (test, stream)
 }
 
 #[test]
 fn m16_m17_the_old_goes_and_the_young_stays() {
-    let (bed, stream) = bed_with_ages();
-    assert_eq!(bed.stats().reserved_bytes.all.current, 62 * MIB);
+    let (test, stream) = test_with_ages();
+    assert_eq!(test.stats().reserved_bytes.all.current, 62 * MIB);
     // 62 MiB are held and 50 allowed: the one old segment is enough, and is older than the average.
-    let frees = bed.calls_of(Call::Free, || drop(bed.allocate(24 * MIB, &stream)));
+    let frees = test.calls_of(Call::Free, || drop(test.allocate(24 * MIB, &stream)));
     assert_eq!(frees, 1);
-    assert_eq!(bed.stats().reserved_bytes.all.current, (62 - 20 + 24) * MIB);
-    assert_eq!(bed.stats().num_alloc_retries, 0);
-    bed.assert_sound();
+    assert_eq!(test.stats().reserved_bytes.all.current, (62 - 20 + 24) * MIB);
+    assert_eq!(test.stats().num_alloc_retries, 0);
+    test.assert_sound();
 }
 
 #[test]
 fn m16_a_hit_collects_nothing() {
-    let (bed, stream) = bed_with_ages();
-    assert_eq!(bed.calls_during(|| drop(bed.allocate(20 * MIB, &stream))), 0);
+    let (test, stream) = test_with_ages();
+    assert_eq!(test.calls_during(|| drop(test.allocate(20 * MIB, &stream))), 0);
 }
 
 #[test]
 fn m16_below_the_threshold_nothing_is_collected() {
-    let bed = Bed::with("garbage_collection_threshold:0.9,memory_limit:200M");
-    let stream = bed.stream();
+    let test = TestAllocator::with("garbage_collection_threshold:0.9,memory_limit:200M");
+    let stream = test.stream();
     for mib in [12, 14, 16, 18] {
-        drop(bed.allocate(mib * MIB, &stream));
+        drop(test.allocate(mib * MIB, &stream));
     }
-    assert_eq!(bed.device.calls(Call::Free), 0);
+    assert_eq!(test.device.calls(Call::Free), 0);
 }
 
 #[test]
 fn m16_without_a_limit_nothing_is_collected() {
-    let bed = Bed::with("garbage_collection_threshold:0.1");
-    let stream = bed.stream();
+    let test = TestAllocator::with("garbage_collection_threshold:0.1");
+    let stream = test.stream();
     for mib in (12..40).step_by(2) {
-        drop(bed.allocate(mib * MIB, &stream));
+        drop(test.allocate(mib * MIB, &stream));
     }
-    assert_eq!(bed.device.calls(Call::Free), 0);
+    assert_eq!(test.device.calls(Call::Free), 0);
 }
 
 #[test]
 fn m17_collection_goes_on_until_enough_is_free() {
-    let bed = Bed::with("garbage_collection_threshold:0.25,memory_limit:200M");
-    let stream = bed.stream();
-    drop(bed.allocate(512, &stream));
-    let blocks: Vec<_> = (0..6).map(|_| bed.allocate(20 * MIB, &stream)).collect();
+    let test = TestAllocator::with("garbage_collection_threshold:0.25,memory_limit:200M");
+    let stream = test.stream();
+    drop(test.allocate(512, &stream));
+    let blocks: Vec<_> = (0..6).map(|_| test.allocate(20 * MIB, &stream)).collect();
     for block in blocks {
         drop(block);
-        drop(bed.allocate(512, &stream));
+        drop(test.allocate(512, &stream));
     }
-    drop(bed.allocate(24 * MIB, &stream));
+    drop(test.allocate(24 * MIB, &stream));
     // 122 MiB were held and 50 are allowed: at least four segments of 20 MiB had to go.
-    let held = bed.stats().reserved_bytes.all.current;
+    let held = test.stats().reserved_bytes.all.current;
     assert!(held <= (42 + 24) * MIB, "{held}");
-    bed.assert_sound();
+    test.assert_sound();
 }
 
 #[test]
 fn m17_small_and_split_segments_are_no_garbage() {
-    let bed = Bed::with("garbage_collection_threshold:0.1,memory_limit:100M");
-    let stream = bed.stream();
-    let part = bed.allocate(2 * MIB, &stream);
-    drop(bed.allocate(512, &stream));
+    let test = TestAllocator::with("garbage_collection_threshold:0.1,memory_limit:100M");
+    let stream = test.stream();
+    let part = test.allocate(2 * MIB, &stream);
+    drop(test.allocate(512, &stream));
     for _ in 0..10 {
-        drop(bed.allocate(1024, &stream));
+        drop(test.allocate(1024, &stream));
     }
-    let frees = bed.calls_of(Call::Free, || drop(bed.allocate(24 * MIB, &stream)));
+    let frees = test.calls_of(Call::Free, || drop(test.allocate(24 * MIB, &stream)));
     assert_eq!(frees, 0);
     drop(part);
 }
 
 #[test]
 fn d6_segments_in_use_do_not_count_for_the_average_age() {
-    let bed = Bed::with("garbage_collection_threshold:0.5,memory_limit:100M");
-    let stream = bed.stream();
+    let test = TestAllocator::with("garbage_collection_threshold:0.5,memory_limit:100M");
+    let stream = test.stream();
     // An ancient segment that cannot go, because a part of it is in use.
-    let part = bed.allocate(2 * MIB, &stream);
-    let idle: Vec<_> = (0..2).map(|_| bed.allocate(20 * MIB, &stream)).collect();
+    let part = test.allocate(2 * MIB, &stream);
+    let idle: Vec<_> = (0..2).map(|_| test.allocate(20 * MIB, &stream)).collect();
     for _ in 0..1000 {
-        drop(bed.allocate(512, &stream));
+        drop(test.allocate(512, &stream));
     }
     drop(idle);
-    drop(bed.allocate(512, &stream));
+    drop(test.allocate(512, &stream));
     // Both idle ones are young; were the ancient one counted, neither would be older than the average.
-    let frees = bed.calls_of(Call::Free, || drop(bed.allocate(24 * MIB, &stream)));
+    let frees = test.calls_of(Call::Free, || drop(test.allocate(24 * MIB, &stream)));
     assert!(frees >= 1, "nothing was collected");
     drop(part);
-    bed.assert_sound();
+    test.assert_sound();
 }
 
 #[test]
 fn m17_collection_never_takes_what_is_in_use_by_another_stream() {
-    let bed = Bed::with("garbage_collection_threshold:0.1,memory_limit:100M");
-    let (stream, side) = (bed.stream(), bed.stream());
-    let memory = bed.allocate(20 * MIB, &stream);
-    let hold = bed.hold(&side);
+    let test = TestAllocator::with("garbage_collection_threshold:0.1,memory_limit:100M");
+    let [stream, side] = test.streams();
+    let memory = test.allocate(20 * MIB, &stream);
+    let hold = test.hold(&side);
     memory.record_stream(&side);
     drop(memory);
     // No event is waited for, and nothing can be given back.
-    let frees = bed.calls_of(Call::Free, || drop(bed.allocate(24 * MIB, &stream)));
+    let frees = test.calls_of(Call::Free, || drop(test.allocate(24 * MIB, &stream)));
     assert_eq!(frees, 0);
     hold.release();
 }
 
 #[test]
 fn m17_collection_leaves_a_captured_stream_alone() {
-    let bed = Bed::with("garbage_collection_threshold:0.2,memory_limit:200M");
-    let (captured, other) = (bed.stream(), bed.stream());
-    let old: Vec<_> = (0..3).map(|_| bed.allocate(20 * MIB, &captured)).collect();
+    let test = TestAllocator::with("garbage_collection_threshold:0.2,memory_limit:200M");
+    let [captured, other] = test.streams();
+    let old: Vec<_> = (0..3).map(|_| test.allocate(20 * MIB, &captured)).collect();
     drop(old);
-    let pool = bed.allocator.create_capture_pool();
+    let pool = test.allocator.create_capture_pool();
     let capture = begin_capture(&pool, &captured);
-    let frees = bed.calls_of(Call::Free, || drop(bed.allocate(24 * MIB, &other)));
+    let frees = test.calls_of(Call::Free, || drop(test.allocate(24 * MIB, &other)));
     assert_eq!(frees, 0);
     capture.end().expect("nothing has broken it");
-    let frees = bed.calls_of(Call::Free, || drop(bed.allocate(30 * MIB, &other)));
+    let frees = test.calls_of(Call::Free, || drop(test.allocate(30 * MIB, &other)));
     assert!(frees > 0, "it is garbage once the capture is over");
-    bed.assert_sound();
+    test.assert_sound();
 }

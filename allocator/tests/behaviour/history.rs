@@ -6,7 +6,7 @@ use cachette::TraceAction;
 use cachette::history::HistoryOptions;
 use cachette::snapshot::{self, Event};
 
-use crate::bed::{Bed, MIB, Memory, begin_capture};
+use crate::fixture::{Allocation, MIB, TestAllocator, begin_capture};
 
 /// Events without stacks, the last thousand.
 pub(crate) fn events_only() -> HistoryOptions {
@@ -14,41 +14,41 @@ pub(crate) fn events_only() -> HistoryOptions {
 }
 
 /// What happened so far; the event of the snapshot itself is left out.
-pub(crate) fn events(bed: &Bed) -> Vec<Event> {
-    let mut snapshot = bed.allocator.snapshot();
+pub(crate) fn events(test: &TestAllocator) -> Vec<Event> {
+    let mut snapshot = test.allocator.snapshot();
     let mut events = snapshot.traces.pop().map_or_else(Vec::new, |t| t.events);
     events.retain(|event| event.action != TraceAction::Snapshot);
     events
 }
 
 /// What happened so far, as (action, address, bytes).
-fn told(bed: &Bed) -> Vec<(TraceAction, u64, u64)> {
+fn told(test: &TestAllocator) -> Vec<(TraceAction, u64, u64)> {
     let facts = |event: &Event| (event.action, event.address, event.bytes);
-    events(bed).iter().map(facts).collect()
+    events(test).iter().map(facts).collect()
 }
 
 #[test]
 fn h1_off_means_no_events() {
-    let bed = Bed::new();
-    let stream = bed.stream();
-    let memory = bed.allocate(1000, &stream);
-    assert!(!bed.allocator.records_history());
-    let snapshot = bed.allocator.snapshot();
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    let memory = test.allocate(1000, &stream);
+    assert!(!test.allocator.records_history());
+    let snapshot = test.allocator.snapshot();
     assert_eq!((snapshot.traces.len(), snapshot.annotations.len()), (0, 0));
-    assert!(bed.allocator.allocation_stack(memory.address()).is_none());
+    assert!(test.allocator.allocation_stack(memory.address()).is_none());
 }
 
 #[test]
 fn h4_h6_every_event_is_kept_with_what_was_asked_for_or_held() {
-    let bed = Bed::new();
-    let stream = bed.stream();
-    bed.allocator.record_history(events_only());
-    let memory = bed.allocate(1000, &stream);
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    test.allocator.record_history(events_only());
+    let memory = test.allocate(1000, &stream);
     let at = memory.address();
     drop(memory);
-    bed.allocator.empty_cache().unwrap();
+    test.allocator.empty_cache().unwrap();
     assert_eq!(
-        told(&bed),
+        told(&test),
         [
             (TraceAction::SegmentAlloc, at, 2 * MIB),
             (TraceAction::Alloc, at, 1000),
@@ -58,38 +58,38 @@ fn h4_h6_every_event_is_kept_with_what_was_asked_for_or_held() {
         ]
     );
     let raw = stream.handle().raw() as u64;
-    assert!(events(&bed).iter().all(|event| event.stream == raw));
+    assert!(events(&test).iter().all(|event| event.stream == raw));
 }
 
 #[test]
 fn h4_the_end_of_a_free_is_kept_when_other_streams_are_done() {
-    let bed = Bed::new();
-    let (stream, side) = (bed.stream(), bed.stream());
-    let memory = bed.allocate(MIB, &stream);
+    let test = TestAllocator::new();
+    let [stream, side] = test.streams();
+    let memory = test.allocate(MIB, &stream);
     let at = memory.address();
-    bed.allocator.record_history(events_only());
-    let hold = bed.hold(&side);
+    test.allocator.record_history(events_only());
+    let hold = test.hold(&side);
     memory.record_stream(&side);
     drop(memory);
-    assert_eq!(told(&bed), [(TraceAction::FreeRequested, at, MIB)]);
+    assert_eq!(told(&test), [(TraceAction::FreeRequested, at, MIB)]);
     hold.release();
     side.synchronize().unwrap();
-    let again = bed.allocate(MIB, &stream);
-    assert_eq!(told(&bed)[1..], [(TraceAction::FreeCompleted, at, MIB), (TraceAction::Alloc, at, MIB)]);
+    let again = test.allocate(MIB, &stream);
+    assert_eq!(told(&test)[1..], [(TraceAction::FreeCompleted, at, MIB), (TraceAction::Alloc, at, MIB)]);
     drop(again);
 }
 
 #[test]
 fn h4_chunks_of_elastic_segments_are_mapped_and_unmapped() {
-    let bed = Bed::elastic("");
-    let stream = bed.stream();
-    bed.allocator.record_history(events_only());
-    let memory = bed.allocate(4 * MIB, &stream);
+    let test = TestAllocator::elastic("");
+    let stream = test.stream();
+    test.allocator.record_history(events_only());
+    let memory = test.allocate(4 * MIB, &stream);
     let at = memory.address();
     drop(memory);
-    bed.allocator.empty_cache().unwrap();
+    test.allocator.empty_cache().unwrap();
     let of = |action| {
-        let chosen = told(&bed).into_iter().filter(|told| told.0 == action);
+        let chosen = told(&test).into_iter().filter(|told| told.0 == action);
         chosen.map(|(_, at, bytes)| (at, bytes)).collect::<Vec<_>>()
     };
     let chunks = [(at, 2 * MIB), (at + 2 * MIB, 2 * MIB)];
@@ -100,27 +100,27 @@ fn h4_chunks_of_elastic_segments_are_mapped_and_unmapped() {
 
 #[test]
 fn h5_h6_exhaustion_carries_what_the_device_has_free_and_the_rounded_size() {
-    let bed = Bed::of(64 * MIB, "");
-    let stream = bed.stream();
-    bed.allocator.record_history(events_only());
-    assert!(bed.allocator.allocate(99 * MIB - 1, &stream).is_err());
-    assert_eq!(told(&bed), [(TraceAction::OutOfMemory, 64 * MIB, 99 * MIB)]);
+    let test = TestAllocator::of(64 * MIB, "");
+    let stream = test.stream();
+    test.allocator.record_history(events_only());
+    assert!(test.allocator.allocate(99 * MIB - 1, &stream).is_err());
+    assert_eq!(told(&test), [(TraceAction::OutOfMemory, 64 * MIB, 99 * MIB)]);
 }
 
 #[test]
 fn h6_a_snapshot_is_an_event_that_the_next_one_tells() {
-    let bed = Bed::new();
-    let (stream, side) = (bed.stream(), bed.stream());
-    bed.allocator.record_history(events_only());
-    let live = bed.allocate(1000, &stream);
-    let waiting = bed.allocate(MIB, &stream);
-    let hold = bed.hold(&side);
+    let test = TestAllocator::new();
+    let [stream, side] = test.streams();
+    test.allocator.record_history(events_only());
+    let live = test.allocate(1000, &stream);
+    let waiting = test.allocate(MIB, &stream);
+    let hold = test.hold(&side);
     waiting.record_stream(&side);
     drop(waiting);
-    let first = bed.allocator.snapshot();
+    let first = test.allocator.snapshot();
     let is_snapshot = |event: &Event| event.action == TraceAction::Snapshot;
     assert!(!first.traces[0].events.iter().any(is_snapshot));
-    let second = bed.allocator.snapshot();
+    let second = test.allocator.snapshot();
     let last = second.traces[0].events.last().unwrap();
     assert_eq!((last.action, last.bytes), (TraceAction::Snapshot, 1024 + MIB));
     hold.release();
@@ -130,14 +130,14 @@ fn h6_a_snapshot_is_an_event_that_the_next_one_tells() {
 #[test]
 fn h3_the_oldest_events_are_overwritten_and_no_more_than_asked_are_kept() {
     for most in [1, 2, 7, 100, 5000, 70_000] {
-        let bed = Bed::phantom(1 << 40, "");
-        let stream = bed.stream();
-        bed.allocator.record_history(HistoryOptions::new().stacks(false).max_entries(most));
+        let test = TestAllocator::phantom(1 << 40, "");
+        let stream = test.stream();
+        test.allocator.record_history(HistoryOptions::new().stacks(false).max_entries(most));
         let pairs = 2 * most + 3;
         for n in 1..=pairs {
-            drop(bed.allocate(n, &stream));
+            drop(test.allocate(n, &stream));
         }
-        let events = events(&bed);
+        let events = events(&test);
         assert_eq!(events.len() as u64, most, "of {most}");
         if most > 3 {
             let last: Vec<_> = events[events.len() - 3..].iter().map(|event| (event.action, event.bytes)).collect();
@@ -155,20 +155,20 @@ fn h3_the_oldest_events_are_overwritten_and_no_more_than_asked_are_kept() {
 
 #[test]
 fn h3_streams_that_write_seldom_lose_nothing_to_one_that_writes_often() {
-    let bed = Bed::phantom(1 << 40, "");
-    let streams: Vec<_> = (0..33).map(|_| bed.stream()).collect();
+    let test = TestAllocator::phantom(1 << 40, "");
+    let streams: Vec<_> = (0..33).map(|_| test.stream()).collect();
     let most = 20_000;
-    bed.allocator.record_history(HistoryOptions::new().stacks(false).max_entries(most));
+    test.allocator.record_history(HistoryOptions::new().stacks(false).max_entries(most));
     let mut made = 0;
     for round in 0..4000_u64 {
         let rare = &streams[usize::try_from(round % 32).unwrap()];
-        drop(bed.allocate(1 << 13 | 1, rare));
+        drop(test.allocate(1 << 13 | 1, rare));
         for _ in 0..3 {
-            drop(bed.allocate(512, &streams[32]));
+            drop(test.allocate(512, &streams[32]));
         }
         made += 4;
     }
-    let events = events(&bed);
+    let events = events(&test);
     assert_eq!(events.len() as u64, most);
     let of = |bytes| {
         let allocs = events.iter().filter(|event| event.action == TraceAction::Alloc);
@@ -181,46 +181,46 @@ fn h3_streams_that_write_seldom_lose_nothing_to_one_that_writes_often() {
 
 #[test]
 fn h3_what_was_recorded_stays_unless_it_is_to_be_forgotten() {
-    let bed = Bed::new();
-    let stream = bed.stream();
+    let test = TestAllocator::new();
+    let stream = test.stream();
     let options = || events_only().skip([TraceAction::Snapshot]);
-    let alloc = || drop(bed.allocate(700, &stream));
-    bed.allocator.record_history(options());
+    let alloc = || drop(test.allocate(700, &stream));
+    test.allocator.record_history(options());
     alloc();
-    let first = told(&bed);
+    let first = told(&test);
     assert_eq!(first.len(), 4);
-    bed.allocator.record_history(options());
+    test.allocator.record_history(options());
     alloc();
-    assert_eq!(told(&bed).len(), 7);
-    assert_eq!(told(&bed)[..4], first);
+    assert_eq!(told(&test).len(), 7);
+    assert_eq!(told(&test)[..4], first);
     // More room, and less.
-    bed.allocator.record_history(options().max_entries(9999));
+    test.allocator.record_history(options().max_entries(9999));
     alloc();
-    assert_eq!(told(&bed).len(), 10);
-    assert_eq!(told(&bed)[..4], first);
-    bed.allocator.record_history(options().max_entries(5));
-    assert_eq!(told(&bed).len(), 5, "the newest");
-    bed.allocator.record_history(options().clear(true));
-    assert_eq!(told(&bed), []);
+    assert_eq!(told(&test).len(), 10);
+    assert_eq!(told(&test)[..4], first);
+    test.allocator.record_history(options().max_entries(5));
+    assert_eq!(told(&test).len(), 5, "the newest");
+    test.allocator.record_history(options().clear(true));
+    assert_eq!(told(&test), []);
     alloc();
-    bed.allocator.stop_history();
-    assert!(bed.allocator.snapshot().traces.is_empty());
-    bed.allocator.record_history(options());
-    assert_eq!(told(&bed), [], "H3: switched off, it was emptied");
+    test.allocator.stop_history();
+    assert!(test.allocator.snapshot().traces.is_empty());
+    test.allocator.record_history(options());
+    assert_eq!(told(&test), [], "H3: switched off, it was emptied");
 }
 
 #[test]
 fn h4_actions_are_left_out_by_name() {
     for skipped in TraceAction::ALL {
-        let bed = Bed::new();
-        let stream = bed.stream();
+        let test = TestAllocator::new();
+        let stream = test.stream();
         let options = events_only().skip_named([skipped.name()]).unwrap();
-        bed.allocator.record_history(options);
-        drop(bed.allocate(700, &stream));
-        let _ = bed.allocator.allocate(2 << 30, &stream);
-        bed.allocator.empty_cache().unwrap();
-        drop(bed.allocator.snapshot());
-        let snapshot = bed.allocator.snapshot();
+        test.allocator.record_history(options);
+        drop(test.allocate(700, &stream));
+        let _ = test.allocator.allocate(2 << 30, &stream);
+        test.allocator.empty_cache().unwrap();
+        drop(test.allocator.snapshot());
+        let snapshot = test.allocator.snapshot();
         let mut names: Vec<String> =
             snapshot.traces[0].events.iter().map(|event| format!("{:?}", event.action)).collect();
         names.sort();
@@ -257,16 +257,16 @@ fn h15_times_are_microseconds_since_1970() {
         let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
         i64::try_from(time.as_micros()).unwrap()
     };
-    let bed = Bed::new();
-    let stream = bed.stream();
-    bed.allocator.record_history(events_only());
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    test.allocator.record_history(events_only());
     let before = epoch_us();
-    let memory = bed.allocate(700, &stream);
+    let memory = test.allocate(700, &stream);
     std::thread::sleep(Duration::from_millis(20));
     let between = epoch_us();
     drop(memory);
     let after = epoch_us();
-    let times: Vec<i64> = events(&bed).iter().map(|event| event.time_us).collect();
+    let times: Vec<i64> = events(&test).iter().map(|event| event.time_us).collect();
     assert!(times.is_sorted());
     let tolerance = 5000;
     for (range, times) in [(before..=between, &times[..2]), (between..=after, &times[2..])] {
@@ -279,14 +279,14 @@ fn h15_times_are_microseconds_since_1970() {
 
 #[test]
 fn h5_events_name_their_pool() {
-    let bed = Bed::new();
-    let stream = bed.stream();
-    bed.allocator.record_history(events_only());
-    let pool = bed.allocator.create_pool();
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    test.allocator.record_history(events_only());
+    let pool = test.allocator.create_pool();
     let inside = pool.allocate(700, &stream).unwrap();
-    let outside = bed.allocate(700, &stream);
-    let snapshot = bed.allocator.snapshot();
-    let pool_of = |memory: &Memory| {
+    let outside = test.allocate(700, &stream);
+    let snapshot = test.allocator.snapshot();
+    let pool_of = |memory: &Allocation| {
         let mut events = snapshot.traces[0].events.iter();
         let event = events.find(|event| event.address == memory.address());
         snapshot.pools[event.unwrap().pool as usize]
@@ -299,13 +299,13 @@ fn h5_events_name_their_pool() {
 
 #[test]
 fn a_history_begun_during_a_capture_leaves_it_whole() {
-    let bed = Bed::new();
-    let stream = bed.stream();
-    let pool = bed.allocator.create_capture_pool();
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    let pool = test.allocator.create_capture_pool();
     let capture = begin_capture(&pool, &stream);
-    bed.allocator.record_history(events_only());
-    let memory = bed.allocate(700, &stream);
-    assert!(bed.is_captured(&stream));
+    test.allocator.record_history(events_only());
+    let memory = test.allocate(700, &stream);
+    assert!(test.is_captured(&stream));
     let snapshot = pool.snapshot();
     assert_eq!(snapshot.segments.len(), 1);
     drop(memory);
@@ -314,10 +314,10 @@ fn a_history_begun_during_a_capture_leaves_it_whole() {
 
 #[test]
 fn memory_freed_after_its_allocator_is_gone_hurts_no_history() {
-    let bed = Bed::new();
-    let stream = bed.stream();
-    bed.allocator.record_history(HistoryOptions::new());
-    let memory = bed.allocate(700, &stream);
-    drop((bed, stream));
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    test.allocator.record_history(HistoryOptions::new());
+    let memory = test.allocate(700, &stream);
+    drop((test, stream));
     drop(memory);
 }

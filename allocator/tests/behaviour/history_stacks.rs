@@ -8,25 +8,25 @@ use cachette::history::{Frame, HistoryOptions, Level, RawStack, ResolvedStack, S
 use cachette::snapshot::{StackId, TraceAction};
 use cachette::{Error, Snapshot};
 
-use crate::bed::{Bed, Lane, MIB, Memory};
+use crate::fixture::{Allocation, MIB, Stream, TestAllocator};
 
 #[inline(never)]
-fn the_alloc(bed: &Bed, bytes: u64, stream: &Lane) -> Memory {
-    let memory = bed.allocate(bytes, stream);
+fn the_alloc(test: &TestAllocator, bytes: u64, stream: &Stream) -> Allocation {
+    let memory = test.allocate(bytes, stream);
     // Something after the call, so that this function is not left before it.
     std::hint::black_box(());
     memory
 }
 
 #[inline(never)]
-fn the_free(memory: Memory) {
+fn the_free(memory: Allocation) {
     drop(memory);
     std::hint::black_box(());
 }
 
 #[inline(never)]
-fn the_emptying(bed: &Bed) {
-    bed.allocator.empty_cache().expect("nothing fails here");
+fn the_emptying(test: &TestAllocator) {
+    test.allocator.empty_cache().expect("nothing fails here");
     std::hint::black_box(());
 }
 
@@ -44,16 +44,16 @@ fn named(snapshot: &Snapshot, function: &str) -> Vec<(TraceAction, bool)> {
 }
 
 /// A history at a level in which a block was allocated, freed and given back; and a live one.
-fn recorded(level: Level) -> (Bed, Memory, Snapshot) {
-    let bed = Bed::new();
-    let stream = bed.stream();
-    bed.allocator.record_history(HistoryOptions::new().level(level));
-    let memory = the_alloc(&bed, 12 * MIB, &stream);
+fn recorded(level: Level) -> (TestAllocator, Allocation, Snapshot) {
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    test.allocator.record_history(HistoryOptions::new().level(level));
+    let memory = the_alloc(&test, 12 * MIB, &stream);
     the_free(memory);
-    the_emptying(&bed);
-    let live = the_alloc(&bed, 700, &stream);
-    let snapshot = bed.allocator.snapshot();
-    (bed, live, snapshot)
+    the_emptying(&test);
+    let live = the_alloc(&test, 700, &stream);
+    let snapshot = test.allocator.snapshot();
+    (test, live, snapshot)
 }
 
 const ACTIONS: [TraceAction; 7] = [
@@ -68,7 +68,7 @@ const ACTIONS: [TraceAction; 7] = [
 
 #[test]
 fn h1_all_keeps_where_everything_happened() {
-    let (_bed, _live, snapshot) = recorded(Level::All);
+    let (_test, _live, snapshot) = recorded(Level::All);
     let zip = |named: [bool; 7]| ACTIONS.into_iter().zip(named).collect::<Vec<_>>();
     let allocs = [true, true, false, false, false, true, true];
     assert_eq!(named(&snapshot, "the_alloc"), zip(allocs));
@@ -80,7 +80,7 @@ fn h1_all_keeps_where_everything_happened() {
 
 #[test]
 fn h1_alloc_keeps_where_what_is_freed_was_allocated() {
-    let (_bed, _live, snapshot) = recorded(Level::Alloc);
+    let (_test, _live, snapshot) = recorded(Level::Alloc);
     let named_alloc = named(&snapshot, "the_alloc");
     assert_eq!(named_alloc.len(), ACTIONS.len());
     for (action, named) in named_alloc {
@@ -93,7 +93,7 @@ fn h1_alloc_keeps_where_what_is_freed_was_allocated() {
 
 #[test]
 fn h1_state_keeps_it_of_what_is_allocated_alone() {
-    let (bed, live, snapshot) = recorded(Level::State);
+    let (test, live, snapshot) = recorded(Level::State);
     for (action, named) in named(&snapshot, "the_alloc") {
         assert!(!named, "{action:?}");
     }
@@ -101,68 +101,68 @@ fn h1_state_keeps_it_of_what_is_allocated_alone() {
     assert_eq!(segment.stack, StackId::NONE, "it is no block in use");
     assert!(names(&snapshot, segment.blocks[0].stack, "the_alloc"));
     assert_eq!(segment.blocks[1].stack, StackId::NONE, "it is free");
-    let stack = bed.allocator.allocation_stack(live.address()).unwrap();
+    let stack = test.allocator.allocation_stack(live.address()).unwrap();
     assert!(stack.frames.iter().any(|f| f.name.contains("the_alloc")));
 }
 
 #[test]
 fn h1_none_asks_for_nothing() {
-    let (bed, live, snapshot) = recorded(Level::None);
+    let (test, live, snapshot) = recorded(Level::None);
     assert!(snapshot.stacks.is_empty());
-    assert!(bed.allocator.allocation_stack(live.address()).is_none());
+    assert!(test.allocator.allocation_stack(live.address()).is_none());
     assert_eq!(named(&snapshot, "the_alloc").len(), ACTIONS.len());
 }
 
 #[test]
 fn h16_the_allocator_is_not_among_its_own_callers() {
-    let (bed, live, _) = recorded(Level::All);
-    let stack = bed.allocator.allocation_stack(live.address()).unwrap();
+    let (test, live, _) = recorded(Level::All);
+    let stack = test.allocator.allocation_stack(live.address()).unwrap();
     let first = &stack.frames[0].name;
-    assert!(first.contains("Bed") && first.contains("allocate"), "{first}");
+    assert!(first.contains("TestAllocator") && first.contains("allocate"), "{first}");
 }
 
 #[test]
 fn h16_nothing_is_known_of_what_is_freed_or_was_never_there() {
-    let bed = Bed::new();
-    let stream = bed.stream();
-    let before = bed.allocate(700, &stream);
-    bed.allocator.record_history(HistoryOptions::new());
-    let after = bed.allocate(700, &stream);
-    let stack_at = |address| bed.allocator.allocation_stack(address);
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    let before = test.allocate(700, &stream);
+    test.allocator.record_history(HistoryOptions::new());
+    let after = test.allocate(700, &stream);
+    let stack_at = |address| test.allocator.allocation_stack(address);
     assert!(stack_at(before.address()).is_none(), "the history was off");
     let address = after.address();
     assert!(stack_at(address).is_some());
     assert!(stack_at(address + 1).is_none());
     drop(after);
     assert!(stack_at(address).is_none());
-    let raw = bed.allocate_raw(700, &stream);
+    let raw = test.allocate_raw(700, &stream);
     assert!(stack_at(raw).is_some());
-    bed.allocator.free_raw(raw).unwrap();
+    test.allocator.free_raw(raw).unwrap();
     assert!(stack_at(raw).is_none());
-    assert!(bed.allocator.free_raw(raw).is_err(), "it was freed before");
-    bed.allocator.stop_history();
-    let again = bed.allocate(700, &stream);
-    bed.allocator.record_history(HistoryOptions::new());
+    assert!(test.allocator.free_raw(raw).is_err(), "it was freed before");
+    test.allocator.stop_history();
+    let again = test.allocate(700, &stream);
+    test.allocator.record_history(HistoryOptions::new());
     assert!(stack_at(again.address()).is_none(), "the history was off");
 }
 
 #[test]
 fn h1_what_waits_for_other_streams_is_known_until_it_is_free() {
-    let bed = Bed::new();
-    let (stream, side) = (bed.stream(), bed.stream());
-    bed.allocator.record_history(HistoryOptions::new().level(Level::Alloc));
-    let memory = the_alloc(&bed, MIB, &stream);
-    let hold = bed.hold(&side);
+    let test = TestAllocator::new();
+    let [stream, side] = test.streams();
+    test.allocator.record_history(HistoryOptions::new().level(Level::Alloc));
+    let memory = the_alloc(&test, MIB, &stream);
+    let hold = test.hold(&side);
     memory.record_stream(&side);
     the_free(memory);
-    let waiting = bed.allocator.snapshot();
+    let waiting = test.allocator.snapshot();
     let block = waiting.segments[0].blocks[0];
     assert_eq!(block.state, cachette::snapshot::BlockState::Pending);
     assert!(names(&waiting, block.stack, "the_alloc"));
     hold.release();
     side.synchronize().unwrap();
-    drop(bed.allocate(512, &stream));
-    let passed = bed.allocator.snapshot();
+    drop(test.allocate(512, &stream));
+    let passed = test.allocator.snapshot();
     let blocks = &passed.segments[0].blocks;
     assert!(blocks.iter().all(|block| block.stack == StackId::NONE));
 }
@@ -206,13 +206,13 @@ impl StackSource for Counting {
 
 #[test]
 fn h5_another_source_says_where_it_was_and_where_the_forward_pass_was() {
-    let bed = Bed::new();
-    let stream = bed.stream();
+    let test = TestAllocator::new();
+    let stream = test.stream();
     let source = Arc::new(Counting::default());
-    bed.allocator.record_history(HistoryOptions::new().stack_source(Arc::<Counting>::clone(&source)));
-    drop(bed.allocate(700, &stream));
+    test.allocator.record_history(HistoryOptions::new().stack_source(Arc::<Counting>::clone(&source)));
+    drop(test.allocate(700, &stream));
     let calls = source.0.load(Relaxed);
-    let snapshot = bed.allocator.snapshot();
+    let snapshot = test.allocator.snapshot();
     let told: Vec<(TraceAction, String, String)> = snapshot.traces[0]
         .events
         .iter()
@@ -237,50 +237,50 @@ fn h5_another_source_says_where_it_was_and_where_the_forward_pass_was() {
     );
     assert_eq!(calls, 3);
     // The snapshot was asked, and a hit is asked once.
-    drop(bed.allocate(700, &stream));
+    drop(test.allocate(700, &stream));
     assert_eq!(source.0.load(Relaxed), 6);
 }
 
 #[test]
 fn what_another_source_said_is_forgotten_with_it() {
-    let bed = Bed::new();
-    let stream = bed.stream();
-    bed.allocator.record_history(HistoryOptions::new().stack_source(Arc::new(Counting::default())));
-    let live = bed.allocate(700, &stream);
-    bed.allocator.record_history(HistoryOptions::new());
-    assert!(bed.allocator.allocation_stack(live.address()).is_none());
-    assert!(bed.allocator.snapshot().traces[0].events.is_empty());
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    test.allocator.record_history(HistoryOptions::new().stack_source(Arc::new(Counting::default())));
+    let live = test.allocate(700, &stream);
+    test.allocator.record_history(HistoryOptions::new());
+    assert!(test.allocator.allocation_stack(live.address()).is_none());
+    assert!(test.allocator.snapshot().traces[0].events.is_empty());
 }
 
 #[test]
 fn what_a_source_with_the_same_numbers_said_stays() {
-    let bed = Bed::new();
-    let stream = bed.stream();
+    let test = TestAllocator::new();
+    let stream = test.stream();
     let first = Arc::new(Counting::default());
     let record = |source| {
-        bed.allocator.record_history(HistoryOptions::new().stack_source(source));
+        test.allocator.record_history(HistoryOptions::new().stack_source(source));
     };
     record(Arc::<Counting>::clone(&first) as Arc<dyn StackSource>);
-    let live = bed.allocate(700, &stream);
+    let live = test.allocate(700, &stream);
     record(Arc::new(Sharing(first)));
-    let stack = bed.allocator.allocation_stack(live.address()).unwrap();
+    let stack = test.allocator.allocation_stack(live.address()).unwrap();
     assert_eq!(stack.frames[0].name, "call 2");
-    assert_eq!(bed.allocator.snapshot().traces[0].events.len(), 2);
+    assert_eq!(test.allocator.snapshot().traces[0].events.len(), 2);
 }
 
 #[test]
 fn m19_the_report_names_the_largest_holders_if_the_history_knows_them() {
-    let bed = Bed::of(64 * MIB, "");
-    let stream = bed.stream();
-    let failed = || match bed.allocator.allocate(60 * MIB, &stream) {
+    let test = TestAllocator::of(64 * MIB, "");
+    let stream = test.stream();
+    let failed = || match test.allocator.allocate(60 * MIB, &stream) {
         Err(Error::OutOfMemory(report)) => report,
         other => panic!("{other:?}"),
     };
-    let unseen = bed.allocate(12 * MIB, &stream);
+    let unseen = test.allocate(12 * MIB, &stream);
     assert!(failed().holders.is_empty());
-    bed.allocator.record_history(HistoryOptions::new().level(Level::State));
-    let small = bed.allocate(700, &stream);
-    let large = [12, 14].map(|mib| the_alloc(&bed, mib * MIB, &stream));
+    test.allocator.record_history(HistoryOptions::new().level(Level::State));
+    let small = test.allocate(700, &stream);
+    let large = [12, 14].map(|mib| the_alloc(&test, mib * MIB, &stream));
     let report = failed();
     let holders: Vec<_> = report.holders.iter().map(|h| (h.bytes, h.blocks)).collect();
     assert_eq!(holders, [(14 * MIB, 1), (12 * MIB, 1), (1024, 1)]);
@@ -292,11 +292,11 @@ fn m19_the_report_names_the_largest_holders_if_the_history_knows_them() {
 
 #[test]
 fn h1_memory_in_use_keeps_its_stack_after_a_stop() {
-    let (bed, live, _) = recorded(Level::State);
-    let (address, stream) = (live.address(), bed.stream());
-    let known = |bed: &Bed, address: u64| {
-        let stack = bed.allocator.allocation_stack(address);
-        let snapshot = bed.allocator.snapshot();
+    let (test, live, _) = recorded(Level::State);
+    let (address, stream) = (live.address(), test.stream());
+    let known = |test: &TestAllocator, address: u64| {
+        let stack = test.allocator.allocation_stack(address);
+        let snapshot = test.allocator.snapshot();
         let blocks = snapshot.segments.iter().flat_map(|segment| &segment.blocks);
         let in_snapshot =
             blocks.filter(|block| block.address == address).all(|it| names(&snapshot, it.stack, "the_alloc"));
@@ -304,29 +304,29 @@ fn h1_memory_in_use_keeps_its_stack_after_a_stop() {
         in_snapshot
     };
 
-    bed.allocator.stop_history();
-    assert!(known(&bed, address), "it was allocated while a history was recorded");
-    let later = the_alloc(&bed, 700, &stream);
-    assert!(!known(&bed, later.address()), "it was allocated when none was");
-    assert!(bed.allocator.snapshot().traces.iter().all(|trace| trace.events.is_empty()), "events go with the history");
+    test.allocator.stop_history();
+    assert!(known(&test, address), "it was allocated while a history was recorded");
+    let later = the_alloc(&test, 700, &stream);
+    assert!(!known(&test, later.address()), "it was allocated when none was");
+    assert!(test.allocator.snapshot().traces.iter().all(|trace| trace.events.is_empty()), "events go with the history");
 
     // The next memory at the address has no stack, however the free went.
     live.record_stream(&stream);
     the_free(live);
-    bed.allocator.empty_cache().expect("nothing fails here");
-    let again: Vec<_> = (0..4).map(|_| the_alloc(&bed, 700, &stream)).collect();
-    assert!(again.iter().all(|memory| !known(&bed, memory.address())));
+    test.allocator.empty_cache().expect("nothing fails here");
+    let again: Vec<_> = (0..4).map(|_| the_alloc(&test, 700, &stream)).collect();
+    assert!(again.iter().all(|memory| !known(&test, memory.address())));
 }
 
 #[test]
 fn h1_a_history_that_begins_anew_forgets_earlier_stacks() {
     for (clear, keeps) in [(false, true), (true, false)] {
-        let (bed, live, _) = recorded(Level::State);
-        bed.allocator.stop_history();
-        bed.allocator.record_history(HistoryOptions::new().clear(clear));
-        assert_eq!(bed.allocator.allocation_stack(live.address()).is_some(), keeps);
+        let (test, live, _) = recorded(Level::State);
+        test.allocator.stop_history();
+        test.allocator.record_history(HistoryOptions::new().clear(clear));
+        assert_eq!(test.allocator.allocation_stack(live.address()).is_some(), keeps);
         the_free(live);
-        let events = bed.allocator.snapshot().traces[0].events.len();
+        let events = test.allocator.snapshot().traces[0].events.len();
         assert_eq!(events, 2, "the free is recorded as any other");
     }
 }

@@ -7,7 +7,7 @@ use std::thread;
 use cachette::history::HistoryOptions;
 use cachette::snapshot::{Event, TraceAction};
 
-use crate::bed::{Bed, Stop};
+use crate::fixture::{Stop, TestAllocator};
 
 const THREADS: u64 = 4;
 
@@ -48,20 +48,20 @@ fn is_whole(event: &Event, streams: &[u64]) -> bool {
 #[test]
 fn h3_no_event_is_torn_while_threads_write_and_another_reads() {
     for most in [50, 3000, 200_000] {
-        let bed = Bed::phantom(1 << 40, "");
-        let streams: Vec<_> = (0..THREADS).map(|_| bed.stream()).collect();
+        let test = TestAllocator::phantom(1 << 40, "");
+        let streams: Vec<_> = (0..THREADS).map(|_| test.stream()).collect();
         let raw: Vec<u64> = streams.iter().map(|s| s.handle().raw() as u64).collect();
-        bed.allocator.record_history(HistoryOptions::new().stacks(false).max_entries(most));
+        test.allocator.record_history(HistoryOptions::new().stacks(false).max_entries(most));
         let done = AtomicBool::new(false);
         thread::scope(|scope| {
             let stop = Stop(&done);
             let writers: Vec<_> = (0..THREADS)
                 .map(|me| {
-                    let (bed, stream) = (&bed, &streams[usize::try_from(me).unwrap()]);
+                    let (test, stream) = (&test, &streams[usize::try_from(me).unwrap()]);
                     scope.spawn(move || {
                         for n in 1..8000 {
                             let bytes = (n % 1000 + 1) * THREADS + me;
-                            drop(bed.allocate(bytes, stream));
+                            drop(test.allocate(bytes, stream));
                         }
                     })
                 })
@@ -69,7 +69,7 @@ fn h3_no_event_is_torn_while_threads_write_and_another_reads() {
             let reader = scope.spawn(|| {
                 let mut looks = 0;
                 while !done.load(Relaxed) || looks == 0 {
-                    let snapshot = bed.allocator.snapshot();
+                    let snapshot = test.allocator.snapshot();
                     let events = &snapshot.traces[0].events;
                     assert!(events.len() as u64 <= most);
                     assert!(events.iter().all(|event| is_whole(event, &raw)));
@@ -83,7 +83,7 @@ fn h3_no_event_is_torn_while_threads_write_and_another_reads() {
             drop(stop);
             reader.join().unwrap();
         });
-        let snapshot = bed.allocator.snapshot();
+        let snapshot = test.allocator.snapshot();
         let events = &snapshot.traces[0].events;
         assert_eq!(events.len() as u64, most.min(events.len() as u64));
         let mut lives = Lives::default();
@@ -98,19 +98,19 @@ fn h3_no_event_is_torn_while_threads_write_and_another_reads() {
 
 #[test]
 fn h3_threads_that_share_a_stream_write_in_the_order_of_what_they_did() {
-    let bed = Bed::phantom(1 << 40, "");
-    let stream = bed.stream();
-    bed.allocator.record_history(HistoryOptions::new().stacks(false).max_entries(1 << 20));
+    let test = TestAllocator::phantom(1 << 40, "");
+    let stream = test.stream();
+    test.allocator.record_history(HistoryOptions::new().stacks(false).max_entries(1 << 20));
     thread::scope(|scope| {
         for _ in 0..THREADS {
             scope.spawn(|| {
                 for n in 1..3000 {
-                    drop(bed.allocate(n, &stream));
+                    drop(test.allocate(n, &stream));
                 }
             });
         }
     });
-    let snapshot = bed.allocator.snapshot();
+    let snapshot = test.allocator.snapshot();
     let events = &snapshot.traces[0].events;
     let blocks =
         events.iter().filter(|event| !matches!(event.action, TraceAction::SegmentAlloc | TraceAction::Snapshot));
@@ -123,30 +123,30 @@ fn h3_threads_that_share_a_stream_write_in_the_order_of_what_they_did() {
 
 #[test]
 fn h1_a_history_may_be_switched_while_threads_allocate() {
-    let bed = Bed::phantom(1 << 40, "");
-    let streams: Vec<_> = (0..2).map(|_| bed.stream()).collect();
+    let test = TestAllocator::phantom(1 << 40, "");
+    let streams = test.streams::<2>();
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         let stop = Stop(&done);
         let writers: Vec<_> = streams
             .iter()
             .map(|stream| {
-                let (bed, done) = (&bed, &done);
+                let (test, done) = (&test, &done);
                 scope.spawn(move || {
                     while !done.load(Relaxed) {
-                        drop(bed.allocate(700, stream));
-                        let raw = bed.allocate_raw(900, stream);
-                        bed.allocator.free_raw(raw).unwrap();
+                        drop(test.allocate(700, stream));
+                        let raw = test.allocate_raw(900, stream);
+                        test.allocator.free_raw(raw).unwrap();
                     }
                 })
             })
             .collect();
         for round in 0..40 {
             let options = HistoryOptions::new().max_entries(100 + round);
-            bed.allocator.record_history(options.clear(round % 3 == 0));
-            assert!(bed.allocator.snapshot().traces.len() == 1);
+            test.allocator.record_history(options.clear(round % 3 == 0));
+            assert!(test.allocator.snapshot().traces.len() == 1);
             if round % 4 == 3 {
-                bed.allocator.stop_history();
+                test.allocator.stop_history();
             }
         }
         drop(stop);
@@ -154,5 +154,5 @@ fn h1_a_history_may_be_switched_while_threads_allocate() {
             writer.join().unwrap();
         }
     });
-    bed.assert_sound();
+    test.assert_sound();
 }

@@ -4,7 +4,7 @@ use cachette::Snapshot;
 use cachette::history::{self, Stage};
 use cachette::snapshot::Event;
 
-use crate::bed::Bed;
+use crate::fixture::TestAllocator;
 use crate::history::events_only;
 
 /// The words that the events of a snapshot carry: metadata and context.
@@ -19,10 +19,10 @@ fn words(snapshot: &Snapshot) -> Vec<(&str, &str)> {
 
 #[test]
 fn h13_what_a_thread_says_is_on_every_event_until_it_is_changed() {
-    let bed = Bed::new();
-    let stream = bed.stream();
-    bed.allocator.record_history(events_only());
-    let alloc = || drop(bed.allocate(700, &stream));
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    test.allocator.record_history(events_only());
+    let alloc = || drop(test.allocate(700, &stream));
     alloc();
     history::set_metadata("forward");
     alloc();
@@ -44,7 +44,7 @@ fn h13_what_a_thread_says_is_on_every_event_until_it_is_changed() {
     });
     history::set_metadata("");
     assert_eq!(
-        words(&bed.allocator.snapshot()),
+        words(&test.allocator.snapshot()),
         [
             ("", ""),
             ("forward", ""),
@@ -58,12 +58,12 @@ fn h13_what_a_thread_says_is_on_every_event_until_it_is_changed() {
 
 #[test]
 fn h12_annotations_are_kept_while_a_history_is_recorded() {
-    let bed = Bed::new();
-    let device = bed.allocator.device_info().ordinal;
-    bed.allocator.record_history(events_only());
+    let test = TestAllocator::new();
+    let device = test.allocator.device_info().ordinal;
+    test.allocator.record_history(events_only());
     history::annotate("step of h12", Stage::Start, device);
     history::annotate("step of h12", Stage::End, device);
-    let snapshot = bed.allocator.snapshot();
+    let snapshot = test.allocator.snapshot();
     let mut annotations = snapshot.annotations;
     // Other tests of this process may say something too.
     annotations.retain(|annotation| annotation.name == "step of h12");

@@ -1,9 +1,12 @@
 //! What a test does in the middle of a call of the allocator.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use cachette::hal::{Call, StreamRef};
+use cachette_hal_host::HostConfig;
 use cachette_hal_testing::traced::{DriverCall, Observer};
+
+use crate::fixture::{TestAllocator, TracedHost};
 
 /// What to do once, after a driver call of one kind.
 #[derive(Default)]
@@ -17,6 +20,14 @@ impl Hook {
     /// Does `act` after the next such call, of any stream if none is named.
     pub(crate) fn set(&self, call: Call, stream: Option<StreamRef>, act: impl FnOnce() + Send + 'static) {
         *self.act.lock().expect("no test failed in it") = Some((call, stream, Box::new(act)));
+    }
+}
+
+impl TestAllocator<TracedHost> {
+    /// An allocator with a hook on its driver calls.
+    pub(crate) fn hooked(host: HostConfig, text: &str) -> (Self, Arc<Hook>) {
+        let hook = Arc::new(Hook::default());
+        (Self::traced(host, text, Arc::clone(&hook)), hook)
     }
 }
 

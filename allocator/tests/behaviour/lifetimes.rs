@@ -3,36 +3,36 @@
 use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::thread;
 
-use cachette::{Allocation, Allocator, LeakedAllocation, TraceAction};
+use cachette::{Allocator, LeakedAllocation, TraceAction};
 use cachette_hal_host::{HostDevice, Live};
 
-use crate::bed::{Bed, KIB, MIB, Memory};
+use crate::fixture::{Allocation, KIB, MIB, Stream, TestAllocator, is_waiting, start};
 
 #[test]
 fn everything_goes_back_with_the_allocator() {
-    let bed = Bed::new();
-    let (stream, side) = (bed.stream(), bed.stream());
+    let test = TestAllocator::new();
+    let [stream, side] = test.streams();
     for bytes in [512, MIB, 3 * MIB, 12 * MIB] {
-        let memory = bed.allocate(bytes, &stream);
+        let memory = test.allocate(bytes, &stream);
         memory.record_stream(&side);
         drop(memory);
-        bed.allocate(bytes, &side).release_after(&[&stream]).unwrap();
+        test.allocate(bytes, &side).release_after(&[&stream]).unwrap();
     }
     drop((stream, side));
-    bed.assert_returns_everything();
+    test.assert_returns_everything();
 }
 
 #[test]
 fn allocations_outlive_the_allocator() {
-    let bed = Bed::new();
-    let stream = bed.stream();
-    let live: Vec<_> = [KIB, 3 * MIB, 12 * MIB].map(|bytes| bed.allocate(bytes, &stream)).into();
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    let live: Vec<_> = [KIB, 3 * MIB, 12 * MIB].map(|bytes| test.allocate(bytes, &stream)).into();
     for memory in &live {
-        bed.fill(memory, 3, &stream);
+        test.fill(memory, 3, &stream);
     }
-    let keeper = bed.device.clone();
-    let held = Bed { device: bed.device.clone(), allocator: Allocator::new(bed.device.clone()) };
-    drop(bed);
+    let keeper = test.device.clone();
+    let held = test.beside("");
+    drop(test);
     for memory in &live {
         assert_eq!(held.content(memory, &stream), Some(3));
     }
@@ -45,13 +45,13 @@ fn allocations_outlive_the_allocator() {
 
 #[test]
 fn the_last_of_several_allocations_ends_the_heap() {
-    let bed = Bed::new();
-    let device = bed.device.clone();
+    let test = TestAllocator::new();
+    let device = test.device.clone();
     let mut live: Vec<_> = {
-        let stream = bed.stream();
-        (0..10).map(|_| bed.allocate(KIB, &stream)).collect()
+        let stream = test.stream();
+        (0..10).map(|_| test.allocate(KIB, &stream)).collect()
     };
-    drop(bed);
+    drop(test);
     while live.len() > 1 {
         live.pop();
         assert_eq!(device.live().allocations, 1);
@@ -63,14 +63,14 @@ fn the_last_of_several_allocations_ends_the_heap() {
 
 #[test]
 fn e2_a_use_by_another_stream_is_waited_for_even_after_the_allocator() {
-    let bed = Bed::new();
-    let (stream, side) = (bed.stream(), bed.stream());
-    let memory = bed.allocate(12 * MIB, &stream);
-    let (device, hold) = (bed.device.clone(), bed.hold(&side));
+    let test = TestAllocator::new();
+    let [stream, side] = test.streams();
+    let memory = test.allocate(12 * MIB, &stream);
+    let (device, hold) = (test.device.clone(), test.hold(&side));
     memory.record_stream(&side);
-    drop((stream, side, bed));
-    let dropped = crate::bed::start(move || drop(memory));
-    assert!(crate::bed::is_waiting(&dropped));
+    drop((stream, side, test));
+    let dropped = start(move || drop(memory));
+    assert!(is_waiting(&dropped));
     hold.release();
     dropped.recv().unwrap();
     assert_eq!(device.live(), Live::default());
@@ -78,11 +78,11 @@ fn e2_a_use_by_another_stream_is_waited_for_even_after_the_allocator() {
 
 #[test]
 fn a_stream_outlives_the_allocator() {
-    let bed = Bed::new();
-    let stream = bed.stream();
-    drop(bed.allocate(KIB, &stream));
-    let device = bed.device.clone();
-    drop(bed);
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    drop(test.allocate(KIB, &stream));
+    let device = test.device.clone();
+    drop(test);
     stream.synchronize().unwrap();
     assert_eq!(device.live().streams, 1);
     drop(stream);
@@ -91,27 +91,27 @@ fn a_stream_outlives_the_allocator() {
 
 #[test]
 fn clones_name_the_same_allocator_and_the_same_stream() {
-    let bed = Bed::new();
-    let stream = bed.stream();
-    let (allocator, same) = (bed.allocator.clone(), stream.clone());
-    let address = bed.allocate(MIB, &stream).address();
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    let (allocator, same) = (test.allocator.clone(), stream.clone());
+    let address = test.allocate(MIB, &stream).address();
     assert_eq!(allocator.allocate(MIB, &same).unwrap().address(), address);
-    assert_eq!(allocator.stats(), bed.stats());
-    let default = bed.allocator.default_stream().unwrap();
+    assert_eq!(allocator.stats(), test.stats());
+    let default = test.allocator.default_stream().unwrap();
     let again = allocator.default_stream().unwrap();
-    let address = bed.allocate(MIB, &default).address();
-    assert_eq!(bed.allocate(MIB, &again).address(), address);
+    let address = test.allocate(MIB, &default).address();
+    assert_eq!(test.allocate(MIB, &again).address(), address);
 }
 
 #[test]
 fn an_adopted_stream_is_not_destroyed() {
-    let bed = Bed::new();
-    let owned = cachette::hal::owned::OwnedStream::create(bed.device.clone()).unwrap();
+    let test = TestAllocator::new();
+    let owned = cachette::hal::owned::OwnedStream::create(test.device.clone()).unwrap();
     // SAFETY: 1. the stream was made just now. 2. its owner outlives the allocator.
-    let stream = unsafe { bed.allocator.adopt_stream(owned.get()) }.unwrap();
-    drop(bed.allocate(MIB, &stream));
-    let device = bed.device.clone();
-    drop((stream, bed));
+    let stream = unsafe { test.allocator.adopt_stream(owned.get()) }.unwrap();
+    drop(test.allocate(MIB, &stream));
+    let device = test.device.clone();
+    drop((stream, test));
     assert_eq!(device.live().streams, 1);
     owned.close().unwrap();
     assert_eq!(device.live(), Live::default());
@@ -119,45 +119,45 @@ fn an_adopted_stream_is_not_destroyed() {
 
 #[test]
 fn allocations_are_dropped_on_any_thread() {
-    let bed = Bed::new();
-    let stream = bed.stream();
-    let (send, receive) = mpsc::sync_channel::<Memory>(64);
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    let (send, receive) = mpsc::sync_channel::<Allocation>(64);
     let dropper = thread::spawn(move || receive.into_iter().map(drop).count());
     for step in 0..2000_u64 {
         let bytes = 1 + step * 7919 % (4 * MIB);
-        send.send(bed.allocate(bytes, &stream)).unwrap();
+        send.send(test.allocate(bytes, &stream)).unwrap();
     }
     drop(send);
     assert_eq!(dropper.join().unwrap(), 2000);
-    assert_eq!(bed.stats().allocation.all.current, 0);
-    assert_eq!(bed.stats().allocation.all.freed, 2000);
-    bed.assert_sound();
+    assert_eq!(test.stats().allocation.all.current, 0);
+    assert_eq!(test.stats().allocation.all.freed, 2000);
+    test.assert_sound();
     drop(stream);
-    bed.assert_returns_everything();
+    test.assert_returns_everything();
 }
 
 #[test]
 fn threads_on_one_stream_never_get_the_same_memory() {
-    let bed = Bed::phantom(1 << 33, "");
-    let stream = bed.stream();
+    let test = TestAllocator::phantom(1 << 33, "");
+    let stream = test.stream();
     let live = Mutex::new(std::collections::BTreeMap::<u64, u64>::new());
     thread::scope(|scope| {
         for thread in 0..4_u64 {
-            let (bed, stream, live) = (&bed, &stream, &live);
+            let (test, stream, live) = (&test, &stream, &live);
             scope.spawn(move || {
                 for step in 0..500_u64 {
-                    let memory = bed.allocate(1 + (step * 31 + thread) * 509 % (2 * MIB), stream);
+                    let memory = test.allocate(1 + (step * 31 + thread) * 509 % (2 * MIB), stream);
                     claim(live, &memory);
                     live.lock().unwrap().remove(&memory.address());
                 }
             });
         }
     });
-    bed.assert_sound();
+    test.assert_sound();
 }
 
 /// Notes a live range; it must overlap none.
-fn claim(live: &Mutex<std::collections::BTreeMap<u64, u64>>, memory: &Memory) {
+fn claim(live: &Mutex<std::collections::BTreeMap<u64, u64>>, memory: &Allocation) {
     let (start, end) = (memory.address(), memory.address() + memory.bytes());
     let mut live = live.lock().expect("no claim failed before");
     let before = live.range(..end).next_back().map(|(_, end)| *end);
@@ -167,21 +167,21 @@ fn claim(live: &Mutex<std::collections::BTreeMap<u64, u64>>, memory: &Memory) {
 
 #[test]
 fn memory_known_by_address_alone_is_reported_when_the_allocator_goes() {
-    let bed = Bed::new();
-    let stream = bed.stream();
+    let test = TestAllocator::new();
+    let stream = test.stream();
     let reported: Arc<Mutex<Vec<LeakedAllocation>>> = Arc::default();
     let log = Arc::clone(&reported);
-    bed.allocator.on_leak(move |leaks| log.lock().unwrap().extend_from_slice(leaks));
-    let first = bed.allocate_raw(1000, &stream);
-    let second = bed.allocate(12 * MIB, &stream).into_raw();
-    let freed = bed.allocate_raw(KIB, &stream);
-    let owned = bed.allocate(KIB, &stream);
-    bed.allocator.free_raw(freed).unwrap();
-    assert_eq!(bed.allocator.raw_allocations().len(), 2);
+    test.allocator.on_leak(move |leaks| log.lock().unwrap().extend_from_slice(leaks));
+    let first = test.allocate_raw(1000, &stream);
+    let second = test.allocate(12 * MIB, &stream).into_raw();
+    let freed = test.allocate_raw(KIB, &stream);
+    let owned = test.allocate(KIB, &stream);
+    test.allocator.free_raw(freed).unwrap();
+    assert_eq!(test.allocator.raw_allocations().len(), 2);
     assert!(reported.lock().unwrap().is_empty());
-    let clone = bed.allocator.clone();
+    let clone = test.allocator.clone();
     let on = stream.handle();
-    drop((bed, stream));
+    drop((test, stream));
     assert!(reported.lock().unwrap().is_empty());
     drop(clone);
     let leaks: Vec<_> =
@@ -192,13 +192,13 @@ fn memory_known_by_address_alone_is_reported_when_the_allocator_goes() {
 
 #[test]
 fn an_allocator_without_leaks_reports_none() {
-    let bed = Bed::new();
-    bed.allocator.on_leak(|leaks| panic!("{leaks:?}"));
-    let stream = bed.stream();
-    let owned = bed.allocate(KIB, &stream);
-    let raw = bed.allocate_raw(KIB, &stream);
-    bed.allocator.free_raw(raw).unwrap();
-    drop((bed, stream));
+    let test = TestAllocator::new();
+    test.allocator.on_leak(|leaks| panic!("{leaks:?}"));
+    let stream = test.stream();
+    let owned = test.allocate(KIB, &stream);
+    let raw = test.allocate_raw(KIB, &stream);
+    test.allocator.free_raw(raw).unwrap();
+    drop((test, stream));
     drop(owned);
 }
 
@@ -206,31 +206,31 @@ fn an_allocator_without_leaks_reports_none() {
 fn handles_cross_threads() {
     fn crosses<T: Send + Sync>() {}
     crosses::<Allocator<HostDevice>>();
-    crosses::<Allocation<HostDevice>>();
-    crosses::<cachette::Stream<HostDevice>>();
+    crosses::<Allocation>();
+    crosses::<Stream>();
     crosses::<cachette::Error>();
 }
 
 #[test]
 fn a_heap_outlives_a_free_that_is_under_way() {
-    let bed = Bed::new();
-    let device = bed.device.clone();
-    let (stream, side) = (bed.stream(), bed.stream());
-    let [first, second] = [(); 2].map(|()| bed.allocate(12 * MIB, &stream));
+    let test = TestAllocator::new();
+    let device = test.device.clone();
+    let [stream, side] = test.streams();
+    let [first, second] = [(); 2].map(|()| test.allocate(12 * MIB, &stream));
     first.record_stream(&side);
     // The tracker stops the first free after its block has ceased to count as allocated.
     let (reached, is_reached) = mpsc::channel();
     let (go_on, may_go_on) = mpsc::channel::<()>();
     let ends = Mutex::new((reached, may_go_on));
     let address = first.address();
-    bed.allocator.track(move |event| {
+    test.allocator.track(move |event| {
         if event.action == TraceAction::FreeRequested && event.address == address {
             let ends = ends.lock().unwrap();
             ends.0.send(()).unwrap();
             ends.1.recv().unwrap();
         }
     });
-    drop((stream, side, bed));
+    drop((stream, side, test));
     let freeing = thread::spawn(move || drop(first));
     is_reached.recv().unwrap();
     drop(second);
@@ -242,12 +242,12 @@ fn a_heap_outlives_a_free_that_is_under_way() {
 #[test]
 fn two_threads_may_free_the_last_two_at_once() {
     for round in 0..400 {
-        let bed = Bed::new();
-        let device = bed.device.clone();
-        let (stream, side) = (bed.stream(), bed.stream());
-        let [first, second] = [(); 2].map(|()| bed.allocate(12 * MIB, &stream));
+        let test = TestAllocator::new();
+        let device = test.device.clone();
+        let [stream, side] = test.streams();
+        let [first, second] = [(); 2].map(|()| test.allocate(12 * MIB, &stream));
         first.record_stream(&side);
-        drop((stream, side, bed));
+        drop((stream, side, test));
         let start = Barrier::new(2);
         thread::scope(|scope| {
             scope.spawn(|| {

@@ -3,80 +3,80 @@
 use cachette::Error;
 use cachette::hal::Call;
 
-use crate::bed::{Bed, GIB, MIB};
+use crate::fixture::{GIB, MIB, TestAllocator};
 
 #[test]
 fn m15_a_fraction_outside_0_to_1_is_refused() {
-    let bed = Bed::new();
-    assert!((bed.allocator.memory_fraction() - 1.0).abs() < 1e-9);
-    bed.allocator.set_memory_fraction(0.5).unwrap();
-    assert!((bed.allocator.memory_fraction() - 0.5).abs() < 1e-9);
+    let test = TestAllocator::new();
+    assert!((test.allocator.memory_fraction() - 1.0).abs() < 1e-9);
+    test.allocator.set_memory_fraction(0.5).unwrap();
+    assert!((test.allocator.memory_fraction() - 0.5).abs() < 1e-9);
     for wrong in [-0.1, 1.1, -f64::MIN_POSITIVE, 1.0 + f64::EPSILON, f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
-        let error = bed.allocator.set_memory_fraction(wrong).unwrap_err();
+        let error = test.allocator.set_memory_fraction(wrong).unwrap_err();
         assert!(matches!(error, Error::InvalidFraction(_)), "{wrong}");
         assert!(error.to_string().contains("from 0 to 1"), "{error}");
-        assert_eq!(bed.allocator.memory_limit(), Some(GIB / 2));
+        assert_eq!(test.allocator.memory_limit(), Some(GIB / 2));
     }
 }
 
 #[test]
 fn m15_a_fraction_bounds_what_is_held() {
-    let bed = Bed::new();
-    let stream = bed.stream();
-    bed.allocator.set_memory_fraction(0.5).unwrap();
-    drop(bed.allocate(512 * MIB, &stream));
-    bed.allocator.empty_cache().unwrap();
-    let rest = bed.allocate(2 * MIB, &stream);
-    assert!(bed.allocator.allocate(512 * MIB, &stream).is_err());
-    drop(bed.allocate(492 * MIB, &stream));
-    assert!(bed.device.calls(Call::Allocate) > 0);
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    test.allocator.set_memory_fraction(0.5).unwrap();
+    drop(test.allocate(512 * MIB, &stream));
+    test.allocator.empty_cache().unwrap();
+    let rest = test.allocate(2 * MIB, &stream);
+    assert!(test.allocator.allocate(512 * MIB, &stream).is_err());
+    drop(test.allocate(492 * MIB, &stream));
+    assert!(test.device.calls(Call::Allocate) > 0);
     drop(rest);
-    bed.assert_sound();
+    test.assert_sound();
 }
 
 #[test]
 fn m15_the_whole_is_no_bound_and_nothing_is_one() {
-    let bed = Bed::of(64 * MIB, "");
-    let stream = bed.stream();
-    bed.allocator.set_memory_fraction(1.0).unwrap();
-    assert_eq!(bed.allocator.memory_limit(), None);
-    drop(bed.allocate(64 * MIB, &stream));
-    bed.allocator.empty_cache().unwrap();
-    bed.allocator.set_memory_fraction(0.0).unwrap();
-    assert_eq!(bed.allocator.memory_limit(), Some(0));
-    assert!(bed.allocator.allocate(1, &stream).is_err());
-    assert!(bed.allocator.allocate(0, &stream).is_ok());
+    let test = TestAllocator::of(64 * MIB, "");
+    let stream = test.stream();
+    test.allocator.set_memory_fraction(1.0).unwrap();
+    assert_eq!(test.allocator.memory_limit(), None);
+    drop(test.allocate(64 * MIB, &stream));
+    test.allocator.empty_cache().unwrap();
+    test.allocator.set_memory_fraction(0.0).unwrap();
+    assert_eq!(test.allocator.memory_limit(), Some(0));
+    assert!(test.allocator.allocate(1, &stream).is_err());
+    assert!(test.allocator.allocate(0, &stream).is_ok());
 }
 
 #[test]
 fn m15_a_bound_below_what_is_in_use_only_stops_growth() {
-    let bed = Bed::new();
-    let stream = bed.stream();
-    let live = bed.allocate(12 * MIB, &stream);
-    drop(bed.allocate(20 * MIB, &stream));
-    bed.allocator.set_memory_limit(Some(10 * MIB));
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    let live = test.allocate(12 * MIB, &stream);
+    drop(test.allocate(20 * MIB, &stream));
+    test.allocator.set_memory_limit(Some(10 * MIB));
     // The cache still serves.
-    let hit = bed.allocate(20 * MIB, &stream);
-    let error = bed.allocator.allocate(22 * MIB, &stream).unwrap_err();
+    let hit = test.allocate(20 * MIB, &stream);
+    let error = test.allocator.allocate(22 * MIB, &stream).unwrap_err();
     assert!(matches!(error, Error::OutOfMemory(_)), "{error}");
     drop(hit);
     // What is unused is given back in the attempt, and what is in use stays.
-    assert!(bed.allocator.allocate(22 * MIB, &stream).is_err());
-    assert_eq!(bed.device.physical_bytes(), 12 * MIB);
-    bed.fill(&live, 4, &stream);
-    assert_eq!(bed.content(&live, &stream), Some(4));
-    bed.allocator.set_memory_limit(None);
-    drop(bed.allocate(22 * MIB, &stream));
+    assert!(test.allocator.allocate(22 * MIB, &stream).is_err());
+    assert_eq!(test.device.physical_bytes(), 12 * MIB);
+    test.fill(&live, 4, &stream);
+    assert_eq!(test.content(&live, &stream), Some(4));
+    test.allocator.set_memory_limit(None);
+    drop(test.allocate(22 * MIB, &stream));
     drop(live);
-    bed.assert_sound();
+    test.assert_sound();
 }
 
 #[test]
 fn m15_the_bound_can_come_with_the_configuration() {
-    let bed = Bed::with("per_process_memory_fraction:0.25");
-    assert_eq!(bed.allocator.memory_limit(), Some(GIB / 4));
-    let bed = Bed::with("memory_limit:100M,per_process_memory_fraction:0.5");
-    assert_eq!(bed.allocator.memory_limit(), Some(100 * MIB));
+    let test = TestAllocator::with("per_process_memory_fraction:0.25");
+    assert_eq!(test.allocator.memory_limit(), Some(GIB / 4));
+    let test = TestAllocator::with("memory_limit:100M,per_process_memory_fraction:0.5");
+    assert_eq!(test.allocator.memory_limit(), Some(100 * MIB));
     for text in [
         "per_process_memory_fraction:-0.1",
         "per_process_memory_fraction:1.1",
@@ -94,49 +94,49 @@ fn m15_the_bound_can_come_with_the_configuration() {
 
 #[test]
 fn m15_the_bound_is_not_passed_by_several_threads_together() {
-    let bed = Bed::phantom(GIB, "memory_limit:100M");
-    let device = bed.device.clone();
+    let test = TestAllocator::phantom(GIB, "memory_limit:100M");
+    let device = test.device.clone();
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
-                let stream = bed.stream();
+                let stream = test.stream();
                 for step in 0..200_u64 {
-                    let live = bed.allocator.allocate((12 + step % 5 * 10) * MIB, &stream);
+                    let live = test.allocator.allocate((12 + step % 5 * 10) * MIB, &stream);
                     assert!(device.physical_bytes() <= 100 * MIB);
                     drop(live);
                 }
             });
         }
     });
-    assert!(bed.stats().reserved_bytes.all.peak <= 100 * MIB);
-    bed.assert_sound();
+    assert!(test.stats().reserved_bytes.all.peak <= 100 * MIB);
+    test.assert_sound();
 }
 
 #[test]
 fn m21_a_request_beyond_the_bound_is_rejected_at_once_if_so_configured() {
-    let bed = Bed::with("memory_limit:40M,throw_on_cudamalloc_oom:True");
-    let (stream, side) = (bed.stream(), bed.stream());
-    drop(bed.allocate(30 * MIB, &side));
-    let calls = bed.calls_of(Call::Free, || {
-        let error = bed.allocator.allocate(12 * MIB, &stream).unwrap_err();
+    let test = TestAllocator::with("memory_limit:40M,throw_on_cudamalloc_oom:True");
+    let [stream, side] = test.streams();
+    drop(test.allocate(30 * MIB, &side));
+    let calls = test.calls_of(Call::Free, || {
+        let error = test.allocator.allocate(12 * MIB, &stream).unwrap_err();
         let Error::OutOfMemory(report) = error else { panic!("{error}") };
         assert!(report.rejected);
     });
     assert_eq!(calls, 0, "nothing is given back for a request that is rejected");
-    assert_eq!(bed.stats().num_oom_rejections, 1);
-    assert_eq!(bed.device.calls(Call::Allocate), 1);
+    assert_eq!(test.stats().num_oom_rejections, 1);
+    assert_eq!(test.device.calls(Call::Allocate), 1);
     // Within the bound everything is as always.
-    assert!(bed.allocator.allocate(30 * MIB, &side).is_ok());
-    assert!(bed.allocator.allocate(10 * MIB, &stream).is_ok());
+    assert!(test.allocator.allocate(30 * MIB, &side).is_ok());
+    assert!(test.allocator.allocate(10 * MIB, &stream).is_ok());
 }
 
 #[test]
 fn m21_otherwise_room_is_made_first() {
-    let bed = Bed::with("memory_limit:40M");
-    let (stream, side) = (bed.stream(), bed.stream());
-    drop(bed.allocate(30 * MIB, &side));
-    drop(bed.allocate(12 * MIB, &stream));
-    let stats = bed.stats();
+    let test = TestAllocator::with("memory_limit:40M");
+    let [stream, side] = test.streams();
+    drop(test.allocate(30 * MIB, &side));
+    drop(test.allocate(12 * MIB, &stream));
+    let stats = test.stats();
     assert_eq!((stats.num_oom_rejections, stats.num_ooms), (0, 0));
     assert_eq!(stats.num_alloc_retries, 1);
 }

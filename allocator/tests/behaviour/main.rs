@@ -1,9 +1,8 @@
 //! The allocator's promises, each as a test that carries the id of the behaviour it pins.
 //!
 //! Everything is observed from outside: addresses, statistics, driver calls, and what the memory holds. The
-//! themes share one program, so that they share one [`bed`].
+//! themes share one program, so that they share one [`fixture`].
 
-mod bed;
 mod captures;
 mod captures_failures;
 mod captures_questions;
@@ -28,6 +27,7 @@ mod elastic_threads;
 mod events;
 mod exhaustion;
 mod failures;
+mod fixture;
 mod garbage;
 mod hints;
 mod history;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::bed::{Bed, MIB};
+use crate::fixture::{MIB, TestAllocator};
 
 /// The samples of a page, by name and labels; panics at a line that the format does not allow.
 fn samples(page: &str) -> BTreeMap<String, f64> {
@@ -33,12 +33,12 @@ fn samples(page: &str) -> BTreeMap<String, f64> {
 
 #[test]
 fn t7_every_figure_is_on_the_page_with_its_type_and_device() {
-    let bed = Bed::of(64 * MIB, "memory_limit:60M");
-    let stream = bed.stream();
-    let memory = bed.allocate(1000, &stream);
-    drop(bed.allocate(12 * MIB, &stream));
-    assert!(bed.allocator.allocate(70 * MIB, &stream).is_err());
-    let page = bed.allocator.metrics().to_string();
+    let test = TestAllocator::of(64 * MIB, "memory_limit:60M");
+    let stream = test.stream();
+    let memory = test.allocate(1000, &stream);
+    drop(test.allocate(12 * MIB, &stream));
+    assert!(test.allocator.allocate(70 * MIB, &stream).is_err());
+    let page = test.allocator.metrics().to_string();
     let samples = samples(&page);
     assert!(samples.keys().all(|name| name.contains("{device=\"0\"")));
     assert!(samples.keys().all(|name| name.starts_with("cachette_")));
@@ -64,20 +64,20 @@ fn t7_every_figure_is_on_the_page_with_its_type_and_device() {
 
 #[test]
 fn labels_are_added_and_escaped() {
-    let bed = Bed::new();
+    let test = TestAllocator::new();
     let mut page = String::new();
     let labels = [("job", "a \"quoted\" \\ word"), ("rank", "1\n2")];
-    bed.allocator.metrics().write_prometheus(&mut page, &labels).unwrap();
+    test.allocator.metrics().write_prometheus(&mut page, &labels).unwrap();
     let wanted = r#"cachette_limit_bytes{device="0",job="a \"quoted\" \\ word",rank="1\n2"} +Inf"#;
     assert!(page.lines().any(|line| line == wanted), "{page}");
 }
 
 #[test]
 fn d11_a_device_that_does_not_say_what_is_free_has_no_such_figures() {
-    let bed = Bed::new();
+    let test = TestAllocator::new();
     let (call, kind) = (cachette::hal::Call::MemoryInfo, cachette::hal::ErrorKind::Unsupported);
-    bed.device.fail_next(call, 1, kind);
-    let page = bed.allocator.metrics().to_string();
+    test.device.fail_next(call, 1, kind);
+    let page = test.allocator.metrics().to_string();
     assert!(!page.contains("device_free_bytes"), "{page}");
     assert!(page.contains("cachette_reserved_bytes"));
 }

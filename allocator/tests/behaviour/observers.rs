@@ -8,15 +8,15 @@ use std::sync::{Arc, Mutex};
 use cachette::hal::{Call, ErrorKind};
 use cachette::{OutOfMemory, TraceAction, TraceEvent};
 
-use crate::bed::{Bed, MIB};
+use crate::fixture::{MIB, TestAllocator};
 
 type Seen<T> = Arc<Mutex<Vec<T>>>;
 
 /// Everything the allocator tells of from now on.
-fn track(bed: &Bed) -> Seen<TraceEvent> {
+fn track(test: &TestAllocator) -> Seen<TraceEvent> {
     let seen: Seen<TraceEvent> = Arc::default();
     let log = Arc::clone(&seen);
-    bed.allocator.track(move |event| log.lock().expect("no test failed in it").push(*event));
+    test.allocator.track(move |event| log.lock().expect("no test failed in it").push(*event));
     seen
 }
 
@@ -29,42 +29,42 @@ fn told(seen: &Seen<TraceEvent>) -> Vec<(TraceAction, u64, u64)> {
 
 #[test]
 fn h14_trackers_hear_of_everything_in_order() {
-    let bed = Bed::new();
-    let stream = bed.stream();
-    let seen = track(&bed);
-    let memory = bed.allocate(1000, &stream);
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    let seen = track(&test);
+    let memory = test.allocate(1000, &stream);
     let at = memory.address();
     assert_eq!(told(&seen), [(TraceAction::SegmentAlloc, at, 2 * MIB), (TraceAction::Alloc, at, 1000)]);
     drop(memory);
     assert_eq!(told(&seen), [(TraceAction::FreeRequested, at, 1000), (TraceAction::FreeCompleted, at, 1000)]);
-    bed.allocator.empty_cache().unwrap();
+    test.allocator.empty_cache().unwrap();
     assert_eq!(told(&seen), [(TraceAction::SegmentFree, at, 2 * MIB)]);
 }
 
 #[test]
 fn e2_the_end_of_a_free_is_told_when_other_streams_are_done() {
-    let bed = Bed::new();
-    let (stream, side) = (bed.stream(), bed.stream());
-    let memory = bed.allocate(MIB, &stream);
-    let (at, seen) = (memory.address(), track(&bed));
-    let hold = bed.hold(&side);
+    let test = TestAllocator::new();
+    let [stream, side] = test.streams();
+    let memory = test.allocate(MIB, &stream);
+    let (at, seen) = (memory.address(), track(&test));
+    let hold = test.hold(&side);
     memory.record_stream(&side);
     drop(memory);
     assert_eq!(told(&seen), [(TraceAction::FreeRequested, at, MIB)]);
     hold.release();
     side.synchronize().unwrap();
-    let again = bed.allocate(MIB, &stream);
+    let again = test.allocate(MIB, &stream);
     assert_eq!(told(&seen), [(TraceAction::FreeCompleted, at, MIB), (TraceAction::Alloc, at, MIB)]);
     drop(again);
 }
 
 #[test]
 fn h17_trackers_hear_of_raw_memory_and_of_its_stream() {
-    let bed = Bed::new();
-    let stream = bed.stream();
-    let seen = track(&bed);
-    let address = bed.allocate_raw(700, &stream);
-    bed.allocator.free_raw(address).unwrap();
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    let seen = track(&test);
+    let address = test.allocate_raw(700, &stream);
+    test.allocator.free_raw(address).unwrap();
     let events = seen.lock().unwrap();
     assert!(events.iter().all(|event| event.stream == stream.handle()));
     let actions: Vec<_> = events.iter().map(|event| event.action).collect();
@@ -76,30 +76,30 @@ fn h17_trackers_hear_of_raw_memory_and_of_its_stream() {
 
 #[test]
 fn m14_a_segment_is_told_to_go_before_it_goes() {
-    let bed = Bed::new();
-    let stream = bed.stream();
-    drop(bed.allocate(12 * MIB, &stream));
-    let (device, order) = (bed.device.clone(), Arc::new(Mutex::new(None)));
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    drop(test.allocate(12 * MIB, &stream));
+    let (device, order) = (test.device.clone(), Arc::new(Mutex::new(None)));
     let frees = Arc::clone(&order);
-    bed.allocator.track(move |event| {
+    test.allocator.track(move |event| {
         if event.action == TraceAction::SegmentFree {
             *frees.lock().unwrap() = Some(device.calls(Call::Free));
         }
     });
-    bed.allocator.empty_cache().unwrap();
+    test.allocator.empty_cache().unwrap();
     assert_eq!(*order.lock().unwrap(), Some(0));
-    assert_eq!(bed.device.calls(Call::Free), 1);
+    assert_eq!(test.device.calls(Call::Free), 1);
 }
 
 #[test]
 fn m14_a_segment_whose_free_failed_is_not_left_told_as_gone() {
-    let bed = Bed::new();
-    let stream = bed.stream();
-    let seen = track(&bed);
-    drop(bed.allocate(12 * MIB, &stream));
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    let seen = track(&test);
+    drop(test.allocate(12 * MIB, &stream));
     for call in [Call::Record, Call::Wait, Call::Free] {
-        bed.device.fail_next(call, 1, ErrorKind::Other);
-        assert!(bed.allocator.empty_cache().is_err());
+        test.device.fail_next(call, 1, ErrorKind::Other);
+        assert!(test.allocator.empty_cache().is_err());
         let mut held = BTreeMap::new();
         for event in seen.lock().unwrap().iter() {
             let known = held.entry(event.address).or_insert(0_i32);
@@ -115,62 +115,62 @@ fn m14_a_segment_whose_free_failed_is_not_left_told_as_gone() {
 
 #[test]
 fn m18_observers_hear_of_exhaustion_before_the_request_returns() {
-    let bed = Bed::of(64 * MIB, "");
-    let stream = bed.stream();
+    let test = TestAllocator::of(64 * MIB, "");
+    let stream = test.stream();
     let reports: Seen<OutOfMemory> = Arc::default();
     for _ in 0..2 {
         let log = Arc::clone(&reports);
-        bed.allocator.on_out_of_memory(move |report| log.lock().unwrap().push(report.clone()));
+        test.allocator.on_out_of_memory(move |report| log.lock().unwrap().push(report.clone()));
     }
-    let seen = track(&bed);
-    let error = bed.allocator.allocate(99 * MIB, &stream).unwrap_err();
+    let seen = track(&test);
+    let error = test.allocator.allocate(99 * MIB, &stream).unwrap_err();
     let reports = reports.lock().unwrap();
     assert_eq!(reports.len(), 2);
     assert_eq!(cachette::Error::from(reports[0].clone()), error);
     assert_eq!((reports[0].requested, reports[0].segment), (99 * MIB, 100 * MIB));
     // The tracker hears the device's free bytes and the rounded size.
     assert_eq!(told(&seen), [(TraceAction::OutOfMemory, 64 * MIB, 99 * MIB)]);
-    assert_eq!(bed.stats().num_ooms, 1);
+    assert_eq!(test.stats().num_ooms, 1);
 }
 
 #[test]
 fn m18_an_observer_may_use_the_allocator() {
-    let bed = Bed::of(64 * MIB, "");
-    let stream = bed.stream();
-    let kept = Arc::new(Mutex::new(vec![bed.allocate(40 * MIB, &stream)]));
-    let (allocator, on, drops) = (bed.allocator.clone(), stream.clone(), Arc::clone(&kept));
-    bed.allocator.on_out_of_memory(move |_| {
+    let test = TestAllocator::of(64 * MIB, "");
+    let stream = test.stream();
+    let kept = Arc::new(Mutex::new(vec![test.allocate(40 * MIB, &stream)]));
+    let (allocator, on, drops) = (test.allocator.clone(), stream.clone(), Arc::clone(&kept));
+    test.allocator.on_out_of_memory(move |_| {
         drops.lock().unwrap().clear();
         let small = allocator.allocate(512, &on).expect("there is room by now");
         assert!(allocator.check().is_ok());
         assert_eq!(small.bytes(), 512);
         assert!(allocator.stats().num_ooms >= 1);
     });
-    assert!(bed.allocator.allocate(50 * MIB, &stream).is_err());
-    assert!(bed.allocator.allocate(50 * MIB, &stream).is_ok());
+    assert!(test.allocator.allocate(50 * MIB, &stream).is_err());
+    assert!(test.allocator.allocate(50 * MIB, &stream).is_ok());
 }
 
 #[test]
 fn m3_a_helper_may_drop_allocations_of_any_stream() {
-    let bed = Bed::of(64 * MIB, "");
-    let (stream, side) = (bed.stream(), bed.stream());
-    let kept = Arc::new(Mutex::new(vec![bed.allocate(40 * MIB, &side)]));
+    let test = TestAllocator::of(64 * MIB, "");
+    let [stream, side] = test.streams();
+    let kept = Arc::new(Mutex::new(vec![test.allocate(40 * MIB, &side)]));
     let drops = Arc::clone(&kept);
-    bed.allocator.on_pressure(move || {
+    test.allocator.on_pressure(move || {
         let mut kept = drops.lock().unwrap();
         let any = !kept.is_empty();
         kept.clear();
         any
     });
-    assert!(bed.allocator.allocate(40 * MIB, &stream).is_ok());
-    assert_eq!(bed.stats().num_ooms, 0);
+    assert!(test.allocator.allocate(40 * MIB, &stream).is_ok());
+    assert_eq!(test.stats().num_ooms, 0);
 }
 
 /// A tracker that panics at every `action`, until the switch is off.
-fn panic_at(bed: &Bed, action: TraceAction) -> Arc<AtomicBool> {
+fn panic_at(test: &TestAllocator, action: TraceAction) -> Arc<AtomicBool> {
     let armed = Arc::new(AtomicBool::new(true));
     let also = Arc::clone(&armed);
-    bed.allocator.track(move |event| {
+    test.allocator.track(move |event| {
         assert!(!(also.load(SeqCst) && event.action == action), "the tracker panics");
     });
     armed
@@ -185,10 +185,10 @@ fn panics(act: impl FnOnce()) -> bool {
 fn h14_a_tracker_that_panics_at_an_allocation_loses_no_block() {
     for text in ["", "expandable_segments:True"] {
         for action in [TraceAction::Alloc, TraceAction::SegmentAlloc, TraceAction::SegmentMap] {
-            let bed = Bed::with(text);
-            let stream = bed.stream();
-            let armed = panic_at(&bed, action);
-            let asked = panics(|| drop(bed.allocate(12 * MIB, &stream)));
+            let test = TestAllocator::with(text);
+            let stream = test.stream();
+            let armed = panic_at(&test, action);
+            let asked = panics(|| drop(test.allocate(12 * MIB, &stream)));
             let is_told = match action {
                 TraceAction::SegmentAlloc => text.is_empty(),
                 TraceAction::SegmentMap => !text.is_empty(),
@@ -196,12 +196,12 @@ fn h14_a_tracker_that_panics_at_an_allocation_loses_no_block() {
             };
             assert_eq!(asked, is_told, "{text} {action:?}");
             armed.store(false, SeqCst);
-            assert_eq!(bed.stats().allocation.all.current, 0, "{text} {action:?}");
-            drop(bed.allocate(12 * MIB, &stream));
-            assert_eq!(bed.stats().reserved_bytes.all.current, 12 * MIB);
-            bed.allocator.check().unwrap();
+            assert_eq!(test.stats().allocation.all.current, 0, "{text} {action:?}");
+            drop(test.allocate(12 * MIB, &stream));
+            assert_eq!(test.stats().reserved_bytes.all.current, 12 * MIB);
+            test.allocator.check().unwrap();
             drop(stream);
-            bed.assert_returns_everything();
+            test.assert_returns_everything();
         }
     }
 }
@@ -209,39 +209,39 @@ fn h14_a_tracker_that_panics_at_an_allocation_loses_no_block() {
 #[test]
 fn h14_a_tracker_that_panics_at_a_free_loses_no_use() {
     for action in [TraceAction::FreeRequested, TraceAction::FreeCompleted] {
-        let bed = Bed::new();
-        let (stream, side) = (bed.stream(), bed.stream());
-        let memory = bed.allocate(12 * MIB, &stream);
-        let (address, hold) = (memory.address(), bed.hold(&side));
+        let test = TestAllocator::new();
+        let [stream, side] = test.streams();
+        let memory = test.allocate(12 * MIB, &stream);
+        let (address, hold) = (memory.address(), test.hold(&side));
         memory.record_stream(&side);
-        let armed = panic_at(&bed, action);
+        let armed = panic_at(&test, action);
         assert_eq!(panics(|| drop(memory)), action == TraceAction::FreeRequested);
-        assert_ne!(bed.allocate(12 * MIB, &stream).into_raw(), address);
+        assert_ne!(test.allocate(12 * MIB, &stream).into_raw(), address);
         hold.release();
         side.synchronize().unwrap();
         let mut next = None;
-        let told = panics(|| next = Some(bed.allocate(12 * MIB, &stream)));
+        let told = panics(|| next = Some(test.allocate(12 * MIB, &stream)));
         assert_eq!(told, action == TraceAction::FreeCompleted);
         armed.store(false, SeqCst);
-        let next = next.unwrap_or_else(|| bed.allocate(12 * MIB, &stream));
+        let next = next.unwrap_or_else(|| test.allocate(12 * MIB, &stream));
         assert_eq!(next.address(), address);
-        bed.allocator.check().unwrap();
+        test.allocator.check().unwrap();
     }
 }
 
 #[test]
 fn h14_a_tracker_that_panics_as_memory_goes_loses_none() {
     for (text, action) in [("", TraceAction::SegmentFree), ("expandable_segments:True", TraceAction::SegmentUnmap)] {
-        let bed = Bed::with(text);
-        let stream = bed.stream();
-        drop(bed.allocate(12 * MIB, &stream));
-        let armed = panic_at(&bed, action);
-        assert!(panics(|| drop(bed.allocator.empty_cache())));
+        let test = TestAllocator::with(text);
+        let stream = test.stream();
+        drop(test.allocate(12 * MIB, &stream));
+        let armed = panic_at(&test, action);
+        assert!(panics(|| drop(test.allocator.empty_cache())));
         armed.store(false, SeqCst);
-        bed.allocator.empty_cache().unwrap();
-        assert_eq!(bed.stats().reserved_bytes.all.current, 0, "{text}");
-        bed.allocator.check().unwrap();
+        test.allocator.empty_cache().unwrap();
+        assert_eq!(test.stats().reserved_bytes.all.current, 0, "{text}");
+        test.allocator.check().unwrap();
         drop(stream);
-        bed.assert_returns_everything();
+        test.assert_returns_everything();
     }
 }

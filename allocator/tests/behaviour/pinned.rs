@@ -5,14 +5,14 @@ use cachette::pinned::{PinnedAllocation, TimeStat};
 use cachette::{Error, PointerProblem};
 use cachette_hal_host::{HostConfig, HostDevice};
 
-use crate::bed::{Bed, begin_capture};
+use crate::fixture::{TestAllocator, begin_capture};
 
 const KIB: usize = 1 << 10;
 
-/// Pinned memory of a [`Bed`].
+/// Pinned memory of a [`TestAllocator`].
 pub(crate) type Staged = PinnedAllocation<HostDevice>;
 
-impl Bed {
+impl TestAllocator {
     /// Allocates pinned memory.
     pub(crate) fn pin(&self, bytes: usize) -> Staged {
         let pinned = self.allocator.pinned();
@@ -28,54 +28,54 @@ impl Bed {
 
 #[test]
 fn n1_sizes_round_up_to_powers_of_two() {
-    let bed = Bed::new();
+    let test = TestAllocator::new();
     for (bytes, block) in [(1, 1), (3, 4), (40 * KIB, 64 * KIB), (64 * KIB, 64 * KIB)] {
-        let memory = bed.pin(bytes);
+        let memory = test.pin(bytes);
         assert_eq!((memory.requested(), memory.bytes()), (bytes, block));
         assert!(!memory.is_empty());
     }
-    bed.assert_returns_everything();
+    test.assert_returns_everything();
 }
 
 #[test]
 fn n1_freed_blocks_serve_again_the_last_first_and_without_a_call() {
-    let bed = Bed::new();
-    let [one, two, three] = [(); 3].map(|()| bed.pin(KIB));
+    let test = TestAllocator::new();
+    let [one, two, three] = [(); 3].map(|()| test.pin(KIB));
     let [first, second] = [one.ptr(), two.ptr()];
     drop(one);
     drop(two);
-    let calls = bed.calls_during(|| {
-        let again = bed.pin(600);
+    let calls = test.calls_during(|| {
+        let again = test.pin(600);
         assert_eq!(again.ptr(), second, "the block freed last");
-        assert_eq!(bed.pin(KIB).ptr(), first, "then the one before");
+        assert_eq!(test.pin(KIB).ptr(), first, "then the one before");
     });
     assert_eq!(calls, 0);
     drop(three);
-    bed.assert_returns_everything();
+    test.assert_returns_everything();
 }
 
 #[test]
 fn n1_blocks_are_neither_split_nor_merged() {
-    let bed = Bed::new();
-    let big = bed.pin(4 * KIB).ptr();
-    let small = bed.pin(KIB);
+    let test = TestAllocator::new();
+    let big = test.pin(4 * KIB).ptr();
+    let small = test.pin(KIB);
     assert_ne!(small.ptr(), big);
-    assert_eq!(bed.pin(4 * KIB).ptr(), big);
-    assert_eq!(bed.device.calls(Call::AllocatePinned), 2);
+    assert_eq!(test.pin(4 * KIB).ptr(), big);
+    assert_eq!(test.device.calls(Call::AllocatePinned), 2);
 }
 
 #[test]
 fn n1_no_bytes_are_no_memory_and_too_many_are_refused() {
-    let bed = Bed::new();
-    let pinned = bed.allocator.pinned();
-    let calls = bed.calls_during(|| {
-        let empty = bed.pin(0);
+    let test = TestAllocator::new();
+    let pinned = test.allocator.pinned();
+    let calls = test.calls_during(|| {
+        let empty = test.pin(0);
         assert!(empty.is_empty());
         assert_eq!((empty.bytes(), empty.requested()), (0, 0));
         assert_eq!(empty.device_address(), Ok(None));
         // SAFETY: 1. there is nothing to write.
         assert_eq!(unsafe { empty.as_slice() }, b"");
-        empty.record_stream(&bed.allocator.default_stream().expect("it is there"));
+        empty.record_stream(&test.allocator.default_stream().expect("it is there"));
         assert!(empty.into_raw().is_null());
         assert_eq!(pinned.allocate_raw(0), Ok(std::ptr::null_mut()));
         assert_eq!(pinned.free_raw(std::ptr::null_mut()), Ok(()));
@@ -90,8 +90,8 @@ fn n1_no_bytes_are_no_memory_and_too_many_are_refused() {
 
 #[test]
 fn n1_the_host_and_the_device_see_the_same_bytes() {
-    let bed = Bed::new();
-    let mut memory = bed.pin(KIB);
+    let test = TestAllocator::new();
+    let mut memory = test.pin(KIB);
     // SAFETY: 1. no device knows the memory yet.
     unsafe { memory.as_mut_slice() }.fill(7);
     // SAFETY: 1. no device knows the memory yet.
@@ -103,13 +103,13 @@ fn n1_the_host_and_the_device_see_the_same_bytes() {
 
 #[test]
 fn n2_threads_share_the_memory() {
-    let bed = Bed::new();
+    let test = TestAllocator::new();
     std::thread::scope(|scope| {
         for thread in 0..4_u8 {
-            let bed = &bed;
+            let test = &test;
             scope.spawn(move || {
                 for round in 0..200_u8 {
-                    let mut memory = bed.pin(KIB << (round % 3));
+                    let mut memory = test.pin(KIB << (round % 3));
                     // SAFETY: 1. no device knows the memory.
                     unsafe { memory.as_mut_slice() }.fill(thread);
                     std::thread::yield_now();
@@ -120,18 +120,18 @@ fn n2_threads_share_the_memory() {
             });
         }
     });
-    let stats = bed.allocator.pinned().stats();
+    let stats = test.allocator.pinned().stats();
     assert_eq!(stats.active_requests.current, 0);
     assert_eq!(stats.active_requests.allocated, 800);
     assert!(stats.num_host_alloc <= 12, "{stats:?}");
-    bed.assert_returns_everything();
+    test.assert_returns_everything();
 }
 
 #[test]
 fn n7_every_figure_is_counted_and_reset() {
-    let bed = Bed::new();
-    let pinned = bed.allocator.pinned();
-    let (small, large) = (bed.pin(40 * KIB), bed.pin(80 * KIB));
+    let test = TestAllocator::new();
+    let pinned = test.allocator.pinned();
+    let (small, large) = (test.pin(40 * KIB), test.pin(80 * KIB));
     let stats = pinned.stats();
     assert_eq!((stats.num_host_alloc, stats.num_host_free), (2, 0));
     assert_eq!(stats.host_alloc_time.count, 2);
@@ -163,53 +163,53 @@ fn n7_every_figure_is_counted_and_reset() {
 
 #[test]
 fn n8_emptying_gives_back_what_is_free_and_the_devices_cache_is_another() {
-    let bed = Bed::new();
-    let pinned = bed.allocator.pinned();
-    let held = bed.pin(KIB);
-    drop((bed.pin(KIB), bed.pin(8 * KIB)));
-    bed.allocator.empty_cache().expect("nothing fails");
-    assert_eq!(bed.device.live().pinned, 3, "that was device memory's");
+    let test = TestAllocator::new();
+    let pinned = test.allocator.pinned();
+    let held = test.pin(KIB);
+    drop((test.pin(KIB), test.pin(8 * KIB)));
+    test.allocator.empty_cache().expect("nothing fails");
+    assert_eq!(test.device.live().pinned, 3, "that was device memory's");
     assert_eq!(pinned.empty_cache(), Ok(9 << 10));
-    assert_eq!(bed.device.live().pinned, 1);
+    assert_eq!(test.device.live().pinned, 1);
     assert_eq!(pinned.empty_cache(), Ok(0));
     drop(held);
-    assert_eq!(bed.pin(KIB).bytes(), KIB);
-    bed.assert_returns_everything();
+    assert_eq!(test.pin(KIB).bytes(), KIB);
+    test.assert_returns_everything();
 }
 
 #[test]
 fn nothing_goes_back_to_the_driver_by_itself() {
-    let bed = Bed::new();
-    let stream = bed.stream();
+    let test = TestAllocator::new();
+    let stream = test.stream();
     for round in 0..100 {
-        let memory = bed.pin(KIB << (round % 5));
+        let memory = test.pin(KIB << (round % 5));
         memory.record_stream(&stream);
     }
     stream.synchronize().expect("it runs dry");
-    assert_eq!(bed.device.calls(Call::FreePinned), 0);
+    assert_eq!(test.device.calls(Call::FreePinned), 0);
     drop(stream);
-    bed.assert_returns_everything();
+    test.assert_returns_everything();
 }
 
 #[test]
 fn memory_is_known_by_its_address_alone() {
-    let bed = Bed::new();
-    let pinned = bed.allocator.pinned();
+    let test = TestAllocator::new();
+    let pinned = test.allocator.pinned();
     let raw = pinned.allocate_raw(KIB).expect("there is room");
-    assert_eq!(bed.allocator.raw_allocations().len(), 1);
+    assert_eq!(test.allocator.raw_allocations().len(), 1);
     assert_eq!(pinned.free_raw(raw), Ok(()));
-    let owned = bed.pin(KIB);
+    let owned = test.pin(KIB);
     assert_eq!(owned.ptr().as_ptr(), raw, "both serve from one cache");
     let raw = owned.into_raw();
     assert_eq!(pinned.free_raw(raw), Ok(()));
-    assert!(bed.allocator.raw_allocations().is_empty());
-    bed.assert_returns_everything();
+    assert!(test.allocator.raw_allocations().is_empty());
+    test.assert_returns_everything();
 }
 
 #[test]
 fn an_address_that_cannot_be_freed_is_named_for_what_it_is() {
-    let bed = Bed::new();
-    let pinned = bed.allocator.pinned();
+    let test = TestAllocator::new();
+    let pinned = test.allocator.pinned();
     let why = |ptr: *mut u8| match pinned.free_raw(ptr) {
         Err(Error::InvalidPinnedPointer { address, why }) => {
             assert_eq!(address, ptr.addr() as u64);
@@ -225,9 +225,9 @@ fn an_address_that_cannot_be_freed_is_named_for_what_it_is() {
     assert_eq!(pinned.free_raw(raw), Ok(()));
     assert_eq!(why(raw), PointerProblem::Free);
     assert_eq!(why(raw.wrapping_add(16)), PointerProblem::Free);
-    let stream = bed.stream();
-    let held = bed.hold(&stream);
-    let owned = bed.pin(KIB);
+    let stream = test.stream();
+    let held = test.hold(&stream);
+    let owned = test.pin(KIB);
     assert_eq!(why(owned.ptr().as_ptr()), PointerProblem::Owned);
     owned.record_stream(&stream);
     drop(owned);
@@ -243,20 +243,20 @@ fn an_address_that_cannot_be_freed_is_named_for_what_it_is() {
 
 #[test]
 fn a_device_without_pinned_memory_says_so() {
-    let bed = Bed::on(HostConfig::default().without(Feature::HostMemory), "");
-    let error = bed.allocator.pinned().allocate(KIB).expect_err("missing");
+    let test = TestAllocator::on(HostConfig::default().without(Feature::HostMemory), "");
+    let error = test.allocator.pinned().allocate(KIB).expect_err("missing");
     assert!(matches!(error, Error::Missing(_)), "{error}");
-    assert_eq!(bed.allocator.pinned().empty_cache(), Ok(0));
+    assert_eq!(test.allocator.pinned().empty_cache(), Ok(0));
 }
 
 #[test]
 fn memory_may_outlive_its_allocator() {
-    let bed = Bed::new();
-    let stream = bed.stream();
-    let (plain, used) = (bed.pin(KIB), bed.pin(8 * KIB));
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    let (plain, used) = (test.pin(KIB), test.pin(8 * KIB));
     used.record_stream(&stream);
-    drop(bed.pin(2 * KIB));
-    let Bed { device, allocator } = bed;
+    drop(test.pin(2 * KIB));
+    let TestAllocator { device, allocator } = test;
     drop((stream, allocator));
     assert_eq!(device.live().pinned, 2, "what was free went with it");
     drop(plain);
@@ -268,13 +268,13 @@ fn memory_may_outlive_its_allocator() {
 #[test]
 fn memory_may_be_dropped_by_threads_while_its_allocator_goes() {
     for round in 0..100 {
-        let bed = Bed::new();
-        let stream = bed.stream();
-        let owners: Vec<Vec<Staged>> = (0..3).map(|_| (0..8).map(|log2| bed.pin(1 << log2)).collect()).collect();
+        let test = TestAllocator::new();
+        let stream = test.stream();
+        let owners: Vec<Vec<Staged>> = (0..3).map(|_| (0..8).map(|log2| test.pin(1 << log2)).collect()).collect();
         for memory in owners.iter().flatten().step_by(1 + round % 3) {
             memory.record_stream(&stream);
         }
-        let Bed { device, allocator } = bed;
+        let TestAllocator { device, allocator } = test;
         drop(stream);
         std::thread::scope(|scope| {
             for owned in owners {
@@ -289,20 +289,20 @@ fn memory_may_be_dropped_by_threads_while_its_allocator_goes() {
 #[test]
 fn memory_is_made_and_freed_while_a_stream_is_captured() {
     for mode in [CaptureMode::Global, CaptureMode::ThreadLocal] {
-        let bed = Bed::new();
-        let stream = bed.stream();
-        let pool = bed.allocator.create_capture_pool();
+        let test = TestAllocator::new();
+        let stream = test.stream();
+        let pool = test.allocator.create_capture_pool();
         let capture = pool.begin_capture(&stream, mode).expect("it begins");
-        drop(bed.pin(KIB));
-        let emptied = bed.allocator.pinned().empty_cache();
+        drop(test.pin(KIB));
+        let emptied = test.allocator.pinned().empty_cache();
         assert_eq!(emptied, Ok(1 << 10));
-        assert!(bed.is_captured(&stream), "{mode:?}");
+        assert!(test.is_captured(&stream), "{mode:?}");
         capture.end().expect("it is whole");
     }
-    let bed = Bed::new();
-    let stream = bed.stream();
-    let pool = bed.allocator.create_capture_pool();
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    let pool = test.allocator.create_capture_pool();
     drop(begin_capture(&pool, &stream));
     drop((pool, stream));
-    bed.assert_returns_everything();
+    test.assert_returns_everything();
 }

@@ -1,35 +1,34 @@
 //! Pinned memory in captures: memory that a graph copies from or to is not reused while the graph lives.
 
-use cachette::pool::Graph;
-use cachette_hal_host::{HostConfig, HostDevice};
+use cachette_hal_host::HostConfig;
 
-use crate::bed::{Bed, Lane, Memory, Room, begin_capture};
+use crate::fixture::{Allocation, Graph, Pool, Stream, TestAllocator, begin_capture};
 use crate::pinned::Staged;
 
 const KIB: usize = 1 << 10;
 
 /// A graph that copies pinned memory to the device; the pinned memory is freed in the capture.
-fn copying(bed: &Bed, pool: &Room, stream: &Lane, byte: u8) -> (Graph<HostDevice>, Memory, usize) {
+fn copying(test: &TestAllocator, pool: &Pool, stream: &Stream, byte: u8) -> (Graph, Allocation, usize) {
     let capture = begin_capture(pool, stream);
-    let mut memory = bed.pin(KIB);
+    let mut memory = test.pin(KIB);
     // SAFETY: 1. no copy is queued yet.
     unsafe { memory.as_mut_slice() }.fill(byte);
     let at = memory.ptr().addr().get();
-    let target = bed.allocate(1024, stream);
-    bed.upload(&target, &memory, stream);
+    let target = test.allocate(1024, stream);
+    test.upload(&target, &memory, stream);
     memory.record_stream(stream);
     drop(memory);
     (capture.end().expect("it is whole"), target, at)
 }
 
-fn launch(graph: &Graph<HostDevice>, stream: &Lane) {
-    // SAFETY: 1. it names memory that the pool keeps. 2. graphs run one after the other. 3. the stream is of the bed.
+fn launch(graph: &Graph, stream: &Stream) {
+    // SAFETY: 1. it names memory that the pool keeps. 2. graphs run one after the other. 3. the stream is the allocator's.
     unsafe { graph.launch(stream) }.expect("the graph is queued");
 }
 
 /// Allocates `count` blocks and writes them full.
-fn scribble(bed: &Bed, count: usize) -> Vec<Staged> {
-    let mut blocks: Vec<_> = (0..count).map(|_| bed.pin(KIB)).collect();
+fn scribble(test: &TestAllocator, count: usize) -> Vec<Staged> {
+    let mut blocks: Vec<_> = (0..count).map(|_| test.pin(KIB)).collect();
     for block in &mut blocks {
         // SAFETY: 1. the caller of `pin` may write the memory.
         unsafe { block.as_mut_slice() }.fill(0xff);
@@ -39,93 +38,93 @@ fn scribble(bed: &Bed, count: usize) -> Vec<Staged> {
 
 #[test]
 fn n6_memory_that_a_graph_copies_is_not_reused_while_it_lives() {
-    for bed in Bed::both("") {
-        let stream = bed.stream();
-        let pool = bed.allocator.create_capture_pool();
-        let (graph, target, at) = copying(&bed, &pool, &stream, 3);
+    for test in TestAllocator::both("") {
+        let stream = test.stream();
+        let pool = test.allocator.create_capture_pool();
+        let (graph, target, at) = copying(&test, &pool, &stream, 3);
         for _ in 0..3 {
-            let others = scribble(&bed, 4);
+            let others = scribble(&test, 4);
             assert!(others.iter().all(|other| other.ptr().addr().get() != at));
             launch(&graph, &stream);
-            bed.device.run_until_idle();
-            assert_eq!(bed.content(&target, &stream), Some(3));
-            bed.fill(&target, 0, &stream);
+            test.device.run_until_idle();
+            assert_eq!(test.content(&target, &stream), Some(3));
+            test.fill(&target, 0, &stream);
         }
         drop((graph, target, pool));
-        bed.device.run_until_idle();
+        test.device.run_until_idle();
         stream.synchronize().expect("it runs dry");
-        let all = scribble(&bed, 5);
+        let all = scribble(&test, 5);
         assert!(all.iter().any(|other| other.ptr().addr().get() == at));
         drop((all, stream));
-        bed.assert_returns_everything();
+        test.assert_returns_everything();
     }
 }
 
 #[test]
 fn n6_memory_that_no_copy_uses_serves_again_in_the_capture_and_after_it() {
-    let bed = Bed::new();
-    let stream = bed.stream();
-    let pool = bed.allocator.create_capture_pool();
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    let pool = test.allocator.create_capture_pool();
     let capture = begin_capture(&pool, &stream);
-    let at = bed.pin(KIB).ptr();
-    assert_eq!(bed.pin(KIB).ptr(), at);
+    let at = test.pin(KIB).ptr();
+    assert_eq!(test.pin(KIB).ptr(), at);
     let graph = capture.end().expect("it is whole");
-    assert_eq!(bed.pin(KIB).ptr(), at);
+    assert_eq!(test.pin(KIB).ptr(), at);
     drop(graph);
 }
 
 #[test]
 fn n6_memory_from_before_the_capture_is_kept_too() {
-    let bed = Bed::new();
-    let stream = bed.stream();
-    let pool = bed.allocator.create_capture_pool();
-    let memory = bed.pin(KIB);
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    let pool = test.allocator.create_capture_pool();
+    let memory = test.pin(KIB);
     let at = memory.ptr();
     let capture = begin_capture(&pool, &stream);
     memory.record_stream(&stream);
     let graph = capture.end().expect("it is whole");
     drop(memory);
-    assert_ne!(bed.pin(KIB).ptr(), at);
+    assert_ne!(test.pin(KIB).ptr(), at);
     drop((graph, pool));
-    let both = [(); 2].map(|()| bed.pin(KIB));
+    let both = [(); 2].map(|()| test.pin(KIB));
     assert!(both.iter().any(|memory| memory.ptr() == at));
 }
 
 #[test]
 fn n6_two_graphs_keep_their_memory_apart_whether_they_share_a_pool_or_not() {
     for shared in [true, false] {
-        let bed = Bed::new();
-        let stream = bed.stream();
-        let first_pool = bed.allocator.create_capture_pool();
-        let second_pool = bed.allocator.create_capture_pool();
-        let (first, one, at) = copying(&bed, &first_pool, &stream, 1);
+        let test = TestAllocator::new();
+        let stream = test.stream();
+        let first_pool = test.allocator.create_capture_pool();
+        let second_pool = test.allocator.create_capture_pool();
+        let (first, one, at) = copying(&test, &first_pool, &stream, 1);
         let pool = if shared { &first_pool } else { &second_pool };
-        let (second, two, other) = copying(&bed, pool, &stream, 2);
+        let (second, two, other) = copying(&test, pool, &stream, 2);
         assert_ne!(at, other);
         for _ in 0..2 {
             launch(&first, &stream);
-            assert_eq!(bed.content(&one, &stream), Some(1), "shared: {shared}");
+            assert_eq!(test.content(&one, &stream), Some(1), "shared: {shared}");
             launch(&second, &stream);
-            assert_eq!(bed.content(&two, &stream), Some(2), "shared: {shared}");
+            assert_eq!(test.content(&two, &stream), Some(2), "shared: {shared}");
         }
         drop((first, first_pool, one));
-        let freed = scribble(&bed, 3).iter().any(|memory| memory.ptr().addr().get() == at);
+        let freed = scribble(&test, 3).iter().any(|memory| memory.ptr().addr().get() == at);
         assert_eq!(freed, !shared, "a pool keeps until its last graph is gone");
         launch(&second, &stream);
-        assert_eq!(bed.content(&two, &stream), Some(2));
+        assert_eq!(test.content(&two, &stream), Some(2));
         drop((second, second_pool, two, stream));
-        bed.assert_returns_everything();
+        test.assert_returns_everything();
     }
 }
 
 #[test]
 fn n6_memory_waits_for_streams_and_graphs_alike() {
-    let bed = Bed::on(HostConfig::default().stepped(4), "");
-    let (stream, side) = (bed.stream(), bed.stream());
-    let pool = bed.allocator.create_capture_pool();
-    let memory = bed.pin(KIB);
+    let test = TestAllocator::on(HostConfig::default().stepped(4), "");
+    let [stream, side] = test.streams();
+    let pool = test.allocator.create_capture_pool();
+    let memory = test.pin(KIB);
     let at = memory.ptr();
-    let held = bed.hold(&side);
+    let held = test.hold(&side);
     memory.record_stream(&side);
     let capture = begin_capture(&pool, &stream);
     memory.record_stream(&stream);
@@ -133,57 +132,57 @@ fn n6_memory_waits_for_streams_and_graphs_alike() {
     let graph = capture.end().expect("it is whole");
     let is_free = || {
         // More than were ever free, so that the cache looks.
-        let all = [(); 3].map(|()| bed.pin(KIB));
+        let all = [(); 3].map(|()| test.pin(KIB));
         all.iter().any(|memory| memory.ptr() == at)
     };
     assert!(!is_free(), "a stream and a graph use it");
     drop((graph, pool));
     assert!(!is_free(), "a stream uses it");
     drop(held);
-    bed.device.run_until_idle();
-    let all = [(); 4].map(|()| bed.pin(KIB));
+    test.device.run_until_idle();
+    let all = [(); 4].map(|()| test.pin(KIB));
     assert!(all.iter().any(|memory| memory.ptr() == at));
 }
 
 #[test]
 fn n6_a_stream_that_is_captured_when_memory_is_freed_is_waited_for_afterwards() {
-    let bed = Bed::on(HostConfig::default().stepped(4), "");
-    let stream = bed.stream();
-    let pool = bed.allocator.create_capture_pool();
-    let memory = bed.pin(KIB);
+    let test = TestAllocator::on(HostConfig::default().stepped(4), "");
+    let stream = test.stream();
+    let pool = test.allocator.create_capture_pool();
+    let memory = test.pin(KIB);
     let at = memory.ptr();
     memory.record_stream(&stream);
     let capture = begin_capture(&pool, &stream);
     drop(memory);
-    assert_ne!(bed.pin(KIB).ptr(), at, "nothing can be marked in a capture");
-    assert!(bed.is_captured(&stream));
+    assert_ne!(test.pin(KIB).ptr(), at, "nothing can be marked in a capture");
+    assert!(test.is_captured(&stream));
     capture.end().expect("it is whole");
-    let other = bed.pin(KIB);
+    let other = test.pin(KIB);
     assert_ne!(other.ptr(), at);
-    let probe = bed.pin(KIB);
+    let probe = test.pin(KIB);
     assert_ne!(probe.ptr(), at, "the point is marked and not passed");
-    bed.device.run_until_idle();
-    assert_eq!(bed.pin(KIB).ptr(), at);
+    test.device.run_until_idle();
+    assert_eq!(test.pin(KIB).ptr(), at);
 }
 
 #[test]
 fn n6_a_graph_that_the_allocator_does_not_know_keeps_memory_until_the_end() {
     use cachette::hal::{CaptureMode, Device};
-    let bed = Bed::new();
-    let stream = bed.stream();
-    let capture = bed.device.capture().expect("the host device captures");
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    let capture = test.device.capture().expect("the host device captures");
     // SAFETY: 1. the stream is live.
     unsafe { capture.begin_capture(stream.handle(), CaptureMode::Global) }.expect("it begins");
-    let memory = bed.pin(KIB);
+    let memory = test.pin(KIB);
     let at = memory.ptr();
     memory.record_stream(&stream);
     drop(memory);
     // SAFETY: 1. the stream is live.
     let graph = unsafe { capture.end_capture(stream.handle()) }.expect("it is whole");
-    assert_ne!(bed.pin(KIB).ptr(), at);
+    assert_ne!(test.pin(KIB).ptr(), at);
     // SAFETY: 1. the graph is this test's own.
     unsafe { capture.destroy_graph(graph) }.expect("it is live");
-    assert_ne!(bed.pin(KIB).ptr(), at, "the allocator does not know of the destruction");
+    assert_ne!(test.pin(KIB).ptr(), at, "the allocator does not know of the destruction");
     drop(stream);
-    bed.assert_returns_everything();
+    test.assert_returns_everything();
 }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use cachette::hal::Call;
 use proptest::prelude::*;
 
-use crate::bed::{Bed, Lane};
+use crate::fixture::{Stream, TestAllocator};
 use crate::pinned::Staged;
 
 /// One list of free addresses a size; the last freed serves first.
@@ -43,14 +43,14 @@ fn assert_apart(live: &[Staged]) {
 }
 
 /// Takes one step in both.
-fn take(step: &Step, bed: &Bed, stream: &Lane, model: &mut Model, live: &mut Vec<Staged>) {
+fn take(step: &Step, test: &TestAllocator, stream: &Stream, model: &mut Model, live: &mut Vec<Staged>) {
     match step {
         Step::Allocate(bytes) => {
             let block = bytes.next_power_of_two();
             let expected = model.free.entry(block).or_default().pop();
-            let before = bed.device.calls(Call::AllocatePinned);
-            let memory = bed.pin(*bytes);
-            let made = bed.device.calls(Call::AllocatePinned) - before;
+            let before = test.device.calls(Call::AllocatePinned);
+            let memory = test.pin(*bytes);
+            let made = test.device.calls(Call::AllocatePinned) - before;
             assert_eq!((memory.bytes(), memory.requested()), (block, *bytes));
             match expected {
                 Some(at) => assert_eq!((memory.ptr().addr().get(), made), (at, 0)),
@@ -67,7 +67,7 @@ fn take(step: &Step, bed: &Bed, stream: &Lane, model: &mut Model, live: &mut Vec
                 memory.record_stream(stream);
                 drop(memory);
                 stream.synchronize().expect("it runs dry");
-                bed.allocator.pinned().empty_cache().expect("nothing fails");
+                test.allocator.pinned().empty_cache().expect("nothing fails");
                 model.free.clear();
             } else {
                 drop(memory);
@@ -77,7 +77,7 @@ fn take(step: &Step, bed: &Bed, stream: &Lane, model: &mut Model, live: &mut Vec
         Step::Free(..) => {}
         Step::Empty => {
             let free: usize = model.free.drain().map(|(block, list)| block * list.len()).sum();
-            assert_eq!(bed.allocator.pinned().empty_cache(), Ok(free as u64));
+            assert_eq!(test.allocator.pinned().empty_cache(), Ok(free as u64));
         }
     }
 }
@@ -87,17 +87,17 @@ proptest! {
 
     #[test]
     fn n1_n8_every_block_is_the_one_that_a_naive_model_says(steps in steps()) {
-        let bed = Bed::new();
-        let stream = bed.stream();
+        let test = TestAllocator::new();
+        let stream = test.stream();
         let (mut model, mut live) = (Model::default(), Vec::new());
         for step in &steps {
-            take(step, &bed, &stream, &mut model, &mut live);
+            take(step, &test, &stream, &mut model, &mut live);
         }
-        let stats = bed.allocator.pinned().stats();
+        let stats = test.allocator.pinned().stats();
         prop_assert_eq!(stats.active_requests.current, live.len() as u64);
         let bytes: usize = live.iter().map(Staged::bytes).sum();
         prop_assert_eq!(stats.active_bytes.current, bytes as u64);
         drop((live, stream));
-        bed.assert_returns_everything();
+        test.assert_returns_everything();
     }
 }

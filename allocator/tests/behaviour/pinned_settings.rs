@@ -2,7 +2,7 @@
 
 use cachette::hal::Call;
 
-use crate::bed::{Bed, config};
+use crate::fixture::{TestAllocator, config};
 
 const KIB: usize = 1 << 10;
 const PAGE: usize = 4 * KIB;
@@ -10,9 +10,9 @@ const REGISTER: &str = "pinned_use_cuda_host_register:True,pinned_num_register_t
 
 #[test]
 fn n4_registered_memory_is_pinned_and_cached() {
-    let bed = Bed::with(REGISTER);
+    let test = TestAllocator::with(REGISTER);
     for bytes in [1, KIB, 16 * KIB, 1 << 20] {
-        let mut memory = bed.pin(bytes);
+        let mut memory = test.pin(bytes);
         assert!(memory.device_address().expect("it is pinned").is_some());
         assert_eq!(memory.ptr().addr().get() % PAGE, 0);
         // SAFETY: 1. no device knows the memory.
@@ -21,19 +21,19 @@ fn n4_registered_memory_is_pinned_and_cached() {
         unsafe { memory.as_mut_slice() }.fill(1);
         let at = memory.ptr();
         drop(memory);
-        assert_eq!(bed.pin(bytes).ptr(), at);
+        assert_eq!(test.pin(bytes).ptr(), at);
     }
-    assert_eq!(bed.device.calls(Call::AllocatePinned), 0);
-    assert_eq!(bed.device.calls(Call::Register), 4);
-    assert_eq!(bed.device.calls(Call::Unregister), 0);
-    assert_eq!(bed.allocator.pinned().stats().num_host_alloc, 4);
-    bed.assert_returns_everything();
+    assert_eq!(test.device.calls(Call::AllocatePinned), 0);
+    assert_eq!(test.device.calls(Call::Register), 4);
+    assert_eq!(test.device.calls(Call::Unregister), 0);
+    assert_eq!(test.allocator.pinned().stats().num_host_alloc, 4);
+    test.assert_returns_everything();
 }
 
 #[test]
 fn n4_small_blocks_do_not_share_a_page() {
-    let bed = Bed::with(REGISTER);
-    let blocks = [(); 20].map(|()| bed.pin(16));
+    let test = TestAllocator::with(REGISTER);
+    let blocks = [(); 20].map(|()| test.pin(16));
     let mut pages = blocks.each_ref().map(|block| block.ptr().addr().get() / PAGE);
     pages.sort_unstable();
     assert!(pages.windows(2).all(|two| two[0] < two[1]), "{pages:?}");
@@ -41,64 +41,64 @@ fn n4_small_blocks_do_not_share_a_page() {
 
 #[test]
 fn n4_threads_register_side_by_side() {
-    let bed = Bed::with(REGISTER);
+    let test = TestAllocator::with(REGISTER);
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
                 for round in 0..20 {
-                    drop(bed.pin((64 * KIB) << (round % 3)));
+                    drop(test.pin((64 * KIB) << (round % 3)));
                 }
             });
         }
     });
-    bed.assert_returns_everything();
+    test.assert_returns_everything();
 }
 
 #[test]
 fn n4_the_switch_may_be_turned_between_allocation_and_free() {
-    let bed = Bed::with(REGISTER);
-    let registered = bed.pin(KIB);
-    bed.allocator.set_config(&config(""));
-    let made = bed.pin(KIB);
-    bed.allocator.set_config(&config(REGISTER));
+    let test = TestAllocator::with(REGISTER);
+    let registered = test.pin(KIB);
+    test.allocator.set_config(&config(""));
+    let made = test.pin(KIB);
+    test.allocator.set_config(&config(REGISTER));
     drop((registered, made));
-    assert_eq!(bed.allocator.pinned().empty_cache(), Ok(2 << 10));
-    assert_eq!(bed.device.calls(Call::Unregister), 1);
-    assert_eq!(bed.device.calls(Call::FreePinned), 1);
-    assert_eq!(bed.device.live().pinned, 0);
+    assert_eq!(test.allocator.pinned().empty_cache(), Ok(2 << 10));
+    assert_eq!(test.device.calls(Call::Unregister), 1);
+    assert_eq!(test.device.calls(Call::FreePinned), 1);
+    assert_eq!(test.device.live().pinned, 0);
 }
 
 #[test]
 fn n5_the_reserve_segment_serves_in_steps_of_a_page_and_never_goes_back() {
     for text in ["", REGISTER] {
-        let bed = Bed::with(&format!("pinned_reserve_segment_size_mb:1,{text}"));
-        assert_eq!(bed.pinning_calls(), 0, "nothing before the first request");
-        let first = bed.pin(100);
-        let second = bed.pin(5 * KIB);
-        let third = bed.pin(KIB);
+        let test = TestAllocator::with(&format!("pinned_reserve_segment_size_mb:1,{text}"));
+        assert_eq!(test.pinning_calls(), 0, "nothing before the first request");
+        let first = test.pin(100);
+        let second = test.pin(5 * KIB);
+        let third = test.pin(KIB);
         let at = |memory: &crate::pinned::Staged| memory.ptr().addr().get();
         assert_eq!(at(&second) - at(&first), PAGE);
         assert_eq!(at(&third) - at(&second), 2 * PAGE);
-        assert_eq!(bed.pinning_calls(), 1, "one call for all");
-        assert_eq!(bed.allocator.pinned().stats().num_host_alloc, 1);
-        let (reused, outside) = (third.ptr(), bed.pin(1 << 20));
-        assert_eq!(bed.pinning_calls(), 2, "what does not fit is made by itself");
+        assert_eq!(test.pinning_calls(), 1, "one call for all");
+        assert_eq!(test.allocator.pinned().stats().num_host_alloc, 1);
+        let (reused, outside) = (third.ptr(), test.pin(1 << 20));
+        assert_eq!(test.pinning_calls(), 2, "what does not fit is made by itself");
         drop((first, second, third, outside));
-        assert_eq!(bed.allocator.pinned().empty_cache(), Ok(1 << 20));
-        assert_eq!(bed.device.live().pinned, 1, "the segment stays");
-        assert_eq!(bed.pin(KIB).ptr(), reused);
-        bed.assert_returns_everything();
+        assert_eq!(test.allocator.pinned().empty_cache(), Ok(1 << 20));
+        assert_eq!(test.device.live().pinned, 1, "the segment stays");
+        assert_eq!(test.pin(KIB).ptr(), reused);
+        test.assert_returns_everything();
     }
 }
 
 #[test]
 fn n5_the_whole_reserve_segment_is_used() {
-    let bed = Bed::with("pinned_reserve_segment_size_mb:1");
-    let blocks = [(); 256].map(|()| bed.pin(PAGE));
-    assert_eq!(bed.pinning_calls(), 1);
-    assert_eq!(bed.pin(PAGE).bytes(), PAGE);
-    assert_eq!(bed.pinning_calls(), 2);
-    let Bed { device, allocator } = bed;
+    let test = TestAllocator::with("pinned_reserve_segment_size_mb:1");
+    let blocks = [(); 256].map(|()| test.pin(PAGE));
+    assert_eq!(test.pinning_calls(), 1);
+    assert_eq!(test.pin(PAGE).bytes(), PAGE);
+    assert_eq!(test.pinning_calls(), 2);
+    let TestAllocator { device, allocator } = test;
     drop(allocator);
     assert_eq!(device.live().pinned, 1, "it stays while blocks of it live");
     drop(blocks);
@@ -108,11 +108,11 @@ fn n5_the_whole_reserve_segment_is_used() {
 #[test]
 fn n5_without_room_for_the_segment_blocks_are_made_by_themselves() {
     use cachette::hal::ErrorKind;
-    let bed = Bed::with("pinned_reserve_segment_size_mb:1");
-    bed.device.fail_next(Call::AllocatePinned, 1, ErrorKind::OutOfMemory);
-    let alone = bed.pin(KIB);
-    let cut = bed.pin(KIB);
-    assert_eq!(bed.device.live().pinned, 2, "the segment came second");
+    let test = TestAllocator::with("pinned_reserve_segment_size_mb:1");
+    test.device.fail_next(Call::AllocatePinned, 1, ErrorKind::OutOfMemory);
+    let alone = test.pin(KIB);
+    let cut = test.pin(KIB);
+    assert_eq!(test.device.live().pinned, 2, "the segment came second");
     drop((alone, cut));
-    bed.assert_returns_everything();
+    test.assert_returns_everything();
 }

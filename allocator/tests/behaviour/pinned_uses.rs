@@ -2,18 +2,17 @@
 
 use std::time::{Duration, Instant};
 
-use cachette::hal::{Call, Ordinal};
-use cachette::{Allocation, Allocator};
-use cachette_hal_host::{HostBackend, HostConfig, HostDevice};
+use cachette::hal::Call;
+use cachette_hal_host::HostConfig;
 
-use crate::bed::{Bed, Lane, PATIENCE, config, in_time};
+use crate::fixture::{Allocation, PATIENCE, Stream, TestAllocator, config, in_time};
 use crate::pinned::Staged;
 
 const KIB: usize = 1 << 10;
 
-impl Bed {
+impl TestAllocator {
     /// Queues a copy of pinned memory to the device, as large as both.
-    pub(crate) fn upload(&self, to: &Allocation<HostDevice>, from: &Staged, stream: &Lane) {
+    pub(crate) fn upload(&self, to: &Allocation, from: &Staged, stream: &Stream) {
         use cachette::hal::Device;
         let transfer = self.device.transfer().expect("the host device copies");
         let at = to.ptr().expect("the memory has an address");
@@ -24,126 +23,124 @@ impl Bed {
 }
 
 /// Frees pinned memory that `stream` uses; where it was.
-fn free_in_use(bed: &Bed, stream: &Lane) -> usize {
-    let memory = bed.pin(KIB);
+fn free_in_use(test: &TestAllocator, stream: &Stream) -> usize {
+    let memory = test.pin(KIB);
     memory.record_stream(stream);
     memory.ptr().addr().get()
 }
 
 #[test]
 fn n3_memory_in_use_serves_after_the_stream_has_passed() {
-    for bed in Bed::both("") {
-        let stream = bed.stream();
-        let held = bed.hold(&stream);
-        let used = free_in_use(&bed, &stream);
-        let other = bed.pin(KIB);
+    for test in TestAllocator::both("") {
+        let stream = test.stream();
+        let held = test.hold(&stream);
+        let used = free_in_use(&test, &stream);
+        let other = test.pin(KIB);
         assert_ne!(other.ptr().addr().get(), used, "the copy is in flight");
-        let stats = bed.allocator.pinned().stats();
+        let stats = test.allocator.pinned().stats();
         assert_eq!(stats.active_requests.current, 2, "what waits is active");
         drop(held);
-        bed.device.run_until_idle();
+        test.device.run_until_idle();
         stream.synchronize().expect("it runs dry");
-        assert_eq!(bed.pin(KIB).ptr().addr().get(), used);
+        assert_eq!(test.pin(KIB).ptr().addr().get(), used);
         drop((other, stream));
-        bed.assert_returns_everything();
+        test.assert_returns_everything();
     }
 }
 
 #[test]
 fn n3_a_copy_in_flight_reads_what_was_written_for_it() {
-    for bed in Bed::both("") {
-        let stream = bed.stream();
-        let target = bed.allocate(1024, &stream);
-        let mut memory = bed.pin(KIB);
+    for test in TestAllocator::both("") {
+        let stream = test.stream();
+        let target = test.allocate(1024, &stream);
+        let mut memory = test.pin(KIB);
         // SAFETY: 1. no copy is queued yet.
         unsafe { memory.as_mut_slice() }.fill(5);
-        let held = bed.hold(&stream);
-        bed.upload(&target, &memory, &stream);
+        let held = test.hold(&stream);
+        test.upload(&target, &memory, &stream);
         memory.record_stream(&stream);
         drop(memory);
-        let mut next = bed.pin(KIB);
+        let mut next = test.pin(KIB);
         // SAFETY: 1. no copy of this one is queued.
         unsafe { next.as_mut_slice() }.fill(9);
         drop(held);
-        bed.device.run_until_idle();
-        assert_eq!(bed.content(&target, &stream), Some(5));
+        test.device.run_until_idle();
+        assert_eq!(test.content(&target, &stream), Some(5));
     }
 }
 
 #[test]
 fn n3_memory_waits_for_every_stream_with_one_event_each() {
-    let bed = Bed::on(HostConfig::default().stepped(2), "");
-    let (left, right) = (bed.stream(), bed.stream());
-    let memory = bed.pin(KIB);
+    let test = TestAllocator::on(HostConfig::default().stepped(2), "");
+    let [left, right] = test.streams();
+    let memory = test.pin(KIB);
     let at = memory.ptr();
     for stream in [&left, &right, &left] {
         memory.record_stream(stream);
     }
-    let (held_left, held_right) = (bed.hold(&left), bed.hold(&right));
-    assert_eq!(bed.calls_of(Call::Record, || drop(memory)), 2);
+    let (held_left, held_right) = (test.hold(&left), test.hold(&right));
+    assert_eq!(test.calls_of(Call::Record, || drop(memory)), 2);
     drop(held_left);
-    bed.device.run_until_idle();
-    assert_ne!(bed.pin(KIB).ptr(), at, "the right stream has not passed");
+    test.device.run_until_idle();
+    assert_ne!(test.pin(KIB).ptr(), at, "the right stream has not passed");
     drop(held_right);
-    bed.device.run_until_idle();
-    let both = [(); 2].map(|()| bed.pin(KIB));
+    test.device.run_until_idle();
+    let both = [(); 2].map(|()| test.pin(KIB));
     assert!(both.iter().any(|memory| memory.ptr() == at));
     drop(both);
     drop((left, right));
-    bed.assert_returns_everything();
+    test.assert_returns_everything();
 }
 
 #[test]
 fn n3_a_hit_asks_for_nothing() {
-    let bed = Bed::new();
-    let stream = bed.stream();
-    let held = bed.hold(&stream);
-    free_in_use(&bed, &stream);
-    drop(bed.pin(KIB));
-    assert_eq!(bed.calls_during(|| drop(bed.pin(KIB))), 0);
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    let held = test.hold(&stream);
+    free_in_use(&test, &stream);
+    drop(test.pin(KIB));
+    assert_eq!(test.calls_during(|| drop(test.pin(KIB))), 0);
     drop(held);
 }
 
 #[test]
 fn n3_uses_can_be_recorded_by_address() {
-    let bed = Bed::on(HostConfig::default().stepped(2), "");
-    let stream = bed.stream();
-    let pinned = bed.allocator.pinned();
+    let test = TestAllocator::on(HostConfig::default().stepped(2), "");
+    let stream = test.stream();
+    let pinned = test.allocator.pinned();
     let raw = pinned.allocate_raw(KIB).expect("there is room");
-    let held = bed.hold(&stream);
+    let held = test.hold(&stream);
     // SAFETY: 1. 2. the stream is the allocator's own.
     unsafe { pinned.record_stream_raw(raw, stream.handle()) }.expect("it is allocated");
     assert_eq!(pinned.free_raw(raw), Ok(()));
-    assert_ne!(bed.pin(KIB).ptr().as_ptr(), raw);
+    assert_ne!(test.pin(KIB).ptr().as_ptr(), raw);
     drop(held);
-    bed.device.run_until_idle();
-    let both = [(); 2].map(|()| bed.pin(KIB));
+    test.device.run_until_idle();
+    let both = [(); 2].map(|()| test.pin(KIB));
     assert!(both.iter().any(|memory| memory.ptr().as_ptr() == raw));
 }
 
 #[test]
 fn n3_streams_of_other_devices_are_waited_for() {
-    let backend = HostBackend::new(HostConfig::default().devices(2)).expect("it is made");
-    let [one, two] = [0, 1].map(|at| backend.device(Ordinal(at)).expect("it is there"));
-    let (here, there) = (Allocator::new(one), Allocator::new(two.clone()));
-    let stream = there.create_stream().expect("it is made");
-    let held = two.hold(stream.handle()).expect("it is live");
-    let memory = here.pinned().allocate(KIB).expect("there is room");
+    let [here, there] = TestAllocator::two_devices();
+    let stream = there.stream();
+    let held = there.hold(&stream);
+    let memory = here.pin(KIB);
     let at = memory.ptr();
     memory.record_stream(&stream);
     drop(memory);
-    assert_ne!(here.pinned().allocate(KIB).expect("there is room").ptr(), at);
+    assert_ne!(here.pin(KIB).ptr(), at);
     drop(held);
     stream.synchronize().expect("it runs dry");
-    let both = [(); 2].map(|()| here.pinned().allocate(KIB).expect("there is room"));
+    let both = [(); 2].map(|()| here.pin(KIB));
     assert!(both.iter().any(|memory| memory.ptr() == at));
 }
 
 /// Whether nothing is active in the end, though no request is made.
-fn becomes_idle(bed: &Bed) -> bool {
+fn becomes_idle(test: &TestAllocator) -> bool {
     let begun = Instant::now();
     while begun.elapsed() < PATIENCE {
-        if bed.allocator.pinned().stats().active_requests.current == 0 {
+        if test.allocator.pinned().stats().active_requests.current == 0 {
             return true;
         }
         std::thread::sleep(Duration::from_millis(1));
@@ -153,57 +150,57 @@ fn becomes_idle(bed: &Bed) -> bool {
 
 #[test]
 fn n3_a_background_thread_frees_what_has_passed_and_ends_with_the_allocator() {
-    let bed = Bed::with("pinned_use_background_threads:True");
-    let stream = bed.stream();
+    let test = TestAllocator::with("pinned_use_background_threads:True");
+    let stream = test.stream();
     for _ in 0..3 {
-        let held = bed.hold(&stream);
-        free_in_use(&bed, &stream);
+        let held = test.hold(&stream);
+        free_in_use(&test, &stream);
         std::thread::sleep(Duration::from_millis(2));
-        let stats = bed.allocator.pinned().stats();
+        let stats = test.allocator.pinned().stats();
         assert_eq!(stats.active_requests.current, 1, "the stream is held");
         drop(held);
-        assert!(becomes_idle(&bed));
+        assert!(becomes_idle(&test));
     }
     // It may be about to look once more.
     let begun = Instant::now();
-    while bed.calls_during(|| std::thread::sleep(Duration::from_millis(5))) > 0 {
+    while test.calls_during(|| std::thread::sleep(Duration::from_millis(5))) > 0 {
         assert!(begun.elapsed() < PATIENCE, "it sleeps while nothing waits");
     }
     drop(stream);
-    in_time(move || bed.assert_returns_everything()).expect("nothing hangs");
+    in_time(move || test.assert_returns_everything()).expect("nothing hangs");
 }
 
 #[test]
 fn n3_a_background_thread_does_not_keep_the_allocator_while_a_stream_is_held() {
-    let bed = Bed::with("pinned_use_background_threads:True");
-    let stream = bed.stream();
-    let held = bed.hold(&stream);
-    free_in_use(&bed, &stream);
+    let test = TestAllocator::with("pinned_use_background_threads:True");
+    let stream = test.stream();
+    let held = test.hold(&stream);
+    free_in_use(&test, &stream);
     let released = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(20));
         drop(held);
     });
     drop(stream);
-    in_time(move || bed.assert_returns_everything()).expect("nothing hangs");
+    in_time(move || test.assert_returns_everything()).expect("nothing hangs");
     released.join().expect("it ends");
 }
 
 #[test]
 fn n3_the_background_thread_can_be_switched_on_and_off() {
-    let bed = Bed::new();
-    let stream = bed.stream();
-    let held = bed.hold(&stream);
-    free_in_use(&bed, &stream);
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    let held = test.hold(&stream);
+    free_in_use(&test, &stream);
     drop(held);
     stream.synchronize().expect("it runs dry");
-    let stats = bed.allocator.pinned().stats();
+    let stats = test.allocator.pinned().stats();
     assert_eq!(stats.active_requests.current, 1, "no request has processed the events");
     for text in ["pinned_use_background_threads:True", "", "pinned_use_background_threads:True"] {
-        bed.allocator.set_config(&config(text));
-        free_in_use(&bed, &stream);
+        test.allocator.set_config(&config(text));
+        free_in_use(&test, &stream);
         if text.is_empty() {
-            drop([(); 3].map(|()| bed.pin(KIB)));
+            drop([(); 3].map(|()| test.pin(KIB)));
         }
-        assert!(becomes_idle(&bed), "{text}");
+        assert!(becomes_idle(&test), "{text}");
     }
 }

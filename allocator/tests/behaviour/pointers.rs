@@ -3,11 +3,11 @@
 use cachette::hal::StreamRef;
 use cachette::{Error, PointerProblem};
 
-use crate::bed::{Bed, KIB, MIB};
+use crate::fixture::{KIB, MIB, TestAllocator};
 
 /// What is wrong with freeing `address`.
-fn refusal(bed: &Bed, address: u64) -> PointerProblem {
-    let freed = bed.allocator.free_raw(address);
+fn refusal(test: &TestAllocator, address: u64) -> PointerProblem {
+    let freed = test.allocator.free_raw(address);
     problem(address, freed.expect_err("nothing to free begins there"))
 }
 
@@ -25,83 +25,83 @@ fn problem(address: u64, error: Error) -> PointerProblem {
 
 #[test]
 fn s18_memory_is_freed_by_the_address_it_was_given_out_by() {
-    let bed = Bed::new();
-    let stream = bed.stream();
+    let test = TestAllocator::new();
+    let stream = test.stream();
     for bytes in [1, MIB, 3 * MIB, 12 * MIB] {
-        let address = bed.allocate_raw(bytes, &stream);
-        assert_eq!(bed.stats().allocation.all.current, 1);
-        bed.allocator.free_raw(address).unwrap();
-        assert_eq!(bed.stats().allocation.all.current, 0);
-        assert_eq!(bed.allocate_raw(bytes, &stream), address);
-        bed.allocator.free_raw(address).unwrap();
+        let address = test.allocate_raw(bytes, &stream);
+        assert_eq!(test.stats().allocation.all.current, 1);
+        test.allocator.free_raw(address).unwrap();
+        assert_eq!(test.stats().allocation.all.current, 0);
+        assert_eq!(test.allocate_raw(bytes, &stream), address);
+        test.allocator.free_raw(address).unwrap();
     }
-    bed.assert_sound();
+    test.assert_sound();
 }
 
 #[test]
 fn s18_a_second_free_is_refused() {
-    let bed = Bed::new();
-    let stream = bed.stream();
-    let keeps = bed.allocate_raw(KIB, &stream);
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    let keeps = test.allocate_raw(KIB, &stream);
     for bytes in [KIB, MIB, 12 * MIB] {
-        let address = bed.allocate_raw(bytes, &stream);
-        bed.allocator.free_raw(address).unwrap();
-        assert_eq!(refusal(&bed, address), PointerProblem::Free);
+        let address = test.allocate_raw(bytes, &stream);
+        test.allocator.free_raw(address).unwrap();
+        assert_eq!(refusal(&test, address), PointerProblem::Free);
         // Whatever the block was merged into by now.
-        drop(bed.allocate(700 * KIB, &stream));
-        assert_eq!(refusal(&bed, address), PointerProblem::Free);
+        drop(test.allocate(700 * KIB, &stream));
+        assert_eq!(refusal(&test, address), PointerProblem::Free);
     }
-    bed.assert_sound();
-    bed.allocator.free_raw(keeps).unwrap();
+    test.assert_sound();
+    test.allocator.free_raw(keeps).unwrap();
 }
 
 #[test]
 fn s18_a_second_free_is_refused_while_the_block_waits() {
-    let bed = Bed::new();
-    let (stream, side) = (bed.stream(), bed.stream());
-    let address = bed.allocate_raw(KIB, &stream);
-    let hold = bed.hold(&side);
+    let test = TestAllocator::new();
+    let [stream, side] = test.streams();
+    let address = test.allocate_raw(KIB, &stream);
+    let hold = test.hold(&side);
     // SAFETY: 1. 2. the stream is this allocator's own.
-    unsafe { bed.allocator.record_stream_raw(address, side.handle()) }.unwrap();
-    bed.allocator.free_raw(address).unwrap();
-    assert_eq!(refusal(&bed, address), PointerProblem::FreedTwice);
-    bed.assert_sound();
+    unsafe { test.allocator.record_stream_raw(address, side.handle()) }.unwrap();
+    test.allocator.free_raw(address).unwrap();
+    assert_eq!(refusal(&test, address), PointerProblem::FreedTwice);
+    test.assert_sound();
     hold.release();
 }
 
 #[test]
 fn s18_an_address_inside_an_allocation_is_refused_with_its_start() {
-    let bed = Bed::new();
-    let stream = bed.stream();
+    let test = TestAllocator::new();
+    let stream = test.stream();
     for bytes in [2 * KIB, 3 * MIB, 12 * MIB] {
-        let start = bed.allocate_raw(bytes, &stream);
+        let start = test.allocate_raw(bytes, &stream);
         for offset in [1, 511, 512, KIB, bytes - 1] {
             let expected = PointerProblem::Interior { start, offset };
-            assert_eq!(refusal(&bed, start + offset), expected);
+            assert_eq!(refusal(&test, start + offset), expected);
         }
-        bed.assert_sound();
-        bed.allocator.free_raw(start).unwrap();
+        test.assert_sound();
+        test.allocator.free_raw(start).unwrap();
     }
 }
 
 #[test]
 fn s18_an_unknown_address_is_refused() {
-    let bed = Bed::new();
-    let stream = bed.stream();
-    let address = bed.allocate_raw(12 * MIB, &stream);
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    let address = test.allocate_raw(12 * MIB, &stream);
     let end = address + 12 * MIB;
     for wrong in [1, 512, 0xdead_0000, end, 1 << 48, 1 << 60, u64::MAX] {
-        assert_eq!(refusal(&bed, wrong), PointerProblem::Foreign, "{wrong:#x}");
+        assert_eq!(refusal(&test, wrong), PointerProblem::Foreign, "{wrong:#x}");
     }
-    assert_eq!(bed.stats().allocation.all.current, 1);
-    bed.allocator.free_raw(address).unwrap();
-    bed.allocator.empty_cache().unwrap();
-    assert_eq!(refusal(&bed, address), PointerProblem::Foreign);
+    assert_eq!(test.stats().allocation.all.current, 1);
+    test.allocator.free_raw(address).unwrap();
+    test.allocator.empty_cache().unwrap();
+    assert_eq!(refusal(&test, address), PointerProblem::Foreign);
 }
 
 #[test]
 fn s18_memory_of_another_allocator_is_refused() {
-    let (one, two) = (Bed::new(), Bed::new());
+    let (one, two) = (TestAllocator::new(), TestAllocator::new());
     let (first, second) = (one.stream(), two.stream());
     let mine = one.allocate_raw(KIB, &first);
     let yours = two.allocate_raw(KIB, &second);
@@ -113,116 +113,116 @@ fn s18_memory_of_another_allocator_is_refused() {
 
 #[test]
 fn s18_memory_with_an_owner_is_the_owners_to_free() {
-    let bed = Bed::new();
-    let stream = bed.stream();
-    let memory = bed.allocate(KIB, &stream);
-    assert_eq!(refusal(&bed, memory.address()), PointerProblem::Owned);
-    assert_eq!(bed.stats().allocation.all.current, 1);
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    let memory = test.allocate(KIB, &stream);
+    assert_eq!(refusal(&test, memory.address()), PointerProblem::Owned);
+    assert_eq!(test.stats().allocation.all.current, 1);
     let address = memory.into_raw();
-    bed.allocator.free_raw(address).unwrap();
-    assert_eq!(bed.stats().allocation.all.current, 0);
-    bed.assert_sound();
+    test.allocator.free_raw(address).unwrap();
+    assert_eq!(test.stats().allocation.all.current, 0);
+    test.assert_sound();
 }
 
 #[test]
 fn s18_an_address_that_was_owned_before_and_is_raw_now_is_free_to_free() {
-    let bed = Bed::new();
-    let stream = bed.stream();
-    let address = bed.allocate(KIB, &stream).into_raw();
-    bed.allocator.free_raw(address).unwrap();
-    let owned = bed.allocate(KIB, &stream);
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    let address = test.allocate(KIB, &stream).into_raw();
+    test.allocator.free_raw(address).unwrap();
+    let owned = test.allocate(KIB, &stream);
     assert_eq!(owned.address(), address);
-    assert_eq!(refusal(&bed, address), PointerProblem::Owned);
+    assert_eq!(refusal(&test, address), PointerProblem::Owned);
 }
 
 #[test]
 fn s18_the_base_is_that_of_the_segment() {
-    let bed = Bed::new();
-    let stream = bed.stream();
-    let first = bed.allocate(MIB, &stream);
-    let second = bed.allocate(MIB, &stream);
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    let first = test.allocate(MIB, &stream);
+    let second = test.allocate(MIB, &stream);
     let base = (first.address(), 2 * MIB);
-    assert_eq!(bed.allocator.base_allocation(first.address()), Ok(base));
-    assert_eq!(bed.allocator.base_allocation(second.address()), Ok(base));
-    assert_eq!(bed.allocator.bytes_at(second.address()), Ok(second.bytes()));
-    assert!(bed.allocator.bytes_at(second.address() + 1).is_err());
+    assert_eq!(test.allocator.base_allocation(first.address()), Ok(base));
+    assert_eq!(test.allocator.base_allocation(second.address()), Ok(base));
+    assert_eq!(test.allocator.bytes_at(second.address()), Ok(second.bytes()));
+    assert!(test.allocator.bytes_at(second.address() + 1).is_err());
     let inside = second.address() + 512;
-    let error = bed.allocator.base_allocation(inside).unwrap_err();
+    let error = test.allocator.base_allocation(inside).unwrap_err();
     let (start, offset) = (second.address(), 512);
     assert_eq!(problem(inside, error), PointerProblem::Interior { start, offset });
     let address = first.address();
     drop(first);
-    let error = bed.allocator.base_allocation(address).unwrap_err();
+    let error = test.allocator.base_allocation(address).unwrap_err();
     assert_eq!(problem(address, error), PointerProblem::Free);
 }
 
 #[test]
 fn s18_memory_that_was_freed_and_only_waits_has_no_base() {
-    let bed = Bed::new();
-    let (stream, side) = (bed.stream(), bed.stream());
-    let memory = bed.allocate(MIB, &stream);
+    let test = TestAllocator::new();
+    let [stream, side] = test.streams();
+    let memory = test.allocate(MIB, &stream);
     let address = memory.address();
-    let hold = bed.hold(&side);
+    let hold = test.hold(&side);
     memory.record_stream(&side);
     drop(memory);
-    let base = bed.allocator.base_allocation(address);
+    let base = test.allocator.base_allocation(address);
     hold.release();
     assert_eq!(problem(address, base.unwrap_err()), PointerProblem::FreedTwice);
 }
 
 #[test]
 fn e1_a_record_on_memory_that_was_freed_is_refused() {
-    let bed = Bed::new();
-    let (stream, side) = (bed.stream(), bed.stream());
+    let test = TestAllocator::new();
+    let [stream, side] = test.streams();
     // SAFETY: 1. 2. the stream is this allocator's own.
-    let record = |address| unsafe { bed.allocator.record_stream_raw(address, side.handle()) };
-    let address = bed.allocate_raw(KIB, &stream);
+    let record = |address| unsafe { test.allocator.record_stream_raw(address, side.handle()) };
+    let address = test.allocate_raw(KIB, &stream);
     assert_eq!(record(0), Ok(()));
     assert_eq!(record(address), Ok(()));
     let error = record(address + 512).unwrap_err();
     let (start, offset) = (address, 512);
     assert_eq!(problem(address + 512, error), PointerProblem::Interior { start, offset });
-    let hold = bed.hold(&side);
-    bed.allocator.free_raw(address).unwrap();
+    let hold = test.hold(&side);
+    test.allocator.free_raw(address).unwrap();
     let error = record(address).unwrap_err();
     assert_eq!(problem(address, error), PointerProblem::FreedTwice);
     hold.release();
     side.synchronize().unwrap();
-    drop(bed.allocate(MIB, &stream));
+    drop(test.allocate(MIB, &stream));
     let error = record(address).unwrap_err();
     assert_eq!(problem(address, error), PointerProblem::Free);
-    bed.assert_sound();
+    test.assert_sound();
 }
 
 #[test]
 fn e1_e2_raw_memory_waits_for_recorded_streams_like_any_other() {
-    let bed = Bed::new();
-    let (stream, side) = (bed.stream(), bed.stream());
-    let address = bed.allocate_raw(MIB, &stream);
+    let test = TestAllocator::new();
+    let [stream, side] = test.streams();
+    let address = test.allocate_raw(MIB, &stream);
     // SAFETY: 1. 2. the stream is this allocator's own.
-    unsafe { bed.allocator.record_stream_raw(address, side.handle()) }.unwrap();
-    let hold = bed.hold(&side);
-    bed.allocator.free_raw(address).unwrap();
-    assert_ne!(bed.allocate(MIB, &stream).address(), address);
+    unsafe { test.allocator.record_stream_raw(address, side.handle()) }.unwrap();
+    let hold = test.hold(&side);
+    test.allocator.free_raw(address).unwrap();
+    assert_ne!(test.allocate(MIB, &stream).address(), address);
     hold.release();
     side.synchronize().unwrap();
-    assert_eq!(bed.allocate(MIB, &stream).address(), address);
+    assert_eq!(test.allocate(MIB, &stream).address(), address);
 }
 
 #[test]
 fn s10_raw_requests_find_the_heap_of_their_stream() {
-    let bed = Bed::new();
-    let stream = bed.allocator.default_stream().unwrap();
-    let address = bed.allocate(MIB, &stream).address();
+    let test = TestAllocator::new();
+    let stream = test.allocator.default_stream().unwrap();
+    let address = test.allocate(MIB, &stream).address();
     // SAFETY: 1. 2. the default stream is always there.
-    let raw = unsafe { bed.allocator.allocate_raw(MIB, StreamRef::DEFAULT) };
+    let raw = unsafe { test.allocator.allocate_raw(MIB, StreamRef::DEFAULT) };
     assert_eq!(raw, Ok(address));
-    bed.allocator.free_raw(address).unwrap();
+    test.allocator.free_raw(address).unwrap();
 }
 
 #[test]
 fn a_stream_of_another_allocator_is_refused() {
-    let (one, two) = (Bed::new(), Bed::new());
+    let (one, two) = (TestAllocator::new(), TestAllocator::new());
     let foreign = two.stream();
     for bytes in [0, KIB, 12 * MIB] {
         let error = one.allocator.allocate(bytes, &foreign).unwrap_err();
@@ -233,10 +233,10 @@ fn a_stream_of_another_allocator_is_refused() {
 
 #[test]
 fn debug_of_an_allocator_is_short() {
-    let bed = Bed::new();
-    let stream = bed.stream();
-    let memory = bed.allocate(MIB, &stream);
-    let text = format!("{:?}", bed.allocator);
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    let memory = test.allocate(MIB, &stream);
+    let text = format!("{:?}", test.allocator);
     assert!(text.len() < 64 << 10, "{} bytes", text.len());
     drop(memory);
 }

@@ -1,24 +1,24 @@
 //! How a pool's memory is made: apart from others', split or not, elastic or not, and lent in need.
 
 use cachette::pool::PoolStats;
-use cachette::{Allocation, Error, PoolOptions};
+use cachette::{Error, PoolOptions};
 
-use crate::bed::{Bed, KIB, MIB, Room, config};
+use crate::fixture::{Allocation, KIB, MIB, Pool, TestAllocator, config};
 
-fn stats(pool: &Room) -> [u64; 4] {
+fn stats(pool: &Pool) -> [u64; 4] {
     let PoolStats { allocations, allocated_bytes, segments, reserved_bytes, .. } = pool.stats();
     [allocations, allocated_bytes, segments, reserved_bytes]
 }
 
-fn with(bed: &Bed, options: PoolOptions) -> Room {
-    bed.allocator.create_pool_with(options).expect("its name is new")
+fn with(test: &TestAllocator, options: PoolOptions) -> Pool {
+    test.allocator.create_pool_with(options).expect("its name is new")
 }
 
 #[test]
 fn p8_two_small_requests_share_a_segment_and_a_third_makes_one() {
-    for bed in Bed::both("") {
-        let stream = bed.stream();
-        let pool = bed.allocator.create_pool();
+    for test in TestAllocator::both("") {
+        let stream = test.stream();
+        let pool = test.allocator.create_pool();
         let allocate = || pool.allocate(MIB, &stream).expect("there is room");
         let first = [allocate(), allocate()];
         assert_eq!(stats(&pool), [2, 2 * MIB, 1, 2 * MIB]);
@@ -26,18 +26,18 @@ fn p8_two_small_requests_share_a_segment_and_a_third_makes_one() {
         assert_eq!(stats(&pool), [3, 3 * MIB, 2, 4 * MIB]);
         drop((first, third));
         assert_eq!(stats(&pool), [0, 0, 2, 4 * MIB]);
-        bed.assert_sound();
+        test.assert_sound();
     }
 }
 
 #[test]
 fn p8_pools_share_no_memory() {
-    let bed = Bed::new();
-    let stream = bed.stream();
-    let [one, other] = [bed.allocator.create_pool(), bed.allocator.create_pool()];
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    let [one, other] = [test.allocator.create_pool(), test.allocator.create_pool()];
     let address = one.allocate(MIB, &stream).expect("there is room").address();
     let apart = other.allocate(MIB, &stream).expect("there is room");
-    let outside = bed.allocate(MIB, &stream);
+    let outside = test.allocate(MIB, &stream);
     assert_ne!(apart.address(), address);
     assert_ne!(outside.address(), address);
     let again = one.allocate(MIB, &stream).expect("there is room");
@@ -47,15 +47,15 @@ fn p8_pools_share_no_memory() {
 
 #[test]
 fn p8_memory_is_freed_to_its_pool_wherever_that_happens() {
-    let bed = Bed::new();
-    let stream = bed.stream();
-    let [one, other] = [bed.allocator.create_pool(), bed.allocator.create_pool()];
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    let [one, other] = [test.allocator.create_pool(), test.allocator.create_pool()];
     let memory = one.allocate(12 * MIB, &stream).expect("there is room");
     let address = memory.address();
     {
         let _inside = other.enter(&stream).expect("it is there");
         drop(memory);
-        assert_ne!(bed.allocate(12 * MIB, &stream).address(), address);
+        assert_ne!(test.allocate(12 * MIB, &stream).address(), address);
     }
     let again = one.allocate(12 * MIB, &stream).expect("there is room");
     assert_eq!(again.address(), address);
@@ -63,9 +63,9 @@ fn p8_memory_is_freed_to_its_pool_wherever_that_happens() {
 
 #[test]
 fn p8_a_pool_that_does_not_split_has_one_block_a_segment() {
-    for bed in Bed::both("") {
-        let stream = bed.stream();
-        let pool = with(&bed, PoolOptions::new().no_split(true));
+    for test in TestAllocator::both("") {
+        let stream = test.stream();
+        let pool = with(&test, PoolOptions::new().no_split(true));
         let allocate = |bytes| pool.allocate(bytes, &stream).expect("there is room");
         let held = [allocate(MIB), allocate(MIB), allocate(512)];
         assert_eq!(pool.stats().segments, 3);
@@ -74,20 +74,20 @@ fn p8_a_pool_that_does_not_split_has_one_block_a_segment() {
         let again = [allocate(MIB), allocate(MIB), allocate(512)];
         assert_eq!(pool.stats().segments, 3, "whole segments are used again");
         assert!(again.iter().all(|memory| addresses.contains(&memory.address())));
-        assert_eq!(bed.stats().inactive_split.all.current, 0);
-        let ordinary = bed.allocator.create_pool();
+        assert_eq!(test.stats().inactive_split.all.current, 0);
+        let ordinary = test.allocator.create_pool();
         let two = [(); 2].map(|()| ordinary.allocate(MIB, &stream).expect("there is room"));
         assert_eq!(ordinary.stats().segments, 1);
         drop((two, again));
-        bed.assert_sound();
+        test.assert_sound();
     }
 }
 
 #[test]
 fn p8_a_pool_may_stop_splitting_while_it_is_used() {
-    for bed in Bed::both("") {
-        let stream = bed.stream();
-        let pool = bed.allocator.create_pool();
+    for test in TestAllocator::both("") {
+        let stream = test.stream();
+        let pool = test.allocator.create_pool();
         let allocate = || pool.allocate(MIB, &stream).expect("there is room");
         let first = allocate();
         pool.set_no_split(true);
@@ -97,19 +97,19 @@ fn p8_a_pool_may_stop_splitting_while_it_is_used() {
         let last = [allocate(), allocate()];
         assert_eq!(pool.stats().segments, 4);
         drop((first, later, last));
-        bed.assert_sound();
+        test.assert_sound();
     }
 }
 
 #[test]
 fn p8_a_heap_that_is_used_again_splits_as_its_new_pool_says() {
-    let bed = Bed::new();
-    let stream = bed.stream();
+    let test = TestAllocator::new();
+    let stream = test.stream();
     for no_split in [true, false, true, false] {
-        let pool = with(&bed, PoolOptions::new().no_split(no_split));
+        let pool = with(&test, PoolOptions::new().no_split(no_split));
         let two = [(); 2].map(|()| pool.allocate(MIB, &stream).expect("there is room"));
         assert_eq!(pool.stats().segments, if no_split { 2 } else { 1 });
-        bed.allocator.set_config(&config("garbage_collection_threshold:0.9"));
+        test.allocator.set_config(&config("garbage_collection_threshold:0.9"));
         let third = pool.allocate(MIB, &stream).expect("there is room");
         assert_eq!(pool.stats().segments, if no_split { 3 } else { 2 });
         drop((two, third));
@@ -118,58 +118,58 @@ fn p8_a_heap_that_is_used_again_splits_as_its_new_pool_says() {
 
 #[test]
 fn m2_a_pool_that_agreed_to_serves_others_before_they_fail() {
-    for bed in [Bed::of(40 * MIB, ""), Bed::of(40 * MIB, "expandable_segments:True")] {
-        let stream = bed.stream();
-        let pool = with(&bed, PoolOptions::new().use_on_oom(true));
+    for test in [TestAllocator::of(40 * MIB, ""), TestAllocator::of(40 * MIB, "expandable_segments:True")] {
+        let stream = test.stream();
+        let pool = with(&test, PoolOptions::new().use_on_oom(true));
         let address = pool.allocate(30 * MIB, &stream).expect("there is room").address();
-        let served = bed.allocate(30 * MIB, &stream);
+        let served = test.allocate(30 * MIB, &stream);
         assert_eq!(served.address(), address);
         assert_eq!(pool.stats().allocations, 1);
         drop(served);
         pool.set_use_on_oom(false);
-        let refused = bed.allocator.allocate(30 * MIB, &stream);
+        let refused = test.allocator.allocate(30 * MIB, &stream);
         assert!(matches!(refused, Err(Error::OutOfMemory(_))));
         pool.set_use_on_oom(true);
-        drop(bed.allocate(30 * MIB, &stream));
+        drop(test.allocate(30 * MIB, &stream));
     }
 }
 
 #[test]
 fn m2_a_pool_without_the_option_serves_no_other_request() {
-    let bed = Bed::of(40 * MIB, "");
-    let (stream, other) = (bed.stream(), bed.stream());
-    let pool = bed.allocator.create_pool();
+    let test = TestAllocator::of(40 * MIB, "");
+    let [stream, other] = test.streams();
+    let pool = test.allocator.create_pool();
     drop(pool.allocate(30 * MIB, &stream).expect("there is room"));
-    let refused = bed.allocator.allocate(30 * MIB, &stream);
+    let refused = test.allocator.allocate(30 * MIB, &stream);
     assert!(matches!(refused, Err(Error::OutOfMemory(_))));
     pool.set_use_on_oom(true);
-    let elsewhere = bed.allocator.allocate(30 * MIB, &other);
+    let elsewhere = test.allocator.allocate(30 * MIB, &other);
     assert!(elsewhere.is_err(), "nor a stream whose order it does not know");
 }
 
 #[test]
 fn m2_a_dropped_pool_serves_no_request_but_its_memory_does() {
-    let bed = Bed::of(40 * MIB, "");
-    let stream = bed.stream();
-    let pool = with(&bed, PoolOptions::new().use_on_oom(true));
+    let test = TestAllocator::of(40 * MIB, "");
+    let stream = test.stream();
+    let pool = with(&test, PoolOptions::new().use_on_oom(true));
     let kept = pool.allocate(MIB, &stream).expect("there is room");
     drop(pool.allocate(30 * MIB, &stream).expect("there is room"));
     drop(pool);
-    assert_eq!(bed.device.physical_bytes(), 2 * MIB);
-    let memory = bed.allocate(30 * MIB, &stream);
-    assert!(bed.allocator.allocate(MIB, &stream).is_ok());
-    assert!(bed.allocator.allocate(12 * MIB, &stream).is_err());
+    assert_eq!(test.device.physical_bytes(), 2 * MIB);
+    let memory = test.allocate(30 * MIB, &stream);
+    assert!(test.allocator.allocate(MIB, &stream).is_ok());
+    assert!(test.allocator.allocate(12 * MIB, &stream).is_err());
     drop((kept, memory));
-    bed.assert_sound();
+    test.assert_sound();
 }
 
 #[test]
 fn m10_a_pool_gives_its_own_unused_memory_for_its_own_requests() {
-    let bed = Bed::of(40 * MIB, "");
-    let (stream, other) = (bed.stream(), bed.stream());
-    let pool = bed.allocator.create_pool();
+    let test = TestAllocator::of(40 * MIB, "");
+    let [stream, other] = test.streams();
+    let pool = test.allocator.create_pool();
     drop(pool.allocate(20 * MIB, &stream).expect("there is room"));
-    drop(bed.allocate(14 * MIB, &stream));
+    drop(test.allocate(14 * MIB, &stream));
     let memory = pool.allocate(36 * MIB, &other).expect("everything else goes");
     assert_eq!(stats(&pool), [1, 36 * MIB, 1, 36 * MIB]);
     drop(memory);
@@ -177,63 +177,63 @@ fn m10_a_pool_gives_its_own_unused_memory_for_its_own_requests() {
 
 #[test]
 fn p10_a_plain_pool_is_elastic_where_the_allocator_is() {
-    let bed = Bed::elastic("");
-    let stream = bed.stream();
-    let pool = bed.allocator.create_pool();
+    let test = TestAllocator::elastic("");
+    let stream = test.stream();
+    let pool = test.allocator.create_pool();
     let memory = pool.allocate(6 * MIB, &stream).expect("there is room");
-    bed.fill(&memory, 8, &stream);
-    assert_eq!(bed.content(&memory, &stream), Some(8));
+    test.fill(&memory, 8, &stream);
+    assert_eq!(test.content(&memory, &stream), Some(8));
     assert_eq!(pool.stats().segments, 0, "X9: chunks are no segments");
     assert_eq!(pool.stats().reserved_bytes, 6 * MIB);
-    let outside = bed.allocate(4 * MIB, &stream);
+    let outside = test.allocate(4 * MIB, &stream);
     assert_eq!(pool.stats().reserved_bytes, 6 * MIB);
-    bed.assert_elastic_sound();
+    test.assert_elastic_sound();
     drop(memory);
     let grown = pool.allocate(10 * MIB, &stream).expect("there is room");
     assert_eq!(pool.stats().reserved_bytes, 10 * MIB, "it grew where it was");
     drop((grown, pool, outside));
-    bed.device.run_until_idle();
-    bed.allocator.empty_cache().expect("nothing fails");
-    bed.assert_elastic_sound();
-    assert_eq!(bed.device.physical_bytes(), 0);
+    test.device.run_until_idle();
+    test.allocator.empty_cache().expect("nothing fails");
+    test.assert_elastic_sound();
+    assert_eq!(test.device.physical_bytes(), 0);
 }
 
 #[test]
 fn p10_switching_moves_a_pool_to_the_other_kind_and_its_memory_stays_its_own() {
-    let bed = Bed::new();
-    let stream = bed.stream();
+    let test = TestAllocator::new();
+    let stream = test.stream();
     for _ in 0..3 {
-        let [one, other] = [bed.allocator.create_pool(), bed.allocator.create_pool()];
-        let allocate = |pool: &Room| pool.allocate(3 * MIB, &stream).expect("there is room");
+        let [one, other] = [test.allocator.create_pool(), test.allocator.create_pool()];
+        let allocate = |pool: &Pool| pool.allocate(3 * MIB, &stream).expect("there is room");
         let direct = allocate(&one);
-        bed.allocator.set_config(&config("expandable_segments:True"));
+        test.allocator.set_config(&config("expandable_segments:True"));
         let elastic = [(); 5].map(|()| allocate(&one));
         let apart = allocate(&other);
-        bed.allocator.set_config(&config(""));
+        test.allocator.set_config(&config(""));
         let back = allocate(&other);
-        let addresses = |of: &[&crate::bed::Memory]| -> Vec<u64> { of.iter().map(|memory| memory.address()).collect() };
+        let addresses = |of: &[&Allocation]| -> Vec<u64> { of.iter().map(|memory| memory.address()).collect() };
         let mut of_one: Vec<_> = elastic.iter().collect();
         of_one.push(&direct);
         assert!(one.check_live_allocations(&addresses(&of_one)));
         assert!(other.check_live_allocations(&addresses(&[&apart, &back])));
-        bed.allocator.check().expect("every invariant holds");
+        test.allocator.check().expect("every invariant holds");
     }
-    bed.allocator.empty_cache().expect("nothing fails");
-    bed.allocator.empty_cache().expect("nothing fails");
-    assert_eq!(bed.device.physical_bytes(), 0);
+    test.allocator.empty_cache().expect("nothing fails");
+    test.allocator.empty_cache().expect("nothing fails");
+    assert_eq!(test.device.physical_bytes(), 0);
 }
 
 #[test]
 fn t6_a_pool_has_statistics_that_count_in_the_total() {
-    let bed = Bed::new();
-    let (stream, other) = (bed.stream(), bed.stream());
-    let pool = bed.allocator.create_pool();
+    let test = TestAllocator::new();
+    let [stream, other] = test.streams();
+    let pool = test.allocator.create_pool();
     assert_eq!(stats(&pool), [0; 4]);
     let memory =
         [pool.allocate(700, &stream).expect("there is room"), pool.allocate(3 * MIB, &other).expect("there is room")];
-    let outside = bed.allocate(12 * MIB, &stream);
+    let outside = test.allocate(12 * MIB, &stream);
     assert_eq!(stats(&pool), [2, KIB + 3 * MIB, 2, 22 * MIB]);
-    let whole = bed.stats();
+    let whole = test.stats();
     assert_eq!(whole.allocation.all.current, 3);
     assert_eq!(whole.reserved_bytes.all.current, 34 * MIB);
     drop((memory, outside));
@@ -242,9 +242,9 @@ fn t6_a_pool_has_statistics_that_count_in_the_total() {
 
 #[test]
 fn p13_live_memory_is_known_exactly() {
-    let bed = Bed::new();
-    let (stream, other) = (bed.stream(), bed.stream());
-    let pool = bed.allocator.create_pool();
+    let test = TestAllocator::new();
+    let [stream, other] = test.streams();
+    let pool = test.allocator.create_pool();
     assert!(pool.check_live_allocations(&[]));
     let memory =
         [pool.allocate(MIB, &stream).expect("there is room"), pool.allocate(MIB, &other).expect("there is room")];

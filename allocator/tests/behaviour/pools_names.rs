@@ -6,7 +6,7 @@ use std::thread;
 use cachette::pool::PoolProblem;
 use cachette::{Error, PoolId, PoolOptions};
 
-use crate::bed::{Bed, MIB, Room};
+use crate::fixture::{MIB, Pool, TestAllocator};
 
 /// What is wrong, where something is.
 fn problem<T>(result: Result<T, Error>) -> Option<(PoolId, PoolProblem)> {
@@ -18,8 +18,8 @@ fn problem<T>(result: Result<T, Error>) -> Option<(PoolId, PoolProblem)> {
 
 #[test]
 fn p1_a_name_says_who_made_the_pool() {
-    let bed = Bed::new();
-    let (made, captures) = (bed.allocator.create_pool(), bed.allocator.create_capture_pool());
+    let test = TestAllocator::new();
+    let (made, captures) = (test.allocator.create_pool(), test.allocator.create_capture_pool());
     let (made, captures) = (made.id(), captures.id());
     assert_eq!((made.capture, captures.user), (0, 0));
     assert!(made.user > 0 && captures.capture > 0);
@@ -37,17 +37,17 @@ fn p1_a_name_is_written_as_a_pair() {
 
 #[test]
 fn p1_no_name_comes_twice_on_any_thread_or_allocator() {
-    let (one, other) = (Bed::new(), Bed::new());
-    let make = |bed: &Bed| {
+    let (one, other) = (TestAllocator::new(), TestAllocator::new());
+    let make = |test: &TestAllocator| {
         let names = (0..50).flat_map(|_| {
-            let pools = [bed.allocator.create_pool(), bed.allocator.create_capture_pool()];
+            let pools = [test.allocator.create_pool(), test.allocator.create_capture_pool()];
             let handle = PoolId::new();
             [pools[0].id(), pools[1].id(), handle]
         });
         names.collect::<Vec<_>>()
     };
     let names: Vec<PoolId> = thread::scope(|scope| {
-        let threads = [&one, &one, &other, &other].map(|bed| scope.spawn(move || make(bed)));
+        let threads = [&one, &one, &other, &other].map(|test| scope.spawn(move || make(test)));
         threads.into_iter().flat_map(|thread| thread.join().expect("no thread panics")).collect()
     });
     let different: HashSet<_> = names.iter().collect();
@@ -57,32 +57,32 @@ fn p1_no_name_comes_twice_on_any_thread_or_allocator() {
 
 #[test]
 fn p1_a_handle_is_a_name_and_no_pool() {
-    let bed = Bed::new();
+    let test = TestAllocator::new();
     let handle = PoolId::new();
     assert_eq!(handle.capture, 0);
     let unknown = Some((handle, PoolProblem::Unknown));
-    assert_eq!(problem(bed.allocator.open_pool(handle)), unknown);
+    assert_eq!(problem(test.allocator.open_pool(handle)), unknown);
     let options = PoolOptions::new().id(handle);
-    let pool = bed.allocator.create_pool_with(options).expect("the name is free");
+    let pool = test.allocator.create_pool_with(options).expect("the name is free");
     assert_eq!((pool.id(), pool.use_count()), (handle, 1));
 }
 
 #[test]
 fn p1_an_id_chosen_by_the_caller_is_not_generated_again() {
-    let bed = Bed::new();
-    let stream = bed.stream();
+    let test = TestAllocator::new();
+    let stream = test.stream();
     let with_options = || {
-        let made = bed.allocator.create_pool_with(PoolOptions::new());
+        let made = test.allocator.create_pool_with(PoolOptions::new());
         made.expect("another name is free")
     };
-    for make in [&|| bed.allocator.create_pool(), &with_options] as [&dyn Fn() -> Room; 2] {
+    for make in [&|| test.allocator.create_pool(), &with_options] as [&dyn Fn() -> Pool; 2] {
         let mut ahead = PoolId::new();
         ahead.user += 20;
         let options = PoolOptions::new().id(ahead);
-        let taken = bed.allocator.create_pool_with(options);
+        let taken = test.allocator.create_pool_with(options);
         let taken = taken.expect("the name is free");
         let memory = taken.allocate(MIB, &stream).expect("there is room");
-        let pools: Vec<Room> = (0..60).map(|_| make()).collect();
+        let pools: Vec<Pool> = (0..60).map(|_| make()).collect();
         assert!(pools.iter().all(|pool| pool.id() != ahead));
         assert_eq!(taken.stats().allocations, 1);
         drop((memory, pools));
@@ -91,20 +91,20 @@ fn p1_an_id_chosen_by_the_caller_is_not_generated_again() {
 
 #[test]
 fn p1_the_default_pool_cannot_be_created_or_opened() {
-    let bed = Bed::new();
+    let test = TestAllocator::new();
     let options = PoolOptions::new().id(PoolId::DEFAULT);
-    let made = bed.allocator.create_pool_with(options);
+    let made = test.allocator.create_pool_with(options);
     assert_eq!(problem(made), Some((PoolId::DEFAULT, PoolProblem::Exists)));
-    let opened = bed.allocator.open_pool(PoolId::DEFAULT);
+    let opened = test.allocator.open_pool(PoolId::DEFAULT);
     assert_eq!(problem(opened), Some((PoolId::DEFAULT, PoolProblem::Unknown)));
 }
 
 #[test]
 fn p2_owners_are_counted() {
-    let bed = Bed::new();
-    let pool = bed.allocator.create_pool();
+    let test = TestAllocator::new();
+    let pool = test.allocator.create_pool();
     assert_eq!(pool.use_count(), 1);
-    let second = bed.allocator.open_pool(pool.id()).expect("it is there");
+    let second = test.allocator.open_pool(pool.id()).expect("it is there");
     assert_eq!((pool.use_count(), second.use_count()), (2, 2));
     drop(pool);
     assert_eq!(second.use_count(), 1);
@@ -112,9 +112,9 @@ fn p2_owners_are_counted() {
 
 #[test]
 fn p2_a_name_is_used_once_at_a_time() {
-    let bed = Bed::new();
-    let pool = bed.allocator.create_pool();
-    let again = |id| bed.allocator.create_pool_with(PoolOptions::new().id(id));
+    let test = TestAllocator::new();
+    let pool = test.allocator.create_pool();
+    let again = |id| test.allocator.create_pool_with(PoolOptions::new().id(id));
     let id = pool.id();
     assert_eq!(problem(again(id)), Some((id, PoolProblem::Exists)));
     assert_eq!(pool.use_count(), 1);
@@ -124,32 +124,32 @@ fn p2_a_name_is_used_once_at_a_time() {
 
 #[test]
 fn p2_a_pool_that_is_gone_is_an_error_that_says_what_to_do() {
-    let bed = Bed::new();
-    let id = bed.allocator.create_pool().id();
-    let gone = bed.allocator.open_pool(id).expect_err("it is gone");
+    let test = TestAllocator::new();
+    let id = test.allocator.create_pool().id();
+    let gone = test.allocator.open_pool(id).expect_err("it is gone");
     let text = gone.to_string();
     assert!(text.contains(&id.to_string()) && text.contains("create one"), "{text}");
-    assert_eq!(problem::<Room>(Err(gone)), Some((id, PoolProblem::Unknown)));
-    let elsewhere = Bed::new();
-    let pool = bed.allocator.create_pool();
+    assert_eq!(problem::<Pool>(Err(gone)), Some((id, PoolProblem::Unknown)));
+    let elsewhere = TestAllocator::new();
+    let pool = test.allocator.create_pool();
     assert!(elsewhere.allocator.open_pool(pool.id()).is_err());
 }
 
 #[test]
 fn p2_a_released_pool_in_which_something_lives_can_be_opened_again() {
-    let bed = Bed::new();
-    let stream = bed.stream();
-    let pool = bed.allocator.create_pool();
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    let pool = test.allocator.create_pool();
     let id = pool.id();
     let memory = pool.allocate(MIB, &stream).expect("there is room");
     drop(pool);
-    let again = bed.allocator.open_pool(id).expect("its memory lives");
+    let again = test.allocator.open_pool(id).expect("its memory lives");
     assert_eq!((again.use_count(), again.stats().allocations), (1, 1));
     let more = again.allocate(MIB, &stream).expect("there is room");
     assert_eq!(again.stats().segments, 1, "it went on with the segment it had");
     drop((memory, more));
-    bed.assert_sound();
+    test.assert_sound();
     drop(again);
-    assert_eq!(bed.device.physical_bytes(), 0);
-    assert!(bed.allocator.open_pool(id).is_err());
+    assert_eq!(test.device.physical_bytes(), 0);
+    assert!(test.allocator.open_pool(id).is_err());
 }

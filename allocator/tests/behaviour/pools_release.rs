@@ -8,73 +8,73 @@ use cachette::hal::{Call, Device, ErrorKind};
 use cachette::pool::PoolStats;
 use cachette_hal_host::HostConfig;
 
-use crate::bed::{Bed, KIB, MIB, Room, is_waiting, start};
+use crate::fixture::{KIB, MIB, Pool, TestAllocator, is_waiting, start};
 
-fn segments(pool: &Room) -> (u64, u64) {
+fn segments(pool: &Pool) -> (u64, u64) {
     let PoolStats { segments, reserved_bytes, .. } = pool.stats();
     (segments, reserved_bytes)
 }
 
 #[test]
 fn p6_unused_memory_goes_back_with_the_last_user() {
-    for bed in Bed::both("") {
-        let stream = bed.stream();
-        let pool = bed.allocator.create_pool();
-        let second = bed.allocator.open_pool(pool.id()).expect("it is there");
+    for test in TestAllocator::both("") {
+        let stream = test.stream();
+        let pool = test.allocator.create_pool();
+        let second = test.allocator.open_pool(pool.id()).expect("it is there");
         drop(pool.allocate(12 * MIB, &stream).expect("there is room"));
         drop(pool);
-        assert_eq!(bed.device.physical_bytes(), 12 * MIB);
+        assert_eq!(test.device.physical_bytes(), 12 * MIB);
         drop(second);
-        assert_eq!(bed.device.physical_bytes(), 0);
-        bed.assert_sound();
+        assert_eq!(test.device.physical_bytes(), 0);
+        test.assert_sound();
     }
 }
 
 #[test]
 fn p6_work_that_is_queued_is_waited_for_before_memory_goes_back() {
-    for bed in Bed::both("") {
-        let stream = bed.stream();
-        let pool = bed.allocator.create_pool();
+    for test in TestAllocator::both("") {
+        let stream = test.stream();
+        let pool = test.allocator.create_pool();
         let memory = pool.allocate(12 * MIB, &stream).expect("there is room");
-        bed.fill(&memory, 3, &stream);
+        test.fill(&memory, 3, &stream);
         drop(memory);
         drop(pool);
-        assert_eq!(bed.device.physical_bytes(), 0);
-        bed.device.synchronize_device().expect("nothing was touched that is gone");
-        bed.assert_sound();
+        assert_eq!(test.device.physical_bytes(), 0);
+        test.device.synchronize_device().expect("nothing was touched that is gone");
+        test.assert_sound();
     }
 }
 
 #[test]
 fn p6_live_memory_keeps_its_segment_and_goes_when_the_cache_is_emptied() {
-    for bed in Bed::both("") {
-        let stream = bed.stream();
-        let pool = bed.allocator.create_pool();
+    for test in TestAllocator::both("") {
+        let stream = test.stream();
+        let pool = test.allocator.create_pool();
         let kept = pool.allocate(12 * MIB, &stream).expect("there is room");
-        bed.fill(&kept, 9, &stream);
+        test.fill(&kept, 9, &stream);
         drop(pool.allocate(20 * MIB, &stream).expect("there is room"));
         drop(pool);
-        assert_eq!(bed.device.physical_bytes(), 12 * MIB);
-        assert_eq!(bed.content(&kept, &stream), Some(9));
-        bed.allocator.empty_cache().expect("nothing fails");
-        assert_eq!(bed.content(&kept, &stream), Some(9));
+        assert_eq!(test.device.physical_bytes(), 12 * MIB);
+        assert_eq!(test.content(&kept, &stream), Some(9));
+        test.allocator.empty_cache().expect("nothing fails");
+        assert_eq!(test.content(&kept, &stream), Some(9));
         drop(kept);
-        let freed = bed.allocator.empty_cache().expect("nothing fails");
-        assert_eq!((freed, bed.device.physical_bytes()), (12 * MIB, 0));
+        let freed = test.allocator.empty_cache().expect("nothing fails");
+        assert_eq!((freed, test.device.physical_bytes()), (12 * MIB, 0));
         drop(stream);
-        bed.assert_returns_everything();
+        test.assert_returns_everything();
     }
 }
 
 #[test]
 fn p6_memory_outlives_pool_and_allocator() {
-    let bed = Bed::new();
-    let stream = bed.stream();
-    let pool = bed.allocator.create_pool();
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    let pool = test.allocator.create_pool();
     let kept = pool.allocate(12 * MIB, &stream).expect("there is room");
-    bed.fill(&kept, 5, &stream);
-    assert_eq!(bed.content(&kept, &stream), Some(5));
-    let Bed { device, allocator } = bed;
+    test.fill(&kept, 5, &stream);
+    assert_eq!(test.content(&kept, &stream), Some(5));
+    let TestAllocator { device, allocator } = test;
     drop((pool, allocator, stream));
     assert_eq!(device.physical_bytes(), 12 * MIB);
     drop(kept);
@@ -84,98 +84,98 @@ fn p6_memory_outlives_pool_and_allocator() {
 
 #[test]
 fn p6_memory_of_a_released_pool_is_freed_for_other_requests() {
-    let bed = Bed::of(32 * MIB, "");
-    let stream = bed.stream();
-    let pool = bed.allocator.create_pool();
+    let test = TestAllocator::of(32 * MIB, "");
+    let stream = test.stream();
+    let pool = test.allocator.create_pool();
     let kept = pool.allocate(12 * MIB, &stream).expect("there is room");
     drop(pool);
     drop(kept);
-    let memory = bed.allocate(24 * MIB, &stream);
-    assert_eq!(bed.device.physical_bytes(), 24 * MIB);
+    let memory = test.allocate(24 * MIB, &stream);
+    assert_eq!(test.device.physical_bytes(), 24 * MIB);
     drop(memory);
-    bed.assert_sound();
+    test.assert_sound();
 }
 
 #[test]
 fn p8_one_pool_is_emptied_and_no_other() {
-    for bed in Bed::both("") {
-        let stream = bed.stream();
-        let [one, other] = [bed.allocator.create_pool(), bed.allocator.create_pool()];
+    for test in TestAllocator::both("") {
+        let stream = test.stream();
+        let [one, other] = [test.allocator.create_pool(), test.allocator.create_pool()];
         let kept = one.allocate(12 * MIB, &stream).expect("there is room");
         drop(one.allocate(20 * MIB, &stream).expect("there is room"));
         drop(other.allocate(14 * MIB, &stream).expect("there is room"));
-        drop(bed.allocate(16 * MIB, &stream));
+        drop(test.allocate(16 * MIB, &stream));
         assert_eq!(one.empty_cache().expect("nothing fails"), 20 * MIB);
         assert_eq!(one.empty_cache().expect("nothing fails"), 0);
         assert_eq!(segments(&one), (1, 12 * MIB));
         assert_eq!(segments(&other), (1, 14 * MIB));
-        assert_eq!(bed.device.physical_bytes(), 42 * MIB);
+        assert_eq!(test.device.physical_bytes(), 42 * MIB);
         drop(kept);
-        bed.assert_sound();
+        test.assert_sound();
     }
 }
 
 #[test]
 fn p8_a_pool_is_emptied_inside_its_own_guard_too() {
-    let bed = Bed::new();
-    let stream = bed.stream();
-    let pool = bed.allocator.create_pool();
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    let pool = test.allocator.create_pool();
     let _inside = pool.enter(&stream).expect("it is there");
-    drop(bed.allocate(12 * MIB, &stream));
+    drop(test.allocate(12 * MIB, &stream));
     assert_eq!(pool.empty_cache().expect("nothing fails"), 12 * MIB);
     assert_eq!(segments(&pool), (0, 0));
 }
 
 #[test]
 fn p11_emptying_the_cache_leaves_the_pools_that_are_used() {
-    let bed = Bed::new();
-    let stream = bed.stream();
-    let pool = bed.allocator.create_pool();
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    let pool = test.allocator.create_pool();
     drop(pool.allocate(12 * MIB, &stream).expect("there is room"));
-    drop(bed.allocate(14 * MIB, &stream));
-    let freed = bed.allocator.empty_cache().expect("nothing fails");
+    drop(test.allocate(14 * MIB, &stream));
+    let freed = test.allocator.empty_cache().expect("nothing fails");
     assert_eq!(freed, 14 * MIB);
     assert_eq!(segments(&pool), (1, 12 * MIB));
 }
 
 #[test]
 fn d12_an_entered_pool_does_not_prevent_emptying_the_cache() {
-    let bed = Bed::new();
-    let pool = bed.allocator.create_pool();
+    let test = TestAllocator::new();
+    let pool = test.allocator.create_pool();
     let (entered, emptied) = (Barrier::new(2), Barrier::new(2));
     thread::scope(|scope| {
         scope.spawn(|| {
-            let stream = bed.stream();
+            let stream = test.stream();
             let _inside = pool.enter(&stream).expect("it is there");
-            drop(bed.allocate(12 * MIB, &stream));
+            drop(test.allocate(12 * MIB, &stream));
             entered.wait();
             emptied.wait();
             assert_eq!(segments(&pool), (1, 12 * MIB));
         });
-        let stream = bed.stream();
-        drop(bed.allocate(14 * MIB, &stream));
+        let stream = test.stream();
+        drop(test.allocate(14 * MIB, &stream));
         entered.wait();
-        let freed = bed.allocator.empty_cache().expect("nothing fails");
+        let freed = test.allocator.empty_cache().expect("nothing fails");
         emptied.wait();
         assert_eq!(freed, 14 * MIB);
     });
-    bed.assert_sound();
+    test.assert_sound();
 }
 
 #[test]
 fn d12_inside_a_pool_the_default_pool_is_still_emptied() {
-    let bed = Bed::of(32 * MIB, "");
-    let stream = bed.stream();
-    let pool = bed.allocator.create_pool();
-    drop(bed.allocate(14 * MIB, &stream));
+    let test = TestAllocator::of(32 * MIB, "");
+    let stream = test.stream();
+    let pool = test.allocator.create_pool();
+    drop(test.allocate(14 * MIB, &stream));
     let _inside = pool.enter_all();
-    assert_eq!(bed.allocator.empty_cache().expect("nothing fails"), 14 * MIB);
+    assert_eq!(test.allocator.empty_cache().expect("nothing fails"), 14 * MIB);
     let outside = thread::scope(|scope| {
-        let default = scope.spawn(|| bed.allocate(20 * MIB, &stream));
+        let default = scope.spawn(|| test.allocate(20 * MIB, &stream));
         default.join().expect("no thread panics")
     });
     drop(outside);
-    let led = bed.allocate(30 * MIB, &stream);
+    let led = test.allocate(30 * MIB, &stream);
     assert_eq!(segments(&pool), (1, 30 * MIB));
     drop(led);
 }
@@ -183,12 +183,12 @@ fn d12_inside_a_pool_the_default_pool_is_still_emptied() {
 #[test]
 fn p6_a_thousand_pools_leave_nothing_behind() {
     for text in ["", "expandable_segments:True"] {
-        let bed = Bed::with(text);
-        let stream = bed.stream();
+        let test = TestAllocator::with(text);
+        let stream = test.stream();
         let mut kept = None;
         let mut held = Vec::new();
         for round in 0..1000 {
-            let pool = bed.allocator.create_pool();
+            let pool = test.allocator.create_pool();
             let small = pool.allocate(4 * KIB, &stream).expect("there is room");
             let large = pool.allocate(3 * MIB, &stream).expect("there is room");
             drop(small);
@@ -198,8 +198,8 @@ fn p6_a_thousand_pools_leave_nothing_behind() {
             } else {
                 drop((large, pool));
             }
-            bed.allocator.empty_cache().expect("nothing fails");
-            let now = (bed.device.physical_bytes(), bed.device.live());
+            test.allocator.empty_cache().expect("nothing fails");
+            let now = (test.device.physical_bytes(), test.device.live());
             if round == 10 {
                 kept = Some(now);
             } else if round > 10 {
@@ -207,104 +207,104 @@ fn p6_a_thousand_pools_leave_nothing_behind() {
             }
         }
         assert!(held.iter().all(|now| Some(*now) == kept), "{text}");
-        assert_eq!(bed.stats().reserved_bytes.all.current, 0);
-        bed.allocator.check().expect("every invariant holds");
+        assert_eq!(test.stats().reserved_bytes.all.current, 0);
+        test.allocator.check().expect("every invariant holds");
         drop(stream);
-        bed.assert_returns_everything();
+        test.assert_returns_everything();
     }
 }
 
 #[test]
 fn p6_pools_of_every_kind_come_and_go_on_many_threads() {
-    let bed = Bed::new();
+    let test = TestAllocator::new();
     thread::scope(|scope| {
         for number in 0..4 {
-            let bed = &bed;
+            let test = &test;
             scope.spawn(move || {
-                let stream = bed.stream();
+                let stream = test.stream();
                 for round in 0..100_u64 {
                     let options = PoolOptions::new().no_split(round % 3 == number % 3).use_on_oom(round % 2 == 0);
-                    let pool = bed.allocator.create_pool_with(options).expect("it is new");
+                    let pool = test.allocator.create_pool_with(options).expect("it is new");
                     let _inside = pool.enter_all();
-                    let memory = bed.allocate((1 + round % 7) * MIB, &stream);
+                    let memory = test.allocate((1 + round % 7) * MIB, &stream);
                     assert!(pool.check_live_allocations(&[memory.address()]));
-                    bed.allocator.empty_cache().expect("nothing fails");
+                    test.allocator.empty_cache().expect("nothing fails");
                 }
             });
         }
     });
-    bed.allocator.empty_cache().expect("nothing fails");
-    assert_eq!(bed.device.physical_bytes(), 0);
-    bed.assert_sound();
+    test.allocator.empty_cache().expect("nothing fails");
+    assert_eq!(test.device.physical_bytes(), 0);
+    test.assert_sound();
 }
 
 /// Graphs that other code captures contain addresses of the pool's memory.
 #[test]
 fn p6_memory_of_a_kept_pool_stays_until_its_last_user_is_gone() {
-    for bed in Bed::both("") {
-        let stream = bed.stream();
-        let pool = bed.allocator.create_pool();
+    for test in TestAllocator::both("") {
+        let stream = test.stream();
+        let pool = test.allocator.create_pool();
         pool.keep();
         drop(pool.allocate(12 * MIB, &stream).expect("there is room"));
-        assert_eq!(bed.allocator.empty_cache(), Ok(0));
+        assert_eq!(test.allocator.empty_cache(), Ok(0));
         assert_eq!(pool.empty_cache(), Ok(0));
-        assert_eq!(bed.device.physical_bytes(), 12 * MIB);
+        assert_eq!(test.device.physical_bytes(), 12 * MIB);
         drop(pool);
-        assert_eq!(bed.device.physical_bytes(), 0);
-        bed.assert_sound();
+        assert_eq!(test.device.physical_bytes(), 0);
+        test.assert_sound();
     }
 }
 
 /// Graphs that other code launches run in streams that are unknown to the pool.
 #[test]
 fn p6_release_waits_for_launches_by_other_code() {
-    for bed in ["", "expandable_segments:True"].map(Bed::with) {
-        let (stream, other) = (bed.stream(), bed.stream());
-        let pool = bed.allocator.create_pool();
+    for test in ["", "expandable_segments:True"].map(TestAllocator::with) {
+        let [stream, other] = test.streams();
+        let pool = test.allocator.create_pool();
         drop(pool.allocate(12 * MIB, &stream).expect("there is room"));
-        let hold = bed.hold(&other);
+        let hold = test.hold(&other);
         pool.mark_external_graph_use();
         let gone = start(move || drop(pool));
         assert!(is_waiting(&gone));
-        assert_eq!(bed.device.physical_bytes(), 12 * MIB);
+        assert_eq!(test.device.physical_bytes(), 12 * MIB);
         drop(hold);
         gone.recv().expect("it was waited for");
-        bed.allocator.empty_cache().expect("nothing fails");
-        assert_eq!(bed.device.physical_bytes(), 0);
-        bed.assert_sound();
+        test.allocator.empty_cache().expect("nothing fails");
+        assert_eq!(test.device.physical_bytes(), 0);
+        test.assert_sound();
     }
 }
 
 #[test]
 fn p6_a_wait_that_failed_does_not_stand_for_later_launches() {
-    let bed = Bed::on(HostConfig::default().free_without_waiting(), "");
-    let (stream, other) = (bed.stream(), bed.stream());
-    let pool = bed.allocator.create_pool();
+    let test = TestAllocator::on(HostConfig::default().free_without_waiting(), "");
+    let [stream, other] = test.streams();
+    let pool = test.allocator.create_pool();
     drop(pool.allocate(12 * MIB, &stream).expect("there is room"));
     pool.mark_external_graph_use();
-    bed.device.fail_next(Call::Wait, 1, ErrorKind::Other);
+    test.device.fail_next(Call::Wait, 1, ErrorKind::Other);
     assert!(pool.empty_cache().is_err());
-    let hold = bed.hold(&other);
+    let hold = test.hold(&other);
     let gone = start(move || drop(pool));
     assert!(is_waiting(&gone));
     drop(hold);
     gone.recv().expect("it was waited for");
-    assert_eq!(bed.device.physical_bytes(), 0);
+    assert_eq!(test.device.physical_bytes(), 0);
 }
 
 #[test]
 fn p6_a_pool_without_users_and_memory_in_use_is_gone() {
-    let bed = Bed::elastic("");
-    let stream = bed.stream();
-    let pool = bed.allocator.create_pool();
+    let test = TestAllocator::elastic("");
+    let stream = test.stream();
+    let pool = test.allocator.create_pool();
     let memory = pool.allocate(12 * MIB, &stream).expect("there is room");
-    bed.fill(&memory, 3, &stream);
+    test.fill(&memory, 3, &stream);
     drop(memory);
     let id = pool.id();
     drop(pool);
-    assert!(bed.device.physical_bytes() > 0, "the stream has not passed the work in the chunks");
-    assert!(bed.allocator.open_pool(id).is_err());
-    assert_eq!(bed.device.physical_bytes(), 0);
-    let again = bed.allocator.create_pool_with(PoolOptions::default().id(id));
+    assert!(test.device.physical_bytes() > 0, "the stream has not passed the work in the chunks");
+    assert!(test.allocator.open_pool(id).is_err());
+    assert_eq!(test.device.physical_bytes(), 0);
+    let again = test.allocator.create_pool_with(PoolOptions::default().id(id));
     again.expect("the name is free again");
 }

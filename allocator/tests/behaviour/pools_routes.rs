@@ -3,14 +3,14 @@
 use std::sync::{Arc, Mutex};
 use std::thread;
 
+use cachette::Error;
 use cachette::hal::CaptureMode;
 use cachette::pool::{Filter, PoolProblem};
-use cachette::{Error, Pool};
 
-use crate::bed::{Bed, Lane, MIB, Memory, Room};
+use crate::fixture::{Allocation, MIB, Pool, Stream, TestAllocator};
 
 /// Where requests go, by what they change.
-fn served_by(pool: &Room, request: impl FnOnce() -> Memory) -> bool {
+fn served_by(pool: &Pool, request: impl FnOnce() -> Allocation) -> bool {
     let before = pool.stats().allocations;
     let memory = request();
     let served = pool.stats().allocations == before + 1;
@@ -19,8 +19,8 @@ fn served_by(pool: &Room, request: impl FnOnce() -> Memory) -> bool {
 }
 
 /// Whether a request of this thread for `stream` is served by `pool`.
-fn serves(pool: &Room, bed: &Bed, stream: &Lane) -> bool {
-    served_by(pool, || bed.allocate(MIB, stream))
+fn serves(pool: &Pool, test: &TestAllocator, stream: &Stream) -> bool {
+    served_by(pool, || test.allocate(MIB, stream))
 }
 
 fn why<T>(result: Result<T, Error>) -> Option<PoolProblem> {
@@ -32,117 +32,117 @@ fn why<T>(result: Result<T, Error>) -> Option<PoolProblem> {
 
 #[test]
 fn p4_a_guard_leads_its_stream_and_no_other() {
-    for bed in Bed::both("") {
-        let (stream, other) = (bed.stream(), bed.stream());
-        let pool = bed.allocator.create_pool();
+    for test in TestAllocator::both("") {
+        let [stream, other] = test.streams();
+        let pool = test.allocator.create_pool();
         let inside = pool.enter(&stream).expect("it is there");
-        assert!(serves(&pool, &bed, &stream));
-        assert!(!serves(&pool, &bed, &other));
+        assert!(serves(&pool, &test, &stream));
+        assert!(!serves(&pool, &test, &other));
         drop(inside);
-        assert!(!serves(&pool, &bed, &stream));
-        bed.assert_sound();
+        assert!(!serves(&pool, &test, &stream));
+        test.assert_sound();
     }
 }
 
 #[test]
 fn p4_a_guard_for_every_stream_leads_them_all_the_default_one_too() {
-    let bed = Bed::new();
-    let streams = [bed.stream(), bed.stream(), bed.allocator.default_stream().expect("there is one")];
-    let pool = bed.allocator.create_pool();
+    let test = TestAllocator::new();
+    let streams = [test.stream(), test.stream(), test.allocator.default_stream().expect("there is one")];
+    let pool = test.allocator.create_pool();
     let inside = pool.enter_all();
-    assert!(streams.iter().all(|stream| serves(&pool, &bed, stream)));
-    let late = bed.stream();
-    assert!(serves(&pool, &bed, &late), "a stream made later too");
+    assert!(streams.iter().all(|stream| serves(&pool, &test, stream)));
+    let late = test.stream();
+    assert!(serves(&pool, &test, &late), "a stream made later too");
     drop(inside);
-    assert!(!serves(&pool, &bed, &late));
+    assert!(!serves(&pool, &test, &late));
 }
 
 #[test]
 fn p4_other_threads_keep_the_default_pool() {
-    let bed = Bed::new();
-    let stream = bed.stream();
-    let pool = bed.allocator.create_pool();
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    let pool = test.allocator.create_pool();
     let _inside = pool.enter_all();
     thread::scope(|scope| {
-        let elsewhere = scope.spawn(|| serves(&pool, &bed, &stream));
+        let elsewhere = scope.spawn(|| serves(&pool, &test, &stream));
         assert!(!elsewhere.join().expect("no thread panics"));
     });
-    assert!(serves(&pool, &bed, &stream));
+    assert!(serves(&pool, &test, &stream));
 }
 
 #[test]
 fn p4_every_thread_has_the_pool_it_entered() {
-    let bed = Bed::new();
-    let pools: Vec<Room> = (0..4).map(|_| bed.allocator.create_pool()).collect();
+    let test = TestAllocator::new();
+    let pools: Vec<Pool> = (0..4).map(|_| test.allocator.create_pool()).collect();
     thread::scope(|scope| {
         for pool in &pools {
-            let bed = &bed;
+            let test = &test;
             scope.spawn(move || {
-                let stream = bed.stream();
+                let stream = test.stream();
                 let _inside = pool.enter(&stream).expect("it is there");
                 for _ in 0..100 {
-                    let held = [bed.allocate(MIB, &stream), bed.allocate(3 * MIB, &stream)];
+                    let held = [test.allocate(MIB, &stream), test.allocate(3 * MIB, &stream)];
                     assert_eq!(pool.stats().allocations, 2);
                     drop(held);
                 }
             });
         }
     });
-    bed.assert_sound();
+    test.assert_sound();
     assert!(pools.iter().all(|pool| pool.stats().segments == 2));
 }
 
 #[test]
 fn p7_guards_nest_and_the_innermost_serves() {
-    let bed = Bed::new();
-    let stream = bed.stream();
-    let [outer, inner] = [bed.allocator.create_pool(), bed.allocator.create_pool()];
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    let [outer, inner] = [test.allocator.create_pool(), test.allocator.create_pool()];
     let outer_guard = outer.enter(&stream).expect("it is there");
     {
         let _inside = inner.enter(&stream).expect("it is there");
-        assert!(serves(&inner, &bed, &stream));
+        assert!(serves(&inner, &test, &stream));
         {
             let _again = outer.enter(&stream).expect("it is there");
-            assert!(serves(&outer, &bed, &stream));
+            assert!(serves(&outer, &test, &stream));
         }
-        assert!(serves(&inner, &bed, &stream));
+        assert!(serves(&inner, &test, &stream));
     }
-    assert!(serves(&outer, &bed, &stream));
+    assert!(serves(&outer, &test, &stream));
     drop(outer_guard);
-    assert!(!serves(&outer, &bed, &stream) && !serves(&inner, &bed, &stream));
+    assert!(!serves(&outer, &test, &stream) && !serves(&inner, &test, &stream));
 }
 
 #[test]
 fn p7_an_inner_guard_of_another_stream_hides_nothing() {
-    let bed = Bed::new();
-    let (stream, other) = (bed.stream(), bed.stream());
-    let [outer, inner] = [bed.allocator.create_pool(), bed.allocator.create_pool()];
+    let test = TestAllocator::new();
+    let [stream, other] = test.streams();
+    let [outer, inner] = [test.allocator.create_pool(), test.allocator.create_pool()];
     let _outer = outer.enter_all();
     let _inner = inner.enter(&other).expect("it is there");
-    assert!(serves(&outer, &bed, &stream));
-    assert!(serves(&inner, &bed, &other));
+    assert!(serves(&outer, &test, &stream));
+    assert!(serves(&inner, &test, &other));
 }
 
 #[test]
 fn p7_guards_may_go_in_any_order() {
-    let bed = Bed::new();
-    let stream = bed.stream();
-    let [first, second, third] = [(); 3].map(|()| bed.allocator.create_pool());
-    let one = first.enter(&stream).expect("it is the bed's");
-    let two = second.enter(&stream).expect("it is the bed's");
-    let three = third.enter(&stream).expect("it is the bed's");
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    let [first, second, third] = [(); 3].map(|()| test.allocator.create_pool());
+    let one = first.enter(&stream).expect("it is the test's");
+    let two = second.enter(&stream).expect("it is the test's");
+    let three = third.enter(&stream).expect("it is the test's");
     drop(two);
-    assert!(serves(&third, &bed, &stream));
+    assert!(serves(&third, &test, &stream));
     drop(three);
-    assert!(serves(&first, &bed, &stream));
+    assert!(serves(&first, &test, &stream));
     drop(one);
-    assert!(!serves(&first, &bed, &stream));
+    assert!(!serves(&first, &test, &stream));
     assert_eq!([&first, &second, &third].map(Pool::use_count), [1; 3]);
 }
 
 #[test]
 fn p7_guards_of_two_allocators_do_not_mix() {
-    let (one, other) = (Bed::new(), Bed::new());
+    let (one, other) = (TestAllocator::new(), TestAllocator::new());
     let (of_one, of_other) = (one.allocator.create_pool(), other.allocator.create_pool());
     let streams = [one.stream(), other.stream()];
     let _in_one = of_one.enter_all();
@@ -156,9 +156,9 @@ fn p7_guards_of_two_allocators_do_not_mix() {
 
 #[test]
 fn p4_a_stream_of_another_allocator_is_refused() {
-    let (bed, elsewhere) = (Bed::new(), Bed::new());
+    let (test, elsewhere) = (TestAllocator::new(), TestAllocator::new());
     let foreign = elsewhere.stream();
-    let pool = bed.allocator.create_pool();
+    let pool = test.allocator.create_pool();
     assert!(matches!(pool.enter(&foreign), Err(Error::ForeignStream)));
     let allocated = pool.allocate(MIB, &foreign);
     assert!(matches!(allocated, Err(Error::ForeignStream)));
@@ -167,163 +167,163 @@ fn p4_a_stream_of_another_allocator_is_refused() {
 
 #[test]
 fn p7_raw_memory_is_led_as_well() {
-    let bed = Bed::new();
-    let stream = bed.stream();
-    let pool = bed.allocator.create_pool();
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    let pool = test.allocator.create_pool();
     let led = {
         let _inside = pool.enter(&stream).expect("it is there");
-        bed.allocate_raw(MIB, &stream)
+        test.allocate_raw(MIB, &stream)
     };
-    let outside = bed.allocate_raw(MIB, &stream);
+    let outside = test.allocate_raw(MIB, &stream);
     assert!(pool.check_live_allocations(&[led]));
-    bed.allocator.begin_allocate_to_pool(pool.id(), Filter::All).expect("it begins");
-    let routed = bed.allocate_raw(MIB, &stream);
+    test.allocator.begin_allocate_to_pool(pool.id(), Filter::All).expect("it begins");
+    let routed = test.allocate_raw(MIB, &stream);
     assert!(pool.check_live_allocations(&[led, routed]));
-    bed.allocator.end_allocate_to_pool(pool.id()).expect("it was begun");
+    test.allocator.end_allocate_to_pool(pool.id()).expect("it was begun");
     for address in [led, outside, routed] {
-        bed.allocator.free_raw(address).expect("it is allocated");
+        test.allocator.free_raw(address).expect("it is allocated");
     }
     assert!(pool.check_live_allocations(&[]));
-    bed.assert_sound();
+    test.assert_sound();
 }
 
 #[test]
 fn p3_a_route_leads_every_thread_until_it_is_ended() {
-    for bed in Bed::both("") {
-        let (stream, other) = (bed.stream(), bed.stream());
-        let pool = bed.allocator.create_pool();
-        let warm = bed.allocate(MIB, &stream);
+    for test in TestAllocator::both("") {
+        let [stream, other] = test.streams();
+        let pool = test.allocator.create_pool();
+        let warm = test.allocate(MIB, &stream);
         drop(warm);
-        bed.allocator.begin_allocate_to_pool(pool.id(), Filter::All).expect("it begins");
+        test.allocator.begin_allocate_to_pool(pool.id(), Filter::All).expect("it begins");
         thread::scope(|scope| {
-            let elsewhere = scope.spawn(|| serves(&pool, &bed, &stream));
+            let elsewhere = scope.spawn(|| serves(&pool, &test, &stream));
             assert!(elsewhere.join().expect("no thread panics"));
         });
-        let late = bed.stream();
-        assert!([&stream, &other, &late].iter().all(|stream| serves(&pool, &bed, stream)));
-        bed.allocator.end_allocate_to_pool(pool.id()).expect("it was begun");
-        assert!(![&stream, &other, &late].iter().any(|stream| serves(&pool, &bed, stream)));
-        bed.assert_sound();
+        let late = test.stream();
+        assert!([&stream, &other, &late].iter().all(|stream| serves(&pool, &test, stream)));
+        test.allocator.end_allocate_to_pool(pool.id()).expect("it was begun");
+        assert!(![&stream, &other, &late].iter().any(|stream| serves(&pool, &test, stream)));
+        test.assert_sound();
     }
 }
 
 #[test]
 fn p4_a_route_by_stream_leads_that_stream_alone() {
-    let bed = Bed::new();
-    let (stream, other) = (bed.stream(), bed.stream());
-    let [by_stream, by_all] = [bed.allocator.create_pool(), bed.allocator.create_pool()];
-    let begin = |pool: &Room, filter| bed.allocator.begin_allocate_to_pool(pool.id(), filter);
+    let test = TestAllocator::new();
+    let [stream, other] = test.streams();
+    let [by_stream, by_all] = [test.allocator.create_pool(), test.allocator.create_pool()];
+    let begin = |pool: &Pool, filter| test.allocator.begin_allocate_to_pool(pool.id(), filter);
     begin(&by_all, Filter::All).expect("it begins");
     begin(&by_stream, Filter::Stream(stream.handle())).expect("it begins");
-    assert!(serves(&by_stream, &bed, &stream), "the route begun last");
-    assert!(serves(&by_all, &bed, &other));
-    bed.allocator.end_allocate_to_pool(by_stream.id()).expect("it was begun");
-    assert!(serves(&by_all, &bed, &stream));
-    bed.allocator.end_allocate_to_pool(by_all.id()).expect("it was begun");
+    assert!(serves(&by_stream, &test, &stream), "the route begun last");
+    assert!(serves(&by_all, &test, &other));
+    test.allocator.end_allocate_to_pool(by_stream.id()).expect("it was begun");
+    assert!(serves(&by_all, &test, &stream));
+    test.allocator.end_allocate_to_pool(by_all.id()).expect("it was begun");
 }
 
 #[test]
 fn p4_a_guard_comes_before_a_route() {
-    let bed = Bed::new();
-    let stream = bed.stream();
-    let [routed, entered] = [bed.allocator.create_pool(), bed.allocator.create_pool()];
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    let [routed, entered] = [test.allocator.create_pool(), test.allocator.create_pool()];
     let inside = entered.enter(&stream).expect("it is there");
-    bed.allocator.begin_allocate_to_pool(routed.id(), Filter::All).expect("it begins");
-    assert!(serves(&entered, &bed, &stream));
+    test.allocator.begin_allocate_to_pool(routed.id(), Filter::All).expect("it begins");
+    assert!(serves(&entered, &test, &stream));
     drop(inside);
-    assert!(serves(&routed, &bed, &stream));
+    assert!(serves(&routed, &test, &stream));
 }
 
 #[test]
 fn p3_p5_a_route_is_begun_once_and_ended_once() {
-    let bed = Bed::new();
-    let stream = bed.stream();
-    let pool = bed.allocator.create_pool();
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    let pool = test.allocator.create_pool();
     let id = pool.id();
-    let ended = bed.allocator.end_allocate_to_pool(id);
+    let ended = test.allocator.end_allocate_to_pool(id);
     assert_eq!(why(ended), Some(PoolProblem::NotBegun));
-    bed.allocator.begin_allocate_to_pool(id, Filter::All).expect("it begins");
-    let again = bed.allocator.begin_allocate_to_pool(id, Filter::Stream(stream.handle()));
+    test.allocator.begin_allocate_to_pool(id, Filter::All).expect("it begins");
+    let again = test.allocator.begin_allocate_to_pool(id, Filter::Stream(stream.handle()));
     assert_eq!(why(again), Some(PoolProblem::Begun));
-    assert!(serves(&pool, &bed, &stream));
-    bed.allocator.end_allocate_to_pool(id).expect("it was begun");
-    assert_eq!(why(bed.allocator.end_allocate_to_pool(id)), Some(PoolProblem::NotBegun));
+    assert!(serves(&pool, &test, &stream));
+    test.allocator.end_allocate_to_pool(id).expect("it was begun");
+    assert_eq!(why(test.allocator.end_allocate_to_pool(id)), Some(PoolProblem::NotBegun));
     let unknown = cachette::PoolId::new();
-    let begun = bed.allocator.begin_allocate_to_pool(unknown, Filter::All);
+    let begun = test.allocator.begin_allocate_to_pool(unknown, Filter::All);
     assert_eq!(why(begun), Some(PoolProblem::Unknown));
-    assert!(!serves(&pool, &bed, &stream));
+    assert!(!serves(&pool, &test, &stream));
 }
 
 #[test]
 fn p3_a_route_is_a_user_of_its_pool() {
-    let bed = Bed::new();
-    let stream = bed.stream();
-    let pool = bed.allocator.create_pool();
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    let pool = test.allocator.create_pool();
     let id = pool.id();
-    bed.allocator.begin_allocate_to_pool(id, Filter::All).expect("it begins");
+    test.allocator.begin_allocate_to_pool(id, Filter::All).expect("it begins");
     assert_eq!(pool.use_count(), 2);
     drop(pool);
-    let led = bed.allocate(MIB, &stream);
-    let opened = bed.allocator.open_pool(id).expect("the route uses it");
-    let other = bed.allocator.create_pool();
+    let led = test.allocate(MIB, &stream);
+    let opened = test.allocator.open_pool(id).expect("the route uses it");
+    let other = test.allocator.create_pool();
     assert!(opened.check_live_allocations(&[led.address()]));
     let apart = other.allocate(MIB, &stream).expect("there is room");
     assert!(other.check_live_allocations(&[apart.address()]));
     drop(opened);
-    bed.allocator.end_allocate_to_pool(id).expect("it was begun");
+    test.allocator.end_allocate_to_pool(id).expect("it was begun");
     drop((led, apart, other));
-    bed.allocator.empty_cache().expect("nothing fails");
-    assert_eq!(bed.device.physical_bytes(), 0);
-    assert!(bed.allocator.open_pool(id).is_err());
+    test.allocator.empty_cache().expect("nothing fails");
+    assert_eq!(test.device.physical_bytes(), 0);
+    assert!(test.allocator.open_pool(id).is_err());
 }
 
 #[test]
 fn p4_a_route_by_a_function_leads_the_streams_it_names() {
-    for bed in Bed::both("") {
-        let (stream, other) = (bed.stream(), bed.stream());
-        let pool = bed.allocator.create_pool();
+    for test in TestAllocator::both("") {
+        let [stream, other] = test.streams();
+        let pool = test.allocator.create_pool();
         let named = Arc::new(Mutex::new(stream.handle()));
         let asked = Arc::clone(&named);
         let filter = Filter::function(move |stream| *asked.lock().expect("sound") == stream);
         assert_eq!(format!("{filter:?}"), "Function(..)");
-        bed.allocator.begin_allocate_to_pool(pool.id(), filter).expect("it begins");
-        assert!(serves(&pool, &bed, &stream));
-        assert!(!serves(&pool, &bed, &other));
+        test.allocator.begin_allocate_to_pool(pool.id(), filter).expect("it begins");
+        assert!(serves(&pool, &test, &stream));
+        assert!(!serves(&pool, &test, &other));
         // It is asked at every request, as a capture may begin later than its route.
         *named.lock().expect("sound") = other.handle();
-        assert!(!serves(&pool, &bed, &stream));
-        assert!(serves(&pool, &bed, &other));
-        bed.allocator.end_allocate_to_pool(pool.id()).expect("it was begun");
+        assert!(!serves(&pool, &test, &stream));
+        assert!(serves(&pool, &test, &other));
+        test.allocator.end_allocate_to_pool(pool.id()).expect("it was begun");
         assert_eq!(Arc::strong_count(&named), 1, "the function is dropped with it");
-        assert!(!serves(&pool, &bed, &other));
-        bed.assert_sound();
+        assert!(!serves(&pool, &test, &other));
+        test.assert_sound();
     }
 }
 
 #[test]
 #[expect(clippy::mem_forget, reason = "a forgotten guard is the case")]
 fn p6_a_forgotten_guard_leads_into_no_later_pool() {
-    let bed = Bed::new();
-    let stream = bed.stream();
-    let first = bed.allocator.create_pool();
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    let first = test.allocator.create_pool();
     // The guard is never dropped, so the thread stays inside of the first pool.
     std::mem::forget(first.enter(&stream).unwrap());
-    drop(bed.allocate(512, &stream));
+    drop(test.allocate(512, &stream));
     drop(first);
-    let second = bed.allocator.create_pool();
+    let second = test.allocator.create_pool();
     let own = second.allocate(512, &stream).unwrap();
-    let stray = bed.allocate(512, &stream);
+    let stray = test.allocate(512, &stream);
     assert_eq!(second.stats().allocations, 1);
     drop((own, stray));
 }
 
 #[test]
 fn p8_a_stream_of_another_allocator_is_not_captured() {
-    let (bed, foreign) = (Bed::new(), Bed::new());
-    let (own, side) = (bed.stream(), foreign.stream());
-    let pool = bed.allocator.create_capture_pool();
+    let (test, foreign) = (TestAllocator::new(), TestAllocator::new());
+    let (own, side) = (test.stream(), foreign.stream());
+    let pool = test.allocator.create_capture_pool();
     let begun = pool.begin_capture(&side, CaptureMode::Global);
     assert!(matches!(begun, Err(Error::ForeignStream)));
     own.synchronize().unwrap();
-    assert!(!bed.is_captured(&own) && !foreign.is_captured(&side));
+    assert!(!test.is_captured(&own) && !foreign.is_captured(&side));
 }

@@ -9,7 +9,7 @@ use cachette::source::{AllocContext, FunctionSource, SourceError, SourceErrorKin
 use cachette::{Error, PoolOptions, TraceAction};
 use cachette_hal_host::HostDevice;
 
-use crate::bed::{Bed, Lane, MIB, Room, config};
+use crate::fixture::{MIB, Pool, Stream, TestAllocator, config};
 
 /// What a source was asked, in order.
 type Calls = Arc<Mutex<Vec<String>>>;
@@ -47,45 +47,45 @@ fn source(device: &HostDevice, calls: &Calls) -> FunctionSource {
 
 #[test]
 fn m8_the_source_is_told_of_uses_limits_and_emptying() {
-    let bed = Bed::new();
-    let (stream, side) = (bed.stream(), bed.stream());
+    let test = TestAllocator::new();
+    let [stream, side] = test.streams();
     let calls = Calls::default();
     let note = || {
         let calls = Arc::clone(&calls);
         move |text: String| calls.lock().expect("no thread panicked").push(text)
     };
     let (used, limited, emptied) = (note(), note(), note());
-    let source = source(&bed.device, &Calls::default())
+    let source = source(&test.device, &Calls::default())
         .on_record_stream(move |ptr, stream| {
             used(format!("use {} {}", ptr.address(), stream.raw()));
         })
         .on_limit(move |fraction, device| limited(format!("limit {fraction} {}", device.0)))
         .on_empty(move || emptied("empty".into()));
-    let pool = with(&bed, Arc::new(source));
+    let pool = with(&test, Arc::new(source));
     let memory = pool.allocate(12 * MIB, &stream).expect("there is room");
     memory.record_stream(&side);
     let used = format!("use {} {}", memory.address(), side.handle().raw());
     assert_eq!(asked(&calls), [used]);
-    bed.allocate(MIB, &stream).record_stream(&side);
+    test.allocate(MIB, &stream).record_stream(&side);
     assert!(asked(&calls).is_empty(), "the default pool is not its affair");
-    bed.allocator.set_memory_fraction(0.5).expect("it is a fraction");
+    test.allocator.set_memory_fraction(0.5).expect("it is a fraction");
     assert_eq!(asked(&calls), ["limit 0.5 0"]);
     pool.empty_cache().expect("nothing fails");
-    bed.allocator.empty_cache().expect("nothing fails");
+    test.allocator.empty_cache().expect("nothing fails");
     assert_eq!(asked(&calls), ["empty", "empty"]);
     drop(memory);
 }
 
 /// A pool over such a source, and what the source is asked.
-fn pool_over(bed: &Bed) -> (Room, Calls) {
+fn pool_over(test: &TestAllocator) -> (Pool, Calls) {
     let calls = Calls::default();
-    let source = Arc::new(source(&bed.device, &calls));
-    (with(bed, source), calls)
+    let source = Arc::new(source(&test.device, &calls));
+    (with(test, source), calls)
 }
 
-fn with(bed: &Bed, source: Arc<FunctionSource>) -> Room {
+fn with(test: &TestAllocator, source: Arc<FunctionSource>) -> Pool {
     let options = PoolOptions::new().source(source);
-    bed.allocator.create_pool_with(options).expect("its name is new")
+    test.allocator.create_pool_with(options).expect("its name is new")
 }
 
 /// What was asked since the last time.
@@ -101,14 +101,14 @@ fn answering(answer: impl Fn() -> Result<DevicePtr, SourceError> + Send + Sync +
 
 #[test]
 fn m8_segments_come_from_the_source_are_cut_kept_and_given_back() {
-    for bed in Bed::both("") {
-        let stream = bed.stream();
-        let (pool, calls) = pool_over(&bed);
+    for test in TestAllocator::both("") {
+        let stream = test.stream();
+        let (pool, calls) = pool_over(&test);
         assert_eq!(asked(&calls), ["start 1"]);
         let allocate = |bytes| pool.allocate(bytes, &stream).expect("there is room");
         let memory = [allocate(MIB), allocate(MIB)];
-        bed.fill(&memory[0], 6, &stream);
-        assert_eq!(bed.content(&memory[0], &stream), Some(6));
+        test.fill(&memory[0], 6, &stream);
+        assert_eq!(test.content(&memory[0], &stream), Some(6));
         drop(memory);
         drop(allocate(MIB));
         assert_eq!(asked(&calls), ["allocate 2"], "the cache is above the source");
@@ -117,32 +117,32 @@ fn m8_segments_come_from_the_source_are_cut_kept_and_given_back() {
         let mut given = asked(&calls);
         given.sort();
         assert_eq!(given, ["allocate 30", "free 2", "free 30"]);
-        bed.assert_sound();
+        test.assert_sound();
         let id = pool.id().user;
         drop(allocate(MIB));
         drop(pool);
         assert_eq!(asked(&calls), ["allocate 2".into(), format!("release {id}"), "free 2".into()]);
-        assert_eq!(bed.device.physical_bytes(), 0);
+        assert_eq!(test.device.physical_bytes(), 0);
     }
 }
 
 #[test]
 fn m8_the_default_pool_never_asks_the_source() {
-    let bed = Bed::new();
-    let stream = bed.stream();
-    let (pool, calls) = pool_over(&bed);
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    let (pool, calls) = pool_over(&test);
     asked(&calls);
-    drop(bed.allocate(MIB, &stream));
-    bed.allocator.empty_cache().expect("nothing fails");
+    drop(test.allocate(MIB, &stream));
+    test.allocator.empty_cache().expect("nothing fails");
     assert!(asked(&calls).is_empty());
     drop(pool);
 }
 
 #[test]
 fn m8_the_source_is_told_who_is_served() {
-    let bed = Bed::new();
-    let stream = bed.stream();
-    let (pool, calls) = pool_over(&bed);
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    let (pool, calls) = pool_over(&test);
     let id = pool.id().user;
     let [began, ended] = [format!("begin {id}"), format!("end {id}")];
     let pair = [began, ended];
@@ -151,10 +151,10 @@ fn m8_the_source_is_told_who_is_served() {
     assert_eq!(asked(&calls), pair);
     drop(pool.enter_all());
     assert_eq!(asked(&calls), pair);
-    bed.allocator.begin_allocate_to_pool(pool.id(), Filter::All).expect("it begins");
-    bed.allocator.end_allocate_to_pool(pool.id()).expect("it was begun");
+    test.allocator.begin_allocate_to_pool(pool.id(), Filter::All).expect("it begins");
+    test.allocator.end_allocate_to_pool(pool.id()).expect("it was begun");
     assert_eq!(asked(&calls), pair);
-    let second = bed.allocator.open_pool(pool.id()).expect("it is there");
+    let second = test.allocator.open_pool(pool.id()).expect("it is there");
     drop(pool);
     assert!(asked(&calls).is_empty());
     drop(second);
@@ -163,28 +163,28 @@ fn m8_the_source_is_told_who_is_served() {
 
 #[test]
 fn p9_the_source_is_kept_until_its_last_segment_is_back_and_no_longer() {
-    let bed = Bed::new();
-    let stream = bed.stream();
+    let test = TestAllocator::new();
+    let stream = test.stream();
     let calls = Calls::default();
-    let source = Arc::new(source(&bed.device, &calls));
+    let source = Arc::new(source(&test.device, &calls));
     let watch = Arc::downgrade(&source);
-    let pool = with(&bed, source);
+    let pool = with(&test, source);
     let memory = pool.allocate(12 * MIB, &stream).expect("there is room");
     drop(pool);
     assert!(watch.upgrade().is_some());
     drop(memory);
-    bed.allocator.empty_cache().expect("nothing fails");
+    test.allocator.empty_cache().expect("nothing fails");
     assert_eq!(asked(&calls).last().map(String::as_str), Some("free 12"));
     assert!(watch.upgrade().is_none(), "nothing needs it any more");
 }
 
 #[test]
 fn p9_memory_goes_back_to_the_source_after_the_allocator_is_gone() {
-    let bed = Bed::new();
-    let stream = bed.stream();
-    let (pool, calls) = pool_over(&bed);
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    let (pool, calls) = pool_over(&test);
     let memory = pool.allocate(12 * MIB, &stream).expect("there is room");
-    let Bed { device, allocator } = bed;
+    let TestAllocator { device, allocator } = test;
     drop((pool, allocator, stream));
     assert_eq!(device.physical_bytes(), 12 * MIB);
     drop(memory);
@@ -194,53 +194,53 @@ fn p9_memory_goes_back_to_the_source_after_the_allocator_is_gone() {
 
 #[test]
 fn p10_a_pool_with_a_source_is_never_elastic() {
-    let bed = Bed::with("expandable_segments:True");
-    let stream = bed.stream();
-    let (pool, calls) = pool_over(&bed);
+    let test = TestAllocator::with("expandable_segments:True");
+    let stream = test.stream();
+    let (pool, calls) = pool_over(&test);
     let held = pool.allocate(12 * MIB, &stream).expect("there is room");
     assert_eq!(pool.stats().segments, 1);
     let texts = ["", "expandable_segments:True", ""];
     for (text, more) in texts.into_iter().zip([14, 16, 18]) {
-        bed.allocator.set_config(&config(text));
+        test.allocator.set_config(&config(text));
         drop(pool.allocate(more * MIB, &stream).expect("there is room"));
     }
     let made = ["start 1", "allocate 12", "allocate 14", "allocate 16", "allocate 18"];
     assert_eq!(asked(&calls), made);
-    assert!(bed.allocator.elastic_segments().is_empty());
+    assert!(test.allocator.elastic_segments().is_empty());
     drop(held);
 }
 
 #[test]
 fn m8_a_source_without_memory_is_out_of_memory_and_others_may_help() {
-    let bed = Bed::of(40 * MIB, "");
-    let stream = bed.stream();
-    let (pool, calls) = pool_over(&bed);
-    drop(bed.allocate(30 * MIB, &stream));
+    let test = TestAllocator::of(40 * MIB, "");
+    let stream = test.stream();
+    let (pool, calls) = pool_over(&test);
+    drop(test.allocate(30 * MIB, &stream));
     let memory = pool.allocate(30 * MIB, &stream).expect("the default pool gives way");
-    assert_eq!(bed.device.physical_bytes(), 30 * MIB);
+    assert_eq!(test.device.physical_bytes(), 30 * MIB);
     let refused = pool.allocate(30 * MIB, &stream);
     assert!(matches!(refused, Err(Error::OutOfMemory(_))), "{refused:?}");
     drop(memory);
     drop(pool.allocate(30 * MIB, &stream).expect("there is room"));
     assert_eq!(asked(&calls), ["start 1", "allocate 30"]);
-    bed.assert_sound();
+    test.assert_sound();
 }
 
 #[test]
 fn m8_null_is_out_of_memory() {
-    let bed = Bed::new();
-    let stream = bed.stream();
+    let test = TestAllocator::new();
+    let stream = test.stream();
     let null = || DevicePtr::new(0).ok_or(SourceError::out_of_memory("the function returned null"));
-    let pool = with(&bed, answering(null));
+    let pool = with(&test, answering(null));
     let refused = pool.allocate(MIB, &stream);
     assert!(matches!(refused, Err(Error::OutOfMemory(_))), "{refused:?}");
-    assert_usable(&bed, &pool, &stream);
+    assert_usable(&test, &pool, &stream);
 }
 
 #[test]
 fn m8_an_address_that_is_not_aligned_is_given_back_and_refused() {
-    let bed = Bed::new();
-    let stream = bed.stream();
+    let test = TestAllocator::new();
+    let stream = test.stream();
     let freed = Arc::new(AtomicU64::new(0));
     for alignment in [512, 64] {
         let back = Arc::clone(&freed);
@@ -251,62 +251,62 @@ fn m8_an_address_that_is_not_aligned_is_given_back_and_refused() {
         };
         // SAFETY: 1. 2. 3. the address is refused, so no work uses it.
         let source = unsafe { FunctionSource::new("crooked", allocate, free) };
-        let pool = with(&bed, Arc::new(source.aligned_to(alignment)));
+        let pool = with(&test, Arc::new(source.aligned_to(alignment)));
         let refused = pool.allocate(MIB, &stream).expect_err("it is not aligned");
         let text = refused.to_string();
         assert!(matches!(refused, Error::Source(_)), "{text}");
         assert!(text.contains("crooked") && text.contains("0x10040"), "{text}");
         assert_eq!(freed.swap(0, Relaxed), 0x10040 + 2 * MIB);
-        assert_usable(&bed, &pool, &stream);
+        assert_usable(&test, &pool, &stream);
     }
 }
 
 #[test]
 fn m8_another_failure_of_a_source_is_told_at_once() {
-    let bed = Bed::new();
-    let stream = bed.stream();
-    drop(bed.allocate(12 * MIB, &stream));
-    let pool = with(&bed, answering(|| Err(SourceError::other("the link is down", "call the operator"))));
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    drop(test.allocate(12 * MIB, &stream));
+    let pool = with(&test, answering(|| Err(SourceError::other("the link is down", "call the operator"))));
     let failed = pool.allocate(MIB, &stream).expect_err("it is down");
     let Error::Source(error) = &failed else {
         panic!("{failed}");
     };
     assert_eq!((error.kind(), error.text()), (SourceErrorKind::Other, "the link is down"));
-    assert_eq!(bed.device.physical_bytes(), 12 * MIB, "no retry step ran");
-    assert_usable(&bed, &pool, &stream);
+    assert_eq!(test.device.physical_bytes(), 12 * MIB, "no retry step ran");
+    assert_usable(&test, &pool, &stream);
 }
 
 #[test]
 fn m8_a_source_that_fails_to_free_loses_nothing() {
-    let bed = Bed::new();
-    let stream = bed.stream();
-    let (pool, _calls) = pool_over(&bed);
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    let (pool, _calls) = pool_over(&test);
     let memory = pool.allocate(12 * MIB, &stream).expect("there is room");
     let address = memory.address();
     drop(memory);
-    bed.device.fail_next(cachette::hal::Call::Free, 1, ErrorKind::Other);
+    test.device.fail_next(cachette::hal::Call::Free, 1, ErrorKind::Other);
     assert!(pool.empty_cache().is_err());
     assert_eq!(pool.stats().reserved_bytes, 12 * MIB);
     let again = pool.allocate(12 * MIB, &stream).expect("it is still there");
     assert_eq!(again.address(), address);
     drop(again);
     assert_eq!(pool.empty_cache().expect("nothing fails"), 12 * MIB);
-    bed.assert_sound();
+    test.assert_sound();
 }
 
 #[test]
 fn m14_segments_of_a_source_are_told_to_trackers() {
-    let bed = Bed::new();
-    let stream = bed.stream();
+    let test = TestAllocator::new();
+    let stream = test.stream();
     let seen = Arc::new(Mutex::new(Vec::new()));
     let tracker = Arc::clone(&seen);
-    bed.allocator.track(move |event| {
+    test.allocator.track(move |event| {
         if matches!(event.action, TraceAction::SegmentAlloc | TraceAction::SegmentFree) {
             let mut seen = tracker.lock().expect("no thread panicked");
             seen.push((event.action, event.address, event.bytes, event.stream));
         }
     });
-    let (pool, _calls) = pool_over(&bed);
+    let (pool, _calls) = pool_over(&test);
     let memory = pool.allocate(12 * MIB, &stream).expect("there is room");
     let address = memory.address();
     drop((memory, pool));
@@ -316,9 +316,9 @@ fn m14_segments_of_a_source_are_told_to_trackers() {
 }
 
 /// Checks that the pool and its allocator are as if nothing had been asked.
-fn assert_usable(bed: &Bed, pool: &Room, stream: &Lane) {
+fn assert_usable(test: &TestAllocator, pool: &Pool, stream: &Stream) {
     let stats = pool.stats();
     assert_eq!((stats.allocations, stats.segments, stats.reserved_bytes), (0, 0, 0));
-    bed.assert_sound();
-    drop(bed.allocate(MIB, stream));
+    test.assert_sound();
+    drop(test.allocate(MIB, stream));
 }

@@ -8,17 +8,17 @@ use cachette::hal::{Device, DevicePtr};
 use cachette::source::{AllocContext, FunctionSource, SourceError};
 use cachette::{Error, PoolOptions};
 
-use crate::bed::{Bed, MIB, Room, in_time};
+use crate::fixture::{MIB, Pool, TestAllocator, in_time};
 
 type Made = Result<DevicePtr, SourceError>;
 
 /// A pool whose segments come from `allocate` and go to the device once `free` has run.
 fn pool(
-    bed: &Bed,
+    test: &TestAllocator,
     allocate: impl Fn(u64) -> Made + Send + Sync + 'static,
     free: impl Fn() + Send + Sync + 'static,
-) -> Room {
-    let frees = bed.device.clone();
+) -> Pool {
+    let frees = test.device.clone();
     let allocate = move |bytes, _: &AllocContext| allocate(bytes);
     let free = move |ptr, _, _: &AllocContext| {
         free();
@@ -28,13 +28,13 @@ fn pool(
     // SAFETY: 2. 3. the device's own memory has these properties. 1. The test that breaks it uses no memory twice.
     let source = Arc::new(unsafe { FunctionSource::new("odd", allocate, free) });
     let options = PoolOptions::new().source(source);
-    let pool = bed.allocator.create_pool_with(options);
+    let pool = test.allocator.create_pool_with(options);
     pool.expect("its name is new")
 }
 
-/// What makes memory of the bed's device.
-fn makes(bed: &Bed) -> impl Fn(u64) -> Made + Send + Sync + 'static {
-    let device = bed.device.clone();
+/// What makes memory of the test's device.
+fn makes(test: &TestAllocator) -> impl Fn(u64) -> Made + Send + Sync + 'static {
+    let device = test.device.clone();
     move |bytes| {
         let made = device.allocate(bytes);
         made.map_err(|_| SourceError::out_of_memory("none"))
@@ -43,46 +43,46 @@ fn makes(bed: &Bed) -> impl Fn(u64) -> Made + Send + Sync + 'static {
 
 #[test]
 fn m8_a_source_that_panics_uses_up_no_limit() {
-    let bed = Bed::new();
-    bed.allocator.set_memory_limit(Some(64 * MIB));
-    let stream = bed.stream();
-    let pool = pool(&bed, |_| panic!("the source panics"), || ());
+    let test = TestAllocator::new();
+    test.allocator.set_memory_limit(Some(64 * MIB));
+    let stream = test.stream();
+    let pool = pool(&test, |_| panic!("the source panics"), || ());
     for _ in 0..4 {
         let asked = AssertUnwindSafe(|| drop(pool.allocate(20 * MIB, &stream)));
         assert!(catch_unwind(asked).is_err());
     }
-    drop(bed.allocate(60 * MIB, &stream));
-    bed.assert_sound();
+    drop(test.allocate(60 * MIB, &stream));
+    test.assert_sound();
 }
 
 #[test]
 fn m8_memory_whose_free_panics_serves_again() {
-    let bed = Bed::new();
-    let stream = bed.stream();
+    let test = TestAllocator::new();
+    let stream = test.stream();
     let panics = Arc::new(AtomicBool::new(true));
     let armed = Arc::clone(&panics);
     let free = move || assert!(!armed.load(Relaxed), "the source panics");
-    let pool = pool(&bed, makes(&bed), free);
+    let pool = pool(&test, makes(&test), free);
     let memory = pool.allocate(12 * MIB, &stream).expect("there is room");
     let address = memory.address();
     drop(memory);
     let emptied = AssertUnwindSafe(|| pool.empty_cache());
     assert!(catch_unwind(emptied).is_err());
-    bed.assert_sound();
+    test.assert_sound();
     let again = pool.allocate(12 * MIB, &stream).expect("it is still there");
     assert_eq!(again.address(), address);
-    bed.allocator.free_raw(again.into_raw()).expect("it is found");
+    test.allocator.free_raw(again.into_raw()).expect("it is found");
     panics.store(false, Relaxed);
     assert_eq!(pool.empty_cache(), Ok(12 * MIB));
-    bed.assert_sound();
+    test.assert_sound();
 }
 
 #[test]
 fn m8_memory_that_overlaps_a_segment_is_refused() {
     for offset in [0, 4 * MIB] {
-        let bed = Bed::new();
-        let stream = bed.stream();
-        let base = bed.device.allocate(64 * MIB).expect("there is room");
+        let test = TestAllocator::new();
+        let stream = test.stream();
+        let base = test.device.allocate(64 * MIB).expect("there is room");
         let next = Mutex::new(base.address());
         let allocate = move |_| {
             let mut next = next.lock().expect("no thread panicked");
@@ -90,7 +90,7 @@ fn m8_memory_that_overlaps_a_segment_is_refused() {
             *next += offset;
             Ok(at)
         };
-        let pool = pool(&bed, allocate, || ());
+        let pool = pool(&test, allocate, || ());
         let memory = pool.allocate(12 * MIB, &stream).expect("there is room");
         let refused = pool.allocate(12 * MIB, &stream).expect_err("it overlaps");
         let text = refused.to_string();
@@ -101,7 +101,7 @@ fn m8_memory_that_overlaps_a_segment_is_refused() {
         assert_eq!((stats.segments, stats.reserved_bytes), (1, 12 * MIB));
         assert_eq!(memory.address(), base.address());
         drop((memory, pool));
-        assert_eq!(bed.device.physical_bytes(), 0, "it went back once");
+        assert_eq!(test.device.physical_bytes(), 0, "it went back once");
     }
 }
 
@@ -109,11 +109,11 @@ fn m8_memory_that_overlaps_a_segment_is_refused() {
 fn m8_a_request_of_a_source_to_its_own_pool_is_refused() {
     for same_stream in [true, false] {
         let answer = in_time(move || {
-            let bed = Bed::new();
-            let stream = bed.stream();
-            let inner = if same_stream { stream.clone() } else { bed.stream() };
-            let own: Arc<Mutex<Option<Room>>> = Arc::default();
-            let (inside, make) = (Arc::clone(&own), makes(&bed));
+            let test = TestAllocator::new();
+            let stream = test.stream();
+            let inner = if same_stream { stream.clone() } else { test.stream() };
+            let own: Arc<Mutex<Option<Pool>>> = Arc::default();
+            let (inside, make) = (Arc::clone(&own), makes(&test));
             let allocate = move |bytes| {
                 let nested = inside.lock().expect("no thread panicked").take();
                 if let Some(pool) = nested {
@@ -122,8 +122,8 @@ fn m8_a_request_of_a_source_to_its_own_pool_is_refused() {
                 }
                 make(bytes)
             };
-            let pool = pool(&bed, allocate, || ());
-            let second = bed.allocator.open_pool(pool.id()).expect("it is there");
+            let pool = pool(&test, allocate, || ());
+            let second = test.allocator.open_pool(pool.id()).expect("it is there");
             *own.lock().expect("no thread panicked") = Some(second);
             let refused = pool.allocate(MIB, &stream).expect_err("its source fails");
             drop(pool.allocate(MIB, &stream).expect("it does not ask again"));
@@ -136,24 +136,24 @@ fn m8_a_request_of_a_source_to_its_own_pool_is_refused() {
 
 #[test]
 fn m8_a_source_may_use_the_default_pool() {
-    let bed = Bed::new();
-    let stream = bed.stream();
-    let (allocator, inner, make) = (bed.allocator.clone(), stream.clone(), makes(&bed));
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    let (allocator, inner, make) = (test.allocator.clone(), stream.clone(), makes(&test));
     let allocate = move |bytes| {
         drop(allocator.allocate(MIB, &inner).expect("there is room"));
         make(bytes)
     };
-    let pool = pool(&bed, allocate, || ());
+    let pool = pool(&test, allocate, || ());
     drop(pool.allocate(12 * MIB, &stream).expect("there is room"));
-    bed.assert_sound();
+    test.assert_sound();
 }
 
 #[test]
 fn m8_a_source_may_use_a_pool_with_another_source() {
-    let bed = Bed::new();
-    let stream = bed.stream();
-    let (inner, lower) = (pool(&bed, makes(&bed), || ()), stream.clone());
-    let below = bed.allocator.open_pool(inner.id()).expect("it is there");
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    let (inner, lower) = (pool(&test, makes(&test), || ()), stream.clone());
+    let below = test.allocator.open_pool(inner.id()).expect("it is there");
     let allocate = move |bytes, _: &AllocContext| {
         let memory = below.allocate(bytes, &lower).expect("there is room");
         Ok(DevicePtr::new(memory.into_raw()).expect("it has bytes"))
@@ -161,7 +161,7 @@ fn m8_a_source_may_use_a_pool_with_another_source() {
     // SAFETY: 1. 2. 3. what the pool below allocates has these properties, and is kept.
     let source = Arc::new(unsafe { FunctionSource::new("outer", allocate, |_, _, _| Ok(())) });
     let options = PoolOptions::new().source(source);
-    let outer = bed.allocator.create_pool_with(options);
+    let outer = test.allocator.create_pool_with(options);
     let memory = outer.expect("its name is new").allocate(MIB, &stream);
     assert!(!memory.expect("there is room").is_empty());
     assert_eq!(inner.stats().allocations, 1);

@@ -4,12 +4,12 @@ use cachette::hal::{Call, ErrorKind};
 use cachette::{Error, OomHint, OutOfMemory};
 use cachette_hal_host::HostConfig;
 
-use crate::bed::{Bed, GIB, KIB, MIB};
+use crate::fixture::{GIB, KIB, MIB, TestAllocator, config};
 
 /// The report of a request that must fail.
-fn report(bed: &Bed, bytes: u64) -> OutOfMemory {
-    let stream = bed.stream();
-    match bed.allocator.allocate(bytes, &stream) {
+fn report(test: &TestAllocator, bytes: u64) -> OutOfMemory {
+    let stream = test.stream();
+    match test.allocator.allocate(bytes, &stream) {
         Err(Error::OutOfMemory(report)) => *report,
         other => panic!("{other:?}"),
     }
@@ -17,16 +17,16 @@ fn report(bed: &Bed, bytes: u64) -> OutOfMemory {
 
 #[test]
 fn m18_m19_the_report_carries_the_figures_of_the_moment() {
-    let bed = Bed::of(64 * MIB, "memory_limit:60M");
-    let (stream, side) = (bed.stream(), bed.stream());
-    let live = bed.allocate(11 * MIB, &stream);
-    let waiting = bed.allocate(14 * MIB, &stream);
-    let part = bed.allocate(3 * MIB, &stream);
-    let hold = bed.hold(&side);
+    let test = TestAllocator::of(64 * MIB, "memory_limit:60M");
+    let [stream, side] = test.streams();
+    let live = test.allocate(11 * MIB, &stream);
+    let waiting = test.allocate(14 * MIB, &stream);
+    let part = test.allocate(3 * MIB, &stream);
+    let hold = test.hold(&side);
     waiting.record_stream(&side);
     drop(waiting);
-    bed.allocator.set_config(&crate::bed::config("never_block:True"));
-    let report = report(&bed, 33 * MIB);
+    test.allocator.set_config(&config("never_block:True"));
+    let report = report(&test, 33 * MIB);
     hold.release();
     assert_eq!(report.device.0, 0);
     assert_eq!((report.requested, report.segment), (33 * MIB, 34 * MIB));
@@ -69,54 +69,54 @@ fn m19_the_report_names_the_device() {
 
 #[test]
 fn m20_figures_are_written_in_the_unit_that_suits_them() {
-    let bed = Bed::of(MIB, "");
-    let text = report(&bed, 100).to_string();
+    let test = TestAllocator::of(MIB, "");
+    let text = report(&test, 100).to_string();
     assert!(text.contains("100 bytes"), "{text}");
     assert!(text.contains("1024.00 KiB"), "{text}");
-    let text = report(&bed, 1536 * KIB).to_string();
+    let text = report(&test, 1536 * KIB).to_string();
     assert!(text.contains("1.50 MiB") && text.contains("20.00 MiB"), "{text}");
 }
 
 #[test]
 fn d9_only_hints_that_apply_are_given() {
-    let hints = |bed: &Bed, bytes| {
-        let hints = report(bed, bytes).hints().into_iter();
+    let hints = |test: &TestAllocator, bytes| {
+        let hints = report(test, bytes).hints().into_iter();
         hints.map(|hint| hint.to_string()).collect::<Vec<_>>().join("; ")
     };
-    let plain = hints(&Bed::of(64 * MIB, ""), 100 * MIB);
+    let plain = hints(&TestAllocator::of(64 * MIB, ""), 100 * MIB);
     for other in ["limit", "streams", "pieces", "expandable", "never_block"] {
         assert!(!plain.contains(other), "{plain}");
     }
     assert!(!plain.is_empty());
-    let limited = hints(&Bed::of(64 * MIB, "memory_limit:30M"), 40 * MIB);
+    let limited = hints(&TestAllocator::of(64 * MIB, "memory_limit:30M"), 40 * MIB);
     assert!(limited.contains("limit"), "{limited}");
     for other in ["streams", "pieces", "expandable", "never_block"] {
         assert!(!limited.contains(other), "{limited}");
     }
     // A limit that is not in the way is not blamed.
-    let beyond = hints(&Bed::of(64 * MIB, "memory_limit:900M"), 100 * MIB);
+    let beyond = hints(&TestAllocator::of(64 * MIB, "memory_limit:900M"), 100 * MIB);
     assert!(!beyond.contains("limit"), "{beyond}");
 }
 
 #[test]
 fn d9_fragmentation_is_named_only_where_there_is_some() {
-    let bed = Bed::of(60 * MIB, "");
-    let stream = bed.stream();
-    let parts: Vec<_> = (0..3).map(|_| (bed.allocate(9 * MIB, &stream), bed.allocate(9 * MIB, &stream))).collect();
-    let full = report(&bed, 30 * MIB).hints();
+    let test = TestAllocator::of(60 * MIB, "");
+    let stream = test.stream();
+    let parts: Vec<_> = (0..3).map(|_| (test.allocate(9 * MIB, &stream), test.allocate(9 * MIB, &stream))).collect();
+    let full = report(&test, 30 * MIB).hints();
     assert!(!full.contains(&OomHint::Fragmented), "{full:?}");
     let kept: Vec<_> = parts.into_iter().map(|(kept, _)| kept).collect();
-    let fragmented = report(&bed, 30 * MIB).hints();
+    let fragmented = report(&test, 30 * MIB).hints();
     assert!(fragmented.contains(&OomHint::Fragmented), "{fragmented:?}");
     drop(kept);
 }
 
 #[test]
 fn d9_other_streams_are_blamed_only_where_memory_waits_for_them() {
-    let bed = Bed::of(64 * MIB, "never_block:True");
-    let stream = bed.stream();
-    drop(bed.allocate(40 * MIB, &stream));
-    let report = report(&bed, 40 * MIB);
+    let test = TestAllocator::of(64 * MIB, "never_block:True");
+    let stream = test.stream();
+    drop(test.allocate(40 * MIB, &stream));
+    let report = report(&test, 40 * MIB);
     assert_eq!(report.pending, 0);
     assert!(!report.hints().contains(&OomHint::Pending));
 }
@@ -124,23 +124,23 @@ fn d9_other_streams_are_blamed_only_where_memory_waits_for_them() {
 #[test]
 fn d11_a_device_that_does_not_say_what_is_free_breaks_nothing() {
     for kind in [ErrorKind::Unsupported, ErrorKind::Other, ErrorKind::Fault] {
-        let bed = Bed::of(64 * MIB, "");
-        bed.device.fail_next(Call::MemoryInfo, 1, kind);
-        let report = report(&bed, 100 * MIB);
+        let test = TestAllocator::of(64 * MIB, "");
+        test.device.fail_next(Call::MemoryInfo, 1, kind);
+        let report = report(&test, 100 * MIB);
         assert_eq!((report.total, report.free), (None, None));
         let text = report.to_string();
         assert!(text.contains("does not say"), "{text}");
         assert!(text.contains("100.00 MiB"), "{text}");
-        assert_eq!(bed.stats().num_ooms, 1);
-        bed.assert_sound();
+        assert_eq!(test.stats().num_ooms, 1);
+        test.assert_sound();
     }
 }
 
 #[test]
 fn errors_are_ordinary_errors_of_rust() {
-    let bed = Bed::of(64 * MIB, "");
-    let stream = bed.stream();
-    let error = bed.allocator.allocate(100 * MIB, &stream).unwrap_err();
+    let test = TestAllocator::of(64 * MIB, "");
+    let stream = test.stream();
+    let error = test.allocator.allocate(100 * MIB, &stream).unwrap_err();
     let boxed: Box<dyn std::error::Error + Send + Sync> = Box::new(error);
     assert!(boxed.to_string().starts_with("out of memory"), "{boxed}");
 }

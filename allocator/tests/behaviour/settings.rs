@@ -1,99 +1,99 @@
 //! Configuration, at the start and at run time.
 
+use cachette::Config;
 use cachette::hal::Call;
-use cachette::{Allocator, Config};
 
-use crate::bed::{Bed, MIB, config};
+use crate::fixture::{MIB, TestAllocator, config};
 
 #[test]
 fn an_allocator_says_how_it_is_configured() {
     let text = "max_split_size_mb:64,memory_limit:100M,never_block:True";
-    let bed = Bed::with(text);
-    assert_eq!(bed.allocator.config(), config(text));
-    assert_eq!(Bed::new().allocator.config(), Config::default());
+    let test = TestAllocator::with(text);
+    assert_eq!(test.allocator.config(), config(text));
+    assert_eq!(TestAllocator::new().allocator.config(), Config::default());
 }
 
 #[test]
 fn s19_the_size_of_segments_can_change_at_run_time() {
-    let bed = Bed::new();
-    let stream = bed.stream();
-    let before = bed.allocate(2 * MIB, &stream);
-    bed.allocator.set_config(&config("large_segment_size_mb:40"));
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    let before = test.allocate(2 * MIB, &stream);
+    test.allocator.set_config(&config("large_segment_size_mb:40"));
     // What is cached still serves; the next segment is of the new size.
-    let cached = bed.allocate(9 * MIB, &stream);
-    let rest = bed.allocate(9 * MIB, &stream);
-    assert_eq!(bed.device.physical_bytes(), 20 * MIB);
-    let new = bed.allocate(2 * MIB, &stream);
-    assert_eq!(bed.device.physical_bytes(), 60 * MIB);
+    let cached = test.allocate(9 * MIB, &stream);
+    let rest = test.allocate(9 * MIB, &stream);
+    assert_eq!(test.device.physical_bytes(), 20 * MIB);
+    let new = test.allocate(2 * MIB, &stream);
+    assert_eq!(test.device.physical_bytes(), 60 * MIB);
     drop((before, cached, rest, new));
-    bed.assert_sound();
+    test.assert_sound();
 }
 
 #[test]
 fn s5_rounding_can_change_at_run_time() {
-    let bed = Bed::new();
-    let stream = bed.stream();
-    let plain = bed.allocate(84 * MIB, &stream);
-    bed.allocator.set_config(&config("roundup_power2_divisions:4"));
-    let rounded = bed.allocate(84 * MIB, &stream);
-    bed.allocator.set_config(&Config::default());
-    let again = bed.allocate(84 * MIB + 1, &stream);
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    let plain = test.allocate(84 * MIB, &stream);
+    test.allocator.set_config(&config("roundup_power2_divisions:4"));
+    let rounded = test.allocate(84 * MIB, &stream);
+    test.allocator.set_config(&Config::default());
+    let again = test.allocate(84 * MIB + 1, &stream);
     assert_eq!([plain.bytes(), rounded.bytes(), again.bytes()], [84 * MIB, 96 * MIB, 84 * MIB + 512]);
     drop((plain, rounded, again));
-    bed.assert_sound();
+    test.assert_sound();
 }
 
 #[test]
 fn s13_the_bound_on_splitting_can_change_at_run_time() {
-    let bed = Bed::new();
-    let stream = bed.stream();
-    drop(bed.allocate(60 * MIB, &stream));
-    bed.allocator.set_config(&config("max_split_size_mb:40"));
-    let calls = bed.calls_of(Call::Allocate, || drop(bed.allocate(12 * MIB, &stream)));
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    drop(test.allocate(60 * MIB, &stream));
+    test.allocator.set_config(&config("max_split_size_mb:40"));
+    let calls = test.calls_of(Call::Allocate, || drop(test.allocate(12 * MIB, &stream)));
     assert_eq!(calls, 1);
-    bed.allocator.set_config(&Config::default());
-    let calls = bed.calls_of(Call::Allocate, || drop(bed.allocate(30 * MIB, &stream)));
+    test.allocator.set_config(&Config::default());
+    let calls = test.calls_of(Call::Allocate, || drop(test.allocate(30 * MIB, &stream)));
     assert_eq!(calls, 0);
-    bed.assert_sound();
+    test.assert_sound();
 }
 
 #[test]
 fn lending_can_change_at_run_time() {
-    let bed = Bed::new();
-    let (owner, borrower) = (bed.stream(), bed.stream());
-    let address = bed.allocate(12 * MIB, &owner).address();
-    bed.allocator.set_config(&config("lend_across_streams:True"));
-    let lent = bed.allocate(12 * MIB, &borrower);
+    let test = TestAllocator::new();
+    let [owner, borrower] = test.streams();
+    let address = test.allocate(12 * MIB, &owner).address();
+    test.allocator.set_config(&config("lend_across_streams:True"));
+    let lent = test.allocate(12 * MIB, &borrower);
     assert_eq!(lent.address(), address);
-    bed.allocator.set_config(&Config::default());
+    test.allocator.set_config(&Config::default());
     // What was lent is still waited for.
-    let hold = bed.hold(&borrower);
-    bed.fill(&lent, 1, &borrower);
+    let hold = test.hold(&borrower);
+    test.fill(&lent, 1, &borrower);
     drop(lent);
-    let back = bed.allocate(12 * MIB, &owner);
-    bed.fill(&back, 2, &owner);
+    let back = test.allocate(12 * MIB, &owner);
+    test.fill(&back, 2, &owner);
     hold.release();
-    assert_eq!(bed.content(&back, &owner), Some(2));
+    assert_eq!(test.content(&back, &owner), Some(2));
 }
 
 #[test]
 fn streams_made_after_a_change_follow_it() {
-    let bed = Bed::new();
-    bed.allocator.set_config(&config("large_segment_size_mb:40"));
-    let stream = bed.stream();
-    let memory = bed.allocate(2 * MIB, &stream);
-    assert_eq!(bed.device.physical_bytes(), 40 * MIB);
+    let test = TestAllocator::new();
+    test.allocator.set_config(&config("large_segment_size_mb:40"));
+    let stream = test.stream();
+    let memory = test.allocate(2 * MIB, &stream);
+    assert_eq!(test.device.physical_bytes(), 40 * MIB);
     drop(memory);
 }
 
 #[test]
 fn a_change_leaves_the_limit_alone() {
-    let bed = Bed::with("memory_limit:100M");
-    bed.allocator.set_config(&config("never_block:True"));
-    assert_eq!(bed.allocator.memory_limit(), Some(100 * MIB));
-    bed.allocator.set_memory_limit(Some(50 * MIB));
-    bed.allocator.set_config(&config("memory_limit:10M"));
-    assert_eq!(bed.allocator.memory_limit(), Some(50 * MIB));
+    let test = TestAllocator::with("memory_limit:100M");
+    test.allocator.set_config(&config("never_block:True"));
+    assert_eq!(test.allocator.memory_limit(), Some(100 * MIB));
+    test.allocator.set_memory_limit(Some(50 * MIB));
+    test.allocator.set_config(&config("memory_limit:10M"));
+    assert_eq!(test.allocator.memory_limit(), Some(50 * MIB));
 }
 
 #[test]
@@ -111,9 +111,8 @@ fn a_setting_of_the_reference_can_be_pasted() {
         let twice = text.contains("cudamalloc");
         assert_eq!(parsed.is_err(), twice, "{text}: {parsed:?}");
         if let Ok(config) = parsed {
-            let bed = Bed::new();
-            let allocator = Allocator::with_config(bed.device.clone(), &config);
-            assert_eq!(allocator.config().to_string().parse(), Ok(config));
+            let test = TestAllocator::with(text);
+            assert_eq!(test.allocator.config().to_string().parse(), Ok(config));
         }
     }
 }

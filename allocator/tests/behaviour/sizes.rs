@@ -3,124 +3,124 @@
 use cachette::Error;
 use cachette::hal::Call;
 
-use crate::bed::{Bed, GIB, KIB, MIB};
+use crate::fixture::{Allocation, GIB, KIB, MIB, TestAllocator};
 
 /// Bytes of the block that serves a request.
-fn rounded(bed: &Bed, bytes: u64) -> u64 {
-    let stream = bed.stream();
-    bed.allocate(bytes, &stream).bytes()
+fn rounded(test: &TestAllocator, bytes: u64) -> u64 {
+    let stream = test.stream();
+    test.allocate(bytes, &stream).bytes()
 }
 
 #[test]
 fn s2_no_bytes_are_no_memory_and_no_call() {
-    let bed = Bed::new();
-    let stream = bed.stream();
-    let calls = bed.calls_during(|| {
-        let empty = bed.allocate(0, &stream);
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    let calls = test.calls_during(|| {
+        let empty = test.allocate(0, &stream);
         assert!(empty.is_empty());
         assert_eq!((empty.address(), empty.bytes(), empty.requested()), (0, 0, 0));
         assert_eq!(empty.ptr(), None);
-        assert_eq!(bed.allocate_raw(0, &stream), 0);
-        bed.allocator.free_raw(0).unwrap();
+        assert_eq!(test.allocate_raw(0, &stream), 0);
+        test.allocator.free_raw(0).unwrap();
     });
     assert_eq!(calls, 0);
-    assert_eq!(bed.stats().allocation.all.allocated, 0);
+    assert_eq!(test.stats().allocation.all.allocated, 0);
 }
 
 #[test]
 fn s2_an_empty_allocation_can_be_recorded_and_released_like_any_other() {
-    let bed = Bed::new();
-    let (stream, other) = (bed.stream(), bed.stream());
-    let empty = bed.allocate(0, &stream);
+    let test = TestAllocator::new();
+    let [stream, other] = test.streams();
+    let empty = test.allocate(0, &stream);
     empty.record_stream(&other);
     empty.release_after(&[&other]).unwrap();
-    assert_eq!(bed.allocate(0, &stream).into_raw(), 0);
-    bed.assert_sound();
+    assert_eq!(test.allocate(0, &stream).into_raw(), 0);
+    test.assert_sound();
 }
 
 #[test]
 fn s3_an_exbibyte_is_refused_before_anything_is_tried() {
-    let bed = Bed::new();
-    let stream = bed.stream();
+    let test = TestAllocator::new();
+    let stream = test.stream();
     for bytes in [1 << 60, (1 << 60) + 1, 1 << 63, u64::MAX] {
-        let calls = bed.calls_during(|| {
-            let error = bed.allocator.allocate(bytes, &stream).unwrap_err();
+        let calls = test.calls_during(|| {
+            let error = test.allocator.allocate(bytes, &stream).unwrap_err();
             assert_eq!(error, Error::TooLarge { bytes });
             assert!(error.to_string().contains("EiB"), "{error}");
             // SAFETY: 1. 2. the stream is this allocator's own.
-            let raw = unsafe { bed.allocator.allocate_raw(bytes, stream.handle()) };
+            let raw = unsafe { test.allocator.allocate_raw(bytes, stream.handle()) };
             assert_eq!(raw, Err(Error::TooLarge { bytes }));
         });
         assert_eq!(calls, 0);
     }
-    assert_eq!(bed.stats().num_ooms, 0);
+    assert_eq!(test.stats().num_ooms, 0);
 }
 
 #[test]
 fn s3_just_below_an_exbibyte_is_an_ordinary_exhaustion() {
-    let bed = Bed::new();
-    let stream = bed.stream();
+    let test = TestAllocator::new();
+    let stream = test.stream();
     for bytes in [1 << 41, (1 << 60) - 1] {
-        let error = bed.allocator.allocate(bytes, &stream).unwrap_err();
+        let error = test.allocator.allocate(bytes, &stream).unwrap_err();
         assert!(matches!(error, Error::OutOfMemory(_)), "{error}");
     }
-    assert_eq!(bed.stats().num_ooms, 2);
-    bed.assert_sound();
+    assert_eq!(test.stats().num_ooms, 2);
+    test.assert_sound();
 }
 
 #[test]
 fn s3_a_device_larger_than_a_segment_can_be_fails_cleanly() {
-    let bed = Bed::phantom(16 << 40, "");
-    let stream = bed.stream();
-    let error = bed.allocator.allocate(3 << 40, &stream).unwrap_err();
+    let test = TestAllocator::phantom(16 << 40, "");
+    let stream = test.stream();
+    let error = test.allocator.allocate(3 << 40, &stream).unwrap_err();
     assert!(matches!(error, Error::OutOfMemory(_)), "{error}");
-    bed.assert_sound();
+    test.assert_sound();
     drop(stream);
-    bed.assert_returns_everything();
+    test.assert_returns_everything();
 }
 
 #[test]
 fn s4_requests_are_rounded_up_to_multiples_of_512() {
-    let bed = Bed::new();
+    let test = TestAllocator::new();
     for (asked, given) in [(1, 512), (511, 512), (512, 512), (513, 1024), (1200, 1536), (MIB, MIB)] {
-        assert_eq!(rounded(&bed, asked), given, "{asked}");
+        assert_eq!(rounded(&test, asked), given, "{asked}");
     }
 }
 
 #[test]
 fn s5_divisions_round_to_even_steps_between_powers_of_two() {
-    let bed = Bed::phantom(4 * GIB, "roundup_power2_divisions:4");
-    assert_eq!(rounded(&bed, 84 * MIB), 96 * MIB);
-    assert_eq!(rounded(&bed, 64 * MIB), 64 * MIB);
-    assert_eq!(rounded(&bed, 2049), 2560);
+    let test = TestAllocator::phantom(4 * GIB, "roundup_power2_divisions:4");
+    assert_eq!(rounded(&test, 84 * MIB), 96 * MIB);
+    assert_eq!(rounded(&test, 64 * MIB), 64 * MIB);
+    assert_eq!(rounded(&test, 2049), 2560);
     // Not above 512 bytes for each division: plain rounding.
-    assert_eq!(rounded(&bed, 1200), 1536);
-    let bed = Bed::phantom(4 * GIB, "roundup_power2_divisions:8");
-    assert_eq!(rounded(&bed, 84 * MIB), 88 * MIB);
-    let bed = Bed::phantom(4 * GIB, "roundup_power2_divisions:2");
-    assert_eq!(rounded(&bed, 400 * MIB), 512 * MIB);
+    assert_eq!(rounded(&test, 1200), 1536);
+    let test = TestAllocator::phantom(4 * GIB, "roundup_power2_divisions:8");
+    assert_eq!(rounded(&test, 84 * MIB), 88 * MIB);
+    let test = TestAllocator::phantom(4 * GIB, "roundup_power2_divisions:2");
+    assert_eq!(rounded(&test, 400 * MIB), 512 * MIB);
 }
 
 #[test]
 fn s6_each_interval_of_sizes_has_its_own_divisions() {
-    let bed = Bed::phantom(256 * GIB, "roundup_power2_divisions:[1:8,16:0,256:1,512:2,>:4]");
-    assert_eq!(rounded(&bed, 36 * KIB + 1), 40 * KIB);
-    assert_eq!(rounded(&bed, 9 * MIB + 1), 9 * MIB + 512);
-    assert_eq!(rounded(&bed, 16 * MIB + 1), 16 * MIB + 512);
-    assert_eq!(rounded(&bed, 300 * MIB), 300 * MIB);
-    assert_eq!(rounded(&bed, 600 * MIB), 768 * MIB);
-    assert_eq!(rounded(&bed, 33 * GIB), 40 * GIB);
-    assert_eq!(rounded(&bed, 66 * GIB), 80 * GIB);
+    let test = TestAllocator::phantom(256 * GIB, "roundup_power2_divisions:[1:8,16:0,256:1,512:2,>:4]");
+    assert_eq!(rounded(&test, 36 * KIB + 1), 40 * KIB);
+    assert_eq!(rounded(&test, 9 * MIB + 1), 9 * MIB + 512);
+    assert_eq!(rounded(&test, 16 * MIB + 1), 16 * MIB + 512);
+    assert_eq!(rounded(&test, 300 * MIB), 300 * MIB);
+    assert_eq!(rounded(&test, 600 * MIB), 768 * MIB);
+    assert_eq!(rounded(&test, 33 * GIB), 40 * GIB);
+    assert_eq!(rounded(&test, 66 * GIB), 80 * GIB);
 }
 
 #[test]
 fn s7_the_rounded_size_decides_between_small_and_large() {
-    let bed = Bed::with("roundup_power2_divisions:2");
-    let stream = bed.stream();
+    let test = TestAllocator::with("roundup_power2_divisions:2");
+    let stream = test.stream();
     // 768 KiB + 1 becomes 1 MiB and stays small, 1 MiB + 1 becomes 1.5 MiB and is large.
-    let small = bed.allocate(768 * KIB + 1, &stream);
-    let large = bed.allocate(MIB + 1, &stream);
-    let stats = bed.stats();
+    let small = test.allocate(768 * KIB + 1, &stream);
+    let large = test.allocate(MIB + 1, &stream);
+    let stats = test.stats();
     assert_eq!(small.bytes(), stats.allocated_bytes.small_pool.current);
     assert_eq!(large.bytes(), stats.allocated_bytes.large_pool.current);
     assert_eq!((small.bytes(), large.bytes()), (MIB, 3 * MIB / 2));
@@ -137,22 +137,22 @@ fn s8_segments_are_2_mib_then_20_mib_then_the_request_in_steps_of_2_mib() {
         (10 * MIB + 1, 12 * MIB),
         (33 * MIB, 34 * MIB),
     ] {
-        let bed = Bed::new();
-        let stream = bed.stream();
-        let memory = bed.allocate(asked, &stream);
-        assert_eq!(bed.device.physical_bytes(), segment, "{asked}");
-        let base = bed.allocator.base_allocation(memory.address()).unwrap();
+        let test = TestAllocator::new();
+        let stream = test.stream();
+        let memory = test.allocate(asked, &stream);
+        assert_eq!(test.device.physical_bytes(), segment, "{asked}");
+        let base = test.allocator.base_allocation(memory.address()).unwrap();
         assert_eq!(base, (memory.address(), segment), "{asked}");
     }
 }
 
 /// What five rounds of "copy, add one, forget the old" cost; at most three blocks are live at once.
-fn chain(bed: &Bed, bytes: u64) -> crate::bed::Memory {
-    let stream = bed.stream();
-    let mut last = bed.allocate(bytes, &stream);
+fn chain(test: &TestAllocator, bytes: u64) -> Allocation {
+    let stream = test.stream();
+    let mut last = test.allocate(bytes, &stream);
     for _ in 0..5 {
-        let copy = bed.allocate(bytes, &stream);
-        let sum = bed.allocate(bytes, &stream);
+        let copy = test.allocate(bytes, &stream);
+        let sum = test.allocate(bytes, &stream);
         drop(copy);
         last = sum;
     }
@@ -168,9 +168,9 @@ fn s8_a_chain_of_temporaries_takes_exactly_the_segments_of_the_reference() {
         (10 * MIB - 512, 2, 20 * MIB),
         (10 * MIB + 512, 3, 12 * MIB),
     ] {
-        let bed = Bed::new();
-        let last = chain(&bed, bytes);
-        let stats = bed.stats();
+        let test = TestAllocator::new();
+        let last = chain(&test, bytes);
+        let stats = test.stats();
         let array = |array: &cachette::StatArray| {
             let (own, other) =
                 if bytes <= MIB { (array.small_pool, array.large_pool) } else { (array.large_pool, array.small_pool) };
@@ -182,107 +182,107 @@ fn s8_a_chain_of_temporaries_takes_exactly_the_segments_of_the_reference() {
         assert_eq!(array(&stats.active), 1, "{bytes}");
         assert_eq!(array(&stats.active_bytes), bytes, "{bytes}");
         // Only the segment of what is left stays.
-        bed.allocator.empty_cache().unwrap();
-        let stats = bed.stats();
+        test.allocator.empty_cache().unwrap();
+        let stats = test.stats();
         assert_eq!(array(&stats.segment), 1, "{bytes}");
         assert_eq!(array(&stats.reserved_bytes), segment, "{bytes}");
         drop(last);
-        bed.assert_sound();
+        test.assert_sound();
     }
 }
 
 #[test]
 fn s15_small_blocks_are_split_down_to_512_bytes() {
-    let bed = Bed::new();
-    let stream = bed.stream();
-    let first = bed.allocate(MIB, &stream);
-    let second = bed.allocate(MIB - 512, &stream);
-    let third = bed.allocate(512, &stream);
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    let first = test.allocate(MIB, &stream);
+    let second = test.allocate(MIB - 512, &stream);
+    let third = test.allocate(512, &stream);
     assert_eq!(second.address(), first.address() + MIB);
     assert_eq!(third.address(), first.address() + 2 * MIB - 512);
-    let stats = bed.stats();
+    let stats = test.stats();
     assert_eq!(stats.segment.all.current, 1);
     assert_eq!(stats.inactive_split.all.current, 0);
 }
 
 #[test]
 fn s15_large_blocks_are_split_only_if_more_than_1_mib_is_left() {
-    let bed = Bed::new();
-    let stream = bed.stream();
-    let front = bed.allocate(9 * MIB, &stream);
-    let keeps = bed.allocate(10 * MIB, &stream);
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    let front = test.allocate(9 * MIB, &stream);
+    let keeps = test.allocate(10 * MIB, &stream);
     assert_eq!(keeps.address(), front.address() + 9 * MIB);
     assert_eq!((keeps.requested(), keeps.bytes()), (10 * MIB, 11 * MIB));
-    let bed = Bed::new();
-    let stream = bed.stream();
-    let front = bed.allocate(9 * MIB, &stream);
-    let parted = bed.allocate(10 * MIB - 512, &stream);
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    let front = test.allocate(9 * MIB, &stream);
+    let parted = test.allocate(10 * MIB - 512, &stream);
     assert_eq!(parted.address(), front.address() + 9 * MIB);
     assert_eq!(parted.bytes(), 10 * MIB - 512);
-    assert_eq!(bed.stats().inactive_split_bytes.all.current, MIB + 512);
+    assert_eq!(test.stats().inactive_split_bytes.all.current, MIB + 512);
 }
 
 #[test]
 fn s16_freed_neighbours_become_one_block_in_every_order() {
     for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
-        let bed = Bed::new();
-        let stream = bed.stream();
-        let mut blocks: Vec<_> = (0..3).map(|_| Some(bed.allocate(6 * MIB, &stream))).collect();
+        let test = TestAllocator::new();
+        let stream = test.stream();
+        let mut blocks: Vec<_> = (0..3).map(|_| Some(test.allocate(6 * MIB, &stream))).collect();
         let start = blocks[0].as_ref().map(cachette::Allocation::address);
         for index in order {
             blocks[index] = None;
         }
-        let calls = bed.calls_of(Call::Allocate, || {
-            let whole = bed.allocate(20 * MIB, &stream);
+        let calls = test.calls_of(Call::Allocate, || {
+            let whole = test.allocate(20 * MIB, &stream);
             assert_eq!(Some(whole.address()), start, "{order:?}");
         });
         assert_eq!(calls, 0, "{order:?}");
-        bed.assert_sound();
+        test.assert_sound();
     }
 }
 
 #[test]
 fn s16_neighbours_in_different_segments_stay_apart() {
     // One address after the other, so that only the segments tell them apart.
-    let bed = Bed::phantom(GIB, "");
-    let stream = bed.stream();
-    let first = bed.allocate(12 * MIB, &stream);
-    let second = bed.allocate(12 * MIB, &stream);
+    let test = TestAllocator::phantom(GIB, "");
+    let stream = test.stream();
+    let first = test.allocate(12 * MIB, &stream);
+    let second = test.allocate(12 * MIB, &stream);
     assert_eq!(second.address(), first.address() + 12 * MIB);
     drop((first, second));
-    let calls = bed.calls_of(Call::Allocate, || drop(bed.allocate(24 * MIB, &stream)));
+    let calls = test.calls_of(Call::Allocate, || drop(test.allocate(24 * MIB, &stream)));
     assert_eq!(calls, 1);
-    bed.assert_sound();
+    test.assert_sound();
 }
 
 #[test]
 fn s9_the_smallest_sufficient_block_serves() {
-    let bed = Bed::new();
-    let stream = bed.stream();
-    let wide = bed.allocate(30 * MIB, &stream);
-    let narrow = bed.allocate(14 * MIB, &stream);
-    let middle = bed.allocate(22 * MIB, &stream);
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    let wide = test.allocate(30 * MIB, &stream);
+    let narrow = test.allocate(14 * MIB, &stream);
+    let middle = test.allocate(22 * MIB, &stream);
     let (wide_at, middle_at) = (wide.address(), middle.address());
     drop((wide, narrow, middle));
-    let first = bed.allocate(16 * MIB, &stream);
+    let first = test.allocate(16 * MIB, &stream);
     assert_eq!(first.address(), middle_at);
-    assert_eq!(bed.allocate(24 * MIB, &stream).address(), wide_at);
+    assert_eq!(test.allocate(24 * MIB, &stream).address(), wide_at);
 }
 
 #[test]
 fn s9_equals_serve_in_the_order_of_their_segments_whatever_order_they_were_freed_in() {
     let served = |order: [usize; 4]| {
-        let bed = Bed::new();
-        let stream = bed.stream();
-        let blocks = [0; 4].map(|_| bed.allocate(12 * MIB, &stream));
+        let test = TestAllocator::new();
+        let stream = test.stream();
+        let blocks = [0; 4].map(|_| test.allocate(12 * MIB, &stream));
         let addresses = blocks.each_ref().map(cachette::Allocation::address);
         let mut blocks = blocks.map(Some);
         for index in order {
             blocks[index] = None;
         }
         // A request of another size, so that none of them is merely the one freed last.
-        let other = bed.allocate(64 * MIB, &stream);
-        let again = [0; 4].map(|_| bed.allocate(12 * MIB, &stream));
+        let other = test.allocate(64 * MIB, &stream);
+        let again = [0; 4].map(|_| test.allocate(12 * MIB, &stream));
         drop(other);
         again.map(|memory| addresses.iter().position(|at| *at == memory.address()))
     };
@@ -296,12 +296,12 @@ fn s9_equals_serve_in_the_order_of_their_segments_whatever_order_they_were_freed
 
 #[test]
 fn s19_the_size_of_large_segments_is_a_setting() {
-    let bed = Bed::with("large_segment_size_mb:32");
-    let stream = bed.stream();
-    let memory = bed.allocate(2 * MIB, &stream);
-    assert_eq!(bed.device.physical_bytes(), 32 * MIB);
-    let own = bed.allocate(12 * MIB, &stream);
-    assert_eq!(bed.device.physical_bytes(), 32 * MIB);
+    let test = TestAllocator::with("large_segment_size_mb:32");
+    let stream = test.stream();
+    let memory = test.allocate(2 * MIB, &stream);
+    assert_eq!(test.device.physical_bytes(), 32 * MIB);
+    let own = test.allocate(12 * MIB, &stream);
+    assert_eq!(test.device.physical_bytes(), 32 * MIB);
     assert_eq!(own.address(), memory.address() + 2 * MIB);
     for text in [
         "large_segment_size_mb:10",

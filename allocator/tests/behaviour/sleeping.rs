@@ -6,14 +6,16 @@ use cachette::sleep::{Contents, Progress, SleepStats};
 use cachette::{Error, PoolOptions};
 use cachette_hal_host::HostConfig;
 
-use crate::bed::{Bed, GIB, Lane, MIB, Memory, Room, Stop, begin_capture, config, is_waiting, start};
+use crate::fixture::{
+    Allocation, GIB, MIB, Pool, Stop, Stream, TestAllocator, begin_capture, config, is_waiting, start,
+};
 
 /// A pool with three pieces of memory, filled with 1, 2 and 3.
-pub(crate) fn filled(bed: &Bed) -> (Lane, Room, [Memory; 3]) {
-    let (stream, pool) = (bed.stream(), bed.allocator.create_pool());
+pub(crate) fn filled(test: &TestAllocator) -> (Stream, Pool, [Allocation; 3]) {
+    let (stream, pool) = (test.stream(), test.allocator.create_pool());
     let memory = [5 * MIB, MIB / 2, 9 * MIB].map(|bytes| pool.allocate(bytes, &stream).expect("there is room"));
     for (byte, memory) in (1..).zip(&memory) {
-        bed.fill(memory, byte, &stream);
+        test.fill(memory, byte, &stream);
     }
     (stream, pool, memory)
 }
@@ -26,62 +28,62 @@ pub(crate) fn problem<T: std::fmt::Debug>(result: Result<T, Error>) -> PoolProbl
 }
 
 /// What is used and what is held do not match while a pool sleeps; all else must.
-pub(crate) fn assert_asleep_sound(bed: &Bed) {
-    bed.allocator.check().expect("every invariant holds");
-    let reserved = bed.stats().reserved_bytes.all.current;
-    assert_eq!(bed.device.physical_bytes(), reserved);
+pub(crate) fn assert_asleep_sound(test: &TestAllocator) {
+    test.allocator.check().expect("every invariant holds");
+    let reserved = test.stats().reserved_bytes.all.current;
+    assert_eq!(test.device.physical_bytes(), reserved);
 }
 
-pub(crate) fn assert_filled(bed: &Bed, memory: &[Memory], stream: &Lane) {
+pub(crate) fn assert_filled(test: &TestAllocator, memory: &[Allocation], stream: &Stream) {
     for (byte, memory) in (1..).zip(memory) {
-        assert_eq!(bed.content(memory, stream), Some(byte));
+        assert_eq!(test.content(memory, stream), Some(byte));
     }
 }
 
 #[test]
 fn a_pool_that_sleeps_gives_up_its_memory_and_wakes_with_the_same_bytes_at_the_same_addresses() {
     for host in [HostConfig::default(), HostConfig::default().stepped(3)] {
-        let bed = Bed::elastic_on(host, "");
-        let (stream, pool, memory) = filled(&bed);
-        let before = memory.each_ref().map(Memory::address);
-        let held = bed.device.physical_bytes();
-        let free = bed.device.memory_info().unwrap().free;
+        let test = TestAllocator::elastic_on(host, "");
+        let (stream, pool, memory) = filled(&test);
+        let before = memory.each_ref().map(Allocation::address);
+        let held = test.device.physical_bytes();
+        let free = test.device.memory_info().unwrap().free;
         let slept = pool.sleep(Contents::Keep).expect("it can sleep");
         assert_eq!(slept.released, held);
-        let used: u64 = memory.iter().map(Memory::bytes).sum();
+        let used: u64 = memory.iter().map(Allocation::bytes).sum();
         assert_eq!(slept.saved, used, "contents of unused memory are not kept");
         assert!(pool.is_asleep());
-        assert_eq!(bed.device.physical_bytes(), 0);
-        assert_eq!(bed.device.memory_info().unwrap().free, free + held);
+        assert_eq!(test.device.physical_bytes(), 0);
+        assert_eq!(test.device.memory_info().unwrap().free, free + held);
         assert_eq!(pool.stats().reserved_bytes, 0);
-        assert_asleep_sound(&bed);
+        assert_asleep_sound(&test);
         assert_eq!(pool.wake().expect("there is memory"), held);
-        assert_eq!(memory.each_ref().map(Memory::address), before);
-        assert_filled(&bed, &memory, &stream);
-        bed.assert_elastic_sound();
+        assert_eq!(memory.each_ref().map(Allocation::address), before);
+        assert_filled(&test, &memory, &stream);
+        test.assert_elastic_sound();
         let more = pool.allocate(3 * MIB, &stream).expect("it serves again");
         drop((more, memory, pool, stream));
-        bed.device.run_until_idle();
-        bed.assert_returns_everything();
+        test.device.run_until_idle();
+        test.assert_returns_everything();
     }
 }
 
 #[test]
 fn a_hundred_nights_keep_every_byte_and_leave_no_growth() {
-    let bed = Bed::elastic_on(HostConfig::default(), "");
-    let (stream, pool, memory) = filled(&bed);
+    let test = TestAllocator::elastic_on(HostConfig::default(), "");
+    let (stream, pool, memory) = filled(&test);
     let mut held = Vec::new();
     for _ in 0..100 {
         pool.sleep(Contents::Keep).expect("it can sleep");
         pool.wake().expect("there is memory");
-        assert_filled(&bed, &memory, &stream);
-        held.push((bed.device.live(), bed.device.physical_bytes()));
+        assert_filled(&test, &memory, &stream);
+        held.push((test.device.live(), test.device.physical_bytes()));
     }
     assert!(held.windows(2).all(|pair| pair[0] == pair[1]), "{held:?}");
-    assert!(bed.allocator.release_contents() > 0);
-    assert_eq!(bed.allocator.release_contents(), 0);
-    bed.allocator.prepare_contents(64 * MIB).expect("the host has that");
-    let registered = bed.calls_of(Call::Register, || {
+    assert!(test.allocator.release_contents() > 0);
+    assert_eq!(test.allocator.release_contents(), 0);
+    test.allocator.prepare_contents(64 * MIB).expect("the host has that");
+    let registered = test.calls_of(Call::Register, || {
         pool.sleep(Contents::Keep).expect("it can sleep");
     });
     assert_eq!(registered, 0, "what was prepared serves");
@@ -89,138 +91,138 @@ fn a_hundred_nights_keep_every_byte_and_leave_no_growth() {
 
 #[test]
 fn contents_that_are_dropped_need_no_host_memory_and_no_copies() {
-    let bed = Bed::elastic_on(HostConfig::default(), "");
-    let (stream, pool, memory) = filled(&bed);
-    let copies = bed.calls_of(Call::Download, || {
+    let test = TestAllocator::elastic_on(HostConfig::default(), "");
+    let (stream, pool, memory) = filled(&test);
+    let copies = test.calls_of(Call::Download, || {
         let slept = pool.sleep(Contents::Discard).expect("it can sleep");
         assert_eq!(slept.saved, 0);
     });
-    assert_eq!((copies, bed.device.calls(Call::Register)), (0, 0));
+    assert_eq!((copies, test.device.calls(Call::Register)), (0, 0));
     pool.wake().expect("there is memory");
-    bed.fill(&memory[0], 7, &stream);
-    assert_eq!(bed.content(&memory[0], &stream), Some(7));
+    test.fill(&memory[0], 7, &stream);
+    assert_eq!(test.content(&memory[0], &stream), Some(7));
 }
 
 #[test]
 fn memory_of_other_pools_is_not_touched() {
-    let bed = Bed::elastic_on(HostConfig::default(), "");
-    let (stream, pool, memory) = filled(&bed);
-    let other = bed.allocate(4 * MIB, &stream);
-    bed.fill(&other, 9, &stream);
+    let test = TestAllocator::elastic_on(HostConfig::default(), "");
+    let (stream, pool, memory) = filled(&test);
+    let other = test.allocate(4 * MIB, &stream);
+    test.fill(&other, 9, &stream);
     pool.sleep(Contents::Keep).expect("it can sleep");
-    assert_eq!(bed.content(&other, &stream), Some(9));
-    let more = bed.allocate(20 * MIB, &stream);
+    assert_eq!(test.content(&other, &stream), Some(9));
+    let more = test.allocate(20 * MIB, &stream);
     pool.wake().expect("there is memory");
-    assert_filled(&bed, &memory, &stream);
+    assert_filled(&test, &memory, &stream);
     drop((other, more));
 }
 
 #[test]
 fn work_under_way_ends_before_memory_goes() {
-    let bed = Bed::elastic_on(HostConfig::default(), "");
-    let (stream, pool, memory) = filled(&bed);
-    let side = bed.stream();
+    let test = TestAllocator::elastic_on(HostConfig::default(), "");
+    let (stream, pool, memory) = filled(&test);
+    let side = test.stream();
     stream.synchronize().expect("nothing holds it");
-    let hold = bed.hold(&side);
-    bed.fill(&memory[0], 77, &side);
+    let hold = test.hold(&side);
+    test.fill(&memory[0], 77, &side);
     memory[0].record_stream(&side);
-    let user = bed.allocator.open_pool(pool.id()).expect("it is there");
+    let user = test.allocator.open_pool(pool.id()).expect("it is there");
     let answer = start(move || user.sleep(Contents::Keep).map(|_| ()));
     assert!(is_waiting(&answer), "a stream is still busy");
-    assert!(bed.device.physical_bytes() > 0);
+    assert!(test.device.physical_bytes() > 0);
     drop(hold);
     answer.recv().expect("it ends").expect("it can sleep");
     pool.wake().expect("there is memory");
-    assert_eq!(bed.content(&memory[0], &stream), Some(77));
+    assert_eq!(test.content(&memory[0], &stream), Some(77));
 }
 
 #[test]
 fn sleeping_twice_is_sleeping_once_and_waking_the_awake_changes_nothing() {
-    let bed = Bed::elastic_on(HostConfig::default(), "");
-    let (stream, pool, memory) = filled(&bed);
+    let test = TestAllocator::elastic_on(HostConfig::default(), "");
+    let (stream, pool, memory) = filled(&test);
     assert_eq!(pool.wake().expect("it is awake"), 0);
     pool.sleep(Contents::Keep).expect("it can sleep");
     let again = pool.sleep(Contents::Discard).expect("it sleeps");
     assert_eq!(again, SleepStats::default());
     pool.wake().expect("there is memory");
     assert_eq!(pool.wake().expect("it is awake"), 0);
-    assert_filled(&bed, &memory, &stream);
+    assert_filled(&test, &memory, &stream);
 }
 
 #[test]
 fn a_sleeping_pool_refuses_requests_with_an_error() {
-    let bed = Bed::elastic_on(HostConfig::default(), "");
-    let (stream, pool, memory) = filled(&bed);
+    let test = TestAllocator::elastic_on(HostConfig::default(), "");
+    let (stream, pool, memory) = filled(&test);
     drop(pool.allocate(MIB, &stream).unwrap());
     pool.sleep(Contents::Keep).expect("it can sleep");
     assert_eq!(problem(pool.allocate(MIB, &stream)), PoolProblem::Asleep);
-    assert_eq!(problem(pool.allocate(MIB, &bed.stream())), PoolProblem::Asleep);
+    assert_eq!(problem(pool.allocate(MIB, &test.stream())), PoolProblem::Asleep);
     {
         let _inside = pool.enter(&stream).expect("a thread may enter");
-        assert_eq!(problem(bed.allocator.allocate(512, &stream)), PoolProblem::Asleep);
+        assert_eq!(problem(test.allocator.allocate(512, &stream)), PoolProblem::Asleep);
     }
     assert_eq!(problem(pool.checkpoint()), PoolProblem::Asleep);
     let mode = cachette::hal::CaptureMode::Global;
     assert_eq!(problem(pool.begin_capture(&stream, mode)), PoolProblem::Asleep);
-    bed.allocator.empty_cache().expect("others are emptied");
+    test.allocator.empty_cache().expect("others are emptied");
     pool.wake().expect("there is memory");
     drop(pool.allocate(MIB, &stream).expect("it serves again"));
-    assert_filled(&bed, &memory, &stream);
+    assert_filled(&test, &memory, &stream);
 }
 
 #[test]
 fn memory_may_be_freed_while_its_pool_sleeps() {
-    let bed = Bed::elastic_on(HostConfig::default(), "");
-    let (stream, pool, [first, second, third]) = filled(&bed);
+    let test = TestAllocator::elastic_on(HostConfig::default(), "");
+    let (stream, pool, [first, second, third]) = filled(&test);
     pool.sleep(Contents::Keep).expect("it can sleep");
     drop(first);
     let raw = second.into_raw();
-    bed.allocator.free_raw(raw).expect("it is the pool's");
-    assert_asleep_sound(&bed);
+    test.allocator.free_raw(raw).expect("it is the pool's");
+    assert_asleep_sound(&test);
     pool.empty_cache().expect("nothing fails");
-    assert_asleep_sound(&bed);
+    assert_asleep_sound(&test);
     pool.wake().expect("there is memory");
-    assert_eq!(bed.content(&third, &stream), Some(3));
-    assert!(bed.device.physical_bytes() < 14 * MIB, "what was freed is not got again");
-    bed.assert_elastic_sound();
+    assert_eq!(test.content(&third, &stream), Some(3));
+    assert!(test.device.physical_bytes() < 14 * MIB, "what was freed is not got again");
+    test.assert_elastic_sound();
     drop((third, pool, stream));
-    bed.assert_returns_everything();
+    test.assert_returns_everything();
 }
 
 #[test]
 fn a_pool_may_go_while_it_sleeps() {
-    let bed = Bed::elastic_on(HostConfig::default(), "");
-    let (stream, pool, memory) = filled(&bed);
+    let test = TestAllocator::elastic_on(HostConfig::default(), "");
+    let (stream, pool, memory) = filled(&test);
     let id = pool.id();
     pool.sleep(Contents::Keep).expect("it can sleep");
     drop(pool);
     let [first, second, third] = memory;
     drop((first, second));
-    bed.allocator.empty_cache().expect("nothing fails");
-    let pool = bed.allocator.open_pool(id).expect("something lives in it");
+    test.allocator.empty_cache().expect("nothing fails");
+    let pool = test.allocator.open_pool(id).expect("something lives in it");
     assert!(pool.is_asleep());
     pool.wake().expect("there is memory");
-    assert_eq!(bed.content(&third, &stream), Some(3));
+    assert_eq!(test.content(&third, &stream), Some(3));
     pool.sleep(Contents::Keep).expect("it can sleep");
     drop((pool, third));
-    bed.allocator.empty_cache().expect("nothing fails");
-    assert!(matches!(bed.allocator.open_pool(id), Err(Error::Pool { .. })));
-    let next = bed.allocator.create_pool();
+    test.allocator.empty_cache().expect("nothing fails");
+    assert!(matches!(test.allocator.open_pool(id), Err(Error::Pool { .. })));
+    let next = test.allocator.create_pool();
     let memory = next.allocate(4 * MIB, &stream).expect("its heap is used again");
-    bed.fill(&memory, 5, &stream);
-    assert_eq!(bed.content(&memory, &stream), Some(5));
-    bed.assert_elastic_sound();
+    test.fill(&memory, 5, &stream);
+    assert_eq!(test.content(&memory, &stream), Some(5));
+    test.assert_elastic_sound();
     drop((memory, next, stream));
-    bed.assert_returns_everything();
+    test.assert_returns_everything();
 }
 
 #[test]
 fn an_allocator_may_go_while_a_pool_sleeps() {
-    let bed = Bed::elastic_on(HostConfig::default(), "");
-    let (stream, pool, memory) = filled(&bed);
+    let test = TestAllocator::elastic_on(HostConfig::default(), "");
+    let (stream, pool, memory) = filled(&test);
     pool.sleep(Contents::Keep).expect("it can sleep");
     drop((pool, stream));
-    let Bed { device, allocator } = bed;
+    let TestAllocator { device, allocator } = test;
     drop(allocator);
     drop(memory);
     assert_eq!(device.live(), cachette_hal_host::Live::default());
@@ -228,80 +230,80 @@ fn an_allocator_may_go_while_a_pool_sleeps() {
 
 #[test]
 fn a_graph_runs_after_its_pool_has_slept() {
-    let bed = Bed::elastic_on(HostConfig::default(), "");
-    let stream = bed.stream();
-    let pool = bed.allocator.create_capture_pool();
+    let test = TestAllocator::elastic_on(HostConfig::default(), "");
+    let stream = test.stream();
+    let pool = test.allocator.create_capture_pool();
     let capture = begin_capture(&pool, &stream);
-    let kept = bed.allocate(3 * MIB, &stream);
-    let passing = bed.allocate(2 * MIB, &stream);
-    bed.fill(&passing, 6, &stream);
-    bed.fill(&kept, 8, &stream);
+    let kept = test.allocate(3 * MIB, &stream);
+    let passing = test.allocate(2 * MIB, &stream);
+    test.fill(&passing, 6, &stream);
+    test.fill(&kept, 8, &stream);
     drop(passing);
     assert_eq!(problem(pool.sleep(Contents::Keep)), PoolProblem::Captured);
     let graph = capture.end().expect("it is whole");
-    // SAFETY: 1. it names memory of its pool alone. 2. it runs alone. 3. the stream is of the bed.
+    // SAFETY: 1. it names memory of its pool alone. 2. it runs alone. 3. the stream is the allocator's.
     let run = || unsafe { graph.launch(&stream) };
     run().expect("it is queued");
     let slept = pool.sleep(Contents::Keep).expect("it can sleep");
     assert_eq!(slept.saved, slept.released, "all that a graph may read is kept");
     assert!(matches!(run(), Err(Error::Pool { why: PoolProblem::Asleep, .. })));
     pool.wake().expect("there is memory");
-    assert_eq!(bed.content(&kept, &stream), Some(8));
-    bed.fill(&kept, 1, &stream);
+    assert_eq!(test.content(&kept, &stream), Some(8));
+    test.fill(&kept, 1, &stream);
     run().expect("it is queued");
-    assert_eq!(bed.content(&kept, &stream), Some(8));
+    assert_eq!(test.content(&kept, &stream), Some(8));
     drop((graph, kept, pool, stream));
-    bed.allocator.empty_cache().expect("nothing fails");
-    bed.assert_returns_everything();
+    test.allocator.empty_cache().expect("nothing fails");
+    test.assert_returns_everything();
 }
 
 #[test]
 fn pools_of_one_tag_sleep_and_wake_as_one() {
-    let bed = Bed::elastic_on(HostConfig::default(), "");
-    let stream = bed.stream();
+    let test = TestAllocator::elastic_on(HostConfig::default(), "");
+    let stream = test.stream();
     let options = || PoolOptions::new().tag("weights");
-    let pools = [(); 2].map(|()| bed.allocator.create_pool_with(options()).unwrap());
-    let other = bed.allocator.create_pool();
+    let pools = [(); 2].map(|()| test.allocator.create_pool_with(options()).unwrap());
+    let other = test.allocator.create_pool();
     let memory = pools.each_ref().map(|pool| pool.allocate(2 * MIB, &stream).unwrap());
     let apart = other.allocate(2 * MIB, &stream).unwrap();
-    let slept = bed.allocator.sleep_tagged("weights", Contents::Keep).expect("they can sleep");
+    let slept = test.allocator.sleep_tagged("weights", Contents::Keep).expect("they can sleep");
     assert_eq!(slept.released, 4 * MIB);
-    assert!(pools.iter().all(Room::is_asleep) && !other.is_asleep());
-    assert_eq!(bed.allocator.wake_tagged("weights").expect("there is memory"), 4 * MIB);
-    assert!(!pools.iter().any(Room::is_asleep));
-    assert_eq!(problem(bed.allocator.wake_tagged("wieghts")), PoolProblem::NoTag);
+    assert!(pools.iter().all(Pool::is_asleep) && !other.is_asleep());
+    assert_eq!(test.allocator.wake_tagged("weights").expect("there is memory"), 4 * MIB);
+    assert!(!pools.iter().any(Pool::is_asleep));
+    assert_eq!(problem(test.allocator.wake_tagged("wieghts")), PoolProblem::NoTag);
     drop((memory, apart));
 }
 
 #[test]
 fn a_tag_of_which_one_pool_cannot_sleep_stays_awake() {
-    let bed = Bed::elastic_on(HostConfig::default(), "");
-    let stream = bed.stream();
+    let test = TestAllocator::elastic_on(HostConfig::default(), "");
+    let stream = test.stream();
     let options = || PoolOptions::new().tag("phase");
-    let pools = [(); 2].map(|()| bed.allocator.create_pool_with(options()).unwrap());
+    let pools = [(); 2].map(|()| test.allocator.create_pool_with(options()).unwrap());
     let memory = pools[0].allocate(2 * MIB, &stream).unwrap();
-    bed.allocator.set_config(&config(""));
+    test.allocator.set_config(&config(""));
     let direct = pools[1].allocate(2 * MIB, &stream).unwrap();
-    let failed = bed.allocator.sleep_tagged("phase", Contents::Keep);
+    let failed = test.allocator.sleep_tagged("phase", Contents::Keep);
     assert_eq!(problem(failed), PoolProblem::NotElastic);
-    assert!(!pools.iter().any(Room::is_asleep));
+    assert!(!pools.iter().any(Pool::is_asleep));
     drop((memory, direct));
 }
 
 #[test]
 fn a_pool_with_segments_of_the_device_cannot_sleep() {
-    let bed = Bed::new();
-    let (stream, pool, memory) = filled(&bed);
+    let test = TestAllocator::new();
+    let (stream, pool, memory) = filled(&test);
     assert_eq!(problem(pool.sleep(Contents::Keep)), PoolProblem::NotElastic);
-    assert_filled(&bed, &memory, &stream);
+    assert_filled(&test, &memory, &stream);
     assert!(!pool.is_asleep());
 }
 
 #[test]
 fn progress_is_told_up_to_the_end() {
-    let bed = Bed::elastic_on(HostConfig::default(), "");
-    let (_stream, pool, _memory) = filled(&bed);
-    let held = bed.device.physical_bytes();
+    let test = TestAllocator::elastic_on(HostConfig::default(), "");
+    let (_stream, pool, _memory) = filled(&test);
+    let held = test.device.physical_bytes();
     let check = |told: Vec<Progress>| {
         assert!(told.windows(2).all(|pair| pair[0].done < pair[1].done));
         let last = told.last().expect("something was told");
@@ -316,15 +318,15 @@ fn progress_is_told_up_to_the_end() {
 
 #[test]
 fn threads_that_allocate_while_a_pool_falls_asleep_get_memory_or_an_error() {
-    let bed = Bed::elastic_on(HostConfig::default().capacity(GIB), "");
-    let pool = bed.allocator.create_pool();
+    let test = TestAllocator::elastic_on(HostConfig::default().capacity(GIB), "");
+    let pool = test.allocator.create_pool();
     let done = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
         let _stop = Stop(&done);
         for byte in 1..=3_u64 {
-            let (bed, pool, done) = (&bed, &pool, &done);
+            let (test, pool, done) = (&test, &pool, &done);
             scope.spawn(move || {
-                let stream = bed.stream();
+                let stream = test.stream();
                 while !done.load(std::sync::atomic::Ordering::Relaxed) {
                     match pool.allocate(byte * MIB, &stream) {
                         Ok(memory) => drop(memory),
@@ -340,5 +342,5 @@ fn threads_that_allocate_while_a_pool_falls_asleep_get_memory_or_an_error() {
             pool.wake().expect("there is memory");
         }
     });
-    bed.assert_elastic_sound();
+    test.assert_elastic_sound();
 }

@@ -4,25 +4,25 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 
+use cachette::Buffer;
 use cachette::hal::{Call, ErrorKind};
 use cachette::pool::PoolProblem;
 use cachette::sleep::{Contents, Progress};
-use cachette::{Allocator, Buffer};
 use cachette_hal_host::{HostConfig, HostDevice};
 
-use crate::bed::{Bed, Lane, MIB, Room, begin_capture, config, in_time};
+use crate::fixture::{MIB, Pool, Stream, TestAllocator, begin_capture, in_time};
 use crate::sleeping::{assert_asleep_sound, assert_filled, filled, problem};
 
 const BYTES: usize = 5 << 20;
 
-fn bed() -> Bed {
-    Bed::elastic_on(HostConfig::default(), "")
+fn test() -> TestAllocator {
+    TestAllocator::elastic_on(HostConfig::default(), "")
 }
 
 /// A buffer of a pool, filled with `byte`.
-fn buffer(bed: &Bed, pool: &Room, stream: &Lane, byte: u8) -> Buffer<u8, HostDevice> {
+fn buffer(test: &TestAllocator, pool: &Pool, stream: &Stream, byte: u8) -> Buffer<u8, HostDevice> {
     let _inside = pool.enter(stream).expect("a thread may enter");
-    let mut buffer = bed.allocator.allocate_buffer::<u8>(BYTES, stream).expect("there is room");
+    let mut buffer = test.allocator.allocate_buffer::<u8>(BYTES, stream).expect("there is room");
     buffer.fill(byte).expect("a fill is queued");
     buffer
 }
@@ -36,8 +36,8 @@ fn assert_holds(buffer: &Buffer<u8, HostDevice>, byte: u8) {
 fn a_progress_function_that_panics_loses_nothing() {
     for waking in [false, true] {
         for done in [2 * MIB, 8 * MIB, 16 * MIB] {
-            let bed = bed();
-            let (stream, pool, memory) = filled(&bed);
+            let test = test();
+            let (stream, pool, memory) = filled(&test);
             let panics = |progress: Progress| assert!(progress.done < done, "as it should");
             if waking {
                 pool.sleep(Contents::Keep).expect("it can sleep");
@@ -51,35 +51,35 @@ fn a_progress_function_that_panics_loses_nothing() {
             }));
             assert!(changed.is_err(), "the panic goes on");
             assert!(pool.is_asleep(), "it serves only once it is whole");
-            assert_asleep_sound(&bed);
+            assert_asleep_sound(&test);
             pool.wake().expect("it goes on from there");
-            assert_filled(&bed, &memory, &stream);
-            bed.assert_elastic_sound();
+            assert_filled(&test, &memory, &stream);
+            test.assert_elastic_sound();
             drop((memory, pool, stream));
-            bed.assert_returns_everything();
+            test.assert_returns_everything();
         }
     }
 }
 
 #[test]
 fn a_pool_that_a_panic_left_asleep_may_go() {
-    let bed = bed();
-    let (stream, pool, memory) = filled(&bed);
+    let test = test();
+    let (stream, pool, memory) = filled(&test);
     let changed = catch_unwind(AssertUnwindSafe(|| pool.sleep_with(Contents::Keep, |_| panic!("as it should"))));
     assert!(changed.is_err(), "the panic goes on");
     drop((memory, pool, stream));
-    bed.assert_returns_everything();
+    test.assert_returns_everything();
 }
 
 #[test]
 fn buffers_of_a_pool_that_sleeps_are_refused() {
-    let bed = bed();
-    let (stream, pool) = (bed.stream(), bed.allocator.create_pool());
-    let mut asleep = buffer(&bed, &pool, &stream, 1);
-    let mut other = bed.allocator.allocate_buffer(BYTES, &stream).unwrap();
+    let test = test();
+    let (stream, pool) = (test.stream(), test.allocator.create_pool());
+    let mut asleep = buffer(&test, &pool, &stream, 1);
+    let mut other = test.allocator.allocate_buffer(BYTES, &stream).unwrap();
     other.fill(2).unwrap();
     pool.sleep(Contents::Keep).expect("it can sleep");
-    let calls = bed.calls_during(|| {
+    let calls = test.calls_during(|| {
         assert_eq!(problem(asleep.fill(3)), PoolProblem::Asleep);
         assert_eq!(problem(asleep.write(&vec![3; BYTES])), PoolProblem::Asleep);
         assert_eq!(problem(asleep.read()), PoolProblem::Asleep);
@@ -96,18 +96,18 @@ fn buffers_of_a_pool_that_sleeps_are_refused() {
 
 #[test]
 fn a_buffer_call_under_way_ends_before_memory_goes() {
-    let bed = bed();
-    let pool = bed.allocator.create_pool();
+    let test = test();
+    let pool = test.allocator.create_pool();
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         for byte in 1..=3_u8 {
-            let (bed, pool, done) = (&bed, &pool, &done);
+            let (test, pool, done) = (&test, &pool, &done);
             scope.spawn(move || {
-                let (stream, side) = (bed.stream(), bed.stream());
-                let mut there = bed.allocator.allocate_buffer(BYTES, &side).unwrap();
+                let [stream, side] = test.streams();
+                let mut there = test.allocator.allocate_buffer(BYTES, &side).unwrap();
                 let make = || {
                     let _inside = pool.enter(&stream).expect("a thread may enter");
-                    bed.allocator.allocate_buffer::<u8>(BYTES, &stream)
+                    test.allocator.allocate_buffer::<u8>(BYTES, &stream)
                 };
                 let mut here = loop {
                     match make() {
@@ -146,14 +146,14 @@ fn a_buffer_call_under_way_ends_before_memory_goes() {
 
 #[test]
 fn a_captured_stream_that_copied_from_a_pool_keeps_it_awake() {
-    let bed = bed();
-    let (stream, side) = (bed.stream(), bed.stream());
-    let pool = bed.allocator.create_pool();
-    let from = buffer(&bed, &pool, &stream, 1);
-    let mut to = bed.allocator.allocate_buffer(BYTES, &side).unwrap();
-    let hold = bed.hold(&side);
+    let test = test();
+    let [stream, side] = test.streams();
+    let pool = test.allocator.create_pool();
+    let from = buffer(&test, &pool, &stream, 1);
+    let mut to = test.allocator.allocate_buffer(BYTES, &side).unwrap();
+    let hold = test.hold(&side);
     to.copy_from(&from).expect("a copy is queued");
-    let graphs = bed.allocator.create_capture_pool();
+    let graphs = test.allocator.create_capture_pool();
     let capture = begin_capture(&graphs, &side);
     assert_eq!(problem(pool.sleep(Contents::Keep)), PoolProblem::Captured);
     drop((capture, hold));
@@ -165,12 +165,12 @@ fn a_captured_stream_that_copied_from_a_pool_keeps_it_awake() {
 fn addresses_of_a_pool_that_sleeps_go_to_no_other_heap() {
     let woken = (0..20).any(|_| {
         let host = HostConfig::default().withholding().stepped(5);
-        let bed = Bed::elastic_on(host, ",expandable_segments_reserve:64M");
-        let (stream, pool) = (bed.stream(), bed.allocator.create_pool());
-        let asleep = buffer(&bed, &pool, &stream, 1);
-        bed.device.fail_next(Call::Reserve, 1, ErrorKind::OutOfMemory);
+        let test = TestAllocator::elastic_on(host, ",expandable_segments_reserve:64M");
+        let (stream, pool) = (test.stream(), test.allocator.create_pool());
+        let asleep = buffer(&test, &pool, &stream, 1);
+        test.device.fail_next(Call::Reserve, 1, ErrorKind::OutOfMemory);
         pool.sleep(Contents::Keep).expect("it can sleep");
-        let others: Vec<_> = (0..6).map(|_| buffer(&bed, &bed.allocator.create_pool(), &bed.stream(), 5)).collect();
+        let others: Vec<_> = (0..6).map(|_| buffer(&test, &test.allocator.create_pool(), &test.stream(), 5)).collect();
         assert!(others.iter().all(|other| other.ptr() != asleep.ptr()));
         // The process itself may map something at addresses that were released, such as the stack of a thread.
         let woken = pool.wake().is_ok();
@@ -188,96 +188,94 @@ fn addresses_of_a_pool_that_sleeps_go_to_no_other_heap() {
 #[test]
 fn addresses_that_another_owner_has_got_stay_with_it() {
     let host = HostConfig::default().withholding();
-    let bed = Bed::elastic_on(host, ",expandable_segments_reserve:64M");
-    let (stream, pool) = (bed.stream(), bed.allocator.create_pool());
-    let asleep = buffer(&bed, &pool, &stream, 1);
+    let test = TestAllocator::elastic_on(host, ",expandable_segments_reserve:64M");
+    let (stream, pool) = (test.stream(), test.allocator.create_pool());
+    let asleep = buffer(&test, &pool, &stream, 1);
     let address = asleep.ptr();
-    bed.device.fail_next(Call::Reserve, 1, ErrorKind::OutOfMemory);
+    test.device.fail_next(Call::Reserve, 1, ErrorKind::OutOfMemory);
     pool.sleep(Contents::Keep).expect("it can sleep");
-    let text = "expandable_segments:True,expandable_segments_reserve:64M";
-    let other = Allocator::with_config(bed.device.clone(), &config(text));
-    let side = other.create_stream().unwrap();
-    let mut there = other.allocate_buffer::<u8>(BYTES, &side).unwrap();
+    let other = test.beside("expandable_segments:True,expandable_segments_reserve:64M");
+    let mut there = other.allocator.allocate_buffer::<u8>(BYTES, &other.stream()).unwrap();
     assert_eq!(there.ptr(), address, "the host gives them out again");
     there.fill(5).unwrap();
     assert!(matches!(problem(pool.wake()), PoolProblem::NoMemory { .. }));
-    drop((asleep, pool, stream, bed));
+    drop((asleep, pool, stream, test));
     assert_holds(&there, 5);
 }
 
 #[test]
 fn waking_takes_no_more_than_the_limit_leaves() {
-    let bed = bed();
-    let (stream, pool) = (bed.stream(), bed.allocator.create_pool());
+    let test = test();
+    let (stream, pool) = (test.stream(), test.allocator.create_pool());
     let memory = pool.allocate(8 * MIB, &stream).unwrap();
-    bed.fill(&memory, 4, &stream);
+    test.fill(&memory, 4, &stream);
     pool.sleep(Contents::Keep).expect("it can sleep");
-    bed.allocator.set_memory_limit(Some(8 * MIB));
-    let (other, mut taken) = (bed.stream(), None);
-    let woken = pool.wake_with(|_| taken = taken.take().or(bed.allocator.allocate(MIB, &other).ok()));
-    assert!(bed.allocator.reserved_bytes() <= 8 * MIB);
+    test.allocator.set_memory_limit(Some(8 * MIB));
+    let (other, mut taken) = (test.stream(), None);
+    let woken = pool.wake_with(|_| taken = taken.take().or(test.allocator.allocate(MIB, &other).ok()));
+    assert!(test.allocator.reserved_bytes() <= 8 * MIB);
     assert_eq!((woken, taken.is_none()), (Ok(8 * MIB), true));
     pool.sleep(Contents::Keep).expect("it can sleep");
-    let little = bed.allocate(MIB, &other);
+    let little = test.allocate(MIB, &other);
     assert!(matches!(problem(pool.wake()), PoolProblem::NoMemory { .. }));
     assert!(pool.is_asleep());
-    assert_asleep_sound(&bed);
+    assert_asleep_sound(&test);
     drop(little);
     pool.wake().expect("what others do not use goes first");
-    assert_eq!(bed.content(&memory, &stream), Some(4));
+    assert_eq!(test.content(&memory, &stream), Some(4));
 }
 
 #[test]
 fn what_was_freed_asleep_is_neither_copied_nor_given_memory() {
-    let bed = bed();
-    let (stream, pool) = (bed.stream(), bed.allocator.create_pool());
-    let side = bed.stream();
+    let test = test();
+    let (stream, pool) = (test.stream(), test.allocator.create_pool());
+    let side = test.stream();
     let memory: Vec<_> = (0..4).map(|_| pool.allocate(2 * MIB, &stream).unwrap()).collect();
     memory[1].record_stream(&side);
     pool.sleep(Contents::Keep).expect("it can sleep");
     drop(memory);
-    let uploads = bed.calls_of(Call::Upload, || {
+    let uploads = test.calls_of(Call::Upload, || {
         assert_eq!(pool.wake().expect("nothing is needed"), 0);
     });
     assert_eq!((uploads, pool.stats().reserved_bytes), (0, 0));
-    bed.assert_elastic_sound();
+    test.assert_elastic_sound();
     let again = pool.allocate(MIB, &stream).expect("it serves again");
     drop(again);
 }
 
 #[test]
 fn a_freed_part_of_a_chunk_is_not_copied_back() {
-    let bed = bed();
-    let (stream, pool) = (bed.stream(), bed.allocator.create_pool());
+    let test = test();
+    let (stream, pool) = (test.stream(), test.allocator.create_pool());
     let [first, second, third] = [MIB / 2; 3].map(|bytes| pool.allocate(bytes, &stream).expect("there is room"));
     for (byte, memory) in (1..).zip([&first, &second, &third]) {
-        bed.fill(memory, byte, &stream);
+        test.fill(memory, byte, &stream);
     }
     let slept = pool.sleep(Contents::Keep).expect("it can sleep");
     assert_eq!((slept.released, slept.saved), (2 * MIB, 3 * MIB / 2));
     drop(second);
-    let uploads = bed.calls_of(Call::Upload, || {
+    let uploads = test.calls_of(Call::Upload, || {
         pool.wake().expect("there is memory");
     });
     assert_eq!(uploads, 2, "one on either side of what was freed");
-    assert_eq!(bed.content(&first, &stream), Some(1));
-    assert_eq!(bed.content(&third, &stream), Some(3));
+    assert_eq!(test.content(&first, &stream), Some(1));
+    assert_eq!(test.content(&third, &stream), Some(3));
 }
 
 #[test]
 fn what_graphs_may_use_is_kept_although_it_is_free() {
-    let bed = bed();
-    let stream = bed.stream();
-    let pool = bed.allocator.create_capture_pool();
+    let test = test();
+    let stream = test.stream();
+    let pool = test.allocator.create_capture_pool();
     let capture = begin_capture(&pool, &stream);
-    let passing = bed.allocate(4 * MIB, &stream);
-    bed.fill(&passing, 6, &stream);
+    let passing = test.allocate(4 * MIB, &stream);
+    test.fill(&passing, 6, &stream);
     drop(passing);
     let graph = capture.end().expect("it is whole");
     let slept = pool.sleep(Contents::Keep).expect("it can sleep");
     pool.empty_cache().expect("nothing fails");
     assert_eq!(pool.wake(), Ok(slept.released));
-    // SAFETY: 1. it names memory of its pool alone. 2. it runs alone. 3. the stream is of the bed.
+    // SAFETY: 1. it names memory of its pool alone. 2. it runs alone. 3. the stream is the allocator's.
     unsafe { graph.launch(&stream) }.expect("it is queued");
     stream.synchronize().expect("its memory is there");
 }
@@ -285,18 +283,18 @@ fn what_graphs_may_use_is_kept_although_it_is_free() {
 #[test]
 fn functions_that_are_told_of_progress_may_call_back() {
     let ended = in_time(|| {
-        let bed = bed();
-        let (stream, pool) = (bed.stream(), bed.allocator.create_pool());
-        let mut buffer = buffer(&bed, &pool, &stream, 1);
+        let test = test();
+        let (stream, pool) = (test.stream(), test.allocator.create_pool());
+        let mut buffer = buffer(&test, &pool, &stream, 1);
         let mut calls_back = || {
             assert_eq!(problem(pool.wake()), PoolProblem::Changing);
             assert_eq!(problem(pool.sleep(Contents::Discard)), PoolProblem::Changing);
             assert_eq!(problem(pool.allocate(MIB, &stream)), PoolProblem::Asleep);
             assert_eq!(problem(buffer.fill(2)), PoolProblem::Asleep);
             pool.empty_cache().expect("it is left as it is");
-            bed.allocator.empty_cache().expect("others are emptied");
-            drop(bed.allocate(MIB, &stream));
-            drop(bed.allocator.open_pool(pool.id()).expect("it is there"));
+            test.allocator.empty_cache().expect("others are emptied");
+            drop(test.allocate(MIB, &stream));
+            drop(test.allocator.open_pool(pool.id()).expect("it is there"));
             assert!(pool.is_asleep());
         };
         let slept = pool.sleep_with(Contents::Keep, |_| calls_back());
@@ -309,22 +307,22 @@ fn functions_that_are_told_of_progress_may_call_back() {
 
 #[test]
 fn chunks_of_a_pool_that_sleeps_serve_no_other_heap() {
-    let bed = Bed::elastic_on(HostConfig::default().capacity(16 * MIB), "");
-    let (stream, pool) = (bed.stream(), bed.allocator.create_pool());
+    let test = TestAllocator::elastic_on(HostConfig::default().capacity(16 * MIB), "");
+    let (stream, pool) = (test.stream(), test.allocator.create_pool());
     let memory = pool.allocate(8 * MIB, &stream).unwrap();
     pool.sleep(Contents::Discard).expect("it can sleep");
     drop((pool, memory));
     // Nothing uses the pool any more, so other heaps look for memory in it.
-    let other = bed.allocate(12 * MIB, &bed.stream());
-    bed.fill(&other, 3, &stream);
-    assert_eq!(bed.content(&other, &stream), Some(3));
-    bed.allocator.check().expect("every invariant holds");
+    let other = test.allocate(12 * MIB, &test.stream());
+    test.fill(&other, 3, &stream);
+    assert_eq!(test.content(&other, &stream), Some(3));
+    test.allocator.check().expect("every invariant holds");
 }
 
 /// Lets the waits of every kind fail, from the `nth` wait for an event on.
-fn fail_waits(bed: &Bed, nth: u64) {
+fn fail_waits(test: &TestAllocator, nth: u64) {
     for more in 0..4 {
-        let fail = |call, nth| bed.device.fail_next(call, nth, ErrorKind::Other);
+        let fail = |call, nth| test.device.fail_next(call, nth, ErrorKind::Other);
         fail(Call::Wait, nth + more);
         fail(Call::Synchronize, 1 + more);
         fail(Call::SynchronizeDevice, 1 + more);
@@ -335,22 +333,22 @@ fn fail_waits(bed: &Bed, nth: u64) {
 fn host_memory_that_a_copy_may_use_serves_no_other_sleep() {
     let mut seen = [0, 0];
     for (waking, nth) in [(0, 1), (0, 2), (0, 3), (0, 4), (0, 5), (0, 6), (1, 1)] {
-        let bed = bed();
-        let (stream, pool, memory) = filled(&bed);
+        let test = test();
+        let (stream, pool, memory) = filled(&test);
         if waking > 0 {
             pool.sleep(Contents::Keep).expect("it can sleep");
         }
-        fail_waits(&bed, nth);
+        fail_waits(&test, nth);
         let changed = if waking > 0 { pool.wake() } else { pool.sleep(Contents::Keep).map(|slept| slept.released) };
-        bed.device.clear_failures();
+        test.device.clear_failures();
         if changed.is_err() && pool.is_asleep() {
             // Copies were queued, and nothing has told whether they ended.
-            assert_eq!(bed.allocator.release_contents(), 0, "they may be in use");
+            assert_eq!(test.allocator.release_contents(), 0, "they may be in use");
             seen[waking] += 1;
         }
         pool.wake().expect("nothing stands in the way any more");
-        assert_filled(&bed, &memory, &stream);
-        bed.assert_elastic_sound();
+        assert_filled(&test, &memory, &stream);
+        test.assert_elastic_sound();
     }
     assert!(seen.iter().all(|seen| *seen > 0), "{seen:?}");
 }

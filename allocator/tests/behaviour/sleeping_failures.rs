@@ -9,36 +9,36 @@ use cachette::pool::{PoolOptions, PoolProblem};
 use cachette::sleep::Contents;
 use cachette_hal_host::HostConfig;
 
-use crate::bed::{Bed, Lane, MIB, Memory};
+use crate::fixture::{Allocation, MIB, Stream, TestAllocator};
 use crate::sleeping::{assert_asleep_sound, assert_filled, filled, problem};
 
 #[test]
 fn a_pool_that_cannot_wake_sleeps_on_and_loses_nothing() {
-    let bed = Bed::elastic_on(HostConfig::default().capacity(64 * MIB), "");
-    let (stream, pool, memory) = filled(&bed);
+    let test = TestAllocator::elastic_on(HostConfig::default().capacity(64 * MIB), "");
+    let (stream, pool, memory) = filled(&test);
     pool.sleep(Contents::Keep).expect("it can sleep");
-    let greedy = bed.allocate(54 * MIB, &stream);
+    let greedy = test.allocate(54 * MIB, &stream);
     let PoolProblem::NoMemory { bytes } = problem(pool.wake()) else {
         panic!("there is no memory");
     };
     assert!(bytes >= 14 * MIB);
     assert!(pool.is_asleep());
-    assert_asleep_sound(&bed);
+    assert_asleep_sound(&test);
     drop(greedy);
     pool.wake().expect("what others do not use goes first");
-    assert_filled(&bed, &memory, &stream);
-    bed.assert_elastic_sound();
+    assert_filled(&test, &memory, &stream);
+    test.assert_elastic_sound();
 }
 
 #[test]
 fn waking_waits_for_free_memory_that_a_stream_still_uses() {
-    let bed = Bed::elastic_on(HostConfig::default().capacity(64 * MIB), "");
-    let (stream, pool, memory) = filled(&bed);
+    let test = TestAllocator::elastic_on(HostConfig::default().capacity(64 * MIB), "");
+    let (stream, pool, memory) = filled(&test);
     pool.sleep(Contents::Keep).expect("it can sleep");
-    let busy = bed.stream();
-    let used = bed.allocate(54 * MIB, &busy);
-    let hold = bed.hold(&busy);
-    bed.fill(&used, 1, &busy);
+    let busy = test.stream();
+    let used = test.allocate(54 * MIB, &busy);
+    let hold = test.hold(&busy);
+    test.fill(&used, 1, &busy);
     drop(used);
     thread::scope(|scope| {
         let woken = scope.spawn(|| pool.wake());
@@ -46,53 +46,53 @@ fn waking_waits_for_free_memory_that_a_stream_still_uses() {
         hold.release();
         woken.join().expect("no thread panics").expect("the memory comes free");
     });
-    assert_filled(&bed, &memory, &stream);
-    bed.assert_elastic_sound();
+    assert_filled(&test, &memory, &stream);
+    test.assert_elastic_sound();
 }
 
 #[test]
 fn a_limit_holds_for_waking_too() {
-    let bed = Bed::elastic_on(HostConfig::default(), "");
-    let (stream, pool, memory) = filled(&bed);
+    let test = TestAllocator::elastic_on(HostConfig::default(), "");
+    let (stream, pool, memory) = filled(&test);
     pool.sleep(Contents::Keep).expect("it can sleep");
-    bed.allocator.set_memory_fraction(0.01).expect("it is one");
+    test.allocator.set_memory_fraction(0.01).expect("it is one");
     assert!(matches!(problem(pool.wake()), PoolProblem::NoMemory { .. }));
-    bed.allocator.set_memory_fraction(1.0).expect("it is one");
+    test.allocator.set_memory_fraction(1.0).expect("it is one");
     pool.wake().expect("there is memory");
-    assert_filled(&bed, &memory, &stream);
+    assert_filled(&test, &memory, &stream);
 }
 
 /// Fails one call after the other, from the first that falling asleep or waking makes on, and checks each time that
 /// nothing is lost; neither are contents, where memory is `real`.
 fn survives_every_failure(kind: ErrorKind, waking: bool, host: &HostConfig, real: bool) {
-    let assert_filled = |bed: &Bed, memory: &[Memory], stream: &Lane| {
+    let assert_filled = |test: &TestAllocator, memory: &[Allocation], stream: &Stream| {
         if real {
-            assert_filled(bed, memory, stream);
+            assert_filled(test, memory, stream);
         }
     };
     for nth in 1.. {
-        let bed = Bed::elastic_on(host.clone(), "");
-        let (stream, pool, memory) = filled(&bed);
+        let test = TestAllocator::elastic_on(host.clone(), "");
+        let (stream, pool, memory) = filled(&test);
         stream.synchronize().expect("nothing fails yet");
         if waking {
             pool.sleep(Contents::Keep).expect("it can sleep");
         }
-        bed.device.fail_nth_call(nth, kind);
-        let before = bed.device.total_calls();
+        test.device.fail_nth_call(nth, kind);
+        let before = test.device.total_calls();
         let done = if waking { pool.wake().map(|_| ()) } else { pool.sleep(Contents::Keep).map(|_| ()) };
-        let reached = bed.device.total_calls() - before >= nth;
-        bed.device.clear_failures();
-        bed.allocator.check().expect("every invariant holds");
+        let reached = test.device.total_calls() - before >= nth;
+        test.device.clear_failures();
+        test.allocator.check().expect("every invariant holds");
         pool.wake().expect("nothing stands in the way any more");
-        assert_filled(&bed, &memory, &stream);
+        assert_filled(&test, &memory, &stream);
         if real {
-            bed.assert_elastic_sound();
+            test.assert_elastic_sound();
         }
         pool.sleep(Contents::Keep).expect("nothing stands in the way");
         pool.wake().expect("nothing stands in the way");
-        assert_filled(&bed, &memory, &stream);
+        assert_filled(&test, &memory, &stream);
         drop((memory, pool, stream));
-        bed.assert_returns_everything();
+        test.assert_returns_everything();
         if !reached {
             done.expect("no call failed");
             return;
@@ -123,13 +123,13 @@ fn addresses_that_must_be_reserved_anew_are_got_back_whatever_call_fails() {
 fn addresses_that_the_driver_leaves_mapped_are_not_released() {
     for failing in 1..=4 {
         let host = HostConfig::default().withholding().phantom(true);
-        let bed = Bed::elastic_on(host, "");
-        let (stream, pool) = (bed.stream(), bed.allocator.create_pool());
+        let test = TestAllocator::elastic_on(host, "");
+        let (stream, pool) = (test.stream(), test.allocator.create_pool());
         let kept = pool.allocate(4 * MIB, &stream).expect("there is room");
         drop(pool.allocate(2 * MIB, &stream).expect("there is room"));
         // The first attempts to unmap the idle chunk fail, so it stays mapped.
         for nth in 1..=failing {
-            bed.device.fail_next(Call::Unmap, nth, ErrorKind::Other);
+            test.device.fail_next(Call::Unmap, nth, ErrorKind::Other);
         }
         if let Err(error) = pool.sleep(Contents::Keep) {
             let Error::Device(error) = error else {
@@ -139,44 +139,44 @@ fn addresses_that_the_driver_leaves_mapped_are_not_released() {
             assert_eq!(told, (ErrorKind::Other, "unmap"), "{failing} failed");
             assert!(!pool.is_asleep(), "{failing} failed");
         }
-        bed.device.clear_failures();
+        test.device.clear_failures();
         pool.wake().expect("nothing fails any more");
         pool.sleep(Contents::Keep).expect("nothing fails any more");
         pool.wake().expect("there is room");
         drop((kept, pool, stream));
-        bed.assert_returns_everything();
+        test.assert_returns_everything();
     }
 }
 
 #[test]
 fn a_sleep_that_fails_half_way_is_undone_at_once() {
     for nth in 1..=2 {
-        let bed = Bed::elastic_on(HostConfig::default(), "");
-        let (stream, pool, memory) = filled(&bed);
-        bed.device.fail_next(Call::Unmap, nth, ErrorKind::Other);
+        let test = TestAllocator::elastic_on(HostConfig::default(), "");
+        let (stream, pool, memory) = filled(&test);
+        test.device.fail_next(Call::Unmap, nth, ErrorKind::Other);
         let slept = pool.sleep(Contents::Keep);
         assert!(matches!(slept, Err(Error::Device(_))), "{slept:?}");
         assert!(!pool.is_asleep(), "nothing is away");
-        assert_filled(&bed, &memory, &stream);
+        assert_filled(&test, &memory, &stream);
         drop(pool.allocate(MIB, &stream).expect("it serves"));
     }
 }
 
 #[test]
 fn pools_of_one_tag_tell_the_sum_of_what_went_back() {
-    let bed = Bed::elastic_on(HostConfig::default(), "");
-    let stream = bed.stream();
+    let test = TestAllocator::elastic_on(HostConfig::default(), "");
+    let stream = test.stream();
     let pools = [2, 4, 8].map(|size| {
         let options = PoolOptions::new().tag("weights");
-        let pool = bed.allocator.create_pool_with(options).expect("it is new");
+        let pool = test.allocator.create_pool_with(options).expect("it is new");
         let memory = pool.allocate(size * MIB, &stream).expect("there is room");
         (pool, memory)
     });
-    let slept = bed.allocator.sleep_tagged("weights", Contents::Keep);
+    let slept = test.allocator.sleep_tagged("weights", Contents::Keep);
     let slept = slept.expect("nothing stands in the way");
     assert_eq!((slept.released, slept.saved), (14 * MIB, 14 * MIB));
-    let woken = bed.allocator.wake_tagged("weights");
+    let woken = test.allocator.wake_tagged("weights");
     assert_eq!(woken.expect("there is room"), 14 * MIB);
     drop((pools, stream));
-    bed.assert_returns_everything();
+    test.assert_returns_everything();
 }

@@ -4,22 +4,21 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
+use cachette::Error;
 use cachette::hal::Call;
 use cachette::sleep::{Contents, SleepStats};
-use cachette::{Allocator, Error, Pool, Stream};
-use cachette_hal_host::{HostConfig, HostDevice, Live};
+use cachette_hal_host::{HostConfig, HostDevice};
 use cachette_hal_testing::{Checked, Traced};
 
-use crate::bed::{MIB, assert_consistent, config, device};
+use crate::fixture::{ELASTIC, MIB, Pool, Stream, TestAllocator, assert_consistent};
 use crate::hook::Hook;
 
 type Watched = Arc<Checked<Traced<HostDevice>>>;
 
 /// A pool whose first stream has a free chunk and one in use.
 struct Scene {
-    host: HostDevice,
+    test: TestAllocator<Watched>,
     hook: Arc<Hook>,
-    allocator: Allocator<Watched>,
     pool: Arc<Pool<Watched>>,
     streams: [Stream<Watched>; 2],
 }
@@ -27,13 +26,10 @@ struct Scene {
 impl Scene {
     fn new(host: HostConfig) -> Self {
         let hook = Arc::new(Hook::default());
-        let host = device(host);
-        let traced = Traced::new(host.clone(), Arc::clone(&hook));
-        let text = "expandable_segments:True,elastic_largest_chunk_mb:2,elastic_slack:0";
-        let allocator = Allocator::with_config(Arc::new(Checked::new(traced)), &config(text));
-        let streams = [(); 2].map(|()| allocator.create_stream().expect("the device makes streams"));
-        let pool = Arc::new(allocator.create_pool());
-        Self { host, hook, allocator, pool, streams }
+        let wrap = |host| Arc::new(Checked::new(Traced::new(host, Arc::clone(&hook))));
+        let test = TestAllocator::around(host, ELASTIC, wrap);
+        let pool = Arc::new(test.allocator.create_pool());
+        Self { hook, pool, streams: test.streams(), test }
     }
 
     /// Puts the pool to sleep on another thread in the middle of `act`, after such a call of the driver for the first
@@ -41,8 +37,8 @@ impl Scene {
     fn sleep_amid(self, call: Call, with_stream: bool, act: impl FnOnce(&Self)) {
         let mut buffer = {
             let _inside = self.pool.enter_all();
-            let spare = self.allocator.allocate(2 * MIB, &self.streams[0]).expect("nothing fails");
-            let buffer = self.allocator.allocate_buffer::<u8>(2 << 20, &self.streams[0]);
+            let spare = self.test.allocate(2 * MIB, &self.streams[0]);
+            let buffer = self.test.allocator.allocate_buffer::<u8>(2 << 20, &self.streams[0]);
             drop(spare);
             buffer.expect("nothing fails")
         };
@@ -66,20 +62,19 @@ impl Scene {
         self.pool.wake().expect("there is room");
         assert!(buffer.read().expect("nothing fails").iter().all(|byte| *byte == 7));
         drop(buffer);
-        assert_consistent(&self.allocator);
+        assert_consistent(&self.test.allocator);
         self.end();
     }
 
     /// The device gets everything back.
     fn end(self) {
-        let watched = Arc::clone(self.allocator.device());
+        let watched = Arc::clone(self.test.allocator.device());
         self.pool.empty_cache().expect("nothing fails");
-        self.allocator.empty_cache().expect("nothing fails");
-        assert_eq!(self.allocator.stats().reserved_bytes.all.current, 0);
-        drop((self.pool, self.allocator, self.streams));
+        self.test.allocator.empty_cache().expect("nothing fails");
+        assert_eq!(self.test.allocator.stats().reserved_bytes.all.current, 0);
+        drop((self.pool, self.streams));
+        self.test.assert_returns_everything();
         assert!(watched.misuses().is_empty(), "{:?}", watched.misuses());
-        assert_eq!(self.host.live(), Live::default());
-        assert_eq!(self.host.physical_bytes(), 0);
     }
 }
 
@@ -111,7 +106,7 @@ fn a_sleep_waits_for_chunks_that_move_to_another_stream() {
     for host in devices() {
         Scene::new(host).sleep_amid(Call::Map, false, |scene| {
             let _inside = scene.pool.enter_all();
-            drop(scene.allocator.allocate(2 * MIB, &scene.streams[1]).unwrap());
+            drop(scene.test.allocate(2 * MIB, &scene.streams[1]));
         });
     }
 }

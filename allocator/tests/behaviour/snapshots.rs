@@ -1,12 +1,10 @@
 //! Snapshots: what is held, as a value.
 
-use cachette::hal::Ordinal;
+use cachette::Snapshot;
 use cachette::history::HistoryOptions;
 use cachette::snapshot::{BlockState, Segment, SegmentKind, Setting, SnapshotOptions};
-use cachette::{Allocator, Snapshot};
-use cachette_hal_host::{HostBackend, HostConfig};
 
-use crate::bed::{Bed, MIB};
+use crate::fixture::{MIB, TestAllocator};
 use crate::history::events_only;
 
 /// The states and sizes of a segment's blocks.
@@ -17,7 +15,7 @@ fn blocks(segment: &Segment) -> Vec<(BlockState, u64, u64)> {
 }
 
 /// Checks that blocks tile their segments, segments are in order, and sums are what the statistics say.
-pub(crate) fn assert_tiles(snapshot: &Snapshot, bed: &Bed) {
+pub(crate) fn assert_tiles(snapshot: &Snapshot, test: &TestAllocator) {
     let mut end = 0;
     for segment in &snapshot.segments {
         assert!(segment.address >= end, "segments overlap");
@@ -29,7 +27,7 @@ pub(crate) fn assert_tiles(snapshot: &Snapshot, bed: &Bed) {
         assert_eq!(at, segment.address + segment.bytes);
         end = at;
     }
-    let stats = bed.stats();
+    let stats = test.stats();
     let sum = |state| -> u64 { snapshot.segments.iter().map(|s| s.bytes_in(state)).sum() };
     let allocated = stats.allocated_bytes.all.current;
     assert_eq!(sum(BlockState::Allocated), allocated);
@@ -43,16 +41,16 @@ pub(crate) fn assert_tiles(snapshot: &Snapshot, bed: &Bed) {
 
 #[test]
 fn h8_h9_segments_come_by_address_with_their_blocks_and_states() {
-    let bed = Bed::new();
-    let (stream, side) = (bed.stream(), bed.stream());
-    let small = bed.allocate(1000, &stream);
-    let waiting = bed.allocate(MIB - 100, &stream);
-    let large = bed.allocate(5 * MIB, &side);
-    let whole = bed.allocate(12 * MIB, &stream);
-    let hold = bed.hold(&side);
+    let test = TestAllocator::new();
+    let [stream, side] = test.streams();
+    let small = test.allocate(1000, &stream);
+    let waiting = test.allocate(MIB - 100, &stream);
+    let large = test.allocate(5 * MIB, &side);
+    let whole = test.allocate(12 * MIB, &stream);
+    let hold = test.hold(&side);
     waiting.record_stream(&side);
     drop(waiting);
-    let snapshot = bed.allocator.snapshot();
+    let snapshot = test.allocator.snapshot();
     assert!(snapshot.segments.is_sorted_by_key(|segment| segment.address));
     let of = |address: u64| {
         let mut segments = snapshot.segments.iter();
@@ -71,17 +69,17 @@ fn h8_h9_segments_come_by_address_with_their_blocks_and_states() {
     assert_eq!(blocks(segment), [(BlockState::Allocated, 5 * MIB, 5 * MIB), (BlockState::Free, 15 * MIB, 0)]);
     assert!(!segment.elastic);
     assert_eq!((segment.device, segment.pool), (0, 0));
-    assert_tiles(&snapshot, &bed);
+    assert_tiles(&snapshot, &test);
     hold.release();
     drop((small, large, whole));
 }
 
 #[test]
 fn h8_segments_say_in_which_order_they_were_obtained() {
-    let bed = Bed::new();
-    let (stream, side) = (bed.stream(), bed.stream());
-    let held = [bed.allocate(12 * MIB, &stream), bed.allocate(12 * MIB, &side), bed.allocate(12 * MIB, &stream)];
-    let snapshot = bed.allocator.snapshot();
+    let test = TestAllocator::new();
+    let [stream, side] = test.streams();
+    let held = [test.allocate(12 * MIB, &stream), test.allocate(12 * MIB, &side), test.allocate(12 * MIB, &stream)];
+    let snapshot = test.allocator.snapshot();
     for (order, memory) in (0_u64..).zip(&held) {
         let mut segments = snapshot.segments.iter();
         let found = segments.find(|segment| segment.address == memory.address());
@@ -91,58 +89,58 @@ fn h8_segments_say_in_which_order_they_were_obtained() {
 
 #[test]
 fn h8_after_the_cache_is_emptied_what_went_back_is_not_there() {
-    let bed = Bed::new();
-    let stream = bed.stream();
-    bed.allocator.record_history(events_only());
-    let kept = bed.allocate(700, &stream);
-    drop(bed.allocate(12 * MIB, &stream));
-    assert_eq!(bed.allocator.snapshot().segments.len(), 2);
-    bed.allocator.empty_cache().unwrap();
-    let snapshot = bed.allocator.snapshot();
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    test.allocator.record_history(events_only());
+    let kept = test.allocate(700, &stream);
+    drop(test.allocate(12 * MIB, &stream));
+    assert_eq!(test.allocator.snapshot().segments.len(), 2);
+    test.allocator.empty_cache().unwrap();
+    let snapshot = test.allocator.snapshot();
     assert_eq!(snapshot.segments.len(), 1);
     let last = snapshot.traces[0].events.last().unwrap();
     assert_eq!(last.action, cachette::snapshot::TraceAction::SegmentFree);
-    assert_tiles(&snapshot, &bed);
+    assert_tiles(&snapshot, &test);
     drop(kept);
-    bed.allocator.empty_cache().unwrap();
-    assert!(bed.allocator.snapshot().segments.is_empty());
+    test.allocator.empty_cache().unwrap();
+    assert!(test.allocator.snapshot().segments.is_empty());
 }
 
 #[test]
 fn h8_an_elastic_segment_is_one_segment_for_each_range_that_has_memory() {
-    let bed = Bed::elastic("");
-    let stream = bed.stream();
-    let memory: Vec<_> = (0..3).map(|_| bed.allocate(4 * MIB, &stream)).collect();
+    let test = TestAllocator::elastic("");
+    let stream = test.stream();
+    let memory: Vec<_> = (0..3).map(|_| test.allocate(4 * MIB, &stream)).collect();
     let at: Vec<u64> = memory.iter().map(cachette::Allocation::address).collect();
-    let mapped = bed.allocator.snapshot();
+    let mapped = test.allocator.snapshot();
     assert_eq!(mapped.segments.len(), 1);
     assert_eq!(mapped.segments[0].bytes, 12 * MIB);
     assert!(mapped.segments[0].elastic);
-    assert_tiles(&mapped, &bed);
+    assert_tiles(&mapped, &test);
     // The middle goes back to the device, and with it what was one range becomes two.
     let mut memory = memory.into_iter();
     let (first, middle, last) = (memory.next(), memory.next(), memory.next());
     drop(middle);
-    bed.allocator.empty_cache().unwrap();
-    bed.device.run_until_idle();
-    bed.allocator.empty_cache().unwrap();
-    let holed = bed.allocator.snapshot();
+    test.allocator.empty_cache().unwrap();
+    test.device.run_until_idle();
+    test.allocator.empty_cache().unwrap();
+    let holed = test.allocator.snapshot();
     let ranges: Vec<_> = holed.segments.iter().map(|s| (s.address, s.bytes)).collect();
     assert_eq!(ranges, [(at[0], 4 * MIB), (at[2], 4 * MIB)]);
-    assert_tiles(&holed, &bed);
+    assert_tiles(&holed, &test);
     drop((first, last));
 }
 
 #[test]
 fn h11_without_traces_there_is_only_what_is_held() {
-    let bed = Bed::new();
-    let stream = bed.stream();
-    bed.allocator.record_history(HistoryOptions::new());
-    let memory = bed.allocate(700, &stream);
-    let full = bed.allocator.snapshot();
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    test.allocator.record_history(HistoryOptions::new());
+    let memory = test.allocate(700, &stream);
+    let full = test.allocator.snapshot();
     assert_eq!(full.traces.len(), 1);
     let options = SnapshotOptions::new().traces(false);
-    let bare = bed.allocator.snapshot_with(options);
+    let bare = test.allocator.snapshot_with(options);
     assert!(bare.traces.is_empty() && bare.annotations.is_empty());
     let shape = |snapshot: &Snapshot| blocks(&snapshot.segments[0]);
     assert_eq!(shape(&bare), shape(&full));
@@ -154,15 +152,15 @@ fn h11_without_traces_there_is_only_what_is_held() {
 #[test]
 fn h10_settings_have_the_keys_that_readers_know() {
     let text = "max_split_size_mb:64,roundup_power2_divisions:[256:1,512:2,>:8],never_block:True";
-    let bed = Bed::with(text);
-    let snapshot = bed.allocator.snapshot();
+    let test = TestAllocator::with(text);
+    let snapshot = test.allocator.snapshot();
     let setting = |key: &str| {
         let mut settings = snapshot.settings.iter();
         let found = settings.find(|(known, _)| known == key);
         &found.unwrap_or_else(|| panic!("no {key}")).1
     };
     let text = setting("PYTORCH_CUDA_ALLOC_CONF");
-    assert_eq!(*text, Setting::Text(bed.allocator.config().to_string()));
+    assert_eq!(*text, Setting::Text(test.allocator.config().to_string()));
     assert_eq!(*setting("max_split_size"), Setting::Integer(64 << 20));
     assert_eq!(*setting("garbage_collection_threshold"), Setting::Number(0.0));
     for key in [
@@ -182,22 +180,19 @@ fn h10_settings_have_the_keys_that_readers_know() {
     assert_eq!(divisions[9], ("512".to_owned(), Setting::Integer(2)));
     assert_eq!(divisions[15], ("32768".to_owned(), Setting::Integer(8)));
     assert_eq!(*setting("never_block"), Setting::Switch(true));
-    let bare = Bed::new().allocator.snapshot();
+    let bare = TestAllocator::new().allocator.snapshot();
     let (_, split) = &bare.settings[1];
     assert_eq!(*split, Setting::Integer(-1), "no bound");
 }
 
 #[test]
 fn h7_snapshots_of_two_devices_become_one() {
-    let backend = HostBackend::new(HostConfig::default().devices(2)).unwrap();
-    let allocators = [0, 1].map(|n| Allocator::new(backend.device(Ordinal(n)).unwrap()));
-    let streams = allocators.each_ref().map(|a| a.create_stream().unwrap());
-    for allocator in &allocators {
-        allocator.record_history(HistoryOptions::new());
+    let tests = TestAllocator::two_devices();
+    for test in &tests {
+        test.allocator.record_history(HistoryOptions::new());
     }
-    let held: Vec<_> =
-        allocators.iter().zip(&streams).map(|(allocator, stream)| allocator.allocate(700, stream).unwrap()).collect();
-    let [one, two] = allocators.each_ref().map(Allocator::snapshot);
+    let held = tests.each_ref().map(|test| test.allocate(700, &test.stream()));
+    let [one, two] = tests.each_ref().map(|test| test.allocator.snapshot());
     let both = two.merge(one);
     let devices: Vec<_> = both.traces.iter().map(|trace| trace.device).collect();
     assert_eq!(devices, [0, 1]);
@@ -211,22 +206,22 @@ fn h7_snapshots_of_two_devices_become_one() {
 
 #[test]
 fn a_snapshot_counts_as_no_use_and_calls_no_driver() {
-    let bed = Bed::new();
-    let stream = bed.stream();
-    let memory = bed.allocate(700, &stream);
-    let before = bed.stats();
-    let calls = bed.calls_during(|| drop(bed.allocator.snapshot()));
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    let memory = test.allocate(700, &stream);
+    let before = test.stats();
+    let calls = test.calls_during(|| drop(test.allocator.snapshot()));
     assert_eq!(calls, 0);
-    assert_eq!(bed.stats(), before);
+    assert_eq!(test.stats(), before);
     drop(memory);
 }
 
 #[test]
 fn h9_a_free_block_tells_its_last_request() {
-    let bed = Bed::new();
-    let stream = bed.stream();
-    drop([1000, 65_536].map(|bytes| bed.allocate(bytes, &stream)));
-    let snapshot = bed.allocator.snapshot();
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    drop([1000, 65_536].map(|bytes| test.allocate(bytes, &stream)));
+    let snapshot = test.allocator.snapshot();
     let [(state, bytes, requested)] = blocks(&snapshot.segments[0])[..] else {
         panic!("its blocks are one again");
     };

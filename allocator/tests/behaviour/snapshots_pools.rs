@@ -3,11 +3,11 @@
 use cachette::Snapshot;
 use cachette::snapshot::{PoolId, SnapshotOptions, TraceAction};
 
-use crate::bed::{Bed, MIB, Room};
+use crate::fixture::{MIB, Pool, TestAllocator};
 use crate::history::events_only;
 
 /// A pool's name as snapshots know it.
-fn name(pool: &Room) -> PoolId {
+fn name(pool: &Pool) -> PoolId {
     let (capture, user) = pool.id().pair();
     PoolId(capture, user)
 }
@@ -22,12 +22,12 @@ fn is_of(snapshot: &Snapshot, pool: PoolId) -> bool {
 
 #[test]
 fn p8_h11_a_pool_shows_its_own_segments_and_events() {
-    let bed = Bed::new();
-    let stream = bed.stream();
-    bed.allocator.record_history(events_only());
-    let pools = [bed.allocator.create_pool(), bed.allocator.create_pool()];
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    test.allocator.record_history(events_only());
+    let pools = [test.allocator.create_pool(), test.allocator.create_pool()];
     let held: Vec<_> = pools.iter().map(|pool| pool.allocate(3 * MIB, &stream).unwrap()).collect();
-    let outside = bed.allocate(700, &stream);
+    let outside = test.allocate(700, &stream);
     for (pool, memory) in pools.iter().zip(&held) {
         let snapshot = pool.snapshot();
         assert_eq!(snapshot.segments.len(), 1);
@@ -37,19 +37,19 @@ fn p8_h11_a_pool_shows_its_own_segments_and_events() {
         assert_eq!(actions, [TraceAction::SegmentAlloc, TraceAction::Alloc]);
     }
     let default = SnapshotOptions::new().pool(cachette::PoolId::DEFAULT);
-    let default = bed.allocator.snapshot_with(default);
+    let default = test.allocator.snapshot_with(default);
     assert_eq!(default.segments.len(), 1);
     assert!(is_of(&default, PoolId::default()));
-    assert_eq!(bed.allocator.snapshot().segments.len(), 3);
+    assert_eq!(test.allocator.snapshot().segments.len(), 3);
     drop((held, outside));
 }
 
 #[test]
 fn p8_a_pool_snapshot_can_leave_the_traces_out() {
-    let bed = Bed::new();
-    let stream = bed.stream();
-    bed.allocator.record_history(events_only());
-    let pool = bed.allocator.create_pool();
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    test.allocator.record_history(events_only());
+    let pool = test.allocator.create_pool();
     let memory = pool.allocate(700, &stream).unwrap();
     let bare = pool.snapshot_with(SnapshotOptions::new().traces(false));
     assert!(bare.traces.is_empty());
@@ -59,9 +59,9 @@ fn p8_a_pool_snapshot_can_leave_the_traces_out() {
 
 #[test]
 fn p8_a_pool_that_holds_nothing_shows_nothing() {
-    let bed = Bed::new();
-    let stream = bed.stream();
-    let pool = bed.allocator.create_pool();
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    let pool = test.allocator.create_pool();
     drop(pool.allocate(700, &stream).unwrap());
     assert_eq!(pool.snapshot().segments.len(), 1);
     pool.empty_cache().unwrap();
@@ -70,16 +70,16 @@ fn p8_a_pool_that_holds_nothing_shows_nothing() {
 
 #[test]
 fn h5_a_heap_that_serves_one_pool_after_another_names_the_one_it_serves() {
-    let bed = Bed::new();
-    let stream = bed.stream();
-    bed.allocator.record_history(events_only());
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    test.allocator.record_history(events_only());
     let mut names = Vec::new();
     for bytes in [600, 601, 602] {
-        let pool = bed.allocator.create_pool();
+        let pool = test.allocator.create_pool();
         drop(pool.allocate(bytes, &stream).unwrap());
         names.push((bytes, name(&pool)));
     }
-    let snapshot = bed.allocator.snapshot();
+    let snapshot = test.allocator.snapshot();
     for (bytes, pool) in names {
         let mut events = snapshot.traces[0].events.iter();
         let event = events.find(|event| event.bytes == bytes).unwrap();

@@ -2,17 +2,17 @@
 
 use cachette::{Stat, StatArray};
 
-use crate::bed::{Bed, KIB, MIB};
+use crate::fixture::{KIB, MIB, TestAllocator};
 
 #[test]
 fn t1_t3_an_allocation_moves_every_figure_by_what_it_is() {
-    let bed = Bed::new();
-    let stream = bed.stream();
-    for (name, array) in bed.stats().arrays() {
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    for (name, array) in test.stats().arrays() {
         assert_eq!(*array, StatArray::default(), "{name}");
     }
-    let memory = bed.allocate(1000, &stream);
-    let stats = bed.stats();
+    let memory = test.allocate(1000, &stream);
+    let stats = test.stats();
     let one = |figure| Stat { current: figure, peak: figure, allocated: figure, freed: 0 };
     for (array, figure) in [
         (stats.allocation, 1),
@@ -31,7 +31,7 @@ fn t1_t3_an_allocation_moves_every_figure_by_what_it_is() {
     }
     assert_eq!((stats.num_device_alloc, stats.num_device_free), (1, 0));
     drop(memory);
-    let stats = bed.stats();
+    let stats = test.stats();
     assert_eq!(stats.active_bytes.all, Stat { current: 0, peak: 1024, allocated: 1024, freed: 1024 });
     assert_eq!(stats.requested_bytes.all.freed, 1000);
     assert_eq!(stats.reserved_bytes.all, one(2 * MIB));
@@ -40,48 +40,48 @@ fn t1_t3_an_allocation_moves_every_figure_by_what_it_is() {
 
 #[test]
 fn t1_active_bytes_follow_a_tensor_of_256_floats() {
-    let bed = Bed::new();
-    let stream = bed.stream();
-    bed.allocator.empty_cache().unwrap();
-    bed.allocator.reset_peaks();
-    bed.allocator.reset_totals();
-    let before = bed.stats().active_bytes.all;
-    let tensor = bed.allocate(1024, &stream);
-    let stats = bed.stats().active_bytes.all;
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    test.allocator.empty_cache().unwrap();
+    test.allocator.reset_peaks();
+    test.allocator.reset_totals();
+    let before = test.stats().active_bytes.all;
+    let tensor = test.allocate(1024, &stream);
+    let stats = test.stats().active_bytes.all;
     assert_eq!(stats.current - before.current, 1024);
     assert_eq!(stats.peak - before.peak, 1024);
     assert_eq!(stats.allocated - before.allocated, 1024);
     drop(tensor);
-    let stats = bed.stats().active_bytes.all;
+    let stats = test.stats().active_bytes.all;
     assert_eq!(stats.freed - before.freed, 1024);
     assert_eq!((stats.current, stats.peak), (0, 1024));
 }
 
 #[test]
 fn t1_large_and_small_are_counted_apart() {
-    let bed = Bed::new();
-    let stream = bed.stream();
-    let small = bed.allocate(MIB, &stream);
-    let large = bed.allocate(MIB + 1, &stream);
-    let stats = bed.stats();
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    let small = test.allocate(MIB, &stream);
+    let large = test.allocate(MIB + 1, &stream);
+    let stats = test.stats();
     assert_eq!(stats.reserved_bytes.small_pool.current, 2 * MIB);
     assert_eq!(stats.reserved_bytes.large_pool.current, 20 * MIB);
     assert_eq!(stats.allocated_bytes.all.current, 2 * MIB + 512);
     assert_eq!(stats.requested_bytes.large_pool.current, MIB + 1);
     assert_eq!(stats.inactive_split_bytes.large_pool.current, 19 * MIB - 512);
     drop((small, large));
-    bed.assert_sound();
+    test.assert_sound();
 }
 
 #[test]
 fn t4_a_free_part_counts_until_its_segment_is_whole() {
-    let bed = Bed::new();
-    let stream = bed.stream();
+    let test = TestAllocator::new();
+    let stream = test.stream();
     let split = || {
-        let stats = bed.stats();
+        let stats = test.stats();
         (stats.inactive_split.all.current, stats.inactive_split_bytes.all.current)
     };
-    let blocks: Vec<_> = (0..4).map(|_| bed.allocate(512 * KIB, &stream)).collect();
+    let blocks: Vec<_> = (0..4).map(|_| test.allocate(512 * KIB, &stream)).collect();
     assert_eq!(split(), (0, 0));
     let mut blocks = blocks.into_iter();
     let (first, second) = (blocks.next(), blocks.next());
@@ -94,16 +94,16 @@ fn t4_a_free_part_counts_until_its_segment_is_whole() {
     assert_eq!(split(), (1, 3 * MIB / 2));
     drop(fourth);
     assert_eq!(split(), (0, 0));
-    assert_eq!(bed.stats().inactive_split.all.peak, 2);
-    bed.assert_sound();
+    assert_eq!(test.stats().inactive_split.all.peak, 2);
+    test.assert_sound();
 }
 
 #[test]
 fn t4_a_whole_block_is_no_part() {
-    let bed = Bed::new();
-    let stream = bed.stream();
-    drop(bed.allocate(12 * MIB, &stream));
-    let stats = bed.stats();
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    drop(test.allocate(12 * MIB, &stream));
+    let stats = test.stats();
     assert_eq!(stats.inactive_split.all.current, 0);
     assert_eq!(stats.inactive_split.all.peak, 0);
     assert_eq!(stats.segment.all.current, 1);
@@ -111,22 +111,22 @@ fn t4_a_whole_block_is_no_part() {
 
 #[test]
 fn t4_a_free_part_that_is_used_again_at_once_still_counted_while_it_was_free() {
-    let bed = Bed::new();
-    let stream = bed.stream();
-    let first = bed.allocate(KIB, &stream);
-    let second = bed.allocate(KIB, &stream);
-    assert_eq!(bed.stats().inactive_split.all.peak, 1);
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    let first = test.allocate(KIB, &stream);
+    let second = test.allocate(KIB, &stream);
+    assert_eq!(test.stats().inactive_split.all.peak, 1);
     drop(first);
-    let third = bed.allocate(KIB, &stream);
-    let stats = bed.stats().inactive_split.all;
+    let third = test.allocate(KIB, &stream);
+    let stats = test.stats().inactive_split.all;
     assert_eq!((stats.current, stats.peak), (1, 2));
     drop((second, third));
 }
 
 #[test]
 fn t1_peaks_are_exact_over_several_streams() {
-    let bed = Bed::new();
-    let streams: Vec<_> = (0..3).map(|_| bed.stream()).collect();
+    let test = TestAllocator::new();
+    let streams = test.streams::<3>();
     let (mut now, mut peak) = (0_u64, 0_u64);
     let mut live: Vec<Vec<_>> = streams.iter().map(|_| Vec::new()).collect();
     // The streams rise and fall against each other, so that no stream's own peak is the peak of the sum.
@@ -134,13 +134,13 @@ fn t1_peaks_are_exact_over_several_streams() {
         let at = usize::try_from(step % 3).unwrap();
         let rises = (step / 50 + step % 3).is_multiple_of(2);
         if rises {
-            live[at].push(bed.allocate(KIB * (1 + step % 7), &streams[at]));
+            live[at].push(test.allocate(KIB * (1 + step % 7), &streams[at]));
             now += KIB * (1 + step % 7);
         } else if let Some(memory) = live[at].pop() {
             now -= memory.bytes();
         }
         peak = peak.max(now);
-        let stats = bed.stats();
+        let stats = test.stats();
         assert_eq!(stats.allocated_bytes.all.current, now);
         assert_eq!(stats.allocated_bytes.all.peak, peak, "step {step}");
         assert_eq!(stats.active_bytes.all.peak, peak, "step {step}");
@@ -150,19 +150,19 @@ fn t1_peaks_are_exact_over_several_streams() {
 
 #[test]
 fn t1_peaks_are_exact_without_reads_between() {
-    let bed = Bed::new();
-    let streams: Vec<_> = (0..4).map(|_| bed.stream()).collect();
+    let test = TestAllocator::new();
+    let streams = test.streams::<4>();
     let mut peak = 0;
     for round in 0..20_u64 {
         let live: Vec<_> = streams
             .iter()
             .zip(1..)
-            .map(|(stream, share)| bed.allocate(512 * share * (1 + round * 7 % 13), stream))
+            .map(|(stream, share)| test.allocate(512 * share * (1 + round * 7 % 13), stream))
             .collect();
         let sum = live.iter().map(cachette::Allocation::bytes).sum::<u64>();
         peak = peak.max(sum);
     }
-    let stats = bed.stats();
+    let stats = test.stats();
     assert_eq!(stats.allocated_bytes.all.peak, peak);
     assert_eq!(stats.allocation.all.peak, 4);
     assert_eq!(stats.requested_bytes.all.peak, peak);
@@ -170,14 +170,14 @@ fn t1_peaks_are_exact_without_reads_between() {
 
 #[test]
 fn t1_what_waits_counts_into_the_active_peak_only() {
-    let bed = Bed::new();
-    let (stream, side) = (bed.stream(), bed.stream());
-    let hold = bed.hold(&side);
+    let test = TestAllocator::new();
+    let [stream, side] = test.streams();
+    let hold = test.hold(&side);
     for _ in 0..3 {
-        let memory = bed.allocate(MIB, &stream);
+        let memory = test.allocate(MIB, &stream);
         memory.record_stream(&side);
     }
-    let stats = bed.stats();
+    let stats = test.stats();
     assert_eq!(stats.active_bytes.all.peak, 3 * MIB);
     assert_eq!(stats.allocated_bytes.all.peak, MIB);
     assert_eq!((stats.active.all.peak, stats.allocation.all.peak), (3, 1));
@@ -187,10 +187,10 @@ fn t1_what_waits_counts_into_the_active_peak_only() {
 
 #[test]
 fn t3_the_rounded_size_counts_as_allocated_and_the_asked_one_as_requested() {
-    let bed = Bed::with("roundup_power2_divisions:2");
-    let stream = bed.stream();
-    let memory = bed.allocate(5 * MIB, &stream);
-    let stats = bed.stats();
+    let test = TestAllocator::with("roundup_power2_divisions:2");
+    let stream = test.stream();
+    let memory = test.allocate(5 * MIB, &stream);
+    let stats = test.stats();
     assert_eq!(stats.allocated_bytes.all.current, 6 * MIB);
     assert_eq!(stats.active_bytes.all.current, memory.bytes());
     assert_eq!(stats.requested_bytes.all.current, 5 * MIB);
@@ -198,10 +198,10 @@ fn t3_the_rounded_size_counts_as_allocated_and_the_asked_one_as_requested() {
 
 #[test]
 fn t3_what_is_not_split_off_counts_as_allocated() {
-    let bed = Bed::new();
-    let stream = bed.stream();
-    let memory = bed.allocate(11 * MIB, &stream);
-    let stats = bed.stats();
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    let memory = test.allocate(11 * MIB, &stream);
+    let stats = test.stats();
     assert_eq!(memory.bytes(), 12 * MIB);
     assert_eq!(stats.allocated_bytes.all.current, 12 * MIB);
     assert_eq!(stats.requested_bytes.all.current, 11 * MIB);
@@ -209,11 +209,11 @@ fn t3_what_is_not_split_off_counts_as_allocated() {
 
 #[test]
 fn the_table_names_every_figure() {
-    let bed = Bed::new();
-    let stream = bed.stream();
-    let memory = bed.allocate(12 * MIB, &stream);
-    let table = bed.stats().to_string();
-    for (name, _) in bed.stats().arrays() {
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    let memory = test.allocate(12 * MIB, &stream);
+    let table = test.stats().to_string();
+    for (name, _) in test.stats().arrays() {
         assert!(table.contains(name), "{name} is missing in\n{table}");
     }
     assert!(table.contains("12.00 MiB"), "{table}");

@@ -2,12 +2,12 @@
 
 use std::thread;
 
-use crate::bed::{Bed, KIB, Lane, MIB, Memory};
+use crate::fixture::{Allocation, KIB, MIB, Stream, TestAllocator};
 
 /// What the streams of one thread are for.
-struct Lanes {
-    own: Lane,
-    side: Lane,
+struct Streams {
+    own: Stream,
+    side: Stream,
 }
 
 /// A plain generator of numbers, so that a failure can be repeated.
@@ -21,42 +21,42 @@ impl Random {
 }
 
 /// Takes memory, marks it, looks whether the mark is still there, and gives it back in one of several ways.
-fn churn(bed: &Bed, lanes: &Lanes, seed: u64, steps: u64) {
+fn churn(test: &TestAllocator, streams: &Streams, seed: u64, steps: u64) {
     let mut random = Random(seed);
-    let mut live: Vec<(Memory, u8)> = Vec::new();
+    let mut live: Vec<(Allocation, u8)> = Vec::new();
     for step in 0..steps {
         let bytes = [512, 3 * KIB, 200 * KIB, MIB + 1][index(random.below(4))];
-        if let Ok(memory) = bed.allocator.allocate(bytes, &lanes.own) {
+        if let Ok(memory) = test.allocator.allocate(bytes, &streams.own) {
             let mark = u8::try_from(step % 100).expect("it is small") + 1;
-            bed.fill(&memory, mark, &lanes.own);
+            test.fill(&memory, mark, &streams.own);
             live.push((memory, mark));
         }
         if live.len() > 4 {
             let (memory, mark) = live.swap_remove(index(random.below(live.len() as u64)));
-            assert_eq!(bed.content(&memory, &lanes.own), Some(mark), "step {step}");
-            give_back(bed, lanes, memory, random.below(4));
+            assert_eq!(test.content(&memory, &streams.own), Some(mark), "step {step}");
+            give_back(test, streams, memory, random.below(4));
         }
         if random.below(50) == 0 {
-            bed.allocator.empty_cache().expect("nothing fails");
+            test.allocator.empty_cache().expect("nothing fails");
         }
     }
 }
 
 /// Frees memory; in half of the ways another stream writes it first, and must not be overtaken.
-fn give_back(bed: &Bed, lanes: &Lanes, memory: Memory, way: u64) {
+fn give_back(test: &TestAllocator, streams: &Streams, memory: Allocation, way: u64) {
     match way {
         0 => {
-            bed.fill(&memory, 0xEE, &lanes.side);
-            memory.record_stream(&lanes.side);
+            test.fill(&memory, 0xEE, &streams.side);
+            memory.record_stream(&streams.side);
         }
         1 => {
-            bed.fill(&memory, 0xFF, &lanes.side);
-            let released = memory.release_after(&[&lanes.side]);
+            test.fill(&memory, 0xFF, &streams.side);
+            let released = memory.release_after(&[&streams.side]);
             released.expect("nothing fails");
         }
         2 => {
             let address = memory.into_raw();
-            bed.allocator.free_raw(address).expect("it is live");
+            test.allocator.free_raw(address).expect("it is live");
         }
         _ => drop(memory),
     }
@@ -67,56 +67,56 @@ fn index(drawn: u64) -> usize {
 }
 
 /// Four threads, every two of which share their streams.
-fn crowd(bed: &Bed) {
-    let lanes: Vec<_> = (0..2).map(|_| Lanes { own: bed.stream(), side: bed.stream() }).collect();
+fn crowd(test: &TestAllocator) {
+    let streams: Vec<_> = (0..2).map(|_| Streams { own: test.stream(), side: test.stream() }).collect();
     thread::scope(|scope| {
-        for (lanes, seed) in lanes.iter().chain(&lanes).zip(1..) {
-            scope.spawn(move || churn(bed, lanes, seed, 300));
+        for (streams, seed) in streams.iter().chain(&streams).zip(1..) {
+            scope.spawn(move || churn(test, streams, seed, 300));
         }
     });
-    bed.assert_sound();
+    test.assert_sound();
 }
 
 #[test]
 fn nothing_live_is_overwritten_with_room_to_spare() {
-    let bed = Bed::new();
-    crowd(&bed);
-    assert_eq!(bed.stats().num_ooms, 0);
-    bed.assert_returns_everything();
+    let test = TestAllocator::new();
+    crowd(&test);
+    assert_eq!(test.stats().num_ooms, 0);
+    test.assert_returns_everything();
 }
 
 #[test]
 fn nothing_live_is_overwritten_when_memory_is_short() {
-    let bed = Bed::of(26 * MIB, "");
-    crowd(&bed);
-    bed.assert_returns_everything();
+    let test = TestAllocator::of(26 * MIB, "");
+    crowd(&test);
+    test.assert_returns_everything();
 }
 
 #[test]
 fn nothing_live_is_overwritten_when_streams_lend() {
-    let bed = Bed::of(48 * MIB, "lend_across_streams:True");
-    crowd(&bed);
-    bed.assert_returns_everything();
+    let test = TestAllocator::of(48 * MIB, "lend_across_streams:True");
+    crowd(&test);
+    test.assert_returns_everything();
 }
 
 #[test]
 fn s17_every_thread_finds_an_address_that_another_allocated() {
     const THREADS: usize = 4;
-    let bed = Bed::phantom(1 << 30, "");
-    let streams: Vec<Lane> = (0..THREADS).map(|_| bed.stream()).collect();
+    let test = TestAllocator::phantom(1 << 30, "");
+    let streams: Vec<Stream> = (0..THREADS).map(|_| test.stream()).collect();
     let sizes = [512, 40 * KIB, MIB + 1, 12 * MIB];
     for round in 0..20 {
         let addresses: Vec<u64> =
-            streams.iter().flat_map(|stream| sizes.map(|bytes| bed.allocate_raw(bytes, stream))).collect();
+            streams.iter().flat_map(|stream| sizes.map(|bytes| test.allocate_raw(bytes, stream))).collect();
         thread::scope(|scope| {
             for thread in 0..THREADS {
-                let (addresses, bed) = (&addresses, &bed);
+                let (addresses, test) = (&addresses, &test);
                 // Each frees what lies far apart: some of every stream.
                 let mine = addresses.iter().skip(thread).step_by(THREADS);
-                scope.spawn(move || mine.for_each(|at| bed.allocator.free_raw(*at).unwrap()));
+                scope.spawn(move || mine.for_each(|at| test.allocator.free_raw(*at).unwrap()));
             }
         });
-        assert_eq!(bed.stats().allocation.all.current, 0, "round {round}");
-        bed.assert_sound();
+        assert_eq!(test.stats().allocation.all.current, 0, "round {round}");
+        test.assert_sound();
     }
 }

@@ -1,39 +1,39 @@
 //! Sums and counts: what resets them, and what counts as oversize.
 
-use crate::bed::{Bed, KIB, MIB};
+use crate::fixture::{KIB, MIB, TestAllocator, config};
 
 #[test]
 fn t5_resetting_peaks_makes_them_the_present() {
-    let bed = Bed::new();
-    let stream = bed.stream();
-    let kept = bed.allocate(MIB, &stream);
-    drop(bed.allocate(12 * MIB, &stream));
-    assert_eq!(bed.stats().allocated_bytes.all.peak, 13 * MIB);
-    bed.allocator.reset_peaks();
-    let stats = bed.stats();
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    let kept = test.allocate(MIB, &stream);
+    drop(test.allocate(12 * MIB, &stream));
+    assert_eq!(test.stats().allocated_bytes.all.peak, 13 * MIB);
+    test.allocator.reset_peaks();
+    let stats = test.stats();
     for (name, array) in stats.arrays() {
         for stat in [array.all, array.small_pool, array.large_pool] {
             assert_eq!(stat.peak, stat.current, "{name}");
         }
     }
     assert_eq!(stats.allocated_bytes.all.allocated, 13 * MIB);
-    drop(bed.allocate(2 * MIB, &stream));
-    assert_eq!(bed.stats().allocated_bytes.all.peak, 3 * MIB);
+    drop(test.allocate(2 * MIB, &stream));
+    assert_eq!(test.stats().allocated_bytes.all.peak, 3 * MIB);
     drop(kept);
 }
 
 #[test]
 fn t5_resetting_totals_makes_sums_and_counts_zero_and_nothing_else() {
-    let bed = Bed::of(64 * MIB, "");
-    let (stream, side) = (bed.stream(), bed.stream());
-    let kept = bed.allocate(MIB, &stream);
-    drop(bed.allocate(40 * MIB, &stream));
-    drop(bed.allocate(50 * MIB, &side));
-    assert!(bed.allocator.allocate(100 * MIB, &stream).is_err());
-    let before = bed.stats();
+    let test = TestAllocator::of(64 * MIB, "");
+    let [stream, side] = test.streams();
+    let kept = test.allocate(MIB, &stream);
+    drop(test.allocate(40 * MIB, &stream));
+    drop(test.allocate(50 * MIB, &side));
+    assert!(test.allocator.allocate(100 * MIB, &stream).is_err());
+    let before = test.stats();
     assert!(before.num_ooms > 0 && before.num_alloc_retries > 0 && before.num_device_free > 0);
-    bed.allocator.reset_totals();
-    let after = bed.stats();
+    test.allocator.reset_totals();
+    let after = test.stats();
     for ((name, then), (_, now)) in before.arrays().into_iter().zip(after.arrays()) {
         assert_eq!(then.all.current, now.all.current, "{name}");
         assert_eq!(then.all.peak, now.all.peak, "{name}");
@@ -49,19 +49,19 @@ fn t5_resetting_totals_makes_sums_and_counts_zero_and_nothing_else() {
     ];
     assert_eq!(counts, [0; 6]);
     drop(kept);
-    let freed = bed.stats().allocated_bytes.all;
+    let freed = test.stats().allocated_bytes.all;
     assert_eq!((freed.allocated, freed.freed), (0, MIB));
 }
 
 #[test]
 fn t5_sums_go_on_from_zero_after_a_reset() {
-    let bed = Bed::new();
-    let stream = bed.stream();
-    let kept = bed.allocate(KIB, &stream);
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    let kept = test.allocate(KIB, &stream);
     for _ in 0..3 {
-        bed.allocator.reset_totals();
-        drop(bed.allocate(2 * KIB, &stream));
-        let stat = bed.stats().allocated_bytes.all;
+        test.allocator.reset_totals();
+        drop(test.allocate(2 * KIB, &stream));
+        let stat = test.stats().allocated_bytes.all;
         assert_eq!((stat.current, stat.allocated, stat.freed), (KIB, 2 * KIB, 2 * KIB));
     }
     drop(kept);
@@ -69,61 +69,61 @@ fn t5_sums_go_on_from_zero_after_a_reset() {
 
 #[test]
 fn t2_allocations_and_segments_from_the_bound_on_count_as_oversize() {
-    let bed = Bed::with("max_split_size_mb:32");
-    let stream = bed.stream();
-    assert_eq!(bed.stats().max_split_size, 32 * MIB);
-    let below = bed.allocate(30 * MIB, &stream);
-    let stats = bed.stats();
+    let test = TestAllocator::with("max_split_size_mb:32");
+    let stream = test.stream();
+    assert_eq!(test.stats().max_split_size, 32 * MIB);
+    let below = test.allocate(30 * MIB, &stream);
+    let stats = test.stats();
     assert_eq!(stats.oversize_allocations.allocated, 0);
     assert_eq!(stats.oversize_segments.allocated, 0);
-    let at = bed.allocate(32 * MIB, &stream);
-    let above = bed.allocate(40 * MIB, &stream);
-    let stats = bed.stats();
+    let at = test.allocate(32 * MIB, &stream);
+    let above = test.allocate(40 * MIB, &stream);
+    let stats = test.stats();
     assert_eq!(stats.oversize_allocations.current, 2);
     assert_eq!(stats.oversize_segments.current, 2);
     drop((below, at, above));
-    let stats = bed.stats();
+    let stats = test.stats();
     assert_eq!((stats.oversize_allocations.current, stats.oversize_allocations.peak), (0, 2));
     assert_eq!(stats.oversize_segments.current, 2);
-    bed.allocator.empty_cache().unwrap();
-    let stats = bed.stats();
+    test.allocator.empty_cache().unwrap();
+    let stats = test.stats();
     assert_eq!((stats.oversize_segments.current, stats.oversize_segments.freed), (0, 2));
-    bed.allocator.reset_peaks();
-    bed.allocator.reset_totals();
-    assert_eq!(bed.stats().oversize_segments, cachette::Stat::default());
-    assert_eq!(bed.stats().oversize_allocations, cachette::Stat::default());
+    test.allocator.reset_peaks();
+    test.allocator.reset_totals();
+    assert_eq!(test.stats().oversize_segments, cachette::Stat::default());
+    assert_eq!(test.stats().oversize_allocations, cachette::Stat::default());
 }
 
 #[test]
 fn t2_the_bound_that_is_reported_is_the_one_at_the_start() {
-    let bed = Bed::with("max_split_size_mb:64");
-    bed.allocator.set_config(&crate::bed::config("max_split_size_mb:32"));
-    assert_eq!(bed.stats().max_split_size, 64 * MIB);
-    assert_eq!(Bed::new().stats().max_split_size, u64::MAX);
+    let test = TestAllocator::with("max_split_size_mb:64");
+    test.allocator.set_config(&config("max_split_size_mb:32"));
+    assert_eq!(test.stats().max_split_size, 64 * MIB);
+    assert_eq!(TestAllocator::new().stats().max_split_size, u64::MAX);
 }
 
 #[test]
 fn t2_an_oversize_block_that_waits_is_no_longer_allocated() {
-    let bed = Bed::with("max_split_size_mb:32");
-    let (stream, side) = (bed.stream(), bed.stream());
-    let memory = bed.allocate(32 * MIB, &stream);
-    let hold = bed.hold(&side);
+    let test = TestAllocator::with("max_split_size_mb:32");
+    let [stream, side] = test.streams();
+    let memory = test.allocate(32 * MIB, &stream);
+    let hold = test.hold(&side);
     memory.record_stream(&side);
     drop(memory);
-    let stat = bed.stats().oversize_allocations;
+    let stat = test.stats().oversize_allocations;
     assert_eq!((stat.current, stat.allocated, stat.freed), (0, 1, 1));
     hold.release();
 }
 
 #[test]
 fn t2_every_segment_from_and_to_the_device_is_counted() {
-    let bed = Bed::new();
-    let stream = bed.stream();
-    let live: Vec<_> = (0..5).map(|_| bed.allocate(12 * MIB, &stream)).collect();
-    assert_eq!(bed.stats().num_device_alloc, 5);
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    let live: Vec<_> = (0..5).map(|_| test.allocate(12 * MIB, &stream)).collect();
+    assert_eq!(test.stats().num_device_alloc, 5);
     drop(live);
-    assert_eq!(bed.allocator.empty_cache(), Ok(60 * MIB));
-    let stats = bed.stats();
+    assert_eq!(test.allocator.empty_cache(), Ok(60 * MIB));
+    let stats = test.stats();
     assert_eq!((stats.num_device_alloc, stats.num_device_free), (5, 5));
     assert_eq!(stats.segment.all.freed, 5);
     assert_eq!(stats.num_alloc_retries, 0);

@@ -6,99 +6,99 @@ use std::thread::{self, ScopedJoinHandle};
 use cachette::hal::{Call, ErrorKind};
 use cachette::{Error, LeakedAllocation, PointerProblem};
 
-use crate::bed::{Bed, KIB, MIB, begin_capture, config};
+use crate::fixture::{KIB, MIB, TestAllocator, begin_capture, config, is_waiting, start};
 
 const OFF: &str = "caching:False";
 
 #[test]
 fn m23_every_request_goes_to_the_device_and_nothing_is_counted() {
-    let bed = Bed::with(OFF);
-    let stream = bed.stream();
+    let test = TestAllocator::with(OFF);
+    let stream = test.stream();
     for bytes in [1, 1000, MIB, 3 * MIB] {
-        let memory = bed.allocate(bytes, &stream);
+        let memory = test.allocate(bytes, &stream);
         assert_eq!((memory.requested(), memory.stream()), (bytes, stream.handle()));
-        assert_eq!(bed.device.live().allocations, 1);
+        assert_eq!(test.device.live().allocations, 1);
         drop(memory);
-        assert_eq!(bed.device.live().allocations, 0);
+        assert_eq!(test.device.live().allocations, 0);
     }
-    assert_eq!(bed.device.calls(Call::Allocate), 4);
-    assert_eq!(bed.stats().allocation.all.allocated, 0);
-    assert_eq!(bed.stats().reserved_bytes.all.peak, 0);
-    assert_eq!(bed.stats().num_device_alloc, 0);
+    assert_eq!(test.device.calls(Call::Allocate), 4);
+    assert_eq!(test.stats().allocation.all.allocated, 0);
+    assert_eq!(test.stats().reserved_bytes.all.peak, 0);
+    assert_eq!(test.stats().num_device_alloc, 0);
 }
 
 #[test]
 fn m23_memory_is_freed_only_when_no_stream_uses_it() {
-    let bed = Bed::with(OFF);
-    let (stream, side) = (bed.stream(), bed.stream());
-    let memory = bed.allocate(MIB, &stream);
-    let hold = bed.hold(&side);
-    bed.fill(&memory, 1, &side);
+    let test = TestAllocator::with(OFF);
+    let [stream, side] = test.streams();
+    let memory = test.allocate(MIB, &stream);
+    let hold = test.hold(&side);
+    test.fill(&memory, 1, &side);
     memory.record_stream(&side);
-    let dropped = crate::bed::start(move || drop(memory));
-    assert!(crate::bed::is_waiting(&dropped));
+    let dropped = start(move || drop(memory));
+    assert!(is_waiting(&dropped));
     hold.release();
     dropped.recv().unwrap();
     // A fill of memory that is gone would have been a fault.
-    assert!(bed.device.live().allocations == 0 && side.synchronize().is_ok());
+    assert!(test.device.live().allocations == 0 && side.synchronize().is_ok());
 }
 
 #[test]
 fn m23_release_after_frees_like_a_drop() {
-    let bed = Bed::with(OFF);
-    let (stream, side) = (bed.stream(), bed.stream());
-    let memory = bed.allocate(MIB, &stream);
+    let test = TestAllocator::with(OFF);
+    let [stream, side] = test.streams();
+    let memory = test.allocate(MIB, &stream);
     memory.release_after(&[&side]).unwrap();
-    assert_eq!(bed.device.live().allocations, 0);
+    assert_eq!(test.device.live().allocations, 0);
 }
 
 #[test]
 fn m23_raw_memory_works_without_the_cache() {
-    let bed = Bed::with(OFF);
-    let stream = bed.stream();
-    let raw = bed.allocate_raw(1000, &stream);
-    let given_up = bed.allocate(1000, &stream).into_raw();
-    assert_eq!(bed.device.live().allocations, 2);
+    let test = TestAllocator::with(OFF);
+    let stream = test.stream();
+    let raw = test.allocate_raw(1000, &stream);
+    let given_up = test.allocate(1000, &stream).into_raw();
+    assert_eq!(test.device.live().allocations, 2);
     for address in [raw, given_up] {
-        bed.allocator.free_raw(address).unwrap();
-        let error = bed.allocator.free_raw(address).unwrap_err();
+        test.allocator.free_raw(address).unwrap();
+        let error = test.allocator.free_raw(address).unwrap_err();
         assert!(matches!(error, Error::InvalidPointer { .. }), "{error}");
     }
-    assert_eq!(bed.device.live().allocations, 0);
+    assert_eq!(test.device.live().allocations, 0);
 }
 
 #[test]
 fn m23_a_record_on_raw_memory_is_accepted_without_the_cache() {
-    let bed = Bed::with(OFF);
-    let (stream, side) = (bed.stream(), bed.stream());
-    let address = bed.allocate_raw(1000, &stream);
+    let test = TestAllocator::with(OFF);
+    let [stream, side] = test.streams();
+    let address = test.allocate_raw(1000, &stream);
     // SAFETY: 1. 2. the stream is this allocator's own.
-    let recorded = unsafe { bed.allocator.record_stream_raw(address, side.handle()) };
-    bed.allocator.free_raw(address).unwrap();
+    let recorded = unsafe { test.allocator.record_stream_raw(address, side.handle()) };
+    test.allocator.free_raw(address).unwrap();
     assert_eq!(recorded, Ok(()));
 }
 
 #[test]
 fn m23_memory_without_the_cache_is_not_called_foreign() {
-    let bed = Bed::with(OFF);
-    let stream = bed.stream();
-    let address = bed.allocate_raw(1000, &stream);
-    let base = bed.allocator.base_allocation(address);
-    bed.allocator.free_raw(address).unwrap();
+    let test = TestAllocator::with(OFF);
+    let stream = test.stream();
+    let address = test.allocate_raw(1000, &stream);
+    let base = test.allocator.base_allocation(address);
+    test.allocator.free_raw(address).unwrap();
     let why = PointerProblem::Foreign;
     assert_ne!(base, Err(Error::InvalidPointer { address, why }));
 }
 
 #[test]
 fn m23_raw_memory_without_the_cache_is_among_the_leaks() {
-    let bed = Bed::with(OFF);
-    let stream = bed.stream();
+    let test = TestAllocator::with(OFF);
+    let stream = test.stream();
     let reported: Arc<Mutex<Vec<LeakedAllocation>>> = Arc::default();
     let log = Arc::clone(&reported);
-    bed.allocator.on_leak(move |leaks| log.lock().unwrap().extend_from_slice(leaks));
-    let address = bed.allocate_raw(1000, &stream);
-    assert_eq!(bed.allocator.raw_allocations().len(), 1);
-    drop((stream, bed));
+    test.allocator.on_leak(move |leaks| log.lock().unwrap().extend_from_slice(leaks));
+    let address = test.allocate_raw(1000, &stream);
+    assert_eq!(test.allocator.raw_allocations().len(), 1);
+    drop((stream, test));
     let leaks = reported.lock().unwrap();
     assert_eq!(leaks.len(), 1);
     assert_eq!((leaks[0].address, leaks[0].requested), (address, 1000));
@@ -106,36 +106,36 @@ fn m23_raw_memory_without_the_cache_is_among_the_leaks() {
 
 #[test]
 fn m23_the_cache_can_be_switched_while_memory_is_out() {
-    let bed = Bed::new();
-    let stream = bed.stream();
-    let cached = bed.allocate(KIB, &stream);
-    let cached_raw = bed.allocate_raw(KIB, &stream);
-    let before = bed.stats();
-    bed.allocator.set_config(&config(OFF));
-    let past = bed.allocate(KIB, &stream);
-    let past_raw = bed.allocate_raw(KIB, &stream);
-    assert_eq!(bed.stats(), before);
-    assert_eq!(bed.device.live().allocations, 3);
-    bed.allocator.free_raw(cached_raw).unwrap();
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    let cached = test.allocate(KIB, &stream);
+    let cached_raw = test.allocate_raw(KIB, &stream);
+    let before = test.stats();
+    test.allocator.set_config(&config(OFF));
+    let past = test.allocate(KIB, &stream);
+    let past_raw = test.allocate_raw(KIB, &stream);
+    assert_eq!(test.stats(), before);
+    assert_eq!(test.device.live().allocations, 3);
+    test.allocator.free_raw(cached_raw).unwrap();
     drop(cached);
-    bed.allocator.set_config(&config(""));
-    bed.allocator.free_raw(past_raw).unwrap();
+    test.allocator.set_config(&config(""));
+    test.allocator.free_raw(past_raw).unwrap();
     drop(past);
-    assert_eq!(bed.stats().allocation.all.current, 0);
-    assert_eq!(bed.device.live().allocations, 1);
-    bed.assert_sound();
+    assert_eq!(test.stats().allocation.all.current, 0);
+    assert_eq!(test.device.live().allocations, 1);
+    test.assert_sound();
     drop(stream);
-    bed.assert_returns_everything();
+    test.assert_returns_everything();
 }
 
 #[test]
 fn m23_bad_sizes_are_answered_as_ever() {
-    let bed = Bed::with(OFF);
-    let stream = bed.stream();
-    assert!(bed.allocate(0, &stream).is_empty());
-    let error = bed.allocator.allocate(1 << 60, &stream).unwrap_err();
+    let test = TestAllocator::with(OFF);
+    let stream = test.stream();
+    assert!(test.allocate(0, &stream).is_empty());
+    let error = test.allocator.allocate(1 << 60, &stream).unwrap_err();
     assert_eq!(error, Error::TooLarge { bytes: 1 << 60 });
-    let error = bed.allocator.allocate(1 << 59, &stream).unwrap_err();
+    let error = test.allocator.allocate(1 << 59, &stream).unwrap_err();
     let Error::Device(device) = error else { panic!("{error}") };
     assert_eq!(device.kind(), ErrorKind::OutOfMemory);
 }
@@ -143,28 +143,28 @@ fn m23_bad_sizes_are_answered_as_ever() {
 #[test]
 fn m23_memory_whose_free_failed_goes_with_the_allocator() {
     for call in [Call::SynchronizeDevice, Call::Free] {
-        let bed = Bed::with(OFF);
-        let stream = bed.stream();
-        let memory = bed.allocate(KIB, &stream);
-        bed.device.fail_next(call, 1, ErrorKind::Other);
+        let test = TestAllocator::with(OFF);
+        let stream = test.stream();
+        let memory = test.allocate(KIB, &stream);
+        test.device.fail_next(call, 1, ErrorKind::Other);
         drop(memory);
         drop(stream);
-        bed.device.clear_failures();
-        bed.assert_returns_everything();
+        test.device.clear_failures();
+        test.assert_returns_everything();
     }
 }
 
 #[test]
 fn m23_threads_that_free_one_address_free_it_once() {
     const THREADS: usize = 4;
-    let bed = Bed::with(OFF);
-    let stream = bed.stream();
+    let test = TestAllocator::with(OFF);
+    let stream = test.stream();
     for round in 0..200 {
-        let address = bed.allocate_raw(4 * KIB, &stream);
+        let address = test.allocate_raw(4 * KIB, &stream);
         let start = Barrier::new(THREADS);
         let free = || {
             start.wait();
-            bed.allocator.free_raw(address).is_ok()
+            test.allocator.free_raw(address).is_ok()
         };
         let freed = thread::scope(|scope| {
             let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(free)).collect();
@@ -178,36 +178,36 @@ fn m23_threads_that_free_one_address_free_it_once() {
 #[test]
 fn m23_memory_whose_free_failed_goes_with_the_next_emptying() {
     for raw in [false, true] {
-        let bed = Bed::with("caching:False");
-        let stream = bed.stream();
-        bed.device.fail_next(Call::Free, 1, ErrorKind::Other);
+        let test = TestAllocator::with("caching:False");
+        let stream = test.stream();
+        test.device.fail_next(Call::Free, 1, ErrorKind::Other);
         if raw {
-            let address = bed.allocate_raw(4 * MIB, &stream);
-            assert!(bed.allocator.free_raw(address).is_err());
-            assert!(bed.allocator.free_raw(address).is_err(), "it counts as freed");
+            let address = test.allocate_raw(4 * MIB, &stream);
+            assert!(test.allocator.free_raw(address).is_err());
+            assert!(test.allocator.free_raw(address).is_err(), "it counts as freed");
         } else {
-            drop(bed.allocate(4 * MIB, &stream));
+            drop(test.allocate(4 * MIB, &stream));
         }
-        assert_eq!(bed.device.physical_bytes(), 4 * MIB);
-        assert_eq!(bed.allocator.empty_cache(), Ok(4 * MIB));
-        assert_eq!(bed.device.physical_bytes(), 0);
+        assert_eq!(test.device.physical_bytes(), 4 * MIB);
+        assert_eq!(test.allocator.empty_cache(), Ok(4 * MIB));
+        assert_eq!(test.device.physical_bytes(), 0);
     }
 }
 
 #[test]
 fn m23_memory_of_a_graph_outlasts_its_owner() {
     for raw in [false, true] {
-        let bed = Bed::with(OFF);
-        let stream = bed.stream();
-        let pool = bed.allocator.create_capture_pool();
+        let test = TestAllocator::with(OFF);
+        let stream = test.stream();
+        let pool = test.allocator.create_capture_pool();
         let capture = begin_capture(&pool, &stream);
         let address = if raw {
-            let address = bed.allocate_raw(MIB, &stream);
-            bed.allocator.free_raw(address).unwrap();
+            let address = test.allocate_raw(MIB, &stream);
+            test.allocator.free_raw(address).unwrap();
             address
         } else {
-            let memory = bed.allocate(MIB, &stream);
-            bed.fill(&memory, 1, &stream);
+            let memory = test.allocate(MIB, &stream);
+            test.fill(&memory, 1, &stream);
             memory.address()
         };
         let graph = capture.end().unwrap();
@@ -217,6 +217,6 @@ fn m23_memory_of_a_graph_outlasts_its_owner() {
         stream.synchronize().unwrap();
         drop((graph, pool));
         assert_ne!(address, 0);
-        assert_eq!(bed.device.physical_bytes(), 0);
+        assert_eq!(test.device.physical_bytes(), 0);
     }
 }

@@ -6,22 +6,22 @@ use cachette::hal::{Device, DevicePtr};
 use cachette::source::{AllocContext, FunctionSource, SourceError};
 use cachette::{Error, PoolOptions};
 
-use crate::bed::{Bed, MIB, Room, Started, in_time, is_waiting, start};
+use crate::fixture::{ELASTIC, MIB, Pool, Started, TestAllocator, in_time, is_waiting, start};
 
 /// A pool whose source blocks in every request until the test sends an answer.
 struct Slow {
-    pool: Room,
+    pool: Pool,
     entered: mpsc::Receiver<()>,
     answer: mpsc::Sender<bool>,
 }
 
 impl Slow {
     /// The source returns device memory or fails, according to the answer. `inside` runs before that.
-    fn new(bed: &Bed, inside: impl Fn() + Send + Sync + 'static) -> Self {
+    fn new(test: &TestAllocator, inside: impl Fn() + Send + Sync + 'static) -> Self {
         let (enter, entered) = mpsc::channel();
         let (answer, answers) = mpsc::channel();
         let answers = Mutex::new(answers);
-        let (makes, frees) = (bed.device.clone(), bed.device.clone());
+        let (makes, frees) = (test.device.clone(), test.device.clone());
         let allocate = move |bytes, _: &AllocContext| -> Result<DevicePtr, SourceError> {
             enter.send(()).expect("the test listens");
             let answers = answers.lock().unwrap_or_else(PoisonError::into_inner);
@@ -39,14 +39,14 @@ impl Slow {
         // SAFETY: 1. 2. 3. the device's own memory has these properties.
         let source = Arc::new(unsafe { FunctionSource::new("slow", allocate, free) });
         let options = PoolOptions::new().source(source);
-        let pool = bed.allocator.create_pool_with(options);
+        let pool = test.allocator.create_pool_with(options);
         Self { pool: pool.expect("its name is new"), entered, answer }
     }
 }
 
 /// Allocates on a new thread and a new stream. Returns the result of the request.
-fn ask(bed: &Bed, bytes: u64) -> Started<Result<(), Error>> {
-    let (allocator, stream) = (bed.allocator.clone(), bed.stream());
+fn ask(test: &TestAllocator, bytes: u64) -> Started<Result<(), Error>> {
+    let (allocator, stream) = (test.allocator.clone(), test.stream());
     start(move || allocator.allocate(bytes, &stream).map(std::mem::forget))
 }
 
@@ -56,17 +56,16 @@ fn is_exhausted(answer: &Result<(), Error>) -> bool {
 
 #[test]
 fn m10_requests_wait_for_segments_on_their_way_back() {
-    let elastic = "expandable_segments:True,elastic_largest_chunk_mb:2,elastic_slack:0";
-    for text in ["", elastic] {
-        let bed = Bed::of(24 * MIB, text);
-        let stream = bed.stream();
-        drop(bed.allocate(24 * MIB, &stream));
+    for text in ["", ELASTIC] {
+        let test = TestAllocator::of(24 * MIB, text);
+        let stream = test.stream();
+        drop(test.allocate(24 * MIB, &stream));
         // The segment is unused, but its stream is busy: the first request waits for the stream.
-        let hold = bed.hold(&stream);
-        let first = ask(&bed, 12 * MIB);
+        let hold = test.hold(&stream);
+        let first = ask(&test, 12 * MIB);
         assert!(is_waiting(&first), "{text}");
         // No segment is left to release, so the second request can only wait for the first.
-        let second = ask(&bed, 12 * MIB);
+        let second = ask(&test, 12 * MIB);
         assert!(is_waiting(&second), "{text}");
         hold.release();
         first.recv().expect("it answers").expect("both fit");
@@ -76,14 +75,14 @@ fn m10_requests_wait_for_segments_on_their_way_back() {
 
 #[test]
 fn m10_a_request_that_may_not_block_waits_for_no_release() {
-    let bed = Bed::of(24 * MIB, "never_block:True");
-    let stream = bed.stream();
-    drop(bed.allocate(24 * MIB, &stream));
-    let hold = bed.hold(&stream);
-    let allocator = bed.allocator.clone();
+    let test = TestAllocator::of(24 * MIB, "never_block:True");
+    let stream = test.stream();
+    drop(test.allocate(24 * MIB, &stream));
+    let hold = test.hold(&stream);
+    let allocator = test.allocator.clone();
     let emptied = start(move || allocator.empty_cache());
     assert!(is_waiting(&emptied));
-    let refused = ask(&bed, 12 * MIB).recv().expect("it answers");
+    let refused = ask(&test, 12 * MIB).recv().expect("it answers");
     assert!(is_exhausted(&refused), "{refused:?}");
     hold.release();
     assert_eq!(emptied.recv().expect("it answers"), Ok(24 * MIB));
@@ -92,13 +91,13 @@ fn m10_a_request_that_may_not_block_waits_for_no_release() {
 #[test]
 fn m4_an_attempt_that_fails_takes_no_room_from_others() {
     for text in ["", "expandable_segments:True", "throw_on_cudamalloc_oom:True"] {
-        let bed = Bed::with(text);
-        bed.allocator.set_memory_limit(Some(64 * MIB));
-        let slow = Slow::new(&bed, || ());
-        let (pool, stream) = (slow.pool, bed.stream());
+        let test = TestAllocator::with(text);
+        test.allocator.set_memory_limit(Some(64 * MIB));
+        let slow = Slow::new(&test, || ());
+        let (pool, stream) = (slow.pool, test.stream());
         let attempt = start(move || pool.allocate(60 * MIB, &stream).map(drop));
         slow.entered.recv().expect("the source is asked");
-        let other = ask(&bed, 20 * MIB);
+        let other = ask(&test, 20 * MIB);
         assert!(is_waiting(&other), "{text}: 4 MiB may be all that is left");
         slow.answer.send(false).expect("the source listens");
         let refused = attempt.recv().expect("it answers");
@@ -110,16 +109,16 @@ fn m4_an_attempt_that_fails_takes_no_room_from_others() {
 
 #[test]
 fn m4_an_attempt_that_succeeds_keeps_its_room() {
-    let bed = Bed::new();
-    bed.allocator.set_memory_limit(Some(64 * MIB));
-    let slow = Slow::new(&bed, || ());
-    let (pool, stream) = (slow.pool, bed.stream());
+    let test = TestAllocator::new();
+    test.allocator.set_memory_limit(Some(64 * MIB));
+    let slow = Slow::new(&test, || ());
+    let (pool, stream) = (slow.pool, test.stream());
     let attempt = start(move || {
         let made = pool.allocate(60 * MIB, &stream);
         made.map(|made| (made, pool))
     });
     slow.entered.recv().expect("the source is asked");
-    let other = ask(&bed, 20 * MIB);
+    let other = ask(&test, 20 * MIB);
     assert!(is_waiting(&other));
     slow.answer.send(true).expect("the source listens");
     let held = attempt.recv().expect("it answers").expect("it is served");
@@ -130,15 +129,15 @@ fn m4_an_attempt_that_succeeds_keeps_its_room() {
 
 #[test]
 fn m4_no_request_waits_for_room_that_would_not_do() {
-    let bed = Bed::new();
-    bed.allocator.set_memory_limit(Some(64 * MIB));
-    let stream = bed.stream();
-    let held = bed.allocate(50 * MIB, &stream);
-    let slow = Slow::new(&bed, || ());
-    let (pool, side) = (slow.pool, bed.stream());
+    let test = TestAllocator::new();
+    test.allocator.set_memory_limit(Some(64 * MIB));
+    let stream = test.stream();
+    let held = test.allocate(50 * MIB, &stream);
+    let slow = Slow::new(&test, || ());
+    let (pool, side) = (slow.pool, test.stream());
     let attempt = start(move || pool.allocate(10 * MIB, &side).map(drop));
     slow.entered.recv().expect("the source is asked");
-    let refused = ask(&bed, 20 * MIB).recv().expect("it does not wait");
+    let refused = ask(&test, 20 * MIB).recv().expect("it does not wait");
     assert!(is_exhausted(&refused), "{refused:?}");
     slow.answer.send(false).expect("the source listens");
     attempt.recv().expect("it answers").expect_err("it is refused");
@@ -147,15 +146,15 @@ fn m4_no_request_waits_for_room_that_would_not_do() {
 
 #[test]
 fn m4_a_source_may_use_the_heap_of_a_request_that_waits() {
-    let bed = Bed::new();
-    bed.allocator.set_memory_limit(Some(64 * MIB));
-    let (stream, waits) = (bed.stream(), bed.stream());
-    let (allocator, shared) = (bed.allocator.clone(), waits.clone());
+    let test = TestAllocator::new();
+    test.allocator.set_memory_limit(Some(64 * MIB));
+    let [stream, waits] = test.streams();
+    let (allocator, shared) = (test.allocator.clone(), waits.clone());
     let tables = move || drop(allocator.allocate(MIB, &shared).expect("there is room"));
-    let Slow { pool, entered, answer } = Slow::new(&bed, tables);
+    let Slow { pool, entered, answer } = Slow::new(&test, tables);
     let attempt = start(move || pool.allocate(60 * MIB, &stream).map(drop));
     entered.recv().expect("the source is asked");
-    let allocator = bed.allocator.clone();
+    let allocator = test.allocator.clone();
     let other = start(move || allocator.allocate(20 * MIB, &waits).map(drop));
     assert!(is_waiting(&other));
     answer.send(false).expect("the source listens");

@@ -4,15 +4,16 @@ use cachette::Error;
 use cachette::hal::{Call, CaptureMode, ErrorKind};
 use cachette_hal_host::HostDevice;
 
-use crate::{answer, bed, buffer, is_waiting, start, streams};
+use crate::answer;
+use crate::fixture::{TestAllocator, is_waiting, start};
 
 #[test]
 fn host_memory_is_not_in_use_after_a_wait_that_failed() {
-    let (device, allocator) = bed();
-    let stream = allocator.create_stream().unwrap();
-    let mut buffer = buffer(&allocator, &stream, &[1_u8; 700]);
-    let hold = device.hold(stream.handle()).unwrap();
-    device.fail_next(Call::Synchronize, 1, ErrorKind::Refused);
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    let mut buffer = test.buffer(&stream, &[1_u8; 700]);
+    let hold = test.hold(&stream);
+    test.device.fail_next(Call::Synchronize, 1, ErrorKind::Refused);
     let writing = start(move || {
         let failed = buffer.write(&[2; 700]);
         (buffer, failed)
@@ -33,11 +34,11 @@ fn fail_waits(device: &HostDevice, nth: u64, kind: ErrorKind) {
 
 #[test]
 fn a_read_that_no_wait_ends_leaves_its_memory_to_the_device() {
-    let (device, allocator) = bed();
-    let stream = allocator.create_stream().unwrap();
-    let buffer = buffer(&allocator, &stream, &vec![0x49_u8; 64 << 10]);
-    let hold = device.hold(stream.handle()).unwrap();
-    fail_waits(&device, 1, ErrorKind::Other);
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    let buffer = test.buffer(&stream, &vec![0x49_u8; 64 << 10]);
+    let hold = test.hold(&stream);
+    fail_waits(&test.device, 1, ErrorKind::Other);
     assert!(buffer.read().is_err());
     let mine = [(); 16].map(|()| vec![0_u8; 64 << 10]);
     hold.release();
@@ -48,12 +49,12 @@ fn a_read_that_no_wait_ends_leaves_its_memory_to_the_device() {
 
 #[test]
 fn a_write_returns_once_the_device_has_read() {
-    let (device, allocator) = bed();
-    let stream = allocator.create_stream().unwrap();
-    let mut buffer = buffer(&allocator, &stream, &[1_u8; 700]);
-    let hold = device.hold(stream.handle()).unwrap();
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    let mut buffer = test.buffer(&stream, &[1_u8; 700]);
+    let hold = test.hold(&stream);
     for nth in 1..=3 {
-        fail_waits(&device, nth, ErrorKind::Other);
+        fail_waits(&test.device, nth, ErrorKind::Other);
     }
     let writing = start(move || {
         let failed = buffer.write(&[2; 700]);
@@ -68,20 +69,20 @@ fn a_write_returns_once_the_device_has_read() {
 
 #[test]
 fn a_write_to_a_lost_device_returns_at_once() {
-    let (device, allocator) = bed();
-    let stream = allocator.create_stream().unwrap();
-    let mut buffer = buffer(&allocator, &stream, &[1_u8; 700]);
-    fail_waits(&device, 1, ErrorKind::DeviceLost);
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    let mut buffer = test.buffer(&stream, &[1_u8; 700]);
+    fail_waits(&test.device, 1, ErrorKind::DeviceLost);
     let writing = start(move || buffer.write(&[2; 700]));
     assert!(matches!(answer(&writing), Err(Error::Device(e)) if e.kind() == ErrorKind::DeviceLost));
 }
 
 #[test]
 fn a_wait_breaks_a_capture_and_queues_nothing() {
-    let (_device, allocator) = bed();
-    let stream = allocator.create_stream().unwrap();
-    let mut buffer = buffer(&allocator, &stream, &[1_u8; 700]);
-    let pool = allocator.create_capture_pool();
+    let test = TestAllocator::new();
+    let stream = test.stream();
+    let mut buffer = test.buffer(&stream, &[1_u8; 700]);
+    let pool = test.allocator.create_capture_pool();
     let capture = pool.begin_capture(&stream, CaptureMode::Relaxed).unwrap();
     assert!(buffer.write(&[2; 700]).is_err());
     assert!(buffer.read().is_err());
@@ -92,13 +93,13 @@ fn a_wait_breaks_a_capture_and_queues_nothing() {
 #[test]
 fn a_wait_that_fails_forgets_no_reader() {
     for call in [Call::Record, Call::StreamWait] {
-        let (device, allocator) = bed();
-        let (stream, side) = streams(&allocator);
-        let mut from = buffer(&allocator, &stream, &[1_u8; 5000]);
-        let mut to = buffer(&allocator, &side, &[2_u8; 5000]);
-        let hold = device.hold(side.handle()).unwrap();
+        let test = TestAllocator::new();
+        let [stream, side] = test.streams();
+        let mut from = test.buffer(&stream, &[1_u8; 5000]);
+        let mut to = test.buffer(&side, &[2_u8; 5000]);
+        let hold = test.hold(&side);
         to.copy_from(&from).unwrap();
-        device.fail_next(call, 1, ErrorKind::Other);
+        test.device.fail_next(call, 1, ErrorKind::Other);
         assert!(from.fill(3).is_err());
         from.fill(3).unwrap();
         let reading = start(move || from.read());

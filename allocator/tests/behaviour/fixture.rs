@@ -1,36 +1,44 @@
-//! An allocator on a device made of host memory, with a hand on the device.
+//! The fixture of the behaviour tests: an allocator on a device made of host memory, and threads that may block.
 
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
 use cachette::hal::owned::OwnedEvent;
 use cachette::hal::{Call, CaptureMode, CaptureStatus, Device, Ordinal};
-use cachette::pool::Capture;
-use cachette::{Allocation, Allocator, Config, Pool, Stats, Stream};
-use cachette_hal_host::{Hold, HostBackend, HostConfig, HostDevice};
+use cachette::{Allocator, Config, Stats};
+use cachette_hal_host::{Hold, HostBackend, HostConfig, HostDevice, Live};
+use cachette_hal_testing::traced::Observer;
+use cachette_hal_testing::{Checked, Traced};
 
 pub(crate) const KIB: u64 = 1 << 10;
 pub(crate) const MIB: u64 = 1 << 20;
 pub(crate) const GIB: u64 = 1 << 30;
 
-/// Memory of a [`Bed`].
-pub(crate) type Memory = Allocation<HostDevice>;
-/// A stream of a [`Bed`].
-pub(crate) type Lane = Stream<HostDevice>;
-/// A pool of a [`Bed`].
-pub(crate) type Room = Pool<HostDevice>;
+/// Elastic segments in chunks of one page, and no slack.
+pub(crate) const ELASTIC: &str = "expandable_segments:True,elastic_largest_chunk_mb:2,elastic_slack:0";
 
-/// An allocator, and the device beneath it.
-pub(crate) struct Bed {
+pub(crate) type Allocation<D = HostDevice> = cachette::Allocation<D>;
+pub(crate) type Stream<D = HostDevice> = cachette::Stream<D>;
+pub(crate) type Pool<D = HostDevice> = cachette::Pool<D>;
+pub(crate) type Capture<D = HostDevice> = cachette::pool::Capture<D>;
+pub(crate) type Graph<D = HostDevice> = cachette::pool::Graph<D>;
+
+/// A host device that notices every misuse of a handle.
+pub(crate) type CheckedHost = Arc<Checked<HostDevice>>;
+/// A host device that reports every driver call.
+pub(crate) type TracedHost = Traced<HostDevice>;
+
+/// An allocator on `D`, and the host device beneath it.
+pub(crate) struct TestAllocator<D: Device = HostDevice> {
     pub(crate) device: HostDevice,
-    pub(crate) allocator: Allocator<HostDevice>,
+    pub(crate) allocator: Allocator<D>,
 }
 
-impl Bed {
-    /// A device of 1 GiB, and an allocator as it comes.
+impl TestAllocator {
+    /// A device of 1 GiB, and an allocator with the default configuration.
     pub(crate) fn new() -> Self {
         Self::with("")
     }
@@ -51,40 +59,85 @@ impl Bed {
         Self::on(HostConfig::default().capacity(capacity), text)
     }
 
-    /// A device of `capacity` bytes that no process needs to have, and an allocator configured by `text`.
+    /// A device of `capacity` bytes without memory behind them, and an allocator configured by `text`.
     pub(crate) fn phantom(capacity: u64, text: &str) -> Self {
         Self::on(HostConfig::default().capacity(capacity).phantom(true), text)
     }
 
-    /// A stepped device of 1 GiB, and an allocator with elastic segments of chunks of one
-    /// page, configured further by `text`.
+    /// A stepped device of 1 GiB, and an [`ELASTIC`] allocator, configured further by `text`.
     pub(crate) fn elastic(text: &str) -> Self {
         Self::elastic_on(HostConfig::default().stepped(5), text)
     }
 
     /// The same on the first device made like `host`.
     pub(crate) fn elastic_on(host: HostConfig, text: &str) -> Self {
-        let text = format!("expandable_segments:True,elastic_largest_chunk_mb:2,elastic_slack:0{text}");
-        Self::on(host, &text)
+        Self::on(host, &format!("{ELASTIC}{text}"))
     }
 
     /// The first device made like `host`, and an allocator configured by `text`.
     pub(crate) fn on(host: HostConfig, text: &str) -> Self {
+        Self::around(host, text, |device| device)
+    }
+
+    /// Another allocator on the same device, configured by `text`.
+    pub(crate) fn beside(&self, text: &str) -> Self {
+        let allocator = Allocator::with_config(self.device.clone(), &config(text));
+        Self { device: self.device.clone(), allocator }
+    }
+
+    /// An allocator for each of two devices of one backend.
+    pub(crate) fn two_devices() -> [Self; 2] {
+        let backend = HostBackend::new(HostConfig::default().devices(2)).expect("two devices can be made");
+        [0, 1].map(|ordinal| {
+            let device = backend.device(Ordinal(ordinal)).expect("the backend has two devices");
+            Self { allocator: Allocator::new(device.clone()), device }
+        })
+    }
+}
+
+impl TestAllocator<CheckedHost> {
+    /// An allocator on a device that notices every misuse of a handle.
+    pub(crate) fn checked(host: HostConfig, text: &str) -> Self {
+        Self::around(host, text, |device| Arc::new(Checked::new(device)))
+    }
+
+    /// Drops the allocator, and checks that the device has everything back and that no driver call was wrong.
+    pub(crate) fn assert_no_misuse(self) {
+        let checked = Arc::clone(self.allocator.device());
+        self.assert_returns_everything();
+        assert!(checked.misuses().is_empty(), "{:?}", checked.misuses());
+    }
+}
+
+impl TestAllocator<TracedHost> {
+    /// An allocator whose driver calls `observer` sees.
+    pub(crate) fn traced(host: HostConfig, text: &str, observer: impl Observer + 'static) -> Self {
+        Self::around(host, text, |device| Traced::new(device, observer))
+    }
+}
+
+impl<D: Device + 'static> TestAllocator<D> {
+    /// The first device made like `host`, wrapped by `wrap`, and an allocator configured by `text`.
+    pub(crate) fn around(host: HostConfig, text: &str, wrap: impl FnOnce(HostDevice) -> D) -> Self {
         let device = device(host);
-        let allocator = Allocator::with_config(device.clone(), &config(text));
+        let allocator = Allocator::with_config(wrap(device.clone()), &config(text));
         Self { device, allocator }
     }
 
-    pub(crate) fn stream(&self) -> Lane {
+    pub(crate) fn stream(&self) -> Stream<D> {
         self.allocator.create_stream().expect("the device makes streams")
     }
 
-    pub(crate) fn allocate(&self, bytes: u64, stream: &Lane) -> Memory {
+    pub(crate) fn streams<const N: usize>(&self) -> [Stream<D>; N] {
+        std::array::from_fn(|_| self.stream())
+    }
+
+    pub(crate) fn allocate(&self, bytes: u64, stream: &Stream<D>) -> Allocation<D> {
         self.allocator.allocate(bytes, stream).expect("there is room")
     }
 
     /// Allocates by address.
-    pub(crate) fn allocate_raw(&self, bytes: u64, stream: &Lane) -> u64 {
+    pub(crate) fn allocate_raw(&self, bytes: u64, stream: &Stream<D>) -> u64 {
         // SAFETY: 1. 2. the stream is this allocator's own, and lives as long as it.
         unsafe { self.allocator.allocate_raw(bytes, stream.handle()) }.expect("there is room")
     }
@@ -94,13 +147,13 @@ impl Bed {
     }
 
     /// Keeps a stream from going on.
-    pub(crate) fn hold(&self, stream: &Lane) -> Hold {
+    pub(crate) fn hold(&self, stream: &Stream<D>) -> Hold {
         self.device.hold(stream.handle()).expect("the stream is live")
     }
 
     /// Sets every byte of `memory`, when `stream` gets there.
-    pub(crate) fn fill(&self, memory: &Memory, byte: u8, stream: &Lane) {
-        let transfer = self.device.transfer().expect("the host device copies");
+    pub(crate) fn fill(&self, memory: &Allocation<D>, byte: u8, stream: &Stream<D>) {
+        let transfer = self.allocator.device().transfer().expect("the host device copies");
         let at = memory.ptr().expect("the memory has an address");
         // SAFETY: 1. the stream is live. 3. the memory stays mapped: its segment is not given back before the
         // device is idle.
@@ -108,8 +161,8 @@ impl Bed {
     }
 
     /// The byte that fills the whole of `memory`, once `stream` has run dry; `None` if there are several.
-    pub(crate) fn content(&self, memory: &Memory, stream: &Lane) -> Option<u8> {
-        let transfer = self.device.transfer().expect("the host device copies");
+    pub(crate) fn content(&self, memory: &Allocation<D>, stream: &Stream<D>) -> Option<u8> {
+        let transfer = self.allocator.device().transfer().expect("the host device copies");
         let from = memory.ptr().expect("the memory has an address");
         let length = usize::try_from(memory.bytes()).expect("it fits the host");
         let mut read = vec![0; length];
@@ -122,7 +175,7 @@ impl Bed {
     }
 
     /// Makes later work in `stream` wait for what is queued in `other` now.
-    pub(crate) fn follow(&self, stream: &Lane, other: &Lane) {
+    pub(crate) fn follow(&self, stream: &Stream<D>, other: &Stream<D>) {
         let event = OwnedEvent::create(&self.device).expect("the device makes events");
         // SAFETY: 1. both live.
         unsafe { self.device.record(event.get(), other.handle()) }.expect("a point is marked");
@@ -131,7 +184,7 @@ impl Bed {
     }
 
     /// Whether a stream takes part in a capture that nothing has broken.
-    pub(crate) fn is_captured(&self, stream: &Lane) -> bool {
+    pub(crate) fn is_captured(&self, stream: &Stream<D>) -> bool {
         let capture = self.device.capture().expect("the host device captures");
         // SAFETY: 1. the stream lives.
         let status = unsafe { capture.capture_status(stream.handle()) };
@@ -175,8 +228,9 @@ impl Bed {
     /// Drops the allocator, and checks that the device has everything back.
     pub(crate) fn assert_returns_everything(self) {
         let Self { device, allocator } = self;
+        allocator.check().expect("every invariant holds");
         drop(allocator);
-        assert_eq!(device.live(), cachette_hal_host::Live::default());
+        assert_eq!(device.live(), Live::default());
         assert_eq!(device.physical_bytes(), 0);
     }
 }
@@ -188,7 +242,7 @@ pub(crate) fn device(host: HostConfig) -> HostDevice {
 }
 
 /// Begins to capture `stream` in the strictest mode, with memory of `pool`.
-pub(crate) fn begin_capture(pool: &Room, stream: &Lane) -> Capture<HostDevice> {
+pub(crate) fn begin_capture<D: Device>(pool: &Pool<D>, stream: &Stream<D>) -> Capture<D> {
     pool.begin_capture(stream, CaptureMode::Global).expect("the capture begins")
 }
 
