@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn s14_a_large_request_gets_an_unsplittable_block_only_if_it_nearly_fills_it() {
+    fn s14_a_large_request_must_nearly_fill_an_unsplittable_block() {
         let policy = Policy { max_split: 100 * MIB, ..Policy::default() };
         assert!(policy.admits(100 * MIB, 119 * MIB));
         assert!(!policy.admits(100 * MIB, 120 * MIB));

@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn s8_segments_are_2_mib_then_20_mib_then_the_request_in_steps_of_2_mib() {
+    fn s8_segments_are_2_mib_20_mib_or_multiples_of_2_mib() {
         assert_eq!(segment_bytes(512, LARGE_SEGMENT), 2 * MIB);
         assert_eq!(segment_bytes(MIB, LARGE_SEGMENT), 2 * MIB);
         assert_eq!(segment_bytes(MIB + 512, LARGE_SEGMENT), 20 * MIB);

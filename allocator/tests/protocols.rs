@@ -119,7 +119,7 @@ fn biased(rebias_threshold: u32) -> BiasedLock {
 }
 
 #[test]
-fn the_lock_lets_one_thread_in_at_a_time_and_publishes_what_it_wrote() {
+fn the_lock_excludes_other_threads_and_publishes_writes() {
     loom::model(|| {
         let guarded = Arc::new(Guarded::new(Spin::new(sync::AtomicBool::new(false))));
         let others: Vec<_> = (0..2)
@@ -152,7 +152,7 @@ fn an_owner_and_a_visitor_are_never_both_inside() {
 }
 
 #[test]
-fn one_that_was_the_owner_does_not_let_others_in_to_the_owner_of_today() {
+fn a_former_owner_lets_no_thread_in_beside_the_owner() {
     let mut model = loom::model::Builder::new();
     // Three threads that each change the owner have too many interleavings to try all of them.
     model.preemption_bound = Some(3);
@@ -176,7 +176,7 @@ fn one_that_was_the_owner_does_not_let_others_in_to_the_owner_of_today() {
 }
 
 #[test]
-fn an_owner_seen_in_its_other_lock_has_published_what_it_did_in_this_one() {
+fn an_owner_seen_in_its_other_lock_has_published_its_writes() {
     loom::model(|| {
         let this = Arc::new(Guarded::new(biased(0)));
         let other = Arc::new(Guarded::new(biased(0)));
@@ -240,7 +240,7 @@ fn a_reader_of_an_overwritten_event_sees_old_new_or_none() {
 }
 
 #[test]
-fn two_who_write_the_same_place_a_round_apart_leave_one_whole_event() {
+fn two_writers_of_one_slot_leave_one_whole_event() {
     loom::model(|| {
         let ring = Arc::new(Ring::<2>::with(1, 1, 1));
         let write = |ticket| {

@@ -8,7 +8,7 @@ use cachette::{Allocator, Config};
 use cachette_hal_host::{HostBackend, HostConfig};
 
 #[test]
-fn memory_comes_free_and_comes_back_at_the_same_addresses_where_reservations_withhold_it() {
+fn memory_is_freed_and_returns_where_reservations_withhold_it() {
     let backend = HostBackend::new(HostConfig::default().withholding()).expect("it can be made");
     let device = backend.device(Ordinal(0)).expect("there is a first device");
     let config: Config = "expandable_segments:True".parse().expect("it is right");

@@ -77,7 +77,7 @@ fn a_bad_device_number_is_answered_with_how_to_write_one() {
 }
 
 #[test]
-fn an_ordinal_beyond_the_last_is_answered_with_how_many_there_are() {
+fn an_ordinal_beyond_the_last_is_refused_with_the_count() {
     let text = |count, ordinal| Backends::open_on(&Stubborn::new(Ok(count)), Ordinal(ordinal)).unwrap_err().to_string();
     assert_eq!(text(0, 0), "there is no device cuda:0; it shows no device");
     assert_eq!(text(1, 1), "there is no device cuda:1; it has 1 device, number 0");
@@ -110,7 +110,7 @@ fn where_nothing_answers_every_reason_is_listed() {
 
 #[cfg(feature = "host")]
 #[test]
-fn the_host_is_opened_by_name_by_number_and_where_no_gpu_answers() {
+fn the_host_is_opened_by_name_by_number_and_without_a_gpu() {
     for device in [
         Backends::open("host"),
         Backends::open("host:0"),

@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn d2_sets_of_uses_are_no_larger_than_need_be_and_the_earliest_comes_first() {
+    fn d2_sets_of_uses_are_minimal_and_the_earliest_is_first() {
         let (view, ids) = view([Some(9), Some(3), Some(4), Some(1)]);
         let sets = |bytes| sufficient(&view, SegmentKind::Small, bytes);
         let single = |of: usize| vec![ids[of]];

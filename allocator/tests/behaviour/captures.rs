@@ -30,7 +30,7 @@ fn filling(test: &TestAllocator, pool: &Pool, stream: &Stream, byte: u8) -> (Gra
 }
 
 #[test]
-fn m5_a_capture_gets_memory_from_its_pool_and_the_default_pool_is_left_alone() {
+fn m5_a_capture_gets_memory_from_its_pool_alone() {
     for mode in MODES {
         for test in TestAllocator::both("") {
             let stream = test.stream();
@@ -73,7 +73,7 @@ fn m5_elastic_pools_serve_captures_too() {
 }
 
 #[test]
-fn p12_a_capture_has_every_size_of_segment_that_its_requests_need() {
+fn p12_a_capture_has_every_segment_size_it_needs() {
     let sizes =
         [(512, 2 * MIB), (MIB, 2 * MIB), (MIB + 512, 20 * MIB), (10 * MIB - 512, 20 * MIB), (10 * MIB + 512, 12 * MIB)];
     for (bytes, segment) in sizes {
@@ -181,7 +181,7 @@ fn p12_memory_freed_in_a_capture_serves_it_again() {
 }
 
 #[test]
-fn p12_graphs_share_a_pool_and_its_memory_stays_until_the_last_is_gone() {
+fn p12_graphs_share_a_pool_until_the_last_is_gone() {
     for test in TestAllocator::both("") {
         let stream = test.stream();
         let pool = test.allocator.create_capture_pool();
@@ -239,7 +239,7 @@ fn p12_a_result_outlives_its_graph() {
 }
 
 #[test]
-fn p12_a_launch_under_way_keeps_the_memory_of_a_graph_that_is_gone() {
+fn p12_a_launch_in_progress_keeps_the_memory_of_its_graph() {
     for test in TestAllocator::both("") {
         let [stream, elsewhere] = test.streams();
         let pool = test.allocator.create_capture_pool();

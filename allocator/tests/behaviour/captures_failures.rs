@@ -152,7 +152,7 @@ fn p12_the_default_stream_is_refused() {
 }
 
 #[test]
-fn p12_a_capture_that_the_driver_refuses_leaves_everything_as_it_was() {
+fn p12_a_capture_that_the_driver_refuses_changes_nothing() {
     let test = TestAllocator::new();
     let stream = test.stream();
     let pool = test.allocator.create_pool();
@@ -215,7 +215,7 @@ fn p12_memory_can_be_had_from_a_capture_that_is_broken_already() {
 }
 
 #[test]
-fn p12_a_stream_that_is_not_joined_back_breaks_the_capture_and_nothing_else() {
+fn p12_a_stream_that_is_not_joined_breaks_its_capture_alone() {
     let test = TestAllocator::new();
     let [stream, side] = test.streams();
     let pool = test.allocator.create_capture_pool();
@@ -272,7 +272,7 @@ fn p12_an_end_or_a_launch_that_fails_can_be_gone_on_from() {
 }
 
 #[test]
-fn m5_exhaustion_in_a_capture_is_an_error_and_the_capture_goes_on() {
+fn m5_exhaustion_in_a_capture_does_not_break_it() {
     let test = TestAllocator::of(32 * MIB, "");
     let [stream, other] = test.streams();
     let kept = test.allocate(20 * MIB, &other);
@@ -302,7 +302,7 @@ fn m5_other_streams_are_served_under_pressure_during_a_capture() {
 }
 
 #[test]
-fn p8_pools_are_emptied_and_released_while_another_stream_is_captured() {
+fn p8_pools_are_emptied_and_released_during_a_capture() {
     for test in TestAllocator::both("") {
         let [stream, other] = test.streams();
         let [pool, emptied, released] = [(); 3].map(|()| test.allocator.create_pool());

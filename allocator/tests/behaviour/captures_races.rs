@@ -115,7 +115,7 @@ fn a_graph_captured_amid_an_emptying_keeps_its_memory() {
 }
 
 #[test]
-fn a_graph_captured_amid_the_emptying_of_its_pool_keeps_its_memory() {
+fn a_graph_captured_amid_its_pools_emptying_keeps_its_memory() {
     let with_idle_memory = |allocator: &Allocator<TracedHost>, stream: &Stream<TracedHost>| {
         let pool = allocator.create_capture_pool();
         drop(pool.allocate(4 * MIB, stream).expect("there is room"));

@@ -189,7 +189,7 @@ fn e6_hits_ask_the_driver_nothing_while_no_memory_waits() {
 
 /// Only a request of the captured stream may look at its capture; its thread is the one that captures.
 #[test]
-fn e6_others_that_look_after_every_heap_ask_nothing_of_a_capture() {
+fn e6_calls_on_every_heap_ask_nothing_of_a_capture() {
     let test = test();
     let [stream, side, other] = test.streams();
     let pool = test.allocator.create_capture_pool();
@@ -391,7 +391,7 @@ fn e6_a_driver_that_cannot_say_loses_nothing() {
 }
 
 #[test]
-fn e6_memory_released_behind_a_captured_stream_is_reused_after_the_join() {
+fn e6_memory_released_behind_a_capture_is_reused_after_the_join() {
     let test = test();
     let [stream, side] = test.streams();
     let pool = test.allocator.create_capture_pool();

@@ -13,7 +13,7 @@ fn stepped(text: &str) -> TestAllocator {
 }
 
 #[test]
-fn e5_memory_that_is_freed_in_a_capture_with_uses_waits_for_its_end() {
+fn e5_memory_freed_in_a_capture_with_uses_waits_for_its_end() {
     for test in TestAllocator::both("") {
         let [stream, side] = test.streams();
         let pool = test.allocator.create_capture_pool();
@@ -80,7 +80,7 @@ fn e7_a_use_from_before_the_capture_is_waited_for_after_it() {
 }
 
 #[test]
-fn e7_a_use_is_not_forgotten_because_the_stream_was_captured_once() {
+fn e7_a_use_is_kept_although_the_stream_was_captured_once() {
     let test = stepped("");
     let [stream, side] = test.streams();
     let pool = test.allocator.create_capture_pool();
@@ -105,7 +105,7 @@ fn e7_a_use_is_not_forgotten_because_the_stream_was_captured_once() {
 }
 
 #[test]
-fn e7_memory_of_the_default_pool_that_a_capture_uses_waits_for_its_end() {
+fn e7_default_memory_that_a_capture_uses_waits_for_its_end() {
     let test = TestAllocator::new();
     let [stream, captured] = test.streams();
     let pool = test.allocator.create_capture_pool();
@@ -148,7 +148,7 @@ fn e7_uses_come_free_across_two_captures_that_share_a_pool() {
 }
 
 #[test]
-fn e5_points_of_other_streams_are_asked_for_without_breaking_a_capture() {
+fn e5_events_of_other_streams_are_polled_during_a_capture() {
     for mode in [CaptureMode::Global, CaptureMode::ThreadLocal] {
         let test = stepped("");
         let [stream, other, side] = test.streams();
@@ -168,7 +168,7 @@ fn e5_points_of_other_streams_are_asked_for_without_breaking_a_capture() {
 }
 
 #[test]
-fn e5_nothing_of_the_same_stream_is_asked_for_during_its_capture() {
+fn e5_no_event_of_the_same_stream_is_polled_during_its_capture() {
     let test = stepped("");
     let [stream, side] = test.streams();
     let pool = test.allocator.create_capture_pool();
@@ -189,7 +189,7 @@ fn e5_nothing_of_the_same_stream_is_asked_for_during_its_capture() {
 }
 
 #[test]
-fn e5_memory_released_behind_other_work_does_not_break_a_capture() {
+fn e5_memory_released_behind_other_work_breaks_no_capture() {
     let test = stepped("");
     let [stream, side] = test.streams();
     let pool = test.allocator.create_capture_pool();

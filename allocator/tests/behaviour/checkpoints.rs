@@ -41,7 +41,7 @@ fn p13_the_live_set_of_a_pool_is_told_exactly() {
 }
 
 #[test]
-fn p15_p16_a_state_comes_back_block_by_block_and_both_lists_are_told() {
+fn p15_p16_a_state_returns_block_by_block_with_both_lists() {
     for config in CONFIGS {
         let test = TestAllocator::with(config);
         let (stream, pool) = (test.stream(), test.allocator.create_pool());
@@ -79,7 +79,7 @@ fn p15_p16_a_state_comes_back_block_by_block_and_both_lists_are_told() {
 }
 
 #[test]
-fn p15_a_state_whose_memory_is_gone_is_refused_and_nothing_changes() {
+fn p15_a_state_whose_memory_is_gone_is_refused() {
     let test = TestAllocator::new();
     let (stream, pool) = (test.stream(), test.allocator.create_pool());
     let block = raw(&test, &pool, 30 * MIB, &stream);
@@ -196,7 +196,7 @@ fn p15_oversize_blocks_count_through_a_restore() {
 }
 
 #[test]
-fn p15_one_of_two_owners_that_is_gone_leaves_the_other_its_memory() {
+fn p15_an_owner_that_is_gone_leaves_the_other_its_memory() {
     for config in CONFIGS {
         let test = TestAllocator::with(config);
         let (stream, pool) = (test.stream(), test.allocator.create_pool());

@@ -52,7 +52,7 @@ fn d1_neighbours_that_come_free_together_serve_the_request() {
 }
 
 #[test]
-fn d1_a_segment_that_came_free_on_another_stream_is_given_back_and_serves() {
+fn d1_a_segment_freed_on_another_stream_is_released_and_serves() {
     let test = TestAllocator::of(24 * MIB, "");
     let [stream, owner, side] = test.streams();
     let memory = test.allocate(20 * MIB, &owner);
@@ -84,7 +84,7 @@ fn d2_only_the_blocks_that_are_enough_are_waited_for() {
 }
 
 #[test]
-fn d2_of_several_segments_only_the_one_that_is_enough_is_waited_for() {
+fn d2_of_several_segments_only_the_sufficient_one_is_waited_for() {
     let test = TestAllocator::on(HostConfig::default().capacity(40 * MIB).stepped(7), "");
     let [stream, stuck] = test.streams();
     let quick = [test.stream(), test.stream()];
@@ -103,7 +103,7 @@ fn d2_of_several_segments_only_the_one_that_is_enough_is_waited_for() {
 }
 
 #[test]
-fn d2_a_block_freed_earlier_and_stuck_does_not_keep_a_later_one_from_serving() {
+fn d2_a_block_that_is_stuck_does_not_delay_a_later_one() {
     let test = TestAllocator::of(24 * MIB, "");
     let [stream, quick, stuck] = test.streams();
     let (first, second) = (test.allocate(12 * MIB, &stream), test.allocate(12 * MIB, &stream));

@@ -34,7 +34,7 @@ fn lost(call: Call) -> Live {
 }
 
 #[test]
-fn dropping_the_allocator_loses_at_most_what_the_one_failing_call_was_to_give_back() {
+fn a_drop_loses_at_most_what_the_failing_call_was_to_free() {
     let mut complaints = Vec::new();
     for call in [
         Call::Free,
@@ -69,7 +69,7 @@ fn dropping_the_allocator_loses_at_most_what_the_one_failing_call_was_to_give_ba
 }
 
 #[test]
-fn an_allocation_dropped_after_its_allocator_loses_nothing_if_marking_its_use_fails() {
+fn a_late_drop_loses_nothing_if_recording_its_use_fails() {
     for call in [Call::CreateEvent, Call::Record] {
         let test = TestAllocator::new();
         let [stream, side] = test.streams();
@@ -84,7 +84,7 @@ fn an_allocation_dropped_after_its_allocator_loses_nothing_if_marking_its_use_fa
 }
 
 #[test]
-fn e2_memory_whose_use_could_not_be_marked_is_not_used_again_before_it_ends() {
+fn e2_memory_whose_use_has_no_event_is_not_reused_too_early() {
     for call in [Call::CreateEvent, Call::Record] {
         let test = TestAllocator::new();
         let [stream, side] = test.streams();
@@ -106,7 +106,7 @@ fn e2_memory_whose_use_could_not_be_marked_is_not_used_again_before_it_ends() {
 }
 
 #[test]
-fn released_memory_whose_wait_could_not_be_marked_is_not_used_again_too_early() {
+fn released_memory_without_an_event_is_not_reused_too_early() {
     for call in [Call::CreateEvent, Call::Record] {
         let test = TestAllocator::new();
         let [stream, side] = test.streams();
@@ -124,7 +124,7 @@ fn released_memory_whose_wait_could_not_be_marked_is_not_used_again_too_early() 
 }
 
 #[test]
-fn a_wait_that_could_not_be_queued_is_queued_for_the_next_request() {
+fn a_wait_that_was_not_queued_is_queued_for_the_next_request() {
     let test = TestAllocator::new();
     let [stream, side] = test.streams();
     let memory = test.allocate(MIB, &stream);
@@ -143,7 +143,7 @@ fn a_wait_that_could_not_be_queued_is_queued_for_the_next_request() {
 }
 
 #[test]
-fn a_segment_that_could_not_be_given_back_keeps_the_waits_before_its_next_use() {
+fn a_segment_that_could_not_be_freed_keeps_its_waits() {
     for call in [Call::CreateEvent, Call::Record] {
         let test = TestAllocator::new();
         let [stream, side] = test.streams();

@@ -121,7 +121,7 @@ fn a_fresh_gibibyte_takes_no_more_than_twenty_chunks() {
 }
 
 #[test]
-fn x6_chunks_can_be_shared_where_the_driver_makes_such_and_are_private_elsewhere() {
+fn x6_chunks_are_shareable_where_the_driver_supports_it() {
     use cachette::hal::Sharing;
     let host = || HostConfig::default().stepped(1);
     for (host, calls) in [(host(), 4), (host().without_sharing(Sharing::FileDescriptor), 5)] {
@@ -147,7 +147,7 @@ fn x6_a_failure_says_nothing_about_how_chunks_can_be_shared() {
 }
 
 #[test]
-fn x9_mapping_changes_reserved_bytes_and_device_calls_and_nothing_of_segments() {
+fn x9_mapping_changes_reserved_bytes_and_no_segment_count() {
     let test = TestAllocator::elastic("");
     let stream = test.stream();
     let first = test.allocate(6 * MIB, &stream);

@@ -16,7 +16,7 @@ fn refuse_reservations(test: &TestAllocator, nth: u64) {
 }
 
 #[test]
-fn x2_the_first_segment_has_addresses_for_all_the_device_and_an_eighth() {
+fn x2_the_first_segment_reserves_the_device_and_an_eighth() {
     let test = TestAllocator::elastic("");
     let stream = test.stream();
     drop(test.allocate(KIB, &stream));
@@ -25,7 +25,7 @@ fn x2_the_first_segment_has_addresses_for_all_the_device_and_an_eighth() {
 }
 
 #[test]
-fn x2_a_smaller_reserve_is_a_setting_and_more_is_reserved_where_it_does_not_fit() {
+fn x2_a_smaller_reserve_is_a_setting_and_grows_where_needed() {
     let test = TestAllocator::elastic(",expandable_segments_reserve:16M");
     let stream = test.stream();
     let first = test.allocate(10 * MIB, &stream);
@@ -88,7 +88,7 @@ fn chunks_and_blocks_are_right_at_every_granularity() {
 }
 
 #[test]
-fn without_addresses_a_request_runs_out_of_memory_and_the_allocator_goes_on() {
+fn without_addresses_only_the_request_fails() {
     let test = TestAllocator::elastic("");
     let stream = test.stream();
     refuse_reservations(&test, 1);
@@ -136,7 +136,7 @@ fn what_has_addresses_serves_on_when_there_are_no_more() {
 }
 
 #[test]
-fn a_request_beyond_the_device_fails_without_making_memory_first() {
+fn a_request_beyond_the_device_fails_before_it_makes_memory() {
     let host = HostConfig::default().capacity(64 * GIB).phantom(true);
     let test = TestAllocator::elastic_on(host, "");
     let stream = test.stream();

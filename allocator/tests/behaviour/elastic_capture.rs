@@ -34,7 +34,7 @@ fn is_whole(test: &TestAllocator, stream: &Stream) -> bool {
 const MODES: [CaptureMode; 3] = [CaptureMode::Global, CaptureMode::ThreadLocal, CaptureMode::Relaxed];
 
 #[test]
-fn memory_is_made_and_no_chunk_moves_while_the_stream_is_captured() {
+fn memory_is_made_and_no_chunk_moves_during_a_capture() {
     for mode in MODES {
         let test = TestAllocator::elastic("");
         let stream = test.stream();

@@ -194,7 +194,7 @@ fn d3_giving_memory_back_survives_every_failure() {
 }
 
 #[test]
-fn d3_a_request_that_a_full_device_refuses_survives_every_failure() {
+fn d3_a_request_on_a_full_device_survives_every_failure() {
     // The device has room for half of the request; the other half is idle on another stream.
     let prepare = |test: &mut ElasticTest| {
         test.keep(2, 0);
@@ -227,7 +227,7 @@ fn d3_a_rollback_that_fails_too_is_finished_later() {
 }
 
 #[test]
-fn d4_d5_chunks_and_mappings_are_as_many_as_counted_after_every_step() {
+fn d4_d5_chunks_and_mappings_are_counted_after_every_step() {
     let test = ElasticTest::new();
     let mut live = Vec::new();
     for round in 0..30_u64 {

@@ -6,7 +6,7 @@ use cachette_hal_host::HostConfig;
 use crate::fixture::{MIB, TestAllocator};
 
 #[test]
-fn under_a_limit_everything_spare_is_used_before_a_request_fails() {
+fn under_a_limit_all_idle_memory_is_used_before_a_failure() {
     for setting in ["default", "compact", "quick"] {
         let text = format!("expandable_segments:True,elastic_setting:{setting},memory_limit:64M");
         let test = TestAllocator::on(HostConfig::default().stepped(5), &text);
@@ -81,7 +81,7 @@ fn never_block_leaves_memory_of_a_held_stream_alone_and_says_so() {
 }
 
 #[test]
-fn without_never_block_the_memory_of_a_busy_stream_is_waited_for() {
+fn without_never_block_memory_of_a_busy_stream_is_waited_for() {
     let test = TestAllocator::elastic(",memory_limit:16M");
     let [one, two] = test.streams();
     let memory = test.allocate(12 * MIB, &one);
@@ -121,7 +121,7 @@ fn m19_the_figures_of_a_failure_are_those_of_elastic_segments() {
 }
 
 #[test]
-fn m21_a_request_is_refused_at_once_only_if_its_own_pages_are_too_many() {
+fn m21_a_request_is_refused_at_once_only_for_its_own_pages() {
     let test = TestAllocator::elastic(",memory_limit:16M,throw_on_cudamalloc_oom:True,per_process_memory_fraction:1.0");
     let stream = test.stream();
     let first = test.allocate(12 * MIB, &stream);

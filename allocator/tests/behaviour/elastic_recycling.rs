@@ -31,7 +31,7 @@ fn chunks_freed_on_a_stream_serve_a_larger_request_elsewhere() {
 }
 
 #[test]
-fn chunks_do_not_move_when_recycling_is_off_or_aliases_are_not_safe() {
+fn chunks_stay_without_recycling_or_without_safe_aliases() {
     let host = || HostConfig::default().stepped(5);
     for (host, text) in [(host(), ",elastic_recycling:False"), (host().without_aliases(), "")] {
         let test = TestAllocator::elastic_on(host, text);
@@ -62,7 +62,7 @@ fn slack_lets_memory_grow_before_chunks_move() {
 }
 
 #[test]
-fn chunks_of_an_idle_stream_serve_others_and_those_of_a_held_one_do_not() {
+fn chunks_of_an_idle_stream_serve_others_and_held_ones_do_not() {
     let test = TestAllocator::elastic("");
     let [one, two] = test.streams();
     let memory = test.allocate(8 * MIB, &one);
@@ -81,7 +81,7 @@ fn chunks_of_an_idle_stream_serve_others_and_those_of_a_held_one_do_not() {
 }
 
 #[test]
-fn old_addresses_are_unmapped_only_after_the_work_that_may_use_them() {
+fn old_addresses_are_unmapped_after_the_work_that_uses_them() {
     let test = TestAllocator::elastic("");
     let stream = test.stream();
     let first = test.allocate(8 * MIB, &stream);
@@ -184,7 +184,7 @@ fn no_request_waits_for_a_held_stream() {
 }
 
 #[test]
-fn what_was_given_back_behind_a_held_stream_goes_when_it_is_past() {
+fn memory_freed_behind_a_held_stream_is_released_after_it() {
     let test = TestAllocator::elastic("");
     let stream = test.stream();
     let hold = test.hold(&stream);
@@ -246,7 +246,7 @@ fn elastic_memory_outlives_its_allocator() {
 }
 
 #[test]
-fn a_chunk_that_the_driver_will_not_map_twice_stays_and_new_memory_serves() {
+fn a_chunk_that_cannot_be_mapped_twice_stays_in_place() {
     let test = TestAllocator::elastic_on(HostConfig::default().stepped(5).refusing_aliases(), "");
     let stream = test.stream();
     let first = test.allocate(8 * MIB, &stream);

@@ -34,7 +34,7 @@ fn x8_s12_elastic_memory_serves_no_request_while_it_is_off() {
 }
 
 #[test]
-fn x8_what_is_elastic_goes_back_to_its_own_place_and_serves_when_on_again() {
+fn x8_elastic_memory_keeps_its_place_and_serves_when_on_again() {
     let test = TestAllocator::elastic("");
     let stream = test.stream();
     let memory = test.allocate(8 * MIB, &stream);

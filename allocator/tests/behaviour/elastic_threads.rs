@@ -43,7 +43,7 @@ impl Owners {
 }
 
 #[test]
-fn a_request_that_loses_its_chunks_to_others_every_time_gets_new_memory() {
+fn a_request_that_always_loses_its_chunks_gets_new_memory() {
     const OWNERS: usize = 16;
     let owners = Arc::new(Owners { last: AtomicUsize::new(OWNERS), ..Owners::default() });
     let heard = Arc::clone(&owners);

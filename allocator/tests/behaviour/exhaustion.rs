@@ -65,7 +65,7 @@ fn waiting_blocks_are_reclaimed_instead_of_running_out() {
 }
 
 #[test]
-fn nothing_live_is_overwritten_when_waiting_blocks_are_reclaimed() {
+fn no_live_byte_is_overwritten_when_pending_blocks_are_reused() {
     let test = TestAllocator::of(48 * MIB, "");
     let [stream, side] = test.streams();
     let hold = test.hold(&side);

@@ -140,7 +140,7 @@ fn e2_a_free_of_memory_in_use_survives_every_failure() {
 }
 
 #[test]
-fn e3_a_request_that_asks_for_what_has_passed_survives_every_failure() {
+fn e3_a_request_that_polls_events_survives_every_failure() {
     let calls = enumerate("", |test, fuse| {
         let [stream, side] = test.streams();
         test.cache_in_use(MIB, &stream, &side);
@@ -252,7 +252,7 @@ fn d1_waiting_for_other_streams_survives_every_failure() {
 }
 
 #[test]
-fn d1_waiting_for_another_streams_segment_survives_every_failure() {
+fn d1_waiting_for_a_foreign_segment_survives_every_failure() {
     let calls = enumerate("", |test, fuse| {
         let [stream, owner, side] = test.streams();
         test.cache_in_use(20 * MIB, &owner, &side);

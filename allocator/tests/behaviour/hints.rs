@@ -19,7 +19,7 @@ fn report(test: &TestAllocator, bytes: u64) -> OutOfMemory {
 }
 
 #[test]
-fn d9_with_nothing_in_the_way_but_the_need_there_is_one_plain_hint() {
+fn d9_a_request_that_is_merely_too_large_gets_one_plain_hint() {
     let report = report(&TestAllocator::of(64 * MIB, ""), 100 * MIB);
     assert_eq!(report.hints(), [OomHint::AskForLess]);
     assert_eq!((report.fragmented, report.elsewhere), (0, Some(0)));
@@ -68,7 +68,7 @@ fn d9_elastic_segments_are_not_recommended_where_they_are_on() {
 }
 
 #[test]
-fn d9_elastic_segments_are_not_recommended_where_the_device_cannot_have_them() {
+fn d9_elastic_segments_are_recommended_only_where_supported() {
     let lacking = HostConfig::default().capacity(60 * MIB).without(cachette::hal::Feature::VirtualMemory);
     let test = TestAllocator::on(lacking, "");
     let stream = test.stream();
@@ -98,7 +98,7 @@ fn d9_waiting_memory_is_named_where_there_is_some() {
 }
 
 #[test]
-fn d9_never_block_is_blamed_only_where_it_is_set_and_there_was_something_to_wait_for() {
+fn d9_never_block_is_blamed_only_where_it_prevented_a_wait() {
     let test = TestAllocator::of(64 * MIB, "never_block:True");
     let [stream, side] = test.streams();
     assert_eq!(report_on(&test, 70 * MIB, &stream).hints(), [OomHint::AskForLess]);

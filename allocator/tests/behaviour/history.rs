@@ -99,7 +99,7 @@ fn h4_chunks_of_elastic_segments_are_mapped_and_unmapped() {
 }
 
 #[test]
-fn h5_h6_exhaustion_carries_what_the_device_has_free_and_the_rounded_size() {
+fn h5_h6_exhaustion_carries_device_free_and_rounded_size() {
     let test = TestAllocator::of(64 * MIB, "");
     let stream = test.stream();
     test.allocator.record_history(events_only());
@@ -128,7 +128,7 @@ fn h6_a_snapshot_is_an_event_that_the_next_one_tells() {
 }
 
 #[test]
-fn h3_the_oldest_events_are_overwritten_and_no_more_than_asked_are_kept() {
+fn h3_the_oldest_events_are_overwritten_beyond_the_capacity() {
     for most in [1, 2, 7, 100, 5000, 70_000] {
         let test = TestAllocator::phantom(1 << 40, "");
         let stream = test.stream();
@@ -154,7 +154,7 @@ fn h3_the_oldest_events_are_overwritten_and_no_more_than_asked_are_kept() {
 }
 
 #[test]
-fn h3_streams_that_write_seldom_lose_nothing_to_one_that_writes_often() {
+fn h3_a_busy_stream_overwrites_no_events_of_other_streams() {
     let test = TestAllocator::phantom(1 << 40, "");
     let streams: Vec<_> = (0..33).map(|_| test.stream()).collect();
     let most = 20_000;

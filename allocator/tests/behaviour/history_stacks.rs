@@ -205,7 +205,7 @@ impl StackSource for Counting {
 }
 
 #[test]
-fn h5_another_source_says_where_it_was_and_where_the_forward_pass_was() {
+fn h5_another_stack_source_names_call_and_forward_pass() {
     let test = TestAllocator::new();
     let stream = test.stream();
     let source = Arc::new(Counting::default());
@@ -269,7 +269,7 @@ fn what_a_source_with_the_same_numbers_said_stays() {
 }
 
 #[test]
-fn m19_the_report_names_the_largest_holders_if_the_history_knows_them() {
+fn m19_the_report_names_the_top_allocation_sites() {
     let test = TestAllocator::of(64 * MIB, "");
     let stream = test.stream();
     let failed = || match test.allocator.allocate(60 * MIB, &stream) {

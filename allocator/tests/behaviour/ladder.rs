@@ -80,7 +80,7 @@ fn m4_the_segment_counts_against_the_limit_and_not_the_request() {
 }
 
 #[test]
-fn m6_exhaustion_of_the_device_is_climbed_and_anything_else_is_reported_at_once() {
+fn m6_only_exhaustion_of_the_device_is_retried() {
     for kind in [ErrorKind::Other, ErrorKind::Fault, ErrorKind::DeviceLost, ErrorKind::Refused] {
         let test = TestAllocator::new();
         let [stream, side] = test.streams();
@@ -99,7 +99,7 @@ fn m6_exhaustion_of_the_device_is_climbed_and_anything_else_is_reported_at_once(
 }
 
 #[test]
-fn m6_m10_after_exhaustion_the_cache_is_given_back_and_the_device_asked_again() {
+fn m6_m10_after_exhaustion_the_cache_is_released_for_a_retry() {
     let test = TestAllocator::new();
     let [stream, side] = test.streams();
     drop(test.allocate(12 * MIB, &side));
@@ -145,7 +145,7 @@ fn m10_emptying_the_cache_reaches_every_stream() {
 }
 
 #[test]
-fn m10_m12_emptying_the_cache_waits_for_what_other_streams_still_use() {
+fn m10_m12_emptying_the_cache_waits_for_uses_of_other_streams() {
     let test = TestAllocator::new();
     let [stream, side] = test.streams();
     let memory = test.allocate(12 * MIB, &stream);
@@ -163,7 +163,7 @@ fn m10_m12_emptying_the_cache_waits_for_what_other_streams_still_use() {
 }
 
 #[test]
-fn m7_a_hit_does_not_wait_for_another_thread_that_asks_the_device() {
+fn m7_a_hit_does_not_wait_for_a_thread_that_asks_the_device() {
     let (slow, gate) = (Arc::new(AtomicBool::new(false)), Arc::new(Barrier::new(2)));
     let observer = {
         let (slow, gate) = (Arc::clone(&slow), Arc::clone(&gate));

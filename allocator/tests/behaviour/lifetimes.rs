@@ -62,7 +62,7 @@ fn the_last_of_several_allocations_ends_the_heap() {
 }
 
 #[test]
-fn e2_a_use_by_another_stream_is_waited_for_even_after_the_allocator() {
+fn e2_a_use_by_another_stream_outlasts_the_allocator() {
     let test = TestAllocator::new();
     let [stream, side] = test.streams();
     let memory = test.allocate(12 * MIB, &stream);
@@ -166,7 +166,7 @@ fn claim(live: &Mutex<std::collections::BTreeMap<u64, u64>>, memory: &Allocation
 }
 
 #[test]
-fn memory_known_by_address_alone_is_reported_when_the_allocator_goes() {
+fn raw_memory_is_reported_as_leaked_with_the_allocators_drop() {
     let test = TestAllocator::new();
     let stream = test.stream();
     let reported: Arc<Mutex<Vec<LeakedAllocation>>> = Arc::default();

@@ -113,7 +113,7 @@ fn m15_the_bound_is_not_passed_by_several_threads_together() {
 }
 
 #[test]
-fn m21_a_request_beyond_the_bound_is_rejected_at_once_if_so_configured() {
+fn m21_a_request_beyond_the_bound_is_rejected_if_configured() {
     let test = TestAllocator::with("memory_limit:40M,throw_on_cudamalloc_oom:True");
     let [stream, side] = test.streams();
     drop(test.allocate(30 * MIB, &side));

@@ -73,7 +73,7 @@ fn labels_are_added_and_escaped() {
 }
 
 #[test]
-fn d11_a_device_that_does_not_say_what_is_free_has_no_such_figures() {
+fn d11_a_device_without_memory_info_has_no_such_figures() {
     let test = TestAllocator::new();
     let (call, kind) = (cachette::hal::Call::MemoryInfo, cachette::hal::ErrorKind::Unsupported);
     test.device.fail_next(call, 1, kind);

@@ -5,7 +5,7 @@ use cachette::hal::{Call, ErrorKind};
 use crate::fixture::{MIB, TestAllocator};
 
 #[test]
-fn s13_a_request_below_the_bound_leaves_an_unsplittable_block_alone() {
+fn s13_a_request_below_the_bound_takes_no_unsplittable_block() {
     let test = TestAllocator::with("max_split_size_mb:40");
     let stream = test.stream();
     drop(test.allocate(40 * MIB, &stream));
@@ -17,7 +17,7 @@ fn s13_a_request_below_the_bound_leaves_an_unsplittable_block_alone() {
 }
 
 #[test]
-fn s13_a_bound_as_large_as_a_segment_still_lets_new_segments_be_split() {
+fn s13_a_bound_of_a_segments_size_allows_new_ones_to_be_split() {
     let test = TestAllocator::with("max_split_size_mb:20");
     let stream = test.stream();
     let first = test.allocator.allocate(2 * MIB, &stream).unwrap();
@@ -28,7 +28,7 @@ fn s13_a_bound_as_large_as_a_segment_still_lets_new_segments_be_split() {
 }
 
 #[test]
-fn s14_a_request_from_the_bound_on_takes_a_block_that_it_nearly_fills() {
+fn s14_a_request_from_the_bound_on_nearly_fills_its_block() {
     let test = TestAllocator::with("max_split_size_mb:40");
     let stream = test.stream();
     let address = test.allocate(60 * MIB, &stream).address();
@@ -72,7 +72,7 @@ fn m9_a_single_block_that_is_enough_is_given_back() {
 }
 
 #[test]
-fn m9_otherwise_the_largest_are_given_back_until_they_are_enough() {
+fn m9_otherwise_the_largest_are_released_until_they_suffice() {
     let test = TestAllocator::with("max_split_size_mb:40");
     let stream = test.stream();
     let blocks = [40, 60, 50, 44].map(|mib| test.allocate(mib * MIB, &stream));

@@ -38,7 +38,7 @@ fn n1_sizes_round_up_to_powers_of_two() {
 }
 
 #[test]
-fn n1_freed_blocks_serve_again_the_last_first_and_without_a_call() {
+fn n1_freed_blocks_serve_again_the_last_first_without_a_call() {
     let test = TestAllocator::new();
     let [one, two, three] = [(); 3].map(|()| test.pin(KIB));
     let [first, second] = [one.ptr(), two.ptr()];
@@ -162,7 +162,7 @@ fn n7_every_figure_is_counted_and_reset() {
 }
 
 #[test]
-fn n8_emptying_gives_back_what_is_free_and_the_devices_cache_is_another() {
+fn n8_emptying_frees_unused_blocks_and_no_device_cache() {
     let test = TestAllocator::new();
     let pinned = test.allocator.pinned();
     let held = test.pin(KIB);

@@ -61,7 +61,7 @@ fn n6_memory_that_a_graph_copies_is_not_reused_while_it_lives() {
 }
 
 #[test]
-fn n6_memory_that_no_copy_uses_serves_again_in_the_capture_and_after_it() {
+fn n6_memory_that_no_copy_uses_serves_in_the_capture_and_after() {
     let test = TestAllocator::new();
     let stream = test.stream();
     let pool = test.allocator.create_capture_pool();
@@ -91,7 +91,7 @@ fn n6_memory_from_before_the_capture_is_kept_too() {
 }
 
 #[test]
-fn n6_two_graphs_keep_their_memory_apart_whether_they_share_a_pool_or_not() {
+fn n6_two_graphs_keep_their_memory_apart_in_one_pool_or_two() {
     for shared in [true, false] {
         let test = TestAllocator::new();
         let stream = test.stream();
@@ -145,7 +145,7 @@ fn n6_memory_waits_for_streams_and_graphs_alike() {
 }
 
 #[test]
-fn n6_a_stream_that_is_captured_when_memory_is_freed_is_waited_for_afterwards() {
+fn n6_a_stream_captured_during_the_free_is_waited_for_later() {
     let test = TestAllocator::on(HostConfig::default().stepped(4), "");
     let stream = test.stream();
     let pool = test.allocator.create_capture_pool();
@@ -166,7 +166,7 @@ fn n6_a_stream_that_is_captured_when_memory_is_freed_is_waited_for_afterwards() 
 }
 
 #[test]
-fn n6_a_graph_that_the_allocator_does_not_know_keeps_memory_until_the_end() {
+fn n6_an_unknown_graph_keeps_its_memory_until_the_end() {
     use cachette::hal::{CaptureMode, Device};
     let test = TestAllocator::new();
     let stream = test.stream();

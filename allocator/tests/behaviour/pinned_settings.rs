@@ -69,7 +69,7 @@ fn n4_the_switch_may_be_turned_between_allocation_and_free() {
 }
 
 #[test]
-fn n5_the_reserve_segment_serves_in_steps_of_a_page_and_never_goes_back() {
+fn n5_the_reserve_segment_serves_pages_and_is_never_freed() {
     for text in ["", REGISTER] {
         let test = TestAllocator::with(&format!("pinned_reserve_segment_size_mb:1,{text}"));
         assert_eq!(test.pinning_calls(), 0, "nothing before the first request");
@@ -106,7 +106,7 @@ fn n5_the_whole_reserve_segment_is_used() {
 }
 
 #[test]
-fn n5_without_room_for_the_segment_blocks_are_made_by_themselves() {
+fn n5_without_room_for_the_segment_blocks_are_made_singly() {
     use cachette::hal::ErrorKind;
     let test = TestAllocator::with("pinned_reserve_segment_size_mb:1");
     test.device.fail_next(Call::AllocatePinned, 1, ErrorKind::OutOfMemory);

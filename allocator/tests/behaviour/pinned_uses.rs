@@ -149,7 +149,7 @@ fn becomes_idle(test: &TestAllocator) -> bool {
 }
 
 #[test]
-fn n3_a_background_thread_frees_what_has_passed_and_ends_with_the_allocator() {
+fn n3_a_background_thread_frees_and_ends_with_the_allocator() {
     let test = TestAllocator::with("pinned_use_background_threads:True");
     let stream = test.stream();
     for _ in 0..3 {
@@ -171,7 +171,7 @@ fn n3_a_background_thread_frees_what_has_passed_and_ends_with_the_allocator() {
 }
 
 #[test]
-fn n3_a_background_thread_does_not_keep_the_allocator_while_a_stream_is_held() {
+fn n3_a_background_thread_does_not_keep_the_allocator_alive() {
     let test = TestAllocator::with("pinned_use_background_threads:True");
     let stream = test.stream();
     let held = test.hold(&stream);

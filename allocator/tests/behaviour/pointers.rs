@@ -70,7 +70,7 @@ fn s18_a_second_free_is_refused_while_the_block_waits() {
 }
 
 #[test]
-fn s18_an_address_inside_an_allocation_is_refused_with_its_start() {
+fn s18_an_address_inside_an_allocation_is_refused() {
     let test = TestAllocator::new();
     let stream = test.stream();
     for bytes in [2 * KIB, 3 * MIB, 12 * MIB] {
@@ -125,7 +125,7 @@ fn s18_memory_with_an_owner_is_the_owners_to_free() {
 }
 
 #[test]
-fn s18_an_address_that_was_owned_before_and_is_raw_now_is_free_to_free() {
+fn s18_raw_memory_that_was_owned_before_can_be_freed() {
     let test = TestAllocator::new();
     let stream = test.stream();
     let address = test.allocate(KIB, &stream).into_raw();

@@ -199,7 +199,7 @@ fn p10_a_plain_pool_is_elastic_where_the_allocator_is() {
 }
 
 #[test]
-fn p10_switching_moves_a_pool_to_the_other_kind_and_its_memory_stays_its_own() {
+fn p10_switching_moves_a_pool_to_the_other_kind_of_segment() {
     let test = TestAllocator::new();
     let stream = test.stream();
     for _ in 0..3 {

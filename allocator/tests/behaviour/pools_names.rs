@@ -136,7 +136,7 @@ fn p2_a_pool_that_is_gone_is_an_error_that_says_what_to_do() {
 }
 
 #[test]
-fn p2_a_released_pool_in_which_something_lives_can_be_opened_again() {
+fn p2_a_released_pool_with_live_memory_can_be_opened_again() {
     let test = TestAllocator::new();
     let stream = test.stream();
     let pool = test.allocator.create_pool();

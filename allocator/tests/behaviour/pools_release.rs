@@ -46,7 +46,7 @@ fn p6_work_that_is_queued_is_waited_for_before_memory_goes_back() {
 }
 
 #[test]
-fn p6_live_memory_keeps_its_segment_and_goes_when_the_cache_is_emptied() {
+fn p6_live_memory_keeps_its_segment_until_the_cache_is_emptied() {
     for test in TestAllocator::both("") {
         let stream = test.stream();
         let pool = test.allocator.create_pool();

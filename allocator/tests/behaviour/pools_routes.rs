@@ -45,7 +45,7 @@ fn p4_a_guard_leads_its_stream_and_no_other() {
 }
 
 #[test]
-fn p4_a_guard_for_every_stream_leads_them_all_the_default_one_too() {
+fn p4_a_guard_for_every_stream_includes_the_default_one() {
     let test = TestAllocator::new();
     let streams = [test.stream(), test.stream(), test.allocator.default_stream().expect("there is one")];
     let pool = test.allocator.create_pool();

@@ -162,7 +162,7 @@ fn m8_the_source_is_told_who_is_served() {
 }
 
 #[test]
-fn p9_the_source_is_kept_until_its_last_segment_is_back_and_no_longer() {
+fn p9_the_source_is_kept_until_its_last_segment_is_back() {
     let test = TestAllocator::new();
     let stream = test.stream();
     let calls = Calls::default();
@@ -179,7 +179,7 @@ fn p9_the_source_is_kept_until_its_last_segment_is_back_and_no_longer() {
 }
 
 #[test]
-fn p9_memory_goes_back_to_the_source_after_the_allocator_is_gone() {
+fn p9_memory_returns_to_the_source_after_the_allocator_is_gone() {
     let test = TestAllocator::new();
     let stream = test.stream();
     let (pool, calls) = pool_over(&test);
@@ -211,7 +211,7 @@ fn p10_a_pool_with_a_source_is_never_elastic() {
 }
 
 #[test]
-fn m8_a_source_without_memory_is_out_of_memory_and_others_may_help() {
+fn m8_a_source_without_memory_is_out_of_memory() {
     let test = TestAllocator::of(40 * MIB, "");
     let stream = test.stream();
     let (pool, calls) = pool_over(&test);

@@ -124,7 +124,7 @@ fn released_memory_is_given_back_only_after_the_wait() {
 }
 
 #[test]
-fn a_wait_is_made_once_for_each_stream_however_many_blocks_it_used() {
+fn a_stream_is_waited_for_once_for_all_its_blocks() {
     let test = TestAllocator::new();
     let [stream, side] = test.streams();
     let blocks: Vec<_> = (0..200).map(|_| test.allocate(KIB, &stream)).collect();

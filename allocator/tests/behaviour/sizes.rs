@@ -28,7 +28,7 @@ fn s2_no_bytes_are_no_memory_and_no_call() {
 }
 
 #[test]
-fn s2_an_empty_allocation_can_be_recorded_and_released_like_any_other() {
+fn s2_an_empty_allocation_can_be_recorded_and_released() {
     let test = TestAllocator::new();
     let [stream, other] = test.streams();
     let empty = test.allocate(0, &stream);
@@ -127,7 +127,7 @@ fn s7_the_rounded_size_decides_between_small_and_large() {
 }
 
 #[test]
-fn s8_segments_are_2_mib_then_20_mib_then_the_request_in_steps_of_2_mib() {
+fn s8_segments_are_2_mib_20_mib_or_multiples_of_2_mib() {
     for (asked, segment) in [
         (1, 2 * MIB),
         (MIB, 2 * MIB),
@@ -160,7 +160,7 @@ fn chain(test: &TestAllocator, bytes: u64) -> Allocation {
 }
 
 #[test]
-fn s8_a_chain_of_temporaries_takes_exactly_the_segments_of_the_reference() {
+fn s8_a_chain_of_temporaries_takes_the_references_segments() {
     for (bytes, segments, segment) in [
         (512, 1, 2 * MIB),
         (MIB, 2, 2 * MIB),
@@ -270,7 +270,7 @@ fn s9_the_smallest_sufficient_block_serves() {
 }
 
 #[test]
-fn s9_equals_serve_in_the_order_of_their_segments_whatever_order_they_were_freed_in() {
+fn s9_equal_blocks_serve_in_the_order_of_their_segments() {
     let served = |order: [usize; 4]| {
         let test = TestAllocator::new();
         let stream = test.stream();

@@ -41,7 +41,7 @@ pub(crate) fn assert_filled(test: &TestAllocator, memory: &[Allocation], stream:
 }
 
 #[test]
-fn a_pool_that_sleeps_gives_up_its_memory_and_wakes_with_the_same_bytes_at_the_same_addresses() {
+fn a_sleeping_pool_has_no_memory_and_wakes_unchanged() {
     for host in [HostConfig::default(), HostConfig::default().stepped(3)] {
         let test = TestAllocator::elastic_on(host, "");
         let (stream, pool, memory) = filled(&test);
@@ -137,7 +137,7 @@ fn work_under_way_ends_before_memory_goes() {
 }
 
 #[test]
-fn sleeping_twice_is_sleeping_once_and_waking_the_awake_changes_nothing() {
+fn sleep_and_wake_are_idempotent() {
     let test = TestAllocator::elastic_on(HostConfig::default(), "");
     let (stream, pool, memory) = filled(&test);
     assert_eq!(pool.wake().expect("it is awake"), 0);
@@ -317,7 +317,7 @@ fn progress_is_told_up_to_the_end() {
 }
 
 #[test]
-fn threads_that_allocate_while_a_pool_falls_asleep_get_memory_or_an_error() {
+fn threads_get_memory_or_an_error_while_a_pool_falls_asleep() {
     let test = TestAllocator::elastic_on(HostConfig::default().capacity(GIB), "");
     let pool = test.allocator.create_pool();
     let done = std::sync::atomic::AtomicBool::new(false);

@@ -111,7 +111,7 @@ fn a_driver_call_that_fails_anywhere_loses_nothing() {
 }
 
 #[test]
-fn addresses_that_must_be_reserved_anew_are_got_back_whatever_call_fails() {
+fn addresses_reserved_anew_return_whatever_call_fails() {
     for waking in [false, true] {
         // Phantom, since real addresses could go to another test meanwhile.
         let host = HostConfig::default().withholding().phantom(true);

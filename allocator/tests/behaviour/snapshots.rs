@@ -107,7 +107,7 @@ fn h8_after_the_cache_is_emptied_what_went_back_is_not_there() {
 }
 
 #[test]
-fn h8_an_elastic_segment_is_one_segment_for_each_range_that_has_memory() {
+fn h8_each_mapped_range_of_an_elastic_segment_is_a_segment() {
     let test = TestAllocator::elastic("");
     let stream = test.stream();
     let memory: Vec<_> = (0..3).map(|_| test.allocate(4 * MIB, &stream)).collect();

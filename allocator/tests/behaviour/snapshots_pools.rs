@@ -69,7 +69,7 @@ fn p8_a_pool_that_holds_nothing_shows_nothing() {
 }
 
 #[test]
-fn h5_a_heap_that_serves_one_pool_after_another_names_the_one_it_serves() {
+fn h5_a_heap_that_changes_pools_names_the_one_it_serves() {
     let test = TestAllocator::new();
     let stream = test.stream();
     test.allocator.record_history(events_only());

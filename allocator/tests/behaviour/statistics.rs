@@ -110,7 +110,7 @@ fn t4_a_whole_block_is_no_part() {
 }
 
 #[test]
-fn t4_a_free_part_that_is_used_again_at_once_still_counted_while_it_was_free() {
+fn t4_a_free_part_that_is_reused_at_once_counts_meanwhile() {
     let test = TestAllocator::new();
     let stream = test.stream();
     let first = test.allocate(KIB, &stream);
@@ -186,7 +186,7 @@ fn t1_what_waits_counts_into_the_active_peak_only() {
 }
 
 #[test]
-fn t3_the_rounded_size_counts_as_allocated_and_the_asked_one_as_requested() {
+fn t3_the_rounded_size_is_allocated_and_the_asked_one_requested() {
     let test = TestAllocator::with("roundup_power2_divisions:2");
     let stream = test.stream();
     let memory = test.allocate(5 * MIB, &stream);

@@ -6,7 +6,7 @@ use cachette::hal::{Call, Device, StreamRef};
 use crate::fixture::{GIB, KIB, MIB, TestAllocator};
 
 #[test]
-fn s10_a_freed_block_serves_its_own_stream_again_without_a_driver_call() {
+fn s10_a_freed_block_serves_its_stream_without_a_driver_call() {
     let test = TestAllocator::new();
     let stream = test.stream();
     for bytes in [1, KIB, MIB, 3 * MIB, 12 * MIB] {
@@ -37,7 +37,7 @@ fn s10_a_block_never_serves_another_stream() {
 }
 
 #[test]
-fn s10_work_of_one_stream_keeps_its_order_when_memory_is_used_again() {
+fn s10_work_of_one_stream_keeps_its_order_on_reused_memory() {
     let test = TestAllocator::new();
     let stream = test.stream();
     let hold = test.hold(&stream);

@@ -23,7 +23,7 @@ fn t5_resetting_peaks_makes_them_the_present() {
 }
 
 #[test]
-fn t5_resetting_totals_makes_sums_and_counts_zero_and_nothing_else() {
+fn t5_resetting_totals_zeroes_sums_and_counts_alone() {
     let test = TestAllocator::of(64 * MIB, "");
     let [stream, side] = test.streams();
     let kept = test.allocate(MIB, &stream);
@@ -68,7 +68,7 @@ fn t5_sums_go_on_from_zero_after_a_reset() {
 }
 
 #[test]
-fn t2_allocations_and_segments_from_the_bound_on_count_as_oversize() {
+fn t2_allocations_and_segments_from_the_bound_on_are_oversize() {
     let test = TestAllocator::with("max_split_size_mb:32");
     let stream = test.stream();
     assert_eq!(test.stats().max_split_size, 32 * MIB);

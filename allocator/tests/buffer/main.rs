@@ -207,7 +207,7 @@ fn a_copy_to_and_fro_waits_only_where_it_must() {
 }
 
 #[test]
-fn a_source_that_is_dropped_keeps_its_memory_until_the_copy_is_done() {
+fn a_dropped_source_keeps_its_memory_until_the_copy_is_done() {
     let test = TestAllocator::new();
     let [stream, side] = test.streams();
     let from = test.buffer(&stream, &[1_u8; 5000]);

@@ -110,7 +110,7 @@ fn what_a_parent_has_opened_is_not_closed_by_its_child() {
 
 /// A fork comes at any moment, also while another thread or the one that answers has a lock.
 #[test]
-fn a_child_of_a_busy_parent_drops_what_is_shared_without_waiting() {
+fn a_child_of_a_busy_parent_drops_shares_without_waiting() {
     let mut exporter = Some(Exporter::new(CONFIGS[1]));
     let done = AtomicBool::new(false);
     let allocator = exporter.as_ref().map(|it| it.allocator.clone()).unwrap();

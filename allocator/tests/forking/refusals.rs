@@ -183,7 +183,7 @@ fn threads_of_a_child_are_refused_too() {
 }
 
 #[test]
-fn a_pool_that_was_entered_before_the_fork_refuses_and_can_be_left() {
+fn a_pool_entered_before_the_fork_refuses_and_can_be_left() {
     let held = Held::new();
     let inside = held.pool.enter(&held.stream).unwrap();
     drop(held.allocator.allocate(BYTES, &held.stream).unwrap());

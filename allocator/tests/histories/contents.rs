@@ -247,7 +247,7 @@ proptest! {
     }
 
     #[test]
-    fn no_live_byte_is_ever_overwritten_when_chunks_move_under_a_limit(
+    fn no_live_byte_is_overwritten_when_chunks_move_under_a_limit(
         steps in elastic_steps(),
         seed in any::<u64>(),
     ) {

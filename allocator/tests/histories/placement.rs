@@ -155,7 +155,7 @@ proptest! {
     }
 
     #[test]
-    fn every_address_is_where_the_model_says_with_a_bound_on_splitting(
+    fn every_address_is_the_models_with_a_bound_on_splitting(
         steps in steps().prop_map(|steps| {
             // Under a limit the bound adds a retry step that the model does not have.
             steps.into_iter().filter(|step| !matches!(step, Step::Limit(_))).collect::<Vec<_>>()

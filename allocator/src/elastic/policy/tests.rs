@@ -340,7 +340,7 @@ fn pieces_after(spent: u64, setting: ElasticSetting, request: u64, used: u64) ->
 }
 
 #[test]
-fn a_new_chunk_is_a_small_part_of_what_is_held_unless_much_is_asked_for_at_once() {
+fn a_new_chunk_is_a_small_part_of_what_is_reserved() {
     let (default, quick) = (ElasticSetting::Default, ElasticSetting::Quick);
     let mib = 1 << 20;
     assert_eq!(pieces(default, 64 * mib, 1 << 30), [2 * mib; 32]);
@@ -355,7 +355,7 @@ fn a_new_chunk_is_a_small_part_of_what_is_held_unless_much_is_asked_for_at_once(
 }
 
 #[test]
-fn a_very_large_request_comes_in_sixteen_pieces_at_most_whatever_was_paid() {
+fn a_very_large_request_gets_at_most_sixteen_chunks() {
     let requests = [256 << 20, (256 << 20) + UNIT, 1 << 30, (1 << 30) + UNIT, 7 << 30];
     for setting in [ElasticSetting::Default, ElasticSetting::Quick] {
         for spent in [0, 10, 100, 10_000] {
