@@ -4,10 +4,10 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 mod child;
-mod crowd;
-mod gone;
 mod held;
 #[cfg(feature = "ipc")]
 mod ipc;
+mod new_allocators;
+mod outliving;
 mod refusals;
-mod renewal;
+mod threads;

@@ -4,20 +4,20 @@ use cachette::Error;
 use cachette::hal::owned::OwnedEvent;
 use cachette::hal::{Device, DevicePtr, Transfer};
 
-use crate::world::{Lane, World};
+use crate::fixture::{Fixture, Stream};
 
 /// A read that is queued, and what it must show.
 #[derive(Debug)]
 pub(crate) struct Download {
     into: Vec<u8>,
     byte: u8,
-    stream: Lane,
+    stream: Stream,
 }
 
 impl Download {
     /// Waits until it is done, and checks it.
-    pub(crate) fn check(self, world: &World) {
-        world.settle(&self.stream);
+    pub(crate) fn check(self, fixture: &Fixture) {
+        fixture.settle(&self.stream);
         assert_filled(&self.into, self.byte, "memory read by another stream");
     }
 }
@@ -37,21 +37,21 @@ fn place(address: u64) -> DevicePtr {
     DevicePtr::new(address).expect("memory has an address")
 }
 
-impl World {
+impl Fixture {
     pub(crate) fn transfer(&self) -> &dyn Transfer {
         let transfer = self.allocator.device().transfer();
         transfer.expect("the host device copies")
     }
 
     /// Queues that memory is filled, by its own stream.
-    pub(crate) fn fill(&self, address: u64, byte: u8, bytes: u64, stream: &Lane) -> Result<(), Error> {
+    pub(crate) fn fill(&self, address: u64, byte: u8, bytes: u64, stream: &Stream) -> Result<(), Error> {
         // SAFETY: 1. the stream is live. 3. the memory is the worker's, allocated for the stream.
         let filled = unsafe { self.transfer().fill(place(address), byte, bytes, stream.handle()) };
         Ok(filled?)
     }
 
     /// Reads memory in the order of `stream`; `None` if a call failed.
-    pub(crate) fn read(&self, address: u64, bytes: u64, stream: &Lane) -> Option<Vec<u8>> {
+    pub(crate) fn read(&self, address: u64, bytes: u64, stream: &Stream) -> Option<Vec<u8>> {
         let read = self.download(address, bytes, 0, stream)?;
         self.settle(stream);
         Some(read.into)
@@ -61,14 +61,14 @@ impl World {
     pub(crate) fn read_elsewhere(
         &self,
         (address, bytes, byte): (u64, u64, u8),
-        home: &Lane,
-        stream: &Lane,
+        home: &Stream,
+        stream: &Stream,
     ) -> Option<Download> {
         self.follow(stream, home)?;
         self.download(address, bytes, byte, stream)
     }
 
-    fn download(&self, address: u64, bytes: u64, byte: u8, stream: &Lane) -> Option<Download> {
+    fn download(&self, address: u64, bytes: u64, byte: u8, stream: &Stream) -> Option<Download> {
         let length = usize::try_from(bytes).expect("it fits the host");
         let mut into = vec![0; length];
         let to = into.as_mut_ptr();
@@ -80,7 +80,7 @@ impl World {
     }
 
     /// Makes `stream` wait for what `other` has to do now.
-    fn follow(&self, stream: &Lane, other: &Lane) -> Option<()> {
+    fn follow(&self, stream: &Stream, other: &Stream) -> Option<()> {
         let device = self.allocator.device();
         let event = self.done(OwnedEvent::create(device))?;
         // SAFETY: 1. the stream is live.
@@ -90,7 +90,7 @@ impl World {
     }
 
     /// Waits until a stream has run dry, also if a wait fails.
-    pub(crate) fn settle(&self, stream: &Lane) {
+    pub(crate) fn settle(&self, stream: &Stream) {
         while let Err(error) = stream.synchronize() {
             assert!(self.allows_failure(error.kind()), "{error}");
         }

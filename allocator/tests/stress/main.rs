@@ -14,12 +14,12 @@
 //! | `CACHETTE_SEED=N` | the first round has this seed, the next one the seed after it |
 
 mod bytes;
-mod draw;
+mod fixture;
 mod kind;
+mod random;
 mod rounds;
 mod trace;
 mod worker;
-mod world;
 
 use std::io::{self, Write};
 use std::sync::RwLock;
@@ -27,8 +27,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use cachette::hal::Call;
 
+use fixture::Tally;
 use kind::{KINDS, Kind};
-use world::Tally;
 
 /// Rounds of each way without [`SOAK`]: one of each kind.
 const ROUNDS: u64 = KINDS as u64;

@@ -5,10 +5,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::{self, Scope, ScopedJoinHandle};
 
-use crate::draw::Draw;
+use crate::fixture::{Fixture, Tally};
 use crate::kind::Kind;
+use crate::random::Random;
 use crate::worker::Worker;
-use crate::world::{Tally, World};
 
 const WORKERS: u64 = 4;
 /// Steps of each worker.
@@ -21,17 +21,17 @@ type Hand<'a> = ManuallyDrop<Worker<'a>>;
 
 /// A thread for each worker, and one for each stream of the device.
 pub(crate) fn threaded(kind: Kind) -> Tally {
-    let world = World::new(kind, false);
+    let fixture = Fixture::new(kind, false);
     let failed = AtomicBool::new(false);
-    let workers = hands(&world);
+    let workers = hands(&fixture);
     let workers = thread::scope(|scope| {
         let start = |worker| start(scope, worker, &failed);
         let threads: Vec<_> = workers.into_iter().map(start).collect();
         let ended: Result<Vec<_>, _> = threads.into_iter().map(ScopedJoinHandle::join).collect();
         ended.unwrap_or_else(|panic| resume_unwind(panic))
     });
-    let steps = end(&world, workers);
-    finish(world, steps)
+    let steps = end(&fixture, workers);
+    finish(fixture, steps)
 }
 
 /// Lets a worker take its steps on another thread. After a failure of one, all stop.
@@ -59,50 +59,50 @@ fn start<'scope, 'env>(
 
 /// One thread: the seed says which worker takes a step, and how far the device runs after it.
 pub(crate) fn stepped(kind: Kind) -> Tally {
-    let world = World::new(kind, true);
-    let mut workers = hands(&world);
-    let mut draw = Draw::new(kind.seed, WORKERS);
+    let fixture = Fixture::new(kind, true);
+    let mut workers = hands(&fixture);
+    let mut random = Random::new(kind.seed, WORKERS);
     for step in 0..WORKERS * STEPS {
-        let at = draw.below(workers.len());
+        let at = random.below(workers.len());
         with(&kind, &mut workers[at], |worker| {
             worker.step();
             if step.is_multiple_of(CHECKED) {
-                let sound = world.allocator.check();
+                let sound = fixture.allocator.check();
                 sound.expect("every invariant holds");
             }
         });
-        for _ in 0..draw.below(4) {
-            let _ = world.host.step();
+        for _ in 0..random.below(4) {
+            let _ = fixture.host.step();
         }
     }
-    let steps = end(&world, workers);
-    finish(world, steps)
+    let steps = end(&fixture, workers);
+    finish(fixture, steps)
 }
 
-fn hands(world: &World) -> Vec<Hand<'_>> {
-    let hand = |number| ManuallyDrop::new(Worker::new(world, number));
+fn hands(fixture: &Fixture) -> Vec<Hand<'_>> {
+    let hand = |number| ManuallyDrop::new(Worker::new(fixture, number));
     (0..WORKERS).map(hand).collect()
 }
 
 /// Lets every worker check and free what it has, without failures; their steps.
-fn end(world: &World, mut workers: Vec<Hand<'_>>) -> u64 {
-    world.host.clear_failures();
-    world.allocator.set_memory_limit(None);
+fn end(fixture: &Fixture, mut workers: Vec<Hand<'_>>) -> u64 {
+    fixture.host.clear_failures();
+    fixture.allocator.set_memory_limit(None);
     for worker in &mut workers {
-        with(&world.kind, worker, Worker::finish);
+        with(&fixture.kind, worker, Worker::finish);
     }
     let mut steps = 0;
     for mut worker in workers {
-        with(&world.kind, &mut worker, Worker::leave);
+        with(&fixture.kind, &mut worker, Worker::leave);
         steps += worker.steps;
         drop(ManuallyDrop::into_inner(worker));
     }
     steps
 }
 
-fn finish(world: World, steps: u64) -> Tally {
-    let kind = world.kind;
-    let tally = catch_unwind(AssertUnwindSafe(|| world.finish()));
+fn finish(fixture: Fixture, steps: u64) -> Tally {
+    let kind = fixture.kind;
+    let tally = catch_unwind(AssertUnwindSafe(|| fixture.finish()));
     let tally = tally.unwrap_or_else(|panic| {
         tell(&kind, None);
         resume_unwind(panic)

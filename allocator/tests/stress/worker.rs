@@ -2,34 +2,34 @@
 
 mod buffers;
 mod graphs;
+mod pinned;
 mod pools;
 mod raw;
 mod settings;
-mod staged;
 
 use cachette::hal::{Call, ErrorKind};
 
 use crate::bytes::Download;
-use crate::draw::Draw;
+use crate::fixture::{Fixture, Held, Stream};
 use crate::kind::Kind;
-use crate::world::{Held, Lane, World};
+use crate::random::Random;
 
 use graphs::Graphs;
-use pools::{Room, Saved};
+use pools::{Saved, SleepingPool};
 use raw::Raw;
 
 /// One of the programs of a round.
 pub(crate) struct Worker<'a> {
-    world: &'a World,
+    fixture: &'a Fixture,
     pub(crate) number: u64,
-    draw: Draw,
+    random: Random,
     /// Steps so far, and the name of the last.
     pub(crate) steps: u64,
     pub(crate) doing: &'static str,
     buffers: Vec<Held>,
     raw: Vec<Raw>,
     downloads: Vec<Download>,
-    room: Room,
+    sleeping: SleepingPool,
     saved: Saved,
     graphs: Graphs,
 }
@@ -52,9 +52,9 @@ impl<'a> Worker<'a> {
         (4, "read by address", Self::read_raw),
         (4, "use by address in another stream", Self::use_raw),
         (5, "free by address", Self::free_raw),
-        (4, "allocate in the room", Self::allocate_in_room),
+        (4, "allocate in the sleeping pool", Self::allocate_in_sleeping),
         (4, "sleep or wake", Self::sleep_or_wake),
-        (3, "touch the room", Self::touch_room),
+        (3, "touch the sleeping pool", Self::touch_sleeping),
         (6, "change the saved pool", Self::change_saved),
         (3, "save or restore", Self::save_or_restore),
         (8, "capture or launch", Self::capture_or_launch),
@@ -66,34 +66,34 @@ impl<'a> Worker<'a> {
         (4, "let the device run", Self::let_run),
     ];
 
-    pub(crate) fn new(world: &'a World, number: u64) -> Self {
+    pub(crate) fn new(fixture: &'a Fixture, number: u64) -> Self {
         Self {
-            world,
+            fixture,
             number,
-            draw: Draw::new(world.kind.seed, number),
+            random: Random::new(fixture.kind.seed, number),
             steps: 0,
             doing: "begin",
             buffers: Vec::new(),
             raw: Vec::new(),
             downloads: Vec::new(),
-            room: Room::new(world, number),
-            saved: Saved::new(world),
-            graphs: Graphs::new(world),
+            sleeping: SleepingPool::new(fixture, number),
+            saved: Saved::new(fixture),
+            graphs: Graphs::new(fixture),
         }
     }
 
     pub(crate) fn kind(&self) -> Kind {
-        self.world.kind
+        self.fixture.kind
     }
 
     /// Does one thing.
     pub(crate) fn step(&mut self) {
         self.steps += 1;
-        if self.world.kind.fails && self.draw.once_in(10) {
+        if self.fixture.kind.fails && self.random.once_in(10) {
             self.plan_failure();
         }
         let all: usize = Self::STEPS.iter().map(|(weight, ..)| weight).sum();
-        let mut left = self.draw.below(all);
+        let mut left = self.random.below(all);
         for (weight, name, act) in Self::STEPS {
             if left < weight {
                 self.doing = name;
@@ -109,22 +109,22 @@ impl<'a> Worker<'a> {
 
     /// Lets one of the next calls of the driver fail. Only calls that have been made before are drawn.
     fn plan_failure(&mut self) {
-        let host = &self.world.host;
+        let host = &self.fixture.host;
         let made = |call: &Call| host.calls(*call) > 0;
         let calls: Vec<Call> = Call::ALL.iter().copied().filter(made).collect();
-        let kind = *self.draw.of(&[ErrorKind::OutOfMemory, ErrorKind::Other]);
-        let call = *self.draw.of(&calls);
-        host.fail_next(call, 1 + self.draw.below(4) as u64, kind);
+        let kind = *self.random.of(&[ErrorKind::OutOfMemory, ErrorKind::Other]);
+        let call = *self.random.of(&calls);
+        host.fail_next(call, 1 + self.random.below(4) as u64, kind);
     }
 
-    fn stream(&mut self) -> &'a Lane {
-        let world = self.world;
-        self.draw.of(&world.streams)
+    fn stream(&mut self) -> &'a Stream {
+        let fixture = self.fixture;
+        self.random.of(&fixture.streams)
     }
 
     fn check_downloads(&mut self) {
         for download in self.downloads.drain(..) {
-            download.check(self.world);
+            download.check(self.fixture);
         }
     }
 
@@ -134,12 +134,12 @@ impl<'a> Worker<'a> {
         while self.raw.len() > 2 {
             self.free_raw();
         }
-        if !self.room.pool.is_asleep() {
-            self.room.held.truncate(2);
+        if !self.sleeping.pool.is_asleep() {
+            self.sleeping.held.truncate(2);
         }
     }
 
-    /// Checks and frees everything but a room that sleeps, now that no call fails any more.
+    /// Checks and frees everything but a pool that sleeps, now that no call fails any more.
     pub(crate) fn finish(&mut self) {
         self.doing = "check everything at the end";
         self.end_graphs();
@@ -154,18 +154,18 @@ impl<'a> Worker<'a> {
         }
         self.check_downloads();
         self.end_saved();
-        if !self.room.pool.is_asleep() {
-            self.end_room();
+        if !self.sleeping.pool.is_asleep() {
+            self.end_sleeping();
         }
         // A pool in use keeps its unused memory from other pools.
-        for pool in self.world.pools.iter().chain([&self.saved.pool, &self.room.pool]) {
+        for pool in self.fixture.pools.iter().chain([&self.saved.pool, &self.sleeping.pool]) {
             pool.empty_cache().expect("no call fails any more");
         }
     }
 
-    /// Wakes the room, now that all other memory is free.
+    /// Wakes the pool, now that all other memory is free.
     pub(crate) fn leave(&mut self) {
         self.doing = "wake at the end";
-        self.end_room();
+        self.end_sleeping();
     }
 }

@@ -5,32 +5,32 @@ use cachette::hal::{self, CaptureMode, CaptureStatus, Device};
 use cachette::pool::{Capture, Graph};
 
 use crate::bytes::assert_filled;
-use crate::world::{Dev, Lane, World};
+use crate::fixture::{Fixture, Stream, TestDevice};
 
 use super::Worker;
 
 /// Memory that a graph fills, and with what.
-type Filled = (Allocation<Dev>, u8);
+type Filled = (Allocation<TestDevice>, u8);
 
 /// The captures and graphs of one worker.
 #[derive(Debug)]
 pub(super) struct Graphs {
-    lane: Lane,
-    recording: Option<(Capture<Dev>, Vec<Filled>)>,
-    made: Vec<(Graph<Dev>, Vec<Filled>)>,
+    capture_stream: Stream,
+    recording: Option<(Capture<TestDevice>, Vec<Filled>)>,
+    made: Vec<(Graph<TestDevice>, Vec<Filled>)>,
 }
 
 impl Graphs {
-    pub(super) fn new(world: &World) -> Self {
-        let lane = world.allocator.create_stream();
-        Self { lane: lane.expect("nothing fails yet"), recording: None, made: Vec::new() }
+    pub(super) fn new(fixture: &Fixture) -> Self {
+        let capture_stream = fixture.allocator.create_stream();
+        Self { capture_stream: capture_stream.expect("nothing fails yet"), recording: None, made: Vec::new() }
     }
 }
 
 impl Worker<'_> {
     pub(super) fn capture_or_launch(&mut self) {
         if let Some((capture, filled)) = self.graphs.recording.take() {
-            if self.draw.once_in(3) {
+            if self.random.once_in(3) {
                 self.end_capture(capture, filled);
             } else {
                 let filled = self.record(filled);
@@ -38,12 +38,12 @@ impl Worker<'_> {
             }
         } else if self.graphs.made.len() > 2 {
             drop(self.graphs.made.remove(0));
-        } else if self.draw.once_in(2) {
+        } else if self.random.once_in(2) {
             self.launch();
         } else {
-            let pool = self.world.allocator.create_capture_pool();
-            let begun = pool.begin_capture(&self.graphs.lane, CaptureMode::Relaxed);
-            if let Some(capture) = self.world.done(begun) {
+            let pool = self.fixture.allocator.create_capture_pool();
+            let begun = pool.begin_capture(&self.graphs.capture_stream, CaptureMode::Relaxed);
+            if let Some(capture) = self.fixture.done(begun) {
                 self.graphs.recording = Some((capture, Vec::new()));
             } else {
                 // The call that ends what was begun may have failed too.
@@ -54,26 +54,26 @@ impl Worker<'_> {
 
     /// Fills more memory in the capture. Half of it is freed there, and stays the graph's all the same.
     fn record(&mut self, mut filled: Vec<Filled>) -> Vec<Filled> {
-        let (world, stream) = (self.world, self.stream());
-        let lane = &self.graphs.lane;
-        let bytes = self.draw.bytes() as u64;
-        if let Some(memory) = world.done(world.allocator.allocate(bytes, lane)) {
-            let byte = world.byte();
-            if self.draw.once_in(4) {
+        let (fixture, stream) = (self.fixture, self.stream());
+        let capture_stream = &self.graphs.capture_stream;
+        let bytes = self.random.bytes() as u64;
+        if let Some(memory) = fixture.done(fixture.allocator.allocate(bytes, capture_stream)) {
+            let byte = fixture.byte();
+            if self.random.once_in(4) {
                 memory.record_stream(stream);
             }
-            let queued = world.fill(memory.address(), byte, memory.requested(), lane);
-            if world.done(queued).is_some() && self.draw.once_in(2) {
+            let queued = fixture.fill(memory.address(), byte, memory.requested(), capture_stream);
+            if fixture.done(queued).is_some() && self.random.once_in(2) {
                 filled.push((memory, byte));
             }
         }
         filled
     }
 
-    fn end_capture(&mut self, capture: Capture<Dev>, filled: Vec<Filled>) {
-        if self.draw.once_in(6) {
+    fn end_capture(&mut self, capture: Capture<TestDevice>, filled: Vec<Filled>) {
+        if self.random.once_in(6) {
             drop(capture);
-        } else if let Some(graph) = self.world.done(capture.end()) {
+        } else if let Some(graph) = self.fixture.done(capture.end()) {
             self.graphs.made.push((graph, filled));
         }
         self.take_off();
@@ -82,17 +82,17 @@ impl Worker<'_> {
     /// Ends a capture that goes on, because the call that ends it failed. With a driver that keeps the contract, it would
     /// be over all the same.
     fn take_off(&self) {
-        let host = &self.world.host;
+        let host = &self.fixture.host;
         let capture = host.capture().expect("the host device captures");
-        let lane = self.graphs.lane.handle();
+        let capture_stream = self.graphs.capture_stream.handle();
         loop {
             // SAFETY: 1. the stream is live.
-            let status = unsafe { capture.capture_status(lane) };
+            let status = unsafe { capture.capture_status(capture_stream) };
             if matches!(status, Ok(CaptureStatus::Idle)) {
                 return;
             }
             // SAFETY: 1. the stream is live.
-            if let Ok(graph) = unsafe { capture.end_capture(lane) } {
+            if let Ok(graph) = unsafe { capture.end_capture(capture_stream) } {
                 let again = || hal::Graph::from_raw(graph.raw());
                 // SAFETY: 1. the graph was made just now, and lives as long as the call fails.
                 while unsafe { capture.destroy_graph(again()) }.is_err() {}
@@ -102,22 +102,22 @@ impl Worker<'_> {
 
     /// Launches a graph, and looks at what it filled.
     fn launch(&mut self) {
-        let world = self.world;
-        let Some(at) = self.draw.place(&self.graphs.made) else {
+        let fixture = self.fixture;
+        let Some(at) = self.random.place(&self.graphs.made) else {
             return;
         };
         let (graph, filled) = &self.graphs.made[at];
-        let lane = &self.graphs.lane;
+        let capture_stream = &self.graphs.capture_stream;
         for (memory, _) in filled {
-            world.done(world.fill(memory.address(), 0, memory.requested(), lane));
+            fixture.done(fixture.fill(memory.address(), 0, memory.requested(), capture_stream));
         }
         // SAFETY: 1. it names memory of its pool alone. 2. it is the only graph of its pool. 3. the stream is the
         // allocator's.
-        if world.done(unsafe { graph.launch(lane) }).is_none() {
+        if fixture.done(unsafe { graph.launch(capture_stream) }).is_none() {
             return;
         }
         for (memory, byte) in filled {
-            if let Some(read) = world.read(memory.address(), memory.requested(), lane) {
+            if let Some(read) = fixture.read(memory.address(), memory.requested(), capture_stream) {
                 assert_filled(&read, *byte, "memory that a graph filled");
             }
         }
@@ -130,7 +130,7 @@ impl Worker<'_> {
         for _ in 0..self.graphs.made.len() {
             self.launch();
         }
-        self.world.settle(&self.graphs.lane);
+        self.fixture.settle(&self.graphs.capture_stream);
         self.graphs.made.clear();
     }
 }

@@ -4,25 +4,25 @@ use cachette::pool::{Checkpoint, PoolProblem};
 use cachette::sleep::Contents;
 use cachette::{Error, Pool, PoolOptions};
 
-use crate::world::{Dev, Held, World};
+use crate::fixture::{Fixture, Held, TestDevice};
 
 use super::Worker;
 use super::raw::Raw;
 
 /// A pool of one worker, which sleeps now and then.
 #[derive(Debug)]
-pub(super) struct Room {
-    pub(super) pool: Pool<Dev>,
+pub(super) struct SleepingPool {
+    pub(super) pool: Pool<TestDevice>,
     tag: String,
     pub(super) held: Vec<Held>,
     /// Whether the contents were dropped when it fell asleep.
     dropped: bool,
 }
 
-impl Room {
-    pub(super) fn new(world: &World, number: u64) -> Self {
+impl SleepingPool {
+    pub(super) fn new(fixture: &Fixture, number: u64) -> Self {
         let tag = format!("worker {number}");
-        let pool = world.allocator.create_pool_with(PoolOptions::new().tag(&*tag));
+        let pool = fixture.allocator.create_pool_with(PoolOptions::new().tag(&*tag));
         Self { pool: pool.expect("nothing fails yet"), tag, held: Vec::new(), dropped: false }
     }
 }
@@ -30,129 +30,129 @@ impl Room {
 /// A pool of one worker whose memory is known by address alone, and its saved state.
 #[derive(Debug)]
 pub(super) struct Saved {
-    pub(super) pool: Pool<Dev>,
+    pub(super) pool: Pool<TestDevice>,
     raw: Vec<Raw>,
     state: Option<(Checkpoint, Vec<Raw>)>,
 }
 
 impl Saved {
-    pub(super) fn new(world: &World) -> Self {
-        Self { pool: world.allocator.create_pool(), raw: Vec::new(), state: None }
+    pub(super) fn new(fixture: &Fixture) -> Self {
+        Self { pool: fixture.allocator.create_pool(), raw: Vec::new(), state: None }
     }
 }
 
 impl Worker<'_> {
-    pub(super) fn allocate_in_room(&mut self) {
-        let (world, stream) = (self.world, self.stream());
-        let length = self.draw.bytes();
+    pub(super) fn allocate_in_sleeping(&mut self) {
+        let (fixture, stream) = (self.fixture, self.stream());
+        let length = self.random.bytes();
         let made = {
-            let _inside = self.room.pool.enter_all();
-            world.allocator.allocate_buffer::<u8>(length, stream)
+            let _inside = self.sleeping.pool.enter_all();
+            fixture.allocator.allocate_buffer::<u8>(length, stream)
         };
-        if let Some(buffer) = world.done(made) {
+        if let Some(buffer) = fixture.done(made) {
             let mut held = Held { buffer, byte: 0 };
             if self.refill(&mut held) {
-                self.room.held.push(held);
+                self.sleeping.held.push(held);
             }
         }
     }
 
     pub(super) fn sleep_or_wake(&mut self) {
-        if self.room.pool.is_asleep() {
+        if self.sleeping.pool.is_asleep() {
             self.wake();
         } else {
-            let drops = self.draw.once_in(5);
+            let drops = self.random.once_in(5);
             let contents = if drops { Contents::Discard } else { Contents::Keep };
-            let slept = if self.draw.once_in(3) {
-                let allocator = &self.world.allocator;
-                allocator.sleep_tagged(&self.room.tag, contents)
+            let slept = if self.random.once_in(3) {
+                let allocator = &self.fixture.allocator;
+                allocator.sleep_tagged(&self.sleeping.tag, contents)
             } else {
-                self.room.pool.sleep(contents)
+                self.sleeping.pool.sleep(contents)
             };
-            self.world.done(slept);
+            self.fixture.done(slept);
             // Also after a failure: memory that it gave up on the way has lost its contents.
-            self.room.dropped |= drops;
+            self.sleeping.dropped |= drops;
             self.after_waking();
         }
     }
 
     fn wake(&mut self) -> bool {
-        let woken = self.world.done(self.room.pool.wake()).is_some();
+        let woken = self.fixture.done(self.sleeping.pool.wake()).is_some();
         self.after_waking();
         woken
     }
 
     /// Looks at everything that was kept, if the pool is awake.
     fn after_waking(&mut self) {
-        if self.room.pool.is_asleep() {
+        if self.sleeping.pool.is_asleep() {
             return;
         }
-        let mut held = std::mem::take(&mut self.room.held);
-        if std::mem::take(&mut self.room.dropped) {
+        let mut held = std::mem::take(&mut self.sleeping.held);
+        if std::mem::take(&mut self.sleeping.dropped) {
             held.retain_mut(|held| self.refill(held));
         }
         for item in &held {
             self.check(item, "a buffer that slept");
         }
-        self.room.held = held;
+        self.sleeping.held = held;
     }
 
-    pub(super) fn touch_room(&mut self) {
-        let Some(at) = self.draw.place(&self.room.held) else {
+    pub(super) fn touch_sleeping(&mut self) {
+        let Some(at) = self.random.place(&self.sleeping.held) else {
             return;
         };
-        let mut held = self.room.held.swap_remove(at);
-        if self.draw.once_in(2) {
+        let mut held = self.sleeping.held.swap_remove(at);
+        if self.random.once_in(2) {
             return;
         }
-        if !self.room.pool.is_asleep() {
-            self.check(&held, "a buffer of the room");
+        if !self.sleeping.pool.is_asleep() {
+            self.check(&held, "a buffer of the sleeping pool");
             self.refill(&mut held);
         }
-        self.room.held.push(held);
+        self.sleeping.held.push(held);
     }
 
-    pub(super) fn end_room(&mut self) {
-        if self.room.pool.is_asleep() {
-            let woken = self.room.pool.wake();
+    pub(super) fn end_sleeping(&mut self) {
+        if self.sleeping.pool.is_asleep() {
+            let woken = self.sleeping.pool.wake();
             // A device that withholds memory may have none left for it.
-            assert!(woken.is_ok() || self.world.kind.withholds(), "{woken:?}");
+            assert!(woken.is_ok() || self.fixture.kind.withholds(), "{woken:?}");
         }
         self.after_waking();
-        self.room.held.clear();
+        self.sleeping.held.clear();
     }
 
     pub(super) fn change_saved(&mut self) {
-        let (world, stream) = (self.world, self.stream());
-        if self.draw.once_in(2)
-            && let Some(at) = self.draw.place(&self.saved.raw)
+        let (fixture, stream) = (self.fixture, self.stream());
+        if self.random.once_in(2)
+            && let Some(at) = self.random.place(&self.saved.raw)
         {
             let raw = self.saved.raw.swap_remove(at);
             self.check_raw(&raw, "memory of the saved pool");
             self.use_elsewhere(&raw, stream);
-            world.done(world.allocator.free_raw(raw.address));
+            fixture.done(fixture.allocator.free_raw(raw.address));
             return;
         }
-        let bytes = self.draw.bytes() as u64;
-        let Some(inside) = world.done(self.saved.pool.enter(stream)) else {
+        let bytes = self.random.bytes() as u64;
+        let Some(inside) = fixture.done(self.saved.pool.enter(stream)) else {
             return;
         };
         // SAFETY: 1. 2. the stream is the allocator's, and lives as long as the round.
-        let made = unsafe { world.allocator.allocate_raw(bytes, stream.handle()) };
+        let made = unsafe { fixture.allocator.allocate_raw(bytes, stream.handle()) };
         drop(inside);
-        if let Some(address) = world.done(made) {
+        if let Some(address) = fixture.done(made) {
             let raw = self.filled(address, bytes, stream);
             self.saved.raw.extend(raw);
         }
     }
 
     pub(super) fn save_or_restore(&mut self) {
-        let world = self.world;
-        if world.kind.skips_cache() {
+        let fixture = self.fixture;
+        if fixture.kind.skips_cache() {
             return;
         }
         let Some((state, raw)) = self.saved.state.take() else {
-            if let Some(state) = world.done(self.saved.pool.checkpoint()) {
+            if let Some(state) = fixture.done(self.saved.pool.checkpoint()) {
                 let raw = self.saved.raw.clone();
                 self.saved.state = Some((state, raw));
             }
@@ -169,14 +169,14 @@ impl Worker<'_> {
             }
             // Another worker has emptied the cache.
             Err(Error::Pool { why: PoolProblem::Changed { .. }, .. }) => {}
-            Err(error) => assert!(world.allows(&error), "{error}"),
+            Err(error) => assert!(fixture.allows(&error), "{error}"),
         }
     }
 
     pub(super) fn end_saved(&mut self) {
         for raw in std::mem::take(&mut self.saved.raw) {
             self.check_raw(&raw, "memory of the saved pool");
-            let freed = self.world.allocator.free_raw(raw.address);
+            let freed = self.fixture.allocator.free_raw(raw.address);
             freed.expect("no call fails any more");
         }
     }

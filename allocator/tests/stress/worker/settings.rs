@@ -10,18 +10,18 @@ use super::Worker;
 
 impl Worker<'_> {
     pub(super) fn change_settings(&mut self) {
-        let allocator = &self.world.allocator;
-        match self.draw.below(6) {
+        let allocator = &self.fixture.allocator;
+        match self.random.below(6) {
             0 | 1 => {
-                let changes = self.world.kind.setting.changes;
-                if let Some(at) = self.draw.place(changes) {
+                let changes = self.fixture.kind.setting.changes;
+                if let Some(at) = self.random.place(changes) {
                     let config: Config = changes[at].parse().expect("it is right");
                     allocator.set_config(&config);
                 }
             }
-            2 if !self.world.kind.setting.changes.is_empty() => {
+            2 if !self.fixture.kind.setting.changes.is_empty() => {
                 let limits = [None, Some(12 << 20), Some(30 << 20)];
-                allocator.set_memory_limit(*self.draw.of(&limits));
+                allocator.set_memory_limit(*self.random.of(&limits));
             }
             3 => {
                 let options = HistoryOptions::new().stacks(false).max_entries(100);
@@ -36,26 +36,26 @@ impl Worker<'_> {
     }
 
     pub(super) fn empty_cache(&mut self) {
-        let world = self.world;
-        match self.draw.below(6) {
-            0 => drop(world.done(world.allocator.empty_cache())),
-            1 => drop(world.done(world.allocator.pinned().empty_cache())),
-            2 => drop(world.allocator.release_contents()),
-            number => drop(world.done(world.pools[number % 2].empty_cache())),
+        let fixture = self.fixture;
+        match self.random.below(6) {
+            0 => drop(fixture.done(fixture.allocator.empty_cache())),
+            1 => drop(fixture.done(fixture.allocator.pinned().empty_cache())),
+            2 => drop(fixture.allocator.release_contents()),
+            number => drop(fixture.done(fixture.pools[number % 2].empty_cache())),
         }
     }
 
     /// Holds a stream for a moment, or lets a stepped device take some steps.
     pub(super) fn let_run(&mut self) {
-        let moment = self.draw.below(200);
-        if self.world.stepped {
+        let moment = self.random.below(200);
+        if self.fixture.stepped {
             for _ in 0..moment / 10 {
-                let _ = self.world.host.step();
+                let _ = self.fixture.host.step();
             }
             return;
         }
         let stream = self.stream().handle();
-        if let Ok(hold) = self.world.host.hold(stream) {
+        if let Ok(hold) = self.fixture.host.hold(stream) {
             thread::sleep(Duration::from_micros(moment as u64));
             hold.release();
         }

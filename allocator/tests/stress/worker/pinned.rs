@@ -9,23 +9,23 @@ use super::Worker;
 impl Worker<'_> {
     /// Uploads from pinned memory, and frees that at once.
     pub(super) fn upload(&mut self) {
-        let world = self.world;
-        let Some(at) = self.draw.place(&self.buffers) else {
+        let fixture = self.fixture;
+        let Some(at) = self.random.place(&self.buffers) else {
             return;
         };
         let held = &mut self.buffers[at];
-        let made = world.allocator.pinned().allocate(held.buffer.len());
-        let Some(mut staged) = world.done(made) else {
+        let made = fixture.allocator.pinned().allocate(held.buffer.len());
+        let Some(mut staged) = fixture.done(made) else {
             return;
         };
-        let byte = world.byte();
+        let byte = fixture.byte();
         // SAFETY: 1. no device knows the memory yet.
         unsafe { staged.as_mut_slice() }.fill(byte);
         // SAFETY: 1. the device only reads it.
         let content = unsafe { staged.as_slice() };
         // SAFETY: 1. the use is recorded below, so that the memory stays as it is until the stream has come so far.
         let written = unsafe { held.buffer.write_async(content) };
-        if world.done(written).is_some() {
+        if fixture.done(written).is_some() {
             held.byte = byte;
         }
         staged.record_stream(held.buffer.stream());
@@ -33,40 +33,40 @@ impl Worker<'_> {
 
     /// The same by address.
     pub(super) fn upload_raw(&mut self) {
-        let world = self.world;
-        let Some(at) = self.draw.place(&self.raw) else {
+        let fixture = self.fixture;
+        let Some(at) = self.random.place(&self.raw) else {
             return;
         };
         let raw = &mut self.raw[at];
         let length = usize::try_from(raw.bytes).expect("it fits the host");
-        let pinned = world.allocator.pinned();
-        let Some(staged) = world.done(pinned.allocate_raw(length)) else {
+        let pinned = fixture.allocator.pinned();
+        let Some(staged) = fixture.done(pinned.allocate_raw(length)) else {
             return;
         };
-        let byte = world.byte();
+        let byte = fixture.byte();
         // SAFETY: the memory is this worker's, and has so many bytes.
         unsafe { staged.write_bytes(byte, length) };
         let to = DevicePtr::new(raw.address).expect("memory has an address");
         let stream = raw.stream.handle();
         // SAFETY: 1. the stream is live. 3. both have so many bytes. 4. the use is recorded below.
-        let queued = unsafe { world.transfer().upload(to, staged, length, stream) };
-        if world.done(queued).is_some() {
+        let queued = unsafe { fixture.transfer().upload(to, staged, length, stream) };
+        if fixture.done(queued).is_some() {
             raw.byte = byte;
         }
         // SAFETY: 1. 2. the stream is the allocator's, and lives as long as the round.
         let noted = unsafe { pinned.record_stream_raw(staged, stream) };
         noted.expect("the address is right");
-        world.done(pinned.free_raw(staged));
+        fixture.done(pinned.free_raw(staged));
     }
 
     pub(super) fn download(&mut self) {
-        let world = self.world;
-        let Some(at) = self.draw.place(&self.buffers) else {
+        let fixture = self.fixture;
+        let Some(at) = self.random.place(&self.buffers) else {
             return;
         };
         let held = &self.buffers[at];
-        let made = world.allocator.pinned().allocate(held.buffer.len());
-        let Some(mut staged) = world.done(made) else {
+        let made = fixture.allocator.pinned().allocate(held.buffer.len());
+        let Some(mut staged) = fixture.done(made) else {
             return;
         };
         // SAFETY: 1. no other work uses the memory.
@@ -74,8 +74,8 @@ impl Worker<'_> {
         // SAFETY: 1. `to` is not touched before the stream was waited for.
         let queued = unsafe { held.buffer.read_async(to) };
         staged.record_stream(held.buffer.stream());
-        if world.done(queued).is_some() {
-            world.settle(held.buffer.stream());
+        if fixture.done(queued).is_some() {
+            fixture.settle(held.buffer.stream());
             // SAFETY: 1. the device has written it.
             let read = unsafe { staged.as_slice() };
             assert_filled(read, held.byte, "a buffer read into pinned memory");

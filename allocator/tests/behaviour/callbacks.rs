@@ -1,4 +1,4 @@
-//! Those who watch: trackers of every event, and observers of exhaustion.
+//! Callbacks: trackers of every event, and observers of out-of-memory.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -2,14 +2,14 @@
 
 /// A generator that a seed determines.
 #[derive(Clone, Debug)]
-pub(crate) struct Draw(u64);
+pub(crate) struct Random(u64);
 
-impl Draw {
+impl Random {
     /// The numbers of one part of a run.
     pub(crate) fn new(seed: u64, part: u64) -> Self {
-        let mut draw = Self(seed ^ part.wrapping_mul(0xA076_1D64_78BD_642F));
-        draw.next();
-        draw
+        let mut random = Self(seed ^ part.wrapping_mul(0xA076_1D64_78BD_642F));
+        random.next();
+        random
     }
 
     fn next(&mut self) -> u64 {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cachette::hal::{Call, Device, ErrorKind, Ordinal};
 use cachette::pool::PoolProblem;
-use cachette::{Allocator, Buffer, Config, Error, Pool, Stream};
+use cachette::{Allocator, Buffer, Config, Error, Pool};
 use cachette_hal_host::{HostBackend, HostDevice, Live};
 use cachette_hal_testing::{Checked, Traced};
 
@@ -14,8 +14,8 @@ use crate::kind::Kind;
 use crate::trace::{Line, Tape};
 
 /// The device: it knows every handle, and tells of every call.
-pub(crate) type Dev = Arc<Checked<Traced<HostDevice>>>;
-pub(crate) type Lane = Stream<Dev>;
+pub(crate) type TestDevice = Arc<Checked<Traced<HostDevice>>>;
+pub(crate) type Stream = cachette::Stream<TestDevice>;
 
 /// How many streams the workers share.
 const STREAMS: usize = 3;
@@ -23,18 +23,18 @@ const STREAMS: usize = 3;
 /// A buffer that holds one byte everywhere.
 #[derive(Debug)]
 pub(crate) struct Held {
-    pub(crate) buffer: Buffer<u8, Dev>,
+    pub(crate) buffer: Buffer<u8, TestDevice>,
     pub(crate) byte: u8,
 }
 
 /// What all workers of a round share.
-pub(crate) struct World {
+pub(crate) struct Fixture {
     pub(crate) kind: Kind,
     pub(crate) host: HostDevice,
     pub(crate) tape: Arc<Tape>,
-    pub(crate) allocator: Allocator<Dev>,
-    pub(crate) streams: Vec<Lane>,
-    pub(crate) pools: [Pool<Dev>; 2],
+    pub(crate) allocator: Allocator<TestDevice>,
+    pub(crate) streams: Vec<Stream>,
+    pub(crate) pools: [Pool<TestDevice>; 2],
     /// Whether the device is stepped: it runs only when a test steps it.
     pub(crate) stepped: bool,
     exchange: Arc<Mutex<Vec<Held>>>,
@@ -51,7 +51,7 @@ pub(crate) struct Tally {
     pub(crate) lines: Vec<Line>,
 }
 
-impl World {
+impl Fixture {
     /// A device whose streams have threads, or a stepped device that records every call.
     pub(crate) fn new(kind: Kind, stepped: bool) -> Self {
         let host = kind.host();
@@ -63,7 +63,7 @@ impl World {
         let config: Config = kind.setting.config.parse().expect("it is right");
         let allocator = Allocator::with_config(device, &config);
         let streams = (0..STREAMS).map(|_| allocator.create_stream().expect("nothing fails yet"));
-        let world = Self {
+        let fixture = Self {
             kind,
             host,
             tape,
@@ -75,8 +75,8 @@ impl World {
             told: Arc::default(),
             next: AtomicU64::new(0),
         };
-        world.watch();
-        world
+        fixture.watch();
+        fixture
     }
 
     /// Some rounds have a tracker, and a helper that frees memory under pressure.

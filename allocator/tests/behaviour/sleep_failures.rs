@@ -10,7 +10,7 @@ use cachette::sleep::Contents;
 use cachette_hal_host::HostConfig;
 
 use crate::fixture::{Allocation, MIB, Stream, TestAllocator};
-use crate::sleeping::{assert_asleep_sound, assert_filled, filled, problem};
+use crate::sleep::{assert_asleep_sound, assert_filled, filled, problem};
 
 #[test]
 fn a_pool_that_cannot_wake_sleeps_on_and_loses_nothing() {

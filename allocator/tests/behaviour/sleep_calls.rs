@@ -11,7 +11,7 @@ use cachette::sleep::{Contents, Progress};
 use cachette_hal_host::{HostConfig, HostDevice};
 
 use crate::fixture::{MIB, Pool, Stream, TestAllocator, begin_capture, in_time};
-use crate::sleeping::{assert_asleep_sound, assert_filled, filled, problem};
+use crate::sleep::{assert_asleep_sound, assert_filled, filled, problem};
 
 const BYTES: usize = 5 << 20;
 
