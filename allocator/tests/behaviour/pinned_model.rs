@@ -83,7 +83,7 @@ fn take(step: &Step, test: &TestAllocator, stream: &Stream, model: &mut Model, l
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
     fn n1_n8_every_block_is_the_one_that_a_naive_model_says(steps in steps()) {

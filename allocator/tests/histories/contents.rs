@@ -3,15 +3,15 @@
 //! Every allocation is filled with a distinct byte on its stream. Its contents are downloaded in stream order before it
 //! is freed, and wherever another stream uses it. At the end every download must contain only that byte.
 
-use cachette::hal::{Call, Device, DevicePtr, ErrorKind, Ordinal, StreamRef};
-use cachette::{Allocation, Allocator, Config, Error, Stream};
-use cachette_hal_host::{HostBackend, HostConfig, HostDevice, Live};
+use cachette::hal::{Call, Device, DevicePtr, ErrorKind, StreamRef};
+use cachette::{Allocator, Error};
+use cachette_hal_host::{HostConfig, HostDevice, Live};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 
+use crate::fixture::{Allocation, KIB, Stream, TestAllocator};
 use crate::{ELASTIC_HISTORIES, HISTORIES};
 
-const KIB: u64 = 1 << 10;
 const STREAMS: usize = 3;
 
 #[derive(Clone, Debug)]
@@ -77,8 +77,8 @@ struct Download {
 struct History {
     device: HostDevice,
     allocator: Allocator<HostDevice>,
-    streams: Vec<Stream<HostDevice>>,
-    live: Vec<(Allocation<HostDevice>, usize, u8)>,
+    streams: [Stream; STREAMS],
+    live: Vec<(Allocation, usize, u8)>,
     downloads: Vec<Download>,
     next: u8,
 }
@@ -86,10 +86,9 @@ struct History {
 impl History {
     fn new(seed: u64, config: &str) -> Self {
         let host = HostConfig::default().capacity(48 << 20).stepped(seed);
-        let device = HostBackend::new(host).unwrap().device(Ordinal(0)).unwrap();
-        let config: Config = config.parse().unwrap();
-        let allocator = Allocator::with_config(device.clone(), &config);
-        let streams = (0..STREAMS).map(|_| allocator.create_stream().unwrap()).collect();
+        let test = TestAllocator::on(host, config);
+        let streams = test.streams();
+        let TestAllocator { device, allocator } = test;
         Self { device, allocator, streams, live: Vec::new(), downloads: Vec::new(), next: 1 }
     }
 
@@ -127,7 +126,7 @@ impl History {
         self.allocator.check().map_err(TestCaseError::fail)
     }
 
-    fn pick(&mut self, index: usize) -> Option<(Allocation<HostDevice>, usize, u8)> {
+    fn pick(&mut self, index: usize) -> Option<(Allocation, usize, u8)> {
         if self.live.is_empty() {
             return None;
         }
@@ -152,7 +151,7 @@ impl History {
     }
 
     /// Lets `stream` read the allocation after its own stream has come so far.
-    fn use_on(&mut self, allocation: &Allocation<HostDevice>, home: usize, stream: usize, byte: u8) {
+    fn use_on(&mut self, allocation: &Allocation, home: usize, stream: usize, byte: u8) {
         let order = || -> cachette::hal::Result<()> {
             let event = cachette::hal::owned::OwnedEvent::create(&self.device)?;
             // SAFETY: 1. both streams live as long as the allocator.
@@ -166,7 +165,7 @@ impl History {
         }
     }
 
-    fn download(&mut self, allocation: &Allocation<HostDevice>, byte: u8, stream: StreamRef) {
+    fn download(&mut self, allocation: &Allocation, byte: u8, stream: StreamRef) {
         let bytes = usize::try_from(allocation.requested()).unwrap();
         let mut into = vec![0; bytes].into_boxed_slice();
         let from: DevicePtr = allocation.ptr().unwrap();
@@ -208,7 +207,7 @@ impl History {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: HISTORIES / 2, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(HISTORIES / 2))]
 
     #[test]
     fn no_live_byte_is_ever_overwritten(steps in steps(), seed in any::<u64>()) {
@@ -239,7 +238,7 @@ fn run_elastic(steps: &[Step], seed: u64, settings: &str) -> Result<(), TestCase
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: ELASTIC_HISTORIES, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(ELASTIC_HISTORIES))]
 
     #[test]
     fn no_live_byte_is_ever_overwritten_when_chunks_move(steps in elastic_steps(), seed in any::<u64>()) {

@@ -7,6 +7,9 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 mod contents;
+#[path = "../behaviour/fixture.rs"]
+#[expect(dead_code, reason = "most of it serves other tests")]
+mod fixture;
 mod model;
 mod placement;
 mod threads;

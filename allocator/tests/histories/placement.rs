@@ -2,16 +2,15 @@
 
 use std::collections::HashMap;
 
-use cachette::hal::Ordinal;
-use cachette::{Allocation, Allocator, Config, Error, Stats, Stream};
-use cachette_hal_host::{HostBackend, HostConfig, HostDevice};
+use cachette::{Allocator, Error, Stats};
+use cachette_hal_host::HostDevice;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 
 use crate::HISTORIES;
+use crate::fixture::{Allocation, MIB, Stream, TestAllocator};
 use crate::model::{Figures, Model, Place};
 
-const MIB: u64 = 1 << 20;
 const STREAMS: usize = 3;
 
 #[derive(Clone, Debug)]
@@ -51,23 +50,20 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 /// The allocator beside the model, and what ties the two.
 struct Pair {
     allocator: Allocator<HostDevice>,
-    streams: Vec<Stream<HostDevice>>,
+    streams: [Stream; STREAMS],
     model: Model,
-    live: Vec<(Place, Allocation<HostDevice>)>,
+    live: Vec<(Place, Allocation)>,
     /// Where the segments of the model are.
     bases: HashMap<(usize, usize), u64>,
 }
 
 impl Pair {
     fn new(max_split_mib: Option<u64>) -> Self {
-        let host = HostConfig::default().phantom(true).capacity(1 << 40);
-        let device = HostBackend::new(host).unwrap().device(Ordinal(0)).unwrap();
-        let config = Config::builder().max_split_bytes(max_split_mib.map(|mib| mib * MIB)).build().unwrap();
-        let allocator = Allocator::with_config(device, &config);
-        let streams = (0..STREAMS).map(|_| allocator.create_stream().unwrap()).collect();
+        let bound = max_split_mib.map(|mib| format!("max_split_size_mb:{mib}"));
+        let test = TestAllocator::phantom(1 << 40, &bound.unwrap_or_default());
         Self {
-            allocator,
-            streams,
+            streams: test.streams(),
+            allocator: test.allocator,
             model: Model::new(STREAMS, u64::MAX / 2, max_split_mib.map(|mib| mib * MIB)),
             live: Vec::new(),
             bases: HashMap::new(),
@@ -143,7 +139,7 @@ fn figures(stats: &Stats, of: impl Fn(cachette::Stat) -> u64) -> Figures {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: HISTORIES, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(HISTORIES))]
 
     #[test]
     fn every_address_is_where_the_naive_model_says(steps in steps()) {

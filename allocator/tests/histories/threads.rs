@@ -4,18 +4,19 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::thread;
 
-use cachette::hal::{Device, Ordinal};
-use cachette::{Allocation, Allocator, Config, Error, Stream};
-use cachette_hal_host::{HostBackend, HostConfig, HostDevice, Live};
+use cachette::Error;
+use cachette::hal::Device;
+use cachette_hal_host::{HostConfig, Live};
 
-const KIB: u64 = 1 << 10;
+use crate::fixture::{Allocation, KIB, Stream, TestAllocator};
+
 const THREADS: u64 = 4;
 const SEEDS: u64 = 60;
 
 /// A random number generator with the same sequence on every platform.
-struct Draw(u64);
+struct Random(u64);
 
-impl Draw {
+impl Random {
     fn below(&mut self, bound: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -28,7 +29,7 @@ impl Draw {
 struct Held(Mutex<BTreeMap<u64, u64>>);
 
 impl Held {
-    fn take(&self, allocation: &Allocation<HostDevice>) {
+    fn take(&self, allocation: &Allocation) {
         let (start, end) = (allocation.address(), allocation.address() + allocation.bytes());
         let mut held = self.0.lock().unwrap();
         let before = held.range(..end).next_back();
@@ -36,26 +37,20 @@ impl Held {
         held.insert(start, end);
     }
 
-    fn give(&self, allocation: &Allocation<HostDevice>) {
+    fn give(&self, allocation: &Allocation) {
         self.0.lock().unwrap().remove(&allocation.address());
     }
 }
 
-fn work(
-    allocator: &Allocator<HostDevice>,
-    streams: &[Stream<HostDevice>],
-    held: &Held,
-    device: &HostDevice,
-    mut draw: Draw,
-) {
-    let mut mine: Vec<Allocation<HostDevice>> = Vec::new();
+fn work(test: &TestAllocator, streams: &[Stream], held: &Held, mut random: Random) {
+    let mut mine: Vec<Allocation> = Vec::new();
     for _ in 0..150 {
-        let stream = &streams[usize::try_from(draw.below(streams.len() as u64)).unwrap()];
-        match draw.below(8) {
+        let stream = &streams[usize::try_from(random.below(streams.len() as u64)).unwrap()];
+        match random.below(8) {
             0..=3 => {
-                let most = if draw.below(4) == 0 { 3000 * KIB } else { 4 * KIB };
-                let bytes = 1 + draw.below(most);
-                match allocator.allocate(bytes, stream) {
+                let most = if random.below(4) == 0 { 3000 * KIB } else { 4 * KIB };
+                let bytes = 1 + random.below(most);
+                match test.allocator.allocate(bytes, stream) {
                     Ok(allocation) => {
                         held.take(&allocation);
                         mine.push(allocation);
@@ -65,16 +60,16 @@ fn work(
                 }
             }
             4 | 5 if !mine.is_empty() => {
-                let at = usize::try_from(draw.below(mine.len() as u64)).unwrap();
+                let at = usize::try_from(random.below(mine.len() as u64)).unwrap();
                 let allocation = mine.swap_remove(at);
                 held.give(&allocation);
                 drop(allocation);
             }
             6 if !mine.is_empty() => mine[0].record_stream(stream),
             7 => {
-                let _ = device.step();
-                if draw.below(10) == 0 {
-                    allocator.empty_cache().unwrap();
+                let _ = test.device.step();
+                if random.below(10) == 0 {
+                    test.allocator.empty_cache().unwrap();
                 }
             }
             _ => {}
@@ -87,18 +82,15 @@ fn work(
 
 /// Runs several threads on an allocator configured by `text`, on a device configured by `host`.
 fn run(host: HostConfig, text: &str, seed: u64) {
-    let device = HostBackend::new(host).unwrap().device(Ordinal(0)).unwrap();
-    let config: Config = text.parse().unwrap();
-    let allocator = Allocator::with_config(device.clone(), &config);
-    let streams: Vec<_> = (0..3).map(|_| allocator.create_stream().unwrap()).collect();
-    let held = Held::default();
+    let test = TestAllocator::on(host, text);
+    let (streams, held) = (test.streams::<3>(), Held::default());
     thread::scope(|scope| {
         for thread in 0..THREADS {
-            let (allocator, streams, held, device) = (&allocator, &streams, &held, &device);
-            let draw = Draw(seed * 1000 + thread);
-            scope.spawn(move || work(allocator, streams, held, device, draw));
+            let (test, streams, held) = (&test, &streams, &held);
+            scope.spawn(move || work(test, streams, held, Random(seed * 1000 + thread)));
         }
     });
+    let TestAllocator { device, allocator } = test;
     device.synchronize_device().unwrap();
     allocator.empty_cache().unwrap();
     // What the first look was too early for.
@@ -146,28 +138,25 @@ fn threads_find_in_elastic_memory_what_they_wrote() {
 }
 
 fn find_what_they_wrote(host: HostConfig) {
-    let device = HostBackend::new(host).unwrap().device(Ordinal(0)).unwrap();
-    let config: Config = "expandable_segments:True,memory_limit:32M".parse().unwrap();
-    let allocator = Allocator::with_config(device.clone(), &config);
-    let streams: Vec<_> = (0..3).map(|_| allocator.create_stream().unwrap()).collect();
+    let test = TestAllocator::on(host, "expandable_segments:True,memory_limit:32M");
+    let streams = test.streams::<3>();
     thread::scope(|scope| {
         for thread in 1..=3_u8 {
-            let (allocator, streams, device) = (&allocator, &streams, &device);
-            scope.spawn(move || write_and_read(allocator, streams, device, thread));
+            let (test, streams) = (&test, &streams);
+            scope.spawn(move || write_and_read(test, streams, thread));
         }
     });
-    allocator.check().unwrap();
-    drop((streams, allocator));
-    assert_eq!(device.physical_bytes(), 0);
+    drop(streams);
+    test.assert_returns_everything();
 }
 
-fn write_and_read(allocator: &Allocator<HostDevice>, streams: &[Stream<HostDevice>], device: &HostDevice, thread: u8) {
-    let transfer = device.transfer().unwrap();
-    let mut draw = Draw(u64::from(thread));
+fn write_and_read(test: &TestAllocator, streams: &[Stream], thread: u8) {
+    let transfer = test.device.transfer().unwrap();
+    let mut random = Random(u64::from(thread));
     for round in 0..60_u8 {
-        let stream = &streams[usize::try_from(draw.below(3)).unwrap()];
-        let bytes = 600 * KIB + draw.below(5000 * KIB);
-        let memory = match allocator.allocate(bytes, stream) {
+        let stream = &streams[usize::try_from(random.below(3)).unwrap()];
+        let bytes = 600 * KIB + random.below(5000 * KIB);
+        let memory = match test.allocator.allocate(bytes, stream) {
             Ok(memory) => memory,
             Err(Error::OutOfMemory(_)) => continue,
             Err(error) => panic!("{error}"),

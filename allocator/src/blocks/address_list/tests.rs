@@ -42,7 +42,7 @@ fn block_at(blocks: &mut BlockTable, place: u64, units: u32) -> BlockId {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(500))]
 
     #[test]
     fn the_list_finds_what_a_simple_one_finds(steps in steps()) {

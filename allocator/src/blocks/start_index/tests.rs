@@ -13,7 +13,7 @@ fn ids() -> Vec<BlockId> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(1000))]
 
     #[test]
     fn what_was_noted_last_at_an_offset_is_found_there(

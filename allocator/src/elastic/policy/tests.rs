@@ -241,7 +241,7 @@ fn is_enough(moment: &Moment) -> bool {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 4000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(4000))]
 
     #[test]
     fn every_plan_is_sound(moment in moments()) {
