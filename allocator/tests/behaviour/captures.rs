@@ -6,7 +6,7 @@ use cachette::hal::{Call, CaptureMode};
 use cachette::pool::{Filter, PoolProblem};
 use cachette::{Error, PoolId};
 
-use crate::fixture::{Allocation, Graph, KIB, MIB, Pool, Stream, TestAllocator, begin_capture};
+use crate::fixture::{Allocation, Graph, KIB, MIB, Stream, TestAllocator, begin_capture, launch};
 
 const MODES: [CaptureMode; 3] = [CaptureMode::Global, CaptureMode::ThreadLocal, CaptureMode::Relaxed];
 
@@ -14,19 +14,6 @@ const MODES: [CaptureMode; 3] = [CaptureMode::Global, CaptureMode::ThreadLocal, 
 fn run(graph: &Graph, stream: &Stream) {
     launch(graph, stream);
     stream.synchronize().expect("the graph runs");
-}
-
-fn launch(graph: &Graph, stream: &Stream) {
-    // SAFETY: 1. it names memory of its pool alone. 2. graphs run one after the other. 3. the stream is the allocator's.
-    unsafe { graph.launch(stream) }.expect("the graph is queued");
-}
-
-/// A graph that fills memory of `pool` with `byte`; the memory stays allocated.
-fn filling(test: &TestAllocator, pool: &Pool, stream: &Stream, byte: u8) -> (Graph, Allocation) {
-    let capture = begin_capture(pool, stream);
-    let memory = test.allocate(MIB, stream);
-    test.fill(&memory, byte, stream);
-    (capture.end().expect("it is whole"), memory)
 }
 
 #[test]
@@ -79,8 +66,7 @@ fn p12_a_capture_has_every_segment_size_it_needs() {
     for (bytes, segment) in sizes {
         let test = TestAllocator::new();
         let stream = test.stream();
-        let pool = test.allocator.create_capture_pool();
-        let capture = begin_capture(&pool, &stream);
+        let (pool, capture) = test.capture(&stream);
         let memory = test.allocate(bytes, &stream);
         let graph = capture.end().expect("it is whole");
         let stats = pool.stats();
@@ -97,8 +83,7 @@ fn p12_a_capture_has_every_segment_size_it_needs() {
 fn p12_a_stream_that_joins_is_served_by_the_same_pool() {
     for test in TestAllocator::both("") {
         let [stream, side, apart] = test.streams();
-        let pool = test.allocator.create_capture_pool();
-        let capture = begin_capture(&pool, &stream);
+        let (pool, capture) = test.capture(&stream);
         let before = test.allocate(MIB, &side);
         assert!(pool.check_live_allocations(&[]), "it has not joined yet");
         test.follow(&side, &stream);
@@ -122,8 +107,7 @@ fn p12_a_stream_that_joins_is_served_by_the_same_pool() {
 fn p12_other_threads_and_streams_go_on_meanwhile() {
     let test = TestAllocator::new();
     let [stream, other] = test.streams();
-    let pool = test.allocator.create_capture_pool();
-    let capture = begin_capture(&pool, &stream);
+    let (pool, capture) = test.capture(&stream);
     thread::scope(|scope| {
         let worker = scope.spawn(|| {
             for round in 1..=20 {
@@ -145,7 +129,7 @@ fn p12_a_graph_does_what_was_captured_every_time() {
     for test in TestAllocator::both("") {
         let stream = test.stream();
         let pool = test.allocator.create_capture_pool();
-        let (graph, memory) = filling(&test, &pool, &stream, 7);
+        let (graph, memory) = test.filling(&pool, &stream, 7);
         for byte in [1, 2, 3] {
             test.fill(&memory, byte, &stream);
             assert_eq!(test.content(&memory, &stream), Some(byte));
@@ -161,8 +145,7 @@ fn p12_a_graph_does_what_was_captured_every_time() {
 fn p12_memory_freed_in_a_capture_serves_it_again() {
     for test in TestAllocator::both("") {
         let stream = test.stream();
-        let pool = test.allocator.create_capture_pool();
-        let capture = begin_capture(&pool, &stream);
+        let (pool, capture) = test.capture(&stream);
         let addresses = [1, 2, 3].map(|byte| {
             let memory = test.allocate(MIB, &stream);
             test.fill(&memory, byte, &stream);
@@ -185,8 +168,8 @@ fn p12_graphs_share_a_pool_until_the_last_is_gone() {
     for test in TestAllocator::both("") {
         let stream = test.stream();
         let pool = test.allocator.create_capture_pool();
-        let (first, memory) = filling(&test, &pool, &stream, 1);
-        let (second, other) = filling(&test, &pool, &stream, 2);
+        let (first, memory) = test.filling(&pool, &stream, 1);
+        let (second, other) = test.filling(&pool, &stream, 2);
         assert_eq!(pool.use_count(), 3);
         assert_eq!(pool.stats().segments, 1, "the second used what the first left");
         drop(pool);
@@ -208,8 +191,7 @@ fn p12_graphs_share_a_pool_until_the_last_is_gone() {
 fn p12_want_of_memory_takes_nothing_from_graphs() {
     let test = TestAllocator::of(32 * MIB, "");
     let stream = test.stream();
-    let pool = test.allocator.create_capture_pool();
-    let capture = begin_capture(&pool, &stream);
+    let (pool, capture) = test.capture(&stream);
     drop(test.allocate(20 * MIB, &stream));
     let graph = capture.end().expect("it is whole");
     assert!(test.allocator.allocate(20 * MIB, &stream).is_err());
@@ -224,8 +206,7 @@ fn p12_want_of_memory_takes_nothing_from_graphs() {
 fn p12_a_result_outlives_its_graph() {
     for test in TestAllocator::both("") {
         let stream = test.stream();
-        let pool = test.allocator.create_capture_pool();
-        let capture = begin_capture(&pool, &stream);
+        let (pool, capture) = test.capture(&stream);
         drop(test.allocate(30 * MIB, &stream));
         let result = test.allocate(MIB, &stream);
         test.fill(&result, 6, &stream);
@@ -243,7 +224,7 @@ fn p12_a_launch_in_progress_keeps_the_memory_of_its_graph() {
     for test in TestAllocator::both("") {
         let [stream, elsewhere] = test.streams();
         let pool = test.allocator.create_capture_pool();
-        let (graph, memory) = filling(&test, &pool, &stream, 1);
+        let (graph, memory) = test.filling(&pool, &stream, 1);
         drop(memory);
         for _ in 0..10 {
             launch(&graph, &elsewhere);
@@ -265,7 +246,7 @@ fn p12_a_thousand_captures_leave_nothing_behind() {
         for round in 0..1000 {
             let alone = test.allocator.create_capture_pool();
             let pool = if round % 2 == 0 { &shared } else { &alone };
-            let (graph, memory) = filling(&test, pool, &stream, 3);
+            let (graph, memory) = test.filling(pool, &stream, 3);
             launch(&graph, &stream);
             if round % 3 == 0 {
                 drop((graph, memory, alone));
@@ -290,7 +271,7 @@ fn p12_any_pool_can_serve_a_capture() {
     let test = TestAllocator::new();
     let stream = test.stream();
     let pool = test.allocator.create_pool();
-    let (graph, memory) = filling(&test, &pool, &stream, 5);
+    let (graph, memory) = test.filling(&pool, &stream, 5);
     run(&graph, &stream);
     assert_eq!(test.content(&memory, &stream), Some(5));
     assert_eq!(graph.pool().id(), pool.id());
@@ -340,8 +321,7 @@ fn p4_a_route_by_capture_can_be_made_by_hand() {
 fn p12_raw_memory_is_led_to_the_capture_too() {
     let test = TestAllocator::new();
     let stream = test.stream();
-    let pool = test.allocator.create_capture_pool();
-    let capture = begin_capture(&pool, &stream);
+    let (pool, capture) = test.capture(&stream);
     let calls = test.calls_of(Call::Poll, || {
         let address = test.allocate_raw(4 * KIB, &stream);
         assert!(pool.check_live_allocations(&[address]));

@@ -5,7 +5,7 @@ use cachette::hal::{Call, CaptureMode, Device, ErrorKind};
 use cachette::pool::PoolProblem;
 use cachette_hal_host::HostConfig;
 
-use crate::fixture::{Capture, MIB, Pool, Stream, TestAllocator, begin_capture};
+use crate::fixture::{Capture, MIB, Pool, Stream, TestAllocator, begin_capture, launch};
 
 /// Checks that streams, pool and allocator can be used as if nothing had happened.
 fn assert_usable(test: &TestAllocator, pool: &Pool, stream: &Stream) {
@@ -14,12 +14,8 @@ fn assert_usable(test: &TestAllocator, pool: &Pool, stream: &Stream) {
     assert!(!pool.check_live_allocations(&[outside.address()]), "no request is led to it");
     test.fill(&outside, 1, stream);
     assert_eq!(test.content(&outside, stream), Some(1));
-    let capture = begin_capture(pool, stream);
-    let inside = test.allocate(MIB, stream);
-    test.fill(&inside, 2, stream);
-    let graph = capture.end().expect("it is whole");
-    // SAFETY: 1. it names memory of its pool alone. 2. it is the only one. 3. the stream is the allocator's.
-    unsafe { graph.launch(stream) }.expect("the graph is queued");
+    let (graph, inside) = test.filling(pool, stream, 2);
+    launch(&graph, stream);
     assert_eq!(test.content(&inside, stream), Some(2));
     drop((inside, outside, graph));
     test.assert_sound();
@@ -43,12 +39,11 @@ fn break_it(test: &TestAllocator) {
 fn memory_that_a_failed_wait_kept_goes_with_the_next_emptying() {
     for text in ["", "never_block:True"] {
         let test = TestAllocator::with(text);
-        let (stream, pool) = (test.stream(), test.allocator.create_capture_pool());
-        let capture = begin_capture(&pool, &stream);
+        let stream = test.stream();
+        let (pool, capture) = test.capture(&stream);
         drop(test.allocate(MIB, &stream));
         let graph = capture.end().expect("it is whole");
-        // SAFETY: 1. it names no memory. 2. it is the only one. 3. the stream is the allocator's.
-        unsafe { graph.launch(&stream) }.expect("the graph is queued");
+        launch(&graph, &stream);
         drop(pool);
         test.device.fail_next(Call::Wait, 1, ErrorKind::Other);
         drop(graph);
@@ -65,13 +60,11 @@ fn work_after_a_graph_does_not_keep_the_memory_of_its_pool() {
     let host = HostConfig::default().free_without_waiting();
     let test = TestAllocator::on(host, "never_block:True");
     let [stream, other] = test.streams();
-    let pool = test.allocator.create_capture_pool();
-    let capture = begin_capture(&pool, &stream);
+    let (pool, capture) = test.capture(&stream);
     drop(test.allocate(MIB, &stream));
     let graph = capture.end().expect("it is whole");
     let before = test.hold(&other);
-    // SAFETY: 1. it names no memory. 2. it is the only one. 3. the stream is the allocator's.
-    unsafe { graph.launch(&other) }.expect("the graph is queued");
+    launch(&graph, &other);
     drop(graph);
     test.device.fail_next(Call::Wait, 1, ErrorKind::Other);
     drop(pool);
@@ -185,8 +178,7 @@ fn p12_a_stream_is_captured_once_at_a_time() {
 fn p12_a_broken_capture_is_an_error_and_no_more() {
     for test in TestAllocator::both("") {
         let [stream, side] = test.streams();
-        let pool = test.allocator.create_capture_pool();
-        let capture = begin_capture(&pool, &stream);
+        let (pool, capture) = test.capture(&stream);
         let memory = test.allocate(MIB, &stream);
         let used = test.allocate(MIB, &stream);
         used.record_stream(&side);
@@ -205,8 +197,7 @@ fn p12_a_broken_capture_is_an_error_and_no_more() {
 fn p12_memory_can_be_had_from_a_capture_that_is_broken_already() {
     let test = TestAllocator::new();
     let stream = test.stream();
-    let pool = test.allocator.create_capture_pool();
-    let capture = begin_capture(&pool, &stream);
+    let (pool, capture) = test.capture(&stream);
     break_it(&test);
     let memory = test.allocate(MIB, &stream);
     drop(memory);
@@ -218,8 +209,7 @@ fn p12_memory_can_be_had_from_a_capture_that_is_broken_already() {
 fn p12_a_stream_that_is_not_joined_breaks_its_capture_alone() {
     let test = TestAllocator::new();
     let [stream, side] = test.streams();
-    let pool = test.allocator.create_capture_pool();
-    let capture = begin_capture(&pool, &stream);
+    let (pool, capture) = test.capture(&stream);
     test.follow(&side, &stream);
     let memory = test.allocate(MIB, &side);
     test.fill(&memory, 1, &side);
@@ -233,8 +223,7 @@ fn p12_a_stream_that_is_not_joined_breaks_its_capture_alone() {
 fn p12_a_capture_that_is_dropped_is_over() {
     for test in TestAllocator::both("") {
         let stream = test.stream();
-        let pool = test.allocator.create_capture_pool();
-        let capture = begin_capture(&pool, &stream);
+        let (pool, capture) = test.capture(&stream);
         let memory = test.allocate(MIB, &stream);
         test.fill(&memory, 9, &stream);
         drop(capture);
@@ -256,16 +245,12 @@ fn p12_an_end_or_a_launch_that_fails_can_be_gone_on_from() {
     let test = TestAllocator::new();
     let stream = test.stream();
     let pool = test.allocator.create_capture_pool();
-    let capture = begin_capture(&pool, &stream);
-    let memory = test.allocate(MIB, &stream);
-    test.fill(&memory, 4, &stream);
-    let graph = capture.end().expect("it is whole");
+    let (graph, memory) = test.filling(&pool, &stream, 4);
     test.device.fail_next(Call::Launch, 1, ErrorKind::Other);
     // SAFETY: 1. it names memory of its pool alone. 2. it is the only one. 3. the stream is the allocator's.
     let failed = unsafe { graph.launch(&stream) };
     assert_eq!(kind(failed), Some(ErrorKind::Other));
-    // SAFETY: as above.
-    unsafe { graph.launch(&stream) }.expect("the graph is queued");
+    launch(&graph, &stream);
     assert_eq!(test.content(&memory, &stream), Some(4));
     drop((graph, memory));
     assert_usable(&test, &pool, &stream);
@@ -276,8 +261,7 @@ fn m5_exhaustion_in_a_capture_does_not_break_it() {
     let test = TestAllocator::of(32 * MIB, "");
     let [stream, other] = test.streams();
     let kept = test.allocate(20 * MIB, &other);
-    let pool = test.allocator.create_capture_pool();
-    let capture = begin_capture(&pool, &stream);
+    let (pool, capture) = test.capture(&stream);
     let refused = test.allocator.allocate(20 * MIB, &stream);
     assert!(matches!(refused, Err(Error::OutOfMemory(_))), "{refused:?}");
     assert!(test.is_captured(&stream));
@@ -292,8 +276,7 @@ fn m5_other_streams_are_served_under_pressure_during_a_capture() {
     let test = TestAllocator::of(32 * MIB, "");
     let [stream, other] = test.streams();
     drop(test.allocate(20 * MIB, &other));
-    let pool = test.allocator.create_capture_pool();
-    let capture = begin_capture(&pool, &stream);
+    let (pool, capture) = test.capture(&stream);
     let memory = test.allocate(26 * MIB, &other);
     assert!(test.is_captured(&stream), "segments of other streams went back meanwhile");
     capture.end().expect("it is whole");
@@ -325,13 +308,9 @@ fn p12_graphs_may_go_while_the_stream_they_ran_in_is_captured() {
     for test in TestAllocator::both("") {
         let stream = test.stream();
         let [old, pool] = [(); 2].map(|()| test.allocator.create_capture_pool());
-        let capture = begin_capture(&old, &stream);
-        let memory = test.allocate(MIB, &stream);
-        test.fill(&memory, 1, &stream);
-        let graph = capture.end().expect("it is whole");
+        let (graph, memory) = test.filling(&old, &stream, 1);
         drop(memory);
-        // SAFETY: 1. it names memory of its pool alone. 2. it is the only one. 3. the stream is the allocator's.
-        unsafe { graph.launch(&stream) }.expect("the graph is queued");
+        launch(&graph, &stream);
         let capture = begin_capture(&pool, &stream);
         drop((graph, old));
         assert!(test.is_captured(&stream));

@@ -6,7 +6,9 @@ use cachette::Allocator;
 use cachette::hal::{Call, CaptureMode, Device, DevicePtr};
 use cachette_hal_host::HostConfig;
 
-use crate::fixture::{Allocation, ELASTIC, Graph, MIB, Pool, Stream, TestAllocator, TracedHost, assert_consistent};
+use crate::fixture::{
+    Allocation, ELASTIC, Graph, MIB, Pool, Stream, TestAllocator, TracedHost, assert_consistent, launch,
+};
 
 /// What is done with memory of the first stream: the part before the capture can begin, and the part in which it does.
 struct Scene {
@@ -96,8 +98,7 @@ fn capture_whole_amid(
     amid(&pool);
 
     let graph = graph.lock().expect("no thread panics").take().expect("the allocator has asked");
-    // SAFETY: 1. it names memory of its pool alone. 2. it is the only graph. 3. the stream is the allocator's.
-    unsafe { graph.launch(&stream) }.expect("the pool is awake");
+    launch(&graph, &stream);
     stream.synchronize().expect("the graph's memory is mapped");
     assert_consistent(&test.allocator);
 }

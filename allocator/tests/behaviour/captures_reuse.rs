@@ -3,7 +3,8 @@
 use cachette::hal::{Call, Capture, CaptureMode, Device, ErrorKind};
 use cachette_hal_host::HostConfig;
 
-use crate::fixture::{Allocation, MIB, Pool, Stream, TestAllocator, assert_consistent, begin_capture};
+use crate::captures_uses::{UsedBefore, free_in_a_capture_after_a_use};
+use crate::fixture::{Allocation, MIB, Pool, Stream, TestAllocator, assert_consistent, begin_capture, launch};
 
 const REUSE: &str = "graph_capture_record_stream_reuse:True";
 
@@ -44,8 +45,7 @@ fn use_and_free(test: &TestAllocator, stream: &Stream, sides: &[&Stream]) -> u64
 fn e6_two_streams_reuse_after_they_join_and_not_before() {
     for test in tests(1) {
         let [stream, side] = test.streams();
-        let pool = test.allocator.create_capture_pool();
-        let capture = begin_capture(&pool, &stream);
+        let (_pool, capture) = test.capture(&stream);
         let address = use_and_free(&test, &stream, &[&side]);
         let before = test.allocate(MIB, &stream);
         assert_ne!(before.address(), address, "the streams have not joined");
@@ -65,8 +65,7 @@ fn e6_four_streams_reuse_after_the_last_has_joined() {
     for test in tests(2) {
         let stream = test.stream();
         let sides = test.streams::<3>();
-        let pool = test.allocator.create_capture_pool();
-        let capture = begin_capture(&pool, &stream);
+        let (_pool, capture) = test.capture(&stream);
         let address = use_and_free(&test, &stream, &[&sides[0], &sides[1], &sides[2]]);
         let mut others = Vec::new();
         for side in &sides {
@@ -83,8 +82,7 @@ fn e6_four_streams_reuse_after_the_last_has_joined() {
 fn e6_streams_that_join_by_way_of_each_other_count_as_joined() {
     let test = test();
     let [stream, near, far] = test.streams();
-    let pool = test.allocator.create_capture_pool();
-    let capture = begin_capture(&pool, &stream);
+    let (_pool, capture) = test.capture(&stream);
     let address = use_and_free(&test, &stream, &[&near, &far]);
     test.follow(&near, &far);
     assert_ne!(test.allocate(MIB, &stream).address(), address);
@@ -98,8 +96,7 @@ fn e6_what_a_stream_does_after_the_free_is_not_waited_for() {
     let test = test();
     let [stream, side] = test.streams();
     let out = test.allocate(MIB, &side);
-    let pool = test.allocator.create_capture_pool();
-    let capture = begin_capture(&pool, &stream);
+    let (_pool, capture) = test.capture(&stream);
     let address = use_and_free(&test, &stream, &[&side]);
     test.follow(&stream, &side);
     test.fill(&out, 9, &side);
@@ -112,8 +109,7 @@ fn e6_what_a_stream_does_after_the_free_is_not_waited_for() {
 fn e6_a_recorded_use_without_work_is_no_obstacle() {
     let test = test();
     let [stream, side] = test.streams();
-    let pool = test.allocator.create_capture_pool();
-    let capture = begin_capture(&pool, &stream);
+    let (_pool, capture) = test.capture(&stream);
     test.follow(&side, &stream);
     let memory = test.allocate(MIB, &stream);
     let address = memory.address();
@@ -130,8 +126,7 @@ fn e6_contents_are_right_when_the_graph_runs() {
         for test in tests(seed) {
             let [stream, side] = test.streams();
             let outs = [(); 3].map(|()| test.allocate(MIB, &stream));
-            let pool = test.allocator.create_capture_pool();
-            let capture = begin_capture(&pool, &stream);
+            let (_pool, capture) = test.capture(&stream);
             let mut addresses = Vec::new();
             for (byte, out) in (1..).zip(&outs) {
                 test.follow(&side, &stream);
@@ -146,8 +141,7 @@ fn e6_contents_are_right_when_the_graph_runs() {
             assert!(addresses.iter().all(|address| *address == addresses[0]));
             let graph = capture.end().expect("it is whole");
             for _ in 0..2 {
-                // SAFETY: 1. the outputs live. 2. it is the only one. 3. the stream is the allocator's.
-                unsafe { graph.launch(&stream) }.expect("a launch is queued");
+                launch(&graph, &stream);
                 let seen = outs.each_ref().map(|out| test.content(out, &stream));
                 assert_eq!(seen, [Some(1), Some(2), Some(3)], "seed {seed}");
             }
@@ -159,8 +153,7 @@ fn e6_contents_are_right_when_the_graph_runs() {
 fn e6_without_the_option_nothing_is_reused_and_nothing_is_asked() {
     let test = TestAllocator::on(HostConfig::default().stepped(3), "");
     let [stream, side] = test.streams();
-    let pool = test.allocator.create_capture_pool();
-    let capture = begin_capture(&pool, &stream);
+    let (_pool, capture) = test.capture(&stream);
     let address = use_and_free(&test, &stream, &[&side]);
     test.follow(&stream, &side);
     assert_ne!(test.allocate(MIB, &stream).address(), address);
@@ -173,8 +166,7 @@ fn e6_without_the_option_nothing_is_reused_and_nothing_is_asked() {
 fn e6_hits_ask_the_driver_nothing_while_no_memory_waits() {
     let test = test();
     let [stream, side] = test.streams();
-    let pool = test.allocator.create_capture_pool();
-    let capture = begin_capture(&pool, &stream);
+    let (_pool, capture) = test.capture(&stream);
     let address = use_and_free(&test, &stream, &[&side]);
     test.follow(&stream, &side);
     drop(test.allocate(MIB, &stream));
@@ -192,8 +184,7 @@ fn e6_hits_ask_the_driver_nothing_while_no_memory_waits() {
 fn e6_calls_on_every_heap_ask_nothing_of_a_capture() {
     let test = test();
     let [stream, side, other] = test.streams();
-    let pool = test.allocator.create_capture_pool();
-    let capture = begin_capture(&pool, &stream);
+    let (_pool, capture) = test.capture(&stream);
     let address = use_and_free(&test, &stream, &[&side]);
     test.follow(&stream, &side);
     let asked = test.calls_of(Call::Frontier, || {
@@ -208,39 +199,15 @@ fn e6_calls_on_every_heap_ask_nothing_of_a_capture() {
 #[test]
 fn e6_e7_a_use_from_before_the_capture_is_not_the_graphs_affair() {
     for test in tests(3) {
-        let [stream, side] = test.streams();
-        let pool = test.allocator.create_capture_pool();
-        let memory = pool.allocate(MIB, &stream).expect("there is room");
-        let address = memory.address();
-        let held = test.hold(&side);
-        memory.record_stream(&side);
-        let capture = begin_capture(&pool, &stream);
-        test.follow(&side, &stream);
-        memory.record_stream(&side);
-        drop(memory);
-        test.follow(&stream, &side);
-        let inside = test.allocate(MIB, &stream);
-        assert_ne!(inside.address(), address);
-        let graph = capture.end().expect("it is whole");
-        let after = pool.allocate(MIB, &stream).expect("there is room");
-        assert_ne!(after.address(), address, "the side stream is still held");
-        drop(held);
-        test.device.run_until_idle();
-        let again = pool.allocate(MIB, &stream).expect("there is room");
-        assert_eq!(again.address(), address);
-        drop((inside, after, again, graph));
+        free_in_a_capture_after_a_use(&test, true);
     }
 }
 
 #[test]
 fn e7_a_capture_reuses_what_came_free_before_it_began() {
     for test in tests(3) {
-        let [stream, side] = test.streams();
-        let pool = test.allocator.create_capture_pool();
-        let memory = pool.allocate(MIB, &stream).expect("there is room");
+        let UsedBefore { streams: [stream, _side], pool, memory, hold } = UsedBefore::new(&test);
         let address = memory.address();
-        let held = test.hold(&side);
-        memory.record_stream(&side);
         let first = begin_capture(&pool, &stream);
         drop(memory);
         let mut graphs = vec![first.end().expect("it is whole")];
@@ -252,7 +219,7 @@ fn e7_a_capture_reuses_what_came_free_before_it_began() {
         };
         let other = captured();
         assert_ne!(other.address(), address, "the side stream is still held");
-        drop(held);
+        drop(hold);
         test.device.run_until_idle();
         let again = captured();
         assert_eq!(again.address(), address);
@@ -292,8 +259,7 @@ fn e7_at_the_end_of_the_capture_its_memory_comes_free() {
     for (config, left) in [(REUSE, 0), ("", 1)] {
         let test = TestAllocator::on(HostConfig::default().stepped(3), config);
         let [stream, side] = test.streams();
-        let pool = test.allocator.create_capture_pool();
-        let capture = begin_capture(&pool, &stream);
+        let (_pool, capture) = test.capture(&stream);
         use_and_free(&test, &stream, &[&side]);
         test.follow(&stream, &side);
         let graph = capture.end().expect("it is whole");
@@ -323,8 +289,7 @@ fn e6_e7_two_captures_share_a_pool_and_its_memory() {
         });
         assert_eq!(graphs[0].1, graphs[1].1, "nothing was asked for in between");
         for (graph, _, out, byte) in &graphs {
-            // SAFETY: 1. the output lives. 2. one stream runs them in turn. 3. the stream is the allocator's.
-            unsafe { graph.launch(&stream) }.expect("a launch is queued");
+            launch(&graph, &stream);
             assert_eq!(test.content(out, &stream), Some(*byte));
         }
     }
@@ -367,8 +332,7 @@ fn e6_a_driver_that_cannot_say_loses_nothing() {
     ] {
         for test in tests(5) {
             let [stream, side] = test.streams();
-            let pool = test.allocator.create_capture_pool();
-            let capture = begin_capture(&pool, &stream);
+            let (pool, capture) = test.capture(&stream);
             let memory = test.allocate(MIB, &stream);
             test.fill(&memory, 7, &stream);
             let before = test.device.calls(call);
@@ -394,8 +358,7 @@ fn e6_a_driver_that_cannot_say_loses_nothing() {
 fn e6_memory_released_behind_a_capture_is_reused_after_the_join() {
     let test = test();
     let [stream, side] = test.streams();
-    let pool = test.allocator.create_capture_pool();
-    let capture = begin_capture(&pool, &stream);
+    let (_pool, capture) = test.capture(&stream);
     test.follow(&side, &stream);
     let memory = test.allocate(MIB, &stream);
     let address = memory.address();

@@ -11,8 +11,7 @@ fn a_request_whose_capture_cannot_be_told_gets_no_other_memory() {
     for text in ["", "expandable_segments:True"] {
         let test = TestAllocator::with(text);
         let stream = test.stream();
-        let pool = test.allocator.create_capture_pool();
-        let capture = begin_capture(&pool, &stream);
+        let (pool, capture) = test.capture(&stream);
         test.device.fail_next(Call::CaptureStatus, 1, ErrorKind::Other);
         let asked = test.allocator.allocate(MIB, &stream);
         assert!(matches!(asked, Err(Error::Device(_))), "{asked:?}");

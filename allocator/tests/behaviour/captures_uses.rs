@@ -1,9 +1,9 @@
 //! Uses recorded while streams are captured: events are recorded only after the capture ends.
 
 use cachette::hal::{Call, CaptureMode};
-use cachette_hal_host::HostConfig;
+use cachette_hal_host::{Hold, HostConfig};
 
-use crate::fixture::{MIB, TestAllocator, begin_capture};
+use crate::fixture::{Allocation, MIB, Pool, Stream, TestAllocator, assert_consistent, begin_capture};
 
 const CALLS: [Call; 4] = [Call::Record, Call::Poll, Call::Wait, Call::StreamWait];
 
@@ -16,8 +16,7 @@ fn stepped(text: &str) -> TestAllocator {
 fn e5_memory_freed_in_a_capture_with_uses_waits_for_its_end() {
     for test in TestAllocator::both("") {
         let [stream, side] = test.streams();
-        let pool = test.allocator.create_capture_pool();
-        let capture = begin_capture(&pool, &stream);
+        let (pool, capture) = test.capture(&stream);
         test.follow(&side, &stream);
         let memory = test.allocate(MIB, &stream);
         let address = memory.address();
@@ -42,8 +41,7 @@ fn e5_memory_freed_in_a_capture_with_uses_waits_for_its_end() {
 fn e5_what_waits_is_active_and_not_allocated() {
     let test = TestAllocator::new();
     let [stream, side] = test.streams();
-    let pool = test.allocator.create_capture_pool();
-    let capture = begin_capture(&pool, &stream);
+    let (pool, capture) = test.capture(&stream);
     let memory = test.allocate(MIB, &stream);
     memory.record_stream(&side);
     drop(memory);
@@ -55,27 +53,54 @@ fn e5_what_waits_is_active_and_not_allocated() {
     test.assert_sound();
 }
 
-#[test]
-fn e7_a_use_from_before_the_capture_is_waited_for_after_it() {
-    let test = stepped("");
-    let [stream, side] = test.streams();
-    let pool = test.allocator.create_capture_pool();
-    let memory = pool.allocate(MIB, &stream).expect("there is room");
+/// Memory of a pool for graphs that a stream used before any capture, and that stream, which is held.
+pub(crate) struct UsedBefore {
+    pub(crate) streams: [Stream; 2],
+    pub(crate) pool: Pool,
+    pub(crate) memory: Allocation,
+    pub(crate) hold: Hold,
+}
+
+impl UsedBefore {
+    pub(crate) fn new(test: &TestAllocator) -> Self {
+        let (streams, pool) = (test.streams(), test.allocator.create_capture_pool());
+        let memory = pool.allocate(MIB, &streams[0]).expect("there is room");
+        let hold = test.hold(&streams[1]);
+        memory.record_stream(&streams[1]);
+        Self { streams, pool, memory, hold }
+    }
+}
+
+/// Frees memory in a capture that a held stream used before it, and perhaps uses again in the capture.
+pub(crate) fn free_in_a_capture_after_a_use(test: &TestAllocator, joins: bool) {
+    let UsedBefore { streams: [stream, side], pool, memory, hold } = UsedBefore::new(test);
     let address = memory.address();
-    let held = test.hold(&side);
-    memory.record_stream(&side);
     let capture = begin_capture(&pool, &stream);
+    if joins {
+        test.follow(&side, &stream);
+        memory.record_stream(&side);
+    }
     drop(memory);
+    if joins {
+        test.follow(&stream, &side);
+    }
     let inside = test.allocate(MIB, &stream);
     assert_ne!(inside.address(), address);
     let graph = capture.end().expect("it is whole");
     let after = pool.allocate(MIB, &stream).expect("there is room");
     assert_ne!(after.address(), address, "the side stream is still held");
-    drop(held);
+    drop(hold);
     test.device.run_until_idle();
     let again = pool.allocate(MIB, &stream).expect("there is room");
     assert_eq!(again.address(), address);
     drop((inside, after, again, graph));
+    assert_consistent(&test.allocator);
+}
+
+#[test]
+fn e7_a_use_from_before_the_capture_is_waited_for_after_it() {
+    let test = stepped("");
+    free_in_a_capture_after_a_use(&test, false);
     test.assert_sound();
 }
 
@@ -83,8 +108,7 @@ fn e7_a_use_from_before_the_capture_is_waited_for_after_it() {
 fn e7_a_use_is_kept_although_the_stream_was_captured_once() {
     let test = stepped("");
     let [stream, side] = test.streams();
-    let pool = test.allocator.create_capture_pool();
-    let capture = begin_capture(&pool, &stream);
+    let (pool, capture) = test.capture(&stream);
     test.follow(&side, &stream);
     let memory = test.allocate(MIB, &stream);
     let address = memory.address();

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use cachette::hal::owned::OwnedEvent;
-use cachette::hal::{Call, CaptureMode, CaptureStatus, Device, Ordinal};
+use cachette::hal::{Call, CaptureMode, CaptureStatus, Device, DevicePtr, Ordinal};
 use cachette::{Allocator, Config, Stats};
 use cachette_hal_host::{Hold, HostBackend, HostConfig, HostDevice, Live};
 use cachette_hal_testing::traced::Observer;
@@ -142,6 +142,14 @@ impl<D: Device + 'static> TestAllocator<D> {
         unsafe { self.allocator.allocate_raw(bytes, stream.handle()) }.expect("there is room")
     }
 
+    /// Allocates memory that is freed when dropped, with an owner or by address.
+    pub(crate) fn allocate_by(&self, interface: Interface, bytes: u64, stream: &Stream<D>) -> TestMemory<'_, D> {
+        match interface {
+            Interface::Owned => TestMemory::Owned(self.allocate(bytes, stream)),
+            Interface::Raw => TestMemory::Raw(self, self.allocate_raw(bytes, stream)),
+        }
+    }
+
     pub(crate) fn stats(&self) -> Stats {
         self.allocator.stats()
     }
@@ -152,19 +160,19 @@ impl<D: Device + 'static> TestAllocator<D> {
     }
 
     /// Sets every byte of `memory`, when `stream` gets there.
-    pub(crate) fn fill(&self, memory: &Allocation<D>, byte: u8, stream: &Stream<D>) {
+    pub(crate) fn fill(&self, memory: &impl Range, byte: u8, stream: &Stream<D>) {
         let transfer = self.allocator.device().transfer().expect("the host device copies");
-        let at = memory.ptr().expect("the memory has an address");
+        let (at, bytes) = memory.range();
         // SAFETY: 1. the stream is live. 3. the memory stays mapped: its segment is not given back before the
         // device is idle.
-        unsafe { transfer.fill(at, byte, memory.bytes(), stream.handle()) }.expect("a fill is queued");
+        unsafe { transfer.fill(at, byte, bytes, stream.handle()) }.expect("a fill is queued");
     }
 
     /// The byte that fills the whole of `memory`, once `stream` has run dry; `None` if there are several.
-    pub(crate) fn content(&self, memory: &Allocation<D>, stream: &Stream<D>) -> Option<u8> {
+    pub(crate) fn content(&self, memory: &impl Range, stream: &Stream<D>) -> Option<u8> {
         let transfer = self.allocator.device().transfer().expect("the host device copies");
-        let from = memory.ptr().expect("the memory has an address");
-        let length = usize::try_from(memory.bytes()).expect("it fits the host");
+        let (from, bytes) = memory.range();
+        let length = usize::try_from(bytes).expect("it fits the host");
         let mut read = vec![0; length];
         // SAFETY: 1. the stream is live. 3. the memory is allocated. 4. `read` is not touched before the stream
         // has been waited for.
@@ -189,6 +197,21 @@ impl<D: Device + 'static> TestAllocator<D> {
         // SAFETY: 1. the stream lives.
         let status = unsafe { capture.capture_status(stream.handle()) };
         matches!(status, Ok(CaptureStatus::Active(_)))
+    }
+
+    /// A new pool for graphs, and a capture of `stream` into it.
+    pub(crate) fn capture(&self, stream: &Stream<D>) -> (Pool<D>, Capture<D>) {
+        let pool = self.allocator.create_capture_pool();
+        let capture = begin_capture(&pool, stream);
+        (pool, capture)
+    }
+
+    /// A graph that fills 1 MiB of `pool` with `byte`; the memory stays allocated.
+    pub(crate) fn filling(&self, pool: &Pool<D>, stream: &Stream<D>, byte: u8) -> (Graph<D>, Allocation<D>) {
+        let capture = begin_capture(pool, stream);
+        let memory = self.allocate(MIB, stream);
+        self.fill(&memory, byte, stream);
+        (capture.end().expect("it is whole"), memory)
     }
 
     /// Driver calls that `act` makes, of any kind.
@@ -235,6 +258,75 @@ impl<D: Device + 'static> TestAllocator<D> {
     }
 }
 
+/// How a test allocates: memory with an owner, or memory by address.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Interface {
+    Owned,
+    Raw,
+}
+
+impl Interface {
+    pub(crate) const BOTH: [Self; 2] = [Self::Owned, Self::Raw];
+}
+
+/// Memory that is freed when dropped, through the interface that it came from.
+pub(crate) enum TestMemory<'a, D: Device + 'static> {
+    Owned(Allocation<D>),
+    Raw(&'a TestAllocator<D>, u64),
+}
+
+impl<D: Device> TestMemory<'_, D> {
+    pub(crate) fn address(&self) -> u64 {
+        match self {
+            Self::Owned(memory) => memory.address(),
+            Self::Raw(_, address) => *address,
+        }
+    }
+
+    pub(crate) fn record_stream(&self, stream: &Stream<D>) {
+        match self {
+            Self::Owned(memory) => memory.record_stream(stream),
+            Self::Raw(test, address) => {
+                // SAFETY: 1. 2. the stream is one of the test's.
+                let recorded = unsafe { test.allocator.record_stream_raw(*address, stream.handle()) };
+                recorded.expect("the memory is allocated");
+            }
+        }
+    }
+}
+
+impl<D: Device> Drop for TestMemory<'_, D> {
+    fn drop(&mut self) {
+        if let Self::Raw(test, address) = self {
+            test.allocator.free_raw(*address).expect("the memory is allocated");
+        }
+    }
+}
+
+/// Memory that a test can fill and read.
+pub(crate) trait Range {
+    /// Where it begins, and its bytes.
+    fn range(&self) -> (DevicePtr, u64);
+}
+
+impl<D: Device> Range for Allocation<D> {
+    fn range(&self) -> (DevicePtr, u64) {
+        (self.ptr().expect("the memory has an address"), self.bytes())
+    }
+}
+
+impl<D: Device> Range for TestMemory<'_, D> {
+    fn range(&self) -> (DevicePtr, u64) {
+        match self {
+            Self::Owned(memory) => memory.range(),
+            Self::Raw(test, address) => {
+                let bytes = test.allocator.bytes_at(*address).expect("the memory is allocated");
+                (DevicePtr::new(*address).expect("the memory has an address"), bytes)
+            }
+        }
+    }
+}
+
 /// The first device made like `host`.
 pub(crate) fn device(host: HostConfig) -> HostDevice {
     let backend = HostBackend::new(host).expect("such a device can be made");
@@ -244,6 +336,12 @@ pub(crate) fn device(host: HostConfig) -> HostDevice {
 /// Begins to capture `stream` in the strictest mode, with memory of `pool`.
 pub(crate) fn begin_capture<D: Device>(pool: &Pool<D>, stream: &Stream<D>) -> Capture<D> {
     pool.begin_capture(stream, CaptureMode::Global).expect("the capture begins")
+}
+
+/// Launches a graph in `stream`.
+pub(crate) fn launch<D: Device>(graph: &Graph<D>, stream: &Stream<D>) {
+    // SAFETY: 1. it names memory that the test keeps. 2. graphs run one after the other. 3. the stream is the allocator's.
+    unsafe { graph.launch(stream) }.expect("the graph is queued");
 }
 
 /// The configuration that `text` says.

@@ -2,7 +2,7 @@
 
 use cachette::hal::Call;
 
-use crate::fixture::{Allocation, MIB, Stream, TestAllocator, begin_capture};
+use crate::fixture::{Allocation, MIB, Stream, TestAllocator};
 
 /// Three segments of 20 MiB under a limit of 100 MiB, of which half may be held before collection starts.
 fn test_with_ages() -> (TestAllocator, Stream) {
@@ -127,8 +127,7 @@ fn m17_collection_leaves_a_captured_stream_alone() {
     let [captured, other] = test.streams();
     let old: Vec<_> = (0..3).map(|_| test.allocate(20 * MIB, &captured)).collect();
     drop(old);
-    let pool = test.allocator.create_capture_pool();
-    let capture = begin_capture(&pool, &captured);
+    let (_pool, capture) = test.capture(&captured);
     let frees = test.calls_of(Call::Free, || drop(test.allocate(24 * MIB, &other)));
     assert_eq!(frees, 0);
     capture.end().expect("nothing has broken it");

@@ -4,7 +4,7 @@ use cachette::hal::{Call, ErrorKind};
 use cachette::{Error, OomHint, OutOfMemory, PoolId, PoolOptions};
 use cachette_hal_host::HostConfig;
 
-use crate::fixture::{Allocation, MIB, Stream, TestAllocator, begin_capture, config};
+use crate::fixture::{Allocation, MIB, Stream, TestAllocator, config};
 
 /// The report of a request that must fail.
 fn report_on(test: &TestAllocator, bytes: u64, stream: &Stream) -> OutOfMemory {
@@ -109,8 +109,7 @@ fn d9_never_block_is_blamed_only_where_it_prevented_a_wait() {
     let test = TestAllocator::of(64 * MIB, "");
     let [stream, side] = test.streams();
     drop(test.allocate(40 * MIB, &side));
-    let pool = test.allocator.create_capture_pool();
-    let capture = begin_capture(&pool, &stream);
+    let (_pool, capture) = test.capture(&stream);
     let captured = report_on(&test, 40 * MIB, &stream);
     assert!(captured.capturing && captured.never_block);
     assert!(!captured.hints().contains(&OomHint::NeverBlock));

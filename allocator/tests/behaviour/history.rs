@@ -6,7 +6,7 @@ use cachette::TraceAction;
 use cachette::history::HistoryOptions;
 use cachette::snapshot::{self, Event};
 
-use crate::fixture::{Allocation, MIB, TestAllocator, begin_capture};
+use crate::fixture::{Allocation, MIB, TestAllocator};
 
 /// Events without stacks, the last thousand.
 pub(crate) fn events_only() -> HistoryOptions {
@@ -301,8 +301,7 @@ fn h5_events_name_their_pool() {
 fn a_history_begun_during_a_capture_leaves_it_whole() {
     let test = TestAllocator::new();
     let stream = test.stream();
-    let pool = test.allocator.create_capture_pool();
-    let capture = begin_capture(&pool, &stream);
+    let (pool, capture) = test.capture(&stream);
     test.allocator.record_history(events_only());
     let memory = test.allocate(700, &stream);
     assert!(test.is_captured(&stream));

@@ -2,7 +2,7 @@
 
 use cachette::hal::Call;
 
-use crate::fixture::{KIB, MIB, TestAllocator};
+use crate::fixture::{Interface, KIB, MIB, TestAllocator};
 
 const LENDS: &str = "lend_across_streams:True";
 
@@ -38,20 +38,22 @@ fn an_idle_block_serves_a_stream_that_would_otherwise_grow() {
 
 #[test]
 fn a_lent_block_comes_back_behind_the_borrowers_work() {
-    let test = TestAllocator::with(LENDS);
-    let [owner, borrower] = test.streams();
-    let address = test.allocate(12 * MIB, &owner).address();
-    let lent = test.allocate(12 * MIB, &borrower);
-    assert_eq!(lent.address(), address);
-    let hold = test.hold(&borrower);
-    test.fill(&lent, 1, &borrower);
-    drop(lent);
-    let back = test.allocate(12 * MIB, &owner);
-    assert_eq!(back.address(), address);
-    test.fill(&back, 2, &owner);
-    hold.release();
-    assert_eq!(test.content(&back, &owner), Some(2));
-    test.assert_sound();
+    for interface in Interface::BOTH {
+        let test = TestAllocator::with(LENDS);
+        let [owner, borrower] = test.streams();
+        let address = test.allocate(12 * MIB, &owner).address();
+        let lent = test.allocate_by(interface, 12 * MIB, &borrower);
+        assert_eq!(lent.address(), address);
+        let hold = test.hold(&borrower);
+        test.fill(&lent, 1, &borrower);
+        drop(lent);
+        let back = test.allocate(12 * MIB, &owner);
+        assert_eq!(back.address(), address);
+        test.fill(&back, 2, &owner);
+        hold.release();
+        assert_eq!(test.content(&back, &owner), Some(2));
+        test.assert_sound();
+    }
 }
 
 #[test]
@@ -119,17 +121,6 @@ fn lent_memory_may_outlive_its_owners_stream_and_the_allocator() {
     assert_eq!(device.live().allocations, 1);
     drop(lent);
     assert_eq!(device.live(), cachette_hal_host::Live::default());
-}
-
-#[test]
-fn raw_requests_borrow_too() {
-    let test = TestAllocator::with(LENDS);
-    let [owner, borrower] = test.streams();
-    let address = test.allocate(12 * MIB, &owner).address();
-    assert_eq!(test.allocate_raw(12 * MIB, &borrower), address);
-    test.allocator.free_raw(address).unwrap();
-    assert_eq!(test.allocate(12 * MIB, &owner).address(), address);
-    test.assert_sound();
 }
 
 #[test]

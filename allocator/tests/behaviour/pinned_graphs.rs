@@ -2,7 +2,7 @@
 
 use cachette_hal_host::HostConfig;
 
-use crate::fixture::{Allocation, Graph, Pool, Stream, TestAllocator, begin_capture};
+use crate::fixture::{Allocation, Graph, Pool, Stream, TestAllocator, begin_capture, launch};
 use crate::pinned::Staged;
 
 const KIB: usize = 1 << 10;
@@ -19,11 +19,6 @@ fn copying(test: &TestAllocator, pool: &Pool, stream: &Stream, byte: u8) -> (Gra
     memory.record_stream(stream);
     drop(memory);
     (capture.end().expect("it is whole"), target, at)
-}
-
-fn launch(graph: &Graph, stream: &Stream) {
-    // SAFETY: 1. it names memory that the pool keeps. 2. graphs run one after the other. 3. the stream is the allocator's.
-    unsafe { graph.launch(stream) }.expect("the graph is queued");
 }
 
 /// Allocates `count` blocks and writes them full.
@@ -64,8 +59,7 @@ fn n6_memory_that_a_graph_copies_is_not_reused_while_it_lives() {
 fn n6_memory_that_no_copy_uses_serves_in_the_capture_and_after() {
     let test = TestAllocator::new();
     let stream = test.stream();
-    let pool = test.allocator.create_capture_pool();
-    let capture = begin_capture(&pool, &stream);
+    let (_pool, capture) = test.capture(&stream);
     let at = test.pin(KIB).ptr();
     assert_eq!(test.pin(KIB).ptr(), at);
     let graph = capture.end().expect("it is whole");

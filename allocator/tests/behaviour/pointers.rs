@@ -3,7 +3,7 @@
 use cachette::hal::StreamRef;
 use cachette::{Error, PointerProblem};
 
-use crate::fixture::{KIB, MIB, TestAllocator};
+use crate::fixture::{Interface, KIB, MIB, TestAllocator};
 
 /// What is wrong with freeing `address`.
 fn refusal(test: &TestAllocator, address: u64) -> PointerProblem {
@@ -24,21 +24,6 @@ fn problem(address: u64, error: Error) -> PointerProblem {
 }
 
 #[test]
-fn s18_memory_is_freed_by_the_address_it_was_given_out_by() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
-    for bytes in [1, MIB, 3 * MIB, 12 * MIB] {
-        let address = test.allocate_raw(bytes, &stream);
-        assert_eq!(test.stats().allocation.all.current, 1);
-        test.allocator.free_raw(address).unwrap();
-        assert_eq!(test.stats().allocation.all.current, 0);
-        assert_eq!(test.allocate_raw(bytes, &stream), address);
-        test.allocator.free_raw(address).unwrap();
-    }
-    test.assert_sound();
-}
-
-#[test]
 fn s18_a_second_free_is_refused() {
     let test = TestAllocator::new();
     let stream = test.stream();
@@ -56,17 +41,24 @@ fn s18_a_second_free_is_refused() {
 }
 
 #[test]
-fn s18_a_second_free_is_refused_while_the_block_waits() {
-    let test = TestAllocator::new();
-    let [stream, side] = test.streams();
-    let address = test.allocate_raw(KIB, &stream);
-    let hold = test.hold(&side);
-    // SAFETY: 1. 2. the stream is this allocator's own.
-    unsafe { test.allocator.record_stream_raw(address, side.handle()) }.unwrap();
-    test.allocator.free_raw(address).unwrap();
-    assert_eq!(refusal(&test, address), PointerProblem::FreedTwice);
-    test.assert_sound();
-    hold.release();
+fn s18_e1_pending_memory_is_refused_as_freed_twice() {
+    for interface in Interface::BOTH {
+        let test = TestAllocator::new();
+        let [stream, side] = test.streams();
+        let memory = test.allocate_by(interface, MIB, &stream);
+        let address = memory.address();
+        let hold = test.hold(&side);
+        memory.record_stream(&side);
+        drop(memory);
+        assert_eq!(refusal(&test, address), PointerProblem::FreedTwice);
+        let base = test.allocator.base_allocation(address).unwrap_err();
+        assert_eq!(problem(address, base), PointerProblem::FreedTwice);
+        // SAFETY: 1. 2. the stream is this allocator's own.
+        let recorded = unsafe { test.allocator.record_stream_raw(address, side.handle()) }.unwrap_err();
+        assert_eq!(problem(address, recorded), PointerProblem::FreedTwice);
+        test.assert_sound();
+        hold.release();
+    }
 }
 
 #[test]
@@ -157,20 +149,6 @@ fn s18_the_base_is_that_of_the_segment() {
 }
 
 #[test]
-fn s18_memory_that_was_freed_and_only_waits_has_no_base() {
-    let test = TestAllocator::new();
-    let [stream, side] = test.streams();
-    let memory = test.allocate(MIB, &stream);
-    let address = memory.address();
-    let hold = test.hold(&side);
-    memory.record_stream(&side);
-    drop(memory);
-    let base = test.allocator.base_allocation(address);
-    hold.release();
-    assert_eq!(problem(address, base.unwrap_err()), PointerProblem::FreedTwice);
-}
-
-#[test]
 fn e1_a_record_on_memory_that_was_freed_is_refused() {
     let test = TestAllocator::new();
     let [stream, side] = test.streams();
@@ -182,31 +160,12 @@ fn e1_a_record_on_memory_that_was_freed_is_refused() {
     let error = record(address + 512).unwrap_err();
     let (start, offset) = (address, 512);
     assert_eq!(problem(address + 512, error), PointerProblem::Interior { start, offset });
-    let hold = test.hold(&side);
     test.allocator.free_raw(address).unwrap();
-    let error = record(address).unwrap_err();
-    assert_eq!(problem(address, error), PointerProblem::FreedTwice);
-    hold.release();
     side.synchronize().unwrap();
     drop(test.allocate(MIB, &stream));
     let error = record(address).unwrap_err();
     assert_eq!(problem(address, error), PointerProblem::Free);
     test.assert_sound();
-}
-
-#[test]
-fn e1_e2_raw_memory_waits_for_recorded_streams_like_any_other() {
-    let test = TestAllocator::new();
-    let [stream, side] = test.streams();
-    let address = test.allocate_raw(MIB, &stream);
-    // SAFETY: 1. 2. the stream is this allocator's own.
-    unsafe { test.allocator.record_stream_raw(address, side.handle()) }.unwrap();
-    let hold = test.hold(&side);
-    test.allocator.free_raw(address).unwrap();
-    assert_ne!(test.allocate(MIB, &stream).address(), address);
-    hold.release();
-    side.synchronize().unwrap();
-    assert_eq!(test.allocate(MIB, &stream).address(), address);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use cachette::hal::{Call, ErrorKind};
 use cachette_hal_host::HostConfig;
 
-use crate::fixture::{KIB, MIB, TestAllocator, is_waiting, start};
+use crate::fixture::{Interface, KIB, MIB, TestAllocator, is_waiting, start};
 
 #[test]
 fn released_memory_serves_the_next_request_at_once() {
@@ -154,44 +154,26 @@ fn events_of_released_memory_are_used_again() {
 
 #[test]
 fn the_block_freed_last_waits_like_any_other() {
-    for raw in [false, true] {
-        let test = TestAllocator::new();
-        let [stream, side] = test.streams();
+    for interface in Interface::BOTH {
         // After enough turns the thread owns the heap's lock, and takes the block freed last without a search.
-        for _ in 0..10_000 {
-            drop(test.allocate(MIB, &stream));
-        }
-        let memory = test.allocate(MIB, &stream);
-        let address = memory.address();
-        let hold = test.hold(&side);
-        test.fill(&memory, 1, &side);
-        memory.release_after(&[&side]).unwrap();
-        let waits = test.calls_of(Call::StreamWait, || {
-            if raw {
-                assert_eq!(test.allocate_raw(MIB, &stream), address);
-            } else {
-                let next = test.allocate(MIB, &stream);
-                assert_eq!(next.address(), address);
+        for turns in [0, 10_000] {
+            let test = TestAllocator::new();
+            let [stream, side] = test.streams();
+            for _ in 0..turns {
+                drop(test.allocate(MIB, &stream));
             }
-        });
-        assert_eq!(waits, 1, "raw: {raw}");
-        hold.release();
+            let memory = test.allocate(MIB, &stream);
+            let address = memory.address();
+            let hold = test.hold(&side);
+            test.fill(&memory, 1, &side);
+            memory.release_after(&[&side]).unwrap();
+            let waits = test.calls_of(Call::StreamWait, || {
+                assert_eq!(test.allocate_by(interface, MIB, &stream).address(), address);
+            });
+            assert_eq!(waits, 1, "{interface:?}, {turns}");
+            hold.release();
+        }
     }
-}
-
-#[test]
-fn memory_by_address_waits_like_any_other() {
-    let test = TestAllocator::new();
-    let [stream, side] = test.streams();
-    let memory = test.allocate(MIB, &stream);
-    let address = memory.address();
-    let hold = test.hold(&side);
-    memory.release_after(&[&side]).unwrap();
-    let waits = test.calls_of(Call::StreamWait, || {
-        assert_eq!(test.allocate_raw(MIB, &stream), address);
-    });
-    assert_eq!(waits, 1);
-    hold.release();
 }
 
 #[test]

@@ -6,9 +6,7 @@ use cachette::sleep::{Contents, Progress, SleepStats};
 use cachette::{Error, PoolOptions};
 use cachette_hal_host::HostConfig;
 
-use crate::fixture::{
-    Allocation, GIB, MIB, Pool, Stop, Stream, TestAllocator, begin_capture, config, is_waiting, start,
-};
+use crate::fixture::{Allocation, GIB, MIB, Pool, Stop, Stream, TestAllocator, config, is_waiting, start};
 
 /// A pool with three pieces of memory, filled with 1, 2 and 3.
 pub(crate) fn filled(test: &TestAllocator) -> (Stream, Pool, [Allocation; 3]) {
@@ -232,8 +230,7 @@ fn an_allocator_may_go_while_a_pool_sleeps() {
 fn a_graph_runs_after_its_pool_has_slept() {
     let test = TestAllocator::elastic_on(HostConfig::default(), "");
     let stream = test.stream();
-    let pool = test.allocator.create_capture_pool();
-    let capture = begin_capture(&pool, &stream);
+    let (pool, capture) = test.capture(&stream);
     let kept = test.allocate(3 * MIB, &stream);
     let passing = test.allocate(2 * MIB, &stream);
     test.fill(&passing, 6, &stream);

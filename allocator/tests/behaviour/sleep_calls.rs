@@ -10,7 +10,7 @@ use cachette::pool::PoolProblem;
 use cachette::sleep::{Contents, Progress};
 use cachette_hal_host::{HostConfig, HostDevice};
 
-use crate::fixture::{MIB, Pool, Stream, TestAllocator, begin_capture, in_time};
+use crate::fixture::{MIB, Pool, Stream, TestAllocator, in_time, launch};
 use crate::sleep::{assert_asleep_sound, assert_filled, filled, problem};
 
 const BYTES: usize = 5 << 20;
@@ -153,8 +153,7 @@ fn a_captured_stream_that_copied_from_a_pool_keeps_it_awake() {
     let mut to = test.allocator.allocate_buffer(BYTES, &side).unwrap();
     let hold = test.hold(&side);
     to.copy_from(&from).expect("a copy is queued");
-    let graphs = test.allocator.create_capture_pool();
-    let capture = begin_capture(&graphs, &side);
+    let (_graphs, capture) = test.capture(&side);
     assert_eq!(problem(pool.sleep(Contents::Keep)), PoolProblem::Captured);
     drop((capture, hold));
     pool.sleep(Contents::Keep).expect("it can sleep");
@@ -266,8 +265,7 @@ fn a_freed_part_of_a_chunk_is_not_copied_back() {
 fn what_graphs_may_use_is_kept_although_it_is_free() {
     let test = test();
     let stream = test.stream();
-    let pool = test.allocator.create_capture_pool();
-    let capture = begin_capture(&pool, &stream);
+    let (pool, capture) = test.capture(&stream);
     let passing = test.allocate(4 * MIB, &stream);
     test.fill(&passing, 6, &stream);
     drop(passing);
@@ -275,8 +273,7 @@ fn what_graphs_may_use_is_kept_although_it_is_free() {
     let slept = pool.sleep(Contents::Keep).expect("it can sleep");
     pool.empty_cache().expect("nothing fails");
     assert_eq!(pool.wake(), Ok(slept.released));
-    // SAFETY: 1. it names memory of its pool alone. 2. it runs alone. 3. the stream is the allocator's.
-    unsafe { graph.launch(&stream) }.expect("it is queued");
+    launch(&graph, &stream);
     stream.synchronize().expect("its memory is there");
 }
 

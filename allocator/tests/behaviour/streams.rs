@@ -3,20 +3,27 @@
 use cachette::Error;
 use cachette::hal::{Call, Device, StreamRef};
 
-use crate::fixture::{GIB, KIB, MIB, TestAllocator};
+use crate::fixture::{GIB, Interface, KIB, MIB, TestAllocator};
 
 #[test]
-fn s10_a_freed_block_serves_its_stream_without_a_driver_call() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
-    for bytes in [1, KIB, MIB, 3 * MIB, 12 * MIB] {
-        let address = test.allocate(bytes, &stream).address();
-        let calls = test.calls_during(|| {
-            for _ in 0..100 {
-                assert_eq!(test.allocate(bytes, &stream).address(), address);
-            }
-        });
-        assert_eq!(calls, 0, "{bytes}");
+fn s10_s18_a_freed_block_serves_its_stream_without_a_call() {
+    for interface in Interface::BOTH {
+        let test = TestAllocator::new();
+        let stream = test.stream();
+        for bytes in [1, KIB, MIB, 3 * MIB, 12 * MIB] {
+            let memory = test.allocate_by(interface, bytes, &stream);
+            let address = memory.address();
+            assert_eq!(test.stats().allocation.all.current, 1);
+            drop(memory);
+            assert_eq!(test.stats().allocation.all.current, 0);
+            let calls = test.calls_during(|| {
+                for _ in 0..100 {
+                    assert_eq!(test.allocate_by(interface, bytes, &stream).address(), address);
+                }
+            });
+            assert_eq!(calls, 0, "{interface:?}, {bytes}");
+        }
+        test.assert_sound();
     }
 }
 
@@ -88,25 +95,27 @@ fn e1_the_streams_own_use_needs_no_record() {
 
 #[test]
 fn e1_e2_a_block_waits_for_the_stream_that_was_recorded() {
-    let test = TestAllocator::new();
-    let [stream, side] = test.streams();
-    let memory = test.allocate(MIB, &stream);
-    let address = memory.address();
-    let hold = test.hold(&side);
-    test.fill(&memory, 7, &side);
-    memory.record_stream(&side);
-    drop(memory);
-    let other = test.allocate(MIB, &stream);
-    assert_ne!(other.address(), address);
-    test.fill(&other, 8, &stream);
-    hold.release();
-    side.synchronize().unwrap();
-    let again = test.allocate(MIB, &stream);
-    assert_eq!(again.address(), address);
-    assert_eq!(test.content(&again, &stream), Some(7));
-    assert_eq!(test.content(&other, &stream), Some(8));
-    drop((again, other));
-    test.assert_sound();
+    for interface in Interface::BOTH {
+        let test = TestAllocator::new();
+        let [stream, side] = test.streams();
+        let memory = test.allocate_by(interface, MIB, &stream);
+        let address = memory.address();
+        let hold = test.hold(&side);
+        test.fill(&memory, 7, &side);
+        memory.record_stream(&side);
+        drop(memory);
+        let other = test.allocate(MIB, &stream);
+        assert_ne!(other.address(), address);
+        test.fill(&other, 8, &stream);
+        hold.release();
+        side.synchronize().unwrap();
+        let again = test.allocate(MIB, &stream);
+        assert_eq!(again.address(), address);
+        assert_eq!(test.content(&again, &stream), Some(7));
+        assert_eq!(test.content(&other, &stream), Some(8));
+        drop((again, other));
+        test.assert_sound();
+    }
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::thread::{self, ScopedJoinHandle};
 use cachette::hal::{Call, ErrorKind};
 use cachette::{Error, LeakedAllocation, PointerProblem};
 
-use crate::fixture::{KIB, MIB, TestAllocator, begin_capture, config, is_waiting, start};
+use crate::fixture::{Interface, KIB, MIB, TestAllocator, config, is_waiting, launch, start};
 
 const OFF: &str = "caching:False";
 
@@ -55,38 +55,20 @@ fn m23_release_after_frees_like_a_drop() {
 #[test]
 fn m23_raw_memory_works_without_the_cache() {
     let test = TestAllocator::with(OFF);
-    let stream = test.stream();
+    let [stream, side] = test.streams();
     let raw = test.allocate_raw(1000, &stream);
     let given_up = test.allocate(1000, &stream).into_raw();
     assert_eq!(test.device.live().allocations, 2);
     for address in [raw, given_up] {
+        // SAFETY: 1. 2. the stream is this allocator's own.
+        assert_eq!(unsafe { test.allocator.record_stream_raw(address, side.handle()) }, Ok(()));
+        let foreign = Error::InvalidPointer { address, why: PointerProblem::Foreign };
+        assert_ne!(test.allocator.base_allocation(address), Err(foreign));
         test.allocator.free_raw(address).unwrap();
         let error = test.allocator.free_raw(address).unwrap_err();
         assert!(matches!(error, Error::InvalidPointer { .. }), "{error}");
     }
     assert_eq!(test.device.live().allocations, 0);
-}
-
-#[test]
-fn m23_a_record_on_raw_memory_is_accepted_without_the_cache() {
-    let test = TestAllocator::with(OFF);
-    let [stream, side] = test.streams();
-    let address = test.allocate_raw(1000, &stream);
-    // SAFETY: 1. 2. the stream is this allocator's own.
-    let recorded = unsafe { test.allocator.record_stream_raw(address, side.handle()) };
-    test.allocator.free_raw(address).unwrap();
-    assert_eq!(recorded, Ok(()));
-}
-
-#[test]
-fn m23_memory_without_the_cache_is_not_called_foreign() {
-    let test = TestAllocator::with(OFF);
-    let stream = test.stream();
-    let address = test.allocate_raw(1000, &stream);
-    let base = test.allocator.base_allocation(address);
-    test.allocator.free_raw(address).unwrap();
-    let why = PointerProblem::Foreign;
-    assert_ne!(base, Err(Error::InvalidPointer { address, why }));
 }
 
 #[test]
@@ -196,24 +178,17 @@ fn m23_memory_whose_free_failed_goes_with_the_next_emptying() {
 
 #[test]
 fn m23_memory_of_a_graph_outlasts_its_owner() {
-    for raw in [false, true] {
+    for interface in Interface::BOTH {
         let test = TestAllocator::with(OFF);
         let stream = test.stream();
-        let pool = test.allocator.create_capture_pool();
-        let capture = begin_capture(&pool, &stream);
-        let address = if raw {
-            let address = test.allocate_raw(MIB, &stream);
-            test.allocator.free_raw(address).unwrap();
-            address
-        } else {
-            let memory = test.allocate(MIB, &stream);
-            test.fill(&memory, 1, &stream);
-            memory.address()
-        };
+        let (pool, capture) = test.capture(&stream);
+        let memory = test.allocate_by(interface, MIB, &stream);
+        test.fill(&memory, 1, &stream);
+        let address = memory.address();
+        drop(memory);
         let graph = capture.end().unwrap();
-        assert!(pool.stats().reserved_bytes >= MIB, "raw: {raw}");
-        // SAFETY: 1. the graph names memory of its pool. 2. it runs alone. 3. the stream is the allocator's.
-        unsafe { graph.launch(&stream) }.unwrap();
+        assert!(pool.stats().reserved_bytes >= MIB, "{interface:?}");
+        launch(&graph, &stream);
         stream.synchronize().unwrap();
         drop((graph, pool));
         assert_ne!(address, 0);
