@@ -20,7 +20,7 @@ fn track(test: &TestAllocator) -> Seen<TraceEvent> {
     seen
 }
 
-/// What was told since the last look, as (action, address, bytes).
+/// Events since the last call, as (action, address, bytes).
 fn told(seen: &Seen<TraceEvent>) -> Vec<(TraceAction, u64, u64)> {
     let events = std::mem::take(&mut *seen.lock().expect("no tracker failed in it"));
     let facts = |event: TraceEvent| (event.action, event.address, event.bytes);

@@ -20,8 +20,8 @@ struct Scene {
 
 /// Begins a capture after the allocator has found that none uses a stream, and before it marks a point there. Then
 /// everything is freed.
-fn capture_amid(text: &str, scene: &Scene) {
-    let (test, hook) = TestAllocator::hooked(HostConfig::default(), text);
+fn capture_amid(settings: &str, scene: &Scene) {
+    let (test, hook) = TestAllocator::hooked(HostConfig::default(), settings);
     let (allocator, streams) = (&test.allocator, test.streams::<2>());
     let memory = (scene.before)(test.allocate(4 * MIB, &streams[0]), &streams[1]);
     let (also, stream) = (allocator.clone(), streams[scene.captured].clone());
@@ -41,7 +41,7 @@ fn capture_amid(text: &str, scene: &Scene) {
     for _ in 0..3 {
         allocator.empty_cache().expect("nothing fails");
     }
-    assert_eq!(allocator.reserved_bytes(), 0, "{text}");
+    assert_eq!(allocator.reserved_bytes(), 0, "{settings}");
     assert_consistent(allocator);
 }
 
@@ -81,11 +81,11 @@ fn capture_fill(pool: &Pool<TracedHost>, stream: &Stream<TracedHost>) -> Graph<T
 
 /// Captures a graph in the pool that `pool` returns, in the middle of `amid`. Then the graph runs.
 fn capture_whole_amid(
-    text: &str,
+    settings: &str,
     pool: fn(&Allocator<TracedHost>, &Stream<TracedHost>) -> Pool<TracedHost>,
     amid: fn(&Pool<TracedHost>),
 ) {
-    let (test, hook) = TestAllocator::hooked(HostConfig::default(), text);
+    let (test, hook) = TestAllocator::hooked(HostConfig::default(), settings);
     let stream = test.stream();
     drop(test.allocate(4 * MIB, &stream));
     let pool = Arc::new(pool(&test.allocator, &stream));

@@ -289,7 +289,7 @@ fn e6_e7_two_captures_share_a_pool_and_its_memory() {
         });
         assert_eq!(graphs[0].1, graphs[1].1, "nothing was asked for in between");
         for (graph, _, out, byte) in &graphs {
-            launch(&graph, &stream);
+            launch(graph, &stream);
             assert_eq!(test.content(out, &stream), Some(*byte));
         }
     }

@@ -134,8 +134,8 @@ fn d2_a_request_that_may_not_block_fails_instead_of_waiting() {
     let Some(Err(Error::OutOfMemory(report))) = failed else { panic!("{failed:?}") };
     assert!(report.never_block);
     assert_eq!(report.pending, 20 * MIB);
-    let text = report.to_string();
-    assert!(text.contains("never_block"), "{text}");
+    let message = report.to_string();
+    assert!(message.contains("never_block"), "{message}");
     assert_eq!(test.device.calls(Call::Wait), 0);
     assert_eq!(test.stats().num_sync_all_streams, 0);
     // What has passed meanwhile is found without waiting.

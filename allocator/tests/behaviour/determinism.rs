@@ -59,9 +59,9 @@ fn step(test: &TestAllocator, streams: &[Stream], random: &mut u64, live: &mut V
 }
 
 /// A device whose allocations begin at other addresses, and are aligned otherwise.
-fn elsewhere(text: &str) -> TestAllocator {
+fn elsewhere(settings: &str) -> TestAllocator {
     let host = HostConfig::default().capacity(16 * GIB).phantom(true).base_alignment(64 * MIB);
-    let test = TestAllocator::on(host, text);
+    let test = TestAllocator::on(host, settings);
     let stream = test.stream();
     drop(test.allocate(300 * MIB, &stream));
     drop(stream);

@@ -87,11 +87,8 @@ fn a_late_drop_loses_nothing_if_recording_its_use_fails() {
 fn e2_memory_whose_use_has_no_event_is_not_reused_too_early() {
     for call in [Call::CreateEvent, Call::Record] {
         let test = TestAllocator::new();
-        let [stream, side] = test.streams();
-        let memory = test.allocate(MIB, &stream);
+        let (stream, side, memory, hold) = test.used_memory(MIB);
         let address = memory.address();
-        let hold = test.hold(&side);
-        test.fill(&memory, 1, &side);
         memory.record_stream(&side);
         test.device.fail_next(call, 1, ErrorKind::Other);
         drop(memory);
@@ -109,10 +106,7 @@ fn e2_memory_whose_use_has_no_event_is_not_reused_too_early() {
 fn released_memory_without_an_event_is_not_reused_too_early() {
     for call in [Call::CreateEvent, Call::Record] {
         let test = TestAllocator::new();
-        let [stream, side] = test.streams();
-        let memory = test.allocate(MIB, &stream);
-        let hold = test.hold(&side);
-        test.fill(&memory, 1, &side);
+        let (stream, side, memory, hold) = test.used_memory(MIB);
         test.device.fail_next(call, 1, ErrorKind::Other);
         assert!(memory.release_after(&[&side]).is_err());
         let next = test.allocate(MIB, &stream);
@@ -126,11 +120,8 @@ fn released_memory_without_an_event_is_not_reused_too_early() {
 #[test]
 fn a_wait_that_was_not_queued_is_queued_for_the_next_request() {
     let test = TestAllocator::new();
-    let [stream, side] = test.streams();
-    let memory = test.allocate(MIB, &stream);
+    let (stream, side, memory, hold) = test.used_memory(MIB);
     let address = memory.address();
-    let hold = test.hold(&side);
-    test.fill(&memory, 1, &side);
     memory.release_after(&[&side]).unwrap();
     test.device.fail_next(Call::StreamWait, 1, ErrorKind::Other);
     assert!(test.allocator.allocate(MIB, &stream).is_err());
@@ -139,6 +130,7 @@ fn a_wait_that_was_not_queued_is_queued_for_the_next_request() {
     assert_eq!(next.address(), address);
     test.fill(&next, 2, &stream);
     hold.release();
+    side.synchronize().unwrap();
     assert_eq!(test.content(&next, &stream), Some(2));
 }
 
@@ -146,10 +138,7 @@ fn a_wait_that_was_not_queued_is_queued_for_the_next_request() {
 fn a_segment_that_could_not_be_freed_keeps_its_waits() {
     for call in [Call::CreateEvent, Call::Record] {
         let test = TestAllocator::new();
-        let [stream, side] = test.streams();
-        let memory = test.allocate(12 * MIB, &stream);
-        let hold = test.hold(&side);
-        test.fill(&memory, 1, &side);
+        let (stream, side, memory, hold) = test.used_memory(12 * MIB);
         memory.release_after(&[&side]).unwrap();
         test.device.fail_next(call, 1, ErrorKind::Other);
         assert!(test.allocator.empty_cache().is_err(), "{call}");

@@ -107,8 +107,8 @@ fn x5_only_whole_unused_chunks_go_back_and_the_rest_stays_free() {
 fn a_fresh_gibibyte_takes_no_more_than_twenty_chunks() {
     for setting in ["default", "quick"] {
         for before in [0, 1, 1000, 30_000] {
-            let text = format!("expandable_segments:True,elastic_setting:{setting}");
-            let test = TestAllocator::phantom(8 * GIB, &text);
+            let settings = format!("expandable_segments:True,elastic_setting:{setting}");
+            let test = TestAllocator::phantom(8 * GIB, &settings);
             let stream = test.stream();
             let small: Vec<_> = (0..before).map(|_| test.allocate(10 * KIB, &stream)).collect();
             let created = test.calls_of(Call::CreateBacking, || {

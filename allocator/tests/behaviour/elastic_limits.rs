@@ -8,8 +8,8 @@ use crate::fixture::{MIB, TestAllocator};
 #[test]
 fn under_a_limit_all_idle_memory_is_used_before_a_failure() {
     for setting in ["default", "compact", "quick"] {
-        let text = format!("expandable_segments:True,elastic_setting:{setting},memory_limit:64M");
-        let test = TestAllocator::on(HostConfig::default().stepped(5), &text);
+        let settings = format!("expandable_segments:True,elastic_setting:{setting},memory_limit:64M");
+        let test = TestAllocator::on(HostConfig::default().stepped(5), &settings);
         let streams = [test.stream(), test.stream(), test.stream()];
         for round in 0..6_usize {
             let stream = &streams[round % 3];
@@ -26,9 +26,9 @@ fn under_a_limit_all_idle_memory_is_used_before_a_failure() {
 #[test]
 fn a_full_device_is_shared_out_anew() {
     for setting in ["default", "compact", "quick"] {
-        let text = format!("expandable_segments:True,elastic_setting:{setting}");
+        let settings = format!("expandable_segments:True,elastic_setting:{setting}");
         let host = HostConfig::default().capacity(64 * MIB).stepped(5);
-        let test = TestAllocator::on(host, &text);
+        let test = TestAllocator::on(host, &settings);
         let [one, two] = test.streams();
         let pieces: Vec<_> = (0..32).map(|_| test.allocate(2 * MIB, &one)).collect();
         let kept: Vec<_> =
@@ -45,8 +45,8 @@ fn a_full_device_is_shared_out_anew() {
 #[test]
 fn never_block_recycles_and_gives_back_but_does_not_wait() {
     for setting in ["default", "compact", "quick"] {
-        let text = format!("expandable_segments:True,elastic_setting:{setting},memory_limit:128M,never_block:True");
-        let test = TestAllocator::on(HostConfig::default().stepped(5), &text);
+        let settings = format!("expandable_segments:True,elastic_setting:{setting},memory_limit:128M,never_block:True");
+        let test = TestAllocator::on(HostConfig::default().stepped(5), &settings);
         let [one, two] = test.streams();
         // Chunks of all sizes, then blocks that they do not fit under.
         for bytes in [2, 3, 5, 9, 17, 33, 60] {
@@ -112,8 +112,8 @@ fn m19_the_figures_of_a_failure_are_those_of_elastic_segments() {
     assert_eq!(report.reserved, test.device.physical_bytes());
     assert_eq!(report.pending, 0);
     assert_eq!(report.unallocated(), report.reserved - 11 * MIB);
-    let text = report.to_string();
-    assert!(!text.contains("expandable"), "D9: it is on already: {text}");
+    let message = report.to_string();
+    assert!(!message.contains("expandable"), "D9: it is on already: {message}");
     test.assert_elastic_sound();
     drop((first, third));
     drop(test.allocate(16 * MIB, &stream));

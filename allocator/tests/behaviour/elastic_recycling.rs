@@ -50,8 +50,8 @@ fn chunks_stay_without_recycling_or_without_safe_aliases() {
 
 #[test]
 fn slack_lets_memory_grow_before_chunks_move() {
-    let text = "expandable_segments:True,elastic_largest_chunk_mb:2,elastic_slack:0.5";
-    let test = TestAllocator::on(HostConfig::default().stepped(5), text);
+    let settings = "expandable_segments:True,elastic_largest_chunk_mb:2,elastic_slack:0.5";
+    let test = TestAllocator::on(HostConfig::default().stepped(5), settings);
     let stream = test.stream();
     let first = test.allocate(8 * MIB, &stream);
     let kept = test.allocate(32 * MIB, &stream);

@@ -74,13 +74,13 @@ fn x8_switching_to_and_fro_loses_nothing() {
     let streams = [test.stream(), test.stream()];
     let mut live = Vec::new();
     for round in 0..24_u64 {
-        let text = match round % 4 {
+        let settings = match round % 4 {
             0 => ELASTIC,
             1 => OFF,
             2 => "expandable_segments:True,elastic_setting:compact",
             _ => "expandable_segments:True,elastic_setting:quick",
         };
-        set(&test.allocator, text);
+        set(&test.allocator, settings);
         for (at, stream) in streams.iter().enumerate() {
             let bytes = (1 + round % 7) * 700 * KIB + at as u64;
             let memory = test.allocate(bytes, stream);

@@ -48,9 +48,9 @@ fn a_request_that_always_loses_its_chunks_gets_new_memory() {
     let owners = Arc::new(Owners { last: AtomicUsize::new(OWNERS), ..Owners::default() });
     let heard = Arc::clone(&owners);
     // Retry steps that wait could also serve the request.
-    let text = format!("{ELASTIC},never_block:True");
+    let settings = format!("{ELASTIC},never_block:True");
     let observer = move |call: &DriverCall| heard.hear(call);
-    let test = TestAllocator::traced(HostConfig::default().stepped(5), &text, observer);
+    let test = TestAllocator::traced(HostConfig::default().stepped(5), &settings, observer);
     let streams: Vec<_> = (0..OWNERS).map(|_| test.stream()).collect();
     drop(streams.iter().map(|stream| test.allocate(2 * MIB, stream)).collect::<Vec<_>>());
     let late = test.stream();

@@ -70,11 +70,11 @@ impl Fuse<'_> {
 /// Runs `operation` with its first driver call failing, its second, and so on until none is left to fail.
 ///
 /// Returns how many calls there were.
-fn enumerate(text: &str, operation: impl Fn(&TestAllocator<CheckedHost>, &Fuse<'_>) -> Result<(), Error>) -> u64 {
+fn enumerate(settings: &str, operation: impl Fn(&TestAllocator<CheckedHost>, &Fuse<'_>) -> Result<(), Error>) -> u64 {
     let mut calls = 0;
     for kind in KINDS {
         for nth in 1..100 {
-            let test = checked(text);
+            let test = checked(settings);
             let fuse = Fuse { host: &test.device, nth, kind, blown: Cell::new(false) };
             let outcome = operation(&test, &fuse);
             assert!(fuse.explains(&outcome), "call {nth}, {kind:?}: {outcome:?}");

@@ -1,5 +1,8 @@
 //! The fixture of the behaviour tests: an allocator on a device made of host memory, and threads that may block.
 
+#[path = "fixture/memory.rs"]
+pub(crate) mod memory;
+
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, mpsc};
@@ -7,11 +10,13 @@ use std::thread;
 use std::time::Duration;
 
 use cachette::hal::owned::OwnedEvent;
-use cachette::hal::{Call, CaptureMode, CaptureStatus, Device, DevicePtr, Ordinal};
+use cachette::hal::{Call, CaptureMode, CaptureStatus, Device, Ordinal};
 use cachette::{Allocator, Config, Stats};
 use cachette_hal_host::{Hold, HostBackend, HostConfig, HostDevice, Live};
 use cachette_hal_testing::traced::Observer;
 use cachette_hal_testing::{Checked, Traced};
+
+use memory::{Interface, Range, TestMemory};
 
 pub(crate) const KIB: u64 = 1 << 10;
 pub(crate) const MIB: u64 = 1 << 20;
@@ -182,6 +187,14 @@ impl<D: Device + 'static> TestAllocator<D> {
         (read == vec![first; length]).then_some(first)
     }
 
+    /// A stream, another stream that is held, memory of the first stream that the other is to fill, and the hold.
+    pub(crate) fn used_memory(&self, bytes: u64) -> (Stream<D>, Stream<D>, Allocation<D>, Hold) {
+        let [stream, side] = self.streams();
+        let (memory, hold) = (self.allocate(bytes, &stream), self.hold(&side));
+        self.fill(&memory, 1, &side);
+        (stream, side, memory, hold)
+    }
+
     /// Makes later work in `stream` wait for what is queued in `other` now.
     pub(crate) fn follow(&self, stream: &Stream<D>, other: &Stream<D>) {
         let event = OwnedEvent::create(&self.device).expect("the device makes events");
@@ -255,75 +268,6 @@ impl<D: Device + 'static> TestAllocator<D> {
         drop(allocator);
         assert_eq!(device.live(), Live::default());
         assert_eq!(device.physical_bytes(), 0);
-    }
-}
-
-/// How a test allocates: memory with an owner, or memory by address.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Interface {
-    Owned,
-    Raw,
-}
-
-impl Interface {
-    pub(crate) const BOTH: [Self; 2] = [Self::Owned, Self::Raw];
-}
-
-/// Memory that is freed when dropped, through the interface that it came from.
-pub(crate) enum TestMemory<'a, D: Device + 'static> {
-    Owned(Allocation<D>),
-    Raw(&'a TestAllocator<D>, u64),
-}
-
-impl<D: Device> TestMemory<'_, D> {
-    pub(crate) fn address(&self) -> u64 {
-        match self {
-            Self::Owned(memory) => memory.address(),
-            Self::Raw(_, address) => *address,
-        }
-    }
-
-    pub(crate) fn record_stream(&self, stream: &Stream<D>) {
-        match self {
-            Self::Owned(memory) => memory.record_stream(stream),
-            Self::Raw(test, address) => {
-                // SAFETY: 1. 2. the stream is one of the test's.
-                let recorded = unsafe { test.allocator.record_stream_raw(*address, stream.handle()) };
-                recorded.expect("the memory is allocated");
-            }
-        }
-    }
-}
-
-impl<D: Device> Drop for TestMemory<'_, D> {
-    fn drop(&mut self) {
-        if let Self::Raw(test, address) = self {
-            test.allocator.free_raw(*address).expect("the memory is allocated");
-        }
-    }
-}
-
-/// Memory that a test can fill and read.
-pub(crate) trait Range {
-    /// Where it begins, and its bytes.
-    fn range(&self) -> (DevicePtr, u64);
-}
-
-impl<D: Device> Range for Allocation<D> {
-    fn range(&self) -> (DevicePtr, u64) {
-        (self.ptr().expect("the memory has an address"), self.bytes())
-    }
-}
-
-impl<D: Device> Range for TestMemory<'_, D> {
-    fn range(&self) -> (DevicePtr, u64) {
-        match self {
-            Self::Owned(memory) => memory.range(),
-            Self::Raw(test, address) => {
-                let bytes = test.allocator.bytes_at(*address).expect("the memory is allocated");
-                (DevicePtr::new(*address).expect("the memory has an address"), bytes)
-            }
-        }
     }
 }
 

@@ -166,9 +166,9 @@ fn m19_every_pool_is_listed_with_what_it_holds() {
     let figures: Vec<_> =
         report.pools.iter().map(|pool| (pool.id, pool.allocated, pool.reserved, pool.largest_free)).collect();
     assert_eq!(figures, [(PoolId::DEFAULT, 16 * MIB, 16 * MIB, 0), (pool.id(), 12 * MIB, 26 * MIB, 14 * MIB)]);
-    let text = report.to_string();
+    let message = report.to_string();
     let wanted = format!("pool {} holds 26.00 MiB, 14.00 MiB of them unused", pool.id());
-    assert!(text.contains(&wanted), "{text}");
+    assert!(message.contains(&wanted), "{message}");
     drop((inside, outside));
 }
 

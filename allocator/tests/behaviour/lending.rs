@@ -2,7 +2,8 @@
 
 use cachette::hal::Call;
 
-use crate::fixture::{Interface, KIB, MIB, TestAllocator};
+use crate::fixture::memory::Interface;
+use crate::fixture::{KIB, MIB, TestAllocator};
 
 const LENDS: &str = "lend_across_streams:True";
 

@@ -77,18 +77,18 @@ fn m15_the_bound_can_come_with_the_configuration() {
     assert_eq!(test.allocator.memory_limit(), Some(GIB / 4));
     let test = TestAllocator::with("memory_limit:100M,per_process_memory_fraction:0.5");
     assert_eq!(test.allocator.memory_limit(), Some(100 * MIB));
-    for text in [
+    for settings in [
         "per_process_memory_fraction:-0.1",
         "per_process_memory_fraction:1.1",
         "per_process_memory_fraction:nan",
         "memory_limit:0",
     ] {
-        let error = text.parse::<cachette::Config>().unwrap_err().to_string();
+        let error = settings.parse::<cachette::Config>().unwrap_err().to_string();
         assert!(error.contains("use a"), "{error}");
     }
-    for text in ["0", "0.5", "1"] {
-        let text = format!("per_process_memory_fraction:{text}");
-        assert!(text.parse::<cachette::Config>().is_ok(), "{text}");
+    for fraction in ["0", "0.5", "1"] {
+        let settings = format!("per_process_memory_fraction:{fraction}");
+        assert!(settings.parse::<cachette::Config>().is_ok(), "{settings}");
     }
 }
 

@@ -237,8 +237,8 @@ fn an_address_that_cannot_be_freed_is_named_for_what_it_is() {
     assert!(matches!(error, Err(Error::InvalidPinnedPointer { .. })));
     drop(held);
     assert_eq!(why(std::ptr::dangling_mut()), PointerProblem::Foreign);
-    let text = pinned.free_raw(raw.wrapping_add(KIB)).expect_err("foreign");
-    assert!(text.to_string().starts_with("invalid pinned pointer 0x"));
+    let message = pinned.free_raw(raw.wrapping_add(KIB)).expect_err("foreign");
+    assert!(message.to_string().starts_with("invalid pinned pointer 0x"));
 }
 
 #[test]

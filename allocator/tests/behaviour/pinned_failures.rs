@@ -91,8 +91,8 @@ fn more_than_the_host_has_is_refused_and_nothing_is_lost() {
 #[test]
 fn n8_a_block_that_cannot_be_freed_stays_and_the_others_go() {
     for catch_all in [false, true] {
-        let text = if catch_all { "pinned_free_catch_all:True" } else { "" };
-        let test = TestAllocator::with(text);
+        let settings = if catch_all { "pinned_free_catch_all:True" } else { "" };
+        let test = TestAllocator::with(settings);
         drop([(); 3].map(|()| test.pin(KIB)));
         test.device.fail_next(Call::FreePinned, 2, ErrorKind::Other);
         let emptied = test.allocator.pinned().empty_cache();

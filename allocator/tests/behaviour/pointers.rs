@@ -3,7 +3,8 @@
 use cachette::hal::StreamRef;
 use cachette::{Error, PointerProblem};
 
-use crate::fixture::{Interface, KIB, MIB, TestAllocator};
+use crate::fixture::memory::Interface;
+use crate::fixture::{KIB, MIB, TestAllocator};
 
 /// What is wrong with freeing `address`.
 fn refusal(test: &TestAllocator, address: u64) -> PointerProblem {
@@ -195,7 +196,7 @@ fn debug_of_an_allocator_is_short() {
     let test = TestAllocator::new();
     let stream = test.stream();
     let memory = test.allocate(MIB, &stream);
-    let text = format!("{:?}", test.allocator);
-    assert!(text.len() < 64 << 10, "{} bytes", text.len());
+    let message = format!("{:?}", test.allocator);
+    assert!(message.len() < 64 << 10, "{} bytes", message.len());
     drop(memory);
 }

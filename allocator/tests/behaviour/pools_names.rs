@@ -127,8 +127,8 @@ fn p2_a_pool_that_is_gone_is_an_error_that_says_what_to_do() {
     let test = TestAllocator::new();
     let id = test.allocator.create_pool().id();
     let gone = test.allocator.open_pool(id).expect_err("it is gone");
-    let text = gone.to_string();
-    assert!(text.contains(&id.to_string()) && text.contains("create one"), "{text}");
+    let message = gone.to_string();
+    assert!(message.contains(&id.to_string()) && message.contains("create one"), "{message}");
     assert_eq!(problem::<Pool>(Err(gone)), Some((id, PoolProblem::Unknown)));
     let elsewhere = TestAllocator::new();
     let pool = test.allocator.create_pool();

@@ -253,9 +253,9 @@ fn m8_an_address_that_is_not_aligned_is_given_back_and_refused() {
         let source = unsafe { FunctionSource::new("crooked", allocate, free) };
         let pool = with(&test, Arc::new(source.aligned_to(alignment)));
         let refused = pool.allocate(MIB, &stream).expect_err("it is not aligned");
-        let text = refused.to_string();
-        assert!(matches!(refused, Error::Source(_)), "{text}");
-        assert!(text.contains("crooked") && text.contains("0x10040"), "{text}");
+        let message = refused.to_string();
+        assert!(matches!(refused, Error::Source(_)), "{message}");
+        assert!(message.contains("crooked") && message.contains("0x10040"), "{message}");
         assert_eq!(freed.swap(0, Relaxed), 0x10040 + 2 * MIB);
         assert_usable(&test, &pool, &stream);
     }

@@ -93,10 +93,10 @@ fn m8_memory_that_overlaps_a_segment_is_refused() {
         let pool = pool(&test, allocate, || ());
         let memory = pool.allocate(12 * MIB, &stream).expect("there is room");
         let refused = pool.allocate(12 * MIB, &stream).expect_err("it overlaps");
-        let text = refused.to_string();
-        assert!(matches!(refused, Error::Source(_)), "{text}");
+        let message = refused.to_string();
+        assert!(matches!(refused, Error::Source(_)), "{message}");
         let whose = format!("overlaps the segment at {:#x}", base.address());
-        assert!(text.contains("odd") && text.contains(&whose), "{text}");
+        assert!(message.contains("odd") && message.contains(&whose), "{message}");
         let stats = pool.stats();
         assert_eq!((stats.segments, stats.reserved_bytes), (1, 12 * MIB));
         assert_eq!(memory.address(), base.address());

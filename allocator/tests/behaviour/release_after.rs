@@ -1,18 +1,16 @@
 //! `release_after`: memory that is free at once, behind a wait on the device.
 
-use cachette::hal::{Call, ErrorKind};
+use cachette::hal::Call;
 use cachette_hal_host::HostConfig;
 
-use crate::fixture::{Interface, KIB, MIB, TestAllocator, is_waiting, start};
+use crate::fixture::memory::Interface;
+use crate::fixture::{KIB, MIB, TestAllocator, is_waiting, start};
 
 #[test]
 fn released_memory_serves_the_next_request_at_once() {
     let test = TestAllocator::new();
-    let [stream, side] = test.streams();
-    let memory = test.allocate(MIB, &stream);
+    let (stream, side, memory, hold) = test.used_memory(MIB);
     let address = memory.address();
-    let hold = test.hold(&side);
-    test.fill(&memory, 1, &side);
     memory.release_after(&[&side]).unwrap();
     assert_eq!(test.stats().active.all.current, 0);
     let waits = test.calls_of(Call::StreamWait, || {
@@ -59,10 +57,7 @@ fn the_owners_own_stream_needs_no_wait() {
 #[test]
 fn what_is_left_of_a_split_waits_too() {
     let test = TestAllocator::new();
-    let [stream, side] = test.streams();
-    let memory = test.allocate(MIB, &stream);
-    let hold = test.hold(&side);
-    test.fill(&memory, 1, &side);
+    let (stream, side, memory, hold) = test.used_memory(MIB);
     memory.release_after(&[&side]).unwrap();
     let parts: Vec<_> = (0..4).map(|_| test.allocate(256 * KIB, &stream)).collect();
     for part in &parts {
@@ -110,10 +105,7 @@ fn recorded_streams_are_waited_for_like_those_named() {
 #[test]
 fn released_memory_is_given_back_only_after_the_wait() {
     let test = TestAllocator::new();
-    let [stream, side] = test.streams();
-    let memory = test.allocate(12 * MIB, &stream);
-    let hold = test.hold(&side);
-    test.fill(&memory, 1, &side);
+    let (_stream, side, memory, hold) = test.used_memory(12 * MIB);
     memory.release_after(&[&side]).unwrap();
     let allocator = test.allocator.clone();
     let emptied = start(move || allocator.empty_cache());
@@ -177,25 +169,6 @@ fn the_block_freed_last_waits_like_any_other() {
 }
 
 #[test]
-fn a_wait_that_failed_is_made_by_the_next_request() {
-    let test = TestAllocator::new();
-    let [stream, side] = test.streams();
-    let memory = test.allocate(MIB, &stream);
-    let address = memory.address();
-    let hold = test.hold(&side);
-    test.fill(&memory, 1, &side);
-    memory.release_after(&[&side]).unwrap();
-    test.device.fail_next(Call::StreamWait, 1, ErrorKind::Other);
-    assert!(test.allocator.allocate(MIB, &stream).is_err());
-    let next = test.allocate(MIB, &stream);
-    assert_eq!(next.address(), address);
-    test.fill(&next, 2, &stream);
-    hold.release();
-    side.synchronize().unwrap();
-    assert_eq!(test.content(&next, &stream), Some(2));
-}
-
-#[test]
 fn a_stream_of_another_driver_is_waited_for_by_polling() {
     let (test, foreign) = (TestAllocator::new(), TestAllocator::new());
     let (stream, side) = (test.stream(), foreign.stream());
@@ -242,10 +215,7 @@ fn the_parts_of_a_block_make_their_stream_wait_once() {
 #[test]
 fn a_driver_whose_free_does_not_wait_frees_nothing_in_use() {
     let test = TestAllocator::on(HostConfig::default().free_without_waiting(), "");
-    let [stream, side] = test.streams();
-    let memory = test.allocate(12 * MIB, &stream);
-    let hold = test.hold(&side);
-    test.fill(&memory, 7, &side);
+    let (_stream, side, memory, hold) = test.used_memory(12 * MIB);
     memory.release_after(&[&side]).unwrap();
     let allocator = test.allocator.clone();
     let emptied = start(move || allocator.empty_cache());

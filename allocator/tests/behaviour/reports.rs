@@ -38,7 +38,7 @@ fn m18_m19_the_report_carries_the_figures_of_the_moment() {
     assert_eq!(report.unallocated(), 17 * MIB);
     assert_eq!(report.largest_free, 17 * MIB);
     assert!(report.never_block && !report.rejected);
-    let text = report.to_string();
+    let message = report.to_string();
     for figure in [
         "33.00 MiB",
         "34.00 MiB",
@@ -51,7 +51,7 @@ fn m18_m19_the_report_carries_the_figures_of_the_moment() {
         "17.00 MiB",
         "device 0",
     ] {
-        assert!(text.contains(figure), "{figure} is missing in: {text}");
+        assert!(message.contains(figure), "{figure} is missing in: {message}");
     }
     drop((live, part));
 }
@@ -70,11 +70,11 @@ fn m19_the_report_names_the_device() {
 #[test]
 fn m20_figures_are_written_in_the_unit_that_suits_them() {
     let test = TestAllocator::of(MIB, "");
-    let text = report(&test, 100).to_string();
-    assert!(text.contains("100 bytes"), "{text}");
-    assert!(text.contains("1024.00 KiB"), "{text}");
-    let text = report(&test, 1536 * KIB).to_string();
-    assert!(text.contains("1.50 MiB") && text.contains("20.00 MiB"), "{text}");
+    let message = report(&test, 100).to_string();
+    assert!(message.contains("100 bytes"), "{message}");
+    assert!(message.contains("1024.00 KiB"), "{message}");
+    let message = report(&test, 1536 * KIB).to_string();
+    assert!(message.contains("1.50 MiB") && message.contains("20.00 MiB"), "{message}");
 }
 
 #[test]
@@ -128,9 +128,9 @@ fn d11_a_device_that_does_not_say_what_is_free_breaks_nothing() {
         test.device.fail_next(Call::MemoryInfo, 1, kind);
         let report = report(&test, 100 * MIB);
         assert_eq!((report.total, report.free), (None, None));
-        let text = report.to_string();
-        assert!(text.contains("does not say"), "{text}");
-        assert!(text.contains("100.00 MiB"), "{text}");
+        let message = report.to_string();
+        assert!(message.contains("does not say"), "{message}");
+        assert!(message.contains("100.00 MiB"), "{message}");
         assert_eq!(test.stats().num_ooms, 1);
         test.assert_sound();
     }

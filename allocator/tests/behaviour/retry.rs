@@ -147,10 +147,7 @@ fn m10_emptying_the_cache_reaches_every_stream() {
 #[test]
 fn m10_m12_emptying_the_cache_waits_for_uses_of_other_streams() {
     let test = TestAllocator::new();
-    let [stream, side] = test.streams();
-    let memory = test.allocate(12 * MIB, &stream);
-    let hold = test.hold(&side);
-    test.fill(&memory, 1, &side);
+    let (_stream, side, memory, hold) = test.used_memory(12 * MIB);
     memory.record_stream(&side);
     drop(memory);
     let allocator = test.allocator.clone();

@@ -7,9 +7,9 @@ use crate::fixture::{MIB, TestAllocator, config};
 
 #[test]
 fn an_allocator_says_how_it_is_configured() {
-    let text = "max_split_size_mb:64,memory_limit:100M,never_block:True";
-    let test = TestAllocator::with(text);
-    assert_eq!(test.allocator.config(), config(text));
+    let settings = "max_split_size_mb:64,memory_limit:100M,never_block:True";
+    let test = TestAllocator::with(settings);
+    assert_eq!(test.allocator.config(), config(settings));
     assert_eq!(TestAllocator::new().allocator.config(), Config::default());
 }
 

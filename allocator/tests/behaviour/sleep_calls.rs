@@ -1,4 +1,4 @@
-//! Calls that meet a pool which sleeps: of its buffers, of functions that are told of progress, of other heaps.
+//! Calls that meet a pool which sleeps: of its buffers, of progress callbacks, of other heaps.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -339,7 +339,7 @@ fn host_memory_that_a_copy_may_use_serves_no_other_sleep() {
         let changed = if waking > 0 { pool.wake() } else { pool.sleep(Contents::Keep).map(|slept| slept.released) };
         test.device.clear_failures();
         if changed.is_err() && pool.is_asleep() {
-            // Copies were queued, and nothing has told whether they ended.
+            // Copies were queued, and it is unknown whether they ended.
             assert_eq!(test.allocator.release_contents(), 0, "they may be in use");
             seen[waking] += 1;
         }

@@ -151,16 +151,16 @@ fn h11_without_traces_there_is_only_what_is_held() {
 
 #[test]
 fn h10_settings_have_the_keys_that_readers_know() {
-    let text = "max_split_size_mb:64,roundup_power2_divisions:[256:1,512:2,>:8],never_block:True";
-    let test = TestAllocator::with(text);
+    let settings = "max_split_size_mb:64,roundup_power2_divisions:[256:1,512:2,>:8],never_block:True";
+    let test = TestAllocator::with(settings);
     let snapshot = test.allocator.snapshot();
     let setting = |key: &str| {
         let mut settings = snapshot.settings.iter();
         let found = settings.find(|(known, _)| known == key);
         &found.unwrap_or_else(|| panic!("no {key}")).1
     };
-    let text = setting("PYTORCH_CUDA_ALLOC_CONF");
-    assert_eq!(*text, Setting::Text(test.allocator.config().to_string()));
+    let written = setting("PYTORCH_CUDA_ALLOC_CONF");
+    assert_eq!(*written, Setting::Text(test.allocator.config().to_string()));
     assert_eq!(*setting("max_split_size"), Setting::Integer(64 << 20));
     assert_eq!(*setting("garbage_collection_threshold"), Setting::Number(0.0));
     for key in [

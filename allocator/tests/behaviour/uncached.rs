@@ -6,7 +6,8 @@ use std::thread::{self, ScopedJoinHandle};
 use cachette::hal::{Call, ErrorKind};
 use cachette::{Error, LeakedAllocation, PointerProblem};
 
-use crate::fixture::{Interface, KIB, MIB, TestAllocator, config, is_waiting, launch, start};
+use crate::fixture::memory::Interface;
+use crate::fixture::{KIB, MIB, TestAllocator, config, is_waiting, launch, start};
 
 const OFF: &str = "caching:False";
 
@@ -30,10 +31,7 @@ fn m23_every_request_goes_to_the_device_and_nothing_is_counted() {
 #[test]
 fn m23_memory_is_freed_only_when_no_stream_uses_it() {
     let test = TestAllocator::with(OFF);
-    let [stream, side] = test.streams();
-    let memory = test.allocate(MIB, &stream);
-    let hold = test.hold(&side);
-    test.fill(&memory, 1, &side);
+    let (_stream, side, memory, hold) = test.used_memory(MIB);
     memory.record_stream(&side);
     let dropped = start(move || drop(memory));
     assert!(is_waiting(&dropped));

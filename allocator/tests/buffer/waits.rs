@@ -7,24 +7,6 @@ use cachette_hal_host::HostDevice;
 use crate::answer;
 use crate::fixture::{TestAllocator, is_waiting, start};
 
-#[test]
-fn host_memory_is_not_in_use_after_a_wait_that_failed() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
-    let mut buffer = test.buffer(&stream, &[1_u8; 700]);
-    let hold = test.hold(&stream);
-    test.device.fail_next(Call::Synchronize, 1, ErrorKind::Refused);
-    let writing = start(move || {
-        let failed = buffer.write(&[2; 700]);
-        (buffer, failed)
-    });
-    assert!(is_waiting(&writing), "the host memory is still in use");
-    hold.release();
-    let (buffer, failed) = answer(&writing);
-    assert!(matches!(failed, Err(Error::Device(e)) if e.kind() == ErrorKind::Refused));
-    assert_eq!(buffer.read().unwrap(), [2; 700]);
-}
-
 /// Lets the `nth` wait of every kind fail.
 fn fail_waits(device: &HostDevice, nth: u64, kind: ErrorKind) {
     for call in [Call::Synchronize, Call::SynchronizeDevice] {
@@ -47,24 +29,30 @@ fn a_read_that_no_wait_ends_leaves_its_memory_to_the_device() {
     assert!(!mine.iter().any(written), "the device wrote freed memory");
 }
 
+/// Lets waits of a device fail.
+type Fault = fn(&HostDevice);
+
 #[test]
 fn a_write_returns_once_the_device_has_read() {
-    let test = TestAllocator::new();
-    let stream = test.stream();
-    let mut buffer = test.buffer(&stream, &[1_u8; 700]);
-    let hold = test.hold(&stream);
-    for nth in 1..=3 {
-        fail_waits(&test.device, nth, ErrorKind::Other);
+    let refused = |device: &HostDevice| device.fail_next(Call::Synchronize, 1, ErrorKind::Refused);
+    let failed = |device: &HostDevice| (1..=3).for_each(|nth| fail_waits(device, nth, ErrorKind::Other));
+    let cases: [(Fault, ErrorKind); 2] = [(refused, ErrorKind::Refused), (failed, ErrorKind::Other)];
+    for (fail, kind) in cases {
+        let test = TestAllocator::new();
+        let stream = test.stream();
+        let mut buffer = test.buffer(&stream, &[1_u8; 700]);
+        let hold = test.hold(&stream);
+        fail(&test.device);
+        let writing = start(move || {
+            let failed = buffer.write(&[2; 700]);
+            (buffer, failed)
+        });
+        assert!(is_waiting(&writing), "the host memory is still in use");
+        hold.release();
+        let (buffer, failed) = answer(&writing);
+        assert!(matches!(failed, Err(Error::Device(e)) if e.kind() == kind));
+        assert_eq!(buffer.read().unwrap(), [2; 700]);
     }
-    let writing = start(move || {
-        let failed = buffer.write(&[2; 700]);
-        (buffer, failed)
-    });
-    assert!(is_waiting(&writing), "the host memory is still in use");
-    hold.release();
-    let (buffer, failed) = answer(&writing);
-    assert!(matches!(failed, Err(Error::Device(e)) if e.kind() == ErrorKind::Other));
-    assert_eq!(buffer.read().unwrap(), [2; 700]);
 }
 
 #[test]
@@ -91,16 +79,21 @@ fn a_wait_breaks_a_capture_and_queues_nothing() {
 }
 
 #[test]
-fn a_wait_that_fails_forgets_no_reader() {
-    for call in [Call::Record, Call::StreamWait] {
+fn a_write_into_the_source_comes_after_the_copy() {
+    for failing in [None, Some(Call::Record), Some(Call::StreamWait)] {
         let test = TestAllocator::new();
         let [stream, side] = test.streams();
         let mut from = test.buffer(&stream, &[1_u8; 5000]);
         let mut to = test.buffer(&side, &[2_u8; 5000]);
         let hold = test.hold(&side);
         to.copy_from(&from).unwrap();
-        test.device.fail_next(call, 1, ErrorKind::Other);
-        assert!(from.fill(3).is_err());
+        // The copy only reads `from`, so another read does not wait.
+        assert_eq!(from.read().unwrap(), [1; 5000]);
+        // A wait that fails forgets no reader.
+        if let Some(call) = failing {
+            test.device.fail_next(call, 1, ErrorKind::Other);
+            assert!(from.fill(3).is_err());
+        }
         from.fill(3).unwrap();
         let reading = start(move || from.read());
         assert!(is_waiting(&reading), "the fill did not wait for the copy");

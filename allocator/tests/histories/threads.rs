@@ -81,8 +81,8 @@ fn work(test: &TestAllocator, streams: &[Stream], held: &Held, mut random: Rando
 }
 
 /// Runs several threads on an allocator configured by `text`, on a device configured by `host`.
-fn run(host: HostConfig, text: &str, seed: u64) {
-    let test = TestAllocator::on(host, text);
+fn run(host: HostConfig, settings: &str, seed: u64) {
+    let test = TestAllocator::on(host, settings);
     let (streams, held) = (test.streams::<3>(), Held::default());
     thread::scope(|scope| {
         for thread in 0..THREADS {
